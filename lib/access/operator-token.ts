@@ -1,0 +1,32 @@
+import { importSPKI, jwtVerify } from 'jose';
+import type { Log } from '../log.ts';
+
+export const OPERATOR_AUDIENCE = 'svc-relay-operator';
+export const OPERATOR_ALGORITHM = 'EdDSA';
+
+export type OperatorTokens = ReturnType<typeof createOperatorTokens>;
+
+/**
+ * Checks operator tokens: short-lived, signed by the key whose public half the operator gave this relay. Without one
+ * no token is good. `publicKey` is a PEM (SPKI), its line ends possibly written as `\n`.
+ */
+export function createOperatorTokens(publicKey: string | undefined, log: Log) {
+  const key = publicKey && importSPKI(publicKey.replaceAll('\\n', '\n'), OPERATOR_ALGORITHM);
+  // Reported once here; `verify` then refuses every token.
+  if (key) key.catch(() => log.error('RELAY_OPERATOR_PUBLIC_KEY is no Ed25519 public key in PEM form'));
+  return {
+    async verify(token: string | null): Promise<boolean> {
+      if (!key || token === null) return false;
+      try {
+        await jwtVerify(token, await key, {
+          algorithms: [OPERATOR_ALGORITHM],
+          audience: OPERATOR_AUDIENCE,
+          requiredClaims: ['exp'],
+        });
+        return true;
+      } catch {
+        return false;
+      }
+    },
+  };
+}

@@ -1,0 +1,55 @@
+import { sha256 as sha256Bytes } from '@noble/hashes/sha2.js';
+import { bytesToHex, hexToBytes, randomBytes, utf8ToBytes } from '@noble/hashes/utils.js';
+
+export { bytesToHex, hexToBytes, randomBytes, utf8ToBytes };
+
+/** Lower-case hex SHA-256 of a string's UTF-8 bytes. Synchronous, so that a check and its change need no await between. */
+export const sha256 = (text: string): string => bytesToHex(sha256Bytes(utf8ToBytes(text)));
+
+/** Compares two strings of secret content without telling by time where they differ. */
+export function timingSafeEqual(a: string, b: string): boolean {
+  if (a.length !== b.length) return false;
+  let difference = 0;
+  for (let index = 0; index < a.length; index++) difference |= a.charCodeAt(index) ^ b.charCodeAt(index);
+  return difference === 0;
+}
+
+/** Base64url without padding. */
+export function base64url(bytes: Uint8Array): string {
+  return base64(bytes).replaceAll('+', '-').replaceAll('/', '_').replace(/=+$/, '');
+}
+
+/** Standard base64 with padding. */
+export function base64(bytes: Uint8Array): string {
+  let binary = '';
+  // String.fromCharCode takes its bytes as arguments: in slices, so that a large input does not overflow the stack.
+  for (let at = 0; at < bytes.length; at += 8192) binary += String.fromCharCode(...bytes.subarray(at, at + 8192));
+  return btoa(binary);
+}
+
+// One class and no groups: a repeated group overflows the stack on megabytes.
+const BASE64 = /^[A-Za-z0-9+/]*={0,2}$/;
+
+/** Bytes of standard padded base64, or null when the text is anything else. */
+export function fromBase64(text: string): Uint8Array | null {
+  if (text.length % 4 !== 0 || !BASE64.test(text)) return null;
+  const binary = atob(text);
+  const bytes = new Uint8Array(binary.length);
+  for (let index = 0; index < binary.length; index++) bytes[index] = binary.charCodeAt(index);
+  return bytes;
+}
+
+const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/;
+export const isUuidV4 = (text: string): boolean => UUID.test(text);
+
+/** A uniformly random string over `alphabet` (rejection sampling, so that no symbol is likelier). */
+export function randomString(alphabet: string, length: number): string {
+  const bound = 256 - (256 % alphabet.length);
+  let text = '';
+  while (text.length < length) {
+    for (const byte of randomBytes(length)) {
+      if (byte < bound && text.length < length) text += alphabet[byte % alphabet.length];
+    }
+  }
+  return text;
+}

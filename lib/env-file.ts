@@ -1,0 +1,41 @@
+const ASSIGNMENT = /^[ \t]*(?:export[ \t]+)?([A-Za-z_][A-Za-z0-9_]*)[ \t]*=[ \t]*/;
+
+/** UTF-8 (byte-order mark dropped), else Latin-1 (contract 07 §6.1). */
+export function decodeEnvFile(bytes: Uint8Array): string {
+  try {
+    return new TextDecoder('utf-8', { fatal: true }).decode(bytes);
+  } catch {
+    return new TextDecoder('latin1').decode(bytes);
+  }
+}
+
+/**
+ * Reads `KEY=value` lines (contract 07 §6.1): optional `export `, one pair of matching quotes (a quoted value may
+ * span lines), `#` comments (unquoted: after white space only). No interpolation, no escapes. Lines that are no
+ * assignment are skipped; a later one of the same name wins.
+ */
+export function parseEnvFile(text: string): Record<string, string> {
+  const values: Record<string, string> = Object.create(null);
+  let rest = text.replace(/^\ufeff/, '').replaceAll('\r\n', '\n');
+  while (rest !== '') {
+    const end = rest.indexOf('\n');
+    const line = end < 0 ? rest : rest.slice(0, end);
+    let next = end < 0 ? '' : rest.slice(end + 1);
+    const match = ASSIGNMENT.exec(line);
+    if (match) {
+      const raw = line.slice(match[0].length);
+      const quote = raw[0];
+      const start = match[0].length + 1;
+      const close = quote === '"' || quote === "'" ? rest.indexOf(quote, start) : -1;
+      if (close >= 0) {
+        values[match[1] as string] = rest.slice(start, close);
+        const after = rest.indexOf('\n', close);
+        next = after < 0 ? '' : rest.slice(after + 1);
+      } else {
+        values[match[1] as string] = raw.replace(/(?:^|[ \t])#.*$/, '').trim();
+      }
+    }
+    rest = next;
+  }
+  return values;
+}

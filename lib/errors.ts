@@ -1,0 +1,36 @@
+/** What went wrong, in the terms of the domain. Only `handlers/errors.ts` turns a kind into a status. */
+export type ErrorKind =
+  | 'invalid'
+  | 'unauthorized'
+  | 'forbidden'
+  | 'not-found'
+  | 'conflict'
+  | 'timeout'
+  | 'too-large'
+  | 'rate-limited'
+  | 'unsupported'
+  | 'unavailable'
+  | 'internal';
+
+/** An expected failure. `message` is one sentence that may be shown to any caller: no path, no secret. */
+export class RelayError extends Error {
+  readonly kind: ErrorKind;
+  /** Whole seconds to wait, for `rate-limited`. */
+  readonly retryAfter?: number;
+
+  constructor(kind: ErrorKind, message: string, options: { retryAfter?: number; cause?: unknown } = {}) {
+    super(message, options.cause === undefined ? undefined : { cause: options.cause });
+    this.name = 'RelayError';
+    this.kind = kind;
+    this.retryAfter = options.retryAfter;
+  }
+}
+
+/** A short text for logs. Never a stack: those may hold paths. */
+export function describeError(error: unknown): string {
+  if (error instanceof Error) {
+    const code = (error as { code?: unknown }).code;
+    return typeof code === 'string' && !error.message.includes(code) ? `${code}: ${error.message}` : error.message;
+  }
+  return String(error);
+}

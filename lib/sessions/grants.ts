@@ -1,0 +1,70 @@
+/** Absolute end in epoch seconds; `null` = never. A channel that is not named has no grant (contract 01 §6.2). */
+export type Expiry = number | null;
+export type Grants = Record<string, Expiry>;
+
+/** What the host allows a new session: durations in seconds from now, 0 = never ends. */
+export interface Policy {
+  ttlSeconds?: number;
+  grants?: Record<string, number>;
+}
+
+export const DAY = 86_400;
+export const DEFAULT_TTL = 30 * DAY;
+
+/** Longest default grant per channel, in seconds; the others last as long as the session. */
+const DEFAULT_LIMIT: Record<string, number> = {
+  chat: Infinity,
+  'voice:config': Infinity,
+  'voice:stt': Infinity,
+  'voice:tts': Infinity,
+  'voice:realtime': Infinity,
+  terminal: 30 * DAY,
+  tui: 30 * DAY,
+  desktop: 30 * DAY,
+  bridge: 7 * DAY,
+};
+
+/** The earlier of two ends. */
+export const earlier = (a: Expiry, b: Expiry): Expiry => (a === null ? b : b === null ? a : Math.min(a, b));
+
+/** Whether `a` ends after `b`. */
+export const endsLater = (a: Expiry, b: Expiry): boolean => b !== null && (a === null || a > b);
+
+export const isPast = (expiry: Expiry, now: number): boolean => expiry !== null && expiry <= now;
+
+/** A duration counted from `now`, where 0 means never. */
+export const fromNow = (duration: number, now: number): Expiry => (duration === 0 ? null : now + duration);
+
+/** End of session and grants for a policy that takes effect at `now` (epoch seconds). */
+export function applyPolicy(policy: Policy, now: number): { expiresAt: Expiry; grants: Grants } {
+  const ttl = policy.ttlSeconds ?? DEFAULT_TTL;
+  const expiresAt = fromNow(ttl, now);
+  const grants: Grants = {};
+  for (const [channel, limit] of Object.entries(DEFAULT_LIMIT)) {
+    grants[channel] = expiresAt === null ? null : now + Math.min(ttl, limit);
+  }
+  for (const [channel, duration] of Object.entries(policy.grants ?? {})) grants[channel] = fromNow(duration, now);
+  return { expiresAt, grants: clamp(grants, expiresAt) };
+}
+
+/** No grant outlives its session. */
+export function clamp(grants: Grants, expiresAt: Expiry): Grants {
+  return Object.fromEntries(Object.entries(grants).map(([channel, expiry]) => [channel, earlier(expiry, expiresAt)]));
+}
+
+/** Fills in what older records lack: `voice:*` as `chat`, `desktop` as `tui`, else the session's end. */
+export function inherit(grants: Grants, expiresAt: Expiry): Grants {
+  const filled: Grants = { ...grants };
+  const take = (channel: string, from: string) => {
+    if (!(channel in filled)) filled[channel] = from in filled ? (filled[from] as Expiry) : expiresAt;
+  };
+  for (const channel of Object.keys(DEFAULT_LIMIT)) if (channel.startsWith('voice:')) take(channel, 'chat');
+  take('desktop', 'tui');
+  return clamp(filled, expiresAt);
+}
+
+/** Whether a grant is there and not over. */
+export function isGranted(grants: Grants, channel: string, now: number): boolean {
+  if (!Object.hasOwn(grants, channel)) return false;
+  return !isPast(grants[channel] as Expiry, now);
+}

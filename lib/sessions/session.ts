@@ -1,0 +1,156 @@
+import * as v from 'valibot';
+import { type Expiry, type Grants, inherit } from './grants.ts';
+
+/** How a device describes itself; none of it is trusted for anything. */
+export interface Device {
+  name: string;
+  id: string;
+  model: string;
+  platform: string;
+  surface: 'android' | 'desktop' | 'quest' | 'unknown';
+  formFactor: 'phone' | 'desktop' | 'xr' | 'unknown';
+}
+
+export type TransportHint = 'wss' | 'ws' | 'unknown';
+
+/** The rotating credential that brings a device back without a new pairing (contract 01 §6.5). */
+export interface Refresh {
+  hash: string;
+  /** The hash it replaced, good until `previousUntil` or until the new one is seen. */
+  previousHash?: string;
+  previousUntil?: number;
+  createdAt: number;
+  lastUsed: number;
+  expiresAt: number;
+}
+
+/**
+ * One paired device's living session. Its policy (`expiresAt`, `grants`) is also the ceiling of its refresh
+ * credential: it only ever shrinks, so the two can never differ.
+ */
+export interface Session {
+  /** Names the family: stays when a refresh replaces the token. Key in the store. */
+  readonly family: string;
+  readonly tokenHash: string;
+  /** First 8 characters of the token. */
+  readonly prefix: string;
+  /** The token itself, once this process has seen it; never stored. */
+  token?: string;
+  device: Device;
+  transportHint: TransportHint;
+  readonly createdAt: number;
+  readonly firstSeen: number;
+  lastSeen: number;
+  expiresAt: Expiry;
+  grants: Grants;
+  refresh: Refresh | null;
+  /** Set once, when the session is over. A connection that holds the session looks here. */
+  ended?: EndReason;
+}
+
+export type EndReason = 'revoked' | 'replaced' | 'expired';
+
+const seconds = v.pipe(v.number(), v.finite());
+const expiry = v.nullable(seconds);
+const hash = v.pipe(v.string(), v.regex(/^[0-9a-f]{64}$/));
+const text = v.optional(v.string(), '');
+
+const Stored = v.object({
+  family: v.pipe(v.string(), v.regex(/^[0-9a-f]{32}$/)),
+  token_sha256: hash,
+  token_prefix: v.pipe(v.string(), v.length(8)),
+  device_name: text,
+  device_id: text,
+  device_model: text,
+  device_platform: text,
+  client_surface: v.fallback(v.picklist(['android', 'desktop', 'quest', 'unknown']), 'unknown'),
+  device_form_factor: v.fallback(v.picklist(['phone', 'desktop', 'xr', 'unknown']), 'unknown'),
+  transport_hint: v.fallback(v.picklist(['wss', 'ws', 'unknown']), 'unknown'),
+  created_at: seconds,
+  first_seen: seconds,
+  last_seen: seconds,
+  expires_at: expiry,
+  grants: v.pipe(
+    v.record(v.string(), expiry),
+    v.check((grants) => !Array.isArray(grants)),
+  ),
+  refresh: v.fallback(
+    v.nullable(
+      v.object({
+        sha256: hash,
+        previous_sha256: v.optional(hash),
+        previous_until: v.optional(seconds),
+        created_at: seconds,
+        last_used: seconds,
+        expires_at: seconds,
+      }),
+    ),
+    null,
+  ),
+});
+
+export type StoredSession = v.InferOutput<typeof Stored>;
+
+/** The record as it is kept: hashes only. */
+export function toStored(session: Session): StoredSession {
+  const { device, refresh } = session;
+  return {
+    family: session.family,
+    token_sha256: session.tokenHash,
+    token_prefix: session.prefix,
+    device_name: device.name,
+    device_id: device.id,
+    device_model: device.model,
+    device_platform: device.platform,
+    client_surface: device.surface,
+    device_form_factor: device.formFactor,
+    transport_hint: session.transportHint,
+    created_at: session.createdAt,
+    first_seen: session.firstSeen,
+    last_seen: session.lastSeen,
+    expires_at: session.expiresAt,
+    grants: session.grants,
+    refresh: refresh && {
+      sha256: refresh.hash,
+      previous_sha256: refresh.previousHash,
+      previous_until: refresh.previousUntil,
+      created_at: refresh.createdAt,
+      last_used: refresh.lastUsed,
+      expires_at: refresh.expiresAt,
+    },
+  };
+}
+
+/** The session of a stored record, or null for a record that is none. */
+export function fromStored(value: unknown): Session | null {
+  const parsed = v.safeParse(Stored, value);
+  if (!parsed.success) return null;
+  const stored = parsed.output;
+  return {
+    family: stored.family,
+    tokenHash: stored.token_sha256,
+    prefix: stored.token_prefix,
+    device: {
+      name: stored.device_name,
+      id: stored.device_id,
+      model: stored.device_model,
+      platform: stored.device_platform,
+      surface: stored.client_surface,
+      formFactor: stored.device_form_factor,
+    },
+    transportHint: stored.transport_hint,
+    createdAt: stored.created_at,
+    firstSeen: stored.first_seen,
+    lastSeen: stored.last_seen,
+    expiresAt: stored.expires_at,
+    grants: inherit(stored.grants, stored.expires_at),
+    refresh: stored.refresh && {
+      hash: stored.refresh.sha256,
+      previousHash: stored.refresh.previous_sha256,
+      previousUntil: stored.refresh.previous_until,
+      createdAt: stored.refresh.created_at,
+      lastUsed: stored.refresh.last_used,
+      expiresAt: stored.refresh.expires_at,
+    },
+  };
+}

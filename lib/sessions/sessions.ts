@@ -1,0 +1,387 @@
+import type { Storage } from 'unstorage';
+import { base64url, bytesToHex, randomBytes, sha256 } from '../bytes.ts';
+import { type Clock, seconds } from '../clock.ts';
+import { describeError, RelayError } from '../errors.ts';
+import type { Log } from '../log.ts';
+import {
+  applyPolicy,
+  clamp,
+  DAY,
+  type Expiry,
+  endsLater,
+  fromNow,
+  type Grants,
+  isPast,
+  type Policy,
+} from './grants.ts';
+import {
+  type Device,
+  type EndReason,
+  fromStored,
+  type Session,
+  type StoredSession,
+  type TransportHint,
+  toStored,
+} from './session.ts';
+
+const REFRESH_LIFE = 180 * DAY;
+const REFRESH_OVERLAP = 600;
+const LAST_SEEN_FLUSH = 60;
+/** Sessions kept at once. Every one took a host-approved pairing, so this only bounds memory. */
+const MAX_SESSIONS = 4096;
+
+const NO_DEVICE = new Set(['', 'unknown', 'none', 'null']);
+const isDeviceId = (id: string): boolean => !NO_DEVICE.has(id.toLowerCase());
+
+export interface NewSession {
+  device: Device;
+  policy: Policy;
+  transportHint: TransportHint;
+}
+
+/** A session together with the raw credentials that were made for it just now. */
+export interface Issued {
+  session: Session;
+  token: string;
+  refreshToken?: string;
+}
+
+/** What a `PATCH /sessions/{prefix}` asks for: durations in seconds from now, 0 = never. */
+export interface Reduction {
+  ttlSeconds?: number;
+  grants?: Record<string, number>;
+}
+
+export interface SessionsParts {
+  store: Storage<StoredSession>;
+  clock: Clock;
+  log: Log;
+}
+
+export type Sessions = Awaited<ReturnType<typeof openSessions>>;
+
+/**
+ * All paired sessions: held in memory, written through. Methods change memory before their first await, so a check
+ * and its change are one step; they resolve when the change is on disk, or has failed to get there (then
+ * `storeState()` is `degraded` and the change stands in memory; contract 01 §6.7).
+ */
+export async function openSessions({ store, clock, log }: SessionsParts) {
+  const byHash = new Map<string, Session>();
+  const byRefresh = new Map<string, Session>();
+  const flushed = new Map<string, number>();
+  const endListeners = new Set<(session: Session, reason: EndReason) => void>();
+  const changeListeners = new Set<(session: Session) => void>();
+  let degraded = false;
+
+  const now = () => seconds(clock);
+
+  async function written(write: Promise<unknown>): Promise<void> {
+    try {
+      await write;
+      degraded = false;
+    } catch (error) {
+      degraded = true;
+      log.warn(`a session change could not be saved and will be lost on restart: ${describeError(error)}`);
+    }
+  }
+
+  const save = async (session: Session): Promise<void> => {
+    // Somebody may still hold a session that is over: its record must not come back.
+    if (session.ended) return;
+    flushed.set(session.family, now());
+    await written(store.setItem(session.family, toStored(session)));
+  };
+
+  function index(session: Session): void {
+    byHash.set(session.tokenHash, session);
+    if (session.refresh) byRefresh.set(session.refresh.hash, session);
+    if (session.refresh?.previousHash) byRefresh.set(session.refresh.previousHash, session);
+  }
+
+  function unindex(session: Session): void {
+    byHash.delete(session.tokenHash);
+    if (session.refresh) byRefresh.delete(session.refresh.hash);
+    if (session.refresh?.previousHash) byRefresh.delete(session.refresh.previousHash);
+  }
+
+  /** Takes a session out of memory and tells who holds it. */
+  function drop(session: Session, reason: EndReason): void {
+    unindex(session);
+    session.ended = reason;
+    for (const listener of [...endListeners]) listener(session, reason);
+  }
+
+  function end(session: Session, reason: EndReason): Promise<void> {
+    drop(session, reason);
+    flushed.delete(session.family);
+    return written(store.removeItem(session.family));
+  }
+
+  /** The session, unless it is over; one found to be over is removed on the way. */
+  function alive(session: Session | undefined): Session | undefined {
+    if (!session || session.ended) return undefined;
+    if (!isPast(session.expiresAt, now())) return session;
+    log.info(`session ${session.prefix} of ${session.device.name} expired`);
+    void end(session, 'expired');
+    return undefined;
+  }
+
+  function newToken(): string {
+    const taken = new Set([...byHash.values()].map((session) => session.prefix));
+    for (;;) {
+      const token = crypto.randomUUID();
+      if (!taken.has(token.slice(0, 8))) return token;
+    }
+  }
+
+  /** Gives a session a new refresh token; the one it replaces stays good for a while (contract 01 §6.5). */
+  function rotate(session: Session, presented?: string): string {
+    const token = base64url(randomBytes(32));
+    const at = now();
+    const old = session.refresh;
+    unindex(session);
+    const repeated = old !== null && presented !== undefined && presented === old.previousHash;
+    session.refresh = {
+      hash: sha256(token),
+      // A client that comes with the previous token never got its successor: it keeps its deadline, not a new one.
+      previousHash: repeated ? old.previousHash : old?.hash,
+      previousUntil: repeated ? old.previousUntil : old ? at + REFRESH_OVERLAP : undefined,
+      createdAt: old && old.expiresAt > at ? old.createdAt : at,
+      lastUsed: at,
+      expiresAt: old && old.expiresAt > at ? old.expiresAt : at + REFRESH_LIFE,
+    };
+    index(session);
+    return token;
+  }
+
+  /** Whether a refresh token belongs to this session and still works. */
+  function refreshMatches(session: Session, hash: string): boolean {
+    const { refresh } = session;
+    if (!refresh || refresh.expiresAt <= now()) return false;
+    if (refresh.hash === hash) return true;
+    return refresh.previousHash === hash && (refresh.previousUntil ?? 0) > now();
+  }
+
+  for (const key of await store.getKeys()) {
+    const session = fromStored(await store.getItem(key));
+    if (!session || session.family !== key) log.warn('skipped a session record that cannot be read');
+    else if (isPast(session.expiresAt, now())) await store.removeItem(key);
+    else {
+      index(session);
+      flushed.set(session.family, session.lastSeen);
+    }
+  }
+
+  return {
+    /** Calls back when a session is over, before its record is gone from disk. */
+    onEnd(listener: (session: Session, reason: EndReason) => void): void {
+      endListeners.add(listener);
+    },
+
+    /** Calls back when a session's policy shrank. */
+    onReduce(listener: (session: Session) => void): void {
+      changeListeners.add(listener);
+    },
+
+    storeState: (): 'ok' | 'degraded' => (degraded ? 'degraded' : 'ok'),
+
+    /** How many sessions are alive. */
+    count(): number {
+      const at = now();
+      let count = 0;
+      for (const session of byHash.values()) if (!isPast(session.expiresAt, at)) count++;
+      return count;
+    },
+
+    /** Live sessions, the one seen last first. */
+    list(): Session[] {
+      return [...byHash.values()]
+        .filter((session) => alive(session) !== undefined)
+        .sort((a, b) => b.lastSeen - a.lastSeen);
+    },
+
+    /** The live session of a token: one hash, one look-up. */
+    authenticate(token: string): Session | undefined {
+      const session = alive(byHash.get(sha256(token)));
+      if (session) {
+        session.token = token;
+        this.touch(session);
+      }
+      return session;
+    },
+
+    /** The session of a family that was alive when its socket went to sleep (edge). */
+    byFamily(family: string): Session | undefined {
+      for (const session of byHash.values()) if (session.family === family) return alive(session);
+      return undefined;
+    },
+
+    /** Marks a session as seen now. On disk at most once a minute, and at `flush`. */
+    touch(session: Session): void {
+      const at = now();
+      session.lastSeen = at;
+      if (!session.ended && at - (flushed.get(session.family) ?? 0) >= LAST_SEEN_FLUSH) void save(session);
+    },
+
+    /** Whether the session is still the one to serve. */
+    isAlive: (session: Session): boolean => alive(session) !== undefined,
+
+    /**
+     * Makes the session of a fresh pairing. Other sessions of the same device end with it (contract 01 §6.6): only
+     * after the new one is on disk, so that a crash in between leaves a device one of the two.
+     */
+    async create({ device, policy, transportHint }: NewSession): Promise<Issued> {
+      const at = now();
+      const token = newToken();
+      const session: Session = {
+        family: bytesToHex(randomBytes(16)),
+        tokenHash: sha256(token),
+        prefix: token.slice(0, 8),
+        token,
+        device,
+        transportHint,
+        createdAt: at,
+        firstSeen: at,
+        lastSeen: at,
+        ...applyPolicy(policy, at),
+        refresh: null,
+      };
+      const others = [...byHash.values()].filter(
+        (other) => isDeviceId(device.id) && other.device.id.toLowerCase() === device.id.toLowerCase(),
+      );
+      const refreshToken = rotate(session);
+      if (byHash.size - others.length > MAX_SESSIONS) {
+        const rest = [...byHash.values()].filter((other) => other !== session && !others.includes(other));
+        const oldest = rest.reduce((a, b) => (a.lastSeen <= b.lastSeen ? a : b));
+        log.warn(`more than ${MAX_SESSIONS} sessions: ending the one not seen for longest (${oldest.prefix})`);
+        others.push(oldest);
+      }
+      // Every write is asked for before the first await, so that they reach the disk in this order.
+      await Promise.all([save(session), ...others.map((other) => end(other, 'replaced'))]);
+      log.info(`session ${session.prefix} created for ${device.name} (${device.id})`);
+      return { session, token, refreshToken };
+    },
+
+    /**
+     * Replaces the session that a refresh token belongs to by one with the same policy and a new token.
+     * Undefined when the token is not good, or not for this device.
+     */
+    async refresh(refreshToken: string, device: Device): Promise<Issued | undefined> {
+      const hash = sha256(refreshToken);
+      const old = alive(byRefresh.get(hash));
+      if (!old || !refreshMatches(old, hash)) return undefined;
+      if (isDeviceId(old.device.id) && old.device.id !== device.id) return undefined;
+      const token = newToken();
+      drop(old, 'replaced');
+      const session: Session = {
+        ...old,
+        ended: undefined,
+        tokenHash: sha256(token),
+        prefix: token.slice(0, 8),
+        token,
+        device: mergeDevice(old.device, device),
+        lastSeen: now(),
+      };
+      const rotated = rotate(session, hash);
+      await save(session);
+      log.info(`session ${old.prefix} of ${session.device.name} refreshed as ${session.prefix}`);
+      return { session, token, refreshToken: rotated };
+    },
+
+    /**
+     * A device came back with its token: takes over what it says of itself, and gives it a refresh token where it
+     * lacks a good one (contract 01 §3.4). Returns that token.
+     */
+    async resume(session: Session, device: Device, offeredRefresh?: string): Promise<string | undefined> {
+      if (session.ended) return undefined;
+      const merged = mergeDevice(session.device, device);
+      const changed = JSON.stringify(merged) !== JSON.stringify(session.device);
+      session.device = merged;
+      const hash = offeredRefresh === undefined ? undefined : sha256(offeredRefresh);
+      const good = hash === undefined ? session.refresh !== null : refreshMatches(session, hash);
+      const issued = good ? undefined : rotate(session);
+      // Whoever shows the new refresh token has it: the one before is of no more use.
+      const settled =
+        hash !== undefined && session.refresh?.hash === hash && session.refresh.previousHash !== undefined;
+      if (settled && session.refresh?.previousHash) {
+        byRefresh.delete(session.refresh.previousHash);
+        session.refresh = { ...session.refresh, previousHash: undefined, previousUntil: undefined };
+      }
+      if (changed || issued !== undefined || settled) await save(session);
+      return issued;
+    },
+
+    /**
+     * Sessions that a prefix from a URL names: by the 8 stored characters, or, given more, by the whole token or by
+     * the start of one this process has seen (contract 01 §6.4).
+     */
+    find(prefix: string): Session[] {
+      const live = this.list();
+      if (prefix.length <= 8) return live.filter((session) => session.prefix.startsWith(prefix));
+      const hash = sha256(prefix);
+      return live.filter((session) => session.tokenHash === hash || session.token?.startsWith(prefix));
+    },
+
+    /** Ends a session for good, its refresh credential with it. */
+    revoke(session: Session): Promise<void> {
+      if (session.ended) return Promise.resolve();
+      log.info(`session ${session.prefix} of ${session.device.name} revoked`);
+      return end(session, 'revoked');
+    },
+
+    /**
+     * Shortens a session's policy, all or nothing.
+     * @throws RelayError `invalid` for a grant the session has not, `forbidden` for anything that would extend it.
+     */
+    async reduce(session: Session, reduction: Reduction): Promise<void> {
+      if (session.ended) throw new RelayError('not-found', 'this session is over');
+      const at = now();
+      const unknown = Object.keys(reduction.grants ?? {}).find((channel) => !Object.hasOwn(session.grants, channel));
+      if (unknown !== undefined) throw new RelayError('invalid', 'grants names a channel this session does not have');
+      const expiresAt: Expiry =
+        reduction.ttlSeconds === undefined ? session.expiresAt : fromNow(reduction.ttlSeconds, at);
+      if (endsLater(expiresAt, session.expiresAt)) {
+        throw new RelayError('forbidden', 'operator approval required to extend session');
+      }
+      const changes: Grants = {};
+      for (const [channel, duration] of Object.entries(reduction.grants ?? {})) {
+        changes[channel] = fromNow(duration, at);
+        if (endsLater(changes[channel], session.grants[channel] as Expiry)) {
+          throw new RelayError('forbidden', 'operator approval required to extend a grant');
+        }
+      }
+      session.expiresAt = expiresAt;
+      session.grants = clamp({ ...session.grants, ...changes }, expiresAt);
+      for (const listener of [...changeListeners]) listener(session);
+      log.info(`session ${session.prefix} of ${session.device.name} reduced`);
+      await save(session);
+    },
+
+    /** Removes what has expired. Called every 30 s, and by whoever wakes at the edge. */
+    sweep(): void {
+      for (const session of [...byHash.values()]) alive(session);
+    },
+
+    /** Writes every `lastSeen` that is newer than its record. */
+    async flush(): Promise<void> {
+      const stale = [...byHash.values()].filter((session) => session.lastSeen > (flushed.get(session.family) ?? 0));
+      await Promise.all(stale.map(save));
+    },
+  };
+}
+
+/** The descriptive fields that are present win; an id is only ever filled in, never changed. */
+function mergeDevice(old: Device, presented: Device): Device {
+  const pick = <T extends string>(fresh: T, kept: T, nothing: string): T =>
+    fresh !== '' && fresh !== 'unknown' && fresh !== nothing ? fresh : kept;
+  return {
+    name: pick(presented.name, old.name, UNNAMED),
+    id: isDeviceId(old.id) ? old.id : presented.id,
+    model: pick(presented.model, old.model, ''),
+    platform: pick(presented.platform, old.platform, ''),
+    surface: pick(presented.surface, old.surface, 'unknown'),
+    formFactor: pick(presented.formFactor, old.formFactor, 'unknown'),
+  };
+}
+
+export const UNNAMED = 'Unknown device';

@@ -1,0 +1,78 @@
+import { chmodSync, existsSync, mkdirSync, renameSync } from 'node:fs';
+import { dirname } from 'node:path';
+import Database from 'libsql';
+import type { SqlExecutor } from './sql-driver.ts';
+
+/** Another process has the state database open. */
+export class StateInUseError extends Error {}
+
+const codeOf = (error: unknown): string => String((error as { code?: unknown })?.code ?? '');
+const DAMAGED = new Set(['SQLITE_NOTADB', 'SQLITE_CORRUPT']);
+
+/**
+ * Opens the state database, alone: WAL, every commit synced before it returns, exclusive lock for as long as it is
+ * open, file 0600 in a directory made 0700. A damaged file is set aside as `*.corrupt-<epoch>`, never overwritten.
+ * @throws StateInUseError when another relay holds it.
+ */
+export function openStateFile(path: string, warn: (message: string) => void): SqlExecutor {
+  mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
+  try {
+    return open(path);
+  } catch (error) {
+    if (!DAMAGED.has(codeOf(error))) throw error;
+    const aside = `${path}.corrupt-${Math.floor(Date.now() / 1000)}`;
+    for (const suffix of ['', '-wal', '-shm']) {
+      if (existsSync(path + suffix)) renameSync(path + suffix, aside + suffix);
+    }
+    warn(`the state database was damaged; it is kept as ${aside} and the relay starts empty: pair your devices again`);
+    return open(path);
+  }
+}
+
+function open(path: string): SqlExecutor {
+  const previous = process.umask(0o077);
+  let database: Database.Database;
+  try {
+    database = new Database(path, { timeout: 0 } as Database.Options);
+  } finally {
+    process.umask(previous);
+  }
+  try {
+    database.exec('PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;');
+    // The lock is taken by the first write transaction and, in exclusive mode, kept from then on.
+    database.exec('BEGIN EXCLUSIVE; COMMIT;');
+    const verdict = database.prepare('PRAGMA quick_check(1)').get() as { quick_check?: string } | undefined;
+    if (verdict && verdict.quick_check !== 'ok') throw Object.assign(new Error('damaged'), { code: 'SQLITE_CORRUPT' });
+    chmodSync(path, 0o600);
+    return executor(database);
+  } catch (error) {
+    database.close();
+    if (codeOf(error).startsWith('SQLITE_BUSY') || codeOf(error) === 'SQLITE_LOCKED') {
+      throw new StateInUseError('the state database is in use by another relay');
+    }
+    throw error;
+  }
+}
+
+function executor(database: Database.Database): SqlExecutor {
+  const statements = new Map<string, Database.Statement>();
+  // The driver uses a handful of constant texts: each is prepared once.
+  const prepared = (sql: string) => {
+    let statement = statements.get(sql);
+    if (!statement) {
+      statement = database.prepare(sql);
+      statements.set(sql, statement);
+    }
+    return statement;
+  };
+  return {
+    run: (sql, ...values) => void prepared(sql).run(...values),
+    all: (sql, ...values) => prepared(sql).all(...values) as Record<string, unknown>[],
+    close() {
+      // libsql keeps the file open until its statements are garbage collected: give up the lock at once. Exclusive
+      // mode can only be left outside WAL.
+      database.exec('PRAGMA journal_mode = DELETE; PRAGMA locking_mode = NORMAL; SELECT count(*) FROM sqlite_schema;');
+      database.close();
+    },
+  };
+}
