@@ -1,0 +1,25 @@
+import { RelayError } from '../lib/errors.ts';
+import { json, readJson } from '../lib/web/json.ts';
+import type { Handler } from './request.ts';
+
+/** Room for 25 MiB as base64 and what is around it. */
+const LIMIT = 36 * 1024 * 1024;
+
+/** `POST /clipboard/inbox` (contract 01 §7). */
+export const postClipboard: Handler = async (request, relay) => {
+  if (!relay.clipboard)
+    throw new RelayError('unsupported', 'this relay runs without a host, so it has no clipboard inbox');
+  const body = await readJson(request, { limit: LIMIT });
+  const entry = await relay.clipboard.put({
+    format: text(body, 'format'),
+    bytesBase64: text(body, 'bytes_base64'),
+    filenameHint: body.filename_hint == null ? undefined : text(body, 'filename_hint'),
+  });
+  return json({ ok: true, path: entry.path, size_bytes: entry.sizeBytes, swept_stale: entry.sweptStale });
+};
+
+function text(body: Record<string, unknown>, field: string): string {
+  const value = body[field];
+  if (typeof value === 'string') return value;
+  throw new RelayError('invalid', `${field} must be a string`);
+}

@@ -1,0 +1,27 @@
+import { type ErrorKind, RelayError } from '../lib/errors.ts';
+import { errorResponse } from '../lib/web/json.ts';
+
+const STATUS: Record<ErrorKind, number> = {
+  invalid: 400,
+  unauthorized: 401,
+  forbidden: 403,
+  'not-found': 404,
+  timeout: 408,
+  conflict: 409,
+  'too-large': 413,
+  'rate-limited': 429,
+  internal: 500,
+  unsupported: 501,
+  unavailable: 503,
+};
+
+/** The answer to a failure of a domain; undefined for one that nobody expected. */
+export function toResponse(error: unknown): Response | undefined {
+  if (!(error instanceof RelayError)) return undefined;
+  const headers: Record<string, string> = {};
+  if (error.kind === 'unauthorized') headers['www-authenticate'] = 'Bearer';
+  if (error.retryAfter !== undefined) headers['retry-after'] = String(error.retryAfter);
+  // What is left of the body is not read: the connection cannot be used again.
+  if (error.kind === 'too-large' || error.kind === 'timeout') headers.connection = 'close';
+  return errorResponse(STATUS[error.kind], error.message, headers);
+}

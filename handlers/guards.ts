@@ -1,0 +1,70 @@
+import { bearerOf } from '../lib/access/bearer.ts';
+import { isStrictLoopback } from '../lib/access/loopback.ts';
+import { RelayError } from '../lib/errors.ts';
+import type { Relay } from '../lib/relay.ts';
+import { isGranted } from '../lib/sessions/grants.ts';
+import type { Guard, RelayRequest } from './request.ts';
+
+const unauthorized = () => new RelayError('unauthorized', 'a valid session bearer is required');
+
+/** Anybody. */
+export const open: Guard = () => undefined;
+
+/**
+ * Whether the operator of this host is calling: strict loopback at home, a signed operator token at the edge, where
+ * there is no loopback.
+ */
+export async function isOperator(request: RelayRequest, relay: Relay): Promise<boolean> {
+  if (request.peer.via === 'edge') return relay.operatorTokens.verify(bearerOf(request.headers.get('authorization')));
+  return isStrictLoopback(request.peer, request.headers);
+}
+
+function refuse(request: RelayRequest, relay: Relay): never {
+  const { pathname } = new URL(request.url);
+  relay.log.warn(`refused an operator call from ${request.peer.address ?? 'unknown'} to ${pathname}`);
+  throw new RelayError('forbidden', 'only a process on this host may call this');
+}
+
+/** The operator only (contract 01 §1.1, class loopback). */
+export const operator: Guard = async (request, relay) => {
+  if (await isOperator(request, relay)) return undefined;
+  refuse(request, relay);
+};
+
+/** A device with a live session, and with the named grant where there is one. */
+export function paired(grant?: string): Guard {
+  return (request, relay) => {
+    const token = bearerOf(request.headers.get('authorization'));
+    const session = token === null ? undefined : relay.sessions.authenticate(token);
+    if (!session) throw unauthorized();
+    if (grant !== undefined && !isGranted(session.grants, grant, relay.clock.now() / 1000)) {
+      throw new RelayError('forbidden', `this device has no ${grant} grant, or it has expired`);
+    }
+    request.session = session;
+    return undefined;
+  };
+}
+
+/** Whether the operator calls without any bearer; at the edge the operator token is what makes him one. */
+const isBareOperator = async (request: RelayRequest, relay: Relay): Promise<boolean> =>
+  (request.peer.via === 'edge' || !request.headers.has('authorization')) && isOperator(request, relay);
+
+/** The operator without a bearer, or a paired device: a bearer is always judged as such (contract 01 §1.1). */
+export function operatorOrPaired(grant?: string): Guard {
+  const device = paired(grant);
+  return async (request, relay) => ((await isBareOperator(request, relay)) ? undefined : device(request, relay));
+}
+
+/** As `operatorOrPaired`, for routes that are specified as loopback ones: a stranger without a bearer gets 403. */
+export const operatorOrPairedInfo: Guard = async (request, relay) => {
+  if (await isBareOperator(request, relay)) return undefined;
+  if (!request.headers.has('authorization')) refuse(request, relay);
+  return paired()(request, relay);
+};
+
+/** A paired device, or a host tool that says so with `X-Svc-Operator: 1` on strict loopback (contract 01 §6.3). */
+export const pairedOrOperatorTool: Guard = async (request, relay) => {
+  const asked = request.headers.get('x-svc-operator') === '1';
+  if (asked && (await isBareOperator(request, relay))) return undefined;
+  return paired()(request, relay);
+};

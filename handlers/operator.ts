@@ -1,0 +1,63 @@
+import { RelayError } from '../lib/errors.ts';
+import type { Relay } from '../lib/relay.ts';
+import { json, readJson } from '../lib/web/json.ts';
+import type { Handler } from './request.ts';
+
+const PROTOCOL_VERSION = 1;
+const NO_STORE = { 'cache-control': 'no-store' };
+
+/** `GET /relay/info` (contract 01 §8.1, 07 §3.1). */
+export const relayInfo: Handler = async (_request, relay) => {
+  const agent = await relay.info.agent();
+  const sessions = relay.sessions.count();
+  const body = {
+    version: relay.version,
+    plugin_version: relay.version,
+    protocol_version: PROTOCOL_VERSION,
+    capabilities: relay.info.capabilities,
+    profiles: agent.profiles,
+    uptime_seconds: relay.info.uptimeSeconds(),
+    session_count: sessions,
+    paired_device_count: sessions,
+    // There is no bridge and no media registry yet.
+    pending_commands: 0,
+    media_entry_count: 0,
+    health: 'ok',
+    gateway_heartbeat: agent.gateway_heartbeat,
+    gateway_prior_exit: agent.gateway_prior_exit,
+  };
+  return json(body, 200, NO_STORE);
+};
+
+const securityOf = ({ security, config }: Relay): Response =>
+  json(
+    {
+      ok: true,
+      scope: 'runtime',
+      allow_insecure_api_bearer: security.allowInsecureApiBearer,
+      trust_proxy_headers: config.trustProxyHeaders,
+    },
+    200,
+    NO_STORE,
+  );
+
+/** `GET /relay/security` (contract 01 §8.2). */
+export const getSecurity: Handler = (_request, relay) => securityOf(relay);
+
+/** `PATCH /relay/security`: effective at once, until the relay restarts (contract 01 §8.2). */
+export const patchSecurity: Handler = async (request, relay) => {
+  const { allow_insecure_api_bearer: allow } = await readJson(request);
+  if (typeof allow !== 'boolean') throw new RelayError('invalid', 'allow_insecure_api_bearer must be a boolean');
+  relay.security.allowInsecureApiBearer = allow;
+  if (allow) relay.log.warn('the API key is now accepted for voice over plain http, until the relay restarts');
+  else relay.log.info('the API key is no longer accepted for voice over plain http');
+  return securityOf(relay);
+};
+
+const YES = /^(?:1|true|yes)$/i;
+
+/** `GET /relay/update-check`, `?refresh=1|true|yes` (contract 01 §8.3). */
+export const updateCheck: Handler = async (request, relay) => {
+  const refresh = [request.query.refresh].flat().some((value) => value !== undefined && YES.test(value));
+  return json(await relay.updates.result(refresh), 200, NO_STORE);
+};

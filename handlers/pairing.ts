@@ -1,0 +1,74 @@
+import { peerKey } from '../lib/access/peer.ts';
+import { RelayError } from '../lib/errors.ts';
+import { isPairingCode, maskCode } from '../lib/pairing/codes.ts';
+import { describePolicy, readPolicy } from '../lib/pairing/policy.ts';
+import type { Relay } from '../lib/relay.ts';
+import { json, readJson } from '../lib/web/json.ts';
+import { isOperator } from './guards.ts';
+import type { RelayRequest } from './request.ts';
+
+const NO_STORE = { 'cache-control': 'no-store' };
+
+/**
+ * `POST /pairing` (contract 01 §5.5): a code without any policy of its own. Only the operator is told the code; for
+ * anybody else it appears on the relay's console, for the operator to read out. The body is not looked at.
+ */
+export async function createCode(request: RelayRequest, relay: Relay): Promise<Response> {
+  const operator = await isOperator(request, relay);
+  const peer = peerKey(request.peer, request.headers, relay.config.trustProxyHeaders);
+  const retryAfter = relay.limiter.blockedFor(peer) || relay.limiter.mint(peer);
+  if (retryAfter > 0) throw new RelayError('rate-limited', 'too many attempts from this address', { retryAfter });
+
+  const { code, expiresAt } = relay.codes.mintAnonymous();
+  if (operator) return json({ ok: true, code, expires_at: expiresAt }, 200, NO_STORE);
+  // The one place where a whole code is logged (contract 01 §5.1).
+  relay.log.named('pairing').warn(`pairing code ${code}, asked for by ${peer}; it is good for ten minutes`);
+  return json({ ok: true, pending: true, expires_at: expiresAt }, 202, NO_STORE);
+}
+
+/** The code of a request body. Its alphabet is checked first: `toUpperCase` turns some other letters into A-Z. */
+function readCode(value: unknown): string {
+  const text = typeof value === 'string' ? value.trim() : '';
+  const code = /^[a-z0-9]*$/i.test(text) ? text.toUpperCase() : '';
+  if (!isPairingCode(code)) throw new RelayError('invalid', 'code must be 6 characters of A-Z and 0-9');
+  return code;
+}
+
+/** What every pairing by the host does at its end (contract 01 §4). */
+function forgive(relay: Relay): void {
+  const peers = relay.limiter.clear();
+  if (peers > 0) relay.log.named('access').info(`the host paired a device: limits of ${peers} peers cleared`);
+}
+
+function register(body: Record<string, unknown>, relay: Relay): string {
+  const code = readCode(body.code);
+  const policy = readPolicy(body);
+  relay.codes.register(code, policy);
+  relay.log.named('pairing').info(`registered pairing code ${maskCode(code)}: ${describePolicy(policy)}`);
+  forgive(relay);
+  return code;
+}
+
+/** `POST /pairing/register` (contract 01 §5.2): a code that the host made, with the host's policy. */
+export async function registerCode(request: RelayRequest, relay: Relay): Promise<Response> {
+  const body = await readJson(request);
+  const endpoints = body.endpoints ?? undefined;
+  if (endpoints !== undefined && !Array.isArray(endpoints)) {
+    throw new RelayError('invalid', 'endpoints must be an array');
+  }
+  const code = register(body, relay);
+  return json({ ok: true, code, endpoints }, 200, NO_STORE);
+}
+
+/** `POST /pairing/approve` (contract 01 §5.2): kept for codes that a phone shows; today as register, no `endpoints`. */
+export async function approveCode(request: RelayRequest, relay: Relay): Promise<Response> {
+  const code = register(await readJson(request), relay);
+  return json({ ok: true, code }, 200, NO_STORE);
+}
+
+/** `POST /pairing/mint` (contract 01 §5.3): a fresh code in a signed QR payload. The body may be empty. */
+export async function mintCode(request: RelayRequest, relay: Relay): Promise<Response> {
+  const answer = await relay.mint.issue(await readJson(request, { empty: true }));
+  forgive(relay);
+  return json(answer, 200, NO_STORE);
+}

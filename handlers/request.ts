@@ -1,0 +1,28 @@
+import type { Peer } from '../lib/access/peer.ts';
+import type { Relay } from '../lib/relay.ts';
+import type { Session } from '../lib/sessions/session.ts';
+
+/** A request on its way through the route table. */
+export type RelayRequest = Request & {
+  /** Who sent it, as the runtime saw it. */
+  peer: Peer;
+  /** Parts of the path, percent-encoded as they came. */
+  params: Record<string, string | undefined>;
+  query: Record<string, string | string[] | undefined>;
+  /** The caller's session, once a guard has put it there. */
+  session?: Session;
+};
+
+export type Handler = (request: RelayRequest, relay: Relay) => Response | Promise<Response>;
+
+/** Lets a request pass, or answers it. */
+export type Guard = (request: RelayRequest, relay: Relay) => Response | undefined | Promise<Response | undefined>;
+
+/** A percent-decoded path parameter, trimmed; empty for one that cannot be decoded. */
+export function pathParam(request: RelayRequest, name: string): string {
+  try {
+    return decodeURIComponent(request.params[name] ?? '').trim();
+  } catch {
+    return '';
+  }
+}

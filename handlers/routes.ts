@@ -1,0 +1,72 @@
+import { type RouteEntry, Router } from 'itty-router';
+import type { Peer } from '../lib/access/peer.ts';
+import { describeError } from '../lib/errors.ts';
+import type { Relay } from '../lib/relay.ts';
+import { errorResponse } from '../lib/web/json.ts';
+import { postClipboard } from './clipboard.ts';
+import { toResponse } from './errors.ts';
+import { open, operator, operatorOrPairedInfo, paired, pairedOrOperatorTool } from './guards.ts';
+import { health } from './health.ts';
+import { getSecurity, patchSecurity, relayInfo, updateCheck } from './operator.ts';
+import { approveCode, createCode, mintCode, registerCode } from './pairing.ts';
+import type { Guard, Handler, RelayRequest } from './request.ts';
+import { listSessions, reduceSession, revokeSession } from './sessions.ts';
+import { upgradeRequired } from './socket.ts';
+
+type Row = [method: string, path: string, guard: Guard, handler: Handler];
+
+/** THE route table. The router goes through it from top to bottom: the hot routes come first. */
+const table: Row[] = [
+  ['GET', '/health', open, health],
+  ['GET', '/sessions', pairedOrOperatorTool, listSessions],
+  ['DELETE', '/sessions/:prefix', pairedOrOperatorTool, revokeSession],
+  ['PATCH', '/sessions/:prefix', paired(), reduceSession],
+  ['GET', '/ws', open, upgradeRequired],
+  ['GET', '/', open, upgradeRequired],
+  ['POST', '/pairing', open, createCode],
+  ['POST', '/pairing/register', operator, registerCode],
+  ['POST', '/pairing/approve', operator, approveCode],
+  ['POST', '/pairing/mint', operator, mintCode],
+  ['POST', '/clipboard/inbox', paired(), postClipboard],
+  ['GET', '/relay/info', operatorOrPairedInfo, relayInfo],
+  ['GET', '/relay/security', operator, getSecurity],
+  ['PATCH', '/relay/security', operator, patchSecurity],
+  ['GET', '/relay/update-check', operatorOrPairedInfo, updateCheck],
+];
+
+const NO_STORE = /^\/(?:pairing|sessions|relay)(?:\/|$)/;
+
+export type Fetch = (request: Request, peer: Peer) => Promise<Response>;
+
+/** The relay's HTTP surface as one function of a request and the peer that the runtime saw. */
+export function createFetch(relay: Relay): Fetch {
+  const router = Router<RelayRequest, [Relay]>();
+  const add = (verb: string, [, path, guard, handler]: Row) => router[verb.toLowerCase()]?.(path, guard, handler);
+  for (const row of table) add(row[0], row);
+  // `HEAD` works wherever `GET` does; the runtimes leave its body out.
+  for (const row of table) if (row[0] === 'GET') add('HEAD', row);
+
+  return async (incoming, peer) => {
+    const request = Object.assign(incoming, { peer }) as RelayRequest;
+    try {
+      const response: Response | undefined = await router.fetch(request, relay);
+      return response ?? noRoute(request, router.routes);
+    } catch (error) {
+      const expected = toResponse(error);
+      if (!expected) relay.log.error(`${request.method} request failed: ${describeError(error)}`);
+      return uncached(request, expected ?? errorResponse(500, 'internal error'));
+    }
+  };
+}
+
+function noRoute(request: RelayRequest, routes: RouteEntry[]): Response {
+  const { pathname } = new URL(request.url);
+  const allowed = [...new Set(routes.filter((route) => route[1].test(pathname)).map((route) => route[0]))];
+  if (allowed.length === 0) return errorResponse(404, 'not found');
+  return errorResponse(405, 'method not allowed', { allow: allowed.sort().join(', ') });
+}
+
+function uncached(request: RelayRequest, response: Response): Response {
+  if (NO_STORE.test(new URL(request.url).pathname)) response.headers.set('cache-control', 'no-store');
+  return response;
+}

@@ -1,0 +1,87 @@
+import { RelayError } from '../lib/errors.ts';
+import type { Relay } from '../lib/relay.ts';
+import type { Session } from '../lib/sessions/session.ts';
+import type { Reduction } from '../lib/sessions/sessions.ts';
+import { json, readJson } from '../lib/web/json.ts';
+import { type Handler, pathParam, type RelayRequest } from './request.ts';
+
+const NO_STORE = { 'cache-control': 'no-store' };
+const LEAST_PREFIX = 4;
+
+/** One row of `GET /sessions` (contract 01 §6.1). Field by field: nothing secret can slip in. */
+const rowOf = (session: Session, isCurrent: boolean) => ({
+  token_prefix: session.prefix,
+  device_name: session.device.name,
+  device_id: session.device.id,
+  created_at: session.createdAt,
+  first_seen: session.firstSeen,
+  last_seen: session.lastSeen,
+  expires_at: session.expiresAt,
+  grants: session.grants,
+  transport_hint: session.transportHint,
+  client_surface: session.device.surface,
+  device_form_factor: session.device.formFactor,
+  device_model: session.device.model,
+  device_platform: session.device.platform,
+  is_current: isCurrent,
+});
+
+/** `GET /sessions` (contract 01 §6.3). Without `request.session` a host tool is asking, and no row is its own. */
+export const listSessions: Handler = (request, relay) => {
+  const rows = relay.sessions.list().map((session) => rowOf(session, session === request.session));
+  return json({ sessions: rows }, 200, NO_STORE);
+};
+
+/** `DELETE /sessions/{prefix}`: any device may revoke any other (contract 01 §6.4). */
+export const revokeSession: Handler = async (request, relay) => {
+  const session = theOne(relay, prefixOf(request));
+  await relay.sessions.revoke(session);
+  return json({ ok: true, revoked: session.prefix, revoked_self: session === request.session }, 200, NO_STORE);
+};
+
+/** `PATCH /sessions/{prefix}`: a device gives up some of its own rights (contract 01 §6.4, checks in that order). */
+export const reduceSession: Handler = async (request, relay) => {
+  if (!request.session) throw new RelayError('unauthorized', 'a valid session bearer is required');
+  const prefix = prefixOf(request);
+  const reduction = reductionOf(await readJson(request));
+  const session = theOne(relay, prefix);
+  if (session !== request.session) throw new RelayError('forbidden', 'cannot modify another session');
+  await relay.sessions.reduce(session, reduction);
+  const { prefix: token_prefix, expiresAt: expires_at, grants } = session;
+  return json({ ok: true, token_prefix, expires_at, grants }, 200, NO_STORE);
+};
+
+function prefixOf(request: RelayRequest): string {
+  const prefix = pathParam(request, 'prefix');
+  if (prefix.length >= LEAST_PREFIX) return prefix;
+  throw new RelayError('invalid', `a session prefix has at least ${LEAST_PREFIX} characters`);
+}
+
+/** The only session of a prefix. */
+function theOne(relay: Relay, prefix: string): Session {
+  const [session, second] = relay.sessions.find(prefix);
+  if (!session) throw new RelayError('not-found', 'no session has this prefix');
+  if (second) throw new RelayError('conflict', 'several sessions have this prefix, use more characters');
+  return session;
+}
+
+const isDuration = (value: unknown): value is number => typeof value === 'number' && value >= 0;
+
+function reductionOf({ ttl_seconds, grants }: Record<string, unknown>): Reduction {
+  const reduction: Reduction = {};
+  const absent = (value: unknown) => value === undefined || value === null;
+  if (absent(ttl_seconds) && absent(grants)) throw new RelayError('invalid', 'ttl_seconds or grants must be given');
+  if (!absent(ttl_seconds)) {
+    if (!isDuration(ttl_seconds) || !Number.isInteger(ttl_seconds)) {
+      throw new RelayError('invalid', 'ttl_seconds must be an integer of at least 0');
+    }
+    reduction.ttlSeconds = ttl_seconds;
+  }
+  if (!absent(grants)) {
+    if (typeof grants !== 'object' || Array.isArray(grants) || !Object.values(grants as object).every(isDuration)) {
+      throw new RelayError('invalid', 'grants must map channels to numbers of at least 0');
+    }
+    reduction.grants = grants as Record<string, number>;
+  }
+  return reduction;
+}

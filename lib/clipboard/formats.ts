@@ -1,0 +1,31 @@
+export type ImageFormat = 'png' | 'jpeg' | 'webp' | 'gif';
+
+/** Where each format has which leading bytes. Any one row suffices; all its parts must be there. */
+const MAGIC: Record<ImageFormat, [offset: number, bytes: string][][]> = {
+  png: [[[0, '\x89PNG\r\n\x1a\n']]],
+  jpeg: [[[0, '\xff\xd8\xff']]],
+  webp: [
+    [
+      [0, 'RIFF'],
+      [8, 'WEBP'],
+    ],
+  ],
+  gif: [[[0, 'GIF87a']], [[0, 'GIF89a']]],
+};
+
+/** The format a name stands for, in any case (`jpg` is `jpeg`); undefined for an unknown one. */
+export function imageFormat(name: string): ImageFormat | undefined {
+  const lower = name.toLowerCase();
+  const format = lower === 'jpg' ? 'jpeg' : lower;
+  return Object.hasOwn(MAGIC, format) ? (format as ImageFormat) : undefined;
+}
+
+/** Whether the bytes begin as an image of this format does. */
+export function isImage(format: ImageFormat, bytes: Uint8Array): boolean {
+  return MAGIC[format].some((parts) => parts.every(([offset, magic]) => holds(bytes, offset, magic)));
+}
+
+function holds(bytes: Uint8Array, offset: number, magic: string): boolean {
+  for (let at = 0; at < magic.length; at++) if (bytes[offset + at] !== magic.charCodeAt(at)) return false;
+  return true;
+}

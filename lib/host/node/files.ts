@@ -1,0 +1,156 @@
+import { randomBytes } from 'node:crypto';
+import { constants, type Stats } from 'node:fs';
+import { type FileHandle, mkdir, open, readdir, realpath, rename, stat, unlink } from 'node:fs/promises';
+import { dirname } from 'node:path';
+import type { DirectoryEntry, FileFacts, HostFiles } from '../index.ts';
+import { watchPaths } from './watch.ts';
+
+const CHUNK = 64 * 1024;
+
+/** Files of this machine. Links are followed, except by `list` (which reports them) and `writeAtomic` (which replaces them). */
+export function createFiles(): HostFiles {
+  return {
+    read,
+    readTail,
+    list,
+    writeAtomic,
+    createExclusive,
+    remove,
+    watch: watchPaths,
+    async readText(path, limit) {
+      const bytes = await read(path, limit);
+      return bytes && new TextDecoder().decode(bytes);
+    },
+    stat: (path) => unlessMissing(async () => facts(await stat(path))),
+    realPath: (path) => unlessMissing(() => realpath(path)),
+  };
+}
+
+/** The errno of a failure, such as `ENOENT`. */
+export const errno = (error: unknown): string | undefined => (error as NodeJS.ErrnoException | undefined)?.code;
+
+async function unlessMissing<T>(look: () => Promise<T>): Promise<T | null> {
+  try {
+    return await look();
+  } catch (error) {
+    if (errno(error) === 'ENOENT' || errno(error) === 'ENOTDIR') return null;
+    throw error;
+  }
+}
+
+/** Runs `use` with the open file. O_NONBLOCK: opening a FIFO that nobody writes would hold a pool thread for ever. */
+async function withFile<T>(path: string, use: (file: FileHandle, size: number) => Promise<T>): Promise<T | null> {
+  const file = await unlessMissing(() => open(path, constants.O_RDONLY | constants.O_NONBLOCK));
+  if (!file) return null;
+  try {
+    const info = await file.stat();
+    if (!info.isFile()) {
+      const code = info.isDirectory() ? 'EISDIR' : 'EINVAL';
+      throw Object.assign(new Error(`${code}: not a regular file`), { code });
+    }
+    return await use(file, info.size);
+  } finally {
+    await file.close();
+  }
+}
+
+/** Reads up to `limit` bytes from `position`. Never trusts the size: files of `/proc` say 0, others grow meanwhile. */
+async function readSpan(file: FileHandle, position: number, limit: number): Promise<Uint8Array> {
+  const chunks: Uint8Array[] = [];
+  let total = 0;
+  while (total < limit) {
+    const chunk = new Uint8Array(Math.min(CHUNK, limit - total));
+    const { bytesRead } = await file.read(chunk, 0, chunk.length, position + total);
+    if (bytesRead === 0) break;
+    chunks.push(chunk.subarray(0, bytesRead));
+    total += bytesRead;
+  }
+  const bytes = new Uint8Array(total);
+  let at = 0;
+  for (const chunk of chunks) {
+    bytes.set(chunk, at);
+    at += chunk.length;
+  }
+  return bytes;
+}
+
+const read = (path: string, limit = Number.POSITIVE_INFINITY): Promise<Uint8Array | null> =>
+  withFile(path, (file) => readSpan(file, 0, limit));
+
+const readTail = (path: string, bytes: number): Promise<string | null> =>
+  withFile(path, async (file, size) =>
+    new TextDecoder().decode(await readSpan(file, Math.max(0, size - bytes), Math.min(bytes, size))),
+  );
+
+const facts = (info: Stats): FileFacts => ({
+  kind: info.isFile() ? 'file' : info.isDirectory() ? 'directory' : 'other',
+  size: info.size,
+  modified: info.mtimeMs,
+});
+
+const list = (directory: string): Promise<DirectoryEntry[] | null> =>
+  unlessMissing(async () =>
+    (await readdir(directory, { withFileTypes: true })).map((entry) => ({
+      name: entry.name,
+      kind: entry.isFile() ? 'file' : entry.isDirectory() ? 'directory' : entry.isSymbolicLink() ? 'link' : 'other',
+    })),
+  );
+
+async function writeAtomic(path: string, bytes: Uint8Array, mode: number): Promise<void> {
+  const directory = await makeParent(path);
+  const temporary = `${directory}/.${randomBytes(12).toString('hex')}.tmp`;
+  await fill(temporary, bytes, mode);
+  try {
+    await rename(temporary, path);
+  } catch (error) {
+    await remove(temporary);
+    throw error;
+  }
+  await syncDirectory(directory);
+}
+
+async function createExclusive(path: string, bytes: Uint8Array, mode: number): Promise<void> {
+  const directory = await makeParent(path);
+  await fill(path, bytes, mode);
+  await syncDirectory(directory);
+}
+
+/** Makes a file that must not exist yet, private until it is complete. Removes it again when anything fails. */
+async function fill(path: string, bytes: Uint8Array, mode: number): Promise<void> {
+  const file = await open(path, 'wx', 0o600);
+  try {
+    try {
+      await file.writeFile(bytes);
+      await file.sync();
+      await file.chmod(mode);
+    } finally {
+      await file.close();
+    }
+  } catch (error) {
+    await remove(path).catch(() => {});
+    throw error;
+  }
+}
+
+/** Makes what is missing of the directories above `path`, and makes their entries durable. Returns the directory. */
+async function makeParent(path: string): Promise<string> {
+  const directory = dirname(path);
+  const first = await mkdir(directory, { recursive: true, mode: 0o700 });
+  if (first) {
+    for (let made = directory; made.length >= first.length; made = dirname(made)) await syncDirectory(dirname(made));
+  }
+  return directory;
+}
+
+async function syncDirectory(directory: string): Promise<void> {
+  const handle = await open(directory, 'r');
+  try {
+    await handle.sync();
+  } finally {
+    await handle.close();
+  }
+}
+
+async function remove(path: string): Promise<void> {
+  await unlessMissing(() => unlink(path));
+}

@@ -1,0 +1,77 @@
+import { execFile } from 'node:child_process';
+import { createSocket } from 'node:dgram';
+import { connect, isIPv4 } from 'node:net';
+import { networkInterfaces } from 'node:os';
+import type { HostNetwork } from '../index.ts';
+import { readTailnet } from './tailnet.ts';
+
+/** A documentation address (RFC 5737): routed like any public one, and nobody's, should a packet ever leave. */
+const SOMEWHERE_PUBLIC = '192.0.2.1';
+const CLI_TIMEOUT_MS = 5000;
+/** `status` lists every machine of the tailnet. */
+const CLI_MOST_OUTPUT = 16 * 1024 * 1024;
+
+/** The network of this machine. Nothing here throws. */
+export function createNetwork(): HostNetwork {
+  return {
+    // Contract 01 §5.3, LAN address.
+    lanAddress: async () => (await routedAddress()) ?? interfaceAddress(),
+    async tailnet() {
+      const [status, serve] = await Promise.all([
+        output('tailscale', ['status', '--json']),
+        output('tailscale', ['serve', 'status', '--json']),
+      ]);
+      return status === null || serve === null ? null : readTailnet(status, serve);
+    },
+    canConnect,
+  };
+}
+
+/** The local address of an association to a public one. Connecting a UDP socket only picks a route, it sends nothing. */
+function routedAddress(): Promise<string | null> {
+  return new Promise((resolve) => {
+    const socket = createSocket('udp4');
+    const end = (address: string | null) => {
+      socket.close();
+      resolve(address);
+    };
+    socket.once('error', () => end(null));
+    // The types leave out that without a route the callback gets the error, and no event is emitted.
+    socket.connect(9, SOMEWHERE_PUBLIC, (error?: Error) => {
+      if (error) return end(null);
+      const { address } = socket.address();
+      end(isIPv4(address) && !/^(?:127|0)\./.test(address) ? address : null);
+    });
+  });
+}
+
+function interfaceAddress(): string | null {
+  for (const addresses of Object.values(networkInterfaces())) {
+    for (const { family, internal, address } of addresses ?? []) if (family === 'IPv4' && !internal) return address;
+  }
+  return null;
+}
+
+/** What a command prints, or null when it is missing, fails, or takes too long. */
+function output(command: string, args: string[]): Promise<string | null> {
+  return new Promise((resolve) => {
+    const options = { timeout: CLI_TIMEOUT_MS, killSignal: 'SIGKILL', maxBuffer: CLI_MOST_OUTPUT } as const;
+    execFile(command, args, options, (error, stdout) => resolve(error ? null : stdout));
+  });
+}
+
+function canConnect(host: string, port: number, timeout: number): Promise<boolean> {
+  if (!Number.isInteger(port) || port < 1 || port > 65535) return Promise.resolve(false);
+  return new Promise((resolve) => {
+    const socket = connect({ host, port });
+    const end = (connected: boolean) => {
+      clearTimeout(timer);
+      socket.destroy();
+      resolve(connected);
+    };
+    const timer = setTimeout(() => end(false), timeout);
+    // `on`: destroying a socket that is still trying further addresses may report more than one error.
+    socket.on('error', () => end(false));
+    socket.once('connect', () => end(true));
+  });
+}

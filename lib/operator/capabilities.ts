@@ -1,0 +1,14 @@
+/** What `/relay/info` may announce, and whether a host machine is needed for it. One line per area that exists. */
+const needsHost: Record<string, boolean> = {
+  clipboard: true,
+  pairing: false,
+  profiles: true,
+  sessions: false,
+};
+
+/** What works on this relay, sorted (contract 07 §3.1). Clients offer only what is named here. */
+export function capabilities({ hasHost }: { hasHost: boolean }): string[] {
+  return Object.keys(needsHost)
+    .filter((name) => hasHost || !needsHost[name])
+    .sort();
+}

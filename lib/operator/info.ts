@@ -1,0 +1,76 @@
+import type { Clock } from '../clock.ts';
+import type { Config } from '../config.ts';
+import { describeError } from '../errors.ts';
+import type { Host } from '../host/index.ts';
+import type { Log } from '../log.ts';
+import { capabilities } from './capabilities.ts';
+import { type RelayState, readEnablement } from './enablement.ts';
+import { type Heartbeat, readHeartbeat } from './heartbeat.ts';
+import { type PriorExit, readPriorExit } from './prior-exit.ts';
+
+export interface RelayInfoParts {
+  /** Absent at the edge. */
+  host?: Host;
+  config: Config;
+  clock: Clock;
+  log: Log;
+}
+
+/** What the agent home says, as `GET /relay/info` shows it: no pid, path or timestamp. */
+export interface AgentInfo {
+  profiles: { name: string; relay_state: RelayState }[];
+  gateway_heartbeat: Heartbeat;
+  gateway_prior_exit: PriorExit;
+}
+
+export interface RelayInfo {
+  /** What works on this relay, sorted. */
+  readonly capabilities: readonly string[];
+  /** Whole seconds since this relay was put together. */
+  uptimeSeconds(): number;
+  /** Reads the agent home; callers at the same time share one reading. Never fails: what cannot be read is unknown. */
+  agent(): Promise<AgentInfo>;
+}
+
+/** The parts of `GET /relay/info` that are not simply counters (contract 01 §8.1, 07 §3.1). */
+export function createRelayInfo({ host, config, clock, log }: RelayInfoParts): RelayInfo {
+  const started = clock.monotonic();
+  let flight: Promise<AgentInfo> | undefined;
+
+  async function profiles(of: Host): Promise<AgentInfo['profiles']> {
+    try {
+      const rows = await readEnablement(of, config);
+      return rows.map(({ profile, state }) => ({ name: profile, relay_state: state }));
+    } catch (error) {
+      log.warn(`the profiles of the agent home cannot be read: ${describeError(error)}`);
+      return [];
+    }
+  }
+
+  async function read(): Promise<AgentInfo> {
+    if (!host) {
+      return {
+        profiles: [],
+        gateway_heartbeat: { status: 'missing', supported: false },
+        gateway_prior_exit: { prior_exit: 'unknown' },
+      };
+    }
+    const [rows, heartbeat, priorExit] = await Promise.all([
+      profiles(host),
+      readHeartbeat(host, clock),
+      readPriorExit(host),
+    ]);
+    return { profiles: rows, gateway_heartbeat: heartbeat, gateway_prior_exit: priorExit };
+  }
+
+  return {
+    capabilities: capabilities({ hasHost: host !== undefined }),
+    uptimeSeconds: () => Math.floor((clock.monotonic() - started) / 1000),
+    agent() {
+      flight ??= read().finally(() => {
+        flight = undefined;
+      });
+      return flight;
+    },
+  };
+}

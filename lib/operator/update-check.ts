@@ -1,0 +1,162 @@
+import { base64, utf8ToBytes } from '../bytes.ts';
+import type { Clock } from '../clock.ts';
+import type { Config } from '../config.ts';
+import { RelayError } from '../errors.ts';
+import type { Host } from '../host/index.ts';
+import { compareVersions, latestRelease } from './releases.ts';
+
+const FEED_LIMIT = 2 * 1024 * 1024;
+const FEED_TIMEOUT = 4_000;
+const MAX_REDIRECTS = 5;
+const KEEP = 3_600_000;
+const KEEP_FAILURE = 300_000;
+const REFRESH_PERIOD = 60_000;
+
+/** The answer, as `GET /relay/update-check` and `svc relay update-check --json` show it. */
+export interface UpdateResult {
+  current: string;
+  latest: string | null;
+  update_available: boolean;
+  update_command: string | null;
+  /** One short sentence: no URL, no credentials. */
+  error?: string;
+}
+
+export interface UpdateCheckParts {
+  /** Absent at the edge. */
+  host?: Host;
+  config: Config;
+  /** The version that is running. */
+  version: string;
+  fetch?: typeof fetch;
+  /** Milliseconds for the whole exchange with the feed. */
+  timeout?: number;
+}
+
+export interface UpdateCheck {
+  /** The last answer, or a new one: after an hour (failures 5 minutes), or on `refresh` at most once a minute. */
+  result(refresh?: boolean): Promise<UpdateResult>;
+}
+
+/**
+ * Asks the release feed once whether there is a newer release (contract 01 §8.3, 07 §5.3). Never fails: what goes
+ * wrong is the result's `error`.
+ */
+export async function checkForUpdate(parts: UpdateCheckParts): Promise<UpdateResult> {
+  const none = { current: parts.version, latest: null, update_available: false, update_command: null };
+  try {
+    const latest = latestRelease(await readFeed(parts));
+    if (latest === null) return { ...none, error: 'the release feed lists no release' };
+    const available = compareVersions(latest, parts.version) > 0;
+    return { ...none, latest, update_available: available, update_command: available ? await commandOf(parts) : null };
+  } catch (error) {
+    return { ...none, error: sentenceOf(error) };
+  }
+}
+
+/** `checkForUpdate` with memory; callers at the same time share one question to the feed. */
+export function createUpdateCheck({ clock, ...parts }: UpdateCheckParts & { clock: Clock }): UpdateCheck {
+  let last: { result: UpdateResult; at: number } | undefined;
+  let flight: Promise<UpdateResult> | undefined;
+
+  async function ask(): Promise<UpdateResult> {
+    const result = await checkForUpdate(parts);
+    last = { result, at: clock.monotonic() };
+    flight = undefined;
+    return result;
+  }
+
+  return {
+    async result(refresh = false) {
+      if (flight) return flight;
+      if (last) {
+        const keep = refresh ? REFRESH_PERIOD : last.result.error === undefined ? KEEP : KEEP_FAILURE;
+        if (clock.monotonic() - last.at < keep) return last.result;
+      }
+      flight = ask();
+      return flight;
+    },
+  };
+}
+
+/** Messages of `fetch` may hold the URL with its credentials: only our own sentences and these are shown. */
+function sentenceOf(error: unknown): string {
+  if (error instanceof RelayError) return error.message;
+  if ((error as { name?: unknown })?.name === 'TimeoutError') return 'the release feed did not answer in time';
+  return 'the release feed cannot be reached';
+}
+
+async function commandOf({ host, config }: UpdateCheckParts): Promise<string> {
+  const shim = await host?.files.stat(`${config.home}/.local/bin/svc-relay-update`).catch(() => null);
+  return shim?.kind === 'file' ? 'svc-relay-update' : 'svc plugins update svc-relay';
+}
+
+const LOOPBACK = /^(?:localhost|127\.\d+\.\d+\.\d+|\[::1\])$/;
+
+function feedUrl(text: string | undefined): URL {
+  if (!text) throw new RelayError('unavailable', 'no release feed is configured');
+  const url = URL.canParse(text) ? new URL(text) : null;
+  if (url && (url.protocol === 'https:' || (url.protocol === 'http:' && LOOPBACK.test(url.hostname)))) return url;
+  throw new RelayError('invalid', 'the release feed must be an https URL');
+}
+
+async function readFeed(parts: UpdateCheckParts): Promise<unknown[]> {
+  const signal = AbortSignal.timeout(parts.timeout ?? FEED_TIMEOUT);
+  const response = await open(feedUrl(parts.config.updateFeedUrl), parts, signal);
+  if (!response.ok) {
+    response.body?.cancel().catch(() => {});
+    throw new RelayError('unavailable', `the release feed answered ${response.status}`);
+  }
+  const text = new TextDecoder().decode(await readBounded(response));
+  let feed: unknown;
+  try {
+    feed = JSON.parse(text);
+  } catch {
+    // Handled below, as every other body that is no list.
+  }
+  if (!Array.isArray(feed)) throw new RelayError('unavailable', 'the release feed is not a list of releases');
+  return feed;
+}
+
+/** Follows redirects by hand: a feed may move, but neither to another scheme nor with its credentials to another origin. */
+async function open(feed: URL, { fetch = globalThis.fetch, version }: UpdateCheckParts, signal: AbortSignal) {
+  let url = new URL(feed);
+  for (let hops = 0; hops <= MAX_REDIRECTS; hops++) {
+    const headers: Record<string, string> = { accept: 'application/json', 'user-agent': `svc-relay/${version}` };
+    if (url.origin === feed.origin && (feed.username || feed.password)) headers.authorization = basic(feed);
+    // `fetch` refuses a URL with credentials.
+    url.hash = url.username = url.password = '';
+    const response = await fetch(url, { headers, redirect: 'manual', signal });
+    const location = response.headers.get('location');
+    if (![301, 302, 303, 307, 308].includes(response.status) || location === null) return response;
+    response.body?.cancel().catch(() => {});
+    if (!URL.canParse(location, url)) break;
+    const target = new URL(location, url);
+    if (target.protocol !== feed.protocol) {
+      throw new RelayError('unavailable', 'the release feed redirects to another scheme');
+    }
+    url = feedUrl(target.href);
+  }
+  throw new RelayError('unavailable', 'the release feed redirects without end');
+}
+
+const basic = ({ username, password }: URL): string =>
+  `Basic ${base64(utf8ToBytes(`${decodeURIComponent(username)}:${decodeURIComponent(password)}`))}`;
+
+async function readBounded(response: Response): Promise<Uint8Array> {
+  const chunks: Uint8Array[] = [];
+  let size = 0;
+  // Leaving the loop cancels the body.
+  for await (const chunk of response.body ?? []) {
+    size += chunk.byteLength;
+    if (size > FEED_LIMIT) throw new RelayError('too-large', 'the release feed is too large');
+    chunks.push(chunk);
+  }
+  const whole = new Uint8Array(size);
+  let at = 0;
+  for (const chunk of chunks) {
+    whole.set(chunk, at);
+    at += chunk.byteLength;
+  }
+  return whole;
+}

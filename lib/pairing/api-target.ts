@@ -1,0 +1,96 @@
+import type { Config } from '../config.ts';
+import { RelayError } from '../errors.ts';
+import type { Host } from '../host/index.ts';
+import type { Log } from '../log.ts';
+import { isHost, isLoopbackName, isWildcard, lanForm, splitUrl, unbracket } from './addresses.ts';
+import { isPrintable, readApiServer } from './api-server.ts';
+import type { ApiTarget } from './payload.ts';
+
+/** What a mint request says about the API server, each part absent when it leaves it to the configuration. */
+export interface ApiOverrides {
+  host?: string;
+  port?: number;
+  tls?: boolean;
+  /** Empty = open access. */
+  key?: string;
+}
+
+const HTTP_PORT = 8642;
+
+const invalid = (message: string) => new RelayError('invalid', message);
+
+function readPort(value: unknown): number {
+  const port = typeof value === 'string' && /^\d{1,5}$/.test(value) ? Number(value) : value;
+  if (typeof port === 'number' && Number.isInteger(port) && port >= 1 && port <= 65535) return port;
+  throw invalid('port must be an integer from 1 to 65535');
+}
+
+function readHost(value: unknown): string {
+  const host = typeof value === 'string' ? value.trim() : '';
+  if (isHost(host)) return unbracket(host);
+  throw invalid('host must be a host name or an address, without scheme or port');
+}
+
+/**
+ * `host`, `port`, `tls` and `api_key` of a mint request; `null` is as absent, except that a null `api_key` means open
+ * access (contract 01 §5.3).
+ * @throws RelayError `invalid` naming the field.
+ */
+export function readApiOverrides(body: Record<string, unknown>): ApiOverrides {
+  const overrides: ApiOverrides = {};
+  const { host, port, tls, api_key: key } = body;
+  if (host != null) overrides.host = readHost(host);
+  if (port != null) overrides.port = readPort(port);
+  if (tls != null) {
+    if (typeof tls !== 'boolean') throw invalid('tls must be a boolean');
+    overrides.tls = tls;
+  }
+  if (key !== undefined) {
+    if (key !== null && !(typeof key === 'string' && isPrintable(key))) {
+      throw invalid('api_key must be null or one line of printable ASCII');
+    }
+    overrides.key = key ?? '';
+  }
+  return overrides;
+}
+
+export interface ApiTargetParts {
+  config: Config;
+  /** Absent at the edge. */
+  host?: Host;
+  log: Log;
+}
+
+/** Whether the API server itself speaks TLS, disabled or not. */
+export const speaksTls = (overrides: ApiOverrides, config: Config): boolean =>
+  overrides.tls ?? splitUrl(config.webapiUrl)?.scheme === 'https';
+
+/**
+ * The API server as a phone reaches it, or null when it is disabled: said to be off and not overridden by host, port
+ * or key; at the edge, which cannot know the address of a home host, also when neither the request nor the
+ * configuration names one that is not loopback (contract 01 §5.3, §5.4).
+ * @throws RelayError `invalid` naming `host` when all there is to name is a wildcard.
+ */
+export async function resolveApiTarget(overrides: ApiOverrides, parts: ApiTargetParts): Promise<ApiTarget | null> {
+  const { config, host: machine, log } = parts;
+  const url = splitUrl(config.webapiUrl);
+  const named = overrides.host ?? url?.host ?? '';
+  if (!machine && overrides.host === undefined && (isLoopbackName(named) || isWildcard(named))) return null;
+
+  const overridden = overrides.host !== undefined || overrides.port !== undefined || overrides.key !== undefined;
+  // A key in the request settles both questions: nothing needs to be read.
+  const server =
+    overrides.key === undefined ? await readApiServer(config, machine, log) : { key: overrides.key, disabled: false };
+  if (server.disabled && !overridden) return null;
+
+  const wildcard = 'host is a wildcard address: name the host that devices reach the API server at';
+  if (overrides.host === undefined && (named === '' || isWildcard(named))) throw invalid(wildcard);
+  const host = await lanForm(named, machine?.network);
+  if (isWildcard(host)) throw invalid(wildcard);
+  return {
+    host,
+    port: overrides.port ?? url?.port ?? (url?.scheme === 'https' ? 443 : HTTP_PORT),
+    tls: speaksTls(overrides, config),
+    key: server.key,
+  };
+}

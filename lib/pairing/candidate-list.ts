@@ -1,0 +1,93 @@
+import type { Tailnet } from '../host/index.ts';
+import { splitUrl, urlHost } from './addresses.ts';
+
+export type Mode = 'auto' | 'lan' | 'tailscale' | 'public';
+
+/** A candidate as the host builds it; the relay may still correct it. */
+export type BuiltCandidate = {
+  role: string;
+  priority: number;
+  api?: { host: string; port: number; tls: boolean };
+  relay: { url: string; transport_hint: 'ws' | 'wss' };
+};
+
+export interface CandidateFacts {
+  mode: Mode;
+  /** The agent's API server; null when it is disabled. `host` only when it is not on this machine. */
+  api: { host?: string; port: number; tls: boolean } | null;
+  /** The relay's listener. */
+  relay: { port: number; tls: boolean };
+  lanAddress: string | null;
+  tailnet: Tailnet | null;
+  /** http(s) URL under which the operator published this relay. */
+  publicUrl?: string;
+}
+
+type Route = Omit<BuiltCandidate, 'priority'>;
+
+/**
+ * The ways to this relay that `svc pair` offers, best first: tailnet, public URL or funnel, LAN; with another mode
+ * than `auto` that one only (contract 01 §9.4). A way that this host does not have is left out.
+ */
+export function buildCandidates(facts: CandidateFacts): BuiltCandidate[] {
+  const routes = { tailscale: tailscaleRoute, public: publicRoute, lan: lanRoute };
+  const wanted = Object.keys(routes).filter((role) => facts.mode === 'auto' || facts.mode === role);
+  const found = wanted.flatMap((role) => routes[role as keyof typeof routes](facts) ?? []);
+  return numbered(found);
+}
+
+/**
+ * The same list with the first candidate of `role` (any case) in front, or null when there is none.
+ */
+export function preferRole(candidates: BuiltCandidate[], role: string): BuiltCandidate[] | null {
+  const chosen = candidates.find((candidate) => candidate.role.toLowerCase() === role.trim().toLowerCase());
+  return chosen ? numbered([chosen, ...candidates.filter((candidate) => candidate !== chosen)]) : null;
+}
+
+const numbered = (routes: Route[]): BuiltCandidate[] =>
+  routes.map(({ role, api, relay }, priority) => ({ role, priority, ...(api && { api }), relay }));
+
+const relayAt = (tls: boolean, host: string, rest: string): BuiltCandidate['relay'] => {
+  const scheme = tls ? 'wss' : 'ws';
+  return { url: `${scheme}://${urlHost(host)}${rest}`, transport_hint: scheme };
+};
+
+function lanRoute({ lanAddress, api, relay }: CandidateFacts): Route | null {
+  if (lanAddress === null) return null;
+  return {
+    role: 'lan',
+    ...(api && { api: { host: api.host ?? lanAddress, port: api.port, tls: api.tls } }),
+    relay: relayAt(relay.tls, lanAddress, `:${relay.port}`),
+  };
+}
+
+/** TLS and the `.ts.net` name when the tailnet serves every port in question, else the 100.x address as it is. */
+function tailscaleRoute({ tailnet, api, relay }: CandidateFacts): Route | null {
+  if (!tailnet) return null;
+  const ports = [relay.port, ...(api ? [api.port] : [])];
+  const name = tailnet.name && ports.every((port) => tailnet.servedPorts.includes(port)) ? tailnet.name : null;
+  const host = name ?? tailnet.address;
+  if (host === null) return null;
+  return {
+    role: 'tailscale',
+    ...(api && { api: { host, port: api.port, tls: name !== null || api.tls } }),
+    relay: relayAt(name !== null || relay.tls, host, `:${relay.port}`),
+  };
+}
+
+function publicRoute(facts: CandidateFacts): Route | null {
+  const { api, relay, tailnet } = facts;
+  const funnel = tailnet?.name && tailnet.funnelPorts.includes(relay.port) ? tailnet.name : null;
+  const url = splitUrl(facts.publicUrl ?? (funnel ? `https://${funnel}` : ''));
+  if (!url) return null;
+  const tls = url.scheme === 'https';
+  const path = url.rest.replace(/\/+$/, '');
+  const port = url.port ?? (tls ? 443 : 80);
+  // A funnel is met on its own port, whatever the relay listens on behind it.
+  const relayPort = url.host.toLowerCase() === funnel?.toLowerCase() ? 443 : relay.port;
+  return {
+    role: 'public',
+    ...(api && { api: { host: url.host, port, tls } }),
+    relay: relayAt(tls, url.host, path === '' ? `:${relayPort}` : `${url.port ? `:${url.port}` : ''}${path}`),
+  };
+}

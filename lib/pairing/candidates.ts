@@ -1,0 +1,88 @@
+import { RelayError } from '../errors.ts';
+import type { HostNetwork, Tailnet } from '../host/index.ts';
+import { defaultPort, joinUrl, splitUrl } from './addresses.ts';
+import type { Json } from './canonical-json.ts';
+
+/** One way to reach this relay and its API server: an element of `endpoints` (contract 01 §5.4). */
+export type Candidate = { [key: string]: Json };
+
+/** How the services speak when nothing stands in front of them. */
+export interface DirectSchemes {
+  apiTls: boolean;
+  relayTls: boolean;
+}
+
+const MAX_CANDIDATES = 16;
+
+const isObject = (value: unknown): value is Record<string, Json> =>
+  typeof value === 'object' && value !== null && !Array.isArray(value);
+
+const hasFraction = (value: unknown): boolean =>
+  typeof value === 'number'
+    ? !Number.isSafeInteger(value)
+    : typeof value === 'object' && value !== null && Object.values(value).some(hasFraction);
+
+/**
+ * The candidates of a request body; undefined when `endpoints` is not there or `null`.
+ * @throws RelayError `invalid`, also for numbers that are not whole: they would make phones drop the whole payload.
+ */
+export function readCandidates(value: unknown): Candidate[] | undefined {
+  if (value == null) return undefined;
+  const invalid = (rule: string) => new RelayError('invalid', `endpoints must ${rule}`);
+  if (!Array.isArray(value) || !value.every(isObject)) throw invalid('be an array of objects');
+  if (value.length > MAX_CANDIDATES) throw invalid(`have at most ${MAX_CANDIDATES} entries`);
+  if (value.some(hasFraction)) throw invalid('hold whole numbers only');
+  for (const { role, priority } of value) {
+    if (role != null && typeof role !== 'string') throw invalid('have a string as role');
+    if (priority != null && typeof priority !== 'number') throw invalid('have an integer as priority');
+  }
+  return value;
+}
+
+/**
+ * The candidates that go into a payload, in their final order: the caller's own, verbatim, but for what this host
+ * knows better. Each step takes a list and gives a list.
+ */
+export async function finalCandidates(
+  supplied: Candidate[] | undefined,
+  direct: DirectSchemes,
+  network: HostNetwork | undefined,
+): Promise<Candidate[] | undefined> {
+  return supplied && correctTailscale(supplied, direct, network);
+}
+
+const isTailscale = (candidate: Candidate): boolean =>
+  typeof candidate.role === 'string' && candidate.role.toLowerCase() === 'tailscale';
+
+async function correctTailscale(candidates: Candidate[], direct: DirectSchemes, network: HostNetwork | undefined) {
+  if (!candidates.some(isTailscale)) return candidates;
+  const tailnet = (await network?.tailnet()) ?? null;
+  if (!tailnet) return candidates;
+  return candidates.map((candidate) => (isTailscale(candidate) ? onTailnet(candidate, tailnet, direct) : candidate));
+}
+
+/**
+ * A candidate with host and scheme from the tailnet: TLS and the `.ts.net` name when every service it names is served
+ * there, else the 100.x address and the services' own schemes. Ports stay.
+ */
+function onTailnet(candidate: Candidate, tailnet: Tailnet, direct: DirectSchemes): Candidate {
+  const api = isObject(candidate.api) ? candidate.api : undefined;
+  const relay = isObject(candidate.relay) ? candidate.relay : undefined;
+  const url = typeof relay?.url === 'string' ? splitUrl(relay.url) : null;
+  const ports = [...(api ? [api.port] : []), ...(url ? [url.port ?? defaultPort(url.scheme)] : [])];
+  const served = ports.every((port) => typeof port === 'number' && tailnet.servedPorts.includes(port));
+  const name = served && tailnet.name?.toLowerCase().endsWith('.ts.net') ? tailnet.name : null;
+  const host = name ?? tailnet.address;
+  if (host === null) return candidate;
+
+  const corrected = { ...candidate };
+  if (api) corrected.api = { ...api, host, tls: name !== null || direct.apiTls };
+  if (relay && url) {
+    const scheme = name !== null || direct.relayTls ? 'wss' : 'ws';
+    // A port that was left to the old scheme is written out when the new scheme means another.
+    const port = url.port ?? (defaultPort(scheme) === defaultPort(url.scheme) ? undefined : defaultPort(url.scheme));
+    corrected.relay = { ...relay, url: joinUrl({ ...url, scheme, host, port }) };
+    if ('transport_hint' in relay) corrected.relay.transport_hint = scheme;
+  }
+  return corrected;
+}

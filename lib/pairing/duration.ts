@@ -1,0 +1,66 @@
+import { RelayError } from '../errors.ts';
+
+const UNITS = { s: 1, m: 60, h: 3600, d: 86_400, w: 604_800, y: 31_536_000 } as const;
+const WORDS = [
+  [UNITS.y, 'year'],
+  [UNITS.d, 'day'],
+  [UNITS.h, 'hour'],
+  [UNITS.m, 'minute'],
+  [UNITS.s, 'second'],
+] as const;
+/** What the relay accepts at most (contract 01 §5.2): a hundred years. */
+const LONGEST = 3_153_600_000;
+const MAX_GRANTS = 32;
+const CHANNEL = /^[a-z][a-z0-9:_-]{0,63}$/;
+
+const invalid = (message: string) => new RelayError('invalid', message);
+
+/**
+ * Whole seconds of `30d`, `1y`, `90` (seconds) or `never`; 0 = never ends (contract 01 §9.4). A year has 365 days.
+ * @throws RelayError `invalid`. `0d` is one: it reads like "at once" and would mean "never".
+ */
+export function parseDuration(text: string): number {
+  const word = text.trim().toLowerCase();
+  if (word === 'never' || word === '0') return 0;
+  const match = /^(\d{1,12})([smhdwy]?)$/.exec(word);
+  if (!match) throw invalid("must be like 7d, 12h, 1y or 'never' (a whole number and one of s m h d w y)");
+  const seconds = Number(match[1]) * UNITS[(match[2] || 's') as keyof typeof UNITS];
+  if (seconds === 0) throw invalid("must be more than 0, or 'never'");
+  if (seconds > LONGEST) throw invalid("must be at most 100y, or 'never'");
+  return seconds;
+}
+
+/** Seconds in words: "30 days", "1 year 35 days", "never expires". */
+export function describeDuration(seconds: number): string {
+  if (seconds === 0) return 'never expires';
+  let rest = seconds;
+  const parts: string[] = [];
+  for (const [size, word] of WORDS) {
+    const count = Math.floor(rest / size);
+    rest -= count * size;
+    if (count > 0) parts.push(`${count} ${word}${count === 1 ? '' : 's'}`);
+  }
+  return parts.join(' ') || '0 seconds';
+}
+
+/**
+ * Grants as `svc pair --grants` writes them: `terminal=7d,bridge=1d`. Channels need not be known.
+ * @throws RelayError `invalid` naming what is wrong.
+ */
+export function parseGrants(text: string): Record<string, number> {
+  const grants: Record<string, number> = {};
+  for (const item of text.split(',')) {
+    const at = item.indexOf('=');
+    const channel = item.slice(0, Math.max(at, 0)).trim().toLowerCase();
+    if (at < 0) throw invalid(`'${item.trim()}' must be like channel=7d`);
+    if (!CHANNEL.test(channel)) throw invalid(`'${channel}' is no channel name`);
+    if (Object.hasOwn(grants, channel)) throw invalid(`${channel} is named more than once`);
+    try {
+      grants[channel] = parseDuration(item.slice(at + 1));
+    } catch (error) {
+      throw invalid(`${channel} ${(error as Error).message}`);
+    }
+  }
+  if (Object.keys(grants).length > MAX_GRANTS) throw invalid(`must name at most ${MAX_GRANTS} channels`);
+  return grants;
+}

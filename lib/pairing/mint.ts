@@ -1,0 +1,101 @@
+import type { Config } from '../config.ts';
+import { RelayError } from '../errors.ts';
+import type { Host } from '../host/index.ts';
+import type { Log } from '../log.ts';
+import type { Listener } from '../relay.ts';
+import { defaultPort, joinUrl, lanForm, unbracket } from './addresses.ts';
+import { readApiOverrides, resolveApiTarget, speaksTls } from './api-target.ts';
+import { type Candidate, finalCandidates, readCandidates } from './candidates.ts';
+import { maskCode, type PairingCodes } from './codes.ts';
+import { buildPayload, pairingUrl } from './payload.ts';
+import { describePolicy, readPolicy } from './policy.ts';
+import { createQrSecret, type SecretStore } from './secret.ts';
+
+export interface MintParts {
+  config: Config;
+  /** Absent at the edge. */
+  host?: Host;
+  codes: PairingCodes;
+  store: SecretStore;
+  log: Log;
+  /** Where this relay listens now. */
+  listener(): Listener;
+}
+
+/** Answer to `POST /pairing/mint`; `expires_at` is the code's end in epoch seconds. */
+export interface MintAnswer {
+  ok: true;
+  code: string;
+  qr_payload: string;
+  pairing_url: string;
+  expires_at: number;
+  host?: string;
+  port?: number;
+  tls?: boolean;
+  relay_url: string;
+  dashboard_url?: string;
+  endpoints?: Candidate[];
+}
+
+export type Mint = ReturnType<typeof createMint>;
+
+function readDashboardUrl(body: Record<string, unknown>): string | undefined {
+  const value = body.dashboard_url ?? body.dashboardUrl;
+  if (value == null || value === '') return undefined;
+  const url = typeof value === 'string' ? value.trim().replace(/\/+$/, '') : '';
+  if (/^https?:\/\/[^\s/?#]\S*$/i.test(url) && URL.canParse(url)) return url;
+  throw new RelayError('invalid', 'dashboard_url must be an absolute http:// or https:// URL');
+}
+
+/** Makes signed QR payloads, each with a fresh pairing code (contract 01 §5.3, §5.4). */
+export function createMint({ config, host, codes, store, log, listener }: MintParts) {
+  const secret = createQrSecret({ host, store, log });
+
+  /** The relay's own WebSocket URL. At the edge the listener's name is the public one, with its scheme's port. */
+  async function relayUrl(): Promise<string> {
+    const { host: bound, port, tls } = listener();
+    const scheme = tls ? 'wss' : 'ws';
+    if (host) return joinUrl({ scheme, host: await lanForm(bound, host.network), port, rest: '' });
+    const implied = port === defaultPort(scheme);
+    return joinUrl({ scheme, host: unbracket(bound), port: implied ? undefined : port, rest: '' });
+  }
+
+  return {
+    /**
+     * A new code and its payload for a request body. Every field is checked and everything outside this process is
+     * asked before the code is made: a refusal leaves none behind.
+     * @throws RelayError `invalid` naming the field; `rate-limited` when too many codes are pending.
+     */
+    async issue(body: Record<string, unknown>): Promise<MintAnswer> {
+      const policy = readPolicy(body);
+      const overrides = readApiOverrides(body);
+      const dashboardUrl = readDashboardUrl(body);
+      const supplied = readCandidates(body.endpoints);
+
+      const direct = { apiTls: speaksTls(overrides, config), relayTls: listener().tls };
+      const [api, url, endpoints, key] = await Promise.all([
+        resolveApiTarget(overrides, { config, host, log }),
+        relayUrl(),
+        finalCandidates(supplied, direct, host?.network),
+        secret.read(),
+      ]);
+
+      const { code, expiresAt } = codes.mint(policy);
+      const parts = { api, relay: { url, code, policy }, endpoints, dashboardUrl };
+      const text = JSON.stringify(buildPayload(parts, key));
+      const access = api ? `API key ${api.key === '' ? 'absent' : 'present'}` : 'API server disabled';
+      log.info(`minted pairing code ${maskCode(code)}: ${describePolicy(policy)}, ${access}`);
+      return {
+        ok: true,
+        code,
+        qr_payload: text,
+        pairing_url: pairingUrl(text),
+        expires_at: expiresAt,
+        ...(api && { host: api.host, port: api.port, tls: api.tls }),
+        relay_url: url,
+        ...(dashboardUrl !== undefined && { dashboard_url: dashboardUrl }),
+        ...(endpoints && { endpoints }),
+      };
+    },
+  };
+}

@@ -1,0 +1,51 @@
+import { base64url, utf8ToBytes } from '../bytes.ts';
+import type { Candidate } from './candidates.ts';
+import type { CodePolicy } from './codes.ts';
+import { type Payload, signPayload } from './signature.ts';
+
+/** The agent's API server as a phone reaches it. `key` is its bearer; empty = open access. */
+export interface ApiTarget {
+  host: string;
+  port: number;
+  tls: boolean;
+  key: string;
+}
+
+export interface PayloadParts {
+  /** Null when the API server is disabled. */
+  api: ApiTarget | null;
+  relay: { url: string; code: string; policy: CodePolicy };
+  endpoints?: Candidate[];
+  dashboardUrl?: string;
+}
+
+/** The format marker: the least version of the format that knows every key of the payload. */
+const marker = ({ endpoints, relay: { policy } }: PayloadParts): number => {
+  if (endpoints?.length) return 3;
+  return Object.values(policy).some((value) => value !== undefined) ? 2 : 1;
+};
+
+/**
+ * The QR payload, keys in the order of contract 01 §5.4, `sig` last and only with a secret. Every number in it is an
+ * integer: a phone drops a payload with any other.
+ */
+export function buildPayload(parts: PayloadParts, secret: Uint8Array | null): Payload {
+  const { api, relay, endpoints, dashboardUrl } = parts;
+  const payload: Payload = {
+    svc: marker(parts),
+    ...(api && { host: api.host, port: api.port, key: api.key, tls: api.tls }),
+    relay: {
+      url: relay.url,
+      code: relay.code,
+      ttl_seconds: relay.policy.ttlSeconds,
+      grants: relay.policy.grants,
+      transport_hint: relay.policy.transportHint,
+    },
+    endpoints: endpoints?.length ? endpoints : undefined,
+    dashboard_url: dashboardUrl,
+  };
+  return secret ? { ...payload, sig: signPayload(payload, secret) } : payload;
+}
+
+/** The link that carries a payload's text. */
+export const pairingUrl = (payload: string): string => `svc-relay://pair?payload=${base64url(utf8ToBytes(payload))}`;

@@ -1,0 +1,65 @@
+import { RelayError } from '../errors.ts';
+import type { TransportHint } from '../sessions/session.ts';
+import type { CodePolicy } from './codes.ts';
+
+const LONGEST = 3_153_600_000;
+const MAX_GRANTS = 32;
+const CHANNEL = /^[a-z][a-z0-9:_-]{0,63}$/;
+const HINTS: readonly unknown[] = ['wss', 'ws', 'unknown'] satisfies TransportHint[];
+
+const invalid = (message: string) => new RelayError('invalid', message);
+
+function duration(value: unknown, field: string): number {
+  if (typeof value !== 'number' || !(value >= 0 && value <= LONGEST)) {
+    throw invalid(`${field} must be a number of seconds from 0 (never) to ${LONGEST}`);
+  }
+  return Math.ceil(value);
+}
+
+function durations(value: unknown): Record<string, number> {
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) {
+    throw invalid('grants must be an object of channel names and seconds');
+  }
+  const entries = Object.entries(value);
+  if (entries.length > MAX_GRANTS) throw invalid(`grants must name at most ${MAX_GRANTS} channels`);
+  return Object.fromEntries(
+    entries.map(([channel, seconds]) => {
+      if (!CHANNEL.test(channel)) throw invalid('grants has a key that is no channel name');
+      return [channel, duration(seconds, `grants.${channel}`)];
+    }),
+  );
+}
+
+/**
+ * What the host decided for a code, out of a request body: `ttl_seconds`, `grants` and `transport_hint`, each absent
+ * when it is not there or `null`; whole seconds, 0 = never; channels need not be known (contract 01 §5.2). Register,
+ * approve and mint all read it here.
+ * @throws RelayError `invalid` naming the field.
+ */
+export function readPolicy(body: Record<string, unknown>): CodePolicy {
+  const policy: CodePolicy = {};
+  const { ttl_seconds: ttl, grants, transport_hint: hint } = body;
+  if (ttl != null) policy.ttlSeconds = duration(ttl, 'ttl_seconds');
+  if (grants != null) {
+    const named = durations(grants);
+    // An empty map decides nothing; left in, it would raise the format marker of a QR payload.
+    if (Object.keys(named).length > 0) policy.grants = named;
+  }
+  if (hint != null) {
+    if (!HINTS.includes(hint)) throw invalid('transport_hint must be wss, ws or unknown');
+    policy.transportHint = hint as TransportHint;
+  }
+  return policy;
+}
+
+const inWords = (seconds: number): string => (seconds === 0 ? 'never' : `${seconds} s`);
+
+/** A policy for the log. */
+export function describePolicy({ ttlSeconds, grants = {}, transportHint }: CodePolicy): string {
+  const named = Object.entries(grants).map(([channel, seconds]) => `${channel}=${inWords(seconds)}`);
+  return [
+    `lifetime ${ttlSeconds === undefined ? 'default' : inWords(ttlSeconds)}`,
+    `grants ${named.join(' ') || 'default'}`,
+    `transport ${transportHint ?? 'as met'}`,
+  ].join(', ');
+}

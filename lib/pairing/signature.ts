@@ -1,0 +1,19 @@
+import { hmac } from '@noble/hashes/hmac.js';
+import { sha256 } from '@noble/hashes/sha2.js';
+import { base64, timingSafeEqual, utf8ToBytes } from '../bytes.ts';
+import { canonicalJson, type Json } from './canonical-json.ts';
+
+export type Payload = { [key: string]: Json | undefined };
+
+/**
+ * HMAC-SHA256 over the canonical form of a payload without its `sig`, as base64 with padding (contract 01 §5.4).
+ */
+export function signPayload(payload: Payload, secret: Uint8Array): string {
+  const { sig: _, ...signed } = payload;
+  return base64(hmac(sha256, secret, utf8ToBytes(canonicalJson(signed))));
+}
+
+/** Whether a payload carries the signature of this host. Constant in time; for the host only, clients just carry it. */
+export function verifyPayload(payload: Payload, secret: Uint8Array): boolean {
+  return typeof payload.sig === 'string' && timingSafeEqual(payload.sig, signPayload(payload, secret));
+}

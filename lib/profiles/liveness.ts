@@ -1,0 +1,55 @@
+import type { Host } from '../host/index.ts';
+
+/** Milliseconds for the TCP fallback. */
+const CONNECT_TIMEOUT = 250;
+
+export interface PidFile {
+  pid: number;
+  /** Clock ticks since boot; null when the file names none; NaN when it names no number, which equals nothing. */
+  startTime: number | null;
+}
+
+/** Reads `gateway.pid`: JSON `{pid, start_time?}` or a bare integer. Null for anything else (contract 07 §1.3). */
+export function parsePidFile(text: string): PidFile | null {
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch {
+    return null;
+  }
+  const record = typeof value === 'number' ? { pid: value } : value;
+  if (typeof record !== 'object' || record === null) return null;
+  const { pid, start_time: start } = record as { pid?: unknown; start_time?: unknown };
+  if (typeof pid !== 'number' || !Number.isSafeInteger(pid) || pid < 1) return null;
+  if (start === undefined || start === null) return { pid, startTime: null };
+  const digits = typeof start === 'number' || (typeof start === 'string' && /^\d+$/.test(start));
+  return { pid, startTime: digits ? Number(start) : Number.NaN };
+}
+
+/**
+ * Whether the gateway of a profile runs: the process of its pid file, else an open port at `apiServerUrl`
+ * (contract 07 §1.3). Advisory. Never signals a process with anything but 0.
+ */
+export async function isGatewayRunning(
+  host: Host,
+  pidFile: string | null,
+  apiServerUrl: string | null,
+): Promise<boolean> {
+  const recorded = pidFile === null ? null : parsePidFile(pidFile);
+  if (recorded && (await isGateway(host, recorded))) return true;
+  if (apiServerUrl === null) return false;
+  const { protocol, hostname, port } = new URL(apiServerUrl);
+  const bare = hostname.replace(/^\[(.*)\]$/, '$1');
+  const dialled = bare === '0.0.0.0' || bare === '::' ? '127.0.0.1' : bare;
+  // A URL drops the port that its scheme implies.
+  return host.network.canConnect(dialled, Number(port) || (protocol === 'https:' ? 443 : 80), CONNECT_TIMEOUT);
+}
+
+async function isGateway({ processes }: Host, { pid, startTime }: PidFile): Promise<boolean> {
+  if (!processes.exists(pid)) return false;
+  const facts = await processes.facts(pid);
+  // No facts: a system without /proc, or the process ended between the two looks.
+  if (!facts) return processes.exists(pid);
+  if (startTime !== null && facts.startTime !== startTime) return false;
+  return /svc|gateway/i.test(facts.command);
+}

@@ -1,0 +1,18 @@
+/** The machine is short of something: says nothing about the file, so a scan must not take the file for absent. */
+const SHORTAGES = new Set(['EMFILE', 'ENFILE', 'ENOMEM']);
+
+/** Null when the file cannot be read (no permission, a directory, a loop of links). A shortage still throws. */
+export async function unlessUnreadable<T>(reading: Promise<T>): Promise<T | null> {
+  try {
+    return await reading;
+  } catch (error) {
+    if (SHORTAGES.has(errnoOf(error))) throw error;
+    return null;
+  }
+}
+
+/** The errno of a failed file access, or `''`. */
+const errnoOf = (error: unknown): string => {
+  const code = (error as { code?: unknown } | null | undefined)?.code;
+  return typeof code === 'string' ? code : '';
+};

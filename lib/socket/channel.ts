@@ -1,0 +1,29 @@
+import type { Connection } from './connection.ts';
+import type { Message } from './envelope.ts';
+
+/**
+ * One channel of the socket: a file in `handlers/channels/` and a line in its table. Everything that is the same for
+ * all of them (order, grants, limits, errors, cleanup) is done around it, in `lib/socket`.
+ */
+export interface Channel {
+  /** The grant every message needs; none for channels that a live session may always use. */
+  grant?: { name: string; label: string };
+  /** Messages of more than 4 MiB are allowed, up to the 40 MiB of the socket. */
+  large?: boolean;
+  /**
+   * Handles one message. A promise delays later messages of this channel on this socket, and nothing else.
+   * Only called while the connection is open and the grant is there.
+   */
+  message(connection: Connection, message: Message): void | Promise<void>;
+  /** A message came without the grant: says more than `system/error` does, where the clients need it. */
+  denied?(connection: Connection, message: Message, text: string): void;
+  /** Some messages need no grant. */
+  needsGrant?(message: Message): boolean;
+  /** The grant ended while the socket stays open. */
+  grantLost?(connection: Connection): void;
+  /** The socket is gone or about to go: frees what the channel holds for it. Called once, also without any message. */
+  closed?(connection: Connection): void | Promise<void>;
+}
+
+/** The channel table: in this order channels are cleaned up when a socket ends (contract 02 §1.8). */
+export type Channels = Readonly<Record<string, Channel>>;

@@ -1,0 +1,243 @@
+import type { Cancel, Clock } from '../clock.ts';
+import { describeError } from '../errors.ts';
+import type { Log } from '../log.ts';
+import { type Expiry, isGranted } from '../sessions/grants.ts';
+import type { Session } from '../sessions/session.ts';
+import type { Sessions } from '../sessions/sessions.ts';
+import type { Channel, Channels } from './channel.ts';
+import { encodeEnvelope, isLongerThan, type Message, type Payload, parseEnvelope } from './envelope.ts';
+import { Lane } from './lane.ts';
+import type { Caller, Transport } from './transport.ts';
+import { Watermark, type WatermarkLimits } from './watermark.ts';
+
+const LARGE_MESSAGE = 4 * 1024 * 1024;
+const MAX_UNSENT = 64 * 1024 * 1024;
+
+export interface ConnectionParts {
+  channels: Channels;
+  sessions: Sessions;
+  clock: Clock;
+  log: Log;
+  /** The connection is over; called once. */
+  onClosed(connection: Connection): void;
+}
+
+/** One authenticated socket: dispatch, grants, order, backpressure and cleanup for every channel. */
+export class Connection {
+  readonly caller: Caller;
+  readonly session: Session;
+  readonly typedStream: boolean;
+  readonly #parts: ConnectionParts;
+  readonly #transport: Transport;
+  readonly #lanes = new Map<string, Lane>();
+  readonly #watermarks = new Set<Watermark>();
+  /** Channels whose grant was there when last looked at. */
+  #granted = new Set<string>();
+  #deadline: Cancel | undefined;
+  #open = true;
+
+  constructor(
+    parts: ConnectionParts,
+    transport: Transport,
+    caller: Caller,
+    session: Session,
+    options: { typedStream: boolean },
+  ) {
+    this.#parts = parts;
+    this.#transport = transport;
+    this.caller = caller;
+    this.session = session;
+    this.typedStream = options.typedStream;
+    this.policyChanged();
+  }
+
+  get id(): string {
+    return this.#transport.id;
+  }
+
+  get isOpen(): boolean {
+    return this.#open;
+  }
+
+  /** Bytes that wait to be sent. */
+  get unsent(): number {
+    return this.#transport.unsent();
+  }
+
+  /** Sends one envelope; nothing happens on a closed connection. A client that reads too slowly is closed (1013). */
+  send(channel: string, type: string, payload: Payload, id: string = crypto.randomUUID(), extra?: Payload): void {
+    if (this.#open) this.sendFrame(encodeEnvelope(channel, type, payload, id, extra));
+  }
+
+  /** Sends a frame that is already encoded, for one text that goes to many. */
+  sendFrame(frame: string): void {
+    if (!this.#open) return;
+    this.#transport.send(frame);
+    this.checkUnsent();
+  }
+
+  /** Looks at what waits to be sent: tells producers, and closes a client that lets it grow without end. */
+  checkUnsent(): void {
+    const unsent = this.#transport.unsent();
+    if (unsent > MAX_UNSENT) this.close(1013, 'slow consumer');
+    else for (const watermark of this.#watermarks) watermark.update(unsent);
+  }
+
+  /** `system/error` in answer to a message (contract 02 §1.3-1.5). */
+  sendError(message: string, error: string, id?: string, extra?: Payload): void {
+    this.send('system', 'error', { message, error, ...extra }, id);
+  }
+
+  /**
+   * Lets a producer follow this socket: `pause` is called when more than `high` bytes wait, `resume` when fewer than
+   * `low` do (contract 02 §1.7). Returns the end of it.
+   */
+  follow(limits: WatermarkLimits): () => void {
+    const watermark = new Watermark(limits);
+    this.#watermarks.add(watermark);
+    watermark.update(this.#transport.unsent());
+    return () => this.#watermarks.delete(watermark);
+  }
+
+  /** The socket's buffer has emptied. */
+  drained(): void {
+    this.checkUnsent();
+  }
+
+  /** One text frame from the client. */
+  receive(text: string): void {
+    if (!this.#open) return;
+    const message = parseEnvelope(text);
+    if (!message) {
+      this.#parts.log.debug(`invalid envelope of ${text.length} characters from ${this.caller.key}`);
+      this.sendError('Invalid envelope', 'invalid_request');
+      return;
+    }
+    const { channels, sessions } = this.#parts;
+    if (!sessions.isAlive(this.session)) return;
+    sessions.touch(this.session);
+    const channel = Object.hasOwn(channels, message.channel) ? channels[message.channel] : undefined;
+    if (!channel) {
+      this.sendError(`Unknown channel: ${message.channel.slice(0, 64)}`, 'unknown_channel', message.id);
+      return;
+    }
+    if (!channel.large && isLongerThan(text, LARGE_MESSAGE)) {
+      this.sendError(`Message too large for channel ${message.channel}`, 'message_too_large', message.id);
+      return;
+    }
+    this.#laneOf(message.channel).push(() => this.#dispatch(channel, message));
+  }
+
+  #laneOf(name: string): Lane {
+    const existing = this.#lanes.get(name);
+    if (existing) return existing;
+    const lane = new Lane({
+      crowded: () => {
+        if (!this.#transport.pause()) this.close(1013, 'slow consumer');
+      },
+      relieved: () => {
+        if (![...this.#lanes.values()].some((other) => other.isCrowded)) this.#transport.resume();
+      },
+    });
+    this.#lanes.set(name, lane);
+    return lane;
+  }
+
+  #dispatch(channel: Channel, message: Message): void | Promise<void> {
+    if (!this.#open) return;
+    if (!this.#mayUse(channel, message)) return;
+    try {
+      const pending = channel.message(this, message);
+      return pending?.catch((error) => this.#failed(message, error));
+    } catch (error) {
+      this.#failed(message, error);
+    }
+  }
+
+  #mayUse(channel: Channel, message: Message): boolean {
+    const { grant } = channel;
+    if (!grant || channel.needsGrant?.(message) === false) return true;
+    if (isGranted(this.session.grants, grant.name, this.#now())) return true;
+    const text = `${grant.label} grant expired for this device`;
+    this.sendError(text, 'permission_denied', message.id, { channel: message.channel });
+    channel.denied?.(this, message, text);
+    return false;
+  }
+
+  #failed(message: Message, error: unknown): void {
+    this.#parts.log.error(`${message.channel} handler failed: ${describeError(error)}`);
+    this.sendError('internal error', 'internal_error', message.id);
+  }
+
+  #now(): number {
+    return this.#parts.clock.now() / 1000;
+  }
+
+  /** The session's policy is new or has shrunk: tells channels that lost their grant and arms the next deadline. */
+  policyChanged(): void {
+    if (!this.#open) return;
+    this.#deadline?.();
+    const now = this.#now();
+    // A session that is over ends every socket by itself, through `Sessions.onEnd`.
+    if (!this.#parts.sessions.isAlive(this.session)) return;
+    const { grants, expiresAt } = this.session;
+    const granted = new Set<string>();
+    let next: Expiry = expiresAt;
+    for (const [name, channel] of Object.entries(this.#parts.channels)) {
+      if (!channel.grant || !isGranted(grants, channel.grant.name, now)) continue;
+      granted.add(name);
+      const expiry = grants[channel.grant.name] as Expiry;
+      if (expiry !== null && (next === null || expiry < next)) next = expiry;
+    }
+    const lost = [...this.#granted].filter((name) => !granted.has(name));
+    this.#granted = granted;
+    if (next !== null) {
+      this.#deadline = this.#parts.clock.after(Math.max(0, Math.ceil((next - now) * 1000)), () => this.policyChanged());
+    }
+    for (const name of lost) this.#parts.channels[name]?.grantLost?.(this);
+  }
+
+  /** Closes the socket after its cleanup. */
+  close(code: number, reason: string): void {
+    if (!this.#open) return;
+    this.ended();
+    this.#transport.close(code, reason);
+  }
+
+  /** Drops the socket without a closing handshake. */
+  terminate(): void {
+    this.ended();
+    this.#transport.terminate();
+  }
+
+  /** The socket is gone. Idempotent, never throws (contract 02 §1.8). */
+  ended(): void {
+    if (!this.#open) return;
+    this.#open = false;
+    this.#deadline?.();
+    this.#watermarks.clear();
+    for (const [name, channel] of Object.entries(this.#parts.channels)) {
+      const report = (error: unknown) => this.#parts.log.error(`${name} cleanup failed: ${describeError(error)}`);
+      try {
+        channel.closed?.(this)?.catch(report);
+      } catch (error) {
+        report(error);
+      }
+    }
+    this.#parts.onClosed(this);
+  }
+
+  /** Whether anything arrived since this was last asked; always true where the runtime keeps sockets alive. */
+  showedLife(): boolean {
+    const received = this.#transport.received?.();
+    if (received === undefined) return true;
+    const alive = received !== this.#received || [...this.#lanes.values()].some((lane) => lane.isCrowded);
+    this.#received = received;
+    return alive;
+  }
+  #received = -1;
+
+  ping(): void {
+    this.#transport.ping?.();
+  }
+}

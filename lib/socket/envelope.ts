@@ -1,0 +1,49 @@
+/** An inbound message, checked. `payload` is as it came when it is no object, so that a channel can say so. */
+export interface Message {
+  channel: string;
+  type: string;
+  /** The client's id, or a fresh one where it gave none that may be echoed. */
+  id: string;
+  payload: Record<string, unknown>;
+  /** `payload` was present and neither null nor an object; `payload` is then `{}` (contract 02 §1.4). */
+  badPayload: boolean;
+}
+
+export type Payload = Record<string, unknown>;
+
+export const isObject = (value: unknown): value is Record<string, unknown> =>
+  typeof value === 'object' && value !== null && !Array.isArray(value);
+
+/** A message's envelope (contract 02 §1.2), or null for a frame that is none. */
+export function parseEnvelope(text: string): Message | null {
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch {
+    return null;
+  }
+  if (!isObject(value)) return null;
+  const { channel, type, id, payload } = value;
+  if (typeof channel !== 'string' || typeof type !== 'string') return null;
+  const usable = isObject(payload);
+  return {
+    channel,
+    type,
+    id: typeof id === 'string' && id.length >= 1 && id.length <= 256 ? id : crypto.randomUUID(),
+    payload: usable ? payload : {},
+    badPayload: !usable && payload !== undefined && payload !== null,
+  };
+}
+
+/** The outbound frame. `extra` adds top-level members: only `pairing/profiles.updated` has any. */
+export function encodeEnvelope(channel: string, type: string, payload: Payload, id: string, extra?: Payload): string {
+  return JSON.stringify({ channel, type, id, payload, ...extra });
+}
+
+const encoder = new TextEncoder();
+
+/** Whether a text has more than `limit` UTF-8 bytes, without encoding the ones that obviously have not. */
+export function isLongerThan(text: string, limit: number): boolean {
+  if (text.length > limit) return true;
+  return text.length * 3 > limit && encoder.encode(text).length > limit;
+}

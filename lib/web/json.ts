@@ -1,0 +1,112 @@
+import { FastResponse } from 'srvx';
+import { RelayError } from '../errors.ts';
+
+/**
+ * The `Response` to answer with: on Node one that skips the platform's stream machinery for text and bytes, at the
+ * edge the platform's own.
+ */
+export const WebResponse: typeof Response = FastResponse as typeof Response;
+
+const KiB = 1024;
+export const BODY_LIMIT = 64 * KiB;
+const BODY_TIMEOUT = 60_000;
+const MAX_DEPTH = 64;
+
+/** Headers of every answer. */
+const JSON_HEADERS = { 'content-type': 'application/json', 'x-content-type-options': 'nosniff' };
+
+/** A JSON answer. */
+export function json(body: unknown, status = 200, headers?: Record<string, string>): Response {
+  return new WebResponse(JSON.stringify(body), {
+    status,
+    headers: headers ? { ...JSON_HEADERS, ...headers } : JSON_HEADERS,
+  });
+}
+
+/** The error body of every area: `{"ok":false,"error":…}` (contract 01 §1). */
+export function errorResponse(
+  status: number,
+  error: string,
+  headers?: Record<string, string>,
+  extra?: Record<string, unknown>,
+): Response {
+  return json({ ok: false, error, ...extra }, status, headers);
+}
+
+const tooLarge = (limit: number) => new RelayError('too-large', `body is larger than ${limit} bytes`);
+
+/**
+ * Reads a whole body of at most `limit` bytes. The rest of a larger one is not read.
+ * @throws RelayError `too-large`; `timeout` when it takes longer than a minute.
+ */
+export async function readBody(request: Request, limit: number): Promise<Uint8Array> {
+  if (Number(request.headers.get('content-length') ?? 0) > limit) throw tooLarge(limit);
+  if (!request.body) return new Uint8Array();
+  const reader = request.body.getReader();
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  const late = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => reject(new RelayError('timeout', 'the body took too long to arrive')), BODY_TIMEOUT);
+  });
+  const chunks: Uint8Array[] = [];
+  let size = 0;
+  try {
+    for (;;) {
+      const { done, value } = await Promise.race([reader.read(), late]);
+      if (done) break;
+      size += value.byteLength;
+      if (size > limit) throw tooLarge(limit);
+      chunks.push(value);
+    }
+  } catch (error) {
+    reader.cancel().catch(() => {});
+    throw error;
+  } finally {
+    clearTimeout(timer);
+  }
+  if (chunks.length === 1) return chunks[0] as Uint8Array;
+  const whole = new Uint8Array(size);
+  let at = 0;
+  for (const chunk of chunks) {
+    whole.set(chunk, at);
+    at += chunk.byteLength;
+  }
+  return whole;
+}
+
+const decoder = new TextDecoder('utf-8', { fatal: true });
+
+/**
+ * A body as a JSON object, whatever its `Content-Type`. An empty one is `{}` where `empty` allows it.
+ * @throws RelayError `invalid` for anything that is no JSON object, for numbers beyond what JSON can carry, and for
+ * nesting deeper than 64.
+ */
+export async function readJson(
+  request: Request,
+  { limit = BODY_LIMIT, empty = false }: { limit?: number; empty?: boolean } = {},
+): Promise<Record<string, unknown>> {
+  const bytes = await readBody(request, limit);
+  if (empty && bytes.byteLength === 0) return {};
+  let value: unknown;
+  try {
+    value = JSON.parse(decoder.decode(bytes));
+  } catch {
+    throw new RelayError('invalid', 'invalid JSON body');
+  }
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) {
+    throw new RelayError('invalid', 'body must be a JSON object');
+  }
+  checkTree(value);
+  return value as Record<string, unknown>;
+}
+
+/** Walks without recursion: the depth is the client's choice. `1e999` parses to infinity, which JSON cannot say. */
+function checkTree(root: object): void {
+  const open: { value: object; depth: number }[] = [{ value: root, depth: 1 }];
+  for (let next = open.pop(); next; next = open.pop()) {
+    if (next.depth > MAX_DEPTH) throw new RelayError('invalid', 'invalid JSON body');
+    for (const child of Object.values(next.value)) {
+      if (typeof child === 'number' && !Number.isFinite(child)) throw new RelayError('invalid', 'invalid JSON body');
+      if (typeof child === 'object' && child !== null) open.push({ value: child, depth: next.depth + 1 });
+    }
+  }
+}
