@@ -1,0 +1,31 @@
+import { readFileSync } from 'node:fs';
+import { homedir } from 'node:os';
+import { join, resolve } from 'node:path';
+import type { Places } from '../lib/config.ts';
+import { decodeEnvFile, parseEnvFile } from '../lib/env-file.ts';
+
+type Env = Record<string, string | undefined>;
+
+export interface Environment {
+  /** The process's variables with those of `<agent_home>/.env` over them. */
+  env: Env;
+  places: Places;
+  fileLoaded: boolean;
+}
+
+/**
+ * What every command reads first (contract 07 §6.1). The agent home is `SVC_HOME` of the process, else `~/.svc`; an
+ * `SVC_HOME` inside the file does not move it. A missing or unreadable file is silent.
+ */
+export function loadEnvironment(processEnv: Env = process.env): Environment {
+  const home = processEnv.HOME || homedir();
+  const chosen = processEnv.SVC_HOME?.trim();
+  const agentHome = chosen ? resolve(chosen.replace(/^~(?=\/|$)/, () => home)) : join(home, '.svc');
+  const places = { home, agentHome };
+  try {
+    const file = parseEnvFile(decodeEnvFile(readFileSync(join(agentHome, '.env'))));
+    return { env: { ...processEnv, ...file, SVC_HOME: processEnv.SVC_HOME }, places, fileLoaded: true };
+  } catch {
+    return { env: { ...processEnv }, places, fileLoaded: false };
+  }
+}

@@ -1,0 +1,93 @@
+import type { CAC } from 'cac';
+import { describeError } from '../lib/errors.ts';
+import { loadEnvironment } from './environment.ts';
+import { asHost, asPort, flag, type Options, option } from './options.ts';
+import { type CommandContext, CommandError, line, printWarning, UsageError } from './output.ts';
+import { addressText, asObject, callRelay, isSuccess, type RelayAddress, refusal } from './relay-client.ts';
+
+const DEFAULT_PORT = 8767;
+const TIMEOUT = 5000;
+const STATES = { status: undefined, on: true, enable: true, off: false, disable: false } as const;
+
+/** `svc relay insecure-api-key [status|on|off]` (contract 01 §9.3, 07 §5.6). */
+export function registerInsecureApiKey(program: CAC): void {
+  program
+    .command('insecure-api-key [state]', 'show or change whether voice accepts the API key over plain http')
+    .alias('insecure-api-bearer')
+    .option('--host <host>', 'where the relay listens (default 127.0.0.1)')
+    .option('--port <port>', `its port (default RELAY_PORT, else ${DEFAULT_PORT})`)
+    .option('--json', "print the relay's answer as JSON")
+    .example((name) => `${name} insecure-api-key            # status`)
+    .example((name) => `${name} insecure-api-key on         # until the relay restarts`)
+    .example((name) => `${name} insecure-api-key off --json`)
+    .action(run);
+}
+
+async function run(state: string | undefined, options: Options, context: CommandContext): Promise<void> {
+  const wanted = STATES[readState(state)];
+  const json = flag(options, '--json');
+  const given = option(options, '--port', asPort);
+  const host = option(options, '--host', asHost) ?? '127.0.0.1';
+  const { env } = loadEnvironment(context.env);
+  const address: RelayAddress = {
+    host,
+    port: given ?? portOf(env.RELAY_PORT, context),
+    tls: Boolean(env.RELAY_SSL_CERT?.trim() && env.RELAY_SSL_KEY?.trim()),
+  };
+
+  const answer = await callRelay(address, {
+    method: wanted === undefined ? 'GET' : 'PATCH',
+    path: '/relay/security',
+    body: wanted === undefined ? undefined : { allow_insecure_api_bearer: wanted },
+    timeout: TIMEOUT,
+  }).catch((error) => {
+    throw new CommandError(
+      `cannot reach the relay on ${addressText(address)}: ${describeError(error)}`,
+      'Is it running? Start it with: svc relay start',
+    );
+  });
+  if (!isSuccess(answer)) {
+    throw new CommandError(
+      `the relay on ${addressText(address)} refused: ${refusal(answer)}`,
+      answer.status === 403 ? "Run this on the relay's own machine, not through a proxy or tunnel." : undefined,
+    );
+  }
+  const body = asObject(answer.body);
+  if (typeof body?.allow_insecure_api_bearer !== 'boolean') {
+    throw new CommandError(`what listens on ${addressText(address)} does not answer like a relay`);
+  }
+  if (json) return line(context.stdout, JSON.stringify(sorted(body), null, 2));
+  const enabled = body.allow_insecure_api_bearer;
+  const advice = `; turn it off with: ${context.program} insecure-api-key off`;
+  line(
+    context.stdout,
+    `Insecure API-key voice auth is ${enabled ? 'enabled' : 'disabled'} on ${addressText(address)}${enabled ? advice : ''}`,
+  );
+}
+
+function readState(state = 'status'): keyof typeof STATES {
+  const word = state.toLowerCase();
+  if (Object.hasOwn(STATES, word)) return word as keyof typeof STATES;
+  throw new UsageError(`unknown state '${state}': must be status, on or off`);
+}
+
+/** Unlike for the listener itself, a bad variable is only warned about: the flag may say where the relay is. */
+function portOf(text: string | undefined, context: CommandContext): number {
+  const value = text?.trim();
+  if (!value) return DEFAULT_PORT;
+  try {
+    return asPort(value);
+  } catch {
+    printWarning(context, `RELAY_PORT is no port; using ${DEFAULT_PORT}`);
+    return DEFAULT_PORT;
+  }
+}
+
+/** The same value with the keys of every object in order. */
+function sorted(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(sorted);
+  const object = asObject(value);
+  if (!object) return value;
+  const keys = Object.keys(object).sort();
+  return Object.fromEntries(keys.map((key) => [key, sorted(object[key])]));
+}

@@ -1,0 +1,90 @@
+import { type CAC, type Command, cac } from 'cac';
+import { describeError } from '../lib/errors.ts';
+import { commandHelp, programHelp } from './help.ts';
+import { registerInsecureApiKey } from './insecure-api-key.ts';
+import { registerOperatorToken } from './operator-token.ts';
+import { parseCommandLine } from './options.ts';
+import { type CommandContext, CommandError, exitCodeOf, line, printable, printError, UsageError } from './output.ts';
+import { registerPair } from './pair.ts';
+import { registerStart } from './start.ts';
+import { version } from './version.ts';
+
+/** THE command tables. A command is one line here and one file beside this one. */
+const relayCommands = [registerStart, registerInsecureApiKey, registerOperatorToken];
+const svcCommands = [registerPair];
+
+export type Program = 'svc' | 'svc-relay';
+
+/**
+ * Runs one command line (without node and script) and returns its exit code: 0 done, 1 failed, 2 wrongly asked
+ * (contract 07 §5). Nothing is thrown. `svc relay <command>` is `svc-relay <command>`; `pair` is a command of `svc`
+ * and of `svc-relay`.
+ */
+export async function main(argv: string[], program: Program, given: Partial<CommandContext> = {}): Promise<number> {
+  const nested = program === 'svc' && argv[0] === 'relay';
+  const context: CommandContext = {
+    stdout: process.stdout,
+    stderr: process.stderr,
+    env: process.env,
+    program: nested ? 'svc relay' : program,
+    // Loaded when needed: most commands, and every `--help`, do without.
+    createHost: async (agentHome) => (await import('../lib/host/node/index.ts')).createNodeHost({ agentHome }),
+    ...given,
+  };
+  const cli = cac(context.program);
+  const tables = { svc: svcCommands, 'svc relay': relayCommands, 'svc-relay': [...relayCommands, ...svcCommands] };
+  for (const register of tables[nested ? 'svc relay' : program]) register(cli);
+  const words = nested ? argv.slice(1) : argv;
+  try {
+    return await run(cli, words[0] === 'help' ? [...words.slice(1), '--help'] : words, context);
+  } catch (error) {
+    printError(context, printable(describeError(error)));
+    if (error instanceof CommandError && error.next) line(context.stderr, error.next);
+    if (error instanceof UsageError) line(context.stderr, `Run '${helpCommand(cli, words)}' for help.`);
+    return exitCodeOf(error);
+  }
+}
+
+/**
+ * An action is called with the command's arguments (undefined where left out), its options as `parseCommandLine`
+ * returns them, and the `CommandContext`.
+ */
+async function run(cli: CAC, words: string[], context: CommandContext): Promise<number> {
+  const flags = words.slice(0, words.includes('--') ? words.indexOf('--') : undefined);
+  const name = words[0]?.startsWith('-') ? undefined : words[0];
+  const command = name === undefined ? undefined : find(cli, name);
+  if (name !== undefined && !command) throw new UsageError(unknownCommand(cli, name));
+  if (flags.includes('--help') || flags.includes('-h')) {
+    context.stdout.write(command ? commandHelp(cli, command) : programHelp(cli, otherRows(cli)));
+    return 0;
+  }
+  if (flags.includes('--version') || flags.includes('-v')) {
+    line(context.stdout, `svc-relay ${version()}`);
+    return 0;
+  }
+  if (!command) {
+    if (words[0] !== undefined) throw new UsageError(`unknown option ${words[0]}`);
+    context.stderr.write(programHelp(cli, otherRows(cli)));
+    return 2;
+  }
+  const { positionals, options } = parseCommandLine(command, words.slice(1));
+  const args = command.args.map((arg, index) => (arg.variadic ? positionals.slice(index) : positionals[index]));
+  await command.commandAction?.(...args, options, context);
+  return 0;
+}
+
+const find = (cli: CAC, name: string): Command | undefined => cli.commands.find((command) => command.isMatched(name));
+
+const otherRows = (cli: CAC): [string, string][] =>
+  cli.name === 'svc' ? [['relay <command>', "run and look after this machine's relay"]] : [];
+
+/** A known command asked of the wrong program is named with the right one. */
+function unknownCommand(cli: CAC, name: string): string {
+  const elsewhere = { svc: relayCommands, 'svc relay': svcCommands }[cli.name];
+  const other = cac(cli.name === 'svc' ? 'svc relay' : 'svc');
+  for (const register of elsewhere ?? []) register(other);
+  return `unknown command '${name}'${find(other, name) ? `; it is '${other.name} ${name}'` : ''}`;
+}
+
+const helpCommand = (cli: CAC, words: string[]): string =>
+  words[0] !== undefined && find(cli, words[0]) ? `${cli.name} ${words[0]} --help` : `${cli.name} --help`;

@@ -1,0 +1,147 @@
+import { isIP } from 'node:net';
+import { parseArgs } from 'node:util';
+import type { Command } from 'cac';
+import { RelayError } from '../lib/errors.ts';
+import { UsageError } from './output.ts';
+
+/** Options as given, by camelCase name: text, `true` for a flag, `false` for a `--no-…` flag. Never defaults. */
+export type Options = Record<string, string | boolean | undefined>;
+
+export interface CommandLine {
+  positionals: string[];
+  options: Options;
+}
+
+interface Known {
+  names: string[];
+  takesValue: boolean;
+  negated: boolean;
+}
+
+const camelCase = (name: string): string => name.replace(/-([a-z0-9])/g, (_, letter: string) => letter.toUpperCase());
+
+/** `-p, --port <n>` as written when the command was defined, by the word that a command line uses. */
+function knownOptions(command: Command): Map<string, Known> {
+  const known = new Map<string, Known>();
+  for (const { rawName } of command.options) {
+    const flags = rawName
+      .replace(/[<[].*/, '')
+      .split(',')
+      .map((flag) => flag.trim().replace(/^--?/, ''));
+    const negated = flags.some((flag) => flag.startsWith('no-'));
+    const names = flags.map((flag) => camelCase(negated ? flag.replace(/^no-/, '') : flag));
+    for (const flag of flags) known.set(flag, { names, takesValue: /[<[]/.test(rawName), negated });
+  }
+  return known;
+}
+
+/**
+ * Reads the words after a command's name, by the options the command defined. cac's own parser is too forgiving to be
+ * used: it turns the code `000123` into the number 123, and an option given twice into an array.
+ * @throws UsageError for an unknown option, a missing or surplus value, an option given twice, too few or many words.
+ */
+export function parseCommandLine(command: Command, words: string[]): CommandLine {
+  const known = knownOptions(command);
+  const { tokens } = parseArgs({
+    args: words,
+    strict: false,
+    tokens: true,
+    options: Object.fromEntries(
+      [...known].map(([flag, { takesValue }]) => [
+        flag,
+        { type: takesValue ? 'string' : 'boolean', ...(flag.length === 1 && { short: flag }) } as const,
+      ]),
+    ),
+  });
+  const positionals: string[] = [];
+  const options: Options = {};
+  for (const token of tokens) {
+    if (token.kind === 'positional') positionals.push(token.value);
+    if (token.kind !== 'option') continue;
+    const option = known.get(token.name);
+    if (!option) throw new UsageError(`unknown option ${token.rawName}`);
+    if (option.names.some((name) => options[name] !== undefined)) {
+      throw new UsageError(`${token.rawName} is given more than once`);
+    }
+    const value = optionValue(option, token);
+    for (const name of option.names) options[name] = value;
+  }
+  checkPositionals(command, positionals);
+  return { positionals, options };
+}
+
+function optionValue(option: Known, token: { rawName: string; value?: string; inlineValue?: boolean }) {
+  if (!option.takesValue) {
+    if (token.value !== undefined) throw new UsageError(`${token.rawName} takes no value`);
+    return !option.negated;
+  }
+  // A following word that looks like an option is one: `--ttl --no-qr` is a forgotten value. `--ttl=-x` says it means it.
+  if (!token.value || (!token.inlineValue && token.value.startsWith('-'))) {
+    throw new UsageError(`${token.rawName} needs a value`);
+  }
+  return token.value;
+}
+
+function checkPositionals(command: Command, positionals: string[]): void {
+  const missing = command.args.filter((arg) => arg.required)[positionals.length];
+  if (missing) throw new UsageError(`missing <${missing.value}>`);
+  const surplus = positionals[command.args.length];
+  if (surplus !== undefined && !command.args.some((arg) => arg.variadic)) {
+    throw new UsageError(`unexpected argument '${surplus}'`);
+  }
+}
+
+/**
+ * The value of one option through `convert`, or undefined when it is not given. `flag` is its full name, `--port`.
+ * @throws UsageError naming the option, when `convert` throws a `RelayError`.
+ */
+export function option<T>(options: Options, flag: `--${string}`, convert: (text: string) => T): T | undefined {
+  const value = options[camelCase(flag.slice(2))];
+  if (typeof value !== 'string') return undefined;
+  try {
+    return convert(value);
+  } catch (error) {
+    if (error instanceof RelayError) throw new UsageError(`${flag}: ${error.message}`);
+    throw error;
+  }
+}
+
+/** Whether a flag is given. */
+export const flag = (options: Options, name: `--${string}`): boolean => options[camelCase(name.slice(2))] === true;
+
+/** Whether a flag is given in its negated form; `name` is without the `no-`. */
+export const negated = (options: Options, name: `--${string}`): boolean => options[camelCase(name.slice(2))] === false;
+
+const invalid = (message: string) => new RelayError('invalid', message);
+
+export const asText = (text: string): string => text;
+
+export function asPort(text: string): number {
+  const port = Number(text);
+  if (!/^\d{1,5}$/.test(text) || port < 1 || port > 65535) throw invalid('must be a whole number from 1 to 65535');
+  return port;
+}
+
+/** A host name or address; `[::1]` loses its brackets. */
+export function asHost(text: string): string {
+  const host = text.replace(/^\[(.*)\]$/, '$1');
+  if (isIP(host) || /^[A-Za-z0-9_]([A-Za-z0-9._-]{0,252})$/.test(text)) return host;
+  throw invalid('must be a host name or an IP address, without scheme, port or path');
+}
+
+/** An absolute http(s) URL without user info, trailing slashes removed. */
+export function asHttpUrl(text: string): string {
+  const url = URL.canParse(text) ? new URL(text) : undefined;
+  if (!url || !/^https?:$/.test(url.protocol)) throw invalid('must be an http:// or https:// URL');
+  if (url.username || url.password) throw invalid('must not hold a user name or password');
+  return text.trim().replace(/\/+$/, '');
+}
+
+/** One of a few words, in any case. */
+export function asChoice<const T extends string>(...choices: T[]): (text: string) => T {
+  return (text) => {
+    const choice = choices.find((candidate) => candidate === text.trim().toLowerCase());
+    if (choice === undefined) throw invalid(`must be one of ${choices.join(', ')}`);
+    return choice;
+  };
+}

@@ -1,0 +1,77 @@
+import { RelayError } from '../lib/errors.ts';
+import type { Host } from '../lib/host/index.ts';
+
+/** Where a command writes; `process.stdout` is one. */
+export interface Writer {
+  write(text: string): unknown;
+  isTTY?: boolean;
+  columns?: number;
+}
+
+/** What a command gets besides its options. Tests put their own in. */
+export interface CommandContext {
+  stdout: Writer;
+  stderr: Writer;
+  /** Environment of the process, before `<agent_home>/.env`. */
+  env: Record<string, string | undefined>;
+  /** As typed, for messages: `svc`, `svc relay` or `svc-relay`. */
+  program: string;
+  /** This machine, for the commands that ask it something. */
+  createHost(agentHome: string): Host | Promise<Host>;
+}
+
+/** The command line is wrong: exit 2. The message is one line; the hint how to get help is added by `main`. */
+export class UsageError extends Error {
+  override readonly name = 'UsageError';
+}
+
+/** The command could not do its work: exit 1. `next` says what to do about it. */
+export class CommandError extends Error {
+  override readonly name = 'CommandError';
+  readonly next?: string;
+
+  constructor(message: string, next?: string) {
+    super(message);
+    this.next = next;
+  }
+}
+
+/** 2 for what the user wrote wrongly (in a flag or a variable), 1 for all else. */
+export const exitCodeOf = (error: unknown): number =>
+  error instanceof UsageError || (error instanceof RelayError && error.kind === 'invalid') ? 2 : 1;
+
+// biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what must not reach a terminal
+const CONTROL = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u2028\u2029]/g;
+
+/** Text of somebody else (a reply, a file) made safe for a terminal: one line without control characters. */
+export const printable = (text: string): string => text.replace(/\s+/g, ' ').replace(CONTROL, '').trim();
+
+export function line(writer: Writer, text = ''): void {
+  writer.write(`${text}\n`);
+}
+
+export type Style = ReturnType<typeof createStyle>;
+
+/** Colours, which are nothing unless `writer` is a terminal and `NO_COLOR` is unset or empty. */
+export function createStyle(writer: Writer, env: Record<string, string | undefined>) {
+  const enabled = writer.isTTY === true && !env.NO_COLOR && env.TERM !== 'dumb';
+  const paint = (open: number, close: number) => (text: string) =>
+    enabled ? `\u001b[${open}m${text}\u001b[${close}m` : text;
+  return { bold: paint(1, 22), dim: paint(2, 22), red: paint(31, 39), yellow: paint(33, 39), green: paint(32, 39) };
+}
+
+/** `error: message` on stderr. */
+export function printError(context: CommandContext, message: string): void {
+  line(context.stderr, `${createStyle(context.stderr, context.env).red('error:')} ${message}`);
+}
+
+/** `warning: message` on stderr. */
+export function printWarning(context: CommandContext, message: string): void {
+  line(context.stderr, `${createStyle(context.stderr, context.env).yellow('warning:')} ${message}`);
+}
+
+/** Rows of a label and its value, the values under each other. */
+export function aligned(rows: [label: string, value: string][], indent = '  '): string[] {
+  const width = Math.max(0, ...rows.map(([label]) => label.length));
+  return rows.map(([label, value]) => `${indent}${label.padEnd(width)}  ${value}`.trimEnd());
+}

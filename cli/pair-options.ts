@@ -1,0 +1,65 @@
+import { RelayError } from '../lib/errors.ts';
+import type { Mode } from '../lib/pairing/candidate-list.ts';
+import { isPairingCode } from '../lib/pairing/codes.ts';
+import { parseDuration, parseGrants } from '../lib/pairing/duration.ts';
+import { asChoice, asHost, asHttpUrl, asPort, asText, flag, negated, type Options, option } from './options.ts';
+import { UsageError } from './output.ts';
+
+/** What `svc pair` was asked for, checked. */
+export interface PairOptions {
+  /** Seconds, 0 = never ends; undefined = the relay's default. */
+  ttl?: number;
+  grants?: Record<string, number>;
+  host?: string;
+  port?: number;
+  dashboardUrl?: string;
+  mode: Mode;
+  publicUrl?: string;
+  prefer?: string;
+  relay: boolean;
+  /** What to draw besides the text: by what stdout is, a file only, nothing. */
+  picture: 'auto' | 'file' | 'none';
+  /** A code shown by a phone, to be registered. */
+  code?: string;
+  hint?: 'ws' | 'wss';
+  showKey: boolean;
+}
+
+/** @throws UsageError naming the option. */
+export function readPairOptions(options: Options): PairOptions {
+  const read: PairOptions = {
+    ttl: option(options, '--ttl', parseDuration),
+    grants: option(options, '--grants', parseGrants),
+    host: option(options, '--host', asHost),
+    port: option(options, '--port', asPort),
+    dashboardUrl: option(options, '--dashboard-url', asHttpUrl),
+    mode: option(options, '--mode', asChoice('auto', 'lan', 'tailscale', 'public')) ?? 'auto',
+    publicUrl: option(options, '--public-url', asPublicUrl),
+    prefer: option(options, '--prefer', asText),
+    relay: !negated(options, '--relay'),
+    picture: flag(options, '--png') ? 'file' : negated(options, '--qr') ? 'none' : 'auto',
+    code: option(options, '--register-code', asCode),
+    hint: option(options, '--transport-hint', asChoice('ws', 'wss')),
+    showKey: flag(options, '--show-key'),
+  };
+  if (read.mode === 'public' && read.publicUrl === undefined) throw new UsageError('--mode public needs --public-url');
+  if (flag(options, '--png') && negated(options, '--qr')) {
+    throw new UsageError('--png and --no-qr exclude each other');
+  }
+  if (read.code !== undefined && !read.relay) {
+    throw new UsageError('--register-code and --no-relay exclude each other');
+  }
+  return read;
+}
+
+function asCode(text: string): string {
+  const code = text.trim().toUpperCase();
+  if (!isPairingCode(code)) throw new RelayError('invalid', 'must be the 6 letters and digits that the phone shows');
+  return code;
+}
+
+function asPublicUrl(text: string): string {
+  const url = asHttpUrl(text);
+  if (/[?#]/.test(url)) throw new RelayError('invalid', 'must not hold a query or a fragment');
+  return url;
+}

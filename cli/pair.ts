@@ -1,0 +1,168 @@
+import type { CAC } from 'cac';
+import { createStorage } from 'unstorage';
+import { type Config, readConfig } from '../lib/config.ts';
+import { describeError } from '../lib/errors.ts';
+import type { Host } from '../lib/host/index.ts';
+import { createLog } from '../lib/log.ts';
+import { isLoopbackName, unbracket } from '../lib/pairing/addresses.ts';
+import { buildApiPayload } from '../lib/pairing/api-payload.ts';
+import { resolveApiTarget } from '../lib/pairing/api-target.ts';
+import { type BuiltCandidate, buildCandidates, preferRole } from '../lib/pairing/candidate-list.ts';
+import { type ApiTarget, pairingUrl } from '../lib/pairing/payload.ts';
+import { createQrSecret } from '../lib/pairing/secret.ts';
+import { loadEnvironment } from './environment.ts';
+import type { Options } from './options.ts';
+import { type CommandContext, CommandError, createStyle, line, printWarning } from './output.ts';
+import { type PairOptions, readPairOptions } from './pair-options.ts';
+import { type Pairing, printPairing } from './pair-print.ts';
+import { registerCode } from './pair-register.ts';
+import { addressText, asObject, callRelay, isSuccess, type RelayAddress, refusal } from './relay-client.ts';
+
+const PROBE_TIMEOUT = 1000;
+const CALL_TIMEOUT = 5000;
+
+/** `svc pair` (contract 01 §9.4). */
+export function registerPair(program: CAC): void {
+  program
+    .command('pair', 'pair a phone or desktop: print a link and a QR code to scan')
+    .option('--ttl <duration>', '1d 7d 30d 90d 1y never, seconds, or a number and s m h d w y (default 30d)')
+    .option('--grants <list>', 'how long single channels are allowed: terminal=7d,bridge=1d')
+    .option('--host <host>', 'API server as the device reaches it')
+    .option('--port <port>', 'port of the API server')
+    .option('--dashboard-url <url>', 'dashboard to put into the code')
+    .option('--mode <mode>', 'which routes to offer: auto, lan, tailscale or public (default auto)')
+    .option('--public-url <url>', 'http(s) URL under which the relay is published')
+    .option('--prefer <role>', 'route to try first: lan, tailscale or public')
+    .option('--png', 'write the QR code to a PNG file only')
+    .option('--no-qr', 'text only, no QR code')
+    .option('--no-relay', 'pair with the API server only')
+    .option('--register-code <code>', 'register the code that a phone shows, and exit')
+    .option('--transport-hint <hint>', 'ws or wss (default: as the relay speaks)')
+    .option('--show-key', 'print the API key in full')
+    .example((name) => `${name} pair`)
+    .example((name) => `${name} pair --ttl 7d --grants terminal=1d,bridge=12h`)
+    .example((name) => `${name} pair --mode public --public-url https://relay.example.com`)
+    .example((name) => `${name} pair --register-code ABC123`)
+    .action(run);
+}
+
+async function run(given: Options, context: CommandContext): Promise<void> {
+  const options = readPairOptions(given);
+  const { env, places } = loadEnvironment(context.env);
+  const { config } = readConfig(env, places);
+  if (options.code !== undefined) return registerCode(options, await probe(config), context);
+
+  const host = await context.createHost(places.agentHome);
+  const log = createLog('WARNING', (text) => line(context.stderr, text));
+  const relay = options.relay ? await probe(config) : null;
+  if (options.relay && !relay) {
+    const { dim } = createStyle(context.stderr, context.env);
+    line(
+      context.stderr,
+      `The relay is not running on ${addressText(configured(config))}: this pairs with the API server only.`,
+    );
+    line(context.stderr, `${dim('Start it with:')} svc relay start`);
+  }
+  const api = await resolveApiTarget({ host: options.host, port: options.port }, { config, host, log });
+  const pairing = relay
+    ? await mint(options, relay, api, host, context)
+    : apiOnly(options, api, await createQrSecret({ host, store: createStorage(), log }).read());
+  await printPairing(pairing, options, places.agentHome, context);
+}
+
+/** The relay as the configuration says it listens. A relay on another address also listens on 127.0.0.1. */
+const configured = ({ host, port, sslCert, sslKey }: Config): RelayAddress => ({
+  host: isLoopbackName(host) ? unbracket(host) : '127.0.0.1',
+  port,
+  tls: Boolean(sslCert && sslKey),
+});
+
+/** The running relay's address, or null when nothing there answers like one. */
+async function probe(config: Config): Promise<RelayAddress | null> {
+  const call = { method: 'GET', path: '/health', timeout: PROBE_TIMEOUT } as const;
+  const answer = await callRelay(configured(config), call).catch(() => null);
+  return answer && isSuccess(answer) && asObject(answer.body)?.status === 'ok' ? answer.address : null;
+}
+
+async function mint(
+  options: PairOptions,
+  relay: RelayAddress,
+  api: ApiTarget | null,
+  host: Host,
+  context: CommandContext,
+): Promise<Pairing> {
+  const endpoints = await candidates(options, relay, api, host, context);
+  const body = {
+    // A key that this command cannot find may still be known to the relay, so an empty one is not sent.
+    ...(api && { host: api.host, port: api.port, tls: api.tls, api_key: api.key || undefined }),
+    transport_hint: options.hint ?? (relay.tls ? 'wss' : 'ws'),
+    ttl_seconds: options.ttl,
+    grants: options.grants,
+    endpoints: endpoints.length > 0 ? endpoints : undefined,
+    dashboard_url: options.dashboardUrl,
+  };
+  const call = { method: 'POST', path: '/pairing/mint', body, timeout: CALL_TIMEOUT } as const;
+  const answer = await callRelay(relay, call).catch((error) => {
+    throw new CommandError(`the relay on ${addressText(relay)} did not answer: ${describeError(error)}`, 'Try again.');
+  });
+  if (!isSuccess(answer)) {
+    throw new CommandError(
+      `the relay refused to make a pairing code: ${refusal(answer)}`,
+      "Nothing was paired. The relay's log says more.",
+    );
+  }
+  const minted = asObject(answer.body);
+  const { qr_payload: payload, pairing_url: url } = minted ?? {};
+  if (typeof payload !== 'string' || !isJsonObject(payload) || typeof url !== 'string') {
+    throw new CommandError(`what listens on ${addressText(relay)} does not answer like a relay of this version`);
+  }
+  return { payload, pairingUrl: url };
+}
+
+async function candidates(
+  options: PairOptions,
+  relay: RelayAddress,
+  api: ApiTarget | null,
+  { network }: Host,
+  context: CommandContext,
+): Promise<BuiltCandidate[]> {
+  const { mode, publicUrl, prefer } = options;
+  const [lanAddress, tailnet] = await Promise.all([
+    network.lanAddress(),
+    mode === 'lan' ? null : network.tailnet().catch(() => null),
+  ]);
+  // An API server on another machine stays there on the LAN route.
+  const target = api && { ...api, host: isLoopbackName(api.host) ? undefined : api.host };
+  const built = buildCandidates({ mode, api: target, relay, lanAddress, tailnet, publicUrl });
+  if (built.length === 0 && mode !== 'auto') {
+    throw new CommandError(
+      mode === 'lan' ? 'this machine has no LAN address' : 'no tailnet answers on this machine',
+      'Use another --mode, or --mode public with --public-url.',
+    );
+  }
+  if (prefer === undefined) return built;
+  const preferred = preferRole(built, prefer);
+  if (!preferred) printWarning(context, `--prefer: there is no route '${prefer}'; the order is unchanged`);
+  return preferred ?? built;
+}
+
+function apiOnly(options: PairOptions, api: ApiTarget | null, secret: Uint8Array | null): Pairing {
+  if (!api) {
+    throw new CommandError(
+      'there is nothing to pair with: the API server is disabled, and no relay takes part',
+      options.relay
+        ? 'Start the relay with: svc relay start'
+        : 'Leave --no-relay out, or name the API server with --host.',
+    );
+  }
+  const payload = JSON.stringify(buildApiPayload(api, options.dashboardUrl, secret));
+  return { payload, pairingUrl: pairingUrl(payload) };
+}
+
+function isJsonObject(text: string): boolean {
+  try {
+    return asObject(JSON.parse(text)) !== null;
+  } catch {
+    return false;
+  }
+}

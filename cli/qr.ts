@@ -1,0 +1,36 @@
+import { mkdir, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { encode, renderUnicodeCompact } from 'uqr';
+import { base64url, randomBytes } from '../lib/bytes.ts';
+import { encodePng } from './png.ts';
+
+/** Level L as it is: a payload is long, and a bigger code is harder to read off a screen than a weaker one. */
+const LEVEL = { ecc: 'L', boostEcc: false } as const;
+
+/** A QR code in half blocks, two modules to a character, or null when the text is too long for any. */
+export function terminalQr(text: string, { colour }: { colour: boolean }): string[] | null {
+  const drawn = orNull(() => renderUnicodeCompact(text, { ...LEVEL, border: 1 }));
+  // Blocks are the light modules; with its own colours the code is right on a light terminal too.
+  return drawn?.split('\n').map((row) => (colour ? `\u001b[97;40m${row}\u001b[0m` : row)) ?? null;
+}
+
+/**
+ * Writes a QR code as a PNG into `directory` and returns its path, or null when the text is too long. Only the owner
+ * can read it, and nobody can guess its name: it holds credentials.
+ */
+export async function writeQrPng(text: string, directory: string): Promise<string | null> {
+  const code = orNull(() => encode(text, { ...LEVEL, border: 0 }));
+  if (!code) return null;
+  const path = join(directory, `svc-pair-${base64url(randomBytes(12))}.png`);
+  await mkdir(directory, { recursive: true, mode: 0o700 });
+  await writeFile(path, encodePng(code.data), { flag: 'wx', mode: 0o600 });
+  return path;
+}
+
+function orNull<T>(make: () => T): T | null {
+  try {
+    return make();
+  } catch {
+    return null;
+  }
+}

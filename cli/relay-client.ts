@@ -1,0 +1,115 @@
+import { request as httpRequest } from 'node:http';
+import { request as httpsRequest } from 'node:https';
+import { isLoopbackName, urlHost } from '../lib/pairing/addresses.ts';
+
+/** Where the relay listens, as this process reaches it. */
+export interface RelayAddress {
+  host: string;
+  port: number;
+  tls: boolean;
+}
+
+export interface RelayCall {
+  method: 'GET' | 'POST' | 'PATCH';
+  path: string;
+  /** Sent as JSON. */
+  body?: object;
+  /** Milliseconds for the whole exchange. */
+  timeout: number;
+}
+
+export interface RelayAnswer {
+  status: number;
+  /** The parsed JSON; undefined when the answer is none. */
+  body: unknown;
+  /** As asked, but for `tls`, which is what the relay turned out to speak. */
+  address: RelayAddress;
+}
+
+const MAX_ANSWER = 1024 * 1024;
+
+export const addressText = ({ host, port }: RelayAddress): string => `${urlHost(host)}:${port}`;
+
+/**
+ * One call to the relay on this machine. A relay that speaks http where https was expected, or the reverse (started
+ * with `--no-ssl`, or with other variables than this command sees), is called again the other way.
+ * @throws Error with the socket's `code` when no HTTP answer comes.
+ */
+export async function callRelay(address: RelayAddress, call: RelayCall): Promise<RelayAnswer> {
+  try {
+    return await exchange(address, call);
+  } catch (error) {
+    if (!isLoopbackName(address.host) || !isOtherProtocol(error)) throw error;
+    return await exchange({ ...address, tls: !address.tls }, call).catch(() => {
+      throw error;
+    });
+  }
+}
+
+function isOtherProtocol(error: unknown): boolean {
+  const code = String((error as { code?: unknown }).code);
+  return code === 'ECONNRESET' || code === 'EPROTO' || /^(?:ERR_SSL_|HPE_)/.test(code);
+}
+
+function exchange(address: RelayAddress, call: RelayCall): Promise<RelayAnswer> {
+  const content = call.body === undefined ? undefined : Buffer.from(JSON.stringify(call.body));
+  return new Promise((resolve, reject) => {
+    const request = (address.tls ? httpsRequest : httpRequest)({
+      host: address.host,
+      port: address.port,
+      path: call.path,
+      method: call.method,
+      agent: false,
+      // The relay's own certificate is usually self-signed. On loopback nobody stands in between.
+      rejectUnauthorized: !isLoopbackName(address.host),
+      headers: {
+        accept: 'application/json',
+        ...(content && { 'content-type': 'application/json', 'content-length': content.length }),
+      },
+    });
+    const fail = (error: Error) => {
+      clearTimeout(timer);
+      request.destroy();
+      reject(error);
+    };
+    const timer = setTimeout(() => {
+      fail(Object.assign(new Error(`no answer within ${call.timeout / 1000} s`), { code: 'ETIMEDOUT' }));
+    }, call.timeout);
+    request.on('error', fail);
+    request.on('response', (response) => {
+      const chunks: Buffer[] = [];
+      let size = 0;
+      response.on('data', (chunk: Buffer) => {
+        size += chunk.length;
+        if (size > MAX_ANSWER) fail(new Error('the answer is too large'));
+        else chunks.push(chunk);
+      });
+      response.on('error', fail);
+      response.on('end', () => {
+        clearTimeout(timer);
+        resolve({ status: response.statusCode ?? 0, body: parse(Buffer.concat(chunks).toString('utf8')), address });
+      });
+    });
+    request.end(content);
+  });
+}
+
+function parse(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}
+
+export const isSuccess = ({ status }: RelayAnswer): boolean => status >= 200 && status < 300;
+
+/** A JSON object, or null for every other value. */
+export const asObject = (value: unknown): Record<string, unknown> | null =>
+  typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as Record<string, unknown>) : null;
+
+/** What the relay said when it refused: its own sentence and the status. */
+export function refusal(answer: RelayAnswer): string {
+  const said = asObject(answer.body)?.error;
+  return typeof said === 'string' && said !== '' ? `${said} (HTTP ${answer.status})` : `HTTP ${answer.status}`;
+}

@@ -1,0 +1,91 @@
+import { readFile } from 'node:fs/promises';
+import { channels } from '../../handlers/channels/index.ts';
+import { createFetch } from '../../handlers/routes.ts';
+import { isLoopbackAddress } from '../../lib/access/peer.ts';
+import { systemClock } from '../../lib/clock.ts';
+import type { Config } from '../../lib/config.ts';
+import { createNodeHost } from '../../lib/host/node/index.ts';
+import type { Log } from '../../lib/log.ts';
+import { createRelay, type Relay } from '../../lib/relay.ts';
+import { createStores } from '../../storage/index.ts';
+import { openStateFile } from '../../storage/node.ts';
+import { createRelayServer } from './server.ts';
+
+export interface NodeRelayOptions {
+  version: string;
+  config: Config;
+  log: Log;
+  /** Serve plain HTTP although a certificate is configured. */
+  noTls?: boolean;
+}
+
+export interface NodeRelay {
+  relay: Relay;
+  /** Frees everything: sockets, listener, timers, state. */
+  stop(): Promise<void>;
+}
+
+/** The certificate could not be read or used. */
+export class CertificateError extends Error {}
+
+const WILDCARDS = new Set(['0.0.0.0', '::', '']);
+
+/**
+ * Starts a relay on this machine: state, host, domain, listener.
+ * @throws StateInUseError, CertificateError, or Node's listening error; nothing stays open then.
+ */
+export async function startNodeRelay({ version, config, log, noTls }: NodeRelayOptions): Promise<NodeRelay> {
+  const tls = noTls ? undefined : await readCertificate(config);
+  const state = log.named('state');
+  const stores = createStores(
+    config.stateFile === null ? undefined : openStateFile(config.stateFile, (message) => state.warn(message)),
+  );
+  try {
+    const host = createNodeHost({ agentHome: config.agentHome });
+    const relay = await createRelay({ version, config, stores, clock: systemClock, log, channels, host });
+    const server = createRelayServer({ relay, fetch: createFetch(relay), tls });
+    try {
+      const address = await listen(server, config);
+      relay.listener = { host: config.host, port: address.port, tls: tls !== undefined };
+    } catch (error) {
+      await server.close();
+      throw error;
+    }
+    if (config.pairingCode !== undefined) relay.codes.register(config.pairingCode, {});
+    relay.start();
+    // Profiles are read while the relay already answers: a slow disk must not delay the first healthy answer.
+    const ready = relay.profiles.rescan().then(() => {
+      if (relay.state === 'starting') relay.state = 'ready';
+    });
+    return {
+      relay,
+      async stop() {
+        await relay.stop();
+        await server.close();
+        await ready;
+        stores.close();
+      },
+    };
+  } catch (error) {
+    stores.close();
+    throw error;
+  }
+}
+
+/** Listens on the configured address, and on loopback too where that does not cover it: host tools expect it there. */
+async function listen(server: ReturnType<typeof createRelayServer>, config: Config) {
+  const address = await server.listen(config.host, config.port);
+  const covered = WILDCARDS.has(config.host) || config.host === 'localhost' || isLoopbackAddress(config.host);
+  if (!covered) await server.listen('127.0.0.1', address.port);
+  return address;
+}
+
+async function readCertificate({ sslCert, sslKey }: Config): Promise<{ cert: Buffer; key: Buffer } | undefined> {
+  if (!sslCert || !sslKey) return undefined;
+  try {
+    return { cert: await readFile(sslCert), key: await readFile(sslKey) };
+  } catch (error) {
+    const { code, path } = error as NodeJS.ErrnoException;
+    throw new CertificateError(`cannot read the TLS certificate or key ${path} (${code})`);
+  }
+}

@@ -1,0 +1,199 @@
+import { createServer, type IncomingMessage, type RequestListener, ServerResponse, STATUS_CODES } from 'node:http';
+import { createServer as createTlsServer } from 'node:https';
+import type { AddressInfo, Socket } from 'node:net';
+import type { Duplex } from 'node:stream';
+import crossws from 'crossws/adapters/node';
+import type { ServerRequest } from 'srvx';
+import { NodeRequest, toNodeHandler } from 'srvx/node';
+import type { RelayRequest } from '../../handlers/request.ts';
+import type { Fetch } from '../../handlers/routes.ts';
+import { callerOf, refuseUpgrade } from '../../handlers/socket.ts';
+import type { Peer } from '../../lib/access/peer.ts';
+import { describeError } from '../../lib/errors.ts';
+import type { Relay } from '../../lib/relay.ts';
+import type { SocketEvents } from '../../lib/socket/sockets.ts';
+import { nodeTransport } from './transport.ts';
+
+const HEAD_TIMEOUT = 20_000;
+const REQUEST_TIMEOUT = 80_000;
+const IDLE_TIMEOUT = 75_000;
+/** Node looks for late requests this often; its default of 30 s would stretch the limits above. */
+const TIMEOUT_CHECK = 5_000;
+/** `maxFragments` and `maxBufferedChunks` are missing in the types: a message in tiny parts costs far more than its bytes. */
+const SOCKET_LIMITS = {
+  maxPayload: 40 * 1024 * 1024,
+  maxFragments: 4096,
+  maxBufferedChunks: 65_536,
+  perMessageDeflate: false,
+  clientTracking: false,
+};
+/** The one version of the protocol, and the form of a handshake's key. */
+const VERSION = '13';
+const KEY = /^[+/0-9A-Za-z]{22}==$/;
+const UNREADABLE: Record<string, [status: number, sentence: string]> = {
+  ERR_HTTP_REQUEST_TIMEOUT: [408, 'the request took too long to arrive'],
+  HPE_HEADER_OVERFLOW: [431, 'the request head is too large'],
+  HPE_CHUNK_EXTENSIONS_OVERFLOW: [413, 'the body is too large'],
+};
+/** How long clients get to answer the closing handshake of a stopping relay. */
+const CLOSE_GRACE = 1_500;
+
+export interface ServerOptions {
+  relay: Relay;
+  fetch: Fetch;
+  tls?: { cert: Buffer; key: Buffer };
+}
+
+export interface RelayServer {
+  /** Starts listening. Rejects with Node's error, as `EADDRINUSE`. */
+  listen(host: string, port: number): Promise<AddressInfo>;
+  /** Stops accepting; gives sockets that are being closed a moment, then drops what is left. */
+  close(): Promise<void>;
+}
+
+/** HTTP, HTTPS and WebSocket on Node, in front of `relay`. */
+export function createRelayServer({ relay, fetch, tls }: ServerOptions): RelayServer {
+  const peers = new WeakMap<Socket, Peer>();
+  const peerOf = (socket: Socket): Peer => {
+    let peer = peers.get(socket);
+    if (!peer) {
+      peer = { address: socket.remoteAddress ?? null, tls: 'encrypted' in socket, via: 'direct' };
+      peers.set(socket, peer);
+    }
+    return peer;
+  };
+
+  const events = new Map<string, SocketEvents>();
+  const sockets = crossws({
+    // Keep-alive with the contract's own times is done by `relay.sockets`.
+    idleTimeout: 0,
+    serverOptions: SOCKET_LIMITS,
+    hooks: {
+      upgrade: (request) => refuseUpgrade(request as RelayRequest, relay),
+      open(peer) {
+        const { socket, caller } = peer.context as unknown as UpgradeContext;
+        events.set(peer.id, relay.sockets.open(nodeTransport(peer, socket), caller));
+      },
+      message(peer, message) {
+        // Binary frames are ignored.
+        if (typeof message.rawData === 'string') events.get(peer.id)?.message(message.rawData);
+      },
+      drain: (peer) => events.get(peer.id)?.drained(),
+      ping: (peer) => events.get(peer.id)?.pinged(),
+      close(peer) {
+        events.get(peer.id)?.closed();
+        events.delete(peer.id);
+      },
+      error: (_peer, error) => relay.log.debug(`socket error: ${describeError(error)}`),
+    },
+  });
+
+  const handler = toNodeHandler((request) =>
+    fetch(request, peerOf((request as ServerRequest).runtime?.node?.req.socket as Socket)),
+  ) as RequestListener;
+
+  function onUpgrade(req: IncomingMessage, stream: Duplex, head: Buffer): void {
+    const socket = stream as Socket;
+    // A client that resets while it is being refused must not become an unhandled error.
+    socket.on('error', () => {});
+    if (!isHandshake(req)) {
+      serveWithoutUpgrade(req, socket);
+      return;
+    }
+    const request = new NodeRequest({ req: req as never }) as unknown as RelayRequest;
+    request.peer = peerOf(socket);
+    const context: UpgradeContext = { socket, caller: callerOf(request, relay) };
+    Object.assign(request, { context });
+    sockets.handleUpgrade(req, socket, head, request).catch((error) => {
+      relay.log.error(`upgrade failed: ${describeError(error)}`);
+      socket.destroy();
+    });
+  }
+
+  /** An `Upgrade` to something else (curl --http2 offers h2c) may be ignored, but Node hands it over all the same. */
+  function serveWithoutUpgrade(req: IncomingMessage, socket: Socket): void {
+    const response = new ServerResponse(req);
+    response.shouldKeepAlive = false;
+    // RFC 6455 §4.4: whoever asks for a version that is not spoken here is told the one that is.
+    if (req.headers.upgrade?.toLowerCase() === 'websocket') response.setHeader('sec-websocket-version', VERSION);
+    response.assignSocket(socket);
+    response.on('finish', () => socket.end());
+    handler(req, response);
+  }
+
+  const create = () => {
+    const options = {
+      connectionsCheckingInterval: TIMEOUT_CHECK,
+      headersTimeout: HEAD_TIMEOUT,
+      requestTimeout: REQUEST_TIMEOUT,
+      keepAliveTimeout: IDLE_TIMEOUT,
+    };
+    const server = tls
+      ? createTlsServer({ ...options, ...tls, minVersion: 'TLSv1.2' }, handler)
+      : createServer(options, handler);
+    server.on('upgrade', onUpgrade);
+    server.on('clientError', refuseUnreadable);
+    // A broken handshake of one client is no reason to say anything louder.
+    server.on('tlsClientError', (error: Error) => relay.log.debug(`TLS handshake failed: ${error.message}`));
+    return server;
+  };
+  const servers: ReturnType<typeof create>[] = [];
+
+  return {
+    async listen(host, port) {
+      const server = create();
+      await new Promise<void>((resolve, reject) => {
+        server.once('error', reject);
+        server.listen({ host, port }, () => {
+          server.off('error', reject);
+          server.on('error', (error) => relay.log.error(`listener failed: ${describeError(error)}`));
+          resolve();
+        });
+      });
+      servers.push(server);
+      return server.address() as AddressInfo;
+    },
+
+    async close() {
+      const closed = servers.map((server) => new Promise<void>((resolve) => server.close(() => resolve())));
+      for (const server of servers) server.closeIdleConnections();
+      const timer = setTimeout(() => {
+        sockets.closeAll(1001, 'server shutting down', true);
+        for (const server of servers) server.closeAllConnections();
+      }, CLOSE_GRACE);
+      await Promise.all(closed);
+      clearTimeout(timer);
+    },
+  };
+}
+
+/** Whether a request is a whole opening handshake (RFC 6455 §4.2.1). Any other gets the answer of its route. */
+function isHandshake({ method, headers }: IncomingMessage): boolean {
+  if (method !== 'GET' || headers.upgrade?.toLowerCase() !== 'websocket') return false;
+  return headers['sec-websocket-version'] === VERSION && KEY.test(headers['sec-websocket-key'] ?? '');
+}
+
+/** What Node's parser refuses gets the error body of every other answer. */
+function refuseUnreadable(error: NodeJS.ErrnoException, socket: Duplex): void {
+  // In the middle of another answer nothing may be said.
+  const answering = (socket as { _httpMessage?: ServerResponse })._httpMessage?.headersSent;
+  if (error.code === 'ECONNRESET' || !socket.writable || answering) {
+    socket.destroy();
+    return;
+  }
+  const [status, sentence] = UNREADABLE[error.code ?? ''] ?? [400, 'malformed request'];
+  const body = JSON.stringify({ ok: false, error: sentence });
+  const head = [
+    `HTTP/1.1 ${status} ${STATUS_CODES[status]}`,
+    'content-type: application/json',
+    'x-content-type-options: nosniff',
+    `content-length: ${body.length}`,
+    'connection: close',
+  ];
+  socket.end(`${head.join('\r\n')}\r\n\r\n${body}`, () => socket.destroy());
+}
+
+interface UpgradeContext {
+  socket: Socket;
+  caller: ReturnType<typeof callerOf>;
+}

@@ -1,0 +1,156 @@
+import { DurableObject } from 'cloudflare:workers';
+import type { DurableObjectNamespace, DurableObjectState, WebSocket as WorkerSocket } from '@cloudflare/workers-types';
+import crossws from 'crossws/adapters/cloudflare';
+import { channels } from '../../handlers/channels/index.ts';
+import type { RelayRequest } from '../../handlers/request.ts';
+import { createFetch, type Fetch } from '../../handlers/routes.ts';
+import { callerOf, refuseUpgrade, SOCKET_PATHS } from '../../handlers/socket.ts';
+import type { Peer } from '../../lib/access/peer.ts';
+import { readConfig } from '../../lib/config.ts';
+import { createLog } from '../../lib/log.ts';
+import { createRelay, type Relay } from '../../lib/relay.ts';
+import type { SocketEvents } from '../../lib/socket/sockets.ts';
+import type { Transport } from '../../lib/socket/transport.ts';
+import packageJson from '../../package.json' with { type: 'json' };
+import { durableObjectExecutor } from '../../storage/durable-object.ts';
+import { createStores } from '../../storage/index.ts';
+import { createEdgeClock } from './edge-clock.ts';
+
+interface Env extends Record<string, unknown> {
+  RELAY: DurableObjectNamespace<RelayObject>;
+  /** Which relay answers. Without it, one per host name. */
+  RELAY_NAME?: string;
+}
+
+/** The relay as one Durable Object: its state, its sockets and nobody else's. */
+export class RelayObject extends DurableObject<Env> {
+  readonly #clock;
+  readonly #sockets = new Map<string, SocketEvents>();
+  readonly #crossws;
+  #relay!: Relay;
+  #fetch!: Fetch;
+
+  constructor(state: DurableObjectState, env: Env) {
+    super(state as never, env);
+    this.#clock = createEdgeClock(state.storage);
+    this.#crossws = crossws({
+      hooks: {
+        upgrade: (request) => refuseUpgrade(request as RelayRequest, this.#relay),
+        open: (peer) => {
+          const request = peer.request as RelayRequest;
+          const caller = callerOf(Object.assign(request, { peer: peerOf(request) }), this.#relay);
+          this.#sockets.set(peer.id, this.#relay.sockets.open(edgeTransport(peer.id, peer), caller));
+        },
+        message: (peer, message) => {
+          if (typeof message.rawData === 'string') this.#sockets.get(peer.id)?.message(message.rawData);
+        },
+        close: (peer) => {
+          this.#sockets.get(peer.id)?.closed();
+          this.#sockets.delete(peer.id);
+        },
+      },
+    });
+    void state.blockConcurrencyWhile(() => this.#wake(state, env));
+  }
+
+  /** Builds the relay from its stores, and takes up the sockets that slept with the object. */
+  async #wake(state: DurableObjectState, env: Env): Promise<void> {
+    const variables = Object.fromEntries(
+      Object.entries(env).filter((entry): entry is [string, string] => typeof entry[1] === 'string'),
+    );
+    const { config } = readConfig(variables, { home: '', agentHome: '' });
+    // biome-ignore lint/suspicious/noConsole: the console is the log of a Worker
+    const log = createLog(config.logLevel, (line) => console.log(line));
+    this.#relay = await createRelay({
+      version: packageJson.version,
+      config,
+      stores: createStores(durableObjectExecutor(state.storage.sql)),
+      clock: this.#clock,
+      log,
+      channels,
+      socketsOutliveMemory: true,
+    });
+    this.#fetch = createFetch(this.#relay);
+    this.#relay.state = 'ready';
+    for (const socket of state.getWebSockets()) {
+      // crossws keeps its peer id in the attachment, as `i`; it is how a socket is known again.
+      const id: string | undefined = socket.deserializeAttachment()?.i;
+      if (id === undefined) continue;
+      const events = await this.#relay.sockets.restore(edgeTransport(id, socket));
+      if (events) this.#sockets.set(id, events);
+    }
+  }
+
+  async fetch(request: Request): Promise<Response> {
+    const peer = peerOf(request);
+    const url = new URL(request.url);
+    this.#relay.listener = {
+      host: url.hostname,
+      port: Number(url.port) || (peer.tls ? 443 : 80),
+      tls: peer.tls,
+    };
+    const upgrades = request.headers.get('upgrade')?.toLowerCase() === 'websocket';
+    if (upgrades && SOCKET_PATHS.includes(url.pathname)) {
+      Object.assign(request, { peer });
+      return this.#crossws.handleDurableUpgrade(this as never, request as never) as unknown as Response;
+    }
+    return this.#fetch(request, peer);
+  }
+
+  webSocketMessage(socket: WorkerSocket, message: string | ArrayBuffer): Promise<void> {
+    return this.#crossws.handleDurableMessage(this as never, socket as never, message);
+  }
+
+  webSocketClose(socket: WorkerSocket, code: number, reason: string, clean: boolean): Promise<void> {
+    return this.#crossws.handleDurableClose(this as never, socket as never, code, reason, clean);
+  }
+
+  alarm(): void {
+    this.#clock.alarm();
+    this.#relay.sessions.sweep();
+  }
+}
+
+/** The platform tells the client's address in a header that clients cannot set. */
+function peerOf(request: Request): Peer {
+  return {
+    address: request.headers.get('cf-connecting-ip'),
+    tls: new URL(request.url).protocol === 'https:',
+    via: 'edge',
+  };
+}
+
+/** What crossws's peer and the platform's socket have in common. */
+interface Closable {
+  send(text: string): unknown;
+  close(code: number, reason: string): void;
+}
+
+/** A Durable Object's socket. The platform answers pings and finds dead peers by itself, and hides what is unsent. */
+function edgeTransport(id: string, socket: Closable): Transport {
+  const quietly = (action: () => void) => {
+    try {
+      action();
+    } catch {
+      // Already closed: the close event follows, or has been.
+    }
+  };
+  return {
+    id,
+    send: (text) => quietly(() => socket.send(text)),
+    close: (code, reason) => quietly(() => socket.close(code, reason)),
+    terminate: () => quietly(() => socket.close(1008, 'policy violation')),
+    unsent: () => 0,
+    pause: () => false,
+    resume: () => {},
+  };
+}
+
+export default {
+  /** Hands every request to the object of its relay. */
+  fetch(request: Request, env: Env): Promise<Response> {
+    const name = env.RELAY_NAME || new URL(request.url).hostname;
+    const stub = env.RELAY.get(env.RELAY.idFromName(name));
+    return stub.fetch(request as never) as unknown as Promise<Response>;
+  },
+};

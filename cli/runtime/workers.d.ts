@@ -1,0 +1,11 @@
+/** The one thing taken from the Workers runtime by name. Its global types would replace those of the DOM. */
+declare module 'cloudflare:workers' {
+  import type { DurableObjectState, Rpc } from '@cloudflare/workers-types';
+
+  export abstract class DurableObject<Env = unknown> {
+    readonly [Rpc.__DURABLE_OBJECT_BRAND]: never;
+    protected readonly ctx: DurableObjectState;
+    protected readonly env: Env;
+    constructor(ctx: DurableObjectState, env: Env);
+  }
+}

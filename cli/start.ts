@@ -1,0 +1,162 @@
+import type { CAC } from 'cac';
+import { type Config, changedVariables, readConfig } from '../lib/config.ts';
+import { describeError, RelayError } from '../lib/errors.ts';
+import { createLog, type Log } from '../lib/log.ts';
+import { StateInUseError } from '../storage/node.ts';
+import { loadEnvironment } from './environment.ts';
+import { asHost, asHttpUrl, asPort, asText, flag, negated, type Options, option } from './options.ts';
+import { aligned, type CommandContext, CommandError, createStyle, line, UsageError } from './output.ts';
+import { CertificateError, type NodeRelay, startNodeRelay } from './runtime/node.ts';
+import { version } from './version.ts';
+
+/** How long an orderly stop may take before the process goes anyway. */
+const STOP_LIMIT = 4_500;
+
+/** `svc relay start` (contract 01 §9.2, 07 §5.1). */
+export function registerStart(program: CAC): void {
+  program
+    .command('start', 'run the relay in the foreground')
+    .option('--host <address>', 'address to listen on (default 0.0.0.0)')
+    .option('--port <n>', 'port to listen on (default 8767)')
+    .option('--no-ssl', 'serve plain http and ws although a certificate is configured')
+    .option('--shell <path>', 'absolute path of the shell for terminal sessions')
+    .option('--webapi-url <url>', "the agent's API server (default http://localhost:8642)")
+    .option('--log-level <level>', 'DEBUG, INFO, WARNING or ERROR (default INFO)')
+    .option('--config <path>', 'agent configuration file (default <agent home>/config.yaml)')
+    .option('--allow-insecure-api-key', 'accept the API key for voice over plain http (development only)')
+    .option('--allow-insecure-api-bearer', 'the same')
+    .option('--pairing-code <code>', 'register this pairing code (6 of A-Z 0-9) at start')
+    .option('--secure-link', 'serve one pinned HTTPS origin (not in this version)')
+    .option('--no-secure-link', 'do not, whatever the configuration says')
+    .option('--secure-link-host <address>', 'address for Secure Link')
+    .option('--secure-link-port <n>', 'port for Secure Link')
+    .example((name) => `${name} start`)
+    .example((name) => `${name} start --host 127.0.0.1 --port 9000 --log-level DEBUG`)
+    .example((name) => `RELAY_SSL_CERT=cert.pem RELAY_SSL_KEY=key.pem ${name} start`)
+    .action(start);
+}
+
+/** What the flags say, as the variables they stand for: a flag is the strongest place to set one. */
+function overrides(options: Options): Record<string, string | undefined> {
+  const shell = option(options, '--shell', asText);
+  if (shell !== undefined && !shell.startsWith('/')) throw new UsageError('--shell must be an absolute path');
+  const level = option(options, '--log-level', asText);
+  if (level !== undefined && !/^(debug|info|warning|error)$/i.test(level)) {
+    throw new UsageError('--log-level must be one of DEBUG, INFO, WARNING, ERROR');
+  }
+  const port = option(options, '--port', asPort);
+  option(options, '--secure-link-host', asHost);
+  option(options, '--secure-link-port', asPort);
+  const insecure = flag(options, '--allow-insecure-api-key') || flag(options, '--allow-insecure-api-bearer');
+  return {
+    RELAY_HOST: option(options, '--host', asHost),
+    RELAY_PORT: port === undefined ? undefined : String(port),
+    RELAY_TERMINAL_SHELL: shell,
+    RELAY_WEBAPI_URL: option(options, '--webapi-url', asHttpUrl),
+    RELAY_LOG_LEVEL: level,
+    RELAY_SVC_CONFIG: option(options, '--config', asText),
+    RELAY_PAIRING_CODE: option(options, '--pairing-code', asText),
+    RELAY_ALLOW_INSECURE_API_BEARER: insecure ? '1' : undefined,
+  };
+}
+
+const given = (values: Record<string, string | undefined>) =>
+  Object.fromEntries(Object.entries(values).filter(([, value]) => value !== undefined));
+
+async function start(options: Options, context: CommandContext): Promise<void> {
+  const { env: environment, places } = loadEnvironment(context.env);
+  const env = { ...environment, ...given(overrides(options)) };
+  const { config, warnings } = readConfig(env, places);
+  const log = createLog(config.logLevel, (text) => line(context.stderr, text));
+  for (const warning of warnings) log.warn(warning);
+  // From here on children and libraries see what the relay sees.
+  Object.assign(process.env, given(env));
+
+  const noTls = negated(options, '--ssl');
+  const configured = config.sslCert !== undefined && config.sslKey !== undefined;
+  if ((config.sslCert === undefined) !== (config.sslKey === undefined)) {
+    log.warn('RELAY_SSL_CERT and RELAY_SSL_KEY must be set together: serving without TLS');
+  } else if (!configured && !noTls) {
+    log.warn('serving without TLS: fine on a trusted network or VPN; else set RELAY_SSL_CERT and RELAY_SSL_KEY');
+  }
+  if (flag(options, '--secure-link')) log.warn('this version has no Secure Link: --secure-link has no effect');
+  const changed = changedVariables(env);
+  if (changed.length > 0) log.info(`settings from the environment or flags: ${changed.join(', ')}`);
+
+  const running = await launch(config, log, noTls);
+  await announce(running, context, log);
+  await stopped(running, log);
+}
+
+/** Starts the relay, or says in one line why it cannot. */
+async function launch(config: Config, log: Log, noTls: boolean): Promise<NodeRelay> {
+  try {
+    return await startNodeRelay({ version: version(), config, log, noTls });
+  } catch (error) {
+    throw startFailure(error, config);
+  }
+}
+
+function startFailure(error: unknown, config: Config): Error {
+  const { code } = error as NodeJS.ErrnoException;
+  const where = `${config.host}:${config.port}`;
+  if (error instanceof RelayError) return error;
+  if (code === 'EADDRINUSE') {
+    return new CommandError(`port ${config.port} is in use`, 'Stop what listens there, or choose another with --port.');
+  }
+  if (code === 'EACCES' && config.port < 1024) {
+    return new CommandError(`no permission to listen on ${where}`, 'Choose a port from 1024 up with --port.');
+  }
+  if (code === 'EADDRNOTAVAIL' || code === 'ENOTFOUND') {
+    return new CommandError(`this machine has no address ${config.host}`, 'Give one of its own with --host.');
+  }
+  if (error instanceof StateInUseError) {
+    return new CommandError(
+      `another relay is running on the same state (${config.stateFile})`,
+      'Stop it first, or give this one a RELAY_STATE_FILE of its own.',
+    );
+  }
+  if (error instanceof CertificateError) {
+    return new CommandError(error.message, 'Check RELAY_SSL_CERT and RELAY_SSL_KEY, or serve plain with --no-ssl.');
+  }
+  return new CommandError(`the relay cannot start: ${describeError(error)}`);
+}
+
+async function announce({ relay }: NodeRelay, context: CommandContext, log: Log): Promise<void> {
+  const { config, listener } = relay;
+  const [http, ws] = listener.tls ? ['https', 'wss'] : ['http', 'ws'];
+  log.info(`svc-relay ${relay.version} listens on ${listener.host}:${listener.port}${listener.tls ? ' with TLS' : ''}`);
+  log.info(`agent API server: ${config.webapiUrl}; Secure Link: disabled`);
+  const lan = await relay.host?.network.lanAddress();
+  const open = listener.host === '0.0.0.0' || listener.host === '::';
+  const names = open ? ['127.0.0.1', ...(lan ? [lan] : [])] : [listener.host];
+  const style = createStyle(context.stdout, context.env);
+  const rows: [string, string][] = names.map((name, index) => {
+    const host = name.includes(':') ? `[${name}]` : name;
+    return [index === 0 ? 'Address' : '', `${http}://${host}:${listener.port}  (${ws}://${host}:${listener.port}/ws)`];
+  });
+  rows.push(['State', config.stateFile ?? 'in memory only: pairings are lost when the relay stops']);
+  line(context.stdout, style.bold(`svc-relay ${relay.version} is running`));
+  for (const text of aligned(rows)) line(context.stdout, text);
+  line(context.stdout, `Next: run ${style.bold('svc pair')} in another terminal and scan the code with the app.`);
+  line(context.stdout, 'Stop with Ctrl-C.');
+}
+
+/** Resolves after an orderly stop on SIGTERM or SIGINT. A second signal, or a stop that hangs, ends the process. */
+function stopped(running: NodeRelay, log: Log): Promise<void> {
+  return new Promise((resolve, reject) => {
+    let stopping = false;
+    const onSignal = (signal: NodeJS.Signals) => {
+      if (stopping) process.exit(1);
+      stopping = true;
+      log.info(`${signal}: stopping`);
+      setTimeout(() => process.exit(0), STOP_LIMIT).unref();
+      running.stop().then(() => {
+        log.info('stopped');
+        process.off('SIGTERM', onSignal).off('SIGINT', onSignal);
+        resolve();
+      }, reject);
+    };
+    process.on('SIGTERM', onSignal).on('SIGINT', onSignal);
+  });
+}
