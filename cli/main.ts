@@ -13,6 +13,12 @@ import { version } from './version.ts';
 const relayCommands = [registerStart, registerInsecureApiKey, registerOperatorToken];
 const svcCommands = [registerPair];
 
+const EXAMPLES: Record<string, string[]> = {
+  svc: ['svc relay start', 'svc pair'],
+  'svc relay': ['svc relay start', 'svc relay start --port 9000'],
+  'svc-relay': ['svc-relay start', 'svc-relay pair'],
+};
+
 export type Program = 'svc' | 'svc-relay';
 
 /**
@@ -34,6 +40,7 @@ export async function main(argv: string[], program: Program, given: Partial<Comm
   const cli = cac(context.program);
   const tables = { svc: svcCommands, 'svc relay': relayCommands, 'svc-relay': [...relayCommands, ...svcCommands] };
   for (const register of tables[nested ? 'svc relay' : program]) register(cli);
+  for (const example of EXAMPLES[context.program] ?? []) cli.example(example);
   const words = nested ? argv.slice(1) : argv;
   try {
     return await run(cli, words[0] === 'help' ? [...words.slice(1), '--help'] : words, context);

@@ -1,7 +1,7 @@
 import { sha256 as sha256Bytes } from '@noble/hashes/sha2.js';
-import { bytesToHex, hexToBytes, randomBytes, utf8ToBytes } from '@noble/hashes/utils.js';
+import { bytesToHex, concatBytes, hexToBytes, randomBytes, utf8ToBytes } from '@noble/hashes/utils.js';
 
-export { bytesToHex, hexToBytes, randomBytes, utf8ToBytes };
+export { bytesToHex, concatBytes, hexToBytes, randomBytes, utf8ToBytes };
 
 /** Lower-case hex SHA-256 of a string's UTF-8 bytes. Synchronous, so that a check and its change need no await between. */
 export const sha256 = (text: string): string => bytesToHex(sha256Bytes(utf8ToBytes(text)));

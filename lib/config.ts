@@ -176,6 +176,18 @@ export const variables = {
     'accept the API key for voice over plain http (development only)',
   ),
   profileDiscovery: bool('RELAY_PROFILE_DISCOVERY_ENABLED', true, 'list agent profiles to paired devices'),
+  terminalShell: path('RELAY_TERMINAL_SHELL', 'absolute path of the shell for terminal sessions, before `$SHELL`'),
+  terminalTmux: bool('RELAY_TERMINAL_TMUX', true, 'keep shells in tmux where the host has it'),
+  terminalGraceSeconds: integer(
+    'RELAY_TERMINAL_GRACE_SECONDS',
+    600,
+    'without tmux: how long a shell outlives its socket (0 = it does not)',
+  ),
+  tuiCommand: optional(
+    'RELAY_TUI_COMMAND',
+    'TUI gateway to start: a JSON array of strings, or a command line',
+    'command',
+  ),
   updateFeedUrl: optional('RELAY_UPDATE_FEED_URL', 'release feed for the update check', 'URL'),
   apiServerEnabled: optional('API_SERVER_ENABLED', '`0` leaves the API server out of pairing codes', 'bool'),
   apiServerKey: optional('API_SERVER_KEY', 'API key of the agent, last resort of the key look-up'),
@@ -199,9 +211,12 @@ export function readConfig(env: Env, places: Places): { config: Config; warnings
   return { config: config as unknown as Config, warnings };
 }
 
+/** The directory of the agent's configuration file: where profiles and the agent's own files are (contract 07). */
+export const agentRoot = ({ agentConfig }: Pick<Config, 'agentConfig'>): string => agentConfig.replace(/\/[^/]*$/, '');
+
 /** Names of the variables whose value is not the default, for one line at start. Never their values (contract 07 §6.2). */
 export function changedVariables(env: Env): string[] {
   return Object.values(variables)
-    .map((variable) => variable.name)
-    .filter((name) => env[name] !== undefined);
+    .filter(({ name, fallback }) => env[name] !== undefined && env[name] !== fallback)
+    .map(({ name }) => name);
 }

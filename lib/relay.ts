@@ -1,11 +1,13 @@
 import { createLimiter, type Limiter } from './access/limiter.ts';
 import { createOperatorTokens, type OperatorTokens } from './access/operator-token.ts';
+import { type Chat, createChat } from './chat/chat.ts';
 import { type ClipboardInbox, createClipboardInbox } from './clipboard/inbox.ts';
 import { type Cancel, type Clock, every } from './clock.ts';
-import type { Config } from './config.ts';
+import { agentRoot, type Config } from './config.ts';
 import { describeError } from './errors.ts';
 import type { Host } from './host/index.ts';
 import type { Log } from './log.ts';
+import { createNotifications, type Notifications } from './notifications/ring.ts';
 import { createRelayInfo, type RelayInfo } from './operator/info.ts';
 import { createUpdateCheck, type UpdateCheck } from './operator/update-check.ts';
 import { createPairingCodes, type PairingCodes } from './pairing/codes.ts';
@@ -16,6 +18,8 @@ import { openSessions, type Sessions } from './sessions/sessions.ts';
 import type { Channels } from './socket/channel.ts';
 import { createSockets, type SocketRecord, type Sockets } from './socket/sockets.ts';
 import type { StoreOpener } from './stores.ts';
+import { createTui, type Tui } from './tui/tui.ts';
+import { fetchUpstream, type Upstream } from './web/upstream.ts';
 
 const SWEEP_PERIOD = 30_000;
 
@@ -33,9 +37,12 @@ export interface RelayParts {
   stores: StoreOpener;
   clock: Clock;
   log: Log;
-  channels: Channels;
+  /** Makes the channel table. Called once, when every domain of the relay is there. */
+  channels(relay: Relay): Channels;
   /** Absent at the edge. */
   host?: Host;
+  /** How servers behind the relay are called; without it, by the platform's `fetch` (edge). */
+  upstream?: Upstream;
   /** Whether sockets may outlive this process's memory (edge). */
   socketsOutliveMemory?: boolean;
 }
@@ -58,6 +65,9 @@ export interface Relay {
   readonly limiter: Limiter;
   readonly sockets: Sockets;
   readonly profiles: Profiles;
+  readonly chat: Chat;
+  readonly notifications: Notifications;
+  readonly tui: Tui;
   readonly mint: Mint;
   readonly info: RelayInfo;
   readonly updates: UpdateCheck;
@@ -87,13 +97,13 @@ export async function createRelay(parts: RelayParts): Promise<Relay> {
   const limiter = createLimiter(clock);
   const profiles = createProfiles({
     host,
-    config,
+    config: { ...config, agentHome: agentRoot(config) },
     clock,
     log: log.named('profiles'),
     changed: (rows) => sockets.broadcast('pairing', 'profiles.updated', { profiles: rows }, { profiles: rows }),
   });
   const sockets = createSockets({
-    channels: parts.channels,
+    channels: () => channels,
     sessions,
     codes,
     limiter,
@@ -116,6 +126,9 @@ export async function createRelay(parts: RelayParts): Promise<Relay> {
     limiter,
     sockets,
     profiles,
+    chat: createChat({ config, upstream: parts.upstream ?? fetchUpstream(), clock, log: log.named('chat') }),
+    notifications: createNotifications(),
+    tui: createTui({ host, config, clock, log: log.named('tui') }),
     mint: createMint({
       config,
       host,
@@ -146,9 +159,13 @@ export async function createRelay(parts: RelayParts): Promise<Relay> {
       relay.state = 'stopping';
       for (const cancel of periodic) cancel();
       profiles.stop();
+      const gatewaysEnded = relay.tui.shutdown();
+      relay.chat.shutdown();
       sockets.stop();
+      await gatewaysEnded;
       await sessions.flush();
     },
   };
+  const channels = parts.channels(relay);
   return relay;
 }

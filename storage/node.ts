@@ -20,7 +20,9 @@ export function openStateFile(path: string, warn: (message: string) => void): Sq
     return open(path);
   } catch (error) {
     if (!DAMAGED.has(codeOf(error))) throw error;
-    const aside = `${path}.corrupt-${Math.floor(Date.now() / 1000)}`;
+    let epoch = Math.floor(Date.now() / 1000);
+    while (existsSync(`${path}.corrupt-${epoch}`)) epoch++;
+    const aside = `${path}.corrupt-${epoch}`;
     for (const suffix of ['', '-wal', '-shm']) {
       if (existsSync(path + suffix)) renameSync(path + suffix, aside + suffix);
     }
@@ -38,11 +40,12 @@ function open(path: string): SqlExecutor {
     process.umask(previous);
   }
   try {
-    database.exec('PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;');
     // The lock is taken by the first write transaction and, in exclusive mode, kept from then on.
-    database.exec('BEGIN EXCLUSIVE; COMMIT;');
+    database.exec('PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE; COMMIT;');
     const verdict = database.prepare('PRAGMA quick_check(1)').get() as { quick_check?: string } | undefined;
     if (verdict && verdict.quick_check !== 'ok') throw Object.assign(new Error('damaged'), { code: 'SQLITE_CORRUPT' });
+    // Only now: turning WAL on writes to the file, and a damaged one is to be kept as it was found.
+    database.exec('PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;');
     chmodSync(path, 0o600);
     return executor(database);
   } catch (error) {

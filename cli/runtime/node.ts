@@ -1,10 +1,12 @@
 import { readFile } from 'node:fs/promises';
-import { channels } from '../../handlers/channels/index.ts';
+import { createSecureContext } from 'node:tls';
+import { createChannels } from '../../handlers/channels/index.ts';
 import { createFetch } from '../../handlers/routes.ts';
 import { isLoopbackAddress } from '../../lib/access/peer.ts';
 import { systemClock } from '../../lib/clock.ts';
 import type { Config } from '../../lib/config.ts';
 import { createNodeHost } from '../../lib/host/node/index.ts';
+import { createNodeUpstream } from '../../lib/host/node/upstream.ts';
 import type { Log } from '../../lib/log.ts';
 import { createRelay, type Relay } from '../../lib/relay.ts';
 import { createStores } from '../../storage/index.ts';
@@ -42,7 +44,16 @@ export async function startNodeRelay({ version, config, log, noTls }: NodeRelayO
   );
   try {
     const host = createNodeHost({ agentHome: config.agentHome });
-    const relay = await createRelay({ version, config, stores, clock: systemClock, log, channels, host });
+    const relay = await createRelay({
+      version,
+      config,
+      stores,
+      clock: systemClock,
+      log,
+      channels: createChannels,
+      host,
+      upstream: createNodeUpstream(),
+    });
     const server = createRelayServer({ relay, fetch: createFetch(relay), tls });
     try {
       const address = await listen(server, config);
@@ -82,10 +93,20 @@ async function listen(server: ReturnType<typeof createRelayServer>, config: Conf
 
 async function readCertificate({ sslCert, sslKey }: Config): Promise<{ cert: Buffer; key: Buffer } | undefined> {
   if (!sslCert || !sslKey) return undefined;
+  const read = async (path: string) => {
+    try {
+      return await readFile(path);
+    } catch (error) {
+      const { code } = error as NodeJS.ErrnoException;
+      throw new CertificateError(`cannot read the TLS certificate or key ${path} (${code})`);
+    }
+  };
+  const pair = { cert: await read(sslCert), key: await read(sslKey) };
   try {
-    return { cert: await readFile(sslCert), key: await readFile(sslKey) };
+    createSecureContext(pair);
   } catch (error) {
-    const { code, path } = error as NodeJS.ErrnoException;
-    throw new CertificateError(`cannot read the TLS certificate or key ${path} (${code})`);
+    const { code } = error as NodeJS.ErrnoException;
+    throw new CertificateError(`the TLS certificate ${sslCert} and the key ${sslKey} cannot be used (${code})`);
   }
+  return pair;
 }

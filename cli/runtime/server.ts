@@ -1,7 +1,16 @@
-import { createServer, type IncomingMessage, type RequestListener, ServerResponse, STATUS_CODES } from 'node:http';
+import {
+  createServer,
+  type Server as HttpServer,
+  type IncomingHttpHeaders,
+  type IncomingMessage,
+  type RequestListener,
+  ServerResponse,
+  STATUS_CODES,
+} from 'node:http';
 import { createServer as createTlsServer } from 'node:https';
 import type { AddressInfo, Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
+import type { Peer as CrosswsPeer } from 'crossws';
 import crossws from 'crossws/adapters/node';
 import type { ServerRequest } from 'srvx';
 import { NodeRequest, toNodeHandler } from 'srvx/node';
@@ -12,7 +21,7 @@ import type { Peer } from '../../lib/access/peer.ts';
 import { describeError } from '../../lib/errors.ts';
 import type { Relay } from '../../lib/relay.ts';
 import type { SocketEvents } from '../../lib/socket/sockets.ts';
-import { nodeTransport } from './transport.ts';
+import { NodeTransport } from './transport.ts';
 
 const HEAD_TIMEOUT = 20_000;
 const REQUEST_TIMEOUT = 80_000;
@@ -26,6 +35,8 @@ const SOCKET_LIMITS = {
   maxBufferedChunks: 65_536,
   perMessageDeflate: false,
   clientTracking: false,
+  // A client that does not answer a close keeps its buffers for this long, and no longer.
+  closeTimeout: 2_000,
 };
 /** The one version of the protocol, and the form of a handshake's key. */
 const VERSION = '13';
@@ -63,27 +74,28 @@ export function createRelayServer({ relay, fetch, tls }: ServerOptions): RelaySe
     return peer;
   };
 
-  const events = new Map<string, SocketEvents>();
+  let opened = 0;
   const sockets = crossws({
     // Keep-alive with the contract's own times is done by `relay.sockets`.
     idleTimeout: 0,
+    // One for all: the default is the path of each request, parsed out of its URL.
+    getNamespace: () => '/',
     serverOptions: SOCKET_LIMITS,
     hooks: {
       upgrade: (request) => refuseUpgrade(request as RelayRequest, relay),
       open(peer) {
-        const { socket, caller } = peer.context as unknown as UpgradeContext;
-        events.set(peer.id, relay.sockets.open(nodeTransport(peer, socket), caller));
+        const context = contextOf(peer);
+        context.handshake._request = undefined;
+        const transport = new NodeTransport(`socket-${++opened}`, peer, context.socket);
+        context.events = relay.sockets.open(transport, context.caller);
       },
       message(peer, message) {
         // Binary frames are ignored.
-        if (typeof message.rawData === 'string') events.get(peer.id)?.message(message.rawData);
+        if (typeof message.rawData === 'string') contextOf(peer).events?.message(message.rawData);
       },
-      drain: (peer) => events.get(peer.id)?.drained(),
-      ping: (peer) => events.get(peer.id)?.pinged(),
-      close(peer) {
-        events.get(peer.id)?.closed();
-        events.delete(peer.id);
-      },
+      drain: (peer) => contextOf(peer).events?.drained(),
+      ping: (peer) => contextOf(peer).events?.pinged(),
+      close: (peer) => contextOf(peer).events?.closed(),
       error: (_peer, error) => relay.log.debug(`socket error: ${describeError(error)}`),
     },
   });
@@ -92,30 +104,35 @@ export function createRelayServer({ relay, fetch, tls }: ServerOptions): RelaySe
     fetch(request, peerOf((request as ServerRequest).runtime?.node?.req.socket as Socket)),
   ) as RequestListener;
 
-  function onUpgrade(req: IncomingMessage, stream: Duplex, head: Buffer): void {
+  function onUpgrade(this: HttpServer, req: IncomingMessage, stream: Duplex, head: Buffer): void {
     const socket = stream as Socket;
     // A client that resets while it is being refused must not become an unhandled error.
-    socket.on('error', () => {});
+    socket.on('error', ignore);
+    if (req.headers.upgrade?.toLowerCase() !== 'websocket') {
+      parseAgain(this, req, socket, head);
+      return;
+    }
     if (!isHandshake(req)) {
-      serveWithoutUpgrade(req, socket);
+      refuseHandshake(req, socket);
       return;
     }
     const request = new NodeRequest({ req: req as never }) as unknown as RelayRequest;
     request.peer = peerOf(socket);
-    const context: UpgradeContext = { socket, caller: callerOf(request, relay) };
+    const handshake = handshakeOf(req);
+    const context: UpgradeContext = { socket, caller: callerOf(request, relay), handshake };
     Object.assign(request, { context });
-    sockets.handleUpgrade(req, socket, head, request).catch((error) => {
+    sockets.handleUpgrade(handshake as IncomingMessage, socket, head, request).catch((error) => {
       relay.log.error(`upgrade failed: ${describeError(error)}`);
       socket.destroy();
     });
   }
 
-  /** An `Upgrade` to something else (curl --http2 offers h2c) may be ignored, but Node hands it over all the same. */
-  function serveWithoutUpgrade(req: IncomingMessage, socket: Socket): void {
+  /** An upgrade that is no complete handshake gets the answer of its route. */
+  function refuseHandshake(req: IncomingMessage, socket: Socket): void {
     const response = new ServerResponse(req);
     response.shouldKeepAlive = false;
     // RFC 6455 §4.4: whoever asks for a version that is not spoken here is told the one that is.
-    if (req.headers.upgrade?.toLowerCase() === 'websocket') response.setHeader('sec-websocket-version', VERSION);
+    response.setHeader('sec-websocket-version', VERSION);
     response.assignSocket(socket);
     response.on('finish', () => socket.end());
     handler(req, response);
@@ -123,6 +140,8 @@ export function createRelayServer({ relay, fetch, tls }: ServerOptions): RelaySe
 
   const create = () => {
     const options = {
+      // A request without `Host` is no loopback one; its route answers it, as every other.
+      requireHostHeader: false,
       connectionsCheckingInterval: TIMEOUT_CHECK,
       headersTimeout: HEAD_TIMEOUT,
       requestTimeout: REQUEST_TIMEOUT,
@@ -133,6 +152,9 @@ export function createRelayServer({ relay, fetch, tls }: ServerOptions): RelaySe
       : createServer(options, handler);
     server.on('upgrade', onUpgrade);
     server.on('clientError', refuseUnreadable);
+    server.on('checkExpectation', (_req, res: ServerResponse) => {
+      res.writeHead(417, ERROR_HEADERS).end(errorBody('unknown expectation'));
+    });
     // A broken handshake of one client is no reason to say anything louder.
     server.on('tlsClientError', (error: Error) => relay.log.debug(`TLS handshake failed: ${error.message}`));
     return server;
@@ -182,18 +204,66 @@ function refuseUnreadable(error: NodeJS.ErrnoException, socket: Duplex): void {
     return;
   }
   const [status, sentence] = UNREADABLE[error.code ?? ''] ?? [400, 'malformed request'];
-  const body = JSON.stringify({ ok: false, error: sentence });
+  const body = errorBody(sentence);
   const head = [
     `HTTP/1.1 ${status} ${STATUS_CODES[status]}`,
-    'content-type: application/json',
-    'x-content-type-options: nosniff',
+    ...Object.entries(ERROR_HEADERS).map(([name, value]) => `${name}: ${value}`),
     `content-length: ${body.length}`,
     'connection: close',
   ];
   socket.end(`${head.join('\r\n')}\r\n\r\n${body}`, () => socket.destroy());
 }
 
-interface UpgradeContext {
-  socket: Socket;
-  caller: ReturnType<typeof callerOf>;
+const ERROR_HEADERS = { 'content-type': 'application/json', 'x-content-type-options': 'nosniff' };
+const errorBody = (error: string): string => JSON.stringify({ ok: false, error });
+
+/** Headers that only concern the hop, or the upgrade that does not happen. */
+const UPGRADE_HEADERS = new Set(['connection', 'upgrade', 'http2-settings']);
+
+/**
+ * An `Upgrade` to something else (curl --http2 offers h2c) may be ignored, but Node stops parsing at it, body and all.
+ * So the request is put back, without the offer, and the server starts on the connection anew.
+ */
+function parseAgain(server: HttpServer, req: IncomingMessage, socket: Socket, head: Buffer): void {
+  const lines = [`${req.method} ${req.url} HTTP/${req.httpVersion}`];
+  for (let index = 0; index < req.rawHeaders.length; index += 2) {
+    const [name = '', value = ''] = req.rawHeaders.slice(index, index + 2);
+    if (!UPGRADE_HEADERS.has(name.toLowerCase())) lines.push(`${name}: ${value}`);
+  }
+  socket.unshift(Buffer.concat([Buffer.from(`${lines.join('\r\n')}\r\n\r\n`, 'latin1'), head]));
+  server.emit('encrypted' in socket ? 'secureConnection' : 'connection', socket);
 }
+
+const ignore = () => {};
+
+/** What crossws and `ws` need of an upgrade's request. crossws hangs the web request on it, as `_request`. */
+type Handshake = Pick<IncomingMessage, 'method' | 'url' | 'headers' | 'socket'> & { _request?: unknown };
+
+/**
+ * The handshake of a request. crossws keeps what it is given as long as the socket: Node's whole request with its
+ * stream, and whatever else a client says in headers, would be a third of the memory of an idle socket.
+ */
+function handshakeOf({ method, url, headers, socket }: IncomingMessage): Handshake {
+  const needed: IncomingHttpHeaders = {};
+  for (const name of HANDSHAKE_HEADERS) if (headers[name] !== undefined) needed[name] = headers[name];
+  return { method, url, headers: needed, socket };
+}
+const HANDSHAKE_HEADERS = [
+  'host',
+  'upgrade',
+  'sec-websocket-key',
+  'sec-websocket-version',
+  'sec-websocket-protocol',
+  'sec-websocket-extensions',
+];
+
+/** What this file keeps with a socket. */
+interface UpgradeContext {
+  readonly socket: Socket;
+  readonly caller: ReturnType<typeof callerOf>;
+  readonly handshake: Handshake;
+  /** Set once it is open. */
+  events?: SocketEvents;
+}
+
+const contextOf = (peer: CrosswsPeer): UpgradeContext => peer.context as unknown as UpgradeContext;

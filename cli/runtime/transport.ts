@@ -11,26 +11,58 @@ type NodePeer = CrosswsPeer & { terminate(): void; ping(): void; websocket: { pa
  * A Node socket as the relay's domain sees it. Until the client has authenticated, the connection is destroyed once
  * it has sent 64 KiB: counted on the wire, because a message only counts when it is whole.
  */
-export function nodeTransport(peer: CrosswsPeer, socket: Socket): Transport {
-  const node = peer as NodePeer;
-  const start = socket.bytesRead;
-  const guard = () => {
-    if (socket.bytesRead - start > PRE_AUTH_BYTES) socket.destroy();
-  };
-  socket.on('data', guard);
-  return {
-    id: peer.id,
-    send: (text) => void peer.send(text),
-    close: (code, reason) => peer.close(code, reason),
-    terminate: () => node.terminate(),
-    unsent: () => peer.bufferedAmount,
-    pause() {
-      node.websocket.pause?.();
-      return true;
-    },
-    resume: () => node.websocket.resume?.(),
-    received: () => socket.bytesRead,
-    ping: () => node.ping(),
-    authenticated: () => void socket.off('data', guard),
-  };
+export class NodeTransport implements Transport {
+  readonly id: string;
+  readonly #peer: NodePeer;
+  readonly #socket: Socket;
+  #guard: (() => void) | undefined;
+
+  constructor(id: string, peer: CrosswsPeer, socket: Socket) {
+    this.id = id;
+    this.#peer = peer as NodePeer;
+    this.#socket = socket;
+    const start = socket.bytesRead;
+    this.#guard = () => {
+      if (socket.bytesRead - start > PRE_AUTH_BYTES) socket.destroy();
+    };
+    socket.on('data', this.#guard);
+  }
+
+  send(text: string): void {
+    this.#peer.send(text);
+  }
+
+  close(code: number, reason: string): void {
+    this.#peer.close(code, reason);
+  }
+
+  terminate(): void {
+    this.#peer.terminate();
+  }
+
+  unsent(): number {
+    return this.#peer.bufferedAmount;
+  }
+
+  pause(): boolean {
+    this.#peer.websocket.pause?.();
+    return true;
+  }
+
+  resume(): void {
+    this.#peer.websocket.resume?.();
+  }
+
+  received(): number {
+    return this.#socket.bytesRead;
+  }
+
+  ping(): void {
+    this.#peer.ping();
+  }
+
+  authenticated(): void {
+    if (this.#guard) this.#socket.off('data', this.#guard);
+    this.#guard = undefined;
+  }
 }

@@ -1,7 +1,7 @@
 import { DurableObject } from 'cloudflare:workers';
 import type { DurableObjectNamespace, DurableObjectState, WebSocket as WorkerSocket } from '@cloudflare/workers-types';
 import crossws from 'crossws/adapters/cloudflare';
-import { channels } from '../../handlers/channels/index.ts';
+import { createChannels } from '../../handlers/channels/index.ts';
 import type { RelayRequest } from '../../handlers/request.ts';
 import { createFetch, type Fetch } from '../../handlers/routes.ts';
 import { callerOf, refuseUpgrade, SOCKET_PATHS } from '../../handlers/socket.ts';
@@ -67,7 +67,7 @@ export class RelayObject extends DurableObject<Env> {
       stores: createStores(durableObjectExecutor(state.storage.sql)),
       clock: this.#clock,
       log,
-      channels,
+      channels: createChannels,
       socketsOutliveMemory: true,
     });
     this.#fetch = createFetch(this.#relay);

@@ -1,7 +1,17 @@
+import type { Relay } from '../../lib/relay.ts';
 import type { Channels } from '../../lib/socket/channel.ts';
+import { createChatChannel } from './chat.ts';
+import { createNotificationsChannel } from './notifications.ts';
 import { system } from './system.ts';
+import { createTuiChannel } from './tui.ts';
 
-/** THE channel table. Inbound `pairing` is no channel: it only carries pushes to the client. */
-export const channels: Channels = {
+/**
+ * THE channel table; in this order channels are cleaned up when a socket ends. Inbound `pairing` is no channel: it
+ * only carries pushes to the client.
+ */
+export const createChannels = (relay: Relay): Channels => ({
   system,
-};
+  chat: createChatChannel(relay),
+  notifications: createNotificationsChannel(relay),
+  tui: createTuiChannel(relay),
+});

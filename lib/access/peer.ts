@@ -14,11 +14,17 @@ export interface HeaderReader {
 }
 
 const MAPPED = /^::ffff:(\d+\.\d+\.\d+\.\d+)$/i;
+const MAPPED_HEX = /^::ffff:([0-9a-f]{1,4}):([0-9a-f]{1,4})$/i;
+const WITH_PORT = /^(?:\[([^\]]+)\]|(\d+\.\d+\.\d+\.\d+)):\d+$/;
 
 /** IPv4-mapped IPv6 as IPv4; everything else as it is, without a zone. */
 export function plainAddress(address: string): string {
   const mapped = MAPPED.exec(address);
-  return mapped ? (mapped[1] as string) : (address.split('%')[0] as string);
+  if (mapped) return mapped[1] as string;
+  const hex = MAPPED_HEX.exec(address);
+  if (!hex) return address.split('%')[0] as string;
+  const [high, low] = [Number.parseInt(hex[1] as string, 16), Number.parseInt(hex[2] as string, 16)];
+  return [high >> 8, high & 255, low >> 8, low & 255].join('.');
 }
 
 /** `127.0.0.1` or `::1` and no other address of 127/8 (contract 01 §1.3). */
@@ -55,7 +61,9 @@ export function limitKey(address: string | null): string {
 export function peerKey(peer: Peer, headers: HeaderReader, trustProxyHeaders: boolean): string {
   if (trustProxyHeaders && peer.via === 'direct' && isLoopbackAddress(peer.address)) {
     const last = headers.get('x-forwarded-for')?.split(',').at(-1)?.trim();
-    if (last) return limitKey(last.slice(0, 64));
+    // Some proxies add the port: it changes with every connection, and would make each a peer of its own.
+    const port = last ? WITH_PORT.exec(last) : null;
+    if (last) return limitKey((port?.[1] ?? port?.[2] ?? last).slice(0, 64));
   }
   return limitKey(peer.address);
 }

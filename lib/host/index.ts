@@ -8,6 +8,82 @@ export interface Host {
   readonly files: HostFiles;
   readonly network: HostNetwork;
   readonly processes: HostProcesses;
+  /** The relay's own environment, from which children get theirs. */
+  readonly env: Readonly<Record<string, string | undefined>>;
+  readonly children: HostChildren;
+  /** Absent where no pseudo-terminal can be had; the relay works on without. */
+  readonly terminals?: HostTerminals;
+}
+
+/** What to start: a program and its arguments, never a shell string. */
+export interface Command {
+  /** Absolute path, or a name looked up on `PATH`. */
+  file: string;
+  args: string[];
+  env: Record<string, string>;
+  cwd: string;
+}
+
+export type Signal = 'SIGHUP' | 'SIGINT' | 'SIGTERM' | 'SIGKILL' | 'SIGWINCH';
+
+/** How a child ended: one of the two is set. */
+export interface Exit {
+  code: number | null;
+  signal: string | null;
+}
+
+export interface HostChildren {
+  /** The absolute path of an executable, by path or on `PATH`; null when there is none. */
+  find(file: string): Promise<string | null>;
+  /** Runs a short command to its end: at most `timeout` ms and 1 MiB of output. Never throws; `code` null = did not run. */
+  run(command: Command, timeout: number): Promise<{ code: number | null; stdout: string }>;
+  /** Starts a child with three pipes in a process group of its own. Rejects with the reason when it cannot start. */
+  spawn(command: Command): Promise<Child>;
+}
+
+export interface Child {
+  readonly pid: number;
+  /** Bytes of stdout. Reading pauses with `pause()`. */
+  onStdout(listener: (bytes: Uint8Array) => void): void;
+  onStderr(listener: (bytes: Uint8Array) => void): void;
+  /**
+   * After the process has ended and all of its output was delivered. What it leaves behind in its group gets SIGTERM
+   * and, 2 s later, SIGKILL; that is waited for. Called once.
+   */
+  onExit(listener: (exit: Exit) => void): void;
+  pause(): void;
+  resume(): void;
+  /** Queues bytes for stdin. `lost` is called when they could not be written: the pipe is closed, or the process gone. */
+  write(bytes: Uint8Array, lost: () => void): void;
+  /** Bytes that wait for stdin. */
+  unwritten(): number;
+  closeStdin(): void;
+  /** Signals the whole process group. Nothing happens when it is gone. */
+  kill(signal: Signal): void;
+}
+
+export interface HostTerminals {
+  /** Starts a program as leader of a new session on a new pseudo-terminal. Throws when it cannot; nothing stays open then. */
+  open(command: Command, size: { cols: number; rows: number }): Terminal;
+}
+
+export interface Terminal {
+  readonly pid: number;
+  onOutput(listener: (bytes: Uint8Array) => void): void;
+  /** After the program has ended and all of its output was delivered. Called once. */
+  onExit(listener: (exit: Exit) => void): void;
+  /** Stops reading: the program blocks when the kernel's buffer is full. */
+  pause(): void;
+  resume(): void;
+  /** Queues bytes; every one reaches the program, in order, as it reads them. */
+  write(bytes: Uint8Array): void;
+  /** Bytes that wait to be written. */
+  unwritten(): number;
+  resize(size: { cols: number; rows: number }): void;
+  /** Signals the foreground program's process group and the leader's. */
+  kill(signal: Signal): void;
+  /** Frees the descriptor. The program gets SIGHUP from the kernel. */
+  close(): void;
 }
 
 export interface DirectoryEntry {

@@ -1,6 +1,8 @@
 /** What `/relay/info` may announce, and whether a host machine is needed for it. One line per area that exists. */
 const needsHost: Record<string, boolean> = {
+  chat: false,
   clipboard: true,
+  notifications: false,
   pairing: false,
   profiles: true,
   sessions: false,

@@ -1,4 +1,4 @@
-import type { Config } from '../config.ts';
+import { agentRoot, type Config } from '../config.ts';
 import type { Host } from '../host/index.ts';
 import { byCodePoint } from '../profiles/discovery.ts';
 import { isMapping, type Mapping, parseMapping } from '../profiles/yaml.ts';
@@ -30,7 +30,7 @@ export interface Enablement {
  * @throws what `host.files.list` throws, when the profiles directory cannot be listed.
  */
 export async function readEnablement(host: Host, config: Pick<Config, 'agentConfig'>): Promise<Enablement[]> {
-  const root = config.agentConfig.replace(/\/[^/]*$/, '');
+  const root = agentRoot(config);
   const names = await profileNames(host, `${root}/profiles`);
   const configs = names.map((profile) => ({ profile, path: `${root}/profiles/${profile}/config.yaml` }));
   const rootConfig = { profile: ROOT_PROFILE, path: config.agentConfig };

@@ -1,4 +1,4 @@
-import { base64, utf8ToBytes } from '../bytes.ts';
+import { base64, concatBytes, utf8ToBytes } from '../bytes.ts';
 import type { Clock } from '../clock.ts';
 import type { Config } from '../config.ts';
 import { RelayError } from '../errors.ts';
@@ -152,11 +152,5 @@ async function readBounded(response: Response): Promise<Uint8Array> {
     if (size > FEED_LIMIT) throw new RelayError('too-large', 'the release feed is too large');
     chunks.push(chunk);
   }
-  const whole = new Uint8Array(size);
-  let at = 0;
-  for (const chunk of chunks) {
-    whole.set(chunk, at);
-    at += chunk.byteLength;
-  }
-  return whole;
+  return concatBytes(...chunks);
 }

@@ -15,6 +15,14 @@ export interface Channel {
    * Only called while the connection is open and the grant is there.
    */
   message(connection: Connection, message: Message): void | Promise<void>;
+  /** Messages that are handled even when the socket went while they waited in line (their answers go nowhere). */
+  outlivesSocket?(message: Message): boolean;
+  /**
+   * A `payload` that is no object. Without this the channel is handed `{}` (contract 02 §1.4).
+   */
+  badPayload?(connection: Connection, message: Message): void;
+  /** The handler threw or rejected: says so in the channel's own error envelope. Without this `system/error` does. */
+  failed?(connection: Connection, message: Message): void;
   /** A message came without the grant: says more than `system/error` does, where the clients need it. */
   denied?(connection: Connection, message: Message, text: string): void;
   /** Some messages need no grant. */

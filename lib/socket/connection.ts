@@ -144,13 +144,17 @@ export class Connection {
   }
 
   #dispatch(channel: Channel, message: Message): void | Promise<void> {
-    if (!this.#open) return;
+    if (!this.#open && !channel.outlivesSocket?.(message)) return;
     if (!this.#mayUse(channel, message)) return;
+    if (message.badPayload && channel.badPayload) {
+      channel.badPayload(this, message);
+      return;
+    }
     try {
       const pending = channel.message(this, message);
-      return pending?.catch((error) => this.#failed(message, error));
+      return pending?.catch((error) => this.#failed(channel, message, error));
     } catch (error) {
-      this.#failed(message, error);
+      this.#failed(channel, message, error);
     }
   }
 
@@ -164,9 +168,10 @@ export class Connection {
     return false;
   }
 
-  #failed(message: Message, error: unknown): void {
+  #failed(channel: Channel, message: Message, error: unknown): void {
     this.#parts.log.error(`${message.channel} handler failed: ${describeError(error)}`);
-    this.sendError('internal error', 'internal_error', message.id);
+    if (channel.failed) channel.failed(this, message);
+    else this.sendError('internal error', 'internal_error', message.id);
   }
 
   #now(): number {

@@ -40,6 +40,15 @@ export function encodeEnvelope(channel: string, type: string, payload: Payload, 
   return JSON.stringify({ channel, type, id, payload, ...extra });
 }
 
+/** As `encodeEnvelope`, around a payload that is the text of a JSON object already. It is passed on as it is. */
+export const encodeEnvelopeAround = (
+  channel: string,
+  type: string,
+  payload: string,
+  id = crypto.randomUUID(),
+): string =>
+  `{"channel":${JSON.stringify(channel)},"type":${JSON.stringify(type)},"id":${JSON.stringify(id)},"payload":${payload}}`;
+
 const encoder = new TextEncoder();
 
 /** Whether a text has more than `limit` UTF-8 bytes, without encoding the ones that obviously have not. */

@@ -9,7 +9,7 @@ import type { Session } from '../sessions/session.ts';
 import type { Sessions } from '../sessions/sessions.ts';
 import { type Admitted, authenticate, readFirstFrame, refusalReason } from './auth.ts';
 import type { Channels } from './channel.ts';
-import { Connection } from './connection.ts';
+import { Connection, type ConnectionParts } from './connection.ts';
 import { encodeEnvelope, isLongerThan, type Payload } from './envelope.ts';
 import type { Caller, Transport } from './transport.ts';
 
@@ -39,7 +39,8 @@ export interface SocketRecord {
 }
 
 export interface SocketsParts {
-  channels: Channels;
+  /** The channel table; not asked for before the first socket is open. */
+  channels(): Channels;
   sessions: Sessions;
   codes: PairingCodes;
   limiter: Limiter;
@@ -50,6 +51,38 @@ export interface SocketsParts {
   profiles(): unknown[];
   /** Where sockets are remembered over a sleep; absent where the process lives as long as its sockets. */
   remember?: Storage<SocketRecord>;
+}
+
+/**
+ * What happens to a socket goes to the gate until that admits it, then to its connection. The gate is let go then:
+ * sockets are many and stay long.
+ */
+class SocketLife implements SocketEvents {
+  gate: Pick<SocketEvents, 'message' | 'closed'> | undefined;
+  #connection: Connection | undefined;
+
+  admitted(connection: Connection): void {
+    this.#connection = connection;
+    this.gate = undefined;
+  }
+
+  message(text: string): void {
+    if (this.#connection) this.#connection.receive(text);
+    else this.gate?.message(text);
+  }
+
+  drained(): void {
+    this.#connection?.drained();
+  }
+
+  pinged(): void {
+    this.#connection?.checkUnsent();
+  }
+
+  closed(): void {
+    this.gate?.closed();
+    this.#connection?.ended();
+  }
 }
 
 export type Sockets = ReturnType<typeof createSockets>;
@@ -87,27 +120,26 @@ export function createSockets(parts: SocketsParts) {
     else waitingPerPeer.delete(entry.key);
   }
 
+  const connectionParts: ConnectionParts = {
+    get channels() {
+      return parts.channels();
+    },
+    sessions,
+    clock,
+    log,
+    onClosed(connection) {
+      const { id, session, caller } = connection;
+      connections.delete(id);
+      const siblings = bySession.get(session);
+      siblings?.delete(connection);
+      if (siblings?.size === 0) bySession.delete(session);
+      void parts.remember?.removeItem(id);
+      log.debug(`socket of session ${session.prefix} closed (${caller.key})`);
+    },
+  };
+
   function connect(transport: Transport, caller: Caller, session: Session, typedStream: boolean): Connection {
-    const connection = new Connection(
-      {
-        channels: parts.channels,
-        sessions,
-        clock,
-        log,
-        onClosed(closed) {
-          connections.delete(closed.id);
-          const siblings = bySession.get(session);
-          siblings?.delete(closed);
-          if (siblings?.size === 0) bySession.delete(session);
-          void parts.remember?.removeItem(closed.id);
-          log.info(`socket of session ${session.prefix} closed (${caller.key})`);
-        },
-      },
-      transport,
-      caller,
-      session,
-      { typedStream },
-    );
+    const connection = new Connection(connectionParts, transport, caller, session, { typedStream });
     const siblings = bySession.get(session) ?? new Set();
     bySession.set(session, siblings);
     siblings.add(connection);
@@ -130,19 +162,23 @@ export function createSockets(parts: SocketsParts) {
 
     /** Takes over a fresh socket: waits for its first frame, then dispatches (contract 01 §3.3-3.7). */
     open(transport: Transport, caller: Caller): SocketEvents {
-      let state: 'waiting' | 'authenticating' | 'open' | 'closed' = 'waiting';
-      let connection: Connection | undefined;
+      const life = new SocketLife();
+      let state: 'waiting' | 'authenticating' | 'over' = 'waiting';
       let backlog: string[] = [];
       let budget = PRE_AUTH_BYTES;
 
-      const leave = () => {
-        state = 'closed';
+      const finish = () => {
+        state = 'over';
         backlog = [];
-        removeWaiting(transport.id);
         cancelTimeout();
       };
+      const leave = () => {
+        finish();
+        removeWaiting(transport.id);
+      };
+      // A refused socket counts until it is really gone: its connection is not free before.
       const drop = (code: number, reason: string) => {
-        leave();
+        finish();
         transport.close(code, reason);
       };
       const fail = (reason: string) => {
@@ -158,7 +194,6 @@ export function createSockets(parts: SocketsParts) {
 
       const admit = ({ session, token, refreshToken }: Admitted, typedStream: boolean) => {
         leave();
-        state = 'open';
         transport.authenticated?.();
         const payload: Payload = {
           session_token: token,
@@ -172,7 +207,7 @@ export function createSockets(parts: SocketsParts) {
           profiles: parts.profiles(),
         };
         transport.send(encodeEnvelope('system', 'auth.ok', payload, crypto.randomUUID()));
-        connection = connect(transport, caller, session, typedStream);
+        life.admitted(connect(transport, caller, session, typedStream));
         void parts.remember?.setItem(transport.id, { family: session.family, typed_stream: typedStream, caller });
         log.info(`socket of session ${session.prefix} authenticated (${caller.key})`);
       };
@@ -198,18 +233,14 @@ export function createSockets(parts: SocketsParts) {
         }
         const queued = backlog;
         admit(admitted, frame.offer.typedStream);
-        for (const text of queued) connection?.receive(text);
+        for (const text of queued) life.message(text);
       };
 
-      return {
+      life.gate = {
         message(text) {
-          if (state === 'open') {
-            connection?.receive(text);
-            return;
-          }
-          if (state === 'closed') return;
+          if (state === 'over') return;
           if (isLongerThan(text, budget)) {
-            leave();
+            finish();
             transport.terminate();
             return;
           }
@@ -217,13 +248,9 @@ export function createSockets(parts: SocketsParts) {
           if (state === 'authenticating') backlog.push(text);
           else void first(text);
         },
-        drained: () => connection?.drained(),
-        pinged: () => connection?.checkUnsent(),
-        closed() {
-          leave();
-          connection?.ended();
-        },
+        closed: leave,
       };
+      return life;
     },
 
     /** Takes up a socket that outlived a sleep of the process (edge). One that had not authenticated is closed. */
@@ -235,13 +262,9 @@ export function createSockets(parts: SocketsParts) {
         await parts.remember?.removeItem(transport.id);
         return undefined;
       }
-      const connection = connect(transport, record.caller, session, record.typed_stream);
-      return {
-        message: (text) => connection.receive(text),
-        drained: () => connection.drained(),
-        pinged: () => connection.checkUnsent(),
-        closed: () => connection.ended(),
-      };
+      const life = new SocketLife();
+      life.admitted(connect(transport, record.caller, session, record.typed_stream));
+      return life;
     },
 
     /** Sends one envelope to every authenticated socket. A failing one does not stop the others. */

@@ -1,4 +1,5 @@
 import { FastResponse } from 'srvx';
+import { concatBytes } from '../bytes.ts';
 import { RelayError } from '../errors.ts';
 
 /**
@@ -64,13 +65,7 @@ export async function readBody(request: Request, limit: number): Promise<Uint8Ar
     clearTimeout(timer);
   }
   if (chunks.length === 1) return chunks[0] as Uint8Array;
-  const whole = new Uint8Array(size);
-  let at = 0;
-  for (const chunk of chunks) {
-    whole.set(chunk, at);
-    at += chunk.byteLength;
-  }
-  return whole;
+  return concatBytes(...chunks);
 }
 
 const decoder = new TextDecoder('utf-8', { fatal: true });

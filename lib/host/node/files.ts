@@ -2,6 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { constants, type Stats } from 'node:fs';
 import { type FileHandle, mkdir, open, readdir, realpath, rename, stat, unlink } from 'node:fs/promises';
 import { dirname } from 'node:path';
+import { concatBytes } from '../../bytes.ts';
 import type { DirectoryEntry, FileFacts, HostFiles } from '../index.ts';
 import { watchPaths } from './watch.ts';
 
@@ -65,13 +66,7 @@ async function readSpan(file: FileHandle, position: number, limit: number): Prom
     chunks.push(chunk.subarray(0, bytesRead));
     total += bytesRead;
   }
-  const bytes = new Uint8Array(total);
-  let at = 0;
-  for (const chunk of chunks) {
-    bytes.set(chunk, at);
-    at += chunk.length;
-  }
-  return bytes;
+  return concatBytes(...chunks);
 }
 
 const read = (path: string, limit = Number.POSITIVE_INFINITY): Promise<Uint8Array | null> =>
