@@ -1,0 +1,15 @@
+import { httpRate, httpRequest } from '../support/http.mjs';
+
+export default {
+  name: 'health',
+  title: 'GET /health',
+  unit: 'requests/s',
+  least: 0.7,
+  rounds: 5,
+  async prepare(stage) {
+    const relay = await stage.relay();
+    const { body } = await httpRequest(relay.port, 'GET', '/health');
+    const bare = await stage.bare('http', { body });
+    return { relay: () => httpRate(relay.port, '/health'), bare: () => httpRate(bare.port, '/health') };
+  },
+};

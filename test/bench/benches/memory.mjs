@@ -1,0 +1,23 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { residentMemory } from '../support/processes.mjs';
+
+const SETTLE = 3_000;
+const MiB = 1024 * 1024;
+
+export default {
+  name: 'memory',
+  title: 'resident memory, idle',
+  unit: 'MiB',
+  most: 100,
+  async prepare(stage) {
+    // As it is run: no garbage is collected that the process would not collect by itself.
+    const measure = async (start) => {
+      const server = await start();
+      await sleep(SETTLE);
+      const resident = residentMemory(server) / MiB;
+      await stage.stop(server);
+      return resident;
+    };
+    return { relay: () => measure(() => stage.relay()), bare: () => measure(() => stage.bare('http')) };
+  },
+};

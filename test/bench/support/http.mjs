@@ -1,0 +1,101 @@
+import { connect } from 'node:net';
+
+const HEAD_END = Buffer.from('\r\n\r\n');
+const CONNECTIONS = 32;
+const WARM_UP = 700;
+const MEASURED = 2_000;
+
+const requestText = (method, path, headers = {}, body = '') => {
+  const all = { host: '127.0.0.1', ...headers, ...(body ? { 'content-length': Buffer.byteLength(body) } : {}) };
+  const lines = Object.entries(all).map(([name, value]) => `${name}: ${value}\r\n`);
+  return `${method} ${path} HTTP/1.1\r\n${lines.join('')}\r\n${body}`;
+};
+
+/** One request on a connection of its own. The whole answer as status, headers (lower case) and body. */
+export function httpRequest(port, method, path, { headers, body } = {}) {
+  return new Promise((resolve, reject) => {
+    const socket = connect({ port, host: '127.0.0.1', noDelay: true });
+    const chunks = [];
+    socket.on('error', reject);
+    socket.on('data', (chunk) => chunks.push(chunk));
+    socket.on('end', () => {
+      const answer = Buffer.concat(chunks);
+      const headEnd = answer.indexOf(HEAD_END);
+      if (headEnd < 0) return reject(new Error('the connection ended without an answer'));
+      const [status, ...fields] = answer.toString('latin1', 0, headEnd).split('\r\n');
+      resolve({
+        status: Number(status.split(' ')[1]),
+        headers: Object.fromEntries(fields.map((field) => field.toLowerCase().split(': '))),
+        body: answer.toString('utf8', headEnd + HEAD_END.length),
+      });
+    });
+    socket.write(requestText(method, path, { ...headers, connection: 'close' }, body));
+  });
+}
+
+/**
+ * Requests per second that a server answers over 32 kept connections, each with one request at a time. The client
+ * must be much faster than the server: it reads the first answer of a connection closely, then only counts bytes.
+ */
+export async function httpRate(port, path, headers) {
+  const request = Buffer.from(requestText('GET', path, headers), 'latin1');
+  const counter = { answers: 0 };
+  const clients = await Promise.all(Array.from({ length: CONNECTIONS }, () => openClient(port, request, counter)));
+  try {
+    const failure = Promise.race(clients.map((client) => client.failed));
+    for (const client of clients) client.begin();
+    await Promise.race([delay(WARM_UP), failure]);
+    const before = counter.answers;
+    const began = performance.now();
+    await Promise.race([delay(MEASURED), failure]);
+    return ((counter.answers - before) * 1000) / (performance.now() - began);
+  } finally {
+    for (const client of clients) client.end();
+  }
+}
+
+const delay = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+
+function openClient(port, request, counter) {
+  return new Promise((resolve, reject) => {
+    // Bytes of one answer, known from its head; a body may change its length, as the head says then.
+    let missing = 0;
+    let fail;
+    const failed = new Promise((_, no) => {
+      fail = no;
+    });
+    failed.catch(() => {});
+    const onread = {
+      buffer: Buffer.allocUnsafe(64 * 1024),
+      callback(size, buffer) {
+        missing = missing === 0 ? answerSize(buffer, size) - size : missing - size;
+        if (!(missing >= 0)) return fail(new Error(`unexpected answer: ${buffer.toString('latin1', 0, 200)}`));
+        if (missing === 0) {
+          counter.answers++;
+          socket.write(request);
+        }
+        return true;
+      },
+    };
+    const socket = connect({ port, host: '127.0.0.1', noDelay: true, onread });
+    socket.on('error', (error) => {
+      reject(error);
+      fail(error);
+    });
+    socket.on('close', () => fail(new Error('the server closed a connection')));
+    socket.on('connect', () =>
+      resolve({ failed, begin: () => socket.write(request), end: () => void socket.destroy() }),
+    );
+  });
+}
+
+const OK = Buffer.from('HTTP/1.1 200 ');
+
+/** Head and body of an answer that begins at the start of `buffer`; NaN for one that is not expected here. */
+function answerSize(buffer, size) {
+  const headEnd = buffer.indexOf(HEAD_END);
+  if (headEnd < 0 || headEnd >= size || buffer.compare(OK, 0, OK.length, 0, OK.length) !== 0) return Number.NaN;
+  const head = buffer.latin1Slice(0, headEnd);
+  const length = /\r\ncontent-length: (\d+)/i.exec(head);
+  return length ? headEnd + HEAD_END.length + Number(length[1]) : Number.NaN;
+}

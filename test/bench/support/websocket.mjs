@@ -1,0 +1,146 @@
+import { connect } from 'node:net';
+
+const UPGRADE =
+  'GET /ws HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: Upgrade\r\nupgrade: websocket\r\n' +
+  'sec-websocket-version: 13\r\nsec-websocket-key: c3ZjLXJlbGF5LWJlbmNoLQ==\r\n\r\n';
+const SWITCHING = Buffer.from('HTTP/1.1 101 ');
+const HEAD_END = Buffer.from('\r\n\r\n');
+
+/** A masked text frame. The mask is zero: allowed, and nothing to compute. */
+export function textFrame(text) {
+  const payload = Buffer.from(text);
+  const head =
+    payload.length < 126
+      ? Buffer.from([0x81, 0x80 | payload.length, 0, 0, 0, 0])
+      : Buffer.from([0x81, 0xfe, payload.length >> 8, payload.length & 0xff, 0, 0, 0, 0]);
+  return Buffer.concat([head, payload]);
+}
+
+/** Where the payload of the frame at `at` lies, or undefined while it is not whole. Frames of at most 64 KiB. */
+function frameAt(buffer, at) {
+  if (buffer.length < at + 2) return undefined;
+  const short = buffer[at + 1];
+  if (short > 126) throw new Error('a frame is too long for this client');
+  const start = at + (short === 126 ? 4 : 2);
+  if (buffer.length < start) return undefined;
+  const end = start + (short === 126 ? buffer.readUInt16BE(at + 2) : short);
+  return buffer.length < end ? undefined : { opcode: buffer[at] & 0x0f, start, end };
+}
+
+/**
+ * Connects, upgrades, sends one text and waits for one (`first`). A raw client: `ws` would cost as much as the server
+ * that is to be measured. Pings are not answered.
+ */
+export function openSocket(port, text) {
+  return new Promise((resolve, reject) => {
+    let rest = Buffer.alloc(0);
+    let upgraded = false;
+    let listener;
+    const socket = connect({ port, host: '127.0.0.1', noDelay: true });
+    const fail = (error) => {
+      socket.destroy();
+      if (listener) listener.failed(error);
+      else reject(error);
+    };
+    socket.on('error', fail);
+    socket.on('close', () => fail(new Error('the server closed a socket')));
+    socket.on('connect', () => socket.write(UPGRADE));
+    socket.on('data', (chunk) => {
+      rest = rest.length === 0 ? chunk : Buffer.concat([rest, chunk]);
+      if (!upgraded) {
+        const headEnd = rest.indexOf(HEAD_END);
+        if (headEnd < 0) return;
+        if (rest.compare(SWITCHING, 0, SWITCHING.length, 0, SWITCHING.length) !== 0) {
+          fail(new Error(`no upgrade: ${rest.toString('latin1', 0, headEnd)}`));
+          return;
+        }
+        upgraded = true;
+        rest = rest.subarray(headEnd + HEAD_END.length);
+        socket.write(textFrame(text));
+      }
+      let at = 0;
+      for (let frame = frameAt(rest, at); frame; frame = frameAt(rest, at)) {
+        at = frame.end;
+        if (frame.opcode === 8) fail(new Error('the server sent a close frame'));
+        if (frame.opcode !== 1) continue;
+        if (listener) listener.text(rest, frame.start, frame.end);
+        else resolve({ ...api, first: rest.toString('utf8', frame.start, frame.end) });
+      }
+      rest = rest.subarray(at);
+    });
+    const api = {
+      write: (frames) => socket.write(frames),
+      /** From here on every text goes to `text(buffer, start, end)`. */
+      listen(given) {
+        listener = given;
+      },
+      end() {
+        listener = { failed() {}, text() {} };
+        socket.destroy();
+      },
+    };
+  });
+}
+
+const delay = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+
+/**
+ * Round trips per second of `message` on one open socket, with `inFlight` under way all the time. `isAnswer` looks at
+ * the first answer; the others are counted.
+ */
+export async function roundTripRate(socket, message, { inFlight, isAnswer, warmUp = 700, measured = 2_000 }) {
+  const frame = textFrame(message);
+  let answers = 0;
+  let owed = 0;
+  let sending = true;
+  let settled;
+  const failure = new Promise((_, reject) => {
+    socket.listen({
+      failed: reject,
+      text(buffer, start, end) {
+        if (answers++ === 0 && !isAnswer(buffer.toString('utf8', start, end))) reject(new Error('unexpected answer'));
+        owed++;
+        // What came in one piece is answered in one piece.
+        if (owed === 1) queueMicrotask(flush);
+      },
+    });
+  });
+  failure.catch(() => {});
+  function flush() {
+    const count = owed;
+    owed = 0;
+    if (sending) socket.write(count === 1 ? frame : Buffer.concat(Array(count).fill(frame)));
+    else if (++settled === inFlight) return;
+  }
+  socket.write(Buffer.concat(Array(inFlight).fill(frame)));
+  await Promise.race([delay(warmUp), failure]);
+  const before = answers;
+  const began = performance.now();
+  await Promise.race([delay(measured), failure]);
+  const rate = ((answers - before) * 1000) / (performance.now() - began);
+  sending = false;
+  return rate;
+}
+
+/** Sockets per second that are opened, exchange one text each way and are dropped, one after another per `texts`. */
+export async function connectRate(port, texts, { isAnswer, warmUp = 500, measured = 1_500 }) {
+  let count = 0;
+  let running = true;
+  const loop = async (text) => {
+    while (running) {
+      const socket = await openSocket(port, text);
+      socket.end();
+      if (count++ === 0 && !isAnswer(socket.first)) throw new Error(`unexpected answer: ${socket.first}`);
+    }
+  };
+  const loops = Promise.all(texts.map(loop));
+  loops.catch(() => {});
+  await Promise.race([delay(warmUp), loops]);
+  const before = count;
+  const began = performance.now();
+  await Promise.race([delay(measured), loops]);
+  const rate = ((count - before) * 1000) / (performance.now() - began);
+  running = false;
+  await loops;
+  return rate;
+}

@@ -1,0 +1,20 @@
+import { join } from 'node:path';
+import { expect, test } from 'vitest';
+import { loadEnvironment } from '../../cli/environment.ts';
+import { agentHome } from './support.ts';
+
+test('the file is over the process and does not move the home (07 §6.1)', () => {
+  const home = agentHome('export RELAY_PORT=9001\nSVC_HOME=/elsewhere\n');
+  const { env, places, fileLoaded } = loadEnvironment({ SVC_HOME: home, RELAY_PORT: '1', KEPT: 'yes' });
+  expect(env).toMatchObject({ RELAY_PORT: '9001', KEPT: 'yes', SVC_HOME: home });
+  expect(places.agentHome).toBe(home);
+  expect(fileLoaded).toBe(true);
+});
+
+test('without a file the process counts, and ~/.svc is the home', () => {
+  const home = agentHome();
+  const loaded = loadEnvironment({ HOME: home, RELAY_PORT: '2' });
+  expect(loaded).toMatchObject({ places: { home, agentHome: join(home, '.svc') }, fileLoaded: false });
+  expect(loaded.env.RELAY_PORT).toBe('2');
+  expect(loadEnvironment({ HOME: home, SVC_HOME: '~/mine' }).places.agentHome).toBe(join(home, 'mine'));
+});

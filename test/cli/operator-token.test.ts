@@ -1,0 +1,74 @@
+import { readFileSync, statSync } from 'node:fs';
+import { join } from 'node:path';
+import { decodeJwt } from 'jose';
+import { describe, expect, test } from 'vitest';
+import { createOperatorTokens } from '../../lib/access/operator-token.ts';
+import { createLog } from '../../lib/log.ts';
+import { agentHome, run } from './support.ts';
+
+const silent = createLog('ERROR', () => {});
+
+describe('operator-token', () => {
+  test('what it prints is what the edge accepts', async () => {
+    const env = { SVC_HOME: agentHome() };
+    const { code, stdout, stderr } = await run(['relay', 'operator-token'], { env });
+    expect(code).toBe(0);
+    expect(stdout).toMatch(/^[\w-]+\.[\w-]+\.[\w-]+\n$/);
+    expect(stderr).toContain('RELAY_OPERATOR_PUBLIC_KEY');
+    expect(stderr).not.toContain(stdout.trim());
+
+    const key = (await run(['relay', 'operator-token', '--public-key'], { env })).stdout;
+    expect(key).toMatch(/^-----BEGIN PUBLIC KEY-----\\n.*\\n-----END PUBLIC KEY-----\n$/);
+    expect(await createOperatorTokens(key.trim(), silent).verify(stdout.trim())).toBe(true);
+
+    const stranger = (await run(['relay', 'operator-token'], { env: { SVC_HOME: agentHome() } })).stdout.trim();
+    expect(await createOperatorTokens(key.trim(), silent).verify(stranger)).toBe(false);
+
+    const { aud, iat = 0, exp = 0, jti } = decodeJwt(stdout.trim());
+    expect(aud).toBe('svc-relay-operator');
+    expect(exp - iat).toBe(600);
+    expect(jti).toMatch(/^[\w-]{20,}$/);
+  });
+
+  test('the key is made once, for its owner only', async () => {
+    const home = agentHome();
+    const env = { SVC_HOME: home };
+    await Promise.all(Array.from({ length: 5 }, () => run(['relay', 'operator-token'], { env })));
+    const path = join(home, 'svc-relay', 'operator-key.pem');
+    const first = readFileSync(path, 'utf8');
+    expect(statSync(path).mode & 0o777).toBe(0o600);
+    expect(statSync(join(home, 'svc-relay')).mode & 0o777).toBe(0o700);
+    await run(['relay', 'operator-token'], { env });
+    expect(readFileSync(path, 'utf8')).toBe(first);
+    const shown = (await run(['relay', 'operator-token', '--public-key'], { env })).stdout.trim();
+    const stored = readFileSync(join(home, 'svc-relay', 'operator-key.pub.pem'), 'utf8');
+    expect(shown.replaceAll('\\n', '\n')).toBe(stored.trim());
+  });
+
+  test('--ttl and --json', async () => {
+    const { stdout, stderr } = await run(['relay', 'operator-token', '--ttl', '1d', '--json'], {
+      env: { SVC_HOME: agentHome() },
+    });
+    expect(stderr).toBe('');
+    const { token, expires_at } = JSON.parse(stdout);
+    expect(decodeJwt(token).exp).toBe(expires_at);
+    expect(expires_at - (decodeJwt(token).iat ?? 0)).toBe(86_400);
+  });
+
+  test.each([['2d'], ['never'], ['0'], ['soon'], ['25h']])('--ttl %s: exit 2', async (ttl) => {
+    const { code, stdout, stderr } = await run(['relay', 'operator-token', '--ttl', ttl]);
+    expect([code, stdout]).toEqual([2, '']);
+    expect(stderr).toMatch(/^error: --ttl/);
+  });
+
+  test('a key that is none: exit 1, its content not shown', async () => {
+    const home = agentHome();
+    await run(['relay', 'operator-token'], { env: { SVC_HOME: home } });
+    const { writeFileSync } = await import('node:fs');
+    writeFileSync(join(home, 'svc-relay', 'operator-key.pem'), 'damaged secret');
+    const { code, stderr } = await run(['relay', 'operator-token'], { env: { SVC_HOME: home } });
+    expect(code).toBe(1);
+    expect(stderr).not.toContain('damaged secret');
+    expect(stderr).not.toMatch(/\n\s+at /);
+  });
+});

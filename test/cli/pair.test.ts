@@ -1,0 +1,329 @@
+import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs';
+import { join } from 'node:path';
+import { encode } from 'uqr';
+import { describe, expect, test } from 'vitest';
+import { maskKey } from '../../cli/pair-print.ts';
+import { verifyPayload } from '../../lib/pairing/signature.ts';
+import { readPng } from './png.ts';
+import { agentHome, closedPort, fakeRelay, type Reply, run, type Seen } from './support.ts';
+
+const KEY = 'sk-live-0123456789-xyz';
+const health = { status: 'ok', version: '1.0.0' };
+const tailnet = { address: '100.64.0.7', name: 'box.tail1.ts.net', servedPorts: [], funnelPorts: [] };
+
+const linkTo = (payload: string) => `svc-relay://pair?payload=${Buffer.from(payload).toString('base64url')}`;
+
+/** Mints what it is asked for, roughly as the real one does. */
+function minted({ body = {} }: Seen): Reply {
+  const { host, port, tls, api_key = '', endpoints, dashboard_url } = body;
+  const api = host === undefined ? {} : { host, port, key: api_key, tls };
+  const relay = { url: 'ws://192.168.1.20:8767', code: 'ABC123' };
+  const payload = JSON.stringify({ svc: 3, ...api, relay, endpoints, dashboard_url, sig: 'c2ln' });
+  return { body: { ok: true, code: 'ABC123', qr_payload: payload, pairing_url: linkTo(payload) } };
+}
+
+async function relayAnswering(answer: (seen: Seen) => Reply | 'hang' = minted, more: Record<string, string> = {}) {
+  const relay = await fakeRelay((seen) => (seen.path === '/health' ? { body: health } : answer(seen)));
+  const env = { SVC_HOME: agentHome(), RELAY_PORT: String(relay.port), API_SERVER_KEY: KEY, ...more };
+  const sent = () => relay.seen.find(({ method }) => method === 'POST')?.body;
+  const sentEndpoints = () => (sent()?.endpoints ?? []) as { role: string }[];
+  return { ...relay, env, sent, sentEndpoints };
+}
+
+const payloadOf = (stdout: string): Record<string, unknown> => {
+  const [, encoded = ''] = /svc-relay:\/\/pair\?payload=([\w-]+)/.exec(stdout) ?? [];
+  return JSON.parse(Buffer.from(encoded, 'base64url').toString());
+};
+
+describe('options: a bad value is named, exit 2, no network (01 §9.4)', () => {
+  test.each([
+    ['--ttl', 'soon'],
+    ['--ttl', '0d'],
+    ['--ttl', '101y'],
+    ['--grants', 'terminal'],
+    ['--grants', 'terminal=soon'],
+    ['--host', 'http://x'],
+    ['--host', 'a b'],
+    ['--port', '0'],
+    ['--port', '65536'],
+    ['--port', '80x'],
+    ['--dashboard-url', 'dash'],
+    ['--dashboard-url', 'ftp://x'],
+    ['--mode', 'wifi'],
+    ['--mode', 'public'],
+    ['--public-url', 'wss://x'],
+    ['--public-url', 'https://x/?token=1'],
+    ['--register-code', 'ABC12'],
+    ['--register-code', 'ABC12!'],
+    ['--transport-hint', 'http'],
+    ['--transport-hint', 'unknown'],
+  ])('%s %s', async (flag, value) => {
+    const relay = await relayAnswering();
+    const { code, stdout, stderr } = await run(['pair', flag, value], relay);
+    expect([code, stdout, relay.seen.length]).toEqual([2, '', 0]);
+    expect(stderr).toMatch(new RegExp(`^error: ${flag}`));
+  });
+
+  test.each([[['--png', '--no-qr']], [['--register-code', 'ABC123', '--no-relay']]])(
+    '%j exclude each other',
+    async (flags) => {
+      const relay = await relayAnswering();
+      expect((await run(['pair', ...flags], relay)).code).toBe(2);
+      expect(relay.seen).toEqual([]);
+    },
+  );
+});
+
+describe('with a running relay', () => {
+  test('what the relay is asked for when nothing is said', async () => {
+    const relay = await relayAnswering();
+    const { code, stdout, stderr } = await run(['pair'], relay);
+    expect([code, stderr]).toEqual([0, '']);
+    expect(relay.seen.map(({ method, path }) => `${method} ${path}`)).toEqual(['GET /health', 'POST /pairing/mint']);
+    expect(relay.sent()).toEqual({
+      host: '192.168.1.20',
+      port: 8642,
+      tls: false,
+      api_key: KEY,
+      transport_hint: 'ws',
+      endpoints: [
+        {
+          role: 'lan',
+          priority: 0,
+          api: { host: '192.168.1.20', port: 8642, tls: false },
+          relay: { url: `ws://192.168.1.20:${relay.port}`, transport_hint: 'ws' },
+        },
+      ],
+    });
+    expect(stdout).toMatch(/URL +ws:\/\/192\.168\.1\.20:8767/);
+    expect(stdout).toMatch(/Code +ABC123 \(expires in 10 min, one-shot\)/);
+    expect(stdout).toMatch(/Lifetime +30 days/);
+    expect(stdout).toMatch(/Server +http:\/\/192\.168\.1\.20:8642/);
+    expect(stdout).toMatch(/Auth +API key required/);
+    expect(stdout).toContain('hold credentials');
+    expect(payloadOf(stdout)).toMatchObject({ relay: { code: 'ABC123' } });
+  });
+
+  test('every option that concerns the relay', async () => {
+    const relay = await relayAnswering();
+    const words =
+      'pair --ttl 7d --grants terminal=1d,bridge=never --host api.example --port 9000 --dashboard-url http://d.example/ ' +
+      '--transport-hint wss --public-url https://r.example --prefer LAN';
+    const { stdout } = await run(words.split(' '), { ...relay, tailnet });
+    expect(relay.sent()).toMatchObject({
+      host: 'api.example',
+      port: 9000,
+      tls: false,
+      ttl_seconds: 604_800,
+      grants: { terminal: 86_400, bridge: 0 },
+      transport_hint: 'wss',
+      dashboard_url: 'http://d.example',
+      endpoints: [
+        { role: 'lan', priority: 0, api: { host: 'api.example', port: 9000 } },
+        { role: 'tailscale', priority: 1 },
+        { role: 'public', priority: 2 },
+      ],
+    });
+    expect(stdout).toMatch(/Lifetime +7 days/);
+    expect(stdout).toMatch(/Grants +terminal 1 day, bridge never expires/);
+    expect(stdout).toMatch(/Dashboard +http:\/\/d\.example/);
+  });
+
+  test('--prefer with an unknown role warns and changes nothing', async () => {
+    const relay = await relayAnswering();
+    const { code, stderr } = await run(['pair', '--prefer', 'pigeon'], { ...relay, tailnet });
+    expect(code).toBe(0);
+    expect(stderr).toMatch(/^warning: --prefer: /);
+    expect(relay.sentEndpoints().map(({ role }) => role)).toEqual(['tailscale', 'lan']);
+  });
+
+  test('a mode that this machine does not have: exit 1, nothing minted', async () => {
+    const relay = await relayAnswering();
+    expect((await run(['pair', '--mode', 'tailscale'], relay)).code).toBe(1);
+    expect((await run(['pair', '--mode', 'lan'], { ...relay, lanAddress: null })).code).toBe(1);
+    expect(relay.sent()).toBeUndefined();
+  });
+
+  test('without a key of its own the command leaves the key to the relay', async () => {
+    const relay = await relayAnswering(minted, { API_SERVER_KEY: '' });
+    const { stdout } = await run(['pair'], relay);
+    expect(relay.sent()).not.toHaveProperty('api_key');
+    expect(stdout).toMatch(/Auth +open access/);
+  });
+
+  test('a disabled API server is not sent, unless a flag names it', async () => {
+    const relay = await relayAnswering(minted, { API_SERVER_ENABLED: '0' });
+    const { code, stdout } = await run(['pair'], relay);
+    expect(code).toBe(0);
+    expect(stdout).toContain('disabled');
+    for (const member of ['host', 'port', 'tls', 'api_key']) expect(relay.sent()).not.toHaveProperty(member);
+    expect(relay.sentEndpoints()[0]).not.toHaveProperty('api');
+
+    const named = await relayAnswering(minted, { API_SERVER_ENABLED: '0' });
+    await run(['pair', '--host', 'api.example'], named);
+    expect(named.sent()).toMatchObject({ host: 'api.example', port: 8642 });
+  });
+
+  test.each([
+    ['refused', { status: 403, body: { ok: false, error: 'loopback only' } }, 'loopback only (HTTP 403)'],
+    ['no JSON', { body: '<html>' }, 'does not answer like a relay'],
+    ['no payload', { body: { ok: true } }, 'does not answer like a relay'],
+    ['payload of another type', { body: { qr_payload: '[1]', pairing_url: 'x' } }, 'does not answer like a relay'],
+  ])('mint %s: exit 1, no relay block, no other payload', async (_, reply, message) => {
+    const relay = await relayAnswering(() => reply);
+    const { code, stdout, stderr } = await run(['pair'], relay);
+    expect([code, stdout]).toEqual([1, '']);
+    expect(stderr).toMatch(/^error: /);
+    expect(stderr).toContain(message);
+    expect(stderr).not.toContain(KEY);
+  });
+});
+
+describe('without a relay', () => {
+  test.each([['pair'], ['pair --no-relay']])('%s: the API server only, marker 1, signed', async (words) => {
+    const home = agentHome();
+    const env = { SVC_HOME: home, RELAY_PORT: String(await closedPort()), API_SERVER_KEY: KEY };
+    const { code, stdout, stderr } = await run([...words.split(' '), '--dashboard-url', 'https://d.example'], { env });
+    expect(code).toBe(0);
+    expect(stderr.includes('svc relay start')).toBe(words === 'pair');
+    const payload = payloadOf(stdout);
+    expect(payload).toMatchObject({
+      svc: 1,
+      host: '192.168.1.20',
+      port: 8642,
+      key: KEY,
+      tls: false,
+      dashboard_url: 'https://d.example',
+    });
+    expect(payload).not.toHaveProperty('relay');
+    expect(Object.keys(payload).at(-1)).toBe('sig');
+    expect(verifyPayload(payload as never, readFileSync(join(home, 'svc-relay-qr-secret')))).toBe(true);
+    expect(stdout).not.toContain('one-shot');
+  });
+
+  test('--no-relay does not even ask', async () => {
+    const relay = await relayAnswering();
+    expect((await run(['pair', '--no-relay'], relay)).code).toBe(0);
+    expect(relay.seen).toEqual([]);
+  });
+
+  test('something else on the port is no relay', async () => {
+    const other = await fakeRelay(() => ({ body: { hello: 'world' } }));
+    const env = { SVC_HOME: agentHome(), RELAY_PORT: String(other.port) };
+    const { code, stderr } = await run(['pair'], { env });
+    expect(code).toBe(0);
+    expect(stderr).toContain('not running');
+    expect(other.seen.map(({ path }) => path)).toEqual(['/health']);
+  });
+
+  test('a probe that hangs ends after a second', async () => {
+    const other = await fakeRelay(() => 'hang');
+    const started = performance.now();
+    await run(['pair'], { env: { SVC_HOME: agentHome(), RELAY_PORT: String(other.port) } });
+    expect(performance.now() - started).toBeLessThan(2500);
+  });
+
+  test('nothing at all to pair with: exit 1', async () => {
+    const env = { SVC_HOME: agentHome(), RELAY_PORT: String(await closedPort()), API_SERVER_ENABLED: 'off' };
+    expect(await run(['pair'], { env })).toMatchObject({ code: 1, stdout: '' });
+  });
+});
+
+describe('the key on the screen', () => {
+  test.each([
+    ['abcdefghi', 'abcd...ghi'],
+    ['abcdefgh', '********'],
+    ['a', '********'],
+  ])('%s', (key, shown) => expect(maskKey(key)).toBe(shown));
+
+  test('masked, and in full only with --show-key', async () => {
+    const relay = await relayAnswering();
+    const masked = await run(['pair'], relay);
+    expect(masked.stdout).toContain('sk-l...xyz');
+    expect(masked.stdout + masked.stderr).not.toContain(KEY);
+    expect((await run(['pair', '--show-key'], relay)).stdout).toContain(KEY);
+  });
+});
+
+describe('pictures', () => {
+  const pngs = (home: string) => readdirSync(home).filter((name) => name.endsWith('.png'));
+
+  test.each([
+    ['terminal', true, [], true, 1],
+    ['terminal, --png', true, ['--png'], false, 1],
+    ['terminal, --no-qr', true, ['--no-qr'], false, 0],
+    ['pipe', false, [], false, 0],
+    ['pipe, --png', false, ['--png'], false, 1],
+  ] as const)('%s', async (_, tty, flags, drawn, files) => {
+    const relay = await relayAnswering();
+    const { stdout } = await run(['pair', ...flags], { ...relay, tty });
+    expect(stdout.includes('█')).toBe(drawn);
+    expect(pngs(relay.env.SVC_HOME)).toHaveLength(files);
+    for (const name of pngs(relay.env.SVC_HOME)) {
+      const path = join(relay.env.SVC_HOME, name);
+      expect(stdout).toContain(path);
+      expect(statSync(path).mode & 0o777).toBe(0o600);
+      const { side, pixels } = readPng(readFileSync(path));
+      const payload = Buffer.from(/payload=([\w-]+)/.exec(stdout)?.[1] ?? '', 'base64url').toString();
+      const expected = encode(payload, { ecc: 'L', boostEcc: false, border: 4 }).data;
+      expect(side).toBe(expected.length * 8);
+      expect(expected.every((row, y) => row.every((dark, x) => pixels[y * 8]?.[x * 8] === dark))).toBe(true);
+    }
+  });
+
+  test('colour on a terminal, none with NO_COLOR or in a pipe', async () => {
+    const relay = await relayAnswering();
+    expect((await run(['pair'], { ...relay, tty: true })).stdout).toContain('\u001b[');
+    expect((await run(['pair'], relay)).stdout).not.toContain('\u001b[');
+    const plain = { ...relay.env, NO_COLOR: '1' };
+    expect((await run(['pair'], { env: plain, tty: true })).stdout).not.toContain('\u001b[');
+  });
+
+  test('too much for a QR code: a warning and the link', async () => {
+    const relay = await relayAnswering(() => {
+      const payload = JSON.stringify({ svc: 3, relay: { url: 'ws://x', code: 'ABC123' }, filler: 'x'.repeat(3000) });
+      return { body: { ok: true, qr_payload: payload, pairing_url: linkTo(payload) } };
+    });
+    const { code, stdout, stderr } = await run(['pair'], { ...relay, tty: true });
+    expect(code).toBe(0);
+    expect(stderr).toContain('too much for a QR code');
+    expect(stdout).toContain('svc-relay://pair?payload=');
+  });
+});
+
+describe('--register-code', () => {
+  const ok = ({ body }: Seen): Reply => ({ body: { ok: true, code: body?.code } });
+
+  test('registers with its policy and tells what to do', async () => {
+    const relay = await relayAnswering(ok);
+    const words = 'pair --register-code abc123 --ttl 1d --grants bridge=1h --transport-hint wss';
+    const { code, stdout, stderr } = await run(words.split(' '), relay);
+    expect([code, stderr]).toEqual([0, '']);
+    expect(relay.seen.map(({ path }) => path)).toEqual(['/health', '/pairing/register']);
+    expect(relay.sent()).toEqual({
+      code: 'ABC123',
+      ttl_seconds: 86_400,
+      grants: { bridge: 3600 },
+      transport_hint: 'wss',
+    });
+    for (const text of ['ABC123', `127.0.0.1:${relay.port}`, 'wss', '1 day', 'bridge 1 hour', '1.', '2.', '3.']) {
+      expect(stdout).toContain(text);
+    }
+  });
+
+  test('a code of digits only keeps its zeros', async () => {
+    const relay = await relayAnswering(ok);
+    await run(['pair', '--register-code', '000123'], relay);
+    expect(relay.sent()).toEqual({ code: '000123', transport_hint: 'ws' });
+  });
+
+  test('relay down or refusing: exit 1', async () => {
+    const down = { SVC_HOME: agentHome(), RELAY_PORT: String(await closedPort()) };
+    expect(await run(['pair', '--register-code', 'ABC123'], { env: down })).toMatchObject({ code: 1, stdout: '' });
+    const relay = await relayAnswering(() => ({ status: 429, body: { ok: false, error: 'too many codes' } }));
+    const refused = await run(['pair', '--register-code', 'ABC123'], relay);
+    expect(refused).toMatchObject({ code: 1, stdout: '' });
+    expect(refused.stderr).toContain('too many codes (HTTP 429)');
+    expect(existsSync(join(relay.env.SVC_HOME, 'svc-relay-qr-secret'))).toBe(false);
+  });
+});

@@ -1,0 +1,105 @@
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { createServer, type IncomingMessage } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { onTestFinished } from 'vitest';
+import { main, type Program } from '../../cli/main.ts';
+import type { Tailnet } from '../../lib/host/index.ts';
+import { createNodeHost } from '../../lib/host/node/index.ts';
+
+export interface Result {
+  code: number;
+  stdout: string;
+  stderr: string;
+}
+
+export interface Setting {
+  program?: Program;
+  env?: Record<string, string>;
+  tty?: boolean;
+  lanAddress?: string | null;
+  tailnet?: Tailnet | null;
+}
+
+/** A fresh agent home, with this `.env` if any. Gone when the test is. */
+export function agentHome(envFile?: string): string {
+  const path = mkdtempSync(join(tmpdir(), 'svc-cli-'));
+  onTestFinished(() => rmSync(path, { recursive: true, force: true }));
+  if (envFile !== undefined) writeFileSync(join(path, '.env'), envFile);
+  return path;
+}
+
+/** One command line through `main`, in this process, on a machine with the given network. */
+export async function run(argv: string[], setting: Setting = {}): Promise<Result> {
+  const written = { stdout: '', stderr: '' };
+  const writer = (name: 'stdout' | 'stderr') => ({
+    write: (text: string) => {
+      written[name] += text;
+    },
+    isTTY: setting.tty === true,
+  });
+  const { lanAddress = '192.168.1.20', tailnet = null } = setting;
+  const code = await main(argv, setting.program ?? 'svc', {
+    stdout: writer('stdout'),
+    stderr: writer('stderr'),
+    env: setting.env ?? { SVC_HOME: agentHome(), RELAY_PORT: '1' },
+    createHost: (home) => ({
+      ...createNodeHost({ agentHome: home }),
+      network: {
+        lanAddress: async () => lanAddress,
+        tailnet: async () => tailnet,
+        canConnect: async () => false,
+      },
+    }),
+  });
+  return { code, ...written };
+}
+
+export interface Seen {
+  method: string;
+  path: string;
+  headers: IncomingMessage['headers'];
+  body: Record<string, unknown> | undefined;
+}
+
+export interface Reply {
+  status?: number;
+  /** Sent as JSON; a string as it is. */
+  body?: unknown;
+}
+
+/** A small real HTTP server on loopback. Answers what `answer` says and keeps what it was asked. */
+export async function fakeRelay(answer: (seen: Seen) => Reply | 'hang') {
+  const seen: Seen[] = [];
+  const server = createServer(async (request, response) => {
+    let text = '';
+    for await (const part of request) text += part;
+    const asked: Seen = {
+      method: request.method ?? '',
+      path: request.url ?? '',
+      headers: request.headers,
+      body: text === '' ? undefined : JSON.parse(text),
+    };
+    seen.push(asked);
+    const reply = answer(asked);
+    if (reply === 'hang') return;
+    response.writeHead(reply.status ?? 200, { 'content-type': 'application/json' });
+    response.end(typeof reply.body === 'string' ? reply.body : JSON.stringify(reply.body ?? {}));
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  onTestFinished(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  return { port: (server.address() as AddressInfo).port, seen };
+}
+
+/** A port of this machine that nothing listens on. */
+export async function closedPort(): Promise<number> {
+  const server = createServer();
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const { port } = server.address() as AddressInfo;
+  await new Promise((resolve) => server.close(resolve));
+  return port;
+}

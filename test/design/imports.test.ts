@@ -1,0 +1,191 @@
+import { execFile } from 'node:child_process';
+import { copyFile, mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { dirname, join, relative } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+
+const ROOT = fileURLToPath(new URL('../../', import.meta.url));
+const BIOME = join(ROOT, 'node_modules/.bin/biome');
+const RULES = /^lint\/(?:style\/noRestrictedImports|correctness\/noNodejsModules)$/;
+
+interface Diagnostic {
+  category: string;
+  severity: string;
+  location: { path: string | { file: string } };
+}
+
+/** Lints the files of a directory and gives what was found as an error, as `path category`. */
+function lint(directory: string): Promise<string[]> {
+  const args = ['lint', '--reporter=json', '--max-diagnostics=none', '.'];
+  return new Promise((resolve, reject) => {
+    execFile(BIOME, args, { cwd: directory, maxBuffer: 64 * 1024 * 1024 }, (_error, stdout, stderr) => {
+      try {
+        const { diagnostics } = JSON.parse(stdout) as { diagnostics: Diagnostic[] };
+        resolve(
+          diagnostics
+            .filter(({ category, severity }) => severity === 'error' && RULES.test(category))
+            .map(({ location: { path } }) => (typeof path === 'string' ? path : path.file).replace(/^\.\//, '')),
+        );
+      } catch {
+        reject(new Error(`the linter did not say anything of use: ${stdout.slice(0, 2000)} ${stderr.slice(0, 2000)}`));
+      }
+    });
+  });
+}
+
+const using = (from: string) => `import * as it from '${from}';\nexport const used = it;\n`;
+
+/** File, what it may not import. */
+const forbidden: [string, string][] = [
+  // The domain knows no transport.
+  ['lib/x.ts', '../handlers/routes.ts'],
+  ['lib/a/x.ts', '../../handlers/channels/index.ts'],
+  ['lib/x.ts', '../cli/main.ts'],
+  ['lib/a/x.ts', '../../cli/runtime/node.ts'],
+  ['lib/host/node/x.ts', '../../../handlers/routes.ts'],
+  ['lib/host/node/x.ts', '../../../cli/main.ts'],
+  // Nor what a host machine is, nor how things are kept.
+  ['lib/x.ts', './host/node/index.ts'],
+  ['lib/a/x.ts', '../host/node/files.ts'],
+  ['lib/host/x.ts', './node/index.ts'],
+  ['lib/x.ts', '../storage/index.ts'],
+  ['lib/a/x.ts', '../../storage/node.ts'],
+  // Storage knows keys and values.
+  ['storage/x.ts', '../lib/clock.ts'],
+  ['storage/x.ts', '../handlers/routes.ts'],
+  ['storage/x.ts', '../cli/main.ts'],
+  ['storage/node.ts', '../lib/clock.ts'],
+  ['storage/node.ts', '../handlers/routes.ts'],
+  ['storage/node.ts', '../cli/main.ts'],
+  ['storage/index.ts', './node.ts'],
+  // A handler reaches the domain only.
+  ['handlers/x.ts', '../cli/main.ts'],
+  ['handlers/a/x.ts', '../../cli/runtime/node.ts'],
+  ['handlers/x.ts', '../storage/index.ts'],
+  ['handlers/x.ts', '../lib/host/node/index.ts'],
+  // The same code runs on the edge: nothing of Node, in either spelling, and no package that is for Node only.
+  ...['lib/x.ts', 'lib/a/x.ts', 'lib/host/x.ts', 'handlers/x.ts', 'handlers/channels/x.ts', 'storage/x.ts'].flatMap(
+    (file) =>
+      ['node:fs', 'node:crypto', 'fs', 'fs/promises', 'libsql', 'ws'].map((from): [string, string] => [file, from]),
+  ),
+];
+
+/** File, what it may import. */
+const allowed: [string, string][] = [
+  ['lib/a/x.ts', '../clock.ts'],
+  ['lib/a/x.ts', '../host/index.ts'],
+  ['lib/x.ts', 'unstorage'],
+  ['lib/host/node/x.ts', 'node:fs'],
+  ['lib/host/node/x.ts', '../index.ts'],
+  ['handlers/x.ts', '../lib/relay.ts'],
+  ['handlers/channels/x.ts', '../../lib/socket/channel.ts'],
+  ['storage/node.ts', 'node:fs'],
+  ['storage/node.ts', 'libsql'],
+  ['storage/x.ts', './sql-driver.ts'],
+  ['storage/x.ts', 'unstorage'],
+  ['cli/runtime/x.ts', '../../lib/host/node/index.ts'],
+  ['cli/runtime/x.ts', '../../storage/node.ts'],
+  ['cli/x.ts', '../handlers/routes.ts'],
+  ['test/x.ts', '../cli/main.ts'],
+];
+
+const forms: [string, string][] = [
+  ['a type', "import type { Fetch } from '../handlers/routes.ts';\nexport type It = Fetch;\n"],
+  ['a re-export', "export * from '../handlers/routes.ts';\n"],
+  ['a late import', "export const it = () => import('../handlers/routes.ts');\n"],
+  ['a bare import', "import '../handlers/routes.ts';\n"],
+];
+
+describe('the linter holds the arrows (design 2)', () => {
+  let directory: string;
+  let refused: Set<string>;
+  const texts = new Map<string, string>();
+  /** Where a case stands: a file that names the one it stands for, unless the rules are about that very name. */
+  const put = (file: string, text: string): string => {
+    const path = file.endsWith('/x.ts') ? file.replace(/x\.ts$/, `x${texts.size}.ts`) : file;
+    texts.set(path, (texts.get(path) ?? '') + text);
+    return path;
+  };
+  const arrows = (pairs: [string, string][]) =>
+    pairs.map(([file, from]): [string, string, string] => [file, from, put(file, using(from))]);
+  const bad = arrows(forbidden.filter(([file]) => file.endsWith('/x.ts')));
+  const good = arrows(allowed.filter(([file]) => file.endsWith('/x.ts')));
+  const written = forms.map(([form, text]): [string, string] => [form, put('lib/x.ts', text)]);
+  /** Rules about one named file need a run of their own for each case. */
+  const named = [
+    ...forbidden.map((pair) => [...pair, true] as const),
+    ...allowed.map((pair) => [...pair, false] as const),
+  ].filter(([file]) => !file.endsWith('/x.ts'));
+
+  async function prepare(files: Iterable<[string, string]>): Promise<string> {
+    const path = await mkdtemp(join(tmpdir(), 'svc-relay-lint-'));
+    await copyFile(join(ROOT, 'biome.json'), join(path, 'biome.json'));
+    for (const [file, text] of files) {
+      await mkdir(dirname(join(path, file)), { recursive: true });
+      await writeFile(join(path, file), text);
+    }
+    return path;
+  }
+
+  beforeAll(async () => {
+    directory = await prepare(texts);
+    refused = new Set(await lint(directory));
+  });
+  afterAll(() => rm(directory, { recursive: true, force: true }));
+
+  it.each(bad)('%s may not import %s', (_file, _from, path) => {
+    expect(refused).toContain(path);
+  });
+
+  it.each(good)('%s may import %s', (_file, _from, path) => {
+    expect(refused).not.toContain(path);
+  });
+
+  it.each(written)('%s is an import too', (_form, path) => {
+    expect(refused).toContain(path);
+  });
+
+  it.each(named)('%s, importing %s, is refused: %s', async (file, from, isRefused) => {
+    const own = await prepare([[file, using(from)]]);
+    try {
+      expect(await lint(own)).toEqual(isRefused ? [file] : []);
+    } finally {
+      await rm(own, { recursive: true, force: true });
+    }
+  });
+});
+
+/** The sources are formatted: what begins in the first column is at the top level of its module. */
+const STATE = [
+  /^(?:export )?(?:let|var)\b/,
+  /^(?:export )?const \w+(?:: [^=]+)? = new (?:Map|Set|WeakMap|WeakSet)(?:<.*>)?\(\)/,
+];
+
+const statesOf = (text: string) => text.split('\n').filter((line) => STATE.some((pattern) => pattern.test(line)));
+
+it('design 2: no module of lib/, handlers/ or storage/ has mutable state of its own', async () => {
+  const found: string[] = [];
+  for (const room of ['lib', 'handlers', 'storage']) {
+    const entries = await readdir(join(ROOT, room), { recursive: true, withFileTypes: true });
+    const files = entries.filter((entry) => entry.isFile() && entry.name.endsWith('.ts'));
+    expect(files.length).toBeGreaterThan(3);
+    for (const file of files) {
+      const path = join(file.parentPath, file.name);
+      for (const line of statesOf(await readFile(path, 'utf8'))) found.push(`${relative(ROOT, path)}: ${line}`);
+    }
+  }
+  expect(found).toEqual([]);
+});
+
+it('design 2: the search for module state sees what it is for', () => {
+  const bad = [
+    'let a = 1;',
+    'export var b;',
+    'const c = new Map();',
+    'export const d: Set<string> = new Set<string>();',
+  ];
+  const good = ['  let a = 1;', 'const NAMES = new Set(["x"]);', 'export const make = () => new Map();', 'letter();'];
+  expect(statesOf(bad.join('\n'))).toEqual(bad);
+  expect(statesOf(good.join('\n'))).toEqual([]);
+});

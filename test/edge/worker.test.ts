@@ -1,0 +1,64 @@
+import { generateKeyPair, SignJWT } from 'jose';
+import { afterEach, describe, expect, it } from 'vitest';
+import { OPERATOR_AUDIENCE } from '../../lib/access/operator-token.ts';
+import { startEdgeTarget } from '../support/edge.ts';
+import { bearer, pair, post, type Target } from '../support/relay.ts';
+
+describe('the edge', () => {
+  const running: Target[] = [];
+  afterEach(async () => {
+    await Promise.all(running.splice(0).map((target) => target.stop()));
+  });
+  const start = async (options?: Parameters<typeof startEdgeTarget>[0]) => {
+    const target = await startEdgeTarget(options);
+    running.push(target);
+    return target;
+  };
+
+  it('has no loopback: without an operator token every operator route is closed', async () => {
+    const target = await start();
+    const { privateKey } = await generateKeyPair('EdDSA');
+    const forged = await new SignJWT({})
+      .setProtectedHeader({ alg: 'EdDSA' })
+      .setAudience(OPERATOR_AUDIENCE)
+      .setExpirationTime('5m')
+      .sign(privateKey);
+    const unsigned = `${btoa('{"alg":"none"}').replace(/=/g, '')}.${btoa(`{"aud":"${OPERATOR_AUDIENCE}","exp":9999999999}`).replace(/=/g, '')}.`;
+    for (const headers of [{}, bearer(forged), bearer(unsigned), { 'x-svc-operator': '1' }] as Record<
+      string,
+      string
+    >[]) {
+      for (const path of ['/pairing/register', '/pairing/mint']) {
+        expect((await target.fetch(path, { ...post({ code: 'ABC123' }), headers })).status).toBe(403);
+      }
+      const sessions = await target.fetch('/sessions', { headers: { ...headers, 'x-svc-operator': '1' } });
+      expect(sessions.status).toBe(401);
+    }
+  });
+
+  it('without a public key nobody is the operator', async () => {
+    const target = await start({ env: { RELAY_OPERATOR_PUBLIC_KEY: '' } });
+    expect((await target.operator('/pairing/register', post({ code: 'ABC123' }))).status).toBe(403);
+  });
+
+  it('keeps relays of different host names apart', async () => {
+    const target = await start();
+    const { token } = await pair(target);
+    const other = target.url.replace('127.0.0.1', 'localhost');
+    expect((await fetch(`${other}/sessions`, { headers: bearer(token) })).status).toBe(401);
+  });
+
+  it('takes up its sockets after a sleep of the object', { timeout: 60_000 }, async () => {
+    const target = await start();
+    const { client, token, prefix } = await pair(target);
+    const watcher = await pair(target);
+    watcher.client.terminate();
+    // The local runtime puts an idle object with sleeping sockets away after about ten seconds without events.
+    await new Promise((resolve) => setTimeout(resolve, 13_000));
+    client.send('system', 'ping', { ts: 5 }, 'awake');
+    expect((await client.next({ id: 'awake' })).payload).toEqual({ ts: 5 });
+    expect((await (await target.fetch('/health')).json()).clients).toBe(1);
+    await target.fetch(`/sessions/${prefix}`, { method: 'DELETE', headers: bearer(token) });
+    expect(await client.closed()).toEqual({ code: 4401, reason: 'session revoked' });
+  });
+});

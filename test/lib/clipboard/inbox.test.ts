@@ -1,0 +1,146 @@
+import { mkdir, readdir, readFile, stat, symlink, utimes, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { createClipboardInbox } from '../../../lib/clipboard/inbox.ts';
+import type { HostFiles } from '../../../lib/host/index.ts';
+import { createNodeHost } from '../../../lib/host/node/index.ts';
+import { createTestClock } from '../../support/clock.ts';
+import { temporaryDirectory } from '../../support/temp.ts';
+
+const PNG = Buffer.from('\x89PNG\r\n\x1a\nrest', 'latin1');
+const JPEG = Buffer.from('\xff\xd8\xff\xe0rest', 'latin1');
+const WEBP = Buffer.from('RIFF....WEBPrest', 'latin1');
+const GIF = Buffer.from('GIF89arest', 'latin1');
+const MiB = 1024 * 1024;
+
+async function setup(overrides: Partial<HostFiles> = {}) {
+  const home = await temporaryDirectory();
+  const clock = createTestClock(Date.now());
+  const host = createNodeHost({ agentHome: home });
+  return {
+    home,
+    clock,
+    directory: join(home, 'images/inbox'),
+    inbox: createClipboardInbox({ host: { ...host, files: { ...host.files, ...overrides } }, clock }),
+  };
+}
+
+const image = (format: string, bytes: Buffer, filenameHint?: string) => ({
+  format,
+  bytesBase64: bytes.toString('base64'),
+  filenameHint,
+});
+
+describe('clipboard inbox (01 §7)', () => {
+  it.each<[string, Buffer, string]>([
+    ['png', PNG, 'png'],
+    ['PNG', PNG, 'png'],
+    ['jpg', JPEG, 'jpeg'],
+    ['Jpeg', JPEG, 'jpeg'],
+    ['webp', WEBP, 'webp'],
+    ['gif', GIF, 'gif'],
+    ['gif', Buffer.from('GIF87a'), 'gif'],
+  ])('saves %s', async (format, bytes, extension) => {
+    const { inbox, directory } = await setup();
+    const entry = await inbox.put(image(format, bytes));
+    expect(entry).toMatchObject({ sizeBytes: bytes.length, sweptStale: 0 });
+    expect(entry.path.startsWith(`${directory}/`)).toBe(true);
+    expect(entry.path.slice(directory.length + 1)).toMatch(
+      new RegExp(`^clip_\\d{8}_\\d{6}_[a-z0-9]{6}\\.${extension}$`),
+    );
+    expect(await readFile(entry.path)).toEqual(bytes);
+    expect((await stat(entry.path)).mode & 0o777).toBe(0o600);
+    expect(await readdir(directory)).toHaveLength(1);
+  });
+
+  it.each([
+    ['Screenshot_2026-01', '_Screenshot_2026-01'],
+    ['../../etc/pass wd.png', '_etcpasswdpng'],
+    ['\u0000é/', ''],
+    ['x'.repeat(100), `_${'x'.repeat(40)}`],
+  ])('takes %j as a hint', async (hint, shown) => {
+    const { inbox } = await setup();
+    expect((await inbox.put(image('png', PNG, hint))).path).toMatch(new RegExp(`_[a-z0-9]{6}${shown}\\.png$`));
+  });
+
+  it.each<[string, string, string]>([
+    ['another format', 'bmp', PNG.toString('base64')],
+    ['a name of the prototype', 'constructor', PNG.toString('base64')],
+    ['no bytes', 'png', ''],
+    ['other characters', 'png', '!!!!'],
+    ['line breaks', 'png', `${PNG.toString('base64')}\n`],
+    ['missing padding', 'png', PNG.toString('base64').replace(/=+$/, '').slice(0, -1)],
+    ['the URL alphabet', 'png', '-_-_'],
+    ['bytes of another format', 'png', JPEG.toString('base64')],
+    ['half of the mark', 'webp', Buffer.from('RIFF....WAVE').toString('base64')],
+    ['a cut mark', 'png', PNG.subarray(0, 4).toString('base64')],
+  ])('refuses %s', async (_, format, bytesBase64) => {
+    const { inbox, home } = await setup();
+    await expect(inbox.put({ format, bytesBase64 })).rejects.toMatchObject({ name: 'RelayError', kind: 'invalid' });
+    expect(await readdir(home)).toEqual([]);
+  });
+
+  it('takes 25 MiB and not a byte more', async () => {
+    const { inbox } = await setup();
+    const largest = Buffer.alloc(25 * MiB);
+    PNG.copy(largest);
+    expect((await inbox.put(image('png', largest))).sizeBytes).toBe(25 * MiB);
+    await expect(inbox.put(image('png', Buffer.concat([largest, Buffer.alloc(1)])))).rejects.toMatchObject({
+      kind: 'too-large',
+    });
+  });
+
+  it('never uses a name twice within a second', async () => {
+    const { inbox, directory } = await setup();
+    await Promise.all(Array.from({ length: 50 }, () => inbox.put(image('png', PNG, 'same'))));
+    expect(await readdir(directory)).toHaveLength(50);
+  });
+
+  it('sweeps files older than 300 s, whatever they are called', async () => {
+    const { inbox, directory, clock } = await setup();
+    await mkdir(join(directory, 'folder'), { recursive: true });
+    await writeFile(join(directory, 'target'), '');
+    await symlink('target', join(directory, 'link'));
+    for (const [name, age] of [
+      ['clip_old.png', 301],
+      ['left.tmp', 9999],
+      ['clip_young.png', 299],
+      ['folder', 9999],
+    ] as const) {
+      if (name !== 'folder') await writeFile(join(directory, name), '');
+      const time = clock.now() / 1000 - age;
+      await utimes(join(directory, name), time, time);
+    }
+    expect((await inbox.put(image('png', PNG, 'new'))).sweptStale).toBe(2);
+    const left = (await readdir(directory)).filter((name) => !name.endsWith('_new.png')).sort();
+    expect(left).toEqual(['clip_young.png', 'folder', 'link', 'target']);
+  });
+
+  it('keeps what it has just written, wherever the clock stands', async () => {
+    const { inbox, clock } = await setup();
+    clock.advance(3_600_000);
+    const entry = await inbox.put(image('png', PNG));
+    expect(entry.sweptStale).toBe(0);
+    expect((await stat(entry.path)).size).toBe(PNG.length);
+  });
+
+  it('tells no path when the disk fails', async () => {
+    const { inbox, home } = await setup({
+      writeAtomic: async (path) => {
+        throw Object.assign(new Error(`ENOSPC: no space left on device, open '${path}'`), { code: 'ENOSPC' });
+      },
+    });
+    const error = await inbox.put(image('png', PNG)).catch((caught) => caught);
+    expect(error).toMatchObject({ kind: 'internal' });
+    expect(error.message).not.toContain(home);
+  });
+
+  it('saves even when the sweep fails', async () => {
+    const { inbox } = await setup({
+      list: async () => {
+        throw new Error('EACCES');
+      },
+    });
+    expect((await inbox.put(image('png', PNG))).sweptStale).toBe(0);
+  });
+});

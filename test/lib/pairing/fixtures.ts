@@ -1,0 +1,59 @@
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { onTestFinished } from 'vitest';
+import type { Clock } from '../../../lib/clock.ts';
+import { type Config, readConfig } from '../../../lib/config.ts';
+import type { Host, HostFiles, Tailnet } from '../../../lib/host/index.ts';
+import { createFiles } from '../../../lib/host/node/files.ts';
+import { createLog } from '../../../lib/log.ts';
+
+/** Whole seconds, so that ends are easy to name. */
+export const START = 1_790_000_000;
+
+/** A clock that stands still until told. */
+export function fakeClock() {
+  let milliseconds = START * 1000;
+  const clock: Clock = { now: () => milliseconds, monotonic: () => milliseconds, after: () => () => {} };
+  const advance = (seconds: number) => {
+    milliseconds += seconds * 1000;
+  };
+  return { clock, advance };
+}
+
+export function fakeLog() {
+  const lines: string[] = [];
+  return { log: createLog('DEBUG', (line) => lines.push(line)), lines };
+}
+
+export interface FakeHostOptions {
+  lan?: string | null;
+  tailnet?: Tailnet | null;
+  /** Replaces some of the file methods. */
+  files?: Partial<HostFiles>;
+  /** Name and content of files in the agent home. */
+  content?: Record<string, string>;
+}
+
+const nothingRuns = (): never => {
+  throw new Error('nothing is started here');
+};
+
+/** A host with an agent home of its own, removed with the test. */
+export async function fakeHost(options: FakeHostOptions = {}): Promise<Host> {
+  const { lan = '192.168.1.20', tailnet = null, files, content = {} } = options;
+  const agentHome = await mkdtemp(join(tmpdir(), 'svc-pairing-'));
+  onTestFinished(() => rm(agentHome, { recursive: true, force: true }));
+  for (const [name, text] of Object.entries(content)) await writeFile(join(agentHome, name), text);
+  return {
+    agentHome,
+    files: { ...createFiles(), ...files },
+    network: { lanAddress: async () => lan, tailnet: async () => tailnet, canConnect: async () => false },
+    processes: { exists: () => false, facts: async () => null },
+    env: {},
+    children: { find: nothingRuns, run: nothingRuns, spawn: nothingRuns },
+  };
+}
+
+export const configOf = (env: Record<string, string> = {}, host?: Host): Config =>
+  readConfig(env, { home: '/nowhere', agentHome: host?.agentHome ?? '/nowhere' }).config;

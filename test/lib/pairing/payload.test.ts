@@ -1,0 +1,91 @@
+import { createHmac } from 'node:crypto';
+import { describe, expect, test } from 'vitest';
+import { buildPayload, type PayloadParts, pairingUrl } from '../../../lib/pairing/payload.ts';
+import { signPayload, verifyPayload } from '../../../lib/pairing/signature.ts';
+
+const secret = new Uint8Array(32).fill(7);
+const api = { host: '192.168.1.20', port: 8642, tls: false, key: 'k' };
+const relay = { url: 'ws://192.168.1.20:8767', code: 'ABC123', policy: {} };
+const parts = (more: Partial<PayloadParts> = {}): PayloadParts => ({ api, relay, ...more });
+const text = (more?: Partial<PayloadParts>) => JSON.stringify(buildPayload(parts(more), null));
+const withPolicy = (policy: PayloadParts['relay']['policy']) => ({ relay: { ...relay, policy } });
+const endpoints = [{ role: 'lan', priority: 0 }];
+
+describe('QR payload (contract 01 §5.4)', () => {
+  test('byte for byte, with everything', () => {
+    const policy = { ttlSeconds: 3600, grants: { terminal: 60, chat: 0 }, transportHint: 'wss' as const };
+    expect(text({ ...withPolicy(policy), endpoints, dashboardUrl: 'https://d' })).toBe(
+      '{"svc":3,"host":"192.168.1.20","port":8642,"key":"k","tls":false,' +
+        '"relay":{"url":"ws://192.168.1.20:8767","code":"ABC123","ttl_seconds":3600,' +
+        '"grants":{"terminal":60,"chat":0},"transport_hint":"wss"},' +
+        '"endpoints":[{"role":"lan","priority":0}],"dashboard_url":"https://d"}',
+    );
+  });
+
+  test('nothing that was not set', () => {
+    expect(text()).toBe(
+      '{"svc":1,"host":"192.168.1.20","port":8642,"key":"k","tls":false,' +
+        '"relay":{"url":"ws://192.168.1.20:8767","code":"ABC123"}}',
+    );
+    expect(text({ endpoints: [] })).toBe(text());
+  });
+
+  test('a disabled API server leaves four keys out', () => {
+    expect(text({ api: null })).toBe('{"svc":1,"relay":{"url":"ws://192.168.1.20:8767","code":"ABC123"}}');
+  });
+
+  test('an empty key is written', () => {
+    expect(text({ api: { ...api, key: '' } })).toContain('"key":""');
+  });
+
+  test.each<[number, Partial<PayloadParts>]>([
+    [1, {}],
+    [1, { dashboardUrl: 'https://d' }],
+    [1, { endpoints: [] }],
+    [2, withPolicy({ ttlSeconds: 0 })],
+    [2, withPolicy({ grants: { chat: 1 } })],
+    [2, withPolicy({ transportHint: 'unknown' })],
+    [3, { endpoints }],
+    [3, { endpoints, ...withPolicy({ ttlSeconds: 1 }) }],
+  ])('marker %i for %j', (marker, more) => {
+    expect(buildPayload(parts(more), null).svc).toBe(marker);
+  });
+
+  test('the link is unpadded base64url of the UTF-8 bytes', () => {
+    const url = pairingUrl('{"a":"ü??>"}');
+    expect(url).toMatch(/^svc-relay:\/\/pair\?payload=[A-Za-z0-9_-]+$/);
+    expect(Buffer.from(url.split('=')[1] as string, 'base64url').toString('utf8')).toBe('{"a":"ü??>"}');
+  });
+});
+
+describe('signature (contract 01 §5.4)', () => {
+  test('last key; HMAC-SHA256 of the canonical form, base64 with padding', () => {
+    const payload = buildPayload(parts({ dashboardUrl: 'https://d/ü' }), secret);
+    expect(Object.keys(payload).at(-1)).toBe('sig');
+    const canonical =
+      '{"dashboard_url":"https://d/\\u00fc","host":"192.168.1.20","key":"k","port":8642,' +
+      '"relay":{"code":"ABC123","url":"ws://192.168.1.20:8767"},"svc":1,"tls":false}';
+    expect(payload.sig).toBe(createHmac('sha256', secret).update(canonical).digest('base64'));
+    expect(payload.sig).toMatch(/^[A-Za-z0-9+/]{43}=$/);
+  });
+
+  test('verifies after a round trip, with keys in another order, and not after a change', () => {
+    const payload = JSON.parse(JSON.stringify(buildPayload(parts({ endpoints }), secret)));
+    expect(verifyPayload(payload, secret)).toBe(true);
+    expect(verifyPayload(Object.fromEntries(Object.entries(payload).reverse()) as typeof payload, secret)).toBe(true);
+    expect(verifyPayload(payload, new Uint8Array(32).fill(8))).toBe(false);
+    expect(verifyPayload({ ...payload, host: '192.168.1.21' }, secret)).toBe(false);
+    expect(verifyPayload({ ...payload, sig: undefined }, secret)).toBe(false);
+    expect(verifyPayload({ ...payload, sig: `${payload.sig}=` }, secret)).toBe(false);
+    expect(verifyPayload({ ...payload, sig: 1 }, secret)).toBe(false);
+  });
+
+  test('only the top-level sig is outside the signature', () => {
+    expect(signPayload({ a: { sig: 'x' } }, secret)).not.toBe(signPayload({ a: {} }, secret));
+    expect(signPayload({ a: 1, sig: 'x' }, secret)).toBe(signPayload({ a: 1 }, secret));
+  });
+
+  test('no secret, no sig', () => {
+    expect(buildPayload(parts(), null)).not.toHaveProperty('sig');
+  });
+});

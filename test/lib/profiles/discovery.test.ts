@@ -1,0 +1,178 @@
+import { mkdir, rm, symlink } from 'node:fs/promises';
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { byCodePoint } from '../../../lib/profiles/discovery.ts';
+import { agent } from './support.ts';
+
+describe('which profiles there are (contract 07 §1.2)', () => {
+  it('lists default first, then directories by code point', async () => {
+    const names = ['b', 'a', 'Z', '\u{1f600}', '\uff5e', '10', '9'];
+    const files = Object.fromEntries(names.map((name) => [`profiles/${name}/config.yaml`, '']));
+    const { profiles, names: listed, warnings } = await agent({ 'config.yaml': '', ...files });
+    await profiles.rescan();
+    expect(listed()).toEqual(['default', '10', '9', 'Z', 'a', 'b', '\uff5e', '\u{1f600}']);
+    expect(warnings).toEqual([]);
+  });
+
+  it('orders as UTF-8 bytes do', () => {
+    const symbols = fc.string({ unit: 'binary' });
+    fc.assert(
+      fc.property(symbols, symbols, (a, b) => {
+        expect(Math.sign(byCodePoint(a, b))).toBe(Buffer.compare(Buffer.from(a), Buffer.from(b)));
+      }),
+    );
+  });
+
+  it('leaves out, with one warning each, what has no configuration to read', async () => {
+    const { profiles, names, warnings, write } = await agent({
+      'config.yaml': '',
+      'profiles/good/config.yaml': '',
+      'profiles/bare/SOUL.md': '',
+      'profiles/broken/config.yaml': 'key: [secret',
+      'profiles/list/config.yaml': '- a',
+      'profiles/latin/config.yaml': new Uint8Array([0x61, 0x3a, 0x20, 0xff]),
+      'profiles/large/config.yaml': `a: ${'x'.repeat(300_000)}`,
+      'profiles/folder/config.yaml/file': '',
+      'profiles/default/config.yaml': '',
+    });
+    await profiles.rescan();
+    expect(names()).toEqual(['default', 'good']);
+    expect(warnings.toSorted()).toEqual([
+      'profile bare is left out: no config.yaml',
+      expect.stringMatching(/^profile broken is left out: config\.yaml is not valid YAML \(line \d+, column \d+\)$/),
+      'profile directory default is left out: the name stands for the default profile',
+      'profile folder is left out: config.yaml cannot be read',
+      'profile large is left out: config.yaml is over 262144 bytes',
+      'profile latin is left out: config.yaml is not UTF-8',
+      'profile list is left out: config.yaml is not a YAML mapping',
+    ]);
+
+    warnings.length = 0;
+    await profiles.rescan();
+    expect(warnings).toEqual([]);
+
+    await write('profiles/bare/config.yaml', '- a');
+    await profiles.rescan();
+    expect(warnings).toEqual(['profile bare is left out: config.yaml is not a YAML mapping']);
+
+    warnings.length = 0;
+    await write('profiles/bare/config.yaml', '');
+    await profiles.rescan();
+    await write('profiles/bare/config.yaml', '- a');
+    await profiles.rescan();
+    expect(warnings).toEqual(['profile bare is left out: config.yaml is not a YAML mapping']);
+  });
+
+  it('ignores files, hidden names, and links that leave the directory', async () => {
+    const { profiles, names, warnings, home } = await agent({
+      'config.yaml': '',
+      'profiles/file': '',
+      'profiles/.hidden/config.yaml': '',
+      'profiles/real/config.yaml': 'model: big',
+      'profiles-other/config.yaml': '',
+    });
+    await symlink('real', `${home}/profiles/alias`);
+    await symlink('../profiles-other', `${home}/profiles/outside`);
+    await symlink('..', `${home}/profiles/up`);
+    await symlink('.', `${home}/profiles/self`);
+    await symlink('nowhere', `${home}/profiles/dangling`);
+    await symlink('loop', `${home}/profiles/loop`);
+    await symlink('file', `${home}/profiles/linked-file`);
+    await profiles.rescan();
+    expect(names()).toEqual(['default', 'alias', 'real']);
+    expect(warnings).toEqual([]);
+  });
+
+  it('follows profiles/ when it is a link itself', async () => {
+    const { profiles, names, home } = await agent({ 'config.yaml': '', 'elsewhere/one/config.yaml': '' });
+    await symlink('elsewhere', `${home}/profiles`);
+    await symlink('one', `${home}/elsewhere/two`);
+    await profiles.rescan();
+    expect(names()).toEqual(['default', 'one', 'two']);
+  });
+
+  it('leaves out default when its home has no configuration', async () => {
+    const { profiles, names, warnings } = await agent({ 'profiles/one/config.yaml': '' });
+    await profiles.rescan();
+    expect(names()).toEqual(['one']);
+    expect(warnings).toEqual(['profile default is left out: no config.yaml']);
+  });
+
+  it('has nothing to say about an agent home that does not exist', async () => {
+    const { profiles, names, warnings, home } = await agent();
+    await rm(home, { recursive: true });
+    await profiles.rescan();
+    expect(names()).toEqual([]);
+    expect(warnings).toEqual(['profile default is left out: no config.yaml']);
+    await mkdir(home);
+  });
+
+  it('reads the root configuration under its configured name, beside the other files of the root', async () => {
+    const { profiles, row } = await agent(
+      { 'other.yaml': 'model: right', 'config.yaml': 'model: wrong', 'SOUL.md': 'soul' },
+      { config: (home) => ({ agentConfig: `${home}/other.yaml` }) },
+    );
+    await profiles.rescan();
+    expect(row()).toMatchObject({ model: 'right', system_message: 'soul' });
+  });
+});
+
+describe('active_profile (contract 07 §1.1)', () => {
+  const files = {
+    'config.yaml': 'model: root',
+    'profiles/work/config.yaml': 'model: work',
+    'profiles/work/SOUL.md': 'at work',
+    'profiles/bare/SOUL.md': '',
+    'profiles/Upper/config.yaml': 'model: upper',
+    'elsewhere/config.yaml': 'model: elsewhere',
+  };
+
+  it('leads default to a profile, which is listed under its own name too', async () => {
+    const { profiles, row, names } = await agent({ ...files, active_profile: ' work\n' });
+    await profiles.rescan();
+    expect(names()).toEqual(['default', 'Upper', 'work']);
+    expect(row()).toEqual({ ...row('work'), name: 'default' });
+    expect(row().system_message).toBe('at work');
+  });
+
+  it.each(['', '\n', 'default\n'])('means the root when it says %j', async (marker) => {
+    const { profiles, row, warnings } = await agent({ ...files, active_profile: marker });
+    await profiles.rescan();
+    expect(row().model).toBe('root');
+    expect(warnings.filter((warning) => warning.includes('active_profile'))).toEqual([]);
+  });
+
+  it.each(['nobody', 'bare', 'Upper', '../profiles/work', 'work/../work', '-work', 'a'.repeat(65), 'outside', 'wo rk'])(
+    'falls back to the root with one warning for %j',
+    async (marker) => {
+      const { profiles, row, warnings, home } = await agent({ ...files, active_profile: marker });
+      await symlink('../elsewhere', `${home}/profiles/outside`);
+      await profiles.rescan();
+      await profiles.rescan();
+      expect(row().model).toBe('root');
+      expect(warnings.filter((warning) => warning.includes('active_profile'))).toHaveLength(1);
+    },
+  );
+
+  it('is warned about when it is no file, and read anew at each scan', async () => {
+    const { profiles, row, warnings, home, write } = await agent({ ...files, 'active_profile/file': '' });
+    await profiles.rescan();
+    expect(row().model).toBe('root');
+    expect(warnings.filter((warning) => warning.includes('active_profile'))).toHaveLength(1);
+    await rm(`${home}/active_profile`, { recursive: true });
+    await write('active_profile', 'work');
+    await profiles.rescan();
+    expect(row().model).toBe('work');
+  });
+
+  it('leaves default out when the profile it names is broken', async () => {
+    const { profiles, names, warnings } = await agent({
+      ...files,
+      'profiles/work/config.yaml': '- a',
+      active_profile: 'work',
+    });
+    await profiles.rescan();
+    expect(names()).toEqual(['Upper']);
+    expect(warnings).toHaveLength(3);
+  });
+});

@@ -1,0 +1,96 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { applyPolicy, endsLater, inherit, isGranted } from '../../../lib/sessions/grants.ts';
+import { DAY } from './setup.ts';
+
+const NOW = 1_790_000_000;
+const FULL = ['chat', 'voice:config', 'voice:stt', 'voice:tts', 'voice:realtime'];
+const MONTH = ['terminal', 'tui', 'desktop'];
+
+describe('lifetime and grants at creation (01 §6.2)', () => {
+  it.each([
+    ['the default', undefined, 30 * DAY, 30 * DAY, 7 * DAY],
+    ['an hour', 3600, 3600, 3600, 3600],
+    ['ten days', 10 * DAY, 10 * DAY, 10 * DAY, 7 * DAY],
+    ['a year', 365 * DAY, 365 * DAY, 30 * DAY, 7 * DAY],
+  ])('for %s', (_, ttlSeconds, full, month, bridge) => {
+    const { expiresAt, grants } = applyPolicy({ ttlSeconds }, NOW);
+    expect(expiresAt).toBe(NOW + full);
+    const expected = Object.fromEntries([
+      ...FULL.map((channel) => [channel, NOW + full]),
+      ...MONTH.map((channel) => [channel, NOW + month]),
+      ['bridge', NOW + bridge],
+    ]);
+    expect(grants).toEqual(expected);
+  });
+
+  it('never ends anything of a session that never ends', () => {
+    const { expiresAt, grants } = applyPolicy({ ttlSeconds: 0 }, NOW);
+    expect(expiresAt).toBeNull();
+    expect(Object.keys(grants).sort()).toEqual([...FULL, ...MONTH, 'bridge'].sort());
+    expect(new Set(Object.values(grants))).toEqual(new Set([null]));
+  });
+
+  it('overrides named channels, clamped to the session', () => {
+    const { grants } = applyPolicy(
+      { ttlSeconds: DAY, grants: { bridge: 60, chat: 0, terminal: 9 * DAY, extra: 5 } },
+      NOW,
+    );
+    expect(grants).toMatchObject({
+      bridge: NOW + 60,
+      chat: NOW + DAY,
+      terminal: NOW + DAY,
+      extra: NOW + 5,
+      tui: NOW + DAY,
+    });
+  });
+
+  it('keeps a finite grant on a session without end', () => {
+    const { grants } = applyPolicy({ ttlSeconds: 0, grants: { bridge: 60, chat: 0 } }, NOW);
+    expect(grants).toMatchObject({ bridge: NOW + 60, chat: null, tui: null });
+  });
+
+  it('lets no grant outlive its session, whatever the policy', () => {
+    const seconds = fc.integer({ min: 0, max: 400 * DAY });
+    const channel = fc.constantFrom('chat', 'bridge', 'terminal', 'desktop', 'other');
+    fc.assert(
+      fc.property(fc.option(seconds, { nil: undefined }), fc.dictionary(channel, seconds), (ttlSeconds, named) => {
+        const { expiresAt, grants } = applyPolicy({ ttlSeconds, grants: named }, NOW);
+        return Object.values(grants).every((grant) => !endsLater(grant, expiresAt));
+      }),
+    );
+  });
+});
+
+describe('grants of older records (01 §6.2)', () => {
+  it('gives voice what chat has and desktop what tui has', () => {
+    const filled = inherit({ chat: NOW + 5, tui: NOW + 6, 'voice:tts': NOW + 1 }, NOW + 100);
+    expect(filled).toEqual({
+      chat: NOW + 5,
+      tui: NOW + 6,
+      desktop: NOW + 6,
+      'voice:tts': NOW + 1,
+      'voice:config': NOW + 5,
+      'voice:stt': NOW + 5,
+      'voice:realtime': NOW + 5,
+    });
+  });
+
+  it('falls back to the end of the session, and clamps', () => {
+    expect(inherit({ bridge: null }, NOW)).toMatchObject({ bridge: NOW, desktop: NOW, 'voice:stt': NOW });
+    expect(inherit({}, null)).toMatchObject({ desktop: null });
+  });
+});
+
+describe('isGranted', () => {
+  const grants = { past: NOW, soon: NOW + 1, always: null };
+  it.each([
+    ['past', false],
+    ['soon', true],
+    ['always', true],
+    ['unnamed', false],
+    ['constructor', false],
+  ])('%s: %s', (channel, granted) => {
+    expect(isGranted(grants, channel, NOW)).toBe(granted);
+  });
+});

@@ -1,0 +1,516 @@
+import { copyFile, mkdir, mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import fc from 'fast-check';
+import { expect, it } from 'vitest';
+import { createLimiter } from '../../../lib/access/limiter.ts';
+import { sha256 } from '../../../lib/bytes.ts';
+import { createPairingCodes } from '../../../lib/pairing/codes.ts';
+import type { Policy } from '../../../lib/sessions/grants.ts';
+import type { StoredSession } from '../../../lib/sessions/session.ts';
+import { openSessions, type Reduction } from '../../../lib/sessions/sessions.ts';
+import { authenticate, type Offer } from '../../../lib/socket/auth.ts';
+import { createStores, type Stores } from '../../../storage/index.ts';
+import { openStateFile } from '../../../storage/node.ts';
+import { createTestClock } from '../../support/clock.ts';
+import { createTestLog } from '../../support/log.ts';
+
+const DAY = 86_400;
+const CHANNELS = ['chat', 'terminal', 'bridge', 'tui', 'desktop', 'voice:config', 'voice:stt', 'voice:tts'];
+const CODES = ['AAAAA1', 'BBBBB2', 'CCCCC3'];
+/** Two of these are one device; the last two are none. */
+const DEVICES = ['phone-a', 'Phone-A', 'desk-b', 'unknown', 'none'];
+const isDevice = (id: string) => !['', 'unknown', 'none', 'null'].includes(id.toLowerCase());
+
+type Grants = Record<string, number | null>;
+
+/** One pairing and what came of it, as the contract tells it (01 §6). */
+interface Family {
+  device: string;
+  token: string;
+  refresh: { token: string; until: number };
+  previous?: { token: string; until: number };
+  expiresAt: number | null;
+  grants: Grants;
+}
+
+/** The whole state in the plainest form: one list, and whatever is not in it is dead. */
+class Model {
+  now: number;
+  families: Family[] = [];
+  codes = new Map<string, { policy: Policy; until: number }>();
+  everToken = new Set<string>();
+  everRefresh = new Set<string>();
+
+  constructor(now: number) {
+    this.now = now;
+  }
+
+  alive = () => this.families.filter(({ expiresAt }) => expiresAt === null || expiresAt > this.now);
+  end = (family: Family) => {
+    this.families = this.families.filter((other) => other !== family);
+  };
+  byToken = (token: string) => this.alive().find((family) => family.token === token);
+  byRefresh = (token: string) =>
+    this.alive().find(
+      ({ refresh, previous }) =>
+        (refresh.token === token && refresh.until > this.now) ||
+        (previous?.token === token && previous.until > this.now && refresh.until > this.now),
+    );
+}
+
+/** A relay's sessions and codes as one process has them, on a state file that outlives it. */
+class Real {
+  readonly directory: string;
+  readonly clock = createTestClock();
+  readonly log = createTestLog();
+  sessions!: Awaited<ReturnType<typeof openSessions>>;
+  codes = createPairingCodes(this.clock);
+  limiter = createLimiter(this.clock);
+  #stores: Stores | undefined;
+  #life = 0;
+
+  constructor(directory: string) {
+    this.directory = directory;
+  }
+
+  #path = () => join(this.directory, String(this.#life), 'state.db');
+
+  async open(): Promise<void> {
+    this.#stores = createStores(openStateFile(this.#path(), (message) => this.log.warn(message)));
+    this.sessions = await openSessions({
+      store: this.#stores.open<StoredSession>('sessions'),
+      clock: this.clock,
+      log: this.log,
+    });
+    this.codes = createPairingCodes(this.clock);
+    this.limiter = createLimiter(this.clock);
+  }
+
+  /** The next process finds the files exactly as they lie now: nothing is flushed, closed or checkpointed first. */
+  async crash(): Promise<void> {
+    const before = this.#path();
+    this.#life++;
+    await mkdir(join(this.directory, String(this.#life)));
+    for (const suffix of ['', '-wal']) await copyFile(before + suffix, this.#path() + suffix).catch(() => {});
+    this.close();
+    await this.open();
+  }
+
+  close(): void {
+    this.#stores?.close();
+    this.#stores = undefined;
+  }
+
+  enter(device: string, credentials: Pick<Offer, 'pairingCode' | 'sessionToken' | 'refreshToken'>) {
+    return authenticate(
+      { sessions: this.sessions, codes: this.codes, limiter: this.limiter, log: this.log },
+      {
+        ...credentials,
+        device: { name: 'It', id: device, model: '', platform: '', surface: 'unknown', formFactor: 'unknown' },
+        typedStream: false,
+      },
+      { key: '192.0.2.1', transportHint: 'ws' },
+    );
+  }
+}
+
+/** Memory, index and counters against the model, after every step; so also after every crash. */
+function same(model: Model, real: Real): void {
+  const byPrefix = (a: { prefix: string }, b: { prefix: string }) => (a.prefix < b.prefix ? -1 : 1);
+  const soon = (hash: string | undefined, until = 0) => (hash && until > model.now ? { hash, until } : undefined);
+  const actual = real.sessions.list().map(({ prefix, device, expiresAt, grants, refresh }) => ({
+    prefix,
+    device: device.id,
+    expiresAt,
+    grants,
+    refresh: soon(refresh?.hash, refresh?.expiresAt),
+    previous: soon(refresh?.previousHash, refresh?.previousUntil),
+  }));
+  const told = model.alive().map(({ token, device, expiresAt, grants, refresh, previous }) => ({
+    prefix: token.slice(0, 8),
+    device,
+    expiresAt,
+    grants,
+    refresh: soon(sha256(refresh.token), refresh.until),
+    previous: soon(previous && sha256(previous.token), previous?.until),
+  }));
+  expect(actual.sort(byPrefix)).toEqual(told.sort(byPrefix));
+  expect(real.sessions.count()).toBe(model.alive().length);
+  for (const token of model.everToken) {
+    expect(real.sessions.authenticate(token)?.prefix, token).toBe(model.byToken(token)?.token.slice(0, 8));
+  }
+  expect(real.sessions.storeState()).toBe('ok');
+}
+
+type Entered = Awaited<ReturnType<Real['enter']>>;
+
+/** What a pairing gives (01 §6.2): the defaults, the host's own grants over them, nothing longer than the session. */
+function paired(model: Model, policy: Policy, device: string, entered: Entered): void {
+  expect(entered?.refreshToken).toMatch(/^[\w-]{43}$/);
+  for (const family of isDevice(device) ? model.families : []) {
+    if (family.device.toLowerCase() === device.toLowerCase()) model.end(family);
+  }
+  const { now } = model;
+  const ttl = policy.ttlSeconds ?? 30 * DAY;
+  const expiresAt = ttl === 0 ? null : now + ttl;
+  const longest: Record<string, number> = { terminal: 30 * DAY, tui: 30 * DAY, desktop: 30 * DAY, bridge: 7 * DAY };
+  const grants: Grants = {};
+  for (const channel of [...CHANNELS, 'voice:realtime']) {
+    grants[channel] = expiresAt === null ? null : now + Math.min(ttl, longest[channel] ?? ttl);
+  }
+  for (const [channel, seconds] of Object.entries(policy.grants ?? {})) {
+    const wished = seconds === 0 ? null : now + seconds;
+    grants[channel] = expiresAt === null ? wished : wished === null ? expiresAt : Math.min(wished, expiresAt);
+  }
+  remember(model, {
+    device,
+    token: entered?.token as string,
+    refresh: { token: entered?.refreshToken as string, until: now + 180 * DAY },
+    expiresAt,
+    grants,
+  });
+}
+
+function remember(model: Model, family: Family): void {
+  if (!model.families.includes(family)) model.families.push(family);
+  model.everToken.add(family.token);
+  model.everRefresh.add(family.refresh.token);
+}
+
+/** What a good refresh token gives (01 §6.5): another token for the same policy, not a second longer. */
+function refreshed(model: Model, family: Family, presented: string, device: string, entered: Entered): void {
+  expect(entered?.token).not.toBe(family.token);
+  expect(entered?.refreshToken).toMatch(/^[\w-]{43}$/);
+  const { refresh } = family;
+  // The token before the current one keeps its own end; the current one gets ten minutes.
+  if (refresh.token === presented) family.previous = { token: presented, until: model.now + 600 };
+  family.token = entered?.token as string;
+  family.refresh = { token: entered?.refreshToken as string, until: refresh.until };
+  if (!isDevice(family.device)) family.device = device;
+  remember(model, family);
+}
+
+/** Whether a device may use a family's refresh token. */
+const fits = (family: Family, device: string) => !isDevice(family.device) || family.device === device;
+
+/** What a good session token gives (01 §3.4): the same token, and a refresh token where the one sent is not good. */
+function resumed(model: Model, family: Family, offered: string | undefined, device: string, entered: Entered): void {
+  expect(entered?.token).toBe(family.token);
+  const { refresh, previous } = family;
+  const good = offered === undefined || model.byRefresh(offered) === family;
+  expect(entered?.refreshToken === undefined).toBe(good);
+  if (!good) {
+    const lapsed = refresh.until <= model.now;
+    family.previous = { token: refresh.token, until: model.now + 600 };
+    family.refresh = {
+      token: entered?.refreshToken as string,
+      until: lapsed ? model.now + 180 * DAY : refresh.until,
+    };
+  } else if (offered === refresh.token && previous) family.previous = undefined;
+  if (!isDevice(family.device)) family.device = device;
+  remember(model, family);
+}
+
+type Command = fc.AsyncCommand<Model, Real>;
+
+const command = (name: string, run: (model: Model, real: Real) => Promise<void>): Command => ({
+  check: () => true,
+  async run(model, real) {
+    await run(model, real);
+    same(model, real);
+  },
+  toString: () => name,
+});
+
+/** One of what the model has, or undefined; `index` is drawn beforehand so that a run can be repeated. */
+const pick = <T>(items: Iterable<T>, index: number): T | undefined => {
+  const list = [...items];
+  return list[index % Math.max(1, list.length)];
+};
+
+const index = fc.nat({ max: 1_000 });
+const device = fc.constantFrom(...DEVICES);
+const code = fc.constantFrom(...CODES);
+const ttl = fc.option(fc.constantFrom(0, 1, 60, 700, DAY, 8 * DAY, 40 * DAY, 400 * DAY), { nil: undefined });
+const duration = fc.constantFrom(0, 1, 30, 599, 3_600, 8 * DAY, 400 * DAY);
+const policy: fc.Arbitrary<Policy> = fc.record({
+  ttlSeconds: ttl,
+  grants: fc.option(fc.dictionary(fc.constantFrom(...CHANNELS, 'future'), duration, { maxKeys: 3 }), {
+    nil: undefined,
+  }),
+});
+
+const register = fc.tuple(code, policy).map(([code, policy]) =>
+  command(`register ${code} ${JSON.stringify(policy)}`, async (model, real) => {
+    real.codes.register(code, policy);
+    model.codes.set(code, { policy, until: Math.floor(model.now) + 600 });
+  }),
+);
+
+function consume(model: Model, code: string): Policy | undefined {
+  const entry = model.codes.get(code);
+  model.codes.delete(code);
+  return entry && entry.until > model.now ? entry.policy : undefined;
+}
+
+const pair = fc.tuple(code, device).map(([code, device]) =>
+  command(`pair ${code} as ${device}`, async (model, real) => {
+    const entered = await real.enter(device, { pairingCode: code });
+    const policy = consume(model, code);
+    if (!policy) expect(entered).toBeUndefined();
+    else paired(model, policy, device, entered);
+  }),
+);
+
+const registerAndPair = fc.tuple(code, policy, device).map(([code, policy, device]) =>
+  command(`register and pair ${code} ${JSON.stringify(policy)} as ${device}`, async (model, real) => {
+    real.codes.register(code, policy);
+    model.codes.delete(code);
+    paired(model, policy, device, await real.enter(device, { pairingCode: code }));
+  }),
+);
+
+const race = fc.tuple(code, policy, device, device).map(([code, policy, one, other]) =>
+  command(`race for ${code} between ${one} and ${other} (01 §3.4)`, async (model, real) => {
+    real.codes.register(code, policy);
+    model.codes.delete(code);
+    const [first, second] = await Promise.all([
+      real.enter(one, { pairingCode: code }),
+      real.enter(other, { pairingCode: code }),
+    ]);
+    expect(second).toBeUndefined();
+    paired(model, policy, one, first);
+  }),
+);
+
+/** Which refresh token is shown: one of those that are current, or were until just now, or any that ever was. */
+type Age = 'current' | 'previous' | 'dead' | 'any';
+const age = fc.constantFrom<Age>('current', 'previous', 'dead', 'any');
+const refreshTokens: Record<Age, (model: Model) => Iterable<string>> = {
+  current: (model) => model.alive().map((family) => family.refresh.token),
+  previous: (model) => model.alive().flatMap((family) => (family.previous ? [family.previous.token] : [])),
+  dead: (model) => [...model.everRefresh].filter((token) => !model.byRefresh(token)).slice(-4),
+  any: (model) => model.everRefresh,
+};
+
+async function showRefresh(model: Model, real: Real, token: string, device?: string): Promise<void> {
+  const family = model.byRefresh(token);
+  const name = device ?? family?.device ?? 'phone-a';
+  const entered = await real.enter(name, { refreshToken: token });
+  if (family && fits(family, name)) refreshed(model, family, token, name, entered);
+  else expect(entered, 'a refresh token that is no more').toBeUndefined();
+}
+
+const refresh = fc.tuple(index, device, fc.boolean(), age).map(([index, device, own, age]) =>
+  command(`refresh ${index} of ${age} as ${own ? 'itself' : device}`, async (model, real) => {
+    const token = pick(refreshTokens[age](model), index);
+    if (token !== undefined) await showRefresh(model, real, token, own ? undefined : device);
+  }),
+);
+
+/** Answers that get lost on a bad line: the same token is shown again and again, and still ends on time (01 §6.5). */
+const lostAnswers = fc
+  .tuple(index, fc.array(fc.constantFrom(0, 1, 299, 300, 599, 600, 601), { minLength: 1, maxLength: 4 }))
+  .map(([index, waits]) =>
+    command(`refresh ${index} again after ${waits.join(', ')} s`, async (model, real) => {
+      const token = pick(refreshTokens.current(model), index);
+      if (token === undefined) return;
+      await showRefresh(model, real, token);
+      for (const wait of waits) {
+        real.clock.advance(wait * 1_000);
+        model.now = real.clock.now() / 1000;
+        await showRefresh(model, real, token);
+      }
+    }),
+  );
+
+const refreshTwice = index.map((index) =>
+  command(`refresh ${index} from two sockets at once`, async (model, real) => {
+    const token = pick(
+      model.alive().map((family) => family.refresh.token),
+      index,
+    );
+    const family = token === undefined ? undefined : model.byRefresh(token);
+    if (!token || !family) return;
+    const name = family.device;
+    const [first, second] = await Promise.all([
+      real.enter(name, { refreshToken: token }),
+      real.enter(name, { refreshToken: token }),
+    ]);
+    // The second use replaces what the first one got: of two answers, one session is left.
+    expect([first, second].filter((entered) => entered !== undefined)).toHaveLength(1);
+    if (family.refresh.token === token) family.previous = { token, until: model.now + 600 };
+    const winner = (second ?? first) as NonNullable<Entered>;
+    family.token = winner.token;
+    family.refresh = { token: winner.refreshToken as string, until: family.refresh.until };
+    remember(model, family);
+  }),
+);
+
+const resume = fc.tuple(index, index, device, fc.boolean()).map(([at, other, device, withRefresh]) =>
+  command(`resume ${at} with refresh token ${withRefresh ? other : 'none'} as ${device}`, async (model, real) => {
+    const token = pick(model.everToken, at);
+    if (token === undefined) return;
+    const offered = withRefresh ? pick(model.everRefresh, other) : undefined;
+    const family = model.byToken(token);
+    const backup = offered === undefined ? undefined : model.byRefresh(offered);
+    const entered = await real.enter(device, { sessionToken: token, refreshToken: offered });
+    if (family) resumed(model, family, offered, device, entered);
+    else if (offered !== undefined && backup && fits(backup, device)) {
+      refreshed(model, backup, offered, device, entered);
+    } else expect(entered).toBeUndefined();
+  }),
+);
+
+const reductionOf = (family: Family, model: Model, share: number, channels: string[], withTtl: boolean): Reduction => {
+  const part = (expiry: number | null) =>
+    expiry === null ? Math.ceil(share * 100 * DAY) : Math.max(1, Math.floor((expiry - model.now) * share));
+  return {
+    ttlSeconds: withTtl ? part(family.expiresAt) : undefined,
+    grants: Object.fromEntries(channels.map((channel) => [channel, part(family.grants[channel] ?? null)])),
+  };
+};
+
+/** Reductions the contract grants and ones it refuses (01 §6.4, checks 6-8): all or nothing. */
+const reduce = fc
+  .tuple(index, fc.double({ min: 0.1, max: 1.5, noNaN: true }), fc.subarray([...CHANNELS, 'nonsense']), fc.boolean())
+  .map(([index, share, channels, withTtl]) =>
+    command(`reduce ${index} to ${share} of ${channels.join(',')}${withTtl ? ' and all' : ''}`, async (model, real) => {
+      const family = pick(model.alive(), index);
+      if (!family) return;
+      const session = real.sessions.authenticate(family.token);
+      if (!session) throw new Error('a live session is not there');
+      const wish = reductionOf(family, model, share, channels, withTtl);
+      const later = (to: number | null, from: number | null) => from !== null && (to === null || to > from);
+      const end = wish.ttlSeconds === undefined ? family.expiresAt : model.now + wish.ttlSeconds;
+      const wished = Object.entries(wish.grants ?? {}).map(([name, seconds]) => [name, model.now + seconds] as const);
+      const refused =
+        later(end, family.expiresAt) ||
+        wished.some(([name, expiry]) => !(name in family.grants) || later(expiry, family.grants[name] ?? null));
+      if (refused) {
+        await expect(real.sessions.reduce(session, wish)).rejects.toThrow();
+        return;
+      }
+      await real.sessions.reduce(session, wish);
+      family.expiresAt = end;
+      for (const [name, expiry] of [...Object.entries(family.grants), ...wished]) {
+        family.grants[name] = end === null ? expiry : expiry === null ? end : Math.min(expiry, end);
+      }
+    }),
+  );
+
+const revoke = index.map((index) =>
+  command(`revoke ${index}`, async (model, real) => {
+    const family = pick(model.alive(), index);
+    if (!family) return;
+    const [session] = real.sessions.find(family.token.slice(0, 8));
+    if (!session) throw new Error('a live session is not found');
+    await real.sessions.revoke(session);
+    model.end(family);
+  }),
+);
+
+const revokeDuring = fc.tuple(index, fc.constantFrom('resume', 'refresh')).map(([index, what]) =>
+  command(`revoke ${index} while it is in its ${what} (01 §11)`, async (model, real) => {
+    const family = pick(model.alive(), index);
+    if (!family) return;
+    const session = real.sessions.authenticate(family.token);
+    if (!session || (what === 'refresh' && model.byRefresh(family.refresh.token) !== family)) return;
+    const entering = real.enter(
+      family.device,
+      what === 'resume' ? { sessionToken: family.token } : { refreshToken: family.refresh.token },
+    );
+    const [heir] = real.sessions.list().filter((other) => other.family === session.family);
+    if (heir) await real.sessions.revoke(heir);
+    // The revocation wins: nobody gets in by it, and nothing is left to come back.
+    expect(await entering).toBeUndefined();
+    model.end(family);
+  }),
+);
+
+const advance = fc
+  .constantFrom(1, 999, 1_000, 59_000, 599_000, 600_000, 601_000, DAY * 1_000, 8 * DAY * 1_000, 100 * DAY * 1_000)
+  .map((ms) =>
+    command(`advance ${ms} ms`, async (model, real) => {
+      real.clock.advance(ms);
+      model.now = real.clock.now() / 1000;
+    }),
+  );
+
+/** A device that has its newest refresh token says so: the one before is then of no more use (01 §6.5). */
+const settle = fc.tuple(index, fc.boolean()).map(([index, previous]) =>
+  command(`resume ${index} with its own ${previous ? 'previous' : 'current'} refresh token`, async (model, real) => {
+    const family = pick(
+      model.alive().filter((family) => !previous || family.previous),
+      index,
+    );
+    if (!family) return;
+    const offered = previous ? family.previous?.token : family.refresh.token;
+    const entered = await real.enter(family.device, { sessionToken: family.token, refreshToken: offered });
+    resumed(model, family, offered, family.device, entered);
+  }),
+);
+
+const crash = fc.constant(
+  command('crash', async (model, real) => {
+    await real.crash();
+    // Codes and counts are in memory only (01 §6.7).
+    model.codes.clear();
+  }),
+);
+
+const sweep = fc.constant(command('sweep', async (_model, real) => real.sessions.sweep()));
+const flush = fc.constant(command('flush', (_model, real) => real.sessions.flush()));
+
+it('01 §3.4, §5.1, §6.2-6.7, §11: any history of pairings, refreshes, reductions and crashes is as told', {
+  timeout: 90_000,
+}, async () => {
+  const directory = await mkdtemp(join(tmpdir(), 'svc-relay-model-'));
+  let run = 0;
+  try {
+    await fc.assert(
+      fc.asyncProperty(
+        fc.commands(
+          [
+            register,
+            pair,
+            registerAndPair,
+            registerAndPair,
+            race,
+            refresh,
+            refresh,
+            lostAnswers,
+            refreshTwice,
+            refresh,
+            resume,
+            settle,
+            settle,
+            reduce,
+            reduce,
+            revoke,
+            revokeDuring,
+            advance,
+            crash,
+            sweep,
+            flush,
+          ],
+          { maxCommands: 60, size: 'max' },
+        ),
+        async (commands) => {
+          const real = new Real(join(directory, String(run++)));
+          await real.open();
+          try {
+            await fc.asyncModelRun(() => ({ model: new Model(real.clock.now() / 1000), real }), commands);
+            await real.crash();
+          } finally {
+            real.close();
+          }
+        },
+      ),
+      { numRuns: 80 },
+    );
+  } finally {
+    await rm(directory, { recursive: true, force: true });
+  }
+});

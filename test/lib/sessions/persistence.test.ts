@@ -1,0 +1,162 @@
+import { createStorage, type Driver, type Storage } from 'unstorage';
+import memoryDriver from 'unstorage/drivers/memory';
+import { describe, expect, it } from 'vitest';
+import type { StoredSession } from '../../../lib/sessions/session.ts';
+import { PHONE, setup } from './setup.ts';
+
+describe('restart (01 §6.7)', () => {
+  it('brings sessions, grants and refresh credentials back', async () => {
+    const { sessions, pair, restart } = await setup();
+    const { session, token, refreshToken = '' } = await pair({}, { ttlSeconds: 3600, grants: { bridge: 60 } });
+    await sessions.reduce(session, { grants: { terminal: 30 } });
+    const next = await restart();
+    const back = next.sessions.authenticate(token);
+    expect({ ...back, token: undefined }).toEqual({ ...session, token: undefined });
+    expect((await next.sessions.refresh(refreshToken, PHONE))?.session.grants).toEqual(session.grants);
+  });
+
+  it('forgets what was revoked, replaced or expired meanwhile', async () => {
+    const { sessions, clock, store, pair, restart } = await setup();
+    const revoked = await pair({ id: 'a' });
+    await sessions.revoke(revoked.session);
+    await pair({ id: 'b' }, { ttlSeconds: 10 });
+    const replaced = await pair({ id: 'c' });
+    const kept = await pair({ id: 'c' });
+    clock.advance(10_000);
+    const next = await restart();
+    expect(next.sessions.list().map(({ prefix }) => prefix)).toEqual([kept.session.prefix]);
+    expect(next.sessions.authenticate(replaced.token)).toBeUndefined();
+    expect(await store.getKeys()).toEqual([kept.session.family]);
+  });
+
+  it('fills the grants of an older record in', async () => {
+    const { store, pair, restart, now } = await setup();
+    const { session, token } = await pair();
+    const record = (await store.getItem(session.family)) as StoredSession;
+    await store.setItem(session.family, { ...record, grants: { chat: now() + 5, tui: now() + 6, bridge: null } });
+    expect((await restart()).sessions.authenticate(token)?.grants).toEqual({
+      chat: now() + 5,
+      tui: now() + 6,
+      desktop: now() + 6,
+      bridge: session.expiresAt,
+      'voice:config': now() + 5,
+      'voice:stt': now() + 5,
+      'voice:tts': now() + 5,
+      'voice:realtime': now() + 5,
+    });
+  });
+
+  it('ignores what a newer record has more, and unknown words in it', async () => {
+    const { store, pair, restart } = await setup();
+    const { session, token } = await pair();
+    const record = (await store.getItem(session.family)) as StoredSession;
+    const newer = { ...record, client_surface: 'watch', transport_hint: 'quic', more: { x: 1 } };
+    await store.setItem(session.family, newer as unknown as StoredSession);
+    expect((await restart()).sessions.authenticate(token)).toMatchObject({
+      device: { surface: 'unknown' },
+      transportHint: 'unknown',
+    });
+  });
+
+  it.each<[string, (record: StoredSession) => unknown]>([
+    ['text', () => 'not a record'],
+    ['a number', () => 7],
+    ['an empty object', () => ({})],
+    ['no hash', (record) => ({ ...record, token_sha256: 'abc' })],
+    ['an end of another type', (record) => ({ ...record, expires_at: 'soon' })],
+    ['no end', ({ expires_at: _, ...record }) => record],
+    ['grants of another type', (record) => ({ ...record, grants: 'all' })],
+    ['a grant of another type', (record) => ({ ...record, grants: { chat: '1' } })],
+    ['another family', (record) => ({ ...record, family: 'f'.repeat(32) })],
+  ])('skips a record that is %s, and keeps both it and the others', async (_, damage) => {
+    const { store, pair, restart } = await setup();
+    const bad = await pair({ id: 'a' });
+    const good = await pair({ id: 'b' });
+    const record = (await store.getItem(bad.session.family)) as StoredSession;
+    await store.setItem(bad.session.family, damage(record) as StoredSession);
+    const next = await restart();
+    expect(next.sessions.list().map(({ prefix }) => prefix)).toEqual([good.session.prefix]);
+    expect(next.log.lines.filter((line) => line.includes('[WARNING]'))).toHaveLength(1);
+    expect(await store.getKeys()).toHaveLength(2);
+  });
+
+  it('drops a damaged refresh credential, not its session', async () => {
+    const { store, pair, restart } = await setup();
+    const { session, token, refreshToken = '' } = await pair();
+    const record = (await store.getItem(session.family)) as StoredSession;
+    await store.setItem(session.family, { ...record, refresh: { sha256: 'x' } } as unknown as StoredSession);
+    const next = await restart();
+    expect(await next.sessions.refresh(refreshToken, PHONE)).toBeUndefined();
+    expect(next.sessions.authenticate(token)?.refresh).toBeNull();
+  });
+});
+
+describe('a failing store (01 §6.7)', () => {
+  async function failing() {
+    const disk = { broken: false };
+    const memory = memoryDriver();
+    const guard = <T extends unknown[], R>(run: ((...args: T) => R) | undefined) => {
+      return (...args: T): R => {
+        if (disk.broken) throw Object.assign(new Error('no space left on device'), { code: 'ENOSPC' });
+        return run?.(...args) as R;
+      };
+    };
+    const driver = {
+      ...memory,
+      setItem: guard(memory.setItem),
+      removeItem: guard(memory.removeItem),
+    } as Driver;
+    return { disk, ...(await setup(createStorage({ driver }) as Storage<StoredSession>)) };
+  }
+
+  it('is degraded, warns, and lets the change stand in memory', async () => {
+    const { disk, sessions, log, pair } = await failing();
+    disk.broken = true;
+    const { session, token } = await pair();
+    expect(sessions.storeState()).toBe('degraded');
+    expect(sessions.authenticate(token)).toBe(session);
+    const warnings = log.lines.filter((line) => line.includes('[WARNING]'));
+    expect(warnings).toHaveLength(1);
+    expect(warnings[0]).toContain('ENOSPC');
+  });
+
+  it('is ok again after the next save that works', async () => {
+    const { disk, sessions, pair } = await failing();
+    disk.broken = true;
+    const { session } = await pair();
+    disk.broken = false;
+    await sessions.reduce(session, { ttlSeconds: 5 });
+    expect(sessions.storeState()).toBe('ok');
+  });
+
+  it('still revokes, at least until the next start', async () => {
+    const { disk, sessions, pair } = await failing();
+    const { session, token } = await pair();
+    disk.broken = true;
+    await sessions.revoke(session);
+    expect(sessions.authenticate(token)).toBeUndefined();
+    expect(sessions.storeState()).toBe('degraded');
+  });
+
+  it('brings a change that was not saved to disk with a later save', async () => {
+    const { disk, sessions, clock, pair, restart } = await failing();
+    const { session, token } = await pair();
+    disk.broken = true;
+    await sessions.reduce(session, { ttlSeconds: 100 });
+    disk.broken = false;
+    clock.advance(1_000);
+    sessions.authenticate(token);
+    await sessions.flush();
+    expect((await restart()).sessions.authenticate(token)?.expiresAt).toBe(session.expiresAt);
+  });
+
+  it('leaves no unhandled rejection behind an expiry', async () => {
+    const { disk, sessions, clock, pair } = await failing();
+    const { token } = await pair({}, { ttlSeconds: 1 });
+    disk.broken = true;
+    clock.advance(1_000);
+    expect(sessions.authenticate(token)).toBeUndefined();
+    await new Promise((resolve) => setImmediate(resolve));
+    expect(sessions.storeState()).toBe('degraded');
+  });
+});

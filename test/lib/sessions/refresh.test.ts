@@ -1,0 +1,139 @@
+import { describe, expect, it } from 'vitest';
+import { DAY, PHONE, setup } from './setup.ts';
+
+const OVERLAP = 600_000;
+
+/** A paired device and its first rotation. */
+async function rotated() {
+  const all = await setup();
+  const first = await all.pair();
+  const second = await all.sessions.refresh(first.refreshToken ?? '', PHONE);
+  if (!second) throw new Error('the first refresh failed');
+  return { ...all, first, second, use: (token = '', device = PHONE) => all.sessions.refresh(token, device) };
+}
+
+describe('refresh (01 §6.5)', () => {
+  it('replaces the session and rotates the token', async () => {
+    const { sessions, store, ended, first, second } = await rotated();
+    expect(second.token).not.toBe(first.token);
+    expect(second.refreshToken).not.toBe(first.refreshToken);
+    expect(second.session).toMatchObject({ family: first.session.family, createdAt: first.session.createdAt });
+    expect(second.session.ended).toBeUndefined();
+    expect(ended).toEqual([[first.session.prefix, 'replaced']]);
+    expect(sessions.authenticate(first.token)).toBeUndefined();
+    expect(sessions.authenticate(second.token)).toBe(second.session);
+    expect(sessions.list()).toEqual([second.session]);
+    expect(await store.getKeys()).toHaveLength(1);
+  });
+
+  it('keeps the policy to the second, however late it comes', async () => {
+    const { sessions, clock, pair } = await setup();
+    const { session, refreshToken = '' } = await pair({}, { ttlSeconds: 10 * DAY, grants: { bridge: 3600 } });
+    clock.advance(9 * DAY * 1000);
+    const next = await sessions.refresh(refreshToken, PHONE);
+    expect(next?.session.expiresAt).toBe(session.expiresAt);
+    expect(next?.session.grants).toEqual(session.grants);
+  });
+
+  it('does not undo a reduction', async () => {
+    const { sessions, pair, now } = await setup();
+    const { session, refreshToken = '' } = await pair();
+    await sessions.reduce(session, { ttlSeconds: 100, grants: { terminal: 5 } });
+    const next = await sessions.refresh(refreshToken, PHONE);
+    expect(next?.session.expiresAt).toBe(now() + 100);
+    expect(next?.session.grants).toMatchObject({ terminal: now() + 5, chat: now() + 100 });
+  });
+
+  it('is over when the session is', async () => {
+    const { sessions, clock, pair } = await setup();
+    const { refreshToken = '' } = await pair({}, { ttlSeconds: 60 });
+    clock.advance(60_000);
+    expect(await sessions.refresh(refreshToken, PHONE)).toBeUndefined();
+  });
+
+  it('is over 180 days after its creation, rotated or not', async () => {
+    const { sessions, clock, pair } = await setup();
+    const { session, refreshToken = '' } = await pair({}, { ttlSeconds: 0 });
+    clock.advance(179 * DAY * 1000);
+    const next = await sessions.refresh(refreshToken, PHONE);
+    expect(next?.session.refresh?.expiresAt).toBe(session.createdAt + 180 * DAY);
+    clock.advance(DAY * 1000);
+    expect(await sessions.refresh(next?.refreshToken ?? '', PHONE)).toBeUndefined();
+    expect(sessions.authenticate(next?.token ?? '')).toBeDefined();
+  });
+
+  it('refuses another device and harms nobody', async () => {
+    const { sessions, ended, pair } = await setup();
+    const { token, refreshToken = '' } = await pair();
+    expect(await sessions.refresh(refreshToken, { ...PHONE, id: 'device-2' })).toBeUndefined();
+    expect(await sessions.refresh(refreshToken, { ...PHONE, id: '' })).toBeUndefined();
+    expect(ended).toEqual([]);
+    expect(sessions.authenticate(token)).toBeDefined();
+    expect(await sessions.refresh(refreshToken, PHONE)).toBeDefined();
+  });
+
+  it('takes up the id of a device that had none', async () => {
+    const { sessions, pair } = await setup();
+    const { refreshToken = '' } = await pair({ id: 'none' });
+    const next = await sessions.refresh(refreshToken, PHONE);
+    expect(next?.session.device.id).toBe('device-1');
+  });
+
+  it('knows no other token', async () => {
+    const { first, use } = await rotated();
+    for (const token of ['', 'x', first.token, `${first.refreshToken}A`]) expect(await use(token)).toBeUndefined();
+  });
+
+  it('serves one of two who come with the same token at the same time, then the other', async () => {
+    const { sessions, pair } = await setup();
+    const { refreshToken = '' } = await pair();
+    const results = await Promise.all([sessions.refresh(refreshToken, PHONE), sessions.refresh(refreshToken, PHONE)]);
+    // The second is a repetition within the overlap: it replaces what the first has made.
+    expect(results[0]?.session.ended).toBe('replaced');
+    expect(sessions.list()).toEqual([results[1]?.session]);
+  });
+});
+
+describe('the replaced refresh token (01 §6.5)', () => {
+  it('stays good for ten minutes', async () => {
+    const { clock, first, use } = await rotated();
+    clock.advance(OVERLAP - 1);
+    expect(await use(first.refreshToken)).toBeDefined();
+  });
+
+  it('is dead after ten minutes, its successor is not', async () => {
+    const { clock, first, second, use } = await rotated();
+    clock.advance(OVERLAP);
+    expect(await use(first.refreshToken)).toBeUndefined();
+    expect(await use(second.refreshToken)).toBeDefined();
+  });
+
+  it('is dead once its successor is used', async () => {
+    const { first, second, use } = await rotated();
+    expect(await use(second.refreshToken)).toBeDefined();
+    expect(await use(first.refreshToken)).toBeUndefined();
+  });
+
+  it('is dead once its successor is shown with a token', async () => {
+    const { sessions, first, second, use } = await rotated();
+    await sessions.resume(second.session, PHONE, second.refreshToken);
+    expect(await use(first.refreshToken)).toBeUndefined();
+    expect(await use(second.refreshToken)).toBeDefined();
+  });
+
+  it('gets no new deadline by being used', async () => {
+    const { clock, first, use } = await rotated();
+    clock.advance(OVERLAP / 2);
+    const third = await use(first.refreshToken);
+    expect(third).toBeDefined();
+    clock.advance(OVERLAP / 2);
+    expect(await use(first.refreshToken)).toBeUndefined();
+    expect(await use(third?.refreshToken)).toBeDefined();
+  });
+
+  it('keeps its deadline over a restart', async () => {
+    const { clock, first, restart } = await rotated();
+    clock.advance(OVERLAP - 1);
+    expect(await (await restart()).sessions.refresh(first.refreshToken ?? '', PHONE)).toBeDefined();
+  });
+});

@@ -1,0 +1,228 @@
+import { describe, expect, it } from 'vitest';
+import { isUuidV4, sha256 } from '../../../lib/bytes.ts';
+import { PHONE, setup } from './setup.ts';
+
+describe('creation (01 §6.1, 6.2)', () => {
+  it('makes a live session of a UUID token', async () => {
+    const { sessions, pair, now } = await setup();
+    const { session, token, refreshToken } = await pair();
+    expect(isUuidV4(token)).toBe(true);
+    expect(refreshToken).toMatch(/^[A-Za-z0-9_-]{43}$/);
+    expect(session).toMatchObject({
+      prefix: token.slice(0, 8),
+      tokenHash: sha256(token),
+      createdAt: now(),
+      firstSeen: now(),
+      lastSeen: now(),
+      expiresAt: now() + 30 * 86_400,
+    });
+    expect(sessions.authenticate(token)).toBe(session);
+    expect(sessions.count()).toBe(1);
+  });
+
+  it('stores hashes only, before it answers', async () => {
+    const { store, pair } = await setup();
+    const { session, token, refreshToken = '' } = await pair();
+    const text = JSON.stringify(await store.getItem(session.family));
+    expect(text).toContain(sha256(token));
+    expect(text).toContain(sha256(refreshToken));
+    expect(text).not.toContain(token);
+    expect(text).not.toContain(refreshToken);
+  });
+
+  it('logs no token', async () => {
+    const { log, sessions, pair } = await setup();
+    const { session, token, refreshToken = '' } = await pair();
+    const again = await sessions.refresh(refreshToken, PHONE);
+    if (again) await sessions.revoke(again.session);
+    expect(log.lines.join('\n')).toContain(session.prefix);
+    for (const secret of [token, refreshToken, again?.token, again?.refreshToken]) {
+      expect(log.lines.join('\n')).not.toContain(secret);
+    }
+  });
+
+  it('knows no other token', async () => {
+    const { sessions, pair } = await setup();
+    const { token } = await pair();
+    for (const other of ['', token.slice(0, 8), token.toUpperCase(), `${token} `, crypto.randomUUID()]) {
+      expect(sessions.authenticate(other)).toBeUndefined();
+    }
+  });
+});
+
+describe('last seen', () => {
+  it('moves with every use and reaches the store at most once a minute', async () => {
+    const { sessions, store, clock, pair, now } = await setup();
+    const { session, token } = await pair();
+    const created = now();
+    const stored = async () => (await store.getItem(session.family))?.last_seen;
+    clock.advance(59_000);
+    sessions.authenticate(token);
+    expect(session.lastSeen).toBe(created + 59);
+    expect(await stored()).toBe(created);
+    clock.advance(1_000);
+    sessions.authenticate(token);
+    expect(await stored()).toBe(created + 60);
+    clock.advance(5_000);
+    sessions.authenticate(token);
+    await sessions.flush();
+    expect(await stored()).toBe(created + 65);
+  });
+
+  it('orders the list', async () => {
+    const { sessions, clock, pair } = await setup();
+    const first = await pair({ id: 'a' });
+    clock.advance(1000);
+    const second = await pair({ id: 'b' });
+    expect(sessions.list().map(({ prefix }) => prefix)).toEqual([second.session.prefix, first.session.prefix]);
+    clock.advance(1000);
+    sessions.authenticate(first.token);
+    expect(sessions.list().map(({ prefix }) => prefix)).toEqual([first.session.prefix, second.session.prefix]);
+  });
+});
+
+describe('expiry (01 §6.7)', () => {
+  it('ends a session at its second, on access', async () => {
+    const { sessions, store, clock, ended, pair } = await setup();
+    const { session, token } = await pair({}, { ttlSeconds: 60 });
+    clock.advance(59_999);
+    expect(sessions.authenticate(token)).toBe(session);
+    clock.advance(1);
+    expect(sessions.count()).toBe(0);
+    expect(sessions.authenticate(token)).toBeUndefined();
+    expect(session.ended).toBe('expired');
+    expect(ended).toEqual([[session.prefix, 'expired']]);
+    await Promise.resolve();
+    expect(await store.getKeys()).toEqual([]);
+  });
+
+  it('ends what is over in a sweep, and nothing else', async () => {
+    const { sessions, clock, ended, pair } = await setup();
+    const short = await pair({ id: 'a' }, { ttlSeconds: 60 });
+    const endless = await pair({ id: 'b' }, { ttlSeconds: 0 });
+    clock.advance(400 * 86_400_000);
+    sessions.sweep();
+    expect(ended).toEqual([[short.session.prefix, 'expired']]);
+    expect(sessions.list()).toEqual([endless.session]);
+    expect(sessions.isAlive(endless.session)).toBe(true);
+  });
+});
+
+describe('re-pairing (01 §6.6)', () => {
+  it('ends the earlier sessions of the device, their refresh credentials too', async () => {
+    const { sessions, ended, pair } = await setup();
+    const old = await pair();
+    const other = await pair({ id: 'device-2' });
+    const fresh = await pair({ id: 'DEVICE-1' });
+    expect(ended).toEqual([[old.session.prefix, 'replaced']]);
+    expect(sessions.authenticate(old.token)).toBeUndefined();
+    expect(await sessions.refresh(old.refreshToken ?? '', PHONE)).toBeUndefined();
+    expect(sessions.authenticate(other.token)).toBe(other.session);
+    expect(sessions.authenticate(fresh.token)).toBe(fresh.session);
+  });
+
+  it.each(['', 'unknown', 'None', 'NULL'])('takes %j for no device', async (id) => {
+    const { sessions, pair } = await setup();
+    await pair({ id });
+    await pair({ id });
+    expect(sessions.count()).toBe(2);
+  });
+});
+
+describe('revocation (01 §6.4)', () => {
+  it('ends the session and its refresh credential, once', async () => {
+    const { sessions, store, ended, pair } = await setup();
+    const { session, token, refreshToken } = await pair();
+    await Promise.all([sessions.revoke(session), sessions.revoke(session)]);
+    expect(ended).toEqual([[session.prefix, 'revoked']]);
+    expect(sessions.authenticate(token)).toBeUndefined();
+    expect(await sessions.refresh(refreshToken ?? '', PHONE)).toBeUndefined();
+    expect(await store.getKeys()).toEqual([]);
+  });
+
+  it('is not undone by a use that was under way', async () => {
+    const { sessions, store, clock, pair } = await setup();
+    const { session } = await pair();
+    await sessions.revoke(session);
+    clock.advance(120_000);
+    sessions.touch(session);
+    await sessions.flush();
+    expect(await store.getKeys()).toEqual([]);
+  });
+
+  it('is not undone by a description or a reduction that comes after it', async () => {
+    const { sessions, store, pair } = await setup();
+    const { session } = await pair();
+    await sessions.revoke(session);
+    await sessions.resume(session, { ...PHONE, name: 'Other' });
+    await sessions.reduce(session, { ttlSeconds: 1 }).catch(() => {});
+    expect(await store.getKeys()).toEqual([]);
+  });
+});
+
+describe('finding by prefix (01 §6.4)', () => {
+  it('compares up to 8 characters with stored prefixes', async () => {
+    const { sessions, pair } = await setup();
+    const { session, token } = await pair();
+    expect(sessions.find(token.slice(0, 4))).toEqual([session]);
+    expect(sessions.find(token.slice(0, 8))).toEqual([session]);
+    const other = token.startsWith('0') ? '1' : '0';
+    expect(sessions.find(other + token.slice(1, 8))).toEqual([]);
+  });
+
+  it('compares more with tokens seen since boot, or with a whole token by its hash', async () => {
+    const { sessions, restart, pair } = await setup();
+    const { session, token } = await pair();
+    expect(sessions.find(token.slice(0, 12))).toEqual([session]);
+    const next = (await restart()).sessions;
+    expect(next.find(token.slice(0, 12))).toEqual([]);
+    expect(next.find(token)).toHaveLength(1);
+    next.authenticate(token);
+    expect(next.find(token.slice(0, 12))).toHaveLength(1);
+    expect(next.find(`${token}x`)).toEqual([]);
+  });
+
+  it('names every session that a short prefix fits', async () => {
+    const { sessions, pair } = await setup();
+    for (let index = 0; index < 40; index++) await pair({ id: `device-${index}` });
+    // Of forty first characters some are equal.
+    const heads = sessions.list().map(({ prefix }) => prefix.slice(0, 1));
+    const shared = heads.find((head, index) => heads.indexOf(head) !== index) ?? '';
+    expect(sessions.find(shared).length).toBe(heads.filter((head) => head === shared).length);
+  });
+});
+
+describe('coming back with the token (01 §3.4)', () => {
+  it('adopts what the device says, but never another id', async () => {
+    const { sessions, store, pair } = await setup();
+    const { session } = await pair();
+    const said = {
+      ...PHONE,
+      id: 'device-9',
+      name: 'Pixel Pro',
+      model: '',
+      platform: 'unknown',
+      surface: 'unknown' as const,
+    };
+    await sessions.resume(session, said);
+    expect(session.device).toEqual({ ...PHONE, name: 'Pixel Pro' });
+    expect((await store.getItem(session.family))?.device_name).toBe('Pixel Pro');
+  });
+
+  it('fills in an id that was unknown', async () => {
+    const { sessions, pair } = await setup();
+    const { session } = await pair({ id: 'unknown' });
+    await sessions.resume(session, PHONE);
+    expect(session.device.id).toBe('device-1');
+  });
+
+  it('issues a refresh token only where a good one is lacking', async () => {
+    const { sessions, pair } = await setup();
+    const { session, refreshToken = '' } = await pair();
+    expect(await sessions.resume(session, PHONE)).toBeUndefined();
+    expect(await sessions.resume(session, PHONE, refreshToken)).toBeUndefined();
+    const issued = await sessions.resume(session, PHONE, 'not-a-token');
+    expect(issued).toBeDefined();
+    expect((await sessions.refresh(issued ?? '', PHONE))?.session.family).toBe(session.family);
+  });
+});

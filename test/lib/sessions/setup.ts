@@ -1,0 +1,44 @@
+import { createStorage, type Storage } from 'unstorage';
+import memoryDriver from 'unstorage/drivers/memory';
+import type { Policy } from '../../../lib/sessions/grants.ts';
+import type { Device, EndReason, Session, StoredSession } from '../../../lib/sessions/session.ts';
+import { openSessions } from '../../../lib/sessions/sessions.ts';
+import { createTestClock } from '../../support/clock.ts';
+import { createTestLog } from '../../support/log.ts';
+
+export const DAY = 86_400;
+
+export const PHONE: Device = {
+  name: 'Pixel',
+  id: 'device-1',
+  model: 'Pixel 10',
+  platform: 'Android 17',
+  surface: 'android',
+  formFactor: 'phone',
+};
+
+/** Sessions on a store in memory, with a clock that stands still. */
+export async function setup(
+  store: Storage<StoredSession> = createStorage<StoredSession>({ driver: memoryDriver() }),
+  clock = createTestClock(),
+) {
+  const log = createTestLog();
+  const sessions = await openSessions({ store, clock, log });
+  const ended: [string, EndReason][] = [];
+  const reduced: Session[] = [];
+  sessions.onEnd((session, reason) => ended.push([session.prefix, reason]));
+  sessions.onReduce((session) => reduced.push(session));
+  return {
+    store,
+    clock,
+    log,
+    sessions,
+    ended,
+    reduced,
+    now: () => clock.now() / 1000,
+    pair: (device: Partial<Device> = {}, policy: Policy = {}) =>
+      sessions.create({ device: { ...PHONE, ...device }, policy, transportHint: 'ws' }),
+    /** The same store, opened by the next process. */
+    restart: () => setup(store, clock),
+  };
+}

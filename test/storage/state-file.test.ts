@@ -1,0 +1,191 @@
+import { spawnSync } from 'node:child_process';
+import { copyFileSync, existsSync } from 'node:fs';
+import { chmod, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import { afterEach, describe, expect, it } from 'vitest';
+import { createStores, type Stores } from '../../storage/index.ts';
+import { openStateFile, StateInUseError } from '../../storage/node.ts';
+
+const cleanups: (() => unknown)[] = [];
+afterEach(async () => {
+  for (const cleanup of cleanups.splice(0).reverse()) await cleanup();
+});
+
+async function temporaryPath(): Promise<string> {
+  const directory = await mkdtemp(join(tmpdir(), 'svc-relay-state-'));
+  cleanups.push(() => rm(directory, { recursive: true, force: true }));
+  return join(directory, 'relay', 'state.db');
+}
+
+function open(path: string): { stores: Stores; warnings: string[] } {
+  const warnings: string[] = [];
+  const opened = createStores(openStateFile(path, (message) => warnings.push(message)));
+  let isOpen = true;
+  const close = () => {
+    if (isOpen) opened.close();
+    isOpen = false;
+  };
+  cleanups.push(close);
+  return { stores: { ...opened, close }, warnings };
+}
+
+const records = (stores: Stores) => stores.open('sessions');
+
+async function filled(path: string, count = 40): Promise<Stores> {
+  const { stores } = open(path);
+  for (let at = 0; at < count; at++) await records(stores).setItem(`k${at}`, { at, text: 'x'.repeat(600) });
+  return stores;
+}
+
+const asideOf = async (path: string) =>
+  (await readdir(dirname(path))).filter((name) => /^state\.db\.corrupt-\d+$/.test(name));
+
+describe('what was written is there afterwards (01 §6.7)', () => {
+  it('after an orderly end', async () => {
+    const path = await temporaryPath();
+    (await filled(path)).close();
+    const { stores, warnings } = open(path);
+    expect(await records(stores).getKeys()).toHaveLength(40);
+    expect(await records(stores).getItem('k7')).toMatchObject({ at: 7 });
+    expect(warnings).toEqual([]);
+  });
+
+  it('as the files lie at any moment: each write is whole in the log when it returns', async () => {
+    const path = await temporaryPath();
+    const { stores } = open(path);
+    const copies: string[] = [];
+    for (let at = 0; at < 10; at++) {
+      await records(stores).setItem(`k${at}`, { at });
+      const copy = join(await mkdtemp(join(tmpdir(), 'svc-relay-copy-')), 'state.db');
+      cleanups.push(() => rm(dirname(copy), { recursive: true, force: true }));
+      for (const suffix of ['', '-wal']) {
+        if (existsSync(path + suffix)) copyFileSync(path + suffix, copy + suffix);
+      }
+      copies.push(copy);
+    }
+    for (const [at, copy] of copies.entries()) {
+      const { stores: later, warnings } = open(copy);
+      expect(await records(later).getKeys()).toHaveLength(at + 1);
+      expect(warnings).toEqual([]);
+    }
+  });
+
+  it('also where the log ends in the middle of a write: all before it holds', async () => {
+    const path = await temporaryPath();
+    const stores = await filled(path, 5);
+    const copy = join(dirname(path), 'copy.db');
+    copyFileSync(path, copy);
+    const log = await readFile(`${path}-wal`);
+    await writeFile(`${copy}-wal`, log.subarray(0, log.length - 100));
+    stores.close();
+    const { stores: later, warnings } = open(copy);
+    expect(await records(later).getKeys()).toHaveLength(4);
+    expect(warnings).toEqual([]);
+  });
+});
+
+describe('files (01 §6.7)', () => {
+  it('are 0600 in a directory that is 0700, whatever the umask', async () => {
+    const path = await temporaryPath();
+    const previous = process.umask(0);
+    cleanups.push(() => process.umask(previous));
+    await filled(path);
+    expect((await stat(dirname(path))).mode & 0o777).toBe(0o700);
+    const names = await readdir(dirname(path));
+    expect(names).toContain('state.db-wal');
+    for (const name of names) expect((await stat(join(dirname(path), name))).mode & 0o777, name).toBe(0o600);
+    expect(process.umask()).toBe(0);
+  });
+
+  it('that were opened to others are closed again', async () => {
+    const path = await temporaryPath();
+    (await filled(path)).close();
+    await chmod(path, 0o644);
+    open(path);
+    expect((await stat(path)).mode & 0o777).toBe(0o600);
+  });
+});
+
+describe('one relay at a time (design 4)', () => {
+  it('a second one in this process is refused, and disturbs nothing', async () => {
+    const path = await temporaryPath();
+    const first = await filled(path, 3);
+    expect(() => open(path)).toThrow(StateInUseError);
+    await records(first).setItem('after', { it: 1 });
+    expect(await records(first).getKeys()).toHaveLength(4);
+    expect(await asideOf(path)).toEqual([]);
+    first.close();
+    expect(await records(open(path).stores).getKeys()).toHaveLength(4);
+  });
+
+  it('another process is refused too', async () => {
+    const path = await temporaryPath();
+    await filled(path, 3);
+    const script =
+      "import Database from 'libsql'; const db = new Database(process.argv[1], { timeout: 0 });" +
+      "try { db.prepare('SELECT count(*) FROM items').get(); } catch (error) { console.log(error.code); }";
+    const { stdout } = spawnSync(process.execPath, ['--input-type=module', '-e', script, path], { encoding: 'utf8' });
+    expect(stdout).toMatch(/^SQLITE_(?:BUSY|LOCKED)/);
+  });
+});
+
+describe('a damaged file (01 §6.7)', () => {
+  it.each<[string, (whole: Buffer) => Buffer]>([
+    ['of garbage', () => Buffer.from('no database, not even nearly. '.repeat(400))],
+    ['of garbage shorter than a header', () => Buffer.from('hello')],
+    ['with a damaged header', (whole) => Buffer.concat([Buffer.alloc(32, 0xff), whole.subarray(32)])],
+    ['cut to half', (whole) => whole.subarray(0, whole.length / 2)],
+    ['cut to its first page', (whole) => whole.subarray(0, 4096)],
+    ['cut in a page', (whole) => whole.subarray(0, whole.length - 1000)],
+    [
+      'with zeros inside',
+      (whole) => Buffer.concat([whole.subarray(0, 4096), Buffer.alloc(8192), whole.subarray(12_288)]),
+    ],
+    [
+      'with noise inside',
+      (whole) => Buffer.concat([whole.subarray(0, 4096), Buffer.alloc(4096, 7), whole.subarray(8192)]),
+    ],
+  ])('%s is set aside as it was found, never overwritten, and said so once', async (_name, damage) => {
+    const path = await temporaryPath();
+    (await filled(path)).close();
+    const whole = await readFile(path);
+    expect(whole.length).toBeGreaterThan(20_000);
+    const damaged = damage(whole);
+    await writeFile(path, damaged);
+    const { stores, warnings } = open(path);
+    expect(await records(stores).getKeys()).toEqual([]);
+    const [name, ...more] = await asideOf(path);
+    expect(more).toEqual([]);
+    const aside = join(dirname(path), String(name));
+    expect((await readFile(aside)).equals(damaged)).toBe(true);
+    expect(warnings).toEqual([expect.stringContaining(aside)]);
+    expect(warnings[0]).toMatch(/damaged.*starts empty/);
+    await records(stores).setItem('a', { it: 1 });
+    stores.close();
+    const again = open(path);
+    expect(await records(again.stores).getKeys()).toEqual(['a']);
+    expect(again.warnings).toEqual([]);
+  });
+
+  it('does not overwrite one that was set aside in the same second', async () => {
+    const path = await temporaryPath();
+    for (const text of ['first garbage '.repeat(300), 'second garbage '.repeat(300)]) {
+      open(path).stores.close();
+      await writeFile(path, text);
+      open(path).stores.close();
+    }
+    const kept = await readdir(dirname(path));
+    const texts = await Promise.all(
+      kept.filter((name) => name.includes('corrupt')).map((name) => readFile(join(dirname(path), name), 'utf8')),
+    );
+    expect(texts.filter((text) => text.startsWith('first garbage'))).toHaveLength(1);
+    expect(texts.filter((text) => text.startsWith('second garbage'))).toHaveLength(1);
+  });
+
+  it('that cannot be opened for another reason is left alone', async () => {
+    const path = await temporaryPath();
+    await expect(async () => open(join(path, '..', '..', '..'))).rejects.toThrow();
+    expect(existsSync(path)).toBe(false);
+  });
+});

@@ -1,0 +1,82 @@
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach } from 'vitest';
+import { createRelayServer } from '../../cli/runtime/server.ts';
+import { createChannels } from '../../handlers/channels/index.ts';
+import { createFetch } from '../../handlers/routes.ts';
+import { type Clock, systemClock } from '../../lib/clock.ts';
+import { readConfig } from '../../lib/config.ts';
+import { createNodeHost } from '../../lib/host/node/index.ts';
+import { createNodeUpstream } from '../../lib/host/node/upstream.ts';
+import { createLog } from '../../lib/log.ts';
+import { createRelay, type Relay } from '../../lib/relay.ts';
+import type { Channels } from '../../lib/socket/channel.ts';
+import { createStores } from '../../storage/index.ts';
+import type { Target } from './relay.ts';
+
+export interface BuiltTarget extends Target {
+  port: number;
+  relay: Relay;
+}
+
+export interface BuiltOptions {
+  /** Put beside the relay's own channels. */
+  channels?: Channels;
+  clock?: Clock;
+  env?: Record<string, string>;
+}
+
+/** A relay put together from its parts on a real listener, with state in memory: for test clocks and test channels. */
+export async function startBuiltTarget({ channels = {}, clock = systemClock, env = {} }: BuiltOptions = {}) {
+  const agentHome = await mkdtemp(join(tmpdir(), 'svc-relay-test-'));
+  const log: string[] = [];
+  const { config } = readConfig(
+    // Nothing listens on port 1: no test asks the real release feed.
+    { RELAY_HOST: '127.0.0.1', RELAY_UPDATE_FEED_URL: 'http://127.0.0.1:1/', ...env },
+    { home: agentHome, agentHome },
+  );
+  const relay = await createRelay({
+    version: '1.0.0',
+    config,
+    stores: createStores(),
+    clock,
+    log: createLog('DEBUG', (line) => log.push(line)),
+    channels: (relay) => ({ ...createChannels(relay), ...channels }),
+    host: createNodeHost({ agentHome }),
+    upstream: createNodeUpstream(),
+  });
+  const server = createRelayServer({ relay, fetch: createFetch(relay) });
+  const { port } = await server.listen('127.0.0.1', 0);
+  relay.listener = { host: '127.0.0.1', port, tls: false };
+  relay.start();
+  relay.state = 'ready';
+  const url = `http://127.0.0.1:${port}`;
+  const target: BuiltTarget = {
+    runtime: 'node',
+    url,
+    wsUrl: `ws://127.0.0.1:${port}/ws`,
+    port,
+    agentHome,
+    log,
+    relay,
+    fetch: (path, init) => fetch(url + path, init),
+    operator: (path, init) => fetch(url + path, init),
+    restart: () => Promise.reject(new Error('its state is in memory')),
+    async stop() {
+      await relay.stop();
+      await server.close();
+      await rm(agentHome, { recursive: true, force: true });
+    },
+  };
+  return target;
+}
+
+/** Runs what is pushed to it after each case, the last first. */
+export function cleanups(): (() => unknown)[] {
+  const pending: (() => unknown)[] = [];
+  afterEach(async () => {
+    for (const cleanup of pending.splice(0).reverse()) await cleanup();
+  });
+  return pending;
+}

@@ -1,0 +1,93 @@
+import { WebSocket } from 'ws';
+
+export interface Frame {
+  channel: string;
+  type: string;
+  id: string;
+  payload: Record<string, unknown>;
+  [extra: string]: unknown;
+}
+
+export type Client = Awaited<ReturnType<typeof connect>>;
+
+const PATIENCE = 10_000;
+
+/** A WebSocket client that keeps what it received, and waits for what it did not yet receive. */
+export async function connect(url: string, options: { headers?: Record<string, string> } = {}) {
+  const socket = new WebSocket(url, { perMessageDeflate: false, ...options });
+  const frames: Frame[] = [];
+  const waiters = new Set<() => void>();
+  const wake = () => {
+    for (const waiter of [...waiters]) waiter();
+  };
+  let ended: { code: number; reason: string } | undefined;
+  socket.on('message', (data) => {
+    frames.push(JSON.parse(String(data)));
+    wake();
+  });
+  socket.on('close', (code, reason) => {
+    ended = { code, reason: String(reason) };
+    wake();
+  });
+  await new Promise<void>((resolve, reject) => {
+    socket.once('open', resolve);
+    socket.once('error', reject);
+    socket.once('unexpected-response', (_request, response) => {
+      let body = '';
+      response.on('data', (chunk) => {
+        body += chunk;
+      });
+      response.on('end', () =>
+        reject(
+          Object.assign(new Error(`HTTP ${response.statusCode}`), {
+            status: response.statusCode,
+            headers: response.headers,
+            body,
+          }),
+        ),
+      );
+    });
+  });
+  socket.on('error', () => {});
+
+  function until<T>(what: string, look: () => T | undefined): Promise<T> {
+    return new Promise((resolve, reject) => {
+      const timer = setTimeout(() => {
+        waiters.delete(attempt);
+        reject(new Error(`waited in vain for ${what}; received ${JSON.stringify(frames).slice(0, 2000)}`));
+      }, PATIENCE);
+      const attempt = () => {
+        const found = look();
+        if (found === undefined) return;
+        clearTimeout(timer);
+        waiters.delete(attempt);
+        resolve(found);
+      };
+      waiters.add(attempt);
+      attempt();
+    });
+  }
+
+  return {
+    socket,
+    frames,
+    /** Sends an envelope. */
+    send(channel: string, type: string, payload: unknown = {}, id: unknown = crypto.randomUUID()): void {
+      socket.send(JSON.stringify({ channel, type, id, payload }));
+    },
+    raw(data: string | Buffer): void {
+      socket.send(data);
+    },
+    /** The first frame received so far, or from now on, that matches. Takes it out. */
+    next(match: Partial<Pick<Frame, 'channel' | 'type' | 'id'>> = {}): Promise<Frame> {
+      return until(JSON.stringify(match), () => {
+        const at = frames.findIndex((frame) => Object.entries(match).every(([key, value]) => frame[key] === value));
+        return at < 0 ? undefined : frames.splice(at, 1)[0];
+      });
+    },
+    /** How the socket ended. */
+    closed: () => until('the end of the socket', () => ended),
+    close: () => socket.close(),
+    terminate: () => socket.terminate(),
+  };
+}

@@ -1,0 +1,63 @@
+import type { Clock } from '../../lib/clock.ts';
+
+export interface TestClock extends Clock {
+  /** Moves time forward by `ms`; timers that fall due run in order, each at its own time, before this returns. */
+  advance(ms: number): void;
+  /** As `advance`, but lets promises and I/O go on after every timer: for work that arms its next timer later. */
+  advanceAsync(ms: number): Promise<void>;
+  /** Timers that are armed. */
+  readonly pending: number;
+}
+
+interface Timer {
+  due: number;
+  run: () => void;
+}
+
+const settle = () => new Promise<void>((resolve) => setImmediate(resolve));
+
+/** A clock that stands still until it is told to move. `start` is epoch milliseconds. */
+export function createTestClock(start = 1_790_000_000_000): TestClock {
+  let elapsed = 0;
+  const timers = new Set<Timer>();
+
+  /** The timer that is due first, the one armed first among equals. */
+  function next(until: number): Timer | undefined {
+    let first: Timer | undefined;
+    for (const timer of timers) if (timer.due <= until && (!first || timer.due < first.due)) first = timer;
+    return first;
+  }
+
+  function fire(timer: Timer): void {
+    timers.delete(timer);
+    elapsed = Math.max(elapsed, timer.due);
+    timer.run();
+  }
+
+  return {
+    now: () => start + elapsed,
+    monotonic: () => elapsed,
+    after(delay, run) {
+      const timer = { due: elapsed + Math.max(0, delay), run };
+      timers.add(timer);
+      return () => void timers.delete(timer);
+    },
+    advance(ms) {
+      const until = elapsed + ms;
+      for (let timer = next(until); timer; timer = next(until)) fire(timer);
+      elapsed = until;
+    },
+    async advanceAsync(ms) {
+      const until = elapsed + ms;
+      await settle();
+      for (let timer = next(until); timer; timer = next(until)) {
+        fire(timer);
+        await settle();
+      }
+      elapsed = Math.max(elapsed, until);
+    },
+    get pending() {
+      return timers.size;
+    },
+  };
+}

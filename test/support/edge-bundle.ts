@@ -1,0 +1,26 @@
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { build } from 'esbuild';
+import type { TestProject } from 'vitest/node';
+
+declare module 'vitest' {
+  export interface ProvidedContext {
+    edgeBundle: string;
+  }
+}
+
+/** Bundles the edge entry once per run, as a deployment would. */
+export default async function setup(project: TestProject): Promise<void> {
+  const outfile = join(tmpdir(), `svc-relay-worker-${process.pid}.mjs`);
+  await build({
+    entryPoints: ['cli/runtime/worker.ts'],
+    outfile,
+    bundle: true,
+    format: 'esm',
+    target: 'es2023',
+    conditions: ['workerd', 'worker', 'browser'],
+    external: ['cloudflare:*', 'node:*'],
+    logLevel: 'error',
+  });
+  project.provide('edgeBundle', outfile);
+}

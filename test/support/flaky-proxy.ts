@@ -1,0 +1,169 @@
+import type { AddressInfo } from 'node:net';
+import { connect as connectTcp, createServer, type Server, type Socket } from 'node:net';
+
+/**
+ * - `cut`: both sides are closed
+ * - `reset`: both sides get a TCP reset
+ * - `stall`: nothing passes any more, in no direction, and nobody is told
+ * - `half-open`: one direction is swallowed, the other goes on
+ * - `trickle`: every byte comes alone; the connection lives on
+ */
+export type FaultKind = 'none' | 'cut' | 'reset' | 'stall' | 'half-open' | 'trickle';
+
+export interface FlakyOptions {
+  /** Where the relay listens. */
+  port: number;
+  /** Same seed, same faults at the same bytes. */
+  seed: number;
+  /** Each connection gets one of these. */
+  faults: FaultKind[];
+  /** Bytes, counted over both directions, after which a fault strikes: drawn from this range. */
+  after?: [least: number, most: number];
+}
+
+export interface Strike {
+  kind: FaultKind;
+  /** The direction that is swallowed by `half-open`. */
+  swallowed: 'up' | 'down';
+  /** Bytes that had passed. */
+  at: number;
+}
+
+export type FlakyProxy = Awaited<ReturnType<typeof startFlakyProxy>>;
+
+/** Numbers in [0, 1) that depend on the seed only (mulberry32). */
+export function seeded(seed: number): () => number {
+  let state = seed >>> 0;
+  return () => {
+    state = (state + 0x6d2b79f5) >>> 0;
+    let mixed = Math.imul(state ^ (state >>> 15), state | 1);
+    mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61);
+    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
+  };
+}
+
+/** A TCP proxy on a port of its own that treats its connections badly, the same way for the same seed. */
+export async function startFlakyProxy(options: FlakyOptions) {
+  const random = seeded(options.seed);
+  const [least, most] = options.after ?? [0, 4096];
+  const sockets = new Set<Socket>();
+  const clients = new Set<Socket>();
+  const strikes: Strike[] = [];
+  const strikeWaiters = new Set<() => void>();
+  let faults = options.faults;
+  let accepted = 0;
+
+  function track(socket: Socket): void {
+    sockets.add(socket);
+    socket.setNoDelay(true);
+    socket.on('error', () => {});
+    socket.on('close', () => sockets.delete(socket));
+  }
+
+  function serve(down: Socket): void {
+    accepted++;
+    // Always the same number of draws for a connection, whatever becomes of it.
+    const kind = faults[Math.floor(random() * faults.length)] ?? 'none';
+    const threshold = least + Math.floor(random() * (most - least + 1));
+    const swallowed = random() < 0.5 ? 'up' : 'down';
+    const up = connectTcp({ port: options.port, host: '127.0.0.1' });
+    track(down);
+    track(up);
+    clients.add(down);
+    down.on('close', () => clients.delete(down));
+    let passed = 0;
+    let struck = false;
+
+    /** What may pass of a chunk; the fault strikes on the way. */
+    function allow(chunk: Buffer): Buffer {
+      if (struck || kind === 'none' || kind === 'trickle') return chunk;
+      const room = Math.max(0, threshold - passed);
+      if (chunk.length < room) return chunk;
+      struck = true;
+      strikes.push({ kind, swallowed, at: threshold });
+      return chunk.subarray(0, room);
+    }
+
+    function pump(from: Socket, to: Socket, direction: 'up' | 'down'): void {
+      const swallows = () => struck && (kind === 'stall' || (kind === 'half-open' && swallowed === direction));
+      let busy = Promise.resolve();
+      from.on('data', (chunk: Buffer) => {
+        if (swallows()) return;
+        const wasStruck = struck;
+        const rest = allow(chunk);
+        passed += rest.length;
+        if (kind === 'trickle') {
+          from.pause();
+          busy = busy.then(() => trickle(rest, to)).finally(() => from.resume());
+        } else if (rest.length > 0 && to.writable && !to.write(rest)) {
+          from.pause();
+          to.once('drain', () => from.resume());
+        }
+        if (wasStruck || !struck) return;
+        // A direction that goes on keeps the bytes that came over the threshold.
+        if (kind === 'half-open' && swallowed !== direction && to.writable) to.write(chunk.subarray(rest.length));
+        if (kind === 'cut') {
+          to.end(() => to.destroy());
+          from.destroy();
+        } else if (kind === 'reset') {
+          up.resetAndDestroy();
+          down.resetAndDestroy();
+        }
+        for (const waiter of [...strikeWaiters]) waiter();
+      });
+      // An end travels like data: where bytes are swallowed, nobody hears of it.
+      from.on('close', () => {
+        if (swallows()) return;
+        void busy.then(() => to.end(() => to.destroy()));
+      });
+    }
+    pump(down, up, 'up');
+    pump(up, down, 'down');
+  }
+
+  const server: Server = createServer(serve);
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+
+  return {
+    port: (server.address() as AddressInfo).port,
+    /** TCP connections that are open now, both sides counted. */
+    open: () => sockets.size,
+    accepted: () => accepted,
+    strikes: strikes as readonly Strike[],
+    /** Faults of the connections to come. */
+    plan(next: FaultKind[]): void {
+      faults = next;
+    },
+    /** Resolves once `count` faults have struck since the start. */
+    struck(count: number): Promise<void> {
+      return new Promise((resolve) => {
+        const attempt = () => {
+          if (strikes.length < count) return;
+          strikeWaiters.delete(attempt);
+          resolve();
+        };
+        strikeWaiters.add(attempt);
+        attempt();
+      });
+    },
+    /** Lets go of every client, as one does that has waited long enough. A stalled relay side does not notice. */
+    dropClients(): void {
+      for (const client of [...clients]) client.destroy();
+    },
+    async close(): Promise<void> {
+      const closed = new Promise<void>((resolve) => server.close(() => resolve()));
+      for (const socket of [...sockets]) socket.destroy();
+      await closed;
+    },
+  };
+}
+
+const turn = () => new Promise<void>((resolve) => setImmediate(resolve));
+
+async function trickle(bytes: Buffer, to: Socket): Promise<void> {
+  for (let at = 0; at < bytes.length; at++) {
+    if (!to.writable) return;
+    to.write(bytes.subarray(at, at + 1));
+    await turn();
+  }
+}

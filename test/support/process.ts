@@ -1,0 +1,312 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { existsSync } from 'node:fs';
+import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
+import { request as httpRequest } from 'node:http';
+import { request as httpsRequest } from 'node:https';
+import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { onTestFinished } from 'vitest';
+import { WebSocket } from 'ws';
+import type { Frame } from './client.ts';
+
+const PROGRAM = fileURLToPath(new URL('../../dist/cli/svc.js', import.meta.url));
+const PATIENCE = 15_000;
+const POLL = 10;
+
+export interface Ended {
+  code: number | null;
+  signal: NodeJS.Signals | null;
+}
+
+export type Child = ReturnType<typeof launch>;
+
+/** Starts a program, collects what it prints, and kills it after the test if it still runs. */
+export function launch(command: string, args: string[], env: Record<string, string> = {}) {
+  const child: ChildProcess = spawn(command, args, { env, stdio: ['ignore', 'pipe', 'pipe'] });
+  const printed = { stdout: '', stderr: '' };
+  const waiters = new Set<() => void>();
+  let over: Ended | undefined;
+  const wake = () => {
+    for (const waiter of [...waiters]) waiter();
+  };
+  for (const name of ['stdout', 'stderr'] as const) {
+    child[name]?.setEncoding('utf8').on('data', (text: string) => {
+      printed[name] += text;
+      wake();
+    });
+  }
+  const ended = new Promise<Ended>((resolve, reject) => {
+    child.once('error', reject);
+    child.once('close', (code, signal) => {
+      over = { code, signal };
+      resolve(over);
+      wake();
+    });
+  });
+  ended.catch(() => {});
+  const running = () => child.exitCode === null && child.signalCode === null;
+  onTestFinished(async () => {
+    if (running()) child.kill('SIGKILL');
+    await ended.catch(() => {});
+  });
+
+  /** Resolves once `look` gives something; rejects when the program ended, or time is up, without it. */
+  function until<T>(what: string, look: () => T | undefined | null): Promise<T> {
+    return new Promise((resolve, reject) => {
+      const settle = (act: () => void) => {
+        clearTimeout(timer);
+        waiters.delete(attempt);
+        act();
+      };
+      const vain = () => new Error(`waited in vain for ${what}\n${printed.stdout}\n${printed.stderr}`);
+      const timer = setTimeout(() => settle(() => reject(vain())), PATIENCE);
+      const attempt = () => {
+        const found = look();
+        if (found !== undefined && found !== null) settle(() => resolve(found));
+        else if (over) settle(() => reject(vain()));
+      };
+      waiters.add(attempt);
+      attempt();
+    });
+  }
+
+  return {
+    pid: child.pid as number,
+    get stdout() {
+      return printed.stdout;
+    },
+    get stderr() {
+      return printed.stderr;
+    },
+    get ended() {
+      return ended;
+    },
+    running,
+    /** Resolves once stdout or stderr holds a match. */
+    prints: (pattern: RegExp) =>
+      until(String(pattern), () => pattern.exec(printed.stdout) ?? pattern.exec(printed.stderr)),
+    signal: (signal: NodeJS.Signals) => child.kill(signal),
+    /** Sends the signal and waits for the end. */
+    kill(signal: NodeJS.Signals = 'SIGKILL'): Promise<Ended> {
+      if (running()) child.kill(signal);
+      return ended;
+    },
+  };
+}
+
+/** A directory for an agent home, gone after the test. */
+export async function temporaryHome(): Promise<string> {
+  const home = await mkdtemp(join(tmpdir(), 'svc-relay-e2e-'));
+  onTestFinished(() => rm(home, { recursive: true, force: true }));
+  return home;
+}
+
+const canListen = (port: number, host: string) =>
+  new Promise<boolean>((resolve) => {
+    const server = createServer();
+    server.once('error', () => resolve(false));
+    server.listen({ port, host, exclusive: true }, () => server.close(() => resolve(true)));
+  });
+
+export const isPortFree = (port: number): Promise<boolean> => canListen(port, '0.0.0.0');
+
+/** A free port below those the system gives to outgoing connections: it is still free after the relay was killed. */
+export async function freePort(): Promise<number> {
+  for (;;) {
+    const port = 20_000 + Math.floor(Math.random() * 12_000);
+    if (await isPortFree(port)) return port;
+  }
+}
+
+export interface Answer {
+  status: number;
+  headers: Record<string, string | string[] | undefined>;
+  text: string;
+  // biome-ignore lint/suspicious/noExplicitAny: a test knows what it asked for
+  json: any;
+}
+
+export interface Question {
+  method?: string;
+  headers?: Record<string, string>;
+  body?: unknown;
+}
+
+/** The other side went away before it answered. */
+export class Gone extends Error {}
+
+/** One request on a connection of its own, whatever the certificate. Rejects with `Gone` when there is no answer. */
+export function ask(url: string, { method = 'GET', headers = {}, body }: Question = {}): Promise<Answer> {
+  const text = body === undefined ? undefined : JSON.stringify(body);
+  const secure = url.startsWith('https:');
+  const options = { method, headers: { ...headers, connection: 'close' }, agent: false as const };
+  return new Promise((resolve, reject) => {
+    const gone = (error: Error) => reject(new Gone(`${method} ${url}: ${error.message}`));
+    const request = secure ? httpsRequest(url, { ...options, rejectUnauthorized: false }) : httpRequest(url, options);
+    request.on('error', gone);
+    request.setTimeout(PATIENCE, () => request.destroy(new Error('no answer in time')));
+    request.on('response', (response) => {
+      let received = '';
+      response.setEncoding('utf8').on('data', (chunk: string) => {
+        received += chunk;
+      });
+      response.on('error', gone);
+      response.on('close', () => {
+        if (!response.complete) return gone(new Error('cut off'));
+        let json: unknown;
+        try {
+          json = JSON.parse(received);
+        } catch {
+          json = undefined;
+        }
+        resolve({ status: response.statusCode ?? 0, headers: response.headers, text: received, json });
+      });
+    });
+    request.end(text);
+  });
+}
+
+/** Sends `system/auth` on a fresh socket and gives the first frame; the socket stays open. `Gone` when none came. */
+export function offer(url: string, payload: Record<string, unknown>): Promise<{ frame: Frame; socket: WebSocket }> {
+  return new Promise((resolve, reject) => {
+    const socket = new WebSocket(url, { perMessageDeflate: false, rejectUnauthorized: false });
+    const gone = (why: string) => reject(new Gone(`${url}: ${why}`));
+    socket.on('error', (error) => gone(error.message));
+    socket.on('close', (code) => gone(`closed ${code}`));
+    socket.on('unexpected-response', (_request, response) => {
+      response.resume();
+      socket.terminate();
+      reject(new Error(`upgrade answered with ${response.statusCode}`));
+    });
+    socket.once('message', (data) => resolve({ frame: JSON.parse(String(data)), socket }));
+    socket.once('open', () =>
+      socket.send(JSON.stringify({ channel: 'system', type: 'auth', id: crypto.randomUUID(), payload })),
+    );
+  });
+}
+
+/** How a socket ends from now on. */
+export const closing = (socket: WebSocket) =>
+  new Promise<{ code: number; reason: string }>((resolve) => {
+    socket.once('close', (code, reason) => resolve({ code, reason: String(reason) }));
+  });
+
+export interface ProgramOptions {
+  /** Over a nearly empty environment. */
+  env?: Record<string, string>;
+  home?: string;
+}
+
+const environment = (home: string, env: Record<string, string> = {}): Record<string, string> => ({
+  PATH: process.env.PATH ?? '',
+  HOME: home,
+  SVC_HOME: home,
+  // Nothing listens on port 1: no test asks the real release feed.
+  RELAY_UPDATE_FEED_URL: 'http://127.0.0.1:1/',
+  ...env,
+});
+
+/** Runs `svc` with these words to its end. */
+export async function runSvc(words: string[], { env, home }: ProgramOptions = {}) {
+  assertBuilt();
+  const child = launch(process.execPath, [PROGRAM, ...words], environment(home ?? (await temporaryHome()), env));
+  const timer = setTimeout(() => child.signal('SIGKILL'), PATIENCE);
+  const { code, signal } = await child.ended;
+  clearTimeout(timer);
+  return { code, signal, stdout: child.stdout, stderr: child.stderr };
+}
+
+function assertBuilt(): void {
+  if (!existsSync(PROGRAM)) throw new Error('these tests run the built program: `npm run build` first');
+}
+
+export interface RelayOptions extends ProgramOptions {
+  /** After `relay start`; `--host 127.0.0.1 --port <port>` come before unless `bare`. */
+  flags?: string[];
+  port?: number;
+  /** Gives neither host nor port on the command line; `port` is only where health is asked. */
+  bare?: boolean;
+  tls?: boolean;
+}
+
+export type RelayProcess = Awaited<ReturnType<typeof startRelayProcess>>;
+
+/** The built relay as a child process, on a home and a port of its own, healthy. All of it is gone after the test. */
+export async function startRelayProcess(options: RelayOptions = {}) {
+  assertBuilt();
+  const home = options.home ?? (await temporaryHome());
+  const port = options.port ?? (await freePort());
+  const flags = [...(options.bare ? [] : ['--host', '127.0.0.1', '--port', String(port)]), ...(options.flags ?? [])];
+  const env = environment(home, options.env);
+  const url = `${options.tls ? 'https' : 'http'}://127.0.0.1:${port}`;
+  const lives: Child[] = [];
+  let began = 0;
+  let startedIn = 0;
+
+  const begin = (): Child => {
+    began = performance.now();
+    const child = launch(process.execPath, [PROGRAM, 'relay', 'start', ...flags], env);
+    lives.push(child);
+    return child;
+  };
+  const current = (): Child => lives.at(-1) as Child;
+
+  /** Asks until the answer is 200. */
+  async function healthy(): Promise<void> {
+    const child = current();
+    for (const limit = performance.now() + PATIENCE; performance.now() < limit; ) {
+      if (!child.running()) {
+        await child.ended;
+        throw new Error(`the relay ended before it was healthy\n${child.stdout}\n${child.stderr}`);
+      }
+      const answer = await ask(`${url}/health`).catch(() => undefined);
+      if (answer?.status === 200) {
+        startedIn = performance.now() - began;
+        return;
+      }
+      await new Promise((resolve) => setTimeout(resolve, POLL));
+    }
+    throw new Error(`the relay did not become healthy\n${child.stdout}\n${child.stderr}`);
+  }
+
+  begin();
+  await healthy();
+  return {
+    home,
+    port,
+    url,
+    wsUrl: `${url.replace('http', 'ws')}/ws`,
+    /** Milliseconds from the start of the process to its first healthy answer. */
+    get startedIn() {
+      return startedIn;
+    },
+    /** The process that runs now, or ran last. */
+    get child() {
+      return current();
+    },
+    /** All that every life has printed, on both streams. */
+    get output() {
+      return lives.map((life) => life.stdout + life.stderr).join('');
+    },
+    kill: (signal: NodeJS.Signals = 'SIGKILL') => current().kill(signal),
+    /** Starts on the same state and port without waiting for health. */
+    begin,
+    /** Ends what runs (SIGKILL) and starts again on the same state and port, until healthy. */
+    async restart(): Promise<void> {
+      await current().kill();
+      begin();
+      await healthy();
+    },
+    ask: (path: string, question?: Question) => ask(url + path, question),
+    offer: (payload: Record<string, unknown>) => offer(`${url.replace('http', 'ws')}/ws`, payload),
+  };
+}
+
+/** Every file below a directory, as its path and bytes. */
+export async function filesBelow(directory: string): Promise<{ path: string; bytes: Buffer }[]> {
+  const entries = await readdir(directory, { recursive: true, withFileTypes: true });
+  const paths = entries.filter((entry) => entry.isFile()).map((entry) => join(entry.parentPath, entry.name));
+  return Promise.all(paths.map(async (path) => ({ path, bytes: await readFile(path) })));
+}

@@ -1,0 +1,150 @@
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, describe } from 'vitest';
+import { startNodeRelay } from '../../cli/runtime/node.ts';
+import { readConfig } from '../../lib/config.ts';
+import { createLog } from '../../lib/log.ts';
+import type { Relay } from '../../lib/relay.ts';
+import { type Client, connect, type Frame } from './client.ts';
+import { startEdgeTarget } from './edge.ts';
+
+/** A running relay under test, on whichever runtime. */
+export interface Target {
+  runtime: 'node' | 'edge';
+  url: string;
+  wsUrl: string;
+  agentHome: string;
+  /** Everything the relay has logged (Node only: the edge logs to its console). */
+  log: string[];
+  /** A request to a path, as anybody. */
+  fetch(path: string, init?: RequestInit): Promise<Response>;
+  /** A request as the operator: strict loopback on a host, an operator token at the edge. */
+  operator(path: string, init?: RequestInit): Promise<Response>;
+  /** Stops it hard or softly, and starts it again on the same state. */
+  restart(): Promise<void>;
+  stop(): Promise<void>;
+  /** The relay itself, where it lives in this process. */
+  relay?: Relay;
+}
+
+export interface TargetOptions {
+  env?: Record<string, string>;
+}
+
+export async function startNodeTarget({ env = {} }: TargetOptions = {}): Promise<Target> {
+  const agentHome = await mkdtemp(join(tmpdir(), 'svc-relay-test-'));
+  const log: string[] = [];
+  let port = 0;
+  const start = async () => {
+    const { config } = readConfig({ RELAY_HOST: '127.0.0.1', ...env }, { home: agentHome, agentHome });
+    const running = await startNodeRelay({
+      version: '1.0.0',
+      config: { ...config, port },
+      log: createLog('DEBUG', (line) => log.push(line)),
+    });
+    port = running.relay.listener.port;
+    return running;
+  };
+  let running = await start();
+  const target: Target = {
+    runtime: 'node',
+    url: `http://127.0.0.1:${port}`,
+    wsUrl: `ws://127.0.0.1:${port}/ws`,
+    agentHome,
+    log,
+    relay: running.relay,
+    fetch: (path, init) => fetch(target.url + path, init),
+    operator: (path, init) => fetch(target.url + path, init),
+    async restart() {
+      await running.stop();
+      running = await start();
+      target.relay = running.relay;
+      // `fetch` may still hold a connection to the relay that was: its failure must not be the next case's.
+      await fetch(`${target.url}/health`).catch(() => {});
+    },
+    async stop() {
+      await running.stop();
+      await rm(agentHome, { recursive: true, force: true });
+    },
+  };
+  return target;
+}
+
+const starters = { node: startNodeTarget, edge: startEdgeTarget };
+
+/** Declares the same cases for every runtime. `start` gives a fresh relay, stopped after the case. */
+export function describeMatrix(
+  name: string,
+  declare: (start: (options?: TargetOptions) => Promise<Target>, runtime: 'node' | 'edge') => void,
+  runtimes: ('node' | 'edge')[] = ['node', 'edge'],
+): void {
+  for (const runtime of runtimes) {
+    describe(`${name} [${runtime}]`, () => {
+      const running: Target[] = [];
+      afterEach(async () => {
+        await Promise.all(running.splice(0).map((target) => target.stop()));
+      });
+      declare(async (options) => {
+        const target = await starters[runtime](options);
+        running.push(target);
+        return target;
+      }, runtime);
+    });
+  }
+}
+
+export const post = (body: unknown): RequestInit => ({
+  method: 'POST',
+  body: JSON.stringify(body),
+  headers: { 'content-type': 'application/json' },
+});
+
+/** Registers a code with the given policy. */
+export async function registerCode(target: Target, code: string, policy: Record<string, unknown> = {}): Promise<void> {
+  const response = await target.operator('/pairing/register', post({ code, ...policy }));
+  if (response.status !== 200) throw new Error(`register: ${response.status} ${await response.text()}`);
+}
+
+export interface Paired {
+  client: Client;
+  token: string;
+  refreshToken: string;
+  prefix: string;
+  ok: Frame;
+}
+
+const LETTERS = 'ABCDEFGHIJKLMNOPQRSTUVWXYZ';
+export const randomCode = (): string =>
+  Array.from(crypto.getRandomValues(new Uint8Array(6)), (byte) => LETTERS[byte % 26]).join('');
+
+/** Pairs a device from registration to `auth.ok`. */
+export async function pair(
+  target: Target,
+  { policy, device }: { policy?: Record<string, unknown>; device?: Record<string, unknown> } = {},
+): Promise<Paired> {
+  const code = randomCode();
+  await registerCode(target, code, policy);
+  const client = await connect(target.wsUrl);
+  client.send('system', 'auth', {
+    pairing_code: code,
+    device_id: crypto.randomUUID(),
+    device_name: 'Phone',
+    ...device,
+  });
+  const ok = await client.next({ channel: 'system', type: 'auth.ok' });
+  const token = ok.payload.session_token as string;
+  return { client, token, refreshToken: ok.payload.refresh_token as string, prefix: token.slice(0, 8), ok };
+}
+
+/** Connects with credentials and gives the answer: `auth.ok` or `auth.fail`. */
+export async function authenticate(
+  target: Target,
+  payload: Record<string, unknown>,
+): Promise<{ client: Client; frame: Frame }> {
+  const client = await connect(target.wsUrl);
+  client.send('system', 'auth', payload);
+  return { client, frame: await client.next({ channel: 'system' }) };
+}
+
+export const bearer = (token: string): Record<string, string> => ({ authorization: `Bearer ${token}` });

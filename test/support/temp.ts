@@ -1,0 +1,16 @@
+import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import { onTestFinished } from 'vitest';
+
+/** A directory that is gone after the test, filled with the given files. */
+export async function temporaryDirectory(files: Record<string, string> = {}): Promise<string> {
+  const directory = await mkdtemp(join(tmpdir(), 'svc-relay-test-'));
+  onTestFinished(() => rm(directory, { recursive: true, force: true }));
+  for (const [name, text] of Object.entries(files)) {
+    const path = join(directory, name);
+    await mkdir(dirname(path), { recursive: true });
+    await writeFile(path, text);
+  }
+  return directory;
+}
