@@ -1,0 +1,16 @@
+import type { Relay } from '../../lib/relay.ts';
+import type { Channel } from '../../lib/socket/channel.ts';
+
+/** `notifications`: phones tell what they show; nothing is answered (contract 02 §6). */
+export function createNotificationsChannel({ notifications, log: root }: Relay): Channel {
+  const log = root.named('notifications');
+  return {
+    message(_connection, { type, payload }) {
+      if (type !== 'notification.posted') return;
+      const name = typeof payload.package_name === 'string' ? payload.package_name.slice(0, 128) : 'an unnamed app';
+      const kept = notifications.post(payload);
+      log.debug(`notification of ${name}${kept ? '' : ' dropped: too large'}`);
+    },
+    badPayload() {},
+  };
+}

@@ -1,0 +1,117 @@
+import { expect, it, vi } from 'vitest';
+import { bearer, describeMatrix, type Paired, pair, type Target } from '../support/relay.ts';
+
+interface Recent {
+  ok: boolean;
+  notifications: Record<string, unknown>[];
+  count: number;
+}
+
+const recent = async (target: Target, query = ''): Promise<Recent> => {
+  const response = await target.operator(`/notifications/recent${query}`);
+  expect(response.status).toBe(200);
+  return (await response.json()) as Recent;
+};
+
+/** Waits until what was sent so far is handled: channels do not wait for each other, so the same one is asked. */
+async function posted(target: Target, { client }: Paired): Promise<void> {
+  const key = crypto.randomUUID();
+  client.send('notifications', 'notification.posted', { key });
+  await vi.waitFor(async () => expect((await recent(target, '?limit=1')).notifications[0]).toEqual({ key }));
+}
+
+describeMatrix('notifications (contract 02 §6)', (start, runtime) => {
+  it('what a phone posts comes back whole, and nothing is answered', async () => {
+    const target = await start();
+    const phone = await pair(target);
+    const notification = {
+      package_name: 'org.example.mail',
+      title: 'Subject',
+      text: null,
+      sub_text: 'x'.repeat(5000),
+      posted_at: 1_790_000_000_000,
+      key: '0|org.example.mail|1',
+      extra: { kept: [true] },
+    };
+    phone.client.send('notifications', 'notification.posted', notification, 'n1');
+    await vi.waitFor(async () => expect((await recent(target)).count).toBe(1));
+    const answer = await recent(target);
+    expect(answer).toEqual({
+      ok: true,
+      notifications: [{ ...notification, sub_text: 'x'.repeat(4096) }],
+      count: 1,
+    });
+    phone.client.send('system', 'ping', {}, 'p1');
+    await phone.client.next({ id: 'p1' });
+    expect(phone.client.frames).toEqual([]);
+    const lines = target.log.filter((line) => /Subject|xxx/.test(line));
+    expect(lines).toEqual([]);
+    if (runtime === 'node') expect(target.log.join('\n')).toMatch(/\[DEBUG\] notifications: .*org\.example\.mail/);
+  });
+
+  it('other types, payloads that are no objects and large entries are dropped without a word', async () => {
+    const target = await start();
+    const phone = await pair(target);
+    for (const payload of [[], 'text', 5, true]) phone.client.send('notifications', 'notification.posted', payload);
+    phone.client.send('notifications', 'notification.removed', { key: 'a' });
+    phone.client.send('notifications', 'notification.posted', { key: 'b', list: ['x'.repeat(33_000)] });
+    await posted(target, phone);
+    expect((await recent(target)).count).toBe(1);
+    expect(phone.client.frames).toEqual([]);
+  });
+
+  it('contract 02 §10.11: 105 notifications and limit=1000', async () => {
+    const target = await start();
+    const phone = await pair(target);
+    for (let n = 1; n <= 104; n++) phone.client.send('notifications', 'notification.posted', { n });
+    await posted(target, phone);
+    const all = await recent(target, '?limit=1000');
+    expect(all.count).toBe(100);
+    expect(all.notifications).toHaveLength(100);
+    expect(all.notifications[1]).toEqual({ n: 104 });
+    expect(all.notifications[99]).toEqual({ n: 6 });
+    expect((await recent(target)).count).toBe(20);
+    expect((await recent(target, '?limit=1')).notifications).toHaveLength(1);
+    expect((await recent(target, '?limit=%2B7')).count).toBe(7);
+    expect((await recent(target, '?limit=99999999999999999999999')).count).toBe(100);
+  });
+
+  it.each([
+    ['abc', 'limit must be an integer'],
+    ['', 'limit must be an integer'],
+    ['1.5', 'limit must be an integer'],
+    ['1e1', 'limit must be an integer'],
+    ['0x10', 'limit must be an integer'],
+    ['0', 'limit must be >= 1'],
+    ['-3', 'limit must be >= 1'],
+  ])('limit=%s is refused: %s', async (limit, error) => {
+    const target = await start();
+    const response = await target.operator(`/notifications/recent?limit=${limit}`);
+    expect(response.status).toBe(400);
+    expect(await response.json()).toEqual({ ok: false, error });
+  });
+
+  it('any paired device may read, nobody else may', async () => {
+    const target = await start();
+    const phone = await pair(target, { policy: { grants: { chat: 1, terminal: 1, tui: 1, bridge: 1 } } });
+    const status = async (headers: Record<string, string>) =>
+      (await target.fetch('/notifications/recent', { headers })).status;
+    expect(await status(bearer(phone.token))).toBe(200);
+    expect(await status(bearer(crypto.randomUUID()))).toBe(401);
+    expect(await status({ authorization: 'Basic eDp5' })).toBe(401);
+    // Loopback is only what nobody stands before (contract 01 §1.3); at the edge there is none.
+    expect(await status({})).toBe(runtime === 'node' ? 200 : 401);
+    expect(await status({ 'x-forwarded-for': '192.0.2.1' })).toBe(401);
+    expect(await status({ origin: 'https://evil.example' })).toBe(401);
+  });
+
+  it('phones share one ring, and a restart empties it', async () => {
+    const target = await start();
+    const [one, two] = [await pair(target), await pair(target)];
+    await posted(target, one);
+    await posted(target, two);
+    expect((await recent(target)).count).toBe(2);
+    await target.restart();
+    expect((await recent(target)).count).toBe(0);
+  });
+});

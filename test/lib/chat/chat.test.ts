@@ -1,0 +1,244 @@
+import { describe, expect, it } from 'vitest';
+import { type ChatClient, createChat } from '../../../lib/chat/chat.ts';
+import type { WatermarkLimits } from '../../../lib/socket/watermark.ts';
+import type { Upstream, UpstreamRequest } from '../../../lib/web/upstream.ts';
+import { createTestClock } from '../../support/clock.ts';
+import { createTestLog } from '../../support/log.ts';
+
+const MINUTE = 60_000;
+const encode = (text: string) => new TextEncoder().encode(text);
+const settled = () => new Promise<void>((resolve) => setImmediate(resolve));
+
+/** A body that is fed by hand, and that an abort breaks. */
+function createBody(signal: AbortSignal) {
+  const stream = new TransformStream<Uint8Array, Uint8Array>(undefined, { highWaterMark: 100 }, { highWaterMark: 0 });
+  const writer = stream.writable.getWriter();
+  writer.closed.catch(() => {});
+  signal.addEventListener('abort', () => void writer.abort(new Error('aborted')).catch(() => {}));
+  let pulled = 0;
+  async function* chunks(): AsyncGenerator<Uint8Array> {
+    const reader = stream.readable.getReader();
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) return;
+      pulled++;
+      yield value;
+    }
+  }
+  return {
+    chunks: chunks(),
+    event: (data: unknown) => void writer.write(encode(`data: ${JSON.stringify(data)}\n\n`)).catch(() => {}),
+    raw: (text: string) => void writer.write(encode(text)).catch(() => {}),
+    end: () => void writer.close().catch(() => {}),
+    get pulled() {
+      return pulled;
+    },
+  };
+}
+
+function setUp({ answers = true, typedStream = true }: { answers?: boolean; typedStream?: boolean } = {}) {
+  const clock = createTestClock();
+  const requests: UpstreamRequest[] = [];
+  const bodies: ReturnType<typeof createBody>[] = [];
+  const upstream: Upstream = (request) => {
+    requests.push(request);
+    if (!answers) {
+      return new Promise((_, reject) => {
+        request.signal.addEventListener('abort', () => reject(new Error('aborted')));
+      });
+    }
+    const body = createBody(request.signal);
+    bodies.push(body);
+    return Promise.resolve({ status: 200, body: body.chunks });
+  };
+  const log = createTestLog();
+  const chat = createChat({ config: { webapiUrl: 'http://api', apiServerKey: 'k' }, upstream, clock, log });
+  const sent: { channel: string; type: string; payload: Record<string, unknown>; id?: string }[] = [];
+  const marks = new Set<WatermarkLimits>();
+  const client: ChatClient = {
+    typedStream,
+    send: (channel, type, payload, id) => void sent.push({ channel, type, payload, id }),
+    sendError: (message, error, id) =>
+      void sent.push({ channel: 'system', type: 'error', payload: { message, error }, id }),
+    follow(limits) {
+      marks.add(limits);
+      return () => marks.delete(limits);
+    },
+  };
+  return { chat, client, clock, requests, bodies, sent, marks, log };
+}
+
+const TURN = { message: 'hi', sessionId: 's1' };
+
+describe('time (contract 02 §5.2)', () => {
+  it.each([
+    ['create', { message: 'hi' }],
+    ['list', undefined],
+  ])('%s has 30 seconds', async (_name, turn) => {
+    const { chat, client, clock, requests, sent } = setUp({ answers: false });
+    if (turn) chat.send(client, 'c1', turn);
+    else chat.listSessions(client, 'c1');
+    await clock.advanceAsync(29_999);
+    expect(sent).toEqual([]);
+    await clock.advanceAsync(1);
+    await settled();
+    expect(sent).toMatchObject([
+      {
+        type: 'chat.error',
+        id: 'c1',
+        payload: { message: 'Cannot reach the API server: no answer within 30 seconds' },
+      },
+    ]);
+    expect(requests[0]?.signal.aborted).toBe(true);
+    expect([chat.running(), clock.pending]).toEqual([0, 0]);
+  });
+
+  it('also for an answer that begins and does not end', async () => {
+    const { chat, client, clock, bodies, sent } = setUp();
+    chat.listSessions(client, 'c1');
+    await settled();
+    bodies[0]?.raw('[');
+    await clock.advanceAsync(30_000);
+    await settled();
+    expect(sent).toMatchObject([{ type: 'chat.error' }]);
+    expect([chat.running(), clock.pending]).toEqual([0, 0]);
+  });
+
+  it.each([true, false])('a stream may be silent for less than 30 minutes (answered: %s)', async (answers) => {
+    const { chat, client, clock, requests, bodies, sent } = setUp({ answers });
+    chat.send(client, 'c1', TURN);
+    await settled();
+    if (answers) {
+      for (let n = 0; n < 5; n++) {
+        await clock.advanceAsync(29 * MINUTE);
+        bodies[0]?.raw(': still here\n');
+        await settled();
+      }
+    }
+    await clock.advanceAsync(30 * MINUTE - 1);
+    await settled();
+    expect([sent, chat.running()]).toEqual([[], 1]);
+    await clock.advanceAsync(1);
+    await settled();
+    expect(sent).toMatchObject([
+      {
+        type: 'chat.error',
+        payload: { message: 'The API server sent nothing for 30 minutes', error: 'upstream_error' },
+      },
+    ]);
+    expect(requests[0]?.signal.aborted).toBe(true);
+    expect([chat.running(), clock.pending]).toEqual([0, 0]);
+  });
+
+  it('an upstream that stays after done is left after 30 seconds, without a word', async () => {
+    for (const typedStream of [true, false]) {
+      const { chat, client, clock, bodies, sent, requests } = setUp({ typedStream });
+      chat.send(client, 'c1', TURN);
+      await settled();
+      bodies[0]?.raw('data: [DONE]\n\n');
+      await clock.advanceAsync(29_999);
+      expect(chat.running()).toBe(1);
+      await clock.advanceAsync(1);
+      await settled();
+      expect(sent.map(({ type }) => type)).toEqual([typedStream ? 'stream.event' : 'chat.completed']);
+      expect(requests[0]?.signal.aborted).toBe(true);
+      expect([chat.running(), clock.pending]).toEqual([0, 0]);
+    }
+  });
+});
+
+describe('backpressure (contract 02 §1.7)', () => {
+  it('nothing is read while the client is behind, and that is no silence of the server', async () => {
+    const { chat, client, clock, bodies, sent, marks } = setUp();
+    chat.send(client, 'c1', TURN);
+    await settled();
+    const [limits] = marks as unknown as [WatermarkLimits];
+    expect([limits.high, limits.low]).toEqual([1024 * 1024, 256 * 1024]);
+    limits.pause();
+    bodies[0]?.event({ type: 'a' });
+    bodies[0]?.event({ type: 'b' });
+    await settled();
+    // The read that was already on its way still comes.
+    expect(sent).toHaveLength(1);
+    await clock.advanceAsync(120 * MINUTE);
+    expect([sent.length, bodies[0]?.pulled]).toEqual([1, 1]);
+    limits.resume();
+    await settled();
+    expect(sent.map(({ payload }) => payload.event)).toEqual(['a', 'b']);
+    bodies[0]?.end();
+    await settled();
+    expect([marks.size, chat.running(), clock.pending]).toEqual([0, 0, 0]);
+  });
+
+  it('a paused stream can be dropped', async () => {
+    const { chat, client, clock, requests, bodies, sent, marks } = setUp();
+    chat.send(client, 'c1', TURN);
+    await settled();
+    for (const limits of marks) limits.pause();
+    bodies[0]?.event({ type: 'a' });
+    await settled();
+    chat.drop(client);
+    expect(requests[0]?.signal.aborted).toBe(true);
+    await settled();
+    expect([sent.length, marks.size, chat.running(), clock.pending]).toEqual([1, 0, 0, 0]);
+  });
+});
+
+describe('limits and ends', () => {
+  it('contract 02 §5.1: four streams, counted for each socket, lists apart', async () => {
+    const { chat, client, requests, sent } = setUp({ answers: false });
+    for (let n = 1; n <= 5; n++) chat.send(client, `c${n}`, TURN);
+    chat.listSessions(client, 'l1');
+    chat.send({ ...client }, 'other', TURN);
+    await settled();
+    expect(requests).toHaveLength(6);
+    expect(sent).toMatchObject([{ type: 'chat.error', id: 'c5', payload: { error: 'session_limit' } }]);
+    chat.drop(client);
+    await settled();
+    chat.send(client, 'c6', TURN);
+    expect(requests).toHaveLength(7);
+  });
+
+  it('contract 02 §1.5: a lost grant is told for each request', async () => {
+    const { chat, client, sent, clock } = setUp({ answers: false });
+    chat.send(client, 'c1', TURN);
+    chat.send(client, 'c2', { message: 'hi' });
+    chat.revoke(client, 'gone');
+    await settled();
+    expect(sent.map(({ channel, type, id }) => [channel, type, id])).toEqual([
+      ['chat', 'chat.error', 'c1'],
+      ['system', 'error', 'c1'],
+      ['chat', 'chat.error', 'c2'],
+      ['system', 'error', 'c2'],
+    ]);
+    expect([chat.running(), clock.pending]).toEqual([0, 0]);
+  });
+
+  it('shutdown ends what runs for everybody', async () => {
+    const { chat, client, requests, sent, clock } = setUp({ answers: false });
+    chat.send(client, 'c1', TURN);
+    chat.listSessions({ ...client }, 'l1');
+    chat.shutdown();
+    expect(requests.map(({ signal }) => signal.aborted)).toEqual([true, true]);
+    await settled();
+    expect([sent, chat.running(), clock.pending]).toEqual([[], 0, 0]);
+  });
+
+  it('contract 02 §5.2: a key that no header can carry is left out, and is not logged', () => {
+    const log = createTestLog();
+    const requests: UpstreamRequest[] = [];
+    const chat = createChat({
+      config: { webapiUrl: 'http://api', apiServerKey: 'se\ncret' },
+      upstream: (request) => {
+        requests.push(request);
+        return new Promise(() => {});
+      },
+      clock: createTestClock(),
+      log,
+    });
+    chat.send(setUp().client, 'c1', TURN);
+    expect(requests[0]?.headers).not.toHaveProperty('authorization');
+    expect(log.lines.join('\n')).toMatch(/the API key has characters/);
+    expect(log.lines.join('\n')).not.toContain('cret');
+  });
+});

@@ -1,0 +1,203 @@
+import { createServer, type Socket } from 'node:net';
+import { describe, expect, it, onTestFinished, vi } from 'vitest';
+import { createNodeUpstream } from '../../../lib/host/node/upstream.ts';
+import { fetchUpstream, type Upstream, upstreamReason } from '../../../lib/web/upstream.ts';
+
+/** A TCP server that does what it is told, on loopback. */
+async function startServer(serve: (socket: Socket) => void) {
+  const sockets: Socket[] = [];
+  const server = createServer((socket) => {
+    sockets.push(socket);
+    socket.on('error', () => {}).resume();
+    serve(socket);
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  onTestFinished(() => {
+    for (const socket of sockets) socket.destroy();
+    server.close();
+  });
+  return { port: (server.address() as { port: number }).port, sockets };
+}
+
+/** Answers each connection's first bytes with this text, and leaves it open. */
+const saying = (text: string) => startServer((socket) => socket.once('data', () => socket.write(text)));
+
+const get = (upstream: Upstream, url: string, signal = new AbortController().signal) =>
+  upstream({ method: 'GET', url, headers: {}, signal });
+
+async function readText(body: AsyncIterable<Uint8Array>): Promise<string> {
+  const decoder = new TextDecoder();
+  let text = '';
+  for await (const chunk of body) text += decoder.decode(chunk, { stream: true });
+  return text;
+}
+
+/** Undici connects again, for nothing, when it has dropped a connection: only those that were used count. */
+const closedAll = (sockets: Socket[]) =>
+  vi.waitFor(() => {
+    const used = sockets.filter((socket) => socket.bytesRead > 0);
+    expect(used.length).toBeGreaterThan(0);
+    expect(used.every((socket) => socket.destroyed || socket.readableEnded)).toBe(true);
+  });
+
+const CHUNKED = 'HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n';
+
+const upstreams: [string, Upstream][] = [
+  ['node', createNodeUpstream()],
+  ['fetch', fetchUpstream()],
+];
+
+describe.each(upstreams)('upstream of %s (contract 02 §5.2)', (_name, upstream) => {
+  it('gives status and body', async () => {
+    const { port } = await saying(`${CHUNKED}0\r\n\r\n`);
+    const { status, body } = await get(upstream, `http://127.0.0.1:${port}/`);
+    expect([status, await readText(body)]).toEqual([200, 'abc']);
+  });
+
+  it('sends what it is given', async () => {
+    let received = '';
+    const { port } = await startServer((socket) =>
+      socket.on('data', (data) => {
+        received += data;
+        if (received.includes('ü')) socket.write('HTTP/1.1 204 No Content\r\n\r\n');
+      }),
+    );
+    const { signal } = new AbortController();
+    const request = {
+      method: 'POST',
+      url: `http://127.0.0.1:${port}/a?b=c`,
+      headers: { 'x-y': 'z' },
+      body: 'ü',
+      signal,
+    } as const;
+    expect((await upstream(request)).status).toBe(204);
+    expect(received).toMatch(/^POST \/a\?b=c HTTP\/1.1\r\n/);
+    expect(received).toMatch(/\r\nx-y: z\r\n/i);
+    expect(received).toMatch(/\r\ncontent-length: 2\r\n/i);
+  });
+
+  it('follows no redirect', async () => {
+    const { port, sockets } = await saying('HTTP/1.1 302 Found\r\nlocation: /x\r\ncontent-length: 0\r\n\r\n');
+    expect((await get(upstream, `http://127.0.0.1:${port}/`)).status).toBe(302);
+    expect(sockets).toHaveLength(1);
+  });
+
+  it('a body that breaks off throws', async () => {
+    const { port, sockets } = await saying(CHUNKED);
+    const { body } = await get(upstream, `http://127.0.0.1:${port}/`);
+    await expect(
+      (async () => {
+        for await (const _chunk of body) sockets[0]?.destroy();
+      })(),
+    ).rejects.toThrow();
+  });
+
+  it('an abort closes the connection: before the answer, in the body, and between two reads', async () => {
+    const silent = await saying('');
+    const before = new AbortController();
+    const call = get(upstream, `http://127.0.0.1:${silent.port}/`, before.signal);
+    call.catch(() => {});
+    await vi.waitFor(() => expect(silent.sockets).toHaveLength(1));
+    before.abort();
+    await expect(call).rejects.toThrow();
+    await closedAll(silent.sockets);
+
+    const talking = await saying(CHUNKED);
+    const during = new AbortController();
+    const { body } = await get(upstream, `http://127.0.0.1:${talking.port}/`, during.signal);
+    const chunks = body[Symbol.asyncIterator]();
+    await chunks.next();
+    const waiting = chunks.next();
+    waiting.catch(() => {});
+    during.abort();
+    await expect(waiting).rejects.toThrow();
+    await closedAll(talking.sockets);
+
+    const idle = await saying(CHUNKED);
+    const between = new AbortController();
+    const answer = await get(upstream, `http://127.0.0.1:${idle.port}/`, between.signal);
+    const iterator = answer.body[Symbol.asyncIterator]();
+    await iterator.next();
+    between.abort();
+    await closedAll(idle.sockets);
+    await expect(iterator.next()).rejects.toThrow();
+  });
+
+  it('leaving the body early closes the connection', async () => {
+    const { port, sockets } = await saying(CHUNKED);
+    const { body } = await get(upstream, `http://127.0.0.1:${port}/`);
+    for await (const _chunk of body) break;
+    await closedAll(sockets);
+  });
+});
+
+describe('upstream of node', () => {
+  it('a connection that does not come about in time is given up', async () => {
+    // Accepts, and never answers the TLS handshake.
+    const { port, sockets } = await startServer(() => {});
+    const call = get(createNodeUpstream({ connectTimeout: 50 }), `https://127.0.0.1:${port}/`);
+    await expect(call).rejects.toThrow('timed out while connecting');
+    await closedAll(sockets);
+  });
+
+  it('the limit is for the connection only', async () => {
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+    onTestFinished(() => void vi.useRealTimers());
+    const { port } = await startServer((socket) =>
+      socket.once('data', () => {
+        vi.advanceTimersByTime(60 * 60_000);
+        socket.write(`${CHUNKED}0\r\n\r\n`);
+      }),
+    );
+    const { status } = await get(createNodeUpstream(), `http://127.0.0.1:${port}/`);
+    expect(status).toBe(200);
+  });
+
+  it.each([
+    ['HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n'],
+    ['nonsense\r\n\r\n'],
+    ['HTTP/1.1 200 OK\r\ncontent-length: x\r\n\r\n'],
+  ])('an answer that is none rejects: %j', async (text) => {
+    const { port } = await saying(text);
+    await expect(get(createNodeUpstream(), `http://127.0.0.1:${port}/`)).rejects.toThrow();
+  });
+
+  it('a body is received only as fast as it is read', async () => {
+    let written = 0;
+    const chunk = `10000\r\n${'x'.repeat(0x10000)}\r\n`;
+    const { port } = await startServer((socket) => {
+      const more = () => {
+        while (written < 1000 && socket.write(chunk)) written++;
+      };
+      socket.on('drain', more);
+      socket.once('data', () => {
+        socket.write(CHUNKED);
+        more();
+      });
+    });
+    const { body } = await get(createNodeUpstream(), `http://127.0.0.1:${port}/`);
+    const chunks = body[Symbol.asyncIterator]();
+    await chunks.next();
+    let last = -1;
+    await vi.waitFor(
+      () => {
+        const moved = written !== last;
+        last = written;
+        expect(moved).toBe(false);
+      },
+      { timeout: 10_000, interval: 300 },
+    );
+    // Of 64 MiB: what fits into the buffers of the kernel.
+    expect(written).toBeLessThan(300);
+    await chunks.return?.();
+  });
+});
+
+it('a reason is short and holds no address', () => {
+  expect(upstreamReason(Object.assign(new Error('connect ECONNREFUSED 127.0.0.1:1'), { code: 'ECONNREFUSED' }))).toBe(
+    'connection refused',
+  );
+  expect(upstreamReason(Object.assign(new AggregateError([]), { code: 'EXOTIC' }))).toBe('EXOTIC');
+  expect(upstreamReason(new Error('x'.repeat(500)))).toHaveLength(200);
+  expect(upstreamReason(undefined)).toBe('connection failed');
+});

@@ -1,0 +1,124 @@
+import { createServer, type IncomingHttpHeaders, type IncomingMessage, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { onTestFinished, vi } from 'vitest';
+
+/** One request that the fake API server got, and what is answered to it. */
+export interface Exchange {
+  method: string;
+  path: string;
+  query: URLSearchParams;
+  headers: IncomingHttpHeaders;
+  body: string;
+  /** The whole of the answer. */
+  answer(status: number, body: unknown, headers?: Record<string, string>): void;
+  /** Begins an event stream. */
+  open(): void;
+  /** Writes a part of the stream; settles when more may be written, or the connection has gone. */
+  write(data: string | Uint8Array): Promise<void>;
+  /** One event in the form of its bare data. */
+  event(data: unknown): Promise<void>;
+  end(): void;
+  /** Breaks the connection off. */
+  cut(): void;
+  /** Whether the caller has closed the connection before the answer was complete. */
+  readonly abandoned: boolean;
+}
+
+type Handle = (exchange: Exchange) => void | Promise<void>;
+
+export interface FakeApi {
+  url: string;
+  requests: Exchange[];
+  /** How `POST …/chat/stream` is answered. */
+  onStream(handle: Handle): void;
+  /** How everything is answered, streams too. */
+  onAny(handle: Handle): void;
+  /** The request that came as number `index`, once it is there. */
+  request(index: number): Promise<Exchange>;
+}
+
+/** An API server of the agent on loopback, gone after the test. */
+export async function startFakeApi(): Promise<FakeApi> {
+  const requests: Exchange[] = [];
+  let stream: Handle = (exchange) => {
+    exchange.open();
+    exchange.end();
+  };
+  let any: Handle | undefined;
+  const route: Handle = (exchange) => {
+    if (any) return any(exchange);
+    if (exchange.path.endsWith('/chat/stream')) return stream(exchange);
+    if (exchange.method === 'POST') return exchange.answer(201, { session: { id: 's1', title: 'T', model: 'm' } });
+    return exchange.answer(200, []);
+  };
+  const server = createServer(async (incoming, response) => {
+    const exchange = await read(incoming, response);
+    requests.push(exchange);
+    await route(exchange);
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  onTestFinished(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  return {
+    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    requests,
+    onStream(handle) {
+      stream = handle;
+    },
+    onAny(handle) {
+      any = handle;
+    },
+    request: (index) =>
+      vi.waitFor(
+        () => {
+          const exchange = requests[index];
+          if (!exchange) throw new Error(`only ${requests.length} requests came`);
+          return exchange;
+        },
+        { timeout: 5000, interval: 5 },
+      ),
+  };
+}
+
+async function read(incoming: IncomingMessage, response: ServerResponse): Promise<Exchange> {
+  let body = '';
+  incoming.setEncoding('utf8');
+  for await (const part of incoming) body += part;
+  const url = new URL(incoming.url ?? '', 'http://fake');
+  let abandoned = false;
+  response.on('close', () => {
+    abandoned = !response.writableFinished;
+  });
+  response.on('error', () => {});
+  const exchange: Exchange = {
+    method: incoming.method ?? '',
+    path: url.pathname,
+    query: url.searchParams,
+    headers: incoming.headers,
+    body,
+    answer(status, content, headers = {}) {
+      response.writeHead(status, { 'content-type': 'application/json', ...headers });
+      response.end(typeof content === 'string' ? content : JSON.stringify(content));
+    },
+    open() {
+      response.writeHead(200, { 'content-type': 'text/event-stream' });
+      response.flushHeaders();
+    },
+    write(data) {
+      return new Promise((resolve) => {
+        if (abandoned || response.write(data)) return resolve();
+        response.once('drain', resolve);
+        response.once('close', resolve);
+      });
+    },
+    event: (data) => exchange.write(`data: ${JSON.stringify(data)}\n\n`),
+    end: () => void response.end(),
+    cut: () => void incoming.socket.destroy(),
+    get abandoned() {
+      return abandoned;
+    },
+  };
+  return exchange;
+}
