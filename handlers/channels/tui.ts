@@ -1,0 +1,102 @@
+import type { Relay } from '../../lib/relay.ts';
+import type { Channel } from '../../lib/socket/channel.ts';
+import type { Connection } from '../../lib/socket/connection.ts';
+import { encodeEnvelopeAround, type Message } from '../../lib/socket/envelope.ts';
+import { describeExit } from '../../lib/tui/tui.ts';
+
+/**
+ * `tui`: one gateway process per socket, JSON lines both ways (contract 02 §4).
+ *
+ * Desktops send `tui.attach` on every connection, whatever they are used for, and drop the socket on any `tui.error`.
+ * So what is no fault of this one gateway is a `system/error`, and that alone: a missing grant, no gateway on this
+ * host, and (at the edge) no host.
+ */
+export const createTuiChannel = ({ tui, version }: Pick<Relay, 'tui' | 'version'>): Channel => ({
+  grant: { name: 'tui', label: 'TUI' },
+  large: true,
+
+  message(connection, message) {
+    switch (message.type) {
+      case 'tui.attach':
+        return attach(tui, version, connection, message);
+      case 'tui.rpc.request':
+        return request(tui, connection, message);
+      case 'tui.resize':
+        return tui.resize(connection, message.payload);
+      case 'tui.detach':
+        return void tui.release(connection);
+      default:
+        fail(connection, `unknown tui message type: ${message.type.slice(0, 64)}`, message.id, 'invalid_request');
+    }
+  },
+
+  badPayload: (connection, { id }) => fail(connection, 'payload must be a JSON object', id, 'invalid_request'),
+  failed: (connection, { id }) => fail(connection, 'internal error', id, 'internal_error'),
+  closed: (connection) => void tui.release(connection),
+
+  grantLost(connection) {
+    if (!tui.release(connection)) return;
+    connection.sendError('TUI grant expired for this device', 'permission_denied', undefined, { channel: 'tui' });
+  },
+});
+
+async function attach(tui: Relay['tui'], version: string, connection: Connection, message: Message): Promise<void> {
+  const { id, payload } = message;
+  const attached = await tui.attach(connection, payload, {
+    attached: (pid) => connection.send('tui', 'tui.attached', { pid, server_version: version }, id),
+    // Spliced, not encoded anew: numbers and doubled keys pass as the gateway wrote them.
+    received: (kind, text) => connection.sendFrame(encodeEnvelopeAround('tui', `tui.rpc.${kind}`, text)),
+    exited: (exit) => fail(connection, `tui_gateway exited (${describeExit(exit)})`),
+  });
+  switch (attached.kind) {
+    case 'attached':
+    case 'gone':
+      break;
+    case 'no-host':
+      noGateway(connection, NO_HOST, id);
+      break;
+    case 'not-installed':
+      noGateway(connection, NOT_INSTALLED, id);
+      break;
+    case 'full':
+      fail(connection, `too many tui sessions on this relay (${attached.most})`, id, 'session_limit');
+      break;
+    case 'invalid':
+      fail(connection, attached.message, id, 'invalid_request');
+      break;
+    case 'failed':
+      fail(connection, `failed to spawn tui_gateway: ${attached.reason}`, id);
+      break;
+    default:
+      attached satisfies never;
+  }
+}
+
+function request(tui: Relay['tui'], connection: Connection, { id, payload }: Message): void {
+  const lost = () => fail(connection, 'tui_gateway does not read its input any more', id);
+  const requested = tui.request(connection, payload, lost);
+  switch (requested) {
+    case 'written':
+      break;
+    case 'no-host':
+      noGateway(connection, NO_HOST, id);
+      break;
+    case 'no-session':
+      fail(connection, 'no active tui session - send tui.attach first', id);
+      break;
+    case 'full':
+      fail(connection, 'too much input waits for tui_gateway: message dropped', id);
+      break;
+    default:
+      requested satisfies never;
+  }
+}
+
+const NO_HOST = 'TUI gateway is not available: this relay has no host';
+const NOT_INSTALLED = 'TUI gateway is not available on this host';
+
+const noGateway = (connection: Connection, text: string, id: string): void =>
+  connection.sendError(text, 'tui_unavailable', id, { channel: 'tui' });
+
+const fail = (connection: Connection, message: string, id?: string, error?: string): void =>
+  connection.send('tui', 'tui.error', error === undefined ? { message } : { message, error }, id);
