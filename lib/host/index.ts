@@ -69,6 +69,7 @@ export interface HostTerminals {
 
 export interface Terminal {
   readonly pid: number;
+  /** Reading begins with the listener. The bytes are only good during the call. */
   onOutput(listener: (bytes: Uint8Array) => void): void;
   /** After the program has ended and all of its output was delivered. Called once. */
   onExit(listener: (exit: Exit) => void): void;
@@ -79,6 +80,8 @@ export interface Terminal {
   write(bytes: Uint8Array): void;
   /** Bytes that wait to be written. */
   unwritten(): number;
+  /** Writing has failed for good while the program still runs. Called once. */
+  onWriteFailed(listener: () => void): void;
   resize(size: { cols: number; rows: number }): void;
   /** Signals the foreground program's process group and the leader's. */
   kill(signal: Signal): void;

@@ -1,17 +1,20 @@
+import type { Log } from '../../log.ts';
 import type { Host } from '../index.ts';
 import { createChildren } from './children.ts';
 import { createFiles } from './files.ts';
 import { createNetwork } from './network.ts';
 import { createProcesses } from './processes.ts';
+import { createTerminals } from './terminals.ts';
 
 export interface NodeHostOptions {
   /** Absolute path; it need not exist yet. */
   agentHome: string;
   env?: Record<string, string | undefined>;
+  log?: Log;
 }
 
 /** The host machine of a Node process. */
-export function createNodeHost({ agentHome, env = process.env }: NodeHostOptions): Host {
+export function createNodeHost({ agentHome, env = process.env, log }: NodeHostOptions): Host {
   return {
     agentHome,
     env,
@@ -19,5 +22,6 @@ export function createNodeHost({ agentHome, env = process.env }: NodeHostOptions
     network: createNetwork(),
     processes: createProcesses(),
     children: createChildren(env),
+    terminals: createTerminals(log),
   };
 }

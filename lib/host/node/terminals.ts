@@ -68,6 +68,7 @@ export function createTerminals(log?: Log): HostTerminals | undefined {
 function createTerminal(fd: number, pid: number, setSize: (size: { cols: number; rows: number }) => void) {
   let onOutput: ((bytes: Uint8Array) => void) | undefined;
   let onExit: ((exit: Exit) => void) | undefined;
+  let onWriteFailed: (() => void) | undefined;
   let exit: Exit | undefined;
   let state: 'open' | 'ended' | 'closed' = 'open';
   let isPaused = false;
@@ -94,7 +95,10 @@ function createTerminal(fd: number, pid: number, setSize: (size: { cols: number;
     report();
   });
 
-  const writer = createWriter(fd, () => state === 'open');
+  const writer = createWriter(fd, {
+    isOpen: () => state === 'open',
+    failed: () => onWriteFailed?.(),
+  });
 
   function report(): void {
     if (reported || !exit || state === 'open' || !onExit) return;
@@ -140,6 +144,9 @@ function createTerminal(fd: number, pid: number, setSize: (size: { cols: number;
       if (state === 'open') writer.push(bytes);
     },
     unwritten: () => writer.size(),
+    onWriteFailed(listener) {
+      onWriteFailed = listener;
+    },
     resize(size) {
       if (state === 'open') setSize(size);
     },
@@ -167,7 +174,7 @@ function createTerminal(fd: number, pid: number, setSize: (size: { cols: number;
 }
 
 /** Writes what is pushed, in order and whole: what does not fit into the kernel's buffer is tried again. */
-function createWriter(fd: number, isOpen: () => boolean) {
+function createWriter(fd: number, { isOpen, failed }: { isOpen(): boolean; failed(): void }) {
   let queue: Uint8Array[] = [];
   let size = 0;
   let attempt = 0;
@@ -180,6 +187,7 @@ function createWriter(fd: number, isOpen: () => boolean) {
       if (written === 'broken') {
         queue = [];
         size = 0;
+        failed();
         return;
       }
       if (written === 0) {
@@ -224,7 +232,10 @@ function writeSome(fd: number, bytes: Uint8Array): number | 'broken' {
   try {
     return writeSync(fd, bytes);
   } catch (error) {
-    return (error as NodeJS.ErrnoException).code === 'EAGAIN' ? 0 : 'broken';
+    const { code } = error as NodeJS.ErrnoException;
+    if (code === 'EAGAIN' || code === 'EINTR') return 0;
+    // EIO: nobody holds the other side any more. What is written goes nowhere, and the program's end follows.
+    return code === 'EIO' ? bytes.length : 'broken';
   }
 }
 

@@ -1,0 +1,145 @@
+import type { Relay } from '../../lib/relay.ts';
+import type { Channel } from '../../lib/socket/channel.ts';
+import type { Connection } from '../../lib/socket/connection.ts';
+import { isLongerThan, type Message, type Payload } from '../../lib/socket/envelope.ts';
+import { freshName, isName, sizeOf } from '../../lib/terminal/names.ts';
+import type { Viewer } from '../../lib/terminal/session.ts';
+import type { Terminals } from '../../lib/terminal/terminals.ts';
+
+const MOST_INPUT = 1024 * 1024;
+const NO_HOST = 'Terminal is not available: this relay has no host';
+/** Messages whose sender waits for an answer. */
+const ASKING = new Set(['terminal.attach', 'terminal.list', 'terminal.kill']);
+
+/** `terminal`: shells on pseudo-terminals (contract 02 §3). */
+export const createTerminalChannel = ({ terminals }: Pick<Relay, 'terminals'>): Channel => ({
+  grant: { name: 'terminal', label: 'Terminal' },
+
+  message(connection, message) {
+    const { type, id, payload } = message;
+    const name = nameIn(payload);
+    switch (type) {
+      case 'terminal.attach':
+        return attach(terminals, connection, message);
+      case 'terminal.input':
+        return input(terminals, connection, message);
+      case 'terminal.resize': {
+        const size = sizeOf(payload.cols, payload.rows);
+        if (size) terminals.resize(connection, name, size);
+        return;
+      }
+      case 'terminal.detach':
+        return terminals.detach(connection, name, id);
+      case 'terminal.kill':
+        return kill(terminals, connection, message);
+      case 'terminal.list':
+        return list(terminals, connection, message);
+      default:
+        fail(connection, message, `Unknown terminal message type: ${type.slice(0, 64)}`, 'invalid_request');
+    }
+  },
+
+  // The desktop client asks for a kill and closes at once.
+  outlivesSocket: ({ type }) => type === 'terminal.kill',
+  badPayload: (connection, message) => fail(connection, message, 'payload must be a JSON object', 'invalid_request'),
+  failed: (connection, message) => fail(connection, message, 'internal error', 'internal_error'),
+  denied(connection, message, text) {
+    if (ASKING.has(message.type)) fail(connection, message, text, 'permission_denied');
+  },
+  grantLost: (connection) => terminals.release(connection, 'grant-lost'),
+  closed: (connection) => terminals.release(connection, 'lost'),
+});
+
+/** The session a message names; an empty name is none. */
+const nameIn = ({ session_name: name }: Payload): string | undefined =>
+  typeof name === 'string' && name !== '' ? name : undefined;
+
+/** `terminal.error`: with the session's name whenever the request named one, or the phone cannot place it. */
+function fail(connection: Connection, { id, payload }: Message, text: string, error?: string, extra?: Payload): void {
+  const name = nameIn(payload);
+  const named = name === undefined ? {} : { session_name: name };
+  connection.send('terminal', 'terminal.error', { message: text, ...(error && { error }), ...named, ...extra }, id);
+}
+
+async function attach(terminals: Terminals, connection: Connection, message: Message): Promise<void> {
+  const { id, payload } = message;
+  const given = payload.session_name;
+  const name = given === undefined || given === null || given === '' ? freshName() : given;
+  if (!isName(name))
+    return fail(connection, message, 'session_name must be 1 to 128 printable characters', 'invalid_request');
+  const size = sizeOf(payload.cols, payload.rows);
+  if (!size) return fail(connection, message, 'cols and rows must be numbers', 'invalid_request');
+  const shell = typeof payload.shell === 'string' ? payload.shell : undefined;
+  const hasTmux = await terminals.hasTmux();
+  const viewer = createViewer(connection, { id, name, hasTmux });
+  const result = await terminals.attach(connection, { name, shell, size }, viewer);
+  const refuse = (text: string, error?: string) => fail(connection, message, text, error, { session_name: name });
+  switch (result.kind) {
+    case 'attached':
+      return;
+    case 'gone':
+      return refuse('Terminal is not available any more');
+    case 'full': {
+      const where = result.of === 'socket' ? 'Detach an existing session first.' : 'This relay has no room for more.';
+      return refuse(`Session cap reached (${result.most}). ${where}`, 'session_limit');
+    }
+    case 'no-shell':
+      return refuse('No executable shell found on this host');
+    case 'failed':
+      return refuse('Failed to start a terminal session');
+    case 'no-pty':
+      return refuse('Terminal channel requires PTY support on this host');
+    case 'no-host':
+      return refuse(NO_HOST);
+  }
+}
+
+/** What a socket is told of one attached session. */
+function createViewer(
+  connection: Connection,
+  { id, name, hasTmux }: { id: string; name: string; hasTmux: boolean },
+): Viewer {
+  const tell = (type: string, payload: Payload, id?: string) =>
+    connection.send('terminal', type, { session_name: name, ...payload }, id);
+  return {
+    attached({ pid, shell, size: { cols, rows }, reattach, replay }) {
+      const shown = replay === undefined ? {} : { replay };
+      tell('terminal.attached', { pid, shell, cols, rows, tmux_available: hasTmux, reattach, ...shown }, id);
+    },
+    output: (data) => tell('terminal.output', { data }),
+    detached: (reason, { exitCode, id }) =>
+      tell('terminal.detached', { reason, ...(exitCode === undefined ? {} : { exit_code: exitCode }) }, id),
+    follow: (limits) => connection.follow(limits),
+  };
+}
+
+function input(terminals: Terminals, connection: Connection, message: Message): void {
+  const { data } = message.payload;
+  if (typeof data !== 'string') return;
+  if (isLongerThan(data, MOST_INPUT)) fail(connection, message, 'input too large', 'message_too_large');
+  else if (!terminals.input(connection, nameIn(message.payload), data)) fail(connection, message, 'input queue full');
+}
+
+async function kill(terminals: Terminals, connection: Connection, message: Message): Promise<void> {
+  const result = await terminals.kill(connection, nameIn(message.payload));
+  switch (result.kind) {
+    case 'killed': {
+      const payload = { session_name: result.name, reason: 'client kill' };
+      return connection.send('terminal', 'terminal.detached', payload, message.id);
+    }
+    case 'no-host':
+      return fail(connection, message, NO_HOST);
+    case 'unknown': {
+      if (result.name === undefined) return fail(connection, message, 'no terminal session');
+      const text = `no ${result.tmux ? 'tmux' : 'terminal'} session named ${result.name}`;
+      return fail(connection, message, text, undefined, result.tmux ? { reason: 'client kill' } : {});
+    }
+  }
+}
+
+async function list(terminals: Terminals, connection: Connection, message: Message): Promise<void> {
+  const result = await terminals.list(connection);
+  if (result.kind === 'no-host') return fail(connection, message, NO_HOST);
+  const payload = { sessions: result.rows, tmux_available: result.tmux };
+  connection.send('terminal', 'terminal.sessions', payload, message.id);
+}

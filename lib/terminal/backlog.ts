@@ -1,0 +1,129 @@
+import type { Size } from './names.ts';
+
+/** Everything that can change a terminal's state beyond printing: ESC, shifts, CAN, SUB and 8-bit controls. */
+// biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what this is about
+const CONTROL = /[\x0e\x0f\x18\x1a\x1b\x80-\x9f]/;
+/** What follows the last ESC of a text, when it is a sequence that has ended. */
+const WHOLE =
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: as above
+  /^\x1b(?:\[[\x20-\x3f]*[\x40-\x7e]|\][^\x07]*\x07|[\x20-\x2f]+[\x30-\x7e]|[\x30-\x4f\x51-\x57\x59\x5a\\\x60-\x7e])/;
+/** Sequences that set or reset the scrolling margins, or change to the screen that has other ones. */
+// biome-ignore lint/suspicious/noControlCharactersInRegex: as above
+const MARGINS = /\x1b(?:\[(?<margins>[\d;]*)r|(?<reset>c)|\[\?(?:[\d;]*;)?(?:47|1047|1049)(?<screen>[hl]))/g;
+const LONGEST_CARRY = 256;
+
+/** Plain text, which only prints and scrolls, in pieces as they came. */
+interface Run {
+  kind: 'run';
+  pieces: string[];
+  /** Nothing but the full screen scrolls. */
+  trimmable: boolean;
+}
+type Item = Run | { kind: 'raw'; text: string } | { kind: 'resize'; size: Size };
+
+export type Backlog = ReturnType<typeof createBacklog>;
+
+/**
+ * What a terminal has yet to parse, in order. Of a long run of plain lines only the last ones can ever be seen: `trim`
+ * drops the others, and the parsed screen and its `scrollback` lines come out the same.
+ */
+export function createBacklog(scrollback: number, size: Size) {
+  const items: Item[] = [];
+  let rows = size.rows;
+  let length = 0;
+  /** The parser stands between two sequences at the end of what came. */
+  let inGround = true;
+  const hasMargins = { h: false, l: false };
+  let screen: 'h' | 'l' = 'l';
+  let carry = '';
+
+  function addPlain(text: string): void {
+    const last = items.at(-1);
+    if (last?.kind === 'run') last.pieces.push(text);
+    else items.push({ kind: 'run', pieces: [text], trimmable: !hasMargins[screen] });
+  }
+
+  function addRaw(text: string): void {
+    items.push({ kind: 'raw', text });
+    const whole = carry + text;
+    for (const { groups } of whole.matchAll(MARGINS)) {
+      if (groups?.screen) screen = groups.screen as 'h' | 'l';
+      else if (groups?.reset) Object.assign(hasMargins, { h: false, l: false });
+      else hasMargins[screen] = groups?.margins !== '' && groups?.margins !== `1;${rows}`;
+    }
+    const last = whole.lastIndexOf('\x1b');
+    const tail = last < 0 ? '' : whole.slice(last);
+    // An 8-bit control or CAN leaves it open what the parser does next: until the next ESC sequence nothing is plain.
+    inGround = WHOLE.test(tail) && !CONTROL.test(tail.slice(1));
+    carry = inGround ? '' : tail.slice(0, LONGEST_CARRY);
+  }
+
+  function trimRun(run: Run): void {
+    const needed = scrollback + rows + 2;
+    let lines = 0;
+    let keep = run.pieces.length;
+    while (keep > 0 && lines < needed) lines += count(run.pieces[--keep] as string, '\r\n');
+    const first = run.pieces[keep];
+    if (lines < needed || first === undefined) return;
+    // The cut is before a line end, so that the next line begins at the left wherever the cursor was.
+    const rest = first.slice(first.indexOf('\r\n'));
+    for (const piece of run.pieces.slice(0, keep)) length -= piece.length;
+    length -= first.length - rest.length;
+    run.pieces = [rest, ...run.pieces.slice(keep + 1)];
+  }
+
+  return {
+    /** Characters that wait. */
+    get length() {
+      return length;
+    },
+    get isEmpty() {
+      return items.length === 0;
+    },
+    text(text: string): void {
+      length += text.length;
+      if (inGround && !CONTROL.test(text)) addPlain(text);
+      else addRaw(text);
+    },
+    resize(size: Size): void {
+      rows = size.rows;
+      // Margins do not survive it. Not to know that only makes `trim` do less.
+      items.push({ kind: 'resize', size });
+    },
+    trim(): void {
+      for (const item of items) if (item.kind === 'run' && item.trimmable) trimRun(item);
+    },
+    /** Takes out the next thing to do: a resize, or up to about `most` characters of text. */
+    take(most: number): string | Size | undefined {
+      const first = items[0];
+      if (first?.kind === 'resize') {
+        items.shift();
+        return first.size;
+      }
+      let text = '';
+      while (text.length < most) {
+        const item = items[0];
+        if (item === undefined || item.kind === 'resize') break;
+        if (item.kind === 'raw') {
+          text += item.text;
+          items.shift();
+        } else {
+          text += item.pieces.shift() ?? '';
+          if (item.pieces.length === 0) items.shift();
+        }
+      }
+      length -= text.length;
+      return text === '' ? undefined : text;
+    },
+    clear(): void {
+      items.length = 0;
+      length = 0;
+    },
+  };
+}
+
+function count(text: string, part: string): number {
+  let found = 0;
+  for (let at = text.indexOf(part); at >= 0; at = text.indexOf(part, at + part.length)) found++;
+  return found;
+}

@@ -1,0 +1,72 @@
+/**
+ * The life of a session as states and events. `attached` has a client; `parked` is a bare shell whose client went
+ * away and may come back; `closed` is final.
+ */
+export type State = 'attaching' | 'attached' | 'parked' | 'closed';
+
+export type Event =
+  /** The client has been told that it is attached. */
+  | 'opened'
+  /** The device wants its parked shell back. */
+  | 'reattach'
+  /** The program ended by itself. */
+  | 'exit'
+  | 'detach'
+  | 'kill'
+  /** The socket is gone. */
+  | 'lost'
+  | 'grant-lost'
+  | 'write-failed'
+  | 'shutdown'
+  /** A parked shell's time is over, or its place is needed. */
+  | 'expired';
+
+/** What the client is told (contract 02 §3.6). */
+export type Reason = 'client detach' | 'client kill' | 'eof' | 'write failed' | 'grant expired' | 'server shutdown';
+
+export interface Step {
+  state: State;
+  /** Told to the client, once per attach. */
+  reason?: Reason;
+  /** The program (with tmux: only its client) has to end. */
+  end: boolean;
+}
+
+const REASONS: Partial<Record<Event, Reason>> = {
+  exit: 'eof',
+  detach: 'client detach',
+  kill: 'client kill',
+  'grant-lost': 'grant expired',
+  'write-failed': 'write failed',
+  shutdown: 'server shutdown',
+};
+
+/**
+ * What an event does to a session; undefined when it does nothing. `parks`: a shell without a client is kept for a
+ * while (bare shells, unless the grace time is 0).
+ */
+export function step(state: State, event: Event, parks: boolean): Step | undefined {
+  if (state === 'closed') return undefined;
+  switch (event) {
+    case 'opened':
+      return state === 'attaching' ? { state: 'attached', end: false } : undefined;
+    case 'reattach':
+      return state === 'parked' ? { state: 'attaching', end: false } : undefined;
+    case 'detach':
+    case 'lost': {
+      if (state === 'parked') return undefined;
+      const next: Step = parks ? { state: 'parked', end: false } : { state: 'closed', end: true };
+      return withReason(next, state, event);
+    }
+    case 'expired':
+      return state === 'parked' ? { state: 'closed', end: true } : undefined;
+    case 'exit':
+      return withReason({ state: 'closed', end: false }, state, event);
+    default:
+      return withReason({ state: 'closed', end: true }, state, event);
+  }
+}
+
+/** Only who was told of the attach is told of its end. */
+const withReason = (next: Step, from: State, event: Event): Step =>
+  from === 'attached' && REASONS[event] ? { ...next, reason: REASONS[event] } : next;

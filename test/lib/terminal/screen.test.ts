@@ -1,0 +1,104 @@
+import { describe, expect, test, vi } from 'vitest';
+import { systemClock } from '../../../lib/clock.ts';
+import { createScreen } from '../../../lib/terminal/screen.ts';
+import { createScreen as createReference } from '../../support/terminal.ts';
+
+const SIZE = { cols: 80, rows: 24 };
+const start = (pressure = (_: boolean) => {}) =>
+  createScreen({
+    size: SIZE,
+    clock: systemClock,
+    pressure,
+    failed: (error) => {
+      throw error;
+    },
+  });
+
+/** What a terminal shows that gets the text, as the replay brings it. */
+async function shown(text: string, { cols, rows } = SIZE): Promise<string> {
+  const reference = createReference(cols, rows);
+  reference.write(text);
+  return reference.all();
+}
+
+describe('replay', () => {
+  test.each([
+    ['text and colours', 'plain \x1b[1;31mred\x1b[0m \x1b[48;2;1;2;3mtrue\x1b[0m\r\n漢字 e\u0301 🎈\r\n$ '],
+    ['a cursor in the middle', 'a\r\nb\r\nc\x1b[1;2H'],
+    ['the other screen', 'before\r\n\x1b[?1049h\x1b[Hfull screen\x1b[10;5Hhere'],
+    ['modes', '\x1b[?1h\x1b=\x1b[?2004h\x1b[?1002h\x1b[?1006hx'],
+    ['long lines', 'x'.repeat(500)],
+    ['more than the screen', Array.from({ length: 400 }, (_, line) => `line ${line}\r\n`).join('')],
+  ])('brings back %s', async (_, text) => {
+    const screen = start();
+    screen.write(text);
+    const replay = await screen.replay();
+    expect(await shown(replay)).toBe(await shown(text));
+    screen.close();
+  });
+
+  test('brings back what the serializer leaves out', async () => {
+    const screen = start();
+    screen.write('\x1b]0;a title\x07\x1b[?25l\x1b[?1006h\x1b[4 q\x1b[3;10r\x1b[5;7Hx');
+    const replay = await screen.replay();
+    for (const part of ['\x1b]0;a title\x07', '\x1b[?25l', '\x1b[?1006h', '\x1b[4 q', '\x1b[3;10r\x1b[5;8H']) {
+      expect(replay).toContain(part);
+    }
+    screen.write('\x1bc');
+    expect(await screen.replay()).not.toMatch(/\?25|1006|4 q|;10r/);
+    screen.close();
+  });
+
+  test('is at most 65,536 characters long where fewer lines keep to it', async () => {
+    const screen = start();
+    const colourful = Array.from({ length: 40 }, (_, at) => `\x1b[38;2;${at};1;2mx`).join('');
+    for (let line = 0; line < 300; line++) screen.write(`${colourful}\r\n`);
+    const replay = await screen.replay();
+    expect(replay.length).toBeLessThanOrEqual(65_536);
+    expect(replay.length).toBeGreaterThan(10_000);
+    screen.close();
+  });
+
+  test('is of the size it was given last, in order with the text', async () => {
+    const screen = start();
+    screen.write('x'.repeat(100));
+    screen.resize({ cols: 100, rows: 10 });
+    screen.write('\x1b[10;100HE');
+    const replay = await screen.replay();
+    expect(await shown(replay, { cols: 100, rows: 10 })).toContain('E');
+    screen.close();
+  });
+});
+
+describe('a flood', () => {
+  test('of plain lines is not parsed, and causes no pressure', async () => {
+    const pressure = vi.fn();
+    const screen = start(pressure);
+    const lines = Array.from({ length: 1000 }, (_, line) => `${line}\r\n`).join('');
+    const began = performance.now();
+    for (let part = 0; part < 10_000; part++) screen.write(lines);
+    expect(performance.now() - began).toBeLessThan(5_000);
+    expect(pressure).not.toHaveBeenCalled();
+    expect(await shown(await screen.replay())).toBe(await shown(lines));
+    screen.close();
+  });
+
+  test('of colours asks its program to wait, and tells when it may go on', async () => {
+    const pressure = vi.fn();
+    const screen = start(pressure);
+    for (let line = 0; line < 40_000; line++)
+      screen.write(`\x1b[3${line % 8}mcolour ${line} of many colours\x1b[0m\r\n`);
+    expect(pressure.mock.calls).toEqual([[true]]);
+    await vi.waitFor(() => expect(pressure.mock.calls).toEqual([[true], [false]]), { timeout: 15_000 });
+    expect(await screen.replay()).toContain('colour 39999');
+    screen.close();
+  });
+
+  test('does not hold up a program whose screen has been closed', () => {
+    const pressure = vi.fn();
+    const screen = start(pressure);
+    for (let line = 0; line < 80_000; line++) screen.write(`\x1b[3${line % 8}mcolour ${line}\x1b[0m\r\n`);
+    screen.close();
+    expect(pressure.mock.calls).toEqual([[true], [false]]);
+  });
+});
