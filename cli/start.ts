@@ -5,7 +5,7 @@ import { createLog, type Log } from '../lib/log.ts';
 import { StateInUseError } from '../storage/node.ts';
 import { loadEnvironment } from './environment.ts';
 import { asHost, asHttpUrl, asPort, asText, flag, negated, type Options, option } from './options.ts';
-import { aligned, type CommandContext, CommandError, createStyle, line, UsageError } from './output.ts';
+import { aligned, type CommandContext, CommandError, createStyle, line, UsageError, type Writer } from './output.ts';
 import { CertificateError, type NodeRelay, startNodeRelay } from './runtime/node.ts';
 import { version } from './version.ts';
 
@@ -67,7 +67,7 @@ async function start(options: Options, context: CommandContext): Promise<void> {
   const { env: environment, places } = loadEnvironment(context.env);
   const env = { ...environment, ...given(overrides(options)) };
   const { config, warnings } = readConfig(env, places);
-  const log = createLog(config.logLevel, (text) => line(context.stderr, text));
+  const log = createLog(config.logLevel, gathered(context.stderr));
   for (const warning of warnings) log.warn(warning);
   // From here on children and libraries see what the relay sees.
   Object.assign(process.env, given(env));
@@ -86,6 +86,23 @@ async function start(options: Options, context: CommandContext): Promise<void> {
   const running = await launch(config, log, noTls);
   await announce(running, context, log);
   await stopped(running, log);
+}
+
+/** How long a log line may wait for others: a write for each would be a tenth of what a socket costs. */
+const LOG_DELAY = 20;
+
+/** Writes lines together, at the latest when the process exits. */
+function gathered(writer: Writer): (text: string) => void {
+  let waiting = '';
+  const flush = () => {
+    if (waiting !== '') writer.write(waiting);
+    waiting = '';
+  };
+  process.on('exit', flush);
+  return (text) => {
+    if (waiting === '') setTimeout(flush, LOG_DELAY);
+    waiting += `${text}\n`;
+  };
 }
 
 /** Starts the relay, or says in one line why it cannot. */

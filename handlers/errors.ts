@@ -12,7 +12,9 @@ const STATUS: Record<ErrorKind, number> = {
   'rate-limited': 429,
   internal: 500,
   unsupported: 501,
+  'bad-gateway': 502,
   unavailable: 503,
+  'gateway-timeout': 504,
 };
 
 /** The answer to a failure of a domain; undefined for one that nobody expected. */
@@ -23,5 +25,5 @@ export function toResponse(error: unknown): Response | undefined {
   if (error.retryAfter !== undefined) headers['retry-after'] = String(error.retryAfter);
   // What is left of the body is not read: the connection cannot be used again.
   if (error.kind === 'too-large' || error.kind === 'timeout') headers.connection = 'close';
-  return errorResponse(STATUS[error.kind], error.message, headers);
+  return errorResponse(STATUS[error.kind], error.message, headers, error.extra);
 }

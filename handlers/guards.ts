@@ -45,6 +45,8 @@ export function paired(grant?: string): Guard {
   };
 }
 
+const anyDevice = paired();
+
 /** Whether the operator calls without any bearer; at the edge the operator token is what makes him one. */
 const isBareOperator = async (request: RelayRequest, relay: Relay): Promise<boolean> =>
   (request.peer.via === 'edge' || !request.headers.has('authorization')) && isOperator(request, relay);
@@ -59,12 +61,11 @@ export function operatorOrPaired(grant?: string): Guard {
 export const operatorOrPairedInfo: Guard = async (request, relay) => {
   if (await isBareOperator(request, relay)) return undefined;
   if (!request.headers.has('authorization')) refuse(request, relay);
-  return paired()(request, relay);
+  return anyDevice(request, relay);
 };
 
 /** A paired device, or a host tool that says so with `X-Svc-Operator: 1` on strict loopback (contract 01 §6.3). */
-export const pairedOrOperatorTool: Guard = async (request, relay) => {
-  const asked = request.headers.get('x-svc-operator') === '1';
-  if (asked && (await isBareOperator(request, relay))) return undefined;
-  return paired()(request, relay);
+export const pairedOrOperatorTool: Guard = (request, relay) => {
+  if (request.headers.get('x-svc-operator') !== '1') return anyDevice(request, relay);
+  return isBareOperator(request, relay).then((isTool) => (isTool ? undefined : anyDevice(request, relay)));
 };

@@ -19,8 +19,8 @@ export const relayInfo: Handler = async (_request, relay) => {
     uptime_seconds: relay.info.uptimeSeconds(),
     session_count: sessions,
     paired_device_count: sessions,
-    // There is no bridge and no media registry yet.
-    pending_commands: 0,
+    pending_commands: relay.bridge.pendingCount(),
+    // There is no media registry yet.
     media_entry_count: 0,
     health: 'ok',
     gateway_heartbeat: agent.gateway_heartbeat,

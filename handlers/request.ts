@@ -9,6 +9,8 @@ export type RelayRequest = Request & {
   /** Parts of the path, percent-encoded as they came. */
   params: Record<string, string | undefined>;
   query: Record<string, string | string[] | undefined>;
+  /** The path of its row in the route table. */
+  route?: string;
   /** The caller's session, once a guard has put it there. */
   session?: Session;
 };
@@ -17,6 +19,13 @@ export type Handler = (request: RelayRequest, relay: Relay) => Response | Promis
 
 /** Lets a request pass, or answers it. */
 export type Guard = (request: RelayRequest, relay: Relay) => Response | undefined | Promise<Response | undefined>;
+
+/** A query with one value for each name: of several the last. */
+export function lastOf(query: RelayRequest['query']): Record<string, string> {
+  const values: Record<string, string> = Object.create(null);
+  for (const name in query) values[name] = [query[name]].flat().at(-1) ?? '';
+  return values;
+}
 
 /** A percent-decoded path parameter, trimmed; empty for one that cannot be decoded. */
 export function pathParam(request: RelayRequest, name: string): string {

@@ -10,6 +10,8 @@ export type ErrorKind =
   | 'rate-limited'
   | 'unsupported'
   | 'unavailable'
+  | 'bad-gateway'
+  | 'gateway-timeout'
   | 'internal';
 
 /** An expected failure. `message` is one sentence that may be shown to any caller: no path, no secret. */
@@ -17,12 +19,19 @@ export class RelayError extends Error {
   readonly kind: ErrorKind;
   /** Whole seconds to wait, for `rate-limited`. */
   readonly retryAfter?: number;
+  /** Further members of the error body, as the contract names them. */
+  readonly extra?: Readonly<Record<string, unknown>>;
 
-  constructor(kind: ErrorKind, message: string, options: { retryAfter?: number; cause?: unknown } = {}) {
+  constructor(
+    kind: ErrorKind,
+    message: string,
+    options: { retryAfter?: number; extra?: Readonly<Record<string, unknown>>; cause?: unknown } = {},
+  ) {
     super(message, options.cause === undefined ? undefined : { cause: options.cause });
     this.name = 'RelayError';
     this.kind = kind;
     this.retryAfter = options.retryAfter;
+    this.extra = options.extra;
   }
 }
 

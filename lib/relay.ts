@@ -1,5 +1,7 @@
 import { createLimiter, type Limiter } from './access/limiter.ts';
 import { createOperatorTokens, type OperatorTokens } from './access/operator-token.ts';
+import { type Bridge, createBridge } from './bridge/bridge.ts';
+import type { BridgeRecord } from './bridge/memory.ts';
 import { type Chat, createChat } from './chat/chat.ts';
 import { type ClipboardInbox, createClipboardInbox } from './clipboard/inbox.ts';
 import { type Cancel, type Clock, every } from './clock.ts';
@@ -18,6 +20,7 @@ import { openSessions, type Sessions } from './sessions/sessions.ts';
 import type { Channels } from './socket/channel.ts';
 import { createSockets, type SocketRecord, type Sockets } from './socket/sockets.ts';
 import type { StoreOpener } from './stores.ts';
+import { createTerminals, type Terminals } from './terminal/terminals.ts';
 import { createTui, type Tui } from './tui/tui.ts';
 import { fetchUpstream, type Upstream } from './web/upstream.ts';
 
@@ -65,9 +68,11 @@ export interface Relay {
   readonly limiter: Limiter;
   readonly sockets: Sockets;
   readonly profiles: Profiles;
+  readonly bridge: Bridge;
   readonly chat: Chat;
   readonly notifications: Notifications;
   readonly tui: Tui;
+  readonly terminals: Terminals;
   readonly mint: Mint;
   readonly info: RelayInfo;
   readonly updates: UpdateCheck;
@@ -126,8 +131,15 @@ export async function createRelay(parts: RelayParts): Promise<Relay> {
     limiter,
     sockets,
     profiles,
+    bridge: createBridge({
+      sessions,
+      clock,
+      log: log.named('bridge'),
+      remember: parts.socketsOutliveMemory ? stores.open<BridgeRecord>('bridge') : undefined,
+    }),
     chat: createChat({ config, upstream: parts.upstream ?? fetchUpstream(), clock, log: log.named('chat') }),
     notifications: createNotifications(),
+    terminals: createTerminals({ host, config, sessions, clock, log: log.named('terminal') }),
     tui: createTui({ host, config, clock, log: log.named('tui') }),
     mint: createMint({
       config,
@@ -159,10 +171,12 @@ export async function createRelay(parts: RelayParts): Promise<Relay> {
       relay.state = 'stopping';
       for (const cancel of periodic) cancel();
       profiles.stop();
+      relay.bridge.stop();
       const gatewaysEnded = relay.tui.shutdown();
       relay.chat.shutdown();
+      const terminalsEnded = relay.terminals.shutdown();
       sockets.stop();
-      await gatewaysEnded;
+      await Promise.all([gatewaysEnded, terminalsEnded]);
       await sessions.flush();
     },
   };

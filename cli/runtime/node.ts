@@ -43,7 +43,7 @@ export async function startNodeRelay({ version, config, log, noTls }: NodeRelayO
     config.stateFile === null ? undefined : openStateFile(config.stateFile, (message) => state.warn(message)),
   );
   try {
-    const host = createNodeHost({ agentHome: config.agentHome });
+    const host = createNodeHost({ agentHome: config.agentHome, log: log.named('host') });
     const relay = await createRelay({
       version,
       config,

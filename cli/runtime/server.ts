@@ -12,8 +12,7 @@ import type { AddressInfo, Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import type { Peer as CrosswsPeer } from 'crossws';
 import crossws from 'crossws/adapters/node';
-import type { ServerRequest } from 'srvx';
-import { NodeRequest, toNodeHandler } from 'srvx/node';
+import { NodeRequest, sendNodeResponse } from 'srvx/node';
 import type { RelayRequest } from '../../handlers/request.ts';
 import type { Fetch } from '../../handlers/routes.ts';
 import { callerOf, refuseUpgrade } from '../../handlers/socket.ts';
@@ -100,9 +99,15 @@ export function createRelayServer({ relay, fetch, tls }: ServerOptions): RelaySe
     },
   });
 
-  const handler = toNodeHandler((request) =>
-    fetch(request, peerOf((request as ServerRequest).runtime?.node?.req.socket as Socket)),
-  ) as RequestListener;
+  const handler: RequestListener = (req, res) => {
+    const request = new NodeRequest({ req: req as never, res: res as never }) as unknown as Request;
+    fetch(request, peerOf(req.socket))
+      .then((response) => send(res, response))
+      .catch((error) => {
+        relay.log.error(`answer failed: ${describeError(error)}`);
+        res.destroy();
+      });
+  };
 
   function onUpgrade(this: HttpServer, req: IncomingMessage, stream: Duplex, head: Buffer): void {
     const socket = stream as Socket;
@@ -187,6 +192,22 @@ export function createRelayServer({ relay, fetch, tls }: ServerOptions): RelaySe
       clearTimeout(timer);
     },
   };
+}
+
+/** srvx's own response gives its finished parts away, without building a platform one. */
+interface FastAnswer {
+  _toNodeResponse?(): { status: number; headers: string[]; body: unknown };
+}
+
+/**
+ * Sends an answer. One of text goes out in a single write, head and body together: through `write` and `end`, as srvx
+ * does it, Node corks the socket, which costs a tenth of the requests (2026-11).
+ */
+function send(res: ServerResponse, response: Response): void | Promise<void> {
+  const parts = (response as FastAnswer)._toNodeResponse?.();
+  if (!parts) return sendNodeResponse(res as never, response);
+  if (typeof parts.body === 'string') void res.writeHead(parts.status, parts.headers).end(parts.body);
+  else return sendNodeResponse(res as never, { _toNodeResponse: () => parts } as never);
 }
 
 /** Whether a request is a whole opening handshake (RFC 6455 §4.2.1). Any other gets the answer of its route. */

@@ -1,8 +1,10 @@
 import type { Relay } from '../../lib/relay.ts';
 import type { Channels } from '../../lib/socket/channel.ts';
+import { createBridgeChannel } from './bridge.ts';
 import { createChatChannel } from './chat.ts';
 import { createNotificationsChannel } from './notifications.ts';
 import { system } from './system.ts';
+import { createTerminalChannel } from './terminal.ts';
 import { createTuiChannel } from './tui.ts';
 
 /**
@@ -11,7 +13,9 @@ import { createTuiChannel } from './tui.ts';
  */
 export const createChannels = (relay: Relay): Channels => ({
   system,
+  bridge: createBridgeChannel(relay),
   chat: createChatChannel(relay),
   notifications: createNotificationsChannel(relay),
   tui: createTuiChannel(relay),
+  terminal: createTerminalChannel(relay),
 });

@@ -1,11 +1,13 @@
 /** What `/relay/info` may announce, and whether a host machine is needed for it. One line per area that exists. */
 const needsHost: Record<string, boolean> = {
+  bridge: false,
   chat: false,
   clipboard: true,
   notifications: false,
   pairing: false,
   profiles: true,
   sessions: false,
+  terminal: true,
 };
 
 /** What works on this relay, sorted (contract 07 §3.1). Clients offer only what is named here. */

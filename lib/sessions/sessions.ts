@@ -200,7 +200,7 @@ export async function openSessions({ store, clock, log }: SessionsParts) {
         .sort((a, b) => b.lastSeen - a.lastSeen);
     },
 
-    /** The live session of a token: one hash, one look-up. */
+    /** The live session of a token: one hash, one look-up. By hash, so that time tells nothing of other tokens. */
     authenticate(token: string): Session | undefined {
       const session = alive(byHash.get(sha256(token)));
       if (session) {
@@ -295,7 +295,7 @@ export async function openSessions({ store, clock, log }: SessionsParts) {
     async resume(session: Session, device: Device, offeredRefresh?: string): Promise<string | undefined> {
       if (session.ended) return undefined;
       const merged = mergeDevice(session.device, device);
-      const changed = JSON.stringify(merged) !== JSON.stringify(session.device);
+      const changed = !isSameDevice(merged, session.device);
       session.device = merged;
       const hash = offeredRefresh === undefined ? undefined : sha256(offeredRefresh);
       const good = hash === undefined ? session.refresh !== null : refreshMatches(session, hash);
@@ -383,5 +383,9 @@ function mergeDevice(old: Device, presented: Device): Device {
     formFactor: pick(presented.formFactor, old.formFactor, 'unknown'),
   };
 }
+
+/** Run at every connect. Both have the fields of `Device` and no others. */
+const isSameDevice = (a: Device, b: Device): boolean =>
+  (Object.keys(a) as (keyof Device)[]).every((field) => a[field] === b[field]);
 
 export const UNNAMED = 'Unknown device';

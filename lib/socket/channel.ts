@@ -12,9 +12,10 @@ export interface Channel {
   large?: boolean;
   /**
    * Handles one message. A promise delays later messages of this channel on this socket, and nothing else.
-   * Only called while the connection is open and the grant is there.
+   * Only called while the connection is open and the grant is there. `text` is the frame as it came, for what is to
+   * be handed on unread.
    */
-  message(connection: Connection, message: Message): void | Promise<void>;
+  message(connection: Connection, message: Message, text: string): void | Promise<void>;
   /** Messages that are handled even when the socket went while they waited in line (their answers go nowhere). */
   outlivesSocket?(message: Message): boolean;
   /**
@@ -27,6 +28,8 @@ export interface Channel {
   denied?(connection: Connection, message: Message, text: string): void;
   /** Some messages need no grant. */
   needsGrant?(message: Message): boolean;
+  /** The socket has authenticated, or is taken up again with a process that slept (edge): `slept` tells which. */
+  opened?(connection: Connection, slept: boolean): void | Promise<void>;
   /** The grant ended while the socket stays open. */
   grantLost?(connection: Connection): void;
   /** The socket is gone or about to go: frees what the channel holds for it. Called once, also without any message. */

@@ -125,7 +125,7 @@ export class Connection {
       this.sendError(`Message too large for channel ${message.channel}`, 'message_too_large', message.id);
       return;
     }
-    this.#laneOf(message.channel).push(() => this.#dispatch(channel, message));
+    this.#laneOf(message.channel).push(() => this.#dispatch(channel, message, text));
   }
 
   #laneOf(name: string): Lane {
@@ -143,7 +143,7 @@ export class Connection {
     return lane;
   }
 
-  #dispatch(channel: Channel, message: Message): void | Promise<void> {
+  #dispatch(channel: Channel, message: Message, text: string): void | Promise<void> {
     if (!this.#open && !channel.outlivesSocket?.(message)) return;
     if (!this.#mayUse(channel, message)) return;
     if (message.badPayload && channel.badPayload) {
@@ -151,7 +151,7 @@ export class Connection {
       return;
     }
     try {
-      const pending = channel.message(this, message);
+      const pending = channel.message(this, message, text);
       return pending?.catch((error) => this.#failed(channel, message, error));
     } catch (error) {
       this.#failed(channel, message, error);
@@ -200,6 +200,18 @@ export class Connection {
       this.#deadline = this.#parts.clock.after(Math.max(0, Math.ceil((next - now) * 1000)), () => this.policyChanged());
     }
     for (const name of lost) this.#parts.channels[name]?.grantLost?.(this);
+  }
+
+  /** The socket is there: tells every channel. Never rejects. */
+  async opened(slept: boolean): Promise<void> {
+    for (const [name, channel] of Object.entries(this.#parts.channels)) {
+      try {
+        const pending = channel.opened?.(this, slept);
+        if (pending) await pending;
+      } catch (error) {
+        this.#parts.log.error(`${name} could not take up a socket: ${describeError(error)}`);
+      }
+    }
   }
 
   /** Closes the socket after its cleanup. */

@@ -134,7 +134,7 @@ export function createSockets(parts: SocketsParts) {
       siblings?.delete(connection);
       if (siblings?.size === 0) bySession.delete(session);
       void parts.remember?.removeItem(id);
-      log.debug(`socket of session ${session.prefix} closed (${caller.key})`);
+      log.info(`socket of session ${session.prefix} closed (${caller.key})`);
     },
   };
 
@@ -207,7 +207,9 @@ export function createSockets(parts: SocketsParts) {
           profiles: parts.profiles(),
         };
         transport.send(encodeEnvelope('system', 'auth.ok', payload, crypto.randomUUID()));
-        life.admitted(connect(transport, caller, session, typedStream));
+        const connection = connect(transport, caller, session, typedStream);
+        life.admitted(connection);
+        void connection.opened(false);
         void parts.remember?.setItem(transport.id, { family: session.family, typed_stream: typedStream, caller });
         log.info(`socket of session ${session.prefix} authenticated (${caller.key})`);
       };
@@ -263,7 +265,9 @@ export function createSockets(parts: SocketsParts) {
         return undefined;
       }
       const life = new SocketLife();
-      life.admitted(connect(transport, record.caller, session, record.typed_stream));
+      const connection = connect(transport, record.caller, session, record.typed_stream);
+      life.admitted(connection);
+      await connection.opened(true);
       return life;
     },
 

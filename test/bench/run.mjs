@@ -6,6 +6,8 @@
  * A bench is a file in `benches/` and a line in the table below; see `support/bench.mjs` for what it exports.
  * Leaves with 1 when a figure misses its bound, and with 2 when the bench itself failed.
  */
+import bridge from './benches/bridge.mjs';
+import bridgeP50 from './benches/bridge-p50.mjs';
 import connect from './benches/connect.mjs';
 import health from './benches/health.mjs';
 import memory from './benches/memory.mjs';
@@ -13,12 +15,28 @@ import ping from './benches/ping.mjs';
 import sessions from './benches/sessions.mjs';
 import sockets from './benches/sockets.mjs';
 import start from './benches/start.mjs';
+import terminal from './benches/terminal.mjs';
+import terminalEcho from './benches/terminal-echo.mjs';
+import terminalTmux from './benches/terminal-tmux.mjs';
 import { runBench } from './support/bench.mjs';
 import { Stage } from './support/processes.mjs';
 import { formatHead, formatRow, machine } from './support/report.mjs';
 
 /** THE table of benches, in the order they run. */
-const benches = [health, sessions, ping, connect, start, memory, sockets];
+const benches = [
+  health,
+  sessions,
+  ping,
+  connect,
+  bridge,
+  bridgeP50,
+  terminal,
+  terminalTmux,
+  terminalEcho,
+  start,
+  memory,
+  sockets,
+];
 
 const args = process.argv.slice(2);
 const asJson = args.includes('--json');

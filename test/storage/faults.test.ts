@@ -1,4 +1,4 @@
-import { expect, it, type TestContext } from 'vitest';
+import { expect, it, type TestContext, vi } from 'vitest';
 import { launch, type RelayProcess, startRelayProcess } from '../support/process.ts';
 import { randomCode } from '../support/relay.ts';
 
@@ -43,7 +43,7 @@ it('01 §6.7: a disk that fails to sync makes the relay degraded, not dead; what
   const repair = await breakDisk(context, relay.child.pid);
   const during = await pairDevice(relay);
   expect(await stateOf(relay)).toBe('degraded');
-  expect(relay.child.stderr).toMatch(/\[WARNING\] sessions: .*could not be saved/);
+  await vi.waitFor(() => expect(relay.child.stderr).toMatch(/\[WARNING\] sessions: .*could not be saved/));
   // The change stands in memory, and a revocation is one too.
   expect(await statusOf(relay, during)).toBe(200);
   const revoked = await relay.ask(`/sessions/${during.slice(0, 8)}`, {

@@ -25,10 +25,12 @@ export interface BuiltOptions {
   channels?: Channels;
   clock?: Clock;
   env?: Record<string, string>;
+  /** The environment the host's programs get, from the relay's home; that of this process without. */
+  hostEnv?(home: string): Record<string, string>;
 }
 
 /** A relay put together from its parts on a real listener, with state in memory: for test clocks and test channels. */
-export async function startBuiltTarget({ channels = {}, clock = systemClock, env = {} }: BuiltOptions = {}) {
+export async function startBuiltTarget({ channels = {}, clock = systemClock, env = {}, hostEnv }: BuiltOptions = {}) {
   const agentHome = await mkdtemp(join(tmpdir(), 'svc-relay-test-'));
   const log: string[] = [];
   const { config } = readConfig(
@@ -43,7 +45,7 @@ export async function startBuiltTarget({ channels = {}, clock = systemClock, env
     clock,
     log: createLog('DEBUG', (line) => log.push(line)),
     channels: (relay) => ({ ...createChannels(relay), ...channels }),
-    host: createNodeHost({ agentHome }),
+    host: createNodeHost({ agentHome, env: hostEnv?.(agentHome) }),
     upstream: createNodeUpstream(),
   });
   const server = createRelayServer({ relay, fetch: createFetch(relay) });

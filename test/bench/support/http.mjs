@@ -1,4 +1,5 @@
 import { connect } from 'node:net';
+import { median } from './bench.mjs';
 
 const HEAD_END = Buffer.from('\r\n\r\n');
 const CONNECTIONS = 32;
@@ -34,13 +35,13 @@ export function httpRequest(port, method, path, { headers, body } = {}) {
 }
 
 /**
- * Requests per second that a server answers over 32 kept connections, each with one request at a time. The client
+ * Requests per second that a server answers over kept connections, each with one request at a time. The client
  * must be much faster than the server: it reads the first answer of a connection closely, then only counts bytes.
  */
-export async function httpRate(port, path, headers) {
-  const request = Buffer.from(requestText('GET', path, headers), 'latin1');
+export async function httpRate(port, path, headers, { method = 'GET', body, connections = CONNECTIONS } = {}) {
+  const request = Buffer.from(requestText(method, path, headers, body), 'latin1');
   const counter = { answers: 0 };
-  const clients = await Promise.all(Array.from({ length: CONNECTIONS }, () => openClient(port, request, counter)));
+  const clients = await Promise.all(Array.from({ length: connections }, () => openClient(port, request, counter)));
   try {
     const failure = Promise.race(clients.map((client) => client.failed));
     for (const client of clients) client.begin();
@@ -51,6 +52,33 @@ export async function httpRate(port, path, headers) {
     return ((counter.answers - before) * 1000) / (performance.now() - began);
   } finally {
     for (const client of clients) client.end();
+  }
+}
+
+/** Median time in ms of one answer, one after another on one kept connection. */
+export async function httpLatency(port, path, headers, { method = 'GET', body } = {}) {
+  const request = Buffer.from(requestText(method, path, headers, body), 'latin1');
+  const times = [];
+  let asked = 0;
+  const counter = {
+    get answers() {
+      return times.length;
+    },
+    set answers(_count) {
+      const now = performance.now();
+      if (asked > 0) times.push(now - asked);
+      asked = now;
+    },
+  };
+  const client = await openClient(port, request, counter);
+  try {
+    client.begin();
+    await Promise.race([delay(WARM_UP), client.failed]);
+    times.length = 0;
+    await Promise.race([delay(MEASURED), client.failed]);
+    return median(times);
+  } finally {
+    client.end();
   }
 }
 

@@ -25,12 +25,12 @@ export class Stage {
    * Starts the built relay on a home of its own and waits for its first healthy answer, which took `startedIn` ms.
    * `collectable` adds the signal that `collectedMemory` needs.
    */
-  async relay({ collectable = false } = {}) {
+  async relay({ collectable = false, env: extra = {} } = {}) {
     const home = await mkdtemp(join(tmpdir(), 'svc-bench-'));
     this.#homes.push(home);
     const port = await freePort();
     const args = [RELAY, 'relay', 'start', '--host', '127.0.0.1', '--port', String(port)];
-    const env = { PATH: process.env.PATH, HOME: home, SVC_HOME: home };
+    const env = { PATH: process.env.PATH, HOME: home, SVC_HOME: home, TMUX_TMPDIR: home, ...extra };
     const log = await open(join(home, 'relay.log'), 'w');
     const began = performance.now();
     const server = this.#spawn(args, env, port, collectable, log.fd);

@@ -6,7 +6,7 @@ export const machine = () => ({
   cores: cpus().length,
 });
 
-const WIDTHS = [44, 12, 12, 8, 12];
+const WIDTHS = [56, 9, 9, 6, 8];
 const line = (title, ...columns) =>
   [title.padEnd(WIDTHS[0]), ...columns.map((text, at) => text.padStart(WIDTHS[at + 1] ?? 0))].join('  ').trimEnd();
 

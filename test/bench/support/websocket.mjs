@@ -93,7 +93,6 @@ export async function roundTripRate(socket, message, { inFlight, isAnswer, warmU
   let answers = 0;
   let owed = 0;
   let sending = true;
-  let settled;
   const failure = new Promise((_, reject) => {
     socket.listen({
       failed: reject,
@@ -110,7 +109,6 @@ export async function roundTripRate(socket, message, { inFlight, isAnswer, warmU
     const count = owed;
     owed = 0;
     if (sending) socket.write(count === 1 ? frame : Buffer.concat(Array(count).fill(frame)));
-    else if (++settled === inFlight) return;
   }
   socket.write(Buffer.concat(Array(inFlight).fill(frame)));
   await Promise.race([delay(warmUp), failure]);

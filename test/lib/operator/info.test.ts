@@ -17,8 +17,14 @@ const ENABLED = 'plugins:\n  enabled: [other, svc-relay]\n';
 
 describe('capabilities (07 §3.1)', () => {
   it('announces nothing at the edge that needs a host, in order', () => {
-    expect(capabilities({ hasHost: true })).toEqual(['chat', 'clipboard', 'notifications', 'pairing', 'profiles', 'sessions']);
-    expect(capabilities({ hasHost: false })).toEqual(['chat', 'notifications', 'pairing', 'sessions']);
+    const all = capabilities({ hasHost: true });
+    const edge = capabilities({ hasHost: false });
+    for (const names of [all, edge]) expect(names).toEqual([...new Set(names)].sort());
+    expect(all).toEqual(expect.arrayContaining(edge));
+    expect(edge).toEqual(expect.arrayContaining(['chat', 'notifications', 'pairing', 'sessions']));
+    for (const name of ['clipboard', 'profiles', 'terminal']) {
+      expect([name, all.includes(name), edge.includes(name)]).toEqual([name, true, false]);
+    }
   });
 });
 

@@ -1,0 +1,49 @@
+import { SELECTOR_KEYS } from '../lib/bridge/selection.ts';
+import { RelayError } from '../lib/errors.ts';
+import { json, readText } from '../lib/web/json.ts';
+import { type Handler, lastOf } from './request.ts';
+
+const NO_STORE = { 'cache-control': 'no-store' };
+const LIMIT = 64 * 1024;
+const MAX_RECORDS = 500;
+const DEFAULT_RECORDS = 100;
+
+/** `GET /bridge/status` (contract 03 §6). */
+export const bridgeStatus: Handler = (request, relay) => {
+  const status = relay.bridge.status(lastOf(request.query));
+  if (status) return json(status, 200, NO_STORE);
+  const error = 'no phone connected';
+  return json({ ok: false, phone_connected: false, last_seen_seconds_ago: null, error }, 503, NO_STORE);
+};
+
+/** `GET /bridge/devices` (contract 03 §6). */
+export const bridgeDevices: Handler = (_request, relay) => json(relay.bridge.devices(), 200, NO_STORE);
+
+/** `GET /bridge/activity?limit=` (contract 03 §6). */
+export const bridgeActivity: Handler = (request, relay) => {
+  const given = lastOf(request.query).limit?.trim() ?? '';
+  const limit = /^\+?\d+$/.test(given) ? Number(given) : 0;
+  const activity = relay.bridge.activity(limit < 1 ? DEFAULT_RECORDS : Math.min(limit, MAX_RECORDS));
+  return json({ activity }, 200, NO_STORE);
+};
+
+/** `POST /bridge/select-active` (contract 03 §6). */
+export const selectActive: Handler = async (request, relay) => {
+  const body = parse(await readText(request, LIMIT));
+  const texts = SELECTOR_KEYS.map((key) => body[key]).filter((value) => typeof value === 'string');
+  const selector = texts.map((text) => text.trim()).find((text) => text !== '');
+  if (selector === undefined) throw new RelayError('invalid', 'missing device or device_id');
+  return json({ ok: true, ...relay.bridge.select(selector) }, 200, NO_STORE);
+};
+
+function parse(text: string): Record<string, unknown> {
+  if (text === '') return {};
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch {
+    throw new RelayError('invalid', 'invalid JSON');
+  }
+  if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value as Record<string, unknown>;
+  throw new RelayError('invalid', 'body must be a JSON object');
+}

@@ -1,0 +1,63 @@
+import { DEVICE_ROUTES, deviceRoutes } from '../lib/bridge/device-routes.ts';
+import { RelayError } from '../lib/errors.ts';
+import { errorResponse, readText, WebResponse } from '../lib/web/json.ts';
+import { paired } from './guards.ts';
+import { type Guard, type Handler, lastOf, type RelayRequest } from './request.ts';
+
+/** Room for a body (contract 03 §4.1). */
+const LIMIT = 2 * 1024 * 1024;
+const HEADERS = {
+  'content-type': 'application/json; charset=utf-8',
+  'x-content-type-options': 'nosniff',
+  'cache-control': 'no-store',
+};
+/** Answers that never have a body. */
+const EMPTY = new Set([204, 205, 304]);
+
+/** Every path of the table, as one row of the route table. */
+export const DEVICE_PATHS = `/(?<command>${[...new Set(DEVICE_ROUTES.map(({ path }) => path.slice(1)))].join('|')})`;
+
+/** The path without the slashes that the router lets pass at its end. */
+const pathOf = (request: RelayRequest): string => `/${request.params.command ?? ''}`;
+
+const bridgeGrant = paired('bridge');
+
+/** First the method, then the bearer, then the grant (contract 03 §2). `HEAD` is never forwarded. */
+export const mayControl: Guard = (request, relay) => {
+  const routes = deviceRoutes(pathOf(request));
+  if (routes.some(({ method }) => method === request.method)) return bridgeGrant(request, relay);
+  const allow = routes
+    .map(({ method }) => method)
+    .sort()
+    .join(', ');
+  return errorResponse(405, 'method not allowed', { allow, 'cache-control': 'no-store' });
+};
+
+/** Each call of Device Control: carried to a phone, and the phone's answer as it is (contract 03 §4). */
+export const controlDevice: Handler = async (request, relay) => {
+  const route = deviceRoutes(pathOf(request)).find(({ method }) => method === request.method);
+  if (!route) throw new RelayError('not-found', 'not found');
+  const body = route.method === 'POST' ? await readObject(request) : undefined;
+  const { signal } = request;
+  const reply = await relay.bridge.command({ route, query: lastOf(request.query), body, signal });
+  return new WebResponse(EMPTY.has(reply.status) ? null : reply.body, { status: reply.status, headers: HEADERS });
+};
+
+/** A body with its text, which is what the phone gets. Empty is `{}`. */
+async function readObject(request: RelayRequest): Promise<{ text: string; value: Record<string, unknown> }> {
+  const text = await readText(request, LIMIT);
+  if (text === '') return { text: '{}', value: {} };
+  const value = parse(text);
+  if (typeof value === 'object' && value !== null && !Array.isArray(value)) {
+    return { text, value: value as Record<string, unknown> };
+  }
+  throw new RelayError('invalid', 'body must be a JSON object');
+}
+
+function parse(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}

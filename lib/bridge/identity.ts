@@ -1,0 +1,88 @@
+import type { Device as SessionDevice } from '../sessions/session.ts';
+import { UNNAMED } from '../sessions/sessions.ts';
+import { isObject, type Payload } from '../socket/envelope.ts';
+
+/** Who a phone is (contract 03 §1.2). */
+export interface Identity {
+  id: string;
+  /** Where the id comes from: only the session's proves anything. */
+  source: 'session' | 'payload' | 'socket';
+  name: string;
+  surface: string;
+  formFactor: string;
+  /** What a selector may call it: sorted, unique, not empty. */
+  aliases: readonly string[];
+}
+
+/** Lower case, and nothing but `a-z0-9`. */
+export const normalise = (text: string): string => text.toLowerCase().replace(/[^a-z0-9]/g, '');
+
+const firstText = (holder: unknown, names: readonly string[]): string | undefined => {
+  if (!isObject(holder)) return undefined;
+  for (const name of names) {
+    const value = holder[name];
+    if (typeof value === 'string' && value.trim() !== '') return value.trim().slice(0, 128).toWellFormed();
+  }
+  return undefined;
+};
+
+/** The id that a `bridge.status` claims for its sender. */
+const claimedId = (status: Payload): string | undefined =>
+  firstText(status.device, ['device_id', 'deviceId', 'id']) ?? firstText(status, ['device_id', 'deviceId', 'id']);
+
+const claimedName = (status: Payload): string | undefined =>
+  firstText(status.device, ['display_name', 'displayName', 'name', 'model']) ??
+  firstText(status, ['device_name', 'deviceName']);
+
+const known = (text: string, nothing: string): string | undefined =>
+  text === '' || text === nothing ? undefined : text;
+
+/**
+ * Who reports: what the session says first, then the phone's own words, then its socket. `mayClaim` tells whether an
+ * id that only the payload gives may be used: one that belongs to another phone may not.
+ */
+export function identify(
+  device: SessionDevice,
+  status: Payload,
+  socketId: string,
+  mayClaim: (id: string) => boolean = () => true,
+): Identity {
+  const own = known(device.id, 'unknown');
+  const claimed = own === undefined ? claimedId(status) : undefined;
+  const accepted = claimed !== undefined && mayClaim(claimed) ? claimed : undefined;
+  const id = own ?? accepted ?? `ws-${socketId}`;
+  const name = known(device.name, UNNAMED) ?? claimedName(status) ?? id;
+  const { surface, formFactor } = device;
+  return {
+    id,
+    source: own !== undefined ? 'session' : accepted !== undefined ? 'payload' : 'socket',
+    name,
+    surface,
+    formFactor,
+    aliases: aliasesOf({ id, name, surface, formFactor }),
+  };
+}
+
+const NOTE = /notemax|boox|onyx/;
+const FOLD = /pixel|fold/;
+const TABLETS = new Set(['tablet', 'eink', 'boox']);
+
+/** The names of a phone: its id and name, both also normalised, and what its make suggests (contract 03 §1.2). */
+export function aliasesOf({
+  id,
+  name,
+  surface,
+  formFactor,
+}: Pick<Identity, 'id' | 'name' | 'surface' | 'formFactor'>): string[] {
+  const aliases = new Set([id, name, normalise(id), normalise(name)]);
+  const hay = normalise(id + name + surface + formFactor);
+  const add = (...more: string[]) => {
+    for (const alias of more) aliases.add(alias);
+  };
+  if (NOTE.test(hay)) add('boox', 'notemax', 'note', 'tablet');
+  if (FOLD.test(hay)) add('phone', 'fold', 'pixel');
+  if (formFactor === 'phone') add('phone');
+  if (TABLETS.has(formFactor)) add('tablet');
+  aliases.delete('');
+  return [...aliases].sort();
+}

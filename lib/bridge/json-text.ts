@@ -1,0 +1,88 @@
+/** A member of a JSON object, as it stands in the text. */
+export interface TextMember {
+  key: string;
+  /** Where the member begins (its key's quote), and where its value does and ends. */
+  start: number;
+  valueStart: number;
+  end: number;
+}
+
+const QUOTE = 34;
+const BACKSLASH = 92;
+
+/** Past the string whose opening quote is at `at`. */
+function afterString(text: string, at: number): number {
+  for (let close = text.indexOf('"', at + 1); ; close = text.indexOf('"', close + 1)) {
+    let slashes = 0;
+    while (text.charCodeAt(close - 1 - slashes) === BACKSLASH) slashes++;
+    if (slashes % 2 === 0) return close + 1;
+  }
+}
+
+const isSpace = (code: number): boolean => code === 32 || code === 10 || code === 13 || code === 9;
+
+function afterSpace(text: string, at: number): number {
+  while (isSpace(text.charCodeAt(at))) at++;
+  return at;
+}
+
+/** Past the value that begins at `at`. */
+function afterValue(text: string, at: number): number {
+  const first = text.charCodeAt(at);
+  if (first === QUOTE) return afterString(text, at);
+  if (first !== 123 && first !== 91) {
+    while (at < text.length) {
+      const code = text.charCodeAt(at);
+      if (code === 44 || code === 125 || code === 93 || isSpace(code)) break;
+      at++;
+    }
+    return at;
+  }
+  let depth = 0;
+  for (;;) {
+    const code = text.charCodeAt(at);
+    if (code === QUOTE) {
+      at = afterString(text, at);
+      continue;
+    }
+    at++;
+    if (code === 123 || code === 91) depth++;
+    else if ((code === 125 || code === 93) && --depth === 0) return at;
+  }
+}
+
+/**
+ * The members of the object that begins at or after `at` (blanks are skipped), without reading their values: what is
+ * handed on as it came keeps its number formats and escapes. `text` must have passed `JSON.parse`.
+ */
+export function membersOf(text: string, at = 0): TextMember[] {
+  const members: TextMember[] = [];
+  let next = afterSpace(text, afterSpace(text, at) + 1);
+  while (text.charCodeAt(next) !== 125) {
+    const keyEnd = afterString(text, next);
+    const raw = text.slice(next + 1, keyEnd - 1);
+    const valueStart = afterSpace(text, afterSpace(text, keyEnd) + 1);
+    const end = afterValue(text, valueStart);
+    members.push({
+      key: raw.includes('\\') ? JSON.parse(text.slice(next, keyEnd)) : raw,
+      start: next,
+      valueStart,
+      end,
+    });
+    next = afterSpace(text, end);
+    if (text.charCodeAt(next) === 44) next = afterSpace(text, next + 1);
+  }
+  return members;
+}
+
+/** The last member of that name, as `JSON.parse` takes it. */
+export const memberNamed = (members: readonly TextMember[], key: string): TextMember | undefined =>
+  members.findLast((member) => member.key === key);
+
+/** The text of an object without some of its members. */
+export function withoutMembers(text: string, isDropped: (key: string) => boolean): string {
+  const members = membersOf(text);
+  if (!members.some(({ key }) => isDropped(key))) return text;
+  const kept = members.filter(({ key }) => !isDropped(key)).map(({ start, end }) => text.slice(start, end));
+  return `{${kept.join(',')}}`;
+}

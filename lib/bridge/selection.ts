@@ -1,0 +1,53 @@
+import { RelayError } from '../errors.ts';
+import { type Identity, normalise } from './identity.ts';
+
+/** What may name a phone, the first that is not blank wins; never forwarded to it (contract 03 §3). */
+export const SELECTOR_KEYS = ['device', 'device_id', 'deviceId'] as const;
+
+export const isSelectorKey = (key: string): boolean => (SELECTOR_KEYS as readonly string[]).includes(key);
+
+/**
+ * The trimmed selector of a query, or else of a body; undefined where neither has one.
+ * @throws RelayError `invalid` for one of the body that is no string.
+ */
+export function readSelector(
+  query: Readonly<Record<string, string>>,
+  body?: Readonly<Record<string, unknown>>,
+): string | undefined {
+  for (const key of SELECTOR_KEYS) {
+    const text = query[key]?.trim();
+    if (text) return text;
+  }
+  if (!body) return undefined;
+  for (const key of SELECTOR_KEYS) {
+    const value = Object.hasOwn(body, key) ? body[key] : undefined;
+    if (!value) continue;
+    if (typeof value !== 'string') throw new RelayError('invalid', 'device selector must be a string');
+    const text = value.trim();
+    if (text) return text;
+  }
+  return undefined;
+}
+
+/** The devices that a selector names. An empty normalised form never matches. */
+export function matching<T extends Pick<Identity, 'aliases'>>(devices: Iterable<T>, selector: string): T[] {
+  const plain = normalise(selector);
+  const found: T[] = [];
+  for (const device of devices) {
+    const { aliases } = device;
+    if (aliases.includes(selector) || (plain !== '' && aliases.includes(plain))) found.push(device);
+  }
+  return found;
+}
+
+/**
+ * The one device that a selector names.
+ * @throws RelayError `not-found` when there is none, `conflict` when there are several.
+ */
+export function theOne<T extends Pick<Identity, 'aliases'>>(devices: Iterable<T>, selector: string): T {
+  const [device, second] = matching(devices, selector);
+  const shown = selector.length > 128 ? `${selector.slice(0, 128)}...` : selector;
+  if (!device) throw new RelayError('not-found', `Unknown bridge device selector: ${shown}`);
+  if (second) throw new RelayError('conflict', `Ambiguous bridge device selector: ${shown}`);
+  return device;
+}

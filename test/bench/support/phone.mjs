@@ -1,0 +1,32 @@
+import { authFrame } from './processes.mjs';
+import { openSocket, textFrame } from './websocket.mjs';
+
+const envelope = (type, payload) => JSON.stringify({ channel: 'bridge', type, id: 'phone', payload });
+const RESULT = { x: 540, y: 1200, duration_ms: 100 };
+
+/** A phone that answers every command at once. Ends with `end()`. */
+export async function startPhone(port, token) {
+  const socket = await openSocket(port, authFrame({ session_token: token }));
+  let frames = [];
+  socket.listen({
+    failed: (error) => process.stderr.write(`the phone of the bench failed: ${error.message}\n`),
+    text(buffer, start, end) {
+      const { type, payload } = JSON.parse(buffer.toString('utf8', start, end));
+      if (type !== 'bridge.command') return;
+      frames.push(
+        textFrame(envelope('bridge.response', { request_id: payload.request_id, status: 200, result: RESULT })),
+      );
+      // What came in one piece is answered in one piece.
+      if (frames.length === 1) queueMicrotask(flush);
+    },
+  });
+  function flush() {
+    socket.write(frames.length === 1 ? frames[0] : Buffer.concat(frames));
+    frames = [];
+  }
+  socket.write(textFrame(envelope('bridge.status', { bridge: { device_control_supported: true } })));
+  return socket;
+}
+
+/** The call of the bench. */
+export const TAP = { method: 'POST', path: '/tap', body: JSON.stringify({ x: 540, y: 1200, duration_ms: 100 }) };
