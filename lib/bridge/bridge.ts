@@ -142,12 +142,10 @@ export function createBridge({ sessions, clock, log, remember }: BridgeParts) {
     },
 
     /** A socket has authenticated, or, when it `slept`, is open again with an object that was put away. */
-    async opened(link: Link, slept: boolean): Promise<void> {
-      if (slept) await memory?.restore(link);
-      else if (mayBeUsed(link)) {
-        const device = registry.welcome(link);
-        if (device) memory?.save(device);
-      }
+    opened(link: Link, slept: boolean): void | Promise<void> {
+      if (slept) return memory?.restore(link);
+      const device = mayBeUsed(link) ? registry.welcome(link) : undefined;
+      if (device) memory?.save(device);
     },
 
     /** The socket is gone. */

@@ -1,0 +1,36 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { memberNamed, membersOf, withoutMembers } from '../../../lib/bridge/json-text.ts';
+
+/** The same value with blanks wherever JSON allows them. */
+const spread = (value: unknown): string => JSON.stringify(value, null, ' \t\n').replaceAll('": ', '" \r\n:');
+
+describe('JSON that is handed on as text', () => {
+  it('finds every member of any object, however it is written', () => {
+    fc.assert(
+      fc.property(fc.dictionary(fc.string(), fc.jsonValue()), fc.boolean(), (value, isSpread) => {
+        const text = isSpread ? `  ${spread(value)} ` : JSON.stringify(value);
+        const found = membersOf(text).map(({ key, valueStart, end }) => [key, JSON.parse(text.slice(valueStart, end))]);
+        expect(found).toEqual(Object.entries(JSON.parse(text)));
+      }),
+    );
+  });
+
+  it('takes members out and leaves the rest as it was written', () => {
+    fc.assert(
+      fc.property(fc.dictionary(fc.constantFrom('a', 'b', 'c', 'd'), fc.jsonValue()), (value) => {
+        const { a: _a, b: _b, ...rest } = JSON.parse(JSON.stringify(value));
+        const text = withoutMembers(JSON.stringify(value), (key) => key === 'a' || key === 'b');
+        expect(text).toBe(JSON.stringify(rest));
+      }),
+    );
+  });
+
+  it('of a key that is there twice the last counts; escapes are read', () => {
+    const text = '{"k":1,"\\u006b":{"x\\"}":"\\\\"} , "z" : -1.0e+2 }';
+    const found = memberNamed(membersOf(text), 'k');
+    expect(found && text.slice(found.valueStart, found.end)).toBe('{"x\\"}":"\\\\"}');
+    expect(withoutMembers(text, (key) => key === 'k')).toBe('{"z" : -1.0e+2}');
+    expect(withoutMembers('{}', () => true)).toBe('{}');
+  });
+});
