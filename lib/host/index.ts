@@ -24,7 +24,7 @@ export interface Command {
   cwd: string;
 }
 
-export type Signal = 'SIGHUP' | 'SIGINT' | 'SIGTERM' | 'SIGKILL' | 'SIGWINCH';
+export type Signal = 'SIGHUP' | 'SIGINT' | 'SIGTERM' | 'SIGKILL';
 
 /** How a child ended: one of the two is set. */
 export interface Exit {

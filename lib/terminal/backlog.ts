@@ -16,6 +16,8 @@ const LONGEST_CARRY = 256;
 interface Run {
   kind: 'run';
   pieces: string[];
+  /** The height it is printed at. */
+  rows: number;
   /** Nothing but the full screen scrolls. */
   trimmable: boolean;
 }
@@ -40,7 +42,7 @@ export function createBacklog(scrollback: number, size: Size) {
   function addPlain(text: string): void {
     const last = items.at(-1);
     if (last?.kind === 'run') last.pieces.push(text);
-    else items.push({ kind: 'run', pieces: [text], trimmable: !hasMargins[screen] });
+    else items.push({ kind: 'run', pieces: [text], rows, trimmable: !hasMargins[screen] });
   }
 
   function addRaw(text: string): void {
@@ -59,7 +61,7 @@ export function createBacklog(scrollback: number, size: Size) {
   }
 
   function trimRun(run: Run): void {
-    const needed = scrollback + rows + 2;
+    const needed = scrollback + run.rows + 2;
     let lines = 0;
     let keep = run.pieces.length;
     while (keep > 0 && lines < needed) lines += count(run.pieces[--keep] as string, '\r\n');

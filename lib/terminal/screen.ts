@@ -23,6 +23,17 @@ export interface ScreenParts {
   failed(error: unknown): void;
 }
 
+export interface Replay {
+  /** For a fresh terminal of the screen's size: lines above the screen, text, colours, cursor and modes. */
+  replay: string;
+  /** For a terminal in whatever state: what is visible, and nothing of what was. */
+  redraw: string;
+}
+
+/** The first screen, no modes, no margins, nothing on it. Scrolled lines stay. */
+const CLEAR =
+  '\x1b[?1049l\x1b[?1;6;9;45;66;1000;1002;1003;1004;1005;1006;1015;1016;2004l\x1b[?7;25h\x1b[4l\x1b[ q\x1b[m\x1b[r\x1b[H\x1b[2J';
+
 export type Screen = ReturnType<typeof createScreen>;
 
 /**
@@ -110,11 +121,11 @@ export function createScreen({ size, clock, pressure, failed }: ScreenParts) {
       waitForQuiet();
     },
 
-    /** What brings a fresh terminal of the screen's size to the same screen: text, colours, cursor and modes. */
-    async replay(): Promise<string> {
+    /** What brings a client to the same screen. Undefined when there is none. */
+    async replay(): Promise<Replay | undefined> {
       do await settle();
       while (!backlog.isEmpty && !isClosed);
-      if (isClosed || !engine) return '';
+      if (isClosed || !engine) return undefined;
       const { serialize } = await engine;
       let lines = SCROLLBACK;
       let text = serialize(lines);
@@ -122,7 +133,7 @@ export function createScreen({ size, clock, pressure, failed }: ScreenParts) {
         lines = lines > 10 ? lines >> 1 : 0;
         text = serialize(lines);
       }
-      return text;
+      return { replay: text, redraw: CLEAR + serialize(0) };
     },
 
     close,
@@ -140,7 +151,7 @@ async function loadEngine({ cols, rows }: Size): Promise<Engine> {
     import('@xterm/headless').then(commonJs),
     import('@xterm/addon-serialize').then(commonJs),
   ]);
-  const terminal = new Terminal({ cols, rows, scrollback: SCROLLBACK, allowProposedApi: true });
+  const terminal = new Terminal({ cols, rows, scrollback: SCROLLBACK, allowProposedApi: true, logLevel: 'off' });
   const serializer = new SerializeAddon();
   terminal.loadAddon(serializer as never);
   const extras = followExtras(terminal);

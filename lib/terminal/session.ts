@@ -4,7 +4,7 @@ import type { Exit, Terminal } from '../host/index.ts';
 import type { Log } from '../log.ts';
 import type { Size } from './names.ts';
 import { createOutput } from './output.ts';
-import { createScreen } from './screen.ts';
+import { createScreen, type Replay } from './screen.ts';
 import { type Event, type Reason, type State, step } from './states.ts';
 
 /** Unsent bytes above which a terminal is not read, and below which it is again (contract 02 §1.7). */
@@ -215,30 +215,30 @@ export function createSession(parts: SessionParts) {
     happen,
 
     /** Hands it to a viewer: tells that it is attached, then lets output come. */
-    open(next: Viewer, facts: { reattach: boolean; replay?: string }): void {
+    open(next: Viewer, { redraw, ...facts }: { reattach: boolean } & Partial<Replay>): void {
       viewer = next;
       happen('opened');
       letGo('parked');
       next.attached({ pid, shell, size, ...facts });
       log.info(`terminal ${name} (pid ${pid}, ${shell}) attached${facts.reattach ? ' again' : ''}`);
       unfollow = next.follow({ high: HIGH, low: LOW, pause: () => hold('client'), resume: () => letGo('client') });
+      // As a tmux client does, and for the same reason: not every client shows `replay`.
+      if (redraw) next.output(redraw);
       read();
-      // Clients that do not show `replay` get to see something: what runs draws itself again.
-      if (facts.reattach && tmuxName === undefined) terminal.kill('SIGWINCH');
     },
 
     /**
      * Takes a parked shell out of the parking place: gives what shows its screen at a new size. Output waits until
      * `open`.
      */
-    async wake(next: Size): Promise<string | undefined> {
-      if (!happen('reattach')) return undefined;
+    async wake(next: Size): Promise<Partial<Replay>> {
+      if (!happen('reattach')) return {};
       hold('parked');
       nextPeriod?.();
       nextPeriod = undefined;
       allowance = PARKED_BYTES;
       resize(next);
-      return (await screen?.replay()) || undefined;
+      return (await screen?.replay()) ?? {};
     },
 
     /** Nobody came for a shell that was woken. */

@@ -201,7 +201,7 @@ export function createTerminals({ host, config, sessions, clock, log }: Terminal
       live.set(session, family);
       running.add(session);
       void session.exited.then(() => running.delete(session));
-      return { kind: 'started', session, reattach, replay: replay || undefined } as const;
+      return { kind: 'started', session, shown: { reattach, replay: replay || undefined } } as const;
     } catch (error) {
       log.error(`terminal ${name} could not be started: ${describeError(error)}`);
       return { kind: 'failed' } as const;
@@ -226,7 +226,7 @@ export function createTerminals({ host, config, sessions, clock, log }: Terminal
       session.sleep();
       return { kind: 'gone' } as const;
     }
-    return { kind: 'started', session, reattach: true, replay } as const;
+    return { kind: 'started', session, shown: { reattach: true, ...replay } } as const;
   }
 
   /** Ends a tmux session, also one whose client is only about to make it. False when there was none. */
@@ -272,7 +272,7 @@ export function createTerminals({ host, config, sessions, clock, log }: Terminal
         }
         if (outcome.kind !== 'started') return outcome;
         seat.sessions.set(name, outcome.session);
-        outcome.session.open(viewer, { reattach: outcome.reattach, replay: outcome.replay });
+        outcome.session.open(viewer, outcome.shown);
         return { kind: 'attached' };
       } finally {
         if (counted) opening--;

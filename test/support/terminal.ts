@@ -143,7 +143,7 @@ export async function attach(
 
 /** A headless terminal of a test. */
 export function createScreen(cols: number, rows: number, scrollback = 200) {
-  const terminal = new xterm.Terminal({ cols, rows, scrollback, allowProposedApi: true });
+  const terminal = new xterm.Terminal({ cols, rows, scrollback, allowProposedApi: true, logLevel: 'off' });
   const serializer = new SerializeAddon();
   terminal.loadAddon(serializer as never);
   const settled = () => new Promise<void>((resolve) => terminal.write('', resolve));
@@ -156,7 +156,7 @@ export function createScreen(cols: number, rows: number, scrollback = 200) {
       await settled();
       const { viewportY } = terminal.buffer.active;
       const lines = Array.from({ length: terminal.rows }, (_, row) =>
-        terminal.buffer.active.getLine(viewportY + row)?.translateToString(true),
+        terminal.buffer.active.getLine(viewportY + row)?.translateToString(true).trimEnd(),
       );
       return lines.join('\n').trimEnd();
     },
@@ -183,6 +183,12 @@ export const descriptors = (): string[] =>
   });
 
 export const terminalDescriptors = (): number => descriptors().filter((path) => path.startsWith('/dev/pt')).length;
+
+/** Shells of a session, and what they run. (A tmux server, too, has the environment of whoever started it.) */
+export const shellsOf = (name: string): number[] =>
+  processesWith('SVC_RELAY_TERMINAL', name).filter(
+    (pid) => !readFileSync(`/proc/${pid}/comm`, 'utf8').startsWith('tmux'),
+  );
 
 /** Processes whose environment has a variable with this value. */
 export function processesWith(variable: string, value: string): number[] {

@@ -1,4 +1,4 @@
-import { readFileSync, writeSync } from 'node:fs';
+import { readFileSync, readSync, writeSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { constants } from 'node:os';
 import { ReadStream } from 'node:tty';
@@ -28,6 +28,8 @@ interface Native {
 const READ_SIZE = 4095;
 /** How long a terminal must stay silent after its program ended, where something else still holds it open. */
 const SILENCE = 100;
+/** How often a terminal is looked at that had hung up and has not. */
+const POLL = 20;
 /** Waits between attempts to write to a full terminal, in milliseconds; the last one repeats. */
 const RETRIES = [0, 0, 0, 1, 1, 2, 4, 8, 16];
 /** `tpgid` is field 8 of proc(5) `stat`; what follows the command begins with field 3. */
@@ -86,9 +88,11 @@ function createTerminal(fd: number, pid: number, setSize: (size: { cols: number;
       return !isPaused;
     },
   };
-  const stream = new ReadStream(fd, { onread } as never);
-  // The end comes as an error: EIO once nobody holds the other side any more.
+  const stream = new ReadStream(fd, { onread, allowHalfOpen: true } as never);
+  // The end comes as an error, EIO, once nobody holds the other side any more. Or as an end of file: libuv makes one of
+  // a hang-up together with a read that did not fill the buffer, although more may wait (seen with Node 20.20).
   stream.on('error', () => {});
+  stream.on('end', readRest);
   stream.on('close', () => {
     if (state === 'open') state = 'ended';
     writer.stop();
@@ -104,6 +108,23 @@ function createTerminal(fd: number, pid: number, setSize: (size: { cols: number;
     if (reported || !exit || state === 'open' || !onExit) return;
     reported = true;
     onExit(exit);
+  }
+
+  /** Reads without libuv what is left, until there is nothing more to come. */
+  function readRest(): void {
+    while (state === 'open') {
+      const count = isPaused ? 0 : readSome(fd, buffer);
+      if (count === 'ended') {
+        stream.destroy();
+        return;
+      }
+      if (count === 0) {
+        setTimeout(readRest, POLL);
+        return;
+      }
+      reads++;
+      onOutput?.(buffer.subarray(0, count));
+    }
   }
 
   /**
@@ -236,6 +257,16 @@ function writeSome(fd: number, bytes: Uint8Array): number | 'broken' {
     if (code === 'EAGAIN' || code === 'EINTR') return 0;
     // EIO: nobody holds the other side any more. What is written goes nowhere, and the program's end follows.
     return code === 'EIO' ? bytes.length : 'broken';
+  }
+}
+
+/** How many bytes were there: 0 when none are there now. */
+function readSome(fd: number, buffer: Buffer): number | 'ended' {
+  try {
+    return readSync(fd, buffer) || 'ended';
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    return code === 'EAGAIN' || code === 'EINTR' ? 0 : 'ended';
   }
 }
 

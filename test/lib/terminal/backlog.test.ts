@@ -112,7 +112,7 @@ describe('what waits to be parsed', () => {
   test.each([
     ['margins are set', '\x1b[2;10r'],
     ['a title has not ended', '\x1b]0;title'],
-    ['a sequence has not ended', '\x1b['],
+    ['a device string has not ended', '\x1bP1$q'],
     ['another character set is shifted in', '\x0e'],
   ])('nothing is cut while %s', (_, before) => {
     const backlog = createBacklog(10, { cols: 80, rows: 24 });

@@ -1,6 +1,6 @@
 import { describe, expect, test, vi } from 'vitest';
 import { systemClock } from '../../../lib/clock.ts';
-import { createScreen } from '../../../lib/terminal/screen.ts';
+import { createScreen, type Replay } from '../../../lib/terminal/screen.ts';
 import { createScreen as createReference } from '../../support/terminal.ts';
 
 const SIZE = { cols: 80, rows: 24 };
@@ -32,20 +32,35 @@ describe('replay', () => {
   ])('brings back %s', async (_, text) => {
     const screen = start();
     screen.write(text);
-    const replay = await screen.replay();
+    const { replay } = (await screen.replay()) as Replay;
     expect(await shown(replay)).toBe(await shown(text));
+    screen.close();
+  });
+
+  test('redraws a terminal in any state', async () => {
+    const screen = start();
+    screen.write('one\r\n\x1b[32mtwo\x1b[0m\r\n$ ');
+    const { redraw } = (await screen.replay()) as Replay;
+    const mess = createReference(SIZE.cols, SIZE.rows);
+    mess.write('left over\r\n\x1b[?1049h\x1b[?1h\x1b[?1002h\x1b[?2004h\x1b[?25l\x1b[4h\x1b[5;9r\x1b[?6h\x1b[41mmess');
+    mess.write(redraw);
+    const wanted = createReference(SIZE.cols, SIZE.rows);
+    wanted.write('one\r\n\x1b[32mtwo\x1b[0m\r\n$ ');
+    expect(await mess.all(0)).toBe(await wanted.all(0));
+    expect(await mess.cursor()).toEqual(await wanted.cursor());
+    expect(mess.terminal.modes).toEqual(wanted.terminal.modes);
     screen.close();
   });
 
   test('brings back what the serializer leaves out', async () => {
     const screen = start();
     screen.write('\x1b]0;a title\x07\x1b[?25l\x1b[?1006h\x1b[4 q\x1b[3;10r\x1b[5;7Hx');
-    const replay = await screen.replay();
+    const { replay } = (await screen.replay()) as Replay;
     for (const part of ['\x1b]0;a title\x07', '\x1b[?25l', '\x1b[?1006h', '\x1b[4 q', '\x1b[3;10r\x1b[5;8H']) {
       expect(replay).toContain(part);
     }
     screen.write('\x1bc');
-    expect(await screen.replay()).not.toMatch(/\?25|1006|4 q|;10r/);
+    expect((await screen.replay())?.replay).not.toMatch(/\?25|1006|4 q|;10r/);
     screen.close();
   });
 
@@ -53,7 +68,7 @@ describe('replay', () => {
     const screen = start();
     const colourful = Array.from({ length: 40 }, (_, at) => `\x1b[38;2;${at};1;2mx`).join('');
     for (let line = 0; line < 300; line++) screen.write(`${colourful}\r\n`);
-    const replay = await screen.replay();
+    const { replay } = (await screen.replay()) as Replay;
     expect(replay.length).toBeLessThanOrEqual(65_536);
     expect(replay.length).toBeGreaterThan(10_000);
     screen.close();
@@ -64,7 +79,7 @@ describe('replay', () => {
     screen.write('x'.repeat(100));
     screen.resize({ cols: 100, rows: 10 });
     screen.write('\x1b[10;100HE');
-    const replay = await screen.replay();
+    const { replay } = (await screen.replay()) as Replay;
     expect(await shown(replay, { cols: 100, rows: 10 })).toContain('E');
     screen.close();
   });
@@ -79,7 +94,7 @@ describe('a flood', () => {
     for (let part = 0; part < 10_000; part++) screen.write(lines);
     expect(performance.now() - began).toBeLessThan(5_000);
     expect(pressure).not.toHaveBeenCalled();
-    expect(await shown(await screen.replay())).toBe(await shown(lines));
+    expect(await shown((await screen.replay())?.replay ?? '')).toBe(await shown(lines));
     screen.close();
   });
 
@@ -90,7 +105,7 @@ describe('a flood', () => {
       screen.write(`\x1b[3${line % 8}mcolour ${line} of many colours\x1b[0m\r\n`);
     expect(pressure.mock.calls).toEqual([[true]]);
     await vi.waitFor(() => expect(pressure.mock.calls).toEqual([[true], [false]]), { timeout: 15_000 });
-    expect(await screen.replay()).toContain('colour 39999');
+    expect((await screen.replay())?.replay).toContain('colour 39999');
     screen.close();
   });
 

@@ -1,0 +1,128 @@
+import { readFileSync } from 'node:fs';
+import { describe, expect, test, vi } from 'vitest';
+import { cleanups } from '../support/built-relay.ts';
+import type { Client } from '../support/client.ts';
+import { attach, pairTerminal, reconnect, startTerminalRelay } from '../support/terminal.ts';
+
+const cleanup = cleanups();
+const MB = 1024 * 1024;
+
+async function start() {
+  const target = await startTerminalRelay();
+  cleanup.push(() => target.stop());
+  return { target, ...(await pairTerminal(target)) };
+}
+
+/** Clock ticks of CPU time a process has used. */
+function ticks(pid: number): number {
+  const fields = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ')[1]?.split(' ') ?? [];
+  return Number(fields[11]) + Number(fields[12]);
+}
+
+async function roundTrip(client: Client): Promise<number> {
+  const began = performance.now();
+  client.send('system', 'ping', {}, 'p');
+  await client.next({ id: 'p' });
+  return performance.now() - began;
+}
+
+test('a client that stops reading: the program waits, memory stays flat, others do not notice', async () => {
+  const { client, target, token } = await start();
+  const other = await reconnect(target, token);
+  const shell = await attach(client, 'a');
+  await shell.shows('ready>');
+  shell.type('yes flood & echo pid=$!; fg\r');
+  await shell.has(/pid=\d+\r/);
+  const pid = Number(/pid=(\d+)/.exec(shell.text)?.[1]);
+  await shell.has('flood\r\nflood');
+  client.socket.pause();
+  // Stopped when it has not run for a while.
+  await vi.waitFor(
+    async () => {
+      const before = ticks(pid);
+      await new Promise((resolve) => setTimeout(resolve, 300));
+      expect(ticks(pid) - before).toBeLessThanOrEqual(1);
+    },
+    { timeout: 15_000 },
+  );
+  const rss = process.memoryUsage().rss;
+  const times: number[] = [];
+  for (let round = 0; round < 50; round++) times.push(await roundTrip(other));
+  expect(process.memoryUsage().rss - rss).toBeLessThan(20 * MB);
+  expect(times.sort((a, b) => a - b)[25]).toBeLessThan(20);
+
+  client.socket.resume();
+  const stopped = performance.now();
+  shell.type('\x03');
+  await shell.has(/\^C\r\n.*ready> $/, 15_000);
+  expect(performance.now() - stopped).toBeLessThan(5_000);
+}, 60_000);
+
+test('Ctrl-C reaches the prompt of a flood in under a second, and other channels stay quick', async () => {
+  const { client } = await start();
+  const shell = await attach(client, 'a');
+  await shell.shows('ready>');
+  shell.type('yes\r');
+  await shell.has('y\r\ny\r\n');
+  const times: number[] = [];
+  for (let round = 0; round < 20; round++) times.push(await roundTrip(client));
+  expect(times.sort((a, b) => a - b)[10]).toBeLessThan(200);
+  shell.forget();
+  const began = performance.now();
+  shell.type('\x03');
+  await shell.has(/\^C\r\n.*ready> $/);
+  expect(performance.now() - began).toBeLessThan(1_000);
+}, 60_000);
+
+describe('nothing is dropped', () => {
+  test('of a flood to a client that stops now and then', async () => {
+    const { client } = await start();
+    const shell = await attach(client, 'a');
+    await shell.shows('ready>');
+    const count = 400_000;
+    shell.type(`seq 1 ${count}; echo e'n'd\r`);
+    for (let round = 0; round < 5; round++) {
+      await shell.has(new RegExp(`^${20_000 * (round + 1)}\r`, 'm'), 20_000);
+      client.socket.pause();
+      await new Promise((resolve) => setTimeout(resolve, 200));
+      client.socket.resume();
+    }
+    await shell.has(/\nend\r/, 30_000);
+    const numbers = shell.text.split(/\r\n|\r/).filter((line) => /^\d+$/.test(line));
+    expect(numbers).toHaveLength(count);
+    expect(numbers.every((line, at) => line === String(at + 1))).toBe(true);
+  }, 90_000);
+
+  test('of colours, which are parsed for the screen', async () => {
+    const { client } = await start();
+    const shell = await attach(client, 'a');
+    await shell.shows('ready>');
+    const count = 60_000;
+    shell.type(`seq -f $'\\e[31m%.0f\\e[0m of many colourful lines' 1 ${count}; echo e'n'd\r`);
+    await shell.has(/\nend\r/, 40_000);
+    const numbers = [...shell.text.matchAll(/31m(\d+)\S+ of/g)].map(([, number]) => Number(number));
+    expect(numbers).toHaveLength(count);
+    expect(numbers.every((number, at) => number === at + 1)).toBe(true);
+  }, 60_000);
+});
+
+test('frames are batched, and a keystroke’s echo waits for no batch', async () => {
+  const { client } = await start();
+  const shell = await attach(client, 'a');
+  await shell.shows('ready>');
+  shell.type('seq 1 20000; cat\r');
+  await shell.has(/\n20000\r\n/);
+  expect(shell.outputs.length).toBeLessThan(shell.text.length / 1000);
+  const times: number[] = [];
+  for (let key = 0; key < 100; key++) {
+    shell.forget();
+    const began = performance.now();
+    const echo = new Promise<void>((resolve) => {
+      client.socket.once('message', () => resolve());
+    });
+    shell.type('x');
+    await echo;
+    times.push(performance.now() - began);
+  }
+  expect(times.sort((a, b) => a - b)[50]).toBeLessThan(3);
+});

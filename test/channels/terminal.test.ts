@@ -1,0 +1,356 @@
+import { describe, expect, test, vi } from 'vitest';
+import { cleanups } from '../support/built-relay.ts';
+import type { Client, Frame } from '../support/client.ts';
+import { describeMatrix, pair } from '../support/relay.ts';
+import {
+  attach,
+  exists,
+  hasProgram,
+  pairTerminal,
+  processesWith,
+  reconnect,
+  shellsOf,
+  startTerminalRelay,
+} from '../support/terminal.ts';
+
+const cleanup = cleanups();
+
+async function start({ tmux = false, env }: { tmux?: boolean; env?: Record<string, string> } = {}) {
+  const target = await startTerminalRelay({ tmux, env });
+  cleanup.push(() => target.stop());
+  return { target, ...(await pairTerminal(target)) };
+}
+
+const ask = async (client: Client, type: string, payload: Record<string, unknown> = {}): Promise<Frame> => {
+  const id = crypto.randomUUID();
+  client.send('terminal', `terminal.${type}`, payload, id);
+  return client.next({ channel: 'terminal', id });
+};
+
+const withTmux = hasProgram('tmux') ? [false, true] : [false];
+if (!hasProgram('tmux')) process.stderr.write('SKIPPED: no tmux here, terminal sessions are only tested without it\n');
+
+describe.each(withTmux)('terminal, tmux: %s (contract 02 §3)', (tmux) => {
+  test('attach says what there is, then comes output', async () => {
+    const { client, target } = await start({ tmux });
+    const shell = await attach(client, 'my tab', { cols: 100, rows: 30 });
+    expect(shell.facts).toMatchObject({
+      session_name: 'my tab',
+      shell: '/bin/bash',
+      cols: 100,
+      rows: 30,
+      tmux_available: tmux,
+      reattach: false,
+    });
+    expect(exists(shell.facts.pid)).toBe(true);
+    await shell.shows('ready>');
+    shell.type('stty size; echo "$SVC_RELAY_TERMINAL,$COLORTERM,$TERM,$PWD"; shopt -q login_shell && echo login\r');
+    await shell.shows('30 100');
+    await shell.shows(`my tab,truecolor,${tmux ? 'tmux-256color' : 'xterm-256color'},${target.agentHome}`);
+    await shell.shows(/^login$/m);
+    expect(target.log.join('\n')).not.toContain('stty size');
+  });
+
+  test('attach and input in the same tick', async () => {
+    const { client } = await start({ tmux });
+    const attached = attach(client, 'a');
+    client.send('terminal', 'terminal.input', { session_name: 'a', data: 'echo o$((1))k\r' });
+    await (await attached).shows(/^o1k$/m);
+  });
+
+  test('five attaches in one tick: four sessions, and an error that names the fifth', async () => {
+    const { client } = await start({ tmux });
+    const names = ['a', 'b', 'c', 'd', 'e'];
+    for (const name of names) client.send('terminal', 'terminal.attach', { session_name: name }, name);
+    for (const id of names.slice(0, 4)) expect((await client.next({ id })).type).toBe('terminal.attached');
+    expect(await client.next({ id: 'e' })).toMatchObject({
+      type: 'terminal.error',
+      payload: {
+        message: 'Session cap reached (4). Detach an existing session first.',
+        error: 'session_limit',
+        session_name: 'e',
+      },
+    });
+    const again = await ask(client, 'attach', { session_name: 'b', cols: 90, rows: 20 });
+    expect(again).toMatchObject({ type: 'terminal.attached', payload: { reattach: true, cols: 90, rows: 20 } });
+    expect(again.payload).not.toHaveProperty('replay');
+    // `b` is now the one attached last.
+    expect((await ask(client, 'detach')).payload).toMatchObject({ session_name: 'b', reason: 'client detach' });
+    expect((await ask(client, 'attach', { session_name: 'e' })).type).toBe('terminal.attached');
+  });
+
+  test('exit is reported once, with its code, after the last output', async () => {
+    const { client } = await start({ tmux });
+    const shell = await attach(client, 'a');
+    await shell.shows('ready>');
+    shell.type('echo b$((1))ye; exit 7\r');
+    const { payload } = await client.next({ type: 'terminal.detached' });
+    expect(payload).toEqual({ session_name: 'a', reason: 'eof', exit_code: tmux ? 0 : 7 });
+    if (!tmux) expect(shell.text).toContain('b1ye');
+    expect((await ask(client, 'list')).payload.sessions).toEqual([]);
+    const fresh = await attach(client, 'a');
+    expect(fresh.facts.reattach).toBe(false);
+    expect(client.frames.filter(({ type }) => type === 'terminal.detached')).toEqual([]);
+  });
+
+  test('kill -9 of the shell', async () => {
+    const { client } = await start({ tmux });
+    const shell = await attach(client, 'a');
+    await shell.shows('ready>');
+    shell.type('kill -9 $$\r');
+    const { payload } = await client.next({ type: 'terminal.detached' });
+    expect(payload).toMatchObject({ reason: 'eof', exit_code: tmux ? 0 : 137 });
+    await vi.waitFor(() => expect(exists(shell.facts.pid)).toBe(false));
+  });
+
+  test('the program sees its window, also when it changes', async () => {
+    const { client } = await start({ tmux });
+    const shell = await attach(client, 'a');
+    await shell.shows('ready>');
+    shell.type(`stty size; bash -c 'trap "stty size" WINCH; echo u"p"; while :; do sleep 0.05; done'\r`);
+    await shell.shows(/^24 80\nup$/m);
+    shell.resize(120, 40);
+    await shell.shows(/^40 120$/m);
+    // Nothing comes of sizes that are none.
+    client.send('terminal', 'terminal.resize', { session_name: 'a', cols: '90', rows: 30 });
+    client.send('terminal', 'terminal.resize', { session_name: 'nobody', cols: 90, rows: 30 });
+    shell.type('\x03clear; stty size\r');
+    await shell.shows(/^40 120\nready>/);
+  });
+
+  test('job control: Ctrl-Z, fg, Ctrl-C', async () => {
+    const { client } = await start({ tmux });
+    const shell = await attach(client, 'a');
+    await shell.shows('ready>');
+    shell.type('sleep 1000\r');
+    await shell.has('sleep 1000\r\n');
+    await vi.waitFor(() => {
+      shell.type('\x1a');
+      return shell.shows('Stopped', 300);
+    }, 10_000);
+    shell.forget();
+    shell.type('fg\r');
+    await shell.has('sleep 1000\r\n');
+    await vi.waitFor(() => {
+      shell.type('\x03');
+      return shell.has('ready> ', 300);
+    }, 10_000);
+    shell.type('jobs; echo no$((1))ne\r');
+    await shell.shows(/jobs; echo no\S+\nno1ne/);
+  });
+
+  test('wide characters, and such that are split over reads', async () => {
+    const { client } = await start({ tmux });
+    const shell = await attach(client, 'a', { cols: 60 });
+    await shell.shows('ready>');
+    shell.type('echo "漢字 é 🎈 ｗｉｄｅ"\r');
+    await shell.shows(/^漢字 é 🎈 ｗｉｄｅ$/m);
+    const bytes = [...Buffer.from('é漢🎈')].map((byte) => `printf '\\x${byte.toString(16)}'; sleep 0.03; `).join('');
+    shell.forget();
+    shell.type(`clear; ${bytes} echo; echo e'n'd\r`);
+    await shell.shows(/^é漢🎈$/m, 15_000);
+    expect(shell.text).not.toContain('\ufffd');
+  });
+
+  test('a paste of 1 MB arrives whole', async () => {
+    const { client } = await start({ tmux });
+    const shell = await attach(client, 'a');
+    await shell.shows('ready>');
+    shell.type('stty -echo; cat > paste; sha256sum paste; stty echo\r');
+    await shell.has('sha256sum paste');
+    const line = `${'0123456789 é漢 '.repeat(6)}\n`;
+    const text = line.repeat(Math.ceil(1_000_000 / Buffer.byteLength(line)));
+    const digest = Buffer.from(await crypto.subtle.digest('SHA-256', Buffer.from(text))).toString('hex');
+    for (let at = 0; at < text.length; at += 50_000) shell.type(text.slice(at, at + 50_000));
+    shell.type('\x04');
+    await shell.shows(digest, 30_000);
+  }, 60_000);
+
+  test('kill ends the shell, and says so once', async () => {
+    const { client, target } = await start({ tmux });
+    const shell = await attach(client, 'ab');
+    await attach(client, 'abc');
+    await shell.shows('ready>');
+    const killed = await ask(client, 'kill', { session_name: 'ab' });
+    expect(killed).toMatchObject({
+      type: 'terminal.detached',
+      payload: { session_name: 'ab', reason: 'client kill' },
+    });
+    // Only `abc` begins with it now.
+    const none = await ask(client, 'kill', { session_name: 'ab' });
+    expect(none).toMatchObject({ type: 'terminal.error', payload: { session_name: 'ab' } });
+    expect(none.payload.message).toBe(`no ${tmux ? 'tmux' : 'terminal'} session named ab`);
+    expect(none.payload.reason).toBe(tmux ? 'client kill' : undefined);
+    const { payload } = await ask(client, 'list');
+    expect((payload.sessions as { name: string }[]).map(({ name }) => name)).toEqual(['abc']);
+    await vi.waitFor(() => expect(exists(shell.facts.pid)).toBe(false));
+    await vi.waitFor(() => expect(shellsOf('ab')).toEqual([]));
+    expect(client.frames.filter(({ type }) => type === 'terminal.detached')).toEqual([]);
+    if (tmux) expect(target.tmuxRun('list-sessions', '-F', '#{session_name}')).toBe('svc-abc\n');
+  });
+
+  test('attach, kill and close in one tick leave nothing', async () => {
+    const { client, target, token } = await start({ tmux });
+    for (let round = 0; round < 5; round++) {
+      const socket = await reconnect(target, token);
+      socket.send('terminal', 'terminal.attach', { session_name: `x${round}` });
+      socket.send('terminal', 'terminal.kill', { session_name: `x${round}` });
+      if (round % 2 === 0) socket.close();
+      else await socket.next({ type: 'terminal.detached' });
+    }
+    await vi.waitFor(async () => expect((await ask(client, 'list')).payload.sessions).toEqual([]), {
+      timeout: 10_000,
+      interval: 100,
+    });
+    await vi.waitFor(() => expect(processesWith('HOME', target.agentHome)).toEqual([]), { timeout: 10_000 });
+  });
+
+  test('list', async () => {
+    const { client, target, token } = await start({ tmux });
+    const shell = await attach(client, 'my tab');
+    await shell.shows('ready>');
+    const own = (await ask(client, 'list')).payload;
+    expect(own.tmux_available).toBe(tmux);
+    const { pid } = shell.facts;
+    const row = { name: 'my tab', pid, shell: '/bin/bash', live: true, owned_by_client: true };
+    if (!tmux) {
+      expect(own.sessions).toEqual([row]);
+      const other = await reconnect(target, token);
+      expect((await ask(other, 'list')).payload.sessions).toEqual([]);
+      return;
+    }
+    const server = { tmux_name: 'svc-my_tab', attached: 1, windows: 1, created_at: expect.any(Number) };
+    expect(own.sessions).toEqual([{ ...row, ...server }]);
+    target.tmuxRun('new-session', '-d', '-s', 'private');
+    const other = await reconnect(target, token);
+    expect((await ask(other, 'list')).payload.sessions).toEqual([{ ...row, ...server, owned_by_client: false }]);
+    client.send('terminal', 'terminal.detach', { session_name: 'my tab' });
+    await client.next({ type: 'terminal.detached' });
+    await vi.waitFor(async () =>
+      expect((await ask(other, 'list')).payload.sessions).toEqual([
+        { name: 'my_tab', ...server, attached: 0, shell: '/bin/bash', live: false, owned_by_client: false },
+      ]),
+    );
+  });
+
+  test('a lost grant ends the attach within 5 s, without another byte', async () => {
+    const target = await startTerminalRelay({ tmux });
+    cleanup.push(() => target.stop());
+    const { client } = await pairTerminal(target, { grants: { terminal: 3 } });
+    const shell = await attach(client, 'a');
+    await shell.shows('ready>');
+    shell.type('yes\r');
+    const { payload } = await client.next({ type: 'terminal.detached' });
+    expect(payload).toEqual({ session_name: 'a', reason: 'grant expired' });
+    const seen = shell.outputs.length;
+    for (const type of ['attach', 'list', 'kill']) {
+      client.send('terminal', `terminal.${type}`, { session_name: 'a' }, type);
+      expect(await client.next({ channel: 'system', id: type })).toMatchObject({
+        payload: {
+          message: 'Terminal grant expired for this device',
+          error: 'permission_denied',
+          channel: 'terminal',
+        },
+      });
+      expect(await client.next({ channel: 'terminal', id: type })).toMatchObject({
+        type: 'terminal.error',
+        payload: {
+          message: 'Terminal grant expired for this device',
+          error: 'permission_denied',
+          session_name: 'a',
+        },
+      });
+    }
+    for (const type of ['input', 'resize', 'detach']) {
+      client.send('terminal', `terminal.${type}`, { session_name: 'a', data: 'x' }, type);
+      await client.next({ channel: 'system', type: 'error', id: type });
+    }
+    expect(client.frames.filter(({ channel }) => channel === 'terminal')).toEqual([]);
+    expect(shell.outputs).toHaveLength(seen);
+    if (tmux) expect(target.tmuxRun('list-sessions', '-F', '#{session_name}')).toBe('svc-a\n');
+    else await vi.waitFor(() => expect(processesWith('HOME', target.agentHome)).toEqual([]), { timeout: 5_000 });
+  });
+
+  test('shutdown tells every session and leaves nothing but what tmux keeps', async () => {
+    const { client, target } = await start({ tmux });
+    const shells = [await attach(client, 'a'), await attach(client, 'b')];
+    for (const shell of shells) await shell.shows('ready>');
+    await target.relay.stop();
+    expect(await client.closed()).toEqual({ code: 1001, reason: 'server shutting down' });
+    for (const shell of shells) expect(shell.detached?.payload).toMatchObject({ reason: 'server shutdown' });
+    for (const shell of shells) expect(exists(shell.facts.pid)).toBe(false);
+    const left = shellsOf('a').length;
+    expect(left).toBe(tmux ? 1 : 0);
+  });
+});
+
+describe('bad messages', () => {
+  test.each([
+    ['attach', { session_name: 'a\n' }, 'invalid_request'],
+    ['attach', { session_name: 5 }, 'invalid_request'],
+    ['attach', { session_name: 'x'.repeat(129) }, 'invalid_request'],
+    ['attach', { session_name: 'a', cols: 'wide' }, 'invalid_request'],
+  ])('%s %j', async (type, payload, error) => {
+    const { client } = await start();
+    const answer = await ask(client, type, payload);
+    expect(answer).toMatchObject({ type: 'terminal.error', payload: { error } });
+    if (typeof payload.session_name === 'string') expect(answer.payload.session_name).toBe(payload.session_name);
+  });
+
+  test('what is unknown, too large, or no object', async () => {
+    const { client } = await start();
+    expect((await ask(client, 'fly', { session_name: 'a' })).payload).toMatchObject({
+      message: 'Unknown terminal message type: terminal.fly',
+      session_name: 'a',
+    });
+    client.send('terminal', 'terminal.attach', [1], 'array');
+    expect((await client.next({ id: 'array' })).payload.message).toBe('payload must be a JSON object');
+    expect((await ask(client, 'kill')).payload.message).toBe('no terminal session');
+    expect((await ask(client, 'input', { data: 'x'.repeat(1024 * 1024 + 1) })).type).toBe('terminal.error');
+    // Ignored: neither answer nor effect.
+    client.send('terminal', 'terminal.input', { data: 5 });
+    client.send('terminal', 'terminal.input', { session_name: 'none', data: 'x' });
+    client.send('terminal', 'terminal.detach', {});
+    expect((await ask(client, 'list')).payload).toEqual({ sessions: [], tmux_available: false });
+    expect(client.frames).toEqual([]);
+  });
+
+  test('a session without a name gets one, and another shell where that one cannot be', async () => {
+    const { client } = await start();
+    const { payload } = await ask(client, 'attach', { session_name: '', shell: 'relative/sh', cols: 5000, rows: 0 });
+    expect(payload).toMatchObject({ cols: 1000, rows: 24, shell: '/bin/bash' });
+    expect(payload.session_name).toMatch(/^shell-[0-9a-f]{8}$/);
+    expect((await ask(client, 'attach', { session_name: 'sh', shell: '/bin/sh' })).payload.shell).toBe('/bin/sh');
+  });
+
+  test('input that nobody reads is refused beyond 4 MiB', async () => {
+    const { client } = await start();
+    const shell = await attach(client, 'a');
+    await shell.shows('ready>');
+    shell.type('stty raw -echo; echo g$((1))o; sleep 100\r');
+    await shell.has('g1o');
+    for (let part = 0; part < 6; part++) shell.type('x'.repeat(1024 * 1024 - 10));
+    expect((await client.next({ type: 'terminal.error' })).payload).toEqual({
+      message: 'input queue full',
+      session_name: 'a',
+    });
+  });
+});
+
+describeMatrix(
+  'terminal without a host',
+  (startTarget) => {
+    test('says that this relay has no host', async () => {
+      const target = await startTarget();
+      const { client } = await pair(target);
+      for (const type of ['attach', 'list', 'kill']) {
+        const answer = await ask(client, type, { session_name: 'a' });
+        expect(answer).toMatchObject({
+          type: 'terminal.error',
+          payload: { message: 'Terminal is not available: this relay has no host', session_name: 'a' },
+        });
+      }
+    });
+  },
+  ['edge'],
+);

@@ -1,0 +1,161 @@
+import { existsSync } from 'node:fs';
+import { describe, expect, onTestFinished, test, vi } from 'vitest';
+import type { Exit, HostTerminals } from '../../../lib/host/index.ts';
+import { createTerminals } from '../../../lib/host/node/terminals.ts';
+import { terminalDescriptors } from '../../support/terminal.ts';
+
+const terminals = createTerminals() as HostTerminals;
+const SIZE = { cols: 80, rows: 24 };
+const env = { PATH: process.env.PATH ?? '', TERM: 'xterm-256color' };
+
+function open(script: string, { paused = false } = {}) {
+  const terminal = terminals.open({ file: '/bin/bash', args: ['-c', script], env, cwd: '/' }, SIZE);
+  const chunks: Buffer[] = [];
+  if (paused) terminal.pause();
+  terminal.onOutput((bytes) => chunks.push(Buffer.from(bytes)));
+  let calls = 0;
+  const exit = new Promise<Exit>((resolve) =>
+    terminal.onExit((how) => {
+      calls++;
+      resolve(how);
+    }),
+  );
+  onTestFinished(() => {
+    terminal.kill('SIGKILL');
+    terminal.close();
+  });
+  return {
+    terminal,
+    exit,
+    get calls() {
+      return calls;
+    },
+    output: () => Buffer.concat(chunks),
+    says: (what: string, timeout = 5_000) =>
+      vi.waitFor(() => expect(Buffer.concat(chunks).toString()).toContain(what), { timeout, interval: 5 }),
+  };
+}
+
+describe('output', () => {
+  test('of a program that exits at once is complete before its exit', async () => {
+    for (let round = 0; round < 30; round++) {
+      const { exit, output } = open('seq 1 2000');
+      expect(await exit).toEqual({ code: 0, signal: null });
+      expect(output().toString().trimEnd().split('\r\n')).toHaveLength(2000);
+    }
+  });
+
+  test('is complete although nobody reads for longer than the program lives', async () => {
+    const shell = open('printf %3000s end', { paused: true });
+    await vi.waitFor(() => expect(existsSync(`/proc/${shell.terminal.pid}`)).toBe(false), { timeout: 5_000 });
+    // Longer than the silence after which a terminal that somebody else holds is given up.
+    await new Promise((resolve) => setTimeout(resolve, 400));
+    expect(shell.calls).toBe(0);
+    shell.terminal.resume();
+    await shell.exit;
+    expect(shell.output()).toHaveLength(3000);
+  });
+
+  test('is raw bytes', async () => {
+    const { exit, output } = open("stty -opost; printf '\\xff\\x00\\x80\\xe6\\xbc'");
+    await exit;
+    expect([...output()]).toEqual([0xff, 0, 0x80, 0xe6, 0xbc]);
+  });
+
+  test('ends with the program, not with a background job that holds the terminal', async () => {
+    const shell = open('(trap "" HUP; sleep 60) & seq 1 1000');
+    await shell.exit;
+    expect(shell.output().toString().trimEnd().split('\r\n')).toHaveLength(1000);
+  });
+
+  test('pauses: the program blocks, and nothing is lost', async () => {
+    const shell = open('seq 1 200000; echo done', { paused: true });
+    const last = shell.output().length;
+    shell.terminal.resume();
+    await shell.says('100\r\n');
+    shell.terminal.pause();
+    expect(shell.output().length).toBeGreaterThan(last);
+    shell.terminal.resume();
+    await shell.exit;
+    const lines = shell.output().toString().trimEnd().split('\r\n');
+    expect(lines).toHaveLength(200_001);
+    expect(lines.every((line, at) => line === String(at + 1) || line === 'done')).toBe(true);
+  });
+});
+
+describe('input', () => {
+  test('larger than the kernel’s buffer arrives whole', async () => {
+    const shell = open('stty raw -echo; echo go; sha256sum <(head -c 1000000)');
+    await shell.says('go');
+    const bytes = new Uint8Array(1_000_000).map((_, at) => at * 7 + (at >> 8));
+    for (let at = 0; at < bytes.length; at += 10_000) shell.terminal.write(bytes.subarray(at, at + 10_000));
+    expect(shell.terminal.unwritten()).toBeGreaterThan(0);
+    const digest = Buffer.from(await crypto.subtle.digest('SHA-256', bytes)).toString('hex');
+    await shell.says(digest, 15_000);
+    expect(shell.terminal.unwritten()).toBe(0);
+  });
+
+  test('that nobody reads does not keep the process busy', async () => {
+    const shell = open('stty raw -echo; echo go; sleep 60');
+    await shell.says('go');
+    shell.terminal.write(new Uint8Array(1_000_000));
+    const before = process.cpuUsage();
+    await new Promise((resolve) => setTimeout(resolve, 500));
+    const { user, system } = process.cpuUsage(before);
+    expect((user + system) / 1000).toBeLessThan(250);
+  });
+});
+
+describe('end', () => {
+  test.each<[string, Exit]>([
+    ['exit 3', { code: 3, signal: null }],
+    ['kill -9 $$', { code: null, signal: 'SIGKILL' }],
+    ['kill -TERM $$', { code: null, signal: 'SIGTERM' }],
+  ])('%s', async (script, expected) => {
+    const shell = open(script);
+    expect(await shell.exit).toEqual(expected);
+    expect(shell.calls).toBe(1);
+  });
+
+  test('a signal reaches the foreground program and the leader', async () => {
+    const shell = open(
+      'set -m; trap "echo leader" TERM; bash -c "trap \'echo child\' TERM; echo up; sleep 60 & wait"; sleep 1',
+    );
+    await shell.says('up');
+    shell.terminal.kill('SIGTERM');
+    await shell.says('child');
+    await shell.says('leader');
+  });
+
+  test('closing frees the descriptor and hangs up', async () => {
+    const before = terminalDescriptors();
+    const shell = open('echo up; exec sleep 60');
+    await shell.says('up');
+    expect(terminalDescriptors()).toBe(before + 1);
+    shell.terminal.close();
+    expect(await shell.exit).toEqual({ code: null, signal: 'SIGHUP' });
+    expect(terminalDescriptors()).toBe(before);
+    shell.terminal.write(new Uint8Array(10));
+    shell.terminal.resize(SIZE);
+    shell.terminal.kill('SIGTERM');
+  });
+
+  test('a program that cannot be started ends', async () => {
+    const terminal = terminals.open({ file: '/no/such/program', args: [], env, cwd: '/' }, SIZE);
+    const exit = await new Promise<Exit>((resolve) => terminal.onExit(resolve));
+    expect(exit.code).not.toBe(0);
+    terminal.close();
+  });
+});
+
+test('the program sees its size, its own session and none of our descriptors', async () => {
+  const shell = open('stty size; ps -o sid= -p $$; ls /proc/$$/fd | tr "\\n" " "; read; stty size; tty');
+  await shell.says('24 80');
+  shell.terminal.resize({ cols: 100, rows: 30 });
+  shell.terminal.write(Buffer.from('\r'));
+  await shell.exit;
+  const text = shell.output().toString();
+  expect(text).toContain('30 100');
+  expect(text).toContain(`${shell.terminal.pid}`);
+  expect(text).toMatch(/\/dev\/pts\/\d+/);
+});
