@@ -118,18 +118,21 @@ describe('a parked shell', () => {
     await again.shows(/^first\nready> echo \$x\nkept$/m);
   });
 
-  test('comes back to a device that refreshed its session meanwhile', async () => {
-    const target = await startTerminalRelay();
-    cleanup.push(() => target.stop());
-    const { client, refreshToken } = await pair(target, { device: { device_id: 'tablet' } });
-    const shell = await attach(client, 'a');
-    await shell.shows('ready>');
-    client.close();
-    await client.closed();
-    const { client: again, frame } = await authenticate(target, { refresh_token: refreshToken, device_id: 'tablet' });
-    expect(frame.type).toBe('auth.ok');
-    expect((await attach(again, 'a')).facts.pid).toBe(shell.facts.pid);
-  });
+  test.each([true, false])(
+    'comes back to a device that refreshed its session (first socket closed: %s)',
+    async (isClosed) => {
+      const target = await startTerminalRelay();
+      cleanup.push(() => target.stop());
+      const { client, refreshToken } = await pair(target, { device: { device_id: 'tablet' } });
+      const shell = await attach(client, 'a');
+      await shell.shows('ready>');
+      if (isClosed) client.close();
+      if (isClosed) await client.closed();
+      const { client: again, frame } = await authenticate(target, { refresh_token: refreshToken, device_id: 'tablet' });
+      expect(frame.type).toBe('auth.ok');
+      expect((await attach(again, 'a')).facts.pid).toBe(shell.facts.pid);
+    },
+  );
 
   test('is drawn again for clients that do not show the replay', async () => {
     const { client } = await start();

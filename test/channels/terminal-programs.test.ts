@@ -51,10 +51,7 @@ const programs: Program[] = [
   {
     name: 'top',
     command: 'top -d 100 -p 1',
-    keys: [
-      ['', /COMMAND/],
-      ['c', /PID/],
-    ],
+    keys: [['', /COMMAND[\s\S]*root/]],
     normalise: numbersAway,
   },
 ];

@@ -189,6 +189,54 @@ describe.each(withTmux)('terminal, tmux: %s (contract 02 §3)', (tmux) => {
     if (tmux) expect(target.tmuxRun('list-sessions', '-F', '#{session_name}')).toBe('svc-abc\n');
   });
 
+  test.skipIf(!tmux)('kill by another device: whoever is attached gets eof', async () => {
+    const { client, target } = await start({ tmux });
+    const shell = await attach(client, 'a');
+    await shell.shows('ready>');
+    const other = await pairTerminal(target);
+    expect(await ask(other.client, 'kill', { session_name: 'a' })).toMatchObject({
+      type: 'terminal.detached',
+      payload: { session_name: 'a', reason: 'client kill' },
+    });
+    expect((await client.next({ type: 'terminal.detached' })).payload).toMatchObject({
+      session_name: 'a',
+      reason: 'eof',
+    });
+  });
+
+  test.skipIf(!tmux)('two sockets share a tmux session, also under names that come to the same', async () => {
+    const { client, target, token } = await start({ tmux });
+    const shell = await attach(client, 'my tab');
+    await shell.shows('ready>');
+    const other = await attach(await reconnect(target, token), 'my.tab');
+    expect(other.facts.reattach).toBe(true);
+    other.type('echo sha$((1))red\r');
+    await shell.shows(/^sha1red$/m);
+    await other.shows(/^sha1red$/m);
+  });
+
+  test.skipIf(!tmux).each(['a;', 'x\\y$HOME', 'C# #{pid}', 'it\'s 漢 "quoted" $(id)', '-t', '=a', '*', 'ü'])(
+    'a session named %s is attached, listed and killed by that name',
+    async (name) => {
+      const { client, target, token } = await start({ tmux });
+      await attach(client, 'axe');
+      const shell = await attach(client, name);
+      await shell.shows('ready>');
+      shell.type('printf "<%s>\\n" "$SVC_RELAY_TERMINAL"\r');
+      await shell.has(`<${name}>`);
+      const other = await reconnect(target, token);
+      const rows = (await ask(other, 'list')).payload.sessions as { name: string; live: boolean }[];
+      expect(rows).toHaveLength(2);
+      expect(rows.find((row) => row.name === name)).toMatchObject({ live: true });
+      client.send('terminal', 'terminal.detach', { session_name: name }, 'd');
+      await client.next({ id: 'd' });
+      expect((await attach(client, name)).facts.reattach).toBe(true);
+      expect((await ask(other, 'kill', { session_name: name })).type).toBe('terminal.detached');
+      const left = (await ask(other, 'list')).payload.sessions as { name: string }[];
+      expect(left.map((row) => row.name)).toEqual(['axe']);
+    },
+  );
+
   test('attach, kill and close in one tick leave nothing', async () => {
     const { client, target, token } = await start({ tmux });
     for (let round = 0; round < 5; round++) {
@@ -273,13 +321,13 @@ describe.each(withTmux)('terminal, tmux: %s (contract 02 §3)', (tmux) => {
 
   test('shutdown tells every session and leaves nothing but what tmux keeps', async () => {
     const { client, target } = await start({ tmux });
-    const shells = [await attach(client, 'a'), await attach(client, 'b')];
+    const shells = [await attach(client, 'to be kept'), await attach(client, 'b')];
     for (const shell of shells) await shell.shows('ready>');
     await target.relay.stop();
     expect(await client.closed()).toEqual({ code: 1001, reason: 'server shutting down' });
     for (const shell of shells) expect(shell.detached?.payload).toMatchObject({ reason: 'server shutdown' });
     for (const shell of shells) expect(exists(shell.facts.pid)).toBe(false);
-    const left = shellsOf('a').length;
+    const left = shellsOf('to be kept').length;
     expect(left).toBe(tmux ? 1 : 0);
   });
 });

@@ -124,13 +124,13 @@ export async function attach(
     },
     /** Waits until the raw output holds something. */
     has: (what: string | RegExp, timeout = 10_000) =>
-      vi.waitFor(() => expect(text.match(what) ? true : text.slice(-600)).toBe(true), { timeout, interval: 5 }),
+      vi.waitFor(() => expect(holds(text, what) ? true : text.slice(-600)).toBe(true), { timeout, interval: 5 }),
     /** Waits until the screen shows something. */
     shows: (what: string | RegExp, timeout = 10_000) =>
       vi.waitFor(
         async () => {
           const lines = await screen.text();
-          expect(lines.match(what) ? true : lines).toBe(true);
+          expect(holds(lines, what) ? true : lines).toBe(true);
         },
         { timeout, interval: 10 },
       ),
@@ -140,6 +140,9 @@ export async function attach(
     },
   };
 }
+
+const holds = (text: string, what: string | RegExp): boolean =>
+  typeof what === 'string' ? text.includes(what) : what.test(text);
 
 /** A headless terminal of a test. */
 export function createScreen(cols: number, rows: number, scrollback = 200) {
@@ -156,7 +159,10 @@ export function createScreen(cols: number, rows: number, scrollback = 200) {
       await settled();
       const { viewportY } = terminal.buffer.active;
       const lines = Array.from({ length: terminal.rows }, (_, row) =>
-        terminal.buffer.active.getLine(viewportY + row)?.translateToString(true).trimEnd(),
+        terminal.buffer.active
+          .getLine(viewportY + row)
+          ?.translateToString(true)
+          .trimEnd(),
       );
       return lines.join('\n').trimEnd();
     },

@@ -1,0 +1,267 @@
+import { beforeEach, describe, expect, test } from 'vitest';
+import type { Exit, Host, Terminal } from '../../../lib/host/index.ts';
+import type { Connection } from '../../../lib/socket/connection.ts';
+import type { Viewer } from '../../../lib/terminal/session.ts';
+import { createTerminals, type TerminalsParts } from '../../../lib/terminal/terminals.ts';
+import { createTestClock } from '../../support/clock.ts';
+import { createTestLog } from '../../support/log.ts';
+
+const SIZE = { cols: 80, rows: 24 };
+
+/** A program that does what the test says, and by itself only dies of SIGKILL. */
+function fakeTerminal(pid: number) {
+  let onOutput: (bytes: Uint8Array) => void = () => {};
+  let onExit: (exit: Exit) => void = () => {};
+  let onWriteFailed = () => {};
+  const done: string[] = [];
+  const terminal: Terminal = {
+    pid,
+    onOutput: (listener) => {
+      onOutput = listener;
+    },
+    onExit: (listener) => {
+      onExit = listener;
+    },
+    onWriteFailed: (listener) => {
+      onWriteFailed = listener;
+    },
+    pause: () => void done.push('pause'),
+    resume: () => void done.push('resume'),
+    write: (bytes) => void done.push(`write ${new TextDecoder().decode(bytes)}`),
+    unwritten: () => 0,
+    resize: ({ cols, rows }) => void done.push(`resize ${cols}x${rows}`),
+    kill: (signal) => {
+      done.push(signal);
+      if (signal === 'SIGKILL') onExit({ code: null, signal });
+    },
+    close: () => void done.push('close'),
+  };
+  return {
+    terminal,
+    done,
+    print: (bytes: Uint8Array | string) =>
+      onOutput(typeof bytes === 'string' ? new TextEncoder().encode(bytes) : bytes),
+    exit: (exit: Exit) => onExit(exit),
+    breakWriting: () => onWriteFailed(),
+  };
+}
+
+function createViewer() {
+  const seen: string[] = [];
+  let limits: Parameters<Viewer['follow']>[0] | undefined;
+  const viewer: Viewer = {
+    attached: ({ pid, reattach }) => void seen.push(`attached ${pid}${reattach ? ' again' : ''}`),
+    output: (text) => void seen.push(text),
+    detached: (reason, { exitCode }) =>
+      void seen.push(`detached: ${reason}${exitCode === undefined ? '' : ` ${exitCode}`}`),
+    follow: (given) => {
+      limits = given;
+      return () => {
+        limits = undefined;
+      };
+    },
+  };
+  return { viewer, seen, limits: () => limits };
+}
+
+describe('terminal sessions', () => {
+  let clock: ReturnType<typeof createTestClock>;
+  let programs: ReturnType<typeof fakeTerminal>[];
+  let failing: boolean;
+  let session: { family: string; grants: Record<string, number | null> };
+  beforeEach(() => {
+    clock = createTestClock();
+    programs = [];
+    failing = false;
+    session = { family: 'f', grants: { terminal: null } };
+  });
+
+  const host = (over: Partial<Host> = {}) =>
+    ({
+      env: {},
+      files: { stat: async () => null },
+      children: { find: async (file: string) => (file === '/bin/sh' ? file : null) },
+      terminals: {
+        open: () => {
+          if (failing) throw new Error('no more');
+          const program = fakeTerminal(100 + programs.length);
+          programs.push(program);
+          return program.terminal;
+        },
+      },
+      ...over,
+    }) as unknown as Host;
+  const create = (parts: Partial<TerminalsParts> = {}) =>
+    createTerminals({
+      host: host(),
+      config: { terminalShell: undefined, terminalTmux: false, terminalGraceSeconds: 600 },
+      sessions: { byFamily: () => session, onEnd() {}, onReduce() {} } as never,
+      clock,
+      log: createTestLog(),
+      ...parts,
+    });
+  const connect = () => ({ isOpen: true, session }) as unknown as Connection;
+  const program = (at = 0) => programs[at] as ReturnType<typeof fakeTerminal>;
+
+  test.each([
+    ['without a host', { host: undefined }, 'no-host'],
+    ['without pseudo-terminals', { host: host({ terminals: undefined }) }, 'no-pty'],
+    ['without a shell', { host: host({ children: { find: async () => null } as never }) }, 'no-shell'],
+  ])('%s', async (_, parts, kind) => {
+    const terminals = create(parts);
+    const { viewer, seen } = createViewer();
+    expect((await terminals.attach(connect(), { name: 'a', size: SIZE }, viewer)).kind).toBe(kind);
+    expect(seen).toEqual([]);
+  });
+
+  test('one that cannot be started takes no place', async () => {
+    const terminals = create();
+    const connection = connect();
+    failing = true;
+    for (let attempt = 0; attempt < 100; attempt++) {
+      const result = await terminals.attach(connection, { name: 'a', size: SIZE }, createViewer().viewer);
+      expect(result.kind).toBe('failed');
+    }
+    failing = false;
+    expect((await terminals.attach(connection, { name: 'a', size: SIZE }, createViewer().viewer)).kind).toBe(
+      'attached',
+    );
+  });
+
+  test('characters are whole, whatever is read at once; invalid bytes are shown as such', async () => {
+    const terminals = create();
+    const { viewer, seen } = createViewer();
+    await terminals.attach(connect(), { name: 'a', size: SIZE }, viewer);
+    const bytes = new TextEncoder().encode('\ufeffé漢🎈');
+    for (const byte of bytes) {
+      program().print(Uint8Array.of(byte));
+      await clock.advanceAsync(20);
+    }
+    expect(seen.slice(1)).toEqual(['\ufeff', 'é', '漢', '🎈']);
+    program().print(Uint8Array.of(0xff, 0x41, 0xe6));
+    program().exit({ code: 3, signal: null });
+    expect(seen.slice(5)).toEqual(['\ufffdA', '\ufffd', 'detached: eof 3']);
+  });
+
+  test('writing that fails for good ends it', async () => {
+    const terminals = create();
+    const { viewer, seen } = createViewer();
+    await terminals.attach(connect(), { name: 'a', size: SIZE }, viewer);
+    program().breakWriting();
+    program().breakWriting();
+    expect(seen).toEqual(['attached 100', 'detached: write failed']);
+    await clock.advanceAsync(1_000);
+    expect(program().done).toEqual(expect.arrayContaining(['SIGHUP', 'SIGKILL', 'close']));
+  });
+
+  test('a full socket pauses the program, an empty one resumes it; so does the end of the socket', async () => {
+    const terminals = create();
+    const connection = connect();
+    const { viewer, limits } = createViewer();
+    await terminals.attach(connection, { name: 'a', size: SIZE }, viewer);
+    expect(limits()).toMatchObject({ high: 1024 * 1024, low: 256 * 1024 });
+    limits()?.pause();
+    expect(program().done.at(-1)).toBe('pause');
+    limits()?.resume();
+    expect(program().done.at(-1)).toBe('resume');
+    limits()?.pause();
+    terminals.release(connection, 'lost');
+    expect(program().done.at(-1)).toBe('resume');
+    expect(limits()).toBeUndefined();
+  });
+
+  test('a parked shell waits 600 s, then gets SIGHUP, and SIGKILL a second later', async () => {
+    const terminals = create();
+    const connection = connect();
+    await terminals.attach(connection, { name: 'a', size: SIZE }, createViewer().viewer);
+    terminals.release(connection, 'lost');
+    await clock.advanceAsync(599_999);
+    expect(program().done).not.toContain('SIGHUP');
+    await clock.advanceAsync(1);
+    expect(program().done).toContain('SIGHUP');
+    expect(program().done).not.toContain('SIGKILL');
+    await clock.advanceAsync(1_000);
+    expect(program().done).toContain('SIGKILL');
+    expect(clock.pending).toBe(0);
+  });
+
+  test('or until the grant ends, when that is before', async () => {
+    session.grants.terminal = clock.now() / 1000 + 100;
+    const terminals = create();
+    const connection = connect();
+    await terminals.attach(connection, { name: 'a', size: SIZE }, createViewer().viewer);
+    terminals.release(connection, 'lost');
+    await clock.advanceAsync(99_999);
+    expect(program().done).not.toContain('SIGHUP');
+    await clock.advanceAsync(1);
+    expect(program().done).toContain('SIGHUP');
+  });
+
+  test('a parked program that floods is rationed, not stopped', async () => {
+    const terminals = create();
+    const connection = connect();
+    await terminals.attach(connection, { name: 'a', size: SIZE }, createViewer().viewer);
+    terminals.release(connection, 'lost');
+    program().print('x'.repeat(300 * 1024));
+    expect(program().done.at(-1)).toBe('pause');
+    await clock.advanceAsync(100);
+    expect(program().done.at(-1)).toBe('resume');
+  });
+
+  test('a socket that goes while its shell is woken leaves it parked', async () => {
+    const terminals = create();
+    const first = connect();
+    await terminals.attach(first, { name: 'a', size: SIZE }, createViewer().viewer);
+    terminals.release(first, 'lost');
+    const second = connect();
+    const { viewer, seen } = createViewer();
+    const attaching = terminals.attach(second, { name: 'a', size: SIZE }, viewer);
+    terminals.release(second, 'lost');
+    expect((await attaching).kind).toBe('gone');
+    expect(seen).toEqual([]);
+    const third = connect();
+    const last = createViewer();
+    await terminals.attach(third, { name: 'a', size: SIZE }, last.viewer);
+    expect(last.seen[0]).toBe('attached 100 again');
+    expect(programs).toHaveLength(1);
+  });
+
+  test('a socket that goes while its shell starts leaves nothing', async () => {
+    const terminals = create();
+    const connection = connect();
+    const attaching = terminals.attach(connection, { name: 'a', size: SIZE }, createViewer().viewer);
+    terminals.release(connection, 'lost');
+    expect((await attaching).kind).toBe('gone');
+    expect(programs).toHaveLength(0);
+  });
+
+  test('after a lost grant nothing is sent but the farewell', async () => {
+    const terminals = create();
+    const connection = connect();
+    const { viewer, seen } = createViewer();
+    await terminals.attach(connection, { name: 'a', size: SIZE }, viewer);
+    program().print('a');
+    program().print('b');
+    session.grants.terminal = 0;
+    terminals.release(connection, 'grant-lost');
+    program().print('c');
+    await clock.advanceAsync(100);
+    expect(seen).toEqual(['attached 100', 'a', 'detached: grant expired']);
+  });
+
+  test('shutdown waits for programs, but not for ever', async () => {
+    const terminals = create();
+    const { viewer, seen } = createViewer();
+    await terminals.attach(connect(), { name: 'a', size: SIZE }, viewer);
+    let isOver = false;
+    const stopping = terminals.shutdown().then(() => {
+      isOver = true;
+    });
+    expect(seen.at(-1)).toBe('detached: server shutdown');
+    await clock.advanceAsync(500);
+    expect(isOver).toBe(false);
+    program().exit({ code: 0, signal: null });
+    await stopping;
+    expect((await terminals.attach(connect(), { name: 'a', size: SIZE }, viewer)).kind).toBe('gone');
+  });
+});
