@@ -3,7 +3,8 @@ import { describe, expect, it } from 'vitest';
 import { memberNamed, membersOf, withoutMembers } from '../../../lib/bridge/json-text.ts';
 
 /** The same value with blanks wherever JSON allows them. */
-const spread = (value: unknown): string => JSON.stringify(value, null, ' \t\n').replaceAll('": ', '" \r\n:');
+const spread = (value: unknown): string =>
+  JSON.stringify(value, null, ' \t\n').replace(/^(\s*"(?:[^"\\]|\\.)*"): /gm, '$1 \r\n:');
 
 describe('JSON that is handed on as text', () => {
   it('finds every member of any object, however it is written', () => {
