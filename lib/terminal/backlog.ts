@@ -61,7 +61,8 @@ export function createBacklog(scrollback: number, size: Size) {
   }
 
   function trimRun(run: Run): void {
-    const needed = scrollback + run.rows + 2;
+    // From the top of the screen to its bottom, then what was there before out of sight and out of the scrollback.
+    const needed = scrollback + 2 * run.rows + 2;
     let lines = 0;
     let keep = run.pieces.length;
     while (keep > 0 && lines < needed) lines += count(run.pieces[--keep] as string, '\r\n');

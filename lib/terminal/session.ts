@@ -2,6 +2,7 @@ import type { Cancel, Clock } from '../clock.ts';
 import { describeError } from '../errors.ts';
 import type { Exit, Terminal } from '../host/index.ts';
 import type { Log } from '../log.ts';
+import { createInput, type InputParts } from './input.ts';
 import type { Size } from './names.ts';
 import { createOutput } from './output.ts';
 import { createScreen, type Replay } from './screen.ts';
@@ -10,7 +11,6 @@ import { type Event, type Reason, type State, step } from './states.ts';
 /** Unsent bytes above which a terminal is not read, and below which it is again (contract 02 §1.7). */
 const HIGH = 1024 * 1024;
 const LOW = 256 * 1024;
-const MOST_UNWRITTEN = 4 * 1024 * 1024;
 /** How long a program may take to end after SIGHUP, and a tmux client to start before it gets one. */
 const PATIENCE = 1_000;
 /** What a program without a client may print: a flood for nobody must not keep the relay busy. */
@@ -45,6 +45,7 @@ export interface SessionParts {
   terminal: Terminal;
   clock: Clock;
   log: Log;
+  paste?: InputParts['paste'];
   /** Without a client the shell is kept for a while. */
   parks: boolean;
   /** Its state is another one. */
@@ -58,7 +59,6 @@ export function createSession(parts: SessionParts) {
   const { name, shell, tmuxName, terminal, clock, log } = parts;
   const { pid } = terminal;
   const decoder = new TextDecoder('utf-8', { ignoreBOM: true });
-  const encoder = new TextEncoder();
   /** Why the terminal is not read, if it is not. */
   const holds = new Set<'client' | 'screen' | 'parked'>();
   const exit = deferred();
@@ -72,6 +72,7 @@ export function createSession(parts: SessionParts) {
           failed: (error) => log.warn(`terminal ${name}: its screen cannot be kept: ${describeError(error)}`),
         })
       : undefined;
+  const input = createInput({ terminal, clock, paste: parts.paste });
   const firstOutput = deferred();
 
   let state: State = 'attaching';
@@ -90,6 +91,7 @@ export function createSession(parts: SessionParts) {
     exit.resolve();
     firstOutput.resolve();
     happen('exit', { exitCode: exitCode(how) });
+    input.close();
     terminal.close();
     log.debug(`terminal ${name}: ${printed} bytes of output`);
   });
@@ -248,11 +250,8 @@ export function createSession(parts: SessionParts) {
 
     /** Types text. False when more than 4 MiB would wait for the program. */
     write(text: string): boolean {
-      const bytes = encoder.encode(text);
-      if (terminal.unwritten() + bytes.length > MOST_UNWRITTEN) return false;
       output.hurry();
-      terminal.write(bytes);
-      return true;
+      return input.write(text);
     },
 
     resize,

@@ -187,6 +187,7 @@ export function createTerminals({ host, config, sessions, clock, log }: Terminal
         name,
         shell,
         tmuxName: target,
+        paste: tmux?.paste,
         size,
         clock,
         log,

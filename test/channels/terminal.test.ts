@@ -153,7 +153,7 @@ describe.each(withTmux)('terminal, tmux: %s (contract 02 §3)', (tmux) => {
   });
 
   test('a paste of 1 MB arrives whole', async () => {
-    const { client } = await start({ tmux });
+    const { client, target } = await start({ tmux });
     const shell = await attach(client, 'a');
     await shell.shows('ready>');
     shell.type('stty -echo; cat > paste; sha256sum paste; stty echo\r');
@@ -164,6 +164,11 @@ describe.each(withTmux)('terminal, tmux: %s (contract 02 §3)', (tmux) => {
     for (let at = 0; at < text.length; at += 50_000) shell.type(text.slice(at, at + 50_000));
     shell.type('\x04');
     await shell.shows(digest, 30_000);
+    if (!tmux) return;
+    // For the time of a paste tmux has patience with characters in two parts; then Esc is quick again.
+    await vi.waitFor(() => expect(target.tmuxRun('show-options', '-s', 'escape-time')).toBe('escape-time 0\n'), {
+      timeout: 10_000,
+    });
   }, 60_000);
 
   test('kill ends the shell, and says so once', async () => {

@@ -89,7 +89,6 @@ describe('input', () => {
     await shell.says('go');
     const bytes = new Uint8Array(1_000_000).map((_, at) => at * 7 + (at >> 8));
     for (let at = 0; at < bytes.length; at += 10_000) shell.terminal.write(bytes.subarray(at, at + 10_000));
-    expect(shell.terminal.unwritten()).toBeGreaterThan(0);
     const digest = Buffer.from(await crypto.subtle.digest('SHA-256', bytes)).toString('hex');
     await shell.says(digest, 15_000);
     expect(shell.terminal.unwritten()).toBe(0);
@@ -119,7 +118,7 @@ describe('end', () => {
 
   test('a signal reaches the foreground program and the leader', async () => {
     const shell = open(
-      'set -m; trap "echo leader" TERM; bash -c "trap \'echo child\' TERM; echo up; sleep 60 & wait"; sleep 1',
+      'set -m; trap "echo leader" TERM; bash -c "trap \'echo child\' TERM; sleep 60 & echo up; wait"; sleep 1',
     );
     await shell.says('up');
     shell.terminal.kill('SIGTERM');

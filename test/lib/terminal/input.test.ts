@@ -1,0 +1,84 @@
+import { beforeEach, describe, expect, test } from 'vitest';
+import { createInput } from '../../../lib/terminal/input.ts';
+import { createTestClock } from '../../support/clock.ts';
+
+describe('input', () => {
+  let clock: ReturnType<typeof createTestClock>;
+  let done: string[];
+  let unwritten: number;
+  let ready: () => void;
+  const terminal = {
+    write: (bytes: Uint8Array) => void done.push(`write ${bytes.length}`),
+    unwritten: () => unwritten,
+  };
+  const paste = {
+    begin: () => {
+      done.push('begin');
+      return new Promise<void>((resolve) => {
+        ready = resolve;
+      });
+    },
+    end: () => void done.push('end'),
+  };
+  beforeEach(() => {
+    clock = createTestClock();
+    done = [];
+    unwritten = 0;
+  });
+
+  test('is written at once when it is typed', () => {
+    const input = createInput({ terminal, clock, paste });
+    for (let key = 0; key < 5_000; key++) {
+      input.write('é');
+      clock.advance(5);
+    }
+    expect(done).toHaveLength(5_000);
+    expect(new Set(done)).toEqual(new Set(['write 2']));
+  });
+
+  test('waits, in order, until a paste may begin, and tells of its end', async () => {
+    const input = createInput({ terminal, clock, paste });
+    input.write('x');
+    input.write('y'.repeat(3_000));
+    input.write('z');
+    expect(done).toEqual(['write 1', 'begin']);
+    ready();
+    await clock.advanceAsync(0);
+    expect(done).toEqual(['write 1', 'begin', 'write 3000', 'write 1']);
+    unwritten = 5;
+    await clock.advanceAsync(5_000);
+    expect(done).toHaveLength(4);
+    unwritten = 0;
+    input.write('w');
+    await clock.advanceAsync(1_000);
+    expect(done.slice(4)).toEqual(['write 1', 'end']);
+    expect(clock.pending).toBe(0);
+  });
+
+  test('in many small messages is a paste too', () => {
+    const input = createInput({ terminal, clock, paste });
+    for (let message = 0; message < 30; message++) input.write('x'.repeat(100));
+    expect(done).toContain('begin');
+  });
+
+  test('is refused beyond 4 MiB, what is held included', () => {
+    const input = createInput({ terminal, clock, paste });
+    expect(input.write('x'.repeat(3 * 1024 * 1024))).toBe(true);
+    expect(input.write('x'.repeat(2 * 1024 * 1024))).toBe(false);
+    unwritten = 1024 * 1024;
+    expect(input.write('x')).toBe(false);
+  });
+
+  test.each([true, false])('ends its paste when it is closed (begun: %s)', async (isBegun) => {
+    const input = createInput({ terminal, clock, paste });
+    input.write('x'.repeat(3_000));
+    if (isBegun) {
+      ready();
+      await clock.advanceAsync(0);
+    }
+    input.close();
+    ready();
+    await clock.advanceAsync(5_000);
+    expect(done.filter((what) => what === 'end')).toHaveLength(1);
+  });
+});
