@@ -1,0 +1,195 @@
+/** Screen pixels, right and bottom exclusive. */
+export interface Rect {
+  left: number;
+  top: number;
+  right: number;
+  bottom: number;
+}
+
+/** A node of the accessibility tree, as it was when the windows were read. */
+export interface UiNode {
+  /** The device's own handle, good until the screen changes. Nobody else reads it. */
+  ref: string;
+  className: string | null;
+  /** A password field gives bullets here, never the password. */
+  text: string | null;
+  contentDescription: string | null;
+  hintText: string | null;
+  viewId: string | null;
+  /** What of it is really visible; empty when nothing is. */
+  bounds: Rect;
+  clickable: boolean;
+  longClickable: boolean;
+  focusable: boolean;
+  focused: boolean;
+  editable: boolean;
+  scrollable: boolean;
+  checkable: boolean;
+  checked: boolean;
+  enabled: boolean;
+  selected: boolean;
+  password: boolean;
+  children: UiNode[];
+}
+
+export interface UiWindow {
+  packageName: string | null;
+  root: UiNode;
+}
+
+/** What can be said without waiting. */
+export interface DeviceInfo {
+  name: string;
+  /** The companion's own package: where `/return_to_hermes` goes. */
+  applicationId: string;
+  /** -1 when unknown. */
+  batteryPercent: number;
+  screenOn: boolean;
+  /** Package in the foreground, null when unknown. */
+  foreground: string | null;
+  accessibilityGranted: boolean;
+  screenCaptureGranted: boolean;
+  overlayGranted: boolean;
+  notificationListenerGranted: boolean;
+  credentialLockDetected: boolean;
+}
+
+export interface Gesture {
+  from: { x: number; y: number };
+  /** Equal to `from` for a tap or a long press. */
+  to: { x: number; y: number };
+  durationMs: number;
+}
+
+export type GlobalAction =
+  | 'home'
+  | 'back'
+  | 'recents'
+  | 'notifications'
+  | 'quick_settings'
+  | 'power_dialog'
+  | 'lock_screen';
+
+export interface Intent {
+  action: string;
+  data: string;
+  package: string;
+  /** `package/class`, or ''. */
+  component: string;
+  category: string;
+  extras: Record<string, string>;
+}
+
+export interface AppInfo {
+  package: string;
+  label: string;
+}
+
+export interface Fix {
+  latitude: number;
+  longitude: number;
+  /** Metres. */
+  accuracy: number;
+  provider: string;
+  /** Epoch ms. */
+  timestamp: number;
+  altitude?: number;
+}
+
+export interface ContactPhone {
+  number: string;
+  type: string;
+  label: string;
+}
+
+export interface Contact {
+  id: string;
+  name: string;
+  phones: ContactPhone[];
+}
+
+/** `RESULT_OK`, or the carrier's `RESULT_ERROR_…`. Never settling means a silent carrier. */
+export type SmsResult = 'RESULT_OK' | `RESULT_ERROR_${string}`;
+
+/** A text and files for the share sheet, or a message to somebody (`to`). */
+export interface ShareRequest {
+  text: string;
+  title: string;
+  package: string;
+  to?: string;
+  files: { name: string; type: string; bytes: Uint8Array }[];
+}
+
+export type ShareResult = 'opened' | 'activity_not_found' | 'uri_permission_denied' | 'android_exception';
+
+export type UiEventType = 'click' | 'text_changed' | 'window_content_changed' | 'window_state_changed' | 'scroll';
+
+export interface UiEvent {
+  type: UiEventType;
+  packageName: string | null;
+  className: string | null;
+  text: string[];
+  contentDescription: string | null;
+  password: boolean;
+}
+
+/**
+ * The hardware and system behind the companion. Actions resolve to false when the system declined, and reject with a
+ * `DeviceFailure` when a permission or service is missing.
+ */
+export interface Device {
+  info(): DeviceInfo;
+  /** All windows, the top one first. Empty when there is none. */
+  windows(): Promise<UiWindow[]>;
+  click(node: UiNode): Promise<boolean>;
+  longClick(node: UiNode): Promise<boolean>;
+  /** Replaces the content of an editable node. */
+  setText(node: UiNode, text: string): Promise<boolean>;
+  gesture(gesture: Gesture): Promise<boolean>;
+  global(action: GlobalAction): Promise<boolean>;
+  /** Turns the screen on and dismisses a keyguard. `woken` when that changed the screen, `locked` when it needs a credential. */
+  wake(): Promise<'awake' | 'woken' | 'locked'>;
+
+  /** Launchable activities; a package may occur more than once. */
+  apps(): Promise<AppInfo[]>;
+  /** False when there is nothing to launch. */
+  launch(packageName: string): Promise<boolean>;
+  /** The package that an intent would start, null when there is no activity for it. */
+  resolve(intent: Intent): Promise<string | null>;
+  startActivity(intent: Intent): Promise<boolean>;
+  broadcast(intent: Intent): Promise<void>;
+  share(request: ShareRequest): Promise<ShareResult>;
+
+  readClipboard(): Promise<string>;
+  writeClipboard(text: string, label: string): Promise<void>;
+  /** An Android key code: media keys and volume keys. */
+  mediaKey(keycode: number): Promise<void>;
+  /** 0..100. */
+  setVolume(level: number): Promise<void>;
+  location(): Promise<Fix | null>;
+  /** Contacts whose name matches, at most `limit`. */
+  contacts(query: string, limit: number): Promise<Contact[]>;
+  call(number: string): Promise<'auto_dial' | 'dialer_opened'>;
+  sendSms(to: string, text: string): Promise<SmsResult>;
+
+  /** Accessibility events as they happen. Returns the end of the subscription. */
+  onEvent(listener: (event: UiEvent) => void): () => void;
+  /** Raises a notification of the companion. */
+  notify(title: string, text: string): Promise<void>;
+  /** A PNG of the screen; absent where there is no capture. */
+  screenshot?(): Promise<Uint8Array>;
+}
+
+/** Why the device could not do something, where the caller can be told a code (contract 03 §8.7). */
+export class DeviceFailure extends Error {
+  readonly code: 'permission_denied' | 'service_unavailable';
+  /** The Android permission that is missing. */
+  readonly permission?: string;
+
+  constructor(code: DeviceFailure['code'], message: string, permission?: string) {
+    super(message);
+    this.name = 'DeviceFailure';
+    this.code = code;
+    this.permission = permission;
+  }
+}

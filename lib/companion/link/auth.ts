@@ -1,0 +1,59 @@
+import { isObject, type Payload } from '../../socket/envelope.ts';
+import type { RelayFacts } from './state.ts';
+
+/** What this device says of itself in its first frame (contract 01 §3.3). */
+export interface DeviceFacts {
+  name: string;
+  hostname?: string;
+  model?: string;
+  platform?: string;
+  /** `android` and `phone` unless it is something else. */
+  surface?: string;
+  formFactor?: string;
+}
+
+export type Credentials = { pairingCode: string } | { sessionToken: string; refreshToken?: string };
+
+/** Payload of `system/auth`. */
+export function authPayload(credentials: Credentials, deviceId: string, device: DeviceFacts): Payload {
+  return {
+    ...('pairingCode' in credentials
+      ? { pairing_code: credentials.pairingCode }
+      : { session_token: credentials.sessionToken, refresh_token: credentials.refreshToken }),
+    device_id: deviceId,
+    device_name: device.name,
+    device_hostname: device.hostname,
+    device_model: device.model,
+    device_platform: device.platform,
+    client_surface: device.surface ?? 'android',
+    device_form_factor: device.formFactor ?? 'phone',
+    supports: { typed_stream_events: false, event_schema_version: 1 },
+  };
+}
+
+export interface Issued extends RelayFacts {
+  sessionToken: string;
+  /** Only when newly issued. */
+  refreshToken?: string;
+}
+
+/** A token as it may be kept and sent: printable ASCII in one line (contract 01 §3.5). */
+const isToken = (value: unknown): value is string => typeof value === 'string' && /^[\x21-\x7e]{1,512}$/.test(value);
+
+const isExpiry = (value: unknown): value is number | null =>
+  value === null || (typeof value === 'number' && Number.isFinite(value));
+
+/** Reads `auth.ok`; null when it is not one that a client may rely on. */
+export function readIssued(payload: Payload): Issued | null {
+  const { session_token: sessionToken, refresh_token: refreshToken, expires_at: expiresAt, grants } = payload;
+  if (!isToken(sessionToken)) return null;
+  if (refreshToken !== undefined && refreshToken !== null && !isToken(refreshToken)) return null;
+  const known = isObject(grants) ? Object.entries(grants).filter(([, value]) => isExpiry(value)) : [];
+  return {
+    sessionToken,
+    refreshToken: refreshToken ?? undefined,
+    serverVersion: typeof payload.server_version === 'string' ? payload.server_version.slice(0, 64) : 'unknown',
+    expiresAt: isExpiry(expiresAt) ? expiresAt : null,
+    grants: Object.fromEntries(known) as RelayFacts['grants'],
+  };
+}

@@ -1,0 +1,106 @@
+import * as v from 'valibot';
+import { isWellFormed } from '../capabilities.ts';
+import { defaultSettings } from '../defaults.ts';
+import type { PolicyState, SafetySettings } from '../types.ts';
+
+export const VERSION = 1;
+const POLICY_SCHEMA = 1;
+
+const Strings = v.array(v.string());
+const Epoch = v.nullable(v.number());
+
+const EndpointSchema = v.object({
+  role: v.string(),
+  url: v.pipe(v.string(), v.regex(/^wss?:\/\//i)),
+  priority: v.number(),
+});
+
+const PairingSchema = v.object({
+  session_token: v.pipe(v.string(), v.minLength(1)),
+  refresh_token: v.optional(v.string()),
+  endpoints: v.pipe(v.array(EndpointSchema), v.minLength(1)),
+  last_good: v.optional(v.string()),
+  /** SHA-256 of the SPKI in hex by host:port (spec 2.1). */
+  tofu_pins: v.record(v.string(), v.string()),
+  paired_at: v.number(),
+  server_version: v.string(),
+  expires_at: Epoch,
+  grants: v.record(v.string(), Epoch),
+});
+
+const SafetySchema = v.partial(
+  v.object({
+    masterEnabled: v.boolean(),
+    flavor: v.picklist(['sideload', 'store']),
+    unattended: v.boolean(),
+    blocklist: Strings,
+    destructiveVerbs: Strings,
+    trustedVerbs: Strings,
+    autoDisableMinutes: v.pipe(v.number(), v.integer(), v.minValue(5), v.maxValue(120)),
+    confirmationTimeoutSeconds: v.pipe(v.number(), v.integer(), v.minValue(10), v.maxValue(60)),
+  }),
+);
+
+const DocumentSchema = v.object({
+  version: v.literal(VERSION),
+  device_id: v.pipe(v.string(), v.uuid()),
+  pairing: v.nullable(PairingSchema),
+  safety: SafetySchema,
+  /** What the relay of `pairing` may do. Anything that is no policy of this install denies everything. */
+  policy: v.unknown(),
+});
+
+/** The link's half of the settings: everything a later connection needs. Holds credentials. */
+export type Pairing = v.InferOutput<typeof PairingSchema>;
+/** What is kept in the file. */
+export type Document = v.InferOutput<typeof DocumentSchema>;
+
+export const emptyDocument = (): Document => ({
+  version: VERSION,
+  device_id: crypto.randomUUID(),
+  pairing: null,
+  safety: {},
+  policy: null,
+});
+
+/** A policy that grants nothing, as every new pairing begins. */
+export const emptyPolicy = (deviceId: string) => policyOf(deviceId, {});
+
+export const policyOf = (deviceId: string, capabilities: SafetySettings['capabilities']) => ({
+  schema_version: POLICY_SCHEMA,
+  device_id: deviceId,
+  capabilities,
+});
+
+export type Read = { kind: 'document'; document: Document } | { kind: 'damaged' } | { kind: 'newer' };
+
+/** Reads the text of a settings file. */
+export function readDocument(text: string): Read {
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch {
+    return { kind: 'damaged' };
+  }
+  const version = (value as { version?: unknown } | null)?.version;
+  if (typeof version === 'number' && version > VERSION) return { kind: 'newer' };
+  const read = v.safeParse(DocumentSchema, value);
+  return read.success ? { kind: 'document', document: read.output } : { kind: 'damaged' };
+}
+
+const PolicySchema = v.object({
+  schema_version: v.literal(POLICY_SCHEMA),
+  device_id: v.string(),
+  capabilities: v.record(v.string(), Epoch),
+});
+
+/** The settings that the phone works by: what is not in the document is as a phone starts (contract 03 §8.2, 8.6). */
+export function safetyOf({ safety, policy, pairing, device_id: deviceId }: Document): SafetySettings {
+  const settings = { ...defaultSettings(), ...safety };
+  const denied = (state: PolicyState): SafetySettings => ({ ...settings, policy: state, capabilities: {} });
+  if (pairing === null || policy === null || policy === undefined) return denied('unbound');
+  const read = v.safeParse(PolicySchema, policy);
+  if (!read.success || read.output.device_id !== deviceId) return denied('invalid');
+  const bound: SafetySettings = { ...settings, policy: 'bound', capabilities: read.output.capabilities };
+  return isWellFormed(bound) ? bound : denied('invalid');
+}

@@ -1,0 +1,150 @@
+import type { Clock } from '../../clock.ts';
+import { type Device, DeviceFailure, type UiEvent } from '../device.ts';
+import type { App } from './app.ts';
+import { COMPANION } from './apps/companion.ts';
+import { APPS } from './apps/index.ts';
+import { SCREEN } from './layout.ts';
+import { drawFrames, encodePng } from './png.ts';
+import { createShell } from './shell.ts';
+import { createSystem, record, type System, sendMessage } from './system.ts';
+import { createTouch } from './touch.ts';
+
+export interface SimulatedDevice extends Device {
+  /** Everything behind the glass: a test, or the person at the phone, looks and changes things here. */
+  system: System;
+  /** A message comes in: thread and notification. */
+  receiveSms(number: string, text: string): void;
+}
+
+export interface SimulatedParts {
+  clock: Clock;
+  name?: string;
+  /** What is installed; the launcher and the companion must be among it. */
+  apps?: readonly App[];
+}
+
+/** Android key codes. */
+const VOLUME: Record<number, number> = { 24: 10, 25: -10 };
+
+/** An Android-like phone in memory. Nothing leaves it: messages, calls and intents are written into `system`. */
+export function createSimulatedDevice({ clock, name, apps = APPS }: SimulatedParts): SimulatedDevice {
+  const system = createSystem(clock);
+  const listeners = new Set<(event: UiEvent) => void>();
+  const shell = createShell(system, apps, (event) => {
+    for (const listener of listeners) listener(event);
+  });
+  const touch = createTouch(system, shell);
+
+  function need(permission: string): void {
+    const full = `android.permission.${permission}`;
+    if (system.denied.has(full)) throw new DeviceFailure('permission_denied', `${full} is not granted`, full);
+  }
+
+  function setVolume(level: number): void {
+    system.media.volume = Math.min(Math.max(level, 0), 100);
+  }
+
+  function mediaKey(keycode: number): void {
+    const { media } = system;
+    const step = VOLUME[keycode];
+    if (step !== undefined) setVolume(media.volume + step);
+    else if (keycode === 87) media.track += 1;
+    else if (keycode === 88) media.track = Math.max(1, media.track - 1);
+    else media.playing = keycode === 126 || (keycode === 85 && !media.playing);
+  }
+
+  return {
+    system,
+    receiveSms(number, text) {
+      record(system, number, { from: 'them', text, at: clock.now() });
+      system.notifications.unshift({ package: 'com.android.messaging', title: number, text });
+      shell.emit('window_content_changed', shell.foreground());
+    },
+    info: () => ({
+      name: name ?? 'Simulated phone',
+      applicationId: COMPANION,
+      batteryPercent: system.batteryPercent,
+      screenOn: system.screenOn,
+      foreground: shell.foreground(),
+      accessibilityGranted: system.accessibility,
+      screenCaptureGranted: true,
+      overlayGranted: true,
+      notificationListenerGranted: true,
+      credentialLockDetected: system.credential,
+    }),
+    windows: async () => shell.windows().map(({ packageName, root }) => ({ packageName, root })),
+    click: async (node) => touch.click(node),
+    longClick: async (node) => touch.longClick(node),
+    setText: async (node, text) => touch.setText(node, text),
+    gesture: async (gesture) => touch.gesture(gesture),
+    async global(action) {
+      shell.press(action);
+      return true;
+    },
+    async wake() {
+      if (system.locked && system.credential) return 'locked';
+      if (system.screenOn && !system.locked) return 'awake';
+      shell.unlock();
+      return 'woken';
+    },
+
+    apps: async () =>
+      apps.filter((app) => app.launchable).map(({ package: packageName, label }) => ({ package: packageName, label })),
+    launch: async (packageName) => shell.launch(packageName),
+    resolve: async (intent) => shell.resolve(intent)?.package ?? null,
+    async startActivity(intent) {
+      system.intents.push(intent);
+      return shell.start(intent);
+    },
+    async broadcast(intent) {
+      system.broadcasts.push(intent);
+    },
+    async share(request) {
+      if (request.package !== '' && !apps.some((app) => app.package === request.package)) return 'activity_not_found';
+      system.shares.push(request);
+      return 'opened';
+    },
+
+    readClipboard: async () => system.clipboard.text,
+    async writeClipboard(text, label) {
+      system.clipboard = { text, label };
+    },
+    mediaKey: async (keycode) => mediaKey(keycode),
+    setVolume: async (level) => setVolume(level),
+    async location() {
+      need('ACCESS_FINE_LOCATION');
+      return system.location;
+    },
+    async contacts(query, limit) {
+      need('READ_CONTACTS');
+      const wanted = query.trim().toLowerCase();
+      return system.contacts.filter((one) => one.name.toLowerCase().includes(wanted)).slice(0, limit);
+    },
+    async call(number) {
+      const dialed = system.denied.has('android.permission.CALL_PHONE');
+      if (!dialed) system.calls.unshift({ number, at: clock.now() });
+      return dialed ? 'dialer_opened' : 'auto_dial';
+    },
+    async sendSms(to, text) {
+      need('SEND_SMS');
+      if (system.carrier === 'silent') return new Promise(() => {});
+      if (system.carrier === 'RESULT_OK') sendMessage(system, to, text);
+      return system.carrier;
+    },
+
+    onEvent(listener) {
+      listeners.add(listener);
+      return () => void listeners.delete(listener);
+    },
+    async notify(title, text) {
+      system.notifications.unshift({ package: COMPANION, title, text });
+    },
+    screenshot() {
+      const rects = shell
+        .windows()
+        .reverse()
+        .flatMap(({ placed }) => [...placed.values()].map((one) => one.node.bounds));
+      return encodePng(drawFrames(SCREEN, rects, 4));
+    },
+  };
+}

@@ -1,0 +1,116 @@
+import type { Clock } from '../../clock.ts';
+import type { Contact, Fix, Intent, ShareRequest, SmsResult } from '../device.ts';
+
+export interface Message {
+  from: 'me' | 'them';
+  text: string;
+  /** Epoch ms. */
+  at: number;
+}
+
+export interface Thread {
+  number: string;
+  messages: Message[];
+}
+
+export interface Notification {
+  package: string;
+  title: string;
+  text: string;
+}
+
+/** What all apps of the simulated phone share. Messages and calls are written down here and go nowhere. */
+export interface System {
+  clock: Clock;
+  contacts: Contact[];
+  threads: Thread[];
+  /** Every message "sent", by the bridge or by a tap. */
+  outbox: { to: string; text: string; at: number }[];
+  calls: { number: string; at: number }[];
+  clipboard: { text: string; label: string };
+  notifications: Notification[];
+  media: { playing: boolean; track: number; volume: number };
+  location: Fix | null;
+  intents: Intent[];
+  broadcasts: Intent[];
+  shares: ShareRequest[];
+  /** Android permissions that the owner refused. */
+  denied: Set<string>;
+  /** How the carrier takes the next messages; `silent` never answers. */
+  carrier: SmsResult | 'silent';
+  wifi: boolean;
+  darkTheme: boolean;
+  batteryPercent: number;
+  screenOn: boolean;
+  locked: boolean;
+  /** A keyguard that a swipe does not open. */
+  credential: boolean;
+  accessibility: boolean;
+}
+
+const contact = (id: string, name: string, ...phones: [string, string, string?][]): Contact => ({
+  id,
+  name,
+  phones: phones.map(([number, type, label]) => ({ number, type, label: label ?? type })),
+});
+
+export function createSystem(clock: Clock): System {
+  const ago = (minutes: number) => clock.now() - minutes * 60_000;
+  return {
+    clock,
+    contacts: [
+      contact('1', 'Ada Lovelace', ['+15550102', 'work'], ['+15550101', 'mobile'], ['+15550109', 'other', 'Watch']),
+      contact('2', 'Alan Turing', ['+15550110', 'home'], ['+15550111', 'main']),
+      contact('3', 'Grace Hopper', ['+15550120', 'mobile']),
+      contact('4', 'Katherine Johnson', ['+15550131', 'work', 'Work fax'], ['+15550130', 'home']),
+      contact('5', 'Margaret Hamilton', ['+15550140', 'mobile']),
+    ],
+    threads: [
+      { number: '+15550101', messages: [{ from: 'them', text: 'Tea at four?', at: ago(55) }] },
+      { number: '+15550120', messages: [{ from: 'them', text: 'Found the bug. It had wings.', at: ago(600) }] },
+    ],
+    outbox: [],
+    calls: [],
+    clipboard: { text: '', label: '' },
+    notifications: [{ package: 'com.android.messaging', title: 'Ada Lovelace', text: 'Tea at four?' }],
+    media: { playing: false, track: 1, volume: 50 },
+    location: {
+      latitude: 51.4769,
+      longitude: -0.0005,
+      accuracy: 12,
+      provider: 'fused',
+      timestamp: ago(1),
+      altitude: 46,
+    },
+    intents: [],
+    broadcasts: [],
+    shares: [],
+    denied: new Set(),
+    carrier: 'RESULT_OK',
+    wifi: true,
+    darkTheme: false,
+    batteryPercent: 87,
+    screenOn: true,
+    locked: false,
+    credential: false,
+    accessibility: true,
+  };
+}
+
+/** The name of whoever has that number, else the number. */
+export const nameOf = ({ contacts }: System, number: string): string =>
+  contacts.find(({ phones }) => phones.some((phone) => phone.number === number))?.name ?? number;
+
+/** Writes a message into its thread, the newest thread first. */
+export function record(system: System, number: string, message: Message): void {
+  const thread = system.threads.find((one) => one.number === number) ?? { number, messages: [] };
+  thread.messages.push(message);
+  system.threads = [thread, ...system.threads.filter((one) => one !== thread)];
+}
+
+/** "Sends" a message: into the outbox and its thread. */
+export function sendMessage(system: System, to: string, text: string): void {
+  const at = system.clock.now();
+  system.outbox.push({ to, text, at });
+  record(system, to, { from: 'me', text, at });
+}

@@ -1,0 +1,73 @@
+/** What a screen is made of: a description, drawn anew whenever it is looked at. */
+export interface View {
+  className: string;
+  kind: 'leaf' | 'column' | 'row' | 'scroll';
+  /** Pixels; containers take what their children need, and a `scroll` what is left. */
+  height?: number;
+  id?: string;
+  text?: string;
+  description?: string;
+  hint?: string;
+  onClick?: () => void;
+  onLongClick?: () => void;
+  input?: { value: string; change: (text: string) => void; password: boolean };
+  /** Present when the view is checkable. */
+  checked?: boolean;
+  selected?: boolean;
+  enabled?: boolean;
+  children: View[];
+}
+
+type Options = Partial<Omit<View, 'kind' | 'className' | 'children'>>;
+
+const leaf = (className: string, height: number, options: Options): View => ({
+  className: `android.widget.${className}`,
+  kind: 'leaf',
+  height,
+  children: [],
+  ...options,
+});
+
+export const label = (text: string, options: Options = {}): View => leaf('TextView', 100, { text, ...options });
+
+export const button = (text: string, onClick: () => void, options: Options = {}): View =>
+  leaf('Button', 140, { text, onClick, ...options });
+
+/** A button that shows a picture: only its description says what it does. */
+export const icon = (description: string, onClick: () => void, options: Options = {}): View =>
+  leaf('ImageButton', 140, { description, onClick, ...options });
+
+export const toggle = (text: string, checked: boolean, onClick: () => void, options: Options = {}): View =>
+  leaf('Switch', 140, { text, checked, onClick, ...options });
+
+/** A text field. `hint` shows while it is empty. */
+export const field = (
+  id: string,
+  hint: string,
+  value: string,
+  change: (text: string) => void,
+  options: { password?: boolean } = {},
+): View => leaf('EditText', 140, { id, hint, input: { value, change, password: options.password ?? false } });
+
+const box = (className: string, kind: View['kind'], children: View[], options: Options = {}): View => ({
+  className,
+  kind,
+  children,
+  ...options,
+});
+
+export const column = (...children: View[]): View => box('android.widget.LinearLayout', 'column', children);
+export const row = (...children: View[]): View => box('android.widget.LinearLayout', 'row', children);
+
+/** A list that scrolls up and down in the space that is left. */
+export const list = (id: string, children: View[]): View =>
+  box('androidx.recyclerview.widget.RecyclerView', 'scroll', children, { id });
+
+/** A row that is clicked as a whole, with its lines of text inside. */
+export const item = (lines: string[], onClick: () => void, options: Options = {}): View =>
+  box(
+    'android.widget.LinearLayout',
+    'column',
+    lines.map((text) => label(text)),
+    { onClick, ...options },
+  );

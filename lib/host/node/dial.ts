@@ -1,0 +1,99 @@
+import { createHash, X509Certificate } from 'node:crypto';
+import type { IncomingMessage } from 'node:http';
+import { TLSSocket } from 'node:tls';
+import BundledWebSocket from 'crossws/websocket';
+import type { Dial } from '../../companion/link/dial.ts';
+
+/** Whole messages of a relay are at most this long (contract 01 §3.1). */
+const MAX_MESSAGE = 40 * 1024 * 1024;
+
+/** The part of the bundled `ws` client that is used here; crossws types it as a browser's WebSocket. */
+interface NodeSocket {
+  on(event: 'upgrade' | 'unexpected-response', listener: (...args: never[]) => void): void;
+  on(event: 'open' | 'ping' | 'pong', listener: () => void): void;
+  on(event: 'message', listener: (data: Buffer, isBinary: boolean) => void): void;
+  on(event: 'error', listener: (error: NodeJS.ErrnoException) => void): void;
+  on(event: 'close', listener: (code: number, reason: Buffer) => void): void;
+  send(text: string): void;
+  close(code?: number, reason?: string): void;
+  terminate(): void;
+  readonly readyState: number;
+}
+
+type NodeSocketConstructor = new (url: string, protocols: string[], options: object) => NodeSocket;
+
+const OPEN = 1;
+const CLOSED = 3;
+
+/**
+ * Dials with the `ws` client that crossws brings along. Certificates are not checked against any authority: a home
+ * relay's is self-signed, and the link compares its key with the pinned one before it sends anything.
+ */
+export const dial: Dial = (url, events) => {
+  // The third argument is what makes crossws take its own client where Node has a global WebSocket without TLS access.
+  const Socket = BundledWebSocket as unknown as NodeSocketConstructor;
+  const options = { rejectUnauthorized: false, perMessageDeflate: false, maxPayload: MAX_MESSAGE };
+  let socket: NodeSocket;
+  try {
+    socket = new Socket(url, [], options);
+  } catch {
+    queueMicrotask(() => events.close({ code: 1006, reason: 'this is no address of a relay' }));
+    return { send() {}, close: (_code, _reason, done) => done?.(), terminate() {} };
+  }
+  let spki: string | undefined;
+  let status: number | undefined;
+  let failure = '';
+  socket.on('upgrade', (response: IncomingMessage) => {
+    if (response.socket instanceof TLSSocket) spki = fingerprint(response.socket);
+  });
+  socket.on('unexpected-response', (_request: unknown, response: IncomingMessage) => {
+    status = response.statusCode;
+    response.resume();
+    socket.terminate();
+  });
+  socket.on('open', () => events.open(spki));
+  socket.on('ping', () => events.alive());
+  socket.on('pong', () => events.alive());
+  socket.on('message', (data, isBinary) => {
+    if (!isBinary) events.message(String(data));
+  });
+  socket.on('error', (error) => {
+    failure = explain(error);
+  });
+  socket.on('close', (code, reason) => events.close({ code, reason: String(reason) || failure, status }));
+  return {
+    send(text) {
+      if (socket.readyState === OPEN) socket.send(text);
+    },
+    close(code, reason, done) {
+      if (done) socket.on('close', done);
+      if (done && socket.readyState === CLOSED) done();
+      socket.close(code, reason);
+    },
+    terminate: () => socket.terminate(),
+  };
+};
+
+/** SHA-256 of the peer certificate's SubjectPublicKeyInfo. `getPeerCertificate().pubkey` is not that for every key. */
+function fingerprint(socket: TLSSocket): string | undefined {
+  const { raw } = socket.getPeerCertificate();
+  if (!raw) return undefined;
+  const spki = new X509Certificate(raw).publicKey.export({ type: 'spki', format: 'der' });
+  return createHash('sha256').update(spki).digest('hex');
+}
+
+const WORDS: Record<string, string> = {
+  ECONNREFUSED: 'nothing listens there',
+  ENOTFOUND: 'there is no such host',
+  EAI_AGAIN: 'the name cannot be looked up',
+  EHOSTUNREACH: 'the host cannot be reached',
+  ENETUNREACH: 'the network cannot be reached',
+  ETIMEDOUT: 'no answer',
+  ECONNRESET: 'the connection was reset',
+  EPROTO: 'no TLS is spoken there',
+};
+
+function explain(error: NodeJS.ErrnoException): string {
+  const word = error.code === undefined ? undefined : WORDS[error.code];
+  return word ?? (error.code ? `${error.code}: ${error.message}` : error.message);
+}

@@ -1,0 +1,532 @@
+import { describe, expect, it } from 'vitest';
+import type { PhoneAnswer } from '../../../lib/companion/types.ts';
+import { PAIRING, sentOf, settle, setup } from './support.ts';
+
+const OFFER = { code: 'ABC123', endpoints: PAIRING.endpoints };
+const command = (requestId: unknown, path = '/ping') => ({
+  request_id: requestId,
+  method: 'get',
+  path,
+  params: {},
+  body: {},
+});
+
+describe('coming in (01 §3.3 to 3.5)', () => {
+  it('sends token, refresh token, device id and supports as the first frame, and nothing before auth.ok', async () => {
+    const { link, socket } = setup();
+    link.start();
+    expect(socket().url).toBe('ws://192.0.2.1:8767/ws');
+    expect(socket().sent).toEqual([]);
+    socket().open();
+    expect(socket().sent).toHaveLength(1);
+    expect(socket().sent[0]).toMatchObject({
+      channel: 'system',
+      type: 'auth',
+      payload: {
+        session_token: 'token-1',
+        refresh_token: 'refresh-1',
+        device_id: 'b1f4c1d2-0000-4000-8000-000000000001',
+        device_name: 'Test phone',
+        client_surface: 'android',
+        device_form_factor: 'phone',
+        supports: { typed_stream_events: false, event_schema_version: 1 },
+      },
+    });
+    expect(socket().sent[0]?.payload).not.toHaveProperty('pairing_code');
+  });
+
+  it('with an offer sends the code and no token, and stores a new pairing with no pin of the old one', async () => {
+    const old = { ...PAIRING, tofu_pins: { 'relay.example:443': 'f'.repeat(64), 'gone:1': 'e'.repeat(64) } };
+    const { link, socket, written, admit } = setup({
+      pairing: old,
+      parts: { offer: { ...OFFER, endpoints: [OFFER.endpoints[1] as never] } },
+    });
+    link.start();
+    const current = await admit({ session_token: 'new', refresh_token: 'fresh', server_version: '1.2.3' });
+    expect(current.sent[0]?.payload).toMatchObject({ pairing_code: 'ABC123' });
+    expect(current.sent[0]?.payload).not.toHaveProperty('session_token');
+    expect(written).toHaveLength(1);
+    expect(written[0]).toMatchObject({
+      session_token: 'new',
+      refresh_token: 'fresh',
+      server_version: '1.2.3',
+      last_good: 'wss://relay.example:443/ws',
+      tofu_pins: { 'relay.example:443': 'a'.repeat(64) },
+    });
+    expect(written[0]?.tofu_pins).not.toHaveProperty('gone:1');
+    expect(link.state.name).toBe('online');
+    expect(socket()).toBe(current);
+  });
+
+  it('stores newly issued tokens before it uses them: no status goes out until they are kept', async () => {
+    const { link, socket, control, written } = setup();
+    let store: () => void = () => {};
+    control.gate = new Promise((resolve) => {
+      store = resolve;
+    });
+    link.start();
+    socket().open();
+    socket().push('system', 'auth.ok', { session_token: 'token-2', refresh_token: 'refresh-2' });
+    socket().push('bridge', 'bridge.command', command('early'));
+    await settle();
+    expect([link.state.name, socket().sent.length, written.length]).toEqual(['authenticating', 1, 0]);
+    store();
+    await settle();
+    expect(written).toMatchObject([{ session_token: 'token-2', refresh_token: 'refresh-2' }]);
+    expect(link.state.name).toBe('online');
+    expect(sentOf(socket(), 'bridge.status')).toHaveLength(1);
+  });
+
+  it('a socket lost while the tokens are being stored: they are stored, and the next attempt uses them', async () => {
+    const { link, socket, sockets, control, clock, admit } = setup({ pairing: null, parts: { offer: OFFER } });
+    let store: () => void = () => {};
+    control.gate = new Promise((resolve) => {
+      store = resolve;
+    });
+    link.start();
+    socket().open();
+    socket().push('system', 'auth.ok', { session_token: 'token-2', refresh_token: 'refresh-2' });
+    socket().end();
+    await settle();
+    // The code is spent: the next attempt must wait for the token.
+    expect(sockets).toHaveLength(1);
+    store();
+    await settle();
+    expect(sockets).toHaveLength(2);
+    const next = await admit({ session_token: 'token-2' });
+    expect(next.sent[0]?.payload).toMatchObject({ session_token: 'token-2', refresh_token: 'refresh-2' });
+    expect(next.sent[0]?.payload).not.toHaveProperty('pairing_code');
+    await link.stop();
+    expect(clock.pending).toBe(0);
+  });
+
+  it('tokens that cannot be stored are not used: it lets go, and comes again with the old ones', async () => {
+    const { link, socket, sockets, control, clock, states } = setup({
+      pairing: { ...PAIRING, endpoints: [PAIRING.endpoints[0] as never] },
+    });
+    control.failure = new Error('no space left');
+    link.start();
+    socket().open();
+    socket().push('system', 'auth.ok', { session_token: 'token-2', refresh_token: 'refresh-2' });
+    await settle();
+    expect(states.at(-1)).toMatchObject({ name: 'waiting', reason: expect.stringContaining('no space left') });
+    expect(socket().letGo).not.toBeNull();
+    clock.advance(1000);
+    expect(sockets).toHaveLength(2);
+    socket().open();
+    expect(socket().sent[0]?.payload).toMatchObject({ session_token: 'token-1', refresh_token: 'refresh-1' });
+  });
+
+  it('killed between auth.ok and the write: what is stored is the old refresh token, which still is good', async () => {
+    const first = setup();
+    first.control.gate = new Promise(() => {});
+    first.link.start();
+    first.socket().open();
+    first.socket().push('system', 'auth.ok', { session_token: 'token-2', refresh_token: 'refresh-2' });
+    await settle();
+    // The process is gone here; another one starts on what the first has kept.
+    const second = setup({ pairing: first.store.pairing() });
+    second.link.start();
+    second.socket().open();
+    expect(second.socket().sent[0]?.payload).toMatchObject({ session_token: 'token-1', refresh_token: 'refresh-1' });
+  });
+
+  it.each([
+    ['no token', {}],
+    ['a token that is none', { session_token: 7 }],
+    ['a token of two lines', { session_token: 'a\nb' }],
+    ['a token that is too long', { session_token: 'x'.repeat(600) }],
+    ['a refresh token that is none', { session_token: 'good', refresh_token: {} }],
+  ])('auth.ok with %s is none: nothing is stored', async (_name, payload) => {
+    const { link, socket, written, sockets } = setup();
+    link.start();
+    socket().open();
+    socket().push('system', 'auth.ok', payload);
+    await settle();
+    expect(written).toEqual([]);
+    expect(link.state).toMatchObject({ name: 'connecting', endpoint: { role: 'public' } });
+    expect(sockets).toHaveLength(2);
+  });
+
+  it('frames before auth.ok, and frames that are none, mean nothing', async () => {
+    const { link, socket, admit } = setup();
+    link.start();
+    socket().open();
+    for (const text of ['', 'no json', '[]', '{"channel":1}', '{"channel":"system"}']) socket().raw(text);
+    socket().push('bridge', 'bridge.command', command('x'));
+    socket().push('system', 'pong', {});
+    expect([link.state.name, socket().sent.length]).toEqual(['authenticating', 1]);
+    await admit();
+    socket().push('voice', 'unheard.of', { much: 1 });
+    socket().push('bridge', 'bridge.other', command('y'));
+    socket().raw('{"channel":"bridge","type":"bridge.command","id":"q","payload":[1]}');
+    for (const id of [undefined, '', 7, null]) socket().push('bridge', 'bridge.command', command(id));
+    await settle();
+    expect(sentOf(socket(), 'bridge.response')).toEqual([]);
+    expect(link.state.name).toBe('online');
+  });
+});
+
+describe('being refused (01 §3.6)', () => {
+  it.each([
+    ['Authentication timeout', true],
+    ['Invalid session token', false],
+    ['Invalid pairing code or session token', false],
+    ['Missing pairing code or session token', false],
+  ])('%s: the pairing stays: %s', async (reason, stays) => {
+    const { link, socket, store, states, clock } = setup();
+    link.start();
+    socket().open();
+    socket().push('system', 'auth.fail', { reason });
+    socket().end({ code: 1008, reason });
+    await settle();
+    expect(store.pairing() !== null).toBe(stays);
+    if (!stays) {
+      expect(states.at(-1)).toEqual({ name: 'unpaired', reason });
+      expect(clock.pending).toBe(0);
+    } else expect(link.state.name).toBe('connecting');
+  });
+
+  it('a refused code leaves the pairing that is stored alone', async () => {
+    const { link, socket, store } = setup({ parts: { offer: OFFER } });
+    link.start();
+    socket().open();
+    socket().push('system', 'auth.fail', { reason: 'Invalid pairing code or session token' });
+    await settle();
+    expect(link.state.name).toBe('unpaired');
+    expect(store.pairing()).toEqual(PAIRING);
+  });
+
+  it('a revoked session (4401): comes once more, is refused, and is unpaired', async () => {
+    const { link, socket, sockets, clock, store, admit } = setup();
+    link.start();
+    (await admit()).end({ code: 4401, reason: 'session revoked' });
+    expect(link.state).toMatchObject({ name: 'waiting', reason: 'closed (4401 session revoked)', wait: 1000 });
+    clock.advance(1000);
+    socket().open();
+    socket().push('system', 'auth.fail', { reason: 'Invalid session token' });
+    await settle();
+    expect(link.state).toEqual({ name: 'unpaired', reason: 'Invalid session token' });
+    expect(store.pairing()).toBeNull();
+    await clock.advanceAsync(600_000);
+    expect(sockets).toHaveLength(2);
+  });
+
+  it('an expired session (4401) is refreshed: both new tokens are kept', async () => {
+    const { link, clock, store, socket, admit } = setup();
+    link.start();
+    (await admit()).end({ code: 4401, reason: 'session expired' });
+    clock.advance(1000);
+    await admit({ session_token: 'token-2', refresh_token: 'refresh-2' });
+    expect(store.pairing()).toMatchObject({ session_token: 'token-2', refresh_token: 'refresh-2' });
+    // A resumed session issues no new refresh token: the one there is stays.
+    socket().end();
+    clock.advance(30_000);
+    await admit({ session_token: 'token-2' });
+    expect(store.pairing()?.refresh_token).toBe('refresh-2');
+    expect(link.state.name).toBe('online');
+  });
+});
+
+describe('coming again', () => {
+  it('tries every endpoint of a round without a wait, then waits 1, 2, 4 … 30 s', async () => {
+    const { link, sockets, socket, clock, states } = setup();
+    link.start();
+    const waits: number[] = [];
+    for (let round = 0; round < 8; round++) {
+      for (const { url } of PAIRING.endpoints) {
+        expect(socket().url).toBe(url);
+        socket().end({ reason: 'nothing listens there' });
+      }
+      const state = states.at(-1);
+      if (state?.name !== 'waiting') throw new Error('it must wait');
+      waits.push(state.wait);
+      const before = sockets.length;
+      clock.advance(state.wait - 1);
+      expect(sockets).toHaveLength(before);
+      clock.advance(1);
+      expect(sockets).toHaveLength(before + 1);
+    }
+    expect(waits).toEqual([1000, 2000, 4000, 8000, 16_000, 30_000, 30_000, 30_000]);
+  });
+
+  it('where it worked last comes first', async () => {
+    const { link, sockets, socket, clock, admit } = setup();
+    link.start();
+    socket().end();
+    expect(socket().url).toBe('wss://relay.example:443/ws');
+    (await admit()).end();
+    clock.advance(1000);
+    expect(sockets.at(-1)?.url).toBe('wss://relay.example:443/ws');
+  });
+
+  it('429 waits five minutes at least, without trying the other endpoints', async () => {
+    const { link, sockets, socket, clock } = setup();
+    link.start();
+    socket().end({ status: 429 });
+    expect(link.state).toMatchObject({ name: 'waiting', rateLimited: true });
+    clock.advance(299_999);
+    expect(sockets).toHaveLength(1);
+    clock.advance(1);
+    expect(sockets).toHaveLength(2);
+  });
+
+  it('a relay that lets in and throws out at once is not asked every second for ever', async () => {
+    const { link, clock, admit } = setup();
+    link.start();
+    const waits: number[] = [];
+    for (let round = 0; round < 6; round++) {
+      (await admit()).end({ code: 1013, reason: 'slow consumer' });
+      if (link.state.name === 'waiting') waits.push(link.state.wait);
+      clock.advance(30_000);
+    }
+    expect(waits).toEqual([1000, 2000, 4000, 8000, 16_000, 30_000]);
+    const steady = await admit();
+    for (let minute = 0; minute < 4; minute++) {
+      clock.advance(10_000);
+      steady.alive();
+    }
+    steady.end();
+    expect(link.state).toMatchObject({ name: 'waiting', wait: 1000 });
+  });
+
+  it('gives up a dial after 15 s and an authentication after 20 s', async () => {
+    const { link, sockets, socket, clock } = setup();
+    link.start();
+    clock.advance(15_000);
+    expect(sockets[0]?.letGo).toBe('terminated');
+    expect(sockets).toHaveLength(2);
+    socket().open('a'.repeat(64));
+    clock.advance(20_000);
+    expect(sockets[1]?.letGo).toBe('terminated');
+    expect(link.state).toMatchObject({ name: 'waiting', reason: expect.stringContaining('20 s') });
+  });
+
+  it('asks after 45 s of silence, gives up after 75 s, and any sign of life counts', async () => {
+    const { link, clock, admit } = setup();
+    link.start();
+    const current = await admit();
+    for (let round = 0; round < 10; round++) {
+      clock.advance(30_000);
+      current.alive();
+    }
+    expect(sentOf(current, 'ping')).toEqual([]);
+    clock.advance(45_000);
+    expect(sentOf(current, 'ping')).toHaveLength(1);
+    current.push('system', 'pong', {});
+    clock.advance(60_000);
+    expect(link.state.name).toBe('online');
+    clock.advance(15_000);
+    expect(link.state).toMatchObject({ name: 'waiting', reason: expect.stringContaining('nothing was heard') });
+    expect(current.letGo).toBe('terminated');
+  });
+
+  it('what an old socket still says is not heard', async () => {
+    const { link, sockets, clock, admit } = setup();
+    link.start();
+    const old = await admit();
+    clock.advance(75_000);
+    clock.advance(1000);
+    const current = await admit();
+    old.push('bridge', 'bridge.command', command('stale'));
+    old.end({ code: 4401 });
+    await settle();
+    expect(link.state.name).toBe('online');
+    expect(sentOf(current, 'bridge.response')).toEqual([]);
+    expect(sockets).toHaveLength(2);
+  });
+
+  it('start ends a wait at once', () => {
+    const { link, sockets, socket } = setup();
+    link.start();
+    socket().end();
+    socket().end();
+    expect(link.state.name).toBe('waiting');
+    link.start();
+    expect(sockets).toHaveLength(3);
+  });
+});
+
+describe('pins (spec 2.1)', () => {
+  const only = { ...PAIRING, endpoints: [PAIRING.endpoints[1] as never] };
+
+  it('the first key is kept with the first success, another one gets nothing', async () => {
+    const { link, socket, store, clock, admit, log } = setup({ pairing: only });
+    link.start();
+    (await admit()).end();
+    expect(store.pairing()?.tofu_pins).toEqual({ 'relay.example:443': 'a'.repeat(64) });
+    clock.advance(1000);
+    socket().open('b'.repeat(64));
+    expect(socket().sent).toEqual([]);
+    expect(socket().letGo).toBe('terminated');
+    expect(link.state).toMatchObject({ name: 'waiting', reason: expect.stringContaining('has changed') });
+    expect(log.lines.join('\n')).toContain('nothing was sent');
+    expect(store.pairing()?.session_token).toBe('token-1');
+  });
+
+  it('a key of a relay that let nobody in is not kept', async () => {
+    const { link, socket, store } = setup({ pairing: only });
+    link.start();
+    socket().open('b'.repeat(64));
+    socket().end();
+    await settle();
+    expect(store.pairing()?.tofu_pins).toEqual({});
+  });
+});
+
+describe('the bridge (03 §1)', () => {
+  it('reports at once, every 30 s, and on a change; not after the socket is gone', async () => {
+    const { link, clock, changed, admit } = setup();
+    link.start();
+    const current = await admit();
+    expect(sentOf(current, 'bridge.status')).toHaveLength(1);
+    clock.advance(30_000);
+    expect(sentOf(current, 'bridge.status')).toHaveLength(2);
+    for (const listener of changed) listener();
+    expect(sentOf(current, 'bridge.status')).toHaveLength(3);
+    current.end();
+    expect(changed.size).toBe(0);
+    clock.advance(1000);
+    const next = await admit();
+    expect(sentOf(next, 'bridge.status')).toHaveLength(1);
+    expect(sentOf(current, 'bridge.status')).toHaveLength(3);
+  });
+
+  it('runs commands side by side and answers each once, in the order they are done', async () => {
+    const open = new Map<string, (answer: PhoneAnswer) => void>();
+    const { link, admit } = setup({
+      handle: ({ requestId }) => new Promise((resolve) => void open.set(requestId, resolve)),
+    });
+    link.start();
+    const current = await admit();
+    current.push('bridge', 'bridge.command', command('a', '/screen'));
+    current.push('bridge', 'bridge.command', command('b'));
+    current.push('bridge', 'bridge.command', command('a'));
+    await settle();
+    expect([...open.keys()]).toEqual(['a', 'b']);
+    open.get('b')?.({ status: 403, result: { error: 'no' }, blocked: true });
+    await settle();
+    open.get('a')?.({ status: 200, result: [1] });
+    await settle();
+    expect(sentOf(current, 'bridge.response').map((frame) => frame.payload)).toEqual([
+      { request_id: 'b', status: 403, result: { error: 'no' }, blocked: true },
+      { request_id: 'a', status: 200, result: [1] },
+    ]);
+  });
+
+  it('the 65th at once is answered 429, and there is room again afterwards', async () => {
+    const open: (() => void)[] = [];
+    const { link, admit } = setup({
+      handle: () => new Promise((resolve) => open.push(() => resolve({ status: 200 }))),
+    });
+    link.start();
+    const current = await admit();
+    for (let count = 0; count < 65; count++) current.push('bridge', 'bridge.command', command(`c${count}`));
+    await settle();
+    expect(sentOf(current, 'bridge.response').map((frame) => frame.payload)).toMatchObject([
+      { request_id: 'c64', status: 429 },
+    ]);
+    for (const done of open.splice(0)) done();
+    await settle();
+    current.push('bridge', 'bridge.command', command('again'));
+    await settle();
+    for (const done of open.splice(0)) done();
+    await settle();
+    expect(sentOf(current, 'bridge.response')).toHaveLength(66);
+    expect(sentOf(current, 'bridge.response').at(-1)?.payload).toMatchObject({ request_id: 'again', status: 200 });
+  });
+
+  const circular: Record<string, unknown> = {};
+  circular.self = circular;
+  it.each<[string, () => Promise<PhoneAnswer>]>([
+    ['throws', () => Promise.reject(new Error('boom'))],
+    ['gives what is no JSON', async () => ({ status: 200, result: circular })],
+    ['gives more than a frame may hold', async () => ({ status: 200, result: 'ä'.repeat(3_000_000) })],
+  ])('a phone that %s is one answer with 500', async (_name, handle) => {
+    const { link, admit } = setup({ handle });
+    link.start();
+    const current = await admit();
+    current.push('bridge', 'bridge.command', command('a'));
+    await settle();
+    const answers = sentOf(current, 'bridge.response');
+    expect(answers).toHaveLength(1);
+    expect(answers[0]?.payload).toMatchObject({ request_id: 'a', status: 500, result: { error: expect.any(String) } });
+    expect(JSON.stringify(answers[0]).length).toBeLessThan(1000);
+  });
+
+  it('an answer belongs to the socket its command came on', async () => {
+    let done: (answer: PhoneAnswer) => void = () => {};
+    const { link, clock, admit } = setup({
+      handle: () =>
+        new Promise((resolve) => {
+          done = resolve;
+        }),
+    });
+    link.start();
+    const old = await admit();
+    old.push('bridge', 'bridge.command', command('a'));
+    old.end();
+    clock.advance(1000);
+    const current = await admit();
+    done({ status: 200 });
+    await settle();
+    expect([sentOf(old, 'bridge.response'), sentOf(current, 'bridge.response')]).toEqual([[], []]);
+  });
+
+  it("answers the relay's ping with the same id and ts, and passes on what it says to people", async () => {
+    const { link, notices, admit } = setup();
+    link.start();
+    const current = await admit();
+    current.push('system', 'ping', { ts: 42 }, 'p1');
+    expect(sentOf(current, 'pong')).toMatchObject([{ id: 'p1', payload: { ts: 42 } }]);
+    current.push('system', 'error', { message: 'Bridge grant expired for this device' });
+    current.push('system', 'error', { message: 'Bridge grant expired for this device' });
+    expect(notices).toEqual(['Bridge grant expired for this device']);
+  });
+});
+
+describe('stopping', () => {
+  it.each(['connecting', 'authenticating', 'online', 'waiting'])(
+    'from %s: no timer, no socket, no return',
+    async (from) => {
+      const { link, clock, socket, sockets, changed, admit } = setup();
+      link.start();
+      if (from === 'authenticating') socket().open();
+      if (from === 'online') await admit();
+      if (from === 'waiting') for (const _ of PAIRING.endpoints) socket().end();
+      expect(link.state.name).toBe(from);
+      const count = sockets.length;
+      await link.stop();
+      expect([clock.pending, changed.size, link.state.name]).toEqual([0, 0, 'stopped']);
+      if (from !== 'waiting') expect(socket().letGo).toBe(1000);
+      link.start();
+      await clock.advanceAsync(60_000);
+      expect(sockets).toHaveLength(count);
+    },
+  );
+
+  it('whoever hears of a state may stop at once', async () => {
+    const { link, clock, admit, changed } = setup({
+      parts: {
+        onState: (state) => {
+          if (state.name === 'online') void link.stop();
+        },
+      },
+    });
+    link.start();
+    await admit();
+    await settle();
+    expect([clock.pending, changed.size, link.state.name]).toEqual([0, 0, 'stopped']);
+  });
+});
+
+it('no secret is ever logged', async () => {
+  const { link, socket, log, admit, clock } = setup();
+  link.start();
+  (await admit({ session_token: 'token-2', refresh_token: 'refresh-2' })).end({ code: 4401 });
+  clock.advance(1000);
+  socket().open();
+  socket().push('system', 'auth.fail', { reason: 'Invalid session token' });
+  await settle();
+  expect(log.lines.join('\n')).not.toMatch(/token-\d|refresh-\d/);
+});
