@@ -1,5 +1,11 @@
 import { type CAC, type Command, cac } from 'cac';
 import { describeError } from '../lib/errors.ts';
+import {
+  registerCompanionPair,
+  registerCompanionRun,
+  registerCompanionStatus,
+  registerCompanionUnpair,
+} from './companion.ts';
 import { commandHelp, programHelp } from './help.ts';
 import { registerInsecureApiKey } from './insecure-api-key.ts';
 import { registerOperatorToken } from './operator-token.ts';
@@ -12,6 +18,20 @@ import { version } from './version.ts';
 /** THE command tables. A command is one line here and one file beside this one. */
 const relayCommands = [registerStart, registerInsecureApiKey, registerOperatorToken];
 const svcCommands = [registerPair];
+const companionCommands = [
+  registerCompanionPair,
+  registerCompanionRun,
+  registerCompanionStatus,
+  registerCompanionUnpair,
+];
+
+type Register = (program: CAC) => void;
+
+/** Programs inside `svc`: the word that leads there, what they are for, their commands. */
+const nestedPrograms: Record<string, { summary: string; commands: Register[] }> = {
+  relay: { summary: "run and look after this machine's relay", commands: relayCommands },
+  companion: { summary: 'be a phone in the terminal, to try the relay without one', commands: companionCommands },
+};
 
 const EXAMPLES: Record<string, string[]> = {
   svc: ['svc relay start', 'svc pair'],
@@ -24,22 +44,24 @@ export type Program = 'svc' | 'svc-relay';
 /**
  * Runs one command line (without node and script) and returns its exit code: 0 done, 1 failed, 2 wrongly asked
  * (contract 07 §5). Nothing is thrown. `svc relay <command>` is `svc-relay <command>`; `pair` is a command of `svc`
- * and of `svc-relay`.
+ * and of `svc-relay`; `svc companion <command>` is a program of its own.
  */
 export async function main(argv: string[], program: Program, given: Partial<CommandContext> = {}): Promise<number> {
-  const nested = program === 'svc' && argv[0] === 'relay';
+  const word = program === 'svc' && Object.hasOwn(nestedPrograms, argv[0] ?? '') ? argv[0] : undefined;
+  const nested = word === undefined ? undefined : nestedPrograms[word];
   const context: CommandContext = {
+    stdin: process.stdin,
     stdout: process.stdout,
     stderr: process.stderr,
     env: process.env,
-    program: nested ? 'svc relay' : program,
+    program: nested ? `svc ${word}` : program,
     // Loaded when needed: most commands, and every `--help`, do without.
     createHost: async (agentHome) => (await import('../lib/host/node/index.ts')).createNodeHost({ agentHome }),
     ...given,
   };
   const cli = cac(context.program);
-  const tables = { svc: svcCommands, 'svc relay': relayCommands, 'svc-relay': [...relayCommands, ...svcCommands] };
-  for (const register of tables[nested ? 'svc relay' : program]) register(cli);
+  const own = program === 'svc' ? svcCommands : [...relayCommands, ...svcCommands];
+  for (const register of nested?.commands ?? own) register(cli);
   for (const example of EXAMPLES[context.program] ?? []) cli.example(example);
   const words = nested ? argv.slice(1) : argv;
   try {
@@ -83,14 +105,18 @@ async function run(cli: CAC, words: string[], context: CommandContext): Promise<
 const find = (cli: CAC, name: string): Command | undefined => cli.commands.find((command) => command.isMatched(name));
 
 const otherRows = (cli: CAC): [string, string][] =>
-  cli.name === 'svc' ? [['relay <command>', "run and look after this machine's relay"]] : [];
+  cli.name === 'svc' ? Object.entries(nestedPrograms).map(([word, { summary }]) => [`${word} <command>`, summary]) : [];
 
-/** A known command asked of the wrong program is named with the right one. */
+/** A known command asked of the wrong program is named with the right ones. */
 function unknownCommand(cli: CAC, name: string): string {
-  const elsewhere = { svc: relayCommands, 'svc relay': svcCommands }[cli.name];
-  const other = cac(cli.name === 'svc' ? 'svc relay' : 'svc');
-  for (const register of elsewhere ?? []) register(other);
-  return `unknown command '${name}'${find(other, name) ? `; it is '${other.name} ${name}'` : ''}`;
+  const programs = Object.entries(nestedPrograms).map(([word, { commands }]) => ({ path: `svc ${word}`, commands }));
+  const places = [{ path: 'svc', commands: svcCommands }, ...programs].filter(({ path, commands }) => {
+    const other = cac(path);
+    for (const register of commands) register(other);
+    return path !== cli.name && find(other, name) !== undefined;
+  });
+  const elsewhere = cli.name === 'svc-relay' ? [] : places.map(({ path }) => `'${path} ${name}'`);
+  return `unknown command '${name}'${elsewhere.length > 0 ? `; it is ${elsewhere.join(' or ')}` : ''}`;
 }
 
 const helpCommand = (cli: CAC, words: string[]): string =>

@@ -8,14 +8,27 @@ export interface Writer {
   columns?: number;
 }
 
+/** What people or scripts type; `process.stdin` is one. */
+export interface Input {
+  isTTY?: boolean;
+  setRawMode?(raw: boolean): unknown;
+  on(event: 'data' | 'end', listener: (data: Buffer | string) => void): unknown;
+  off(event: 'data' | 'end', listener: (data: Buffer | string) => void): unknown;
+  resume(): unknown;
+  pause(): unknown;
+}
+
 /** What a command gets besides its options. Tests put their own in. */
 export interface CommandContext {
+  stdin: Input;
   stdout: Writer;
   stderr: Writer;
   /** Environment of the process, before `<agent_home>/.env`. */
   env: Record<string, string | undefined>;
   /** As typed, for messages: `svc`, `svc relay` or `svc-relay`. */
   program: string;
+  /** Ends a command that runs until it is told to, as SIGINT and SIGTERM do. */
+  stop?: AbortSignal;
   /** This machine, for the commands that ask it something. */
   createHost(agentHome: string): Host | Promise<Host>;
 }

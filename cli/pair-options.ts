@@ -23,6 +23,10 @@ export interface PairOptions {
   code?: string;
   hint?: 'ws' | 'wss';
   showKey: boolean;
+  /** Pair a host tool and print its session token. */
+  token: boolean;
+  /** What the relay calls the tool. */
+  name?: string;
 }
 
 /** @throws UsageError naming the option. */
@@ -41,6 +45,8 @@ export function readPairOptions(options: Options): PairOptions {
     code: option(options, '--register-code', asCode),
     hint: option(options, '--transport-hint', asChoice('ws', 'wss')),
     showKey: flag(options, '--show-key'),
+    token: flag(options, '--token'),
+    name: option(options, '--name', asName),
   };
   if (read.mode === 'public' && read.publicUrl === undefined) throw new UsageError('--mode public needs --public-url');
   if (flag(options, '--png') && negated(options, '--qr')) {
@@ -49,6 +55,10 @@ export function readPairOptions(options: Options): PairOptions {
   if (read.code !== undefined && !read.relay) {
     throw new UsageError('--register-code and --no-relay exclude each other');
   }
+  if (read.name !== undefined && !read.token) throw new UsageError('--name needs --token');
+  if (read.token && (read.code !== undefined || !read.relay || read.picture === 'file')) {
+    throw new UsageError('--token excludes --register-code, --no-relay and --png');
+  }
   return read;
 }
 
@@ -56,6 +66,12 @@ function asCode(text: string): string {
   const code = text.trim().toUpperCase();
   if (!isPairingCode(code)) throw new RelayError('invalid', 'must be the 6 letters and digits that the phone shows');
   return code;
+}
+
+export function asName(text: string): string {
+  const name = text.trim();
+  if (!/^[^\p{Cc}]{1,128}$/u.test(name)) throw new RelayError('invalid', 'must be 1 to 128 characters in one line');
+  return name;
 }
 
 function asPublicUrl(text: string): string {

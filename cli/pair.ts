@@ -39,10 +39,13 @@ export function registerPair(program: CAC): void {
     .option('--register-code <code>', 'register the code that a phone shows, and exit')
     .option('--transport-hint <hint>', 'ws or wss (default: as the relay speaks)')
     .option('--show-key', 'print the API key in full')
+    .option('--token', 'pair a tool on this machine instead, and print its session token only (default --ttl 1d)')
+    .option('--name <name>', 'with --token: what the relay calls the tool')
     .example((name) => `${name} pair`)
     .example((name) => `${name} pair --ttl 7d --grants terminal=1d,bridge=12h`)
     .example((name) => `${name} pair --mode public --public-url https://relay.example.com`)
     .example((name) => `${name} pair --register-code ABC123`)
+    .example((name) => `TOKEN=$(${name} pair --token --name curl)`)
     .action(run);
 }
 
@@ -51,6 +54,7 @@ async function run(given: Options, context: CommandContext): Promise<void> {
   const { env, places } = loadEnvironment(context.env);
   const { config } = readConfig(env, places);
   if (options.code !== undefined) return registerCode(options, await probe(config), context);
+  if (options.token) return (await import('./pair-token.ts')).pairTool(options, await probe(config), context);
 
   const host = await context.createHost(places.agentHome);
   const log = createLog('WARNING', (text) => line(context.stderr, text));

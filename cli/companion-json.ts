@@ -1,0 +1,34 @@
+import type { Clock } from '../lib/clock.ts';
+import type { View } from './companion-view.ts';
+import { type CommandContext, line } from './output.ts';
+
+/** The view for scripts: one JSON object per line, each with `event` and `time` (epoch milliseconds). */
+export function createJsonView(context: CommandContext, clock: Clock): View {
+  const put = (event: string, members: object) =>
+    line(context.stdout, JSON.stringify({ event, time: clock.now(), ...members }));
+  return {
+    state(state) {
+      if (state.name === 'online') {
+        const { expiresAt, grants, serverVersion } = state.relay;
+        const relay = { server_version: serverVersion, expires_at: expiresAt, grants };
+        return put('state', { state: 'online', role: state.endpoint.role, url: state.endpoint.url, ...relay });
+      }
+      const { name, ...rest } = state;
+      if ('endpoint' in rest) return put('state', { state: name, role: rest.endpoint.role, url: rest.endpoint.url });
+      put('state', {
+        state: name,
+        ...('reason' in rest && { reason: rest.reason }),
+        ...('wait' in rest && { retry_ms: rest.wait }),
+      });
+    },
+    command: ({ requestId, method, path, summary, decision, status, took }) =>
+      put('command', { request_id: requestId, method, path, summary, decision, status, ms: Math.round(took) }),
+    asked: ({ requestId, verb, title, detail, timeoutMs }) =>
+      put('confirm', { request_id: requestId, verb, title, detail, timeout_ms: timeoutMs }),
+    answered: ({ requestId }, answer) => put('confirmed', { request_id: requestId, answer }),
+    settings: ({ masterEnabled, policy, capabilities }) =>
+      put('settings', { master: masterEnabled, policy, grants: capabilities }),
+    notice: (text) => put('notice', { message: text }),
+    close() {},
+  };
+}

@@ -1,0 +1,80 @@
+import type { Clock } from '../lib/clock.ts';
+import type { SettingsStore } from '../lib/companion/types.ts';
+import type { Asker } from './companion-ask.ts';
+import { allGrants, CAPABILITIES, cycle, grantText } from './companion-grants.ts';
+import type { Screen } from './companion-screen.ts';
+import type { Input } from './output.ts';
+
+/** The keys of the capabilities, in the order of `CAPABILITIES`. */
+const DIGITS = '1234567890';
+
+const HELP = [
+  'Keys',
+  '  m        master toggle: with it off, nearly every command is refused',
+  '  g        list the grants; 1 to 9 and 0 switch one, A grants all, N takes all back',
+  '  y n a    answer the question: allow, deny, allow and do not ask for this again',
+  '  r        connect now instead of waiting',
+  '  ?        this help',
+  '  q        quit (so does Ctrl-C)',
+];
+
+export interface KeyParts {
+  input: Input;
+  screen: Screen;
+  asker: Asker;
+  settings: SettingsStore;
+  clock: Clock;
+  reconnect(): void;
+  quit(): void;
+  onFailure(error: unknown): void;
+}
+
+/** Reads single keys from a terminal. Returns the end, which gives the terminal back as it was. */
+export function readKeys({ input, screen, asker, settings, clock, reconnect, quit, onFailure }: KeyParts): () => void {
+  const change = (what: Parameters<SettingsStore['update']>[0]) => void settings.update(what).catch(onFailure);
+
+  function listGrants(): void {
+    const now = clock.now();
+    const rows = CAPABILITIES.map(
+      (id, index) => `  ${DIGITS[index]}  ${id.padEnd(18)} ${grantText(settings.get(), id, now)}`,
+    );
+    const { policy } = settings.get();
+    screen.print('Grants', ...rows, ...(policy === 'bound' ? [] : [`  (the policy is ${policy}: nothing is allowed)`]));
+  }
+
+  function press(key: string): void {
+    const digit = DIGITS.indexOf(key);
+    if (key === 'q' || key === '\u0003' || key === '\u0004') quit();
+    else if (key === 'm') {
+      const masterEnabled = !settings.get().masterEnabled;
+      change({ masterEnabled });
+      screen.print(`Master toggle is ${masterEnabled ? 'ON' : 'off'}.`);
+    } else if (key === 'g') listGrants();
+    else if (key === 'A' || key === 'N') {
+      change({ capabilities: key === 'A' ? allGrants() : {} });
+      listGrants();
+    } else if (digit >= 0) {
+      const id = CAPABILITIES[digit] as string;
+      change({ capabilities: cycle(settings.get(), id, clock.now()) });
+      screen.print(`${id}: ${grantText(settings.get(), id, clock.now())}`);
+    } else if (key === 'y' || key === 'a') asker.answer({ allowed: true, dontAskAgain: key === 'a' });
+    else if (key === 'n') asker.answer({ allowed: false });
+    else if (key === 'r') reconnect();
+    else if (key === '?' || key === 'h') screen.print(...HELP);
+  }
+
+  const onData = (data: Buffer | string) => {
+    const text = String(data);
+    // Arrows and the like come as one sequence: it is no series of keys.
+    if (text.startsWith('\u001b')) return;
+    for (const key of text) press(key);
+  };
+  input.setRawMode?.(true);
+  input.on('data', onData);
+  input.resume();
+  return () => {
+    input.off('data', onData);
+    input.setRawMode?.(false);
+    input.pause();
+  };
+}

@@ -1,0 +1,45 @@
+import type { Clock } from '../lib/clock.ts';
+import type { Answered } from '../lib/companion/link/commands.ts';
+import { createPhone } from '../lib/companion/phone.ts';
+import { createSimulatedDevice } from '../lib/companion/simulated/device.ts';
+import type { ActivityEntry, Confirm, Phone, SettingsStore } from '../lib/companion/types.ts';
+import type { Log } from '../lib/log.ts';
+import type { CommandRow } from './companion-view.ts';
+import { asObject } from './relay-client.ts';
+
+export interface PhoneParts {
+  settings: SettingsStore;
+  confirm: Confirm;
+  clock: Clock;
+  log: Log;
+  name: string;
+}
+
+/** The phone of `--device simulated`, and what it did with each command as a row to show. */
+export function createPhoneBehind({ name, ...parts }: PhoneParts) {
+  const phone = createPhone({ ...parts, device: createSimulatedDevice({ clock: parts.clock, name }) });
+  return { phone, rows: () => createRows(phone) };
+}
+
+/** Puts the phone's own log entry and the answer that went out together. */
+function createRows(phone: Phone) {
+  const entries = new Map<string, ActivityEntry>();
+  const end = phone.onActivity((entry) => {
+    entries.set(entry.requestId, entry);
+    // An entry whose answer never goes out (it belongs to no command of the relay) is not kept for ever.
+    const [oldest] = entries.keys();
+    if (entries.size > 100 && oldest !== undefined) entries.delete(oldest);
+  });
+  return {
+    end,
+    of({ command, answer, took }: Answered): CommandRow {
+      const { requestId, method, path } = command;
+      const entry = entries.get(requestId);
+      entries.delete(requestId);
+      const code = asObject(answer.result)?.error_code;
+      const otherwise = typeof code === 'string' ? code : answer.status < 400 ? 'executed' : 'error';
+      const decision = entry?.decision ?? otherwise;
+      return { requestId, method, path, summary: entry?.summary ?? '', decision, status: answer.status, took };
+    },
+  };
+}

@@ -1,0 +1,95 @@
+import type { Clock } from '../lib/clock.ts';
+import type { SafetySettings } from '../lib/companion/types.ts';
+import type { OpenQuestion } from './companion-ask.ts';
+import { CAPABILITIES, liveGrants } from './companion-grants.ts';
+import { ANSWERS, commandText, stateText, timeOfDay } from './companion-lines.ts';
+import type { View } from './companion-view.ts';
+import { type CommandContext, createStyle, printable } from './output.ts';
+
+const ERASE = '\r\u001b[2K';
+
+export interface ScreenParts {
+  context: CommandContext;
+  clock: Clock;
+  /** A terminal that takes keys gets a line that stays at the bottom. */
+  live: boolean;
+  /** The questions that wait, the oldest first. */
+  open(): readonly OpenQuestion[];
+  settings(): SafetySettings;
+}
+
+export interface Screen extends View {
+  /** Lines for people, in the order they happened. */
+  print(...lines: string[]): void;
+}
+
+/** The view for people: what happens as lines that scroll, and on a terminal one line below them that says how things are. */
+export function createScreen({ context, clock, live, open, settings }: ScreenParts): Screen {
+  const { stdout } = context;
+  const style = createStyle(stdout, context.env);
+  let state = 'starting';
+  let closed = false;
+  /** What was said of the link since it was last online: a relay that is down is not news every half minute. */
+  const said = new Set<string>();
+
+  const put = (text: string) => {
+    stdout.write(live ? `${ERASE}${text}\n` : `${text}\n`);
+    draw();
+  };
+  const stamped = (text: string) => put(`${style.dim(timeOfDay(clock.now()))}  ${text}`);
+
+  function bottom(): string {
+    const [question] = open();
+    if (question) {
+      const left = Math.max(0, Math.ceil((question.deadline - clock.monotonic()) / 1000));
+      const more = open().length > 1 ? `  (${open().length - 1} more)` : '';
+      return `? ${printable(question.title)}  y allow  n deny  a always  ${left} s${more}`;
+    }
+    const { masterEnabled } = settings();
+    const grants = `grants ${liveGrants(settings(), clock.now())}/${CAPABILITIES.length}`;
+    return `${state} | master ${masterEnabled ? 'ON' : 'off'} | ${grants} | m master  g grants  ? help  q quit`;
+  }
+
+  /** Draws the bottom line, cut to the terminal: one that wraps could not be erased. */
+  function draw(): void {
+    if (!live || closed) return;
+    const text = bottom().slice(0, Math.max(10, (stdout.columns || 80) - 1));
+    stdout.write(`${ERASE}${open().length > 0 ? style.bold(text) : style.dim(text)}`);
+  }
+
+  // The countdown of a question, and of the leases.
+  let cancelTick = () => {};
+  const tick = () => {
+    draw();
+    cancelTick = clock.after(1000, tick);
+  };
+  if (live) tick();
+
+  return {
+    print(...lines) {
+      for (const text of lines) put(text);
+    },
+    state(next) {
+      state = stateText(next);
+      const news = next.name === 'waiting' ? `${next.name} ${next.reason}` : state;
+      if (next.name === 'online') said.clear();
+      if (said.has(news)) return draw();
+      said.add(news);
+      stamped(next.name === 'online' ? style.green(state) : state);
+    },
+    command: (row) => stamped(commandText(row, style)),
+    asked(question) {
+      const detail = question.detail === '' ? '' : `: ${printable(question.detail)}`;
+      stamped(style.bold(`? ${printable(question.title)}${detail}`));
+    },
+    answered: (question, answer) => stamped(`  ${printable(question.title)}: ${ANSWERS[answer]}`),
+    settings: () => draw(),
+    notice: (text) => stamped(style.yellow(`! ${printable(text)}`)),
+    close() {
+      if (closed) return;
+      cancelTick();
+      if (live) stdout.write(ERASE);
+      closed = true;
+    },
+  };
+}

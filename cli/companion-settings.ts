@@ -1,0 +1,82 @@
+import { join, resolve } from 'node:path';
+import { utf8ToBytes } from '../lib/bytes.ts';
+import { type Clock, systemClock } from '../lib/clock.ts';
+import { type CompanionSettings, openSettings } from '../lib/companion/link/settings.ts';
+import { describeError } from '../lib/errors.ts';
+import type { Host } from '../lib/host/index.ts';
+import { loadEnvironment } from './environment.ts';
+import { asText, type Options, option } from './options.ts';
+import { type CommandContext, CommandError, printWarning } from './output.ts';
+
+/** What every `svc companion` command starts from. */
+export interface Companion {
+  path: string;
+  settings: CompanionSettings;
+  host: Host;
+  clock: Clock;
+}
+
+/** Where the settings are: `--settings`, else `<agent home>/companion/settings.json`. */
+export async function openCompanion(options: Options, context: CommandContext): Promise<Companion> {
+  const { places } = loadEnvironment(context.env);
+  const host = await context.createHost(places.agentHome);
+  const path = resolve(option(options, '--settings', asText) ?? join(places.agentHome, 'companion', 'settings.json'));
+  const settings = await openSettings({ files: host.files, path, clock: systemClock }).catch((error) => {
+    throw new CommandError(
+      `cannot use the settings ${path}: ${describeError(error)}`,
+      'Give a place of its own with --settings PATH.',
+    );
+  });
+  if (settings.setAside) {
+    printWarning(context, `the settings were damaged; they are kept as ${settings.setAside}. Pair again`);
+  }
+  return { path, settings, host, clock: systemClock };
+}
+
+/**
+ * Keeps a second companion from the same settings: two sockets of one device would throw each other off, and one would
+ * overwrite what the other stored. Returns the release.
+ * @throws CommandError when one is running.
+ */
+export async function lockSettings({ host, path }: Companion): Promise<() => Promise<void>> {
+  const { files, processes } = host;
+  const lock = `${path}.lock`;
+  const started = (await processes.facts(process.pid))?.startTime ?? null;
+  const mine = utf8ToBytes(JSON.stringify({ pid: process.pid, started }));
+  for (let attempt = 0; ; attempt++) {
+    try {
+      await files.createExclusive(lock, mine, 0o600);
+      return () => files.remove(lock);
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== 'EEXIST' || attempt === 2) {
+        throw new CommandError(
+          `cannot lock the settings: ${describeError(error)}`,
+          `Remove ${lock} if it is left over.`,
+        );
+      }
+      const holder = await liveHolder(lock, host);
+      if (holder !== null) {
+        throw new CommandError(
+          `a companion is running with these settings (process ${holder})`,
+          'Stop it first (q, or Ctrl-C), or use others with --settings PATH.',
+        );
+      }
+      await files.remove(lock);
+    }
+  }
+}
+
+/** The process that holds a lock, or null when it is gone: also when its number went to another process. */
+async function liveHolder(lock: string, { files, processes }: Host): Promise<number | null> {
+  const text = await files.readText(lock, 1024);
+  let held: { pid?: unknown; started?: unknown };
+  try {
+    held = JSON.parse(text ?? '{}');
+  } catch {
+    return null;
+  }
+  const { pid, started } = held;
+  if (typeof pid !== 'number' || !Number.isSafeInteger(pid) || pid < 1 || !processes.exists(pid)) return null;
+  const facts = await processes.facts(pid);
+  return facts && started !== null && facts.startTime !== started ? null : pid;
+}

@@ -1,0 +1,68 @@
+import type { CAC } from 'cac';
+import type { Options } from './options.ts';
+import type { CommandContext } from './output.ts';
+
+// What the commands do is loaded when one is called: the help of `svc` and every other command do without.
+
+const SETTINGS = ['--settings <path>', 'settings file (default <agent home>/companion/settings.json)'] as const;
+
+/** `svc companion pair`: pairs this machine with a relay as if it were a phone. */
+export function registerCompanionPair(program: CAC): void {
+  program
+    .command('pair [link]', 'pair with a relay: an svc-relay://pair link or a QR payload, or - to read it from stdin')
+    .option('--name <name>', 'what the relay calls this device')
+    .option('--prefer <role>', 'route to try first, such as lan, tailscale or public')
+    .option(...SETTINGS)
+    .option('--json', 'print one JSON document')
+    .example((name) => `svc pair | ${name} pair -                # nothing secret in the shell history`)
+    .example((name) => `${name} pair 'svc-relay://pair?payload=...'`)
+    .example((name) => `${name} pair - --name 'Test phone' < payload.json`)
+    .action(async (link: string | undefined, options: Options, context: CommandContext) =>
+      (await import('./companion-pair.ts')).pair(link, options, context),
+    );
+}
+
+/** `svc companion run`: a phone that lives in the terminal. */
+export function registerCompanionRun(program: CAC): void {
+  program
+    .command('run', 'be the phone: answer commands, show them, ask before what needs a confirmation')
+    .option('--device <kind>', 'simulated (default): a phone in memory that sends and calls nobody')
+    .option('--approve <how>', 'ask (default), never or always: what becomes of confirmations')
+    .option('--master <state>', 'on or off: set the master toggle first')
+    .option('--grant <list>', "set the grants first: 'all', or ids such as screen_inspection,screen_control=30m")
+    .option('--name <name>', 'what the relay calls this device')
+    .option(...SETTINGS)
+    .option('--json', 'one JSON object per line on stdout; answers as JSON lines on stdin')
+    .example((name) => `${name} run                              # keys: m master, g grants, ? help, q quit`)
+    .example((name) => `${name} run --master on --grant all --approve ask`)
+    .example((name) => `${name} run --json --approve never`)
+    .example(`echo '{"request_id":"...","allow":true}'   # a line for stdin of run --json: answers a confirmation`)
+    .action(async (options: Options, context: CommandContext) =>
+      (await import('./companion-run.ts')).run(options, context),
+    );
+}
+
+/** `svc companion status`: what is stored, without a connection. */
+export function registerCompanionStatus(program: CAC): void {
+  program
+    .command('status', 'show what this companion is paired with, and what it allows')
+    .option(...SETTINGS)
+    .option('--json', 'print one JSON document')
+    .example((name) => `${name} status`)
+    .example((name) => `${name} status --json`)
+    .action(async (options: Options, context: CommandContext) =>
+      (await import('./companion-status.ts')).status(options, context),
+    );
+}
+
+/** `svc companion unpair`: forgets the relay. */
+export function registerCompanionUnpair(program: CAC): void {
+  program
+    .command('unpair', 'forget the relay: credentials, certificate pins and grants')
+    .option(...SETTINGS)
+    .option('--json', 'print one JSON document')
+    .example((name) => `${name} unpair`)
+    .action(async (options: Options, context: CommandContext) =>
+      (await import('./companion-status.ts')).unpair(options, context),
+    );
+}

@@ -1,0 +1,51 @@
+import { authority } from '../lib/companion/link/endpoints.ts';
+import { createLink, type LinkParts } from '../lib/companion/link/link.ts';
+import type { LinkState } from '../lib/companion/link/state.ts';
+import { keepAlive } from './keep-alive.ts';
+import { CommandError, printable } from './output.ts';
+
+const AGAIN = "Make a new code with 'svc pair' on the relay's machine; each works once, for ten minutes.";
+
+/**
+ * Connects once over whichever route works, and closes again; what was issued is then in the store.
+ * @throws CommandError when no route works, or the relay refuses.
+ */
+export function connectOnce(parts: Omit<LinkParts, 'onState' | 'phone'>): Promise<void> {
+  return keepAlive(
+    new Promise((resolve, reject) => {
+      const tried: string[] = [];
+      const settle = (act: () => void) => void link.stop().then(act, act);
+      let last: LinkState | undefined;
+      const link = createLink({
+        ...parts,
+        onState(state) {
+          const endpoint = last && 'endpoint' in last ? last.endpoint : undefined;
+          const why = 'after' in state ? state.after : 'reason' in state ? state.reason : undefined;
+          if (endpoint && why) tried.push(`${authority(endpoint.url)} (${endpoint.role}): ${why}`);
+          last = state;
+          if (state.name === 'online') settle(resolve);
+          if (state.name === 'unpaired') {
+            settle(() =>
+              reject(new CommandError(`the relay refused: ${printable(state.reason ?? 'no reason given')}`, AGAIN)),
+            );
+          }
+          if (state.name === 'waiting') settle(() => reject(failure(tried, state.rateLimited)));
+        },
+      });
+      link.start();
+    }),
+  );
+}
+
+function failure(tried: string[], rateLimited: boolean): CommandError {
+  if (rateLimited) {
+    return new CommandError(
+      'the relay turns this machine away after too many failed attempts',
+      "Wait five minutes, or run 'svc pair' on the relay's machine, which lets everybody in again.",
+    );
+  }
+  return new CommandError(
+    `no route to the relay works: ${printable(tried.join('; '))}`,
+    "Is the relay running ('svc relay start'), and can this machine reach it? The code is still good.",
+  );
+}

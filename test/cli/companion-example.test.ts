@@ -1,0 +1,68 @@
+import { readFile } from 'node:fs/promises';
+import { beforeEach, expect, it, vi } from 'vitest';
+import { type BuiltTarget, cleanups, startBuiltTarget } from '../support/built-relay.ts';
+import { bearer } from '../support/relay.ts';
+import { begin, paired, run } from './companion-support.ts';
+
+const pending = cleanups();
+let relay: BuiltTarget;
+beforeEach(async () => {
+  relay = await startBuiltTarget();
+  pending.push(() => relay.stop());
+});
+
+/** The calls of the README's example, in order: path and body. */
+async function exampleCalls(): Promise<[path: string, body: string | undefined][]> {
+  const section = (await readFile('README.md', 'utf8')).split('## Try it without a phone')[1] ?? '';
+  return [...section.matchAll(/^phone \$R(\/\S+)(?: -d '([^']+)')?/gm)].map(([, path = '', body]) => [path, body]);
+}
+
+it('the example of the README: what curl does is what the companion shows', { timeout: 60_000 }, async () => {
+  const calls = await exampleCalls();
+  expect(calls.length).toBeGreaterThan(10);
+  const home = await paired(relay.port);
+  const token = (
+    await run(['pair', '--token', '--name', 'curl'], { env: { RELAY_PORT: String(relay.port) } })
+  ).stdout.trim();
+  const companion = begin(['companion', 'run'], { home, tty: true });
+  await companion.prints(/online: [^|]*\| master off/);
+  companion.type('m');
+  companion.type('A');
+  await companion.prints(/master ON \| grants 10\/10/);
+
+  const answers: [path: string, status: number, text: string][] = [];
+  const keys = ['n', 'y'];
+  for (const [path, body] of calls) {
+    const before = companion.stdout.length;
+    const asked = relay
+      .fetch(path, { method: body === undefined ? 'GET' : 'POST', headers: bearer(token), body })
+      .then(async (response) => answers.push([path, response.status, await response.text()]));
+    if (body?.includes('Buy now')) {
+      await vi.waitFor(() => expect(companion.stdout.slice(before)).toMatch(/y allow {2}n deny/), { timeout: 5000 });
+      companion.type(keys.shift() ?? 'n');
+    }
+    await asked;
+    await companion.prints(new RegExp(`${path} `));
+  }
+  const shown = JSON.stringify(answers, null, 1);
+  expect(
+    answers.map(([, status]) => status),
+    shown,
+  ).toEqual([...calls.slice(0, -3).map(() => 200), 403, 200, 200]);
+  expect(JSON.parse(answers.at(-3)?.[2] ?? '')).toMatchObject({
+    error: 'user denied destructive action',
+    reason: 'confirmation_denied_or_timeout',
+  });
+  const screens = answers.filter(([path]) => path === '/screen').map(([, , text]) => text);
+  expect(screens.at(-2)).toContain('Call the plumber');
+  expect(screens.at(-1)).toContain('Basket');
+  // What was typed is not shown.
+  expect(companion.stdout).not.toContain('plumber');
+
+  companion.type('m');
+  await companion.prints(/Master toggle is off/);
+  const off = await relay.fetch('/screen', { headers: bearer(token) });
+  expect([off.status, (await off.json()).error_code]).toEqual([403, 'bridge_disabled']);
+  companion.type('q');
+  expect((await companion.ended).code).toBe(0);
+});

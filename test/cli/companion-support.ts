@@ -1,0 +1,118 @@
+import { PassThrough } from 'node:stream';
+import { onTestFinished } from 'vitest';
+import { main } from '../../cli/main.ts';
+import { createNodeHost } from '../../lib/host/node/index.ts';
+import { randomCode } from '../support/relay.ts';
+import { agentHome } from './support.ts';
+
+const PATIENCE = 10_000;
+
+export interface Setting {
+  home?: string;
+  env?: Record<string, string>;
+  /** All of stdin; it is closed after it. Otherwise it stays open for `type`. */
+  input?: string;
+  tty?: boolean;
+}
+
+export type Running = ReturnType<typeof begin>;
+
+/** Starts one command line through `main`, in this process; it can be typed to, watched and stopped. */
+export function begin(argv: string[], { home = agentHome(), env = {}, input, tty = false }: Setting = {}) {
+  const printed = { stdout: '', stderr: '' };
+  const waiters = new Set<() => void>();
+  const wake = () => {
+    for (const waiter of [...waiters]) waiter();
+  };
+  const writer = (name: 'stdout' | 'stderr') => ({
+    isTTY: tty,
+    columns: 100,
+    write(text: string) {
+      printed[name] += text;
+      wake();
+    },
+  });
+  const raw: boolean[] = [];
+  const stdin = Object.assign(new PassThrough(), { isTTY: tty, setRawMode: (on: boolean) => raw.push(on) });
+  if (input !== undefined) stdin.end(input);
+  const stop = new AbortController();
+  let code: number | undefined;
+  const ended = main(argv, 'svc', {
+    stdin,
+    stdout: writer('stdout'),
+    stderr: writer('stderr'),
+    env: { SVC_HOME: home, RELAY_PORT: '1', NO_COLOR: '1', ...env },
+    stop: stop.signal,
+    createHost: (agentHome) => createNodeHost({ agentHome }),
+  }).then((result) => {
+    code = result;
+    wake();
+    return { code: result, ...printed };
+  });
+  onTestFinished(async () => {
+    stop.abort();
+    await ended;
+  });
+
+  return {
+    home,
+    ended,
+    raw,
+    stop: () => stop.abort(),
+    type: (text: string) => void stdin.write(text),
+    get stdout() {
+      return printed.stdout;
+    },
+    get stderr() {
+      return printed.stderr;
+    },
+    /** Resolves with the first match on either stream; rejects when the command ended, or time is up, without it. */
+    prints: (pattern: RegExp) =>
+      new Promise<RegExpExecArray>((resolve, reject) => {
+        const settle = (act: () => void) => {
+          clearTimeout(timer);
+          waiters.delete(attempt);
+          act();
+        };
+        const vain = () => new Error(`waited in vain for ${pattern}\n${printed.stdout}\n${printed.stderr}`);
+        const timer = setTimeout(() => settle(() => reject(vain())), PATIENCE);
+        const attempt = () => {
+          const found = pattern.exec(printed.stdout) ?? pattern.exec(printed.stderr);
+          if (found) settle(() => resolve(found));
+          else if (code !== undefined) settle(() => reject(vain()));
+        };
+        waiters.add(attempt);
+        attempt();
+      }),
+    /** The events of `--json` so far. */
+    events: (name?: string): Record<string, unknown>[] =>
+      printed.stdout
+        .split('\n')
+        .filter((text) => text !== '')
+        .map((text) => JSON.parse(text))
+        .filter(({ event }) => name === undefined || event === name),
+  };
+}
+
+/** As `begin`, to the end. */
+export const run = (argv: string[], setting: Setting = {}) => begin(argv, { input: '', ...setting }).ended;
+
+/** A pairing payload for a fresh code of the relay on this port, as `svc pair` would make it. */
+export async function payloadFor(port: number, policy: Record<string, unknown> = {}, scheme = 'ws') {
+  const code = randomCode();
+  const response = await fetch(`http://127.0.0.1:${port}/pairing/register`, {
+    method: 'POST',
+    body: JSON.stringify({ code, ...policy }),
+  });
+  if (response.status !== 200) throw new Error(`register: ${response.status}`);
+  return { code, payload: JSON.stringify({ svc: 1, relay: { url: `${scheme}://127.0.0.1:${port}`, code } }) };
+}
+
+/** Pairs a companion with the relay on this port. Its agent home. */
+export async function paired(port: number, policy: Record<string, unknown> = {}): Promise<string> {
+  const home = agentHome();
+  const { payload } = await payloadFor(port, policy);
+  const { code, stderr } = await run(['companion', 'pair', '-'], { home, input: payload });
+  if (code !== 0) throw new Error(stderr);
+  return home;
+}

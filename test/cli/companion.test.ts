@@ -1,0 +1,381 @@
+import { readFile, stat, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { beforeEach, describe, expect, it, vi } from 'vitest';
+import { base64url, utf8ToBytes } from '../../lib/bytes.ts';
+import type { Confirm, Phone, PhoneAnswer, PhoneCommand, SettingsStore } from '../../lib/companion/types.ts';
+import { type BuiltTarget, cleanups, startBuiltTarget } from '../support/built-relay.ts';
+import { begin, paired, payloadFor, run } from './companion-support.ts';
+import { agentHome, closedPort, fakeRelay } from './support.ts';
+
+/** The phone is not what is tested here: this one asks before `/call`, and writes down what it was told. */
+const phones = vi.hoisted(() => ({ last: null as null | { confirm: Confirm; handled: string[] } }));
+vi.mock('../../cli/companion-phone.ts', () => ({
+  createPhoneBehind({ settings, confirm }: { settings: SettingsStore; confirm: Confirm }) {
+    const last = { confirm, handled: [] as string[] };
+    phones.last = last;
+    const phone = {
+      async handle({ requestId, path }: PhoneCommand): Promise<PhoneAnswer> {
+        last.handled.push(path);
+        if (!settings.get().masterEnabled && path !== '/ping') {
+          return { status: 403, result: { error_code: 'bridge_disabled' }, blocked: true };
+        }
+        if (path !== '/call') return { status: 200, result: { ok: true } };
+        const question = { requestId, verb: 'call', title: 'Call \u001b[31m555?', detail: 'Ann', timeoutMs: 20_000 };
+        const decision = await confirm(question);
+        const allowed = typeof decision === 'boolean' ? decision : decision.allowed;
+        return allowed ? { status: 200, result: { decision } } : { status: 403, result: { error_code: 'user_denied' } };
+      },
+      status: () => ({ device: { name: 'mock' }, bridge: { master_enabled: settings.get().masterEnabled } }),
+      onStatusChange: (listener: () => void) => settings.onChange(listener),
+      close() {},
+    } as unknown as Phone;
+    const of = ({ command, answer, took }: { command: PhoneCommand; answer: PhoneAnswer; took: number }) => ({
+      ...command,
+      summary: 'summary',
+      decision: answer.status < 400 ? 'executed' : 'refused',
+      status: answer.status,
+      took,
+    });
+    return { phone, rows: () => ({ of, end() {} }) };
+  },
+}));
+
+const pending = cleanups();
+let relay: BuiltTarget;
+beforeEach(async () => {
+  relay = await startBuiltTarget();
+  pending.push(() => relay.stop());
+});
+
+const settingsOf = async (home: string) => JSON.parse(await readFile(join(home, 'companion/settings.json'), 'utf8'));
+const bearer = (token: string) => ({ authorization: `Bearer ${token}` });
+
+describe('svc companion pair', () => {
+  it('from stdin: stores the session 0600, prints what it is paired with and the next step, and no credential', async () => {
+    const home = agentHome();
+    const { code, payload } = await payloadFor(relay.port);
+    const result = await run(['companion', 'pair', '-', '--name', 'Test phone'], { home, input: `${payload}\n` });
+    expect([result.code, result.stderr]).toEqual([0, '']);
+    expect(result.stdout).toContain(`ws://127.0.0.1:${relay.port}/ws (version 1.0.0)`);
+    expect(result.stdout).toContain('Test phone');
+    expect(result.stdout).toMatch(/Next: .*svc companion run\n$/);
+    const { pairing, device_id: deviceId } = await settingsOf(home);
+    expect((await stat(join(home, 'companion/settings.json'))).mode & 0o777).toBe(0o600);
+    for (const secret of [code, pairing.session_token, pairing.refresh_token]) {
+      expect(result.stdout + relay.log.join('\n')).not.toContain(secret);
+    }
+    const rows = await (await relay.fetch('/sessions', { headers: bearer(pairing.session_token) })).json();
+    expect(rows.sessions).toMatchObject([
+      { device_name: 'Test phone', device_id: deviceId, client_surface: 'android', device_form_factor: 'phone' },
+    ]);
+  });
+
+  it('finds the link in what svc pair prints, and takes one as an argument; --json is one document', async () => {
+    for (const inText of [true, false]) {
+      const { payload } = await payloadFor(relay.port);
+      const link = `svc-relay://pair?payload=${base64url(utf8ToBytes(payload))}`;
+      const home = agentHome();
+      const words = inText ? ['companion', 'pair'] : ['companion', 'pair', link];
+      const result = await run([...words, '--json'], { home, input: inText ? `Link\n  ${link}\n\nWarning: …\n` : '' });
+      expect(result.code, result.stderr).toBe(0);
+      expect(JSON.parse(result.stdout)).toMatchObject({
+        paired: true,
+        url: `ws://127.0.0.1:${relay.port}/ws`,
+        server_version: '1.0.0',
+        pin: null,
+        settings: join(home, 'companion/settings.json'),
+      });
+    }
+  });
+
+  it('takes the next route when one does not answer, and begins with the preferred one', async () => {
+    const dead = await closedPort();
+    const { code } = await payloadFor(relay.port);
+    const endpoints = [
+      { role: 'lan', priority: 0, relay: { url: `ws://127.0.0.1:${dead}` } },
+      { role: 'public', priority: 1, relay: { url: `ws://localhost:${relay.port}` } },
+    ];
+    const input = JSON.stringify({ svc: 3, relay: { url: `ws://127.0.0.1:${relay.port}`, code }, endpoints });
+    const home = agentHome();
+    const result = await run(['companion', 'pair', '-', '--prefer', 'LAN'], { home, input });
+    expect(result.code, result.stderr).toBe(0);
+    expect((await settingsOf(home)).pairing.last_good).toBe(`ws://localhost:${relay.port}/ws`);
+  });
+
+  it('says what went wrong and what to do next: exit 1', async () => {
+    const dead = await closedPort();
+    const refusing = await fakeRelay(() => ({ status: 429, body: {} }));
+    const offer = (port: number) =>
+      JSON.stringify({ svc: 1, relay: { url: `ws://127.0.0.1:${port}`, code: 'AAAAAA' } });
+    const cases: [string, RegExp, RegExp][] = [
+      ['nonsense', /neither/, /svc pair/],
+      [JSON.stringify({ svc: 1, host: 'x' }), /API server only/, /svc pair/],
+      [offer(relay.port), /refused: Invalid pairing code/, /ten minutes/],
+      [offer(dead), /127\.0\.0\.1:\d+ \(direct\): nothing listens there/, /svc relay start/],
+      [offer(refusing.port), /too many failed attempts/, /five minutes/],
+    ];
+    for (const [input, error, next] of cases) {
+      const result = await run(['companion', 'pair', '-'], { input });
+      expect([result.code, result.stdout]).toEqual([1, '']);
+      const lines = result.stderr.trimEnd().split('\n');
+      expect(lines).toEqual([expect.stringMatching(/^error: /), expect.stringMatching(next)]);
+      expect(lines[0]).toMatch(error);
+      expect(result.stderr).not.toContain('AAAAAA');
+    }
+  });
+
+  it('a failed pairing leaves the one before as it is', async () => {
+    const home = await paired(relay.port);
+    const before = await settingsOf(home);
+    const input = JSON.stringify({ svc: 1, relay: { url: `ws://127.0.0.1:${relay.port}`, code: 'AAAAAA' } });
+    expect((await run(['companion', 'pair', '-'], { home, input })).code).toBe(1);
+    expect(await settingsOf(home)).toEqual(before);
+  });
+
+  it('is wrongly asked without a link on a terminal, with a bad name, with too much on stdin: exit 2', async () => {
+    for (const [words, setting] of [
+      [['pair'], { tty: true }],
+      [['pair', '-', '--name', ' '], {}],
+      [['pair', '-'], { input: 'x'.repeat(300_000) }],
+      [['run', '--approve', 'sometimes'], {}],
+      [['run', '--device', 'real'], {}],
+      [['run', '--grant', 'everything'], {}],
+      [['run', '--grant', 'device_info=1h'], {}],
+      [['nonsense'], {}],
+    ] as const) {
+      const result = await run(['companion', ...words], setting);
+      expect([result.code, result.stdout], words.join(' ')).toEqual([2, '']);
+    }
+  });
+});
+
+describe('svc companion status and unpair', () => {
+  it('say what is stored, without a credential; unpair forgets it', async () => {
+    const home = await paired(relay.port);
+    const { pairing } = await settingsOf(home);
+    const shown = await run(['companion', 'status'], { home });
+    expect(shown.stdout).toMatch(/^Paired\n/);
+    const json = await run(['companion', 'status', '--json'], { home });
+    expect(JSON.parse(json.stdout)).toMatchObject({ paired: true, master: false, policy: 'bound', grants: {} });
+    const gone = await run(['companion', 'unpair'], { home });
+    expect(gone.stdout).toContain(`/sessions/${pairing.session_token.slice(0, 8)}`);
+    for (const { stdout } of [shown, json, gone]) {
+      expect(stdout).not.toContain(pairing.session_token);
+      expect(stdout).not.toContain(pairing.refresh_token);
+    }
+    expect((await run(['companion', 'unpair'], { home })).stdout).toBe('There was no pairing.\n');
+    expect((await run(['companion', 'status'], { home })).stdout).toMatch(
+      /^Not paired\n[\s\S]*svc pair \| svc companion pair -/,
+    );
+    expect(JSON.stringify(await settingsOf(home))).not.toContain(pairing.session_token);
+    const result = await run(['companion', 'run'], { home });
+    expect([result.code, result.stderr]).toEqual([1, expect.stringContaining('not paired')]);
+  });
+
+  it('a damaged file is set aside with a warning', async () => {
+    const home = await paired(relay.port);
+    await writeFile(join(home, 'companion/settings.json'), '{');
+    const result = await run(['companion', 'status'], { home });
+    expect(result.stderr).toMatch(/^warning: .*corrupt-/);
+    expect(result.code).toBe(0);
+  });
+});
+
+/** A session for curl. */
+async function toolToken(): Promise<string> {
+  const result = await run(['pair', '--token'], { env: { RELAY_PORT: String(relay.port) } });
+  expect(result.code, result.stderr).toBe(0);
+  return result.stdout.trim();
+}
+
+describe('svc pair --token', () => {
+  it('prints nothing but a session token that the relay takes, good for a day, with the grants asked for', async () => {
+    const env = { RELAY_PORT: String(relay.port) };
+    const words = ['pair', '--token', '--name', 'curl', '--grants', 'bridge=1h'];
+    const { code, stdout, stderr } = await run(words, { env });
+    expect([code, stderr]).toEqual([0, '']);
+    expect(stdout).toMatch(/^[0-9a-f-]{36}\n$/);
+    const { sessions } = await (await relay.fetch('/sessions', { headers: bearer(stdout.trim()) })).json();
+    expect(sessions).toMatchObject([{ device_name: 'curl', is_current: true, client_surface: 'unknown' }]);
+    const [{ created_at: created, expires_at: expires, grants }] = sessions;
+    expect(expires - created).toBeCloseTo(86_400, -1);
+    expect(grants.bridge - created).toBeCloseTo(3600, -1);
+  });
+
+  it.each([
+    [['--token', '--register-code', 'ABC123'], 2, /--token excludes/],
+    [['--token', '--no-relay'], 2, /--token excludes/],
+    [['--name', 'x'], 2, /--name needs --token/],
+    [['--token', '--ttl', 'soon'], 2, /--ttl/],
+    [['--token'], 1, /relay is not running/],
+  ] as const)('%j: exit %d', async (words, code, message) => {
+    const result = await run(['pair', ...words]);
+    expect([result.code, result.stdout]).toEqual([code, '']);
+    expect(result.stderr).toMatch(message);
+  });
+});
+
+/** Whether the relay carries calls to phones yet in this tree. */
+async function call(
+  path: string,
+  token: string,
+  body?: object,
+): Promise<{ status: number; json: Record<string, unknown> }> {
+  const response = await relay.fetch(path, {
+    method: body ? 'POST' : 'GET',
+    headers: bearer(token),
+    body: body && JSON.stringify(body),
+  });
+  return { status: response.status, json: await response.json() };
+}
+
+describe('svc companion run', () => {
+  it('is seen by the relay, answers, and shows each command as a line; ends in order when told to', async () => {
+    const home = await paired(relay.port);
+    const token = await toolToken();
+    const companion = begin(['companion', 'run', '--name', 'Test phone'], { home });
+    await companion.prints(/online: 127\.0\.0\.1:\d+ \(direct, no TLS\)/);
+    const devices = await (await relay.fetch('/bridge/devices')).json();
+    expect(devices).toMatchObject({ count: 1, devices: [{ device_name: 'Test phone' }] });
+    expect((await call('/ping', token)).status).toBe(200);
+    await companion.prints(/GET {2}\/ping +200 +executed +\d+ ms +summary/);
+    expect((await call('/tap', token, { x: 1, y: 2 })).status).toBe(403);
+    await companion.prints(/POST \/tap +403/);
+    companion.stop();
+    expect(await companion.ended).toMatchObject({ code: 0, stderr: '' });
+    expect(companion.stdout).not.toContain('\u001b');
+    expect((await (await relay.fetch('/bridge/devices')).json()).count).toBe(0);
+  });
+
+  it('without a terminal nobody can be asked, and it says so', async () => {
+    const home = await paired(relay.port);
+    const token = await toolToken();
+    const companion = begin(['companion', 'run', '--master', 'on'], { home });
+    await companion.prints(/online/);
+    expect((await call('/call', token, { number: '555' })).status).toBe(403);
+    await companion.prints(/no terminal to ask on/);
+    expect((await settingsOf(home)).safety.masterEnabled).toBe(true);
+  });
+
+  it.each([
+    ['never', 403],
+    ['always', 200],
+  ])('--approve %s answers %d without asking', async (approve, status) => {
+    const home = await paired(relay.port);
+    const token = await toolToken();
+    const companion = begin(['companion', 'run', '--json', '--master', 'on', '--approve', approve], { home });
+    await companion.prints(/"state":"online"/);
+    expect((await call('/call', token, { number: '555' })).status).toBe(status);
+    expect(companion.events('confirm')).toEqual([]);
+    expect(companion.events('confirmed')).toHaveLength(1);
+  });
+
+  it('--json: events on stdout, answers and settings on stdin', async () => {
+    const home = await paired(relay.port);
+    const token = await toolToken();
+    const companion = begin(['companion', 'run', '--json'], { home });
+    await companion.prints(/"state":"online"/);
+    companion.type('{"master":true}\n{"grant":"screen_control=30m,device_info"}\nnonsense\n{"allow":true}\n');
+    await companion.prints(/no such question/);
+    expect(companion.events('settings').at(-1)).toMatchObject({
+      master: true,
+      policy: 'bound',
+      grants: { device_info: null, screen_control: expect.any(Number) },
+    });
+    expect(companion.events('notice')).toHaveLength(2);
+    for (const allow of [true, false]) {
+      const seen = companion.events('confirm').length;
+      const answer = call('/call', token, { number: '555' });
+      await vi.waitFor(() => expect(companion.events('confirm')).toHaveLength(seen + 1), { timeout: 5000 });
+      const { request_id: requestId } = companion.events('confirm').at(-1) ?? {};
+      companion.type(`${JSON.stringify({ request_id: requestId, allow, dont_ask_again: true })}\n`);
+      expect(await answer).toMatchObject(
+        allow ? { status: 200, json: { decision: { allowed: true, dontAskAgain: true } } } : { status: 403 },
+      );
+    }
+    await vi.waitFor(() => expect(companion.events('command')).toHaveLength(2), { timeout: 5000 });
+    expect(companion.events('command')[1]).toMatchObject({
+      method: 'POST',
+      path: '/call',
+      status: 403,
+      ms: expect.any(Number),
+    });
+    companion.type('{"quit":true}\n');
+    expect((await companion.ended).code).toBe(0);
+    expect(companion.events('state').at(-1)).toMatchObject({ state: 'stopped' });
+  });
+
+  it('on a terminal: keys for master, grants and answers; the terminal is given back', async () => {
+    const home = await paired(relay.port);
+    const token = await toolToken();
+    const companion = begin(['companion', 'run'], { home, tty: true });
+    await companion.prints(/online: [^|]*\| master off \| grants 0\/10/);
+    expect(companion.raw).toEqual([true]);
+    companion.type('m');
+    await companion.prints(/master ON/);
+    companion.type('1');
+    await companion.prints(/screen_inspection: on for 30 min/);
+    companion.type('1');
+    await companion.prints(/screen_inspection: on\n/);
+    companion.type('A');
+    await companion.prints(/grants 10\/10/);
+    companion.type('\u001b[A?');
+    companion.type('N');
+    await companion.prints(/0 {2}outbound_sharing +off/);
+    companion.type('?');
+    await companion.prints(/q +quit/);
+    for (const [key, status] of [
+      ['n', 403],
+      ['y', 200],
+      ['a', 200],
+    ] as const) {
+      const before = companion.stdout.length;
+      const answer = call('/call', token, { number: '555' });
+      await vi.waitFor(() => expect(companion.stdout.slice(before)).toMatch(/y allow {2}n deny.* \d+ s/), {
+        timeout: 5000,
+      });
+      companion.type(key);
+      expect((await answer).status).toBe(status);
+    }
+    // What others wrote cannot move the cursor.
+    expect(companion.stdout).not.toContain('\u001b[31m');
+    companion.type('q');
+    expect((await companion.ended).code).toBe(0);
+    expect(companion.raw).toEqual([true, false]);
+    expect((await settingsOf(home)).safety.masterEnabled).toBe(true);
+  });
+
+  it('a second companion, a pairing and an unpairing are refused while one runs; what a killed one left is no obstacle', async () => {
+    const home = await paired(relay.port);
+    const companion = begin(['companion', 'run'], { home });
+    await companion.prints(/online/);
+    const { payload } = await payloadFor(relay.port);
+    for (const words of [['run'], ['unpair'], ['pair', '-']]) {
+      const result = await run(['companion', ...words], { home, input: payload });
+      expect([result.code, result.stderr]).toEqual([
+        1,
+        expect.stringMatching(/is running with these settings[\s\S]*Stop it first/),
+      ]);
+    }
+    expect((await run(['companion', 'status'], { home })).code).toBe(0);
+    companion.stop();
+    await companion.ended;
+    await writeFile(join(home, 'companion/settings.json.lock'), '{"pid":999999999,"started":1}');
+    expect((await run(['companion', 'unpair'], { home })).code).toBe(0);
+  });
+
+  it('a revoked device ends with exit 1 and the next step, and is unpaired', async () => {
+    const home = await paired(relay.port);
+    const companion = begin(['companion', 'run'], { home });
+    await companion.prints(/online/);
+    const { pairing } = await settingsOf(home);
+    const path = `/sessions/${pairing.session_token.slice(0, 8)}`;
+    expect((await relay.fetch(path, { method: 'DELETE', headers: { 'x-svc-operator': '1' } })).status).toBe(200);
+    const result = await companion.ended;
+    expect([result.code, result.stderr]).toEqual([
+      1,
+      expect.stringMatching(/no longer knows this device: Invalid session token\nPair with: svc pair/),
+    ]);
+    expect((await settingsOf(home)).pairing).toBeNull();
+  });
+});
