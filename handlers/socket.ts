@@ -1,8 +1,7 @@
-import { isSecureTransport, peerKey } from '../lib/access/peer.ts';
+import { type HeaderReader, isSecureTransport, type Peer, peerKey } from '../lib/access/peer.ts';
 import type { Relay } from '../lib/relay.ts';
 import type { Caller } from '../lib/socket/transport.ts';
 import { errorResponse } from '../lib/web/json.ts';
-import type { RelayRequest } from './request.ts';
 
 export const SOCKET_PATHS = ['/ws', '/'];
 
@@ -11,8 +10,7 @@ export const upgradeRequired = (): Response =>
   errorResponse(426, 'connect to this path with a WebSocket', { upgrade: 'websocket', connection: 'Upgrade' });
 
 /** Who wants a socket. */
-export function callerOf(request: RelayRequest, relay: Relay): Caller {
-  const { peer, headers } = request;
+export function callerOf(peer: Peer, headers: HeaderReader, relay: Relay): Caller {
   const trusted = relay.config.trustProxyHeaders;
   return {
     peer,
@@ -22,10 +20,9 @@ export function callerOf(request: RelayRequest, relay: Relay): Caller {
 }
 
 /** The answer to an upgrade that is not to happen; undefined lets it happen (contract 01 §3.1). */
-export function refuseUpgrade(request: RelayRequest, relay: Relay): Response | undefined {
-  const { pathname } = new URL(request.url);
-  if (!SOCKET_PATHS.includes(pathname)) return closing(errorResponse(404, 'not found'));
-  const refusal = relay.sockets.refusal(callerOf(request, relay).key);
+export function refuseUpgrade(path: string, caller: Caller, relay: Relay): Response | undefined {
+  if (!SOCKET_PATHS.includes(path)) return closing(errorResponse(404, 'not found'));
+  const refusal = relay.sockets.refusal(caller.key);
   if (!refusal) return undefined;
   const sentence = refusal.blocked
     ? 'too many failed attempts, try again later'

@@ -10,8 +10,8 @@ export interface Clock {
 
 export type Cancel = () => void;
 
-/** Timers beyond 2^31-1 ms fire at once, so a longer wait is made of several. */
-export const MAX_TIMER_MS = 2 ** 31 - 1;
+/** A longer wait is made of several (timers beyond 2^31-1 ms would fire at once). */
+const FAR_MS = 3_600_000;
 
 /** Epoch seconds, the unit of every timestamp in the contract (01, conventions). */
 export const seconds = (clock: Clock): number => clock.now() / 1000;
@@ -20,17 +20,29 @@ export const systemClock: Clock = {
   now: () => Date.now(),
   monotonic: () => performance.now(),
   after(delay, run) {
-    let timer: ReturnType<typeof setTimeout>;
-    const arm = (left: number) => {
-      const step = Math.min(Math.max(left, 0), MAX_TIMER_MS);
-      timer = setTimeout(() => (left > step ? arm(left - step) : run()), step);
-      // On Node a pending timer must not keep a stopping relay alive; at the edge there is nothing to detach from.
-      (timer as { unref?: () => void }).unref?.();
-    };
-    arm(delay);
+    // Far ones in steps of the same length: timers of one length cost Node nothing, each other length a list.
+    if (delay > FAR_MS) return inSteps(delay, run);
+    const timer = detached(run, Math.max(delay, 0));
     return () => clearTimeout(timer);
   },
 };
+
+function inSteps(delay: number, run: () => void): Cancel {
+  let timer: ReturnType<typeof setTimeout>;
+  const arm = (left: number) => {
+    const step = Math.min(left, FAR_MS);
+    timer = detached(() => (left > step ? arm(left - step) : run()), step);
+  };
+  arm(delay);
+  return () => clearTimeout(timer);
+}
+
+/** On Node a pending timer must not keep a stopping relay alive; at the edge there is nothing to detach from. */
+function detached(run: () => void, delay: number): ReturnType<typeof setTimeout> {
+  const timer = setTimeout(run, delay);
+  (timer as { unref?: () => void }).unref?.();
+  return timer;
+}
 
 /** Runs `task` every `period` milliseconds until cancelled. Runs never overlap; a failure is passed to `onError`. */
 export function every(

@@ -1,5 +1,3 @@
-import { type ConsolaInstance, createConsola, type LogType } from 'consola/core';
-
 export type LogLevel = 'DEBUG' | 'INFO' | 'WARNING' | 'ERROR';
 
 /** The only logger there is. Never give it tokens, keys, codes, frame bodies or `Authorization` values (contract 01 §10). */
@@ -12,8 +10,7 @@ export interface Log {
   named(name: string): Log;
 }
 
-const LEVELS: Record<LogLevel, number> = { ERROR: 0, WARNING: 1, INFO: 3, DEBUG: 4 };
-const NAMES: Partial<Record<LogType, LogLevel>> = { error: 'ERROR', warn: 'WARNING', info: 'INFO', debug: 'DEBUG' };
+const LEVELS: readonly LogLevel[] = ['ERROR', 'WARNING', 'INFO', 'DEBUG'];
 
 // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what must not reach a terminal or a log line
 const CONTROL = /[\u0000-\u001f\u007f-\u009f\u2028\u2029]/g;
@@ -25,24 +22,30 @@ const stamp = (date: Date) =>
 
 /** One line per entry, `YYYY-MM-DD HH:MM:SS [LEVEL] name: message` (contract 07 §5.1), handed to `write` without its line end. */
 export function createLog(level: LogLevel, write: (line: string) => void): Log {
-  const consola = createConsola({
-    level: LEVELS[level],
-    throttle: 0,
-    reporters: [
-      {
-        log(entry) {
-          const text = entry.args.map(String).join(' ').replace(CONTROL, ' ');
-          write(`${stamp(entry.date)} [${NAMES[entry.type] ?? 'INFO'}] ${entry.tag}: ${text}`);
-        },
-      },
-    ],
+  const shown = LEVELS.slice(0, LEVELS.indexOf(level) + 1);
+  let second = -1;
+  let time = '';
+
+  const now = (): string => {
+    const at = Date.now();
+    if (Math.floor(at / 1000) !== second) {
+      second = Math.floor(at / 1000);
+      time = stamp(new Date(at));
+    }
+    return time;
+  };
+
+  const at = (entry: LogLevel, name: string): ((message: string) => void) => {
+    if (!shown.includes(entry)) return () => {};
+    return (message) => write(`${now()} [${entry}] ${name}: ${message.replace(CONTROL, ' ')}`);
+  };
+
+  const named = (name: string): Log => ({
+    debug: at('DEBUG', name),
+    info: at('INFO', name),
+    warn: at('WARNING', name),
+    error: at('ERROR', name),
+    named,
   });
-  const named = (instance: ConsolaInstance): Log => ({
-    debug: (message) => instance.debug(message),
-    info: (message) => instance.info(message),
-    warn: (message) => instance.warn(message),
-    error: (message) => instance.error(message),
-    named: (name) => named(consola.withTag(name)),
-  });
-  return named(consola.withTag('relay'));
+  return named('relay');
 }

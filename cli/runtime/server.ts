@@ -1,7 +1,6 @@
 import {
   createServer,
   type Server as HttpServer,
-  type IncomingHttpHeaders,
   type IncomingMessage,
   type RequestListener,
   ServerResponse,
@@ -10,36 +9,18 @@ import {
 import { createServer as createTlsServer } from 'node:https';
 import type { AddressInfo, Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
-import type { Peer as CrosswsPeer } from 'crossws';
-import crossws from 'crossws/adapters/node';
 import { NodeRequest, sendNodeResponse } from 'srvx/node';
-import type { RelayRequest } from '../../handlers/request.ts';
 import type { Fetch } from '../../handlers/routes.ts';
-import { callerOf, refuseUpgrade } from '../../handlers/socket.ts';
 import type { Peer } from '../../lib/access/peer.ts';
 import { describeError } from '../../lib/errors.ts';
 import type { Relay } from '../../lib/relay.ts';
-import type { SocketEvents } from '../../lib/socket/sockets.ts';
-import { NodeTransport } from './transport.ts';
+import { createUpgrades, isHandshake, WEBSOCKET_VERSION } from './upgrades.ts';
 
 const HEAD_TIMEOUT = 20_000;
 const REQUEST_TIMEOUT = 80_000;
 const IDLE_TIMEOUT = 75_000;
 /** Node looks for late requests this often; its default of 30 s would stretch the limits above. */
 const TIMEOUT_CHECK = 5_000;
-/** `maxFragments` and `maxBufferedChunks` are missing in the types: a message in tiny parts costs far more than its bytes. */
-const SOCKET_LIMITS = {
-  maxPayload: 40 * 1024 * 1024,
-  maxFragments: 4096,
-  maxBufferedChunks: 65_536,
-  perMessageDeflate: false,
-  clientTracking: false,
-  // A client that does not answer a close keeps its buffers for this long, and no longer.
-  closeTimeout: 2_000,
-};
-/** The one version of the protocol, and the form of a handshake's key. */
-const VERSION = '13';
-const KEY = /^[+/0-9A-Za-z]{22}==$/;
 const UNREADABLE: Record<string, [status: number, sentence: string]> = {
   ERR_HTTP_REQUEST_TIMEOUT: [408, 'the request took too long to arrive'],
   HPE_HEADER_OVERFLOW: [431, 'the request head is too large'],
@@ -63,41 +44,7 @@ export interface RelayServer {
 
 /** HTTP, HTTPS and WebSocket on Node, in front of `relay`. */
 export function createRelayServer({ relay, fetch, tls }: ServerOptions): RelayServer {
-  const peers = new WeakMap<Socket, Peer>();
-  const peerOf = (socket: Socket): Peer => {
-    let peer = peers.get(socket);
-    if (!peer) {
-      peer = { address: socket.remoteAddress ?? null, tls: 'encrypted' in socket, via: 'direct' };
-      peers.set(socket, peer);
-    }
-    return peer;
-  };
-
-  let opened = 0;
-  const sockets = crossws({
-    // Keep-alive with the contract's own times is done by `relay.sockets`.
-    idleTimeout: 0,
-    // One for all: the default is the path of each request, parsed out of its URL.
-    getNamespace: () => '/',
-    serverOptions: SOCKET_LIMITS,
-    hooks: {
-      upgrade: (request) => refuseUpgrade(request as RelayRequest, relay),
-      open(peer) {
-        const context = contextOf(peer);
-        context.handshake._request = undefined;
-        const transport = new NodeTransport(`socket-${++opened}`, peer, context.socket);
-        context.events = relay.sockets.open(transport, context.caller);
-      },
-      message(peer, message) {
-        // Binary frames are ignored.
-        if (typeof message.rawData === 'string') contextOf(peer).events?.message(message.rawData);
-      },
-      drain: (peer) => contextOf(peer).events?.drained(),
-      ping: (peer) => contextOf(peer).events?.pinged(),
-      close: (peer) => contextOf(peer).events?.closed(),
-      error: (_peer, error) => relay.log.debug(`socket error: ${describeError(error)}`),
-    },
-  });
+  const upgrades = createUpgrades(relay);
 
   const handler: RequestListener = (req, res) => {
     const request = new NodeRequest({ req: req as never, res: res as never }) as unknown as Request;
@@ -118,29 +65,14 @@ export function createRelayServer({ relay, fetch, tls }: ServerOptions): RelaySe
       return;
     }
     if (!isHandshake(req)) {
-      refuseHandshake(req, socket);
+      const response = responseOn(socket, req);
+      // RFC 6455 §4.4: whoever asks for a version that is not spoken here is told the one that is.
+      response.setHeader('sec-websocket-version', WEBSOCKET_VERSION);
+      handler(req, response);
       return;
     }
-    const request = new NodeRequest({ req: req as never }) as unknown as RelayRequest;
-    request.peer = peerOf(socket);
-    const handshake = handshakeOf(req);
-    const context: UpgradeContext = { socket, caller: callerOf(request, relay), handshake };
-    Object.assign(request, { context });
-    sockets.handleUpgrade(handshake as IncomingMessage, socket, head, request).catch((error) => {
-      relay.log.error(`upgrade failed: ${describeError(error)}`);
-      socket.destroy();
-    });
-  }
-
-  /** An upgrade that is no complete handshake gets the answer of its route. */
-  function refuseHandshake(req: IncomingMessage, socket: Socket): void {
-    const response = new ServerResponse(req);
-    response.shouldKeepAlive = false;
-    // RFC 6455 §4.4: whoever asks for a version that is not spoken here is told the one that is.
-    response.setHeader('sec-websocket-version', VERSION);
-    response.assignSocket(socket);
-    response.on('finish', () => socket.end());
-    handler(req, response);
+    const refusal = upgrades.accept(req, socket, head, peerOf(socket));
+    if (refusal) void send(responseOn(socket, req), refusal);
   }
 
   const create = () => {
@@ -185,7 +117,6 @@ export function createRelayServer({ relay, fetch, tls }: ServerOptions): RelaySe
       const closed = servers.map((server) => new Promise<void>((resolve) => server.close(() => resolve())));
       for (const server of servers) server.closeIdleConnections();
       const timer = setTimeout(() => {
-        sockets.closeAll(1001, 'server shutting down', true);
         for (const server of servers) server.closeAllConnections();
       }, CLOSE_GRACE);
       await Promise.all(closed);
@@ -210,10 +141,13 @@ function send(res: ServerResponse, response: Response): void | Promise<void> {
   else return sendNodeResponse(res as never, { _toNodeResponse: () => parts } as never);
 }
 
-/** Whether a request is a whole opening handshake (RFC 6455 §4.2.1). Any other gets the answer of its route. */
-function isHandshake({ method, headers }: IncomingMessage): boolean {
-  if (method !== 'GET' || headers.upgrade?.toLowerCase() !== 'websocket') return false;
-  return headers['sec-websocket-version'] === VERSION && KEY.test(headers['sec-websocket-key'] ?? '');
+/** The answer to an upgrade that does not happen: Node has given the connection away and made none. */
+function responseOn(socket: Socket, request: IncomingMessage): ServerResponse {
+  const response = new ServerResponse(request);
+  response.shouldKeepAlive = false;
+  response.assignSocket(socket);
+  response.on('finish', () => socket.end());
+  return response;
 }
 
 /** What Node's parser refuses gets the error body of every other answer. */
@@ -257,34 +191,11 @@ function parseAgain(server: HttpServer, req: IncomingMessage, socket: Socket, he
 
 const ignore = () => {};
 
-/** What crossws and `ws` need of an upgrade's request. crossws hangs the web request on it, as `_request`. */
-type Handshake = Pick<IncomingMessage, 'method' | 'url' | 'headers' | 'socket'> & { _request?: unknown };
+/** Where a connection's peer is kept. In a `WeakMap` every dead connection would outlive a few collections (2026-11). */
+const PEER = Symbol('peer');
 
-/**
- * The handshake of a request. crossws keeps what it is given as long as the socket: Node's whole request with its
- * stream, and whatever else a client says in headers, would be a third of the memory of an idle socket.
- */
-function handshakeOf({ method, url, headers, socket }: IncomingMessage): Handshake {
-  const needed: IncomingHttpHeaders = {};
-  for (const name of HANDSHAKE_HEADERS) if (headers[name] !== undefined) needed[name] = headers[name];
-  return { method, url, headers: needed, socket };
+/** Who is at the other end of a connection: asked of the system once. */
+function peerOf(socket: Socket & { [PEER]?: Peer }): Peer {
+  socket[PEER] ??= { address: socket.remoteAddress ?? null, tls: 'encrypted' in socket, via: 'direct' };
+  return socket[PEER];
 }
-const HANDSHAKE_HEADERS = [
-  'host',
-  'upgrade',
-  'sec-websocket-key',
-  'sec-websocket-version',
-  'sec-websocket-protocol',
-  'sec-websocket-extensions',
-];
-
-/** What this file keeps with a socket. */
-interface UpgradeContext {
-  readonly socket: Socket;
-  readonly caller: ReturnType<typeof callerOf>;
-  readonly handshake: Handshake;
-  /** Set once it is open. */
-  events?: SocketEvents;
-}
-
-const contextOf = (peer: CrosswsPeer): UpgradeContext => peer.context as unknown as UpgradeContext;

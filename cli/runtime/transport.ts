@@ -1,11 +1,9 @@
 import type { Socket } from 'node:net';
-import type { Peer as CrosswsPeer } from 'crossws';
+import type { WebSocket } from 'ws';
 import type { Transport } from '../../lib/socket/transport.ts';
 
 const PRE_AUTH_BYTES = 64 * 1024;
-
-/** The parts of crossws's Node peer that its types leave out. */
-type NodePeer = CrosswsPeer & { terminate(): void; ping(): void; websocket: { pause?(): void; resume?(): void } };
+const TEXT = { binary: false };
 
 /**
  * A Node socket as the relay's domain sees it. Until the client has authenticated, the connection is destroyed once
@@ -13,13 +11,16 @@ type NodePeer = CrosswsPeer & { terminate(): void; ping(): void; websocket: { pa
  */
 export class NodeTransport implements Transport {
   readonly id: string;
-  readonly #peer: NodePeer;
+  readonly #webSocket: WebSocket;
   readonly #socket: Socket;
   #guard: (() => void) | undefined;
+  #awaitsDrain = false;
+  /** Called when what waited to be sent has left the process. */
+  onDrained: (() => void) | undefined;
 
-  constructor(id: string, peer: CrosswsPeer, socket: Socket) {
+  constructor(id: string, webSocket: WebSocket, socket: Socket) {
     this.id = id;
-    this.#peer = peer as NodePeer;
+    this.#webSocket = webSocket;
     this.#socket = socket;
     const start = socket.bytesRead;
     this.#guard = () => {
@@ -29,28 +30,44 @@ export class NodeTransport implements Transport {
   }
 
   send(text: string): void {
-    this.#peer.send(text);
+    // What is sent to a socket that is closing is dropped; `ws` would answer with an error.
+    if (this.#webSocket.readyState !== this.#webSocket.OPEN) return;
+    this.#webSocket.send(text, TEXT);
+    if (this.#socket.writableNeedDrain) this.#awaitDrain();
+  }
+
+  /**
+   * Listens only while something waits: with a listener on every socket, V8 keeps dead sockets through several
+   * collections (2026-11).
+   */
+  #awaitDrain(): void {
+    if (this.#awaitsDrain) return;
+    this.#awaitsDrain = true;
+    this.#socket.once('drain', () => {
+      this.#awaitsDrain = false;
+      this.onDrained?.();
+    });
   }
 
   close(code: number, reason: string): void {
-    this.#peer.close(code, reason);
+    this.#webSocket.close(code, reason);
   }
 
   terminate(): void {
-    this.#peer.terminate();
+    this.#webSocket.terminate();
   }
 
   unsent(): number {
-    return this.#peer.bufferedAmount;
+    return this.#webSocket.bufferedAmount;
   }
 
   pause(): boolean {
-    this.#peer.websocket.pause?.();
+    this.#webSocket.pause();
     return true;
   }
 
   resume(): void {
-    this.#peer.websocket.resume?.();
+    this.#webSocket.resume();
   }
 
   received(): number {
@@ -58,7 +75,7 @@ export class NodeTransport implements Transport {
   }
 
   ping(): void {
-    this.#peer.ping();
+    if (this.#webSocket.readyState === this.#webSocket.OPEN) this.#webSocket.ping();
   }
 
   authenticated(): void {

@@ -2,7 +2,6 @@ import { DurableObject } from 'cloudflare:workers';
 import type { DurableObjectNamespace, DurableObjectState, WebSocket as WorkerSocket } from '@cloudflare/workers-types';
 import crossws from 'crossws/adapters/cloudflare';
 import { createChannels } from '../../handlers/channels/index.ts';
-import type { RelayRequest } from '../../handlers/request.ts';
 import { createFetch, type Fetch } from '../../handlers/routes.ts';
 import { callerOf, refuseUpgrade, SOCKET_PATHS } from '../../handlers/socket.ts';
 import type { Peer } from '../../lib/access/peer.ts';
@@ -10,7 +9,7 @@ import { readConfig } from '../../lib/config.ts';
 import { createLog } from '../../lib/log.ts';
 import { createRelay, type Relay } from '../../lib/relay.ts';
 import type { SocketEvents } from '../../lib/socket/sockets.ts';
-import type { Transport } from '../../lib/socket/transport.ts';
+import type { Caller, Transport } from '../../lib/socket/transport.ts';
 import packageJson from '../../package.json' with { type: 'json' };
 import { durableObjectExecutor } from '../../storage/durable-object.ts';
 import { createStores } from '../../storage/index.ts';
@@ -35,11 +34,10 @@ export class RelayObject extends DurableObject<Env> {
     this.#clock = createEdgeClock(state.storage);
     this.#crossws = crossws({
       hooks: {
-        upgrade: (request) => refuseUpgrade(request as RelayRequest, this.#relay),
+        upgrade: (request) => refuseUpgrade(new URL(request.url).pathname, this.#callerOf(request), this.#relay),
         open: (peer) => {
-          const request = peer.request as RelayRequest;
-          const caller = callerOf(Object.assign(request, { peer: peerOf(request) }), this.#relay);
-          this.#sockets.set(peer.id, this.#relay.sockets.open(edgeTransport(peer.id, peer), caller));
+          const transport = edgeTransport(peer.id, peer);
+          this.#sockets.set(peer.id, this.#relay.sockets.open(transport, this.#callerOf(peer.request)));
         },
         message: (peer, message) => {
           if (typeof message.rawData === 'string') this.#sockets.get(peer.id)?.message(message.rawData);
@@ -91,10 +89,13 @@ export class RelayObject extends DurableObject<Env> {
     };
     const upgrades = request.headers.get('upgrade')?.toLowerCase() === 'websocket';
     if (upgrades && SOCKET_PATHS.includes(url.pathname)) {
-      Object.assign(request, { peer });
       return this.#crossws.handleDurableUpgrade(this as never, request as never) as unknown as Response;
     }
     return this.#fetch(request, peer);
+  }
+
+  #callerOf(request: Request): Caller {
+    return callerOf(peerOf(request), request.headers, this.#relay);
   }
 
   webSocketMessage(socket: WorkerSocket, message: string | ArrayBuffer): Promise<void> {

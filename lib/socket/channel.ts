@@ -38,3 +38,23 @@ export interface Channel {
 
 /** The channel table: in this order channels are cleaned up when a socket ends (contract 02 §1.8). */
 export type Channels = Readonly<Record<string, Channel>>;
+
+type Entries = readonly (readonly [name: string, channel: Channel])[];
+
+/** The channel table, with those channels picked out once that every socket has to go through. */
+export interface ChannelTable {
+  readonly byName: Channels;
+  readonly withGrant: Entries;
+  readonly withOpened: Entries;
+  readonly withClosed: Entries;
+}
+
+export function tableOf(channels: Channels): ChannelTable {
+  const entries = Object.entries(channels);
+  return {
+    byName: channels,
+    withGrant: entries.filter(([, channel]) => channel.grant),
+    withOpened: entries.filter(([, channel]) => channel.opened),
+    withClosed: entries.filter(([, channel]) => channel.closed),
+  };
+}

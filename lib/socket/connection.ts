@@ -4,7 +4,8 @@ import type { Log } from '../log.ts';
 import { type Expiry, isGranted } from '../sessions/grants.ts';
 import type { Session } from '../sessions/session.ts';
 import type { Sessions } from '../sessions/sessions.ts';
-import type { Channel, Channels } from './channel.ts';
+import type { Member } from './bag.ts';
+import type { Channel, ChannelTable } from './channel.ts';
 import { encodeEnvelope, isLongerThan, type Message, type Payload, parseEnvelope } from './envelope.ts';
 import { Lane } from './lane.ts';
 import type { Caller, Transport } from './transport.ts';
@@ -14,7 +15,7 @@ const LARGE_MESSAGE = 4 * 1024 * 1024;
 const MAX_UNSENT = 64 * 1024 * 1024;
 
 export interface ConnectionParts {
-  channels: Channels;
+  channels: ChannelTable;
   sessions: Sessions;
   clock: Clock;
   log: Log;
@@ -23,16 +24,17 @@ export interface ConnectionParts {
 }
 
 /** One authenticated socket: dispatch, grants, order, backpressure and cleanup for every channel. */
-export class Connection {
+export class Connection implements Member {
   readonly caller: Caller;
   readonly session: Session;
   readonly typedStream: boolean;
+  place = -1;
   readonly #parts: ConnectionParts;
   readonly #transport: Transport;
   readonly #lanes = new Map<string, Lane>();
   readonly #watermarks = new Set<Watermark>();
   /** Channels whose grant was there when last looked at. */
-  #granted = new Set<string>();
+  #granted: string[] = [];
   #deadline: Cancel | undefined;
   #open = true;
 
@@ -116,7 +118,8 @@ export class Connection {
     const { channels, sessions } = this.#parts;
     if (!sessions.isAlive(this.session)) return;
     sessions.touch(this.session);
-    const channel = Object.hasOwn(channels, message.channel) ? channels[message.channel] : undefined;
+    const { byName } = channels;
+    const channel = Object.hasOwn(byName, message.channel) ? byName[message.channel] : undefined;
     if (!channel) {
       this.sendError(`Unknown channel: ${message.channel.slice(0, 64)}`, 'unknown_channel', message.id);
       return;
@@ -186,25 +189,25 @@ export class Connection {
     // A session that is over ends every socket by itself, through `Sessions.onEnd`.
     if (!this.#parts.sessions.isAlive(this.session)) return;
     const { grants, expiresAt } = this.session;
-    const granted = new Set<string>();
+    const granted: string[] = [];
     let next: Expiry = expiresAt;
-    for (const [name, channel] of Object.entries(this.#parts.channels)) {
+    for (const [name, channel] of this.#parts.channels.withGrant) {
       if (!channel.grant || !isGranted(grants, channel.grant.name, now)) continue;
-      granted.add(name);
+      granted.push(name);
       const expiry = grants[channel.grant.name] as Expiry;
       if (expiry !== null && (next === null || expiry < next)) next = expiry;
     }
-    const lost = [...this.#granted].filter((name) => !granted.has(name));
+    const lost = this.#granted.filter((name) => !granted.includes(name));
     this.#granted = granted;
     if (next !== null) {
       this.#deadline = this.#parts.clock.after(Math.max(0, Math.ceil((next - now) * 1000)), () => this.policyChanged());
     }
-    for (const name of lost) this.#parts.channels[name]?.grantLost?.(this);
+    for (const name of lost) this.#parts.channels.byName[name]?.grantLost?.(this);
   }
 
   /** The socket is there: tells every channel. Never rejects. */
   async opened(slept: boolean): Promise<void> {
-    for (const [name, channel] of Object.entries(this.#parts.channels)) {
+    for (const [name, channel] of this.#parts.channels.withOpened) {
       try {
         const pending = channel.opened?.(this, slept);
         if (pending) await pending;
@@ -233,7 +236,7 @@ export class Connection {
     this.#open = false;
     this.#deadline?.();
     this.#watermarks.clear();
-    for (const [name, channel] of Object.entries(this.#parts.channels)) {
+    for (const [name, channel] of this.#parts.channels.withClosed) {
       const report = (error: unknown) => this.#parts.log.error(`${name} cleanup failed: ${describeError(error)}`);
       try {
         channel.closed?.(this)?.catch(report);

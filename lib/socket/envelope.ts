@@ -37,7 +37,7 @@ export function parseEnvelope(text: string): Message | null {
 
 /** The outbound frame. `extra` adds top-level members: only `pairing/profiles.updated` has any. */
 export function encodeEnvelope(channel: string, type: string, payload: Payload, id: string, extra?: Payload): string {
-  return JSON.stringify({ channel, type, id, payload, ...extra });
+  return JSON.stringify(extra ? { channel, type, id, payload, ...extra } : { channel, type, id, payload });
 }
 
 /** As `encodeEnvelope`, around a payload that is the text of a JSON object already. It is passed on as it is. */

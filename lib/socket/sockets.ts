@@ -1,20 +1,19 @@
 import type { Storage } from 'unstorage';
 import type { Limiter } from '../access/limiter.ts';
-import type { Cancel, Clock } from '../clock.ts';
-import { every } from '../clock.ts';
+import { type Cancel, type Clock, every } from '../clock.ts';
 import { describeError } from '../errors.ts';
 import type { Log } from '../log.ts';
 import type { PairingCodes } from '../pairing/codes.ts';
 import type { Session } from '../sessions/session.ts';
 import type { Sessions } from '../sessions/sessions.ts';
-import { type Admitted, authenticate, readFirstFrame, refusalReason } from './auth.ts';
-import type { Channels } from './channel.ts';
+import type { Admitted } from './auth.ts';
+import { Bag } from './bag.ts';
+import { type Channels, type ChannelTable, tableOf } from './channel.ts';
 import { Connection, type ConnectionParts } from './connection.ts';
-import { encodeEnvelope, isLongerThan, type Payload } from './envelope.ts';
+import { encodeEnvelope, type Payload } from './envelope.ts';
+import { Gate, type GateParts } from './gate.ts';
 import type { Caller, Transport } from './transport.ts';
 
-const AUTH_TIMEOUT = 30_000;
-const PRE_AUTH_BYTES = 64 * 1024;
 const PRE_AUTH_PER_PEER = 16;
 const PRE_AUTH_TOTAL = 256;
 const SOCKETS_PER_SESSION = 8;
@@ -58,30 +57,25 @@ export interface SocketsParts {
  * sockets are many and stay long.
  */
 class SocketLife implements SocketEvents {
-  gate: Pick<SocketEvents, 'message' | 'closed'> | undefined;
-  #connection: Connection | undefined;
-
-  admitted(connection: Connection): void {
-    this.#connection = connection;
-    this.gate = undefined;
-  }
+  gate: Gate | undefined;
+  connection: Connection | undefined;
 
   message(text: string): void {
-    if (this.#connection) this.#connection.receive(text);
+    if (this.connection) this.connection.receive(text);
     else this.gate?.message(text);
   }
 
   drained(): void {
-    this.#connection?.drained();
+    this.connection?.drained();
   }
 
   pinged(): void {
-    this.#connection?.checkUnsent();
+    this.connection?.checkUnsent();
   }
 
   closed(): void {
     this.gate?.closed();
-    this.#connection?.ended();
+    this.connection?.ended();
   }
 }
 
@@ -90,10 +84,12 @@ export type Sockets = ReturnType<typeof createSockets>;
 /** Every socket of the relay, from its upgrade to its end (contract 01 §3). */
 export function createSockets(parts: SocketsParts) {
   const { sessions, limiter, clock, log } = parts;
-  const connections = new Map<string, Connection>();
-  const bySession = new Map<Session, Set<Connection>>();
-  const waiting = new Map<string, { key: string; close(code: number, reason: string): void }>();
+  const connections = new Bag<Connection>();
+  /** The oldest first. A session keeps its list until it ends. */
+  const bySession = new Map<Session, Connection[]>();
+  const waiting = new Bag<Gate>();
   const waitingPerPeer = new Map<string, number>();
+  let table: ChannelTable | undefined;
   let stopping = false;
 
   sessions.onReduce((session) => {
@@ -102,37 +98,34 @@ export function createSockets(parts: SocketsParts) {
   sessions.onEnd((session, reason) => {
     const text = reason === 'expired' ? 'session expired' : 'session revoked';
     for (const connection of copyOf(session)) connection.close(4401, text);
+    bySession.delete(session);
   });
 
   const copyOf = (session: Session): Connection[] => [...(bySession.get(session) ?? [])];
 
-  function addWaiting(id: string, key: string, close: (code: number, reason: string) => void): void {
-    waiting.set(id, { key, close });
-    waitingPerPeer.set(key, (waitingPerPeer.get(key) ?? 0) + 1);
+  function leave(gate: Gate): void {
+    if (!waiting.remove(gate)) return;
+    const { key } = gate.caller;
+    const left = (waitingPerPeer.get(key) ?? 1) - 1;
+    if (left > 0) waitingPerPeer.set(key, left);
+    else waitingPerPeer.delete(key);
   }
 
-  function removeWaiting(id: string): void {
-    const entry = waiting.get(id);
-    if (!entry) return;
-    waiting.delete(id);
-    const left = (waitingPerPeer.get(entry.key) ?? 1) - 1;
-    if (left > 0) waitingPerPeer.set(entry.key, left);
-    else waitingPerPeer.delete(entry.key);
-  }
-
+  const gateParts: GateParts = { sessions, codes: parts.codes, limiter, log, clock, left: leave };
   const connectionParts: ConnectionParts = {
     get channels() {
-      return parts.channels();
+      table ??= tableOf(parts.channels());
+      return table;
     },
     sessions,
     clock,
     log,
     onClosed(connection) {
       const { id, session, caller } = connection;
-      connections.delete(id);
-      const siblings = bySession.get(session);
-      siblings?.delete(connection);
-      if (siblings?.size === 0) bySession.delete(session);
+      connections.remove(connection);
+      const siblings = bySession.get(session) ?? [];
+      const index = siblings.indexOf(connection);
+      if (index >= 0) siblings.splice(index, 1);
       void parts.remember?.removeItem(id);
       log.info(`socket of session ${session.prefix} closed (${caller.key})`);
     },
@@ -140,11 +133,37 @@ export function createSockets(parts: SocketsParts) {
 
   function connect(transport: Transport, caller: Caller, session: Session, typedStream: boolean): Connection {
     const connection = new Connection(connectionParts, transport, caller, session, { typedStream });
-    const siblings = bySession.get(session) ?? new Set();
-    bySession.set(session, siblings);
-    siblings.add(connection);
-    connections.set(transport.id, connection);
-    if (siblings.size > SOCKETS_PER_SESSION) siblings.values().next().value?.close(1008, 'replaced');
+    let siblings = bySession.get(session);
+    if (!siblings) {
+      siblings = [];
+      bySession.set(session, siblings);
+    }
+    siblings.push(connection);
+    connections.add(connection);
+    if (siblings.length > SOCKETS_PER_SESSION) siblings[0]?.close(1008, 'replaced');
+    return connection;
+  }
+
+  /** Tells a client that it is in, and takes its socket up (contract 01 §3.5). */
+  function admit(transport: Transport, caller: Caller, admitted: Admitted, typedStream: boolean): Connection {
+    const { session, token, refreshToken } = admitted;
+    transport.authenticated?.();
+    const payload: Payload = {
+      session_token: token,
+      ...(refreshToken === undefined ? {} : { refresh_token: refreshToken }),
+      server_version: parts.version,
+      expires_at: session.expiresAt,
+      grants: session.grants,
+      transport_hint: session.transportHint,
+      client_surface: session.device.surface,
+      device_form_factor: session.device.formFactor,
+      profiles: parts.profiles(),
+    };
+    transport.send(encodeEnvelope('system', 'auth.ok', payload, crypto.randomUUID()));
+    const connection = connect(transport, caller, session, typedStream);
+    void connection.opened(false);
+    void parts.remember?.setItem(transport.id, { family: session.family, typed_stream: typedStream, caller });
+    log.info(`socket of session ${session.prefix} authenticated (${caller.key})`);
     return connection;
   }
 
@@ -163,95 +182,15 @@ export function createSockets(parts: SocketsParts) {
     /** Takes over a fresh socket: waits for its first frame, then dispatches (contract 01 §3.3-3.7). */
     open(transport: Transport, caller: Caller): SocketEvents {
       const life = new SocketLife();
-      let state: 'waiting' | 'authenticating' | 'over' = 'waiting';
-      let backlog: string[] = [];
-      let budget = PRE_AUTH_BYTES;
-
-      const finish = () => {
-        state = 'over';
-        backlog = [];
-        cancelTimeout();
-      };
-      const leave = () => {
-        finish();
-        removeWaiting(transport.id);
-      };
-      // A refused socket counts until it is really gone: its connection is not free before.
-      const drop = (code: number, reason: string) => {
-        finish();
-        transport.close(code, reason);
-      };
-      const fail = (reason: string) => {
-        log.info(`socket from ${caller.key} refused: ${reason}`);
-        transport.send(encodeEnvelope('system', 'auth.fail', { reason }, crypto.randomUUID()));
-        drop(1008, reason);
-      };
-      const cancelTimeout: Cancel = clock.after(AUTH_TIMEOUT, () => {
-        if (state === 'waiting') fail('Authentication timeout');
+      const gate = new Gate(gateParts, transport, caller, (admitted, typedStream) => {
+        life.connection = admit(transport, caller, admitted, typedStream);
+        life.gate = undefined;
+        return life.connection;
       });
-      addWaiting(transport.id, caller.key, drop);
+      life.gate = gate;
+      waiting.add(gate);
+      waitingPerPeer.set(caller.key, (waitingPerPeer.get(caller.key) ?? 0) + 1);
       log.info(`socket from ${caller.key} opened`);
-
-      const admit = ({ session, token, refreshToken }: Admitted, typedStream: boolean) => {
-        leave();
-        transport.authenticated?.();
-        const payload: Payload = {
-          session_token: token,
-          ...(refreshToken === undefined ? {} : { refresh_token: refreshToken }),
-          server_version: parts.version,
-          expires_at: session.expiresAt,
-          grants: session.grants,
-          transport_hint: session.transportHint,
-          client_surface: session.device.surface,
-          device_form_factor: session.device.formFactor,
-          profiles: parts.profiles(),
-        };
-        transport.send(encodeEnvelope('system', 'auth.ok', payload, crypto.randomUUID()));
-        const connection = connect(transport, caller, session, typedStream);
-        life.admitted(connection);
-        void connection.opened(false);
-        void parts.remember?.setItem(transport.id, { family: session.family, typed_stream: typedStream, caller });
-        log.info(`socket of session ${session.prefix} authenticated (${caller.key})`);
-      };
-
-      const first = async (text: string) => {
-        const frame = readFirstFrame(text);
-        if (frame.kind === 'refused') {
-          fail(frame.reason);
-          return;
-        }
-        state = 'authenticating';
-        let admitted: Admitted | undefined;
-        try {
-          admitted = await authenticate(parts, frame.offer, caller);
-        } catch (error) {
-          log.error(`authentication failed unexpectedly: ${describeError(error)}`);
-        }
-        // The socket may have gone, and the relay may have begun to stop, while the session was saved.
-        if (state !== 'authenticating') return;
-        if (!admitted) {
-          fail(refusalReason(frame.offer));
-          return;
-        }
-        const queued = backlog;
-        admit(admitted, frame.offer.typedStream);
-        for (const text of queued) life.message(text);
-      };
-
-      life.gate = {
-        message(text) {
-          if (state === 'over') return;
-          if (isLongerThan(text, budget)) {
-            finish();
-            transport.terminate();
-            return;
-          }
-          budget -= text.length;
-          if (state === 'authenticating') backlog.push(text);
-          else void first(text);
-        },
-        closed: leave,
-      };
       return life;
     },
 
@@ -265,16 +204,15 @@ export function createSockets(parts: SocketsParts) {
         return undefined;
       }
       const life = new SocketLife();
-      const connection = connect(transport, record.caller, session, record.typed_stream);
-      life.admitted(connection);
-      await connection.opened(true);
+      life.connection = connect(transport, record.caller, session, record.typed_stream);
+      await life.connection.opened(true);
       return life;
     },
 
     /** Sends one envelope to every authenticated socket. A failing one does not stop the others. */
     broadcast(channel: string, type: string, payload: Payload, extra?: Payload): void {
       const frame = encodeEnvelope(channel, type, payload, crypto.randomUUID(), extra);
-      for (const connection of [...connections.values()]) {
+      for (const connection of connections.all()) {
         try {
           connection.sendFrame(frame);
         } catch (error) {
@@ -287,7 +225,7 @@ export function createSockets(parts: SocketsParts) {
     keepAlive(): Cancel {
       let pinged = false;
       const tick = () => {
-        for (const connection of [...connections.values()]) {
+        for (const connection of connections.all()) {
           if (!pinged) {
             connection.showedLife();
             connection.ping();
@@ -303,8 +241,8 @@ export function createSockets(parts: SocketsParts) {
     /** Closes every socket, authenticated or not, and refuses new ones. */
     stop(): void {
       stopping = true;
-      for (const connection of [...connections.values()]) connection.close(1001, 'server shutting down');
-      for (const socket of [...waiting.values()]) socket.close(1001, 'server shutting down');
+      for (const connection of connections.all()) connection.close(1001, 'server shutting down');
+      for (const gate of waiting.all()) gate.close(1001, 'server shutting down');
     },
   };
 }

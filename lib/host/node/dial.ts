@@ -1,41 +1,20 @@
 import { createHash, X509Certificate } from 'node:crypto';
-import type { IncomingMessage } from 'node:http';
 import { TLSSocket } from 'node:tls';
-import BundledWebSocket from 'crossws/websocket';
+import { WebSocket } from 'ws';
 import type { Dial } from '../../companion/link/dial.ts';
 
 /** Whole messages of a relay are at most this long (contract 01 §3.1). */
 const MAX_MESSAGE = 40 * 1024 * 1024;
 
-/** The part of the bundled `ws` client that is used here; crossws types it as a browser's WebSocket. */
-interface NodeSocket {
-  on(event: 'upgrade' | 'unexpected-response', listener: (...args: never[]) => void): void;
-  on(event: 'open' | 'ping' | 'pong', listener: () => void): void;
-  on(event: 'message', listener: (data: Buffer, isBinary: boolean) => void): void;
-  on(event: 'error', listener: (error: NodeJS.ErrnoException) => void): void;
-  on(event: 'close', listener: (code: number, reason: Buffer) => void): void;
-  send(text: string): void;
-  close(code?: number, reason?: string): void;
-  terminate(): void;
-  readonly readyState: number;
-}
-
-type NodeSocketConstructor = new (url: string, protocols: string[], options: object) => NodeSocket;
-
-const OPEN = 1;
-const CLOSED = 3;
-
 /**
- * Dials with the `ws` client that crossws brings along. Certificates are not checked against any authority: a home
+ * Dials with the client of `ws`. Certificates are not checked against any authority: a home
  * relay's is self-signed, and the link compares its key with the pinned one before it sends anything.
  */
 export const dial: Dial = (url, events) => {
-  // The third argument is what makes crossws take its own client where Node has a global WebSocket without TLS access.
-  const Socket = BundledWebSocket as unknown as NodeSocketConstructor;
   const options = { rejectUnauthorized: false, perMessageDeflate: false, maxPayload: MAX_MESSAGE };
-  let socket: NodeSocket;
+  let socket: WebSocket;
   try {
-    socket = new Socket(url, [], options);
+    socket = new WebSocket(url, options);
   } catch {
     queueMicrotask(() => events.close({ code: 1006, reason: 'this is no address of a relay' }));
     return { send() {}, close: (_code, _reason, done) => done?.(), terminate() {} };
@@ -43,10 +22,10 @@ export const dial: Dial = (url, events) => {
   let spki: string | undefined;
   let status: number | undefined;
   let failure = '';
-  socket.on('upgrade', (response: IncomingMessage) => {
+  socket.on('upgrade', (response) => {
     if (response.socket instanceof TLSSocket) spki = fingerprint(response.socket);
   });
-  socket.on('unexpected-response', (_request: unknown, response: IncomingMessage) => {
+  socket.on('unexpected-response', (_request, response) => {
     status = response.statusCode;
     response.resume();
     socket.terminate();
@@ -57,17 +36,17 @@ export const dial: Dial = (url, events) => {
   socket.on('message', (data, isBinary) => {
     if (!isBinary) events.message(String(data));
   });
-  socket.on('error', (error) => {
+  socket.on('error', (error: NodeJS.ErrnoException) => {
     failure = explain(error);
   });
   socket.on('close', (code, reason) => events.close({ code, reason: String(reason) || failure, status }));
   return {
     send(text) {
-      if (socket.readyState === OPEN) socket.send(text);
+      if (socket.readyState === WebSocket.OPEN) socket.send(text);
     },
     close(code, reason, done) {
       if (done) socket.on('close', done);
-      if (done && socket.readyState === CLOSED) done();
+      if (done && socket.readyState === WebSocket.CLOSED) done();
       socket.close(code, reason);
     },
     terminate: () => socket.terminate(),

@@ -1,0 +1,108 @@
+import type { Cancel, Clock } from '../clock.ts';
+import { describeError } from '../errors.ts';
+import { type Admitted, type AuthParts, authenticate, readFirstFrame, refusalReason } from './auth.ts';
+import type { Member } from './bag.ts';
+import { encodeEnvelope, isLongerThan } from './envelope.ts';
+import type { Caller, Transport } from './transport.ts';
+
+const AUTH_TIMEOUT = 30_000;
+const PRE_AUTH_BYTES = 64 * 1024;
+
+export interface GateParts extends AuthParts {
+  clock: Clock;
+  /** The socket has left: admitted or gone. Called once. */
+  left(gate: Gate): void;
+}
+
+/** Makes the connection of a socket whose offer was good. */
+export type Admit = (admitted: Admitted, typedStream: boolean) => { receive(text: string): void };
+
+/**
+ * A socket until it has authenticated (contract 01 §3.3-3.6): one first frame, 64 KiB, 30 seconds. A refused socket
+ * stays here until it is really gone: its connection is not free before.
+ */
+export class Gate implements Member {
+  readonly transport: Transport;
+  readonly caller: Caller;
+  place = -1;
+  readonly #parts: GateParts;
+  readonly #admit: Admit;
+  readonly #cancelTimeout: Cancel;
+  #state: 'waiting' | 'authenticating' | 'over' = 'waiting';
+  #backlog: string[] | undefined;
+  #budget = PRE_AUTH_BYTES;
+
+  constructor(parts: GateParts, transport: Transport, caller: Caller, admit: Admit) {
+    this.#parts = parts;
+    this.#admit = admit;
+    this.transport = transport;
+    this.caller = caller;
+    this.#cancelTimeout = parts.clock.after(AUTH_TIMEOUT, () => {
+      if (this.#state === 'waiting') this.#fail('Authentication timeout');
+    });
+  }
+
+  message(text: string): void {
+    if (this.#state === 'over') return;
+    if (isLongerThan(text, this.#budget)) {
+      this.#finish();
+      this.transport.terminate();
+      return;
+    }
+    this.#budget -= text.length;
+    if (this.#state === 'waiting') {
+      void this.#judge(text);
+      return;
+    }
+    this.#backlog ??= [];
+    this.#backlog.push(text);
+  }
+
+  /** The socket is gone, or on to better things. */
+  closed(): void {
+    this.#finish();
+    this.#parts.left(this);
+  }
+
+  close(code: number, reason: string): void {
+    this.#finish();
+    this.transport.close(code, reason);
+  }
+
+  async #judge(text: string): Promise<void> {
+    const frame = readFirstFrame(text);
+    if (frame.kind === 'refused') {
+      this.#fail(frame.reason);
+      return;
+    }
+    this.#state = 'authenticating';
+    let admitted: Admitted | undefined;
+    try {
+      admitted = await authenticate(this.#parts, frame.offer, this.caller);
+    } catch (error) {
+      this.#parts.log.error(`authentication failed unexpectedly: ${describeError(error)}`);
+    }
+    // The socket may have gone, and the relay may have begun to stop, while the session was saved.
+    if (this.#state !== 'authenticating') return;
+    if (!admitted) {
+      this.#fail(refusalReason(frame.offer));
+      return;
+    }
+    const backlog = this.#backlog;
+    this.closed();
+    const connection = this.#admit(admitted, frame.offer.typedStream);
+    for (const text of backlog ?? []) connection.receive(text);
+  }
+
+  #fail(reason: string): void {
+    this.#parts.log.info(`socket from ${this.caller.key} refused: ${reason}`);
+    this.transport.send(encodeEnvelope('system', 'auth.fail', { reason }, crypto.randomUUID()));
+    this.close(1008, reason);
+  }
+
+  #finish(): void {
+    this.#state = 'over';
+    this.#backlog = undefined;
+    this.#cancelTimeout();
+  }
+}
