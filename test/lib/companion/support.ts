@@ -58,7 +58,7 @@ export function createTestPhone(
   parts: Partial<PhoneParts> & { answer?: Decision | 'later' } = {},
 ) {
   const clock = createTestClock();
-  const simulated = createSimulatedDevice({ clock });
+  const simulated = createSimulatedDevice({ clock: parts.clock ?? clock });
   const person = createPerson(parts.answer ?? true);
   const settings = createMemorySettings({ ...ALLOWED, ...change });
   const log = createTestLog();
