@@ -9,7 +9,7 @@ export interface OpenQuestion extends Question {
   deadline: number;
 }
 
-export type Answer = 'allowed' | 'denied' | 'timeout' | 'nobody';
+export type Answer = 'allowed' | 'denied' | 'timeout' | 'nobody' | 'gone';
 
 export interface AskerParts {
   approve: Approve;
@@ -58,6 +58,7 @@ export function createAsker({ approve, attended, clock, onAsked, onAnswered }: A
         },
       };
       cancel = clock.after(question.timeoutMs, () => entry.settle(false, 'timeout'));
+      question.gone?.addEventListener('abort', () => entry.settle(false, 'gone'), { once: true });
       entries.push(entry);
       onAsked(entry.question);
     });

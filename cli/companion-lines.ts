@@ -47,6 +47,7 @@ export const ANSWERS: Record<Answer, string> = {
   allowed: 'allowed',
   denied: 'denied',
   timeout: 'denied: nobody answered in time',
+  gone: 'dropped: the connection was lost, and whoever asked was told so',
   nobody:
     'denied: there is no terminal to ask on (--approve always allows without asking, --json lets a script answer)',
 };

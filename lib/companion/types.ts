@@ -6,6 +6,8 @@ export interface PhoneCommand {
   params: Record<string, unknown>;
   /** Where the arguments are, for GET too: query values arrive as strings (contract 03 §4.1). */
   body: Record<string, unknown>;
+  /** Aborted when its socket has ended: the caller has been told a failure, and nothing may be done any more. */
+  gone?: AbortSignal;
 }
 
 /** What goes back as `bridge.response`. `blocked` marks a refusal of the safety pipeline. */
@@ -25,6 +27,8 @@ export interface Question {
   detail: string;
   /** How long an answer is waited for; silence is a denial. */
   timeoutMs: number;
+  /** Aborted when the answer means nothing any more, before that time is up. */
+  gone?: AbortSignal;
 }
 
 /** `dontAskAgain` counts only together with `allowed`: it adds the verbs to the trusted ones (contract 03 §8.3). */

@@ -4,7 +4,7 @@ import { copyFile, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { describe, expect, it, vi } from 'vitest';
-import { type Clock, systemClock } from '../../lib/clock.ts';
+import { systemClock } from '../../lib/clock.ts';
 import { createLink, type LinkParts } from '../../lib/companion/link/link.ts';
 import { parsePairing } from '../../lib/companion/link/pairing-url.ts';
 import { openSettings } from '../../lib/companion/link/settings.ts';
@@ -12,6 +12,7 @@ import type { LinkState } from '../../lib/companion/link/state.ts';
 import { dial } from '../../lib/host/node/dial.ts';
 import { createFiles } from '../../lib/host/node/files.ts';
 import { cleanups, startBuiltTarget } from '../support/built-relay.ts';
+import { fastClock } from '../support/companion.ts';
 import { type FaultKind, startFlakyProxy } from '../support/flaky-proxy.ts';
 import { createTestLog } from '../support/log.ts';
 import { ask } from '../support/process.ts';
@@ -19,14 +20,7 @@ import { bearer, pair, randomCode, startNodeTarget } from '../support/relay.ts';
 import { temporaryDirectory } from '../support/temp.ts';
 
 const pending = cleanups();
-const SPEED = 40;
-
-/** Time that passes faster for whoever has this clock: the waits of a link, at a fortieth. */
-const fastClock: Clock = {
-  now: systemClock.now,
-  monotonic: () => systemClock.monotonic() * SPEED,
-  after: (delay, run) => systemClock.after(delay / SPEED, run),
-};
+const clock = fastClock(40);
 
 /** A companion with real settings and a real dial; its phone answers everything with the path. */
 async function companion(path: string, parts: Partial<LinkParts> = {}) {
@@ -37,7 +31,7 @@ async function companion(path: string, parts: Partial<LinkParts> = {}) {
   const link = createLink({
     dial,
     store,
-    clock: fastClock,
+    clock,
     log,
     device: { name: 'Phone' },
     phone: {

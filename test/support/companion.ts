@@ -1,7 +1,7 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { systemClock } from '../../lib/clock.ts';
+import { type Clock, systemClock } from '../../lib/clock.ts';
 import { createLink, type Link, type LinkPhone } from '../../lib/companion/link/link.ts';
 import { parsePairing } from '../../lib/companion/link/pairing-url.ts';
 import { type CompanionSettings, openSettings } from '../../lib/companion/link/settings.ts';
@@ -20,8 +20,17 @@ export type Companion = Awaited<ReturnType<typeof startCompanion>>;
 interface CompanionOptions {
   /** The way to the relay's socket; straight without. */
   wsUrl?: string;
+  /** The link's; its waits and watches are longer than a test. */
+  clock?: Clock;
   parts?: Partial<PhoneParts> & { answer?: Decision | 'later' };
 }
+
+/** Time that passes faster for whoever has this clock. */
+export const fastClock = (speed: number): Clock => ({
+  now: systemClock.now,
+  monotonic: () => systemClock.monotonic() * speed,
+  after: (delay, run) => systemClock.after(delay / speed, run),
+});
 
 /** How a relay answers a tool. */
 export interface Answer {
@@ -30,7 +39,10 @@ export interface Answer {
 }
 
 /** A companion that is paired and online over a real socket, with a phone that allows everything, and a tool to call it. */
-export async function startCompanion(target: Target, { wsUrl = target.wsUrl, parts }: CompanionOptions = {}) {
+export async function startCompanion(
+  target: Target,
+  { wsUrl = target.wsUrl, clock = systemClock, parts }: CompanionOptions = {},
+) {
   const directory = await mkdtemp(join(tmpdir(), 'svc-relay-test-'));
   const path = join(directory, 'settings.json');
   const store: CompanionSettings = await openSettings({ files: createFiles(), path, clock: systemClock });
@@ -55,7 +67,7 @@ export async function startCompanion(target: Target, { wsUrl = target.wsUrl, par
   const link: Link = createLink({
     dial,
     store,
-    clock: systemClock,
+    clock,
     log: createTestLog(),
     device: { name: 'Phone' },
     phone,

@@ -50,6 +50,8 @@ export async function startFlakyProxy(options: FlakyOptions) {
   const clients = new Set<Socket>();
   const strikes: Strike[] = [];
   const strikeWaiters = new Set<() => void>();
+  /** Strikes one open connection now. */
+  const strikeNow = new Set<(kind: FaultKind, swallowed: 'up' | 'down') => void>();
   let faults = options.faults;
   let accepted = 0;
 
@@ -63,9 +65,9 @@ export async function startFlakyProxy(options: FlakyOptions) {
   function serve(down: Socket): void {
     accepted++;
     // Always the same number of draws for a connection, whatever becomes of it.
-    const kind = faults[Math.floor(random() * faults.length)] ?? 'none';
+    let kind = faults[Math.floor(random() * faults.length)] ?? 'none';
     const threshold = least + Math.floor(random() * (most - least + 1));
-    const swallowed = random() < 0.5 ? 'up' : 'down';
+    let swallowed: 'up' | 'down' = random() < 0.5 ? 'up' : 'down';
     const up = connectTcp({ port: options.port, host: '127.0.0.1' });
     track(down);
     track(up);
@@ -73,6 +75,21 @@ export async function startFlakyProxy(options: FlakyOptions) {
     down.on('close', () => clients.delete(down));
     let passed = 0;
     let struck = false;
+
+    function breakOff(): void {
+      if (kind !== 'reset') return;
+      up.resetAndDestroy();
+      down.resetAndDestroy();
+    }
+    function strike(now: FaultKind, direction: 'up' | 'down'): void {
+      [kind, swallowed, struck] = [now, direction, true];
+      strikes.push({ kind, swallowed, at: passed });
+      if (kind === 'cut') down.destroy();
+      breakOff();
+      for (const waiter of [...strikeWaiters]) waiter();
+    }
+    strikeNow.add(strike);
+    down.on('close', () => strikeNow.delete(strike));
 
     /** What may pass of a chunk; the fault strikes on the way. */
     function allow(chunk: Buffer): Buffer {
@@ -105,10 +122,7 @@ export async function startFlakyProxy(options: FlakyOptions) {
         if (kind === 'cut') {
           to.end(() => to.destroy());
           from.destroy();
-        } else if (kind === 'reset') {
-          up.resetAndDestroy();
-          down.resetAndDestroy();
-        }
+        } else breakOff();
         for (const waiter of [...strikeWaiters]) waiter();
       });
       // An end travels like data: where bytes are swallowed, nobody hears of it.
@@ -133,6 +147,10 @@ export async function startFlakyProxy(options: FlakyOptions) {
     /** Faults of the connections to come. */
     plan(next: FaultKind[]): void {
       faults = next;
+    },
+    /** A fault for every connection that is open, at this moment. */
+    strike(kind: FaultKind, swallowed: 'up' | 'down' = 'up'): void {
+      for (const one of [...strikeNow]) one(kind, swallowed);
     },
     /** Resolves once `count` faults have struck since the start. */
     struck(count: number): Promise<void> {

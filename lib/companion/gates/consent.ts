@@ -10,8 +10,8 @@ const ACT_BY_MS = 29_000;
 
 const elapsed = ({ env, receivedAt }: Call): number => env.clock.monotonic() - receivedAt;
 
-/** Whether the caller has been told a timeout already, so that nothing may be done any more. */
-export const isTooLate = (call: Call): boolean => elapsed(call) > ACT_BY_MS;
+/** Whether the caller has been told a failure already, so that nothing may be done any more. */
+export const isTooLate = (call: Call): boolean => elapsed(call) > ACT_BY_MS || call.command.gone?.aborted === true;
 
 const trustedVerbs = ({ env }: Call): Set<string> =>
   new Set(env.settings.get().trustedVerbs.map((verb) => verb.trim().toLowerCase()));
@@ -24,20 +24,26 @@ function patience(call: Call): number {
 }
 
 /** Asks, and takes silence, failure and closing for a no. */
-function decide({ env }: Call, question: Question): Promise<Exclude<Decision, boolean>> {
+function decide({ env, command }: Call, question: Question): Promise<Exclude<Decision, boolean>> {
   const { confirm } = env;
-  if (!confirm || env.closed.aborted) return Promise.resolve({ allowed: false });
+  const ends = command.gone ? [env.closed, command.gone] : [env.closed];
+  if (!confirm || ends.some((end) => end.aborted)) return Promise.resolve({ allowed: false });
   return new Promise((resolve) => {
+    const gone = new AbortController();
     const settle = (decision: Decision) => {
       cancel();
-      env.closed.removeEventListener('abort', deny);
+      for (const end of ends) end.removeEventListener('abort', drop);
       resolve(typeof decision === 'object' && decision !== null ? decision : { allowed: decision === true });
     };
     const deny = () => settle(false);
+    const drop = () => {
+      deny();
+      gone.abort();
+    };
     const cancel = env.clock.after(question.timeoutMs, deny);
-    env.closed.addEventListener('abort', deny);
+    for (const end of ends) end.addEventListener('abort', drop);
     Promise.resolve()
-      .then(() => confirm(question))
+      .then(() => confirm({ ...question, gone: gone.signal }))
       .then(settle, (error) => {
         env.log.warn(`confirmation failed: ${describeError(error)}`);
         deny();

@@ -61,6 +61,8 @@ interface Attempt {
   /** What the relay told people last: an expired grant is said again with every status report. */
   notice: string;
   over: boolean;
+  /** Tells the commands that came on it that nobody waits for their answers. */
+  readonly gone: AbortController;
   /** Ends what belongs to the current state of this attempt. */
   release: Cancel;
 }
@@ -111,6 +113,7 @@ export function createLink(parts: LinkParts): Link {
       ended: null,
       notice: '',
       over: false,
+      gone: new AbortController(),
       release: clock.after(OPENS_WITHIN, () => giveUp(current, 'no connection within 15 s')),
     };
     attempt = current;
@@ -155,6 +158,7 @@ export function createLink(parts: LinkParts): Link {
   function finish(current: Attempt): void {
     current.over = true;
     current.release();
+    current.gone.abort();
   }
 
   function send(current: Attempt, channel: string, type: string, payload: Payload, id: string = crypto.randomUUID()) {
@@ -253,7 +257,10 @@ export function createLink(parts: LinkParts): Link {
       current.notice = said;
     } else if (channel === 'bridge' && type === 'bridge.command') {
       const command = readCommand(payload);
-      if (command) void run?.(command, (answer) => send(current, 'bridge', 'bridge.response', answer));
+      if (!command || !run) return;
+      void run({ ...command, gone: current.gone.signal }, (answer) =>
+        send(current, 'bridge', 'bridge.response', answer),
+      );
     }
   }
 

@@ -1,0 +1,157 @@
+import { describe, expect, it, vi } from 'vitest';
+import { cleanups, startBuiltTarget } from '../support/built-relay.ts';
+import { createTestClock } from '../support/clock.ts';
+import { fastClock, startCompanion } from '../support/companion.ts';
+import { type FaultKind, startFlakyProxy } from '../support/flaky-proxy.ts';
+
+const pending = cleanups();
+const SMS = { to: '+15550100', body: 'hello' };
+const AT_ONCE = 8;
+
+/** A relay whose time stands still, a companion behind a bad network, and a person who takes their time. */
+async function start() {
+  const clock = createTestClock();
+  const relay = await startBuiltTarget({ clock });
+  pending.push(() => relay.stop());
+  const proxy = await startFlakyProxy({ port: relay.port, seed: 1, faults: ['none'] });
+  pending.push(() => proxy.close());
+  const companion = await startCompanion(relay, {
+    wsUrl: `ws://127.0.0.1:${proxy.port}/ws`,
+    clock: fastClock(100),
+    parts: { answer: 'later' },
+  });
+  pending.push(() => companion.stop());
+  await vi.waitFor(async () => expect((await companion.call('GET', '/ping')).status).toBe(200));
+  const records = async () =>
+    (await (await relay.operator('/bridge/activity')).json()).activity as Record<string, unknown>[];
+
+  return {
+    clock,
+    relay,
+    proxy,
+    companion,
+    records,
+    /** Calls that wait for the person at the phone. */
+    async asked() {
+      const { person } = companion.phone;
+      const before = person.asked.length;
+      const calls = Array.from({ length: AT_ONCE }, () => companion.call('POST', '/send_sms', SMS));
+      await vi.waitFor(() => expect(person.asked.length - before).toBe(AT_ONCE));
+      return { calls, answer: (yes: boolean) => person.open.splice(0).forEach((decide) => void decide(yes)) };
+    },
+    /** The network is good again: the same device answers again, and nothing is left over. */
+    async isWell() {
+      await vi.waitFor(
+        async () => {
+          await companion.until('online');
+          expect((await companion.call('GET', '/ping')).status).toBe(200);
+        },
+        { timeout: 15_000 },
+      );
+      expect(relay.relay.bridge.pendingCount()).toBe(0);
+      const devices = await (await relay.operator('/bridge/devices')).json();
+      expect(devices).toMatchObject({ count: 1, devices: [{ device_id: companion.deviceId }] });
+      expect(await companion.call('GET', '/current_app')).toMatchObject({ status: 200 });
+    },
+  };
+}
+
+describe('a command is answered exactly once, in time, whatever the network does (contract 03 §1.4, 8.1)', () => {
+  it.each<FaultKind>(['cut', 'reset'])(
+    '%s while a person is asked: 502 at once, and a later yes does nothing',
+    async (kind) => {
+      const { proxy, companion, asked, records, isWell } = await start();
+      const { calls, answer } = await asked();
+      proxy.strike(kind);
+      for (const call of await Promise.all(calls)) {
+        expect(call).toEqual({ status: 502, body: { ok: false, error: 'Phone disconnected' } });
+      }
+      await vi.waitFor(() => expect(companion.phone.phone.activity()).toHaveLength(AT_ONCE));
+      answer(true);
+      await isWell();
+      expect(companion.phone.system.outbox).toEqual([]);
+      const sms = (await records()).filter(({ path }) => path === '/send_sms');
+      expect(sms).toHaveLength(AT_ONCE);
+      for (const record of sms) expect(record).toMatchObject({ decision: 'error', error: 'Phone disconnected' });
+    },
+  );
+
+  it.each<[string, FaultKind, 'up' | 'down']>([
+    ['stalled', 'stall', 'up'],
+    ['half-open, answers lost', 'half-open', 'up'],
+  ])('%s while a person is asked: 504 after 30 s', async (_, kind, swallowed) => {
+    const { clock, proxy, companion, asked, records, isWell } = await start();
+    const { calls, answer } = await asked();
+    proxy.strike(kind, swallowed);
+    // In time as the phone sees it, which cannot know that nobody hears it.
+    answer(true);
+    await vi.waitFor(() => expect(companion.phone.system.outbox).toHaveLength(AT_ONCE));
+    clock.advance(30_000);
+    for (const call of await Promise.all(calls)) {
+      expect(call).toEqual({ status: 504, body: { ok: false, error: 'Phone did not respond within 30s' } });
+    }
+    await isWell();
+    for (const record of (await records()).filter(({ path }) => path === '/send_sms')) {
+      expect(record).toMatchObject({ decision: 'timeout', response_status: null });
+    }
+  });
+
+  it('half-open, commands lost: what was asked before is answered, what comes after is a 504', async () => {
+    const { clock, relay, proxy, companion, asked, isWell } = await start();
+    const { calls, answer } = await asked();
+    proxy.strike('half-open', 'down');
+    answer(true);
+    for (const call of await Promise.all(calls)) expect(call).toMatchObject({ status: 200, body: { status: 'sent' } });
+    const lost = companion.call('POST', '/send_sms', SMS);
+    await vi.waitFor(() => expect(relay.relay.bridge.pendingCount()).toBe(1));
+    clock.advance(30_000);
+    expect((await lost).status).toBe(504);
+    expect(companion.phone.person.asked).toHaveLength(AT_ONCE);
+    await isWell();
+    expect(companion.phone.system.outbox).toHaveLength(AT_ONCE);
+  });
+
+  it('byte by byte: slow, but all of it', async () => {
+    const { proxy, companion, isWell } = await start();
+    proxy.plan(['trickle']);
+    proxy.dropClients();
+    await isWell();
+    const screens = await Promise.all(Array.from({ length: 4 }, () => companion.call('GET', '/screen')));
+    for (const screen of screens) expect(screen).toEqual(screens[0]);
+    expect(screens[0]).toMatchObject({ status: 200, body: { packageName: 'com.android.launcher3' } });
+  });
+});
+
+it('the device is revoked while a person is asked: 502, a later yes does nothing, and the companion is unpaired', async () => {
+  const { relay, companion, asked } = await start();
+  const { calls, answer } = await asked();
+  const { devices } = await (await relay.operator('/bridge/devices')).json();
+  const revoked = await relay.fetch(`/sessions/${devices[0].session_token_prefix}`, {
+    method: 'DELETE',
+    headers: companion.tool,
+  });
+  expect(revoked.status).toBe(200);
+  for (const call of await Promise.all(calls)) expect(call.status).toBe(502);
+  await companion.until('unpaired');
+  answer(true);
+  await vi.waitFor(() => expect(companion.phone.phone.activity()).toHaveLength(AT_ONCE));
+  expect(companion.phone.system.outbox).toEqual([]);
+});
+
+it('a tool that goes away while a person is asked: nothing waits on the relay, and the phone goes on', async () => {
+  const { relay, companion, isWell } = await start();
+  const { person } = companion.phone;
+  const abort = new AbortController();
+  const given = relay.fetch('/send_sms', {
+    method: 'POST',
+    body: JSON.stringify(SMS),
+    headers: companion.tool,
+    signal: abort.signal,
+  });
+  given.catch(() => {});
+  await vi.waitFor(() => expect(person.asked).toHaveLength(1));
+  abort.abort();
+  await vi.waitFor(() => expect(relay.relay.bridge.pendingCount()).toBe(0));
+  person.open.splice(0).forEach((decide) => void decide(false));
+  await isWell();
+});
