@@ -8,6 +8,12 @@ import type { Input } from './output.ts';
 /** The keys of the capabilities, in the order of `CAPABILITIES`. */
 const DIGITS = '1234567890';
 
+/** Bracketed paste: the terminal marks what is pasted. */
+const PASTE_MODE_ON = '\u001b[?2004h';
+const PASTE_MODE_OFF = '\u001b[?2004l';
+const PASTE_BEGINS = '\u001b[200~';
+const PASTE_ENDS = '\u001b[201~';
+
 const HELP = [
   'Keys',
   '  m        master toggle: with it off, nearly every command is refused',
@@ -63,17 +69,26 @@ export function readKeys({ input, screen, asker, settings, clock, reconnect, qui
     else if (key === '?' || key === 'h') screen.print(...HELP);
   }
 
+  let pasting = false;
   const onData = (data: Buffer | string) => {
-    const text = String(data);
+    let text = String(data);
+    // A `y` or an `a` of a pasted text is nobody's yes.
+    const begins = text.lastIndexOf(PASTE_BEGINS);
+    const ends = text.lastIndexOf(PASTE_ENDS);
+    const pasted = pasting || begins >= 0;
+    if (begins >= 0 || ends >= 0) pasting = begins > ends;
+    if (pasted && text !== '\u0003') text = pasting ? '' : text.slice(ends + PASTE_ENDS.length);
     // Arrows and the like come as one sequence: it is no series of keys.
     if (text.startsWith('\u001b')) return;
     for (const key of text) press(key);
   };
   input.setRawMode?.(true);
+  screen.control(PASTE_MODE_ON);
   input.on('data', onData);
   input.resume();
   return () => {
     input.off('data', onData);
+    screen.control(PASTE_MODE_OFF);
     input.setRawMode?.(false);
     input.pause();
   };

@@ -18,13 +18,14 @@ export interface PhoneParts {
 /** The phone of `--device simulated`, and what it did with each command as a row to show. */
 export function createPhoneBehind({ name, ...parts }: PhoneParts) {
   const phone = createPhone({ ...parts, device: createSimulatedDevice({ clock: parts.clock, name }) });
-  return { phone, rows: () => createRows(phone) };
+  return { phone, rows: (onOwn: (row: CommandRow) => void) => createRows(phone, onOwn) };
 }
 
-/** Puts the phone's own log entry and the answer that went out together. */
-function createRows(phone: Phone) {
+/** Puts the phone's own log entry and the answer that went out together. What it did by itself goes to `onOwn`. */
+function createRows(phone: Phone, onOwn: (row: CommandRow) => void) {
   const entries = new Map<string, ActivityEntry>();
   const end = phone.onActivity((entry) => {
+    if (entry.own) return onOwn({ ...entry, summary: `${entry.summary} (by itself)`, took: entry.durationMs });
     entries.set(entry.requestId, entry);
     // An entry whose answer never goes out (it belongs to no command of the relay) is not kept for ever.
     const [oldest] = entries.keys();

@@ -84,7 +84,7 @@ async function serve({ options, companion, context, live, device }: ServeParts):
   const view: View = screen ?? createJsonView(context, clock);
   const log = createLog('WARNING', (text) => view.notice(text.replace(/^\S+ \S+ \[\w+\] /, '')));
   const phone = createPhoneBehind({ settings, confirm: asker.confirm, clock, log, name: device.name });
-  const rows = phone.rows();
+  const rows = phone.rows((row) => view.command(row));
   const link: Link = createLink({
     dial,
     store: settings,

@@ -21,6 +21,8 @@ export interface ScreenParts {
 export interface Screen extends View {
   /** Lines for people, in the order they happened. */
   print(...lines: string[]): void;
+  /** A sequence for the terminal itself. */
+  control(sequence: string): void;
 }
 
 /** The view for people: what happens as lines that scroll, and on a terminal one line below them that says how things are. */
@@ -28,6 +30,7 @@ export function createScreen({ context, clock, live, open, settings }: ScreenPar
   const { stdout } = context;
   const style = createStyle(stdout, context.env);
   let state = 'starting';
+  let stateName = state;
   let closed = false;
   /** What was said of the link since it was last online: a relay that is down is not news every half minute. */
   const said = new Set<string>();
@@ -38,22 +41,33 @@ export function createScreen({ context, clock, live, open, settings }: ScreenPar
   };
   const stamped = (text: string) => put(`${style.dim(timeOfDay(clock.now()))}  ${text}`);
 
-  function bottom(): string {
+  /** What the bottom line says, the longest form first. */
+  function bottom(): string[] {
     const [question] = open();
     if (question) {
       const left = Math.max(0, Math.ceil((question.deadline - clock.monotonic()) / 1000));
       const more = open().length > 1 ? `  (${open().length - 1} more)` : '';
-      return `? ${printable(question.title)}  y allow  n deny  a always  ${left} s${more}`;
+      const keys = `y allow  n deny  a always  ${left} s`;
+      return [`? ${printable(question.title)}  ${keys}${more}`, `? ${keys}${more}`, `? ${keys}`];
     }
     const { masterEnabled } = settings();
     const grants = `grants ${liveGrants(settings(), clock.now())}/${CAPABILITIES.length}`;
-    return `${state} | master ${masterEnabled ? 'ON' : 'off'} | ${grants} | m master  g grants  ? help  q quit`;
+    const safety = `master ${masterEnabled ? 'ON' : 'off'} | ${grants}`;
+    return [
+      `${state} | ${safety} | m master  g grants  ? help  q quit`,
+      `${state} | ${safety} | ? help  q quit`,
+      `${stateName} | ${safety} | m master  g grants  ? help  q quit`,
+      `${stateName} | ${safety} | ? help  q quit`,
+      `${stateName} | ${safety}`,
+    ];
   }
 
   /** Draws the bottom line, cut to the terminal: one that wraps could not be erased. */
   function draw(): void {
     if (!live || closed) return;
-    const text = bottom().slice(0, Math.max(10, (stdout.columns || 80) - 1));
+    const room = Math.max(10, (stdout.columns || 80) - 1);
+    const forms = bottom();
+    const text = (forms.find((form) => form.length <= room) ?? forms.at(-1) ?? '').slice(0, room);
     stdout.write(`${ERASE}${open().length > 0 ? style.bold(text) : style.dim(text)}`);
   }
 
@@ -69,8 +83,10 @@ export function createScreen({ context, clock, live, open, settings }: ScreenPar
     print(...lines) {
       for (const text of lines) put(text);
     },
+    control: (sequence) => void stdout.write(sequence),
     state(next) {
       state = stateText(next);
+      stateName = next.name;
       const news = next.name === 'waiting' ? `${next.name} ${next.reason}` : state;
       if (next.name === 'online') said.clear();
       if (said.has(news)) return draw();

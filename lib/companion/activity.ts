@@ -43,13 +43,12 @@ export function activityEntry(
   command: PhoneCommand,
   route: Route | null,
   outcome: Outcome,
-  times: { at: number; durationMs: number },
+  facts: Pick<ActivityEntry, 'at' | 'durationMs' | 'own'>,
 ): ActivityEntry {
   const { status, result } = outcome.answer;
   const media = isObject(result) && typeof result.media === 'string' ? result.media : '';
   const thumbnailToken = media.startsWith('MEDIA:svc-relay://') ? media.slice('MEDIA:svc-relay://'.length) : undefined;
   return {
-    at: times.at,
     requestId: line(String(command.requestId), 64),
     method: line(String(command.method), 8),
     path: line(String(command.path), 25),
@@ -59,6 +58,6 @@ export function activityEntry(
     outcome: status === 200 ? 'success' : status === 403 ? 'blocked' : 'failed',
     resultText: resultText(outcome),
     thumbnailToken,
-    durationMs: times.durationMs,
+    ...facts,
   };
 }

@@ -69,7 +69,7 @@ export function createPhone(parts: PhoneParts): Phone {
   const activityBell = createBell<ActivityEntry>(log);
   const statusBell = createBell<void>(log);
   const closing = new AbortController();
-  let own = 0;
+  let returns = 0;
 
   const autoDisable = createAutoDisable({
     settings,
@@ -100,10 +100,11 @@ export function createPhone(parts: PhoneParts): Phone {
   };
 
   const autoReturn = createAutoReturn(clock, parts.autoReturnMs ?? 12_000, () => {
-    void handle({ requestId: `auto-return-${++own}`, method: 'POST', path: '/return_to_hermes', params: {}, body: {} });
+    const requestId = `auto-return-${++returns}`;
+    void carryOut({ requestId, method: 'POST', path: '/return_to_hermes', params: {}, body: {} }, true);
   });
 
-  async function handle(raw: PhoneCommand) {
+  async function carryOut(raw: PhoneCommand, own: boolean) {
     const at = clock.now();
     const receivedAt = clock.monotonic();
     const command = { ...raw, body: isObject(raw.body) ? raw.body : {} };
@@ -124,7 +125,7 @@ export function createPhone(parts: PhoneParts): Phone {
           })
         : { answer: refusalAnswer(found), decision: found.kind };
     if (logged) {
-      const entry = activityEntry(command, route, outcome, { at, durationMs: clock.monotonic() - receivedAt });
+      const entry = activityEntry(command, route, outcome, { at, durationMs: clock.monotonic() - receivedAt, own });
       activity.add(entry);
       activityBell.ring(entry);
       if (!closing.signal.aborted && parts.autoReturnMs !== null) autoReturn.end(route, outcome.answer.status);
@@ -141,7 +142,7 @@ export function createPhone(parts: PhoneParts): Phone {
   });
 
   return {
-    handle,
+    handle: (command) => carryOut(command, false),
     status: () => statusPayload(device, settings.get(), autoDisable, clock),
     activity: activity.list,
     onActivity: activityBell.on,

@@ -91,6 +91,8 @@ export interface ActivityEntry {
   resultText?: string;
   thumbnailToken?: string;
   durationMs: number;
+  /** The phone's own idea, which no frame asked for: a return by itself (contract 03 §8.8). */
+  own: boolean;
 }
 
 /** The phone's side of the bridge: gates, handlers, status, log. One answer for every command. */

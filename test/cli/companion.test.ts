@@ -334,6 +334,9 @@ describe('svc companion run', () => {
       await vi.waitFor(() => expect(companion.stdout.slice(before)).toMatch(/y allow {2}n deny.* \d+ s/), {
         timeout: 5000,
       });
+      // What is pasted answers nothing, in one piece or in two.
+      if (key === 'n')
+        for (const text of ['\u001b[200~ya\u001b[201~', '\u001b[200~yA', 'a\u001b[201~']) companion.type(text);
       companion.type(key);
       expect((await answer).status).toBe(status);
     }
@@ -342,6 +345,7 @@ describe('svc companion run', () => {
     companion.type('q');
     expect((await companion.ended).code).toBe(0);
     expect(companion.raw).toEqual([true, false]);
+    expect(companion.stdout.split('\u001b[?2004').map(([mode]) => mode)).toEqual([expect.anything(), 'h', 'l']);
     expect((await settingsOf(home)).safety.masterEnabled).toBe(true);
   });
 

@@ -9,7 +9,7 @@ import * as read from './read.ts';
 import { screenshot } from './screenshot.ts';
 import { sendMms, shareMedia } from './share.ts';
 import * as summary from './summaries.ts';
-import { tapText } from './tap-text.ts';
+import { tapText, tapTextLabels } from './tap-text.ts';
 import * as touch from './touch.ts';
 
 type Traits = Omit<Route, 'method' | 'path' | 'capability' | 'run'>;
@@ -43,7 +43,7 @@ export const ROUTES: readonly Route[] = [
   row('GET', '/apps', 'device_info', core.getApps, look),
 
   row('POST', '/tap', CONTROL, touch.tap, { destructiveText: addressedText, summary: summary.place }),
-  row('POST', '/tap_text', CONTROL, tapText, { destructiveText: bodyText, summary: summary.label }),
+  row('POST', '/tap_text', CONTROL, tapText, { destructiveText: tapTextLabels, summary: summary.label }),
   row('POST', '/long_press', CONTROL, touch.longPress, { destructiveText: addressedText, summary: summary.place }),
   row('POST', '/drag', CONTROL, touch.drag, { summary: summary.line }),
   row('POST', '/type', CONTROL, input.type, { destructiveText: bodyText, summary: summary.length }),

@@ -1,8 +1,11 @@
 import type { GlobalAction } from '../device.ts';
+import { granted } from '../gates/capability.ts';
 import { type Call, CommandFailure, type Handler } from '../gates/gate.ts';
+import { firstRefusal, STANDING } from '../gates/standing.ts';
 import { readScreen } from '../tree.ts';
 import { clamp, flag, integer, pick, required, text } from './args.ts';
 import { matching, toN } from './nodes.ts';
+import { insist } from './personal.ts';
 import { sleep } from './waiting.ts';
 
 const MAX_WAIT = 15_000;
@@ -42,7 +45,10 @@ export const pressKey: Handler = async ({ args, env }) => {
   return { key };
 };
 
-/** Sleeps `ms`, or until an element is there but no longer than `timeoutMs`; both at most 15 s. */
+/**
+ * Sleeps `ms`, or until an element is there but no longer than `timeoutMs`; both at most 15 s. The route needs no
+ * capability, so what is on the screen is told to those only who may read it.
+ */
 export const wait: Handler = async (call) => {
   const { args, env } = call;
   const filter = {
@@ -59,13 +65,17 @@ export const wait: Handler = async (call) => {
   return look(call, filter, clamp(timeout, 0, MAX_WAIT), slept);
 };
 
-async function look({ env }: Call, filter: Parameters<typeof matching>[1], timeout: number, slept: () => number) {
+async function look(call: Call, filter: Parameters<typeof matching>[1], timeout: number, slept: () => number) {
+  const { env } = call;
   for (;;) {
     const found = matching(await readScreen(env.device), filter)[0];
-    if (found) return { slept_ms: slept(), found: true, node: toN(found) };
+    const mayRead = granted(env, 'screen_inspection').kind === 'pass';
+    if (found) return { slept_ms: slept(), found: true, ...(mayRead && { node: toN(found) }) };
     const left = timeout - slept();
     if (left <= 0 || env.closed.aborted) return { slept_ms: slept(), found: false };
     await sleep(env.clock, Math.min(left, LOOK_EVERY), env.closed);
+    // Meanwhile the owner may have switched the bridge off, or opened an app that nobody may look at.
+    insist(await firstRefusal(STANDING, call));
   }
 }
 

@@ -1,5 +1,6 @@
 import type { Rect } from '../device.ts';
 import { type Call, CommandFailure } from '../gates/gate.ts';
+import { isBlank } from '../text.ts';
 import { type Listed, labelOf, nodeAt, readScreen, type Screen } from '../tree.ts';
 import { type Args, integer, text } from './args.ts';
 
@@ -61,25 +62,34 @@ export function matching(screen: Screen, { text, className, clickable }: Filter)
 }
 
 /**
- * What the destructive gate reads for `/tap` and `/long_press`: the hint `text` if given, else the label of what is
- * addressed (contract 03 §8.3). Arguments that address nothing give null: the handler refuses them.
+ * What the destructive gate reads for `/tap` and `/long_press`: the label of what is addressed, and the hint `text` if
+ * given (contract 03 §8.3; a hint of the caller's can add a question but take none away). Arguments that address nothing
+ * give null: the handler refuses them.
  */
 export async function addressedText(call: Call): Promise<string | null> {
   const { args, env } = call;
   try {
-    const hint = text(args, 'text');
-    if (hint) return hint;
+    const hint = text(args, 'text') ?? '';
     const nodeId = nodeIdOf(args);
-    if (nodeId !== undefined) return labelOf(nodeById(await readScreen(env.device), nodeId).node);
     const [x, y] = [integer(args, 'x'), integer(args, 'y')];
-    const node = x === undefined || y === undefined ? null : nodeAt(await readScreen(env.device), x, y);
-    return node && labelOf(node);
+    const screen = await readScreen(env.device);
+    if (nodeId !== undefined) return withLabels(hint, [labelOf(nodeById(screen, nodeId).node)]);
+    const node = x === undefined || y === undefined ? null : nodeAt(screen, x, y);
+    return withLabels(hint, node ? [labelOf(node)] : []);
   } catch (error) {
     if (error instanceof CommandFailure) return null;
     throw error;
   }
 }
 
-/** What the destructive gate reads for `/tap_text` and `/type`. */
+/** What a caller says, and what the screen says where that differs. */
+export function withLabels(said: string, labels: (string | null)[]): string {
+  const same = said.trim().toLowerCase();
+  const others = new Set(labels.filter((label) => !isBlank(label) && label?.trim().toLowerCase() !== same));
+  if (said === '' || others.size === 0) return [said, ...others].join('');
+  return `${said} (${[...others].join(', ')})`;
+}
+
+/** What the destructive gate reads for `/type`. */
 export const bodyText = async ({ args }: Call): Promise<string | null> =>
   typeof args.text === 'string' ? args.text : null;

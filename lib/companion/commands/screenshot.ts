@@ -1,7 +1,9 @@
 import { describeError } from '../../errors.ts';
 import type { Device } from '../device.ts';
+import { inTime } from '../gates/consent.ts';
 import { type Call, CommandFailure, type Handler } from '../gates/gate.ts';
 import type { Upload } from '../types.ts';
+import { insist } from './personal.ts';
 import { within } from './waiting.ts';
 
 const ATTEMPTS = 2;
@@ -24,7 +26,10 @@ export const screenshot: Handler = async (call) => {
       required_action: 'set_up_screen_capture',
     });
   }
-  const bytes = await call.env.serially(() => capture(call, device));
+  const bytes = await call.env.serially(() => {
+    insist(inTime(call));
+    return capture(call, device);
+  });
   return { media: `MEDIA:svc-relay://${await deliver(call, upload, bytes)}` };
 };
 

@@ -1,11 +1,14 @@
 import { describeError } from '../../errors.ts';
 import { isBlocked } from '../gates/blocklist.ts';
-import { alwaysAsk } from '../gates/consent.ts';
+import { alwaysAsk, inTime } from '../gates/consent.ts';
 import { type Call, CommandFailure, type Handler, Refused } from '../gates/gate.ts';
 import type { MediaSource, UploadFile } from '../types.ts';
 import { type Args, pick } from './args.ts';
 import { attachmentsOf } from './attachments.ts';
 import { insist, RECIPIENT } from './personal.ts';
+import { within } from './waiting.ts';
+
+const FETCH_MS = 15_000;
 
 const failed = (reason: string, error: string) => new CommandFailure(400, error, { status: 'failed', reason });
 
@@ -29,16 +32,17 @@ async function fetchAll({ env }: Call, sources: MediaSource[]): Promise<UploadFi
   if (sources.length === 0) return [];
   const { fetchMedia } = env;
   if (!fetchMedia) throw failed('media_fetch_failed', 'this phone cannot fetch media yet');
-  try {
-    return await Promise.all(sources.map(fetchMedia));
-  } catch (error) {
+  const files = await within(env.clock, FETCH_MS, Promise.all(sources.map(fetchMedia)), null).catch((error) => {
     env.log.info(`attachment not fetched: ${describeError(error)}`);
-    throw failed('media_fetch_failed', 'an attachment could not be fetched');
-  }
+    return null;
+  });
+  if (!files) throw failed('media_fetch_failed', 'an attachment could not be fetched');
+  return files;
 }
 
 async function open(call: Call, request: { text: string; to?: string }, what: ReturnType<typeof plan>) {
   const files = await fetchAll(call, what.sources);
+  insist(inTime(call));
   const result = await call.env.device.share({ ...request, title: what.title, package: what.target, files });
   if (result !== 'opened') throw failed(result, `sharing failed: ${result.replaceAll('_', ' ')}`);
   return {

@@ -1,10 +1,12 @@
-import { grantState, isWellFormed } from '../capabilities.ts';
-import { type Gate, PASS } from './gate.ts';
+import { type Capability, grantState, isWellFormed } from '../capabilities.ts';
+import { type Environment, type Gate, PASS, type Verdict } from './gate.ts';
 
 /** Gate 3: the owner granted what the route needs, and the grant has not run out (contract 03 §8.2). */
-export const capabilityGate: Gate = ({ route, env }) => {
-  const { capability } = route;
-  if (capability === null) return PASS;
+export const capabilityGate: Gate = ({ route, env }) =>
+  route.capability === null ? PASS : granted(env, route.capability);
+
+/** Whether a capability is in force at this moment. */
+export function granted(env: Pick<Environment, 'settings' | 'clock'>, capability: Capability): Verdict {
   const settings = env.settings.get();
   switch (settings.policy) {
     case 'bound':
@@ -25,4 +27,4 @@ export const capabilityGate: Gate = ({ route, env }) => {
     case 'absent':
       return { kind: 'capability-denied', capability };
   }
-};
+}

@@ -10,8 +10,11 @@ const ACT_BY_MS = 29_000;
 
 const elapsed = ({ env, receivedAt }: Call): number => env.clock.monotonic() - receivedAt;
 
-/** Whether the caller has been told a failure already, so that nothing may be done any more. */
-export const isTooLate = (call: Call): boolean => elapsed(call) > ACT_BY_MS || call.command.gone?.aborted === true;
+const isTooLate = (call: Call): boolean => elapsed(call) > ACT_BY_MS || call.command.gone?.aborted === true;
+
+/** A command whose caller has been told a failure does nothing any more, however long it had to wait for its turn. */
+export const inTime = (call: Call): Verdict =>
+  isTooLate(call) ? { kind: 'denied', detail: `${call.route.path.slice(1)} came too late` } : PASS;
 
 const trustedVerbs = ({ env }: Call): Set<string> =>
   new Set(env.settings.get().trustedVerbs.map((verb) => verb.trim().toLowerCase()));
@@ -20,7 +23,7 @@ const trustedVerbs = ({ env }: Call): Set<string> =>
 function patience(call: Call): number {
   const seconds = call.env.settings.get().confirmationTimeoutSeconds;
   const own = Math.min(Math.max(Number.isFinite(seconds) ? seconds : 30, 10), 60) * 1000;
-  return Math.min(own, ANSWER_BY_MS - elapsed(call));
+  return Math.floor(Math.min(own, ANSWER_BY_MS - elapsed(call)));
 }
 
 /** Asks, and takes silence, failure and closing for a no. */

@@ -3,7 +3,7 @@ import { DeviceFailure } from '../device.ts';
 import type { PhoneAnswer } from '../types.ts';
 import { refusalAnswer } from './answers.ts';
 import { autoDisableGate } from './auto-disable.ts';
-import { isTooLate } from './consent.ts';
+import { inTime } from './consent.ts';
 import { destructiveGate } from './destructive.ts';
 import { type Call, CommandFailure, type Refusal, Refused } from './gate.ts';
 import { keyguardGate } from './keyguard.ts';
@@ -20,16 +20,13 @@ export interface Outcome {
 
 const refused = (refusal: Refusal): Outcome => ({ answer: refusalAnswer(refusal), decision: refusal.kind });
 
-/** A command whose caller has been told a timeout does nothing any more. */
-const tooLate = (call: Call): Outcome =>
-  refused({ kind: 'denied', detail: `${call.route.path.slice(1)} came too late` });
-
 /** Gates, then the handler; every way to end is an answer. */
 export async function runPipeline(call: Call): Promise<Outcome> {
   try {
     const verdict = await firstRefusal(call.route.ungated ? ENTRY : GATES, call);
     if (verdict.kind !== 'pass') return refused(verdict);
-    if (isTooLate(call)) return tooLate(call);
+    const late = inTime(call);
+    if (late.kind !== 'pass') return refused(late);
     return executed(call, await call.route.run(call));
   } catch (error) {
     return failure(call, error);

@@ -6,7 +6,7 @@ import { APPS } from './apps/index.ts';
 import { SCREEN } from './layout.ts';
 import { drawFrames, encodePng } from './png.ts';
 import { createShell } from './shell.ts';
-import { createSystem, record, type System, sendMessage } from './system.ts';
+import { append, createSystem, prepend, record, type System, sendMessage } from './system.ts';
 import { createTouch } from './touch.ts';
 
 export interface SimulatedDevice extends Device {
@@ -57,7 +57,7 @@ export function createSimulatedDevice({ clock, name, apps = APPS }: SimulatedPar
     system,
     receiveSms(number, text) {
       record(system, number, { from: 'them', text, at: clock.now() });
-      system.notifications.unshift({ package: 'com.android.messaging', title: number, text });
+      prepend(system.notifications, { package: 'com.android.messaging', title: number, text });
       shell.emit('window_content_changed', shell.foreground());
     },
     info: () => ({
@@ -93,15 +93,16 @@ export function createSimulatedDevice({ clock, name, apps = APPS }: SimulatedPar
     launch: async (packageName) => shell.launch(packageName),
     resolve: async (intent) => shell.resolve(intent)?.package ?? null,
     async startActivity(intent) {
-      system.intents.push(intent);
+      append(system.intents, intent);
       return shell.start(intent);
     },
     async broadcast(intent) {
-      system.broadcasts.push(intent);
+      append(system.broadcasts, intent);
     },
     async share(request) {
       if (request.package !== '' && !apps.some((app) => app.package === request.package)) return 'activity_not_found';
-      system.shares.push(request);
+      // With the bytes of its files.
+      append(system.shares, request, 10);
       return 'opened';
     },
 
@@ -122,7 +123,7 @@ export function createSimulatedDevice({ clock, name, apps = APPS }: SimulatedPar
     },
     async call(number) {
       const dialed = system.denied.has('android.permission.CALL_PHONE');
-      if (!dialed) system.calls.unshift({ number, at: clock.now() });
+      if (!dialed) prepend(system.calls, { number, at: clock.now() });
       return dialed ? 'dialer_opened' : 'auto_dial';
     },
     async sendSms(to, text) {
@@ -137,7 +138,7 @@ export function createSimulatedDevice({ clock, name, apps = APPS }: SimulatedPar
       return () => void listeners.delete(listener);
     },
     async notify(title, text) {
-      system.notifications.unshift({ package: COMPANION, title, text });
+      prepend(system.notifications, { package: COMPANION, title, text });
     },
     screenshot() {
       const rects = shell

@@ -35,6 +35,8 @@ export interface Shell {
   emit(type: UiEventType, packageName: string, placed?: Placed): void;
 }
 
+const MOST_PAGES = 50;
+
 const freshState = (): ViewState => ({ focus: null, scroll: new Map() });
 
 export function createShell(system: System, apps: readonly App[], listener: (event: UiEvent) => void): Shell {
@@ -87,7 +89,8 @@ export function createShell(system: System, apps: readonly App[], listener: (eve
 
   function go(app: App, page: Page): void {
     const instance = bring(app.package);
-    show(instance, [...instance.pages, page]);
+    // Back leads this far; each page is small, but intents may open any number.
+    show(instance, [...instance.pages, page].slice(-MOST_PAGES));
   }
 
   function leavePage(packageName: string): boolean {

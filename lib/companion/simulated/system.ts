@@ -97,6 +97,21 @@ export function createSystem(clock: Clock): System {
   };
 }
 
+/** How many rows of anything the phone remembers: what commands add must not grow for ever. */
+const KEPT = 200;
+
+/** Puts an item behind the others, and forgets the oldest ones. */
+export function append<T>(list: T[], item: T, kept = KEPT): void {
+  list.push(item);
+  if (list.length > kept) list.splice(0, list.length - kept);
+}
+
+/** Puts an item in front of the others, and forgets the oldest ones. */
+export function prepend<T>(list: T[], item: T, kept = KEPT): void {
+  list.unshift(item);
+  if (list.length > kept) list.length = kept;
+}
+
 /** The name of whoever has that number, else the number. */
 export const nameOf = ({ contacts }: System, number: string): string =>
   contacts.find(({ phones }) => phones.some((phone) => phone.number === number))?.name ?? number;
@@ -104,13 +119,13 @@ export const nameOf = ({ contacts }: System, number: string): string =>
 /** Writes a message into its thread, the newest thread first. */
 export function record(system: System, number: string, message: Message): void {
   const thread = system.threads.find((one) => one.number === number) ?? { number, messages: [] };
-  thread.messages.push(message);
-  system.threads = [thread, ...system.threads.filter((one) => one !== thread)];
+  append(thread.messages, message);
+  system.threads = [thread, ...system.threads.filter((one) => one !== thread)].slice(0, KEPT);
 }
 
 /** "Sends" a message: into the outbox and its thread. */
 export function sendMessage(system: System, to: string, text: string): void {
   const at = system.clock.now();
-  system.outbox.push({ to, text, at });
+  append(system.outbox, { to, text, at });
   record(system, to, { from: 'me', text, at });
 }

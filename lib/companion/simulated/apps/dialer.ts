@@ -1,5 +1,5 @@
 import { defineApp } from '../app.ts';
-import { nameOf } from '../system.ts';
+import { nameOf, prepend } from '../system.ts';
 import { button, column, field, label, list } from '../view.ts';
 
 interface Memory {
@@ -14,7 +14,7 @@ export const dialer = defineApp<Memory>({
   screen({ page, system, state, set, changed }) {
     const number = state.typed || page.argument;
     const call = () => {
-      system.calls.unshift({ number, at: system.clock.now() });
+      prepend(system.calls, { number, at: system.clock.now() });
       changed();
     };
     return column(

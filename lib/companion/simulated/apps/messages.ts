@@ -2,6 +2,8 @@ import { type Context, defineApp } from '../app.ts';
 import { nameOf, sendMessage } from '../system.ts';
 import { button, column, field, icon, item, label, list, row, type View } from '../view.ts';
 
+const MOST_DRAFTS = 20;
+
 interface Memory {
   to: string;
   /** Unsent text by number. */
@@ -32,7 +34,10 @@ const compose = ({ state, set, open }: Context<Memory>): View =>
 function thread({ page, system, state, set }: Context<Memory>): View {
   const number = page.argument;
   const draft = state.drafts[number] ?? '';
-  const write = (text: string) => set({ drafts: { ...state.drafts, [number]: text } });
+  const write = (text: string) => {
+    const { [number]: _, ...others } = state.drafts;
+    set({ drafts: Object.fromEntries([...Object.entries(others), [number, text]].slice(-MOST_DRAFTS)) });
+  };
   const send = () => {
     sendMessage(system, number, draft);
     write('');

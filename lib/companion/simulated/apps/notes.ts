@@ -1,6 +1,9 @@
 import { type Context, defineApp } from '../app.ts';
 import { button, column, field, icon, item, label, list, row, type View } from '../view.ts';
 
+/** Older notes make room. */
+const MOST = 100;
+
 interface Memory {
   notes: string[];
   draft: string;
@@ -29,7 +32,7 @@ const edit = ({ state, set, back }: Context<Memory>): View =>
     button(
       'Save',
       () => {
-        set({ notes: [...state.notes, state.draft], draft: '' });
+        set({ notes: [...state.notes, state.draft].slice(-MOST), draft: '' });
         back();
       },
       { enabled: state.draft !== '' },

@@ -1,6 +1,9 @@
 import { type Context, defineApp } from '../app.ts';
 import { button, column, item, label, list, row, type View } from '../view.ts';
 
+/** As many as are in sight together with the button under them. */
+const MOST = 15;
+
 interface Memory {
   basket: string[];
   orders: number;
@@ -27,7 +30,7 @@ const shelf = ({ state, open }: Context<Memory>): View =>
   );
 
 function article({ page, state, set, back, open }: Context<Memory>): View {
-  const take = () => set({ basket: [...state.basket, page.argument] });
+  const take = () => set({ basket: [...state.basket, page.argument].slice(-MOST) });
   return column(
     label(page.argument),
     label(GOODS.find(([name]) => name === page.argument)?.[1] ?? ''),
