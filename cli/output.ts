@@ -54,9 +54,9 @@ export const exitCodeOf = (error: unknown): number =>
   error instanceof UsageError || (error instanceof RelayError && error.kind === 'invalid') ? 2 : 1;
 
 // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what must not reach a terminal
-const CONTROL = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u2028\u2029]/g;
+const CONTROL = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u2028-\u202e\u2066-\u2069]/g;
 
-/** Text of somebody else (a reply, a file) made safe for a terminal: one line without control characters. */
+/** Text of somebody else (a reply, a file) made safe for a terminal: one line without control or direction characters. */
 export const printable = (text: string): string => text.replace(/\s+/g, ' ').replace(CONTROL, '').trim();
 
 export function line(writer: Writer, text = ''): void {

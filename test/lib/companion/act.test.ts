@@ -292,6 +292,25 @@ describe('/wait (contract 03 §5)', () => {
     expect(await done).toEqual({ slept_ms: 5000, found: false });
   });
 
+  it('tells what is on the screen to those only who may read it', async () => {
+    const phone = createTestPhone({ capabilities: {} });
+    expect(await phone.ok('POST', '/wait', { text: 'Notes', timeoutMs: 100 })).toEqual({ slept_ms: 0, found: true });
+  });
+
+  it.each([
+    ['bridge_disabled', (phone: ReturnType<typeof createTestPhone>) => phone.settings.update({ masterEnabled: false })],
+    ['blocked package com.chase.sig.android', (phone) => phone.device.launch('com.chase.sig.android')],
+  ])('looks no more when the gates have closed: %s', async (expected, close) => {
+    const phone = createTestPhone({}, { autoReturnMs: null });
+    const done = phone.call('POST', '/wait', { text: 'Balance', timeoutMs: 5000 });
+    await phone.clock.advanceAsync(400);
+    await close(phone);
+    await phone.clock.advanceAsync(200);
+    const { status, result } = await done;
+    expect([status, result.error_code ?? result.error]).toEqual([403, expected]);
+    expect(phone.clock.pending).toBe(0);
+  });
+
   it('ends with the phone', async () => {
     const phone = createTestPhone({}, { autoReturnMs: null });
     const done = phone.call('POST', '/wait', { ms: 15_000 });

@@ -74,6 +74,29 @@ describe('destructive words (contract 03 §8.3)', () => {
     expect((await phone.call('POST', path, { x: 1, y: 1, text: 'Send' })).result).toMatchObject(DENIAL);
   });
 
+  it('a hint of the caller hides no label', async () => {
+    const phone = await atTheTill({}, false);
+    for (const path of ['/tap', '/long_press']) {
+      const answer = await phone.call('POST', path, { nodeId: phone.pay, text: 'harmless' });
+      expect(answer.result).toMatchObject({ ...DENIAL, detail: `${path.slice(1)}: harmless (Pay)` });
+    }
+  });
+
+  it('/tap_text reads the labels it may mean, not a part of them only', async () => {
+    const phone = await atTheTill({}, false);
+    for (const text of ['Pa', 'AY']) {
+      expect((await phone.call('POST', '/tap_text', { text })).result).toMatchObject(DENIAL);
+    }
+    // As it is written on the button, it is what it always was.
+    expect((await phone.call('POST', '/tap_text', { text: 'pay' })).result.detail).toBe('tap_text: pay');
+    phone.person.asked.length = 0;
+    // A label that is exactly so comes first: what else has it inside is not meant.
+    await phone.ok('POST', '/press_key', { key: 'home' });
+    await phone.ok('POST', '/tap_text', { text: 'Notes' });
+    expect(phone.person.asked).toEqual([]);
+    expect((await phone.call('POST', '/tap_text', { text: 'Buy' })).status).toBe(403);
+  });
+
   it('reads the words inside a row that is tapped as a whole', async () => {
     const root = uiNode({
       bounds: rect(0, 0, 100, 200),
