@@ -86,7 +86,7 @@ export function createScreen({ context, clock, live, open, settings }: ScreenPar
     control: (sequence) => void stdout.write(sequence),
     state(next) {
       state = stateText(next);
-      stateName = next.name;
+      stateName = next.name === 'waiting' ? 'offline' : next.name;
       const news = next.name === 'waiting' ? `${next.name} ${next.reason}` : state;
       if (next.name === 'online') said.clear();
       if (said.has(news)) return draw();

@@ -1,20 +1,11 @@
 import type { LinkState } from '../lib/companion/link/state.ts';
-import type { Question, SafetySettings } from '../lib/companion/types.ts';
+import type { ActivityEntry, Question, SafetySettings } from '../lib/companion/types.ts';
 import type { Answer, OpenQuestion } from './companion-ask.ts';
 
-/** One command that was answered, as it is shown. */
-export interface CommandRow {
-  requestId: string;
-  method: string;
-  path: string;
-  /** What was asked; never what was typed. */
-  summary: string;
-  /** `executed`, `confirmed`, or why not. */
-  decision: string;
-  status: number;
-  /** Milliseconds. */
+/** One command that was answered, as it is shown; `took` is milliseconds. */
+export type CommandRow = Pick<ActivityEntry, 'requestId' | 'method' | 'path' | 'summary' | 'decision' | 'status'> & {
   took: number;
-}
+};
 
 /** What `svc companion run` shows, in whichever form. */
 export interface View {

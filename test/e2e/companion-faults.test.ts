@@ -17,7 +17,8 @@ async function start() {
   pending.push(() => proxy.close());
   const companion = await startCompanion(relay, {
     wsUrl: `ws://127.0.0.1:${proxy.port}/ws`,
-    clock: fastClock(100),
+    // Comes back within a tenth of a second, and believes for 7 s that it is heard.
+    clock: fastClock(10),
     parts: { answer: 'later' },
   });
   pending.push(() => companion.stop());
@@ -90,6 +91,7 @@ describe('a command is answered exactly once, in time, whatever the network does
     for (const call of await Promise.all(calls)) {
       expect(call).toEqual({ status: 504, body: { ok: false, error: 'Phone did not respond within 30s' } });
     }
+    proxy.dropClients();
     await isWell();
     for (const record of (await records()).filter(({ path }) => path === '/send_sms')) {
       expect(record).toMatchObject({ decision: 'timeout', response_status: null });
@@ -107,6 +109,7 @@ describe('a command is answered exactly once, in time, whatever the network does
     clock.advance(30_000);
     expect((await lost).status).toBe(504);
     expect(companion.phone.person.asked).toHaveLength(AT_ONCE);
+    proxy.dropClients();
     await isWell();
     expect(companion.phone.system.outbox).toHaveLength(AT_ONCE);
   });
@@ -136,6 +139,33 @@ it('the device is revoked while a person is asked: 502, a later yes does nothing
   answer(true);
   await vi.waitFor(() => expect(companion.phone.phone.activity()).toHaveLength(AT_ONCE));
   expect(companion.phone.system.outbox).toEqual([]);
+});
+
+it('64 commands wait for a person: the 65th is a 429 and nobody is asked; there is room again afterwards', async () => {
+  const { companion, asked, isWell } = await start();
+  const rounds = await Array.from({ length: 64 / AT_ONCE }).reduce<Promise<Awaited<ReturnType<typeof asked>>[]>>(
+    async (before) => [...(await before), await asked()],
+    Promise.resolve([]),
+  );
+  expect((await companion.call('GET', '/ping')).status).toBe(429);
+  expect(companion.phone.person.asked).toHaveLength(64);
+  rounds[0]?.answer(false);
+  for (const call of await Promise.all(rounds.flatMap(({ calls }) => calls))) expect(call.status).toBe(403);
+  await isWell();
+});
+
+it('an answer that is too large for a frame is an error, and costs no socket', async () => {
+  const { proxy, companion, isWell } = await start();
+  const before = proxy.accepted();
+  await companion.phone.device.writeClipboard('x'.repeat(3 * 1024 * 1024), 'test');
+  expect((await companion.call('GET', '/clipboard')).body.text).toHaveLength(3 * 1024 * 1024);
+  await companion.phone.device.writeClipboard('x'.repeat(4 * 1024 * 1024), 'test');
+  expect(await companion.call('GET', '/clipboard')).toEqual({
+    status: 500,
+    body: { error: 'the answer is larger than 4 MiB' },
+  });
+  await isWell();
+  expect(proxy.accepted()).toBe(before);
 });
 
 it('a tool that goes away while a person is asked: nothing waits on the relay, and the phone goes on', async () => {

@@ -2,7 +2,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest
 import { DEVICE_ROUTES } from '../../lib/bridge/device-routes.ts';
 import { PERMANENT, TIMED } from '../../lib/companion/capabilities.ts';
 import { ROUTES } from '../../lib/companion/commands/index.ts';
-import { ALLOWED, BANK } from '../lib/companion/support.ts';
+import { ALLOWED, BANK, DENIAL } from '../lib/companion/support.ts';
 import { type BuiltTarget, startBuiltTarget } from '../support/built-relay.ts';
 import { type Companion, startCompanion, type TestPhone } from '../support/companion.ts';
 
@@ -487,12 +487,7 @@ describe.each(PAIRS)('$pair (contract 03 §5, 8)', ({ method, path, pair }) => {
     expect(await refused(pair, row.asks ?? {}, 'blocked')).toEqual({
       status: 403,
       body: {
-        error: 'user denied destructive action',
-        reason: 'confirmation_denied_or_timeout',
-        error_code: 'user_denied',
-        status: 'blocked',
-        android_result: 'user_denied',
-        final: true,
+        ...DENIAL,
         detail: text,
         instruction: expect.stringContaining('do not retry this intent by other means'),
       },

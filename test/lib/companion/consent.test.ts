@@ -1,18 +1,9 @@
 import { describe, expect, it, vi } from 'vitest';
 import { wordsIn } from '../../../lib/companion/text.ts';
 import type { SafetySettings } from '../../../lib/companion/types.ts';
-import { BANK, createStaticPhone, createTestPhone, rect, uiNode } from './support.ts';
+import { BANK, createStaticPhone, createTestPhone, DENIAL, rect, uiNode } from './support.ts';
 
 const SMS = { to: '+15550100', body: 'hello' };
-
-const DENIAL = {
-  error: 'user denied destructive action',
-  reason: 'confirmation_denied_or_timeout',
-  error_code: 'user_denied',
-  status: 'blocked',
-  android_result: 'user_denied',
-  final: true,
-};
 
 /** A phone whose shop shows its basket with a "Pay" button. */
 async function atTheTill(settings: Partial<SafetySettings> = {}, answer: boolean | 'later' = true) {

@@ -30,6 +30,16 @@ export const ALLOWED: Partial<SafetySettings> = {
   capabilities: Object.fromEntries([...PERMANENT, ...TIMED].map((id) => [id, null])),
 };
 
+/** What a caller gets whom a person did not allow (contract 03 §8.4). */
+export const DENIAL = {
+  error: 'user denied destructive action',
+  reason: 'confirmation_denied_or_timeout',
+  error_code: 'user_denied',
+  status: 'blocked',
+  android_result: 'user_denied',
+  final: true,
+};
+
 export const BANK = 'com.chase.sig.android';
 
 /** A person who says `answer`, and what that person was asked. `later` leaves the question open. */
