@@ -128,13 +128,20 @@ async function serve({ options, companion, context, live, device }: ServeParts):
   }
 }
 
-/** Ends on SIGINT, SIGTERM and what a test gives instead. A second signal ends the process at once. */
-function onSignals(quit: () => void, { stop }: CommandContext): () => void {
-  process.once('SIGINT', quit).once('SIGTERM', quit);
+const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
+
+/**
+ * Ends on a signal and what a test gives instead, and when nobody reads what is shown any more: a phone is not to act
+ * unseen. A second signal ends the process at once.
+ */
+function onSignals(quit: () => void, { stop, stdout }: CommandContext): () => void {
+  for (const signal of SIGNALS) process.once(signal, quit);
+  stdout.on?.('error', quit);
   stop?.addEventListener('abort', quit);
   if (stop?.aborted) quit();
   return () => {
-    process.off('SIGINT', quit).off('SIGTERM', quit);
+    for (const signal of SIGNALS) process.off(signal, quit);
+    stdout.off?.('error', quit);
     stop?.removeEventListener('abort', quit);
   };
 }

@@ -6,6 +6,9 @@ export interface Writer {
   write(text: string): unknown;
   isTTY?: boolean;
   columns?: number;
+  /** `error`: whoever read it is gone. */
+  on?(event: 'error', listener: () => void): unknown;
+  off?(event: 'error', listener: () => void): unknown;
 }
 
 /** What people or scripts type; `process.stdin` is one. */

@@ -1,3 +1,4 @@
+import { EventEmitter } from 'node:events';
 import { PassThrough } from 'node:stream';
 import { onTestFinished } from 'vitest';
 import { main } from '../../cli/main.ts';
@@ -24,7 +25,10 @@ export function begin(argv: string[], { home = agentHome(), env = {}, input, tty
   const wake = () => {
     for (const waiter of [...waiters]) waiter();
   };
+  const broken = new EventEmitter();
   const writer = (name: 'stdout' | 'stderr') => ({
+    on: (_event: 'error', listener: () => void) => name === 'stdout' && broken.on('broken', listener),
+    off: (_event: 'error', listener: () => void) => broken.off('broken', listener),
     isTTY: tty,
     columns: 100,
     write(text: string) {
@@ -59,6 +63,8 @@ export function begin(argv: string[], { home = agentHome(), env = {}, input, tty
     ended,
     raw,
     stop: () => stop.abort(),
+    /** Whoever read its stdout goes away. */
+    breakPipe: () => broken.emit('broken'),
     type: (text: string) => void stdin.write(text),
     get stdout() {
       return printed.stdout;

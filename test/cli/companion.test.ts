@@ -368,6 +368,14 @@ describe('svc companion run', () => {
     expect((await run(['companion', 'unpair'], { home })).code).toBe(0);
   });
 
+  it('ends when nobody reads what it shows any more', async () => {
+    const home = await paired(relay.port);
+    const companion = begin(['companion', 'run', '--json'], { home });
+    await companion.prints(/"state":"online"/);
+    companion.breakPipe();
+    expect((await companion.ended).code).toBe(0);
+  });
+
   it('a revoked device ends with exit 1 and the next step, and is unpaired', async () => {
     const home = await paired(relay.port);
     const companion = begin(['companion', 'run'], { home });
