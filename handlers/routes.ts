@@ -9,6 +9,7 @@ import { controlDevice, DEVICE_PATHS, mayControl } from './device-control.ts';
 import { toResponse } from './errors.ts';
 import { open, operator, operatorOrPaired, operatorOrPairedInfo, paired, pairedOrOperatorTool } from './guards.ts';
 import { health } from './health.ts';
+import { modelCapabilities } from './model-capabilities.ts';
 import { recentNotifications } from './notifications.ts';
 import { getSecurity, patchSecurity, relayInfo, updateCheck } from './operator.ts';
 import { approveCode, createCode, mintCode, registerCode } from './pairing.ts';
@@ -44,6 +45,7 @@ const table: Row[] = [
   ['GET', '/relay/security', operator, getSecurity],
   ['PATCH', '/relay/security', operator, patchSecurity],
   ['GET', '/relay/update-check', operatorOrPairedInfo, updateCheck],
+  ['POST', '/relay/model-capabilities', operatorOrPaired('chat'), modelCapabilities],
 ];
 
 const NO_STORE = /^\/(?:pairing|sessions|relay|bridge)(?:\/|$)/;

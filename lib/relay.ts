@@ -9,6 +9,7 @@ import { agentRoot, type Config } from './config.ts';
 import { describeError } from './errors.ts';
 import type { Host } from './host/index.ts';
 import type { Log } from './log.ts';
+import { createModelCapabilities, type ModelCapabilities } from './models/capabilities.ts';
 import { createNotifications, type Notifications } from './notifications/ring.ts';
 import { createRelayInfo, type RelayInfo } from './operator/info.ts';
 import { createUpdateCheck, type UpdateCheck } from './operator/update-check.ts';
@@ -46,6 +47,10 @@ export interface RelayParts {
   host?: Host;
   /** How servers behind the relay are called; without it, by the platform's `fetch` (edge). */
   upstream?: Upstream;
+  /**
+   * The deployment's variables where there is no host (edge): they stand for the `.env` of the default profile.
+   */
+  env?: Readonly<Record<string, string | undefined>>;
   /** Whether sockets may outlive this process's memory (edge). */
   socketsOutliveMemory?: boolean;
 }
@@ -70,6 +75,7 @@ export interface Relay {
   readonly profiles: Profiles;
   readonly bridge: Bridge;
   readonly chat: Chat;
+  readonly models: ModelCapabilities;
   readonly notifications: Notifications;
   readonly tui: Tui;
   readonly terminals: Terminals;
@@ -93,6 +99,7 @@ export interface Relay {
 /** Puts a relay together. Nothing is shared between two of them. */
 export async function createRelay(parts: RelayParts): Promise<Relay> {
   const { version, config, clock, log, host, stores } = parts;
+  const upstream = parts.upstream ?? fetchUpstream();
   const sessions = await openSessions({
     store: stores.open<StoredSession>('sessions'),
     clock,
@@ -137,7 +144,16 @@ export async function createRelay(parts: RelayParts): Promise<Relay> {
       log: log.named('bridge'),
       remember: parts.socketsOutliveMemory ? stores.open<BridgeRecord>('bridge') : undefined,
     }),
-    chat: createChat({ config, upstream: parts.upstream ?? fetchUpstream(), clock, log: log.named('chat') }),
+    chat: createChat({ config, upstream, clock, log: log.named('chat') }),
+    models: createModelCapabilities({
+      host,
+      config,
+      upstream,
+      clock,
+      log: log.named('models'),
+      version,
+      env: parts.env,
+    }),
     notifications: createNotifications(),
     terminals: createTerminals({ host, config, sessions, clock, log: log.named('terminal') }),
     tui: createTui({ host, config, clock, log: log.named('tui') }),
@@ -174,6 +190,7 @@ export async function createRelay(parts: RelayParts): Promise<Relay> {
       relay.bridge.stop();
       const gatewaysEnded = relay.tui.shutdown();
       relay.chat.shutdown();
+      relay.models.stop();
       const terminalsEnded = relay.terminals.shutdown();
       sockets.stop();
       await Promise.all([gatewaysEnded, terminalsEnded]);

@@ -66,6 +66,7 @@ export class RelayObject extends DurableObject<Env> {
       clock: this.#clock,
       log,
       channels: createChannels,
+      env: variables,
       socketsOutliveMemory: true,
     });
     this.#fetch = createFetch(this.#relay);

@@ -4,7 +4,13 @@ import { RelayError } from '../errors.ts';
 import type { Log } from '../log.ts';
 import { isPrintable } from '../pairing/api-server.ts';
 import { isObject, type Payload } from '../socket/envelope.ts';
-import { type Upstream, type UpstreamRequest, type UpstreamResponse, upstreamReason } from '../web/upstream.ts';
+import {
+  readUpTo,
+  type Upstream,
+  type UpstreamRequest,
+  type UpstreamResponse,
+  upstreamReason,
+} from '../web/upstream.ts';
 import { firstText } from './events.ts';
 import { createSilence } from './silence.ts';
 
@@ -84,7 +90,7 @@ export function createAgentApi({ config, upstream, clock, log }: AgentApiParts):
       }
       let bytes: Uint8Array;
       try {
-        bytes = await readAll(body, MAX_ANSWER + 1);
+        bytes = await readUpTo(body, MAX_ANSWER + 1);
       } catch (error) {
         signal.throwIfAborted();
         throw unavailable(`${failure}: ${upstreamReason(error)}`);
@@ -116,7 +122,7 @@ export function createAgentApi({ config, upstream, clock, log }: AgentApiParts):
 
   /** The beginning of an error's body, for the client. What cannot be read is left out. */
   async function errorText(body: AsyncIterable<Uint8Array>, signal: AbortSignal): Promise<string> {
-    const bytes = await readAll(body, MAX_ERROR_BODY).catch(() => new Uint8Array());
+    const bytes = await readUpTo(body, MAX_ERROR_BODY).catch(() => new Uint8Array());
     signal.throwIfAborted();
     const text = new TextDecoder().decode(bytes);
     const safe = key === '' ? text : text.replaceAll(key, '[REDACTED]');
@@ -202,23 +208,4 @@ export function createAgentApi({ config, upstream, clock, log }: AgentApiParts):
       return list.filter(isObject);
     },
   };
-}
-
-/** The first `limit` bytes of a body; the rest is not read. */
-async function readAll(body: AsyncIterable<Uint8Array>, limit: number): Promise<Uint8Array> {
-  const chunks: Uint8Array[] = [];
-  let size = 0;
-  for await (const chunk of body) {
-    const kept = chunk.subarray(0, limit - size);
-    chunks.push(kept);
-    size += kept.length;
-    if (size === limit) break;
-  }
-  const whole = new Uint8Array(size);
-  let at = 0;
-  for (const chunk of chunks) {
-    whole.set(chunk, at);
-    at += chunk.length;
-  }
-  return whole;
 }

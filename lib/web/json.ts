@@ -93,17 +93,26 @@ export async function readJson(
 ): Promise<Record<string, unknown>> {
   const bytes = await readBody(request, limit);
   if (empty && bytes.byteLength === 0) return {};
+  const value = parseJson(bytes);
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) {
+    throw new RelayError('invalid', 'body must be a JSON object');
+  }
+  return value as Record<string, unknown>;
+}
+
+/** Any JSON value, with the bounds of `readJson`. Whether it is an object is the caller's to say. */
+export const readJsonValue = async (request: Request, limit: number): Promise<unknown> =>
+  parseJson(await readBody(request, limit));
+
+function parseJson(bytes: Uint8Array): unknown {
   let value: unknown;
   try {
     value = JSON.parse(decoder.decode(bytes));
   } catch {
     throw new RelayError('invalid', 'invalid JSON body');
   }
-  if (typeof value !== 'object' || value === null || Array.isArray(value)) {
-    throw new RelayError('invalid', 'body must be a JSON object');
-  }
-  checkTree(value);
-  return value as Record<string, unknown>;
+  if (typeof value === 'object' && value !== null) checkTree(value);
+  return value;
 }
 
 /** Walks without recursion: the depth is the client's choice. `1e999` parses to infinity, which JSON cannot say. */

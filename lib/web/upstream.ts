@@ -1,3 +1,5 @@
+import { concatBytes } from '../bytes.ts';
+
 /** One call to a server behind the relay. */
 export interface UpstreamRequest {
   method: 'GET' | 'POST';
@@ -49,6 +51,19 @@ async function* chunksOf(body: ReadableStream<Uint8Array> | null, signal: AbortS
     signal.removeEventListener('abort', cancel);
     cancel();
   }
+}
+
+/** The first `limit` bytes of a body. The rest is not read: that closes the connection. */
+export async function readUpTo(body: AsyncIterable<Uint8Array>, limit: number): Promise<Uint8Array> {
+  const chunks: Uint8Array[] = [];
+  let size = 0;
+  for await (const chunk of body) {
+    const kept = chunk.subarray(0, limit - size);
+    chunks.push(kept);
+    size += kept.length;
+    if (size === limit) break;
+  }
+  return concatBytes(...chunks);
 }
 
 const REASONS: Record<string, string> = {

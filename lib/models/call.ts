@@ -1,0 +1,83 @@
+import type { Clock } from '../clock.ts';
+import { RelayError } from '../errors.ts';
+import { readUpTo, type Upstream } from '../web/upstream.ts';
+import type { Slots } from './slots.ts';
+
+/** Milliseconds for one call, from its turn to the last byte. */
+const CALL_TIMEOUT = 1250;
+const MAX_BODY = 4 * 1024 * 1024;
+
+/** One question to a provider, and its answer's JSON. */
+export type Call = (request: {
+  method: 'GET' | 'POST';
+  url: string;
+  headers?: Record<string, string>;
+  body?: unknown;
+}) => Promise<unknown>;
+
+const failed = (what: string) => new RelayError('bad-gateway', what);
+
+export interface CallParts {
+  upstream: Upstream;
+  clock: Clock;
+  /** Shared by all calls of the relay. */
+  slots: Slots;
+  userAgent: string;
+}
+
+/**
+ * Calls that wait for a slot and end with `signal`. Every failure is a RelayError that says what went wrong and not
+ * where: neither URL nor credentials (contract 07 §3).
+ */
+export function createCall({ upstream, clock, slots, userAgent }: CallParts, signal: AbortSignal): Call {
+  return (request) =>
+    slots.run(signal, async () => {
+      const end = new AbortController();
+      const abort = () => end.abort();
+      signal.addEventListener('abort', abort, { once: true });
+      let late = false;
+      const cancel = clock.after(CALL_TIMEOUT, () => {
+        late = true;
+        end.abort();
+      });
+      try {
+        return await exchange(upstream, request, userAgent, end.signal);
+      } catch (error) {
+        if (late) throw failed('no answer in time');
+        throw error instanceof RelayError ? error : failed('cannot be reached');
+      } finally {
+        cancel();
+        signal.removeEventListener('abort', abort);
+        // Of an answer that was not read to its end, the connection is still open.
+        end.abort();
+      }
+    });
+}
+
+async function exchange(
+  upstream: Upstream,
+  { method, url, headers, body: content }: Parameters<Call>[0],
+  userAgent: string,
+  signal: AbortSignal,
+): Promise<unknown> {
+  const { status, body } = await upstream({
+    method,
+    url,
+    headers: {
+      accept: 'application/json',
+      'user-agent': userAgent,
+      ...(content === undefined ? {} : { 'content-type': 'application/json' }),
+      ...headers,
+    },
+    body: content === undefined ? undefined : JSON.stringify(content),
+    signal,
+  });
+  if (status !== 200) throw failed(`answered ${status}`);
+  const bytes = await readUpTo(body, MAX_BODY + 1);
+  if (bytes.length > MAX_BODY) throw failed('the answer is too large');
+  try {
+    return JSON.parse(new TextDecoder().decode(bytes));
+  } catch {
+    throw failed('the answer is not JSON');
+  }
+}

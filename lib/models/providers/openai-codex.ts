@@ -1,0 +1,46 @@
+import { decodeJwt } from 'jose';
+import { isPrintable } from '../../pairing/api-server.ts';
+import { isObject } from '../../socket/envelope.ts';
+import { modelKey } from '../names.ts';
+import { effortsOf, entriesOf, memberOf } from './catalog.ts';
+import { bearer, oneCatalog, type Provider } from './provider.ts';
+
+const CLAIM = 'https://api.openai.com/auth';
+
+/** Codex with a ChatGPT account. */
+export const openaiCodex: Provider = {
+  source: 'provider-catalog',
+  base: {
+    variables: ['OPENAI_CODEX_BASE_URL'],
+    fallback: 'https://chatgpt.com/backend-api/codex',
+    fromModel: false,
+  },
+  secret: { variables: [], required: true },
+  questions: oneCatalog,
+
+  async ask(_question, target, call) {
+    const account = accountOf(target.secret ?? '');
+    const headers = { ...bearer(target), ...(account === null ? {} : { 'chatgpt-account-id': account }) };
+    const url = `${target.base}/models?client_version=1.0.0`;
+    const entries = entriesOf(await call({ method: 'GET', url, headers }), 'models');
+    return (model) => {
+      const key = modelKey(model);
+      const entry = entries.find(({ slug, id }) => [slug, id].some((one) => isNamed(one, key)));
+      const levels = entry && memberOf(entry, 'supported_reasoning_levels');
+      const efforts = Array.isArray(levels) ? levels.map((one) => (isObject(one) ? one.effort : one)) : levels;
+      return entry && effortsOf(efforts);
+    };
+  },
+};
+
+const isNamed = (name: unknown, key: string): boolean => typeof name === 'string' && name.toLowerCase() === key;
+
+/** The account that a token is for, read from its claims and not verified: the provider does that. */
+function accountOf(token: string): string | null {
+  try {
+    const account = memberOf(decodeJwt(token)[CLAIM], 'chatgpt_account_id');
+    return typeof account === 'string' && account !== '' && isPrintable(account) ? account : null;
+  } catch {
+    return null;
+  }
+}
