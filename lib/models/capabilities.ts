@@ -59,7 +59,8 @@ export function createModelCapabilities(parts: ModelCapabilitiesParts): ModelCap
     userAgent: `svc-relay/${version}`,
   });
   const modelsDev = createModelsDev(host, root);
-  const running = new Set<AbortController>();
+  /** Ends the waiting of each request under way. */
+  const running = new Set<() => void>();
   let stopped = false;
 
   /** Null when there is no such profile. The generation is taken first: files that change later belong to a later one. */
@@ -96,16 +97,17 @@ export function createModelCapabilities(parts: ModelCapabilitiesParts): ModelCap
     return wanted;
   }
 
-  async function resolve(request: CapabilitiesRequest, signal: AbortSignal): Promise<Capability[]> {
+  async function resolve(request: CapabilitiesRequest, over: Promise<void>): Promise<Capability[]> {
     const files = await readFiles(request);
     const [asking, listed] = files ?? [];
     if (asking === null) throw refusal('profile_not_found', { profile: request.profile }, 'not-found');
     const live = new Map<string, Answer>();
-    if (asking) {
-      const questions = [...askable(request.models)].map(([key, models]) =>
-        probes.ask(key, [...models], asking, signal, (model, answer) => live.set(pairKey(key, model), answer)),
+    if (asking && !stopped) {
+      const inquiries = [...askable(request.models)].map(([key, models]) =>
+        probes.ask(key, [...models], asking, (model, answer) => live.set(pairKey(key, model), answer)),
       );
-      await Promise.all(questions);
+      await Promise.race([Promise.all(inquiries.map(({ done }) => done)), over]);
+      for (const { leave } of inquiries) leave();
     }
     return request.models.map(({ provider, model }) => {
       const key = providerKey(provider);
@@ -117,12 +119,14 @@ export function createModelCapabilities(parts: ModelCapabilitiesParts): ModelCap
 
   return {
     async resolve(request) {
-      const end = new AbortController();
-      if (stopped) end.abort();
+      let end = () => {};
+      const over = new Promise<void>((resolve) => {
+        end = resolve;
+      });
       running.add(end);
-      const cancel = clock.after(REQUEST_TIMEOUT, () => end.abort());
+      const cancel = clock.after(REQUEST_TIMEOUT, end);
       try {
-        return await resolve(request, end.signal);
+        return await resolve(request, over);
       } finally {
         cancel();
         running.delete(end);
@@ -131,7 +135,7 @@ export function createModelCapabilities(parts: ModelCapabilitiesParts): ModelCap
 
     stop() {
       stopped = true;
-      for (const end of running) end.abort();
+      for (const end of running) end();
     },
   };
 }

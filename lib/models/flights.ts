@@ -1,11 +1,15 @@
 /** Work that is done once for everybody who wants the same thing at the same time. */
 export interface Flights<T> {
-  /**
-   * The outcome of the work under `key`: of one under way, else of `begin`. Rejects as soon as `signal` is aborted.
-   * Work that nobody waits for any more is aborted, and not joined again.
-   */
-  join(key: string, signal: AbortSignal, begin: (signal: AbortSignal) => Promise<T>): Promise<T>;
+  /** Joins the work under `key` that is under way, else begins it. */
+  join(key: string, begin: (signal: AbortSignal) => Promise<T>): Passage<T>;
   readonly size: number;
+}
+
+/** One's part in a flight. Everybody leaves, in the end. */
+export interface Passage<T> {
+  readonly outcome: Promise<T>;
+  /** Work that everybody has left is aborted, and not joined again. */
+  leave(): void;
 }
 
 interface Flight<T> {
@@ -17,17 +21,14 @@ interface Flight<T> {
 export function createFlights<T>(): Flights<T> {
   const flights = new Map<string, Flight<T>>();
 
-  function take(key: string, begin: (signal: AbortSignal) => Promise<T>): Flight<T> {
+  function begun(key: string, begin: (signal: AbortSignal) => Promise<T>): Flight<T> {
     const known = flights.get(key);
     if (known) return known;
     const end = new AbortController();
-    const flight: Flight<T> = {
-      passengers: 0,
-      end,
-      outcome: begin(end.signal).finally(() => forget(key, flight)),
-    };
+    const outcome = begin(end.signal).finally(() => forget(key, flight));
+    const flight: Flight<T> = { passengers: 0, end, outcome };
     // With the last passenger gone nobody hears of a failure.
-    flight.outcome.catch(() => {});
+    outcome.catch(() => {});
     flights.set(key, flight);
     return flight;
   }
@@ -37,24 +38,20 @@ export function createFlights<T>(): Flights<T> {
   }
 
   return {
-    async join(key, signal, begin) {
-      signal.throwIfAborted();
-      const flight = take(key, begin);
+    join(key, begin) {
+      const flight = begun(key, begin);
       flight.passengers++;
-      let leave: (() => void) | undefined;
-      try {
-        const left = new Promise<never>((_, reject) => {
-          leave = () => reject(signal.reason);
-          signal.addEventListener('abort', leave, { once: true });
-        });
-        return await Promise.race([flight.outcome, left]);
-      } finally {
-        if (leave) signal.removeEventListener('abort', leave);
-        if (--flight.passengers === 0) {
+      let aboard = true;
+      return {
+        outcome: flight.outcome,
+        leave() {
+          if (!aboard) return;
+          aboard = false;
+          if (--flight.passengers > 0) return;
           forget(key, flight);
           flight.end.abort();
-        }
-      }
+        },
+      };
     },
     get size() {
       return flights.size;

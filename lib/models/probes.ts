@@ -6,10 +6,10 @@ import type { Upstream } from '../web/upstream.ts';
 import type { Answer } from './answer.ts';
 import { createAnswerCache } from './cache.ts';
 import { createCall } from './call.ts';
-import { createFlights } from './flights.ts';
+import { createFlights, type Passage } from './flights.ts';
 import type { ProfileSettings } from './profile.ts';
 import { providers } from './providers/index.ts';
-import type { Provider, Reading, Target } from './providers/provider.ts';
+import type { Reading } from './providers/provider.ts';
 import { createSlots } from './slots.ts';
 import { targetOf } from './target.ts';
 
@@ -32,15 +32,21 @@ export interface Probes {
   generation(profile: string, refresh: boolean): number;
   /**
    * What one provider says about these models: from memory, else by asking it. `found` is called with each answer as
-   * it comes. Resolves when there will be no further one, at the latest when `signal` is aborted; never rejects.
+   * it comes.
    */
   ask(
     provider: string,
-    models: string[],
+    models: readonly string[],
     asking: Asking,
-    signal: AbortSignal,
     found: (model: string, answer: Answer) => void,
-  ): Promise<void>;
+  ): Inquiry;
+}
+
+export interface Inquiry {
+  /** When there will be no further answer. Never rejects. */
+  readonly done: Promise<unknown>;
+  /** Waits for nothing any more. What nobody else waits for is ended. */
+  leave(): void;
 }
 
 export interface ProbesParts {
@@ -57,51 +63,54 @@ export function createProbes({ upstream, clock, log, hasHost, userAgent }: Probe
   const flights = createFlights<Reading>();
   const slots = createSlots(CALLS, MOST_WAITING);
 
-  async function askOne(
-    { provider, question, key }: { provider: Provider; question: string; key: string },
-    target: Target,
-    { profile, generation }: Asking,
-    signal: AbortSignal,
-  ): Promise<Reading> {
-    // With the generation, so that a refresh does not join a question that was asked before it.
-    const flight = JSON.stringify([profile, generation, key, question]);
-    return flights.join(flight, signal, (signal) =>
-      provider.ask(question, target, createCall({ upstream, clock, slots, userAgent }, signal)),
-    );
-  }
-
   return {
     generation: (profile, refresh) => (refresh ? cache.refresh(profile) : cache.generation(profile)),
 
-    async ask(name, models, asking, signal, found) {
+    ask(name, models, asking, found) {
+      const passages: Passage<Reading>[] = [];
+      let left = false;
+      const leave = () => {
+        left = true;
+        for (const passage of passages) passage.leave();
+      };
       const provider = providers.get(name);
       const target = provider && targetOf(name, provider, asking.settings, { hasHost });
-      if (!target) return;
+      if (!target) return { done: Promise.resolve(), leave };
+      const { profile, generation } = asking;
       // Rows of another account or address are other rows. Only a hash of the secret is kept.
-      const key = JSON.stringify([name, target.base, sha256(target.secret ?? '')]);
-      const rowKey = (model: string) => JSON.stringify([key, model]);
+      const place = JSON.stringify([name, target.base, sha256(target.secret ?? '')]);
+      const rowKey = (model: string) => JSON.stringify([place, model]);
 
-      const askFor = async ([question, asked]: [string, string[]]) => {
-        const unknown = asked.filter((model) => {
-          const known = cache.get(asking.profile, rowKey(model));
+      /** Leaves those that are not known yet. */
+      const recall = (asked: string[]): string[] =>
+        asked.filter((model) => {
+          const known = cache.get(profile, rowKey(model));
           if (known) found(model, known);
           return !known;
         });
+
+      const askFor = async ([question, asked]: [string, string[]]) => {
+        const unknown = recall(asked);
         if (unknown.length === 0) return;
+        // With the generation, so that a refresh does not join a question that was asked before it.
+        const passage = flights.join(JSON.stringify([profile, generation, place, question]), (signal) =>
+          provider.ask(question, target, createCall({ upstream, clock, slots, userAgent }, signal)),
+        );
+        passages.push(passage);
         try {
-          const reading = await askOne({ provider, question, key }, target, asking, signal);
+          const reading = await passage.outcome;
           for (const model of unknown) {
             const efforts = reading(model);
             if (!efforts) continue;
             const answer: Answer = { efforts, exact: true, source: provider.source };
-            cache.set(asking.profile, asking.generation, rowKey(model), answer);
+            cache.set(profile, generation, rowKey(model), answer);
             found(model, answer);
           }
         } catch (error) {
-          if (!signal.aborted) log.debug(`${name} did not say what its models can do: ${describeError(error)}`);
+          if (!left) log.debug(`${name} did not say what its models can do: ${describeError(error)}`);
         }
       };
-      await Promise.all([...provider.questions(models)].map(askFor));
+      return { done: Promise.all([...provider.questions(models)].map(askFor)), leave };
     },
   };
 }
