@@ -12,6 +12,7 @@ import { createNodeUpstream } from '../../lib/host/node/upstream.ts';
 import { createLog } from '../../lib/log.ts';
 import { createRelay, type Relay } from '../../lib/relay.ts';
 import type { Channels } from '../../lib/socket/channel.ts';
+import type { Upstream } from '../../lib/web/upstream.ts';
 import { createStores } from '../../storage/index.ts';
 import type { Target } from './relay.ts';
 
@@ -27,10 +28,13 @@ export interface BuiltOptions {
   env?: Record<string, string>;
   /** The environment the host's programs get, from the relay's home; that of this process without. */
   hostEnv?(home: string): Record<string, string>;
+  /** How servers behind the relay are called. */
+  upstream?: Upstream;
 }
 
 /** A relay put together from its parts on a real listener, with state in memory: for test clocks and test channels. */
-export async function startBuiltTarget({ channels = {}, clock = systemClock, env = {}, hostEnv }: BuiltOptions = {}) {
+export async function startBuiltTarget(options: BuiltOptions = {}) {
+  const { channels = {}, clock = systemClock, env = {}, hostEnv, upstream = createNodeUpstream() } = options;
   const agentHome = await mkdtemp(join(tmpdir(), 'svc-relay-test-'));
   const log: string[] = [];
   const { config } = readConfig(
@@ -46,7 +50,7 @@ export async function startBuiltTarget({ channels = {}, clock = systemClock, env
     log: createLog('DEBUG', (line) => log.push(line)),
     channels: (relay) => ({ ...createChannels(relay), ...channels }),
     host: createNodeHost({ agentHome, env: hostEnv?.(agentHome) }),
-    upstream: createNodeUpstream(),
+    upstream,
   });
   const server = createRelayServer({ relay, fetch: createFetch(relay) });
   const { port } = await server.listen('127.0.0.1', 0);

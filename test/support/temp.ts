@@ -7,10 +7,15 @@ import { onTestFinished } from 'vitest';
 export async function temporaryDirectory(files: Record<string, string> = {}): Promise<string> {
   const directory = await mkdtemp(join(tmpdir(), 'svc-relay-test-'));
   onTestFinished(() => rm(directory, { recursive: true, force: true }));
+  await writeFiles(directory, files);
+  return directory;
+}
+
+/** Writes files below a directory, and the directories that they need. */
+export async function writeFiles(directory: string, files: Record<string, string>): Promise<void> {
   for (const [name, text] of Object.entries(files)) {
     const path = join(directory, name);
     await mkdir(dirname(path), { recursive: true });
     await writeFile(path, text);
   }
-  return directory;
 }
