@@ -69,7 +69,8 @@ export function createModelCapabilities(parts: ModelCapabilitiesParts): ModelCap
       if (name !== 'default') return null;
       return { profile: '', generation: probes.generation('', refresh), settings: { env, config: {}, auths: [] } };
     }
-    const place = await profileHome(host, { ...config, agentHome: root }, name);
+    // A marker that leads nowhere is the scan's to warn of.
+    const place = await profileHome(host.files, config, name);
     if (!place || (await unlessUnreadable(host.files.stat(place.config)))?.kind !== 'file') return null;
     const generation = probes.generation(place.home, refresh);
     return { profile: place.home, generation, settings: await readProfileSettings(host, place, root) };

@@ -1,7 +1,7 @@
 import { decodeEnvFile, parseEnvFile } from '../env-file.ts';
 import type { Host, HostFiles } from '../host/index.ts';
+import type { ProfilePlace } from '../profiles/home.ts';
 import { unlessUnreadable } from '../profiles/readable.ts';
-import type { ProfilePlace } from '../profiles/row.ts';
 import { isMapping, type Mapping, parseMapping } from '../profiles/yaml.ts';
 import { isObject } from '../socket/envelope.ts';
 

@@ -1,31 +1,68 @@
-import type { Config } from '../config.ts';
-import type { Host } from '../host/index.ts';
-import { defaultPlace } from './discovery.ts';
+import { agentRoot, type Config } from '../config.ts';
+import type { HostFiles } from '../host/index.ts';
 import { unlessUnreadable } from './readable.ts';
-import type { ProfilePlace } from './row.ts';
 
+/** Where a profile's files are. `config` is apart because the root's may have another name. */
+export interface ProfilePlace {
+  name: string;
+  home: string;
+  config: string;
+}
+
+type RootConfig = Pick<Config, 'agentConfig'>;
+
+const MARKER = /^[a-z0-9][a-z0-9_-]{0,63}$/;
+const MARKER_CAP = 4096;
 // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what a name may not have
-const NAME = /^(?!\.)[^/\\\u0000-\u001f\u007f-\u009f]{1,128}$/;
+const NAME = /^(?!\.)[^/\\\u0000-\u001f\u007f-\u009f\ud800-\udfff]{1,128}$/u;
 
 /**
- * Where a profile's files are, or null for a name that is none (contract 07 §1.1, §1.5). `default` is the effective
- * default home, read anew; `agentHome` is the root of the profiles. A home need not have a configuration file.
+ * The home of the profile that a bare agent run uses: the one that `active_profile` names, else the root, with one
+ * warning when the marker leads nowhere (contract 07 §1.1). Read anew at each use. Its `name` is `default`.
+ */
+export async function defaultHome(
+  files: HostFiles,
+  config: RootConfig,
+  warn: (message: string) => void = () => {},
+): Promise<ProfilePlace> {
+  const root = agentRoot(config);
+  const rootPlace = { name: 'default', home: root, config: config.agentConfig };
+  const marker = `${root}/active_profile`;
+  const missing = (await unlessUnreadable(files.stat(marker))) === null;
+  const name = missing ? '' : (await unlessUnreadable(files.readText(marker, MARKER_CAP)))?.trim();
+  if (name === '' || name === 'default') return rootPlace;
+  const place = name !== undefined && MARKER.test(name) ? await namedHome(files, config, name) : null;
+  if (place && (await unlessUnreadable(files.stat(place.config)))?.kind === 'file')
+    return { ...place, name: 'default' };
+  warn('active_profile does not name a profile with a config.yaml; the default is the root profile');
+  return rootPlace;
+}
+
+/**
+ * The home of a profile by the name that a client gives, already percent-decoded: `default` is the default home, others
+ * are directories that really lie directly in `profiles/`, with or without a configuration. Null for every other name
+ * (contract 07 §1.5).
  */
 export async function profileHome(
-  host: Host,
-  config: Pick<Config, 'agentHome' | 'agentConfig'>,
+  files: HostFiles,
+  config: RootConfig,
   name: string,
-  warn: (message: string) => void = () => {},
+  warn?: (message: string) => void,
 ): Promise<ProfilePlace | null> {
-  if (name === 'default') return defaultPlace(host, config, warn);
-  if (!NAME.test(name)) return null;
-  const profiles = `${config.agentHome}/profiles`;
+  if (name === 'default') return defaultHome(files, config, warn);
+  return NAME.test(name) ? namedHome(files, config, name) : null;
+}
+
+/** The home of an entry of `profiles/`; null when it is no directory, or really lies elsewhere. */
+export async function namedHome(files: HostFiles, config: RootConfig, name: string): Promise<ProfilePlace | null> {
+  const profiles = `${agentRoot(config)}/profiles`;
   const home = `${profiles}/${name}`;
-  const [parent, real] = await Promise.all([
-    unlessUnreadable(host.files.realPath(profiles)),
-    unlessUnreadable(host.files.realPath(home)),
+  const [parent, real, facts] = await Promise.all([
+    unlessUnreadable(files.realPath(profiles)),
+    unlessUnreadable(files.realPath(home)),
+    unlessUnreadable(files.stat(home)),
   ]);
-  if (parent === null || real === null || real.slice(0, real.lastIndexOf('/')) !== parent) return null;
-  if ((await unlessUnreadable(host.files.stat(home)))?.kind !== 'directory') return null;
-  return { name, home, config: `${home}/config.yaml` };
+  if (parent === null || real === null || facts?.kind !== 'directory') return null;
+  const isDirectlyBelow = real.slice(0, real.lastIndexOf('/')) === parent;
+  return isDirectlyBelow ? { name, home, config: `${home}/config.yaml` } : null;
 }
