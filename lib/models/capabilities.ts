@@ -11,7 +11,7 @@ import { inTime } from './deadline.ts';
 import { createModelsDev } from './models-dev.ts';
 import { providerKey } from './names.ts';
 import { type Asking, createProbes } from './probes.ts';
-import { readProfileSettings } from './profile.ts';
+import { type ProfileSettings, readProfileSettings } from './profile.ts';
 import { providers } from './providers/index.ts';
 import { type CapabilitiesRequest, type ModelPair, refusal } from './request.ts';
 import { staticAnswer } from './static-rules.ts';
@@ -20,6 +20,8 @@ import { staticAnswer } from './static-rules.ts';
 const FILES_TIMEOUT = 1000;
 /** Milliseconds for everything. What is known by then is the answer. */
 const REQUEST_TIMEOUT = 2500;
+
+const NO_SETTINGS: ProfileSettings = { env: {}, config: {}, auths: [] };
 
 /** What is known of one pair, named as the client did. */
 export interface Capability extends ModelPair, Answer {}
@@ -64,16 +66,18 @@ export function createModelCapabilities(parts: ModelCapabilitiesParts): ModelCap
   let stopped = false;
 
   /** Null when there is no such profile. The generation is taken first: files that change later belong to a later one. */
-  async function open({ profile: name, refresh }: CapabilitiesRequest): Promise<Asking | null> {
+  async function open({ profile: name, refresh, models }: CapabilitiesRequest): Promise<Asking | null> {
     if (!host) {
       if (name !== 'default') return null;
-      return { profile: '', generation: probes.generation('', refresh), settings: { env, config: {}, auths: [] } };
+      return { profile: '', generation: probes.generation('', refresh), settings: { ...NO_SETTINGS, env } };
     }
     // A marker that leads nowhere is the scan's to warn of.
     const place = await profileHome(host.files, config, name);
     if (!place || (await unlessUnreadable(host.files.stat(place.config)))?.kind !== 'file') return null;
     const generation = probes.generation(place.home, refresh);
-    return { profile: place.home, generation, settings: await readProfileSettings(host, place, root) };
+    // Where nobody is to be asked, secrets are not read.
+    const settings = askable(models).size > 0 ? await readProfileSettings(host, place, root) : NO_SETTINGS;
+    return { profile: place.home, generation, settings };
   }
 
   /** Everything that files say, or undefined when they do not say it in time. */
@@ -85,17 +89,6 @@ export function createModelCapabilities(parts: ModelCapabilitiesParts): ModelCap
       log.warn(`the files of a profile cannot be read: ${describeError(error)}`);
       return undefined;
     }
-  }
-
-  /** The models of each provider that can be asked, each once. */
-  function askable(models: readonly ModelPair[]): Map<string, Set<string>> {
-    const wanted = new Map<string, Set<string>>();
-    for (const { provider, model } of models) {
-      const key = providerKey(provider);
-      if (!providers.has(key)) continue;
-      wanted.set(key, (wanted.get(key) ?? new Set()).add(model));
-    }
-    return wanted;
   }
 
   async function resolve(request: CapabilitiesRequest, over: Promise<void>): Promise<Capability[]> {
@@ -142,3 +135,14 @@ export function createModelCapabilities(parts: ModelCapabilitiesParts): ModelCap
 }
 
 const pairKey = (provider: string, model: string): string => JSON.stringify([provider, model]);
+
+/** The models of each provider that can be asked, each once. */
+function askable(models: readonly ModelPair[]): Map<string, Set<string>> {
+  const wanted = new Map<string, Set<string>>();
+  for (const { provider, model } of models) {
+    const key = providerKey(provider);
+    if (!providers.has(key)) continue;
+    wanted.set(key, (wanted.get(key) ?? new Set()).add(model));
+  }
+  return wanted;
+}
