@@ -1,5 +1,6 @@
 import { type RouteEntry, Router } from 'itty-router';
 import type { Peer } from '../lib/access/peer.ts';
+import { DEVICE_ROUTES } from '../lib/bridge/device-routes.ts';
 import { describeError } from '../lib/errors.ts';
 import type { Relay } from '../lib/relay.ts';
 import { errorResponse } from '../lib/web/json.ts';
@@ -48,6 +49,7 @@ const table: Row[] = [
   ['POST', '/relay/model-capabilities', operatorOrPaired('chat'), modelCapabilities],
 ];
 
+const NO_QUERY = {};
 const NO_STORE = /^\/(?:pairing|sessions|relay|bridge)(?:\/|$)/;
 
 export type Fetch = (request: Request, peer: Peer) => Promise<Response>;
@@ -61,15 +63,20 @@ export function createFetch(relay: Relay): Fetch {
   for (const row of table) if (row[0] === 'GET') add('HEAD', row);
 
   // The router parses the URL and its query first: for a plain path that is half of what such a request costs.
-  const plain = new Map(table.map((row) => [`${row[0]} ${row[1]}`, row]));
+  const plain = new Map(table.map((row) => [`${row[0]} ${row[1]}`, { row, params: {} }]));
+  const controlRow = table.find(([, path]) => path === DEVICE_PATHS) as Row;
+  for (const { method, path } of DEVICE_ROUTES) {
+    plain.set(`${method} ${path}`, { row: controlRow, params: { command: path.slice(1) } });
+  }
 
   return async (incoming, peer) => {
     const request = incoming as RelayRequest;
     request.peer = peer;
     try {
-      const row = plain.get(`${request.method} ${pathOf(request.url)}`);
-      if (row) {
-        request.params = request.query = {};
+      const known = plain.get(`${request.method} ${pathOf(request.url)}`);
+      if (known) {
+        const { row, params } = known;
+        Object.assign(request, { route: row[1], params, query: NO_QUERY });
         return (await row[2](request, relay)) ?? (await row[3](request, relay));
       }
       const response: Response | undefined = await router.fetch(request, relay);

@@ -18,7 +18,8 @@ export type Outcome =
 
 interface Pending<Owner> {
   owner: Owner;
-  settle(outcome: Outcome): void;
+  /** Gone once it is settled: outgrown tables of a `Map` hold on to what was in them, and that to a whole request. */
+  settle: ((outcome: Outcome) => void) | undefined;
   cancelTimeout: Cancel;
 }
 
@@ -31,18 +32,20 @@ export type Commands<Owner extends object> = ReturnType<typeof createCommands<Ow
  */
 export function createCommands<Owner extends object>(clock: Clock) {
   const pending = new Map<string, Pending<Owner>>();
-  const byOwner = new Map<Owner, Set<string>>();
+  const inFlight = new WeakMap<Owner, number>();
+
+  const add = (owner: Owner, count: number) => inFlight.set(owner, (inFlight.get(owner) ?? 0) + count);
 
   /** The one way out of the table. */
   function settle(id: string, outcome: Outcome): void {
     const command = pending.get(id);
     if (!command) return;
     pending.delete(id);
-    const siblings = byOwner.get(command.owner);
-    siblings?.delete(id);
-    if (siblings?.size === 0) byOwner.delete(command.owner);
+    add(command.owner, -1);
     command.cancelTimeout();
-    command.settle(outcome);
+    const { settle } = command;
+    command.settle = undefined;
+    settle?.(outcome);
   }
 
   return {
@@ -53,12 +56,10 @@ export function createCommands<Owner extends object>(clock: Clock) {
      * @throws RelayError `rate-limited` when 64 are under way on this socket.
      */
     open(id: string, owner: Owner, settled: (outcome: Outcome) => void): void {
-      const siblings = byOwner.get(owner) ?? new Set();
-      if (siblings.size >= MAX_IN_FLIGHT) {
+      if ((inFlight.get(owner) ?? 0) >= MAX_IN_FLIGHT) {
         throw new RelayError('rate-limited', 'too many commands are under way on this phone', { retryAfter: 1 });
       }
-      byOwner.set(owner, siblings);
-      siblings.add(id);
+      add(owner, 1);
       const cancelTimeout = clock.after(COMMAND_TIMEOUT, () => settle(id, { kind: 'timeout' }));
       pending.set(id, { owner, settle: settled, cancelTimeout });
     },
@@ -76,7 +77,7 @@ export function createCommands<Owner extends object>(clock: Clock) {
 
     /** The socket can no longer answer. */
     failAllOf(owner: Owner, error: string): void {
-      for (const id of [...(byOwner.get(owner) ?? [])]) settle(id, { kind: 'failed', error });
+      for (const [id, command] of [...pending]) if (command.owner === owner) settle(id, { kind: 'failed', error });
     },
 
     failAll(error: string): void {
