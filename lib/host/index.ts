@@ -11,6 +11,7 @@ export interface Host {
   /** The relay's own environment, from which children get theirs. */
   readonly env: Readonly<Record<string, string | undefined>>;
   readonly children: HostChildren;
+  readonly databases: HostDatabases;
   /** Absent where no pseudo-terminal can be had; the relay works on without. */
   readonly terminals?: HostTerminals;
 }
@@ -120,6 +121,26 @@ export interface HostFiles {
   remove(path: string): Promise<void>;
   /** Calls back, debounced, after something below one of the paths may have changed. Returns its end. */
   watch(paths: string[], changed: () => void): () => void;
+}
+
+/** A query on a SQLite file of another program. */
+export interface DatabaseQuery {
+  /** Absolute path. */
+  path: string;
+  /** One statement that returns rows. */
+  sql: string;
+  params: (string | number)[];
+}
+
+export type DatabaseRow = Record<string, string | number | bigint | Uint8Array | null>;
+
+export interface HostDatabases {
+  /**
+   * The rows of a query (at most 5,000), with those that are only in the write-ahead log. Nothing is created, migrated
+   * or written, and no lock is held that would keep the database's owner from working. Never rejects: null when there
+   * is nothing to be had within two seconds, be it missing, locked (for 500 ms), corrupt, or of another schema.
+   */
+  read(query: DatabaseQuery): Promise<DatabaseRow[] | null>;
 }
 
 export interface HostNetwork {

@@ -1,6 +1,7 @@
 import type { Log } from '../../log.ts';
 import type { Host } from '../index.ts';
 import { createChildren } from './children.ts';
+import { createDatabases } from './databases.ts';
 import { createFiles } from './files.ts';
 import { createNetwork } from './network.ts';
 import { createProcesses } from './processes.ts';
@@ -22,6 +23,7 @@ export function createNodeHost({ agentHome, env = process.env, log }: NodeHostOp
     network: createNetwork(),
     processes: createProcesses(),
     children: createChildren(env),
+    databases: createDatabases(),
     terminals: createTerminals(log),
   };
 }

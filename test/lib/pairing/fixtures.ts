@@ -51,6 +51,7 @@ export async function fakeHost(options: FakeHostOptions = {}): Promise<Host> {
     network: { lanAddress: async () => lan, tailnet: async () => tailnet, canConnect: async () => false },
     processes: { exists: () => false, facts: async () => null },
     env: {},
+    databases: { read: async () => null },
     children: { find: nothingRuns, run: nothingRuns, spawn: nothingRuns },
   };
 }

@@ -1,0 +1,138 @@
+import type Libsql from 'libsql';
+import type { DatabaseQuery, DatabaseRow } from '../index.ts';
+
+/** One query on its way to the thread, and its answer on the way back. */
+export interface Question extends DatabaseQuery {
+  id: number;
+}
+export interface Answer {
+  id: number;
+  rows: DatabaseRow[] | null;
+}
+
+/** What the thread is given, as it cannot import anything. */
+export interface ThreadTools {
+  fs: typeof import('node:fs');
+  path: typeof import('node:path');
+  Database: typeof Libsql;
+  /** Where private copies are made. */
+  temporary: string;
+  /** Milliseconds to wait for a lock. */
+  busyTimeout: number;
+  maxRows: number;
+  /** Largest database that is copied, in bytes. */
+  maxCopy: number;
+}
+
+/**
+ * The work of the database thread: a function from a question to its answer. It is handed to the thread as text, so
+ * that the same source runs before and after the build: it must not refer to anything outside of itself.
+ *
+ * SQLite writes even for readers: a connection to a database in WAL mode makes a missing `-wal` and `-shm`, opening a
+ * database without pages deletes its `-wal`, and the last one to close checkpoints. So how a file is opened depends
+ * on what lies beside it:
+ *
+ * - `-wal` and `-shm` are there (the agent runs, or was killed): read-only, and `-shm` read-only too. SQLite takes the
+ *   shared locks of any reader, and where nobody runs it reads the log into memory of its own.
+ * - no `-wal`, or an empty one: everything is in the main file. It is read as immutable, without locks, and read
+ *   again when it has changed meanwhile.
+ * - `-wal` without `-shm` (the agent is not running; restored from a backup): a private copy is read.
+ * - a rollback journal instead of WAL: read-only with the shared lock of any reader.
+ */
+export function createReader(tools: ThreadTools): (question: Question) => Answer {
+  const { fs, path, Database, temporary, busyTimeout, maxRows, maxCopy } = tools;
+  const ATTEMPTS = 3;
+  const HEADER = 'SQLite format 3\0';
+
+  const look = (file: string) => {
+    const info = fs.statSync(file, { bigint: true, throwIfNoEntry: false });
+    return info?.isFile() ? info : undefined;
+  };
+  type Facts = ReturnType<typeof look>;
+  const print = (facts: Facts) => (facts ? `${facts.dev}:${facts.ino}:${facts.size}:${facts.mtimeNs}` : '-');
+  const mark = (file: string) => `${print(look(file))} ${print(look(`${file}-wal`))}`;
+
+  /** Whether the main file is a database, and of which kind. Nobody has it open here: closing it would drop our locks. */
+  function kindOf(file: string): 'wal' | 'rollback' | 'none' {
+    const header = Buffer.alloc(20);
+    const descriptor = fs.openSync(file, fs.constants.O_RDONLY | fs.constants.O_NONBLOCK);
+    try {
+      if (fs.readSync(descriptor, header, 0, 20, 0) < 20) return 'none';
+    } finally {
+      fs.closeSync(descriptor);
+    }
+    if (header.toString('latin1', 0, 16) !== HEADER) return 'none';
+    return header[18] === 2 ? 'wal' : 'rollback';
+  }
+
+  function query(file: string, flags: string, { sql, params }: Question): DatabaseRow[] {
+    const uri = `file:${file.replace(/[%?#]/g, encodeURIComponent)}?mode=ro&${flags}`;
+    const database = new Database(uri, { timeout: busyTimeout } as Libsql.Options);
+    try {
+      const rows: DatabaseRow[] = [];
+      for (const row of database.prepare(sql).iterate(...params)) {
+        rows.push(row as DatabaseRow);
+        if (rows.length === maxRows) break;
+      }
+      return rows;
+    } finally {
+      database.close();
+    }
+  }
+
+  function queryCopy(file: string, question: Question): DatabaseRow[] {
+    const directory = fs.mkdtempSync(path.join(temporary, 'svc-relay-read-'));
+    try {
+      const copy = path.join(directory, 'copy.db');
+      for (const suffix of ['', '-wal']) fs.copyFileSync(file + suffix, copy + suffix, fs.constants.COPYFILE_FICLONE);
+      return query(copy, 'cache=private', question);
+    } finally {
+      fs.rmSync(directory, { recursive: true, force: true });
+    }
+  }
+
+  /** Rows, or undefined when the file has changed under the reading. */
+  function attempt(question: Question): DatabaseRow[] | null | undefined {
+    const file = fs.realpathSync(question.path);
+    const before = mark(file);
+    const main = look(file);
+    const log = look(`${file}-wal`);
+    if (!main) return null;
+    const kind = kindOf(file);
+    if (kind === 'none') return null;
+    const hasIndex = look(`${file}-shm`) !== undefined;
+    if (kind === 'rollback' || (log && hasIndex)) {
+      try {
+        return query(file, 'readonly_shm=1', question);
+      } catch (error) {
+        // The agent has just closed the last connection, and with it what lay beside the file.
+        if (mark(file) !== before) return undefined;
+        throw error;
+      }
+    }
+    if (log && log.size > 0n) {
+      if (main.size + log.size > BigInt(maxCopy)) return null;
+      const rows = queryCopy(file, question);
+      return mark(file) === before && !look(`${file}-shm`) ? rows : undefined;
+    }
+    let rows: DatabaseRow[] | undefined;
+    try {
+      rows = query(file, 'immutable=1', question);
+    } catch (error) {
+      if (mark(file) === before) throw error;
+    }
+    return mark(file) === before ? rows : undefined;
+  }
+
+  return (question) => {
+    try {
+      for (let round = 0; round < ATTEMPTS; round++) {
+        const rows = attempt(question);
+        if (rows !== undefined) return { id: question.id, rows };
+      }
+    } catch {
+      // Missing, locked, corrupt, another schema: no rows, whatever it is.
+    }
+    return { id: question.id, rows: null };
+  };
+}

@@ -1,0 +1,217 @@
+import { chmod, copyFile, mkdir, readdir, readFile, readlink, rm, stat, symlink, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { monitorEventLoopDelay } from 'node:perf_hooks';
+import { describe, expect, it, vi } from 'vitest';
+import { createDatabases } from '../../../lib/host/node/databases.ts';
+import { createDatabase, startWriter, WAL } from '../../support/agent-database.ts';
+import { temporaryDirectory } from '../../support/temp.ts';
+
+const TABLE = 'CREATE TABLE t (a INTEGER, b TEXT);';
+const databases = createDatabases();
+const read = (path: string, sql = 'SELECT a FROM t ORDER BY a', params: (string | number)[] = []) =>
+  databases.read({ path, sql, params });
+const rowsOf = (...numbers: number[]) => numbers.map((a) => ({ a }));
+
+/** Everything about a directory that a reader might change. */
+async function snapshot(directory: string): Promise<string[]> {
+  const names = (await readdir(directory)).sort();
+  return Promise.all(
+    names.map(async (name) => {
+      const { size, mtimeMs, ino, mode } = await stat(join(directory, name));
+      return `${name} ${size} ${mtimeMs} ${ino} ${mode}`;
+    }),
+  );
+}
+
+async function openFiles(below: string): Promise<string[]> {
+  const links = await Promise.all(
+    (await readdir('/proc/self/fd')).map((fd) => readlink(`/proc/self/fd/${fd}`).catch(() => '')),
+  );
+  return links.filter((link) => link.startsWith(below));
+}
+
+describe('databases of other programs (04 §5.7, §7)', () => {
+  it('sees rows that are only in the log of a running writer, and leaves no trace', async () => {
+    const directory = await temporaryDirectory();
+    const path = join(directory, 'state.db');
+    const writer = await startWriter(path);
+    await writer.run(`${WAL} ${TABLE}`);
+    await writer.run('PRAGMA wal_checkpoint(TRUNCATE)');
+    await writer.run('INSERT INTO t VALUES (1, NULL)');
+    const before = await snapshot(directory);
+    expect(before.map((line) => line.split(' ')[0])).toEqual(['state.db', 'state.db-shm', 'state.db-wal']);
+    expect(await read(path)).toEqual(rowsOf(1));
+    expect(await snapshot(directory)).toEqual(before);
+
+    // The writer goes on as if nobody had looked.
+    expect(await writer.run('INSERT INTO t VALUES (2, NULL)')).toEqual([]);
+    expect(await read(path)).toEqual(rowsOf(1, 2));
+    expect(await writer.run('PRAGMA wal_checkpoint(TRUNCATE)')).toMatchObject([{ busy: 0, log: 0 }]);
+    expect(await read(path)).toEqual(rowsOf(1, 2));
+    await writer.run('INSERT INTO t VALUES (3, NULL)');
+    expect(await read(path)).toEqual(rowsOf(1, 2, 3));
+    await writer.run('DELETE FROM t WHERE a = 2');
+    expect(await read(path)).toEqual(rowsOf(1, 3));
+    // Nothing of ours stays open: the writer can even leave WAL, for which it has to be alone.
+    await vi.waitFor(async () => expect(await openFiles(directory)).toEqual([]));
+    expect(await writer.run('PRAGMA journal_mode = DELETE')).toEqual([{ journal_mode: 'delete' }]);
+    expect(await read(path)).toEqual(rowsOf(1, 3));
+    expect(await readdir(directory)).toEqual(['state.db']);
+  });
+
+  it('sees the log of a writer that was killed', async () => {
+    const directory = await temporaryDirectory();
+    const path = join(directory, 'state.db');
+    const writer = await startWriter(path);
+    await writer.run(`${WAL} ${TABLE} INSERT INTO t VALUES (1, NULL);`);
+    await writer.kill();
+    const before = await snapshot(directory);
+    expect(await read(path)).toEqual(rowsOf(1));
+    expect(await snapshot(directory)).toEqual(before);
+    const next = await startWriter(path);
+    expect(await next.run('SELECT a FROM t')).toEqual(rowsOf(1));
+  });
+
+  it('sees a log without its index, and makes none', async () => {
+    const directory = await temporaryDirectory();
+    const path = join(directory, 'state.db');
+    const writer = await startWriter(path);
+    await writer.run(`${WAL} ${TABLE} INSERT INTO t VALUES (1, NULL);`);
+    await writer.kill();
+    await rm(`${path}-shm`);
+    const before = await snapshot(directory);
+    const copies = async () => (await readdir(tmpdir())).filter((name) => name.startsWith('svc-relay-read-'));
+    const left = await copies();
+    expect(await read(path)).toEqual(rowsOf(1));
+    expect(await snapshot(directory)).toEqual(before);
+    expect(await copies()).toEqual(left);
+  });
+
+  it('sees a database that nobody has open, whatever its name, also through a link', async () => {
+    const directory = await temporaryDirectory();
+    const path = join(directory, 'a ?b#c%20&mode=rwc.db');
+    createDatabase(path, `${WAL} ${TABLE} INSERT INTO t VALUES (1, NULL);`);
+    const writer = await startWriter(path);
+    // Leaving and entering WAL tidies up what the maker's garbage may still hold.
+    await writer.run('PRAGMA wal_checkpoint(TRUNCATE)');
+    await writer.kill();
+    await rm(`${path}-wal`, { force: true });
+    await rm(`${path}-shm`, { force: true });
+    await symlink(path, join(directory, 'link'));
+    await writeFile(`${path}-empty`, '');
+    const before = await snapshot(directory);
+    expect(await read(path)).toEqual(rowsOf(1));
+    expect(await read(join(directory, 'link'))).toEqual(rowsOf(1));
+    expect(await snapshot(directory)).toEqual(before);
+    // An empty log is none.
+    await writeFile(`${path}-wal`, '');
+    expect(await read(path)).toEqual(rowsOf(1));
+    expect((await readdir(directory)).filter((name) => name.endsWith('-shm'))).toEqual([]);
+  });
+
+  it.each([
+    ['a missing file', async () => {}],
+    ['an empty file', (path: string) => writeFile(path, '')],
+    ['a directory', (path: string) => mkdir(path)],
+    ['another kind of file', (path: string) => writeFile(path, 'SQLite? '.repeat(1000))],
+    ['a cut file', (path: string) => writeFile(path, 'SQLite format 3\0')],
+    [
+      'a corrupt file',
+      async (path: string) => {
+        createDatabase(`${path}.good`, `${TABLE} INSERT INTO t VALUES (1, NULL);`);
+        const bytes = await readFile(`${path}.good`);
+        await writeFile(path, bytes.fill(0xa5, 100));
+        await rm(`${path}.good`);
+      },
+    ],
+    ['another schema', async (path: string) => createDatabase(path, 'CREATE TABLE other (a);')],
+  ])('%s has no rows, and stays as it is', async (_name, make) => {
+    const directory = await temporaryDirectory();
+    const path = join(directory, 'state.db');
+    await make(path);
+    // What lies beside an empty database: opening that for real would delete it.
+    await writeFile(`${path}-wal`, '');
+    const before = await snapshot(directory);
+    expect(await read(path)).toBeNull();
+    expect(await snapshot(directory)).toEqual(before);
+  });
+
+  it('refuses to write', async () => {
+    const directory = await temporaryDirectory();
+    const path = join(directory, 'state.db');
+    createDatabase(path, `${TABLE} INSERT INTO t VALUES (1, NULL);`);
+    expect(await read(path, 'INSERT INTO t VALUES (2, NULL) RETURNING a')).toBeNull();
+    expect(await read(path, 'CREATE TABLE u (a)')).toBeNull();
+    expect(await read(path)).toEqual(rowsOf(1));
+  });
+
+  it('gives up a locked database after 500 ms, while the event loop goes on', async () => {
+    const path = join(await temporaryDirectory(), 'state.db');
+    const writer = await startWriter(path);
+    await writer.run(`${TABLE} INSERT INTO t VALUES (1, NULL); BEGIN EXCLUSIVE;`);
+    const delay = monitorEventLoopDelay({ resolution: 5 });
+    delay.enable();
+    const started = performance.now();
+    expect(await read(path)).toBeNull();
+    const waited = performance.now() - started;
+    delay.disable();
+    expect(waited).toBeGreaterThan(450);
+    expect(waited).toBeLessThan(1900);
+    expect(delay.max / 1e6).toBeLessThan(400);
+    await writer.run('COMMIT');
+    expect(await read(path)).toEqual(rowsOf(1));
+  });
+
+  it('gives up a query without end, and those behind it, and recovers', async () => {
+    const path = join(await temporaryDirectory(), 'state.db');
+    createDatabase(path, `${TABLE} INSERT INTO t VALUES (1, NULL);`);
+    const impatient = createDatabases({ timeout: 300 });
+    const endless = 'WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) AS a FROM n';
+    const [first, second] = await Promise.all([
+      impatient.read({ path, sql: endless, params: [] }),
+      impatient.read({ path, sql: 'SELECT a FROM t', params: [] }),
+    ]);
+    expect([first, second]).toEqual([null, null]);
+    const patient = vi.waitFor(
+      async () => expect(await impatient.read({ path, sql: 'SELECT a FROM t', params: [] })).toEqual(rowsOf(1)),
+      { timeout: 10_000 },
+    );
+    await patient;
+  });
+
+  it('binds values, and stops at 5,000 rows', async () => {
+    const path = join(await temporaryDirectory(), 'state.db');
+    createDatabase(
+      path,
+      `${TABLE} WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 6000)
+       INSERT INTO t SELECT i, 'x' FROM n;`,
+    );
+    expect(await read(path)).toHaveLength(5000);
+    expect(await read(path, 'SELECT a FROM t WHERE a = ? AND b = ?', [7, 'x'])).toEqual(rowsOf(7));
+    expect(await read(path, 'SELECT a FROM t WHERE b = ?', ["' OR 1"])).toEqual([]);
+  });
+
+  it('answers many at once from one thread, and keeps no file open', async () => {
+    const directory = await temporaryDirectory();
+    const path = join(directory, 'state.db');
+    createDatabase(path, `${TABLE} INSERT INTO t VALUES (1, NULL);`);
+    for (let copy = 0; copy < 20; copy++) await copyFile(path, join(directory, `${copy}.db`));
+    const answers = await Promise.all(Array.from({ length: 20 }, (_, copy) => read(join(directory, `${copy}.db`))));
+    expect(answers).toEqual(Array.from({ length: 20 }, () => rowsOf(1)));
+    // The maker's own connection may still be open.
+    await vi.waitFor(async () => expect((await openFiles(directory)).filter((file) => file !== path)).toEqual([]));
+  });
+
+  it.skipIf(process.getuid?.() === 0)('reads a directory that it may not write to', async () => {
+    const directory = await temporaryDirectory();
+    const path = join(directory, 'state.db');
+    const writer = await startWriter(path);
+    await writer.run(`${WAL} ${TABLE} INSERT INTO t VALUES (1, NULL);`);
+    await chmod(directory, 0o500);
+    expect(await read(path)).toEqual(rowsOf(1));
+    await writer.kill();
+    expect(await read(path)).toEqual(rowsOf(1));
+    await chmod(directory, 0o700);
+  });
+});

@@ -1,0 +1,18 @@
+// A process that has a database open as the agent has: one JSON text of SQL a line in, one line of JSON out.
+import { createInterface } from 'node:readline';
+import Database from 'libsql';
+
+const database = new Database(process.argv[2]);
+process.stdout.write('[]\n');
+for await (const line of createInterface({ input: process.stdin })) {
+  const sql = JSON.parse(line);
+  let answer;
+  try {
+    answer = /^(?:select|pragma)[^;]*$/i.test(sql) ? database.prepare(sql).all() : (database.exec(sql), []);
+  } catch (error) {
+    answer = { error: error.code ?? error.message };
+  }
+  process.stdout.write(`${JSON.stringify(answer)}\n`);
+}
+// libsql keeps the file open until its statements are gone: the end of the process does not tidy up as `close` does.
+database.close();
