@@ -6,17 +6,21 @@ import type { Relay } from '../lib/relay.ts';
 import { errorResponse } from '../lib/web/json.ts';
 import { bridgeActivity, bridgeDevices, bridgeStatus, selectActive } from './bridge.ts';
 import { postClipboard } from './clipboard.ts';
+import { injectedContext } from './context.ts';
 import { controlDevice, DEVICE_PATHS, mayControl } from './device-control.ts';
 import { toResponse } from './errors.ts';
 import { open, operator, operatorOrPaired, operatorOrPairedInfo, paired, pairedOrOperatorTool } from './guards.ts';
 import { health } from './health.ts';
+import { imageActivity } from './image-activity.ts';
 import { modelCapabilities } from './model-capabilities.ts';
 import { recentNotifications } from './notifications.ts';
 import { getSecurity, patchSecurity, relayInfo, updateCheck } from './operator.ts';
 import { approveCode, createCode, mintCode, registerCode } from './pairing.ts';
+import { listThreads, putThread } from './phone-threads.ts';
 import type { Guard, Handler, RelayRequest } from './request.ts';
 import { listSessions, reduceSession, revokeSession } from './sessions.ts';
 import { upgradeRequired } from './socket.ts';
+import { providerUsage } from './usage.ts';
 
 type Row = [method: string, path: string, guard: Guard, handler: Handler];
 
@@ -38,6 +42,11 @@ const table: Row[] = [
   ['POST', '/pairing/mint', operator, mintCode],
   ['POST', '/clipboard/inbox', paired(), postClipboard],
   ['GET', '/notifications/recent', operatorOrPaired(), recentNotifications],
+  ['GET', '/chat/image-activity', paired('chat'), imageActivity],
+  ['GET', '/phone/threads', paired(), listThreads],
+  ['POST', '/phone/threads', paired(), putThread],
+  ['GET', '/context/injected', paired(), injectedContext],
+  ['GET', '/usage/providers', paired(), providerUsage],
   ['GET', '/bridge/status', operator, bridgeStatus],
   ['GET', '/bridge/activity', operator, bridgeActivity],
   ['GET', '/bridge/devices', operator, bridgeDevices],
@@ -50,7 +59,7 @@ const table: Row[] = [
 ];
 
 const NO_QUERY = {};
-const NO_STORE = /^\/(?:pairing|sessions|relay|bridge)(?:\/|$)/;
+const NO_STORE = /^\/(?:pairing|sessions|relay|bridge|chat|phone|context|usage)(?:\/|$)/;
 
 export type Fetch = (request: Request, peer: Peer) => Promise<Response>;
 

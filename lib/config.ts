@@ -176,6 +176,23 @@ export const variables = {
     'accept the API key for voice over plain http (development only)',
   ),
   profileDiscovery: bool('RELAY_PROFILE_DISCOVERY_ENABLED', true, 'list agent profiles to paired devices'),
+  agentContextEnabled: bool('RELAY_AGENT_CONTEXT_ENABLED', true, "add the relay's blocks to the agent's system prompt"),
+  contextMediaSensitivity: bool(
+    'RELAY_CONTEXT_MEDIA_SENSITIVITY',
+    true,
+    'among them: how to mark media that may be private',
+  ),
+  contextPhonePlatform: bool(
+    'RELAY_CONTEXT_PHONE_PLATFORM',
+    true,
+    'among them: that the phone can be reached; needs PHONE_ENABLED',
+  ),
+  phoneEnabled: bool('PHONE_ENABLED', false, 'the agent may send messages to the phone'),
+  providerUsageEnabled: bool(
+    'RELAY_PROVIDER_USAGE_ENABLED',
+    false,
+    "show paired devices how much of the model providers' quotas is used",
+  ),
   terminalShell: path('RELAY_TERMINAL_SHELL', 'absolute path of the shell for terminal sessions, before `$SHELL`'),
   terminalTmux: bool('RELAY_TERMINAL_TMUX', true, 'keep shells in tmux where the host has it'),
   terminalGraceSeconds: integer(

@@ -6,6 +6,7 @@ import { type Chat, createChat } from './chat/chat.ts';
 import { type ClipboardInbox, createClipboardInbox } from './clipboard/inbox.ts';
 import { type Cancel, type Clock, every } from './clock.ts';
 import { agentRoot, type Config } from './config.ts';
+import { createInjectedContext, type InjectedContextReader } from './context/injected.ts';
 import { describeError } from './errors.ts';
 import type { Host } from './host/index.ts';
 import type { Log } from './log.ts';
@@ -15,6 +16,7 @@ import { createRelayInfo, type RelayInfo } from './operator/info.ts';
 import { createUpdateCheck, type UpdateCheck } from './operator/update-check.ts';
 import { createPairingCodes, type PairingCodes } from './pairing/codes.ts';
 import { createMint, type Mint } from './pairing/mint.ts';
+import { createPhoneThreads, type PhoneThreads } from './phone/threads.ts';
 import { createProfiles, type Profiles } from './profiles/profiles.ts';
 import type { StoredSession } from './sessions/session.ts';
 import { openSessions, type Sessions } from './sessions/sessions.ts';
@@ -23,6 +25,8 @@ import { createSockets, type SocketRecord, type Sockets } from './socket/sockets
 import type { StoreOpener } from './stores.ts';
 import { createTerminals, type Terminals } from './terminal/terminals.ts';
 import { createTui, type Tui } from './tui/tui.ts';
+import type { ProviderBases } from './usage/provider.ts';
+import { createUsage, type Usage } from './usage/usage.ts';
 import { fetchUpstream, type Upstream } from './web/upstream.ts';
 
 const SWEEP_PERIOD = 30_000;
@@ -51,6 +55,8 @@ export interface RelayParts {
    * The deployment's variables where there is no host (edge): they stand for the `.env` of the default profile.
    */
   env?: Readonly<Record<string, string | undefined>>;
+  /** Other places where providers are asked for their usage. */
+  usageBases?: Partial<ProviderBases>;
   /** Whether sockets may outlive this process's memory (edge). */
   socketsOutliveMemory?: boolean;
 }
@@ -77,6 +83,10 @@ export interface Relay {
   readonly chat: Chat;
   readonly models: ModelCapabilities;
   readonly notifications: Notifications;
+  readonly threads: PhoneThreads;
+  readonly context: InjectedContextReader;
+  /** Absent at the edge. */
+  readonly usage?: Usage;
   readonly tui: Tui;
   readonly terminals: Terminals;
   readonly mint: Mint;
@@ -155,6 +165,9 @@ export async function createRelay(parts: RelayParts): Promise<Relay> {
       env: parts.env,
     }),
     notifications: createNotifications(),
+    threads: createPhoneThreads({ host }),
+    context: createInjectedContext({ host, config, log: log.named('context') }),
+    usage: host && createUsage({ host, config, clock, log: log.named('usage'), upstream, bases: parts.usageBases }),
     terminals: createTerminals({ host, config, sessions, clock, log: log.named('terminal') }),
     tui: createTui({ host, config, clock, log: log.named('tui') }),
     mint: createMint({

@@ -6,9 +6,10 @@ const database = new Database(process.argv[2]);
 process.stdout.write('[]\n');
 for await (const line of createInterface({ input: process.stdin })) {
   const sql = JSON.parse(line);
-  let answer;
+  let answer = [];
   try {
-    answer = /^(?:select|pragma)[^;]*$/i.test(sql) ? database.prepare(sql).all() : (database.exec(sql), []);
+    if (/^(?:select|pragma)[^;]*$/i.test(sql)) answer = database.prepare(sql).all();
+    else database.exec(sql);
   } catch (error) {
     answer = { error: error.code ?? error.message };
   }

@@ -1,0 +1,31 @@
+import { readImageActivity } from '../lib/chat/image-activity.ts';
+import { RelayError } from '../lib/errors.ts';
+import { profileHome } from '../lib/profiles/home.ts';
+import { json } from '../lib/web/json.ts';
+import { type Handler, lastOf } from './request.ts';
+
+const NO_STORE = { 'cache-control': 'no-store' };
+const MAX_ID = 256;
+/** Of an exponent's sign, `+` arrives as a space. */
+const DECIMAL = /^(?:\d+\.?\d*|\.\d+)(?:[eE][ +-]?\d+)?$/;
+
+/** `GET /chat/image-activity`, `?session_id=&since=&profile=` (contract 04 §7). */
+export const imageActivity: Handler = async (request, relay) => {
+  const { host, config } = relay;
+  if (!host) throw new RelayError('unsupported', 'this relay runs without a host, so it sees nothing of the agent');
+  const query = lastOf(request.query);
+  const sessionId = query.session_id?.trim() ?? '';
+  if (sessionId.length < 1 || sessionId.length > MAX_ID) throw new RelayError('invalid', 'invalid_session_id');
+  const since = secondsOf(query.since?.trim() ?? '');
+  const profile = query.profile?.trim() || 'default';
+  const place = await profileHome(host.files, config, profile);
+  if (!place) throw new RelayError('not-found', 'profile_not_found', { extra: { profile } });
+  const activities = await readImageActivity(host.databases, place.home, { sessionId, since });
+  return json({ session_id: sessionId, profile, activities }, 200, NO_STORE);
+};
+
+function secondsOf(text: string): number {
+  const since = DECIMAL.test(text) ? Number(text.replace(' ', '+')) : Number.NaN;
+  if (!Number.isFinite(since)) throw new RelayError('invalid', 'invalid_since');
+  return since;
+}

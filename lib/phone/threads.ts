@@ -1,0 +1,111 @@
+import type { DatabaseRow, Host } from '../host/index.ts';
+import { byCodePoint } from '../profiles/discovery.ts';
+import { unlessUnreadable } from '../profiles/readable.ts';
+
+/** A conversation with the phone, as `GET /phone/threads` lists it. */
+export type PhoneThread = {
+  /** The agent's session, or `''` when only the relay knows of the chat. */
+  session_id: string;
+  chat_id: string;
+  title: string | null;
+};
+
+/** A chat that was seen in a message or a reply. */
+export interface SeenChat {
+  /** Null counts as `phone`. */
+  chatId: string | null;
+  /** Null keeps the title that is known. */
+  title: string | null;
+  messageId: string | null;
+  /** Epoch milliseconds. */
+  at: number;
+}
+
+export interface PhoneThreads {
+  /** Notes a chat as the one used last. Needs no `this`. */
+  seen(chat: SeenChat): void;
+  /** As `seen`, for a caller that names the title: null removes it, undefined keeps it. */
+  put(chat: { chatId: string; title?: string | null; at: number }): PhoneThread;
+  /** The agent's sessions with the phone, then what only the relay knows. Never fails: a bad database gives no rows. */
+  list(): Promise<PhoneThread[]>;
+}
+
+interface Remembered {
+  title: string | null;
+  messageId: string | null;
+  at: number;
+}
+
+const CAPACITY = 100;
+const MAX_PROFILES = 100;
+const HOME_CHAT = 'phone';
+const MAX_ROWS = 1000;
+
+const sessionsSql = (title: string) => `
+SELECT CAST(id AS TEXT) AS session_id, CAST(chat_id AS TEXT) AS chat_id, ${title} AS title
+FROM sessions WHERE source = 'phone' AND id IS NOT NULL AND chat_id IS NOT NULL AND chat_id <> '' LIMIT ${MAX_ROWS}`;
+
+/** The conversations with the phone (contract 04 §5.7). Without a host there is only what the relay has seen. */
+export function createPhoneThreads({ host }: { host?: Host }): PhoneThreads {
+  /** In the order of their last use. */
+  const chats = new Map<string, Remembered>();
+
+  function remember(chatId: string, chat: Remembered): void {
+    chats.delete(chatId);
+    chats.set(chatId, chat);
+    for (const oldest of chats.keys()) {
+      if (chats.size <= CAPACITY) break;
+      chats.delete(oldest);
+    }
+  }
+
+  return {
+    seen({ chatId, title, messageId, at }) {
+      const id = chatId ?? HOME_CHAT;
+      remember(id, { title: title ?? chats.get(id)?.title ?? null, messageId, at });
+    },
+
+    put({ chatId, title, at }) {
+      const known = chats.get(chatId);
+      const shown = title === undefined ? (known?.title ?? null) : title;
+      remember(chatId, { title: shown, messageId: known?.messageId ?? null, at });
+      return { session_id: '', chat_id: chatId, title: shown };
+    },
+
+    async list() {
+      const threads = host ? await readSessions(host) : [];
+      const listed = new Set(threads.map((thread) => thread.chat_id));
+      for (const [chatId, { title }] of chats) {
+        if (!listed.has(chatId)) threads.push({ session_id: '', chat_id: chatId, title });
+      }
+      return threads;
+    },
+  };
+}
+
+/** Rows of the root's database and of those of the profiles in the order of their names; a session counts once. */
+async function readSessions(host: Host): Promise<PhoneThread[]> {
+  const results = await Promise.all((await homes(host)).map((home) => readHome(host, home)));
+  const threads = new Map<string, PhoneThread>();
+  for (const { session_id: id, chat_id: chatId, title } of results.flat()) {
+    if (typeof id !== 'string' || typeof chatId !== 'string' || threads.has(id)) continue;
+    threads.set(id, { session_id: id, chat_id: chatId, title: typeof title === 'string' ? title : null });
+  }
+  return [...threads.values()];
+}
+
+/** Older databases have no titles. */
+async function readHome({ databases }: Host, home: string): Promise<DatabaseRow[]> {
+  const read = (title: string) => databases.read({ path: `${home}/state.db`, sql: sessionsSql(title), params: [] });
+  return (await read('title')) ?? (await read('NULL')) ?? [];
+}
+
+async function homes({ agentHome, files }: Host): Promise<string[]> {
+  const entries = (await unlessUnreadable(files.list(`${agentHome}/profiles`)).catch(() => null)) ?? [];
+  const names = entries
+    .filter(({ name, kind }) => !name.startsWith('.') && (kind === 'directory' || kind === 'link'))
+    .map(({ name }) => name)
+    .sort(byCodePoint)
+    .slice(0, MAX_PROFILES);
+  return [agentHome, ...names.map((name) => `${agentHome}/profiles/${name}`)];
+}

@@ -1,0 +1,64 @@
+import { isObject } from '../socket/envelope.ts';
+
+/** What providers send is not trusted to have any shape: these give a value that may be shown, or null. */
+
+const MAX_TIME = 80;
+const MAX_ID = 40;
+const MAX_URL = 500;
+export const MAX_PLAN = 80;
+export const MAX_LABEL = 80;
+const ISO = /^\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d|$)/;
+const DECIMAL = /^[+-]?\d+(?:\.\d+)?$/;
+// biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what a text may not have
+const CONTROL = /[\u0000-\u001f\u007f-\u009f]+/g;
+
+/** A member of an object, at any depth; undefined for what is not there. */
+export function at(value: unknown, ...path: string[]): unknown {
+  let here = value;
+  for (const name of path) here = isObject(here) && Object.hasOwn(here, name) ? here[name] : undefined;
+  return here;
+}
+
+/** A finite number; also one that came as text, as 64-bit integers do. */
+export function numberOf(value: unknown): number | null {
+  const number = typeof value === 'string' && DECIMAL.test(value) ? Number(value) : value;
+  return typeof number === 'number' && Number.isFinite(number) ? number : null;
+}
+
+/** 0 to 100. */
+export function percentOf(value: unknown): number | null {
+  const number = numberOf(value);
+  return number === null ? null : Math.min(100, Math.max(0, Math.round(number * 100) / 100));
+}
+
+/** ISO 8601: numbers are epoch seconds, text that already is such a time passes. */
+export function timeOf(value: unknown): string | null {
+  const number = numberOf(value);
+  if (number !== null) {
+    const date = new Date(number * 1000);
+    return Number.isNaN(date.getTime()) ? null : date.toISOString();
+  }
+  return typeof value === 'string' && ISO.test(value.trim()) ? textOf(value, MAX_TIME) : null;
+}
+
+/** One line of at most `limit` characters; null for what is no text, or blank. */
+export function textOf(value: unknown, limit: number): string | null {
+  if (typeof value !== 'string') return null;
+  return value.replace(CONTROL, ' ').trim().slice(0, limit).toWellFormed() || null;
+}
+
+/** `pro_plus` becomes `Pro Plus`. */
+export const titleCase = (text: string): string =>
+  text
+    .toLowerCase()
+    .split(/[\s_-]+/)
+    .filter(Boolean)
+    .map((word) => word[0]?.toUpperCase() + word.slice(1))
+    .join(' ');
+
+/** The id of a window out of its label. */
+export const windowId = (label: string): string => label.toLowerCase().replace(/\s+/g, '_').slice(0, MAX_ID);
+
+export function urlOf(text: string): string | null {
+  return text.length <= MAX_URL && URL.canParse(text) && /^https?:$/.test(new URL(text).protocol) ? text : null;
+}
