@@ -1,4 +1,4 @@
-import type { DatabaseRow, Host } from '../host/index.ts';
+import type { Host } from '../host/index.ts';
 import { byCodePoint } from '../profiles/discovery.ts';
 import { unlessUnreadable } from '../profiles/readable.ts';
 
@@ -41,9 +41,15 @@ const MAX_PROFILES = 100;
 const HOME_CHAT = 'phone';
 const MAX_ROWS = 1000;
 
-const sessionsSql = (title: string) => `
-SELECT CAST(id AS TEXT) AS session_id, CAST(chat_id AS TEXT) AS chat_id, ${title} AS title
-FROM sessions WHERE source = 'phone' AND id IS NOT NULL AND chat_id IS NOT NULL AND chat_id <> '' LIMIT ${MAX_ROWS}`;
+/**
+ * Older databases have no titles: a name that the inner query does not know is the outer one's, which is NULL. In one
+ * query, because a locked database is waited for.
+ */
+const SQL = `
+SELECT CAST(s.id AS TEXT) AS session_id, CAST(s.chat_id AS TEXT) AS chat_id,
+  (SELECT title FROM sessions AS known WHERE known.id = s.id LIMIT 1) AS title
+FROM (SELECT NULL AS title) AS missing, sessions AS s
+WHERE s.source = 'phone' AND s.id IS NOT NULL AND s.chat_id IS NOT NULL AND s.chat_id <> '' LIMIT ${MAX_ROWS}`;
 
 /** The conversations with the phone (contract 04 §5.7). Without a host there is only what the relay has seen. */
 export function createPhoneThreads({ host }: { host?: Host }): PhoneThreads {
@@ -85,19 +91,16 @@ export function createPhoneThreads({ host }: { host?: Host }): PhoneThreads {
 
 /** Rows of the root's database and of those of the profiles in the order of their names; a session counts once. */
 async function readSessions(host: Host): Promise<PhoneThread[]> {
-  const results = await Promise.all((await homes(host)).map((home) => readHome(host, home)));
+  const { databases } = host;
+  const results = await Promise.all(
+    (await homes(host)).map((home) => databases.read({ path: `${home}/state.db`, sql: SQL, params: [] })),
+  );
   const threads = new Map<string, PhoneThread>();
-  for (const { session_id: id, chat_id: chatId, title } of results.flat()) {
+  for (const { session_id: id, chat_id: chatId, title } of results.flatMap((rows) => rows ?? [])) {
     if (typeof id !== 'string' || typeof chatId !== 'string' || threads.has(id)) continue;
     threads.set(id, { session_id: id, chat_id: chatId, title: typeof title === 'string' ? title : null });
   }
   return [...threads.values()];
-}
-
-/** Older databases have no titles. */
-async function readHome({ databases }: Host, home: string): Promise<DatabaseRow[]> {
-  const read = (title: string) => databases.read({ path: `${home}/state.db`, sql: sessionsSql(title), params: [] });
-  return (await read('title')) ?? (await read('NULL')) ?? [];
 }
 
 async function homes({ agentHome, files }: Host): Promise<string[]> {

@@ -1,0 +1,123 @@
+import { mkdir, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { createPhoneThreads } from '../../lib/phone/threads.ts';
+import { createDatabase, SESSIONS, startWriter, WAL } from '../support/agent-database.ts';
+import { bearer, describeMatrix, pair, post, type Target } from '../support/relay.ts';
+
+async function list(target: Target, token: string) {
+  const response = await target.fetch('/phone/threads', { headers: bearer(token) });
+  expect(response.status).toBe(200);
+  return (await response.json()).threads;
+}
+
+describeMatrix('phone threads (04 §5.7)', (start, runtime) => {
+  it('needs a bearer, also from loopback', async () => {
+    const target = await start();
+    expect((await target.operator('/phone/threads')).status).toBe(401);
+    expect((await target.fetch('/phone/threads', post({ chat_id: 'c' }))).status).toBe(401);
+    expect((await target.fetch('/phone/threads', { method: 'DELETE' })).status).toBe(405);
+  });
+
+  it('takes a chat and lists it', async () => {
+    const target = await start();
+    const { token } = await pair(target);
+    const send = async (body: unknown) => {
+      const response = await target.fetch('/phone/threads', {
+        ...post(body),
+        headers: { ...bearer(token), 'content-type': 'application/json' },
+      });
+      return { status: response.status, body: await response.json() };
+    };
+    expect(await list(target, token)).toEqual([]);
+    expect(await send({ chat_id: 't-plans', session_id: 's1', title: 'Plans' })).toEqual({
+      status: 200,
+      body: { ok: true, thread: { session_id: 's1', chat_id: 't-plans', title: 'Plans' } },
+    });
+    // Without a title the known one stays; null takes it away.
+    expect((await send({ chat_id: 't-plans' })).body.thread).toMatchObject({ session_id: '', title: 'Plans' });
+    expect(await list(target, token)).toEqual([{ session_id: '', chat_id: 't-plans', title: 'Plans' }]);
+    expect((await send({ chat_id: 't-plans', title: null })).body.thread.title).toBeNull();
+    for (const bad of [
+      {},
+      { chat_id: '' },
+      { chat_id: ' ' },
+      { chat_id: 5 },
+      { chat_id: null },
+      { chat_id: 'x'.repeat(257) },
+      { chat_id: 'c', title: 5 },
+      { chat_id: 'c', title: {} },
+      { chat_id: 'c', session_id: null },
+      { chat_id: 'c', session_id: ['s'] },
+      [],
+    ]) {
+      const { status, body } = await send(bad);
+      expect([bad, status, typeof body.error]).toEqual([bad, 400, 'string']);
+    }
+    expect(await list(target, token)).toHaveLength(1);
+  });
+
+  if (runtime === 'edge') return;
+
+  it("lists the agent's sessions of every profile, then what only the relay knows", async () => {
+    const target = await start();
+    const { token } = await pair(target);
+    const profiles = join(target.agentHome, 'profiles');
+    for (const name of ['b', 'a', 'locked', 'corrupt', 'empty', '.hidden'])
+      await mkdir(join(profiles, name), { recursive: true });
+    const insert = (...rows: string[]) => `INSERT INTO sessions VALUES ${rows.join(',')};`;
+    const agent = await startWriter(join(target.agentHome, 'state.db'));
+    await agent.run(
+      `${WAL} ${SESSIONS} ${insert(
+        "('s1', 'phone', 'home', 'Home')",
+        "('s2', 'telegram', 'x', 'No')",
+        "('s3', 'phone', '', 'No')",
+        "('s4', 'phone', NULL, 'No')",
+        "('s5', 'phone', 'quiet', NULL)",
+      )}`,
+    );
+    createDatabase(
+      join(profiles, 'a/state.db'),
+      `${SESSIONS} ${insert("('s6', 'phone', 'a', 'A')", "('s1', 'phone', 'a', 'No')")}`,
+    );
+    // An older agent has no titles.
+    createDatabase(
+      join(profiles, 'b/state.db'),
+      "CREATE TABLE sessions (id TEXT, source TEXT, chat_id TEXT); INSERT INTO sessions VALUES ('s7', 'phone', 'b');",
+    );
+    createDatabase(join(profiles, '.hidden/state.db'), `${SESSIONS} ${insert("('s8', 'phone', 'h', 'No')")}`);
+    const locked = await startWriter(join(profiles, 'locked/state.db'));
+    await locked.run(`${SESSIONS} ${insert("('s9', 'phone', 'l', 'No')")} BEGIN EXCLUSIVE;`);
+    await writeFile(join(profiles, 'corrupt/state.db'), 'x'.repeat(5000));
+    const now = Date.now();
+    target.relay?.threads.seen({ chatId: 'home', title: 'Other', messageId: 'm1', at: now });
+    target.relay?.threads.seen({ chatId: null, title: null, messageId: 'm2', at: now });
+    target.relay?.threads.seen({ chatId: 't-new', title: 'New', messageId: 'm3', at: now });
+    target.relay?.threads.seen({ chatId: 't-new', title: null, messageId: 'm4', at: now });
+    const started = performance.now();
+    expect(await list(target, token)).toEqual([
+      { session_id: 's1', chat_id: 'home', title: 'Home' },
+      { session_id: 's5', chat_id: 'quiet', title: null },
+      { session_id: 's6', chat_id: 'a', title: 'A' },
+      { session_id: 's7', chat_id: 'b', title: null },
+      { session_id: '', chat_id: 'phone', title: null },
+      { session_id: '', chat_id: 't-new', title: 'New' },
+    ]);
+    // Phones wait three seconds.
+    expect(performance.now() - started).toBeLessThan(3000);
+  });
+});
+
+describe('the chats that the relay remembers', () => {
+  it('are 100, of which the least recently used goes first', async () => {
+    const threads = createPhoneThreads({});
+    const see = (chatId: string) => threads.seen({ chatId, title: null, messageId: null, at: 0 });
+    for (let chat = 0; chat < 100; chat++) see(`c${chat}`);
+    see('c0');
+    see('c100');
+    const ids = (await threads.list()).map((thread) => thread.chat_id);
+    expect(ids).toHaveLength(100);
+    expect(ids).not.toContain('c1');
+    expect(ids.slice(-2)).toEqual(['c0', 'c100']);
+  });
+});

@@ -1,0 +1,67 @@
+import { writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { expect, it } from 'vitest';
+import { startFakeApi } from '../support/fake-api-server.ts';
+import { bearer, describeMatrix, pair, type Target } from '../support/relay.ts';
+
+const ON = { RELAY_PROVIDER_USAGE_ENABLED: 'yes' };
+
+async function ask(target: Target, token: string, query = '') {
+  const response = await target.fetch(`/usage/providers${query}`, { headers: bearer(token) });
+  return { status: response.status, body: await response.json() };
+}
+
+describeMatrix('GET /usage/providers (04 §9)', (start, runtime) => {
+  it('is off by default: 401, then 404, then all else', async () => {
+    const target = await start();
+    const { token } = await pair(target);
+    expect((await target.operator('/usage/providers')).status).toBe(401);
+    expect(await ask(target, token, '?profile=..')).toEqual({
+      status: 404,
+      body: { ok: false, error: 'provider usage is not enabled here' },
+    });
+  });
+
+  if (runtime === 'edge') {
+    it('needs a host', async () => {
+      const target = await start({ env: ON });
+      const { token } = await pair(target);
+      expect(await ask(target, token)).toMatchObject({ status: 501, body: { error: expect.stringContaining('host') } });
+    });
+    return;
+  }
+
+  it('refuses a profile that is none', async () => {
+    const target = await start({ env: ON });
+    const { token } = await pair(target);
+    expect((await target.fetch('/usage/providers')).status).toBe(401);
+    for (const profile of ['nobody', '..', 'a%2Fb', '%00']) {
+      expect(await ask(target, token, `?profile=${profile}`)).toEqual({
+        status: 400,
+        body: { ok: false, error: 'invalid or unknown profile' },
+      });
+    }
+  });
+
+  it('asks with the credentials of the host, and shows none of them', async () => {
+    const api = await startFakeApi();
+    api.onAny((exchange) => exchange.answer(200, { usage: { weekly: { percent: 50 } } }));
+    const target = await start({ env: { ...ON, RELAY_LOG_LEVEL: 'DEBUG' } });
+    const { token } = await pair(target);
+    await writeFile(join(target.agentHome, '.env'), `OPENCODE_GO_API_KEY=5ecret\nOPENCODE_GO_BASE_URL=${api.url}\n`);
+    const { status, body } = await ask(target, token, '?profile=%20Default%20&session_id=s1');
+    expect(status).toBe(200);
+    expect(body).toMatchObject({ schema_version: 2, fetched_at: expect.stringMatching(/Z$/) });
+    expect(body.providers.map(({ id, status }: Record<string, string>) => [id, status])).toEqual([
+      ['openai-codex', 'not_configured'],
+      ['nous', 'not_configured'],
+      ['opencode-go', 'available'],
+      ['supergrok', 'not_configured'],
+    ]);
+    expect(body.providers[2].windows).toEqual([
+      { id: 'weekly', label: 'Weekly', used_percent: 50, reset_at: null, detail: null },
+    ]);
+    expect(api.requests[0]?.headers.authorization).toBe('Bearer 5ecret');
+    expect(JSON.stringify(body) + target.log.join()).not.toContain('5ecret');
+  });
+});
