@@ -5,7 +5,7 @@ import type { Handler } from './request.ts';
 /** Room for 25 MiB as base64 and what is around it. */
 const LIMIT = 36 * 1024 * 1024;
 
-/** `POST /clipboard/inbox` (contract 01 §7). */
+/** `POST /clipboard/inbox` (contract 04 §6). */
 export const postClipboard: Handler = async (request, relay) => {
   if (!relay.clipboard)
     throw new RelayError('unsupported', 'this relay runs without a host, so it has no clipboard inbox');

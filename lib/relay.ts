@@ -180,7 +180,7 @@ export async function createRelay(parts: RelayParts): Promise<Relay> {
     }),
     info: createRelayInfo({ host, config, clock, log: log.named('operator') }),
     updates: createUpdateCheck({ host, config, clock, version }),
-    clipboard: host && createClipboardInbox({ host, clock }),
+    clipboard: host && createClipboardInbox({ host, clock, log: log.named('clipboard') }),
     security: { allowInsecureApiBearer: config.allowInsecureApiBearer },
     operatorTokens: createOperatorTokens(config.operatorPublicKey, log.named('access')),
     storeState: () => (stores.durable ? sessions.storeState() : 'memory'),

@@ -13,9 +13,9 @@ const MAGIC: Record<ImageFormat, [offset: number, bytes: string][][]> = {
   gif: [[[0, 'GIF87a']], [[0, 'GIF89a']]],
 };
 
-/** The format a name stands for, in any case (`jpg` is `jpeg`); undefined for an unknown one. */
+/** The format a name stands for, in any case and with blanks around (`jpg` is `jpeg`); undefined for an unknown one. */
 export function imageFormat(name: string): ImageFormat | undefined {
-  const lower = name.toLowerCase();
+  const lower = name.trim().toLowerCase();
   const format = lower === 'jpg' ? 'jpeg' : lower;
   return Object.hasOwn(MAGIC, format) ? (format as ImageFormat) : undefined;
 }

@@ -2,11 +2,14 @@ import { fromBase64, randomString } from '../bytes.ts';
 import type { Clock } from '../clock.ts';
 import { RelayError } from '../errors.ts';
 import type { Host } from '../host/index.ts';
+import type { Log } from '../log.ts';
 import { imageFormat, isImage } from './formats.ts';
 
 const MAX_IMAGE = 25 * 1024 * 1024;
 const MAX_HINT = 40;
 const STALE_AFTER = 300_000;
+/** Images that wait at the same time; the agent wants the newest. */
+const CAPACITY = 20;
 const MODE = 0o600;
 const ALPHABET = 'abcdefghijklmnopqrstuvwxyz0123456789';
 
@@ -21,29 +24,30 @@ export interface InboxEntry {
   /** Absolute path on the host. */
   path: string;
   sizeBytes: number;
-  /** How many old files were removed. */
+  /** How many files were removed because of their age. */
   sweptStale: number;
 }
 
 export interface ClipboardInbox {
   /**
-   * Puts an image into the inbox, where the agent looks for the newest file younger than 300 s, and removes older ones.
+   * Puts an image into the inbox, where the agent looks for the newest file younger than 300 s, and removes older ones
+   * and what is more than 20.
    * @throws RelayError `invalid` for an unknown format, text that is no base64, no bytes, or bytes of another format;
    * `too-large` above 25 MiB; `internal` when it cannot be saved.
    */
   put(image: ClipboardImage): Promise<InboxEntry>;
 }
 
-/** The clipboard rendezvous between a phone and the agent (contract 01 §7). */
-export function createClipboardInbox({ host, clock }: { host: Host; clock: Clock }): ClipboardInbox {
-  const { files } = host;
+/** The clipboard rendezvous between a phone and the agent (contract 04 §6). */
+export function createClipboardInbox({ host, clock, log }: { host: Host; clock: Clock; log: Log }): ClipboardInbox {
+  const { files, processes } = host;
   const inbox = `${host.agentHome}/images/inbox`;
 
   /** A path that no file has yet. */
   async function freePath(extension: string, hint: string): Promise<string> {
     for (;;) {
-      const name = `clip_${stamp(new Date(clock.now()))}_${randomString(ALPHABET, 6)}${hint && `_${hint}`}`;
-      const path = `${inbox}/${name}.${extension}`;
+      const parts = ['clip', stamp(new Date(clock.now())), processes.own, hint, randomString(ALPHABET, 6)];
+      const path = `${inbox}/${parts.filter((part) => part !== '').join('_')}.${extension}`;
       if ((await files.stat(path)) === null) return path;
     }
   }
@@ -59,42 +63,47 @@ export function createClipboardInbox({ host, clock }: { host: Host; clock: Clock
     }
   }
 
-  /** Removes stale files. What cannot be removed is left to the next sweep. */
+  /** Removes stale files, and the oldest of too many. What cannot be removed is left to the next sweep. */
   async function sweep(kept: string): Promise<number> {
     let swept = 0;
+    const fresh: { path: string; modified: number }[] = [];
     for (const entry of (await files.list(inbox).catch(() => null)) ?? []) {
       const path = `${inbox}/${entry.name}`;
       if (entry.kind !== 'file' || path === kept) continue;
-      try {
-        const facts = await files.stat(path);
-        if (!facts || clock.now() - facts.modified <= STALE_AFTER) continue;
-        await files.remove(path);
-        swept++;
-      } catch {
-        // Somebody else may have taken it meanwhile.
-      }
+      const modified = (await files.stat(path).catch(() => null))?.modified;
+      if (modified === undefined) continue;
+      if (clock.now() - modified > STALE_AFTER) swept += await remove(path);
+      // Somebody else may still be writing it.
+      else if (!entry.name.endsWith('.tmp')) fresh.push({ path, modified });
     }
+    fresh.sort((a, b) => b.modified - a.modified);
+    for (const { path } of fresh.slice(CAPACITY - 1)) await remove(path);
     return swept;
   }
+
+  /** How many files that were: somebody else may have taken it meanwhile. */
+  const remove = (path: string): Promise<number> =>
+    files.remove(path).then(
+      () => 1,
+      () => 0,
+    );
 
   return {
     async put({ format, bytesBase64, filenameHint = '' }) {
       const kind = imageFormat(format);
       if (!kind) throw new RelayError('invalid', 'format must be one of png, jpg, jpeg, webp and gif');
-      if (decodedLength(bytesBase64) > MAX_IMAGE) throw new RelayError('too-large', 'the image is larger than 25 MiB');
       const bytes = fromBase64(bytesBase64);
       if (!bytes) throw new RelayError('invalid', 'bytes_base64 is not valid base64');
       if (bytes.byteLength === 0) throw new RelayError('invalid', 'the image is empty');
+      if (bytes.byteLength > MAX_IMAGE) throw new RelayError('too-large', 'the image is larger than 25 MiB');
       if (!isImage(kind, bytes)) throw new RelayError('invalid', `the bytes are not a ${kind} image`);
       const hint = filenameHint.replace(/[^A-Za-z0-9_-]/g, '').slice(0, MAX_HINT);
       const path = await save(kind, hint, bytes);
+      log.info(`staged ${path.slice(inbox.length + 1)} of ${bytes.byteLength} bytes`);
       return { path, sizeBytes: bytes.byteLength, sweptStale: await sweep(path) };
     },
   };
 }
-
-const decodedLength = (text: string): number =>
-  (text.length / 4) * 3 - (text.endsWith('==') ? 2 : text.endsWith('=') ? 1 : 0);
 
 const two = (value: number): string => String(value).padStart(2, '0');
 

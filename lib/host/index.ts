@@ -164,6 +164,8 @@ export interface Tailnet {
 }
 
 export interface HostProcesses {
+  /** This very process. */
+  readonly own: number;
   /** Whether a process exists (signal 0; one that belongs to somebody else counts). */
   exists(pid: number): boolean;
   /** Facts from `/proc`, or null where there is none or the process is gone. */

@@ -230,7 +230,7 @@ describeMatrix('HTTP rules (contract 01 §1)', (start, runtime) => {
     expect(info.capabilities.includes('clipboard')).toBe(runtime === 'node');
   });
 
-  it('clipboard inbox (contract 01 §7): a file on a host, 501 without one', async () => {
+  it('clipboard inbox (contract 04 §6): a file on a host, 501 without one', async () => {
     const target = await start();
     const { token } = await pair(target);
     const put = (body: unknown) => target.fetch('/clipboard/inbox', { ...post(body), headers: bearer(token) });
@@ -241,7 +241,7 @@ describeMatrix('HTTP rules (contract 01 §1)', (start, runtime) => {
     }
     const { ok, path, size_bytes } = await response.json();
     expect(ok).toBe(true);
-    expect(path).toMatch(/\/images\/inbox\/clip_\d{8}_\d{6}_[A-Za-z0-9]{6}_ab\.png$/);
+    expect(path).toMatch(/\/images\/inbox\/clip_\d{8}_\d{6}_\d+_ab_[a-z0-9]{6}\.png$/);
     expect((await readFile(path)).length).toBe(size_bytes);
     expect((await stat(path)).mode & 0o777).toBe(0o600);
     for (const bad of [

@@ -9,6 +9,7 @@ const START_TIME = 22 - 3;
 /** Processes of this machine. Never sends a signal other than 0 (contract 07 §1.3). */
 export function createProcesses(): HostProcesses {
   return {
+    own: process.pid,
     exists(pid) {
       // 0 and negative numbers address process groups.
       if (!isPid(pid)) return false;

@@ -5,6 +5,7 @@ import { createClipboardInbox } from '../../../lib/clipboard/inbox.ts';
 import type { HostFiles } from '../../../lib/host/index.ts';
 import { createNodeHost } from '../../../lib/host/node/index.ts';
 import { createTestClock } from '../../support/clock.ts';
+import { createTestLog } from '../../support/log.ts';
 import { temporaryDirectory } from '../../support/temp.ts';
 
 const PNG = Buffer.from('\x89PNG\r\n\x1a\nrest', 'latin1');
@@ -17,11 +18,13 @@ async function setup(overrides: Partial<HostFiles> = {}) {
   const home = await temporaryDirectory();
   const clock = createTestClock(Date.now());
   const host = createNodeHost({ agentHome: home });
+  const log = createTestLog();
   return {
     home,
     clock,
+    log,
     directory: join(home, 'images/inbox'),
-    inbox: createClipboardInbox({ host: { ...host, files: { ...host.files, ...overrides } }, clock }),
+    inbox: createClipboardInbox({ host: { ...host, files: { ...host.files, ...overrides } }, clock, log }),
   };
 }
 
@@ -31,26 +34,28 @@ const image = (format: string, bytes: Buffer, filenameHint?: string) => ({
   filenameHint,
 });
 
-describe('clipboard inbox (01 §7)', () => {
+describe('clipboard inbox (04 §6)', () => {
   it.each<[string, Buffer, string]>([
     ['png', PNG, 'png'],
-    ['PNG', PNG, 'png'],
+    [' PNG\n', PNG, 'png'],
     ['jpg', JPEG, 'jpeg'],
     ['Jpeg', JPEG, 'jpeg'],
     ['webp', WEBP, 'webp'],
     ['gif', GIF, 'gif'],
     ['gif', Buffer.from('GIF87a'), 'gif'],
   ])('saves %s', async (format, bytes, extension) => {
-    const { inbox, directory } = await setup();
+    const { inbox, directory, log } = await setup();
     const entry = await inbox.put(image(format, bytes));
     expect(entry).toMatchObject({ sizeBytes: bytes.length, sweptStale: 0 });
     expect(entry.path.startsWith(`${directory}/`)).toBe(true);
     expect(entry.path.slice(directory.length + 1)).toMatch(
-      new RegExp(`^clip_\\d{8}_\\d{6}_[a-z0-9]{6}\\.${extension}$`),
+      new RegExp(`^clip_\\d{8}_\\d{6}_${process.pid}_[a-z0-9]{6}\\.${extension}$`),
     );
     expect(await readFile(entry.path)).toEqual(bytes);
     expect((await stat(entry.path)).mode & 0o777).toBe(0o600);
     expect(await readdir(directory)).toHaveLength(1);
+    expect(log.lines.join()).toContain(`staged ${entry.path.slice(directory.length + 1)} of ${bytes.length} bytes`);
+    expect(log.lines.join()).not.toContain(directory);
   });
 
   it.each([
@@ -60,7 +65,9 @@ describe('clipboard inbox (01 §7)', () => {
     ['x'.repeat(100), `_${'x'.repeat(40)}`],
   ])('takes %j as a hint', async (hint, shown) => {
     const { inbox } = await setup();
-    expect((await inbox.put(image('png', PNG, hint))).path).toMatch(new RegExp(`_[a-z0-9]{6}${shown}\\.png$`));
+    expect((await inbox.put(image('png', PNG, hint))).path).toMatch(
+      new RegExp(`_${process.pid}${shown}_[a-z0-9]{6}\\.png$`),
+    );
   });
 
   it.each<[string, string, string]>([
@@ -92,8 +99,34 @@ describe('clipboard inbox (01 §7)', () => {
 
   it('never uses a name twice within a second', async () => {
     const { inbox, directory } = await setup();
-    await Promise.all(Array.from({ length: 50 }, () => inbox.put(image('png', PNG, 'same'))));
-    expect(await readdir(directory)).toHaveLength(50);
+    await Promise.all(Array.from({ length: 20 }, () => inbox.put(image('png', PNG, 'same'))));
+    expect(await readdir(directory)).toHaveLength(20);
+  });
+
+  it('keeps the newest 20', async () => {
+    const { inbox, directory, clock } = await setup();
+    await mkdir(directory, { recursive: true });
+    for (let age = 1; age <= 25; age++) {
+      const name = join(directory, `clip_${age}.png`);
+      await writeFile(name, '');
+      await utimes(name, clock.now() / 1000 - age, clock.now() / 1000 - age);
+    }
+    await writeFile(join(directory, 'being-written.tmp'), '');
+    const entry = await inbox.put(image('png', PNG));
+    expect(entry.sweptStale).toBe(0);
+    const left = await readdir(directory);
+    expect(left).toHaveLength(21);
+    expect(left).toContain('being-written.tmp');
+    expect(left).toContain('clip_19.png');
+    expect(left).not.toContain('clip_20.png');
+    expect(await readFile(entry.path)).toEqual(PNG);
+  });
+
+  it('looks at the base64 before the size', async () => {
+    const { inbox } = await setup();
+    const huge = 'A'.repeat(36 * MiB - 4);
+    await expect(inbox.put({ format: 'png', bytesBase64: `${huge}AA A` })).rejects.toMatchObject({ kind: 'invalid' });
+    await expect(inbox.put({ format: 'png', bytesBase64: huge })).rejects.toMatchObject({ kind: 'too-large' });
   });
 
   it('sweeps files older than 300 s, whatever they are called', async () => {
@@ -112,7 +145,7 @@ describe('clipboard inbox (01 §7)', () => {
       await utimes(join(directory, name), time, time);
     }
     expect((await inbox.put(image('png', PNG, 'new'))).sweptStale).toBe(2);
-    const left = (await readdir(directory)).filter((name) => !name.endsWith('_new.png')).sort();
+    const left = (await readdir(directory)).filter((name) => !name.includes('_new_')).sort();
     expect(left).toEqual(['clip_young.png', 'folder', 'link', 'target']);
   });
 

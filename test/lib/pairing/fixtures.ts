@@ -49,7 +49,7 @@ export async function fakeHost(options: FakeHostOptions = {}): Promise<Host> {
     agentHome,
     files: { ...createFiles(), ...files },
     network: { lanAddress: async () => lan, tailnet: async () => tailnet, canConnect: async () => false },
-    processes: { exists: () => false, facts: async () => null },
+    processes: { own: 1, exists: () => false, facts: async () => null },
     env: {},
     databases: { read: async () => null },
     children: { find: nothingRuns, run: nothingRuns, spawn: nothingRuns },

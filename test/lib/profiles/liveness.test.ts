@@ -82,7 +82,10 @@ describe('isGatewayRunning', () => {
     const bare: Host = { ...host, processes: { ...host.processes, facts: async () => null } };
     expect(await isGatewayRunning(bare, String(process.pid), null)).toBe(true);
     const looks = [true, false];
-    const gone: Host = { ...host, processes: { exists: () => looks.shift() ?? false, facts: async () => null } };
+    const gone: Host = {
+      ...host,
+      processes: { own: 1, exists: () => looks.shift() ?? false, facts: async () => null },
+    };
     expect(await isGatewayRunning(gone, '42', null)).toBe(false);
   });
 

@@ -1,0 +1,68 @@
+import { mkdir, readdir, stat, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { expect, it } from 'vitest';
+import { bearer, describeMatrix, pair, post, type Target } from '../support/relay.ts';
+
+const PNG = Buffer.from('89504e470d0a1a0a0000000d49484452', 'hex');
+const MiB = 1024 * 1024;
+
+const imageOf = (size: number) => {
+  const bytes = Buffer.alloc(size);
+  PNG.copy(bytes);
+  return { format: 'png', bytes_base64: bytes.toString('base64') };
+};
+
+async function put(target: Target, token: string, body: unknown) {
+  const headers = bearer(token);
+  const init = typeof body === 'string' ? { method: 'POST', body, headers } : { ...post(body), headers };
+  const response = await target.fetch('/clipboard/inbox', init);
+  return { status: response.status, body: await response.json() };
+}
+
+describeMatrix(
+  'the limits of POST /clipboard/inbox (04 §6)',
+  (start) => {
+    it('lets 25 MiB through, refuses a byte more, and a body over 36 MiB', async () => {
+      const target = await start();
+      const { token } = await pair(target);
+      const { status, body } = await put(target, token, imageOf(25 * MiB));
+      expect([status, body.size_bytes]).toEqual([200, 25 * MiB]);
+      expect((await stat(body.path)).size).toBe(25 * MiB);
+      expect((await put(target, token, imageOf(25 * MiB + 1))).status).toBe(413);
+      expect((await put(target, token, `{"format":"${'x'.repeat(36 * MiB)}"}`)).status).toBe(413);
+      expect(await readdir(join(target.agentHome, 'images/inbox'))).toHaveLength(1);
+    });
+
+    it.each<[unknown, RegExp]>([
+      ['[]', /object/],
+      ['{', /JSON/],
+      [{ bytes_base64: '' }, /format/],
+      [{ format: 5, bytes_base64: '' }, /format/],
+      [{ format: 'bmp' }, /bytes_base64/],
+      [{ format: 'bmp', bytes_base64: '!' }, /format/],
+      [{ format: 'png', bytes_base64: [] }, /bytes_base64/],
+      [{ format: 'png', bytes_base64: `data:image/png;base64,${PNG.toString('base64')}` }, /base64/],
+      [{ format: 'png', bytes_base64: '' }, /empty/],
+      [{ format: 'gif', bytes_base64: PNG.toString('base64') }, /gif/],
+    ])('%j is 400 and writes nothing', async (body, error) => {
+      const target = await start();
+      const { token } = await pair(target);
+      expect(await put(target, token, body)).toEqual({
+        status: 400,
+        body: { ok: false, error: expect.stringMatching(error) },
+      });
+      expect(await readdir(target.agentHome)).not.toContain('images');
+    });
+
+    it('a disk that does not take it is 500, without a path', async () => {
+      const target = await start();
+      const { token } = await pair(target);
+      await mkdir(join(target.agentHome, 'images'));
+      await writeFile(join(target.agentHome, 'images/inbox'), '');
+      const { status, body } = await put(target, token, imageOf(16));
+      expect([status, body.ok]).toEqual([500, false]);
+      expect(body.error).not.toContain('/');
+    });
+  },
+  ['node'],
+);
