@@ -206,6 +206,7 @@ export async function createRelay(parts: RelayParts): Promise<Relay> {
       relay.models.stop();
       const terminalsEnded = relay.terminals.shutdown();
       sockets.stop();
+      host?.databases.close();
       await Promise.all([gatewaysEnded, terminalsEnded]);
       await sessions.flush();
     },

@@ -138,9 +138,11 @@ export interface HostDatabases {
   /**
    * The rows of a query (at most 5,000), with those that are only in the write-ahead log. Nothing is created, migrated
    * or written, and no lock is held that would keep the database's owner from working. Never rejects: null when there
-   * is nothing to be had within two seconds, be it missing, locked (for 500 ms), corrupt, or of another schema.
+   * is nothing to be had within 2.5 s, be it missing, locked (for 500 ms), corrupt, or of another schema.
    */
   read(query: DatabaseQuery): Promise<DatabaseRow[] | null>;
+  /** Ends what is under way. A later `read` works again. */
+  close(): void;
 }
 
 export interface HostNetwork {

@@ -1,114 +1,132 @@
+import { type ChildProcess, spawn } from 'node:child_process';
 import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
-import { Worker } from 'node:worker_threads';
 import type { DatabaseRow, HostDatabases } from '../index.ts';
-import { type Answer, createReader, type Question } from './database-thread.ts';
+import { type Answer, createReader, type Question } from './database-reader.ts';
 
 export interface DatabasesOptions {
   /** Milliseconds a query may take, waiting included, before it has no rows. */
   timeout?: number;
   /** Milliseconds of that to wait for a lock. */
   busyTimeout?: number;
+  /** Milliseconds without a query after which the reader ends. */
+  idle?: number;
 }
 
-const TIMEOUT = 2_000;
+const TIMEOUT = 2_500;
 const BUSY_TIMEOUT = 500;
+const IDLE = 10_000;
 const MAX_ROWS = 5_000;
 const MAX_COPY = 128 * 1024 * 1024;
-/** Queries that wait for the thread. */
+/** Queries that wait for the reader. */
 const MAX_PENDING = 256;
-/** Threads that may still be in a query which was given up: nothing can interrupt one. */
-const MAX_STUCK = 2;
-const HEAP_MB = 64;
+/** What Node itself may need to start; the rest of the environment is nothing to the reader. */
+const ENVIRONMENT = ['PATH', 'HOME', 'LD_LIBRARY_PATH', 'SYSTEMROOT'];
 
-/** The thread's whole program. The reader goes in as text: see `createReader`. */
-const PROGRAM = `
-const { parentPort, workerData } = require('node:worker_threads');
+/**
+ * The reader's whole program. libsql keeps a closed database open until its statements are collected, and the agent
+ * could not tidy up its log meanwhile: so that is done before the answer.
+ */
+const program = (libsql: string, limits: Record<string, unknown>) => `
 const read = (${createReader.toString()})({
-  ...workerData, fs: require('node:fs'), path: require('node:path'), Database: require(workerData.libsql),
+  ...${JSON.stringify(limits)}, fs: require('node:fs'), path: require('node:path'),
+  Database: require(${JSON.stringify(libsql)}),
 });
-parentPort.on('message', (question) => parentPort.postMessage(read(question)));
+process.on('message', (question) => {
+  const answer = read(question);
+  gc();
+  setImmediate(() => process.send(answer));
+});
+process.on('disconnect', () => process.exit());
 `;
 
-interface Thread {
-  worker: Worker;
+interface Reader {
+  child: ChildProcess;
   pending: Map<number, (rows: DatabaseRow[] | null) => void>;
+  idle?: NodeJS.Timeout;
 }
 
 /**
- * SQLite files of other programs, read in a thread of its own because libsql is synchronous. A thread answers what is
- * asked while it works and ends when nothing is left: libsql keeps a closed file open until its statements are
- * collected, and the agent could not tidy up its log meanwhile.
+ * SQLite files of other programs, read by a process of our own: libsql is synchronous, nothing interrupts it, and a
+ * thread that is in it would hold up the end of the relay. The process starts with the first query, and ends after a
+ * while without any, or when a query takes too long.
  */
 export function createDatabases({
   timeout = TIMEOUT,
   busyTimeout = BUSY_TIMEOUT,
+  idle = IDLE,
 }: DatabasesOptions = {}): HostDatabases {
-  const libsql = createRequire(import.meta.url).resolve('libsql');
-  let current: Thread | undefined;
-  let stuck = 0;
+  let current: Reader | undefined;
   let lastId = 0;
 
-  function start(): Thread {
-    const worker = new Worker(PROGRAM, {
-      eval: true,
-      execArgv: [],
-      resourceLimits: { maxOldGenerationSizeMb: HEAP_MB },
-      workerData: { libsql, temporary: tmpdir(), busyTimeout, maxRows: MAX_ROWS, maxCopy: MAX_COPY },
-    });
-    const thread: Thread = { worker, pending: new Map() };
-    worker.unref();
-    worker.on('message', ({ id, rows }: Answer) => settle(thread, id, rows));
-    // `error` is followed by `exit`.
-    worker.on('error', () => {});
-    worker.on('exit', () => end(thread));
-    return thread;
+  function start(): Reader {
+    const libsql = createRequire(import.meta.url).resolve('libsql');
+    const limits = { temporary: tmpdir(), busyTimeout, maxRows: MAX_ROWS, maxCopy: MAX_COPY };
+    const child = spawn(
+      process.execPath,
+      ['--expose-gc', '--max-old-space-size=64', '--eval', program(libsql, limits)],
+      {
+        stdio: ['ignore', 'ignore', 'ignore', 'ipc'],
+        serialization: 'advanced',
+        env: Object.fromEntries(ENVIRONMENT.map((name) => [name, process.env[name]])),
+      },
+    );
+    const reader: Reader = { child, pending: new Map() };
+    // It must not keep a stopping relay alive; it ends by itself when the relay is gone.
+    child.unref();
+    child.channel?.unref();
+    child.on('message', (answer) => settle(reader, answer as Answer));
+    child.on('error', () => end(reader));
+    child.on('exit', () => end(reader));
+    return reader;
   }
 
-  function settle(thread: Thread, id: number, rows: DatabaseRow[] | null): void {
-    const resolve = thread.pending.get(id);
-    thread.pending.delete(id);
-    if (thread.pending.size === 0) end(thread);
+  function settle(reader: Reader, { id, rows }: Answer): void {
+    const resolve = reader.pending.get(id);
+    reader.pending.delete(id);
+    if (reader.pending.size === 0 && current === reader) {
+      reader.idle = setTimeout(() => end(reader), idle).unref();
+    }
     resolve?.(rows);
   }
 
-  /** Ends a thread, as soon as the query it may be in returns. Whoever still waits for it has no rows. */
-  function end(thread: Thread): void {
-    if (current === thread) current = undefined;
-    const waiting = [...thread.pending.values()];
-    thread.pending.clear();
-    void thread.worker.terminate();
+  /** Ends a reader at once, also in the middle of a query. Whoever waits for it has no rows. */
+  function end(reader: Reader): void {
+    if (current === reader) current = undefined;
+    clearTimeout(reader.idle);
+    reader.child.kill('SIGKILL');
+    const waiting = [...reader.pending.values()];
+    reader.pending.clear();
     for (const resolve of waiting) resolve(null);
-  }
-
-  function giveUp(thread: Thread): void {
-    stuck++;
-    thread.worker.once('exit', () => stuck--);
-    end(thread);
   }
 
   return {
     async read(query) {
-      if (stuck >= MAX_STUCK) return null;
       if (current && current.pending.size >= MAX_PENDING) return null;
-      let thread: Thread;
+      let reader: Reader;
       try {
         current ??= start();
-        thread = current;
+        reader = current;
       } catch {
         return null;
       }
+      clearTimeout(reader.idle);
       const id = ++lastId;
       let timer: NodeJS.Timeout | undefined;
       try {
         return await new Promise((resolve) => {
-          thread.pending.set(id, resolve);
-          timer = setTimeout(() => giveUp(thread), timeout);
-          thread.worker.postMessage({ ...query, id } satisfies Question);
+          reader.pending.set(id, resolve);
+          timer = setTimeout(() => end(reader), timeout);
+          // Nobody is there any more: its `exit` follows.
+          reader.child.send({ ...query, id } satisfies Question, () => {});
         });
       } finally {
         clearTimeout(timer);
       }
+    },
+
+    close() {
+      if (current) end(current);
     },
   };
 }

@@ -51,7 +51,7 @@ export async function fakeHost(options: FakeHostOptions = {}): Promise<Host> {
     network: { lanAddress: async () => lan, tailnet: async () => tailnet, canConnect: async () => false },
     processes: { own: 1, exists: () => false, facts: async () => null },
     env: {},
-    databases: { read: async () => null },
+    databases: { read: async () => null, close() {} },
     children: { find: nothingRuns, run: nothingRuns, spawn: nothingRuns },
   };
 }

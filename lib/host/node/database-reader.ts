@@ -1,7 +1,7 @@
 import type Libsql from 'libsql';
 import type { DatabaseQuery, DatabaseRow } from '../index.ts';
 
-/** One query on its way to the thread, and its answer on the way back. */
+/** One query on its way to the reader, and its answer on the way back. */
 export interface Question extends DatabaseQuery {
   id: number;
 }
@@ -10,8 +10,8 @@ export interface Answer {
   rows: DatabaseRow[] | null;
 }
 
-/** What the thread is given, as it cannot import anything. */
-export interface ThreadTools {
+/** What the reader is given, as it cannot import anything. */
+export interface ReaderTools {
   fs: typeof import('node:fs');
   path: typeof import('node:path');
   Database: typeof Libsql;
@@ -25,7 +25,7 @@ export interface ThreadTools {
 }
 
 /**
- * The work of the database thread: a function from a question to its answer. It is handed to the thread as text, so
+ * What the reading process does: a function from a question to its answer. It is handed to that process as text, so
  * that the same source runs before and after the build: it must not refer to anything outside of itself.
  *
  * SQLite writes even for readers: a connection to a database in WAL mode makes a missing `-wal` and `-shm`, opening a
@@ -39,7 +39,7 @@ export interface ThreadTools {
  * - `-wal` without `-shm` (the agent is not running; restored from a backup): a private copy is read.
  * - a rollback journal instead of WAL: read-only with the shared lock of any reader.
  */
-export function createReader(tools: ThreadTools): (question: Question) => Answer {
+export function createReader(tools: ReaderTools): (question: Question) => Answer {
   const { fs, path, Database, temporary, busyTimeout, maxRows, maxCopy } = tools;
   const ATTEMPTS = 3;
   const HEADER = 'SQLite format 3\0';
