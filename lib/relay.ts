@@ -115,6 +115,7 @@ export async function createRelay(parts: RelayParts): Promise<Relay> {
     clock,
     log: log.named('sessions'),
   });
+  const threads = createPhoneThreads({ host });
   const codes = createPairingCodes(clock);
   const limiter = createLimiter(clock);
   const profiles = createProfiles({
@@ -165,7 +166,7 @@ export async function createRelay(parts: RelayParts): Promise<Relay> {
       env: parts.env,
     }),
     notifications: createNotifications(),
-    threads: createPhoneThreads({ host }),
+    threads,
     context: createInjectedContext({ host, config, log: log.named('context') }),
     usage: host && createUsage({ host, config, clock, log: log.named('usage'), upstream, bases: parts.usageBases }),
     terminals: createTerminals({ host, config, sessions, clock, log: log.named('terminal') }),

@@ -27,8 +27,12 @@ async function snapshot(directory: string): Promise<string[]> {
   );
 }
 
-/** The readers of this process. */
-const readers = () => runningWith('svc-relay-read-');
+/** The readers of this process; other tests have theirs at the same time. */
+async function readers(): Promise<number[]> {
+  const pids = await runningWith('svc-relay-read-');
+  const status = await Promise.all(pids.map((pid) => readFile(`/proc/${pid}/status`, 'utf8').catch(() => '')));
+  return pids.filter((_pid, at) => status[at]?.includes(`\nPPid:\t${process.pid}\n`));
+}
 
 async function openFiles(below: string): Promise<string[]> {
   const pids = await readers();
