@@ -16,6 +16,7 @@ import { modelCapabilities } from './model-capabilities.ts';
 import { recentNotifications } from './notifications.ts';
 import { getSecurity, patchSecurity, relayInfo, updateCheck } from './operator.ts';
 import { approveCode, createCode, mintCode, registerCode } from './pairing.ts';
+import { cancelOutbound, listOutbound, postMessage, takeReplies } from './phone.ts';
 import { listThreads, putThread } from './phone-threads.ts';
 import type { Guard, Handler, RelayRequest } from './request.ts';
 import { listSessions, reduceSession, revokeSession } from './sessions.ts';
@@ -47,6 +48,11 @@ const table: Row[] = [
   ['POST', '/phone/threads', paired(), putThread],
   ['GET', '/context/injected', paired(), injectedContext],
   ['GET', '/usage/providers', paired(), providerUsage],
+  ['POST', '/phone/message', operatorOrPaired(), postMessage],
+  ['GET', '/phone/replies', operatorOrPaired(), takeReplies],
+  ['GET', '/phone/outbound', pairedOrOperatorTool, listOutbound],
+  ['POST', '/phone/outbound', pairedOrOperatorTool, postMessage],
+  ['DELETE', '/phone/outbound', pairedOrOperatorTool, cancelOutbound],
   ['GET', '/bridge/status', operator, bridgeStatus],
   ['GET', '/bridge/activity', operator, bridgeActivity],
   ['GET', '/bridge/devices', operator, bridgeDevices],

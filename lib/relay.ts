@@ -16,6 +16,10 @@ import { createRelayInfo, type RelayInfo } from './operator/info.ts';
 import { createUpdateCheck, type UpdateCheck } from './operator/update-check.ts';
 import { createPairingCodes, type PairingCodes } from './pairing/codes.ts';
 import { createMint, type Mint } from './pairing/mint.ts';
+import type { Waiting } from './phone/delivery.ts';
+import { openPhoneMessaging, type PhoneMessaging } from './phone/phone.ts';
+import type { StoredReply } from './phone/reply.ts';
+import type { SubscribersRecord } from './phone/subscribers.ts';
 import { createPhoneThreads, type PhoneThreads } from './phone/threads.ts';
 import { createProfiles, type Profiles } from './profiles/profiles.ts';
 import type { StoredSession } from './sessions/session.ts';
@@ -87,6 +91,7 @@ export interface Relay {
   readonly context: InjectedContextReader;
   /** Absent at the edge. */
   readonly usage?: Usage;
+  readonly phone: PhoneMessaging;
   readonly tui: Tui;
   readonly terminals: Terminals;
   readonly mint: Mint;
@@ -116,6 +121,15 @@ export async function createRelay(parts: RelayParts): Promise<Relay> {
     log: log.named('sessions'),
   });
   const threads = createPhoneThreads({ host });
+  const phone = await openPhoneMessaging({
+    sessions,
+    clock,
+    log: log.named('phone'),
+    seen: threads.seen,
+    queue: stores.open<Waiting>('phone'),
+    replies: stores.open<StoredReply>('phone-replies'),
+    remember: parts.socketsOutliveMemory ? stores.open<SubscribersRecord>('phone-subscribers') : undefined,
+  });
   const codes = createPairingCodes(clock);
   const limiter = createLimiter(clock);
   const profiles = createProfiles({
@@ -169,6 +183,7 @@ export async function createRelay(parts: RelayParts): Promise<Relay> {
     threads,
     context: createInjectedContext({ host, config, log: log.named('context') }),
     usage: host && createUsage({ host, config, clock, log: log.named('usage'), upstream, bases: parts.usageBases }),
+    phone,
     terminals: createTerminals({ host, config, sessions, clock, log: log.named('terminal') }),
     tui: createTui({ host, config, clock, log: log.named('tui') }),
     mint: createMint({
@@ -202,6 +217,7 @@ export async function createRelay(parts: RelayParts): Promise<Relay> {
       for (const cancel of periodic) cancel();
       profiles.stop();
       relay.bridge.stop();
+      const phoneStopped = phone.stop();
       const gatewaysEnded = relay.tui.shutdown();
       relay.chat.shutdown();
       relay.models.stop();
@@ -209,6 +225,7 @@ export async function createRelay(parts: RelayParts): Promise<Relay> {
       sockets.stop();
       host?.databases.close();
       await Promise.all([gatewaysEnded, terminalsEnded]);
+      await Promise.all([phoneStopped, gatewaysEnded, terminalsEnded]);
       await sessions.flush();
     },
   };

@@ -57,6 +57,10 @@ export class NodeTransport implements Transport {
     this.#webSocket.terminate();
   }
 
+  isWritable(): boolean {
+    return this.#webSocket.readyState === this.#webSocket.OPEN;
+  }
+
   unsent(): number {
     return this.#webSocket.bufferedAmount;
   }

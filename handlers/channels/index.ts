@@ -3,6 +3,7 @@ import type { Channels } from '../../lib/socket/channel.ts';
 import { createBridgeChannel } from './bridge.ts';
 import { createChatChannel } from './chat.ts';
 import { createNotificationsChannel } from './notifications.ts';
+import { createProactiveChannel } from './proactive.ts';
 import { system } from './system.ts';
 import { createTerminalChannel } from './terminal.ts';
 import { createTuiChannel } from './tui.ts';
@@ -16,6 +17,7 @@ export const createChannels = (relay: Relay): Channels => ({
   bridge: createBridgeChannel(relay),
   chat: createChatChannel(relay),
   notifications: createNotificationsChannel(relay),
+  proactive: createProactiveChannel(relay),
   tui: createTuiChannel(relay),
   terminal: createTerminalChannel(relay),
 });

@@ -6,6 +6,7 @@ const needsHost: Record<string, boolean> = {
   model_reasoning_capabilities_v1: false,
   notifications: false,
   pairing: false,
+  proactive: false,
   profiles: true,
   sessions: false,
   terminal: true,

@@ -61,6 +61,11 @@ export class Connection implements Member {
     return this.#open;
   }
 
+  /** Whether what is sent now can still reach the client, as far as this side knows. */
+  get isWritable(): boolean {
+    return this.#open && this.#transport.isWritable?.() !== false;
+  }
+
   /** Bytes that wait to be sent. */
   get unsent(): number {
     return this.#transport.unsent();

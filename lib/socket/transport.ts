@@ -9,6 +9,8 @@ export interface Transport {
   close(code: number, reason: string): void;
   /** Drops the connection. */
   terminate(): void;
+  /** Whether what is sent now can still leave: not once either side has begun to close. Without it, until it ended. */
+  isWritable?(): boolean;
   /** Bytes that were sent and have not left the process. Always 0 at the edge. */
   unsent(): number;
   /** Stops reading from the socket. False where the runtime cannot. */

@@ -1,0 +1,34 @@
+import type { Relay } from '../../lib/relay.ts';
+import type { Channel } from '../../lib/socket/channel.ts';
+
+/** `proactive`: messages to the phone and its replies (contract 04 §5.1). Nothing that is wrong is answered. */
+export const createProactiveChannel = ({ phone, log: root }: Pick<Relay, 'phone' | 'log'>): Channel => {
+  const log = root.named('phone');
+  return {
+    message(connection, { type, id, payload }) {
+      switch (type) {
+        case 'proactive.subscribe':
+          return phone.subscribe(connection, id);
+        case 'proactive.unsubscribe':
+          return phone.leave(connection);
+        case 'proactive.reply':
+          return phone.reply(connection, payload, id);
+        case 'proactive.cancel':
+          return cancel(payload.message_id);
+        default:
+          log.debug(`ignored a proactive message of type ${type.slice(0, 64)}`);
+      }
+    },
+    badPayload() {},
+    // A reply that could not be stored is not acknowledged: the phone sends it again.
+    failed() {},
+    opened: (connection, slept) => (slept ? phone.restore(connection) : undefined),
+    closed: (connection) => phone.leave(connection),
+  };
+
+  /** Only a cancel that says nothing of a message clears the queue: one with a broken id must not. */
+  async function cancel(id: unknown): Promise<void> {
+    if (id === undefined || id === null) await phone.cancel();
+    else if (typeof id === 'string' || typeof id === 'number') await phone.cancel(String(id));
+  }
+};

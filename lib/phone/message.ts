@@ -1,0 +1,60 @@
+import { bytesToHex, randomBytes } from '../bytes.ts';
+import { RelayError } from '../errors.ts';
+import { type Metadata, sanitizeMetadata } from './metadata.ts';
+
+const MAX_TEXT = 16_384;
+const MAX_LABEL = 256;
+const MAX_ID = 128;
+
+/** `phone.message` without the flag of a flush (contract 04 §5.2). Every key is always there. */
+export type PhoneMessage = {
+  message_id: string;
+  chat_id: string | null;
+  title: string | null;
+  text: string;
+  surfacing: string | null;
+  reply_to: string | null;
+  metadata: Metadata;
+  /** Epoch ms at which the relay accepted it. */
+  sent_at: number;
+};
+
+/** An id for what came without one: 12 hex characters. */
+export const newMessageId = (): string => bytesToHex(randomBytes(6));
+
+/**
+ * Reads the body of `POST /phone/message` (contract 04 §5.3). `now` is epoch milliseconds.
+ * @throws RelayError `invalid` naming the field.
+ */
+export function readMessage(body: Readonly<Record<string, unknown>>, now: number): PhoneMessage {
+  const { text } = body;
+  if (typeof text !== 'string' || text.trim() === '') {
+    throw new RelayError('invalid', 'text must be a string that is not blank');
+  }
+  if (text.length > MAX_TEXT) throw new RelayError('invalid', `text must have at most ${MAX_TEXT} characters`);
+  return {
+    message_id: idOf(body.message_id),
+    chat_id: label(body, 'chat_id'),
+    title: label(body, 'title'),
+    text,
+    surfacing: label(body, 'surfacing'),
+    reply_to: label(body, 'reply_to'),
+    metadata: sanitizeMetadata(body.metadata),
+    sent_at: Math.trunc(now),
+  };
+}
+
+function label(body: Readonly<Record<string, unknown>>, field: string): string | null {
+  const value = body[field];
+  if (value === undefined || value === null) return null;
+  if (typeof value !== 'string') throw new RelayError('invalid', `${field} must be a string or null`);
+  if (value.length > MAX_LABEL) throw new RelayError('invalid', `${field} must have at most ${MAX_LABEL} characters`);
+  return value;
+}
+
+function idOf(value: unknown): string {
+  if (value === undefined || value === null) return newMessageId();
+  const id = typeof value === 'number' ? String(value) : value;
+  if (typeof id === 'string' && id.length >= 1 && id.length <= MAX_ID) return id;
+  throw new RelayError('invalid', `message_id must be a string of 1 to ${MAX_ID} characters`);
+}

@@ -1,0 +1,42 @@
+import { isObject } from '../socket/envelope.ts';
+
+const MAX_KEYS = 24;
+const MAX_KEY = 80;
+const MAX_STRING = 512;
+const MAX_ITEMS = 16;
+
+type Scalar = string | number | boolean | null;
+export type Metadata = Record<string, Scalar | Scalar[]>;
+
+/** What may be kept of a scalar; undefined for everything else. */
+function scalar(value: unknown): Scalar | undefined {
+  if (typeof value === 'string') return value.slice(0, MAX_STRING);
+  if (value === null || typeof value === 'boolean') return value;
+  return typeof value === 'number' && Number.isFinite(value) ? value : undefined;
+}
+
+function kept(value: unknown): Scalar | Scalar[] | undefined {
+  if (!Array.isArray(value)) return scalar(value);
+  const items: Scalar[] = [];
+  for (const item of value) {
+    const one = scalar(item);
+    if (one !== undefined && items.push(one) === MAX_ITEMS) break;
+  }
+  return items.length > 0 ? items : undefined;
+}
+
+/**
+ * Metadata of a message or a reply, made small and flat (contract 04 §5.5): the first 24 keys, scalars, and arrays of
+ * scalars. What is no object becomes `{}`.
+ */
+export function sanitizeMetadata(value: unknown): Metadata {
+  if (!isObject(value)) return {};
+  const entries: [string, Scalar | Scalar[]][] = [];
+  for (const [name, member] of Object.entries(value).slice(0, MAX_KEYS)) {
+    const key = name.slice(0, MAX_KEY);
+    const one = kept(member);
+    // unstorage drops `__proto__` with a line on the console when a stored record is read.
+    if (key !== '' && key !== '__proto__' && one !== undefined) entries.push([key, one]);
+  }
+  return Object.fromEntries(entries);
+}

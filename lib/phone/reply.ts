@@ -1,0 +1,57 @@
+import { utf8ToBytes } from '../bytes.ts';
+import { isObject, type Payload } from '../socket/envelope.ts';
+import { newMessageId } from './message.ts';
+import { type Metadata, sanitizeMetadata } from './metadata.ts';
+
+const MAX_TEXT = 1024 * 1024;
+const MAX_LABEL = 256;
+
+/** What a phone answered, as the agent reads it (contract 04 §5.5). */
+export type Reply = {
+  text: string;
+  chat_id: string | null;
+  reply_to: string | null;
+  message_id: string;
+  metadata: Metadata;
+  /** Epoch ms: of the phone where it says so. */
+  ts: number;
+};
+
+/** A reply that nobody has read. */
+export type StoredReply = { seq: number; reply: Reply; arrived: number; bytes: number };
+
+/** Reads `proactive.reply`; undefined for a text that is none. A longer text is cut to 1 MiB of UTF-8. */
+export function readReply(payload: Payload, now: number): Reply | undefined {
+  const { text, message_id: id, ts } = payload;
+  if (typeof text !== 'string' || text.trim() === '') return undefined;
+  const messageId = typeof id === 'number' ? String(id) : id;
+  const isUsable = typeof messageId === 'string' && messageId !== '' && messageId.length <= MAX_LABEL;
+  return {
+    text: cut(text),
+    chat_id: label(payload.chat_id),
+    reply_to: label(payload.reply_to),
+    message_id: isUsable ? messageId : newMessageId(),
+    metadata: sanitizeMetadata(payload.metadata),
+    ts: Math.trunc(typeof ts === 'number' && Number.isFinite(ts) ? ts : now),
+  };
+}
+
+const label = (value: unknown): string | null => (typeof value === 'string' ? value.slice(0, MAX_LABEL) : null);
+
+/** Never between the halves of a character. */
+function cut(text: string): string {
+  if (text.length * 3 <= MAX_TEXT) return text;
+  const { read } = new TextEncoder().encodeInto(text, new Uint8Array(MAX_TEXT));
+  return text.slice(0, read);
+}
+
+export const sizeOf = (reply: Reply): number => utf8ToBytes(JSON.stringify(reply)).length;
+
+/** A stored reply as it was written; undefined for anything else. */
+export function readStoredReply(value: unknown): StoredReply | undefined {
+  if (!isObject(value) || !isObject(value.reply)) return undefined;
+  const { seq, arrived, reply } = value;
+  if (typeof seq !== 'number' || typeof arrived !== 'number' || typeof reply.ts !== 'number') return undefined;
+  const read = readReply(reply, arrived);
+  return read && { seq, reply: read, arrived, bytes: sizeOf(read) };
+}

@@ -1,0 +1,76 @@
+import type { Storage } from 'unstorage';
+import { describeError } from '../errors.ts';
+import type { Log } from '../log.ts';
+
+/** One stored entry. `seq` grows with every new one and gives the order after a restart. */
+export type Row = { seq: number };
+
+export interface Rows<R extends Row> {
+  /** What was there when the store was opened, the oldest first. */
+  readonly loaded: readonly R[];
+  /** The next entry's `seq`. */
+  next(): number;
+  /** Makes the store hold exactly these rows; resolves when it does. What has not changed is not written. */
+  save(rows: readonly R[]): Promise<void>;
+}
+
+export interface RowsParts<R extends Row> {
+  store: Storage<R>;
+  log: Log;
+  /** The row, or undefined for a value that is none. */
+  read(value: unknown): R | undefined;
+}
+
+/**
+ * A short list, written through. Rows lie in numbered slots, and a new one takes the slot of one that goes: so every
+ * change of the list (one more, one more in place of the oldest, one replaced, one less, none left) is one write.
+ */
+export async function openRows<R extends Row>({ store, log, read }: RowsParts<R>): Promise<Rows<R>> {
+  const slots = new Map<string, R>();
+  for (const key of await store.getKeys()) {
+    const row = read(await store.getItem(key));
+    if (row) slots.set(key, row);
+    else log.warn('skipped a stored record that cannot be read');
+  }
+  const loaded = [...slots.values()].sort((a, b) => a.seq - b.seq);
+  let last = loaded.at(-1)?.seq ?? 0;
+
+  function unused(): string {
+    let slot = 0;
+    while (slots.has(String(slot))) slot++;
+    return String(slot);
+  }
+
+  return {
+    loaded,
+    next: () => ++last,
+    async save(rows) {
+      const wanted = new Set(rows);
+      const free = new Map([...slots].filter(([, row]) => !wanted.has(row)).map(([slot, { seq }]) => [seq, slot]));
+      const held = new Set(slots.values());
+      const added = rows.filter((row) => !held.has(row));
+      if (rows.length === 0 && slots.size > 0) {
+        slots.clear();
+        return store.clear();
+      }
+      const writes: Promise<void>[] = [];
+      for (const row of added) {
+        const seq = free.has(row.seq) ? row.seq : free.keys().next().value;
+        const slot = (seq !== undefined && free.get(seq)) || unused();
+        if (seq !== undefined) free.delete(seq);
+        slots.set(slot, row);
+        writes.push(store.setItem(slot, row));
+      }
+      for (const slot of free.values()) {
+        slots.delete(slot);
+        writes.push(store.removeItem(slot));
+      }
+      await Promise.all(writes);
+    },
+  };
+}
+
+/** Saves where nobody waits for it: what stays behind in the store is at most delivered once more. */
+export function saveLater<R extends Row>(rows: Rows<R>, list: readonly R[], log: Log): Promise<void> {
+  return rows.save(list).catch((error) => log.warn(`a change could not be saved: ${describeError(error)}`));
+}
