@@ -26,8 +26,23 @@ export function createJsonView(context: CommandContext, clock: Clock): View {
     asked: ({ requestId, verb, title, detail, timeoutMs }) =>
       put('confirm', { request_id: requestId, verb, title, detail, timeout_ms: timeoutMs }),
     answered: ({ requestId }, answer) => put('confirmed', { request_id: requestId, answer }),
-    settings: ({ masterEnabled, policy, capabilities }) =>
-      put('settings', { master: masterEnabled, policy, grants: capabilities }),
+    message: ({ messageId, chatId, title, text, surfacing, replyTo, sentAt, queued }, surface) =>
+      put('message', {
+        message_id: messageId,
+        chat_id: chatId,
+        title,
+        text,
+        surfacing,
+        reply_to: replyTo,
+        sent_at: sentAt,
+        queued,
+        surface,
+      }),
+    backlog: (count) => put('backlog', { count }),
+    replied: ({ message_id, chat_id, reply_to }) => put('reply', { message_id, chat_id, reply_to, state: 'received' }),
+    subscribed: (isSubscribed) => put('messages', { subscribed: isSubscribed }),
+    settings: ({ masterEnabled, messagesEnabled, policy, capabilities }) =>
+      put('settings', { master: masterEnabled, messages: messagesEnabled, policy, grants: capabilities }),
     notice: (text) => put('notice', { message: text }),
     close() {},
   };

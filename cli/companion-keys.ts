@@ -1,7 +1,9 @@
 import type { Clock } from '../lib/clock.ts';
+import type { Messages } from '../lib/companion/messages/messages.ts';
 import type { SettingsStore } from '../lib/companion/types.ts';
 import type { Asker } from './companion-ask.ts';
 import { allGrants, CAPABILITIES, cycle, grantText } from './companion-grants.ts';
+import { inboxLines, type Prompt } from './companion-messages.ts';
 import type { Screen } from './companion-screen.ts';
 import type { Input } from './output.ts';
 
@@ -19,6 +21,8 @@ const HELP = [
   '  m        master toggle: with it off, nearly every command is refused',
   '  g        list the grants; 1 to 9 and 0 switch one, A grants all, N takes all back',
   '  y n a    answer the question: allow, deny, allow and do not ask for this again',
+  '  t        messages toggle: with it on, the agent can write to you',
+  '  w i      write an answer to the newest message; show the last ones',
   '  r        connect now instead of waiting',
   '  ?        this help',
   '  q        quit (so does Ctrl-C)',
@@ -29,6 +33,8 @@ export interface KeyParts {
   screen: Screen;
   asker: Asker;
   settings: SettingsStore;
+  messages: Messages;
+  prompt: Prompt;
   clock: Clock;
   reconnect(): void;
   quit(): void;
@@ -36,7 +42,8 @@ export interface KeyParts {
 }
 
 /** Reads single keys from a terminal. Returns the end, which gives the terminal back as it was. */
-export function readKeys({ input, screen, asker, settings, clock, reconnect, quit, onFailure }: KeyParts): () => void {
+export function readKeys(parts: KeyParts): () => void {
+  const { input, screen, asker, settings, messages, prompt, clock, reconnect, quit, onFailure } = parts;
   const change = (what: Parameters<SettingsStore['update']>[0]) => void settings.update(what).catch(onFailure);
 
   function listGrants(): void {
@@ -50,12 +57,19 @@ export function readKeys({ input, screen, asker, settings, clock, reconnect, qui
 
   function press(key: string): void {
     const digit = DIGITS.indexOf(key);
-    if (key === 'q' || key === '\u0003' || key === '\u0004') quit();
+    if (prompt.isOpen) prompt.key(key);
+    else if (key === 'q' || key === '\u0003' || key === '\u0004') quit();
     else if (key === 'm') {
       const masterEnabled = !settings.get().masterEnabled;
       change({ masterEnabled });
       screen.print(`Master toggle is ${masterEnabled ? 'ON' : 'off'}.`);
-    } else if (key === 'g') listGrants();
+    } else if (key === 't') {
+      const messagesEnabled = !settings.get().messagesEnabled;
+      change({ messagesEnabled });
+      screen.print(`Messages toggle is ${messagesEnabled ? 'ON' : 'off'}.`);
+    } else if (key === 'w') prompt.open();
+    else if (key === 'i') screen.print(...inboxLines(messages.list()));
+    else if (key === 'g') listGrants();
     else if (key === 'A' || key === 'N') {
       change({ capabilities: key === 'A' ? allGrants() : {} });
       listGrants();
@@ -79,7 +93,10 @@ export function readKeys({ input, screen, asker, settings, clock, reconnect, qui
     if (begins >= 0 || ends >= 0) pasting = begins > ends;
     if (pasted && text !== '\u0003') text = pasting ? '' : text.slice(ends + PASTE_ENDS.length);
     // Arrows and the like come as one sequence: it is no series of keys.
-    if (text.startsWith('\u001b')) return;
+    if (text.startsWith('\u001b')) {
+      if (text === '\u001b' && prompt.isOpen) prompt.cancel();
+      return;
+    }
     for (const key of text) press(key);
   };
   input.setRawMode?.(true);

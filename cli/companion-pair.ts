@@ -12,14 +12,13 @@ import {
   type CommandContext,
   CommandError,
   createStyle,
-  type Input,
   line,
   printable,
   printWarning,
   UsageError,
 } from './output.ts';
+import { readAll } from './stdin.ts';
 
-const MAX_INPUT = 256 * 1024;
 /** `svc companion pair`. */
 export async function pair(link: string | undefined, options: Options, context: CommandContext): Promise<void> {
   const prefer = option(options, '--prefer', asText);
@@ -48,35 +47,9 @@ async function textOf(link: string | undefined, { stdin }: CommandContext): Prom
   if (link === undefined && stdin.isTTY) {
     throw new UsageError("missing <link>: give the link of 'svc pair', or - to paste it on stdin");
   }
-  const text = await readAll(stdin);
+  const text = await readAll(stdin, 'there is more on stdin than a pairing link');
   // What `svc pair` prints has more in it than the link.
   return /svc-relay:\/\/pair\?\S+/i.exec(text)?.[0] ?? text;
-}
-
-function readAll(stdin: Input): Promise<string> {
-  return new Promise((resolve, reject) => {
-    const chunks: Buffer[] = [];
-    let size = 0;
-    const done = () => {
-      stdin.off('data', onData);
-      stdin.off('end', onEnd);
-      stdin.pause();
-    };
-    const onEnd = () => {
-      done();
-      resolve(Buffer.concat(chunks).toString('utf8'));
-    };
-    const onData = (data: Buffer | string) => {
-      size += data.length;
-      chunks.push(Buffer.from(data));
-      if (size <= MAX_INPUT) return;
-      done();
-      reject(new UsageError('there is more on stdin than a pairing link'));
-    };
-    stdin.on('data', onData);
-    stdin.on('end', onEnd);
-    stdin.resume();
-  });
 }
 
 function read(text: string): PairingOffer {

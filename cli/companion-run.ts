@@ -7,6 +7,7 @@ import { deviceFacts } from './companion-device.ts';
 import { parseCapabilities } from './companion-grants.ts';
 import { createJsonView } from './companion-json.ts';
 import { readKeys } from './companion-keys.ts';
+import { createMessagesBehind, createPrompt } from './companion-messages.ts';
 import { createPhoneBehind } from './companion-phone.ts';
 import { createScreen, type Screen } from './companion-screen.ts';
 import { readScript } from './companion-script.ts';
@@ -25,11 +26,16 @@ interface RunOptions {
 function readRunOptions(options: Options, now: number): RunOptions {
   option(options, '--device', asChoice('simulated'));
   const master = option(options, '--master', asChoice('on', 'off'));
+  const messages = option(options, '--messages', asChoice('on', 'off'));
   const capabilities = option(options, '--grant', (text) => parseCapabilities(text, now));
   return {
     approve: option(options, '--approve', asChoice('ask', 'never', 'always')) ?? 'ask',
     json: flag(options, '--json'),
-    change: { ...(master && { masterEnabled: master === 'on' }), ...(capabilities && { capabilities }) },
+    change: {
+      ...(master && { masterEnabled: master === 'on' }),
+      ...(messages && { messagesEnabled: messages === 'on' }),
+      ...(capabilities && { capabilities }),
+    },
   };
 }
 
@@ -78,11 +84,27 @@ async function serve({ options, companion, context, live, device }: ServeParts):
     onAsked: (question) => view.asked(question),
     onAnswered: (question, answer) => view.answered(question, answer),
   });
+  // Drawn from the start, before there is anything to write to.
+  let written: () => string | null = () => null;
   const screen: Screen | null = options.json
     ? null
-    : createScreen({ context, clock, live, open: asker.open, settings: settings.get });
+    : createScreen({
+        context,
+        clock,
+        live,
+        open: asker.open,
+        settings: settings.get,
+        prompt: () => written(),
+      });
   const view: View = screen ?? createJsonView(context, clock);
   const log = createLog('WARNING', (text) => view.notice(text.replace(/^\S+ \S+ \[\w+\] /, '')));
+  const messages = createMessagesBehind({ settings, clock, log, view });
+  const prompt = createPrompt({
+    messages,
+    onChange: () => screen?.refresh(),
+    print: (...lines) => screen?.print(...lines),
+  });
+  written = prompt.line;
   const phone = createPhoneBehind({ settings, confirm: asker.confirm, clock, log, name: device.name });
   const rows = phone.rows((row) => view.command(row));
   const link: Link = createLink({
@@ -92,6 +114,7 @@ async function serve({ options, companion, context, live, device }: ServeParts):
     log,
     device,
     phone: phone.phone,
+    channels: { proactive: messages.channel },
     onState(state) {
       view.state(state);
       if (state.name === 'unpaired') finish(state.reason ?? 'no reason given');
@@ -105,16 +128,28 @@ async function serve({ options, companion, context, live, device }: ServeParts):
       onSignals(quit, context),
       settings.onChange((now) => view.settings(now)),
       rows.end,
+      messages.close,
     );
     if (live && screen) {
       const failed = (error: unknown) => view.notice(`the settings cannot be stored: ${describeError(error)}`);
       const input = context.stdin;
       ends.push(
-        readKeys({ input, screen, asker, settings, clock, reconnect: () => link.start(), quit, onFailure: failed }),
+        readKeys({
+          input,
+          screen,
+          asker,
+          settings,
+          messages,
+          prompt,
+          clock,
+          reconnect: () => link.start(),
+          quit,
+          onFailure: failed,
+        }),
       );
     } else if (options.json) {
       const notice = (text: string) => view.notice(text);
-      ends.push(readScript({ input: context.stdin, asker, settings, clock, notice, quit }));
+      ends.push(readScript({ input: context.stdin, asker, settings, messages, clock, notice, quit }));
     }
     view.settings(settings.get());
     link.start();

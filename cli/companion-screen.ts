@@ -3,10 +3,12 @@ import type { SafetySettings } from '../lib/companion/types.ts';
 import type { OpenQuestion } from './companion-ask.ts';
 import { CAPABILITIES, liveGrants } from './companion-grants.ts';
 import { ANSWERS, commandText, stateText, timeOfDay } from './companion-lines.ts';
+import { messageText } from './companion-messages.ts';
 import type { View } from './companion-view.ts';
 import { type CommandContext, createStyle, printable } from './output.ts';
 
 const ERASE = '\r\u001b[2K';
+const SHOWN_PROMPT = 70;
 
 export interface ScreenParts {
   context: CommandContext;
@@ -16,6 +18,8 @@ export interface ScreenParts {
   /** The questions that wait, the oldest first. */
   open(): readonly OpenQuestion[];
   settings(): SafetySettings;
+  /** What somebody is writing; null when nobody is. */
+  prompt(): string | null;
 }
 
 export interface Screen extends View {
@@ -23,10 +27,12 @@ export interface Screen extends View {
   print(...lines: string[]): void;
   /** A sequence for the terminal itself. */
   control(sequence: string): void;
+  /** Draws the line at the bottom anew. */
+  refresh(): void;
 }
 
 /** The view for people: what happens as lines that scroll, and on a terminal one line below them that says how things are. */
-export function createScreen({ context, clock, live, open, settings }: ScreenParts): Screen {
+export function createScreen({ context, clock, live, open, settings, prompt }: ScreenParts): Screen {
   const { stdout } = context;
   const style = createStyle(stdout, context.env);
   let state = 'starting';
@@ -50,10 +56,15 @@ export function createScreen({ context, clock, live, open, settings }: ScreenPar
       const keys = `y allow  n deny  a always  ${left} s`;
       return [`? ${printable(question.title)}  ${keys}${more}`, `? ${keys}${more}`, `? ${keys}`];
     }
-    const { masterEnabled } = settings();
+    const written = prompt();
+    // Of a line that is too long, the end is what is being written.
+    if (written !== null) return [written, `…${written.slice(-SHOWN_PROMPT)}`];
+    const { masterEnabled, messagesEnabled } = settings();
     const grants = `grants ${liveGrants(settings(), clock.now())}/${CAPABILITIES.length}`;
     const safety = `master ${masterEnabled ? 'ON' : 'off'} | ${grants}`;
+    const messages = `messages ${messagesEnabled ? 'ON' : 'off'}`;
     return [
+      `${state} | ${safety} | ${messages} | m master  g grants  ? help  q quit`,
       `${state} | ${safety} | m master  g grants  ? help  q quit`,
       `${state} | ${safety} | ? help  q quit`,
       `${stateName} | ${safety} | m master  g grants  ? help  q quit`,
@@ -99,7 +110,12 @@ export function createScreen({ context, clock, live, open, settings }: ScreenPar
       stamped(style.bold(`? ${printable(question.title)}${detail}`));
     },
     answered: (question, answer) => stamped(`  ${printable(question.title)}: ${ANSWERS[answer]}`),
+    message: (message, surface) => stamped(messageText(message, surface, style)),
+    backlog: (count) => stamped(style.dim(`${count === 1 ? 'One message' : `${count} messages`} had waited.`)),
+    replied: ({ text }) => stamped(style.dim(`The relay has your reply: ${printable(text).slice(0, 60)}`)),
+    subscribed: (isSubscribed) => stamped(isSubscribed ? 'Messages come here now.' : 'No messages come here now.'),
     settings: () => draw(),
+    refresh: draw,
     notice: (text) => stamped(style.yellow(`! ${printable(text)}`)),
     close() {
       if (closed) return;

@@ -1,8 +1,10 @@
 import type { Clock } from '../lib/clock.ts';
+import type { Messages } from '../lib/companion/messages/messages.ts';
 import type { SettingsStore } from '../lib/companion/types.ts';
 import { describeError } from '../lib/errors.ts';
 import type { Asker } from './companion-ask.ts';
 import { parseCapabilities } from './companion-grants.ts';
+import { obeyReply } from './companion-messages.ts';
 import type { Input } from './output.ts';
 import { asObject } from './relay-client.ts';
 
@@ -12,6 +14,7 @@ export interface ScriptParts {
   input: Input;
   asker: Asker;
   settings: SettingsStore;
+  messages: Messages;
   clock: Clock;
   notice(text: string): void;
   quit(): void;
@@ -19,10 +22,11 @@ export interface ScriptParts {
 
 /**
  * Reads what a script says, one JSON object per line: `{"request_id":"…","allow":true,"dont_ask_again":false}`,
- * `{"master":true}`, `{"grant":"screen_control=30m"}` (replaces all grants; `""` takes them back), `{"quit":true}`.
+ * `{"master":true}`, `{"grant":"screen_control=30m"}` (replaces all grants; `""` takes them back), `{"messages":true}`,
+ * `{"reply":{"text":"…"}}` (with `reply_to` or `chat_id` where it is not the newest message), `{"quit":true}`.
  * The end of the input ends nothing. Returns the end of reading.
  */
-export function readScript({ input, asker, settings, clock, notice, quit }: ScriptParts): () => void {
+export function readScript({ input, asker, settings, messages, clock, notice, quit }: ScriptParts): () => void {
   let rest = '';
 
   async function obey(text: string): Promise<void> {
@@ -43,8 +47,10 @@ export function readScript({ input, asker, settings, clock, notice, quit }: Scri
     else if (typeof grant === 'string') {
       const capabilities = grant.trim() === '' ? {} : parseCapabilities(grant, clock.now());
       await settings.update({ capabilities });
-    } else if (said.quit === true) quit();
-    else notice('a line on stdin says nothing known: allow, master, grant or quit');
+    } else if (typeof said.messages === 'boolean') await settings.update({ messagesEnabled: said.messages });
+    else if (said.reply !== undefined) obeyReply(said.reply, messages);
+    else if (said.quit === true) quit();
+    else notice('a line on stdin says nothing known: allow, master, grant, messages, reply or quit');
   }
 
   const onData = (data: Buffer | string) => {

@@ -1,4 +1,6 @@
 import type { LinkState } from '../lib/companion/link/state.ts';
+import type { ReceivedMessage, Surface } from '../lib/companion/messages/message.ts';
+import type { OutgoingReply } from '../lib/companion/messages/outbox.ts';
 import type { ActivityEntry, Question, SafetySettings } from '../lib/companion/types.ts';
 import type { Answer, OpenQuestion } from './companion-ask.ts';
 
@@ -13,6 +15,12 @@ export interface View {
   command(row: CommandRow): void;
   asked(question: OpenQuestion): void;
   answered(question: Question, answer: Answer): void;
+  message(message: ReceivedMessage, surface: Surface): void;
+  /** All messages that had waited are here. */
+  backlog(count: number): void;
+  /** The relay has an answer of this phone. */
+  replied(reply: OutgoingReply): void;
+  subscribed(isSubscribed: boolean): void;
   settings(settings: SafetySettings): void;
   notice(text: string): void;
   /** Leaves the terminal as it was. */

@@ -29,13 +29,17 @@ export function registerCompanionRun(program: CAC): void {
     .option('--device <kind>', 'simulated (default): a phone in memory that sends and calls nobody')
     .option('--approve <how>', 'ask (default), never or always: what becomes of confirmations')
     .option('--master <state>', 'on or off: set the master toggle first')
+    .option('--messages <state>', 'on or off: set the messages toggle first (the agent can write to you)')
     .option('--grant <list>', "set the grants first: 'all', or ids such as screen_inspection,screen_control=30m")
     .option('--name <name>', 'what the relay calls this device')
     .option(...SETTINGS)
     .option('--json', 'one JSON object per line on stdout; answers as JSON lines on stdin')
-    .example((name) => `${name} run                              # keys: m master, g grants, ? help, q quit`)
+    .example(
+      (name) => `${name} run                              # keys: m master, g grants, t messages, ? help, q quit`,
+    )
     .example((name) => `${name} run --master on --grant all --approve ask`)
     .example((name) => `${name} run --json --approve never`)
+    .example((name) => `${name} run --messages on                # then, elsewhere: svc phone send "Hello" --wait`)
     .example(`echo '{"request_id":"...","allow":true}'   # a line for stdin of run --json: answers a confirmation`)
     .action(async (options: Options, context: CommandContext) =>
       (await import('./companion-run.ts')).run(options, context),

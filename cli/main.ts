@@ -12,6 +12,7 @@ import { registerOperatorToken } from './operator-token.ts';
 import { parseCommandLine } from './options.ts';
 import { type CommandContext, CommandError, exitCodeOf, line, printable, printError, UsageError } from './output.ts';
 import { registerPair } from './pair.ts';
+import { registerPhoneCancel, registerPhoneList, registerPhoneSend } from './phone.ts';
 import { registerStart } from './start.ts';
 import { version } from './version.ts';
 
@@ -25,17 +26,21 @@ const companionCommands = [
   registerCompanionUnpair,
 ];
 
+const phoneCommands = [registerPhoneSend, registerPhoneList, registerPhoneCancel];
+
 type Register = (program: CAC) => void;
 
 /** Programs inside `svc`: the word that leads there, what they are for, their commands. */
 const nestedPrograms: Record<string, { summary: string; commands: Register[] }> = {
   relay: { summary: "run and look after this machine's relay", commands: relayCommands },
+  phone: { summary: 'send messages to the phone, and see what waits for it', commands: phoneCommands },
   companion: { summary: 'be a phone in the terminal, to try the relay without one', commands: companionCommands },
 };
 
 const EXAMPLES: Record<string, string[]> = {
   svc: ['svc relay start', 'svc pair'],
   'svc relay': ['svc relay start', 'svc relay start --port 9000'],
+  'svc phone': ['svc phone send "Dinner is ready"', 'svc phone list'],
   'svc-relay': ['svc-relay start', 'svc-relay pair'],
 };
 
@@ -44,7 +49,7 @@ export type Program = 'svc' | 'svc-relay';
 /**
  * Runs one command line (without node and script) and returns its exit code: 0 done, 1 failed, 2 wrongly asked
  * (contract 07 §5). Nothing is thrown. `svc relay <command>` is `svc-relay <command>`; `pair` is a command of `svc`
- * and of `svc-relay`; `svc companion <command>` is a program of its own.
+ * and of `svc-relay`; `svc companion <command>` and `svc phone <command>` are programs of their own.
  */
 export async function main(argv: string[], program: Program, given: Partial<CommandContext> = {}): Promise<number> {
   const word = program === 'svc' && Object.hasOwn(nestedPrograms, argv[0] ?? '') ? argv[0] : undefined;

@@ -15,6 +15,8 @@ export interface CommandLine {
 interface Known {
   names: string[];
   takesValue: boolean;
+  /** `[value]`: a flag too. Its value is the next word only when that begins with a digit. */
+  optional: boolean;
   negated: boolean;
 }
 
@@ -30,7 +32,8 @@ function knownOptions(command: Command): Map<string, Known> {
       .map((flag) => flag.trim().replace(/^--?/, ''));
     const negated = flags.some((flag) => flag.startsWith('no-'));
     const names = flags.map((flag) => camelCase(negated ? flag.replace(/^no-/, '') : flag));
-    for (const flag of flags) known.set(flag, { names, takesValue: /[<[]/.test(rawName), negated });
+    for (const flag of flags)
+      known.set(flag, { names, takesValue: rawName.includes('<'), optional: rawName.includes('['), negated });
   }
   return known;
 }
@@ -55,22 +58,34 @@ export function parseCommandLine(command: Command, words: string[]): CommandLine
   });
   const positionals: string[] = [];
   const options: Options = {};
+  const taken = new Set<number>();
   for (const token of tokens) {
-    if (token.kind === 'positional') positionals.push(token.value);
+    if (token.kind === 'positional' && !taken.has(token.index)) positionals.push(token.value);
     if (token.kind !== 'option') continue;
     const option = known.get(token.name);
     if (!option) throw new UsageError(`unknown option ${token.rawName}`);
     if (option.names.some((name) => options[name] !== undefined)) {
       throw new UsageError(`${token.rawName} is given more than once`);
     }
-    const value = optionValue(option, token);
+    const following = option.optional && token.value === undefined ? valueAfter(token.index, tokens) : undefined;
+    if (following) taken.add(following.index);
+    const value = following?.value ?? optionValue(option, token);
     for (const name of option.names) options[name] = value;
   }
   checkPositionals(command, positionals);
   return { positionals, options };
 }
 
+type Token = NonNullable<ReturnType<typeof parseArgs>['tokens']>[number];
+
+/** The word right behind an option whose value may be left out, when it looks like one. */
+function valueAfter(index: number, tokens: Token[]): { index: number; value: string } | undefined {
+  const next = tokens.find((token) => token.index === index + 1);
+  return next?.kind === 'positional' && /^\d/.test(next.value) ? next : undefined;
+}
+
 function optionValue(option: Known, token: { rawName: string; value?: string; inlineValue?: boolean }) {
+  if (option.optional) return token.value || true;
   if (!option.takesValue) {
     if (token.value !== undefined) throw new UsageError(`${token.rawName} takes no value`);
     return !option.negated;

@@ -4,7 +4,7 @@ import { type Config, readConfig } from '../lib/config.ts';
 import { describeError } from '../lib/errors.ts';
 import type { Host } from '../lib/host/index.ts';
 import { createLog } from '../lib/log.ts';
-import { isLoopbackName, unbracket } from '../lib/pairing/addresses.ts';
+import { isLoopbackName } from '../lib/pairing/addresses.ts';
 import { buildApiPayload } from '../lib/pairing/api-payload.ts';
 import { resolveApiTarget } from '../lib/pairing/api-target.ts';
 import { type BuiltCandidate, buildCandidates, preferRole } from '../lib/pairing/candidate-list.ts';
@@ -16,7 +16,7 @@ import { type CommandContext, CommandError, createStyle, line, printWarning } fr
 import { type PairOptions, readPairOptions } from './pair-options.ts';
 import { type Pairing, printPairing } from './pair-print.ts';
 import { registerCode } from './pair-register.ts';
-import { addressText, asObject, callRelay, isSuccess, type RelayAddress, refusal } from './relay-client.ts';
+import { addressText, asObject, callRelay, configured, isSuccess, type RelayAddress, refusal } from './relay-client.ts';
 
 const PROBE_TIMEOUT = 1000;
 const CALL_TIMEOUT = 5000;
@@ -73,13 +73,6 @@ async function run(given: Options, context: CommandContext): Promise<void> {
     : apiOnly(options, api, await createQrSecret({ host, store: createStorage(), log }).read());
   await printPairing(pairing, options, places.agentHome, context);
 }
-
-/** The relay as the configuration says it listens. A relay on another address also listens on 127.0.0.1. */
-const configured = ({ host, port, sslCert, sslKey }: Config): RelayAddress => ({
-  host: isLoopbackName(host) ? unbracket(host) : '127.0.0.1',
-  port,
-  tls: Boolean(sslCert && sslKey),
-});
 
 /** The running relay's address, or null when nothing there answers like one. */
 async function probe(config: Config): Promise<RelayAddress | null> {

@@ -1,6 +1,7 @@
 import { request as httpRequest } from 'node:http';
 import { request as httpsRequest } from 'node:https';
-import { isLoopbackName, urlHost } from '../lib/pairing/addresses.ts';
+import type { Config } from '../lib/config.ts';
+import { isLoopbackName, unbracket, urlHost } from '../lib/pairing/addresses.ts';
 
 /** Where the relay listens, as this process reaches it. */
 export interface RelayAddress {
@@ -10,12 +11,17 @@ export interface RelayAddress {
 }
 
 export interface RelayCall {
-  method: 'GET' | 'POST' | 'PATCH';
+  method: 'GET' | 'POST' | 'PATCH' | 'DELETE';
   path: string;
   /** Sent as JSON. */
   body?: object;
   /** Milliseconds for the whole exchange. */
   timeout: number;
+  headers?: Record<string, string>;
+  /** Gives the call up. */
+  signal?: AbortSignal;
+  /** Bytes; 1 MiB without. */
+  maxAnswer?: number;
 }
 
 export interface RelayAnswer {
@@ -27,6 +33,13 @@ export interface RelayAnswer {
 }
 
 const MAX_ANSWER = 1024 * 1024;
+
+/** The relay as the configuration says it listens. A relay on another address also listens on 127.0.0.1. */
+export const configured = ({ host, port, sslCert, sslKey }: Config): RelayAddress => ({
+  host: isLoopbackName(host) ? unbracket(host) : '127.0.0.1',
+  port,
+  tls: Boolean(sslCert && sslKey),
+});
 
 export const addressText = ({ host, port }: RelayAddress): string => `${urlHost(host)}:${port}`;
 
@@ -60,10 +73,12 @@ function exchange(address: RelayAddress, call: RelayCall): Promise<RelayAnswer> 
       path: call.path,
       method: call.method,
       agent: false,
+      signal: call.signal,
       // The relay's own certificate is usually self-signed. On loopback nobody stands in between.
       rejectUnauthorized: !isLoopbackName(address.host),
       headers: {
         accept: 'application/json',
+        ...call.headers,
         ...(content && { 'content-type': 'application/json', 'content-length': content.length }),
       },
     });
@@ -81,7 +96,7 @@ function exchange(address: RelayAddress, call: RelayCall): Promise<RelayAnswer> 
       let size = 0;
       response.on('data', (chunk: Buffer) => {
         size += chunk.length;
-        if (size > MAX_ANSWER) fail(new Error('the answer is too large'));
+        if (size > (call.maxAnswer ?? MAX_ANSWER)) fail(new Error('the answer is too large'));
         else chunks.push(chunk);
       });
       response.on('error', fail);

@@ -13,6 +13,7 @@ const WORDS = 'send pay delete transfer confirm submit post publish buy purchase
 /** What a phone starts with: nothing granted, master toggle off (contract 03 §8.6). */
 export const defaultSettings = (): SafetySettings => ({
   masterEnabled: false,
+  messagesEnabled: false,
   flavor: 'sideload',
   unattended: false,
   blocklist: BLOCKLIST.split(/\s+/),

@@ -46,6 +46,8 @@ export type PolicyState = 'bound' | 'unbound' | 'unavailable' | 'invalid';
 /** Everything the owner decides, kept by the settings store of the link (contract 03 §8.6). */
 export interface SafetySettings {
   masterEnabled: boolean;
+  /** Messages of the agent are wanted: the phone subscribes to them (contract 04 §5). */
+  messagesEnabled: boolean;
   flavor: 'sideload' | 'store';
   unattended: boolean;
   /** Packages, compared exactly. */

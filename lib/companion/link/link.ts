@@ -4,6 +4,7 @@ import type { Log } from '../../log.ts';
 import { encodeEnvelope, type Message, type Payload, parseEnvelope } from '../../socket/envelope.ts';
 import type { Phone, PhoneCommand } from '../types.ts';
 import { authPayload, type DeviceFacts, readIssued } from './auth.ts';
+import type { LinkChannel } from './channel.ts';
 import { type Answered, createCommands, readCommand } from './commands.ts';
 import type { Dial, DialedSocket, SocketEnd } from './dial.ts';
 import { attemptOrder, type Endpoint } from './endpoints.ts';
@@ -28,6 +29,8 @@ export interface LinkParts {
   log: Log;
   device: DeviceFacts;
   phone?: LinkPhone;
+  /** What else is spoken, by the name of the channel. */
+  channels?: Readonly<Record<string, LinkChannel>>;
   /** Pairs anew with this. Without it the stored pairing is used. */
   offer?: PairingOffer;
   /** From [0, 1), for jitter. */
@@ -239,16 +242,24 @@ export function createLink(parts: LinkParts): Link {
   function keep(): void {
     const current = attempt as Attempt;
     const sendStatus = () => phone && send(current, 'bridge', 'bridge.status', phone.status());
-    current.release = keepOnline({
+    const end = keepOnline({
       clock,
       heard: () => current.heard,
       ping: () => send(current, 'system', 'ping', { ts: clock.now() }),
       giveUp: (reason) => giveUp(current, reason),
       status: phone && { send: sendStatus, onChange: (listener) => phone.onStatusChange(listener) },
     });
+    const ends = Object.entries(parts.channels ?? {}).map(([name, channel]) =>
+      channel.online((type, payload) => send(current, name, type, payload)),
+    );
+    current.release = () => {
+      end();
+      for (const one of ends) one();
+    };
   }
 
-  function dispatch(current: Attempt, { channel, type, id, payload }: Message): void {
+  function dispatch(current: Attempt, message: Message): void {
+    const { channel, type, id, payload } = message;
     if (channel === 'system' && type === 'ping') {
       send(current, 'system', 'pong', { ts: payload.ts ?? clock.now() }, id);
     } else if (channel === 'system' && type === 'error') {
@@ -261,7 +272,7 @@ export function createLink(parts: LinkParts): Link {
       void run({ ...command, gone: current.gone.signal }, (answer) =>
         send(current, 'bridge', 'bridge.response', answer),
       );
-    }
+    } else if (parts.channels && Object.hasOwn(parts.channels, channel)) parts.channels[channel]?.message(message);
   }
 
   return {

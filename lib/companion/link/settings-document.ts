@@ -31,6 +31,7 @@ const PairingSchema = v.object({
 const SafetySchema = v.partial(
   v.object({
     masterEnabled: v.boolean(),
+    messagesEnabled: v.boolean(),
     flavor: v.picklist(['sideload', 'store']),
     unattended: v.boolean(),
     blocklist: Strings,

@@ -1,0 +1,114 @@
+import { bytesToHex, randomBytes } from '../lib/bytes.ts';
+import { RelayError } from '../lib/errors.ts';
+import { parseDuration } from '../lib/pairing/duration.ts';
+import { newMessageId, readMessage } from '../lib/phone/message.ts';
+import { asText, flag, type Options, option } from './options.ts';
+import { type CommandContext, CommandError, line, UsageError } from './output.ts';
+import { openPhoneRelay, type PhoneRelay } from './phone-relay.ts';
+import { type PhoneReply, startWaiting } from './phone-wait.ts';
+import { readAll } from './stdin.ts';
+
+const DEFAULT_WAIT = 300;
+
+interface Sent {
+  message_id: string;
+  chat_id: string | null;
+  delivered: boolean;
+  /** Messages that wait, this one among them; 0 when it was delivered. */
+  buffered: number;
+}
+
+/** `svc phone send`. */
+export async function send(given: string, options: Options, context: CommandContext): Promise<void> {
+  const wait = options.wait === true ? DEFAULT_WAIT : option(options, '--wait', seconds);
+  // A chat of its own, so that the answer is known by it whatever else is written meanwhile.
+  const own = wait === undefined ? undefined : `svc-${bytesToHex(randomBytes(4))}`;
+  const message = {
+    text: await textOf(given, context),
+    title: option(options, '--title', asText),
+    chat_id: option(options, '--chat', asText) ?? own,
+    surfacing: option(options, '--surfacing', asText),
+    message_id: newMessageId(),
+  };
+  // The relay's own check, before anything is asked of it.
+  readMessage(message, 0);
+  const relay = openPhoneRelay(context);
+  if (wait === undefined) return report(await post(relay, message), options, context);
+
+  const waiting = startWaiting({
+    relay,
+    chatId: message.chat_id ?? '',
+    messageId: message.message_id,
+    seconds: wait,
+    stop: context.stop,
+  });
+  try {
+    const sent = await post(relay, message);
+    if (!flag(options, '--json')) explain(sent, context, `Waiting ${wait} s for the reply.`);
+    await finish(sent, await waiting.replies, wait, options, context);
+  } finally {
+    waiting.end();
+  }
+}
+
+function seconds(text: string): number {
+  const value = parseDuration(text);
+  if (value === 0) throw new RelayError('invalid', 'must have an end, such as 90 or 10m');
+  return value;
+}
+
+async function textOf(given: string, { stdin }: CommandContext): Promise<string> {
+  const text = given === '-' ? (await readAll(stdin, 'there is more on stdin than a message')).trimEnd() : given;
+  if (text.trim() === '') throw new UsageError('the text is empty');
+  return text;
+}
+
+async function post(relay: PhoneRelay, body: { message_id: string; chat_id?: string }): Promise<Sent> {
+  const answer = await relay.call({ method: 'POST', path: '/phone/message', body });
+  const { message_id: id, delivered, buffered } = answer;
+  return {
+    message_id: typeof id === 'string' ? id : body.message_id,
+    chat_id: body.chat_id ?? null,
+    delivered: delivered === true,
+    buffered: typeof buffered === 'number' ? buffered : 0,
+  };
+}
+
+function report(sent: Sent, options: Options, context: CommandContext): void {
+  const { delivered, buffered, message_id: id } = sent;
+  if (flag(options, '--json')) line(context.stdout, JSON.stringify(sent));
+  else if (delivered) line(context.stdout, `Delivered: ${id}`);
+  else {
+    line(context.stdout, `Queued: ${id} (${buffered} waiting)`);
+    line(context.stdout, 'No phone listens now; it is kept for 24 hours and goes out when one does.');
+    line(context.stdout, `Take it back with: ${context.program} cancel ${id}`);
+  }
+}
+
+/** On stderr: stdout is for the reply. */
+function explain({ delivered, buffered }: Sent, context: CommandContext, next: string): void {
+  const state = delivered ? 'Delivered.' : `No phone listens now: queued (${buffered} waiting).`;
+  line(context.stderr, `${state} ${next}`);
+}
+
+async function finish(
+  sent: Sent,
+  replies: PhoneReply[],
+  wait: number,
+  options: Options,
+  context: CommandContext,
+): Promise<void> {
+  if (flag(options, '--json')) line(context.stdout, JSON.stringify({ ...sent, reply: replies[0] ?? null, replies }));
+  else for (const { text } of replies) line(context.stdout, text.replaceAll(CONTROL, ''));
+  if (replies.length > 0) return;
+  throw new CommandError(
+    context.stop?.aborted ? 'stopped before a reply came' : `no reply came within ${wait} s`,
+    sent.delivered
+      ? 'A later one is kept on the relay for whoever reads GET /phone/replies.'
+      : `No phone has it yet. See what waits with: ${context.program} list`,
+  );
+}
+
+/** All but tabs and line ends: a reply may have several lines, but nothing that drives a terminal. */
+// biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what must not reach a terminal
+const CONTROL = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f]/g;

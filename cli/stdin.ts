@@ -1,0 +1,33 @@
+import { type Input, UsageError } from './output.ts';
+
+const MAX_INPUT = 256 * 1024;
+
+/**
+ * All of stdin as text.
+ * @throws UsageError with `surplus` when there is more than 256 KiB.
+ */
+export function readAll(stdin: Input, surplus: string): Promise<string> {
+  return new Promise((resolve, reject) => {
+    const chunks: Buffer[] = [];
+    let size = 0;
+    const done = () => {
+      stdin.off('data', onData);
+      stdin.off('end', onEnd);
+      stdin.pause();
+    };
+    const onEnd = () => {
+      done();
+      resolve(Buffer.concat(chunks).toString('utf8'));
+    };
+    const onData = (data: Buffer | string) => {
+      size += data.length;
+      chunks.push(Buffer.from(data));
+      if (size <= MAX_INPUT) return;
+      done();
+      reject(new UsageError(surplus));
+    };
+    stdin.on('data', onData);
+    stdin.on('end', onEnd);
+    stdin.resume();
+  });
+}
