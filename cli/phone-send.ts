@@ -1,5 +1,5 @@
 import { bytesToHex, randomBytes } from '../lib/bytes.ts';
-import { RelayError } from '../lib/errors.ts';
+import { describeError, RelayError } from '../lib/errors.ts';
 import { parseDuration } from '../lib/pairing/duration.ts';
 import { newMessageId, readMessage } from '../lib/phone/message.ts';
 import { asText, flag, type Options, option } from './options.ts';
@@ -30,8 +30,7 @@ export async function send(given: string, options: Options, context: CommandCont
     surfacing: option(options, '--surfacing', asText),
     message_id: newMessageId(),
   };
-  // The relay's own check, before anything is asked of it.
-  readMessage(message, 0);
+  check(message);
   const relay = openPhoneRelay(context);
   if (wait === undefined) return report(await post(relay, message), options, context);
 
@@ -48,6 +47,15 @@ export async function send(given: string, options: Options, context: CommandCont
     await finish(sent, await waiting.replies, wait, options, context);
   } finally {
     waiting.end();
+  }
+}
+
+/** The relay's own check, before anything is asked of it. */
+function check(message: Record<string, unknown>): void {
+  try {
+    readMessage(message, 0);
+  } catch (error) {
+    throw new UsageError(describeError(error));
   }
 }
 

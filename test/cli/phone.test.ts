@@ -1,0 +1,242 @@
+import { beforeEach, describe, expect, it } from 'vitest';
+import { type BuiltTarget, cleanups, startBuiltTarget } from '../support/built-relay.ts';
+import { pair, post } from '../support/relay.ts';
+import { begin, paired, run } from './companion-support.ts';
+import { closedPort, fakeRelay } from './support.ts';
+
+const pending = cleanups();
+let relay: BuiltTarget;
+beforeEach(async () => {
+  relay = await startBuiltTarget();
+  pending.push(() => relay.stop());
+});
+
+const env = () => ({ RELAY_PORT: String(relay.port) });
+const phone = (words: string[], input = '') => run(['phone', ...words], { env: env(), input });
+
+describe('svc phone', () => {
+  it('send: delivered to a phone that listens, else queued with the way to take it back', async () => {
+    const queued = await phone(['send', 'one', '--title', 'Kitchen', '--chat', 'c1', '--surfacing', 'inbox']);
+    expect([queued.code, queued.stderr]).toEqual([0, '']);
+    const [, id] = /^Queued: ([0-9a-f]{12}) \(1 waiting\)\n/.exec(queued.stdout) ?? [];
+    expect(queued.stdout).toContain(`svc phone cancel ${id}`);
+    const device = await pair(relay);
+    device.client.send('proactive', 'proactive.subscribe');
+    const { payload } = await device.client.next({ type: 'phone.message' });
+    expect(payload).toMatchObject({ message_id: id, text: 'one', title: 'Kitchen', chat_id: 'c1', surfacing: 'inbox' });
+    expect((await phone(['send', '--', '--two'])).stdout).toMatch(/^Delivered: [0-9a-f]{12}\n$/);
+    const sent = JSON.parse((await phone(['send', '-', '--json'], 'from\nstdin\n')).stdout);
+    expect(sent).toEqual({ message_id: expect.any(String), chat_id: null, delivered: true, buffered: 0 });
+    expect((await device.client.next({ id: sent.message_id })).payload).toMatchObject({ text: 'from\nstdin' });
+  });
+
+  it('list and cancel', async () => {
+    expect((await phone(['list'])).stdout).toBe('Nothing waits for a phone.\n');
+    expect((await phone(['cancel', '--all'])).stdout).toBe('Nothing was waiting.\n');
+    await relay.operator('/phone/message', post({ text: `a\u001b[31m\n${'x'.repeat(100)}`, message_id: 'm1' }));
+    await relay.operator('/phone/message', post({ text: 'second', message_id: 'longer-id', chat_id: 'chat' }));
+    const { stdout } = await phone(['list']);
+    const [head = '', one = '', two = '', next] = stdout.split('\n');
+    expect(head).toMatch(/^ID +WAITS +CHAT +TEXT$/);
+    expect(one).toMatch(/^m1 +\d s +- +a\[31m x{50,}…$/);
+    expect(two).toMatch(/^longer-id +\d s +chat +second$/);
+    expect(two.indexOf('second')).toBe(head.indexOf('TEXT'));
+    expect(next).toContain('svc phone cancel <id>');
+    expect(JSON.parse((await phone(['list', '--json'])).stdout)).toMatchObject({ queued: 2 });
+    expect(await phone(['cancel', 'longer-id'])).toMatchObject({ code: 0, stdout: 'Cancelled 1 message.\n' });
+    const gone = await phone(['cancel', 'longer-id']);
+    expect([gone.code, gone.stdout]).toEqual([1, '']);
+    expect(gone.stderr).toMatch(/no message 'longer-id' waits.*\n.*svc phone list/);
+    const all = await phone(['cancel', '--all', '--json']);
+    expect([all.code, JSON.parse(all.stdout)]).toEqual([0, { cancelled: 1 }]);
+  });
+
+  it.each([
+    [['send'], /missing <text>/],
+    [['send', ' '], /the text is empty/],
+    [['send', 'x'.repeat(16_385)], /at most 16384/],
+    [['send', 'x', '--title', 'y'.repeat(257)], /title must have at most/],
+    [['send', 'x', '--wait=soon'], /--wait: must be like/],
+    [['send', 'x', '--wait=never'], /--wait: must have an end/],
+    [['send', 'x', '--chat'], /--chat needs a value/],
+    [['send', 'x', 'y'], /unexpected argument/],
+    [['send', '--wait', '5'], /missing <text>/],
+    [['list', 'x'], /unexpected argument/],
+    [['cancel'], /missing <id>/],
+    [['cancel', 'x', '--all'], /not both/],
+    [['dance'], /unknown command/],
+  ])('wrongly asked (%#): exit 2, and where the help is', async (words, error) => {
+    const result = await phone(words);
+    expect([result.code, result.stdout]).toEqual([2, '']);
+    expect(result.stderr).toMatch(error);
+    expect(result.stderr).toMatch(/svc phone( \w+)? --help/);
+  });
+
+  it('says what went wrong and what to do next: exit 1', async () => {
+    const nobody = await run(['phone', 'list'], { env: { RELAY_PORT: String(await closedPort()) } });
+    expect([nobody.code, nobody.stdout]).toEqual([1, '']);
+    expect(nobody.stderr).toMatch(/no relay answers on 127\.0\.0\.1:\d+.*\n.*svc relay start/);
+    const other = await fakeRelay(() => ({ status: 404, body: { error: 'not\u001b found' } }));
+    for (const words of [['send', 'x'], ['send', 'x', '--wait=5'], ['list'], ['cancel', '--all']]) {
+      const result = await run(['phone', ...words], { env: { RELAY_PORT: String(other.port) } });
+      expect([result.code, result.stdout]).toEqual([1, '']);
+      expect(result.stderr).toMatch(/refused: not found \(HTTP 404\)\n.*Restart it/);
+    }
+    const late = await phone(['send', 'x', '--wait', '1']);
+    expect([late.code, late.stdout]).toEqual([1, '']);
+    expect(late.stderr).toMatch(/queued \(1 waiting\)\. Waiting 1 s.*\n.*no reply came within 1 s\n.*svc phone list/);
+  });
+
+  it('help shows every command with examples', async () => {
+    expect((await phone(['--help'])).stdout).toMatch(/send <text>[\s\S]*list[\s\S]*cancel \[id\]/);
+    expect((await phone(['send', '--help'])).stdout).toMatch(
+      /--wait \[duration\].*Leaves other replies alone[\s\S]*Examples:/,
+    );
+    expect((await run(['--help'])).stdout).toMatch(/phone <command>/);
+  });
+
+  it('send --wait prints the reply and nothing else on stdout, and leaves the replies of others to them', async () => {
+    const device = await pair(relay);
+    device.client.send('proactive', 'proactive.subscribe');
+    await device.client.next({ type: 'proactive.subscribed' });
+    const asking = begin(['phone', 'send', 'Deploy?', '--wait=20'], { env: env() });
+    const message = await device.client.next({ type: 'phone.message' });
+    // An agent reads all replies meanwhile: it gets every other one, and not this one.
+    const agent = relay.operator('/phone/replies?timeout=10');
+    await expect.poll(() => relay.relay.phone.pollsWaiting()).toBe(2);
+    device.client.send('proactive', 'proactive.reply', {
+      text: 'yes,\nnow\u001b[2J',
+      chat_id: message.payload.chat_id,
+      reply_to: message.id,
+    });
+    expect(await asking.ended).toMatchObject({ code: 0, stdout: 'yes,\nnow[2J\n' });
+    expect(asking.stderr).toMatch(/^Delivered\. Waiting 20 s/);
+    device.client.send('proactive', 'proactive.reply', { text: 'to the agent', chat_id: 'phone' });
+    expect((await (await agent).json()).replies).toMatchObject([{ text: 'to the agent' }]);
+  });
+
+  it('send --wait --json with a chat that has older replies; a wait that is stopped takes nothing', async () => {
+    const device = await pair(relay);
+    device.client.send('proactive', 'proactive.subscribe');
+    device.client.send('proactive', 'proactive.reply', { text: 'older', chat_id: 'c1' }, 'older');
+    await device.client.next({ id: 'older' });
+    await new Promise((resolve) => setTimeout(resolve, 5));
+    const asking = begin(['phone', 'send', 'Well?', '--chat', 'c1', '--wait', '--json'], { env: env() });
+    await device.client.next({ type: 'phone.message' });
+    device.client.send('proactive', 'proactive.reply', { text: 'newer', chat_id: 'c1', message_id: 'r2' });
+    const { code, stdout } = await asking.ended;
+    expect([code, JSON.parse(stdout)]).toMatchObject([
+      0,
+      { chat_id: 'c1', delivered: true, reply: { text: 'newer', message_id: 'r2' }, replies: [{ text: 'newer' }] },
+    ]);
+    const stopped = begin(['phone', 'send', 'Hm?', '--chat', 'c1', '--wait'], { env: env() });
+    await device.client.next({ type: 'phone.message' });
+    stopped.stop();
+    expect(await stopped.ended).toMatchObject({ code: 1 });
+    expect(stopped.stderr).toMatch(/stopped before a reply came/);
+    await expect.poll(() => relay.relay.phone.pollsWaiting()).toBe(0);
+    device.client.send('proactive', 'proactive.reply', { text: 'late', chat_id: 'c1' }, 'late');
+    await device.client.next({ id: 'late' });
+    const { replies } = await (await relay.operator('/phone/replies?timeout=0')).json();
+    expect(replies.map(({ text }: { text: string }) => text)).toEqual(['older', 'late']);
+  });
+});
+
+describe('the companion and messages', () => {
+  it('a script turns them on, is told of each, and answers', async () => {
+    const home = await paired(relay.port);
+    await relay.operator('/phone/message', post({ text: 'waited', message_id: 'm1', chat_id: 'c1', title: 'T' }));
+    const companion = begin(['companion', 'run', '--json'], { home });
+    await companion.prints(/"state":"online"/);
+    companion.type('{"messages":true}\n');
+    await companion.prints(/"event":"backlog"/);
+    expect(companion.events('message')).toMatchObject([
+      {
+        message_id: 'm1',
+        chat_id: 'c1',
+        title: 'T',
+        text: 'waited',
+        surfacing: null,
+        reply_to: null,
+        queued: true,
+        surface: 'notification',
+      },
+    ]);
+    expect(companion.events('backlog')).toMatchObject([{ count: 1 }]);
+    expect(companion.events('messages')).toMatchObject([{ subscribed: true }]);
+    companion.type('{"reply":{"text":"fine"}}\n{"reply":{"text":"new","chat_id":"t-new"}}\n');
+    await expect.poll(() => companion.events('reply').length).toBe(2);
+    const { replies } = await (await relay.operator('/phone/replies?timeout=0')).json();
+    expect(replies).toMatchObject([
+      { text: 'fine', chat_id: 'c1', reply_to: 'm1' },
+      { text: 'new', chat_id: 't-new', reply_to: null },
+    ]);
+    for (const said of ['{"reply":5}', '{"reply":{"text":""}}', '{"reply":{"text":"x","chat_id":5}}']) {
+      const before = companion.events('notice').length;
+      companion.type(`${said}\n`);
+      await expect.poll(() => companion.events('notice').length).toBe(before + 1);
+    }
+    companion.type('{"messages":false}\n');
+    await expect.poll(() => companion.events('messages').length).toBe(2);
+    await expect
+      .poll(async () => (await relay.operator('/phone/message', post({ text: 'x' }))).json())
+      .toMatchObject({ queued: true });
+    companion.stop();
+    await companion.ended;
+    // The toggle is kept.
+    const again = begin(['companion', 'run', '--json', '--messages', 'on'], { home });
+    await again.prints(/"event":"backlog"/);
+    again.stop();
+    await again.ended;
+    const third = begin(['companion', 'run', '--json'], { home });
+    await third.prints(/"subscribed":true/);
+  });
+
+  it('on a terminal: t turns them on, what comes is shown, w writes an answer, Esc leaves it', async () => {
+    const home = await paired(relay.port);
+    const companion = begin(['companion', 'run'], { home, tty: true });
+    await companion.prints(/online: [^|]*\| master off/);
+    companion.type('w');
+    await companion.prints(/There is no message to answer/);
+    companion.type('t');
+    await companion.prints(/Messages come here now/);
+    await companion.prints(/messages ON/);
+    await relay.operator('/phone/message', post({ text: 'Dinner\u001b[2J?', title: 'Kitchen', chat_id: 'k' }));
+    await companion.prints(/Message from Kitchen: Dinner\[2J\?/);
+    companion.type('w');
+    await companion.prints(/Reply to Kitchen: _/);
+    companion.type('qmab\u007f');
+    await companion.prints(/Reply to Kitchen: qma_/);
+    companion.type('\r');
+    await companion.prints(/you: qma/);
+    await companion.prints(/The relay has your reply: qma/);
+    const { replies } = await (await relay.operator('/phone/replies?timeout=0')).json();
+    expect(replies).toMatchObject([{ text: 'qma', chat_id: 'k' }]);
+    companion.type('w');
+    await companion.prints(/Reply to Kitchen: _/);
+    companion.type('never');
+    await companion.prints(/never_/);
+    companion.type('\u001b');
+    companion.type('i');
+    await companion.prints(/Messages\n[\s\S]*Kitchen: Dinner/);
+    await relay.operator('/phone/message', post({ text: 'quiet', surfacing: 'inbox' }));
+    await companion.prints(/Message: quiet/);
+    companion.type('q');
+    expect((await companion.ended).code).toBe(0);
+    expect(await (await relay.operator('/phone/replies?timeout=0')).json()).toEqual({ replies: [] });
+  });
+});
+
+it('issue 5: sent while the companion is off, it arrives marked, and its reply reaches the waiting send', async () => {
+  const home = await paired(relay.port);
+  const asking = begin(['phone', 'send', 'Are you there?', '--title', 'Agent', '--wait=20'], { env: env() });
+  await asking.prints(/queued \(1 waiting\)/);
+  const companion = begin(['companion', 'run', '--json', '--messages', 'on'], { home });
+  await companion.prints(/"event":"backlog"/);
+  expect(companion.events().filter(({ event }) => event === 'message' || event === 'backlog')).toMatchObject([
+    { event: 'message', text: 'Are you there?', queued: true, surface: 'notification' },
+    { event: 'backlog', count: 1 },
+  ]);
+  companion.type('{"reply":{"text":"Here I am"}}\n');
+  expect(await asking.ended).toMatchObject({ code: 0, stdout: 'Here I am\n' });
+});

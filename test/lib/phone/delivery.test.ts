@@ -1,0 +1,386 @@
+import fc from 'fast-check';
+import { createStorage } from 'unstorage';
+import memoryDriver from 'unstorage/drivers/memory';
+import { describe, expect, it } from 'vitest';
+import type { Waiting } from '../../../lib/phone/delivery.ts';
+import { openPhoneMessaging, type PhoneLink, type SeenChat } from '../../../lib/phone/phone.ts';
+import type { StoredReply } from '../../../lib/phone/reply.ts';
+import type { Session } from '../../../lib/sessions/session.ts';
+import { createTestClock } from '../../support/clock.ts';
+import { createTestLog } from '../../support/log.ts';
+
+type Seen = [type: string, what: unknown];
+
+/** A phone's socket that keeps what it gets, and breaks when told to. */
+class FakeLink implements PhoneLink {
+  readonly session = { prefix: 'p', alive: true } as unknown as Session;
+  isWritable = true;
+  /** Writes that still go through; the next one closes the socket. */
+  lasts = Number.POSITIVE_INFINITY;
+  seen: Seen[] = [];
+  onBroken: () => void = () => {};
+  readonly id: string;
+
+  constructor(id: string) {
+    this.id = id;
+  }
+
+  send(_channel: string, type: string, payload: Record<string, unknown>): void {
+    if (type === 'phone.message') {
+      if (this.lasts-- <= 0) {
+        this.isWritable = false;
+        // As a socket does: its end is told while it is being written to.
+        this.onBroken();
+        return;
+      }
+      this.seen.push([payload.queued_delivery === true ? 'queued' : 'live', payload.message_id]);
+    } else this.seen.push([type.replace('proactive.', ''), payload.count ?? null]);
+  }
+}
+
+function stores() {
+  return {
+    queue: createStorage<Waiting>({ driver: memoryDriver() }),
+    replies: createStorage<StoredReply>({ driver: memoryDriver() }),
+  };
+}
+
+async function setup(kept = stores(), clock = createTestClock()) {
+  const log = createTestLog();
+  const chats: SeenChat[] = [];
+  const alive = (session: Session) => (session as unknown as { alive: boolean }).alive;
+  const sessions = { isAlive: alive };
+  const phone = await openPhoneMessaging({ ...kept, sessions, clock, log, seen: (chat) => chats.push(chat) });
+  return { phone, clock, log, chats, kept, restart: () => setup(kept, clock) };
+}
+
+const ids = (messages: { message_id: string }[]) => messages.map(({ message_id: id }) => id);
+
+describe('the delivery of messages (contract 04 §5.4)', () => {
+  it('a write that fails in a flush: what is left is in front again, unmarked, for the next phone', async () => {
+    const { phone } = await setup();
+    for (const id of ['a', 'b', 'c', 'd']) await phone.push({ text: 'x', message_id: id });
+    const link = new FakeLink('one');
+    link.onBroken = () => phone.leave(link);
+    link.lasts = 2;
+    phone.subscribe(link, 's');
+    expect(link.seen).toEqual([
+      ['subscribed', null],
+      ['queued', 'a'],
+      ['queued', 'b'],
+    ]);
+    expect(ids(phone.queued())).toEqual(['c', 'd']);
+    expect(phone.queued()[0]).not.toHaveProperty('queued_delivery');
+    await phone.push({ text: 'x', message_id: 'e' });
+    const next = new FakeLink('two');
+    phone.subscribe(next, 's');
+    expect(next.seen).toEqual([
+      ['subscribed', null],
+      ['queued', 'c'],
+      ['queued', 'd'],
+      ['queued', 'e'],
+      ['backlog.complete', 3],
+    ]);
+  });
+
+  it('a live write that fails: the earlier phone gets it live; without one it is queued', async () => {
+    const { phone } = await setup();
+    const [one, two] = [new FakeLink('one'), new FakeLink('two')];
+    phone.subscribe(one, 's');
+    phone.subscribe(two, 's');
+    two.lasts = 0;
+    expect(await phone.push({ text: 'x', message_id: 'a' })).toEqual({ messageId: 'a', delivered: true });
+    expect([one.seen.at(-1), two.seen.at(-1)]).toEqual([
+      ['live', 'a'],
+      ['subscribed', null],
+    ]);
+    one.lasts = 0;
+    expect(await phone.push({ text: 'x', message_id: 'b' })).toEqual({
+      messageId: 'b',
+      delivered: false,
+      buffered: 1,
+    });
+  });
+
+  it('what a flush left is the backlog of the next phone, counted anew', async () => {
+    const { phone } = await setup();
+    const [one, two] = [new FakeLink('one'), new FakeLink('two')];
+    for (const id of ['a', 'b', 'c']) await phone.push({ text: 'x', message_id: id });
+    two.lasts = 1;
+    phone.subscribe(two, 's');
+    phone.subscribe(one, 's');
+    expect(two.seen).toEqual([
+      ['subscribed', null],
+      ['queued', 'a'],
+    ]);
+    expect(one.seen).toEqual([
+      ['subscribed', null],
+      ['queued', 'b'],
+      ['queued', 'c'],
+      ['backlog.complete', 2],
+    ]);
+  });
+
+  it('§1.1 the session is looked at before every push', async () => {
+    const { phone } = await setup();
+    const [one, two] = [new FakeLink('one'), new FakeLink('two')];
+    phone.subscribe(one, 's');
+    phone.subscribe(two, 's');
+    (two.session as unknown as { alive: boolean }).alive = false;
+    await phone.push({ text: 'x', message_id: 'a' });
+    (one.session as unknown as { alive: boolean }).alive = false;
+    expect(await phone.push({ text: 'x', message_id: 'b' })).toMatchObject({ delivered: false });
+    expect([one.seen.at(-1), two.seen.at(-1)]).toEqual([
+      ['live', 'a'],
+      ['subscribed', null],
+    ]);
+  });
+
+  it('after 24 hours a message is gone, also from the store; so is a reply', async () => {
+    const { phone, clock, kept } = await setup();
+    await phone.push({ text: 'x', message_id: 'old' });
+    await phone.reply(new FakeLink('one'), { text: 'old', message_id: 'r' }, 'q');
+    clock.advance(86_400_000);
+    await phone.push({ text: 'x', message_id: 'new' });
+    expect(ids(phone.queued())).toEqual(['old', 'new']);
+    clock.advance(1);
+    expect(ids(phone.queued())).toEqual(['new']);
+    expect(await phone.push({ text: 'x', message_id: 'newer' })).toMatchObject({ buffered: 2 });
+    expect(await kept.queue.getKeys()).toHaveLength(2);
+    expect(await phone.poll({ timeout: 0 })).toEqual([]);
+  });
+
+  it('one change, one write: also the fifty-first, a replacement, and a flush of all', async () => {
+    const kept = stores();
+    const writes: string[] = [];
+    for (const method of ['setItem', 'removeItem', 'clear'] as const) {
+      const real = kept.queue[method].bind(kept.queue) as (...args: unknown[]) => Promise<void>;
+      Object.assign(kept.queue, {
+        [method]: (...args: unknown[]) => {
+          writes.push(method);
+          return real(...args);
+        },
+      });
+    }
+    const { phone } = await setup(kept);
+    for (let n = 1; n <= 51; n++) await phone.push({ text: 'x', message_id: `m${n}` });
+    expect(writes.splice(0)).toEqual(Array(51).fill('setItem'));
+    await phone.push({ text: 'y', message_id: 'm20' });
+    expect(writes.splice(0)).toEqual(['setItem']);
+    await phone.cancel('m30');
+    expect(writes.splice(0)).toEqual(['removeItem']);
+    await phone.cancel('nobody');
+    expect(writes.splice(0)).toEqual([]);
+    phone.subscribe(new FakeLink('one'), 's');
+    await phone.push({ text: 'live', message_id: 'l' });
+    expect(writes.splice(0)).toEqual(['clear']);
+    expect(await kept.queue.getKeys()).toEqual([]);
+  });
+
+  it('what cannot be stored is not queued, and not acknowledged', async () => {
+    const kept = stores();
+    const full = () => Promise.reject(new Error('disk full'));
+    const { phone, log } = await setup({
+      queue: Object.assign(kept.queue, { setItem: full }),
+      replies: Object.assign(kept.replies, { setItem: full }),
+    });
+    await expect(phone.push({ text: 'secret', message_id: 'a' })).rejects.toMatchObject({ kind: 'unavailable' });
+    expect(phone.queued()).toEqual([]);
+    const link = new FakeLink('one');
+    await expect(phone.reply(link, { text: 'secret' }, 'q')).rejects.toThrow('disk full');
+    expect(link.seen).toEqual([]);
+    expect(await phone.poll({ timeout: 0 })).toEqual([]);
+    // With a phone there nothing needs to be stored.
+    phone.subscribe(link, 's');
+    expect(await phone.push({ text: 'secret', message_id: 'b' })).toMatchObject({ delivered: true });
+    expect(log.lines.join('\n')).not.toContain('secret');
+  });
+
+  it('a stored record that cannot be read is skipped with a warning', async () => {
+    const kept = stores();
+    await kept.queue.setItem('0', { seq: 1 } as Waiting);
+    await kept.queue.setItem('1', { seq: 2, message: { text: 5 } } as unknown as Waiting);
+    await kept.replies.setItem('0', { reply: { text: 'x' } } as unknown as StoredReply);
+    const { phone, log } = await setup(kept);
+    expect(phone.queued()).toEqual([]);
+    expect(log.lines.filter((line) => line.includes('cannot be read'))).toHaveLength(3);
+  });
+
+  it('tells of every chat that goes by', async () => {
+    const { phone, chats, clock } = await setup();
+    await phone.push({ text: 'x', message_id: 'a', title: 'T' });
+    await phone.push({ text: 'x', message_id: 'b', chat_id: 'c' });
+    await phone.reply(new FakeLink('one'), { text: 'x', chat_id: 't-new', message_id: 'r' }, 'q');
+    const at = clock.now();
+    expect(chats).toEqual([
+      { chatId: 'phone', title: 'T', messageId: 'a', at },
+      { chatId: 'c', title: null, messageId: 'b', at },
+      { chatId: 't-new', title: null, messageId: 'r', at },
+    ]);
+  });
+
+  it('a reader that hung up takes nothing; shutdown answers those who wait', async () => {
+    const { phone, clock } = await setup();
+    const gone = new AbortController();
+    const first = phone.poll({ timeout: 5000, signal: gone.signal });
+    const second = phone.poll({ timeout: 5000 });
+    gone.abort();
+    await phone.reply(new FakeLink('one'), { text: 'a', message_id: 'r' }, 'q');
+    expect(await first).toEqual([]);
+    expect(await second).toMatchObject([{ text: 'a' }]);
+    await phone.reply(new FakeLink('one'), { text: 'b', message_id: 's' }, 'q');
+    expect(await phone.poll({ timeout: 0, signal: gone.signal })).toEqual([]);
+    expect(await phone.poll({ timeout: 0 })).toMatchObject([{ text: 'b' }]);
+    const third = phone.poll({ timeout: 5000 });
+    const fourth = phone.poll({ timeout: 4000 });
+    clock.advance(4000);
+    expect(await fourth).toEqual([]);
+    await phone.stop();
+    expect(await third).toEqual([]);
+    expect(await phone.poll({ timeout: 5000 })).toEqual([]);
+    expect(phone.pollsWaiting()).toBe(0);
+    clock.advance(10);
+    expect(clock.pending).toBe(0);
+  });
+
+  it('more than 64 polls: the one that waits longest is answered', async () => {
+    const { phone } = await setup();
+    const polls = Array.from({ length: 65 }, () => phone.poll({ timeout: 5000 }));
+    expect(await polls[0]).toEqual([]);
+    expect(phone.pollsWaiting()).toBe(64);
+    await phone.stop();
+  });
+});
+
+/** The whole of it in the plainest form: a list, a stack of phones, and what each must have seen. */
+class Model {
+  queue: { id: string; at: number }[] = [];
+  phones: { link: number; left: number }[] = [];
+  seen = new Map<number, Seen[]>();
+
+  tell = (link: number, ...what: Seen) => {
+    const seen = this.seen.get(link) ?? [];
+    this.seen.set(link, seen);
+    seen.push(what);
+  };
+
+  prune(now: number) {
+    this.queue = this.queue.filter(({ at }) => now - at <= 86_400_000);
+  }
+
+  /** Gives out what waits; `live` is the id that has not waited. */
+  run(live?: string) {
+    let flushed = 0;
+    for (;;) {
+      const phone = this.phones.at(-1);
+      const head = this.queue[0];
+      if (!phone || !head) {
+        if (phone && flushed > 0) this.tell(phone.link, 'backlog.complete', flushed);
+        this.queue = this.queue.slice(-50);
+        return;
+      }
+      if (phone.left <= 0) {
+        this.phones.pop();
+        flushed = 0;
+        continue;
+      }
+      phone.left--;
+      this.queue.shift();
+      this.tell(phone.link, head.id === live ? 'live' : 'queued', head.id);
+      if (head.id !== live) flushed++;
+    }
+  }
+}
+
+const action = fc.oneof(
+  { weight: 6, arbitrary: fc.record({ do: fc.constant('push' as const), id: fc.nat({ max: 70 }) }) },
+  { weight: 2, arbitrary: fc.record({ do: fc.constant('flood' as const), count: fc.integer({ min: 1, max: 60 }) }) },
+  { weight: 3, arbitrary: fc.record({ do: fc.constant('subscribe' as const), link: fc.nat({ max: 3 }) }) },
+  { weight: 2, arbitrary: fc.record({ do: fc.constant('leave' as const), link: fc.nat({ max: 3 }) }) },
+  {
+    weight: 2,
+    arbitrary: fc.record({
+      do: fc.constant('break' as const),
+      link: fc.nat({ max: 3 }),
+      after: fc.nat({ max: 4 }),
+    }),
+  },
+  { weight: 1, arbitrary: fc.record({ do: fc.constant('cancel' as const), id: fc.nat({ max: 70 }) }) },
+  { weight: 1, arbitrary: fc.record({ do: fc.constant('clear' as const) }) },
+  { weight: 1, arbitrary: fc.record({ do: fc.constant('wait' as const), hours: fc.nat({ max: 14 }) }) },
+  { weight: 1, arbitrary: fc.record({ do: fc.constant('restart' as const) }) },
+);
+
+it('does what a simple sequential model does, through restarts', { timeout: 60_000 }, async () => {
+  await fc.assert(
+    fc.asyncProperty(fc.array(action, { maxLength: 60 }), async (actions) => {
+      let real = await setup();
+      const model = new Model();
+      /** The sockets as they are now: a broken one is replaced by a new one of the same phone. */
+      let links = new Map<number, FakeLink>();
+      const all: [number, FakeLink][] = [];
+      const linkOf = (number: number) => {
+        const known = links.get(number);
+        if (known?.isWritable) return known;
+        const link = new FakeLink(`${number}-${all.length}`);
+        link.onBroken = () => real.phone.leave(link);
+        links.set(number, link);
+        all.push([number, link]);
+        return link;
+      };
+      let flood = 1000;
+      const push = async (id: string) => {
+        const now = real.clock.now();
+        model.prune(now);
+        const same = model.queue.find((entry) => entry.id === id);
+        if (same) same.at = now;
+        else model.queue.push({ id, at: now });
+        model.run(same || model.queue.length > 1 ? undefined : id);
+        const delivered = !model.queue.some((entry) => entry.id === id);
+        const expected = { messageId: id, delivered, ...(delivered ? {} : { buffered: model.queue.length }) };
+        expect(await real.phone.push({ text: 'x', message_id: id })).toEqual(expected);
+      };
+      for (const step of actions) {
+        model.prune(real.clock.now());
+        if (step.do === 'push') await push(`m${step.id}`);
+        else if (step.do === 'flood') for (let n = 0; n < step.count; n++) await push(`f${flood++}`);
+        else if (step.do === 'subscribe') {
+          const link = linkOf(step.link);
+          model.phones = model.phones.filter((phone) => phone.link !== step.link);
+          model.phones.push({ link: step.link, left: link.lasts });
+          model.tell(step.link, 'subscribed', null);
+          model.run();
+          real.phone.subscribe(link, 's');
+        } else if (step.do === 'leave') {
+          model.phones = model.phones.filter((phone) => phone.link !== step.link);
+          model.run();
+          const link = links.get(step.link);
+          if (link) real.phone.leave(link);
+        } else if (step.do === 'break') {
+          linkOf(step.link).lasts = step.after;
+          const phone = model.phones.find(({ link }) => link === step.link);
+          if (phone) phone.left = step.after;
+        } else if (step.do === 'cancel' || step.do === 'clear') {
+          const id = step.do === 'cancel' ? `m${step.id}` : undefined;
+          const before = model.queue.length;
+          model.queue = id === undefined ? [] : model.queue.filter((entry) => entry.id !== id);
+          expect(await real.phone.cancel(id)).toBe(before - model.queue.length);
+        } else if (step.do === 'wait') real.clock.advance(step.hours * 3_600_000);
+        else {
+          // Sockets do not outlive the process; what waits does.
+          real = await real.restart();
+          model.phones = [];
+          links = new Map();
+        }
+        model.prune(real.clock.now());
+        expect(ids(real.phone.queued())).toEqual(model.queue.map(({ id }) => id));
+      }
+      const stored = await (await real.restart()).phone.queued();
+      expect(ids(stored)).toEqual(model.queue.map(({ id }) => id));
+      for (const [number, seen] of model.seen) {
+        expect(all.filter(([link]) => link === number).flatMap(([, link]) => link.seen)).toEqual(seen);
+      }
+    }),
+    { numRuns: 150 },
+  );
+});
