@@ -19,7 +19,7 @@ export interface ScreenParts {
   open(): readonly OpenQuestion[];
   settings(): SafetySettings;
   /** What somebody is writing; null when nobody is. */
-  prompt(): string | null;
+  prompt?(): string | null;
 }
 
 export interface Screen extends View {
@@ -56,7 +56,7 @@ export function createScreen({ context, clock, live, open, settings, prompt }: S
       const keys = `y allow  n deny  a always  ${left} s`;
       return [`? ${printable(question.title)}  ${keys}${more}`, `? ${keys}${more}`, `? ${keys}`];
     }
-    const written = prompt();
+    const written = prompt?.() ?? null;
     // Of a line that is too long, the end is what is being written.
     if (written !== null) return [written, `…${written.slice(-SHOWN_PROMPT)}`];
     const { masterEnabled, messagesEnabled } = settings();

@@ -19,7 +19,8 @@ export interface Delivery<L> {
 }
 
 export type Event<L> =
-  | { name: 'subscribe'; link: L }
+  /** `id` of the request, for its acknowledgement. */
+  | { name: 'subscribe'; link: L; id: string }
   /** Unsubscribed, closed, or its session is over. */
   | { name: 'leave'; link: L }
   /** These sockets had subscribed, in this order, before the process slept (edge). */
@@ -34,7 +35,7 @@ export type Event<L> =
   | { name: 'look' };
 
 export type Effect<L> =
-  | { do: 'acknowledge'; to: L }
+  | { do: 'acknowledge'; to: L; id: string }
   /** Is to be answered by `written` or `failed` before any other event. */
   | { do: 'write'; to: L; message: PhoneMessage; queued: boolean }
   | { do: 'complete'; to: L; count: number };
@@ -59,7 +60,7 @@ export function transition<L>(before: Delivery<L>, event: Event<L>, now: number)
     case 'subscribe': {
       const others = state.subscribers.filter((other) => other !== event.link);
       const [next, effects] = proceed({ ...state, subscribers: [...others, event.link] });
-      return [next, [{ do: 'acknowledge', to: event.link }, ...effects]];
+      return [next, [{ do: 'acknowledge', to: event.link, id: event.id }, ...effects]];
     }
     case 'leave':
       return proceed({ ...state, subscribers: state.subscribers.filter((other) => other !== event.link) });

@@ -82,7 +82,8 @@ export async function openPhoneMessaging(parts: PhoneParts) {
     } finally {
       busy = false;
     }
-    memory?.save(state.subscribers);
+    // While sockets are taken up one by one, the order of all of them must not be forgotten.
+    if (event.name !== 'restore') memory?.save(state.subscribers);
   }
 
   function settle(event: Event<PhoneLink>): void {
@@ -99,7 +100,7 @@ export async function openPhoneMessaging(parts: PhoneParts) {
     const ts = Math.trunc(clock.now());
     switch (effect.do) {
       case 'acknowledge':
-        to.send(CHANNEL, 'proactive.subscribed', { ts }, acknowledged.get(to));
+        to.send(CHANNEL, 'proactive.subscribed', { ts }, effect.id);
         return undefined;
       case 'complete':
         to.send(CHANNEL, 'proactive.backlog.complete', { count: effect.count, ts });
@@ -109,8 +110,6 @@ export async function openPhoneMessaging(parts: PhoneParts) {
         return write(to, effect.message, effect.queued) ? { name: 'written' } : { name: 'failed' };
     }
   }
-  /** Ids of the requests that are being acknowledged. */
-  const acknowledged = new WeakMap<PhoneLink, string>();
 
   /** The session is looked at before every push, not only when its socket subscribed. */
   function write(to: PhoneLink, message: PhoneMessage, queued: boolean): boolean {
@@ -129,8 +128,7 @@ export async function openPhoneMessaging(parts: PhoneParts) {
   return {
     /** `proactive.subscribe`: this socket is the target from now on, and gets what has waited. */
     subscribe(link: PhoneLink, id: string): void {
-      acknowledged.set(link, id);
-      happen({ name: 'subscribe', link });
+      happen({ name: 'subscribe', link, id });
       void saveQueue();
     },
 

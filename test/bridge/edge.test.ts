@@ -5,7 +5,10 @@ import { bearer, describeMatrix, pair, post } from '../support/relay.ts';
 describeMatrix(
   'the bridge at the edge',
   (start) => {
-    it('phones are there again after a sleep of the object, as they were', { timeout: 60_000 }, async () => {
+    // One sleep for both channels that remember phones: it takes long.
+    it('phones are there again after a sleep of the object, as they were, and still subscribed to messages', {
+      timeout: 60_000,
+    }, async () => {
       const target = await start();
       const first = await startPhone(target, { device: { device_id: 'id-1', device_name: 'First' } });
       const status = { battery: 7, bridge: { device_control_supported: true } };
@@ -16,6 +19,14 @@ describeMatrix(
       const newer = await reconnect(target, older);
       const silent = await startPhone(target, { device: { device_id: 'id-5' }, status: null });
       const caller = await pair(target);
+      const message = async (id: string) =>
+        (await target.operator('/phone/message', post({ text: 'x', message_id: id }))).json();
+      for (const { client } of [first, third, second]) {
+        client.send('proactive', 'proactive.subscribe');
+        await client.next({ type: 'proactive.subscribed' });
+      }
+      third.client.send('proactive', 'proactive.unsubscribe');
+      await third.settled();
       await target.operator('/bridge/select-active', post({ device: 'second' }));
       await target.fetch('/ping', { headers: bearer(caller.token) });
 
@@ -36,6 +47,14 @@ describeMatrix(
       await older.report();
       expect((await get('/ping?device=fourth')).status).toBe(200);
       expect([first, third, older, newer, silent].map(({ commands }) => commands.length)).toEqual([1, 1, 0, 1, 0]);
+
+      expect(await message('m1')).toMatchObject({ delivered: true });
+      await second.client.next({ id: 'm1' });
+      second.client.send('proactive', 'proactive.unsubscribe');
+      second.client.send('proactive', 'proactive.reply', { text: 'x' }, 'r1');
+      await second.client.next({ id: 'r1' });
+      expect(await message('m2')).toMatchObject({ delivered: true });
+      await first.client.next({ id: 'm2' });
 
       second.client.close();
       await expect.poll(async () => (await (await target.operator('/bridge/devices')).json()).count).toBe(3);

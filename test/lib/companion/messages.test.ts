@@ -1,0 +1,133 @@
+import { describe, expect, it } from 'vitest';
+import { createMessages } from '../../../lib/companion/messages/messages.ts';
+import { createTestClock } from '../../support/clock.ts';
+import { createTestLog } from '../../support/log.ts';
+
+type Sent = [type: string, payload: Record<string, unknown>];
+
+function setup({ enabled = true } = {}) {
+  const listeners = new Set<(settings: { messagesEnabled: boolean }) => void>();
+  const told: unknown[][] = [];
+  let settings = { messagesEnabled: enabled };
+  const messages = createMessages({
+    settings: {
+      get: () => settings,
+      onChange(listener: (settings: never) => void) {
+        listeners.add(listener as never);
+        return () => void listeners.delete(listener as never);
+      },
+    } as never,
+    clock: createTestClock(),
+    log: createTestLog(),
+    onMessage: ({ messageId }, surface) => told.push([messageId, surface]),
+    onBacklog: (count) => told.push(['backlog', count]),
+    onAcknowledged: ({ message_id: id }) => told.push(['acknowledged', id]),
+    onSubscribed: (isSubscribed) => told.push(['subscribed', isSubscribed]),
+  });
+  const sent: Sent[] = [];
+  return {
+    messages,
+    told,
+    sent,
+    listeners,
+    online: () => messages.channel.online((type, payload) => sent.push([type, payload])),
+    gets: (type: string, payload: Record<string, unknown>) =>
+      messages.channel.message({ channel: 'proactive', type, id: 'x', payload, badPayload: false }),
+    toggle(messagesEnabled: boolean) {
+      settings = { messagesEnabled };
+      for (const listener of listeners) listener(settings);
+    },
+  };
+}
+
+const message = (id: string, more: Record<string, unknown> = {}) => ({ message_id: id, text: 'hello', ...more });
+
+describe('the companion and messages (contract 04 §5)', () => {
+  it('subscribes after each auth.ok while the toggle is on, and when it flips', () => {
+    const phone = setup({ enabled: false });
+    const end = phone.online();
+    expect(phone.sent).toEqual([]);
+    phone.toggle(true);
+    phone.toggle(true);
+    phone.gets('proactive.subscribed', { ts: 1 });
+    end();
+    phone.online();
+    phone.toggle(false);
+    phone.gets('proactive.subscribed', { ts: 1 });
+    expect(phone.sent.map(([type]) => type)).toEqual([
+      'proactive.subscribe',
+      'proactive.subscribe',
+      'proactive.unsubscribe',
+    ]);
+    expect(phone.told).toEqual([
+      ['subscribed', true],
+      ['subscribed', false],
+    ]);
+    phone.messages.close();
+    expect(phone.listeners.size).toBe(0);
+  });
+
+  it.each([
+    [null, false, 'notification'],
+    ['default', true, 'notification'],
+    ['notification', true, 'notification'],
+    ['something new', true, 'notification'],
+    ['inbox', true, 'silent'],
+    ['inbox', false, 'silent'],
+    ['session', false, 'notification'],
+    ['session', true, 'open'],
+  ])('§5.3 surfacing %j with a thread open (%s): %s', (surfacing, isOpen, surface) => {
+    const phone = setup();
+    phone.messages.lookAtThread(isOpen);
+    phone.gets('phone.message', message('a', { surfacing }));
+    expect(phone.told).toEqual([['a', surface]]);
+    // Kept whatever becomes of it.
+    expect(phone.messages.list()).toMatchObject([{ messageId: 'a' }]);
+  });
+
+  it('§5.3 keeps the hundred newest, each once', () => {
+    const phone = setup();
+    for (let n = 1; n <= 103; n++) {
+      phone.gets('phone.message', message(`m${n}`));
+      phone.gets('phone.message', message(`m${n}`, { queued_delivery: true }));
+    }
+    expect(phone.told).toHaveLength(103);
+    const kept = phone.messages.list();
+    expect([kept.length, kept[0]?.messageId, kept.at(-1)?.messageId]).toEqual([100, 'm103', 'm4']);
+  });
+
+  it('does not take what a phone cannot read', () => {
+    const phone = setup();
+    for (const bad of [{}, { message_id: 5, text: 'x' }, message('a', { title: {} }), message('b', { chat_id: [] })]) {
+      phone.gets('phone.message', bad);
+    }
+    expect([phone.told, phone.messages.list()]).toEqual([[], []]);
+    phone.gets('proactive.backlog.complete', { count: 2, ts: 1 });
+    expect(phone.told).toEqual([['backlog', 2]]);
+  });
+
+  it('sends a reply again, under the same id, until it is acknowledged', () => {
+    const phone = setup();
+    expect(() => phone.messages.answer({ text: 'x' })).toThrow(/no message/);
+    phone.gets('phone.message', message('m1', { chat_id: 'c1' }));
+    const first = phone.messages.answer({ text: 'one' });
+    expect(first).toMatchObject({ text: 'one', chat_id: 'c1', reply_to: 'm1' });
+    const end = phone.online();
+    const second = phone.messages.answer({ text: 'two', chatId: 't-new' });
+    expect(second).toMatchObject({ chat_id: 't-new', reply_to: null });
+    end();
+    phone.online();
+    const replies = () => phone.sent.filter(([type]) => type === 'proactive.reply').map(([, { message_id: id }]) => id);
+    const [a, b] = [first.message_id, second.message_id];
+    expect(replies()).toEqual([a, b, a, b]);
+    phone.gets('proactive.reply.ack', { client_msg_id: a, status: 'received', ts: 1 });
+    phone.gets('proactive.reply.ack', { client_msg_id: a, status: 'received', ts: 1 });
+    phone.gets('proactive.reply.ack', { client_msg_id: 5 });
+    phone.online();
+    expect(replies()).toEqual([a, b, a, b, b]);
+    expect(phone.told.filter(([what]) => what === 'acknowledged')).toEqual([['acknowledged', a]]);
+    expect(() => phone.messages.answer({ text: ' ' })).toThrow(/empty/);
+    for (let n = 1; n < 100; n++) phone.messages.answer({ text: 'x' });
+    expect(() => phone.messages.answer({ text: 'x' })).toThrow(/too many/);
+  });
+});
