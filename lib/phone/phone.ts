@@ -153,23 +153,21 @@ export async function openPhoneMessaging(parts: PhoneParts) {
       const { message_id: messageId, chat_id: chatId, title } = message;
       const waits = () => state.queue.some((waiting) => waiting.message === message);
       happen({ name: 'push', entry: { seq: queueRows.next(), message } });
-      let buffered = state.queue.length;
-      const queued = waits();
+      const buffered = waits() ? state.queue.length : 0;
       try {
         await queueRows.save(state.queue);
       } catch (error) {
-        log.error(`a message could not be stored: ${describeError(error)}`);
+        log.error(`the queue of messages could not be saved: ${describeError(error)}`);
         if (waits()) {
           happen({ name: 'cancel', messageId });
           void saveQueue();
           throw new RelayError('unavailable', 'the message could not be stored: try again later');
         }
-        buffered = 0;
       }
-      const depth = queued ? `queued as one of ${buffered}` : 'delivered';
-      log.info(`message ${messageId} of ${message.text.length} characters for chat ${chatId ?? '-'}: ${depth}`);
+      const outcome = buffered > 0 ? `queued as one of ${buffered}` : 'delivered';
+      log.info(`message ${messageId} of ${message.text.length} characters for chat ${chatId ?? '-'}: ${outcome}`);
       parts.seen?.({ chatId: chatId ?? HOME_CHAT, title, messageId, at: message.sent_at });
-      return queued && buffered > 0 ? { messageId, delivered: false, buffered } : { messageId, delivered: true };
+      return buffered > 0 ? { messageId, delivered: false, buffered } : { messageId, delivered: true };
     },
 
     /** What waits, first in first out. */

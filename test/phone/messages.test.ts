@@ -344,6 +344,26 @@ describeMatrix('messages to the phone (contract 04 §5)', (start, runtime) => {
     expect(head.status).toBe(200);
   });
 
+  // The local edge runtime tells neither the Worker nor its object that a caller went (2026-11).
+  it.skipIf(runtime === 'edge')('§5.5 a reader that hung up loses nothing; shutdown answers the others', async () => {
+    const target = await start();
+    const phone = await pair(target);
+    const polls = (count: number) => expect.poll(() => target.relay?.phone.pollsWaiting()).toBe(count);
+    const abort = new AbortController();
+    const gone = target.operator('/phone/replies', { signal: abort.signal }).catch(() => 'gone');
+    await polls(1);
+    abort.abort();
+    expect(await gone).toBe('gone');
+    await polls(0);
+    phone.client.send('proactive', 'proactive.reply', { text: 'kept' }, 'q');
+    await phone.client.next({ id: 'q' });
+    expect(await replies(target)).toMatchObject([{ text: 'kept' }]);
+    const waiting = replies(target, '');
+    await polls(1);
+    await target.restart();
+    expect(await waiting).toEqual([]);
+  });
+
   it('§5.5 HEAD takes nothing; a reader of one chat takes that and leaves the rest', async () => {
     const target = await start();
     const phone = await pair(target);
