@@ -55,6 +55,7 @@ export async function openRows<R extends Row>({ store, log, read }: RowsParts<R>
       }
       const writes: Promise<void>[] = [];
       for (const row of added) {
+        // One that replaces another keeps its slot: the two never lie side by side.
         const seq = free.has(row.seq) ? row.seq : free.keys().next().value;
         const slot = (seq !== undefined && free.get(seq)) || unused();
         if (seq !== undefined) free.delete(seq);
