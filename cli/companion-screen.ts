@@ -61,10 +61,9 @@ export function createScreen({ context, clock, live, open, settings, prompt }: S
     if (written !== null) return [written, `…${written.slice(-SHOWN_PROMPT)}`];
     const { masterEnabled, messagesEnabled } = settings();
     const grants = `grants ${liveGrants(settings(), clock.now())}/${CAPABILITIES.length}`;
-    const safety = `master ${masterEnabled ? 'ON' : 'off'} | ${grants}`;
-    const messages = `messages ${messagesEnabled ? 'ON' : 'off'}`;
+    const messages = messagesEnabled ? ' | messages ON' : '';
+    const safety = `master ${masterEnabled ? 'ON' : 'off'} | ${grants}${messages}`;
     return [
-      `${state} | ${safety} | ${messages} | m master  g grants  ? help  q quit`,
       `${state} | ${safety} | m master  g grants  ? help  q quit`,
       `${state} | ${safety} | ? help  q quit`,
       `${stateName} | ${safety} | m master  g grants  ? help  q quit`,
