@@ -19,6 +19,7 @@ import { createReplies, type Poll } from './replies.ts';
 import { type Reply, readStoredReply, type StoredReply } from './reply.ts';
 import { openRows, saveLater } from './rows.ts';
 import { openSubscribers, type SubscribersRecord } from './subscribers.ts';
+import type { SeenChat } from './threads.ts';
 
 /** What phone messaging needs of a phone's socket. */
 export interface PhoneLink {
@@ -27,14 +28,6 @@ export interface PhoneLink {
   /** Whether what is sent now can still leave. */
   readonly isWritable: boolean;
   send(channel: string, type: string, payload: Payload, id?: string): void;
-}
-
-/** A chat that was seen in a message or a reply. `at` is epoch milliseconds. */
-export interface SeenChat {
-  chatId: string;
-  title: string | null;
-  messageId: string;
-  at: number;
 }
 
 export interface PhoneParts {
@@ -53,8 +46,6 @@ export interface PhoneParts {
 export type Pushed = { messageId: string; delivered: true } | { messageId: string; delivered: false; buffered: number };
 
 const CHANNEL = 'proactive';
-/** What `/phone/threads` calls the chat of a message that names none. */
-const HOME_CHAT = 'phone';
 
 export type PhoneMessaging = Awaited<ReturnType<typeof openPhoneMessaging>>;
 
@@ -166,7 +157,7 @@ export async function openPhoneMessaging(parts: PhoneParts) {
       }
       const outcome = buffered > 0 ? `queued as one of ${buffered}` : 'delivered';
       log.info(`message ${messageId} of ${message.text.length} characters for chat ${chatId ?? '-'}: ${outcome}`);
-      parts.seen?.({ chatId: chatId ?? HOME_CHAT, title, messageId, at: message.sent_at });
+      parts.seen?.({ chatId, title, messageId, at: message.sent_at });
       return buffered > 0 ? { messageId, delivered: false, buffered } : { messageId, delivered: true };
     },
 
@@ -195,7 +186,7 @@ export async function openPhoneMessaging(parts: PhoneParts) {
       const ts = Math.trunc(clock.now());
       link.send(CHANNEL, 'proactive.reply.ack', { client_msg_id: messageId, status: 'received', ts }, id);
       log.info(`reply ${messageId} of ${text.length} characters in chat ${chatId ?? '-'}`);
-      parts.seen?.({ chatId: chatId ?? HOME_CHAT, title: null, messageId, at: ts });
+      parts.seen?.({ chatId, title: null, messageId, at: ts });
     },
 
     /** Replies that nobody has read yet (contract 04 §5.5). */

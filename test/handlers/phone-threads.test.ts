@@ -12,6 +12,14 @@ async function list(target: Target, token: string) {
 }
 
 describeMatrix('phone threads (04 §5.7)', (start, runtime) => {
+  it('a chat that was in a message is listed', async () => {
+    const target = await start();
+    const { token } = await pair(target);
+    const message = { text: 'Done', chat_id: 't-build', title: 'Build' };
+    expect((await target.fetch('/phone/outbound', { ...post(message), headers: bearer(token) })).status).toBe(200);
+    expect(await list(target, token)).toEqual([{ session_id: '', chat_id: 't-build', title: 'Build' }]);
+  });
+
   it('needs a bearer, also from loopback', async () => {
     const target = await start();
     expect((await target.operator('/phone/threads')).status).toBe(401);

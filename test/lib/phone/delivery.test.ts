@@ -3,8 +3,9 @@ import { createStorage } from 'unstorage';
 import memoryDriver from 'unstorage/drivers/memory';
 import { describe, expect, it } from 'vitest';
 import type { Waiting } from '../../../lib/phone/delivery.ts';
-import { openPhoneMessaging, type PhoneLink, type SeenChat } from '../../../lib/phone/phone.ts';
+import { openPhoneMessaging, type PhoneLink } from '../../../lib/phone/phone.ts';
 import type { StoredReply } from '../../../lib/phone/reply.ts';
+import type { SeenChat } from '../../../lib/phone/threads.ts';
 import type { Session } from '../../../lib/sessions/session.ts';
 import { createTestClock } from '../../support/clock.ts';
 import { createTestLog } from '../../support/log.ts';
@@ -213,7 +214,7 @@ describe('the delivery of messages (contract 04 §5.4)', () => {
     await phone.reply(new FakeLink('one'), { text: 'x', chat_id: 't-new', message_id: 'r' }, 'q');
     const at = clock.now();
     expect(chats).toEqual([
-      { chatId: 'phone', title: 'T', messageId: 'a', at },
+      { chatId: null, title: 'T', messageId: 'a', at },
       { chatId: 'c', title: null, messageId: 'b', at },
       { chatId: 't-new', title: null, messageId: 'r', at },
     ]);
