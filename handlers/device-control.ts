@@ -1,6 +1,6 @@
 import { DEVICE_ROUTES, deviceRoutes } from '../lib/bridge/device-routes.ts';
 import { RelayError } from '../lib/errors.ts';
-import { errorResponse, readText, WebResponse } from '../lib/web/json.ts';
+import { errorResponse, readJsonText, WebResponse } from '../lib/web/json.ts';
 import { paired } from './guards.ts';
 import { type Guard, type Handler, lastOf, type RelayRequest } from './request.ts';
 
@@ -37,27 +37,8 @@ export const mayControl: Guard = (request, relay) => {
 export const controlDevice: Handler = async (request, relay) => {
   const route = deviceRoutes(pathOf(request)).find(({ method }) => method === request.method);
   if (!route) throw new RelayError('not-found', 'not found');
-  const body = route.method === 'POST' ? await readObject(request) : undefined;
+  const body = route.method === 'POST' ? await readJsonText(request, LIMIT) : undefined;
   const { signal } = request;
   const reply = await relay.bridge.command({ route, query: lastOf(request.query), body, signal });
   return new WebResponse(EMPTY.has(reply.status) ? null : reply.body, { status: reply.status, headers: HEADERS });
 };
-
-/** A body with its text, which is what the phone gets. Empty is `{}`. */
-async function readObject(request: RelayRequest): Promise<{ text: string; value: Record<string, unknown> }> {
-  const text = await readText(request, LIMIT);
-  if (text === '') return { text: '{}', value: {} };
-  const value = parse(text);
-  if (typeof value === 'object' && value !== null && !Array.isArray(value)) {
-    return { text, value: value as Record<string, unknown> };
-  }
-  throw new RelayError('invalid', 'body must be a JSON object');
-}
-
-function parse(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return undefined;
-  }
-}

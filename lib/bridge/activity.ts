@@ -16,26 +16,3 @@ export interface ActivityRecord {
   device_name: string | null;
   alias_used: string | null;
 }
-
-export interface Activity {
-  /** Adds the newest record; the oldest makes room for it. Whoever added it may still change it. */
-  add(record: ActivityRecord): void;
-  /** The newest records, newest first. */
-  list(limit: number): ActivityRecord[];
-}
-
-/** A ring of the last commands. A settled command holds its own record: nothing here is ever searched. */
-export function createActivity(size = 100): Activity {
-  const ring: ActivityRecord[] = [];
-  let next = 0;
-  return {
-    add(record) {
-      ring[next] = record;
-      next = (next + 1) % size;
-    },
-    list(limit) {
-      const count = Math.min(limit, ring.length);
-      return Array.from({ length: count }, (_, at) => ring[(next - 1 - at + 2 * size) % size] as ActivityRecord);
-    },
-  };
-}

@@ -1,5 +1,5 @@
+import { memberNamed, membersOf } from '../dispatch/json-text.ts';
 import { isObject, type Payload } from '../socket/envelope.ts';
-import { memberNamed, membersOf } from './json-text.ts';
 
 /** A `bridge.response`, read: everything in it is the phone's word. */
 export interface Answer {

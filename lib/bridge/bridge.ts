@@ -1,21 +1,26 @@
 import type { Storage } from 'unstorage';
 import type { Clock } from '../clock.ts';
-import { describeError, RelayError } from '../errors.ts';
+import { createCommands, type Outcome } from '../dispatch/commands.ts';
+import { withoutMembers } from '../dispatch/json-text.ts';
+import type { Link } from '../dispatch/link.ts';
+import { createRing } from '../dispatch/ring.ts';
+import { RelayError } from '../errors.ts';
 import type { Log } from '../log.ts';
 import { isGranted } from '../sessions/grants.ts';
 import type { Sessions } from '../sessions/sessions.ts';
 import { isObject, type Payload } from '../socket/envelope.ts';
-import { type ActivityRecord, createActivity } from './activity.ts';
+import type { JsonText } from '../web/json.ts';
+import type { ActivityRecord } from './activity.ts';
 import { type Answer, decide, errorOf, type Reply, readAnswer, replyTo } from './answer.ts';
-import { createCommands, type Outcome } from './commands.ts';
 import type { DeviceRoute } from './device-routes.ts';
-import { withoutMembers } from './json-text.ts';
 import { type BridgeRecord, createMemory } from './memory.ts';
 import { redact, summarise } from './redact.ts';
-import { createRegistry, type Device, type Link } from './registry.ts';
+import { createRegistry, type Device } from './registry.ts';
 import { isSelectorKey, readSelector } from './selection.ts';
 import { goneStatus, statusOf } from './status.ts';
 
+/** How long a phone may take, in milliseconds (contract 03 §4.2). */
+const COMMAND_TIMEOUT = 30_000;
 /** A report longer than this is no report: the relay keeps the last one of every phone. */
 const MAX_REPORT = 256 * 1024;
 const MAX_ERROR = 500;
@@ -34,7 +39,7 @@ export interface Call {
   /** The query, one value for each name. */
   query: Readonly<Record<string, string>>;
   /** The body of a POST: its text, which goes to the phone as it is, and the same read. */
-  body?: { text: string; value: Readonly<Record<string, unknown>> };
+  body?: Readonly<JsonText>;
   /** The caller's own end. */
   signal?: AbortSignal;
 }
@@ -46,8 +51,11 @@ export function createBridge({ sessions, clock, log, remember }: BridgeParts) {
   const mayBeUsed = ({ isOpen, session }: Link): boolean =>
     isOpen && sessions.isAlive(session) && isGranted(session.grants, 'bridge', clock.now() / 1000);
   const registry = createRegistry({ now: clock.now, isEligible: mayBeUsed });
-  const commands = createCommands<Link>(clock);
-  const activity = createActivity();
+  const commands = createCommands<Link, Answer>(
+    clock,
+    () => new RelayError('rate-limited', 'too many commands are under way on this phone', { retryAfter: 1 }),
+  );
+  const activity = createRing<ActivityRecord>();
   const memory = remember && createMemory(registry, remember, log);
   let stopping = false;
 
@@ -75,7 +83,7 @@ export function createBridge({ sessions, clock, log, remember }: BridgeParts) {
   }
 
   /** Writes down how a command ended, and makes the caller's answer of it. */
-  function conclude(record: ActivityRecord, outcome: Outcome, isPrivate: boolean): Reply | RelayError {
+  function conclude(record: ActivityRecord, outcome: Outcome<Answer>, isPrivate: boolean): Reply | RelayError {
     const failed = (error: string) => {
       record.decision = 'error';
       record.error = error.slice(0, MAX_ERROR);
@@ -87,6 +95,8 @@ export function createBridge({ sessions, clock, log, remember }: BridgeParts) {
       case 'timeout':
         record.decision = 'timeout';
         return new RelayError('gateway-timeout', 'Phone did not respond within 30s');
+      case 'unsent':
+        return failed(`Failed to send command to phone: ${outcome.error}`);
       case 'failed':
         return failed(outcome.error);
       case 'abandoned':
@@ -100,15 +110,6 @@ export function createBridge({ sessions, clock, log, remember }: BridgeParts) {
     record.error = errorOf(answer)?.slice(0, MAX_ERROR) ?? null;
     record.result_summary = summarise(answer.result, isPrivate);
     return replyTo(answer) ?? new RelayError('bad-gateway', 'invalid status from phone');
-  }
-
-  function send(link: Link, id: string, frame: string): void {
-    try {
-      if (!link.isOpen) throw new Error('socket is not open');
-      link.sendFrame(frame);
-    } catch (error) {
-      commands.fail(id, `Failed to send command to phone: ${describeError(error)}`);
-    }
   }
 
   return {
@@ -189,25 +190,23 @@ export function createBridge({ sessions, clock, log, remember }: BridgeParts) {
           device_name: device.name,
           alias_used: selector ?? null,
         };
-        const left = () => commands.abandon(id);
-        commands.open(id, link, (outcome) => {
-          signal?.removeEventListener('abort', left);
-          const reply = conclude(record, outcome, isPrivate);
-          const status = record.response_status ?? '-';
-          log.debug(`${method} ${path} on ${device.id}: ${record.decision} ${status} in ${clock.now() - sentAt} ms`);
-          if (reply instanceof RelayError) reject(reply);
-          else resolve(reply);
+        commands.open({
+          id,
+          owner: link,
+          frame:
+            `{"channel":"bridge","type":"bridge.command","id":"${id}","payload":{"request_id":"${id}",` +
+            `"method":"${method}","path":"${path}","params":${params},"body":${bodyText}}}`,
+          timeout: COMMAND_TIMEOUT,
+          signal,
+          settled(outcome) {
+            const reply = conclude(record, outcome, isPrivate);
+            const status = record.response_status ?? '-';
+            log.debug(`${method} ${path} on ${device.id}: ${record.decision} ${status} in ${clock.now() - sentAt} ms`);
+            if (reply instanceof RelayError) reject(reply);
+            else resolve(reply);
+          },
         });
         activity.add(record);
-        signal?.addEventListener('abort', left);
-        if (signal?.aborted) left();
-        else
-          send(
-            link,
-            id,
-            `{"channel":"bridge","type":"bridge.command","id":"${id}","payload":{"request_id":"${id}",` +
-              `"method":"${method}","path":"${path}","params":${params},"body":${bodyText}}}`,
-          );
       });
     },
 
@@ -261,7 +260,7 @@ const withoutSelectorKeys = <T>(values: Readonly<Record<string, T>>): Record<str
   Object.fromEntries(Object.entries(values).filter(([key]) => !isSelectorKey(key)));
 
 /** The text is looked through only where there is something to take out. */
-const withoutSelectors = ({ text, value }: { text: string; value: Readonly<Record<string, unknown>> }): string => {
+const withoutSelectors = ({ text, value }: Readonly<JsonText>): string => {
   if (text === '') return '{}';
   return Object.keys(value).some(isSelectorKey) ? withoutMembers(text, isSelectorKey) : text;
 };

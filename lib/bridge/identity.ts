@@ -1,6 +1,7 @@
+import { firstText } from '../dispatch/first-text.ts';
 import type { Device as SessionDevice } from '../sessions/session.ts';
 import { UNNAMED } from '../sessions/sessions.ts';
-import { isObject, type Payload } from '../socket/envelope.ts';
+import type { Payload } from '../socket/envelope.ts';
 
 /** Who a phone is (contract 03 §1.2). */
 export interface Identity {
@@ -16,15 +17,6 @@ export interface Identity {
 
 /** Lower case, and nothing but `a-z0-9`. */
 export const normalise = (text: string): string => text.toLowerCase().replace(/[^a-z0-9]/g, '');
-
-const firstText = (holder: unknown, names: readonly string[]): string | undefined => {
-  if (!isObject(holder)) return undefined;
-  for (const name of names) {
-    const value = holder[name];
-    if (typeof value === 'string' && value.trim() !== '') return value.trim().slice(0, 128).toWellFormed();
-  }
-  return undefined;
-};
 
 /** The id that a `bridge.status` claims for its sender. */
 const claimedId = (status: Payload): string | undefined =>

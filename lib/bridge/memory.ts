@@ -1,8 +1,9 @@
 import type { Storage } from 'unstorage';
+import type { Link } from '../dispatch/link.ts';
 import { describeError } from '../errors.ts';
 import type { Log } from '../log.ts';
 import { isObject, type Payload } from '../socket/envelope.ts';
-import type { Device, Link, Registry } from './registry.ts';
+import type { Device, Registry } from './registry.ts';
 
 /** What is kept of a device while its socket is open; under the family of its session. */
 export interface DeviceRecord {

@@ -1,15 +1,7 @@
-import type { Session } from '../sessions/session.ts';
+import type { Link } from '../dispatch/link.ts';
 import type { Payload } from '../socket/envelope.ts';
 import { type Identity, identify } from './identity.ts';
 import { theOne } from './selection.ts';
-
-/** What the bridge needs of a phone's socket. */
-export interface Link {
-  readonly id: string;
-  readonly session: Session;
-  readonly isOpen: boolean;
-  sendFrame(frame: string): void;
-}
 
 /** A phone that has reported itself on a socket (contract 03 §1.2). Times are epoch milliseconds. */
 export interface Device extends Identity {

@@ -17,12 +17,12 @@ const MAX_DEPTH = 64;
 const JSON_HEADERS = { 'content-type': 'application/json', 'x-content-type-options': 'nosniff' };
 
 /** A JSON answer. */
-export function json(body: unknown, status = 200, headers?: Record<string, string>): Response {
-  return new WebResponse(JSON.stringify(body), {
-    status,
-    headers: headers ? { ...JSON_HEADERS, ...headers } : JSON_HEADERS,
-  });
-}
+export const json = (body: unknown, status = 200, headers?: Record<string, string>): Response =>
+  jsonText(JSON.stringify(body), status, headers);
+
+/** As `json`, of a body that is the text of JSON already. */
+export const jsonText = (text: string, status = 200, headers?: Record<string, string>): Response =>
+  new WebResponse(text, { status, headers: headers ? { ...JSON_HEADERS, ...headers } : JSON_HEADERS });
 
 /** The error body of every area: `{"ok":false,"error":…}` (contract 01 §1). */
 export function errorResponse(
@@ -80,6 +80,31 @@ export async function readText(request: Request, limit: number): Promise<string>
   if (length === null) return new TextDecoder().decode(await readBody(request, limit));
   if (Number(length) > limit) throw tooLarge(limit);
   return request.text();
+}
+
+/** A JSON object and the text that it was read from, for what is handed on as it came. */
+export interface JsonText {
+  text: string;
+  value: Record<string, unknown>;
+}
+
+/**
+ * A body as a JSON object with its text. Empty is `{}`.
+ * @throws RelayError `invalid` for anything that is no JSON object, and as `readText`.
+ */
+export async function readJsonText(request: Request, limit: number): Promise<JsonText> {
+  const text = await readText(request, limit);
+  if (text === '') return { text: '{}', value: {} };
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch {
+    value = undefined;
+  }
+  if (typeof value === 'object' && value !== null && !Array.isArray(value)) {
+    return { text, value: value as Record<string, unknown> };
+  }
+  throw new RelayError('invalid', 'body must be a JSON object');
 }
 
 /**

@@ -1,23 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { type ActivityRecord, createActivity } from '../../../lib/bridge/activity.ts';
 import { isSecretKey, redact, summarise } from '../../../lib/bridge/redact.ts';
-
-const record = (request_id: string) => ({ request_id }) as ActivityRecord;
-
-describe('the ring', () => {
-  it('keeps the newest, newest first', () => {
-    fc.assert(
-      fc.property(fc.nat({ max: 40 }), fc.integer({ min: 1, max: 12 }), fc.nat({ max: 20 }), (count, size, limit) => {
-        const ring = createActivity(size);
-        const ids = Array.from({ length: count }, (_, at) => String(at));
-        for (const id of ids) ring.add(record(id));
-        const expected = ids.reverse().slice(0, Math.min(size, limit));
-        expect(ring.list(limit).map(({ request_id }) => request_id)).toEqual(expected);
-      }),
-    );
-  });
-});
 
 describe('redaction (contract 03 §6)', () => {
   it.each([

@@ -1,0 +1,9 @@
+import type { Session } from '../sessions/session.ts';
+
+/** What is needed of the socket of a client that is sent commands. */
+export interface Link {
+  readonly id: string;
+  readonly session: Session;
+  readonly isOpen: boolean;
+  sendFrame(frame: string): void;
+}
