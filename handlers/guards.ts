@@ -31,14 +31,14 @@ export const operator: Guard = async (request, relay) => {
   refuse(request, relay);
 };
 
-/** A device with a live session, and with the named grant where there is one. */
-export function paired(grant?: string): Guard {
+/** A device with a live session, and with the named grant where there is one; `refusal` is what one without it is told. */
+export function paired(grant?: string, refusal = `this device has no ${grant} grant, or it has expired`): Guard {
   return (request, relay) => {
     const token = bearerOf(request.headers.get('authorization'));
     const session = token === null ? undefined : relay.sessions.authenticate(token);
     if (!session) throw unauthorized();
     if (grant !== undefined && !isGranted(session.grants, grant, relay.clock.now() / 1000)) {
-      throw new RelayError('forbidden', `this device has no ${grant} grant, or it has expired`);
+      throw new RelayError('forbidden', refusal);
     }
     request.session = session;
     return undefined;

@@ -7,6 +7,7 @@ import { errorResponse } from '../lib/web/json.ts';
 import { bridgeActivity, bridgeDevices, bridgeStatus, selectActive } from './bridge.ts';
 import { postClipboard } from './clipboard.ts';
 import { injectedContext } from './context.ts';
+import { callTool, desktopHealth, mayCallTool, mayUseDesktop, pingDesktop } from './desktop.ts';
 import { controlDevice, DEVICE_PATHS, mayControl } from './device-control.ts';
 import { toResponse } from './errors.ts';
 import { open, operator, operatorOrPaired, operatorOrPairedInfo, paired, pairedOrOperatorTool } from './guards.ts';
@@ -35,6 +36,9 @@ const table: Row[] = [
   ['DELETE', '/sessions/:prefix', pairedOrOperatorTool, revokeSession],
   ['PATCH', '/sessions/:prefix', paired(), reduceSession],
   ['ALL', DEVICE_PATHS, mayControl, controlDevice],
+  ['GET', '/desktop/_ping', mayUseDesktop, pingDesktop],
+  ['GET', '/desktop/health', mayUseDesktop, desktopHealth],
+  ['ALL', '/desktop/:tool', mayCallTool, callTool],
   ['GET', '/ws', open, upgradeRequired],
   ['GET', '/', open, upgradeRequired],
   ['POST', '/pairing', open, createCode],
@@ -65,7 +69,7 @@ const table: Row[] = [
 ];
 
 const NO_QUERY = {};
-const NO_STORE = /^\/(?:pairing|sessions|relay|bridge|chat|phone|context|usage)(?:\/|$)/;
+const NO_STORE = /^\/(?:pairing|sessions|relay|bridge|desktop|chat|phone|context|usage)(?:\/|$)/;
 
 export type Fetch = (request: Request, peer: Peer) => Promise<Response>;
 
@@ -73,9 +77,11 @@ export type Fetch = (request: Request, peer: Peer) => Promise<Response>;
 export function createFetch(relay: Relay): Fetch {
   const router = Router<RelayRequest, [Relay]>();
   const add = (verb: string, [, path, guard, handler]: Row) => router[verb.toLowerCase()]?.(path, guard, handler);
-  for (const row of table) add(row[0], row);
-  // `HEAD` works wherever `GET` does; the runtimes leave its body out.
-  for (const row of table) if (row[0] === 'GET') add('HEAD', row);
+  for (const row of table) {
+    add(row[0], row);
+    // `HEAD` works wherever `GET` does; the runtimes leave its body out.
+    if (row[0] === 'GET') add('HEAD', row);
+  }
 
   // The router parses the URL and its query first: for a plain path that is half of what such a request costs.
   const plain = new Map(table.map((row) => [`${row[0]} ${row[1]}`, { row, params: {} }]));

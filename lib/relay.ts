@@ -7,6 +7,8 @@ import { type ClipboardInbox, createClipboardInbox } from './clipboard/inbox.ts'
 import { type Cancel, type Clock, every } from './clock.ts';
 import { agentRoot, type Config } from './config.ts';
 import { createInjectedContext, type InjectedContextReader } from './context/injected.ts';
+import { createDesktop, type Desktop } from './desktop/desktop.ts';
+import type { DesktopRecord } from './desktop/memory.ts';
 import { describeError } from './errors.ts';
 import type { Host } from './host/index.ts';
 import type { Log } from './log.ts';
@@ -85,6 +87,7 @@ export interface Relay {
   readonly profiles: Profiles;
   readonly bridge: Bridge;
   readonly chat: Chat;
+  readonly desktop: Desktop;
   readonly models: ModelCapabilities;
   readonly notifications: Notifications;
   readonly threads: PhoneThreads;
@@ -170,6 +173,12 @@ export async function createRelay(parts: RelayParts): Promise<Relay> {
       remember: parts.socketsOutliveMemory ? stores.open<BridgeRecord>('bridge') : undefined,
     }),
     chat: createChat({ config, upstream, clock, log: log.named('chat') }),
+    desktop: createDesktop({
+      sessions,
+      clock,
+      log: log.named('desktop'),
+      remember: parts.socketsOutliveMemory ? stores.open<DesktopRecord>('desktop') : undefined,
+    }),
     models: createModelCapabilities({
       host,
       config,
@@ -217,6 +226,7 @@ export async function createRelay(parts: RelayParts): Promise<Relay> {
       for (const cancel of periodic) cancel();
       profiles.stop();
       relay.bridge.stop();
+      relay.desktop.stop();
       const phoneStopped = phone.stop();
       const gatewaysEnded = relay.tui.shutdown();
       relay.chat.shutdown();

@@ -6,7 +6,16 @@ import { type SqlExecutor, sqlDriver } from './sql-driver.ts';
  * Which stores outlive the process is decided here and nowhere else (contract 00, "What survives a restart").
  * What each one holds is listed in `storage/README.md`.
  */
-const DURABLE = ['sessions', 'pairing', 'sockets', 'bridge', 'phone', 'phone-replies', 'phone-subscribers'] as const;
+const DURABLE = [
+  'sessions',
+  'pairing',
+  'sockets',
+  'bridge',
+  'desktop',
+  'phone',
+  'phone-replies',
+  'phone-subscribers',
+] as const;
 
 export type StoreName = (typeof DURABLE)[number];
 export type Store<T extends StorageValue = StorageValue> = Storage<T>;

@@ -2,6 +2,7 @@ import type { Relay } from '../../lib/relay.ts';
 import type { Channels } from '../../lib/socket/channel.ts';
 import { createBridgeChannel } from './bridge.ts';
 import { createChatChannel } from './chat.ts';
+import { createDesktopChannel } from './desktop.ts';
 import { createNotificationsChannel } from './notifications.ts';
 import { createProactiveChannel } from './proactive.ts';
 import { system } from './system.ts';
@@ -16,6 +17,7 @@ export const createChannels = (relay: Relay): Channels => ({
   system,
   bridge: createBridgeChannel(relay),
   chat: createChatChannel(relay),
+  desktop: createDesktopChannel(relay),
   notifications: createNotificationsChannel(relay),
   proactive: createProactiveChannel(relay),
   tui: createTuiChannel(relay),

@@ -60,6 +60,8 @@ export function createCommands<Owner extends Sendable, Answer>(clock: Clock, ful
     settle?.(outcome);
   }
 
+  const isFull = (owner: Owner): boolean => (inFlight.get(owner) ?? 0) >= MAX_IN_FLIGHT;
+
   function send(id: string, owner: Owner, frame: string): void {
     try {
       if (!owner.isOpen) throw new Error('socket is not open');
@@ -72,12 +74,15 @@ export function createCommands<Owner extends Sendable, Answer>(clock: Clock, ful
   return {
     count: (): number => pending.size,
 
+    /** Whether one more command for this socket would be refused. */
+    isFull,
+
     /**
      * Begins a command: sends it, and the time runs from here.
      * @throws what `full` makes when 64 are under way on this socket.
      */
     open({ id, owner, frame, timeout, signal, settled }: Command<Owner, Answer>): void {
-      if ((inFlight.get(owner) ?? 0) >= MAX_IN_FLIGHT) throw full();
+      if (isFull(owner)) throw full();
       add(owner, 1);
       const left = () => settle(id, { kind: 'abandoned' });
       const cancelTimeout: Cancel = clock.after(timeout, () => settle(id, { kind: 'timeout' }));

@@ -79,6 +79,12 @@ export function membersOf(text: string, at = 0): TextMember[] {
 export const memberNamed = (members: readonly TextMember[], key: string): TextMember | undefined =>
   members.findLast((member) => member.key === key);
 
+/** The value of the last member of that name of the object in `text`, as it stands there. */
+export function textOf(text: string, key: string): string | undefined {
+  const member = memberNamed(membersOf(text), key);
+  return member && text.slice(member.valueStart, member.end);
+}
+
 /** The text of an object without some of its members. */
 export function withoutMembers(text: string, isDropped: (key: string) => boolean): string {
   const members = membersOf(text);

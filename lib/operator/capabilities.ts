@@ -3,6 +3,7 @@ const needsHost: Record<string, boolean> = {
   bridge: false,
   chat: false,
   clipboard: true,
+  desktop: false,
   model_reasoning_capabilities_v1: false,
   notifications: false,
   pairing: false,

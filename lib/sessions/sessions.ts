@@ -31,7 +31,8 @@ const LAST_SEEN_FLUSH = 60;
 const MAX_SESSIONS = 4096;
 
 const NO_DEVICE = new Set(['', 'unknown', 'none', 'null']);
-const isDeviceId = (id: string): boolean => !NO_DEVICE.has(id.toLowerCase());
+/** Whether an id says anything: some clients send a word for "none". */
+export const isDeviceId = (id: string): boolean => !NO_DEVICE.has(id.toLowerCase());
 
 export interface NewSession {
   device: Device;

@@ -89,11 +89,10 @@ export interface JsonText {
 }
 
 /**
- * A body as a JSON object with its text. Empty is `{}`.
- * @throws RelayError `invalid` for anything that is no JSON object, and as `readText`.
+ * A body's text as a JSON object. Empty is `{}`.
+ * @throws RelayError `invalid` for anything that is no JSON object.
  */
-export async function readJsonText(request: Request, limit: number): Promise<JsonText> {
-  const text = await readText(request, limit);
+export function toJsonText(text: string): JsonText {
   if (text === '') return { text: '{}', value: {} };
   let value: unknown;
   try {

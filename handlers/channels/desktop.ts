@@ -1,0 +1,39 @@
+import type { Relay } from '../../lib/relay.ts';
+import type { Channel } from '../../lib/socket/channel.ts';
+
+/** Clients write types with the channel's name before them, and without. */
+const plain = (type: string): string => (type.startsWith('desktop.') ? type.slice('desktop.'.length) : type);
+
+/** A desktop may say where it is and what it can do without being allowed to be used. */
+const DESCRIPTIONS = new Set(['status', 'workspace', 'active_editor']);
+
+/** `desktop`: desktops describe themselves and answer commands (contract 07 §2.2). Nothing that is wrong is answered. */
+export const createDesktopChannel = ({ desktop, log }: Pick<Relay, 'desktop' | 'log'>): Channel => ({
+  grant: { name: 'desktop', label: 'Desktop' },
+  large: true,
+  needsGrant: ({ type }) => !DESCRIPTIONS.has(plain(type)),
+
+  message(connection, { type, payload }, text) {
+    const kind = plain(type);
+    switch (kind) {
+      case 'response':
+        return desktop.answered(connection, payload, text);
+      case 'status':
+        return desktop.report(connection, payload, text);
+      case 'workspace':
+      case 'active_editor':
+        return desktop.hint(connection, kind, payload, text);
+      case 'command':
+        return log.warn(`ignored a desktop.command from session ${connection.session.prefix}`);
+      default:
+        log.debug(`ignored a desktop message of type ${type.slice(0, 64)} from session ${connection.session.prefix}`);
+    }
+  },
+
+  badPayload(connection) {
+    log.debug(`ignored a desktop message without a payload object from session ${connection.session.prefix}`);
+  },
+  opened: (connection, slept) => desktop.opened(connection, slept),
+  closed: (connection) => desktop.closed(connection),
+  grantLost: (connection) => desktop.grantLost(connection),
+});

@@ -1,0 +1,79 @@
+import { refusal } from '../lib/desktop/refusal.ts';
+import { isToolName } from '../lib/desktop/tools.ts';
+import { type ErrorKind, RelayError } from '../lib/errors.ts';
+import type { Session } from '../lib/sessions/session.ts';
+import { errorResponse, type JsonText, json, jsonText, readText, toJsonText } from '../lib/web/json.ts';
+import { paired } from './guards.ts';
+import { type Guard, type Handler, lastOf, type RelayRequest } from './request.ts';
+
+const NO_STORE = { 'cache-control': 'no-store' };
+/** Room for the arguments of a tool (contract 07 §2.3). */
+const LIMIT = 32 * 1024 * 1024;
+const MAX_LABEL = 256;
+/** The tool that the relay answers itself. */
+const HEALTH = 'desktop_health';
+const ALLOW = 'DELETE, GET, HEAD, PATCH, POST, PUT';
+
+export const mayUseDesktop: Guard = paired('desktop', 'desktop grant required');
+
+/** Any method calls a tool, but for `OPTIONS`: there is no CORS (contract 01 §1). */
+export const mayCallTool: Guard = (request, relay) =>
+  request.method === 'OPTIONS'
+    ? errorResponse(405, 'method not allowed', { allow: ALLOW, ...NO_STORE })
+    : mayUseDesktop(request, relay);
+
+/** `GET /desktop/_ping?tool=&device=` (contract 07 §2.3). */
+export const pingDesktop: Handler = (request, relay) => {
+  const { tool, ...query } = lastOf(request.query);
+  const ready = relay.desktop.ping(tool?.trim() || undefined, query);
+  return ready === true ? json({ ok: true }, 200, NO_STORE) : errorResponse(503, ready, NO_STORE);
+};
+
+/** `GET /desktop/health` (contract 07 §2.3). */
+export const desktopHealth: Handler = (_request, relay) => json(relay.desktop.health(), 200, NO_STORE);
+
+/** Any other path below `/desktop/`: a tool, carried to a desktop, and the desktop's answer as it is (contract 07 §2.3). */
+export const callTool: Handler = async (request, relay) => {
+  const { tool = '' } = request.params;
+  if (!isToolName(tool)) throw refusal('not-found', 'unknown_tool', 'no desktop tool has this name');
+  if (tool === HEALTH) return desktopHealth(request, relay);
+  const query = lastOf(request.query);
+  const reply = await relay.desktop.call({
+    tool,
+    args: await readArguments(request, query),
+    query,
+    session: request.session as Session,
+    run: {
+      chatSession: label(request, 'x-svc-relay-chat-session'),
+      runId: label(request, 'x-svc-relay-run-id'),
+      profile: label(request, 'x-svc-relay-profile'),
+    },
+    signal: request.signal,
+  });
+  return jsonText(reply, 200, NO_STORE);
+};
+
+const CODES: Partial<Record<ErrorKind, string>> = { invalid: 'invalid_body', 'too-large': 'payload_too_large' };
+
+/** The body; of a request that should have none and has none, the query. */
+async function readArguments(request: RelayRequest, query: Record<string, string>): Promise<JsonText> {
+  const { method } = request;
+  const fromQuery = (): JsonText => ({ text: JSON.stringify(query), value: query });
+  if (method === 'GET' || method === 'HEAD') return fromQuery();
+  try {
+    const text = await readText(request, LIMIT);
+    return method === 'DELETE' && text === '' ? fromQuery() : toJsonText(text);
+  } catch (error) {
+    const code = error instanceof RelayError ? CODES[error.kind] : undefined;
+    throw code === undefined ? error : refusal((error as RelayError).kind, code, (error as RelayError).message);
+  }
+}
+
+/** A header's printable characters, at most 256 of them; undefined where none are left (contract 07 §2.4). */
+const label = ({ headers }: RelayRequest, name: string): string | undefined =>
+  headers
+    .get(name)
+    ?.replace(/[\p{C}\p{Zl}\p{Zp}]/gu, '')
+    .trim()
+    .slice(0, MAX_LABEL)
+    .toWellFormed() || undefined;

@@ -1,0 +1,146 @@
+import type { Cancel, Clock } from '../clock.ts';
+import type { Link } from '../dispatch/link.ts';
+import type { Payload } from '../socket/envelope.ts';
+import type { Target } from './targets.ts';
+
+/** How long a control session lives without a command, in milliseconds, and how many there are (contract 07 §2.4). */
+const IDLE = 900_000;
+const MAX_SESSIONS = 256;
+
+/** On whose behalf a tool is called. */
+export interface Requester {
+  /** Family of the paired session that calls. */
+  family: string;
+  /** Its device. */
+  deviceId: string;
+  chatSession?: string;
+  runId: string;
+  profile?: string;
+}
+
+/** What is kept of a control session where memory may go before its target's socket does. */
+export interface ControlRecord extends Requester {
+  id: string;
+  targetId: string;
+  /** Of the last command, epoch milliseconds. */
+  usedAt: number;
+}
+
+interface ControlSession extends ControlRecord {
+  readonly key: string;
+  readonly link: Link;
+  cancelIdle: Cancel;
+}
+
+export interface ControlParts {
+  clock: Clock;
+  /** Tells a desktop that a session is over: payload of `desktop.control_session_end`. */
+  ended(link: Link, payload: Payload): void;
+  /** The sessions of a target have changed. */
+  changed(link: Link): void;
+}
+
+export type ControlSessions = ReturnType<typeof createControlSessions>;
+
+const keyOf = ({ deviceId, chatSession, profile }: Requester, link: Link): string =>
+  JSON.stringify([deviceId, chatSession, profile, link.id]);
+
+/**
+ * Which run of which agent has a desktop in hand: what its owner approved for one run does not hold for the next
+ * (contract 07 §2.4). There is one for a requester, chat, profile and target; another run takes its place.
+ */
+export function createControlSessions({ clock, ended, changed }: ControlParts) {
+  const sessions = new Map<string, ControlSession>();
+
+  function forget(session: ControlSession): void {
+    session.cancelIdle();
+    sessions.delete(session.key);
+  }
+
+  function end(session: ControlSession, reason: string): void {
+    forget(session);
+    const { id, targetId, link } = session;
+    ended(link, { version: 1, id, target_device_id: targetId, reason });
+    changed(link);
+  }
+
+  function add(link: Link, record: ControlRecord): ControlSession {
+    const session: ControlSession = { ...record, key: keyOf(record, link), link, cancelIdle: () => {} };
+    sessions.set(session.key, session);
+    arm(session);
+    return session;
+  }
+
+  function arm(session: ControlSession): void {
+    session.cancelIdle();
+    const left = Math.max(0, session.usedAt + IDLE - clock.now());
+    session.cancelIdle = clock.after(left, () => end(session, 'control session idle timeout'));
+  }
+
+  function endLeastRecentlyUsed(): void {
+    const [first, ...rest] = sessions.values();
+    if (!first || sessions.size < MAX_SESSIONS) return;
+    end(
+      rest.reduce((oldest, other) => (other.usedAt < oldest.usedAt ? other : oldest), first),
+      'control session capacity eviction',
+    );
+  }
+
+  return {
+    /** The session for a command, begun where there is none: what is sent as its `control_session`. */
+    use({ link, id: targetId }: Target, requester: Requester, requestId: string): Payload {
+      let session = sessions.get(keyOf(requester, link));
+      if (session && session.runId !== requester.runId) {
+        end(session, 'requester run changed');
+        session = undefined;
+      }
+      if (session) {
+        // Moved to the end: of several used in the same millisecond the first is the oldest.
+        sessions.delete(session.key);
+        sessions.set(session.key, session);
+        session.usedAt = clock.now();
+        session.family = requester.family;
+        arm(session);
+      } else {
+        endLeastRecentlyUsed();
+        session = add(link, { ...requester, id: `control-${crypto.randomUUID()}`, targetId, usedAt: clock.now() });
+      }
+      changed(link);
+      return {
+        version: 1,
+        id: session.id,
+        request_id: requestId,
+        requester_device_id: session.deviceId,
+        target_device_id: targetId,
+        chat_session_id: session.chatSession,
+        run_id: session.runId,
+        profile: session.profile,
+      };
+    },
+
+    /** Ends those that `isOver` names. */
+    endWhere(isOver: (session: Pick<ControlSession, 'family' | 'link'>) => boolean, reason: string): void {
+      for (const session of [...sessions.values()]) if (isOver(session)) end(session, reason);
+    },
+
+    /** The target is gone: nobody is left to be told. */
+    drop(link: Link): void {
+      for (const session of [...sessions.values()]) if (session.link === link) forget(session);
+    },
+
+    /** What is to be kept of a target's sessions. */
+    records: (link: Link): ControlRecord[] =>
+      [...sessions.values()]
+        .filter((session) => session.link === link)
+        .map(({ key: _key, link: _link, cancelIdle: _cancel, ...record }) => record),
+
+    /** Takes up what was there before the process slept. */
+    restore(link: Link, records: readonly ControlRecord[]): void {
+      for (const record of records) add(link, record);
+    },
+
+    stop(): void {
+      for (const session of [...sessions.values()]) forget(session);
+    },
+  };
+}
