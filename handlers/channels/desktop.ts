@@ -24,7 +24,8 @@ export const createDesktopChannel = ({ desktop, log }: Pick<Relay, 'desktop' | '
       case 'active_editor':
         return desktop.hint(connection, kind, payload, text);
       case 'command':
-        return log.warn(`ignored a desktop.command from session ${connection.session.prefix}`);
+        log.warn(`ignored a desktop.command from session ${connection.session.prefix}`);
+        break;
       default:
         log.debug(`ignored a desktop message of type ${type.slice(0, 64)} from session ${connection.session.prefix}`);
     }

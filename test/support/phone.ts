@@ -1,4 +1,5 @@
-import { authenticate, bearer, type Paired, pair, post, type Target } from './relay.ts';
+import { authenticate, bearer, type Paired, pair, type Target } from './relay.ts';
+import { followCommands, giveUpGrant, type Scripted } from './scripted.ts';
 
 export interface Command {
   request_id: string;
@@ -18,20 +19,14 @@ export const echo: Script = ({ method, path, params, body }) => ({
 /** Never answers. */
 export const silent: Script = () => undefined;
 
-export interface Phone extends Paired {
+export interface Phone extends Paired, Scripted<Command> {
   id: string;
-  /** What it was sent, in order. */
-  commands: Command[];
   /** How it answers from now on: a payload of `bridge.response`, or nothing. */
   script: Script;
   /** Reports itself; resolves when the relay has taken it in. */
   report(status?: Record<string, unknown>): Promise<void>;
   /** Answers a command. */
   answer(command: Command, payload: Record<string, unknown>): void;
-  /** Resolves when the relay has taken in all that was sent so far. */
-  settled(): Promise<void>;
-  /** The command of that number (from 0), once it is there. */
-  received(at?: number): Promise<Command>;
   headers: Record<string, string>;
 }
 
@@ -57,22 +52,18 @@ export async function reconnect(target: Target, phone: Phone, options: PhoneOpti
 }
 
 /** Gives up the `bridge` grant of a device; its socket stays. Resolves when it is gone. */
-export async function loseGrant(target: Target, { token, prefix }: Pick<Paired, 'token' | 'prefix'>): Promise<void> {
-  const response = await target.fetch(`/sessions/${prefix}`, {
-    ...post({ grants: { bridge: 0.001 } }),
-    method: 'PATCH',
-    headers: bearer(token),
-  });
-  if (response.status !== 200) throw new Error(`reduce: ${response.status} ${await response.text()}`);
-}
+export const loseGrant = (target: Target, device: Pick<Paired, 'token' | 'prefix'>): Promise<void> =>
+  giveUpGrant(target, device, 'bridge');
 
 async function script(paired: Paired, id: string, { status = { ts: 1 }, script = echo }: PhoneOptions): Promise<Phone> {
   const { client } = paired;
-  const wakes = new Set<() => void>();
   const phone: Phone = {
     ...paired,
+    ...followCommands<Command>(client, 'bridge', (command) => {
+      const answer = phone.script(command);
+      if (answer) phone.answer(command, answer);
+    }),
     id,
-    commands: [],
     script,
     headers: bearer(paired.token),
     async report(status = { ts: 1 }) {
@@ -82,32 +73,7 @@ async function script(paired: Paired, id: string, { status = { ts: 1 }, script =
     answer({ request_id }, payload) {
       client.send('bridge', 'bridge.response', { request_id, ...payload });
     },
-    async settled() {
-      const mark = crypto.randomUUID();
-      client.send('system', 'ping', {}, mark);
-      await client.next({ id: mark });
-    },
-    received(at = 0) {
-      return new Promise((resolve) => {
-        const look = () => {
-          const command = phone.commands[at];
-          if (!command) return;
-          wakes.delete(look);
-          resolve(command);
-        };
-        wakes.add(look);
-        look();
-      });
-    },
   };
-  client.socket.on('message', (data) => {
-    const { channel, type, payload } = JSON.parse(String(data));
-    if (channel !== 'bridge' || type !== 'bridge.command') return;
-    phone.commands.push(payload);
-    for (const wake of [...wakes]) wake();
-    const answer = phone.script(payload);
-    if (answer) phone.answer(payload, answer);
-  });
   if (status) await phone.report(status);
   return phone;
 }
