@@ -3,6 +3,7 @@ import type { Clock } from '../clock.ts';
 import { createCommands, type Outcome } from '../dispatch/commands.ts';
 import { withoutMembers } from '../dispatch/json-text.ts';
 import type { Link } from '../dispatch/link.ts';
+import { startOf } from '../dispatch/recorder.ts';
 import { createRing } from '../dispatch/ring.ts';
 import { RelayError } from '../errors.ts';
 import type { Log } from '../log.ts';
@@ -86,7 +87,7 @@ export function createBridge({ sessions, clock, log, remember }: BridgeParts) {
   function conclude(record: ActivityRecord, outcome: Outcome<Answer>, isPrivate: boolean): Reply | RelayError {
     const failed = (error: string) => {
       record.decision = 'error';
-      record.error = error.slice(0, MAX_ERROR);
+      record.error = startOf(error, MAX_ERROR);
       return new RelayError('bad-gateway', error);
     };
     switch (outcome.kind) {
@@ -107,7 +108,8 @@ export function createBridge({ sessions, clock, log, remember }: BridgeParts) {
   function concludeAnswer(record: ActivityRecord, answer: Answer, isPrivate: boolean): Reply | RelayError {
     record.decision = decide(answer);
     record.response_status = answer.status;
-    record.error = errorOf(answer)?.slice(0, MAX_ERROR) ?? null;
+    const error = errorOf(answer);
+    record.error = error === null ? null : startOf(error, MAX_ERROR);
     record.result_summary = summarise(answer.result, isPrivate);
     return replyTo(answer) ?? new RelayError('bad-gateway', 'invalid status from phone');
   }

@@ -3,6 +3,7 @@ import type { Clock } from '../clock.ts';
 import { createCommands, type Outcome } from '../dispatch/commands.ts';
 import { textOf, withoutMembers } from '../dispatch/json-text.ts';
 import type { Link } from '../dispatch/link.ts';
+import { startOf } from '../dispatch/recorder.ts';
 import { createRing } from '../dispatch/ring.ts';
 import { RelayError } from '../errors.ts';
 import type { Log } from '../log.ts';
@@ -28,6 +29,7 @@ const SHOWN_COMMANDS = 20;
 
 /** Taken out of a tool's arguments: who is asked is the relay's matter, and so is a control session. */
 const NOT_ARGUMENTS: ReadonlySet<string> = new Set([...SELECTOR_KEYS, 'control_session', 'control_context']);
+const isNoArgument = (key: string): boolean => NOT_ARGUMENTS.has(key);
 
 export interface DesktopParts {
   sessions: Sessions;
@@ -113,7 +115,8 @@ export function createDesktop({ sessions, clock, log, remember }: DesktopParts) 
         const { answer } = outcome;
         record.decision = decide(answer);
         record.response_status = statusOf(answer);
-        record.error = errorOf(answer)?.slice(0, MAX_ERROR) ?? null;
+        const error = errorOf(answer);
+        record.error = error === null ? null : startOf(error, MAX_ERROR);
         record.result_summary = summaryOf(record.tool, answer);
         return replyTo(answer, { device_id: id, device_name: name });
       }
@@ -200,37 +203,33 @@ export function createDesktop({ sessions, clock, log, remember }: DesktopParts) 
       const { link } = target;
       if (commands.isFull(link)) throw busy();
       const id = crypto.randomUUID();
-      const hasMore = Object.keys(value).some((key) => NOT_ARGUMENTS.has(key));
-      const args = hasMore ? withoutMembers(text, (key) => NOT_ARGUMENTS.has(key)) : text;
+      const args = withoutMembers(text, isNoArgument);
       const record: CommandRecord = {
         request_id: id,
         tool,
         device_id: target.id,
-        args: redact(Object.fromEntries(Object.entries(value).filter(([key]) => !NOT_ARGUMENTS.has(key)))),
+        args: redact(Object.fromEntries(Object.entries(value).filter(([key]) => !isNoArgument(key)))),
         sent_at: clock.now(),
         response_status: null,
         result_summary: null,
         error: null,
         decision: 'pending',
       };
+      let settled!: (outcome: Outcome<Answer>) => void;
+      // What is captured here lives as long as the command: not the arguments, which may be many MiB.
+      const reply = new Promise<string>((resolve, reject) => {
+        settled = (outcome) => {
+          const reply = conclude(record, outcome, target);
+          const took = clock.now() - record.sent_at;
+          log.debug(`${tool} on ${target.id}: ${record.decision} in ${took} ms, args ${summarise(record.args)}`);
+          if (reply instanceof RelayError) reject(reply);
+          else resolve(reply);
+        };
+      });
       const frame = frameOf(id, call, args, target);
       recent.add(record);
-      return new Promise((resolve, reject) => {
-        commands.open({
-          id,
-          owner: link,
-          frame,
-          timeout: timeoutOf(tool),
-          signal,
-          settled(outcome) {
-            const reply = conclude(record, outcome, target);
-            const took = clock.now() - record.sent_at;
-            log.debug(`${tool} on ${target.id}: ${record.decision} in ${took} ms, args ${summarise(record.args)}`);
-            if (reply instanceof RelayError) reject(reply);
-            else resolve(reply);
-          },
-        });
-      });
+      commands.open({ id, owner: link, frame, timeout: timeoutOf(tool), signal, settled });
+      return reply;
     },
 
     /** Whether a desktop is there, and offers the tool where one is named; else why not (contract 07 §2.3). */

@@ -14,7 +14,14 @@ export const SUMMARY = 500;
 
 /** What is kept of a private text. */
 export const chars = (text: string): string => `[${text.length} chars]`;
-const shorten = (text: string): string => (text.length > MAX_TEXT ? `${text.slice(0, MAX_TEXT)}...` : text);
+/**
+ * The start of a text that is kept for long. A plain slice of a long text keeps the whole of it in memory (V8); this is
+ * a text of its own.
+ */
+export const startOf = (text: string, length: number): string =>
+  text.length > length ? JSON.parse(JSON.stringify(text.slice(0, length))) : text;
+
+const shorten = (text: string): string => (text.length > MAX_TEXT ? `${startOf(text, MAX_TEXT)}...` : text);
 
 /** A summary of at most 500 characters. */
 export const cut = (text: string): string =>
