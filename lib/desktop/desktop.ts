@@ -15,7 +15,7 @@ import type { JsonText } from '../web/json.ts';
 import { type Answer, decide, errorOf, readAnswer, replyTo, statusOf, summaryOf } from './answer.ts';
 import { createControlSessions, type Requester } from './control.ts';
 import { type CommandRecord, healthOf } from './health.ts';
-import { createMemory, type DesktopRecord } from './memory.ts';
+import { createMemory, type DesktopRecord, type Memory } from './memory.ts';
 import { redact, summarise } from './redact.ts';
 import { refusal } from './refusal.ts';
 import { choose, named, offers, readSelector, SELECTOR_KEYS } from './selection.ts';
@@ -84,6 +84,16 @@ export function createDesktop({ sessions, clock, log, remember }: DesktopParts) 
   function save(link: Link): void {
     const record = memory && targets.record(link);
     if (record) memory.saveTarget(link, record);
+  }
+
+  async function restore(from: Memory, link: Link): Promise<void> {
+    const kept = await from.load(link);
+    if (!kept) return;
+    targets.restore(link, kept.target);
+    control.restore(link, kept.sessions);
+    const isOver = (session: { link: Link; family: string }) =>
+      session.link === link && sessions.byFamily(session.family) === undefined;
+    control.endWhere(isOver, 'requester session ended');
   }
 
   /** Whom a control session is for; undefined where the caller does not say enough (contract 07 §2.4). */
@@ -161,16 +171,7 @@ export function createDesktop({ sessions, clock, log, remember }: DesktopParts) 
     },
 
     /** A socket that `slept` is open again with an object that was put away: it is what it was. */
-    async opened(link: Link, slept: boolean): Promise<void> {
-      const kept = slept ? await memory?.load(link) : undefined;
-      if (!kept) return;
-      targets.restore(link, kept.target);
-      control.restore(link, kept.sessions);
-      control.endWhere(
-        (session) => session.link === link && sessions.byFamily(session.family) === undefined,
-        'requester session ended',
-      );
-    },
+    opened: (link: Link, slept: boolean): void | Promise<void> => (slept && memory ? restore(memory, link) : undefined),
 
     /** The socket is gone: what was asked of it fails at once. */
     closed(link: Link): void {

@@ -1,6 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { cleanups, startBuiltTarget } from '../support/built-relay.ts';
-import { createTestClock } from '../support/clock.ts';
+import { clockedTargets } from '../support/built-relay.ts';
 import { type Command, echo, loseGrant, type Phone, reconnect, silent, startPhone } from '../support/phone.ts';
 import { bearer, describeMatrix, pair, post, type Target } from '../support/relay.ts';
 
@@ -201,13 +200,7 @@ describeMatrix('faults on the bridge (contract 03 §1.1, 1.4)', (start, runtime)
 });
 
 describe('time on the bridge (contract 03 §1.4, 4.2)', () => {
-  const cleanup = cleanups();
-  const start = async () => {
-    const clock = createTestClock();
-    const target = await startBuiltTarget({ clock });
-    cleanup.push(target.stop);
-    return { clock, target };
-  };
+  const start = clockedTargets();
 
   it('30 s without an answer: 504; a late one changes nothing', async () => {
     const { clock, target } = await start();

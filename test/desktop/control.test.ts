@@ -1,6 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { cleanups, startBuiltTarget } from '../support/built-relay.ts';
-import { createTestClock } from '../support/clock.ts';
+import { clockedTargets } from '../support/built-relay.ts';
 import { type DesktopClient, loseGrant, reconnect, startDesktop } from '../support/desktop.ts';
 import { bearer, describeMatrix, type Paired, pair, type Target } from '../support/relay.ts';
 import { call, health } from './support.ts';
@@ -119,13 +118,7 @@ describeMatrix('control sessions (contract 07 §2.4)', (start) => {
 });
 
 describe('time and number of control sessions (contract 07 §2.4)', () => {
-  const cleanup = cleanups();
-  const start = async () => {
-    const clock = createTestClock();
-    const target = await startBuiltTarget({ clock });
-    cleanup.push(target.stop);
-    return { clock, target };
-  };
+  const start = clockedTargets();
 
   it('900 s without a command end it; every command begins them anew', async () => {
     const { clock, target } = await start();

@@ -1,6 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { cleanups, startBuiltTarget } from '../support/built-relay.ts';
-import { createTestClock } from '../support/clock.ts';
+import { clockedTargets } from '../support/built-relay.ts';
 import { echo, loseGrant, silent, startDesktop, type ToolCommand } from '../support/desktop.ts';
 import { bearer, describeMatrix, pair } from '../support/relay.ts';
 import { call, health, newest, refusalOf } from './support.ts';
@@ -115,13 +114,7 @@ describeMatrix('faults of desktop tools (contract 07 §2.3)', (start, runtime) =
 });
 
 describe('time in desktop tools (contract 07 §2.1, 2.3)', () => {
-  const cleanup = cleanups();
-  const start = async () => {
-    const clock = createTestClock();
-    const target = await startBuiltTarget({ clock });
-    cleanup.push(target.stop);
-    return { clock, target };
-  };
+  const start = clockedTargets();
 
   it.each([
     ['desktop_terminal', 30],

@@ -14,6 +14,7 @@ import { createRelay, type Relay } from '../../lib/relay.ts';
 import type { Channels } from '../../lib/socket/channel.ts';
 import type { Upstream } from '../../lib/web/upstream.ts';
 import { createStores } from '../../storage/index.ts';
+import { createTestClock, type TestClock } from './clock.ts';
 import type { Target } from './relay.ts';
 
 export interface BuiltTarget extends Target {
@@ -85,4 +86,15 @@ export function cleanups(): (() => unknown)[] {
     for (const cleanup of pending.splice(0).reverse()) await cleanup();
   });
   return pending;
+}
+
+/** Gives a function that starts a relay whose clock the case moves; it is stopped after the case. */
+export function clockedTargets(): () => Promise<{ clock: TestClock; target: BuiltTarget }> {
+  const cleanup = cleanups();
+  return async () => {
+    const clock = createTestClock();
+    const target = await startBuiltTarget({ clock });
+    cleanup.push(target.stop);
+    return { clock, target };
+  };
 }
