@@ -73,14 +73,18 @@ export async function startNodeTarget({ env = {} }: TargetOptions = {}): Promise
 
 const starters = { node: startNodeTarget, edge: startEdgeTarget };
 
-/** Declares the same cases for every runtime. `start` gives a fresh relay, stopped after the case. */
+/**
+ * Declares the same cases for every runtime. `start` gives a fresh relay, stopped after the case. `suite` is
+ * `describe.concurrent` for a single case that mostly waits, beside others of its kind.
+ */
 export function describeMatrix(
   name: string,
   declare: (start: (options?: TargetOptions) => Promise<Target>, runtime: 'node' | 'edge') => void,
   runtimes: ('node' | 'edge')[] = ['node', 'edge'],
+  suite: (name: string, declare: () => void) => void = describe,
 ): void {
   for (const runtime of runtimes) {
-    describe(`${name} [${runtime}]`, () => {
+    suite(`${name} [${runtime}]`, () => {
       const running: Target[] = [];
       afterEach(async () => {
         await Promise.all(running.splice(0).map((target) => target.stop()));
