@@ -204,7 +204,8 @@ export function createDesktop({ sessions, clock, log, remember }: DesktopParts) 
       const { link } = target;
       if (commands.isFull(link)) throw busy();
       const id = crypto.randomUUID();
-      const args = withoutMembers(text, isNoArgument);
+      // The text is looked through only where there is something to take out.
+      const args = Object.keys(value).some(isNoArgument) ? withoutMembers(text, isNoArgument) : text;
       const record: CommandRecord = {
         request_id: id,
         tool,

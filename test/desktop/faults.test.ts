@@ -125,7 +125,6 @@ describe('time in desktop tools (contract 07 §2.1, 2.3)', () => {
   ])('%s: 504 after %d s; a late answer changes nothing', async (tool, seconds) => {
     const { clock, target } = await start();
     const desktop = await startDesktop(target, { script: silent, status: { advertised_tools: [tool] } });
-    const before = clock.pending;
     const asked = call(target, desktop, tool);
     const command = await desktop.received();
     clock.advance(seconds * 1000 - 1);
@@ -137,7 +136,14 @@ describe('time in desktop tools (contract 07 §2.1, 2.3)', () => {
     expect(await newest(target, desktop)).toMatchObject({ decision: 'timeout', response_status: null });
     desktop.script = echo;
     expect((await call(target, desktop, tool)).status).toBe(200);
-    expect(clock.pending, 'no timer stays').toBe(before);
+  });
+
+  it('a settled command leaves no timer behind', async () => {
+    const { clock, target } = await start();
+    const desktop = await startDesktop(target);
+    const before = clock.pending;
+    for (let round = 0; round < 5; round++) expect((await call(target, desktop, 'desktop_terminal')).status).toBe(200);
+    expect(clock.pending).toBe(before);
   });
 
   it('a grant that runs out takes the desktop away, and the caller out', async () => {
