@@ -20,8 +20,7 @@ export const relayInfo: Handler = async (_request, relay) => {
     session_count: sessions,
     paired_device_count: sessions,
     pending_commands: relay.bridge.pendingCount(),
-    // There is no media registry yet.
-    media_entry_count: 0,
+    media_entry_count: relay.media?.count() ?? 0,
     health: 'ok',
     gateway_heartbeat: agent.gateway_heartbeat,
     gateway_prior_exit: agent.gateway_prior_exit,

@@ -13,6 +13,11 @@ export type RelayRequest = Request & {
   route?: string;
   /** The caller's session, once a guard has put it there. */
   session?: Session;
+  /**
+   * The body as it arrives, read as fast as it is asked for; leaving it early keeps the connection. Set where the
+   * runtime has better than `body`, whose reader takes over the limit of how long the body may take.
+   */
+  chunks?(): AsyncIterable<Uint8Array>;
 };
 
 export type Handler = (request: RelayRequest, relay: Relay) => Response | Promise<Response>;

@@ -13,6 +13,7 @@ import { toResponse } from './errors.ts';
 import { open, operator, operatorOrPaired, operatorOrPairedInfo, paired, pairedOrOperatorTool } from './guards.ts';
 import { health } from './health.ts';
 import { imageActivity } from './image-activity.ts';
+import { getByPath, getMedia, inspectMedia, MEDIA_TOKEN, markSensitive, registerMedia, uploadMedia } from './media.ts';
 import { modelCapabilities } from './model-capabilities.ts';
 import { recentNotifications } from './notifications.ts';
 import { getSecurity, patchSecurity, relayInfo, updateCheck } from './operator.ts';
@@ -46,6 +47,12 @@ const table: Row[] = [
   ['POST', '/pairing/approve', operator, approveCode],
   ['POST', '/pairing/mint', operator, mintCode],
   ['POST', '/clipboard/inbox', paired(), postClipboard],
+  ['POST', '/media/register', operator, registerMedia],
+  ['POST', '/media/upload', paired(), uploadMedia],
+  ['GET', '/media/by-path', paired(), getByPath],
+  ['GET', '/media/inspect', operator, inspectMedia],
+  ['GET', `/media/${MEDIA_TOKEN}`, paired(), getMedia],
+  ['POST', `/media/${MEDIA_TOKEN}/sensitive`, operator, markSensitive],
   ['GET', '/notifications/recent', operatorOrPaired(), recentNotifications],
   ['GET', '/chat/image-activity', paired('chat'), imageActivity],
   ['GET', '/phone/threads', paired(), listThreads],
@@ -69,7 +76,7 @@ const table: Row[] = [
 ];
 
 const NO_QUERY = {};
-const NO_STORE = /^\/(?:pairing|sessions|relay|bridge|desktop|chat|phone|context|usage)(?:\/|$)/;
+const NO_STORE = /^\/(?:pairing|sessions|relay|bridge|desktop|chat|phone|context|usage|media)(?:\/|$)/;
 
 export type Fetch = (request: Request, peer: Peer) => Promise<Response>;
 

@@ -111,6 +111,21 @@ const path = (name: string, meaning: string, fallback?: string, legacy?: string)
   },
 });
 
+/** Absolute paths between colons. */
+const paths = (name: string, meaning: string): Variable<string[]> => ({
+  name,
+  type: 'paths',
+  fallback: 'unset',
+  meaning,
+  read(reading) {
+    const entries = (reading.env[name] ?? '').split(':').map((entry) => expand(entry.trim(), reading.places));
+    return entries.filter((entry) => {
+      if (entry !== '' && !entry.startsWith('/')) reading.warn(`${name} has a relative path, which is ignored`);
+      return entry.startsWith('/');
+    });
+  },
+});
+
 const LEVELS: LogLevel[] = ['DEBUG', 'INFO', 'WARNING', 'ERROR'];
 
 /** Every variable the relay reads, by the name its value has in `Config`. */
@@ -205,6 +220,58 @@ export const variables = {
     'TUI gateway to start: a JSON array of strings, or a command line',
     'command',
   ),
+  mediaMaxSizeMb: integer('RELAY_MEDIA_MAX_SIZE_MB', 100, 'largest file that is served or taken, in MiB', 1),
+  mediaTtlSeconds: integer('RELAY_MEDIA_TTL_SECONDS', 86_400, 'how long a media token is good', 1),
+  mediaLruCap: integer(
+    'RELAY_MEDIA_LRU_CAP',
+    500,
+    'most media tokens at a time; the least recently used goes first',
+    1,
+  ),
+  mediaStrictSandbox: bool(
+    'RELAY_MEDIA_STRICT_SANDBOX',
+    false,
+    'serve files by path only from where they could be registered too',
+  ),
+  mediaAllowedRoots: paths(
+    'RELAY_MEDIA_ALLOWED_ROOTS',
+    'directories whose files may be registered, beside the temporary one and the workspace',
+  ),
+  workspace: path('SVC_WORKSPACE', "the agent's workspace", '<agent_home>/workspace') as Variable<string>,
+  relayHome: path(
+    'SVC_RELAY_HOME',
+    "the relay's own home; its configuration is never served",
+    '~/.svc-relay',
+  ) as Variable<string>,
+  secureLinkKey: path(
+    'RELAY_SECURE_LINK_KEY',
+    'TLS private key of the secure link (PEM); never served',
+    undefined,
+    'RELAY_SECURE_PROXY_KEY',
+  ),
+  secureLinkHostIdFile: path(
+    'RELAY_SECURE_LINK_BROKER_HOST_ID_FILE',
+    'identity of this host at the broker; never served',
+    '<agent_home>/relay-secure-link/host-id',
+  ),
+  terminalEnv: optional('TERMINAL_ENV', '`docker`: media paths of the agent are those of its container'),
+  dockerVolumes: optional(
+    'TERMINAL_DOCKER_VOLUMES',
+    'volumes of the container: a JSON array of `host:container`',
+    'JSON',
+  ),
+  containerPersistent: bool(
+    'TERMINAL_CONTAINER_PERSISTENT',
+    true,
+    'the container keeps `/workspace` and `/root` on the host',
+  ),
+  dockerMountsCwd: bool('TERMINAL_DOCKER_MOUNT_CWD_TO_WORKSPACE', false, '`/workspace` is TERMINAL_CWD'),
+  dockerCwd: path('TERMINAL_CWD', 'directory that the container has as `/workspace`'),
+  sandboxDir: path(
+    'TERMINAL_SANDBOX_DIR',
+    'where the host keeps what is in containers',
+    '<agent_home>/sandboxes',
+  ) as Variable<string>,
   updateFeedUrl: optional('RELAY_UPDATE_FEED_URL', 'release feed for the update check', 'URL'),
   apiServerEnabled: optional('API_SERVER_ENABLED', '`0` leaves the API server out of pairing codes', 'bool'),
   apiServerKey: optional('API_SERVER_KEY', 'API key of the agent, last resort of the key look-up'),

@@ -12,6 +12,10 @@ import type { DesktopRecord } from './desktop/memory.ts';
 import { describeError } from './errors.ts';
 import type { Host } from './host/index.ts';
 import type { Log } from './log.ts';
+import { createHostMedia } from './media/host-media.ts';
+import type { Media } from './media/media.ts';
+import { type MediaRecord, openObjectMedia } from './media/object-media.ts';
+import type { ObjectStore } from './media/objects.ts';
 import { createModelCapabilities, type ModelCapabilities } from './models/capabilities.ts';
 import { createNotifications, type Notifications } from './notifications/ring.ts';
 import { createRelayInfo, type RelayInfo } from './operator/info.ts';
@@ -63,6 +67,8 @@ export interface RelayParts {
   env?: Readonly<Record<string, string | undefined>>;
   /** Other places where providers are asked for their usage. */
   usageBases?: Partial<ProviderBases>;
+  /** Where uploads are kept without a host, and what the keys of this relay's objects begin with (edge). */
+  objects?: { store: ObjectStore; prefix: string };
   /** Whether sockets may outlive this process's memory (edge). */
   socketsOutliveMemory?: boolean;
 }
@@ -101,6 +107,8 @@ export interface Relay {
   readonly info: RelayInfo;
   readonly updates: UpdateCheck;
   readonly clipboard?: ClipboardInbox;
+  /** Absent without a host and without an object store. */
+  readonly media?: Media;
   readonly security: Security;
   readonly operatorTokens: OperatorTokens;
   /** Whether sessions survive a restart: `ok`, `memory`, or `degraded` after a failed save. */
@@ -154,6 +162,7 @@ export async function createRelay(parts: RelayParts): Promise<Relay> {
     remember: parts.socketsOutliveMemory ? stores.open<SocketRecord>('sockets') : undefined,
   });
   const periodic: Cancel[] = [];
+  const media = await openMedia(parts);
 
   const relay: Relay = {
     version,
@@ -203,9 +212,10 @@ export async function createRelay(parts: RelayParts): Promise<Relay> {
       log: log.named('pairing'),
       listener: () => relay.listener,
     }),
-    info: createRelayInfo({ host, config, clock, log: log.named('operator') }),
+    info: createRelayInfo({ host, config, clock, log: log.named('operator'), without: media ? [] : ['media'] }),
     updates: createUpdateCheck({ host, config, clock, version }),
     clipboard: host && createClipboardInbox({ host, clock, log: log.named('clipboard') }),
+    media,
     security: { allowInsecureApiBearer: config.allowInsecureApiBearer },
     operatorTokens: createOperatorTokens(config.operatorPublicKey, log.named('access')),
     storeState: () => (stores.durable ? sessions.storeState() : 'memory'),
@@ -219,6 +229,7 @@ export async function createRelay(parts: RelayParts): Promise<Relay> {
         sockets.keepAlive(),
       );
       profiles.start();
+      media?.start();
     },
 
     async stop() {
@@ -234,11 +245,25 @@ export async function createRelay(parts: RelayParts): Promise<Relay> {
       const terminalsEnded = relay.terminals.shutdown();
       sockets.stop();
       host?.databases.close();
-      await Promise.all([gatewaysEnded, terminalsEnded]);
-      await Promise.all([phoneStopped, gatewaysEnded, terminalsEnded]);
+      await Promise.all([phoneStopped, gatewaysEnded, terminalsEnded, media?.stop()]);
       await sessions.flush();
     },
   };
   const channels = parts.channels(relay);
   return relay;
+}
+
+/** A host serves its files; without one, what devices upload goes to the object store, if there is any. */
+async function openMedia({ host, objects, stores, config, clock, log: all }: RelayParts): Promise<Media | undefined> {
+  const log = all.named('media');
+  if (host) return createHostMedia({ host, config, clock, log });
+  if (!objects) return undefined;
+  return openObjectMedia({
+    objects: objects.store,
+    prefix: objects.prefix,
+    store: stores.open<MediaRecord>('media'),
+    config,
+    clock,
+    log,
+  });
 }

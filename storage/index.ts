@@ -12,6 +12,7 @@ const DURABLE = [
   'sockets',
   'bridge',
   'desktop',
+  'media',
   'phone',
   'phone-replies',
   'phone-subscribers',

@@ -9,11 +9,13 @@ import {
 import { createServer as createTlsServer } from 'node:https';
 import type { AddressInfo, Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
-import { NodeRequest, sendNodeResponse } from 'srvx/node';
+import { NodeRequest } from 'srvx/node';
+import type { RelayRequest } from '../../handlers/request.ts';
 import type { Fetch } from '../../handlers/routes.ts';
 import type { Peer } from '../../lib/access/peer.ts';
 import { describeError } from '../../lib/errors.ts';
 import type { Relay } from '../../lib/relay.ts';
+import { send } from './send.ts';
 import { createUpgrades, isHandshake, WEBSOCKET_VERSION } from './upgrades.ts';
 
 const HEAD_TIMEOUT = 20_000;
@@ -48,8 +50,15 @@ export function createRelayServer({ relay, fetch, tls }: ServerOptions): RelaySe
 
   const handler: RequestListener = (req, res) => {
     const request = new NodeRequest({ req: req as never, res: res as never }) as unknown as Request;
+    if (req.method === 'POST') {
+      // A web stream made of Node's counts its chunks and not their bytes: it would hold a whole upload (Node 20).
+      (request as RelayRequest).chunks = () => {
+        (req as Unhurried)[UNHURRIED] = true;
+        return req.iterator({ destroyOnReturn: false });
+      };
+    }
     fetch(request, peerOf(req.socket))
-      .then((response) => send(res, response))
+      .then((response) => send(req, res, response))
       .catch((error) => {
         relay.log.error(`answer failed: ${describeError(error)}`);
         res.destroy();
@@ -72,7 +81,7 @@ export function createRelayServer({ relay, fetch, tls }: ServerOptions): RelaySe
       return;
     }
     const refusal = upgrades.accept(req, socket, head, peerOf(socket));
-    if (refusal) void send(responseOn(socket, req), refusal);
+    if (refusal) void send(req, responseOn(socket, req), refusal);
   }
 
   const create = () => {
@@ -88,7 +97,12 @@ export function createRelayServer({ relay, fetch, tls }: ServerOptions): RelaySe
       ? createTlsServer({ ...options, ...tls, minVersion: 'TLSv1.2' }, handler)
       : createServer(options, handler);
     server.on('upgrade', onUpgrade);
-    server.on('clientError', refuseUnreadable);
+    server.on('clientError', (error: NodeJS.ErrnoException, socket) => {
+      const late =
+        error.code === 'ERR_HTTP_REQUEST_TIMEOUT' ? (answerOf(socket)?.req as Unhurried | undefined) : undefined;
+      // Node says this once for a request, and goes on with it.
+      if (!late?.[UNHURRIED]) refuseUnreadable(error, socket);
+    });
     server.on('checkExpectation', (_req, res: ServerResponse) => {
       res.writeHead(417, ERROR_HEADERS).end(errorBody('unknown expectation'));
     });
@@ -125,22 +139,6 @@ export function createRelayServer({ relay, fetch, tls }: ServerOptions): RelaySe
   };
 }
 
-/** srvx's own response gives its finished parts away, without building a platform one. */
-interface FastAnswer {
-  _toNodeResponse?(): { status: number; headers: string[]; body: unknown };
-}
-
-/**
- * Sends an answer. One of text goes out in a single write, head and body together: through `write` and `end`, as srvx
- * does it, Node corks the socket, which costs a tenth of the requests (2026-11).
- */
-function send(res: ServerResponse, response: Response): void | Promise<void> {
-  const parts = (response as FastAnswer)._toNodeResponse?.();
-  if (!parts) return sendNodeResponse(res as never, response);
-  if (typeof parts.body === 'string') void res.writeHead(parts.status, parts.headers).end(parts.body);
-  else return sendNodeResponse(res as never, { _toNodeResponse: () => parts } as never);
-}
-
 /** The answer to an upgrade that does not happen: Node has given the connection away and made none. */
 function responseOn(socket: Socket, request: IncomingMessage): ServerResponse {
   const response = new ServerResponse(request);
@@ -150,10 +148,18 @@ function responseOn(socket: Socket, request: IncomingMessage): ServerResponse {
   return response;
 }
 
+/** The answer under way on a socket. */
+const answerOf = (socket: Duplex): ServerResponse | undefined =>
+  (socket as { _httpMessage?: ServerResponse })._httpMessage;
+
+/** Marks a request whose reader limits the time of its body by itself. */
+const UNHURRIED = Symbol('unhurried');
+type Unhurried = IncomingMessage & { [UNHURRIED]?: boolean };
+
 /** What Node's parser refuses gets the error body of every other answer. */
 function refuseUnreadable(error: NodeJS.ErrnoException, socket: Duplex): void {
   // In the middle of another answer nothing may be said.
-  const answering = (socket as { _httpMessage?: ServerResponse })._httpMessage?.headersSent;
+  const answering = answerOf(socket)?.headersSent;
   if (error.code === 'ECONNRESET' || !socket.writable || answering) {
     socket.destroy();
     return;

@@ -1,5 +1,10 @@
 import { DurableObject } from 'cloudflare:workers';
-import type { DurableObjectNamespace, DurableObjectState, WebSocket as WorkerSocket } from '@cloudflare/workers-types';
+import type {
+  DurableObjectNamespace,
+  DurableObjectState,
+  R2Bucket,
+  WebSocket as WorkerSocket,
+} from '@cloudflare/workers-types';
 import crossws from 'crossws/adapters/cloudflare';
 import { createChannels } from '../../handlers/channels/index.ts';
 import { createFetch, type Fetch } from '../../handlers/routes.ts';
@@ -7,6 +12,7 @@ import { callerOf, refuseUpgrade, SOCKET_PATHS } from '../../handlers/socket.ts'
 import type { Peer } from '../../lib/access/peer.ts';
 import { readConfig } from '../../lib/config.ts';
 import { createLog } from '../../lib/log.ts';
+import type { ObjectStore } from '../../lib/media/objects.ts';
 import { createRelay, type Relay } from '../../lib/relay.ts';
 import type { SocketEvents } from '../../lib/socket/sockets.ts';
 import type { Caller, Transport } from '../../lib/socket/transport.ts';
@@ -17,6 +23,8 @@ import { createEdgeClock } from './edge-clock.ts';
 
 interface Env extends Record<string, unknown> {
   RELAY: DurableObjectNamespace<RelayObject>;
+  /** Where uploads are kept. */
+  MEDIA?: R2Bucket;
   /** Which relay answers. Without it, one per host name. */
   RELAY_NAME?: string;
 }
@@ -68,6 +76,7 @@ export class RelayObject extends DurableObject<Env> {
       channels: createChannels,
       env: variables,
       socketsOutliveMemory: true,
+      objects: env.MEDIA && { store: env.MEDIA as unknown as ObjectStore, prefix: state.id.toString() },
     });
     this.#fetch = createFetch(this.#relay);
     this.#relay.state = 'ready';
@@ -107,9 +116,10 @@ export class RelayObject extends DurableObject<Env> {
     return this.#crossws.handleDurableClose(this as never, socket as never, code, reason, clean);
   }
 
-  alarm(): void {
+  async alarm(): Promise<void> {
     this.#clock.alarm();
     this.#relay.sessions.sweep();
+    await this.#relay.media?.sweep();
   }
 }
 

@@ -1,3 +1,5 @@
+import type { HostMedia } from './media.ts';
+
 /**
  * What only a host machine can do. The relay's domains see these interfaces; `lib/host/node/` has the one
  * implementation. At the edge there is no `Host`, and what needs one answers `unavailable on this relay`.
@@ -6,6 +8,7 @@ export interface Host {
   /** Absolute path of the agent home. */
   readonly agentHome: string;
   readonly files: HostFiles;
+  readonly media: HostMedia;
   readonly network: HostNetwork;
   readonly processes: HostProcesses;
   /** The relay's own environment, from which children get theirs. */

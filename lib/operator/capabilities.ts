@@ -4,6 +4,7 @@ const needsHost: Record<string, boolean> = {
   chat: false,
   clipboard: true,
   desktop: false,
+  media: false,
   model_reasoning_capabilities_v1: false,
   notifications: false,
   pairing: false,
@@ -13,9 +14,9 @@ const needsHost: Record<string, boolean> = {
   terminal: true,
 };
 
-/** What works on this relay, sorted (contract 07 §3.1). Clients offer only what is named here. */
-export function capabilities({ hasHost }: { hasHost: boolean }): string[] {
+/** What works on this relay, less what its deployment leaves out, sorted (contract 07 §3.1). Clients offer only what is named here. */
+export function capabilities({ hasHost, without = [] }: { hasHost: boolean; without?: readonly string[] }): string[] {
   return Object.keys(needsHost)
-    .filter((name) => hasHost || !needsHost[name])
+    .filter((name) => (hasHost || !needsHost[name]) && !without.includes(name))
     .sort();
 }

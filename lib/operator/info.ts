@@ -14,6 +14,8 @@ export interface RelayInfoParts {
   config: Config;
   clock: Clock;
   log: Log;
+  /** Areas that this deployment leaves out. */
+  without?: readonly string[];
 }
 
 /** What the agent home says, as `GET /relay/info` shows it: no pid, path or timestamp. */
@@ -33,7 +35,7 @@ export interface RelayInfo {
 }
 
 /** The parts of `GET /relay/info` that are not simply counters (contract 01 §8.1, 07 §3.1). */
-export function createRelayInfo({ host, config, clock, log }: RelayInfoParts): RelayInfo {
+export function createRelayInfo({ host, config, clock, log, without }: RelayInfoParts): RelayInfo {
   const started = clock.monotonic();
   let flight: Promise<AgentInfo> | undefined;
 
@@ -64,7 +66,7 @@ export function createRelayInfo({ host, config, clock, log }: RelayInfoParts): R
   }
 
   return {
-    capabilities: capabilities({ hasHost: host !== undefined }),
+    capabilities: capabilities({ hasHost: host !== undefined, without }),
     uptimeSeconds: () => Math.floor((clock.monotonic() - started) / 1000),
     agent() {
       flight ??= read().finally(() => {

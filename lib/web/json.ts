@@ -58,10 +58,8 @@ export async function readBody(request: Request, limit: number): Promise<Uint8Ar
       if (size > limit) throw tooLarge(limit);
       chunks.push(value);
     }
-  } catch (error) {
-    reader.cancel().catch(() => {});
-    throw error;
   } finally {
+    // The stream of a refused body is not cancelled: on Node that would reset the connection before the answer is sent.
     clearTimeout(timer);
   }
   if (chunks.length === 1) return chunks[0] as Uint8Array;

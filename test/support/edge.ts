@@ -33,6 +33,8 @@ export async function startEdgeTarget({ env = {} }: TargetOptions = {}): Promise
       bindings,
       durableObjects: { RELAY: { className: 'RelayObject', useSQLite: true } },
       durableObjectsPersist: persist,
+      r2Buckets: ['MEDIA'],
+      r2Persist: `${persist}/r2`,
     });
   let miniflare = start();
   let ready = await miniflare.ready;

@@ -3,6 +3,7 @@ import type { Host } from '../index.ts';
 import { createChildren } from './children.ts';
 import { createDatabases } from './databases.ts';
 import { createFiles } from './files.ts';
+import { createMediaFiles } from './media.ts';
 import { createNetwork } from './network.ts';
 import { createProcesses } from './processes.ts';
 import { createTerminals } from './terminals.ts';
@@ -20,6 +21,7 @@ export function createNodeHost({ agentHome, env = process.env, log }: NodeHostOp
     agentHome,
     env,
     files: createFiles(),
+    media: createMediaFiles({ env }),
     network: createNetwork(),
     processes: createProcesses(),
     children: createChildren(env),

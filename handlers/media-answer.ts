@@ -1,0 +1,53 @@
+import { utf8ToBytes } from '../lib/bytes.ts';
+import type { ServedMedia } from '../lib/media/media.ts';
+import { contentDisposition } from '../lib/media/names.ts';
+import { errorResponse, WebResponse } from '../lib/web/json.ts';
+import { httpDate, select } from '../lib/web/ranges.ts';
+import type { RelayRequest } from './request.ts';
+
+/**
+ * Answers with a file, a part of it, or only what is known of it (contract 04 §3.6). The file is closed, or its body's
+ * to close, whatever the answer is.
+ */
+export async function answerMedia(request: RelayRequest, media: ServedMedia): Promise<Response> {
+  const { bytes } = media;
+  const { size, modified } = bytes;
+  try {
+    const etag = `"${bytes.tag}"`;
+    const selection = select(request.headers, { size, etag, modified });
+    if (selection.kind === 'unsatisfiable') {
+      const headers = { 'content-range': `bytes */${size}`, 'accept-ranges': 'bytes', 'cache-control': 'no-store' };
+      return errorResponse(416, 'the range is outside of the file', headers);
+    }
+    const headers: Record<string, string> = {
+      'content-type': media.contentType,
+      'content-disposition': headerText(contentDisposition(media.fileName), request),
+      'cache-control': 'private, max-age=3600',
+      'accept-ranges': 'bytes',
+      etag,
+      'last-modified': httpDate(modified),
+      'x-content-type-options': 'nosniff',
+    };
+    if (media.sensitive) headers['x-media-sensitive'] = '1';
+    if (selection.kind === 'unchanged') return new WebResponse(null, { status: 304, headers });
+
+    const isPart = selection.kind === 'part';
+    const [start, end] = isPart ? [selection.start, selection.end] : [0, size - 1];
+    if (isPart) headers['content-range'] = `bytes ${start}-${end}/${size}`;
+    headers['content-length'] = String(end - start + 1);
+    const status = isPart ? 206 : 200;
+    if (request.method === 'HEAD' || size === 0) return new WebResponse(null, { status, headers });
+    return new WebResponse(await bytes.body(start, end), { status, headers });
+  } finally {
+    await bytes.close();
+  }
+}
+
+/**
+ * Text outside ASCII as a header's value, UTF-8 on the wire: Node takes a header's bytes as Latin-1 characters, while the
+ * edge encodes characters as UTF-8 itself.
+ */
+function headerText(text: string, request: RelayRequest): string {
+  if (request.peer.via === 'edge') return text;
+  return Array.from(utf8ToBytes(text), (byte) => String.fromCharCode(byte)).join('');
+}

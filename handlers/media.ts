@@ -1,0 +1,107 @@
+import { RelayError } from '../lib/errors.ts';
+import { isToken, type Media } from '../lib/media/media.ts';
+import { baseName, mediaType } from '../lib/media/names.ts';
+import type { MediaEntry } from '../lib/media/registry.ts';
+import type { Relay } from '../lib/relay.ts';
+import { chunksOf } from '../lib/web/chunks.ts';
+import { json, readJson } from '../lib/web/json.ts';
+import { answerMedia } from './media-answer.ts';
+import { type Handler, lastOf, pathParam, type RelayRequest } from './request.ts';
+
+const NO_STORE = { 'cache-control': 'no-store' };
+const BODY_LIMIT = 2 * 1024 * 1024;
+const YES = /^(?:1|true|yes)$/i;
+
+/** A token in a path, for the route table: never one of the fixed names beside it. */
+export const MEDIA_TOKEN = '(?!(register|upload|by-path|inspect)(/|$)):token';
+
+function mediaOf({ media }: Relay): Media {
+  if (media) return media;
+  throw new RelayError('unsupported', 'this relay keeps no media');
+}
+
+/** A flag of JSON or a query: `true`, an integer other than zero, or a word for yes (contract 04 §3.2). */
+function flagOf(value: unknown): boolean {
+  if (typeof value === 'string') return /^(?:1|true|yes|on)$/i.test(value.trim());
+  return value === true || (Number.isInteger(value) && value !== 0);
+}
+
+/** `POST /media/register` (contract 04 §3.3). */
+export const registerMedia: Handler = async (request, relay) => {
+  const media = mediaOf(relay);
+  const body = await readJson(request, { limit: BODY_LIMIT });
+  const contentType = typeof body.content_type === 'string' ? mediaType(body.content_type) : null;
+  if (contentType === null) throw new RelayError('invalid', 'content_type must be a media type');
+  const { file_name: name = null } = body;
+  if (name !== null && typeof name !== 'string') throw new RelayError('invalid', 'file_name must be a string or null');
+  const entry = await media.register({
+    path: body.path,
+    contentType,
+    fileName: name && baseName(name),
+    sensitive: flagOf(body.sensitive),
+    owned: body.owned_file === true,
+  });
+  return json({ ...ticket(entry), sensitive: entry.sensitive }, 200, NO_STORE);
+};
+
+const ticket = ({ token, expiresAt }: MediaEntry) => ({ ok: true, token, expires_at: expiresAt });
+
+/** `POST /media/{token}/sensitive` (contract 04 §3.4). */
+export const markSensitive: Handler = (request, relay) => {
+  const token = pathParam(request, 'token');
+  if (isToken(token) && mediaOf(relay).markSensitive(token)) return json({ ok: true }, 200, NO_STORE);
+  throw noMedia();
+};
+
+const noMedia = () => new RelayError('not-found', 'there is no such media, or it has expired');
+
+/** `POST /media/upload` (contract 04 §3.5). */
+export const uploadMedia: Handler = async (request, relay) => {
+  const { headers } = request;
+  const length = headers.get('content-length');
+  const entry = await mediaOf(relay).upload({
+    contentType: headers.get('content-type'),
+    contentLength: length === null ? null : Number(length),
+    chunks: request.chunks?.() ?? chunksOf(request.body),
+    owner: request.session?.family ?? '',
+    isWelcome: () => request.session?.ended === undefined,
+  });
+  return json(ticket(entry), 200, NO_STORE);
+};
+
+/** `GET /media/{token}` (contract 04 §3.6). */
+export const getMedia: Handler = async (request, relay) => {
+  const media = mediaOf(relay);
+  const token = pathParam(request, 'token');
+  if (!isToken(token)) throw noMedia();
+  return answerMedia(request, await media.open(token));
+};
+
+/** `GET /media/by-path` (contract 04 §3.7). */
+export const getByPath: Handler = async (request, relay) => {
+  const media = mediaOf(relay);
+  const { path = '', content_type: hint = '', sensitive } = queryOf(request);
+  if (path.trim() === '') throw new RelayError('invalid', 'the query parameter path is missing');
+  const found = await media.openPath(path.trim(), mediaType(hint));
+  return answerMedia(request, { ...found, sensitive: flagOf(sensitive) });
+};
+
+/** `GET /media/inspect` (contract 04 §3.10). */
+export const inspectMedia: Handler = (request, relay) => {
+  const { include_expired: expired = '' } = queryOf(request);
+  const media = mediaOf(relay)
+    .list(YES.test(expired))
+    .map((entry) => ({
+      token: entry.token,
+      file_name: baseName(entry.fileName ?? entry.place),
+      content_type: entry.contentType,
+      size: entry.size,
+      created_at: entry.createdAt,
+      expires_at: entry.expiresAt,
+      last_accessed: entry.lastAccessed,
+      is_expired: entry.isExpired,
+    }));
+  return json({ media }, 200, NO_STORE);
+};
+
+const queryOf = (request: RelayRequest): Partial<Record<string, string>> => lastOf(request.query);

@@ -1,0 +1,96 @@
+import { type FileHandle, lstat, open, readdir, readlink, realpath, stat, unlink } from 'node:fs/promises';
+import { homedir, tmpdir, userInfo } from 'node:os';
+import type { HostMedia, NewBytes } from '../media.ts';
+import { createOpener, type DescriptorPath } from './open-exact.ts';
+
+const MAX_LINKS = 40;
+
+export interface NodeMediaOptions {
+  env: Readonly<Record<string, string | undefined>>;
+  /** For tests of systems that do not tell it. */
+  descriptorPath?: DescriptorPath;
+}
+
+/** Files of this machine as media. */
+export function createMediaFiles({ env, descriptorPath }: NodeMediaOptions): HostMedia {
+  return {
+    temporaryDirectory: () => (env.TMPDIR || tmpdir()).replace(/(?<=.)\/+$/, ''),
+    currentDirectory: () => process.cwd(),
+    userHomes: () => [...new Set([env.HOME || homedir(), recordedHome()].filter((home) => home?.startsWith('/')))],
+    ignoresCase: process.platform === 'darwin' || process.platform === 'win32',
+    open: createOpener(descriptorPath),
+    create,
+    async resolve(path) {
+      return realpath(path).catch(() => resolveByName(path));
+    },
+    async isSame(path, other) {
+      const [one, two] = await Promise.all([path, other].map((each) => stat(each, { bigint: true }).catch(() => null)));
+      return !!one && !!two && one.dev === two.dev && one.ino === two.ino;
+    },
+    async ownFiles(directory, prefix) {
+      const names = (await readdir(directory)).filter((name) => name.startsWith(prefix));
+      const found = await Promise.all(names.map((name) => ownFile(`${directory}/${name}`)));
+      return found.filter((file) => file !== null);
+    },
+  };
+}
+
+/** A container may run under a user id that no record knows. */
+function recordedHome(): string {
+  try {
+    return userInfo().homedir;
+  } catch {
+    return '';
+  }
+}
+
+async function ownFile(path: string): Promise<{ path: string; modified: number } | null> {
+  const info = await lstat(path).catch(() => null);
+  if (!info?.isFile() || info.uid !== process.getuid?.()) return null;
+  return { path, modified: info.mtimeMs };
+}
+
+const partsOf = (path: string): string[] => path.split('/').filter((part) => part !== '' && part !== '.');
+
+/** As `realpath`, for a path that leads to nothing: also a link into the void is followed. */
+async function resolveByName(path: string): Promise<string> {
+  const left = partsOf(path);
+  let links = 0;
+  let real = '';
+  for (let part = left.shift(); part !== undefined; part = left.shift()) {
+    if (part === '..') {
+      real = real.slice(0, Math.max(0, real.lastIndexOf('/')));
+      continue;
+    }
+    const next = `${real}/${part}`;
+    const target = links < MAX_LINKS ? await readlink(next).catch(() => null) : null;
+    if (target === null) {
+      real = next;
+      continue;
+    }
+    links++;
+    if (target.startsWith('/')) real = '';
+    left.unshift(...partsOf(target));
+  }
+  return real || '/';
+}
+
+async function create(path: string): Promise<NewBytes> {
+  // `wx` is O_EXCL, which follows no link either.
+  const file: FileHandle = await open(path, 'wx', 0o600);
+  return {
+    async write(bytes) {
+      for (let done = 0; done < bytes.length; ) {
+        done += (await file.write(bytes, done, bytes.length - done)).bytesWritten;
+      }
+    },
+    async finish() {
+      await file.close();
+      return path;
+    },
+    async discard() {
+      await file.close().catch(() => {});
+      await unlink(path).catch(() => {});
+    },
+  };
+}

@@ -1,0 +1,111 @@
+import { constants } from 'node:fs';
+import { type FileHandle, lstat, open, readlink } from 'node:fs/promises';
+import { dirname } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { OpenBytes, OpenFailure } from '../media.ts';
+import { FileBody } from './file-body.ts';
+import { errno } from './files.ts';
+
+/** O_NONBLOCK: opening a FIFO must not wait for a writer. */
+const FLAGS = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK | constants.O_NOCTTY;
+
+const MISSING = new Set(['ENOENT', 'ENOTDIR', 'ENAMETOOLONG', 'ELOOP']);
+
+const failureOf = (error: unknown): OpenFailure => {
+  const code = errno(error) ?? '';
+  return MISSING.has(code) ? 'missing' : code === 'ENXIO' ? 'irregular' : 'unreadable';
+};
+
+/** The path that the kernel knows an open descriptor by; null where it does not tell. */
+export type DescriptorPath = (fd: number) => Promise<string | null>;
+
+export const procDescriptorPath: DescriptorPath = (fd) => readlink(`/proc/self/fd/${fd}`).catch(() => null);
+
+/** Opens files by real path, as `HostMedia.open` says. */
+export function createOpener(descriptorPath: DescriptorPath = procDescriptorPath) {
+  return async (path: string): Promise<OpenBytes | OpenFailure> => {
+    try {
+      // Opening a device may already do something.
+      if (!(await lstat(path)).isFile()) return 'irregular';
+      const file = await openAt(path, descriptorPath);
+      return file ?? 'missing';
+    } catch (error) {
+      return failureOf(error);
+    }
+  };
+}
+
+async function openAt(path: string, descriptorPath: DescriptorPath): Promise<OpenBytes | OpenFailure | null> {
+  const file = await open(path, FLAGS);
+  let kept = false;
+  try {
+    const info = await file.stat({ bigint: true });
+    if (!info.isFile()) return 'irregular';
+    const known = await descriptorPath(file.fd);
+    if (known === null ? !(await isStill(path, info)) : known !== path) return null;
+    kept = true;
+    return openBytes(file, info);
+  } finally {
+    if (!kept) await file.close();
+  }
+}
+
+type Identity = { dev: bigint; ino: bigint };
+
+/** How long a directory must have been left alone, in ms: coarser than the clock of any file system's timestamps. */
+const SETTLED = 20;
+const TRIES = 5;
+
+/**
+ * Whether a path without links names the open file, for systems that do not tell a descriptor's path. Comparing the
+ * two once proves nothing: directories could be swapped to and fro between the looks. So the file is opened a second
+ * time while nothing in any directory above it changes, which a swap would show (`ctime` cannot be set back).
+ */
+async function isStill(path: string, opened: Identity): Promise<boolean> {
+  for (let attempt = 0; attempt < TRIES; attempt++) {
+    const before = await directoriesAbove(path);
+    if (before === null) return false;
+    const found = await lstat(path, { bigint: true });
+    const after = await directoriesAbove(path);
+    if (after === null || found.dev !== opened.dev || found.ino !== opened.ino) return false;
+    if (before.text === after.text && before.newest + SETTLED < before.at) return true;
+    await sleep(SETTLED + 5);
+  }
+  return false;
+}
+
+async function directoriesAbove(path: string): Promise<{ text: string; newest: number; at: number } | null> {
+  const at = Date.now();
+  const seen: string[] = [];
+  let newest = 0;
+  for (let directory = dirname(path); ; directory = dirname(directory)) {
+    const info = await lstat(directory, { bigint: true });
+    if (!info.isDirectory()) return null;
+    seen.push(`${info.dev}:${info.ino}:${info.ctimeNs}`);
+    newest = Math.max(newest, Number(info.ctimeMs));
+    if (directory === dirname(directory)) return { text: seen.join(), newest, at };
+  }
+}
+
+function openBytes(file: FileHandle, info: { size: bigint; mtimeNs: bigint; mtimeMs: bigint }): OpenBytes {
+  let open = true;
+  return {
+    size: Number(info.size),
+    modified: Number(info.mtimeMs),
+    tag: `${info.size.toString(16)}-${info.mtimeNs.toString(16)}`,
+    async head(length) {
+      const { bytesRead, buffer } = await file.read(new Uint8Array(length), 0, length, 0);
+      return buffer.subarray(0, bytesRead);
+    },
+    async body(start, end) {
+      open = false;
+      // srvx takes Node streams for bodies, and pipes them without web streams between (2026-11).
+      return new FileBody(file, start, end) as unknown as BodyInit;
+    },
+    async close() {
+      if (!open) return;
+      open = false;
+      await file.close();
+    },
+  };
+}

@@ -1,0 +1,157 @@
+import type { Host } from '../host/index.ts';
+import { anyCase, componentsOf, exactly, type SameName, spelledUnder } from './paths.ts';
+
+const SYSTEM = ['/etc', '/proc', '/sys', '/dev', '/root', '/boot', '/var/log', '/var/lib', '/var/run'];
+
+const USER_TREES = ['.ssh', '.aws', '.gnupg', '.kube', '.docker', '.config', '.azure', '.gcloud', 'Library/Keychains'];
+const USER_FILES = ['.netrc', '.git-credentials', '.npmrc', '.pypirc', '.pgpass'];
+
+const AGENT_TREES = [
+  'pairing',
+  'mcp-tokens',
+  'relay-secure-link',
+  'relay-secure-proxy',
+  // State database, operator's signing key, companion's session token.
+  'svc-relay',
+  'companion',
+];
+const AGENT_FILES = [
+  '.env',
+  'auth.json',
+  'auth.lock',
+  'credentials',
+  'config.yaml',
+  '.anthropic_oauth.json',
+  'google_token.json',
+  'google_oauth_pending.json',
+  'auth/google_oauth.json',
+  'webhook_subscriptions.json',
+  'cache/bws_cache.json',
+  'svc-relay-qr-secret',
+  'svc-relay-sessions.json',
+];
+const RELAY_FILES = ['config.yaml'];
+
+/** Where secrets are on this host, beside what is the same everywhere. */
+export interface SecretPlaces {
+  agentHomes: readonly string[];
+  /** The relay's own home, `SVC_RELAY_HOME`. */
+  relayHome: string;
+  /** Single files: keys, state, credentials. Those whose names begin alike (`state.db-wal`) are secret too. */
+  files: readonly string[];
+}
+
+/** A directory in which some names are secret. */
+interface Guarded {
+  directory: string;
+  trees: readonly string[];
+  files: readonly string[];
+}
+
+/**
+ * Whether a real path is in a location that is never served (contract 04 §2.1): a check of what is on the disk now.
+ * Every entry counts as it is written and as it resolves.
+ */
+export async function isDenied(path: string, host: Host, places: SecretPlaces): Promise<boolean> {
+  const { media } = host;
+  const { trees, guarded } = await entries(host, places);
+  const spelled = (same: SameName) => [
+    ...trees.map((tree) => spelledUnder(path, tree, same)),
+    ...guarded.map((each) => spelledInside(path, each, same)),
+  ];
+  if (spelled(exactly).some((match) => match !== null)) return true;
+  const otherwise = spelled(anyCase).filter((match) => match !== null);
+  if (otherwise.length === 0) return false;
+  // Only where case makes no difference is the same name in another case the same file.
+  if (media.ignoresCase) return true;
+  const same = await Promise.all(otherwise.map((match) => media.isSame(path, match)));
+  return same.includes(true);
+}
+
+async function entries(host: Host, { agentHomes, relayHome, files }: SecretPlaces) {
+  const { media } = host;
+  const bothForms = async (paths: readonly string[]): Promise<string[]> => [
+    ...new Set([...paths, ...(await Promise.all(paths.map((path) => media.resolve(path))))]),
+  ];
+  const homes = await bothForms(media.userHomes());
+  const [home] = media.userHomes();
+  const own = home === undefined ? [] : await bothForms([home]);
+  // Everything of a user whose home is a system location cannot be closed: what is secret inside it still is.
+  const system = (await bothForms(SYSTEM)).filter((path) => !own.includes(path));
+  const agents = await withProfiles(host, await bothForms(agentHomes));
+  const guarded: Guarded[] = [
+    ...homes.map((directory) => ({ directory, trees: USER_TREES, files: USER_FILES })),
+    ...agents.map((directory) => ({ directory, trees: AGENT_TREES, files: AGENT_FILES })),
+    ...(await bothForms([relayHome])).map((directory) => ({ directory, trees: [], files: RELAY_FILES })),
+    ...(await bothForms(files))
+      .filter((file) => file.startsWith('/'))
+      .map((file) => {
+        const at = file.lastIndexOf('/');
+        return { directory: file.slice(0, at) || '/', trees: [], files: [file.slice(at + 1)] };
+      }),
+  ];
+  const linked = await Promise.all(guarded.map((each) => linkTargets(host, each)));
+  return { guarded, trees: [...system, ...linked.flat()] };
+}
+
+/** Agent homes and every profile in them, where a profile may be a link to somewhere else. */
+async function withProfiles(host: Host, homes: string[]): Promise<string[]> {
+  const found = await Promise.all(
+    homes.map(async (home) => {
+      const profiles = (await host.files.list(`${home}/profiles`).catch(() => null)) ?? [];
+      const paths = profiles.map(({ name }) => `${home}/profiles/${name}`);
+      const links = profiles.flatMap(({ kind }, at) => (kind === 'link' ? [paths[at] as string] : []));
+      return [home, ...paths, ...(await Promise.all(links.map((link) => host.media.resolve(link))))];
+    }),
+  );
+  return [...new Set(found.flat())];
+}
+
+/** Where the secret names of a directory lead that are links, as is usual for kept-elsewhere settings. */
+async function linkTargets({ files, media }: Host, guarded: Guarded): Promise<string[]> {
+  const { directory } = guarded;
+  const nested = [...guarded.trees, ...guarded.files].filter((name) => name.includes('/'));
+  const listed = (await files.list(directory).catch(() => null)) ?? [];
+  const links = listed.filter(
+    ({ name, kind }) => kind === 'link' && spelledInside(`${directory}/${name}`, guarded, anyCase) !== null,
+  );
+  const paths = [...links.map(({ name }) => name), ...nested].map((name) => `${directory}/${name}`);
+  return Promise.all(paths.map((path) => media.resolve(path)));
+}
+
+/** `path` spelled as the entry of a guarded directory that it is, or lies below; else null. */
+function spelledInside(path: string, { directory, trees, files }: Guarded, same: SameName): string | null {
+  for (const tree of trees) {
+    const match = spelledUnder(path, `${directory}/${tree}`, same);
+    if (match !== null) return match;
+  }
+  for (const file of files) {
+    const names = componentsOf(file);
+    const above = [...componentsOf(directory), ...names.slice(0, -1)];
+    const spelled = spelledUnder(path, `/${above.join('/')}`, same);
+    const name = spelled === null ? undefined : componentsOf(spelled)[above.length];
+    const secret = names.at(-1) as string;
+    if (spelled === null || name === undefined || !isCopyOf(name, secret, same)) continue;
+    return spelled
+      .split('/')
+      .toSpliced(above.length + 1, 1, respelled(name, secret))
+      .join('/');
+  }
+  return null;
+}
+
+/**
+ * Whether a name is that of a secret file, of a backup or lock beside it (`.env.local`, `config.yaml~`,
+ * `state.db-wal`), or of what editors leave (`.config.yaml.swp`, `#auth.json#`).
+ */
+function isCopyOf(name: string, secret: string, same: SameName): boolean {
+  const forms = [name, name.replace(/^(?:\.?#|\.(?=.*\.sw[a-z]$))/, '')];
+  return forms.some(
+    (form) => same(form.slice(0, secret.length), secret) && !/^[A-Za-z0-9]/.test(form.slice(secret.length)),
+  );
+}
+
+function respelled(name: string, secret: string): string {
+  const at = name.toLowerCase().indexOf(secret.toLowerCase());
+  return name.slice(0, at) + secret + name.slice(at + secret.length);
+}

@@ -1,0 +1,138 @@
+import type { Clock } from '../clock.ts';
+import { RelayError } from '../errors.ts';
+import type { NewBytes } from '../host/media.ts';
+import { boundaryOf, createFilePartReader, type FilePart } from './multipart.ts';
+import { plainSuffix } from './names.ts';
+
+const PER_SESSION = 4;
+const IDLE = 30_000;
+/** What a body may have beside the file. */
+const SLACK = 1024 * 1024;
+const RETRY_AFTER = 5;
+
+/** The body of an upload and what its head says. */
+export interface UploadBody {
+  contentType: string | null;
+  contentLength: number | null;
+  chunks: AsyncIterable<Uint8Array>;
+  /** Whose upload it is: of one owner only some may run at a time. */
+  owner: string;
+  /** Asked once the body is there: its device may have been revoked meanwhile. */
+  isWelcome(): boolean;
+}
+
+export interface Uploaded extends FilePart {
+  place: string;
+  size: number;
+}
+
+export interface UploadsParts {
+  clock: Clock;
+  /** Most bytes of a file. */
+  cap: number;
+  /** Most uploads at a time, of all sessions. */
+  most: number;
+  /** Makes the file for one upload. */
+  create(suffix: string): Promise<NewBytes>;
+}
+
+export type Uploads = ReturnType<typeof createUploads>;
+
+const tooLarge = (cap: number) => new RelayError('too-large', `the file is larger than ${cap / SLACK} MiB`);
+const notStored = (cause: unknown) => new RelayError('internal', 'the upload could not be stored', { cause });
+
+/** Receives uploads (contract 04 §3.5): as a stream, at the speed of the disk, with nothing left behind by a failed one. */
+export function createUploads({ clock, cap, most, create }: UploadsParts) {
+  const running = new Map<string, number>();
+  const settling = new Set<Promise<unknown>>();
+  const stopping = new AbortController();
+
+  /** The next chunk, unless the client is silent for too long or the relay stops. */
+  function nextOf(iterator: AsyncIterator<Uint8Array>): Promise<IteratorResult<Uint8Array>> {
+    return new Promise((resolve, reject) => {
+      const { signal } = stopping;
+      const end = (settle: () => void) => {
+        cancel();
+        signal.removeEventListener('abort', stop);
+        settle();
+      };
+      const stop = () => end(() => reject(new RelayError('unavailable', 'the relay is stopping')));
+      const late = () => end(() => reject(new RelayError('timeout', 'the upload stood still for 30 seconds')));
+      const cancel = clock.after(IDLE, late);
+      signal.addEventListener('abort', stop);
+      if (signal.aborted) return stop();
+      iterator.next().then(
+        (result) => end(() => resolve(result)),
+        () => end(() => reject(new RelayError('invalid', 'the upload was cut off'))),
+      );
+    });
+  }
+
+  async function read(body: UploadBody, boundary: string): Promise<Uploaded> {
+    const reader = createFilePartReader(boundary);
+    const iterator = body.chunks[Symbol.asyncIterator]();
+    let part: FilePart | undefined;
+    let target: NewBytes | undefined;
+    let [size, total] = [0, 0];
+    try {
+      for (let next = await nextOf(iterator); !next.done; next = await nextOf(iterator)) {
+        total += next.value.length;
+        const pieces = reader.push(next.value);
+        if (pieces.part) {
+          part = pieces.part;
+          target = await create(plainSuffix(part.fileName)).catch((error) => Promise.reject(notStored(error)));
+        }
+        for (const bytes of pieces.bytes) {
+          size += bytes.length;
+          if (size > cap) throw tooLarge(cap);
+          await target?.write(bytes).catch((error) => Promise.reject(notStored(error)));
+        }
+        if (total > cap + SLACK) throw tooLarge(cap);
+      }
+      if (!reader.complete()) throw new RelayError('invalid', 'the multipart body is not complete');
+      if (!part || !target) throw new RelayError('invalid', 'the multipart body has no part named file');
+      if (!body.isWelcome()) throw new RelayError('unauthorized', 'the session ended during the upload');
+      const place = await target.finish().catch((error) => Promise.reject(notStored(error)));
+      return { ...part, place, size };
+    } catch (error) {
+      // Not waited for: of a client that is silent it would never end.
+      void iterator.return?.()?.catch(() => {});
+      await target?.discard();
+      throw error;
+    }
+  }
+
+  return {
+    /**
+     * Receives one upload.
+     * @throws RelayError `invalid`, `too-large`, `rate-limited`, `timeout` after 30 s without a byte, `unauthorized` when
+     * the session has ended, `internal` when it cannot be stored, `unavailable` when the relay stops.
+     */
+    async receive(body: UploadBody): Promise<Uploaded> {
+      const boundary = boundaryOf(body.contentType);
+      if (body.contentLength !== null && body.contentLength > cap + SLACK) throw tooLarge(cap);
+      const count = running.get(body.owner) ?? 0;
+      const all = [...running.values()].reduce((sum, each) => sum + each, 0);
+      if (count >= PER_SESSION || all >= most) {
+        throw new RelayError('rate-limited', 'too many uploads at a time', { retryAfter: RETRY_AFTER });
+      }
+      running.set(body.owner, count + 1);
+      const receiving = read(body, boundary);
+      settling.add(receiving);
+      try {
+        return await receiving;
+      } finally {
+        settling.delete(receiving);
+        const left = (running.get(body.owner) ?? 1) - 1;
+        if (left > 0) running.set(body.owner, left);
+        else running.delete(body.owner);
+      }
+    },
+
+    /** Breaks off what runs; resolves when nothing is left of it. */
+    async stop(): Promise<void> {
+      stopping.abort();
+      await Promise.allSettled(settling);
+    },
+  };
+}

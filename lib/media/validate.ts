@@ -1,0 +1,58 @@
+import type { Host } from '../host/index.ts';
+import type { OpenBytes } from '../host/media.ts';
+import { isDenied, type SecretPlaces } from './deny-list.ts';
+import { isUnder } from './paths.ts';
+
+/** Why a path is refused, in the order in which it is checked (contract 04 §2). */
+export type PathRefusal =
+  | 'invalid'
+  | 'relative'
+  | 'protected'
+  | 'outside'
+  | 'missing'
+  | 'irregular'
+  | 'unreadable'
+  | 'too-large';
+
+export const REFUSAL_TEXT: Record<PathRefusal, string> = {
+  invalid: 'path is missing or invalid',
+  relative: 'path is not absolute',
+  protected: 'path is in a protected location',
+  outside: 'path is not under an allowed root',
+  missing: 'file does not exist',
+  irregular: 'path is not a regular file',
+  unreadable: 'file cannot be read',
+  'too-large': 'file is too large',
+};
+
+export interface PathRules {
+  host: Host;
+  secrets: SecretPlaces;
+  /** Real paths; without them every place that is not protected will do. */
+  roots?: readonly string[];
+  /** Bytes. */
+  cap?: number;
+}
+
+export type Validated = { ok: true; path: string; file: OpenBytes } | { ok: false; refusal: PathRefusal };
+
+const refused = (refusal: PathRefusal): Validated => ({ ok: false, refusal });
+
+/**
+ * THE path validator: from a path that somebody sent to a file that is open, whose real path is what was checked. The
+ * first check that fails decides; location comes before existence, so that a refused place tells nothing.
+ */
+export async function openPath(path: unknown, { host, secrets, roots, cap }: PathRules): Promise<Validated> {
+  if (typeof path !== 'string' || path === '') return refused('invalid');
+  if (path.includes('\0') || !path.startsWith('/')) return refused('relative');
+  const real = await host.media.resolve(path);
+  if (await isDenied(real, host, secrets)) return refused('protected');
+  if (roots && !roots.some((root) => isUnder(real, root))) return refused('outside');
+  const file = await host.media.open(real);
+  if (typeof file === 'string') return refused(file);
+  if (cap !== undefined && file.size > cap) {
+    await file.close();
+    return refused('too-large');
+  }
+  return { ok: true, path: real, file };
+}

@@ -1,0 +1,59 @@
+import type { HeaderReader } from '../access/peer.ts';
+
+/** What conditions and ranges are judged by. */
+export interface Representation {
+  size: number;
+  /** With its quotes; strong. */
+  etag: string;
+  /** Epoch milliseconds. */
+  modified: number;
+}
+
+/** What a request wants of a representation. Positions include the last byte. */
+export type Selection =
+  | { kind: 'whole' }
+  | { kind: 'part'; start: number; end: number }
+  | { kind: 'unsatisfiable' }
+  | { kind: 'unchanged' };
+
+const wholeSeconds = (time: number): number => Math.floor(time / 1000);
+
+/** `Last-Modified` of a time. */
+export const httpDate = (time: number): string => new Date(wholeSeconds(time) * 1000).toUTCString();
+
+/** Evaluates conditions, then a single range; malformed and multiple ranges are as none (RFC 9110 §13.2.2, §14.2). */
+export function select(headers: HeaderReader, representation: Representation): Selection {
+  if (isUnchanged(headers, representation)) return { kind: 'unchanged' };
+  const range = headers.get('range');
+  if (range === null || !rangeApplies(headers.get('if-range'), representation)) return { kind: 'whole' };
+  return readRange(range, representation.size);
+}
+
+function isUnchanged(headers: HeaderReader, { etag, modified }: Representation): boolean {
+  const tags = headers.get('if-none-match');
+  if (tags !== null) {
+    return tags.trim() === '*' || tags.split(',').some((tag) => tag.trim().replace(/^W\//, '') === etag);
+  }
+  const since = Date.parse(headers.get('if-modified-since') ?? '');
+  return wholeSeconds(modified) <= wholeSeconds(since);
+}
+
+/** A weak tag never fits, and a date only exactly. */
+function rangeApplies(condition: string | null, { etag, modified }: Representation): boolean {
+  if (condition === null) return true;
+  const text = condition.trim();
+  return text === etag || (!text.includes('"') && wholeSeconds(Date.parse(text)) === wholeSeconds(modified));
+}
+
+function readRange(text: string, size: number): Selection {
+  const match = /^bytes=[ \t]*(\d*)-(\d*)[ \t]*$/i.exec(text.trim());
+  const [, first = '', last = ''] = match ?? [];
+  if (!match || (first === '' && last === '')) return { kind: 'whole' };
+  if (first === '') {
+    const length = Math.min(Number(last), size);
+    return length === 0 ? { kind: 'unsatisfiable' } : { kind: 'part', start: size - length, end: size - 1 };
+  }
+  const [start, end] = [Number(first), last === '' ? Number.POSITIVE_INFINITY : Number(last)];
+  if (end < start) return { kind: 'whole' };
+  return start >= size ? { kind: 'unsatisfiable' } : { kind: 'part', start, end: Math.min(end, size - 1) };
+}
