@@ -10,6 +10,8 @@ import bridge from './benches/bridge.mjs';
 import bridgeP50 from './benches/bridge-p50.mjs';
 import connect from './benches/connect.mjs';
 import health from './benches/health.mjs';
+import media from './benches/media.mjs';
+import mediaMemory from './benches/media-memory.mjs';
 import memory from './benches/memory.mjs';
 import ping from './benches/ping.mjs';
 import sessions from './benches/sessions.mjs';
@@ -18,6 +20,7 @@ import start from './benches/start.mjs';
 import terminal from './benches/terminal.mjs';
 import terminalEcho from './benches/terminal-echo.mjs';
 import terminalTmux from './benches/terminal-tmux.mjs';
+import uploads from './benches/uploads.mjs';
 import { runBench } from './support/bench.mjs';
 import { Stage } from './support/processes.mjs';
 import { formatHead, formatRow, machine } from './support/report.mjs';
@@ -33,6 +36,9 @@ const benches = [
   terminal,
   terminalTmux,
   terminalEcho,
+  media,
+  mediaMemory,
+  uploads,
   start,
   memory,
   sockets,

@@ -30,13 +30,14 @@ export class Stage {
     this.#homes.push(home);
     const port = await freePort();
     const args = [RELAY, 'relay', 'start', '--host', '127.0.0.1', '--port', String(port)];
-    const env = { PATH: process.env.PATH, HOME: home, SVC_HOME: home, TMUX_TMPDIR: home, ...extra };
+    const env = { PATH: process.env.PATH, HOME: home, SVC_HOME: home, TMPDIR: home, TMUX_TMPDIR: home, ...extra };
     const log = await open(join(home, 'relay.log'), 'w');
     const began = performance.now();
     const server = this.#spawn(args, env, port, collectable, log.fd);
     await log.close();
     await healthy(server);
     server.startedIn = performance.now() - began;
+    server.home = home;
     return server;
   }
 
