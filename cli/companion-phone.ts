@@ -2,7 +2,7 @@ import type { Clock } from '../lib/clock.ts';
 import type { Answered } from '../lib/companion/link/commands.ts';
 import { createPhone } from '../lib/companion/phone.ts';
 import { createSimulatedDevice } from '../lib/companion/simulated/device.ts';
-import type { ActivityEntry, Confirm, Phone, SettingsStore } from '../lib/companion/types.ts';
+import type { ActivityEntry, Confirm, FetchMedia, Phone, SettingsStore, Upload } from '../lib/companion/types.ts';
 import type { Log } from '../lib/log.ts';
 import type { CommandRow } from './companion-view.ts';
 import { asObject } from './relay-client.ts';
@@ -13,11 +13,13 @@ export interface PhoneParts {
   clock: Clock;
   log: Log;
   name: string;
+  /** The relay's media, with this phone's bearer. */
+  media: { upload: Upload; fetchMedia: FetchMedia };
 }
 
 /** The phone of `--device simulated`, and what it did with each command as a row to show. */
-export function createPhoneBehind({ name, ...parts }: PhoneParts) {
-  const phone = createPhone({ ...parts, device: createSimulatedDevice({ clock: parts.clock, name }) });
+export function createPhoneBehind({ name, media, ...parts }: PhoneParts) {
+  const phone = createPhone({ ...parts, ...media, device: createSimulatedDevice({ clock: parts.clock, name }) });
   return { phone, rows: (onOwn: (row: CommandRow) => void) => createRows(phone, onOwn) };
 }
 

@@ -1,4 +1,5 @@
 import { createLink, type Link } from '../lib/companion/link/link.ts';
+import { createMediaLink } from '../lib/companion/link/media.ts';
 import type { SafetySettings } from '../lib/companion/types.ts';
 import { describeError } from '../lib/errors.ts';
 import { createLog } from '../lib/log.ts';
@@ -69,7 +70,10 @@ interface ServeParts {
 /** Runs link and phone to their end: null when it was asked for, else why the relay refused. */
 async function serve({ options, companion, context, live, device }: ServeParts): Promise<string | null> {
   const { settings, clock } = companion;
-  const { dial } = await import('../lib/host/node/dial.ts');
+  const [{ dial }, { callRelay }] = await Promise.all([
+    import('../lib/host/node/dial.ts'),
+    import('../lib/host/node/relay-call.ts'),
+  ]);
   let finish: (refused: string | null) => void = () => {};
   const over = new Promise<string | null>((resolve) => {
     finish = resolve;
@@ -105,7 +109,8 @@ async function serve({ options, companion, context, live, device }: ServeParts):
     print: (...lines) => screen?.print(...lines),
   });
   written = prompt.line;
-  const phone = createPhoneBehind({ settings, confirm: asker.confirm, clock, log, name: device.name });
+  const media = createMediaLink({ call: callRelay, store: settings });
+  const phone = createPhoneBehind({ settings, confirm: asker.confirm, clock, log, name: device.name, media });
   const rows = phone.rows((row) => view.command(row));
   const link: Link = createLink({
     dial,

@@ -54,7 +54,7 @@ export const dial: Dial = (url, events) => {
 };
 
 /** SHA-256 of the peer certificate's SubjectPublicKeyInfo. `getPeerCertificate().pubkey` is not that for every key. */
-function fingerprint(socket: TLSSocket): string | undefined {
+export function fingerprint(socket: TLSSocket): string | undefined {
   const { raw } = socket.getPeerCertificate();
   if (!raw) return undefined;
   const spki = new X509Certificate(raw).publicKey.export({ type: 'spki', format: 'der' });

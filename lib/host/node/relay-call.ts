@@ -1,0 +1,69 @@
+import { type IncomingMessage, type RequestOptions, request } from 'node:http';
+import { connect as connectPlain, type Socket } from 'node:net';
+import { connect as connectTls, type TLSSocket } from 'node:tls';
+import { concatBytes } from '../../bytes.ts';
+import type { Call, HttpAnswer, HttpCall } from '../../companion/link/media.ts';
+import { fingerprint } from './dial.ts';
+
+const SILENCE = 15_000;
+
+/** Calls a relay over HTTP as `dial` does over WebSocket: what counts of a certificate is its key, and it counts first. */
+export const callRelay: Call = async (call) => {
+  const url = new URL(call.socketUrl.replace(/^ws/i, 'http'));
+  const socket = await connect(url, call);
+  try {
+    return await exchange(url, call, socket);
+  } finally {
+    socket.destroy();
+  }
+};
+
+/** A connection whose peer is who it should be. */
+function connect(url: URL, { refuse }: HttpCall): Promise<Socket> {
+  const isTls = url.protocol === 'https:';
+  const host = url.hostname.replace(/^\[|\]$/g, '');
+  const target = { host, port: Number(url.port) || (isTls ? 443 : 80) };
+  const socket = isTls ? connectTls({ ...target, rejectUnauthorized: false }) : connectPlain(target);
+  return new Promise((resolve, reject) => {
+    const fail = (error: Error) => {
+      socket.destroy();
+      reject(error);
+    };
+    socket.setTimeout(SILENCE, () => socket.destroy(new Error('the relay is silent')));
+    socket.once('error', fail);
+    socket.once(isTls ? 'secureConnect' : 'connect', () => {
+      socket.off('error', fail);
+      const refusal = refuse(isTls ? fingerprint(socket as TLSSocket) : undefined);
+      if (refusal === null) resolve(socket);
+      else fail(new Error(refusal));
+    });
+  });
+}
+
+function exchange(url: URL, { method, path, headers, body, limit }: HttpCall, socket: Socket): Promise<HttpAnswer> {
+  const options: RequestOptions = {
+    method,
+    path: `${url.pathname.replace(/\/(?:ws)?$/, '')}${path}`,
+    headers: { host: url.host, ...headers, ...(body && { 'content-length': body.length }), connection: 'close' },
+    createConnection: () => socket,
+  };
+  return new Promise((resolve, reject) => {
+    const outgoing = request(options, (response) => {
+      read(response, limit).then(resolve, reject);
+    });
+    outgoing.on('error', reject);
+    outgoing.end(body);
+  });
+}
+
+async function read(response: IncomingMessage, limit: number): Promise<HttpAnswer> {
+  const chunks: Uint8Array[] = [];
+  let size = 0;
+  for await (const chunk of response as AsyncIterable<Uint8Array>) {
+    size += chunk.length;
+    if (size > limit) throw new Error('the answer is too large');
+    chunks.push(chunk);
+  }
+  const headers = response.headers as Record<string, string | undefined>;
+  return { status: response.statusCode ?? 0, headers, bytes: concatBytes(...chunks) };
+}
