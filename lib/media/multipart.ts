@@ -1,9 +1,10 @@
 import { type MultipartError, make } from 'multipasta';
+import { concatBytes } from '../bytes.ts';
 import { RelayError } from '../errors.ts';
 import { baseName, DEFAULT_TYPE, mediaType } from './names.ts';
 
 const MAX_PARTS = 64;
-const BOUNDARY = /;[ \t]*boundary=(?:"([^"\\]{1,70})"|([^\s;,"]{1,70}))/i;
+const BOUNDARY = /;[ \t]*boundary=(?:"([^"\\]{1,70})"|([^\s;,"]{1,70})(?=[\s;,]|$))/i;
 
 /** The part that is uploaded. */
 export interface FilePart {
@@ -47,6 +48,7 @@ export function createFilePartReader(boundary: string): FilePartReader {
   let done = false;
   let failure: MultipartError | undefined;
   let pieces: Pieces = { bytes: [], ended: false };
+  let held = new Uint8Array();
 
   const parser = make({
     headers: { 'content-type': `multipart/form-data; boundary="${boundary}"` },
@@ -83,8 +85,11 @@ export function createFilePartReader(boundary: string): FilePartReader {
     push(chunk) {
       pieces = { bytes: [], ended: false };
       if (done || failure) return pieces;
+      const bytes = held.length === 0 ? chunk : concatBytes(held, chunk);
+      const ready = readyPart(bytes, boundary);
+      held = bytes.slice(ready);
       try {
-        parser.write(chunk);
+        if (ready > 0) parser.write(bytes.subarray(0, ready));
       } catch {
         // A `filename*` that cannot be decoded.
         throw malformed();
@@ -95,6 +100,18 @@ export function createFilePartReader(boundary: string): FilePartReader {
     complete: () => done,
   };
 }
+
+/**
+ * How much of the bytes may be parsed now. The parser overlooks what follows a delimiter, `--` or the end of the line,
+ * when it is cut (0.2.8): so a delimiter waits until both bytes are there.
+ */
+function readyPart(bytes: Uint8Array, boundary: string): number {
+  const delimiter = '\r\n--'.length + boundary.length;
+  const at = bytes.indexOf(CR, Math.max(0, bytes.length - delimiter - 1));
+  return at < 0 ? bytes.length : at;
+}
+
+const CR = 13;
 
 const one = (value: string | string[] | undefined): string => (Array.isArray(value) ? value[0] : value) ?? '';
 

@@ -1,0 +1,176 @@
+import { execFileSync } from 'node:child_process';
+import { once } from 'node:events';
+import { link, mkdir, readdir, rename, rm, symlink, truncate, writeFile } from 'node:fs/promises';
+import { createServer } from 'node:net';
+import { join } from 'node:path';
+import type { Readable } from 'node:stream';
+import { describe, expect, it } from 'vitest';
+import type { OpenBytes } from '../../../lib/host/media.ts';
+import { createMediaFiles } from '../../../lib/host/node/media.ts';
+import { temporaryDirectory } from '../../support/temp.ts';
+
+const ways = [
+  ['by the path of the descriptor', createMediaFiles({ env: {} })],
+  ['without it', createMediaFiles({ env: {}, descriptorPath: async () => null })],
+] as const;
+
+const text = async (file: OpenBytes) => {
+  let all = '';
+  for await (const chunk of (await file.body(0, file.size - 1)) as unknown as Readable) all += chunk;
+  return all;
+};
+
+const descriptors = async () => (await readdir('/proc/self/fd')).length;
+
+describe.each(ways)('opening a file %s (contract 04 §2)', (_way, media) => {
+  it('a regular file, with its facts, its first bytes and any part of it', async () => {
+    const path = join(await temporaryDirectory({ 'a.txt': 'hello world' }), 'a.txt');
+    const file = (await media.open(path)) as OpenBytes;
+    expect(file).toMatchObject({ size: 11, tag: expect.stringMatching(/^b-[0-9a-f]+$/) });
+    expect(Math.abs(file.modified - Date.now())).toBeLessThan(60_000);
+    expect(Buffer.from(await file.head(5)).toString()).toBe('hello');
+    expect(Buffer.from(await file.head(50)).toString()).toBe('hello world');
+    let part = '';
+    for await (const chunk of (await file.body(6, 8)) as unknown as Readable) part += chunk;
+    expect(part).toBe('wor');
+  });
+
+  it('nothing else, and it never waits', async () => {
+    const directory = await temporaryDirectory({ 'a.txt': 'x' });
+    execFileSync('mkfifo', [join(directory, 'fifo')]);
+    await symlink('a.txt', join(directory, 'link'));
+    const socket = createServer().listen(join(directory, 'socket'));
+    await once(socket, 'listening');
+    for (const [name, failure] of [
+      ['fifo', 'irregular'],
+      ['link', 'irregular'],
+      ['socket', 'irregular'],
+      ['', 'irregular'],
+      ['none', 'missing'],
+      ['a.txt/below', 'missing'],
+      ['x'.repeat(5000), 'missing'],
+    ]) {
+      expect([name, await media.open(join(directory, name as string))]).toEqual([name, failure]);
+    }
+    expect(await media.open('/dev/null')).toBe('irregular');
+    expect(await media.open('/dev/tty')).toBe('irregular');
+    socket.close();
+  });
+
+  it('a link above it is not followed to somewhere else', async () => {
+    const directory = await temporaryDirectory({ 'real/a.txt': 'x' });
+    await symlink('real', join(directory, 'link'));
+    expect(await media.open(join(directory, 'link/a.txt'))).toBe('missing');
+  });
+
+  it('no descriptor stays open, whatever becomes of it', async () => {
+    const directory = await temporaryDirectory({ 'a.txt': 'x'.repeat(2_000_000) });
+    const path = join(directory, 'a.txt');
+    await symlink('a.txt', join(directory, 'link'));
+    const before = await descriptors();
+    for (let round = 0; round < 20; round++) {
+      const [closed, read, dropped] = (await Promise.all([1, 2, 3].map(() => media.open(path)))) as [
+        OpenBytes,
+        OpenBytes,
+        OpenBytes,
+      ];
+      await closed.close();
+      await closed.close();
+      expect((await text(read)).length).toBe(2_000_000);
+      const body = (await dropped.body(0, dropped.size - 1)) as unknown as Readable;
+      body.read(1);
+      body.destroy();
+      await Promise.all([
+        once(body, 'close'),
+        dropped.close(),
+        media.open(join(directory, 'link')),
+        media.open(directory),
+      ]);
+    }
+    expect(await descriptors()).toBe(before);
+  });
+
+  it('a file that becomes shorter breaks the body off', async () => {
+    const path = join(await temporaryDirectory({ 'a.txt': 'x'.repeat(2_000_000) }), 'a.txt');
+    const file = (await media.open(path)) as OpenBytes;
+    await truncate(path, 1_000_000);
+    await expect(text(file)).rejects.toThrow('shorter');
+  });
+});
+
+describe('while a directory is swapped for a link and back, all the time', () => {
+  it.each(ways)('%s: never a byte from where the link leads', { timeout: 60_000 }, async (_way, media) => {
+    const directory = await temporaryDirectory({ 'inside/a.txt': 'inside', 'outside/a.txt': 'SECRET' });
+    const at = (name: string) => join(directory, name);
+    await rename(at('inside'), at('kept'));
+    await symlink(at('outside'), at('link'));
+    let over = false;
+    let swaps = 0;
+    const swapping = (async () => {
+      while (!over) {
+        await rename(at('kept'), at('inside'));
+        await rename(at('inside'), at('kept'));
+        await rename(at('link'), at('inside'));
+        await rename(at('inside'), at('link'));
+        swaps++;
+      }
+    })();
+    const seen = new Map<string, number>();
+    const until = Date.now() + 2_000;
+    let rounds = 0;
+    while (Date.now() < until) {
+      const found = await Promise.all(Array.from({ length: 8 }, () => media.open(at('inside/a.txt'))));
+      for (const file of found) {
+        rounds++;
+        const outcome = typeof file === 'string' ? file : await text(file);
+        seen.set(outcome, (seen.get(outcome) ?? 0) + 1);
+      }
+    }
+    over = true;
+    await swapping;
+    expect(seen.has('SECRET'), JSON.stringify([...seen])).toBe(false);
+    expect([...seen.keys()].every((outcome) => ['inside', 'missing', 'irregular'].includes(outcome))).toBe(true);
+    expect(swaps).toBeGreaterThan(50);
+    expect(rounds).toBeGreaterThan(50);
+  });
+});
+
+describe('resolving a path (contract 04 §2, check 3)', () => {
+  const media = createMediaFiles({ env: {} });
+
+  it('follows links and dots, also where nothing is', async () => {
+    const directory = await media.resolve(await temporaryDirectory({ 'real/a.txt': 'x' }));
+    const at = (name: string) => `${directory}/${name}`;
+    await symlink('real', at('link'));
+    await symlink(at('nowhere/x'), at('dangling'));
+    await symlink('loop', at('loop'));
+    await mkdir(at('real/deep'));
+    for (const [path, expected] of [
+      ['link/a.txt', 'real/a.txt'],
+      ['link/none/x', 'real/none/x'],
+      ['link/deep/../../real/a.txt', 'real/a.txt'],
+      ['none/../link/b', 'real/b'],
+      ['none/../../../../../../../../etc/passwd', '/etc/passwd'],
+      ['dangling', 'nowhere/x'],
+      ['dangling/../y', 'nowhere/y'],
+      ['./real//a.txt/', 'real/a.txt'],
+    ] as const) {
+      const wanted = expected.startsWith('/') ? expected : at(expected);
+      expect([path, await media.resolve(at(path))]).toEqual([path, wanted]);
+    }
+    expect(await media.resolve(at('loop'))).toBe(at('loop'));
+    expect(await media.resolve('/')).toBe('/');
+    expect(await media.resolve('/..')).toBe('/');
+  });
+
+  it('one file under two names is the same', async () => {
+    const directory = await temporaryDirectory({ a: 'x', b: 'x' });
+    await link(join(directory, 'a'), join(directory, 'c'));
+    expect(await media.isSame(join(directory, 'a'), join(directory, 'c'))).toBe(true);
+    expect(await media.isSame(join(directory, 'a'), join(directory, 'b'))).toBe(false);
+    expect(await media.isSame(join(directory, 'a'), join(directory, 'd'))).toBe(false);
+    await rm(join(directory, 'c'));
+    await writeFile(join(directory, 'c'), '');
+    expect(await media.isSame(join(directory, 'a'), join(directory, 'c'))).toBe(false);
+  });
+});
