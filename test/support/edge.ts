@@ -50,6 +50,10 @@ export async function startEdgeTarget({ env = {} }: TargetOptions = {}): Promise
       headers.set('authorization', `Bearer ${token}`);
       return fetch(target.url + path, { ...init, headers });
     },
+    async objects() {
+      const bucket = await miniflare.getR2Bucket('MEDIA');
+      return (await bucket.list()).objects.map(({ key }) => key);
+    },
     async restart() {
       await miniflare.dispose();
       miniflare = start();

@@ -24,6 +24,8 @@ export interface Target {
   /** Stops it hard or softly, and starts it again on the same state. */
   restart(): Promise<void>;
   stop(): Promise<void>;
+  /** Keys of what is in its object store (edge). */
+  objects?(): Promise<string[]>;
   /** The relay itself, where it lives in this process. */
   relay?: Relay;
 }

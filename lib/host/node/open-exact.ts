@@ -54,7 +54,7 @@ type Identity = { dev: bigint; ino: bigint };
 
 /** How long a directory must have been left alone, in ms: coarser than the clock of any file system's timestamps. */
 const SETTLED = 20;
-const TRIES = 5;
+const TRIES = 10;
 
 /**
  * Whether a path without links names the open file, for systems that do not tell a descriptor's path. Comparing the
