@@ -75,7 +75,7 @@ describeMatrix('media (contract 04 §3)', (start, runtime) => {
     }
     const otherwise = await device.get(path, { headers: { range: 'bytes=0-1', 'if-range': '"other"' } });
     expect([otherwise.status, await otherwise.text()]).toEqual([200, '0123456789']);
-    for (const headers of [{ 'if-none-match': etag }, { 'if-modified-since': modified }]) {
+    for (const headers of [{ 'if-none-match': etag }, { 'if-modified-since': modified }] as Record<string, string>[]) {
       const unchanged = await device.get(path, {
         headers: headers as HeadersInit as Record<string, string>,
         cache: 'no-store',

@@ -1,0 +1,340 @@
+import { execFileSync } from 'node:child_process';
+import { mkdir, rename, rm, stat, symlink, truncate, utimes, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { cleanups, startBuiltTarget } from '../support/built-relay.ts';
+import { mediaDevice, PNG, register, registered, statusOf } from '../support/media.ts';
+import { temporaryDirectory } from '../support/temp.ts';
+
+const pending = cleanups();
+
+/** A relay with a temporary directory of its own, and a directory outside of every root. */
+async function setup(env: Record<string, string> = {}) {
+  const relay = await startBuiltTarget({
+    env,
+    hostEnv: (home) => ({ PATH: process.env.PATH ?? '', HOME: home, TMPDIR: join(home, 'tmp') }),
+  });
+  pending.push(() => relay.stop());
+  const [tmp, workspace] = [join(relay.agentHome, 'tmp'), join(relay.agentHome, 'workspace')];
+  await Promise.all([mkdir(tmp), mkdir(workspace)]);
+  const outside = await temporaryDirectory({ 'a.txt': 'outside' });
+  const device = await mediaDevice(relay);
+  const byPath = (path: string, more = '') => device.get(`/media/by-path?path=${encodeURIComponent(path)}${more}`);
+  return { relay, device, tmp, workspace, outside, byPath };
+}
+
+const errorOf = async (response: Promise<Response>) => {
+  const answer = await response;
+  const body = await answer.json();
+  expect(Object.keys(body)).toEqual(['ok', 'error']);
+  return [answer.status, body.error];
+};
+
+describe('POST /media/register (contract 04 §3.3)', () => {
+  it('enters a file under a root, with what is said of it', async () => {
+    const { relay, device, workspace } = await setup();
+    await writeFile(join(workspace, 'a.txt'), 'hello');
+    const path = join(workspace, 'a.txt');
+    const answer = await (await register(relay, path, { file_name: 'C:\\x\\b.txt', sensitive: 'YES' })).json();
+    expect(answer).toEqual({ ok: true, token: expect.any(String), expires_at: expect.any(Number), sensitive: true });
+    const got = await device.get(`/media/${answer.token}`);
+    expect(await got.text()).toBe('hello');
+    expect(got.headers.get('content-disposition')).toBe('inline; filename="b.txt"');
+    expect(got.headers.get('x-media-sensitive')).toBe('1');
+    const plain = await device.get(`/media/${await registered(relay, path, { file_name: null })}`);
+    expect(plain.headers.get('content-disposition')).toBe('inline');
+    expect(plain.headers.has('x-media-sensitive')).toBe(false);
+    const { media } = await (await relay.operator('/media/inspect')).json();
+    expect(media.map(({ file_name }: { file_name: string }) => file_name)).toEqual(['a.txt', 'b.txt']);
+  });
+
+  it('what is sensitive', async () => {
+    const { relay, workspace } = await setup();
+    await writeFile(join(workspace, 'a.txt'), 'x');
+    for (const [value, expected] of [
+      [true, true],
+      [1, true],
+      [-2, true],
+      [' On ', true],
+      ['1', true],
+      [false, false],
+      [0, false],
+      [1.5, false],
+      ['2', false],
+      ['', false],
+      [null, false],
+      [[1], false],
+    ] as const) {
+      const answer = await (await register(relay, join(workspace, 'a.txt'), { sensitive: value })).json();
+      expect([value, answer.sensitive]).toEqual([value, expected]);
+    }
+  });
+
+  it('refusals, each 400 with its sentence and without a path', async () => {
+    const { relay, workspace, outside } = await setup({ RELAY_MEDIA_MAX_SIZE_MB: '1' });
+    const at = (name: string) => join(workspace, name);
+    await writeFile(at('a.txt'), 'x');
+    await writeFile(at('large'), '');
+    await truncate(at('large'), 1024 * 1024 + 1);
+    execFileSync('mkfifo', [at('fifo')]);
+    await symlink(join(outside, 'a.txt'), at('escape'));
+    await symlink(at('a.txt'), at('link'));
+    await symlink('/etc/passwd', at('passwd'));
+    for (const [path, error] of [
+      [undefined, 'path is missing or invalid'],
+      [7, 'path is missing or invalid'],
+      ['', 'path is missing or invalid'],
+      ['a.txt', 'path is not absolute'],
+      [`${at('a.txt')}\0.png`, 'path is not absolute'],
+      ['/etc/passwd', 'path is in a protected location'],
+      [at('passwd'), 'path is in a protected location'],
+      ['/proc/self/environ', 'path is in a protected location'],
+      [join(relay.agentHome, '.env'), 'path is in a protected location'],
+      [join(outside, 'a.txt'), 'path is not under an allowed root'],
+      [join(outside, 'none'), 'path is not under an allowed root'],
+      [at('escape'), 'path is not under an allowed root'],
+      [`${workspace}x/a.txt`, 'path is not under an allowed root'],
+      [`${workspace}/../notes.txt`, 'path is not under an allowed root'],
+      [at('none'), 'file does not exist'],
+      [at('a.txt/x'), 'file does not exist'],
+      [workspace, 'path is not a regular file'],
+      [at('fifo'), 'path is not a regular file'],
+      [at('large'), 'file is too large'],
+    ] as const) {
+      expect([path, ...(await errorOf(register(relay, path)))]).toEqual([path, 400, error]);
+    }
+    expect(await statusOf(register(relay, at('link')))).toBe(200);
+    for (const more of [
+      { content_type: undefined },
+      { content_type: '' },
+      { content_type: 'nonsense' },
+      { content_type: 'a/b\r\nx: y' },
+      { content_type: 7 },
+      { file_name: 7 },
+      { file_name: {} },
+      { owned_file: true },
+    ]) {
+      expect([more, await statusOf(register(relay, at('a.txt'), more))]).toEqual([more, 400]);
+    }
+    for (const body of ['{', '[]', '"x"']) {
+      expect(await statusOf(relay.operator('/media/register', { method: 'POST', body }))).toBe(400);
+    }
+    const big = { method: 'POST', body: JSON.stringify({ path: 'x'.repeat(2 * 1024 * 1024) }) };
+    expect(await statusOf(relay.operator('/media/register', big))).toBe(413);
+    expect(relay.relay.media?.count()).toBe(1);
+  });
+
+  it('further roots, and those that are links', async () => {
+    const outside = await temporaryDirectory({ 'real/a.txt': 'x' });
+    await symlink(join(outside, 'real'), join(outside, 'link'));
+    const { relay } = await setup({ RELAY_MEDIA_ALLOWED_ROOTS: `relative: ${join(outside, 'link')} ::` });
+    expect(await statusOf(register(relay, join(outside, 'real/a.txt')))).toBe(200);
+    expect(await statusOf(register(relay, join(outside, 'link/a.txt')))).toBe(200);
+    const workspace = await setup({ SVC_WORKSPACE: outside });
+    expect(await statusOf(register(workspace.relay, join(outside, 'real/a.txt')))).toBe(200);
+  });
+
+  it('owned files are direct children of the temporary directory, of a known name, and go with their token', async () => {
+    const { relay, tmp, device } = await setup({ RELAY_MEDIA_LRU_CAP: '1' });
+    await mkdir(join(tmp, 'svc-relay-upload-dir'));
+    const files = [
+      'svc-relay-upload-x.png',
+      'android_screenshot_1.png',
+      'other.png',
+      'svc-relay-upload-dir/svc-relay-upload-x',
+    ];
+    for (const name of files) await writeFile(join(tmp, name), PNG);
+    for (const name of files.slice(2)) {
+      expect([name, await statusOf(register(relay, join(tmp, name), { owned_file: true }))]).toEqual([name, 400]);
+      expect((await stat(join(tmp, name))).isFile()).toBe(true);
+    }
+    await registered(relay, join(tmp, files[0] as string), { owned_file: true });
+    await registered(relay, join(tmp, files[1] as string), { owned_file: 1 });
+    await relay.relay.media?.sweep();
+    await expect(stat(join(tmp, files[0] as string))).rejects.toThrow('ENOENT');
+    await device.put(PNG);
+    await relay.relay.media?.sweep();
+    expect((await stat(join(tmp, files[1] as string))).isFile()).toBe(true);
+  });
+});
+
+describe('GET /media/{token} of a file that changes (contract 04 §3.6)', () => {
+  it('gone, replaced by a link, a directory or a FIFO, moved into a protected place: 404', async () => {
+    const { relay, device, workspace, outside } = await setup();
+    const path = join(workspace, 'dir/a.txt');
+    await mkdir(join(workspace, 'dir'));
+    await writeFile(path, 'one');
+    const token = await registered(relay, path);
+    const status = () => statusOf(device.get(`/media/${token}`));
+    await writeFile(path, 'another');
+    const changed = await device.get(`/media/${token}`);
+    expect([changed.headers.get('content-length'), await changed.text()]).toEqual(['7', 'another']);
+    await rm(path);
+    expect(await status()).toBe(404);
+    await symlink(join(outside, 'a.txt'), path);
+    expect(await status()).toBe(404);
+    await rm(path);
+    await mkdir(path);
+    expect(await status()).toBe(404);
+    await rm(path, { recursive: true });
+    execFileSync('mkfifo', [path]);
+    expect(await status()).toBe(404);
+    await rm(path);
+    await writeFile(path, 'back');
+    expect(await status()).toBe(200);
+    await rename(join(workspace, 'dir'), join(workspace, 'kept'));
+    await symlink(outside, join(workspace, 'dir'));
+    expect(await status()).toBe(404);
+    // A place that is protected only now.
+    await rm(join(workspace, 'dir'));
+    await rename(join(workspace, 'kept'), join(workspace, 'dir'));
+    await symlink(join(workspace, 'dir'), join(relay.agentHome, '.ssh'));
+    expect(await status()).toBe(404);
+  });
+});
+
+describe('GET /media/by-path (contract 04 §3.7)', () => {
+  it('serves by path, guesses the type, takes a hint, carries the flag', async () => {
+    const { byPath, outside } = await setup();
+    await writeFile(join(outside, 'Größe.PNG'), PNG);
+    const got = await byPath(` ${join(outside, 'Größe.PNG')} `);
+    expect([got.status, got.headers.get('content-type')]).toEqual([200, 'image/png']);
+    expect(got.headers.get('content-disposition')).toContain(`filename*=UTF-8''Gr%C3%B6%C3%9Fe.PNG`);
+    expect(Buffer.from(await got.arrayBuffer()).equals(PNG)).toBe(true);
+    const typeOf = async (name: string, more: string) =>
+      (await byPath(join(outside, name), more)).headers.get('content-type');
+    expect(await typeOf('a.txt', '')).toBe('text/plain');
+    expect(await typeOf('a.txt', '&content_type=%20text/markdown%20')).toBe('text/markdown');
+    expect(await typeOf('a.txt', '&content_type=a%0d%0ab')).toBe('text/plain');
+    expect(await typeOf('Größe.PNG', '&content_type=image/jpeg')).toBe('image/png');
+    expect((await byPath(join(outside, 'a.txt'), '&sensitive=yes')).headers.get('x-media-sensitive')).toBe('1');
+    expect((await byPath(join(outside, 'a.txt'), '&sensitive=no')).headers.has('x-media-sensitive')).toBe(false);
+    const part = await byPath(join(outside, 'a.txt'), '&x=1');
+    expect(part.headers.get('accept-ranges')).toBe('bytes');
+  });
+
+  it('refusals, with the statuses of the contract', async () => {
+    const { relay, byPath, device, outside } = await setup({ RELAY_MEDIA_MAX_SIZE_MB: '1' });
+    const at = (name: string) => join(outside, name);
+    await writeFile(at('large'), '');
+    await truncate(at('large'), 1024 * 1024 + 1);
+    execFileSync('mkfifo', [at('fifo')]);
+    await symlink('/etc/shadow', at('shadow'));
+    for (const query of ['', '?path=', '?path=%20%20', '?PATH=/tmp']) {
+      const [status, error] = (await errorOf(device.get(`/media/by-path${query}`))) as [number, string];
+      expect([query, status, error.includes('path')]).toEqual([query, 400, true]);
+    }
+    for (const [path, status] of [
+      ['relative.txt', 403],
+      [`${at('a.txt')}\0`, 403],
+      ['/etc/passwd', 403],
+      ['/etc/none-of-that', 403],
+      ['//etc/passwd', 403],
+      ['/tmp/../etc/passwd', 403],
+      ['/proc/self/environ', 403],
+      ['/proc/self/root/etc/passwd', 403],
+      ['/proc/self/fd/0', 403],
+      ['/dev/zero', 403],
+      ['/dev/stdin', 403],
+      ['/sys/kernel/notes', 403],
+      [at('shadow'), 403],
+      [join(relay.agentHome, 'profiles/work/.env'), 403],
+      [join(relay.agentHome, 'svc-relay/state.db'), 403],
+      [at('large'), 403],
+      [at('none'), 404],
+      [outside, 404],
+      [at('fifo'), 404],
+    ] as const) {
+      expect([path, (await errorOf(byPath(path)))[0]]).toEqual([path, status]);
+    }
+  });
+
+  it('in the strict sandbox only what could be registered', async () => {
+    const { byPath, outside, workspace } = await setup({ RELAY_MEDIA_STRICT_SANDBOX: 'on' });
+    await writeFile(join(workspace, 'a.txt'), 'inside');
+    expect(await (await byPath(join(workspace, 'a.txt'))).text()).toBe('inside');
+    expect(await statusOf(byPath(join(outside, 'a.txt')))).toBe(403);
+    expect(await statusOf(byPath(join(outside, 'none')))).toBe(403);
+  });
+
+  it('paths of a container, which get around nothing', async () => {
+    const outside = await temporaryDirectory({ 'a.txt': 'mounted', '.netrc': 'x' });
+    const { byPath, relay } = await setup({
+      TERMINAL_ENV: 'docker',
+      TERMINAL_DOCKER_VOLUMES: JSON.stringify([`${outside}:/mnt`, '/etc:/config']),
+    });
+    const images = join(relay.agentHome, 'images');
+    await mkdir(images);
+    await writeFile(join(images, 'a.png'), PNG);
+    expect(await (await byPath('/mnt/a.txt')).text()).toBe('mounted');
+    expect(await statusOf(byPath('/root/.svc/images/a.png'))).toBe(200);
+    expect(await statusOf(byPath('/config/passwd'))).toBe(403);
+    expect(await statusOf(byPath('/root/.svc/.env'))).toBe(403);
+    expect(await statusOf(byPath('/mnt/none'))).toBe(404);
+  });
+});
+
+it('a link that is swapped all the time: by token and by path never a byte from outside', {
+  timeout: 60_000,
+}, async () => {
+  const { relay, device, workspace, outside, byPath } = await setup({ RELAY_MEDIA_STRICT_SANDBOX: '1' });
+  await writeFile(join(outside, 'a.txt'), 'SECRET');
+  const at = (name: string) => join(workspace, name);
+  await mkdir(at('dir'));
+  await writeFile(at('dir/a.txt'), 'inside');
+  const token = await registered(relay, at('dir/a.txt'));
+  await rename(at('dir'), at('kept'));
+  await symlink(outside, at('link'));
+  let over = false;
+  const swapping = (async () => {
+    while (!over) {
+      await rename(at('kept'), at('dir'));
+      await rename(at('dir'), at('kept'));
+      await rename(at('link'), at('dir'));
+      await rename(at('dir'), at('link'));
+    }
+  })();
+  const seen = new Map<string, number>();
+  for (let round = 0; round < 150; round++) {
+    const asked = [1, 2, 3, 4].flatMap(() => [device.get(`/media/${token}`), byPath(at('dir/a.txt'))]);
+    for (const response of await Promise.all(asked)) {
+      const text = await response.text();
+      const outcome = response.status === 200 ? text : String(response.status);
+      seen.set(outcome, (seen.get(outcome) ?? 0) + 1);
+    }
+  }
+  over = true;
+  await swapping;
+  expect([...seen.keys()].filter((outcome) => !['inside', '403', '404'].includes(outcome))).toEqual([]);
+});
+
+it('nothing that names a file or a token is logged', async () => {
+  const { relay, device, byPath, workspace } = await setup();
+  await writeFile(join(workspace, 'private-name.txt'), 'x');
+  const token = await registered(relay, join(workspace, 'private-name.txt'), { file_name: 'private-name.txt' });
+  await device.get(`/media/${token}`);
+  await byPath(join(workspace, 'private-name.txt'));
+  await byPath('/etc/private-name.txt');
+  await device.put(PNG, 'private-name.png');
+  const log = relay.log.join('\n');
+  expect(log).toMatch(/media entered: 1 bytes, text\/plain, sensitive false/);
+  for (const secret of ['private-name', token, token.slice(0, 8), workspace]) expect(log).not.toContain(secret);
+});
+
+it('what an earlier run left in the temporary directory is removed, once its tokens could not be good any more', async () => {
+  const old = await setup();
+  const names = ['svc-relay-upload-old.png', 'svc-relay-upload-new.png', 'other-old.png'];
+  for (const name of names) await writeFile(join(old.tmp, name), 'x');
+  for (const name of [names[0], names[2]]) await utimes(join(old.tmp, name as string), new Date(0), new Date(0));
+  const relay = await startBuiltTarget({ hostEnv: () => ({ PATH: '', HOME: old.relay.agentHome, TMPDIR: old.tmp }) });
+  pending.push(() => relay.stop());
+  await expect
+    .poll(() =>
+      stat(join(old.tmp, names[0] as string)).then(
+        () => 'there',
+        () => 'gone',
+      ),
+    )
+    .toBe('gone');
+  for (const name of names.slice(1)) expect((await stat(join(old.tmp, name))).isFile()).toBe(true);
+});
