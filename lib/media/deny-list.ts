@@ -54,7 +54,7 @@ interface Guarded {
  */
 export async function isDenied(path: string, host: Host, places: SecretPlaces): Promise<boolean> {
   const { media } = host;
-  const { trees, guarded } = await entries(host, places);
+  const { trees, guarded } = await entries(path, host, places);
   const spelled = (same: SameName) => [
     ...trees.map((tree) => spelledUnder(path, tree, same)),
     ...guarded.map((each) => spelledInside(path, each, same)),
@@ -68,7 +68,7 @@ export async function isDenied(path: string, host: Host, places: SecretPlaces): 
   return same.includes(true);
 }
 
-async function entries(host: Host, { agentHomes, relayHome, files }: SecretPlaces) {
+async function entries(path: string, host: Host, { agentHomes, relayHome, files }: SecretPlaces) {
   const { media } = host;
   const bothForms = async (paths: readonly string[]): Promise<string[]> => [
     ...new Set([...paths, ...(await Promise.all(paths.map((path) => media.resolve(path))))]),
@@ -78,7 +78,7 @@ async function entries(host: Host, { agentHomes, relayHome, files }: SecretPlace
   const own = home === undefined ? [] : await bothForms([home]);
   // Everything of a user whose home is a system location cannot be closed: what is secret inside it still is.
   const system = (await bothForms(SYSTEM)).filter((path) => !own.includes(path));
-  const agents = await withProfiles(host, await bothForms(agentHomes));
+  const agents = await withProfiles(path, host, await bothForms(agentHomes));
   const guarded: Guarded[] = [
     ...homes.map((directory) => ({ directory, trees: USER_TREES, files: USER_FILES })),
     ...agents.map((directory) => ({ directory, trees: AGENT_TREES, files: AGENT_FILES })),
@@ -94,13 +94,18 @@ async function entries(host: Host, { agentHomes, relayHome, files }: SecretPlace
   return { guarded, trees: [...system, ...linked.flat()] };
 }
 
-/** Agent homes and every profile in them, where a profile may be a link to somewhere else. */
-async function withProfiles(host: Host, homes: string[]): Promise<string[]> {
+/**
+ * Agent homes and every profile in them, where a profile may be a link to somewhere else. The one that `path` is in
+ * counts also when it does not exist: what is refused tells nothing of that.
+ */
+async function withProfiles(path: string, host: Host, homes: string[]): Promise<string[]> {
   const found = await Promise.all(
     homes.map(async (home) => {
       const profiles = (await host.files.list(`${home}/profiles`).catch(() => null)) ?? [];
       const paths = profiles.map(({ name }) => `${home}/profiles/${name}`);
       const links = profiles.flatMap(({ kind }, at) => (kind === 'link' ? [paths[at] as string] : []));
+      const named = componentsOf(spelledUnder(path, `${home}/profiles`, anyCase) ?? '')[componentsOf(home).length + 1];
+      if (named !== undefined) paths.push(`${home}/profiles/${named}`);
       return [home, ...paths, ...(await Promise.all(links.map((link) => host.media.resolve(link))))];
     }),
   );

@@ -73,7 +73,7 @@ describe('the deny list (contract 04 §2.1)', () => {
 
   it.each(AGENT_ROWS)('<agent home>/%s, of both homes and every profile', async (name) => {
     const { home, agent, denied } = await setup();
-    for (const base of [`${home}/.svc`, agent, `${agent}/profiles/work`, `${home}/.svc/profiles/work`]) {
+    for (const base of [`${home}/.svc`, agent, `${agent}/profiles/work`, `${home}/.svc/profiles/none`]) {
       expect([base, await denied(`${base}/${name}`)]).toEqual([base, true]);
     }
   });
