@@ -13,8 +13,8 @@ export interface PhoneParts {
   clock: Clock;
   log: Log;
   name: string;
-  /** The relay's media, with this phone's bearer. */
-  media: { upload: Upload; fetchMedia: FetchMedia };
+  /** The relay's media, with this phone's bearer; without it there are no screenshots. */
+  media?: { upload: Upload; fetchMedia: FetchMedia };
 }
 
 /** The phone of `--device simulated`, and what it did with each command as a row to show. */

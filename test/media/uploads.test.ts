@@ -51,7 +51,7 @@ function raw({ port }: BuiltTarget, token: string, headers: Record<string, strin
     closed,
     failure: () => failure,
     answer: () => answer,
-    status: () => expect.poll(() => /^HTTP\/1\.1 (\d+)[^]*\r\n\r\n[^]/.exec(answer)?.[1], { timeout: 10_000 }),
+    status: () => expect.poll(() => /^HTTP\/1\.1 (\d+)[\s\S]*\r\n\r\n[\s\S]/.exec(answer)?.[1], { timeout: 10_000 }),
   };
 }
 
