@@ -99,7 +99,7 @@ function openBytes(file: FileHandle, info: { size: bigint; mtimeNs: bigint; mtim
     },
     async body(start, end) {
       open = false;
-      // srvx takes Node streams for bodies, and pipes them without web streams between (2026-11).
+      // srvx takes what can be piped for a body, and pipes it without web streams between (2026-11).
       return new FileBody(file, start, end) as unknown as BodyInit;
     },
     async close() {
