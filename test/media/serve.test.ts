@@ -149,7 +149,9 @@ describeMatrix('media (contract 04 §3)', (start, runtime) => {
         ]).toEqual([path, 401]);
       }
     }
-    expect(await statusOf(target.fetch('/media/upload', { method: 'POST', body: form(PNG) }))).toBe(401);
+    // The edge platform closes the connection when nobody has read a body: a client may meet that before the answer.
+    const strange = () => statusOf(target.fetch('/media/upload', { method: 'POST', body: form(PNG) }));
+    await vi.waitFor(async () => expect(await strange()).toBe(401), { interval: 1 });
     expect(await statusOf(target.fetch('/media/inspect', { headers: via }))).toBe(403);
     expect(await statusOf(target.fetch('/media/register', { ...post({ path: '/tmp/none' }), headers: via }))).toBe(403);
     expect(await statusOf(target.fetch(`/media/${token}`, { headers: { authorization: `Bearer ${token}` } }))).toBe(
