@@ -145,7 +145,7 @@ export async function createRelay(parts: RelayParts): Promise<Relay> {
   const limiter = createLimiter(clock);
   const profiles = createProfiles({
     host,
-    config: { ...config, agentHome: agentRoot(config) },
+    config,
     clock,
     log: log.named('profiles'),
     changed: (rows) => sockets.broadcast('pairing', 'profiles.updated', { profiles: rows }, { profiles: rows }),

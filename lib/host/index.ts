@@ -1,3 +1,4 @@
+import type { HomeFiles } from './home-files.ts';
 import type { HostMedia } from './media.ts';
 
 /**
@@ -9,6 +10,7 @@ export interface Host {
   readonly agentHome: string;
   readonly files: HostFiles;
   readonly media: HostMedia;
+  readonly homeFiles: HomeFiles;
   readonly network: HostNetwork;
   readonly processes: HostProcesses;
   /** The relay's own environment, from which children get theirs. */

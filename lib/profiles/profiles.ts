@@ -1,8 +1,9 @@
 import { type Cancel, type Clock, every } from '../clock.ts';
-import type { Config } from '../config.ts';
+import { agentRoot, type Config } from '../config.ts';
 import { describeError } from '../errors.ts';
 import type { Host } from '../host/index.ts';
 import type { Log } from '../log.ts';
+import { createParseMemory } from './config-file.ts';
 import { type DiscoveryConfig, discoverProfiles } from './discovery.ts';
 import type { ProfileRow } from './row.ts';
 
@@ -43,6 +44,7 @@ export function createProfiles({ host, config, clock, log, changed }: ProfilesPa
     return { rows: () => [], rescan: async () => {}, start() {}, stop() {} };
   }
   let snapshot: ProfileRow[] = [];
+  const memory = createParseMemory();
   /** What the last scan had to say, so that it is said once and not every 30 s. */
   let known = new Set<string>();
   let failure: string | null = null;
@@ -53,7 +55,7 @@ export function createProfiles({ host, config, clock, log, changed }: ProfilesPa
 
   const scan = async () => {
     try {
-      const { rows, warnings } = await discoverProfiles(host, config);
+      const { rows, warnings } = await discoverProfiles(host, config, memory);
       for (const warning of warnings) if (!known.has(warning)) log.warn(warning);
       known = new Set(warnings);
       failure = null;
@@ -94,7 +96,7 @@ export function createProfiles({ host, config, clock, log, changed }: ProfilesPa
       last = clock.monotonic();
       void rescan();
     };
-    const root = config.agentHome;
+    const root = agentRoot(config);
     const end = host.files.watch([config.agentConfig, `${root}/active_profile`, `${root}/profiles`], () => {
       if (waiting) return;
       const wait = last + EVENT_SCAN_SPACING - clock.monotonic();

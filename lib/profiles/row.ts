@@ -1,11 +1,13 @@
 import type { Config } from '../config.ts';
 import { decodeEnvFile, parseEnvFile } from '../env-file.ts';
-import type { Host, HostFiles } from '../host/index.ts';
+import type { Host } from '../host/index.ts';
 import { apiServerSettings, apiServerUrl } from './api-server.ts';
-import { isGatewayRunning } from './liveness.ts';
+import type { ConfigReader } from './config-file.ts';
+import type { ProfilePlace } from './home.ts';
 import { unlessUnreadable } from './readable.ts';
 import { countSkills } from './skills.ts';
-import { isMapping, type Mapping, type ParsedMapping, parseMapping } from './yaml.ts';
+import { decodeStrictly } from './text.ts';
+import { isMapping, type Mapping } from './yaml.ts';
 
 /** One profile as paired devices see it (contract 07 §1.2). A type and not an interface, so that it is a JSON value. */
 export type ProfileRow = {
@@ -24,39 +26,35 @@ export type ProfileRow = {
   api_server_key_present: boolean;
 };
 
-/** Where a profile's files are. `config` is apart because the root's may have another name. */
-export interface ProfilePlace {
-  name: string;
-  home: string;
-  config: string;
-}
-
 /** Bytes of SOUL.md that a row carries. */
 export const SOUL_CAP = 204_800;
-const CONFIG_CAP = 256 * 1024;
 const ENV_CAP = 64 * 1024;
 const PID_CAP = 4096;
 
+/** A row in which `gateway_running` is still to be found out, from what is in the pid file. */
+export type RowReading = { ok: true; row: ProfileRow; pidFile: string | null } | { ok: false; problem: string };
+
 /**
- * The row of one profile, or why it has none (one phrase, no path, no content). `turn` is awaited before YAML is
- * parsed. Throws only when the machine is short of file handles or memory.
+ * The row of one profile, or why it has none (one phrase, no path, no content). Throws only when the machine is short of
+ * file handles or memory.
  */
 export async function readRow(
-  host: Host,
+  { files, homeFiles }: Host,
   config: Pick<Config, 'webapiUrl'>,
   { name, home, config: configPath }: ProfilePlace,
-  turn: () => Promise<void>,
-): Promise<{ ok: true; row: ProfileRow } | { ok: false; problem: string }> {
-  const parsed = await readConfigMapping(host.files, configPath, turn);
-  if (!parsed.ok) return parsed;
-  const [soulFacts, soulBytes, envBytes, pidFile, skills] = await Promise.all([
-    unlessUnreadable(host.files.stat(`${home}/SOUL.md`)),
-    unlessUnreadable(host.files.read(`${home}/SOUL.md`, SOUL_CAP + 1)),
-    unlessUnreadable(host.files.read(`${home}/.env`, ENV_CAP)),
-    unlessUnreadable(host.files.readText(`${home}/gateway.pid`, PID_CAP)),
-    countSkills(host.files, home),
+  readConfig: ConfigReader,
+): Promise<RowReading> {
+  const parsed = await readConfig(configPath);
+  if (!parsed.ok) return { ok: false, problem: parsed.problem };
+  const [soulFacts, soulFile, envBytes, pidFile, skills] = await Promise.all([
+    unlessUnreadable(files.stat(`${home}/SOUL.md`)),
+    unlessUnreadable(homeFiles.read(home, `${home}/SOUL.md`, { keep: SOUL_CAP + 1, digest: 0 })),
+    unlessUnreadable(files.read(`${home}/.env`, ENV_CAP)),
+    unlessUnreadable(files.readText(`${home}/gateway.pid`, PID_CAP)),
+    countSkills(files, home),
   ]);
-  const soul = soulBytes && soulText(soulBytes);
+  const soulBytes = typeof soulFile === 'object' ? soulFile?.bytes : undefined;
+  const soul = soulBytes ? soulText(soulBytes) : null;
   const api = apiServerSettings(parsed.mapping, envBytes ? parseEnvFile(decodeEnvFile(envBytes)) : {});
   const url = api.enabled ? apiServerUrl(api, config.webapiUrl) : null;
   const row: ProfileRow = {
@@ -64,7 +62,7 @@ export async function readRow(
     ...modelOf(parsed.mapping),
     description: describe(parsed.mapping.description, soul),
     system_message: soul,
-    gateway_running: await isGatewayRunning(host, pidFile, url),
+    gateway_running: false,
     has_soul: soulFacts?.kind === 'file',
     skill_count: skills,
     api_server_enabled: api.enabled,
@@ -73,21 +71,7 @@ export async function readRow(
     api_server_port: api.enabled ? api.port : null,
     api_server_key_present: api.keyPresent,
   };
-  return { ok: true, row };
-}
-
-/** A profile's configuration, or why there is none. */
-async function readConfigMapping(files: HostFiles, path: string, turn: () => Promise<void>): Promise<ParsedMapping> {
-  const facts = await unlessUnreadable(files.stat(path));
-  if (!facts) return { ok: false, problem: 'no config.yaml' };
-  const bytes = await unlessUnreadable(files.read(path, CONFIG_CAP + 1));
-  if (!bytes) return { ok: false, problem: 'config.yaml cannot be read' };
-  if (bytes.length > CONFIG_CAP) return { ok: false, problem: `config.yaml is over ${CONFIG_CAP} bytes` };
-  const text = decodeStrictly(bytes);
-  if (text === null) return { ok: false, problem: 'config.yaml is not UTF-8' };
-  await turn();
-  const parsed = parseMapping(text);
-  return parsed.ok ? parsed : { ok: false, problem: `config.yaml is ${parsed.problem}` };
+  return { ok: true, row, pidFile };
 }
 
 /** A mapping or a list is no model name; other non-strings are written out. */
@@ -107,14 +91,5 @@ function describe(configured: unknown, soul: string | null): string {
 /** The text of SOUL.md's first bytes without trailing white space; null when it is blank or not UTF-8. */
 export function soulText(bytes: Uint8Array): string | null {
   const truncated = bytes.length > SOUL_CAP;
-  return decodeStrictly(bytes.subarray(0, SOUL_CAP), truncated)?.trimEnd() || null;
-}
-
-/** UTF-8 without its byte-order mark, or null. Of cut input, a code point that is not whole is left out. */
-function decodeStrictly(bytes: Uint8Array, cut = false): string | null {
-  try {
-    return new TextDecoder('utf-8', { fatal: true }).decode(bytes, { stream: cut });
-  } catch {
-    return null;
-  }
+  return decodeStrictly(bytes.subarray(0, SOUL_CAP), { cut: truncated })?.trimEnd() || null;
 }

@@ -30,7 +30,7 @@ export function createFiles(): HostFiles {
 /** The errno of a failure, such as `ENOENT`. */
 export const errno = (error: unknown): string | undefined => (error as NodeJS.ErrnoException | undefined)?.code;
 
-async function unlessMissing<T>(look: () => Promise<T>): Promise<T | null> {
+export async function unlessMissing<T>(look: () => Promise<T>): Promise<T | null> {
   try {
     return await look();
   } catch (error) {
@@ -111,7 +111,7 @@ async function createExclusive(path: string, bytes: Uint8Array, mode: number): P
 }
 
 /** Makes a file that must not exist yet, private until it is complete. Removes it again when anything fails. */
-async function fill(path: string, bytes: Uint8Array, mode: number): Promise<void> {
+export async function fill(path: string, bytes: Uint8Array, mode: number): Promise<void> {
   const file = await open(path, 'wx', 0o600);
   try {
     try {
@@ -137,7 +137,7 @@ async function makeParent(path: string): Promise<string> {
   return directory;
 }
 
-async function syncDirectory(directory: string): Promise<void> {
+export async function syncDirectory(directory: string): Promise<void> {
   const handle = await open(directory, 'r');
   try {
     await handle.sync();
@@ -146,6 +146,6 @@ async function syncDirectory(directory: string): Promise<void> {
   }
 }
 
-async function remove(path: string): Promise<void> {
+export async function remove(path: string): Promise<void> {
   await unlessMissing(() => unlink(path));
 }

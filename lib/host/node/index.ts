@@ -3,6 +3,7 @@ import type { Host } from '../index.ts';
 import { createChildren } from './children.ts';
 import { createDatabases } from './databases.ts';
 import { createFiles } from './files.ts';
+import { createHomeFiles } from './home-files.ts';
 import { createMediaFiles } from './media.ts';
 import { createNetwork } from './network.ts';
 import { createProcesses } from './processes.ts';
@@ -22,6 +23,7 @@ export function createNodeHost({ agentHome, env = process.env, log }: NodeHostOp
     env,
     files: createFiles(),
     media: createMediaFiles({ env }),
+    homeFiles: createHomeFiles(),
     network: createNetwork(),
     processes: createProcesses(),
     children: createChildren(env),

@@ -6,6 +6,7 @@ import type { Clock } from '../../../lib/clock.ts';
 import { type Config, readConfig } from '../../../lib/config.ts';
 import type { Host, HostFiles, Tailnet } from '../../../lib/host/index.ts';
 import { createFiles } from '../../../lib/host/node/files.ts';
+import { createHomeFiles } from '../../../lib/host/node/home-files.ts';
 import { createMediaFiles } from '../../../lib/host/node/media.ts';
 import { createLog } from '../../../lib/log.ts';
 
@@ -50,6 +51,7 @@ export async function fakeHost(options: FakeHostOptions = {}): Promise<Host> {
     agentHome,
     files: { ...createFiles(), ...files },
     media: createMediaFiles({ env: {} }),
+    homeFiles: createHomeFiles(),
     network: { lanAddress: async () => lan, tailnet: async () => tailnet, canConnect: async () => false },
     processes: { own: 1, exists: () => false, facts: async () => null },
     env: {},

@@ -1,7 +1,7 @@
 import { mkdir, rm, symlink } from 'node:fs/promises';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { byCodePoint } from '../../../lib/profiles/discovery.ts';
+import { byCodePoint } from '../../../lib/profiles/code-points.ts';
 import { agent } from './support.ts';
 
 describe('which profiles there are (contract 07 §1.2)', () => {

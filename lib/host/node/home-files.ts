@@ -1,0 +1,198 @@
+import { createHash, randomBytes } from 'node:crypto';
+import { constants } from 'node:fs';
+import { type FileHandle, lstat, mkdir, open, readdir, realpath, rename, stat } from 'node:fs/promises';
+import { basename, dirname } from 'node:path';
+import { concatBytes } from '../../bytes.ts';
+import type { HomeFile, HomeFiles, MayReplace, ReadLimits, Written } from '../home-files.ts';
+import { errno, fill, remove, syncDirectory, unlessMissing } from './files.ts';
+import { createProcesses } from './processes.ts';
+
+const CHUNK = 64 * 1024;
+const MOST_ATTEMPTS = 20;
+const MODE = 0o644;
+/** The largest present file that a write computes the digest of. */
+const PRESENT_CAP = 8 * 1024 * 1024;
+/** After this a temporary file is stale although a process has its maker's id: ids are given anew. */
+const STALE_AFTER = 60 * 60 * 1000;
+
+export function createHomeFiles(): HomeFiles {
+  const queues = createQueues();
+  return {
+    read,
+    sweep,
+    async write(home, path, bytes, mayReplace) {
+      // A write that is refused does not make the directory either.
+      if ((await realOf(dirname(path))) === null && !mayReplace(null)) return 'refused';
+      const target = await targetOf(home, path);
+      // Of two spellings some file systems make one file.
+      return target === null ? 'outside' : queues(target.toLowerCase(), () => replace(target, bytes, mayReplace));
+    },
+  };
+}
+
+async function read(home: string, path: string, limits: ReadLimits): Promise<HomeFile | 'missing' | 'outside'> {
+  // A file that is being replaced all the time may be another one at each look.
+  for (let attempt = 0; attempt < MOST_ATTEMPTS; attempt++) {
+    // O_NONBLOCK: opening a FIFO that nobody writes would hold a pool thread for ever.
+    const file = await unlessMissing(() => open(path, constants.O_RDONLY | constants.O_NONBLOCK));
+    if (!file) return 'missing';
+    try {
+      const place = await placeOf(home, path, file);
+      if (place === 'outside') return 'outside';
+      if (place === 'inside') return await readOpened(file, limits);
+    } finally {
+      await file.close();
+    }
+  }
+  throw Object.assign(new Error('EAGAIN: the file changes too often'), { code: 'EAGAIN' });
+}
+
+/** Whether what was opened at `path` is what really lies there below `home`: the descriptor has the last word. */
+async function placeOf(home: string, path: string, file: FileHandle): Promise<'inside' | 'outside' | 'moved'> {
+  const [top, real] = await Promise.all([realOf(home), realOf(path)]);
+  if (top === null || real === null) return 'moved';
+  if (!isBelow(real, top)) return 'outside';
+  const [opened, found] = await Promise.all([
+    file.stat({ bigint: true }),
+    unlessMissing(() => lstat(real, { bigint: true })),
+  ]);
+  return found?.ino === opened.ino && found.dev === opened.dev ? 'inside' : 'moved';
+}
+
+const realOf = (path: string): Promise<string | null> => unlessMissing(() => realpath(path));
+
+const isBelow = (path: string, top: string): boolean => path.startsWith(top === '/' ? top : `${top}/`);
+
+/** One pass over the file: what is kept and the digest are of the same bytes. */
+async function readOpened(file: FileHandle, { keep, digest }: ReadLimits): Promise<HomeFile> {
+  const info = await file.stat();
+  if (!info.isFile()) throw irregular(info.isDirectory());
+  const hash = info.size <= digest ? createHash('sha256') : null;
+  const wanted = hash ? digest : keep;
+  const kept: Uint8Array[] = [];
+  let total = 0;
+  for (;;) {
+    const chunk = new Uint8Array(Math.min(CHUNK, wanted + 1 - total));
+    const { bytesRead } = chunk.length === 0 ? { bytesRead: 0 } : await file.read(chunk, 0, chunk.length, total);
+    if (bytesRead === 0) break;
+    if (total < keep) kept.push(chunk.subarray(0, Math.min(bytesRead, keep - total)));
+    hash?.update(chunk.subarray(0, bytesRead));
+    total += bytesRead;
+  }
+  // It may have grown or shrunk since its size was asked for.
+  const size = hash && total <= digest ? total : Math.max(info.size, total);
+  return { bytes: concatBytes(...kept), size, sha256: hash && total <= digest ? hash.digest('hex') : null };
+}
+
+function irregular(isDirectory: boolean): Error {
+  const code = isDirectory ? 'EISDIR' : 'EINVAL';
+  return Object.assign(new Error(`${code}: not a regular file`), { code });
+}
+
+/** The real path that a write to `path` goes to; null when it leaves `home`. Makes the directory when it is missing. */
+async function targetOf(home: string, path: string): Promise<string | null> {
+  const top = await realpath(home);
+  const directory = dirname(path);
+  await makeDirectory(directory);
+  const parent = await realOf(directory);
+  if (parent === null || (parent !== top && !isBelow(parent, top))) return null;
+  const target = `${parent}/${basename(path)}`;
+  const info = await unlessMissing(() => lstat(target));
+  if (!info?.isSymbolicLink()) return target;
+  const real = await realOf(target);
+  return real !== null && isBelow(real, top) ? real : null;
+}
+
+async function makeDirectory(directory: string): Promise<void> {
+  try {
+    await mkdir(directory, 0o700);
+  } catch (error) {
+    if (errno(error) === 'EEXIST') return;
+    throw error;
+  }
+  await syncDirectory(dirname(directory));
+}
+
+async function replace(target: string, bytes: Uint8Array, mayReplace: MayReplace): Promise<Written | 'refused'> {
+  const directory = dirname(target);
+  await sweep(directory);
+  const present = await readPresent(target);
+  if (!mayReplace(present)) return 'refused';
+  const temporary = `${directory}/${temporaryName()}`;
+  await fill(temporary, bytes, present?.mode ?? MODE & ~process.umask());
+  try {
+    // Again: other programs write these files too, and the disk may have taken its time.
+    if (!mayReplace(await readPresent(target))) {
+      await remove(temporary);
+      return 'refused';
+    }
+    await rename(temporary, target);
+  } catch (error) {
+    await remove(temporary).catch(() => {});
+    throw error;
+  }
+  await syncDirectory(directory);
+  return { sha256: createHash('sha256').update(bytes).digest('hex') };
+}
+
+/** The file that is to be replaced. The target is a real path: a link that has meanwhile been put there is not followed. */
+async function readPresent(target: string): Promise<{ sha256: string | null; mode: number } | null> {
+  const info = await unlessMissing(() => lstat(target));
+  if (!info) return null;
+  if (!info.isFile()) throw irregular(info.isDirectory());
+  const mode = info.mode & 0o777;
+  const flags = constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOFOLLOW;
+  let file: FileHandle | null;
+  try {
+    file = await unlessMissing(() => open(target, flags));
+  } catch (error) {
+    // One that may be replaced although it may not be read.
+    if (errno(error) === 'EACCES') return { sha256: null, mode };
+    throw error;
+  }
+  if (!file) return null;
+  try {
+    return { sha256: (await readOpened(file, { keep: 0, digest: PRESENT_CAP })).sha256, mode };
+  } finally {
+    await file.close();
+  }
+}
+
+const TEMPORARY = /^\.svc-relay-(\d+)-[0-9a-f]{24}\.tmp$/;
+
+const temporaryName = (): string => `.svc-relay-${process.pid}-${randomBytes(12).toString('hex')}.tmp`;
+
+async function sweep(directory: string): Promise<void> {
+  const names = await readdir(directory).catch(() => []);
+  for (const name of names) {
+    const maker = TEMPORARY.exec(name)?.[1];
+    if (maker === undefined) continue;
+    const path = `${directory}/${name}`;
+    const modified = await stat(path).then(
+      (info) => info.mtimeMs,
+      () => null,
+    );
+    if (modified !== null && isStale(Number(maker), modified)) await remove(path).catch(() => {});
+  }
+}
+
+/** In a container each relay has the same process id: then the file is older than the process. */
+function isStale(maker: number, modified: number): boolean {
+  if (maker === process.pid) return modified < performance.timeOrigin;
+  return !createProcesses().exists(maker) || modified < Date.now() - STALE_AFTER;
+}
+
+/** Runs tasks of one key one after the other. A key is kept only while it has tasks. */
+function createQueues(): <T>(key: string, task: () => Promise<T>) => Promise<T> {
+  const last = new Map<string, Promise<unknown>>();
+  return (key, task) => {
+    const run = (last.get(key) ?? Promise.resolve()).then(task, task);
+    const done = run
+      .catch(() => {})
+      .finally(() => {
+        if (last.get(key) === done) last.delete(key);
+      });
+    last.set(key, done);
+    return run;
+  };
+}
