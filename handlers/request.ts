@@ -33,10 +33,13 @@ export function lastOf(query: RelayRequest['query']): Record<string, string> {
 }
 
 /** A percent-decoded path parameter, trimmed; empty for one that cannot be decoded. */
-export function pathParam(request: RelayRequest, name: string): string {
+export const pathParam = (request: RelayRequest, name: string): string => pathSegment(request, name)?.trim() ?? '';
+
+/** A percent-decoded path parameter as it is; null for one that cannot be decoded. */
+export function pathSegment(request: RelayRequest, name: string): string | null {
   try {
-    return decodeURIComponent(request.params[name] ?? '').trim();
+    return decodeURIComponent(request.params[name] ?? '');
   } catch {
-    return '';
+    return null;
   }
 }

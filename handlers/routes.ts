@@ -20,6 +20,16 @@ import { getSecurity, patchSecurity, relayInfo, updateCheck } from './operator.t
 import { approveCode, createCode, mintCode, registerCode } from './pairing.ts';
 import { cancelOutbound, listOutbound, postMessage, takeReplies } from './phone.ts';
 import { listThreads, putThread } from './phone-threads.ts';
+import {
+  getProfileAvatar,
+  getProfileConfig,
+  getProfileMemory,
+  getProfileSkills,
+  getProfileSoul,
+  putProfileMemory,
+  putProfileSoul,
+  toggleSkill,
+} from './profiles.ts';
 import type { Guard, Handler, RelayRequest } from './request.ts';
 import { listSessions, reduceSession, revokeSession } from './sessions.ts';
 import { upgradeRequired } from './socket.ts';
@@ -68,6 +78,14 @@ const table: Row[] = [
   ['GET', '/bridge/activity', operator, bridgeActivity],
   ['GET', '/bridge/devices', operator, bridgeDevices],
   ['POST', '/bridge/select-active', operator, selectActive],
+  ['GET', '/api/profiles/:name/config', paired(), getProfileConfig],
+  ['GET', '/api/profiles/:name/skills', paired(), getProfileSkills],
+  ['GET', '/api/profiles/:name/soul', paired(), getProfileSoul],
+  ['PUT', '/api/profiles/:name/soul', paired(), putProfileSoul],
+  ['GET', '/api/profiles/:name/memory', paired(), getProfileMemory],
+  ['PUT', '/api/profiles/:name/memory/:filename', paired(), putProfileMemory],
+  ['GET', '/api/profiles/:name/avatar', paired(), getProfileAvatar],
+  ['PUT', '/api/skills/toggle', paired(), toggleSkill],
   ['GET', '/relay/info', operatorOrPairedInfo, relayInfo],
   ['GET', '/relay/security', operator, getSecurity],
   ['PATCH', '/relay/security', operator, patchSecurity],

@@ -12,9 +12,10 @@ export function decodeEnvFile(bytes: Uint8Array): string {
 /**
  * Reads `KEY=value` lines (contract 07 §6.1): optional `export `, one pair of matching quotes (a quoted value may
  * span lines), `#` comments (unquoted: after white space only). No interpolation, no escapes. Lines that are no
- * assignment are skipped; a later one of the same name wins.
+ * assignment are skipped; a later one of the same name wins. With `oneLine` a quote that is not closed on its line is
+ * part of the value, as in the `.env` of a profile (07 §1.2).
  */
-export function parseEnvFile(text: string): Record<string, string> {
+export function parseEnvFile(text: string, { oneLine = false } = {}): Record<string, string> {
   const values: Record<string, string> = Object.create(null);
   let rest = text.replace(/^\ufeff/, '').replaceAll('\r\n', '\n');
   while (rest !== '') {
@@ -26,7 +27,7 @@ export function parseEnvFile(text: string): Record<string, string> {
       const raw = line.slice(match[0].length);
       const quote = raw[0];
       const start = match[0].length + 1;
-      const close = quote === '"' || quote === "'" ? rest.indexOf(quote, start) : -1;
+      const close = quote === '"' || quote === "'" ? (oneLine ? line : rest).indexOf(quote, start) : -1;
       if (close >= 0) {
         values[match[1] as string] = rest.slice(start, close);
         const after = rest.indexOf('\n', close);

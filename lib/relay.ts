@@ -27,6 +27,7 @@ import { openPhoneMessaging, type PhoneMessaging } from './phone/phone.ts';
 import type { StoredReply } from './phone/reply.ts';
 import type { SubscribersRecord } from './phone/subscribers.ts';
 import { createPhoneThreads, type PhoneThreads } from './phone/threads.ts';
+import { createProfileFiles, type ProfileFiles } from './profiles/profile-files.ts';
 import { createProfiles, type Profiles } from './profiles/profiles.ts';
 import type { StoredSession } from './sessions/session.ts';
 import { openSessions, type Sessions } from './sessions/sessions.ts';
@@ -91,6 +92,7 @@ export interface Relay {
   readonly limiter: Limiter;
   readonly sockets: Sockets;
   readonly profiles: Profiles;
+  readonly profileFiles?: ProfileFiles;
   readonly bridge: Bridge;
   readonly chat: Chat;
   readonly desktop: Desktop;
@@ -175,6 +177,14 @@ export async function createRelay(parts: RelayParts): Promise<Relay> {
     limiter,
     sockets,
     profiles,
+    profileFiles:
+      host &&
+      createProfileFiles({
+        host,
+        config,
+        log: log.named('profiles'),
+        written: () => void profiles.rescan(),
+      }),
     bridge: createBridge({
       sessions,
       clock,
@@ -230,6 +240,7 @@ export async function createRelay(parts: RelayParts): Promise<Relay> {
       );
       profiles.start();
       media?.start();
+      void relay.profileFiles?.sweep();
     },
 
     async stop() {

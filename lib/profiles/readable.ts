@@ -12,7 +12,7 @@ export async function unlessUnreadable<T>(reading: Promise<T>): Promise<T | null
 }
 
 /** The errno of a failed file access, or `''`. */
-const errnoOf = (error: unknown): string => {
+export const errnoOf = (error: unknown): string => {
   const code = (error as { code?: unknown } | null | undefined)?.code;
   return typeof code === 'string' ? code : '';
 };

@@ -55,7 +55,10 @@ export async function readRow(
   ]);
   const soulBytes = typeof soulFile === 'object' ? soulFile?.bytes : undefined;
   const soul = soulBytes ? soulText(soulBytes) : null;
-  const api = apiServerSettings(parsed.mapping, envBytes ? parseEnvFile(decodeEnvFile(envBytes)) : {});
+  const api = apiServerSettings(
+    parsed.mapping,
+    envBytes ? parseEnvFile(decodeEnvFile(envBytes), { oneLine: true }) : {},
+  );
   const url = api.enabled ? apiServerUrl(api, config.webapiUrl) : null;
   const row: ProfileRow = {
     name,

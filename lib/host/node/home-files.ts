@@ -17,15 +17,17 @@ const STALE_AFTER = 60 * 60 * 1000;
 
 export function createHomeFiles(): HomeFiles {
   const queues = createQueues();
+  /** Temporary files that writes of this object are at work on. */
+  const live = new Set<string>();
   return {
     read,
-    sweep,
+    sweep: (directory) => sweep(directory, live),
     async write(home, path, bytes, mayReplace) {
       // A write that is refused does not make the directory either.
       if ((await realOf(dirname(path))) === null && !mayReplace(null)) return 'refused';
       const target = await targetOf(home, path);
       // Of two spellings some file systems make one file.
-      return target === null ? 'outside' : queues(target.toLowerCase(), () => replace(target, bytes, mayReplace));
+      return target === null ? 'outside' : queues(target.toLowerCase(), () => replace(target, bytes, mayReplace, live));
     },
   };
 }
@@ -113,14 +115,20 @@ async function makeDirectory(directory: string): Promise<void> {
   await syncDirectory(dirname(directory));
 }
 
-async function replace(target: string, bytes: Uint8Array, mayReplace: MayReplace): Promise<Written | 'refused'> {
+async function replace(
+  target: string,
+  bytes: Uint8Array,
+  mayReplace: MayReplace,
+  live: Set<string>,
+): Promise<Written | 'refused'> {
   const directory = dirname(target);
-  await sweep(directory);
+  await sweep(directory, live);
   const present = await readPresent(target);
   if (!mayReplace(present)) return 'refused';
   const temporary = `${directory}/${temporaryName()}`;
-  await fill(temporary, bytes, present?.mode ?? MODE & ~process.umask());
+  live.add(temporary);
   try {
+    await fill(temporary, bytes, present?.mode ?? MODE & ~process.umask());
     // Again: other programs write these files too, and the disk may have taken its time.
     if (!mayReplace(await readPresent(target))) {
       await remove(temporary);
@@ -130,6 +138,8 @@ async function replace(target: string, bytes: Uint8Array, mayReplace: MayReplace
   } catch (error) {
     await remove(temporary).catch(() => {});
     throw error;
+  } finally {
+    live.delete(temporary);
   }
   await syncDirectory(directory);
   return { sha256: createHash('sha256').update(bytes).digest('hex') };
@@ -162,12 +172,13 @@ const TEMPORARY = /^\.svc-relay-(\d+)-[0-9a-f]{24}\.tmp$/;
 
 const temporaryName = (): string => `.svc-relay-${process.pid}-${randomBytes(12).toString('hex')}.tmp`;
 
-async function sweep(directory: string): Promise<void> {
+async function sweep(directory: string, live: Set<string>): Promise<void> {
   const names = await readdir(directory).catch(() => []);
   for (const name of names) {
     const maker = TEMPORARY.exec(name)?.[1];
     if (maker === undefined) continue;
     const path = `${directory}/${name}`;
+    if (live.has(path)) continue;
     const modified = await stat(path).then(
       (info) => info.mtimeMs,
       () => null,

@@ -1,0 +1,138 @@
+import { RelayError } from '../lib/errors.ts';
+import { contentTooLarge, memoryFilenameFault, type Saved } from '../lib/profiles/documents.ts';
+import type { ProfileFiles } from '../lib/profiles/profile-files.ts';
+import type { Relay } from '../lib/relay.ts';
+import { json, readJson, WebResponse } from '../lib/web/json.ts';
+import { type Handler, pathSegment, type RelayRequest } from './request.ts';
+
+const NO_STORE = { 'cache-control': 'no-store' };
+/** Room for a document in which every character is escaped. */
+const BODY_LIMIT = 8 * 1024 * 1024;
+
+function filesOf(relay: Relay): ProfileFiles {
+  if (relay.profileFiles) return relay.profileFiles;
+  throw new RelayError('unsupported', 'this relay runs without a host, so it has no profile files');
+}
+
+/** The profile that the path names. A segment that cannot be decoded names none. */
+function profileOf(request: RelayRequest): string {
+  const name = pathSegment(request, 'name');
+  if (name !== null) return name;
+  throw new RelayError('not-found', 'profile_not_found', { extra: { profile: request.params.name } });
+}
+
+const withEtag = (etag: string | null) => (etag === null ? NO_STORE : { ...NO_STORE, etag });
+
+/** `GET /api/profiles/{name}/config` (contract 07 §1.5). */
+export const getProfileConfig: Handler = async (request, relay) => {
+  const files = filesOf(relay);
+  const profile = profileOf(request);
+  const config = await files.config(profile);
+  return json({ profile, path: 'config.yaml', config, readonly: true }, 200, NO_STORE);
+};
+
+/** `GET /api/profiles/{name}/skills` (contract 07 §1.5). */
+export const getProfileSkills: Handler = async (request, relay) => {
+  const files = filesOf(relay);
+  const profile = profileOf(request);
+  const skills = await files.skills(profile);
+  return json({ profile, skills, total: skills.length }, 200, NO_STORE);
+};
+
+/** `GET /api/profiles/{name}/soul` (contract 07 §1.5). */
+export const getProfileSoul: Handler = async (request, relay) => {
+  const files = filesOf(relay);
+  const profile = profileOf(request);
+  const { content, exists, size, truncated, etag } = await files.soul(profile);
+  const body = {
+    profile,
+    path: 'SOUL.md',
+    content,
+    exists,
+    size_bytes: size,
+    truncated: truncated || undefined,
+    etag: etag ?? undefined,
+  };
+  return json(body, 200, withEtag(etag));
+};
+
+/** `GET /api/profiles/{name}/memory` (contract 07 §1.5). */
+export const getProfileMemory: Handler = async (request, relay) => {
+  const files = filesOf(relay);
+  const profile = profileOf(request);
+  const entries = (await files.memory(profile)).map(({ filename, content, size, truncated, etag }) => ({
+    name: filename.slice(0, -'.md'.length),
+    filename,
+    path: `memories/${filename}`,
+    content,
+    size_bytes: size,
+    truncated,
+    etag,
+  }));
+  return json({ profile, memories_dir: 'memories', entries, total: entries.length }, 200, NO_STORE);
+};
+
+/** `GET /api/profiles/{name}/avatar` (contract 07 §1.5). */
+export const getProfileAvatar: Handler = async (request, relay) => {
+  const { filename, type, bytes } = await filesOf(relay).avatar(profileOf(request));
+  return new WebResponse(bytes as Uint8Array<ArrayBuffer>, {
+    headers: {
+      'content-type': type,
+      // One of a few names that are ASCII: there is nothing to escape.
+      'content-disposition': `inline; filename="${filename}"`,
+      'cache-control': 'private, max-age=3600',
+      'x-content-type-options': 'nosniff',
+    },
+  });
+};
+
+/** `PUT /api/profiles/{name}/soul` (contract 07 §1.5). */
+export const putProfileSoul: Handler = async (request, relay) => {
+  const name = profileOf(request);
+  const profile = await filesOf(relay).find(name);
+  const saved = await profile.writeSoul(await contentOf(request), request.headers.get('if-match'));
+  return answer(saved, { profile: name, path: 'SOUL.md' });
+};
+
+/** `PUT /api/profiles/{name}/memory/{filename}` (contract 07 §1.5). */
+export const putProfileMemory: Handler = async (request, relay) => {
+  const name = profileOf(request);
+  const profile = await filesOf(relay).find(name);
+  const filename = pathSegment(request, 'filename');
+  const fault = filename === null ? 'a filename must be percent-encoded UTF-8' : memoryFilenameFault(filename);
+  if (filename === null || fault !== null) {
+    throw new RelayError('invalid', 'invalid_filename', { extra: { detail: fault } });
+  }
+  const saved = await profile.writeMemory(filename, await contentOf(request), request.headers.get('if-match'));
+  return answer(saved, { profile: name, filename, path: `memories/${filename}` });
+};
+
+const answer = ({ bytes, etag }: Saved, what: Record<string, string>): Response =>
+  json({ ok: true, ...what, bytes_written: bytes, etag }, 200, withEtag(etag));
+
+/** `PUT /api/skills/toggle` (contract 07 §1.5): skills are switched in the agent's own configuration. */
+export const toggleSkill: Handler = () => {
+  const detail = 'skills are switched on and off in the configuration of the agent';
+  throw new RelayError('unsupported', 'skill_toggle_not_implemented', { extra: { detail } });
+};
+
+/** The text of a body `{"content": string}`. */
+async function contentOf(request: RelayRequest): Promise<string> {
+  const { content } = await readJson(request, { limit: BODY_LIMIT }).catch((error: unknown) => {
+    if (!(error instanceof RelayError)) throw error;
+    if (error.kind === 'invalid') throw invalidBody(error.message);
+    if (error.kind === 'too-large') throw contentTooLarge(announcedSize(request));
+    throw error;
+  });
+  if (typeof content !== 'string') throw invalidBody('content must be a string');
+  if (!content.isWellFormed()) throw invalidBody('content has half of a surrogate pair');
+  return content;
+}
+
+const invalidBody = (detail: string) => new RelayError('invalid', 'invalid_body', { extra: { detail } });
+
+/** What a client said its body has; undefined when it did not, or said less than it sent. */
+function announcedSize({ headers }: RelayRequest): number | undefined {
+  const announced = Number(headers.get('content-length') ?? Number.NaN);
+  return announced > BODY_LIMIT ? announced : undefined;
+}

@@ -1,0 +1,52 @@
+import { RelayError } from '../errors.ts';
+import type { Host } from '../host/index.ts';
+import type { ProfilePlace } from './home.ts';
+import { unlessUnreadable } from './readable.ts';
+
+const STEMS = ['avatar', 'profile', 'profile-image', 'profile_image', 'agent', 'icon'];
+const SUFFIXES = ['.png', '.jpg', '.jpeg', '.webp', '.gif'];
+
+export const AVATAR_NAMES = STEMS.flatMap((stem) => SUFFIXES.map((suffix) => stem + suffix));
+
+export interface Avatar {
+  filename: string;
+  type: string;
+  bytes: Uint8Array;
+}
+
+/**
+ * The first file of a profile's home that has one of the names, in any case (contract 07 §1.5).
+ * @throws RelayError `not-found`; `forbidden` when it leaves the home, is no regular file, or has more than `limit`
+ * bytes; `unsupported-media` when its content is no known image.
+ */
+export async function readAvatar(host: Host, { name, home }: ProfilePlace, limit: number): Promise<Avatar> {
+  const entries = (await unlessUnreadable(host.files.list(home))) ?? [];
+  const present = entries.map((entry) => entry.name).sort();
+  const filename = AVATAR_NAMES.map((wanted) => present.find((name) => name.toLowerCase() === wanted)).find(Boolean);
+  if (filename === undefined) {
+    throw new RelayError('not-found', 'profile_avatar_not_found', {
+      extra: { profile: name, expected_names: AVATAR_NAMES },
+    });
+  }
+  const refusal = (detail: string) =>
+    new RelayError('forbidden', 'profile_avatar_forbidden', { extra: { profile: name, detail } });
+  const path = `${home}/${filename}`;
+  if (((await unlessUnreadable(host.files.stat(path)))?.size ?? 0) > limit) throw refusal(`larger than ${limit} bytes`);
+  const file = await unlessUnreadable(host.homeFiles.read(home, path, { keep: limit + 1, digest: 0 }));
+  if (file === null) throw refusal('not a regular file that can be read');
+  if (file === 'missing' || file === 'outside') throw refusal('the file is not in the profile');
+  if (file.size > limit || file.bytes.length > limit) throw refusal(`larger than ${limit} bytes`);
+  const type = imageType(file.bytes);
+  if (type !== null) return { filename, type, bytes: file.bytes };
+  const detail = 'not a PNG, JPEG, GIF or WebP image';
+  throw new RelayError('unsupported-media', 'profile_avatar_invalid', { extra: { profile: name, detail } });
+}
+
+/** The media type that the first bytes of an image tell; null for anything else. */
+export function imageType(bytes: Uint8Array): string | null {
+  const head = String.fromCharCode(...bytes.subarray(0, 12));
+  if (head.startsWith('\x89PNG\r\n\x1a\n')) return 'image/png';
+  if (head.startsWith('\xff\xd8\xff')) return 'image/jpeg';
+  if (/^GIF8[79]a/.test(head)) return 'image/gif';
+  return head.startsWith('RIFF') && head.slice(8) === 'WEBP' ? 'image/webp' : null;
+}

@@ -1,0 +1,168 @@
+import { utf8ToBytes } from '../bytes.ts';
+import { RelayError } from '../errors.ts';
+import type { Host } from '../host/index.ts';
+import type { Log } from '../log.ts';
+import { byCodePoint } from './code-points.ts';
+import type { ProfilePlace } from './home.ts';
+import { errnoOf, unlessUnreadable } from './readable.ts';
+import { SOUL_CAP } from './row.ts';
+import { decodeStrictly } from './text.ts';
+
+/** UTF-8 bytes that a written document may have. */
+export const WRITE_LIMIT = 1024 * 1024;
+const MEMORY_CAP = 51_200;
+const MOST_ENTRIES = 500;
+const ANSWER_CAP = 4 * 1024 * 1024;
+/** The largest file that gets an ETag: a digest needs the whole of it. */
+const DIGEST_CAP = 8 * 1024 * 1024;
+const FIRST = ['MEMORY.md', 'USER.md'];
+const NOT_UTF8 = 'invalid utf-8';
+
+export interface Soul {
+  content: string;
+  exists: boolean;
+  /** On disk. */
+  size: number;
+  truncated: boolean;
+  etag: string | null;
+}
+
+export interface MemoryEntry {
+  filename: string;
+  content: string;
+  size: number;
+  truncated: boolean;
+  etag: string | null;
+}
+
+export interface Saved {
+  bytes: number;
+  etag: string;
+}
+
+const etagOf = (sha256: string): string => `"${sha256}"`;
+
+/** The soul of a profile; one that is missing is empty (contract 07 §1.5). */
+export async function readSoul(host: Host, { name, home }: ProfilePlace): Promise<Soul> {
+  const failed = (detail: string) =>
+    new RelayError('internal', 'soul_read_failed', { extra: { profile: name, detail } });
+  const file = await host.homeFiles
+    .read(home, `${home}/SOUL.md`, { keep: SOUL_CAP, digest: DIGEST_CAP })
+    .catch((error: unknown) => Promise.reject(failed(errnoOf(error) || 'EIO')));
+  if (file === 'missing') return { content: '', exists: false, size: 0, truncated: false, etag: null };
+  if (file === 'outside') throw outside(name);
+  const truncated = file.size > SOUL_CAP;
+  const content = decodeStrictly(file.bytes, { cut: truncated, keepMark: true });
+  if (content === null) throw failed(NOT_UTF8);
+  return { content, exists: true, size: file.size, truncated, etag: file.sha256 && etagOf(file.sha256) };
+}
+
+/**
+ * The files of `memories/` that end in `.md`, at most 500, with at most 50 KiB of each and 4 MiB of all (contract 07
+ * §1.5). One that cannot be read is left out with a warning; a link that leaves the home without.
+ */
+export async function readMemory(host: Host, { name, home }: ProfilePlace, log: Log): Promise<MemoryEntry[]> {
+  const directory = `${home}/memories`;
+  const listed = (await unlessUnreadable(host.files.list(directory))) ?? [];
+  const names = listed
+    .filter(({ name, kind }) => name.endsWith('.md') && (kind === 'file' || kind === 'link'))
+    .map((entry) => entry.name)
+    .sort(inMemoryOrder);
+  const entries: MemoryEntry[] = [];
+  let room = ANSWER_CAP;
+  for (const filename of names) {
+    if (entries.length === MOST_ENTRIES) {
+      log.warn(`profile ${name} has more than ${MOST_ENTRIES} memory files; the others are not shown`);
+      break;
+    }
+    const leaveOut = (reason: string) => log.warn(`memory file ${filename} of profile ${name} is left out: ${reason}`);
+    try {
+      const limits = { keep: MEMORY_CAP, digest: DIGEST_CAP };
+      const file = await host.homeFiles.read(home, `${directory}/${filename}`, limits);
+      if (file === 'missing' || file === 'outside') continue;
+      const { bytes, size, sha256 } = file;
+      const content = decodeStrictly(bytes, { cut: size > MEMORY_CAP, keepMark: true });
+      if (content === null) {
+        leaveOut(NOT_UTF8);
+        continue;
+      }
+      const fits = bytes.length <= room;
+      if (fits) room -= bytes.length;
+      entries.push({
+        filename,
+        content: fits ? content : '',
+        size,
+        truncated: size > MEMORY_CAP || !fits,
+        etag: sha256 && etagOf(sha256),
+      });
+    } catch (error) {
+      leaveOut(errnoOf(error) || 'EIO');
+    }
+  }
+  return entries;
+}
+
+function inMemoryOrder(a: string, b: string): number {
+  const rank = (name: string) => (FIRST.indexOf(name) + 1 || FIRST.length + 1) - 1;
+  return rank(a) - rank(b) || byCodePoint(a.toLowerCase(), b.toLowerCase()) || byCodePoint(a, b);
+}
+
+/** Writes `SOUL.md` (contract 07 §1.5). */
+export const writeSoul = (host: Host, place: ProfilePlace, content: string, ifMatch: string | null): Promise<Saved> =>
+  write(host, place, 'SOUL.md', content, ifMatch, 'soul_write_failed');
+
+/** Writes a file of `memories/`, whose name was checked by `checkMemoryFilename`. */
+export const writeMemory = (
+  host: Host,
+  place: ProfilePlace,
+  filename: string,
+  content: string,
+  ifMatch: string | null,
+): Promise<Saved> => write(host, place, `memories/${filename}`, content, ifMatch, 'memory_write_failed');
+
+async function write(
+  host: Host,
+  { name, home }: ProfilePlace,
+  path: string,
+  content: string,
+  ifMatch: string | null,
+  failure: string,
+): Promise<Saved> {
+  const bytes = utf8ToBytes(content);
+  if (bytes.length > WRITE_LIMIT) throw contentTooLarge(bytes.length);
+  const written = await host.homeFiles
+    .write(home, `${home}/${path}`, bytes, (present) => isMatch(ifMatch, present))
+    .catch((error: unknown) => {
+      throw new RelayError('internal', failure, { extra: { profile: name, detail: errnoOf(error) || 'EIO' } });
+    });
+  if (written === 'outside') throw outside(name);
+  if (written === 'refused') throw new RelayError('precondition', 'precondition_failed');
+  return { bytes: bytes.length, etag: etagOf(written.sha256) };
+}
+
+const outside = (profile: string) => new RelayError('forbidden', 'path_outside_profile', { extra: { profile } });
+
+export const contentTooLarge = (received?: number): RelayError =>
+  new RelayError('too-large', 'payload_too_large', {
+    extra: { limit_bytes: WRITE_LIMIT, ...(received === undefined ? {} : { received_bytes: received }) },
+  });
+
+/** Whether an `If-Match` header lets the present file be replaced: strong comparison, a list, or `*` (RFC 9110 §13.1.1). */
+export function isMatch(ifMatch: string | null, present: { sha256: string | null } | null): boolean {
+  if (ifMatch === null) return true;
+  if (present === null) return false;
+  const etags = ifMatch.split(',').map((etag) => etag.trim());
+  return etags.includes('*') || (present.sha256 !== null && etags.includes(etagOf(present.sha256)));
+}
+
+const FILENAME = /^(?!.*\.\.)[A-Za-z0-9_-][A-Za-z0-9._-]*\.md$/;
+const LONGEST_FILENAME = 128;
+
+/** Why a name is no name for a memory file; null when it is one (contract 07 §1.5). */
+export function memoryFilenameFault(filename: string): string | null {
+  if (filename.length > LONGEST_FILENAME) return `a filename has at most ${LONGEST_FILENAME} characters`;
+  if (!FILENAME.test(filename)) {
+    return 'a filename is made of A-Z a-z 0-9 . _ -, begins with none of the dots, has no two of them together, and ends in .md';
+  }
+  return filename.toLowerCase() === 'soul.md' ? 'SOUL.md has a route of its own' : null;
+}

@@ -1,0 +1,107 @@
+import { agentRoot, type Config } from '../config.ts';
+import { describeError, RelayError } from '../errors.ts';
+import type { Host } from '../host/index.ts';
+import type { Log } from '../log.ts';
+import { type Avatar, readAvatar } from './avatar.ts';
+import { createConfigReader } from './config-file.ts';
+import { type MemoryEntry, readMemory, readSoul, type Saved, type Soul, writeMemory, writeSoul } from './documents.ts';
+import { type ProfilePlace, profileHome } from './home.ts';
+import { listSkills, type Skill } from './skills.ts';
+import { isMapping } from './yaml.ts';
+
+/** What a client may know of a configuration, and nothing else. */
+export interface VisibleConfig {
+  description?: string;
+  model?: { default: string };
+}
+
+/**
+ * The files of one profile, for the routes (contract 07 §1.5). Works with discovery switched off too. `name` is percent-
+ * decoded; every method throws `RelayError` `not-found` for one that is none.
+ */
+export interface ProfileFiles {
+  config(name: string): Promise<VisibleConfig>;
+  skills(name: string): Promise<Skill[]>;
+  soul(name: string): Promise<Soul>;
+  memory(name: string): Promise<MemoryEntry[]>;
+  avatar(name: string): Promise<Avatar>;
+  /** A profile to write to, so that the name is judged before a body is read. */
+  find(name: string): Promise<WritableProfile>;
+  /** Removes what writes that were killed have left behind. Never rejects. */
+  sweep(): Promise<void>;
+}
+
+/** `ifMatch` is the header, or null: then the last write wins. Throws `RelayError` with the contract's codes. */
+export interface WritableProfile {
+  writeSoul(content: string, ifMatch: string | null): Promise<Saved>;
+  writeMemory(filename: string, content: string, ifMatch: string | null): Promise<Saved>;
+}
+
+export interface ProfileFilesParts {
+  host: Host;
+  config: Pick<Config, 'agentConfig' | 'mediaMaxSizeMb'>;
+  log: Log;
+  /** Called after each write that succeeded. */
+  written(): void;
+}
+
+const MIB = 1024 * 1024;
+
+export function createProfileFiles({ host, config, log, written }: ProfileFilesParts): ProfileFiles {
+  const readConfig = createConfigReader(host.files);
+
+  const placeOf = async (name: string): Promise<ProfilePlace> => {
+    const place = await profileHome(host.files, config, name, (warning) => log.warn(warning));
+    if (place) return { ...place, name };
+    throw new RelayError('not-found', 'profile_not_found', { extra: { profile: name } });
+  };
+
+  const saved = (place: ProfilePlace, filename: string, result: Saved): Saved => {
+    log.info(`wrote ${filename} of profile ${place.name}: ${result.bytes} bytes`);
+    written();
+    return result;
+  };
+
+  return {
+    async config(name) {
+      const parsed = await readConfig((await placeOf(name)).config);
+      if (parsed.ok) return visible(parsed.mapping);
+      if ('missing' in parsed) throw new RelayError('not-found', 'config_not_found', { extra: { profile: name } });
+      throw new RelayError('internal', 'config_parse_failed', { extra: { profile: name, detail: parsed.problem } });
+    },
+    skills: async (name) => listSkills(host, (await placeOf(name)).home),
+    soul: async (name) => readSoul(host, await placeOf(name)),
+    memory: async (name) => readMemory(host, await placeOf(name), log),
+    avatar: async (name) => readAvatar(host, await placeOf(name), config.mediaMaxSizeMb * MIB),
+
+    async find(name) {
+      const place = await placeOf(name);
+      return {
+        writeSoul: async (content, ifMatch) => saved(place, 'SOUL.md', await writeSoul(host, place, content, ifMatch)),
+        writeMemory: async (filename, content, ifMatch) =>
+          saved(place, filename, await writeMemory(host, place, filename, content, ifMatch)),
+      };
+    },
+
+    async sweep() {
+      const root = agentRoot(config);
+      try {
+        const names = ((await host.files.list(`${root}/profiles`)) ?? []).map((entry) => entry.name);
+        for (const home of [root, ...names.map((name) => `${root}/profiles/${name}`)]) {
+          await host.homeFiles.sweep(home);
+          await host.homeFiles.sweep(`${home}/memories`);
+        }
+      } catch (error) {
+        log.warn(`what earlier writes may have left behind stays: ${describeError(error)}`);
+      }
+    },
+  };
+}
+
+function visible({ description, model }: Record<string, unknown>): VisibleConfig {
+  const named = isMapping(model) ? model.default : model;
+  return {
+    ...(typeof description === 'string' ? { description } : {}),
+    ...(typeof named === 'string' ? { model: { default: named } } : {}),
+  };
+}
