@@ -39,6 +39,8 @@ export function createConfigReader(
  * before did, and parsing is what costs it most. What it returns is shared and not to be changed.
  */
 export interface ParseMemory {
+  /** Whether there was no round yet. */
+  isNew(): boolean;
   round(): void;
   parse(text: string): ParsedMapping;
   /** Whether `parse` has the answer at hand. */
@@ -49,8 +51,11 @@ export function createParseMemory(): ParseMemory {
   let before = new Map<string, ParsedMapping>();
   let now = new Map<string, ParsedMapping>();
   let kept = 0;
+  let isNew = true;
   return {
+    isNew: () => isNew,
     round() {
+      isNew = false;
       before = now;
       now = new Map();
       kept = 0;

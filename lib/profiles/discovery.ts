@@ -6,6 +6,7 @@ import { createConfigReader, type ParseMemory } from './config-file.ts';
 import { defaultHome, namedHome, type ProfilePlace } from './home.ts';
 import { isGatewayRunning } from './liveness.ts';
 import { type ProfileRow, readRow } from './row.ts';
+import { parseMapping } from './yaml.ts';
 
 export type DiscoveryConfig = Pick<Config, 'agentConfig' | 'webapiUrl'>;
 
@@ -30,8 +31,14 @@ export async function discoverProfiles(host: Host, config: DiscoveryConfig, memo
   const warnings: string[] = [];
   const warn = (warning: string) => void warnings.push(warning);
   const places = [await defaultHome(host.files, config, warn), ...(await namedPlaces(host.files, config, warn))];
+  const turn = createTurns();
+  if (memory.isNew()) {
+    // The first parse of a process pays for all the code it is the first to run; a small text splits the bill.
+    await turn();
+    parseMapping('a: yes # b\nc:\n  - d\n  - {e: "f"}\n');
+  }
   memory.round();
-  const readConfig = createConfigReader(host.files, createTurns(), memory);
+  const readConfig = createConfigReader(host.files, turn, memory);
   const results = await mapAtMost(READERS, places, (place) => readRow(host, config, place, readConfig));
   for (const [index, result] of results.entries()) {
     if (!result.ok) warn(`profile ${places[index]?.name} is left out: ${result.problem}`);

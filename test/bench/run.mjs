@@ -14,6 +14,7 @@ import media from './benches/media.mjs';
 import mediaMemory from './benches/media-memory.mjs';
 import memory from './benches/memory.mjs';
 import ping from './benches/ping.mjs';
+import rescan from './benches/rescan.mjs';
 import sessions from './benches/sessions.mjs';
 import sockets from './benches/sockets.mjs';
 import start from './benches/start.mjs';
@@ -41,6 +42,7 @@ const benches = [
   uploads,
   start,
   memory,
+  rescan,
   sockets,
 ];
 
