@@ -6,8 +6,8 @@ import { expect, it, onTestFinished, vi } from 'vitest';
 import { seeded } from '../support/flaky-proxy.ts';
 import { Gone, startRelayProcess } from '../support/process.ts';
 
-const LIVES = 5;
-const PUTS_PER_LIFE = 400;
+const LIVES = 4;
+const PUTS_PER_LIFE = 500;
 const SEED = Number(process.env.SURVIVE_SEED) || Date.now() % 1_000_000;
 
 /** In memory where that is to be had: a killed process loses nothing that a file system was given, and fsync is quick. */

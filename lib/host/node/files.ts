@@ -45,14 +45,17 @@ async function withFile<T>(path: string, use: (file: FileHandle, size: number) =
   if (!file) return null;
   try {
     const info = await file.stat();
-    if (!info.isFile()) {
-      const code = info.isDirectory() ? 'EISDIR' : 'EINVAL';
-      throw Object.assign(new Error(`${code}: not a regular file`), { code });
-    }
+    if (!info.isFile()) throw irregular(info);
     return await use(file, info.size);
   } finally {
     await file.close();
   }
+}
+
+/** What is said of something that is there and is no regular file. */
+export function irregular(info: Stats): Error {
+  const code = info.isDirectory() ? 'EISDIR' : 'EINVAL';
+  return Object.assign(new Error(`${code}: not a regular file`), { code });
 }
 
 /** Reads up to `limit` bytes from `position`. Never trusts the size: files of `/proc` say 0, others grow meanwhile. */

@@ -4,7 +4,7 @@ import { type FileHandle, lstat, mkdir, open, readdir, realpath, rename, stat } 
 import { basename, dirname } from 'node:path';
 import { concatBytes } from '../../bytes.ts';
 import type { HomeFile, HomeFiles, MayReplace, ReadLimits, Written } from '../home-files.ts';
-import { errno, fill, remove, syncDirectory, unlessMissing } from './files.ts';
+import { errno, fill, irregular, remove, syncDirectory, unlessMissing } from './files.ts';
 import { createProcesses } from './processes.ts';
 
 const CHUNK = 64 * 1024;
@@ -68,7 +68,7 @@ const isBelow = (path: string, top: string): boolean => path.startsWith(top === 
 /** One pass over the file: what is kept and the digest are of the same bytes. */
 async function readOpened(file: FileHandle, { keep, digest }: ReadLimits): Promise<HomeFile> {
   const info = await file.stat();
-  if (!info.isFile()) throw irregular(info.isDirectory());
+  if (!info.isFile()) throw irregular(info);
   const hash = info.size <= digest ? createHash('sha256') : null;
   const wanted = hash ? digest : keep;
   const kept: Uint8Array[] = [];
@@ -84,11 +84,6 @@ async function readOpened(file: FileHandle, { keep, digest }: ReadLimits): Promi
   // It may have grown or shrunk since its size was asked for.
   const size = hash && total <= digest ? total : Math.max(info.size, total);
   return { bytes: concatBytes(...kept), size, sha256: hash && total <= digest ? hash.digest('hex') : null };
-}
-
-function irregular(isDirectory: boolean): Error {
-  const code = isDirectory ? 'EISDIR' : 'EINVAL';
-  return Object.assign(new Error(`${code}: not a regular file`), { code });
 }
 
 /** The real path that a write to `path` goes to; null when it leaves `home`. Makes the directory when it is missing. */
@@ -149,7 +144,7 @@ async function replace(
 async function readPresent(target: string): Promise<{ sha256: string | null; mode: number } | null> {
   const info = await unlessMissing(() => lstat(target));
   if (!info) return null;
-  if (!info.isFile()) throw irregular(info.isDirectory());
+  if (!info.isFile()) throw irregular(info);
   const mode = info.mode & 0o777;
   const flags = constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOFOLLOW;
   let file: FileHandle | null;

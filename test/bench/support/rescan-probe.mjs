@@ -3,16 +3,18 @@
  * of them several times, with every configuration changed before each. Prints one JSON object:
  * `{ cold, blocked, scan, profiles, skills }`: the longest time in milliseconds that the event loop stood still, in the
  * first scan and in the best of the later ones; how long that one took; what was found. `bare` only lists directories.
- * In a process of its own, and without the time for which the kernel gave the processor to others.
+ * In a process of its own, and, where the kernel tells it, in time that the main thread had a processor: what else runs
+ * on the machine stops it too.
  */
-import { mkdirSync, openSync, readSync, writeFileSync } from 'node:fs';
+import { linkSync, mkdirSync, openSync, readSync, writeFileSync } from 'node:fs';
 import { readdir } from 'node:fs/promises';
 import { createNodeHost } from '../../../dist/lib/host/node/index.js';
 import { createProfiles } from '../../../dist/lib/profiles/profiles.js';
 
 const PROFILES = 200;
 const SKILLS = 100;
-const SCANS = 3;
+const CATEGORIES = 5;
+const SCANS = 2;
 const [home, mode] = process.argv.slice(2);
 
 const config = (profile, round) =>
@@ -25,11 +27,14 @@ function configure(round) {
   }
 }
 
+writeFileSync(`${home}/skill`, '');
 for (let profile = 0; profile < PROFILES; profile++) {
+  const skills = `${home}/profiles/p${profile}/skills`;
+  for (let category = 0; category < CATEGORIES; category++) mkdirSync(`${skills}/c${category}`, { recursive: true });
   for (let skill = 0; skill < SKILLS; skill++) {
-    const directory = `${home}/profiles/p${profile}/skills/c${skill % 5}/s${skill}`;
-    mkdirSync(directory, { recursive: true });
-    writeFileSync(`${directory}/SKILL.md`, '');
+    const directory = `${skills}/c${skill % CATEGORIES}/s${skill}`;
+    mkdirSync(directory);
+    linkSync(`${home}/skill`, `${directory}/SKILL.md`);
   }
 }
 
@@ -44,31 +49,27 @@ function openSchedule() {
   }
 }
 
-/** Milliseconds that this thread has waited for a processor; 0 where the kernel does not say. */
-function waited() {
-  if (schedule === null) return 0;
+/** Milliseconds that the main thread has run; wall time where the kernel does not say. */
+function ran() {
+  if (schedule === null) return performance.now();
   const length = readSync(schedule, buffer, 0, buffer.length, 0);
-  return Number(buffer.toString('latin1', 0, length).split(' ')[1]) / 1e6;
+  return Number(buffer.toString('latin1', 0, length).split(' ')[0]) / 1e6;
 }
 
-/** The longest turn of the event loop while `task` runs, and how long all of it took. */
+/** The longest time between two looks, a millisecond apart, while `task` runs, and how long all of it took. */
 async function measure(task) {
   let longest = 0;
-  let over = false;
-  let last = performance.now();
-  let lastWait = waited();
-  const began = last;
+  let last = ran();
+  const began = performance.now();
   const look = () => {
-    const now = performance.now();
-    const wait = waited();
-    longest = Math.max(longest, now - last - (wait - lastWait));
-    last = performance.now();
-    lastWait = wait;
-    if (!over) setImmediate(look);
+    const now = ran();
+    longest = Math.max(longest, now - last);
+    last = now;
   };
-  setImmediate(look);
+  const timer = setInterval(look, 1);
   await task();
-  over = true;
+  clearInterval(timer);
+  look();
   return { blocked: longest, scan: performance.now() - began };
 }
 

@@ -1,7 +1,9 @@
 import { mkdir, rm, symlink } from 'node:fs/promises';
 import fc from 'fast-check';
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
+import type { Host } from '../../../lib/host/index.ts';
 import { byCodePoint } from '../../../lib/profiles/code-points.ts';
+import { createParseMemory } from '../../../lib/profiles/config-file.ts';
 import { agent } from './support.ts';
 
 describe('which profiles there are (contract 07 §1.2)', () => {
@@ -174,5 +176,53 @@ describe('active_profile (contract 07 §1.1)', () => {
     await profiles.rescan();
     expect(names()).toEqual(['Upper']);
     expect(warnings).toHaveLength(3);
+  });
+});
+
+describe('the cost of a scan (contract 07 §1.3)', () => {
+  it('looks for many gateways at the same time, after everything is read', async () => {
+    let under = 0;
+    let most = 0;
+    const waiting: (() => void)[] = [];
+    const host = (real: Host): Host => ({
+      ...real,
+      network: {
+        ...real.network,
+        canConnect: () =>
+          new Promise((resolve) => {
+            most = Math.max(most, ++under);
+            waiting.push(() => {
+              under--;
+              resolve(true);
+            });
+          }),
+      },
+    });
+    const names = Array.from({ length: 40 }, (_, index) => `profiles/p${index}/config.yaml`);
+    const { profiles } = await agent(Object.fromEntries(names.map((name) => [name, 'api_server: {enabled: true}'])), {
+      host,
+    });
+    const scan = profiles.rescan();
+    await vi.waitFor(() => expect(waiting).toHaveLength(40), 10_000);
+    for (const go of waiting) go();
+    await scan;
+    expect(most).toBe(40);
+    expect(profiles.rows().every(({ gateway_running }) => gateway_running)).toBe(true);
+  });
+
+  it('parses a configuration again only when it has changed, and forgets those that are gone', () => {
+    const memory = createParseMemory();
+    memory.round();
+    const first = memory.parse('a: [b]');
+    memory.round();
+    expect(memory.knows('a: [b]')).toBe(true);
+    expect(memory.parse('a: [b]')).toBe(first);
+    memory.round();
+    memory.round();
+    expect(memory.knows('a: [b]')).toBe(false);
+    const large = `a: ${'x'.repeat(5 * 1024 * 1024)}`;
+    memory.parse(large);
+    memory.parse(`${large}y`);
+    expect([memory.knows(large), memory.knows(`${large}y`)]).toEqual([true, false]);
   });
 });

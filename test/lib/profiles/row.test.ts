@@ -144,6 +144,17 @@ describe('a row (contract 07 §1.2)', () => {
   });
 });
 
+describe('the .env of a profile (contract 07 §1.2)', () => {
+  it('has one assignment on each line, whatever the quotes', async () => {
+    const { profiles, row } = await agent({
+      'config.yaml': '',
+      '.env': 'NOTE="it is\nAPI_SERVER_KEY=k\nAPI_SERVER_PORT=\'9001\'\nOTHER="x"\n',
+    });
+    await profiles.rescan();
+    expect(row()).toMatchObject({ api_server_enabled: true, api_server_port: 9001, api_server_key_present: true });
+  });
+});
+
 describe('skill_count (contract 07 §1.5)', () => {
   it('counts files named exactly SKILL.md, from depth 2 to 8, not through linked directories', async () => {
     const deep = (depth: number) => `skills/${'d/'.repeat(depth - 1)}SKILL.md`;
