@@ -5,7 +5,7 @@ import type { BridgeRecord } from './bridge/memory.ts';
 import { type Chat, createChat } from './chat/chat.ts';
 import { type ClipboardInbox, createClipboardInbox } from './clipboard/inbox.ts';
 import { type Cancel, type Clock, every } from './clock.ts';
-import { agentRoot, type Config } from './config.ts';
+import type { Config } from './config.ts';
 import { createInjectedContext, type InjectedContextReader } from './context/injected.ts';
 import { createDesktop, type Desktop } from './desktop/desktop.ts';
 import type { DesktopRecord } from './desktop/memory.ts';
