@@ -81,7 +81,7 @@ export async function main(argv: string[], program: Program, given: Partial<Comm
 
 /**
  * An action is called with the command's arguments (undefined where left out), its options as `parseCommandLine`
- * returns them, and the `CommandContext`.
+ * returns them, and the `CommandContext`. It may return an exit code; without one the command has done its work.
  */
 async function run(cli: CAC, words: string[], context: CommandContext): Promise<number> {
   const flags = words.slice(0, words.includes('--') ? words.indexOf('--') : undefined);
@@ -103,8 +103,8 @@ async function run(cli: CAC, words: string[], context: CommandContext): Promise<
   }
   const { positionals, options } = parseCommandLine(command, words.slice(1));
   const args = command.args.map((arg, index) => (arg.variadic ? positionals.slice(index) : positionals[index]));
-  await command.commandAction?.(...args, options, context);
-  return 0;
+  const code: unknown = await command.commandAction?.(...args, options, context);
+  return typeof code === 'number' ? code : 0;
 }
 
 const find = (cli: CAC, name: string): Command | undefined => cli.commands.find((command) => command.isMatched(name));
