@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { homedir } from 'node:os';
 import { join, resolve } from 'node:path';
-import type { Places } from '../lib/config.ts';
+import type { Places, Variable } from '../lib/config.ts';
 import { decodeEnvFile, parseEnvFile } from '../lib/env-file.ts';
 
 type Env = Record<string, string | undefined>;
@@ -29,3 +29,7 @@ export function loadEnvironment(processEnv: Env = process.env): Environment {
     return { env: { ...processEnv }, places, fileLoaded: false };
   }
 }
+
+/** One variable by itself: a command that needs only this one does not stop at a bad value of another. */
+export const readVariable = <T>({ read }: Variable<T>, { env, places }: Environment): T =>
+  read({ env, places, warn: () => {} });

@@ -2,10 +2,10 @@ import type { CAC } from 'cac';
 import { describeError } from '../lib/errors.ts';
 import { loadEnvironment } from './environment.ts';
 import { asHost, asPort, flag, type Options, option } from './options.ts';
-import { type CommandContext, CommandError, line, printWarning, UsageError } from './output.ts';
+import { type CommandContext, CommandError, line, UsageError } from './output.ts';
 import { addressText, asObject, callRelay, isSuccess, type RelayAddress, refusal } from './relay-client.ts';
+import { DEFAULT_PORT, relayPort } from './relay-port.ts';
 
-const DEFAULT_PORT = 8767;
 const TIMEOUT = 5000;
 const STATES = { status: undefined, on: true, enable: true, off: false, disable: false } as const;
 
@@ -31,7 +31,7 @@ async function run(state: string | undefined, options: Options, context: Command
   const { env } = loadEnvironment(context.env);
   const address: RelayAddress = {
     host,
-    port: given ?? portOf(env.RELAY_PORT, context),
+    port: given ?? relayPort(env, context),
     tls: Boolean(env.RELAY_SSL_CERT?.trim() && env.RELAY_SSL_KEY?.trim()),
   };
 
@@ -69,18 +69,6 @@ function readState(state = 'status'): keyof typeof STATES {
   const word = state.toLowerCase();
   if (Object.hasOwn(STATES, word)) return word as keyof typeof STATES;
   throw new UsageError(`unknown state '${state}': must be status, on or off`);
-}
-
-/** Unlike for the listener itself, a bad variable is only warned about: the flag may say where the relay is. */
-function portOf(text: string | undefined, context: CommandContext): number {
-  const value = text?.trim();
-  if (!value) return DEFAULT_PORT;
-  try {
-    return asPort(value);
-  } catch {
-    printWarning(context, `RELAY_PORT is no port; using ${DEFAULT_PORT}`);
-    return DEFAULT_PORT;
-  }
 }
 
 /** The same value with the keys of every object in order. */

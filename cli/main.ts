@@ -6,6 +6,8 @@ import {
   registerCompanionStatus,
   registerCompanionUnpair,
 } from './companion.ts';
+import { registerCompat } from './compat.ts';
+import { registerDoctor } from './doctor.ts';
 import { commandHelp, programHelp } from './help.ts';
 import { registerInsecureApiKey } from './insecure-api-key.ts';
 import { registerOperatorToken } from './operator-token.ts';
@@ -13,11 +15,23 @@ import { parseCommandLine } from './options.ts';
 import { type CommandContext, CommandError, exitCodeOf, line, printable, printError, UsageError } from './output.ts';
 import { registerPair } from './pair.ts';
 import { registerPhoneCancel, registerPhoneList, registerPhoneSend } from './phone.ts';
+import { registerProfiles } from './profiles.ts';
+import { registerService } from './service.ts';
 import { registerStart } from './start.ts';
+import { registerUpdateCheck } from './update-check.ts';
 import { version } from './version.ts';
 
 /** THE command tables. A command is one line here and one file beside this one. */
-const relayCommands = [registerStart, registerInsecureApiKey, registerOperatorToken];
+const relayCommands = [
+  registerStart,
+  registerService,
+  registerDoctor,
+  registerUpdateCheck,
+  registerProfiles,
+  registerCompat,
+  registerInsecureApiKey,
+  registerOperatorToken,
+];
 const svcCommands = [registerPair];
 const companionCommands = [
   registerCompanionPair,
@@ -39,8 +53,8 @@ const nestedPrograms: Record<string, { summary: string; commands: Register[] }> 
 
 const EXAMPLES: Record<string, string[]> = {
   svc: ['svc relay start', 'svc pair'],
-  'svc relay': ['svc relay start', 'svc relay start --port 9000'],
   'svc phone': ['svc phone send "Dinner is ready"', 'svc phone list'],
+  'svc relay': ['svc relay start', 'svc relay doctor', 'svc relay service install'],
   'svc-relay': ['svc-relay start', 'svc-relay pair'],
 };
 

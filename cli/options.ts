@@ -160,3 +160,22 @@ export function asChoice<const T extends string>(...choices: T[]): (text: string
     return choice;
   };
 }
+
+/** Seconds as people write them, such as `2` or `0.5`, in milliseconds; at most a minute. */
+export function asTimeout(text: string): number {
+  const seconds = Number(text);
+  if (!/^\d{1,3}(?:\.\d{1,3})?$/.test(text) || seconds <= 0 || seconds > 60) {
+    throw invalid('must be a number of seconds, more than 0 and at most 60');
+  }
+  return seconds * 1000;
+}
+
+/**
+ * The word after a command's name, in any case; the first choice when it is left out.
+ * @throws UsageError naming the choices.
+ */
+export function actionOf<const T extends string>(word: string | undefined, ...choices: [T, ...T[]]): T {
+  const action = word === undefined ? choices[0] : choices.find((choice) => choice === word.toLowerCase());
+  if (action !== undefined) return action;
+  throw new UsageError(`unknown action '${word}': must be ${choices.slice(0, -1).join(', ')} or ${choices.at(-1)}`);
+}

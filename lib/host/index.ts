@@ -105,6 +105,8 @@ export interface FileFacts {
   size: number;
   /** Epoch milliseconds. */
   modified: number;
+  /** Permission bits, such as 0o600. */
+  mode: number;
 }
 
 /** Asynchronous file access. A missing file is `null`, never an error; every other failure throws with its errno as `code`. */

@@ -25,7 +25,7 @@ export interface UpdateResult {
 export interface UpdateCheckParts {
   /** Absent at the edge. */
   host?: Host;
-  config: Config;
+  config: Pick<Config, 'home' | 'updateFeedUrl'>;
   /** The version that is running. */
   version: string;
   fetch?: typeof fetch;

@@ -84,6 +84,7 @@ const facts = (info: Stats): FileFacts => ({
   kind: info.isFile() ? 'file' : info.isDirectory() ? 'directory' : 'other',
   size: info.size,
   modified: info.mtimeMs,
+  mode: info.mode & 0o7777,
 });
 
 const list = (directory: string): Promise<DirectoryEntry[] | null> =>

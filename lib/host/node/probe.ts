@@ -1,0 +1,61 @@
+import { request as httpRequest, type IncomingMessage } from 'node:http';
+import { request as httpsRequest } from 'node:https';
+import type { Probe, ProbeResult } from '../../operator/doctor/probe.ts';
+import { unanswered } from '../../operator/doctor/probe.ts';
+import { isLoopbackName, unbracket } from '../../pairing/addresses.ts';
+import { upstreamReason } from '../../web/upstream.ts';
+
+const MOST_BODY = 256 * 1024;
+
+/** A `Probe` with a connection of its own for each question. */
+export const probe: Probe = (method, url, timeout) => {
+  const target = URL.canParse(url) ? new URL(url) : null;
+  if (!target || !/^https?:$/.test(target.protocol)) {
+    return Promise.resolve(unanswered(method, url, 'not an http:// or https:// URL'));
+  }
+  return new Promise((resolve) => {
+    let answered: IncomingMessage | undefined;
+    const request = (target.protocol === 'https:' ? httpsRequest : httpRequest)(target, {
+      method,
+      agent: false,
+      // A service of this machine may have made its certificate itself; nobody stands in between, and nothing is sent.
+      rejectUnauthorized: !isLoopbackName(unbracket(target.hostname)),
+      headers: { accept: 'application/json', 'accept-encoding': 'identity', ...(method === 'POST' && NO_BODY) },
+    });
+    const end = (rest: Partial<ProbeResult>) => {
+      clearTimeout(timer);
+      request.destroy();
+      const status = answered?.statusCode ?? null;
+      resolve({ ...unanswered(method, url, ''), status, exists: status !== null && status !== 404, ...rest });
+    };
+    const timer = setTimeout(() => end({ error: `no whole answer within ${timeout / 1000} s` }), timeout);
+    // `on`: a request that is destroyed may report a second error.
+    request.on('error', (error) => end({ error: upstreamReason(error) }));
+    request.on('response', (response) => {
+      answered = response;
+      const chunks: Buffer[] = [];
+      let size = 0;
+      response.on('data', (chunk: Buffer) => {
+        size += chunk.length;
+        if (size > MOST_BODY) end({ error: `answered more than ${MOST_BODY / 1024} KiB` });
+        else chunks.push(chunk);
+      });
+      response.on('error', (error) => end({ error: upstreamReason(error) }));
+      response.on('end', () => {
+        const status = response.statusCode ?? 0;
+        end({ ok: status >= 200 && status < 400, error: undefined, ...jsonOf(Buffer.concat(chunks)) });
+      });
+    });
+    request.end();
+  });
+};
+
+const NO_BODY = { 'content-length': '0' };
+
+function jsonOf(body: Buffer): { json?: unknown } {
+  try {
+    return { json: JSON.parse(body.toString('utf8')) };
+  } catch {
+    return {};
+  }
+}

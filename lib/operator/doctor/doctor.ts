@@ -1,0 +1,161 @@
+import type { Clock } from '../../clock.ts';
+import type { Host } from '../../host/index.ts';
+import { type CompatParts, type CompatStatus, compatEntry, compatStatus } from '../compat/compat.ts';
+import { type Heartbeat, readHeartbeat } from '../heartbeat.ts';
+import { type PriorExit, readPriorExit } from '../prior-exit.ts';
+import type { ServiceParts } from '../service/service.ts';
+import { type ApiFacts, apiChecks } from './api.ts';
+import type { Base } from './bases.ts';
+import { type Check, ok, warn } from './check.ts';
+import { type DashboardFacts, dashboardChecks, dashboardFacts, surfaceChecks } from './dashboard.ts';
+import { within } from './deadline.ts';
+import { gatewayChecks } from './gateway.ts';
+import { type Lifecycle, noLifecycle, readLifecycle } from './lifecycle.ts';
+import { noPluginFacts, type PluginFacts, pluginChecks, readPlugin } from './plugin.ts';
+import { type Probe, type ProbeMethod, type ProbeResult, unanswered } from './probe.ts';
+import { type ImportChain, importCheck, loopbackCheck, type RelayModules, tryImports } from './relay.ts';
+
+export interface DoctorParts {
+  version: string;
+  host: Host;
+  clock: Clock;
+  probe: Probe;
+  modules: RelayModules;
+  compat: CompatParts;
+  service: ServiceParts;
+  api: Base;
+  dashboard: Base;
+  relay: { port: number; tls: boolean };
+  /** Milliseconds, for everything that is asked: all at once. */
+  timeout: number;
+}
+
+/** What was found (contract 07 §5.2). Serialized without `next`, it is the JSON of the command. */
+export interface Diagnosis {
+  plugin: PluginFacts;
+  standard: { api_url: string; dashboard_url: string; api: ApiFacts; dashboard: DashboardFacts };
+  relay: { port: number; info: ProbeResult; import_chain: ImportChain };
+  gateway_heartbeat: Heartbeat;
+  gateway_prior_exit: PriorExit;
+  bootstrap: Bootstrap;
+  lifecycle: Lifecycle;
+  checks: Check[];
+}
+
+interface Bootstrap {
+  package_importable: boolean;
+  package_path: string | null;
+  hook_files: CompatStatus['hook_files'];
+  installed: boolean;
+  mode: 'legacy-compatibility';
+  recommendation: string | null;
+}
+
+/**
+ * Looks at this installation, the agent beside it and the relay. Read-only; sends no credential and no body. Everything
+ * is asked at once and nothing is waited for longer than `timeout`, so that is how long it takes however much hangs.
+ */
+export async function diagnose(parts: DoctorParts): Promise<Diagnosis> {
+  const { host, clock, api, dashboard, relay, version } = parts;
+  const { pluginDirectory } = parts.compat;
+  const ask = (method: ProbeMethod, base: string, path: string): Promise<ProbeResult> => {
+    const url = base + path;
+    if (base === '') return Promise.resolve(unanswered(method, url, 'the configured address is no URL'));
+    return bounded(parts.probe(method, url, parts.timeout), (reason) => unanswered(method, url, reason));
+  };
+  const bounded = <T>(work: Promise<T>, instead: (reason: string) => T) => within(clock, parts.timeout, work, instead);
+  const loopback = `${relay.tls ? 'https' : 'http'}://127.0.0.1:${relay.port}`;
+
+  const [
+    capabilities,
+    toolsets,
+    status,
+    audio_transcribe,
+    ws_ticket,
+    dashboardCapabilities,
+    sessions_prune,
+    info,
+    plugin,
+    import_chain,
+    gateway_heartbeat,
+    gateway_prior_exit,
+    bootstrap,
+    lifecycle,
+  ] = await Promise.all([
+    ask('GET', api.url, '/v1/capabilities'),
+    ask('GET', api.url, '/v1/toolsets'),
+    ask('GET', dashboard.url, '/api/status'),
+    ask('HEAD', dashboard.url, '/api/audio/transcribe'),
+    ask('POST', dashboard.url, '/api/auth/ws-ticket'),
+    ask('GET', dashboard.url, '/v1/capabilities'),
+    // Never POST: that deletes sessions.
+    ask('HEAD', dashboard.url, '/api/sessions/prune'),
+    ask('GET', loopback, '/relay/info'),
+    bounded(readPlugin(host, version, pluginDirectory), () => noPluginFacts(host, version, pluginDirectory)),
+    bounded(tryImports(parts.modules), (error): ImportChain => ({ ok: false, module: 'relay', error })),
+    bounded(readHeartbeat(host, clock), (): Heartbeat => ({ status: 'malformed', supported: true })),
+    bounded(readPriorExit(host), (): PriorExit => ({ prior_exit: 'unknown' })),
+    bounded(readBootstrap(parts.compat), () => noBootstrap(parts.compat)),
+    bounded(readLifecycle(parts.service), () => noLifecycle(parts.service)),
+  ]);
+
+  const apiFacts = { capabilities, toolsets };
+  const dashboardSide = dashboardFacts({
+    status,
+    audio_transcribe,
+    ws_ticket,
+    capabilities: dashboardCapabilities,
+    sessions_prune,
+  });
+  return {
+    plugin,
+    standard: { api_url: api.url, dashboard_url: dashboard.url, api: apiFacts, dashboard: dashboardSide },
+    relay: { port: relay.port, info, import_chain },
+    gateway_heartbeat,
+    gateway_prior_exit,
+    bootstrap,
+    lifecycle,
+    checks: [
+      ...pluginChecks(plugin),
+      ...apiChecks(apiFacts, api),
+      ...dashboardChecks(dashboardSide, dashboard),
+      ...gatewayChecks(gateway_heartbeat, gateway_prior_exit),
+      ...surfaceChecks(dashboardSide, dashboard),
+      importCheck(import_chain),
+      loopbackCheck(info, version, relay.port),
+      bootstrapCheck(bootstrap),
+    ],
+  };
+}
+
+/** Whether the diagnosis is a failure: an error, or with `strict` a warning. */
+export const isIll = (checks: Check[], strict: boolean): boolean =>
+  checks.some(({ status }) => status === 'error' || (strict && status === 'warn'));
+
+async function readBootstrap(parts: CompatParts): Promise<Bootstrap> {
+  const status = await compatStatus(parts);
+  return {
+    package_importable: status.package.importable,
+    package_path: status.package.path,
+    hook_files: status.hook_files,
+    installed: status.installed,
+    mode: 'legacy-compatibility',
+    recommendation: status.recommendation,
+  };
+}
+
+const noBootstrap = (parts: CompatParts): Bootstrap => ({
+  package_importable: false,
+  package_path: compatEntry(parts),
+  hook_files: [],
+  installed: false,
+  mode: 'legacy-compatibility',
+  recommendation: null,
+});
+
+function bootstrapCheck({ installed, hook_files, recommendation }: Bootstrap): Check {
+  const id = 'legacy-bootstrap';
+  if (!installed) return ok(id, 'no compat hook is installed, and none is needed');
+  const paths = hook_files.filter((file) => file.references_bootstrap).map(({ path }) => path);
+  return warn(id, `a compat hook is installed: ${paths.join(', ')}`, recommendation ?? 'svc relay compat remove --all');
+}

@@ -1,0 +1,93 @@
+import { utf8ToBytes } from '../bytes.ts';
+import type { Config } from '../config.ts';
+import { describeError, RelayError } from '../errors.ts';
+import type { Host } from '../host/index.ts';
+import { enableInText } from './enable-text.ts';
+import { type Enablement, type RelayState, ROOT_PROFILE, readEnablement } from './enablement.ts';
+
+const CONFIG_LIMIT = 1024 * 1024;
+
+/** One row of `svc relay profiles enable --json` (contract 07 §5.5). */
+export interface Enabled {
+  profile: string;
+  path: string;
+  was: RelayState;
+  changed: boolean;
+  /** Why this config was left as it is. */
+  error?: string;
+}
+
+export interface EnableOptions {
+  /** Names in any case, `default` for the root; none means all. */
+  names: string[];
+  dryRun: boolean;
+}
+
+/**
+ * Enables this plugin in configs of the agent home (contract 07 §5.5). A config that is changed is first copied to
+ * `<config>.bak`, then replaced whole. One that cannot be understood is reported and left alone.
+ * @throws RelayError `not-found` naming what is no profile; nothing is edited then.
+ */
+export async function enableProfiles(
+  host: Host,
+  config: Pick<Config, 'agentConfig'>,
+  { names, dryRun }: EnableOptions,
+): Promise<Enabled[]> {
+  const chosen = choose(await readEnablement(host, config), names);
+  const results: Enabled[] = [];
+  for (const row of chosen) results.push(await enableOne(host, row, dryRun));
+  return results;
+}
+
+function choose(rows: Enablement[], names: string[]): Enablement[] {
+  if (names.length === 0) return rows;
+  const wanted = new Set(names.map((name) => (name.toLowerCase() === 'default' ? ROOT_PROFILE : name.toLowerCase())));
+  const known = new Set(rows.map(({ profile }) => profile.toLowerCase()));
+  const unknown = [...wanted].filter((name) => !known.has(name));
+  if (unknown.length > 0) throw new RelayError('not-found', `no profile is called ${unknown.join(', ')}`);
+  return rows.filter(({ profile }) => wanted.has(profile.toLowerCase()));
+}
+
+async function enableOne(host: Host, row: Enablement, dryRun: boolean): Promise<Enabled> {
+  const { profile, path, state: was } = row;
+  const left = (error: string): Enabled => ({ profile, path, was, changed: false, error });
+  if (row.error !== undefined) return left(row.error);
+  try {
+    const bytes = await host.files.read(path, CONFIG_LIMIT + 1);
+    if (bytes === null) return left('is gone');
+    if (bytes.length > CONFIG_LIMIT) return left('larger than 1 MiB');
+    const text = decode(bytes);
+    if (text === null) return left('not UTF-8 text');
+    const edited = enableInText(text);
+    if (!edited.ok) return left(edited.problem);
+    if (edited.text === text) return { profile, path, was, changed: false };
+    return dryRun || (await replace(host, path, bytes, edited.text))
+      ? { profile, path, was, changed: true }
+      : left('was changed by somebody else in the meantime');
+  } catch (error) {
+    return left(`cannot be written: ${describeError(error)}`);
+  }
+}
+
+/** Backs up and replaces; false when the file is not any more what was read. A link is kept: its target is replaced. */
+async function replace(host: Host, path: string, before: Uint8Array, text: string): Promise<boolean> {
+  const [target, facts] = await Promise.all([host.files.realPath(path), host.files.stat(path)]);
+  if (target === null || facts === null) return false;
+  await host.files.writeAtomic(`${path}.bak`, before, facts.mode);
+  const now = await host.files.read(target, CONFIG_LIMIT + 1);
+  if (now === null || !equal(now, before)) return false;
+  await host.files.writeAtomic(target, utf8ToBytes(text), facts.mode);
+  return true;
+}
+
+const equal = (a: Uint8Array, b: Uint8Array): boolean =>
+  a.length === b.length && a.every((byte, index) => byte === b[index]);
+
+/** A byte-order mark stays what it is: YAML allows it. */
+function decode(bytes: Uint8Array): string | null {
+  try {
+    return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes);
+  } catch {
+    return null;
+  }
+}

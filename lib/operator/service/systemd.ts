@@ -1,0 +1,81 @@
+import type { Host } from '../../host/index.ts';
+import { UNIT } from './unit.ts';
+
+/** `absent`: no systemd. `unreachable`: there is, but no manager of this user answers. */
+export type SystemdState = 'ready' | 'unreachable' | 'absent';
+
+export interface UnitState {
+  enabled: boolean;
+  /** `active`, `inactive`, `failed`, `activating`, ... */
+  active: string;
+  /** Exit status of the relay the last time it ended, or null. */
+  exitStatus: number | null;
+}
+
+/** What `systemctl` needs of the environment, and nothing else. */
+const PASSED = ['PATH', 'HOME', 'USER', 'LOGNAME', 'XDG_RUNTIME_DIR', 'XDG_CONFIG_HOME', 'DBUS_SESSION_BUS_ADDRESS'];
+const QUICK = 2_000;
+/** Starting and stopping: the unit's own limit is 10 s. */
+const PATIENT = 20_000;
+
+export interface Systemd {
+  state(): Promise<SystemdState>;
+  /** What the manager knows of the unit; null when it does not say. */
+  unit(): Promise<UnitState | null>;
+  /** One `systemctl --user` call; whether it succeeded. */
+  call(...args: string[]): Promise<boolean>;
+  /** Whether the user's services run without somebody signed in; null when that is not known. */
+  lingers(): Promise<boolean | null>;
+}
+
+/** The systemd manager of the user who runs this. Never asks for root, never throws. */
+export function createSystemd(host: Host): Systemd {
+  const env: Record<string, string> = { LANG: 'C', SYSTEMD_COLORS: '0', SYSTEMD_PAGER: '' };
+  for (const name of PASSED) {
+    const value = host.env[name];
+    if (value !== undefined) env[name] = value;
+  }
+
+  async function systemctl(args: string[], timeout: number): Promise<{ code: number | null; stdout: string }> {
+    const file = await host.children.find('systemctl');
+    if (file === null) return { code: null, stdout: '' };
+    return host.children.run({ file, args: ['--user', ...args], env, cwd: '/' }, timeout);
+  }
+
+  return {
+    async state() {
+      if ((await host.children.find('systemctl')) === null) return 'absent';
+      const { code } = await systemctl(['show', '--property=Version'], QUICK);
+      return code === 0 ? 'ready' : 'unreachable';
+    },
+    async unit() {
+      const { code, stdout } = await systemctl(['show', UNIT, `--property=${PROPERTIES.join(',')}`], QUICK);
+      return code === 0 ? unitState(stdout) : null;
+    },
+    call: async (...args) => (await systemctl(args, PATIENT)).code === 0,
+    async lingers() {
+      const user = host.env.USER || host.env.LOGNAME;
+      if (!user || user.includes('/')) return null;
+      const facts = await host.files.stat(`/var/lib/systemd/linger/${user}`).catch(() => null);
+      return facts !== null;
+    },
+  };
+}
+
+const PROPERTIES = ['UnitFileState', 'ActiveState', 'ExecMainStatus', 'ExecMainExitTimestampMonotonic'];
+
+function unitState(stdout: string): UnitState {
+  const values = new Map(
+    stdout.split('\n').map((line): [string, string] => {
+      const at = line.indexOf('=');
+      return [line.slice(0, at), line.slice(at + 1).trim()];
+    }),
+  );
+  const status = Number(values.get('ExecMainStatus'));
+  const ended = Number(values.get('ExecMainExitTimestampMonotonic')) > 0;
+  return {
+    enabled: values.get('UnitFileState') === 'enabled',
+    active: values.get('ActiveState') || 'inactive',
+    exitStatus: ended && Number.isInteger(status) ? status : null,
+  };
+}
