@@ -15,7 +15,6 @@ import { type Environment, loadEnvironment, readVariable } from './environment.t
 import { actionOf, asText, flag, type Options, option } from './options.ts';
 import { aligned, type CommandContext, CommandError, createStyle, line, printable, UsageError } from './output.ts';
 import { columns } from './table.ts';
-import { ownPackage } from './version.ts';
 
 /** `svc relay compat [status|install|remove]` (contract 07 §5.4). */
 export function registerCompat(program: CAC): void {
@@ -65,7 +64,7 @@ export async function compatParts(
 ): Promise<CompatParts> {
   return {
     host: await context.createHost(environment.places.agentHome),
-    pluginDirectory: ownPackage().directory,
+    pluginDirectory: context.ownPackage.directory,
     root: agentRoot({ agentConfig: readVariable(variables.agentConfig, environment) }),
     hookDirectory: hookDirectory === undefined ? undefined : resolve(hookDirectory),
     load: (url) => import(url),

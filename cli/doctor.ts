@@ -10,7 +10,6 @@ import { asHttpUrl, asPort, asTimeout, flag, type Options, option } from './opti
 import { aligned, type CommandContext, createStyle, line, printable } from './output.ts';
 import { DEFAULT_PORT, relayPort } from './relay-port.ts';
 import { serviceParts } from './service.ts';
-import { version } from './version.ts';
 
 const DEFAULT_TIMEOUT = 2000;
 
@@ -42,7 +41,7 @@ async function run(options: Options, context: CommandContext): Promise<number> {
   const compat = await compatParts(environment, context);
   const diagnosis = await keepAlive(
     diagnose({
-      version: version(),
+      version: context.ownPackage.version,
       host: compat.host,
       clock: systemClock,
       probe,

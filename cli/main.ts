@@ -19,7 +19,7 @@ import { registerProfiles } from './profiles.ts';
 import { registerService } from './service.ts';
 import { registerStart } from './start.ts';
 import { registerUpdateCheck } from './update-check.ts';
-import { version } from './version.ts';
+import { ownPackage } from './version.ts';
 
 /** THE command tables. A command is one line here and one file beside this one. */
 const relayCommands = [
@@ -74,6 +74,7 @@ export async function main(argv: string[], program: Program, given: Partial<Comm
     stderr: process.stderr,
     env: process.env,
     program: nested ? `svc ${word}` : program,
+    ownPackage: ownPackage(),
     // Loaded when needed: most commands, and every `--help`, do without.
     createHost: async (agentHome) => (await import('../lib/host/node/index.ts')).createNodeHost({ agentHome }),
     ...given,
@@ -107,7 +108,7 @@ async function run(cli: CAC, words: string[], context: CommandContext): Promise<
     return 0;
   }
   if (flags.includes('--version') || flags.includes('-v')) {
-    line(context.stdout, `svc-relay ${version()}`);
+    line(context.stdout, `svc-relay ${context.ownPackage.version}`);
     return 0;
   }
   if (!command) {

@@ -1,5 +1,6 @@
 import { RelayError } from '../lib/errors.ts';
 import type { Host } from '../lib/host/index.ts';
+import type { OwnPackage } from './version.ts';
 
 /** Where a command writes; `process.stdout` is one. */
 export interface Writer {
@@ -32,6 +33,8 @@ export interface CommandContext {
   program: string;
   /** Ends a command that runs until it is told to, as SIGINT and SIGTERM do. */
   stop?: AbortSignal;
+  /** The package this program belongs to. */
+  ownPackage: OwnPackage;
   /** This machine, for the commands that ask it something. */
   createHost(agentHome: string): Host | Promise<Host>;
 }

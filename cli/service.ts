@@ -13,7 +13,6 @@ import { UNIT } from '../lib/operator/service/unit.ts';
 import { type Environment, loadEnvironment } from './environment.ts';
 import { actionOf, flag, negated, type Options } from './options.ts';
 import { aligned, type CommandContext, CommandError, createStyle, line, printable, UsageError } from './output.ts';
-import { ownPackage } from './version.ts';
 
 /** `svc relay service [status|install|remove]`: the relay as a systemd user unit. Never needs root. */
 export function registerService(program: CAC): void {
@@ -60,7 +59,7 @@ async function run(word: string | undefined, options: Options, context: CommandC
 
 /** What the service commands and the doctor look at. */
 export async function serviceParts({ places }: Environment, context: CommandContext): Promise<ServiceParts> {
-  const { directory } = ownPackage();
+  const { directory } = context.ownPackage;
   return {
     host: await context.createHost(places.agentHome),
     home: places.home,
@@ -68,7 +67,9 @@ export async function serviceParts({ places }: Environment, context: CommandCont
       node: process.execPath,
       script: `${directory ?? ''}/dist/cli/svc-relay.js`,
       agentHome: places.agentHome,
-      path: context.env.PATH,
+      path: context.env.PATH?.split(':')
+        .filter((entry) => entry.startsWith('/'))
+        .join(':'),
     },
   };
 }

@@ -1,6 +1,4 @@
 #!/usr/bin/env node
-import { main } from './main.ts';
+import { runProgram } from './run-program.ts';
 
-// A reader that went away (`| head`) is no reason for a stack trace.
-for (const stream of [process.stdout, process.stderr]) stream.on('error', () => {});
-process.exitCode = await main(process.argv.slice(2), 'svc-relay');
+await runProgram('svc-relay');

@@ -4,7 +4,6 @@ import { checkForUpdate, type UpdateResult } from '../lib/operator/update-check.
 import { loadEnvironment, readVariable } from './environment.ts';
 import { asTimeout, flag, type Options, option } from './options.ts';
 import { type CommandContext, createStyle, line, printable, printWarning } from './output.ts';
-import { version } from './version.ts';
 
 /** `svc relay update-check` (contract 07 §5.3): exit 0, whatever the feed says. */
 export function registerUpdateCheck(program: CAC): void {
@@ -24,7 +23,7 @@ async function run(options: Options, context: CommandContext): Promise<void> {
   const result = await checkForUpdate({
     host: await context.createHost(agentHome),
     config: { home, updateFeedUrl: readVariable(variables.updateFeedUrl, environment) },
-    version: version(),
+    version: context.ownPackage.version,
     timeout,
   });
   if (flag(options, '--json')) return line(context.stdout, JSON.stringify(result, null, 2));

@@ -23,15 +23,32 @@ export function enableInText(text: string): EnabledText {
     uniqueKeys: false,
     logLevel: 'error',
   });
-  edit(document);
-  const plain = String(document.toString({ lineWidth: 0, flowCollectionPadding: !/[[{]\S/.test(text) }));
-  const edited = text.includes('\r\n') ? plain.replaceAll('\n', '\r\n') : plain;
-  const after = parseMapping(edited);
-  if (!after.ok || !isEnabled(after.mapping) || !sameElsewhere(before.mapping, after.mapping)) {
+  const edited = write(document, text);
+  const after = edited === null ? null : parseMapping(edited);
+  if (edited === null || !after?.ok || !isEnabled(after.mapping) || !sameElsewhere(before.mapping, after.mapping)) {
     return { ok: false, problem: 'cannot be edited without changing something else' };
   }
   return { ok: true, text: edited };
 }
+
+function write(document: Document, before: string): string | null {
+  try {
+    edit(document);
+    const text = document.toString(styleOf(before));
+    return before.includes('\r\n') ? text.replaceAll('\n', '\r\n') : text;
+  } catch {
+    // A document of which the library can read more than it can write.
+    return null;
+  }
+}
+
+/** How the file is written, as far as the writer of it can be told. */
+const styleOf = (text: string) => ({
+  lineWidth: 0,
+  indent: /^( +)[^\s#-]/m.exec(text)?.[1]?.length ?? 2,
+  indentSeq: !/^( *)[^\s#-].*:[ \t]*\r?\n\1- /m.test(text),
+  flowCollectionPadding: !/[[{]\S/.test(text),
+});
 
 const isEnabled = ({ plugins }: Mapping): boolean =>
   isMapping(plugins) && listed(plugins.enabled) && !listed(plugins.disabled);

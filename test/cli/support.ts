@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { onTestFinished } from 'vitest';
 import { main, type Program } from '../../cli/main.ts';
+import { type OwnPackage, ownPackage } from '../../cli/version.ts';
 import type { Tailnet } from '../../lib/host/index.ts';
 import { createNodeHost } from '../../lib/host/node/index.ts';
 
@@ -20,6 +21,8 @@ export interface Setting {
   tty?: boolean;
   lanAddress?: string | null;
   tailnet?: Tailnet | null;
+  /** Another installation than this tree. */
+  ownPackage?: OwnPackage;
 }
 
 /** A fresh agent home, with this `.env` if any. Gone when the test is. */
@@ -43,9 +46,10 @@ export async function run(argv: string[], setting: Setting = {}): Promise<Result
   const code = await main(argv, setting.program ?? 'svc', {
     stdout: writer('stdout'),
     stderr: writer('stderr'),
+    ownPackage: setting.ownPackage ?? ownPackage(),
     env: setting.env ?? { SVC_HOME: agentHome(), RELAY_PORT: '1' },
     createHost: (home) => ({
-      ...createNodeHost({ agentHome: home }),
+      ...createNodeHost({ agentHome: home, env: { ...process.env, ...setting.env } }),
       network: {
         lanAddress: async () => lanAddress,
         tailnet: async () => tailnet,

@@ -1,0 +1,358 @@
+import { mkdir, symlink, writeFile } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
+import { describe, expect, test } from 'vitest';
+import { type Broken, fakeStack } from './fake-stack.ts';
+import { agentHome, closedPort, fakeRelay, run } from './support.ts';
+
+interface Report {
+  checks: { id: string; status: string; summary: string }[];
+  [name: string]: unknown;
+}
+
+type Stack = Awaited<ReturnType<typeof fakeStack>>;
+
+async function report(stack: Stack, ...words: string[]): Promise<{ code: number; report: Report }> {
+  const { code, stdout } = await run(['relay', 'doctor', '--json', ...words], stack);
+  return { code, report: JSON.parse(stdout) };
+}
+
+const ids = (checks: Report['checks'], status: string) => checks.filter((c) => c.status === status).map(({ id }) => id);
+
+async function put(path: string, text: string): Promise<void> {
+  await mkdir(dirname(path), { recursive: true });
+  await writeFile(path, text);
+}
+
+const ORDER = [
+  'plugin-root',
+  'dashboard-plugin',
+  'plugin-name-unique',
+  'api-capabilities',
+  'api-toolsets',
+  'dashboard-status',
+  'dashboard-component-health',
+  'gateway-heartbeat',
+  'gateway-prior-exit',
+  'dashboard-manage-surface',
+  'dashboard-session-prune',
+  'dashboard-audio',
+  'dashboard-ws-ticket',
+  'relay-import-chain',
+  'relay-loopback',
+  'legacy-bootstrap',
+];
+
+describe('doctor on a healthy stack (07 §5.2)', () => {
+  test('every check is ok, in order; exit 0, also with --strict', async () => {
+    const stack = await fakeStack();
+    const { code, report: found } = await report(stack, '--strict');
+    expect(found.checks.filter(({ status }) => status !== 'ok')).toEqual([]);
+    expect(found.checks.map(({ id }) => id)).toEqual(ORDER);
+    expect(code).toBe(0);
+  });
+
+  test('the JSON has the members of the contract, and a check has no others than three', async () => {
+    const stack = await fakeStack();
+    const { report: found } = await report(stack);
+    expect(found).toEqual({
+      schema_version: 1,
+      plugin: {
+        name: 'svc-relay',
+        version: '1.0.0',
+        layout: {
+          plugin_dir: stack.directory,
+          has_plugin_yaml: true,
+          has_register_init: true,
+          has_dashboard_manifest: true,
+          looks_like_user_plugin: false,
+          recommended_install_identifier: 'svc-relay',
+        },
+        plugins_dir: `${stack.home}/plugins`,
+        duplicate_dirs: [],
+      },
+      standard: {
+        api_url: stack.env.SVC_API_URL,
+        dashboard_url: stack.env.SVC_DASHBOARD_URL?.replace(/\/$/, ''),
+        api: {
+          capabilities: {
+            ok: true,
+            exists: true,
+            status: 200,
+            method: 'GET',
+            url: `${stack.env.SVC_API_URL}/v1/capabilities`,
+            json: { object: 'capabilities' },
+          },
+          toolsets: expect.objectContaining({ ok: false, exists: true, status: 401 }),
+        },
+        dashboard: {
+          status: expect.objectContaining({ ok: true, status: 200 }),
+          component_health: {
+            supported: true,
+            overall: 'ok',
+            components: [
+              { name: 'gateway', status: 'ok', healthy: true },
+              { name: 'cron', status: 'Ready', healthy: true },
+            ],
+          },
+          audio_transcribe: expect.objectContaining({ method: 'HEAD', exists: true, status: 405 }),
+          ws_ticket: expect.objectContaining({ method: 'POST', exists: true, status: 401 }),
+          capabilities: expect.objectContaining({ exists: false, status: 404 }),
+          sessions_prune: expect.objectContaining({ method: 'HEAD', exists: true, status: 405 }),
+          manage_surface: { kind: 'dashboard', summary: expect.any(String), recommendation: null },
+        },
+      },
+      relay: {
+        port: Number(stack.env.RELAY_PORT),
+        info: expect.objectContaining({ ok: true, json: { version: '1.0.0', health: 'ok' } }),
+        import_chain: { ok: true, module: 'terminal', error: null },
+      },
+      gateway_heartbeat: { status: 'missing', supported: false },
+      gateway_prior_exit: { prior_exit: 'unknown' },
+      bootstrap: {
+        package_importable: true,
+        package_path: `${stack.directory}/dist/plugin/compat/index.js`,
+        hook_files: [],
+        installed: false,
+        mode: 'legacy-compatibility',
+        recommendation: null,
+      },
+      lifecycle: { service: expect.objectContaining({ systemd: 'absent', installed: false }) },
+      checks: expect.any(Array),
+    });
+    for (const check of found.checks) expect(Object.keys(check)).toEqual(['id', 'status', 'summary']);
+  });
+
+  test('read-only: no credentials, no bodies, never a POST that deletes', async () => {
+    const stack = await fakeStack();
+    await put(join(stack.home, '.env'), 'API_SERVER_KEY=sk-secret-1234567890\n');
+    const { stdout } = await run(['relay', 'doctor', '--json'], stack);
+    const seen = stack.seen();
+    expect(seen.map(({ method, path }) => `${method} ${path}`).sort()).toEqual([
+      'GET /api/status',
+      'GET /relay/info',
+      'GET /v1/capabilities',
+      'GET /v1/capabilities',
+      'GET /v1/toolsets',
+      'HEAD /api/audio/transcribe',
+      'HEAD /api/sessions/prune',
+      'POST /api/auth/ws-ticket',
+    ]);
+    for (const { headers, body } of seen) {
+      expect(body).toBeUndefined();
+      expect([headers.authorization, headers.cookie, headers['x-svc-operator']]).toEqual([undefined, undefined, undefined]);
+    }
+    expect(stdout + JSON.stringify(seen)).not.toContain('sk-secret');
+  });
+
+  test('the text reads well: aligned, no colour without a terminal, colour on one, none with NO_COLOR', async () => {
+    const stack = await fakeStack();
+    const plain = await run(['relay', 'doctor'], stack);
+    expect(plain).toMatchObject({ code: 0, stderr: '' });
+    expect(plain.stdout).not.toContain('\u001b');
+    expect(plain.stdout).toMatch(/^svc-relay 1\.0\.0\n {2}Installed in {2}\//);
+    const rows = plain.stdout.split('\n').filter((row) => row.includes('[OK]'));
+    expect(rows).toHaveLength(ORDER.length);
+    for (const row of rows) expect(row).toMatch(/^ {5}\[OK\] [a-z-]+: \S/);
+    expect(plain.stdout.trimEnd()).toMatch(/All 16 checks are fine\.$/);
+
+    const coloured = await run(['relay', 'doctor'], { ...stack, tty: true });
+    expect(coloured.stdout).toContain('\u001b[32m[OK]\u001b[39m plugin-root');
+    const silent = await run(['relay', 'doctor'], { ...stack, tty: true, env: { ...stack.env, NO_COLOR: '1' } });
+    expect(silent.stdout).toBe(plain.stdout);
+  });
+});
+
+const gone = { status: 404 };
+
+/** What is broken, the check that must say so, how bad it is, and a word of the way out. */
+const cases: [name: string, broken: Broken, id: string, status: string, fix: RegExp][] = [
+  ['no plugin.yaml', { files: { 'plugin.yaml': '' } }, 'plugin-root', 'error', /Install svc-relay again/],
+  ["another's plugin.yaml", { files: { 'plugin.yaml': 'name: x\n' } }, 'plugin-root', 'error', /Install svc-relay/],
+  ['no entry', { files: { 'dist/cli/svc-relay.js': '' } }, 'plugin-root', 'error', /npm run build/],
+  ['no manifest', { files: { 'dashboard/manifest.json': '' } }, 'dashboard-plugin', 'warn', /dashboard plugin/],
+  ['no capabilities', { api: { 'GET /v1/capabilities': gone } }, 'api-capabilities', 'warn', /Update the agent/],
+  ['a key is wanted', { api: { 'GET /v1/capabilities': { status: 401 } } }, 'api-capabilities', 'warn', /wants a key/],
+  ['failing API', { api: { 'GET /v1/capabilities': { status: 500 } } }, 'api-capabilities', 'warn', /own log/],
+  ['no toolsets', { api: { 'GET /v1/toolsets': gone } }, 'api-toolsets', 'warn', /Update the agent/],
+  ['failing status', { dashboard: { 'GET /api/status': { status: 503 } } }, 'dashboard-status', 'warn', /own log/],
+  [
+    'an ill component',
+    { dashboard: { 'GET /api/status': { body: { components: [{ name: 'cron', state: 'down' }] } } } },
+    'dashboard-component-health',
+    'warn',
+    /Restart what is named/,
+  ],
+  [
+    'an ended sign-in',
+    { dashboard: { 'GET /api/status': { body: { nous_session_valid: 'terminal' } } } },
+    'dashboard-nous-session',
+    'warn',
+    /Sign in again/,
+  ],
+  [
+    'an API server in its place',
+    { dashboard: { 'GET /api/status': gone, 'GET /v1/capabilities': { body: {} } } },
+    'dashboard-manage-surface',
+    'warn',
+    /--dashboard-url/,
+  ],
+  ['no pruning', { dashboard: { 'HEAD /api/sessions/prune': gone } }, 'dashboard-session-prune', 'warn', /Update/],
+  ['no audio', { dashboard: { 'HEAD /api/audio/transcribe': gone } }, 'dashboard-audio', 'warn', /Update/],
+  ['no tickets', { dashboard: { 'POST /api/auth/ws-ticket': gone } }, 'dashboard-ws-ticket', 'warn', /Update/],
+  ['no relay there', { relay: { 'GET /relay/info': gone } }, 'relay-loopback', 'warn', /Something else may listen/],
+];
+
+describe('doctor names each broken part and the way out', () => {
+  test.each(cases)('%s', async (_name, broken, id, status, fix) => {
+    const stack = await fakeStack(broken);
+    const { code, report: found } = await report(stack);
+    expect(found.checks.find((check) => check.id === id)?.status).toBe(status);
+    expect(code).toBe(status === 'error' ? 1 : 0);
+    expect((await report(stack, '--strict')).code).toBe(1);
+
+    const { stdout } = await run(['relay', 'doctor'], stack);
+    const rows = stdout.split('\n');
+    const at = rows.findIndex((row) => row.includes(`[${status.toUpperCase()}] ${id}: `));
+    expect(at).toBeGreaterThan(0);
+    expect(rows[at + 1]).toMatch(/^ {10}Fix: \S/);
+    expect(rows[at + 1]).toMatch(fix);
+    expect(stdout.trimEnd()).toMatch(/(?:error|warning)s?\.$/);
+  });
+
+  test('what listens nowhere, and a relay that is not started', async () => {
+    const port = await closedPort();
+    const url = `http://127.0.0.1:${port}`;
+    const stack = await fakeStack();
+    const words = ['--api-url', url, '--dashboard-url', url, '--relay-port', String(port)];
+    const { code, report: found } = await report(stack, ...words);
+    expect(code).toBe(0);
+    expect(ids(found.checks, 'warn')).toEqual([
+      'api-capabilities',
+      'api-toolsets',
+      'dashboard-status',
+      'dashboard-manage-surface',
+      'dashboard-session-prune',
+      'dashboard-audio',
+      'dashboard-ws-ticket',
+      'relay-loopback',
+    ]);
+    expect(found).toMatchObject({ standard: { dashboard: { manage_surface: { kind: 'unreachable' } } } });
+    expect(stack.seen()).toEqual([]);
+    const { stdout } = await run(['relay', 'doctor', ...words], stack);
+    expect(stdout).toContain('Fix: Start it with: svc relay start');
+    expect(stdout.match(/ {10}Fix: /g)).toHaveLength(8);
+  });
+
+  test('the gateway: stale, malformed, of another process; and how it ended', async () => {
+    const { env, ownPackage, home } = await fakeStack();
+    const heartbeat = (pid: number) => JSON.stringify({ pid, updated_at: '2020-01-01T00:00:00Z' });
+    const files: [string, string, string][] = [
+      ['stale', heartbeat(7), '7'],
+      ['malformed', '{', '7'],
+      ['pid_mismatch', heartbeat(8), '7'],
+    ];
+    await put(
+      `${home}/logs/gateway-exit-diag.log`,
+      '{"tag":"gateway.previous_unclean_exit","suspected_oom":true}\n{"tag":"gateway.start"}\n',
+    );
+    for (const [status, beat, pid] of files) {
+      await put(`${home}/state/gateway.heartbeat`, beat);
+      await put(`${home}/gateway.pid`, pid);
+      const { stdout } = await run(['relay', 'doctor', '--json'], { env, ownPackage });
+      const found: Report = JSON.parse(stdout);
+      expect(found).toMatchObject({
+        gateway_heartbeat: { status },
+        gateway_prior_exit: { prior_exit: 'unclean', suspected_oom: true },
+      });
+      expect(ids(found.checks, 'warn')).toEqual(['gateway-heartbeat', 'gateway-prior-exit']);
+    }
+  });
+
+  test('two plugins of one name; a link to the same one is none', async () => {
+    const stack = await fakeStack();
+    const plugins = `${stack.home}/plugins`;
+    await put(`${plugins}/a/plugin.yaml`, 'name: svc-relay\n');
+    await put(`${plugins}/other/plugin.yaml`, 'name: other\n');
+    await symlink(`${plugins}/a`, `${plugins}/linked`);
+    expect(ids((await report(stack)).report.checks, 'warn')).toEqual([]);
+    await put(`${plugins}/b/plugin.yaml`, 'name: svc-relay\n');
+    const { report: found } = await report(stack);
+    expect(ids(found.checks, 'warn')).toEqual(['plugin-name-unique']);
+    expect(found.plugin).toMatchObject({ duplicate_dirs: [`${plugins}/a`, `${plugins}/b`] });
+  });
+
+  test('an installed compat hook', async () => {
+    const stack = await fakeStack();
+    expect((await run(['relay', 'compat', 'install'], stack)).code).toBe(0);
+    const { report: found } = await report(stack);
+    expect(ids(found.checks, 'warn')).toEqual(['legacy-bootstrap']);
+    expect(found.bootstrap).toMatchObject({ installed: true, recommendation: expect.stringContaining('compat remove') });
+  });
+});
+
+describe('doctor and what it is given', () => {
+  test('takes under 3 s however many services hang, and says so', async () => {
+    const hanging = await fakeRelay(() => 'hang');
+    const url = `http://127.0.0.1:${hanging.port}`;
+    const stack = await fakeStack();
+    const started = performance.now();
+    const { report: found } = await report(
+      stack,
+      ...['--api-url', url, '--dashboard-url', url, '--relay-port', String(hanging.port), '--timeout', '1'],
+    );
+    expect(performance.now() - started).toBeLessThan(3000);
+    expect(ids(found.checks, 'warn')).toHaveLength(8);
+    expect(found.checks.find(({ id }) => id === 'api-toolsets')?.summary).toMatch(/no whole answer within 1 s/);
+    expect(hanging.seen).toHaveLength(8);
+  });
+
+  test('a flag beats the variables, which beat each other in order; nothing secret of a URL is shown', async () => {
+    const stack = await fakeStack();
+    const url = stack.env.SVC_API_URL as string;
+    const env = {
+      ...stack.env,
+      SVC_API_URL: ' ',
+      RELAY_WEBAPI_URL: `${url.replace('//', '//user:hunter2@')}/?token=hunter2`,
+      WEBAPI_URL: 'http://127.0.0.1:1',
+      SVC_DASHBOARD_URL: 'user:hunter2',
+    };
+    const { stdout } = await run(['relay', 'doctor', '--json'], { ...stack, env });
+    expect(JSON.parse(stdout).standard).toMatchObject({ api_url: url, dashboard_url: '' });
+    expect(stdout).not.toContain('hunter2');
+    const text = await run(['relay', 'doctor'], { ...stack, env });
+    expect(text.stdout).toContain('Fix: Correct SVC_DASHBOARD_URL');
+  });
+
+  test('a bad RELAY_PORT is the default one (07 §5.2)', async () => {
+    const { env, ownPackage } = await fakeStack();
+    const { stdout, stderr } = await run(['relay', 'doctor', '--json', '--timeout', '0.2'], {
+      ownPackage,
+      env: { ...env, RELAY_PORT: 'abc' },
+    });
+    expect(JSON.parse(stdout).relay.port).toBe(8767);
+    expect(stderr).toContain('warning: RELAY_PORT');
+  });
+
+  test.each([
+    [['--timeout', '0'], '--timeout'],
+    [['--timeout', 'x'], '--timeout'],
+    [['--timeout', '61'], '--timeout'],
+    [['--relay-port', '70000'], '--relay-port'],
+    [['--api-url', 'localhost:8642'], '--api-url'],
+    [['--dashboard-url', 'http://u:p@h'], '--dashboard-url'],
+    [['--verbose'], 'unknown option'],
+    [['now'], 'unexpected argument'],
+  ])('wrongly asked: %j', async (words, message) => {
+    const { code, stdout, stderr } = await run(['relay', 'doctor', ...words], { env: { SVC_HOME: agentHome() } });
+    expect([code, stdout]).toEqual([2, '']);
+    expect(stderr).toContain(message);
+  });
+
+  test('words of a service cannot paint the terminal', async () => {
+    const components = [{ name: 'x\u001b[31m\nboo', status: 'down' }];
+    const stack = await fakeStack({ dashboard: { 'GET /api/status': { body: { components } } } });
+    const { stdout } = await run(['relay', 'doctor'], stack);
+    expect(stdout).not.toContain('\u001b');
+    expect(stdout).toContain('[WARN] dashboard-component-health: x[31m boo is down');
+  });
+});
