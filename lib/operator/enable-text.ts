@@ -1,5 +1,6 @@
-import { type Document, isMap, isScalar, isSeq, parseDocument, YAMLMap, YAMLSeq } from 'yaml';
+import { type Document, isMap, isSeq, parseDocument, YAMLMap, YAMLSeq } from 'yaml';
 import { isMapping, type Mapping, parseMapping } from '../profiles/yaml.ts';
+import { isThis, spliceEnabled } from './enable-splice.ts';
 import { PLUGIN } from './enablement.ts';
 
 export type EnabledText =
@@ -16,30 +17,32 @@ export function enableInText(text: string): EnabledText {
   const before = parseMapping(text);
   if (!before.ok) return before;
   if (isEnabled(before.mapping)) return { ok: true, text };
-  const document = parseDocument(text, {
-    version: '1.1',
-    schema: 'yaml-1.1',
-    merge: true,
-    uniqueKeys: false,
-    logLevel: 'error',
-  });
-  const edited = write(document, text);
-  const after = edited === null ? null : parseMapping(edited);
-  if (edited === null || !after?.ok || !isEnabled(after.mapping) || !sameElsewhere(before.mapping, after.mapping)) {
-    return { ok: false, problem: 'cannot be edited without changing something else' };
+  const read = () =>
+    parseDocument(text, { version: '1.1', schema: 'yaml-1.1', merge: true, uniqueKeys: false, logLevel: 'error' });
+  for (const write of [spliceEnabled, rewritten]) {
+    const edited = attempt(() => write(text, read()));
+    const after = edited === null ? null : parseMapping(edited);
+    if (edited !== null && after?.ok && isEnabled(after.mapping) && sameElsewhere(before.mapping, after.mapping)) {
+      return { ok: true, text: edited };
+    }
   }
-  return { ok: true, text: edited };
+  return { ok: false, problem: 'cannot be edited without changing something else' };
 }
 
-function write(document: Document, before: string): string | null {
+/** A document may be such that the library can read it and not write it. */
+function attempt(write: () => string | null): string | null {
   try {
-    edit(document);
-    const text = document.toString(styleOf(before));
-    return before.includes('\r\n') ? text.replaceAll('\n', '\r\n') : text;
+    return write();
   } catch {
-    // A document of which the library can read more than it can write.
     return null;
   }
+}
+
+/** The whole text written anew: comments and order stay, white space may not. */
+function rewritten(text: string, document: Document): string {
+  edit(document);
+  const edited = document.toString(styleOf(text));
+  return text.includes('\r\n') ? edited.replaceAll('\n', '\r\n') : edited;
 }
 
 /** How the file is written, as far as the writer of it can be told. */
@@ -74,8 +77,6 @@ function edit(document: Document): void {
   list.add(document.createNode(PLUGIN));
   lists.set('enabled', list);
 }
-
-const isThis = (item: unknown): boolean => isScalar(item) && item.value === PLUGIN;
 
 /** Whether two configurations say the same, but for this plugin's own place in the lists. */
 function sameElsewhere(before: Mapping, after: Mapping): boolean {

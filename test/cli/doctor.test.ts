@@ -139,7 +139,11 @@ describe('doctor on a healthy stack (07 §5.2)', () => {
     ]);
     for (const { headers, body } of seen) {
       expect(body).toBeUndefined();
-      expect([headers.authorization, headers.cookie, headers['x-svc-operator']]).toEqual([undefined, undefined, undefined]);
+      expect([headers.authorization, headers.cookie, headers['x-svc-operator']]).toEqual([
+        undefined,
+        undefined,
+        undefined,
+      ]);
     }
     expect(stdout + JSON.stringify(seen)).not.toContain('sk-secret');
   });
@@ -286,7 +290,10 @@ describe('doctor names each broken part and the way out', () => {
     expect((await run(['relay', 'compat', 'install'], stack)).code).toBe(0);
     const { report: found } = await report(stack);
     expect(ids(found.checks, 'warn')).toEqual(['legacy-bootstrap']);
-    expect(found.bootstrap).toMatchObject({ installed: true, recommendation: expect.stringContaining('compat remove') });
+    expect(found.bootstrap).toMatchObject({
+      installed: true,
+      recommendation: expect.stringContaining('compat remove'),
+    });
   });
 });
 

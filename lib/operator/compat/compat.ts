@@ -184,7 +184,8 @@ async function readHook(parts: CompatParts, path: string): Promise<HookFile | nu
 /** Whether the compat entry is there and loads. */
 export async function compatPackage(parts: CompatParts): Promise<CompatPackage> {
   const path = compatEntry(parts);
-  if (path === null) return { importable: false, path };
+  if (path === null || (await parts.host.files.stat(path).catch(() => null)) === null)
+    return { importable: false, path };
   const module = await parts.load(fileUrl(path)).catch(() => null);
   const register = (module as { register?: unknown } | null)?.register;
   return { importable: typeof register === 'function', path };

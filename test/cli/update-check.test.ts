@@ -1,0 +1,67 @@
+import { chmod, mkdir, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { describe, expect, test } from 'vitest';
+import { agentHome, fakeRelay, type Reply, run } from './support.ts';
+
+async function feed(reply: Reply | 'hang') {
+  const { port, seen } = await fakeRelay(() => reply);
+  const home = agentHome();
+  const env = { SVC_HOME: home, HOME: home, RELAY_PORT: 'bad', RELAY_UPDATE_FEED_URL: `http://127.0.0.1:${port}/feed` };
+  const check = (...words: string[]) =>
+    run(['relay', 'update-check', ...words], { env, ownPackage: { version: '1.0.0', directory: null } });
+  return { home, seen, check };
+}
+
+const releases = (...tags: string[]): Reply => ({ body: tags.map((tag_name) => ({ tag_name, draft: false })) });
+
+describe('update-check (07 §5.3): always exit 0', () => {
+  test('there is a newer release', async () => {
+    const { home, seen, check } = await feed(releases('server-v1.2.0', 'server-v1.10.0-rc1', 'app-v9.0.0'));
+    const { code, stdout, stderr } = await check('--json');
+    expect([code, stderr]).toEqual([0, '']);
+    expect(JSON.parse(stdout)).toEqual({
+      current: '1.0.0',
+      latest: '1.10.0',
+      update_available: true,
+      update_command: 'svc plugins update svc-relay',
+    });
+    expect(seen[0]?.headers.authorization).toBeUndefined();
+    await mkdir(join(home, '.local/bin'), { recursive: true });
+    await writeFile(join(home, '.local/bin/svc-relay-update'), '#!/bin/sh\n');
+    await chmod(join(home, '.local/bin/svc-relay-update'), 0o755);
+    expect((await check()).stdout).toBe('Update available: svc-relay 1.0.0 -> 1.10.0\nNext: svc-relay-update\n');
+  });
+
+  test('there is none', async () => {
+    const { check } = await feed(releases('server-v1.0.0', 'server-v0.9.0'));
+    const { code, stdout, stderr } = await check();
+    expect([code, stderr]).toEqual([0, '']);
+    expect(stdout).toBe('Up to date: svc-relay 1.0.0 (latest release 1.0.0)\n');
+  });
+
+  test.each([
+    ['broken', { status: 500 } as Reply, 'answered 500'],
+    ['no list', { body: { a: 1 } } as Reply, 'not a list'],
+    ['slow', 'hang' as const, 'in time'],
+  ])('the feed is %s', async (_name, reply, said) => {
+    const { check } = await feed(reply);
+    const { code, stdout, stderr } = await check('--json', '--timeout', '0.3');
+    expect([code, stderr]).toEqual([0, '']);
+    expect(JSON.parse(stdout)).toEqual({
+      current: '1.0.0',
+      latest: null,
+      update_available: false,
+      update_command: null,
+      error: expect.stringContaining(said),
+    });
+    const text = await check('--timeout', '0.3');
+    expect([text.code, text.stdout]).toEqual([0, '']);
+    expect(text.stderr).toMatch(/^warning: cannot tell[\s\S]*RELAY_UPDATE_FEED_URL/);
+  });
+
+  test('a bad number is a usage error', async () => {
+    const { check } = await feed('hang');
+    expect((await check('--timeout', '-1')).code).toBe(2);
+    expect((await check('--timeout=-1')).stderr).toContain('--timeout: must be a number of seconds');
+  });
+});
