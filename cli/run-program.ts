@@ -1,7 +1,7 @@
 import { main, type Program } from './main.ts';
 
 /** How long what a finished command has left open may hold the process: a name look-up that gets no answer does for long. */
-const GRACE = 200;
+const GRACE = 50;
 
 /** What the executable files do: the command line of this process, and its exit code. */
 export async function runProgram(program: Program): Promise<void> {

@@ -54,13 +54,20 @@ describe('wrong command lines: one line, a hint, exit 2 (07 §5)', () => {
 describe('help and version', () => {
   test.each([
     ['svc', ['--help'], ['pair', 'relay <command>']],
-    ['svc', ['relay', '--help'], ['start', 'insecure-api-key', 'operator-token']],
+    [
+      'svc',
+      ['relay', '--help'],
+      ['start', 'doctor', 'service [action]', 'profiles [action]', 'compat', 'update-check', 'operator-token'],
+    ],
     ['svc-relay', ['--help'], ['pair', 'start', 'operator-token']],
     ['svc', ['help', 'pair'], ['--ttl <duration>', '--no-qr']],
     ['svc', ['pair', '-h'], ['Examples:', 'svc pair --ttl 7d']],
     ['svc', ['pair', '--nonsense', '--help'], ['Usage:']],
     ['svc', ['relay', 'start', '--help'], ['svc relay start', 'Examples:']],
     ['svc', ['relay', 'insecure-api-bearer', '--help'], ['svc relay insecure-api-key', 'Aliases:']],
+    ['svc', ['relay', 'doctor', '--help'], ['svc relay doctor --strict', '--timeout <seconds>']],
+    ['svc', ['relay', 'help', 'compat'], ['svc relay compat [action]', '--hook-dir', 'Examples:']],
+    ['svc-relay', ['profiles', '--help'], ['svc-relay profiles [action] [...profiles]', '--dry-run']],
     ['svc-relay', ['operator-token', '--help'], ['svc-relay operator-token', '--public-key']],
   ] as const)('%s %j', async (program, argv, texts) => {
     const { code, stdout, stderr } = await run([...argv], { program });

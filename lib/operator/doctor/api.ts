@@ -19,8 +19,9 @@ export function apiChecks({ capabilities, toolsets }: ApiFacts, base: Base): Che
   ];
 }
 
-function wayOut({ status }: ProbeResult, base: Base): string {
-  if (status === null) return elsewhere("the agent's API server", base, '--api-url', 'RELAY_WEBAPI_URL');
+function wayOut(result: ProbeResult, base: Base): string {
+  const { status } = result;
+  if (status === null) return elsewhere("the agent's API server", result, base, '--api-url', 'RELAY_WEBAPI_URL');
   if (status === 404) return 'Update the agent: its API server has no such route.';
   if (status === 401 || status === 403) {
     return 'The server wants a key for this route, and none is sent here. Chat through it is not affected.';
@@ -29,8 +30,10 @@ function wayOut({ status }: ProbeResult, base: Base): string {
 }
 
 /** What to do about a service that does not answer. */
-export function elsewhere(service: string, { url, source }: Base, flag: string, variable: string): string {
+export function elsewhere(service: string, result: ProbeResult, base: Base, flag: string, variable: string): string {
+  const { url, source } = base;
   if (url === '') return `Correct ${source}: it must be an http:// or https:// URL.`;
   const place = source === null || source === flag ? `${flag} or ${variable}` : `${flag} or by correcting ${source}`;
-  return `Start ${service}, or say where it is with ${place}.`;
+  const verb = result.error === 'connection refused' ? 'Start' : 'See to';
+  return `${verb} ${service}, or say where it is with ${place}.`;
 }

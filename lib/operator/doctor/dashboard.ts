@@ -40,24 +40,26 @@ export function surfaceChecks(facts: DashboardFacts, base: Base): Check[] {
   const { manage_surface: surface } = facts;
   const route = (id: string, what: string, result: ProbeResult): Check => {
     if (result.exists) return ok(id, `${what} is there`);
-    const next = result.status === null ? startIt(base) : `Update the agent: its dashboard has no ${what}.`;
+    const next = result.status === null ? startIt(result, base) : `Update the agent: its dashboard has no ${what}.`;
     return warn(id, `${what}: ${outcome(result)}`, next);
   };
   return [
     surface.kind === 'dashboard'
       ? ok('dashboard-manage-surface', surface.summary)
-      : warn('dashboard-manage-surface', surface.summary, surface.recommendation ?? startIt(base)),
+      : warn('dashboard-manage-surface', surface.summary, surface.recommendation ?? startIt(facts.status, base)),
     route('dashboard-session-prune', 'session pruning', facts.sessions_prune),
     route('dashboard-audio', 'audio transcription', facts.audio_transcribe),
     route('dashboard-ws-ticket', 'WebSocket tickets', facts.ws_ticket),
   ];
 }
 
-const startIt = (base: Base) => elsewhere("the agent's dashboard", base, '--dashboard-url', 'SVC_DASHBOARD_URL');
+const startIt = (result: ProbeResult, base: Base) =>
+  elsewhere("the agent's dashboard", result, base, '--dashboard-url', 'SVC_DASHBOARD_URL');
 
 function statusCheck(status: ProbeResult, base: Base): Check {
   if (status.ok) return ok('dashboard-status', `${base.url} answers /api/status`);
-  const next = status.status === null ? startIt(base) : "Look into the dashboard's own log, then run this again.";
+  const next =
+    status.status === null ? startIt(status, base) : "Look into the dashboard's own log, then run this again.";
   return warn('dashboard-status', `${status.url}: ${outcome(status)}`, next);
 }
 

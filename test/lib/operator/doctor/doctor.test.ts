@@ -1,0 +1,141 @@
+import { describe, expect, it } from 'vitest';
+import type { Host, HostFiles } from '../../../../lib/host/index.ts';
+import { createNodeHost } from '../../../../lib/host/node/index.ts';
+import { apiBase, dashboardBase } from '../../../../lib/operator/doctor/bases.ts';
+import { componentHealth } from '../../../../lib/operator/doctor/component-health.ts';
+import { type DoctorParts, diagnose, isIll } from '../../../../lib/operator/doctor/doctor.ts';
+import { createTestClock } from '../../../support/clock.ts';
+import { temporaryDirectory } from '../../../support/temp.ts';
+
+const never = () => new Promise<never>(() => {});
+
+async function parts(given: Partial<DoctorParts> = {}): Promise<DoctorParts> {
+  const host = given.host ?? createNodeHost({ agentHome: await temporaryDirectory(), env: {} });
+  return {
+    version: '1.0.0',
+    host,
+    clock: createTestClock(),
+    probe: async (method, url) => ({ ok: true, exists: true, status: 200, method, url }),
+    modules: { relay: async () => {}, terminal: async () => {} },
+    compat: { host, pluginDirectory: null, root: host.agentHome, load: never },
+    service: { host, home: host.agentHome, unit: { node: '/n', script: '/s', agentHome: '/h' } },
+    api: { url: 'http://api', source: null },
+    dashboard: { url: 'http://dashboard', source: null },
+    relay: { port: 8767, tls: false },
+    timeout: 2000,
+    ...given,
+  };
+}
+
+const check = (checks: { id: string }[], id: string) => checks.find((one) => one.id === id);
+
+describe('diagnose (07 §5.2)', () => {
+  it('waits for nothing longer than its time: services, modules, files, systemd', async () => {
+    const files = new Proxy({} as HostFiles, { get: () => never });
+    const host = {
+      ...createNodeHost({ agentHome: '/h', env: {} }),
+      files,
+      children: { find: never, run: never, spawn: never },
+    };
+    const clock = createTestClock();
+    const running = diagnose(
+      await parts({ host: host as Host, clock, probe: never, modules: { relay: never, terminal: never } }),
+    );
+    let done = false;
+    void running.then(() => {
+      done = true;
+    });
+    clock.advance(1999);
+    await new Promise((resolve) => setImmediate(resolve));
+    expect(done).toBe(false);
+    clock.advance(1);
+    const { checks, lifecycle, relay } = await running;
+    expect(lifecycle.service.systemd).toBe('unknown');
+    expect(relay.import_chain).toEqual({ ok: false, module: 'relay', error: 'nothing within 2 s' });
+    expect(check(checks, 'api-capabilities')).toMatchObject({
+      status: 'warn',
+      summary: expect.stringMatching(/nothing within 2 s/),
+    });
+    expect(isIll(checks, false)).toBe(true);
+  });
+
+  it('tells a relay that does not load from a terminal module that does not', async () => {
+    const broken = async () => {
+      throw new Error('wrong ELF class\nat somewhere');
+    };
+    const relay = await diagnose(await parts({ modules: { relay: broken, terminal: async () => {} } }));
+    expect(relay.relay.import_chain).toEqual({ ok: false, module: 'relay', error: 'wrong ELF class' });
+    expect(check(relay.checks, 'relay-import-chain')).toMatchObject({
+      status: 'error',
+      next: expect.stringContaining('npm install'),
+    });
+    const terminal = await diagnose(await parts({ modules: { relay: async () => {}, terminal: broken } }));
+    expect(check(terminal.checks, 'relay-import-chain')).toMatchObject({
+      status: 'warn',
+      next: expect.stringContaining('terminal'),
+    });
+  });
+
+  it('asks over https where the relay has a certificate', async () => {
+    const asked: string[] = [];
+    const probe: DoctorParts['probe'] = async (method, url) => {
+      asked.push(url);
+      return { ok: true, exists: true, status: 200, method, url, json: { version: '0.9.0' } };
+    };
+    const { checks } = await diagnose(await parts({ probe, relay: { port: 9000, tls: true } }));
+    expect(asked).toContain('https://127.0.0.1:9000/relay/info');
+    expect(check(checks, 'relay-loopback')).toMatchObject({
+      status: 'ok',
+      summary: expect.stringMatching(/0\.9\.0 answers.*1\.0\.0 is installed/),
+    });
+  });
+
+  it('shows how the agent is laid out when the dashboard says so', async () => {
+    const probe: DoctorParts['probe'] = async (method, url) => ({
+      ...{ ok: true, exists: true, status: 200, method, url },
+      json: { gateway_mode: 'shared', profiles: ['a', 'b'] },
+    });
+    const { checks } = await diagnose(await parts({ probe }));
+    expect(check(checks, 'dashboard-topology')).toMatchObject({
+      status: 'ok',
+      summary: 'gateway mode: shared, 2 profiles',
+    });
+    expect(checks.findIndex(({ id }) => id === 'dashboard-topology')).toBe(
+      checks.findIndex(({ id }) => id === 'gateway-heartbeat') - 1,
+    );
+  });
+});
+
+describe('component health', () => {
+  it.each([
+    [undefined, false, []],
+    [{}, false, []],
+    [{ components: 'ok' }, false, []],
+    [{ components: {} }, true, []],
+    [{ components: { a: 'OK', b: { status: 'ready' }, c: { state: 'healthy' } } }, true, [true, true, true]],
+    [{ components: [{ id: 'a', health: 'ok' }, 'down', null, { name: 'n' }] }, true, [true, false, false, false]],
+  ])('%j', (status, supported, healthy) => {
+    const found = componentHealth(status);
+    expect([found.supported, found.components.map((component) => component.healthy)]).toEqual([supported, healthy]);
+    expect(found.overall).toBe(!supported ? 'unknown' : healthy.every(Boolean) ? 'ok' : 'degraded');
+  });
+
+  it('has a bound', () => {
+    expect(componentHealth({ components: Array(5000).fill('x'.repeat(5000)) }).components).toHaveLength(100);
+  });
+});
+
+describe('where the services are', () => {
+  it('flag, variables in order, default', () => {
+    const env = { SVC_API_URL: '', RELAY_WEBAPI_URL: 'http://b/', WEBAPI_URL: 'http://c' };
+    expect(apiBase('http://a//', env)).toEqual({ url: 'http://a', source: '--api-url' });
+    expect(apiBase(undefined, env)).toEqual({ url: 'http://b', source: 'RELAY_WEBAPI_URL' });
+    expect(apiBase(undefined, { WEBAPI_URL: 'http://c/v2/' })).toEqual({ url: 'http://c/v2', source: 'WEBAPI_URL' });
+    expect(apiBase(undefined, {})).toEqual({ url: 'http://localhost:8642', source: null });
+    expect(dashboardBase(undefined, { DASHBOARD_URL: 'x', SVC_WEB_URL: 'ftp://y' })).toEqual({
+      url: '',
+      source: 'SVC_WEB_URL',
+    });
+    expect(dashboardBase(undefined, {})).toEqual({ url: 'http://localhost:9119', source: null });
+  });
+});
