@@ -16,7 +16,7 @@ const DEFAULT_TIMEOUT = 2000;
 /** `svc relay doctor` (contract 07 §5.2). */
 export function registerDoctor(program: CAC): void {
   program
-    .command('doctor', 'look at this installation, the agent and the relay, and say what to do about each trouble')
+    .command('doctor', 'look at this installation, the agent and the relay: what is wrong, what to do')
     .option('--api-url <url>', "the agent's API server (default SVC_API_URL, RELAY_WEBAPI_URL, WEBAPI_URL, port 8642)")
     .option('--dashboard-url <url>', 'its dashboard (default SVC_DASHBOARD_URL, SVC_WEB_URL, DASHBOARD_URL, port 9119)')
     .option('--relay-port <n>', `where the relay listens (default RELAY_PORT, else ${DEFAULT_PORT})`)

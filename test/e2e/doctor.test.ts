@@ -1,0 +1,44 @@
+import { cp, mkdtemp, rm, symlink, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { expect, it, onTestFinished } from 'vitest';
+import { launch, runSvc, startRelayProcess } from '../support/process.ts';
+
+const ROOT = fileURLToPath(new URL('../../', import.meta.url));
+
+interface Check {
+  id: string;
+  status: string;
+  summary: string;
+}
+
+const statusOf = (stdout: string, id: string) =>
+  (JSON.parse(stdout).checks as Check[]).find((check) => check.id === id)?.status;
+
+it('07 §5.2: the doctor of a built tree finds the relay that runs, and misses the one that has ended', async () => {
+  const relay = await startRelayProcess();
+  const words = ['relay', 'doctor', '--json', '--relay-port', String(relay.port)];
+  const running = await runSvc(words, { home: relay.home });
+  expect([running.code, running.stderr]).toEqual([0, '']);
+  for (const id of ['plugin-root', 'relay-import-chain', 'relay-loopback', 'legacy-bootstrap']) {
+    expect([id, statusOf(running.stdout, id)]).toEqual([id, 'ok']);
+  }
+  await relay.kill();
+  const ended = await runSvc(words, { home: relay.home });
+  expect([ended.code, statusOf(ended.stdout, 'relay-loopback')]).toEqual([0, 'warn']);
+});
+
+it('07 §5.2: the doctor works, and says so, where the relay itself cannot be loaded', async () => {
+  const directory = await mkdtemp(join(tmpdir(), 'svc-relay-broken-'));
+  onTestFinished(() => rm(directory, { recursive: true, force: true }));
+  for (const name of ['dist', 'package.json', 'plugin.yaml'])
+    await cp(join(ROOT, name), join(directory, name), { recursive: true });
+  await symlink(join(ROOT, 'node_modules'), join(directory, 'node_modules'));
+  await writeFile(join(directory, 'dist/cli/runtime/node.js'), "throw new Error('no native module');\n");
+  const env = { SVC_HOME: join(directory, 'home'), HOME: directory, RELAY_PORT: '1', PATH: process.env.PATH ?? '' };
+  const doctor = launch(process.execPath, [join(directory, 'dist/cli/svc.js'), 'relay', 'doctor'], env);
+  expect(await doctor.ended).toEqual({ code: 1, signal: null });
+  expect(doctor.stdout).toContain('[ERROR] relay-import-chain: the relay does not load: no native module');
+  expect(doctor.stdout).toContain('Fix: Run npm install again');
+});
