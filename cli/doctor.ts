@@ -8,7 +8,7 @@ import { loadEnvironment } from './environment.ts';
 import { keepAlive } from './keep-alive.ts';
 import { asHttpUrl, asPort, asTimeout, flag, type Options, option } from './options.ts';
 import { aligned, type CommandContext, createStyle, line, printable } from './output.ts';
-import { DEFAULT_PORT, relayPort } from './relay-port.ts';
+import { DEFAULT_PORT } from './relay-port.ts';
 import { serviceParts } from './service.ts';
 
 const DEFAULT_TIMEOUT = 2000;
@@ -39,6 +39,7 @@ async function run(options: Options, context: CommandContext): Promise<number> {
   const { env } = environment;
   const { probe } = await import('../lib/host/node/probe.ts');
   const compat = await compatParts(environment, context);
+  const service = await serviceParts(environment, context);
   const diagnosis = await keepAlive(
     diagnose({
       version: context.ownPackage.version,
@@ -47,10 +48,10 @@ async function run(options: Options, context: CommandContext): Promise<number> {
       probe,
       modules: { relay: () => import('./runtime/node.ts'), terminal: () => import('@lydell/node-pty') },
       compat,
-      service: await serviceParts(environment, context),
+      service,
       api: apiBase(apiUrl, env),
       dashboard: dashboardBase(dashboardUrl, env),
-      relay: { port: givenPort ?? relayPort(env, context), tls: hasCertificate(env) },
+      relay: { port: givenPort ?? service.port, tls: hasCertificate(env) },
       timeout,
     }),
   );

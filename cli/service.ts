@@ -13,6 +13,7 @@ import { UNIT } from '../lib/operator/service/unit.ts';
 import { type Environment, loadEnvironment } from './environment.ts';
 import { actionOf, flag, negated, type Options } from './options.ts';
 import { aligned, type CommandContext, CommandError, createStyle, line, printable, UsageError } from './output.ts';
+import { relayPort } from './relay-port.ts';
 
 /** `svc relay service [status|install|remove]`: the relay as a systemd user unit. Never needs root. */
 export function registerService(program: CAC): void {
@@ -58,11 +59,12 @@ async function run(word: string | undefined, options: Options, context: CommandC
 }
 
 /** What the service commands and the doctor look at. */
-export async function serviceParts({ places }: Environment, context: CommandContext): Promise<ServiceParts> {
+export async function serviceParts({ env, places }: Environment, context: CommandContext): Promise<ServiceParts> {
   const { directory } = context.ownPackage;
   return {
     host: await context.createHost(places.agentHome),
     home: places.home,
+    port: relayPort(env, context),
     unit: {
       node: process.execPath,
       script: `${directory ?? ''}/dist/cli/svc-relay.js`,
@@ -92,7 +94,10 @@ function adviseOnVariables({ env, places }: Environment, context: CommandContext
 function nextStep(error: unknown, { unit }: ServiceParts, context: CommandContext): string | undefined {
   if (error instanceof CommandError) return error.next;
   if (!(error instanceof RelayError)) return undefined;
-  const { systemd, call } = error.extra ?? {};
+  const { systemd, call, port } = error.extra ?? {};
+  if (port !== undefined) {
+    return `If that is a relay in a terminal, stop it there (Ctrl-C) and run this again; or now only: ${context.program} service install --no-start`;
+  }
   if (systemd === 'absent') {
     return [
       'Nothing was changed. Have what starts programs on this machine (launchd, OpenRC, runit, cron @reboot) run, as you:',

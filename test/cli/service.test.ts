@@ -11,10 +11,17 @@ interface Machine {
   refuses?: string;
   active?: string;
   unbuilt?: boolean;
+  portTaken?: boolean;
 }
 
 /** A machine whose `systemctl` is a small program that writes down what it is asked, an argument to a line. */
-async function machine({ systemd = 'ready', refuses = '', active = 'inactive', unbuilt = false }: Machine = {}) {
+async function machine({
+  systemd = 'ready',
+  refuses = '',
+  active = 'inactive',
+  unbuilt = false,
+  portTaken,
+}: Machine = {}) {
   const directory = await temporaryDirectory();
   const home = join(directory, 'my home 100%');
   const bin = join(directory, 'bin');
@@ -44,6 +51,7 @@ exit 0
     service: (...words: string[]) =>
       run(['relay', 'service', ...words], {
         env,
+        portTaken,
         ownPackage: { version: '1.0.0', directory: join(directory, 'the relay') },
       }),
     text: () => readFile(unit, 'utf8').catch(() => null),
@@ -105,6 +113,13 @@ describe('service install', () => {
     expect([await dry.text(), await dry.asked()]).toEqual([null, []]);
   });
 
+  test('a port that its own relay holds is no obstacle', async () => {
+    const on = await machine({ portTaken: true, active: 'active' });
+    expect((await on.service('install')).code).toBe(0);
+    const waiting = await machine({ portTaken: true });
+    expect((await waiting.service('install', '--no-start')).code).toBe(0);
+  });
+
   test('what is set in this shell only is named', async () => {
     const on = await machine();
     const env = { ...on.env, RELAY_PORT: '9000' };
@@ -132,6 +147,7 @@ describe('service install', () => {
     [{ systemd: 'no-bus' }, /does not answer[\s\S]*sign in as this user[\s\S]*svc relay start/],
     [{ refuses: 'enable' }, /systemctl --user enable svc-relay\.service failed[\s\S]*journalctl --user/],
     [{ unbuilt: true }, /npm run build/],
+    [{ portTaken: true }, /something listens on port 8767 already[\s\S]*Ctrl-C[\s\S]*--no-start/],
   ] as const)('where it cannot be: %j', async (given, said) => {
     const on = await machine(given);
     const { code, stdout, stderr } = await on.service('install');

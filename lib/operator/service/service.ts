@@ -5,6 +5,7 @@ import { createSystemd, type Systemd, type SystemdState } from './systemd.ts';
 import { isManagedUnit, UNIT, type UnitParts, unitText } from './unit.ts';
 
 const FILE_LIMIT = 64 * 1024;
+const PORT_TIMEOUT = 500;
 
 export interface ServiceParts {
   host: Host;
@@ -12,6 +13,8 @@ export interface ServiceParts {
   home: string;
   /** What the unit runs; its text is made only where it is needed. */
   unit: UnitParts;
+  /** Where the relay will listen. */
+  port: number;
 }
 
 export interface ServiceStatus {
@@ -92,7 +95,8 @@ export async function serviceStatus(parts: ServiceParts): Promise<ServiceStatus>
 /**
  * Writes the unit, enables it, and starts it: again when the unit or what it runs may have changed.
  * @throws RelayError `unavailable` when no manager of this user answers (`extra.systemd`) or it refuses (`extra.call`),
- * `conflict` over a unit of somebody else. Nothing is written then, but for a call that is refused.
+ * `conflict` over a unit of somebody else, or when the port is taken (`extra.port`) and the service could not run.
+ * Nothing is written then, but for a call that is refused.
  */
 export async function installService(parts: ServiceParts, options: InstallOptions): Promise<ServiceInstalled> {
   const systemd = createSystemd(parts.host);
@@ -101,6 +105,7 @@ export async function installService(parts: ServiceParts, options: InstallOption
   const text = unitText(parts.unit);
   const before = await readUnit(parts);
   if (before !== null && !isManagedUnit(before) && !options.force) throw notOurs(path);
+  if (options.start) await mustBeFree(parts, systemd);
   const changed = before !== text;
   if (!options.dryRun) {
     if (changed) await parts.host.files.writeAtomic(path, utf8ToBytes(text), 0o644);
@@ -118,6 +123,13 @@ export async function installService(parts: ServiceParts, options: InstallOption
     started: !options.dryRun && options.start,
     linger: await systemd.lingers(),
   };
+}
+
+/** A relay that somebody runs in a terminal holds the port: the service would end at once, again and again. */
+async function mustBeFree({ host, port }: ServiceParts, systemd: Systemd): Promise<void> {
+  if ((await systemd.unit())?.active === 'active') return;
+  if (!(await host.network.canConnect('127.0.0.1', port, PORT_TIMEOUT))) return;
+  throw new RelayError('conflict', `something listens on port ${port} already`, { extra: { port } });
 }
 
 async function start(systemd: Systemd, changed: boolean): Promise<void> {

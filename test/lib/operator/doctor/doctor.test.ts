@@ -18,7 +18,7 @@ async function parts(given: Partial<DoctorParts> = {}): Promise<DoctorParts> {
     probe: async (method, url) => ({ ok: true, exists: true, status: 200, method, url }),
     modules: { relay: async () => {}, terminal: async () => {} },
     compat: { host, pluginDirectory: null, root: host.agentHome, load: never },
-    service: { host, home: host.agentHome, unit: { node: '/n', script: '/s', agentHome: '/h' } },
+    service: { host, port: 8767, home: host.agentHome, unit: { node: '/n', script: '/s', agentHome: '/h' } },
     api: { url: 'http://api', source: null },
     dashboard: { url: 'http://dashboard', source: null },
     relay: { port: 8767, tls: false },
