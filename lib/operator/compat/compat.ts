@@ -1,7 +1,7 @@
 import { utf8ToBytes } from '../../bytes.ts';
 import { RelayError } from '../../errors.ts';
 import type { Host } from '../../host/index.ts';
-import { byCodePoint } from '../../profiles/discovery.ts';
+import { byCodePoint } from '../../profiles/code-points.ts';
 import { fileUrl, HOOK_FILE, type HookContent, hookText, judgeHook } from './hook.ts';
 
 const FILE_LIMIT = 64 * 1024;
