@@ -3,8 +3,9 @@ import { sendNodeResponse } from 'srvx/node';
 
 /** How long a client may leave what it is sent unread, before its connection is given up. */
 const STALL_TIMEOUT = 300_000;
-/** How long what an already refused client still sends is taken in, so that it reads the answer. */
+/** How long what an already refused client still sends is taken in, so that it reads the answer: in all, and unheard. */
 const LINGER = 30_000;
+const LINGER_IDLE = 1_000;
 
 /** srvx's own response gives its finished parts away, without building a platform one. */
 interface FastAnswer {
@@ -39,14 +40,16 @@ const closes = (headers: string[]): boolean =>
 function sendEarly(req: IncomingMessage, res: ServerResponse, body: string): void {
   res.write(body);
   const end = () => {
-    clearTimeout(timer);
+    clearTimeout(limit);
+    clearTimeout(idle);
     res.end();
   };
-  const timer = setTimeout(end, LINGER);
-  timer.unref();
+  const limit = setTimeout(end, LINGER).unref();
+  const idle = setTimeout(end, LINGER_IDLE).unref();
   // Whoever read the body before has left its listeners.
   req.removeAllListeners('readable').removeAllListeners('data');
   req
+    .on('data', () => void idle.refresh())
     .on('error', () => {})
     .on('close', end)
     .on('end', end)
