@@ -67,8 +67,6 @@ export function createRelayServer({ relay, fetch, tls }: ServerOptions): RelaySe
 
   function onUpgrade(this: HttpServer, req: IncomingMessage, stream: Duplex, head: Buffer): void {
     const socket = stream as Socket;
-    // A client that resets while it is being refused must not become an unhandled error.
-    socket.on('error', ignore);
     if (req.headers.upgrade?.toLowerCase() !== 'websocket') {
       parseAgain(this, req, socket, head);
       return;
@@ -141,6 +139,8 @@ export function createRelayServer({ relay, fetch, tls }: ServerOptions): RelaySe
 
 /** The answer to an upgrade that does not happen: Node has given the connection away and made none. */
 function responseOn(socket: Socket, request: IncomingMessage): ServerResponse {
+  // A client that resets while it is being refused must not become an unhandled error.
+  socket.on('error', ignore);
   const response = new ServerResponse(request);
   response.shouldKeepAlive = false;
   response.assignSocket(socket);
@@ -186,6 +186,7 @@ const UPGRADE_HEADERS = new Set(['connection', 'upgrade', 'http2-settings']);
  * So the request is put back, without the offer, and the server starts on the connection anew.
  */
 function parseAgain(server: HttpServer, req: IncomingMessage, socket: Socket, head: Buffer): void {
+  socket.on('error', ignore);
   const lines = [`${req.method} ${req.url} HTTP/${req.httpVersion}`];
   for (let index = 0; index < req.rawHeaders.length; index += 2) {
     const [name = '', value = ''] = req.rawHeaders.slice(index, index + 2);

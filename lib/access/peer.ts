@@ -19,6 +19,7 @@ const WITH_PORT = /^(?:\[([^\]]+)\]|(\d+\.\d+\.\d+\.\d+)):\d+$/;
 
 /** IPv4-mapped IPv6 as IPv4; everything else as it is, without a zone. */
 export function plainAddress(address: string): string {
+  if (!address.includes(':')) return address;
   const mapped = MAPPED.exec(address);
   if (mapped) return mapped[1] as string;
   const hex = MAPPED_HEX.exec(address);

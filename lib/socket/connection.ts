@@ -1,7 +1,7 @@
-import type { Cancel, Clock } from '../clock.ts';
+import type { Clock } from '../clock.ts';
 import { describeError } from '../errors.ts';
 import type { Log } from '../log.ts';
-import { type Expiry, isGranted } from '../sessions/grants.ts';
+import { isGranted } from '../sessions/grants.ts';
 import type { Session } from '../sessions/session.ts';
 import type { Sessions } from '../sessions/sessions.ts';
 import type { Member } from './bag.ts';
@@ -33,9 +33,6 @@ export class Connection implements Member {
   readonly #transport: Transport;
   readonly #lanes = new Map<string, Lane>();
   readonly #watermarks = new Set<Watermark>();
-  /** Channels whose grant was there when last looked at. */
-  #granted: string[] = [];
-  #deadline: Cancel | undefined;
   #open = true;
 
   constructor(
@@ -50,7 +47,6 @@ export class Connection implements Member {
     this.caller = caller;
     this.session = session;
     this.typedStream = options.typedStream;
-    this.policyChanged();
   }
 
   get id(): string {
@@ -186,30 +182,6 @@ export class Connection implements Member {
     return this.#parts.clock.now() / 1000;
   }
 
-  /** The session's policy is new or has shrunk: tells channels that lost their grant and arms the next deadline. */
-  policyChanged(): void {
-    if (!this.#open) return;
-    this.#deadline?.();
-    const now = this.#now();
-    // A session that is over ends every socket by itself, through `Sessions.onEnd`.
-    if (!this.#parts.sessions.isAlive(this.session)) return;
-    const { grants, expiresAt } = this.session;
-    const granted: string[] = [];
-    let next: Expiry = expiresAt;
-    for (const [name, channel] of this.#parts.channels.withGrant) {
-      if (!channel.grant || !isGranted(grants, channel.grant.name, now)) continue;
-      granted.push(name);
-      const expiry = grants[channel.grant.name] as Expiry;
-      if (expiry !== null && (next === null || expiry < next)) next = expiry;
-    }
-    const lost = this.#granted.filter((name) => !granted.includes(name));
-    this.#granted = granted;
-    if (next !== null) {
-      this.#deadline = this.#parts.clock.after(Math.max(0, Math.ceil((next - now) * 1000)), () => this.policyChanged());
-    }
-    for (const name of lost) this.#parts.channels.byName[name]?.grantLost?.(this);
-  }
-
   /** The socket is there: tells every channel. Never rejects. */
   async opened(slept: boolean): Promise<void> {
     for (const [name, channel] of this.#parts.channels.withOpened) {
@@ -239,7 +211,6 @@ export class Connection implements Member {
   ended(): void {
     if (!this.#open) return;
     this.#open = false;
-    this.#deadline?.();
     this.#watermarks.clear();
     for (const [name, channel] of this.#parts.channels.withClosed) {
       const report = (error: unknown) => this.#parts.log.error(`${name} cleanup failed: ${describeError(error)}`);

@@ -1,15 +1,12 @@
-import type { Cancel, Clock } from '../clock.ts';
 import { describeError } from '../errors.ts';
 import { type Admitted, type AuthParts, authenticate, readFirstFrame, refusalReason } from './auth.ts';
 import type { Member } from './bag.ts';
 import { encodeEnvelope, isLongerThan } from './envelope.ts';
 import type { Caller, Transport } from './transport.ts';
 
-const AUTH_TIMEOUT = 30_000;
 const PRE_AUTH_BYTES = 64 * 1024;
 
 export interface GateParts extends AuthParts {
-  clock: Clock;
   /** The socket has left: admitted or gone. Called once. */
   left(gate: Gate): void;
 }
@@ -25,9 +22,10 @@ export class Gate implements Member {
   readonly transport: Transport;
   readonly caller: Caller;
   place = -1;
+  /** When its time is over, on the monotonic clock. */
+  deadline = 0;
   readonly #parts: GateParts;
   readonly #admit: Admit;
-  readonly #cancelTimeout: Cancel;
   #state: 'waiting' | 'authenticating' | 'over' = 'waiting';
   #backlog: string[] | undefined;
   #budget = PRE_AUTH_BYTES;
@@ -37,9 +35,6 @@ export class Gate implements Member {
     this.#admit = admit;
     this.transport = transport;
     this.caller = caller;
-    this.#cancelTimeout = parts.clock.after(AUTH_TIMEOUT, () => {
-      if (this.#state === 'waiting') this.#fail('Authentication timeout');
-    });
   }
 
   message(text: string): void {
@@ -62,6 +57,11 @@ export class Gate implements Member {
   closed(): void {
     this.#finish();
     this.#parts.left(this);
+  }
+
+  /** Its time is over, unless its offer is being judged. */
+  expire(): void {
+    if (this.#state === 'waiting') this.#fail('Authentication timeout');
   }
 
   close(code: number, reason: string): void {
@@ -103,6 +103,5 @@ export class Gate implements Member {
   #finish(): void {
     this.#state = 'over';
     this.#backlog = undefined;
-    this.#cancelTimeout();
   }
 }

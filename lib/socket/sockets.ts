@@ -10,13 +10,12 @@ import type { Admitted } from './auth.ts';
 import { Bag } from './bag.ts';
 import { type Channels, type ChannelTable, tableOf } from './channel.ts';
 import { Connection, type ConnectionParts } from './connection.ts';
-import { encodeEnvelope, type Payload } from './envelope.ts';
+import { encodeEnvelope, encodeEnvelopeAround, type Payload } from './envelope.ts';
 import { Gate, type GateParts } from './gate.ts';
+import { SessionSockets } from './session-sockets.ts';
 import type { Caller, Transport } from './transport.ts';
+import { WaitingRoom } from './waiting-room.ts';
 
-const PRE_AUTH_PER_PEER = 16;
-const PRE_AUTH_TOTAL = 256;
-const SOCKETS_PER_SESSION = 8;
 const PING_PERIOD = 30_000;
 const PONG_WAIT = 15_000;
 const BUSY_RETRY = 5;
@@ -85,33 +84,20 @@ export type Sockets = ReturnType<typeof createSockets>;
 export function createSockets(parts: SocketsParts) {
   const { sessions, limiter, clock, log } = parts;
   const connections = new Bag<Connection>();
-  /** The oldest first. A session keeps its list until it ends. */
-  const bySession = new Map<Session, Connection[]>();
-  const waiting = new Bag<Gate>();
-  const waitingPerPeer = new Map<string, number>();
+  const bySession = new Map<Session, SessionSockets>();
+  const waiting = new WaitingRoom({ clock, sleeps: parts.remember !== undefined });
   let table: ChannelTable | undefined;
+  let profiles: { rows: unknown[]; text: string } = { rows: [], text: '[]' };
   let stopping = false;
 
-  sessions.onReduce((session) => {
-    for (const connection of copyOf(session)) connection.policyChanged();
-  });
+  sessions.onReduce((session) => bySession.get(session)?.policyChanged());
   sessions.onEnd((session, reason) => {
-    const text = reason === 'expired' ? 'session expired' : 'session revoked';
-    for (const connection of copyOf(session)) connection.close(4401, text);
+    bySession.get(session)?.end(4401, reason === 'expired' ? 'session expired' : 'session revoked');
     bySession.delete(session);
   });
 
-  const copyOf = (session: Session): Connection[] => [...(bySession.get(session) ?? [])];
-
-  function leave(gate: Gate): void {
-    if (!waiting.remove(gate)) return;
-    const { key } = gate.caller;
-    const left = (waitingPerPeer.get(key) ?? 1) - 1;
-    if (left > 0) waitingPerPeer.set(key, left);
-    else waitingPerPeer.delete(key);
-  }
-
-  const gateParts: GateParts = { sessions, codes: parts.codes, limiter, log, clock, left: leave };
+  const left = (gate: Gate) => waiting.leave(gate);
+  const gateParts: GateParts = { sessions, codes: parts.codes, limiter, log, left };
   const connectionParts: ConnectionParts = {
     get channels() {
       table ??= tableOf(parts.channels());
@@ -123,43 +109,46 @@ export function createSockets(parts: SocketsParts) {
     onClosed(connection) {
       const { id, session, caller } = connection;
       connections.remove(connection);
-      const siblings = bySession.get(session) ?? [];
-      const index = siblings.indexOf(connection);
-      if (index >= 0) siblings.splice(index, 1);
+      bySession.get(session)?.remove(connection);
       void parts.remember?.removeItem(id);
       log.info(`socket of session ${session.prefix} closed (${caller.key})`);
     },
   };
 
+  function socketsOf(session: Session): SessionSockets {
+    const known = bySession.get(session);
+    if (known) return known;
+    const sockets = new SessionSockets(connectionParts, session);
+    bySession.set(session, sockets);
+    return sockets;
+  }
+
   function connect(transport: Transport, caller: Caller, session: Session, typedStream: boolean): Connection {
     const connection = new Connection(connectionParts, transport, caller, session, { typedStream });
-    let siblings = bySession.get(session);
-    if (!siblings) {
-      siblings = [];
-      bySession.set(session, siblings);
-    }
-    siblings.push(connection);
     connections.add(connection);
-    if (siblings.length > SOCKETS_PER_SESSION) siblings[0]?.close(1008, 'replaced');
+    socketsOf(session).add(connection);
     return connection;
+  }
+
+  /** Profile rows may be megabytes, and change rarely: their text is made once. */
+  function profilesText(): string {
+    const rows = parts.profiles();
+    if (rows !== profiles.rows) profiles = { rows, text: JSON.stringify(rows) };
+    return profiles.text;
   }
 
   /** Tells a client that it is in, and takes its socket up (contract 01 §3.5). */
   function admit(transport: Transport, caller: Caller, admitted: Admitted, typedStream: boolean): Connection {
     const { session, token, refreshToken } = admitted;
     transport.authenticated?.();
-    const payload: Payload = {
-      session_token: token,
-      ...(refreshToken === undefined ? {} : { refresh_token: refreshToken }),
-      server_version: parts.version,
-      expires_at: session.expiresAt,
-      grants: session.grants,
-      transport_hint: session.transportHint,
-      client_surface: session.device.surface,
-      device_form_factor: session.device.formFactor,
-      profiles: parts.profiles(),
-    };
-    transport.send(encodeEnvelope('system', 'auth.ok', payload, crypto.randomUUID()));
+    const text = JSON.stringify;
+    const payload =
+      `{"session_token":${text(token)},` +
+      (refreshToken === undefined ? '' : `"refresh_token":${text(refreshToken)},`) +
+      `"server_version":${text(parts.version)},${socketsOf(session).policyText},` +
+      `"transport_hint":${text(session.transportHint)},"client_surface":${text(session.device.surface)},` +
+      `"device_form_factor":${text(session.device.formFactor)},"profiles":${profilesText()}}`;
+    transport.send(encodeEnvelopeAround('system', 'auth.ok', payload));
     const connection = connect(transport, caller, session, typedStream);
     void connection.opened(false);
     void parts.remember?.setItem(transport.id, { family: session.family, typed_stream: typedStream, caller });
@@ -175,8 +164,7 @@ export function createSockets(parts: SocketsParts) {
     refusal(key: string): { blocked: boolean; retryAfter: number } | undefined {
       const blocked = limiter.blockedFor(key);
       if (blocked > 0) return { blocked: true, retryAfter: blocked };
-      const crowded = (waitingPerPeer.get(key) ?? 0) >= PRE_AUTH_PER_PEER || waiting.size >= PRE_AUTH_TOTAL;
-      return crowded || stopping ? { blocked: false, retryAfter: BUSY_RETRY } : undefined;
+      return stopping || !waiting.hasRoomFor(key) ? { blocked: false, retryAfter: BUSY_RETRY } : undefined;
     },
 
     /** Takes over a fresh socket: waits for its first frame, then dispatches (contract 01 §3.3-3.7). */
@@ -188,8 +176,7 @@ export function createSockets(parts: SocketsParts) {
         return life.connection;
       });
       life.gate = gate;
-      waiting.add(gate);
-      waitingPerPeer.set(caller.key, (waitingPerPeer.get(caller.key) ?? 0) + 1);
+      waiting.enter(gate);
       log.info(`socket from ${caller.key} opened`);
       return life;
     },
@@ -242,7 +229,7 @@ export function createSockets(parts: SocketsParts) {
     stop(): void {
       stopping = true;
       for (const connection of connections.all()) connection.close(1001, 'server shutting down');
-      for (const gate of waiting.all()) gate.close(1001, 'server shutting down');
+      waiting.closeAll(1001, 'server shutting down');
     },
   };
 }
