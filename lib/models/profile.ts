@@ -33,7 +33,7 @@ export async function readProfileSettings(
     ...homes.map((directory) => readWhole(files, `${directory}/auth.json`, AUTH_LIMIT)),
   ]);
   return {
-    env: envBytes ? parseEnvFile(decodeEnvFile(envBytes)) : {},
+    env: envBytes ? parseEnvFile(decodeEnvFile(envBytes), { oneLine: true }) : {},
     config: configBytes ? mappingOf(configBytes) : {},
     auths: authBytes.map((bytes) => (bytes ? jsonObjectOf(bytes) : {})),
   };

@@ -202,6 +202,15 @@ describe('model capabilities: profiles', () => {
     return { home, host, test: createTestModels({ host, agentConfig: `${home}/config.yaml` }) };
   }
 
+  it('an open quote in `.env` does not swallow the lines after it (07 §1.2)', async () => {
+    const { test } = await agentHome({ '.env': 'NOTE="to do\nLM_BASE_URL=http://lm.test/v1\nEND="\n' });
+    const answer = test.ask(['lmstudio/a']);
+    await expect.poll(() => test.calls.length).toBe(1);
+    expect(test.calls[0]?.url).toBe('http://lm.test/api/v1/models');
+    test.calls[0]?.answer(lmCatalog({ a: ['low'] }));
+    expect((await answer)[0]?.efforts).toEqual(['low']);
+  });
+
   it('profiles and accounts share no rows, also where they ask the same', async () => {
     const env = 'LM_BASE_URL=http://lm.test/v1\n';
     const { home, test } = await agentHome({
