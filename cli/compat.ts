@@ -84,7 +84,7 @@ function printStatus(status: CompatStatus, context: CommandContext): void {
   const rows: [string, string][] = [
     ['Hook', status.installed ? yellow('installed') : green('not installed: current agents do not need it')],
     ['Module', status.package.importable ? module : `${module} ${yellow('(does not load)')}`],
-    ['Directories', status.hook_dirs.map(printable).join(', ')],
+    ...status.hook_dirs.map((path, at): [string, string] => [at === 0 ? 'Directories' : '', printable(path)]),
   ];
   for (const text of aligned(rows)) line(context.stdout, text);
   const files = status.hook_files.map((file) => [printable(file.path), dim(describe(file))]);
@@ -111,6 +111,7 @@ function printInstalled(result: CompatInstalled, context: CommandContext): void 
 function printRemoved(result: CompatRemoved, context: CommandContext): void {
   for (const path of result.removed)
     line(context.stdout, `${result.dry_run ? 'Would remove' : 'Removed'} ${printable(path)}`);
-  for (const { path } of result.skipped) line(context.stdout, `Not there: ${printable(path)}`);
+  // Of many known directories, those without a hook are of interest only when all are.
+  if (!result.changed) for (const { path } of result.skipped) line(context.stdout, `Not there: ${printable(path)}`);
   if (result.changed && !result.dry_run) line(context.stdout, "Next: restart the agent's API server.");
 }

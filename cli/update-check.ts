@@ -20,23 +20,25 @@ async function run(options: Options, context: CommandContext): Promise<void> {
   const timeout = option(options, '--timeout', asTimeout);
   const environment = loadEnvironment(context.env);
   const { home, agentHome } = environment.places;
+  const updateFeedUrl = readVariable(variables.updateFeedUrl, environment);
   const result = await checkForUpdate({
     host: await context.createHost(agentHome),
-    config: { home, updateFeedUrl: readVariable(variables.updateFeedUrl, environment) },
+    config: { home, updateFeedUrl },
     version: context.ownPackage.version,
     timeout,
   });
   if (flag(options, '--json')) return line(context.stdout, JSON.stringify(result, null, 2));
-  print(result, context);
+  print(result, updateFeedUrl !== undefined, context);
 }
 
-function print(result: UpdateResult, context: CommandContext): void {
+function print(result: UpdateResult, hasFeed: boolean, context: CommandContext): void {
   const { bold, green } = createStyle(context.stdout, context.env);
   const current = printable(result.current);
   const latest = printable(result.latest ?? '');
   if (result.error !== undefined) {
     printWarning(context, `cannot tell whether svc-relay ${current} is current: ${printable(result.error)}`);
-    line(context.stderr, 'Check the network, and RELAY_UPDATE_FEED_URL: the https address of the release feed.');
+    const feed = 'RELAY_UPDATE_FEED_URL: the https address of the release feed.';
+    line(context.stderr, hasFeed ? `Check the network, and ${feed}` : `Set ${feed}`);
     return;
   }
   if (result.update_available) {

@@ -146,6 +146,11 @@ describe('compat (07 §5.4)', () => {
       skipped: [],
     });
 
+    const gone = await compat('remove', '--all');
+    expect(gone.stdout.trimEnd().split('\n').slice(0, -1)).toEqual([`Removed ${hook}`, `Removed ${ofProfile}`]);
+    expect((await compat('remove', '--all')).stdout).toContain(`Not there: ${hook}`);
+    expect((await compat('install')).code).toBe(0);
+
     await put(ofProfile, 'mine');
     expect((await compat('remove', '--all')).code).toBe(1);
     expect((await readFile(hook, 'utf8')).length).toBeGreaterThan(0);

@@ -59,6 +59,12 @@ describe('update-check (07 §5.3): always exit 0', () => {
     expect(text.stderr).toMatch(/^warning: cannot tell[\s\S]*RELAY_UPDATE_FEED_URL/);
   });
 
+  test('without a feed it says to set one', async () => {
+    const { code, stdout, stderr } = await run(['relay', 'update-check'], { env: { SVC_HOME: agentHome() } });
+    expect([code, stdout]).toEqual([0, '']);
+    expect(stderr).toMatch(/no release feed is configured\nSet RELAY_UPDATE_FEED_URL: /);
+  });
+
   test('a bad number is a usage error', async () => {
     const { check } = await feed('hang');
     expect((await check('--timeout', '-1')).code).toBe(2);
