@@ -97,7 +97,8 @@ async function announce({ relay }: NodeRelay, context: CommandContext, log: Log)
   const { config, listener } = relay;
   const [http, ws] = listener.tls ? ['https', 'wss'] : ['http', 'ws'];
   log.info(`svc-relay ${relay.version} listens on ${listener.host}:${listener.port}${listener.tls ? ' with TLS' : ''}`);
-  log.info(`agent API server: ${config.webapiUrl}; Secure Link: disabled`);
+  log.info(`agent API server: ${withoutUserInfo(config.webapiUrl)}; Secure Link: disabled`);
+  if (!config.profileDiscovery) log.info('profile discovery: off');
   const lan = await relay.host?.network.lanAddress();
   const open = listener.host === '0.0.0.0' || listener.host === '::';
   const names = open ? ['127.0.0.1', ...(lan ? [lan] : [])] : [listener.host];
@@ -111,6 +112,15 @@ async function announce({ relay }: NodeRelay, context: CommandContext, log: Log)
   for (const text of aligned(rows)) line(context.stdout, text);
   line(context.stdout, `Next: run ${style.bold('svc pair')} in another terminal and scan the code with the app.`);
   line(context.stdout, 'Stop with Ctrl-C.');
+}
+
+/** A URL as it may be logged. */
+function withoutUserInfo(text: string): string {
+  const url = new URL(text);
+  url.username = '';
+  url.password = '';
+  url.search = '';
+  return url.href.replace(/\/$/, '');
 }
 
 /** Resolves after an orderly stop on SIGTERM or SIGINT. A second signal, or a stop that hangs, ends the process. */

@@ -38,6 +38,9 @@ const RESCAN_PERIOD = 30_000;
 /** A busy agent writes beside its configuration all the time: milliseconds between scans that file events cause. */
 const EVENT_SCAN_SPACING = 5_000;
 
+/** Names that a log line has room for. */
+const SHOWN_NAMES = 20;
+
 /** Without a host, or with discovery switched off, the list is always empty. */
 export function createProfiles({ host, config, clock, log, changed }: ProfilesParts): Profiles {
   if (!host || !config.profileDiscovery) {
@@ -48,6 +51,7 @@ export function createProfiles({ host, config, clock, log, changed }: ProfilesPa
   /** What the last scan had to say, so that it is said once and not every 30 s. */
   let known = new Set<string>();
   let failure: string | null = null;
+  let announced: string | null = null;
   let running: Promise<void> | null = null;
   let next: Promise<void> | null = null;
   let stopped = false;
@@ -59,6 +63,9 @@ export function createProfiles({ host, config, clock, log, changed }: ProfilesPa
       for (const warning of warnings) if (!known.has(warning)) log.warn(warning);
       known = new Set(warnings);
       failure = null;
+      const named = namesOf(rows);
+      if (named !== announced) log.info(`profiles: ${named}`);
+      announced = named;
       if (stopped || isSame(snapshot, rows)) return;
       snapshot = rows;
       changed(rows);
@@ -124,6 +131,12 @@ export function createProfiles({ host, config, clock, log, changed }: ProfilesPa
       cancels = [];
     },
   };
+}
+
+function namesOf(rows: ProfileRow[]): string {
+  const names = rows.slice(0, SHOWN_NAMES).map(({ name }) => name);
+  const more = rows.length - names.length;
+  return names.length === 0 ? 'none' : names.join(', ') + (more > 0 ? ` and ${more} more` : '');
 }
 
 /** Rows are flat, so this is a deep comparison. */

@@ -64,6 +64,20 @@ describe('a first start (01 §9.2, issue: works without any configuration)', () 
     expect(stderr).not.toContain('[ERROR]');
   });
 
+  it('logs the profiles it finds, and no credentials of a URL (07 §5.1)', async () => {
+    const home = await temporaryHome();
+    await writeFile(join(home, 'config.yaml'), 'model: m\n');
+    await mkdir(join(home, 'profiles/work'), { recursive: true });
+    await writeFile(join(home, 'profiles/work/config.yaml'), '');
+    const env = { RELAY_WEBAPI_URL: 'http://me:hunter2@127.0.0.1:8642/?key=hunter2' };
+    const { child } = await startRelayProcess({ home, env });
+    await child.prints(/\[INFO\] profiles: profiles: default, work\n/);
+    await child.prints(/agent API server: http:\/\/127\.0\.0\.1:8642;/);
+    expect(child.stderr).not.toContain('hunter2');
+    const off = await startRelayProcess({ env: { RELAY_PROFILE_DISCOVERY_ENABLED: '0' } });
+    await off.child.prints(/profile discovery: off/);
+  });
+
   it('is healthy within two seconds', async () => {
     const times: number[] = [];
     for (let round = 0; round < 3; round++) {
