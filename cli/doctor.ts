@@ -7,7 +7,7 @@ import { compatParts } from './compat.ts';
 import { loadEnvironment } from './environment.ts';
 import { keepAlive } from './keep-alive.ts';
 import { asHttpUrl, asPort, asTimeout, flag, type Options, option } from './options.ts';
-import { aligned, type CommandContext, createStyle, line, printable } from './output.ts';
+import { aligned, type CommandContext, createStyle, hung, line, printable } from './output.ts';
 import { DEFAULT_PORT } from './relay-port.ts';
 import { serviceParts } from './service.ts';
 
@@ -87,10 +87,21 @@ function print(diagnosis: Diagnosis, context: CommandContext): void {
   ];
   for (const text of aligned(header)) line(context.stdout, text);
   line(context.stdout);
+  const columns = context.stdout.isTTY ? context.stdout.columns : undefined;
+  const body = (text: string) => hung(text, { indent: MARGIN + 1, columns });
+  /** The checks that said a way out first: one cause may show in many checks. */
+  const said = new Map<string, string>();
   for (const { id, status, summary, next } of checks) {
     const label = LABELS[status];
-    line(context.stdout, `${' '.repeat(MARGIN - label.length)}${paint[status](label)} ${id}: ${printable(summary)}`);
-    if (next !== undefined) line(context.stdout, `${' '.repeat(MARGIN + 1)}Fix: ${printable(next)}`);
+    const [first, ...rest] = body(`${id}: ${printable(summary)}`);
+    line(context.stdout, `${' '.repeat(MARGIN - label.length)}${paint[status](label)} ${first?.trimStart()}`);
+    for (const text of rest) line(context.stdout, text);
+    if (next === undefined) continue;
+    const before = said.get(next);
+    for (const text of body(`Fix: ${before === undefined ? printable(next) : `as for ${before}`}`)) {
+      line(context.stdout, text);
+    }
+    if (before === undefined) said.set(next, id);
   }
   line(context.stdout);
   line(context.stdout, conclusion(checks, style));

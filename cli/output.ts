@@ -89,6 +89,23 @@ export function printWarning(context: CommandContext, message: string): void {
   line(context.stderr, `${createStyle(context.stderr, context.env).yellow('warning:')} ${message}`);
 }
 
+/**
+ * A text as lines that stand `indent` spaces in, broken between words so that none is wider than `columns`; a word that
+ * is wider stays whole. One line without `columns`, or where they are too few to read.
+ */
+export function hung(text: string, { indent, columns }: { indent: number; columns?: number }): string[] {
+  const room = (columns ?? Number.POSITIVE_INFINITY) - indent;
+  const lines: string[] = [];
+  let current = '';
+  for (const word of room < 20 ? [text] : text.split(' ')) {
+    if (current !== '' && current.length + 1 + word.length > room) {
+      lines.push(current);
+      current = word;
+    } else current += current === '' ? word : ` ${word}`;
+  }
+  return [...lines, current].map((row) => ' '.repeat(indent) + row);
+}
+
 /** Rows of a label and its value, the values under each other. */
 export function aligned(rows: [label: string, value: string][], indent = '  '): string[] {
   const width = Math.max(0, ...rows.map(([label]) => label.length));

@@ -178,6 +178,13 @@ const cases: [name: string, broken: Broken, id: string, status: string, fix: Reg
   ['a key is wanted', { api: { 'GET /v1/capabilities': { status: 401 } } }, 'api-capabilities', 'warn', /wants a key/],
   ['failing API', { api: { 'GET /v1/capabilities': { status: 500 } } }, 'api-capabilities', 'warn', /own log/],
   ['no toolsets', { api: { 'GET /v1/toolsets': gone } }, 'api-toolsets', 'warn', /Update the agent/],
+  [
+    'a sign-in is wanted',
+    { dashboard: { 'GET /api/status': { status: 401 } } },
+    'dashboard-status',
+    'warn',
+    /wants a sign-in/,
+  ],
   ['failing status', { dashboard: { 'GET /api/status': { status: 503 } } }, 'dashboard-status', 'warn', /own log/],
   [
     'an ill component',
@@ -245,6 +252,24 @@ describe('doctor names each broken part and the way out', () => {
     const { stdout } = await run(['relay', 'doctor', ...words], stack);
     expect(stdout).toContain('Fix: Start it with: svc relay start');
     expect(stdout.match(/ {10}Fix: /g)).toHaveLength(8);
+    // One cause is explained once.
+    expect(stdout.match(/Fix: Start the agent's dashboard/g)).toHaveLength(1);
+    expect(stdout).toMatch(/dashboard-audio: .*\n {10}Fix: as for dashboard-status\n/);
+    expect(stdout).toContain('[OK] dashboard-component-health: not known');
+  });
+
+  test('breaks lines between words on a terminal, and only there', async () => {
+    const port = await closedPort();
+    const stack = await fakeStack();
+    const words = ['relay', 'doctor', '--api-url', `http://127.0.0.1:${port}`];
+    const wide = await run(words, stack);
+    const narrow = await run(words, { ...stack, env: { ...stack.env, NO_COLOR: '1' }, tty: true, columns: 60 });
+    const long = narrow.stdout.split('\n').filter((row) => row.length > 60 && /^ {10}\S+ /.test(row));
+    expect(long).toEqual([]);
+    expect(narrow.stdout).toMatch(/\n {10}Fix: Start the agent's API server, or say where it\n {10}is with /);
+    const joined = (text: string) => text.replace(/\s+/g, ' ');
+    expect(joined(narrow.stdout)).toBe(joined(wide.stdout));
+    expect(wide.stdout).toContain("Fix: Start the agent's API server, or say where it is with --api-url");
   });
 
   test('the gateway: stale, malformed, of another process; and how it ended', async () => {
@@ -328,6 +353,12 @@ describe('doctor and what it is given', () => {
     expect(stdout).not.toContain('hunter2');
     const text = await run(['relay', 'doctor'], { ...stack, env });
     expect(text.stdout).toContain('Fix: Correct SVC_DASHBOARD_URL');
+  });
+
+  test('what answers without saying that it is svc-relay is not called one', async () => {
+    const stack = await fakeStack({ relay: { 'GET /relay/info': { body: {} } } });
+    const { report: found } = await report(stack);
+    expect(found.checks.find(({ id }) => id === 'relay-loopback')?.summary).toContain('does not say that it is');
   });
 
   test('a bad RELAY_PORT is the default one (07 §5.2)', async () => {

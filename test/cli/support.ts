@@ -19,6 +19,8 @@ export interface Setting {
   program?: Program;
   env?: Record<string, string>;
   tty?: boolean;
+  /** Width of that terminal. */
+  columns?: number;
   lanAddress?: string | null;
   tailnet?: Tailnet | null;
   /** Whether something listens where the relay is to. */
@@ -43,6 +45,7 @@ export async function run(argv: string[], setting: Setting = {}): Promise<Result
       written[name] += text;
     },
     isTTY: setting.tty === true,
+    columns: setting.columns,
   });
   const { lanAddress = '192.168.1.20', tailnet = null } = setting;
   const code = await main(argv, setting.program ?? 'svc', {

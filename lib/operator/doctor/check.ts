@@ -9,6 +9,9 @@ export interface Check {
   next?: string;
 }
 
+/** The way out where something was not found out in time. */
+export const MORE_TIME = 'Run this again with more time, such as --timeout 10.';
+
 export const ok = (id: string, summary: string): Check => ({ id, status: 'ok', summary });
 export const warn = (id: string, summary: string, next: string): Check => ({ id, status: 'warn', summary, next });
 export const fail = (id: string, summary: string, next: string): Check => ({ id, status: 'error', summary, next });

@@ -32,7 +32,7 @@ export const dashboardFacts = (probes: DashboardProbes): DashboardFacts => ({
 
 /** What the dashboard says of itself (contract 07 §5.2). */
 export function dashboardChecks({ status, component_health }: DashboardFacts, base: Base): Check[] {
-  return [statusCheck(status, base), healthCheck(component_health), ...sessionChecks(status.json)];
+  return [statusCheck(status, base), healthCheck(component_health, status), ...sessionChecks(status.json)];
 }
 
 /** What clients use of the dashboard besides. */
@@ -46,7 +46,11 @@ export function surfaceChecks(facts: DashboardFacts, base: Base): Check[] {
   return [
     surface.kind === 'dashboard'
       ? ok('dashboard-manage-surface', surface.summary)
-      : warn('dashboard-manage-surface', surface.summary, surface.recommendation ?? startIt(facts.status, base)),
+      : warn(
+          'dashboard-manage-surface',
+          surface.summary,
+          surface.kind === 'unreachable' ? startIt(facts.status, base) : (surface.recommendation ?? ''),
+        ),
     route('dashboard-session-prune', 'session pruning', facts.sessions_prune),
     route('dashboard-audio', 'audio transcription', facts.audio_transcribe),
     route('dashboard-ws-ticket', 'WebSocket tickets', facts.ws_ticket),
@@ -58,14 +62,22 @@ const startIt = (result: ProbeResult, base: Base) =>
 
 function statusCheck(status: ProbeResult, base: Base): Check {
   if (status.ok) return ok('dashboard-status', `${base.url} answers /api/status`);
-  const next =
-    status.status === null ? startIt(status, base) : "Look into the dashboard's own log, then run this again.";
-  return warn('dashboard-status', `${status.url}: ${outcome(status)}`, next);
+  return warn('dashboard-status', `${status.url}: ${outcome(status)}`, statusWayOut(status, base));
 }
 
-function healthCheck({ supported, components }: ComponentHealth): Check {
+function statusWayOut(result: ProbeResult, base: Base): string {
+  if (result.status === null) return startIt(result, base);
+  if (result.status === 401 || result.status === 403) {
+    return 'The dashboard wants a sign-in for this route, and none is sent here. The app has its own.';
+  }
+  return "Look into the dashboard's own log, then run this again.";
+}
+
+function healthCheck({ supported, components }: ComponentHealth, { ok: isKnown }: ProbeResult): Check {
   const id = 'dashboard-component-health';
-  if (!supported) return ok(id, 'the dashboard does not report components');
+  if (!supported) {
+    return ok(id, isKnown ? 'the dashboard does not report components' : 'not known without the status above');
+  }
   const ill = components.filter(({ healthy }) => !healthy).map(({ name, status }) => `${name} is ${status}`);
   if (ill.length === 0) return ok(id, `all ${components.length} components are healthy`);
   return warn(id, ill.join(', '), "Restart what is named, or look into the dashboard's own log.");

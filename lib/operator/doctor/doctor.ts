@@ -11,9 +11,16 @@ import { type DashboardFacts, dashboardChecks, dashboardFacts, surfaceChecks } f
 import { within } from './deadline.ts';
 import { gatewayChecks } from './gateway.ts';
 import { type Lifecycle, noLifecycle, readLifecycle } from './lifecycle.ts';
-import { noPluginFacts, type PluginFacts, pluginChecks, readPlugin } from './plugin.ts';
+import { noPluginFacts, type PluginFacts, pluginChecks, readPlugin, unknownPlugin } from './plugin.ts';
 import { type Probe, type ProbeMethod, type ProbeResult, unanswered } from './probe.ts';
-import { type ImportChain, importCheck, loopbackCheck, type RelayModules, tryImports } from './relay.ts';
+import {
+  type ImportChain,
+  importCheck,
+  loopbackCheck,
+  type RelayModules,
+  tryImports,
+  unknownImports,
+} from './relay.ts';
 
 export interface DoctorParts {
   version: string;
@@ -64,6 +71,16 @@ export async function diagnose(parts: DoctorParts): Promise<Diagnosis> {
     return bounded(parts.probe(method, url, parts.timeout), (reason) => unanswered(method, url, reason));
   };
   const bounded = <T>(work: Promise<T>, instead: (reason: string) => T) => within(clock, parts.timeout, work, instead);
+  /** Slow is not broken: what was not there in time is not said to be missing. */
+  const late: { plugin?: string; imports?: string } = {};
+  const latePlugin = (reason: string): PluginFacts => {
+    late.plugin = reason;
+    return noPluginFacts(host, version, pluginDirectory);
+  };
+  const lateImports = (error: string): ImportChain => {
+    late.imports = error;
+    return { ok: false, module: 'relay', error };
+  };
   const loopback = `${relay.tls ? 'https' : 'http'}://127.0.0.1:${relay.port}`;
 
   const [
@@ -91,8 +108,8 @@ export async function diagnose(parts: DoctorParts): Promise<Diagnosis> {
     // Never POST: that deletes sessions.
     ask('HEAD', dashboard.url, '/api/sessions/prune'),
     ask('GET', loopback, '/relay/info'),
-    bounded(readPlugin(host, version, pluginDirectory), () => noPluginFacts(host, version, pluginDirectory)),
-    bounded(tryImports(parts.modules), (error): ImportChain => ({ ok: false, module: 'relay', error })),
+    bounded(readPlugin(host, version, pluginDirectory), latePlugin),
+    bounded(tryImports(parts.modules), lateImports),
     bounded(readHeartbeat(host, clock), (): Heartbeat => ({ status: 'malformed', supported: true })),
     bounded(readPriorExit(host), (): PriorExit => ({ prior_exit: 'unknown' })),
     bounded(readBootstrap(parts.compat), () => noBootstrap(parts.compat)),
@@ -116,12 +133,12 @@ export async function diagnose(parts: DoctorParts): Promise<Diagnosis> {
     bootstrap,
     lifecycle,
     checks: [
-      ...pluginChecks(plugin),
+      ...(late.plugin === undefined ? pluginChecks(plugin) : unknownPlugin(late.plugin)),
       ...apiChecks(apiFacts, api),
       ...dashboardChecks(dashboardSide, dashboard),
       ...gatewayChecks(gateway_heartbeat, gateway_prior_exit),
       ...surfaceChecks(dashboardSide, dashboard),
-      importCheck(import_chain),
+      late.imports === undefined ? importCheck(import_chain) : unknownImports(late.imports),
       loopbackCheck(info, version, relay.port),
       bootstrapCheck(bootstrap),
     ],

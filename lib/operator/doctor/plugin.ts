@@ -2,7 +2,7 @@ import type { Host } from '../../host/index.ts';
 import { byCodePoint } from '../../profiles/code-points.ts';
 import { parseMapping } from '../../profiles/yaml.ts';
 import { PLUGIN } from '../enablement.ts';
-import { type Check, fail, ok, warn } from './check.ts';
+import { type Check, fail, MORE_TIME, ok, warn } from './check.ts';
 
 const MANIFEST_LIMIT = 64 * 1024;
 const MOST_PLUGINS = 256;
@@ -68,6 +68,10 @@ export async function readPlugin(host: Host, version: string, directory: string 
     },
   };
 }
+
+/** The verdicts when the installation could not be looked at in time. */
+export const unknownPlugin = (reason: string): Check[] =>
+  ['plugin-root', 'dashboard-plugin', 'plugin-name-unique'].map((id) => warn(id, `not known: ${reason}`, MORE_TIME));
 
 export function pluginChecks({ layout, duplicate_dirs, plugins_dir }: PluginFacts): Check[] {
   const where = layout.plugin_dir ?? 'the program';

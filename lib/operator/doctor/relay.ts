@@ -1,5 +1,5 @@
 import { isMapping } from '../../profiles/yaml.ts';
-import { type Check, fail, ok, warn } from './check.ts';
+import { type Check, fail, MORE_TIME, ok, warn } from './check.ts';
 import { outcome, type ProbeResult } from './probe.ts';
 
 /** The modules a relay is made of, in the order they are tried. */
@@ -32,8 +32,10 @@ export async function tryImports(modules: RelayModules): Promise<ImportChain> {
   return { ok: true, module: 'terminal', error: null };
 }
 
+const IMPORTS = 'relay-import-chain';
+
 export function importCheck({ ok: loads, module, error }: ImportChain): Check {
-  const id = 'relay-import-chain';
+  const id = IMPORTS;
   const again = 'Run npm install again, with the Node version that runs the relay.';
   if (loads) return ok(id, 'the relay and its terminal module load');
   if (module === 'terminal') {
@@ -46,12 +48,16 @@ export function importCheck({ ok: loads, module, error }: ImportChain): Check {
   return fail(id, `the relay does not load: ${error}`, again);
 }
 
+/** The verdict when time was up before the modules had loaded. */
+export const unknownImports = (reason: string): Check =>
+  warn(IMPORTS, `whether the relay loads is not known: ${reason}`, MORE_TIME);
+
 /** Whether a relay answers on this machine, and whether it is this one. */
 export function loopbackCheck(info: ProbeResult, version: string, port: number): Check {
   const id = 'relay-loopback';
   if (info.ok) {
     const running = isMapping(info.json) && typeof info.json.version === 'string' ? info.json.version : null;
-    if (running === null) return ok(id, `port ${port} answers /relay/info`);
+    if (running === null) return ok(id, `port ${port} answers /relay/info, but does not say that it is svc-relay`);
     const other = running === version ? '' : `; ${version} is installed: restart it to run that`;
     return ok(id, `svc-relay ${running} answers on port ${port}${other}`);
   }
