@@ -1,3 +1,4 @@
+import { textOf } from '../../lib/dispatch/json-text.ts';
 import type { Relay } from '../../lib/relay.ts';
 import type { Channel } from '../../lib/socket/channel.ts';
 import type { Connection } from '../../lib/socket/connection.ts';
@@ -15,12 +16,12 @@ export const createTuiChannel = ({ tui, version }: Pick<Relay, 'tui' | 'version'
   grant: { name: 'tui', label: 'TUI' },
   large: true,
 
-  message(connection, message) {
+  message(connection, message, text) {
     switch (message.type) {
       case 'tui.attach':
         return attach(tui, version, connection, message);
       case 'tui.rpc.request':
-        return request(tui, connection, message);
+        return request(tui, connection, message, text);
       case 'tui.resize':
         return tui.resize(connection, message.payload);
       case 'tui.detach':
@@ -72,9 +73,11 @@ async function attach(tui: Relay['tui'], version: string, connection: Connection
   }
 }
 
-function request(tui: Relay['tui'], connection: Connection, { id, payload }: Message): void {
+function request(tui: Relay['tui'], connection: Connection, { id }: Message, text: string): void {
   const lost = () => fail(connection, 'tui_gateway does not read its input any more', id);
-  const requested = tui.request(connection, payload, lost);
+  const payload = textOf(text, 'payload');
+  // Missing or null is an empty object (contract 02 §1.2).
+  const requested = tui.request(connection, payload?.startsWith('{') ? payload : '{}', lost);
   switch (requested) {
     case 'written':
       break;

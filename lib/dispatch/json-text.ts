@@ -92,3 +92,19 @@ export function withoutMembers(text: string, isDropped: (key: string) => boolean
   const kept = members.filter(({ key }) => !isDropped(key)).map(({ start, end }) => text.slice(start, end));
   return `{${kept.join(',')}}`;
 }
+
+/** A JSON value without the blanks and line ends between its parts: one line. `text` must have passed `JSON.parse`. */
+export function compacted(text: string): string {
+  const parts: string[] = [];
+  let from = 0;
+  for (let at = 0; at < text.length; ) {
+    const code = text.charCodeAt(at);
+    if (code === QUOTE) at = afterString(text, at);
+    else if (isSpace(code)) {
+      parts.push(text.slice(from, at));
+      at = afterSpace(text, at);
+      from = at;
+    } else at++;
+  }
+  return parts.length === 0 ? text : parts.join('') + text.slice(from);
+}

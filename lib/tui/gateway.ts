@@ -89,11 +89,11 @@ export function createGateway(child: Child, { clock, log }: { clock: Clock; log:
     pid: child.pid,
 
     /**
-     * Queues one message for the gateway, as one line. False when 64 MiB wait already: it is dropped then. `lost` is
-     * called when the gateway runs but does not take input any more.
+     * Queues one message for the gateway, the text of a JSON object without line ends. False when 64 MiB wait already:
+     * it is dropped then. `lost` is called when the gateway runs but does not take input any more.
      */
-    write(message: unknown, lost: () => void = () => {}): boolean {
-      const line = encoder.encode(`${JSON.stringify(message)}\n`);
+    write(message: string, lost: () => void = () => {}): boolean {
+      const line = encoder.encode(`${message}\n`);
       if (child.unwritten() + line.length > MOST_UNWRITTEN) return false;
       child.write(line, () => {
         clock.after(LOST_WAIT, () => {

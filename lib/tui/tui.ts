@@ -1,4 +1,5 @@
 import type { Clock } from '../clock.ts';
+import { compacted } from '../dispatch/json-text.ts';
 import { describeError } from '../errors.ts';
 import type { Child, Exit, Host } from '../host/index.ts';
 import type { Log } from '../log.ts';
@@ -164,12 +165,15 @@ export function createTui({ host, config, clock, log }: TuiParts) {
       }
     },
 
-    /** Writes one JSON-RPC message; `lost` is called when the gateway does not read any more (contract 02 §4.4). */
-    request(connection: Connection, message: unknown, lost: () => void): Requested {
+    /**
+     * Writes one JSON-RPC message, the text of an object; `lost` is called when the gateway does not read any more
+     * (contract 02 §4.4). It is made one line and is otherwise passed as it is: numbers that a double cannot hold, too.
+     */
+    request(connection: Connection, message: string, lost: () => void): Requested {
       if (!host) return 'no-host';
       const gateway = seats.get(connection)?.gateway;
       if (!gateway) return 'no-session';
-      return gateway.write(message, lost) ? 'written' : 'full';
+      return gateway.write(compacted(message), lost) ? 'written' : 'full';
     },
 
     /** Tells the gateway the size of the window. Without a gateway or a size: nothing. */
@@ -178,7 +182,8 @@ export function createTui({ host, config, clock, log }: TuiParts) {
       const rows = clampEdge(size.rows);
       if (cols === undefined || rows === undefined) return;
       const id = `resize-${crypto.randomUUID()}`;
-      seats.get(connection)?.gateway?.write({ jsonrpc: '2.0', id, method: 'terminal.resize', params: { cols, rows } });
+      const message = { jsonrpc: '2.0', id, method: 'terminal.resize', params: { cols, rows } };
+      seats.get(connection)?.gateway?.write(JSON.stringify(message));
     },
 
     /**

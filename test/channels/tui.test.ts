@@ -176,6 +176,21 @@ describe('contract 02 §4.4: requests', () => {
     );
   });
 
+  it('go through as they came, on one line: numbers, doubled keys, escapes', async () => {
+    const { client } = await attached();
+    const text = '{"id":"r1","method":"x","params":{"a":1e400,"a":-0.0,"n":12345678901234567890,"u":"\\ud800 \\n"}}';
+    const spread = text.replaceAll(',', ' ,\r\n\t').replaceAll(':', ' : ');
+    client.raw(`{"channel":"tui","type":"tui.rpc.request", "payload" :\n${spread}\n, "id":"q"}`);
+    expect((await client.next({ type: 'tui.rpc.response' })).payload).toEqual({
+      jsonrpc: '2.0',
+      id: 'r1',
+      result: text,
+    });
+    client.raw('{"channel":"tui","type":"tui.rpc.request","id":"q"}');
+    // Without an id the fake's answer is no response.
+    expect((await client.next({ type: 'tui.rpc.event' })).payload.result).toBe('{}');
+  });
+
   it('can be sent in the tick of the attach', async () => {
     const target = await start();
     const { client } = await device(target);

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { memberNamed, membersOf, withoutMembers } from '../../../lib/dispatch/json-text.ts';
+import { compacted, memberNamed, membersOf, withoutMembers } from '../../../lib/dispatch/json-text.ts';
 
 /** The same value with blanks wherever JSON allows them. */
 const spread = (value: unknown): string =>
@@ -25,6 +25,17 @@ describe('JSON that is handed on as text', () => {
         expect(text).toBe(JSON.stringify(rest));
       }),
     );
+  });
+
+  it('makes one line of any value and leaves the rest as it was written', () => {
+    fc.assert(
+      fc.property(fc.jsonValue(), (value) => {
+        expect(compacted(JSON.stringify(value, null, ' \t\n'))).toBe(JSON.stringify(value));
+      }),
+    );
+    const compact = '{"a":1e400,"a":-0.0,"b":"\\u00e9 \\" : ,\\\\"}';
+    expect(compacted(compact)).toBe(compact);
+    expect(compacted(`\r\n${compact.replace(',', ' , ')}\t`)).toBe(compact);
   });
 
   it('of a key that is there twice the last counts; escapes are read', () => {

@@ -189,17 +189,17 @@ describe('contract 02 §4.6: end', () => {
 });
 
 describe('contract 02 §4.4: input', () => {
-  it('is one compact line per message', () => {
+  it('is one line per message, as it came', () => {
     const { gateway, written } = bench();
-    expect(gateway.write({ id: 'r1', extra: [1, { a: 'é\n' }] })).toBe(true);
-    expect(written).toEqual(['{"id":"r1","extra":[1,{"a":"é\\n"}]}\n']);
+    expect(gateway.write('{"id":"r1","extra":1e400}')).toBe(true);
+    expect(written).toEqual(['{"id":"r1","extra":1e400}\n']);
   });
 
   it('at most 64 MiB wait', () => {
     const { gateway, written, drains } = bench();
-    const message = { data: 'x'.repeat(24 * 1024 * 1024) };
+    const message = JSON.stringify({ data: 'x'.repeat(24 * 1024 * 1024) });
     expect([1, 2, 3].map(() => gateway.write(message))).toEqual([true, true, false]);
-    expect(gateway.write({})).toBe(true);
+    expect(gateway.write('{}')).toBe(true);
     drains();
     expect(gateway.write(message)).toBe(true);
     expect(written).toHaveLength(4);
@@ -208,11 +208,11 @@ describe('contract 02 §4.4: input', () => {
   it('lost input is told while the gateway runs on, and not when its end explains it', () => {
     const lost: string[] = [];
     const running = bench();
-    running.gateway.write({}, () => lost.push('running'));
+    running.gateway.write('{}', () => lost.push('running'));
     running.losesInput();
     running.clock.advance(1000);
     const leaving = bench();
-    leaving.gateway.write({}, () => lost.push('leaving'));
+    leaving.gateway.write('{}', () => lost.push('leaving'));
     leaving.losesInput();
     leaving.exits(1);
     leaving.clock.advance(1000);
