@@ -39,10 +39,17 @@ export function createTmux(file: string, { host, agentHome }: { host: Host; agen
   let pastes = 0;
   let patience: Promise<unknown> = Promise.resolve();
 
-  /** The arguments that come before every tmux command. The configuration is written on first use. */
+  /** The arguments that come before every tmux command. Configuration and server are made ready on first use. */
   function common(): Promise<string[]> {
-    ready ??= writeConfig().then((config) => ['-L', SOCKET, ...config, '-u']);
+    ready ??= prepare();
     return ready;
+  }
+
+  async function prepare(): Promise<string[]> {
+    const args = ['-L', SOCKET, ...(await writeConfig()), '-u'];
+    // A relay that was killed in a paste left a running server its patience. Where none runs this does nothing.
+    await execute([...args, ...patienceOf(0)]);
+    return args;
   }
 
   async function writeConfig(): Promise<string[]> {
@@ -58,14 +65,18 @@ export function createTmux(file: string, { host, agentHome }: { host: Host; agen
   }
 
   async function run(args: string[]): Promise<{ ok: boolean; stdout: string }> {
-    const command = { file, args: [...(await common()), ...args], env: childEnvironment(host.env), cwd: '/' };
+    return execute([...(await common()), ...args]);
+  }
+
+  async function execute(args: string[]): Promise<{ ok: boolean; stdout: string }> {
+    const command = { file, args, env: childEnvironment(host.env), cwd: '/' };
     const { code, stdout } = await host.children.run(command, HELPER_TIMEOUT);
     return { ok: code === 0, stdout };
   }
 
   /** Changes the server's patience after whatever change is under way, if that is still wanted. */
   function setPatience(ms: number, isWanted: () => boolean): void {
-    patience = patience.then(() => (isWanted() ? run(['set-option', '-s', 'escape-time', String(ms)]) : undefined));
+    patience = patience.then(() => (isWanted() ? run(patienceOf(ms)) : undefined));
   }
 
   return {
@@ -120,6 +131,8 @@ export function createTmux(file: string, { host, agentHome }: { host: Host; agen
     },
   };
 }
+
+const patienceOf = (ms: number): string[] => ['set-option', '-s', 'escape-time', String(ms)];
 
 /** Exactly this session: without `=` tmux also takes prefixes and patterns. */
 const target = (tmuxName: string): string => argument(`=${asKept(tmuxName)}`);

@@ -6,7 +6,7 @@ import type { Session } from '../../../lib/terminal/session.ts';
 import { resolveShell } from '../../../lib/terminal/shell.ts';
 import { createTmux } from '../../../lib/terminal/tmux.ts';
 
-function fakeHost({ writable = true, stdout = '', code = 0 as number | null } = {}) {
+function fakeHost({ writable = true, stdout = '', code = 0 as number | null, showsFirst = false } = {}) {
   const commands: Command[] = [];
   const written: { path: string; text: string; mode: number }[] = [];
   const host = {
@@ -20,6 +20,8 @@ function fakeHost({ writable = true, stdout = '', code = 0 as number | null } = 
     },
     children: {
       run: async (command: Command) => {
+        // Every use begins with this; a test of its own looks at it.
+        if (!showsFirst && command.args.includes('escape-time')) return { code: 1, stdout: '' };
         commands.push(command);
         return { code, stdout };
       },
@@ -51,6 +53,24 @@ describe('tmux commands (contract 02 §3.5)', () => {
     for (const line of ['escape-time 0', 'default-terminal tmux-256color', 'history-limit 10000', 'status off']) {
       expect(written[0]?.text).toContain(line);
     }
+  });
+
+  test('a server that is already there is first put right: a relay killed in a paste left it its patience', async () => {
+    const { tmux, commands } = fakeHost({ showsFirst: true, code: 1 });
+    await Promise.all([tmux.exists('svc-a'), tmux.list()]);
+    const first = [
+      '-L',
+      'svc-relay',
+      '-f',
+      '/home/a/svc-relay-tmux.conf',
+      '-u',
+      'set-option',
+      '-s',
+      'escape-time',
+      '0',
+    ];
+    expect(commands[0]?.args).toEqual(first);
+    expect(commands).toHaveLength(3);
   });
 
   test('it is left out where it cannot be written', async () => {
