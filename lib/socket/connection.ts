@@ -12,6 +12,8 @@ import type { Caller, Transport } from './transport.ts';
 import { Watermark, type WatermarkLimits } from './watermark.ts';
 
 const LARGE_MESSAGE = 4 * 1024 * 1024;
+/** Milliseconds between looks for the answer of a client: there is no event for bytes that came. */
+const ANSWER_POLL = 20;
 const MAX_UNSENT = 64 * 1024 * 1024;
 
 export interface ConnectionParts {
@@ -132,6 +134,11 @@ export class Connection implements Member {
     this.#laneOf(message.channel).push(() => this.#dispatch(channel, message, text));
   }
 
+  /** Too many messages wait, so the socket is not read: silence says nothing of its client. */
+  get #isCrowded(): boolean {
+    return [...this.#lanes.values()].some((lane) => lane.isCrowded);
+  }
+
   #laneOf(name: string): Lane {
     const existing = this.#lanes.get(name);
     if (existing) return existing;
@@ -140,7 +147,7 @@ export class Connection implements Member {
         if (!this.#transport.pause()) this.close(1013, 'slow consumer');
       },
       relieved: () => {
-        if (![...this.#lanes.values()].some((other) => other.isCrowded)) this.#transport.resume();
+        if (!this.#isCrowded) this.#transport.resume();
       },
     });
     this.#lanes.set(name, lane);
@@ -227,7 +234,7 @@ export class Connection implements Member {
   showedLife(): boolean {
     const received = this.#transport.received?.();
     if (received === undefined) return true;
-    const alive = received !== this.#received || [...this.#lanes.values()].some((lane) => lane.isCrowded);
+    const alive = received !== this.#received || this.#isCrowded;
     this.#received = received;
     return alive;
   }
@@ -235,5 +242,21 @@ export class Connection implements Member {
 
   ping(): void {
     this.#transport.ping?.();
+  }
+
+  /**
+   * Asks the client for a sign of life: false when none comes within `ms` milliseconds, although the socket counts as
+   * open until the keep-alive finds out. True where the runtime keeps sockets alive.
+   */
+  async answers(ms: number): Promise<boolean> {
+    const { clock } = this.#parts;
+    const before = this.#transport.received?.();
+    if (before === undefined) return true;
+    this.ping();
+    for (const end = clock.monotonic() + ms; this.#open && clock.monotonic() < end; ) {
+      await new Promise<void>((resolve) => clock.after(ANSWER_POLL, resolve));
+      if (this.#transport.received?.() !== before || this.#isCrowded) return true;
+    }
+    return false;
   }
 }

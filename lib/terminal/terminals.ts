@@ -15,6 +15,8 @@ import { createTmux, type Tmux } from './tmux.ts';
 
 const MOST_PER_SOCKET = 4;
 const MOST = 64;
+/** How long a socket may take to show that it is alive, in milliseconds, when its device wants a shell of it anew. */
+const ANSWER_PATIENCE = 2_000;
 const SHUTDOWN_PATIENCE = 3_000;
 
 export interface TerminalsParts {
@@ -73,6 +75,8 @@ export type Terminals = ReturnType<typeof createTerminals>;
  *
  * Without tmux a shell whose client went away is parked: the same device (session family) gets it back under the
  * same name until the grace time or the terminal grant is over. Parked shells count, and make room for new ones.
+ * Sockets that are alive have shells of their own under equal names (contract 02 §3.2); one that only looks open, the
+ * network behind it being gone, gives its shell back to its device.
  */
 export function createTerminals({ host, config, sessions, clock, log }: TerminalsParts) {
   const seats = new Map<Connection, Seat>();
@@ -216,6 +220,22 @@ export function createTerminals({ host, config, sessions, clock, log }: Terminal
     }
   }
 
+  /**
+   * Parks the shell that another socket of this device has under a name, when that socket gives no sign of life. Should
+   * it be slow and not gone, it is told `client detach`, and keeps all else.
+   */
+  async function reclaim(connection: Connection, name: string): Promise<void> {
+    const { family } = connection.session;
+    if (config.terminalGraceSeconds === 0 || parkedAs(family, name)) return;
+    const held = [...seats].flatMap(([other, { sessions }]) => {
+      const session = sessions.get(name);
+      const isSought = other !== connection && other.session.family === family && session?.tmuxName === undefined;
+      return session && isSought ? [{ other, session }] : [];
+    });
+    const answers = await Promise.all(held.map(({ other }) => other.answers(ANSWER_PATIENCE)));
+    held.findLast((_, at) => !answers[at])?.session.happen('detach');
+  }
+
   /** Gives a device its parked shell back; undefined when there is none, or it has ended meanwhile. */
   async function wake(connection: Connection, { name, size }: AttachRequest, isGone: () => boolean) {
     const session = parkedAs(connection.session.family, name);
@@ -264,6 +284,7 @@ export function createTerminals({ host, config, sessions, clock, log }: Terminal
       const isGone = () => attempt.cancelled || isStopping || !connection.isOpen;
       let counted = false;
       try {
+        await reclaim(connection, name);
         let outcome: Awaited<ReturnType<typeof start | typeof wake>> = await wake(connection, request, isGone);
         if (!outcome) {
           if (!makeRoom()) return { kind: 'full', most: MOST, of: 'relay' };

@@ -1,3 +1,5 @@
+import { access, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import { describe, expect, test, vi } from 'vitest';
 import { cleanups } from '../support/built-relay.ts';
 import type { Client, Frame } from '../support/client.ts';
@@ -147,13 +149,13 @@ describe('a parked shell', () => {
   });
 
   test('goes on meanwhile; what it prints is neither lost nor in its way', async () => {
-    const { client } = await start();
+    const { client, target } = await start();
     const shell = await attach(client, 'a');
     await shell.shows('ready>');
     shell.type(`clear; ${COMMAND}; touch done\r`);
     await shell.has('line ');
     await ask(client, 'detach', { session_name: 'a' });
-    await ends(shell.facts.pid, 100).catch(() => {});
+    await vi.waitFor(() => access(join(target.agentHome, 'done')), { timeout: 10_000 });
     const again = await attach(client, 'a');
     const { text } = await expected();
     await vi.waitFor(async () => expect(await again.screen.text()).toBe(text), { timeout: 15_000 });
@@ -195,13 +197,37 @@ describe('a parked shell', () => {
     expect((await attach(client, 'a')).facts.pid).toBe(two.facts.pid);
   });
 
-  test('whose program ends is gone', async () => {
-    const { client } = await start();
+  test('is also one whose socket only looks open: nobody answers there any more', async () => {
+    const { client, target, token } = await start();
     const shell = await attach(client, 'a');
     await shell.shows('ready>');
-    shell.type('sleep 0.2; exit\r');
+    shell.type('x=kept\r');
+    await shell.shows(/x=kept\nready>$/);
+    client.socket.pause();
+    const again = await reconnect(target, token);
+    const next = await attach(again, 'a');
+    expect(next.facts).toMatchObject({ reattach: true, pid: shell.facts.pid });
+    next.type('echo $x\r');
+    await next.shows(/^kept$/m);
+    // It was only slow: it hears of it, once, and can do all else.
+    client.socket.resume();
+    expect((await client.next({ type: 'terminal.detached' })).payload).toEqual({
+      session_name: 'a',
+      reason: 'client detach',
+    });
+    expect((await attach(client, 'a')).facts.reattach).toBe(false);
+    expect(shell.outputs.join('')).not.toContain('kept\r\nready> kept');
+  });
+
+  test('whose program ends is gone', async () => {
+    const { client, target } = await start();
+    const shell = await attach(client, 'a');
+    await shell.shows('ready>');
+    shell.type('mkfifo go; : < go; exit\r');
     await shell.has('exit\r\n');
     await ask(client, 'detach', { session_name: 'a' });
+    // Waits until the shell reads it.
+    await writeFile(join(target.agentHome, 'go'), '');
     await ends(shell.facts.pid);
     await vi.waitFor(async () => expect((await ask(client, 'list')).payload.sessions).toEqual([]));
     expect((await attach(client, 'a')).facts.reattach).toBe(false);
