@@ -73,7 +73,7 @@ const streaming = (api: FakeApi, ...events: unknown[]) =>
   });
 
 describeMatrix('chat (contract 02 §5)', (start) => {
-  it('§5.2: a turn without a session creates one, and streams', async () => {
+  it('§5.2, §10.9: a turn without a session creates one, and streams', async () => {
     const { api, device, client } = await setUp(start);
     streaming(api, { type: 'run.started', run_id: 'r1' }, { type: 'assistant.delta', delta: 'hello' }, '[DONE]');
     send(client, 'c1', { message: 'hi', profile: 'work' });

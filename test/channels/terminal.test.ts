@@ -51,14 +51,14 @@ describe.each(withTmux)('terminal, tmux: %s (contract 02 §3)', (tmux) => {
     expect(target.log.join('\n')).not.toContain('stty size');
   });
 
-  test('attach and input in the same tick', async () => {
+  test('§10.4: attach and input in the same tick', async () => {
     const { client } = await start({ tmux });
     const attached = attach(client, 'a');
     client.send('terminal', 'terminal.input', { session_name: 'a', data: 'echo o$((1))k\r' });
     await (await attached).shows(/^o1k$/m);
   });
 
-  test('five attaches in one tick: four sessions, and an error that names the fifth', async () => {
+  test('§10.5: five attaches in one tick: four sessions, and an error that names the fifth', async () => {
     const { client } = await start({ tmux });
     const names = ['a', 'b', 'c', 'd', 'e'];
     for (const name of names) client.send('terminal', 'terminal.attach', { session_name: name }, name);
@@ -171,7 +171,7 @@ describe.each(withTmux)('terminal, tmux: %s (contract 02 §3)', (tmux) => {
     });
   }, 60_000);
 
-  test('kill ends the shell, and says so once', async () => {
+  test('§10.6: kill ends the shell, and says so once', async () => {
     const { client, target } = await start({ tmux });
     const shell = await attach(client, 'ab');
     await attach(client, 'abc');
@@ -286,7 +286,7 @@ describe.each(withTmux)('terminal, tmux: %s (contract 02 §3)', (tmux) => {
     );
   });
 
-  test('a lost grant ends the attach within 5 s, without another byte', async () => {
+  test('§10.3: a lost grant ends the attach within 5 s, without another byte', async () => {
     const target = await startTerminalRelay({ tmux });
     cleanup.push(() => target.stop());
     const { client } = await pairTerminal(target, { grants: { terminal: 3 } });

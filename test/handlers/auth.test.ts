@@ -193,7 +193,7 @@ describeMatrix('first frame (contract 01 §3.3-3.6)', (start) => {
 });
 
 describeMatrix('envelopes after auth (contract 01 §3.7, 02 §1.2-1.4)', (start) => {
-  it('answers each bad envelope and goes on', async () => {
+  it('§10.2: answers each bad envelope and goes on', async () => {
     const target = await start();
     const { client } = await pair(target);
     for (const text of ['nope', '[]', '7', '{"channel":1,"type":"x"}', '{"channel":"system"}', '{"type":"x"}']) {
@@ -327,13 +327,16 @@ describeMatrix('sessions over HTTP (contract 01 §6.3-6.4)', (start) => {
     expect(again.status).toBe(404);
   });
 
-  it('revokes itself: the answer arrives, then the socket closes', async () => {
-    const target = await start();
-    const mine = await pair(target);
-    const response = await target.fetch(`/sessions/${mine.token}`, { method: 'DELETE', headers: bearer(mine.token) });
-    expect(await response.json()).toEqual({ ok: true, revoked: mine.prefix, revoked_self: true });
-    expect((await mine.client.closed()).code).toBe(4401);
-  });
+  it.each(['token', 'prefix'] as const)(
+    '02 §10.12: revokes itself by its %s: the answer, then the close',
+    async (by) => {
+      const target = await start();
+      const mine = await pair(target);
+      const response = await target.fetch(`/sessions/${mine[by]}`, { method: 'DELETE', headers: bearer(mine.token) });
+      expect(await response.json()).toEqual({ ok: true, revoked: mine.prefix, revoked_self: true });
+      expect((await mine.client.closed()).code).toBe(4401);
+    },
+  );
 
   it('prefix rules', async () => {
     const target = await start();
