@@ -10,20 +10,29 @@ const QUIET = 500;
 export interface InputParts {
   terminal: Pick<Terminal, 'write' | 'unwritten'>;
   clock: Pick<Clock, 'after' | 'monotonic'>;
+  /** Whoever reads has set its terminal up; nothing is written before. At once without. */
+  ready?: Promise<unknown>;
   /** Who must know of a paste before it comes, and after it came. */
   paste?: { begin(): Promise<void>; end(): void };
 }
 
 /** What is typed into a session, on its way to the program: whole and in order. */
-export function createInput({ terminal, clock, paste }: InputParts) {
+export function createInput({ terminal, clock, ready, paste }: InputParts) {
   const encoder = new TextEncoder();
-  /** What waits for the begin of a paste. */
+  /** What waits for a reader, or for the begin of a paste. */
   let held: Uint8Array[] = [];
   let heldSize = 0;
-  let state: 'typing' | 'beginning' | 'pasting' | 'closed' = 'typing';
+  let state: 'waiting' | 'typing' | 'beginning' | 'pasting' | 'closed' = ready ? 'waiting' : 'typing';
   let lastInput = Number.NEGATIVE_INFINITY;
   let windowStart = Number.NEGATIVE_INFINITY;
   let inWindow = 0;
+
+  void ready?.then(() => {
+    if (state !== 'waiting') return;
+    state = 'typing';
+    if (paste && heldSize > PASTE) void begin();
+    else writeHeld();
+  });
 
   function isPaste(bytes: number): boolean {
     lastInput = clock.monotonic();
@@ -43,10 +52,14 @@ export function createInput({ terminal, clock, paste }: InputParts) {
       return;
     }
     state = 'pasting';
+    writeHeld();
+    waitForEnd();
+  }
+
+  function writeHeld(): void {
     for (const bytes of held) terminal.write(bytes);
     held = [];
     heldSize = 0;
-    waitForEnd();
   }
 
   function waitForEnd(): void {
@@ -69,7 +82,7 @@ export function createInput({ terminal, clock, paste }: InputParts) {
       if (terminal.unwritten() + heldSize + bytes.length > MOST_UNWRITTEN) return false;
       if (paste && state === 'typing' && isPaste(bytes.length)) void begin();
       else lastInput = clock.monotonic();
-      if (state === 'beginning') {
+      if (state === 'waiting' || state === 'beginning') {
         held.push(bytes);
         heldSize += bytes.length;
       } else terminal.write(bytes);

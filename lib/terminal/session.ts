@@ -72,8 +72,14 @@ export function createSession(parts: SessionParts) {
           failed: (error) => log.warn(`terminal ${name}: its screen cannot be kept: ${describeError(error)}`),
         })
       : undefined;
-  const input = createInput({ terminal, clock, paste: parts.paste });
   const firstOutput = deferred();
+  const input = createInput({
+    terminal,
+    clock,
+    // Until a tmux client has made its terminal raw, Ctrl-C is for the client, and lost.
+    ready: tmuxName === undefined ? undefined : drew(),
+    paste: parts.paste,
+  });
 
   let state: State = 'attaching';
   let viewer: Viewer | undefined;
@@ -181,6 +187,11 @@ export function createSession(parts: SessionParts) {
     return ending;
   }
 
+  /** A tmux client has begun to draw, so its session is there and its terminal raw; or it has ended. */
+  function drew(): Promise<unknown> {
+    return within(5 * PATIENCE, firstOutput.promise);
+  }
+
   /** Whether a promise is fulfilled within so many milliseconds. */
   function within(ms: number, promise: Promise<void>): Promise<boolean> {
     return new Promise((resolve) => {
@@ -212,8 +223,7 @@ export function createSession(parts: SessionParts) {
     },
     /** Fulfilled when the program has been reaped. */
     exited: exit.promise,
-    /** A tmux client has begun to draw, so its session is there; or it has ended. */
-    drew: (): Promise<unknown> => within(5 * PATIENCE, firstOutput.promise),
+    drew,
     happen,
 
     /** Hands it to a viewer: tells that it is attached, then lets output come. */

@@ -58,6 +58,20 @@ describe.each(withTmux)('terminal, tmux: %s (contract 02 §3)', (tmux) => {
     await (await attached).shows(/^o1k$/m);
   });
 
+  test('Ctrl-C in the tick of a re-attach reaches the program', async () => {
+    const { client } = await start({ tmux });
+    const shell = await attach(client, 'a');
+    await shell.shows('ready>');
+    for (let round = 0; round < 5; round++) {
+      client.send('terminal', 'terminal.input', { session_name: 'a', data: `clear; sleep 100${round}\r` });
+      await vi.waitFor(() => expect(shellsOf('a')).toHaveLength(2));
+      await ask(client, 'detach', { session_name: 'a' });
+      const attached = attach(client, 'a');
+      client.send('terminal', 'terminal.input', { session_name: 'a', data: '\x03' });
+      await (await attached).shows(/\^C\nready>$/);
+    }
+  });
+
   test('§10.5: five attaches in one tick: four sessions, and an error that names the fifth', async () => {
     const { client } = await start({ tmux });
     const names = ['a', 'b', 'c', 'd', 'e'];

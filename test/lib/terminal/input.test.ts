@@ -36,6 +36,32 @@ describe('input', () => {
     expect(new Set(done)).toEqual(new Set(['write 2']));
   });
 
+  test.each([
+    ['typed', 10, ['write 10', 'write 1']],
+    ['pasted', 3_000, ['begin']],
+  ])('waits for its reader: %s', async (_, length, expected) => {
+    let reads = () => {};
+    const input = createInput({ terminal, clock, paste, ready: new Promise<void>((resolve) => (reads = resolve)) });
+    input.write('x'.repeat(length));
+    input.write('y');
+    await clock.advanceAsync(0);
+    expect(done).toEqual([]);
+    reads();
+    await clock.advanceAsync(0);
+    expect(done).toEqual(expected);
+  });
+
+  test('that waits for its reader is refused beyond 4 MiB, and dropped when it is closed', async () => {
+    let reads = () => {};
+    const input = createInput({ terminal, clock, paste, ready: new Promise<void>((resolve) => (reads = resolve)) });
+    expect(input.write('x'.repeat(4 * 1024 * 1024))).toBe(true);
+    expect(input.write('x')).toBe(false);
+    input.close();
+    reads();
+    await clock.advanceAsync(0);
+    expect(done).toEqual([]);
+  });
+
   test('waits, in order, until a paste may begin, and tells of its end', async () => {
     const input = createInput({ terminal, clock, paste });
     input.write('x');
