@@ -23,7 +23,7 @@ function parseArray(text: string): string[] | null {
 
 function parseWords(text: string): string[] | null {
   const words: string[] = [];
-  for (let rest = text.trim(); rest !== ''; ) {
+  for (let rest = text.trimStart(); rest !== ''; ) {
     const [word] = WORD.exec(rest) ?? [];
     if (word === undefined) return null;
     rest = rest.slice(word.length);

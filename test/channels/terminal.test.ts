@@ -251,8 +251,11 @@ describe.each(withTmux)('terminal, tmux: %s (contract 02 §3)', (tmux) => {
       await client.next({ id: 'd' });
       expect((await attach(client, name)).facts.reattach).toBe(true);
       expect((await ask(other, 'kill', { session_name: name })).type).toBe('terminal.detached');
-      const left = (await ask(other, 'list')).payload.sessions as { name: string }[];
-      expect(left.map((row) => row.name)).toEqual(['axe']);
+      // Its client's own end comes a moment later.
+      await vi.waitFor(async () => {
+        const left = (await ask(other, 'list')).payload.sessions as { name: string }[];
+        expect(left.map((row) => row.name)).toEqual(['axe']);
+      });
     },
   );
 

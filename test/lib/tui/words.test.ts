@@ -5,6 +5,7 @@ import { parseCommand } from '../../../lib/tui/words.ts';
 describe('contract 02 §4.2.1: RELAY_TUI_COMMAND', () => {
   it.each([
     ['python3 -m gateway', ['python3', '-m', 'gateway']],
+    ['a \\ ', ['a', ' ']],
     ['  a\t b \n c ', ['a', 'b', 'c']],
     [`'a b' "c d" e\\ f`, ['a b', 'c d', 'e f']],
     [`a'b'"c"d`, ['abcd']],
