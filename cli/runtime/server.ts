@@ -49,6 +49,12 @@ export function createRelayServer({ relay, fetch, tls }: ServerOptions): RelaySe
   const upgrades = createUpgrades(relay);
 
   const handler: RequestListener = (req, res) => {
+    // A pipelined request waits until the answers before it are sent. Its own could not be until then, and hears
+    // nothing of the connection's end: a file opened for it would stay open, replies taken for it would be lost.
+    if (!res.socket) {
+      res.once('socket', () => handler(req, res));
+      return;
+    }
     const request = new NodeRequest({ req: req as never, res: res as never }) as unknown as Request;
     if (req.method === 'POST') {
       // A web stream made of Node's counts its chunks and not their bytes: it would hold a whole upload (Node 20).
