@@ -20,9 +20,14 @@ export async function isOperator(request: RelayRequest, relay: Relay): Promise<b
 }
 
 function refuse(request: RelayRequest, relay: Relay): never {
-  const { pathname } = new URL(request.url);
-  relay.log.warn(`refused an operator call from ${request.peer.address ?? 'unknown'} to ${pathname}`);
+  relay.log.warn(`refused an operator call from ${request.peer.address ?? 'unknown'} to ${loggedPath(request)}`);
   throw new RelayError('forbidden', 'only a process on this host may call this');
+}
+
+/** The path of a request for the log: a media token in it is a credential (contract 04 §1.3). */
+function loggedPath({ url, params }: RelayRequest): string {
+  const { pathname } = new URL(url);
+  return params.token === undefined ? pathname : pathname.replace(`/${params.token}`, '/{token}');
 }
 
 /** The operator only (contract 01 §1.1, class loopback). */

@@ -316,8 +316,11 @@ it('nothing that names a file or a token is logged', async () => {
   await byPath(join(workspace, 'private-name.txt'));
   await byPath('/etc/private-name.txt');
   await device.put(PNG, 'private-name.png');
+  const forwarded = { method: 'POST', headers: { 'x-forwarded-for': '203.0.113.7' } };
+  expect(await statusOf(relay.fetch(`/media/${token}/sensitive`, forwarded))).toBe(403);
   const log = relay.log.join('\n');
   expect(log).toMatch(/media entered: 1 bytes, text\/plain, sensitive false/);
+  expect(log).toContain('refused an operator call from 127.0.0.1 to /media/{token}/sensitive');
   for (const secret of ['private-name', token, token.slice(0, 8), workspace]) expect(log).not.toContain(secret);
 });
 
