@@ -7,7 +7,7 @@ import { type Handler, lastOf } from './request.ts';
 const NO_STORE = { 'cache-control': 'no-store' };
 const MAX_ID = 256;
 /** Of an exponent's sign, `+` arrives as a space. */
-const DECIMAL = /^(?:\d+\.?\d*|\.\d+)(?:[eE][ +-]?\d+)?$/;
+const DECIMAL = /^(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][ +-]?\d+)?$/;
 
 /** `GET /chat/image-activity`, `?session_id=&since=&profile=` (contract 04 §7). */
 export const imageActivity: Handler = async (request, relay) => {

@@ -33,7 +33,21 @@ describeMatrix(
       for (const query of ['', '?session_id=', '?session_id=%20&since=1', `?session_id=${'x'.repeat(257)}&since=x`]) {
         expect(await ask(target, token, query)).toMatchObject({ status: 400, body: { error: 'invalid_session_id' } });
       }
-      for (const since of ['', '0x10', 'NaN', 'Infinity', '-1', '1e999', '1e', 'e5', '1 2', '--1', '1,5', 'Inf']) {
+      for (const since of [
+        '',
+        '0x10',
+        'NaN',
+        'Infinity',
+        '-1',
+        '1e999',
+        '1e',
+        'e5',
+        '1 2',
+        '--1',
+        '1,5',
+        'Inf',
+        '1'.repeat(9000),
+      ]) {
         const query = `?session_id=s1&profile=..&since=${since}`;
         expect([since, await ask(target, token, query)]).toMatchObject([
           since,
