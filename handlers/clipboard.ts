@@ -9,11 +9,13 @@ const LIMIT = 36 * 1024 * 1024;
 export const postClipboard: Handler = async (request, relay) => {
   if (!relay.clipboard)
     throw new RelayError('unsupported', 'this relay runs without a host, so it has no clipboard inbox');
-  const body = await readJson(request, { limit: LIMIT });
-  const entry = await relay.clipboard.put({
-    format: text(body, 'format'),
-    bytesBase64: text(body, 'bytes_base64'),
-    filenameHint: body.filename_hint == null ? undefined : text(body, 'filename_hint'),
+  const entry = await relay.clipboard.receive(request.session?.family ?? '', async () => {
+    const body = await readJson(request, { limit: LIMIT });
+    return {
+      format: text(body, 'format'),
+      bytesBase64: text(body, 'bytes_base64'),
+      filenameHint: body.filename_hint == null ? undefined : text(body, 'filename_hint'),
+    };
   });
   return json({ ok: true, path: entry.path, size_bytes: entry.sizeBytes, swept_stale: entry.sweptStale });
 };

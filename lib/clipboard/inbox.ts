@@ -1,3 +1,4 @@
+import { createAdmission } from '../access/admission.ts';
 import { fromBase64, randomString } from '../bytes.ts';
 import type { Clock } from '../clock.ts';
 import { RelayError } from '../errors.ts';
@@ -11,6 +12,10 @@ const STALE_AFTER = 300_000;
 /** Images that wait at the same time; the agent wants the newest. */
 const CAPACITY = 20;
 const MODE = 0o600;
+/** Images on their way: each takes up to four times its size while it is decoded. */
+const PER_DEVICE = 2;
+const MOST = 4;
+const RETRY_AFTER = 2;
 const ALPHABET = 'abcdefghijklmnopqrstuvwxyz0123456789';
 
 /** An image as a device sends it. */
@@ -30,6 +35,11 @@ export interface InboxEntry {
 
 export interface ClipboardInbox {
   /**
+   * Puts an image into the inbox as soon as `read` has it: only some may be on their way at a time.
+   * @throws RelayError `rate-limited` before anything is read; whatever `read` and `put` throw.
+   */
+  receive(device: string, read: () => Promise<ClipboardImage>): Promise<InboxEntry>;
+  /**
    * Puts an image into the inbox, where the agent looks for the newest file younger than 300 s, and removes older ones
    * and what is more than 20.
    * @throws RelayError `invalid` for an unknown format, text that is no base64, no bytes, or bytes of another format;
@@ -42,6 +52,12 @@ export interface ClipboardInbox {
 export function createClipboardInbox({ host, clock, log }: { host: Host; clock: Clock; log: Log }): ClipboardInbox {
   const { files, processes } = host;
   const inbox = `${host.agentHome}/images/inbox`;
+  const admit = createAdmission({
+    perOwner: PER_DEVICE,
+    most: MOST,
+    refusal: 'too many images at a time',
+    retryAfter: RETRY_AFTER,
+  });
 
   /** A path that no file has yet. */
   async function freePath(extension: string, hint: string): Promise<string> {
@@ -88,7 +104,8 @@ export function createClipboardInbox({ host, clock, log }: { host: Host; clock: 
       () => 0,
     );
 
-  return {
+  const self: ClipboardInbox = {
+    receive: (device, read) => admit(device, async () => self.put(await read())),
     async put({ format, bytesBase64, filenameHint = '' }) {
       const kind = imageFormat(format);
       if (!kind) throw new RelayError('invalid', 'format must be one of png, jpg, jpeg, webp and gif');
@@ -103,6 +120,7 @@ export function createClipboardInbox({ host, clock, log }: { host: Host; clock: 
       return { path, sizeBytes: bytes.byteLength, sweptStale: await sweep(path) };
     },
   };
+  return self;
 }
 
 const two = (value: number): string => String(value).padStart(2, '0');

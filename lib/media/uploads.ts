@@ -1,3 +1,4 @@
+import { createAdmission } from '../access/admission.ts';
 import type { Clock } from '../clock.ts';
 import { RelayError } from '../errors.ts';
 import type { NewBytes } from '../host/media.ts';
@@ -43,7 +44,12 @@ const notStored = (cause: unknown) => new RelayError('internal', 'the upload cou
 
 /** Receives uploads (contract 04 §3.5): as a stream, at the speed of the disk, with nothing left behind by a failed one. */
 export function createUploads({ clock, cap, most, create }: UploadsParts) {
-  const running = new Map<string, number>();
+  const admit = createAdmission({
+    perOwner: PER_SESSION,
+    most,
+    refusal: 'too many uploads at a time',
+    retryAfter: RETRY_AFTER,
+  });
   const settling = new Set<Promise<unknown>>();
   const stopping = new AbortController();
 
@@ -111,22 +117,11 @@ export function createUploads({ clock, cap, most, create }: UploadsParts) {
     async receive(body: UploadBody): Promise<Uploaded> {
       const boundary = boundaryOf(body.contentType);
       if (body.contentLength !== null && body.contentLength > cap + SLACK) throw tooLarge(cap);
-      const count = running.get(body.owner) ?? 0;
-      const all = [...running.values()].reduce((sum, each) => sum + each, 0);
-      if (count >= PER_SESSION || all >= most) {
-        throw new RelayError('rate-limited', 'too many uploads at a time', { retryAfter: RETRY_AFTER });
-      }
-      running.set(body.owner, count + 1);
-      const receiving = read(body, boundary);
-      settling.add(receiving);
-      try {
-        return await receiving;
-      } finally {
-        settling.delete(receiving);
-        const left = (running.get(body.owner) ?? 1) - 1;
-        if (left > 0) running.set(body.owner, left);
-        else running.delete(body.owner);
-      }
+      return admit(body.owner, async () => {
+        const receiving = read(body, boundary);
+        settling.add(receiving);
+        return receiving.finally(() => settling.delete(receiving));
+      });
     },
 
     /** Breaks off what runs; resolves when nothing is left of it. */

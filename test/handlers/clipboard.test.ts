@@ -1,4 +1,5 @@
 import { mkdir, readdir, stat, writeFile } from 'node:fs/promises';
+import { connect } from 'node:net';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
 import { bearer, describeMatrix, pair, post, type Target } from '../support/relay.ts';
@@ -52,6 +53,25 @@ describeMatrix(
         body: { ok: false, error: expect.stringMatching(error) },
       });
       expect(await readdir(target.agentHome)).not.toContain('images');
+    });
+
+    it('two at a time of one device; a third is 429, and leaves room when it is over', async () => {
+      const target = await start();
+      const { token } = await pair(target);
+      const other = await pair(target);
+      const begun = Array.from({ length: 2 }, () => {
+        const socket = connect(Number(new URL(target.url).port), '127.0.0.1');
+        const head = { host: '127.0.0.1', 'content-length': 1000, ...bearer(token) };
+        const lines = Object.entries(head).map((line) => line.join(': '));
+        socket.write(['POST /clipboard/inbox HTTP/1.1', ...lines, '', '{'].join('\r\n'));
+        return socket;
+      });
+      await expect.poll(async () => (await put(target, token, '[]')).status).toBe(429);
+      const third = await target.fetch('/clipboard/inbox', { ...post({}), headers: bearer(token) });
+      expect([third.headers.get('retry-after'), (await third.json()).ok]).toEqual(['2', false]);
+      expect((await put(target, other.token, imageOf(16))).status).toBe(200);
+      for (const socket of begun) socket.destroy();
+      await expect.poll(async () => (await put(target, token, imageOf(16))).status).toBe(200);
     });
 
     it('a disk that does not take it is 500, without a path', async () => {
