@@ -1,6 +1,7 @@
 import type { Clock } from '../clock.ts';
 import { RelayError } from '../errors.ts';
 import { readUpTo, type Upstream } from '../web/upstream.ts';
+import { within } from '../web/within.ts';
 import type { Slots } from './slots.ts';
 
 /** Milliseconds for one call, from its turn to the last byte. */
@@ -32,24 +33,17 @@ export interface CallParts {
 export function createCall({ upstream, clock, slots, userAgent }: CallParts, signal: AbortSignal): Call {
   return (request) =>
     slots.run(signal, async () => {
-      const end = new AbortController();
-      const abort = () => end.abort();
-      signal.addEventListener('abort', abort, { once: true });
       let late = false;
-      const cancel = clock.after(CALL_TIMEOUT, () => {
+      const onLate = () => {
         late = true;
-        end.abort();
-      });
+      };
       try {
-        return await exchange(upstream, request, userAgent, end.signal);
+        return await within({ clock, timeout: CALL_TIMEOUT, signal, onLate }, (end) =>
+          exchange(upstream, request, userAgent, end),
+        );
       } catch (error) {
         if (late) throw failed('no answer in time');
         throw error instanceof RelayError ? error : failed('cannot be reached');
-      } finally {
-        cancel();
-        signal.removeEventListener('abort', abort);
-        // Of an answer that was not read to its end, the connection is still open.
-        end.abort();
       }
     });
 }

@@ -1,8 +1,8 @@
 import type { Host } from '../host/index.ts';
 import { unlessUnreadable } from '../profiles/readable.ts';
+import { readObject } from '../profiles/secrets.ts';
 import { isObject } from '../socket/envelope.ts';
 import type { Answer } from './answer.ts';
-import { jsonObjectOf, readWhole } from './profile.ts';
 
 const FILE = 'models_dev_cache.json';
 /** The whole list is over a megabyte, and grows. */
@@ -35,8 +35,7 @@ export function createModelsDev(host: Host | undefined, root: string): ModelsDev
       const facts = await unlessUnreadable(host.files.stat(path));
       const found = facts?.kind === 'file' ? `${facts.modified} ${facts.size}` : '';
       if (found === stamp) return lookUp(plain);
-      const bytes = found === '' ? null : await readWhole(host.files, path, LIMIT);
-      plain = bytes ? withoutReasoning(jsonObjectOf(bytes)) : new Set();
+      plain = found === '' ? new Set() : withoutReasoning(await readObject(host.files, path, LIMIT));
       stamp = found;
       return lookUp(plain);
     },

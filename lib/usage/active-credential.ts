@@ -1,5 +1,5 @@
 import type { HostFiles } from '../host/index.ts';
-import { readObject } from './credentials.ts';
+import { readObject } from '../profiles/secrets.ts';
 import { at, timeOf } from './values.ts';
 
 /** Which credential a session was last seen to use. */

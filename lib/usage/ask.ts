@@ -3,6 +3,7 @@ import { RelayError } from '../errors.ts';
 import { isPrintable } from '../pairing/api-server.ts';
 import { isObject } from '../socket/envelope.ts';
 import { readUpTo, type Upstream } from '../web/upstream.ts';
+import { within } from '../web/within.ts';
 
 /** Milliseconds for one call. */
 const CALL_TIMEOUT = 15_000;
@@ -33,21 +34,11 @@ export function createAsk({ upstream, clock }: { upstream: Upstream; clock: Cloc
     if (!mayCarryCredentials(url)) throw new Error('the address is not one for credentials');
     const all: Record<string, string> = { accept: 'application/json', ...headers, authorization: `Bearer ${token}` };
     if (!Object.values(all).every(isPrintable)) throw new Error('a header has characters that none can carry');
-    const end = new AbortController();
-    const abort = () => end.abort();
-    if (signal.aborted) abort();
-    signal.addEventListener('abort', abort, { once: true });
-    const cancel = clock.after(timeout, abort);
-    try {
-      const { status, body } = await upstream({ method: 'GET', url, headers: all, signal: end.signal });
+    return within({ clock, timeout, signal }, async (end) => {
+      const { status, body } = await upstream({ method: 'GET', url, headers: all, signal: end });
       if (status !== 200) throw usageProblem(`Provider returned HTTP ${status}`);
       return parse(await readUpTo(body, MAX_BODY + 1));
-    } finally {
-      cancel();
-      signal.removeEventListener('abort', abort);
-      // Of an answer that was not read to its end, the connection is still open.
-      end.abort();
-    }
+    });
   };
 }
 

@@ -1,6 +1,5 @@
-import { decodeEnvFile, parseEnvFile } from '../env-file.ts';
-import type { Host, HostFiles } from '../host/index.ts';
-import { unlessUnreadable } from '../profiles/readable.ts';
+import type { Host } from '../host/index.ts';
+import { readSecrets } from '../profiles/secrets.ts';
 import { isObject } from '../socket/envelope.ts';
 import { at } from './values.ts';
 
@@ -14,20 +13,12 @@ export interface Credentials {
   key(name: string): string | null;
 }
 
-const AUTH_CAP = 1024 * 1024;
-const ENV_CAP = 64 * 1024;
-
-/** Reads a profile's credentials (contract 04 §9.3), and only reads: refreshing tokens is the agent's. */
+/** Reads a profile's credentials (contract 04 §9.3). Throws only as `readSecrets` does. */
 export async function readCredentials({ files, agentHome, env }: Host, home: string): Promise<Credentials> {
-  const homes = home === agentHome ? [home] : [home, agentHome];
-  const [envBytes, ...documents] = await Promise.all([
-    readWhole(files, `${home}/.env`, ENV_CAP),
-    ...homes.map((directory) => readObject(files, `${directory}/auth.json`, AUTH_CAP)),
-  ]);
-  const own = envBytes ? parseEnvFile(decodeEnvFile(envBytes)) : {};
+  const { env: own, auths } = await readSecrets(files, home, agentHome);
   return {
     of(provider) {
-      for (const document of documents) {
+      for (const document of auths) {
         const entry = at(document, 'providers', provider);
         const pool = at(document, 'credential_pool', provider);
         const entries = Array.isArray(pool) ? pool.filter(isObject) : [];
@@ -37,20 +28,4 @@ export async function readCredentials({ files, agentHome, env }: Host, home: str
     },
     key: (name) => own[name]?.trim() || env[name]?.trim() || null,
   };
-}
-
-/** The JSON object of a file; an empty one when there is none to be had whole. */
-export async function readObject(files: HostFiles, path: string, limit: number): Promise<Record<string, unknown>> {
-  const bytes = await readWhole(files, path, limit);
-  try {
-    const value: unknown = bytes && JSON.parse(new TextDecoder().decode(bytes));
-    return isObject(value) ? value : {};
-  } catch {
-    return {};
-  }
-}
-
-async function readWhole(files: HostFiles, path: string, limit: number): Promise<Uint8Array | null> {
-  const bytes = await unlessUnreadable(files.read(path, limit + 1)).catch(() => null);
-  return bytes && bytes.length <= limit ? bytes : null;
 }
