@@ -15,8 +15,8 @@ export interface ReaderTools {
   fs: typeof import('node:fs');
   path: typeof import('node:path');
   Database: typeof Libsql;
-  /** Where private copies are made. */
-  temporary: string;
+  /** A directory for private copies; it is there only while there is one. */
+  scratch: string;
   /** Milliseconds to wait for a lock. */
   busyTimeout: number;
   maxRows: number;
@@ -40,7 +40,7 @@ export interface ReaderTools {
  * - a rollback journal instead of WAL: read-only with the shared lock of any reader.
  */
 export function createReader(tools: ReaderTools): (question: Question) => Answer {
-  const { fs, path, Database, temporary, busyTimeout, maxRows, maxCopy } = tools;
+  const { fs, path, Database, scratch, busyTimeout, maxRows, maxCopy } = tools;
   const ATTEMPTS = 3;
   const HEADER = 'SQLite format 3\0';
 
@@ -81,13 +81,14 @@ export function createReader(tools: ReaderTools): (question: Question) => Answer
   }
 
   function queryCopy(file: string, question: Question): DatabaseRow[] {
-    const directory = fs.mkdtempSync(path.join(temporary, 'svc-relay-read-'));
+    // Fails where anything is already: nobody else gives us a directory of theirs.
+    fs.mkdirSync(scratch, { mode: 0o700 });
     try {
-      const copy = path.join(directory, 'copy.db');
+      const copy = path.join(scratch, 'copy.db');
       for (const suffix of ['', '-wal']) fs.copyFileSync(file + suffix, copy + suffix, fs.constants.COPYFILE_FICLONE);
       return query(copy, 'cache=private', question);
     } finally {
-      fs.rmSync(directory, { recursive: true, force: true });
+      fs.rmSync(scratch, { recursive: true, force: true });
     }
   }
 

@@ -1,6 +1,9 @@
 import { type ChildProcess, spawn } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
+import { rmSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import type { DatabaseRow, HostDatabases } from '../index.ts';
 import { type Answer, createReader, type Question } from './database-reader.ts';
 
@@ -42,6 +45,8 @@ process.on('disconnect', () => process.exit());
 
 interface Reader {
   child: ChildProcess;
+  /** Where it makes private copies. One that is ended in the middle cannot remove them itself. */
+  scratch: string;
   pending: Map<number, (rows: DatabaseRow[] | null) => void>;
   idle?: NodeJS.Timeout;
 }
@@ -61,7 +66,8 @@ export function createDatabases({
 
   function start(): Reader {
     const libsql = createRequire(import.meta.url).resolve('libsql');
-    const limits = { temporary: tmpdir(), busyTimeout, maxRows: MAX_ROWS, maxCopy: MAX_COPY };
+    const scratch = join(tmpdir(), `svc-relay-read-${randomBytes(12).toString('hex')}`);
+    const limits = { scratch, busyTimeout, maxRows: MAX_ROWS, maxCopy: MAX_COPY };
     const child = spawn(
       process.execPath,
       ['--expose-gc', '--max-old-space-size=64', '--eval', program(libsql, limits)],
@@ -71,13 +77,16 @@ export function createDatabases({
         env: Object.fromEntries(ENVIRONMENT.map((name) => [name, process.env[name]])),
       },
     );
-    const reader: Reader = { child, pending: new Map() };
+    const reader: Reader = { child, scratch, pending: new Map() };
     // It must not keep a stopping relay alive; it ends by itself when the relay is gone.
     child.unref();
     child.channel?.unref();
     child.on('message', (answer) => settle(reader, answer as Answer));
     child.on('error', () => end(reader));
-    child.on('exit', () => end(reader));
+    child.on('exit', () => {
+      end(reader);
+      discard(reader);
+    });
     return reader;
   }
 
@@ -99,6 +108,14 @@ export function createDatabases({
     reader.pending.clear();
     for (const resolve of waiting) resolve(null);
   }
+
+  const discard = ({ scratch }: Reader): void => {
+    try {
+      rmSync(scratch, { recursive: true, force: true });
+    } catch {
+      // What is left of it only its owner can read.
+    }
+  };
 
   return {
     async read(query) {
@@ -126,7 +143,11 @@ export function createDatabases({
     },
 
     close() {
-      if (current) end(current);
+      const reader = current;
+      if (!reader) return;
+      end(reader);
+      // The relay may be gone before the process is.
+      discard(reader);
     },
   };
 }

@@ -1,6 +1,6 @@
 import { chmod, copyFile, mkdir, readdir, readFile, readlink, rm, stat, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { monitorEventLoopDelay } from 'node:perf_hooks';
 import { afterAll, describe, expect, it, vi } from 'vitest';
 import type { HostDatabases } from '../../../lib/host/index.ts';
@@ -194,6 +194,24 @@ describe('databases of other programs (04 §5.7, §7)', () => {
     await untilGone(stuck as number);
     await vi.waitFor(async () => expect(await ask('SELECT a FROM t')).toEqual(rowsOf(1)));
     impatient.close();
+  });
+
+  it('leaves no copy behind when it is ended while it reads one', async () => {
+    const directory = await temporaryDirectory();
+    const path = join(directory, 'state.db');
+    const writer = await startWriter(path);
+    await writer.run(`${WAL} ${TABLE} INSERT INTO t VALUES (1, NULL);`);
+    await writer.kill();
+    await rm(`${path}-shm`);
+    const patient = createDatabases({ timeout: 60_000 });
+    const endless = 'WITH RECURSIVE n(a) AS (SELECT 1 UNION ALL SELECT a + 1 FROM n) SELECT count(*) AS a FROM n, t';
+    const answer = patient.read({ path, sql: endless, params: [] });
+    const copies = async () => (await openFiles(tmpdir())).filter((link) => link.endsWith('/copy.db'));
+    await vi.waitFor(async () => expect(await copies()).not.toEqual([]), { timeout: 10_000 });
+    const [copy] = await copies();
+    patient.close();
+    expect(await answer).toBe(null);
+    await vi.waitFor(() => expect(stat(dirname(copy as string))).rejects.toThrow('ENOENT'));
   });
 
   it('ends the process after a while without a query, and at the end of the relay', async () => {
