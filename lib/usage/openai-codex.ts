@@ -153,7 +153,10 @@ function present(entries: LoadedEntry[], fetchedAt: string, observed: ActiveCred
     message: active?.credential.message ?? null,
     windows: active?.credential.windows ?? [],
     details: [`${count('available')} available · ${count('at_limit')} at limit · ${entries.length} total`],
-    credentials: entries.map((entry) => ({ ...entry.credential, active: entry === active })),
+    credentials: entries.map((entry) => {
+      const { id, label, ...known } = entry.credential;
+      return { id, label, active: entry === active, ...known };
+    }),
     active_credential_id: active?.credential.id ?? null,
     ...state,
   });

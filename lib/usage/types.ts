@@ -53,10 +53,11 @@ export interface ProviderName {
 /** A provider of which nothing is known but its name, with what is. */
 export const providerUsage = (
   { id, displayName }: ProviderName,
-  known: Partial<ProviderUsage> & Pick<ProviderUsage, 'status'>,
+  { status, ...known }: Partial<ProviderUsage> & Pick<ProviderUsage, 'status'>,
 ): ProviderUsage => ({
   id,
   display_name: displayName,
+  status,
   source: null,
   fetched_at: null,
   plan: null,

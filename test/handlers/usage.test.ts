@@ -58,6 +58,10 @@ describeMatrix('GET /usage/providers (04 §9)', (start, runtime) => {
       ['opencode-go', 'available'],
       ['supergrok', 'not_configured'],
     ]);
+    const keys =
+      'id display_name status source fetched_at plan renews_at action_url message windows details balances credentials ' +
+      'active_credential_id active_credential_state active_observed_at';
+    for (const provider of body.providers) expect(Object.keys(provider).join(' ')).toBe(keys);
     expect(body.providers[2].windows).toEqual([
       { id: 'weekly', label: 'Weekly', used_percent: 50, reset_at: null, detail: null },
     ]);

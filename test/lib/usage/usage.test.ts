@@ -206,6 +206,9 @@ describe('provider usage (04 §9)', () => {
       active_credential_id: publicId('one'),
       active_credential_state: 'single_credential',
     });
+    expect(Object.keys(providers[0]?.credentials[0] ?? {}).join(' ')).toBe(
+      'id label active status pool_status last_status_at reset_at plan windows details message',
+    );
     expect(providers[0]?.credentials).toEqual([
       {
         id: publicId('one'),
