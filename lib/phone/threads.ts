@@ -12,7 +12,7 @@ export type PhoneThread = {
 
 /** A chat that was seen in a message or a reply. */
 export interface SeenChat {
-  /** Null counts as `phone`. */
+  /** Null counts as `phone`, and so does a blank one. */
   chatId: string | null;
   /** Null keeps the title that is known. */
   title: string | null;
@@ -67,7 +67,7 @@ export function createPhoneThreads({ host }: { host?: Host }): PhoneThreads {
 
   return {
     seen({ chatId, title, messageId, at }) {
-      const id = chatId ?? HOME_CHAT;
+      const id = chatId?.trim() ? chatId : HOME_CHAT;
       remember(id, { title: title ?? chats.get(id)?.title ?? null, messageId, at });
     },
 

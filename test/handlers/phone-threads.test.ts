@@ -20,6 +20,13 @@ describeMatrix('phone threads (04 §5.7)', (start, runtime) => {
     expect(await list(target, token)).toEqual([{ session_id: '', chat_id: 't-build', title: 'Build' }]);
   });
 
+  it('a message without a chat, or with a blank one, is in the one that is always there', async () => {
+    const target = await start();
+    const { token } = await pair(target);
+    for (const chat of [null, '', ' ']) await target.operator('/phone/message', post({ text: 'x', chat_id: chat }));
+    expect(await list(target, token)).toEqual([{ session_id: '', chat_id: 'phone', title: null }]);
+  });
+
   it('needs a bearer, also from loopback', async () => {
     const target = await start();
     expect((await target.operator('/phone/threads')).status).toBe(401);
