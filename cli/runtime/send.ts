@@ -27,7 +27,8 @@ export function send(req: IncomingMessage, res: ServerResponse, response: Respon
   }
   // Every request that follows on the connection gets Node's own limit again.
   if (parts.body) res.socket?.setTimeout(STALL_TIMEOUT);
-  return sendNodeResponse(res as never, { _toNodeResponse: () => parts } as never);
+  // Without a text of its own, Node adds the usual one; srvx's is empty.
+  return sendNodeResponse(res as never, { _toNodeResponse: () => ({ ...parts, statusText: undefined }) } as never);
 }
 
 const closes = (headers: string[]): boolean =>

@@ -37,7 +37,9 @@ it('pipelined requests are answered one after the other, in their order', async 
   await writeFile(path, 'the file');
   const token = await registered(relay, path);
   const { text } = pipeline(device.token, ['/phone/replies?timeout=0.05', `/media/${token}`, '/health', '/nowhere']);
-  await expect.poll(text).toMatch(/replies.*the file.*"status":"ok".*"error":"not found"/s);
+  await expect
+    .poll(text)
+    .toMatch(/200 OK.*replies.*200 OK.*the file.*"status":"ok".*404 Not Found.*"error":"not found"/s);
 });
 
 it.skipIf(!existsSync('/proc/self/fd'))('one that waits behind a download opens nothing', async () => {
