@@ -14,6 +14,8 @@ describe('contract 02 §4.2.1: RELAY_TUI_COMMAND', () => {
     ['a $HOME `id` *.ts ~ a;b|c && d > e # f', 'a $HOME `id` *.ts ~ a;b|c && d > e # f'.split(' ')],
     ['["/a b", "", "\\n"]', ['/a b', '', '\n']],
     [' ["a"]', ['a']],
+    ['a b\\  ', ['a', 'b ']],
+    ['a \\\t', ['a', '\t']],
   ])('%j', (text, words) => expect(parseCommand(text)).toEqual(words));
 
   it.each([
