@@ -131,6 +131,7 @@ describeMatrix('desktop tools over HTTP (contract 07 §2.3)', (start, runtime) =
     // Refused by its announced length: nothing of the body need come.
     const announced = request('POST', '/desktop/desktop_terminal', {
       ...desktop.headers,
+      host: new URL(target.url).host,
       'content-length': String(LIMIT + 1),
     });
     const large = await exchange(Number(new URL(target.url).port), announced);

@@ -9,11 +9,11 @@ declare module 'vitest' {
   }
 }
 
-/** Bundles the edge entry once per run, as a deployment would. */
+/** Bundles the edge entry, in what the tests put around it, once per run, as a deployment would. */
 export default async function setup(project: TestProject): Promise<void> {
   const outfile = join(tmpdir(), `svc-relay-worker-${process.pid}.mjs`);
   await build({
-    entryPoints: ['cli/runtime/worker.ts'],
+    entryPoints: ['test/support/edge-entry.ts'],
     outfile,
     bundle: true,
     format: 'esm',

@@ -1,70 +1,80 @@
-import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import { dirname, join } from 'node:path';
-import { exportSPKI, generateKeyPair, SignJWT } from 'jose';
-import { Log, LogLevel, Miniflare } from 'miniflare';
-import { inject } from 'vitest';
-import { OPERATOR_ALGORITHM, OPERATOR_AUDIENCE } from '../../lib/access/operator-token.ts';
+import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
+import { afterAll } from 'vitest';
+import { type EdgeRuntime, startEdgeRuntime } from './edge-runtime.ts';
 import type { Target, TargetOptions } from './relay.ts';
 
-/** The relay under the local edge runtime, with its state in a directory of its own. */
-export async function startEdgeTarget({ env = {} }: TargetOptions = {}): Promise<Target> {
-  const scriptPath = inject('edgeBundle');
-  const persist = await mkdtemp(join(tmpdir(), 'svc-relay-edge-'));
-  const { publicKey, privateKey } = await generateKeyPair(OPERATOR_ALGORITHM, { extractable: true });
-  const bindings = { RELAY_OPERATOR_PUBLIC_KEY: await exportSPKI(publicKey), RELAY_LOG_LEVEL: 'ERROR', ...env };
-  const token = await new SignJWT({})
-    .setProtectedHeader({ alg: OPERATOR_ALGORITHM })
-    .setAudience(OPERATOR_AUDIENCE)
-    .setExpirationTime('10m')
-    .sign(privateKey);
+/** The runtime of this test file: to start one takes longer than most cases do. */
+let shared: Promise<EdgeRuntime> | undefined;
+afterAll(async () => {
+  await (await shared)?.stop();
+});
 
-  const start = () =>
-    new Miniflare({
-      modules: true,
-      scriptPath,
-      modulesRoot: dirname(scriptPath),
-      modulesRules: [{ type: 'ESModule', include: ['**/*.mjs'] }],
-      compatibilityDate: '2026-03-01',
-      host: '127.0.0.1',
-      port: 0,
-      cf: false,
-      log: new Log(LogLevel.ERROR),
-      bindings,
-      durableObjects: { RELAY: { className: 'RelayObject', useSQLite: true } },
-      durableObjectsPersist: persist,
-      r2Buckets: ['MEDIA'],
-      r2Persist: `${persist}/r2`,
-    });
-  let miniflare = start();
-  let ready = await miniflare.ready;
+/**
+ * A fresh relay under the local edge runtime, on a port of its own. Its `restart` restarts the runtime, and with it
+ * every other relay of the file.
+ */
+export async function startEdgeTarget({ env = {} }: TargetOptions = {}): Promise<Target> {
+  shared ??= startEdgeRuntime();
+  const runtime = await shared;
+  const door = await openDoor(() => runtime.port);
+  await runtime.configure(door.port, env);
+  const url = `http://127.0.0.1:${door.port}`;
+  const call = (path: string, init: RequestInit = {}, more: Record<string, string> = {}) => {
+    const headers = new Headers(init.headers);
+    // The runtime closes a connection whose body nobody read: the next request on it would fail.
+    headers.set('connection', 'close');
+    for (const [name, value] of Object.entries(more)) headers.set(name, value);
+    return fetch(url + path, { ...init, headers });
+  };
   const target: Target = {
     runtime: 'edge',
-    url: ready.origin,
-    wsUrl: `${ready.origin.replace('http', 'ws')}/ws`,
+    url,
+    wsUrl: `${url.replace('http', 'ws')}/ws`,
     agentHome: '',
     log: [],
-    fetch: (path, init) => fetch(target.url + path, init),
-    operator(path, init) {
-      const headers = new Headers(init?.headers);
-      headers.set('authorization', `Bearer ${token}`);
-      return fetch(target.url + path, { ...init, headers });
-    },
-    async objects() {
-      const bucket = await miniflare.getR2Bucket('MEDIA');
-      return (await bucket.list()).objects.map(({ key }) => key);
-    },
+    fetch: (path, init) => call(path, init),
+    operator: (path, init) => call(path, init, { authorization: `Bearer ${runtime.operatorToken}` }),
+    objects: () => runtime.objects(door.port),
     async restart() {
-      await miniflare.dispose();
-      miniflare = start();
-      ready = await miniflare.ready;
-      target.url = ready.origin;
-      target.wsUrl = `${ready.origin.replace('http', 'ws')}/ws`;
+      await runtime.restart();
+      await door.clear();
     },
-    async stop() {
-      await miniflare.dispose();
-      await rm(persist, { recursive: true, force: true });
-    },
+    stop: door.close,
   };
   return target;
+}
+
+/** Passes connections on, from a port of its own. */
+async function openDoor(to: () => number) {
+  const pairs = new Map<Socket, Promise<unknown>>();
+  const server = createServer({ noDelay: true, allowHalfOpen: true }, (client) => {
+    const inner = connect({ port: to(), host: '127.0.0.1', noDelay: true, allowHalfOpen: true });
+    const closed = [client, inner].map((socket) => new Promise((resolve) => socket.once('close', resolve)));
+    pairs.set(
+      client,
+      Promise.all(closed).then(() => pairs.delete(client)),
+    );
+    for (const [from, into] of [
+      [client, inner],
+      [inner, client],
+    ] as const) {
+      from.pipe(into);
+      from.on('error', () => into.destroy());
+      from.on('close', () => into.destroySoon());
+    }
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const clear = async () => {
+    for (const client of pairs.keys()) client.destroy();
+    await Promise.all(pairs.values());
+  };
+  return {
+    port: (server.address() as AddressInfo).port,
+    /** Ends every connection there is. */
+    clear,
+    async close(): Promise<void> {
+      server.close();
+      await clear();
+    },
+  };
 }
