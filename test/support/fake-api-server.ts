@@ -109,8 +109,11 @@ async function read(incoming: IncomingMessage, response: ServerResponse): Promis
     write(data) {
       return new Promise((resolve) => {
         if (abandoned || response.write(data)) return resolve();
-        response.once('drain', resolve);
-        response.once('close', resolve);
+        const settle = () => {
+          response.off('drain', settle).off('close', settle);
+          resolve();
+        };
+        response.on('drain', settle).on('close', settle);
       });
     },
     event: (data) => exchange.write(`data: ${JSON.stringify(data)}\n\n`),
