@@ -44,7 +44,7 @@ describe('the edge', () => {
   it('keeps relays of different host names apart', async () => {
     const target = await start();
     const { token } = await pair(target);
-    const other = target.url.replace('127.0.0.1', 'localhost');
+    const other = target.url.replace('//', '//other.');
     expect((await fetch(`${other}/sessions`, { headers: bearer(token) })).status).toBe(401);
   });
 

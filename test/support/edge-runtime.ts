@@ -8,7 +8,7 @@ import { OPERATOR_ALGORITHM, OPERATOR_AUDIENCE } from '../../lib/access/operator
 
 export type EdgeRuntime = Awaited<ReturnType<typeof startEdgeRuntime>>;
 
-/** The local edge runtime with any number of relays, one for every port that its clients call (`edge-entry.ts`). */
+/** The local edge runtime with any number of relays, one for every host name (`edge-entry.ts`). */
 export async function startEdgeRuntime() {
   const scriptPath = inject('edgeBundle');
   const persist = await mkdtemp(join(tmpdir(), 'svc-relay-edge-'));
@@ -19,7 +19,7 @@ export async function startEdgeRuntime() {
     .setAudience(OPERATOR_AUDIENCE)
     .setExpirationTime('10m')
     .sign(privateKey);
-  const variables = new Map<number, Record<string, string>>();
+  const variables = new Map<string, Record<string, string>>();
 
   const start = () =>
     new Miniflare({
@@ -39,37 +39,34 @@ export async function startEdgeRuntime() {
       r2Persist: `${persist}/r2`,
     });
   let miniflare = start();
-  let port = Number((await miniflare.ready).port);
+  let port = (await miniflare.ready).port;
 
-  async function tell(of: number): Promise<void> {
-    const body = JSON.stringify(variables.get(of));
-    await miniflare.dispatchFetch(`http://variables.test/${of}`, { method: 'PUT', body });
+  async function tell(name: string): Promise<void> {
+    const body = JSON.stringify(variables.get(name));
+    await miniflare.dispatchFetch(`http://variables.test/${name}`, { method: 'PUT', body });
   }
 
   return {
-    /** Where it listens. */
-    get port() {
-      return port;
-    },
     operatorToken,
-    /** Sets the variables of the relay of a port; only before its first request. */
-    async configure(of: number, env: Record<string, string>): Promise<void> {
-      variables.set(of, env);
-      await tell(of);
+    /** Where the relay of a host name is; another place after a restart. */
+    origin: (name: string) => `http://${name}:${port}`,
+    /** Sets the variables of the relay of a host name; only before its first request. */
+    async configure(name: string, env: Record<string, string>): Promise<void> {
+      variables.set(name, env);
+      await tell(name);
     },
-    /** Keys of what the relay of a port has in the object store. */
-    async objects(of: number): Promise<string[]> {
+    /** Keys of what the relay of a host name has in the object store. */
+    async objects(name: string): Promise<string[]> {
       const relays = await miniflare.getDurableObjectNamespace('RELAY');
-      const prefix = relays.idFromName(`${of}/127.0.0.1`).toString();
       const bucket = await miniflare.getR2Bucket('MEDIA');
-      const { objects } = await bucket.list({ prefix });
+      const { objects } = await bucket.list({ prefix: relays.idFromName(name).toString() });
       return objects.map(({ key }) => key);
     },
     /** Ends it hard, with every relay in it, and starts it again on the same state. */
     async restart(): Promise<void> {
       await miniflare.dispose();
       miniflare = start();
-      port = Number((await miniflare.ready).port);
+      port = (await miniflare.ready).port;
       await Promise.all([...variables.keys()].map(tell));
     },
     async stop(): Promise<void> {
