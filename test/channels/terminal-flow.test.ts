@@ -55,9 +55,9 @@ test('a client that stops reading: the program waits, memory stays flat, others 
   client.socket.resume();
   const stopped = performance.now();
   shell.type('\x03');
-  await shell.has(/\^C\r\n.*ready> $/, 15_000);
+  await shell.has(/\^C\r\n.*ready> $/);
   expect(performance.now() - stopped).toBeLessThan(5_000);
-}, 60_000);
+});
 
 test('Ctrl-C reaches the prompt of a flood in under a second, and other channels stay quick', async () => {
   const { client } = await start();
@@ -73,7 +73,7 @@ test('Ctrl-C reaches the prompt of a flood in under a second, and other channels
   shell.type('\x03');
   await shell.has(/\^C\r\n.*ready> $/);
   expect(performance.now() - began).toBeLessThan(1_000);
-}, 60_000);
+});
 
 describe('nothing is dropped', () => {
   test('of a flood to a client that stops now and then', async () => {
@@ -84,13 +84,13 @@ describe('nothing is dropped', () => {
     const count = 400_000;
     shell.type(`seq 1 ${count}; echo e'n'd\r`);
     for (let round = 0; round < 5; round++) {
-      await shell.has(new RegExp(`^${20_000 * (round + 1)}\r`, 'm'), 20_000);
+      await shell.has(new RegExp(`^${20_000 * (round + 1)}\r`, 'm'));
       client.socket.pause();
       // The relay has had that many turns to send to somebody who does not read.
       for (let turn = 0; turn < 50; turn++) await roundTrip(other);
       client.socket.resume();
     }
-    await shell.has(/\nend\r/, 30_000);
+    await shell.has(/\nend\r/);
     const numbers = shell.text.split(/\r\n|\r/).filter((line) => /^\d+$/.test(line));
     expect(numbers).toHaveLength(count);
     expect(numbers.every((line, at) => line === String(at + 1))).toBe(true);
@@ -106,7 +106,7 @@ describe('nothing is dropped', () => {
     const numbers = [...shell.text.matchAll(/31m(\d+)\S+ of/g)].map(([, number]) => Number(number));
     expect(numbers).toHaveLength(count);
     expect(numbers.every((number, at) => number === at + 1)).toBe(true);
-  }, 60_000);
+  });
 });
 
 test('frames are batched, and a keystroke’s echo waits for no batch', async () => {

@@ -54,7 +54,7 @@ describe('a socket cut in the middle of output', () => {
     const next = await attach(again, 'a');
     expect(next.facts).toMatchObject({ pid: shell.facts.pid, reattach: true, shell: '/bin/bash' });
     const wanted = await expected();
-    await vi.waitFor(async () => expect(await next.screen.text()).toBe(wanted.text), { timeout: 15_000 });
+    await vi.waitFor(async () => expect(await next.screen.text()).toBe(wanted.text));
     expect(await next.screen.all()).toBe(wanted.all);
     // And once more, with nothing going on and another width.
     next.type('');
@@ -79,7 +79,7 @@ describe('a socket cut in the middle of output', () => {
     expect(next.facts.replay).toMatch(/line \d+ 漢字/);
     expect(next.facts.replay).not.toContain('\x1b');
     const { text } = await expected();
-    await vi.waitFor(async () => expect(await next.screen.text()).toBe(text), { timeout: 15_000 });
+    await vi.waitFor(async () => expect(await next.screen.text()).toBe(text));
     await vi.waitFor(() => expect(exists(shell.facts.pid)).toBe(false));
   });
 
@@ -158,7 +158,7 @@ describe('a parked shell', () => {
     await vi.waitFor(() => access(join(target.agentHome, 'done')), { timeout: 10_000 });
     const again = await attach(client, 'a');
     const { text } = await expected();
-    await vi.waitFor(async () => expect(await again.screen.text()).toBe(text), { timeout: 15_000 });
+    await vi.waitFor(async () => expect(await again.screen.text()).toBe(text));
   });
 
   test('that floods neither grows nor keeps the relay busy', async () => {

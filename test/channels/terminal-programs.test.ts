@@ -92,7 +92,7 @@ async function underTmux({ command, keys }: Program, directory: string): Promise
   const capture = () => tmux('capture-pane', '-p').trimEnd();
   for (const [key, sign] of keys) {
     for (const part of key) tmux('send-keys', '-H', ...[...Buffer.from(part)].map((byte) => byte.toString(16)));
-    await vi.waitFor(() => expect(capture()).toMatch(sign), { timeout: 10_000, interval: 20 });
+    await vi.waitFor(() => expect(capture()).toMatch(sign), { interval: 20 });
   }
   return settled(async () => capture());
 }
@@ -107,7 +107,7 @@ async function settled(look: () => Promise<string>): Promise<string> {
       last = now;
       expect(isSame).toBe(true);
     },
-    { timeout: 10_000, interval: 200 },
+    { interval: 200 },
   );
   return last;
 }
@@ -161,9 +161,7 @@ describe.each(programs)('$name', (program) => {
         expect(replayed.terminal.modes).toEqual(modes);
         expect(replayed.terminal.buffer.active.type).toBe(shell.screen.terminal.buffer.active.type);
       }
-      await vi.waitFor(async () => expect(normalise(text(await again.screen.text()))).toBe(reference), {
-        timeout: 10_000,
-      });
+      await vi.waitFor(async () => expect(normalise(text(await again.screen.text()))).toBe(reference));
     },
     60_000,
   );

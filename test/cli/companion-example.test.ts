@@ -38,7 +38,7 @@ it('the example of the README: what curl does is what the companion shows', { ti
       .fetch(path, { method: body === undefined ? 'GET' : 'POST', headers: bearer(token), body })
       .then(async (response) => answers.push([path, response.status, await response.text()]));
     if (body?.includes('Buy now')) {
-      await vi.waitFor(() => expect(companion.stdout.slice(before)).toMatch(/y allow {2}n deny/), { timeout: 5000 });
+      await vi.waitFor(() => expect(companion.stdout.slice(before)).toMatch(/y allow {2}n deny/));
       companion.type(keys.shift() ?? 'n');
     }
     await asked;

@@ -3,10 +3,9 @@ import { PassThrough } from 'node:stream';
 import { onTestFinished } from 'vitest';
 import { main } from '../../cli/main.ts';
 import { createNodeHost } from '../../lib/host/node/index.ts';
+import { PATIENCE } from '../support/limits.ts';
 import { randomCode } from '../support/relay.ts';
 import { agentHome } from './support.ts';
-
-const PATIENCE = 10_000;
 
 export interface Setting {
   home?: string;

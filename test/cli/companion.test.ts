@@ -286,14 +286,14 @@ describe('svc companion run', () => {
     for (const allow of [true, false]) {
       const seen = companion.events('confirm').length;
       const answer = call('/call', token, { number: '555' });
-      await vi.waitFor(() => expect(companion.events('confirm')).toHaveLength(seen + 1), { timeout: 5000 });
+      await vi.waitFor(() => expect(companion.events('confirm')).toHaveLength(seen + 1));
       const { request_id: requestId } = companion.events('confirm').at(-1) ?? {};
       companion.type(`${JSON.stringify({ request_id: requestId, allow, dont_ask_again: true })}\n`);
       expect(await answer).toMatchObject(
         allow ? { status: 200, json: { decision: { allowed: true, dontAskAgain: true } } } : { status: 403 },
       );
     }
-    await vi.waitFor(() => expect(companion.events('command')).toHaveLength(2), { timeout: 5000 });
+    await vi.waitFor(() => expect(companion.events('command')).toHaveLength(2));
     expect(companion.events('command')[1]).toMatchObject({
       method: 'POST',
       path: '/call',
@@ -331,9 +331,7 @@ describe('svc companion run', () => {
     ] as const) {
       const before = companion.stdout.length;
       const answer = call('/call', token, { number: '555' });
-      await vi.waitFor(() => expect(companion.stdout.slice(before)).toMatch(/y allow {2}n deny.* \d+ s/), {
-        timeout: 5000,
-      });
+      await vi.waitFor(() => expect(companion.stdout.slice(before)).toMatch(/y allow {2}n deny.* \d+ s/));
       // What is pasted answers nothing, in one piece or in two.
       if (key === 'n')
         for (const text of ['\u001b[200~ya\u001b[201~', '\u001b[200~yA', 'a\u001b[201~']) companion.type(text);

@@ -48,7 +48,6 @@ async function companion(path: string, parts: Partial<LinkParts> = {}) {
   pending.push(() => link.stop());
   const until = (name: LinkState['name']) =>
     vi.waitFor(() => expect(link.state.name, JSON.stringify(states.slice(-5))).toBe(name), {
-      timeout: 15_000,
       interval: 5,
     });
   return { link, store, states, log, until, commands: () => commands };
@@ -100,13 +99,10 @@ describe('through a bad network', () => {
 
       proxy.plan(['none']);
       proxy.dropClients();
-      await vi.waitFor(
-        async () => {
-          await until('online');
-          expect((await relay.fetch('/ping', { headers: bearer(tool.token) })).status).toBe(200);
-        },
-        { timeout: 20_000 },
-      );
+      await vi.waitFor(async () => {
+        await until('online');
+        expect((await relay.fetch('/ping', { headers: bearer(tool.token) })).status).toBe(200);
+      });
       // It was never taken for another device, and what is stored is what the relay knows.
       expect(states.filter(({ name }) => name === 'unpaired')).toEqual([]);
       const devices = await (await relay.operator('/bridge/devices')).json();
@@ -190,9 +186,7 @@ describe('over TLS with a certificate of its own (spec 2.1)', () => {
     relay.log.length = 0;
     const fooled = await companion(path);
     fooled.link.start();
-    await vi.waitFor(() => expect(fooled.states.filter(({ name }) => name === 'waiting').length).toBeGreaterThan(1), {
-      timeout: 10_000,
-    });
+    await vi.waitFor(() => expect(fooled.states.filter(({ name }) => name === 'waiting').length).toBeGreaterThan(1));
     await fooled.link.stop();
     expect(fooled.states.map(({ name }) => name)).not.toContain('authenticating');
     expect(fooled.states.find(({ name }) => name === 'waiting')).toMatchObject({

@@ -139,7 +139,7 @@ it.each<[number, FaultKind[]]>([
     });
     pending.push(() => link.stop());
     link.start();
-    await vi.waitFor(() => expect(link.state.name).toBe('online'), { timeout: 10_000 });
+    await vi.waitFor(() => expect(link.state.name).toBe('online'));
 
     proxy.plan(faults);
     proxy.dropClients();
@@ -160,13 +160,11 @@ it.each<[number, FaultKind[]]>([
     expect(proxy.strikes.length).toBeGreaterThan(0);
     proxy.plan(['none']);
     proxy.dropClients();
-    await vi.waitFor(() => expect([...acknowledged].sort()).toEqual([...texts].sort()), { timeout: 20_000 });
-    await vi.waitFor(
-      async () =>
-        expect(
-          (await (await relay.fetch('/phone/outbound', { headers: { 'x-svc-operator': '1' } })).json()).queued,
-        ).toBe(0),
-      { timeout: 20_000 },
+    await vi.waitFor(() => expect([...acknowledged].sort()).toEqual([...texts].sort()));
+    await vi.waitFor(async () =>
+      expect((await (await relay.fetch('/phone/outbound', { headers: { 'x-svc-operator': '1' } })).json()).queued).toBe(
+        0,
+      ),
     );
     const { replies } = await (await relay.operator('/phone/replies?timeout=0')).json();
     expect(replies.map(({ text }: { text: string }) => text)).toEqual(texts);

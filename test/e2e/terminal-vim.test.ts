@@ -48,7 +48,7 @@ describe.skipIf(!editor).each(variants)('a shell over the socket, RELAY_TERMINAL
     await second.next({ type: 'auth.ok' });
     const again = await attach(second, 'work');
     expect(again.facts.reattach).toBe(true);
-    await vi.waitFor(async () => expect(await again.screen.text()).toBe(before), { timeout: 10_000 });
+    await vi.waitFor(async () => expect(await again.screen.text()).toBe(before));
     expect(await again.screen.cursor()).toEqual(cursor);
     again.type(' yet\x1b:wq\r');
     await again.shows(/ready>$/);

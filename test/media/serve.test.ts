@@ -223,9 +223,7 @@ describeMatrix('media (contract 04 §3)', (start, runtime) => {
     const device = await mediaDevice(target);
     const token = await device.put(PNG);
     if (runtime === 'edge') expect(await target.objects?.()).toHaveLength(1);
-    await vi.waitFor(async () => expect(await statusOf(device.get(`/media/${token}`, { method: 'HEAD' }))).toBe(404), {
-      timeout: 5000,
-    });
+    await vi.waitFor(async () => expect(await statusOf(device.get(`/media/${token}`, { method: 'HEAD' }))).toBe(404));
     if (runtime === 'edge') await vi.waitFor(async () => expect(await target.objects?.()).toEqual([]));
     expect((await (await target.operator('/media/inspect?include_expired=1')).json()).media).toEqual([]);
   });

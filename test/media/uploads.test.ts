@@ -51,7 +51,7 @@ function raw({ port }: BuiltTarget, token: string, headers: Record<string, strin
     closed,
     failure: () => failure,
     answer: () => answer,
-    status: () => expect.poll(() => /^HTTP\/1\.1 (\d+)[\s\S]*\r\n\r\n[\s\S]/.exec(answer)?.[1], { timeout: 10_000 }),
+    status: () => expect.poll(() => /^HTTP\/1\.1 (\d+)[\s\S]*\r\n\r\n[\s\S]/.exec(answer)?.[1]),
   };
 }
 
@@ -163,13 +163,10 @@ describe('POST /media/upload (contract 04 §3.5)', () => {
     await expect.poll(files).toHaveLength(2);
     // Its time runs from when its first chunk is written, which nobody outside sees.
     await expect
-      .poll(
-        async () => {
-          await clock.advanceAsync(30_001);
-          return still.answer();
-        },
-        { timeout: 10_000 },
-      )
+      .poll(async () => {
+        await clock.advanceAsync(30_001);
+        return still.answer();
+      })
       .toMatch(/^HTTP\/1\.1 408 /);
     await expect.poll(files).toHaveLength(1);
   });

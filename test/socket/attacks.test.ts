@@ -87,7 +87,7 @@ it('contract 01 §3.6: one byte every 29 s does not hold a slot', async () => {
     const fresh = await Promise.allSettled(Array.from({ length: 16 }, () => openRaw(target.port)));
     for (const raw of fresh) if (raw.status === 'fulfilled') raw.value.destroy();
     expect(fresh.filter((raw) => raw.status === 'fulfilled')).toHaveLength(16);
-  }, 8_000);
+  });
   await expectAlive(client);
 });
 
@@ -528,7 +528,7 @@ it('contract 02 §1.1: a flood of system pings whose answers nobody reads ends w
   // The answers must fill the system's own buffers first.
   for (let count = 0; count < 40; count++) client.send('system', 'ping', { ts });
   // From here on the client has two seconds to read what waits for it.
-  await vi.waitFor(() => expect(target.relay.sockets.count()).toBe(1), { timeout: 10_000, interval: 5 });
+  await vi.waitFor(() => expect(target.relay.sockets.count()).toBe(1), { interval: 5 });
   client.socket.resume();
   expect(await client.closed()).toEqual({ code: 1013, reason: 'slow consumer' });
   await expectAlive(honest.client);

@@ -53,7 +53,7 @@ async function expectClean({ relay, port }: BuiltTarget, open: number): Promise<
     for (const slot of slots) if (slot.status === 'fulfilled') slot.value.destroy();
     expect(slots.filter((slot) => slot.status === 'fulfilled')).toHaveLength(16);
     // A socket that does not answer its close is dropped after two seconds, and keeps its slot until then.
-  }, 8_000);
+  });
 }
 
 /**

@@ -1,4 +1,5 @@
 import { WebSocket } from 'ws';
+import { PATIENCE } from './limits.ts';
 
 export interface Frame {
   channel: string;
@@ -9,8 +10,6 @@ export interface Frame {
 }
 
 export type Client = Awaited<ReturnType<typeof connect>>;
-
-const PATIENCE = 10_000;
 
 /** A WebSocket client that keeps what it received, and waits for what it did not yet receive. */
 export async function connect(url: string, options: { headers?: Record<string, string> } = {}) {

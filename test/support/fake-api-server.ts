@@ -77,7 +77,7 @@ export async function startFakeApi(): Promise<FakeApi> {
           if (!exchange) throw new Error(`only ${requests.length} requests came`);
           return exchange;
         },
-        { timeout: 5000, interval: 5 },
+        { interval: 5 },
       ),
   };
 }

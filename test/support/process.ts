@@ -10,10 +10,9 @@ import { fileURLToPath } from 'node:url';
 import { onTestFinished } from 'vitest';
 import { WebSocket } from 'ws';
 import type { Frame } from './client.ts';
+import { PATIENCE, POLL } from './limits.ts';
 
 const PROGRAM = fileURLToPath(new URL('../../dist/cli/svc.js', import.meta.url));
-const PATIENCE = 15_000;
-const POLL = 10;
 
 export interface Ended {
   code: number | null;

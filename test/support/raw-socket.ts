@@ -1,7 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import { connect as connectTcp, type Socket } from 'node:net';
-
-const PATIENCE = 10_000;
+import { PATIENCE } from './limits.ts';
 
 /** Every bit of a client's frame, the well-behaved ones as defaults (RFC 6455 §5.2). */
 export interface FrameBits {

@@ -12,12 +12,12 @@ export async function isRunning(pid: number): Promise<boolean> {
 }
 
 /** Waits until a process has ended. */
-export const untilGone = (pid: number, timeout = 5000): Promise<void> =>
+export const untilGone = (pid: number): Promise<void> =>
   vi.waitFor(
     async () => {
       if (await isRunning(pid)) throw new Error(`process ${pid} still runs`);
     },
-    { timeout, interval: 20 },
+    { interval: 20 },
   );
 
 /** The processes that have this text in their command line. */

@@ -31,7 +31,7 @@ async function start(program: string, ...args: string[]) {
   return { child, output, ended, received: () => bytes };
 }
 
-const firstLine = (output: { stdout: string }) => vi.waitUntil(() => output.stdout.split('\n')[0], { timeout: 5000 });
+const firstLine = (output: { stdout: string }) => vi.waitUntil(() => output.stdout.split('\n')[0]);
 const write = (child: Child, text: string, lost = () => {}) => child.write(Buffer.from(text), lost);
 
 it('finds programs on the path and by path, and only those that can be run', async () => {

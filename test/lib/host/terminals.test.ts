@@ -31,8 +31,8 @@ function open(script: string, { paused = false } = {}) {
       return calls;
     },
     output: () => Buffer.concat(chunks),
-    says: (what: string, timeout = 5_000) =>
-      vi.waitFor(() => expect(Buffer.concat(chunks).toString()).toContain(what), { timeout, interval: 5 }),
+    says: (what: string) =>
+      vi.waitFor(() => expect(Buffer.concat(chunks).toString()).toContain(what), { interval: 5 }),
   };
 }
 
@@ -47,7 +47,7 @@ describe('output', () => {
 
   test('is complete although nobody reads for longer than the program lives', async () => {
     const shell = open('printf %3000s end', { paused: true });
-    await vi.waitFor(() => expect(existsSync(`/proc/${shell.terminal.pid}`)).toBe(false), { timeout: 5_000 });
+    await vi.waitFor(() => expect(existsSync(`/proc/${shell.terminal.pid}`)).toBe(false));
     // Longer than the silence after which a terminal that somebody else holds is given up.
     await new Promise((resolve) => setTimeout(resolve, 400));
     expect(shell.calls).toBe(0);
@@ -90,7 +90,7 @@ describe('input', () => {
     const bytes = new Uint8Array(1_000_000).map((_, at) => at * 7 + (at >> 8));
     for (let at = 0; at < bytes.length; at += 10_000) shell.terminal.write(bytes.subarray(at, at + 10_000));
     const digest = Buffer.from(await crypto.subtle.digest('SHA-256', bytes)).toString('hex');
-    await shell.says(digest, 15_000);
+    await shell.says(digest);
     expect(shell.terminal.unwritten()).toBe(0);
   });
 

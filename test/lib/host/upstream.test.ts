@@ -185,7 +185,7 @@ describe('upstream of node', () => {
         last = written;
         expect(moved).toBe(false);
       },
-      { timeout: 10_000, interval: 300 },
+      { interval: 300 },
     );
     // Of 64 MiB: what fits into the buffers of the kernel.
     expect(written).toBeLessThan(300);

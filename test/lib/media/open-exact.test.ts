@@ -42,7 +42,7 @@ async function opened(media: HostMedia, path: string): Promise<OpenBytes> {
       if (typeof file === 'string') throw new Error(file);
       return file;
     },
-    { timeout: 15_000, interval: 1 },
+    { interval: 1 },
   );
 }
 

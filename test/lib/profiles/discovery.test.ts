@@ -203,7 +203,7 @@ describe('the cost of a scan (contract 07 §1.3)', () => {
       host,
     });
     const scan = profiles.rescan();
-    await vi.waitFor(() => expect(waiting).toHaveLength(40), 10_000);
+    await vi.waitFor(() => expect(waiting).toHaveLength(40));
     for (const go of waiting) go();
     await scan;
     expect(most).toBe(40);

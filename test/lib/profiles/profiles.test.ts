@@ -239,7 +239,7 @@ describe('start and stop', () => {
         await write(`profiles/p${round++}/config.yaml`, '');
         expect(names()).toContain('p0');
       },
-      { timeout: 10_000, interval: 100 },
+      { interval: 100 },
     );
   });
 
