@@ -31,8 +31,7 @@ function open(script: string, { paused = false } = {}) {
       return calls;
     },
     output: () => Buffer.concat(chunks),
-    says: (what: string) =>
-      vi.waitFor(() => expect(Buffer.concat(chunks).toString()).toContain(what), { interval: 5 }),
+    says: (what: string) => vi.waitFor(() => expect(Buffer.concat(chunks).toString()).toContain(what), { interval: 5 }),
   };
 }
 
