@@ -9,18 +9,19 @@ import { isRunning, runningWith, untilGone } from '../support/running.ts';
 const FAKE = fileURLToPath(new URL('../support/fake-gateway.mjs', import.meta.url));
 const MiB = 1024 * 1024;
 const pending = cleanups();
+type Cleanups = typeof pending;
 
-/** A relay whose gateway is the fake one, started in these modes. */
-async function start(modes: string[] = [], options: BuiltOptions = {}) {
+/** A relay whose gateway is the fake one, started in these modes; `after` takes what ends it. */
+async function start(modes: string[] = [], options: BuiltOptions = {}, after: Cleanups = pending) {
   const RELAY_TUI_COMMAND = JSON.stringify([process.execPath, FAKE, ...modes]);
   const target = await startBuiltTarget({ ...options, env: { RELAY_TUI_COMMAND, ...options.env } });
-  pending.push(target.stop);
+  after.push(target.stop);
   return target;
 }
 
-async function device(target: BuiltTarget, options: Parameters<typeof pair>[1] = {}) {
+async function device(target: BuiltTarget, options: Parameters<typeof pair>[1] = {}, after: Cleanups = pending) {
   const paired = await pair(target, options);
-  pending.push(() => paired.client.terminate());
+  after.push(() => paired.client.terminate());
   return paired;
 }
 
@@ -46,14 +47,16 @@ async function attach(client: Client, payload: Record<string, unknown> = {}): Pr
   return payloadOfReady;
 }
 
-async function attached(modes: string[] = [], options: BuiltOptions = {}) {
-  const target = await start(modes, options);
-  const paired = await device(target);
+async function attached(modes: string[] = [], options: BuiltOptions = {}, after: Cleanups = pending) {
+  const target = await start(modes, options, after);
+  const paired = await device(target, {}, after);
   return { target, ...paired, ready: await attach(paired.client) };
 }
 
 const ask = (client: Client, method: string, params: unknown = {}, id = crypto.randomUUID() as string) =>
   client.send('tui', 'tui.rpc.request', { jsonrpc: '2.0', id, method, params }, id);
+
+const detach = ({ client }: { client: Client }) => client.send('tui', 'tui.detach');
 
 /** A request that is answered after everything before it. */
 async function echo(client: Client): Promise<Frame> {
@@ -368,52 +371,6 @@ describe('contract 02 §4.6: end', () => {
     expect(client.frames.filter(isEvent('n'))).toHaveLength(5000);
   });
 
-  it('a gateway that dies takes its children along', async () => {
-    const { client, ready } = await attached(['grandchild', 'ignore-term']);
-    ask(client, 'die', { signal: 'SIGKILL' });
-    await client.next({ type: 'tui.error' });
-    await untilGone(ready.grandchild);
-  });
-
-  const detach = ({ client }: { client: Client }) => client.send('tui', 'tui.detach');
-  const causes: [string, (made: Awaited<ReturnType<typeof attached>>) => unknown][] = [
-    ['detach', detach],
-    ['a cut socket', ({ client }) => client.terminate()],
-    ['a closed socket', ({ client }) => client.close()],
-    ['a re-attach', ({ client }) => client.send('tui', 'tui.attach')],
-    [
-      'a revoked session',
-      ({ target, prefix, token }) => target.fetch(`/sessions/${prefix}`, { method: 'DELETE', headers: bearer(token) }),
-    ],
-    ['shutdown', ({ target }) => target.relay.stop()],
-  ];
-  it.each(causes)('%s ends the whole process group, in silence', async (_cause, act) => {
-    const made = await attached(['grandchild']);
-    const { pid, grandchild } = made.ready;
-    await act(made);
-    await untilGone(pid);
-    await untilGone(grandchild);
-    expect(ofType(made.client, 'tui.error')).toEqual([]);
-  });
-
-  it('one that ignores SIGTERM gets SIGKILL after 2 s', async () => {
-    const { client, ready } = await attached(['ignore-term', 'grandchild']);
-    const began = performance.now();
-    detach({ client });
-    await untilGone(ready.pid);
-    await untilGone(ready.grandchild);
-    expect(performance.now() - began).toBeGreaterThan(1500);
-  });
-
-  it('shutdown ends stubborn ones within 5 s, and its promise means it', async () => {
-    const { target, ready } = await attached(['ignore-term', 'grandchild']);
-    const began = performance.now();
-    await target.relay.stop();
-    expect(performance.now() - began).toBeLessThan(5000);
-    expect(await isRunning(ready.pid)).toBe(false);
-    expect(await isRunning(ready.grandchild)).toBe(false);
-  });
-
   it('detach is no-op without a gateway, and its request goes unanswered', async () => {
     const { client } = await attached();
     detach({ client });
@@ -447,6 +404,62 @@ describe('contract 02 §4.6: end', () => {
     await untilGone(other.pid);
     await echo(client);
     expect(await isRunning(ready.pid)).toBe(true);
+  });
+});
+
+// Side by side: each waits two seconds, for processes that stay or that nobody reaps.
+describe.concurrent('contract 02 §4.6: end of the process group', () => {
+  async function alone(modes: string[], onTestFinished: (cleanup: () => Promise<void>) => void) {
+    const after: Cleanups = [];
+    onTestFinished(async () => {
+      for (const cleanup of after.reverse()) await cleanup();
+    });
+    return attached(modes, {}, after);
+  }
+
+  it('a gateway that dies takes its children along', async ({ onTestFinished }) => {
+    const { client, ready } = await alone(['grandchild', 'ignore-term'], onTestFinished);
+    ask(client, 'die', { signal: 'SIGKILL' });
+    await client.next({ type: 'tui.error' });
+    await untilGone(ready.grandchild);
+  });
+
+  const causes: [string, (made: Awaited<ReturnType<typeof attached>>) => unknown][] = [
+    ['detach', detach],
+    ['a cut socket', ({ client }) => client.terminate()],
+    ['a closed socket', ({ client }) => client.close()],
+    ['a re-attach', ({ client }) => client.send('tui', 'tui.attach')],
+    [
+      'a revoked session',
+      ({ target, prefix, token }) => target.fetch(`/sessions/${prefix}`, { method: 'DELETE', headers: bearer(token) }),
+    ],
+    ['shutdown', ({ target }) => target.relay.stop()],
+  ];
+  it.for(causes)('%s ends the whole process group, in silence', async ([_cause, act], { onTestFinished }) => {
+    const made = await alone(['grandchild'], onTestFinished);
+    const { pid, grandchild } = made.ready;
+    await act(made);
+    await untilGone(pid);
+    await untilGone(grandchild);
+    expect(ofType(made.client, 'tui.error')).toEqual([]);
+  });
+
+  it('one that ignores SIGTERM gets SIGKILL after 2 s', async ({ onTestFinished }) => {
+    const { client, ready } = await alone(['ignore-term', 'grandchild'], onTestFinished);
+    const began = performance.now();
+    detach({ client });
+    await untilGone(ready.pid);
+    await untilGone(ready.grandchild);
+    expect(performance.now() - began).toBeGreaterThan(1500);
+  });
+
+  it('shutdown ends stubborn ones within 5 s, and its promise means it', async ({ onTestFinished }) => {
+    const { target, ready } = await alone(['ignore-term', 'grandchild'], onTestFinished);
+    const began = performance.now();
+    await target.relay.stop();
+    expect(performance.now() - began).toBeLessThan(5000);
+    expect(await isRunning(ready.pid)).toBe(false);
+    expect(await isRunning(ready.grandchild)).toBe(false);
   });
 });
 
