@@ -8,6 +8,28 @@ import { bearer, describeMatrix, pair, post } from '../support/relay.ts';
 const sleepOfTheObject = () => new Promise((resolve) => setTimeout(resolve, 13_000));
 
 describeMatrix(
+  'the edge',
+  (start) => {
+    it('takes up its sockets after a sleep of the object', async ({ expect }) => {
+      const target = await start();
+      const { client, token, prefix } = await pair(target);
+      const watcher = await pair(target);
+      watcher.client.terminate();
+
+      await sleepOfTheObject();
+
+      client.send('system', 'ping', { ts: 5 }, 'awake');
+      expect((await client.next({ id: 'awake' })).payload).toEqual({ ts: 5 });
+      expect((await (await target.fetch('/health')).json()).clients).toBe(1);
+      await target.fetch(`/sessions/${prefix}`, { method: 'DELETE', headers: bearer(token) });
+      expect(await client.closed()).toEqual({ code: 4401, reason: 'session revoked' });
+    });
+  },
+  ['edge'],
+  describe.concurrent,
+);
+
+describeMatrix(
   'the bridge at the edge',
   (start) => {
     // One sleep for both channels that remember phones: it takes long.
@@ -71,9 +93,7 @@ describeMatrix(
 describeMatrix(
   'desktop tools at the edge',
   (start) => {
-    it('desktops and control sessions are there again after a sleep of the object', { timeout: 60_000 }, async ({
-      expect,
-    }) => {
+    it('desktops and control sessions are there again after a sleep of the object', async ({ expect }) => {
       const target = await start();
       const tools = ['desktop_terminal', 'desktop_computer_action'];
       const desktop = await startDesktop(target, { status: { advertised_tools: tools } });

@@ -47,18 +47,4 @@ describe('the edge', () => {
     const other = target.url.replace('//', '//other.');
     expect((await fetch(`${other}/sessions`, { headers: bearer(token) })).status).toBe(401);
   });
-
-  it('takes up its sockets after a sleep of the object', { timeout: 60_000 }, async () => {
-    const target = await start();
-    const { client, token, prefix } = await pair(target);
-    const watcher = await pair(target);
-    watcher.client.terminate();
-    // The local runtime puts an idle object with sleeping sockets away after about ten seconds without events.
-    await new Promise((resolve) => setTimeout(resolve, 13_000));
-    client.send('system', 'ping', { ts: 5 }, 'awake');
-    expect((await client.next({ id: 'awake' })).payload).toEqual({ ts: 5 });
-    expect((await (await target.fetch('/health')).json()).clients).toBe(1);
-    await target.fetch(`/sessions/${prefix}`, { method: 'DELETE', headers: bearer(token) });
-    expect(await client.closed()).toEqual({ code: 4401, reason: 'session revoked' });
-  });
 });
