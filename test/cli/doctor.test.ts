@@ -1,6 +1,7 @@
 import { mkdir, symlink, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { describe, expect, test } from 'vitest';
+import { TIMED } from '../support/limits.ts';
 import { type Broken, fakeStack } from './fake-stack.ts';
 import { agentHome, closedPort, fakeRelay, run } from './support.ts';
 
@@ -323,7 +324,7 @@ describe('doctor names each broken part and the way out', () => {
 });
 
 describe('doctor and what it is given', () => {
-  test('takes under 3 s however many services hang, and says so', async () => {
+  test('takes under 3 s however many services hang, and says so', TIMED, async () => {
     const hanging = await fakeRelay(() => 'hang');
     const url = `http://127.0.0.1:${hanging.port}`;
     const stack = await fakeStack();

@@ -4,6 +4,7 @@ import { encode } from 'uqr';
 import { describe, expect, test } from 'vitest';
 import { maskKey } from '../../cli/pair-print.ts';
 import { verifyPayload } from '../../lib/pairing/signature.ts';
+import { TIMED } from '../support/limits.ts';
 import { readPng } from './png.ts';
 import { agentHome, closedPort, fakeRelay, type Reply, run, type Seen } from './support.ts';
 
@@ -216,7 +217,7 @@ describe('without a relay', () => {
     expect(other.seen.map(({ path }) => path)).toEqual(['/health']);
   });
 
-  test('a probe that hangs ends after a second', async () => {
+  test('a probe that hangs ends after a second', TIMED, async () => {
     const other = await fakeRelay(() => 'hang');
     const started = performance.now();
     await run(['pair'], { env: { SVC_HOME: agentHome(), RELAY_PORT: String(other.port) } });

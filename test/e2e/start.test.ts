@@ -7,6 +7,7 @@ import { join } from 'node:path';
 import { connect as connectTls } from 'node:tls';
 import { promisify } from 'node:util';
 import { describe, expect, it, onTestFinished, type TestContext } from 'vitest';
+import { TIMED } from '../support/limits.ts';
 import {
   ask,
   closing,
@@ -78,7 +79,7 @@ describe('a first start (01 §9.2, issue: works without any configuration)', () 
     await off.child.prints(/profile discovery: off/);
   });
 
-  it('is healthy within two seconds', async () => {
+  it('is healthy within two seconds', TIMED, async () => {
     const times: number[] = [];
     for (let round = 0; round < 3; round++) {
       const relay = await startRelayProcess();

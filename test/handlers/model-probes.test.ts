@@ -4,6 +4,7 @@ import { createNodeUpstream } from '../../lib/host/node/upstream.ts';
 import { fetchUpstream } from '../../lib/web/upstream.ts';
 import { startBuiltTarget } from '../support/built-relay.ts';
 import { type Exchange, startFakeApi } from '../support/fake-api-server.ts';
+import { TIMED } from '../support/limits.ts';
 import { post } from '../support/relay.ts';
 import { rerouted } from '../support/rerouted.ts';
 import { writeFiles } from '../support/temp.ts';
@@ -262,7 +263,7 @@ describe.each([
     expect(await ask('lmstudio/a')).toEqual(['provider-catalog ']);
   });
 
-  it('slow ones do not hold an answer: 1.25 s for each, also when bytes trickle', async () => {
+  it('slow ones do not hold an answer: 1.25 s for each, also when bytes trickle', TIMED, async () => {
     const { api, ask } = await setUp({ '.env': 'LM_BASE_URL=<api>/v1\nOLLAMA_BASE_URL=<api>/v1\n' }, { upstream });
     const trickles: NodeJS.Timeout[] = [];
     onTestFinished(() => trickles.forEach(clearInterval));

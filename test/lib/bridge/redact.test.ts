@@ -1,6 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { isSecretKey, redact, summarise } from '../../../lib/bridge/redact.ts';
+import { TIMED } from '../../support/limits.ts';
 
 describe('redaction (contract 03 §6)', () => {
   it.each([
@@ -79,7 +80,7 @@ describe('redaction (contract 03 §6)', () => {
     );
   });
 
-  it('a huge result costs no more than its summary', () => {
+  it('a huge result costs no more than its summary', TIMED, () => {
     const huge = { rows: Array.from({ length: 200_000 }, (_, at) => ({ at, note: 'x'.repeat(50) })) };
     const began = performance.now();
     for (let round = 0; round < 1000; round++) expect(summarise(huge, false)).toHaveLength(500);

@@ -6,6 +6,7 @@ import { afterAll, describe, expect, it, vi } from 'vitest';
 import type { HostDatabases } from '../../../lib/host/index.ts';
 import { createDatabases } from '../../../lib/host/node/databases.ts';
 import { createDatabase, startWriter, WAL } from '../../support/agent-database.ts';
+import { TIMED } from '../../support/limits.ts';
 import { runningWith, untilGone } from '../../support/running.ts';
 import { temporaryDirectory } from '../../support/temp.ts';
 
@@ -161,7 +162,7 @@ describe('databases of other programs (04 §5.7, §7)', () => {
     expect(await read(path)).toEqual(rowsOf(1));
   });
 
-  it('gives up a locked database after 500 ms, while the event loop goes on', async () => {
+  it('gives up a locked database after 500 ms, while the event loop goes on', TIMED, async () => {
     const path = join(await temporaryDirectory(), 'state.db');
     const writer = await startWriter(path);
     await writer.run(`${TABLE} INSERT INTO t VALUES (1, NULL); BEGIN EXCLUSIVE;`);

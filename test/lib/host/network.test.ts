@@ -7,6 +7,7 @@ import fc from 'fast-check';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { createNetwork } from '../../../lib/host/node/network.ts';
 import { readTailnet } from '../../../lib/host/node/tailnet.ts';
+import { TIMED } from '../../support/limits.ts';
 
 const network = createNetwork();
 
@@ -148,7 +149,7 @@ describe('tailnet', () => {
     expect(await network.tailnet()).toBeNull();
   });
 
-  it('gives up after 5 seconds, also when a child of the CLI lives on', async () => {
+  it('gives up after 5 seconds, also when a child of the CLI lives on', TIMED, async () => {
     await install('sleep 60');
     const began = performance.now();
     expect(await network.tailnet()).toBeNull();

@@ -2,6 +2,7 @@ import { existsSync } from 'node:fs';
 import { describe, expect, onTestFinished, test, vi } from 'vitest';
 import type { Exit, HostTerminals } from '../../../lib/host/index.ts';
 import { createTerminals } from '../../../lib/host/node/terminals.ts';
+import { TIMED } from '../../support/limits.ts';
 import { terminalDescriptors } from '../../support/terminal.ts';
 
 const terminals = createTerminals() as HostTerminals;
@@ -93,7 +94,7 @@ describe('input', () => {
     expect(shell.terminal.unwritten()).toBe(0);
   });
 
-  test('that nobody reads does not keep the process busy', async () => {
+  test('that nobody reads does not keep the process busy', TIMED, async () => {
     const shell = open('stty raw -echo; echo go; sleep 60');
     await shell.says('go');
     shell.terminal.write(new Uint8Array(1_000_000));

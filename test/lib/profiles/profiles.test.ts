@@ -10,6 +10,7 @@ import { promisify } from 'node:util';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import type { Host } from '../../../lib/host/index.ts';
 import { createProfiles } from '../../../lib/profiles/profiles.ts';
+import { TIMED } from '../../support/limits.ts';
 import { agent, handClock, listLog } from './support.ts';
 
 /** Makes each look at `profiles/` wait to be let go, or made to fail. */
@@ -287,7 +288,7 @@ describe('gateway_running (contract 07 §1.3)', () => {
 });
 
 describe('load', () => {
-  it('a scan of 200 profiles with 100 skills each leaves the event loop free', { timeout: 60_000 }, async () => {
+  it('a scan of 200 profiles with 100 skills each leaves the event loop free', TIMED, async () => {
     const home = await mkdtemp(join(existsSync('/dev/shm') ? '/dev/shm' : tmpdir(), 'relay-profiles-'));
     onTestFinished(() => rm(home, { recursive: true, force: true }));
     const probe = fileURLToPath(new URL('../../bench/support/rescan-probe.mjs', import.meta.url));

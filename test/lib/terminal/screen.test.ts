@@ -1,6 +1,7 @@
 import { describe, expect, test, vi } from 'vitest';
 import { systemClock } from '../../../lib/clock.ts';
 import { createScreen, type Replay } from '../../../lib/terminal/screen.ts';
+import { TIMED } from '../../support/limits.ts';
 import { createScreen as createReference } from '../../support/terminal.ts';
 
 const SIZE = { cols: 80, rows: 24 };
@@ -86,7 +87,7 @@ describe('replay', () => {
 });
 
 describe('a flood', () => {
-  test('of plain lines is not parsed, and causes no pressure', async () => {
+  test('of plain lines is not parsed, and causes no pressure', TIMED, async () => {
     const pressure = vi.fn();
     const screen = start(pressure);
     const lines = Array.from({ length: 1000 }, (_, line) => `${line}\r\n`).join('');
