@@ -8,6 +8,9 @@ import { Gone, startRelayProcess } from '../support/process.ts';
 
 const LIVES = 4;
 const PUTS_PER_LIFE = 500;
+/** Lives more, short ones, for as long as no kill has hit a write. */
+const MORE_LIVES = 30;
+const PUTS_PER_MORE = 50;
 const SEED = Number(process.env.SURVIVE_SEED) || Date.now() % 1_000_000;
 
 /** In memory where that is to be had: a killed process loses nothing that a file system was given, and fsync is quick. */
@@ -17,7 +20,7 @@ async function quickHome(): Promise<string> {
   return home;
 }
 
-it(`kill -9 amid thousands of PUTs leaves every file whole (07 §1.5), seed ${SEED}`, { timeout: 60_000 }, async () => {
+it(`kill -9 amid thousands of PUTs leaves every file whole (07 §1.5), seed ${SEED}`, { timeout: 180_000 }, async () => {
   const random = seeded(SEED);
   const home = await quickHome();
   const files = ['SOUL.md', 'memories/MEMORY.md', 'memories/a.md', 'profiles/p/SOUL.md', 'profiles/p/memories/b.md'];
@@ -41,9 +44,9 @@ it(`kill -9 amid thousands of PUTs leaves every file whole (07 §1.5), seed ${SE
   const answered = files.map(() => 'start');
   let puts = 0;
   let left = 0;
-  for (let life = 0; life < LIVES; life++) {
+  for (let life = 0; life < LIVES || (left === 0 && life < LIVES + MORE_LIVES); life++) {
     const flying: (string | undefined)[] = files.map(() => undefined);
-    const goal = puts + PUTS_PER_LIFE;
+    const goal = puts + (life < LIVES ? PUTS_PER_LIFE : PUTS_PER_MORE);
     let etag: string | undefined;
     const writer = async (at: number) => {
       for (;;) {
