@@ -1,0 +1,30 @@
+import type { TestSpecification } from 'vitest/node';
+import { BaseSequencer } from 'vitest/node';
+
+/** The files that take longest, for their size: begun late, one would run on beside an idle worker. */
+const LONG = [
+  'e2e/survive',
+  'channels/terminal-leaks',
+  'e2e/start',
+  'channels/tui',
+  'e2e/profile-writes',
+  'edge/sleep',
+  'channels/terminal',
+  'e2e/companion-link',
+  'e2e/phone-messages',
+  'media/files',
+  'bridge/select',
+  'lib/profiles/profiles',
+  'channels/terminal-flow',
+];
+
+/** Long files first, then as vitest has it: what it remembers of them, else their size. */
+export class LongFirst extends BaseSequencer {
+  override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
+    const rank = ({ moduleId }: TestSpecification) => {
+      const at = LONG.findIndex((name) => moduleId.endsWith(`/test/${name}.test.ts`));
+      return at < 0 ? LONG.length : at;
+    };
+    return (await super.sort(files)).sort((a, b) => rank(a) - rank(b));
+  }
+}
