@@ -1,3 +1,4 @@
+import { rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { build } from 'esbuild';
@@ -10,7 +11,7 @@ declare module 'vitest' {
 }
 
 /** Bundles the edge entry, in what the tests put around it, once per run, as a deployment would. */
-export default async function setup(project: TestProject): Promise<void> {
+export default async function setup(project: TestProject): Promise<() => Promise<void>> {
   const outfile = join(tmpdir(), `svc-relay-worker-${process.pid}.mjs`);
   await build({
     entryPoints: ['test/support/edge-entry.ts'],
@@ -23,4 +24,5 @@ export default async function setup(project: TestProject): Promise<void> {
     logLevel: 'error',
   });
   project.provide('edgeBundle', outfile);
+  return () => rm(outfile, { force: true });
 }

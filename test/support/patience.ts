@@ -1,12 +1,20 @@
 import { vi } from 'vitest';
 import { PATIENCE, POLL } from './limits.ts';
 
-// vitest gives up `vi.waitFor` after one second, and has no setting for it.
-const { waitFor, waitUntil } = vi;
-const patient = (options: number | { timeout?: number; interval?: number } = {}) => ({
-  timeout: PATIENCE,
-  interval: POLL,
-  ...(typeof options === 'number' ? { timeout: options } : options),
-});
-vi.waitFor = (check, options) => waitFor(check, patient(options));
-vi.waitUntil = (check, options) => waitUntil(check, patient(options));
+const PATIENT = Symbol.for('svc-relay tests: patient');
+
+/** vitest gives up `vi.waitFor` after one second, and has no setting for it. Files may share a process: only once. */
+function makePatient(tool: typeof vi & { [PATIENT]?: true }): void {
+  if (tool[PATIENT]) return;
+  tool[PATIENT] = true;
+  const { waitFor, waitUntil } = tool;
+  const patient = (options: number | { timeout?: number; interval?: number } = {}) => ({
+    timeout: PATIENCE,
+    interval: POLL,
+    ...(typeof options === 'number' ? { timeout: options } : options),
+  });
+  tool.waitFor = (check, options) => waitFor(check, patient(options));
+  tool.waitUntil = (check, options) => waitUntil(check, patient(options));
+}
+
+makePatient(vi);
