@@ -29,24 +29,20 @@ function patience(call: Call): number {
 /** Asks, and takes silence, failure and closing for a no. */
 function decide({ env, command }: Call, question: Question): Promise<Exclude<Decision, boolean>> {
   const { confirm } = env;
-  const ends = command.gone ? [env.closed, command.gone] : [env.closed];
-  if (!confirm || ends.some((end) => end.aborted)) return Promise.resolve({ allowed: false });
+  // A signal of the question's own: 64 questions on one that they share would be taken for a leak, and said so.
+  const end = AbortSignal.any(command.gone ? [env.closed, command.gone] : [env.closed]);
+  if (!confirm || end.aborted) return Promise.resolve({ allowed: false });
   return new Promise((resolve) => {
-    const gone = new AbortController();
     const settle = (decision: Decision) => {
       cancel();
-      for (const end of ends) end.removeEventListener('abort', drop);
+      end.removeEventListener('abort', deny);
       resolve(typeof decision === 'object' && decision !== null ? decision : { allowed: decision === true });
     };
     const deny = () => settle(false);
-    const drop = () => {
-      deny();
-      gone.abort();
-    };
     const cancel = env.clock.after(question.timeoutMs, deny);
-    for (const end of ends) end.addEventListener('abort', drop);
+    end.addEventListener('abort', deny);
     Promise.resolve()
-      .then(() => confirm({ ...question, gone: gone.signal }))
+      .then(() => confirm({ ...question, gone: end }))
       .then(settle, (error) => {
         env.log.warn(`confirmation failed: ${describeError(error)}`);
         deny();
