@@ -3,7 +3,6 @@ import { describe, expect, it, vi } from 'vitest';
 import { type BuiltOptions, type BuiltTarget, cleanups, startBuiltTarget } from '../support/built-relay.ts';
 import type { Client, Frame } from '../support/client.ts';
 import { createTestClock } from '../support/clock.ts';
-import { TIMED } from '../support/limits.ts';
 import { authenticate, bearer, describeMatrix, pair, post } from '../support/relay.ts';
 import { isRunning, runningWith, untilGone } from '../support/running.ts';
 
@@ -454,7 +453,7 @@ describe.concurrent('contract 02 §4.6: end of the process group', () => {
     expect(performance.now() - began).toBeGreaterThan(1500);
   });
 
-  it('shutdown ends stubborn ones within 5 s, and its promise means it', TIMED, async ({ onTestFinished }) => {
+  it('shutdown ends stubborn ones within 5 s, and its promise means it', async ({ onTestFinished }) => {
     const { target, ready } = await alone(['ignore-term', 'grandchild'], onTestFinished);
     const began = performance.now();
     await target.relay.stop();

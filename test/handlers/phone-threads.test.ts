@@ -3,7 +3,6 @@ import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { createPhoneThreads } from '../../lib/phone/threads.ts';
 import { createDatabase, SESSIONS, startWriter, WAL } from '../support/agent-database.ts';
-import { TIMED } from '../support/limits.ts';
 import { bearer, describeMatrix, pair, post, type Target } from '../support/relay.ts';
 
 async function list(target: Target, token: string) {
@@ -75,7 +74,7 @@ describeMatrix('phone threads (04 §5.7)', (start, runtime) => {
 
   if (runtime === 'edge') return;
 
-  it("lists the agent's sessions of every profile, then what only the relay knows", TIMED, async () => {
+  it("lists the agent's sessions of every profile, then what only the relay knows", async () => {
     const target = await start();
     const { token } = await pair(target);
     const profiles = join(target.agentHome, 'profiles');

@@ -1,5 +1,4 @@
 import { expect, it, type TestContext, vi } from 'vitest';
-import { TIMED } from '../support/limits.ts';
 import { launch, type RelayProcess, startRelayProcess } from '../support/process.ts';
 import { randomCode } from '../support/relay.ts';
 
@@ -64,23 +63,19 @@ it('01 §6.7: a disk that fails to sync makes the relay degraded, not dead; what
   expect(relay.output).not.toMatch(/damaged|\[ERROR\]/);
 });
 
-it(
-  '01 §9.2: it ends when told to also while the disk fails, and loses nothing that was saved',
-  TIMED,
-  async (context) => {
-    const relay = await startRelayProcess();
-    const before = await pairDevice(relay);
-    const repair = await breakDisk(context, relay.child.pid);
-    await pairDevice(relay);
-    expect(await stateOf(relay)).toBe('degraded');
-    const began = performance.now();
-    const { signal } = await relay.kill('SIGTERM');
-    expect(performance.now() - began).toBeLessThan(5_000);
-    expect(signal).toBeNull();
-    expect(relay.child.stderr).not.toMatch(/^\s+at |node:internal/m);
-    await repair();
-    await relay.restart();
-    expect(await statusOf(relay, before)).toBe(200);
-    expect(await stateOf(relay)).toBe('ok');
-  },
-);
+it('01 §9.2: it ends when told to also while the disk fails, and loses nothing that was saved', async (context) => {
+  const relay = await startRelayProcess();
+  const before = await pairDevice(relay);
+  const repair = await breakDisk(context, relay.child.pid);
+  await pairDevice(relay);
+  expect(await stateOf(relay)).toBe('degraded');
+  const began = performance.now();
+  const { signal } = await relay.kill('SIGTERM');
+  expect(performance.now() - began).toBeLessThan(5_000);
+  expect(signal).toBeNull();
+  expect(relay.child.stderr).not.toMatch(/^\s+at |node:internal/m);
+  await repair();
+  await relay.restart();
+  expect(await statusOf(relay, before)).toBe(200);
+  expect(await stateOf(relay)).toBe('ok');
+});
