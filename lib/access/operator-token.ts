@@ -1,4 +1,5 @@
-import { importSPKI, jwtVerify } from 'jose';
+import { jwtVerify } from 'jose/jwt/verify';
+import { importSPKI } from 'jose/key/import';
 import type { Log } from '../log.ts';
 
 export const OPERATOR_AUDIENCE = 'svc-relay-operator';

@@ -1,4 +1,4 @@
-import { decodeJwt } from 'jose';
+import { decodeJwt } from 'jose/jwt/decode';
 import { isPrintable } from '../../pairing/api-server.ts';
 import { isObject } from '../../socket/envelope.ts';
 import { modelKey } from '../names.ts';
