@@ -4,7 +4,7 @@ export interface Clock {
   now(): number;
   /** Milliseconds that never go backwards, for rate limits. */
   monotonic(): number;
-  /** Calls `run` once after `delay` milliseconds (any size). Returns its cancellation. */
+  /** Calls `run` once after `delay` milliseconds (any size; 0 is as soon as what runs now is done). Returns its cancellation. */
   after(delay: number, run: () => void): Cancel;
 }
 
@@ -16,10 +16,20 @@ const FAR_MS = 3_600_000;
 /** Epoch seconds, the unit of every timestamp in the contract (01, conventions). */
 export const seconds = (clock: Clock): number => clock.now() / 1000;
 
+/** Node's: what is due at once runs before anything else that comes in, where a timer would take a millisecond. */
+const soon = globalThis as {
+  setImmediate?: (run: () => void) => unknown;
+  clearImmediate?: (immediate: unknown) => void;
+};
+
 export const systemClock: Clock = {
   now: () => Date.now(),
   monotonic: () => performance.now(),
   after(delay, run) {
+    if (delay <= 0 && soon.setImmediate) {
+      const immediate = soon.setImmediate(run);
+      return () => soon.clearImmediate?.(immediate);
+    }
     // Far ones in steps of the same length: timers of one length cost Node nothing, each other length a list.
     if (delay > FAR_MS) return inSteps(delay, run);
     const timer = detached(run, Math.max(delay, 0));
