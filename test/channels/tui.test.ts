@@ -457,9 +457,10 @@ describe.concurrent('contract 02 §4.6: end of the process group', () => {
     const { target, ready } = await alone(['ignore-term', 'grandchild'], onTestFinished);
     const began = performance.now();
     await target.relay.stop();
-    expect(performance.now() - began).toBeLessThan(5000);
     expect(await isRunning(ready.pid)).toBe(false);
-    expect(await isRunning(ready.grandchild)).toBe(false);
+    // Killed with its group: the system may need a moment for what is not the relay's own child.
+    await untilGone(ready.grandchild);
+    expect(performance.now() - began).toBeLessThan(5000);
   });
 });
 
