@@ -39,6 +39,7 @@ export function createUpgrades(relay: Relay) {
   let opened = 0;
 
   function open(webSocket: WebSocket, socket: Socket, caller: Caller): void {
+    endAtOnce(socket);
     const transport = new NodeTransport(`socket-${++opened}`, webSocket, socket);
     const events = relay.sockets.open(transport, caller);
     transport.onDrained = () => events.drained();
@@ -60,6 +61,20 @@ export function createUpgrades(relay: Relay) {
       server.handleUpgrade(request, socket, head, (webSocket) => open(webSocket, socket, caller));
     },
   };
+}
+
+/**
+ * A client that ends its side is gone, and with nothing left to send so is the connection. `ws` would first shut the
+ * other side down and then end its receiver twice: Node makes an error of that which nobody sees, and both together
+ * are an eighth of what a connection costs (2026-11).
+ */
+function endAtOnce(socket: Socket): void {
+  const ofWs = socket.listeners('end').at(-1) as () => void;
+  socket.off('end', ofWs);
+  socket.on('end', () => {
+    if (socket.writableLength === 0) socket.destroy();
+    else ofWs.call(socket);
+  });
 }
 
 /** The path of a request's target, which may be a whole URL (RFC 9112 §3.2.2). */

@@ -2,6 +2,7 @@ import { expect, it, vi } from 'vitest';
 import type { Channel } from '../../lib/socket/channel.ts';
 import type { Connection } from '../../lib/socket/connection.ts';
 import { cleanups, startBuiltTarget } from '../support/built-relay.ts';
+import { openAuthenticated, textFrame } from '../support/raw-socket.ts';
 import { pair } from '../support/relay.ts';
 
 const KiB = 1024;
@@ -106,6 +107,32 @@ it('contract 02 §1.7: producers hear nothing after the end of the socket', asyn
   expect(connection.isOpen).toBe(false);
   connection.send('probe', 'data', {});
   expect(events).toEqual(['pause']);
+});
+
+it('a client that ends its side without a close frame still gets what waits for it, and then the end', async () => {
+  const { probe, caught } = catcher();
+  const { target } = await start(probe);
+  const { client: honest, token } = await pair(target);
+  pending.push(() => honest.terminate());
+  const raw = await openAuthenticated(target.port, { session_token: token });
+  pending.push(raw.destroy);
+  raw.write(textFrame('probe', 'follow'));
+  const connection = await caught();
+  raw.socket.pause();
+  const frames = 256;
+  for (let sent = 0; sent < frames; sent++) connection.send('probe', 'data', { sent, data: 'x'.repeat(64 * KiB) });
+  expect(connection.unsent).toBeGreaterThan(MiB);
+  raw.socket.end();
+  await vi.waitFor(() => expect(connection.isWritable).toBe(false));
+  // It is on its way out: what comes now goes nowhere, and breaks nothing.
+  connection.send('probe', 'late', {});
+  raw.socket.resume();
+  for (let sent = 0; sent < frames; sent++) expect((await raw.envelope()).payload.sent).toBe(sent);
+  await raw.ended();
+  expect(raw.unread()).toBe(0);
+  await vi.waitFor(() => expect(target.relay.sockets.count()).toBe(1));
+  honest.send('system', 'ping', {}, 'honest');
+  expect((await honest.next({ id: 'honest' })).type).toBe('pong');
 });
 
 it('contract 02 §1.6: over 256 waiting messages stop the reading of that socket only; none is lost', async () => {
