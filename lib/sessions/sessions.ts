@@ -47,6 +47,13 @@ export interface Issued {
   refreshToken?: string;
 }
 
+/** What came of a device's return. */
+export interface Resumed {
+  refreshToken?: string;
+  /** Settles when the change is on disk, or failed to get there. */
+  saved?: Promise<void>;
+}
+
 /** What a `PATCH /sessions/{prefix}` asks for: durations in seconds from now, 0 = never. */
 export interface Reduction {
   ttlSeconds?: number;
@@ -299,13 +306,13 @@ export async function openSessions({ store, clock, log }: SessionsParts) {
 
     /**
      * A device came back with its token: takes over what it says of itself, and gives it a refresh token where it
-     * lacks a good one (contract 01 §3.4). Returns that token.
+     * lacks a good one (contract 01 §3.4): that token. `saved` is absent when nothing changed.
      */
-    async resume(session: Session, device: Device, offeredRefresh?: string): Promise<string | undefined> {
-      if (session.ended) return undefined;
+    resume(session: Session, device: Device, offeredRefresh?: string): Resumed {
+      if (session.ended) return {};
       const merged = mergeDevice(session.device, device);
       const changed = !isSameDevice(merged, session.device);
-      session.device = merged;
+      if (changed) session.device = merged;
       const hash = offeredRefresh === undefined ? undefined : sha256(offeredRefresh);
       const good = hash === undefined ? session.refresh !== null : refreshMatches(session, hash);
       const issued = good ? undefined : rotate(session);
@@ -316,8 +323,8 @@ export async function openSessions({ store, clock, log }: SessionsParts) {
         byRefresh.delete(session.refresh.previousHash);
         session.refresh = { ...session.refresh, previousHash: undefined, previousUntil: undefined };
       }
-      if (changed || issued !== undefined || settled) await save(session);
-      return issued;
+      if (!changed && issued === undefined && !settled) return {};
+      return { refreshToken: issued, saved: save(session) };
     },
 
     /**

@@ -2,7 +2,7 @@ import type { Limiter } from '../access/limiter.ts';
 import type { Log } from '../log.ts';
 import type { PairingCodes } from '../pairing/codes.ts';
 import type { Device, Session, TransportHint } from '../sessions/session.ts';
-import { type Issued, type Sessions, UNNAMED } from '../sessions/sessions.ts';
+import { type Sessions, UNNAMED } from '../sessions/sessions.ts';
 import { isObject, type Message, type Payload, parseEnvelope } from './envelope.ts';
 
 /** What a client puts forward in its first frame (contract 01 §3.3). */
@@ -93,40 +93,51 @@ export type Admitted = { session: Session; token: string; refreshToken?: string 
 /**
  * Decides one offer: a good token, else a good refresh token, else a pending code (contract 01 §3.4). Undefined when
  * none of them is good; the failure is then counted. A session that was ended while its change was being saved
- * counts as refused.
+ * counts as refused. Most devices come back with nothing to save: then there is nothing to wait for either.
  */
-export async function authenticate(
-  { sessions, codes, limiter, log }: AuthParts,
+export function authenticate(
+  parts: AuthParts,
   offer: Offer,
   peer: { key: string; transportHint: TransportHint },
-): Promise<Admitted | undefined> {
-  const admitted = await admit();
+): Admitted | undefined | Promise<Admitted | undefined> {
+  const { sessions, codes } = parts;
+  const { sessionToken, refreshToken, pairingCode, device } = offer;
+  const decided = (admitted: Admitted | undefined) => decide(parts, offer, peer.key, admitted);
+
+  const session = sessionToken === undefined ? undefined : sessions.authenticate(sessionToken);
+  if (session) {
+    const { refreshToken: issued, saved } = sessions.resume(session, device, refreshToken);
+    const admitted = { session, token: sessionToken as string, refreshToken: issued };
+    return saved ? saved.then(() => decided(admitted)) : decided(admitted);
+  }
+  return admitAnew().then(decided);
+
+  async function admitAnew(): Promise<Admitted | undefined> {
+    const refreshed = refreshToken === undefined ? undefined : await sessions.refresh(refreshToken, device);
+    if (refreshed) return refreshed;
+    const policy = pairingCode === undefined ? undefined : codes.consume(pairingCode);
+    if (!policy) return undefined;
+    return sessions.create({ device, policy, transportHint: policy.transportHint ?? peer.transportHint });
+  }
+}
+
+/** The last look before the answer: counts a failure, forgives a success. */
+function decide(
+  { sessions, limiter, log }: AuthParts,
+  offer: Offer,
+  key: string,
+  admitted: Admitted | undefined,
+): Admitted | undefined {
   if (admitted && sessions.isAlive(admitted.session)) {
-    limiter.succeed(peer.key);
+    limiter.succeed(key);
     return admitted;
   }
+  const count = (bucket: 'pairing' | 'session') => {
+    if (limiter.fail(key, bucket)) log.warn(`${key} is blocked after too many failed ${bucket} attempts`);
+  };
   if (offer.pairingCode !== undefined) count('pairing');
   if (offer.pairingCode === undefined || offer.sessionToken !== undefined || offer.refreshToken !== undefined) {
     count('session');
   }
   return undefined;
-
-  async function admit(): Promise<Admitted | undefined> {
-    const session = offer.sessionToken === undefined ? undefined : sessions.authenticate(offer.sessionToken);
-    if (session) {
-      const refreshToken = await sessions.resume(session, offer.device, offer.refreshToken);
-      return { session, token: offer.sessionToken as string, refreshToken };
-    }
-    if (offer.refreshToken !== undefined) {
-      const issued: Issued | undefined = await sessions.refresh(offer.refreshToken, offer.device);
-      if (issued) return issued;
-    }
-    const policy = offer.pairingCode === undefined ? undefined : codes.consume(offer.pairingCode);
-    if (!policy) return undefined;
-    return sessions.create({ device: offer.device, policy, transportHint: policy.transportHint ?? peer.transportHint });
-  }
-
-  function count(bucket: 'pairing' | 'session'): void {
-    if (limiter.fail(peer.key, bucket)) log.warn(`${peer.key} is blocked after too many failed ${bucket} attempts`);
-  }
 }

@@ -33,8 +33,9 @@ export class Connection implements Member {
   place = -1;
   readonly #parts: ConnectionParts;
   readonly #transport: Transport;
-  readonly #lanes = new Map<string, Lane>();
-  readonly #watermarks = new Set<Watermark>();
+  /** Most sockets never need these two. */
+  #lanes: Map<string, Lane> | undefined;
+  #watermarks: Set<Watermark> | undefined;
   #open = true;
 
   constructor(
@@ -85,7 +86,7 @@ export class Connection implements Member {
   checkUnsent(): void {
     const unsent = this.#transport.unsent();
     if (unsent > MAX_UNSENT) this.close(1013, 'slow consumer');
-    else for (const watermark of this.#watermarks) watermark.update(unsent);
+    else if (this.#watermarks) for (const watermark of this.#watermarks) watermark.update(unsent);
   }
 
   /** `system/error` in answer to a message (contract 02 §1.3-1.5). */
@@ -99,9 +100,10 @@ export class Connection implements Member {
    */
   follow(limits: WatermarkLimits): () => void {
     const watermark = new Watermark(limits);
+    this.#watermarks ??= new Set();
     this.#watermarks.add(watermark);
     watermark.update(this.#transport.unsent());
-    return () => this.#watermarks.delete(watermark);
+    return () => this.#watermarks?.delete(watermark);
   }
 
   /** The socket's buffer has emptied. */
@@ -136,11 +138,11 @@ export class Connection implements Member {
 
   /** Too many messages wait, so the socket is not read: silence says nothing of its client. */
   get #isCrowded(): boolean {
-    return [...this.#lanes.values()].some((lane) => lane.isCrowded);
+    return [...(this.#lanes?.values() ?? [])].some((lane) => lane.isCrowded);
   }
 
   #laneOf(name: string): Lane {
-    const existing = this.#lanes.get(name);
+    const existing = this.#lanes?.get(name);
     if (existing) return existing;
     const lane = new Lane({
       crowded: () => {
@@ -150,6 +152,7 @@ export class Connection implements Member {
         if (!this.#isCrowded) this.#transport.resume();
       },
     });
+    this.#lanes ??= new Map();
     this.#lanes.set(name, lane);
     return lane;
   }
@@ -218,16 +221,18 @@ export class Connection implements Member {
   ended(): void {
     if (!this.#open) return;
     this.#open = false;
-    this.#watermarks.clear();
-    for (const [name, channel] of this.#parts.channels.withClosed) {
-      const report = (error: unknown) => this.#parts.log.error(`${name} cleanup failed: ${describeError(error)}`);
-      try {
-        channel.closed?.(this)?.catch(report);
-      } catch (error) {
-        report(error);
-      }
-    }
+    this.#watermarks?.clear();
+    for (const [name, channel] of this.#parts.channels.withClosed) this.#cleanUp(name, channel);
     this.#parts.onClosed(this);
+  }
+
+  #cleanUp(name: string, channel: Channel): void {
+    const failed = (error: unknown) => this.#parts.log.error(`${name} cleanup failed: ${describeError(error)}`);
+    try {
+      channel.closed?.(this)?.catch(failed);
+    } catch (error) {
+      failed(error);
+    }
   }
 
   /** Whether anything arrived since this was last asked; always true where the runtime keeps sockets alive. */

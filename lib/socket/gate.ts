@@ -1,5 +1,5 @@
 import { describeError } from '../errors.ts';
-import { type Admitted, type AuthParts, authenticate, readFirstFrame, refusalReason } from './auth.ts';
+import { type Admitted, type AuthParts, authenticate, type Offer, readFirstFrame, refusalReason } from './auth.ts';
 import type { Member } from './bag.ts';
 import { encodeEnvelope, isLongerThan } from './envelope.ts';
 import type { Caller, Transport } from './transport.ts';
@@ -46,7 +46,7 @@ export class Gate implements Member {
     }
     this.#budget -= text.length;
     if (this.#state === 'waiting') {
-      void this.#judge(text);
+      this.#judge(text);
       return;
     }
     this.#backlog ??= [];
@@ -69,28 +69,39 @@ export class Gate implements Member {
     this.transport.close(code, reason);
   }
 
-  async #judge(text: string): Promise<void> {
+  #judge(text: string): void {
     const frame = readFirstFrame(text);
     if (frame.kind === 'refused') {
       this.#fail(frame.reason);
       return;
     }
+    const { offer } = frame;
     this.#state = 'authenticating';
-    let admitted: Admitted | undefined;
+    let verdict: ReturnType<typeof authenticate>;
     try {
-      admitted = await authenticate(this.#parts, frame.offer, this.caller);
+      verdict = authenticate(this.#parts, offer, this.caller);
     } catch (error) {
-      this.#parts.log.error(`authentication failed unexpectedly: ${describeError(error)}`);
+      verdict = this.#failed(error);
     }
+    if (verdict instanceof Promise) {
+      void verdict.catch((error) => this.#failed(error)).then((admitted) => this.#judged(offer, admitted));
+    } else this.#judged(offer, verdict);
+  }
+
+  #failed(error: unknown): undefined {
+    this.#parts.log.error(`authentication failed unexpectedly: ${describeError(error)}`);
+  }
+
+  #judged(offer: Offer, admitted: Admitted | undefined): void {
     // The socket may have gone, and the relay may have begun to stop, while the session was saved.
     if (this.#state !== 'authenticating') return;
     if (!admitted) {
-      this.#fail(refusalReason(frame.offer));
+      this.#fail(refusalReason(offer));
       return;
     }
     const backlog = this.#backlog;
     this.closed();
-    const connection = this.#admit(admitted, frame.offer.typedStream);
+    const connection = this.#admit(admitted, offer.typedStream);
     for (const text of backlog ?? []) connection.receive(text);
   }
 

@@ -1,6 +1,6 @@
 import type { Cancel, Clock } from '../clock.ts';
 import { type Expiry, isGranted } from '../sessions/grants.ts';
-import type { Session } from '../sessions/session.ts';
+import type { Device, Session } from '../sessions/session.ts';
 import type { Sessions } from '../sessions/sessions.ts';
 import type { ChannelTable } from './channel.ts';
 import type { Connection } from './connection.ts';
@@ -22,7 +22,10 @@ export class SessionSockets {
   /** Channels whose grant was there when last looked at. */
   #granted: string[] = [];
   #cancelDeadline: Cancel | undefined;
+  /** What of the text below belongs to the policy, the text, and whom it describes. */
   #policyText = '';
+  #text = '';
+  #described: Device | undefined;
 
   constructor(parts: SessionSocketsParts, session: Session) {
     this.#parts = parts;
@@ -30,9 +33,20 @@ export class SessionSockets {
     this.policyChanged();
   }
 
-  /** `expires_at` and `grants`, as members of a JSON object's text. */
-  get policyText(): string {
-    return this.#policyText;
+  /**
+   * What `auth.ok` says of the session, as members of a JSON object's text (contract 01 §3.5). Made once: it is sent
+   * with every connect, and changes rarely.
+   */
+  get text(): string {
+    const { device, transportHint } = this.#session;
+    if (this.#described !== device) {
+      this.#described = device;
+      const text = JSON.stringify;
+      this.#text =
+        `${this.#policyText},"transport_hint":${text(transportHint)},` +
+        `"client_surface":${text(device.surface)},"device_form_factor":${text(device.formFactor)}`;
+    }
+    return this.#text;
   }
 
   /** Takes up another socket. More than eight are too many: the oldest goes (contract 01 §3.7). */
@@ -54,6 +68,7 @@ export class SessionSockets {
     if (!sessions.isAlive(this.#session)) return;
     const { grants, expiresAt } = this.#session;
     this.#policyText = `"expires_at":${JSON.stringify(expiresAt)},"grants":${JSON.stringify(grants)}`;
+    this.#described = undefined;
     const now = clock.now() / 1000;
     const granted: string[] = [];
     let next: Expiry = expiresAt;

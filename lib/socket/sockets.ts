@@ -86,6 +86,7 @@ export function createSockets(parts: SocketsParts) {
   const connections = new Bag<Connection>();
   const bySession = new Map<Session, SessionSockets>();
   const waiting = new WaitingRoom({ clock, sleeps: parts.remember !== undefined });
+  const version = JSON.stringify(parts.version);
   let table: ChannelTable | undefined;
   let profiles: { rows: unknown[]; text: string } = { rows: [], text: '[]' };
   let stopping = false;
@@ -145,9 +146,7 @@ export function createSockets(parts: SocketsParts) {
     const payload =
       `{"session_token":${text(token)},` +
       (refreshToken === undefined ? '' : `"refresh_token":${text(refreshToken)},`) +
-      `"server_version":${text(parts.version)},${socketsOf(session).policyText},` +
-      `"transport_hint":${text(session.transportHint)},"client_surface":${text(session.device.surface)},` +
-      `"device_form_factor":${text(session.device.formFactor)},"profiles":${profilesText()}}`;
+      `"server_version":${version},${socketsOf(session).text},"profiles":${profilesText()}}`;
     transport.send(encodeEnvelopeAround('system', 'auth.ok', payload));
     const connection = connect(transport, caller, session, typedStream);
     void connection.opened(false);

@@ -217,10 +217,9 @@ it('contract 01 §11: a revocation that races an authentication wins', async () 
   if (!session) throw new Error('no session');
   const original = sessions.resume.bind(sessions);
   // The session is ended while its change is being saved.
-  vi.spyOn(sessions, 'resume').mockImplementation(async (...args) => {
-    const issued = await original(...args);
-    await sessions.revoke(session);
-    return issued;
+  vi.spyOn(sessions, 'resume').mockImplementation((...args) => {
+    const { refreshToken, saved } = original(...args);
+    return { refreshToken, saved: Promise.resolve(saved).then(() => sessions.revoke(session)) };
   });
   const { client, frame } = await authenticate(target, { session_token: victim.token });
   expect(frame).toMatchObject({ type: 'auth.fail', payload: { reason: 'Invalid session token' } });

@@ -417,9 +417,12 @@ const revokeDuring = fc.tuple(index, fc.constantFrom('resume', 'refresh')).map((
     if (!family) return;
     const session = real.sessions.authenticate(family.token);
     if (!session || (what === 'refresh' && model.byRefresh(family.refresh.token) !== family)) return;
+    // A resume that has nothing to save is over at once: this one is to get a refresh token.
     const entering = real.enter(
       family.device,
-      what === 'resume' ? { sessionToken: family.token } : { refreshToken: family.refresh.token },
+      what === 'resume'
+        ? { sessionToken: family.token, refreshToken: 'nonsense' }
+        : { refreshToken: family.refresh.token },
     );
     const [heir] = real.sessions.list().filter((other) => other.family === session.family);
     if (heir) await real.sessions.revoke(heir);

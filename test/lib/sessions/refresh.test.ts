@@ -116,7 +116,7 @@ describe('the replaced refresh token (01 §6.5)', () => {
 
   it('is dead once its successor is shown with a token', async () => {
     const { sessions, first, second, use } = await rotated();
-    await sessions.resume(second.session, PHONE, second.refreshToken);
+    await sessions.resume(second.session, PHONE, second.refreshToken).saved;
     expect(await use(first.refreshToken)).toBeUndefined();
     expect(await use(second.refreshToken)).toBeDefined();
   });

@@ -154,7 +154,7 @@ describe('revocation (01 §6.4)', () => {
     const { sessions, store, pair } = await setup();
     const { session } = await pair();
     await sessions.revoke(session);
-    await sessions.resume(session, { ...PHONE, name: 'Other' });
+    await sessions.resume(session, { ...PHONE, name: 'Other' }).saved;
     await sessions.reduce(session, { ttlSeconds: 1 }).catch(() => {});
     expect(await store.getKeys()).toEqual([]);
   });
@@ -204,7 +204,7 @@ describe('coming back with the token (01 §3.4)', () => {
       platform: 'unknown',
       surface: 'unknown' as const,
     };
-    await sessions.resume(session, said);
+    await sessions.resume(session, said).saved;
     expect(session.device).toEqual({ ...PHONE, name: 'Pixel Pro' });
     expect((await store.getItem(session.family))?.device_name).toBe('Pixel Pro');
   });
@@ -212,17 +212,18 @@ describe('coming back with the token (01 §3.4)', () => {
   it('fills in an id that was unknown', async () => {
     const { sessions, pair } = await setup();
     const { session } = await pair({ id: 'unknown' });
-    await sessions.resume(session, PHONE);
+    await sessions.resume(session, PHONE).saved;
     expect(session.device.id).toBe('device-1');
   });
 
   it('issues a refresh token only where a good one is lacking', async () => {
     const { sessions, pair } = await setup();
     const { session, refreshToken = '' } = await pair();
-    expect(await sessions.resume(session, PHONE)).toBeUndefined();
-    expect(await sessions.resume(session, PHONE, refreshToken)).toBeUndefined();
-    const issued = await sessions.resume(session, PHONE, 'not-a-token');
-    expect(issued).toBeDefined();
-    expect((await sessions.refresh(issued ?? '', PHONE))?.session.family).toBe(session.family);
+    expect(sessions.resume(session, PHONE)).toEqual({});
+    expect(sessions.resume(session, PHONE, refreshToken)).toEqual({});
+    const resumed = sessions.resume(session, PHONE, 'not-a-token');
+    await resumed.saved;
+    expect(resumed.refreshToken).toBeDefined();
+    expect((await sessions.refresh(resumed.refreshToken ?? '', PHONE))?.session.family).toBe(session.family);
   });
 });
