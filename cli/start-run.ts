@@ -47,15 +47,15 @@ const LOG_DELAY = 20;
 
 /** Writes lines together, at the latest when the process exits. */
 function gathered(writer: Writer): (text: string) => void {
-  let waiting = '';
+  let waiting: string[] = [];
   const flush = () => {
-    if (waiting !== '') writer.write(waiting);
-    waiting = '';
+    if (waiting.length > 0) writer.write(`${waiting.join('\n')}\n`);
+    waiting = [];
   };
   process.on('exit', flush);
   return (text) => {
-    if (waiting === '') setTimeout(flush, LOG_DELAY);
-    waiting += `${text}\n`;
+    if (waiting.length === 0) setTimeout(flush, LOG_DELAY);
+    waiting.push(text);
   };
 }
 

@@ -37,7 +37,8 @@ export function createLog(level: LogLevel, write: (line: string) => void): Log {
 
   const at = (entry: LogLevel, name: string): ((message: string) => void) => {
     if (!shown.includes(entry)) return () => {};
-    return (message) => write(`${now()} [${entry}] ${name}: ${message.replace(CONTROL, ' ')}`);
+    const head = ` [${entry}] ${name}: `;
+    return (message) => write(now() + head + message.replace(CONTROL, ' '));
   };
 
   const named = (name: string): Log => ({

@@ -1,9 +1,15 @@
 import type { Socket } from 'node:net';
-import type { WebSocket } from 'ws';
+import { WebSocket } from 'ws';
+import type { SocketEvents } from '../../lib/socket/sockets.ts';
 import type { Transport } from '../../lib/socket/transport.ts';
 
 const PRE_AUTH_BYTES = 64 * 1024;
 const TEXT = { binary: false };
+
+/** A socket that knows who follows its life. */
+export class RelayWebSocket extends WebSocket {
+  events?: SocketEvents;
+}
 
 /**
  * A Node socket as the relay's domain sees it. Until the client has authenticated, the connection is destroyed once
@@ -11,14 +17,12 @@ const TEXT = { binary: false };
  */
 export class NodeTransport implements Transport {
   readonly id: string;
-  readonly #webSocket: WebSocket;
+  readonly #webSocket: RelayWebSocket;
   readonly #socket: Socket;
   #guard: (() => void) | undefined;
   #awaitsDrain = false;
-  /** Called when what waited to be sent has left the process. */
-  onDrained: (() => void) | undefined;
 
-  constructor(id: string, webSocket: WebSocket, socket: Socket) {
+  constructor(id: string, webSocket: RelayWebSocket, socket: Socket) {
     this.id = id;
     this.#webSocket = webSocket;
     this.#socket = socket;
@@ -45,7 +49,7 @@ export class NodeTransport implements Transport {
     this.#awaitsDrain = true;
     this.#socket.once('drain', () => {
       this.#awaitsDrain = false;
-      this.onDrained?.();
+      this.#webSocket.events?.drained();
     });
   }
 

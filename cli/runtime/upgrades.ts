@@ -1,14 +1,15 @@
 import type { IncomingMessage } from 'node:http';
 import type { Socket } from 'node:net';
-import { type WebSocket, WebSocketServer } from 'ws';
+import { type RawData, WebSocketServer } from 'ws';
 import { callerOf, refuseUpgrade } from '../../handlers/socket.ts';
 import type { HeaderReader, Peer } from '../../lib/access/peer.ts';
 import { describeError } from '../../lib/errors.ts';
 import type { Relay } from '../../lib/relay.ts';
 import type { Caller } from '../../lib/socket/transport.ts';
-import { NodeTransport } from './transport.ts';
+import { NodeTransport, RelayWebSocket } from './transport.ts';
 
 const OPTIONS = {
+  WebSocket: RelayWebSocket,
   maxPayload: 40 * 1024 * 1024,
   // A message in tiny parts costs far more than its bytes.
   maxFragments: 4096,
@@ -38,18 +39,16 @@ export function createUpgrades(relay: Relay) {
   const server = new WebSocketServer({ noServer: true, clientTracking: false, ...OPTIONS });
   let opened = 0;
 
-  function open(webSocket: WebSocket, socket: Socket, caller: Caller): void {
+  const onError = (error: Error) => relay.log.debug(`socket error: ${describeError(error)}`);
+
+  function open(webSocket: RelayWebSocket, socket: Socket, caller: Caller): void {
     endAtOnce(socket);
     const transport = new NodeTransport(`socket-${++opened}`, webSocket, socket);
-    const events = relay.sockets.open(transport, caller);
-    transport.onDrained = () => events.drained();
-    webSocket.on('message', (data, isBinary) => {
-      // Binary frames are ignored.
-      if (!isBinary) events.message(String(data));
-    });
-    webSocket.on('ping', () => events.pinged());
-    webSocket.on('close', () => events.closed());
-    webSocket.on('error', (error) => relay.log.debug(`socket error: ${describeError(error)}`));
+    webSocket.events = relay.sockets.open(transport, caller);
+    webSocket.on('message', onMessage);
+    webSocket.on('ping', onPing);
+    webSocket.on('close', onClose);
+    webSocket.on('error', onError);
   }
 
   return {
@@ -69,12 +68,31 @@ export function createUpgrades(relay: Relay) {
  * are an eighth of what a connection costs (2026-11).
  */
 function endAtOnce(socket: Socket): void {
-  const ofWs = socket.listeners('end').at(-1) as () => void;
-  socket.off('end', ofWs);
-  socket.on('end', () => {
-    if (socket.writableLength === 0) socket.destroy();
-    else ofWs.call(socket);
-  });
+  endOfWs ??= socket.listeners('end').at(-1) as typeof endOfWs;
+  if (endOfWs) socket.off('end', endOfWs);
+  socket.on('end', onEnd);
+}
+
+let endOfWs: ((this: Socket) => void) | undefined;
+
+function onEnd(this: Socket): void {
+  if (this.writableLength === 0) this.destroy();
+  else endOfWs?.call(this);
+}
+
+// One of each for all sockets: they know whose they are by what they are called on.
+
+function onMessage(this: RelayWebSocket, data: RawData, isBinary: boolean): void {
+  // Binary frames are ignored.
+  if (!isBinary) this.events?.message(String(data));
+}
+
+function onPing(this: RelayWebSocket): void {
+  this.events?.pinged();
+}
+
+function onClose(this: RelayWebSocket): void {
+  this.events?.closed();
 }
 
 /** The path of a request's target, which may be a whole URL (RFC 9112 §3.2.2). */

@@ -40,14 +40,12 @@ export function encodeEnvelope(channel: string, type: string, payload: Payload, 
   return JSON.stringify(extra ? { channel, type, id, payload, ...extra } : { channel, type, id, payload });
 }
 
-/** As `encodeEnvelope`, around a payload that is the text of a JSON object already. It is passed on as it is. */
-export const encodeEnvelopeAround = (
-  channel: string,
-  type: string,
-  payload: string,
-  id = crypto.randomUUID(),
-): string =>
-  `{"channel":${JSON.stringify(channel)},"type":${JSON.stringify(type)},"id":${JSON.stringify(id)},"payload":${payload}}`;
+/**
+ * As `encodeEnvelope`, around a payload that is the text of a JSON object already: it is passed on as it is. `channel`
+ * and `type` are names of the contract, which need no escaping.
+ */
+export const encodeEnvelopeAround = (channel: string, type: string, payload: string): string =>
+  `{"channel":"${channel}","type":"${type}","id":"${crypto.randomUUID()}","payload":${payload}}`;
 
 const encoder = new TextEncoder();
 
