@@ -4,9 +4,9 @@ import { createMessages, type Messages } from '../lib/companion/messages/message
 import type { SettingsStore } from '../lib/companion/types.ts';
 import { describeError, RelayError } from '../lib/errors.ts';
 import type { Log } from '../lib/log.ts';
+import { asObject } from '../lib/objects.ts';
 import type { View } from './companion-view.ts';
 import { printable, type Style } from './output.ts';
-import { asObject } from './relay-client.ts';
 
 /** The messages of a companion, shown on its view as they come. */
 export const createMessagesBehind = (parts: {

@@ -4,8 +4,8 @@ import { createPhone } from '../lib/companion/phone.ts';
 import { createSimulatedDevice } from '../lib/companion/simulated/device.ts';
 import type { ActivityEntry, Confirm, FetchMedia, Phone, SettingsStore, Upload } from '../lib/companion/types.ts';
 import type { Log } from '../lib/log.ts';
+import { asObject } from '../lib/objects.ts';
 import type { CommandRow } from './companion-view.ts';
-import { asObject } from './relay-client.ts';
 
 export interface PhoneParts {
   settings: SettingsStore;

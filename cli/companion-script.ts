@@ -2,11 +2,11 @@ import type { Clock } from '../lib/clock.ts';
 import type { Messages } from '../lib/companion/messages/messages.ts';
 import type { SettingsStore } from '../lib/companion/types.ts';
 import { describeError } from '../lib/errors.ts';
+import { asObject } from '../lib/objects.ts';
 import type { Asker } from './companion-ask.ts';
 import { parseCapabilities } from './companion-grants.ts';
 import { obeyReply } from './companion-messages.ts';
 import type { Input } from './output.ts';
-import { asObject } from './relay-client.ts';
 
 const MAX_LINE = 64 * 1024;
 

@@ -1,9 +1,10 @@
 import type { CAC } from 'cac';
 import { describeError } from '../lib/errors.ts';
+import { asObject } from '../lib/objects.ts';
 import { loadEnvironment } from './environment.ts';
 import { asHost, asPort, flag, type Options, option } from './options.ts';
 import { type CommandContext, CommandError, line, UsageError } from './output.ts';
-import { addressText, asObject, callRelay, isSuccess, type RelayAddress, refusal } from './relay-client.ts';
+import { addressText, callRelay, isSuccess, type RelayAddress, refusal } from './relay-client.ts';
 import { DEFAULT_PORT, relayPort } from './relay-port.ts';
 
 const TIMEOUT = 5000;

@@ -1,9 +1,9 @@
+import { asObject } from '../lib/objects.ts';
 import { urlHost } from '../lib/pairing/addresses.ts';
 import { describeDuration } from '../lib/pairing/duration.ts';
 import { aligned, type CommandContext, createStyle, line, printable, printWarning } from './output.ts';
 import type { PairOptions } from './pair-options.ts';
 import { terminalQr, writeQrPng } from './qr.ts';
-import { asObject } from './relay-client.ts';
 
 const DEFAULT_LIFETIME = '30 days (default; the app proposes one by transport)';
 const DEFAULT_GRANTS = 'defaults of the relay';

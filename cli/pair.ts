@@ -4,6 +4,7 @@ import { type Config, readConfig } from '../lib/config.ts';
 import { describeError } from '../lib/errors.ts';
 import type { Host } from '../lib/host/index.ts';
 import { createLog } from '../lib/log.ts';
+import { asObject } from '../lib/objects.ts';
 import { isLoopbackName } from '../lib/pairing/addresses.ts';
 import { buildApiPayload } from '../lib/pairing/api-payload.ts';
 import { resolveApiTarget } from '../lib/pairing/api-target.ts';
@@ -16,7 +17,7 @@ import { type CommandContext, CommandError, createStyle, line, printWarning } fr
 import { type PairOptions, readPairOptions } from './pair-options.ts';
 import { type Pairing, printPairing } from './pair-print.ts';
 import { registerCode } from './pair-register.ts';
-import { addressText, asObject, callRelay, configured, isSuccess, type RelayAddress, refusal } from './relay-client.ts';
+import { addressText, callRelay, configured, isSuccess, type RelayAddress, refusal } from './relay-client.ts';
 
 const PROBE_TIMEOUT = 1000;
 const CALL_TIMEOUT = 5000;

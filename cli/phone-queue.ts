@@ -1,7 +1,7 @@
+import { asObject } from '../lib/objects.ts';
 import { flag, type Options } from './options.ts';
 import { type CommandContext, CommandError, createStyle, line, printable, UsageError } from './output.ts';
 import { openPhoneRelay } from './phone-relay.ts';
-import { asObject } from './relay-client.ts';
 
 const SHOWN_TEXT = 60;
 const SHOWN_LABEL = 24;

@@ -1,10 +1,10 @@
 import { readConfig } from '../lib/config.ts';
 import { describeError } from '../lib/errors.ts';
+import { asObject } from '../lib/objects.ts';
 import { loadEnvironment } from './environment.ts';
 import { type CommandContext, CommandError, printable } from './output.ts';
 import {
   addressText,
-  asObject,
   callRelay,
   configured,
   isSuccess,

@@ -1,6 +1,6 @@
+import { asObject } from '../lib/objects.ts';
 import { keepAlive } from './keep-alive.ts';
 import { type PhoneRelay, Unreachable } from './phone-relay.ts';
-import { asObject } from './relay-client.ts';
 
 /** The longest a poll may wait, s; the relay allows 30. */
 const WINDOW = 25;

@@ -1,6 +1,7 @@
 import { request as httpRequest } from 'node:http';
 import { request as httpsRequest } from 'node:https';
 import type { Config } from '../lib/config.ts';
+import { asObject } from '../lib/objects.ts';
 import { isLoopbackName, unbracket, urlHost } from '../lib/pairing/addresses.ts';
 
 /** Where the relay listens, as this process reaches it. */
@@ -118,10 +119,6 @@ function parse(text: string): unknown {
 }
 
 export const isSuccess = ({ status }: RelayAnswer): boolean => status >= 200 && status < 300;
-
-/** A JSON object, or null for every other value. */
-export const asObject = (value: unknown): Record<string, unknown> | null =>
-  typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as Record<string, unknown>) : null;
 
 /** What the relay said when it refused: its own sentence and the status. */
 export function refusal(answer: RelayAnswer): string {

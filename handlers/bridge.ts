@@ -1,5 +1,6 @@
 import { SELECTOR_KEYS } from '../lib/bridge/selection.ts';
 import { RelayError } from '../lib/errors.ts';
+import { isObject } from '../lib/objects.ts';
 import { json, readText } from '../lib/web/json.ts';
 import { type Handler, lastOf } from './request.ts';
 
@@ -44,6 +45,6 @@ function parse(text: string): Record<string, unknown> {
   } catch {
     throw new RelayError('invalid', 'invalid JSON');
   }
-  if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value as Record<string, unknown>;
+  if (isObject(value)) return value;
   throw new RelayError('invalid', 'body must be a JSON object');
 }

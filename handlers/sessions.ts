@@ -1,4 +1,5 @@
 import { RelayError } from '../lib/errors.ts';
+import { isObject } from '../lib/objects.ts';
 import type { Relay } from '../lib/relay.ts';
 import type { Session } from '../lib/sessions/session.ts';
 import type { Reduction } from '../lib/sessions/sessions.ts';
@@ -78,7 +79,7 @@ function reductionOf({ ttl_seconds, grants }: Record<string, unknown>): Reductio
     reduction.ttlSeconds = ttl_seconds;
   }
   if (!absent(grants)) {
-    if (typeof grants !== 'object' || Array.isArray(grants) || !Object.values(grants as object).every(isDuration)) {
+    if (!isObject(grants) || !Object.values(grants).every(isDuration)) {
       throw new RelayError('invalid', 'grants must map channels to numbers of at least 0');
     }
     reduction.grants = grants as Record<string, number>;

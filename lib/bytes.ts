@@ -40,9 +40,6 @@ export function fromBase64(text: string): Uint8Array | null {
   return bytes;
 }
 
-const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/;
-export const isUuidV4 = (text: string): boolean => UUID.test(text);
-
 /** A uniformly random string over `alphabet` (rejection sampling, so that no symbol is likelier). */
 export function randomString(alphabet: string, length: number): string {
   const bound = 256 - (256 % alphabet.length);

@@ -1,5 +1,6 @@
 import { memberNamed, membersOf } from '../dispatch/json-text.ts';
-import { isObject, type Payload } from '../socket/envelope.ts';
+import { isObject } from '../objects.ts';
+import type { Payload } from '../socket/envelope.ts';
 
 /** A `bridge.response`, read: everything in it is the phone's word. */
 export interface Answer {

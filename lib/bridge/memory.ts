@@ -2,7 +2,8 @@ import type { Storage } from 'unstorage';
 import type { Link } from '../dispatch/link.ts';
 import { describeError } from '../errors.ts';
 import type { Log } from '../log.ts';
-import { isObject, type Payload } from '../socket/envelope.ts';
+import { isObject } from '../objects.ts';
+import type { Payload } from '../socket/envelope.ts';
 import type { Device, Registry } from './registry.ts';
 
 /** What is kept of a device while its socket is open; under the family of its session. */

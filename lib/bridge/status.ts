@@ -1,4 +1,5 @@
-import { isObject, type Payload } from '../socket/envelope.ts';
+import { isObject } from '../objects.ts';
+import type { Payload } from '../socket/envelope.ts';
 import type { Device } from './registry.ts';
 
 const secondsSince = (time: number, now: number): number => Math.max(0, Math.floor((now - time) / 1000));

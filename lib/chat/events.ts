@@ -1,4 +1,5 @@
-import { isObject, type Payload } from '../socket/envelope.ts';
+import { isObject } from '../objects.ts';
+import type { Payload } from '../socket/envelope.ts';
 import type { SseEvent } from './sse.ts';
 
 /** What the agent's stream says: an event, the `[DONE]` mark, or that it has ended cleanly. */

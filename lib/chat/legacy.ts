@@ -1,4 +1,5 @@
-import { isObject, type Payload } from '../socket/envelope.ts';
+import { isObject } from '../objects.ts';
+import type { Payload } from '../socket/envelope.ts';
 import { type Dialect, firstText } from './events.ts';
 import { preview } from './preview.ts';
 

@@ -2,8 +2,9 @@ import type { Clock } from '../clock.ts';
 import type { Config } from '../config.ts';
 import { RelayError } from '../errors.ts';
 import type { Log } from '../log.ts';
+import { isObject } from '../objects.ts';
 import { isPrintable } from '../pairing/api-server.ts';
-import { isObject, type Payload } from '../socket/envelope.ts';
+import type { Payload } from '../socket/envelope.ts';
 import {
   readUpTo,
   type Upstream,

@@ -1,4 +1,4 @@
-import { isObject } from '../socket/envelope.ts';
+import { isObject } from '../objects.ts';
 import type { Route } from './gates/gate.ts';
 import type { Outcome } from './gates/pipeline.ts';
 import { line } from './text.ts';

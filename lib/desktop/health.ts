@@ -1,4 +1,5 @@
-import { isObject, type Payload } from '../socket/envelope.ts';
+import { isObject } from '../objects.ts';
+import type { Payload } from '../socket/envelope.ts';
 import type { Decision } from './answer.ts';
 import type { Target } from './targets.ts';
 

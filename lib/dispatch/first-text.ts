@@ -1,4 +1,4 @@
-import { isObject } from '../socket/envelope.ts';
+import { isObject } from '../objects.ts';
 
 const MAX_NAME = 128;
 

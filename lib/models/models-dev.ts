@@ -1,7 +1,7 @@
 import type { Host } from '../host/index.ts';
+import { isObject } from '../objects.ts';
 import { unlessUnreadable } from '../profiles/readable.ts';
 import { readObject } from '../profiles/secrets.ts';
-import { isObject } from '../socket/envelope.ts';
 import type { Answer } from './answer.ts';
 
 const FILE = 'models_dev_cache.json';

@@ -1,5 +1,6 @@
 import type { Clock } from '../clock.ts';
 import type { Host } from '../host/index.ts';
+import { asObject } from '../objects.ts';
 
 const STALE_AFTER = 90;
 const FILE_LIMIT = 64 * 1024;
@@ -50,7 +51,7 @@ export async function readHeartbeat(host: Host, clock: Clock): Promise<Heartbeat
 /** The verdict on a heartbeat at `now` (epoch seconds). What a missing or unreadable pid file cannot tell is not held against it. */
 export function judgeHeartbeat({ heartbeat, modified, pidFile }: HeartbeatFiles, now: number): Heartbeat {
   if (heartbeat === null) return { status: pidFile === null ? 'missing' : 'legacy', supported: false };
-  const payload = asRecord(parse(heartbeat));
+  const payload = asObject(parse(heartbeat));
   const beat = payload && startOf(payload);
   const updated = payload && isoSeconds(payload.updated_at);
   if (!beat || updated === null) return { status: 'malformed', supported: true };
@@ -69,9 +70,6 @@ function parse(text: string): unknown {
   }
 }
 
-const asRecord = (value: unknown): Record<string, unknown> | null =>
-  typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as Record<string, unknown>) : null;
-
 const isPid = (value: unknown): value is number => Number.isSafeInteger(value) && (value as number) > 0;
 
 /** Pid and start of a record, or null when either has a form that nobody writes. */
@@ -86,7 +84,7 @@ function startOf({ pid, start_time }: Record<string, unknown>): Start | null {
 function pidFileStart(text: string): Start | null {
   const value = parse(text.trim());
   if (isPid(value)) return { pid: value, start: null };
-  const record = asRecord(value);
+  const record = asObject(value);
   return record && startOf(record);
 }
 

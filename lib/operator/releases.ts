@@ -1,3 +1,5 @@
+import { isObject } from '../objects.ts';
+
 type Triple = [major: number, minor: number, patch: number];
 
 /** Up to 15 digits a part, so that every part is an exact number. What follows the triple is ignored. */
@@ -19,8 +21,7 @@ export function compareVersions(a: string, b: string): number {
 /** The highest `X.Y.Z` of a feed's `server-v*` releases, else of its `plugin-v*` ones, else null (contract 07 §5.3). */
 export function latestRelease(feed: unknown[]): string | null {
   const tags = feed
-    .filter((entry) => typeof entry === 'object' && entry !== null)
-    .map((entry) => entry as { tag_name?: unknown; draft?: unknown })
+    .filter(isObject)
     .filter(({ tag_name, draft }) => typeof tag_name === 'string' && draft !== true)
     .map(({ tag_name }) => tag_name as string);
   return highest(tags, 'server-v') ?? highest(tags, 'plugin-v');

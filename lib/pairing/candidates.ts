@@ -1,5 +1,6 @@
 import { RelayError } from '../errors.ts';
 import type { HostNetwork, Tailnet } from '../host/index.ts';
+import { isObject } from '../objects.ts';
 import { defaultPort, joinUrl, splitUrl } from './addresses.ts';
 import type { Json } from './canonical-json.ts';
 
@@ -13,9 +14,6 @@ export interface DirectSchemes {
 }
 
 const MAX_CANDIDATES = 16;
-
-const isObject = (value: unknown): value is Record<string, Json> =>
-  typeof value === 'object' && value !== null && !Array.isArray(value);
 
 const hasFraction = (value: unknown): boolean =>
   typeof value === 'number'
@@ -36,7 +34,7 @@ export function readCandidates(value: unknown): Candidate[] | undefined {
     if (role != null && typeof role !== 'string') throw invalid('have a string as role');
     if (priority != null && typeof priority !== 'number') throw invalid('have an integer as priority');
   }
-  return value;
+  return value as Candidate[];
 }
 
 /**

@@ -1,4 +1,5 @@
 import { RelayError } from '../errors.ts';
+import { isObject } from '../objects.ts';
 import type { TransportHint } from '../sessions/session.ts';
 import type { CodePolicy } from './codes.ts';
 
@@ -17,9 +18,7 @@ function duration(value: unknown, field: string): number {
 }
 
 function durations(value: unknown): Record<string, number> {
-  if (typeof value !== 'object' || value === null || Array.isArray(value)) {
-    throw invalid('grants must be an object of channel names and seconds');
-  }
+  if (!isObject(value)) throw invalid('grants must be an object of channel names and seconds');
   const entries = Object.entries(value);
   if (entries.length > MAX_GRANTS) throw invalid(`grants must name at most ${MAX_GRANTS} channels`);
   return Object.fromEntries(

@@ -1,6 +1,6 @@
 import { hmac } from '@noble/hashes/hmac.js';
 import { sha256 } from '@noble/hashes/sha2.js';
-import { base64, timingSafeEqual, utf8ToBytes } from '../bytes.ts';
+import { base64, utf8ToBytes } from '../bytes.ts';
 import { canonicalJson, type Json } from './canonical-json.ts';
 
 export type Payload = { [key: string]: Json | undefined };
@@ -11,9 +11,4 @@ export type Payload = { [key: string]: Json | undefined };
 export function signPayload(payload: Payload, secret: Uint8Array): string {
   const { sig: _, ...signed } = payload;
   return base64(hmac(sha256, secret, utf8ToBytes(canonicalJson(signed))));
-}
-
-/** Whether a payload carries the signature of this host. Constant in time; for the host only, clients just carry it. */
-export function verifyPayload(payload: Payload, secret: Uint8Array): boolean {
-  return typeof payload.sig === 'string' && timingSafeEqual(payload.sig, signPayload(payload, secret));
 }

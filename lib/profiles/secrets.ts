@@ -1,6 +1,6 @@
 import { decodeEnvFile, parseEnvFile } from '../env-file.ts';
 import type { HostFiles } from '../host/index.ts';
-import { isObject } from '../socket/envelope.ts';
+import { isObject } from '../objects.ts';
 import { unlessUnreadable } from './readable.ts';
 
 const ENV_CAP = 64 * 1024;

@@ -1,9 +1,10 @@
 import type { Limiter } from '../access/limiter.ts';
 import type { Log } from '../log.ts';
+import { isObject } from '../objects.ts';
 import type { PairingCodes } from '../pairing/codes.ts';
 import type { Device, Session, TransportHint } from '../sessions/session.ts';
 import { type Sessions, UNNAMED } from '../sessions/sessions.ts';
-import { isObject, type Message, type Payload, parseEnvelope } from './envelope.ts';
+import { type Message, type Payload, parseEnvelope } from './envelope.ts';
 
 /** What a client puts forward in its first frame (contract 01 §3.3). */
 export interface Offer {

@@ -1,18 +1,17 @@
+import { isObject, type JsonObject } from '../objects.ts';
+
 /** An inbound message, checked. `payload` is as it came when it is no object, so that a channel can say so. */
 export interface Message {
   channel: string;
   type: string;
   /** The client's id, or a fresh one where it gave none that may be echoed. */
   id: string;
-  payload: Record<string, unknown>;
+  payload: Payload;
   /** `payload` was present and neither null nor an object; `payload` is then `{}` (contract 02 §1.4). */
   badPayload: boolean;
 }
 
-export type Payload = Record<string, unknown>;
-
-export const isObject = (value: unknown): value is Record<string, unknown> =>
-  typeof value === 'object' && value !== null && !Array.isArray(value);
+export type Payload = JsonObject;
 
 /** A message's envelope (contract 02 §1.2), or null for a frame that is none. */
 export function parseEnvelope(text: string): Message | null {

@@ -1,7 +1,7 @@
 import type { Cancel, Clock } from '../clock.ts';
 import type { Child, Exit } from '../host/index.ts';
 import type { Log } from '../log.ts';
-import { isObject } from '../socket/envelope.ts';
+import { isObject } from '../objects.ts';
 import { createLines } from './lines.ts';
 
 const MOST_LINE = 32 * 1024 * 1024;

@@ -1,7 +1,7 @@
 import type { Clock } from '../clock.ts';
 import { RelayError } from '../errors.ts';
+import { isObject } from '../objects.ts';
 import { isPrintable } from '../pairing/api-server.ts';
-import { isObject } from '../socket/envelope.ts';
 import { readUpTo, type Upstream } from '../web/upstream.ts';
 import { within } from '../web/within.ts';
 

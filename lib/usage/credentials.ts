@@ -1,6 +1,6 @@
 import type { Host } from '../host/index.ts';
+import { isObject } from '../objects.ts';
 import { readSecrets } from '../profiles/secrets.ts';
-import { isObject } from '../socket/envelope.ts';
 import { at } from './values.ts';
 
 type Entry = Record<string, unknown>;

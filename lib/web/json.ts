@@ -1,6 +1,7 @@
 import { FastResponse } from 'srvx';
 import { concatBytes } from '../bytes.ts';
 import { RelayError } from '../errors.ts';
+import { isObject } from '../objects.ts';
 
 /**
  * The `Response` to answer with: on Node one that skips the platform's stream machinery for text and bytes, at the
@@ -98,9 +99,7 @@ export function toJsonText(text: string): JsonText {
   } catch {
     value = undefined;
   }
-  if (typeof value === 'object' && value !== null && !Array.isArray(value)) {
-    return { text, value: value as Record<string, unknown> };
-  }
+  if (isObject(value)) return { text, value };
   throw new RelayError('invalid', 'body must be a JSON object');
 }
 
@@ -116,10 +115,8 @@ export async function readJson(
   const bytes = await readBody(request, limit);
   if (empty && bytes.byteLength === 0) return {};
   const value = parseJson(bytes);
-  if (typeof value !== 'object' || value === null || Array.isArray(value)) {
-    throw new RelayError('invalid', 'body must be a JSON object');
-  }
-  return value as Record<string, unknown>;
+  if (!isObject(value)) throw new RelayError('invalid', 'body must be a JSON object');
+  return value;
 }
 
 /** Any JSON value, with the bounds of `readJson`. Whether it is an object is the caller's to say. */

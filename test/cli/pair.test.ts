@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { encode } from 'uqr';
 import { describe, expect, test } from 'vitest';
 import { maskKey } from '../../cli/pair-print.ts';
-import { verifyPayload } from '../../lib/pairing/signature.ts';
+import { signPayload } from '../../lib/pairing/signature.ts';
 import { TIMED } from '../support/limits.ts';
 import { readPng } from './png.ts';
 import { agentHome, closedPort, fakeRelay, type Reply, run, type Seen } from './support.ts';
@@ -198,7 +198,7 @@ describe('without a relay', () => {
     });
     expect(payload).not.toHaveProperty('relay');
     expect(Object.keys(payload).at(-1)).toBe('sig');
-    expect(verifyPayload(payload as never, readFileSync(join(home, 'svc-relay-qr-secret')))).toBe(true);
+    expect(payload.sig).toBe(signPayload(payload as never, readFileSync(join(home, 'svc-relay-qr-secret'))));
     expect(stdout).not.toContain('one-shot');
   });
 

@@ -1,3 +1,4 @@
+import { isObject } from '../../objects.ts';
 import { CommandFailure } from '../gates/gate.ts';
 import { isBlank } from '../text.ts';
 
@@ -58,7 +59,7 @@ export function coordinate(args: Args, name: string): number {
 export function stringMap(args: Args, name: string): Record<string, string> {
   const value = pick(args, name);
   if (value === undefined) return {};
-  if (typeof value !== 'object' || value === null || Array.isArray(value)) throw bad(`${name} must be an object`);
+  if (!isObject(value)) throw bad(`${name} must be an object`);
   const primitive = (entry: [string, unknown]) => ['string', 'number', 'boolean'].includes(typeof entry[1]);
   return Object.fromEntries(
     Object.entries(value)

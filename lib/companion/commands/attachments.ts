@@ -1,4 +1,4 @@
-import { isObject } from '../../socket/envelope.ts';
+import { isObject } from '../../objects.ts';
 import type { MediaSource } from '../types.ts';
 import { type Args, pick } from './args.ts';
 

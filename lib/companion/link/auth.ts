@@ -1,4 +1,5 @@
-import { isObject, type Payload } from '../../socket/envelope.ts';
+import { isObject } from '../../objects.ts';
+import type { Payload } from '../../socket/envelope.ts';
 import type { RelayFacts } from './state.ts';
 
 /** What this device says of itself in its first frame (contract 01 §3.3). */

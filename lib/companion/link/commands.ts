@@ -1,6 +1,7 @@
 import type { Clock } from '../../clock.ts';
 import { describeError } from '../../errors.ts';
-import { isLongerThan, isObject, type Payload } from '../../socket/envelope.ts';
+import { isObject } from '../../objects.ts';
+import { isLongerThan, type Payload } from '../../socket/envelope.ts';
 import type { PhoneAnswer, PhoneCommand } from '../types.ts';
 
 /** As many as a relay has in flight with one device (contract 03 §1.4). */

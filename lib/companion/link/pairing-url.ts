@@ -1,7 +1,7 @@
 import { RelayError } from '../../errors.ts';
+import { isObject } from '../../objects.ts';
 import { isHost, splitUrl, urlHost } from '../../pairing/addresses.ts';
 import { isPairingCode } from '../../pairing/codes.ts';
-import { isObject } from '../../socket/envelope.ts';
 import type { Endpoint } from './endpoints.ts';
 
 /** What a QR code or a link offers to a device that wants to pair with a relay. */

@@ -1,9 +1,7 @@
+import { asObject, type JsonObject } from '../../objects.ts';
 import type { Tailnet } from '../index.ts';
 
-type Json = Record<string, unknown>;
-
-const object = (value: unknown): Json =>
-  typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as Json) : {};
+const object = (value: unknown): JsonObject => asObject(value) ?? {};
 
 /**
  * Reads the outputs of `tailscale status --json` and `tailscale serve status --json`. Null when they are not what
@@ -37,7 +35,7 @@ function nameOf(name: unknown): string | null {
  * A port is served when the tailnet takes TLS at the *same* number, because candidates keep their ports; a funnel
  * counts at 443, because that is the port its URL has (contract 01 §5.4, §9.4).
  */
-function portsOf(serve: Json): Pick<Tailnet, 'servedPorts' | 'funnelPorts'> {
+function portsOf(serve: JsonObject): Pick<Tailnet, 'servedPorts' | 'funnelPorts'> {
   const served = new Set<number>();
   const funnels = new Set<number>();
   // `tailscale serve` without `--bg` keeps its configuration per terminal session.
@@ -54,7 +52,7 @@ function portsOf(serve: Json): Pick<Tailnet, 'servedPorts' | 'funnelPorts'> {
 }
 
 /** Tailnet port to the local port behind it, for ports where TLS ends. */
-function tlsPorts(config: Json): Map<number, number> {
+function tlsPorts(config: JsonObject): Map<number, number> {
   const ports = new Map<number, number>();
   const web = Object.entries(object(config.Web));
   for (const [text, value] of Object.entries(object(config.TCP))) {

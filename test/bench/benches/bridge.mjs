@@ -1,6 +1,5 @@
 import { httpRate } from '../support/http.mjs';
-import { startPhone, TAP } from '../support/phone.mjs';
-import { pairDevices } from '../support/processes.mjs';
+import { prepareTaps } from '../support/phone.mjs';
 
 export default {
   name: 'bridge',
@@ -8,19 +7,8 @@ export default {
   unit: 'requests/s',
   least: 0.5,
   rounds: 5,
-  async prepare(stage) {
-    const relay = await stage.relay();
-    const [token] = await pairDevices(relay, 1);
-    const bare = await stage.bare('bridge');
-    const measure = async ({ port }) => {
-      const phone = await startPhone(port, token);
-      try {
-        const { method, body } = TAP;
-        return await httpRate(port, TAP.path, { authorization: `Bearer ${token}` }, { method, body, connections: 8 });
-      } finally {
-        phone.end();
-      }
-    };
-    return { relay: () => measure(relay), bare: () => measure(bare) };
-  },
+  prepare: (stage) =>
+    prepareTaps(stage, (port, headers, { method, path, body }) =>
+      httpRate(port, path, headers, { method, body, connections: 8 }),
+    ),
 };

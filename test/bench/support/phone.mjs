@@ -1,11 +1,11 @@
-import { authFrame } from './processes.mjs';
+import { authFrame, pairDevices } from './processes.mjs';
 import { openSocket, textFrame } from './websocket.mjs';
 
 const envelope = (type, payload) => JSON.stringify({ channel: 'bridge', type, id: 'phone', payload });
 const RESULT = { x: 540, y: 1200, duration_ms: 100 };
 
 /** A phone that answers every command at once. Ends with `end()`. */
-export async function startPhone(port, token) {
+async function startPhone(port, token) {
   const socket = await openSocket(port, authFrame({ session_token: token }));
   let frames = [];
   socket.listen({
@@ -28,5 +28,23 @@ export async function startPhone(port, token) {
   return socket;
 }
 
-/** The call of the bench. */
-export const TAP = { method: 'POST', path: '/tap', body: JSON.stringify({ x: 540, y: 1200, duration_ms: 100 }) };
+/**
+ * Prepares a bench of one call over the bridge: `call(port, headers, TAP)` measures it, beside a bare server that hands
+ * the same bytes to the same phone.
+ */
+export async function prepareTaps(stage, call) {
+  const relay = await stage.relay();
+  const [token] = await pairDevices(relay, 1);
+  const bare = await stage.bare('bridge');
+  const measure = async ({ port }) => {
+    const phone = await startPhone(port, token);
+    try {
+      return await call(port, { authorization: `Bearer ${token}` }, TAP);
+    } finally {
+      phone.end();
+    }
+  };
+  return { relay: () => measure(relay), bare: () => measure(bare) };
+}
+
+const TAP = { method: 'POST', path: '/tap', body: JSON.stringify({ x: 540, y: 1200, duration_ms: 100 }) };

@@ -1,7 +1,7 @@
 import { createHmac } from 'node:crypto';
 import { describe, expect, test } from 'vitest';
 import { buildPayload, type PayloadParts, pairingUrl } from '../../../lib/pairing/payload.ts';
-import { signPayload, verifyPayload } from '../../../lib/pairing/signature.ts';
+import { signPayload } from '../../../lib/pairing/signature.ts';
 
 const secret = new Uint8Array(32).fill(7);
 const api = { host: '192.168.1.20', port: 8642, tls: false, key: 'k' };
@@ -69,15 +69,12 @@ describe('signature (contract 01 §5.4)', () => {
     expect(payload.sig).toMatch(/^[A-Za-z0-9+/]{43}=$/);
   });
 
-  test('verifies after a round trip, with keys in another order, and not after a change', () => {
+  test('is the same after a round trip and with keys in another order, and another after a change', () => {
     const payload = JSON.parse(JSON.stringify(buildPayload(parts({ endpoints }), secret)));
-    expect(verifyPayload(payload, secret)).toBe(true);
-    expect(verifyPayload(Object.fromEntries(Object.entries(payload).reverse()) as typeof payload, secret)).toBe(true);
-    expect(verifyPayload(payload, new Uint8Array(32).fill(8))).toBe(false);
-    expect(verifyPayload({ ...payload, host: '192.168.1.21' }, secret)).toBe(false);
-    expect(verifyPayload({ ...payload, sig: undefined }, secret)).toBe(false);
-    expect(verifyPayload({ ...payload, sig: `${payload.sig}=` }, secret)).toBe(false);
-    expect(verifyPayload({ ...payload, sig: 1 }, secret)).toBe(false);
+    expect(signPayload(payload, secret)).toBe(payload.sig);
+    expect(signPayload(Object.fromEntries(Object.entries(payload).reverse()) as never, secret)).toBe(payload.sig);
+    expect(signPayload(payload, new Uint8Array(32).fill(8))).not.toBe(payload.sig);
+    expect(signPayload({ ...payload, host: '192.168.1.21' }, secret)).not.toBe(payload.sig);
   });
 
   test('only the top-level sig is outside the signature', () => {
