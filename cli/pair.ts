@@ -68,6 +68,9 @@ async function run(given: Options, context: CommandContext): Promise<void> {
     );
     line(context.stderr, `${dim('Start it with:')} svc relay start`);
   }
+  if (relay && isLoopbackName(config.host) && ['auto', 'lan'].includes(options.mode)) {
+    printWarning(context, `RELAY_HOST is ${config.host}: a phone cannot reach that relay over the local network`);
+  }
   const api = await resolveApiTarget({ host: options.host, port: options.port }, { config, host, log });
   const pairing = relay
     ? await mint(options, relay, api, host, context)

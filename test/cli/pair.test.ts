@@ -138,6 +138,20 @@ describe('with a running relay', () => {
     expect(relay.sentEndpoints().map(({ role }) => role)).toEqual(['tailscale', 'lan']);
   });
 
+  test.each([
+    ['127.0.0.1', 'auto', true],
+    ['localhost', 'lan', true],
+    ['127.0.0.1', 'tailscale', false],
+    ['0.0.0.0', 'auto', false],
+  ])('RELAY_HOST %s, --mode %s: says that the local network does not reach it: %s', async (host, mode, warns) => {
+    const relay = await relayAnswering(minted, { RELAY_HOST: host });
+    const { code, stderr } = await run(['pair', '--mode', mode], { ...relay, tailnet });
+    expect(code).toBe(0);
+    expect(stderr).toBe(
+      warns ? `warning: RELAY_HOST is ${host}: a phone cannot reach that relay over the local network\n` : '',
+    );
+  });
+
   test('a mode that this machine does not have: exit 1, nothing minted', async () => {
     const relay = await relayAnswering();
     expect((await run(['pair', '--mode', 'tailscale'], relay)).code).toBe(1);
