@@ -3,8 +3,8 @@ import type { ReceivedMessage, Surface } from '../lib/companion/messages/message
 import { createMessages, type Messages } from '../lib/companion/messages/messages.ts';
 import type { SettingsStore } from '../lib/companion/types.ts';
 import { describeError, RelayError } from '../lib/errors.ts';
+import { asObject } from '../lib/json.ts';
 import type { Log } from '../lib/log.ts';
-import { asObject } from '../lib/objects.ts';
 import type { View } from './companion-view.ts';
 import { printable, type Style } from './output.ts';
 

@@ -3,8 +3,8 @@ import type { Answered } from '../lib/companion/link/commands.ts';
 import { createPhone } from '../lib/companion/phone.ts';
 import { createSimulatedDevice } from '../lib/companion/simulated/device.ts';
 import type { ActivityEntry, Confirm, FetchMedia, Phone, SettingsStore, Upload } from '../lib/companion/types.ts';
+import { asObject } from '../lib/json.ts';
 import type { Log } from '../lib/log.ts';
-import { asObject } from '../lib/objects.ts';
 import type { CommandRow } from './companion-view.ts';
 
 export interface PhoneParts {

@@ -2,7 +2,7 @@ import type { Clock } from '../lib/clock.ts';
 import type { Messages } from '../lib/companion/messages/messages.ts';
 import type { SettingsStore } from '../lib/companion/types.ts';
 import { describeError } from '../lib/errors.ts';
-import { asObject } from '../lib/objects.ts';
+import { parseObject } from '../lib/json.ts';
 import type { Asker } from './companion-ask.ts';
 import { parseCapabilities } from './companion-grants.ts';
 import { obeyReply } from './companion-messages.ts';
@@ -30,12 +30,7 @@ export function readScript({ input, asker, settings, messages, clock, notice, qu
   let rest = '';
 
   async function obey(text: string): Promise<void> {
-    let said: Record<string, unknown> | null;
-    try {
-      said = asObject(JSON.parse(text));
-    } catch {
-      said = null;
-    }
+    const said = parseObject(text);
     if (!said) return notice('a line on stdin is no JSON object');
     const { request_id: requestId, allow, dont_ask_again: dontAskAgain, master, grant } = said;
     if (typeof allow === 'boolean') {

@@ -4,6 +4,7 @@ import { type Clock, systemClock } from '../lib/clock.ts';
 import { type CompanionSettings, openSettings } from '../lib/companion/link/settings.ts';
 import { describeError } from '../lib/errors.ts';
 import type { Host } from '../lib/host/index.ts';
+import { parseObject } from '../lib/json.ts';
 import { loadEnvironment } from './environment.ts';
 import { asText, type Options, option } from './options.ts';
 import { type CommandContext, CommandError, printWarning } from './output.ts';
@@ -69,13 +70,7 @@ export async function lockSettings({ host, path }: Companion): Promise<() => Pro
 /** The process that holds a lock, or null when it is gone: also when its number went to another process. */
 async function liveHolder(lock: string, { files, processes }: Host): Promise<number | null> {
   const text = await files.readText(lock, 1024);
-  let held: { pid?: unknown; started?: unknown };
-  try {
-    held = JSON.parse(text ?? '{}');
-  } catch {
-    return null;
-  }
-  const { pid, started } = held;
+  const { pid, started } = parseObject(text ?? '') ?? {};
   if (typeof pid !== 'number' || !Number.isSafeInteger(pid) || pid < 1 || !processes.exists(pid)) return null;
   const facts = await processes.facts(pid);
   return facts && started !== null && facts.startTime !== started ? null : pid;

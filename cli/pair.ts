@@ -3,8 +3,8 @@ import { createStorage } from 'unstorage';
 import { type Config, readConfig } from '../lib/config.ts';
 import { describeError } from '../lib/errors.ts';
 import type { Host } from '../lib/host/index.ts';
+import { asObject, parseObject } from '../lib/json.ts';
 import { createLog } from '../lib/log.ts';
-import { asObject } from '../lib/objects.ts';
 import { isLoopbackName } from '../lib/pairing/addresses.ts';
 import { buildApiPayload } from '../lib/pairing/api-payload.ts';
 import { resolveApiTarget } from '../lib/pairing/api-target.ts';
@@ -114,7 +114,7 @@ async function mint(
   }
   const minted = asObject(answer.body);
   const { qr_payload: payload, pairing_url: url } = minted ?? {};
-  if (typeof payload !== 'string' || !isJsonObject(payload) || typeof url !== 'string') {
+  if (typeof payload !== 'string' || !parseObject(payload) || typeof url !== 'string') {
     throw new CommandError(`what listens on ${addressText(relay)} does not answer like a relay of this version`);
   }
   return { payload, pairingUrl: url };
@@ -158,12 +158,4 @@ function apiOnly(options: PairOptions, api: ApiTarget | null, secret: Uint8Array
   }
   const payload = JSON.stringify(buildApiPayload(api, options.dashboardUrl, secret));
   return { payload, pairingUrl: pairingUrl(payload) };
-}
-
-function isJsonObject(text: string): boolean {
-  try {
-    return asObject(JSON.parse(text)) !== null;
-  } catch {
-    return false;
-  }
 }

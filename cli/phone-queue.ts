@@ -1,4 +1,4 @@
-import { asObject } from '../lib/objects.ts';
+import { asObject } from '../lib/json.ts';
 import { flag, type Options } from './options.ts';
 import { type CommandContext, CommandError, createStyle, line, printable, UsageError } from './output.ts';
 import { openPhoneRelay } from './phone-relay.ts';

@@ -1,4 +1,4 @@
-import { asObject } from '../lib/objects.ts';
+import { asObject } from '../lib/json.ts';
 import { keepAlive } from './keep-alive.ts';
 import { type PhoneRelay, Unreachable } from './phone-relay.ts';
 

@@ -1,7 +1,7 @@
 import { request as httpRequest } from 'node:http';
 import { request as httpsRequest } from 'node:https';
 import type { Config } from '../lib/config.ts';
-import { asObject } from '../lib/objects.ts';
+import { asObject, parseJson } from '../lib/json.ts';
 import { isLoopbackName, unbracket, urlHost } from '../lib/pairing/addresses.ts';
 
 /** Where the relay listens, as this process reaches it. */
@@ -103,19 +103,11 @@ function exchange(address: RelayAddress, call: RelayCall): Promise<RelayAnswer> 
       response.on('error', fail);
       response.on('end', () => {
         clearTimeout(timer);
-        resolve({ status: response.statusCode ?? 0, body: parse(Buffer.concat(chunks).toString('utf8')), address });
+        resolve({ status: response.statusCode ?? 0, body: parseJson(Buffer.concat(chunks).toString('utf8')), address });
       });
     });
     request.end(content);
   });
-}
-
-function parse(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return undefined;
-  }
 }
 
 export const isSuccess = ({ status }: RelayAnswer): boolean => status >= 200 && status < 300;

@@ -1,6 +1,6 @@
 import { SELECTOR_KEYS } from '../lib/bridge/selection.ts';
 import { RelayError } from '../lib/errors.ts';
-import { isObject } from '../lib/objects.ts';
+import { isObject, parseJson } from '../lib/json.ts';
 import { json, readText } from '../lib/web/json.ts';
 import { type Handler, lastOf } from './request.ts';
 
@@ -39,12 +39,8 @@ export const selectActive: Handler = async (request, relay) => {
 
 function parse(text: string): Record<string, unknown> {
   if (text === '') return {};
-  let value: unknown;
-  try {
-    value = JSON.parse(text);
-  } catch {
-    throw new RelayError('invalid', 'invalid JSON');
-  }
+  const value = parseJson(text);
+  if (value === undefined) throw new RelayError('invalid', 'invalid JSON');
   if (isObject(value)) return value;
   throw new RelayError('invalid', 'body must be a JSON object');
 }

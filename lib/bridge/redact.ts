@@ -1,5 +1,5 @@
 import { chars, createRecorder, cut, SUMMARY } from '../dispatch/recorder.ts';
-import { isObject } from '../objects.ts';
+import { isObject } from '../json.ts';
 
 const SECRET = new Set([
   'password',

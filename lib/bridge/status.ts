@@ -1,4 +1,4 @@
-import { isObject } from '../objects.ts';
+import { isObject } from '../json.ts';
 import type { Payload } from '../socket/envelope.ts';
 import type { Device } from './registry.ts';
 

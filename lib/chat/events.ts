@@ -1,4 +1,4 @@
-import { isObject } from '../objects.ts';
+import { parseObject } from '../json.ts';
 import type { Payload } from '../socket/envelope.ts';
 import type { SseEvent } from './sse.ts';
 
@@ -34,12 +34,7 @@ export const firstText = (...values: unknown[]): string =>
 /** An event of the agent's stream, or undefined for one that says nothing (contract 02 §5.3). */
 export function readEvent({ event, data }: SseEvent): AgentEvent | undefined {
   if (data.trim() === '[DONE]') return { kind: 'mark' };
-  let value: unknown;
-  try {
-    value = JSON.parse(data);
-  } catch {
-    return undefined;
-  }
-  if (!isObject(value)) return undefined;
+  const value = parseObject(data);
+  if (!value) return undefined;
   return { kind: 'event', type: firstText(event, value.type, value.event) || undefined, data: value };
 }

@@ -1,8 +1,8 @@
 import type { Clock } from '../clock.ts';
 import type { Config } from '../config.ts';
 import { RelayError } from '../errors.ts';
+import { isObject } from '../json.ts';
 import type { Log } from '../log.ts';
-import { isObject } from '../objects.ts';
 import { isPrintable } from '../pairing/api-server.ts';
 import type { Payload } from '../socket/envelope.ts';
 import {

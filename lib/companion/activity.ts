@@ -1,4 +1,4 @@
-import { isObject } from '../objects.ts';
+import { isObject } from '../json.ts';
 import type { Route } from './gates/gate.ts';
 import type { Outcome } from './gates/pipeline.ts';
 import { line } from './text.ts';

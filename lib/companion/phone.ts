@@ -1,7 +1,7 @@
 import type { Clock } from '../clock.ts';
 import { describeError } from '../errors.ts';
+import { isObject } from '../json.ts';
 import type { Log } from '../log.ts';
-import { isObject } from '../objects.ts';
 import { activityEntry, createActivityLog } from './activity.ts';
 import { createAutoDisable } from './auto-disable.ts';
 import { createAutoReturn } from './auto-return.ts';

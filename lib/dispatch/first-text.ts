@@ -1,4 +1,4 @@
-import { isObject } from '../objects.ts';
+import { isObject } from '../json.ts';
 
 const MAX_NAME = 128;
 

@@ -1,5 +1,6 @@
 import type { Config } from '../config.ts';
 import type { Host } from '../host/index.ts';
+import { parseJson } from '../json.ts';
 import { componentsOf, isUnder, spelledUnder } from './paths.ts';
 
 /** A directory of the host and where the agent's container has it. */
@@ -53,12 +54,7 @@ export async function containerMounts({ files, media }: Host, config: ContainerC
 
 /** `host:container[:mode]`, split at the first `:/`; what is none is left out. */
 function volumes(text: string | undefined, home: string): Mount[] {
-  let list: unknown;
-  try {
-    list = JSON.parse(text ?? '[]');
-  } catch {
-    return [];
-  }
+  const list = parseJson(text ?? '[]');
   if (!Array.isArray(list)) return [];
   return list.flatMap((entry) => {
     if (typeof entry !== 'string') return [];

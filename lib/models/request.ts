@@ -1,5 +1,5 @@
 import { RelayError } from '../errors.ts';
-import { isObject } from '../objects.ts';
+import { isObject } from '../json.ts';
 
 export const SCHEMA_VERSION = 1;
 const MAX_MODELS = 64;

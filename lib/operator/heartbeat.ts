@@ -1,6 +1,6 @@
 import type { Clock } from '../clock.ts';
 import type { Host } from '../host/index.ts';
-import { asObject } from '../objects.ts';
+import { asObject, parseJson, parseObject } from '../json.ts';
 
 const STALE_AFTER = 90;
 const FILE_LIMIT = 64 * 1024;
@@ -51,7 +51,7 @@ export async function readHeartbeat(host: Host, clock: Clock): Promise<Heartbeat
 /** The verdict on a heartbeat at `now` (epoch seconds). What a missing or unreadable pid file cannot tell is not held against it. */
 export function judgeHeartbeat({ heartbeat, modified, pidFile }: HeartbeatFiles, now: number): Heartbeat {
   if (heartbeat === null) return { status: pidFile === null ? 'missing' : 'legacy', supported: false };
-  const payload = asObject(parse(heartbeat));
+  const payload = parseObject(heartbeat);
   const beat = payload && startOf(payload);
   const updated = payload && isoSeconds(payload.updated_at);
   if (!beat || updated === null) return { status: 'malformed', supported: true };
@@ -60,14 +60,6 @@ export function judgeHeartbeat({ heartbeat, modified, pidFile }: HeartbeatFiles,
   if (known && !sameStart(known.start, beat.start)) return { status: 'start_mismatch', supported: true };
   const age = Math.max(0, now - Math.min(updated, modified ?? updated));
   return { status: age > STALE_AFTER ? 'stale' : 'fresh', supported: true, age_seconds: Math.floor(age) };
-}
-
-function parse(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return undefined;
-  }
 }
 
 const isPid = (value: unknown): value is number => Number.isSafeInteger(value) && (value as number) > 0;
@@ -82,7 +74,7 @@ function startOf({ pid, start_time }: Record<string, unknown>): Start | null {
 
 /** `gateway.pid` is JSON `{pid, start_time?}` or a bare integer (contract 07 §1.3). */
 function pidFileStart(text: string): Start | null {
-  const value = parse(text.trim());
+  const value = parseJson(text.trim());
   if (isPid(value)) return { pid: value, start: null };
   const record = asObject(value);
   return record && startOf(record);

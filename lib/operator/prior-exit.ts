@@ -1,4 +1,5 @@
 import type { Host } from '../host/index.ts';
+import { parseObject } from '../json.ts';
 
 const TAIL = 256 * 1024;
 const CLEAN = new Set(['atexit.hook', 'asyncio.run.return', 'asyncio.run.SystemExit', 'asyncio.run.KeyboardInterrupt']);
@@ -43,10 +44,6 @@ function verdict(record: ExitRecord): PriorExit {
 
 function recordOf(line: string): ExitRecord | null {
   if (!line.trimStart().startsWith('{')) return null;
-  try {
-    const value = JSON.parse(line);
-    return typeof value.tag === 'string' ? value : null;
-  } catch {
-    return null;
-  }
+  const value = parseObject(line);
+  return typeof value?.tag === 'string' ? (value as unknown as ExitRecord) : null;
 }

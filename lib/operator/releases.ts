@@ -1,4 +1,4 @@
-import { isObject } from '../objects.ts';
+import { isObject } from '../json.ts';
 
 type Triple = [major: number, minor: number, patch: number];
 

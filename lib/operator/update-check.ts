@@ -3,6 +3,7 @@ import type { Clock } from '../clock.ts';
 import type { Config } from '../config.ts';
 import { RelayError } from '../errors.ts';
 import type { Host } from '../host/index.ts';
+import { parseJson } from '../json.ts';
 import { compareVersions, latestRelease } from './releases.ts';
 
 const FEED_LIMIT = 2 * 1024 * 1024;
@@ -107,13 +108,7 @@ async function readFeed(parts: UpdateCheckParts): Promise<unknown[]> {
     response.body?.cancel().catch(() => {});
     throw new RelayError('unavailable', `the release feed answered ${response.status}`);
   }
-  const text = new TextDecoder().decode(await readBounded(response));
-  let feed: unknown;
-  try {
-    feed = JSON.parse(text);
-  } catch {
-    // Handled below, as every other body that is no list.
-  }
+  const feed = parseJson(new TextDecoder().decode(await readBounded(response)));
   if (!Array.isArray(feed)) throw new RelayError('unavailable', 'the release feed is not a list of releases');
   return feed;
 }

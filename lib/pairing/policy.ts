@@ -1,5 +1,5 @@
 import { RelayError } from '../errors.ts';
-import { isObject } from '../objects.ts';
+import { isObject } from '../json.ts';
 import type { TransportHint } from '../sessions/session.ts';
 import type { CodePolicy } from './codes.ts';
 

@@ -1,8 +1,8 @@
 import type { Storage } from 'unstorage';
 import type { Clock } from '../clock.ts';
 import { describeError, RelayError } from '../errors.ts';
+import { isObject } from '../json.ts';
 import type { Log } from '../log.ts';
-import { isObject } from '../objects.ts';
 import type { Session } from '../sessions/session.ts';
 import type { Sessions } from '../sessions/sessions.ts';
 import type { Payload } from '../socket/envelope.ts';

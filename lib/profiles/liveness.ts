@@ -1,4 +1,5 @@
 import type { Host } from '../host/index.ts';
+import { asObject, type JsonObject, parseJson } from '../json.ts';
 
 /** Milliseconds for the TCP fallback. */
 const CONNECT_TIMEOUT = 250;
@@ -11,15 +12,10 @@ export interface PidFile {
 
 /** Reads `gateway.pid`: JSON `{pid, start_time?}` or a bare integer. Null for anything else (contract 07 §1.3). */
 export function parsePidFile(text: string): PidFile | null {
-  let value: unknown;
-  try {
-    value = JSON.parse(text);
-  } catch {
-    return null;
-  }
-  const record = typeof value === 'number' ? { pid: value } : value;
-  if (typeof record !== 'object' || record === null) return null;
-  const { pid, start_time: start } = record as { pid?: unknown; start_time?: unknown };
+  const value = parseJson(text);
+  const record: JsonObject | null = typeof value === 'number' ? { pid: value } : asObject(value);
+  if (!record) return null;
+  const { pid, start_time: start } = record;
   if (typeof pid !== 'number' || !Number.isSafeInteger(pid) || pid < 1) return null;
   if (start === undefined || start === null) return { pid, startTime: null };
   const digits = typeof start === 'number' || (typeof start === 'string' && /^\d+$/.test(start));

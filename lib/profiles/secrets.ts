@@ -1,6 +1,6 @@
 import { decodeEnvFile, parseEnvFile } from '../env-file.ts';
 import type { HostFiles } from '../host/index.ts';
-import { isObject } from '../objects.ts';
+import { parseObject } from '../json.ts';
 import { unlessUnreadable } from './readable.ts';
 
 const ENV_CAP = 64 * 1024;
@@ -36,10 +36,5 @@ export async function readWhole(files: HostFiles, path: string, limit: number): 
 /** The JSON object of a file; an empty one for anything else. */
 export async function readObject(files: HostFiles, path: string, limit: number): Promise<Record<string, unknown>> {
   const bytes = await readWhole(files, path, limit);
-  try {
-    const value: unknown = bytes && JSON.parse(new TextDecoder().decode(bytes));
-    return isObject(value) ? value : {};
-  } catch {
-    return {};
-  }
+  return (bytes && parseObject(new TextDecoder().decode(bytes))) || {};
 }

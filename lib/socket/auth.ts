@@ -1,6 +1,6 @@
 import type { Limiter } from '../access/limiter.ts';
+import { isObject, parseObject } from '../json.ts';
 import type { Log } from '../log.ts';
-import { isObject } from '../objects.ts';
 import type { PairingCodes } from '../pairing/codes.ts';
 import type { Device, Session, TransportHint } from '../sessions/session.ts';
 import { type Sessions, UNNAMED } from '../sessions/sessions.ts';
@@ -42,21 +42,13 @@ const supportsTypedStream = (supports: unknown): boolean => {
 export function readFirstFrame(text: string): FirstFrame {
   const envelope: Message | null = parseEnvelope(text);
   if (!envelope) {
-    return isJsonObject(text) ? refused('First message must be system/auth') : refused('Invalid message format');
+    return parseObject(text) ? refused('First message must be system/auth') : refused('Invalid message format');
   }
   if (envelope.channel !== 'system' || envelope.type !== 'auth') return refused('First message must be system/auth');
   return { kind: 'offer', offer: readOffer(envelope.payload) };
 }
 
 const refused = (reason: string): FirstFrame => ({ kind: 'refused', reason });
-
-function isJsonObject(text: string): boolean {
-  try {
-    return isObject(JSON.parse(text));
-  } catch {
-    return false;
-  }
-}
 
 function readOffer(payload: Payload): Offer {
   return {

@@ -1,4 +1,4 @@
-import { isObject, type JsonObject } from '../objects.ts';
+import { isObject, type JsonObject, parseObject } from '../json.ts';
 
 /** An inbound message, checked. `payload` is as it came when it is no object, so that a channel can say so. */
 export interface Message {
@@ -15,13 +15,8 @@ export type Payload = JsonObject;
 
 /** A message's envelope (contract 02 §1.2), or null for a frame that is none. */
 export function parseEnvelope(text: string): Message | null {
-  let value: unknown;
-  try {
-    value = JSON.parse(text);
-  } catch {
-    return null;
-  }
-  if (!isObject(value)) return null;
+  const value = parseObject(text);
+  if (!value) return null;
   const { channel, type, id, payload } = value;
   if (typeof channel !== 'string' || typeof type !== 'string') return null;
   const usable = isObject(payload);

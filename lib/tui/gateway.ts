@@ -1,7 +1,7 @@
 import type { Cancel, Clock } from '../clock.ts';
 import type { Child, Exit } from '../host/index.ts';
+import { parseObject } from '../json.ts';
 import type { Log } from '../log.ts';
-import { isObject } from '../objects.ts';
 import { createLines } from './lines.ts';
 
 const MOST_LINE = 32 * 1024 * 1024;
@@ -25,13 +25,8 @@ export type Gateway = ReturnType<typeof createGateway>;
 
 /** What a line of a gateway is (contract 02 §4.5); null for what is no JSON object. */
 export function classify(text: string): LineKind | null {
-  let value: unknown;
-  try {
-    value = JSON.parse(text);
-  } catch {
-    return null;
-  }
-  if (!isObject(value)) return null;
+  const value = parseObject(text);
+  if (!value) return null;
   return value.method === 'event' || !Object.hasOwn(value, 'id') ? 'event' : 'response';
 }
 

@@ -1,3 +1,5 @@
+import { parseJson } from '../json.ts';
+
 const WORD = /^(?:[^\s'"\\]|\\.|'[^']*'|"(?:[^"\\]|\\.)*")+/s;
 const PIECE = /\\(.)|'([^']*)'|"((?:[^"\\]|\\.)*)"/gs;
 
@@ -13,12 +15,8 @@ export function parseCommand(text: string): string[] | null {
 }
 
 function parseArray(text: string): string[] | null {
-  try {
-    const value: unknown = JSON.parse(text);
-    return Array.isArray(value) && value.every((word) => typeof word === 'string') ? value : null;
-  } catch {
-    return null;
-  }
+  const value = parseJson(text);
+  return Array.isArray(value) && value.every((word) => typeof word === 'string') ? value : null;
 }
 
 function parseWords(text: string): string[] | null {

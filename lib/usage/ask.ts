@@ -1,6 +1,6 @@
 import type { Clock } from '../clock.ts';
 import { RelayError } from '../errors.ts';
-import { isObject } from '../objects.ts';
+import { parseObject } from '../json.ts';
 import { isPrintable } from '../pairing/api-server.ts';
 import { readUpTo, type Upstream } from '../web/upstream.ts';
 import { within } from '../web/within.ts';
@@ -43,15 +43,9 @@ export function createAsk({ upstream, clock }: { upstream: Upstream; clock: Cloc
 }
 
 function parse(bytes: Uint8Array): Record<string, unknown> {
-  if (bytes.length <= MAX_BODY) {
-    try {
-      const value: unknown = JSON.parse(new TextDecoder().decode(bytes));
-      if (isObject(value)) return value;
-    } catch {
-      // As every other body that is no object.
-    }
-  }
-  throw usageProblem(UNSUPPORTED);
+  const value = bytes.length <= MAX_BODY ? parseObject(new TextDecoder().decode(bytes)) : null;
+  if (!value) throw usageProblem(UNSUPPORTED);
+  return value;
 }
 
 /** Credentials go over TLS, or to this very machine. */

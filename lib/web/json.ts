@@ -1,7 +1,7 @@
 import { FastResponse } from 'srvx';
 import { concatBytes } from '../bytes.ts';
 import { RelayError } from '../errors.ts';
-import { isObject } from '../objects.ts';
+import { isObject, parseObject } from '../json.ts';
 
 /**
  * The `Response` to answer with: on Node one that skips the platform's stream machinery for text and bytes, at the
@@ -93,14 +93,9 @@ export interface JsonText {
  */
 export function toJsonText(text: string): JsonText {
   if (text === '') return { text: '{}', value: {} };
-  let value: unknown;
-  try {
-    value = JSON.parse(text);
-  } catch {
-    value = undefined;
-  }
-  if (isObject(value)) return { text, value };
-  throw new RelayError('invalid', 'body must be a JSON object');
+  const value = parseObject(text);
+  if (!value) throw new RelayError('invalid', 'body must be a JSON object');
+  return { text, value };
 }
 
 /**
@@ -114,16 +109,16 @@ export async function readJson(
 ): Promise<Record<string, unknown>> {
   const bytes = await readBody(request, limit);
   if (empty && bytes.byteLength === 0) return {};
-  const value = parseJson(bytes);
+  const value = parseBody(bytes);
   if (!isObject(value)) throw new RelayError('invalid', 'body must be a JSON object');
   return value;
 }
 
 /** Any JSON value, with the bounds of `readJson`. Whether it is an object is the caller's to say. */
 export const readJsonValue = async (request: Request, limit: number): Promise<unknown> =>
-  parseJson(await readBody(request, limit));
+  parseBody(await readBody(request, limit));
 
-function parseJson(bytes: Uint8Array): unknown {
+function parseBody(bytes: Uint8Array): unknown {
   let value: unknown;
   try {
     value = JSON.parse(decoder.decode(bytes));

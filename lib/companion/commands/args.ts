@@ -1,4 +1,4 @@
-import { isObject } from '../../objects.ts';
+import { isObject } from '../../json.ts';
 import { CommandFailure } from '../gates/gate.ts';
 import { isBlank } from '../text.ts';
 

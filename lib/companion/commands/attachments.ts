@@ -1,4 +1,4 @@
-import { isObject } from '../../objects.ts';
+import { isObject } from '../../json.ts';
 import type { MediaSource } from '../types.ts';
 import { type Args, pick } from './args.ts';
 

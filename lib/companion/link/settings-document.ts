@@ -1,4 +1,5 @@
 import * as v from 'valibot';
+import { parseJson } from '../../json.ts';
 import { isWellFormed } from '../capabilities.ts';
 import { defaultSettings } from '../defaults.ts';
 import type { PolicyState, SafetySettings } from '../types.ts';
@@ -77,12 +78,7 @@ export type Read = { kind: 'document'; document: Document } | { kind: 'damaged' 
 
 /** Reads the text of a settings file. */
 export function readDocument(text: string): Read {
-  let value: unknown;
-  try {
-    value = JSON.parse(text);
-  } catch {
-    return { kind: 'damaged' };
-  }
+  const value = parseJson(text);
   const version = (value as { version?: unknown } | null)?.version;
   if (typeof version === 'number' && version > VERSION) return { kind: 'newer' };
   const read = v.safeParse(DocumentSchema, value);

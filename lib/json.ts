@@ -6,3 +6,15 @@ export const isObject = (value: unknown): value is JsonObject =>
 
 /** A JSON object, or null for every other value. */
 export const asObject = (value: unknown): JsonObject | null => (isObject(value) ? value : null);
+
+/** What a text says as JSON, or undefined where it is none. */
+export function parseJson(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}
+
+/** The JSON object that a text is, or null for every other text. */
+export const parseObject = (text: string): JsonObject | null => asObject(parseJson(text));
