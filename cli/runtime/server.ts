@@ -16,7 +16,7 @@ import type { Peer } from '../../lib/access/peer.ts';
 import { describeError } from '../../lib/errors.ts';
 import type { Relay } from '../../lib/relay.ts';
 import { send } from './send.ts';
-import { createUpgrades, isHandshake, WEBSOCKET_VERSION } from './upgrades.ts';
+import { CLOSE_TIMEOUT, createUpgrades, isHandshake, WEBSOCKET_VERSION } from './upgrades.ts';
 
 const HEAD_TIMEOUT = 20_000;
 const REQUEST_TIMEOUT = 80_000;
@@ -73,6 +73,15 @@ export function createRelayServer({ relay, fetch, tls }: ServerOptions): RelaySe
 
   function onUpgrade(this: HttpServer, req: IncomingMessage, stream: Duplex, head: Buffer): void {
     const socket = stream as Socket;
+    const answering = answerOf(socket);
+    if (answering) {
+      // A pipelined one waits for the answers before it, as every other request does.
+      watch(socket);
+      answering.once('close', () => {
+        if (socket.writable) onUpgrade.call(this, req, stream, head);
+      });
+      return;
+    }
     if (req.headers.upgrade?.toLowerCase() !== 'websocket') {
       parseAgain(this, req, socket, head);
       return;
@@ -145,13 +154,24 @@ export function createRelayServer({ relay, fetch, tls }: ServerOptions): RelaySe
 
 /** The answer to an upgrade that does not happen: Node has given the connection away and made none. */
 function responseOn(socket: Socket, request: IncomingMessage): ServerResponse {
-  // A client that resets while it is being refused must not become an unhandled error.
-  socket.on('error', ignore);
+  watch(socket);
   const response = new ServerResponse(request);
   response.shouldKeepAlive = false;
   response.assignSocket(socket);
-  response.on('finish', () => socket.end());
+  socket.on('timeout', () => socket.destroy());
+  // Whatever still comes is thrown away: unread, it would also hide that the client has gone.
+  socket.resume();
+  response.on('finish', () => {
+    socket.end();
+    const timer = setTimeout(() => socket.destroy(), CLOSE_TIMEOUT);
+    socket.once('close', () => clearTimeout(timer));
+  });
   return response;
+}
+
+/** Node has let go of the connection: one that is reset now must not become an unhandled error. */
+function watch(socket: Socket): void {
+  if (!socket.listeners('error').includes(ignore)) socket.on('error', ignore);
 }
 
 /** The answer under way on a socket. */
@@ -192,7 +212,7 @@ const UPGRADE_HEADERS = new Set(['connection', 'upgrade', 'http2-settings']);
  * So the request is put back, without the offer, and the server starts on the connection anew.
  */
 function parseAgain(server: HttpServer, req: IncomingMessage, socket: Socket, head: Buffer): void {
-  socket.on('error', ignore);
+  watch(socket);
   const lines = [`${req.method} ${req.url} HTTP/${req.httpVersion}`];
   for (let index = 0; index < req.rawHeaders.length; index += 2) {
     const [name = '', value = ''] = req.rawHeaders.slice(index, index + 2);

@@ -8,6 +8,9 @@ import type { Relay } from '../../lib/relay.ts';
 import type { Caller } from '../../lib/socket/transport.ts';
 import { NodeTransport, RelayWebSocket } from './transport.ts';
 
+/** A client that does not answer its end keeps its connection for this many milliseconds, and no longer. */
+export const CLOSE_TIMEOUT = 2_000;
+
 const OPTIONS = {
   WebSocket: RelayWebSocket,
   maxPayload: 40 * 1024 * 1024,
@@ -15,10 +18,7 @@ const OPTIONS = {
   maxFragments: 4096,
   maxBufferedChunks: 65_536,
   perMessageDeflate: false,
-  // None is spoken here (contract 01 §3.1).
-  handleProtocols: () => false as const,
-  // A client that does not answer a close keeps its buffers for this long, and no longer.
-  closeTimeout: 2_000,
+  closeTimeout: CLOSE_TIMEOUT,
 };
 
 /** The one version of the protocol, and the form of a handshake's key. */
@@ -57,6 +57,8 @@ export function createUpgrades(relay: Relay) {
       const caller = callerOf(peer, headerReader(request), relay);
       const refusal = refuseUpgrade(pathOf(request.url ?? ''), caller, relay);
       if (refusal) return refusal;
+      // No subprotocol is spoken here (contract 01 §3.1); `ws` would answer a malformed one by itself.
+      if (request.headers['sec-websocket-protocol'] !== undefined) delete request.headers['sec-websocket-protocol'];
       server.handleUpgrade(request, socket, head, (webSocket) => open(webSocket, socket, caller));
     },
   };
