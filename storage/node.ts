@@ -1,4 +1,4 @@
-import { chmodSync, existsSync, mkdirSync, renameSync } from 'node:fs';
+import { accessSync, chmodSync, constants, existsSync, mkdirSync, renameSync, statSync } from 'node:fs';
 import { dirname } from 'node:path';
 import Database from 'libsql';
 import type { SqlExecutor } from './sql-driver.ts';
@@ -7,7 +7,27 @@ import type { SqlExecutor } from './sql-driver.ts';
 export class StateInUseError extends Error {}
 
 const codeOf = (error: unknown): string => String((error as { code?: unknown })?.code ?? '');
-const DAMAGED = new Set(['SQLITE_NOTADB', 'SQLITE_CORRUPT']);
+const failure = (code: string) => Object.assign(new Error('the state database is damaged'), { code });
+
+/** Shorter than this no database is, and SQLite would make a new one of it. */
+const LEAST_BYTES = 512;
+
+/** Whether it is the content that SQLite cannot work with. A damaged header may also claim that nobody may write. */
+function isDamage(error: unknown, path: string): boolean {
+  const code = codeOf(error);
+  if (code.startsWith('SQLITE_READONLY')) return isWritable(path);
+  return code.startsWith('SQLITE_NOTADB') || code.startsWith('SQLITE_CORRUPT');
+}
+
+function isWritable(path: string): boolean {
+  try {
+    accessSync(path, constants.W_OK);
+    accessSync(dirname(path), constants.W_OK);
+    return true;
+  } catch {
+    return false;
+  }
+}
 
 /**
  * Opens the state database, alone: WAL, every commit synced before it returns, exclusive lock for as long as it is
@@ -19,7 +39,7 @@ export function openStateFile(path: string, warn: (message: string) => void): Sq
   try {
     return open(path);
   } catch (error) {
-    if (!DAMAGED.has(codeOf(error))) throw error;
+    if (!isDamage(error, path)) throw error;
     let epoch = Math.floor(Date.now() / 1000);
     while (existsSync(`${path}.corrupt-${epoch}`)) epoch++;
     const aside = `${path}.corrupt-${epoch}`;
@@ -32,6 +52,8 @@ export function openStateFile(path: string, warn: (message: string) => void): Sq
 }
 
 function open(path: string): SqlExecutor {
+  const size = statSync(path, { throwIfNoEntry: false })?.size ?? 0;
+  if (size > 0 && size < LEAST_BYTES) throw failure('SQLITE_NOTADB');
   const previous = process.umask(0o077);
   let database: Database.Database;
   try {
@@ -43,7 +65,7 @@ function open(path: string): SqlExecutor {
     // The lock is taken by the first write transaction and, in exclusive mode, kept from then on.
     database.exec('PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE; COMMIT;');
     const verdict = database.prepare('PRAGMA quick_check(1)').get() as { quick_check?: string } | undefined;
-    if (verdict && verdict.quick_check !== 'ok') throw Object.assign(new Error('damaged'), { code: 'SQLITE_CORRUPT' });
+    if (verdict && verdict.quick_check !== 'ok') throw failure('SQLITE_CORRUPT');
     // Only now: turning WAL on writes to the file, and a damaged one is to be kept as it was found.
     database.exec('PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;');
     chmodSync(path, 0o600);

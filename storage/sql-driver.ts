@@ -10,6 +10,22 @@ export interface SqlExecutor {
 const SCHEMA =
   'CREATE TABLE IF NOT EXISTS items (store TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (store, key)) WITHOUT ROWID';
 
+const strict = new TextDecoder('utf-8', { fatal: true });
+const lenient = new TextDecoder();
+
+/**
+ * The text of a value, or null for one that is damaged. Text is read as bytes: libsql ends the whole process at one
+ * that is no UTF-8.
+ */
+function textOf(bytes: unknown): string | null {
+  if (bytes === undefined || bytes === null) return null;
+  try {
+    return strict.decode(bytes as Uint8Array);
+  } catch {
+    return null;
+  }
+}
+
 /** Compares the start of a key literally: LIKE would take `_` and `%` of a prefix for wildcards. */
 const BELOW = 'store = ? AND substr(key, 1, length(?)) = ?';
 
@@ -24,7 +40,10 @@ export const sqlDriver = defineDriver(({ executor, store }: { executor: SqlExecu
     options: { executor, store },
     hasItem: (key) => executor.all('SELECT 1 FROM items WHERE store = ? AND key = ?', store, key).length > 0,
     getItem: (key) =>
-      (executor.all('SELECT value FROM items WHERE store = ? AND key = ?', store, key)[0]?.value as string) ?? null,
+      textOf(
+        executor.all('SELECT CAST(value AS BLOB) AS value FROM items WHERE store = ? AND key = ?', store, key)[0]
+          ?.value,
+      ),
     setItem: (key, value) =>
       executor.run(
         'INSERT INTO items (store, key, value) VALUES (?, ?, ?) ON CONFLICT (store, key) DO UPDATE SET value = excluded.value',
@@ -35,8 +54,9 @@ export const sqlDriver = defineDriver(({ executor, store }: { executor: SqlExecu
     removeItem: (key) => executor.run('DELETE FROM items WHERE store = ? AND key = ?', store, key),
     getKeys: (base = '') =>
       executor
-        .all(`SELECT key FROM items WHERE ${BELOW} ORDER BY key`, store, base, base)
-        .map((row) => row.key as string),
+        .all(`SELECT CAST(key AS BLOB) AS key FROM items WHERE ${BELOW} ORDER BY key`, store, base, base)
+        // A damaged key stays a key: it is found to name nothing, and is reported by whoever asks.
+        .map((row) => lenient.decode(row.key as Uint8Array)),
     clear: (base = '') => executor.run(`DELETE FROM items WHERE ${BELOW}`, store, base, base),
   };
 });

@@ -168,6 +168,43 @@ describe('a damaged file (01 §6.7)', () => {
     expect(again.warnings).toEqual([]);
   });
 
+  it('of a few bytes, or with a header that says nobody may write, is one too', async () => {
+    const path = await temporaryPath();
+    (await filled(path)).close();
+    const whole = await readFile(path);
+    const unwritable = Buffer.from(whole);
+    unwritable[18] = 0xff;
+    for (const [count, damaged] of [whole.subarray(0, 50), whole.subarray(0, 80), unwritable].entries()) {
+      await writeFile(path, damaged);
+      const { stores, warnings } = open(path);
+      expect(await records(stores).getKeys()).toEqual([]);
+      expect(warnings).toHaveLength(1);
+      stores.close();
+      const kept = await Promise.all((await asideOf(path)).map((name) => readFile(join(dirname(path), name))));
+      expect(kept).toHaveLength(count + 1);
+      expect(kept.some((bytes) => bytes.equals(damaged))).toBe(true);
+    }
+  });
+
+  it('with a byte that is no text loses that record only: the others are there, and the process lives', async () => {
+    const path = await temporaryPath();
+    const stores = await filled(path, 3);
+    await records(stores).setItem('hit', { text: 'MARK-IN-THE-VALUE' });
+    await records(stores).setItem('MARK-IN-THE-KEY', { it: 1 });
+    stores.close();
+    const bytes = await readFile(path);
+    for (const mark of ['MARK-IN-THE-VALUE', 'MARK-IN-THE-KEY']) bytes[bytes.indexOf(mark)] = 0xff;
+    await writeFile(path, bytes);
+    const { stores: later, warnings } = open(path);
+    const keys = await records(later).getKeys();
+    expect(keys).toHaveLength(5);
+    expect(await records(later).getItem('k1')).toMatchObject({ at: 1 });
+    expect(await records(later).getItem('hit')).toBeNull();
+    const damaged = keys.find((key) => key.includes('ARK-IN-THE-KEY')) ?? '';
+    expect(await records(later).getItem(damaged)).toBeNull();
+    expect(warnings).toEqual([]);
+  });
+
   it('does not overwrite one that was set aside in the same second', async () => {
     const path = await temporaryPath();
     for (const text of ['first garbage '.repeat(300), 'second garbage '.repeat(300)]) {
