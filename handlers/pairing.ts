@@ -20,9 +20,13 @@ export async function createCode(request: RelayRequest, relay: Relay): Promise<R
   if (retryAfter > 0) throw new RelayError('rate-limited', 'too many attempts from this address', { retryAfter });
 
   const { code, expiresAt } = relay.codes.mintAnonymous();
-  if (operator) return json({ ok: true, code, expires_at: expiresAt }, 200, NO_STORE);
+  const log = relay.log.named('pairing');
+  if (operator) {
+    log.info(`registered pairing code ${maskCode(code)}: ${describePolicy({})}`);
+    return json({ ok: true, code, expires_at: expiresAt }, 200, NO_STORE);
+  }
   // The one place where a whole code is logged (contract 01 §5.1).
-  relay.log.named('pairing').warn(`pairing code ${code}, asked for by ${peer}; it is good for ten minutes`);
+  log.warn(`pairing code ${code}, asked for by ${peer}; it is good for ten minutes`);
   return json({ ok: true, pending: true, expires_at: expiresAt }, 202, NO_STORE);
 }
 

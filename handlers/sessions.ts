@@ -36,8 +36,9 @@ export const listSessions: Handler = (request, relay) => {
 /** `DELETE /sessions/{prefix}`: any device may revoke any other (contract 01 §6.4). */
 export const revokeSession: Handler = async (request, relay) => {
   const session = theOne(relay, prefixOf(request));
-  await relay.sessions.revoke(session);
-  return json({ ok: true, revoked: session.prefix, revoked_self: session === request.session }, 200, NO_STORE);
+  const isOwn = session === request.session;
+  await relay.sessions.revoke(session, { answerFirst: isOwn });
+  return json({ ok: true, revoked: session.prefix, revoked_self: isOwn }, 200, NO_STORE);
 };
 
 /** `PATCH /sessions/{prefix}`: a device gives up some of its own rights (contract 01 §6.4, checks in that order). */

@@ -8,6 +8,8 @@ import type { Config } from '../../lib/config.ts';
 import { createNodeHost } from '../../lib/host/node/index.ts';
 import { createNodeUpstream } from '../../lib/host/node/upstream.ts';
 import type { Log } from '../../lib/log.ts';
+import { maskCode } from '../../lib/pairing/codes.ts';
+import { describePolicy } from '../../lib/pairing/policy.ts';
 import { createRelay, type Relay } from '../../lib/relay.ts';
 import { createStores } from '../../storage/index.ts';
 import { openStateFile } from '../../storage/node.ts';
@@ -30,7 +32,7 @@ export interface NodeRelay {
 /** The certificate could not be read or used. */
 export class CertificateError extends Error {}
 
-const WILDCARDS = new Set(['0.0.0.0', '::', '']);
+const WILDCARDS = new Set(['0.0.0.0', '::']);
 
 /**
  * Starts a relay on this machine: state, host, domain, listener.
@@ -62,7 +64,10 @@ export async function startNodeRelay({ version, config, log, noTls }: NodeRelayO
       await server.close();
       throw error;
     }
-    if (config.pairingCode !== undefined) relay.codes.register(config.pairingCode, {});
+    if (config.pairingCode !== undefined) {
+      relay.codes.register(config.pairingCode, {});
+      log.named('pairing').info(`registered pairing code ${maskCode(config.pairingCode)}: ${describePolicy({})}`);
+    }
     relay.start();
     // Profiles are read while the relay already answers: a slow disk must not delay the first healthy answer.
     const ready = relay.profiles.rescan().then(() => {
@@ -86,7 +91,8 @@ export async function startNodeRelay({ version, config, log, noTls }: NodeRelayO
 /** Listens on the configured address, and on loopback too where that does not cover it: host tools expect it there. */
 async function listen(server: ReturnType<typeof createRelayServer>, config: Config) {
   const address = await server.listen(config.host, config.port);
-  const covered = WILDCARDS.has(config.host) || config.host === 'localhost' || isLoopbackAddress(config.host);
+  // By what the system made of it: a name, `0` or `::0` may mean either as well.
+  const covered = WILDCARDS.has(address.address) || isLoopbackAddress(address.address);
   if (!covered) await server.listen('127.0.0.1', address.port);
   return address;
 }

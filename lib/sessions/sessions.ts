@@ -80,26 +80,60 @@ export async function openSessions({ store, clock, log }: SessionsParts) {
   const flushed = new Map<string, number>();
   const endListeners = new Set<(session: Session, reason: EndReason) => void>();
   const changeListeners = new Set<(session: Session) => void>();
-  let degraded = false;
+  /** Families that have a record, as far as this process knows, and those whose record is not what it should be. */
+  const stored = new Set<string>();
+  const unsaved = new Set<string>();
+  let isRetrying = false;
 
   const now = () => seconds(clock);
 
-  async function written(write: Promise<unknown>): Promise<void> {
+  /** Follows one write of a family's record, or its removal. Whether it succeeded. */
+  async function written(family: string, write: Promise<unknown>, exists: boolean): Promise<boolean> {
     try {
       await write;
-      degraded = false;
     } catch (error) {
-      degraded = true;
-      log.warn(`a session change could not be saved and will be lost on restart: ${describeError(error)}`);
+      // What never got to the disk need not be removed from it.
+      if (exists || stored.has(family)) unsaved.add(family);
+      else unsaved.delete(family);
+      log.warn(`a session change could not be saved, which is tried again: ${describeError(error)}`);
+      return false;
+    }
+    if (exists) stored.add(family);
+    else stored.delete(family);
+    unsaved.delete(family);
+    return true;
+  }
+
+  /** Stored records are as they should be once this has gone through (contract 01 §6.7). Stops at the first failure. */
+  async function retry(): Promise<void> {
+    if (isRetrying) return;
+    isRetrying = true;
+    try {
+      // The living first: a device that was paired anew has one of its two records at any moment.
+      const living = [...byHash.values()].filter(({ family }) => unsaved.has(family));
+      for (const session of living) if (!(await put(session))) return;
+      const alive = new Set([...byHash.values()].map(({ family }) => family));
+      for (const family of [...unsaved]) if (!alive.has(family) && !(await remove(family))) return;
+    } finally {
+      isRetrying = false;
     }
   }
 
-  const save = async (session: Session): Promise<void> => {
+  async function put(session: Session): Promise<boolean> {
     // Somebody may still hold a session that is over: its record must not come back.
-    if (session.ended) return;
+    if (session.ended) return true;
     flushed.set(session.family, now());
-    await written(store.setItem(session.family, toStored(session)));
-  };
+    return written(session.family, store.setItem(session.family, toStored(session)), true);
+  }
+
+  const remove = (family: string): Promise<boolean> => written(family, store.removeItem(family), false);
+
+  /** Writes one change. Once a write gets through, so may those that did not. */
+  async function settle(write: Promise<boolean>): Promise<void> {
+    if ((await write) && unsaved.size > 0) await retry();
+  }
+
+  const save = (session: Session): Promise<void> => settle(put(session));
 
   function index(session: Session): void {
     byHash.set(session.tokenHash, session);
@@ -115,24 +149,32 @@ export async function openSessions({ store, clock, log }: SessionsParts) {
     if (session.refresh?.previousHash) byRefresh.delete(session.refresh.previousHash);
   }
 
-  /** Takes a session out of memory and tells who holds it. */
+  /** Takes a session out of memory. From here on nobody gets in by it. */
   function drop(session: Session, reason: EndReason): void {
     unindex(session);
     session.ended = reason;
+  }
+
+  function tell(session: Session, reason: EndReason): void {
     for (const listener of [...endListeners]) listener(session, reason);
   }
 
   function end(session: Session, reason: EndReason): Promise<void> {
     drop(session, reason);
-    flushed.delete(session.family);
-    return written(store.removeItem(session.family));
+    tell(session, reason);
+    return forget(session);
+  }
+
+  function forget({ family }: Session): Promise<void> {
+    flushed.delete(family);
+    return settle(remove(family));
   }
 
   /** The session, unless it is over; one found to be over is removed on the way. */
   function alive(session: Session | undefined): Session | undefined {
     if (!session || session.ended) return undefined;
     if (!isPast(session.expiresAt, now())) return session;
-    log.info(`session ${session.prefix} of ${session.device.name} expired`);
+    log.info(`session ${named(session)} expired`);
     void end(session, 'expired');
     return undefined;
   }
@@ -152,14 +194,16 @@ export async function openSessions({ store, clock, log }: SessionsParts) {
     const old = session.refresh;
     unindex(session);
     const repeated = old !== null && presented !== undefined && presented === old.previousHash;
+    // One that expired is not to work again in the shade of the one that replaces it.
+    const replaced = old !== null && old.expiresAt > at ? old : null;
     session.refresh = {
       hash: sha256(token),
       // A client that comes with the previous token never got its successor: it keeps its deadline, not a new one.
-      previousHash: repeated ? old.previousHash : old?.hash,
-      previousUntil: repeated ? old.previousUntil : old ? at + REFRESH_OVERLAP : undefined,
-      createdAt: old && old.expiresAt > at ? old.createdAt : at,
+      previousHash: repeated ? old.previousHash : replaced?.hash,
+      previousUntil: repeated ? old.previousUntil : replaced ? at + REFRESH_OVERLAP : undefined,
+      createdAt: replaced?.createdAt ?? at,
       lastUsed: at,
-      expiresAt: old && old.expiresAt > at ? old.expiresAt : at + REFRESH_LIFE,
+      expiresAt: replaced?.expiresAt ?? at + REFRESH_LIFE,
     };
     index(session);
     return token;
@@ -176,8 +220,12 @@ export async function openSessions({ store, clock, log }: SessionsParts) {
   for (const key of await store.getKeys()) {
     const session = fromStored(await store.getItem(key));
     if (!session || session.family !== key) log.warn('skipped a session record that cannot be read');
-    else if (isPast(session.expiresAt, now())) await store.removeItem(key);
     else {
+      stored.add(key);
+      if (isPast(session.expiresAt, now())) {
+        await remove(key);
+        continue;
+      }
       index(session);
       flushed.set(session.family, session.lastSeen);
     }
@@ -194,7 +242,7 @@ export async function openSessions({ store, clock, log }: SessionsParts) {
       changeListeners.add(listener);
     },
 
-    storeState: (): 'ok' | 'degraded' => (degraded ? 'degraded' : 'ok'),
+    storeState: (): 'ok' | 'degraded' => (unsaved.size > 0 ? 'degraded' : 'ok'),
 
     /** How many sessions are alive. */
     count(): number {
@@ -289,6 +337,7 @@ export async function openSessions({ store, clock, log }: SessionsParts) {
       if (isDeviceId(old.device.id) && old.device.id !== device.id) return undefined;
       const token = newToken();
       drop(old, 'replaced');
+      tell(old, 'replaced');
       const session: Session = {
         ...old,
         ended: undefined,
@@ -300,7 +349,7 @@ export async function openSessions({ store, clock, log }: SessionsParts) {
       };
       const rotated = rotate(session, hash);
       await save(session);
-      log.info(`session ${old.prefix} of ${session.device.name} refreshed as ${session.prefix}`);
+      log.info(`session ${named(old)} refreshed as ${session.prefix}`);
       return { session, token, refreshToken: rotated };
     },
 
@@ -338,11 +387,17 @@ export async function openSessions({ store, clock, log }: SessionsParts) {
       return live.filter((session) => session.tokenHash === hash || session.token?.startsWith(prefix));
     },
 
-    /** Ends a session for good, its refresh credential with it. */
-    revoke(session: Session): Promise<void> {
-      if (session.ended) return Promise.resolve();
-      log.info(`session ${session.prefix} of ${session.device.name} revoked`);
-      return end(session, 'revoked');
+    /**
+     * Ends a session for good, its refresh credential with it. With `answerFirst` it is over at once too, but those who
+     * hold it hear of it after whoever awaits this had his answer (contract 01 §6.4).
+     */
+    async revoke(session: Session, { answerFirst = false } = {}): Promise<void> {
+      if (session.ended) return;
+      log.info(`session ${named(session)} revoked`);
+      drop(session, 'revoked');
+      if (!answerFirst) tell(session, 'revoked');
+      await forget(session);
+      if (answerFirst) clock.after(0, () => tell(session, 'revoked'));
     },
 
     /**
@@ -369,36 +424,41 @@ export async function openSessions({ store, clock, log }: SessionsParts) {
       session.expiresAt = expiresAt;
       session.grants = clamp({ ...session.grants, ...changes }, expiresAt);
       for (const listener of [...changeListeners]) listener(session);
-      log.info(`session ${session.prefix} of ${session.device.name} reduced`);
+      log.info(`session ${named(session)} reduced`);
       await save(session);
     },
 
     /** Removes what has expired. Called every 30 s, and by whoever wakes at the edge. */
     sweep(): void {
       for (const session of [...byHash.values()]) alive(session);
+      if (unsaved.size > 0) void retry();
     },
 
-    /** Writes every `lastSeen` that is newer than its record. */
+    /** Writes every `lastSeen` that is newer than its record, and what could not be written before. */
     async flush(): Promise<void> {
+      await retry();
       const stale = [...byHash.values()].filter((session) => session.lastSeen > (flushed.get(session.family) ?? 0));
       await Promise.all(stale.map(save));
     },
   };
 }
 
-/** The descriptive fields that are present win; an id is only ever filled in, never changed. */
+/** What is presented wins, where it says anything (contract 01 §3.4). */
 function mergeDevice(old: Device, presented: Device): Device {
   const pick = <T extends string>(fresh: T, kept: T, nothing: string): T =>
     fresh !== '' && fresh !== 'unknown' && fresh !== nothing ? fresh : kept;
   return {
     name: pick(presented.name, old.name, UNNAMED),
-    id: isDeviceId(old.id) ? old.id : presented.id,
+    id: isDeviceId(presented.id) || !isDeviceId(old.id) ? presented.id : old.id,
     model: pick(presented.model, old.model, ''),
     platform: pick(presented.platform, old.platform, ''),
     surface: pick(presented.surface, old.surface, 'unknown'),
     formFactor: pick(presented.formFactor, old.formFactor, 'unknown'),
   };
 }
+
+/** A session for the log (contract 01 §10). */
+const named = ({ prefix, device }: Session): string => `${prefix} of ${device.name} (${device.id})`;
 
 /** Run at every connect. Both have the fields of `Device` and no others. */
 const isSameDevice = (a: Device, b: Device): boolean =>

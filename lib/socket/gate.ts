@@ -7,7 +7,9 @@ import type { Caller, Transport } from './transport.ts';
 const PRE_AUTH_BYTES = 64 * 1024;
 
 export interface GateParts extends AuthParts {
-  /** The socket has left: admitted or gone. Called once. */
+  /** The socket was refused, and told so: it is to be gone soon. */
+  refused(gate: Gate): void;
+  /** The socket has left: admitted or gone. */
   left(gate: Gate): void;
 }
 
@@ -16,7 +18,7 @@ export type Admit = (admitted: Admitted, typedStream: boolean) => { receive(text
 
 /**
  * A socket until it has authenticated (contract 01 §3.3-3.6): one first frame, 64 KiB, 30 seconds. A refused socket
- * stays here until it is really gone: its connection is not free before.
+ * stays here until it is really gone, or has had the time to go: its connection is not free before.
  */
 export class Gate implements Member {
   readonly transport: Transport;
@@ -59,9 +61,10 @@ export class Gate implements Member {
     this.#parts.left(this);
   }
 
-  /** Its time is over, unless its offer is being judged. */
+  /** Its time is over, unless its offer is being judged. A refused one that did not go gives its place free. */
   expire(): void {
     if (this.#state === 'waiting') this.#fail('Authentication timeout');
+    else if (this.#state === 'over') this.#parts.left(this);
   }
 
   close(code: number, reason: string): void {
@@ -109,6 +112,7 @@ export class Gate implements Member {
     this.#parts.log.info(`socket from ${this.caller.key} refused: ${reason}`);
     this.transport.send(encodeEnvelope('system', 'auth.fail', { reason }, crypto.randomUUID()));
     this.close(1008, reason);
+    this.#parts.refused(this);
   }
 
   #finish(): void {

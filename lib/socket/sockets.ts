@@ -97,8 +97,14 @@ export function createSockets(parts: SocketsParts) {
     bySession.delete(session);
   });
 
-  const left = (gate: Gate) => waiting.leave(gate);
-  const gateParts: GateParts = { sessions, codes: parts.codes, limiter, log, left };
+  const gateParts: GateParts = {
+    sessions,
+    codes: parts.codes,
+    limiter,
+    log,
+    refused: (gate) => waiting.refused(gate),
+    left: (gate) => waiting.leave(gate),
+  };
   const connectionParts: ConnectionParts = {
     get channels() {
       table ??= tableOf(parts.channels());

@@ -3,6 +3,8 @@ import { Bag } from './bag.ts';
 import type { Gate } from './gate.ts';
 
 const AUTH_TIMEOUT = 30_000;
+/** How long a refused client may take to go. Node drops it then; other runtimes keep it as long as it likes. */
+const LEAVE_TIMEOUT = 2_000;
 const PER_PEER = 16;
 const TOTAL = 256;
 
@@ -19,6 +21,8 @@ export class WaitingRoom {
   readonly #perPeer = new Map<string, number>();
   /** One timer for all of them: at several thousand sockets a second, one each would cost more than the rest. */
   #cancelTimer: Cancel | undefined;
+  /** When that timer is due. */
+  #due = Number.POSITIVE_INFINITY;
 
   constructor(parts: WaitingRoomParts) {
     this.#parts = parts;
@@ -33,7 +37,13 @@ export class WaitingRoom {
     this.#gates.add(gate);
     this.#perPeer.set(key, (this.#perPeer.get(key) ?? 0) + 1);
     gate.deadline = this.#parts.clock.monotonic() + AUTH_TIMEOUT;
-    if (!this.#cancelTimer) this.#arm(AUTH_TIMEOUT);
+    this.#lookBy(gate.deadline);
+  }
+
+  /** A refused one has to be gone soon. */
+  refused(gate: Gate): void {
+    gate.deadline = this.#parts.clock.monotonic() + LEAVE_TIMEOUT;
+    this.#lookBy(gate.deadline);
   }
 
   leave(gate: Gate): void {
@@ -50,19 +60,23 @@ export class WaitingRoom {
     for (const gate of this.#gates.all()) gate.close(code, reason);
   }
 
-  #arm(delay: number): void {
-    this.#cancelTimer = this.#parts.clock.after(Math.ceil(delay), () => {
-      this.#cancelTimer = undefined;
+  /** Has a look at `at`, on the monotonic clock, if not before. */
+  #lookBy(at: number): void {
+    if (at >= this.#due) return;
+    this.#disarm();
+    this.#due = at;
+    this.#cancelTimer = this.#parts.clock.after(Math.ceil(at - this.#parts.clock.monotonic()), () => {
+      this.#disarm();
       const now = this.#parts.clock.monotonic();
       for (const gate of this.#gates.all()) if (gate.deadline <= now) gate.expire();
       const deadlines = this.#gates.all().map(({ deadline }) => deadline);
-      const next = Math.min(...deadlines.filter((deadline) => deadline > now));
-      if (Number.isFinite(next)) this.#arm(next - now);
+      this.#lookBy(Math.min(...deadlines.filter((deadline) => deadline > now)));
     });
   }
 
   #disarm(): void {
     this.#cancelTimer?.();
     this.#cancelTimer = undefined;
+    this.#due = Number.POSITIVE_INFINITY;
   }
 }

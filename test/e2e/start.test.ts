@@ -3,6 +3,7 @@ import { once } from 'node:events';
 import { mkdir, readdir, readFile, stat, writeFile } from 'node:fs/promises';
 import { Agent, get } from 'node:http';
 import { connect, createServer } from 'node:net';
+import { hostname } from 'node:os';
 import { join } from 'node:path';
 import { connect as connectTls } from 'node:tls';
 import { promisify } from 'node:util';
@@ -453,6 +454,16 @@ describe('where settings come from (01 §9.1)', () => {
     await startRelayProcess({ home, bare: true, port });
   });
 
+  it.each(['LOCALHOST', hostname(), '0', '::0', '0:0:0:0:0:0:0:0'])(
+    '--host %s, whatever it means, is served once on loopback',
+    async (host) => {
+      const port = await freePort();
+      const relay = await startRelayProcess({ bare: true, port, flags: ['--host', host, '--port', String(port)] });
+      expect((await ask(`http://127.0.0.1:${port}/health`)).status).toBe(200);
+      expect(await relay.kill('SIGTERM')).toEqual({ code: 0, signal: null });
+    },
+  );
+
   it('a specific address is served on loopback too, and is itself not the operator (01 §1.3)', async () => {
     const port = await freePort();
     const specific = await startRelayProcess({
@@ -520,10 +531,16 @@ describe('logs (01 §10)', () => {
     expect(lines.filter((line) => !LOG_LINE.test(line))).toEqual([]);
     for (const secret of secrets) expect(typeof secret).toBe('string');
     expect(secrets.filter((secret) => (stdout + stderr).includes(secret))).toEqual([]);
-    expect(stderr).toMatch(/\[INFO\] \w+: .*created/);
-    expect(stderr).toMatch(/\[INFO\] \w+: .*reduced/);
-    expect(stderr).toMatch(/\[INFO\] \w+: .*revoked/);
-    expect(stderr).toMatch(/\[INFO\] \w+: .*refreshed/);
+    const named = String.raw`[0-9a-f]{8} of .+ \(.+\)`;
+    expect(stderr).toMatch(/\[INFO\] sessions: session [0-9a-f]{8} created for .+ \(first\)/);
+    expect(stderr).toMatch(new RegExp(`\\[INFO\\] sessions: session ${named} reduced`));
+    expect(stderr).toMatch(new RegExp(`\\[INFO\\] sessions: session ${named} revoked`));
+    expect(stderr).toMatch(new RegExp(`\\[INFO\\] sessions: session ${named} refreshed`));
+    expect(stderr).toMatch(/\[INFO\] pairing: registered pairing code Q7\S*: lifetime default/);
+    expect(stderr).toMatch(/\[INFO\] pairing: consumed pairing code Q7\S*: lifetime default/);
+    expect(stderr).toMatch(/\[INFO\] pairing: consumed pairing code \S+: lifetime 4000 s, grants bridge=60 s/);
+    const anonymousCode = new RegExp(`registered pairing code ${anonymous.json.code.slice(0, 2)}`);
+    expect(stderr).toMatch(anonymousCode);
     expect(stderr).toMatch(/\[WARNING\] \w+: refused an operator call/);
     for (const { path, bytes } of await filesBelow(relay.home)) {
       expect(

@@ -227,6 +227,24 @@ it('a message in very many fragments closes its socket instead of filling the me
   await onlyHonestLeft();
 });
 
+it('contract 01 §6.4: a device that revokes itself has its answer before its socket is closed', async () => {
+  const target = await start();
+  for (let round = 0; round < 5; round++) {
+    const { client, token } = await pair(target);
+    client.terminate();
+    const raw = await openAuthenticated(target.port, { session_token: token });
+    const http = await connectRaw(target.port);
+    pending.push(raw.destroy, http.destroy);
+    const order: string[] = [];
+    raw.socket.once('data', () => order.push('close'));
+    http.socket.once('data', () => order.push('answer'));
+    http.write(request('DELETE', `/sessions/${token.slice(0, 8)}`, { authorization: `Bearer ${token}` }));
+    expect((await http.response()).status).toBe(200);
+    expect((await raw.closing()).code).toBe(4401);
+    expect(order).toEqual(['answer', 'close']);
+  }
+});
+
 it('handshake and first frames in one packet are served in order', async () => {
   const target = await start();
   const { client, token } = await pair(target);

@@ -208,7 +208,7 @@ function resumed(model: Model, family: Family, offered: string | undefined, devi
       until: lapsed ? model.now + 180 * DAY : refresh.until,
     };
   } else if (offered === refresh.token && previous) family.previous = undefined;
-  if (!isDevice(family.device)) family.device = device;
+  if (isDevice(device) || !isDevice(family.device)) family.device = device;
   remember(model, family);
 }
 

@@ -1,6 +1,6 @@
 import { createStorage, type Driver, type Storage } from 'unstorage';
 import memoryDriver from 'unstorage/drivers/memory';
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
 import type { StoredSession } from '../../../lib/sessions/session.ts';
 import { PHONE, setup } from './setup.ts';
 
@@ -148,6 +148,51 @@ describe('a failing store (01 §6.7)', () => {
     sessions.authenticate(token);
     await sessions.flush();
     expect((await restart()).sessions.authenticate(token)?.expiresAt).toBe(session.expiresAt);
+  });
+
+  it('stays degraded until every change is on disk; the next write that works brings the others', async () => {
+    const { disk, sessions, pair, restart } = await failing();
+    const [revoked, reduced] = [await pair({ id: 'a' }), await pair({ id: 'b' })];
+    disk.broken = true;
+    const made = await pair({ id: 'c' });
+    const fleeting = await pair({ id: 'd' });
+    await sessions.revoke(revoked.session);
+    await sessions.reduce(reduced.session, { ttlSeconds: 100 });
+    await sessions.revoke(fleeting.session);
+    expect(sessions.storeState()).toBe('degraded');
+    disk.broken = false;
+    await pair({ id: 'e' });
+    expect(sessions.storeState()).toBe('ok');
+    const next = (await restart()).sessions;
+    expect(next.authenticate(revoked.token)).toBeUndefined();
+    expect(next.authenticate(fleeting.token)).toBeUndefined();
+    expect(next.authenticate(reduced.token)?.expiresAt).toBe(reduced.session.expiresAt);
+    expect(next.authenticate(made.token)?.prefix).toBe(made.session.prefix);
+    expect(next.count()).toBe(3);
+  });
+
+  it.each(['sweep', 'flush'] as const)('writes what could not be written at the next %s', async (when) => {
+    const { disk, sessions, pair, restart } = await failing();
+    const { session, token } = await pair();
+    disk.broken = true;
+    await sessions.revoke(session);
+    await sessions[when]();
+    await new Promise((resolve) => setImmediate(resolve));
+    expect(sessions.storeState()).toBe('degraded');
+    disk.broken = false;
+    await sessions[when]();
+    await vi.waitFor(() => expect(sessions.storeState()).toBe('ok'));
+    expect((await restart()).sessions.authenticate(token)).toBeUndefined();
+  });
+
+  it('starts although an expired record cannot be removed', async () => {
+    const { disk, clock, pair, restart } = await failing();
+    const { token } = await pair({}, { ttlSeconds: 1 });
+    clock.advance(2_000);
+    disk.broken = true;
+    const next = (await restart()).sessions;
+    expect(next.authenticate(token)).toBeUndefined();
+    expect(next.storeState()).toBe('degraded');
   });
 
   it('leaves no unhandled rejection behind an expiry', async () => {

@@ -131,6 +131,18 @@ describe('the replaced refresh token (01 §6.5)', () => {
     expect(await use(third?.refreshToken)).toBeDefined();
   });
 
+  it('does not work again once it has expired, also not in the shade of the one that a token then brings', async () => {
+    const { sessions, clock, pair } = await setup();
+    const { session, refreshToken = '' } = await pair({}, { ttlSeconds: 0 });
+    clock.advance(181 * DAY * 1_000);
+    expect(await sessions.refresh(refreshToken, PHONE)).toBeUndefined();
+    const resumed = sessions.resume(session, PHONE, refreshToken);
+    await resumed.saved;
+    expect(resumed.refreshToken).toBeDefined();
+    expect(await sessions.refresh(refreshToken, PHONE)).toBeUndefined();
+    expect(await sessions.refresh(resumed.refreshToken ?? '', PHONE)).toBeDefined();
+  });
+
   it('keeps its deadline over a restart', async () => {
     const { clock, first, restart } = await rotated();
     clock.advance(OVERLAP - 1);

@@ -193,7 +193,7 @@ describe('finding by prefix (01 §6.4)', () => {
 });
 
 describe('coming back with the token (01 §3.4)', () => {
-  it('adopts what the device says, but never another id', async () => {
+  it('adopts what the device says, its id too', async () => {
     const { sessions, store, pair } = await setup();
     const { session } = await pair();
     const said = {
@@ -205,8 +205,23 @@ describe('coming back with the token (01 §3.4)', () => {
       surface: 'unknown' as const,
     };
     await sessions.resume(session, said).saved;
-    expect(session.device).toEqual({ ...PHONE, name: 'Pixel Pro' });
+    expect(session.device).toEqual({ ...PHONE, id: 'device-9', name: 'Pixel Pro' });
     expect((await store.getItem(session.family))?.device_name).toBe('Pixel Pro');
+  });
+
+  it('brings a device back by its refresh token under the id that it took on', async () => {
+    const { sessions, pair } = await setup();
+    const { session, refreshToken = '' } = await pair();
+    await sessions.resume(session, { ...PHONE, id: 'device-9' }).saved;
+    expect(await sessions.refresh(refreshToken, PHONE)).toBeUndefined();
+    expect(await sessions.refresh(refreshToken, { ...PHONE, id: 'device-9' })).toBeDefined();
+  });
+
+  it.each(['', 'unknown', 'none', 'null'])('keeps its id where %j is all that is said', async (id) => {
+    const { sessions, pair } = await setup();
+    const { session } = await pair();
+    await sessions.resume(session, { ...PHONE, id }).saved;
+    expect(session.device.id).toBe('device-1');
   });
 
   it('fills in an id that was unknown', async () => {

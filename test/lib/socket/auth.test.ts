@@ -221,8 +221,8 @@ it('contract 01 §11: a session ended while it was saved is refused and counted'
   parts.codes.register('ABC123', {});
   const first = await authenticate(parts, offerOf({ pairing_code: 'ABC123' }), PEER);
   const coming = authenticate(parts, offerOf({ session_token: first?.token, device_name: 'New' }), PEER);
-  if (first) await parts.sessions.revoke(first.session);
   const fail = vi.spyOn(parts.limiter, 'fail');
+  if (first) await parts.sessions.revoke(first.session);
   expect(await coming).toBeUndefined();
   expect(fail).toHaveBeenCalledWith(PEER.key, 'session');
 });
