@@ -18,11 +18,12 @@ const widest = (rows: Row[]) => Math.max(...rows.map(([left]) => left.length));
 export function programHelp(program: CAC, more: Row[] = []): string {
   const rows: Row[] = program.commands.map((command) => [command.rawName, command.description]);
   const all = [...rows, ...more];
+  const width = widest([...all, ...COMMON]);
   const examples = program.globalCommand.examples.map(String);
   return [
     ...section('Usage', [`  ${program.name} <command> [options]`]),
-    ...section('Commands', table(all, widest(all))),
-    ...section('Options', table(COMMON, widest(all))),
+    ...section('Commands', table(all, width)),
+    ...section('Options', table(COMMON, width)),
     ...section('Examples', indented(examples)),
     `Run '${program.name} <command> --help' for the options of a command.`,
     '',

@@ -53,6 +53,7 @@ const nestedPrograms: Record<string, { summary: string; commands: Register[] }> 
 
 const EXAMPLES: Record<string, string[]> = {
   svc: ['svc relay start', 'svc pair'],
+  'svc companion': ['svc pair | svc companion pair -', 'svc companion run'],
   'svc phone': ['svc phone send "Dinner is ready"', 'svc phone list'],
   'svc relay': ['svc relay start', 'svc relay doctor', 'svc relay service install'],
   'svc-relay': ['svc-relay start', 'svc-relay pair'],

@@ -1,4 +1,5 @@
 import { RelayError } from '../lib/errors.ts';
+import { splitUrl } from '../lib/pairing/addresses.ts';
 import type { Mode } from '../lib/pairing/candidate-list.ts';
 import { isPairingCode } from '../lib/pairing/codes.ts';
 import { parseDuration, parseGrants } from '../lib/pairing/duration.ts';
@@ -77,5 +78,6 @@ export function asName(text: string): string {
 function asPublicUrl(text: string): string {
   const url = asHttpUrl(text);
   if (/[?#]/.test(url)) throw new RelayError('invalid', 'must not hold a query or a fragment');
+  if (!splitUrl(url)) throw new RelayError('invalid', 'must be an http(s):// URL');
   return url;
 }

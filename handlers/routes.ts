@@ -126,7 +126,7 @@ export function createFetch(relay: Relay): Fetch {
         return (await row[2](request, relay)) ?? (await row[3](request, relay));
       }
       const response: Response | undefined = await router.fetch(request, relay);
-      return response ?? noRoute(request, router.routes);
+      return response ?? uncached(request, noRoute(request, router.routes));
     } catch (error) {
       const expected = toResponse(error);
       if (!expected) relay.log.error(`${request.method} request failed: ${describeError(error)}`);

@@ -33,7 +33,8 @@ export function parseEnvFile(text: string, { oneLine = false } = {}): Record<str
         const after = rest.indexOf('\n', close);
         next = after < 0 ? '' : rest.slice(after + 1);
       } else {
-        values[match[1] as string] = raw.replace(/(?:^|[ \t])#.*$/, '').trim();
+        const comment = /[ \t]$/.test(match[0]) ? /(?:^|[ \t])#.*$/ : /[ \t]#.*$/;
+        values[match[1] as string] = raw.replace(comment, '').trim();
       }
     }
     rest = next;

@@ -101,7 +101,9 @@ export class RelayObject extends DurableObject<Env> {
     if (upgrades && SOCKET_PATHS.includes(url.pathname)) {
       return this.#crossws.handleDurableUpgrade(this as never, request as never) as unknown as Response;
     }
-    return this.#fetch(request, peer);
+    const response = await this.#fetch(request, peer);
+    await drain(request);
+    return response;
   }
 
   #callerOf(request: Request): Caller {
@@ -120,6 +122,31 @@ export class RelayObject extends DurableObject<Env> {
     this.#clock.alarm();
     this.#relay.sessions.sweep();
     await this.#relay.media?.sweep();
+  }
+}
+
+/** Bytes of a refused request's body that are taken in, and how many milliseconds its answer waits for them. */
+const UNREAD_LIMIT = 1024 * 1024;
+const UNREAD_WAIT = 250;
+
+/**
+ * A small body that nobody read must not be left: the runtime would give up the connection, and the requests after it.
+ * After the answer it can no longer be read.
+ */
+async function drain({ body, bodyUsed, headers }: Request): Promise<void> {
+  if (!body || bodyUsed || body.locked || Number(headers.get('content-length')) > UNREAD_LIMIT) return;
+  const reader = body.getReader();
+  const timer = setTimeout(() => reader.cancel().catch(() => {}), UNREAD_WAIT);
+  let size = 0;
+  try {
+    for (let part = await reader.read(); !part.done && size <= UNREAD_LIMIT; part = await reader.read()) {
+      size += part.value.byteLength;
+    }
+    await reader.cancel();
+  } catch {
+    // The client has gone.
+  } finally {
+    clearTimeout(timer);
   }
 }
 

@@ -23,8 +23,7 @@ const LOCAL_HOSTS = new Set(['127.0.0.1', 'localhost', '0.0.0.0', '::1', '::']);
  */
 export function apiServerSettings(config: Mapping, env: Record<string, string>): ApiServerSettings {
   const platforms = isMapping(config.platforms) ? config.platforms : {};
-  const platform = [platforms.api_server, platforms['api-server']].find(isMapping);
-  const sections = [config.api_server, platform].filter(isMapping);
+  const sections = [config.api_server, platforms.api_server, platforms['api-server']].filter(isMapping);
   const layers = [...sections.map((section) => section.extra).filter(isMapping), ...sections];
   const pick = <T>(field: string, read: (value: unknown) => T | null): T | null => {
     for (const layer of layers) {

@@ -11,6 +11,11 @@ test('the file is over the process and does not move the home (07 §6.1)', () =>
   expect(fileLoaded).toBe(true);
 });
 
+test('a # begins a comment only after white space (07 §6.1)', () => {
+  const home = agentHome('A=#key\nB= # all of it\nC=x#y # rest\nD=\t#\nE=#\n');
+  expect(loadEnvironment({ SVC_HOME: home }).env).toMatchObject({ A: '#key', B: '', C: 'x#y', D: '', E: '#' });
+});
+
 test('without a file the process counts, and ~/.svc is the home', () => {
   const home = agentHome();
   const loaded = loadEnvironment({ HOME: home, RELAY_PORT: '2' });

@@ -54,6 +54,8 @@ describe('options: a bad value is named, exit 2, no network (01 §9.4)', () => {
     ['--mode', 'public'],
     ['--public-url', 'wss://x'],
     ['--public-url', 'https://x/?token=1'],
+    ['--public-url', 'https:relay.example.com'],
+    ['--public-url', 'https:///relay.example.com'],
     ['--register-code', 'ABC12'],
     ['--register-code', 'ABC12!'],
     ['--transport-hint', 'http'],

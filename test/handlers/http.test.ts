@@ -161,6 +161,15 @@ describeMatrix('HTTP rules (contract 01 §1)', (start, runtime) => {
       expect([path, response.status]).toEqual([path, 403]);
       expect(response.headers.get('cache-control')).toBe('no-store');
     }
+    for (const [method, path, status] of [
+      ['GET', '/pairing', 405],
+      ['GET', '/pairing/x', 404],
+      ['PUT', '/sessions', 405],
+      ['GET', '/relay/x', 404],
+    ] as const) {
+      const response = await target.fetch(path, { method });
+      expect([path, response.status, response.headers.get('cache-control')]).toEqual([path, status, 'no-store']);
+    }
     // A device is admitted to what phones read, and to nothing else.
     const paired = { ...stranger, ...bearer(token) };
     expect((await target.fetch('/relay/info', { headers: paired })).status).toBe(200);
