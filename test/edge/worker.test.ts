@@ -15,6 +15,17 @@ describe('the edge', () => {
     return target;
   };
 
+  it('a refused body breaks nothing for the request after it on the same connection', async () => {
+    const target = await start();
+    for (let round = 0; round < 10; round++) {
+      // Without `target.fetch`, which asks for a connection of its own each time.
+      const refused = await fetch(`${target.url}/pairing/register`, { method: 'POST', body: '{"code":"ABC123"}' });
+      expect([refused.status, (await refused.json()).ok]).toEqual([403, false]);
+      const healthy = await fetch(`${target.url}/health`);
+      expect([healthy.status, (await healthy.json()).status]).toEqual([200, 'ok']);
+    }
+  });
+
   it('has no loopback: without an operator token every operator route is closed', async () => {
     const target = await start();
     const { privateKey } = await generateKeyPair('EdDSA');

@@ -28,6 +28,8 @@ export async function startEdgeTarget({ env = {} }: TargetOptions = {}): Promise
   await runtime.configure(name, env);
   const call = (path: string, init: RequestInit = {}, more: Record<string, string> = {}) => {
     const headers = new Headers(init.headers);
+    // The runtime gives up a connection with a large body that nobody read: the next request on it would fail.
+    headers.set('connection', 'close');
     for (const [name, value] of Object.entries(more)) headers.set(name, value);
     return fetch(target.url + path, { ...init, headers });
   };
