@@ -95,6 +95,8 @@ export async function openPhoneMessaging(parts: PhoneParts) {
         to.send(CHANNEL, 'proactive.subscribed', { ts }, effect.id);
         return undefined;
       case 'complete':
+        // Asked for first: whoever is told that this was all does not get it again, whatever happens to the process.
+        void saveQueue();
         to.send(CHANNEL, 'proactive.backlog.complete', { count: effect.count, ts });
         log.info(`flushed ${effect.count} messages to session ${to.session.prefix}`);
         return undefined;
