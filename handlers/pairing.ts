@@ -48,7 +48,6 @@ function register(body: Record<string, unknown>, relay: Relay): string {
   const code = readCode(body.code);
   const policy = readPolicy(body);
   relay.codes.register(code, policy);
-  relay.log.named('pairing').info(`registered pairing code ${maskCode(code)}: ${describePolicy(policy)}`);
   forgive(relay);
   return code;
 }

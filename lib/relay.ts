@@ -143,7 +143,7 @@ export async function createRelay(parts: RelayParts): Promise<Relay> {
     replies: stores.open<StoredReply>('phone-replies'),
     remember: parts.socketsOutliveMemory ? stores.open<SubscribersRecord>('phone-subscribers') : undefined,
   });
-  const codes = createPairingCodes(clock);
+  const codes = createPairingCodes(clock, log.named('pairing'));
   const limiter = createLimiter(clock);
   const profiles = createProfiles({
     host,

@@ -8,8 +8,6 @@ import type { Config } from '../../lib/config.ts';
 import { createNodeHost } from '../../lib/host/node/index.ts';
 import { createNodeUpstream } from '../../lib/host/node/upstream.ts';
 import type { Log } from '../../lib/log.ts';
-import { maskCode } from '../../lib/pairing/codes.ts';
-import { describePolicy } from '../../lib/pairing/policy.ts';
 import { createRelay, type Relay } from '../../lib/relay.ts';
 import { createStores } from '../../storage/index.ts';
 import { openStateFile } from '../../storage/node.ts';
@@ -64,10 +62,7 @@ export async function startNodeRelay({ version, config, log, noTls }: NodeRelayO
       await server.close();
       throw error;
     }
-    if (config.pairingCode !== undefined) {
-      relay.codes.register(config.pairingCode, {});
-      log.named('pairing').info(`registered pairing code ${maskCode(config.pairingCode)}: ${describePolicy({})}`);
-    }
+    if (config.pairingCode !== undefined) relay.codes.register(config.pairingCode, {});
     relay.start();
     // Profiles are read while the relay already answers: a slow disk must not delay the first healthy answer.
     const ready = relay.profiles.rescan().then(() => {

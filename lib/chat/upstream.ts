@@ -1,7 +1,7 @@
 import type { Clock } from '../clock.ts';
 import type { Config } from '../config.ts';
 import { RelayError } from '../errors.ts';
-import { isObject } from '../json.ts';
+import { isObject, parseJson } from '../json.ts';
 import type { Log } from '../log.ts';
 import { isPrintable } from '../pairing/api-server.ts';
 import type { Payload } from '../socket/envelope.ts';
@@ -97,11 +97,9 @@ export function createAgentApi({ config, upstream, clock, log }: AgentApiParts):
         throw unavailable(`${failure}: ${upstreamReason(error)}`);
       }
       if (bytes.length > MAX_ANSWER) throw unavailable(`${failure}: the answer is too large`);
-      try {
-        return JSON.parse(new TextDecoder().decode(bytes));
-      } catch {
-        throw unavailable(`${failure}: the answer is not JSON`);
-      }
+      const value = parseJson(new TextDecoder().decode(bytes));
+      if (value === undefined) throw unavailable(`${failure}: the answer is not JSON`);
+      return value;
     });
   }
 

@@ -1,5 +1,6 @@
 import type { Clock } from '../clock.ts';
 import { RelayError } from '../errors.ts';
+import { parseJson } from '../json.ts';
 import { readUpTo, type Upstream } from '../web/upstream.ts';
 import { within } from '../web/within.ts';
 import type { Slots } from './slots.ts';
@@ -69,9 +70,7 @@ async function exchange(
   if (status !== 200) throw failed(`answered ${status}`);
   const bytes = await readUpTo(body, MAX_BODY + 1);
   if (bytes.length > MAX_BODY) throw failed('the answer is too large');
-  try {
-    return JSON.parse(new TextDecoder().decode(bytes));
-  } catch {
-    throw failed('the answer is not JSON');
-  }
+  const value = parseJson(new TextDecoder().decode(bytes));
+  if (value === undefined) throw failed('the answer is not JSON');
+  return value;
 }

@@ -1,8 +1,10 @@
 import { randomString } from '../bytes.ts';
 import { type Clock, seconds } from '../clock.ts';
 import { RelayError } from '../errors.ts';
+import type { Log } from '../log.ts';
 import type { Policy } from '../sessions/grants.ts';
 import type { TransportHint } from '../sessions/session.ts';
+import { describePolicy } from './policy.ts';
 
 const ALPHABET = 'ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789';
 const LIFETIME = 600;
@@ -34,8 +36,8 @@ export const maskCode = (code: string): string => `${code.slice(0, 2)}****`;
 
 export type PairingCodes = ReturnType<typeof createPairingCodes>;
 
-/** One-shot codes of 6 characters, in memory, good for ten minutes (contract 01 §5.1). */
-export function createPairingCodes(clock: Clock) {
+/** One-shot codes of 6 characters, in memory, good for ten minutes (contract 01 §5.1). Their uses are logged (§10). */
+export function createPairingCodes(clock: Clock, log: Log) {
   const pending = new Map<string, Pending>();
 
   function dropExpired(): void {
@@ -62,7 +64,11 @@ export function createPairingCodes(clock: Clock) {
 
   return {
     /** Registers a code; a pending one gets this policy and its full time again. */
-    register: (code: string, policy: CodePolicy): MintedCode => put(code, policy, false),
+    register(code: string, policy: CodePolicy): MintedCode {
+      const minted = put(code, policy, false);
+      log.info(`registered pairing code ${maskCode(code)}: ${describePolicy(policy)}`);
+      return minted;
+    },
 
     /** A new code for the host's own QR payload. */
     mint: (policy: CodePolicy): MintedCode => put(fresh(), policy, false),
@@ -82,7 +88,9 @@ export function createPairingCodes(clock: Clock) {
       const entry = pending.get(code);
       if (!entry) return undefined;
       pending.delete(code);
-      return entry.expiresAt > seconds(clock) ? entry.policy : undefined;
+      if (entry.expiresAt <= seconds(clock)) return undefined;
+      log.info(`consumed pairing code ${maskCode(code)}: ${describePolicy(entry.policy)}`);
+      return entry.policy;
     },
   };
 }

@@ -1,8 +1,7 @@
 import type { Limiter } from '../access/limiter.ts';
 import { isObject, parseObject } from '../json.ts';
 import type { Log } from '../log.ts';
-import { maskCode, type PairingCodes } from '../pairing/codes.ts';
-import { describePolicy } from '../pairing/policy.ts';
+import type { PairingCodes } from '../pairing/codes.ts';
 import type { Device, Session, TransportHint } from '../sessions/session.ts';
 import { type Sessions, UNNAMED } from '../sessions/sessions.ts';
 import { type Message, type Payload, parseEnvelope } from './envelope.ts';
@@ -110,8 +109,7 @@ export function authenticate(
     const refreshed = refreshToken === undefined ? undefined : await sessions.refresh(refreshToken, device);
     if (refreshed) return refreshed;
     const policy = pairingCode === undefined ? undefined : codes.consume(pairingCode);
-    if (pairingCode === undefined || !policy) return undefined;
-    parts.log.named('pairing').info(`consumed pairing code ${maskCode(pairingCode)}: ${describePolicy(policy)}`);
+    if (!policy) return undefined;
     return sessions.create({ device, policy, transportHint: policy.transportHint ?? peer.transportHint });
   }
 }

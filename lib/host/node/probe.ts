@@ -1,5 +1,6 @@
 import { request as httpRequest, type IncomingMessage } from 'node:http';
 import { request as httpsRequest } from 'node:https';
+import { parseJson } from '../../json.ts';
 import type { Probe, ProbeResult } from '../../operator/doctor/probe.ts';
 import { unanswered } from '../../operator/doctor/probe.ts';
 import { isLoopbackName, unbracket } from '../../pairing/addresses.ts';
@@ -53,9 +54,6 @@ export const probe: Probe = (method, url, timeout) => {
 const NO_BODY = { 'content-length': '0' };
 
 function jsonOf(body: Buffer): { json?: unknown } {
-  try {
-    return { json: JSON.parse(body.toString('utf8')) };
-  } catch {
-    return {};
-  }
+  const json = parseJson(body.toString('utf8'));
+  return json === undefined ? {} : { json };
 }

@@ -47,6 +47,16 @@ async function openFiles(below: string): Promise<string[]> {
   return links.flat().filter((link) => link.startsWith(below));
 }
 
+/** A database whose writer was killed: all that it wrote lies in a log, and the log has lost its index. */
+async function logWithoutIndex(): Promise<string> {
+  const path = join(await temporaryDirectory(), 'state.db');
+  const writer = await startWriter(path);
+  await writer.run(`${WAL} ${TABLE} INSERT INTO t VALUES (1, NULL);`);
+  await writer.kill();
+  await rm(`${path}-shm`);
+  return path;
+}
+
 describe('databases of other programs (04 §5.7, §7)', () => {
   it('sees rows that are only in the log of a running writer, and leaves no trace', async () => {
     const directory = await temporaryDirectory();
@@ -90,12 +100,8 @@ describe('databases of other programs (04 §5.7, §7)', () => {
   });
 
   it('sees a log without its index, and makes none', async () => {
-    const directory = await temporaryDirectory();
-    const path = join(directory, 'state.db');
-    const writer = await startWriter(path);
-    await writer.run(`${WAL} ${TABLE} INSERT INTO t VALUES (1, NULL);`);
-    await writer.kill();
-    await rm(`${path}-shm`);
+    const path = await logWithoutIndex();
+    const directory = dirname(path);
     const before = await snapshot(directory);
     const copies = async () => (await readdir(tmpdir())).filter((name) => name.startsWith('svc-relay-read-'));
     const left = await copies();
@@ -198,12 +204,7 @@ describe('databases of other programs (04 §5.7, §7)', () => {
   });
 
   it('leaves no copy behind when it is ended while it reads one', async () => {
-    const directory = await temporaryDirectory();
-    const path = join(directory, 'state.db');
-    const writer = await startWriter(path);
-    await writer.run(`${WAL} ${TABLE} INSERT INTO t VALUES (1, NULL);`);
-    await writer.kill();
-    await rm(`${path}-shm`);
+    const path = await logWithoutIndex();
     const patient = createDatabases({ timeout: 60_000 });
     const endless = 'WITH RECURSIVE n(a) AS (SELECT 1 UNION ALL SELECT a + 1 FROM n) SELECT count(*) AS a FROM n, t';
     const answer = patient.read({ path, sql: endless, params: [] });

@@ -19,7 +19,7 @@ async function setup({ env = {}, listener, edge = false, ...options }: Options =
   const host = edge ? undefined : await fakeHost(options);
   const { clock } = fakeClock();
   const { log, lines } = fakeLog();
-  const codes = createPairingCodes(clock);
+  const codes = createPairingCodes(clock, log.named('pairing'));
   const store = createStorage<{ secret: string }>();
   const mint = createMint({
     config: configOf(env, host),

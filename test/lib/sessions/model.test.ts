@@ -65,7 +65,7 @@ class Real {
   readonly clock = createTestClock();
   readonly log = createTestLog();
   sessions!: Awaited<ReturnType<typeof openSessions>>;
-  codes = createPairingCodes(this.clock);
+  codes = createPairingCodes(this.clock, this.log);
   limiter = createLimiter(this.clock);
   #stores: Stores | undefined;
   #life = 0;
@@ -83,7 +83,7 @@ class Real {
       clock: this.clock,
       log: this.log,
     });
-    this.codes = createPairingCodes(this.clock);
+    this.codes = createPairingCodes(this.clock, this.log);
     this.limiter = createLimiter(this.clock);
   }
 

@@ -149,7 +149,7 @@ async function createParts() {
   const clock = createTestClock();
   const log = createLog('ERROR', () => {});
   const sessions = await openSessions({ store: createStores().open<StoredSession>('sessions'), clock, log });
-  return { clock, log, sessions, codes: createPairingCodes(clock), limiter: createLimiter(clock) };
+  return { clock, log, sessions, codes: createPairingCodes(clock, log), limiter: createLimiter(clock) };
 }
 
 const PEER = { key: '192.0.2.1', transportHint: 'ws' as const };
