@@ -55,7 +55,9 @@ describeMatrix('faults of desktop tools (contract 07 §2.3)', (start, runtime) =
     const other = await startDesktop(target, { device: { device_name: 'Other' } });
     expect((await call(target, desktop, 'desktop_terminal', { device: 'other' })).status).toBe(200);
     expect(other.commands).toHaveLength(1);
-    desktop.answer(desktop.commands[0] as ToolCommand, { ok: true, result: 0 });
+    // The first to arrive: requests that run at once may overtake each other.
+    const first = desktop.commands[0] as ToolCommand;
+    desktop.answer(first, { ok: true, result: first.args.n });
     await desktop.settled();
     const more = call(target, desktop, 'desktop_terminal', { n: 64, device: desktop.id });
     await desktop.received(64);
