@@ -1,7 +1,19 @@
-import { accessSync, chmodSync, constants, existsSync, mkdirSync, renameSync, statSync } from 'node:fs';
+import {
+  accessSync,
+  chmodSync,
+  constants,
+  copyFileSync,
+  existsSync,
+  mkdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+} from 'node:fs';
 import { dirname } from 'node:path';
 import Database from 'libsql';
-import type { SqlExecutor } from './sql-driver.ts';
+import { DROP, type SqlExecutor } from './sql-driver.ts';
+import { isDamagedLog } from './wal.ts';
 
 /** Another process has the state database open. */
 export class StateInUseError extends Error {}
@@ -29,26 +41,52 @@ function isWritable(path: string): boolean {
   }
 }
 
+const FILES = ['', '-wal', '-shm'];
+
+/** Moves or copies the database to a name that nobody has yet: that name. */
+function setAside(path: string, put: (from: string, to: string) => void): string {
+  let epoch = Math.floor(Date.now() / 1000);
+  while (existsSync(`${path}.corrupt-${epoch}`)) epoch++;
+  const aside = `${path}.corrupt-${epoch}`;
+  for (const suffix of FILES) if (existsSync(path + suffix)) put(path + suffix, aside + suffix);
+  return aside;
+}
+
+function hasDamagedLog(path: string): boolean {
+  return existsSync(`${path}-wal`) && isDamagedLog(readFileSync(`${path}-wal`));
+}
+
 /**
  * Opens the state database, alone: WAL, every commit synced before it returns, exclusive lock for as long as it is
- * open, file 0600 in a directory made 0700. A damaged file is set aside as `*.corrupt-<epoch>`, never overwritten.
+ * open, file 0600 in a directory made 0700. A damaged file is set aside as `*.corrupt-<epoch>`, never overwritten; so
+ * is one whose log is damaged: without the rest of the log it may hold what was revoked.
  * @throws StateInUseError when another relay holds it.
  */
 export function openStateFile(path: string, warn: (message: string) => void): SqlExecutor {
   mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
-  try {
-    return open(path);
-  } catch (error) {
-    if (!isDamage(error, path)) throw error;
-    let epoch = Math.floor(Date.now() / 1000);
-    while (existsSync(`${path}.corrupt-${epoch}`)) epoch++;
-    const aside = `${path}.corrupt-${epoch}`;
-    for (const suffix of ['', '-wal', '-shm']) {
-      if (existsSync(path + suffix)) renameSync(path + suffix, aside + suffix);
-    }
+  const empty = (aside: string) =>
     warn(`the state database was damaged; it is kept as ${aside} and the relay starts empty: pair your devices again`);
+  // To copy comes first: SQLite writes to what it has opened.
+  const copy = hasDamagedLog(path) ? setAside(path, copyFileSync) : undefined;
+  try {
+    const executor = open(path);
+    // Judged again under the lock: it may have been the log of a relay that was writing to it.
+    if (copy !== undefined && hasDamagedLog(path)) {
+      executor.run(DROP);
+      executor.all('PRAGMA wal_checkpoint(TRUNCATE)');
+      empty(copy);
+    } else if (copy !== undefined) remove(copy);
+    return executor;
+  } catch (error) {
+    if (copy !== undefined) remove(copy);
+    if (!isDamage(error, path)) throw error;
+    empty(setAside(path, renameSync));
     return open(path);
   }
+}
+
+function remove(path: string): void {
+  for (const suffix of FILES) rmSync(path + suffix, { force: true });
 }
 
 function open(path: string): SqlExecutor {

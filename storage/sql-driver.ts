@@ -9,6 +9,8 @@ export interface SqlExecutor {
 
 const SCHEMA =
   'CREATE TABLE IF NOT EXISTS items (store TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (store, key)) WITHOUT ROWID';
+/** Takes all stores away; whoever opens one makes them anew. */
+export const DROP = 'DROP TABLE IF EXISTS items';
 
 const strict = new TextDecoder('utf-8', { fatal: true });
 const lenient = new TextDecoder();

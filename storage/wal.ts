@@ -1,0 +1,72 @@
+// The format of a write-ahead log: https://www.sqlite.org/fileformat2.html#the_write_ahead_log
+const HEADER = 32;
+const FRAME_HEADER = 24;
+const MAGIC = 0x377f0682;
+
+/**
+ * Whether the bytes of a write-ahead log are damaged before its last write. SQLite takes the first bad frame for the
+ * end of the log, drops all that follows without a word, and so may revive what was revoked there. A last write that is
+ * torn is no damage: nobody was told that it was done.
+ */
+export function isDamagedLog(log: Uint8Array): boolean {
+  // The header is synced before the first frame: without it there was none.
+  if (log.length <= HEADER) return false;
+  const view = new DataView(log.buffer, log.byteOffset, log.length);
+  // The last bit of the mark says in which byte order the checksums add words up.
+  const mark = view.getUint32(0);
+  const sums = new RunningSums(view, mark % 2 === 0);
+  sums.add(0, 24);
+  if (!sums.equalThoseAt(24) || mark - (mark % 2) !== MAGIC) return true;
+
+  const size = FRAME_HEADER + view.getUint32(8);
+  const salts = view.getBigUint64(16);
+  let isIntact = true;
+  let endsWrite = false;
+  // Whether the frame is in an unbroken chain from the end of a write on: what is left of a torn write never is.
+  let isLater = false;
+  for (let at = HEADER; at + size <= log.length; at += size) {
+    const isOfThisLog = view.getBigUint64(at + 8) === salts;
+    sums.add(at, at + 8);
+    sums.add(at + FRAME_HEADER, at + size);
+    const isGood = sums.equalThoseAt(at + 16) && isOfThisLog;
+    isIntact &&= isGood;
+    isLater = !isIntact && isGood && (isLater || endsWrite);
+    endsWrite = isOfThisLog && view.getUint32(at + 4) !== 0;
+    if (isLater && endsWrite) return true;
+  }
+  return false;
+}
+
+/** The checksum of a log: two sums over pairs of 32-bit words, which run on from frame to frame. */
+class RunningSums {
+  readonly #view: DataView;
+  readonly #isLittleEndian: boolean;
+  #first = 0;
+  #second = 0;
+
+  constructor(view: DataView, isLittleEndian: boolean) {
+    this.#view = view;
+    this.#isLittleEndian = isLittleEndian;
+  }
+
+  add(from: number, to: number): void {
+    const view = this.#view;
+    let first = this.#first;
+    let second = this.#second;
+    for (let at = from; at < to; at += 8) {
+      first = (first + view.getUint32(at, this.#isLittleEndian) + second) >>> 0;
+      second = (second + view.getUint32(at + 4, this.#isLittleEndian) + first) >>> 0;
+    }
+    this.#first = first;
+    this.#second = second;
+  }
+
+  /** Goes on from the sums that are stored there. */
+  equalThoseAt(at: number): boolean {
+    const first = this.#first;
+    const second = this.#second;
+    this.#first = this.#view.getUint32(at);
+    this.#second = this.#view.getUint32(at + 4);
+    return first === this.#first && second === this.#second;
+  }
+}
