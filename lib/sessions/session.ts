@@ -16,9 +16,8 @@ export type TransportHint = 'wss' | 'ws' | 'unknown';
 /** The rotating credential that brings a device back without a new pairing (contract 01 §6.5). */
 export interface Refresh {
   hash: string;
-  /** The hash it replaced, good until `previousUntil` or until the new one is seen. */
-  previousHash?: string;
-  previousUntil?: number;
+  /** Hashes of those it replaced, oldest first: each good until then, or until one that came after it is seen. */
+  replaced: { hash: string; until: number }[];
   createdAt: number;
   lastUsed: number;
   expiresAt: number;
@@ -78,8 +77,7 @@ const Stored = v.object({
     v.nullable(
       v.object({
         sha256: hash,
-        previous_sha256: v.optional(hash),
-        previous_until: v.optional(seconds),
+        replaced: v.optional(v.array(v.object({ sha256: hash, until: seconds })), []),
         created_at: seconds,
         last_used: seconds,
         expires_at: seconds,
@@ -112,8 +110,7 @@ export function toStored(session: Session): StoredSession {
     grants: session.grants,
     refresh: refresh && {
       sha256: refresh.hash,
-      previous_sha256: refresh.previousHash,
-      previous_until: refresh.previousUntil,
+      replaced: refresh.replaced.map(({ hash, until }) => ({ sha256: hash, until })),
       created_at: refresh.createdAt,
       last_used: refresh.lastUsed,
       expires_at: refresh.expiresAt,
@@ -146,8 +143,7 @@ export function fromStored(value: unknown): Session | null {
     grants: inherit(stored.grants, stored.expires_at),
     refresh: stored.refresh && {
       hash: stored.refresh.sha256,
-      previousHash: stored.refresh.previous_sha256,
-      previousUntil: stored.refresh.previous_until,
+      replaced: stored.refresh.replaced.map(({ sha256, until }) => ({ hash: sha256, until })),
       createdAt: stored.refresh.created_at,
       lastUsed: stored.refresh.last_used,
       expiresAt: stored.refresh.expires_at,

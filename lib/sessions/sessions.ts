@@ -26,6 +26,8 @@ import {
 
 const REFRESH_LIFE = 180 * DAY;
 const REFRESH_OVERLAP = 600;
+/** Replaced refresh tokens kept per session. More than one where answers got lost. */
+const MAX_REPLACED = 8;
 const LAST_SEEN_FLUSH = 60;
 /** Sessions kept at once. Every one took a host-approved pairing, so this only bounds memory. */
 const MAX_SESSIONS = 4096;
@@ -138,15 +140,13 @@ export async function openSessions({ store, clock, log }: SessionsParts) {
   function index(session: Session): void {
     byHash.set(session.tokenHash, session);
     byPrefix.set(session.prefix, session);
-    if (session.refresh) byRefresh.set(session.refresh.hash, session);
-    if (session.refresh?.previousHash) byRefresh.set(session.refresh.previousHash, session);
+    for (const hash of refreshHashes(session)) byRefresh.set(hash, session);
   }
 
   function unindex(session: Session): void {
     byHash.delete(session.tokenHash);
     byPrefix.delete(session.prefix);
-    if (session.refresh) byRefresh.delete(session.refresh.hash);
-    if (session.refresh?.previousHash) byRefresh.delete(session.refresh.previousHash);
+    for (const hash of refreshHashes(session)) byRefresh.delete(hash);
   }
 
   /** Takes a session out of memory. From here on nobody gets in by it. */
@@ -188,33 +188,44 @@ export async function openSessions({ store, clock, log }: SessionsParts) {
   }
 
   /** Gives a session a new refresh token; the one it replaces stays good for a while (contract 01 §6.5). */
-  function rotate(session: Session, presented?: string): string {
+  function rotate(session: Session): string {
     const token = base64url(randomBytes(32));
     const at = now();
-    const old = session.refresh;
-    unindex(session);
-    const repeated = old !== null && presented !== undefined && presented === old.previousHash;
     // One that expired is not to work again in the shade of the one that replaces it.
-    const replaced = old !== null && old.expiresAt > at ? old : null;
+    const old = session.refresh && session.refresh.expiresAt > at ? session.refresh : null;
+    const replaced = (old?.replaced ?? []).filter(({ until }) => until > at);
+    if (old) replaced.push({ hash: old.hash, until: at + REFRESH_OVERLAP });
+    // Not the oldest: a client whose answers get lost comes with that one again and again.
+    if (replaced.length > MAX_REPLACED) replaced.splice(1, replaced.length - MAX_REPLACED);
+    unindex(session);
     session.refresh = {
       hash: sha256(token),
-      // A client that comes with the previous token never got its successor: it keeps its deadline, not a new one.
-      previousHash: repeated ? old.previousHash : replaced?.hash,
-      previousUntil: repeated ? old.previousUntil : replaced ? at + REFRESH_OVERLAP : undefined,
-      createdAt: replaced?.createdAt ?? at,
+      replaced,
+      createdAt: old?.createdAt ?? at,
       lastUsed: at,
-      expiresAt: replaced?.expiresAt ?? at + REFRESH_LIFE,
+      expiresAt: old?.expiresAt ?? at + REFRESH_LIFE,
     };
     index(session);
     return token;
   }
 
   /** Whether a refresh token belongs to this session and still works. */
-  function refreshMatches(session: Session, hash: string): boolean {
+  function refreshMatches({ refresh }: Session, hash: string): boolean {
+    const at = now();
+    if (!refresh || refresh.expiresAt <= at) return false;
+    return refresh.hash === hash || refresh.replaced.some((one) => one.hash === hash && one.until > at);
+  }
+
+  /** Whoever shows a refresh token has it: those before it are of no more use. Whether there were any. */
+  function settleRefresh(session: Session, hash: string): boolean {
     const { refresh } = session;
-    if (!refresh || refresh.expiresAt <= now()) return false;
-    if (refresh.hash === hash) return true;
-    return refresh.previousHash === hash && (refresh.previousUntil ?? 0) > now();
+    if (!refresh) return false;
+    const before =
+      refresh.hash === hash ? refresh.replaced.length : refresh.replaced.findIndex((one) => one.hash === hash);
+    if (before <= 0) return false;
+    for (const one of refresh.replaced.slice(0, before)) byRefresh.delete(one.hash);
+    session.refresh = { ...refresh, replaced: refresh.replaced.slice(before) };
+    return true;
   }
 
   for (const key of await store.getKeys()) {
@@ -335,6 +346,7 @@ export async function openSessions({ store, clock, log }: SessionsParts) {
       const old = alive(byRefresh.get(hash));
       if (!old || !refreshMatches(old, hash)) return undefined;
       if (isDeviceId(old.device.id) && old.device.id !== device.id) return undefined;
+      settleRefresh(old, hash);
       const token = newToken();
       drop(old, 'replaced');
       tell(old, 'replaced');
@@ -347,7 +359,7 @@ export async function openSessions({ store, clock, log }: SessionsParts) {
         device: mergeDevice(old.device, device),
         lastSeen: now(),
       };
-      const rotated = rotate(session, hash);
+      const rotated = rotate(session);
       await save(session);
       log.info(`session ${named(old)} refreshed as ${session.prefix}`);
       return { session, token, refreshToken: rotated };
@@ -365,13 +377,7 @@ export async function openSessions({ store, clock, log }: SessionsParts) {
       const hash = offeredRefresh === undefined ? undefined : sha256(offeredRefresh);
       const good = hash === undefined ? session.refresh !== null : refreshMatches(session, hash);
       const issued = good ? undefined : rotate(session);
-      // Whoever shows the new refresh token has it: the one before is of no more use.
-      const settled =
-        hash !== undefined && session.refresh?.hash === hash && session.refresh.previousHash !== undefined;
-      if (settled && session.refresh?.previousHash) {
-        byRefresh.delete(session.refresh.previousHash);
-        session.refresh = { ...session.refresh, previousHash: undefined, previousUntil: undefined };
-      }
+      const settled = hash !== undefined && good && settleRefresh(session, hash);
       if (!changed && issued === undefined && !settled) return {};
       return { refreshToken: issued, saved: save(session) };
     },
@@ -459,6 +465,9 @@ function mergeDevice(old: Device, presented: Device): Device {
 
 /** A session for the log (contract 01 §10). */
 const named = ({ prefix, device }: Session): string => `${prefix} of ${device.name} (${device.id})`;
+
+const refreshHashes = ({ refresh }: Session): string[] =>
+  refresh ? [refresh.hash, ...refresh.replaced.map(({ hash }) => hash)] : [];
 
 /** Run at every connect. Both have the fields of `Device` and no others. */
 const isSameDevice = (a: Device, b: Device): boolean =>

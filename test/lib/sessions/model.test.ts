@@ -24,15 +24,23 @@ const isDevice = (id: string) => !['', 'unknown', 'none', 'null'].includes(id.to
 
 type Grants = Record<string, number | null>;
 
+/** Stands for a token that was made and went to nobody. */
+const NOBODY_HAS = 'nobody has it';
+
 /** One pairing and what came of it, as the contract tells it (01 §6). */
 interface Family {
   device: string;
   token: string;
   refresh: { token: string; until: number };
-  previous?: { token: string; until: number };
+  /** Those it replaced, oldest first. */
+  replaced: { token: string; until: number }[];
   expiresAt: number | null;
   grants: Grants;
 }
+
+/** The replaced tokens that somebody was given. */
+const previousOf = ({ replaced }: Family): string[] =>
+  replaced.map(({ token }) => token).filter((token) => token !== NOBODY_HAS);
 
 /** The whole state in the plainest form: one list, and whatever is not in it is dead. */
 class Model {
@@ -53,9 +61,9 @@ class Model {
   byToken = (token: string) => this.alive().find((family) => family.token === token);
   byRefresh = (token: string) =>
     this.alive().find(
-      ({ refresh, previous }) =>
-        (refresh.token === token && refresh.until > this.now) ||
-        (previous?.token === token && previous.until > this.now && refresh.until > this.now),
+      ({ refresh, replaced }) =>
+        refresh.until > this.now &&
+        (refresh.token === token || replaced.some((one) => one.token === token && one.until > this.now)),
     );
 }
 
@@ -118,22 +126,27 @@ class Real {
 /** Memory, index and counters against the model, after every step; so also after every crash. */
 function same(model: Model, real: Real): void {
   const byPrefix = (a: { prefix: string }, b: { prefix: string }) => (a.prefix < b.prefix ? -1 : 1);
-  const soon = (hash: string | undefined, until = 0) => (hash && until > model.now ? { hash, until } : undefined);
+  const good = (...tokens: { hash: string; until: number }[]) => tokens.filter(({ until }) => until > model.now);
+  const known = new Set([...model.everRefresh].map((token) => sha256(token)));
+  const name = (hash: string) => (known.has(hash) ? hash : NOBODY_HAS);
   const actual = real.sessions.list().map(({ prefix, device, expiresAt, grants, refresh }) => ({
     prefix,
     device: device.id,
     expiresAt,
     grants,
-    refresh: soon(refresh?.hash, refresh?.expiresAt),
-    previous: soon(refresh?.previousHash, refresh?.previousUntil),
+    refresh:
+      refresh &&
+      good({ hash: refresh.hash, until: refresh.expiresAt }, ...refresh.replaced).map(({ hash, until }) => ({
+        hash: name(hash),
+        until,
+      })),
   }));
-  const told = model.alive().map(({ token, device, expiresAt, grants, refresh, previous }) => ({
+  const told = model.alive().map(({ token, device, expiresAt, grants, refresh, replaced }) => ({
     prefix: token.slice(0, 8),
     device,
     expiresAt,
     grants,
-    refresh: soon(sha256(refresh.token), refresh.until),
-    previous: soon(previous && sha256(previous.token), previous?.until),
+    refresh: good(...[refresh, ...replaced].map(({ token, until }) => ({ hash: name(sha256(token)), until }))),
   }));
   expect(actual.sort(byPrefix)).toEqual(told.sort(byPrefix));
   expect(real.sessions.count()).toBe(model.alive().length);
@@ -167,6 +180,7 @@ function paired(model: Model, policy: Policy, device: string, entered: Entered):
     device,
     token: entered?.token as string,
     refresh: { token: entered?.refreshToken as string, until: now + 180 * DAY },
+    replaced: [],
     expiresAt,
     grants,
   });
@@ -178,15 +192,30 @@ function remember(model: Model, family: Family): void {
   model.everRefresh.add(family.refresh.token);
 }
 
+/** Who shows a token has it: those before it are dead. */
+function shown(family: Family, token: string): void {
+  const at = family.replaced.findIndex((one) => one.token === token);
+  if (at >= 0) family.replaced = family.replaced.slice(at);
+  else if (family.refresh.token === token) family.replaced = [];
+}
+
+/** The current token gets ten minutes; those before it keep their own end. Of more than eight the second goes. */
+function replace(model: Model, family: Family, token: string): void {
+  const { refresh } = family;
+  const lapsed = refresh.until <= model.now;
+  const rest = family.replaced.filter(({ until }) => until > model.now);
+  family.replaced = lapsed ? [] : [...rest, { token: refresh.token, until: model.now + 600 }];
+  if (family.replaced.length > 8) family.replaced.splice(1, 1);
+  family.refresh = { token, until: lapsed ? model.now + 180 * DAY : refresh.until };
+}
+
 /** What a good refresh token gives (01 §6.5): another token for the same policy, not a second longer. */
 function refreshed(model: Model, family: Family, presented: string, device: string, entered: Entered): void {
   expect(entered?.token).not.toBe(family.token);
   expect(entered?.refreshToken).toMatch(/^[\w-]{43}$/);
-  const { refresh } = family;
-  // The token before the current one keeps its own end; the current one gets ten minutes.
-  if (refresh.token === presented) family.previous = { token: presented, until: model.now + 600 };
+  shown(family, presented);
   family.token = entered?.token as string;
-  family.refresh = { token: entered?.refreshToken as string, until: refresh.until };
+  replace(model, family, entered?.refreshToken as string);
   if (!isDevice(family.device)) family.device = device;
   remember(model, family);
 }
@@ -197,17 +226,10 @@ const fits = (family: Family, device: string) => !isDevice(family.device) || fam
 /** What a good session token gives (01 §3.4): the same token, and a refresh token where the one sent is not good. */
 function resumed(model: Model, family: Family, offered: string | undefined, device: string, entered: Entered): void {
   expect(entered?.token).toBe(family.token);
-  const { refresh, previous } = family;
   const good = offered === undefined || model.byRefresh(offered) === family;
   expect(entered?.refreshToken === undefined).toBe(good);
-  if (!good) {
-    const lapsed = refresh.until <= model.now;
-    family.previous = { token: refresh.token, until: model.now + 600 };
-    family.refresh = {
-      token: entered?.refreshToken as string,
-      until: lapsed ? model.now + 180 * DAY : refresh.until,
-    };
-  } else if (offered === refresh.token && previous) family.previous = undefined;
+  if (!good) replace(model, family, entered?.refreshToken as string);
+  else if (offered !== undefined) shown(family, offered);
   if (isDevice(device) || !isDevice(family.device)) family.device = device;
   remember(model, family);
 }
@@ -289,7 +311,7 @@ type Age = 'current' | 'previous' | 'dead' | 'any';
 const age = fc.constantFrom<Age>('current', 'previous', 'dead', 'any');
 const refreshTokens: Record<Age, (model: Model) => Iterable<string>> = {
   current: (model) => model.alive().map((family) => family.refresh.token),
-  previous: (model) => model.alive().flatMap((family) => (family.previous ? [family.previous.token] : [])),
+  previous: (model) => model.alive().flatMap(previousOf),
   dead: (model) => [...model.everRefresh].filter((token) => !model.byRefresh(token)).slice(-4),
   any: (model) => model.everRefresh,
 };
@@ -340,10 +362,11 @@ const refreshTwice = index.map((index) =>
     ]);
     // The second use replaces what the first one got: of two answers, one session is left.
     expect([first, second].filter((entered) => entered !== undefined)).toHaveLength(1);
-    if (family.refresh.token === token) family.previous = { token, until: model.now + 600 };
     const winner = (second ?? first) as NonNullable<Entered>;
+    shown(family, token);
+    replace(model, family, NOBODY_HAS);
+    replace(model, family, winner.refreshToken as string);
     family.token = winner.token;
-    family.refresh = { token: winner.refreshToken as string, until: family.refresh.until };
     remember(model, family);
   }),
 );
@@ -445,11 +468,11 @@ const advance = fc
 const settle = fc.tuple(index, fc.boolean()).map(([index, previous]) =>
   command(`resume ${index} with its own ${previous ? 'previous' : 'current'} refresh token`, async (model, real) => {
     const family = pick(
-      model.alive().filter((family) => !previous || family.previous),
+      model.alive().filter((family) => !previous || previousOf(family).length > 0),
       index,
     );
     if (!family) return;
-    const offered = previous ? family.previous?.token : family.refresh.token;
+    const offered = previous ? previousOf(family).at(-1) : family.refresh.token;
     const entered = await real.enter(family.device, { sessionToken: family.token, refreshToken: offered });
     resumed(model, family, offered, family.device, entered);
   }),

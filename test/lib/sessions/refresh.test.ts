@@ -131,6 +131,33 @@ describe('the replaced refresh token (01 §6.5)', () => {
     expect(await use(third?.refreshToken)).toBeDefined();
   });
 
+  it('that went astray and came late after all works too, until one that came after it is shown', async () => {
+    const { first, second, use } = await rotated();
+    const third = await use(first.refreshToken);
+    const fourth = await use(second.refreshToken);
+    expect(fourth).toBeDefined();
+    // Whoever showed the second has it: the first is of no more use.
+    expect(await use(first.refreshToken)).toBeUndefined();
+    const fifth = await use(third?.refreshToken);
+    expect(fifth).toBeDefined();
+    expect(await use(second.refreshToken)).toBeUndefined();
+    expect(await use(fifth?.refreshToken)).toBeDefined();
+    for (const { refreshToken } of [third, fourth].filter((one) => one !== undefined)) {
+      expect(await use(refreshToken)).toBeUndefined();
+    }
+  });
+
+  it('works through any number of lost answers, and few are kept', async () => {
+    const { sessions, first, use, restart } = await rotated();
+    let last: string | undefined;
+    for (let at = 0; at < 50; at++) last = (await use(first.refreshToken))?.refreshToken;
+    expect(sessions.list()[0]?.refresh?.replaced).toHaveLength(8);
+    const again = await restart();
+    expect(await again.sessions.refresh(first.refreshToken ?? '', PHONE)).toBeDefined();
+    expect(await again.sessions.refresh(last ?? '', PHONE)).toBeDefined();
+    expect(await again.sessions.refresh(first.refreshToken ?? '', PHONE)).toBeUndefined();
+  });
+
   it('does not work again once it has expired, also not in the shade of the one that a token then brings', async () => {
     const { sessions, clock, pair } = await setup();
     const { session, refreshToken = '' } = await pair({}, { ttlSeconds: 0 });
