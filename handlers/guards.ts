@@ -3,9 +3,8 @@ import { isStrictLoopback } from '../lib/access/loopback.ts';
 import { RelayError } from '../lib/errors.ts';
 import type { Relay } from '../lib/relay.ts';
 import { isGranted } from '../lib/sessions/grants.ts';
+import type { Session } from '../lib/sessions/session.ts';
 import type { Guard, RelayRequest } from './request.ts';
-
-const unauthorized = () => new RelayError('unauthorized', 'a valid session bearer is required');
 
 /** Anybody. */
 export const open: Guard = () => undefined;
@@ -14,7 +13,7 @@ export const open: Guard = () => undefined;
  * Whether the operator of this host is calling: strict loopback at home, a signed operator token at the edge, where
  * there is no loopback.
  */
-export async function isOperator(request: RelayRequest, relay: Relay): Promise<boolean> {
+async function isOperator(request: RelayRequest, relay: Relay): Promise<boolean> {
   if (request.peer.via === 'edge') return relay.operatorTokens.verify(bearerOf(request.headers.get('authorization')));
   return isStrictLoopback(request.peer, request.headers);
 }
@@ -30,18 +29,24 @@ function loggedPath({ url, params }: RelayRequest): string {
   return params.token === undefined ? pathname : pathname.replace(`/${params.token}`, '/{token}');
 }
 
-/** The operator only (contract 01 §1.1, class loopback). */
+/** The session of the request's bearer; at every use it counts as seen. */
+function sessionOf({ headers }: RelayRequest, { sessions }: Relay): Session {
+  const token = bearerOf(headers.get('authorization'));
+  const session = token === null ? undefined : sessions.authenticate(token);
+  if (!session) throw new RelayError('unauthorized', 'a valid session bearer is required');
+  return session;
+}
+
+/** The operator only. A bearer is not needed, but one that is no good is refused here too (contract 01 §1.1). */
 export const operator: Guard = async (request, relay) => {
-  if (await isOperator(request, relay)) return undefined;
-  refuse(request, relay);
+  if (!(await isOperator(request, relay))) refuse(request, relay);
+  if (request.peer.via !== 'edge' && request.headers.has('authorization')) sessionOf(request, relay);
 };
 
 /** A device with a live session, and with the named grant where there is one; `refusal` is what one without it is told. */
 export function paired(grant?: string, refusal = `this device has no ${grant} grant, or it has expired`): Guard {
   return (request, relay) => {
-    const token = bearerOf(request.headers.get('authorization'));
-    const session = token === null ? undefined : relay.sessions.authenticate(token);
-    if (!session) throw unauthorized();
+    const session = sessionOf(request, relay);
     if (grant !== undefined && !isGranted(session.grants, grant, relay.clock.now() / 1000)) {
       throw new RelayError('forbidden', refusal);
     }
@@ -53,7 +58,7 @@ export function paired(grant?: string, refusal = `this device has no ${grant} gr
 const anyDevice = paired();
 
 /** Whether the operator calls without any bearer; at the edge the operator token is what makes him one. */
-const isBareOperator = async (request: RelayRequest, relay: Relay): Promise<boolean> =>
+export const isBareOperator = async (request: RelayRequest, relay: Relay): Promise<boolean> =>
   (request.peer.via === 'edge' || !request.headers.has('authorization')) && isOperator(request, relay);
 
 /** The operator without a bearer, or a paired device: a bearer is always judged as such (contract 01 §1.1). */

@@ -4,7 +4,7 @@ import { isPairingCode, maskCode } from '../lib/pairing/codes.ts';
 import { describePolicy, readPolicy } from '../lib/pairing/policy.ts';
 import type { Relay } from '../lib/relay.ts';
 import { json, readJson } from '../lib/web/json.ts';
-import { isOperator } from './guards.ts';
+import { isBareOperator } from './guards.ts';
 import type { RelayRequest } from './request.ts';
 
 const NO_STORE = { 'cache-control': 'no-store' };
@@ -14,7 +14,7 @@ const NO_STORE = { 'cache-control': 'no-store' };
  * anybody else it appears on the relay's console, for the operator to read out. The body is not looked at.
  */
 export async function createCode(request: RelayRequest, relay: Relay): Promise<Response> {
-  const operator = await isOperator(request, relay);
+  const operator = await isBareOperator(request, relay);
   const peer = peerKey(request.peer, request.headers, relay.config.trustProxyHeaders);
   const retryAfter = relay.limiter.blockedFor(peer) || relay.limiter.mint(peer);
   if (retryAfter > 0) throw new RelayError('rate-limited', 'too many attempts from this address', { retryAfter });
