@@ -159,12 +159,13 @@ describe('contract 02 §4.3: attach', () => {
       message: expect.stringContaining('16'),
       error: 'session_limit',
     });
-    // Not even its end has to be waited for by the client.
-    isIn('tui.attached')[0]?.client.send('tui', 'tui.detach');
-    await vi.waitFor(async () => {
-      refused.send('tui', 'tui.attach');
-      await refused.next({ type: 'tui.attached' });
-    });
+    // Not even its end has to be waited for by the client, only that the relay has read of it: on another socket.
+    const leaving = isIn('tui.attached')[0]?.client as Client;
+    detach({ client: leaving });
+    ask(leaving, 'echo', {}, 'behind');
+    await leaving.next({ type: 'tui.error', id: 'behind' });
+    refused.send('tui', 'tui.attach');
+    await refused.next({ type: 'tui.attached' });
   });
 });
 
