@@ -72,7 +72,8 @@ describe('a socket cut in the middle of output', () => {
     const shell = await attach(client, 'a');
     await shell.shows('ready>');
     shell.type(`echo pid $$; ${COMMAND}\r`);
-    await shell.has('line ');
+    // In a colour: the command itself, as it is typed, has a line as well.
+    await shell.has('line \x1b[');
     client.terminate();
     const again = await reconnect(target, token);
     const next = await attach(again, 'a');
