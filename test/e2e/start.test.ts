@@ -245,6 +245,7 @@ describe('TLS (01 §9.2)', () => {
   it('serves https and wss from 1.2 up, and nothing below', async (context) => {
     const { home, ...env } = await selfSigned(context);
     const relay = await startRelayProcess({ home, env, tls: true });
+    await relay.child.prints(/Stop with/);
     expect(relay.child.stdout).toContain(`https://127.0.0.1:${relay.port}`);
     expect(relay.child.stderr).not.toContain('without TLS');
     const device = await pairDevice(relay);
@@ -262,6 +263,7 @@ describe('TLS (01 §9.2)', () => {
   it('--no-ssl serves plain although a certificate is set', async (context) => {
     const { home, ...env } = await selfSigned(context);
     const relay = await startRelayProcess({ home, env, flags: ['--no-ssl'] });
+    await relay.child.prints(/Stop with/);
     expect(relay.child.stdout).toContain(`http://127.0.0.1:${relay.port}`);
   });
 
@@ -417,6 +419,7 @@ describe('state (01 §6.7)', () => {
 
   it("RELAY_STATE_FILE='' keeps everything in memory", async () => {
     const relay = await startRelayProcess({ env: { RELAY_STATE_FILE: '' } });
+    await relay.child.prints(/Stop with/);
     const device = await pairDevice(relay);
     expect((await relay.ask('/health')).json.readiness.checks.session_store).toBe('memory');
     expect(relay.child.stdout).toContain('memory');
