@@ -20,6 +20,7 @@ import { bearer, pair, randomCode, startNodeTarget } from '../support/relay.ts';
 import { temporaryDirectory } from '../support/temp.ts';
 
 const pending = cleanups();
+/** For who comes back with a token. A code works once: an answer that is late by this clock would cost it. */
 const clock = fastClock(40);
 
 /** A companion with real settings and a real dial; its phone answers everything with the path. */
@@ -74,7 +75,10 @@ describe('through a bad network', () => {
       await relay.operator('/pairing/register', { method: 'POST', body: JSON.stringify({ code }) });
       const tool = await pair(relay);
       const path = await settingsPath();
-      const first = await companion(path, { offer: offerFor(`ws://127.0.0.1:${proxy.port}`, code) });
+      const first = await companion(path, {
+        offer: offerFor(`ws://127.0.0.1:${proxy.port}`, code),
+        clock: systemClock,
+      });
       first.link.start();
       await first.until('online');
       await first.link.stop();
@@ -161,7 +165,7 @@ describe('over TLS with a certificate of its own (spec 2.1)', () => {
     };
     const path = await settingsPath();
     const pairedOnce = async () => {
-      const one = await companion(path, { offer: await register() });
+      const one = await companion(path, { offer: await register(), clock: systemClock });
       one.link.start();
       await one.until('online');
       await one.link.stop();

@@ -1,6 +1,6 @@
 import { expect, it, vi } from 'vitest';
 import { systemClock } from '../../lib/clock.ts';
-import { createLink } from '../../lib/companion/link/link.ts';
+import { createLink, type LinkParts } from '../../lib/companion/link/link.ts';
 import { parsePairing } from '../../lib/companion/link/pairing-url.ts';
 import { openSettings } from '../../lib/companion/link/settings.ts';
 import { createMessages } from '../../lib/companion/messages/messages.ts';
@@ -128,18 +128,17 @@ it.each<[number, FaultKind[]]>([
       onAcknowledged: ({ text }) => acknowledged.add(text),
       onSubscribed: () => {},
     });
-    const link = createLink({
-      dial,
-      store,
-      clock: fastClock,
-      log,
-      device: { name: 'Phone' },
-      channels: { proactive: messages.channel },
-      offer: parsePairing(JSON.stringify({ svc: 1, relay: { url: `ws://127.0.0.1:${proxy.port}`, code } })),
-    });
-    pending.push(() => link.stop());
-    link.start();
-    await vi.waitFor(() => expect(link.state.name).toBe('online'));
+    const online = async (parts: Partial<LinkParts>) => {
+      const link = createLink({ dial, store, clock: fastClock, log, device: { name: 'Phone' }, ...parts });
+      pending.push(() => link.stop());
+      link.start();
+      await vi.waitFor(() => expect(link.state.name).toBe('online'));
+      return link;
+    };
+    // In its own time: a code works once, and an answer that is late by the fast clock would cost it.
+    const offer = parsePairing(JSON.stringify({ svc: 1, relay: { url: `ws://127.0.0.1:${proxy.port}`, code } }));
+    await (await online({ clock: systemClock, offer })).stop();
+    await online({ channels: { proactive: messages.channel } });
 
     proxy.plan(faults);
     proxy.dropClients();
