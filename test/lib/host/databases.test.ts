@@ -2,7 +2,7 @@ import { chmod, copyFile, mkdir, readdir, readFile, readlink, rm, stat, symlink,
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { monitorEventLoopDelay } from 'node:perf_hooks';
-import { afterAll, describe, expect, it, vi } from 'vitest';
+import { afterAll, describe, expect, it, onTestFinished, vi } from 'vitest';
 import type { HostDatabases } from '../../../lib/host/index.ts';
 import { createDatabases } from '../../../lib/host/node/databases.ts';
 import { createDatabase, startWriter, WAL } from '../../support/agent-database.ts';
@@ -103,11 +103,15 @@ describe('databases of other programs (04 §5.7, §7)', () => {
     const path = await logWithoutIndex();
     const directory = dirname(path);
     const before = await snapshot(directory);
-    const copies = async () => (await readdir(tmpdir())).filter((name) => name.startsWith('svc-relay-read-'));
-    const left = await copies();
-    expect(await read(path)).toEqual(rowsOf(1));
+    // A reader that makes its copies where nobody else makes any.
+    const temporary = await temporaryDirectory();
+    vi.stubEnv('TMPDIR', temporary);
+    onTestFinished(() => void vi.unstubAllEnvs());
+    const own = createDatabases();
+    onTestFinished(own.close);
+    expect(await own.read({ path, sql: 'SELECT a FROM t', params: [] })).toEqual(rowsOf(1));
     expect(await snapshot(directory)).toEqual(before);
-    expect(await copies()).toEqual(left);
+    expect(await readdir(temporary)).toEqual([]);
   });
 
   it('sees a database that nobody has open, whatever its name, also through a link', async () => {
