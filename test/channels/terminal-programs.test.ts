@@ -24,7 +24,9 @@ const numbersAway = (text: string) =>
   text
     .replace(/[\d.,:+-]+/g, '#')
     .replace(/ *(# *)+/g, '#')
-    .replace(/ +/g, ' ');
+    .replace(/ +/g, ' ')
+    // Whether a process runs or sleeps is another matter at every look.
+    .replace(/ [DRS] /g, ' ? ');
 
 const programs: Program[] = [
   {
