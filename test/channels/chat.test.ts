@@ -1,6 +1,6 @@
-import { createServer } from 'node:net';
 import { expect, it, vi } from 'vitest';
 import type { Client } from '../support/client.ts';
+import { closedPort } from '../support/closed-port.ts';
 import { type Exchange, type FakeApi, startFakeApi } from '../support/fake-api-server.ts';
 import { bearer, describeMatrix, type Paired, pair, post, type Target, type TargetOptions } from '../support/relay.ts';
 
@@ -196,7 +196,7 @@ describeMatrix('chat (contract 02 §5)', (start) => {
   });
 
   it('§5.2: an API server that cannot be reached', async () => {
-    const { client } = await setUp(start, TYPED, { url: `http://127.0.0.1:${await unusedPort()}` });
+    const { client } = await setUp(start, TYPED, { url: `http://127.0.0.1:${await closedPort()}` });
     for (const payload of [{ message: 'hi' }, { message: 'hi', session_id: 's' }]) {
       send(client, 'c1', payload);
       const { type, payload: said } = await client.next({ channel: 'chat', id: 'c1' });
@@ -478,14 +478,6 @@ describeMatrix('chat (contract 02 §5)', (start) => {
 async function afterSession(client: Client): Promise<Client> {
   await client.next({ type: 'chat.session' });
   return client;
-}
-
-async function unusedPort(): Promise<number> {
-  const server = createServer();
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  const { port } = server.address() as { port: number };
-  await new Promise((resolve) => server.close(resolve));
-  return port;
 }
 
 describeMatrix(

@@ -4,8 +4,9 @@ import { beforeEach, describe, expect, it, vi } from 'vitest';
 import { base64url, utf8ToBytes } from '../../lib/bytes.ts';
 import type { Confirm, Phone, PhoneAnswer, PhoneCommand, SettingsStore } from '../../lib/companion/types.ts';
 import { type BuiltTarget, cleanups, startBuiltTarget } from '../support/built-relay.ts';
+import { closedPort } from '../support/closed-port.ts';
 import { begin, paired, payloadFor, run } from './companion-support.ts';
-import { agentHome, closedPort, fakeRelay } from './support.ts';
+import { agentHome, fakeRelay } from './support.ts';
 
 /** The phone is not what is tested here: this one asks before `/call`, and writes down what it was told. */
 const phones = vi.hoisted(() => ({ last: null as null | { confirm: Confirm; handled: string[] } }));

@@ -103,12 +103,3 @@ export async function fakeRelay(answer: (seen: Seen) => Reply | 'hang') {
   });
   return { port: (server.address() as AddressInfo).port, seen };
 }
-
-/** A port of this machine that nothing listens on. */
-export async function closedPort(): Promise<number> {
-  const server = createServer();
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  const { port } = server.address() as AddressInfo;
-  await new Promise((resolve) => server.close(resolve));
-  return port;
-}

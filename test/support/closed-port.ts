@@ -1,0 +1,17 @@
+import { once } from 'node:events';
+import { type AddressInfo, connect, createServer } from 'node:net';
+import { onTestFinished } from 'vitest';
+
+/** A port of this machine that nothing listens on: until the test is over a connection has it, so nothing can. */
+export async function closedPort(): Promise<number> {
+  const server = createServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const holder = connect((server.address() as AddressInfo).port, '127.0.0.1');
+  const [held] = await once(server, 'connection');
+  onTestFinished(() => {
+    holder.destroy();
+    held.destroy();
+    server.close();
+  });
+  return held.remotePort;
+}
