@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, test, vi } from 'vitest';
 import { cleanups } from '../support/built-relay.ts';
-import { attach, hasProgram, pairTerminal, startTerminalRelay } from '../support/terminal.ts';
+import { attach, hasProgram, pairTerminal, settled, startTerminalRelay } from '../support/terminal.ts';
 
 const cleanup = cleanups();
 const TEXT = Array.from({ length: 300 }, (_, line) => `line ${line} with 漢字 and é ${'-'.repeat(line % 60)}\n`).join(
@@ -97,21 +97,6 @@ async function underTmux({ command, keys }: Program, directory: string): Promise
     await vi.waitFor(() => expect(capture()).toMatch(sign), { interval: 20 });
   }
   return settled(async () => capture());
-}
-
-/** What is shown once it does not change any more. */
-async function settled(look: () => Promise<string>): Promise<string> {
-  let last = await look();
-  await vi.waitFor(
-    async () => {
-      const now = await look();
-      const isSame = now === last;
-      last = now;
-      expect(isSame).toBe(true);
-    },
-    { interval: 200 },
-  );
-  return last;
 }
 
 const text = (screen: string) =>

@@ -5,7 +5,7 @@ import { describe, expect, onTestFinished, test, vi } from 'vitest';
 import { connect } from '../support/client.ts';
 import { startRelayProcess, temporaryHome } from '../support/process.ts';
 import { randomCode } from '../support/relay.ts';
-import { attach, hasProgram } from '../support/terminal.ts';
+import { attach, hasProgram, settled } from '../support/terminal.ts';
 
 const editor = ['vim', 'vi'].find(hasProgram);
 if (!editor) process.stderr.write('SKIPPED: neither vim nor vi here, no file is edited over the socket\n');
@@ -37,7 +37,8 @@ describe.skipIf(!editor).each(variants)('a shell over the socket, RELAY_TERMINAL
     await shell.shows(/written|\d+B|\d+L/);
     shell.type('ojust typed, not saved');
     await shell.shows('just typed, not saved');
-    const before = await shell.screen.text();
+    // What was typed is there before all that the editor writes around it.
+    const before = await settled(shell.screen.text);
     const cursor = await shell.screen.cursor();
     first.send('terminal', 'terminal.detach', { session_name: 'work' }, 'd');
     expect((await first.next({ id: 'd' })).payload).toEqual({ session_name: 'work', reason: 'client detach' });

@@ -145,6 +145,21 @@ export async function attach(
 const holds = (text: string, what: string | RegExp): boolean =>
   typeof what === 'string' ? text.includes(what) : what.test(text);
 
+/** What is shown once it does not change any more. */
+export async function settled(look: () => Promise<string>): Promise<string> {
+  let last = await look();
+  await vi.waitFor(
+    async () => {
+      const now = await look();
+      const isSame = now === last;
+      last = now;
+      expect(isSame).toBe(true);
+    },
+    { interval: 200 },
+  );
+  return last;
+}
+
 /** A headless terminal of a test. */
 export function createScreen(cols: number, rows: number, scrollback = 200) {
   const terminal = new xterm.Terminal({ cols, rows, scrollback, allowProposedApi: true, logLevel: 'off' });
