@@ -15,7 +15,8 @@ describe.skipIf(!editor).each(variants)('a shell over the socket, RELAY_TERMINAL
   test('edits a file, detaches, reconnects, and finds the screen as it was', { timeout: 60_000 }, async () => {
     const home = await temporaryHome();
     const env = { TMUX_TMPDIR: home, LANG: 'C.UTF-8', RELAY_TERMINAL_TMUX: tmux, SHELL: '/bin/bash' };
-    await writeFile(join(home, '.bash_profile'), 'PS1="ready> "\n');
+    // Without a history: a shell that ends late would write one into a home that is being removed.
+    await writeFile(join(home, '.bash_profile'), 'PS1="ready> "\nHISTFILE=\n');
     const relay = await startRelayProcess({ home, env });
     onTestFinished(() => {
       if (tmux === '1') spawnSync('tmux', ['-L', 'svc-relay', 'kill-server'], { env: { ...process.env, ...env } });
