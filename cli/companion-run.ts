@@ -55,6 +55,8 @@ export async function run(given: Options, context: CommandContext): Promise<void
     const ended = await keepAlive(serve({ options, companion, context, live, device }));
     if (ended !== null) throw new CommandError(`the relay no longer knows this device: ${printable(ended)}`, again);
   } finally {
+    // A key pressed just before the end may have revoked something.
+    await settings.settled();
     await release();
   }
 }

@@ -38,8 +38,8 @@ export async function runRelay(flags: Variables, options: Options, context: Comm
   if (changed.length > 0) log.info(`settings from the environment or flags: ${changed.join(', ')}`);
 
   const running = await launch(config, log, noTls);
-  await announce(running, context, log);
-  await stopped(running, log);
+  // Signals are heard first: the relay answers already while the addresses are looked up.
+  await Promise.all([stopped(running, log), announce(running, context, log)]);
 }
 
 /** How long a log line may wait for others: a write for each would be a tenth of what a socket costs. */

@@ -29,6 +29,8 @@ export interface PairingStore {
 export interface CompanionSettings extends SettingsStore, PairingStore {
   /** Where a damaged file was put, when there was one. */
   readonly setAside?: string;
+  /** Resolves when every change made so far is in the file, or has failed to get there. */
+  settled(): Promise<void>;
 }
 
 export interface SettingsParts {
@@ -124,5 +126,6 @@ export async function openSettings({ files, path, clock }: SettingsParts): Promi
     updatePairing: (change) =>
       commit((current) => ({ ...current, pairing: current.pairing && { ...current.pairing, ...change } })),
     removePairing: () => commit((current) => ({ ...current, pairing: null, policy: null })),
+    settled: () => busy.then(() => {}),
   };
 }

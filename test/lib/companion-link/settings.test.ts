@@ -167,6 +167,25 @@ describe('the settings file', () => {
     expect(again.get().masterEnabled).toBe(true);
   });
 
+  it('settled: changes that nobody waited for are in the file, and one that could not be kept does not stop it', async () => {
+    const { path, open } = await place();
+    const files = createFiles();
+    let isFull = false;
+    const writeAtomic: typeof files.writeAtomic = async (...write) => {
+      if (isFull) throw new Error('the disk is full');
+      return files.writeAtomic(...write);
+    };
+    const settings = await open({ ...files, writeAtomic });
+    void settings.update({ masterEnabled: true });
+    void settings.updatePairing({});
+    void settings.update({ blocklist: ['com.example.bank'] });
+    await settings.settled();
+    expect((await fileOf(path)).safety).toMatchObject({ masterEnabled: true, blocklist: ['com.example.bank'] });
+    isFull = true;
+    const lost = settings.update({ masterEnabled: false });
+    await Promise.all([expect(lost).rejects.toThrow('full'), settings.settled()]);
+  });
+
   it('tells of changes until it is told to stop, and leaves no temporary file', async () => {
     const { path, open } = await place();
     const settings = await open();
