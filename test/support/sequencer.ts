@@ -4,18 +4,18 @@ import { BaseSequencer } from 'vitest/node';
 /** The files that take longest, for their size: begun late, one would run on beside an idle worker. */
 const LONG = [
   'e2e/survive',
-  'channels/terminal-leaks',
+  'api/terminal-leaks',
   'e2e/start',
-  'channels/tui',
+  'api/tui',
   'e2e/profile-writes',
   'edge/sleep',
-  'channels/terminal',
+  'api/terminal',
   'e2e/companion-link',
   'e2e/phone-messages',
-  'media/files',
-  'bridge/select',
+  'api/media-files',
+  'api/bridge-select',
   'lib/profiles/profiles',
-  'channels/terminal-flow',
+  'api/terminal-flow',
 ];
 
 /** Long files first, then as vitest has it: what it remembers of them, else their size. */

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { clockedTargets } from '../support/built-relay.ts';
 import { echo, loseGrant, silent, startDesktop, type ToolCommand } from '../support/desktop.ts';
 import { bearer, describeMatrix, pair } from '../support/relay.ts';
-import { call, health, newest, refusalOf } from './support.ts';
+import { call, health, newest, refusalOf } from './desktop-support.ts';
 
 describeMatrix('faults of desktop tools (contract 07 §2.3)', (start, runtime) => {
   it('the desktop vanishes: 502 at once, and only for its own commands', async () => {

@@ -4,7 +4,7 @@ import { mkdir, symlink } from 'node:fs/promises';
 import { expect, it } from 'vitest';
 import { AVATAR_NAMES } from '../../lib/profiles/avatar.ts';
 import { describeMatrix, type Target } from '../support/relay.ts';
-import { getRaw, profileClient, put } from './support.ts';
+import { getRaw, profileClient, put } from './profiles-support.ts';
 
 const etagOf = (content: string | Uint8Array) => `"${createHash('sha256').update(content).digest('hex')}"`;
 const fifo = (target: Target, path: string) => execFileSync('mkfifo', [`${target.agentHome}/${path}`]);

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { clockedTargets } from '../support/built-relay.ts';
 import { type DesktopClient, loseGrant, reconnect, startDesktop } from '../support/desktop.ts';
 import { bearer, describeMatrix, type Paired, pair, type Target } from '../support/relay.ts';
-import { call, health } from './support.ts';
+import { call, health } from './desktop-support.ts';
 
 const TOOL = 'desktop_computer_action';
 

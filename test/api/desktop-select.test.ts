@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest';
 import { type DesktopClient, loseGrant, reconnect, silent, startDesktop } from '../support/desktop.ts';
 import { bearer, describeMatrix, pair, type Target } from '../support/relay.ts';
-import { call, health, refusalOf } from './support.ts';
+import { call, health, refusalOf } from './desktop-support.ts';
 
 const named = (target: Target, device_id: string, device_name: string, status: Record<string, unknown> = {}) =>
   startDesktop(target, { device: { device_id, device_name }, status });

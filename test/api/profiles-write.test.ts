@@ -3,7 +3,7 @@ import { chmod, mkdir, readdir, readFile, readlink, stat, symlink, writeFile } f
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
 import { describeMatrix } from '../support/relay.ts';
-import { profileClient, put } from './support.ts';
+import { profileClient, put } from './profiles-support.ts';
 
 const MIB = 1024 * 1024;
 const etagOf = (content: string) => `"${createHash('sha256').update(content).digest('hex')}"`;

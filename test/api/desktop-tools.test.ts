@@ -2,7 +2,7 @@ import { expect, it } from 'vitest';
 import { loseGrant, STATUS, silent, startDesktop } from '../support/desktop.ts';
 import { exchange, request } from '../support/raw-socket.ts';
 import { bearer, describeMatrix, pair, post } from '../support/relay.ts';
-import { call, health, newest, refusalOf } from './support.ts';
+import { call, health, newest, refusalOf } from './desktop-support.ts';
 
 const LIMIT = 32 * 1024 * 1024;
 
