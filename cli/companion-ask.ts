@@ -1,5 +1,5 @@
-import type { Cancel, Clock } from '../lib/clock.ts';
 import type { Confirm, Decision, Question } from '../lib/companion/types.ts';
+import type { Cancel, Clock } from '../lib/kit/clock.ts';
 
 export type Approve = 'ask' | 'never' | 'always';
 

@@ -1,4 +1,4 @@
-import type { Clock } from '../lib/clock.ts';
+import type { Clock } from '../lib/kit/clock.ts';
 import type { View } from './companion-view.ts';
 import { type CommandContext, line } from './output.ts';
 

@@ -1,6 +1,6 @@
-import type { Clock } from '../lib/clock.ts';
 import type { Messages } from '../lib/companion/messages/messages.ts';
 import type { SettingsStore } from '../lib/companion/types.ts';
+import type { Clock } from '../lib/kit/clock.ts';
 import type { Asker } from './companion-ask.ts';
 import { allGrants, CAPABILITIES, cycle, grantText } from './companion-grants.ts';
 import { inboxLines, type Prompt } from './companion-messages.ts';

@@ -1,9 +1,9 @@
-import type { Clock } from '../lib/clock.ts';
 import type { ReceivedMessage, Surface } from '../lib/companion/messages/message.ts';
 import { createMessages, type Messages } from '../lib/companion/messages/messages.ts';
 import type { SettingsStore } from '../lib/companion/types.ts';
 import { describeError, RelayError } from '../lib/errors.ts';
-import { asObject } from '../lib/json.ts';
+import type { Clock } from '../lib/kit/clock.ts';
+import { asObject } from '../lib/kit/json.ts';
 import type { Log } from '../lib/log.ts';
 import type { View } from './companion-view.ts';
 import { printable, type Style } from './output.ts';

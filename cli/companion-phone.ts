@@ -1,9 +1,9 @@
-import type { Clock } from '../lib/clock.ts';
 import type { Answered } from '../lib/companion/link/commands.ts';
 import { createPhone } from '../lib/companion/phone.ts';
 import { createSimulatedDevice } from '../lib/companion/simulated/device.ts';
 import type { ActivityEntry, Confirm, FetchMedia, Phone, SettingsStore, Upload } from '../lib/companion/types.ts';
-import { asObject } from '../lib/json.ts';
+import type { Clock } from '../lib/kit/clock.ts';
+import { asObject } from '../lib/kit/json.ts';
 import type { Log } from '../lib/log.ts';
 import type { CommandRow } from './companion-view.ts';
 

@@ -1,5 +1,5 @@
-import type { Clock } from '../lib/clock.ts';
 import type { SafetySettings } from '../lib/companion/types.ts';
+import type { Clock } from '../lib/kit/clock.ts';
 import type { OpenQuestion } from './companion-ask.ts';
 import { CAPABILITIES, liveGrants } from './companion-grants.ts';
 import { ANSWERS, commandText, stateText, timeOfDay } from './companion-lines.ts';

@@ -1,8 +1,8 @@
-import type { Clock } from '../lib/clock.ts';
 import type { Messages } from '../lib/companion/messages/messages.ts';
 import type { SettingsStore } from '../lib/companion/types.ts';
 import { describeError } from '../lib/errors.ts';
-import { parseObject } from '../lib/json.ts';
+import type { Clock } from '../lib/kit/clock.ts';
+import { parseObject } from '../lib/kit/json.ts';
 import type { Asker } from './companion-ask.ts';
 import { parseCapabilities } from './companion-grants.ts';
 import { obeyReply } from './companion-messages.ts';

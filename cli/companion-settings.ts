@@ -1,10 +1,10 @@
 import { join, resolve } from 'node:path';
-import { utf8ToBytes } from '../lib/bytes.ts';
-import { type Clock, systemClock } from '../lib/clock.ts';
 import { type CompanionSettings, openSettings } from '../lib/companion/link/settings.ts';
 import { describeError } from '../lib/errors.ts';
 import type { Host } from '../lib/host/index.ts';
-import { parseObject } from '../lib/json.ts';
+import { utf8ToBytes } from '../lib/kit/bytes.ts';
+import { type Clock, systemClock } from '../lib/kit/clock.ts';
+import { parseObject } from '../lib/kit/json.ts';
 import { loadEnvironment } from './environment.ts';
 import { asText, type Options, option } from './options.ts';
 import { type CommandContext, CommandError, printWarning } from './output.ts';

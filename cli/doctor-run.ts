@@ -1,4 +1,4 @@
-import { systemClock } from '../lib/clock.ts';
+import { systemClock } from '../lib/kit/clock.ts';
 import { apiBase, dashboardBase } from '../lib/operator/doctor/bases.ts';
 import type { Check, CheckStatus } from '../lib/operator/doctor/check.ts';
 import { type Diagnosis, diagnose, isIll } from '../lib/operator/doctor/doctor.ts';

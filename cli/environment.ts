@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs';
 import { homedir } from 'node:os';
 import { join, resolve } from 'node:path';
 import type { Places, Variable } from '../lib/config.ts';
-import { decodeEnvFile, parseEnvFile } from '../lib/env-file.ts';
+import { decodeEnvFile, parseEnvFile } from '../lib/kit/env-file.ts';
 
 type Env = Record<string, string | undefined>;
 

@@ -1,6 +1,6 @@
 import type { CAC } from 'cac';
 import { describeError } from '../lib/errors.ts';
-import { asObject } from '../lib/json.ts';
+import { asObject } from '../lib/kit/json.ts';
 import { loadEnvironment } from './environment.ts';
 import { asHost, asPort, flag, type Options, option } from './options.ts';
 import { type CommandContext, CommandError, line, UsageError } from './output.ts';

@@ -1,4 +1,4 @@
-import { asObject } from '../lib/json.ts';
+import { asObject } from '../lib/kit/json.ts';
 import { urlHost } from '../lib/pairing/addresses.ts';
 import { describeDuration } from '../lib/pairing/duration.ts';
 import { aligned, type CommandContext, createStyle, line, printable, printWarning } from './output.ts';

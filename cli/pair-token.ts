@@ -1,7 +1,7 @@
-import { randomString } from '../lib/bytes.ts';
-import { systemClock } from '../lib/clock.ts';
 import type { Pairing, PairingStore } from '../lib/companion/link/settings.ts';
 import { describeError } from '../lib/errors.ts';
+import { randomString } from '../lib/kit/bytes.ts';
+import { systemClock } from '../lib/kit/clock.ts';
 import { createLog } from '../lib/log.ts';
 import { urlHost } from '../lib/pairing/addresses.ts';
 import { describeDuration } from '../lib/pairing/duration.ts';

@@ -3,7 +3,7 @@ import { createStorage } from 'unstorage';
 import { type Config, readConfig } from '../lib/config.ts';
 import { describeError } from '../lib/errors.ts';
 import type { Host } from '../lib/host/index.ts';
-import { asObject, parseObject } from '../lib/json.ts';
+import { asObject, parseObject } from '../lib/kit/json.ts';
 import { createLog } from '../lib/log.ts';
 import { isLoopbackName } from '../lib/pairing/addresses.ts';
 import { buildApiPayload } from '../lib/pairing/api-payload.ts';

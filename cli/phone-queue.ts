@@ -1,4 +1,4 @@
-import { asObject } from '../lib/json.ts';
+import { asObject } from '../lib/kit/json.ts';
 import { flag, type Options } from './options.ts';
 import { type CommandContext, CommandError, createStyle, line, printable, UsageError } from './output.ts';
 import { openPhoneRelay } from './phone-relay.ts';

@@ -1,6 +1,6 @@
 import { readConfig } from '../lib/config.ts';
 import { describeError } from '../lib/errors.ts';
-import { asObject } from '../lib/json.ts';
+import { asObject } from '../lib/kit/json.ts';
 import { loadEnvironment } from './environment.ts';
 import { type CommandContext, CommandError, printable } from './output.ts';
 import {

@@ -1,5 +1,5 @@
-import { bytesToHex, randomBytes } from '../lib/bytes.ts';
 import { describeError, RelayError } from '../lib/errors.ts';
+import { bytesToHex, randomBytes } from '../lib/kit/bytes.ts';
 import { parseDuration } from '../lib/pairing/duration.ts';
 import { newMessageId, readMessage } from '../lib/phone/message.ts';
 import { asText, flag, type Options, option } from './options.ts';

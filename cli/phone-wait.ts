@@ -1,4 +1,4 @@
-import { asObject } from '../lib/json.ts';
+import { asObject } from '../lib/kit/json.ts';
 import { keepAlive } from './keep-alive.ts';
 import { type PhoneRelay, Unreachable } from './phone-relay.ts';
 

@@ -1,7 +1,7 @@
 import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { encode, renderUnicodeCompact } from 'uqr';
-import { base64url, randomBytes } from '../lib/bytes.ts';
+import { base64url, randomBytes } from '../lib/kit/bytes.ts';
 import { encodePng } from './png.ts';
 
 /** Level L as it is: a payload is long, and a bigger code is harder to read off a screen than a weaker one. */

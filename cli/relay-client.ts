@@ -1,7 +1,7 @@
 import { request as httpRequest } from 'node:http';
 import { request as httpsRequest } from 'node:https';
 import type { Config } from '../lib/config.ts';
-import { asObject, parseJson } from '../lib/json.ts';
+import { asObject, parseJson } from '../lib/kit/json.ts';
 import { isLoopbackName, unbracket, urlHost } from '../lib/pairing/addresses.ts';
 
 /** Where the relay listens, as this process reaches it. */

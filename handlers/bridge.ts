@@ -1,6 +1,6 @@
 import { SELECTOR_KEYS } from '../lib/bridge/selection.ts';
 import { RelayError } from '../lib/errors.ts';
-import { isObject, parseJson } from '../lib/json.ts';
+import { isObject, parseJson } from '../lib/kit/json.ts';
 import { json, readText } from '../lib/web/json.ts';
 import { type Handler, lastOf } from './request.ts';
 

@@ -1,4 +1,4 @@
-import { utf8ToBytes } from '../lib/bytes.ts';
+import { utf8ToBytes } from '../lib/kit/bytes.ts';
 import type { ServedMedia } from '../lib/media/media.ts';
 import { contentDisposition } from '../lib/media/names.ts';
 import { errorResponse, WebResponse } from '../lib/web/json.ts';

@@ -1,5 +1,5 @@
 import { RelayError } from '../lib/errors.ts';
-import { isObject } from '../lib/json.ts';
+import { isObject } from '../lib/kit/json.ts';
 import type { Relay } from '../lib/relay.ts';
 import type { Session } from '../lib/sessions/session.ts';
 import type { Reduction } from '../lib/sessions/sessions.ts';

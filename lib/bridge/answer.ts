@@ -1,5 +1,5 @@
 import { memberNamed, membersOf } from '../dispatch/json-text.ts';
-import { isObject } from '../json.ts';
+import { isObject } from '../kit/json.ts';
 import type { Payload } from '../socket/envelope.ts';
 
 /** A `bridge.response`, read: everything in it is the phone's word. */

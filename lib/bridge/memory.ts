@@ -1,7 +1,7 @@
 import type { Storage } from 'unstorage';
 import type { Link } from '../dispatch/link.ts';
 import { describeError } from '../errors.ts';
-import { isObject } from '../json.ts';
+import { isObject } from '../kit/json.ts';
 import type { Log } from '../log.ts';
 import type { Payload } from '../socket/envelope.ts';
 import type { Device, Registry } from './registry.ts';

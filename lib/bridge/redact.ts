@@ -1,5 +1,5 @@
 import { chars, createRecorder, cut, SUMMARY } from '../dispatch/recorder.ts';
-import { isObject } from '../json.ts';
+import { isObject } from '../kit/json.ts';
 
 const SECRET = new Set([
   'password',

@@ -1,6 +1,6 @@
-import type { Cancel, Clock } from '../clock.ts';
 import type { Config } from '../config.ts';
 import { describeError, RelayError } from '../errors.ts';
+import type { Cancel, Clock } from '../kit/clock.ts';
 import type { Log } from '../log.ts';
 import type { Connection } from '../socket/connection.ts';
 import type { Payload } from '../socket/envelope.ts';

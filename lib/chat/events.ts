@@ -1,4 +1,4 @@
-import { parseObject } from '../json.ts';
+import { parseObject } from '../kit/json.ts';
 import type { Payload } from '../socket/envelope.ts';
 import type { SseEvent } from './sse.ts';
 

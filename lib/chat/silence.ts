@@ -1,4 +1,4 @@
-import type { Cancel, Clock } from '../clock.ts';
+import type { Cancel, Clock } from '../kit/clock.ts';
 
 /** Watches how long something is waited for. */
 export interface Silence {

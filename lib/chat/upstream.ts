@@ -1,7 +1,7 @@
-import type { Clock } from '../clock.ts';
 import type { Config } from '../config.ts';
 import { RelayError } from '../errors.ts';
-import { isObject, parseJson } from '../json.ts';
+import type { Clock } from '../kit/clock.ts';
+import { isObject, parseJson } from '../kit/json.ts';
 import type { Log } from '../log.ts';
 import { isPrintable } from '../pairing/api-server.ts';
 import type { Payload } from '../socket/envelope.ts';

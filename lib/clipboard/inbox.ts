@@ -1,8 +1,8 @@
 import { createAdmission } from '../access/admission.ts';
-import { fromBase64, randomString } from '../bytes.ts';
-import type { Clock } from '../clock.ts';
 import { RelayError } from '../errors.ts';
 import type { Host } from '../host/index.ts';
+import { fromBase64, randomString } from '../kit/bytes.ts';
+import type { Clock } from '../kit/clock.ts';
 import type { Log } from '../log.ts';
 import { imageFormat, isImage } from './formats.ts';
 

@@ -1,4 +1,4 @@
-import { isObject } from '../json.ts';
+import { isObject } from '../kit/json.ts';
 import type { Route } from './gates/gate.ts';
 import type { Outcome } from './gates/pipeline.ts';
 import { line } from './text.ts';

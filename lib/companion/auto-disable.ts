@@ -1,5 +1,5 @@
-import type { Cancel, Clock } from '../clock.ts';
 import { describeError } from '../errors.ts';
+import type { Cancel, Clock } from '../kit/clock.ts';
 import type { Log } from '../log.ts';
 import { finiteLeases } from './capabilities.ts';
 import type { SettingsStore } from './types.ts';

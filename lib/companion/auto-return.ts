@@ -1,4 +1,4 @@
-import type { Cancel, Clock } from '../clock.ts';
+import type { Cancel, Clock } from '../kit/clock.ts';
 import type { Route } from './gates/gate.ts';
 
 /** Brings the companion back when nothing follows a command that left it (contract 03 §8.8). */

@@ -1,4 +1,4 @@
-import type { Clock } from '../clock.ts';
+import type { Clock } from '../kit/clock.ts';
 import type { UiEvent, UiEventType } from './device.ts';
 import { cut } from './text.ts';
 

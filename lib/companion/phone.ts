@@ -1,6 +1,6 @@
-import type { Clock } from '../clock.ts';
 import { describeError } from '../errors.ts';
-import { isObject } from '../json.ts';
+import type { Clock } from '../kit/clock.ts';
+import { isObject } from '../kit/json.ts';
 import type { Log } from '../log.ts';
 import { activityEntry, createActivityLog } from './activity.ts';
 import { createAutoDisable } from './auto-disable.ts';

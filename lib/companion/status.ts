@@ -1,4 +1,4 @@
-import type { Clock } from '../clock.ts';
+import type { Clock } from '../kit/clock.ts';
 import type { AutoDisable } from './auto-disable.ts';
 import { grantState, isWellFormed, PERMANENT, TIMED } from './capabilities.ts';
 import type { Device } from './device.ts';

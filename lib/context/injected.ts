@@ -1,6 +1,6 @@
 import { type Config, variables } from '../config.ts';
-import { decodeEnvFile, parseEnvFile } from '../env-file.ts';
 import type { Host } from '../host/index.ts';
+import { decodeEnvFile, parseEnvFile } from '../kit/env-file.ts';
 import type { Log } from '../log.ts';
 import { unlessUnreadable } from '../profiles/readable.ts';
 

@@ -1,5 +1,5 @@
-import type { Cancel, Clock } from '../clock.ts';
 import type { Link } from '../dispatch/link.ts';
+import type { Cancel, Clock } from '../kit/clock.ts';
 import type { Payload } from '../socket/envelope.ts';
 import type { Target } from './targets.ts';
 

@@ -1,11 +1,11 @@
 import type { Storage } from 'unstorage';
-import type { Clock } from '../clock.ts';
 import { createCommands, type Outcome } from '../dispatch/commands.ts';
 import { textOf, withoutMembers } from '../dispatch/json-text.ts';
 import type { Link } from '../dispatch/link.ts';
 import { startOf } from '../dispatch/recorder.ts';
 import { createRing } from '../dispatch/ring.ts';
 import { RelayError } from '../errors.ts';
+import type { Clock } from '../kit/clock.ts';
 import type { Log } from '../log.ts';
 import { isGranted } from '../sessions/grants.ts';
 import type { Session } from '../sessions/session.ts';

@@ -1,4 +1,4 @@
-import { isObject } from '../json.ts';
+import { isObject } from '../kit/json.ts';
 import type { Payload } from '../socket/envelope.ts';
 import type { Decision } from './answer.ts';
 import type { Target } from './targets.ts';

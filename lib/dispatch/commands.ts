@@ -1,5 +1,5 @@
-import type { Cancel, Clock } from '../clock.ts';
 import { describeError, type RelayError } from '../errors.ts';
+import type { Cancel, Clock } from '../kit/clock.ts';
 import type { Link } from './link.ts';
 
 /** Commands under way on one socket (contract 03 §4.2, 07 §2.3). */

@@ -1,4 +1,4 @@
-import { isObject } from '../json.ts';
+import { isObject } from '../kit/json.ts';
 
 const MAX_NAME = 128;
 

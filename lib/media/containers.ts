@@ -1,6 +1,6 @@
 import type { Config } from '../config.ts';
 import type { Host } from '../host/index.ts';
-import { parseJson } from '../json.ts';
+import { parseJson } from '../kit/json.ts';
 import { componentsOf, isUnder, spelledUnder } from './paths.ts';
 
 /** A directory of the host and where the agent's container has it. */

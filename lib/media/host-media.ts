@@ -1,8 +1,8 @@
-import { randomString } from '../bytes.ts';
-import { type Cancel, type Clock, every } from '../clock.ts';
 import { agentRoot, type Config } from '../config.ts';
 import { RelayError } from '../errors.ts';
 import type { Host } from '../host/index.ts';
+import { randomString } from '../kit/bytes.ts';
+import { type Cancel, type Clock, every } from '../kit/clock.ts';
 import type { Log } from '../log.ts';
 import { containerMounts, translate } from './containers.ts';
 import { guessType, typeOf } from './content-types.ts';

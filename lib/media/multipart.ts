@@ -1,6 +1,6 @@
 import { type MultipartError, make } from 'multipasta';
-import { concatBytes } from '../bytes.ts';
 import { RelayError } from '../errors.ts';
+import { concatBytes } from '../kit/bytes.ts';
 import { baseName, DEFAULT_TYPE, mediaType } from './names.ts';
 
 const MAX_PARTS = 64;

@@ -1,8 +1,8 @@
 import type { Storage } from 'unstorage';
-import { bytesToHex, randomBytes } from '../bytes.ts';
-import type { Cancel, Clock } from '../clock.ts';
 import type { Config } from '../config.ts';
 import { describeError, RelayError } from '../errors.ts';
+import { bytesToHex, randomBytes } from '../kit/bytes.ts';
+import type { Cancel, Clock } from '../kit/clock.ts';
 import type { Log } from '../log.ts';
 import { typeOf } from './content-types.ts';
 import type { Media } from './media.ts';

@@ -1,5 +1,5 @@
-import { base64url, randomBytes } from '../bytes.ts';
-import { type Clock, seconds } from '../clock.ts';
+import { base64url, randomBytes } from '../kit/bytes.ts';
+import { type Clock, seconds } from '../kit/clock.ts';
 
 const TOKEN_BYTES = 16;
 /** Files that could not be removed are tried again; more of them than this are given up. */

@@ -1,7 +1,7 @@
 import { createAdmission } from '../access/admission.ts';
-import type { Clock } from '../clock.ts';
 import { RelayError } from '../errors.ts';
 import type { NewBytes } from '../host/media.ts';
+import type { Clock } from '../kit/clock.ts';
 import { boundaryOf, createFilePartReader, type FilePart } from './multipart.ts';
 import { plainSuffix } from './names.ts';
 

@@ -1,4 +1,4 @@
-import type { Clock } from '../clock.ts';
+import type { Clock } from '../kit/clock.ts';
 import type { Answer } from './answer.ts';
 
 /** Milliseconds that an answer is good for. */

@@ -1,6 +1,6 @@
-import type { Clock } from '../clock.ts';
 import { RelayError } from '../errors.ts';
-import { parseJson } from '../json.ts';
+import type { Clock } from '../kit/clock.ts';
+import { parseJson } from '../kit/json.ts';
 import { readUpTo, type Upstream } from '../web/upstream.ts';
 import { within } from '../web/within.ts';
 import type { Slots } from './slots.ts';

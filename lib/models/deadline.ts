@@ -1,4 +1,4 @@
-import type { Clock } from '../clock.ts';
+import type { Clock } from '../kit/clock.ts';
 
 /** The outcome of `work`, or `late` when it takes longer than `limit` milliseconds. What it does later goes unheard. */
 export async function inTime<T, L>(clock: Clock, limit: number, work: Promise<T>, late: L): Promise<T | L> {

@@ -1,5 +1,5 @@
 import type { Host } from '../host/index.ts';
-import { isObject } from '../json.ts';
+import { isObject } from '../kit/json.ts';
 import { unlessUnreadable } from '../profiles/readable.ts';
 import { readObject } from '../profiles/secrets.ts';
 import type { Answer } from './answer.ts';

@@ -1,6 +1,6 @@
-import { sha256 } from '../bytes.ts';
-import type { Clock } from '../clock.ts';
 import { describeError } from '../errors.ts';
+import { sha256 } from '../kit/bytes.ts';
+import type { Clock } from '../kit/clock.ts';
 import type { Log } from '../log.ts';
 import type { Upstream } from '../web/upstream.ts';
 import type { Answer } from './answer.ts';

@@ -1,5 +1,5 @@
 import { RelayError } from '../errors.ts';
-import { isObject } from '../json.ts';
+import { isObject } from '../kit/json.ts';
 
 export const SCHEMA_VERSION = 1;
 const MAX_MODELS = 64;

@@ -1,4 +1,4 @@
-import { isObject } from '../json.ts';
+import { isObject } from '../kit/json.ts';
 import { isPrintable } from '../pairing/api-server.ts';
 import { isMapping, type Mapping } from '../profiles/yaml.ts';
 import { cleanBase } from './base-url.ts';

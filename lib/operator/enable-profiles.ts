@@ -1,7 +1,7 @@
-import { utf8ToBytes } from '../bytes.ts';
 import type { Config } from '../config.ts';
 import { describeError, RelayError } from '../errors.ts';
 import type { Host } from '../host/index.ts';
+import { utf8ToBytes } from '../kit/bytes.ts';
 import { enableInText } from './enable-text.ts';
 import { type Enablement, type RelayState, ROOT_PROFILE, readEnablement } from './enablement.ts';
 

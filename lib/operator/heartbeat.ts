@@ -1,6 +1,6 @@
-import type { Clock } from '../clock.ts';
 import type { Host } from '../host/index.ts';
-import { asObject, parseJson, parseObject } from '../json.ts';
+import type { Clock } from '../kit/clock.ts';
+import { asObject, parseJson, parseObject } from '../kit/json.ts';
 
 const STALE_AFTER = 90;
 const FILE_LIMIT = 64 * 1024;

@@ -1,7 +1,7 @@
-import type { Clock } from '../clock.ts';
 import type { Config } from '../config.ts';
 import { describeError } from '../errors.ts';
 import type { Host } from '../host/index.ts';
+import type { Clock } from '../kit/clock.ts';
 import type { Log } from '../log.ts';
 import { capabilities } from './capabilities.ts';
 import { type RelayState, readEnablement } from './enablement.ts';

@@ -1,5 +1,5 @@
 import type { Host } from '../host/index.ts';
-import { parseObject } from '../json.ts';
+import { parseObject } from '../kit/json.ts';
 
 const TAIL = 256 * 1024;
 const CLEAN = new Set(['atexit.hook', 'asyncio.run.return', 'asyncio.run.SystemExit', 'asyncio.run.KeyboardInterrupt']);

@@ -1,4 +1,4 @@
-import { isObject } from '../json.ts';
+import { isObject } from '../kit/json.ts';
 
 type Triple = [major: number, minor: number, patch: number];
 

@@ -1,9 +1,9 @@
-import { base64, concatBytes, utf8ToBytes } from '../bytes.ts';
-import type { Clock } from '../clock.ts';
 import type { Config } from '../config.ts';
 import { RelayError } from '../errors.ts';
 import type { Host } from '../host/index.ts';
-import { parseJson } from '../json.ts';
+import { base64, concatBytes, utf8ToBytes } from '../kit/bytes.ts';
+import type { Clock } from '../kit/clock.ts';
+import { parseJson } from '../kit/json.ts';
 import { compareVersions, latestRelease } from './releases.ts';
 
 const FEED_LIMIT = 2 * 1024 * 1024;

@@ -1,7 +1,7 @@
 import { type Config, parseBoolean } from '../config.ts';
-import { decodeEnvFile, parseEnvFile } from '../env-file.ts';
 import { describeError } from '../errors.ts';
 import type { Host } from '../host/index.ts';
+import { decodeEnvFile, parseEnvFile } from '../kit/env-file.ts';
 import type { Log } from '../log.ts';
 import { apiServerSettings } from '../profiles/api-server.ts';
 import { type Mapping, parseMapping } from '../profiles/yaml.ts';

@@ -1,6 +1,6 @@
 import { RelayError } from '../errors.ts';
 import type { HostNetwork, Tailnet } from '../host/index.ts';
-import { isObject } from '../json.ts';
+import { isObject } from '../kit/json.ts';
 import { defaultPort, joinUrl, splitUrl } from './addresses.ts';
 import type { Json } from './canonical-json.ts';
 

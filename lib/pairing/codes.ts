@@ -1,6 +1,6 @@
-import { randomString } from '../bytes.ts';
-import { type Clock, seconds } from '../clock.ts';
 import { RelayError } from '../errors.ts';
+import { randomString } from '../kit/bytes.ts';
+import { type Clock, seconds } from '../kit/clock.ts';
 import type { Log } from '../log.ts';
 import type { Policy } from '../sessions/grants.ts';
 import type { TransportHint } from '../sessions/session.ts';

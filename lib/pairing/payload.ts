@@ -1,4 +1,4 @@
-import { base64url, utf8ToBytes } from '../bytes.ts';
+import { base64url, utf8ToBytes } from '../kit/bytes.ts';
 import type { Candidate } from './candidates.ts';
 import type { CodePolicy } from './codes.ts';
 import { type Payload, signPayload } from './signature.ts';

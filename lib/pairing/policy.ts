@@ -1,5 +1,5 @@
 import { RelayError } from '../errors.ts';
-import { isObject } from '../json.ts';
+import { isObject } from '../kit/json.ts';
 import type { TransportHint } from '../sessions/session.ts';
 import type { CodePolicy } from './codes.ts';
 

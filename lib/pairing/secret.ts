@@ -1,7 +1,7 @@
 import type { Storage } from 'unstorage';
-import { base64, fromBase64, randomBytes } from '../bytes.ts';
 import { describeError } from '../errors.ts';
 import type { Host, HostFiles } from '../host/index.ts';
+import { base64, fromBase64, randomBytes } from '../kit/bytes.ts';
 import type { Log } from '../log.ts';
 
 const FILE = 'svc-relay-qr-secret';

@@ -1,6 +1,6 @@
 import { hmac } from '@noble/hashes/hmac.js';
 import { sha256 } from '@noble/hashes/sha2.js';
-import { base64, utf8ToBytes } from '../bytes.ts';
+import { base64, utf8ToBytes } from '../kit/bytes.ts';
 import { canonicalJson, type Json } from './canonical-json.ts';
 
 export type Payload = { [key: string]: Json | undefined };

@@ -1,5 +1,5 @@
-import { bytesToHex, randomBytes } from '../bytes.ts';
 import { RelayError } from '../errors.ts';
+import { bytesToHex, randomBytes } from '../kit/bytes.ts';
 import { type Metadata, sanitizeMetadata } from './metadata.ts';
 
 const MAX_TEXT = 16_384;

@@ -1,7 +1,7 @@
 import type { Storage } from 'unstorage';
-import type { Clock } from '../clock.ts';
 import { describeError, RelayError } from '../errors.ts';
-import { isObject } from '../json.ts';
+import type { Clock } from '../kit/clock.ts';
+import { isObject } from '../kit/json.ts';
 import type { Log } from '../log.ts';
 import type { Session } from '../sessions/session.ts';
 import type { Sessions } from '../sessions/sessions.ts';

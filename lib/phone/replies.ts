@@ -1,4 +1,4 @@
-import type { Cancel, Clock } from '../clock.ts';
+import type { Cancel, Clock } from '../kit/clock.ts';
 import type { Log } from '../log.ts';
 import type { Payload } from '../socket/envelope.ts';
 import { type Reply, readReply, type StoredReply, sizeOf } from './reply.ts';

@@ -1,5 +1,5 @@
-import { utf8ToBytes } from '../bytes.ts';
-import { isObject } from '../json.ts';
+import { utf8ToBytes } from '../kit/bytes.ts';
+import { isObject } from '../kit/json.ts';
 import type { Payload } from '../socket/envelope.ts';
 import { newMessageId } from './message.ts';
 import { type Metadata, sanitizeMetadata } from './metadata.ts';

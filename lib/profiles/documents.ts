@@ -1,6 +1,6 @@
-import { utf8ToBytes } from '../bytes.ts';
 import { RelayError } from '../errors.ts';
 import type { Host } from '../host/index.ts';
+import { utf8ToBytes } from '../kit/bytes.ts';
 import type { Log } from '../log.ts';
 import { byCodePoint } from './code-points.ts';
 import type { ProfilePlace } from './home.ts';

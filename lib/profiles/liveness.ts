@@ -1,5 +1,5 @@
 import type { Host } from '../host/index.ts';
-import { asObject, type JsonObject, parseJson } from '../json.ts';
+import { asObject, type JsonObject, parseJson } from '../kit/json.ts';
 
 /** Milliseconds for the TCP fallback. */
 const CONNECT_TIMEOUT = 250;

@@ -1,7 +1,7 @@
-import { type Cancel, type Clock, every } from '../clock.ts';
 import { agentRoot, type Config } from '../config.ts';
 import { describeError } from '../errors.ts';
 import type { Host } from '../host/index.ts';
+import { type Cancel, type Clock, every } from '../kit/clock.ts';
 import type { Log } from '../log.ts';
 import { createParseMemory } from './config-file.ts';
 import { type DiscoveryConfig, discoverProfiles } from './discovery.ts';

@@ -1,6 +1,6 @@
 import type { Config } from '../config.ts';
-import { decodeEnvFile, parseEnvFile } from '../env-file.ts';
 import type { Host } from '../host/index.ts';
+import { decodeEnvFile, parseEnvFile } from '../kit/env-file.ts';
 import { apiServerSettings, apiServerUrl } from './api-server.ts';
 import type { ConfigReader } from './config-file.ts';
 import type { ProfilePlace } from './home.ts';

@@ -1,6 +1,6 @@
-import { decodeEnvFile, parseEnvFile } from '../env-file.ts';
 import type { HostFiles } from '../host/index.ts';
-import { parseObject } from '../json.ts';
+import { decodeEnvFile, parseEnvFile } from '../kit/env-file.ts';
+import { parseObject } from '../kit/json.ts';
 import { unlessUnreadable } from './readable.ts';
 
 const ENV_CAP = 64 * 1024;

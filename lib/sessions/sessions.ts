@@ -1,7 +1,7 @@
 import type { Storage } from 'unstorage';
-import { base64url, bytesToHex, randomBytes, sha256, timingSafeEqual } from '../bytes.ts';
-import { type Clock, seconds } from '../clock.ts';
 import { describeError, RelayError } from '../errors.ts';
+import { base64url, bytesToHex, randomBytes, sha256, timingSafeEqual } from '../kit/bytes.ts';
+import { type Clock, seconds } from '../kit/clock.ts';
 import type { Log } from '../log.ts';
 import {
   applyPolicy,

@@ -1,5 +1,5 @@
 import type { Limiter } from '../access/limiter.ts';
-import { isObject, parseObject } from '../json.ts';
+import { isObject, parseObject } from '../kit/json.ts';
 import type { Log } from '../log.ts';
 import type { PairingCodes } from '../pairing/codes.ts';
 import type { Device, Session, TransportHint } from '../sessions/session.ts';

@@ -1,5 +1,5 @@
-import type { Clock } from '../clock.ts';
 import { describeError } from '../errors.ts';
+import type { Clock } from '../kit/clock.ts';
 import type { Log } from '../log.ts';
 import { isGranted } from '../sessions/grants.ts';
 import type { Session } from '../sessions/session.ts';

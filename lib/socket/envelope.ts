@@ -1,4 +1,4 @@
-import { isObject, type JsonObject, parseObject } from '../json.ts';
+import { isObject, type JsonObject, parseObject } from '../kit/json.ts';
 
 /** An inbound message, checked. `payload` is as it came when it is no object, so that a channel can say so. */
 export interface Message {

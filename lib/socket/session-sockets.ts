@@ -1,4 +1,4 @@
-import type { Cancel, Clock } from '../clock.ts';
+import type { Cancel, Clock } from '../kit/clock.ts';
 import { type Expiry, isGranted } from '../sessions/grants.ts';
 import type { Device, Session } from '../sessions/session.ts';
 import type { Sessions } from '../sessions/sessions.ts';

@@ -1,7 +1,7 @@
 import type { Storage } from 'unstorage';
 import type { Limiter } from '../access/limiter.ts';
-import { type Cancel, type Clock, every } from '../clock.ts';
 import { describeError } from '../errors.ts';
+import { type Cancel, type Clock, every } from '../kit/clock.ts';
 import type { Log } from '../log.ts';
 import type { PairingCodes } from '../pairing/codes.ts';
 import type { Session } from '../sessions/session.ts';

@@ -1,4 +1,4 @@
-import type { Cancel, Clock } from '../clock.ts';
+import type { Cancel, Clock } from '../kit/clock.ts';
 import { Bag } from './bag.ts';
 import type { Gate } from './gate.ts';
 

@@ -1,5 +1,5 @@
-import type { Clock } from '../clock.ts';
 import type { Terminal } from '../host/index.ts';
+import type { Clock } from '../kit/clock.ts';
 
 const MOST_UNWRITTEN = 4 * 1024 * 1024;
 /** More than this within `WINDOW` ms is a paste, over when nothing came for `QUIET` ms and all of it is written. */

@@ -1,4 +1,4 @@
-import { bytesToHex, randomBytes } from '../bytes.ts';
+import { bytesToHex, randomBytes } from '../kit/bytes.ts';
 
 const LONGEST_NAME = 128;
 const PREFIX = 'svc-';

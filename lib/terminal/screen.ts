@@ -1,5 +1,5 @@
 import type { Terminal } from '@xterm/headless';
-import type { Cancel, Clock } from '../clock.ts';
+import type { Cancel, Clock } from '../kit/clock.ts';
 import { createBacklog } from './backlog.ts';
 import type { Size } from './names.ts';
 

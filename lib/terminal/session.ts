@@ -1,6 +1,6 @@
-import type { Cancel, Clock } from '../clock.ts';
 import { describeError } from '../errors.ts';
 import type { Exit, Terminal } from '../host/index.ts';
+import type { Cancel, Clock } from '../kit/clock.ts';
 import type { Log } from '../log.ts';
 import { createInput, type InputParts } from './input.ts';
 import type { Size } from './names.ts';

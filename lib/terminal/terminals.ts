@@ -1,7 +1,7 @@
-import type { Cancel, Clock } from '../clock.ts';
 import type { Config } from '../config.ts';
 import { describeError } from '../errors.ts';
 import type { Host } from '../host/index.ts';
+import type { Cancel, Clock } from '../kit/clock.ts';
 import type { Log } from '../log.ts';
 import { type Expiry, isGranted } from '../sessions/grants.ts';
 import type { Sessions } from '../sessions/sessions.ts';

@@ -1,6 +1,6 @@
-import type { Cancel, Clock } from '../clock.ts';
 import type { Child, Exit } from '../host/index.ts';
-import { parseObject } from '../json.ts';
+import type { Cancel, Clock } from '../kit/clock.ts';
+import { parseObject } from '../kit/json.ts';
 import type { Log } from '../log.ts';
 import { createLines } from './lines.ts';
 

@@ -1,7 +1,7 @@
-import type { Clock } from '../clock.ts';
 import { compacted } from '../dispatch/json-text.ts';
 import { describeError } from '../errors.ts';
 import type { Child, Exit, Host } from '../host/index.ts';
+import type { Clock } from '../kit/clock.ts';
 import type { Log } from '../log.ts';
 import type { Connection } from '../socket/connection.ts';
 import { type Plan, planCommand, type Wish } from './command.ts';

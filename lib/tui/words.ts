@@ -1,4 +1,4 @@
-import { parseJson } from '../json.ts';
+import { parseJson } from '../kit/json.ts';
 
 const WORD = /^(?:[^\s'"\\]|\\.|'[^']*'|"(?:[^"\\]|\\.)*")+/s;
 const PIECE = /\\(.)|'([^']*)'|"((?:[^"\\]|\\.)*)"/gs;

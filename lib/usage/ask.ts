@@ -1,6 +1,6 @@
-import type { Clock } from '../clock.ts';
 import { RelayError } from '../errors.ts';
-import { parseObject } from '../json.ts';
+import type { Clock } from '../kit/clock.ts';
+import { parseObject } from '../kit/json.ts';
 import { isPrintable } from '../pairing/api-server.ts';
 import { readUpTo, type Upstream } from '../web/upstream.ts';
 import { within } from '../web/within.ts';

@@ -1,5 +1,5 @@
 import type { Host } from '../host/index.ts';
-import { isObject } from '../json.ts';
+import { isObject } from '../kit/json.ts';
 import { readSecrets } from '../profiles/secrets.ts';
 import { at } from './values.ts';
 

@@ -1,5 +1,5 @@
-import { fromBase64, sha256 } from '../bytes.ts';
 import { RelayError } from '../errors.ts';
+import { fromBase64, sha256 } from '../kit/bytes.ts';
 import type { ActiveCredential } from './active-credential.ts';
 import { type Ask, NO_WINDOWS, UNSUPPORTED, usageProblem } from './ask.ts';
 import type { Credentials } from './credentials.ts';

@@ -1,7 +1,7 @@
-import type { Clock } from '../clock.ts';
 import type { Config } from '../config.ts';
 import { RelayError } from '../errors.ts';
 import type { Host } from '../host/index.ts';
+import type { Clock } from '../kit/clock.ts';
 import type { Log } from '../log.ts';
 import { profileHome } from '../profiles/home.ts';
 import { unlessUnreadable } from '../profiles/readable.ts';

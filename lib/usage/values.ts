@@ -1,4 +1,4 @@
-import { isObject } from '../json.ts';
+import { isObject } from '../kit/json.ts';
 
 /** What providers send is not trusted to have any shape: these give a value that may be shown, or null. */
 

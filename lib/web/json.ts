@@ -1,7 +1,7 @@
 import { FastResponse } from 'srvx';
-import { concatBytes } from '../bytes.ts';
 import { RelayError } from '../errors.ts';
-import { isObject, parseObject } from '../json.ts';
+import { concatBytes } from '../kit/bytes.ts';
+import { isObject, parseObject } from '../kit/json.ts';
 
 /**
  * The `Response` to answer with: on Node one that skips the platform's stream machinery for text and bytes, at the

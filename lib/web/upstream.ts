@@ -1,4 +1,4 @@
-import { concatBytes } from '../bytes.ts';
+import { concatBytes } from '../kit/bytes.ts';
 
 /** One call to a server behind the relay. */
 export interface UpstreamRequest {

@@ -1,11 +1,11 @@
 import { expect, it, vi } from 'vitest';
-import { systemClock } from '../../lib/clock.ts';
 import { createLink, type LinkParts } from '../../lib/companion/link/link.ts';
 import { parsePairing } from '../../lib/companion/link/pairing-url.ts';
 import { openSettings } from '../../lib/companion/link/settings.ts';
 import { createMessages } from '../../lib/companion/messages/messages.ts';
 import { dial } from '../../lib/host/node/dial.ts';
 import { createFiles } from '../../lib/host/node/files.ts';
+import { systemClock } from '../../lib/kit/clock.ts';
 import { cleanups, startBuiltTarget } from '../support/built-relay.ts';
 import { connect, type Frame } from '../support/client.ts';
 import { type FaultKind, startFlakyProxy } from '../support/flaky-proxy.ts';

@@ -1,4 +1,4 @@
-import type { Clock } from '../../lib/clock.ts';
+import type { Clock } from '../../lib/kit/clock.ts';
 
 export interface TestClock extends Clock {
   /** Moves time forward by `ms`; timers that fall due run in order, each at its own time, before this returns. */

@@ -1,7 +1,6 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { type Clock, systemClock } from '../../lib/clock.ts';
 import { createLink, type Link, type LinkPhone } from '../../lib/companion/link/link.ts';
 import { parsePairing } from '../../lib/companion/link/pairing-url.ts';
 import { type CompanionSettings, openSettings } from '../../lib/companion/link/settings.ts';
@@ -10,6 +9,7 @@ import type { PhoneParts } from '../../lib/companion/phone.ts';
 import type { Decision, SafetySettings } from '../../lib/companion/types.ts';
 import { dial } from '../../lib/host/node/dial.ts';
 import { createFiles } from '../../lib/host/node/files.ts';
+import { type Clock, systemClock } from '../../lib/kit/clock.ts';
 import { createTestPhone } from '../lib/companion/support.ts';
 import { createTestLog } from './log.ts';
 import { bearer, pair, post, randomCode, registerCode, type Target } from './relay.ts';

@@ -1,4 +1,4 @@
-import { isObject } from '../../json.ts';
+import { isObject } from '../../kit/json.ts';
 import { CommandFailure } from '../gates/gate.ts';
 import { isBlank } from '../text.ts';
 

@@ -1,4 +1,4 @@
-import { isObject } from '../../json.ts';
+import { isObject } from '../../kit/json.ts';
 import type { MediaSource } from '../types.ts';
 import { type Args, pick } from './args.ts';
 

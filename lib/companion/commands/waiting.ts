@@ -1,4 +1,4 @@
-import type { Clock } from '../../clock.ts';
+import type { Clock } from '../../kit/clock.ts';
 
 /** Resolves after `ms`, or as soon as `closed` is aborted. */
 export function sleep(clock: Clock, ms: number, closed: AbortSignal): Promise<void> {

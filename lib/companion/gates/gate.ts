@@ -1,4 +1,4 @@
-import type { Clock } from '../../clock.ts';
+import type { Clock } from '../../kit/clock.ts';
 import type { Log } from '../../log.ts';
 import type { AutoDisable } from '../auto-disable.ts';
 import type { Capability } from '../capabilities.ts';

@@ -1,4 +1,4 @@
-import { isObject } from '../../json.ts';
+import { isObject } from '../../kit/json.ts';
 import type { Payload } from '../../socket/envelope.ts';
 import type { RelayFacts } from './state.ts';
 

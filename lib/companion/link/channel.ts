@@ -1,4 +1,4 @@
-import type { Cancel } from '../../clock.ts';
+import type { Cancel } from '../../kit/clock.ts';
 import type { Message, Payload } from '../../socket/envelope.ts';
 
 export type SendOnChannel = (type: string, payload: Payload) => void;

@@ -1,6 +1,6 @@
-import type { Clock } from '../../clock.ts';
 import { describeError } from '../../errors.ts';
-import { isObject } from '../../json.ts';
+import type { Clock } from '../../kit/clock.ts';
+import { isObject } from '../../kit/json.ts';
 import { isLongerThan, type Payload } from '../../socket/envelope.ts';
 import type { PhoneAnswer, PhoneCommand } from '../types.ts';
 

@@ -1,5 +1,5 @@
-import type { Cancel, Clock } from '../../clock.ts';
 import { describeError } from '../../errors.ts';
+import type { Cancel, Clock } from '../../kit/clock.ts';
 import type { Log } from '../../log.ts';
 import { encodeEnvelope, type Message, type Payload, parseEnvelope } from '../../socket/envelope.ts';
 import type { Phone, PhoneCommand } from '../types.ts';

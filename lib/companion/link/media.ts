@@ -1,5 +1,5 @@
-import { concatBytes, utf8ToBytes } from '../../bytes.ts';
 import { RelayError } from '../../errors.ts';
+import { concatBytes, utf8ToBytes } from '../../kit/bytes.ts';
 import { baseName, contentDisposition, DEFAULT_TYPE } from '../../media/names.ts';
 import type { FetchMedia, MediaSource, Upload, UploadFile } from '../types.ts';
 import { attemptOrder } from './endpoints.ts';

@@ -1,4 +1,4 @@
-import type { Cancel, Clock } from '../../clock.ts';
+import type { Cancel, Clock } from '../../kit/clock.ts';
 
 const STATUS_PERIOD = 30_000;
 const WATCH_PERIOD = 15_000;

@@ -1,5 +1,5 @@
 import { RelayError } from '../../errors.ts';
-import { isObject } from '../../json.ts';
+import { isObject } from '../../kit/json.ts';
 import { isHost, splitUrl, urlHost } from '../../pairing/addresses.ts';
 import { isPairingCode } from '../../pairing/codes.ts';
 import type { Endpoint } from './endpoints.ts';

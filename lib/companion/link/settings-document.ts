@@ -1,5 +1,5 @@
 import * as v from 'valibot';
-import { parseJson } from '../../json.ts';
+import { parseJson } from '../../kit/json.ts';
 import { isWellFormed } from '../capabilities.ts';
 import { defaultSettings } from '../defaults.ts';
 import type { PolicyState, SafetySettings } from '../types.ts';

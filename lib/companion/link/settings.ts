@@ -1,7 +1,7 @@
-import { utf8ToBytes } from '../../bytes.ts';
-import { type Clock, seconds } from '../../clock.ts';
 import { RelayError } from '../../errors.ts';
 import type { HostFiles } from '../../host/index.ts';
+import { utf8ToBytes } from '../../kit/bytes.ts';
+import { type Clock, seconds } from '../../kit/clock.ts';
 import type { SafetySettings, SettingsStore } from '../types.ts';
 import {
   type Document,

@@ -1,6 +1,6 @@
-import { bytesToHex, randomBytes } from '../../bytes.ts';
-import type { Cancel, Clock } from '../../clock.ts';
 import { RelayError } from '../../errors.ts';
+import { bytesToHex, randomBytes } from '../../kit/bytes.ts';
+import type { Cancel, Clock } from '../../kit/clock.ts';
 import type { Log } from '../../log.ts';
 import type { LinkChannel, SendOnChannel } from '../link/channel.ts';
 import type { SettingsStore } from '../types.ts';

@@ -1,4 +1,4 @@
-import type { Clock } from '../../clock.ts';
+import type { Clock } from '../../kit/clock.ts';
 import { type Device, DeviceFailure, type UiEvent } from '../device.ts';
 import type { App } from './app.ts';
 import { COMPANION } from './apps/companion.ts';

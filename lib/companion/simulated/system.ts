@@ -1,4 +1,4 @@
-import type { Clock } from '../../clock.ts';
+import type { Clock } from '../../kit/clock.ts';
 import type { Contact, Fix, Intent, ShareRequest, SmsResult } from '../device.ts';
 
 export interface Message {

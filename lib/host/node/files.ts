@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { constants, type Stats } from 'node:fs';
 import { type FileHandle, mkdir, open, readdir, realpath, rename, stat, unlink } from 'node:fs/promises';
 import { dirname } from 'node:path';
-import { concatBytes } from '../../bytes.ts';
+import { concatBytes } from '../../kit/bytes.ts';
 import type { DirectoryEntry, FileFacts, HostFiles } from '../index.ts';
 import { watchPaths } from './watch.ts';
 

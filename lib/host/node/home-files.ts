@@ -2,7 +2,7 @@ import { createHash, randomBytes } from 'node:crypto';
 import { constants } from 'node:fs';
 import { type FileHandle, lstat, mkdir, open, readdir, realpath, rename, stat } from 'node:fs/promises';
 import { basename, dirname } from 'node:path';
-import { concatBytes } from '../../bytes.ts';
+import { concatBytes } from '../../kit/bytes.ts';
 import type { HomeFile, HomeFiles, MayReplace, ReadLimits, Written } from '../home-files.ts';
 import { errno, fill, irregular, remove, syncDirectory, unlessMissing } from './files.ts';
 import { createProcesses } from './processes.ts';

@@ -1,6 +1,6 @@
 import { request as httpRequest, type IncomingMessage } from 'node:http';
 import { request as httpsRequest } from 'node:https';
-import { parseJson } from '../../json.ts';
+import { parseJson } from '../../kit/json.ts';
 import type { Probe, ProbeResult } from '../../operator/doctor/probe.ts';
 import { unanswered } from '../../operator/doctor/probe.ts';
 import { isLoopbackName, unbracket } from '../../pairing/addresses.ts';

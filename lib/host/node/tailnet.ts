@@ -1,4 +1,4 @@
-import { asObject, type JsonObject } from '../../json.ts';
+import { asObject, type JsonObject } from '../../kit/json.ts';
 import type { Tailnet } from '../index.ts';
 
 const object = (value: unknown): JsonObject => asObject(value) ?? {};

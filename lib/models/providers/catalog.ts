@@ -1,5 +1,5 @@
 import { RelayError } from '../../errors.ts';
-import { isObject } from '../../json.ts';
+import { isObject } from '../../kit/json.ts';
 import { type Effort, readEfforts } from '../efforts.ts';
 
 /** The first of these members that is a list, without what is no object in it. Throws when none is. */

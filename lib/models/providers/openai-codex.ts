@@ -1,5 +1,5 @@
 import { decodeJwt } from 'jose/jwt/decode';
-import { isObject } from '../../json.ts';
+import { isObject } from '../../kit/json.ts';
 import { isPrintable } from '../../pairing/api-server.ts';
 import { modelKey } from '../names.ts';
 import { effortsOf, entriesOf, memberOf } from './catalog.ts';

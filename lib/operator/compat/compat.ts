@@ -1,6 +1,6 @@
-import { utf8ToBytes } from '../../bytes.ts';
 import { RelayError } from '../../errors.ts';
 import type { Host } from '../../host/index.ts';
+import { utf8ToBytes } from '../../kit/bytes.ts';
 import { byCodePoint } from '../../profiles/code-points.ts';
 import { fileUrl, HOOK_FILE, type HookContent, hookText, judgeHook } from './hook.ts';
 

@@ -1,4 +1,4 @@
-import type { Clock } from '../../clock.ts';
+import type { Clock } from '../../kit/clock.ts';
 
 /** `work`, or after `limit` milliseconds `instead`; a failure counts as no result too. */
 export function within<T>(clock: Clock, limit: number, work: Promise<T>, instead: (reason: string) => T): Promise<T> {

@@ -1,5 +1,5 @@
-import type { Clock } from '../../clock.ts';
 import type { Host } from '../../host/index.ts';
+import type { Clock } from '../../kit/clock.ts';
 import { type CompatParts, type CompatStatus, compatEntry, compatStatus } from '../compat/compat.ts';
 import { type Heartbeat, readHeartbeat } from '../heartbeat.ts';
 import { type PriorExit, readPriorExit } from '../prior-exit.ts';

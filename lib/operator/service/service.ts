@@ -1,6 +1,6 @@
-import { utf8ToBytes } from '../../bytes.ts';
 import { RelayError } from '../../errors.ts';
 import type { Host } from '../../host/index.ts';
+import { utf8ToBytes } from '../../kit/bytes.ts';
 import { createSystemd, type Systemd, type SystemdState } from './systemd.ts';
 import { isManagedUnit, UNIT, type UnitParts, unitText } from './unit.ts';
 

@@ -2,12 +2,12 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { onTestFinished } from 'vitest';
-import type { Clock } from '../../../lib/clock.ts';
 import { type Config, readConfig } from '../../../lib/config.ts';
 import type { Host, HostFiles, Tailnet } from '../../../lib/host/index.ts';
 import { createFiles } from '../../../lib/host/node/files.ts';
 import { createHomeFiles } from '../../../lib/host/node/home-files.ts';
 import { createMediaFiles } from '../../../lib/host/node/media.ts';
+import type { Clock } from '../../../lib/kit/clock.ts';
 import { createLog } from '../../../lib/log.ts';
 
 /** Whole seconds, so that ends are easy to name. */

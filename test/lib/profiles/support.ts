@@ -2,9 +2,9 @@ import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { onTestFinished } from 'vitest';
-import type { Cancel, Clock } from '../../../lib/clock.ts';
 import type { Host } from '../../../lib/host/index.ts';
 import { createNodeHost } from '../../../lib/host/node/index.ts';
+import type { Cancel, Clock } from '../../../lib/kit/clock.ts';
 import type { Log } from '../../../lib/log.ts';
 import { createProfiles, type ProfileRow, type ProfilesParts } from '../../../lib/profiles/profiles.ts';
 

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
 import { createLimiter } from '../../../lib/access/limiter.ts';
-import { sha256 } from '../../../lib/bytes.ts';
+import { sha256 } from '../../../lib/kit/bytes.ts';
 import { createPairingCodes } from '../../../lib/pairing/codes.ts';
 import type { Policy } from '../../../lib/sessions/grants.ts';
 import type { StoredSession } from '../../../lib/sessions/session.ts';

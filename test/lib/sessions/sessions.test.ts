@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { sha256 } from '../../../lib/bytes.ts';
+import { sha256 } from '../../../lib/kit/bytes.ts';
 import { PHONE, setup } from './setup.ts';
 
 describe('creation (01 §6.1, 6.2)', () => {

@@ -1,5 +1,5 @@
 import { describe, expect, test, vi } from 'vitest';
-import { systemClock } from '../../../lib/clock.ts';
+import { systemClock } from '../../../lib/kit/clock.ts';
 import { createScreen, type Replay } from '../../../lib/terminal/screen.ts';
 import { TIMED } from '../../support/limits.ts';
 import { createScreen as createReference } from '../../support/terminal.ts';

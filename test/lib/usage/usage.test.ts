@@ -1,10 +1,10 @@
 import { mkdir, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { describe, expect, it, vi } from 'vitest';
-import { sha256 } from '../../../lib/bytes.ts';
 import { readConfig } from '../../../lib/config.ts';
 import { createNodeHost } from '../../../lib/host/node/index.ts';
 import { createNodeUpstream } from '../../../lib/host/node/upstream.ts';
+import { sha256 } from '../../../lib/kit/bytes.ts';
 import { usagePrefix } from '../../../lib/usage/openai-codex.ts';
 import type { ProviderUsage } from '../../../lib/usage/types.ts';
 import { createUsage } from '../../../lib/usage/usage.ts';
