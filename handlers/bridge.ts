@@ -4,7 +4,6 @@ import { isObject, parseJson } from '../lib/kit/json.ts';
 import { json, readText } from '../lib/web/json.ts';
 import { type Handler, lastOf } from './request.ts';
 
-const NO_STORE = { 'cache-control': 'no-store' };
 const LIMIT = 64 * 1024;
 const MAX_RECORDS = 500;
 const DEFAULT_RECORDS = 100;
@@ -12,20 +11,20 @@ const DEFAULT_RECORDS = 100;
 /** `GET /bridge/status` (contract 03 §6). */
 export const bridgeStatus: Handler = (request, relay) => {
   const status = relay.bridge.status(lastOf(request.query));
-  if (status) return json(status, 200, NO_STORE);
+  if (status) return json(status);
   const error = 'no phone connected';
-  return json({ ok: false, phone_connected: false, last_seen_seconds_ago: null, error }, 503, NO_STORE);
+  return json({ ok: false, phone_connected: false, last_seen_seconds_ago: null, error }, 503);
 };
 
 /** `GET /bridge/devices` (contract 03 §6). */
-export const bridgeDevices: Handler = (_request, relay) => json(relay.bridge.devices(), 200, NO_STORE);
+export const bridgeDevices: Handler = (_request, relay) => json(relay.bridge.devices());
 
 /** `GET /bridge/activity?limit=` (contract 03 §6). */
 export const bridgeActivity: Handler = (request, relay) => {
   const given = lastOf(request.query).limit?.trim() ?? '';
   const limit = /^\+?\d+$/.test(given) ? Number(given) : 0;
   const activity = relay.bridge.activity(limit < 1 ? DEFAULT_RECORDS : Math.min(limit, MAX_RECORDS));
-  return json({ activity }, 200, NO_STORE);
+  return json({ activity });
 };
 
 /** `POST /bridge/select-active` (contract 03 §6). */
@@ -34,7 +33,7 @@ export const selectActive: Handler = async (request, relay) => {
   const texts = SELECTOR_KEYS.map((key) => body[key]).filter((value) => typeof value === 'string');
   const selector = texts.map((text) => text.trim()).find((text) => text !== '');
   if (selector === undefined) throw new RelayError('invalid', 'missing device or device_id');
-  return json({ ok: true, ...relay.bridge.select(selector) }, 200, NO_STORE);
+  return json({ ok: true, ...relay.bridge.select(selector) });
 };
 
 function parse(text: string): Record<string, unknown> {

@@ -6,7 +6,6 @@ import { errorResponse, type JsonText, json, jsonText, readText, toJsonText } fr
 import { paired } from './guards.ts';
 import { type Guard, type Handler, lastOf, type RelayRequest } from './request.ts';
 
-const NO_STORE = { 'cache-control': 'no-store' };
 /** Room for the arguments of a tool (contract 07 §2.3). */
 const LIMIT = 32 * 1024 * 1024;
 const MAX_LABEL = 256;
@@ -19,18 +18,18 @@ export const mayUseDesktop: Guard = paired('desktop', 'desktop grant required');
 /** Any method calls a tool, but for `OPTIONS`: there is no CORS (contract 01 §1). */
 export const mayCallTool: Guard = (request, relay) =>
   request.method === 'OPTIONS'
-    ? errorResponse(405, 'method not allowed', { allow: ALLOW, ...NO_STORE })
+    ? errorResponse(405, 'method not allowed', { allow: ALLOW })
     : mayUseDesktop(request, relay);
 
 /** `GET /desktop/_ping?tool=&device=` (contract 07 §2.3). */
 export const pingDesktop: Handler = (request, relay) => {
   const { tool, ...query } = lastOf(request.query);
   const ready = relay.desktop.ping(tool?.trim() || undefined, query);
-  return ready === true ? json({ ok: true }, 200, NO_STORE) : errorResponse(503, ready, NO_STORE);
+  return ready === true ? json({ ok: true }) : errorResponse(503, ready);
 };
 
 /** `GET /desktop/health` (contract 07 §2.3). */
-export const desktopHealth: Handler = (_request, relay) => json(relay.desktop.health(), 200, NO_STORE);
+export const desktopHealth: Handler = (_request, relay) => json(relay.desktop.health());
 
 /** Any other path below `/desktop/`: a tool, carried to a desktop, and the desktop's answer as it is (contract 07 §2.3). */
 export const callTool: Handler = async (request, relay) => {
@@ -50,7 +49,7 @@ export const callTool: Handler = async (request, relay) => {
     },
     signal: request.signal,
   });
-  return jsonText(reply, 200, NO_STORE);
+  return jsonText(reply);
 };
 
 const CODES: Partial<Record<ErrorKind, string>> = { invalid: 'invalid_body', 'too-large': 'payload_too_large' };

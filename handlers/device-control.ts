@@ -1,17 +1,13 @@
 import { DEVICE_ROUTES, deviceRoutes } from '../lib/bridge/device-routes.ts';
 import { RelayError } from '../lib/errors.ts';
-import { errorResponse, readText, toJsonText, WebResponse } from '../lib/web/json.ts';
+import { errorResponse, jsonText, readText, toJsonText } from '../lib/web/json.ts';
 import { paired } from './guards.ts';
 import { type Guard, type Handler, lastOf, type RelayRequest } from './request.ts';
 
 /** Room for a body (contract 03 §4.1). */
 const LIMIT = 2 * 1024 * 1024;
-const HEADERS = {
-  'content-type': 'application/json; charset=utf-8',
-  'x-content-type-options': 'nosniff',
-  'cache-control': 'no-store',
-};
-/** Answers that never have a body. */
+const HEADERS = { 'content-type': 'application/json; charset=utf-8' };
+/** Statuses whose responses never carry a body. */
 const EMPTY = new Set([204, 205, 304]);
 
 /** Every path of the table, as one row of the route table. */
@@ -30,7 +26,7 @@ export const mayControl: Guard = (request, relay) => {
     .map(({ method }) => method)
     .sort()
     .join(', ');
-  return errorResponse(405, 'method not allowed', { allow, 'cache-control': 'no-store' });
+  return errorResponse(405, 'method not allowed', { allow });
 };
 
 /** Each call of Device Control: carried to a phone, and the phone's answer as it is (contract 03 §4). */
@@ -40,5 +36,5 @@ export const controlDevice: Handler = async (request, relay) => {
   const body = route.method === 'POST' ? toJsonText(await readText(request, LIMIT)) : undefined;
   const { signal } = request;
   const reply = await relay.bridge.command({ route, query: lastOf(request.query), body, signal });
-  return new WebResponse(EMPTY.has(reply.status) ? null : reply.body, { status: reply.status, headers: HEADERS });
+  return jsonText(EMPTY.has(reply.status) ? null : reply.body, reply.status, HEADERS);
 };

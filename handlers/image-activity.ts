@@ -4,7 +4,6 @@ import { profileHome } from '../lib/profiles/home.ts';
 import { json } from '../lib/web/json.ts';
 import { type Handler, lastOf } from './request.ts';
 
-const NO_STORE = { 'cache-control': 'no-store' };
 const MAX_ID = 256;
 /** Of an exponent's sign, `+` arrives as a space. */
 const DECIMAL = /^(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][ +-]?\d+)?$/;
@@ -21,7 +20,7 @@ export const imageActivity: Handler = async (request, relay) => {
   const place = await profileHome(host.files, config, profile);
   if (!place) throw new RelayError('not-found', 'profile_not_found', { extra: { profile } });
   const activities = await readImageActivity(host.databases, place.home, { sessionId, since });
-  return json({ session_id: sessionId, profile, activities }, 200, NO_STORE);
+  return json({ session_id: sessionId, profile, activities });
 };
 
 function secondsOf(text: string): number {

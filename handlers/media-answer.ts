@@ -16,7 +16,7 @@ export async function answerMedia(request: RelayRequest, media: ServedMedia): Pr
     const etag = `"${bytes.tag}"`;
     const selection = select(request.headers, { size, etag, modified });
     if (selection.kind === 'unsatisfiable') {
-      const headers = { 'content-range': `bytes */${size}`, 'accept-ranges': 'bytes', 'cache-control': 'no-store' };
+      const headers = { 'content-range': `bytes */${size}`, 'accept-ranges': 'bytes' };
       return errorResponse(416, 'the range is outside of the file', headers);
     }
     const headers: Record<string, string> = {

@@ -8,7 +8,6 @@ import { json, readJson } from '../lib/web/json.ts';
 import { answerMedia } from './media-answer.ts';
 import { type Handler, lastOf, pathParam, type RelayRequest } from './request.ts';
 
-const NO_STORE = { 'cache-control': 'no-store' };
 const BODY_LIMIT = 2 * 1024 * 1024;
 const YES = /^(?:1|true|yes)$/i;
 
@@ -41,7 +40,7 @@ export const registerMedia: Handler = async (request, relay) => {
     sensitive: flagOf(body.sensitive),
     owned: body.owned_file === true,
   });
-  return json({ ...ticket(entry), sensitive: entry.sensitive }, 200, NO_STORE);
+  return json({ ...ticket(entry), sensitive: entry.sensitive });
 };
 
 const ticket = ({ token, expiresAt }: MediaEntry) => ({ ok: true, token, expires_at: expiresAt });
@@ -49,7 +48,7 @@ const ticket = ({ token, expiresAt }: MediaEntry) => ({ ok: true, token, expires
 /** `POST /media/{token}/sensitive` (contract 04 §3.4). */
 export const markSensitive: Handler = (request, relay) => {
   const token = pathParam(request, 'token');
-  if (isToken(token) && mediaOf(relay).markSensitive(token)) return json({ ok: true }, 200, NO_STORE);
+  if (isToken(token) && mediaOf(relay).markSensitive(token)) return json({ ok: true });
   throw noMedia();
 };
 
@@ -66,7 +65,7 @@ export const uploadMedia: Handler = async (request, relay) => {
     owner: request.session?.family ?? '',
     isWelcome: () => request.session?.ended === undefined,
   });
-  return json(ticket(entry), 200, NO_STORE);
+  return json(ticket(entry));
 };
 
 /** `GET /media/{token}` (contract 04 §3.6). */
@@ -101,7 +100,7 @@ export const inspectMedia: Handler = (request, relay) => {
       last_accessed: entry.lastAccessed,
       is_expired: entry.isExpired,
     }));
-  return json({ media }, 200, NO_STORE);
+  return json({ media });
 };
 
 const queryOf = (request: RelayRequest): Partial<Record<string, string>> => lastOf(request.query);

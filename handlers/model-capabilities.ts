@@ -12,11 +12,11 @@ const CONTRACT_VERSION = '1.0';
 export const modelCapabilities: Handler = async (request, relay) => {
   const wanted = parseCapabilitiesRequest(await readBody(request));
   const capabilities = await relay.models.resolve(wanted);
-  return json(
-    { schema_version: SCHEMA_VERSION, contract_version: CONTRACT_VERSION, capabilities: capabilities.map(rowOf) },
-    200,
-    { 'cache-control': 'no-store' },
-  );
+  return json({
+    schema_version: SCHEMA_VERSION,
+    contract_version: CONTRACT_VERSION,
+    capabilities: capabilities.map(rowOf),
+  });
 };
 
 async function readBody(request: RelayRequest): Promise<unknown> {

@@ -2,14 +2,13 @@ import { RelayError } from '../lib/errors.ts';
 import { json } from '../lib/web/json.ts';
 import type { Handler, RelayRequest } from './request.ts';
 
-const NO_STORE = { 'cache-control': 'no-store' };
 const DEFAULT_LIMIT = 20;
 const MAX_LIMIT = 100;
 
 /** `GET /notifications/recent`, `?limit=1..100` (contract 02 §6). */
 export const recentNotifications: Handler = (request, relay) => {
   const notifications = relay.notifications.recent(limitOf(request));
-  return json({ ok: true, notifications, count: notifications.length }, 200, NO_STORE);
+  return json({ ok: true, notifications, count: notifications.length });
 };
 
 function limitOf({ query }: RelayRequest): number {

@@ -4,8 +4,6 @@ import { json, readJson } from '../lib/web/json.ts';
 import type { Handler } from './request.ts';
 
 const PROTOCOL_VERSION = 1;
-const NO_STORE = { 'cache-control': 'no-store' };
-
 /** `GET /relay/info` (contract 01 §8.1, 07 §3.1). */
 export const relayInfo: Handler = async (_request, relay) => {
   const agent = await relay.info.agent();
@@ -25,20 +23,16 @@ export const relayInfo: Handler = async (_request, relay) => {
     gateway_heartbeat: agent.gateway_heartbeat,
     gateway_prior_exit: agent.gateway_prior_exit,
   };
-  return json(body, 200, NO_STORE);
+  return json(body);
 };
 
 const securityOf = ({ security, config }: Relay): Response =>
-  json(
-    {
-      ok: true,
-      scope: 'runtime',
-      allow_insecure_api_bearer: security.allowInsecureApiBearer,
-      trust_proxy_headers: config.trustProxyHeaders,
-    },
-    200,
-    NO_STORE,
-  );
+  json({
+    ok: true,
+    scope: 'runtime',
+    allow_insecure_api_bearer: security.allowInsecureApiBearer,
+    trust_proxy_headers: config.trustProxyHeaders,
+  });
 
 /** `GET /relay/security` (contract 01 §8.2). */
 export const getSecurity: Handler = (_request, relay) => securityOf(relay);
@@ -58,5 +52,5 @@ const YES = /^(?:1|true|yes)$/i;
 /** `GET /relay/update-check`, `?refresh=1|true|yes` (contract 01 §8.3). */
 export const updateCheck: Handler = async (request, relay) => {
   const refresh = [request.query.refresh].flat().some((value) => value !== undefined && YES.test(value));
-  return json(await relay.updates.result(refresh), 200, NO_STORE);
+  return json(await relay.updates.result(refresh));
 };

@@ -7,8 +7,6 @@ import { json, readJson } from '../lib/web/json.ts';
 import { isBareOperator } from './guards.ts';
 import type { RelayRequest } from './request.ts';
 
-const NO_STORE = { 'cache-control': 'no-store' };
-
 /**
  * `POST /pairing` (contract 01 §5.5): a code without any policy of its own. Only the operator is told the code; for
  * anybody else it appears on the relay's console, for the operator to read out. The body is not looked at.
@@ -23,11 +21,11 @@ export async function createCode(request: RelayRequest, relay: Relay): Promise<R
   const log = relay.log.named('pairing');
   if (operator) {
     log.info(`registered pairing code ${maskCode(code)}: ${describePolicy({})}`);
-    return json({ ok: true, code, expires_at: expiresAt }, 200, NO_STORE);
+    return json({ ok: true, code, expires_at: expiresAt });
   }
   // The one place where a whole code is logged (contract 01 §5.1).
   log.warn(`pairing code ${code}, asked for by ${peer}; it is good for ten minutes`);
-  return json({ ok: true, pending: true, expires_at: expiresAt }, 202, NO_STORE);
+  return json({ ok: true, pending: true, expires_at: expiresAt }, 202);
 }
 
 /** The code of a request body. Its alphabet is checked first: `toUpperCase` turns some other letters into A-Z. */
@@ -60,18 +58,18 @@ export async function registerCode(request: RelayRequest, relay: Relay): Promise
     throw new RelayError('invalid', 'endpoints must be an array');
   }
   const code = register(body, relay);
-  return json({ ok: true, code, endpoints }, 200, NO_STORE);
+  return json({ ok: true, code, endpoints });
 }
 
 /** `POST /pairing/approve` (contract 01 §5.2): kept for codes that a phone shows; today as register, no `endpoints`. */
 export async function approveCode(request: RelayRequest, relay: Relay): Promise<Response> {
   const code = register(await readJson(request), relay);
-  return json({ ok: true, code }, 200, NO_STORE);
+  return json({ ok: true, code });
 }
 
 /** `POST /pairing/mint` (contract 01 §5.3): a fresh code in a signed QR payload. The body may be empty. */
 export async function mintCode(request: RelayRequest, relay: Relay): Promise<Response> {
   const answer = await relay.mint.issue(await readJson(request, { empty: true }));
   forgive(relay);
-  return json(answer, 200, NO_STORE);
+  return json(answer);
 }

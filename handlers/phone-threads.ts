@@ -2,13 +2,11 @@ import { RelayError } from '../lib/errors.ts';
 import { json, readJson } from '../lib/web/json.ts';
 import type { Handler } from './request.ts';
 
-const NO_STORE = { 'cache-control': 'no-store' };
 const BODY_LIMIT = 2 * 1024 * 1024;
 const MAX_LENGTH = 256;
 
 /** `GET /phone/threads` (contract 04 §5.7). */
-export const listThreads: Handler = async (_request, relay) =>
-  json({ threads: await relay.threads.list() }, 200, NO_STORE);
+export const listThreads: Handler = async (_request, relay) => json({ threads: await relay.threads.list() });
 
 /** `POST /phone/threads`: makes the relay know a chat. */
 export const putThread: Handler = async (request, relay) => {
@@ -18,7 +16,7 @@ export const putThread: Handler = async (request, relay) => {
   const sessionId = text(body, 'session_id') ?? '';
   const title = body.title === null ? null : text(body, 'title');
   const thread = relay.threads.put({ chatId, title, at: relay.clock.now() });
-  return json({ ok: true, thread: { ...thread, session_id: sessionId } }, 200, NO_STORE);
+  return json({ ok: true, thread: { ...thread, session_id: sessionId } });
 };
 
 function text(body: Record<string, unknown>, field: string): string | undefined {

@@ -1,7 +1,6 @@
 import { json, readJson } from '../lib/web/json.ts';
 import { type Handler, lastOf } from './request.ts';
 
-const NO_STORE = { 'cache-control': 'no-store' };
 /** Contract 04 §1.2. */
 const LIMIT = 2 * 1024 * 1024;
 const DEFAULT_TIMEOUT = 25;
@@ -12,8 +11,8 @@ const SHOWN_TEXT = 200;
 export const postMessage: Handler = async (request, relay) => {
   const pushed = await relay.phone.push(await readJson(request, { limit: LIMIT }));
   const { delivered, messageId } = pushed;
-  if (delivered) return json({ delivered, message_id: messageId }, 200, NO_STORE);
-  return json({ delivered, queued: true, message_id: messageId, buffered: pushed.buffered }, 200, NO_STORE);
+  if (delivered) return json({ delivered, message_id: messageId });
+  return json({ delivered, queued: true, message_id: messageId, buffered: pushed.buffered });
 };
 
 /**
@@ -22,7 +21,7 @@ export const postMessage: Handler = async (request, relay) => {
  * that take any, and leaves the others alone. `HEAD` takes nothing.
  */
 export const takeReplies: Handler = async (request, relay) => {
-  if (request.method === 'HEAD') return json({ replies: [] }, 200, NO_STORE);
+  if (request.method === 'HEAD') return json({ replies: [] });
   const query = lastOf(request.query);
   const { chat_id: chatId, reply_to: replyTo } = query;
   const since = number(query.since);
@@ -32,7 +31,7 @@ export const takeReplies: Handler = async (request, relay) => {
     signal: request.signal,
     wanted: isParticular ? { chatId, replyTo, since } : undefined,
   });
-  return json({ replies }, 200, NO_STORE);
+  return json({ replies });
 };
 
 /** `GET /phone/outbound`: what waits for a phone (contract 04 §5.6). */
@@ -43,12 +42,12 @@ export const listOutbound: Handler = (_request, relay) => {
     text: text.slice(0, SHOWN_TEXT).toWellFormed(),
     sent_at,
   }));
-  return json({ queued: messages.length, messages }, 200, NO_STORE);
+  return json({ queued: messages.length, messages });
 };
 
 /** `DELETE /phone/outbound?message_id=`: takes back one message that waits, or all of them (contract 04 §5.6). */
 export const cancelOutbound: Handler = async (request, relay) =>
-  json({ cancelled: await relay.phone.cancel(lastOf(request.query).message_id) }, 200, NO_STORE);
+  json({ cancelled: await relay.phone.cancel(lastOf(request.query).message_id) });
 
 /** A finite number; undefined for anything else, also for nothing between `=` and `&`. */
 function number(text: string | undefined): number | undefined {

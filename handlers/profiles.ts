@@ -5,7 +5,6 @@ import type { Relay } from '../lib/relay.ts';
 import { json, readJson, WebResponse } from '../lib/web/json.ts';
 import { type Handler, pathSegment, type RelayRequest } from './request.ts';
 
-const NO_STORE = { 'cache-control': 'no-store' };
 /** Room for a document in which every character is escaped. */
 const BODY_LIMIT = 8 * 1024 * 1024;
 
@@ -21,14 +20,14 @@ function profileOf(request: RelayRequest): string {
   throw new RelayError('not-found', 'profile_not_found', { extra: { profile: request.params.name } });
 }
 
-const withEtag = (etag: string | null) => (etag === null ? NO_STORE : { ...NO_STORE, etag });
+const withEtag = (etag: string | null) => (etag === null ? undefined : { etag });
 
 /** `GET /api/profiles/{name}/config` (contract 07 §1.5). */
 export const getProfileConfig: Handler = async (request, relay) => {
   const files = filesOf(relay);
   const profile = profileOf(request);
   const config = await files.config(profile);
-  return json({ profile, path: 'config.yaml', config, readonly: true }, 200, NO_STORE);
+  return json({ profile, path: 'config.yaml', config, readonly: true });
 };
 
 /** `GET /api/profiles/{name}/skills` (contract 07 §1.5). */
@@ -36,7 +35,7 @@ export const getProfileSkills: Handler = async (request, relay) => {
   const files = filesOf(relay);
   const profile = profileOf(request);
   const skills = await files.skills(profile);
-  return json({ profile, skills, total: skills.length }, 200, NO_STORE);
+  return json({ profile, skills, total: skills.length });
 };
 
 /** `GET /api/profiles/{name}/soul` (contract 07 §1.5). */
@@ -69,7 +68,7 @@ export const getProfileMemory: Handler = async (request, relay) => {
     truncated,
     etag,
   }));
-  return json({ profile, memories_dir: 'memories', entries, total: entries.length }, 200, NO_STORE);
+  return json({ profile, memories_dir: 'memories', entries, total: entries.length });
 };
 
 /** `GET /api/profiles/{name}/avatar` (contract 07 §1.5). */

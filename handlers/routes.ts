@@ -94,7 +94,6 @@ const table: Row[] = [
 ];
 
 const NO_QUERY = {};
-const NO_STORE = /^\/(?:pairing|sessions|relay|bridge|desktop|chat|phone|context|usage|media)(?:\/|$)/;
 
 export type Fetch = (request: Request, peer: Peer) => Promise<Response>;
 
@@ -126,11 +125,11 @@ export function createFetch(relay: Relay): Fetch {
         return (await row[2](request, relay)) ?? (await row[3](request, relay));
       }
       const response: Response | undefined = await router.fetch(request, relay);
-      return response ?? uncached(request, noRoute(request, router.routes));
+      return response ?? noRoute(request, router.routes);
     } catch (error) {
       const expected = toResponse(error);
       if (!expected) relay.log.error(`${request.method} request failed: ${describeError(error)}`);
-      return uncached(request, expected ?? errorResponse(500, 'internal error'));
+      return expected ?? errorResponse(500, 'internal error');
     }
   };
 }
@@ -143,10 +142,4 @@ function noRoute(request: RelayRequest, routes: RouteEntry[]): Response {
   const allowed = [...new Set(routes.filter((route) => route[1].test(pathname)).map((route) => route[0]))];
   if (allowed.length === 0) return errorResponse(404, 'not found');
   return errorResponse(405, 'method not allowed', { allow: allowed.sort().join(', ') });
-}
-
-function uncached(request: RelayRequest, response: Response): Response {
-  const { pathname } = new URL(request.url);
-  if (NO_STORE.test(pathname) || request.route === DEVICE_PATHS) response.headers.set('cache-control', 'no-store');
-  return response;
 }

@@ -6,7 +6,6 @@ import type { Reduction } from '../lib/sessions/sessions.ts';
 import { json, readJson } from '../lib/web/json.ts';
 import { type Handler, pathParam, type RelayRequest } from './request.ts';
 
-const NO_STORE = { 'cache-control': 'no-store' };
 const LEAST_PREFIX = 4;
 
 /** One row of `GET /sessions` (contract 01 §6.1). Field by field: nothing secret can slip in. */
@@ -30,7 +29,7 @@ const rowOf = (session: Session, isCurrent: boolean) => ({
 /** `GET /sessions` (contract 01 §6.3). Without `request.session` a host tool is asking, and no row is its own. */
 export const listSessions: Handler = (request, relay) => {
   const rows = relay.sessions.list().map((session) => rowOf(session, session === request.session));
-  return json({ sessions: rows }, 200, NO_STORE);
+  return json({ sessions: rows });
 };
 
 /** `DELETE /sessions/{prefix}`: any device may revoke any other (contract 01 §6.4). */
@@ -38,7 +37,7 @@ export const revokeSession: Handler = async (request, relay) => {
   const session = theOne(relay, prefixOf(request));
   const isOwn = session === request.session;
   await relay.sessions.revoke(session, { answerFirst: isOwn });
-  return json({ ok: true, revoked: session.prefix, revoked_self: isOwn }, 200, NO_STORE);
+  return json({ ok: true, revoked: session.prefix, revoked_self: isOwn });
 };
 
 /** `PATCH /sessions/{prefix}`: a device gives up some of its own rights (contract 01 §6.4, checks in that order). */
@@ -50,7 +49,7 @@ export const reduceSession: Handler = async (request, relay) => {
   if (session !== request.session) throw new RelayError('forbidden', 'cannot modify another session');
   await relay.sessions.reduce(session, reduction);
   const { prefix: token_prefix, expiresAt: expires_at, grants } = session;
-  return json({ ok: true, token_prefix, expires_at, grants }, 200, NO_STORE);
+  return json({ ok: true, token_prefix, expires_at, grants });
 };
 
 function prefixOf(request: RelayRequest): string {

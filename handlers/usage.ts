@@ -2,12 +2,10 @@ import { RelayError } from '../lib/errors.ts';
 import { json } from '../lib/web/json.ts';
 import { type Handler, lastOf } from './request.ts';
 
-const NO_STORE = { 'cache-control': 'no-store' };
-
 /** `GET /usage/providers`, `?profile=` and `?session_id=` (contract 04 §9). */
 export const providerUsage: Handler = async (request, relay) => {
   if (!relay.config.providerUsageEnabled) throw new RelayError('not-found', 'provider usage is not enabled here');
   if (!relay.usage) throw new RelayError('unsupported', 'this relay runs without a host, so it has no credentials');
   const { profile = '', session_id: sessionId = '' } = lastOf(request.query);
-  return json(await relay.usage.report({ profile, sessionId }), 200, NO_STORE);
+  return json(await relay.usage.report({ profile, sessionId }));
 };

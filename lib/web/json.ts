@@ -14,15 +14,19 @@ export const BODY_LIMIT = 64 * KiB;
 const BODY_TIMEOUT = 60_000;
 const MAX_DEPTH = 64;
 
-/** Headers of every answer. */
-const JSON_HEADERS = { 'content-type': 'application/json', 'x-content-type-options': 'nosniff' };
+/** Nearly every body is about one person: a response that may be cached, such as media, says so in its own headers. */
+const JSON_HEADERS = {
+  'content-type': 'application/json',
+  'x-content-type-options': 'nosniff',
+  'cache-control': 'no-store',
+};
 
-/** A JSON answer. */
+/** A JSON response, `no-store` unless `headers` says otherwise (contract 01, conventions). */
 export const json = (body: unknown, status = 200, headers?: Record<string, string>): Response =>
   jsonText(JSON.stringify(body), status, headers);
 
-/** As `json`, of a body that is the text of JSON already. */
-export const jsonText = (text: string, status = 200, headers?: Record<string, string>): Response =>
+/** Like `json`, for a body that is already JSON text; null for a status without a body. */
+export const jsonText = (text: string | null, status = 200, headers?: Record<string, string>): Response =>
   new WebResponse(text, { status, headers: headers ? { ...JSON_HEADERS, ...headers } : JSON_HEADERS });
 
 /** The error body of every area: `{"ok":false,"error":…}` (contract 01 §1). */

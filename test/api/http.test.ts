@@ -166,6 +166,7 @@ describeMatrix('HTTP rules (contract 01 §1)', (start, runtime) => {
       ['GET', '/pairing/x', 404],
       ['PUT', '/sessions', 405],
       ['GET', '/relay/x', 404],
+      ['GET', '/nowhere', 404],
     ] as const) {
       const response = await target.fetch(path, { method });
       expect([path, response.status, response.headers.get('cache-control')]).toEqual([path, status, 'no-store']);

@@ -1,0 +1,42 @@
+import { describe, expect, it } from 'vitest';
+import { errorResponse, json, jsonText } from '../../../lib/web/json.ts';
+
+const seen = async (response: Response) => [
+  response.status,
+  response.headers.get('content-type'),
+  response.headers.get('cache-control'),
+  await response.text(),
+];
+
+describe('json() (contract 01, conventions)', () => {
+  it('is not cached unless the caller says so', async () => {
+    expect(await seen(json({ a: 1 }))).toEqual([200, 'application/json', 'no-store', '{"a":1}']);
+    expect(await seen(json({}, 202, { 'cache-control': 'private, max-age=60' }))).toEqual([
+      202,
+      'application/json',
+      'private, max-age=60',
+      '{}',
+    ]);
+  });
+
+  it('is sniffed by no browser', () => {
+    expect(json({}).headers.get('x-content-type-options')).toBe('nosniff');
+  });
+
+  it('keeps text that is JSON already, and statuses without a body', async () => {
+    const charset = { 'content-type': 'application/json; charset=utf-8' };
+    expect(await seen(jsonText('[ 1 ]', 200, charset))).toEqual([200, charset['content-type'], 'no-store', '[ 1 ]']);
+    expect(await seen(jsonText(null, 204))).toEqual([204, 'application/json', 'no-store', '']);
+  });
+
+  it('answers errors in the shape of every area', async () => {
+    const response = errorResponse(429, 'too many', { 'retry-after': '5' }, { error_code: 'busy' });
+    expect(response.headers.get('retry-after')).toBe('5');
+    expect(await seen(response)).toEqual([
+      429,
+      'application/json',
+      'no-store',
+      '{"ok":false,"error":"too many","error_code":"busy"}',
+    ]);
+  });
+});
