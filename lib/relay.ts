@@ -1,20 +1,19 @@
+import type { Stores } from '../storage/schema.ts';
 import { createLimiter, type Limiter } from './access/limiter.ts';
 import { createOperatorTokens, type OperatorTokens } from './access/operator-token.ts';
 import { type Bridge, createBridge } from './bridge/bridge.ts';
-import type { BridgeRecord } from './bridge/memory.ts';
 import { type Chat, createChat } from './chat/chat.ts';
 import { type ClipboardInbox, createClipboardInbox } from './clipboard/inbox.ts';
 import type { Config } from './config.ts';
 import { createInjectedContext, type InjectedContextReader } from './context/injected.ts';
 import { createDesktop, type Desktop } from './desktop/desktop.ts';
-import type { DesktopRecord } from './desktop/memory.ts';
 import { describeError } from './errors.ts';
 import type { Host } from './host/index.ts';
 import { type Cancel, type Clock, every } from './kit/clock.ts';
 import type { Log } from './log.ts';
 import { createHostMedia } from './media/host-media.ts';
 import type { Media } from './media/media.ts';
-import { type MediaRecord, openObjectMedia } from './media/object-media.ts';
+import { openObjectMedia } from './media/object-media.ts';
 import type { ObjectStore } from './media/objects.ts';
 import { createModelCapabilities, type ModelCapabilities } from './models/capabilities.ts';
 import { createNotifications, type Notifications } from './notifications/ring.ts';
@@ -22,18 +21,13 @@ import { createRelayInfo, type RelayInfo } from './operator/info.ts';
 import { createUpdateCheck, type UpdateCheck } from './operator/update-check.ts';
 import { createPairingCodes, type PairingCodes } from './pairing/codes.ts';
 import { createMint, type Mint } from './pairing/mint.ts';
-import type { Waiting } from './phone/delivery.ts';
 import { openPhoneMessaging, type PhoneMessaging } from './phone/phone.ts';
-import type { StoredReply } from './phone/reply.ts';
-import type { SubscribersRecord } from './phone/subscribers.ts';
 import { createPhoneThreads, type PhoneThreads } from './phone/threads.ts';
 import { createProfileFiles, type ProfileFiles } from './profiles/profile-files.ts';
 import { createProfiles, type Profiles } from './profiles/profiles.ts';
-import type { StoredSession } from './sessions/session.ts';
 import { openSessions, type Sessions } from './sessions/sessions.ts';
 import type { Channels } from './socket/channel.ts';
-import { createSockets, type SocketRecord, type Sockets } from './socket/sockets.ts';
-import type { StoreOpener } from './stores.ts';
+import { createSockets, type Sockets } from './socket/sockets.ts';
 import { createTerminals, type Terminals } from './terminal/terminals.ts';
 import { createTui, type Tui } from './tui/tui.ts';
 import type { ProviderBases } from './usage/provider.ts';
@@ -53,7 +47,7 @@ export interface Listener {
 export interface RelayParts {
   version: string;
   config: Config;
-  stores: StoreOpener;
+  stores: Stores;
   clock: Clock;
   log: Log;
   /** Makes the channel table. Called once, when every domain of the relay is there. */
@@ -129,7 +123,7 @@ export async function createRelay(parts: RelayParts): Promise<Relay> {
   const { version, config, clock, log, host, stores } = parts;
   const upstream = parts.upstream ?? fetchUpstream();
   const sessions = await openSessions({
-    store: stores.open<StoredSession>('sessions'),
+    store: stores.open('sessions'),
     clock,
     log: log.named('sessions'),
   });
@@ -139,9 +133,9 @@ export async function createRelay(parts: RelayParts): Promise<Relay> {
     clock,
     log: log.named('phone'),
     seen: threads.seen,
-    queue: stores.open<Waiting>('phone'),
-    replies: stores.open<StoredReply>('phone-replies'),
-    remember: parts.socketsOutliveMemory ? stores.open<SubscribersRecord>('phone-subscribers') : undefined,
+    queue: stores.open('phone'),
+    replies: stores.open('phone-replies'),
+    remember: parts.socketsOutliveMemory ? stores.open('phone-subscribers') : undefined,
   });
   const codes = createPairingCodes(clock, log.named('pairing'));
   const limiter = createLimiter(clock);
@@ -161,7 +155,7 @@ export async function createRelay(parts: RelayParts): Promise<Relay> {
     log: log.named('socket'),
     version,
     profiles: profiles.rows,
-    remember: parts.socketsOutliveMemory ? stores.open<SocketRecord>('sockets') : undefined,
+    remember: parts.socketsOutliveMemory ? stores.open('sockets') : undefined,
   });
   const periodic: Cancel[] = [];
   const media = await openMedia(parts);
@@ -189,14 +183,14 @@ export async function createRelay(parts: RelayParts): Promise<Relay> {
       sessions,
       clock,
       log: log.named('bridge'),
-      remember: parts.socketsOutliveMemory ? stores.open<BridgeRecord>('bridge') : undefined,
+      remember: parts.socketsOutliveMemory ? stores.open('bridge') : undefined,
     }),
     chat: createChat({ config, upstream, clock, log: log.named('chat') }),
     desktop: createDesktop({
       sessions,
       clock,
       log: log.named('desktop'),
-      remember: parts.socketsOutliveMemory ? stores.open<DesktopRecord>('desktop') : undefined,
+      remember: parts.socketsOutliveMemory ? stores.open('desktop') : undefined,
     }),
     models: createModelCapabilities({
       host,
@@ -218,7 +212,7 @@ export async function createRelay(parts: RelayParts): Promise<Relay> {
       config,
       host,
       codes,
-      store: stores.open<{ secret: string }>('pairing'),
+      store: stores.open('pairing'),
       log: log.named('pairing'),
       listener: () => relay.listener,
     }),
@@ -272,7 +266,7 @@ async function openMedia({ host, objects, stores, config, clock, log: all }: Rel
   return openObjectMedia({
     objects: objects.store,
     prefix: objects.prefix,
-    store: stores.open<MediaRecord>('media'),
+    store: stores.open('media'),
     config,
     clock,
     log,

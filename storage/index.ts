@@ -1,40 +1,36 @@
-import { createStorage, prefixStorage, type Storage, type StorageValue } from 'unstorage';
+import { createStorage, prefixStorage } from 'unstorage';
 import memoryDriver from 'unstorage/drivers/memory';
+import type { Store, StoreName, Stores } from './schema.ts';
 import { type SqlExecutor, sqlDriver } from './sql-driver.ts';
 
+export type Runtime = 'node' | 'edge';
+
 /**
- * Which stores outlive the process is decided here and nowhere else (contract 00, "What survives a restart").
- * What each one holds is listed in `storage/README.md`.
+ * Where each store lives: in the state file (`disk`), in the Durable Object's SQLite (`object`), or in the memory of
+ * the process. What a restart may forget, a sleeping object may not (contract 00, "What survives a restart").
  */
-const DURABLE = [
-  'sessions',
-  'pairing',
-  'sockets',
-  'bridge',
-  'desktop',
-  'media',
-  'phone',
-  'phone-replies',
-  'phone-subscribers',
-] as const;
+const PLACES: Record<StoreName, { node: 'disk' | 'memory'; edge: 'object' | 'memory' }> = {
+  sessions: { node: 'disk', edge: 'object' },
+  pairing: { node: 'memory', edge: 'object' },
+  sockets: { node: 'memory', edge: 'object' },
+  bridge: { node: 'memory', edge: 'object' },
+  desktop: { node: 'memory', edge: 'object' },
+  media: { node: 'memory', edge: 'object' },
+  phone: { node: 'disk', edge: 'object' },
+  'phone-replies': { node: 'disk', edge: 'object' },
+  'phone-subscribers': { node: 'memory', edge: 'object' },
+};
 
-export type StoreName = (typeof DURABLE)[number];
-export type Store<T extends StorageValue = StorageValue> = Storage<T>;
-
-export interface Stores {
-  open<T extends StorageValue>(name: StoreName): Store<T>;
-  /** Whether what is written survives the process. */
-  readonly durable: boolean;
-  close(): void;
-}
-
-/** The relay's stores: in SQLite behind `executor`, or, without one, in memory. */
-export function createStores(executor?: SqlExecutor): Stores {
+/** The stores of a relay on `runtime`: the durable ones behind `executor`, or without one all in memory. */
+export function createStores(runtime: Runtime, executor?: SqlExecutor): Stores {
   const storage = createStorage();
-  for (const store of DURABLE) storage.mount(store, executor ? sqlDriver({ executor, store }) : memoryDriver());
+  for (const [store, places] of Object.entries(PLACES)) {
+    const isDurable = executor !== undefined && places[runtime] !== 'memory';
+    storage.mount(store, isDurable ? sqlDriver({ executor, store }) : memoryDriver());
+  }
   return {
     durable: executor !== undefined,
-    open: <T extends StorageValue>(name: StoreName) => prefixStorage<T>(storage as unknown as Storage<T>, name),
+    open: <K extends StoreName>(name: K) => prefixStorage(storage, name) as unknown as Store<K>,
     close: () => executor?.close?.(),
   };
 }

@@ -40,6 +40,7 @@ export async function startNodeRelay({ version, config, log, noTls }: NodeRelayO
   const tls = noTls ? undefined : await readCertificate(config);
   const state = log.named('state');
   const stores = createStores(
+    'node',
     config.stateFile === null ? undefined : openStateFile(config.stateFile, (message) => state.warn(message)),
   );
   try {

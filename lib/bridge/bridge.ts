@@ -1,4 +1,4 @@
-import type { Storage } from 'unstorage';
+import type { Store } from '../../storage/schema.ts';
 import { createCommands, type Outcome } from '../dispatch/commands.ts';
 import { withoutMembers } from '../dispatch/json-text.ts';
 import type { Link } from '../dispatch/link.ts';
@@ -15,7 +15,7 @@ import type { JsonText } from '../web/json.ts';
 import type { ActivityRecord } from './activity.ts';
 import { type Answer, decide, errorOf, type Reply, readAnswer, replyTo } from './answer.ts';
 import type { DeviceRoute } from './device-routes.ts';
-import { type BridgeRecord, createMemory } from './memory.ts';
+import { createMemory } from './memory.ts';
 import { redact, summarise } from './redact.ts';
 import { createRegistry, type Device } from './registry.ts';
 import { isSelectorKey, readSelector } from './selection.ts';
@@ -32,7 +32,7 @@ export interface BridgeParts {
   clock: Clock;
   log: Log;
   /** Where devices are remembered while the process sleeps; absent where it lives as long as its sockets. */
-  remember?: Storage<BridgeRecord>;
+  remember?: Store<'bridge'>;
 }
 
 /** A caller's call (contract 03 §4.1). */

@@ -1,29 +1,10 @@
-import type { Storage } from 'unstorage';
+import type { BridgeDeviceRecord, BridgeSelectionRecord, Store } from '../../storage/schema.ts';
 import type { Link } from '../dispatch/link.ts';
 import { describeError } from '../errors.ts';
 import { isObject } from '../kit/json.ts';
 import type { Log } from '../log.ts';
 import type { Payload } from '../socket/envelope.ts';
 import type { Device, Registry } from './registry.ts';
-
-/** What is kept of a device while its socket is open; under the family of its session. */
-export interface DeviceRecord {
-  /** The socket it is on, and older ones of the same session that it was on. */
-  socket: string;
-  superseded: string[];
-  /** Its last report, or what matters of one that is too long. */
-  status: Payload;
-  connected_at: number;
-  last_seen_at: number;
-}
-
-/** Which devices were chosen; under `chosen`. */
-export interface ChosenRecord {
-  active: string | null;
-  recent: string | null;
-}
-
-export type BridgeRecord = DeviceRecord | ChosenRecord;
 
 const CHOSEN = 'chosen';
 const MAX_STATUS = 64 * 1024;
@@ -43,7 +24,7 @@ export interface Memory {
  * Keeps the registry in a store, for an object that is put away while its sockets stay open (edge). Nothing waits for
  * a write: a lost one costs what the phone's next report brings back.
  */
-export function createMemory(registry: Registry, store: Storage<BridgeRecord>, log: Log): Memory {
+export function createMemory(registry: Registry, store: Store<'bridge'>, log: Log): Memory {
   const older = new Map<string, string[]>();
   let chosen = '';
 
@@ -60,7 +41,7 @@ export function createMemory(registry: Registry, store: Storage<BridgeRecord>, l
         superseded.push(replaced.link.id);
         older.set(family, superseded.slice(-MAX_SUPERSEDED));
       }
-      const record: DeviceRecord = {
+      const record: BridgeDeviceRecord = {
         socket: device.link.id,
         superseded: older.get(family) ?? [],
         status: short(device.status),
@@ -86,7 +67,7 @@ export function createMemory(registry: Registry, store: Storage<BridgeRecord>, l
 
     async restore(link) {
       const { family } = link.session;
-      const record = (await store.getItem(family)) as DeviceRecord | null;
+      const record = (await store.getItem(family)) as BridgeDeviceRecord | null;
       if (!record || !isObject(record.status)) return;
       if (record.superseded.includes(link.id)) {
         older.set(family, record.superseded);
@@ -100,7 +81,7 @@ export function createMemory(registry: Registry, store: Storage<BridgeRecord>, l
         connectedAt: record.connected_at,
         lastSeenAt: record.last_seen_at,
       });
-      const saved = (await store.getItem(CHOSEN)) as ChosenRecord | null;
+      const saved = (await store.getItem(CHOSEN)) as BridgeSelectionRecord | null;
       if (saved) registry.restoreChosen(saved);
     },
   };

@@ -1,3 +1,4 @@
+import type { DesktopControlRecord } from '../../storage/schema.ts';
 import type { Link } from '../dispatch/link.ts';
 import type { Cancel, Clock } from '../kit/clock.ts';
 import type { Payload } from '../socket/envelope.ts';
@@ -18,15 +19,7 @@ export interface Requester {
   profile?: string;
 }
 
-/** What is kept of a control session where memory may go before its target's socket does. */
-export interface ControlRecord extends Requester {
-  id: string;
-  targetId: string;
-  /** Of the last command, epoch milliseconds. */
-  usedAt: number;
-}
-
-interface ControlSession extends ControlRecord {
+interface ControlSession extends DesktopControlRecord {
   readonly key: string;
   readonly link: Link;
   cancelIdle: Cancel;
@@ -64,7 +57,7 @@ export function createControlSessions({ clock, ended, changed }: ControlParts) {
     changed(link);
   }
 
-  function add(link: Link, record: ControlRecord): ControlSession {
+  function add(link: Link, record: DesktopControlRecord): ControlSession {
     const session: ControlSession = { ...record, key: keyOf(record, link), link, cancelIdle: () => {} };
     sessions.set(session.key, session);
     arm(session);
@@ -129,13 +122,13 @@ export function createControlSessions({ clock, ended, changed }: ControlParts) {
     },
 
     /** What is to be kept of a target's sessions. */
-    records: (link: Link): ControlRecord[] =>
+    records: (link: Link): DesktopControlRecord[] =>
       [...sessions.values()]
         .filter((session) => session.link === link)
         .map(({ key: _key, link: _link, cancelIdle: _cancel, ...record }) => record),
 
     /** Takes up what was there before the process slept. */
-    restore(link: Link, records: readonly ControlRecord[]): void {
+    restore(link: Link, records: readonly DesktopControlRecord[]): void {
       for (const record of records) add(link, record);
     },
 

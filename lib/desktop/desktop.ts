@@ -1,4 +1,4 @@
-import type { Storage } from 'unstorage';
+import type { Store } from '../../storage/schema.ts';
 import { createCommands, type Outcome } from '../dispatch/commands.ts';
 import { textOf, withoutMembers } from '../dispatch/json-text.ts';
 import type { Link } from '../dispatch/link.ts';
@@ -15,7 +15,7 @@ import type { JsonText } from '../web/json.ts';
 import { type Answer, decide, errorOf, readAnswer, replyTo, statusOf, summaryOf } from './answer.ts';
 import { createControlSessions, type Requester } from './control.ts';
 import { type CommandRecord, healthOf } from './health.ts';
-import { createMemory, type DesktopRecord, type Memory } from './memory.ts';
+import { createMemory, type Memory } from './memory.ts';
 import { redact, summarise } from './redact.ts';
 import { refusal } from './refusal.ts';
 import { choose, named, offers, readSelector, SELECTOR_KEYS } from './selection.ts';
@@ -36,7 +36,7 @@ export interface DesktopParts {
   clock: Clock;
   log: Log;
   /** Where desktops are remembered while the process sleeps; absent where it lives as long as its sockets. */
-  remember?: Storage<DesktopRecord>;
+  remember?: Store<'desktop'>;
 }
 
 /** A call of a tool (contract 07 §2.3). */

@@ -1,3 +1,4 @@
+import type { DesktopTargetRecord } from '../../storage/schema.ts';
 import { firstText } from '../dispatch/first-text.ts';
 import type { Link } from '../dispatch/link.ts';
 import type { Payload } from '../socket/envelope.ts';
@@ -24,16 +25,6 @@ interface Known {
 
 /** A desktop on a socket that may be sent commands (contract 07 §2.2). */
 export type Target = Known & { status: Payload };
-
-/** What is kept of a socket where its memory may go before it does. */
-export interface TargetRecord {
-  status: Payload | null;
-  id: string;
-  tools: string[];
-  hints: Partial<Record<Hint, Payload>>;
-  connected_at: number;
-  last_seen_at: number;
-}
 
 export interface TargetsParts {
   now(): number;
@@ -109,7 +100,7 @@ export function createTargets({ now, isEligible }: TargetsParts) {
     },
 
     /** What is to be kept of a socket; undefined for one that said nothing. */
-    record(link: Link): TargetRecord | undefined {
+    record(link: Link): DesktopTargetRecord | undefined {
       const known = sockets.get(link);
       if (!known) return undefined;
       const { status = null, id, tools, hints, connectedAt, lastSeenAt } = known;
@@ -117,7 +108,7 @@ export function createTargets({ now, isEligible }: TargetsParts) {
     },
 
     /** Takes up a socket as it was before the process slept. */
-    restore(link: Link, { status, id, tools, hints, connected_at, last_seen_at }: TargetRecord): void {
+    restore(link: Link, { status, id, tools, hints, connected_at, last_seen_at }: DesktopTargetRecord): void {
       sockets.set(link, {
         link,
         status: status ?? undefined,

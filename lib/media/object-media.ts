@@ -1,4 +1,4 @@
-import type { Storage } from 'unstorage';
+import type { Store } from '../../storage/schema.ts';
 import type { Config } from '../config.ts';
 import { describeError, RelayError } from '../errors.ts';
 import { bytesToHex, randomBytes } from '../kit/bytes.ts';
@@ -8,7 +8,7 @@ import { typeOf } from './content-types.ts';
 import type { Media } from './media.ts';
 import { createObject, openObject } from './object-bytes.ts';
 import type { ObjectStore } from './objects.ts';
-import { createRegistry, type MediaEntry } from './registry.ts';
+import { createRegistry } from './registry.ts';
 import { createUploads } from './uploads.ts';
 
 const MiB = 1024 * 1024;
@@ -19,14 +19,11 @@ const MOST_UPLOADS = 8;
 const ABANDONED_AFTER = 3600;
 const LEAST_WAIT = 60_000;
 
-/** What is kept of media at the edge: an entry by its token, or an upload under way by its object's key. */
-export type MediaRecord = { entry: MediaEntry } | { pending: { place: string; since: number } };
-
 export interface ObjectMediaParts {
   objects: ObjectStore;
   /** Keys of objects begin with it: several relays may share a bucket. */
   prefix: string;
-  store: Storage<MediaRecord>;
+  store: Store<'media'>;
   config: Config;
   clock: Clock;
   log: Log;

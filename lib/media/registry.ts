@@ -1,3 +1,4 @@
+import type { MediaEntry } from '../../storage/schema.ts';
 import { base64url, randomBytes } from '../kit/bytes.ts';
 import { type Clock, seconds } from '../kit/clock.ts';
 
@@ -5,22 +6,7 @@ const TOKEN_BYTES = 16;
 /** Files that could not be removed are tried again; more of them than this are given up. */
 const MAX_LEFT = 1000;
 
-/** One entry of the registry (contract 04 §3.1). Times are epoch seconds. */
-export interface MediaEntry {
-  token: string;
-  /** Where the bytes are: a real path on a host, a key at the edge. Never on the wire. */
-  place: string;
-  contentType: string;
-  fileName: string | null;
-  size: number;
-  createdAt: number;
-  expiresAt: number;
-  lastAccessed: number;
-  sensitive: boolean;
-  /** Whether the bytes are the relay's own, to be removed with their last token. */
-  owned: boolean;
-}
-
+export type { MediaEntry };
 export type NewEntry = Pick<MediaEntry, 'place' | 'contentType' | 'fileName' | 'size' | 'sensitive' | 'owned'>;
 
 export interface RegistryParts {

@@ -1,3 +1,4 @@
+import type { Store } from '../../storage/schema.ts';
 import type { Config } from '../config.ts';
 import { RelayError } from '../errors.ts';
 import type { Host } from '../host/index.ts';
@@ -9,14 +10,14 @@ import { type Candidate, finalCandidates, readCandidates } from './candidates.ts
 import { maskCode, type PairingCodes } from './codes.ts';
 import { buildPayload, pairingUrl } from './payload.ts';
 import { describePolicy, readPolicy } from './policy.ts';
-import { createQrSecret, type SecretStore } from './secret.ts';
+import { createQrSecret } from './secret.ts';
 
 export interface MintParts {
   config: Config;
   /** Absent at the edge. */
   host?: Host;
   codes: PairingCodes;
-  store: SecretStore;
+  store: Store<'pairing'>;
   log: Log;
   /** Where this relay listens now. */
   listener(): Listener;

@@ -1,4 +1,4 @@
-import type { Storage } from 'unstorage';
+import type { Store } from '../../storage/schema.ts';
 import { describeError } from '../errors.ts';
 import type { Host, HostFiles } from '../host/index.ts';
 import { base64, fromBase64, randomBytes } from '../kit/bytes.ts';
@@ -10,15 +10,13 @@ const SIZE = 32;
 const LEAST = 16;
 const ATTEMPTS = 3;
 
-export type SecretStore = Storage<{ secret: string }>;
-
 export type QrSecret = ReturnType<typeof createQrSecret>;
 
 /**
  * The secret that QR payloads are signed with: a file of the agent home, or, where there is no host, an entry of the
  * durable store (contract 01 §5.4). Made when it is first needed, read once.
  */
-export function createQrSecret({ host, store, log }: { host?: Host; store: SecretStore; log: Log }) {
+export function createQrSecret({ host, store, log }: { host?: Host; store: Store<'pairing'>; log: Log }) {
   let reading: Promise<Uint8Array | null> | undefined;
 
   async function load(): Promise<Uint8Array | null> {
@@ -64,7 +62,7 @@ async function fromFile(files: HostFiles, path: string, log: Log): Promise<Uint8
   throw new Error('the file appears and disappears');
 }
 
-async function fromStore(store: SecretStore, log: Log): Promise<Uint8Array> {
+async function fromStore(store: Store<'pairing'>, log: Log): Promise<Uint8Array> {
   const kept = await store.getItem(KEY);
   const found = typeof kept?.secret === 'string' ? fromBase64(kept.secret) : null;
   if (found && found.length >= LEAST) return found;

@@ -1,19 +1,16 @@
-import type { PhoneMessage } from './message.ts';
+import type { PhoneMessage, QueuedMessage } from '../../storage/schema.ts';
 
 const CAPACITY = 50;
 const KEPT = 86_400_000;
-
-/** A message that is not delivered yet. `seq` is its place in the order of arrival. */
-export type Waiting = { seq: number; message: PhoneMessage };
 
 /** Who gets messages, and which ones wait (contract 04 §5.4). `L` stands for a phone's socket. */
 export interface Delivery<L> {
   /** The one that subscribed last is at the end, and is the target. */
   readonly subscribers: readonly L[];
   /** First in, first out. With a target it is empty as soon as an event is dealt with. */
-  readonly queue: readonly Waiting[];
+  readonly queue: readonly QueuedMessage[];
   /** The entry that was pushed by this very event: it has not waited, so it is no backlog. */
-  readonly fresh: Waiting | null;
+  readonly fresh: QueuedMessage | null;
   /** Whom the queue is being written to, and how much of the backlog that was so far. */
   readonly flush: { readonly to: L; readonly backlog: number } | null;
 }
@@ -25,7 +22,7 @@ export type Event<L> =
   | { name: 'leave'; link: L }
   /** These sockets had subscribed, in this order, before the process slept (edge). */
   | { name: 'restore'; links: readonly L[] }
-  | { name: 'push'; entry: Waiting }
+  | { name: 'push'; entry: QueuedMessage }
   /** Without an id, everything. */
   | { name: 'cancel'; messageId?: string }
   /** What became of the last `write`. */
@@ -42,7 +39,7 @@ export type Effect<L> =
 
 export type Step<L> = readonly [Delivery<L>, readonly Effect<L>[]];
 
-export const emptyDelivery = <L>(queue: readonly Waiting[] = []): Delivery<L> => ({
+export const emptyDelivery = <L>(queue: readonly QueuedMessage[] = []): Delivery<L> => ({
   subscribers: [],
   queue,
   fresh: null,
@@ -54,7 +51,7 @@ export const emptyDelivery = <L>(queue: readonly Waiting[] = []): Delivery<L> =>
  * `written`: what a failed flush did not send is where it was, in its order.
  */
 export function transition<L>(before: Delivery<L>, event: Event<L>, now: number): Step<L> {
-  const isFresh = ({ message }: Waiting) => now - message.sent_at <= KEPT;
+  const isFresh = ({ message }: QueuedMessage) => now - message.sent_at <= KEPT;
   const state = before.queue.every(isFresh) ? before : { ...before, queue: before.queue.filter(isFresh) };
   switch (event.name) {
     case 'subscribe': {
@@ -89,10 +86,10 @@ export function transition<L>(before: Delivery<L>, event: Event<L>, now: number)
 }
 
 /** A message whose id still waits takes the place of that one; one behind others is part of their flush. */
-function pushed<L>(state: Delivery<L>, entry: Waiting): Delivery<L> {
+function pushed<L>(state: Delivery<L>, entry: QueuedMessage): Delivery<L> {
   const at = state.queue.findIndex(({ message }) => message.message_id === entry.message.message_id);
   if (at < 0) return { ...state, queue: [...state.queue, entry], fresh: state.queue.length === 0 ? entry : null };
-  return { ...state, queue: state.queue.with(at, { ...entry, seq: (state.queue[at] as Waiting).seq }) };
+  return { ...state, queue: state.queue.with(at, { ...entry, seq: (state.queue[at] as QueuedMessage).seq }) };
 }
 
 /** Writes the head of the queue to the target; without one, or with nothing to write, comes to rest. */

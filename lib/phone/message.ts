@@ -1,23 +1,11 @@
+import type { PhoneMessage } from '../../storage/schema.ts';
 import { RelayError } from '../errors.ts';
 import { bytesToHex, randomBytes } from '../kit/bytes.ts';
-import { type Metadata, sanitizeMetadata } from './metadata.ts';
+import { sanitizeMetadata } from './metadata.ts';
 
 const MAX_TEXT = 16_384;
 const MAX_LABEL = 256;
 const MAX_ID = 128;
-
-/** `phone.message` without the flag of a flush (contract 04 §5.2). Every key is always there. */
-export type PhoneMessage = {
-  message_id: string;
-  chat_id: string | null;
-  title: string | null;
-  text: string;
-  surfacing: string | null;
-  reply_to: string | null;
-  metadata: Metadata;
-  /** Epoch ms at which the relay accepted it. */
-  sent_at: number;
-};
 
 /** An id for what came without one: 12 hex characters. */
 export const newMessageId = (): string => bytesToHex(randomBytes(6));

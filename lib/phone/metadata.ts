@@ -1,3 +1,4 @@
+import type { Metadata } from '../../storage/schema.ts';
 import { isObject } from '../kit/json.ts';
 
 const MAX_KEYS = 24;
@@ -6,7 +7,6 @@ const MAX_STRING = 512;
 const MAX_ITEMS = 16;
 
 type Scalar = string | number | boolean | null;
-export type Metadata = Record<string, Scalar | Scalar[]>;
 
 /** What may be kept of a scalar; undefined for everything else. */
 function scalar(value: unknown): Scalar | undefined {

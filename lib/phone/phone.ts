@@ -1,4 +1,4 @@
-import type { Storage } from 'unstorage';
+import type { PhoneMessage, QueuedMessage, Reply, Store } from '../../storage/schema.ts';
 import { describeError, RelayError } from '../errors.ts';
 import type { Clock } from '../kit/clock.ts';
 import { isObject } from '../kit/json.ts';
@@ -6,20 +6,12 @@ import type { Log } from '../log.ts';
 import type { Session } from '../sessions/session.ts';
 import type { Sessions } from '../sessions/sessions.ts';
 import type { Payload } from '../socket/envelope.ts';
-import {
-  type Delivery,
-  type Effect,
-  type Event,
-  emptyDelivery,
-  type Step,
-  transition,
-  type Waiting,
-} from './delivery.ts';
-import { type PhoneMessage, readMessage } from './message.ts';
+import { type Delivery, type Effect, type Event, emptyDelivery, type Step, transition } from './delivery.ts';
+import { readMessage } from './message.ts';
 import { createReplies, type Poll } from './replies.ts';
-import { type Reply, readStoredReply, type StoredReply } from './reply.ts';
+import { readStoredReply } from './reply.ts';
 import { openRows, saveLater } from './rows.ts';
-import { openSubscribers, type SubscribersRecord } from './subscribers.ts';
+import { openSubscribers } from './subscribers.ts';
 import type { SeenChat } from './threads.ts';
 
 /** What phone messaging needs of a phone's socket. */
@@ -35,10 +27,10 @@ export interface PhoneParts {
   sessions: Pick<Sessions, 'isAlive'>;
   clock: Clock;
   log: Log;
-  queue: Storage<Waiting>;
-  replies: Storage<StoredReply>;
+  queue: Store<'phone'>;
+  replies: Store<'phone-replies'>;
   /** Where subscriptions are remembered while the process sleeps; absent where it lives as long as its sockets. */
-  remember?: Storage<SubscribersRecord>;
+  remember?: Store<'phone-subscribers'>;
   /** Told of every chat as it goes by (contract 04 §5.7). */
   seen?(chat: SeenChat): void;
 }
@@ -206,7 +198,7 @@ export async function openPhoneMessaging(parts: PhoneParts) {
 }
 
 /** A stored message as it was written; undefined for anything else. */
-function readWaiting(value: unknown): Waiting | undefined {
+function readWaiting(value: unknown): QueuedMessage | undefined {
   if (!isObject(value) || !isObject(value.message)) return undefined;
   const { seq, message } = value;
   const { sent_at: sentAt, message_id: id } = message;

@@ -1,7 +1,8 @@
+import type { Reply, StoredReply } from '../../storage/schema.ts';
 import type { Cancel, Clock } from '../kit/clock.ts';
 import type { Log } from '../log.ts';
 import type { Payload } from '../socket/envelope.ts';
-import { type Reply, readReply, type StoredReply, sizeOf } from './reply.ts';
+import { readReply, sizeOf } from './reply.ts';
 import { type Rows, saveLater } from './rows.ts';
 
 const MAX_RECORDS = 100;

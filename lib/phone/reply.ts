@@ -1,25 +1,12 @@
+import type { Reply, StoredReply } from '../../storage/schema.ts';
 import { utf8ToBytes } from '../kit/bytes.ts';
 import { isObject } from '../kit/json.ts';
 import type { Payload } from '../socket/envelope.ts';
 import { newMessageId } from './message.ts';
-import { type Metadata, sanitizeMetadata } from './metadata.ts';
+import { sanitizeMetadata } from './metadata.ts';
 
 const MAX_TEXT = 1024 * 1024;
 const MAX_LABEL = 256;
-
-/** What a phone answered, as the agent reads it (contract 04 §5.5). */
-export type Reply = {
-  text: string;
-  chat_id: string | null;
-  reply_to: string | null;
-  message_id: string;
-  metadata: Metadata;
-  /** Epoch ms: of the phone where it says so. */
-  ts: number;
-};
-
-/** A reply that nobody has read. */
-export type StoredReply = { seq: number; reply: Reply; arrived: number; bytes: number };
 
 /** Reads `proactive.reply`; undefined for a text that is none. A longer text is cut to 1 MiB of UTF-8. */
 export function readReply(payload: Payload, now: number): Reply | undefined {

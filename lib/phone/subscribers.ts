@@ -1,17 +1,15 @@
-import type { Storage } from 'unstorage';
+import type { Store } from '../../storage/schema.ts';
 import { describeError } from '../errors.ts';
 import type { Log } from '../log.ts';
 
-/** Which sockets had subscribed, the latest last; under `order`. */
-export type SubscribersRecord = { sockets: string[] };
-
+/** Key of the ids of subscribed sockets, the latest last. */
 const ORDER = 'order';
 
 /**
  * Keeps who had subscribed for an object that is put away while its sockets stay open (edge). Nothing waits for a
  * write: a lost one costs a subscription that the phone renews when it connects again.
  */
-export async function openSubscribers<L extends { id: string }>(store: Storage<SubscribersRecord>, log: Log) {
+export async function openSubscribers<L extends { id: string }>(store: Store<'phone-subscribers'>, log: Log) {
   const record = await store.getItem(ORDER);
   const before: string[] = Array.isArray(record?.sockets) ? record.sockets : [];
   let saved = before.join();

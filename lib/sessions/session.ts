@@ -1,4 +1,5 @@
 import * as v from 'valibot';
+import type { SessionRecord } from '../../storage/schema.ts';
 import { type Expiry, type Grants, inherit } from './grants.ts';
 
 /** How a device describes itself; none of it is trusted for anything. */
@@ -54,7 +55,7 @@ const expiry = v.nullable(seconds);
 const hash = v.pipe(v.string(), v.regex(/^[0-9a-f]{64}$/));
 const text = v.optional(v.string(), '');
 
-const Stored = v.object({
+const Stored: v.GenericSchema<unknown, SessionRecord> = v.object({
   family: v.pipe(v.string(), v.regex(/^[0-9a-f]{32}$/)),
   token_sha256: hash,
   token_prefix: v.pipe(v.string(), v.length(8)),
@@ -87,10 +88,8 @@ const Stored = v.object({
   ),
 });
 
-export type StoredSession = v.InferOutput<typeof Stored>;
-
 /** The record as it is kept: hashes only. */
-export function toStored(session: Session): StoredSession {
+export function toStored(session: Session): SessionRecord {
   const { device, refresh } = session;
   return {
     family: session.family,

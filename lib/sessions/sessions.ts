@@ -1,4 +1,4 @@
-import type { Storage } from 'unstorage';
+import type { Store } from '../../storage/schema.ts';
 import { describeError, RelayError } from '../errors.ts';
 import { base64url, bytesToHex, randomBytes, sha256, timingSafeEqual } from '../kit/bytes.ts';
 import { type Clock, seconds } from '../kit/clock.ts';
@@ -14,15 +14,7 @@ import {
   isPast,
   type Policy,
 } from './grants.ts';
-import {
-  type Device,
-  type EndReason,
-  fromStored,
-  type Session,
-  type StoredSession,
-  type TransportHint,
-  toStored,
-} from './session.ts';
+import { type Device, type EndReason, fromStored, type Session, type TransportHint, toStored } from './session.ts';
 
 const REFRESH_LIFE = 180 * DAY;
 const REFRESH_OVERLAP = 600;
@@ -63,7 +55,7 @@ export interface Reduction {
 }
 
 export interface SessionsParts {
-  store: Storage<StoredSession>;
+  store: Store<'sessions'>;
   clock: Clock;
   log: Log;
 }

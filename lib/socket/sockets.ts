@@ -1,4 +1,4 @@
-import type { Storage } from 'unstorage';
+import type { Store } from '../../storage/schema.ts';
 import type { Limiter } from '../access/limiter.ts';
 import { describeError } from '../errors.ts';
 import { type Cancel, type Clock, every } from '../kit/clock.ts';
@@ -29,13 +29,6 @@ export interface SocketEvents {
   closed(): void;
 }
 
-/** What must be kept of a socket so that it can be taken up again after the process slept (edge). */
-export interface SocketRecord {
-  family: string;
-  typed_stream: boolean;
-  caller: Caller;
-}
-
 export interface SocketsParts {
   /** The channel table; not asked for before the first socket is open. */
   channels(): Channels;
@@ -48,7 +41,7 @@ export interface SocketsParts {
   /** The current profile rows. */
   profiles(): unknown[];
   /** Where sockets are remembered over a sleep; absent where the process lives as long as its sockets. */
-  remember?: Storage<SocketRecord>;
+  remember?: Store<'sockets'>;
 }
 
 /**

@@ -51,6 +51,7 @@ const forbidden: [string, string][] = [
   ['lib/host/x.ts', './node/index.ts'],
   ['lib/x.ts', '../storage/index.ts'],
   ['lib/a/x.ts', '../../storage/node.ts'],
+  ['lib/a/x.ts', '../../storage/sql-driver.ts'],
   // Storage knows keys and values.
   ['storage/x.ts', '../lib/kit/clock.ts'],
   ['storage/x.ts', '../handlers/routes.ts'],
@@ -63,6 +64,7 @@ const forbidden: [string, string][] = [
   ['handlers/x.ts', '../cli/main.ts'],
   ['handlers/a/x.ts', '../../cli/runtime/node.ts'],
   ['handlers/x.ts', '../storage/index.ts'],
+  ['handlers/x.ts', '../storage/schema.ts'],
   ['handlers/x.ts', '../lib/host/node/index.ts'],
   // The same code runs on the edge: nothing of Node, in either spelling, and no package that is for Node only.
   ...['lib/x.ts', 'lib/a/x.ts', 'lib/host/x.ts', 'handlers/x.ts', 'handlers/channels/x.ts', 'storage/x.ts'].flatMap(
@@ -76,6 +78,8 @@ const allowed: [string, string][] = [
   ['lib/a/x.ts', '../kit/clock.ts'],
   ['lib/a/x.ts', '../host/index.ts'],
   ['lib/x.ts', 'unstorage'],
+  ['lib/x.ts', '../storage/schema.ts'],
+  ['lib/a/x.ts', '../../storage/schema.ts'],
   ['lib/host/node/x.ts', 'node:fs'],
   ['lib/host/node/x.ts', '../index.ts'],
   ['handlers/x.ts', '../lib/relay.ts'],
@@ -154,6 +158,10 @@ describe('the linter holds the arrows (design 2)', () => {
       await rm(own, { recursive: true, force: true });
     }
   });
+});
+
+it('design 4: the schema of the stores, which lib/ may import, holds types only', async () => {
+  expect(Object.keys(await import('../../storage/schema.ts'))).toEqual([]);
 });
 
 /** The sources are formatted: what begins in the first column is at the top level of its module. */

@@ -2,11 +2,12 @@ import { mkdir, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import Database from 'libsql';
-import type { Driver } from 'unstorage';
+import type { Driver, Storage } from 'unstorage';
 import { afterEach, describe, expect, it } from 'vitest';
 import { type DurableObjectSql, durableObjectExecutor } from '../../storage/durable-object.ts';
-import { createStores, type Stores } from '../../storage/index.ts';
+import { createStores } from '../../storage/index.ts';
 import { openStateFile } from '../../storage/node.ts';
+import type { StoreName, Stores } from '../../storage/schema.ts';
 import { type SqlExecutor, sqlDriver } from '../../storage/sql-driver.ts';
 
 const cleanups: (() => unknown)[] = [];
@@ -34,6 +35,9 @@ function fakeDurableObject(): DurableObjectSql {
   };
 }
 
+/** A store as what it is to a driver: any JSON under any key. */
+const openLoose = (stores: Stores, name: StoreName) => stores.open(name) as unknown as Storage<object>;
+
 const executors: Record<string, () => Promise<SqlExecutor | undefined>> = {
   memory: async () => undefined,
   'SQLite file': async () => openStateFile(await temporaryPath(), () => {}),
@@ -42,7 +46,8 @@ const executors: Record<string, () => Promise<SqlExecutor | undefined>> = {
 
 describe.each(Object.entries(executors))('a store on %s (design 4)', (name, executor) => {
   async function open(): Promise<Stores> {
-    const stores = createStores(await executor());
+    // Of the edge, where every store is behind the executor.
+    const stores = createStores('edge', await executor());
     cleanups.push(() => stores.close());
     return stores;
   }
@@ -52,7 +57,7 @@ describe.each(Object.entries(executors))('a store on %s (design 4)', (name, exec
   });
 
   it('gives back what was put in, the newest of it, and null for what is not there', async () => {
-    const store = (await open()).open('sessions');
+    const store = openLoose(await open(), 'sessions');
     expect(await store.getItem('a')).toBeNull();
     expect(await store.hasItem('a')).toBe(false);
     await store.setItem('a', { text: 'one', list: [1, null, 'x'], nested: { deep: true } });
@@ -62,7 +67,7 @@ describe.each(Object.entries(executors))('a store on %s (design 4)', (name, exec
   });
 
   it('keeps texts and numbers inside of objects what they are (design 7)', async () => {
-    const store = (await open()).open('sessions');
+    const store = openLoose(await open(), 'sessions');
     const record = {
       text: '1234',
       flag: 'true',
@@ -76,7 +81,7 @@ describe.each(Object.entries(executors))('a store on %s (design 4)', (name, exec
   });
 
   it('takes keys of digits as texts', async () => {
-    const store = (await open()).open('sessions');
+    const store = openLoose(await open(), 'sessions');
     for (const key of ['007', '7', '1e3', '1000']) await store.setItem(key, { key });
     expect((await store.getKeys()).sort()).toEqual(['007', '1000', '1e3', '7']);
     expect(await store.getItem('007')).toEqual({ key: '007' });
@@ -85,7 +90,7 @@ describe.each(Object.entries(executors))('a store on %s (design 4)', (name, exec
   });
 
   it('removes one item, and does not mind one that is not there', async () => {
-    const store = (await open()).open('sessions');
+    const store = openLoose(await open(), 'sessions');
     await store.setItem('a', { it: 1 });
     await store.setItem('b', { it: 2 });
     await store.removeItem('a');
@@ -95,7 +100,7 @@ describe.each(Object.entries(executors))('a store on %s (design 4)', (name, exec
   });
 
   it('lists below a prefix without taking % and _ for wildcards, nor one name for the start of another', async () => {
-    const store = (await open()).open('sessions');
+    const store = openLoose(await open(), 'sessions');
     const keys = ['a%b:1', 'a_b:1', 'axb:1', 'ab:1', 'abc:1', 'a:1', 'a:2', 'A:1', 'b', '\u00e4:1', '\u{1f511}:1'];
     for (const key of keys) await store.setItem(key, { key });
     expect((await store.getKeys()).sort()).toEqual([...keys].sort());
@@ -110,7 +115,7 @@ describe.each(Object.entries(executors))('a store on %s (design 4)', (name, exec
 
   it('clears one store only', async () => {
     const stores = await open();
-    const [sessions, sockets] = [stores.open('sessions'), stores.open('sockets')];
+    const [sessions, sockets] = [openLoose(stores, 'sessions'), openLoose(stores, 'sockets')];
     for (const key of ['a_b:1', 'axb:1', 'c']) await sessions.setItem(key, { key });
     await sockets.setItem('a_b:1', { mine: true });
     await sessions.clear();
@@ -120,23 +125,23 @@ describe.each(Object.entries(executors))('a store on %s (design 4)', (name, exec
 
   it('keeps its stores apart', async () => {
     const stores = await open();
-    await stores.open('sessions').setItem('a', { in: 'sessions' });
-    await stores.open('pairing').setItem('a', { in: 'pairing' });
-    expect(await stores.open('sessions').getItem('a')).toEqual({ in: 'sessions' });
-    expect(await stores.open('pairing').getItem('a')).toEqual({ in: 'pairing' });
-    expect(await stores.open('sockets').getItem('a')).toBeNull();
-    await stores.open('pairing').removeItem('a');
-    expect(await stores.open('sessions').getKeys()).toEqual(['a']);
+    await openLoose(stores, 'sessions').setItem('a', { in: 'sessions' });
+    await openLoose(stores, 'pairing').setItem('a', { in: 'pairing' });
+    expect(await openLoose(stores, 'sessions').getItem('a')).toEqual({ in: 'sessions' });
+    expect(await openLoose(stores, 'pairing').getItem('a')).toEqual({ in: 'pairing' });
+    expect(await openLoose(stores, 'sockets').getItem('a')).toBeNull();
+    await openLoose(stores, 'pairing').removeItem('a');
+    expect(await openLoose(stores, 'sessions').getKeys()).toEqual(['a']);
   });
 
   it('shares nothing with another relay in this process (design 2)', async () => {
     const [one, other] = [await open(), await open()];
-    await one.open('sessions').setItem('a', { it: 1 });
-    expect(await other.open('sessions').getKeys()).toEqual([]);
+    await openLoose(one, 'sessions').setItem('a', { it: 1 });
+    expect(await openLoose(other, 'sessions').getKeys()).toEqual([]);
   });
 
   it('keeps the order in which writes were asked for', async () => {
-    const store = (await open()).open('sessions');
+    const store = openLoose(await open(), 'sessions');
     await Promise.all([
       store.setItem('a', { it: 1 }),
       store.setItem('a', { it: 2 }),
@@ -150,7 +155,7 @@ describe.each(Object.entries(executors))('a store on %s (design 4)', (name, exec
   });
 
   it('takes a large item', async () => {
-    const store = (await open()).open('sessions');
+    const store = openLoose(await open(), 'sessions');
     const text = 'x'.repeat(1_000_000);
     await store.setItem('a', { text });
     expect(await store.getItem('a')).toEqual({ text });
@@ -192,7 +197,7 @@ describe('a write that fails (design 4)', () => {
   it('rejects, and nothing was written', async () => {
     const inner = openStateFile(await temporaryPath(), () => {});
     let broken = false;
-    const stores = createStores({
+    const stores = createStores('node', {
       ...inner,
       run(sql, ...values) {
         if (broken) throw Object.assign(new Error('disk I/O error'), { code: 'SQLITE_IOERR' });
@@ -200,7 +205,7 @@ describe('a write that fails (design 4)', () => {
       },
     });
     cleanups.push(() => stores.close());
-    const store = stores.open('sessions');
+    const store = openLoose(stores, 'sessions');
     await store.setItem('a', { it: 1 });
     broken = true;
     await expect(store.setItem('a', { it: 2 })).rejects.toThrow('disk I/O error');
@@ -214,9 +219,12 @@ describe('a directory that is there already', () => {
   it('is used', async () => {
     const path = await temporaryPath();
     await mkdir(join(path, '..', 'there'));
-    const stores = createStores(openStateFile(join(path, '..', 'there', 'state.db'), () => {}));
+    const stores = createStores(
+      'node',
+      openStateFile(join(path, '..', 'there', 'state.db'), () => {}),
+    );
     cleanups.push(() => stores.close());
-    await stores.open('sessions').setItem('a', { it: 1 });
-    expect(await stores.open('sessions').getKeys()).toEqual(['a']);
+    await openLoose(stores, 'sessions').setItem('a', { it: 1 });
+    expect(await openLoose(stores, 'sessions').getKeys()).toEqual(['a']);
   });
 });

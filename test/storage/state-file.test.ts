@@ -3,9 +3,11 @@ import { copyFileSync, existsSync } from 'node:fs';
 import { chmod, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
+import type { Storage } from 'unstorage';
 import { afterEach, describe, expect, it } from 'vitest';
-import { createStores, type Stores } from '../../storage/index.ts';
+import { createStores } from '../../storage/index.ts';
 import { openStateFile, StateInUseError } from '../../storage/node.ts';
+import type { Stores } from '../../storage/schema.ts';
 
 const cleanups: (() => unknown)[] = [];
 afterEach(async () => {
@@ -20,7 +22,10 @@ async function temporaryPath(): Promise<string> {
 
 function open(path: string): { stores: Stores; warnings: string[] } {
   const warnings: string[] = [];
-  const opened = createStores(openStateFile(path, (message) => warnings.push(message)));
+  const opened = createStores(
+    'node',
+    openStateFile(path, (message) => warnings.push(message)),
+  );
   let isOpen = true;
   const close = () => {
     if (isOpen) opened.close();
@@ -30,7 +35,7 @@ function open(path: string): { stores: Stores; warnings: string[] } {
   return { stores: { ...opened, close }, warnings };
 }
 
-const records = (stores: Stores) => stores.open('sessions');
+const records = (stores: Stores) => stores.open('sessions') as unknown as Storage<object>;
 
 async function filled(path: string, count = 40): Promise<Stores> {
   const { stores } = open(path);

@@ -3,9 +3,11 @@ import { mkdtemp, readdir, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import fc from 'fast-check';
+import type { Storage } from 'unstorage';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { createStores } from '../../storage/index.ts';
 import { openStateFile, StateInUseError } from '../../storage/node.ts';
+import type { Stores } from '../../storage/schema.ts';
 import { isDamagedLog } from '../../storage/wal.ts';
 
 const FRAME = 24 + 4096;
@@ -19,6 +21,8 @@ let log: Buffer;
 /** How long the log was after each write. */
 const ends: number[] = [];
 
+const recordsOf = (stores: Stores) => stores.open('sessions') as unknown as Storage<object>;
+
 const fail = (message: string): never => {
   throw new Error(message);
 };
@@ -26,8 +30,8 @@ const fail = (message: string): never => {
 beforeAll(async () => {
   directory = await mkdtemp(join(tmpdir(), 'svc-relay-wal-'));
   path = join(directory, 'state.db');
-  const stores = createStores(openStateFile(path, fail));
-  const records = stores.open('sessions');
+  const stores = createStores('node', openStateFile(path, fail));
+  const records = recordsOf(stores);
   for (let at = 0; at < WRITES; at++) {
     await records.setItem(`k${at}`, { at, text: 'x'.repeat(at % 3 === 0 ? 9_000 : 300) });
     ends.push(readFileSync(`${path}-wal`).length);
@@ -112,7 +116,7 @@ describe('what is none', () => {
   it('what is left of a log that was begun anew, longer and shorter than the new one', async () => {
     const renewed = join(directory, 'renewed.db');
     const executor = openStateFile(renewed, fail);
-    const records = createStores(executor).open('sessions');
+    const records = recordsOf(createStores('node', executor));
     for (let at = 0; at < 30; at++) await records.setItem(`k${at}`, { at });
     const whole = readFileSync(`${renewed}-wal`).length;
     executor.all('PRAGMA wal_checkpoint(RESTART)');
@@ -131,9 +135,12 @@ describe('a state file with a damaged log (01 §6.7)', () => {
     const damaged = flipped(log, (ends[WRITES - 2] as number) - 100);
     const copy = await lie(damaged);
     const warnings: string[] = [];
-    const stores = createStores(openStateFile(copy, (message) => warnings.push(message)));
-    expect(await stores.open('sessions').getKeys()).toEqual([]);
-    await stores.open('sessions').setItem('new', { it: 1 });
+    const stores = createStores(
+      'node',
+      openStateFile(copy, (message) => warnings.push(message)),
+    );
+    expect(await recordsOf(stores).getKeys()).toEqual([]);
+    await recordsOf(stores).setItem('new', { it: 1 });
     stores.close();
     const [aside, ...more] = (await readdir(dirname(copy))).filter((name) => /corrupt-\d+$/.test(name));
     expect(more).toEqual([]);
@@ -141,7 +148,7 @@ describe('a state file with a damaged log (01 §6.7)', () => {
     expect(readFileSync(kept).equals(file)).toBe(true);
     expect(readFileSync(`${kept}-wal`).equals(damaged)).toBe(true);
     expect(warnings).toEqual([expect.stringContaining(kept)]);
-    const again = createStores(openStateFile(copy, fail));
+    const again = createStores('node', openStateFile(copy, fail));
     expect(await again.open('sessions').getKeys()).toEqual(['new']);
     again.close();
   });
@@ -150,7 +157,10 @@ describe('a state file with a damaged log (01 §6.7)', () => {
     const copy = await lie(flipped(log, 40));
     writeFileSync(copy, 'no database at all '.repeat(400));
     const warnings: string[] = [];
-    createStores(openStateFile(copy, (message) => warnings.push(message))).close();
+    createStores(
+      'node',
+      openStateFile(copy, (message) => warnings.push(message)),
+    ).close();
     expect(warnings).toHaveLength(1);
     const names = (await readdir(dirname(copy))).filter((name) => /corrupt-\d+$/.test(name));
     expect(names).toHaveLength(1);
@@ -160,7 +170,7 @@ describe('a state file with a damaged log (01 §6.7)', () => {
   it('is left alone while another relay has it', async () => {
     const held = join(await mkdtemp(join(directory, 'held-')), 'state.db');
     const executor = openStateFile(held, fail);
-    const records = createStores(executor).open('sessions');
+    const records = recordsOf(createStores('node', executor));
     for (let at = 0; at < 4; at++) await records.setItem(`k${at}`, { at });
     const whole = readFileSync(`${held}-wal`);
     // As a reader may see it that comes in the middle of a write.
@@ -175,8 +185,8 @@ describe('a state file with a damaged log (01 §6.7)', () => {
 
   it('a whole log is taken over as it is', async () => {
     const copy = await lie(log);
-    const stores = createStores(openStateFile(copy, fail));
-    expect(await stores.open('sessions').getKeys()).toHaveLength(WRITES - 1);
+    const stores = createStores('node', openStateFile(copy, fail));
+    expect(await recordsOf(stores).getKeys()).toHaveLength(WRITES - 1);
     stores.close();
     copyFileSync(copy, `${copy}-closed`);
     expect(await readdir(dirname(copy))).toEqual(['state.db', 'state.db-closed']);

@@ -46,7 +46,7 @@ export async function startBuiltTarget(options: BuiltOptions = {}) {
   const relay = await createRelay({
     version: '1.0.0',
     config,
-    stores: createStores(),
+    stores: createStores('node'),
     clock,
     log: createLog('DEBUG', (line) => log.push(line)),
     channels: (relay) => ({ ...createChannels(relay), ...channels }),

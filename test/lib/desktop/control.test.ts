@@ -1,8 +1,9 @@
 import { expect, it } from 'vitest';
-import { type ControlRecord, createControlSessions, type Requester } from '../../../lib/desktop/control.ts';
+import { createControlSessions, type Requester } from '../../../lib/desktop/control.ts';
 import type { Target } from '../../../lib/desktop/targets.ts';
 import type { Link } from '../../../lib/dispatch/link.ts';
 import type { Payload } from '../../../lib/socket/envelope.ts';
+import type { DesktopControlRecord } from '../../../storage/schema.ts';
 import { createTestClock } from '../../support/clock.ts';
 
 const targetOn = (id: string) => ({ id: `pc-${id}`, link: { id } as Link }) as Target;
@@ -11,7 +12,7 @@ const requester = (more: Partial<Requester> = {}): Requester => ({ family: 'f', 
 const setup = () => {
   const clock = createTestClock();
   const ends: Payload[] = [];
-  const kept = new Map<Link, ControlRecord[]>();
+  const kept = new Map<Link, DesktopControlRecord[]>();
   const control = createControlSessions({
     clock,
     ended: (_link, payload) => ends.push(payload),
@@ -44,7 +45,7 @@ it('what is kept brings a session back as it was, and its time runs on', () => {
   const target = targetOn('one');
   const { id } = first.control.use(target, requester({ chatSession: 'c' }), 'id');
   first.clock.advance(600_000);
-  const records = first.kept.get(target.link) as ControlRecord[];
+  const records = first.kept.get(target.link) as DesktopControlRecord[];
 
   const second = setup();
   second.clock.advance(600_000);

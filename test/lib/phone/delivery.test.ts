@@ -2,11 +2,10 @@ import fc from 'fast-check';
 import { createStorage } from 'unstorage';
 import memoryDriver from 'unstorage/drivers/memory';
 import { describe, expect, it } from 'vitest';
-import type { Waiting } from '../../../lib/phone/delivery.ts';
 import { openPhoneMessaging, type PhoneLink } from '../../../lib/phone/phone.ts';
-import type { StoredReply } from '../../../lib/phone/reply.ts';
 import type { SeenChat } from '../../../lib/phone/threads.ts';
 import type { Session } from '../../../lib/sessions/session.ts';
+import type { QueuedMessage, StoredReply } from '../../../storage/schema.ts';
 import { createTestClock } from '../../support/clock.ts';
 import { createTestLog } from '../../support/log.ts';
 
@@ -41,7 +40,7 @@ class FakeLink implements PhoneLink {
 
 function stores() {
   return {
-    queue: createStorage<Waiting>({ driver: memoryDriver() }),
+    queue: createStorage<QueuedMessage>({ driver: memoryDriver() }),
     replies: createStorage<StoredReply>({ driver: memoryDriver() }),
   };
 }
@@ -199,8 +198,8 @@ describe('the delivery of messages (contract 04 §5.4)', () => {
 
   it('a stored record that cannot be read is skipped with a warning', async () => {
     const kept = stores();
-    await kept.queue.setItem('0', { seq: 1 } as Waiting);
-    await kept.queue.setItem('1', { seq: 2, message: { text: 5 } } as unknown as Waiting);
+    await kept.queue.setItem('0', { seq: 1 } as QueuedMessage);
+    await kept.queue.setItem('1', { seq: 2, message: { text: 5 } } as unknown as QueuedMessage);
     await kept.replies.setItem('0', { reply: { text: 'x' } } as unknown as StoredReply);
     const { phone, log } = await setup(kept);
     expect(phone.queued()).toEqual([]);

@@ -3,8 +3,9 @@ import { createStorage, type Storage } from 'unstorage';
 import memoryDriver from 'unstorage/drivers/memory';
 import { expect, it } from 'vitest';
 import { createReplies } from '../../../lib/phone/replies.ts';
-import { type Reply, readStoredReply, type StoredReply } from '../../../lib/phone/reply.ts';
+import { readStoredReply } from '../../../lib/phone/reply.ts';
 import { openRows } from '../../../lib/phone/rows.ts';
+import type { Reply, StoredReply } from '../../../storage/schema.ts';
 import { createTestClock, type TestClock } from '../../support/clock.ts';
 import { createTestLog } from '../../support/log.ts';
 

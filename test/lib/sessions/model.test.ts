@@ -7,11 +7,11 @@ import { createLimiter } from '../../../lib/access/limiter.ts';
 import { sha256 } from '../../../lib/kit/bytes.ts';
 import { createPairingCodes } from '../../../lib/pairing/codes.ts';
 import type { Policy } from '../../../lib/sessions/grants.ts';
-import type { StoredSession } from '../../../lib/sessions/session.ts';
 import { openSessions, type Reduction } from '../../../lib/sessions/sessions.ts';
 import { authenticate, type Offer } from '../../../lib/socket/auth.ts';
-import { createStores, type Stores } from '../../../storage/index.ts';
+import { createStores } from '../../../storage/index.ts';
 import { openStateFile } from '../../../storage/node.ts';
+import type { Stores } from '../../../storage/schema.ts';
 import { createTestClock } from '../../support/clock.ts';
 import { createTestLog } from '../../support/log.ts';
 
@@ -85,9 +85,12 @@ class Real {
   #path = () => join(this.directory, String(this.#life), 'state.db');
 
   async open(): Promise<void> {
-    this.#stores = createStores(openStateFile(this.#path(), (message) => this.log.warn(message)));
+    this.#stores = createStores(
+      'node',
+      openStateFile(this.#path(), (message) => this.log.warn(message)),
+    );
     this.sessions = await openSessions({
-      store: this.#stores.open<StoredSession>('sessions'),
+      store: this.#stores.open('sessions'),
       clock: this.clock,
       log: this.log,
     });

@@ -1,7 +1,7 @@
 import { createStorage, type Driver, type Storage } from 'unstorage';
 import memoryDriver from 'unstorage/drivers/memory';
 import { describe, expect, it, vi } from 'vitest';
-import type { StoredSession } from '../../../lib/sessions/session.ts';
+import type { SessionRecord } from '../../../storage/schema.ts';
 import { PHONE, setup } from './setup.ts';
 
 describe('restart (01 §6.7)', () => {
@@ -32,7 +32,7 @@ describe('restart (01 §6.7)', () => {
   it('fills the grants of an older record in', async () => {
     const { store, pair, restart, now } = await setup();
     const { session, token } = await pair();
-    const record = (await store.getItem(session.family)) as StoredSession;
+    const record = (await store.getItem(session.family)) as SessionRecord;
     await store.setItem(session.family, { ...record, grants: { chat: now() + 5, tui: now() + 6, bridge: null } });
     expect((await restart()).sessions.authenticate(token)?.grants).toEqual({
       chat: now() + 5,
@@ -49,16 +49,16 @@ describe('restart (01 §6.7)', () => {
   it('ignores what a newer record has more, and unknown words in it', async () => {
     const { store, pair, restart } = await setup();
     const { session, token } = await pair();
-    const record = (await store.getItem(session.family)) as StoredSession;
+    const record = (await store.getItem(session.family)) as SessionRecord;
     const newer = { ...record, client_surface: 'watch', transport_hint: 'quic', more: { x: 1 } };
-    await store.setItem(session.family, newer as unknown as StoredSession);
+    await store.setItem(session.family, newer as unknown as SessionRecord);
     expect((await restart()).sessions.authenticate(token)).toMatchObject({
       device: { surface: 'unknown' },
       transportHint: 'unknown',
     });
   });
 
-  it.each<[string, (record: StoredSession) => unknown]>([
+  it.each<[string, (record: SessionRecord) => unknown]>([
     ['text', () => 'not a record'],
     ['a number', () => 7],
     ['an empty object', () => ({})],
@@ -72,8 +72,8 @@ describe('restart (01 §6.7)', () => {
     const { store, pair, restart } = await setup();
     const bad = await pair({ id: 'a' });
     const good = await pair({ id: 'b' });
-    const record = (await store.getItem(bad.session.family)) as StoredSession;
-    await store.setItem(bad.session.family, damage(record) as StoredSession);
+    const record = (await store.getItem(bad.session.family)) as SessionRecord;
+    await store.setItem(bad.session.family, damage(record) as SessionRecord);
     const next = await restart();
     expect(next.sessions.list().map(({ prefix }) => prefix)).toEqual([good.session.prefix]);
     expect(next.log.lines.filter((line) => line.includes('[WARNING]'))).toHaveLength(1);
@@ -83,8 +83,8 @@ describe('restart (01 §6.7)', () => {
   it('drops a damaged refresh credential, not its session', async () => {
     const { store, pair, restart } = await setup();
     const { session, token, refreshToken = '' } = await pair();
-    const record = (await store.getItem(session.family)) as StoredSession;
-    await store.setItem(session.family, { ...record, refresh: { sha256: 'x' } } as unknown as StoredSession);
+    const record = (await store.getItem(session.family)) as SessionRecord;
+    await store.setItem(session.family, { ...record, refresh: { sha256: 'x' } } as unknown as SessionRecord);
     const next = await restart();
     expect(await next.sessions.refresh(refreshToken, PHONE)).toBeUndefined();
     expect(next.sessions.authenticate(token)?.refresh).toBeNull();
@@ -106,7 +106,7 @@ describe('a failing store (01 §6.7)', () => {
       setItem: guard(memory.setItem),
       removeItem: guard(memory.removeItem),
     } as Driver;
-    return { disk, ...(await setup(createStorage({ driver }) as Storage<StoredSession>)) };
+    return { disk, ...(await setup(createStorage({ driver }) as Storage<SessionRecord>)) };
   }
 
   it('is degraded, warns, and lets the change stand in memory', async () => {

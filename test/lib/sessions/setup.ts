@@ -1,8 +1,9 @@
 import { createStorage, type Storage } from 'unstorage';
 import memoryDriver from 'unstorage/drivers/memory';
 import type { Policy } from '../../../lib/sessions/grants.ts';
-import type { Device, EndReason, Session, StoredSession } from '../../../lib/sessions/session.ts';
+import type { Device, EndReason, Session } from '../../../lib/sessions/session.ts';
 import { openSessions } from '../../../lib/sessions/sessions.ts';
+import type { SessionRecord } from '../../../storage/schema.ts';
 import { createTestClock } from '../../support/clock.ts';
 import { createTestLog } from '../../support/log.ts';
 
@@ -19,7 +20,7 @@ export const PHONE: Device = {
 
 /** Sessions on a store in memory, with a clock that stands still. */
 export async function setup(
-  store: Storage<StoredSession> = createStorage<StoredSession>({ driver: memoryDriver() }),
+  store: Storage<SessionRecord> = createStorage<SessionRecord>({ driver: memoryDriver() }),
   clock = createTestClock(),
 ) {
   const log = createTestLog();

@@ -3,7 +3,6 @@ import { expect, it, vi } from 'vitest';
 import { createLimiter } from '../../../lib/access/limiter.ts';
 import { createLog } from '../../../lib/log.ts';
 import { createPairingCodes } from '../../../lib/pairing/codes.ts';
-import type { StoredSession } from '../../../lib/sessions/session.ts';
 import { openSessions } from '../../../lib/sessions/sessions.ts';
 import { authenticate, type Offer, readFirstFrame, refusalReason } from '../../../lib/socket/auth.ts';
 import { createStores } from '../../../storage/index.ts';
@@ -148,7 +147,7 @@ it.each([
 async function createParts() {
   const clock = createTestClock();
   const log = createLog('ERROR', () => {});
-  const sessions = await openSessions({ store: createStores().open<StoredSession>('sessions'), clock, log });
+  const sessions = await openSessions({ store: createStores('node').open('sessions'), clock, log });
   return { clock, log, sessions, codes: createPairingCodes(clock, log), limiter: createLimiter(clock) };
 }
 

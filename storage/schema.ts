@@ -1,0 +1,180 @@
+import type { Storage } from 'unstorage';
+
+/**
+ * Every store by name, with the type of its values. `PLACES` in `index.ts` says where each one lives, `README.md` what
+ * its keys are. To add a store: a line here, a line there, its keys and its survival in the README.
+ */
+export interface StoreSchema {
+  sessions: SessionRecord;
+  pairing: QrSecretRecord;
+  sockets: SocketRecord;
+  bridge: BridgeDeviceRecord | BridgeSelectionRecord;
+  desktop: DesktopTargetRecord | { sessions: DesktopControlRecord[] };
+  media: { entry: MediaEntry } | { pending: { place: string; since: number } };
+  phone: QueuedMessage;
+  'phone-replies': StoredReply;
+  'phone-subscribers': { sockets: string[] };
+}
+
+export type StoreName = keyof StoreSchema;
+export type Store<K extends StoreName> = Storage<StoreSchema[K]>;
+
+/** The relay's state, one named store at a time. */
+export interface Stores {
+  open<K extends StoreName>(name: K): Store<K>;
+  /** Whether stores that are durable on this runtime survive the process: false where all are in memory. */
+  readonly durable: boolean;
+  close(): void;
+}
+
+type JsonObject = Record<string, unknown>;
+
+/** A paired device (contract 01 §6.7). Times are epoch seconds, `null` means never; only hashes of tokens are kept. */
+export interface SessionRecord {
+  family: string;
+  token_sha256: string;
+  token_prefix: string;
+  device_name: string;
+  device_id: string;
+  device_model: string;
+  device_platform: string;
+  client_surface: 'android' | 'desktop' | 'quest' | 'unknown';
+  device_form_factor: 'phone' | 'desktop' | 'xr' | 'unknown';
+  transport_hint: 'wss' | 'ws' | 'unknown';
+  created_at: number;
+  first_seen: number;
+  last_seen: number;
+  expires_at: number | null;
+  grants: Record<string, number | null>;
+  refresh: RefreshRecord | null;
+}
+
+/** A session's refresh credential (contract 01 §6.5). */
+export interface RefreshRecord {
+  sha256: string;
+  /** Earlier tokens that still work, oldest first. */
+  replaced: { sha256: string; until: number }[];
+  created_at: number;
+  last_used: number;
+  expires_at: number;
+}
+
+/** The secret that signs QR payloads, base64 (contract 01 §5.4). */
+export interface QrSecretRecord {
+  secret: string;
+}
+
+/** An open socket that outlives the memory of the process. */
+export interface SocketRecord {
+  /** Family of its session. */
+  family: string;
+  typed_stream: boolean;
+  caller: {
+    peer: {
+      readonly address: string | null;
+      readonly tls: boolean;
+      readonly via: 'direct' | 'edge' | 'secure-link' | 'reach';
+    };
+    key: string;
+    transportHint: 'wss' | 'ws' | 'unknown';
+  };
+}
+
+/** A phone on an open socket, keyed by its session's family. Times are epoch milliseconds. */
+export interface BridgeDeviceRecord {
+  /** Id of its current socket, and of older sockets of the same session. */
+  socket: string;
+  superseded: string[];
+  /** Its last report, shortened when it exceeds 64 KiB. */
+  status: JsonObject;
+  connected_at: number;
+  last_seen_at: number;
+}
+
+/** Device ids of the active and the most recent phone. */
+export interface BridgeSelectionRecord {
+  active: string | null;
+  recent: string | null;
+}
+
+/** A desktop on an open socket, keyed by socket id. Times are epoch milliseconds. */
+export interface DesktopTargetRecord {
+  status: JsonObject | null;
+  id: string;
+  tools: string[];
+  hints: Partial<Record<'workspace' | 'active_editor', JsonObject>>;
+  connected_at: number;
+  last_seen_at: number;
+}
+
+/** A control session whose target is a desktop on an open socket. */
+export interface DesktopControlRecord {
+  id: string;
+  targetId: string;
+  /** Family of the paired session that calls. */
+  family: string;
+  /** Device of that session. */
+  deviceId: string;
+  chatSession?: string;
+  runId: string;
+  profile?: string;
+  /** Time of the last command, epoch milliseconds. */
+  usedAt: number;
+}
+
+/** One entry of the media registry (contract 04 §3.1). Times are epoch seconds. */
+export interface MediaEntry {
+  token: string;
+  /** Where the bytes are: a real path on a host, a key at the edge. Never on the wire. */
+  place: string;
+  contentType: string;
+  fileName: string | null;
+  size: number;
+  createdAt: number;
+  expiresAt: number;
+  lastAccessed: number;
+  sensitive: boolean;
+  /** Whether the relay owns the bytes and removes them with their last token. */
+  owned: boolean;
+}
+
+type Scalar = string | number | boolean | null;
+export type Metadata = Record<string, Scalar | Scalar[]>;
+
+/** `phone.message` without the flag of a flush (contract 04 §5.2). Every key is always present. */
+export type PhoneMessage = {
+  message_id: string;
+  chat_id: string | null;
+  title: string | null;
+  text: string;
+  surfacing: string | null;
+  reply_to: string | null;
+  metadata: Metadata;
+  /** Epoch milliseconds at which the relay accepted it. */
+  sent_at: number;
+};
+
+/** An undelivered message. `seq` is its place in the order of arrival. */
+export type QueuedMessage = {
+  seq: number;
+  message: PhoneMessage;
+};
+
+/** A phone's reply, as the agent reads it (contract 04 §5.5). */
+export type Reply = {
+  text: string;
+  chat_id: string | null;
+  reply_to: string | null;
+  message_id: string;
+  metadata: Metadata;
+  /** Epoch milliseconds, the phone's own time if it sent one. */
+  ts: number;
+};
+
+/** An unread reply. `arrived` is epoch milliseconds. */
+export type StoredReply = {
+  seq: number;
+  reply: Reply;
+  arrived: number;
+  bytes: number;
+};
