@@ -3,8 +3,10 @@ import { prepareTaps } from '../support/phone.mjs';
 
 export default {
   name: 'bridge-p50',
-  title: 'POST /tap over the bridge, median of one',
+  title: 'POST /tap over the bridge, 1 in flight, p50',
   unit: 'ms',
-  most: 1,
-  prepare: (stage) => prepareTaps(stage, (port, headers, { path, ...call }) => httpLatency(port, path, headers, call)),
+  max: 1,
+  operation: 'request',
+  prepare: (stage) =>
+    prepareTaps(stage, (server, headers, { path, ...tap }) => httpLatency(server, path, headers, tap)),
 };

@@ -5,10 +5,11 @@ export default {
   name: 'bridge',
   title: 'POST /tap over the bridge, 8 in flight',
   unit: 'requests/s',
-  least: 0.5,
+  minRatio: 0.5,
+  operation: 'request',
   rounds: 5,
   prepare: (stage) =>
-    prepareTaps(stage, (port, headers, { method, path, body }) =>
-      httpRate(port, path, headers, { method, body, connections: 8 }),
+    prepareTaps(stage, (server, headers, { method, path, body }) =>
+      httpRate(server, path, headers, { method, body, connections: 8 }),
     ),
 };

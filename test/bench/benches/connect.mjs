@@ -7,7 +7,8 @@ export default {
   name: 'connect',
   title: 'connect and auth, 8 at once',
   unit: 'sockets/s',
-  least: 0.7,
+  minRatio: 0.7,
+  operation: 'socket',
   rounds: 5,
   async prepare(stage) {
     const relay = await stage.relay();
@@ -18,8 +19,8 @@ export default {
     const bare = await stage.bare('ws', { answer: sample.first });
     const isAnswer = (text) => JSON.parse(text).type === 'auth.ok';
     return {
-      relay: () => connectRate(relay.port, offers, { isAnswer }),
-      bare: () => connectRate(bare.port, offers, { isAnswer }),
+      relay: () => connectRate(relay, offers, { isAnswer }),
+      bare: () => connectRate(bare, offers, { isAnswer }),
     };
   },
 };

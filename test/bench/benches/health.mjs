@@ -4,12 +4,13 @@ export default {
   name: 'health',
   title: 'GET /health',
   unit: 'requests/s',
-  least: 0.7,
+  minRatio: 0.7,
+  operation: 'request',
   rounds: 5,
   async prepare(stage) {
     const relay = await stage.relay();
     const { body } = await httpRequest(relay.port, 'GET', '/health');
     const bare = await stage.bare('http', { body });
-    return { relay: () => httpRate(relay.port, '/health'), bare: () => httpRate(bare.port, '/health') };
+    return { relay: () => httpRate(relay, '/health'), bare: () => httpRate(bare, '/health') };
   },
 };

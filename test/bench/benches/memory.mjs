@@ -8,9 +8,9 @@ export default {
   name: 'memory',
   title: 'resident memory, idle',
   unit: 'MiB',
-  most: 100,
+  max: 100,
   async prepare(stage) {
-    // As it is run: no garbage is collected that the process would not collect by itself.
+    // Garbage collection is not forced: this is what an operator sees.
     const measure = async (start) => {
       const server = await start();
       await sleep(SETTLE);

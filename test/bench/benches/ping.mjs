@@ -7,7 +7,8 @@ export default {
   name: 'ping',
   title: 'system/ping, 64 in flight on one socket',
   unit: 'round trips/s',
-  least: 0.6,
+  minRatio: 0.6,
+  operation: 'round trip',
   rounds: 5,
   async prepare(stage) {
     const relay = await stage.relay();
@@ -16,7 +17,7 @@ export default {
     const measure = async (server, hello, type) => {
       const socket = await openSocket(server.port, hello);
       try {
-        return await roundTripRate(socket, PING, {
+        return await roundTripRate(server, socket, PING, {
           inFlight: 64,
           isAnswer: (text) => JSON.parse(text).type === type && JSON.parse(text).id === 'bench-ping-0001',
         });

@@ -7,7 +7,7 @@ import { promisify } from 'node:util';
 
 const PROBE = fileURLToPath(new URL('../support/rescan-probe.mjs', import.meta.url));
 
-/** The longest stop of the event loop during a scan of 200 profiles with 100 skills each; bare only lists directories. */
+/** Longest event-loop stall during a scan of 200 profiles with 100 skills each; bare only lists directories. */
 async function probe(...args) {
   const home = await mkdtemp(join(tmpdir(), 'svc-bench-'));
   try {
@@ -20,9 +20,9 @@ async function probe(...args) {
 
 export default {
   name: 'rescan',
-  title: 'longest stop of the event loop, scan of 200 profiles',
+  title: 'longest event-loop stall, scan of 200 profiles',
   unit: 'ms',
-  most: 20,
+  max: 20,
   rounds: 1,
-  prepare: async () => ({ relay: () => probe(), bare: () => probe('bare') }),
+  prepare: async ({ dist }) => ({ relay: () => probe(dist), bare: () => probe(dist, 'bare') }),
 };

@@ -5,18 +5,19 @@ export default {
   name: 'sessions',
   title: 'GET /sessions with a bearer',
   unit: 'requests/s',
-  least: 0.5,
+  minRatio: 0.5,
+  operation: 'request',
   rounds: 5,
   async prepare(stage) {
     const relay = await stage.relay();
     const [token] = await pairDevices(relay, 1);
     const headers = { authorization: `Bearer ${token}` };
     const { status, body } = await httpRequest(relay.port, 'GET', '/sessions', { headers });
-    if (status !== 200) throw new Error(`GET /sessions was answered by ${status} ${body}`);
+    if (status !== 200) throw new Error(`GET /sessions was answered with ${status} ${body}`);
     const bare = await stage.bare('http', { body });
     return {
-      relay: () => httpRate(relay.port, '/sessions', headers),
-      bare: () => httpRate(bare.port, '/sessions', headers),
+      relay: () => httpRate(relay, '/sessions', headers),
+      bare: () => httpRate(bare, '/sessions', headers),
     };
   },
 };

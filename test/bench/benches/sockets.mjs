@@ -9,9 +9,9 @@ export default {
   name: 'sockets',
   title: `memory per idle socket, of ${SOCKETS}`,
   unit: 'KiB',
-  most: 15,
+  max: 15,
   async prepare(stage) {
-    /** Each measurement has a process of its own: what was freed would be used again, and the next look too small. */
+    // Each measurement has its own process: reused freed memory would make a second one look too small.
     const measure = async (start, pair) => {
       const server = await start();
       const offers = await pair(server);

@@ -1,14 +1,18 @@
+import { cpuTime } from '../support/cpu.mjs';
+
 export default {
   name: 'start',
-  title: 'start to the first healthy answer',
+  title: 'start until the first healthy answer',
   unit: 'ms',
-  most: 500,
+  max: 500,
+  operation: 'start',
   rounds: 7,
   async prepare(stage) {
     const measure = async (start) => {
       const server = await start();
+      const cpu = cpuTime(server);
       await stage.stop(server);
-      return server.startedIn;
+      return { value: server.startedIn, cpu };
     };
     return { relay: () => measure(() => stage.relay()), bare: () => measure(() => stage.bare('http')) };
   },

@@ -4,7 +4,8 @@ export default {
   name: 'terminal-echo',
   title: 'keystroke to echo, p50',
   unit: 'ms',
-  most: 3,
+  max: 3,
+  operation: 'keystroke',
   async prepare(stage) {
     const shells = await prepareShells(stage, { RELAY_TERMINAL_TMUX: '0' });
     return { relay: shells.echo, bare: shells.bareEcho };

@@ -1,11 +1,12 @@
 import { prepareShells } from '../support/terminal.mjs';
 
-/** Output of a bare shell, beside a process that only reads the same from a pseudo-terminal of its own. */
+/** Output of a bare shell. The baseline only reads the same output from its own pseudo-terminal. */
 export default {
   name: 'terminal',
   title: 'terminal output, bare shell',
   unit: 'MB/s',
-  least: 0.6,
+  minRatio: 0.6,
+  operation: 'MB',
   rounds: 2,
   async prepare(stage) {
     const shells = await prepareShells(stage, { RELAY_TERMINAL_TMUX: '0' });

@@ -7,9 +7,9 @@ const SIZE = 100 * 1024 ** 2;
 
 export default {
   name: 'uploads',
-  title: 'most memory ever, after 50 uploads of 100 MiB at once',
+  title: 'peak memory after 50 concurrent uploads of 100 MiB',
   unit: 'MiB',
-  most: 300,
+  max: 300,
   rounds: 1,
   async prepare(stage) {
     const relay = await stage.relay();
@@ -21,7 +21,7 @@ export default {
           upload(relay.port, tokens[Math.floor(at / PER_SESSION)], SIZE),
         );
         const refused = (await Promise.all(all)).filter((status) => status !== 200);
-        if (refused.length > 0) throw new Error(`uploads were answered by ${refused.join(', ')}`);
+        if (refused.length > 0) throw new Error(`uploads were answered with ${refused.join(', ')}`);
         return peakMemory(relay);
       },
       bare: async () => peakMemory(bare),

@@ -1,6 +1,6 @@
 /**
- * The least that carries an HTTP request over one `ws` socket and back: `bare-bridge.mjs PORT {}`. The last socket that
- * connected is the phone. JSON is read and written on both ways, and nothing is checked.
+ * The minimum for carrying an HTTP request over one `ws` socket and back: `bare-bridge.mjs PORT {}`. The last socket to
+ * connect is the phone. JSON is parsed and serialised both ways; nothing is validated.
  */
 import { createServer } from 'node:http';
 import { WebSocketServer } from 'ws';

@@ -1,4 +1,4 @@
-/** The plain way to serve a file on `node:http`: `bare-file.mjs PORT {"path":…,"size":…}`. */
+/** The plain way of serving a file on `node:http`: `bare-file.mjs PORT {"path":…,"size":…}`. */
 import { createReadStream } from 'node:fs';
 import { createServer } from 'node:http';
 

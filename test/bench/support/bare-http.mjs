@@ -1,4 +1,4 @@
-/** The least a server can do for a request on `node:http`: `bare-http.mjs PORT {"body":…}`. */
+/** The minimum for a request on `node:http`: `bare-http.mjs PORT {"body":…}`. */
 import { createServer } from 'node:http';
 
 const [port, options] = process.argv.slice(2);

@@ -1,7 +1,7 @@
 /**
- * The least a process can do with a pseudo-terminal: `bare-pty.mjs PORT {}`. `GET /flood?COMMAND` runs a command and
- * reads it to its end, `GET /echo?COUNT` types that many keys into a shell, one after another's echo. Both answer
- * with a number: bytes per second, and the median milliseconds to the echo.
+ * The minimum for a pseudo-terminal: `bare-pty.mjs PORT {}`. `GET /flood?COMMAND` runs a command and reads its whole
+ * output; `GET /echo?COUNT` types that many keys into a program and awaits each echo. Both answer with a number:
+ * megabytes per second, and the median milliseconds to the echo.
  */
 import { createServer } from 'node:http';
 import { spawn } from '@lydell/node-pty';
@@ -18,7 +18,7 @@ function flood(command) {
     terminal.onData((chunk) => {
       bytes += chunk.length;
     });
-    terminal.onExit(() => resolve((bytes * 1000) / (performance.now() - began)));
+    terminal.onExit(() => resolve(bytes / 1000 / (performance.now() - began)));
   });
 }
 

@@ -1,6 +1,6 @@
 /**
- * The least a server can do for a message on `ws`: `bare-ws.mjs PORT {"answer":…}`. Answers every message with
- * `answer`, or without one with the message itself, parsed and written again.
+ * The minimum for a message on `ws`: `bare-ws.mjs PORT {"answer":…}`. Answers every message with `answer`; without
+ * one, parses the message and sends it back serialised again.
  */
 import { createServer } from 'node:http';
 import { WebSocketServer } from 'ws';

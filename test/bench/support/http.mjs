@@ -1,5 +1,6 @@
 import { connect } from 'node:net';
 import { median } from './bench.mjs';
+import { startMeter } from './cpu.mjs';
 
 const HEAD_END = Buffer.from('\r\n\r\n');
 const CONNECTIONS = 32;
@@ -12,7 +13,7 @@ const requestText = (method, path, headers = {}, body = '') => {
   return `${method} ${path} HTTP/1.1\r\n${lines.join('')}\r\n${body}`;
 };
 
-/** One request on a connection of its own. The whole answer as status, headers (lower case) and body. */
+/** Sends one request on its own connection. Returns status, headers (lower case) and body. */
 export function httpRequest(port, method, path, { headers, body } = {}) {
   return new Promise((resolve, reject) => {
     const socket = connect({ port, host: '127.0.0.1', noDelay: true });
@@ -35,48 +36,44 @@ export function httpRequest(port, method, path, { headers, body } = {}) {
 }
 
 /**
- * Requests per second that a server answers over kept connections, each with one request at a time. The client
- * must be much faster than the server: it reads the first answer of a connection closely, then only counts bytes.
+ * Requests per second that a server answers over kept-alive connections, each with one request at a time, and its CPU
+ * per request. The client must be much faster than the server: it parses heads only for their length and counts bytes.
  */
-export async function httpRate(port, path, headers, { method = 'GET', body, connections = CONNECTIONS } = {}) {
+export async function httpRate(server, path, headers, { method = 'GET', body, connections = CONNECTIONS } = {}) {
   const request = Buffer.from(requestText(method, path, headers, body), 'latin1');
-  const counter = { answers: 0 };
-  const clients = await Promise.all(Array.from({ length: connections }, () => openClient(port, request, counter)));
+  let answers = 0;
+  const count = () => void answers++;
+  const clients = await Promise.all(Array.from({ length: connections }, () => openClient(server.port, request, count)));
   try {
     const failure = Promise.race(clients.map((client) => client.failed));
     for (const client of clients) client.begin();
     await Promise.race([delay(WARM_UP), failure]);
-    const before = counter.answers;
-    const began = performance.now();
+    const before = answers;
+    const read = startMeter(server);
     await Promise.race([delay(MEASURED), failure]);
-    return ((counter.answers - before) * 1000) / (performance.now() - began);
+    return read(answers - before);
   } finally {
     for (const client of clients) client.end();
   }
 }
 
-/** Median time in ms of one answer, one after another on one kept connection. */
-export async function httpLatency(port, path, headers, { method = 'GET', body } = {}) {
+/** Median time to an answer in ms and server CPU per request, with one request after another on one kept-alive connection. */
+export async function httpLatency(server, path, headers, { method = 'GET', body } = {}) {
   const request = Buffer.from(requestText(method, path, headers, body), 'latin1');
   const times = [];
   let asked = 0;
-  const counter = {
-    get answers() {
-      return times.length;
-    },
-    set answers(_count) {
-      const now = performance.now();
-      if (asked > 0) times.push(now - asked);
-      asked = now;
-    },
-  };
-  const client = await openClient(port, request, counter);
+  const client = await openClient(server.port, request, () => {
+    const now = performance.now();
+    if (asked > 0) times.push(now - asked);
+    asked = now;
+  });
   try {
     client.begin();
     await Promise.race([delay(WARM_UP), client.failed]);
     times.length = 0;
+    const read = startMeter(server);
     await Promise.race([delay(MEASURED), client.failed]);
-    return median(times);
+    return { value: median(times), cpu: read(times.length).cpu };
   } finally {
     client.end();
   }
@@ -84,9 +81,10 @@ export async function httpLatency(port, path, headers, { method = 'GET', body } 
 
 const delay = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
-function openClient(port, request, counter) {
+/** Sends `request` again after each answer from `begin()` to `end()`; `failed` rejects at the first failure. */
+function openClient(port, request, onAnswer) {
   return new Promise((resolve, reject) => {
-    // Bytes of one answer, known from its head; a body may change its length, as the head says then.
+    // Bytes still missing from the current answer. Bodies may differ in length, so every head is looked at.
     let missing = 0;
     let fail;
     const failed = new Promise((_, no) => {
@@ -99,7 +97,7 @@ function openClient(port, request, counter) {
         missing = missing === 0 ? answerSize(buffer, size) - size : missing - size;
         if (!(missing >= 0)) return fail(new Error(`unexpected answer: ${buffer.toString('latin1', 0, 200)}`));
         if (missing === 0) {
-          counter.answers++;
+          onAnswer();
           socket.write(request);
         }
         return true;
@@ -119,7 +117,7 @@ function openClient(port, request, counter) {
 
 const OK = Buffer.from('HTTP/1.1 200 ');
 
-/** Head and body of an answer that begins at the start of `buffer`; NaN for one that is not expected here. */
+/** Size of head and body of the answer that begins at the start of `buffer`; NaN unless it is a 200 with a length. */
 function answerSize(buffer, size) {
   const headEnd = buffer.indexOf(HEAD_END);
   if (headEnd < 0 || headEnd >= size || buffer.compare(OK, 0, OK.length, 0, OK.length) !== 0) return Number.NaN;

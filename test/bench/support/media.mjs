@@ -2,13 +2,14 @@ import { readFileSync } from 'node:fs';
 import { mkdir, open, rm } from 'node:fs/promises';
 import { connect } from 'node:net';
 import { join } from 'node:path';
+import { startMeter } from './cpu.mjs';
 import { httpRequest } from './http.mjs';
 import { pairDevices } from './processes.mjs';
 
 const HEAD_END = Buffer.from('\r\n\r\n');
 const MiB = 1024 * 1024;
 
-/** A sparse file of that size in a workspace of the relay, registered. Downloads then cost no disk. */
+/** Registers a sparse file of `size` bytes with a new relay. Reading it costs no disk access. */
 export async function registerSparse(stage, size) {
   const relay = await stage.relay({ env: { RELAY_MEDIA_MAX_SIZE_MB: '4096' } });
   const [token] = await pairDevices(relay, 1);
@@ -20,15 +21,15 @@ export async function registerSparse(stage, size) {
   await file.close();
   const body = JSON.stringify({ path, content_type: 'video/mp4' });
   const answer = await httpRequest(relay.port, 'POST', '/media/register', { body });
-  if (answer.status !== 200) throw new Error(`register was answered by ${answer.status} ${answer.body}`);
+  if (answer.status !== 200) throw new Error(`register was answered with ${answer.status} ${answer.body}`);
   const headers = { authorization: `Bearer ${token}` };
   return { relay, path, url: `/media/${JSON.parse(answer.body).token}`, headers, end: () => rm(path) };
 }
 
-/** Bytes per second of one whole download on a connection of its own. */
-export function download(port, path, size, headers = {}) {
+/** One whole download on its own connection: megabytes per second, and server CPU per megabyte. */
+export function download(server, path, size, headers = {}) {
   return new Promise((resolve, reject) => {
-    const began = performance.now();
+    const read = startMeter(server);
     const lines = Object.entries({ host: '127.0.0.1', connection: 'close', ...headers });
     let head = '';
     let received = -1;
@@ -44,11 +45,11 @@ export function download(port, path, size, headers = {}) {
         return true;
       },
     };
-    const socket = connect({ port, host: '127.0.0.1', onread });
+    const socket = connect({ port: server.port, host: '127.0.0.1', onread });
     socket.on('error', reject);
     socket.on('close', () => {
       if (!head.startsWith('HTTP/1.1 200 ') || received !== size) reject(new Error(`${received} bytes after ${head}`));
-      else resolve((size * 1000) / (performance.now() - began));
+      else resolve(read(size / 1e6));
     });
     socket.write(`GET ${path} HTTP/1.1\r\n${lines.map(([name, value]) => `${name}: ${value}\r\n`).join('')}\r\n`);
   });
@@ -56,7 +57,7 @@ export function download(port, path, size, headers = {}) {
 
 const CHUNK = Buffer.alloc(256 * 1024, 7);
 
-/** One upload of `size` bytes, as fast as it is taken. Resolves with the status. */
+/** Uploads `size` bytes as fast as the relay takes them and resolves with the status. */
 export function upload(port, token, size) {
   return new Promise((resolve, reject) => {
     const start = '--b\r\ncontent-disposition: form-data; name="file"; filename="film.mp4"\r\n\r\n';
@@ -91,6 +92,6 @@ export function upload(port, token, size) {
   });
 }
 
-/** The most memory that a process ever had resident, in MiB. */
+/** Peak resident memory of a server in MiB. */
 export const peakMemory = ({ child }) =>
   Number(/VmHWM:\s+(\d+) kB/.exec(readFileSync(`/proc/${child.pid}/status`, 'latin1'))[1]) / 1024;

@@ -4,19 +4,19 @@ import { openSocket, textFrame } from './websocket.mjs';
 const envelope = (type, payload) => JSON.stringify({ channel: 'bridge', type, id: 'phone', payload });
 const RESULT = { x: 540, y: 1200, duration_ms: 100 };
 
-/** A phone that answers every command at once. Ends with `end()`. */
+/** A phone that answers every command immediately. `end()` disconnects it. */
 async function startPhone(port, token) {
   const socket = await openSocket(port, authFrame({ session_token: token }));
   let frames = [];
   socket.listen({
-    failed: (error) => process.stderr.write(`the phone of the bench failed: ${error.message}\n`),
+    failed: (error) => process.stderr.write(`the bench's phone failed: ${error.message}\n`),
     text(buffer, start, end) {
       const { type, payload } = JSON.parse(buffer.toString('utf8', start, end));
       if (type !== 'bridge.command') return;
       frames.push(
         textFrame(envelope('bridge.response', { request_id: payload.request_id, status: 200, result: RESULT })),
       );
-      // What came in one piece is answered in one piece.
+      // Commands that arrived in one chunk are answered in one chunk.
       if (frames.length === 1) queueMicrotask(flush);
     },
   });
@@ -29,17 +29,17 @@ async function startPhone(port, token) {
 }
 
 /**
- * Prepares a bench of one call over the bridge: `call(port, headers, TAP)` measures it, beside a bare server that hands
- * the same bytes to the same phone.
+ * Prepares a bench of one call over the bridge, measured by `call(server, headers, TAP)`. The baseline is a bare server
+ * that hands the same bytes to the same phone.
  */
 export async function prepareTaps(stage, call) {
   const relay = await stage.relay();
   const [token] = await pairDevices(relay, 1);
   const bare = await stage.bare('bridge');
-  const measure = async ({ port }) => {
-    const phone = await startPhone(port, token);
+  const measure = async (server) => {
+    const phone = await startPhone(server.port, token);
     try {
-      return await call(port, { authorization: `Bearer ${token}` }, TAP);
+      return await call(server, { authorization: `Bearer ${token}` }, TAP);
     } finally {
       phone.end();
     }

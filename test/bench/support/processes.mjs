@@ -3,23 +3,34 @@ import { readFileSync } from 'node:fs';
 import { mkdtemp, open, rm } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { httpRequest } from './http.mjs';
 import { openSocket } from './websocket.mjs';
 
 const here = (path) => fileURLToPath(new URL(path, import.meta.url));
-const RELAY = here('../../../dist/cli/svc.js');
+const BUILT_RELAY = here('../../../dist/cli/svc.js');
 const COLLECT = here('./collect.mjs');
 const START_LIMIT = 15_000;
 const STOP_LIMIT = 6_000;
 const SETTLE = 500;
 
-/** The processes and files of one bench. Whatever it started is gone after `clear`. */
+/** The processes and files of one bench. `clear` ends and removes all of them. */
 export class Stage {
   #children = [];
   #homes = [];
+  #executable;
+
+  /** `executable`: the relay to measure, this checkout's by default. */
+  constructor(executable = BUILT_RELAY) {
+    this.#executable = executable;
+  }
+
+  /** The built modules of the measured relay. */
+  get dist() {
+    return dirname(dirname(this.#executable));
+  }
 
   /**
    * Starts the built relay on a home of its own and waits for its first healthy answer, which took `startedIn` ms.
@@ -29,7 +40,7 @@ export class Stage {
     const home = await mkdtemp(join(tmpdir(), 'svc-bench-'));
     this.#homes.push(home);
     const port = await freePort();
-    const args = [RELAY, 'relay', 'start', '--host', '127.0.0.1', '--port', String(port)];
+    const args = [this.#executable, 'relay', 'start', '--host', '127.0.0.1', '--port', String(port)];
     const env = { PATH: process.env.PATH, HOME: home, SVC_HOME: home, TMPDIR: home, TMUX_TMPDIR: home, ...extra };
     const log = await open(join(home, 'relay.log'), 'w');
     const began = performance.now();
@@ -41,7 +52,7 @@ export class Stage {
     return server;
   }
 
-  /** Starts a baseline of `support/` in a process of its own. What it needs to know goes in as JSON. */
+  /** Starts a baseline of `support/` in a process of its own; `options` reach it as JSON. */
   async bare(name, options = {}, { collectable = false } = {}) {
     const port = await freePort();
     const args = [here(`./bare-${name}.mjs`), String(port), JSON.stringify(options)];
@@ -69,7 +80,7 @@ export class Stage {
     clearTimeout(timer);
   }
 
-  /** What the relays of this bench logged as warnings and errors. */
+  /** The last warnings and errors that the relays of this bench logged. */
   complaints() {
     const lines = this.#homes.flatMap((home) => readFileSync(join(home, 'relay.log'), 'utf8').split('\n'));
     return lines
@@ -91,7 +102,7 @@ async function healthy(server) {
     if (answer?.status === 200) return;
     await sleep(2);
   }
-  throw new Error(`no healthy answer of ${server.child.spawnargs.at(-1)} (exit code ${server.child.exitCode})`);
+  throw new Error(`no healthy answer from ${server.child.spawnargs.at(-1)} (exit code ${server.child.exitCode})`);
 }
 
 function freePort() {
@@ -104,18 +115,18 @@ function freePort() {
   });
 }
 
-/** Pairs `count` devices with a relay, as the operator would. Returns their session tokens. */
+/** Pairs `count` devices with a relay and returns their session tokens. */
 export async function pairDevices(relay, count) {
   const tokens = [];
   for (let device = 0; device < count; device++) {
     const code = `B${device.toString(36).padStart(5, '0')}`.toUpperCase();
     const answer = await httpRequest(relay.port, 'POST', '/pairing/register', { body: JSON.stringify({ code }) });
-    if (answer.status !== 200) throw new Error(`pairing was answered by ${answer.status} ${answer.body}`);
+    if (answer.status !== 200) throw new Error(`pairing was answered with ${answer.status} ${answer.body}`);
     const frame = authFrame({ pairing_code: code, device_id: `bench-${device}`, device_name: `Bench ${device}` });
     const socket = await openSocket(relay.port, frame);
     const { type, payload } = JSON.parse(socket.first);
     socket.end();
-    if (type !== 'auth.ok') throw new Error(`pairing was answered by ${type}`);
+    if (type !== 'auth.ok') throw new Error(`pairing was answered with ${type}`);
     tokens.push(payload.session_token);
   }
   return tokens;

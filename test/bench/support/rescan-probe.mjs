@@ -1,21 +1,24 @@
 /**
- * `node rescan-probe.mjs <home> [bare]`: makes 200 profiles with 100 skills each in an empty directory and looks at all
- * of them several times, with every configuration changed before each. Prints one JSON object:
- * `{ cold, blocked, scan, profiles, skills }`: the longest time in milliseconds that the event loop stood still, in the
- * first scan and in the best of the later ones; how long that one took; what was found. `bare` only lists directories.
- * In a process of its own, and, where the kernel tells it, in time that the main thread had a processor: what else runs
- * on the machine stops it too.
+ * `node rescan-probe.mjs <home> <dist> [bare]`: creates 200 profiles with 100 skills each in an empty directory and
+ * scans all of them several times, changing every configuration before each scan. Prints one JSON object:
+ * `{ cold, blocked, scan, profiles, skills }`: the longest event-loop stall in milliseconds, in the first scan and in
+ * the best of the later ones; the duration of that one; and how much it found. `bare` only lists directories.
+ *
+ * It runs in its own process and counts the main thread's processor time where the kernel offers it, because wall time
+ * includes stalls that other work on the machine causes.
  */
 import { linkSync, mkdirSync, openSync, readSync, writeFileSync } from 'node:fs';
 import { readdir } from 'node:fs/promises';
-import { createNodeHost } from '../../../dist/lib/host/node/index.js';
-import { createProfiles } from '../../../dist/lib/profiles/profiles.js';
+import { pathToFileURL } from 'node:url';
 
 const PROFILES = 200;
 const SKILLS = 100;
 const CATEGORIES = 5;
 const SCANS = 2;
-const [home, mode] = process.argv.slice(2);
+const [home, dist, mode] = process.argv.slice(2);
+const built = (path) => import(pathToFileURL(`${dist}/${path}`).href);
+const { createNodeHost } = await built('lib/host/node/index.js');
+const { createProfiles } = await built('lib/profiles/profiles.js');
 
 const config = (profile, round) =>
   `# ${round}\nmodel:\n  default: model-${profile}\n  provider: acme\ndescription: Number ${profile}\n` +
@@ -49,27 +52,27 @@ function openSchedule() {
   }
 }
 
-/** Milliseconds that the main thread has run; wall time where the kernel does not say. */
+/** Milliseconds that the main thread has run; wall time where the kernel offers no schedstat. */
 function ran() {
   if (schedule === null) return performance.now();
   const length = readSync(schedule, buffer, 0, buffer.length, 0);
   return Number(buffer.toString('latin1', 0, length).split(' ')[0]) / 1e6;
 }
 
-/** The longest time between two looks, a millisecond apart, while `task` runs, and how long all of it took. */
+/** Samples the clock every millisecond while `task` runs: the longest gap between two samples, and the duration. */
 async function measure(task) {
   let longest = 0;
   let last = ran();
   const began = performance.now();
-  const look = () => {
+  const sample = () => {
     const now = ran();
     longest = Math.max(longest, now - last);
     last = now;
   };
-  const timer = setInterval(look, 1);
+  const timer = setInterval(sample, 1);
   await task();
   clearInterval(timer);
-  look();
+  sample();
   return { blocked: longest, scan: performance.now() - began };
 }
 

@@ -1,50 +1,58 @@
 import { median } from './bench.mjs';
+import { startMeter } from './cpu.mjs';
 import { authFrame, pairDevices } from './processes.mjs';
 import { openSocket, textFrame } from './websocket.mjs';
 
 const FLOOD = 'yes | head -c 60000000';
-/** Every line end of the flood takes one byte more on a terminal. */
-const FLOOD_BYTES = 90_000_000;
+/** A terminal turns each of the flood's line feeds into two bytes. */
+const FLOOD_MB = 90;
 const KEYS = 300;
 
-/** Shells of a relay, and the same without one. */
+/** Measurements of shells behind a relay, and of the same shells on a bare pseudo-terminal. */
 export async function prepareShells(stage, env) {
   const relay = await stage.relay({ env });
   const [token] = await pairDevices(relay, 1);
   const bare = await stage.bare('pty');
-  const ask = async (path) => Number(await (await fetch(`http://127.0.0.1:${bare.port}${path}`)).text());
+  /** Has the baseline measure itself; `operations` are those done meanwhile. */
+  const ask = async (path, operations) => {
+    const read = startMeter(bare);
+    const value = Number(await (await fetch(`http://127.0.0.1:${bare.port}${path}`)).text());
+    return { value, cpu: read(operations).cpu };
+  };
   return {
-    /** Megabytes per second that reach a client. */
+    /** Megabytes per second that reach a client, and server CPU per megabyte. */
     async flood() {
       const shell = await openShell(relay.port, token);
-      const began = performance.now();
+      const read = startMeter(relay);
       shell.type(`${FLOOD}; echo E'N'D\r`);
       await shell.until('END');
-      const seconds = (performance.now() - began) / 1000;
+      const measured = read(FLOOD_MB);
       shell.end();
-      return FLOOD_BYTES / 1e6 / seconds;
+      return measured;
     },
-    bareFlood: async () => (await ask(`/flood?${encodeURIComponent(FLOOD)}`)) / 1e6,
-    /** Milliseconds from a keystroke to its echo, the median. */
+    bareFlood: () => ask(`/flood?${encodeURIComponent(FLOOD)}`, FLOOD_MB),
+    /** Median milliseconds from a keystroke to its echo, and server CPU per keystroke. */
     async echo() {
       const shell = await openShell(relay.port, token);
       shell.type('cat\r');
       await shell.until('cat\\r\\n');
       const times = [];
+      const read = startMeter(relay);
       for (let key = 0; key < KEYS; key++) {
         const began = performance.now();
         shell.type('x');
         await shell.until('x');
         times.push(performance.now() - began);
       }
+      const { cpu } = read(KEYS);
       shell.end();
-      return median(times);
+      return { value: median(times), cpu };
     },
-    bareEcho: () => ask(`/echo?${KEYS}`),
+    bareEcho: () => ask(`/echo?${KEYS}`, KEYS),
   };
 }
 
-/** A fresh shell with its prompt. */
+/** Opens a new shell and waits for its prompt. */
 async function openShell(port, token) {
   const socket = await openSocket(port, authFrame({ session_token: token }));
   let wanted = Buffer.from('"terminal.attached"');
@@ -60,7 +68,7 @@ async function openShell(port, token) {
   socket.listen({
     failed: (error) => failed?.(error),
     text(buffer, start, end) {
-      // Only the message's own bytes: no copy is made of them.
+      // Searches the message in place, without copying it.
       if (buffer.subarray(start, end).includes(wanted)) found?.();
     },
   });

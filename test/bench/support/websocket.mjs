@@ -1,4 +1,5 @@
 import { connect } from 'node:net';
+import { startMeter } from './cpu.mjs';
 
 const UPGRADE =
   'GET /ws HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: Upgrade\r\nupgrade: websocket\r\n' +
@@ -6,17 +7,20 @@ const UPGRADE =
 const SWITCHING = Buffer.from('HTTP/1.1 101 ');
 const HEAD_END = Buffer.from('\r\n\r\n');
 
-/** A masked text frame. The mask is zero: allowed, and nothing to compute. */
-export function textFrame(text) {
-  const payload = Buffer.from(text);
+/** A masked text frame. The mask is zero, which is allowed and costs no computing. */
+export const textFrame = (text) => frame(0x81, Buffer.from(text));
+
+const pongFrame = (payload) => frame(0x8a, payload);
+
+function frame(first, payload) {
   const head =
     payload.length < 126
-      ? Buffer.from([0x81, 0x80 | payload.length, 0, 0, 0, 0])
-      : Buffer.from([0x81, 0xfe, payload.length >> 8, payload.length & 0xff, 0, 0, 0, 0]);
+      ? Buffer.from([first, 0x80 | payload.length, 0, 0, 0, 0])
+      : Buffer.from([first, 0xfe, payload.length >> 8, payload.length & 0xff, 0, 0, 0, 0]);
   return Buffer.concat([head, payload]);
 }
 
-/** Where the payload of the frame at `at` lies, or undefined while it is not whole. Frames of at most 64 KiB. */
+/** Opcode and payload range of the frame at `at`; undefined while it is incomplete. Frames of at most 64 KiB. */
 function frameAt(buffer, at) {
   if (buffer.length < at + 2) return undefined;
   const short = buffer[at + 1];
@@ -28,8 +32,8 @@ function frameAt(buffer, at) {
 }
 
 /**
- * Connects, upgrades, sends one text and waits for one (`first`). A raw client: `ws` would cost as much as the server
- * that is to be measured. Pings are not answered.
+ * Connects, upgrades, sends one text and waits for the answer (`first`). A raw client, because `ws` would cost as much
+ * as the server under measurement. Pings are answered.
  */
 export function openSocket(port, text) {
   return new Promise((resolve, reject) => {
@@ -61,6 +65,7 @@ export function openSocket(port, text) {
       let at = 0;
       for (let frame = frameAt(rest, at); frame; frame = frameAt(rest, at)) {
         at = frame.end;
+        if (frame.opcode === 9) socket.write(pongFrame(rest.subarray(frame.start, frame.end)));
         if (frame.opcode === 8) fail(new Error('the server sent a close frame'));
         if (frame.opcode !== 1) continue;
         if (listener) listener.text(rest, frame.start, frame.end);
@@ -70,7 +75,7 @@ export function openSocket(port, text) {
     });
     const api = {
       write: (frames) => socket.write(frames),
-      /** From here on every text goes to `text(buffer, start, end)`. */
+      /** Passes every later text to `text(buffer, start, end)`. */
       listen(given) {
         listener = given;
       },
@@ -85,11 +90,11 @@ export function openSocket(port, text) {
 const delay = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
 /**
- * Round trips per second of `message` on one open socket, with `inFlight` under way all the time. `isAnswer` looks at
- * the first answer; the others are counted.
+ * Round trips per second of `message` on one open socket of `server`, with `inFlight` under way all the time, and server
+ * CPU per round trip. `isAnswer` checks the first answer; the others are counted.
  */
-export async function roundTripRate(socket, message, { inFlight, isAnswer, warmUp = 700, measured = 2_000 }) {
-  const frame = textFrame(message);
+export async function roundTripRate(server, socket, message, { inFlight, isAnswer, warmUp = 700, measured = 2_000 }) {
+  const sent = textFrame(message);
   let answers = 0;
   let owed = 0;
   let sending = true;
@@ -99,7 +104,7 @@ export async function roundTripRate(socket, message, { inFlight, isAnswer, warmU
       text(buffer, start, end) {
         if (answers++ === 0 && !isAnswer(buffer.toString('utf8', start, end))) reject(new Error('unexpected answer'));
         owed++;
-        // What came in one piece is answered in one piece.
+        // Answers that arrived in one chunk are sent as one chunk.
         if (owed === 1) queueMicrotask(flush);
       },
     });
@@ -108,25 +113,27 @@ export async function roundTripRate(socket, message, { inFlight, isAnswer, warmU
   function flush() {
     const count = owed;
     owed = 0;
-    if (sending) socket.write(count === 1 ? frame : Buffer.concat(Array(count).fill(frame)));
+    if (sending) socket.write(count === 1 ? sent : Buffer.concat(Array(count).fill(sent)));
   }
-  socket.write(Buffer.concat(Array(inFlight).fill(frame)));
+  socket.write(Buffer.concat(Array(inFlight).fill(sent)));
   await Promise.race([delay(warmUp), failure]);
   const before = answers;
-  const began = performance.now();
+  const read = startMeter(server);
   await Promise.race([delay(measured), failure]);
-  const rate = ((answers - before) * 1000) / (performance.now() - began);
   sending = false;
-  return rate;
+  return read(answers - before);
 }
 
-/** Sockets per second that are opened, exchange one text each way and are dropped, one after another per `texts`. */
-export async function connectRate(port, texts, { isAnswer, warmUp = 500, measured = 1_500 }) {
+/**
+ * Sockets per second that are opened, exchange one text each way and are dropped, and server CPU per socket. Each of
+ * `texts` has its own loop, which opens one socket after another.
+ */
+export async function connectRate(server, texts, { isAnswer, warmUp = 500, measured = 1_500 }) {
   let count = 0;
   let running = true;
   const loop = async (text) => {
     while (running) {
-      const socket = await openSocket(port, text);
+      const socket = await openSocket(server.port, text);
       socket.end();
       if (count++ === 0 && !isAnswer(socket.first)) throw new Error(`unexpected answer: ${socket.first}`);
     }
@@ -135,10 +142,10 @@ export async function connectRate(port, texts, { isAnswer, warmUp = 500, measure
   loops.catch(() => {});
   await Promise.race([delay(warmUp), loops]);
   const before = count;
-  const began = performance.now();
+  const read = startMeter(server);
   await Promise.race([delay(measured), loops]);
-  const rate = ((count - before) * 1000) / (performance.now() - began);
+  const result = read(count - before);
   running = false;
   await loops;
-  return rate;
+  return result;
 }
