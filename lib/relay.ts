@@ -1,141 +1,100 @@
 import type { Stores } from '../storage/schema.ts';
-import { createLimiter, type Limiter } from './access/limiter.ts';
-import { createOperatorTokens, type OperatorTokens } from './access/operator-token.ts';
-import { type Bridge, createBridge } from './bridge/bridge.ts';
-import { type Chat, createChat } from './chat/chat.ts';
-import { type ClipboardInbox, createClipboardInbox } from './clipboard/inbox.ts';
+import { createLimiter } from './access/limiter.ts';
+import { createOperatorTokens } from './access/operator-token.ts';
+import { createBridge } from './bridge/bridge.ts';
+import { createChat } from './chat/chat.ts';
+import { createClipboardInbox } from './clipboard/inbox.ts';
 import type { Config } from './config.ts';
-import { createInjectedContext, type InjectedContextReader } from './context/injected.ts';
-import { createDesktop, type Desktop } from './desktop/desktop.ts';
+import { createInjectedContext } from './context/injected.ts';
+import { createDesktop } from './desktop/desktop.ts';
 import { describeError } from './errors.ts';
 import type { Host } from './host/index.ts';
-import { type Cancel, type Clock, every } from './kit/clock.ts';
+import { type Clock, every } from './kit/clock.ts';
 import type { Log } from './log.ts';
 import { createHostMedia } from './media/host-media.ts';
 import type { Media } from './media/media.ts';
 import { openObjectMedia } from './media/object-media.ts';
 import type { ObjectStore } from './media/objects.ts';
-import { createModelCapabilities, type ModelCapabilities } from './models/capabilities.ts';
-import { createNotifications, type Notifications } from './notifications/ring.ts';
-import { createRelayInfo, type RelayInfo } from './operator/info.ts';
-import { createUpdateCheck, type UpdateCheck } from './operator/update-check.ts';
-import { createPairingCodes, type PairingCodes } from './pairing/codes.ts';
-import { createMint, type Mint } from './pairing/mint.ts';
-import { openPhoneMessaging, type PhoneMessaging } from './phone/phone.ts';
-import { createPhoneThreads, type PhoneThreads } from './phone/threads.ts';
-import { createProfileFiles, type ProfileFiles } from './profiles/profile-files.ts';
-import { createProfiles, type Profiles } from './profiles/profiles.ts';
-import { openSessions, type Sessions } from './sessions/sessions.ts';
+import { createModelCapabilities } from './models/capabilities.ts';
+import { createNotifications } from './notifications/ring.ts';
+import { createRelayInfo } from './operator/info.ts';
+import { createUpdateCheck } from './operator/update-check.ts';
+import { createPairingCodes } from './pairing/codes.ts';
+import { createMint } from './pairing/mint.ts';
+import { openPhoneMessaging } from './phone/phone.ts';
+import { createPhoneThreads } from './phone/threads.ts';
+import { createProfileFiles } from './profiles/profile-files.ts';
+import { createProfiles } from './profiles/profiles.ts';
+import { openSessions } from './sessions/sessions.ts';
 import type { Channels } from './socket/channel.ts';
-import { createSockets, type Sockets } from './socket/sockets.ts';
-import { createTerminals, type Terminals } from './terminal/terminals.ts';
-import { createTui, type Tui } from './tui/tui.ts';
+import { createSockets } from './socket/sockets.ts';
+import { createTerminals } from './terminal/terminals.ts';
+import { createTui } from './tui/tui.ts';
 import type { ProviderBases } from './usage/provider.ts';
-import { createUsage, type Usage } from './usage/usage.ts';
+import { createUsage } from './usage/usage.ts';
 import { fetchUpstream, type Upstream } from './web/upstream.ts';
 
 const SWEEP_PERIOD = 30_000;
 
-/** Where this relay is reached directly. */
+/** Where clients reach this relay directly. */
 export interface Listener {
-  /** The address it is bound to, or at the edge the name it is served under. */
+  /** The address it is bound to; at the edge, the name it is served under. */
   host: string;
   port: number;
   tls: boolean;
 }
 
-export interface RelayParts {
+/** What the runtime provides. */
+export interface DomainParts {
   version: string;
   config: Config;
   stores: Stores;
   clock: Clock;
   log: Log;
-  /** Makes the channel table. Called once, when every domain of the relay is there. */
-  channels(relay: Relay): Channels;
   /** Absent at the edge. */
   host?: Host;
-  /** How servers behind the relay are called; without it, by the platform's `fetch` (edge). */
+  /** Calls servers behind the relay; the platform's `fetch` by default (edge). */
   upstream?: Upstream;
-  /**
-   * The deployment's variables where there is no host (edge): they stand for the `.env` of the default profile.
-   */
+  /** The deployment's variables, which replace the default profile's `.env` where there is no host (edge). */
   env?: Readonly<Record<string, string | undefined>>;
-  /** Other places where providers are asked for their usage. */
+  /** Overrides where providers are asked for their usage. */
   usageBases?: Partial<ProviderBases>;
-  /** Where uploads are kept without a host, and what the keys of this relay's objects begin with (edge). */
+  /** Object store for uploads without a host, and the prefix of this relay's keys in it (edge). */
   objects?: { store: ObjectStore; prefix: string };
   /** Whether sockets may outlive this process's memory (edge). */
   socketsOutliveMemory?: boolean;
 }
 
-/** Switches that the operator may throw while the relay runs (contract 01 §8.2). Never stored. */
+export interface RelayParts extends DomainParts {
+  /** Builds the channel table. Called once, after every domain has been created. */
+  channels(relay: Relay): Channels;
+}
+
+/** Parts of the relay that domains call but that exist only after them. */
+interface Late {
+  channels(): Channels;
+  listener(): Listener;
+}
+
+/** Switches the operator may flip at runtime (contract 01 §8.2). Never stored. */
 export interface Security {
   allowInsecureApiBearer: boolean;
 }
 
 export type Readiness = 'starting' | 'ready' | 'stopping';
 
-export interface Relay {
-  readonly version: string;
-  readonly config: Config;
-  readonly clock: Clock;
-  readonly log: Log;
-  readonly host?: Host;
-  readonly sessions: Sessions;
-  readonly codes: PairingCodes;
-  readonly limiter: Limiter;
-  readonly sockets: Sockets;
-  readonly profiles: Profiles;
-  readonly profileFiles?: ProfileFiles;
-  readonly bridge: Bridge;
-  readonly chat: Chat;
-  readonly desktop: Desktop;
-  readonly models: ModelCapabilities;
-  readonly notifications: Notifications;
-  readonly threads: PhoneThreads;
-  readonly context: InjectedContextReader;
-  /** Absent at the edge. */
-  readonly usage?: Usage;
-  readonly phone: PhoneMessaging;
-  readonly tui: Tui;
-  readonly terminals: Terminals;
-  readonly mint: Mint;
-  readonly info: RelayInfo;
-  readonly updates: UpdateCheck;
-  readonly clipboard?: ClipboardInbox;
-  /** Absent without a host and without an object store. */
-  readonly media?: Media;
-  readonly security: Security;
-  readonly operatorTokens: OperatorTokens;
-  /** Whether sessions survive a restart: `ok`, `memory`, or `degraded` after a failed save. */
-  storeState(): 'ok' | 'memory' | 'degraded';
-  /** The listener, once there is one. */
-  listener: Listener;
-  state: Readiness;
-  /** Begins the periodic work of a process that stays. */
-  start(): void;
-  /** Closes every socket and writes what is not yet written. */
-  stop(): Promise<void>;
-}
-
-/** Puts a relay together. Nothing is shared between two of them. */
-export async function createRelay(parts: RelayParts): Promise<Relay> {
-  const { version, config, clock, log, host, stores } = parts;
+/**
+ * Creates every domain. A new one is a line here: `Relay` gets its type from the result, and its lifecycle follows
+ * from its methods. `start()` is called in this order once a process that stays is listening, `stop()` in the reverse
+ * order, `sweep()` when an alarm fires in one that sleeps (edge). All three are optional.
+ */
+async function createDomains(parts: DomainParts, late: Late) {
+  const { version, config, clock, log, host, stores, env } = parts;
   const upstream = parts.upstream ?? fetchUpstream();
   const sessions = await openSessions({
     store: stores.open('sessions'),
     clock,
     log: log.named('sessions'),
-  });
-  const threads = createPhoneThreads({ host });
-  const phone = await openPhoneMessaging({
-    sessions,
-    clock,
-    log: log.named('phone'),
-    seen: threads.seen,
-    queue: stores.open('phone'),
-    replies: stores.open('phone-replies'),
-    remember: parts.socketsOutliveMemory ? stores.open('phone-subscribers') : undefined,
   });
   const codes = createPairingCodes(clock, log.named('pairing'));
   const limiter = createLimiter(clock);
@@ -147,7 +106,7 @@ export async function createRelay(parts: RelayParts): Promise<Relay> {
     changed: (rows) => sockets.broadcast('pairing', 'profiles.updated', { profiles: rows }, { profiles: rows }),
   });
   const sockets = createSockets({
-    channels: () => channels,
+    channels: late.channels,
     sessions,
     codes,
     limiter,
@@ -157,100 +116,152 @@ export async function createRelay(parts: RelayParts): Promise<Relay> {
     profiles: profiles.rows,
     remember: parts.socketsOutliveMemory ? stores.open('sockets') : undefined,
   });
-  const periodic: Cancel[] = [];
+  const threads = createPhoneThreads({ host });
   const media = await openMedia(parts);
 
-  const relay: Relay = {
-    version,
-    config,
-    clock,
-    log,
-    host,
+  return {
     sessions,
     codes,
     limiter,
     sockets,
     profiles,
+    /** Absent at the edge, as everything below that is made only with a host. */
     profileFiles:
-      host &&
-      createProfileFiles({
-        host,
-        config,
-        log: log.named('profiles'),
-        written: () => void profiles.rescan(),
-      }),
+      host && createProfileFiles({ host, config, log: log.named('profiles'), written: () => void profiles.rescan() }),
     bridge: createBridge({
       sessions,
       clock,
       log: log.named('bridge'),
       remember: parts.socketsOutliveMemory ? stores.open('bridge') : undefined,
     }),
-    chat: createChat({ config, upstream, clock, log: log.named('chat') }),
     desktop: createDesktop({
       sessions,
       clock,
       log: log.named('desktop'),
       remember: parts.socketsOutliveMemory ? stores.open('desktop') : undefined,
     }),
-    models: createModelCapabilities({
-      host,
-      config,
-      upstream,
-      clock,
-      log: log.named('models'),
-      version,
-      env: parts.env,
-    }),
+    chat: createChat({ config, upstream, clock, log: log.named('chat') }),
+    models: createModelCapabilities({ host, config, upstream, clock, log: log.named('models'), version, env }),
     notifications: createNotifications(),
     threads,
+    phone: await openPhoneMessaging({
+      sessions,
+      clock,
+      log: log.named('phone'),
+      seen: threads.seen,
+      queue: stores.open('phone'),
+      replies: stores.open('phone-replies'),
+      remember: parts.socketsOutliveMemory ? stores.open('phone-subscribers') : undefined,
+    }),
     context: createInjectedContext({ host, config, log: log.named('context') }),
     usage: host && createUsage({ host, config, clock, log: log.named('usage'), upstream, bases: parts.usageBases }),
-    phone,
-    terminals: createTerminals({ host, config, sessions, clock, log: log.named('terminal') }),
     tui: createTui({ host, config, clock, log: log.named('tui') }),
+    terminals: createTerminals({ host, config, sessions, clock, log: log.named('terminal') }),
     mint: createMint({
       config,
       host,
       codes,
       store: stores.open('pairing'),
       log: log.named('pairing'),
-      listener: () => relay.listener,
+      listener: late.listener,
     }),
-    info: createRelayInfo({ host, config, clock, log: log.named('operator'), without: media ? [] : ['media'] }),
+    info: createRelayInfo({
+      host,
+      config,
+      clock,
+      log: log.named('operator'),
+      capabilities: capabilities({ hasHost: host !== undefined, without: media ? [] : ['media'] }),
+    }),
     updates: createUpdateCheck({ host, config, clock, version }),
     clipboard: host && createClipboardInbox({ host, clock, log: log.named('clipboard') }),
+    /** Absent without a host and without an object store. */
     media,
-    security: { allowInsecureApiBearer: config.allowInsecureApiBearer },
     operatorTokens: createOperatorTokens(config.operatorPublicKey, log.named('access')),
+  };
+}
+
+/** What `/relay/info` may announce, and whether it needs a host. One line per area. */
+const NEEDS_HOST: Readonly<Record<string, boolean>> = {
+  bridge: false,
+  chat: false,
+  clipboard: true,
+  desktop: false,
+  media: false,
+  model_reasoning_capabilities_v1: false,
+  notifications: false,
+  pairing: false,
+  proactive: false,
+  profiles: true,
+  sessions: false,
+  terminal: true,
+};
+
+/** What works on this relay, sorted (contract 07 §3.1). Clients offer only what is named here. */
+export function capabilities({ hasHost, without = [] }: { hasHost: boolean; without?: readonly string[] }): string[] {
+  return Object.keys(NEEDS_HOST)
+    .filter((name) => (hasHost || !NEEDS_HOST[name]) && !without.includes(name))
+    .sort();
+}
+
+type Domains = Readonly<Awaited<ReturnType<typeof createDomains>>>;
+
+export interface Relay extends Domains {
+  readonly version: string;
+  readonly config: Config;
+  readonly clock: Clock;
+  readonly log: Log;
+  /** Absent at the edge. */
+  readonly host?: Host;
+  readonly security: Security;
+  /** Whether sessions survive a restart: `ok`, `memory`, or `degraded` after a failed save. */
+  storeState(): 'ok' | 'memory' | 'degraded';
+  /** Set by the runtime once it listens. */
+  listener: Listener;
+  state: Readiness;
+  /** Begins the periodic work of a process that stays. */
+  start(): void;
+  /** Removes what has expired, in every domain. Called by the alarm of a process that sleeps (edge). */
+  sweep(): Promise<void>;
+  /** Closes every socket and writes what is not yet written. */
+  stop(): Promise<void>;
+}
+
+/** Puts a relay together. Two relays in one process share nothing. */
+export async function createRelay(parts: RelayParts): Promise<Relay> {
+  const { version, config, clock, log, host, stores } = parts;
+  const domains = await createDomains(parts, { channels: () => channels, listener: () => relay.listener });
+  const { sessions } = domains;
+  const inOrder = Object.values(domains);
+  let cancelSweeps = () => {};
+
+  const relay: Relay = {
+    ...domains,
+    version,
+    config,
+    clock,
+    log,
+    host,
+    security: { allowInsecureApiBearer: config.allowInsecureApiBearer },
     storeState: () => (stores.durable ? sessions.storeState() : 'memory'),
     listener: { host: config.host, port: config.port, tls: false },
     state: 'starting',
 
     start() {
       const failed = (error: unknown) => log.error(`periodic work failed: ${describeError(error)}`);
-      periodic.push(
-        every(clock, SWEEP_PERIOD, () => sessions.sweep(), failed),
-        sockets.keepAlive(),
-      );
-      profiles.start();
-      media?.start();
-      void relay.profileFiles?.sweep();
+      cancelSweeps = every(clock, SWEEP_PERIOD, () => sessions.sweep(), failed);
+      for (const domain of inOrder) if (domain && 'start' in domain) domain.start();
+    },
+
+    async sweep() {
+      for (const domain of inOrder) if (domain && 'sweep' in domain) await domain.sweep();
     },
 
     async stop() {
       relay.state = 'stopping';
-      for (const cancel of periodic) cancel();
-      profiles.stop();
-      relay.bridge.stop();
-      relay.desktop.stop();
-      const phoneStopped = phone.stop();
-      const gatewaysEnded = relay.tui.shutdown();
-      relay.chat.shutdown();
-      relay.models.stop();
-      const terminalsEnded = relay.terminals.shutdown();
-      sockets.stop();
+      cancelSweeps();
+      const stopping = inOrder.toReversed().map((domain) => domain && 'stop' in domain && domain.stop());
       host?.databases.close();
-      await Promise.all([phoneStopped, gatewaysEnded, terminalsEnded, media?.stop()]);
+      await Promise.all(stopping);
       await sessions.flush();
     },
   };
@@ -258,8 +269,8 @@ export async function createRelay(parts: RelayParts): Promise<Relay> {
   return relay;
 }
 
-/** A host serves its files; without one, what devices upload goes to the object store, if there is any. */
-async function openMedia({ host, objects, stores, config, clock, log: all }: RelayParts): Promise<Media | undefined> {
+/** Files of the host; without one, uploads in the object store, where there is one. */
+async function openMedia({ host, objects, stores, config, clock, log: all }: DomainParts): Promise<Media | undefined> {
   const log = all.named('media');
   if (host) return createHostMedia({ host, config, clock, log });
   if (!objects) return undefined;

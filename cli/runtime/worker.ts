@@ -120,8 +120,7 @@ export class RelayObject extends DurableObject<Env> {
 
   async alarm(): Promise<void> {
     this.#clock.alarm();
-    this.#relay.sessions.sweep();
-    await this.#relay.media?.sweep();
+    await this.#relay.sweep();
   }
 }
 

@@ -47,7 +47,7 @@ export interface Chat {
   /** The grant is gone: ends what runs for it and says so (contract 02 §1.5). */
   revoke(client: ChatClient, text: string): void;
   /** Ends everything. */
-  shutdown(): void;
+  stop(): void;
   /** How many calls run. */
   running(): number;
 }
@@ -196,7 +196,7 @@ export function createChat({ config, upstream, clock, log }: ChatParts): Chat {
       }
     },
 
-    shutdown() {
+    stop() {
       for (const client of [...tasks.keys()]) abort(client);
     },
 

@@ -3,7 +3,6 @@ import { describeError } from '../errors.ts';
 import type { Host } from '../host/index.ts';
 import type { Clock } from '../kit/clock.ts';
 import type { Log } from '../log.ts';
-import { capabilities } from './capabilities.ts';
 import { type RelayState, readEnablement } from './enablement.ts';
 import { type Heartbeat, readHeartbeat } from './heartbeat.ts';
 import { type PriorExit, readPriorExit } from './prior-exit.ts';
@@ -14,8 +13,8 @@ export interface RelayInfoParts {
   config: Config;
   clock: Clock;
   log: Log;
-  /** Areas that this deployment leaves out. */
-  without?: readonly string[];
+  /** What works on this relay, sorted. */
+  capabilities?: readonly string[];
 }
 
 /** What the agent home says, as `GET /relay/info` shows it: no pid, path or timestamp. */
@@ -35,7 +34,7 @@ export interface RelayInfo {
 }
 
 /** The parts of `GET /relay/info` that are not simply counters (contract 01 §8.1, 07 §3.1). */
-export function createRelayInfo({ host, config, clock, log, without }: RelayInfoParts): RelayInfo {
+export function createRelayInfo({ host, config, clock, log, capabilities = [] }: RelayInfoParts): RelayInfo {
   const started = clock.monotonic();
   let flight: Promise<AgentInfo> | undefined;
 
@@ -66,7 +65,7 @@ export function createRelayInfo({ host, config, clock, log, without }: RelayInfo
   }
 
   return {
-    capabilities: capabilities({ hasHost: host !== undefined, without }),
+    capabilities,
     uptimeSeconds: () => Math.floor((clock.monotonic() - started) / 1000),
     agent() {
       flight ??= read().finally(() => {

@@ -27,8 +27,8 @@ export interface ProfileFiles {
   avatar(name: string): Promise<Avatar>;
   /** A profile to write to, so that the name is judged before a body is read. */
   find(name: string): Promise<WritableProfile>;
-  /** Removes what writes that were killed have left behind. Never rejects. */
-  sweep(): Promise<void>;
+  /** Removes what killed writes have left behind, in the background. */
+  start(): void;
 }
 
 /** `ifMatch` is the header, or null: then the last write wins. Throws `RelayError` with the contract's codes. */
@@ -62,6 +62,20 @@ export function createProfileFiles({ host, config, log, written }: ProfileFilesP
     return result;
   };
 
+  /** What writes of a killed process left behind. */
+  async function removeLeftovers(): Promise<void> {
+    const root = agentRoot(config);
+    try {
+      const names = ((await host.files.list(`${root}/profiles`)) ?? []).map((entry) => entry.name);
+      for (const home of [root, ...names.map((name) => `${root}/profiles/${name}`)]) {
+        await host.homeFiles.sweep(home);
+        await host.homeFiles.sweep(`${home}/memories`);
+      }
+    } catch (error) {
+      log.warn(`leftovers of earlier writes could not be removed: ${describeError(error)}`);
+    }
+  }
+
   return {
     async config(name) {
       const parsed = await readConfig((await placeOf(name)).config);
@@ -83,18 +97,7 @@ export function createProfileFiles({ host, config, log, written }: ProfileFilesP
       };
     },
 
-    async sweep() {
-      const root = agentRoot(config);
-      try {
-        const names = ((await host.files.list(`${root}/profiles`)) ?? []).map((entry) => entry.name);
-        for (const home of [root, ...names.map((name) => `${root}/profiles/${name}`)]) {
-          await host.homeFiles.sweep(home);
-          await host.homeFiles.sweep(`${home}/memories`);
-        }
-      } catch (error) {
-        log.warn(`what earlier writes may have left behind stays: ${describeError(error)}`);
-      }
-    },
+    start: () => void removeLeftovers(),
   };
 }
 

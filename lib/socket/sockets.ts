@@ -83,6 +83,7 @@ export function createSockets(parts: SocketsParts) {
   let table: ChannelTable | undefined;
   let profiles: { rows: unknown[]; text: string } = { rows: [], text: '[]' };
   let stopping = false;
+  let cancelKeepAlive: Cancel = () => {};
 
   sessions.onReduce((session) => bySession.get(session)?.policyChanged());
   sessions.onEnd((session, reason) => {
@@ -206,8 +207,8 @@ export function createSockets(parts: SocketsParts) {
       }
     },
 
-    /** Pings every socket each 30 s and drops those that stay silent for 15 s. Returns the end of it. */
-    keepAlive(): Cancel {
+    /** Begins to ping every socket each 30 s, and to drop those that stay silent for 15 s. */
+    start(): void {
       let pinged = false;
       const tick = () => {
         for (const connection of connections.all()) {
@@ -220,12 +221,13 @@ export function createSockets(parts: SocketsParts) {
       };
       const onError = (error: unknown) => log.error(`keep-alive failed: ${describeError(error)}`);
       // PING_PERIOD is two PONG_WAITs: a tick each, pinging on one and looking for life on the next.
-      return every(clock, Math.min(PONG_WAIT, PING_PERIOD / 2), tick, onError);
+      cancelKeepAlive = every(clock, Math.min(PONG_WAIT, PING_PERIOD / 2), tick, onError);
     },
 
     /** Closes every socket, authenticated or not, and refuses new ones. */
     stop(): void {
       stopping = true;
+      cancelKeepAlive();
       for (const connection of connections.all()) connection.close(1001, 'server shutting down');
       waiting.closeAll(1001, 'server shutting down');
     },

@@ -357,7 +357,7 @@ export function createTerminals({ host, config, sessions, clock, log }: Terminal
     },
 
     /** Tells every viewer `server shutdown` and ends all but what tmux keeps. */
-    async shutdown(): Promise<void> {
+    async stop(): Promise<void> {
       isStopping = true;
       for (const session of [...live.keys()]) session.happen('shutdown');
       const patience = new Promise<void>((resolve) => clock.after(SHUTDOWN_PATIENCE, resolve));

@@ -193,7 +193,7 @@ export function createTui({ host, config, clock, log }: TuiParts) {
     release,
 
     /** Ends every gateway and lets none start again. Resolves when they are gone, after about 4 s at most. */
-    async shutdown(): Promise<void> {
+    async stop(): Promise<void> {
       stopping = true;
       for (const connection of [...seats.keys()]) release(connection);
       await Promise.allSettled(attempts);

@@ -214,11 +214,11 @@ describe('limits and ends', () => {
     expect([chat.running(), clock.pending]).toEqual([0, 0]);
   });
 
-  it('shutdown ends what runs for everybody', async () => {
+  it('stop ends what runs for everybody', async () => {
     const { chat, client, requests, sent, clock } = setUp({ answers: false });
     chat.send(client, 'c1', TURN);
     chat.listSessions({ ...client }, 'l1');
-    chat.shutdown();
+    chat.stop();
     expect(requests.map(({ signal }) => signal.aborted)).toEqual([true, true]);
     await settled();
     expect([sent, chat.running(), clock.pending]).toEqual([[], 0, 0]);

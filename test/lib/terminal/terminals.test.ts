@@ -254,7 +254,7 @@ describe('terminal sessions', () => {
     const { viewer, seen } = createViewer();
     await terminals.attach(connect(), { name: 'a', size: SIZE }, viewer);
     let isOver = false;
-    const stopping = terminals.shutdown().then(() => {
+    const stopping = terminals.stop().then(() => {
       isOver = true;
     });
     expect(seen.at(-1)).toBe('detached: server shutdown');
