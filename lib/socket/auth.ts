@@ -6,19 +6,19 @@ import type { Device, Session, TransportHint } from '../sessions/session.ts';
 import { type Sessions, UNNAMED } from '../sessions/sessions.ts';
 import { type Message, type Payload, parseEnvelope } from './envelope.ts';
 
-/** What a client puts forward in its first frame (contract 01 §3.3). */
-export interface Offer {
+/** Credentials and self-description in a client's first frame (contract 01 §3.3). */
+export interface AuthRequest {
   pairingCode?: string;
   sessionToken?: string;
   refreshToken?: string;
   device: Device;
-  /** Chat events may be sent in their typed form. Belongs to the socket, never to the session. */
+  /** Whether the client reads typed chat events. A property of the socket, never of the session. */
   typedStream: boolean;
 }
 
-export type FirstFrame = { kind: 'offer'; offer: Offer } | { kind: 'refused'; reason: string };
+export type FirstFrame = { kind: 'auth'; request: AuthRequest } | { kind: 'refused'; reason: string };
 
-// biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are dropped from what devices call themselves
+// biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are removed from the texts of a device
 const CONTROL = /[\u0000-\u001f\u007f-\u009f]/g;
 
 const describe = (value: unknown): string =>
@@ -38,19 +38,19 @@ const supportsTypedStream = (supports: unknown): boolean => {
   return version === 1 || version === '1';
 };
 
-/** Reads the first text frame of a socket. Pure: what the credentials are worth is decided elsewhere. */
+/** Parses the first text frame of a socket. Pure: `authenticate` checks the credentials. */
 export function readFirstFrame(text: string): FirstFrame {
   const envelope: Message | null = parseEnvelope(text);
   if (!envelope) {
     return parseObject(text) ? refused('First message must be system/auth') : refused('Invalid message format');
   }
   if (envelope.channel !== 'system' || envelope.type !== 'auth') return refused('First message must be system/auth');
-  return { kind: 'offer', offer: readOffer(envelope.payload) };
+  return { kind: 'auth', request: readAuthRequest(envelope.payload) };
 }
 
 const refused = (reason: string): FirstFrame => ({ kind: 'refused', reason });
 
-function readOffer(payload: Payload): Offer {
+function readAuthRequest(payload: Payload): AuthRequest {
   return {
     pairingCode: credential(payload.pairing_code)?.toUpperCase(),
     sessionToken: credential(payload.session_token),
@@ -67,10 +67,10 @@ function readOffer(payload: Payload): Offer {
   };
 }
 
-/** The sentence follows from what was offered, not from which check failed: it is no oracle (contract 01 §3.6). */
-export function refusalReason(offer: Offer): string {
-  if (offer.pairingCode !== undefined) return 'Invalid pairing code or session token';
-  if (offer.sessionToken !== undefined || offer.refreshToken !== undefined) return 'Invalid session token';
+/** Depends on which credentials were sent, not on which check failed, so that it is no oracle (contract 01 §3.6). */
+export function refusalReason(request: AuthRequest): string {
+  if (request.pairingCode !== undefined) return 'Invalid pairing code or session token';
+  if (request.sessionToken !== undefined || request.refreshToken !== undefined) return 'Invalid session token';
   return 'Missing pairing code or session token';
 }
 
@@ -84,18 +84,18 @@ export interface AuthParts {
 export type Admitted = { session: Session; token: string; refreshToken?: string };
 
 /**
- * Decides one offer: a good token, else a good refresh token, else a pending code (contract 01 §3.4). Undefined when
- * none of them is good; the failure is then counted. A session that was ended while its change was being saved
- * counts as refused. Most devices come back with nothing to save: then there is nothing to wait for either.
+ * Authenticates a client: by session token, else refresh token, else pairing code (contract 01 §3.4). Returns undefined
+ * and counts the failure when none is valid, or when the session ended while it was being saved. Synchronous for a
+ * session token that changes nothing, the usual case.
  */
 export function authenticate(
   parts: AuthParts,
-  offer: Offer,
+  request: AuthRequest,
   peer: { key: string; transportHint: TransportHint },
 ): Admitted | undefined | Promise<Admitted | undefined> {
   const { sessions, codes } = parts;
-  const { sessionToken, refreshToken, pairingCode, device } = offer;
-  const decided = (admitted: Admitted | undefined) => decide(parts, offer, peer.key, admitted);
+  const { sessionToken, refreshToken, pairingCode, device } = request;
+  const decided = (admitted: Admitted | undefined) => conclude(parts, request, peer.key, admitted);
 
   const session = sessionToken === undefined ? undefined : sessions.authenticate(sessionToken);
   if (session) {
@@ -103,9 +103,9 @@ export function authenticate(
     const admitted = { session, token: sessionToken as string, refreshToken: issued };
     return saved ? saved.then(() => decided(admitted)) : decided(admitted);
   }
-  return admitAnew().then(decided);
+  return refreshOrPair().then(decided);
 
-  async function admitAnew(): Promise<Admitted | undefined> {
+  async function refreshOrPair(): Promise<Admitted | undefined> {
     const refreshed = refreshToken === undefined ? undefined : await sessions.refresh(refreshToken, device);
     if (refreshed) return refreshed;
     const policy = pairingCode === undefined ? undefined : codes.consume(pairingCode);
@@ -114,10 +114,10 @@ export function authenticate(
   }
 }
 
-/** The last look before the answer: counts a failure, forgives a success. */
-function decide(
+/** Updates the limiter: a success clears the peer's failures, a failure counts in each bucket that it tried. */
+function conclude(
   { sessions, limiter, log }: AuthParts,
-  offer: Offer,
+  request: AuthRequest,
   key: string,
   admitted: Admitted | undefined,
 ): Admitted | undefined {
@@ -128,8 +128,8 @@ function decide(
   const count = (bucket: 'pairing' | 'session') => {
     if (limiter.fail(key, bucket)) log.warn(`${key} is blocked after too many failed ${bucket} attempts`);
   };
-  if (offer.pairingCode !== undefined) count('pairing');
-  if (offer.pairingCode === undefined || offer.sessionToken !== undefined || offer.refreshToken !== undefined) {
+  if (request.pairingCode !== undefined) count('pairing');
+  if (request.pairingCode === undefined || request.sessionToken !== undefined || request.refreshToken !== undefined) {
     count('session');
   }
   return undefined;

@@ -4,15 +4,15 @@ import type { Log } from '../log.ts';
 import { isGranted } from '../sessions/grants.ts';
 import type { Session } from '../sessions/session.ts';
 import type { Sessions } from '../sessions/sessions.ts';
-import type { Member } from './bag.ts';
 import type { Channel, ChannelTable } from './channel.ts';
+import type { Indexed } from './dense-set.ts';
 import { encodeEnvelope, isLongerThan, type Message, type Payload, parseEnvelope } from './envelope.ts';
-import { Lane } from './lane.ts';
+import { SerialQueue } from './serial-queue.ts';
 import type { Caller, Transport } from './transport.ts';
 import { Watermark, type WatermarkLimits } from './watermark.ts';
 
-const LARGE_MESSAGE = 4 * 1024 * 1024;
-/** Milliseconds between looks for the answer of a client: there is no event for bytes that came. */
+const MAX_MESSAGE = 4 * 1024 * 1024;
+/** Milliseconds between checks for received bytes: no event announces them. */
 const ANSWER_POLL = 20;
 const MAX_UNSENT = 64 * 1024 * 1024;
 
@@ -21,20 +21,20 @@ export interface ConnectionParts {
   sessions: Sessions;
   clock: Clock;
   log: Log;
-  /** The connection is over; called once. */
+  /** Called once, when the connection has ended. */
   onClosed(connection: Connection): void;
 }
 
 /** One authenticated socket: dispatch, grants, order, backpressure and cleanup for every channel. */
-export class Connection implements Member {
+export class Connection implements Indexed {
   readonly caller: Caller;
   readonly session: Session;
   readonly typedStream: boolean;
-  place = -1;
+  index = -1;
   readonly #parts: ConnectionParts;
   readonly #transport: Transport;
-  /** Most sockets never need these two. */
-  #lanes: Map<string, Lane> | undefined;
+  /** Made on demand: most sockets need neither. */
+  #queues: Map<string, SerialQueue> | undefined;
   #watermarks: Set<Watermark> | undefined;
   #open = true;
 
@@ -60,29 +60,29 @@ export class Connection implements Member {
     return this.#open;
   }
 
-  /** Whether what is sent now can still reach the client, as far as this side knows. */
+  /** Whether a message sent now can still reach the client, as far as this side knows. */
   get isWritable(): boolean {
     return this.#open && this.#transport.isWritable?.() !== false;
   }
 
-  /** Bytes that wait to be sent. */
+  /** Bytes waiting to be sent. */
   get unsent(): number {
     return this.#transport.unsent();
   }
 
-  /** Sends one envelope; nothing happens on a closed connection. A client that reads too slowly is closed (1013). */
+  /** Sends one envelope; does nothing on a closed connection. Closes a client that reads too slowly (1013). */
   send(channel: string, type: string, payload: Payload, id: string = crypto.randomUUID(), extra?: Payload): void {
     if (this.#open) this.sendFrame(encodeEnvelope(channel, type, payload, id, extra));
   }
 
-  /** Sends a frame that is already encoded, for one text that goes to many. */
+  /** Sends an encoded frame, so that one text can go to many. */
   sendFrame(frame: string): void {
     if (!this.#open) return;
     this.#transport.send(frame);
     this.checkUnsent();
   }
 
-  /** Looks at what waits to be sent: tells producers, and closes a client that lets it grow without end. */
+  /** Passes the amount of unsent bytes to producers, and closes a client with too many. */
   checkUnsent(): void {
     const unsent = this.#transport.unsent();
     if (unsent > MAX_UNSENT) this.close(1013, 'slow consumer');
@@ -95,8 +95,8 @@ export class Connection implements Member {
   }
 
   /**
-   * Lets a producer follow this socket: `pause` is called when more than `high` bytes wait, `resume` when fewer than
-   * `low` do (contract 02 §1.7). Returns the end of it.
+   * Subscribes a producer to backpressure: `pause` is called when more than `high` bytes wait, `resume` when fewer
+   * than `low` do (contract 02 §1.7). Returns the unsubscribe function.
    */
   follow(limits: WatermarkLimits): () => void {
     const watermark = new Watermark(limits);
@@ -129,32 +129,32 @@ export class Connection implements Member {
       this.sendError(`Unknown channel: ${message.channel.slice(0, 64)}`, 'unknown_channel', message.id);
       return;
     }
-    if (!channel.large && isLongerThan(text, LARGE_MESSAGE)) {
+    if (!channel.large && isLongerThan(text, MAX_MESSAGE)) {
       this.sendError(`Message too large for channel ${message.channel}`, 'message_too_large', message.id);
       return;
     }
-    this.#laneOf(message.channel).push(() => this.#dispatch(channel, message, text));
+    this.#queueOf(message.channel).push(() => this.#dispatch(channel, message, text));
   }
 
-  /** Too many messages wait, so the socket is not read: silence says nothing of its client. */
-  get #isCrowded(): boolean {
-    return [...(this.#lanes?.values() ?? [])].some((lane) => lane.isCrowded);
+  /** Reading is paused because too many messages wait: silence then says nothing about the client. */
+  get #isBackedUp(): boolean {
+    return [...(this.#queues?.values() ?? [])].some((queue) => queue.isBackedUp);
   }
 
-  #laneOf(name: string): Lane {
-    const existing = this.#lanes?.get(name);
+  #queueOf(name: string): SerialQueue {
+    const existing = this.#queues?.get(name);
     if (existing) return existing;
-    const lane = new Lane({
-      crowded: () => {
+    const queue = new SerialQueue({
+      backedUp: () => {
         if (!this.#transport.pause()) this.close(1013, 'slow consumer');
       },
-      relieved: () => {
-        if (!this.#isCrowded) this.#transport.resume();
+      drained: () => {
+        if (!this.#isBackedUp) this.#transport.resume();
       },
     });
-    this.#lanes ??= new Map();
-    this.#lanes.set(name, lane);
-    return lane;
+    this.#queues ??= new Map();
+    this.#queues.set(name, queue);
+    return queue;
   }
 
   #dispatch(channel: Channel, message: Message, text: string): void | Promise<void> {
@@ -192,14 +192,14 @@ export class Connection implements Member {
     return this.#parts.clock.now() / 1000;
   }
 
-  /** The socket is there: tells every channel. Never rejects. */
+  /** Announces the socket to every channel. Never rejects. */
   async opened(slept: boolean): Promise<void> {
     for (const [name, channel] of this.#parts.channels.withOpened) {
       try {
         const pending = channel.opened?.(this, slept);
         if (pending) await pending;
       } catch (error) {
-        this.#parts.log.error(`${name} could not take up a socket: ${describeError(error)}`);
+        this.#parts.log.error(`${name} could not open a socket: ${describeError(error)}`);
       }
     }
   }
@@ -217,7 +217,7 @@ export class Connection implements Member {
     this.#transport.terminate();
   }
 
-  /** The socket is gone. Idempotent, never throws (contract 02 §1.8). */
+  /** Cleans up after the socket. Idempotent, never throws (contract 02 §1.8). */
   ended(): void {
     if (!this.#open) return;
     this.#open = false;
@@ -235,11 +235,11 @@ export class Connection implements Member {
     }
   }
 
-  /** Whether anything arrived since this was last asked; always true where the runtime keeps sockets alive. */
-  showedLife(): boolean {
+  /** Whether bytes arrived since the last call; always true where the runtime keeps sockets alive. */
+  wasActive(): boolean {
     const received = this.#transport.received?.();
     if (received === undefined) return true;
-    const alive = received !== this.#received || this.#isCrowded;
+    const alive = received !== this.#received || this.#isBackedUp;
     this.#received = received;
     return alive;
   }
@@ -250,8 +250,8 @@ export class Connection implements Member {
   }
 
   /**
-   * Asks the client for a sign of life: false when none comes within `ms` milliseconds, although the socket counts as
-   * open until the keep-alive finds out. True where the runtime keeps sockets alive.
+   * Pings the client: false when nothing arrives within `ms` milliseconds. The socket stays open all the same; closing
+   * it is left to the keep-alive. Always true where the runtime keeps sockets alive.
    */
   async answers(ms: number): Promise<boolean> {
     const { clock } = this.#parts;
@@ -260,7 +260,7 @@ export class Connection implements Member {
     this.ping();
     for (const end = clock.monotonic() + ms; this.#open && clock.monotonic() < end; ) {
       await new Promise<void>((resolve) => clock.after(ANSWER_POLL, resolve));
-      if (this.#transport.received?.() !== before || this.#isCrowded) return true;
+      if (this.#transport.received?.() !== before || this.#isBackedUp) return true;
     }
     return false;
   }

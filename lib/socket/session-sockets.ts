@@ -13,16 +13,16 @@ export interface SessionSocketsParts {
   clock: Clock;
 }
 
-/** The sockets of one session, and what its policy means for all of them alike. Stays until the session ends. */
+/** The sockets of one session, which share its policy. Lives as long as the session. */
 export class SessionSockets {
   readonly #parts: SessionSocketsParts;
   readonly #session: Session;
-  /** The oldest first. */
+  /** Oldest first. */
   readonly #connections: Connection[] = [];
-  /** Channels whose grant was there when last looked at. */
+  /** Channels that were granted at the last check. */
   #granted: string[] = [];
   #cancelDeadline: Cancel | undefined;
-  /** What of the text below belongs to the policy, the text, and whom it describes. */
+  /** The policy's part of the text below, the text, and the device that it describes. */
   #policyText = '';
   #text = '';
   #described: Device | undefined;
@@ -34,8 +34,8 @@ export class SessionSockets {
   }
 
   /**
-   * What `auth.ok` says of the session, as members of a JSON object's text (contract 01 §3.5). Made once: it is sent
-   * with every connect, and changes rarely.
+   * The session's part of `auth.ok`, as the text of JSON members (contract 01 §3.5). Cached: it is sent with every
+   * connect and changes rarely.
    */
   get text(): string {
     const { device, transportHint } = this.#session;
@@ -49,7 +49,7 @@ export class SessionSockets {
     return this.#text;
   }
 
-  /** Takes up another socket. More than eight are too many: the oldest goes (contract 01 §3.7). */
+  /** Adds a socket. Beyond eight, the oldest is closed (contract 01 §3.7). */
   add(connection: Connection): void {
     this.#connections.push(connection);
     if (this.#connections.length > MAX_SOCKETS) this.#connections[0]?.close(1008, 'replaced');
@@ -60,11 +60,11 @@ export class SessionSockets {
     if (index >= 0) this.#connections.splice(index, 1);
   }
 
-  /** The policy is new or has shrunk: tells channels that lost their grant, and sets the next deadline. */
+  /** Applies a new or reduced policy: notifies channels that lost their grant, and sets the next deadline. */
   policyChanged(): void {
     this.#cancelDeadline?.();
     const { channels, clock, sessions } = this.#parts;
-    // A session that is over ends every socket by itself, through `Sessions.onEnd`.
+    // An ended session closes its sockets through `Sessions.onEnd`.
     if (!sessions.isAlive(this.#session)) return;
     const { grants, expiresAt } = this.#session;
     this.#policyText = `"expires_at":${JSON.stringify(expiresAt)},"grants":${JSON.stringify(grants)}`;
@@ -88,7 +88,7 @@ export class SessionSockets {
     }
   }
 
-  /** The session is over: closes every socket. */
+  /** Closes every socket, because the session has ended. */
   end(code: number, reason: string): void {
     this.#cancelDeadline?.();
     for (const connection of [...this.#connections]) connection.close(code, reason);

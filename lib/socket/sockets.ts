@@ -7,30 +7,30 @@ import type { PairingCodes } from '../pairing/codes.ts';
 import type { Session } from '../sessions/session.ts';
 import type { Sessions } from '../sessions/sessions.ts';
 import type { Admitted } from './auth.ts';
-import { Bag } from './bag.ts';
-import { type Channels, type ChannelTable, tableOf } from './channel.ts';
+import { type Channels, type ChannelTable, createChannelTable } from './channel.ts';
 import { Connection, type ConnectionParts } from './connection.ts';
+import { DenseSet } from './dense-set.ts';
 import { encodeEnvelope, encodeEnvelopeAround, type Payload } from './envelope.ts';
-import { Gate, type GateParts } from './gate.ts';
+import { Handshake, type HandshakeParts } from './handshake.ts';
+import { PendingSockets } from './pending-sockets.ts';
 import { SessionSockets } from './session-sockets.ts';
 import type { Caller, Transport } from './transport.ts';
-import { WaitingRoom } from './waiting-room.ts';
 
 const PING_PERIOD = 30_000;
 const PONG_WAIT = 15_000;
 const BUSY_RETRY = 5;
 
-/** What the runtime tells of a socket's life. */
+/** Events of one socket, reported by the runtime. */
 export interface SocketEvents {
   message(text: string): void;
   drained(): void;
-  /** The client pinged: the runtime has answered by itself. */
+  /** The client pinged; the runtime has already answered. */
   pinged(): void;
   closed(): void;
 }
 
 export interface SocketsParts {
-  /** The channel table; not asked for before the first socket is open. */
+  /** The channel table; first called when a socket opens. */
   channels(): Channels;
   sessions: Sessions;
   codes: PairingCodes;
@@ -44,17 +44,14 @@ export interface SocketsParts {
   remember?: Store<'sockets'>;
 }
 
-/**
- * What happens to a socket goes to the gate until that admits it, then to its connection. The gate is let go then:
- * sockets are many and stay long.
- */
-class SocketLife implements SocketEvents {
-  gate: Gate | undefined;
+/** Passes events to the handshake, then to the connection. Drops the handshake then: sockets are many and long-lived. */
+class SocketDispatcher implements SocketEvents {
+  handshake: Handshake | undefined;
   connection: Connection | undefined;
 
   message(text: string): void {
     if (this.connection) this.connection.receive(text);
-    else this.gate?.message(text);
+    else this.handshake?.message(text);
   }
 
   drained(): void {
@@ -66,19 +63,19 @@ class SocketLife implements SocketEvents {
   }
 
   closed(): void {
-    this.gate?.closed();
+    this.handshake?.closed();
     this.connection?.ended();
   }
 }
 
 export type Sockets = ReturnType<typeof createSockets>;
 
-/** Every socket of the relay, from its upgrade to its end (contract 01 §3). */
+/** Every socket of the relay, from upgrade to close (contract 01 §3). */
 export function createSockets(parts: SocketsParts) {
   const { sessions, limiter, clock, log } = parts;
-  const connections = new Bag<Connection>();
+  const connections = new DenseSet<Connection>();
   const bySession = new Map<Session, SessionSockets>();
-  const waiting = new WaitingRoom({ clock, sleeps: parts.remember !== undefined });
+  const pending = new PendingSockets({ clock, sleeps: parts.remember !== undefined });
   const version = JSON.stringify(parts.version);
   let table: ChannelTable | undefined;
   let profiles: { rows: unknown[]; text: string } = { rows: [], text: '[]' };
@@ -91,17 +88,17 @@ export function createSockets(parts: SocketsParts) {
     bySession.delete(session);
   });
 
-  const gateParts: GateParts = {
+  const handshakeParts: HandshakeParts = {
     sessions,
     codes: parts.codes,
     limiter,
     log,
-    refused: (gate) => waiting.refused(gate),
-    left: (gate) => waiting.leave(gate),
+    refused: (handshake) => pending.refused(handshake),
+    done: (handshake) => pending.remove(handshake),
   };
   const connectionParts: ConnectionParts = {
     get channels() {
-      table ??= tableOf(parts.channels());
+      table ??= createChannelTable(parts.channels());
       return table;
     },
     sessions,
@@ -131,14 +128,14 @@ export function createSockets(parts: SocketsParts) {
     return connection;
   }
 
-  /** Profile rows may be megabytes, and change rarely: their text is made once. */
+  /** Cached: the rows may be megabytes and change rarely. */
   function profilesText(): string {
     const rows = parts.profiles();
     if (rows !== profiles.rows) profiles = { rows, text: JSON.stringify(rows) };
     return profiles.text;
   }
 
-  /** Tells a client that it is in, and takes its socket up (contract 01 §3.5). */
+  /** Sends `auth.ok` and opens the connection (contract 01 §3.5). */
   function admit(transport: Transport, caller: Caller, admitted: Admitted, typedStream: boolean): Connection {
     const { session, token, refreshToken } = admitted;
     transport.authenticated?.();
@@ -159,28 +156,28 @@ export function createSockets(parts: SocketsParts) {
     /** How many sockets are open and authenticated. */
     count: (): number => connections.size,
 
-    /** Whole seconds after which a peer may try an upgrade again, or 0 when it may now (contract 01 §3.1). */
+    /** Why a peer may not upgrade, and the seconds after which to try again; undefined when it may (contract 01 §3.1). */
     refusal(key: string): { blocked: boolean; retryAfter: number } | undefined {
       const blocked = limiter.blockedFor(key);
       if (blocked > 0) return { blocked: true, retryAfter: blocked };
-      return stopping || !waiting.hasRoomFor(key) ? { blocked: false, retryAfter: BUSY_RETRY } : undefined;
+      return stopping || !pending.hasRoomFor(key) ? { blocked: false, retryAfter: BUSY_RETRY } : undefined;
     },
 
-    /** Takes over a fresh socket: waits for its first frame, then dispatches (contract 01 §3.3-3.7). */
+    /** Takes over a new socket: authenticates its first frame, then dispatches messages (contract 01 §3.3-3.7). */
     open(transport: Transport, caller: Caller): SocketEvents {
-      const life = new SocketLife();
-      const gate = new Gate(gateParts, transport, caller, (admitted, typedStream) => {
-        life.connection = admit(transport, caller, admitted, typedStream);
-        life.gate = undefined;
-        return life.connection;
+      const socket = new SocketDispatcher();
+      const handshake = new Handshake(handshakeParts, transport, caller, (admitted, typedStream) => {
+        socket.connection = admit(transport, caller, admitted, typedStream);
+        socket.handshake = undefined;
+        return socket.connection;
       });
-      life.gate = gate;
-      waiting.enter(gate);
+      socket.handshake = handshake;
+      pending.add(handshake);
       log.info(`socket from ${caller.key} opened`);
-      return life;
+      return socket;
     },
 
-    /** Takes up a socket that outlived a sleep of the process (edge). One that had not authenticated is closed. */
+    /** Restores a socket that outlived a sleep of the process (edge). Closes one that had not authenticated. */
     async restore(transport: Transport): Promise<SocketEvents | undefined> {
       const record = await parts.remember?.getItem(transport.id);
       const session = record ? sessions.byFamily(record.family) : undefined;
@@ -189,16 +186,16 @@ export function createSockets(parts: SocketsParts) {
         await parts.remember?.removeItem(transport.id);
         return undefined;
       }
-      const life = new SocketLife();
-      life.connection = connect(transport, record.caller, session, record.typed_stream);
-      await life.connection.opened(true);
-      return life;
+      const socket = new SocketDispatcher();
+      socket.connection = connect(transport, record.caller, session, record.typed_stream);
+      await socket.connection.opened(true);
+      return socket;
     },
 
-    /** Sends one envelope to every authenticated socket. A failing one does not stop the others. */
+    /** Sends one envelope to every authenticated socket. A failure of one does not affect the others. */
     broadcast(channel: string, type: string, payload: Payload, extra?: Payload): void {
       const frame = encodeEnvelope(channel, type, payload, crypto.randomUUID(), extra);
-      for (const connection of connections.all()) {
+      for (const connection of connections.snapshot()) {
         try {
           connection.sendFrame(frame);
         } catch (error) {
@@ -207,20 +204,20 @@ export function createSockets(parts: SocketsParts) {
       }
     },
 
-    /** Begins to ping every socket each 30 s, and to drop those that stay silent for 15 s. */
+    /** Starts the keep-alive: pings every socket each 30 s and drops those that stay silent for 15 s. */
     start(): void {
       let pinged = false;
       const tick = () => {
-        for (const connection of connections.all()) {
+        for (const connection of connections.snapshot()) {
           if (!pinged) {
-            connection.showedLife();
+            connection.wasActive();
             connection.ping();
-          } else if (!connection.showedLife()) connection.terminate();
+          } else if (!connection.wasActive()) connection.terminate();
         }
         pinged = !pinged;
       };
       const onError = (error: unknown) => log.error(`keep-alive failed: ${describeError(error)}`);
-      // PING_PERIOD is two PONG_WAITs: a tick each, pinging on one and looking for life on the next.
+      // PING_PERIOD is two PONG_WAITs: ticks alternate between pinging and checking.
       cancelKeepAlive = every(clock, Math.min(PONG_WAIT, PING_PERIOD / 2), tick, onError);
     },
 
@@ -228,8 +225,8 @@ export function createSockets(parts: SocketsParts) {
     stop(): void {
       stopping = true;
       cancelKeepAlive();
-      for (const connection of connections.all()) connection.close(1001, 'server shutting down');
-      waiting.closeAll(1001, 'server shutting down');
+      for (const connection of connections.snapshot()) connection.close(1001, 'server shutting down');
+      pending.closeAll(1001, 'server shutting down');
     },
   };
 }

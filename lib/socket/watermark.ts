@@ -5,7 +5,7 @@ export interface WatermarkLimits {
   resume(): void;
 }
 
-/** Pauses a producer above the high-water mark and resumes it below the low one. Two states, no third. */
+/** Pauses a producer above the high-water mark and resumes it below the low one. */
 export class Watermark {
   readonly #limits: WatermarkLimits;
   #paused = false;

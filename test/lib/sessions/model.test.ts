@@ -8,7 +8,7 @@ import { sha256 } from '../../../lib/kit/bytes.ts';
 import { createPairingCodes } from '../../../lib/pairing/codes.ts';
 import type { Policy } from '../../../lib/sessions/grants.ts';
 import { openSessions, type Reduction } from '../../../lib/sessions/sessions.ts';
-import { authenticate, type Offer } from '../../../lib/socket/auth.ts';
+import { type AuthRequest, authenticate } from '../../../lib/socket/auth.ts';
 import { createStores } from '../../../storage/index.ts';
 import { openStateFile } from '../../../storage/node.ts';
 import type { Stores } from '../../../storage/schema.ts';
@@ -113,7 +113,7 @@ class Real {
     this.#stores = undefined;
   }
 
-  enter(device: string, credentials: Pick<Offer, 'pairingCode' | 'sessionToken' | 'refreshToken'>) {
+  enter(device: string, credentials: Pick<AuthRequest, 'pairingCode' | 'sessionToken' | 'refreshToken'>) {
     return authenticate(
       { sessions: this.sessions, codes: this.codes, limiter: this.limiter, log: this.log },
       {

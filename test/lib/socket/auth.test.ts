@@ -4,16 +4,16 @@ import { createLimiter } from '../../../lib/access/limiter.ts';
 import { createLog } from '../../../lib/log.ts';
 import { createPairingCodes } from '../../../lib/pairing/codes.ts';
 import { openSessions } from '../../../lib/sessions/sessions.ts';
-import { authenticate, type Offer, readFirstFrame, refusalReason } from '../../../lib/socket/auth.ts';
+import { type AuthRequest, authenticate, readFirstFrame, refusalReason } from '../../../lib/socket/auth.ts';
 import { createStores } from '../../../storage/index.ts';
 import { createTestClock } from '../../support/clock.ts';
 
 const auth = (payload: unknown): string => JSON.stringify({ channel: 'system', type: 'auth', id: '1', payload });
 
-function offerOf(payload: unknown): Offer {
+function requestOf(payload: unknown): AuthRequest {
   const frame = readFirstFrame(auth(payload));
-  if (frame.kind !== 'offer') throw new Error(frame.reason);
-  return frame.offer;
+  if (frame.kind !== 'auth') throw new Error(frame.reason);
+  return frame.request;
 }
 
 it.each([
@@ -31,8 +31,8 @@ it.each([
   expect(readFirstFrame(text)).toEqual({ kind: 'refused', reason });
 });
 
-it('contract 01 §3.3: an empty offer describes an unknown device', () => {
-  expect(offerOf(undefined)).toEqual({
+it('contract 01 §3.3: an empty request describes an unknown device', () => {
+  expect(requestOf(undefined)).toEqual({
     pairingCode: undefined,
     sessionToken: undefined,
     refreshToken: undefined,
@@ -48,8 +48,8 @@ it('contract 01 §3.3: an empty offer describes an unknown device', () => {
   });
 });
 
-it('contract 01 §3.3: texts are trimmed, stripped of control characters and cut at 128', () => {
-  const offer = offerOf({
+it('contract 01 §3.3: strings are trimmed, stripped of control characters and cut at 128', () => {
+  const request = requestOf({
     pairing_code: ' ab12cd\n',
     session_token: '  token ',
     refresh_token: '\t',
@@ -61,16 +61,16 @@ it('contract 01 §3.3: texts are trimmed, stripped of control characters and cut
     client_surface: 'Android',
     device_form_factor: 'xr',
   });
-  expect(offer.pairingCode).toBe('AB12CD');
-  expect(offer.sessionToken).toBe('token');
-  expect(offer.refreshToken).toBeUndefined();
-  expect(offer.device.id).toBe(`d-1${'x'.repeat(125)}`);
-  expect(offer.device.name).toBe('host');
-  expect(offer.device.model).toBe('');
-  expect(offer.device.platform).toHaveLength(128);
-  expect(offer.device.platform.isWellFormed()).toBe(true);
-  expect(offer.device.surface).toBe('unknown');
-  expect(offer.device.formFactor).toBe('xr');
+  expect(request.pairingCode).toBe('AB12CD');
+  expect(request.sessionToken).toBe('token');
+  expect(request.refreshToken).toBeUndefined();
+  expect(request.device.id).toBe(`d-1${'x'.repeat(125)}`);
+  expect(request.device.name).toBe('host');
+  expect(request.device.model).toBe('');
+  expect(request.device.platform).toHaveLength(128);
+  expect(request.device.platform.isWellFormed()).toBe(true);
+  expect(request.device.surface).toBe('unknown');
+  expect(request.device.formFactor).toBe('xr');
 });
 
 it.each([
@@ -86,10 +86,10 @@ it.each([
   [[], false],
   [null, false],
 ])('contract 01 §3.3: supports %j: typed stream %s', (supports, typed) => {
-  expect(offerOf({ supports }).typedStream).toBe(typed);
+  expect(requestOf({ supports }).typedStream).toBe(typed);
 });
 
-it('contract 01 §3.3: any first frame gives an offer of clean texts or one of two refusals', () => {
+it('contract 01 §3.3: any first frame gives a request with clean strings or one of two refusals', () => {
   const value = fc.oneof(fc.string({ unit: 'binary', maxLength: 200 }), fc.jsonValue());
   const payload = fc.record(
     {
@@ -116,7 +116,7 @@ it('contract 01 §3.3: any first frame gives an offer of clean texts or one of t
         expect(['Invalid message format', 'First message must be system/auth']).toContain(frame.reason);
         return;
       }
-      const { device, pairingCode, sessionToken, refreshToken } = frame.offer;
+      const { device, pairingCode, sessionToken, refreshToken } = frame.request;
       for (const described of [device.name, device.id, device.model, device.platform]) {
         expect(described.length).toBeLessThanOrEqual(128);
         expect(described.isWellFormed()).toBe(true);
@@ -140,8 +140,8 @@ it.each([
   [{ session_token: 'x', refresh_token: 'x' }, 'Invalid session token'],
   [{ pairing_code: 'x' }, 'Invalid pairing code or session token'],
   [{ pairing_code: 'x', session_token: 'x', refresh_token: 'x' }, 'Invalid pairing code or session token'],
-])('contract 01 §3.6: the reason follows from the offer %j', (payload, reason) => {
-  expect(refusalReason(offerOf(payload))).toBe(reason);
+])('contract 01 §3.6: the reason follows from the credentials sent: %j', (payload, reason) => {
+  expect(refusalReason(requestOf(payload))).toBe(reason);
 });
 
 async function createParts() {
@@ -170,7 +170,7 @@ it.each([
 ])('contract 01 §3.6: a refused %j counts %j, each bucket once', async (payload, expected) => {
   const parts = await createParts();
   const fail = vi.spyOn(parts.limiter, 'fail');
-  expect(await authenticate(parts, offerOf(payload), PEER)).toBeUndefined();
+  expect(await authenticate(parts, requestOf(payload), PEER)).toBeUndefined();
   const counted: Record<string, number> = {};
   for (const [key, bucket] of fail.mock.calls) {
     expect(key).toBe(PEER.key);
@@ -182,10 +182,10 @@ it.each([
 it('contract 01 §3.4: a good session token comes before the refresh token and the code', async () => {
   const parts = await createParts();
   parts.codes.register('ABC123', {});
-  const first = await authenticate(parts, offerOf({ pairing_code: 'abc123', device_id: 'd' }), PEER);
+  const first = await authenticate(parts, requestOf({ pairing_code: 'abc123', device_id: 'd' }), PEER);
   parts.codes.register('DEF456', {});
   const all = { session_token: first?.token, refresh_token: first?.refreshToken, pairing_code: 'DEF456' };
-  const again = await authenticate(parts, offerOf({ ...all, device_id: 'd' }), PEER);
+  const again = await authenticate(parts, requestOf({ ...all, device_id: 'd' }), PEER);
   expect(again).toEqual({ session: first?.session, token: first?.token, refreshToken: undefined });
   expect(parts.codes.consume('DEF456')).toBeDefined();
 });
@@ -193,33 +193,33 @@ it('contract 01 §3.4: a good session token comes before the refresh token and t
 it('contract 01 §3.4: a good refresh token comes before the code; a bad one leaves the code to be used', async () => {
   const parts = await createParts();
   parts.codes.register('ABC123', {});
-  const first = await authenticate(parts, offerOf({ pairing_code: 'ABC123', device_id: 'd' }), PEER);
+  const first = await authenticate(parts, requestOf({ pairing_code: 'ABC123', device_id: 'd' }), PEER);
   parts.codes.register('DEF456', {});
-  const offer = { session_token: 'gone', pairing_code: 'DEF456', device_id: 'd' };
-  const second = await authenticate(parts, offerOf({ ...offer, refresh_token: first?.refreshToken }), PEER);
+  const payload = { session_token: 'gone', pairing_code: 'DEF456', device_id: 'd' };
+  const second = await authenticate(parts, requestOf({ ...payload, refresh_token: first?.refreshToken }), PEER);
   expect(second?.session.family).toBe(first?.session.family);
   expect(second?.token).not.toBe(first?.token);
-  const third = await authenticate(parts, offerOf({ ...offer, refresh_token: 'bad' }), PEER);
+  const third = await authenticate(parts, requestOf({ ...payload, refresh_token: 'bad' }), PEER);
   expect(third?.session.family).not.toBe(first?.session.family);
   expect(parts.codes.consume('DEF456')).toBeUndefined();
 });
 
 it('contract 01 §4: success forgets the failures of the peer', async () => {
   const parts = await createParts();
-  for (let count = 0; count < 4; count++) await authenticate(parts, offerOf({ session_token: 'x' }), PEER);
+  for (let count = 0; count < 4; count++) await authenticate(parts, requestOf({ session_token: 'x' }), PEER);
   parts.codes.register('ABC123', {});
-  await authenticate(parts, offerOf({ pairing_code: 'ABC123' }), PEER);
-  for (let count = 0; count < 4; count++) await authenticate(parts, offerOf({ session_token: 'x' }), PEER);
+  await authenticate(parts, requestOf({ pairing_code: 'ABC123' }), PEER);
+  for (let count = 0; count < 4; count++) await authenticate(parts, requestOf({ session_token: 'x' }), PEER);
   expect(parts.limiter.blockedFor(PEER.key)).toBe(0);
-  await authenticate(parts, offerOf({ session_token: 'x' }), PEER);
+  await authenticate(parts, requestOf({ session_token: 'x' }), PEER);
   expect(parts.limiter.blockedFor(PEER.key)).toBe(300);
 });
 
 it('contract 01 §11: a session ended while it was saved is refused and counted', async () => {
   const parts = await createParts();
   parts.codes.register('ABC123', {});
-  const first = await authenticate(parts, offerOf({ pairing_code: 'ABC123' }), PEER);
-  const coming = authenticate(parts, offerOf({ session_token: first?.token, device_name: 'New' }), PEER);
+  const first = await authenticate(parts, requestOf({ pairing_code: 'ABC123' }), PEER);
+  const coming = authenticate(parts, requestOf({ session_token: first?.token, device_name: 'New' }), PEER);
   const fail = vi.spyOn(parts.limiter, 'fail');
   if (first) await parts.sessions.revoke(first.session);
   expect(await coming).toBeUndefined();

@@ -1,38 +1,45 @@
 import { describeError } from '../errors.ts';
-import { type Admitted, type AuthParts, authenticate, type Offer, readFirstFrame, refusalReason } from './auth.ts';
-import type { Member } from './bag.ts';
+import {
+  type Admitted,
+  type AuthParts,
+  type AuthRequest,
+  authenticate,
+  readFirstFrame,
+  refusalReason,
+} from './auth.ts';
+import type { Indexed } from './dense-set.ts';
 import { encodeEnvelope, isLongerThan } from './envelope.ts';
 import type { Caller, Transport } from './transport.ts';
 
-const PRE_AUTH_BYTES = 64 * 1024;
+const MAX_PRE_AUTH_BYTES = 64 * 1024;
 
-export interface GateParts extends AuthParts {
-  /** The socket was refused, and told so: it is to be gone soon. */
-  refused(gate: Gate): void;
-  /** The socket has left: admitted or gone. */
-  left(gate: Gate): void;
+export interface HandshakeParts extends AuthParts {
+  /** The client was refused and told so. It has yet to disconnect. */
+  refused(handshake: Handshake): void;
+  /** The handshake is over: the client was admitted or has disconnected. */
+  done(handshake: Handshake): void;
 }
 
-/** Makes the connection of a socket whose offer was good. */
+/** Turns an authenticated socket into a connection. */
 export type Admit = (admitted: Admitted, typedStream: boolean) => { receive(text: string): void };
 
 /**
- * A socket until it has authenticated (contract 01 §3.3-3.6): one first frame, 64 KiB, 30 seconds. A refused socket
- * stays here until it is really gone, or has had the time to go: its connection is not free before.
+ * A socket before it has authenticated (contract 01 §3.3-3.6): one first frame, 64 KiB, 30 seconds. Lasts until a
+ * refused client has disconnected, or has had the time to: it occupies a slot until then.
  */
-export class Gate implements Member {
+export class Handshake implements Indexed {
   readonly transport: Transport;
   readonly caller: Caller;
-  place = -1;
-  /** When its time is over, on the monotonic clock. */
+  index = -1;
+  /** When it expires, on the monotonic clock. */
   deadline = 0;
-  readonly #parts: GateParts;
+  readonly #parts: HandshakeParts;
   readonly #admit: Admit;
   #state: 'waiting' | 'authenticating' | 'over' = 'waiting';
   #backlog: string[] | undefined;
-  #budget = PRE_AUTH_BYTES;
+  #budget = MAX_PRE_AUTH_BYTES;
 
-  constructor(parts: GateParts, transport: Transport, caller: Caller, admit: Admit) {
+  constructor(parts: HandshakeParts, transport: Transport, caller: Caller, admit: Admit) {
     this.#parts = parts;
     this.#admit = admit;
     this.transport = transport;
@@ -48,23 +55,23 @@ export class Gate implements Member {
     }
     this.#budget -= text.length;
     if (this.#state === 'waiting') {
-      this.#judge(text);
+      this.#authenticate(text);
       return;
     }
     this.#backlog ??= [];
     this.#backlog.push(text);
   }
 
-  /** The socket is gone, or on to better things. */
+  /** The socket has closed, or its connection takes over. */
   closed(): void {
     this.#finish();
-    this.#parts.left(this);
+    this.#parts.done(this);
   }
 
-  /** Its time is over, unless its offer is being judged. A refused one that did not go gives its place free. */
+  /** Refuses a silent client; frees the slot of a refused one that is still connected. */
   expire(): void {
     if (this.#state === 'waiting') this.#fail('Authentication timeout');
-    else if (this.#state === 'over') this.#parts.left(this);
+    else if (this.#state === 'over') this.#parts.done(this);
   }
 
   close(code: number, reason: string): void {
@@ -72,39 +79,39 @@ export class Gate implements Member {
     this.transport.close(code, reason);
   }
 
-  #judge(text: string): void {
+  #authenticate(text: string): void {
     const frame = readFirstFrame(text);
     if (frame.kind === 'refused') {
       this.#fail(frame.reason);
       return;
     }
-    const { offer } = frame;
+    const { request } = frame;
     this.#state = 'authenticating';
-    let verdict: ReturnType<typeof authenticate>;
+    let result: ReturnType<typeof authenticate>;
     try {
-      verdict = authenticate(this.#parts, offer, this.caller);
+      result = authenticate(this.#parts, request, this.caller);
     } catch (error) {
-      verdict = this.#failed(error);
+      result = this.#failed(error);
     }
-    if (verdict instanceof Promise) {
-      void verdict.catch((error) => this.#failed(error)).then((admitted) => this.#judged(offer, admitted));
-    } else this.#judged(offer, verdict);
+    if (result instanceof Promise) {
+      void result.catch((error) => this.#failed(error)).then((admitted) => this.#settle(request, admitted));
+    } else this.#settle(request, result);
   }
 
   #failed(error: unknown): undefined {
     this.#parts.log.error(`authentication failed unexpectedly: ${describeError(error)}`);
   }
 
-  #judged(offer: Offer, admitted: Admitted | undefined): void {
-    // The socket may have gone, and the relay may have begun to stop, while the session was saved.
+  #settle(request: AuthRequest, admitted: Admitted | undefined): void {
+    // The socket may have closed, or the relay begun to stop, while the session was being saved.
     if (this.#state !== 'authenticating') return;
     if (!admitted) {
-      this.#fail(refusalReason(offer));
+      this.#fail(refusalReason(request));
       return;
     }
     const backlog = this.#backlog;
     this.closed();
-    const connection = this.#admit(admitted, offer.typedStream);
+    const connection = this.#admit(admitted, request.typedStream);
     for (const text of backlog ?? []) connection.receive(text);
   }
 

@@ -1,25 +1,25 @@
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
-import { Lane } from '../../../lib/socket/lane.ts';
+import { SerialQueue } from '../../../lib/socket/serial-queue.ts';
 
-const quiet = { crowded: () => {}, relieved: () => {} };
+const quiet = { backedUp: () => {}, drained: () => {} };
 
-/** Jobs that finish when told to, and what they did. */
+/** Jobs that finish on demand, and the order in which they started. */
 function bench(signals = quiet) {
-  const lane = new Lane(signals);
+  const queue = new SerialQueue(signals);
   const started: number[] = [];
   const running: (() => void)[] = [];
   let next = 0;
   return {
-    lane,
+    queue,
     started,
     sync() {
       const index = next++;
-      lane.push(() => void started.push(index));
+      queue.push(() => void started.push(index));
     },
     wait() {
       const index = next++;
-      lane.push(() => {
+      queue.push(() => {
         started.push(index);
         return new Promise<void>((resolve) => {
           running.push(resolve);
@@ -34,12 +34,12 @@ function bench(signals = quiet) {
   };
 }
 
-it('contract 02 §1.6: a job that needs no waiting runs at once', () => {
-  const { lane, started, sync } = bench();
+it('contract 02 §1.6: a synchronous job runs at once', () => {
+  const { queue, started, sync } = bench();
   sync();
   sync();
   expect(started).toEqual([0, 1]);
-  expect(lane.isCrowded).toBe(false);
+  expect(queue.isBackedUp).toBe(false);
 });
 
 it('contract 02 §1.6: jobs start in the order they came, never two at a time', async () => {
@@ -60,37 +60,37 @@ it('contract 02 §1.6: jobs start in the order they came, never two at a time', 
   );
 });
 
-it('contract 02 §1.6: crowded above 256 that wait, relieved below 64, once each', async () => {
+it('contract 02 §1.6: backs up above 256 waiting jobs and drains below 64, signalling each once', async () => {
   const events: string[] = [];
-  const { lane, sync, wait, finish } = bench({
-    crowded: () => void events.push('crowded'),
-    relieved: () => void events.push('relieved'),
+  const { queue, sync, wait, finish } = bench({
+    backedUp: () => void events.push('backed up'),
+    drained: () => void events.push('drained'),
   });
   wait();
   for (let count = 0; count < 256; count++) wait();
   expect(events).toEqual([]);
   wait();
   sync();
-  expect(events).toEqual(['crowded']);
-  expect(lane.isCrowded).toBe(true);
-  // 258 wait: the first to leave makes it 257, and so on down to 64.
+  expect(events).toEqual(['backed up']);
+  expect(queue.isBackedUp).toBe(true);
+  // 258 wait: 194 may finish before fewer than 64 are left.
   for (let count = 0; count < 194; count++) await finish();
-  expect(events).toEqual(['crowded']);
+  expect(events).toEqual(['backed up']);
   await finish();
-  expect(events).toEqual(['crowded', 'relieved']);
-  expect(lane.isCrowded).toBe(false);
+  expect(events).toEqual(['backed up', 'drained']);
+  expect(queue.isBackedUp).toBe(false);
 });
 
-it('contract 02 §1.6: a lane may be crowded again', async () => {
+it('contract 02 §1.6: a queue may back up again', async () => {
   const events: string[] = [];
   const { sync, wait, finish } = bench({
-    crowded: () => void events.push('crowded'),
-    relieved: () => void events.push('relieved'),
+    backedUp: () => void events.push('backed up'),
+    drained: () => void events.push('drained'),
   });
   for (let round = 0; round < 3; round++) {
     wait();
     for (let count = 0; count < 300; count++) sync();
     await finish();
   }
-  expect(events).toEqual(['crowded', 'relieved', 'crowded', 'relieved', 'crowded', 'relieved']);
+  expect(events).toEqual(['backed up', 'drained', 'backed up', 'drained', 'backed up', 'drained']);
 });

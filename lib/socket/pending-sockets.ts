@@ -1,0 +1,86 @@
+import type { Cancel, Clock } from '../kit/clock.ts';
+import { DenseSet } from './dense-set.ts';
+import type { Handshake } from './handshake.ts';
+
+const AUTH_TIMEOUT = 30_000;
+/** How long a refused client may take to disconnect. Node drops it then; other runtimes may keep it longer. */
+const REFUSED_TIMEOUT = 2_000;
+const MAX_PER_PEER = 16;
+const MAX_TOTAL = 256;
+
+export interface PendingSocketsParts {
+  clock: Clock;
+  /** Whether a pending timer would keep the process from sleeping (edge). */
+  sleeps: boolean;
+}
+
+/** Sockets that have not authenticated: limits their number, in all and per peer, and their time (contract 01 §3.1, 3.3). */
+export class PendingSockets {
+  readonly #parts: PendingSocketsParts;
+  readonly #handshakes = new DenseSet<Handshake>();
+  readonly #perPeer = new Map<string, number>();
+  /** One timer for all: at several thousand sockets a second, one each would cost more than everything else. */
+  #cancelTimer: Cancel | undefined;
+  /** When the timer fires, on the monotonic clock. */
+  #due = Number.POSITIVE_INFINITY;
+
+  constructor(parts: PendingSocketsParts) {
+    this.#parts = parts;
+  }
+
+  hasRoomFor(key: string): boolean {
+    return this.#handshakes.size < MAX_TOTAL && (this.#perPeer.get(key) ?? 0) < MAX_PER_PEER;
+  }
+
+  add(handshake: Handshake): void {
+    const { key } = handshake.caller;
+    this.#handshakes.add(handshake);
+    this.#perPeer.set(key, (this.#perPeer.get(key) ?? 0) + 1);
+    this.#expireAfter(handshake, AUTH_TIMEOUT);
+  }
+
+  /** Gives a refused client a short time to disconnect. It keeps its slot until then. */
+  refused(handshake: Handshake): void {
+    this.#expireAfter(handshake, REFUSED_TIMEOUT);
+  }
+
+  /** Frees the slot, once. */
+  remove(handshake: Handshake): void {
+    if (!this.#handshakes.remove(handshake)) return;
+    const { key } = handshake.caller;
+    const left = (this.#perPeer.get(key) ?? 1) - 1;
+    if (left > 0) this.#perPeer.set(key, left);
+    else this.#perPeer.delete(key);
+    if (this.#parts.sleeps && this.#handshakes.size === 0) this.#disarm();
+  }
+
+  closeAll(code: number, reason: string): void {
+    this.#disarm();
+    for (const handshake of this.#handshakes.snapshot()) handshake.close(code, reason);
+  }
+
+  #expireAfter(handshake: Handshake, delay: number): void {
+    handshake.deadline = this.#parts.clock.monotonic() + delay;
+    this.#arm(handshake.deadline);
+  }
+
+  /** Makes sure the timer fires no later than `at`, on the monotonic clock. */
+  #arm(at: number): void {
+    if (at >= this.#due) return;
+    this.#disarm();
+    this.#due = at;
+    this.#cancelTimer = this.#parts.clock.after(Math.ceil(at - this.#parts.clock.monotonic()), () => {
+      this.#disarm();
+      const now = this.#parts.clock.monotonic();
+      for (const handshake of this.#handshakes.snapshot()) if (handshake.deadline <= now) handshake.expire();
+      const deadlines = this.#handshakes.snapshot().map(({ deadline }) => deadline);
+      this.#arm(Math.min(...deadlines.filter((deadline) => deadline > now)));
+    });
+  }
+
+  #disarm(): void {
+    this.#cancelTimer?.();
+    this.#cancelTimer = undefined;
+    this.#due = Number.POSITIVE_INFINITY;
+  }
+}
