@@ -1,14 +1,18 @@
 import type { SqlExecutor } from './sql-driver.ts';
 
-/** The part of a Durable Object's `ctx.storage.sql` that is used. */
-export interface DurableObjectSql {
-  exec(sql: string, ...values: string[]): { toArray(): Record<string, unknown>[] };
+/** The part of a Durable Object's `ctx.storage` that is used. */
+export interface DurableObjectStorage {
+  sql: { exec(sql: string, ...values: string[]): { toArray(): Record<string, unknown>[] } };
+  transactionSync<T>(work: () => T): T;
 }
 
 /** SQLite of a Durable Object. The platform holds answers back until the write is durable (output gate). */
-export function durableObjectExecutor(sql: DurableObjectSql): SqlExecutor {
+export function durableObjectExecutor(storage: DurableObjectStorage): SqlExecutor {
   return {
-    run: (text, ...values) => void sql.exec(text, ...values),
-    all: (text, ...values) => sql.exec(text, ...values).toArray(),
+    run: (text, ...values) => void storage.sql.exec(text, ...values),
+    all: (text, ...values) => storage.sql.exec(text, ...values).toArray(),
+    transaction: (work) => storage.transactionSync(work),
+    // The platform itself joins writes with no I/O between them: a longer turn would only delay the answer.
+    atTurnEnd: (run) => queueMicrotask(run),
   };
 }

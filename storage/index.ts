@@ -1,7 +1,8 @@
 import { createStorage, prefixStorage } from 'unstorage';
 import memoryDriver from 'unstorage/drivers/memory';
+import { createGroupCommit } from './group-commit.ts';
 import type { Store, StoreName, Stores } from './schema.ts';
-import { type SqlExecutor, sqlDriver } from './sql-driver.ts';
+import { createTable, type SqlExecutor, sqlDriver } from './sql-driver.ts';
 
 export type Runtime = 'node' | 'edge';
 
@@ -24,13 +25,18 @@ const PLACES: Record<StoreName, { node: 'disk' | 'memory'; edge: 'object' | 'mem
 /** The stores of a relay on `runtime`: the durable ones behind `executor`, or without one all in memory. */
 export function createStores(runtime: Runtime, executor?: SqlExecutor): Stores {
   const storage = createStorage();
+  if (executor) createTable(executor);
+  const commits = executor && createGroupCommit(executor);
   for (const [store, places] of Object.entries(PLACES)) {
-    const isDurable = executor !== undefined && places[runtime] !== 'memory';
-    storage.mount(store, isDurable ? sqlDriver({ executor, store }) : memoryDriver());
+    const isDurable = commits !== undefined && places[runtime] !== 'memory';
+    storage.mount(store, isDurable ? sqlDriver({ commits, store }) : memoryDriver());
   }
   return {
     durable: executor !== undefined,
     open: <K extends StoreName>(name: K) => prefixStorage(storage, name) as unknown as Store<K>,
-    close: () => executor?.close?.(),
+    close() {
+      commits?.flush();
+      executor?.close?.();
+    },
   };
 }

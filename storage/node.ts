@@ -131,6 +131,19 @@ function executor(database: Database.Database): SqlExecutor {
   return {
     run: (sql, ...values) => void prepared(sql).run(...values),
     all: (sql, ...values) => prepared(sql).all(...values) as Record<string, unknown>[],
+    transaction(work) {
+      prepared('BEGIN IMMEDIATE').run();
+      try {
+        work();
+        prepared('COMMIT').run();
+      } catch (error) {
+        // SQLite has rolled back by itself after some failures.
+        if (database.inTransaction) prepared('ROLLBACK').run();
+        throw error;
+      }
+    },
+    // After every event of this poll phase: messages of many sockets that arrived together share one sync.
+    atTurnEnd: (run) => void setImmediate(run),
     close() {
       // libsql keeps the file open until its statements are garbage collected: give up the lock at once. Exclusive
       // mode can only be left outside WAL.

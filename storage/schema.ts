@@ -24,6 +24,7 @@ export interface Stores {
   open<K extends StoreName>(name: K): Store<K>;
   /** Whether stores that are durable on this runtime survive the process: false where all are in memory. */
   readonly durable: boolean;
+  /** Commits what has been written and lets the state go. */
   close(): void;
 }
 

@@ -70,7 +70,7 @@ export class RelayObject extends DurableObject<Env> {
     this.#relay = await createRelay({
       version: packageJson.version,
       config,
-      stores: createStores('edge', durableObjectExecutor(state.storage.sql)),
+      stores: createStores('edge', durableObjectExecutor(state.storage)),
       clock: this.#clock,
       log,
       channels: createChannels,

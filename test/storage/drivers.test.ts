@@ -2,13 +2,15 @@ import { mkdir, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import Database from 'libsql';
-import type { Driver, Storage } from 'unstorage';
+import type { Driver } from 'unstorage';
 import { afterEach, describe, expect, it } from 'vitest';
-import { type DurableObjectSql, durableObjectExecutor } from '../../storage/durable-object.ts';
+import { type DurableObjectStorage, durableObjectExecutor } from '../../storage/durable-object.ts';
+import { createGroupCommit } from '../../storage/group-commit.ts';
 import { createStores } from '../../storage/index.ts';
 import { openStateFile } from '../../storage/node.ts';
-import type { StoreName, Stores } from '../../storage/schema.ts';
-import { type SqlExecutor, sqlDriver } from '../../storage/sql-driver.ts';
+import type { Stores } from '../../storage/schema.ts';
+import { createTable, type SqlExecutor, sqlDriver } from '../../storage/sql-driver.ts';
+import { openLoose } from '../support/store-turns.ts';
 
 const cleanups: (() => unknown)[] = [];
 afterEach(async () => {
@@ -21,22 +23,22 @@ async function temporaryPath(): Promise<string> {
   return join(directory, 'state.db');
 }
 
-/** The platform's `ctx.storage.sql` as far as it is used, over a SQLite in memory. */
-function fakeDurableObject(): DurableObjectSql {
+/** The platform's `ctx.storage` as far as it is used, over a SQLite in memory. */
+function fakeDurableObject(): DurableObjectStorage {
   const database = new Database(':memory:');
   cleanups.push(() => database.close());
   return {
-    exec(sql, ...values) {
-      const statement = database.prepare(sql);
-      const rows = /^\s*SELECT/i.test(sql) ? (statement.all(...values) as Record<string, unknown>[]) : [];
-      if (!/^\s*SELECT/i.test(sql)) statement.run(...values);
-      return { toArray: () => rows };
+    sql: {
+      exec(sql, ...values) {
+        const statement = database.prepare(sql);
+        const rows = /^\s*SELECT/i.test(sql) ? (statement.all(...values) as Record<string, unknown>[]) : [];
+        if (!/^\s*SELECT/i.test(sql)) statement.run(...values);
+        return { toArray: () => rows };
+      },
     },
+    transactionSync: (work) => database.transaction(work)(),
   };
 }
-
-/** A store as what it is to a driver: any JSON under any key. */
-const openLoose = (stores: Stores, name: StoreName) => stores.open(name) as unknown as Storage<object>;
 
 const executors: Record<string, () => Promise<SqlExecutor | undefined>> = {
   memory: async () => undefined,
@@ -166,7 +168,9 @@ describe.each(['SQLite file', 'Durable Object SQL'])('the SQL driver on %s', (na
   async function drivers() {
     const executor = (await executors[name]?.()) as SqlExecutor;
     cleanups.push(() => executor.close?.());
-    return ['one', 'other'].map((store) => sqlDriver({ executor, store }));
+    createTable(executor);
+    const commits = createGroupCommit(executor);
+    return ['one', 'other'].map((store) => sqlDriver({ commits, store }));
   }
 
   // unstorage itself hands no prefix below a mount to a driver's `clear`; it may one day.

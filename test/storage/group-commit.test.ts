@@ -1,0 +1,278 @@
+import { copyFileSync, existsSync } from 'node:fs';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { build } from 'esbuild';
+import fc from 'fast-check';
+import { Log, LogLevel, Miniflare } from 'miniflare';
+import { afterAll, afterEach, describe, expect, it } from 'vitest';
+import { createStores } from '../../storage/index.ts';
+import { openStateFile } from '../../storage/node.ts';
+import type { SqlExecutor } from '../../storage/sql-driver.ts';
+import {
+  FAILURE,
+  type Operation,
+  openLoose,
+  POISON,
+  poisonable,
+  type Result,
+  runTurn,
+  STORES,
+} from '../support/store-turns.ts';
+
+const directory = await mkdtemp(join(tmpdir(), 'svc-relay-group-'));
+afterAll(() => rm(directory, { recursive: true, force: true }));
+
+const cleanups: (() => unknown)[] = [];
+afterEach(async () => {
+  for (const cleanup of cleanups.splice(0).reverse()) await cleanup();
+});
+
+const fail = (message: string): never => {
+  throw new Error(message);
+};
+
+let files = 0;
+const newPath = () => join(directory, `${files++}`, 'state.db');
+
+/** The files as a process killed now leaves them, under another name. */
+function copyOf(path: string): string {
+  const copy = join(directory, `copy-${files++}.db`);
+  for (const suffix of ['', '-wal']) if (existsSync(path + suffix)) copyFileSync(path + suffix, copy + suffix);
+  return copy;
+}
+
+function openFile(path: string) {
+  const { executor, counted } = poisonable(openStateFile(path, fail));
+  const stores = createStores('node', executor);
+  let isOpen = true;
+  const close = () => {
+    if (isOpen) stores.close();
+    isOpen = false;
+  };
+  cleanups.push(close);
+  return { path, stores, counted, executor, close };
+}
+
+/** The state as it should be: writes between two reads succeed or fail as one. */
+class Model {
+  #state = Object.fromEntries(STORES.map((store) => [store, new Map<string, number>()]));
+
+  run(operations: readonly Operation[]): Result[] {
+    const results: Result[] = [];
+    let from = 0;
+    for (const [at, { do: kind }] of operations.entries()) {
+      if (kind !== 'get' && kind !== 'has' && kind !== 'keys') continue;
+      results.push(...this.#commit(operations.slice(from, at)), this.#read(operations[at] as Operation));
+      from = at + 1;
+    }
+    return [...results, ...this.#commit(operations.slice(from))];
+  }
+
+  #read(operation: Operation): Result {
+    const store = this.#state[operation.store] as Map<string, number>;
+    if (operation.do === 'keys') return [...store.keys()].sort();
+    const value = 'key' in operation ? store.get(operation.key) : undefined;
+    if (operation.do === 'has') return value !== undefined;
+    return value === undefined ? null : { n: value };
+  }
+
+  #commit(writes: readonly Operation[]): Result[] {
+    if (writes.some((write) => 'key' in write && write.key === POISON)) return writes.map(() => FAILURE);
+    for (const write of writes) {
+      const store = this.#state[write.store] as Map<string, number>;
+      if (write.do === 'set') store.set(write.key, write.value);
+      else if (write.do === 'remove') store.delete(write.key);
+      else store.clear();
+    }
+    return writes.map(() => 'written');
+  }
+}
+
+const operation = (keys: string[]): fc.Arbitrary<Operation> => {
+  const key = fc.constantFrom(...keys);
+  const store = fc.constantFrom(...STORES);
+  return fc.oneof(
+    { weight: 6, arbitrary: fc.record({ do: fc.constant('set' as const), store, key, value: fc.nat() }) },
+    { weight: 3, arbitrary: fc.record({ do: fc.constant('remove' as const), store, key }) },
+    { weight: 1, arbitrary: fc.record({ do: fc.constant('clear' as const), store }) },
+    { weight: 1, arbitrary: fc.record({ do: fc.constant('get' as const), store, key }) },
+    { weight: 1, arbitrary: fc.record({ do: fc.constant('has' as const), store, key }) },
+    { weight: 1, arbitrary: fc.record({ do: fc.constant('keys' as const), store }) },
+  );
+};
+const turnsOf = (keys: string[]) => fc.array(fc.array(operation(keys), { maxLength: 12 }), { maxLength: 8 });
+
+const EVERYTHING = STORES.flatMap((store): Operation[] => [
+  { do: 'keys', store },
+  ...['a', 'b', 'c', POISON].map((key): Operation => ({ do: 'get', store, key })),
+]);
+
+/** Runs turns against a fresh model, and looks at everything after each of them. */
+async function compare(turns: Operation[][], run: (turn: Operation[]) => Promise<Result[]>): Promise<void> {
+  const model = new Model();
+  for (const turn of turns) {
+    expect(await run(turn)).toEqual(model.run(turn));
+    expect(await run(EVERYTHING)).toEqual(model.run(EVERYTHING));
+  }
+}
+
+describe('turns of writes and reads agree with a model that commits them one after another (design 4)', () => {
+  it('in memory', async () => {
+    await fc.assert(
+      fc.asyncProperty(turnsOf(['a', 'b', 'c']), async (turns) => {
+        const stores = createStores('node');
+        await compare(turns, (turn) => runTurn(stores, turn));
+      }),
+      { numRuns: 100 },
+    );
+  });
+
+  it('in a state file, also as it is found after a kill, with transactions that fail', async () => {
+    await fc.assert(
+      fc.asyncProperty(turnsOf(['a', 'b', 'c', POISON]), fc.nat({ max: 8 }), async (turns, kill) => {
+        let file = openFile(newPath());
+        let turnsRun = 0;
+        await compare(turns, async (turn) => {
+          const results = await runTurn(file.stores, turn);
+          if (turnsRun++ === kill) {
+            const next = copyOf(file.path);
+            file.close();
+            file = openFile(next);
+          }
+          return results;
+        });
+        file.close();
+      }),
+      { numRuns: 40 },
+    );
+  });
+
+  it('in a Durable Object, with transactions that fail', async () => {
+    const scriptPath = join(directory, 'worker.mjs');
+    await build({
+      entryPoints: ['test/support/store-worker.ts'],
+      outfile: scriptPath,
+      bundle: true,
+      format: 'esm',
+      target: 'es2023',
+      conditions: ['workerd', 'worker', 'browser'],
+      external: ['cloudflare:*', 'node:*'],
+      logLevel: 'error',
+    });
+    const miniflare = new Miniflare({
+      modules: true,
+      scriptPath,
+      modulesRoot: directory,
+      modulesRules: [{ type: 'ESModule', include: ['**/*.mjs'] }],
+      compatibilityDate: '2026-03-01',
+      cf: false,
+      log: new Log(LogLevel.ERROR),
+      durableObjects: { STORES: { className: 'StoreObject', useSQLite: true } },
+    });
+    cleanups.push(() => miniflare.dispose());
+    let objects = 0;
+    await fc.assert(
+      fc.asyncProperty(turnsOf(['a', 'b', 'c', POISON]), async (turns) => {
+        const url = `http://stores.test/${objects++}`;
+        await compare(turns, async (turn) => {
+          const response = await miniflare.dispatchFetch(url, { method: 'POST', body: JSON.stringify(turn) });
+          return (await response.json()) as Result[];
+        });
+      }),
+      { numRuns: 40 },
+    );
+  });
+});
+
+describe('a turn of writes on a state file (design 4)', () => {
+  it('is one transaction, whichever stores they are to', async () => {
+    const { stores, counted } = openFile(newPath());
+    const names = ['sessions', 'phone', 'phone-replies'] as const;
+    await Promise.all(
+      Array.from({ length: 90 }, (_, at) =>
+        openLoose(stores, names[at % names.length] ?? 'phone').setItem(`k${at}`, { at }),
+      ),
+    );
+    expect(counted.transactions).toBe(1);
+    await openLoose(stores, 'sessions').setItem('next', {});
+    expect(counted.transactions).toBe(2);
+  });
+
+  it('resolves only after its commit, and leaves nothing behind if the process is killed at any statement before', async () => {
+    const path = newPath();
+    const copies: string[] = [];
+    const inner = openStateFile(path, fail);
+    const executor: SqlExecutor = {
+      ...inner,
+      run(sql, ...values) {
+        copies.push(copyOf(path));
+        inner.run(sql, ...values);
+      },
+    };
+    const stores = createStores('node', executor);
+    cleanups.push(() => stores.close());
+    const store = openLoose(stores, 'sessions');
+    await store.setItem('old', { n: 1 });
+    copies.length = 0;
+    let isResolved = false;
+    const writes = Promise.all([store.setItem('new', { n: 2 }), store.removeItem('old'), store.setItem('x', {})]);
+    writes.then(() => {
+      isResolved = true;
+    });
+    await Promise.resolve();
+    expect([copies.length, isResolved]).toEqual([0, false]);
+    await writes;
+    expect(copies).toHaveLength(3);
+    for (const copy of copies) {
+      expect(await openLoose(openFile(copy).stores, 'sessions').getKeys()).toEqual(['old']);
+    }
+    const after = openFile(copyOf(path)).stores;
+    expect((await openLoose(after, 'sessions').getKeys()).sort()).toEqual(['new', 'x']);
+  });
+
+  it('is committed when the stores are closed before the turn ends', async () => {
+    const { stores, path, close } = openFile(newPath());
+    const write = openLoose(stores, 'sessions').setItem('a', { n: 1 });
+    close();
+    await write;
+    expect(await openLoose(openFile(path).stores, 'sessions').getItem('a')).toEqual({ n: 1 });
+  });
+
+  it('does not harm the next one by failing', async () => {
+    const { stores } = openFile(newPath());
+    const [sessions, phone] = [openLoose(stores, 'sessions'), openLoose(stores, 'phone')];
+    const settled = await Promise.allSettled([
+      sessions.setItem('a', {}),
+      phone.setItem(POISON, {}),
+      sessions.setItem('b', {}),
+    ]);
+    expect(settled.map(({ status }) => status)).toEqual(['rejected', 'rejected', 'rejected']);
+    await Promise.all([sessions.setItem('c', {}), phone.setItem('d', {})]);
+    expect([await sessions.getKeys(), await phone.getKeys()]).toEqual([['c'], ['d']]);
+  });
+
+  it('rejects every write if the commit itself fails', async () => {
+    const inner = openStateFile(newPath(), fail);
+    let broken = false;
+    const stores = createStores('node', {
+      ...inner,
+      transaction(work) {
+        inner.transaction(() => {
+          work();
+          if (broken) throw new Error(FAILURE);
+        });
+      },
+    });
+    cleanups.push(() => stores.close());
+    const store = openLoose(stores, 'sessions');
+    broken = true;
+    const settled = await Promise.allSettled([store.setItem('a', {}), store.setItem('b', {})]);
+    expect(settled).toEqual(
+      [1, 2].map(() => ({ status: 'rejected', reason: expect.objectContaining({ message: FAILURE }) })),
+    );
+    broken = false;
+    await store.setItem('c', {});
+    expect(await store.getKeys()).toEqual(['c']);
+  });
+});

@@ -1,0 +1,30 @@
+import { DurableObject } from 'cloudflare:workers';
+import type { DurableObjectNamespace, DurableObjectState } from '@cloudflare/workers-types';
+import { durableObjectExecutor } from '../../storage/durable-object.ts';
+import { createStores } from '../../storage/index.ts';
+import { type Operation, poisonable, runTurn } from './store-turns.ts';
+
+interface Env {
+  STORES: DurableObjectNamespace<StoreObject>;
+}
+
+/** The stores of an object with nothing around them: `POST /<name>` runs one turn on the object of that name. */
+export class StoreObject extends DurableObject<Env> {
+  readonly #stores;
+
+  constructor(state: DurableObjectState, env: Env) {
+    super(state as never, env);
+    this.#stores = createStores('edge', poisonable(durableObjectExecutor(state.storage)).executor);
+  }
+
+  async fetch(request: Request): Promise<Response> {
+    return Response.json(await runTurn(this.#stores, (await request.json()) as Operation[]));
+  }
+}
+
+export default {
+  fetch(request: Request, env: Env): Promise<Response> {
+    const stub = env.STORES.get(env.STORES.idFromName(new URL(request.url).pathname));
+    return stub.fetch(request as never) as unknown as Promise<Response>;
+  },
+};
