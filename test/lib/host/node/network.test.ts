@@ -5,9 +5,9 @@ import { networkInterfaces, tmpdir } from 'node:os';
 import { delimiter, join } from 'node:path';
 import fc from 'fast-check';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
-import { createNetwork } from '../../../lib/host/node/network.ts';
-import { readTailnet } from '../../../lib/host/node/tailnet.ts';
-import { TIMED } from '../../support/limits.ts';
+import { createNetwork } from '../../../../lib/host/node/network.ts';
+import { readTailnet } from '../../../../lib/host/node/tailnet.ts';
+import { TIMED } from '../../../support/limits.ts';
 
 const network = createNetwork();
 

@@ -2,8 +2,8 @@ import { execFileSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { mkdir, readdir, readFile, rename, rm, stat, symlink, utimes, writeFile } from 'node:fs/promises';
 import { beforeEach, describe, expect, it } from 'vitest';
-import { createNodeHost } from '../../../lib/host/node/index.ts';
-import { temporaryDirectory } from '../../support/temp.ts';
+import { createNodeHost } from '../../../../lib/host/node/index.ts';
+import { temporaryDirectory } from '../../../support/temp.ts';
 
 const { homeFiles } = createNodeHost({ agentHome: '/nowhere' });
 const bytes = (text: string) => new TextEncoder().encode(text);

@@ -3,12 +3,12 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { monitorEventLoopDelay } from 'node:perf_hooks';
 import { afterAll, describe, expect, it, onTestFinished, vi } from 'vitest';
-import type { HostDatabases } from '../../../lib/host/index.ts';
-import { createDatabases } from '../../../lib/host/node/databases.ts';
-import { createDatabase, startWriter, WAL } from '../../support/agent-database.ts';
-import { TIMED } from '../../support/limits.ts';
-import { runningWith, untilGone } from '../../support/running.ts';
-import { temporaryDirectory } from '../../support/temp.ts';
+import type { HostDatabases } from '../../../../lib/host/index.ts';
+import { createDatabases } from '../../../../lib/host/node/databases.ts';
+import { createDatabase, startWriter, WAL } from '../../../support/agent-database.ts';
+import { TIMED } from '../../../support/limits.ts';
+import { runningWith, untilGone } from '../../../support/running.ts';
+import { temporaryDirectory } from '../../../support/temp.ts';
 
 const TABLE = 'CREATE TABLE t (a INTEGER, b TEXT);';
 const databases = createDatabases();

@@ -1,9 +1,9 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { backoff, rateLimitWait } from '../../../lib/companion/link/backoff.ts';
-import { attemptOrder, authority, preferRole } from '../../../lib/companion/link/endpoints.ts';
-import { checkPin } from '../../../lib/companion/link/pins.ts';
-import { initialMachine, type LinkEvent, transition } from '../../../lib/companion/link/state.ts';
+import { backoff, rateLimitWait } from '../../../../lib/companion/link/backoff.ts';
+import { attemptOrder, authority, preferRole } from '../../../../lib/companion/link/endpoints.ts';
+import { checkPin } from '../../../../lib/companion/link/pins.ts';
+import { initialMachine, type LinkEvent, transition } from '../../../../lib/companion/link/state.ts';
 
 const endpoint = (role: string, priority: number) => ({ role, url: `ws://${role}.example:1/ws`, priority });
 const LIST = [endpoint('public', 1), endpoint('lan', 2), endpoint('tailscale', 0)];

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import type { PhoneAnswer } from '../../../lib/companion/types.ts';
+import type { PhoneAnswer } from '../../../../lib/companion/types.ts';
 import { PAIRING, sentOf, settle, setup } from './support.ts';
 
 const OFFER = { code: 'ABC123', endpoints: PAIRING.endpoints };

@@ -1,10 +1,10 @@
 import { chmod } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect, it, vi } from 'vitest';
-import type { Child, Exit } from '../../../lib/host/index.ts';
-import { createChildren } from '../../../lib/host/node/children.ts';
-import { isRunning, untilGone } from '../../support/running.ts';
-import { temporaryDirectory } from '../../support/temp.ts';
+import type { Child, Exit } from '../../../../lib/host/index.ts';
+import { createChildren } from '../../../../lib/host/node/children.ts';
+import { isRunning, untilGone } from '../../../support/running.ts';
+import { temporaryDirectory } from '../../../support/temp.ts';
 
 const children = createChildren();
 const PATH = process.env.PATH ?? '';

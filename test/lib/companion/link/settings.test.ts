@@ -1,10 +1,10 @@
 import { chmod, readdir, readFile, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { openSettings } from '../../../lib/companion/link/settings.ts';
-import { createFiles } from '../../../lib/host/node/files.ts';
-import { createTestClock } from '../../support/clock.ts';
-import { temporaryDirectory } from '../../support/temp.ts';
+import { openSettings } from '../../../../lib/companion/link/settings.ts';
+import { createFiles } from '../../../../lib/host/node/files.ts';
+import { createTestClock } from '../../../support/clock.ts';
+import { temporaryDirectory } from '../../../support/temp.ts';
 import { PAIRING } from './support.ts';
 
 const clock = createTestClock();

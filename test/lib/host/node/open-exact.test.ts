@@ -6,10 +6,10 @@ import { join } from 'node:path';
 import { Writable } from 'node:stream';
 import { finished } from 'node:stream/promises';
 import { describe, expect, it, vi } from 'vitest';
-import type { HostMedia, OpenBytes } from '../../../lib/host/media.ts';
-import type { FileBody } from '../../../lib/host/node/file-body.ts';
-import { createMediaFiles } from '../../../lib/host/node/media.ts';
-import { temporaryDirectory } from '../../support/temp.ts';
+import type { HostMedia, OpenBytes } from '../../../../lib/host/media.ts';
+import type { FileBody } from '../../../../lib/host/node/file-body.ts';
+import { createMediaFiles } from '../../../../lib/host/node/media.ts';
+import { temporaryDirectory } from '../../../support/temp.ts';
 
 const ways = [
   ['by the path of the descriptor', createMediaFiles({ env: {} })],

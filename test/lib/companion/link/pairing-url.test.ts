@@ -1,9 +1,9 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { parsePairing, relayUrl } from '../../../lib/companion/link/pairing-url.ts';
-import { RelayError } from '../../../lib/errors.ts';
-import { base64url, utf8ToBytes } from '../../../lib/kit/bytes.ts';
-import { buildPayload, pairingUrl } from '../../../lib/pairing/payload.ts';
+import { parsePairing, relayUrl } from '../../../../lib/companion/link/pairing-url.ts';
+import { RelayError } from '../../../../lib/errors.ts';
+import { base64url, utf8ToBytes } from '../../../../lib/kit/bytes.ts';
+import { buildPayload, pairingUrl } from '../../../../lib/pairing/payload.ts';
 
 const relay = { url: 'ws://192.0.2.1:8767', code: 'ABC123' };
 const json = (members: object) => JSON.stringify({ svc: 1, relay, ...members });

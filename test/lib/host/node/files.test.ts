@@ -4,7 +4,7 @@ import { chmod, mkdir, mkdtemp, readdir, readFile, rm, stat, symlink, writeFile 
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
-import { createNodeHost } from '../../../lib/host/node/index.ts';
+import { createNodeHost } from '../../../../lib/host/node/index.ts';
 
 const text = (value: string) => new TextEncoder().encode(value);
 let home: string;

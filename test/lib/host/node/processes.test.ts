@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { readFile } from 'node:fs/promises';
 import fc from 'fast-check';
 import { describe, expect, it, vi } from 'vitest';
-import { createProcesses, parseStat } from '../../../lib/host/node/processes.ts';
+import { createProcesses, parseStat } from '../../../../lib/host/node/processes.ts';
 
 const processes = createProcesses();
 

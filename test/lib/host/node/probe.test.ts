@@ -5,8 +5,8 @@ import { createServer as createTlsServer } from 'node:https';
 import { type AddressInfo, createServer as createTcpServer, type Server } from 'node:net';
 import { join } from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { probe } from '../../../lib/host/node/probe.ts';
-import { temporaryDirectory } from '../../support/temp.ts';
+import { probe } from '../../../../lib/host/node/probe.ts';
+import { temporaryDirectory } from '../../../support/temp.ts';
 
 async function listening(server: Server & { closeAllConnections?(): void }): Promise<number> {
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));

@@ -1,9 +1,9 @@
 import { existsSync } from 'node:fs';
 import { describe, expect, onTestFinished, test, vi } from 'vitest';
-import type { Exit, HostTerminals } from '../../../lib/host/index.ts';
-import { createTerminals } from '../../../lib/host/node/terminals.ts';
-import { TIMED } from '../../support/limits.ts';
-import { terminalDescriptors } from '../../support/terminal.ts';
+import type { Exit, HostTerminals } from '../../../../lib/host/index.ts';
+import { createTerminals } from '../../../../lib/host/node/terminals.ts';
+import { TIMED } from '../../../support/limits.ts';
+import { terminalDescriptors } from '../../../support/terminal.ts';
 
 const terminals = createTerminals() as HostTerminals;
 const SIZE = { cols: 80, rows: 24 };
