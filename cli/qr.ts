@@ -2,7 +2,7 @@ import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { encode, renderUnicodeCompact } from 'uqr';
 import { base64url, randomBytes } from '../lib/kit/bytes.ts';
-import { encodePng } from './png.ts';
+import { encodePng, type GreyPicture } from '../lib/kit/png.ts';
 
 /** Level L as it is: a payload is long, and a bigger code is harder to read off a screen than a weaker one. */
 const LEVEL = { ecc: 'L', boostEcc: false } as const;
@@ -23,8 +23,28 @@ export async function writeQrPng(text: string, directory: string): Promise<strin
   if (!code) return null;
   const path = join(directory, `svc-pair-${base64url(randomBytes(12))}.png`);
   await mkdir(directory, { recursive: true, mode: 0o700 });
-  await writeFile(path, encodePng(code.data), { flag: 'wx', mode: 0o600 });
+  await writeFile(path, await encodePng(pictureOf(code.data)), { flag: 'wx', mode: 0o600 });
   return path;
+}
+
+/** Pixels along the side of a module, and light modules around the code (four are the standard's quiet zone). */
+const SCALE = 8;
+const BORDER = 4;
+
+/** The modules of a code (true = dark) in black and white. */
+function pictureOf(modules: boolean[][]): GreyPicture {
+  const side = (modules.length + 2 * BORDER) * SCALE;
+  const rowBytes = Math.ceil(side / 8);
+  const rows = new Uint8Array(side * rowBytes);
+  for (let y = 0; y < side; y++) {
+    const row = modules[Math.floor(y / SCALE) - BORDER];
+    for (let x = 0; x < side; x++) {
+      const isDark = row?.[Math.floor(x / SCALE) - BORDER] === true;
+      const at = y * rowBytes + (x >> 3);
+      if (!isDark) rows[at] = (rows[at] as number) | (0x80 >> (x & 7));
+    }
+  }
+  return { width: side, height: side, depth: 1, rows };
 }
 
 function orNull<T>(make: () => T): T | null {

@@ -1,36 +1,14 @@
 import { chars, createRecorder, cut, SUMMARY } from '../dispatch/recorder.ts';
 import { isObject } from '../kit/json.ts';
+import { mentionsSecret } from '../kit/secret-names.ts';
 
-const SECRET = new Set([
-  'password',
-  'token',
-  'secret',
-  'otp',
-  'bearer',
-  'passwd',
-  'authorization',
-  'cookie',
-  'apikey',
-  'pin',
-]);
-/** Nearly every key is none of these, and is not taken apart. */
-const MAYBE_SECRET = /pass|token|secret|otp|bearer|auth|cookie|api|pin/i;
-const WORD = /[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+/g;
 const PRIVATE = new Set(['text', 'body', 'data', 'query']);
-
-/** Whether what stands under a key is a secret by its name (contract 03 §6). */
-export function isSecretKey(key: string): boolean {
-  if (!MAYBE_SECRET.test(key)) return false;
-  if (SECRET.has(key.toLowerCase())) return true;
-  const words = (key.match(WORD) ?? []).map((word) => word.toLowerCase());
-  return words.some((word, at) => SECRET.has(word) || (word === 'api' && words[at + 1] === 'key'));
-}
 
 const isPrivateKey = (key: string): boolean => PRIVATE.has(key.toLowerCase());
 
 /** What stands for a value of its key without being looked into; undefined where it must be. */
 function placeholder(key: string, value: unknown): string | undefined {
-  if (isSecretKey(key)) return '[redacted]';
+  if (mentionsSecret(key)) return '[redacted]';
   if (key.toLowerCase() === 'extras') return typeof value === 'string' ? chars(value) : '[object]';
   return undefined;
 }

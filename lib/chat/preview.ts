@@ -1,29 +1,10 @@
+import { isSecretName } from '../kit/secret-names.ts';
+
 const MAX_STRING = 1600;
 const MAX_ARRAY = 20;
 const MAX_DEPTH = 8;
 
-const SECRETS = new Set([
-  'access_token',
-  'api_key',
-  'apikey',
-  'authorization',
-  'cookie',
-  'password',
-  'private_key',
-  'refresh_token',
-  'secret',
-  'session_token',
-  'set-cookie',
-  'token',
-]);
-const SECRET_ENDINGS = ['_token', '_secret', '_password', '_api_key'];
 const OUTPUTS = new Set(['result', 'output', 'stdout', 'stderr']);
-
-/** Whether a member of this name is never shown. */
-export function isSecretName(name: string): boolean {
-  const lower = name.toLowerCase();
-  return SECRETS.has(lower) || SECRET_ENDINGS.some((ending) => lower.endsWith(ending));
-}
 
 /** A text of at most `limit` characters; one that was cut ends in `…`. */
 export function cutText(text: string, limit = MAX_STRING): string {

@@ -2,6 +2,7 @@ import type { Config } from '../config.ts';
 import { RelayError } from '../errors.ts';
 import type { Clock } from '../kit/clock.ts';
 import { isObject, parseJson } from '../kit/json.ts';
+import { decodeUtf8 } from '../kit/text.ts';
 import type { Log } from '../log.ts';
 import { isPrintable } from '../pairing/api-server.ts';
 import type { Payload } from '../socket/envelope.ts';
@@ -97,7 +98,7 @@ export function createAgentApi({ config, upstream, clock, log }: AgentApiParts):
         throw unavailable(`${failure}: ${upstreamReason(error)}`);
       }
       if (bytes.length > MAX_ANSWER) throw unavailable(`${failure}: the answer is too large`);
-      const value = parseJson(new TextDecoder().decode(bytes));
+      const value = parseJson(decodeUtf8(bytes));
       if (value === undefined) throw unavailable(`${failure}: the answer is not JSON`);
       return value;
     });
@@ -123,7 +124,7 @@ export function createAgentApi({ config, upstream, clock, log }: AgentApiParts):
   async function errorText(body: AsyncIterable<Uint8Array>, signal: AbortSignal): Promise<string> {
     const bytes = await readUpTo(body, MAX_ERROR_BODY).catch(() => new Uint8Array());
     signal.throwIfAborted();
-    const text = new TextDecoder().decode(bytes);
+    const text = decodeUtf8(bytes);
     const safe = key === '' ? text : text.replaceAll(key, '[REDACTED]');
     return safe.trim().slice(0, SHOWN_OF_ERROR).toWellFormed();
   }

@@ -1,8 +1,8 @@
-import { createAdmission } from '../access/admission.ts';
 import { RelayError } from '../errors.ts';
 import type { Host } from '../host/index.ts';
 import { fromBase64, randomString } from '../kit/bytes.ts';
 import type { Clock } from '../kit/clock.ts';
+import { createAdmission } from '../kit/semaphore.ts';
 import type { Log } from '../log.ts';
 import { imageFormat, isImage } from './formats.ts';
 
@@ -54,8 +54,8 @@ export function createClipboardInbox({ host, clock, log }: { host: Host; clock: 
   const inbox = `${host.agentHome}/images/inbox`;
   const admit = createAdmission({
     perOwner: PER_DEVICE,
-    most: MOST,
-    refusal: 'too many images at a time',
+    total: MOST,
+    message: 'too many images at a time',
     retryAfter: RETRY_AFTER,
   });
 

@@ -1,13 +1,10 @@
+import { decodeUtf8Strict } from './text.ts';
+
 const ASSIGNMENT = /^[ \t]*(?:export[ \t]+)?([A-Za-z_][A-Za-z0-9_]*)[ \t]*=[ \t]*/;
 
 /** UTF-8 (byte-order mark dropped), else Latin-1 (contract 07 §6.1). */
-export function decodeEnvFile(bytes: Uint8Array): string {
-  try {
-    return new TextDecoder('utf-8', { fatal: true }).decode(bytes);
-  } catch {
-    return new TextDecoder('latin1').decode(bytes);
-  }
-}
+export const decodeEnvFile = (bytes: Uint8Array): string =>
+  decodeUtf8Strict(bytes) ?? new TextDecoder('latin1').decode(bytes);
 
 /**
  * Reads `KEY=value` lines (contract 07 §6.1): optional `export `, one pair of matching quotes (a quoted value may

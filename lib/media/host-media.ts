@@ -61,7 +61,7 @@ export function createHostMedia({ host, config, clock, log }: HostMediaParts): M
   const uploads = createUploads({
     clock,
     cap,
-    most: MOST_UPLOADS,
+    total: MOST_UPLOADS,
     create: (suffix) =>
       host.media.create(`${host.media.temporaryDirectory()}/${UPLOAD_PREFIX}${randomString(ALPHABET, 24)}${suffix}`),
   });

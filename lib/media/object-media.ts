@@ -55,7 +55,7 @@ export async function openObjectMedia(parts: ObjectMediaParts): Promise<Media> {
   const uploads = createUploads({
     clock,
     cap: config.mediaMaxSizeMb * MiB,
-    most: MOST_UPLOADS,
+    total: MOST_UPLOADS,
     async create() {
       const place = `${prefix}/${bytesToHex(randomBytes(16))}`;
       const since = clock.now() / 1000;

@@ -1,7 +1,7 @@
-import { createAdmission } from '../access/admission.ts';
 import { RelayError } from '../errors.ts';
 import type { NewBytes } from '../host/media.ts';
 import type { Clock } from '../kit/clock.ts';
+import { createAdmission } from '../kit/semaphore.ts';
 import { boundaryOf, createFilePartReader, type FilePart } from './multipart.ts';
 import { plainSuffix } from './names.ts';
 
@@ -31,8 +31,8 @@ export interface UploadsParts {
   clock: Clock;
   /** Most bytes of a file. */
   cap: number;
-  /** Most uploads at a time, of all sessions. */
-  most: number;
+  /** Uploads of all sessions that run at once. */
+  total: number;
   /** Makes the file for one upload. */
   create(suffix: string): Promise<NewBytes>;
 }
@@ -43,11 +43,11 @@ const tooLarge = (cap: number) => new RelayError('too-large', `the file is large
 const notStored = (cause: unknown) => new RelayError('internal', 'the upload could not be stored', { cause });
 
 /** Receives uploads (contract 04 §3.5): as a stream, at the speed of the disk, with nothing left behind by a failed one. */
-export function createUploads({ clock, cap, most, create }: UploadsParts) {
+export function createUploads({ clock, cap, total, create }: UploadsParts) {
   const admit = createAdmission({
     perOwner: PER_SESSION,
-    most,
-    refusal: 'too many uploads at a time',
+    total,
+    message: 'too many uploads at a time',
     retryAfter: RETRY_AFTER,
   });
   const settling = new Set<Promise<unknown>>();

@@ -1,9 +1,10 @@
 import { RelayError } from '../errors.ts';
 import type { Clock } from '../kit/clock.ts';
 import { parseJson } from '../kit/json.ts';
+import type { Semaphore } from '../kit/semaphore.ts';
+import { decodeUtf8 } from '../kit/text.ts';
+import { withDeadline } from '../kit/timeouts.ts';
 import { readUpTo, type Upstream } from '../web/upstream.ts';
-import { within } from '../web/within.ts';
-import type { Slots } from './slots.ts';
 
 /** Milliseconds for one call, from its turn to the last byte. */
 const CALL_TIMEOUT = 1250;
@@ -23,7 +24,7 @@ export interface CallParts {
   upstream: Upstream;
   clock: Clock;
   /** Shared by all calls of the relay. */
-  slots: Slots;
+  semaphore: Semaphore;
   userAgent: string;
 }
 
@@ -31,15 +32,15 @@ export interface CallParts {
  * Calls that wait for a slot and end with `signal`. Every failure is a RelayError that says what went wrong and not
  * where: neither URL nor credentials (contract 07 §3).
  */
-export function createCall({ upstream, clock, slots, userAgent }: CallParts, signal: AbortSignal): Call {
+export function createCall({ upstream, clock, semaphore, userAgent }: CallParts, signal: AbortSignal): Call {
   return (request) =>
-    slots.run(signal, async () => {
+    semaphore.run(signal, async () => {
       let late = false;
       const onLate = () => {
         late = true;
       };
       try {
-        return await within({ clock, timeout: CALL_TIMEOUT, signal, onLate }, (end) =>
+        return await withDeadline({ clock, timeout: CALL_TIMEOUT, signal, onLate }, (end) =>
           exchange(upstream, request, userAgent, end),
         );
       } catch (error) {
@@ -70,7 +71,7 @@ async function exchange(
   if (status !== 200) throw failed(`answered ${status}`);
   const bytes = await readUpTo(body, MAX_BODY + 1);
   if (bytes.length > MAX_BODY) throw failed('the answer is too large');
-  const value = parseJson(new TextDecoder().decode(bytes));
+  const value = parseJson(decodeUtf8(bytes));
   if (value === undefined) throw failed('the answer is not JSON');
   return value;
 }

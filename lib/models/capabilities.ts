@@ -2,12 +2,12 @@ import { agentRoot, type Config } from '../config.ts';
 import { describeError } from '../errors.ts';
 import type { Host } from '../host/index.ts';
 import type { Clock } from '../kit/clock.ts';
+import { withTimeout } from '../kit/timeouts.ts';
 import type { Log } from '../log.ts';
 import { profileHome } from '../profiles/home.ts';
 import { unlessUnreadable } from '../profiles/readable.ts';
 import type { Upstream } from '../web/upstream.ts';
 import type { Answer } from './answer.ts';
-import { inTime } from './deadline.ts';
 import { createModelsDev } from './models-dev.ts';
 import { providerKey } from './names.ts';
 import { type Asking, createProbes } from './probes.ts';
@@ -61,9 +61,7 @@ export function createModelCapabilities(parts: ModelCapabilitiesParts): ModelCap
     userAgent: `svc-relay/${version}`,
   });
   const modelsDev = createModelsDev(host, root);
-  /** Ends the waiting of each request under way. */
-  const running = new Set<() => void>();
-  let stopped = false;
+  const stopping = new AbortController();
 
   /** Null when there is no such profile. The generation is taken first: files that change later belong to a later one. */
   async function open({ profile: name, refresh, models }: CapabilitiesRequest): Promise<Asking | null> {
@@ -84,23 +82,25 @@ export function createModelCapabilities(parts: ModelCapabilitiesParts): ModelCap
   async function readFiles(request: CapabilitiesRequest) {
     const reading = Promise.all([open(request), modelsDev.read()]);
     try {
-      return await inTime(clock, FILES_TIMEOUT, reading, undefined);
+      return await withTimeout({ clock, timeout: FILES_TIMEOUT }, reading, () => undefined);
     } catch (error) {
       log.warn(`the files of a profile cannot be read: ${describeError(error)}`);
       return undefined;
     }
   }
 
-  async function resolve(request: CapabilitiesRequest, over: Promise<void>): Promise<Capability[]> {
+  async function resolve(request: CapabilitiesRequest): Promise<Capability[]> {
+    const end = clock.monotonic() + REQUEST_TIMEOUT;
     const files = await readFiles(request);
     const [asking, listed] = files ?? [];
     if (asking === null) throw refusal('profile_not_found', { profile: request.profile }, 'not-found');
     const live = new Map<string, Answer>();
-    if (asking && !stopped) {
+    if (asking && !stopping.signal.aborted) {
       const inquiries = [...askable(request.models)].map(([key, models]) =>
         probes.ask(key, [...models], asking, (model, answer) => live.set(pairKey(key, model), answer)),
       );
-      await Promise.race([Promise.all(inquiries.map(({ done }) => done)), over]);
+      const timing = { clock, timeout: Math.max(0, end - clock.monotonic()), signal: stopping.signal };
+      await withTimeout(timing, Promise.all(inquiries.map(({ done }) => done)), () => {});
       for (const { leave } of inquiries) leave();
     }
     return request.models.map(({ provider, model }) => {
@@ -111,27 +111,7 @@ export function createModelCapabilities(parts: ModelCapabilitiesParts): ModelCap
     });
   }
 
-  return {
-    async resolve(request) {
-      let end = () => {};
-      const over = new Promise<void>((resolve) => {
-        end = resolve;
-      });
-      running.add(end);
-      const cancel = clock.after(REQUEST_TIMEOUT, end);
-      try {
-        return await resolve(request, over);
-      } finally {
-        cancel();
-        running.delete(end);
-      }
-    },
-
-    stop() {
-      stopped = true;
-      for (const end of running) end();
-    },
-  };
+  return { resolve, stop: () => stopping.abort() };
 }
 
 const pairKey = (provider: string, model: string): string => JSON.stringify([provider, model]);

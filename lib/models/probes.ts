@@ -1,22 +1,22 @@
 import { describeError } from '../errors.ts';
 import { sha256 } from '../kit/bytes.ts';
 import type { Clock } from '../kit/clock.ts';
+import { createSemaphore } from '../kit/semaphore.ts';
+import { createSingleFlight, type Share } from '../kit/single-flight.ts';
 import type { Log } from '../log.ts';
 import type { Upstream } from '../web/upstream.ts';
 import type { Answer } from './answer.ts';
 import { createAnswerCache } from './cache.ts';
 import { createCall } from './call.ts';
-import { createFlights, type Passage } from './flights.ts';
 import type { ProfileSettings } from './profile.ts';
 import { providers } from './providers/index.ts';
 import type { Reading } from './providers/provider.ts';
-import { createSlots } from './slots.ts';
 import { targetOf } from './target.ts';
 
 /** Calls in flight at once, over all requests of a relay. */
-const CALLS = 4;
+const MAX_CALLS = 4;
 /** Further ones that may wait for their turn: about as many as could be had before everybody's deadline. */
-const MOST_WAITING = 256;
+const MAX_WAITING = 256;
 
 /** A profile of which providers are asked. */
 export interface Asking {
@@ -60,18 +60,18 @@ export interface ProbesParts {
 /** Live questions to providers: bounded, shared by those who ask the same, remembered (contract 07 §3). */
 export function createProbes({ upstream, clock, log, hasHost, userAgent }: ProbesParts): Probes {
   const cache = createAnswerCache(clock);
-  const flights = createFlights<Reading>();
-  const slots = createSlots(CALLS, MOST_WAITING);
+  const flights = createSingleFlight<Reading>();
+  const semaphore = createSemaphore(MAX_CALLS, MAX_WAITING);
 
   return {
     generation: (profile, refresh) => (refresh ? cache.refresh(profile) : cache.generation(profile)),
 
     ask(name, models, asking, found) {
-      const passages: Passage<Reading>[] = [];
+      const shares: Share<Reading>[] = [];
       let left = false;
       const leave = () => {
         left = true;
-        for (const passage of passages) passage.leave();
+        for (const share of shares) share.leave();
       };
       const provider = providers.get(name);
       const target = provider && targetOf(name, provider, asking.settings, { hasHost });
@@ -93,12 +93,12 @@ export function createProbes({ upstream, clock, log, hasHost, userAgent }: Probe
         const unknown = recall(asked);
         if (unknown.length === 0) return;
         // With the generation, so that a refresh does not join a question that was asked before it.
-        const passage = flights.join(JSON.stringify([profile, generation, place, question]), (signal) =>
-          provider.ask(question, target, createCall({ upstream, clock, slots, userAgent }, signal)),
+        const share = flights.join(JSON.stringify([profile, generation, place, question]), (signal) =>
+          provider.ask(question, target, createCall({ upstream, clock, semaphore, userAgent }, signal)),
         );
-        passages.push(passage);
+        shares.push(share);
         try {
-          const reading = await passage.outcome;
+          const reading = await share.outcome;
           for (const model of unknown) {
             const efforts = reading(model);
             if (!efforts) continue;

@@ -1,4 +1,5 @@
 import type { Host } from '../host/index.ts';
+import { decodeUtf8 } from '../kit/text.ts';
 import type { ProfilePlace } from '../profiles/home.ts';
 import { type ProfileSecrets, readSecrets, readWhole } from '../profiles/secrets.ts';
 import { isMapping, type Mapping, parseMapping } from '../profiles/yaml.ts';
@@ -27,7 +28,7 @@ export async function readProfileSettings(
 }
 
 function mappingOf(bytes: Uint8Array): Mapping {
-  const parsed = parseMapping(new TextDecoder().decode(bytes));
+  const parsed = parseMapping(decodeUtf8(bytes));
   return parsed.ok ? parsed.mapping : {};
 }
 

@@ -2,6 +2,7 @@ import type { Config } from '../config.ts';
 import { describeError, RelayError } from '../errors.ts';
 import type { Host } from '../host/index.ts';
 import { utf8ToBytes } from '../kit/bytes.ts';
+import { decodeUtf8Strict } from '../kit/text.ts';
 import { enableInText } from './enable-text.ts';
 import { type Enablement, type RelayState, ROOT_PROFILE, readEnablement } from './enablement.ts';
 
@@ -56,7 +57,8 @@ async function enableOne(host: Host, row: Enablement, dryRun: boolean): Promise<
     const bytes = await host.files.read(path, CONFIG_LIMIT + 1);
     if (bytes === null) return left('is gone');
     if (bytes.length > CONFIG_LIMIT) return left('larger than 1 MiB');
-    const text = decode(bytes);
+    // YAML allows a byte-order mark: it stays.
+    const text = decodeUtf8Strict(bytes, { keepBom: true });
     if (text === null) return left('not UTF-8 text');
     const edited = enableInText(text);
     if (!edited.ok) return left(edited.problem);
@@ -82,12 +84,3 @@ async function replace(host: Host, path: string, before: Uint8Array, text: strin
 
 const equal = (a: Uint8Array, b: Uint8Array): boolean =>
   a.length === b.length && a.every((byte, index) => byte === b[index]);
-
-/** A byte-order mark stays what it is: YAML allows it. */
-function decode(bytes: Uint8Array): string | null {
-  try {
-    return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes);
-  } catch {
-    return null;
-  }
-}

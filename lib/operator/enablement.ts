@@ -1,6 +1,6 @@
 import { agentRoot, type Config } from '../config.ts';
 import type { Host } from '../host/index.ts';
-import { byCodePoint } from '../profiles/code-points.ts';
+import { byCodePoint } from '../kit/text.ts';
 import { isMapping, type Mapping, parseMapping } from '../profiles/yaml.ts';
 
 /** How this product is called in the agent's lists of plugins. */

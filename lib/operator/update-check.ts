@@ -4,6 +4,7 @@ import type { Host } from '../host/index.ts';
 import { base64, concatBytes, utf8ToBytes } from '../kit/bytes.ts';
 import type { Clock } from '../kit/clock.ts';
 import { parseJson } from '../kit/json.ts';
+import { decodeUtf8 } from '../kit/text.ts';
 import { compareVersions, latestRelease } from './releases.ts';
 
 const FEED_LIMIT = 2 * 1024 * 1024;
@@ -108,7 +109,7 @@ async function readFeed(parts: UpdateCheckParts): Promise<unknown[]> {
     response.body?.cancel().catch(() => {});
     throw new RelayError('unavailable', `the release feed answered ${response.status}`);
   }
-  const feed = parseJson(new TextDecoder().decode(await readBounded(response)));
+  const feed = parseJson(decodeUtf8(await readBounded(response)));
   if (!Array.isArray(feed)) throw new RelayError('unavailable', 'the release feed is not a list of releases');
   return feed;
 }

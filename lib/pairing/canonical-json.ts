@@ -1,17 +1,7 @@
+import { byCodePoint } from '../kit/text.ts';
+
 /** What JSON can say; a member that is `undefined` is not there. */
 export type Json = string | number | boolean | null | Json[] | { [key: string]: Json | undefined };
-
-/** Orders by code point. The `<` of strings compares UTF-16 units, which puts U+1F600 before U+FF5E. */
-export function byCodePoint(a: string, b: string): number {
-  let at = 0;
-  while (at < a.length && at < b.length) {
-    const left = a.codePointAt(at) as number;
-    const right = b.codePointAt(at) as number;
-    if (left !== right) return left - right;
-    at += left > 0xffff ? 2 : 1;
-  }
-  return a.length - b.length;
-}
 
 /** A JSON string in ASCII: what is beyond it becomes `\uXXXX` in lower case, one per UTF-16 unit. */
 const quote = (text: string): string =>

@@ -1,5 +1,5 @@
 import type { Host } from '../host/index.ts';
-import { byCodePoint } from '../profiles/code-points.ts';
+import { byCodePoint } from '../kit/text.ts';
 import { unlessUnreadable } from '../profiles/readable.ts';
 
 /** A conversation with the phone, as `GET /phone/threads` lists it. */

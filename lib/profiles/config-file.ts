@@ -1,6 +1,6 @@
 import type { HostFiles } from '../host/index.ts';
+import { decodeUtf8Strict } from '../kit/text.ts';
 import { unlessUnreadable } from './readable.ts';
-import { decodeStrictly } from './text.ts';
 import { type ParsedMapping, parseMapping } from './yaml.ts';
 
 const CONFIG_CAP = 256 * 1024;
@@ -26,7 +26,7 @@ export function createConfigReader(
     const bytes = await unlessUnreadable(files.read(path, CONFIG_CAP + 1));
     if (!bytes) return { ok: false, problem: 'config.yaml cannot be read' };
     if (bytes.length > CONFIG_CAP) return { ok: false, problem: `config.yaml is over ${CONFIG_CAP} bytes` };
-    const text = decodeStrictly(bytes);
+    const text = decodeUtf8Strict(bytes);
     if (text === null) return { ok: false, problem: 'config.yaml is not UTF-8' };
     if (!memory.knows(text)) await turn();
     const parsed = memory.parse(text);

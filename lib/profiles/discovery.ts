@@ -1,11 +1,12 @@
 import { agentRoot, type Config } from '../config.ts';
 import type { Host, HostFiles } from '../host/index.ts';
-import { createTurns, mapAtMost } from './at-once.ts';
-import { byCodePoint } from './code-points.ts';
+import { mapLimit } from '../kit/semaphore.ts';
+import { byCodePoint } from '../kit/text.ts';
 import { createConfigReader, type ParseMemory } from './config-file.ts';
 import { defaultHome, namedHome, type ProfilePlace } from './home.ts';
 import { isGatewayRunning } from './liveness.ts';
 import { type ProfileRow, readRow } from './row.ts';
+import { createTurns } from './turns.ts';
 import { parseMapping } from './yaml.ts';
 
 export type DiscoveryConfig = Pick<Config, 'agentConfig' | 'webapiUrl'>;
@@ -39,12 +40,12 @@ export async function discoverProfiles(host: Host, config: DiscoveryConfig, memo
   }
   memory.round();
   const readConfig = createConfigReader(host.files, turn, memory);
-  const results = await mapAtMost(READERS, places, (place) => readRow(host, config, place, readConfig));
+  const results = await mapLimit(READERS, places, (place) => readRow(host, config, place, readConfig));
   for (const [index, result] of results.entries()) {
     if (!result.ok) warn(`profile ${places[index]?.name} is left out: ${result.problem}`);
   }
   const readings = results.filter((result) => result.ok);
-  const rows = await mapAtMost(PROBES, readings, async ({ row, pidFile }) => ({
+  const rows = await mapLimit(PROBES, readings, async ({ row, pidFile }) => ({
     ...row,
     gateway_running: await isGatewayRunning(host, pidFile, row.api_server_url),
   }));

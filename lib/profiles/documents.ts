@@ -1,12 +1,11 @@
 import { RelayError } from '../errors.ts';
 import type { Host } from '../host/index.ts';
 import { utf8ToBytes } from '../kit/bytes.ts';
+import { byCodePoint, decodeUtf8Strict } from '../kit/text.ts';
 import type { Log } from '../log.ts';
-import { byCodePoint } from './code-points.ts';
 import type { ProfilePlace } from './home.ts';
 import { errnoOf, unlessUnreadable } from './readable.ts';
 import { SOUL_CAP } from './row.ts';
-import { decodeStrictly } from './text.ts';
 
 /** UTF-8 bytes that a written document may have. */
 export const WRITE_LIMIT = 1024 * 1024;
@@ -52,7 +51,7 @@ export async function readSoul(host: Host, { name, home }: ProfilePlace): Promis
   if (file === 'missing') return { content: '', exists: false, size: 0, truncated: false, etag: null };
   if (file === 'outside') throw outside(name);
   const truncated = file.size > SOUL_CAP;
-  const content = decodeStrictly(file.bytes, { cut: truncated, keepMark: true });
+  const content = decodeUtf8Strict(file.bytes, { isCut: truncated, keepBom: true });
   if (content === null) throw failed(NOT_UTF8);
   return { content, exists: true, size: file.size, truncated, etag: file.sha256 && etagOf(file.sha256) };
 }
@@ -81,7 +80,7 @@ export async function readMemory(host: Host, { name, home }: ProfilePlace, log: 
       const file = await host.homeFiles.read(home, `${directory}/${filename}`, limits);
       if (file === 'missing' || file === 'outside') continue;
       const { bytes, size, sha256 } = file;
-      const content = decodeStrictly(bytes, { cut: size > MEMORY_CAP, keepMark: true });
+      const content = decodeUtf8Strict(bytes, { isCut: size > MEMORY_CAP, keepBom: true });
       if (content === null) {
         leaveOut(NOT_UTF8);
         continue;

@@ -1,12 +1,12 @@
 import type { Config } from '../config.ts';
 import type { Host } from '../host/index.ts';
 import { decodeEnvFile, parseEnvFile } from '../kit/env-file.ts';
+import { decodeUtf8Strict } from '../kit/text.ts';
 import { apiServerSettings, apiServerUrl } from './api-server.ts';
 import type { ConfigReader } from './config-file.ts';
 import type { ProfilePlace } from './home.ts';
 import { unlessUnreadable } from './readable.ts';
 import { countSkills } from './skills.ts';
-import { decodeStrictly } from './text.ts';
 import { isMapping, type Mapping } from './yaml.ts';
 
 /** One profile as paired devices see it (contract 07 §1.2). A type and not an interface, so that it is a JSON value. */
@@ -94,5 +94,5 @@ function describe(configured: unknown, soul: string | null): string {
 /** The text of SOUL.md's first bytes without trailing white space; null when it is blank or not UTF-8. */
 export function soulText(bytes: Uint8Array): string | null {
   const truncated = bytes.length > SOUL_CAP;
-  return decodeStrictly(bytes.subarray(0, SOUL_CAP), { cut: truncated })?.trimEnd() || null;
+  return decodeUtf8Strict(bytes.subarray(0, SOUL_CAP), { isCut: truncated })?.trimEnd() || null;
 }

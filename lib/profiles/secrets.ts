@@ -1,6 +1,7 @@
 import type { HostFiles } from '../host/index.ts';
 import { decodeEnvFile, parseEnvFile } from '../kit/env-file.ts';
 import { parseObject } from '../kit/json.ts';
+import { decodeUtf8 } from '../kit/text.ts';
 import { unlessUnreadable } from './readable.ts';
 
 const ENV_CAP = 64 * 1024;
@@ -36,5 +37,5 @@ export async function readWhole(files: HostFiles, path: string, limit: number): 
 /** The JSON object of a file; an empty one for anything else. */
 export async function readObject(files: HostFiles, path: string, limit: number): Promise<Record<string, unknown>> {
   const bytes = await readWhole(files, path, limit);
-  return (bytes && parseObject(new TextDecoder().decode(bytes))) || {};
+  return (bytes && parseObject(decodeUtf8(bytes))) || {};
 }

@@ -1,8 +1,9 @@
 import type { Host, HostFiles } from '../host/index.ts';
-import { createTurns, mapAtMost } from './at-once.ts';
-import { byCodePoint } from './code-points.ts';
+import { mapLimit } from '../kit/semaphore.ts';
+import { byCodePoint, decodeUtf8 } from '../kit/text.ts';
 import { frontMatter } from './front-matter.ts';
 import { unlessUnreadable } from './readable.ts';
+import { createTurns } from './turns.ts';
 
 export const MOST_SKILLS = 2000;
 export const DEEPEST_SKILL = 8;
@@ -30,9 +31,9 @@ export const countSkills = async (files: HostFiles, home: string): Promise<numbe
 export async function listSkills(host: Host, home: string): Promise<Skill[]> {
   const paths = (await findSkills(host.files, home)).sort(byCodePoint);
   const turn = createTurns();
-  return mapAtMost(READERS, paths, async (path) => {
+  return mapLimit(READERS, paths, async (path) => {
     const file = await unlessUnreadable(host.homeFiles.read(home, `${home}/${path}`, { keep: READ_CAP, digest: 0 }));
-    const text = typeof file === 'object' && file !== null ? new TextDecoder().decode(file.bytes) : '';
+    const text = typeof file === 'object' && file !== null ? decodeUtf8(file.bytes) : '';
     const hasMatter = text.startsWith('---');
     if (hasMatter) await turn();
     const { name, description } = hasMatter ? frontMatter(text) : {};

@@ -2,6 +2,7 @@ import type { Config } from '../config.ts';
 import { describeError } from '../errors.ts';
 import type { Host } from '../host/index.ts';
 import type { Cancel, Clock } from '../kit/clock.ts';
+import { withTimeout } from '../kit/timeouts.ts';
 import type { Log } from '../log.ts';
 import { type Expiry, isGranted } from '../sessions/grants.ts';
 import type { Sessions } from '../sessions/sessions.ts';
@@ -360,8 +361,8 @@ export function createTerminals({ host, config, sessions, clock, log }: Terminal
     async stop(): Promise<void> {
       isStopping = true;
       for (const session of [...live.keys()]) session.happen('shutdown');
-      const patience = new Promise<void>((resolve) => clock.after(SHUTDOWN_PATIENCE, resolve));
-      await Promise.race([Promise.all([...running].map((session) => session.exited)), patience]);
+      const exits = Promise.all([...running].map((session) => session.exited));
+      await withTimeout({ clock, timeout: SHUTDOWN_PATIENCE }, exits, () => {});
     },
   };
 }

@@ -1,6 +1,7 @@
 import type { Child, Exit } from '../host/index.ts';
 import type { Cancel, Clock } from '../kit/clock.ts';
 import { parseObject } from '../kit/json.ts';
+import { decodeUtf8, decodeUtf8Strict } from '../kit/text.ts';
 import type { Log } from '../log.ts';
 import { createLines } from './lines.ts';
 
@@ -32,8 +33,6 @@ export function classify(text: string): LineKind | null {
 
 /** Pumps lines between one running gateway process and whoever listens (contract 02 §4.4-4.6). */
 export function createGateway(child: Child, { clock, log }: { clock: Clock; log: Log }, events: GatewayEvents) {
-  const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
-  const lenient = new TextDecoder();
   const encoder = new TextEncoder();
   let state: 'running' | 'ending' | 'ended' = 'running';
   let cancel: Cancel | undefined;
@@ -45,7 +44,7 @@ export function createGateway(child: Child, { clock, log }: { clock: Clock; log:
   const stdout = createLines(MOST_LINE, {
     line(bytes) {
       if (state !== 'running') return;
-      const text = decode(bytes);
+      const text = decodeUtf8Strict(bytes, { keepBom: true });
       const kind = text === null ? null : classify(text);
       if (text !== null && kind) events.received(kind, text);
       else log.warn(`gateway ${child.pid} wrote a line of ${bytes.length} bytes that is no JSON object: dropped`);
@@ -54,16 +53,8 @@ export function createGateway(child: Child, { clock, log }: { clock: Clock; log:
       if (state === 'running') log.warn(`gateway ${child.pid} wrote a line of more than ${MOST_LINE} bytes: dropped`);
     },
   });
-  const logged = (bytes: Uint8Array) => log.debug(`gateway ${child.pid}: ${lenient.decode(bytes)}`);
+  const logged = (bytes: Uint8Array) => log.debug(`gateway ${child.pid}: ${decodeUtf8(bytes)}`);
   const stderr = createLines(MOST_STDERR_LINE, { line: logged, tooLong: logged });
-
-  function decode(bytes: Uint8Array): string | null {
-    try {
-      return utf8.decode(bytes);
-    } catch {
-      return null;
-    }
-  }
 
   child.onStdout((bytes) => {
     if (state === 'running') stdout.push(bytes);

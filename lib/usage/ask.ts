@@ -1,9 +1,10 @@
 import { RelayError } from '../errors.ts';
 import type { Clock } from '../kit/clock.ts';
 import { parseObject } from '../kit/json.ts';
+import { decodeUtf8 } from '../kit/text.ts';
+import { withDeadline } from '../kit/timeouts.ts';
 import { isPrintable } from '../pairing/api-server.ts';
 import { readUpTo, type Upstream } from '../web/upstream.ts';
-import { within } from '../web/within.ts';
 
 /** Milliseconds for one call. */
 const CALL_TIMEOUT = 15_000;
@@ -34,7 +35,7 @@ export function createAsk({ upstream, clock }: { upstream: Upstream; clock: Cloc
     if (!mayCarryCredentials(url)) throw new Error('the address is not one for credentials');
     const all: Record<string, string> = { accept: 'application/json', ...headers, authorization: `Bearer ${token}` };
     if (!Object.values(all).every(isPrintable)) throw new Error('a header has characters that none can carry');
-    return within({ clock, timeout, signal }, async (end) => {
+    return withDeadline({ clock, timeout, signal }, async (end) => {
       const { status, body } = await upstream({ method: 'GET', url, headers: all, signal: end });
       if (status !== 200) throw usageProblem(`Provider returned HTTP ${status}`);
       return parse(await readUpTo(body, MAX_BODY + 1));
@@ -43,7 +44,7 @@ export function createAsk({ upstream, clock }: { upstream: Upstream; clock: Cloc
 }
 
 function parse(bytes: Uint8Array): Record<string, unknown> {
-  const value = bytes.length <= MAX_BODY ? parseObject(new TextDecoder().decode(bytes)) : null;
+  const value = bytes.length <= MAX_BODY ? parseObject(decodeUtf8(bytes)) : null;
   if (!value) throw usageProblem(UNSUPPORTED);
   return value;
 }

@@ -1,5 +1,6 @@
 import { RelayError } from '../errors.ts';
 import { fromBase64, sha256 } from '../kit/bytes.ts';
+import { decodeUtf8 } from '../kit/text.ts';
 import type { ActiveCredential } from './active-credential.ts';
 import { type Ask, NO_WINDOWS, UNSUPPORTED, usageProblem } from './ask.ts';
 import type { Credentials } from './credentials.ts';
@@ -134,7 +135,7 @@ function accountOf(token: string): string | null {
       .padEnd(Math.ceil(part.length / 4) * 4, '='),
   );
   try {
-    const claims: unknown = bytes && JSON.parse(new TextDecoder().decode(bytes));
+    const claims: unknown = bytes && JSON.parse(decodeUtf8(bytes));
     return textOf(at(claims, 'https://api.openai.com/auth', 'chatgpt_account_id'), 200);
   } catch {
     return null;

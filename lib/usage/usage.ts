@@ -2,6 +2,7 @@ import type { Config } from '../config.ts';
 import { RelayError } from '../errors.ts';
 import type { Host } from '../host/index.ts';
 import type { Clock } from '../kit/clock.ts';
+import { withDeadline } from '../kit/timeouts.ts';
 import type { Log } from '../log.ts';
 import { profileHome } from '../profiles/home.ts';
 import { unlessUnreadable } from '../profiles/readable.ts';
@@ -100,20 +101,16 @@ export function createUsage(parts: UsageParts): Usage {
 
   async function load(home: string): Promise<Snapshot> {
     const fetchedAt = new Date(clock.now()).toISOString();
-    const deadline = new AbortController();
-    const cancel = clock.after(DEADLINE, () => deadline.abort());
-    try {
+    return withDeadline({ clock, timeout: DEADLINE }, async (signal) => {
       const credentials = await readCredentials(host, home);
-      const loading = { credentials, ask: createAsk(parts, deadline.signal), bases, fetchedAt };
+      const loading = { credentials, ask: createAsk(parts, signal), bases, fetchedAt };
       const results = await Promise.all(PROVIDERS.map((provider) => loadOne(provider, loading)));
       return {
         fetchedAt,
         loaded: results.map(({ loaded }) => loaded),
         isComplete: results.every(({ failed }) => !failed),
       };
-    } finally {
-      cancel();
-    }
+    });
   }
 
   async function loadOne(provider: Provider, loading: LoadParts): Promise<{ loaded: Loaded; failed: boolean }> {

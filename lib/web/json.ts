@@ -1,7 +1,10 @@
 import { FastResponse } from 'srvx';
 import { RelayError } from '../errors.ts';
 import { concatBytes } from '../kit/bytes.ts';
-import { isObject, parseObject } from '../kit/json.ts';
+import { systemClock } from '../kit/clock.ts';
+import { isObject, parseJson, parseObject } from '../kit/json.ts';
+import { decodeUtf8, decodeUtf8Strict } from '../kit/text.ts';
+import { withTimeout } from '../kit/timeouts.ts';
 
 /**
  * The `Response` to answer with: on Node one that skips the platform's stream machinery for text and bytes, at the
@@ -48,30 +51,32 @@ const tooLarge = (limit: number) => new RelayError('too-large', `body is larger 
 export async function readBody(request: Request, limit: number): Promise<Uint8Array> {
   if (Number(request.headers.get('content-length') ?? 0) > limit) throw tooLarge(limit);
   if (!request.body) return new Uint8Array();
-  const reader = request.body.getReader();
-  let timer: ReturnType<typeof setTimeout> | undefined;
-  const late = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => reject(new RelayError('timeout', 'the body took too long to arrive')), BODY_TIMEOUT);
-  });
-  const chunks: Uint8Array[] = [];
-  let size = 0;
-  try {
-    for (;;) {
-      const { done, value } = await Promise.race([reader.read(), late]);
-      if (done) break;
-      size += value.byteLength;
-      if (size > limit) throw tooLarge(limit);
-      chunks.push(value);
-    }
-  } finally {
-    // The stream of a refused body is not cancelled: on Node that would reset the connection before the answer is sent.
-    clearTimeout(timer);
-  }
-  if (chunks.length === 1) return chunks[0] as Uint8Array;
-  return concatBytes(...chunks);
+  let isLate = false;
+  const late = () => {
+    isLate = true;
+    throw new RelayError('timeout', 'the body took too long to arrive');
+  };
+  return withTimeout(
+    { clock: systemClock, timeout: BODY_TIMEOUT },
+    collect(request.body, limit, () => isLate),
+    late,
+  );
 }
 
-const decoder = new TextDecoder('utf-8', { fatal: true });
+/** Not cancelled when it is refused: on Node that would reset the connection before the response is sent. */
+async function collect(body: ReadableStream<Uint8Array>, limit: number, isLate: () => boolean): Promise<Uint8Array> {
+  const reader = body.getReader();
+  const chunks: Uint8Array[] = [];
+  let size = 0;
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done || isLate()) break;
+    size += value.byteLength;
+    if (size > limit) throw tooLarge(limit);
+    chunks.push(value);
+  }
+  return chunks.length === 1 ? (chunks[0] as Uint8Array) : concatBytes(...chunks);
+}
 
 /**
  * A body as text of at most `limit` bytes, read as the platform does where its length was announced: on Node that
@@ -80,7 +85,7 @@ const decoder = new TextDecoder('utf-8', { fatal: true });
  */
 export async function readText(request: Request, limit: number): Promise<string> {
   const length = request.headers.get('content-length');
-  if (length === null) return new TextDecoder().decode(await readBody(request, limit));
+  if (length === null) return decodeUtf8(await readBody(request, limit));
   if (Number(length) > limit) throw tooLarge(limit);
   return request.text();
 }
@@ -123,12 +128,8 @@ export const readJsonValue = async (request: Request, limit: number): Promise<un
   parseBody(await readBody(request, limit));
 
 function parseBody(bytes: Uint8Array): unknown {
-  let value: unknown;
-  try {
-    value = JSON.parse(decoder.decode(bytes));
-  } catch {
-    throw new RelayError('invalid', 'invalid JSON body');
-  }
+  const value = parseJson(decodeUtf8Strict(bytes) ?? '');
+  if (value === undefined) throw new RelayError('invalid', 'invalid JSON body');
   if (typeof value === 'object' && value !== null) checkTree(value);
   return value;
 }

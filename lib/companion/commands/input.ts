@@ -1,3 +1,4 @@
+import { sleep } from '../../kit/timeouts.ts';
 import type { GlobalAction } from '../device.ts';
 import { granted } from '../gates/capability.ts';
 import { type Call, CommandFailure, type Handler } from '../gates/gate.ts';
@@ -6,7 +7,6 @@ import { readScreen } from '../tree.ts';
 import { clamp, flag, integer, pick, required, text } from './args.ts';
 import { matching, toN } from './nodes.ts';
 import { insist } from './personal.ts';
-import { sleep } from './waiting.ts';
 
 const MAX_WAIT = 15_000;
 /** How often `/wait` looks for its element, ms. */
@@ -59,7 +59,8 @@ export const wait: Handler = async (call) => {
   const started = env.clock.monotonic();
   const slept = () => Math.round(env.clock.monotonic() - started);
   if (timeout === undefined || (filter.text === undefined && filter.className === undefined)) {
-    await sleep(env.clock, clamp(integer(args, 'ms') ?? timeout ?? 0, 0, MAX_WAIT), env.closed);
+    const ms = clamp(integer(args, 'ms') ?? timeout ?? 0, 0, MAX_WAIT);
+    await sleep({ clock: env.clock, timeout: ms, signal: env.closed });
     return { slept_ms: slept() };
   }
   return look(call, filter, clamp(timeout, 0, MAX_WAIT), slept);
@@ -73,7 +74,7 @@ async function look(call: Call, filter: Parameters<typeof matching>[1], timeout:
     if (found) return { slept_ms: slept(), found: true, ...(mayRead && { node: toN(found) }) };
     const left = timeout - slept();
     if (left <= 0 || env.closed.aborted) return { slept_ms: slept(), found: false };
-    await sleep(env.clock, Math.min(left, LOOK_EVERY), env.closed);
+    await sleep({ clock: env.clock, timeout: Math.min(left, LOOK_EVERY), signal: env.closed });
     // Meanwhile the owner may have switched the bridge off, or opened an app that nobody may look at.
     insist(await firstRefusal(STANDING, call));
   }

@@ -1,10 +1,10 @@
+import { withTimeout } from '../../kit/timeouts.ts';
 import { DeviceFailure } from '../device.ts';
 import { alwaysAsk } from '../gates/consent.ts';
 import { type Call, CommandFailure, type Handler, Refused, type Verdict } from '../gates/gate.ts';
 import { isBlank } from '../text.ts';
 import { clamp, integer, pick, required } from './args.ts';
 import { smsParts } from './sms-parts.ts';
-import { within } from './waiting.ts';
 
 const STALE_MS = 5 * 60_000;
 const CARRIER_MS = 15_000;
@@ -95,7 +95,11 @@ export const sendSms: Handler = async (command) => {
 
 async function carrier({ env }: Call, to: string, body: string) {
   try {
-    return await within(env.clock, CARRIER_MS, env.device.sendSms(to, body), 'timeout' as const);
+    return await withTimeout(
+      { clock: env.clock, timeout: CARRIER_MS },
+      env.device.sendSms(to, body),
+      () => 'timeout' as const,
+    );
   } catch (error) {
     if (!(error instanceof DeviceFailure) || error.code !== 'permission_denied') throw error;
     throw new CommandFailure(400, error.message, {

@@ -1,10 +1,10 @@
 import { describeError } from '../../errors.ts';
+import { withTimeout } from '../../kit/timeouts.ts';
 import type { Device } from '../device.ts';
 import { inTime } from '../gates/consent.ts';
 import { type Call, CommandFailure, type Handler } from '../gates/gate.ts';
 import type { Upload } from '../types.ts';
 import { insist } from './personal.ts';
-import { within } from './waiting.ts';
 
 const ATTEMPTS = 2;
 const UPLOAD_MS = 15_000;
@@ -37,7 +37,11 @@ async function capture({ env }: Call, device: Device): Promise<Uint8Array> {
   let reason = 'nothing was captured in time';
   for (let attempt = 0; attempt < ATTEMPTS && !env.closed.aborted; attempt++) {
     try {
-      const bytes = await within(env.clock, env.captureTimeoutMs, device.screenshot?.() ?? Promise.resolve(null), null);
+      const bytes = await withTimeout(
+        { clock: env.clock, timeout: env.captureTimeoutMs },
+        device.screenshot?.() ?? Promise.resolve(null),
+        () => null,
+      );
       if (bytes) return bytes;
     } catch (error) {
       reason = describeError(error);
@@ -50,7 +54,7 @@ async function deliver({ env }: Call, upload: Upload, bytes: Uint8Array): Promis
   const file = { name: `svc-screenshot-${env.clock.now()}.png`, type: 'image/png', bytes };
   let answer: Awaited<ReturnType<Upload>> | null;
   try {
-    answer = await within(env.clock, UPLOAD_MS, upload(file), null);
+    answer = await withTimeout({ clock: env.clock, timeout: UPLOAD_MS }, upload(file), () => null);
   } catch (error) {
     throw new CommandFailure(500, `screenshot upload failed: ${describeError(error)}`);
   }

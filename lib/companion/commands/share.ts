@@ -1,3 +1,4 @@
+import { withTimeout } from '../../kit/timeouts.ts';
 import { isBlocked } from '../gates/blocklist.ts';
 import { alwaysAsk, inTime } from '../gates/consent.ts';
 import { type Call, CommandFailure, type Handler, Refused } from '../gates/gate.ts';
@@ -5,7 +6,6 @@ import type { MediaSource, UploadFile } from '../types.ts';
 import { type Args, pick } from './args.ts';
 import { attachmentsOf } from './attachments.ts';
 import { insist, RECIPIENT } from './personal.ts';
-import { within } from './waiting.ts';
 
 const FETCH_MS = 15_000;
 
@@ -32,7 +32,11 @@ async function fetchAll({ env }: Call, sources: MediaSource[]): Promise<UploadFi
   const { fetchMedia } = env;
   if (!fetchMedia) throw failed('media_fetch_failed', 'this phone cannot fetch media yet');
   // Why not is not said, nor logged: it may name the token, which is a key to the file.
-  const files = await within(env.clock, FETCH_MS, Promise.all(sources.map(fetchMedia)), null).catch(() => null);
+  const files = await withTimeout(
+    { clock: env.clock, timeout: FETCH_MS },
+    Promise.all(sources.map(fetchMedia)),
+    () => null,
+  ).catch(() => null);
   if (!files) throw failed('media_fetch_failed', 'an attachment could not be fetched');
   return files;
 }

@@ -1,5 +1,6 @@
 import { RelayError } from '../../errors.ts';
 import { concatBytes, utf8ToBytes } from '../../kit/bytes.ts';
+import { decodeUtf8 } from '../../kit/text.ts';
 import { baseName, contentDisposition, DEFAULT_TYPE } from '../../media/names.ts';
 import type { FetchMedia, MediaSource, Upload, UploadFile } from '../types.ts';
 import { attemptOrder } from './endpoints.ts';
@@ -65,7 +66,7 @@ export function createMediaLink({ call, store }: { call: Call; store: PairingSto
         limit: 64 * 1024,
       });
       if (status !== 200) return { status };
-      const { token } = JSON.parse(new TextDecoder().decode(bytes)) as { token?: unknown };
+      const { token } = JSON.parse(decodeUtf8(bytes)) as { token?: unknown };
       if (typeof token !== 'string') throw new RelayError('bad-gateway', 'the relay gave no token');
       return { token };
     },
@@ -106,5 +107,5 @@ function multipart({ name, type, bytes }: UploadFile, boundary: string): Uint8Ar
 /** The file name of a `Content-Disposition` whose bytes are one character each. */
 function nameIn(disposition = ''): string {
   const raw = /filename="([^"]*)"/.exec(disposition)?.[1] ?? '';
-  return new TextDecoder().decode(Uint8Array.from(raw, (sign) => sign.charCodeAt(0)));
+  return decodeUtf8(Uint8Array.from(raw, (sign) => sign.charCodeAt(0)));
 }

@@ -1,5 +1,6 @@
 import { RelayError } from '../../errors.ts';
 import { isObject } from '../../kit/json.ts';
+import { decodeUtf8Strict } from '../../kit/text.ts';
 import { isHost, splitUrl, urlHost } from '../../pairing/addresses.ts';
 import { isPairingCode } from '../../pairing/codes.ts';
 import type { Endpoint } from './endpoints.ts';
@@ -40,12 +41,9 @@ function payloadOf(link: string): string {
   const encoded = payload[0]?.replace(/=+$/, '') ?? '';
   if (!BASE64URL.test(encoded) || encoded.length % 4 === 1) throw invalid('the payload of the pairing link is damaged');
   const binary = atob(encoded.replaceAll('-', '+').replaceAll('_', '/'));
-  try {
-    const bytes = Uint8Array.from(binary, (unit) => unit.charCodeAt(0));
-    return new TextDecoder('utf-8', { fatal: true }).decode(bytes);
-  } catch {
-    throw invalid('the payload of the pairing link is damaged');
-  }
+  const json = decodeUtf8Strict(Uint8Array.from(binary, (unit) => unit.charCodeAt(0)));
+  if (json === null) throw invalid('the payload of the pairing link is damaged');
+  return json;
 }
 
 function readPayload(json: string): PairingOffer {

@@ -1,10 +1,11 @@
 import type { Clock } from '../../kit/clock.ts';
+import { encodePng } from '../../kit/png.ts';
 import { type Device, DeviceFailure, type UiEvent } from '../device.ts';
 import type { App } from './app.ts';
 import { COMPANION } from './apps/companion.ts';
 import { APPS } from './apps/index.ts';
+import { drawFrames } from './frames.ts';
 import { SCREEN } from './layout.ts';
-import { drawFrames, encodePng } from './png.ts';
 import { createShell } from './shell.ts';
 import { append, createSystem, prepend, record, type System, sendMessage } from './system.ts';
 import { createTouch } from './touch.ts';

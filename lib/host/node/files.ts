@@ -3,6 +3,7 @@ import { constants, type Stats } from 'node:fs';
 import { type FileHandle, mkdir, open, readdir, realpath, rename, stat, unlink } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { concatBytes } from '../../kit/bytes.ts';
+import { decodeUtf8 } from '../../kit/text.ts';
 import type { DirectoryEntry, FileFacts, HostFiles } from '../index.ts';
 import { watchPaths } from './watch.ts';
 
@@ -20,7 +21,7 @@ export function createFiles(): HostFiles {
     watch: watchPaths,
     async readText(path, limit) {
       const bytes = await read(path, limit);
-      return bytes && new TextDecoder().decode(bytes);
+      return bytes && decodeUtf8(bytes);
     },
     stat: (path) => unlessMissing(async () => facts(await stat(path))),
     realPath: (path) => unlessMissing(() => realpath(path)),
@@ -77,7 +78,7 @@ const read = (path: string, limit = Number.POSITIVE_INFINITY): Promise<Uint8Arra
 
 const readTail = (path: string, bytes: number): Promise<string | null> =>
   withFile(path, async (file, size) =>
-    new TextDecoder().decode(await readSpan(file, Math.max(0, size - bytes), Math.min(bytes, size))),
+    decodeUtf8(await readSpan(file, Math.max(0, size - bytes), Math.min(bytes, size))),
   );
 
 const facts = (info: Stats): FileFacts => ({

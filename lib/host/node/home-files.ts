@@ -16,7 +16,7 @@ const PRESENT_CAP = 8 * 1024 * 1024;
 const STALE_AFTER = 60 * 60 * 1000;
 
 export function createHomeFiles(): HomeFiles {
-  const queues = createQueues();
+  const queue = createKeyedQueue();
   /** Temporary files that writes of this object are at work on. */
   const live = new Set<string>();
   return {
@@ -27,7 +27,7 @@ export function createHomeFiles(): HomeFiles {
       if ((await realOf(dirname(path))) === null && !mayReplace(null)) return 'refused';
       const target = await targetOf(home, path);
       // Of two spellings some file systems make one file.
-      return target === null ? 'outside' : queues(target.toLowerCase(), () => replace(target, bytes, mayReplace, live));
+      return target === null ? 'outside' : queue(target.toLowerCase(), () => replace(target, bytes, mayReplace, live));
     },
   };
 }
@@ -188,8 +188,8 @@ function isStale(maker: number, modified: number): boolean {
   return !createProcesses().exists(maker) || modified < Date.now() - STALE_AFTER;
 }
 
-/** Runs tasks of one key one after the other. A key is kept only while it has tasks. */
-function createQueues(): <T>(key: string, task: () => Promise<T>) => Promise<T> {
+/** Runs tasks of the same key one after another; a failed task does not stop the next one. Idle keys are forgotten. */
+function createKeyedQueue(): <T>(key: string, task: () => Promise<T>) => Promise<T> {
   const last = new Map<string, Promise<unknown>>();
   return (key, task) => {
     const run = (last.get(key) ?? Promise.resolve()).then(task, task);

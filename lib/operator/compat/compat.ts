@@ -1,7 +1,7 @@
 import { RelayError } from '../../errors.ts';
 import type { Host } from '../../host/index.ts';
 import { utf8ToBytes } from '../../kit/bytes.ts';
-import { byCodePoint } from '../../profiles/code-points.ts';
+import { byCodePoint } from '../../kit/text.ts';
 import { fileUrl, HOOK_FILE, type HookContent, hookText, judgeHook } from './hook.ts';
 
 const FILE_LIMIT = 64 * 1024;

@@ -1,5 +1,6 @@
 import type { Host } from '../../host/index.ts';
 import type { Clock } from '../../kit/clock.ts';
+import { withTimeout } from '../../kit/timeouts.ts';
 import { type CompatParts, type CompatStatus, compatEntry, compatStatus } from '../compat/compat.ts';
 import { type Heartbeat, readHeartbeat } from '../heartbeat.ts';
 import { type PriorExit, readPriorExit } from '../prior-exit.ts';
@@ -8,7 +9,6 @@ import { type ApiFacts, apiChecks } from './api.ts';
 import type { Base } from './bases.ts';
 import { type Check, ok, warn } from './check.ts';
 import { type DashboardFacts, dashboardChecks, dashboardFacts, surfaceChecks } from './dashboard.ts';
-import { within } from './deadline.ts';
 import { gatewayChecks } from './gateway.ts';
 import { type Lifecycle, noLifecycle, readLifecycle } from './lifecycle.ts';
 import { noPluginFacts, type PluginFacts, pluginChecks, readPlugin, unknownPlugin } from './plugin.ts';
@@ -70,7 +70,13 @@ export async function diagnose(parts: DoctorParts): Promise<Diagnosis> {
     if (base === '') return Promise.resolve(unanswered(method, url, 'the configured address is no URL'));
     return bounded(parts.probe(method, url, parts.timeout), (reason) => unanswered(method, url, reason));
   };
-  const bounded = <T>(work: Promise<T>, instead: (reason: string) => T) => within(clock, parts.timeout, work, instead);
+  /** The outcome of `work`, or what `instead` makes of the reason why there is none. */
+  const bounded = <T>(work: Promise<T>, instead: (reason: string) => T) =>
+    withTimeout(
+      { clock, timeout: parts.timeout },
+      work.catch((error: unknown) => instead(error instanceof Error ? error.message : String(error))),
+      () => instead(`nothing within ${parts.timeout / 1000} s`),
+    );
   /** Slow is not broken: what was not there in time is not said to be missing. */
   const late: { plugin?: string; imports?: string } = {};
   const latePlugin = (reason: string): PluginFacts => {

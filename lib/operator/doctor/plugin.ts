@@ -1,5 +1,5 @@
 import type { Host } from '../../host/index.ts';
-import { byCodePoint } from '../../profiles/code-points.ts';
+import { byCodePoint } from '../../kit/text.ts';
 import { parseMapping } from '../../profiles/yaml.ts';
 import { PLUGIN } from '../enablement.ts';
 import { type Check, fail, MORE_TIME, ok, warn } from './check.ts';

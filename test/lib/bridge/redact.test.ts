@@ -1,37 +1,9 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { isSecretKey, redact, summarise } from '../../../lib/bridge/redact.ts';
+import { redact, summarise } from '../../../lib/bridge/redact.ts';
 import { TIMED } from '../../support/limits.ts';
 
 describe('redaction (contract 03 §6)', () => {
-  it.each([
-    'password',
-    'Token',
-    'SECRET',
-    'otp',
-    'bearer',
-    'passwd',
-    'authorization',
-    'Cookie',
-    'apikey',
-    'api_key',
-    'apiKey',
-    'API-Key',
-    'pin',
-    'accessToken',
-    'media_token',
-    'X-Authorization',
-    'userPIN',
-    'PINCode',
-    'otp2',
-    'my password',
-  ])('%s is secret', (key) => expect(isSecretKey(key)).toBe(true));
-
-  it.each(['tokens', 'pinned', 'spin', 'passenger', 'apiVersion', 'author', 'cookies', 'keyapi', 'shopping', 'x'])(
-    '%s is not',
-    (key) => expect(isSecretKey(key)).toBe(false),
-  );
-
   it('private content is counted, not kept, however deep it lies', () => {
     const value = {
       text: 'abc',

@@ -1,6 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { cutText, isSecretName, preview, previewObject } from '../../../lib/chat/preview.ts';
+import { cutText, preview, previewObject } from '../../../lib/chat/preview.ts';
+import { isSecretName } from '../../../lib/kit/secret-names.ts';
 
 const CANARY = 'canary-3f1d';
 const SECRET_NAMES = [

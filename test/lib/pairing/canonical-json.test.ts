@@ -1,6 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { byCodePoint, canonicalJson, type Json } from '../../../lib/pairing/canonical-json.ts';
+import { byCodePoint } from '../../../lib/kit/text.ts';
+import { canonicalJson, type Json } from '../../../lib/pairing/canonical-json.ts';
 
 describe('canonical form (contract 01 §5.4)', () => {
   const vectors: [string, Json, string][] = [

@@ -1,8 +1,6 @@
 import { mkdir, rm, symlink } from 'node:fs/promises';
-import fc from 'fast-check';
 import { describe, expect, it, vi } from 'vitest';
 import type { Host } from '../../../lib/host/index.ts';
-import { byCodePoint } from '../../../lib/profiles/code-points.ts';
 import { createParseMemory } from '../../../lib/profiles/config-file.ts';
 import { agent } from './support.ts';
 
@@ -14,15 +12,6 @@ describe('which profiles there are (contract 07 §1.2)', () => {
     await profiles.rescan();
     expect(listed()).toEqual(['default', '10', '9', 'Z', 'a', 'b', '\uff5e', '\u{1f600}']);
     expect(warnings).toEqual([]);
-  });
-
-  it('orders as UTF-8 bytes do', () => {
-    const symbols = fc.string({ unit: 'binary' });
-    fc.assert(
-      fc.property(symbols, symbols, (a, b) => {
-        expect(Math.sign(byCodePoint(a, b))).toBe(Buffer.compare(Buffer.from(a), Buffer.from(b)));
-      }),
-    );
   });
 
   it('leaves out, with one warning each, what has no configuration to read', async () => {

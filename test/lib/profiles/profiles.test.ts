@@ -292,7 +292,11 @@ describe('load', () => {
     const home = await mkdtemp(join(existsSync('/dev/shm') ? '/dev/shm' : tmpdir(), 'relay-profiles-'));
     onTestFinished(() => rm(home, { recursive: true, force: true }));
     const probe = fileURLToPath(new URL('../../bench/support/rescan-probe.mjs', import.meta.url));
-    const { stdout } = await promisify(execFile)(process.execPath, [probe, home]);
+    const { stdout } = await promisify(execFile)(process.execPath, [
+      probe,
+      home,
+      fileURLToPath(new URL('../../../dist', import.meta.url)),
+    ]);
     const { cold, blocked, profiles, skills } = JSON.parse(stdout);
     expect([profiles, skills]).toEqual([200, 20_000]);
     expect(blocked).toBeLessThan(20);

@@ -1,0 +1,46 @@
+/** THE list of words that name a secret: every word of contract 02 §5.7, 03 §6 and 07 §2.3. */
+const SECRET_WORDS = [
+  'apikey',
+  'authorization',
+  'bearer',
+  'cookie',
+  'otp',
+  'passphrase',
+  'passwd',
+  'password',
+  'pin',
+  'privatekey',
+  'secret',
+  'token',
+];
+
+const WORDS = new Set(SECRET_WORDS);
+/** As an ending, `pin` would take `spin` for a secret: it counts only as a word of its own. */
+const ENDING = new RegExp(`(?:${SECRET_WORDS.filter((word) => word !== 'pin').join('|')})$`);
+/** Words in camelCase, in capitals, or separated by anything that is no letter. */
+const WORD = /[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+/g;
+/** Nearly every name fails this and is not looked at any further. */
+const CANDIDATE = /auth|bearer|cookie|key|otp|pass|pin|secret|token/i;
+
+/**
+ * Whether a member of this name holds a secret: the name ends in a secret word, whatever its case and separators
+ * (`token`, `sudo_password`, `accessToken`, `X-API-KEY`; not `total_tokens` or `password_hint`).
+ */
+export function isSecretName(name: string): boolean {
+  if (!CANDIDATE.test(name)) return false;
+  if (ENDING.test(name.toLowerCase().replace(/[_-]/g, ''))) return true;
+  return wordsOf(name).at(-1) === 'pin';
+}
+
+/**
+ * Whether any word of a name is a secret word (contract 03 §6): `PINCode` and `token_count` too. For records of what
+ * was typed on a phone, where hiding too much costs nothing.
+ */
+export function mentionsSecret(name: string): boolean {
+  if (!CANDIDATE.test(name)) return false;
+  if (isSecretName(name)) return true;
+  const words = wordsOf(name);
+  return words.some((word, at) => WORDS.has(word) || WORDS.has(`${word}${words[at + 1] ?? ''}`));
+}
+
+const wordsOf = (name: string): string[] => (name.match(WORD) ?? []).map((word) => word.toLowerCase());

@@ -1,0 +1,119 @@
+import { RelayError } from '../errors.ts';
+
+/** Bounds how much work runs at once; the rest waits in line. */
+export interface Semaphore {
+  /**
+   * Runs `work` when its turn comes, first come, first served. Rejects without running it when `signal` aborts first,
+   * or when too many wait already (`unavailable`).
+   */
+  run<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T>;
+  readonly running: number;
+  readonly waiting: number;
+}
+
+/** A semaphore with `permits` permits, for which at most `maxWaiting` callers wait. */
+export function createSemaphore(permits: number, maxWaiting: number): Semaphore {
+  let running = 0;
+  const queue = new Set<() => void>();
+
+  /** A released permit passes straight to the next in line, so that nobody overtakes it. */
+  function release(): void {
+    const [next] = queue;
+    if (next) next();
+    else running--;
+  }
+
+  function acquire(signal: AbortSignal): Promise<void> | undefined {
+    signal.throwIfAborted();
+    if (running < permits) {
+      running++;
+      return undefined;
+    }
+    if (queue.size >= maxWaiting) throw new RelayError('unavailable', 'too many calls are waiting');
+    return new Promise((resolve, reject) => {
+      const leave = () => {
+        queue.delete(turn);
+        reject(signal.reason);
+      };
+      const turn = () => {
+        queue.delete(turn);
+        signal.removeEventListener('abort', leave);
+        resolve();
+      };
+      queue.add(turn);
+      signal.addEventListener('abort', leave, { once: true });
+    });
+  }
+
+  return {
+    async run(signal, work) {
+      await acquire(signal);
+      try {
+        signal.throwIfAborted();
+        return await work();
+      } finally {
+        release();
+      }
+    },
+    get running() {
+      return running;
+    },
+    get waiting() {
+      return queue.size;
+    },
+  };
+}
+
+export interface AdmissionLimits {
+  /** Work of one owner that runs at once. */
+  perOwner: number;
+  /** Work of all owners together. */
+  total: number;
+  /** Error message for callers over the limit. */
+  message: string;
+  /** Seconds after which a refused caller may try again. */
+  retryAfter: number;
+}
+
+/** Runs `work` unless too much runs already. @throws RelayError `rate-limited`, and whatever `work` throws. */
+export type Admission = <T>(owner: string, work: () => Promise<T>) => Promise<T>;
+
+/** Bounds work that holds memory or disk, per owner and in total; nobody waits. */
+export function createAdmission({ perOwner, total, message, retryAfter }: AdmissionLimits): Admission {
+  const running = new Map<string, number>();
+  let all = 0;
+  return async (owner, work) => {
+    const own = running.get(owner) ?? 0;
+    if (own >= perOwner || all >= total) throw new RelayError('rate-limited', message, { retryAfter });
+    running.set(owner, own + 1);
+    all++;
+    try {
+      return await work();
+    } finally {
+      all--;
+      const left = (running.get(owner) ?? 1) - 1;
+      if (left > 0) running.set(owner, left);
+      else running.delete(owner);
+    }
+  };
+}
+
+/** Maps `items` in order, running at most `limit` at once. Starts no further item after a failure. */
+export async function mapLimit<T, R>(limit: number, items: T[], run: (item: T) => Promise<R>): Promise<R[]> {
+  const results = new Array<R>(items.length);
+  const queue = items.entries();
+  let failed = false;
+  const worker = async () => {
+    for (const [index, item] of queue) {
+      try {
+        results[index] = await run(item);
+      } catch (error) {
+        failed = true;
+        throw error;
+      }
+      if (failed) return;
+    }
+  };
+  await Promise.all(Array.from({ length: limit }, worker));
+  return results;
+}

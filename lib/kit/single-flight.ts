@@ -1,0 +1,61 @@
+/** Runs the same work once for every caller that wants it at the same time. */
+export interface SingleFlight<T> {
+  /** Joins the work that runs under `key`, or starts it. */
+  join(key: string, start: (signal: AbortSignal) => Promise<T>): Share<T>;
+  /** Keys with work in flight. */
+  readonly size: number;
+}
+
+/** One caller's share in the work. Every caller must leave in the end. */
+export interface Share<T> {
+  readonly outcome: Promise<T>;
+  /** The last caller to leave aborts work that is still running; a later `join` starts it anew. */
+  leave(): void;
+}
+
+interface Flight<T> {
+  outcome: Promise<T>;
+  callers: number;
+  end: AbortController;
+}
+
+export function createSingleFlight<T>(): SingleFlight<T> {
+  const flights = new Map<string, Flight<T>>();
+
+  function flightOf(key: string, start: (signal: AbortSignal) => Promise<T>): Flight<T> {
+    const running = flights.get(key);
+    if (running) return running;
+    const end = new AbortController();
+    const outcome = start(end.signal).finally(() => forget(key, flight));
+    const flight: Flight<T> = { callers: 0, end, outcome };
+    // Once every caller has left, a failure has no handler.
+    outcome.catch(() => {});
+    flights.set(key, flight);
+    return flight;
+  }
+
+  function forget(key: string, flight: Flight<T>): void {
+    if (flights.get(key) === flight) flights.delete(key);
+  }
+
+  return {
+    join(key, start) {
+      const flight = flightOf(key, start);
+      flight.callers++;
+      let hasLeft = false;
+      return {
+        outcome: flight.outcome,
+        leave() {
+          if (hasLeft) return;
+          hasLeft = true;
+          if (--flight.callers > 0) return;
+          forget(key, flight);
+          flight.end.abort();
+        },
+      };
+    },
+    get size() {
+      return flights.size;
+    },
+  };
+}

@@ -1,0 +1,39 @@
+const lenient = new TextDecoder();
+const strict = new TextDecoder('utf-8', { fatal: true });
+const strictWithBom = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
+
+/** UTF-8 bytes as text: invalid ones become U+FFFD, and a byte-order mark at the start is dropped. */
+export const decodeUtf8 = (bytes: Uint8Array): string => lenient.decode(bytes);
+
+export interface Utf8Options {
+  /** Keep a byte-order mark at the start. */
+  keepBom?: boolean;
+  /** The bytes may end in the middle of a character, which is then left out. */
+  isCut?: boolean;
+}
+
+/** UTF-8 bytes as text, or null when they are not valid UTF-8. */
+export function decodeUtf8Strict(
+  bytes: Uint8Array,
+  { keepBom = false, isCut = false }: Utf8Options = {},
+): string | null {
+  try {
+    // A decoder that streams keeps the unfinished character, so it cannot be shared.
+    if (isCut) return new TextDecoder('utf-8', { fatal: true, ignoreBOM: keepBom }).decode(bytes, { stream: true });
+    return (keepBom ? strictWithBom : strict).decode(bytes);
+  } catch {
+    return null;
+  }
+}
+
+/** Orders by code point. The `<` of strings compares UTF-16 units, which puts U+1F600 before U+FF5E. */
+export function byCodePoint(a: string, b: string): number {
+  let at = 0;
+  while (at < a.length && at < b.length) {
+    const left = a.codePointAt(at) as number;
+    const right = b.codePointAt(at) as number;
+    if (left !== right) return left - right;
+    at += left > 0xffff ? 2 : 1;
+  }
+  return a.length - b.length;
+}

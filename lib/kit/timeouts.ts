@@ -1,0 +1,76 @@
+import type { Clock } from './clock.ts';
+
+export interface Timeout {
+  clock: Clock;
+  /** Milliseconds. */
+  timeout: number;
+  /** Ends the wait early, as if the time were up. */
+  signal?: AbortSignal;
+}
+
+/**
+ * The outcome of `work`, or what `late` gives or throws once the time is up. `work` itself goes on; a failure of it
+ * after that is ignored.
+ */
+export function withTimeout<T, L>(
+  { clock, timeout, signal }: Timeout,
+  work: Promise<T>,
+  late: () => L,
+): Promise<T | L> {
+  return new Promise((resolve, reject) => {
+    const end = () => {
+      cancel();
+      signal?.removeEventListener('abort', expire);
+    };
+    const expire = () => {
+      end();
+      try {
+        resolve(late());
+      } catch (error) {
+        reject(error);
+      }
+    };
+    const cancel = clock.after(timeout, expire);
+    work.then(resolve, reject).finally(end);
+    if (signal?.aborted) expire();
+    else signal?.addEventListener('abort', expire);
+  });
+}
+
+/** Resolves after `timeout` milliseconds, or as soon as `signal` aborts. */
+export const sleep = (timing: Timeout): Promise<void> => withTimeout(timing, new Promise<never>(() => {}), () => {});
+
+export interface Deadline {
+  clock: Clock;
+  /** Milliseconds for the whole call. */
+  timeout: number;
+  /** Aborts the call. */
+  signal?: AbortSignal;
+  /** Called when the time is up, before the call is aborted. */
+  onLate?(): void;
+}
+
+/**
+ * Runs a call with a signal of its own that aborts when the given signal does, when the time is up, and when the call
+ * is over: a response that was not read to its end still holds its connection.
+ */
+export async function withDeadline<T>(
+  { clock, timeout, signal, onLate }: Deadline,
+  call: (signal: AbortSignal) => Promise<T>,
+): Promise<T> {
+  const end = new AbortController();
+  const abort = () => end.abort();
+  if (signal?.aborted) abort();
+  signal?.addEventListener('abort', abort, { once: true });
+  const cancel = clock.after(timeout, () => {
+    onLate?.();
+    abort();
+  });
+  try {
+    return await call(end.signal);
+  } finally {
+    cancel();
+    signal?.removeEventListener('abort', abort);
+    abort();
+  }
+}
