@@ -1,6 +1,6 @@
 import { RelayError } from '../lib/errors.ts';
 import { splitUrl } from '../lib/pairing/addresses.ts';
-import type { Mode } from '../lib/pairing/candidate-list.ts';
+import type { Mode } from '../lib/pairing/build-candidates.ts';
 import { isPairingCode } from '../lib/pairing/codes.ts';
 import { parseDuration, parseGrants } from '../lib/pairing/duration.ts';
 import { asChoice, asHost, asHttpUrl, asPort, asText, flag, negated, type Options, option } from './options.ts';

@@ -8,7 +8,7 @@ import { createLog } from '../lib/log.ts';
 import { isLoopbackName } from '../lib/pairing/addresses.ts';
 import { buildApiPayload } from '../lib/pairing/api-payload.ts';
 import { resolveApiTarget } from '../lib/pairing/api-target.ts';
-import { type BuiltCandidate, buildCandidates, preferRole } from '../lib/pairing/candidate-list.ts';
+import { type BuiltCandidate, buildCandidates, preferRole } from '../lib/pairing/build-candidates.ts';
 import { type ApiTarget, pairingUrl } from '../lib/pairing/payload.ts';
 import { createQrSecret } from '../lib/pairing/secret.ts';
 import { loadEnvironment } from './environment.ts';

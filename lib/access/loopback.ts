@@ -1,6 +1,6 @@
 import { type HeaderReader, isLoopbackAddress, type Peer } from './peer.ts';
 
-/** Any of these says that somebody stands between the caller and this relay. */
+/** Each of these shows that a proxy stands between the caller and this relay. */
 const PROXY_HEADERS = [
   'forwarded',
   'x-forwarded-for',
@@ -27,9 +27,9 @@ function isLoopbackOrigin(origin: string): boolean {
 }
 
 /**
- * Whether a request really comes from a process on this host: the one rule for all areas (contract 01 §1.3).
- * TLS front-ends and tunnels forward to 127.0.0.1, and web pages reach it through DNS rebinding; so the socket's
- * address alone proves nothing.
+ * Whether a request comes from a process on this host, by the one rule for every area (contract 01 §1.3). The socket's
+ * address alone proves nothing: TLS front-ends and tunnels forward to 127.0.0.1, and web pages reach it through DNS
+ * rebinding.
  */
 export function isStrictLoopback(peer: Peer, headers: HeaderReader): boolean {
   if (peer.via !== 'direct' || !isLoopbackAddress(peer.address)) return false;

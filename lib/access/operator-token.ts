@@ -8,13 +8,13 @@ export const OPERATOR_ALGORITHM = 'EdDSA';
 export type OperatorTokens = ReturnType<typeof createOperatorTokens>;
 
 /**
- * Checks operator tokens: short-lived, signed by the key whose public half the operator gave this relay. Without one
- * no token is good. `publicKey` is a PEM (SPKI), its line ends possibly written as `\n`.
+ * Verifies operator tokens: short-lived JWTs signed by the operator's key. Without a public key, none is valid.
+ * `publicKey` is a PEM (SPKI); its line ends may be written as `\n`.
  */
 export function createOperatorTokens(publicKey: string | undefined, log: Log) {
   const key = publicKey && importSPKI(publicKey.replaceAll('\\n', '\n'), OPERATOR_ALGORITHM);
   // Reported once here; `verify` then refuses every token.
-  if (key) key.catch(() => log.error('RELAY_OPERATOR_PUBLIC_KEY is no Ed25519 public key in PEM form'));
+  if (key) key.catch(() => log.error('RELAY_OPERATOR_PUBLIC_KEY is not an Ed25519 public key in PEM form'));
   return {
     async verify(token: string | null): Promise<boolean> {
       if (!key || token === null) return false;

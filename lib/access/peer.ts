@@ -1,13 +1,13 @@
-/** Who is at the other end of a connection, as the runtime saw it. Never taken from a header except where said. */
+/** The other end of a connection, as the runtime saw it. Never taken from a header unless stated. */
 export interface Peer {
-  /** Address of the socket's other end; `null` where the runtime does not tell. */
+  /** Remote address of the socket; `null` where the runtime does not report it. */
   readonly address: string | null;
   readonly tls: boolean;
-  /** `direct` on the relay's own listener of a host; `edge` where there is no loopback. */
+  /** `direct`: the relay's own listener on a host; `edge`: a runtime without loopback. */
   readonly via: 'direct' | 'edge' | 'secure-link' | 'reach';
 }
 
-/** Headers of a request, wherever it comes from. */
+/** Read access to request headers, on any runtime. */
 export interface HeaderReader {
   get(name: string): string | null;
   has(name: string): boolean;
@@ -17,7 +17,7 @@ const MAPPED = /^::ffff:(\d+\.\d+\.\d+\.\d+)$/i;
 const MAPPED_HEX = /^::ffff:([0-9a-f]{1,4}):([0-9a-f]{1,4})$/i;
 const WITH_PORT = /^(?:\[([^\]]+)\]|(\d+\.\d+\.\d+\.\d+)):\d+$/;
 
-/** IPv4-mapped IPv6 as IPv4; everything else as it is, without a zone. */
+/** Turns an IPv4-mapped IPv6 address into IPv4, and strips a zone from any other. */
 export function plainAddress(address: string): string {
   if (!address.includes(':')) return address;
   const mapped = MAPPED.exec(address);
@@ -28,7 +28,7 @@ export function plainAddress(address: string): string {
   return [high >> 8, high & 255, low >> 8, low & 255].join('.');
 }
 
-/** `127.0.0.1` or `::1` and no other address of 127/8 (contract 01 §1.3). */
+/** True for `127.0.0.1` and `::1`, and for no other address of 127/8 (contract 01 §1.3). */
 export function isLoopbackAddress(address: string | null): boolean {
   if (address === null) return false;
   const plain = plainAddress(address);
@@ -48,7 +48,7 @@ function network64(address: string): string {
     .join(':')}::/64`;
 }
 
-/** The name under which an address is limited (contract 01 §1.4). */
+/** The key under which an address is rate-limited (contract 01 §1.4). */
 export function limitKey(address: string | null): string {
   if (address === null) return 'unknown';
   const plain = plainAddress(address.trim());
@@ -56,13 +56,13 @@ export function limitKey(address: string | null): string {
 }
 
 /**
- * The limit key of a request: its socket's address, or, from a proxy on loopback that the operator trusts, the last
- * entry of `X-Forwarded-For`.
+ * The limit key of a request: its socket's address, or the last entry of `X-Forwarded-For` behind a loopback proxy
+ * that the operator trusts.
  */
 export function peerKey(peer: Peer, headers: HeaderReader, trustProxyHeaders: boolean): string {
   if (trustProxyHeaders && peer.via === 'direct' && isLoopbackAddress(peer.address)) {
     const last = headers.get('x-forwarded-for')?.split(',').at(-1)?.trim();
-    // Some proxies add the port: it changes with every connection, and would make each a peer of its own.
+    // Some proxies add the port, which would make every connection a peer of its own.
     const port = last ? WITH_PORT.exec(last) : null;
     if (last) return limitKey((port?.[1] ?? port?.[2] ?? last).slice(0, 64));
   }

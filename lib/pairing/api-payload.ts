@@ -1,7 +1,7 @@
 import type { ApiTarget } from './payload.ts';
 import { type Payload, signPayload } from './signature.ts';
 
-/** The payload that leads to the API server only: no relay, no code, format marker 1 (contract 01 §9.4). */
+/** A payload for the API server alone: no relay, no code, format marker 1 (contract 01 §9.4). */
 export function buildApiPayload(api: ApiTarget, dashboardUrl: string | undefined, secret: Uint8Array | null): Payload {
   const payload: Payload = {
     svc: 1,

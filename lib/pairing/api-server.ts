@@ -6,22 +6,22 @@ import type { Log } from '../log.ts';
 import { apiServerSettings } from '../profiles/api-server.ts';
 import { type Mapping, parseMapping } from '../profiles/yaml.ts';
 
-/** What this relay's configuration says about the agent's API server. */
-export interface ApiServerFacts {
-  /** Empty when there is none: open access. Never logged. */
+/** The agent's API server as configured on this machine. */
+export interface ApiServerState {
+  /** Empty means open access. Never logged. */
   key: string;
-  /** Whether something says in words that it is off. */
+  /** Whether a source switches it off explicitly. */
   disabled: boolean;
 }
 
-/** Printable ASCII in one line. */
+/** Whether a text is one line of printable ASCII. */
 export const isPrintable = (text: string): boolean => /^[\x20-\x7e]*$/.test(text);
 
 /**
- * Key and switch of the API server: agent configuration, `.env` of the agent home, environment (contract 01 §5.3).
- * A source that cannot be read is logged and counts as empty. Read anew each time: the agent may have changed them.
+ * Reads key and switch of the API server from the agent configuration, the agent home's `.env` and the environment
+ * (contract 01 §5.3). An unreadable source is logged and counts as empty. Not cached: the agent may change them.
  */
-export async function readApiServer(config: Config, host: Host | undefined, log: Log): Promise<ApiServerFacts> {
+export async function readApiServer(config: Config, host: Host | undefined, log: Log): Promise<ApiServerState> {
   const [mapping, file] = host
     ? await Promise.all([readAgentConfig(host, config.agentConfig, log), readEnv(host, log)])
     : [{}, {} as Record<string, string>];
@@ -29,10 +29,10 @@ export async function readApiServer(config: Config, host: Host | undefined, log:
   const enabled = file.API_SERVER_ENABLED?.trim() || config.apiServerEnabled;
   const settings = apiServerSettings(mapping, { API_SERVER_KEY: key });
   const usable = isPrintable(settings.key);
-  if (!usable) log.warn('the API key has characters that no header can carry; pairing codes go without it');
+  if (!usable) log.warn('the API key has characters that a header cannot carry; pairing codes are made without it');
   return {
     key: usable ? settings.key : '',
-    // Either one switches it off for pairing, while a profile's row lets the agent configuration have the last word.
+    // For pairing, either source switches it off; in a profile's row the agent configuration takes precedence.
     disabled: settings.explicitlyEnabled === false || (enabled !== undefined && parseBoolean(enabled) === false),
   };
 }

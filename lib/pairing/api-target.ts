@@ -6,12 +6,12 @@ import { isHost, isLoopbackName, isWildcard, lanForm, splitUrl, unbracket } from
 import { isPrintable, readApiServer } from './api-server.ts';
 import type { ApiTarget } from './payload.ts';
 
-/** What a mint request says about the API server, each part absent when it leaves it to the configuration. */
+/** The API server as given in a mint request. Absent members are left to the configuration. */
 export interface ApiOverrides {
   host?: string;
   port?: number;
   tls?: boolean;
-  /** Empty = open access. */
+  /** Empty means open access. */
   key?: string;
 }
 
@@ -32,7 +32,7 @@ function readHost(value: unknown): string {
 }
 
 /**
- * `host`, `port`, `tls` and `api_key` of a mint request; `null` is as absent, except that a null `api_key` means open
+ * Reads `host`, `port`, `tls` and `api_key` of a mint request. `null` counts as absent, but a null `api_key` means open
  * access (contract 01 §5.3).
  * @throws RelayError `invalid` naming the field.
  */
@@ -61,15 +61,15 @@ export interface ApiTargetParts {
   log: Log;
 }
 
-/** Whether the API server itself speaks TLS, disabled or not. */
+/** Whether the API server speaks TLS, even when it is disabled. */
 export const speaksTls = (overrides: ApiOverrides, config: Config): boolean =>
   overrides.tls ?? splitUrl(config.webapiUrl)?.scheme === 'https';
 
 /**
- * The API server as a phone reaches it, or null when it is disabled: said to be off and not overridden by host, port
- * or key; at the edge, which cannot know the address of a home host, also when neither the request nor the
- * configuration names one that is not loopback (contract 01 §5.3, §5.4).
- * @throws RelayError `invalid` naming `host` when all there is to name is a wildcard.
+ * The API server as a phone reaches it; null when it is disabled and the request overrides neither host, port nor key.
+ * At the edge, which cannot know the address of a home host, also null when neither the request nor the configuration
+ * names a host other than loopback (contract 01 §5.3, §5.4).
+ * @throws RelayError `invalid` naming `host` when the only known host is a wildcard.
  */
 export async function resolveApiTarget(overrides: ApiOverrides, parts: ApiTargetParts): Promise<ApiTarget | null> {
   const { config, host: machine, log } = parts;
@@ -78,7 +78,7 @@ export async function resolveApiTarget(overrides: ApiOverrides, parts: ApiTarget
   if (!machine && overrides.host === undefined && (isLoopbackName(named) || isWildcard(named))) return null;
 
   const overridden = overrides.host !== undefined || overrides.port !== undefined || overrides.key !== undefined;
-  // A key in the request settles both questions: nothing needs to be read.
+  // A key in the request makes reading the configuration unnecessary.
   const server =
     overrides.key === undefined ? await readApiServer(config, machine, log) : { key: overrides.key, disabled: false };
   if (server.disabled && !overridden) return null;

@@ -7,7 +7,7 @@ import type { Json } from './canonical-json.ts';
 /** One way to reach this relay and its API server: an element of `endpoints` (contract 01 §5.4). */
 export type Candidate = { [key: string]: Json };
 
-/** How the services speak when nothing stands in front of them. */
+/** Whether the services themselves speak TLS, without a front-end. */
 export interface DirectSchemes {
   apiTls: boolean;
   relayTls: boolean;
@@ -21,8 +21,8 @@ const hasFraction = (value: unknown): boolean =>
     : typeof value === 'object' && value !== null && Object.values(value).some(hasFraction);
 
 /**
- * The candidates of a request body; undefined when `endpoints` is not there or `null`.
- * @throws RelayError `invalid`, also for numbers that are not whole: they would make phones drop the whole payload.
+ * Reads the candidates of a request body; undefined when `endpoints` is absent or `null`.
+ * @throws RelayError `invalid`, also for fractions: phones drop a payload that has one.
  */
 export function readCandidates(value: unknown): Candidate[] | undefined {
   if (value == null) return undefined;
@@ -38,8 +38,8 @@ export function readCandidates(value: unknown): Candidate[] | undefined {
 }
 
 /**
- * The candidates that go into a payload, in their final order: the caller's own, verbatim, but for what this host
- * knows better. Each step takes a list and gives a list.
+ * The candidates of a payload, in their final order: those of the caller, with tailnet addresses corrected by this host.
+ * Each step maps a list to a list.
  */
 export async function finalCandidates(
   supplied: Candidate[] | undefined,
@@ -60,8 +60,8 @@ async function correctTailscale(candidates: Candidate[], direct: DirectSchemes, 
 }
 
 /**
- * A candidate with host and scheme from the tailnet: TLS and the `.ts.net` name when every service it names is served
- * there, else the 100.x address and the services' own schemes. Ports stay.
+ * Replaces host and scheme: TLS and the `.ts.net` name when the tailnet serves every port of the candidate, else the
+ * 100.x address and the services' own schemes. Ports are kept.
  */
 function onTailnet(candidate: Candidate, tailnet: Tailnet, direct: DirectSchemes): Candidate {
   const api = isObject(candidate.api) ? candidate.api : undefined;
@@ -77,7 +77,7 @@ function onTailnet(candidate: Candidate, tailnet: Tailnet, direct: DirectSchemes
   if (api) corrected.api = { ...api, host, tls: name !== null || direct.apiTls };
   if (relay && url) {
     const scheme = name !== null || direct.relayTls ? 'wss' : 'ws';
-    // A port that was left to the old scheme is written out when the new scheme means another.
+    // Without a port the URL means its scheme's default: written out when the new scheme has another.
     const port = url.port ?? (defaultPort(scheme) === defaultPort(url.scheme) ? undefined : defaultPort(url.scheme));
     corrected.relay = { ...relay, url: joinUrl({ ...url, scheme, host, port }) };
     if ('transport_hint' in relay) corrected.relay.transport_hint = scheme;

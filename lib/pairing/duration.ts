@@ -1,4 +1,5 @@
 import { RelayError } from '../errors.ts';
+import { CHANNEL_NAME, MAX_DURATION, MAX_GRANTS } from './policy.ts';
 
 const UNITS = { s: 1, m: 60, h: 3600, d: 86_400, w: 604_800, y: 31_536_000 } as const;
 const WORDS = [
@@ -8,16 +9,12 @@ const WORDS = [
   [UNITS.m, 'minute'],
   [UNITS.s, 'second'],
 ] as const;
-/** What the relay accepts at most (contract 01 §5.2): a hundred years. */
-const LONGEST = 3_153_600_000;
-const MAX_GRANTS = 32;
-const CHANNEL = /^[a-z][a-z0-9:_-]{0,63}$/;
 
 const invalid = (message: string) => new RelayError('invalid', message);
 
 /**
- * Whole seconds of `30d`, `1y`, `90` (seconds) or `never`; 0 = never ends (contract 01 §9.4). A year has 365 days.
- * @throws RelayError `invalid`. `0d` is one: it reads like "at once" and would mean "never".
+ * Parses `30d`, `1y`, `90` (seconds) or `never` into whole seconds, 0 = never (contract 01 §9.4). A year has 365 days.
+ * @throws RelayError `invalid`, also for `0d`, which reads like "at once" and would mean "never".
  */
 export function parseDuration(text: string): number {
   const word = text.trim().toLowerCase();
@@ -26,11 +23,11 @@ export function parseDuration(text: string): number {
   if (!match) throw invalid("must be like 7d, 12h, 1y or 'never' (a whole number and one of s m h d w y)");
   const seconds = Number(match[1]) * UNITS[(match[2] || 's') as keyof typeof UNITS];
   if (seconds === 0) throw invalid("must be more than 0, or 'never'");
-  if (seconds > LONGEST) throw invalid("must be at most 100y, or 'never'");
+  if (seconds > MAX_DURATION) throw invalid("must be at most 100y, or 'never'");
   return seconds;
 }
 
-/** Seconds in words: "30 days", "1 year 35 days", "never expires". */
+/** Formats seconds: "30 days", "1 year 35 days", "never expires". */
 export function describeDuration(seconds: number): string {
   if (seconds === 0) return 'never expires';
   let rest = seconds;
@@ -44,8 +41,8 @@ export function describeDuration(seconds: number): string {
 }
 
 /**
- * Grants as `svc pair --grants` writes them: `terminal=7d,bridge=1d`. Channels need not be known.
- * @throws RelayError `invalid` naming what is wrong.
+ * Parses the grants of `svc pair --grants`: `terminal=7d,bridge=1d`. Channels need not be known.
+ * @throws RelayError `invalid` naming the item at fault.
  */
 export function parseGrants(text: string): Record<string, number> {
   const grants: Record<string, number> = {};
@@ -53,7 +50,7 @@ export function parseGrants(text: string): Record<string, number> {
     const at = item.indexOf('=');
     const channel = item.slice(0, Math.max(at, 0)).trim().toLowerCase();
     if (at < 0) throw invalid(`'${item.trim()}' must be like channel=7d`);
-    if (!CHANNEL.test(channel)) throw invalid(`'${channel}' is no channel name`);
+    if (!CHANNEL_NAME.test(channel)) throw invalid(`'${channel}' is no channel name`);
     if (Object.hasOwn(grants, channel)) throw invalid(`${channel} is named more than once`);
     try {
       grants[channel] = parseDuration(item.slice(at + 1));

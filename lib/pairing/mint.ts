@@ -19,11 +19,11 @@ export interface MintParts {
   codes: PairingCodes;
   store: Store<'pairing'>;
   log: Log;
-  /** Where this relay listens now. */
+  /** The address that this relay listens on now. */
   listener(): Listener;
 }
 
-/** Answer to `POST /pairing/mint`; `expires_at` is the code's end in epoch seconds. */
+/** Response of `POST /pairing/mint`. `expires_at` is in epoch seconds. */
 export interface MintAnswer {
   ok: true;
   code: string;
@@ -48,7 +48,7 @@ function readDashboardUrl(body: Record<string, unknown>): string | undefined {
   throw new RelayError('invalid', 'dashboard_url must be an absolute http:// or https:// URL');
 }
 
-/** Makes signed QR payloads, each with a fresh pairing code (contract 01 §5.3, §5.4). */
+/** Makes signed QR payloads, each with a new pairing code (contract 01 §5.3, §5.4). */
 export function createMint({ config, host, codes, store, log, listener }: MintParts) {
   const secret = createQrSecret({ host, store, log });
 
@@ -63,8 +63,8 @@ export function createMint({ config, host, codes, store, log, listener }: MintPa
 
   return {
     /**
-     * A new code and its payload for a request body. Every field is checked and everything outside this process is
-     * asked before the code is made: a refusal leaves none behind.
+     * Makes a code and its payload for a request body. Validation and all I/O come before the code is made, so that a
+     * refusal leaves none behind.
      * @throws RelayError `invalid` naming the field; `rate-limited` when too many codes are pending.
      */
     async issue(body: Record<string, unknown>): Promise<MintAnswer> {

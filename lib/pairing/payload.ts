@@ -3,7 +3,7 @@ import type { Candidate } from './candidates.ts';
 import type { CodePolicy } from './codes.ts';
 import { type Payload, signPayload } from './signature.ts';
 
-/** The agent's API server as a phone reaches it. `key` is its bearer; empty = open access. */
+/** The agent's API server as a phone reaches it. `key` is its bearer token; empty means open access. */
 export interface ApiTarget {
   host: string;
   port: number;
@@ -19,15 +19,15 @@ export interface PayloadParts {
   dashboardUrl?: string;
 }
 
-/** The format marker: the least version of the format that knows every key of the payload. */
+/** The format marker: the lowest version of the format that has every key of the payload. */
 const marker = ({ endpoints, relay: { policy } }: PayloadParts): number => {
   if (endpoints?.length) return 3;
   return Object.values(policy).some((value) => value !== undefined) ? 2 : 1;
 };
 
 /**
- * The QR payload, keys in the order of contract 01 §5.4, `sig` last and only with a secret. Every number in it is an
- * integer: a phone drops a payload with any other.
+ * Builds the QR payload: keys in the order of contract 01 §5.4, `sig` last and only with a secret. Every number is an
+ * integer: phones drop a payload with a fraction.
  */
 export function buildPayload(parts: PayloadParts, secret: Uint8Array | null): Payload {
   const { api, relay, endpoints, dashboardUrl } = parts;
@@ -47,5 +47,5 @@ export function buildPayload(parts: PayloadParts, secret: Uint8Array | null): Pa
   return secret ? { ...payload, sig: signPayload(payload, secret) } : payload;
 }
 
-/** The link that carries a payload's text. */
+/** The pairing link for a payload's text. */
 export const pairingUrl = (payload: string): string => `svc-relay://pair?payload=${base64url(utf8ToBytes(payload))}`;

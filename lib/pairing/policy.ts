@@ -3,16 +3,17 @@ import { isObject } from '../kit/json.ts';
 import type { TransportHint } from '../sessions/session.ts';
 import type { CodePolicy } from './codes.ts';
 
-const LONGEST = 3_153_600_000;
-const MAX_GRANTS = 32;
-const CHANNEL = /^[a-z][a-z0-9:_-]{0,63}$/;
+/** Seconds: a hundred years (contract 01 §5.2). */
+export const MAX_DURATION = 3_153_600_000;
+export const MAX_GRANTS = 32;
+export const CHANNEL_NAME = /^[a-z][a-z0-9:_-]{0,63}$/;
 const HINTS: readonly unknown[] = ['wss', 'ws', 'unknown'] satisfies TransportHint[];
 
 const invalid = (message: string) => new RelayError('invalid', message);
 
 function duration(value: unknown, field: string): number {
-  if (typeof value !== 'number' || !(value >= 0 && value <= LONGEST)) {
-    throw invalid(`${field} must be a number of seconds from 0 (never) to ${LONGEST}`);
+  if (typeof value !== 'number' || !(value >= 0 && value <= MAX_DURATION)) {
+    throw invalid(`${field} must be a number of seconds from 0 (never) to ${MAX_DURATION}`);
   }
   return Math.ceil(value);
 }
@@ -23,16 +24,16 @@ function durations(value: unknown): Record<string, number> {
   if (entries.length > MAX_GRANTS) throw invalid(`grants must name at most ${MAX_GRANTS} channels`);
   return Object.fromEntries(
     entries.map(([channel, seconds]) => {
-      if (!CHANNEL.test(channel)) throw invalid('grants has a key that is no channel name');
+      if (!CHANNEL_NAME.test(channel)) throw invalid('grants has a key that is no channel name');
       return [channel, duration(seconds, `grants.${channel}`)];
     }),
   );
 }
 
 /**
- * What the host decided for a code, out of a request body: `ttl_seconds`, `grants` and `transport_hint`, each absent
- * when it is not there or `null`; whole seconds, 0 = never; channels need not be known (contract 01 §5.2). Register,
- * approve and mint all read it here.
+ * Reads the policy of a code from the body of register, approve or mint: `ttl_seconds`, `grants` and `transport_hint`,
+ * each absent when missing or `null`. Durations are whole seconds, 0 = never; channels need not be known
+ * (contract 01 §5.2).
  * @throws RelayError `invalid` naming the field.
  */
 export function readPolicy(body: Record<string, unknown>): CodePolicy {
@@ -41,7 +42,7 @@ export function readPolicy(body: Record<string, unknown>): CodePolicy {
   if (ttl != null) policy.ttlSeconds = duration(ttl, 'ttl_seconds');
   if (grants != null) {
     const named = durations(grants);
-    // An empty map decides nothing; left in, it would raise the format marker of a QR payload.
+    // An empty map would raise the format marker of a QR payload for nothing.
     if (Object.keys(named).length > 0) policy.grants = named;
   }
   if (hint != null) {
@@ -51,13 +52,13 @@ export function readPolicy(body: Record<string, unknown>): CodePolicy {
   return policy;
 }
 
-const inWords = (seconds: number): string => (seconds === 0 ? 'never' : `${seconds} s`);
+const describeSeconds = (seconds: number): string => (seconds === 0 ? 'never' : `${seconds} s`);
 
-/** A policy for the log. */
+/** A policy as text for the log. */
 export function describePolicy({ ttlSeconds, grants = {}, transportHint }: CodePolicy): string {
-  const named = Object.entries(grants).map(([channel, seconds]) => `${channel}=${inWords(seconds)}`);
+  const named = Object.entries(grants).map(([channel, seconds]) => `${channel}=${describeSeconds(seconds)}`);
   return [
-    `lifetime ${ttlSeconds === undefined ? 'default' : inWords(ttlSeconds)}`,
+    `lifetime ${ttlSeconds === undefined ? 'default' : describeSeconds(ttlSeconds)}`,
     `grants ${named.join(' ') || 'default'}`,
     `transport ${transportHint ?? 'as met'}`,
   ].join(', ');

@@ -7,14 +7,14 @@ import type { Log } from '../log.ts';
 const FILE = 'svc-relay-qr-secret';
 const KEY = 'qr-secret';
 const SIZE = 32;
-const LEAST = 16;
+const MIN_SIZE = 16;
 const ATTEMPTS = 3;
 
 export type QrSecret = ReturnType<typeof createQrSecret>;
 
 /**
- * The secret that QR payloads are signed with: a file of the agent home, or, where there is no host, an entry of the
- * durable store (contract 01 §5.4). Made when it is first needed, read once.
+ * The secret that signs QR payloads: a file in the agent home, or an entry of the durable store where there is no host
+ * (contract 01 §5.4). Made when first needed, read once.
  */
 export function createQrSecret({ host, store, log }: { host?: Host; store: Store<'pairing'>; log: Log }) {
   let reading: Promise<Uint8Array | null> | undefined;
@@ -23,15 +23,15 @@ export function createQrSecret({ host, store, log }: { host?: Host; store: Store
     try {
       return await (host ? fromFile(host.files, `${host.agentHome}/${FILE}`, log) : fromStore(store, log));
     } catch (error) {
-      // The next call tries again: the disk may be writable by then.
+      // Lets the next call try again.
       reading = undefined;
-      log.warn(`the QR secret cannot be read or written; pairing codes go unsigned: ${describeError(error)}`);
+      log.warn(`the QR secret cannot be read or written; pairing codes are unsigned: ${describeError(error)}`);
       return null;
     }
   }
 
   return {
-    /** The secret, or null (with a warning) when it can be neither read nor made. Never rejects. */
+    /** Returns the secret; null, with a warning, when it can be neither read nor made. Never rejects. */
     read(): Promise<Uint8Array | null> {
       reading ??= load();
       return reading;
@@ -40,12 +40,12 @@ export function createQrSecret({ host, store, log }: { host?: Host; store: Store
 }
 
 const warnShort = (log: Log) =>
-  log.warn('the QR secret was too short and is made anew; older QR codes no longer verify');
+  log.warn('the QR secret was too short and is replaced; older QR codes no longer verify');
 
 async function fromFile(files: HostFiles, path: string, log: Log): Promise<Uint8Array> {
   for (let attempt = 0; attempt < ATTEMPTS; attempt++) {
     const found = await files.read(path);
-    if (found && found.length >= LEAST) return found;
+    if (found && found.length >= MIN_SIZE) return found;
     if (found) {
       warnShort(log);
       await files.remove(path);
@@ -55,17 +55,17 @@ async function fromFile(files: HostFiles, path: string, log: Log): Promise<Uint8
       await files.createExclusive(path, fresh, 0o600);
       return fresh;
     } catch (error) {
-      // Somebody else made it in between: theirs counts.
+      // Another process created it meanwhile: the next attempt reads that one.
       if ((error as { code?: unknown }).code !== 'EEXIST') throw error;
     }
   }
-  throw new Error('the file appears and disappears');
+  throw new Error('the file keeps appearing and disappearing');
 }
 
 async function fromStore(store: Store<'pairing'>, log: Log): Promise<Uint8Array> {
   const kept = await store.getItem(KEY);
   const found = typeof kept?.secret === 'string' ? fromBase64(kept.secret) : null;
-  if (found && found.length >= LEAST) return found;
+  if (found && found.length >= MIN_SIZE) return found;
   if (kept) warnShort(log);
   const fresh = randomBytes(SIZE);
   await store.setItem(KEY, { secret: base64(fresh) });

@@ -5,9 +5,7 @@ import { canonicalJson, type Json } from './canonical-json.ts';
 
 export type Payload = { [key: string]: Json | undefined };
 
-/**
- * HMAC-SHA256 over the canonical form of a payload without its `sig`, as base64 with padding (contract 01 §5.4).
- */
+/** HMAC-SHA256 of a payload's canonical form without `sig`, as base64 with padding (contract 01 §5.4). */
 export function signPayload(payload: Payload, secret: Uint8Array): string {
   const { sig: _, ...signed } = payload;
   return base64(hmac(sha256, secret, utf8ToBytes(canonicalJson(signed))));

@@ -1,10 +1,10 @@
 import { isObject, type JsonObject, parseObject } from '../kit/json.ts';
 
-/** An inbound message, checked. `payload` is as it came when it is no object, so that a channel can say so. */
+/** A validated inbound message. */
 export interface Message {
   channel: string;
   type: string;
-  /** The client's id, or a fresh one where it gave none that may be echoed. */
+  /** The client's id, or a new one when it sent none of 1 to 256 characters. */
   id: string;
   payload: Payload;
   /** `payload` was present and neither null nor an object; `payload` is then `{}` (contract 02 §1.4). */
@@ -13,7 +13,7 @@ export interface Message {
 
 export type Payload = JsonObject;
 
-/** A message's envelope (contract 02 §1.2), or null for a frame that is none. */
+/** Parses a frame; null when it is not an envelope (contract 02 §1.2). */
 export function parseEnvelope(text: string): Message | null {
   const value = parseObject(text);
   if (!value) return null;
@@ -29,21 +29,21 @@ export function parseEnvelope(text: string): Message | null {
   };
 }
 
-/** The outbound frame. `extra` adds top-level members: only `pairing/profiles.updated` has any. */
+/** Encodes an outbound frame. `extra` adds top-level members, which only `pairing/profiles.updated` has. */
 export function encodeEnvelope(channel: string, type: string, payload: Payload, id: string, extra?: Payload): string {
   return JSON.stringify(extra ? { channel, type, id, payload, ...extra } : { channel, type, id, payload });
 }
 
 /**
- * As `encodeEnvelope`, around a payload that is the text of a JSON object already: it is passed on as it is. `channel`
- * and `type` are names of the contract, which need no escaping.
+ * Like `encodeEnvelope`, for a payload that is already JSON text. `channel` and `type` are names of the contract, which
+ * need no escaping.
  */
 export const encodeEnvelopeAround = (channel: string, type: string, payload: string): string =>
   `{"channel":"${channel}","type":"${type}","id":"${crypto.randomUUID()}","payload":${payload}}`;
 
 const encoder = new TextEncoder();
 
-/** Whether a text has more than `limit` UTF-8 bytes, without encoding the ones that obviously have not. */
+/** Whether a text has more than `limit` UTF-8 bytes. Encodes it only when its length leaves that open. */
 export function isLongerThan(text: string, limit: number): boolean {
   if (text.length > limit) return true;
   return text.length * 3 > limit && encoder.encode(text).length > limit;

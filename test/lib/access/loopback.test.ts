@@ -65,7 +65,7 @@ it.each([
   expect(check({ host })).toBe(expected);
 });
 
-it('contract 01 §1.3 rule 3: without a Host nobody is the operator', () => {
+it('contract 01 §1.3 rule 3: a request without a Host header is not the operator', () => {
   expect(isStrictLoopback(LOCAL, new Headers())).toBe(false);
 });
 

@@ -41,7 +41,7 @@ const full = (parts: number[]) => parts.map((part) => part.toString(16).padStart
 /** The form that `URL` writes: lower case, the longest run of zeros as `::`. */
 const shortest = (parts: number[]) => new URL(`http://[${full(parts)}]/`).hostname.slice(1, -1);
 
-it('contract 01 §1.4: every way to write an IPv6 address has the same key, and only its first half counts', () => {
+it('contract 01 §1.4: every spelling of an IPv6 address has the same key, made of its first half', () => {
   fc.assert(
     fc.property(groups, groups, (one, two) => {
       expect(limitKey(full(one))).toBe(limitKey(shortest(one)));
@@ -53,7 +53,7 @@ it('contract 01 §1.4: every way to write an IPv6 address has the same key, and 
   );
 });
 
-it('contract 01 §1.4: any text gives some key', () => {
+it('contract 01 §1.4: any text gives a key', () => {
   fc.assert(
     fc.property(fc.string({ unit: 'binary' }), (text) => {
       expect(typeof limitKey(text)).toBe('string');

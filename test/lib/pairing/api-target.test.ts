@@ -48,7 +48,7 @@ describe('host, port and TLS of the API server (contract 01 §5.3)', () => {
     expect((await resolve(readApiOverrides({ host }))).api?.host).toBe(expected);
   });
 
-  test('without a LAN address loopback stays, a wildcard is refused', async () => {
+  test('without a LAN address, loopback is kept and a wildcard refused', async () => {
     expect((await resolve({}, { lan: null })).api?.host).toBe('localhost');
     await expect(resolve({ host: '0.0.0.0' }, { lan: null })).rejects.toThrow(/host/);
   });
@@ -59,7 +59,7 @@ describe('host, port and TLS of the API server (contract 01 §5.3)', () => {
     expect((await resolve({ host: '10.0.0.1' }, webapi(url))).api?.host).toBe('10.0.0.1');
   });
 
-  test('the request wins', async () => {
+  test('the request takes precedence', async () => {
     expect((await resolve({ host: 'h', port: 1, tls: true, key: 'mine' })).api).toEqual({
       host: 'h',
       port: 1,
@@ -98,7 +98,7 @@ describe('host, port and TLS of the API server (contract 01 §5.3)', () => {
     }
   });
 
-  test('takes what is good', () => {
+  test('accepts valid overrides', () => {
     expect(readApiOverrides({})).toEqual({});
     expect(readApiOverrides({ host: null, port: null, tls: null })).toEqual({});
     expect(readApiOverrides({ host: ' [fd00::1] ', port: '8642', tls: false, api_key: 'k~ k' })).toEqual({
@@ -137,19 +137,19 @@ describe('key of the API server (contract 01 §5.3)', () => {
     expect((await resolve()).api?.key).toBe('');
   });
 
-  test('the request wins, also with open access', async () => {
+  test('the request takes precedence, also with open access', async () => {
     expect(await key(dotenv, { key: 'mine' })).toBe('mine');
     expect(await key(dotenv, { key: '' })).toBe('');
   });
 
-  test('what cannot be read is logged without its content and counts as empty', async () => {
+  test('an unreadable source is logged without its content and counts as empty', async () => {
     const { api, lines } = await resolve({}, { content: { [CONFIG]: 'api_server: {key: "hush-hush\n\t]', ...dotenv } });
     expect(api?.key).toBe('from-dotenv');
     expect(lines).toEqual([expect.stringContaining('[WARNING]')]);
     expect(lines.join()).not.toContain('hush');
   });
 
-  test('a key that no header can carry is left out with a warning', async () => {
+  test('a key that a header cannot carry is left out with a warning', async () => {
     const { api, lines } = await resolve({}, { content: { [CONFIG]: 'api_server: {key: "geheim-ü"}' } });
     expect(api?.key).toBe('');
     expect(lines).toEqual([expect.stringContaining('[WARNING]')]);
@@ -163,7 +163,7 @@ describe('key of the API server (contract 01 §5.3)', () => {
     expect(lines).toHaveLength(2);
   });
 
-  test('an alias bomb is no configuration', async () => {
+  test('an alias bomb is not a configuration', async () => {
     const levels = Array.from(
       { length: 12 },
       (_, level) => `l${level + 1}: &l${level + 1} [${Array(9).fill(`*l${level}`)}]`,
@@ -253,7 +253,7 @@ describe('addresses', () => {
     expect(await lanForm('127.0.0.1', undefined)).toBe('127.0.0.1');
   });
 
-  test('a URL in parts keeps what is written', () => {
+  test('splitting a URL keeps its spelling', () => {
     expect(splitUrl('ws://H:80/a')).toEqual({ scheme: 'ws', host: 'H', port: 80, rest: '/a' });
     expect(splitUrl('wss://[::1]?q')).toEqual({ scheme: 'wss', host: '::1', port: undefined, rest: '?q' });
     for (const text of ['', 'h', 'ws://', 'ws://h:x', 'ws://a b', 'ws://[::1']) expect(splitUrl(text), text).toBeNull();

@@ -12,7 +12,7 @@ describe('endpoints of a request (contract 01 §5.3, §5.4)', () => {
     expect(readCandidates(value)).toBeUndefined();
   });
 
-  test('kept as they came', () => {
+  test('are kept verbatim', () => {
     const sixteen = Array.from({ length: 16 }, (_, index) => ({
       role: 'LaN ü',
       priority: 15 - index,
@@ -66,7 +66,7 @@ describe('tailscale candidates (contract 01 §5.4)', () => {
   const corrected = async (candidate: Candidate, state: Tailnet | null, direct = plain) =>
     (await finalCandidates([candidate], direct, network(state)))?.[0];
 
-  test('both ports served: TLS and the name; ports, path, priority, role and all else stay', async () => {
+  test('both ports served: TLS and the name; ports, path, priority, role and unknown members are kept', async () => {
     expect(await finalCandidates([lan, stale, lan], plain, network(tailnet()))).toEqual([
       lan,
       {
@@ -92,7 +92,7 @@ describe('tailscale candidates (contract 01 §5.4)', () => {
     });
   });
 
-  test('direct schemes are those of the services', async () => {
+  test('without a served port, the services keep their own schemes', async () => {
     const direct = { apiTls: true, relayTls: true };
     expect(await corrected(stale, tailnet({ servedPorts: [] }), direct)).toMatchObject({
       api: { host: '100.64.0.7', tls: true },
@@ -100,7 +100,7 @@ describe('tailscale candidates (contract 01 §5.4)', () => {
     });
   });
 
-  test('a port left to the scheme is kept', async () => {
+  test('a port implied by the scheme is kept', async () => {
     const was = { role: 'tailscale', relay: { url: 'wss://x.ts.net' } };
     expect(await corrected(was, tailnet())).toEqual({ role: 'tailscale', relay: { url: 'ws://100.64.0.7:443' } });
     expect(await corrected(was, tailnet({ servedPorts: [443] }))).toEqual({

@@ -37,7 +37,7 @@ describe('canonical form (contract 01 §5.4)', () => {
     expect(canonicalJson(value)).toBe(expected);
   });
 
-  test('no number that JSON lacks', () => {
+  test('refuses numbers that JSON lacks', () => {
     expect(() => canonicalJson(Number.NaN)).toThrow(TypeError);
     expect(() => canonicalJson({ a: [Infinity] })).toThrow(TypeError);
   });
@@ -56,7 +56,7 @@ describe('canonical form (contract 01 §5.4)', () => {
     );
   });
 
-  test('property: keys in the order of their code points, whatever the order they came in', () => {
+  test('property: keys are sorted by code point, whatever their original order', () => {
     const keys = fc.uniqueArray(fc.string({ unit: 'binary' }), { maxLength: 8 });
     fc.assert(
       fc.property(keys, (names) => {

@@ -41,7 +41,7 @@ const invalid = (field: string) =>
   expect.objectContaining({ kind: 'invalid', message: expect.stringContaining(field) });
 
 describe('POST /pairing (contract 01 §5.5)', () => {
-  test('the host gets the code, with default policy whatever the body says', async () => {
+  test('the host gets the code, with the default policy whatever the body says', async () => {
     const { relay, lines } = await setup();
     const answer = await createCode(post(LOCAL, { ttl_seconds: 0, grants: { terminal: 0 } }), relay);
     expect(answer.status).toBe(200);
@@ -94,7 +94,7 @@ describe('POST /pairing (contract 01 §5.5)', () => {
     expect((await createCode(post(LOCAL), relay)).status).toBe(200);
   });
 
-  test('32 wait, from whomever', async () => {
+  test('at most 32 wait, over all peers', async () => {
     const { relay } = await setup();
     const peer = (index: number): Peer => ({ ...LAN, address: `10.0.0.${index}` });
     for (let index = 0; index < 32; index++) await createCode(post(peer(index)), relay);
@@ -152,7 +152,7 @@ describe.each([
   });
 });
 
-test('§5.2 register echoes endpoints and refuses what is no array', async () => {
+test('§5.2 register echoes endpoints and refuses anything but an array', async () => {
   const { relay } = await setup();
   const endpoints = [1, { role: 'x' }];
   const answer = await registerCode(post(LOCAL, { code: 'ABC123', endpoints }), relay);

@@ -82,7 +82,7 @@ describe('mint (contract 01 §5.3)', () => {
     expect(codes.consume(answer.code)).toEqual({ ttlSeconds: 3600, grants: { terminal: 60 }, transportHint: 'wss' });
   });
 
-  test('dashboard_url and endpoints are mirrored, and part of what is signed', async () => {
+  test('dashboard_url and endpoints are mirrored, and covered by the signature', async () => {
     const { mint, secret } = await setup();
     const endpoints = [
       { role: 'Büro 😀', priority: 1 },
@@ -157,7 +157,7 @@ describe('mint (contract 01 §5.3)', () => {
     expect((await other.mint.issue({ host: 'api.example' })).relay_url).toBe('wss://relay.example:8443');
   });
 
-  test('without a readable secret: no sig, a warning, and still a code', async () => {
+  test('without a readable secret: no sig, a warning, but still a code', async () => {
     const { mint, codes, lines } = await setup({
       files: { createExclusive: () => Promise.reject(new Error('read-only')) },
     });
@@ -167,7 +167,7 @@ describe('mint (contract 01 §5.3)', () => {
     expect(codes.consume(answer.code)).toEqual({});
   });
 
-  test('§10 the log has neither code nor key nor payload', async () => {
+  test('§10 the log contains neither code nor key nor payload', async () => {
     const { mint, lines } = await setup();
     const answer = await mint.issue({ api_key: 'hush-hush', ttl_seconds: 60 });
     const text = lines.join('\n');

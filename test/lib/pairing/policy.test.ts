@@ -54,7 +54,7 @@ describe('policy of a code (contract 01 §5.2)', () => {
     );
   });
 
-  test('in words for the log', () => {
+  test('is described for the log', () => {
     expect(describePolicy({})).toBe('lifetime default, grants default, transport as met');
     expect(describePolicy({ ttlSeconds: 0, grants: { chat: 60, tui: 0 }, transportHint: 'wss' })).toBe(
       'lifetime never, grants chat=60 s tui=never, transport wss',

@@ -27,7 +27,7 @@ describe('on a host (contract 01 §5.4)', () => {
     expect(lines).toEqual([]);
   });
 
-  test('read once, also by many at a time', async () => {
+  test('is read once for concurrent callers', async () => {
     const { host, secret } = await onHost();
     const read = vi.spyOn(host.files, 'read');
     const all = await Promise.all([secret.read(), secret.read(), secret.read()]);
@@ -36,14 +36,14 @@ describe('on a host (contract 01 §5.4)', () => {
     expect(read).toHaveBeenCalledTimes(1);
   });
 
-  test('an existing one of 16 bytes or more is used as it is', async () => {
+  test('an existing secret of 16 bytes or more is used unchanged', async () => {
     const { secret, path } = await onHost({ content: { [NAME]: 'sixteen bytes ok' } });
     expect(await secret.read()).toEqual(new TextEncoder().encode('sixteen bytes ok'));
     expect(await readFile(path, 'utf8')).toBe('sixteen bytes ok');
   });
 
   test.each(['', 'fifteen bytes..'])(
-    'a short file (%j) is made anew with a warning that does not quote it',
+    'a short file (%j) is replaced, with a warning that does not quote it',
     async (text) => {
       const { secret, path, lines } = await onHost({ content: { [NAME]: text } });
       const made = await secret.read();
@@ -55,7 +55,7 @@ describe('on a host (contract 01 §5.4)', () => {
     },
   );
 
-  test('exclusive creation: one that somebody else made in between counts', async () => {
+  test('exclusive creation: a secret created concurrently by another process is used', async () => {
     const { host, secret, path } = await onHost();
     const create = host.files.createExclusive;
     host.files.createExclusive = async (file, bytes, mode) => {
@@ -101,7 +101,7 @@ describe('without a host', () => {
     },
   );
 
-  test('a store that fails: a warning and none', async () => {
+  test('a failing store gives a warning and no secret', async () => {
     const { log, lines } = fakeLog();
     const failing = store();
     failing.setItem = () => Promise.reject(new Error('disk full'));

@@ -3,7 +3,7 @@ import { splitUrl, urlHost } from './addresses.ts';
 
 export type Mode = 'auto' | 'lan' | 'tailscale' | 'public';
 
-/** A candidate as the host builds it; the relay may still correct it. */
+/** A candidate built on the host. The relay may still correct it. */
 export type BuiltCandidate = {
   role: string;
   priority: number;
@@ -11,34 +11,32 @@ export type BuiltCandidate = {
   relay: { url: string; transport_hint: 'ws' | 'wss' };
 };
 
-export interface CandidateFacts {
+export interface CandidateSources {
   mode: Mode;
-  /** The agent's API server; null when it is disabled. `host` only when it is not on this machine. */
+  /** The agent's API server; null when disabled. `host` is set only when it runs elsewhere. */
   api: { host?: string; port: number; tls: boolean } | null;
   /** The relay's listener. */
   relay: { port: number; tls: boolean };
   lanAddress: string | null;
   tailnet: Tailnet | null;
-  /** http(s) URL under which the operator published this relay. */
+  /** http(s) URL under which the operator publishes this relay. */
   publicUrl?: string;
 }
 
 type Route = Omit<BuiltCandidate, 'priority'>;
 
 /**
- * The ways to this relay that `svc pair` offers, best first: tailnet, public URL or funnel, LAN; with another mode
- * than `auto` that one only (contract 01 §9.4). A way that this host does not have is left out.
+ * The addresses that `svc pair` offers, best first: tailnet, public URL or funnel, LAN. A mode other than `auto` gives
+ * that role only (contract 01 §9.4). Roles that this host cannot serve are left out.
  */
-export function buildCandidates(facts: CandidateFacts): BuiltCandidate[] {
+export function buildCandidates(facts: CandidateSources): BuiltCandidate[] {
   const routes = { tailscale: tailscaleRoute, public: publicRoute, lan: lanRoute };
   const wanted = Object.keys(routes).filter((role) => facts.mode === 'auto' || facts.mode === role);
   const found = wanted.flatMap((role) => routes[role as keyof typeof routes](facts) ?? []);
   return numbered(found);
 }
 
-/**
- * The same list with the first candidate of `role` (any case) in front, or null when there is none.
- */
+/** Moves the first candidate of `role` (in any case) to the front; null when there is none. */
 export function preferRole(candidates: BuiltCandidate[], role: string): BuiltCandidate[] | null {
   const chosen = candidates.find((candidate) => candidate.role.toLowerCase() === role.trim().toLowerCase());
   return chosen ? numbered([chosen, ...candidates.filter((candidate) => candidate !== chosen)]) : null;
@@ -52,7 +50,7 @@ const relayAt = (tls: boolean, host: string, rest: string): BuiltCandidate['rela
   return { url: `${scheme}://${urlHost(host)}${rest}`, transport_hint: scheme };
 };
 
-function lanRoute({ lanAddress, api, relay }: CandidateFacts): Route | null {
+function lanRoute({ lanAddress, api, relay }: CandidateSources): Route | null {
   if (lanAddress === null) return null;
   return {
     role: 'lan',
@@ -61,8 +59,8 @@ function lanRoute({ lanAddress, api, relay }: CandidateFacts): Route | null {
   };
 }
 
-/** TLS and the `.ts.net` name when the tailnet serves every port in question, else the 100.x address as it is. */
-function tailscaleRoute({ tailnet, api, relay }: CandidateFacts): Route | null {
+/** TLS and the `.ts.net` name when the tailnet serves every port in question, else the 100.x address. */
+function tailscaleRoute({ tailnet, api, relay }: CandidateSources): Route | null {
   if (!tailnet) return null;
   const ports = [relay.port, ...(api ? [api.port] : [])];
   const name = tailnet.name && ports.every((port) => tailnet.servedPorts.includes(port)) ? tailnet.name : null;
@@ -75,7 +73,7 @@ function tailscaleRoute({ tailnet, api, relay }: CandidateFacts): Route | null {
   };
 }
 
-function publicRoute(facts: CandidateFacts): Route | null {
+function publicRoute(facts: CandidateSources): Route | null {
   const { api, relay, tailnet } = facts;
   const funnel = tailnet?.name && tailnet.funnelPorts.includes(relay.port) ? tailnet.name : null;
   const url = splitUrl(facts.publicUrl ?? (funnel ? `https://${funnel}` : ''));
@@ -83,7 +81,7 @@ function publicRoute(facts: CandidateFacts): Route | null {
   const tls = url.scheme === 'https';
   const path = url.rest.replace(/\/+$/, '');
   const port = url.port ?? (tls ? 443 : 80);
-  // A funnel is met on its own port, whatever the relay listens on behind it.
+  // A funnel is reached on its own port, not on the one that the relay listens on behind it.
   const relayPort = url.host.toLowerCase() === funnel?.toLowerCase() ? 443 : relay.port;
   return {
     role: 'public',

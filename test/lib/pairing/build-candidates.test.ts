@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
-import { buildCandidates, type CandidateFacts, preferRole } from '../../../lib/pairing/candidate-list.ts';
+import { buildCandidates, type CandidateSources, preferRole } from '../../../lib/pairing/build-candidates.ts';
 
-const facts: CandidateFacts = {
+const facts: CandidateSources = {
   mode: 'auto',
   api: { port: 8642, tls: false },
   relay: { port: 8767, tls: false },
@@ -9,11 +9,12 @@ const facts: CandidateFacts = {
   tailnet: { address: '100.64.0.7', name: 'box.tail1.ts.net', servedPorts: [], funnelPorts: [] },
   publicUrl: 'https://relay.example.com',
 };
-const served = { ...(facts.tailnet as object), servedPorts: [8642, 8767] } as CandidateFacts['tailnet'];
-const funnel = { ...(facts.tailnet as object), funnelPorts: [8767] } as CandidateFacts['tailnet'];
+const served = { ...(facts.tailnet as object), servedPorts: [8642, 8767] } as CandidateSources['tailnet'];
+const funnel = { ...(facts.tailnet as object), funnelPorts: [8767] } as CandidateSources['tailnet'];
 
-const build = (changes: Partial<CandidateFacts> = {}) => buildCandidates({ ...facts, ...changes });
-const only = (mode: CandidateFacts['mode'], changes: Partial<CandidateFacts> = {}) => build({ mode, ...changes })[0];
+const build = (changes: Partial<CandidateSources> = {}) => buildCandidates({ ...facts, ...changes });
+const only = (mode: CandidateSources['mode'], changes: Partial<CandidateSources> = {}) =>
+  build({ mode, ...changes })[0];
 
 describe('candidates of svc pair (01 §9.4)', () => {
   test('auto: tailscale, public, lan', () => {
@@ -39,7 +40,7 @@ describe('candidates of svc pair (01 §9.4)', () => {
     ]);
   });
 
-  test('auto leaves out what is not there', () => {
+  test('auto leaves out roles that the host cannot serve', () => {
     expect(build({ tailnet: null, publicUrl: undefined }).map(({ role, priority }) => [role, priority])).toEqual([
       ['lan', 0],
     ]);
@@ -79,7 +80,7 @@ describe('candidates of svc pair (01 §9.4)', () => {
     expect(only('public', { publicUrl })?.api?.host).not.toContain('[');
   });
 
-  test('public: a funnel of the relay port is met on 443', () => {
+  test('public: a funnel of the relay port is reached on 443', () => {
     for (const publicUrl of [undefined, 'https://box.tail1.ts.net']) {
       expect(only('public', { tailnet: funnel, publicUrl })).toMatchObject({
         api: { host: 'box.tail1.ts.net', port: 443, tls: true },
@@ -90,7 +91,7 @@ describe('candidates of svc pair (01 §9.4)', () => {
     expect(only('public', { publicUrl: undefined })).toBeUndefined();
   });
 
-  test('a disabled API server is in no candidate, one elsewhere keeps its host on the LAN', () => {
+  test('a disabled API server is in no candidate; one on another host keeps its host on the LAN', () => {
     for (const candidate of build({ api: null })) expect(candidate).not.toHaveProperty('api');
     expect(only('lan', { api: { host: '10.0.0.9', port: 443, tls: true } })?.api).toEqual({
       host: '10.0.0.9',
