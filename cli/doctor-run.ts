@@ -29,7 +29,7 @@ export async function run(options: Options, context: CommandContext): Promise<nu
       host: compat.host,
       clock: systemClock,
       probe,
-      modules: { relay: () => import('./runtime/node.ts'), terminal: () => import('@lydell/node-pty') },
+      modules: { relay: () => import('./runtime/node/relay.ts'), terminal: () => import('@lydell/node-pty') },
       compat,
       service,
       api: apiBase(apiUrl, env),

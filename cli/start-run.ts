@@ -5,7 +5,7 @@ import { StateInUseError } from '../storage/node.ts';
 import { loadEnvironment } from './environment.ts';
 import { flag, negated, type Options } from './options.ts';
 import { aligned, type CommandContext, CommandError, createStyle, line, type Writer } from './output.ts';
-import { CertificateError, type NodeRelay, startNodeRelay } from './runtime/node.ts';
+import { CertificateError, type NodeRelay, startNodeRelay } from './runtime/node/relay.ts';
 import { version } from './version.ts';
 
 type Variables = Record<string, string | undefined>;

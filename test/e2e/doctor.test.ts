@@ -35,7 +35,7 @@ it('07 §5.2: the doctor works, and says so, where the relay itself cannot be lo
   for (const name of ['dist', 'package.json', 'plugin.yaml'])
     await cp(join(ROOT, name), join(directory, name), { recursive: true });
   await symlink(join(ROOT, 'node_modules'), join(directory, 'node_modules'));
-  await writeFile(join(directory, 'dist/cli/runtime/node.js'), "throw new Error('no native module');\n");
+  await writeFile(join(directory, 'dist/cli/runtime/node/relay.js'), "throw new Error('no native module');\n");
   const env = { SVC_HOME: join(directory, 'home'), HOME: directory, RELAY_PORT: '1', PATH: process.env.PATH ?? '' };
   const doctor = launch(process.execPath, [join(directory, 'dist/cli/svc.js'), 'relay', 'doctor'], env);
   expect(await doctor.ended).toEqual({ code: 1, signal: null });

@@ -2,7 +2,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach } from 'vitest';
-import { createRelayServer } from '../../cli/runtime/server.ts';
+import { createRelayServer } from '../../cli/runtime/node/server.ts';
 import { createChannels } from '../../handlers/channels/index.ts';
 import { createFetch } from '../../handlers/routes.ts';
 import { readConfig } from '../../lib/config.ts';

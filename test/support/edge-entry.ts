@@ -1,4 +1,4 @@
-import worker, { RelayObject as DeployedRelay } from '../../cli/runtime/worker.ts';
+import worker, { RelayObject as DeployedRelay } from '../../cli/runtime/edge/worker.ts';
 
 type State = ConstructorParameters<typeof DeployedRelay>[0];
 type Env = ConstructorParameters<typeof DeployedRelay>[1];

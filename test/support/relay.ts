@@ -2,7 +2,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, describe } from 'vitest';
-import { startNodeRelay } from '../../cli/runtime/node.ts';
+import { startNodeRelay } from '../../cli/runtime/node/relay.ts';
 import { readConfig } from '../../lib/config.ts';
 import { createLog } from '../../lib/log.ts';
 import type { Relay } from '../../lib/relay.ts';

@@ -1,4 +1,4 @@
-import { type Cancel, type Clock, systemClock } from '../../lib/kit/clock.ts';
+import { type Cancel, type Clock, systemClock } from '../../../lib/kit/clock.ts';
 
 /** A pending timer keeps a Durable Object awake (and paid for): longer waits are left to its alarm. */
 const ALARM_FROM = 60_000;

@@ -10,11 +10,11 @@ import { createServer as createTlsServer } from 'node:https';
 import type { AddressInfo, Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { NodeRequest } from 'srvx/node';
-import type { RelayRequest } from '../../handlers/request.ts';
-import type { Fetch } from '../../handlers/routes.ts';
-import type { Peer } from '../../lib/access/peer.ts';
-import { describeError } from '../../lib/errors.ts';
-import type { Relay } from '../../lib/relay.ts';
+import type { RelayRequest } from '../../../handlers/request.ts';
+import type { Fetch } from '../../../handlers/routes.ts';
+import type { Peer } from '../../../lib/access/peer.ts';
+import { describeError } from '../../../lib/errors.ts';
+import type { Relay } from '../../../lib/relay.ts';
 import { send } from './send.ts';
 import { CLOSE_TIMEOUT, createUpgrades, isHandshake, WEBSOCKET_VERSION } from './upgrades.ts';
 

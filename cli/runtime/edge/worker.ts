@@ -6,20 +6,20 @@ import type {
   WebSocket as WorkerSocket,
 } from '@cloudflare/workers-types';
 import crossws from 'crossws/adapters/cloudflare';
-import { createChannels } from '../../handlers/channels/index.ts';
-import { createFetch, type Fetch } from '../../handlers/routes.ts';
-import { callerOf, refuseUpgrade, SOCKET_PATHS } from '../../handlers/socket.ts';
-import type { Peer } from '../../lib/access/peer.ts';
-import { readConfig } from '../../lib/config.ts';
-import { createLog } from '../../lib/log.ts';
-import type { ObjectStore } from '../../lib/media/objects.ts';
-import { createRelay, type Relay } from '../../lib/relay.ts';
-import type { SocketEvents } from '../../lib/socket/sockets.ts';
-import type { Caller, Transport } from '../../lib/socket/transport.ts';
-import packageJson from '../../package.json' with { type: 'json' };
-import { durableObjectExecutor } from '../../storage/durable-object.ts';
-import { createStores } from '../../storage/index.ts';
-import { createEdgeClock } from './edge-clock.ts';
+import { createChannels } from '../../../handlers/channels/index.ts';
+import { createFetch, type Fetch } from '../../../handlers/routes.ts';
+import { callerOf, refuseUpgrade, SOCKET_PATHS } from '../../../handlers/socket.ts';
+import type { Peer } from '../../../lib/access/peer.ts';
+import { readConfig } from '../../../lib/config.ts';
+import { createLog } from '../../../lib/log.ts';
+import type { ObjectStore } from '../../../lib/media/objects.ts';
+import { createRelay, type Relay } from '../../../lib/relay.ts';
+import type { SocketEvents } from '../../../lib/socket/sockets.ts';
+import type { Caller, Transport } from '../../../lib/socket/transport.ts';
+import packageJson from '../../../package.json' with { type: 'json' };
+import { durableObjectExecutor } from '../../../storage/durable-object.ts';
+import { createStores } from '../../../storage/index.ts';
+import { createEdgeClock } from './clock.ts';
 
 interface Env extends Record<string, unknown> {
   RELAY: DurableObjectNamespace<RelayObject>;

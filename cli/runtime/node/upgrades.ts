@@ -1,11 +1,11 @@
 import type { IncomingMessage } from 'node:http';
 import type { Socket } from 'node:net';
 import { type RawData, WebSocketServer } from 'ws';
-import { callerOf, refuseUpgrade } from '../../handlers/socket.ts';
-import type { HeaderReader, Peer } from '../../lib/access/peer.ts';
-import { describeError } from '../../lib/errors.ts';
-import type { Relay } from '../../lib/relay.ts';
-import type { Caller } from '../../lib/socket/transport.ts';
+import { callerOf, refuseUpgrade } from '../../../handlers/socket.ts';
+import type { HeaderReader, Peer } from '../../../lib/access/peer.ts';
+import { describeError } from '../../../lib/errors.ts';
+import type { Relay } from '../../../lib/relay.ts';
+import type { Caller } from '../../../lib/socket/transport.ts';
 import { NodeTransport, RelayWebSocket } from './transport.ts';
 
 /** A client that does not answer its end keeps its connection for this many milliseconds, and no longer. */

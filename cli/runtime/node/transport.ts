@@ -1,7 +1,7 @@
 import type { Socket } from 'node:net';
 import { WebSocket } from 'ws';
-import type { SocketEvents } from '../../lib/socket/sockets.ts';
-import type { Transport } from '../../lib/socket/transport.ts';
+import type { SocketEvents } from '../../../lib/socket/sockets.ts';
+import type { Transport } from '../../../lib/socket/transport.ts';
 
 const PRE_AUTH_BYTES = 64 * 1024;
 const TEXT = { binary: false };

@@ -1,16 +1,16 @@
 import { readFile } from 'node:fs/promises';
 import { createSecureContext } from 'node:tls';
-import { createChannels } from '../../handlers/channels/index.ts';
-import { createFetch } from '../../handlers/routes.ts';
-import { isLoopbackAddress } from '../../lib/access/peer.ts';
-import type { Config } from '../../lib/config.ts';
-import { createNodeHost } from '../../lib/host/node/index.ts';
-import { createNodeUpstream } from '../../lib/host/node/upstream.ts';
-import { systemClock } from '../../lib/kit/clock.ts';
-import type { Log } from '../../lib/log.ts';
-import { createRelay, type Relay } from '../../lib/relay.ts';
-import { createStores } from '../../storage/index.ts';
-import { openStateFile } from '../../storage/node.ts';
+import { createChannels } from '../../../handlers/channels/index.ts';
+import { createFetch } from '../../../handlers/routes.ts';
+import { isLoopbackAddress } from '../../../lib/access/peer.ts';
+import type { Config } from '../../../lib/config.ts';
+import { createNodeHost } from '../../../lib/host/node/index.ts';
+import { createNodeUpstream } from '../../../lib/host/node/upstream.ts';
+import { systemClock } from '../../../lib/kit/clock.ts';
+import type { Log } from '../../../lib/log.ts';
+import { createRelay, type Relay } from '../../../lib/relay.ts';
+import { createStores } from '../../../storage/index.ts';
+import { openStateFile } from '../../../storage/node.ts';
 import { createRelayServer } from './server.ts';
 
 export interface NodeRelayOptions {
