@@ -1,5 +1,5 @@
-import { isTimed, PERMANENT, TIMED } from '../lib/companion/capabilities.ts';
-import type { SafetySettings } from '../lib/companion/types.ts';
+import type { SafetySettings } from '../lib/companion/safety-settings.ts';
+import { isTimed, PERMANENT, TIMED } from '../lib/companion/safety-settings.ts';
 import { RelayError } from '../lib/errors.ts';
 import { parseDuration } from '../lib/pairing/duration.ts';
 

@@ -1,5 +1,5 @@
-import type { Messages } from '../lib/companion/messages/messages.ts';
-import type { SettingsStore } from '../lib/companion/types.ts';
+import type { Messages } from '../lib/companion/messages.ts';
+import type { SettingsStore } from '../lib/companion/safety-settings.ts';
 import type { Clock } from '../lib/kit/clock.ts';
 import type { Asker } from './companion-ask.ts';
 import { allGrants, CAPABILITIES, cycle, grantText } from './companion-grants.ts';

@@ -1,6 +1,6 @@
-import type { ReceivedMessage, Surface } from '../lib/companion/messages/message.ts';
-import { createMessages, type Messages } from '../lib/companion/messages/messages.ts';
-import type { SettingsStore } from '../lib/companion/types.ts';
+import type { ReceivedMessage, Surface } from '../lib/companion/messages.ts';
+import { createMessages, type Messages } from '../lib/companion/messages.ts';
+import type { SettingsStore } from '../lib/companion/safety-settings.ts';
 import { describeError, RelayError } from '../lib/errors.ts';
 import type { Clock } from '../lib/kit/clock.ts';
 import { asObject } from '../lib/kit/json.ts';
@@ -52,7 +52,7 @@ export function obeyReply(said: unknown, messages: Messages): void {
   if (typeof text !== 'string' || !isLabel(chatId) || !isLabel(replyTo)) {
     throw new RelayError('invalid', 'a reply needs a text, and chat_id and reply_to are strings');
   }
-  messages.answer({ text, chatId, replyTo });
+  messages.reply({ text, chatId, replyTo });
 }
 
 export interface Prompt {
@@ -82,7 +82,7 @@ export function createPrompt({ messages, onChange, print }: PromptParts): Prompt
 
   function close(): void {
     to = null;
-    messages.lookAtThread(false);
+    messages.setThreadOpen(false);
     onChange();
   }
 
@@ -92,7 +92,7 @@ export function createPrompt({ messages, onChange, print }: PromptParts): Prompt
     close();
     if (text.trim() === '') return;
     try {
-      messages.answer({ text, chatId, replyTo });
+      messages.reply({ text, chatId, replyTo });
       print(`  you: ${printable(text)}`);
     } catch (error) {
       print(`! ${describeError(error)}`);
@@ -108,7 +108,7 @@ export function createPrompt({ messages, onChange, print }: PromptParts): Prompt
       to = messages.list()[0] ?? null;
       if (!to) return print('There is no message to answer.');
       written = '';
-      messages.lookAtThread(true);
+      messages.setThreadOpen(true);
       onChange();
     },
     key(key) {

@@ -1,7 +1,8 @@
 import type { Answered } from '../lib/companion/link/commands.ts';
 import { createPhone } from '../lib/companion/phone.ts';
+import type { SettingsStore } from '../lib/companion/safety-settings.ts';
 import { createSimulatedDevice } from '../lib/companion/simulated/device.ts';
-import type { ActivityEntry, Confirm, FetchMedia, Phone, SettingsStore, Upload } from '../lib/companion/types.ts';
+import type { ActivityEntry, Confirm, FetchMedia, Phone, Upload } from '../lib/companion/types.ts';
 import type { Clock } from '../lib/kit/clock.ts';
 import { asObject } from '../lib/kit/json.ts';
 import type { Log } from '../lib/log.ts';

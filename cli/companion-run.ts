@@ -1,6 +1,6 @@
 import { createLink, type Link } from '../lib/companion/link/link.ts';
 import { createMediaLink } from '../lib/companion/link/media.ts';
-import type { SafetySettings } from '../lib/companion/types.ts';
+import type { SafetySettings } from '../lib/companion/safety-settings.ts';
 import { describeError } from '../lib/errors.ts';
 import { createLog } from '../lib/log.ts';
 import { type Approve, type Asker, createAsker } from './companion-ask.ts';

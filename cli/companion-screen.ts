@@ -1,4 +1,4 @@
-import type { SafetySettings } from '../lib/companion/types.ts';
+import type { SafetySettings } from '../lib/companion/safety-settings.ts';
 import type { Clock } from '../lib/kit/clock.ts';
 import type { OpenQuestion } from './companion-ask.ts';
 import { CAPABILITIES, liveGrants } from './companion-grants.ts';

@@ -1,5 +1,5 @@
-import type { Messages } from '../lib/companion/messages/messages.ts';
-import type { SettingsStore } from '../lib/companion/types.ts';
+import type { Messages } from '../lib/companion/messages.ts';
+import type { SettingsStore } from '../lib/companion/safety-settings.ts';
 import { describeError } from '../lib/errors.ts';
 import type { Clock } from '../lib/kit/clock.ts';
 import { parseObject } from '../lib/kit/json.ts';

@@ -1,7 +1,7 @@
 import type { LinkState } from '../lib/companion/link/state.ts';
-import type { ReceivedMessage, Surface } from '../lib/companion/messages/message.ts';
-import type { OutgoingReply } from '../lib/companion/messages/outbox.ts';
-import type { ActivityEntry, Question, SafetySettings } from '../lib/companion/types.ts';
+import type { OutgoingReply, ReceivedMessage, Surface } from '../lib/companion/messages.ts';
+import type { SafetySettings } from '../lib/companion/safety-settings.ts';
+import type { ActivityEntry, Question } from '../lib/companion/types.ts';
 import type { Answer, OpenQuestion } from './companion-ask.ts';
 
 /** One command that was answered, as it is shown; `took` is milliseconds. */

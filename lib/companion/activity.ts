@@ -1,12 +1,12 @@
 import { isObject } from '../kit/json.ts';
-import type { Route } from './gates/gate.ts';
+import type { CommandRoute } from './gates/gate.ts';
 import type { Outcome } from './gates/pipeline.ts';
-import { line } from './text.ts';
+import { singleLine } from './text.ts';
 import type { ActivityEntry, PhoneCommand } from './types.ts';
 
 const CAPACITY = 100;
 
-/** The phone's own log: newest first, in memory (contract 03 §8.8). */
+/** The phone's own activity log: in memory, newest first (contract 03 §8.8). */
 export interface ActivityLog {
   add(entry: ActivityEntry): void;
   list(): ActivityEntry[];
@@ -23,25 +23,25 @@ export function createActivityLog(): ActivityLog {
   };
 }
 
-function summaryOf(route: Route | null, command: PhoneCommand): string {
-  const what = line(String(command.path).replace(/^\//, ''), 24);
-  const more = route?.summary?.(command.body) ?? '';
-  return line(more === '' ? what : `${what} ${more}`, 80);
+function summaryOf(route: CommandRoute | null, command: PhoneCommand): string {
+  const name = singleLine(String(command.path).replace(/^\//, ''), 24);
+  const details = route?.summary?.(command.body) ?? '';
+  return singleLine(details === '' ? name : `${name} ${details}`, 80);
 }
 
-/** Says how it ended without repeating what was read: error, or the names of what came back. */
+/** The outcome without any content that was read: the error, or the member names of the result. */
 function resultText({ answer }: Outcome): string | undefined {
-  if (answer.error !== undefined) return line(answer.error, 140);
+  if (answer.error !== undefined) return singleLine(answer.error, 140);
   if (!isObject(answer.result)) return undefined;
   const { summary, message } = answer.result;
   const text = [summary, message].find((value) => typeof value === 'string');
-  return line((text as string | undefined) ?? Object.keys(answer.result).join(', '), 140);
+  return singleLine((text as string | undefined) ?? Object.keys(answer.result).join(', '), 140);
 }
 
-/** One row for a command that ended. */
+/** The log row of a finished command. */
 export function activityEntry(
   command: PhoneCommand,
-  route: Route | null,
+  route: CommandRoute | null,
   outcome: Outcome,
   facts: Pick<ActivityEntry, 'at' | 'durationMs' | 'own'>,
 ): ActivityEntry {
@@ -49,9 +49,9 @@ export function activityEntry(
   const media = isObject(result) && typeof result.media === 'string' ? result.media : '';
   const thumbnailToken = media.startsWith('MEDIA:svc-relay://') ? media.slice('MEDIA:svc-relay://'.length) : undefined;
   return {
-    requestId: line(String(command.requestId), 64),
-    method: line(String(command.method), 8),
-    path: line(String(command.path), 25),
+    requestId: singleLine(String(command.requestId), 64),
+    method: singleLine(String(command.method), 8),
+    path: singleLine(String(command.path), 25),
     summary: summaryOf(route, command),
     decision: outcome.decision,
     status,

@@ -1,23 +1,22 @@
 import { describeError } from '../errors.ts';
 import type { Cancel, Clock } from '../kit/clock.ts';
 import type { Log } from '../log.ts';
-import { finiteLeases } from './capabilities.ts';
-import type { SettingsStore } from './types.ts';
+import { finiteLeases, type SettingsStore } from './safety-settings.ts';
 
-const MINUTE = 60_000;
-/** Leases are not written again for less than this, ms: commands may come by the hundred a second. */
-const GRAIN = 1000;
+const MINUTE_MS = 60_000;
+/** Leases are not rewritten for a smaller gain than this: commands may arrive by the hundred a second. */
+const MIN_EXTENSION_MS = 1000;
 
-/** The one timer behind all timed leases (contract 03 §8.5). */
+/** The single timer behind all timed leases (contract 03 §8.5). */
 export interface AutoDisable {
-  /** Gives the live finite leases their full term again, from now. */
+  /** Renews all live finite leases for their full term, starting now. */
   extend(): void;
-  /** When the last finite lease ends, epoch ms; null when none runs or the master toggle is off. */
+  /** End of the last finite lease, epoch ms; null without one or while the master toggle is off. */
   at(): number | null;
   close(): void;
 }
 
-/** `onExpired` is called after the leases that ran out were dropped and unattended access was switched off. */
+/** Calls `onExpired` once the expired leases are removed and unattended access is switched off. */
 export function createAutoDisable(parts: {
   settings: SettingsStore;
   clock: Clock;
@@ -30,39 +29,39 @@ export function createAutoDisable(parts: {
   let closed = false;
 
   const save = (change: Parameters<SettingsStore['update']>[0]) => {
-    settings.update(change).catch((error) => log.warn(`settings not saved: ${describeError(error)}`));
+    settings.update(change).catch((error) => log.warn(`cannot save the settings: ${describeError(error)}`));
   };
 
-  /** The end of the last finite lease, past or not. */
-  function end(): number | null {
+  /** End of the last finite lease, even if it has passed. */
+  function lastExpiry(): number | null {
     const current = settings.get();
     const leases = finiteLeases(current);
-    return current.masterEnabled && leases.length > 0 ? Math.max(...leases.map(({ until }) => until)) : null;
+    return current.masterEnabled && leases.length > 0 ? Math.max(...leases.map(({ expiry }) => expiry)) : null;
   }
 
   function expire(): void {
     const now = clock.now();
     const current = settings.get();
-    const past = new Set<string>(finiteLeases(current).flatMap(({ id, until }) => (until <= now ? [id] : [])));
-    const kept = Object.entries(current.capabilities).filter(([id]) => !past.has(id));
+    const expired = new Set<string>(finiteLeases(current).flatMap(({ id, expiry }) => (expiry <= now ? [id] : [])));
+    const kept = Object.entries(current.capabilities).filter(([id]) => !expired.has(id));
     save({ capabilities: Object.fromEntries(kept), unattended: false });
     parts.onExpired();
   }
 
   function arm(): void {
     if (closed) return;
-    const until = end();
-    if (until === armedFor) return;
+    const expiry = lastExpiry();
+    if (expiry === armedFor) return;
     cancel?.();
-    armedFor = until;
+    armedFor = expiry;
     cancel =
-      until === null
+      expiry === null
         ? null
-        : clock.after(until - clock.now(), () => {
+        : clock.after(expiry - clock.now(), () => {
             armedFor = null;
             cancel = null;
             // The wall clock may have been set back while the timer ran.
-            if (until <= clock.now()) expire();
+            if (expiry <= clock.now()) expire();
             arm();
           });
   }
@@ -75,14 +74,14 @@ export function createAutoDisable(parts: {
       const current = settings.get();
       const now = clock.now();
       const minutes = Math.min(Math.max(Number(current.autoDisableMinutes) || 30, 5), 120);
-      const until = now + minutes * MINUTE;
-      const live = finiteLeases(current).filter((lease) => lease.until > now);
-      if (live.every((lease) => lease.until <= until && until - lease.until < GRAIN)) return;
-      save({ capabilities: { ...current.capabilities, ...Object.fromEntries(live.map(({ id }) => [id, until])) } });
+      const renewed = now + minutes * MINUTE_MS;
+      const live = finiteLeases(current).filter(({ expiry }) => expiry > now);
+      if (live.every(({ expiry }) => expiry <= renewed && renewed - expiry < MIN_EXTENSION_MS)) return;
+      save({ capabilities: { ...current.capabilities, ...Object.fromEntries(live.map(({ id }) => [id, renewed])) } });
     },
     at() {
-      const until = end();
-      return until !== null && until > clock.now() ? until : null;
+      const expiry = lastExpiry();
+      return expiry !== null && expiry > clock.now() ? expiry : null;
     },
     close() {
       closed = true;

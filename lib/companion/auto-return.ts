@@ -1,16 +1,16 @@
 import type { Cancel, Clock } from '../kit/clock.ts';
-import type { Route } from './gates/gate.ts';
+import type { CommandRoute } from './gates/gate.ts';
 
-/** Brings the companion back when nothing follows a command that left it (contract 03 §8.8). */
+/** Returns to the companion app when no command follows one that left it (contract 03 §8.8). */
 export interface AutoReturn {
-  /** A logged command arrived: nothing happens while it runs. */
+  /** A logged command has started; nothing happens while it runs. */
   begin(): void;
-  /** It ended; `route` is null for one that does not exist. */
-  end(route: Route | null, status: number): void;
+  /** It has ended. `route` is null for an unknown command. */
+  end(route: CommandRoute | null, status: number): void;
   close(): void;
 }
 
-/** `idleMs` after the last logged command, `run` is called. */
+/** Calls `run` when `idleMs` have passed since the last logged command. */
 export function createAutoReturn(clock: Clock, idleMs: number, run: () => void): AutoReturn {
   let running = 0;
   let away = false;
@@ -31,7 +31,7 @@ export function createAutoReturn(clock: Clock, idleMs: number, run: () => void):
       if (!away || running > 0) return;
       disarm();
       cancel = clock.after(idleMs, () => {
-        // Once: a return that is refused is not tried again.
+        // Cleared first, so that a refused return is not retried.
         away = false;
         run();
       });

@@ -1,4 +1,4 @@
-/** Screen pixels, right and bottom exclusive. */
+/** In screen pixels; `right` and `bottom` are exclusive. */
 export interface Rect {
   left: number;
   top: number;
@@ -6,17 +6,17 @@ export interface Rect {
   bottom: number;
 }
 
-/** A node of the accessibility tree, as it was when the windows were read. */
+/** A node of the accessibility tree at the time the windows were read. */
 export interface UiNode {
-  /** The device's own handle, good until the screen changes. Nobody else reads it. */
+  /** Opaque handle of the device, valid until the screen changes. */
   ref: string;
   className: string | null;
-  /** A password field gives bullets here, never the password. */
+  /** Bullets for a password field, never the password. */
   text: string | null;
   contentDescription: string | null;
   hintText: string | null;
   viewId: string | null;
-  /** What of it is really visible; empty when nothing is. */
+  /** The visible part; empty when nothing is visible. */
   bounds: Rect;
   clickable: boolean;
   longClickable: boolean;
@@ -37,10 +37,10 @@ export interface UiWindow {
   root: UiNode;
 }
 
-/** What can be said without waiting. */
+/** Facts that are available synchronously. */
 export interface DeviceInfo {
   name: string;
-  /** The companion's own package: where `/return_to_hermes` goes. */
+  /** The companion's own package, the target of `/return_to_hermes`. */
   applicationId: string;
   /** -1 when unknown. */
   batteryPercent: number;
@@ -108,10 +108,10 @@ export interface Contact {
   phones: ContactPhone[];
 }
 
-/** `RESULT_OK`, or the carrier's `RESULT_ERROR_…`. Never settling means a silent carrier. */
+/** `RESULT_OK`, or `RESULT_ERROR_…` from the carrier. A promise of it that never settles means a silent carrier. */
 export type SmsResult = 'RESULT_OK' | `RESULT_ERROR_${string}`;
 
-/** A text and files for the share sheet, or a message to somebody (`to`). */
+/** Text and files for the share sheet, or for a message when `to` is given. */
 export interface ShareRequest {
   text: string;
   title: string;
@@ -134,12 +134,12 @@ export interface UiEvent {
 }
 
 /**
- * The hardware and system behind the companion. Actions resolve to false when the system declined, and reject with a
- * `DeviceFailure` when a permission or service is missing.
+ * The hardware and operating system behind the companion. Actions resolve to false when the system declines, and reject
+ * with a `DeviceFailure` when a permission or service is missing.
  */
 export interface Device {
   info(): DeviceInfo;
-  /** All windows, the top one first. Empty when there is none. */
+  /** All windows, topmost first. */
   windows(): Promise<UiWindow[]>;
   click(node: UiNode): Promise<boolean>;
   longClick(node: UiNode): Promise<boolean>;
@@ -147,14 +147,14 @@ export interface Device {
   setText(node: UiNode, text: string): Promise<boolean>;
   gesture(gesture: Gesture): Promise<boolean>;
   global(action: GlobalAction): Promise<boolean>;
-  /** Turns the screen on and dismisses a keyguard. `woken` when that changed the screen, `locked` when it needs a credential. */
+  /** Turns the screen on and dismisses the keyguard: `woken` when that changed anything, `locked` when it needs a credential. */
   wake(): Promise<'awake' | 'woken' | 'locked'>;
 
-  /** Launchable activities; a package may occur more than once. */
+  /** Launchable activities; a package may appear more than once. */
   apps(): Promise<AppInfo[]>;
-  /** False when there is nothing to launch. */
+  /** False when the package has no launch intent. */
   launch(packageName: string): Promise<boolean>;
-  /** The package that an intent would start, null when there is no activity for it. */
+  /** The package that an intent resolves to, or null when no activity accepts it. */
   resolve(intent: Intent): Promise<string | null>;
   startActivity(intent: Intent): Promise<boolean>;
   broadcast(intent: Intent): Promise<void>;
@@ -162,7 +162,7 @@ export interface Device {
 
   readClipboard(): Promise<string>;
   writeClipboard(text: string, label: string): Promise<void>;
-  /** An Android key code: media keys and volume keys. */
+  /** Presses a media or volume key, given as an Android key code. */
   mediaKey(keycode: number): Promise<void>;
   /** 0..100. */
   setVolume(level: number): Promise<void>;
@@ -172,18 +172,18 @@ export interface Device {
   call(number: string): Promise<'auto_dial' | 'dialer_opened'>;
   sendSms(to: string, text: string): Promise<SmsResult>;
 
-  /** Accessibility events as they happen. Returns the end of the subscription. */
+  /** Subscribes to accessibility events. Returns the unsubscribe function. */
   onEvent(listener: (event: UiEvent) => void): () => void;
-  /** Raises a notification of the companion. */
+  /** Shows a notification from the companion. */
   notify(title: string, text: string): Promise<void>;
-  /** A PNG of the screen; absent where there is no capture. */
+  /** A PNG of the screen; absent when the device cannot capture it. */
   screenshot?(): Promise<Uint8Array>;
 }
 
-/** Why the device could not do something, where the caller can be told a code (contract 03 §8.7). */
+/** A failure that callers see with an error code (contract 03 §8.7). */
 export class DeviceFailure extends Error {
   readonly code: 'permission_denied' | 'service_unavailable';
-  /** The Android permission that is missing. */
+  /** The missing Android permission. */
   readonly permission?: string;
 
   constructor(code: DeviceFailure['code'], message: string, permission?: string) {

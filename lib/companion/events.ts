@@ -1,11 +1,11 @@
 import type { Clock } from '../kit/clock.ts';
 import type { UiEvent, UiEventType } from './device.ts';
-import { cut } from './text.ts';
+import { truncate } from './text.ts';
 
 const CAPACITY = 500;
 const MAX_TEXT = 200;
-/** At most one entry of a type and package in this time, ms. */
-const QUIET = 100;
+/** At most one entry per type and package in this time. */
+const MIN_INTERVAL_MS = 100;
 
 const SOURCES: Record<UiEventType, string> = {
   click: 'TYPE_VIEW_CLICKED',
@@ -15,7 +15,7 @@ const SOURCES: Record<UiEventType, string> = {
   scroll: 'TYPE_VIEW_SCROLLED',
 };
 
-/** What a caller sees of an event (contract 03 §5, Events). */
+/** An event as callers see it (contract 03 §5, Events). */
 export interface EventEntry {
   timestamp: number;
   event_type: UiEventType;
@@ -26,37 +26,38 @@ export interface EventEntry {
   source: string;
 }
 
-/** The newest 500 accessibility events, while capture is on. */
+/** The newest 500 accessibility events, recorded while streaming is on. */
 export interface EventRing {
   add(event: UiEvent): void;
   readonly streaming: boolean;
-  /** Every change wipes the ring; the same value again does nothing. */
+  /** Switches recording. A change empties the ring; setting the same value does nothing. */
   stream(enabled: boolean): void;
-  /** Oldest first: the newest `limit` ones later than `since` (epoch ms). */
+  /** The newest `limit` entries later than `since` (epoch ms), oldest first. */
   read(since: number, limit: number): EventEntry[];
 }
 
 export function createEventRing(clock: Clock): EventRing {
   let streaming = false;
   let entries: EventEntry[] = [];
-  let last = new Map<string, number>();
+  /** Monotonic ms of the last entry, by type and package. */
+  let lastAdded = new Map<string, number>();
 
   return {
     add(event) {
       if (!streaming) return;
       const now = clock.monotonic();
       const key = `${event.type} ${event.packageName ?? ''}`;
-      const before = last.get(key);
-      if (before !== undefined && now - before < QUIET) return;
-      last.set(key, now);
-      const text = event.password ? '' : cut(event.text.join(' '), MAX_TEXT);
+      const before = lastAdded.get(key);
+      if (before !== undefined && now - before < MIN_INTERVAL_MS) return;
+      lastAdded.set(key, now);
+      const text = event.password ? '' : truncate(event.text.join(' '), MAX_TEXT);
       entries.push({
         timestamp: clock.now(),
         event_type: event.type,
         ...(event.packageName && { package_name: event.packageName }),
         ...(event.className && { class_name: event.className }),
         ...(text && { text }),
-        ...(event.contentDescription && { content_description: cut(event.contentDescription, MAX_TEXT) }),
+        ...(event.contentDescription && { content_description: truncate(event.contentDescription, MAX_TEXT) }),
         source: SOURCES[event.type],
       });
       if (entries.length > CAPACITY) entries.shift();
@@ -68,7 +69,7 @@ export function createEventRing(clock: Clock): EventRing {
       if (enabled === streaming) return;
       streaming = enabled;
       entries = [];
-      last = new Map();
+      lastAdded = new Map();
     },
     read: (since, limit) => entries.filter(({ timestamp }) => timestamp > since).slice(-limit),
   };

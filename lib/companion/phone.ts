@@ -5,41 +5,41 @@ import type { Log } from '../log.ts';
 import { activityEntry, createActivityLog } from './activity.ts';
 import { createAutoDisable } from './auto-disable.ts';
 import { createAutoReturn } from './auto-return.ts';
+import { findRoute } from './commands/index.ts';
 import type { Device } from './device.ts';
 import { createEventRing } from './events.ts';
-import { refusalAnswer } from './gates/answers.ts';
 import type { Environment } from './gates/gate.ts';
-import { type Outcome, runPipeline } from './gates/pipeline.ts';
-import { lookUp } from './gates/registry.ts';
+import { refusedOutcome, runPipeline } from './gates/pipeline.ts';
+import type { SettingsStore } from './safety-settings.ts';
 import { statusPayload } from './status.ts';
-import type { ActivityEntry, Confirm, FetchMedia, Phone, PhoneCommand, SettingsStore, Upload } from './types.ts';
+import type { ActivityEntry, Confirm, FetchMedia, Phone, PhoneCommand, Upload } from './types.ts';
 
 export interface PhoneParts {
   device: Device;
   settings: SettingsStore;
-  /** Without it nothing is confirmed: destructive text is denied, routes that always ask answer 503. */
+  /** Without it nothing can be confirmed: destructive text is denied, routes that always ask answer 503. */
   confirm?: Confirm;
   clock: Clock;
   log: Log;
   /** Without it `/screenshot` answers 503. */
   upload?: Upload;
-  /** Without it attachments cannot be had. */
+  /** Without it attachments cannot be fetched. */
   fetchMedia?: FetchMedia;
-  /** Limit of one of two capture attempts, ms; 2500..30000, default 10000. */
+  /** Limit of each of the two capture attempts, ms; 2500..30000, default 10000. */
   captureTimeoutMs?: number;
-  /** Idle time after which a command that left the companion is followed by a return, ms; null for never. */
+  /** Idle time before auto-return, ms; default 12000, null for never. */
   autoReturnMs?: number | null;
 }
 
-/** Listeners that can be told something; one that fails keeps nothing from the others. */
-function createBell<T>(log: Log) {
+/** A set of listeners. A listener that throws does not keep the others from being called. */
+function createEmitter<T>(log: Log) {
   const listeners = new Set<(value: T) => void>();
   return {
     on(listener: (value: T) => void) {
       listeners.add(listener);
       return () => void listeners.delete(listener);
     },
-    ring(value: T) {
+    emit(value: T) {
       for (const listener of listeners) {
         try {
           listener(value);
@@ -51,7 +51,8 @@ function createBell<T>(log: Log) {
   };
 }
 
-function createSerial() {
+/** Runs tasks one after the other. */
+function createSerialQueue() {
   let tail: Promise<unknown> = Promise.resolve();
   return <T>(task: () => Promise<T>): Promise<T> => {
     const run = tail.then(task);
@@ -66,21 +67,21 @@ export function createPhone(parts: PhoneParts): Phone {
   const log = parts.log.named('phone');
   const events = createEventRing(clock);
   const activity = createActivityLog();
-  const activityBell = createBell<ActivityEntry>(log);
-  const statusBell = createBell<void>(log);
+  const activityEmitter = createEmitter<ActivityEntry>(log);
+  const statusEmitter = createEmitter<void>(log);
   const closing = new AbortController();
-  let returns = 0;
+  let autoReturns = 0;
 
   const autoDisable = createAutoDisable({
     settings,
     clock,
     log,
     onExpired() {
-      const text = 'The time for device control is over. Grant it again when you need it.';
+      const text = 'The time limit for device control has run out. Grant it again when you need it.';
       device.notify('Device control has ended', text).catch((error) => {
-        log.warn(`notification not shown: ${describeError(error)}`);
+        log.warn(`cannot show a notification: ${describeError(error)}`);
       });
-      statusBell.ring();
+      statusEmitter.emit();
     },
   });
 
@@ -95,24 +96,24 @@ export function createPhone(parts: PhoneParts): Phone {
     captureTimeoutMs: Math.min(Math.max(parts.captureTimeoutMs ?? 10_000, 2500), 30_000),
     events,
     autoDisable,
-    serially: createSerial(),
+    serially: createSerialQueue(),
     closed: closing.signal,
   };
 
   const autoReturn = createAutoReturn(clock, parts.autoReturnMs ?? 12_000, () => {
-    const requestId = `auto-return-${++returns}`;
-    void carryOut({ requestId, method: 'POST', path: '/return_to_hermes', params: {}, body: {} }, true);
+    const requestId = `auto-return-${++autoReturns}`;
+    void execute({ requestId, method: 'POST', path: '/return_to_hermes', params: {}, body: {} }, true);
   });
 
-  async function carryOut(raw: PhoneCommand, own: boolean) {
+  async function execute(received: PhoneCommand, own: boolean) {
     const at = clock.now();
     const receivedAt = clock.monotonic();
-    const command = { ...raw, body: isObject(raw.body) ? raw.body : {} };
-    const found = lookUp(command);
+    const command = { ...received, body: isObject(received.body) ? received.body : {} };
+    const found = findRoute(command);
     const route = found.kind === 'found' ? found.route : null;
-    const logged = !route?.quiet;
-    if (logged) autoReturn.begin();
-    const outcome: Outcome =
+    const isLogged = !route?.quiet;
+    if (isLogged) autoReturn.begin();
+    const outcome =
       found.kind === 'found'
         ? await runPipeline({
             command,
@@ -123,11 +124,11 @@ export function createPhone(parts: PhoneParts): Phone {
             allowedText: null,
             env,
           })
-        : { answer: refusalAnswer(found), decision: found.kind };
-    if (logged) {
+        : refusedOutcome(found);
+    if (isLogged) {
       const entry = activityEntry(command, route, outcome, { at, durationMs: clock.monotonic() - receivedAt, own });
       activity.add(entry);
-      activityBell.ring(entry);
+      activityEmitter.emit(entry);
       if (!closing.signal.aborted && parts.autoReturnMs !== null) autoReturn.end(route, outcome.answer.status);
     }
     return outcome.answer;
@@ -138,15 +139,15 @@ export function createPhone(parts: PhoneParts): Phone {
   const stopSettings = settings.onChange((changed) => {
     if (changed.masterEnabled === masterEnabled && changed.unattended === unattended) return;
     ({ masterEnabled, unattended } = changed);
-    statusBell.ring();
+    statusEmitter.emit();
   });
 
   return {
-    handle: (command) => carryOut(command, false),
+    handle: (command) => execute(command, false),
     status: () => statusPayload(device, settings.get(), autoDisable, clock),
     activity: activity.list,
-    onActivity: activityBell.on,
-    onStatusChange: (listener) => statusBell.on(listener),
+    onActivity: activityEmitter.on,
+    onStatusChange: (listener) => statusEmitter.on(listener),
     close() {
       closing.abort();
       autoReturn.close();

@@ -1,10 +1,9 @@
 import type { Clock } from '../kit/clock.ts';
 import type { AutoDisable } from './auto-disable.ts';
-import { grantState, isWellFormed, PERMANENT, TIMED } from './capabilities.ts';
 import type { Device } from './device.ts';
-import type { SafetySettings } from './types.ts';
+import { grantState, isWellFormed, PERMANENT, type SafetySettings, TIMED } from './safety-settings.ts';
 
-function capabilities(settings: SafetySettings, now: number) {
+function capabilitiesPayload(settings: SafetySettings, now: number) {
   const usable = settings.policy === 'bound' && isWellFormed(settings);
   const live = TIMED.filter((id) => usable && grantState(settings, id, now) === 'live');
   return {
@@ -17,7 +16,7 @@ function capabilities(settings: SafetySettings, now: number) {
   };
 }
 
-/** The payload of `bridge.status` (contract 03 §1.3). In the store build nothing of device control is there. */
+/** The payload of `bridge.status` (contract 03 §1.3). The store build reports device control as unsupported and off. */
 export function statusPayload(
   device: Device,
   settings: SafetySettings,
@@ -50,7 +49,7 @@ export function statusPayload(
       auto_disable_minutes: settings.autoDisableMinutes,
       auto_disable_at_ms: autoDisable.at(),
     },
-    capabilities: capabilities(settings, clock.now()),
+    capabilities: capabilitiesPayload(settings, clock.now()),
     unattended: {
       supported: sideload,
       enabled: sideload && settings.unattended,

@@ -1,17 +1,17 @@
 import type { Device, Rect, UiNode, UiWindow } from './device.ts';
-import { cut, isBlank } from './text.ts';
+import { isBlank, truncate } from './text.ts';
 
-/** Listed nodes over all windows together (contract 03 §5). */
+/** Limit of listed nodes, over all windows together (contract 03 §5). */
 export const MAX_NODES = 512;
 const MAX_TEXT = 2000;
-/** How far `/tap_text` looks for something to click. */
+/** How far `/tap_text` walks up for a clickable ancestor. */
 const MAX_ANCESTORS = 8;
 
 /** A node that callers can see and address. */
-export interface Listed {
+export interface ListedNode {
   nodeId: string;
   node: UiNode;
-  /** The nearest ones, its parent first. */
+  /** At most the 8 nearest, parent first. */
   ancestors: UiNode[];
   window: UiWindow;
   text: string | null;
@@ -20,8 +20,8 @@ export interface Listed {
 
 export interface Screen {
   windows: UiWindow[];
-  listed: Listed[];
-  /** There were more nodes than the limit. */
+  listed: ListedNode[];
+  /** Whether nodes were left out because of the limit. */
   truncated: boolean;
   /** Union of the window roots. */
   rootBounds: Rect;
@@ -47,14 +47,14 @@ const isListed = (node: UiNode): boolean =>
     node.scrollable ||
     node.editable);
 
-const short = (text: string | null): string | null => (text === null ? null : cut(text, MAX_TEXT));
+const shorten = (text: string | null): string | null => (text === null ? null : truncate(text, MAX_TEXT));
 
 interface Frame {
   node: UiNode;
   ancestors: Chain | null;
 }
 
-/** A list that shares its tail: all ancestors of all nodes would cost the square of a tree's depth. */
+/** A linked list that shares its tail: copying all ancestors of every node would be quadratic in the tree's depth. */
 interface Chain {
   node: UiNode;
   up: Chain | null;
@@ -66,7 +66,7 @@ function toArray(chain: Chain | null): UiNode[] {
   return nodes;
 }
 
-/** Every node of a window in pre-order; with a stack of its own, as a tree may be deeper than the call stack. */
+/** Every node of a window in pre-order. Uses an explicit stack because a tree may be deeper than the call stack. */
 function* preOrder(root: UiNode): Generator<Frame> {
   const stack: Frame[] = [{ node: root, ancestors: null }];
   for (let frame = stack.pop(); frame; frame = stack.pop()) {
@@ -90,9 +90,9 @@ function union(windows: UiWindow[]): Rect {
   };
 }
 
-/** Numbers the nodes of all windows: `w<window>:<seq>`, one counter in pre-order over listed nodes (contract 03 §5). */
+/** Lists and numbers the nodes of all windows: `w<window>:<seq>`, where `seq` counts over all windows (contract 03 §5). */
 export function listNodes(windows: UiWindow[]): Screen {
-  const listed: Listed[] = [];
+  const listed: ListedNode[] = [];
   let truncated = false;
   outer: for (const [index, window] of windows.entries()) {
     for (const { node, ancestors } of preOrder(window.root)) {
@@ -106,18 +106,18 @@ export function listNodes(windows: UiWindow[]): Screen {
         node,
         ancestors: toArray(ancestors),
         window,
-        text: short(node.text),
-        description: short(node.contentDescription),
+        text: shorten(node.text),
+        description: shorten(node.contentDescription),
       });
     }
   }
   return { windows, listed, truncated, rootBounds: union(windows), packageName: windows[0]?.packageName ?? null };
 }
 
-/** The screen as it is now. */
+/** The current screen. */
 export const readScreen = async (device: Device): Promise<Screen> => listNodes(await device.windows());
 
-/** The deepest node at a point, of the first window from the top that is there; the last drawn among siblings. */
+/** The deepest node at a point, in the topmost window that contains it. Among siblings the one drawn last wins. */
 export function nodeAt(screen: Screen, x: number, y: number): UiNode | null {
   for (const { root } of screen.windows) {
     if (!contains(root.bounds, x, y)) continue;
@@ -132,8 +132,8 @@ export function nodeAt(screen: Screen, x: number, y: number): UiNode | null {
 }
 
 /**
- * What a person would call the node: text, then description (contract 03 §8.3). One without either is called by the
- * labels inside it: a row that is clicked as a whole says "Buy" in a child.
+ * The label a person sees: text, then description (contract 03 §8.3). A node without either is described by the labels
+ * inside it, because a row that is clicked as a whole has its "Buy" in a child.
  */
 export function labelOf(node: UiNode): string {
   for (const text of [node.text, node.contentDescription]) if (text && !isBlank(text)) return text;

@@ -1,7 +1,8 @@
 import { readFile, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { beforeEach, describe, expect, it, vi } from 'vitest';
-import type { Confirm, Phone, PhoneAnswer, PhoneCommand, SettingsStore } from '../../lib/companion/types.ts';
+import type { SettingsStore } from '../../lib/companion/safety-settings.ts';
+import type { Confirm, Phone, PhoneAnswer, PhoneCommand } from '../../lib/companion/types.ts';
 import { base64url, utf8ToBytes } from '../../lib/kit/bytes.ts';
 import { type BuiltTarget, cleanups, startBuiltTarget } from '../support/built-relay.ts';
 import { closedPort } from '../support/closed-port.ts';

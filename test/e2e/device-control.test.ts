@@ -1,7 +1,7 @@
 import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest';
 import { DEVICE_ROUTES } from '../../lib/bridge/device-routes.ts';
-import { PERMANENT, TIMED } from '../../lib/companion/capabilities.ts';
 import { ROUTES } from '../../lib/companion/commands/index.ts';
+import { PERMANENT, TIMED } from '../../lib/companion/safety-settings.ts';
 import { ALLOWED, BANK, DENIAL } from '../lib/companion/support.ts';
 import { type BuiltTarget, startBuiltTarget } from '../support/built-relay.ts';
 import { type Companion, startCompanion, type TestPhone } from '../support/companion.ts';

@@ -2,7 +2,7 @@ import { expect, it, vi } from 'vitest';
 import { createLink, type LinkParts } from '../../lib/companion/link/link.ts';
 import { parsePairing } from '../../lib/companion/link/pairing-url.ts';
 import { openSettings } from '../../lib/companion/link/settings.ts';
-import { createMessages } from '../../lib/companion/messages/messages.ts';
+import { createMessages } from '../../lib/companion/messages.ts';
 import { dial } from '../../lib/host/node/dial.ts';
 import { createFiles } from '../../lib/host/node/files.ts';
 import { systemClock } from '../../lib/kit/clock.ts';
@@ -152,7 +152,7 @@ it.each<[number, FaultKind[]]>([
       if (texts.length < 40) {
         const text = `reply ${n}`;
         texts.push(text);
-        messages.answer({ text, chatId: 'c' });
+        messages.reply({ text, chatId: 'c' });
       }
       await new Promise((resolve) => setTimeout(resolve, 5));
     }

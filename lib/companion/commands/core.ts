@@ -1,19 +1,66 @@
-import type { Handler } from '../gates/gate.ts';
+import { sleep } from '../../kit/timeouts.ts';
+import { type CommandCall, firstRefusal, type Handler, throwIfRefused } from '../gates/gate.ts';
+import { checkCapability, STANDING_GATES } from '../gates/standing.ts';
+import { readScreen } from '../tree.ts';
+import { badRequest, clamp, integer, pick, text } from './args.ts';
+import { matchingNodes, type NodeFilter, nodeJson } from './nodes.ts';
+
+const MAX_WAIT_MS = 15_000;
+const POLL_INTERVAL_MS = 200;
 
 export const ping: Handler = ({ env }) => ({ pong: true, ts: env.clock.now() });
 
 export const setup: Handler = ({ env }) => ({
   ok: true,
-  note: `${env.device.info().name} is connected. Its owner decides on the phone what may be done.`,
+  note: `${env.device.info().name} is connected. The owner decides on the phone what is allowed.`,
 });
 
 export const currentApp: Handler = ({ env }) => ({ package: env.device.info().foreground ?? 'unknown' });
 
-/** Unique launchable packages, under the first label each has. */
-export const getApps: Handler = async ({ env }) => {
-  const apps = new Map<string, { package: string; label: string }>();
-  for (const { package: name, label } of await env.device.apps()) {
-    if (!apps.has(name)) apps.set(name, { package: name, label });
+/**
+ * Sleeps for `ms`, or until an element appears but no longer than `timeoutMs`; both at most 15 s. The route needs no
+ * capability, so the node itself is returned only to callers that may inspect the screen.
+ */
+export const wait: Handler = async (call) => {
+  const { args, env } = call;
+  const filter = {
+    text: text(args, 'text') || undefined,
+    className: text(args, 'className', 'class_name') || undefined,
+  };
+  const timeout = integer(args, 'timeoutMs', 'timeout_ms');
+  const started = env.clock.monotonic();
+  const slept = () => Math.round(env.clock.monotonic() - started);
+  if (timeout === undefined || (filter.text === undefined && filter.className === undefined)) {
+    const ms = clamp(integer(args, 'ms') ?? timeout ?? 0, 0, MAX_WAIT_MS);
+    await sleep({ clock: env.clock, timeout: ms, signal: env.closed });
+    return { slept_ms: slept() };
   }
-  return { apps: [...apps.values()], count: apps.size };
+  return waitForNode(call, filter, clamp(timeout, 0, MAX_WAIT_MS), slept);
+};
+
+async function waitForNode(call: CommandCall, filter: NodeFilter, timeout: number, slept: () => number) {
+  const { env } = call;
+  for (;;) {
+    const found = matchingNodes(await readScreen(env.device), filter)[0];
+    const mayInspect = checkCapability(env, 'screen_inspection').kind === 'pass';
+    if (found) return { slept_ms: slept(), found: true, ...(mayInspect && { node: nodeJson(found) }) };
+    const left = timeout - slept();
+    if (left <= 0 || env.closed.aborted) return { slept_ms: slept(), found: false };
+    await sleep({ clock: env.clock, timeout: Math.min(left, POLL_INTERVAL_MS), signal: env.closed });
+    // In the meantime the owner may have switched the bridge off, or opened a blocklisted app.
+    throwIfRefused(await firstRefusal(STANDING_GATES, call));
+  }
+}
+
+export const events: Handler = ({ args, env }) => {
+  const limit = clamp(integer(args, 'limit') ?? 50, 1, 500);
+  const entries = env.events.read(integer(args, 'since') ?? 0, limit);
+  return { entries, count: entries.length, streaming: env.events.streaming };
+};
+
+export const streamEvents: Handler = ({ args, env }) => {
+  const enabled = pick(args, 'enabled');
+  if (typeof enabled !== 'boolean') throw badRequest('enabled must be true or false');
+  env.events.stream(enabled);
+  return { streaming: enabled, buffer_cleared: true };
 };

@@ -1,25 +1,19 @@
 import { withTimeout } from '../../kit/timeouts.ts';
 import { DeviceFailure } from '../device.ts';
 import { alwaysAsk } from '../gates/consent.ts';
-import { type Call, CommandFailure, type Handler, Refused, type Verdict } from '../gates/gate.ts';
+import { type CommandCall, CommandFailure, type Handler, throwIfRefused } from '../gates/gate.ts';
 import { isBlank } from '../text.ts';
-import { clamp, integer, pick, required } from './args.ts';
-import { smsParts } from './sms-parts.ts';
+import { badRequest, clamp, integer, pick, required } from './args.ts';
 
 const STALE_MS = 5 * 60_000;
-const CARRIER_MS = 15_000;
+const CARRIER_TIMEOUT_MS = 15_000;
 const CALLABLE = /^[+0-9 ()\-.,*#pPwW]{2,}$/;
-/** Whom a text message may go to. */
+/** A number that can receive text messages. */
 export const RECIPIENT = /^[+0-9 ()\-.]{2,}$/;
-
-/** Ends the command unless a person agreed. */
-export function insist(verdict: Verdict): void {
-  if (verdict.kind !== 'pass') throw new Refused(verdict);
-}
 
 export const location: Handler = async ({ env }) => {
   const fix = await env.device.location();
-  if (!fix) throw new CommandFailure(400, 'no location fix yet');
+  if (!fix) throw badRequest('no location fix yet');
   const staleness_ms = Math.max(0, env.clock.now() - fix.timestamp);
   return {
     latitude: fix.latitude,
@@ -33,13 +27,13 @@ export const location: Handler = async ({ env }) => {
   };
 };
 
-const TYPES = ['mobile', 'main', 'home', 'work', 'other'];
+const PHONE_TYPES = ['mobile', 'main', 'home', 'work', 'other'];
 
-/** Mobile, main, home, work, other, the rest; a watch, pager or fax after all of them. */
-function rank({ type, label }: { type: string; label: string }): number {
-  if (/watch|pager|fax/i.test(label)) return TYPES.length + 1;
-  const index = TYPES.indexOf(type.toLowerCase());
-  return index === -1 ? TYPES.length : index;
+/** Sort order: `PHONE_TYPES`, other types, then watches, pagers and fax machines. */
+function phoneRank({ type, label }: { type: string; label: string }): number {
+  if (/watch|pager|fax/i.test(label)) return PHONE_TYPES.length + 1;
+  const index = PHONE_TYPES.indexOf(type.toLowerCase());
+  return index === -1 ? PHONE_TYPES.length : index;
 }
 
 export const searchContacts: Handler = async ({ args, env }) => {
@@ -51,33 +45,33 @@ export const searchContacts: Handler = async ({ args, env }) => {
     name,
     phones: phones
       .map(({ number, type, label }) => ({ number, type, label }))
-      .sort((one, other) => rank(one) - rank(other)),
+      .sort((a, b) => phoneRank(a) - phoneRank(b)),
   }));
   return { count: contacts.length, query, contacts };
 };
 
-export const call: Handler = async (command) => {
-  const number = required(command.args, 'number');
-  if (!CALLABLE.test(number)) throw new CommandFailure(400, 'number is not one that can be called');
-  insist(await alwaysAsk(command, 'Place a call?', `Call to ${number}`));
-  const mode = await command.env.device.call(number);
+export const placeCall: Handler = async (call) => {
+  const number = required(call.args, 'number');
+  if (!CALLABLE.test(number)) throw badRequest('number cannot be called');
+  throwIfRefused(await alwaysAsk(call, 'Place a call?', `Call to ${number}`));
+  const mode = await call.env.device.call(number);
   if (mode === 'auto_dial') return { number, mode };
   return { number, mode, note: 'the dialer is open; the person has to press call' };
 };
 
-const failed = (reason: string, error: string, more: Record<string, unknown> = {}) =>
+const smsFailure = (reason: string, error: string, more: Record<string, unknown> = {}) =>
   new CommandFailure(400, error, { status: 'failed', reason, ...more });
 
-export const sendSms: Handler = async (command) => {
-  const [to, body] = [pick(command.args, 'to'), pick(command.args, 'body')];
+export const sendSms: Handler = async (call) => {
+  const [to, body] = [pick(call.args, 'to'), pick(call.args, 'body')];
   if (typeof to !== 'string' || isBlank(to) || typeof body !== 'string' || body === '') {
     const expected_schema = { to: 'string, a phone number', body: 'string, not empty' };
-    throw failed('invalid_schema', 'send_sms needs to and body', { expected_schema });
+    throw smsFailure('invalid_schema', 'send_sms needs to and body', { expected_schema });
   }
-  if (!RECIPIENT.test(to)) throw failed('invalid_recipient', 'to is not a phone number');
-  insist(await alwaysAsk(command, 'Send a text message?', `SMS to ${to}: ${body}`));
+  if (!RECIPIENT.test(to)) throw smsFailure('invalid_recipient', 'to is not a phone number');
+  throwIfRefused(await alwaysAsk(call, 'Send a text message?', `SMS to ${to}: ${body}`));
   const parts = smsParts(body);
-  const result = await carrier(command, to, body);
+  const result = await sendThroughCarrier(call, to, body);
   if (result === 'timeout') {
     throw new CommandFailure(400, 'the carrier did not answer', {
       status: 'timeout',
@@ -87,19 +81,16 @@ export const sendSms: Handler = async (command) => {
     });
   }
   if (result !== 'RESULT_OK') {
-    throw failed('carrier_error', 'the carrier refused the message', { android_result: result, parts });
+    throw smsFailure('carrier_error', 'the carrier refused the message', { android_result: result, parts });
   }
   const summary = `SMS sent to ${to} (${parts} ${parts === 1 ? 'part' : 'parts'})`;
   return { status: 'sent', android_result: result, to, length: body.length, parts, summary };
 };
 
-async function carrier({ env }: Call, to: string, body: string) {
+async function sendThroughCarrier({ env }: CommandCall, to: string, body: string) {
   try {
-    return await withTimeout(
-      { clock: env.clock, timeout: CARRIER_MS },
-      env.device.sendSms(to, body),
-      () => 'timeout' as const,
-    );
+    const timing = { clock: env.clock, timeout: CARRIER_TIMEOUT_MS };
+    return await withTimeout(timing, env.device.sendSms(to, body), () => 'timeout' as const);
   } catch (error) {
     if (!(error instanceof DeviceFailure) || error.code !== 'permission_denied') throw error;
     throw new CommandFailure(400, error.message, {
@@ -111,4 +102,21 @@ async function carrier({ env }: Call, to: string, body: string) {
       required_permission: error.permission,
     });
   }
+}
+
+/** GSM 03.38: characters of one septet, and those that take two. */
+const GSM_BASIC = new Set(
+  '@£$¥èéùìòÇ\nØø\rÅåΔ_ΦΓΛΩΠΨΣΘΞÆæßÉ !"#¤%&\'()*+,-./0123456789:;<=>?¡ABCDEFGHIJKLMNOPQRSTUVWXYZÄÖÑÜ§¿abcdefghijklmnopqrstuvwxyzäöñüà',
+);
+const GSM_EXTENDED = new Set('\f^{}\\[~]|€');
+
+/** The number of messages a text is split into. A single part holds a little more, because parts carry a header. */
+function smsParts(text: string): number {
+  let septets = 0;
+  for (const character of text) {
+    if (GSM_BASIC.has(character)) septets += 1;
+    else if (GSM_EXTENDED.has(character)) septets += 2;
+    else return text.length <= 70 ? 1 : Math.ceil(text.length / 67);
+  }
+  return septets <= 160 ? 1 : Math.ceil(septets / 153);
 }

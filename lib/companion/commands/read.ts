@@ -1,13 +1,18 @@
-import { CommandFailure, type Handler } from '../gates/gate.ts';
+import { describeError } from '../../errors.ts';
+import { withTimeout } from '../../kit/timeouts.ts';
+import type { Device } from '../device.ts';
+import { checkDeadline } from '../gates/consent.ts';
+import { type CommandCall, CommandFailure, type Handler, throwIfRefused } from '../gates/gate.ts';
 import { hashScreen } from '../tree.ts';
-import { clamp, flag, integer, required, text } from './args.ts';
-import { currentScreen, matching, nodeById, nodeIdOf, toB, toN } from './nodes.ts';
+import type { Upload } from '../types.ts';
+import { badRequest, clamp, flag, integer, required, text } from './args.ts';
+import { boundsJson, currentScreen, matchingNodes, nodeById, nodeIdOf, nodeJson } from './nodes.ts';
 
 export const screen: Handler = async (call) => {
   const includeBounds = flag(call.args, 'include_bounds', 'bounds') ?? true;
   const { packageName, rootBounds, listed, truncated } = await currentScreen(call);
-  const nodes = listed.map((node) => toN(node, includeBounds));
-  return { packageName, rootBounds: toB(rootBounds), nodes, truncated, nodeCount: nodes.length };
+  const nodes = listed.map((node) => nodeJson(node, includeBounds));
+  return { packageName, rootBounds: boundsJson(rootBounds), nodes, truncated, nodeCount: nodes.length };
 };
 
 export const screenHash: Handler = async (call) => {
@@ -31,21 +36,21 @@ export const findNodes: Handler = async (call) => {
     clickable: flag(args, 'clickable'),
   };
   const limit = clamp(integer(args, 'limit') ?? 20, 1, 512);
-  const matches = matching(await currentScreen(call), filter)
+  const matches = matchingNodes(await currentScreen(call), filter)
     .slice(0, limit)
-    .map((node) => toN(node));
+    .map((node) => nodeJson(node));
   return { matches, count: matches.length };
 };
 
 export const describeNode: Handler = async (call) => {
   const nodeId = nodeIdOf(call.args);
-  if (nodeId === undefined) throw new CommandFailure(400, 'missing nodeId');
+  if (nodeId === undefined) throw badRequest('missing nodeId');
   const { node, text, description } = nodeById(await currentScreen(call), nodeId);
   const { left, top, right, bottom } = node.bounds;
   return {
     nodeId,
     bounds: {
-      ...toB(node.bounds),
+      ...boundsJson(node.bounds),
       centerX: Math.floor((left + right) / 2),
       centerY: Math.floor((top + bottom) / 2),
       width: right - left,
@@ -70,3 +75,67 @@ export const describeNode: Handler = async (call) => {
     password: node.password,
   };
 };
+
+/** Unique launchable packages, each with the first label found. */
+export const getApps: Handler = async ({ env }) => {
+  const apps = new Map<string, { package: string; label: string }>();
+  for (const { package: name, label } of await env.device.apps()) {
+    if (!apps.has(name)) apps.set(name, { package: name, label });
+  }
+  return { apps: [...apps.values()], count: apps.size };
+};
+
+const CAPTURE_ATTEMPTS = 2;
+const UPLOAD_TIMEOUT_MS = 15_000;
+
+const UPLOAD_ERRORS: Record<number, string> = {
+  401: 'the relay no longer accepts this phone: pair it again',
+  403: 'the relay no longer accepts this phone: pair it again',
+  404: 'this relay is too old to take screenshots',
+  413: 'the screenshot is too large for the relay',
+};
+
+/** A PNG of the screen, uploaded to the relay's media registry (contract 03 §7). */
+export const screenshot: Handler = async (call) => {
+  const { device, upload } = call.env;
+  if (!device.screenshot || !upload || !device.info().screenCaptureGranted) {
+    throw new CommandFailure(503, 'screen capture is not set up on the phone', {
+      code: 'service_unavailable',
+      error_code: 'service_unavailable',
+      required_action: 'set_up_screen_capture',
+    });
+  }
+  const bytes = await call.env.serially(() => {
+    throwIfRefused(checkDeadline(call));
+    return capture(call, device);
+  });
+  return { media: `MEDIA:svc-relay://${await uploadScreenshot(call, upload, bytes)}` };
+};
+
+async function capture({ env }: CommandCall, device: Device): Promise<Uint8Array> {
+  const timing = { clock: env.clock, timeout: env.captureTimeoutMs };
+  let reason = 'timed out';
+  for (let attempt = 0; attempt < CAPTURE_ATTEMPTS && !env.closed.aborted; attempt++) {
+    try {
+      const bytes = await withTimeout(timing, device.screenshot?.() ?? Promise.resolve(null), () => null);
+      if (bytes) return bytes;
+    } catch (error) {
+      reason = describeError(error);
+    }
+  }
+  throw new CommandFailure(500, `screen capture failed: ${reason}`);
+}
+
+/** The media token of the uploaded screenshot. */
+async function uploadScreenshot({ env }: CommandCall, upload: Upload, bytes: Uint8Array): Promise<string> {
+  const file = { name: `svc-screenshot-${env.clock.now()}.png`, type: 'image/png', bytes };
+  let answer: Awaited<ReturnType<Upload>> | null;
+  try {
+    answer = await withTimeout({ clock: env.clock, timeout: UPLOAD_TIMEOUT_MS }, upload(file), () => null);
+  } catch (error) {
+    throw new CommandFailure(500, `screenshot upload failed: ${describeError(error)}`);
+  }
+  if (answer && 'token' in answer) return answer.token;
+  const reason = answer ? (UPLOAD_ERRORS[answer.status] ?? `the relay answered ${answer.status}`) : 'timed out';
+  throw new CommandFailure(500, `screenshot upload failed: ${reason}`);
+}

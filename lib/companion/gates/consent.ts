@@ -1,35 +1,35 @@
 import { describeError } from '../../errors.ts';
-import { cut, line } from '../text.ts';
+import { singleLine, truncate, wordsIn } from '../text.ts';
 import type { Decision, Question } from '../types.ts';
-import { type Call, PASS, type Verdict } from './gate.ts';
-import { firstRefusal, STANDING } from './standing.ts';
+import { type CommandCall, firstRefusal, PASS, type SafetyGate, type Verdict } from './gate.ts';
+import { STANDING_GATES } from './standing.ts';
 
-/** The relay gives up 30 s after it sent: a denial must be there before, and nothing may happen after (contract 03 §8.1). */
+/** The relay gives up after 30 s: a denial must arrive before that, and nothing may be done after it (contract 03 §8.1). */
 const ANSWER_BY_MS = 28_000;
 const ACT_BY_MS = 29_000;
 
-const elapsed = ({ env, receivedAt }: Call): number => env.clock.monotonic() - receivedAt;
+const elapsed = ({ env, receivedAt }: CommandCall): number => env.clock.monotonic() - receivedAt;
 
-const isTooLate = (call: Call): boolean => elapsed(call) > ACT_BY_MS || call.command.gone?.aborted === true;
+const isTooLate = (call: CommandCall): boolean => elapsed(call) > ACT_BY_MS || call.command.gone?.aborted === true;
 
-/** A command whose caller has been told a failure does nothing any more, however long it had to wait for its turn. */
-export const inTime = (call: Call): Verdict =>
+/** Refuses a command whose caller has already been told that it failed, however long it had to queue. */
+export const checkDeadline = (call: CommandCall): Verdict =>
   isTooLate(call) ? { kind: 'denied', detail: `${call.route.path.slice(1)} came too late` } : PASS;
 
-const trustedVerbs = ({ env }: Call): Set<string> =>
+const trustedVerbs = ({ env }: CommandCall): Set<string> =>
   new Set(env.settings.get().trustedVerbs.map((verb) => verb.trim().toLowerCase()));
 
-/** Milliseconds a question may stand (contract 03 §8.4). */
-function patience(call: Call): number {
+/** How long a question may stay open, ms (contract 03 §8.4). */
+function questionTimeout(call: CommandCall): number {
   const seconds = call.env.settings.get().confirmationTimeoutSeconds;
-  const own = Math.min(Math.max(Number.isFinite(seconds) ? seconds : 30, 10), 60) * 1000;
-  return Math.floor(Math.min(own, ANSWER_BY_MS - elapsed(call)));
+  const configured = Math.min(Math.max(Number.isFinite(seconds) ? seconds : 30, 10), 60) * 1000;
+  return Math.floor(Math.min(configured, ANSWER_BY_MS - elapsed(call)));
 }
 
-/** Asks, and takes silence, failure and closing for a no. */
-function decide({ env, command }: Call, question: Question): Promise<Exclude<Decision, boolean>> {
+/** Asks the person. Silence, a failure and closing the phone all count as a denial. */
+function ask({ env, command }: CommandCall, question: Question): Promise<Exclude<Decision, boolean>> {
   const { confirm } = env;
-  // A signal of the question's own: 64 questions on one that they share would be taken for a leak, and said so.
+  // Each question has a signal of its own: Node warns of a leak when 64 questions listen on a shared one.
   const end = AbortSignal.any(command.gone ? [env.closed, command.gone] : [env.closed]);
   if (!confirm || end.aborted) return Promise.resolve({ allowed: false });
   return new Promise((resolve) => {
@@ -51,11 +51,11 @@ function decide({ env, command }: Call, question: Question): Promise<Exclude<Dec
 }
 
 /**
- * Lets a person decide, unless every one of `verbs` is trusted. "Don't ask again" together with a yes makes them
- * trusted. After a yes the standing gates are asked again: the person may have switched the bridge off meanwhile.
+ * Lets a person decide, unless all `verbs` are trusted. "Don't ask again" with a yes makes them trusted. After a yes the
+ * standing gates are asked again, because the owner may have switched the bridge off in the meantime.
  */
-export async function consent(
-  call: Call,
+async function requireConsent(
+  call: CommandCall,
   { verbs, title, detail }: { verbs: string[]; title: string; detail: string },
 ): Promise<Verdict> {
   const trusted = trustedVerbs(call);
@@ -63,18 +63,18 @@ export async function consent(
     call.consent = 'trusted';
     return PASS;
   }
-  const denied: Verdict = { kind: 'denied', detail: line(detail, 200) };
-  const timeoutMs = patience(call);
+  const denied: Verdict = { kind: 'denied', detail: singleLine(detail, 200) };
+  const timeoutMs = questionTimeout(call);
   if (timeoutMs <= 0) return denied;
-  const { allowed, dontAskAgain } = await decide(call, {
+  const { allowed, dontAskAgain } = await ask(call, {
     requestId: call.command.requestId,
     verb: verbs.join(', '),
-    title: line(title, 80),
-    detail: line(detail, 200),
+    title: singleLine(title, 80),
+    detail: singleLine(detail, 200),
     timeoutMs,
   });
   if (allowed !== true || isTooLate(call)) return denied;
-  const verdict = await firstRefusal(STANDING, call);
+  const verdict = await firstRefusal(STANDING_GATES, call);
   if (verdict.kind !== 'pass') return verdict;
   if (dontAskAgain === true) {
     await call.env.settings.update({ trustedVerbs: [...new Set([...trustedVerbs(call), ...verbs])] });
@@ -83,8 +83,24 @@ export async function consent(
   return PASS;
 }
 
-/** For routes that always ask: their own verb is all that can be trusted (contract 03 §8.3). */
-export async function alwaysAsk(call: Call, title: string, detail: string): Promise<Verdict> {
+/** For routes that always ask. Only their own verb can be trusted, not words in the prompt (contract 03 §8.3). */
+export async function alwaysAsk(call: CommandCall, title: string, detail: string): Promise<Verdict> {
   if (!call.env.confirm) return { kind: 'no-safety-manager' };
-  return consent(call, { verbs: [call.route.path.slice(1)], title, detail: cut(detail, 200) });
+  return requireConsent(call, { verbs: [call.route.path.slice(1)], title, detail: truncate(detail, 200) });
 }
+
+/** Gate 7: text that contains a destructive word needs a confirmation (contract 03 §8.3). */
+export const destructiveGate: SafetyGate = async (call) => {
+  const { route, env } = call;
+  const text = (await route.destructiveText?.(call)) ?? '';
+  if (text === '' || text === call.allowedText) return PASS;
+  const words = wordsIn(text, env.settings.get().destructiveVerbs);
+  if (words.length === 0) return PASS;
+  const detail = `${route.path.slice(1)}: ${text}`;
+  const verdict = await requireConsent(call, { verbs: words, title: `Allow "${words.join(', ')}"?`, detail });
+  if (verdict.kind !== 'pass') return verdict;
+  // The yes was for this button, not for whatever has replaced it since.
+  if (call.consent === 'confirmed' && (await route.destructiveText?.(call)) !== text) return { kind: 'denied', detail };
+  call.allowedText = text;
+  return PASS;
+};

@@ -1,10 +1,11 @@
 import type { Clock } from '../../kit/clock.ts';
 import type { Log } from '../../log.ts';
 import type { AutoDisable } from '../auto-disable.ts';
-import type { Capability } from '../capabilities.ts';
 import type { Device } from '../device.ts';
 import type { EventRing } from '../events.ts';
-import type { Confirm, FetchMedia, PhoneCommand, SettingsStore, Upload } from '../types.ts';
+import type { Capability, SettingsStore } from '../safety-settings.ts';
+import type { Confirm, FetchMedia, PhoneCommand, Upload } from '../types.ts';
+import type { Refusal } from './refusals.ts';
 
 /** What gates and handlers work with. */
 export interface Environment {
@@ -12,7 +13,7 @@ export interface Environment {
   settings: SettingsStore;
   clock: Clock;
   log: Log;
-  /** The safety manager; without one nothing destructive happens. */
+  /** The safety manager; without one, everything that needs a confirmation is refused. */
   confirm?: Confirm;
   upload?: Upload;
   fetchMedia?: FetchMedia;
@@ -20,80 +21,71 @@ export interface Environment {
   captureTimeoutMs: number;
   events: EventRing;
   autoDisable: AutoDisable;
-  /** Runs one capture at a time. */
+  /** Runs screen captures one at a time. */
   serially<T>(task: () => Promise<T>): Promise<T>;
   /** Aborted when the phone is closed. */
   closed: AbortSignal;
 }
 
-/** One command on its way through the pipeline. */
-export interface Call {
+/** One command on its way through the safety pipeline. */
+export interface CommandCall {
   command: PhoneCommand;
-  route: Route;
+  route: CommandRoute;
   args: Record<string, unknown>;
-  /** On the monotonic clock, ms. */
+  /** Monotonic ms. */
   receivedAt: number;
-  /** `confirmed` when a person allowed it, `trusted` when a trusted verb made the question unnecessary. */
+  /** `confirmed` when a person allowed it, `trusted` when trusted verbs made the question unnecessary. */
   consent: 'none' | 'trusted' | 'confirmed';
-  /** The destructive text that was allowed, so that nobody is asked twice. */
+  /** The destructive text that was already allowed, so that nobody is asked twice. */
   allowedText: string | null;
   env: Environment;
 }
 
-/** Gives the body of a 200, or throws a `CommandFailure`. */
-export type Handler = (call: Call) => Record<string, unknown> | Promise<Record<string, unknown>>;
+/** Returns the body of a 200, or throws a `CommandFailure`. */
+export type Handler = (call: CommandCall) => Record<string, unknown> | Promise<Record<string, unknown>>;
 
 /** One row of the command table. */
-export interface Route {
+export interface CommandRoute {
   method: 'GET' | 'POST';
   path: string;
-  /** null for the exempt ones. */
+  /** null for exempt routes. */
   capability: Capability | null;
   run: Handler;
   /** Answers right after the capability gate: `/ping` and `/setup`. */
   ungated?: boolean;
-  /** Runs while the master toggle is off. */
+  /** Runs even while the master toggle is off. */
   bypassesMaster?: boolean;
-  /** Runs whatever is in the foreground. */
+  /** Runs whatever app is in the foreground. */
   bypassesBlocklist?: boolean;
-  /** Needs no wake and no unlocked screen. */
+  /** Runs without waking or unlocking the screen. */
   readOnly?: boolean;
-  /** Not in the phone's log. */
+  /** Not written to the activity log. */
   quiet?: boolean;
-  /** Leaves the companion, which comes back by itself when nothing follows (contract 03 §8.8). */
+  /** Leaves the companion app, so auto-return applies (contract 03 §8.8). */
   leaves?: boolean;
-  /** What the destructive gate reads; null when there is nothing to read. */
-  destructiveText?: (call: Call) => Promise<string | null>;
+  /** The text checked by the destructive gate, or null if there is none. */
+  destructiveText?: (call: CommandCall) => Promise<string | null>;
   /** One line for the log and for questions, without typed or private text. */
   summary?: (args: Record<string, unknown>) => string;
 }
 
-/** Why a command does not run: one arm per reason (contract 03 §8.1). */
-export type Refusal =
-  | { kind: 'unknown-command' }
-  | { kind: 'method-not-allowed' }
-  | { kind: 'sideload-only'; flavor: string }
-  | { kind: 'capability-denied'; capability: Capability }
-  | { kind: 'capability-expired'; capability: Capability }
-  | { kind: 'policy-unbound'; capability: Capability }
-  | { kind: 'policy-unavailable'; capability: Capability }
-  | { kind: 'policy-invalid'; capability: Capability }
-  | { kind: 'accessibility-off' }
-  | { kind: 'bridge-disabled' }
-  | { kind: 'blocked-package'; package: string }
-  | { kind: 'blocked-share-target'; package: string }
-  | { kind: 'denied'; detail: string }
-  | { kind: 'no-safety-manager' }
-  | { kind: 'keyguard-blocked' };
-
 export type Verdict = { kind: 'pass' } | Refusal;
-
-/** One step of the pipeline. */
-export type Gate = (call: Call) => Verdict | Promise<Verdict>;
 
 export const PASS: Verdict = { kind: 'pass' };
 
-/** A handler's way to end a command with something else than 200. */
+/** One step of the safety pipeline (contract 03 §8.1). */
+export type SafetyGate = (call: CommandCall) => Verdict | Promise<Verdict>;
+
+/** Asks the gates in order and returns the first refusal. */
+export async function firstRefusal(gates: readonly SafetyGate[], call: CommandCall): Promise<Verdict> {
+  for (const gate of gates) {
+    const verdict = await gate(call);
+    if (verdict.kind !== 'pass') return verdict;
+  }
+  return PASS;
+}
+
+/** Thrown by a handler to answer with a status other than 200. */
 export class CommandFailure extends Error {
   readonly status: number;
   readonly body: Record<string, unknown>;
@@ -106,7 +98,7 @@ export class CommandFailure extends Error {
   }
 }
 
-/** A refusal that is found inside a handler: target packages and routes that always ask. */
+/** Thrown when a handler finds a refusal itself: blocked target packages, routes that always ask. */
 export class Refused extends Error {
   readonly refusal: Refusal;
 
@@ -115,4 +107,9 @@ export class Refused extends Error {
     this.name = 'Refused';
     this.refusal = refusal;
   }
+}
+
+/** @throws Refused unless the verdict is a pass. */
+export function throwIfRefused(verdict: Verdict): void {
+  if (verdict.kind !== 'pass') throw new Refused(verdict);
 }

@@ -1,16 +1,27 @@
 import { describeError } from '../../errors.ts';
 import { DeviceFailure } from '../device.ts';
 import type { PhoneAnswer } from '../types.ts';
-import { refusalAnswer } from './answers.ts';
-import { autoDisableGate } from './auto-disable.ts';
-import { inTime } from './consent.ts';
-import { destructiveGate } from './destructive.ts';
-import { type Call, CommandFailure, type Refusal, Refused } from './gate.ts';
-import { keyguardGate } from './keyguard.ts';
-import { ENTRY, firstRefusal, STANDING } from './standing.ts';
+import { checkDeadline, destructiveGate } from './consent.ts';
+import { type CommandCall, CommandFailure, firstRefusal, PASS, Refused, type SafetyGate } from './gate.ts';
+import { type Refusal, refusalAnswer } from './refusals.ts';
+import { autoDisableGate, ENTRY_GATES, STANDING_GATES } from './standing.ts';
 
-/** Gates 2 to 9 in the contract's order (contract 03 §8.1); gate 1 found the route, gate 10 is its handler. */
-export const GATES = [...STANDING, destructiveGate, autoDisableGate, keyguardGate] as const;
+/** Gate 9: unattended access wakes the screen, unless a PIN or password prevents it. */
+const keyguardGate: SafetyGate = async (call) => {
+  if (call.route.readOnly || !call.env.settings.get().unattended) return PASS;
+  switch (await call.env.device.wake()) {
+    case 'awake':
+      return PASS;
+    case 'locked':
+      return { kind: 'keyguard-blocked' };
+    case 'woken':
+      // Gates 6 and 7 saw the keyguard; ask them again about the app behind it.
+      return firstRefusal([...STANDING_GATES, destructiveGate], call);
+  }
+};
+
+/** Gates 2 to 9 in the contract's order (contract 03 §8.1). Gate 1 is `findRoute`, gate 10 the handler. */
+const GATES: readonly SafetyGate[] = [...STANDING_GATES, destructiveGate, autoDisableGate, keyguardGate];
 
 export interface Outcome {
   answer: PhoneAnswer;
@@ -18,41 +29,44 @@ export interface Outcome {
   decision: string;
 }
 
-const refused = (refusal: Refusal): Outcome => ({ answer: refusalAnswer(refusal), decision: refusal.kind });
+export const refusedOutcome = (refusal: Refusal): Outcome => ({
+  answer: refusalAnswer(refusal),
+  decision: refusal.kind,
+});
 
-/** Gates, then the handler; every way to end is an answer. */
-export async function runPipeline(call: Call): Promise<Outcome> {
+/** Runs the gates, then the handler. Never rejects: every failure becomes an answer. */
+export async function runPipeline(call: CommandCall): Promise<Outcome> {
   try {
-    const verdict = await firstRefusal(call.route.ungated ? ENTRY : GATES, call);
-    if (verdict.kind !== 'pass') return refused(verdict);
-    const late = inTime(call);
-    if (late.kind !== 'pass') return refused(late);
-    return executed(call, await call.route.run(call));
+    const verdict = await firstRefusal(call.route.ungated ? ENTRY_GATES : GATES, call);
+    if (verdict.kind !== 'pass') return refusedOutcome(verdict);
+    const deadline = checkDeadline(call);
+    if (deadline.kind !== 'pass') return refusedOutcome(deadline);
+    return executedOutcome(call, await call.route.run(call));
   } catch (error) {
-    return failure(call, error);
+    return failedOutcome(call, error);
   }
 }
 
-function executed(call: Call, body: Record<string, unknown>): Outcome {
-  // The relay's record tells by this member that a person said yes (contract 03 §6).
+function executedOutcome(call: CommandCall, body: Record<string, unknown>): Outcome {
+  // The relay's activity record reads this member to tell that a person allowed it (contract 03 §6).
   if (call.consent === 'confirmed') {
     return { answer: { status: 200, result: { ...body, confirmed: true } }, decision: 'confirmed' };
   }
   return { answer: { status: 200, result: body }, decision: call.consent === 'trusted' ? 'trusted' : 'executed' };
 }
 
-const failed = (status: number, body: Record<string, unknown> & { error: string }): Outcome => ({
+const errorOutcome = (status: number, body: Record<string, unknown> & { error: string }): Outcome => ({
   answer: { status, result: body, error: body.error },
   decision: 'error',
 });
 
-function failure({ env, command }: Call, error: unknown): Outcome {
-  if (error instanceof Refused) return refused(error.refusal);
-  if (error instanceof CommandFailure) return failed(error.status, { ...error.body, error: error.message });
+function failedOutcome({ env, command }: CommandCall, error: unknown): Outcome {
+  if (error instanceof Refused) return refusedOutcome(error.refusal);
+  if (error instanceof CommandFailure) return errorOutcome(error.status, { ...error.body, error: error.message });
   if (error instanceof DeviceFailure) {
     const { code, permission } = error;
     const more = permission === undefined ? {} : { permission, required_permission: permission };
-    return failed(code === 'service_unavailable' ? 503 : 400, {
+    return errorOutcome(code === 'service_unavailable' ? 503 : 400, {
       error: error.message,
       code,
       error_code: code,
@@ -60,5 +74,5 @@ function failure({ env, command }: Call, error: unknown): Outcome {
     });
   }
   env.log.warn(`${command.method} ${command.path} failed: ${describeError(error)}`);
-  return failed(500, { error: 'the phone could not carry this out' });
+  return errorOutcome(500, { error: 'the phone could not carry out the command' });
 }

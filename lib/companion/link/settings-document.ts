@@ -1,8 +1,7 @@
 import * as v from 'valibot';
 import { parseJson } from '../../kit/json.ts';
-import { isWellFormed } from '../capabilities.ts';
-import { defaultSettings } from '../defaults.ts';
-import type { PolicyState, SafetySettings } from '../types.ts';
+import type { PolicyState, SafetySettings } from '../safety-settings.ts';
+import { defaultSettings, isWellFormed } from '../safety-settings.ts';
 
 export const VERSION = 1;
 const POLICY_SCHEMA = 1;

@@ -2,7 +2,7 @@ import { RelayError } from '../../errors.ts';
 import type { HostFiles } from '../../host/index.ts';
 import { utf8ToBytes } from '../../kit/bytes.ts';
 import { type Clock, seconds } from '../../kit/clock.ts';
-import type { SafetySettings, SettingsStore } from '../types.ts';
+import type { SafetySettings, SettingsStore } from '../safety-settings.ts';
 import {
   type Document,
   emptyDocument,

@@ -1,6 +1,6 @@
 import { describe, expect, it, vi } from 'vitest';
+import type { SafetySettings } from '../../../lib/companion/safety-settings.ts';
 import { wordsIn } from '../../../lib/companion/text.ts';
-import type { SafetySettings } from '../../../lib/companion/types.ts';
 import { BANK, createStaticPhone, createTestPhone, DENIAL, rect, uiNode } from './support.ts';
 
 const SMS = { to: '+15550100', body: 'hello' };

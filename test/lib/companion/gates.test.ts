@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { ROUTES } from '../../../lib/companion/commands/index.ts';
-import type { SafetySettings } from '../../../lib/companion/types.ts';
+import type { SafetySettings } from '../../../lib/companion/safety-settings.ts';
 import { BANK, createTestPhone } from './support.ts';
 
 type Case = ReturnType<typeof createTestPhone>;

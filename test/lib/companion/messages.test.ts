@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { createMessages } from '../../../lib/companion/messages/messages.ts';
+import { createMessages } from '../../../lib/companion/messages.ts';
 import { createTestClock } from '../../support/clock.ts';
 import { createTestLog } from '../../support/log.ts';
 
@@ -78,7 +78,7 @@ describe('the companion and messages (contract 04 §5)', () => {
     ['session', true, 'open'],
   ])('§5.3 surfacing %j with a thread open (%s): %s', (surfacing, isOpen, surface) => {
     const phone = setup();
-    phone.messages.lookAtThread(isOpen);
+    phone.messages.setThreadOpen(isOpen);
     phone.gets('phone.message', message('a', { surfacing }));
     expect(phone.told).toEqual([['a', surface]]);
     // Kept whatever becomes of it.
@@ -108,12 +108,12 @@ describe('the companion and messages (contract 04 §5)', () => {
 
   it('sends a reply again, under the same id, until it is acknowledged', () => {
     const phone = setup();
-    expect(() => phone.messages.answer({ text: 'x' })).toThrow(/no message/);
+    expect(() => phone.messages.reply({ text: 'x' })).toThrow(/no message/);
     phone.gets('phone.message', message('m1', { chat_id: 'c1' }));
-    const first = phone.messages.answer({ text: 'one' });
+    const first = phone.messages.reply({ text: 'one' });
     expect(first).toMatchObject({ text: 'one', chat_id: 'c1', reply_to: 'm1' });
     const end = phone.online();
-    const second = phone.messages.answer({ text: 'two', chatId: 't-new' });
+    const second = phone.messages.reply({ text: 'two', chatId: 't-new' });
     expect(second).toMatchObject({ chat_id: 't-new', reply_to: null });
     end();
     phone.online();
@@ -126,8 +126,8 @@ describe('the companion and messages (contract 04 §5)', () => {
     phone.online();
     expect(replies()).toEqual([a, b, a, b, b]);
     expect(phone.told.filter(([what]) => what === 'acknowledged')).toEqual([['acknowledged', a]]);
-    expect(() => phone.messages.answer({ text: ' ' })).toThrow(/empty/);
-    for (let n = 1; n < 100; n++) phone.messages.answer({ text: 'x' });
-    expect(() => phone.messages.answer({ text: 'x' })).toThrow(/too many/);
+    expect(() => phone.messages.reply({ text: ' ' })).toThrow(/empty/);
+    for (let n = 1; n < 100; n++) phone.messages.reply({ text: 'x' });
+    expect(() => phone.messages.reply({ text: 'x' })).toThrow(/too many/);
   });
 });

@@ -1,9 +1,9 @@
-import { PERMANENT, TIMED } from '../../../lib/companion/capabilities.ts';
-import { defaultSettings } from '../../../lib/companion/defaults.ts';
 import type { Device, Rect, UiNode, UiWindow } from '../../../lib/companion/device.ts';
 import { createPhone, type PhoneParts } from '../../../lib/companion/phone.ts';
+import type { SafetySettings, SettingsStore } from '../../../lib/companion/safety-settings.ts';
+import { defaultSettings, PERMANENT, TIMED } from '../../../lib/companion/safety-settings.ts';
 import { createSimulatedDevice } from '../../../lib/companion/simulated/device.ts';
-import type { Decision, PhoneAnswer, Question, SafetySettings, SettingsStore } from '../../../lib/companion/types.ts';
+import type { Decision, PhoneAnswer, Question } from '../../../lib/companion/types.ts';
 import { createTestClock } from '../../support/clock.ts';
 import { createTestLog } from '../../support/log.ts';
 

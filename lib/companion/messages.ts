@@ -1,0 +1,203 @@
+import { RelayError } from '../errors.ts';
+import { bytesToHex, randomBytes } from '../kit/bytes.ts';
+import type { Cancel, Clock } from '../kit/clock.ts';
+import type { Log } from '../log.ts';
+import type { Payload } from '../socket/envelope.ts';
+import type { LinkChannel, SendOnChannel } from './link/channel.ts';
+import type { SettingsStore } from './safety-settings.ts';
+
+const MAX_TEXT = 64 * 1024;
+const MAX_MESSAGES = 100;
+const MAX_PENDING_REPLIES = 100;
+
+/** A message from the agent, as kept on this phone (contract 04 §5.2). */
+export interface ReceivedMessage {
+  messageId: string;
+  chatId: string | null;
+  title: string | null;
+  text: string;
+  surfacing: string | null;
+  replyTo: string | null;
+  /** Epoch ms at which the relay accepted it; null if not stated. */
+  sentAt: number | null;
+  /** It was queued on the relay until this phone subscribed. */
+  queued: boolean;
+}
+
+/** Where a message is shown: as a notification, only in its thread, or in the open thread. */
+export type Surface = 'notification' | 'silent' | 'open';
+
+/** A reply from the person at this phone, as it goes on the wire. */
+export interface OutgoingReply {
+  text: string;
+  chat_id: string | null;
+  reply_to: string | null;
+  message_id: string;
+  /** Epoch ms. */
+  ts: number;
+}
+
+/** A reply to a message (`replyTo`) or into a chat; with neither, to the newest message. */
+export interface ReplyDraft {
+  text: string;
+  chatId?: string | null;
+  replyTo?: string;
+}
+
+export interface MessagesParts {
+  settings: Pick<SettingsStore, 'get' | 'onChange'>;
+  clock: Clock;
+  log: Log;
+  onMessage(message: ReceivedMessage, surface: Surface): void;
+  /** All queued messages have arrived. */
+  onBacklog(count: number): void;
+  /** The relay has acknowledged a reply. */
+  onAcknowledged(reply: OutgoingReply): void;
+  /** The subscription has started or ended. */
+  onSubscribed(isSubscribed: boolean): void;
+}
+
+export interface Messages {
+  /** To be registered on the link. */
+  readonly channel: LinkChannel;
+  /** Newest first. */
+  list(): readonly ReceivedMessage[];
+  /**
+   * Sends a reply, now or as soon as the link is online.
+   * @throws RelayError `invalid` for blank text, `conflict` when there is nothing to reply to or the outbox is full.
+   */
+  reply(draft: ReplyDraft): OutgoingReply;
+  /** Tells whether a thread is open on the screen, for the surfacing rules. */
+  setThreadOpen(isOpen: boolean): void;
+  close(): void;
+}
+
+/** The phone's side of channel `proactive` (contract 04 §5). It is subscribed while the messages toggle is on. */
+export function createMessages(parts: MessagesParts): Messages {
+  const { settings, clock, log } = parts;
+  const cache = createMessageCache();
+  const outbox = createOutbox();
+  let send: SendOnChannel | null = null;
+  let isThreadOpen = false;
+  let isWanted = settings.get().messagesEnabled;
+
+  const stopSettings = settings.onChange(({ messagesEnabled }) => {
+    if (messagesEnabled === isWanted) return;
+    isWanted = messagesEnabled;
+    send?.(isWanted ? 'proactive.subscribe' : 'proactive.unsubscribe', {});
+    if (!isWanted && send) parts.onSubscribed(false);
+  });
+
+  function online(sendNow: SendOnChannel): Cancel {
+    send = sendNow;
+    if (isWanted) send('proactive.subscribe', {});
+    for (const reply of outbox.pending()) send('proactive.reply', { ...reply });
+    return () => {
+      send = null;
+    };
+  }
+
+  return {
+    channel: {
+      online,
+      message({ type, payload }) {
+        if (type === 'phone.message') {
+          const message = readMessage(payload);
+          if (!message) return log.warn('the relay sent a malformed message');
+          // Kept before it is shown; a duplicate is shown once.
+          if (cache.add(message)) parts.onMessage(message, surfaceOf(message, isThreadOpen));
+        } else if (type === 'proactive.backlog.complete') {
+          if (typeof payload.count === 'number') parts.onBacklog(payload.count);
+        } else if (type === 'proactive.reply.ack') {
+          const reply = outbox.acknowledge(payload);
+          if (reply) parts.onAcknowledged(reply);
+        } else if (type === 'proactive.subscribed' && isWanted) parts.onSubscribed(true);
+      },
+    },
+    list: cache.list,
+    reply({ text, chatId, replyTo }) {
+      if (text.trim() === '') throw new RelayError('invalid', 'the reply is empty');
+      const newest = chatId === undefined && replyTo === undefined ? cache.list()[0] : undefined;
+      const original = replyTo === undefined ? newest : cache.get(replyTo);
+      if (chatId === undefined && replyTo === undefined && !original) {
+        throw new RelayError('conflict', 'there is no message to reply to');
+      }
+      const reply: OutgoingReply = {
+        text,
+        chat_id: chatId ?? original?.chatId ?? null,
+        reply_to: replyTo ?? original?.messageId ?? null,
+        message_id: bytesToHex(randomBytes(6)),
+        ts: clock.now(),
+      };
+      if (!outbox.add(reply)) throw new RelayError('conflict', 'too many replies are waiting for the relay');
+      send?.('proactive.reply', { ...reply });
+      return reply;
+    },
+    setThreadOpen(isOpen) {
+      isThreadOpen = isOpen;
+    },
+    close: stopSettings,
+  };
+}
+
+/** Reads `phone.message`. null for what a phone's decoder rejects, such as an object in place of a string. */
+function readMessage(payload: Payload): ReceivedMessage | null {
+  const { message_id: messageId, text, sent_at: sentAt } = payload;
+  const labels = [payload.chat_id, payload.title, payload.surfacing, payload.reply_to].map((value) => value ?? null);
+  if (typeof messageId !== 'string' || messageId === '' || typeof text !== 'string') return null;
+  if (labels.some((value) => value !== null && typeof value !== 'string')) return null;
+  const [chatId, title, surfacing, replyTo] = labels as (string | null)[];
+  return {
+    messageId,
+    chatId: chatId ?? null,
+    title: title ?? null,
+    text: text.slice(0, MAX_TEXT),
+    surfacing: surfacing ?? null,
+    replyTo: replyTo ?? null,
+    sentAt: Number.isSafeInteger(sentAt) ? (sentAt as number) : null,
+    queued: payload.queued_delivery === true,
+  };
+}
+
+/** The surfacing rules (contract 04 §5.3). */
+function surfaceOf({ surfacing }: ReceivedMessage, isThreadOpen: boolean): Surface {
+  if (surfacing === 'inbox') return 'silent';
+  return surfacing === 'session' && isThreadOpen ? 'open' : 'notification';
+}
+
+/** The 100 newest messages without duplicates (contract 04 §5.3). */
+function createMessageCache() {
+  let messages: readonly ReceivedMessage[] = [];
+  const get = (messageId: string) => messages.find((message) => message.messageId === messageId);
+  return {
+    /** False for a duplicate. */
+    add(message: ReceivedMessage): boolean {
+      if (get(message.messageId)) return false;
+      messages = [message, ...messages].slice(0, MAX_MESSAGES);
+      return true;
+    },
+    list: () => messages,
+    get,
+  };
+}
+
+/** Replies that the relay has not acknowledged. They are sent again under the same id after a reconnect. */
+function createOutbox() {
+  const replies = new Map<string, OutgoingReply>();
+  return {
+    /** False when the outbox is full. */
+    add(reply: OutgoingReply): boolean {
+      if (replies.size >= MAX_PENDING_REPLIES) return false;
+      replies.set(reply.message_id, reply);
+      return true;
+    },
+    /** Removes and returns the reply that a `proactive.reply.ack` names; undefined for an unknown id. */
+    acknowledge({ client_msg_id: id }: Payload): OutgoingReply | undefined {
+      const reply = typeof id === 'string' ? replies.get(id) : undefined;
+      if (reply) replies.delete(reply.message_id);
+      return reply;
+    },
+    /** Oldest first. */
+    pending: () => [...replies.values()],
+  };
+}
