@@ -1,7 +1,7 @@
 import { readFile } from 'node:fs/promises';
 import { describe, expect, it } from 'vitest';
 import { parse } from 'yaml';
-import { type HostHandler, register } from '../../plugin/compat/index.ts';
+import { type HostHandler, register } from '../../cli/compat/index.ts';
 
 function app(native: string[], checkAuth: (request: Request) => unknown) {
   const added = new Map<string, HostHandler>();

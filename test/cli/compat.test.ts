@@ -5,7 +5,7 @@ import { describe, expect, onTestFinished, test, vi } from 'vitest';
 import { temporaryDirectory } from '../support/temp.ts';
 import { run } from './support.ts';
 
-const ENTRY = 'dist/plugin/compat/index.js';
+const ENTRY = 'dist/cli/compat/index.js';
 const HOOK = 'svc-relay-compat.mjs';
 
 async function setting(entry = 'export const register = (app) => app.addRoute("PUT", "/x", () => {});\n') {

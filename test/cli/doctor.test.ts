@@ -112,7 +112,7 @@ describe('doctor on a healthy stack (07 §5.2)', () => {
       gateway_prior_exit: { prior_exit: 'unknown' },
       bootstrap: {
         package_importable: true,
-        package_path: `${stack.directory}/dist/plugin/compat/index.js`,
+        package_path: `${stack.directory}/dist/cli/compat/index.js`,
         hook_files: [],
         installed: false,
         mode: 'legacy-compatibility',

@@ -28,7 +28,7 @@ const RELAY: Answers = { 'GET /relay/info': { body: { version: '1.0.0', health: 
 const FILES: Record<string, string> = {
   'plugin.yaml': 'name: svc-relay\nentry: dist/cli/svc-relay.js\n',
   'dist/cli/svc-relay.js': '',
-  'dist/plugin/compat/index.js': 'export const register = () => {};\n',
+  'dist/cli/compat/index.js': 'export const register = () => {};\n',
   'dashboard/manifest.json': '{}',
 };
 

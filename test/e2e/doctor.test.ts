@@ -1,4 +1,4 @@
-import { cp, mkdtemp, rm, symlink, writeFile } from 'node:fs/promises';
+import { cp, mkdtemp, readFile, rm, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -35,7 +35,9 @@ it('07 §5.2: the doctor works, and says so, where the relay itself cannot be lo
   for (const name of ['dist', 'package.json', 'plugin.yaml'])
     await cp(join(ROOT, name), join(directory, name), { recursive: true });
   await symlink(join(ROOT, 'node_modules'), join(directory, 'node_modules'));
-  await writeFile(join(directory, 'dist/cli/runtime/node/relay.js'), "throw new Error('no native module');\n");
+  const program = await readFile(join(directory, 'dist/cli/svc.js'), 'utf8');
+  const build = /import '\.\.\/([0-9a-f]+)\/svc\.js'/.exec(program)?.[1] ?? 'none';
+  await writeFile(join(directory, 'dist', build, 'relay.js'), "throw new Error('no native module');\n");
   const env = { SVC_HOME: join(directory, 'home'), HOME: directory, RELAY_PORT: '1', PATH: process.env.PATH ?? '' };
   const doctor = launch(process.execPath, [join(directory, 'dist/cli/svc.js'), 'relay', 'doctor'], env);
   expect(await doctor.ended).toEqual({ code: 1, signal: null });

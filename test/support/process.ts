@@ -225,6 +225,8 @@ export interface RelayOptions extends ProgramOptions {
   /** After `relay start`; `--host 127.0.0.1 --port <port>` come before unless `bare`. */
   flags?: string[];
   port?: number;
+  /** Another build of `svc` than this tree's. */
+  program?: string;
   /** Gives neither host nor port on the command line; `port` is only where health is asked. */
   bare?: boolean;
   tls?: boolean;
@@ -246,7 +248,7 @@ export async function startRelayProcess(options: RelayOptions = {}) {
 
   const begin = (): Child => {
     began = performance.now();
-    const child = launch(process.execPath, [PROGRAM, 'relay', 'start', ...flags], env);
+    const child = launch(process.execPath, [options.program ?? PROGRAM, 'relay', 'start', ...flags], env);
     lives.push(child);
     return child;
   };

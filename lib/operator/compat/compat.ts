@@ -8,7 +8,7 @@ const FILE_LIMIT = 64 * 1024;
 const MOST_FILES = 256;
 const MOST_PROFILES = 256;
 /** Where the compat entry is in an installation of this plugin. */
-const ENTRY = 'dist/plugin/compat/index.js';
+const ENTRY = 'dist/cli/compat/index.js';
 
 export interface CompatParts {
   host: Host;

@@ -3,6 +3,9 @@ export const HOOK_FILE = 'svc-relay-compat.mjs';
 const MARKER = '// managed-by: svc-relay compat v1';
 const ANY_MARKER = /^\/\/ managed-by: svc-relay compat v\d+\s*$/;
 
+/** The entry of this version and of 1.0.0, whatever directory they are installed in. */
+const ENTRY_IMPORT = /\bimport\s*\(\s*["'][^"'\n]*svc-relay[^"'\n]*compat|\/(?:cli|plugin)\/compat\/index\.js["']/;
+
 /** What a file in a hook directory is (contract 07 §5.4). */
 export interface HookContent {
   /** Whether it loads the compat entry of some installation of this plugin. */
@@ -34,9 +37,7 @@ export async function register(app) {
 /** Looks at a hook file's text; `entry` is the compat entry of this installation, if there is one. */
 export function judgeHook(text: string, entry: string | null): HookContent {
   return {
-    references_bootstrap: /\bimport\s*\(\s*["'][^"'\n]*svc-relay[^"'\n]*compat|\/plugin\/compat\/index\.js["']/.test(
-      text,
-    ),
+    references_bootstrap: ENTRY_IMPORT.test(text),
     managed_content: ANY_MARKER.test(text.split('\n', 1)[0] as string),
     plugin_owned_content: entry !== null && text === hookText(entry),
   };

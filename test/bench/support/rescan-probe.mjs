@@ -1,5 +1,5 @@
 /**
- * `node rescan-probe.mjs <home> <dist> [bare]`: creates 200 profiles with 100 skills each in an empty directory and
+ * `node rescan-probe.mjs <home> <parts> [bare]`: creates 200 profiles with 100 skills each in an empty directory and
  * scans all of them several times, changing every configuration before each scan. Prints one JSON object:
  * `{ cold, blocked, scan, profiles, skills }`: the longest event-loop stall in milliseconds, in the first scan and in
  * the best of the later ones; the duration of that one; and how much it found. `bare` only lists directories.
@@ -15,10 +15,8 @@ const PROFILES = 200;
 const SKILLS = 100;
 const CATEGORIES = 5;
 const SCANS = 2;
-const [home, dist, mode] = process.argv.slice(2);
-const built = (path) => import(pathToFileURL(`${dist}/${path}`).href);
-const { createNodeHost } = await built('lib/host/node/index.js');
-const { createProfiles } = await built('lib/profiles/profiles.js');
+const [home, parts, mode] = process.argv.slice(2);
+const { createNodeHost, createProfiles } = await import(pathToFileURL(parts).href);
 
 const config = (profile, round) =>
   `# ${round}\nmodel:\n  default: model-${profile}\n  provider: acme\ndescription: Number ${profile}\n` +

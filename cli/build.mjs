@@ -1,0 +1,261 @@
+/**
+ * Builds `dist`: `node cli/build.mjs`, or `node cli/build.mjs --prepare` as npm's `prepare` script runs it.
+ *
+ * A build is a folder of its own, `dist/<fingerprint of its sources>`, moved into place by one rename. The files that
+ * others name, such as `dist/cli/svc.js`, only load it and are replaced by a rename each. So `dist` is never without a
+ * build, builds may race, and a running relay keeps the files that it has not loaded yet.
+ */
+import { createHash } from 'node:crypto';
+import {
+  chmod,
+  mkdir,
+  readdir,
+  readFile,
+  readlink,
+  rename,
+  rm,
+  stat,
+  symlink,
+  utimes,
+  writeFile,
+} from 'node:fs/promises';
+import { dirname, join, relative } from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+const ROOT = fileURLToPath(new URL('..', import.meta.url));
+const DIST = join(ROOT, 'dist');
+
+/** Everything that decides what a build contains. The lock file stands for the packages. */
+const SOURCES = ['cli', 'handlers', 'lib', 'storage', 'package.json', 'package-lock.json', 'tsconfig.json'];
+
+/** Entry points by their names in the build folder. The relay is one so that its file has a fixed name. */
+const ENTRIES = {
+  svc: 'cli/svc.ts',
+  'svc-relay': 'cli/svc-relay.ts',
+  relay: 'cli/runtime/node/relay.ts',
+  compat: 'cli/compat/index.ts',
+};
+
+/** Native code cannot be bundled; the last two are optional parts of `ws` that are not installed. */
+const EXTERNAL = ['libsql', '@lydell/node-pty', 'bufferutil', 'utf-8-validate'];
+
+/** CommonJS packages in the bundle call `require` for Node's own modules. */
+const BANNER = `import { createRequire as createBundleRequire } from 'node:module';
+const require = createBundleRequire(import.meta.url);`;
+
+/** Paths that never change, and the entry point that each loads. */
+const LAUNCHERS = [
+  { path: 'cli/svc.js', entry: 'svc', program: 'svc' },
+  { path: 'cli/svc-relay.js', entry: 'svc-relay', program: 'svc-relay' },
+  { path: 'cli/compat/index.js', entry: 'compat' },
+  // Startup hooks installed before the entry moved name this path.
+  { path: 'plugin/compat/index.js', entry: 'compat' },
+];
+
+const MANIFEST = 'build.json';
+const BUILD = /^[0-9a-f]{16}$/;
+const STAGING = /^\.new-/;
+/** Earlier builds to keep for relays that still run them. */
+const KEPT_BUILDS = 10;
+/** Milliseconds after which an unfinished folder belongs to a build that was killed. */
+const ABANDONED_AFTER = 3_600_000;
+/** How often to start again when the sources change during a build. */
+const MAX_ATTEMPTS = 3;
+/** Error codes of a `dist` that this user cannot write: another owner, a read-only mount. */
+const NOT_WRITABLE = new Set(['EACCES', 'EPERM', 'EROFS', 'EBUSY']);
+
+const sha256 = (content) => createHash('sha256').update(content).digest('hex');
+
+async function filesOf(source) {
+  if (!(await stat(join(ROOT, source))).isDirectory()) return [source];
+  const entries = await readdir(join(ROOT, source), { recursive: true, withFileTypes: true });
+  return entries
+    .filter((entry) => entry.isFile() && !entry.name.endsWith('.md'))
+    .map((entry) => relative(ROOT, join(entry.parentPath, entry.name)));
+}
+
+/** Identifies the sources by content, so that a checkout or a copy does not change it. */
+async function fingerprint() {
+  const files = (await Promise.all(SOURCES.map(filesOf))).flat().sort();
+  const lines = await Promise.all(files.map(async (file) => `${file} ${sha256(await readFile(join(ROOT, file)))}\n`));
+  return sha256(lines.join('')).slice(0, 16);
+}
+
+function launcherText({ path, entry, program }, id) {
+  const target = `${relative(dirname(path), '.')}/${id}/${entry}.js`;
+  return program ? `#!/usr/bin/env node\nimport '${target}';\n` : `export * from '${target}';\n`;
+}
+
+/** Whether the build folder exists and every file in it has the content that was written. */
+async function isIntact(id) {
+  try {
+    const manifest = Object.entries(JSON.parse(await readFile(join(DIST, id, MANIFEST), 'utf8')));
+    const hashes = await Promise.all(manifest.map(async ([file]) => sha256(await readFile(join(DIST, id, file)))));
+    return manifest.every(([, hash], index) => hash === hashes[index]);
+  } catch {
+    return false;
+  }
+}
+
+async function isLaunched(id) {
+  const texts = await Promise.all(LAUNCHERS.map(({ path }) => readFile(join(DIST, path), 'utf8').catch(() => null)));
+  return LAUNCHERS.every((launcher, index) => texts[index] === launcherText(launcher, id));
+}
+
+const isCurrent = async (id) => (await isLaunched(id)) && (await isIntact(id));
+
+/** Bundles into a new folder and returns its path. */
+async function bundle() {
+  const folder = join(DIST, `.new-${process.pid}-${Date.now()}`);
+  // Before the work, to fail at once where nothing can be written.
+  await mkdir(folder, { recursive: true });
+  try {
+    const { build } = await import('esbuild');
+    await build({
+      absWorkingDir: ROOT,
+      entryPoints: ENTRIES,
+      outdir: folder,
+      bundle: true,
+      splitting: true,
+      format: 'esm',
+      platform: 'node',
+      target: 'node20.19',
+      external: EXTERNAL,
+      chunkNames: '[name]-[hash]',
+      banner: { js: BANNER },
+      logLevel: 'warning',
+    });
+    const files = await readdir(folder);
+    const hashes = await Promise.all(files.map(async (file) => [file, sha256(await readFile(join(folder, file)))]));
+    await writeFile(join(folder, MANIFEST), JSON.stringify(Object.fromEntries(hashes), null, 1));
+    return folder;
+  } catch (error) {
+    await rm(folder, { recursive: true, force: true });
+    throw error;
+  }
+}
+
+/** Renames a new folder to its final name. */
+async function install(folder, id) {
+  const target = join(DIST, id);
+  try {
+    await rename(folder, target);
+  } catch (error) {
+    if (error.code !== 'ENOTEMPTY' && error.code !== 'EEXIST') throw error;
+    // Another build was faster, or the folder there is damaged. The files are the same: replace them one by one.
+    for (const file of await readdir(folder)) await rename(join(folder, file), join(target, file));
+    await rm(folder, { recursive: true, force: true });
+  }
+}
+
+async function writeLaunchers(id) {
+  for (const launcher of LAUNCHERS) {
+    const path = join(DIST, launcher.path);
+    const temporary = `${path}.${process.pid}`;
+    await mkdir(dirname(path), { recursive: true });
+    await writeFile(temporary, launcherText(launcher, id));
+    if (launcher.program) await chmod(temporary, 0o777 & ~process.umask());
+    await rename(temporary, path);
+  }
+}
+
+/** Removes all but the newest builds, and what builds that were killed or of an earlier layout have left. */
+async function prune(id) {
+  const found = [];
+  for (const name of await readdir(DIST)) {
+    const age = Date.now() - ((await stat(join(DIST, name)).catch(() => null))?.mtimeMs ?? 0);
+    found.push({ name, age });
+  }
+  const earlier = found.filter(({ name }) => BUILD.test(name) && name !== id).sort((a, b) => a.age - b.age);
+  const abandoned = found.filter(({ name, age }) => STAGING.test(name) && age > ABANDONED_AFTER);
+  for (const { name } of [...earlier.slice(KEPT_BUILDS), ...abandoned]) await remove(name);
+  // The first build beside an earlier layout leaves it, as a relay may still run it.
+  if (earlier.length === 0) return;
+  for (const { name } of found) if (!BUILD.test(name) && !STAGING.test(name)) await sweep(name);
+}
+
+/** Removes a path of `dist` unless it is a launcher or one that is being written. */
+async function sweep(path) {
+  if (LAUNCHERS.some((launcher) => path.replace(/\.\d+$/, '') === launcher.path)) return;
+  if (!LAUNCHERS.some((launcher) => launcher.path.startsWith(`${path}/`))) return remove(path);
+  for (const name of await readdir(join(DIST, path))) await sweep(`${path}/${name}`);
+}
+
+const remove = (path) => rm(join(DIST, path), { recursive: true, force: true });
+
+/** Brings `dist` up to date with the sources; `id` is their fingerprint. */
+async function update(id) {
+  for (let attempt = 1; ; attempt++) {
+    if (!(await isIntact(id))) {
+      const folder = await bundle();
+      const now = await fingerprint();
+      if (now !== id && attempt < MAX_ATTEMPTS) {
+        await rm(folder, { recursive: true, force: true });
+        id = now;
+        continue;
+      }
+      await install(folder, id);
+    }
+    await utimes(join(DIST, id), new Date(), new Date());
+    await writeLaunchers(id);
+    await prune(id);
+    return;
+  }
+}
+
+/** Puts the programs where npm scripts and editors look for them. npm itself links only what is installed. */
+async function linkPrograms() {
+  const directory = join(ROOT, 'node_modules/.bin');
+  for (const { path, program } of LAUNCHERS) {
+    if (!program) continue;
+    const link = join(directory, program);
+    const target = relative(directory, join(DIST, path));
+    if ((await readlink(link).catch(() => null)) === target) continue;
+    try {
+      await rm(link, { force: true });
+      await symlink(target, link);
+    } catch {
+      // A convenience only: `node_modules` may be missing, somebody else's, or just being linked by another build.
+    }
+  }
+}
+
+const say = (text) => process.stderr.write(`svc-relay: ${text}\n`);
+
+/** Why this user cannot build here; undefined for a failure of the build itself. */
+function obstacleOf({ code }) {
+  if (NOT_WRITABLE.has(code)) return `this user cannot write it (${code}); as its owner, run: npm run build`;
+  if (code === 'ERR_MODULE_NOT_FOUND') return 'the packages to make one are missing; run: npm ci';
+  return undefined;
+}
+
+/** Returns the exit code. */
+async function main(isPrepare) {
+  const id = await fingerprint();
+  if (await isCurrent(id)) {
+    await linkPrograms();
+    if (!isPrepare) say('the build in dist is current');
+    return 0;
+  }
+  const isBuilt = await stat(join(DIST, 'cli/svc.js')).then(
+    () => true,
+    () => false,
+  );
+  // `npx svc` runs `prepare` too, and running a program must not change it.
+  if (isPrepare && isBuilt && process.env.npm_command === 'exec') {
+    say('the build in dist is older than the sources; update it with: npm run build');
+    return 0;
+  }
+  try {
+    await update(id);
+  } catch (error) {
+    const obstacle = obstacleOf(error);
+    if (obstacle === undefined) throw error;
+    say(`${isBuilt ? 'the build in dist is older than the sources' : 'there is no build in dist'}, and ${obstacle}`);
+    return isPrepare && isBuilt ? 0 : 1;
+  }
+  await linkPrograms();
+  return 0;
+}
+
+process.exitCode = await main(process.argv.includes('--prepare'));
