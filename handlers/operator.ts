@@ -41,9 +41,7 @@ export const getSecurity: Handler = (_request, relay) => securityOf(relay);
 export const patchSecurity: Handler = async (request, relay) => {
   const { allow_insecure_api_bearer: allow } = await readJson(request);
   if (typeof allow !== 'boolean') throw new RelayError('invalid', 'allow_insecure_api_bearer must be a boolean');
-  relay.security.allowInsecureApiBearer = allow;
-  if (allow) relay.log.warn('the API key is now accepted for voice over plain http, until the relay restarts');
-  else relay.log.info('the API key is no longer accepted for voice over plain http');
+  await relay.security.setAllowInsecureApiBearer(allow);
   return securityOf(relay);
 };
 

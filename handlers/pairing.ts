@@ -17,7 +17,7 @@ export async function createCode(request: RelayRequest, relay: Relay): Promise<R
   const retryAfter = relay.limiter.blockedFor(peer) || relay.limiter.mint(peer);
   if (retryAfter > 0) throw new RelayError('rate-limited', 'too many attempts from this address', { retryAfter });
 
-  const { code, expiresAt } = relay.codes.mintAnonymous();
+  const { code, expiresAt } = await relay.codes.mintAnonymous();
   const log = relay.log.named('pairing');
   if (operator) {
     log.info(`registered pairing code ${maskCode(code)}: ${describePolicy({})}`);
@@ -42,10 +42,10 @@ function forgive(relay: Relay): void {
   if (peers > 0) relay.log.named('access').info(`the host paired a device: limits of ${peers} peers cleared`);
 }
 
-function register(body: Record<string, unknown>, relay: Relay): string {
+async function register(body: Record<string, unknown>, relay: Relay): Promise<string> {
   const code = readCode(body.code);
   const policy = readPolicy(body);
-  relay.codes.register(code, policy);
+  await relay.codes.register(code, policy);
   forgive(relay);
   return code;
 }
@@ -57,13 +57,13 @@ export async function registerCode(request: RelayRequest, relay: Relay): Promise
   if (endpoints !== undefined && !Array.isArray(endpoints)) {
     throw new RelayError('invalid', 'endpoints must be an array');
   }
-  const code = register(body, relay);
+  const code = await register(body, relay);
   return json({ ok: true, code, endpoints });
 }
 
 /** `POST /pairing/approve` (contract 01 §5.2): kept for codes that a phone shows; today as register, no `endpoints`. */
 export async function approveCode(request: RelayRequest, relay: Relay): Promise<Response> {
-  const code = register(await readJson(request), relay);
+  const code = await register(await readJson(request), relay);
   return json({ ok: true, code });
 }
 

@@ -1,5 +1,5 @@
 import type { Stores } from '../storage/schema.ts';
-import { createLimiter } from './access/limiter.ts';
+import { openLimiter } from './access/limiter.ts';
 import { createOperatorTokens } from './access/operator-token.ts';
 import { createBridge } from './bridge/bridge.ts';
 import { createChat } from './chat/chat.ts';
@@ -16,13 +16,14 @@ import type { Media } from './media/media.ts';
 import { openObjectMedia } from './media/object-media.ts';
 import type { ObjectStore } from './media/objects.ts';
 import { createModelCapabilities } from './models/capabilities.ts';
-import { createNotifications } from './notifications/ring.ts';
+import { openNotifications } from './notifications/notifications.ts';
 import { createRelayInfo } from './operator/info.ts';
+import { openSecurity } from './operator/security.ts';
 import { createUpdateCheck } from './operator/update-check.ts';
-import { createPairingCodes } from './pairing/codes.ts';
+import { openPairingCodes } from './pairing/codes.ts';
 import { createMint } from './pairing/mint.ts';
 import { openPhoneMessaging } from './phone/phone.ts';
-import { createPhoneThreads } from './phone/threads.ts';
+import { openPhoneThreads } from './phone/threads.ts';
 import { createProfileFiles } from './profiles/profile-files.ts';
 import { createProfiles } from './profiles/profiles.ts';
 import { openSessions } from './sessions/sessions.ts';
@@ -76,11 +77,6 @@ interface Late {
   listener(): Listener;
 }
 
-/** Switches the operator may flip at runtime (contract 01 §8.2). Never stored. */
-export interface Security {
-  allowInsecureApiBearer: boolean;
-}
-
 export type Readiness = 'starting' | 'ready' | 'stopping';
 
 /**
@@ -96,8 +92,8 @@ async function createDomains(parts: DomainParts, late: Late) {
     clock,
     log: log.named('sessions'),
   });
-  const codes = createPairingCodes(clock, log.named('pairing'));
-  const limiter = createLimiter(clock);
+  const codes = await openPairingCodes({ store: stores.open('pairing-codes'), clock, log: log.named('pairing') });
+  const limiter = await openLimiter({ store: stores.open('limiter'), clock, log: log.named('access') });
   const profiles = createProfiles({
     host,
     config,
@@ -116,7 +112,12 @@ async function createDomains(parts: DomainParts, late: Late) {
     profiles: profiles.rows,
     remember: parts.socketsOutliveMemory ? stores.open('sockets') : undefined,
   });
-  const threads = createPhoneThreads({ host });
+  const threads = await openPhoneThreads({
+    host,
+    store: stores.open('phone-threads'),
+    clock,
+    log: log.named('phone'),
+  });
   const media = await openMedia(parts);
 
   return {
@@ -142,7 +143,11 @@ async function createDomains(parts: DomainParts, late: Late) {
     }),
     chat: createChat({ config, upstream, clock, log: log.named('chat') }),
     models: createModelCapabilities({ host, config, upstream, clock, log: log.named('models'), version, env }),
-    notifications: createNotifications(),
+    notifications: await openNotifications({
+      store: stores.open('notifications'),
+      clock,
+      log: log.named('notifications'),
+    }),
     threads,
     phone: await openPhoneMessaging({
       sessions,
@@ -176,6 +181,7 @@ async function createDomains(parts: DomainParts, late: Late) {
     clipboard: host && createClipboardInbox({ host, clock, log: log.named('clipboard') }),
     /** Absent without a host and without an object store. */
     media,
+    security: await openSecurity({ store: stores.open('switches'), config, log: log.named('operator') }),
     operatorTokens: createOperatorTokens(config.operatorPublicKey, log.named('access')),
   };
 }
@@ -212,7 +218,6 @@ export interface Relay extends Domains {
   readonly log: Log;
   /** Absent at the edge. */
   readonly host?: Host;
-  readonly security: Security;
   /** Whether sessions survive a restart: `ok`, `memory`, or `degraded` after a failed save. */
   storeState(): 'ok' | 'memory' | 'degraded';
   /** Set by the runtime once it listens. */
@@ -241,7 +246,6 @@ export async function createRelay(parts: RelayParts): Promise<Relay> {
     clock,
     log,
     host,
-    security: { allowInsecureApiBearer: config.allowInsecureApiBearer },
     storeState: () => (stores.durable ? sessions.storeState() : 'memory'),
     listener: { host: config.host, port: config.port, tls: false },
     state: 'starting',

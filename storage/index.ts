@@ -13,6 +13,9 @@ export type Runtime = 'node' | 'edge';
 const PLACES: Record<StoreName, { node: 'disk' | 'memory'; edge: 'object' | 'memory' }> = {
   sessions: { node: 'disk', edge: 'object' },
   pairing: { node: 'memory', edge: 'object' },
+  'pairing-codes': { node: 'memory', edge: 'object' },
+  limiter: { node: 'memory', edge: 'object' },
+  switches: { node: 'memory', edge: 'object' },
   sockets: { node: 'memory', edge: 'object' },
   bridge: { node: 'memory', edge: 'object' },
   desktop: { node: 'memory', edge: 'object' },
@@ -20,6 +23,8 @@ const PLACES: Record<StoreName, { node: 'disk' | 'memory'; edge: 'object' | 'mem
   phone: { node: 'disk', edge: 'object' },
   'phone-replies': { node: 'disk', edge: 'object' },
   'phone-subscribers': { node: 'memory', edge: 'object' },
+  'phone-threads': { node: 'memory', edge: 'object' },
+  notifications: { node: 'memory', edge: 'object' },
 };
 
 /** The stores of a relay on `runtime`: the durable ones behind `executor`, or without one all in memory. */

@@ -7,6 +7,9 @@ import type { Storage } from 'unstorage';
 export interface StoreSchema {
   sessions: SessionRecord;
   pairing: QrSecretRecord;
+  'pairing-codes': PairingCodeRecord;
+  limiter: LimiterRecord;
+  switches: SwitchRecord;
   sockets: SocketRecord;
   bridge: BridgeDeviceRecord | BridgeSelectionRecord;
   desktop: DesktopTargetRecord | { sessions: DesktopControlRecord[] };
@@ -14,6 +17,8 @@ export interface StoreSchema {
   phone: QueuedMessage;
   'phone-replies': StoredReply;
   'phone-subscribers': { sockets: string[] };
+  'phone-threads': ThreadRecord;
+  notifications: RingRecord;
 }
 
 export type StoreName = keyof StoreSchema;
@@ -63,6 +68,39 @@ export interface RefreshRecord {
 /** The secret that signs QR payloads, base64 (contract 01 §5.4). */
 export interface QrSecretRecord {
   secret: string;
+}
+
+/** A pending pairing code, keyed by its SHA-256 (contract 01 §5.1). Durations are seconds, 0 means never. */
+export interface PairingCodeRecord {
+  ttl_seconds?: number;
+  grants?: Record<string, number>;
+  transport_hint?: 'wss' | 'ws' | 'unknown';
+  /** Epoch seconds. */
+  expires_at: number;
+  anonymous: boolean;
+}
+
+/** Failures and code requests of one peer, keyed by its SHA-256 (contract 01 §4). Times are epoch milliseconds. */
+export interface LimiterRecord {
+  peer: string;
+  pairing: number[];
+  session: number[];
+  mint: number[];
+  blocked_until: number;
+}
+
+/** A switch that the operator flipped, and the configured value that it overrides (contract 01 §8.2). */
+export interface SwitchRecord {
+  value: boolean;
+  configured: boolean;
+}
+
+/** One entry of a ring, keyed by its slot. */
+export interface RingRecord {
+  /** Grows with every entry. */
+  seq: number;
+  /** The entry as JSON text. */
+  json: string;
 }
 
 /** An open socket that outlives the memory of the process. */
@@ -179,3 +217,14 @@ export type StoredReply = {
   arrived: number;
   bytes: number;
 };
+
+/** A chat that passed through the relay, keyed by the SHA-256 of its id (contract 04 §5.7). */
+export interface ThreadRecord {
+  chat_id: string;
+  title: string | null;
+  message_id: string | null;
+  /** Epoch milliseconds. */
+  at: number;
+  /** Grows with every use. */
+  seq: number;
+}

@@ -81,7 +81,7 @@ export function createMint({ config, host, codes, store, log, listener }: MintPa
         secret.read(),
       ]);
 
-      const { code, expiresAt } = codes.mint(policy);
+      const { code, expiresAt } = await codes.mint(policy);
       const parts = { api, relay: { url, code, policy }, endpoints, dashboardUrl };
       const text = JSON.stringify(buildPayload(parts, key));
       const access = api ? `API key ${api.key === '' ? 'absent' : 'present'}` : 'API server disabled';

@@ -1,5 +1,12 @@
+import type { Storage } from 'unstorage';
+import type { ThreadRecord } from '../../storage/schema.ts';
 import type { Host } from '../host/index.ts';
+import { sha256 } from '../kit/bytes.ts';
+import type { Clock } from '../kit/clock.ts';
+import { isObject } from '../kit/json.ts';
 import { byCodePoint } from '../kit/text.ts';
+import { createWriteBehind, loadAll } from '../kit/write-behind.ts';
+import type { Log } from '../log.ts';
 import { unlessUnreadable } from '../profiles/readable.ts';
 
 /** A conversation with the phone, as `GET /phone/threads` lists it. */
@@ -30,10 +37,11 @@ export interface PhoneThreads {
   list(): Promise<PhoneThread[]>;
 }
 
-interface Remembered {
-  title: string | null;
-  messageId: string | null;
-  at: number;
+interface ThreadsParts {
+  host?: Host;
+  store: Storage<ThreadRecord>;
+  clock: Clock;
+  log: Log;
 }
 
 const CAPACITY = 100;
@@ -51,30 +59,40 @@ SELECT CAST(s.id AS TEXT) AS session_id, CAST(s.chat_id AS TEXT) AS chat_id,
 FROM (SELECT NULL AS title) AS missing, sessions AS s
 WHERE s.source = 'phone' AND s.id IS NOT NULL AND s.chat_id IS NOT NULL AND s.chat_id <> '' LIMIT ${MAX_ROWS}`;
 
-/** The conversations with the phone (contract 04 §5.7). Without a host there is only what the relay has seen. */
-export function createPhoneThreads({ host }: { host?: Host }): PhoneThreads {
-  /** In the order of their last use. */
-  const chats = new Map<string, Remembered>();
+/** The conversations with the phone (contract 04 §5.7). Without a host, only those that passed through the relay. */
+export async function openPhoneThreads({ host, store, clock, log }: ThreadsParts): Promise<PhoneThreads> {
+  const persistence = createWriteBehind({ store, clock, log, name: 'the list of chats' });
+  /** By chat id, the one used last at the end. */
+  const chats = new Map<string, ThreadRecord>();
+  const loaded = await loadAll(store, log, fromRecord);
+  for (const [, chat] of loaded.sort(([, a], [, b]) => a.seq - b.seq)) chats.set(chat.chat_id, chat);
+  let seq = Math.max(0, ...loaded.map(([, chat]) => chat.seq));
 
-  function remember(chatId: string, chat: Remembered): void {
-    chats.delete(chatId);
-    chats.set(chatId, chat);
-    for (const oldest of chats.keys()) {
-      if (chats.size <= CAPACITY) break;
-      chats.delete(oldest);
-    }
+  function use(chat: Omit<ThreadRecord, 'seq'>): void {
+    chats.delete(chat.chat_id);
+    chats.set(chat.chat_id, { ...chat, seq: ++seq });
+    save(chat.chat_id);
+    if (chats.size <= CAPACITY) return;
+    const oldest = chats.keys().next().value as string;
+    chats.delete(oldest);
+    save(oldest);
+  }
+
+  /** The key is a hash: a chat id may be any text. */
+  function save(chatId: string): void {
+    persistence.save(sha256(chatId), () => chats.get(chatId) ?? null);
   }
 
   return {
     seen({ chatId, title, messageId, at }) {
       const id = chatId?.trim() ? chatId : HOME_CHAT;
-      remember(id, { title: title ?? chats.get(id)?.title ?? null, messageId, at });
+      use({ chat_id: id, title: title ?? chats.get(id)?.title ?? null, message_id: messageId, at });
     },
 
     put({ chatId, title, at }) {
       const known = chats.get(chatId);
       const shown = title === undefined ? (known?.title ?? null) : title;
-      remember(chatId, { title: shown, messageId: known?.messageId ?? null, at });
+      use({ chat_id: chatId, title: shown, message_id: known?.message_id ?? null, at });
       return { session_id: '', chat_id: chatId, title: shown };
     },
 
@@ -87,6 +105,14 @@ export function createPhoneThreads({ host }: { host?: Host }): PhoneThreads {
       return threads;
     },
   };
+}
+
+function fromRecord(value: unknown): ThreadRecord | undefined {
+  if (!isObject(value) || typeof value.chat_id !== 'string') return undefined;
+  const { chat_id, title, message_id, at, seq } = value;
+  if (typeof at !== 'number' || typeof seq !== 'number') return undefined;
+  const text = (field: unknown) => (typeof field === 'string' ? field : null);
+  return { chat_id, title: text(title), message_id: text(message_id), at, seq };
 }
 
 /** Rows of the root's database and of those of the profiles in the order of their names; a session counts once. */

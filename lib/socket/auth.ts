@@ -108,7 +108,7 @@ export function authenticate(
   async function refreshOrPair(): Promise<Admitted | undefined> {
     const refreshed = refreshToken === undefined ? undefined : await sessions.refresh(refreshToken, device);
     if (refreshed) return refreshed;
-    const policy = pairingCode === undefined ? undefined : codes.consume(pairingCode);
+    const policy = pairingCode === undefined ? undefined : await codes.consume(pairingCode);
     if (!policy) return undefined;
     return sessions.create({ device, policy, transportHint: policy.transportHint ?? peer.transportHint });
   }

@@ -217,7 +217,8 @@ describeMatrix('HTTP rules (contract 01 §1)', (start, runtime) => {
     await target.operator('/relay/security', { ...post({ allow_insecure_api_bearer: true }), method: 'PATCH' });
     expect((await read()).allow_insecure_api_bearer).toBe(true);
     await target.restart();
-    expect((await read()).allow_insecure_api_bearer).toBe(false);
+    // An object cannot tell a restart from a sleep, which the toggle outlasts (contract 00).
+    expect((await read()).allow_insecure_api_bearer).toBe(runtime === 'edge');
   });
 
   it('info tells what this relay can do', async () => {

@@ -105,12 +105,14 @@ describeMatrix('notifications (contract 02 §6)', (start, runtime) => {
     expect(await status({ origin: 'https://evil.example' })).toBe(401);
   });
 
-  it('phones share one ring, and a restart empties it', async () => {
+  it('phones share one ring, and a restart of the process empties it', async () => {
     const target = await start();
     const [one, two] = [await pair(target), await pair(target)];
     await posted(target, one);
     await posted(target, two);
     expect((await recent(target)).count).toBe(2);
+    // An object cannot tell a restart from a sleep, which the ring outlasts (contract 00).
+    if (runtime === 'edge') return;
     await target.restart();
     expect((await recent(target)).count).toBe(0);
   });

@@ -1,9 +1,11 @@
 import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { createPhoneThreads } from '../../lib/phone/threads.ts';
+import { openPhoneThreads } from '../../lib/phone/threads.ts';
 import { createDatabase, SESSIONS, startWriter, WAL } from '../support/agent-database.ts';
+import { createTestClock } from '../support/clock.ts';
 import { bearer, describeMatrix, pair, post, type Target } from '../support/relay.ts';
+import { memoryStores, noLog } from '../support/states.ts';
 
 async function list(target: Target, token: string) {
   const response = await target.fetch('/phone/threads', { headers: bearer(token) });
@@ -125,7 +127,11 @@ describeMatrix('phone threads (04 §5.7)', (start, runtime) => {
 
 describe('the chats that the relay remembers', () => {
   it('are 100, of which the least recently used goes first', async () => {
-    const threads = createPhoneThreads({});
+    const threads = await openPhoneThreads({
+      store: memoryStores().open('phone-threads'),
+      clock: createTestClock(),
+      log: noLog,
+    });
     const see = (chatId: string) => threads.seen({ chatId, title: null, messageId: null, at: 0 });
     for (let chat = 0; chat < 100; chat++) see(`c${chat}`);
     see('c0');

@@ -469,7 +469,7 @@ it.each(['GET', 'POST', 'PATCH', 'DELETE', 'HEAD', 'OPTIONS', 'CONNECT', 'pOST']
         expect([400, 401, 403, 404, 405, 426], `${method} ${path}: ${answer.status}`).toContain(answer.status);
     }
     expect(target.relay.security.allowInsecureApiBearer).toBe(false);
-    expect(target.relay.codes.consume('STOLEN')).toBeUndefined();
+    expect(await target.relay.codes.consume('STOLEN')).toBeUndefined();
     expect(target.log.join('\n')).not.toMatch(/request failed|minted/);
     expect(target.relay.sessions.count()).toBe(1);
     await expectAlive(victim.client);

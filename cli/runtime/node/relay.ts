@@ -63,7 +63,7 @@ export async function startNodeRelay({ version, config, log, noTls }: NodeRelayO
       await server.close();
       throw error;
     }
-    if (config.pairingCode !== undefined) relay.codes.register(config.pairingCode, {});
+    if (config.pairingCode !== undefined) await relay.codes.register(config.pairingCode, {});
     relay.start();
     // Profiles are read while the relay already answers: a slow disk must not delay the first healthy answer.
     const ready = relay.profiles.rescan().then(() => {

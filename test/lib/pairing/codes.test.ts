@@ -1,72 +1,136 @@
-import { expect, test } from 'vitest';
-import { createPairingCodes, isPairingCode, maskCode } from '../../../lib/pairing/codes.ts';
+import { expect, test, vi } from 'vitest';
+import { isPairingCode, maskCode, openPairingCodes } from '../../../lib/pairing/codes.ts';
+import { codesOf, memoryStores } from '../../support/states.ts';
 import { fakeClock, fakeLog, START } from './fixtures.ts';
 
 const numbered = (index: number) => String(index).padStart(6, '0');
 const rateLimited = expect.objectContaining({ kind: 'rate-limited', retryAfter: expect.any(Number) });
 
-test('§5.1 a code is 6 of A-Z 0-9 and masked to its first two', () => {
-  const codes = createPairingCodes(fakeClock().clock, fakeLog().log);
-  for (let count = 0; count < 200; count++) expect(codes.mint({}).code).toMatch(/^[A-Z0-9]{6}$/);
+test('§5.1 a code is 6 of A-Z 0-9 and masked to its first two', async () => {
+  const codes = await codesOf(fakeClock().clock, fakeLog().log);
+  for (let count = 0; count < 200; count++) expect((await codes.mint({})).code).toMatch(/^[A-Z0-9]{6}$/);
   expect(isPairingCode('ABC12')).toBe(false);
   expect(isPairingCode('abc123')).toBe(false);
   expect(isPairingCode('ABC123\n')).toBe(false);
   expect(maskCode('ABC123')).toBe('AB****');
 });
 
-test('§5.1 one shot: of two callers one gets it, with its policy', () => {
-  const codes = createPairingCodes(fakeClock().clock, fakeLog().log);
-  codes.register('ABC123', { ttlSeconds: 60 });
-  expect(codes.consume('ABC123')).toEqual({ ttlSeconds: 60 });
-  expect(codes.consume('ABC123')).toBeUndefined();
-  expect(codes.consume('XXXXXX')).toBeUndefined();
+test('§5.1 one shot: of two callers one gets it, with its policy', async () => {
+  const codes = await codesOf(fakeClock().clock, fakeLog().log);
+  await codes.register('ABC123', { ttlSeconds: 60 });
+  expect(await codes.consume('ABC123')).toEqual({ ttlSeconds: 60 });
+  expect(await codes.consume('ABC123')).toBeUndefined();
+  expect(await codes.consume('XXXXXX')).toBeUndefined();
 });
 
-test('§5.1 good for 600 s', () => {
+test('§5.1 good for 600 s', async () => {
   const { clock, advance } = fakeClock();
-  const codes = createPairingCodes(clock, fakeLog().log);
-  expect(codes.register('AAAAAA', {})).toEqual({ code: 'AAAAAA', expiresAt: START + 600 });
-  codes.register('BBBBBB', {});
+  const codes = await codesOf(clock, fakeLog().log);
+  expect(await codes.register('AAAAAA', {})).toEqual({ code: 'AAAAAA', expiresAt: START + 600 });
+  await codes.register('BBBBBB', {});
   advance(599);
-  expect(codes.consume('AAAAAA')).toEqual({});
+  expect(await codes.consume('AAAAAA')).toEqual({});
   advance(1);
-  expect(codes.consume('BBBBBB')).toBeUndefined();
+  expect(await codes.consume('BBBBBB')).toBeUndefined();
 });
 
-test('§5.1 registering again replaces the policy and restarts the clock', () => {
+test('§5.1 registering again replaces the policy and restarts the clock', async () => {
   const { clock, advance } = fakeClock();
-  const codes = createPairingCodes(clock, fakeLog().log);
-  codes.register('ABC123', { ttlSeconds: 60 });
+  const codes = await codesOf(clock, fakeLog().log);
+  await codes.register('ABC123', { ttlSeconds: 60 });
   advance(500);
-  expect(codes.register('ABC123', { transportHint: 'ws' }).expiresAt).toBe(START + 1100);
+  expect((await codes.register('ABC123', { transportHint: 'ws' })).expiresAt).toBe(START + 1100);
   advance(500);
-  expect(codes.consume('ABC123')).toEqual({ transportHint: 'ws' });
+  expect(await codes.consume('ABC123')).toEqual({ transportHint: 'ws' });
 });
 
-test('§5.1 at most 256 wait; a pending one may still be registered again; expired ones make room', () => {
+test('§5.1 at most 256 wait; a pending one may still be registered again; expired ones make room', async () => {
   const { clock, advance } = fakeClock();
-  const codes = createPairingCodes(clock, fakeLog().log);
-  for (let index = 0; index < 256; index++) codes.register(numbered(index), {});
-  expect(() => codes.register('ZZZZZZ', {})).toThrow(rateLimited);
-  expect(() => codes.mint({})).toThrow(rateLimited);
-  expect(() => codes.mintAnonymous()).toThrow(rateLimited);
-  expect(codes.register(numbered(7), { ttlSeconds: 1 }).code).toBe(numbered(7));
-  codes.consume(numbered(0));
-  expect(codes.mint({}).code).toMatch(/^[A-Z0-9]{6}$/);
+  const codes = await codesOf(clock, fakeLog().log);
+  for (let index = 0; index < 256; index++) await codes.register(numbered(index), {});
+  await expect(codes.register('ZZZZZZ', {})).rejects.toThrow(rateLimited);
+  await expect(codes.mint({})).rejects.toThrow(rateLimited);
+  await expect(codes.mintAnonymous()).rejects.toThrow(rateLimited);
+  expect((await codes.register(numbered(7), { ttlSeconds: 1 })).code).toBe(numbered(7));
+  await codes.consume(numbered(0));
+  expect((await codes.mint({})).code).toMatch(/^[A-Z0-9]{6}$/);
   advance(600);
-  expect(codes.mint({}).expiresAt).toBe(START + 1200);
+  expect((await codes.mint({})).expiresAt).toBe(START + 1200);
 });
 
-test('§5.5 at most 32 anonymous ones wait, and they do not stop the host', () => {
+test('§5.5 at most 32 anonymous ones wait, and they do not stop the host', async () => {
   const { clock, advance } = fakeClock();
-  const codes = createPairingCodes(clock, fakeLog().log);
-  const minted = Array.from({ length: 32 }, () => codes.mintAnonymous().code);
+  const codes = await codesOf(clock, fakeLog().log);
+  const minted = (await Promise.all(Array.from({ length: 32 }, () => codes.mintAnonymous()))).map(({ code }) => code);
   expect(new Set(minted).size).toBe(32);
-  expect(() => codes.mintAnonymous()).toThrow(rateLimited);
-  expect(codes.mint({}).code).not.toBe('');
-  expect(codes.consume(minted[0] as string)).toEqual({});
-  expect(codes.mintAnonymous().code).not.toBe('');
-  expect(() => codes.mintAnonymous()).toThrow(rateLimited);
+  await expect(codes.mintAnonymous()).rejects.toThrow(rateLimited);
+  expect((await codes.mint({})).code).not.toBe('');
+  expect(await codes.consume(minted[0] as string)).toEqual({});
+  expect((await codes.mintAnonymous()).code).not.toBe('');
+  await expect(codes.mintAnonymous()).rejects.toThrow(rateLimited);
   advance(600);
-  expect(codes.mintAnonymous().code).not.toBe('');
+  expect((await codes.mintAnonymous()).code).not.toBe('');
+});
+
+test('contract 00: codes outlast a sleep with their policy and their end, used ones stay used', async () => {
+  const { clock, advance } = fakeClock();
+  const { log } = fakeLog();
+  const stores = memoryStores();
+  const codes = await codesOf(clock, log, stores);
+  const policy = { ttlSeconds: 0, grants: { terminal: 60 }, transportHint: 'wss' as const };
+  await codes.register('ABC123', policy);
+  await codes.register('USED12', {});
+  await codes.consume('USED12');
+  const anonymous = await Promise.all(Array.from({ length: 32 }, () => codes.mintAnonymous()));
+  advance(100);
+
+  const woken = await codesOf(clock, log, stores);
+  expect(await woken.consume('ABC123')).toEqual(policy);
+  expect(await woken.consume('USED12')).toBeUndefined();
+  await expect(woken.mintAnonymous()).rejects.toThrow(rateLimited);
+  advance(500);
+  const later = await codesOf(clock, log, stores);
+  expect(await later.consume(anonymous[0]?.code as string)).toBeUndefined();
+  expect(await stores.open('pairing-codes').getKeys()).toEqual([]);
+});
+
+test('a code is not in the store, only its hash is', async () => {
+  const stores = memoryStores();
+  const codes = await codesOf(fakeClock().clock, fakeLog().log, stores);
+  await codes.register('ABC123', {});
+  const store = stores.open('pairing-codes');
+  const [key] = await store.getKeys();
+  expect(key).toMatch(/^[0-9a-f]{64}$/);
+  expect(JSON.stringify(await store.getItem(key as string))).not.toContain('ABC');
+});
+
+test('of two callers at once one gets a code, and not before its removal is stored', async () => {
+  const stores = memoryStores();
+  const store = stores.open('pairing-codes');
+  const codes = await openPairingCodes({ store, clock: fakeClock().clock, log: fakeLog().log });
+  await codes.register('ABC123', {});
+  let stored = () => {};
+  vi.spyOn(store, 'removeItem').mockReturnValue(
+    new Promise((resolve) => {
+      stored = resolve;
+    }),
+  );
+  const settled = vi.fn();
+  const first = codes.consume('ABC123').finally(settled);
+  expect(await codes.consume('ABC123')).toBeUndefined();
+  expect(settled).not.toHaveBeenCalled();
+  stored();
+  expect(await first).toEqual({});
+});
+
+test('a store that fails gives no code out and lets nobody in', async () => {
+  const stores = memoryStores();
+  const store = stores.open('pairing-codes');
+  const codes = await openPairingCodes({ store, clock: fakeClock().clock, log: fakeLog().log });
+  await codes.register('ABC123', {});
+  vi.spyOn(store, 'removeItem').mockRejectedValue(new Error('full'));
+  vi.spyOn(store, 'setItem').mockRejectedValue(new Error('full'));
+  await expect(codes.consume('ABC123')).rejects.toThrow('full');
+  expect(await codes.consume('ABC123')).toBeUndefined();
+  await expect(codes.mint({})).rejects.toThrow(expect.objectContaining({ kind: 'unavailable' }));
 });

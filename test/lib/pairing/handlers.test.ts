@@ -2,11 +2,10 @@ import { createStorage } from 'unstorage';
 import { describe, expect, test } from 'vitest';
 import { approveCode, createCode, mintCode, registerCode } from '../../../handlers/pairing.ts';
 import type { RelayRequest } from '../../../handlers/request.ts';
-import { createLimiter } from '../../../lib/access/limiter.ts';
 import type { Peer } from '../../../lib/access/peer.ts';
-import { createPairingCodes } from '../../../lib/pairing/codes.ts';
 import { createMint } from '../../../lib/pairing/mint.ts';
 import type { Relay } from '../../../lib/relay.ts';
+import { codesOf, limiterOf } from '../../support/states.ts';
 import { configOf, fakeClock, fakeHost, fakeLog, START } from './fixtures.ts';
 
 const LOCAL: Peer = { address: '127.0.0.1', tls: false, via: 'direct' };
@@ -17,8 +16,8 @@ async function setup(env: Record<string, string> = {}) {
   const { clock, advance } = fakeClock();
   const { log, lines } = fakeLog();
   const config = configOf(env, host);
-  const codes = createPairingCodes(clock, log.named('pairing'));
-  const limiter = createLimiter(clock);
+  const codes = await codesOf(clock, log.named('pairing'));
+  const limiter = await limiterOf(clock);
   const listener = { host: '0.0.0.0', port: 8767, tls: false };
   const store = createStorage<{ secret: string }>();
   const mint = createMint({ config, host, codes, store, log, listener: () => listener });
@@ -48,7 +47,7 @@ describe('POST /pairing (contract 01 §5.5)', () => {
     expect(answer.headers.get('cache-control')).toBe('no-store');
     const body = await answer.json();
     expect(body).toEqual({ ok: true, code: expect.stringMatching(/^[A-Z0-9]{6}$/), expires_at: START + 600 });
-    expect(relay.codes.consume(body.code)).toEqual({});
+    expect(await relay.codes.consume(body.code)).toEqual({});
     expect(lines.join()).not.toContain(body.code);
   });
 
@@ -67,7 +66,7 @@ describe('POST /pairing (contract 01 §5.5)', () => {
     expect(lines).toEqual([expect.stringMatching(/\[WARNING\] pairing: pairing code [A-Z0-9]{6}\b/)]);
     expect(lines[0]).toContain(peer.address);
     const code = /code ([A-Z0-9]{6})/.exec(lines[0] as string)?.[1] as string;
-    expect(relay.codes.consume(code)).toEqual({});
+    expect(await relay.codes.consume(code)).toEqual({});
   });
 
   test('at the edge the operator counts as the host', async () => {
@@ -113,7 +112,7 @@ describe.each([
     expect(await answer.json()).toEqual({ ok: true, code: 'ABC123' });
     expect(lines.join()).toContain('AB****');
     expect(lines.join()).not.toContain('ABC123');
-    expect(relay.codes.consume('ABC123')).toEqual({ ttlSeconds: 60, transportHint: 'wss' });
+    expect(await relay.codes.consume('ABC123')).toEqual({ ttlSeconds: 60, transportHint: 'wss' });
   });
 
   test('clears every limit', async () => {
@@ -142,7 +141,7 @@ describe.each([
     const { relay } = await setup();
     for (let count = 0; count < 5; count++) relay.limiter.fail('10.0.0.1', 'session');
     await expect(handler(post(LOCAL, body), relay)).rejects.toThrow(invalid(field));
-    expect(relay.codes.consume('ABC123')).toBeUndefined();
+    expect(await relay.codes.consume('ABC123')).toBeUndefined();
     expect(relay.limiter.blockedFor('10.0.0.1')).toBe(300);
   });
 
@@ -160,7 +159,7 @@ test('§5.2 register echoes endpoints and refuses anything but an array', async 
   await expect(registerCode(post(LOCAL, { code: 'XYZ123', endpoints: {} }), relay)).rejects.toThrow(
     invalid('endpoints'),
   );
-  expect(relay.codes.consume('XYZ123')).toBeUndefined();
+  expect(await relay.codes.consume('XYZ123')).toBeUndefined();
 });
 
 describe('POST /pairing/mint (contract 01 §5.3)', () => {

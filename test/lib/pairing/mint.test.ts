@@ -4,9 +4,9 @@ import { join } from 'node:path';
 import { createStorage } from 'unstorage';
 import { describe, expect, test, vi } from 'vitest';
 import { canonicalJson } from '../../../lib/pairing/canonical-json.ts';
-import { createPairingCodes } from '../../../lib/pairing/codes.ts';
 import { createMint } from '../../../lib/pairing/mint.ts';
 import type { Listener } from '../../../lib/relay.ts';
+import { codesOf } from '../../support/states.ts';
 import { configOf, type FakeHostOptions, fakeClock, fakeHost, fakeLog, START } from './fixtures.ts';
 
 interface Options extends FakeHostOptions {
@@ -19,7 +19,7 @@ async function setup({ env = {}, listener, edge = false, ...options }: Options =
   const host = edge ? undefined : await fakeHost(options);
   const { clock } = fakeClock();
   const { log, lines } = fakeLog();
-  const codes = createPairingCodes(clock, log.named('pairing'));
+  const codes = await codesOf(clock, log.named('pairing'));
   const store = createStorage<{ secret: string }>();
   const mint = createMint({
     config: configOf(env, host),
@@ -70,7 +70,7 @@ describe('mint (contract 01 §5.3)', () => {
     expect(answer.pairing_url).toBe(
       `svc-relay://pair?payload=${Buffer.from(answer.qr_payload, 'utf8').toString('base64url')}`,
     );
-    expect(codes.consume(answer.code)).toEqual({});
+    expect(await codes.consume(answer.code)).toEqual({});
   });
 
   test('policy is bound to the code and written as integers', async () => {
@@ -79,7 +79,11 @@ describe('mint (contract 01 §5.3)', () => {
     const answer = await mint.issue(body);
     expect(JSON.parse(answer.qr_payload)).toMatchObject({ svc: 2 });
     expect(answer.qr_payload).toContain('"ttl_seconds":3600,"grants":{"terminal":60},"transport_hint":"wss"');
-    expect(codes.consume(answer.code)).toEqual({ ttlSeconds: 3600, grants: { terminal: 60 }, transportHint: 'wss' });
+    expect(await codes.consume(answer.code)).toEqual({
+      ttlSeconds: 3600,
+      grants: { terminal: 60 },
+      transportHint: 'wss',
+    });
   });
 
   test('dashboard_url and endpoints are mirrored, and covered by the signature', async () => {
@@ -164,7 +168,7 @@ describe('mint (contract 01 §5.3)', () => {
     const answer = await mint.issue({});
     expect(JSON.parse(answer.qr_payload)).not.toHaveProperty('sig');
     expect(lines.filter((line) => line.includes('[WARNING]'))).toHaveLength(1);
-    expect(codes.consume(answer.code)).toEqual({});
+    expect(await codes.consume(answer.code)).toEqual({});
   });
 
   test('§10 the log contains neither code nor key nor payload', async () => {

@@ -3,9 +3,9 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
-import { createLimiter } from '../../../lib/access/limiter.ts';
+import type { Limiter } from '../../../lib/access/limiter.ts';
 import { sha256 } from '../../../lib/kit/bytes.ts';
-import { createPairingCodes } from '../../../lib/pairing/codes.ts';
+import type { PairingCodes } from '../../../lib/pairing/codes.ts';
 import type { Policy } from '../../../lib/sessions/grants.ts';
 import { openSessions, type Reduction } from '../../../lib/sessions/sessions.ts';
 import { type AuthRequest, authenticate } from '../../../lib/socket/auth.ts';
@@ -14,6 +14,7 @@ import { openStateFile } from '../../../storage/node.ts';
 import type { Stores } from '../../../storage/schema.ts';
 import { createTestClock } from '../../support/clock.ts';
 import { createTestLog } from '../../support/log.ts';
+import { codesOf, limiterOf } from '../../support/states.ts';
 
 const DAY = 86_400;
 const CHANNELS = ['chat', 'terminal', 'bridge', 'tui', 'desktop', 'voice:config', 'voice:stt', 'voice:tts'];
@@ -73,8 +74,8 @@ class Real {
   readonly clock = createTestClock();
   readonly log = createTestLog();
   sessions!: Awaited<ReturnType<typeof openSessions>>;
-  codes = createPairingCodes(this.clock, this.log);
-  limiter = createLimiter(this.clock);
+  codes!: PairingCodes;
+  limiter!: Limiter;
   #stores: Stores | undefined;
   #life = 0;
 
@@ -94,8 +95,8 @@ class Real {
       clock: this.clock,
       log: this.log,
     });
-    this.codes = createPairingCodes(this.clock, this.log);
-    this.limiter = createLimiter(this.clock);
+    this.codes = await codesOf(this.clock, this.log, this.#stores);
+    this.limiter = await limiterOf(this.clock, this.#stores);
   }
 
   /** The next process finds the files exactly as they lie now: nothing is flushed, closed or checkpointed first. */
@@ -268,7 +269,7 @@ const policy: fc.Arbitrary<Policy> = fc.record({
 
 const register = fc.tuple(code, policy).map(([code, policy]) =>
   command(`register ${code} ${JSON.stringify(policy)}`, async (model, real) => {
-    real.codes.register(code, policy);
+    await real.codes.register(code, policy);
     model.codes.set(code, { policy, until: Math.floor(model.now) + 600 });
   }),
 );
@@ -290,7 +291,7 @@ const pair = fc.tuple(code, device).map(([code, device]) =>
 
 const registerAndPair = fc.tuple(code, policy, device).map(([code, policy, device]) =>
   command(`register and pair ${code} ${JSON.stringify(policy)} as ${device}`, async (model, real) => {
-    real.codes.register(code, policy);
+    await real.codes.register(code, policy);
     model.codes.delete(code);
     paired(model, policy, device, await real.enter(device, { pairingCode: code }));
   }),
@@ -298,7 +299,7 @@ const registerAndPair = fc.tuple(code, policy, device).map(([code, policy, devic
 
 const race = fc.tuple(code, policy, device, device).map(([code, policy, one, other]) =>
   command(`race for ${code} between ${one} and ${other} (01 §3.4)`, async (model, real) => {
-    real.codes.register(code, policy);
+    await real.codes.register(code, policy);
     model.codes.delete(code);
     const [first, second] = await Promise.all([
       real.enter(one, { pairingCode: code }),

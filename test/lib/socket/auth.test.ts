@@ -1,12 +1,11 @@
 import fc from 'fast-check';
 import { expect, it, vi } from 'vitest';
-import { createLimiter } from '../../../lib/access/limiter.ts';
 import { createLog } from '../../../lib/log.ts';
-import { createPairingCodes } from '../../../lib/pairing/codes.ts';
 import { openSessions } from '../../../lib/sessions/sessions.ts';
 import { type AuthRequest, authenticate, readFirstFrame, refusalReason } from '../../../lib/socket/auth.ts';
 import { createStores } from '../../../storage/index.ts';
 import { createTestClock } from '../../support/clock.ts';
+import { codesOf, limiterOf } from '../../support/states.ts';
 
 const auth = (payload: unknown): string => JSON.stringify({ channel: 'system', type: 'auth', id: '1', payload });
 
@@ -148,7 +147,7 @@ async function createParts() {
   const clock = createTestClock();
   const log = createLog('ERROR', () => {});
   const sessions = await openSessions({ store: createStores('node').open('sessions'), clock, log });
-  return { clock, log, sessions, codes: createPairingCodes(clock, log), limiter: createLimiter(clock) };
+  return { clock, log, sessions, codes: await codesOf(clock, log), limiter: await limiterOf(clock) };
 }
 
 const PEER = { key: '192.0.2.1', transportHint: 'ws' as const };
@@ -181,33 +180,33 @@ it.each([
 
 it('contract 01 §3.4: a good session token comes before the refresh token and the code', async () => {
   const parts = await createParts();
-  parts.codes.register('ABC123', {});
+  await parts.codes.register('ABC123', {});
   const first = await authenticate(parts, requestOf({ pairing_code: 'abc123', device_id: 'd' }), PEER);
-  parts.codes.register('DEF456', {});
+  await parts.codes.register('DEF456', {});
   const all = { session_token: first?.token, refresh_token: first?.refreshToken, pairing_code: 'DEF456' };
   const again = await authenticate(parts, requestOf({ ...all, device_id: 'd' }), PEER);
   expect(again).toEqual({ session: first?.session, token: first?.token, refreshToken: undefined });
-  expect(parts.codes.consume('DEF456')).toBeDefined();
+  expect(await parts.codes.consume('DEF456')).toBeDefined();
 });
 
 it('contract 01 §3.4: a good refresh token comes before the code; a bad one leaves the code to be used', async () => {
   const parts = await createParts();
-  parts.codes.register('ABC123', {});
+  await parts.codes.register('ABC123', {});
   const first = await authenticate(parts, requestOf({ pairing_code: 'ABC123', device_id: 'd' }), PEER);
-  parts.codes.register('DEF456', {});
+  await parts.codes.register('DEF456', {});
   const payload = { session_token: 'gone', pairing_code: 'DEF456', device_id: 'd' };
   const second = await authenticate(parts, requestOf({ ...payload, refresh_token: first?.refreshToken }), PEER);
   expect(second?.session.family).toBe(first?.session.family);
   expect(second?.token).not.toBe(first?.token);
   const third = await authenticate(parts, requestOf({ ...payload, refresh_token: 'bad' }), PEER);
   expect(third?.session.family).not.toBe(first?.session.family);
-  expect(parts.codes.consume('DEF456')).toBeUndefined();
+  expect(await parts.codes.consume('DEF456')).toBeUndefined();
 });
 
 it('contract 01 §4: success forgets the failures of the peer', async () => {
   const parts = await createParts();
   for (let count = 0; count < 4; count++) await authenticate(parts, requestOf({ session_token: 'x' }), PEER);
-  parts.codes.register('ABC123', {});
+  await parts.codes.register('ABC123', {});
   await authenticate(parts, requestOf({ pairing_code: 'ABC123' }), PEER);
   for (let count = 0; count < 4; count++) await authenticate(parts, requestOf({ session_token: 'x' }), PEER);
   expect(parts.limiter.blockedFor(PEER.key)).toBe(0);
@@ -217,7 +216,7 @@ it('contract 01 §4: success forgets the failures of the peer', async () => {
 
 it('contract 01 §11: a session ended while it was saved is refused and counted', async () => {
   const parts = await createParts();
-  parts.codes.register('ABC123', {});
+  await parts.codes.register('ABC123', {});
   const first = await authenticate(parts, requestOf({ pairing_code: 'ABC123' }), PEER);
   const coming = authenticate(parts, requestOf({ session_token: first?.token, device_name: 'New' }), PEER);
   const fail = vi.spyOn(parts.limiter, 'fail');

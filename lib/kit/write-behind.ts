@@ -1,0 +1,87 @@
+import type { Storage, StorageValue } from 'unstorage';
+import { describeError } from '../errors.ts';
+import type { Log } from '../log.ts';
+import type { Clock } from './clock.ts';
+
+/** Longer than a burst of changes, much shorter than the ten idle seconds after which a Durable Object sleeps. */
+const DELAY = 1_000;
+
+export interface WriteBehindParts<T extends StorageValue> {
+  store: Storage<T>;
+  clock: Clock;
+  log: Log;
+  /** Names the state in a warning, as in "the limiter could not be saved". */
+  name: string;
+}
+
+export interface WriteBehind<T> {
+  /** Marks a key as changed. `value` is called when it is written; null removes the key. */
+  save(key: string, value: () => T | null): void;
+  /** Removes every key. */
+  clear(): void;
+}
+
+/**
+ * Writes state that nothing waits for: a key that changes often within a second is written once. A failed write is
+ * repeated with the next change. The owner bounds the number of keys.
+ */
+export function createWriteBehind<T extends StorageValue>(parts: WriteBehindParts<T>): WriteBehind<T> {
+  const { store, clock, log, name } = parts;
+  const changed = new Map<string, () => T | null>();
+  let isScheduled = false;
+
+  async function settle(writes: Promise<void>[]): Promise<void> {
+    const results = await Promise.allSettled(writes);
+    const failure = results.find((result) => result.status === 'rejected');
+    if (failure) log.warn(`${name} could not be saved: ${describeError(failure.reason)}`);
+  }
+
+  async function write(key: string, value: () => T | null): Promise<void> {
+    const current = value();
+    try {
+      await (current === null ? store.removeItem(key) : store.setItem(key, current));
+    } catch (error) {
+      if (!changed.has(key)) changed.set(key, value);
+      throw error;
+    }
+  }
+
+  function flush(): void {
+    isScheduled = false;
+    const entries = [...changed];
+    changed.clear();
+    void settle(entries.map(([key, value]) => write(key, value)));
+  }
+
+  return {
+    save(key, value) {
+      changed.set(key, value);
+      if (isScheduled) return;
+      isScheduled = true;
+      clock.after(DELAY, flush);
+    },
+
+    clear() {
+      changed.clear();
+      void settle([store.clear()]);
+    },
+  };
+}
+
+/** Every value of a store with its key. Values that `read` rejects by returning undefined are removed with a warning. */
+export async function loadAll<T extends StorageValue, R>(
+  store: Storage<T>,
+  log: Log,
+  read: (value: unknown, key: string) => R | undefined,
+): Promise<[key: string, value: R][]> {
+  const loaded: [string, R][] = [];
+  for (const key of await store.getKeys()) {
+    const value = read(await store.getItem(key), key);
+    if (value !== undefined) loaded.push([key, value]);
+    else {
+      log.warn('removed a stored record that cannot be read');
+      await store.removeItem(key);
+    }
+  }
+  return loaded;
+}

@@ -1,0 +1,29 @@
+import { openRing, type RingParts } from '../kit/ring.ts';
+import { isLongerThan, type Payload } from '../socket/envelope.ts';
+
+const MAX_STRING = 4096;
+const MAX_ENTRY = 32 * 1024;
+
+export type Notifications = Awaited<ReturnType<typeof openNotifications>>;
+
+/** The last 100 notifications of all paired phones; a restart forgets them (contract 00, 02 §6). */
+export async function openNotifications(parts: Omit<RingParts, 'name' | 'size'>) {
+  const ring = await openRing<Payload>({ ...parts, name: 'the notification ring' });
+  return {
+    /** Keeps one, its long texts cut to 4096 characters. False when it is too large (32 KiB as JSON) to be kept. */
+    post(notification: Payload): boolean {
+      const entry = cutStrings(notification);
+      if (isLongerThan(JSON.stringify(entry), MAX_ENTRY)) return false;
+      ring.add(entry);
+      return true;
+    },
+    /** At most `limit` of them, newest first. */
+    recent: ring.list,
+  };
+}
+
+const cut = (value: unknown): unknown =>
+  typeof value === 'string' && value.length > MAX_STRING ? value.slice(0, MAX_STRING).toWellFormed() : value;
+
+const cutStrings = (notification: Payload): Payload =>
+  Object.fromEntries(Object.entries(notification).map(([name, value]) => [name, cut(value)]));

@@ -1,0 +1,46 @@
+import type { Storage } from 'unstorage';
+import type { SwitchRecord } from '../../storage/schema.ts';
+import type { Config } from '../config.ts';
+import type { Log } from '../log.ts';
+
+const KEY = 'allow-insecure-api-bearer';
+
+export interface SecurityParts {
+  store: Storage<SwitchRecord>;
+  config: Pick<Config, 'allowInsecureApiBearer'>;
+  log: Log;
+}
+
+/** Switches that the operator may flip at runtime (contract 01 §8.2). */
+export interface Security {
+  /** Whether the API key is accepted for voice over plain http. */
+  readonly allowInsecureApiBearer: boolean;
+  /** Refusing takes effect at once, allowing once it is stored. Resolves then; rejects when it cannot be stored. */
+  setAllowInsecureApiBearer(value: boolean): Promise<void>;
+}
+
+/**
+ * Opens the switches: a restart puts them back to the configuration, a sleep of the process (edge) does not. One that
+ * was flipped under another configuration counts no longer.
+ */
+export async function openSecurity({ store, config, log }: SecurityParts): Promise<Security> {
+  const configured = config.allowInsecureApiBearer;
+  const saved = await store.getItem(KEY);
+  let allow = saved?.configured === configured && typeof saved.value === 'boolean' ? saved.value : configured;
+  let requested = allow;
+  return {
+    get allowInsecureApiBearer() {
+      return allow;
+    },
+
+    async setAllowInsecureApiBearer(value) {
+      requested = value;
+      if (!value) allow = false;
+      await store.setItem(KEY, { value, configured });
+      // It may have been flipped back meanwhile.
+      allow = value && requested;
+      if (value) log.warn('the API key is now accepted for voice over plain http, until the relay restarts');
+      else log.info('the API key is no longer accepted for voice over plain http');
+    },
+  };
+}
