@@ -2,41 +2,41 @@ import type { Intent } from '../device.ts';
 import type { System } from './system.ts';
 import type { View } from './view.ts';
 
-/** A place inside an app; `argument` says which one of its kind. */
+/** A page of an app; `argument` identifies what it shows, such as a thread. */
 export interface Page {
   name: string;
   argument: string;
 }
 
-/** What an app can do besides drawing itself. */
-export interface Host {
+/** What an app can use besides its own state. */
+export interface AppHost {
   system: System;
   /** Launchable apps, for the launcher. */
   apps(): { package: string; label: string }[];
   launch(packageName: string): void;
-  /** Starts whichever app takes the intent. */
+  /** Starts the app that accepts the intent. */
   start(intent: Partial<Intent>): void;
   open(name: string, argument?: string): void;
   back(): void;
-  /** Something in sight is different now. */
+  /** Reports that the visible content has changed. */
   changed(): void;
 }
 
-export interface Context<S> extends Host {
+export interface ScreenContext<S> extends AppHost {
   state: S;
   set(change: Partial<S>): void;
   page: Page;
 }
 
-/** An app: what it remembers, and its screen as a function of that. */
+/** An app: its state, and its screen as a function of that state. */
 export interface AppDefinition<S extends object> {
   package: string;
   label: string;
-  /** Not in the launcher when false. */
+  /** False hides it from the launcher. */
   launchable?: boolean;
-  start(): S;
-  screen(context: Context<S>): View;
-  /** The page that an intent opens, null when it is not for this app. */
+  initialState(): S;
+  screen(context: ScreenContext<S>): View;
+  /** The page that an intent opens, or null if this app does not accept it. */
   accepts?(intent: Intent): Page | null;
 }
 
@@ -45,20 +45,20 @@ export interface App {
   label: string;
   launchable: boolean;
   accepts(intent: Intent): Page | null;
-  /** Starts it with a memory of its own. */
-  run(host: Host): (page: Page) => View;
+  /** Starts an instance with state of its own. Returns its renderer. */
+  run(host: AppHost): (page: Page) => View;
 }
 
 export const MAIN: Page = { name: 'main', argument: '' };
 
-/** Hides what an app remembers from everybody else. */
+/** Makes an app whose state is private to it. */
 export const defineApp = <S extends object>(definition: AppDefinition<S>): App => ({
   package: definition.package,
   label: definition.label,
   launchable: definition.launchable ?? true,
   accepts: (intent) => definition.accepts?.(intent) ?? null,
   run(host) {
-    let state = definition.start();
+    let state = definition.initialState();
     const set = (change: Partial<S>) => {
       state = { ...state, ...change };
       host.changed();

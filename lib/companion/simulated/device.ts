@@ -2,32 +2,31 @@ import type { Clock } from '../../kit/clock.ts';
 import { encodePng } from '../../kit/png.ts';
 import { type Device, DeviceFailure, type UiEvent } from '../device.ts';
 import type { App } from './app.ts';
-import { COMPANION } from './apps/companion.ts';
 import { APPS } from './apps/index.ts';
-import { drawFrames } from './frames.ts';
-import { SCREEN } from './layout.ts';
+import { COMPANION } from './apps/system.ts';
+import { drawFrames, SCREEN } from './layout.ts';
 import { createShell } from './shell.ts';
 import { append, createSystem, prepend, record, type System, sendMessage } from './system.ts';
 import { createTouch } from './touch.ts';
 
 export interface SimulatedDevice extends Device {
-  /** Everything behind the glass: a test, or the person at the phone, looks and changes things here. */
+  /** The state of the phone, to be inspected and changed by tests. */
   system: System;
-  /** A message comes in: thread and notification. */
+  /** Delivers a text message: adds it to its thread and shows a notification. */
   receiveSms(number: string, text: string): void;
 }
 
 export interface SimulatedParts {
   clock: Clock;
   name?: string;
-  /** What is installed; the launcher and the companion must be among it. */
+  /** Installed apps; must include the launcher and the companion. */
   apps?: readonly App[];
 }
 
-/** Android key codes. */
-const VOLUME: Record<number, number> = { 24: 10, 25: -10 };
+/** Volume change in percent, keyed by Android key code. */
+const VOLUME_STEPS: Record<number, number> = { 24: 10, 25: -10 };
 
-/** An Android-like phone in memory. Nothing leaves it: messages, calls and intents are written into `system`. */
+/** An Android-like phone in memory. Nothing leaves it: messages, calls and intents are recorded in `system`. */
 export function createSimulatedDevice({ clock, name, apps = APPS }: SimulatedParts): SimulatedDevice {
   const system = createSystem(clock);
   const listeners = new Set<(event: UiEvent) => void>();
@@ -36,7 +35,7 @@ export function createSimulatedDevice({ clock, name, apps = APPS }: SimulatedPar
   });
   const touch = createTouch(system, shell);
 
-  function need(permission: string): void {
+  function requirePermission(permission: string): void {
     const full = `android.permission.${permission}`;
     if (system.denied.has(full)) throw new DeviceFailure('permission_denied', `${full} is not granted`, full);
   }
@@ -47,7 +46,7 @@ export function createSimulatedDevice({ clock, name, apps = APPS }: SimulatedPar
 
   function mediaKey(keycode: number): void {
     const { media } = system;
-    const step = VOLUME[keycode];
+    const step = VOLUME_STEPS[keycode];
     if (step !== undefined) setVolume(media.volume + step);
     else if (keycode === 87) media.track += 1;
     else if (keycode === 88) media.track = Math.max(1, media.track - 1);
@@ -102,7 +101,7 @@ export function createSimulatedDevice({ clock, name, apps = APPS }: SimulatedPar
     },
     async share(request) {
       if (request.package !== '' && !apps.some((app) => app.package === request.package)) return 'activity_not_found';
-      // With the bytes of its files.
+      // Only a few, because each holds the bytes of its files.
       append(system.shares, request, 10);
       return 'opened';
     },
@@ -114,21 +113,21 @@ export function createSimulatedDevice({ clock, name, apps = APPS }: SimulatedPar
     mediaKey: async (keycode) => mediaKey(keycode),
     setVolume: async (level) => setVolume(level),
     async location() {
-      need('ACCESS_FINE_LOCATION');
+      requirePermission('ACCESS_FINE_LOCATION');
       return system.location;
     },
     async contacts(query, limit) {
-      need('READ_CONTACTS');
+      requirePermission('READ_CONTACTS');
       const wanted = query.trim().toLowerCase();
       return system.contacts.filter((one) => one.name.toLowerCase().includes(wanted)).slice(0, limit);
     },
     async call(number) {
-      const dialed = system.denied.has('android.permission.CALL_PHONE');
-      if (!dialed) prepend(system.calls, { number, at: clock.now() });
-      return dialed ? 'dialer_opened' : 'auto_dial';
+      if (system.denied.has('android.permission.CALL_PHONE')) return 'dialer_opened';
+      prepend(system.calls, { number, at: clock.now() });
+      return 'auto_dial';
     },
     async sendSms(to, text) {
-      need('SEND_SMS');
+      requirePermission('SEND_SMS');
       if (system.carrier === 'silent') return new Promise(() => {});
       if (system.carrier === 'RESULT_OK') sendMessage(system, to, text);
       return system.carrier;

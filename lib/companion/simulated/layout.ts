@@ -1,31 +1,32 @@
+import type { GreyPicture } from '../../kit/png.ts';
 import type { Rect, UiNode } from '../device.ts';
 import { isEmpty } from '../tree.ts';
 import type { View } from './view.ts';
 
 export const SCREEN: Rect = { left: 0, top: 0, right: 1080, bottom: 2340 };
 
-/** What belongs to a window and outlives a drawing of it. */
+/** Window state that survives a new layout. */
 export interface ViewState {
-  /** Key of the view that has the focus. */
+  /** Key of the focused view. */
   focus: string | null;
-  /** Pixels that a scrolling view has moved, by its key. */
+  /** Scroll offset in pixels, keyed by view. */
   scroll: Map<string, number>;
 }
 
-/** A view where it was drawn. */
-export interface Placed {
+/** A view with its position on the screen. */
+export interface PlacedView {
   view: View;
   node: UiNode;
-  /** The id, or where it stands in the tree: what focus and scrolling remember. */
+  /** The view's id, or its path in the tree. Identifies it for focus and scrolling. */
   key: string;
-  /** How far a scrolling view can move. */
-  reach: number;
+  /** Maximum scroll offset, in pixels. */
+  scrollRange: number;
 }
 
-/** A drawn window: its tree, and every view by its reference. */
-export interface Drawn {
+/** A window after layout: its tree, and its views keyed by node reference. */
+export interface WindowLayout {
   root: UiNode;
-  placed: Map<string, Placed>;
+  placed: Map<string, PlacedView>;
 }
 
 function naturalHeight(view: View): number {
@@ -41,7 +42,7 @@ const clip = (rect: Rect, by: Rect): Rect => ({
   bottom: Math.max(Math.min(rect.bottom, by.bottom), Math.max(rect.top, by.top)),
 });
 
-/** Where the children of a view go. A column gives what is left over to the scrolling ones. */
+/** The rectangles of a view's children. A column shares its remaining height among the scrolling ones. */
 function arrange(view: View, rect: Rect, offset: number): Rect[] {
   const { children } = view;
   if (view.kind === 'row') {
@@ -64,36 +65,36 @@ function arrange(view: View, rect: Rect, offset: number): Rect[] {
   });
 }
 
-function shownText({ input, text }: View): string | null {
+function displayText({ input, text }: View): string | null {
   if (!input) return text ?? null;
   if (input.value === '') return null;
   return input.password ? '•'.repeat(input.value.length) : input.value;
 }
 
-/** Draws a window. References are prefixed with `owner`, so that two windows share none. */
-export function draw(view: View, owner: string, state: ViewState): Drawn {
-  const placed = new Map<string, Placed>();
+/** Lays out a window. References are prefixed with `owner`, so that they are unique across windows. */
+export function layOut(view: View, owner: string, state: ViewState): WindowLayout {
+  const placed = new Map<string, PlacedView>();
 
   function place(view: View, path: string, rect: Rect, visible: Rect): UiNode {
     const ref = `${owner}#${path}`;
     const key = view.id ?? path;
-    const shown = clip(rect, visible);
-    const reach = view.kind === 'scroll' ? Math.max(0, naturalHeight(view) - (rect.bottom - rect.top)) : 0;
-    const offset = Math.min(state.scroll.get(key) ?? 0, reach);
+    const bounds = clip(rect, visible);
+    const scrollRange = view.kind === 'scroll' ? Math.max(0, naturalHeight(view) - (rect.bottom - rect.top)) : 0;
+    const offset = Math.min(state.scroll.get(key) ?? 0, scrollRange);
     const node: UiNode = {
       ref,
       className: view.className,
-      text: shownText(view),
+      text: displayText(view),
       contentDescription: view.description ?? null,
       hintText: view.hint ?? null,
       viewId: view.id === undefined ? null : `${owner}:id/${view.id}`,
-      bounds: shown,
+      bounds,
       clickable: view.onClick !== undefined || view.input !== undefined,
       longClickable: view.onLongClick !== undefined,
       focusable: view.input !== undefined,
       focused: view.input !== undefined && state.focus === key,
       editable: view.input !== undefined,
-      scrollable: reach > 0,
+      scrollable: scrollRange > 0,
       checkable: view.checked !== undefined,
       checked: view.checked ?? false,
       enabled: view.enabled ?? true,
@@ -101,16 +102,35 @@ export function draw(view: View, owner: string, state: ViewState): Drawn {
       password: view.input?.password ?? false,
       children: [],
     };
-    placed.set(ref, { view, node, key, reach });
-    const inner = view.kind === 'scroll' ? shown : visible;
+    placed.set(ref, { view, node, key, scrollRange });
+    const inner = view.kind === 'scroll' ? bounds : visible;
     const rects = arrange(view, rect, offset);
     node.children = view.children.flatMap((child, index) => {
-      const drawn = place(child, `${path}.${index}`, rects[index] ?? SCREEN, inner);
-      // As a list does: what is scrolled out of sight is not in the tree.
-      return view.kind === 'scroll' && isEmpty(drawn.bounds) ? [] : [drawn];
+      const childNode = place(child, `${path}.${index}`, rects[index] ?? SCREEN, inner);
+      // Like a RecyclerView: rows that are scrolled out of sight are not in the tree.
+      return view.kind === 'scroll' && isEmpty(childNode.bounds) ? [] : [childNode];
     });
     return node;
   }
 
   return { root: place(view, '0', SCREEN, SCREEN), placed };
+}
+
+/** Draws each rectangle as a frame, a shade darker than what is below it. `scale` screen pixels become one image pixel. */
+export function drawFrames(screen: Rect, rects: Rect[], scale: number): GreyPicture {
+  const width = Math.floor((screen.right - screen.left) / scale);
+  const height = Math.floor((screen.bottom - screen.top) / scale);
+  const rows = new Uint8Array(width * height).fill(255);
+  for (const rect of rects) {
+    const [left, top] = [Math.floor(rect.left / scale), Math.floor(rect.top / scale)];
+    const [right, bottom] = [Math.floor(rect.right / scale) - 1, Math.floor(rect.bottom / scale) - 1];
+    for (let y = top; y <= bottom; y++) {
+      for (let x = left; x <= right; x++) {
+        const edge = x === left || x === right || y === top || y === bottom;
+        const at = y * width + x;
+        rows[at] = edge ? 60 : Math.max(120, (rows[at] ?? 0) - 12);
+      }
+    }
+  }
+  return { width, height, depth: 8, rows };
 }

@@ -1,54 +1,56 @@
 import type { GlobalAction, Intent, UiEvent, UiEventType } from '../device.ts';
-import { type App, type Host, MAIN, type Page } from './app.ts';
-import { LAUNCHER } from './apps/launcher.ts';
-import { type Drawn, draw, type Placed, type ViewState } from './layout.ts';
-import { keyguard, type Overlay, overlayView, SYSTEM_UI } from './surfaces.ts';
+import { type App, type AppHost, MAIN, type Page } from './app.ts';
+import { LAUNCHER } from './apps/system.ts';
+import { layOut, type PlacedView, type ViewState, type WindowLayout } from './layout.ts';
 import type { System } from './system.ts';
+import { keyguard, type Overlay, overlayView, SYSTEM_UI } from './system-ui.ts';
 import type { View } from './view.ts';
 
-interface Running extends ViewState {
+/** An app that was started. */
+interface Instance extends ViewState {
   app: App;
   pages: Page[];
   render(page: Page): View;
 }
 
-/** A window as it is drawn at this moment. */
-export interface Shown extends Drawn {
+/** A window as it is visible now. */
+export interface ShellWindow extends WindowLayout {
   packageName: string;
   state: ViewState;
 }
 
-/** Which app and which overlay is in front, and what the keys do with them. */
+/** Keeps track of the app and the overlay in front, and handles the system keys. */
 export interface Shell {
-  /** The top one first. */
-  windows(): Shown[];
+  /** Topmost first. */
+  windows(): ShellWindow[];
   foreground(): string;
-  /** False when there is no such app to launch. */
+  /** False when there is no such app. */
   launch(packageName: string): boolean;
-  /** The app that takes an intent. */
+  /** The app that accepts an intent. */
   resolve(intent: Intent): App | null;
   start(intent: Intent): boolean;
   press(action: GlobalAction): void;
-  /** Pulls the shade down. */
-  overlay(overlay: Overlay | null): void;
+  /** Shows an overlay, or hides the current one. */
+  setOverlay(overlay: Overlay | null): void;
   unlock(): void;
-  emit(type: UiEventType, packageName: string, placed?: Placed): void;
+  emit(type: UiEventType, packageName: string, placed?: PlacedView): void;
 }
 
-const MOST_PAGES = 50;
+const MAX_PAGES = 50;
 
 const freshState = (): ViewState => ({ focus: null, scroll: new Map() });
 
 export function createShell(system: System, apps: readonly App[], listener: (event: UiEvent) => void): Shell {
-  const running = new Map<string, Running>();
-  let order: string[] = [];
+  const running = new Map<string, Instance>();
+  /** Package names, most recent first. */
+  let recent: string[] = [];
   let overlay: Overlay | null = null;
   let overlayState = freshState();
 
   const launchable = apps.filter((app) => app.launchable);
-  const front = () => running.get(order[0] ?? LAUNCHER) ?? bring(LAUNCHER);
+  const front = () => running.get(recent[0] ?? LAUNCHER) ?? bringToFront(LAUNCHER);
 
-  function emit(type: UiEventType, packageName: string, placed?: Placed): void {
+  function emit(type: UiEventType, packageName: string, placed?: PlacedView): void {
     const node = placed?.node;
     listener({
       type,
@@ -60,43 +62,43 @@ export function createShell(system: System, apps: readonly App[], listener: (eve
     });
   }
 
-  function hostOf(app: App): Host {
+  function hostOf(app: App): AppHost {
     return {
       system,
       apps: () => launchable.map(({ package: name, label }) => ({ package: name, label })),
       launch: (packageName) => void launch(packageName),
       start: (intent) =>
         void start({ action: '', data: '', package: '', component: '', category: '', extras: {}, ...intent }),
-      open: (name, argument = '') => go(app, { name, argument }),
+      open: (name, argument = '') => openPage(app, { name, argument }),
       back: () => void leavePage(app.package),
       changed: () => emit('window_content_changed', app.package),
     };
   }
 
-  function bring(packageName: string): Running {
+  function bringToFront(packageName: string): Instance {
     const app = apps.find((one) => one.package === packageName) as App;
     const known = running.get(packageName);
     const instance = known ?? { app, pages: [MAIN], render: app.run(hostOf(app)), ...freshState() };
     running.set(packageName, instance);
-    order = [packageName, ...order.filter((name) => name !== packageName)];
+    recent = [packageName, ...recent.filter((name) => name !== packageName)];
     return instance;
   }
 
-  function show(instance: Running, pages: Page[]): void {
+  function showPages(instance: Instance, pages: Page[]): void {
     Object.assign(instance, { pages, ...freshState() });
     emit('window_state_changed', instance.app.package);
   }
 
-  function go(app: App, page: Page): void {
-    const instance = bring(app.package);
-    // Back leads this far; each page is small, but intents may open any number.
-    show(instance, [...instance.pages, page].slice(-MOST_PAGES));
+  function openPage(app: App, page: Page): void {
+    const instance = bringToFront(app.package);
+    // Bounded, because intents may open any number of pages.
+    showPages(instance, [...instance.pages, page].slice(-MAX_PAGES));
   }
 
   function leavePage(packageName: string): boolean {
     const instance = running.get(packageName);
     if (!instance || instance.pages.length < 2) return false;
-    show(instance, instance.pages.slice(0, -1));
+    showPages(instance, instance.pages.slice(0, -1));
     return true;
   }
 
@@ -110,7 +112,7 @@ export function createShell(system: System, apps: readonly App[], listener: (eve
   function launch(packageName: string): boolean {
     if (!apps.some((app) => app.package === packageName)) return false;
     overlay = null;
-    bring(packageName);
+    bringToFront(packageName);
     emit('window_state_changed', packageName);
     return true;
   }
@@ -118,9 +120,9 @@ export function createShell(system: System, apps: readonly App[], listener: (eve
   function resolve(intent: Intent): App | null {
     const wanted = intent.component.split('/')[0] || intent.package;
     const named = wanted === '' ? apps : apps.filter((app) => app.package === wanted);
-    const takes = (app: App) => app.accepts(intent) !== null || (intent.component !== '' && app.package === wanted);
-    const main = intent.action === 'android.intent.action.MAIN' && wanted !== '';
-    return named.find((app) => main || takes(app)) ?? null;
+    const accepts = (app: App) => app.accepts(intent) !== null || (intent.component !== '' && app.package === wanted);
+    const isMain = intent.action === 'android.intent.action.MAIN' && wanted !== '';
+    return named.find((app) => isMain || accepts(app)) ?? null;
   }
 
   function start(intent: Intent): boolean {
@@ -129,9 +131,9 @@ export function createShell(system: System, apps: readonly App[], listener: (eve
     overlay = null;
     const page = app.accepts(intent);
     if (!page || page.name === MAIN.name) {
-      const instance = bring(app.package);
-      show(instance, [page ?? MAIN]);
-    } else go(app, page);
+      const instance = bringToFront(app.package);
+      showPages(instance, [page ?? MAIN]);
+    } else openPage(app, page);
     return true;
   }
 
@@ -149,38 +151,39 @@ export function createShell(system: System, apps: readonly App[], listener: (eve
 
   function press(action: GlobalAction): void {
     if (action === 'lock_screen') lock();
-    // The keyguard takes no other key.
+    // The keyguard ignores all other keys.
     else if (system.locked) return;
     else if (action === 'back') goBack();
     else if (action === 'notifications') setOverlay('shade');
     else if (action === 'home') {
       launch(LAUNCHER);
-      show(front(), [MAIN]);
+      showPages(front(), [MAIN]);
     } else setOverlay(action);
   }
 
-  function windows(): Shown[] {
+  function windows(): ShellWindow[] {
     if (system.locked) {
       const state = freshState();
-      return [{ packageName: SYSTEM_UI, state, ...draw(keyguard(system), SYSTEM_UI, state) }];
+      return [{ packageName: SYSTEM_UI, state, ...layOut(keyguard(system), SYSTEM_UI, state) }];
     }
     const instance = front();
     const { app, pages, render } = instance;
-    const owner = app.package;
-    const below = { packageName: app.package, state: instance, ...draw(render(pages.at(-1) ?? MAIN), owner, instance) };
-    if (overlay === null) return [below];
+    const packageName = app.package;
+    const layout = layOut(render(pages.at(-1) ?? MAIN), packageName, instance);
+    const appWindow = { packageName, state: instance, ...layout };
+    if (overlay === null) return [appWindow];
     const view = overlayView(overlay, {
       system,
       changed: () => emit('window_content_changed', SYSTEM_UI),
       close: () => setOverlay(null),
       launch: (packageName) => void launch(packageName),
       lock,
-      recent: order.flatMap((name) => launchable.filter((one) => one.package === name)),
+      recent: recent.flatMap((name) => launchable.filter((one) => one.package === name)),
     });
-    return [{ packageName: SYSTEM_UI, state: overlayState, ...draw(view, SYSTEM_UI, overlayState) }, below];
+    return [{ packageName: SYSTEM_UI, state: overlayState, ...layOut(view, SYSTEM_UI, overlayState) }, appWindow];
   }
 
-  bring(LAUNCHER);
+  bringToFront(LAUNCHER);
   return {
     windows,
     foreground: () => (system.locked ? SYSTEM_UI : front().app.package),
@@ -188,7 +191,7 @@ export function createShell(system: System, apps: readonly App[], listener: (eve
     resolve,
     start,
     press,
-    overlay: setOverlay,
+    setOverlay,
     unlock() {
       Object.assign(system, { screenOn: true, locked: false });
       emit('window_state_changed', front().app.package);

@@ -19,12 +19,12 @@ export interface Notification {
   text: string;
 }
 
-/** What all apps of the simulated phone share. Messages and calls are written down here and go nowhere. */
+/** State shared by all apps of the simulated phone. Messages and calls are recorded here and go nowhere. */
 export interface System {
   clock: Clock;
   contacts: Contact[];
   threads: Thread[];
-  /** Every message "sent", by the bridge or by a tap. */
+  /** Messages "sent" through the bridge or by a tap. */
   outbox: { to: string; text: string; at: number }[];
   calls: { number: string; at: number }[];
   clipboard: { text: string; label: string };
@@ -34,16 +34,16 @@ export interface System {
   intents: Intent[];
   broadcasts: Intent[];
   shares: ShareRequest[];
-  /** Android permissions that the owner refused. */
+  /** Android permissions that the owner denied. */
   denied: Set<string>;
-  /** How the carrier takes the next messages; `silent` never answers. */
+  /** The carrier's result for the next messages; `silent` never answers. */
   carrier: SmsResult | 'silent';
   wifi: boolean;
   darkTheme: boolean;
   batteryPercent: number;
   screenOn: boolean;
   locked: boolean;
-  /** A keyguard that a swipe does not open. */
+  /** The keyguard needs a PIN, so a swipe does not open it. */
   credential: boolean;
   accessibility: boolean;
 }
@@ -97,33 +97,33 @@ export function createSystem(clock: Clock): System {
   };
 }
 
-/** How many rows of anything the phone remembers: what commands add must not grow for ever. */
-const KEPT = 200;
+/** Bound of every list that commands can add to. */
+const MAX_ENTRIES = 200;
 
-/** Puts an item behind the others, and forgets the oldest ones. */
-export function append<T>(list: T[], item: T, kept = KEPT): void {
+/** Adds an item at the end and drops the oldest ones beyond `limit`. */
+export function append<T>(list: T[], item: T, limit = MAX_ENTRIES): void {
   list.push(item);
-  if (list.length > kept) list.splice(0, list.length - kept);
+  if (list.length > limit) list.splice(0, list.length - limit);
 }
 
-/** Puts an item in front of the others, and forgets the oldest ones. */
-export function prepend<T>(list: T[], item: T, kept = KEPT): void {
+/** Adds an item at the front and drops the oldest ones beyond `limit`. */
+export function prepend<T>(list: T[], item: T, limit = MAX_ENTRIES): void {
   list.unshift(item);
-  if (list.length > kept) list.length = kept;
+  if (list.length > limit) list.length = limit;
 }
 
-/** The name of whoever has that number, else the number. */
+/** The name of the contact with that number, or the number itself. */
 export const nameOf = ({ contacts }: System, number: string): string =>
   contacts.find(({ phones }) => phones.some((phone) => phone.number === number))?.name ?? number;
 
-/** Writes a message into its thread, the newest thread first. */
+/** Adds a message to its thread and moves the thread to the top. */
 export function record(system: System, number: string, message: Message): void {
   const thread = system.threads.find((one) => one.number === number) ?? { number, messages: [] };
   append(thread.messages, message);
-  system.threads = [thread, ...system.threads.filter((one) => one !== thread)].slice(0, KEPT);
+  system.threads = [thread, ...system.threads.filter((one) => one !== thread)].slice(0, MAX_ENTRIES);
 }
 
-/** "Sends" a message: into the outbox and its thread. */
+/** "Sends" a message: records it in the outbox and in its thread. */
 export function sendMessage(system: System, to: string, text: string): void {
   const at = system.clock.now();
   append(system.outbox, { to, text, at });

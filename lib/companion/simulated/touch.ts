@@ -1,20 +1,20 @@
 import type { Gesture, UiNode } from '../device.ts';
 import { contains } from '../tree.ts';
-import { type Placed, SCREEN } from './layout.ts';
-import type { Shell, Shown } from './shell.ts';
+import { type PlacedView, SCREEN } from './layout.ts';
+import type { Shell, ShellWindow } from './shell.ts';
 import type { System } from './system.ts';
 
-/** From here down, a swipe from the edge opens the shade; up on a keyguard it opens that. */
+/** A downward swipe that begins within this distance of the top edge opens the notification shade. */
 const EDGE = 60;
 const LONG_PRESS_MS = 500;
 
 interface Target {
-  window: Shown;
-  placed: Placed;
+  window: ShellWindow;
+  placed: PlacedView;
 }
 
-/** From the deepest view at a point up to the root of the topmost window there. */
-function under(windows: Shown[], x: number, y: number): Target[] {
+/** The views at a point in the topmost window, from the deepest up to the root. */
+function targetsAt(windows: ShellWindow[], x: number, y: number): Target[] {
   const window = windows.find(({ root }) => contains(root.bounds, x, y));
   if (!window) return [];
   const path: UiNode[] = [];
@@ -28,10 +28,10 @@ function under(windows: Shown[], x: number, y: number): Target[] {
   });
 }
 
-/** What a finger, or an accessibility action, does to what is drawn. */
+/** Applies touches and accessibility actions to the visible windows. */
 export function createTouch(system: System, shell: Shell) {
-  /** Where a node is now, if the screen still has it as it was. */
-  function find(node: UiNode): Target | null {
+  /** The view of a node, if it is still on the screen and unchanged. */
+  function findTarget(node: UiNode): Target | null {
     for (const window of shell.windows()) {
       const placed = window.placed.get(node.ref);
       const same = (key: 'className' | 'text' | 'contentDescription' | 'viewId') => placed?.node[key] === node[key];
@@ -69,11 +69,11 @@ export function createTouch(system: System, shell: Shell) {
   }
 
   function scroll(targets: Target[], distance: number): void {
-    const target = targets.find(({ placed }) => placed.reach > 0);
+    const target = targets.find(({ placed }) => placed.scrollRange > 0);
     if (!target) return;
     const { window, placed } = target;
-    const before = Math.min(window.state.scroll.get(placed.key) ?? 0, placed.reach);
-    const after = Math.min(Math.max(before + distance, 0), placed.reach);
+    const before = Math.min(window.state.scroll.get(placed.key) ?? 0, placed.scrollRange);
+    const after = Math.min(Math.max(before + distance, 0), placed.scrollRange);
     if (after === before) return;
     window.state.scroll.set(placed.key, after);
     shell.emit('scroll', window.packageName, placed);
@@ -81,25 +81,26 @@ export function createTouch(system: System, shell: Shell) {
 
   function gesture({ from, to, durationMs }: Gesture): boolean {
     if (!system.screenOn || !contains(SCREEN, from.x, from.y)) return false;
-    const targets = under(shell.windows(), from.x, from.y);
+    const targets = targetsAt(shell.windows(), from.x, from.y);
     if (Math.abs(from.x - to.x) + Math.abs(from.y - to.y) < 20) {
       if (durationMs < LONG_PRESS_MS || !targets.some(longClick)) targets.some(click);
       return true;
     }
-    const up = from.y - to.y;
+    const distanceUp = from.y - to.y;
     if (system.locked) {
-      if (up > 300 && !system.credential) shell.unlock();
-    } else if (from.y < EDGE && up < -300) shell.overlay('shade');
-    else scroll(targets, up);
+      if (distanceUp > 300 && !system.credential) shell.unlock();
+    } else if (from.y < EDGE && distanceUp < -300) shell.setOverlay('shade');
+    else scroll(targets, distanceUp);
     return true;
   }
 
-  const on =
+  /** An action on a node, which fails while the screen is off or once the node is gone. */
+  const onNode =
     <A extends unknown[]>(act: (target: Target, ...rest: A) => boolean) =>
     (node: UiNode, ...rest: A): boolean => {
-      const target = system.screenOn ? find(node) : null;
+      const target = system.screenOn ? findTarget(node) : null;
       return target !== null && act(target, ...rest);
     };
 
-  return { click: on(click), longClick: on(longClick), setText: on(setText), gesture };
+  return { click: onNode(click), longClick: onNode(longClick), setText: onNode(setText), gesture };
 }

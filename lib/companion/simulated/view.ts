@@ -1,8 +1,8 @@
-/** What a screen is made of: a description, drawn anew whenever it is looked at. */
+/** An element of a screen. Views are plain descriptions, laid out again on every read. */
 export interface View {
   className: string;
   kind: 'leaf' | 'column' | 'row' | 'scroll';
-  /** Pixels; containers take what their children need, and a `scroll` what is left. */
+  /** In pixels. Containers are as high as their children; a `scroll` takes the remaining space. */
   height?: number;
   id?: string;
   text?: string;
@@ -33,7 +33,7 @@ export const label = (text: string, options: Options = {}): View => leaf('TextVi
 export const button = (text: string, onClick: () => void, options: Options = {}): View =>
   leaf('Button', 140, { text, onClick, ...options });
 
-/** A button that shows a picture: only its description says what it does. */
+/** A button with an image: only its description says what it does. */
 export const icon = (description: string, onClick: () => void, options: Options = {}): View =>
   leaf('ImageButton', 140, { description, onClick, ...options });
 
@@ -59,11 +59,11 @@ const box = (className: string, kind: View['kind'], children: View[], options: O
 export const column = (...children: View[]): View => box('android.widget.LinearLayout', 'column', children);
 export const row = (...children: View[]): View => box('android.widget.LinearLayout', 'row', children);
 
-/** A list that scrolls up and down in the space that is left. */
+/** A vertical list that scrolls within the remaining space. */
 export const list = (id: string, children: View[]): View =>
   box('androidx.recyclerview.widget.RecyclerView', 'scroll', children, { id });
 
-/** A row that is clicked as a whole, with its lines of text inside. */
+/** A row that is clicked as a whole and contains lines of text. */
 export const item = (lines: string[], onClick: () => void, options: Options = {}): View =>
   box(
     'android.widget.LinearLayout',

@@ -1,16 +1,9 @@
 import type { App } from '../app.ts';
-import { bank } from './bank.ts';
-import { browser } from './browser.ts';
-import { companion } from './companion.ts';
-import { contacts } from './contacts.ts';
-import { dialer } from './dialer.ts';
-import { launcher } from './launcher.ts';
-import { messages } from './messages.ts';
-import { notes } from './notes.ts';
-import { settings } from './settings.ts';
-import { shop } from './shop.ts';
+import { contacts, dialer, messages } from './people.ts';
+import { companion, launcher, settings } from './system.ts';
+import { bank, browser, notes, shop } from './third-party.ts';
 
-/** What is installed, in the order of the launcher. A new app is a file and a name here. */
+/** Installed apps, in the order of the launcher. */
 export const APPS: readonly App[] = [
   launcher,
   companion,

@@ -3,23 +3,23 @@ import { button, column, item, label, list, toggle, type View } from './view.ts'
 
 export const SYSTEM_UI = 'com.android.systemui';
 
-/** A window of the system over the app. */
+/** A system window on top of the app. */
 export type Overlay = 'shade' | 'quick_settings' | 'recents' | 'power_dialog';
 
-export interface Surroundings {
+export interface OverlayHost {
   system: System;
   changed(): void;
   close(): void;
   launch(packageName: string): void;
   lock(): void;
-  /** Apps that run, the one used last first. */
+  /** Running apps, most recent first. */
   recent: { package: string; label: string }[];
 }
 
 export const keyguard = (system: System): View =>
   column(label('Locked'), label(system.credential ? 'Enter the PIN on the phone' : 'Swipe up to unlock'));
 
-const shade = ({ system, changed, close, launch }: Surroundings): View => {
+const shade = ({ system, changed, close, launch }: OverlayHost): View => {
   const clear = () => {
     system.notifications = [];
     changed();
@@ -40,7 +40,7 @@ const shade = ({ system, changed, close, launch }: Surroundings): View => {
   );
 };
 
-function quickSettings({ system, changed }: Surroundings): View {
+function quickSettings({ system, changed }: OverlayHost): View {
   const flip = (name: 'wifi' | 'darkTheme') => () => {
     system[name] = !system[name];
     changed();
@@ -52,19 +52,19 @@ function quickSettings({ system, changed }: Surroundings): View {
   );
 }
 
-/** The window of an overlay. */
-export function overlayView(overlay: Overlay, around: Surroundings): View {
+/** The content of an overlay. */
+export function overlayView(overlay: Overlay, host: OverlayHost): View {
   switch (overlay) {
     case 'shade':
-      return shade(around);
+      return shade(host);
     case 'quick_settings':
-      return quickSettings(around);
+      return quickSettings(host);
     case 'recents':
       return column(
         label('Recent apps'),
-        ...around.recent.map((app) => button(app.label, () => around.launch(app.package))),
+        ...host.recent.map((app) => button(app.label, () => host.launch(app.package))),
       );
     case 'power_dialog':
-      return column(label('Power'), button('Lock', around.lock), button('Cancel', around.close));
+      return column(label('Power'), button('Lock', host.lock), button('Cancel', host.close));
   }
 }

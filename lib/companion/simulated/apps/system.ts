@@ -1,13 +1,40 @@
-import { type Context, defineApp } from '../app.ts';
+import { defineApp, type ScreenContext } from '../app.ts';
 import { column, field, item, label, list, toggle, type View } from '../view.ts';
 
-interface Memory {
+export const LAUNCHER = 'com.android.launcher3';
+
+export const launcher = defineApp({
+  package: LAUNCHER,
+  label: 'Home',
+  launchable: false,
+  initialState: () => ({}),
+  screen: ({ apps, launch }) =>
+    column(
+      label('Home'),
+      list(
+        'apps',
+        apps().map((app) => item([app.label], () => launch(app.package))),
+      ),
+    ),
+});
+
+export const COMPANION = 'com.svc.companion';
+
+/** The companion's own screen, the target of `/return_to_hermes`. */
+export const companion = defineApp({
+  package: COMPANION,
+  label: 'Svc companion',
+  initialState: () => ({}),
+  screen: () => column(label('Svc companion'), label('Device control is running. You decide what is allowed.')),
+});
+
+interface SettingsState {
   deviceName: string;
   query: string;
 }
 
-const PAGES = ['Network', 'Display', 'Sound', 'Battery', 'Security', 'Accounts', 'About phone'];
-const MORE = [
+const TOP_PAGES = ['Network', 'Display', 'Sound', 'Battery', 'Security', 'Accounts', 'About phone'];
+const OTHER_PAGES = [
   'Apps',
   'Notifications',
   'Storage',
@@ -19,8 +46,8 @@ const MORE = [
   'System',
 ];
 
-function main({ state, set, open }: Context<Memory>): View {
-  const names = [...PAGES, ...MORE].filter((name) => name.toLowerCase().includes(state.query.toLowerCase()));
+function settingsList({ state, set, open }: ScreenContext<SettingsState>): View {
+  const names = [...TOP_PAGES, ...OTHER_PAGES].filter((name) => name.toLowerCase().includes(state.query.toLowerCase()));
   return column(
     label('Settings'),
     field('search', 'Search settings', state.query, (query) => set({ query })),
@@ -31,7 +58,7 @@ function main({ state, set, open }: Context<Memory>): View {
   );
 }
 
-function content({ page, system, changed, state, set }: Context<Memory>): View[] {
+function settingsPage({ page, system, changed, state, set }: ScreenContext<SettingsState>): View[] {
   const flip = (name: 'wifi' | 'darkTheme') => () => {
     system[name] = !system[name];
     changed();
@@ -52,12 +79,14 @@ function content({ page, system, changed, state, set }: Context<Memory>): View[]
   }
 }
 
-export const settings = defineApp<Memory>({
+export const settings = defineApp<SettingsState>({
   package: 'com.android.settings',
   label: 'Settings',
-  start: () => ({ deviceName: 'Simulated phone', query: '' }),
+  initialState: () => ({ deviceName: 'Simulated phone', query: '' }),
   screen: (context) =>
-    context.page.name === 'main' ? main(context) : column(label(context.page.argument), ...content(context)),
+    context.page.name === 'main'
+      ? settingsList(context)
+      : column(label(context.page.argument), ...settingsPage(context)),
   accepts({ action }) {
     if (action === 'android.settings.SETTINGS') return { name: 'main', argument: '' };
     return action === 'android.settings.WIFI_SETTINGS' ? { name: 'page', argument: 'Network' } : null;
