@@ -1,10 +1,11 @@
-import { mkdir, readdir, stat, writeFile } from 'node:fs/promises';
+import { mkdir, readdir, readFile, stat, writeFile } from 'node:fs/promises';
 import { connect } from 'node:net';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
 import { bearer, describeMatrix, pair, post, type Target } from '../support/relay.ts';
 
 const PNG = Buffer.from('89504e470d0a1a0a0000000d49484452', 'hex');
+const BASE64 = PNG.toString('base64');
 const MiB = 1024 * 1024;
 
 const imageOf = (size: number) => {
@@ -20,10 +21,37 @@ async function put(target: Target, token: string, body: unknown) {
   return { status: response.status, body: await response.json() };
 }
 
+describeMatrix('POST /clipboard/inbox (contract 01 §7, 04 §6)', (start, runtime) => {
+  it('writes a file on a host; 501 without a host', async () => {
+    const target = await start();
+    const { token } = await pair(target);
+    const send = (body: unknown) => target.fetch('/clipboard/inbox', { ...post(body), headers: bearer(token) });
+    const response = await send({ format: 'PNG', bytes_base64: BASE64, filename_hint: '../a b/..' });
+    if (runtime === 'edge') {
+      expect(response.status).toBe(501);
+      return;
+    }
+    const { ok, path, size_bytes } = await response.json();
+    expect(ok).toBe(true);
+    expect(path).toMatch(/\/images\/inbox\/clip_\d{8}_\d{6}_\d+_ab_[a-z0-9]{6}\.png$/);
+    expect((await readFile(path)).length).toBe(size_bytes);
+    expect((await stat(path)).mode & 0o777).toBe(0o600);
+    for (const bad of [
+      {},
+      { format: 'bmp', bytes_base64: BASE64 },
+      { format: 'jpg', bytes_base64: BASE64 },
+      { format: 'png', bytes_base64: '*' },
+    ]) {
+      expect((await send(bad)).status).toBe(400);
+    }
+    expect((await target.fetch('/clipboard/inbox', post({ format: 'png', bytes_base64: BASE64 }))).status).toBe(401);
+  });
+});
+
 describeMatrix(
-  'the limits of POST /clipboard/inbox (04 §6)',
+  'limits of POST /clipboard/inbox (contract 04 §6)',
   (start) => {
-    it('lets 25 MiB through, refuses a byte more, and a body over 36 MiB', async () => {
+    it('accepts 25 MiB, refuses one byte more and any body over 36 MiB', async () => {
       const target = await start();
       const { token } = await pair(target);
       const { status, body } = await put(target, token, imageOf(25 * MiB));
@@ -55,7 +83,7 @@ describeMatrix(
       expect(await readdir(target.agentHome)).not.toContain('images');
     });
 
-    it('two at a time of one device; a third is 429, and leaves room when it is over', async () => {
+    it('takes two requests of a session at a time; a third is 429 until one of them ends', async () => {
       const target = await start();
       const { token } = await pair(target);
       const other = await pair(target);
@@ -74,7 +102,7 @@ describeMatrix(
       await expect.poll(async () => (await put(target, token, imageOf(16))).status).toBe(200);
     });
 
-    it('a disk that does not take it is 500, without a path', async () => {
+    it('answers a failed write with 500, without a path', async () => {
       const target = await start();
       const { token } = await pair(target);
       await mkdir(join(target.agentHome, 'images'));

@@ -1,9 +1,10 @@
 import { execFileSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { mkdir, symlink } from 'node:fs/promises';
+import { mkdir, symlink, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import { expect, it } from 'vitest';
 import { AVATAR_NAMES } from '../../lib/profiles/avatar.ts';
-import { describeMatrix, type Target } from '../support/relay.ts';
+import { describeMatrix, pair, type Target } from '../support/relay.ts';
 import { getRaw, profileClient, put } from './profiles-support.ts';
 
 const etagOf = (content: string | Uint8Array) => `"${createHash('sha256').update(content).digest('hex')}"`;
@@ -374,6 +375,28 @@ describeMatrix(
         expect(JSON.stringify(body)).not.toContain(target.agentHome);
       }
       expect((await get('fits/avatar')).status).toBe(200);
+    });
+  },
+  ['node'],
+);
+
+describeMatrix(
+  'rows of profiles on the socket (contract 01 §3.8, 07 §1.4)',
+  (start) => {
+    it('auth.ok carries them; a change on disk pushes profiles.updated, with the rows at both places', async () => {
+      const target = await start();
+      await writeFile(join(target.agentHome, 'config.yaml'), 'model: {default: m1}\ndescription: Home\n');
+      await target.relay?.profiles.rescan();
+      const { client, ok } = await pair(target);
+      expect(ok.payload.profiles).toMatchObject([{ name: 'default', model: 'm1', description: 'Home' }]);
+      await mkdir(join(target.agentHome, 'profiles', 'work'), { recursive: true });
+      await writeFile(join(target.agentHome, 'profiles', 'work', 'config.yaml'), 'model: m2\n');
+      await target.relay?.profiles.rescan();
+      const pushed = await client.next({ channel: 'pairing', type: 'profiles.updated' });
+      expect(pushed.payload.profiles).toEqual(pushed.profiles);
+      expect(pushed.profiles).toMatchObject([{ name: 'default' }, { name: 'work', model: 'm2' }]);
+      const other = await pair(target);
+      expect(other.ok.payload.profiles).toEqual(pushed.profiles);
     });
   },
   ['node'],

@@ -1,0 +1,45 @@
+import { expect, it } from 'vitest';
+import { describeMatrix, post } from '../support/relay.ts';
+
+describeMatrix('operator routes (contract 01 §8)', (start, runtime) => {
+  it('§8.2: the security toggle holds until restart', async () => {
+    const target = await start();
+    const read = async () => (await target.operator('/relay/security')).json();
+    expect(await read()).toEqual({
+      ok: true,
+      scope: 'runtime',
+      allow_insecure_api_bearer: false,
+      trust_proxy_headers: false,
+    });
+    for (const body of [{}, { allow_insecure_api_bearer: 1 }, { allow_insecure_api_bearer: null }]) {
+      const refused = await target.operator('/relay/security', { ...post(body), method: 'PATCH' });
+      expect(refused.status).toBe(400);
+      expect((await refused.json()).error).toMatch(/allow_insecure_api_bearer.*boolean/);
+    }
+    await target.operator('/relay/security', { ...post({ allow_insecure_api_bearer: true }), method: 'PATCH' });
+    expect((await read()).allow_insecure_api_bearer).toBe(true);
+    await target.restart();
+    // An object cannot tell a restart from a sleep, which the toggle outlasts (contract 00).
+    expect((await read()).allow_insecure_api_bearer).toBe(runtime === 'edge');
+  });
+
+  it('§8.1: info names what this relay can do', async () => {
+    const target = await start();
+    const info = await (await target.operator('/relay/info')).json();
+    expect(info).toMatchObject({
+      version: '1.0.0',
+      plugin_version: '1.0.0',
+      protocol_version: 1,
+      session_count: 0,
+      paired_device_count: 0,
+      pending_commands: 0,
+      media_entry_count: 0,
+      health: 'ok',
+      gateway_heartbeat: { status: 'missing', supported: false },
+      gateway_prior_exit: { prior_exit: 'unknown' },
+    });
+    expect(info.capabilities).toEqual([...info.capabilities].sort());
+    expect(info.capabilities.includes('profiles')).toBe(runtime === 'node');
+    expect(info.capabilities.includes('clipboard')).toBe(runtime === 'node');
+  });
+});
