@@ -1,5 +1,5 @@
 import { RelayError } from '../lib/errors.ts';
-import { splitUrl } from '../lib/pairing/addresses.ts';
+import { splitUrl } from '../lib/kit/addresses.ts';
 import type { Mode } from '../lib/pairing/build-candidates.ts';
 import { isPairingCode } from '../lib/pairing/codes.ts';
 import { parseDuration, parseGrants } from '../lib/pairing/duration.ts';

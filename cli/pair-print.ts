@@ -1,5 +1,5 @@
+import { urlHost } from '../lib/kit/addresses.ts';
 import { asObject } from '../lib/kit/json.ts';
-import { urlHost } from '../lib/pairing/addresses.ts';
 import { describeDuration } from '../lib/pairing/duration.ts';
 import { aligned, type CommandContext, createStyle, line, printable, printWarning } from './output.ts';
 import type { PairOptions } from './pair-options.ts';

@@ -1,9 +1,9 @@
 import type { Pairing, PairingStore } from '../lib/companion/link/settings.ts';
 import { describeError } from '../lib/errors.ts';
+import { urlHost } from '../lib/kit/addresses.ts';
 import { randomString } from '../lib/kit/bytes.ts';
 import { systemClock } from '../lib/kit/clock.ts';
 import { createLog } from '../lib/log.ts';
-import { urlHost } from '../lib/pairing/addresses.ts';
 import { describeDuration } from '../lib/pairing/duration.ts';
 import { connectOnce } from './connect-once.ts';
 import { type CommandContext, CommandError, line } from './output.ts';

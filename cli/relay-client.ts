@@ -1,8 +1,8 @@
 import { request as httpRequest } from 'node:http';
 import { request as httpsRequest } from 'node:https';
 import type { Config } from '../lib/config.ts';
+import { isLoopbackName, unbracket, urlHost } from '../lib/kit/addresses.ts';
 import { asObject, parseJson } from '../lib/kit/json.ts';
-import { isLoopbackName, unbracket, urlHost } from '../lib/pairing/addresses.ts';
 
 /** Where the relay listens, as this process reaches it. */
 export interface RelayAddress {

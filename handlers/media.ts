@@ -3,8 +3,8 @@ import { isToken, type Media } from '../lib/media/media.ts';
 import { baseName, mediaType } from '../lib/media/names.ts';
 import type { MediaEntry } from '../lib/media/registry.ts';
 import type { Relay } from '../lib/relay.ts';
-import { chunksOf } from '../lib/web/chunks.ts';
 import { json, readJson } from '../lib/web/json.ts';
+import { chunksOf } from '../lib/web/streams.ts';
 import { answerMedia } from './media-answer.ts';
 import { type Handler, lastOf, pathParam, type RelayRequest } from './request.ts';
 

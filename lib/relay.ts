@@ -9,6 +9,7 @@ import { createInjectedContext } from './context/injected.ts';
 import { createDesktop } from './desktop/desktop.ts';
 import { describeError } from './errors.ts';
 import type { Host } from './host/index.ts';
+import type { Upstream } from './host/upstream.ts';
 import { type Clock, every } from './kit/clock.ts';
 import type { Log } from './log.ts';
 import { createHostMedia } from './media/host-media.ts';
@@ -21,7 +22,7 @@ import { createRelayInfo } from './operator/info.ts';
 import { openSecurity } from './operator/security.ts';
 import { createUpdateCheck } from './operator/update-check.ts';
 import { openPairingCodes } from './pairing/codes.ts';
-import { createMint } from './pairing/mint.ts';
+import { createMint, type Listener } from './pairing/mint.ts';
 import { openPhoneMessaging } from './phone/phone.ts';
 import { openPhoneThreads } from './phone/threads.ts';
 import { createProfileFiles } from './profiles/profile-files.ts';
@@ -33,17 +34,9 @@ import { createTerminals } from './terminal/terminals.ts';
 import { createTui } from './tui/tui.ts';
 import type { ProviderBases } from './usage/provider.ts';
 import { createUsage } from './usage/usage.ts';
-import { fetchUpstream, type Upstream } from './web/upstream.ts';
+import { fetchUpstream } from './web/upstream.ts';
 
 const SWEEP_PERIOD = 30_000;
-
-/** Where clients reach this relay directly. */
-export interface Listener {
-  /** The address it is bound to; at the edge, the name it is served under. */
-  host: string;
-  port: number;
-  tls: boolean;
-}
 
 /** What the runtime provides. */
 export interface DomainParts {

@@ -1,6 +1,5 @@
 import type { Relay } from '../../lib/relay.ts';
-import type { Channel } from '../../lib/socket/channel.ts';
-import type { Connection } from '../../lib/socket/connection.ts';
+import type { Channel, Connection } from '../../lib/socket/channel.ts';
 import { isLongerThan, type Message, type Payload } from '../../lib/socket/envelope.ts';
 import { freshName, isName, sizeOf } from '../../lib/terminal/names.ts';
 import type { Viewer } from '../../lib/terminal/session.ts';

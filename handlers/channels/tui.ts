@@ -1,7 +1,6 @@
 import { textOf } from '../../lib/dispatch/json-text.ts';
 import type { Relay } from '../../lib/relay.ts';
-import type { Channel } from '../../lib/socket/channel.ts';
-import type { Connection } from '../../lib/socket/connection.ts';
+import type { Channel, Connection } from '../../lib/socket/channel.ts';
 import { encodeEnvelopeAround, type Message } from '../../lib/socket/envelope.ts';
 import { describeExit } from '../../lib/tui/tui.ts';
 

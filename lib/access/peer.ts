@@ -1,3 +1,5 @@
+import { plainAddress } from '../kit/addresses.ts';
+
 /** The other end of a connection, as the runtime saw it. Never taken from a header unless stated. */
 export interface Peer {
   /** Remote address of the socket; `null` where the runtime does not report it. */
@@ -13,20 +15,7 @@ export interface HeaderReader {
   has(name: string): boolean;
 }
 
-const MAPPED = /^::ffff:(\d+\.\d+\.\d+\.\d+)$/i;
-const MAPPED_HEX = /^::ffff:([0-9a-f]{1,4}):([0-9a-f]{1,4})$/i;
 const WITH_PORT = /^(?:\[([^\]]+)\]|(\d+\.\d+\.\d+\.\d+)):\d+$/;
-
-/** Turns an IPv4-mapped IPv6 address into IPv4, and strips a zone from any other. */
-export function plainAddress(address: string): string {
-  if (!address.includes(':')) return address;
-  const mapped = MAPPED.exec(address);
-  if (mapped) return mapped[1] as string;
-  const hex = MAPPED_HEX.exec(address);
-  if (!hex) return address.split('%')[0] as string;
-  const [high, low] = [Number.parseInt(hex[1] as string, 16), Number.parseInt(hex[2] as string, 16)];
-  return [high >> 8, high & 255, low >> 8, low & 255].join('.');
-}
 
 /** True for `127.0.0.1` and `::1`, and for no other address of 127/8 (contract 01 §1.3). */
 export function isLoopbackAddress(address: string | null): boolean {

@@ -1,10 +1,10 @@
 import type { Config } from '../config.ts';
 import { describeError, RelayError } from '../errors.ts';
+import type { Upstream } from '../host/upstream.ts';
 import type { Cancel, Clock } from '../kit/clock.ts';
 import type { Log } from '../log.ts';
-import type { Connection } from '../socket/connection.ts';
+import type { Connection } from '../socket/channel.ts';
 import type { Payload } from '../socket/envelope.ts';
-import type { Upstream } from '../web/upstream.ts';
 import { type AgentEvent, readEvent, startOf } from './events.ts';
 import { createGate } from './gate.ts';
 import { legacy } from './legacy.ts';

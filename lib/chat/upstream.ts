@@ -1,18 +1,12 @@
 import type { Config } from '../config.ts';
 import { RelayError } from '../errors.ts';
+import { type Upstream, type UpstreamRequest, type UpstreamResponse, upstreamReason } from '../host/upstream.ts';
 import type { Clock } from '../kit/clock.ts';
 import { isObject, parseJson } from '../kit/json.ts';
-import { decodeUtf8 } from '../kit/text.ts';
+import { decodeUtf8, isPrintable } from '../kit/text.ts';
 import type { Log } from '../log.ts';
-import { isPrintable } from '../pairing/api-server.ts';
 import type { Payload } from '../socket/envelope.ts';
-import {
-  readUpTo,
-  type Upstream,
-  type UpstreamRequest,
-  type UpstreamResponse,
-  upstreamReason,
-} from '../web/upstream.ts';
+import { readUpTo } from '../web/streams.ts';
 import { firstText } from './events.ts';
 import { createSilence } from './silence.ts';
 

@@ -1,8 +1,8 @@
 import { type Config, variables } from '../config.ts';
+import { unlessUnreadable } from '../host/errors.ts';
 import type { Host } from '../host/index.ts';
 import { decodeEnvFile, parseEnvFile } from '../kit/env-file.ts';
 import type { Log } from '../log.ts';
-import { unlessUnreadable } from '../profiles/readable.ts';
 
 /** A piece of text that the agent's system prompt gets. At most 4,000 characters; no user data, path or secret. */
 export interface ContextBlock {

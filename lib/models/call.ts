@@ -1,10 +1,11 @@
 import { RelayError } from '../errors.ts';
+import type { Upstream } from '../host/upstream.ts';
 import type { Clock } from '../kit/clock.ts';
 import { parseJson } from '../kit/json.ts';
 import type { Semaphore } from '../kit/semaphore.ts';
 import { decodeUtf8 } from '../kit/text.ts';
 import { withDeadline } from '../kit/timeouts.ts';
-import { readUpTo, type Upstream } from '../web/upstream.ts';
+import { readUpTo } from '../web/streams.ts';
 
 /** Milliseconds for one call, from its turn to the last byte. */
 const CALL_TIMEOUT = 1250;

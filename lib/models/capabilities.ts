@@ -1,12 +1,12 @@
 import { agentRoot, type Config } from '../config.ts';
 import { describeError } from '../errors.ts';
+import { unlessUnreadable } from '../host/errors.ts';
 import type { Host } from '../host/index.ts';
+import type { Upstream } from '../host/upstream.ts';
 import type { Clock } from '../kit/clock.ts';
 import { withTimeout } from '../kit/timeouts.ts';
 import type { Log } from '../log.ts';
 import { profileHome } from '../profiles/home.ts';
-import { unlessUnreadable } from '../profiles/readable.ts';
-import type { Upstream } from '../web/upstream.ts';
 import type { Answer } from './answer.ts';
 import { createModelsDev } from './models-dev.ts';
 import { providerKey } from './names.ts';

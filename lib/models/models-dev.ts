@@ -1,6 +1,6 @@
+import { unlessUnreadable } from '../host/errors.ts';
 import type { Host } from '../host/index.ts';
 import { isObject } from '../kit/json.ts';
-import { unlessUnreadable } from '../profiles/readable.ts';
 import { readObject } from '../profiles/secrets.ts';
 import type { Answer } from './answer.ts';
 

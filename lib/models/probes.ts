@@ -1,10 +1,10 @@
 import { describeError } from '../errors.ts';
+import type { Upstream } from '../host/upstream.ts';
 import { sha256 } from '../kit/bytes.ts';
 import type { Clock } from '../kit/clock.ts';
 import { createSemaphore } from '../kit/semaphore.ts';
 import { createSingleFlight, type Share } from '../kit/single-flight.ts';
 import type { Log } from '../log.ts';
-import type { Upstream } from '../web/upstream.ts';
 import type { Answer } from './answer.ts';
 import { createAnswerCache } from './cache.ts';
 import { createCall } from './call.ts';

@@ -1,8 +1,8 @@
 import type { Host } from '../host/index.ts';
 import { decodeUtf8 } from '../kit/text.ts';
+import { isMapping, type Mapping, parseMapping } from '../kit/yaml.ts';
 import type { ProfilePlace } from '../profiles/home.ts';
 import { type ProfileSecrets, readSecrets, readWhole } from '../profiles/secrets.ts';
-import { isMapping, type Mapping, parseMapping } from '../profiles/yaml.ts';
 
 const CONFIG_LIMIT = 256 * 1024;
 

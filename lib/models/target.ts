@@ -1,6 +1,6 @@
 import { isObject } from '../kit/json.ts';
-import { isPrintable } from '../pairing/api-server.ts';
-import { isMapping, type Mapping } from '../profiles/yaml.ts';
+import { isPrintable } from '../kit/text.ts';
+import { isMapping, type Mapping } from '../kit/yaml.ts';
 import { cleanBase } from './base-url.ts';
 import { providerKey } from './names.ts';
 import { type ProfileSettings, sectionOf } from './profile.ts';

@@ -1,5 +1,5 @@
 import { type Document, isMap, isSeq, parseDocument, YAMLMap, YAMLSeq } from 'yaml';
-import { isMapping, type Mapping, parseMapping } from '../profiles/yaml.ts';
+import { isMapping, type Mapping, parseMapping } from '../kit/yaml.ts';
 import { isThis, spliceEnabled } from './enable-splice.ts';
 import { PLUGIN } from './enablement.ts';
 

@@ -1,7 +1,7 @@
 import { agentRoot, type Config } from '../config.ts';
 import type { Host } from '../host/index.ts';
 import { byCodePoint } from '../kit/text.ts';
-import { isMapping, type Mapping, parseMapping } from '../profiles/yaml.ts';
+import { isMapping, type Mapping, parseMapping } from '../kit/yaml.ts';
 
 /** How this product is called in the agent's lists of plugins. */
 export const PLUGIN = 'svc-relay';

@@ -2,9 +2,10 @@ import { type Config, parseBoolean } from '../config.ts';
 import { describeError } from '../errors.ts';
 import type { Host } from '../host/index.ts';
 import { decodeEnvFile, parseEnvFile } from '../kit/env-file.ts';
+import { isPrintable } from '../kit/text.ts';
+import { type Mapping, parseMapping } from '../kit/yaml.ts';
 import type { Log } from '../log.ts';
 import { apiServerSettings } from '../profiles/api-server.ts';
-import { type Mapping, parseMapping } from '../profiles/yaml.ts';
 
 /** The agent's API server as configured on this machine. */
 export interface ApiServerState {
@@ -13,9 +14,6 @@ export interface ApiServerState {
   /** Whether a source switches it off explicitly. */
   disabled: boolean;
 }
-
-/** Whether a text is one line of printable ASCII. */
-export const isPrintable = (text: string): boolean => /^[\x20-\x7e]*$/.test(text);
 
 /**
  * Reads key and switch of the API server from the agent configuration, the agent home's `.env` and the environment

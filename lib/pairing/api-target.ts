@@ -1,9 +1,10 @@
 import type { Config } from '../config.ts';
 import { RelayError } from '../errors.ts';
-import type { Host } from '../host/index.ts';
+import type { Host, HostNetwork } from '../host/index.ts';
+import { isHost, isLoopbackName, isWildcard, splitUrl, unbracket } from '../kit/addresses.ts';
+import { isPrintable } from '../kit/text.ts';
 import type { Log } from '../log.ts';
-import { isHost, isLoopbackName, isWildcard, lanForm, splitUrl, unbracket } from './addresses.ts';
-import { isPrintable, readApiServer } from './api-server.ts';
+import { readApiServer } from './api-server.ts';
 import type { ApiTarget } from './payload.ts';
 
 /** The API server as given in a mint request. Absent members are left to the configuration. */
@@ -93,4 +94,14 @@ export async function resolveApiTarget(overrides: ApiOverrides, parts: ApiTarget
     tls: speaksTls(overrides, config),
     key: server.key,
   };
+}
+
+/**
+ * A host as other machines on this network reach it: loopback and wildcard names become the LAN address, if there is
+ * one (contract 01 §5.3). Returned without brackets.
+ */
+export async function lanForm(host: string, network: HostNetwork | undefined): Promise<string> {
+  const plain = unbracket(host);
+  if (!isLoopbackName(plain) && !isWildcard(plain)) return plain;
+  return (await network?.lanAddress()) ?? plain;
 }

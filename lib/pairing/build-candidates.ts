@@ -1,5 +1,5 @@
 import type { Tailnet } from '../host/index.ts';
-import { splitUrl, urlHost } from './addresses.ts';
+import { splitUrl, urlHost } from '../kit/addresses.ts';
 
 export type Mode = 'auto' | 'lan' | 'tailscale' | 'public';
 

@@ -1,7 +1,7 @@
 import { RelayError } from '../errors.ts';
 import type { HostNetwork, Tailnet } from '../host/index.ts';
+import { defaultPort, joinUrl, splitUrl } from '../kit/addresses.ts';
 import { isObject } from '../kit/json.ts';
-import { defaultPort, joinUrl, splitUrl } from './addresses.ts';
 import type { Json } from './canonical-json.ts';
 
 /** One way to reach this relay and its API server: an element of `endpoints` (contract 01 §5.4). */

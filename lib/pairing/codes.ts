@@ -6,19 +6,12 @@ import { type Clock, seconds } from '../kit/clock.ts';
 import { isObject } from '../kit/json.ts';
 import { loadAll } from '../kit/write-behind.ts';
 import type { Log } from '../log.ts';
-import type { Policy } from '../sessions/grants.ts';
-import type { TransportHint } from '../sessions/session.ts';
-import { describePolicy, readPolicy } from './policy.ts';
+import { type CodePolicy, describePolicy, readPolicy } from './policy.ts';
 
 const ALPHABET = 'ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789';
 const LIFETIME = 600;
 const MAX_PENDING = 256;
 const MAX_ANONYMOUS = 32;
-
-/** The policy that the host chose for the device that presents the code. */
-export interface CodePolicy extends Policy {
-  transportHint?: TransportHint;
-}
 
 interface PendingCode {
   policy: CodePolicy;

@@ -2,15 +2,22 @@ import type { Store } from '../../storage/schema.ts';
 import type { Config } from '../config.ts';
 import { RelayError } from '../errors.ts';
 import type { Host } from '../host/index.ts';
+import { defaultPort, joinUrl, unbracket } from '../kit/addresses.ts';
 import type { Log } from '../log.ts';
-import type { Listener } from '../relay.ts';
-import { defaultPort, joinUrl, lanForm, unbracket } from './addresses.ts';
-import { readApiOverrides, resolveApiTarget, speaksTls } from './api-target.ts';
+import { lanForm, readApiOverrides, resolveApiTarget, speaksTls } from './api-target.ts';
 import { type Candidate, finalCandidates, readCandidates } from './candidates.ts';
 import { maskCode, type PairingCodes } from './codes.ts';
 import { buildPayload, pairingUrl } from './payload.ts';
 import { describePolicy, readPolicy } from './policy.ts';
 import { createQrSecret } from './secret.ts';
+
+/** Where clients reach this relay directly. */
+export interface Listener {
+  /** The address it is bound to; at the edge, the name it is served under. */
+  host: string;
+  port: number;
+  tls: boolean;
+}
 
 export interface MintParts {
   config: Config;

@@ -1,6 +1,6 @@
 import { base64url, utf8ToBytes } from '../kit/bytes.ts';
 import type { Candidate } from './candidates.ts';
-import type { CodePolicy } from './codes.ts';
+import type { CodePolicy } from './policy.ts';
 import { type Payload, signPayload } from './signature.ts';
 
 /** The agent's API server as a phone reaches it. `key` is its bearer token; empty means open access. */

@@ -1,7 +1,12 @@
 import { RelayError } from '../errors.ts';
 import { isObject } from '../kit/json.ts';
+import type { Policy } from '../sessions/grants.ts';
 import type { TransportHint } from '../sessions/session.ts';
-import type { CodePolicy } from './codes.ts';
+
+/** The policy that the host chose for the device that presents the code. */
+export interface CodePolicy extends Policy {
+  transportHint?: TransportHint;
+}
 
 /** Seconds: a hundred years (contract 01 §5.2). */
 export const MAX_DURATION = 3_153_600_000;

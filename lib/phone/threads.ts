@@ -1,5 +1,6 @@
 import type { Storage } from 'unstorage';
 import type { ThreadRecord } from '../../storage/schema.ts';
+import { unlessUnreadable } from '../host/errors.ts';
 import type { Host } from '../host/index.ts';
 import { sha256 } from '../kit/bytes.ts';
 import type { Clock } from '../kit/clock.ts';
@@ -7,7 +8,6 @@ import { isObject } from '../kit/json.ts';
 import { byCodePoint } from '../kit/text.ts';
 import { createWriteBehind, loadAll } from '../kit/write-behind.ts';
 import type { Log } from '../log.ts';
-import { unlessUnreadable } from '../profiles/readable.ts';
 
 /** A conversation with the phone, as `GET /phone/threads` lists it. */
 export type PhoneThread = {

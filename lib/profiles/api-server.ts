@@ -1,5 +1,5 @@
 import { parseBoolean } from '../config.ts';
-import { isMapping, type Mapping } from './yaml.ts';
+import { isMapping, type Mapping } from '../kit/yaml.ts';
 
 export interface ApiServerSettings {
   enabled: boolean;

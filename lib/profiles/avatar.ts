@@ -1,7 +1,7 @@
 import { RelayError } from '../errors.ts';
+import { unlessUnreadable } from '../host/errors.ts';
 import type { Host } from '../host/index.ts';
 import type { ProfilePlace } from './home.ts';
-import { unlessUnreadable } from './readable.ts';
 
 const STEMS = ['avatar', 'profile', 'profile-image', 'profile_image', 'agent', 'icon'];
 const SUFFIXES = ['.png', '.jpg', '.jpeg', '.webp', '.gif'];

@@ -1,7 +1,7 @@
+import { unlessUnreadable } from '../host/errors.ts';
 import type { HostFiles } from '../host/index.ts';
 import { decodeUtf8Strict } from '../kit/text.ts';
-import { unlessUnreadable } from './readable.ts';
-import { type ParsedMapping, parseMapping } from './yaml.ts';
+import { type ParsedMapping, parseMapping } from '../kit/yaml.ts';
 
 const CONFIG_CAP = 256 * 1024;
 /** Characters of configuration files that are kept beside what they parse to. */

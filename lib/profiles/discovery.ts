@@ -2,12 +2,12 @@ import { agentRoot, type Config } from '../config.ts';
 import type { Host, HostFiles } from '../host/index.ts';
 import { mapLimit } from '../kit/semaphore.ts';
 import { byCodePoint } from '../kit/text.ts';
+import { parseMapping } from '../kit/yaml.ts';
 import { createConfigReader, type ParseMemory } from './config-file.ts';
 import { defaultHome, namedHome, type ProfilePlace } from './home.ts';
 import { isGatewayRunning } from './liveness.ts';
 import { type ProfileRow, readRow } from './row.ts';
 import { createTurns } from './turns.ts';
-import { parseMapping } from './yaml.ts';
 
 export type DiscoveryConfig = Pick<Config, 'agentConfig' | 'webapiUrl'>;
 

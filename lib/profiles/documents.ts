@@ -1,10 +1,10 @@
 import { RelayError } from '../errors.ts';
+import { errnoOf, unlessUnreadable } from '../host/errors.ts';
 import type { Host } from '../host/index.ts';
 import { utf8ToBytes } from '../kit/bytes.ts';
 import { byCodePoint, decodeUtf8Strict } from '../kit/text.ts';
 import type { Log } from '../log.ts';
 import type { ProfilePlace } from './home.ts';
-import { errnoOf, unlessUnreadable } from './readable.ts';
 import { SOUL_CAP } from './row.ts';
 
 /** UTF-8 bytes that a written document may have. */

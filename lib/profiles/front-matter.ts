@@ -1,4 +1,4 @@
-import { type Mapping, parseMapping } from './yaml.ts';
+import { type Mapping, parseMapping } from '../kit/yaml.ts';
 
 /**
  * What a file says about itself in YAML between a leading `---` and the next line that begins so; an empty mapping when

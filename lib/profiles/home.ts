@@ -1,6 +1,6 @@
 import { agentRoot, type Config } from '../config.ts';
+import { unlessUnreadable } from '../host/errors.ts';
 import type { HostFiles } from '../host/index.ts';
-import { unlessUnreadable } from './readable.ts';
 
 /** Where a profile's files are. `config` is apart because the root's may have another name. */
 export interface ProfilePlace {

@@ -1,13 +1,13 @@
 import { agentRoot, type Config } from '../config.ts';
 import { describeError, RelayError } from '../errors.ts';
 import type { Host } from '../host/index.ts';
+import { isMapping } from '../kit/yaml.ts';
 import type { Log } from '../log.ts';
 import { type Avatar, readAvatar } from './avatar.ts';
 import { createConfigReader } from './config-file.ts';
 import { type MemoryEntry, readMemory, readSoul, type Saved, type Soul, writeMemory, writeSoul } from './documents.ts';
 import { type ProfilePlace, profileHome } from './home.ts';
 import { listSkills, type Skill } from './skills.ts';
-import { isMapping } from './yaml.ts';
 
 /** What a client may know of a configuration, and nothing else. */
 export interface VisibleConfig {

@@ -1,13 +1,13 @@
 import type { Config } from '../config.ts';
+import { unlessUnreadable } from '../host/errors.ts';
 import type { Host } from '../host/index.ts';
 import { decodeEnvFile, parseEnvFile } from '../kit/env-file.ts';
 import { decodeUtf8Strict } from '../kit/text.ts';
+import { isMapping, type Mapping } from '../kit/yaml.ts';
 import { apiServerSettings, apiServerUrl } from './api-server.ts';
 import type { ConfigReader } from './config-file.ts';
 import type { ProfilePlace } from './home.ts';
-import { unlessUnreadable } from './readable.ts';
 import { countSkills } from './skills.ts';
-import { isMapping, type Mapping } from './yaml.ts';
 
 /** One profile as paired devices see it (contract 07 §1.2). A type and not an interface, so that it is a JSON value. */
 export type ProfileRow = {

@@ -1,8 +1,8 @@
+import { unlessUnreadable } from '../host/errors.ts';
 import type { HostFiles } from '../host/index.ts';
 import { decodeEnvFile, parseEnvFile } from '../kit/env-file.ts';
 import { parseObject } from '../kit/json.ts';
 import { decodeUtf8 } from '../kit/text.ts';
-import { unlessUnreadable } from './readable.ts';
 
 const ENV_CAP = 64 * 1024;
 const AUTH_CAP = 1024 * 1024;

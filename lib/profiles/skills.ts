@@ -1,8 +1,8 @@
+import { unlessUnreadable } from '../host/errors.ts';
 import type { Host, HostFiles } from '../host/index.ts';
 import { mapLimit } from '../kit/semaphore.ts';
 import { byCodePoint, decodeUtf8 } from '../kit/text.ts';
 import { frontMatter } from './front-matter.ts';
-import { unlessUnreadable } from './readable.ts';
 import { createTurns } from './turns.ts';
 
 export const MOST_SKILLS = 2000;

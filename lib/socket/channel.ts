@@ -1,5 +1,37 @@
-import type { Connection } from './connection.ts';
-import type { Message } from './envelope.ts';
+import type { Session } from '../sessions/session.ts';
+import type { Message, Payload } from './envelope.ts';
+import type { Caller } from './transport.ts';
+import type { WatermarkLimits } from './watermark.ts';
+
+/** An authenticated socket as its channels see it. */
+export interface Connection {
+  readonly id: string;
+  readonly caller: Caller;
+  readonly session: Session;
+  /** Whether the client takes the typed chat stream. */
+  readonly typedStream: boolean;
+  readonly isOpen: boolean;
+  /** Whether a message sent now can still reach the client, as far as this side knows. */
+  readonly isWritable: boolean;
+  /** Bytes waiting to be sent. */
+  readonly unsent: number;
+  /** Sends one envelope; does nothing on a closed connection. Closes a client that reads too slowly (1013). */
+  send(channel: string, type: string, payload: Payload, id?: string, extra?: Payload): void;
+  /** Sends an encoded frame, so that one text can go to many. */
+  sendFrame(frame: string): void;
+  /** `system/error` in answer to a message (contract 02 §1.3-1.5). */
+  sendError(message: string, error: string, id?: string, extra?: Payload): void;
+  /**
+   * Subscribes a producer to backpressure: `pause` is called when more than `high` bytes wait, `resume` when fewer
+   * than `low` do (contract 02 §1.7). Returns the unsubscribe function.
+   */
+  follow(limits: WatermarkLimits): () => void;
+  /**
+   * Pings the client: false when nothing arrives within `ms` milliseconds. The socket stays open all the same; closing
+   * it is left to the keep-alive. Always true where the runtime keeps sockets alive.
+   */
+  answers(ms: number): Promise<boolean>;
+}
 
 /**
  * One channel of the socket: a file in `handlers/channels/` and a line in its table. Order, grants, limits, errors and

@@ -4,7 +4,7 @@ import type { Log } from '../log.ts';
 import { isGranted } from '../sessions/grants.ts';
 import type { Session } from '../sessions/session.ts';
 import type { Sessions } from '../sessions/sessions.ts';
-import type { Channel, ChannelTable } from './channel.ts';
+import type { Channel, ChannelTable, Connection } from './channel.ts';
 import type { Indexed } from './dense-set.ts';
 import { encodeEnvelope, isLongerThan, type Message, type Payload, parseEnvelope } from './envelope.ts';
 import { SerialQueue } from './serial-queue.ts';
@@ -22,11 +22,11 @@ export interface ConnectionParts {
   clock: Clock;
   log: Log;
   /** Called once, when the connection has ended. */
-  onClosed(connection: Connection): void;
+  onClosed(connection: SocketConnection): void;
 }
 
 /** One authenticated socket: dispatch, grants, order, backpressure and cleanup for every channel. */
-export class Connection implements Indexed {
+export class SocketConnection implements Connection, Indexed {
   readonly caller: Caller;
   readonly session: Session;
   readonly typedStream: boolean;
@@ -60,22 +60,18 @@ export class Connection implements Indexed {
     return this.#open;
   }
 
-  /** Whether a message sent now can still reach the client, as far as this side knows. */
   get isWritable(): boolean {
     return this.#open && this.#transport.isWritable?.() !== false;
   }
 
-  /** Bytes waiting to be sent. */
   get unsent(): number {
     return this.#transport.unsent();
   }
 
-  /** Sends one envelope; does nothing on a closed connection. Closes a client that reads too slowly (1013). */
   send(channel: string, type: string, payload: Payload, id: string = crypto.randomUUID(), extra?: Payload): void {
     if (this.#open) this.sendFrame(encodeEnvelope(channel, type, payload, id, extra));
   }
 
-  /** Sends an encoded frame, so that one text can go to many. */
   sendFrame(frame: string): void {
     if (!this.#open) return;
     this.#transport.send(frame);
@@ -89,15 +85,10 @@ export class Connection implements Indexed {
     else if (this.#watermarks) for (const watermark of this.#watermarks) watermark.update(unsent);
   }
 
-  /** `system/error` in answer to a message (contract 02 §1.3-1.5). */
   sendError(message: string, error: string, id?: string, extra?: Payload): void {
     this.send('system', 'error', { message, error, ...extra }, id);
   }
 
-  /**
-   * Subscribes a producer to backpressure: `pause` is called when more than `high` bytes wait, `resume` when fewer
-   * than `low` do (contract 02 §1.7). Returns the unsubscribe function.
-   */
   follow(limits: WatermarkLimits): () => void {
     const watermark = new Watermark(limits);
     this.#watermarks ??= new Set();
@@ -249,10 +240,6 @@ export class Connection implements Indexed {
     this.#transport.ping?.();
   }
 
-  /**
-   * Pings the client: false when nothing arrives within `ms` milliseconds. The socket stays open all the same; closing
-   * it is left to the keep-alive. Always true where the runtime keeps sockets alive.
-   */
   async answers(ms: number): Promise<boolean> {
     const { clock } = this.#parts;
     const before = this.#transport.received?.();

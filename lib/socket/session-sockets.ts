@@ -3,7 +3,7 @@ import { type Expiry, isGranted } from '../sessions/grants.ts';
 import type { Device, Session } from '../sessions/session.ts';
 import type { Sessions } from '../sessions/sessions.ts';
 import type { ChannelTable } from './channel.ts';
-import type { Connection } from './connection.ts';
+import type { SocketConnection } from './connection.ts';
 
 const MAX_SOCKETS = 8;
 
@@ -18,7 +18,7 @@ export class SessionSockets {
   readonly #parts: SessionSocketsParts;
   readonly #session: Session;
   /** Oldest first. */
-  readonly #connections: Connection[] = [];
+  readonly #connections: SocketConnection[] = [];
   /** Channels that were granted at the last check. */
   #granted: string[] = [];
   #cancelDeadline: Cancel | undefined;
@@ -50,12 +50,12 @@ export class SessionSockets {
   }
 
   /** Adds a socket. Beyond eight, the oldest is closed (contract 01 §3.7). */
-  add(connection: Connection): void {
+  add(connection: SocketConnection): void {
     this.#connections.push(connection);
     if (this.#connections.length > MAX_SOCKETS) this.#connections[0]?.close(1008, 'replaced');
   }
 
-  remove(connection: Connection): void {
+  remove(connection: SocketConnection): void {
     const index = this.#connections.indexOf(connection);
     if (index >= 0) this.#connections.splice(index, 1);
   }

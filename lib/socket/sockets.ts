@@ -8,7 +8,7 @@ import type { Session } from '../sessions/session.ts';
 import type { Sessions } from '../sessions/sessions.ts';
 import type { Admitted } from './auth.ts';
 import { type Channels, type ChannelTable, createChannelTable } from './channel.ts';
-import { Connection, type ConnectionParts } from './connection.ts';
+import { type ConnectionParts, SocketConnection } from './connection.ts';
 import { DenseSet } from './dense-set.ts';
 import { encodeEnvelope, encodeEnvelopeAround, type Payload } from './envelope.ts';
 import { Handshake, type HandshakeParts } from './handshake.ts';
@@ -47,7 +47,7 @@ export interface SocketsParts {
 /** Passes events to the handshake, then to the connection. Drops the handshake then: sockets are many and long-lived. */
 class SocketDispatcher implements SocketEvents {
   handshake: Handshake | undefined;
-  connection: Connection | undefined;
+  connection: SocketConnection | undefined;
 
   message(text: string): void {
     if (this.connection) this.connection.receive(text);
@@ -73,7 +73,7 @@ export type Sockets = ReturnType<typeof createSockets>;
 /** Every socket of the relay, from upgrade to close (contract 01 §3). */
 export function createSockets(parts: SocketsParts) {
   const { sessions, limiter, clock, log } = parts;
-  const connections = new DenseSet<Connection>();
+  const connections = new DenseSet<SocketConnection>();
   const bySession = new Map<Session, SessionSockets>();
   const pending = new PendingSockets({ clock, sleeps: parts.remember !== undefined });
   const version = JSON.stringify(parts.version);
@@ -121,8 +121,8 @@ export function createSockets(parts: SocketsParts) {
     return sockets;
   }
 
-  function connect(transport: Transport, caller: Caller, session: Session, typedStream: boolean): Connection {
-    const connection = new Connection(connectionParts, transport, caller, session, { typedStream });
+  function connect(transport: Transport, caller: Caller, session: Session, typedStream: boolean): SocketConnection {
+    const connection = new SocketConnection(connectionParts, transport, caller, session, { typedStream });
     connections.add(connection);
     socketsOf(session).add(connection);
     return connection;
@@ -136,7 +136,7 @@ export function createSockets(parts: SocketsParts) {
   }
 
   /** Sends `auth.ok` and opens the connection (contract 01 §3.5). */
-  function admit(transport: Transport, caller: Caller, admitted: Admitted, typedStream: boolean): Connection {
+  function admit(transport: Transport, caller: Caller, admitted: Admitted, typedStream: boolean): SocketConnection {
     const { session, token, refreshToken } = admitted;
     transport.authenticated?.();
     const text = JSON.stringify;

@@ -6,7 +6,7 @@ import { withTimeout } from '../kit/timeouts.ts';
 import type { Log } from '../log.ts';
 import { type Expiry, isGranted } from '../sessions/grants.ts';
 import type { Sessions } from '../sessions/sessions.ts';
-import type { Connection } from '../socket/connection.ts';
+import type { Connection } from '../socket/channel.ts';
 import { childEnvironment, workingDirectory } from './environment.ts';
 import { listRows, type Row } from './list.ts';
 import { type Size, tmuxName } from './names.ts';

@@ -3,7 +3,7 @@ import { describeError } from '../errors.ts';
 import type { Child, Exit, Host } from '../host/index.ts';
 import type { Clock } from '../kit/clock.ts';
 import type { Log } from '../log.ts';
-import type { Connection } from '../socket/connection.ts';
+import type { Connection } from '../socket/channel.ts';
 import { type Plan, planCommand, type Wish } from './command.ts';
 import { createGateway, type Gateway, type GatewayEvents } from './gateway.ts';
 import { clampEdge } from './size.ts';

@@ -1,10 +1,10 @@
 import { RelayError } from '../errors.ts';
+import type { Upstream } from '../host/upstream.ts';
 import type { Clock } from '../kit/clock.ts';
 import { parseObject } from '../kit/json.ts';
-import { decodeUtf8 } from '../kit/text.ts';
+import { decodeUtf8, isPrintable } from '../kit/text.ts';
 import { withDeadline } from '../kit/timeouts.ts';
-import { isPrintable } from '../pairing/api-server.ts';
-import { readUpTo, type Upstream } from '../web/upstream.ts';
+import { readUpTo } from '../web/streams.ts';
 
 /** Milliseconds for one call. */
 const CALL_TIMEOUT = 15_000;

@@ -1,12 +1,12 @@
 import type { Config } from '../config.ts';
 import { RelayError } from '../errors.ts';
+import { unlessUnreadable } from '../host/errors.ts';
 import type { Host } from '../host/index.ts';
+import type { Upstream } from '../host/upstream.ts';
 import type { Clock } from '../kit/clock.ts';
 import { withDeadline } from '../kit/timeouts.ts';
 import type { Log } from '../log.ts';
 import { profileHome } from '../profiles/home.ts';
-import { unlessUnreadable } from '../profiles/readable.ts';
-import type { Upstream } from '../web/upstream.ts';
 import { readActiveCredential } from './active-credential.ts';
 import { createAsk } from './ask.ts';
 import { readCredentials } from './credentials.ts';

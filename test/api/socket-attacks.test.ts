@@ -1,8 +1,7 @@
 import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import type { Server } from 'node:http';
 import { expect, it, vi } from 'vitest';
-import type { Channel } from '../../lib/socket/channel.ts';
-import type { Connection } from '../../lib/socket/connection.ts';
+import type { Channel, Connection } from '../../lib/socket/channel.ts';
 import { type BuiltOptions, type BuiltTarget, cleanups, startBuiltTarget } from '../support/built-relay.ts';
 import type { Client } from '../support/client.ts';
 import { createTestClock } from '../support/clock.ts';

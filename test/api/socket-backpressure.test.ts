@@ -1,6 +1,5 @@
 import { expect, it, vi } from 'vitest';
-import type { Channel } from '../../lib/socket/channel.ts';
-import type { Connection } from '../../lib/socket/connection.ts';
+import type { Channel, Connection } from '../../lib/socket/channel.ts';
 import { cleanups, startBuiltTarget } from '../support/built-relay.ts';
 import { openAuthenticated, textFrame } from '../support/raw-socket.ts';
 import { pair } from '../support/relay.ts';

@@ -45,6 +45,12 @@ const forbidden: [string, string][] = [
   ['lib/a/x.ts', '../../cli/runtime/node.ts'],
   ['lib/host/node/x.ts', '../../../handlers/routes.ts'],
   ['lib/host/node/x.ts', '../../../cli/main.ts'],
+  // The host machine knows no domain.
+  ['lib/host/node/x.ts', '../../companion/link/link.ts'],
+  ['lib/host/node/x.ts', '../../web/upstream.ts'],
+  ['lib/host/node/x.ts', '../../config.ts'],
+  ['lib/host/node/x.ts', '../../../lib/relay.ts'],
+  ['lib/host/node/x.ts', '../../../storage/index.ts'],
   // Nor what a host machine is, nor how things are kept.
   ['lib/x.ts', './host/node/index.ts'],
   ['lib/a/x.ts', '../host/node/files.ts'],
@@ -82,6 +88,10 @@ const allowed: [string, string][] = [
   ['lib/a/x.ts', '../../storage/schema.ts'],
   ['lib/host/node/x.ts', 'node:fs'],
   ['lib/host/node/x.ts', '../index.ts'],
+  ['lib/host/node/x.ts', './files.ts'],
+  ['lib/host/node/x.ts', '../../kit/bytes.ts'],
+  ['lib/host/node/x.ts', '../../errors.ts'],
+  ['lib/host/node/x.ts', '../../log.ts'],
   ['handlers/x.ts', '../lib/relay.ts'],
   ['handlers/channels/x.ts', '../../lib/socket/channel.ts'],
   ['storage/node.ts', 'node:fs'],

@@ -1,5 +1,5 @@
 import { createNodeUpstream } from '../../lib/host/node/upstream.ts';
-import type { Upstream } from '../../lib/web/upstream.ts';
+import type { Upstream } from '../../lib/host/upstream.ts';
 
 /**
  * An upstream that finds the given origins at servers of the test, and nothing else outside of this machine: fixed

@@ -1,4 +1,4 @@
-import { defaultPort, splitUrl, urlHost } from '../../pairing/addresses.ts';
+import { defaultPort, splitUrl, urlHost } from '../../kit/addresses.ts';
 
 /** One way to the relay's socket. */
 export interface Endpoint {

@@ -1,4 +1,5 @@
 import { describeError } from '../../errors.ts';
+import type { Dial, DialedSocket, SocketEnd } from '../../host/dial.ts';
 import type { Cancel, Clock } from '../../kit/clock.ts';
 import type { Log } from '../../log.ts';
 import { encodeEnvelope, type Message, type Payload, parseEnvelope } from '../../socket/envelope.ts';
@@ -6,7 +7,6 @@ import type { Phone, PhoneCommand } from '../types.ts';
 import { authPayload, type DeviceFacts, readIssued } from './auth.ts';
 import type { LinkChannel } from './channel.ts';
 import { type Answered, createCommands, readCommand } from './commands.ts';
-import type { Dial, DialedSocket, SocketEnd } from './dial.ts';
 import { attemptOrder, type Endpoint } from './endpoints.ts';
 import { keepOnline } from './online.ts';
 import type { PairingOffer } from './pairing-url.ts';

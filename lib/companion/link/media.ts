@@ -1,4 +1,5 @@
 import { RelayError } from '../../errors.ts';
+import type { Call, HttpAnswer, HttpCall } from '../../host/dial.ts';
 import { concatBytes, utf8ToBytes } from '../../kit/bytes.ts';
 import { decodeUtf8 } from '../../kit/text.ts';
 import { baseName, contentDisposition, DEFAULT_TYPE } from '../../media/names.ts';
@@ -9,29 +10,6 @@ import type { PairingStore } from './settings.ts';
 
 /** A phone takes no more than this; it holds a file whole. */
 const LARGEST = 100 * 1024 * 1024;
-
-export interface HttpCall {
-  /** Of the relay's socket, `ws:` or `wss:`; the call goes to the same place. */
-  socketUrl: string;
-  /** Says why the peer's key will not do, before anything is sent; `spki` as `SocketEvents.open` has it. */
-  refuse(spki: string | undefined): string | null;
-  method: 'GET' | 'POST';
-  /** Path and query below the place of the socket. */
-  path: string;
-  headers: Record<string, string>;
-  body?: Uint8Array;
-  /** Most bytes of the answer. */
-  limit: number;
-}
-
-export interface HttpAnswer {
-  status: number;
-  headers: Record<string, string | undefined>;
-  bytes: Uint8Array;
-}
-
-/** One HTTP call to a relay, within 15 s of silence. Rejects when there is no whole answer. */
-export type Call = (call: HttpCall) => Promise<HttpAnswer>;
 
 /** The phone's media calls, with the bearer of its pairing, where its socket was last good (contract 03 §5, §7). */
 export function createMediaLink({ call, store }: { call: Call; store: PairingStore }): {

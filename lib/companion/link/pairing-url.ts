@@ -1,7 +1,7 @@
 import { RelayError } from '../../errors.ts';
+import { isHost, splitUrl, urlHost } from '../../kit/addresses.ts';
 import { isObject } from '../../kit/json.ts';
 import { decodeUtf8Strict } from '../../kit/text.ts';
-import { isHost, splitUrl, urlHost } from '../../pairing/addresses.ts';
 import { isPairingCode } from '../../pairing/codes.ts';
 import type { Endpoint } from './endpoints.ts';
 

@@ -1,7 +1,7 @@
 import { createHash, X509Certificate } from 'node:crypto';
 import { TLSSocket } from 'node:tls';
 import { WebSocket } from 'ws';
-import type { Dial } from '../../companion/link/dial.ts';
+import type { Dial } from '../dial.ts';
 
 /** Whole messages of a relay are at most this long (contract 01 §3.1). */
 const MAX_MESSAGE = 40 * 1024 * 1024;

@@ -1,10 +1,10 @@
 import { request as httpRequest, type IncomingMessage } from 'node:http';
 import { request as httpsRequest } from 'node:https';
+import { isLoopbackName, unbracket } from '../../kit/addresses.ts';
 import { parseJson } from '../../kit/json.ts';
-import type { Probe, ProbeResult } from '../../operator/doctor/probe.ts';
-import { unanswered } from '../../operator/doctor/probe.ts';
-import { isLoopbackName, unbracket } from '../../pairing/addresses.ts';
-import { upstreamReason } from '../../web/upstream.ts';
+import type { Probe, ProbeResult } from '../probe.ts';
+import { unanswered } from '../probe.ts';
+import { upstreamReason } from '../upstream.ts';
 
 const MOST_BODY = 256 * 1024;
 

@@ -1,8 +1,8 @@
 import { type IncomingMessage, type RequestOptions, request } from 'node:http';
 import { connect as connectPlain, type Socket } from 'node:net';
 import { connect as connectTls, type TLSSocket } from 'node:tls';
-import type { Call, HttpAnswer, HttpCall } from '../../companion/link/media.ts';
 import { concatBytes } from '../../kit/bytes.ts';
+import type { Call, HttpAnswer, HttpCall } from '../dial.ts';
 import { fingerprint } from './dial.ts';
 
 const SILENCE = 15_000;

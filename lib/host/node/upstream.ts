@@ -1,6 +1,6 @@
 import { request as httpRequest } from 'node:http';
 import { request as httpsRequest } from 'node:https';
-import type { Upstream } from '../../web/upstream.ts';
+import type { Upstream } from '../upstream.ts';
 
 const CONNECT_TIMEOUT = 10_000;
 

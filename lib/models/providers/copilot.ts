@@ -1,5 +1,5 @@
 import { RelayError } from '../../errors.ts';
-import { isPrintable } from '../../pairing/api-server.ts';
+import { isPrintable } from '../../kit/text.ts';
 import { cleanBase } from '../base-url.ts';
 import type { Call } from '../call.ts';
 import { effortsOf, entriesOf, memberOf } from './catalog.ts';

@@ -1,6 +1,6 @@
 import { decodeJwt } from 'jose/jwt/decode';
 import { isObject } from '../../kit/json.ts';
-import { isPrintable } from '../../pairing/api-server.ts';
+import { isPrintable } from '../../kit/text.ts';
 import { modelKey } from '../names.ts';
 import { effortsOf, entriesOf, memberOf } from './catalog.ts';
 import { bearer, oneCatalog, type Provider } from './provider.ts';

@@ -1,6 +1,6 @@
+import type { ProbeResult } from '../../host/probe.ts';
 import type { Base } from './bases.ts';
-import { type Check, ok, warn } from './check.ts';
-import { outcome, type ProbeResult } from './probe.ts';
+import { type Check, ok, outcome, warn } from './check.ts';
 
 export interface ApiFacts {
   capabilities: ProbeResult;

@@ -1,4 +1,4 @@
-import { isMapping } from '../../profiles/yaml.ts';
+import { isMapping } from '../../kit/yaml.ts';
 
 const HEALTHY = new Set(['ok', 'healthy', 'ready']);
 const MOST_COMPONENTS = 100;

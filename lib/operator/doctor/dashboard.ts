@@ -1,10 +1,10 @@
-import { isMapping } from '../../profiles/yaml.ts';
+import type { ProbeResult } from '../../host/probe.ts';
+import { isMapping } from '../../kit/yaml.ts';
 import { elsewhere } from './api.ts';
 import type { Base } from './bases.ts';
-import { type Check, ok, warn } from './check.ts';
+import { type Check, ok, outcome, warn } from './check.ts';
 import { type ComponentHealth, componentHealth } from './component-health.ts';
 import { type ManageSurface, manageSurface } from './manage-surface.ts';
-import { outcome, type ProbeResult } from './probe.ts';
 
 /** What the dashboard's address was asked. */
 export interface DashboardProbes {

@@ -1,4 +1,5 @@
 import type { Host } from '../../host/index.ts';
+import { type Probe, type ProbeMethod, type ProbeResult, unanswered } from '../../host/probe.ts';
 import type { Clock } from '../../kit/clock.ts';
 import { withTimeout } from '../../kit/timeouts.ts';
 import { type CompatParts, type CompatStatus, compatEntry, compatStatus } from '../compat/compat.ts';
@@ -12,7 +13,6 @@ import { type DashboardFacts, dashboardChecks, dashboardFacts, surfaceChecks } f
 import { gatewayChecks } from './gateway.ts';
 import { type Lifecycle, noLifecycle, readLifecycle } from './lifecycle.ts';
 import { noPluginFacts, type PluginFacts, pluginChecks, readPlugin, unknownPlugin } from './plugin.ts';
-import { type Probe, type ProbeMethod, type ProbeResult, unanswered } from './probe.ts';
 import {
   type ImportChain,
   importCheck,

@@ -1,4 +1,4 @@
-import type { ProbeResult } from './probe.ts';
+import type { ProbeResult } from '../../host/probe.ts';
 
 export interface ManageSurface {
   kind: 'dashboard' | 'api-server' | 'unreachable' | 'unknown';

@@ -1,6 +1,6 @@
 import type { Host } from '../../host/index.ts';
 import { byCodePoint } from '../../kit/text.ts';
-import { parseMapping } from '../../profiles/yaml.ts';
+import { parseMapping } from '../../kit/yaml.ts';
 import { PLUGIN } from '../enablement.ts';
 import { type Check, fail, MORE_TIME, ok, warn } from './check.ts';
 

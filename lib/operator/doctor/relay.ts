@@ -1,6 +1,6 @@
-import { isMapping } from '../../profiles/yaml.ts';
-import { type Check, fail, MORE_TIME, ok, warn } from './check.ts';
-import { outcome, type ProbeResult } from './probe.ts';
+import type { ProbeResult } from '../../host/probe.ts';
+import { isMapping } from '../../kit/yaml.ts';
+import { type Check, fail, MORE_TIME, ok, outcome, warn } from './check.ts';
 
 /** The modules a relay is made of, in the order they are tried. */
 export interface RelayModules {

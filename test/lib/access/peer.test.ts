@@ -1,6 +1,7 @@
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
-import { isSecureTransport, limitKey, type Peer, peerKey, plainAddress } from '../../../lib/access/peer.ts';
+import { isSecureTransport, limitKey, type Peer, peerKey } from '../../../lib/access/peer.ts';
+import { plainAddress } from '../../../lib/kit/addresses.ts';
 
 it.each([
   ['127.0.0.1', '127.0.0.1'],

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { type ChatClient, createChat } from '../../../lib/chat/chat.ts';
+import type { Upstream, UpstreamRequest } from '../../../lib/host/upstream.ts';
 import type { WatermarkLimits } from '../../../lib/socket/watermark.ts';
-import type { Upstream, UpstreamRequest } from '../../../lib/web/upstream.ts';
 import { createTestClock } from '../../support/clock.ts';
 import { createTestLog } from '../../support/log.ts';
 

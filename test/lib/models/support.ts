@@ -1,7 +1,7 @@
 import type { Host } from '../../../lib/host/index.ts';
+import type { Upstream, UpstreamRequest } from '../../../lib/host/upstream.ts';
 import { createModelCapabilities } from '../../../lib/models/capabilities.ts';
 import type { ModelPair } from '../../../lib/models/request.ts';
-import type { Upstream, UpstreamRequest } from '../../../lib/web/upstream.ts';
 import { createTestClock } from '../../support/clock.ts';
 import { createTestLog } from '../../support/log.ts';
 

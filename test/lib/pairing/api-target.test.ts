@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
-import { isHost, isLoopbackName, isWildcard, lanForm, splitUrl } from '../../../lib/pairing/addresses.ts';
-import { type ApiOverrides, readApiOverrides, resolveApiTarget } from '../../../lib/pairing/api-target.ts';
+import { isHost, isLoopbackName, isWildcard, splitUrl } from '../../../lib/kit/addresses.ts';
+import { type ApiOverrides, lanForm, readApiOverrides, resolveApiTarget } from '../../../lib/pairing/api-target.ts';
 import { configOf, type FakeHostOptions, fakeHost, fakeLog } from './fixtures.ts';
 
 const CONFIG = 'config.yaml';

@@ -4,8 +4,7 @@ import { join } from 'node:path';
 import { createStorage } from 'unstorage';
 import { describe, expect, test, vi } from 'vitest';
 import { canonicalJson } from '../../../lib/pairing/canonical-json.ts';
-import { createMint } from '../../../lib/pairing/mint.ts';
-import type { Listener } from '../../../lib/relay.ts';
+import { createMint, type Listener } from '../../../lib/pairing/mint.ts';
 import { codesOf } from '../../support/states.ts';
 import { configOf, type FakeHostOptions, fakeClock, fakeHost, fakeLog, START } from './fixtures.ts';
 

@@ -1,9 +1,9 @@
-import type { Dial, SocketEnd, SocketEvents } from '../../../../lib/companion/link/dial.ts';
 import type { Link, LinkParts } from '../../../../lib/companion/link/link.ts';
 import { createLink } from '../../../../lib/companion/link/link.ts';
 import type { Pairing, PairingStore } from '../../../../lib/companion/link/settings.ts';
 import type { LinkState } from '../../../../lib/companion/link/state.ts';
 import type { PhoneAnswer, PhoneCommand } from '../../../../lib/companion/types.ts';
+import type { Dial, SocketEnd, SocketEvents } from '../../../../lib/host/dial.ts';
 import { createTestClock } from '../../../support/clock.ts';
 import { createTestLog } from '../../../support/log.ts';
 

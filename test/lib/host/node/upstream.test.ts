@@ -1,7 +1,8 @@
 import { createServer, type Socket } from 'node:net';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { createNodeUpstream } from '../../../../lib/host/node/upstream.ts';
-import { fetchUpstream, type Upstream, upstreamReason } from '../../../../lib/web/upstream.ts';
+import { type Upstream, upstreamReason } from '../../../../lib/host/upstream.ts';
+import { fetchUpstream } from '../../../../lib/web/upstream.ts';
 
 /** A TCP server that does what it is told, on loopback. */
 async function startServer(serve: (socket: Socket) => void) {

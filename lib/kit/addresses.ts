@@ -1,5 +1,16 @@
-import { plainAddress } from '../access/peer.ts';
-import type { HostNetwork } from '../host/index.ts';
+const MAPPED = /^::ffff:(\d+\.\d+\.\d+\.\d+)$/i;
+const MAPPED_HEX = /^::ffff:([0-9a-f]{1,4}):([0-9a-f]{1,4})$/i;
+
+/** Turns an IPv4-mapped IPv6 address into IPv4, and strips a zone from any other. */
+export function plainAddress(address: string): string {
+  if (!address.includes(':')) return address;
+  const mapped = MAPPED.exec(address);
+  if (mapped) return mapped[1] as string;
+  const hex = MAPPED_HEX.exec(address);
+  if (!hex) return address.split('%')[0] as string;
+  const [high, low] = [Number.parseInt(hex[1] as string, 16), Number.parseInt(hex[2] as string, 16)];
+  return [high >> 8, high & 255, low >> 8, low & 255].join('.');
+}
 
 /** A host as written in a URL, with IPv6 in brackets. */
 export const urlHost = (host: string): string => (host.includes(':') ? `[${unbracket(host)}]` : host);
@@ -28,16 +39,6 @@ export const isWildcard = (host: string): boolean => ['0.0.0.0', '::'].includes(
 export function isLoopbackName(host: string): boolean {
   const name = normalize(host)?.replace(/\.$/, '') ?? '';
   return name === 'localhost' || name.endsWith('.localhost') || name === '::1' || /^127(?:\.\d+){3}$/.test(name);
-}
-
-/**
- * A host as other machines on this network reach it: loopback and wildcard names become the LAN address, if there is
- * one (contract 01 §5.3). Returned without brackets.
- */
-export async function lanForm(host: string, network: HostNetwork | undefined): Promise<string> {
-  const plain = unbracket(host);
-  if (!isLoopbackName(plain) && !isWildcard(plain)) return plain;
-  return (await network?.lanAddress()) ?? plain;
 }
 
 export interface UrlParts {

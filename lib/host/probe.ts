@@ -30,6 +30,3 @@ export const unanswered = (method: ProbeMethod, url: string, error: string): Pro
   url,
   error,
 });
-
-/** What came back, in a few words: for the sentence that says what is wrong. */
-export const outcome = ({ status, error }: ProbeResult): string => error ?? `answered ${status}`;

@@ -28,3 +28,26 @@ export interface DialedSocket {
 
 /** Opens a WebSocket. Never throws: every failure is a `close`. Redirects are not followed. */
 export type Dial = (url: string, events: SocketEvents) => DialedSocket;
+
+export interface HttpCall {
+  /** Of the relay's socket, `ws:` or `wss:`; the call goes to the same place. */
+  socketUrl: string;
+  /** Says why the peer's key will not do, before anything is sent; `spki` as `SocketEvents.open` has it. */
+  refuse(spki: string | undefined): string | null;
+  method: 'GET' | 'POST';
+  /** Path and query below the place of the socket. */
+  path: string;
+  headers: Record<string, string>;
+  body?: Uint8Array;
+  /** Most bytes of the answer. */
+  limit: number;
+}
+
+export interface HttpAnswer {
+  status: number;
+  headers: Record<string, string | undefined>;
+  bytes: Uint8Array;
+}
+
+/** One HTTP call to a relay, within 15 s of silence. Rejects when there is no whole answer. */
+export type Call = (call: HttpCall) => Promise<HttpAnswer>;

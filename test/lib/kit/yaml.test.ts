@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { stringify } from 'yaml';
-import { parseMapping } from '../../../lib/profiles/yaml.ts';
+import { parseMapping } from '../../../lib/kit/yaml.ts';
 
 const mapping = (text: string) => {
   const parsed = parseMapping(text);
