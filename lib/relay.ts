@@ -37,6 +37,8 @@ import { createUsage } from './usage/usage.ts';
 import { fetchUpstream } from './web/upstream.ts';
 
 const SWEEP_PERIOD = 30_000;
+/** Well before an idle object is put away (edge), and after the answer that would otherwise wait for the write. */
+const SAVE_SEEN_AFTER = 2_000;
 
 /** What the runtime provides. */
 export interface DomainParts {
@@ -84,6 +86,7 @@ async function createDomains(parts: DomainParts, late: Late) {
     store: stores.open('sessions'),
     clock,
     log: log.named('sessions'),
+    saveSeenAfter: parts.socketsOutliveMemory ? SAVE_SEEN_AFTER : undefined,
   });
   const codes = await openPairingCodes({ store: stores.open('pairing-codes'), clock, log: log.named('pairing') });
   const limiter = await openLimiter({ store: stores.open('limiter'), clock, log: log.named('access') });

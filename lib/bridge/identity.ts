@@ -1,6 +1,6 @@
 import { firstText } from '../dispatch/first-text.ts';
+import { UNNAMED } from '../sessions/device.ts';
 import type { Device as SessionDevice } from '../sessions/session.ts';
-import { UNNAMED } from '../sessions/sessions.ts';
 import type { Payload } from '../socket/envelope.ts';
 
 /** Who a phone is (contract 03 §1.2). */

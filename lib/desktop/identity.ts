@@ -1,6 +1,6 @@
 import { firstText } from '../dispatch/first-text.ts';
+import { isDeviceId, UNNAMED } from '../sessions/device.ts';
 import type { Device as SessionDevice } from '../sessions/session.ts';
-import { isDeviceId, UNNAMED } from '../sessions/sessions.ts';
 import type { Payload } from '../socket/envelope.ts';
 
 /** Who a desktop is: what its session says first, then its first status, then its socket (contract 07 §2.2). */

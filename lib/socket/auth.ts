@@ -2,8 +2,9 @@ import type { Limiter } from '../access/limiter.ts';
 import { isObject, parseObject } from '../kit/json.ts';
 import type { Log } from '../log.ts';
 import type { PairingCodes } from '../pairing/codes.ts';
+import { UNNAMED } from '../sessions/device.ts';
 import type { Device, Session, TransportHint } from '../sessions/session.ts';
-import { type Sessions, UNNAMED } from '../sessions/sessions.ts';
+import type { Sessions } from '../sessions/sessions.ts';
 import { type Message, type Payload, parseEnvelope } from './envelope.ts';
 
 /** Credentials and self-description in a client's first frame (contract 01 §3.3). */

@@ -1,11 +1,13 @@
+import { join } from 'node:path';
 import { expect, it, type TestContext, vi } from 'vitest';
-import { launch, type RelayProcess, startRelayProcess } from '../support/process.ts';
+import { openStateFile } from '../../storage/node.ts';
+import { Gone, launch, type RelayProcess, startRelayProcess } from '../support/process.ts';
 import { randomCode } from '../support/relay.ts';
 
-const pairDevice = async (relay: RelayProcess) => {
+const pairDevice = async (relay: RelayProcess, device: string = crypto.randomUUID()) => {
   const code = randomCode();
   await relay.ask('/pairing/register', { method: 'POST', body: { code } });
-  const { frame, socket } = await relay.offer({ pairing_code: code, device_id: crypto.randomUUID() });
+  const { frame, socket } = await relay.offer({ pairing_code: code, device_id: device });
   socket.terminate();
   expect(frame.type).toBe('auth.ok');
   return frame.payload.session_token as string;
@@ -15,24 +17,29 @@ const stateOf = async (relay: RelayProcess) => (await relay.ask('/health')).json
 const statusOf = async (relay: RelayProcess, token: string) =>
   (await relay.ask('/sessions', { headers: { authorization: `Bearer ${token}` } })).status;
 
-/** Lets every fsync of a running process fail from now on. Returns the end of it, or skips where that cannot be done. */
-async function breakDisk(context: TestContext, pid: number): Promise<() => Promise<void>> {
-  const calls = 'fsync,fdatasync';
-  const tracer = launch(
-    'strace',
-    ['-f', '-p', String(pid), '-e', `trace=${calls}`, '-e', `inject=${calls}:error=EIO`],
-    {
-      PATH: process.env.PATH ?? '',
-    },
-  );
+const SYNCS = 'fsync,fdatasync';
+
+/** Traces system calls of a running process, and interferes with them. Skips the test where that cannot be done. */
+async function trace(context: TestContext, pid: number, calls: string, inject?: string) {
+  const interfere = inject === undefined ? [] : ['-e', `inject=${calls}:${inject}`];
+  const tracer = launch('strace', ['-f', '-p', String(pid), '-e', `trace=${calls}`, ...interfere], {
+    PATH: process.env.PATH ?? '',
+  });
   try {
     await tracer.prints(/attached/);
   } catch (error) {
     context.skip(`FAULT INJECTION NOT TESTED: strace cannot attach here: ${error}`);
   }
-  return async () => {
-    await tracer.kill('SIGINT');
+  return {
+    end: () => tracer.kill('SIGINT'),
+    /** How many calls there were so far. */
+    count: () => tracer.stderr.match(/\b(?:fsync|fdatasync|pwrite64)\(/g)?.length ?? 0,
   };
+}
+
+/** Lets every sync of a running process fail from now on. Returns the end of it. */
+async function breakDisk(context: TestContext, pid: number): Promise<() => Promise<unknown>> {
+  return (await trace(context, pid, SYNCS, 'error=EIO')).end;
 }
 
 it('01 §6.7: a disk that fails to sync makes the relay degraded, not dead; what was saved before and after holds', async (context) => {
@@ -78,4 +85,66 @@ it('01 §9.2: it ends when told to also while the disk fails, and loses nothing 
   await relay.restart();
   expect(await statusOf(relay, before)).toBe(200);
   expect(await stateOf(relay)).toBe('ok');
+});
+
+it('design 4: a phone that returns causes no sync to disk', async (context) => {
+  const relay = await startRelayProcess();
+  const token = await pairDevice(relay);
+  // A record younger than a minute would not be written anyway: this one is old.
+  await relay.kill('SIGTERM');
+  const state = openStateFile(join(relay.home, 'svc-relay', 'state.db'), () => {});
+  state.run("UPDATE items SET value = json_set(value, '$.last_seen', 1700000000) WHERE store = 'sessions'");
+  state.close?.();
+  await relay.restart();
+
+  const syncs = await trace(context, relay.child.pid, SYNCS);
+  for (let visit = 0; visit < 5; visit++) {
+    const { frame, socket } = await relay.offer({ session_token: token });
+    expect(frame.type).toBe('auth.ok');
+    expect(await statusOf(relay, token)).toBe(200);
+    socket.terminate();
+  }
+  expect(syncs.count()).toBe(0);
+  // A pairing does: syncs are seen.
+  await pairDevice(relay);
+  await vi.waitFor(() => expect(syncs.count()).toBeGreaterThan(0));
+  await syncs.end();
+
+  await relay.kill('SIGTERM');
+  await relay.restart();
+  const { sessions } = (await relay.ask('/sessions', { headers: { 'x-svc-operator': '1' } })).json;
+  const row = sessions.find(({ token_prefix }: { token_prefix: string }) => token_prefix === token.slice(0, 8));
+  expect(row.last_seen, 'the last visit was saved at the end').toBeGreaterThan(1_700_000_001);
+});
+
+it('design 4: a relay killed at any write of a re-pairing comes back with the old session or the new one', async (context) => {
+  const relay = await startRelayProcess();
+  const device = crypto.randomUUID();
+  let before = await pairDevice(relay, device);
+  const prefixes = async () => {
+    const { sessions } = (await relay.ask('/sessions', { headers: { 'x-svc-operator': '1' } })).json;
+    return sessions.map((row: { token_prefix: string }) => row.token_prefix);
+  };
+  let kills = 0;
+  for (let write = 1; ; write++) {
+    const killer = await trace(context, relay.child.pid, 'pwrite64', `signal=KILL:when=${write}`);
+    const fresh = await pairDevice(relay, device).catch((error) => {
+      if (error instanceof Gone) return undefined;
+      throw error;
+    });
+    if (fresh !== undefined) {
+      await killer.end();
+      expect(await prefixes()).toEqual([fresh.slice(0, 8)]);
+      break;
+    }
+    kills++;
+    await relay.restart();
+    const left = await prefixes();
+    expect(left, `after a kill at write ${write}`).toHaveLength(1);
+    if (left[0] === before.slice(0, 8)) expect(await statusOf(relay, before)).toBe(200);
+    else expect(await statusOf(relay, before)).toBe(401);
+    before = await pairDevice(relay, device);
+  }
+  expect(kills).toBeGreaterThan(0);
+  expect(relay.output).not.toMatch(/damaged/);
 });

@@ -1,7 +1,14 @@
+import { copyFileSync, existsSync } from 'node:fs';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { createStorage, type Driver, type Storage } from 'unstorage';
 import memoryDriver from 'unstorage/drivers/memory';
-import { describe, expect, it, vi } from 'vitest';
+import { afterEach, describe, expect, it, vi } from 'vitest';
+import { createStores } from '../../../storage/index.ts';
+import { openStateFile } from '../../../storage/node.ts';
 import type { SessionRecord } from '../../../storage/schema.ts';
+import type { SqlExecutor } from '../../../storage/sql-driver.ts';
 import { PHONE, setup } from './setup.ts';
 
 describe('restart (01 §6.7)', () => {
@@ -88,6 +95,106 @@ describe('restart (01 §6.7)', () => {
     const next = await restart();
     expect(await next.sessions.refresh(refreshToken, PHONE)).toBeUndefined();
     expect(next.sessions.authenticate(token)?.refresh).toBeNull();
+  });
+});
+
+describe('more records than sessions may be (01 §6.7)', () => {
+  it('leaves the 4096 that were seen last, and removes the rest', async () => {
+    const { store, clock, pair } = await setup();
+    const { session } = await pair();
+    const record = (await store.getItem(session.family)) as SessionRecord;
+    await store.clear();
+    const family = (at: number) => at.toString(16).padStart(32, '0');
+    for (let at = 0; at < 4099; at++) {
+      const prefix = at.toString(16).padStart(8, '0');
+      const token_sha256 = at.toString(16).padStart(64, '0');
+      // The three not seen for longest lie in the middle.
+      const last_seen = at >= 2000 && at < 2003 ? 1 : 2;
+      await store.setItem(family(at), { ...record, family: family(at), token_prefix: prefix, token_sha256, last_seen });
+    }
+    const { sessions, log } = await setup(store, clock);
+    expect(sessions.count()).toBe(4096);
+    const keys = new Set(await store.getKeys());
+    expect(keys.size).toBe(4096);
+    expect([1999, 2000, 2001, 2002, 2003].filter((at) => keys.has(family(at)))).toEqual([1999, 2003]);
+    expect(log.lines.filter((line) => line.includes('[WARNING]'))).toEqual([
+      expect.stringMatching(/4099 sessions are stored: keeping the 4096 that were seen last/),
+    ]);
+  });
+});
+
+describe('a re-pairing is one transaction (design 4)', () => {
+  const cleanups: (() => unknown)[] = [];
+  afterEach(async () => {
+    for (const cleanup of cleanups.splice(0).reverse()) await cleanup();
+  });
+
+  async function onDisk() {
+    const directory = await mkdtemp(join(tmpdir(), 'svc-relay-pairing-'));
+    cleanups.push(() => rm(directory, { recursive: true, force: true }));
+    const path = join(directory, 'state.db');
+    const open = (path: string, wrap = (executor: SqlExecutor) => executor) => {
+      const stores = createStores('node', wrap(openStateFile(path, () => {})));
+      cleanups.push(() => stores.close());
+      return stores.open('sessions');
+    };
+    return { path, open };
+  }
+
+  it('a process killed at any statement leaves the device its old session or its new one, never both or none', async () => {
+    const { path, open } = await onDisk();
+    const copies: string[] = [];
+    const copy = () => {
+      const to = `${path}.${copies.length}`;
+      for (const suffix of ['', '-wal']) if (existsSync(path + suffix)) copyFileSync(path + suffix, to + suffix);
+      copies.push(to);
+    };
+    const store = open(path, (executor) => ({
+      ...executor,
+      run(sql, ...values) {
+        copy();
+        executor.run(sql, ...values);
+      },
+    }));
+    const { pair } = await setup(store);
+    const other = await pair({ id: 'other' });
+    const old = await pair({ id: 'device' });
+    copies.length = 0;
+    const fresh = await pair({ id: 'DEVICE' });
+    copy();
+    expect(copies).toHaveLength(3);
+    const left = await Promise.all(
+      copies.map(async (copy) => (await setup(open(copy))).sessions.list().map(({ family }) => family)),
+    );
+    const before = [old.session.family, other.session.family].sort();
+    const after = [fresh.session.family, other.session.family].sort();
+    expect(left.map((families) => families.sort())).toEqual([before, before, after]);
+  });
+
+  it('one that fails is degraded, stands in memory, and leaves the old record until both can be written', async () => {
+    const { path, open } = await onDisk();
+    let failing = 0;
+    const store = open(path, (executor) => ({
+      ...executor,
+      run(sql, ...values) {
+        // The last statement of the transaction: the removal.
+        if (failing > 0 && sql.startsWith('DELETE')) throw new Error('disk I/O error');
+        executor.run(sql, ...values);
+      },
+    }));
+    const { sessions, log, pair } = await setup(store);
+    const old = await pair({ id: 'device' });
+    failing = 1;
+    const fresh = await pair({ id: 'device' });
+    expect(sessions.storeState()).toBe('degraded');
+    expect(await store.getKeys()).toEqual([old.session.family]);
+    expect(sessions.authenticate(old.token)).toBeUndefined();
+    expect(sessions.authenticate(fresh.token)).toBe(fresh.session);
+    expect(log.lines.filter((line) => line.includes('could not be saved'))).toHaveLength(1);
+    failing = 0;
+    await sessions.flush();
+    expect(sessions.storeState()).toBe('ok');
+    expect(await store.getKeys()).toEqual([fresh.session.family]);
   });
 });
 

@@ -1,6 +1,25 @@
+import { createStorage, type Driver } from 'unstorage';
+import memoryDriver from 'unstorage/drivers/memory';
 import { describe, expect, it } from 'vitest';
 import { sha256 } from '../../../lib/kit/bytes.ts';
+import type { Store } from '../../../storage/schema.ts';
 import { PHONE, setup } from './setup.ts';
+
+const settled = () => new Promise((resolve) => setImmediate(resolve));
+
+/** A store in memory, and the keys that were written to it. */
+function counting() {
+  const writes: string[] = [];
+  const memory = memoryDriver();
+  const driver = {
+    ...memory,
+    setItem(key, value, options) {
+      writes.push(key);
+      return memory.setItem?.(key, value, options);
+    },
+  } as Driver;
+  return { store: createStorage({ driver }) as unknown as Store<'sessions'>, writes };
+}
 
 describe('creation (01 §6.1, 6.2)', () => {
   it('makes a live session of a UUID token', async () => {
@@ -58,15 +77,80 @@ describe('last seen', () => {
     const stored = async () => (await store.getItem(session.family))?.last_seen;
     clock.advance(59_000);
     sessions.authenticate(token);
+    sessions.sweep();
     expect(session.lastSeen).toBe(created + 59);
     expect(await stored()).toBe(created);
     clock.advance(1_000);
     sessions.authenticate(token);
+    sessions.sweep();
     expect(await stored()).toBe(created + 60);
     clock.advance(5_000);
     sessions.authenticate(token);
     await sessions.flush();
     expect(await stored()).toBe(created + 65);
+  });
+
+  it('of a device that returns is not written before the sweep, then once for all of them', async () => {
+    const { store, writes } = counting();
+    const { sessions, clock, pair, now } = await setup(store);
+    const paired = [];
+    for (const id of ['a', 'b', 'c']) paired.push(await pair({ id }));
+    clock.advance(120_000);
+    writes.length = 0;
+    for (let use = 0; use < 5; use++) {
+      for (const { token, session, refreshToken } of paired) {
+        expect(sessions.authenticate(token)).toBe(session);
+        expect(sessions.resume(session, session.device, refreshToken)).toEqual({});
+        sessions.touch(session);
+      }
+      clock.advance(100);
+      await settled();
+    }
+    expect(writes).toEqual([]);
+    sessions.sweep();
+    await settled();
+    expect(writes.sort()).toEqual(paired.map(({ session }) => session.family).sort());
+    expect((await store.getItem(paired[0]?.session.family ?? ''))?.last_seen).toBe(now() - 0.1);
+    sessions.sweep();
+    await sessions.flush();
+    expect(writes).toHaveLength(3);
+  });
+
+  it('is not written for a session that was replaced meanwhile', async () => {
+    const { store, writes } = counting();
+    const { sessions, clock, pair } = await setup(store);
+    const { session, token, refreshToken = '' } = await pair();
+    clock.advance(120_000);
+    sessions.authenticate(token);
+    await sessions.refresh(refreshToken, PHONE);
+    writes.length = 0;
+    sessions.touch(session);
+    sessions.sweep();
+    await sessions.flush();
+    expect(writes).toEqual([]);
+  });
+
+  it('is saved soon, still at most once a minute, where nothing sweeps (edge)', async () => {
+    const { sessions, store, clock, pair, now } = await setup(undefined, undefined, { saveSeenAfter: 2_000 });
+    const { session, token } = await pair();
+    const created = now();
+    const stored = async () => (await store.getItem(session.family))?.last_seen;
+    clock.advance(30_000);
+    sessions.authenticate(token);
+    clock.advance(2_000);
+    expect(await stored()).toBe(created);
+    clock.advance(28_000);
+    sessions.authenticate(token);
+    sessions.authenticate(token);
+    expect(clock.pending).toBe(1);
+    expect(await stored()).toBe(created);
+    clock.advance(2_000);
+    expect(await stored()).toBe(created + 60);
+    expect(clock.pending).toBe(0);
+    sessions.authenticate(token);
+    await sessions.flush();
+    expect(clock.pending).toBe(0);
+    expect(await stored()).toBe(created + 62);
   });
 
   it('orders the list', async () => {
@@ -78,6 +162,23 @@ describe('last seen', () => {
     clock.advance(1000);
     sessions.authenticate(first.token);
     expect(sessions.list().map(({ prefix }) => prefix)).toEqual([first.session.prefix, second.session.prefix]);
+  });
+});
+
+describe('the number of sessions', () => {
+  it('is at most 4096: a pairing beyond that ends the one not seen for longest', async () => {
+    const { sessions, clock, ended, pair } = await setup();
+    const first = await pair({ id: 'first' });
+    const second = await pair({ id: 'second' });
+    for (let at = 2; at < 4096; at++) await pair({ id: `device-${at}` });
+    clock.advance(1_000);
+    sessions.authenticate(first.token);
+    await pair({ id: 'device-7' });
+    expect([sessions.count(), ended.length]).toEqual([4096, 1]);
+    await pair({ id: 'one more' });
+    expect(sessions.count()).toBe(4096);
+    expect(ended.at(-1)).toEqual([second.session.prefix, 'replaced']);
+    expect(sessions.authenticate(first.token)).toBe(first.session);
   });
 });
 
@@ -108,6 +209,21 @@ describe('expiry (01 §6.7)', () => {
   });
 });
 
+describe('expiry among many sessions (01 §6.7)', () => {
+  it('counts to the moment what is alive, also after a reduction', async () => {
+    const { sessions, clock, pair } = await setup();
+    for (const [id, ttlSeconds] of Object.entries({ a: 10, b: 20, c: 30, d: 0 })) await pair({ id }, { ttlSeconds });
+    const long = await pair({ id: 'e' }, { ttlSeconds: 1000 });
+    const counts = () => {
+      clock.advance(5_000);
+      return sessions.count();
+    };
+    expect([counts(), counts(), counts()]).toEqual([5, 4, 4]);
+    await sessions.reduce(long.session, { ttlSeconds: 7 });
+    expect([counts(), counts(), counts()]).toEqual([3, 2, 1]);
+  });
+});
+
 describe('re-pairing (01 §6.6)', () => {
   it('ends the earlier sessions of the device, their refresh credentials too', async () => {
     const { sessions, ended, pair } = await setup();
@@ -119,6 +235,16 @@ describe('re-pairing (01 §6.6)', () => {
     expect(await sessions.refresh(old.refreshToken ?? '', PHONE)).toBeUndefined();
     expect(sessions.authenticate(other.token)).toBe(other.session);
     expect(sessions.authenticate(fresh.token)).toBe(fresh.session);
+  });
+
+  it('knows the earlier sessions of a device by the id that it took on', async () => {
+    const { sessions, ended, pair } = await setup();
+    const { session } = await pair({ id: 'device-1' });
+    await sessions.resume(session, { ...PHONE, id: 'device-9' }).saved;
+    await pair({ id: 'device-1' });
+    expect(ended).toEqual([]);
+    await pair({ id: 'device-9' });
+    expect(ended).toEqual([[session.prefix, 'replaced']]);
   });
 
   it.each(['', 'unknown', 'None', 'NULL'])('takes %j for no device', async (id) => {

@@ -2,7 +2,7 @@ import { createStorage, type Storage } from 'unstorage';
 import memoryDriver from 'unstorage/drivers/memory';
 import type { Policy } from '../../../lib/sessions/grants.ts';
 import type { Device, EndReason, Session } from '../../../lib/sessions/session.ts';
-import { openSessions } from '../../../lib/sessions/sessions.ts';
+import { openSessions, type SessionsParts } from '../../../lib/sessions/sessions.ts';
 import type { SessionRecord } from '../../../storage/schema.ts';
 import { createTestClock } from '../../support/clock.ts';
 import { createTestLog } from '../../support/log.ts';
@@ -22,9 +22,10 @@ export const PHONE: Device = {
 export async function setup(
   store: Storage<SessionRecord> = createStorage<SessionRecord>({ driver: memoryDriver() }),
   clock = createTestClock(),
+  parts: Partial<SessionsParts> = {},
 ) {
   const log = createTestLog();
-  const sessions = await openSessions({ store, clock, log });
+  const sessions = await openSessions({ store, clock, log, ...parts });
   const ended: [string, EndReason][] = [];
   const reduced: Session[] = [];
   sessions.onEnd((session, reason) => ended.push([session.prefix, reason]));
@@ -40,6 +41,6 @@ export async function setup(
     pair: (device: Partial<Device> = {}, policy: Policy = {}) =>
       sessions.create({ device: { ...PHONE, ...device }, policy, transportHint: 'ws' }),
     /** The same store, opened by the next process. */
-    restart: () => setup(store, clock),
+    restart: () => setup(store, clock, parts),
   };
 }

@@ -1,0 +1,27 @@
+import type { Device } from './session.ts';
+
+/** Stands for the name of a device that gave none. */
+export const UNNAMED = 'Unknown device';
+
+const NO_DEVICE = new Set(['', 'unknown', 'none', 'null']);
+
+/** Whether an id identifies a device: some clients send a word for "none". */
+export const isDeviceId = (id: string): boolean => !NO_DEVICE.has(id.toLowerCase());
+
+/** A known device after it has described itself again: new values win where they say anything (contract 01 §3.4). */
+export function mergeDevice(old: Device, presented: Device): Device {
+  const pick = <T extends string>(fresh: T, kept: T, nothing: string): T =>
+    fresh !== '' && fresh !== 'unknown' && fresh !== nothing ? fresh : kept;
+  return {
+    name: pick(presented.name, old.name, UNNAMED),
+    id: isDeviceId(presented.id) || !isDeviceId(old.id) ? presented.id : old.id,
+    model: pick(presented.model, old.model, ''),
+    platform: pick(presented.platform, old.platform, ''),
+    surface: pick(presented.surface, old.surface, 'unknown'),
+    formFactor: pick(presented.formFactor, old.formFactor, 'unknown'),
+  };
+}
+
+/** Compares every field. Runs at every connect; both devices have the fields of `Device` and no others. */
+export const isSameDevice = (a: Device, b: Device): boolean =>
+  (Object.keys(a) as (keyof Device)[]).every((field) => a[field] === b[field]);

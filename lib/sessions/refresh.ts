@@ -1,0 +1,41 @@
+import { DAY } from './grants.ts';
+import type { Refresh } from './session.ts';
+
+const LIFETIME = 180 * DAY;
+const OVERLAP = 600;
+/** Replaced tokens kept per session. More than one is kept because answers get lost. */
+const MAX_REPLACED = 8;
+
+/** Every hash by which a refresh credential is found, good or not. */
+export const hashesOf = (refresh: Refresh | null): string[] =>
+  refresh ? [refresh.hash, ...refresh.replaced.map(({ hash }) => hash)] : [];
+
+/** The credential after a rotation at `now`: the token it replaces stays good for ten minutes (contract 01 §6.5). */
+export function rotated(refresh: Refresh | null, hash: string, now: number): Refresh {
+  // An expired token must not become good again as a replaced one.
+  const old = refresh && refresh.expiresAt > now ? refresh : null;
+  const replaced = (old?.replaced ?? []).filter(({ until }) => until > now);
+  if (old) replaced.push({ hash: old.hash, until: now + OVERLAP });
+  // The oldest stays: a client whose answers get lost presents that one again and again.
+  if (replaced.length > MAX_REPLACED) replaced.splice(1, replaced.length - MAX_REPLACED);
+  return {
+    hash,
+    replaced,
+    createdAt: old?.createdAt ?? now,
+    lastUsed: now,
+    expiresAt: old?.expiresAt ?? now + LIFETIME,
+  };
+}
+
+/** Whether a hash is the current token's, or that of a replaced one that is still good. */
+export function isGood(refresh: Refresh | null, hash: string, now: number): boolean {
+  if (!refresh || refresh.expiresAt <= now) return false;
+  return refresh.hash === hash || refresh.replaced.some((one) => one.hash === hash && one.until > now);
+}
+
+/** The credential without the tokens older than a presented one: its bearer needs them no more. Same if there are none. */
+export function withoutOlder(refresh: Refresh, hash: string): Refresh {
+  const { replaced } = refresh;
+  const from = refresh.hash === hash ? replaced.length : replaced.findIndex((one) => one.hash === hash);
+  return from > 0 ? { ...refresh, replaced: replaced.slice(from) } : refresh;
+}
