@@ -13,7 +13,7 @@ const LONG = [
   'e2e/companion-link',
   'e2e/phone-messages',
   'api/media-files',
-  'api/bridge-select',
+  'api/device-control',
   'lib/profiles/profiles',
   'api/terminal-flow',
 ];

@@ -1,18 +1,191 @@
-import { expect, it } from 'vitest';
-import { loseGrant, type Phone, reconnect, startPhone } from '../support/phone.ts';
+import { get } from 'node:http';
+import { describe, expect, it } from 'vitest';
+import { DEVICE_ROUTES } from '../../lib/bridge/device-routes.ts';
+import { echo, loseGrant, type Phone, reconnect, startPhone } from '../support/phone.ts';
 import { bearer, describeMatrix, pair, post, type Target } from '../support/relay.ts';
+
+describe('table of device routes (contract 03 §5)', () => {
+  it('has 34 paths and 35 pairs of method and path', () => {
+    expect(DEVICE_ROUTES).toHaveLength(35);
+    expect(new Set(DEVICE_ROUTES.map(({ path }) => path)).size).toBe(34);
+    expect(new Set(DEVICE_ROUTES.map(({ method, path }) => method + path)).size).toBe(35);
+  });
+});
+
+/** `fetch` rejects a 407. */
+const plainGet = (url: string, headers: Record<string, string>) =>
+  new Promise<{ status?: number; body: string }>((resolve, reject) => {
+    get(url, { headers }, (response) => {
+      let body = '';
+      response.on('data', (chunk) => {
+        body += chunk;
+      });
+      response.on('end', () => resolve({ status: response.statusCode, body }));
+    }).on('error', reject);
+  });
+
+describeMatrix('Device Control over HTTP (contract 03 §2, 4)', (start) => {
+  it('§4.1: every pair of method and path reaches the phone, and its answer comes back', async () => {
+    const target = await start();
+    const phone = await startPhone(target);
+    const { token } = await pair(target, { device: { device_name: 'Host tool' } });
+    const body = { a: 1, nested: { list: [null, 1.5, 'ü\u2028😀', {}], token: 'for the phone' }, empty: '' };
+    for (const { method, path } of DEVICE_ROUTES) {
+      const query = '?limit=5&limit=6&text=a%20b&n=';
+      const params = { limit: '6', text: 'a b', n: '' };
+      const init = method === 'GET' ? { method } : { method, body: JSON.stringify(body) };
+      const response = await target.fetch(path + query, { ...init, headers: bearer(token) });
+      expect(response.status, path).toBe(200);
+      expect(response.headers.get('content-type')).toBe('application/json; charset=utf-8');
+      expect(response.headers.get('cache-control')).toBe('no-store');
+      expect(await response.json()).toEqual({ method, path, params, body: method === 'GET' ? params : body });
+      const command = phone.commands.at(-1);
+      expect(command?.request_id).toMatch(/^[0-9a-f]{8}-[0-9a-f]{4}-4/);
+    }
+    expect(phone.commands).toHaveLength(35);
+  });
+
+  it('§4.1: the envelope carries the id of its command; params and body are always present', async () => {
+    const target = await start();
+    const phone = await startPhone(target);
+    await target.fetch('/ping', { headers: phone.headers });
+    const { id, payload } = await phone.client.next({ channel: 'bridge' });
+    expect(payload).toEqual({ request_id: id, method: 'GET', path: '/ping', params: {}, body: {} });
+    await target.fetch('/setup', { method: 'POST', headers: phone.headers });
+    expect(phone.commands[1]).toMatchObject({ params: {}, body: {} });
+  });
+
+  it('§2: checks the method first, then the bearer, then the grant', async () => {
+    const target = await start();
+    const phone = await startPhone(target);
+    const ungranted = await pair(target);
+    await loseGrant(target, ungranted);
+    for (const { path } of DEVICE_ROUTES) {
+      const allow = DEVICE_ROUTES.filter((route) => route.path === path).map(({ method }) => method);
+      for (const method of ['HEAD', 'PUT', 'DELETE', 'PATCH', 'OPTIONS', 'GET', 'POST']) {
+        if (allow.includes(method as 'GET')) continue;
+        const response = await target.fetch(path, { method });
+        expect(response.status, `${method} ${path}`).toBe(405);
+        expect(response.headers.get('allow')).toBe(allow.sort().join(', '));
+        expect(response.headers.get('cache-control')).toBe('no-store');
+      }
+      const [method] = allow;
+      for (const headers of [{}, { authorization: 'Bearer ' }, bearer(crypto.randomUUID()), { cookie: 'a=b' }]) {
+        const response = await target.fetch(path, { method, headers: headers as Record<string, string> });
+        expect(response.status, path).toBe(401);
+        expect(await response.json()).toMatchObject({ ok: false, error: expect.any(String) });
+        expect(response.headers.get('cache-control')).toBe('no-store');
+      }
+      const refused = await target.fetch(path, { method, headers: bearer(ungranted.token) });
+      expect(refused.status, path).toBe(403);
+      expect((await refused.json()).error).toMatch(/bridge/);
+    }
+    expect(phone.commands).toEqual([]);
+  });
+
+  it('§2: similar and escaped paths are 404', async () => {
+    const target = await start();
+    const phone = await startPhone(target);
+    for (const path of ['/%74ap', '/ta', '/tapp', '/tap/x', '/x/tap', '/events/streams', '/constructor']) {
+      expect((await target.fetch(path, { ...post({}), headers: phone.headers })).status, path).toBe(404);
+    }
+    expect(phone.commands).toEqual([]);
+  });
+
+  it('§4.1: an empty body is {}, anything but an object 400, over 2 MiB 413; refused bodies are not forwarded', async () => {
+    const target = await start();
+    const phone = await startPhone(target);
+    const send = (body: string) => target.fetch('/tap', { method: 'POST', body, headers: phone.headers });
+    for (const body of ['[]', 'null', '1', '"x"', '{', '{"a":}', ' ', 'x=1', '{}{}']) {
+      const response = await send(body);
+      expect(response.status, body).toBe(400);
+      expect((await response.json()).error).toBe('body must be a JSON object');
+    }
+    expect((await send(JSON.stringify({ text: 'x'.repeat(2 * 1024 * 1024) }))).status).toBe(413);
+    expect(phone.commands).toEqual([]);
+    const big = { text: 'x'.repeat(2 * 1024 * 1024 - 20) };
+    expect((await (await send(JSON.stringify(big))).json()).body).toEqual(big);
+    expect((await send('')).status).toBe(200);
+  });
+
+  it('§4.1: numbers and escapes pass unchanged in both directions', async () => {
+    const target = await start();
+    const phone = await startPhone(target, { script: () => undefined });
+    const body = '{"big":12345678901234567890,"float":1.0,"tiny":1e-400,"e":"\\u00e9","__proto__":{"a":1}}';
+    const pending = target.fetch('/tap', { method: 'POST', body, headers: phone.headers });
+    const frame = new Promise<string>((resolve) =>
+      phone.client.socket.once('message', (data) => resolve(String(data))),
+    );
+    expect(await frame).toContain(`"body":${body}`);
+    const { request_id } = await phone.received();
+    phone.client.raw(
+      `{ "type":"bridge.response", "result":{"not":"this"}, "payload" : {"result":1,"x":"}{\\"", "result" : ${body} ,` +
+        `"request_id":"${request_id}"},"channel":"bridge","id":"1"}`,
+    );
+    expect(await (await pending).text()).toBe(body);
+  });
+
+  it('§4.3: status and body of the answer', async () => {
+    const target = await start();
+    const phone = await startPhone(target);
+    const cases: [payload: Record<string, unknown>, status: number, body: unknown][] = [
+      [{ status: 201, result: { a: 1 } }, 201, { a: 1 }],
+      [{ result: [1, null] }, 200, [1, null]],
+      [{ status: '404', result: {} }, 200, {}],
+      [{ status: 200.5, result: {} }, 200, {}],
+      [{ status: 200, result: 'text' }, 200, { value: 'text' }],
+      [{ status: 200, result: 0 }, 200, { value: 0 }],
+      [{ status: 200, result: false }, 200, { value: false }],
+      [{ status: 200, result: null }, 200, {}],
+      [{ status: 500 }, 500, {}],
+      [{ status: 500, error: 'broken' }, 500, { error: 'broken' }],
+      [{ status: 500, error: 'broken', result: { error: 'other', n: null } }, 500, { error: 'other', n: null }],
+      [
+        { status: 423, result: { error_code: 'keyguard_blocked', final: true } },
+        423,
+        { error_code: 'keyguard_blocked', final: true },
+      ],
+      [{ status: 599, result: {} }, 599, {}],
+      ...[0, -1, 100, 101, 199, 600, 1e21, 2 ** 53].map((status): [Record<string, unknown>, number, unknown] => [
+        { status, result: { a: 1 } },
+        502,
+        { ok: false, error: 'invalid status from phone' },
+      ]),
+    ];
+    for (const [payload, status, body] of cases) {
+      phone.script = () => payload;
+      const response = await target.fetch('/ping', { headers: phone.headers });
+      expect(response.status, JSON.stringify(payload)).toBe(status);
+      expect(await response.json()).toEqual(body);
+    }
+  });
+
+  it('§4.3: every status from 200 to 599 reaches the caller', async () => {
+    const target = await start();
+    const phone = await startPhone(target);
+    for (let status = 200; status <= 599; status++) {
+      phone.script = () => ({ status, result: { status } });
+      const empty = [204, 205, 304].includes(status);
+      const answer = await plainGet(`${target.url}/ping`, phone.headers);
+      expect(answer).toEqual({ status, body: empty ? '' : JSON.stringify({ status }) });
+    }
+    phone.script = echo;
+    expect((await target.fetch('/ping', { headers: phone.headers })).status).toBe(200);
+  });
+});
 
 const named = (target: Target, device_id: string, device_name: string, more: Record<string, unknown> = {}) =>
   startPhone(target, { device: { device_id, device_name, ...more } });
 
 describeMatrix('choosing the device (contract 03 §1.2, 3)', (start) => {
+  /** Index of the phone that a call reached. */
   const askedOf = async (target: Target, caller: Phone, path: string, phones: Phone[]): Promise<number> => {
     const before = phones.map(({ commands }) => commands.length);
     expect((await target.fetch(path, { headers: caller.headers })).status).toBe(200);
     return phones.findIndex(({ commands }, at) => commands.length > (before[at] as number));
   };
 
-  it('the first is active; selectors find any by id, name, normalised form and kind', async () => {
+  it('§3: the first phone is active; selectors find others by id, name, normalised form and kind', async () => {
     const target = await start();
     const fold = await named(target, 'id-1', 'My Pixel Fold');
     const note = await named(target, 'id-2', 'Boox Note');
@@ -39,7 +212,7 @@ describeMatrix('choosing the device (contract 03 §1.2, 3)', (start) => {
     expect(activity.map((record: { alias_used: unknown }) => record.alias_used)).toEqual([null, 'id-2']);
   });
 
-  it('selectors never reach the phone, not even those that lost', async () => {
+  it('§3: selectors never reach the phone, not even unused ones', async () => {
     const target = await start();
     const phone = await named(target, 'id-1', 'One');
     await named(target, 'id-2', 'Two');
@@ -55,7 +228,7 @@ describeMatrix('choosing the device (contract 03 §1.2, 3)', (start) => {
     expect(activity[0].params).toEqual({});
   });
 
-  it('unknown 404, ambiguous 409, no string 400; falsy ones are none', async () => {
+  it('§3: an unknown selector is 404, an ambiguous one 409, a non-string 400; falsy ones do not count', async () => {
     const target = await start();
     const phone = await named(target, 'id-1', 'Same name');
     await named(target, 'id-2', 'Same name');
@@ -77,7 +250,7 @@ describeMatrix('choosing the device (contract 03 §1.2, 3)', (start) => {
     expect(activity).toHaveLength(6);
   });
 
-  it('no phone: 503 without a selector, 404 with one; a silent socket is no phone', async () => {
+  it('§3: without a phone 503, with a selector 404; a socket that never reported is not a phone', async () => {
     const target = await start();
     const silent = await startPhone(target, { status: null });
     const plain = await target.fetch('/ping', { headers: silent.headers });
@@ -87,7 +260,7 @@ describeMatrix('choosing the device (contract 03 §1.2, 3)', (start) => {
     expect(silent.commands).toEqual([]);
   });
 
-  it('the active phone leaves: calls go to the one seen last', async () => {
+  it('§3: when the active phone leaves, calls go to the one seen last', async () => {
     const target = await start();
     const one = await named(target, 'id-1', 'One');
     const two = await named(target, 'id-2', 'Two');
@@ -99,7 +272,7 @@ describeMatrix('choosing the device (contract 03 §1.2, 3)', (start) => {
     expect(await askedOf(target, two, '/ping', [one, two, three])).toBe(2);
   });
 
-  it('select-active: until it leaves; what it refuses', async () => {
+  it('§6: select-active holds until the phone leaves; bad selections are refused', async () => {
     const target = await start();
     const one = await named(target, 'id-1', 'One');
     const two = await named(target, 'id-2', 'Two');
@@ -138,7 +311,7 @@ describeMatrix('choosing the device (contract 03 §1.2, 3)', (start) => {
     expect((await devices(target)).active_device_id).not.toBe('id-2');
   });
 
-  it('store build: 403 without a frame, but for ping, setup and events', async () => {
+  it('§3: a store build gets only ping, setup and events; the rest is 403 without a frame', async () => {
     const target = await start();
     const phone = await startPhone(target, { status: { bridge: { device_control_supported: false } } });
     const refused = await target.fetch('/screen', { headers: phone.headers });
@@ -159,7 +332,7 @@ describeMatrix('choosing the device (contract 03 §1.2, 3)', (start) => {
     expect((await target.fetch('/screen', { headers: phone.headers })).status).toBe(200);
   });
 
-  it('a phone without its grant is absent', async () => {
+  it('§1.2: a phone that lost its grant is absent', async () => {
     const target = await start();
     const one = await named(target, 'id-1', 'One');
     const two = await named(target, 'id-2', 'Two');
@@ -173,7 +346,7 @@ describeMatrix('choosing the device (contract 03 §1.2, 3)', (start) => {
     expect((await devices(target)).count).toBe(1);
   });
 
-  it('lies about an id do not help; two phones without ids do not evict each other', async () => {
+  it('§1.2: a false id gains nothing; two phones without ids do not evict each other', async () => {
     const target = await start();
     const honest = await named(target, 'id-1', 'One');
     const liar = await startPhone(target, {
@@ -192,7 +365,7 @@ describeMatrix('choosing the device (contract 03 §1.2, 3)', (start) => {
     expect(await askedOf(target, liar, '/ping?device=id-1', [honest, liar, thief])).toBe(0);
   });
 
-  it('on a new socket: the newer one wins and keeps it, however often the older reports', async () => {
+  it('§1.2: on two sockets of one phone the newer one wins, however often the older one reports', async () => {
     const target = await start();
     const old = await named(target, 'id-1', 'One');
     await named(target, 'id-2', 'Two');
@@ -209,7 +382,7 @@ describeMatrix('choosing the device (contract 03 §1.2, 3)', (start) => {
     expect(await askedOf(target, old, '/ping?device=one', [old, fresh])).toBe(0);
   });
 
-  it('after a drop it is there again before its next report, as it was', async () => {
+  it('§1.2: a phone that reconnects is present before its next report, with its last state', async () => {
     const target = await start();
     const phone = await startPhone(target, { status: { battery: 7 } });
     phone.client.close();
@@ -220,7 +393,7 @@ describeMatrix('choosing the device (contract 03 §1.2, 3)', (start) => {
     expect((await devices(target)).devices[0]).toMatchObject({ battery: 7, phone_connected: true });
   });
 
-  it('a hundred phones', { timeout: 60_000 }, async () => {
+  it('addresses a hundred phones at a time', { timeout: 60_000 }, async () => {
     const target = await start();
     const phones: Phone[] = [];
     for (let at = 0; at < 100; at++) phones.push(await named(target, `many-${at}`, `Phone number ${at}`));
