@@ -1,13 +1,23 @@
 import { expect, it } from 'vitest';
-import { loseGrant, STATUS, silent, startDesktop } from '../support/desktop.ts';
+import {
+  call,
+  type DesktopClient,
+  health,
+  loseGrant,
+  newest,
+  reconnect,
+  refusalOf,
+  STATUS,
+  silent,
+  startDesktop,
+} from '../support/desktop.ts';
 import { exchange, request } from '../support/raw-socket.ts';
-import { bearer, describeMatrix, pair, post } from '../support/relay.ts';
-import { call, health, newest, refusalOf } from './desktop-support.ts';
+import { bearer, describeMatrix, pair, post, type Target } from '../support/relay.ts';
 
 const LIMIT = 32 * 1024 * 1024;
 
 describeMatrix('desktop tools over HTTP (contract 07 §2.3)', (start, runtime) => {
-  it('401 without a bearer, 403 without the grant, OPTIONS 405; on every route', async () => {
+  it('401 without a bearer, 403 without the grant and 405 for OPTIONS on every route', async () => {
     const target = await start();
     const paired = await pair(target);
     const { token } = paired;
@@ -27,7 +37,7 @@ describeMatrix('desktop tools over HTTP (contract 07 §2.3)', (start, runtime) =
     expect(preflight.headers.get('allow')).toBe('DELETE, GET, HEAD, PATCH, POST, PUT');
   });
 
-  it('a tool is carried to the desktop and its answer back, as both were written', async () => {
+  it('carries a call to the desktop and its answer back, both unchanged', async () => {
     const target = await start();
     const desktop = await startDesktop(target, { script: silent });
     const asked = call(
@@ -59,7 +69,7 @@ describeMatrix('desktop tools over HTTP (contract 07 §2.3)', (start, runtime) =
     );
   });
 
-  it('ok:false and the older status are answers too; a target of the desktop stays', async () => {
+  it('accepts ok:false and the older status as answers, and keeps a target that the desktop set', async () => {
     const target = await start();
     const desktop = await startDesktop(target);
     const answers: [answer: Record<string, unknown>, decision: string, status: number | null, error: string | null][] =
@@ -85,7 +95,7 @@ describeMatrix('desktop tools over HTTP (contract 07 §2.3)', (start, runtime) =
     }
   });
 
-  it('any method; GET, HEAD and a bare DELETE take their query as arguments', async () => {
+  it('accepts any method; GET, HEAD and a bare DELETE take their query as arguments', async () => {
     const target = await start();
     const desktop = await startDesktop(target);
     const ask = async (method: string, query: string, body?: string) => {
@@ -107,7 +117,7 @@ describeMatrix('desktop tools over HTTP (contract 07 §2.3)', (start, runtime) =
     expect(await ask('HEAD', '?n=5')).toEqual([8, { n: '5' }]);
   });
 
-  it('400, 413 and 404: nothing is sent', async () => {
+  it('sends nothing to the desktop for 400, 404 and 413', async () => {
     const target = await start();
     const desktop = await startDesktop(target);
     for (const body of ['{', 'nonsense', '[]', '5', 'null', '"text"', '{"a":1}x']) {
@@ -123,12 +133,12 @@ describeMatrix('desktop tools over HTTP (contract 07 §2.3)', (start, runtime) =
       `desktop_${'a'.repeat(65)}`,
       'Health',
     ]) {
-      // Without a body: the local edge runtime drops a connection whose body nobody read.
+      // Without a body, because the local edge runtime drops a connection whose body was not read.
       const refused = await refusalOf(target.fetch(`/desktop/${name}`, { headers: desktop.headers }));
       expect(refused, name).toEqual([404, 'unknown_tool']);
     }
     expect((await target.fetch('/desktop/desktop_terminal/more', { headers: desktop.headers })).status).toBe(404);
-    // Refused by its announced length: nothing of the body need come.
+    // Refused by its announced length, before any of the body arrives.
     const announced = request('POST', '/desktop/desktop_terminal', {
       ...desktop.headers,
       host: new URL(target.url).host,
@@ -150,7 +160,7 @@ describeMatrix('desktop tools over HTTP (contract 07 §2.3)', (start, runtime) =
     expect((await call(target, desktop, longest)).status).toBe(200);
   });
 
-  it('arguments of 32 MiB and a screenshot of 30 MiB arrive whole', async () => {
+  it('carries arguments of 32 MiB and a screenshot of 30 MiB', async () => {
     const target = await start();
     const size = LIMIT;
     const desktop = await startDesktop(target, {
@@ -169,7 +179,7 @@ describeMatrix('desktop tools over HTTP (contract 07 §2.3)', (start, runtime) =
     expect((await newest(target, desktop)).result_summary).toBe(`[${image.length + '{"image":""}'.length} bytes]`);
   });
 
-  it('_ping: 200 or 503', async () => {
+  it('_ping answers 200 or 503', async () => {
     const target = await start();
     const caller = await pair(target);
     const ping = async (query = '', method = 'GET') => {
@@ -195,7 +205,7 @@ describeMatrix('desktop tools over HTTP (contract 07 §2.3)', (start, runtime) =
     expect(await ping('?device=nobody')).toBe(503);
   });
 
-  it('health: nobody, somebody, several; desktop_health is the same', async () => {
+  it('health shows no desktop, one and several; desktop_health is the same', async () => {
     const target = await start();
     const caller = await pair(target);
     const headers = bearer(caller.token);
@@ -279,7 +289,7 @@ describeMatrix('desktop tools over HTTP (contract 07 §2.3)', (start, runtime) =
     expect(await health(target, { headers })).toMatchObject({ host: null, clients: [], advertised_tools: [] });
   });
 
-  it('the ring shows the 20 newest; no secret is in it, nor in the log', async () => {
+  it('the ring shows the 20 newest commands, and no secret reaches it or the log', async () => {
     const target = await start();
     const desktop = await startDesktop(target);
     const secrets = {
@@ -315,5 +325,170 @@ describeMatrix('desktop tools over HTTP (contract 07 §2.3)', (start, runtime) =
       Array.from({ length: 20 }, (_, at) => 24 - at),
     );
     expect(recent_commands[0].result_summary).toHaveLength(500);
+  });
+});
+
+const named = (target: Target, device_id: string, device_name: string, status: Record<string, unknown> = {}) =>
+  startDesktop(target, { device: { device_id, device_name }, status });
+
+const toolsOf = (target: Target, caller: DesktopClient): Promise<string[][]> =>
+  health(target, caller).then(({ clients }) =>
+    clients.map(({ advertised_tools }: { advertised_tools: string[] }) => advertised_tools),
+  );
+
+describeMatrix('choosing the desktop (contract 07 §2.2, 2.3)', (start) => {
+  it('502 without a desktop, also with a selector; hints and phones do not count as one', async () => {
+    const target = await start();
+    const quiet = await startDesktop(target, { status: null });
+    quiet.client.send('desktop', 'active_editor', { version: 1, ts: 1, source: 'none' });
+    quiet.client.send('desktop', 'desktop.status', 'no object');
+    await quiet.settled();
+    expect(await refusalOf(call(target, quiet, 'desktop_terminal'))).toEqual([502, 'no_desktop']);
+    expect(await refusalOf(call(target, quiet, 'desktop_terminal', { device: 'PC' }))).toEqual([502, 'no_desktop']);
+    expect(quiet.commands).toEqual([]);
+    quiet.client.send('desktop', 'status', {});
+    await quiet.settled();
+    expect((await call(target, quiet, 'desktop_terminal')).status).toBe(200);
+  });
+
+  it('selects by id, name and host, ignoring case and separators', async () => {
+    const target = await start();
+    const axiom = await named(target, 'id-1', 'AXIOM-DESKTOP', { host: 'axiom.local' });
+    const büro = await named(target, 'id-2', 'Büro', { host: 'office' });
+    for (const [args, who] of [
+      [{ device: 'axiom desktop' }, axiom],
+      [{ device: ' Axiom-Desktop ' }, axiom],
+      [{ device_id: 'ID 1' }, axiom],
+      [{ device: 'AXIOM.LOCAL' }, axiom],
+      [{ device: '', device_id: 'id-1' }, axiom],
+      [{ device: 5, device_id: 'id-1' }, axiom],
+      [{ device: 'office', device_id: 'id-1' }, büro],
+      [{ device: 'BÜRO' }, büro],
+      [{ device: 'bü-ro' }, büro],
+    ] as const) {
+      const response = await call(target, axiom, 'desktop_terminal', { ...args, x: 1 });
+      expect(await response.json(), JSON.stringify(args)).toMatchObject({
+        ok: true,
+        result: { args: { x: 1 } },
+        target: { device_id: who.id },
+      });
+    }
+    const byQuery = await target.fetch('/desktop/desktop_terminal?device=office&x=1', { headers: axiom.headers });
+    expect(await byQuery.json()).toMatchObject({ result: { args: { x: '1' } }, target: { device_name: 'Büro' } });
+    const posted = await target.fetch('/desktop/desktop_terminal?device=office', {
+      method: 'POST',
+      headers: axiom.headers,
+    });
+    expect((await posted.json()).target.device_name).toBe('Büro');
+  });
+
+  it('never guesses: several, unknown and ambiguous are 502 and list the choices', async () => {
+    const target = await start();
+    const one = await named(target, 'id-1', 'Same name');
+    const two = await named(target, 'id-2', 'Same name');
+    const text = async (args: unknown) => (await (await call(target, one, 'desktop_terminal', args)).json()).error;
+    for (const [args, code] of [
+      [{}, 'ambiguous_device'],
+      [{ device: ' ' }, 'ambiguous_device'],
+      [{ device: ['id-1'] }, 'ambiguous_device'],
+      [{ device: 'same-name' }, 'ambiguous_device'],
+      [{ device: 'nobody' }, 'unknown_device'],
+      [{ device: '???' }, 'unknown_device'],
+    ] as const) {
+      expect(await refusalOf(call(target, one, 'desktop_terminal', args))).toEqual([502, code]);
+    }
+    expect(await text({})).toContain('device or device_id');
+    expect(await text({})).toContain('Same name (id-2), Same name (id-1)');
+    expect(await text({ device: 'nobody' })).toContain('Same name (id-1)');
+    expect([...one.commands, ...two.commands]).toEqual([]);
+    two.client.close();
+    await expect.poll(async () => (await health(target, one)).clients.length).toBe(1);
+    expect((await call(target, one, 'desktop_terminal')).status).toBe(200);
+  });
+
+  it('does not send a tool that the desktop does not offer', async () => {
+    const target = await start();
+    const desktop = await startDesktop(target, { status: { advertised_tools: ['desktop_zip'] } });
+    expect(await refusalOf(call(target, desktop, 'desktop_terminal'))).toEqual([502, 'tool_not_advertised']);
+    expect(await refusalOf(call(target, desktop, 'desktop_computer_status'))).toEqual([502, 'tool_not_advertised']);
+    expect((await call(target, desktop, 'desktop_zip')).status).toBe(200);
+    await desktop.report({ advertised_tools: [] });
+    expect((await call(target, desktop, 'desktop_terminal')).status).toBe(200);
+    expect(await refusalOf(call(target, desktop, 'desktop_computer_status'))).toEqual([502, 'tool_not_advertised']);
+    await desktop.report({ advertised_tools: ['desktop_computer_status'] });
+    expect((await call(target, desktop, 'desktop_computer_status')).status).toBe(200);
+    await desktop.report({ advertised_tools: 'all' });
+    expect((await call(target, desktop, 'desktop_computer_status')).status, 'kept').toBe(200);
+  });
+
+  it('of two sockets of one desktop picks the newer that offers the tool', async () => {
+    const target = await start();
+    const daemon = await startDesktop(target, { status: { advertised_tools: ['desktop_zip', 'desktop_terminal'] } });
+    const shell = await reconnect(target, daemon, { status: { advertised_tools: ['desktop_terminal'] } });
+    const bare = await reconnect(target, daemon, { status: { advertised_tools: [] } });
+    await daemon.report({ advertised_tools: ['desktop_zip', 'desktop_terminal'] });
+    expect((await toolsOf(target, daemon)).sort()).toEqual([
+      [],
+      ['desktop_terminal'],
+      ['desktop_terminal', 'desktop_zip'],
+    ]);
+    expect((await call(target, daemon, 'desktop_zip')).status).toBe(200);
+    expect((await call(target, daemon, 'desktop_terminal')).status).toBe(200);
+    expect(await refusalOf(call(target, daemon, 'desktop_unzip'))).toEqual([502, 'tool_not_advertised']);
+    expect([daemon, shell, bare].map(({ commands }) => commands.map(({ tool }) => tool))).toEqual([
+      ['desktop_zip'],
+      ['desktop_terminal'],
+      [],
+    ]);
+  });
+
+  it('identifies a desktop by its session, else its first status, else its socket', async () => {
+    const target = await start();
+    const nobody = { device_id: 'unknown', device_name: '' };
+    const claimed = await startDesktop(target, { device: nobody, status: { device_id: 'own-id', device_name: 'Own' } });
+    await claimed.report({ device_id: 'another', host: 'elsewhere' });
+    const byHost = await startDesktop(target, { device: { ...nobody, device_id: 'none' }, status: { host: 'hosty' } });
+    const proven = await named(target, 'id-1', 'Proven', { device_id: 'own-id', device_name: 'Liar' });
+    const { clients } = await health(target, proven);
+    expect(clients).toMatchObject([
+      { device_id: 'id-1', device_name: 'Proven' },
+      { device_id: expect.stringMatching(/^ws-./), device_name: 'hosty' },
+      { device_id: 'own-id', device_name: 'elsewhere' },
+    ]);
+    expect((await call(target, proven, 'desktop_terminal', { device: 'own-id' })).status).toBe(200);
+    expect((await call(target, proven, 'desktop_terminal', { device: clients[1].device_id })).status).toBe(200);
+    expect(claimed.commands[0]?.target_device_id).toBe('own-id');
+    expect(byHost.commands[0]?.target_device_id).toBe(clients[1].device_id);
+  });
+
+  it('a desktop without the grant may only describe itself and is not a target', async () => {
+    const target = await start();
+    const caller = await pair(target);
+    const desktop = await startDesktop(target, { status: null });
+    await loseGrant(target, desktop);
+    await desktop.report();
+    desktop.client.send('desktop', 'desktop.active_editor', { version: 1 });
+    await desktop.settled();
+    const asked = call(target, { headers: bearer(caller.token) }, 'desktop_terminal');
+    expect(await refusalOf(asked)).toEqual([502, 'no_desktop']);
+    for (const type of ['response', 'desktop.response', 'desktop.command', 'unknown']) {
+      desktop.client.send('desktop', type, { request_id: 'x' }, `id-${type}`);
+      expect((await desktop.client.next({ channel: 'system', type: 'error' })).payload, type).toMatchObject({
+        message: 'Desktop grant expired for this device',
+        error: 'permission_denied',
+      });
+    }
+    expect(desktop.client.frames.filter(({ channel }) => channel !== 'pairing')).toEqual([]);
+  });
+
+  it('drops a description over 64 KiB and keeps the previous one', async () => {
+    const target = await start();
+    const desktop = await startDesktop(target, { script: silent });
+    await desktop.report({ host: 'large', filler: 'x'.repeat(70_000) });
+    desktop.client.send('desktop', 'workspace', { filler: 'ü'.repeat(40_000) });
+    await desktop.settled();
+    expect((await health(target, desktop)).host).toBe('box.local');
+    const first = await startDesktop(target, { status: { filler: 'x'.repeat(70_000) } });
+    expect((await health(target, first)).clients).toHaveLength(1);
   });
 });

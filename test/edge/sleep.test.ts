@@ -1,6 +1,5 @@
 import { describe, it } from 'vitest';
-import { call, health } from '../api/desktop-support.ts';
-import { reconnect as reconnectDesktop, startDesktop } from '../support/desktop.ts';
+import { call, health, reconnect as reconnectDesktop, startDesktop } from '../support/desktop.ts';
 import { reconnect, startPhone } from '../support/phone.ts';
 import { bearer, describeMatrix, pair, post } from '../support/relay.ts';
 

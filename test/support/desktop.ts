@@ -1,4 +1,4 @@
-import { authenticate, bearer, type Paired, pair, type Target } from './relay.ts';
+import { authenticate, bearer, type Paired, pair, post, type Target } from './relay.ts';
 import { followCommands, giveUpGrant, type Scripted } from './scripted.ts';
 
 export interface ToolCommand {
@@ -11,12 +11,12 @@ export interface ToolCommand {
 
 type Script = (command: ToolCommand) => Record<string, unknown> | undefined;
 
-/** Says what it was asked, as `result`. */
+/** Answers with the command as `result`. */
 export const echo: Script = ({ tool, args }) => ({ ok: true, result: { tool, args } });
 /** Never answers. */
 export const silent: Script = () => undefined;
 
-/** What a desktop of these tests says of itself. */
+/** First status of a scripted desktop. */
 export const STATUS = {
   advertised_tools: ['desktop_terminal', 'desktop_read_file', 'desktop_computer_action'],
   host: 'box.local',
@@ -32,9 +32,9 @@ export const STATUS = {
 
 export interface DesktopClient extends Paired, Scripted<ToolCommand> {
   id: string;
-  /** How it answers from now on: a payload of `desktop.response`, or nothing. */
+  /** Computes its answers from now on: a payload of `desktop.response`, or nothing. */
   script: Script;
-  /** Sends a status; resolves when the relay has taken it in. */
+  /** Sends a status; resolves once the relay has handled it. */
   report(status?: Record<string, unknown>): Promise<void>;
   /** Answers a command. */
   answer(command: ToolCommand, payload: Record<string, unknown>): void;
@@ -44,19 +44,19 @@ export interface DesktopClient extends Paired, Scripted<ToolCommand> {
 interface DesktopOptions {
   device?: Record<string, unknown>;
   policy?: Record<string, unknown>;
-  /** Put over `STATUS` in its first status; null for one that sends none. */
+  /** Overrides members of `STATUS` in the first status; null for a desktop that sends none. */
   status?: Record<string, unknown> | null;
   script?: Script;
 }
 
-/** Pairs a scripted desktop, which says where it works and then reports itself, as desktops do. */
+/** Pairs a scripted desktop, which announces its workspace and then its status, as real ones do. */
 export async function startDesktop(target: Target, options: DesktopOptions = {}): Promise<DesktopClient> {
   const id = (options.device?.device_id as string) ?? `pc-${crypto.randomUUID().slice(0, 8)}`;
   const device = { device_id: id, device_name: 'PC', client_surface: 'desktop', ...options.device };
   return script(await pair(target, { policy: options.policy, device }), id, options);
 }
 
-/** The same desktop on one more socket. */
+/** Connects the same desktop on another socket. */
 export async function reconnect(
   target: Target,
   desktop: DesktopClient,
@@ -66,7 +66,7 @@ export async function reconnect(
   return script({ ...desktop, client, ok: frame }, desktop.id, options);
 }
 
-/** Gives up the `desktop` grant of a device; its socket stays. Resolves when it is gone. */
+/** Gives up a device's `desktop` grant; its socket stays. Resolves once the grant is gone. */
 export const loseGrant = (target: Target, device: Pick<Paired, 'token' | 'prefix'>): Promise<void> =>
   giveUpGrant(target, device, 'desktop');
 
@@ -93,3 +93,32 @@ async function script(paired: Paired, id: string, options: DesktopOptions): Prom
   if (options.status !== null) await desktop.report(options.status);
   return desktop;
 }
+
+export type Refusal = [status: number, error_code: unknown];
+
+/** Calls a tool as the session of `caller`. */
+export const call = (
+  target: Target,
+  caller: Pick<DesktopClient, 'headers'>,
+  tool: string,
+  args: unknown = {},
+  init: RequestInit & { headers?: Record<string, string> } = {},
+): Promise<Response> =>
+  target.fetch(`/desktop/${tool}`, { ...post(args), ...init, headers: { ...init.headers, ...caller.headers } });
+
+/** Status and error code of a refusal. Throws on anything else. */
+export async function refusalOf(response: Response | Promise<Response>): Promise<Refusal> {
+  const settled = await response;
+  const body = await settled.json();
+  if (body.ok !== false || typeof body.error !== 'string' || body.error === '') {
+    throw new Error(`not a refusal: ${settled.status} ${JSON.stringify(body)}`);
+  }
+  return [settled.status, body.error_code];
+}
+
+export const health = async (target: Target, caller: Pick<DesktopClient, 'headers'>) =>
+  (await target.fetch('/desktop/health', { headers: caller.headers })).json();
+
+/** The newest command in the ring of `/desktop/health`. */
+export const newest = async (target: Target, caller: Pick<DesktopClient, 'headers'>) =>
+  (await health(target, caller)).recent_commands[0];
