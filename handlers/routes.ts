@@ -41,7 +41,7 @@ type Row = [method: string, path: string, guard: Guard, handler: Handler];
  * THE route table. The router goes through it from top to bottom: the hot routes come first. `ALL` is every method,
  * which the guard then sorts out.
  */
-const table: Row[] = [
+export const routes: readonly Row[] = [
   ['GET', '/health', open, health],
   ['GET', '/sessions', pairedOrOperatorTool, listSessions],
   ['DELETE', '/sessions/:prefix', pairedOrOperatorTool, revokeSession],
@@ -101,15 +101,15 @@ export type Fetch = (request: Request, peer: Peer) => Promise<Response>;
 export function createFetch(relay: Relay): Fetch {
   const router = Router<RelayRequest, [Relay]>();
   const add = (verb: string, [, path, guard, handler]: Row) => router[verb.toLowerCase()]?.(path, guard, handler);
-  for (const row of table) {
+  for (const row of routes) {
     add(row[0], row);
     // `HEAD` works wherever `GET` does; the runtimes leave its body out.
     if (row[0] === 'GET') add('HEAD', row);
   }
 
   // The router parses the URL and its query first: for a plain path that is half of what such a request costs.
-  const plain = new Map(table.map((row) => [`${row[0]} ${row[1]}`, { row, params: {} }]));
-  const controlRow = table.find(([, path]) => path === DEVICE_PATHS) as Row;
+  const plain = new Map(routes.map((row) => [`${row[0]} ${row[1]}`, { row, params: {} }]));
+  const controlRow = routes.find(([, path]) => path === DEVICE_PATHS) as Row;
   for (const { method, path } of DEVICE_ROUTES) {
     plain.set(`${method} ${path}`, { row: controlRow, params: { command: path.slice(1) } });
   }

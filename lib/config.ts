@@ -1,7 +1,7 @@
 import { RelayError } from './errors.ts';
 import type { LogLevel } from './log.ts';
 
-/** Where relative defaults hang: `home` for `~`, `agentHome` for the agent's own files. */
+/** Base directories of default paths: `home` for `~`, `agentHome` for the agent's files. */
 export interface Places {
   home: string;
   agentHome: string;
@@ -15,7 +15,7 @@ interface Reading {
   warn(message: string): void;
 }
 
-/** One variable: how its text is read, what it is without one, and what it means (contract 07 §6.2). */
+/** One variable: its name, type, default, meaning and parser (contract 07 §6.2). */
 export interface Variable<T> {
   name: string;
   /** Shown in help and README. */
@@ -28,7 +28,7 @@ export interface Variable<T> {
 const TRUE = new Set(['1', 'true', 'yes', 'on']);
 const FALSE = new Set(['', '0', 'false', 'no', 'off']);
 
-/** `1 true yes on` / `0 false no off` and empty, any case; `null` for every other text. */
+/** Parses `1 true yes on`, `0 false no off` and the empty text, in any case; `null` for anything else. */
 export function parseBoolean(text: string): boolean | null {
   const word = text.trim().toLowerCase();
   return TRUE.has(word) ? true : FALSE.has(word) ? false : null;
@@ -65,12 +65,12 @@ const bool = (name: string, fallback: boolean, meaning: string, legacy?: string)
     if (value === undefined) return fallback;
     const parsed = parseBoolean(value);
     if (parsed !== null) return parsed;
-    reading.warn(`${name} is neither a yes nor a no; using the default (${fallback ? 'on' : 'off'})`);
+    reading.warn(`${name} is not a boolean; using the default (${fallback ? 'on' : 'off'})`);
     return fallback;
   },
 });
 
-const integer = (name: string, fallback: number, meaning: string, least = 0): Variable<number> => ({
+const integer = (name: string, fallback: number, meaning: string, min = 0): Variable<number> => ({
   name,
   type: 'int',
   fallback: String(fallback),
@@ -79,13 +79,13 @@ const integer = (name: string, fallback: number, meaning: string, least = 0): Va
     const value = raw(reading, name);
     if (value === undefined) return fallback;
     const parsed = Number(value);
-    if (/^[+-]?\d+$/.test(value) && Number.isSafeInteger(parsed) && parsed >= least) return parsed;
-    reading.warn(`${name} is not an integer of at least ${least}; using the default (${fallback})`);
+    if (/^[+-]?\d+$/.test(value) && Number.isSafeInteger(parsed) && parsed >= min) return parsed;
+    reading.warn(`${name} is not an integer of at least ${min}; using the default (${fallback})`);
     return fallback;
   },
 });
 
-/** A listening port. A bad one stops the start instead of being replaced by a default. */
+/** A listening port. An invalid one stops the relay instead of falling back to the default. */
 const port = (name: string, fallback: number, meaning: string, legacy?: string): Variable<number> => ({
   name,
   type: 'port',
@@ -111,7 +111,7 @@ const path = (name: string, meaning: string, fallback?: string, legacy?: string)
   },
 });
 
-/** Absolute paths between colons. */
+/** Absolute paths, separated by colons. */
 const paths = (name: string, meaning: string): Variable<string[]> => ({
   name,
   type: 'paths',
@@ -120,7 +120,7 @@ const paths = (name: string, meaning: string): Variable<string[]> => ({
   read(reading) {
     const entries = (reading.env[name] ?? '').split(':').map((entry) => expand(entry.trim(), reading.places));
     return entries.filter((entry) => {
-      if (entry !== '' && !entry.startsWith('/')) reading.warn(`${name} has a relative path, which is ignored`);
+      if (entry !== '' && !entry.startsWith('/')) reading.warn(`${name} contains a relative path, which is ignored`);
       return entry.startsWith('/');
     });
   },
@@ -128,12 +128,16 @@ const paths = (name: string, meaning: string): Variable<string[]> => ({
 
 const LEVELS: LogLevel[] = ['DEBUG', 'INFO', 'WARNING', 'ERROR'];
 
-/** Every variable the relay reads, by the name its value has in `Config`. */
+/** THE table of variables, keyed by their names in `Config`. */
 export const variables = {
-  host: text('RELAY_HOST', '0.0.0.0', 'address to listen on; `svc pair` probes it when it is a loopback address'),
-  port: port('RELAY_PORT', 8767, 'port to listen on, and the one `svc pair` probes'),
-  sslCert: path('RELAY_SSL_CERT', 'TLS certificate (PEM); set together with RELAY_SSL_KEY'),
-  sslKey: path('RELAY_SSL_KEY', 'TLS private key (PEM)'),
+  host: text(
+    'RELAY_HOST',
+    '0.0.0.0',
+    'address to listen on; `svc pair` looks for the relay there when it is a loopback address',
+  ),
+  port: port('RELAY_PORT', 8767, 'port to listen on, and the one where `svc pair` looks for the relay'),
+  sslCert: path('RELAY_SSL_CERT', 'TLS certificate (PEM); requires RELAY_SSL_KEY'),
+  sslKey: path('RELAY_SSL_KEY', 'TLS private key (PEM); requires RELAY_SSL_CERT'),
   webapiUrl: {
     name: 'RELAY_WEBAPI_URL',
     type: 'URL',
@@ -150,11 +154,11 @@ export const variables = {
     name: 'RELAY_LOG_LEVEL',
     type: 'level',
     fallback: 'INFO',
-    meaning: 'how much is logged to stderr',
+    meaning: 'log level: DEBUG, INFO, WARNING or ERROR',
     read(reading) {
       const value = raw(reading, this.name)?.toUpperCase() ?? this.fallback;
       if (LEVELS.includes(value as LogLevel)) return value as LogLevel;
-      reading.warn(`${this.name} is none of ${LEVELS.join(', ')}; using the default (${this.fallback})`);
+      reading.warn(`${this.name} is not one of ${LEVELS.join(', ')}; using the default (${this.fallback})`);
       return this.fallback as LogLevel;
     },
   } as Variable<LogLevel>,
@@ -162,7 +166,7 @@ export const variables = {
     name: 'RELAY_PAIRING_CODE',
     type: 'code',
     fallback: 'unset',
-    meaning: 'a pairing code (6 of A-Z 0-9) registered at start',
+    meaning: 'pairing code (6 of A-Z 0-9) to register at start',
     read(reading) {
       const value = raw(reading, this.name)?.toUpperCase();
       if (value === undefined || /^[A-Z0-9]{6}$/.test(value)) return value;
@@ -173,7 +177,7 @@ export const variables = {
     name: 'RELAY_STATE_FILE',
     type: 'path',
     fallback: '<agent_home>/svc-relay/state.db',
-    meaning: 'state database; set but empty = keep state in memory only',
+    meaning: 'state database; empty keeps state in memory only',
     read(reading) {
       const value = reading.env[this.name];
       if (value !== undefined && value.trim() === '') return null;
@@ -183,7 +187,7 @@ export const variables = {
   trustProxyHeaders: bool(
     'RELAY_TRUST_PROXY_HEADERS',
     false,
-    'from a loopback peer, take the client address and https from X-Forwarded-*',
+    'trust X-Forwarded-For and X-Forwarded-Proto of a proxy on loopback',
   ),
   allowInsecureApiBearer: bool(
     'RELAY_ALLOW_INSECURE_API_BEARER',
@@ -191,101 +195,102 @@ export const variables = {
     'accept the API key for voice over plain http (development only)',
   ),
   profileDiscovery: bool('RELAY_PROFILE_DISCOVERY_ENABLED', true, 'list agent profiles to paired devices'),
-  agentContextEnabled: bool('RELAY_AGENT_CONTEXT_ENABLED', true, "add the relay's blocks to the agent's system prompt"),
-  contextMediaSensitivity: bool(
-    'RELAY_CONTEXT_MEDIA_SENSITIVITY',
+  agentContextEnabled: bool(
+    'RELAY_AGENT_CONTEXT_ENABLED',
     true,
-    'among them: how to mark media that may be private',
+    "add the relay's context to the agent's system prompt",
   ),
+  contextMediaSensitivity: bool('RELAY_CONTEXT_MEDIA_SENSITIVITY', true, 'include how to mark media as private'),
   contextPhonePlatform: bool(
     'RELAY_CONTEXT_PHONE_PLATFORM',
     true,
-    'among them: that the phone can be reached; needs PHONE_ENABLED',
+    'include that the phone can be reached; requires PHONE_ENABLED',
   ),
-  phoneEnabled: bool('PHONE_ENABLED', false, 'the agent may send messages to the phone'),
+  phoneEnabled: bool('PHONE_ENABLED', false, 'let the agent send messages to the phone'),
   providerUsageEnabled: bool(
     'RELAY_PROVIDER_USAGE_ENABLED',
     false,
-    "show paired devices how much of the model providers' quotas is used",
+    "show paired devices the usage of model providers' quotas",
   ),
-  terminalShell: path('RELAY_TERMINAL_SHELL', 'absolute path of the shell for terminal sessions, before `$SHELL`'),
-  terminalTmux: bool('RELAY_TERMINAL_TMUX', true, 'keep shells in tmux where the host has it'),
+  terminalShell: path('RELAY_TERMINAL_SHELL', 'absolute path of the shell for terminal sessions, instead of `$SHELL`'),
+  terminalTmux: bool('RELAY_TERMINAL_TMUX', true, 'run shells in tmux where it is installed'),
   terminalGraceSeconds: integer(
     'RELAY_TERMINAL_GRACE_SECONDS',
     600,
-    'without tmux: how long a shell outlives its socket (0 = it does not)',
+    'how long a shell outlives its socket without tmux (0 = not at all)',
   ),
   tuiCommand: optional(
     'RELAY_TUI_COMMAND',
-    'TUI gateway to start: a JSON array of strings, or a command line',
+    'command that starts the TUI gateway: a JSON array of strings, or a command line',
     'command',
   ),
-  mediaMaxSizeMb: integer('RELAY_MEDIA_MAX_SIZE_MB', 100, 'largest file that is served or taken, in MiB', 1),
-  mediaTtlSeconds: integer('RELAY_MEDIA_TTL_SECONDS', 86_400, 'how long a media token is good', 1),
+  mediaMaxSizeMb: integer('RELAY_MEDIA_MAX_SIZE_MB', 100, 'largest file to serve or accept, in MiB', 1),
+  mediaTtlSeconds: integer('RELAY_MEDIA_TTL_SECONDS', 86_400, 'lifetime of a media token', 1),
   mediaLruCap: integer(
     'RELAY_MEDIA_LRU_CAP',
     500,
-    'most media tokens at a time; the least recently used goes first',
+    'maximum number of media tokens; the least recently used is dropped first',
     1,
   ),
   mediaStrictSandbox: bool(
     'RELAY_MEDIA_STRICT_SANDBOX',
     false,
-    'serve files by path only from where they could be registered too',
+    'serve files by path only from directories where they could be registered',
   ),
   mediaAllowedRoots: paths(
     'RELAY_MEDIA_ALLOWED_ROOTS',
-    'directories whose files may be registered, beside the temporary one and the workspace',
+    'directories whose files may be registered, besides the temporary directory and the workspace',
   ),
   workspace: path('SVC_WORKSPACE', "the agent's workspace", '<agent_home>/workspace') as Variable<string>,
   relayHome: path(
     'SVC_RELAY_HOME',
-    "the relay's own home; its configuration is never served",
+    "the relay's own home; its configuration is never served as media",
     '~/.svc-relay',
   ) as Variable<string>,
   secureLinkKey: path(
     'RELAY_SECURE_LINK_KEY',
-    'TLS private key of the secure link (PEM); never served',
+    'TLS private key of Secure Link (PEM); never served as media',
     undefined,
     'RELAY_SECURE_PROXY_KEY',
   ),
   secureLinkHostIdFile: path(
     'RELAY_SECURE_LINK_BROKER_HOST_ID_FILE',
-    'identity of this host at the broker; never served',
+    'identity of this host at the broker; never served as media',
     '<agent_home>/relay-secure-link/host-id',
   ),
-  terminalEnv: optional('TERMINAL_ENV', '`docker`: media paths of the agent are those of its container'),
+  terminalEnv: optional('TERMINAL_ENV', "`docker` when the agent's media paths are those of its container"),
   dockerVolumes: optional(
     'TERMINAL_DOCKER_VOLUMES',
-    'volumes of the container: a JSON array of `host:container`',
+    'volumes of the container, as a JSON array of `host:container`',
     'JSON',
   ),
   containerPersistent: bool(
     'TERMINAL_CONTAINER_PERSISTENT',
     true,
-    'the container keeps `/workspace` and `/root` on the host',
+    'whether `/workspace` and `/root` of the container are kept on the host',
   ),
-  dockerMountsCwd: bool('TERMINAL_DOCKER_MOUNT_CWD_TO_WORKSPACE', false, '`/workspace` is TERMINAL_CWD'),
-  dockerCwd: path('TERMINAL_CWD', 'directory that the container has as `/workspace`'),
+  dockerMountsCwd: bool(
+    'TERMINAL_DOCKER_MOUNT_CWD_TO_WORKSPACE',
+    false,
+    'whether `/workspace` of the container is TERMINAL_CWD',
+  ),
+  dockerCwd: path('TERMINAL_CWD', 'host directory that is mounted as `/workspace`'),
   sandboxDir: path(
     'TERMINAL_SANDBOX_DIR',
-    'where the host keeps what is in containers',
+    'host directory that holds the files of containers',
     '<agent_home>/sandboxes',
   ) as Variable<string>,
-  updateFeedUrl: optional('RELAY_UPDATE_FEED_URL', 'release feed for the update check', 'URL'),
+  updateFeedUrl: optional('RELAY_UPDATE_FEED_URL', 'release feed of the update check', 'URL'),
   apiServerEnabled: optional('API_SERVER_ENABLED', '`0` leaves the API server out of pairing codes', 'bool'),
-  apiServerKey: optional('API_SERVER_KEY', 'API key of the agent, last resort of the key look-up'),
-  operatorPublicKey: optional(
-    'RELAY_OPERATOR_PUBLIC_KEY',
-    'edge only: the public key that operator tokens must be signed by',
-  ),
+  apiServerKey: optional('API_SERVER_KEY', 'API key of the agent, when its configuration has none'),
+  operatorPublicKey: optional('RELAY_OPERATOR_PUBLIC_KEY', 'public key that verifies operator tokens (edge only)'),
 } satisfies Record<string, Variable<unknown>>;
 
 export type Config = { [K in keyof typeof variables]: ReturnType<(typeof variables)[K]['read']> } & Places;
 
 /**
- * Reads the configuration. Flags are put over `env` by the caller (flag > `.env` > environment > default).
- * @throws RelayError `invalid` naming the variable, where a default would be a dangerous guess.
+ * Reads the configuration. The caller merges flags and `.env` into `env` (flag > `.env` > environment > default).
+ * @throws RelayError `invalid` naming the variable, where falling back to a default would be dangerous.
  */
 export function readConfig(env: Env, places: Places): { config: Config; warnings: string[] } {
   const warnings: string[] = [];
@@ -295,10 +300,10 @@ export function readConfig(env: Env, places: Places): { config: Config; warnings
   return { config: config as unknown as Config, warnings };
 }
 
-/** The directory of the agent's configuration file: where profiles and the agent's own files are (contract 07). */
+/** The directory of the agent's configuration file, which holds profiles and the agent's own files (contract 07). */
 export const agentRoot = ({ agentConfig }: Pick<Config, 'agentConfig'>): string => agentConfig.replace(/\/[^/]*$/, '');
 
-/** Names of the variables whose value is not the default, for one line at start. Never their values (contract 07 §6.2). */
+/** Names of the variables that differ from their defaults, for the log. Never their values (contract 07 §6.2). */
 export function changedVariables(env: Env): string[] {
   return Object.values(variables)
     .filter(({ name, fallback }) => env[name] !== undefined && env[name] !== fallback)

@@ -1,0 +1,87 @@
+import { existsSync } from 'node:fs';
+import { readFile } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
+import { expect, it } from 'vitest';
+import { DEVICE_PATHS } from '../../handlers/device-control.ts';
+import { MEDIA_TOKEN } from '../../handlers/media.ts';
+import { routes } from '../../handlers/routes.ts';
+import { SOCKET_PATHS } from '../../handlers/socket.ts';
+import { DEVICE_ROUTES } from '../../lib/bridge/device-routes.ts';
+import { variables } from '../../lib/config.ts';
+
+const ROOMS = ['handlers', 'lib', 'storage', 'cli'];
+const DOCUMENTS = ['README.md', 'CHANGELOG.md', ...ROOMS.map((room) => `${room}/README.md`)];
+
+const read = (path: string): Promise<string> => readFile(path, 'utf8');
+
+/** The lines between `<!-- name -->` and `<!-- /name -->`. */
+function section(text: string, name: string): string[] {
+  const [, found] = text.split(`<!-- ${name} -->`);
+  return (found?.split(`<!-- /${name} -->`)[0] ?? '').trim().split('\n');
+}
+
+/** A document without its fenced code, where `#` and `[` mean something else. */
+const prose = (text: string): string => text.replace(/^```.*?^```$/gms, '');
+
+/** Anchors of a document's headings, as GitHub makes them. */
+const anchors = (text: string): string[] =>
+  [...prose(text).matchAll(/^#+ (.+)$/gm)].map(([, heading = '']) =>
+    heading
+      .toLowerCase()
+      .replace(/[^\p{L}\p{N} _-]/gu, '')
+      .replaceAll(' ', '-'),
+  );
+
+/** `METHOD path` of each row of the tables that begin with a method and a path. */
+const documentedRoutes = (text: string): string[] =>
+  [...text.matchAll(/^\| `([A-Z]+)` \| `([^`]+)` \|/gm)].map(([, method, path]) => `${method} ${path}`);
+
+/** A path pattern as the documentation writes it. */
+const documentedPath = (path: string): string => path.replace(MEDIA_TOKEN, ':token').replace(/:(\w+)/g, '{$1}');
+
+it('README.md has at most 160 lines', async () => {
+  const lines = (await read('README.md')).trimEnd().split('\n');
+  expect(lines.length).toBeLessThanOrEqual(160);
+});
+
+it.each(ROOMS)('%s/ has a README', (room) => {
+  expect(existsSync(`${room}/README.md`)).toBe(true);
+});
+
+it.each(DOCUMENTS)('%s: every relative link and anchor resolves', async (document) => {
+  const text = prose(await read(document));
+  const links = [...text.matchAll(/\]\(([^)\s]+)\)/g)].map(([, link = '']) => link);
+  for (const link of links.filter((target) => !/^[a-z]+:/.test(target))) {
+    const [path = '', anchor] = link.split('#') as [string, string?];
+    const target = path === '' ? document : join(dirname(document), path);
+    expect([link, existsSync(target)]).toEqual([link, true]);
+    if (anchor !== undefined) expect(anchors(await read(target))).toContain(anchor);
+  }
+});
+
+/** `npx vitest run test/design -u` writes the table. */
+it('cli/README.md lists every variable of lib/config.ts', async () => {
+  const row = ({ name, fallback, meaning }: { name: string; fallback: string; meaning: string }) =>
+    `| \`${name}\` | ${fallback === 'unset' ? 'unset' : `\`${fallback}\``} | ${meaning.replaceAll('|', '\\|')} |`;
+  const rows = Object.values(variables).map(row);
+  const text = await read('cli/README.md');
+  const table = /(?<=^<!-- variables -->\n).*(?=^<!-- \/variables -->$)/ms;
+  expect(text).toMatch(table);
+  await expect(text.replace(table, () => `${rows.join('\n')}\n`)).toMatchFileSnapshot('../../cli/README.md');
+});
+
+it('handlers/README.md lists exactly the rows of the route table', async () => {
+  const expected = routes.flatMap(([method, path]) =>
+    path === DEVICE_PATHS
+      ? DEVICE_ROUTES.map((route) => `${route.method} ${route.path}`)
+      : [`${method} ${documentedPath(path)}`],
+  );
+  const documented = documentedRoutes(section(await read('handlers/README.md'), 'routes').join('\n'));
+  expect(documented.toSorted()).toEqual(expected.toSorted());
+});
+
+it('handlers/README.md lists exactly the rows of the socket table', async () => {
+  const rows = section(await read('handlers/README.md'), 'sockets').join('\n');
+  const documented = [...rows.matchAll(/^\| `([^`]+)` \|/gm)].map(([, path]) => path);
+  expect(documented).toEqual(SOCKET_PATHS);
+});
