@@ -1,39 +1,40 @@
 import type { Clock } from '../kit/clock.ts';
-import type { Answer } from './answer.ts';
+import type { ModelEfforts } from './efforts.ts';
 
-/** Milliseconds that an answer is good for. */
-const KEEP = 300_000;
+/** Milliseconds that a row lives. */
+const LIFETIME = 300_000;
 export const MAX_ROWS = 4096;
 /** Profiles whose generation is remembered. */
 const MAX_PROFILES = 1024;
 
-/** Answers of providers. A row belongs to a profile, and no other profile ever sees it. */
-export interface AnswerCache {
+/** What providers said about their models. A row belongs to one profile, and no other profile ever sees it. */
+export interface EffortCache {
   /**
-   * The generation of a profile's rows. Whoever asks a provider takes it before it looks at anything, and gives it back
-   * with the answer.
+   * The generation of a profile's rows. Take it before reading anything that a call depends on, and pass it back with
+   * the result.
    */
   generation(profile: string): number;
-  /** Drops the profile's rows, so that only answers to later questions are kept. Returns the new generation. */
+  /** Drops the profile's rows and rejects results of calls that began earlier. Returns the new generation. */
   refresh(profile: string): number;
-  get(profile: string, key: string): Answer | undefined;
-  /** Keeps an answer for five minutes, unless it belongs to a generation that is over. */
-  set(profile: string, generation: number, key: string, answer: Answer): void;
+  get(profile: string, key: string): ModelEfforts | undefined;
+  /** Keeps a result for five minutes, unless its generation is over. */
+  set(profile: string, generation: number, key: string, efforts: ModelEfforts): void;
   readonly size: number;
 }
 
 interface Row {
   profile: string;
-  answer: Answer;
-  until: number;
+  efforts: ModelEfforts;
+  /** Monotonic milliseconds. */
+  expiresAt: number;
 }
 
-/** In memory, at most 4096 rows: of too many the oldest goes (contract 07 §3). */
-export function createAnswerCache(clock: Clock): AnswerCache {
+/** In memory, at most 4096 rows; the oldest is evicted (contract 07 §3). */
+export function createEffortCache(clock: Clock): EffortCache {
   /** Oldest first. */
   const rows = new Map<string, Row>();
   const generations = new Map<string, number>();
-  /** Never counts back, so that a profile that was forgotten does not come back to an old generation. */
+  /** Never goes back, so that a forgotten profile cannot return to an old generation. */
   let last = 0;
 
   const id = (profile: string, key: string) => JSON.stringify([profile, key]);
@@ -57,17 +58,17 @@ export function createAnswerCache(clock: Clock): AnswerCache {
 
     get(profile, key) {
       const row = rows.get(id(profile, key));
-      return row && row.until > clock.monotonic() ? row.answer : undefined;
+      return row && row.expiresAt > clock.monotonic() ? row.efforts : undefined;
     },
 
-    set(profile, generation, key, answer) {
+    set(profile, generation, key, efforts) {
       if (generations.get(profile) !== generation) return;
       const at = id(profile, key);
-      // Out and in again: the oldest has to stay first.
+      // Reinserted, to keep the map in order of age.
       rows.delete(at);
       const [oldest] = rows.keys();
       if (oldest !== undefined && rows.size >= MAX_ROWS) rows.delete(oldest);
-      rows.set(at, { profile, answer, until: clock.monotonic() + KEEP });
+      rows.set(at, { profile, efforts, expiresAt: clock.monotonic() + LIFETIME });
     },
 
     get size() {

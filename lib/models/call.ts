@@ -11,7 +11,7 @@ import { readUpTo } from '../web/streams.ts';
 const CALL_TIMEOUT = 1250;
 const MAX_BODY = 4 * 1024 * 1024;
 
-/** One question to a provider, and its answer's JSON. */
+/** One request to a provider, and the JSON of its response. */
 export type Call = (request: {
   method: 'GET' | 'POST';
   url: string;
@@ -19,7 +19,7 @@ export type Call = (request: {
   body?: unknown;
 }) => Promise<unknown>;
 
-const failed = (what: string) => new RelayError('bad-gateway', what);
+const failed = (reason: string) => new RelayError('bad-gateway', reason);
 
 export interface CallParts {
   upstream: Upstream;
@@ -30,22 +30,22 @@ export interface CallParts {
 }
 
 /**
- * Calls that wait for a slot and end with `signal`. Every failure is a RelayError that says what went wrong and not
- * where: neither URL nor credentials (contract 07 §3).
+ * Calls that wait for the semaphore and end with `signal`. Every failure is a RelayError that names the reason, and
+ * neither URL nor credentials (contract 07 §3).
  */
 export function createCall({ upstream, clock, semaphore, userAgent }: CallParts, signal: AbortSignal): Call {
   return (request) =>
     semaphore.run(signal, async () => {
-      let late = false;
+      let isLate = false;
       const onLate = () => {
-        late = true;
+        isLate = true;
       };
       try {
         return await withDeadline({ clock, timeout: CALL_TIMEOUT, signal, onLate }, (end) =>
           exchange(upstream, request, userAgent, end),
         );
       } catch (error) {
-        if (late) throw failed('no answer in time');
+        if (isLate) throw failed('no response in time');
         throw error instanceof RelayError ? error : failed('cannot be reached');
       }
     });
@@ -71,8 +71,8 @@ async function exchange(
   });
   if (status !== 200) throw failed(`answered ${status}`);
   const bytes = await readUpTo(body, MAX_BODY + 1);
-  if (bytes.length > MAX_BODY) throw failed('the answer is too large');
+  if (bytes.length > MAX_BODY) throw failed('the response is too large');
   const value = parseJson(decodeUtf8(bytes));
-  if (value === undefined) throw failed('the answer is not JSON');
+  if (value === undefined) throw failed('the response is not JSON');
   return value;
 }

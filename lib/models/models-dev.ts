@@ -2,21 +2,21 @@ import { unlessUnreadable } from '../host/errors.ts';
 import type { Host } from '../host/index.ts';
 import { isObject } from '../kit/json.ts';
 import { readObject } from '../profiles/secrets.ts';
-import type { Answer } from './answer.ts';
+import type { ModelEfforts } from './efforts.ts';
 
 const FILE = 'models_dev_cache.json';
-/** The whole list is over a megabyte, and grows. */
-const LIMIT = 8 * 1024 * 1024;
+/** The list is larger than a megabyte, and grows. */
+const MAX_FILE = 8 * 1024 * 1024;
 
-/** How the list calls a provider that has another key here. */
-const FILED_AS: Record<string, string> = { copilot: 'github-copilot' };
+/** Provider keys that the list spells differently. */
+const LISTED_AS: Record<string, string> = { copilot: 'github-copilot' };
 
-const WITHOUT_REASONING: Answer = { efforts: [], exact: true, source: 'models.dev' };
+const WITHOUT_REASONING: ModelEfforts = { efforts: [], exact: true, source: 'models.dev' };
 
-/** The agent's copy of the models.dev list, as far as it says which models do not reason. */
+/** The agent's copy of the models.dev list: tells which models do not reason. */
 export interface ModelsDev {
-  /** Looks at the file, and reads it anew when it is another one. What cannot be read says nothing. */
-  read(): Promise<(provider: string, model: string) => Answer | undefined>;
+  /** Rereads the file if it has changed, and returns a lookup. An unreadable file knows no model. */
+  read(): Promise<(provider: string, model: string) => ModelEfforts | undefined>;
 }
 
 export function createModelsDev(host: Host | undefined, root: string): ModelsDev {
@@ -24,9 +24,9 @@ export function createModelsDev(host: Host | undefined, root: string): ModelsDev
   let stamp = '';
   let plain: ReadonlySet<string> = new Set();
 
-  const lookUp = (models: ReadonlySet<string>) => (provider: string, model: string) => {
-    const filed = Object.hasOwn(FILED_AS, provider) ? (FILED_AS[provider] as string) : provider;
-    return models.has(idOf(filed, model)) ? WITHOUT_REASONING : undefined;
+  const lookupIn = (models: ReadonlySet<string>) => (provider: string, model: string) => {
+    const listed = Object.hasOwn(LISTED_AS, provider) ? (LISTED_AS[provider] as string) : provider;
+    return models.has(idOf(listed, model)) ? WITHOUT_REASONING : undefined;
   };
 
   return {
@@ -34,10 +34,10 @@ export function createModelsDev(host: Host | undefined, root: string): ModelsDev
       if (!host) return () => undefined;
       const facts = await unlessUnreadable(host.files.stat(path));
       const found = facts?.kind === 'file' ? `${facts.modified} ${facts.size}` : '';
-      if (found === stamp) return lookUp(plain);
-      plain = found === '' ? new Set() : withoutReasoning(await readObject(host.files, path, LIMIT));
+      if (found === stamp) return lookupIn(plain);
+      plain = found === '' ? new Set() : withoutReasoning(await readObject(host.files, path, MAX_FILE));
       stamp = found;
-      return lookUp(plain);
+      return lookupIn(plain);
     },
   };
 }

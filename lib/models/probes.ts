@@ -5,24 +5,23 @@ import type { Clock } from '../kit/clock.ts';
 import { createSemaphore } from '../kit/semaphore.ts';
 import { createSingleFlight, type Share } from '../kit/single-flight.ts';
 import type { Log } from '../log.ts';
-import type { Answer } from './answer.ts';
-import { createAnswerCache } from './cache.ts';
+import { createEffortCache } from './cache.ts';
 import { createCall } from './call.ts';
-import type { ProfileSettings } from './profile.ts';
+import type { ModelEfforts } from './efforts.ts';
 import { providers } from './providers/index.ts';
-import type { Reading } from './providers/provider.ts';
-import { targetOf } from './target.ts';
+import type { EffortLookup } from './providers/provider.ts';
+import { type ProfileSettings, targetOf } from './target.ts';
 
 /** Calls in flight at once, over all requests of a relay. */
 const MAX_CALLS = 4;
-/** Further ones that may wait for their turn: about as many as could be had before everybody's deadline. */
+/** Calls that may wait for their turn: about as many as could finish before every request's deadline. */
 const MAX_WAITING = 256;
 
-/** A profile of which providers are asked. */
-export interface Asking {
-  /** The profile's home: what makes it another one than others. */
+/** The profile on whose behalf providers are queried. */
+export interface ProbeContext {
+  /** The profile's home, which identifies it. */
   profile: string;
-  /** Of the profile's rows, as it was before the settings were read. */
+  /** Generation of the profile's rows, taken before the settings were read. */
   generation: number;
   settings: ProfileSettings;
 }
@@ -30,22 +29,19 @@ export interface Asking {
 export interface Probes {
   /** The generation of a profile's rows; with `refresh` a new one, without any rows. */
   generation(profile: string, refresh: boolean): number;
-  /**
-   * What one provider says about these models: from memory, else by asking it. `found` is called with each answer as
-   * it comes.
-   */
-  ask(
+  /** Looks these models up in memory, else queries the provider. Calls `onFound` with each result as it comes. */
+  probe(
     provider: string,
     models: readonly string[],
-    asking: Asking,
-    found: (model: string, answer: Answer) => void,
-  ): Inquiry;
+    context: ProbeContext,
+    onFound: (model: string, efforts: ModelEfforts) => void,
+  ): Probe;
 }
 
-export interface Inquiry {
-  /** When there will be no further answer. Never rejects. */
+export interface Probe {
+  /** Resolves when no further result will come. Never rejects. */
   readonly done: Promise<unknown>;
-  /** Waits for nothing any more. What nobody else waits for is ended. */
+  /** Stops waiting, and aborts calls that nobody else waits for. */
   leave(): void;
 }
 
@@ -57,60 +53,60 @@ export interface ProbesParts {
   userAgent: string;
 }
 
-/** Live questions to providers: bounded, shared by those who ask the same, remembered (contract 07 §3). */
+/** Live queries to providers: bounded, shared by identical requests, cached (contract 07 §3). */
 export function createProbes({ upstream, clock, log, hasHost, userAgent }: ProbesParts): Probes {
-  const cache = createAnswerCache(clock);
-  const flights = createSingleFlight<Reading>();
+  const cache = createEffortCache(clock);
+  const flights = createSingleFlight<EffortLookup>();
   const semaphore = createSemaphore(MAX_CALLS, MAX_WAITING);
 
   return {
     generation: (profile, refresh) => (refresh ? cache.refresh(profile) : cache.generation(profile)),
 
-    ask(name, models, asking, found) {
-      const shares: Share<Reading>[] = [];
-      let left = false;
+    probe(name, models, context, onFound) {
+      const shares: Share<EffortLookup>[] = [];
+      let hasLeft = false;
       const leave = () => {
-        left = true;
+        hasLeft = true;
         for (const share of shares) share.leave();
       };
       const provider = providers.get(name);
-      const target = provider && targetOf(name, provider, asking.settings, { hasHost });
+      const target = provider && targetOf(name, provider, context.settings, { hasHost });
       if (!target) return { done: Promise.resolve(), leave };
-      const { profile, generation } = asking;
-      // Rows of another account or address are other rows. Only a hash of the secret is kept.
+      const { profile, generation } = context;
+      // Another account or address has rows of its own. Only a hash of the secret is kept.
       const place = JSON.stringify([name, target.base, sha256(target.secret ?? '')]);
       const rowKey = (model: string) => JSON.stringify([place, model]);
 
-      /** Leaves those that are not known yet. */
-      const recall = (asked: string[]): string[] =>
-        asked.filter((model) => {
+      /** Reports cached models and returns the others. */
+      const recall = (wanted: string[]): string[] =>
+        wanted.filter((model) => {
           const known = cache.get(profile, rowKey(model));
-          if (known) found(model, known);
+          if (known) onFound(model, known);
           return !known;
         });
 
-      const askFor = async ([question, asked]: [string, string[]]) => {
-        const unknown = recall(asked);
+      const run = async ([query, wanted]: [string, string[]]) => {
+        const unknown = recall(wanted);
         if (unknown.length === 0) return;
-        // With the generation, so that a refresh does not join a question that was asked before it.
-        const share = flights.join(JSON.stringify([profile, generation, place, question]), (signal) =>
-          provider.ask(question, target, createCall({ upstream, clock, semaphore, userAgent }, signal)),
+        // The generation is part of the key, so that a refresh joins no call that began before it.
+        const share = flights.join(JSON.stringify([profile, generation, place, query]), (signal) =>
+          provider.query(query, target, createCall({ upstream, clock, semaphore, userAgent }, signal)),
         );
         shares.push(share);
         try {
-          const reading = await share.outcome;
+          const lookup = await share.outcome;
           for (const model of unknown) {
-            const efforts = reading(model);
+            const efforts = lookup(model);
             if (!efforts) continue;
-            const answer: Answer = { efforts, exact: true, source: provider.source };
-            cache.set(profile, generation, rowKey(model), answer);
-            found(model, answer);
+            const found: ModelEfforts = { efforts, exact: true, source: provider.source };
+            cache.set(profile, generation, rowKey(model), found);
+            onFound(model, found);
           }
         } catch (error) {
-          if (!left) log.debug(`${name} did not say what its models can do: ${describeError(error)}`);
+          if (!hasLeft) log.debug(`cannot learn the model capabilities of ${name}: ${describeError(error)}`);
         }
       };
-      return { done: Promise.all([...provider.questions(models)].map(askFor)), leave };
+      return { done: Promise.all([...provider.queries(models)].map(run)), leave };
     },
   };
 }

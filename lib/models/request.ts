@@ -15,17 +15,17 @@ export interface ModelPair {
 export interface CapabilitiesRequest {
   /** `default`, or the name of a profile. */
   profile: string;
-  /** Forget what is known of this profile's models, and ask anew. */
+  /** Forget the cached efforts of this profile's models, and query them again. */
   refresh: boolean;
   models: ModelPair[];
 }
 
-/** A refusal of this area: clients compare the code, so that it stands where others have a sentence. */
+/** A refusal of this area. Clients compare the code, so it takes the place of the sentence. */
 export const refusal = (code: string, extra: Record<string, unknown> = {}, kind: 'invalid' | 'not-found' = 'invalid') =>
   new RelayError(kind, code, { extra: { schema_version: SCHEMA_VERSION, ...extra } });
 
 /**
- * Checks a request's JSON, in the contract's order (07 §3). Texts are trimmed.
+ * Validates a request body in the contract's order (07 §3). Strings are trimmed.
  * @throws RelayError `invalid` with the contract's code.
  */
 export function parseCapabilitiesRequest(body: unknown): CapabilitiesRequest {
@@ -52,8 +52,8 @@ function parsePair(item: unknown): ModelPair {
   return { provider: text(provider, MAX_PROVIDER), model: text(model, MAX_MODEL) };
 }
 
-function text(value: unknown, most: number): string {
+function text(value: unknown, maxLength: number): string {
   const trimmed = typeof value === 'string' ? value.trim() : '';
-  if (trimmed.length < 1 || trimmed.length > most) throw refusal('invalid_model_pair');
+  if (trimmed.length < 1 || trimmed.length > maxLength) throw refusal('invalid_model_pair');
   return trimmed;
 }

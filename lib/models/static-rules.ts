@@ -1,6 +1,4 @@
-import type { Answer } from './answer.ts';
-import { EFFORTS, type Effort } from './efforts.ts';
-import { modelKey } from './names.ts';
+import { EFFORTS, type Effort, type ModelEfforts, modelKey } from './efforts.ts';
 
 type Rule = [providers: string[], matches: (model: string) => boolean, efforts: Effort[]];
 
@@ -15,7 +13,7 @@ const isThinkingDeepseek = (model: string) =>
   (model.startsWith('deepseek-v') && !model.startsWith('deepseek-v3')) || model === 'deepseek-reasoner';
 const isKimiK2 = (model: string) => model.startsWith('kimi-k2');
 
-/** THE table of what is known without asking: provider keys, model key, efforts. The first match counts (contract 07 §3). */
+/** THE table of efforts known without a call: provider keys, model key, efforts. The first match wins (contract 07 §3). */
 const rules: Rule[] = [
   [['zai'], isGlm, ['none', 'high', 'max']],
   [['deepseek', 'opencode-go'], isThinkingDeepseek, ['none', 'low', 'medium', 'high', 'max']],
@@ -27,10 +25,10 @@ const rules: Rule[] = [
   [['actual'], any, ['none', 'low', 'medium', 'high', 'max']],
 ];
 
-const FALLBACK: Answer = { efforts: EFFORTS, exact: false, source: 'canonical-fallback' };
+const FALLBACK: ModelEfforts = { efforts: EFFORTS, exact: false, source: 'canonical-fallback' };
 
-/** What is known of a model without asking anybody. `provider` is a provider key. */
-export function staticAnswer(provider: string, model: string): Answer {
+/** Efforts of a model without a call to anybody. `provider` is a provider key. */
+export function staticEfforts(provider: string, model: string): ModelEfforts {
   const key = modelKey(model);
   const rule = rules.find(([providers, matches]) => providers.includes(provider) && matches(key));
   return rule ? { efforts: rule[2], exact: true, source: 'provider-adapter' } : FALLBACK;

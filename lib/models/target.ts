@@ -1,18 +1,42 @@
+import type { Host } from '../host/index.ts';
 import { isObject } from '../kit/json.ts';
-import { isPrintable } from '../kit/text.ts';
-import { isMapping, type Mapping } from '../kit/yaml.ts';
-import { cleanBase } from './base-url.ts';
-import { providerKey } from './names.ts';
-import { type ProfileSettings, sectionOf } from './profile.ts';
-import type { Provider, Target } from './providers/provider.ts';
+import { decodeUtf8, isPrintable } from '../kit/text.ts';
+import { isMapping, type Mapping, parseMapping } from '../kit/yaml.ts';
+import type { ProfilePlace } from '../profiles/home.ts';
+import { type ProfileSecrets, readSecrets, readWhole } from '../profiles/secrets.ts';
+import { providerKey } from './efforts.ts';
+import { cleanBase, type Provider, type Target } from './providers/provider.ts';
 
+const MAX_CONFIG = 256 * 1024;
 const SECRET_FIELDS = ['access_token', 'api_key', 'token', 'key'];
-/** What the agent notes about a credential that no longer works. */
+/** Statuses that the agent records for credentials that no longer work. */
 const SPENT = new Set(['dead', 'exhausted']);
 
+/** A profile's settings for its providers. Full of secrets: never for responses or logs. */
+export interface ProfileSettings extends ProfileSecrets {
+  config: Mapping;
+}
+
 /**
- * Where and as whom a profile asks a provider (contract 07 §3), or null when it cannot: no secret where one is needed,
- * or a base URL that is none. A wrong one is not passed over: the secret is meant for no other place.
+ * Reads a profile's configuration, `.env` and `auth.json`. Missing, oversized and malformed files count as empty.
+ * Throws only when the machine is short of file handles or memory.
+ */
+export async function readProfileSettings(
+  { files }: Host,
+  { home, config }: ProfilePlace,
+  root: string,
+): Promise<ProfileSettings> {
+  const [configBytes, secrets] = await Promise.all([
+    readWhole(files, config, MAX_CONFIG),
+    readSecrets(files, home, root),
+  ]);
+  const parsed = parseMapping(configBytes ? decodeUtf8(configBytes) : '');
+  return { ...secrets, config: parsed.ok ? parsed.mapping : {} };
+}
+
+/**
+ * Base URL and credential of a profile for one provider (contract 07 §3). Null without a required secret, or with an
+ * invalid base URL: another one is not tried, since the secret is meant for that place alone.
  */
 export function targetOf(
   key: string,
@@ -30,10 +54,10 @@ export function targetOf(
   return { base, secret };
 }
 
-/** The parts of the configuration that are about one provider. */
+/** The sections of the configuration about one provider. */
 interface Sections {
   provider: Mapping;
-  /** Empty when the profile's model is another provider's. */
+  /** Empty when the profile's model is from another provider. */
   model: Mapping;
 }
 
@@ -42,6 +66,11 @@ function sectionsOf(key: string, config: Mapping): Sections {
   const isOurs = typeof model.provider === 'string' && providerKey(model.provider) === key;
   const section = memberNamed(sectionOf(config, 'providers'), key);
   return { provider: isMapping(section) ? section : {}, model: isOurs ? model : {} };
+}
+
+function sectionOf(mapping: Mapping, name: string): Mapping {
+  const section = mapping[name];
+  return isMapping(section) ? section : {};
 }
 
 /** A member by provider key, under that name or an alias of it. */
@@ -69,7 +98,7 @@ function secretOf(
   return [...named, ...configured, ...pooled].map(textOf).find((text) => text !== undefined && isPrintable(text));
 }
 
-/** The credentials that an `auth.json` has for a provider, one for each usable entry. */
+/** The usable credentials of a provider in an `auth.json`, one per entry. */
 function poolOf({ credential_pool: pool }: Record<string, unknown>, key: string): unknown[] {
   const entries = isObject(pool) ? memberNamed(pool, key) : undefined;
   if (!Array.isArray(entries)) return [];

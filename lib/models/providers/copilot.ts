@@ -1,9 +1,16 @@
 import { RelayError } from '../../errors.ts';
 import { isPrintable } from '../../kit/text.ts';
-import { cleanBase } from '../base-url.ts';
 import type { Call } from '../call.ts';
-import { effortsOf, entriesOf, memberOf } from './catalog.ts';
-import { bearer, oneCatalog, type Provider, type Target } from './provider.ts';
+import {
+  bearer,
+  cleanBase,
+  effortsOf,
+  entriesOf,
+  memberOf,
+  oneCatalog,
+  type Provider,
+  type Target,
+} from './provider.ts';
 
 const EXCHANGE = 'https://api.github.com/copilot_internal/v2/token';
 
@@ -16,10 +23,10 @@ export const copilot: Provider = {
     fromModel: false,
   },
   secret: { variables: ['COPILOT_GITHUB_TOKEN', 'GH_TOKEN', 'GITHUB_TOKEN'], required: true },
-  questions: oneCatalog,
+  queries: oneCatalog,
 
-  async ask(_question, target, call) {
-    const admitted = await exchanged(target, call);
+  async query(_query, target, call) {
+    const admitted = await exchangeToken(target, call);
     const headers = {
       ...bearer(admitted),
       'copilot-integration-id': 'vscode-chat',
@@ -34,18 +41,18 @@ export const copilot: Provider = {
 };
 
 /**
- * Copilot's own token for a token of GitHub, and the address it is for when the answer names one. What has `;` and `=`
- * is a Copilot token already.
+ * Exchanges a GitHub token for a Copilot token, and takes the address that comes with it. A token with `;` and `=` is a
+ * Copilot token already.
  */
-async function exchanged(target: Target, call: Call): Promise<Target> {
+async function exchangeToken(target: Target, call: Call): Promise<Target> {
   const { secret = '' } = target;
   if (secret.includes(';') && secret.includes('=')) return target;
-  const answer = await call({ method: 'GET', url: EXCHANGE, headers: { authorization: `token ${secret}` } });
-  const token = memberOf(answer, 'token');
+  const response = await call({ method: 'GET', url: EXCHANGE, headers: { authorization: `token ${secret}` } });
+  const token = memberOf(response, 'token');
   if (typeof token !== 'string' || token === '' || !isPrintable(token)) {
-    throw new RelayError('bad-gateway', 'the token exchange gave no token');
+    throw new RelayError('bad-gateway', 'the token exchange returned no token');
   }
-  const api = memberOf(answer, 'endpoints', 'api');
+  const api = memberOf(response, 'endpoints', 'api');
   const base = typeof api === 'string' && api.startsWith('https://') ? cleanBase(api) : null;
   return { base: base ?? target.base, secret: token };
 }

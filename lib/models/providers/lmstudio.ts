@@ -1,16 +1,15 @@
-import { effortsOf, entriesOf, memberOf } from './catalog.ts';
-import { bearer, oneCatalog, type Provider, withoutV1 } from './provider.ts';
+import { bearer, effortsOf, entriesOf, memberOf, oneCatalog, type Provider, withoutV1 } from './provider.ts';
 
 const isText = (value: unknown): value is string => typeof value === 'string';
 
-/** LM Studio on the host or near it. */
+/** LM Studio, on the host or near it. */
 export const lmstudio: Provider = {
   source: 'provider-catalog',
   base: { variables: ['LM_BASE_URL'], fallback: 'http://127.0.0.1:1234/v1', fromModel: true, onHost: true },
   secret: { variables: ['LM_API_KEY'], required: false },
-  questions: oneCatalog,
+  queries: oneCatalog,
 
-  async ask(_question, target, call) {
+  async query(_query, target, call) {
     const url = `${withoutV1(target.base)}/api/v1/models`;
     const entries = entriesOf(await call({ method: 'GET', url, headers: bearer(target) }), 'models', 'data');
     return (model) => {

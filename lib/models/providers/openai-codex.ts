@@ -1,9 +1,8 @@
 import { decodeJwt } from 'jose/jwt/decode';
 import { isObject } from '../../kit/json.ts';
 import { isPrintable } from '../../kit/text.ts';
-import { modelKey } from '../names.ts';
-import { effortsOf, entriesOf, memberOf } from './catalog.ts';
-import { bearer, oneCatalog, type Provider } from './provider.ts';
+import { modelKey } from '../efforts.ts';
+import { bearer, effortsOf, entriesOf, memberOf, oneCatalog, type Provider } from './provider.ts';
 
 const CLAIM = 'https://api.openai.com/auth';
 
@@ -16,9 +15,9 @@ export const openaiCodex: Provider = {
     fromModel: false,
   },
   secret: { variables: [], required: true },
-  questions: oneCatalog,
+  queries: oneCatalog,
 
-  async ask(_question, target, call) {
+  async query(_query, target, call) {
     const account = accountOf(target.secret ?? '');
     const headers = { ...bearer(target), ...(account === null ? {} : { 'chatgpt-account-id': account }) };
     const url = `${target.base}/models?client_version=1.0.0`;
@@ -35,7 +34,7 @@ export const openaiCodex: Provider = {
 
 const isNamed = (name: unknown, key: string): boolean => typeof name === 'string' && name.toLowerCase() === key;
 
-/** The account that a token is for, read from its claims and not verified: the provider does that. */
+/** The account in a token's claims. They are not verified here: the provider does that. */
 function accountOf(token: string): string | null {
   try {
     const account = memberOf(decodeJwt(token)[CLAIM], 'chatgpt_account_id');

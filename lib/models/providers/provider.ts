@@ -1,45 +1,79 @@
-import type { Source } from '../answer.ts';
+import { RelayError } from '../../errors.ts';
+import { isObject } from '../../kit/json.ts';
 import type { Call } from '../call.ts';
-import type { Effort } from '../efforts.ts';
+import { type Effort, type EffortSource, readEfforts } from '../efforts.ts';
 
-/** Where a provider is asked, and as whom. Not for answers, not for logs. */
+/** Base URL and credential of a provider. Never for responses or logs. */
 export interface Target {
-  /** Without a slash at its end. */
+  /** Without a trailing slash. */
   base: string;
   secret?: string;
 }
 
-/** What a provider's answer says about a model as the client named it; undefined when it says nothing. */
-export type Reading = (model: string) => Effort[] | undefined;
+/** Looks up a model, named as the client named it; undefined when the provider does not list it. */
+export type EffortLookup = (model: string) => Effort[] | undefined;
 
-/** A provider that can be asked what its models can do (contract 07 §3, dynamic resolvers). One file for each. */
+/** A provider that can be queried for the abilities of its models (contract 07 §3, dynamic resolvers). One file each. */
 export interface Provider {
-  readonly source: Source;
+  readonly source: EffortSource;
   readonly base: {
-    /** Names in the profile's `.env`, the first one wins. */
+    /** Names in the profile's `.env`; the first one set wins. */
     variables: readonly string[];
     fallback: string;
     /** Whether `model.base_url` of the profile counts too. */
     fromModel: boolean;
-    /** Whether `fallback` is the host itself, which is nowhere at the edge. */
+    /** Whether `fallback` is on the host itself, which does not exist at the edge. */
     onHost?: boolean;
   };
   readonly secret: {
     variables: readonly string[];
-    /** Without a secret it is not asked. */
+    /** Never queried without a secret. */
     required: boolean;
   };
-  /** What to ask about these models: each question once, and the models that it answers for. */
-  questions(models: readonly string[]): Map<string, string[]>;
-  /** Asks one question. Rejects when there is no usable answer. */
-  ask(question: string, target: Target, call: Call): Promise<Reading>;
+  /** The queries to make for these models, each with the models that it covers. */
+  queries(models: readonly string[]): Map<string, string[]>;
+  /** Makes one query. Rejects when the response is unusable. */
+  query(query: string, target: Target, call: Call): Promise<EffortLookup>;
 }
 
-/** For a provider that answers for all of its models at once. */
-export const oneCatalog: Provider['questions'] = (models) => new Map([['catalog', [...models]]]);
+/** `queries` of a provider that lists all of its models at once. */
+export const oneCatalog: Provider['queries'] = (models) => new Map([['catalog', [...models]]]);
 
 export const bearer = ({ secret }: Target): Record<string, string> =>
   secret === undefined ? {} : { authorization: `Bearer ${secret}` };
 
-/** A base without the `/v1` of its chat routes. */
+/** An http(s) URL without credentials, query, fragment and trailing slashes; null for any other text. */
+export function cleanBase(text: string): string | null {
+  if (!URL.canParse(text)) return null;
+  const { protocol, username, password, origin, pathname } = new URL(text);
+  if (!/^https?:$/.test(protocol) || username || password) return null;
+  return origin + pathname.replace(/\/+$/, '');
+}
+
+/** A base URL without the `/v1` of its chat routes. */
 export const withoutV1 = (base: string): string => base.replace(/\/v1$/, '').replace(/\/+$/, '');
+
+/** The objects in the first of these members that is a list. Throws when none of them is. */
+export function entriesOf(response: unknown, ...members: string[]): Record<string, unknown>[] {
+  const lists = isObject(response) ? members.map((name) => response[name]) : [];
+  const list = lists.find(Array.isArray);
+  if (!list) throw new RelayError('bad-gateway', 'the response is not a catalog');
+  return list.filter(isObject);
+}
+
+/** A nested member: undefined when the path is absent, null when it runs into a value without members. */
+export function memberOf(value: unknown, ...path: string[]): unknown {
+  let member = value;
+  for (const name of path) {
+    if (member === undefined || member === null) return undefined;
+    if (!isObject(member)) return null;
+    member = member[name];
+  }
+  return member ?? undefined;
+}
+
+/** Efforts of a listed model: none when it names none, undefined when the list cannot be understood. */
+export function effortsOf(list: unknown): Effort[] | undefined {
+  if (list === undefined) return [];
+  return Array.isArray(list) ? readEfforts(list) : undefined;
+}

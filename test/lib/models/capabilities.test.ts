@@ -11,7 +11,7 @@ const OLLAMA = { OLLAMA_BASE_URL: 'http://ollama.test/v1' };
 const guess = { efforts: EFFORTS, exact: false, source: 'canonical-fallback' };
 
 describe('model capabilities: bounds (contract 07 §3)', () => {
-  it('4 calls at once over all requests, and 16 models of one', async () => {
+  it('makes 4 calls at once over all requests, and queries 16 models of one', async () => {
     const test = createTestModels({ env: OLLAMA });
     const models = (name: string) => Array.from({ length: 20 }, (_, at) => `ollama/${name}${at}`);
     const answers = [test.ask(models('a')), test.ask(models('b'))];
@@ -21,7 +21,7 @@ describe('model capabilities: bounds (contract 07 §3)', () => {
       for (const call of test.openCalls()) call.answer({ capabilities: ['thinking'] });
     }
     const rows = await Promise.all(answers);
-    expect(test.most()).toBe(4);
+    expect(test.highest()).toBe(4);
     expect(test.calls).toHaveLength(32);
     for (const row of rows) {
       expect(row.map(({ exact }) => exact)).toEqual(Array.from({ length: 20 }, (_, at) => at < 16));
@@ -29,7 +29,7 @@ describe('model capabilities: bounds (contract 07 §3)', () => {
     expect(test.clock.pending).toBe(0);
   });
 
-  it('a call has 1.25 s, and its failure is nobody’s error', async () => {
+  it('a call has 1.25 s, and its failure fails no request', async () => {
     const test = createTestModels({ env: LM });
     const answer = test.ask(['lmstudio/a']);
     await settle();
@@ -41,7 +41,7 @@ describe('model capabilities: bounds (contract 07 §3)', () => {
     expect(test.clock.pending).toBe(0);
   });
 
-  it('a request has 2.5 s, and keeps what it knows by then', async () => {
+  it('a request has 2.5 s, and responds with what it knows by then', async () => {
     const test = createTestModels({ env: { ...OLLAMA, ...LM } });
     const models = Array.from({ length: 16 }, (_, at) => `ollama/m${at}`);
     const answer = test.ask([...models, 'zai/glm-5.2', 'lmstudio/a']);
@@ -53,14 +53,14 @@ describe('model capabilities: bounds (contract 07 §3)', () => {
     expect(rows[1]).toMatchObject({ model: 'm1', ...guess });
     expect(rows[16]).toMatchObject({ model: 'glm-5.2', source: 'provider-adapter' });
     expect(rows).toHaveLength(18);
-    // Nobody waits for the rest: it is not asked.
+    // Nobody waits for the rest, so it is not queried.
     await settle();
     expect(test.openCalls()).toHaveLength(0);
     expect(test.calls.length).toBeLessThan(17);
     expect(test.clock.pending).toBe(0);
   });
 
-  it('the end of the relay ends a request with what it knows', async () => {
+  it('stopping completes a request with what it knows', async () => {
     const test = createTestModels({ env: LM });
     const answer = test.ask(['lmstudio/a']);
     await settle();
@@ -71,7 +71,7 @@ describe('model capabilities: bounds (contract 07 §3)', () => {
     expect([test.openCalls().length, test.clock.pending]).toEqual([0, 0]);
   });
 
-  it('identical probes are one call, also of two requests', async () => {
+  it('identical probes share one call, even across requests', async () => {
     const test = createTestModels({ env: { ...LM, ...OLLAMA } });
     const first = test.ask(['lmstudio/a', 'lm-studio/b', 'lmstudio/a', 'ollama/k2:cloud', 'ollama-cloud/k2']);
     const second = test.ask(['lmstudio/b', 'lmstudio/none']);
@@ -89,9 +89,9 @@ describe('model capabilities: bounds (contract 07 §3)', () => {
     expect((await second).map(({ exact }) => exact)).toEqual([true, false]);
   });
 
-  it('a shared probe outlives the request that began it', async () => {
+  it('a shared probe outlives the request that started it', async () => {
     const test = createTestModels({ env: { ...LM, ...OLLAMA } });
-    // Four other calls hold the slots, so that the first request runs out of time and the second does not.
+    // Four other calls hold the semaphore, so that the first request runs out of time and the second does not.
     const others = test.ask(['a', 'b', 'c', 'd', 'e', 'f', 'g', 'h'].map((name) => `ollama/${name}`));
     const first = test.ask(['lmstudio/a']);
     await settle();
@@ -107,8 +107,8 @@ describe('model capabilities: bounds (contract 07 §3)', () => {
   });
 });
 
-describe('model capabilities: memory (contract 07 §3)', () => {
-  it('an answer is kept 300 s, a failure and a model that is not listed are not', async () => {
+describe('model capabilities: cache (contract 07 §3)', () => {
+  it('caches a result for 300 s, but no failure and no unlisted model', async () => {
     const test = createTestModels({ env: LM });
     const ask = async (body: unknown, status?: number) => {
       const answer = test.ask(['lmstudio/a', 'lmstudio/b']);
@@ -125,7 +125,7 @@ describe('model capabilities: memory (contract 07 §3)', () => {
     expect(await ask(lmCatalog({ a: ['max'], b: ['max'] }))).toEqual([['max'], ['max']]);
   });
 
-  it('refresh asks anew, does not join an older question, and the older answer is not kept', async () => {
+  it('refresh queries again, joins no older call, and does not cache its result', async () => {
     const test = createTestModels({ env: LM });
     const old = test.ask(['lmstudio/a']);
     await settle();
@@ -142,7 +142,7 @@ describe('model capabilities: memory (contract 07 §3)', () => {
     expect(test.calls).toHaveLength(2);
   });
 
-  it('after a refresh nothing is known that was asked before it, in whatever order things come', async () => {
+  it('after a refresh no older result is cached, in whatever order things happen', async () => {
     type Step = { kind: 'ask' | 'refresh' | 'answer' | 'fail'; which: number };
     const step: fc.Arbitrary<Step> = fc.record({
       kind: fc.constantFrom<Step['kind'][]>('ask', 'ask', 'refresh', 'answer', 'answer', 'fail'),
@@ -152,7 +152,7 @@ describe('model capabilities: memory (contract 07 §3)', () => {
       fc.asyncProperty(fc.array(step, { maxLength: 24 }), async (steps) => {
         const test = createTestModels({ env: LM });
         const waiting: Promise<unknown>[] = [];
-        /** How many calls had been made when the last refresh came: only later ones may be remembered. */
+        /** Number of calls made before the last refresh: only later ones may be cached. */
         let fence = 0;
         for (const next of steps) {
           if (next.kind === 'ask' || next.kind === 'refresh') {
@@ -167,7 +167,7 @@ describe('model capabilities: memory (contract 07 §3)', () => {
           await settle();
           expect(test.openCalls().length).toBeLessThanOrEqual(4);
         }
-        // Everything still open gets its own number, the newest first.
+        // Every open call gets its own number, newest first.
         for (let open = test.openCalls(); open.length > 0; open = test.openCalls()) {
           const call = open.at(-1);
           if (call) call.answer(lmCatalog({ a: numbered(test.calls.indexOf(call)) }));
@@ -179,7 +179,7 @@ describe('model capabilities: memory (contract 07 §3)', () => {
         await settle();
         for (const call of test.openCalls()) call.fail();
         const [row] = await last;
-        // Either it was remembered, or it had to be asked.
+        // Either it was cached, or it had to be queried.
         if (test.calls.length === made) expect(numberOf(row?.efforts ?? [])).toBeGreaterThanOrEqual(fence);
         expect(test.clock.pending).toBe(0);
       }),
@@ -187,7 +187,7 @@ describe('model capabilities: memory (contract 07 §3)', () => {
     );
   });
 
-  /** A number up to 127 as a set of efforts; `ultra` says that it is one. */
+  /** A number up to 127 as a set of efforts; `ultra` marks it as one. */
   const numbered = (number: number): Effort[] => EFFORTS.filter((one, bit) => one === 'ultra' || (number >> bit) & 1);
   const numberOf = (efforts: readonly Effort[]): number => {
     expect(efforts).toContain('ultra');
@@ -211,7 +211,7 @@ describe('model capabilities: profiles', () => {
     expect((await answer)[0]?.efforts).toEqual(['low']);
   });
 
-  it('profiles and accounts share no rows, also where they ask the same', async () => {
+  it('profiles and accounts share no rows, even for the same query', async () => {
     const env = 'LM_BASE_URL=http://lm.test/v1\n';
     const { home, test } = await agentHome({
       '.env': env,
@@ -240,7 +240,7 @@ describe('model capabilities: profiles', () => {
     expect(await ask('work', 5)).toEqual([EFFORTS[5]]);
   });
 
-  it('files that do not come within 1 s: the static rules, and no probe', async () => {
+  it('without files within 1 s: the static rules, and no probe', async () => {
     const { home, host } = await agentHome({ '.env': 'LM_BASE_URL=http://lm.test/v1\n' });
     const files = { ...host.files, read: () => new Promise<never>(() => {}) };
     const test = createTestModels({ host: { ...host, files }, agentConfig: `${home}/config.yaml` });

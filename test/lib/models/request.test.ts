@@ -5,8 +5,8 @@ import { parseCapabilitiesRequest } from '../../../lib/models/request.ts';
 
 const models = [{ provider: 'p', model: 'm' }];
 
-describe('the request of model capabilities (contract 07 §3)', () => {
-  it('texts are trimmed, and what is absent has its default', () => {
+describe('parsing a capabilities request (contract 07 §3)', () => {
+  it('trims strings and fills in defaults', () => {
     expect(parseCapabilitiesRequest({ models: [{ provider: ' p ', model: '\tm\n', more: 1 }], extra: true })).toEqual({
       profile: 'default',
       refresh: false,
@@ -23,7 +23,7 @@ describe('the request of model capabilities (contract 07 §3)', () => {
     expect(parseCapabilitiesRequest({ models: largest }).models[0]?.model).toHaveLength(512);
   });
 
-  it('anything is either a bounded request or a refusal with a code', () => {
+  it('any body is either a bounded request or a refusal with a code', () => {
     const pair = fc.record({
       provider: fc.oneof(fc.string(), fc.anything()),
       model: fc.oneof(fc.string(), fc.anything()),

@@ -1,8 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { EFFORTS, readEfforts } from '../../../lib/models/efforts.ts';
-import { modelKey, providerKey } from '../../../lib/models/names.ts';
-import { staticAnswer } from '../../../lib/models/static-rules.ts';
+import { EFFORTS, modelKey, providerKey, readEfforts } from '../../../lib/models/efforts.ts';
+import { staticEfforts } from '../../../lib/models/static-rules.ts';
 
 describe('efforts (contract 07 §3)', () => {
   it.each([
@@ -21,7 +20,7 @@ describe('efforts (contract 07 §3)', () => {
     expect(readEfforts(values)).toEqual(efforts);
   });
 
-  it('whatever comes in, what goes out is of the vocabulary, in its order, each once', () => {
+  it('any list becomes efforts of the vocabulary, in its order, each once', () => {
     fc.assert(
       fc.property(fc.array(fc.oneof(fc.constantFrom<unknown>(...EFFORTS, 'off', 'ON'), fc.anything())), (values) => {
         const efforts = readEfforts(values);
@@ -45,7 +44,7 @@ describe('names (contract 07 §3)', () => {
     expect(providerKey(provider)).toBe(key);
   });
 
-  it('a model is known by what follows its last slash', () => {
+  it('a model key is the lower-case name after the last slash', () => {
     expect(modelKey('Vendor/Sub/GLM-5.2')).toBe('glm-5.2');
     expect(modelKey('Plain')).toBe('plain');
   });
@@ -70,7 +69,7 @@ describe('static rules (contract 07 §3)', () => {
     ['upstage', 'solar-pro', none_to_high],
     ['actual', 'anything', none_to_max],
   ])('%s %s', (provider, model, efforts) => {
-    expect(staticAnswer(provider, model)).toEqual({ efforts, exact: true, source: 'provider-adapter' });
+    expect(staticEfforts(provider, model)).toEqual({ efforts, exact: true, source: 'provider-adapter' });
   });
 
   it.each([
@@ -83,7 +82,7 @@ describe('static rules (contract 07 §3)', () => {
     ['opencode-go', 'my-kimi-k2'],
     ['openrouter', 'zai/glm-5.2'],
     ['lmstudio', 'qwen3'],
-  ])('%s %s: nobody knows', (provider, model) => {
-    expect(staticAnswer(provider, model)).toEqual({ efforts: EFFORTS, exact: false, source: 'canonical-fallback' });
+  ])('%s %s: the inexact fallback', (provider, model) => {
+    expect(staticEfforts(provider, model)).toEqual({ efforts: EFFORTS, exact: false, source: 'canonical-fallback' });
   });
 });

@@ -5,17 +5,17 @@ import type { ModelPair } from '../../../lib/models/request.ts';
 import { createTestClock } from '../../support/clock.ts';
 import { createTestLog } from '../../support/log.ts';
 
-/** One call that an upstream got and has not answered yet. */
+/** A call that the upstream received. */
 export interface PendingCall extends UpstreamRequest {
   answer(body: unknown, status?: number): void;
   fail(): void;
   readonly open: boolean;
 }
 
-/** An upstream that answers when it is told to, and ends a call whose signal is aborted. */
+/** An upstream that answers on demand, and rejects calls whose signal aborts. */
 export function scriptedUpstream() {
   const calls: PendingCall[] = [];
-  let most = 0;
+  let highest = 0;
   const openCalls = () => calls.filter((call) => call.open);
   const upstream: Upstream = (request) =>
     new Promise((resolve, reject) => {
@@ -38,16 +38,16 @@ export function scriptedUpstream() {
           return open;
         },
       });
-      most = Math.max(most, openCalls().length);
+      highest = Math.max(highest, openCalls().length);
     });
   return {
     upstream,
     /** Every call so far. */
     calls,
-    /** Those without an answer. */
+    /** Calls without an answer. */
     openCalls,
     /** The largest number of calls that were open at once. */
-    most: () => most,
+    highest: () => highest,
   };
 }
 
@@ -57,7 +57,7 @@ async function* chunksOf(bytes: Uint8Array): AsyncGenerator<Uint8Array> {
 
 export const settle = () => new Promise<void>((resolve) => setImmediate(resolve));
 
-/** Model capabilities over a scripted upstream and a clock that stands still; without a host unless one is given. */
+/** Model capabilities over a scripted upstream and a stopped clock; without a host unless one is given. */
 export function createTestModels({
   env,
   host,
@@ -77,7 +77,7 @@ export function createTestModels({
     clock,
     log,
     models,
-    /** Asks; `pairs` as `provider/model`. */
+    /** Resolves `pairs`, written as `provider/model`. */
     ask: (pairs: string[], { profile = 'default', refresh = false } = {}) =>
       models.resolve({ profile, refresh, models: pairs.map(pairOf) }),
   };
@@ -88,7 +88,7 @@ function pairOf(text: string): ModelPair {
   return { provider: text.slice(0, at), model: text.slice(at + 1) };
 }
 
-/** A catalog in LM Studio's form: model, and the options it allows. */
+/** A catalog as LM Studio lists it, from models and their allowed options. */
 export const lmCatalog = (models: Record<string, unknown>) => ({
   models: Object.entries(models).map(([key, allowed_options]) => ({
     key,

@@ -1,8 +1,7 @@
 import { describe, expect, it } from 'vitest';
-import type { ProfileSettings } from '../../../lib/models/profile.ts';
 import { providers } from '../../../lib/models/providers/index.ts';
 import type { Target } from '../../../lib/models/providers/provider.ts';
-import { targetOf } from '../../../lib/models/target.ts';
+import { type ProfileSettings, targetOf } from '../../../lib/models/target.ts';
 
 function target(key: string, settings: Partial<ProfileSettings>, hasHost = true): Target | null {
   const provider = providers.get(key);
@@ -12,7 +11,7 @@ function target(key: string, settings: Partial<ProfileSettings>, hasHost = true)
 const base = (...args: Parameters<typeof target>) => target(...args)?.base ?? null;
 const secret = (...args: Parameters<typeof target>) => target(...args)?.secret ?? null;
 
-describe('where a provider is asked (contract 07 §3)', () => {
+describe('base URL of a provider (contract 07 §3)', () => {
   it('`.env`, then the provider’s section, then the model’s, then the default', () => {
     const env = { LM_BASE_URL: 'http://env:1/v1/' };
     const config = {
@@ -28,7 +27,7 @@ describe('where a provider is asked (contract 07 §3)', () => {
     expect(base('ollama-cloud', {})).toBe('https://ollama.com/v1');
   });
 
-  it('copilot and codex do not look at the model’s section for it', () => {
+  it('copilot and codex ignore the base URL of the model section', () => {
     for (const [key, fallback] of [
       ['copilot', 'https://api.githubcopilot.com'],
       ['openai-codex', 'https://chatgpt.com/backend-api/codex'],
@@ -45,29 +44,29 @@ describe('where a provider is asked (contract 07 §3)', () => {
   });
 
   it.each(['ftp://host/v1', 'not a url', 'http://user:pass@host/v1', 'file:///etc/passwd', 'localhost:1234'])(
-    '%s: not asked at all, and not somewhere else',
+    '%s: not queried at all, rather than elsewhere',
     (url) => {
       expect(target('lmstudio', { env: { LM_BASE_URL: url } })).toBeNull();
     },
   );
 
-  it('a section may have the name of an alias', () => {
+  it('finds a section under an alias', () => {
     expect(base('copilot', { config: { providers: { github: { base_url: 'https://own', key: 'k' } } } })).toBe(
       'https://own',
     );
   });
 
-  it('without a host there is no LM Studio on it', () => {
+  it('without a host, LM Studio has no default address', () => {
     expect(target('lmstudio', {}, false)).toBeNull();
     expect(base('lmstudio', { env: { LM_BASE_URL: 'https://lm.example/v1' } }, false)).toBe('https://lm.example/v1');
     expect(base('ollama-cloud', {}, false)).toBe('https://ollama.com/v1');
   });
 });
 
-describe('as whom (contract 07 §3)', () => {
+describe('credential of a provider (contract 07 §3)', () => {
   const pool = (...entries: unknown[]) => ({ credential_pool: { copilot: entries } });
 
-  it('the first hit of `.env`, section, model, `auth.json` of the profile, of the root', () => {
+  it('takes the first of `.env`, section, model, `auth.json` of the profile, of the root', () => {
     const config = {
       providers: { copilot: { key: 'section key', api_key: 'section' } },
       model: { provider: 'copilot', key: 'model' },
@@ -86,7 +85,7 @@ describe('as whom (contract 07 §3)', () => {
     );
   });
 
-  it('spent credentials are skipped, and what is no credential', () => {
+  it('skips spent credentials, and entries without one', () => {
     const auths = [
       pool(
         { access_token: 'a', last_status: 'dead' },
@@ -109,12 +108,12 @@ describe('as whom (contract 07 §3)', () => {
     expect(target('copilot', { auths: [auth] })).toBeNull();
   });
 
-  it('a secret that no header can carry is none', () => {
+  it('ignores a secret that no header can carry', () => {
     expect(secret('copilot', { env: { GH_TOKEN: 'a\r\nx: y', GITHUB_TOKEN: 'good' } })).toBe('good');
     expect(target('copilot', { env: { GH_TOKEN: 'schlüssel' } })).toBeNull();
   });
 
-  it('copilot and codex need one, the others do not', () => {
+  it('copilot and codex require one, the others do not', () => {
     expect(target('copilot', {})).toBeNull();
     expect(target('openai-codex', {})).toBeNull();
     expect(target('lmstudio', {})).toEqual({ base: 'http://127.0.0.1:1234/v1', secret: undefined });
