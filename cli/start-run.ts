@@ -82,9 +82,13 @@ function startFailure(error: unknown, config: Config): Error {
     return new CommandError(`this machine has no address ${config.host}`, 'Give one of its own with --host.');
   }
   if (error instanceof StateInUseError) {
+    const { pid } = error;
+    const holder = pid === undefined ? 'another relay' : `another relay (process ${pid})`;
+    const stop =
+      pid === undefined ? 'Stop it first' : `See it with \`ps -f -p ${pid}\` and stop it with \`kill ${pid}\``;
     return new CommandError(
-      `another relay is running on the same state (${config.stateFile})`,
-      'Stop it first, or give this one a RELAY_STATE_FILE of its own.',
+      `${holder} is running on the same state (${config.stateFile})`,
+      `${stop}, or give this one a RELAY_STATE_FILE of its own.`,
     );
   }
   if (error instanceof CertificateError) {

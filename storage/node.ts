@@ -5,7 +5,10 @@ import {
   copyFileSync,
   existsSync,
   mkdirSync,
+  readdirSync,
   readFileSync,
+  readlinkSync,
+  realpathSync,
   renameSync,
   rmSync,
   statSync,
@@ -15,16 +18,24 @@ import Database from 'libsql';
 import { DROP, type SqlExecutor } from './sql-driver.ts';
 import { isDamagedLog } from './wal.ts';
 
-/** Another process has the state database open. */
-export class StateInUseError extends Error {}
+/** Another relay has the state database open. */
+export class StateInUseError extends Error {
+  /** Its process, where the system tells: on Linux, unless it is hidden in another container. */
+  readonly pid: number | undefined;
+
+  constructor(pid: number | undefined) {
+    super(`the state database is in use by another relay${pid === undefined ? '' : ` (process ${pid})`}`);
+    this.pid = pid;
+  }
+}
 
 const codeOf = (error: unknown): string => String((error as { code?: unknown })?.code ?? '');
-const failure = (code: string) => Object.assign(new Error('the state database is damaged'), { code });
+const damage = (code: string) => Object.assign(new Error('the state database is damaged'), { code });
 
-/** Shorter than this no database is, and SQLite would make a new one of it. */
-const LEAST_BYTES = 512;
+/** No database is shorter, and SQLite would make a new one of such a file. */
+const MIN_BYTES = 512;
 
-/** Whether it is the content that SQLite cannot work with. A damaged header may also claim that nobody may write. */
+/** Whether the content is the reason why SQLite cannot work with the file. A damaged header may claim to be read-only. */
 function isDamage(error: unknown, path: string): boolean {
   const code = codeOf(error);
   if (code.startsWith('SQLITE_READONLY')) return isWritable(path);
@@ -41,57 +52,72 @@ function isWritable(path: string): boolean {
   }
 }
 
-const FILES = ['', '-wal', '-shm'];
+const LOG = '-wal';
+const FILES = ['', LOG, '-shm'];
 
-/** Moves or copies the database to a name that nobody has yet: that name. */
+/** Bytes of a file, or undefined if it does not exist. */
+const sizeOf = (path: string): number | undefined => statSync(path, { throwIfNoEntry: false })?.size;
+
+/** Moves or copies the database to an unused name: that name. */
 function setAside(path: string, put: (from: string, to: string) => void): string {
   let epoch = Math.floor(Date.now() / 1000);
-  while (existsSync(`${path}.corrupt-${epoch}`)) epoch++;
+  while (FILES.some((suffix) => existsSync(`${path}.corrupt-${epoch}${suffix}`))) epoch++;
   const aside = `${path}.corrupt-${epoch}`;
   for (const suffix of FILES) if (existsSync(path + suffix)) put(path + suffix, aside + suffix);
   return aside;
-}
-
-function hasDamagedLog(path: string): boolean {
-  return existsSync(`${path}-wal`) && isDamagedLog(readFileSync(`${path}-wal`));
-}
-
-/**
- * Opens the state database, alone: WAL, every commit synced before it returns, exclusive lock for as long as it is
- * open, file 0600 in a directory made 0700. A damaged file is set aside as `*.corrupt-<epoch>`, never overwritten; so
- * is one whose log is damaged: without the rest of the log it may hold what was revoked.
- * @throws StateInUseError when another relay holds it.
- */
-export function openStateFile(path: string, warn: (message: string) => void): SqlExecutor {
-  mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
-  const empty = (aside: string) =>
-    warn(`the state database was damaged; it is kept as ${aside} and the relay starts empty: pair your devices again`);
-  // To copy comes first: SQLite writes to what it has opened.
-  const copy = hasDamagedLog(path) ? setAside(path, copyFileSync) : undefined;
-  try {
-    const executor = open(path);
-    // Judged again under the lock: it may have been the log of a relay that was writing to it.
-    if (copy !== undefined && hasDamagedLog(path)) {
-      executor.run(DROP);
-      executor.all('PRAGMA wal_checkpoint(TRUNCATE)');
-      empty(copy);
-    } else if (copy !== undefined) remove(copy);
-    return executor;
-  } catch (error) {
-    if (copy !== undefined) remove(copy);
-    if (!isDamage(error, path)) throw error;
-    empty(setAside(path, renameSync));
-    return open(path);
-  }
 }
 
 function remove(path: string): void {
   for (const suffix of FILES) rmSync(path + suffix, { force: true });
 }
 
-function open(path: string): SqlExecutor {
-  const size = statSync(path, { throwIfNoEntry: false })?.size ?? 0;
-  if (size > 0 && size < LEAST_BYTES) throw failure('SQLITE_NOTADB');
+function hasDamagedLog(path: string): boolean {
+  return existsSync(path + LOG) && isDamagedLog(readFileSync(path + LOG));
+}
+
+/** Whether the file has lost its content, or is gone from beside its log. */
+function isEmptied(path: string): boolean {
+  const size = sizeOf(path);
+  return size === 0 || (size === undefined && (sizeOf(path + LOG) ?? 0) > 0);
+}
+
+/**
+ * Opens the state database, alone: WAL, every commit synced before it returns, exclusive lock for as long as it is
+ * open, file 0600 in a directory made 0700. A damaged or empty file is set aside as `*.corrupt-<epoch>`, never
+ * overwritten; so is one whose log is damaged: without the rest of the log it may hold what was revoked.
+ * @throws StateInUseError when another relay holds it.
+ */
+export function openStateFile(path: string, warn: (message: string) => void): SqlExecutor {
+  mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
+  const startEmpty = (aside: string) =>
+    warn(`the state database was damaged; it is kept as ${aside} and the relay starts empty: pair your devices again`);
+  const emptied = isEmptied(path);
+  // The copy is made first: SQLite writes to what it opens, and deletes the log of an empty file.
+  const copy = emptied || hasDamagedLog(path) ? setAside(path, copyFileSync) : undefined;
+  try {
+    const executor = open(path, emptied);
+    // Judged again under the lock: it may have been the log of a relay that was writing to it.
+    if (copy !== undefined && hasDamagedLog(path)) {
+      executor.run(DROP);
+      executor.all('PRAGMA wal_checkpoint(TRUNCATE)');
+      startEmpty(copy);
+    } else if (copy !== undefined) remove(copy);
+    return executor;
+  } catch (error) {
+    if (!isDamage(error, path)) {
+      if (copy !== undefined) remove(copy);
+      throw error;
+    }
+    if (copy !== undefined) remove(path);
+    startEmpty(copy ?? setAside(path, renameSync));
+    return open(path, false);
+  }
+}
+
+/** @throws SQLITE_NOTADB also for a file that was `emptied`, unless another relay has filled it meanwhile. */
+function open(path: string, emptied: boolean): SqlExecutor {
+  const size = sizeOf(path) ?? 0;
+  if (size > 0 && size < MIN_BYTES) throw damage('SQLITE_NOTADB');
   const previous = process.umask(0o077);
   let database: Database.Database;
   try {
@@ -102,8 +128,9 @@ function open(path: string): SqlExecutor {
   try {
     // The lock is taken by the first write transaction and, in exclusive mode, kept from then on.
     database.exec('PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE; COMMIT;');
+    if (emptied && !database.prepare('SELECT 1 FROM sqlite_schema').get()) throw damage('SQLITE_NOTADB');
     const verdict = database.prepare('PRAGMA quick_check(1)').get() as { quick_check?: string } | undefined;
-    if (verdict && verdict.quick_check !== 'ok') throw failure('SQLITE_CORRUPT');
+    if (verdict && verdict.quick_check !== 'ok') throw damage('SQLITE_CORRUPT');
     // Only now: turning WAL on writes to the file, and a damaged one is to be kept as it was found.
     database.exec('PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;');
     chmodSync(path, 0o600);
@@ -111,15 +138,48 @@ function open(path: string): SqlExecutor {
   } catch (error) {
     database.close();
     if (codeOf(error).startsWith('SQLITE_BUSY') || codeOf(error) === 'SQLITE_LOCKED') {
-      throw new StateInUseError('the state database is in use by another relay');
+      throw new StateInUseError(holderOf(path));
     }
     throw error;
   }
 }
 
+/** The process that holds a lock on a file, from the kernel's list of locks (Linux). */
+function holderOf(path: string): number | undefined {
+  try {
+    const inode = String(statSync(path, { bigint: true }).ino);
+    // `1: POSIX  ADVISORY  WRITE 4711 fe:00:2146513 1073741824 1073742335`
+    for (const line of readFileSync('/proc/locks', 'utf8').split('\n')) {
+      const [, pid, locked] = /\sWRITE\s+(\d+)\s+\w+:\w+:(\d+)\s/.exec(line) ?? [];
+      if (pid !== undefined && locked === inode && mayHaveOpen(pid, path)) return Number(pid);
+    }
+  } catch {
+    // No such list on this system.
+  }
+  return undefined;
+}
+
+/** Whether a process has a file open, or hides its files: numbers of inodes are unique within one file system only. */
+function mayHaveOpen(pid: string, path: string): boolean {
+  try {
+    const real = realpathSync(path);
+    const files = readdirSync(`/proc/${pid}/fd`);
+    return files.some((file) => {
+      try {
+        return readlinkSync(`/proc/${pid}/fd/${file}`) === real;
+      } catch {
+        // Closed meanwhile.
+        return false;
+      }
+    });
+  } catch {
+    return true;
+  }
+}
+
 function executor(database: Database.Database): SqlExecutor {
   const statements = new Map<string, Database.Statement>();
-  // The driver uses a handful of constant texts: each is prepared once.
+  // The driver uses a handful of constant statements: each is prepared once.
   const prepared = (sql: string) => {
     let statement = statements.get(sql);
     if (!statement) {

@@ -4,40 +4,40 @@ const FRAME_HEADER = 24;
 const MAGIC = 0x377f0682;
 
 /**
- * Whether the bytes of a write-ahead log are damaged before its last write. SQLite takes the first bad frame for the
- * end of the log, drops all that follows without a word, and so may revive what was revoked there. A last write that is
- * torn is no damage: nobody was told that it was done.
+ * Whether the bytes of a write-ahead log are damaged before its last transaction. SQLite takes the first bad frame for
+ * the end of the log and silently drops the rest, which may revive what was revoked there. A torn last transaction is
+ * no damage: its writers were not answered.
  */
 export function isDamagedLog(log: Uint8Array): boolean {
-  // The header is synced before the first frame: without it there was none.
+  // The header is synced before the first frame is written: without a whole header there is no frame.
   if (log.length <= HEADER) return false;
   const view = new DataView(log.buffer, log.byteOffset, log.length);
-  // The last bit of the mark says in which byte order the checksums add words up.
-  const mark = view.getUint32(0);
-  const sums = new RunningSums(view, mark % 2 === 0);
+  // The last bit of the magic number gives the byte order of the words that the checksums add up.
+  const magic = view.getUint32(0);
+  const sums = new RunningSums(view, magic % 2 === 0);
   sums.add(0, 24);
-  if (!sums.equalThoseAt(24) || mark - (mark % 2) !== MAGIC) return true;
+  if (!sums.matchStoredAt(24) || magic - (magic % 2) !== MAGIC) return true;
 
   const size = FRAME_HEADER + view.getUint32(8);
   const salts = view.getBigUint64(16);
   let isIntact = true;
-  let endsWrite = false;
-  // Whether the frame is in an unbroken chain from the end of a write on: what is left of a torn write never is.
+  let isCommit = false;
+  // Whether the frame belongs to an unbroken chain that begins after a commit: the rest of a torn transaction never does.
   let isLater = false;
   for (let at = HEADER; at + size <= log.length; at += size) {
     const isOfThisLog = view.getBigUint64(at + 8) === salts;
     sums.add(at, at + 8);
     sums.add(at + FRAME_HEADER, at + size);
-    const isGood = sums.equalThoseAt(at + 16) && isOfThisLog;
+    const isGood = sums.matchStoredAt(at + 16) && isOfThisLog;
     isIntact &&= isGood;
-    isLater = !isIntact && isGood && (isLater || endsWrite);
-    endsWrite = isOfThisLog && view.getUint32(at + 4) !== 0;
-    if (isLater && endsWrite) return true;
+    isLater = !isIntact && isGood && (isLater || isCommit);
+    isCommit = isOfThisLog && view.getUint32(at + 4) !== 0;
+    if (isLater && isCommit) return true;
   }
   return false;
 }
 
-/** The checksum of a log: two sums over pairs of 32-bit words, which run on from frame to frame. */
+/** The checksums of a log: two sums over pairs of 32-bit words, carried on from frame to frame. */
 class RunningSums {
   readonly #view: DataView;
   readonly #isLittleEndian: boolean;
@@ -61,8 +61,8 @@ class RunningSums {
     this.#second = second;
   }
 
-  /** Goes on from the sums that are stored there. */
-  equalThoseAt(at: number): boolean {
+  /** Compares with the stored sums, and goes on from those. */
+  matchStoredAt(at: number): boolean {
     const first = this.#first;
     const second = this.#second;
     this.#first = this.#view.getUint32(at);

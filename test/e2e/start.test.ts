@@ -193,9 +193,15 @@ describe('what stops a start (01 §9.1, §9.2)', () => {
   it('a second relay on the same state: exit 1, and the first goes on (issue)', async () => {
     const first = await startRelayProcess();
     const device = await pairDevice(first);
-    const { code, error } = await failingStart({ home: first.home, flags: ['--port', String(await freePort())] });
+    const { code, error, stderr } = await failingStart({
+      home: first.home,
+      flags: ['--port', String(await freePort())],
+    });
     expect(code).toBe(1);
     expect(error).toMatch(/another relay/);
+    expect(error, 'names it, and says how to see and stop it').toContain(`(process ${first.child.pid})`);
+    expect(stderr).toContain(`ps -f -p ${first.child.pid}`);
+    expect(stderr).toContain(`kill ${first.child.pid}`);
     expect((await first.ask('/sessions', { headers: bearer(device.token) })).status).toBe(200);
     const next = await pairDevice(first);
     expect((await first.ask('/health')).json.readiness.checks.session_store).toBe('ok');

@@ -1,8 +1,10 @@
-import { spawnSync } from 'node:child_process';
+import { spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
 import { copyFileSync, existsSync } from 'node:fs';
-import { chmod, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { chmod, mkdtemp, readdir, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
+import Database from 'libsql';
 import type { Storage } from 'unstorage';
 import { afterEach, describe, expect, it } from 'vitest';
 import { createStores } from '../../storage/index.ts';
@@ -133,6 +135,33 @@ describe('one relay at a time (design 4)', () => {
     const { stdout } = spawnSync(process.execPath, ['--input-type=module', '-e', script, path], { encoding: 'utf8' });
     expect(stdout).toMatch(/^SQLITE_(?:BUSY|LOCKED)/);
   });
+
+  it.runIf(process.platform === 'linux')('names the process that holds it', async () => {
+    const path = await temporaryPath();
+    (await filled(path, 3)).close();
+    const inUse = (pid: number) =>
+      expect.objectContaining({ pid, message: expect.stringContaining(`in use by another relay (process ${pid})`) });
+
+    const own = open(path);
+    expect(() => open(path)).toThrow(inUse(process.pid));
+    own.stores.close();
+
+    const script =
+      "import Database from 'libsql'; const db = new Database(process.argv[1], { timeout: 0 });" +
+      "db.exec('PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE; COMMIT'); console.log('held'); setInterval(() => {}, 1e6)";
+    const holder = spawn(process.execPath, ['--input-type=module', '-e', script, path], {
+      stdio: ['ignore', 'pipe', 'inherit'],
+    });
+    cleanups.push(() => holder.kill('SIGKILL'));
+    await once(holder.stdout, 'data');
+    const link = join(dirname(path), 'link.db');
+    await symlink(path, link);
+    for (const name of [path, link]) expect(() => open(name)).toThrow(inUse(holder.pid as number));
+    holder.kill('SIGKILL');
+    await once(holder, 'exit');
+    expect(await records(open(path).stores).getKeys()).toHaveLength(3);
+    expect(await asideOf(path)).toEqual([]);
+  });
 });
 
 describe('a damaged file (01 §6.7)', () => {
@@ -189,6 +218,52 @@ describe('a damaged file (01 §6.7)', () => {
       expect(kept).toHaveLength(count + 1);
       expect(kept.some((bytes) => bytes.equals(damaged))).toBe(true);
     }
+  });
+
+  it.each<[string, boolean, boolean]>([
+    ['of 0 bytes', true, false],
+    ['of 0 bytes beside its log', true, true],
+    ['that is gone from beside its log', false, true],
+  ])('%s is set aside with what there is, and said so once', async (_name, hasFile, hasLog) => {
+    const path = await temporaryPath();
+    const held = await filled(path, 5);
+    const log = await readFile(`${path}-wal`);
+    held.close();
+    if (hasFile) await writeFile(path, '');
+    else await rm(path);
+    if (hasLog) await writeFile(`${path}-wal`, log);
+    const { stores, warnings } = open(path);
+    expect(await records(stores).getKeys()).toEqual([]);
+    expect(warnings).toEqual([expect.stringMatching(/damaged.*starts empty/)]);
+    await records(stores).setItem('new', { it: 1 });
+    stores.close();
+    const kept = (await readdir(dirname(path))).filter((name) => name.includes('corrupt'));
+    expect(kept.map((name) => name.replace(/\d+/, 'N')).sort()).toEqual([
+      ...(hasFile ? ['state.db.corrupt-N'] : []),
+      ...(hasLog ? ['state.db.corrupt-N-wal'] : []),
+    ]);
+    for (const name of kept) {
+      expect(warnings[0]).toContain(name.replace('-wal', ''));
+      const bytes = await readFile(join(dirname(path), name));
+      expect(bytes.equals(name.endsWith('-wal') ? log : Buffer.alloc(0)), name).toBe(true);
+    }
+    const again = open(path);
+    expect(await records(again.stores).getKeys()).toEqual(['new']);
+    expect(again.warnings).toEqual([]);
+  });
+
+  it('of 0 bytes that another relay is just about to fill is left to it', async () => {
+    const path = await temporaryPath();
+    open(path).stores.close();
+    await writeFile(path, '');
+    const filling = new Database(path, { timeout: 0 } as Database.Options);
+    filling.exec('PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE');
+    expect((await stat(path)).size).toBe(0);
+    expect(() => open(path)).toThrow(StateInUseError);
+    filling.exec('CREATE TABLE items (store TEXT, key TEXT, value TEXT); COMMIT');
+    filling.close();
+    expect(await asideOf(path)).toEqual([]);
+    expect(open(path).warnings).toEqual([]);
   });
 
   it('with a byte that is no text loses that record only: the others are there, and the process lives', async () => {
