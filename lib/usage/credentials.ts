@@ -1,19 +1,19 @@
-import type { Host } from '../host/index.ts';
+import type { Host, HostFiles } from '../host/index.ts';
 import { isObject } from '../kit/json.ts';
-import { readSecrets } from '../profiles/secrets.ts';
-import { at } from './values.ts';
+import { readObject, readSecrets } from '../profiles/secrets.ts';
+import { at, timeOf } from './values.ts';
 
 type Entry = Record<string, unknown>;
 
-/** What a profile knows about its providers. Full of secrets: not for answers, not for logs. */
+/** A profile's credentials for its providers. Never for responses or logs. */
 export interface Credentials {
-  /** The profile's entry of a provider in `auth.json`, else the agent home's. */
+  /** A provider's entry in the profile's `auth.json`, else in the agent home's. */
   of(provider: string): { entry: Entry | null; pool: Entry[] };
-  /** A key of the profile's `.env`, else of the environment; null when it is blank. */
+  /** A variable of the profile's `.env`, else of the environment; null when it is blank. */
   key(name: string): string | null;
 }
 
-/** Reads a profile's credentials (contract 04 §9.3). Throws only as `readSecrets` does. */
+/** Reads a profile's credentials (contract 04 §9.3). Throws only where `readSecrets` does. */
 export async function readCredentials({ files, agentHome, env }: Host, home: string): Promise<Credentials> {
   const { env: own, auths } = await readSecrets(files, home, agentHome);
   return {
@@ -28,4 +28,32 @@ export async function readCredentials({ files, agentHome, env }: Host, home: str
     },
     key: (name) => own[name]?.trim() || env[name]?.trim() || null,
   };
+}
+
+/** The credential that a session was last seen to use. */
+export interface ActiveCredential {
+  providerId: string;
+  credentialId: string;
+  /** ISO 8601. */
+  observedAt: string;
+}
+
+const MAX_FILE = 256 * 1024;
+const MAX_AGE = 7 * 86_400_000;
+
+/** What the agent's hook recorded for a session in the last seven days (contract 04 §9.3). `now` is epoch milliseconds. */
+export async function readActiveCredential(
+  files: HostFiles,
+  home: string,
+  sessionId: string,
+  now: number,
+): Promise<ActiveCredential | null> {
+  const document = await readObject(files, `${home}/svc-relay-active-credentials.json`, MAX_FILE);
+  if (document.schema_version !== 1) return null;
+  const record = at(document, 'sessions', sessionId);
+  const [providerId, credentialId] = [at(record, 'provider_id'), at(record, 'credential_id')];
+  const observedAt = timeOf(at(record, 'observed_at'));
+  if (typeof providerId !== 'string' || typeof credentialId !== 'string' || observedAt === null) return null;
+  // In this order, an unreadable time (NaN) fails the comparison.
+  return now - Date.parse(observedAt) <= MAX_AGE ? { providerId, credentialId, observedAt } : null;
 }

@@ -1,12 +1,11 @@
-import { UNSUPPORTED, usageProblem } from './ask.ts';
+import { UNSUPPORTED, usageProblem } from './call.ts';
 import type { Credentials } from './credentials.ts';
-import { type Provider, withoutSlash } from './provider.ts';
-import { providerUsage, type UsageBalance, type UsageWindow } from './types.ts';
+import { type Provider, providerUsage, type UsageBalance, type UsageWindow, withoutSlash } from './provider.ts';
 import { at, MAX_PLAN, numberOf, percentOf, textOf, timeOf, urlOf } from './values.ts';
 
 const TIMEOUT = 8_000;
 
-/** Balance: label, and where its amount is. */
+/** Balances: id, label and the path of the amount. */
 const BALANCES: [id: string, label: string, path: string[]][] = [
   ['total', 'Total usable', ['paid_service_access', 'total_usable_credits']],
   ['subscription', 'Subscription', ['paid_service_access', 'subscription_credits_remaining']],
@@ -17,17 +16,17 @@ const BALANCES: [id: string, label: string, path: string[]][] = [
 export const nous: Provider = {
   id: 'nous',
   displayName: 'Nous',
-  async load({ credentials, ask, bases, fetchedAt }) {
+  async load({ credentials, call, bases, fetchedAt }) {
     const login = loginOf(credentials);
     if (!login) return null;
     const portal = withoutSlash(login.portal ?? bases.nous);
-    const account = await ask({ url: `${portal}/api/oauth/account`, token: login.token, timeout: TIMEOUT });
+    const account = await call({ url: `${portal}/api/oauth/account`, token: login.token, timeout: TIMEOUT });
     const { subscription, paid_service_access: access } = account;
     if (![subscription, access].some((part) => typeof part === 'object' && part !== null)) {
       throw usageProblem(UNSUPPORTED);
     }
     const renewsAt = timeOf(at(subscription, 'current_period_end'));
-    const loaded = providerUsage(nous, {
+    const usage = providerUsage(nous, {
       status: 'available',
       source: 'portal-account',
       fetched_at: fetchedAt,
@@ -38,7 +37,7 @@ export const nous: Provider = {
       balances: balancesOf(account),
       details: isDepleted(access) ? ['Status: credits depleted'] : [],
     });
-    return () => loaded;
+    return () => usage;
   },
 };
 
@@ -49,7 +48,7 @@ function loginOf(credentials: Credentials): { token: string; portal: string | nu
     String(candidate.auth_type ?? 'oauth')
       .toLowerCase()
       .includes('oauth');
-  const newest = pool.filter(isOauth).sort((a, b) => ageOf(b) - ageOf(a));
+  const newest = pool.filter(isOauth).sort((a, b) => renewedAt(b) - renewedAt(a));
   for (const candidate of [entry, ...newest]) {
     const token = textOf(candidate?.access_token, 16_384);
     if (token !== null) return { token, portal: textOf(candidate?.portal_base_url, 500) };
@@ -57,8 +56,8 @@ function loginOf(credentials: Credentials): { token: string; portal: string | nu
   return null;
 }
 
-/** When an entry of the pool was made or renewed, epoch ms; 0 for one that does not say. */
-function ageOf(entry: Record<string, unknown>): number {
+/** When a pool entry was created or renewed, epoch milliseconds; 0 when unknown. */
+function renewedAt(entry: Record<string, unknown>): number {
   for (const name of ['obtained_at', 'updated_at', 'created_at', 'expires_at']) {
     const time = Date.parse(timeOf(entry[name]) ?? '');
     if (!Number.isNaN(time)) return time;

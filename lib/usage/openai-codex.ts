@@ -1,11 +1,16 @@
+import { decodeJwt } from 'jose/jwt/decode';
 import { RelayError } from '../errors.ts';
-import { fromBase64, sha256 } from '../kit/bytes.ts';
-import { decodeUtf8 } from '../kit/text.ts';
-import type { ActiveCredential } from './active-credential.ts';
-import { type Ask, NO_WINDOWS, UNSUPPORTED, usageProblem } from './ask.ts';
-import type { Credentials } from './credentials.ts';
-import { type Provider, withoutSlash } from './provider.ts';
-import { type ProviderUsage, providerUsage, type UsageCredential, type UsageWindow } from './types.ts';
+import { sha256 } from '../kit/bytes.ts';
+import { type Call, NO_WINDOWS, UNSUPPORTED, usageProblem } from './call.ts';
+import type { ActiveCredential, Credentials } from './credentials.ts';
+import {
+  type Provider,
+  type ProviderUsage,
+  providerUsage,
+  type UsageCredential,
+  type UsageWindow,
+  withoutSlash,
+} from './provider.ts';
 import { at, MAX_LABEL, MAX_PLAN, numberOf, percentOf, textOf, timeOf, titleCase, windowId } from './values.ts';
 
 const MAX_ENTRIES = 8;
@@ -16,7 +21,7 @@ const LABELS: Record<number, string> = { 18000: 'Session', 604800: 'Weekly' };
 
 type Entry = Record<string, unknown>;
 
-/** What the provider says about one account. */
+/** One account, as the provider describes it. */
 interface Account {
   windows: UsageWindow[];
   plan: string | null;
@@ -25,7 +30,7 @@ interface Account {
 
 interface LoadedEntry {
   rawId: string;
-  /** `active` is decided for each session. */
+  /** Without `active`, which depends on the session. */
   credential: Omit<UsageCredential, 'active'>;
   fetched: boolean;
 }
@@ -33,15 +38,15 @@ interface LoadedEntry {
 export const openaiCodex: Provider = {
   id: 'openai-codex',
   displayName: 'Codex',
-  async load({ credentials, ask, bases, fetchedAt }) {
+  async load({ credentials, call, bases, fetchedAt }) {
     const entries = entriesOf(credentials);
     if (entries.length === 0) return null;
-    const loaded = await Promise.all(entries.map((entry, index) => loadEntry(entry, index, bases.codex, ask)));
+    const loaded = await Promise.all(entries.map((entry, index) => loadEntry(entry, index, bases.codex, call)));
     return (active) => present(loaded, fetchedAt, active);
   },
 };
 
-/** The pool by priority; without one, the login of the provider. */
+/** The pool by priority, else the provider's login. */
 function entriesOf(credentials: Credentials): Entry[] {
   const { entry, pool } = credentials.of(openaiCodex.id);
   const priority = (candidate: Entry) => numberOf(candidate.priority) ?? 0;
@@ -51,11 +56,11 @@ function entriesOf(credentials: Credentials): Entry[] {
   return [{ id: openaiCodex.id, base_url: entry?.base_url, ...(tokens as Entry) }];
 }
 
-async function loadEntry(entry: Entry, index: number, base: string, ask: Ask): Promise<LoadedEntry> {
+async function loadEntry(entry: Entry, index: number, base: string, call: Call): Promise<LoadedEntry> {
   let account: Account | null = null;
   let message: string | null = null;
   try {
-    account = await readAccount(entry, base, ask);
+    account = await readAccount(entry, base, call);
   } catch (error) {
     message = error instanceof RelayError ? error.message : `Could not load ${openaiCodex.displayName} usage`;
   }
@@ -86,24 +91,24 @@ function statusOf(poolStatus: string | null, account: Account | null): UsageCred
   return account ? 'available' : 'unavailable';
 }
 
-async function readAccount(entry: Entry, base: string, ask: Ask): Promise<Account> {
+async function readAccount(entry: Entry, base: string, call: Call): Promise<Account> {
   const token = textOf(entry.access_token, 16_384);
-  if (token === null) throw new Error('the entry has no token');
+  if (token === null) throw new Error('the credential has no token');
   const accountId = textOf(entry.account_id, 200) ?? textOf(entry.chatgpt_account_id, 200) ?? accountOf(token);
-  const answer = await ask({
+  const response = await call({
     url: `${usagePrefix(textOf(entry.base_url, 500) ?? base)}/usage`,
     token,
     headers: { 'user-agent': 'codex-cli', ...(accountId === null ? {} : { 'chatgpt-account-id': accountId }) },
   });
-  const limits = answer.rate_limit;
+  const limits = response.rate_limit;
   if (typeof limits !== 'object' || limits === null) throw usageProblem(UNSUPPORTED);
   const windows = [
     ...windowOf(at(limits, 'primary_window'), 'Session'),
     ...windowOf(at(limits, 'secondary_window'), 'Weekly'),
   ];
   if (windows.length === 0) throw usageProblem(NO_WINDOWS);
-  const plan = textOf(answer.plan_type, MAX_PLAN);
-  const balance = numberOf(at(answer, 'credits', 'balance'));
+  const plan = textOf(response.plan_type, MAX_PLAN);
+  const balance = numberOf(at(response, 'credits', 'balance'));
   return {
     windows,
     plan: plan === null ? null : titleCase(plan),
@@ -111,7 +116,7 @@ async function readAccount(entry: Entry, base: string, ask: Ask): Promise<Accoun
   };
 }
 
-/** Where usage is asked for, out of the address where the model is. */
+/** Base URL of the usage routes, from the base URL of the model. */
 export function usagePrefix(base: string): string {
   const root = withoutSlash(withoutSlash(base).replace(/\/codex$/, ''));
   return `${root}${root.includes('/backend-api') ? '/wham' : '/api/codex'}`;
@@ -125,18 +130,10 @@ function windowOf(window: unknown, byPosition: string): UsageWindow[] {
   return [{ id: windowId(label), label, used_percent: percent, reset_at: resetAt, detail: null }];
 }
 
-/** The account that a token is for, out of its claims; they are only read, the provider judges them. */
+/** The account in a token's claims. They are not verified here: the provider does that. */
 function accountOf(token: string): string | null {
-  const part = token.split('.')[1] ?? '';
-  const bytes = fromBase64(
-    part
-      .replaceAll('-', '+')
-      .replaceAll('_', '/')
-      .padEnd(Math.ceil(part.length / 4) * 4, '='),
-  );
   try {
-    const claims: unknown = bytes && JSON.parse(decodeUtf8(bytes));
-    return textOf(at(claims, 'https://api.openai.com/auth', 'chatgpt_account_id'), 200);
+    return textOf(at(decodeJwt(token), 'https://api.openai.com/auth', 'chatgpt_account_id'), 200);
   } catch {
     return null;
   }
@@ -163,7 +160,7 @@ function present(entries: LoadedEntry[], fetchedAt: string, observed: ActiveCred
   });
 }
 
-/** The hook may note the id of the pool entry or the public one. */
+/** The hook may record either the id of the pool entry or the public one. */
 function activeOf(
   entries: LoadedEntry[],
   observed: ActiveCredential | null,

@@ -1,6 +1,5 @@
-import { NO_WINDOWS, UNSUPPORTED, usageProblem } from './ask.ts';
-import { type Provider, withoutSlash } from './provider.ts';
-import { providerUsage, type UsageWindow } from './types.ts';
+import { NO_WINDOWS, UNSUPPORTED, usageProblem } from './call.ts';
+import { type Provider, providerUsage, type UsageWindow, withoutSlash } from './provider.ts';
 import { at, percentOf, timeOf } from './values.ts';
 
 const WINDOWS = { rolling: 'Session · 5h', weekly: 'Weekly', monthly: 'Monthly' };
@@ -8,11 +7,11 @@ const WINDOWS = { rolling: 'Session · 5h', weekly: 'Weekly', monthly: 'Monthly'
 export const opencodeGo: Provider = {
   id: 'opencode-go',
   displayName: 'OpenCode Go',
-  async load({ credentials, ask, bases, fetchedAt }) {
+  async load({ credentials, call, bases, fetchedAt }) {
     const token = credentials.key('OPENCODE_GO_API_KEY');
     if (token === null) return null;
     const base = withoutSlash(credentials.key('OPENCODE_GO_BASE_URL') ?? bases.opencodeGo);
-    const { usage } = await ask({ url: `${base}/usage`, token, headers: { 'user-agent': 'curl/8.4.0' } });
+    const { usage } = await call({ url: `${base}/usage`, token, headers: { 'user-agent': 'curl/8.4.0' } });
     if (typeof usage !== 'object' || usage === null) throw usageProblem(UNSUPPORTED);
     const windows: UsageWindow[] = [];
     for (const [id, label] of Object.entries(WINDOWS)) {
@@ -21,12 +20,12 @@ export const opencodeGo: Provider = {
       windows.push({ id, label, used_percent: percent, reset_at: timeOf(at(usage, id, 'resetsAt')), detail: null });
     }
     if (windows.length === 0) throw usageProblem(NO_WINDOWS);
-    const loaded = providerUsage(opencodeGo, {
+    const row = providerUsage(opencodeGo, {
       status: 'available',
       source: 'provider_api',
       fetched_at: fetchedAt,
       windows,
     });
-    return () => loaded;
+    return () => row;
   },
 };

@@ -1,9 +1,83 @@
-import type { ActiveCredential } from './active-credential.ts';
-import type { Ask } from './ask.ts';
-import type { Credentials } from './credentials.ts';
-import type { ProviderName, ProviderUsage } from './types.ts';
+import type { Call } from './call.ts';
+import type { ActiveCredential, Credentials } from './credentials.ts';
 
-/** Where providers are asked unless a credential names another place. */
+/** How much of one quota is used. */
+export type UsageWindow = {
+  id: string;
+  label: string;
+  /** 0 to 100. */
+  used_percent: number | null;
+  reset_at: string | null;
+  detail: string | null;
+};
+
+export type UsageBalance = { id: string; label: string; amount: number; currency: 'USD' };
+
+export type UsageCredential = {
+  /** Prefix of a hash: never the id of the pool entry. */
+  id: string;
+  label: string;
+  active: boolean;
+  status: 'available' | 'at_limit' | 'unavailable';
+  pool_status: string | null;
+  last_status_at: string | null;
+  reset_at: string | null;
+  plan: string | null;
+  windows: UsageWindow[];
+  details: string[];
+  message: string | null;
+};
+
+/** One provider as devices see it (contract 04 §9.2), with every key present. Times are ISO 8601 UTC. */
+export type ProviderUsage = {
+  id: string;
+  display_name: string;
+  status: 'available' | 'not_configured' | 'unavailable';
+  source: string | null;
+  fetched_at: string | null;
+  plan: string | null;
+  renews_at: string | null;
+  action_url: string | null;
+  message: string | null;
+  windows: UsageWindow[];
+  details: string[];
+  balances: UsageBalance[];
+  credentials: UsageCredential[];
+  active_credential_id: string | null;
+  active_credential_state: 'known' | 'single_credential' | 'unknown';
+  active_observed_at: string | null;
+};
+
+export interface ProviderName {
+  id: string;
+  displayName: string;
+}
+
+/** A row of a provider, with the default of every key that is not given. */
+export const providerUsage = (
+  { id, displayName }: ProviderName,
+  { status, ...given }: Partial<ProviderUsage> & Pick<ProviderUsage, 'status'>,
+): ProviderUsage => ({
+  id,
+  display_name: displayName,
+  status,
+  source: null,
+  fetched_at: null,
+  plan: null,
+  renews_at: null,
+  action_url: null,
+  message: null,
+  windows: [],
+  details: [],
+  balances: [],
+  credentials: [],
+  active_credential_id: null,
+  active_credential_state: 'unknown',
+  active_observed_at: null,
+  ...given,
+});
+
+/** Base URLs of providers; a credential may name another. */
 export interface ProviderBases {
   codex: string;
   nous: string;
@@ -20,21 +94,21 @@ export const PROVIDER_BASES: ProviderBases = {
 
 export interface LoadParts {
   credentials: Credentials;
-  ask: Ask;
+  call: Call;
   bases: ProviderBases;
-  /** When this is, ISO 8601. */
+  /** Time of the report, ISO 8601. */
   fetchedAt: string;
 }
 
-/** What was loaded, as it looks to a session that uses the given credential. */
-export type Loaded = (active: ActiveCredential | null) => ProviderUsage;
+/** Renders what was loaded for a session that uses the given credential. */
+export type Present = (active: ActiveCredential | null) => ProviderUsage;
 
 export interface Provider extends ProviderName {
   /**
-   * Asks the provider. Null without a credential; rejects with a RelayError whose message may be shown, or with
-   * anything else when no answer can be had.
+   * Queries the provider. Null without a credential; rejects with a RelayError whose message may be shown, or with
+   * any other error when there is no response.
    */
-  load(parts: LoadParts): Promise<Loaded | null>;
+  load(parts: LoadParts): Promise<Present | null>;
 }
 
 export const withoutSlash = (url: string): string => url.replace(/\/+$/, '');

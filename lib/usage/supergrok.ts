@@ -1,6 +1,5 @@
-import { NO_WINDOWS, UNSUPPORTED, usageProblem } from './ask.ts';
-import { type Provider, withoutSlash } from './provider.ts';
-import { providerUsage, type UsageWindow } from './types.ts';
+import { NO_WINDOWS, UNSUPPORTED, usageProblem } from './call.ts';
+import { type Provider, providerUsage, type UsageWindow, withoutSlash } from './provider.ts';
 import { at, MAX_LABEL, MAX_PLAN, numberOf, percentOf, textOf, timeOf, titleCase } from './values.ts';
 
 const MAX_PRODUCTS = 8;
@@ -9,22 +8,22 @@ const MAX_ID = 40;
 export const supergrok: Provider = {
   id: 'supergrok',
   displayName: 'SuperGrok',
-  async load({ credentials, ask, bases, fetchedAt }) {
+  async load({ credentials, call, bases, fetchedAt }) {
     const { entry } = credentials.of('xai-oauth');
     if (!entry) return null;
     const token = textOf(at(entry, 'tokens', 'access_token'), 16_384);
     if (token === null) throw usageProblem('Could not resolve SuperGrok credentials');
     const base = withoutSlash(bases.supergrok);
-    const user = await ask({ url: `${base}/v1/user`, token });
+    const user = await call({ url: `${base}/v1/user`, token });
     const userId = textOf(user.userId, 200);
     if (userId === null) throw usageProblem('Provider returned no account identity');
-    const billing = await ask({ url: `${base}/v1/billing?format=credits`, token, headers: { 'x-userid': userId } });
+    const billing = await call({ url: `${base}/v1/billing?format=credits`, token, headers: { 'x-userid': userId } });
     const { config } = billing;
     if (typeof config !== 'object' || config === null) throw usageProblem(UNSUPPORTED);
     const windows = [...periodOf(config), ...productsOf(config)];
     if (windows.length === 0) throw usageProblem(NO_WINDOWS);
     const tier = at(config, 'subscriptionTier') ?? billing.subscriptionTier ?? user.subscriptionTier;
-    const loaded = providerUsage(supergrok, {
+    const usage = providerUsage(supergrok, {
       status: 'available',
       source: 'billing_api',
       fetched_at: fetchedAt,
@@ -32,11 +31,11 @@ export const supergrok: Provider = {
       windows,
       details: detailsOf(config),
     });
-    return () => loaded;
+    return () => usage;
   },
 };
 
-/** The one window of the billing period, if anything is known about it. */
+/** The window of the billing period, unless nothing is known about it. */
 function periodOf(config: object): UsageWindow[] {
   const used = numberOf(at(config, 'used', 'val'));
   const limit = numberOf(at(config, 'monthlyLimit', 'val'));
@@ -78,7 +77,7 @@ function productsOf(config: object): UsageWindow[] {
   return windows;
 }
 
-/** Money comes as cents. */
+/** Amounts are in cents. */
 const dollars = (cents: number): string => `$${(cents / 100).toFixed(2)}`;
 
 function detailsOf(config: object): string[] {

@@ -7,25 +7,32 @@ import type { Clock } from '../kit/clock.ts';
 import { withDeadline } from '../kit/timeouts.ts';
 import type { Log } from '../log.ts';
 import { profileHome } from '../profiles/home.ts';
-import { readActiveCredential } from './active-credential.ts';
-import { createAsk } from './ask.ts';
-import { readCredentials } from './credentials.ts';
+import { createCall } from './call.ts';
+import { readActiveCredential, readCredentials } from './credentials.ts';
 import { nous } from './nous.ts';
 import { openaiCodex } from './openai-codex.ts';
 import { opencodeGo } from './opencode-go.ts';
-import { type Loaded, type LoadParts, PROVIDER_BASES, type Provider, type ProviderBases } from './provider.ts';
+import {
+  type LoadParts,
+  PROVIDER_BASES,
+  type Present,
+  type Provider,
+  type ProviderBases,
+  type ProviderUsage,
+  providerUsage,
+} from './provider.ts';
 import { supergrok } from './supergrok.ts';
-import { type ProviderUsage, providerUsage } from './types.ts';
 
-/** The providers, in the order in which they are shown. */
+/** THE list of providers, in display order. */
 const PROVIDERS: Provider[] = [openaiCodex, nous, opencodeGo, supergrok];
 const CAPABILITIES = ['credential_pools', 'structured_balances', 'opencode_go', 'supergrok'];
 const PROFILE = /^[a-z0-9][a-z0-9_-]{0,63}$/;
 
-/** Milliseconds for everything together: phones wait 30 s. */
-const DEADLINE = 20_000;
-const KEPT = 30_000;
-const MAX_KEPT = 32;
+/** Milliseconds for a whole report: phones wait 30 s. */
+const REPORT_TIMEOUT = 20_000;
+/** Milliseconds that a snapshot lives. */
+const LIFETIME = 30_000;
+const MAX_SNAPSHOTS = 32;
 
 export interface UsageReport {
   schema_version: 2;
@@ -40,33 +47,33 @@ export interface UsageParts {
   clock: Clock;
   log: Log;
   upstream: Upstream;
-  /** Other places to ask, for tests. */
+  /** Other base URLs, for tests. */
   bases?: Partial<ProviderBases>;
 }
 
 export interface Usage {
   /**
-   * How much of the providers' quotas is used, for a profile (empty = default) and a session of its agent. What a
-   * provider gets wrong shows in its row alone.
-   * @throws RelayError `invalid` for a profile that is none.
+   * Usage of the providers' quotas, for a profile (empty = default) and a session of its agent. A failing provider
+   * affects its own row only.
+   * @throws RelayError `invalid` for an unknown profile.
    */
   report(query: { profile: string; sessionId: string }): Promise<UsageReport>;
 }
 
 interface Snapshot {
   fetchedAt: string;
-  loaded: Loaded[];
+  providers: Present[];
   isComplete: boolean;
 }
 
 /**
- * Provider usage (contract 04 §9). Providers are asked once for all who want the same profile at the same time, and
- * again after 30 s at the earliest, unless one has failed; which credential is a session's is looked up each time.
+ * Provider usage (contract 04 §9). Concurrent reports of one profile share one query, and its result lives 30 s unless a
+ * provider failed. The active credential of a session is looked up for each report.
  */
 export function createUsage(parts: UsageParts): Usage {
   const { host, config, clock, log } = parts;
   const bases = { ...PROVIDER_BASES, ...parts.bases };
-  /** By home; the newest at the end. */
+  /** By home, newest last. */
   const kept = new Map<string, { snapshot: Promise<Snapshot>; until: number }>();
 
   async function homeOf(profile: string): Promise<string> {
@@ -89,11 +96,11 @@ export function createUsage(parts: UsageParts): Usage {
     kept.delete(home);
     kept.set(home, entry);
     snapshot.then(({ isComplete }) => {
-      if (isComplete) entry.until = clock.monotonic() + KEPT;
+      if (isComplete) entry.until = clock.monotonic() + LIFETIME;
       else forget();
     }, forget);
     for (const oldest of kept.keys()) {
-      if (kept.size <= MAX_KEPT) break;
+      if (kept.size <= MAX_SNAPSHOTS) break;
       kept.delete(oldest);
     }
     return snapshot;
@@ -101,37 +108,37 @@ export function createUsage(parts: UsageParts): Usage {
 
   async function load(home: string): Promise<Snapshot> {
     const fetchedAt = new Date(clock.now()).toISOString();
-    return withDeadline({ clock, timeout: DEADLINE }, async (signal) => {
+    return withDeadline({ clock, timeout: REPORT_TIMEOUT }, async (signal) => {
       const credentials = await readCredentials(host, home);
-      const loading = { credentials, ask: createAsk(parts, signal), bases, fetchedAt };
+      const loading = { credentials, call: createCall(parts, signal), bases, fetchedAt };
       const results = await Promise.all(PROVIDERS.map((provider) => loadOne(provider, loading)));
       return {
         fetchedAt,
-        loaded: results.map(({ loaded }) => loaded),
+        providers: results.map(({ present }) => present),
         isComplete: results.every(({ failed }) => !failed),
       };
     });
   }
 
-  async function loadOne(provider: Provider, loading: LoadParts): Promise<{ loaded: Loaded; failed: boolean }> {
+  async function loadOne(provider: Provider, loading: LoadParts): Promise<{ present: Present; failed: boolean }> {
     let row: ProviderUsage;
     try {
-      const loaded = await provider.load(loading);
-      if (loaded) return { loaded, failed: loaded(null).credentials.some(({ message }) => message !== null) };
+      const present = await provider.load(loading);
+      if (present) return { present, failed: present(null).credentials.some(({ message }) => message !== null) };
       row = providerUsage(provider, { status: 'not_configured' });
     } catch (error) {
       const message = error instanceof RelayError ? error.message : `Could not load ${provider.displayName} usage`;
       log.debug(`${provider.id}: ${message}`);
       row = providerUsage(provider, { status: 'unavailable', message, fetched_at: loading.fetchedAt });
     }
-    return { loaded: () => row, failed: row.status === 'unavailable' };
+    return { present: () => row, failed: row.status === 'unavailable' };
   }
 
   return {
     async report({ profile, sessionId }) {
       const home = await homeOf(profile);
       const id = sessionId.trim();
-      const [{ fetchedAt, loaded }, active] = await Promise.all([
+      const [{ fetchedAt, providers }, active] = await Promise.all([
         snapshotOf(home),
         id === '' ? null : readActiveCredential(host.files, home, id, clock.now()),
       ]);
@@ -139,7 +146,7 @@ export function createUsage(parts: UsageParts): Usage {
         schema_version: 2,
         fetched_at: fetchedAt,
         capabilities: CAPABILITIES,
-        providers: loaded.map((present) => present(active)),
+        providers: providers.map((present) => present(active)),
       };
     },
   };

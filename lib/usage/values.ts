@@ -1,6 +1,6 @@
 import { isObject } from '../kit/json.ts';
 
-/** What providers send is not trusted to have any shape: these give a value that may be shown, or null. */
+/** Readers of what providers send, which may have any shape: each returns a value that may be shown, or null. */
 
 const MAX_TIME = 80;
 const MAX_ID = 40;
@@ -12,14 +12,14 @@ const DECIMAL = /^[+-]?\d+(?:\.\d+)?$/;
 // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what a text may not have
 const CONTROL = /[\u0000-\u001f\u007f-\u009f]+/g;
 
-/** A member of an object, at any depth; undefined for what is not there. */
+/** A nested member; undefined when any part of the path is absent. */
 export function at(value: unknown, ...path: string[]): unknown {
   let here = value;
   for (const name of path) here = isObject(here) && Object.hasOwn(here, name) ? here[name] : undefined;
   return here;
 }
 
-/** A finite number; also one that came as text, as 64-bit integers do. */
+/** A finite number, or text of one: 64-bit integers come as text. */
 export function numberOf(value: unknown): number | null {
   const number = typeof value === 'string' && DECIMAL.test(value) ? Number(value) : value;
   return typeof number === 'number' && Number.isFinite(number) ? number : null;
@@ -31,7 +31,7 @@ export function percentOf(value: unknown): number | null {
   return number === null ? null : Math.min(100, Math.max(0, Math.round(number * 100) / 100));
 }
 
-/** ISO 8601: numbers are epoch seconds, text that already is such a time passes. */
+/** A time as ISO 8601, from epoch seconds or from text in that form. */
 export function timeOf(value: unknown): string | null {
   const number = numberOf(value);
   if (number !== null) {
@@ -41,7 +41,7 @@ export function timeOf(value: unknown): string | null {
   return typeof value === 'string' && ISO.test(value.trim()) ? textOf(value, MAX_TIME) : null;
 }
 
-/** One line of at most `limit` characters; null for what is no text, or blank. */
+/** One line of at most `limit` characters; null for blank text and other values. */
 export function textOf(value: unknown, limit: number): string | null {
   if (typeof value !== 'string') return null;
   return value.replace(CONTROL, ' ').trim().slice(0, limit).toWellFormed() || null;
@@ -56,9 +56,10 @@ export const titleCase = (text: string): string =>
     .map((word) => word[0]?.toUpperCase() + word.slice(1))
     .join(' ');
 
-/** The id of a window out of its label. */
+/** Id of a window, from its label. */
 export const windowId = (label: string): string => label.toLowerCase().replace(/\s+/g, '_').slice(0, MAX_ID);
 
+/** An http(s) URL, or null. */
 export function urlOf(text: string): string | null {
   return text.length <= MAX_URL && URL.canParse(text) && /^https?:$/.test(new URL(text).protocol) ? text : null;
 }

@@ -6,7 +6,7 @@ import { createNodeHost } from '../../../lib/host/node/index.ts';
 import { createNodeUpstream } from '../../../lib/host/node/upstream.ts';
 import { sha256 } from '../../../lib/kit/bytes.ts';
 import { usagePrefix } from '../../../lib/usage/openai-codex.ts';
-import type { ProviderUsage } from '../../../lib/usage/types.ts';
+import type { ProviderUsage } from '../../../lib/usage/provider.ts';
 import { createUsage } from '../../../lib/usage/usage.ts';
 import { createTestClock } from '../../support/clock.ts';
 import { type Exchange, startFakeApi } from '../../support/fake-api-server.ts';
@@ -18,7 +18,7 @@ const publicId = (raw: string) => sha256(raw).slice(0, 12);
 const claims = (accountId: string) =>
   `h.${Buffer.from(JSON.stringify({ 'https://api.openai.com/auth': { chatgpt_account_id: accountId } })).toString('base64url')}.s`;
 
-/** Every provider answers well; a case changes what it is about. */
+/** Good responses of every provider; a case changes what it is about. */
 const GOOD: Record<string, unknown> = {
   '/backend-api/wham/usage': {
     plan_type: 'pro_plus',
@@ -138,7 +138,7 @@ const ALL = {
 };
 
 describe('provider usage (04 §9)', () => {
-  it('asks nobody without credentials, and shows every key', async () => {
+  it('calls nobody without credentials, and shows every key', async () => {
     const { report, api } = await setup();
     const { providers, ...rest } = await report();
     expect(rest).toEqual({
@@ -160,7 +160,7 @@ describe('provider usage (04 §9)', () => {
     expect(api.requests).toEqual([]);
   });
 
-  it('asks each provider in its way', async () => {
+  it('calls each provider in its own way', async () => {
     const { report, api, asked } = await setup({ files: ALL });
     await report();
     expect(api.requests.map(({ method }) => method)).toEqual(Array(5).fill('GET'));
@@ -183,7 +183,7 @@ describe('provider usage (04 §9)', () => {
     expect(billing?.query.get('format')).toBe('credits');
   });
 
-  it('shows what they answered, and no secret', async () => {
+  it('shows their responses, and no secret', async () => {
     const { report, log } = await setup({ files: ALL });
     const { providers } = await report('default', 'nobody');
     const reset = '2026-12-01T00:00:00Z';
@@ -280,7 +280,7 @@ describe('provider usage (04 §9)', () => {
     expect(log.lines.join()).not.toContain(SECRET);
   });
 
-  it('gives up a silent provider after 15 s, Nous after 8 s, and everything after 20 s', async () => {
+  it('gives up on a silent provider after 15 s, on Nous after 8 s, and on everything after 20 s', async () => {
     const { report, answers, clock, api } = await setup({ files: ALL });
     for (const path of ['/api/oauth/account', '/zen/go/v1/usage', '/v1/billing']) answers.set(path, () => {});
     // SuperGrok takes two calls of at most 15 s each.
@@ -312,7 +312,7 @@ describe('provider usage (04 §9)', () => {
     expect(clock.pending).toBe(0);
   });
 
-  it('asks once for many at the same time and for half a minute, but again after a failure', async () => {
+  it('shares one query among concurrent reports and for half a minute, but not a failure', async () => {
     const { report, answers, clock, asked } = await setup({ files: ALL });
     const codex = () => asked('/backend-api/wham/usage').length;
     await Promise.all([report(), report('default', 's1'), report('', 's2')]);
@@ -346,7 +346,7 @@ describe('provider usage (04 §9)', () => {
     expect((await row('openai-codex', '', ' WORK ')).credentials.map(({ label }) => label)).toEqual(['Label work']);
     expect(asked('/api/oauth/account')[0]?.headers.authorization).toBe('Bearer root-nous');
     expect(asked('/zen/go/v1/usage')[0]?.headers.authorization).toBe('Bearer env-go');
-    // The marker makes it the default as well.
+    // The marker makes it the default, too.
     await row('openai-codex');
     expect(api.requests.filter(({ headers }) => headers.authorization?.includes('root-go'))).toEqual([]);
   });
@@ -374,7 +374,7 @@ describe('Codex credentials', () => {
     expect(usagePrefix(base)).toBe(prefix);
   });
 
-  it('are the first eight of the pool by priority, each with its own token and account', async () => {
+  it('takes the first eight of the pool by priority, each with its own token and account', async () => {
     const entries = Array.from({ length: 10 }, (_, at) => entry(`e${at}`, { priority: 10 - at }));
     entries[9] = { ...entry('e9', { priority: 1 }), access_token: claims('acct-jwt') };
     const { row, asked } = await setup({ files: { 'auth.json': pool(...entries) } });
@@ -386,7 +386,7 @@ describe('Codex credentials', () => {
     expect(accounts.filter((account) => account !== undefined)).toEqual(['acct-jwt']);
   });
 
-  it('have a status of the pool, of their windows, or of the answer', async () => {
+  it('derives a status from the pool, the windows or the response', async () => {
     const { row, answers } = await setup({
       files: {
         'auth.json': pool(
@@ -414,14 +414,14 @@ describe('Codex credentials', () => {
       ['Label full', 'at_limit', null],
       ['Label refused', 'unavailable', 'Provider returned HTTP 403'],
       ['Credential 6', 'unavailable', 'Could not load Codex usage'],
-      // A token goes nowhere in the clear but to this machine.
+      // A token is sent in the clear to this machine only.
       ['Label elsewhere', 'unavailable', 'Could not load Codex usage'],
     ]);
     expect(credentials[1]).toMatchObject({ pool_status: 'exhausted', reset_at: new Date(1.79e12).toISOString() });
     expect([status, details]).toEqual(['available', ['1 available · 2 at limit · 7 total']]);
   });
 
-  it('are the login where there is no pool', async () => {
+  it('falls back to the login without a pool', async () => {
     const tokens = { access_token: claims('a'), account_id: 'stored' };
     const { row, asked } = await setup({ files: { 'auth.json': { providers: { 'openai-codex': { tokens } } } } });
     expect((await row('openai-codex')).credentials).toMatchObject([{ label: 'Credential 1', active: true }]);
@@ -435,7 +435,7 @@ describe('Codex credentials', () => {
     observed_at,
   });
 
-  it('that a session uses is known from what the agent has noted', async () => {
+  it('learns the credential of a session from the agent’s record', async () => {
     const day = 86_400;
     const { row, asked } = await setup({
       files: {
@@ -473,7 +473,7 @@ describe('Codex credentials', () => {
 });
 
 describe('other providers', () => {
-  it('Nous: the newest login of the pool, its own portal, and an account that is used up', async () => {
+  it('Nous: the newest login of the pool, its own portal, and a depleted account', async () => {
     const { row, answers, api, write } = await setup();
     await write('auth.json', {
       credential_pool: {
@@ -498,7 +498,7 @@ describe('other providers', () => {
     expect(api.requests[0]?.headers.authorization).toBe('Bearer new');
   });
 
-  it('OpenCode Go: another address', async () => {
+  it('OpenCode Go: another base URL', async () => {
     const { row, api, answers, write } = await setup();
     await write('.env', `OPENCODE_GO_API_KEY=k\nOPENCODE_GO_BASE_URL=${api.url}/own/\n`);
     answers.set('/own/usage', { usage: { monthly: { percent: 3 } } });

@@ -14,11 +14,11 @@ const LOOPBACK = /^(?:localhost|127\.\d+\.\d+\.\d+|\[::1\])$/;
 export const UNSUPPORTED = 'Provider returned an unsupported usage payload';
 export const NO_WINDOWS = 'Provider returned no usage windows';
 
-/** A failure whose message is one of the fixed sentences of contract 04 §9.3. */
+/** A failure with one of the fixed sentences of contract 04 §9.3. */
 export const usageProblem = (message: string): RelayError => new RelayError('bad-gateway', message);
 
-/** A GET with a bearer whose answer is a JSON object. */
-export type Ask = (request: {
+/** A GET with a bearer, for a JSON object. */
+export type Call = (request: {
   url: string;
   token: string;
   headers?: Record<string, string>;
@@ -27,14 +27,14 @@ export type Ask = (request: {
 }) => Promise<Record<string, unknown>>;
 
 /**
- * Questions to providers that all end with `signal`. A failure is a RelayError with a fixed sentence, or any other
- * error when no answer can be had. No redirect is followed: the credential stays with the server it is for.
+ * Calls to providers that end with `signal`. A failure is a RelayError with a fixed sentence, or any other error when
+ * there is no response. Redirects are not followed: a credential stays with its server.
  */
-export function createAsk({ upstream, clock }: { upstream: Upstream; clock: Clock }, signal: AbortSignal): Ask {
+export function createCall({ upstream, clock }: { upstream: Upstream; clock: Clock }, signal: AbortSignal): Call {
   return async ({ url, token, headers, timeout = CALL_TIMEOUT }) => {
-    if (!mayCarryCredentials(url)) throw new Error('the address is not one for credentials');
+    if (!mayCarryCredentials(url)) throw new Error('credentials may not be sent to this address');
     const all: Record<string, string> = { accept: 'application/json', ...headers, authorization: `Bearer ${token}` };
-    if (!Object.values(all).every(isPrintable)) throw new Error('a header has characters that none can carry');
+    if (!Object.values(all).every(isPrintable)) throw new Error('a header value is not printable ASCII');
     return withDeadline({ clock, timeout, signal }, async (end) => {
       const { status, body } = await upstream({ method: 'GET', url, headers: all, signal: end });
       if (status !== 200) throw usageProblem(`Provider returned HTTP ${status}`);
@@ -49,7 +49,7 @@ function parse(bytes: Uint8Array): Record<string, unknown> {
   return value;
 }
 
-/** Credentials go over TLS, or to this very machine. */
+/** Credentials go over TLS, or to this machine. */
 function mayCarryCredentials(text: string): boolean {
   if (!URL.canParse(text)) return false;
   const { protocol, hostname, username, password } = new URL(text);
