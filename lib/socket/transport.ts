@@ -1,7 +1,7 @@
 import type { Peer } from '../access/peer.ts';
 import type { TransportHint } from '../sessions/session.ts';
 
-/** The runtime's end of a socket. */
+/** A socket as the runtime provides it. */
 export interface Transport {
   readonly id: string;
   send(text: string): void;
@@ -9,25 +9,25 @@ export interface Transport {
   close(code: number, reason: string): void;
   /** Drops the connection. */
   terminate(): void;
-  /** Whether what is sent now can still leave: not once either side has begun to close. Without it, until it ended. */
+  /** False once either side has begun to close, when nothing sent can leave. Absent where the runtime cannot tell. */
   isWritable?(): boolean;
-  /** Bytes that were sent and have not left the process. Always 0 at the edge. */
+  /** Bytes sent that have not left the process. Always 0 at the edge. */
   unsent(): number;
-  /** Stops reading from the socket. False where the runtime cannot. */
+  /** Stops reading from the socket. Returns false where the runtime cannot. */
   pause(): boolean;
   resume(): void;
-  /** Bytes received so far: a growing number is a sign of life. Undefined where the runtime keeps sockets alive itself. */
+  /** Bytes received so far, as a sign of life. Undefined where the runtime keeps sockets alive itself. */
   received?(): number;
   ping?(): void;
-  /** The client has authenticated: its byte budget is lifted. */
+  /** The client has authenticated: lifts its pre-auth byte budget. */
   authenticated?(): void;
 }
 
-/** What is known of a client when its socket opens. */
+/** The client of a socket, as known when it opens. */
 export interface Caller {
   peer: Peer;
-  /** Limit key (contract 01 §1.4). */
+  /** Key for rate limits (contract 01 §1.4). */
   key: string;
-  /** How the client's own leg is transported. */
+  /** Transport of the client's own leg: a proxy may hide TLS. */
   transportHint: TransportHint;
 }
