@@ -1,7 +1,6 @@
 import { hostname } from 'node:os';
 import type { DeviceFacts } from '../lib/companion/link/auth.ts';
-import { type Options, option } from './options.ts';
-import { asName } from './pair-options.ts';
+import { asName, type Options, option } from './options.ts';
 
 /** What this companion says of itself when it connects. */
 export const deviceFacts = (options: Options): DeviceFacts => ({

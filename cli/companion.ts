@@ -1,15 +1,12 @@
-import type { CAC } from 'cac';
+import type { Command } from 'cac';
 import type { Options } from './options.ts';
 import type { CommandContext } from './output.ts';
-
-// What the commands do is loaded when one is called: the help of `svc` and every other command do without.
 
 const SETTINGS = ['--settings <path>', 'settings file (default <agent home>/companion/settings.json)'] as const;
 
 /** `svc companion pair`: pairs this machine with a relay as if it were a phone. */
-export function registerCompanionPair(program: CAC): void {
-  program
-    .command('pair [link]', 'pair with a relay: an svc-relay://pair link or a QR payload, or - to read it from stdin')
+export function definePair(command: Command): void {
+  command
     .option('--name <name>', 'what the relay calls this device')
     .option('--prefer <role>', 'route to try first, such as lan, tailscale or public')
     .option(...SETTINGS)
@@ -23,9 +20,8 @@ export function registerCompanionPair(program: CAC): void {
 }
 
 /** `svc companion run`: a phone that lives in the terminal. */
-export function registerCompanionRun(program: CAC): void {
-  program
-    .command('run', 'be the phone: answer commands, show them, ask before what needs a confirmation')
+export function defineRun(command: Command): void {
+  command
     .option('--device <kind>', 'simulated (default): a phone in memory that sends and calls nobody')
     .option('--approve <how>', 'ask (default), never or always: what becomes of confirmations')
     .option('--master <state>', 'on or off: set the master toggle first')
@@ -47,9 +43,8 @@ export function registerCompanionRun(program: CAC): void {
 }
 
 /** `svc companion status`: what is stored, without a connection. */
-export function registerCompanionStatus(program: CAC): void {
-  program
-    .command('status', 'show what this companion is paired with, and what it allows')
+export function defineStatus(command: Command): void {
+  command
     .option(...SETTINGS)
     .option('--json', 'print one JSON document')
     .example((name) => `${name} status`)
@@ -60,9 +55,8 @@ export function registerCompanionStatus(program: CAC): void {
 }
 
 /** `svc companion unpair`: forgets the relay. */
-export function registerCompanionUnpair(program: CAC): void {
-  program
-    .command('unpair', 'forget the relay: credentials, certificate pins and grants')
+export function defineUnpair(command: Command): void {
+  command
     .option(...SETTINGS)
     .option('--json', 'print one JSON document')
     .example((name) => `${name} unpair`)

@@ -1,20 +1,124 @@
-import type { CAC } from 'cac';
-import type { Options } from './options.ts';
-import type { CommandContext } from './output.ts';
+import { resolve } from 'node:path';
+import type { Command } from 'cac';
+import { agentRoot, variables } from '../lib/config.ts';
+import { describeError, RelayError } from '../lib/errors.ts';
+import {
+  type CompatInstalled,
+  type CompatParts,
+  type CompatRemoved,
+  type CompatStatus,
+  compatStatus,
+  installHook,
+  removeHook,
+} from '../lib/operator/compat/compat.ts';
+import { type Environment, loadEnvironment, readVariable } from './environment.ts';
+import { actionOf, asText, flag, type Options, option } from './options.ts';
+import {
+  aligned,
+  type CommandContext,
+  CommandError,
+  columns,
+  createStyle,
+  line,
+  printable,
+  UsageError,
+} from './output.ts';
 
 /** `svc relay compat [status|install|remove]` (contract 07 §5.4). */
-export function registerCompat(program: CAC): void {
-  program
-    .command('compat [action]', 'the startup hook that gives an older agent API server routes it lacks')
-    .option('--hook-dir <directory>', 'where the hook is (default <agent home>/startup.d)')
+export function define(command: Command): void {
+  command
+    .option('--hook-dir <directory>', 'directory of the hook (default <agent home>/startup.d)')
     .option('--all', 'with remove: from every known hook directory')
-    .option('--dry-run', 'with install and remove: say what would change, and change nothing')
-    .option('--force', 'with install and remove: also what this command did not write')
+    .option('--dry-run', 'with install and remove: show what would change, and change nothing')
+    .option('--force', 'with install and remove: include files that this command did not write')
     .option('--json', 'print one JSON document')
     .example((name) => `${name} compat                     # status`)
     .example((name) => `${name} compat install --dry-run`)
     .example((name) => `${name} compat remove --all`)
-    .action(async (word: string | undefined, options: Options, context: CommandContext) =>
-      (await import('./compat-run.ts')).run(word, options, context),
-    );
+    .action(run);
+}
+
+async function run(word: string | undefined, options: Options, context: CommandContext): Promise<number> {
+  const action = actionOf(word, 'status', 'install', 'remove');
+  const json = flag(options, '--json');
+  const all = flag(options, '--all');
+  const change = { dryRun: flag(options, '--dry-run'), force: flag(options, '--force') };
+  const hookDirectory = option(options, '--hook-dir', asText);
+  if (all && action !== 'remove') throw new UsageError('--all is of use with remove only');
+  if (action === 'status' && (change.dryRun || change.force)) {
+    throw new UsageError(`${change.force ? '--force' : '--dry-run'} is of use with install and remove only`);
+  }
+  const parts = await compatParts(loadEnvironment(context.env), context, hookDirectory);
+  const print = <T>(result: T, text: (result: T, context: CommandContext) => void) =>
+    json ? line(context.stdout, JSON.stringify(result, null, 2)) : text(result, context);
+  try {
+    if (action === 'status') print(await compatStatus(parts), printStatus);
+    else if (action === 'install') print(await installHook(parts, change), printInstalled);
+    else print(await removeHook(parts, { ...change, all }), printRemoved);
+    return 0;
+  } catch (error) {
+    if (!json) throw new CommandError(describeError(error), nextStep(error));
+    line(context.stdout, JSON.stringify({ ok: false, error: describeError(error) }));
+    return 1;
+  }
+}
+
+/** What the compat actions and the doctor work on. */
+export async function compatParts(
+  environment: Environment,
+  context: CommandContext,
+  hookDirectory?: string,
+): Promise<CompatParts> {
+  return {
+    host: await context.createHost(environment.places.agentHome),
+    pluginDirectory: context.ownPackage.directory,
+    root: agentRoot({ agentConfig: readVariable(variables.agentConfig, environment) }),
+    hookDirectory: hookDirectory === undefined ? undefined : resolve(hookDirectory),
+    load: (url) => import(url),
+  };
+}
+
+function nextStep(error: unknown): string | undefined {
+  const kind = error instanceof RelayError ? error.kind : undefined;
+  if (kind === 'conflict') return 'Inspect it and move it away, or go on anyway with --force.';
+  if (kind === 'unavailable') return 'Reinstall svc-relay, or run in a source tree: npm run build';
+  return undefined;
+}
+
+function printStatus(status: CompatStatus, context: CommandContext): void {
+  const { green, yellow, dim } = createStyle(context.stdout, context.env);
+  const module = printable(status.package.path ?? 'not found');
+  const rows: [string, string][] = [
+    ['Hook', status.installed ? yellow('installed') : green('not installed: current agents do not need it')],
+    ['Module', status.package.importable ? module : `${module} ${yellow('(does not load)')}`],
+    ...status.hook_dirs.map((path, at): [string, string] => [at === 0 ? 'Directories' : '', printable(path)]),
+  ];
+  for (const text of aligned(rows)) line(context.stdout, text);
+  const files = status.hook_files.map((file) => [printable(file.path), dim(describe(file))]);
+  for (const text of columns(files)) line(context.stdout, text);
+  if (status.recommendation) line(context.stdout, `Next: ${status.recommendation}`);
+}
+
+function describe(file: CompatStatus['hook_files'][number]): string {
+  if (file.plugin_owned_content) return 'written by this installation';
+  if (file.managed_content) return 'written by another installation or version';
+  return 'not written by this command';
+}
+
+function printInstalled(result: CompatInstalled, context: CommandContext): void {
+  const target = printable(result.target);
+  if (!result.changed) line(context.stdout, `The hook is in place: ${target}`);
+  else if (result.dry_run) line(context.stdout, `Would write ${target}`);
+  else {
+    line(context.stdout, `Wrote ${target}`);
+    line(context.stdout, "Next: restart the agent's API server, which runs its hooks when it starts.");
+  }
+}
+
+function printRemoved(result: CompatRemoved, context: CommandContext): void {
+  for (const path of result.removed)
+    line(context.stdout, `${result.dry_run ? 'Would remove' : 'Removed'} ${printable(path)}`);
+  // With --all most directories have no hook, which matters only when none of them has one.
+  if (!result.changed) for (const { path } of result.skipped) line(context.stdout, `Not there: ${printable(path)}`);
+  if (result.changed && !result.dry_run) line(context.stdout, "Next: restart the agent's API server.");
 }

@@ -4,10 +4,11 @@ import type { LinkState } from '../lib/companion/link/state.ts';
 import { keepAlive } from './keep-alive.ts';
 import { CommandError, printable } from './output.ts';
 
-const AGAIN = "Make a new code with 'svc pair' on the relay's machine; each works once, for ten minutes.";
+const NEW_CODE = "Create a new code with 'svc pair' on the relay's machine. Each works once, for ten minutes.";
 
 /**
- * Connects once over whichever route works, and closes again; what was issued is then in the store.
+ * Connects once over the first route that works and disconnects. The credentials that the relay issued are then in the
+ * store.
  * @throws CommandError when no route works, or the relay refuses.
  */
 export function connectOnce(parts: Omit<LinkParts, 'onState' | 'phone'>): Promise<void> {
@@ -26,7 +27,7 @@ export function connectOnce(parts: Omit<LinkParts, 'onState' | 'phone'>): Promis
           if (state.name === 'online') settle(resolve);
           if (state.name === 'unpaired') {
             settle(() =>
-              reject(new CommandError(`the relay refused: ${printable(state.reason ?? 'no reason given')}`, AGAIN)),
+              reject(new CommandError(`the relay refused: ${printable(state.reason ?? 'no reason given')}`, NEW_CODE)),
             );
           }
           if (state.name === 'waiting') settle(() => reject(failure(tried, state.rateLimited)));
@@ -40,12 +41,12 @@ export function connectOnce(parts: Omit<LinkParts, 'onState' | 'phone'>): Promis
 function failure(tried: string[], rateLimited: boolean): CommandError {
   if (rateLimited) {
     return new CommandError(
-      'the relay turns this machine away after too many failed attempts',
-      "Wait five minutes, or run 'svc pair' on the relay's machine, which lets everybody in again.",
+      'the relay blocks this machine after too many failed attempts',
+      "Wait five minutes, or run 'svc pair' on the relay's machine, which lifts all blocks.",
     );
   }
   return new CommandError(
     `no route to the relay works: ${printable(tried.join('; '))}`,
-    "Is the relay running ('svc relay start'), and can this machine reach it? The code is still good.",
+    "Is the relay running ('svc relay start'), and can this machine reach it? The code is still valid.",
   );
 }

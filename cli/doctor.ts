@@ -1,22 +1,119 @@
-import type { CAC } from 'cac';
-import type { Options } from './options.ts';
-import type { CommandContext } from './output.ts';
-import { DEFAULT_PORT } from './relay-port.ts';
+import type { Command } from 'cac';
+import { systemClock } from '../lib/kit/clock.ts';
+import { apiBase, dashboardBase } from '../lib/operator/doctor/bases.ts';
+import type { Check, CheckStatus } from '../lib/operator/doctor/check.ts';
+import { type Diagnosis, diagnose, isIll } from '../lib/operator/doctor/doctor.ts';
+import { compatParts } from './compat.ts';
+import { loadEnvironment } from './environment.ts';
+import { keepAlive } from './keep-alive.ts';
+import { asHttpUrl, asPort, asTimeout, flag, type Options, option } from './options.ts';
+import { aligned, type CommandContext, createStyle, hung, line, printable } from './output.ts';
+import { DEFAULT_PORT } from './relay-client.ts';
+import { serviceParts } from './service.ts';
+
+/** Milliseconds for all probes together. */
+const DEFAULT_TIMEOUT = 2000;
 
 /** `svc relay doctor` (contract 07 §5.2). */
-export function registerDoctor(program: CAC): void {
-  program
-    .command('doctor', 'look at this installation, the agent and the relay: what is wrong, what to do')
+export function define(command: Command): void {
+  command
     .option('--api-url <url>', "the agent's API server (default SVC_API_URL, RELAY_WEBAPI_URL, WEBAPI_URL, port 8642)")
     .option('--dashboard-url <url>', 'its dashboard (default SVC_DASHBOARD_URL, SVC_WEB_URL, DASHBOARD_URL, port 9119)')
-    .option('--relay-port <n>', `where the relay listens (default RELAY_PORT, else ${DEFAULT_PORT})`)
-    .option('--timeout <seconds>', 'how long everything together may take (default 2)')
+    .option('--relay-port <n>', `port of the relay (default RELAY_PORT, else ${DEFAULT_PORT})`)
+    .option('--timeout <seconds>', 'limit for all probes together (default 2)')
     .option('--strict', 'exit 1 for warnings too')
     .option('--json', 'print one JSON document')
     .example((name) => `${name} doctor`)
     .example((name) => `${name} doctor --strict --json`)
     .example((name) => `${name} doctor --dashboard-url http://127.0.0.1:9200`)
-    .action(async (options: Options, context: CommandContext) =>
-      (await import('./doctor-run.ts')).run(options, context),
-    );
+    .action(run);
 }
+
+async function run(options: Options, context: CommandContext): Promise<number> {
+  const timeout = option(options, '--timeout', asTimeout) ?? DEFAULT_TIMEOUT;
+  const givenPort = option(options, '--relay-port', asPort);
+  const apiUrl = option(options, '--api-url', asHttpUrl);
+  const dashboardUrl = option(options, '--dashboard-url', asHttpUrl);
+  const strict = flag(options, '--strict');
+  const environment = loadEnvironment(context.env);
+  const { env } = environment;
+  const { probe } = await import('../lib/host/node/probe.ts');
+  const compat = await compatParts(environment, context);
+  const service = await serviceParts(environment, context);
+  const diagnosis = await keepAlive(
+    diagnose({
+      version: context.ownPackage.version,
+      host: compat.host,
+      clock: systemClock,
+      probe,
+      modules: { relay: () => import('./runtime/node/relay.ts'), terminal: () => import('@lydell/node-pty') },
+      compat,
+      service,
+      api: apiBase(apiUrl, env),
+      dashboard: dashboardBase(dashboardUrl, env),
+      relay: { port: givenPort ?? service.port, tls: hasCertificate(env) },
+      timeout,
+    }),
+  );
+  if (flag(options, '--json')) line(context.stdout, JSON.stringify(report(diagnosis), null, 2));
+  else print(diagnosis, context);
+  return isIll(diagnosis.checks, strict) ? 1 : 0;
+}
+
+const hasCertificate = (env: Record<string, string | undefined>): boolean =>
+  Boolean(env.RELAY_SSL_CERT?.trim() && env.RELAY_SSL_KEY?.trim());
+
+/** The JSON of contract 07 §5.2. */
+const report = ({ checks, ...facts }: Diagnosis) => ({
+  schema_version: 1,
+  ...facts,
+  checks: checks.map(({ id, status, summary }) => ({ id, status, summary })),
+});
+
+const LABELS: Record<CheckStatus, string> = { ok: '[OK]', warn: '[WARN]', error: '[ERROR]' };
+/** Column in which the identifiers of all checks begin, whatever the label. */
+const MARGIN = 9;
+
+function print(diagnosis: Diagnosis, context: CommandContext): void {
+  const style = createStyle(context.stdout, context.env);
+  const { plugin, standard, relay, checks } = diagnosis;
+  const paint = { ok: style.green, warn: style.yellow, error: style.red };
+  line(context.stdout, style.bold(`svc-relay ${plugin.version}`));
+  const header: [string, string][] = [
+    ['Installed in', printable(plugin.layout.plugin_dir ?? 'unknown')],
+    ['API server', standard.api_url || 'not a URL'],
+    ['Dashboard', standard.dashboard_url || 'not a URL'],
+    ['Relay', relay.info.url.replace('/relay/info', '')],
+  ];
+  for (const text of aligned(header)) line(context.stdout, text);
+  line(context.stdout);
+  const columns = context.stdout.isTTY ? context.stdout.columns : undefined;
+  const body = (text: string) => hung(text, { indent: MARGIN + 1, columns });
+  /** The first check that printed each fix. One cause may fail many checks. */
+  const printed = new Map<string, string>();
+  for (const { id, status, summary, next } of checks) {
+    const label = LABELS[status];
+    const [first, ...rest] = body(`${id}: ${printable(summary)}`);
+    line(context.stdout, `${' '.repeat(MARGIN - label.length)}${paint[status](label)} ${first?.trimStart()}`);
+    for (const text of rest) line(context.stdout, text);
+    if (next === undefined) continue;
+    const before = printed.get(next);
+    for (const text of body(`Fix: ${before === undefined ? printable(next) : `as for ${before}`}`)) {
+      line(context.stdout, text);
+    }
+    if (before === undefined) printed.set(next, id);
+  }
+  line(context.stdout);
+  line(context.stdout, conclusion(checks, style));
+}
+
+function conclusion(checks: Check[], { green, yellow, red }: ReturnType<typeof createStyle>): string {
+  const count = (status: CheckStatus) => checks.filter((check) => check.status === status).length;
+  const parts = [
+    ...(count('error') > 0 ? [red(amount(count('error'), 'error'))] : []),
+    ...(count('warn') > 0 ? [yellow(amount(count('warn'), 'warning'))] : []),
+  ];
+  return parts.length === 0 ? green(`All ${checks.length} checks are fine.`) : `${parts.join(', ')}.`;
+}
+
+const amount = (count: number, what: string): string => `${count} ${what}${count === 1 ? '' : 's'}`;

@@ -7,15 +7,15 @@ import { decodeEnvFile, parseEnvFile } from '../lib/kit/env-file.ts';
 type Env = Record<string, string | undefined>;
 
 export interface Environment {
-  /** The process's variables with those of `<agent_home>/.env` over them. */
+  /** The process's variables, overridden by those of `<agent_home>/.env`. */
   env: Env;
   places: Places;
   fileLoaded: boolean;
 }
 
 /**
- * What every command reads first (contract 07 §6.1). The agent home is `SVC_HOME` of the process, else `~/.svc`; an
- * `SVC_HOME` inside the file does not move it. A missing or unreadable file is silent.
+ * Reads the environment of a command (contract 07 §6.1). The agent home is `SVC_HOME` of the process, else `~/.svc`; an
+ * `SVC_HOME` in the file does not move it. A missing or unreadable file is ignored.
  */
 export function loadEnvironment(processEnv: Env = process.env): Environment {
   const home = processEnv.HOME || homedir();
@@ -30,6 +30,6 @@ export function loadEnvironment(processEnv: Env = process.env): Environment {
   }
 }
 
-/** One variable by itself: a command that needs only this one does not stop at a bad value of another. */
+/** Reads one variable by itself, so that a bad value of another does not stop the command. */
 export const readVariable = <T>({ read }: Variable<T>, { env, places }: Environment): T =>
   read({ env, places, warn: () => {} });

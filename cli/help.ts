@@ -14,12 +14,11 @@ const section = (title: string, lines: string[]) => (lines.length === 0 ? [] : [
 
 const widest = (rows: Row[]) => Math.max(...rows.map(([left]) => left.length));
 
-/** Help for a program: its commands, one line each. `more` adds rows for what is no command of this program. */
-export function programHelp(program: CAC, more: Row[] = []): string {
+/** Help for a program: its commands, one line each, and `nested` programs below them. */
+export function programHelp(program: CAC, examples: string[], nested: Row[]): string {
   const rows: Row[] = program.commands.map((command) => [command.rawName, command.description]);
-  const all = [...rows, ...more];
+  const all = [...rows, ...nested];
   const width = widest([...all, ...COMMON]);
-  const examples = program.globalCommand.examples.map(String);
   return [
     ...section('Usage', [`  ${program.name} <command> [options]`]),
     ...section('Commands', table(all, width)),

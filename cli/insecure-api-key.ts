@@ -1,22 +1,27 @@
-import type { CAC } from 'cac';
+import type { Command } from 'cac';
 import { describeError } from '../lib/errors.ts';
 import { asObject } from '../lib/kit/json.ts';
 import { loadEnvironment } from './environment.ts';
 import { asHost, asPort, flag, type Options, option } from './options.ts';
 import { type CommandContext, CommandError, line, UsageError } from './output.ts';
-import { addressText, callRelay, isSuccess, type RelayAddress, refusal } from './relay-client.ts';
-import { DEFAULT_PORT, relayPort } from './relay-port.ts';
+import {
+  addressText,
+  callRelay,
+  DEFAULT_PORT,
+  isSuccess,
+  type RelayAddress,
+  refusal,
+  relayPort,
+} from './relay-client.ts';
 
 const TIMEOUT = 5000;
 const STATES = { status: undefined, on: true, enable: true, off: false, disable: false } as const;
 
 /** `svc relay insecure-api-key [status|on|off]` (contract 01 §9.3, 07 §5.6). */
-export function registerInsecureApiKey(program: CAC): void {
-  program
-    .command('insecure-api-key [state]', 'show or change whether voice accepts the API key over plain http')
-    .alias('insecure-api-bearer')
-    .option('--host <host>', 'where the relay listens (default 127.0.0.1)')
-    .option('--port <port>', `its port (default RELAY_PORT, else ${DEFAULT_PORT})`)
+export function define(command: Command): void {
+  command
+    .option('--host <host>', 'host of the relay (default 127.0.0.1)')
+    .option('--port <port>', `port of the relay (default RELAY_PORT, else ${DEFAULT_PORT})`)
     .option('--json', "print the relay's answer as JSON")
     .example((name) => `${name} insecure-api-key            # status`)
     .example((name) => `${name} insecure-api-key on         # until the relay restarts`)
@@ -72,7 +77,7 @@ function readState(state = 'status'): keyof typeof STATES {
   throw new UsageError(`unknown state '${state}': must be status, on or off`);
 }
 
-/** The same value with the keys of every object in order. */
+/** The same value with the keys of every object sorted. */
 function sorted(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(sorted);
   const object = asObject(value);

@@ -4,7 +4,7 @@ import type { Command } from 'cac';
 import { RelayError } from '../lib/errors.ts';
 import { UsageError } from './output.ts';
 
-/** Options as given, by camelCase name: text, `true` for a flag, `false` for a `--no-…` flag. Never defaults. */
+/** Given options by camelCase name: text, `true` for a flag, `false` for a `--no-…` flag. Holds no defaults. */
 export type Options = Record<string, string | boolean | undefined>;
 
 export interface CommandLine {
@@ -12,19 +12,19 @@ export interface CommandLine {
   options: Options;
 }
 
-interface Known {
+interface KnownOption {
   names: string[];
   takesValue: boolean;
-  /** `[value]`: a flag too. Its value is the next word only when that begins with a digit. */
+  /** `[value]`: may stand alone. The next word is its value only when it begins with a digit. */
   optional: boolean;
   negated: boolean;
 }
 
 const camelCase = (name: string): string => name.replace(/-([a-z0-9])/g, (_, letter: string) => letter.toUpperCase());
 
-/** `-p, --port <n>` as written when the command was defined, by the word that a command line uses. */
-function knownOptions(command: Command): Map<string, Known> {
-  const known = new Map<string, Known>();
+/** The options of a command, each under every word that a command line may use for it. */
+function knownOptions(command: Command): Map<string, KnownOption> {
+  const known = new Map<string, KnownOption>();
   for (const { rawName } of command.options) {
     const flags = rawName
       .replace(/[<[].*/, '')
@@ -39,8 +39,8 @@ function knownOptions(command: Command): Map<string, Known> {
 }
 
 /**
- * Reads the words after a command's name, by the options the command defined. cac's own parser is too forgiving to be
- * used: it turns the code `000123` into the number 123, and an option given twice into an array.
+ * Parses the words after a command's name by the options the command defined. cac's own parser is too lenient: it turns
+ * the code `000123` into the number 123, and an option given twice into an array.
  * @throws UsageError for an unknown option, a missing or surplus value, an option given twice, too few or many words.
  */
 export function parseCommandLine(command: Command, words: string[]): CommandLine {
@@ -78,19 +78,19 @@ export function parseCommandLine(command: Command, words: string[]): CommandLine
 
 type Token = NonNullable<ReturnType<typeof parseArgs>['tokens']>[number];
 
-/** The word right behind an option whose value may be left out, when it looks like one. */
+/** The word after an option with an optional value, when it looks like one. */
 function valueAfter(index: number, tokens: Token[]): { index: number; value: string } | undefined {
   const next = tokens.find((token) => token.index === index + 1);
   return next?.kind === 'positional' && /^\d/.test(next.value) ? next : undefined;
 }
 
-function optionValue(option: Known, token: { rawName: string; value?: string; inlineValue?: boolean }) {
+function optionValue(option: KnownOption, token: { rawName: string; value?: string; inlineValue?: boolean }) {
   if (option.optional) return token.value || true;
   if (!option.takesValue) {
     if (token.value !== undefined) throw new UsageError(`${token.rawName} takes no value`);
     return !option.negated;
   }
-  // A following word that looks like an option is one: `--ttl --no-qr` is a forgotten value. `--ttl=-x` says it means it.
+  // In `--ttl --no-qr` the value was forgotten. A value that begins with a dash is written as `--ttl=-x`.
   if (!token.value || (!token.inlineValue && token.value.startsWith('-'))) {
     throw new UsageError(`${token.rawName} needs a value`);
   }
@@ -107,7 +107,7 @@ function checkPositionals(command: Command, positionals: string[]): void {
 }
 
 /**
- * The value of one option through `convert`, or undefined when it is not given. `flag` is its full name, `--port`.
+ * The converted value of one option, or undefined when it is not given. `flag` is its full name, such as `--port`.
  * @throws UsageError naming the option, when `convert` throws a `RelayError`.
  */
 export function option<T>(options: Options, flag: `--${string}`, convert: (text: string) => T): T | undefined {
@@ -124,7 +124,7 @@ export function option<T>(options: Options, flag: `--${string}`, convert: (text:
 /** Whether a flag is given. */
 export const flag = (options: Options, name: `--${string}`): boolean => options[camelCase(name.slice(2))] === true;
 
-/** Whether a flag is given in its negated form; `name` is without the `no-`. */
+/** Whether a flag is given in its negated form. `name` omits the `no-`. */
 export const negated = (options: Options, name: `--${string}`): boolean => options[camelCase(name.slice(2))] === false;
 
 const invalid = (message: string) => new RelayError('invalid', message);
@@ -137,7 +137,7 @@ export function asPort(text: string): number {
   return port;
 }
 
-/** A host name or address; `[::1]` loses its brackets. */
+/** A host name or address, without the brackets of `[::1]`. */
 export function asHost(text: string): string {
   const host = text.replace(/^\[(.*)\]$/, '$1');
   if (isIP(host) || /^[A-Za-z0-9_]([A-Za-z0-9._-]{0,252})$/.test(text)) return host;
@@ -148,8 +148,15 @@ export function asHost(text: string): string {
 export function asHttpUrl(text: string): string {
   const url = URL.canParse(text) ? new URL(text) : undefined;
   if (!url || !/^https?:$/.test(url.protocol)) throw invalid('must be an http:// or https:// URL');
-  if (url.username || url.password) throw invalid('must not hold a user name or password');
+  if (url.username || url.password) throw invalid('must not contain a user name or password');
   return text.trim().replace(/\/+$/, '');
+}
+
+/** A name of a device or tool: one line. */
+export function asName(text: string): string {
+  const name = text.trim();
+  if (!/^[^\p{Cc}]{1,128}$/u.test(name)) throw invalid('must be 1 to 128 characters in one line');
+  return name;
 }
 
 /** One of a few words, in any case. */
@@ -161,7 +168,7 @@ export function asChoice<const T extends string>(...choices: T[]): (text: string
   };
 }
 
-/** Seconds as people write them, such as `2` or `0.5`, in milliseconds; at most a minute. */
+/** Converts seconds such as `2` or `0.5` into milliseconds; at most a minute. */
 export function asTimeout(text: string): number {
   const seconds = Number(text);
   if (!/^\d{1,3}(?:\.\d{1,3})?$/.test(text) || seconds <= 0 || seconds > 60) {
@@ -171,7 +178,7 @@ export function asTimeout(text: string): number {
 }
 
 /**
- * The word after a command's name, in any case; the first choice when it is left out.
+ * The action word after a command's name, in any case. Without one it is the first choice.
  * @throws UsageError naming the choices.
  */
 export function actionOf<const T extends string>(word: string | undefined, ...choices: [T, ...T[]]): T {

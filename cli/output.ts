@@ -1,18 +1,18 @@
 import { RelayError } from '../lib/errors.ts';
 import type { Host } from '../lib/host/index.ts';
-import type { OwnPackage } from './version.ts';
+import type { OwnPackage } from './own-package.ts';
 
-/** Where a command writes; `process.stdout` is one. */
+/** Where a command writes, such as `process.stdout`. */
 export interface Writer {
   write(text: string): unknown;
   isTTY?: boolean;
   columns?: number;
-  /** `error`: whoever read it is gone. */
+  /** `error`: the reader went away. */
   on?(event: 'error', listener: () => void): unknown;
   off?(event: 'error', listener: () => void): unknown;
 }
 
-/** What people or scripts type; `process.stdin` is one. */
+/** Where a command reads what people or scripts type, such as `process.stdin`. */
 export interface Input {
   isTTY?: boolean;
   setRawMode?(raw: boolean): unknown;
@@ -22,7 +22,7 @@ export interface Input {
   pause(): unknown;
 }
 
-/** What a command gets besides its options. Tests put their own in. */
+/** What a command gets besides its options. Tests supply their own. */
 export interface CommandContext {
   stdin: Input;
   stdout: Writer;
@@ -31,20 +31,20 @@ export interface CommandContext {
   env: Record<string, string | undefined>;
   /** As typed, for messages: `svc`, `svc relay` or `svc-relay`. */
   program: string;
-  /** Ends a command that runs until it is told to, as SIGINT and SIGTERM do. */
+  /** Stops a long-running command, as SIGINT and SIGTERM do. */
   stop?: AbortSignal;
   /** The package this program belongs to. */
   ownPackage: OwnPackage;
-  /** This machine, for the commands that ask it something. */
+  /** Access to this machine. */
   createHost(agentHome: string): Host | Promise<Host>;
 }
 
-/** The command line is wrong: exit 2. The message is one line; the hint how to get help is added by `main`. */
+/** The command line is wrong: exit 2. The message is one line; `main` adds how to get help. */
 export class UsageError extends Error {
   override readonly name = 'UsageError';
 }
 
-/** The command could not do its work: exit 1. `next` says what to do about it. */
+/** The command failed: exit 1. `next` tells the user what to do about it. */
 export class CommandError extends Error {
   override readonly name = 'CommandError';
   readonly next?: string;
@@ -55,14 +55,17 @@ export class CommandError extends Error {
   }
 }
 
-/** 2 for what the user wrote wrongly (in a flag or a variable), 1 for all else. */
+/** 2 for a wrong flag or variable, 1 for everything else. */
 export const exitCodeOf = (error: unknown): number =>
   error instanceof UsageError || (error instanceof RelayError && error.kind === 'invalid') ? 2 : 1;
 
-// biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what must not reach a terminal
+// biome-ignore lint/suspicious/noControlCharactersInRegex: matches the control characters that must not reach a terminal
 const CONTROL = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u2028-\u202e\u2066-\u2069]/g;
 
-/** Text of somebody else (a reply, a file) made safe for a terminal: one line without control or direction characters. */
+// biome-ignore lint/suspicious/noControlCharactersInRegex: the escape sequences of `createStyle`
+const COLOURS = /\u001b\[\d+m/g;
+
+/** Foreign text (a reply, a file) made safe for a terminal: one line without control or direction characters. */
 export const printable = (text: string): string => text.replace(/\s+/g, ' ').replace(CONTROL, '').trim();
 
 export function line(writer: Writer, text = ''): void {
@@ -71,7 +74,7 @@ export function line(writer: Writer, text = ''): void {
 
 export type Style = ReturnType<typeof createStyle>;
 
-/** Colours, which are nothing unless `writer` is a terminal and `NO_COLOR` is unset or empty. */
+/** Functions that colour text. Without a terminal, or with `NO_COLOR`, they return it unchanged. */
 export function createStyle(writer: Writer, env: Record<string, string | undefined>) {
   const enabled = writer.isTTY === true && !env.NO_COLOR && env.TERM !== 'dumb';
   const paint = (open: number, close: number) => (text: string) =>
@@ -90,8 +93,8 @@ export function printWarning(context: CommandContext, message: string): void {
 }
 
 /**
- * A text as lines that stand `indent` spaces in, broken between words so that none is wider than `columns`; a word that
- * is wider stays whole. One line without `columns`, or where they are too few to read.
+ * Wraps a text between words into lines of at most `columns` characters, each indented by `indent` spaces. A longer word
+ * stays whole. Without `columns`, or with too few to read, the text stays one line.
  */
 export function hung(text: string, { indent, columns }: { indent: number; columns?: number }): string[] {
   const room = (columns ?? Number.POSITIVE_INFINITY) - indent;
@@ -106,8 +109,26 @@ export function hung(text: string, { indent, columns }: { indent: number; column
   return [...lines, current].map((row) => ' '.repeat(indent) + row);
 }
 
-/** Rows of a label and its value, the values under each other. */
+/** Rows of a label and its value, with the values aligned. */
 export function aligned(rows: [label: string, value: string][], indent = '  '): string[] {
   const width = Math.max(0, ...rows.map(([label]) => label.length));
   return rows.map(([label, value]) => `${indent}${label.padEnd(width)}  ${value}`.trimEnd());
+}
+
+const visibleWidth = (text: string): number => text.replace(COLOURS, '').length;
+
+/** Rows of cells, each column as wide as its widest cell, not counting colours. The last column is not padded. */
+export function columns(rows: string[][], indent = '  '): string[] {
+  const widths: number[] = [];
+  for (const row of rows) {
+    row.forEach((cell, at) => {
+      widths[at] = Math.max(widths[at] ?? 0, visibleWidth(cell));
+    });
+  }
+  return rows.map((row) => {
+    const cells = row.map((cell, at) =>
+      at === row.length - 1 ? cell : cell + ' '.repeat((widths[at] ?? 0) - visibleWidth(cell)),
+    );
+    return `${indent}${cells.join('  ')}`.trimEnd();
+  });
 }

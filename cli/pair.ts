@@ -1,4 +1,4 @@
-import type { CAC } from 'cac';
+import type { Command } from 'cac';
 import { createStorage } from 'unstorage';
 import { type Config, readConfig } from '../lib/config.ts';
 import { describeError } from '../lib/errors.ts';
@@ -14,34 +14,33 @@ import { createQrSecret } from '../lib/pairing/secret.ts';
 import { loadEnvironment } from './environment.ts';
 import type { Options } from './options.ts';
 import { type CommandContext, CommandError, createStyle, line, printWarning } from './output.ts';
-import { type PairOptions, readPairOptions } from './pair-options.ts';
-import { type Pairing, printPairing } from './pair-print.ts';
-import { registerCode } from './pair-register.ts';
+import { type PairOptions, readPairOptions } from './pair/options.ts';
+import { type Pairing, printPairing } from './pair/print.ts';
+import { registerCode } from './pair/register.ts';
 import { addressText, callRelay, configured, isSuccess, type RelayAddress, refusal } from './relay-client.ts';
 
 const PROBE_TIMEOUT = 1000;
 const CALL_TIMEOUT = 5000;
 
 /** `svc pair` (contract 01 §9.4). */
-export function registerPair(program: CAC): void {
-  program
-    .command('pair', 'pair a phone or desktop: print a link and a QR code to scan')
+export function define(command: Command): void {
+  command
     .option('--ttl <duration>', '1d 7d 30d 90d 1y never, seconds, or a number and s m h d w y (default 30d)')
-    .option('--grants <list>', 'how long single channels are allowed: terminal=7d,bridge=1d')
-    .option('--host <host>', 'API server as the device reaches it')
+    .option('--grants <list>', 'how long to grant single channels: terminal=7d,bridge=1d')
+    .option('--host <host>', 'host of the API server as the device reaches it')
     .option('--port <port>', 'port of the API server')
-    .option('--dashboard-url <url>', 'dashboard to put into the code')
+    .option('--dashboard-url <url>', 'dashboard to include in the code')
     .option('--mode <mode>', 'which routes to offer: auto, lan, tailscale or public (default auto)')
     .option('--public-url <url>', 'http(s) URL under which the relay is published')
     .option('--prefer <role>', 'route to try first: lan, tailscale or public')
-    .option('--png', 'write the QR code to a PNG file only')
+    .option('--png', 'only write the QR code to a PNG file')
     .option('--no-qr', 'text only, no QR code')
     .option('--no-relay', 'pair with the API server only')
     .option('--register-code <code>', 'register the code that a phone shows, and exit')
-    .option('--transport-hint <hint>', 'ws or wss (default: as the relay speaks)')
+    .option('--transport-hint <hint>', 'ws or wss (default: what the relay speaks)')
     .option('--show-key', 'print the API key in full')
-    .option('--token', 'pair a tool on this machine instead, and print its session token only (default --ttl 1d)')
-    .option('--name <name>', 'with --token: what the relay calls the tool')
+    .option('--token', 'pair a tool on this machine instead, and print only its session token (default --ttl 1d)')
+    .option('--name <name>', 'with --token: device name of the tool')
     .example((name) => `${name} pair`)
     .example((name) => `${name} pair --ttl 7d --grants terminal=1d,bridge=12h`)
     .example((name) => `${name} pair --mode public --public-url https://relay.example.com`)
@@ -54,8 +53,8 @@ async function run(given: Options, context: CommandContext): Promise<void> {
   const options = readPairOptions(given);
   const { env, places } = loadEnvironment(context.env);
   const { config } = readConfig(env, places);
-  if (options.code !== undefined) return registerCode(options, await probe(config), context);
-  if (options.token) return (await import('./pair-token.ts')).pairTool(options, await probe(config), context);
+  if (options.code !== undefined) return registerCode(options.code, options, await probe(config), context);
+  if (options.token) return (await import('./pair/token.ts')).pairTool(options, await probe(config), context);
 
   const host = await context.createHost(places.agentHome);
   const log = createLog('WARNING', (text) => line(context.stderr, text));
@@ -78,7 +77,7 @@ async function run(given: Options, context: CommandContext): Promise<void> {
   await printPairing(pairing, options, places.agentHome, context);
 }
 
-/** The running relay's address, or null when nothing there answers like one. */
+/** Address of the running relay, or null when nothing there answers like one. */
 async function probe(config: Config): Promise<RelayAddress | null> {
   const call = { method: 'GET', path: '/health', timeout: PROBE_TIMEOUT } as const;
   const answer = await callRelay(configured(config), call).catch(() => null);
@@ -150,7 +149,7 @@ async function candidates(
 function apiOnly(options: PairOptions, api: ApiTarget | null, secret: Uint8Array | null): Pairing {
   if (!api) {
     throw new CommandError(
-      'there is nothing to pair with: the API server is disabled, and no relay takes part',
+      'there is nothing to pair with: the API server is disabled, and there is no relay',
       options.relay
         ? 'Start the relay with: svc relay start'
         : 'Leave --no-relay out, or name the API server with --host.',

@@ -3,6 +3,8 @@ import { request as httpsRequest } from 'node:https';
 import type { Config } from '../lib/config.ts';
 import { isLoopbackName, unbracket, urlHost } from '../lib/kit/addresses.ts';
 import { asObject, parseJson } from '../lib/kit/json.ts';
+import { asPort } from './options.ts';
+import { type CommandContext, printWarning } from './output.ts';
 
 /** Where the relay listens, as this process reaches it. */
 export interface RelayAddress {
@@ -19,20 +21,21 @@ export interface RelayCall {
   /** Milliseconds for the whole exchange. */
   timeout: number;
   headers?: Record<string, string>;
-  /** Gives the call up. */
+  /** Aborts the call. */
   signal?: AbortSignal;
-  /** Bytes; 1 MiB without. */
+  /** Bytes, 1 MiB by default. */
   maxAnswer?: number;
 }
 
 export interface RelayAnswer {
   status: number;
-  /** The parsed JSON; undefined when the answer is none. */
+  /** The parsed JSON; undefined when the answer is not JSON. */
   body: unknown;
-  /** As asked, but for `tls`, which is what the relay turned out to speak. */
+  /** The address called, with `tls` corrected to what the relay speaks. */
   address: RelayAddress;
 }
 
+export const DEFAULT_PORT = 8767;
 const MAX_ANSWER = 1024 * 1024;
 
 /** The relay as the configuration says it listens. A relay on another address also listens on 127.0.0.1. */
@@ -41,6 +44,21 @@ export const configured = ({ host, port, sslCert, sslKey }: Config): RelayAddres
   port,
   tls: Boolean(sslCert && sslKey),
 });
+
+/**
+ * The port in `RELAY_PORT`. Here, unlike for the listener itself, an invalid value is only worth a warning, because a
+ * flag may name the port.
+ */
+export function relayPort(env: Record<string, string | undefined>, context: CommandContext): number {
+  const value = env.RELAY_PORT?.trim();
+  if (!value) return DEFAULT_PORT;
+  try {
+    return asPort(value);
+  } catch {
+    printWarning(context, `RELAY_PORT is not a valid port; using ${DEFAULT_PORT}`);
+    return DEFAULT_PORT;
+  }
+}
 
 export const addressText = ({ host, port }: RelayAddress): string => `${urlHost(host)}:${port}`;
 
@@ -75,7 +93,7 @@ function exchange(address: RelayAddress, call: RelayCall): Promise<RelayAnswer> 
       method: call.method,
       agent: false,
       signal: call.signal,
-      // The relay's own certificate is usually self-signed. On loopback nobody stands in between.
+      // The relay's certificate is usually self-signed, and nobody can intercept loopback.
       rejectUnauthorized: !isLoopbackName(address.host),
       headers: {
         accept: 'application/json',
@@ -112,8 +130,10 @@ function exchange(address: RelayAddress, call: RelayCall): Promise<RelayAnswer> 
 
 export const isSuccess = ({ status }: RelayAnswer): boolean => status >= 200 && status < 300;
 
-/** What the relay said when it refused: its own sentence and the status. */
+/** The relay's refusal in words: its error sentence, if any, and the status. */
 export function refusal(answer: RelayAnswer): string {
-  const said = asObject(answer.body)?.error;
-  return typeof said === 'string' && said !== '' ? `${said} (HTTP ${answer.status})` : `HTTP ${answer.status}`;
+  const sentence = asObject(answer.body)?.error;
+  return typeof sentence === 'string' && sentence !== ''
+    ? `${sentence} (HTTP ${answer.status})`
+    : `HTTP ${answer.status}`;
 }

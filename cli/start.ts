@@ -1,20 +1,32 @@
-import type { CAC } from 'cac';
-import { asHost, asHttpUrl, asPort, asText, flag, type Options, option } from './options.ts';
-import { type CommandContext, UsageError } from './output.ts';
+import type { Command } from 'cac';
+import { type Config, changedVariables, readConfig } from '../lib/config.ts';
+import { describeError, RelayError } from '../lib/errors.ts';
+import { createLog, type Log } from '../lib/log.ts';
+import { loadEnvironment } from './environment.ts';
+import { asHost, asHttpUrl, asPort, asText, flag, negated, type Options, option } from './options.ts';
+import { aligned, type CommandContext, CommandError, createStyle, line, UsageError, type Writer } from './output.ts';
+import { DEFAULT_PORT } from './relay-client.ts';
+import type { NodeRelay } from './runtime/node/relay.ts';
+
+type Variables = Record<string, string | undefined>;
+
+/** Milliseconds after which an orderly stop is cut short. */
+const STOP_LIMIT = 4_500;
+/** Milliseconds for which a log line waits for others. One write per line would cost a tenth of a socket's CPU time. */
+const LOG_DELAY = 20;
 
 /** `svc relay start` (contract 01 §9.2, 07 §5.1). */
-export function registerStart(program: CAC): void {
-  program
-    .command('start', 'run the relay in the foreground')
+export function define(command: Command): void {
+  command
     .option('--host <address>', 'address to listen on (default 0.0.0.0)')
-    .option('--port <n>', 'port to listen on (default 8767)')
-    .option('--no-ssl', 'serve plain http and ws although a certificate is configured')
+    .option('--port <n>', `port to listen on (default ${DEFAULT_PORT})`)
+    .option('--no-ssl', 'serve plain http and ws even with a certificate configured')
     .option('--shell <path>', 'absolute path of the shell for terminal sessions')
     .option('--webapi-url <url>', "the agent's API server (default http://localhost:8642)")
     .option('--log-level <level>', 'DEBUG, INFO, WARNING or ERROR (default INFO)')
     .option('--config <path>', 'agent configuration file (default <agent home>/config.yaml)')
     .option('--allow-insecure-api-key', 'accept the API key for voice over plain http (development only)')
-    .option('--allow-insecure-api-bearer', 'the same')
+    .option('--allow-insecure-api-bearer', 'alias of --allow-insecure-api-key')
     .option('--pairing-code <code>', 'register this pairing code (6 of A-Z 0-9) at start')
     .option('--secure-link', 'serve one pinned HTTPS origin (not in this version)')
     .option('--no-secure-link', 'do not, whatever the configuration says')
@@ -23,11 +35,38 @@ export function registerStart(program: CAC): void {
     .example((name) => `${name} start`)
     .example((name) => `${name} start --host 127.0.0.1 --port 9000 --log-level DEBUG`)
     .example((name) => `RELAY_SSL_CERT=cert.pem RELAY_SSL_KEY=key.pem ${name} start`)
-    .action(start);
+    .action(run);
 }
 
-/** What the flags say, as the variables they stand for: a flag is the strongest place to set one. */
-function overrides(options: Options): Record<string, string | undefined> {
+/** Runs the relay until a signal stops it. */
+async function run(options: Options, context: CommandContext): Promise<void> {
+  const flags = variablesOf(options);
+  const { env: environment, places } = loadEnvironment(context.env);
+  const env = { ...environment, ...defined(flags) };
+  const { config, warnings } = readConfig(env, places);
+  const log = createLog(config.logLevel, batched(context.stderr));
+  for (const warning of warnings) log.warn(warning);
+  // From here on, children and libraries see the same variables as the relay.
+  Object.assign(process.env, defined(env));
+
+  const noTls = negated(options, '--ssl');
+  const configured = config.sslCert !== undefined && config.sslKey !== undefined;
+  if ((config.sslCert === undefined) !== (config.sslKey === undefined)) {
+    log.warn('RELAY_SSL_CERT and RELAY_SSL_KEY must be set together: serving without TLS');
+  } else if (!configured && !noTls) {
+    log.warn('serving without TLS: fine on a trusted network or VPN; else set RELAY_SSL_CERT and RELAY_SSL_KEY');
+  }
+  if (flag(options, '--secure-link')) log.warn('this version has no Secure Link: --secure-link has no effect');
+  const changed = changedVariables(env);
+  if (changed.length > 0) log.info(`settings from the environment or flags: ${changed.join(', ')}`);
+
+  const running = await launch(config, log, { version: context.ownPackage.version, noTls });
+  // Signals first: the relay already answers while its addresses are looked up.
+  await Promise.all([stopped(running, log), announce(running, context, log)]);
+}
+
+/** The flags as the variables that they override. */
+function variablesOf(options: Options): Variables {
   const shell = option(options, '--shell', asText);
   if (shell !== undefined && !shell.startsWith('/')) throw new UsageError('--shell must be an absolute path');
   const level = option(options, '--log-level', asText);
@@ -50,8 +89,115 @@ function overrides(options: Options): Record<string, string | undefined> {
   };
 }
 
-/** The relay itself is loaded only here: every other command works where it cannot be, and the doctor says why. */
-async function start(options: Options, context: CommandContext): Promise<void> {
-  const variables = overrides(options);
-  await (await import('./start-run.ts')).runRelay(variables, options, context);
+const defined = (values: Variables) =>
+  Object.fromEntries(Object.entries(values).filter(([, value]) => value !== undefined));
+
+/** Writes log lines in batches, the last one when the process exits. */
+function batched(writer: Writer): (text: string) => void {
+  let waiting: string[] = [];
+  const flush = () => {
+    if (waiting.length > 0) writer.write(`${waiting.join('\n')}\n`);
+    waiting = [];
+  };
+  process.on('exit', flush);
+  return (text) => {
+    if (waiting.length === 0) setTimeout(flush, LOG_DELAY);
+    waiting.push(text);
+  };
+}
+
+/**
+ * Starts the relay. It is loaded only here, so that every other command works where it does not load.
+ * @throws CommandError with one line that says why it cannot start.
+ */
+async function launch(config: Config, log: Log, options: { version: string; noTls: boolean }): Promise<NodeRelay> {
+  const [{ CertificateError, startNodeRelay }, { StateInUseError }] = await Promise.all([
+    import('./runtime/node/relay.ts'),
+    import('../storage/node.ts'),
+  ]);
+  try {
+    return await startNodeRelay({ ...options, config, log });
+  } catch (error) {
+    if (error instanceof RelayError) throw error;
+    if (error instanceof StateInUseError) {
+      const { pid } = error;
+      const holder = pid === undefined ? 'another relay' : `another relay (process ${pid})`;
+      const stop =
+        pid === undefined ? 'Stop it first' : `See it with \`ps -f -p ${pid}\` and stop it with \`kill ${pid}\``;
+      throw new CommandError(
+        `${holder} is running on the same state (${config.stateFile})`,
+        `${stop}, or give this one a RELAY_STATE_FILE of its own.`,
+      );
+    }
+    if (error instanceof CertificateError) {
+      throw new CommandError(error.message, 'Check RELAY_SSL_CERT and RELAY_SSL_KEY, or serve plain with --no-ssl.');
+    }
+    throw listenFailure(error, config) ?? new CommandError(`the relay cannot start: ${describeError(error)}`);
+  }
+}
+
+function listenFailure(error: unknown, { host, port }: Config): CommandError | undefined {
+  const { code } = error as NodeJS.ErrnoException;
+  if (code === 'EADDRINUSE') {
+    return new CommandError(
+      `port ${port} is in use`,
+      'Stop the program that uses it, or choose another port with --port.',
+    );
+  }
+  if (code === 'EACCES' && port < 1024) {
+    return new CommandError(`no permission to listen on ${host}:${port}`, 'Choose a port from 1024 up with --port.');
+  }
+  if (code === 'EADDRNOTAVAIL' || code === 'ENOTFOUND') {
+    return new CommandError(`this machine has no address ${host}`, 'Choose one of its own with --host.');
+  }
+  return undefined;
+}
+
+async function announce({ relay }: NodeRelay, context: CommandContext, log: Log): Promise<void> {
+  const { config, listener } = relay;
+  const [http, ws] = listener.tls ? ['https', 'wss'] : ['http', 'ws'];
+  log.info(`svc-relay ${relay.version} listens on ${listener.host}:${listener.port}${listener.tls ? ' with TLS' : ''}`);
+  log.info(`agent API server: ${withoutSecrets(config.webapiUrl)}; Secure Link: disabled`);
+  if (!config.profileDiscovery) log.info('profile discovery: off');
+  const lan = await relay.host?.network.lanAddress();
+  const open = listener.host === '0.0.0.0' || listener.host === '::';
+  const names = open ? ['127.0.0.1', ...(lan ? [lan] : [])] : [listener.host];
+  const style = createStyle(context.stdout, context.env);
+  const rows: [string, string][] = names.map((name, index) => {
+    const host = name.includes(':') ? `[${name}]` : name;
+    return [index === 0 ? 'Address' : '', `${http}://${host}:${listener.port}  (${ws}://${host}:${listener.port}/ws)`];
+  });
+  rows.push(['State', config.stateFile ?? 'in memory only: pairings are lost when the relay stops']);
+  line(context.stdout, style.bold(`svc-relay ${relay.version} is running`));
+  for (const text of aligned(rows)) line(context.stdout, text);
+  line(context.stdout, `Next: run ${style.bold('svc pair')} in another terminal and scan the code with the app.`);
+  line(context.stdout, 'Stop with Ctrl-C.');
+}
+
+/** A URL without the parts that may hold secrets. */
+function withoutSecrets(text: string): string {
+  const url = new URL(text);
+  url.username = '';
+  url.password = '';
+  url.search = '';
+  return url.href.replace(/\/$/, '');
+}
+
+/** Resolves after an orderly stop on SIGTERM or SIGINT. A second signal or a hanging stop ends the process. */
+function stopped(running: NodeRelay, log: Log): Promise<void> {
+  return new Promise((resolve, reject) => {
+    let stopping = false;
+    const onSignal = (signal: NodeJS.Signals) => {
+      if (stopping) process.exit(1);
+      stopping = true;
+      log.info(`${signal}: stopping`);
+      setTimeout(() => process.exit(0), STOP_LIMIT).unref();
+      running.stop().then(() => {
+        log.info('stopped');
+        process.off('SIGTERM', onSignal).off('SIGINT', onSignal);
+        resolve();
+      }, reject);
+    };
+    process.on('SIGTERM', onSignal).on('SIGINT', onSignal);
+  });
 }

@@ -3,8 +3,8 @@ import { type Input, UsageError } from './output.ts';
 const MAX_INPUT = 256 * 1024;
 
 /**
- * All of stdin as text.
- * @throws UsageError with `surplus` when there is more than 256 KiB.
+ * Reads stdin to its end as text.
+ * @throws UsageError with `surplus` as its message beyond 256 KiB.
  */
 export function readAll(stdin: Input, surplus: string): Promise<string> {
   return new Promise((resolve, reject) => {

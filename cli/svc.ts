@@ -1,4 +1,4 @@
 #!/usr/bin/env node
-import { runProgram } from './run-program.ts';
+import { runProgram } from './main.ts';
 
 await runProgram('svc');

@@ -1,16 +1,49 @@
-import type { CAC } from 'cac';
-import type { Options } from './options.ts';
-import type { CommandContext } from './output.ts';
+import type { Command } from 'cac';
+import { variables } from '../lib/config.ts';
+import { checkForUpdate, type UpdateResult } from '../lib/operator/update-check.ts';
+import { loadEnvironment, readVariable } from './environment.ts';
+import { asTimeout, flag, type Options, option } from './options.ts';
+import { type CommandContext, createStyle, line, printable, printWarning } from './output.ts';
 
-/** `svc relay update-check` (contract 07 §5.3): exit 0, whatever the feed says. */
-export function registerUpdateCheck(program: CAC): void {
-  program
-    .command('update-check', 'ask the release feed whether there is a newer release')
-    .option('--timeout <seconds>', 'how long the feed may take (default 4)')
+/** `svc relay update-check` (contract 07 §5.3): exits 0 whatever the feed says. */
+export function define(command: Command): void {
+  command
+    .option('--timeout <seconds>', 'limit for the answer of the feed (default 4)')
     .option('--json', 'print one JSON document')
     .example((name) => `${name} update-check`)
     .example((name) => `${name} update-check --json --timeout 10`)
-    .action(async (options: Options, context: CommandContext) =>
-      (await import('./update-check-run.ts')).run(options, context),
-    );
+    .action(run);
+}
+
+async function run(options: Options, context: CommandContext): Promise<void> {
+  const timeout = option(options, '--timeout', asTimeout);
+  const environment = loadEnvironment(context.env);
+  const { home, agentHome } = environment.places;
+  const updateFeedUrl = readVariable(variables.updateFeedUrl, environment);
+  const result = await checkForUpdate({
+    host: await context.createHost(agentHome),
+    config: { home, updateFeedUrl },
+    version: context.ownPackage.version,
+    timeout,
+  });
+  if (flag(options, '--json')) return line(context.stdout, JSON.stringify(result, null, 2));
+  print(result, updateFeedUrl !== undefined, context);
+}
+
+function print(result: UpdateResult, hasFeed: boolean, context: CommandContext): void {
+  const { bold, green } = createStyle(context.stdout, context.env);
+  const current = printable(result.current);
+  const latest = printable(result.latest ?? '');
+  if (result.error !== undefined) {
+    printWarning(context, `cannot tell whether svc-relay ${current} is current: ${printable(result.error)}`);
+    const feed = 'RELAY_UPDATE_FEED_URL: the https address of the release feed.';
+    line(context.stderr, hasFeed ? `Check the network, and ${feed}` : `Set ${feed}`);
+    return;
+  }
+  if (result.update_available) {
+    line(context.stdout, `${bold('Update available:')} svc-relay ${current} -> ${latest}`);
+    line(context.stdout, `Next: ${bold(result.update_command ?? '')}`);
+  } else {
+    line(context.stdout, `${green('Up to date:')} svc-relay ${current} (latest release ${latest})`);
+  }
 }

@@ -93,7 +93,7 @@ export const routes: readonly Row[] = [
   ['POST', '/relay/model-capabilities', operatorOrPaired('chat'), modelCapabilities],
 ];
 
-const NO_QUERY = {};
+const NO_QUERY = Object.freeze({});
 
 export type Fetch = (request: Request, peer: Peer) => Promise<Response>;
 

@@ -2,7 +2,7 @@ import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { onTestFinished } from 'vitest';
-import type { OwnPackage } from '../../cli/version.ts';
+import type { OwnPackage } from '../../cli/own-package.ts';
 import { agentHome, fakeRelay, type Reply, type Seen } from './support.ts';
 
 /** A route's answer, by `METHOD path`. */

@@ -2,7 +2,7 @@ import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { encode } from 'uqr';
 import { describe, expect, test } from 'vitest';
-import { maskKey } from '../../cli/pair-print.ts';
+import { maskKey } from '../../cli/pair/print.ts';
 import { signPayload } from '../../lib/pairing/signature.ts';
 import { closedPort } from '../support/closed-port.ts';
 import { TIMED } from '../support/limits.ts';

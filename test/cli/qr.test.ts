@@ -2,7 +2,7 @@ import { readFileSync, statSync } from 'node:fs';
 import { basename, dirname } from 'node:path';
 import { encode } from 'uqr';
 import { describe, expect, test } from 'vitest';
-import { terminalQr, writeQrPng } from '../../cli/qr.ts';
+import { terminalQr, writeQrPng } from '../../cli/pair/qr.ts';
 import { readPng } from './png.ts';
 import { agentHome } from './support.ts';
 

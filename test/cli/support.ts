@@ -4,8 +4,9 @@ import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { onTestFinished } from 'vitest';
-import { main, type Program } from '../../cli/main.ts';
-import { type OwnPackage, ownPackage } from '../../cli/version.ts';
+import type { ProgramName } from '../../cli/commands.ts';
+import { main } from '../../cli/main.ts';
+import { type OwnPackage, ownPackage } from '../../cli/own-package.ts';
 import type { Tailnet } from '../../lib/host/index.ts';
 import { createNodeHost } from '../../lib/host/node/index.ts';
 
@@ -16,7 +17,7 @@ export interface Result {
 }
 
 export interface Setting {
-  program?: Program;
+  program?: ProgramName;
   env?: Record<string, string>;
   tty?: boolean;
   /** Width of that terminal. */

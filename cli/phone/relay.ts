@@ -1,8 +1,8 @@
-import { readConfig } from '../lib/config.ts';
-import { describeError } from '../lib/errors.ts';
-import { asObject } from '../lib/kit/json.ts';
-import { loadEnvironment } from './environment.ts';
-import { type CommandContext, CommandError, printable } from './output.ts';
+import { readConfig } from '../../lib/config.ts';
+import { describeError } from '../../lib/errors.ts';
+import { asObject } from '../../lib/kit/json.ts';
+import { loadEnvironment } from '../environment.ts';
+import { type CommandContext, CommandError, printable } from '../output.ts';
 import {
   addressText,
   callRelay,
@@ -11,10 +11,10 @@ import {
   type RelayAddress,
   type RelayCall,
   refusal,
-} from './relay-client.ts';
+} from '../relay-client.ts';
 
 const TIMEOUT = 5000;
-/** Replies are as long as phones make them: at most 16 MiB are kept. */
+/** Bytes. The relay keeps at most 16 MiB of replies. */
 const MAX_ANSWER = 32 * 1024 * 1024;
 
 export type PhoneCall = Omit<RelayCall, 'timeout'> & { timeout?: number };
@@ -22,13 +22,13 @@ export type PhoneCall = Omit<RelayCall, 'timeout'> & { timeout?: number };
 /** The running relay on this machine, for the `svc phone` commands. */
 export interface PhoneRelay {
   /**
-   * One call; the JSON object of its answer.
-   * @throws CommandError when the relay is not there or refuses.
+   * Makes one call and returns the JSON object of its answer.
+   * @throws CommandError when the relay refuses, `Unreachable` when it does not answer.
    */
   call(call: PhoneCall): Promise<Record<string, unknown>>;
 }
 
-/** The relay did not answer, as opposed to refusing: it may be back in a moment. */
+/** The relay did not answer. Unlike after a refusal, a retry may succeed. */
 export class Unreachable extends CommandError {}
 
 export function openPhoneRelay(context: CommandContext): PhoneRelay {
@@ -43,14 +43,14 @@ export function openPhoneRelay(context: CommandContext): PhoneRelay {
         ...call,
       }).catch((error) => {
         const why = `no relay answers on ${addressText(address)}: ${describeError(error)}`;
-        throw new Unreachable(why, "Start it with 'svc relay start', or say where it is with RELAY_PORT.");
+        throw new Unreachable(why, "Start it with 'svc relay start', or set RELAY_PORT to its port.");
       });
       address = answer.address;
       const body = asObject(answer.body);
       if (isSuccess(answer) && body) return body;
       throw new CommandError(
         `the relay on ${addressText(address)} refused: ${printable(refusal(answer))}`,
-        answer.status === 404 ? 'Is it of this version? Restart it.' : "The relay's log says more.",
+        answer.status === 404 ? 'It may be of another version. Restart it.' : "The relay's log says more.",
       );
     },
   };

@@ -1,11 +1,13 @@
-import { asObject } from '../lib/kit/json.ts';
-import { keepAlive } from './keep-alive.ts';
-import { type PhoneRelay, Unreachable } from './phone-relay.ts';
+import { asObject } from '../../lib/kit/json.ts';
+import { keepAlive } from '../keep-alive.ts';
+import { type PhoneRelay, Unreachable } from './relay.ts';
 
-/** The longest a poll may wait, s; the relay allows 30. */
-const WINDOW = 25;
+/** Seconds of one poll; the relay allows 30. */
+const POLL_WINDOW = 25;
+/** Milliseconds that the answer to a poll may take beyond its window. */
 const GRACE = 10_000;
-const RETRY = 1000;
+/** Milliseconds between attempts to reach a relay that does not answer. */
+const RETRY_DELAY = 1000;
 
 export interface PhoneReply extends Record<string, unknown> {
   text: string;
@@ -20,16 +22,16 @@ export interface WaitParts {
 }
 
 /**
- * Waits for the reply to a message that is about to be sent, from now on: an agent that reads every reply must not be
- * there first. Only replies in this chat, or to this message, that come from now on are taken from the relay; all
- * others stay for their readers. A relay that restarts is waited for. `replies` is empty when time is up.
+ * Starts to wait for the reply to a message before it is sent, so that an agent that reads every reply does not get it
+ * first. Takes only new replies in this chat or to this message from the relay; all others stay for their readers.
+ * Survives a restart of the relay. `replies` is empty when time is up.
  */
 export function startWaiting(parts: WaitParts): { replies: Promise<PhoneReply[]>; end(): void } {
   const over = new AbortController();
   const end = () => over.abort();
   parts.stop?.addEventListener('abort', end);
   const replies = keepAlive(poll(parts, over.signal)).finally(() => parts.stop?.removeEventListener('abort', end));
-  // When the sending fails first, nobody looks at this.
+  // Nobody awaits this when sending fails first.
   replies.catch(() => {});
   return { replies, end };
 }
@@ -38,7 +40,7 @@ async function poll({ relay, chatId, messageId, seconds }: WaitParts, signal: Ab
   const wanted = new URLSearchParams({ chat_id: chatId, reply_to: messageId, since: String(Date.now()) });
   const deadline = performance.now() + seconds * 1000;
   for (let left = seconds; left > 0 && !signal.aborted; left = (deadline - performance.now()) / 1000) {
-    const timeout = Math.min(left, WINDOW);
+    const timeout = Math.min(left, POLL_WINDOW);
     try {
       const answer = await relay.call({
         method: 'GET',
@@ -50,7 +52,7 @@ async function poll({ relay, chatId, messageId, seconds }: WaitParts, signal: Ab
       if (replies.length > 0) return replies;
     } catch (error) {
       if (!(error instanceof Unreachable)) throw error;
-      if (!signal.aborted) await pause(Math.min(RETRY, left * 1000), signal);
+      if (!signal.aborted) await pause(Math.min(RETRY_DELAY, left * 1000), signal);
     }
   }
   return [];

@@ -1,28 +1,27 @@
 import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 
-const PLACES = ['../', '../../'];
+/** Relative to this module. */
+const CANDIDATES = ['../', '../../'];
 
 export interface OwnPackage {
   version: string;
-  /** Absolute path of the package's directory, without a final slash; null when there is none around this program. */
+  /** Absolute path of the package's directory, without a trailing slash; null when package.json is not found. */
   directory: string | null;
 }
 
-/** This package: the same from `cli/` in the source tree as from `dist/cli/`. */
+/** This package, whether it runs from `cli/` in the source tree or from a folder in `dist/`. */
 export function ownPackage(): OwnPackage {
-  for (const place of PLACES) {
-    const directory = new URL(place, import.meta.url);
+  for (const candidate of CANDIDATES) {
+    const directory = new URL(candidate, import.meta.url);
     try {
       const content = JSON.parse(readFileSync(new URL('package.json', directory), 'utf8'));
       if (content?.name === 'svc-relay' && typeof content.version === 'string') {
         return { version: content.version, directory: fileURLToPath(directory).replace(/\/$/, '') };
       }
     } catch {
-      // Not there: the next place.
+      // Try the next one.
     }
   }
   return { version: '0.0.0', directory: null };
 }
-
-export const version = (): string => ownPackage().version;

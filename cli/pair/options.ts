@@ -1,14 +1,25 @@
-import { RelayError } from '../lib/errors.ts';
-import { splitUrl } from '../lib/kit/addresses.ts';
-import type { Mode } from '../lib/pairing/build-candidates.ts';
-import { isPairingCode } from '../lib/pairing/codes.ts';
-import { parseDuration, parseGrants } from '../lib/pairing/duration.ts';
-import { asChoice, asHost, asHttpUrl, asPort, asText, flag, negated, type Options, option } from './options.ts';
-import { UsageError } from './output.ts';
+import { RelayError } from '../../lib/errors.ts';
+import { splitUrl } from '../../lib/kit/addresses.ts';
+import type { Mode } from '../../lib/pairing/build-candidates.ts';
+import { isPairingCode } from '../../lib/pairing/codes.ts';
+import { parseDuration, parseGrants } from '../../lib/pairing/duration.ts';
+import {
+  asChoice,
+  asHost,
+  asHttpUrl,
+  asName,
+  asPort,
+  asText,
+  flag,
+  negated,
+  type Options,
+  option,
+} from '../options.ts';
+import { UsageError } from '../output.ts';
 
-/** What `svc pair` was asked for, checked. */
+/** The validated options of `svc pair`. */
 export interface PairOptions {
-  /** Seconds, 0 = never ends; undefined = the relay's default. */
+  /** Seconds; 0 means never expires, undefined the relay's default. */
   ttl?: number;
   grants?: Record<string, number>;
   host?: string;
@@ -18,15 +29,15 @@ export interface PairOptions {
   publicUrl?: string;
   prefer?: string;
   relay: boolean;
-  /** What to draw besides the text: by what stdout is, a file only, nothing. */
+  /** `auto` draws the QR code on a terminal and writes the file, `file` only writes it, `none` does neither. */
   picture: 'auto' | 'file' | 'none';
-  /** A code shown by a phone, to be registered. */
+  /** The code that a phone shows, to be registered. */
   code?: string;
   hint?: 'ws' | 'wss';
   showKey: boolean;
   /** Pair a host tool and print its session token. */
   token: boolean;
-  /** What the relay calls the tool. */
+  /** Device name of the tool. */
   name?: string;
 }
 
@@ -69,15 +80,9 @@ function asCode(text: string): string {
   return code;
 }
 
-export function asName(text: string): string {
-  const name = text.trim();
-  if (!/^[^\p{Cc}]{1,128}$/u.test(name)) throw new RelayError('invalid', 'must be 1 to 128 characters in one line');
-  return name;
-}
-
 function asPublicUrl(text: string): string {
   const url = asHttpUrl(text);
-  if (/[?#]/.test(url)) throw new RelayError('invalid', 'must not hold a query or a fragment');
+  if (/[?#]/.test(url)) throw new RelayError('invalid', 'must not contain a query or a fragment');
   if (!splitUrl(url)) throw new RelayError('invalid', 'must be an http(s):// URL');
   return url;
 }

@@ -1,14 +1,14 @@
-import { urlHost } from '../lib/kit/addresses.ts';
-import { asObject } from '../lib/kit/json.ts';
-import { describeDuration } from '../lib/pairing/duration.ts';
-import { aligned, type CommandContext, createStyle, line, printable, printWarning } from './output.ts';
-import type { PairOptions } from './pair-options.ts';
+import { urlHost } from '../../lib/kit/addresses.ts';
+import { asObject } from '../../lib/kit/json.ts';
+import { describeDuration } from '../../lib/pairing/duration.ts';
+import { aligned, type CommandContext, createStyle, line, printable, printWarning } from '../output.ts';
+import type { PairOptions } from './options.ts';
 import { terminalQr, writeQrPng } from './qr.ts';
 
-const DEFAULT_LIFETIME = '30 days (default; the app proposes one by transport)';
+const DEFAULT_LIFETIME = '30 days (default; the app suggests one for the transport)';
 const DEFAULT_GRANTS = 'defaults of the relay';
 
-/** `abcd...xyz`; a key of up to 8 characters is hidden whole, its length too. */
+/** `abcd...xyz`. Of a key of up to 8 characters nothing shows, not even its length. */
 export const maskKey = (key: string): string =>
   key.length <= 8 ? '********' : `${key.slice(0, 4)}...${key.slice(-3)}`;
 
@@ -23,12 +23,12 @@ export const grantsInWords = (grants: Record<string, number> | undefined): strin
         .join(', ');
 
 export interface Pairing {
-  /** The JSON text that the QR code holds. */
+  /** The JSON text in the QR code. */
   payload: string;
   pairingUrl: string;
 }
 
-/** Prints a payload for people: sections, link, warning, and the QR code as far as it was asked for. */
+/** Prints a payload for people: sections, link, warning, and the QR code as `options.picture` says. */
 export async function printPairing(pairing: Pairing, options: PairOptions, directory: string, context: CommandContext) {
   const payload = asObject(JSON.parse(pairing.payload)) ?? {};
   const { bold, yellow } = createStyle(context.stdout, context.env);
@@ -47,7 +47,7 @@ export async function printPairing(pairing: Pairing, options: PairOptions, direc
   const relay = asObject(payload.relay) !== null;
   line(
     context.stdout,
-    `${yellow('Warning:')} the link and the QR code hold credentials. Show them to nobody but your own device.`,
+    `${yellow('Warning:')} the link and the QR code hold credentials. Show them only to your own device.`,
   );
   line(
     context.stdout,
@@ -93,13 +93,13 @@ async function printPicture(payload: string, options: PairOptions, directory: st
   const terminal = context.stdout.isTTY === true;
   if (options.picture === 'none' || (options.picture === 'auto' && !terminal)) return;
   const path = await writeQrPng(payload, directory).catch((error) => {
-    printWarning(context, `the PNG cannot be written (${error.code ?? 'failed'}); use the link`);
+    printWarning(context, `cannot write the PNG (${error.code ?? 'failed'}); use the link`);
     return undefined;
   });
   if (path === undefined) return;
   const drawn = options.picture === 'auto' ? terminalQr(payload, { colour: !context.env.NO_COLOR }) : [];
   if (path === null || drawn === null) {
-    return printWarning(context, 'this is too much for a QR code; use the link, or fewer routes (--mode)');
+    return printWarning(context, 'the payload is too much for a QR code; use the link, or fewer routes (--mode)');
   }
   for (const row of drawn) line(context.stdout, row);
   if (drawn.length > 0) line(context.stdout);

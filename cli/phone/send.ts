@@ -1,32 +1,55 @@
-import { describeError, RelayError } from '../lib/errors.ts';
-import { bytesToHex, randomBytes } from '../lib/kit/bytes.ts';
-import { parseDuration } from '../lib/pairing/duration.ts';
-import { newMessageId, readMessage } from '../lib/phone/message.ts';
-import { asText, flag, type Options, option } from './options.ts';
-import { type CommandContext, CommandError, line, UsageError } from './output.ts';
-import { openPhoneRelay, type PhoneRelay } from './phone-relay.ts';
-import { type PhoneReply, startWaiting } from './phone-wait.ts';
-import { readAll } from './stdin.ts';
+import type { Command } from 'cac';
+import { describeError, RelayError } from '../../lib/errors.ts';
+import { bytesToHex, randomBytes } from '../../lib/kit/bytes.ts';
+import { parseDuration } from '../../lib/pairing/duration.ts';
+import { newMessageId, readMessage } from '../../lib/phone/message.ts';
+import { asText, flag, type Options, option } from '../options.ts';
+import { type CommandContext, CommandError, line, UsageError } from '../output.ts';
+import { readAll } from '../stdin.ts';
+import { openPhoneRelay, type PhoneRelay } from './relay.ts';
+import { type PhoneReply, startWaiting } from './wait.ts';
 
+/** Seconds. */
 const DEFAULT_WAIT = 300;
+
+/** All but tabs and line ends: a reply may have several lines, but must not drive the terminal. */
+// biome-ignore lint/suspicious/noControlCharactersInRegex: matches the control characters that must not reach a terminal
+const CONTROL = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f]/g;
 
 interface Sent {
   message_id: string;
   chat_id: string | null;
   delivered: boolean;
-  /** Messages that wait, this one among them; 0 when it was delivered. */
+  /** Queued messages including this one; 0 when it was delivered. */
   buffered: number;
 }
 
-/** `svc phone send`. */
-export async function send(given: string, options: Options, context: CommandContext): Promise<void> {
+/** `svc phone send`: lets people and scripts on this machine reach the phone as the agent does. */
+export function define(command: Command): void {
+  command
+    .option('--title <title>', 'title of the notification')
+    .option('--chat <id>', 'the chat it belongs to (default: none, or a new one with --wait)')
+    .option('--surfacing <how>', 'default, notification, inbox (silent) or session (into the open chat)')
+    .option(
+      '--wait [duration]',
+      'wait for the reply and print it: seconds, or 5m (default 5m). Leaves other replies alone',
+    )
+    .option('--json', 'print one JSON document')
+    .example((name) => `${name} send "Dinner is ready" --title Kitchen`)
+    .example((name) => `make 2>&1 | tail -1 | ${name} send - --surfacing inbox`)
+    .example((name) => `answer=$(${name} send "Deploy now?" --wait 10m)   # only the reply goes to stdout`)
+    .example((name) => `${name} send --wait -- "5 minutes left, go on?"    # after -- everything is text`)
+    .action(run);
+}
+
+async function run(given: string, options: Options, context: CommandContext): Promise<void> {
   const wait = options.wait === true ? DEFAULT_WAIT : option(options, '--wait', seconds);
-  // A chat of its own, so that the answer is known by it whatever else is written meanwhile.
-  const own = wait === undefined ? undefined : `svc-${bytesToHex(randomBytes(4))}`;
+  // The reply is recognized by its chat, so without --chat the message gets a new one.
+  const ownChat = wait === undefined ? undefined : `svc-${bytesToHex(randomBytes(4))}`;
   const message = {
     text: await textOf(given, context),
     title: option(options, '--title', asText),
-    chat_id: option(options, '--chat', asText) ?? own,
+    chat_id: option(options, '--chat', asText) ?? ownChat,
     surfacing: option(options, '--surfacing', asText),
     message_id: newMessageId(),
   };
@@ -50,7 +73,7 @@ export async function send(given: string, options: Options, context: CommandCont
   }
 }
 
-/** The relay's own check, before anything is asked of it. */
+/** Validates a message as the relay does, before the relay is called. */
 function check(message: Record<string, unknown>): void {
   try {
     readMessage(message, 0);
@@ -66,7 +89,7 @@ function seconds(text: string): number {
 }
 
 async function textOf(given: string, { stdin }: CommandContext): Promise<string> {
-  const text = given === '-' ? (await readAll(stdin, 'there is more on stdin than a message')).trimEnd() : given;
+  const text = given === '-' ? (await readAll(stdin, 'stdin is too long for a message')).trimEnd() : given;
   if (text.trim() === '') throw new UsageError('the text is empty');
   return text;
 }
@@ -88,14 +111,14 @@ function report(sent: Sent, options: Options, context: CommandContext): void {
   else if (delivered) line(context.stdout, `Delivered: ${id}`);
   else {
     line(context.stdout, `Queued: ${id} (${buffered} waiting)`);
-    line(context.stdout, 'No phone listens now; it is kept for 24 hours and goes out when one does.');
-    line(context.stdout, `Take it back with: ${context.program} cancel ${id}`);
+    line(context.stdout, 'No phone is listening. The message is kept for 24 hours and delivered when one connects.');
+    line(context.stdout, `Cancel it with: ${context.program} cancel ${id}`);
   }
 }
 
-/** On stderr: stdout is for the reply. */
+/** Reports on stderr, because stdout is for the reply. */
 function explain({ delivered, buffered }: Sent, context: CommandContext, next: string): void {
-  const state = delivered ? 'Delivered.' : `No phone listens now: queued (${buffered} waiting).`;
+  const state = delivered ? 'Delivered.' : `No phone is listening: queued (${buffered} waiting).`;
   line(context.stderr, `${state} ${next}`);
 }
 
@@ -112,11 +135,7 @@ async function finish(
   throw new CommandError(
     context.stop?.aborted ? 'stopped before a reply came' : `no reply came within ${wait} s`,
     sent.delivered
-      ? 'A later one is kept on the relay for whoever reads GET /phone/replies.'
-      : `No phone has it yet. See what waits with: ${context.program} list`,
+      ? 'The relay keeps a later one for readers of GET /phone/replies.'
+      : `No phone has received it. List the queue with: ${context.program} list`,
   );
 }
-
-/** All but tabs and line ends: a reply may have several lines, but nothing that drives a terminal. */
-// biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what must not reach a terminal
-const CONTROL = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f]/g;

@@ -1,22 +1,22 @@
 import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { encode, renderUnicodeCompact } from 'uqr';
-import { base64url, randomBytes } from '../lib/kit/bytes.ts';
-import { encodePng, type GreyPicture } from '../lib/kit/png.ts';
+import { base64url, randomBytes } from '../../lib/kit/bytes.ts';
+import { encodePng, type GreyPicture } from '../../lib/kit/png.ts';
 
-/** Level L as it is: a payload is long, and a bigger code is harder to read off a screen than a weaker one. */
+/** Level L, not boosted: payloads are long, and a larger code is harder to scan off a screen than a weaker one. */
 const LEVEL = { ecc: 'L', boostEcc: false } as const;
 
-/** A QR code in half blocks, two modules to a character, or null when the text is too long for any. */
+/** A QR code in half blocks, two modules per character, or null when the text is too long for one. */
 export function terminalQr(text: string, { colour }: { colour: boolean }): string[] | null {
   const drawn = orNull(() => renderUnicodeCompact(text, { ...LEVEL, border: 1 }));
-  // Blocks are the light modules; with its own colours the code is right on a light terminal too.
+  // Blocks are the light modules. Explicit colours keep the code correct on a light terminal.
   return drawn?.split('\n').map((row) => (colour ? `\u001b[97;40m${row}\u001b[0m` : row)) ?? null;
 }
 
 /**
- * Writes a QR code as a PNG into `directory` and returns its path, or null when the text is too long. Only the owner
- * can read it, and nobody can guess its name: it holds credentials.
+ * Writes a QR code as a PNG into `directory` and returns its path, or null when the text is too long. It holds
+ * credentials, so only the owner can read it and nobody can guess its name.
  */
 export async function writeQrPng(text: string, directory: string): Promise<string | null> {
   const code = orNull(() => encode(text, { ...LEVEL, border: 0 }));

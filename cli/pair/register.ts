@@ -1,0 +1,58 @@
+import { describeError } from '../../lib/errors.ts';
+import { aligned, type CommandContext, CommandError, createStyle, line } from '../output.ts';
+import { addressText, callRelay, isSuccess, type RelayAddress, refusal } from '../relay-client.ts';
+import type { PairOptions } from './options.ts';
+import { grantsInWords, lifetimeInWords } from './print.ts';
+
+const TIMEOUT = 5000;
+
+interface Registration {
+  code: string;
+  /** Seconds. */
+  ttl?: number;
+  grants?: Record<string, number>;
+  hint?: 'ws' | 'wss';
+}
+
+/**
+ * Registers a pairing code at the running relay, with the relay's own transport as the default hint.
+ * @throws CommandError when the relay is not running or refuses.
+ */
+export async function registerAt(relay: RelayAddress | null, { code, ttl, grants, hint }: Registration) {
+  if (!relay) throw new CommandError('the relay is not running', 'Start it with: svc relay start');
+  const transport = hint ?? (relay.tls ? 'wss' : 'ws');
+  const answer = await callRelay(relay, {
+    method: 'POST',
+    path: '/pairing/register',
+    body: { code, ttl_seconds: ttl, grants, transport_hint: transport },
+    timeout: TIMEOUT,
+  }).catch((error) => {
+    throw new CommandError(`the relay on ${addressText(relay)} did not answer: ${describeError(error)}`, 'Try again.');
+  });
+  if (!isSuccess(answer)) throw new CommandError(`the relay refused the code: ${refusal(answer)}`);
+  return { relay, transport };
+}
+
+/** `svc pair --register-code`: registers the code that a phone shows (contract 01 §9.4). */
+export async function registerCode(
+  code: string,
+  { ttl, grants, hint }: PairOptions,
+  address: RelayAddress | null,
+  context: CommandContext,
+): Promise<void> {
+  const { relay, transport } = await registerAt(address, { code, ttl, grants, hint });
+  const { bold } = createStyle(context.stdout, context.env);
+  const rows = aligned([
+    ['Code', `${code} (expires in 10 min, one-shot)`],
+    ['Relay', addressText(relay)],
+    ['Transport', transport],
+    ['Lifetime', lifetimeInWords(ttl)],
+    ['Grants', grantsInWords(grants)],
+  ]);
+  const steps = [
+    '  1. In the app, open the screen that shows this code.',
+    "  2. Enter this machine's address and the port of the relay.",
+    '  3. Tap Connect within 10 minutes.',
+  ];
+  for (const text of [bold('Registered'), ...rows, '', bold('In the app'), ...steps]) line(context.stdout, text);
+}

@@ -1,0 +1,69 @@
+import type { Pairing, PairingStore } from '../../lib/companion/link/settings.ts';
+import { urlHost } from '../../lib/kit/addresses.ts';
+import { randomString } from '../../lib/kit/bytes.ts';
+import { systemClock } from '../../lib/kit/clock.ts';
+import { createLog } from '../../lib/log.ts';
+import { describeDuration } from '../../lib/pairing/duration.ts';
+import { connectOnce } from '../connect-once.ts';
+import { type CommandContext, line } from '../output.ts';
+import { addressText, type RelayAddress } from '../relay-client.ts';
+import type { PairOptions } from './options.ts';
+import { registerAt } from './register.ts';
+
+/** Seconds. */
+const DAY = 86_400;
+
+/**
+ * `svc pair --token`: creates a session for a tool on this machine, such as the `ANDROID_BRIDGE_TOKEN` of an agent.
+ * Registers a code at the running relay, redeems it at once, and prints only the token on stdout.
+ */
+export async function pairTool(options: PairOptions, address: RelayAddress | null, context: CommandContext) {
+  const { ttl = DAY, grants, name = 'Host tool', hint } = options;
+  const code = randomString('ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789', 6);
+  const { relay } = await registerAt(address, { code, ttl, grants, hint });
+  const scheme = relay.tls ? 'wss' : 'ws';
+
+  const { dial } = await import('../../lib/host/node/dial.ts');
+  const store = memoryStore();
+  await connectOnce({
+    dial,
+    store,
+    clock: systemClock,
+    log: createLog('ERROR', (text) => line(context.stderr, text)),
+    device: { name, surface: 'unknown', formFactor: 'unknown' },
+    offer: {
+      code,
+      endpoints: [{ role: 'local', url: `${scheme}://${urlHost(relay.host)}:${relay.port}/ws`, priority: 0 }],
+    },
+  });
+  const token = store.pairing()?.session_token ?? '';
+  line(context.stdout, token);
+  if (!context.stderr.isTTY) return;
+  line(
+    context.stderr,
+    `A session for '${name}', valid ${ttl === 0 ? 'without end' : `for ${describeDuration(ttl)}`}. Send it as: Authorization: Bearer <token>`,
+  );
+  line(context.stderr, 'Revoke it with:');
+  line(
+    context.stderr,
+    `  curl -H 'X-Svc-Operator: 1' -X DELETE ${relay.tls ? 'https' : 'http'}://${addressText(relay)}/sessions/${token.slice(0, 8)}`,
+  );
+}
+
+/** Holds a pairing while this command runs. */
+function memoryStore(): PairingStore {
+  let pairing: Pairing | null = null;
+  return {
+    deviceId: crypto.randomUUID(),
+    pairing: () => pairing,
+    async replacePairing(next) {
+      pairing = next;
+    },
+    async updatePairing(change) {
+      pairing = pairing && { ...pairing, ...change };
+    },
+    async removePairing() {
+      pairing = null;
+    },
+  };
+}

@@ -1,0 +1,33 @@
+import type { Command } from 'cac';
+import { flag, type Options } from '../options.ts';
+import { type CommandContext, CommandError, line, printable, UsageError } from '../output.ts';
+import { openPhoneRelay } from './relay.ts';
+
+/** `svc phone cancel`: removes messages from the queue before a phone receives them. */
+export function define(command: Command): void {
+  command
+    .option('--all', 'every queued message')
+    .option('--json', 'print one JSON document')
+    .example((name) => `${name} cancel 3f9a1c0d77e2       # the id that send and list show`)
+    .example((name) => `${name} cancel --all`)
+    .action(run);
+}
+
+async function run(id: string | undefined, options: Options, context: CommandContext): Promise<void> {
+  const all = flag(options, '--all');
+  if ((id === undefined) !== all) {
+    throw new UsageError(all ? 'give an id or --all, not both' : 'missing <id>: give the id of a message, or --all');
+  }
+  const query = id === undefined ? '' : `?message_id=${encodeURIComponent(id)}`;
+  const answer = await openPhoneRelay(context).call({ method: 'DELETE', path: `/phone/outbound${query}` });
+  const cancelled = typeof answer.cancelled === 'number' ? answer.cancelled : 0;
+  if (flag(options, '--json')) line(context.stdout, JSON.stringify({ cancelled }));
+  else if (cancelled > 0) line(context.stdout, `Cancelled ${cancelled} message${cancelled === 1 ? '' : 's'}.`);
+  else if (all) line(context.stdout, 'Nothing was waiting.');
+  if (id !== undefined && cancelled === 0) {
+    throw new CommandError(
+      `no message '${printable(id)}' waits; a delivered one cannot be cancelled`,
+      `List the queue with: ${context.program} list`,
+    );
+  }
+}

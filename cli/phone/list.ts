@@ -1,0 +1,50 @@
+import type { Command } from 'cac';
+import { asObject } from '../../lib/kit/json.ts';
+import { flag, type Options } from '../options.ts';
+import { type CommandContext, columns, createStyle, line, printable } from '../output.ts';
+import { openPhoneRelay } from './relay.ts';
+
+const MAX_TEXT = 60;
+const MAX_LABEL = 24;
+
+/** `svc phone list`: shows the messages queued for a phone. */
+export function define(command: Command): void {
+  command
+    .option('--json', 'print one JSON document')
+    .example((name) => `${name} list`)
+    .example((name) => `${name} list --json`)
+    .action(run);
+}
+
+async function run(options: Options, context: CommandContext): Promise<void> {
+  const answer = await openPhoneRelay(context).call({ method: 'GET', path: '/phone/outbound' });
+  if (flag(options, '--json')) return line(context.stdout, JSON.stringify(answer));
+  const messages = Array.isArray(answer.messages) ? answer.messages.map((row) => asObject(row) ?? {}) : [];
+  if (messages.length === 0) return line(context.stdout, 'Nothing waits for a phone.');
+  const { bold } = createStyle(context.stdout, context.env);
+  const now = Date.now();
+  const rows = messages.map((row) => [
+    cell(row.message_id, Number.POSITIVE_INFINITY),
+    typeof row.sent_at === 'number' ? age(now - row.sent_at) : '-',
+    cell(row.chat_id, MAX_LABEL),
+    cell(row.text, MAX_TEXT),
+  ]);
+  const [head = '', ...lines] = columns([['ID', 'WAITS', 'CHAT', 'TEXT'], ...rows], '');
+  line(context.stdout, bold(head));
+  for (const text of lines) line(context.stdout, text);
+  line(
+    context.stdout,
+    `A phone receives them in this order when it connects. Cancel one with: ${context.program} cancel <id>`,
+  );
+}
+
+function cell(value: unknown, limit: number): string {
+  const text = typeof value === 'string' ? printable(value) : '-';
+  return text.length > limit ? `${text.slice(0, limit - 1)}…` : text;
+}
+
+function age(ms: number): string {
+  const seconds = Math.max(0, Math.round(ms / 1000));
+  if (seconds < 60) return `${seconds} s`;
+  return seconds < 3600 ? `${Math.floor(seconds / 60)} min` : `${Math.floor(seconds / 3600)} h`;
+}
