@@ -13,7 +13,7 @@ beforeEach(async () => {
 
 /** The calls of the README's example, in order: path and body. */
 async function exampleCalls(): Promise<[path: string, body: string | undefined][]> {
-  const section = (await readFile('README.md', 'utf8')).split('## Try it without a phone')[1] ?? '';
+  const section = (await readFile('cli/README.md', 'utf8')).split('## Try it without a phone')[1] ?? '';
   return [...section.matchAll(/^phone \$R(\/\S+)(?: -d '([^']+)')?/gm)].map(([, path = '', body]) => [path, body]);
 }
 
