@@ -8,7 +8,7 @@ import { temporaryDirectory } from '../support/temp.ts';
 
 const pending = cleanups();
 
-/** A relay with a temporary directory of its own, and a directory outside of every root. */
+/** A relay with its own temporary directory, and a directory outside every root. */
 async function setup(env: Record<string, string> = {}) {
   const relay = await startBuiltTarget({
     env,
@@ -31,7 +31,7 @@ const errorOf = async (response: Promise<Response>) => {
 };
 
 describe('POST /media/register (contract 04 §3.3)', () => {
-  it('enters a file under a root, with what is said of it', async () => {
+  it('registers a file under a root with its type, name and flag', async () => {
     const { relay, device, workspace } = await setup();
     await writeFile(join(workspace, 'a.txt'), 'hello');
     const path = join(workspace, 'a.txt');
@@ -48,7 +48,7 @@ describe('POST /media/register (contract 04 §3.3)', () => {
     expect(media.map(({ file_name }: { file_name: string }) => file_name)).toEqual(['a.txt', 'b.txt']);
   });
 
-  it('what is sensitive', async () => {
+  it('§3.2: coerces the sensitive flag', async () => {
     const { relay, workspace } = await setup();
     await writeFile(join(workspace, 'a.txt'), 'x');
     for (const [value, expected] of [
@@ -70,7 +70,7 @@ describe('POST /media/register (contract 04 §3.3)', () => {
     }
   });
 
-  it('refusals, each 400 with its sentence and without a path', async () => {
+  it('refuses with 400 and a sentence that names no path', async () => {
     const { relay, workspace, outside } = await setup({ RELAY_MEDIA_MAX_SIZE_MB: '1' });
     const at = (name: string) => join(workspace, name);
     await writeFile(at('a.txt'), 'x');
@@ -124,7 +124,7 @@ describe('POST /media/register (contract 04 §3.3)', () => {
     expect(relay.relay.media?.count()).toBe(1);
   });
 
-  it('further roots, and those that are links', async () => {
+  it('§2: accepts further roots, also through links', async () => {
     const outside = await temporaryDirectory({ 'real/a.txt': 'x' });
     await symlink(join(outside, 'real'), join(outside, 'link'));
     const { relay } = await setup({ RELAY_MEDIA_ALLOWED_ROOTS: `relative: ${join(outside, 'link')} ::` });
@@ -134,7 +134,7 @@ describe('POST /media/register (contract 04 §3.3)', () => {
     expect(await statusOf(register(workspace.relay, join(outside, 'real/a.txt')))).toBe(200);
   });
 
-  it('owned files are direct children of the temporary directory, of a known name, and go with their token', async () => {
+  it('owned files must be direct children of the temporary directory with a known name, and go with their token', async () => {
     const { relay, tmp, device } = await setup({ RELAY_MEDIA_LRU_CAP: '1' });
     await mkdir(join(tmp, 'svc-relay-upload-dir'));
     const files = [
@@ -159,7 +159,7 @@ describe('POST /media/register (contract 04 §3.3)', () => {
 });
 
 describe('GET /media/{token} of a file that changes (contract 04 §3.6)', () => {
-  it('gone, replaced by a link, a directory or a FIFO, moved into a protected place: 404', async () => {
+  it('is 404 once it is gone, replaced by a link, a directory or a FIFO, or in a protected place', async () => {
     const { relay, device, workspace, outside } = await setup();
     const path = join(workspace, 'dir/a.txt');
     await mkdir(join(workspace, 'dir'));
@@ -185,7 +185,7 @@ describe('GET /media/{token} of a file that changes (contract 04 §3.6)', () => 
     await rename(join(workspace, 'dir'), join(workspace, 'kept'));
     await symlink(outside, join(workspace, 'dir'));
     expect(await status()).toBe(404);
-    // A place that is protected only now.
+    // The same place, protected from now on.
     await rm(join(workspace, 'dir'));
     await rename(join(workspace, 'kept'), join(workspace, 'dir'));
     await symlink(join(workspace, 'dir'), join(relay.agentHome, '.ssh'));
@@ -194,7 +194,7 @@ describe('GET /media/{token} of a file that changes (contract 04 §3.6)', () => 
 });
 
 describe('GET /media/by-path (contract 04 §3.7)', () => {
-  it('serves by path, guesses the type, takes a hint, carries the flag', async () => {
+  it('serves by path, guesses the type, takes a hint and carries the flag', async () => {
     const { byPath, outside } = await setup();
     await writeFile(join(outside, 'Größe.PNG'), PNG);
     const got = await byPath(` ${join(outside, 'Größe.PNG')} `);
@@ -213,7 +213,7 @@ describe('GET /media/by-path (contract 04 §3.7)', () => {
     expect(part.headers.get('accept-ranges')).toBe('bytes');
   });
 
-  it('refusals, with the statuses of the contract', async () => {
+  it('refuses with the statuses of the contract', async () => {
     const { relay, byPath, device, outside } = await setup({ RELAY_MEDIA_MAX_SIZE_MB: '1' });
     const at = (name: string) => join(outside, name);
     await writeFile(at('large'), '');
@@ -249,7 +249,7 @@ describe('GET /media/by-path (contract 04 §3.7)', () => {
     }
   });
 
-  it('in the strict sandbox only what could be registered', async () => {
+  it('in the strict sandbox serves only what could be registered', async () => {
     const { byPath, outside, workspace } = await setup({ RELAY_MEDIA_STRICT_SANDBOX: 'on' });
     await writeFile(join(workspace, 'a.txt'), 'inside');
     expect(await (await byPath(join(workspace, 'a.txt'))).text()).toBe('inside');
@@ -257,7 +257,7 @@ describe('GET /media/by-path (contract 04 §3.7)', () => {
     expect(await statusOf(byPath(join(outside, 'none')))).toBe(403);
   });
 
-  it('paths of a container, which get around nothing', async () => {
+  it('§4: translates container paths, which bypass no check', async () => {
     const outside = await temporaryDirectory({ 'a.txt': 'mounted', '.netrc': 'x' });
     const { byPath, relay } = await setup({
       TERMINAL_ENV: 'docker',
@@ -274,7 +274,7 @@ describe('GET /media/by-path (contract 04 §3.7)', () => {
   });
 });
 
-it('a link that is swapped all the time: by token and by path never a byte from outside', {
+it('§3.6: a link that is swapped constantly never yields a byte from outside, by token or by path', {
   timeout: 60_000,
 }, async () => {
   const { relay, device, workspace, outside, byPath } = await setup({ RELAY_MEDIA_STRICT_SANDBOX: '1' });
@@ -308,7 +308,7 @@ it('a link that is swapped all the time: by token and by path never a byte from 
   expect([...seen.keys()].filter((outcome) => !['inside', '403', '404'].includes(outcome))).toEqual([]);
 });
 
-it('nothing that names a file or a token is logged', async () => {
+it('§1.3: neither file names nor tokens are logged', async () => {
   const { relay, device, byPath, workspace } = await setup();
   await writeFile(join(workspace, 'private-name.txt'), 'x');
   const token = await registered(relay, join(workspace, 'private-name.txt'), { file_name: 'private-name.txt' });
@@ -324,7 +324,7 @@ it('nothing that names a file or a token is logged', async () => {
   for (const secret of ['private-name', token, token.slice(0, 8), workspace]) expect(log).not.toContain(secret);
 });
 
-it('what an earlier run left in the temporary directory is removed, once its tokens could not be good any more', async () => {
+it('§3.1: uploads left by an earlier run are removed once their tokens have expired', async () => {
   const old = await setup();
   const names = ['svc-relay-upload-old.png', 'svc-relay-upload-new.png', 'other-old.png'];
   for (const name of names) await writeFile(join(old.tmp, name), 'x');

@@ -2,15 +2,16 @@ import { readdir, rm, stat } from 'node:fs/promises';
 import { connect } from 'node:net';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { type BuiltTarget, cleanups, startBuiltTarget } from '../support/built-relay.ts';
+import { cleanups, startBuiltTarget } from '../support/built-relay.ts';
 import { createTestClock } from '../support/clock.ts';
-import { form, mediaDevice, PNG, statusOf } from '../support/media.ts';
-import { bearer } from '../support/relay.ts';
+import { form, type MediaDevice, mediaDevice, PNG, statusOf } from '../support/media.ts';
+import { connectRaw, request } from '../support/raw-socket.ts';
+import { bearer, describeMatrix, type Target } from '../support/relay.ts';
 import { temporaryDirectory } from '../support/temp.ts';
 
 const pending = cleanups();
 
-async function setup(env: Record<string, string> = {}, more: Parameters<typeof startBuiltTarget>[0] = {}) {
+async function startNode(env: Record<string, string> = {}, more: Parameters<typeof startBuiltTarget>[0] = {}) {
   const tmp = await temporaryDirectory();
   const relay = await startBuiltTarget({
     env,
@@ -23,13 +24,15 @@ async function setup(env: Record<string, string> = {}, more: Parameters<typeof s
 }
 
 const HEAD = '--b\r\ncontent-disposition: form-data; name="file"; filename="film.mp4"\r\n\r\n';
-/** The start of an upload: a part's head is only taken up when something follows it. */
+/** The start of an upload. A part's head is handled only once some of its body has arrived. */
 const BEGUN = `${HEAD}12345678`;
 const END = '\r\n--b--\r\n';
 
-/** An upload by hand: what is written goes out as it is, the answer is collected. */
-function raw({ port }: BuiltTarget, token: string, headers: Record<string, string | number> = {}) {
-  const socket = connect({ port, host: '127.0.0.1' });
+/** An upload written by hand on its own connection. */
+function raw({ url }: Target, token: string, headers: Record<string, string | number> = {}) {
+  const { host, port } = new URL(url);
+  const socket = connect({ port: Number(port), host: '127.0.0.1' });
+  pending.push(() => socket.destroy());
   let answer = '';
   socket.on('data', (chunk) => {
     answer += chunk;
@@ -40,7 +43,7 @@ function raw({ port }: BuiltTarget, token: string, headers: Record<string, strin
   });
   const closed = new Promise<void>((resolve) => socket.on('close', () => resolve()));
   const lines = Object.entries({
-    host: '127.0.0.1',
+    host,
     authorization: `Bearer ${token}`,
     'content-type': 'multipart/form-data; boundary=b',
     ...headers,
@@ -55,19 +58,28 @@ function raw({ port }: BuiltTarget, token: string, headers: Record<string, strin
   };
 }
 
-describe('POST /media/upload (contract 04 §3.5)', () => {
-  it('is kept in the temporary directory, of this user alone, with a plain suffix', async () => {
-    const { device, tmp, files } = await setup();
-    await device.put(PNG, '../../x/picture.png');
-    await device.put(PNG, 'noise.p n g');
-    const names = await files();
-    expect(names.filter((name) => /^svc-relay-upload-[a-z0-9]{24}\.png$/.test(name))).toHaveLength(1);
-    expect(names.filter((name) => /^svc-relay-upload-[a-z0-9]{24}$/.test(name))).toHaveLength(1);
-    for (const name of names) expect((await stat(join(tmp, name))).mode & 0o777).toBe(0o600);
-  });
+const entries = async (target: Target) => (await (await target.operator('/media/inspect')).json()).media;
 
-  it('what is no upload is 400, and nothing is left of it', async () => {
-    const { relay, device, files } = await setup();
+describeMatrix('POST /media/upload (contract 04 §3.5)', (start, runtime) => {
+  /** A relay, a device, and the files or objects that hold uploads. */
+  async function setup(env: Record<string, string> = {}) {
+    if (runtime === 'node') {
+      const { relay, device, files } = await startNode(env);
+      return { target: relay, device, stored: files, begun: () => fourBegun(device) };
+    }
+    const target = await start({ env });
+    const device = await mediaDevice(target);
+    return { target, device, stored: async () => target.objects?.(), begun: () => fourBegun(device) };
+  }
+
+  /** Waits until the relay has taken up four uploads of a device, which is when it refuses another. */
+  const fourBegun = (device: MediaDevice) =>
+    expect
+      .poll(() => statusOf(device.upload('x', { headers: { 'content-type': 'multipart/form-data; boundary=b' } })))
+      .toBe(429);
+
+  it('anything but a valid upload is 400 and leaves nothing', async () => {
+    const { target, device, stored } = await setup();
     const multipart = { 'content-type': 'multipart/form-data; boundary=b' };
     for (const [body, headers] of [
       ['{}', { 'content-type': 'application/json' }],
@@ -83,22 +95,114 @@ describe('POST /media/upload (contract 04 §3.5)', () => {
       const answer = await device.upload(body, { headers: headers as Record<string, string> });
       expect([body.toString(), answer.status, (await answer.json()).ok]).toEqual([body.toString(), 400, false]);
     }
-    expect(await files()).toEqual([]);
-    expect(relay.relay.media?.count()).toBe(0);
+    expect(await stored()).toEqual([]);
+    expect(await entries(target)).toEqual([]);
   });
 
-  it('over the limit: the length tells at once, a body without one when it gets there; the client reads the 413', async () => {
-    const { relay, device, files } = await setup({ RELAY_MEDIA_MAX_SIZE_MB: '1' });
+  it('over the cap is 413, by the announced length or once the body passes it', async () => {
+    const { target, device, stored } = await setup({ RELAY_MEDIA_MAX_SIZE_MB: '1' });
     expect(await statusOf(device.upload(form(Buffer.alloc(1024 * 1024))))).toBe(200);
     expect(await statusOf(device.upload(form(Buffer.alloc(1024 * 1024 + 1))))).toBe(413);
-    expect(await statusOf(device.upload(form(Buffer.alloc(4 * 1024 * 1024))))).toBe(413);
+    // The edge platform closes a connection whose body was not read, which `fetch` may see before the answer.
+    if (runtime === 'node') {
+      expect(await statusOf(device.upload(form(Buffer.alloc(4 * 1024 * 1024))))).toBe(413);
+      const many = await device.upload(`${HEAD.replace('"file"', '"other"')}${'x'.repeat(3_000_000)}${END}`, {
+        headers: { 'content-type': 'multipart/form-data; boundary=b' },
+      });
+      expect(many.status).toBe(413);
+    }
 
-    const announced = raw(relay, device.token, { 'content-length': 50_000_000 });
+    const announced = raw(target, device.token, { 'content-length': 50_000_000 });
     await announced.status().toBe('413');
     announced.socket.destroy();
 
-    // Sends everything before it reads anything, as some clients do.
-    const stream = raw(relay, device.token, { 'transfer-encoding': 'chunked' });
+    expect(await stored()).toHaveLength(1);
+  });
+
+  it('a client that hangs up leaves nothing', async () => {
+    const { target, device, stored, begun } = await setup();
+    const uploads = Array.from({ length: 4 }, () => raw(target, device.token, { 'content-length': 1_000_000 }));
+    for (const { socket } of uploads) socket.write(`${HEAD}${'x'.repeat(200_000)}`);
+    await begun();
+    uploads[0]?.socket.destroy();
+    uploads[1]?.socket.end();
+    uploads[2]?.socket.resetAndDestroy();
+    uploads[3]?.socket.end('x');
+    await expect.poll(stored).toEqual([]);
+    expect(await entries(target)).toEqual([]);
+    // Their places are free again.
+    await expect.poll(() => statusOf(device.upload(form(PNG)))).toBe(200);
+  });
+
+  it('a session has four uploads in progress; a fifth is 429, and other sessions are unaffected', async () => {
+    const { target, device, begun } = await setup();
+    const other = await mediaDevice(target);
+    const uploads = Array.from({ length: 4 }, () => raw(target, device.token, { 'content-length': 1_000_000 }));
+    for (const { socket } of uploads) socket.write(BEGUN);
+    await begun();
+    const fifth = await device.upload(form(PNG));
+    expect([fifth.status, fifth.headers.get('retry-after'), (await fifth.json()).ok]).toEqual([429, '5', false]);
+    expect(await statusOf(other.upload(form(PNG)))).toBe(200);
+    for (const { socket } of uploads) socket.destroy();
+    await expect.poll(() => statusOf(device.upload(form(PNG)))).toBe(200);
+  });
+
+  it('a session that is revoked meanwhile uploads nothing', async () => {
+    const { target, device, stored, begun } = await setup();
+    const length = BEGUN.length + 10 + END.length;
+    const uploads = Array.from({ length: 4 }, () => raw(target, device.token, { 'content-length': length }));
+    for (const { socket } of uploads) socket.write(BEGUN);
+    await begun();
+    const revoked = await target.fetch(`/sessions/${device.prefix}`, {
+      method: 'DELETE',
+      headers: bearer(device.token),
+    });
+    expect(revoked.status).toBe(200);
+    for (const upload of uploads) {
+      upload.socket.write(`0123456789${END}`);
+      await upload.status().toBe('401');
+    }
+    await expect.poll(stored).toEqual([]);
+  });
+
+  it('§3.9: a file name cannot inject a header', async () => {
+    const { target, device } = await setup();
+    const name = 'a\\"; x=\\"\u0001b\u0085Ü😀';
+    const body = `--b\r\ncontent-disposition: form-data; name="file"; filename="${name}"\r\ncontent-type: text/html\u0001\r\n\r\nx${END}`;
+    const sent = await device.upload(body, { headers: { 'content-type': 'multipart/form-data; boundary=b' } });
+    // Control characters in the head of a part make the body invalid.
+    expect(sent.status).toBe(400);
+    const clean = await device.upload(body.replaceAll('\u0001', ''), {
+      headers: { 'content-type': 'multipart/form-data; boundary=b' },
+    });
+    const { token } = await clean.json();
+    const { hostname, port } = new URL(target.url);
+    const connection = await connectRaw(Number(port));
+    pending.push(connection.destroy);
+    connection.write(request('GET', `/media/${token}`, { host: hostname, ...bearer(device.token) }));
+    const { headers } = await connection.head();
+    expect(Buffer.from(headers['content-disposition'] ?? '', 'latin1').toString()).toBe(
+      `inline; filename="a; x=bÜ😀"; filename*=UTF-8''a%3B%20x%3Db%C3%9C%F0%9F%98%80`,
+    );
+    expect(headers['content-type']).toBe('text/html');
+  });
+});
+
+describe('uploads on a host (contract 04 §3.5)', () => {
+  it('keeps an upload in the temporary directory, mode 0600, with a plain suffix', async () => {
+    const { device, tmp, files } = await startNode();
+    await device.put(PNG, '../../x/picture.png');
+    await device.put(PNG, 'noise.p n g');
+    const names = await files();
+    expect(names.filter((name) => /^svc-relay-upload-[a-z0-9]{24}\.png$/.test(name))).toHaveLength(1);
+    expect(names.filter((name) => /^svc-relay-upload-[a-z0-9]{24}$/.test(name))).toHaveLength(1);
+    for (const name of names) expect((await stat(join(tmp, name))).mode & 0o777).toBe(0o600);
+  });
+
+  it('a client that sends everything before it reads can read the 413', async () => {
+    const { relay: target, device, files } = await startNode({ RELAY_MEDIA_MAX_SIZE_MB: '1' });
+    // Some clients send everything before they read anything.
+    const stream = raw(target, device.token, { 'transfer-encoding': 'chunked' });
     stream.socket.pause();
     const chunk = (text: string) => `${Buffer.byteLength(text).toString(16)}\r\n${text}\r\n`;
     stream.socket.write(chunk(HEAD));
@@ -111,41 +215,12 @@ describe('POST /media/upload (contract 04 §3.5)', () => {
     await stream.status().toBe('413');
     await stream.closed;
     expect(stream.failure()).toBeUndefined();
-    expect(await files()).toHaveLength(1);
-    const many = await device.upload(`${HEAD.replace('"file"', '"other"')}${'x'.repeat(3_000_000)}${END}`, {
-      headers: { 'content-type': 'multipart/form-data; boundary=b' },
-    });
-    expect(many.status).toBe(413);
+    expect(await files()).toEqual([]);
   });
 
-  it('a client that hangs up leaves nothing', async () => {
-    const { relay, device, files } = await setup();
-    const uploads = Array.from({ length: 3 }, () => raw(relay, device.token, { 'content-length': 1_000_000 }));
-    for (const { socket } of uploads) socket.write(`${HEAD}${'x'.repeat(200_000)}`);
-    await expect.poll(files).toHaveLength(3);
-    uploads[0]?.socket.destroy();
-    uploads[1]?.socket.end();
-    uploads[2]?.socket.resetAndDestroy();
-    await expect.poll(files).toEqual([]);
-    expect(relay.relay.media?.count()).toBe(0);
-  });
-
-  it('four at a time for a session; the fifth is 429, whatever others do', async () => {
-    const { relay, device, files } = await setup();
-    const other = await mediaDevice(relay);
-    const uploads = Array.from({ length: 4 }, () => raw(relay, device.token, { 'content-length': 1_000_000 }));
-    for (const { socket } of uploads) socket.write(BEGUN);
-    await expect.poll(files).toHaveLength(4);
-    const fifth = await device.upload(form(PNG));
-    expect([fifth.status, fifth.headers.get('retry-after'), (await fifth.json()).ok]).toEqual([429, '5', false]);
-    expect(await statusOf(other.upload(form(PNG)))).toBe(200);
-    for (const { socket } of uploads) socket.destroy();
-    await expect.poll(() => statusOf(device.upload(form(PNG)))).toBe(200);
-  });
-
-  it('one that stands still for 30 s ends, one that goes on does not', async () => {
+  it('ends an upload that stalls for 30 s, not one that goes on slowly', async () => {
     const clock = createTestClock();
-    const { relay, device, tmp, files } = await setup({}, { clock });
+    const { relay, device, tmp, files } = await startNode({}, { clock });
     const length = BEGUN.length + 1000 + END.length;
     const slow = raw(relay, device.token, { 'content-length': length, connection: 'close' });
     slow.socket.write(BEGUN);
@@ -158,44 +233,29 @@ describe('POST /media/upload (contract 04 §3.5)', () => {
     }
     slow.socket.write(END);
     await slow.status().toBe('200');
-    const still = raw(relay, device.token, { 'content-length': length });
-    still.socket.write(BEGUN);
+    const stalled = raw(relay, device.token, { 'content-length': length });
+    stalled.socket.write(BEGUN);
     await expect.poll(files).toHaveLength(2);
-    // Its time runs from when its first chunk is written, which nobody outside sees.
+    // Its 30 s run from the write of its first chunk, which cannot be seen from outside.
     await expect
       .poll(async () => {
         await clock.advanceAsync(30_001);
-        return still.answer();
+        return stalled.answer();
       })
       .toMatch(/^HTTP\/1\.1 408 /);
     await expect.poll(files).toHaveLength(1);
   });
 
-  it('a session that is revoked meanwhile uploads nothing', async () => {
-    const { relay, device, files } = await setup();
-    const upload = raw(relay, device.token, { 'content-length': BEGUN.length + 10 + END.length });
-    upload.socket.write(BEGUN);
-    await expect.poll(files).toHaveLength(1);
-    const revoked = await relay.fetch(`/sessions/${device.prefix}`, {
-      method: 'DELETE',
-      headers: bearer(device.token),
-    });
-    expect(revoked.status).toBe(200);
-    upload.socket.write(`0123456789${END}`);
-    await upload.status().toBe('401');
-    await expect.poll(files).toEqual([]);
-  });
-
-  it('a temporary directory that is gone: 500 without its name', async () => {
-    const { device, tmp } = await setup();
+  it('answers 500 without a path when the temporary directory is gone', async () => {
+    const { device, tmp } = await startNode();
     await rm(tmp, { recursive: true });
     const answer = await device.upload(form(PNG));
     expect(answer.status).toBe(500);
     expect(await answer.json()).toEqual({ ok: false, error: 'the upload could not be stored' });
   });
 
-  it('a relay that stops breaks uploads off, and takes its files with it', async () => {
-    const { relay, device, files } = await setup();
+  it('§3.1: shutdown aborts uploads and removes the files of finished ones', async () => {
+    const { relay, device, files } = await startNode();
     await device.put(PNG);
     const upload = raw(relay, device.token, { 'content-length': 1_000_000 });
     upload.socket.write(BEGUN);
@@ -203,32 +263,5 @@ describe('POST /media/upload (contract 04 §3.5)', () => {
     await relay.relay.stop();
     expect(await files()).toEqual([]);
     upload.socket.destroy();
-  });
-
-  it('a file name is no header', async () => {
-    const { relay, device } = await setup();
-    const name = 'a\\"; x=\\"\u0001b\u0085Ü😀';
-    const body = `--b\r\ncontent-disposition: form-data; name="file"; filename="${name}"\r\ncontent-type: text/html\u0001\r\n\r\nx${END}`;
-    const sent = await device.upload(body, { headers: { 'content-type': 'multipart/form-data; boundary=b' } });
-    // A control character in a part's head is none of a name's business: the body is refused.
-    expect(sent.status).toBe(400);
-    const clean = await device.upload(body.replaceAll('\u0001', ''), {
-      headers: { 'content-type': 'multipart/form-data; boundary=b' },
-    });
-    const { token } = await clean.json();
-    const socket = connect({ port: relay.port, host: '127.0.0.1' });
-    pending.push(() => socket.destroy());
-    let answer = Buffer.alloc(0);
-    socket.on('data', (chunk) => {
-      answer = Buffer.concat([answer, chunk]);
-    });
-    socket.write(
-      `GET /media/${token} HTTP/1.1\r\nhost: a\r\nauthorization: Bearer ${device.token}\r\nconnection: close\r\n\r\n`,
-    );
-    await new Promise((resolve) => socket.on('close', resolve));
-    expect(answer.toString()).toContain(
-      `content-disposition: inline; filename="a; x=bÜ😀"; filename*=UTF-8''a%3B%20x%3Db%C3%9C%F0%9F%98%80\r\n`,
-    );
-    expect(answer.toString()).toContain('content-type: text/html\r\n');
   });
 });

@@ -2,7 +2,7 @@ import { bearer, type Paired, pair, post, type Target } from './relay.ts';
 
 export const PNG = Buffer.from('89504e470d0a1a0a0000000d49484452', 'hex');
 
-/** A multipart body as a browser or phone makes it. */
+/** A multipart body as a browser or phone sends it. */
 export function form(bytes: Uint8Array, name = 'picture.png', type = 'image/png', field = 'file'): FormData {
   const data = new FormData();
   data.append('note', 'ignored');
@@ -13,7 +13,7 @@ export function form(bytes: Uint8Array, name = 'picture.png', type = 'image/png'
 /** A paired device that uploads and fetches. */
 export interface MediaDevice extends Paired {
   upload(body: BodyInit, init?: RequestInit): Promise<Response>;
-  /** Uploads what must be taken. Its token. */
+  /** Uploads bytes that must be accepted. Returns their token. */
   put(bytes: Uint8Array, name?: string, type?: string): Promise<string>;
   get(path: string, init?: RequestInit): Promise<Response>;
 }
@@ -39,14 +39,14 @@ export async function mediaDevice(target: Target): Promise<MediaDevice> {
 export const register = (target: Target, path: unknown, more: Record<string, unknown> = {}): Promise<Response> =>
   target.operator('/media/register', post({ path, content_type: 'text/plain', ...more }));
 
-/** As `register`, of what must be taken. Its token. */
+/** Registers a file that must be accepted. Returns its token. */
 export async function registered(target: Target, path: string, more: Record<string, unknown> = {}): Promise<string> {
   const response = await register(target, path, more);
   if (response.status !== 200) throw new Error(`register: ${response.status} ${await response.text()}`);
   return (await response.json()).token;
 }
 
-/** The statuses of several requests, by what they ask. */
+/** The status of a response whose body is read and dropped. */
 export const statusOf = async (response: Promise<Response>): Promise<number> => {
   const answer = await response;
   await answer.arrayBuffer();

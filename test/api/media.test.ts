@@ -3,7 +3,7 @@ import { form, mediaDevice, PNG, statusOf } from '../support/media.ts';
 import { describeMatrix, post } from '../support/relay.ts';
 
 describeMatrix('media (contract 04 §3)', (start, runtime) => {
-  it('an upload comes back byte for byte, with every header', async () => {
+  it('§3.6: serves an upload byte for byte, with every header', async () => {
     const target = await start();
     const device = await mediaDevice(target);
     const bytes = Buffer.from(Array.from({ length: 300_000 }, (_, at) => (at * 7) % 256));
@@ -48,7 +48,7 @@ describeMatrix('media (contract 04 §3)', (start, runtime) => {
     expect(await head.text()).toBe('');
   });
 
-  it('ranges and conditions', async () => {
+  it('§3.6: ranges and conditional requests', async () => {
     const target = await start();
     const device = await mediaDevice(target);
     const path = `/media/${await device.put(Buffer.from('0123456789'), 'a.txt', 'text/plain')}`;
@@ -90,13 +90,13 @@ describeMatrix('media (contract 04 §3)', (start, runtime) => {
     ]);
   });
 
-  it('an empty file is one', async () => {
+  it('§3.6: serves an empty file', async () => {
     const device = await mediaDevice(await start());
     const got = await device.get(`/media/${await device.put(Buffer.alloc(0))}`);
     expect([got.status, got.headers.get('content-length'), await got.text()]).toEqual([200, '0', '']);
   });
 
-  it("an image's type is corrected, another's never", async () => {
+  it('§3.8: corrects the type of an image, and no other', async () => {
     const device = await mediaDevice(await start());
     const typeOf = async (type: string) =>
       (await device.get(`/media/${await device.put(PNG, 'x', type)}`, { method: 'HEAD' })).headers.get('content-type');
@@ -104,7 +104,7 @@ describeMatrix('media (contract 04 §3)', (start, runtime) => {
     expect(await typeOf('text/plain')).toBe('text/plain');
   });
 
-  it('the operator marks an entry sensitive, once and for all', async () => {
+  it('§3.4: the operator marks an entry sensitive for good', async () => {
     const target = await start();
     const device = await mediaDevice(target);
     const token = await device.put(PNG);
@@ -124,7 +124,7 @@ describeMatrix('media (contract 04 §3)', (start, runtime) => {
     ).toBe(403);
   });
 
-  it('who may call, before anything is looked up', async () => {
+  it('§1.1: callers are checked before anything is looked up', async () => {
     const target = await start();
     const device = await mediaDevice(target);
     const token = await device.put(PNG);
@@ -149,9 +149,9 @@ describeMatrix('media (contract 04 §3)', (start, runtime) => {
         ]).toEqual([path, 401]);
       }
     }
-    // The edge platform closes the connection when nobody has read a body: a client may meet that before the answer.
-    const strange = () => statusOf(target.fetch('/media/upload', { method: 'POST', body: form(PNG) }));
-    await vi.waitFor(async () => expect(await strange()).toBe(401), { interval: 1 });
+    // The edge platform closes a connection whose body was not read, which a client may see before the answer.
+    const unpaired = () => statusOf(target.fetch('/media/upload', { method: 'POST', body: form(PNG) }));
+    await vi.waitFor(async () => expect(await unpaired()).toBe(401), { interval: 1 });
     expect(await statusOf(target.fetch('/media/inspect', { headers: via }))).toBe(403);
     expect(await statusOf(target.fetch('/media/register', { ...post({ path: '/tmp/none' }), headers: via }))).toBe(403);
     expect(await statusOf(target.fetch(`/media/${token}`, { headers: { authorization: `Bearer ${token}` } }))).toBe(
@@ -159,7 +159,7 @@ describeMatrix('media (contract 04 §3)', (start, runtime) => {
     );
   });
 
-  it('fixed names are no tokens; wrong methods are 405; the control route of that name is left alone', async () => {
+  it('§3.6: fixed names are not tokens, wrong methods are 405, and the /media control route is unaffected', async () => {
     const target = await start();
     const device = await mediaDevice(target);
     for (const [method, path, allow] of [
@@ -186,7 +186,7 @@ describeMatrix('media (contract 04 §3)', (start, runtime) => {
     }
   });
 
-  it('the operator sees what there is, and no path', async () => {
+  it('§3.10: the operator sees the entries without their paths', async () => {
     const target = await start();
     const device = await mediaDevice(target);
     const first = await device.put(PNG, 'one.png');
@@ -218,10 +218,10 @@ describeMatrix('media (contract 04 §3)', (start, runtime) => {
     expect(info.capabilities).toContain('media');
   });
 
-  it('an expired token is gone, and with it what was uploaded', async () => {
+  it('§3.1: an expired token is gone, and its upload with it', async () => {
     const target = await start({ env: { RELAY_MEDIA_TTL_SECONDS: '1' } });
     const device = await mediaDevice(target);
-    // The first look takes long: later it might come when the second is over.
+    // The first listing of the object store is slow: done later it might outlast the second.
     if (runtime === 'edge') expect(await target.objects?.()).toEqual([]);
     const token = await device.put(PNG);
     if (runtime === 'edge') expect(await target.objects?.()).toHaveLength(1);
@@ -230,7 +230,7 @@ describeMatrix('media (contract 04 §3)', (start, runtime) => {
     expect((await (await target.operator('/media/inspect?include_expired=1')).json()).media).toEqual([]);
   });
 
-  it('what a restart leaves of it: nothing on a host, everything at the edge', async () => {
+  it('00: a restart keeps nothing on a host, everything at the edge', async () => {
     const target = await start();
     const device = await mediaDevice(target);
     const token = await device.put(PNG, 'kept.png');
@@ -242,7 +242,7 @@ describeMatrix('media (contract 04 §3)', (start, runtime) => {
     expect(Buffer.from(await got.arrayBuffer()).equals(PNG)).toBe(true);
   });
 
-  it('tokens cannot be guessed, nor tried out through their beginnings', async () => {
+  it('§3.6: a token matches only as a whole', async () => {
     const device = await mediaDevice(await start());
     const token = await device.put(PNG);
     const guesses = [
@@ -260,3 +260,48 @@ describeMatrix('media (contract 04 §3)', (start, runtime) => {
     }
   });
 });
+
+describeMatrix(
+  'media in an object store (contract 04 §3)',
+  (start) => {
+    it('a file larger than one part of the object store comes back whole, and by ranges', async () => {
+      const device = await mediaDevice(await start());
+      const bytes = Buffer.alloc(6 * 1024 * 1024 + 17, 'abcdefghijk');
+      const token = await device.put(bytes, 'film.mp4', 'video/mp4');
+      const got = await device.get(`/media/${token}`);
+      expect(Buffer.from(await got.arrayBuffer()).equals(bytes)).toBe(true);
+      const part = await device.get(`/media/${token}`, { headers: { range: 'bytes=5242870-5242890' } });
+      expect(Buffer.from(await part.arrayBuffer()).equals(bytes.subarray(5242870, 5242891))).toBe(true);
+    });
+
+    it('a refused upload leaves no object', async () => {
+      const target = await start({ env: { RELAY_MEDIA_MAX_SIZE_MB: '6' } });
+      const device = await mediaDevice(target);
+      const large = await device.upload(form(Buffer.alloc(7 * 1024 * 1024 - 1000)));
+      expect([large.status, (await large.json()).ok]).toEqual([413, false]);
+      expect((await device.upload(form(Buffer.from('x'), 'a', 'a/b', 'other'))).status).toBe(400);
+      expect(await target.objects?.()).toEqual([]);
+    });
+
+    it('§3.1: evicts the least recently used entry and its object', async () => {
+      const target = await start({ env: { RELAY_MEDIA_LRU_CAP: '2' } });
+      const device = await mediaDevice(target);
+      const tokens = [];
+      for (const name of ['a', 'b', 'c']) tokens.push(await device.put(Buffer.from(name), name));
+      const statuses = await Promise.all(tokens.map(async (token) => (await device.get(`/media/${token}`)).status));
+      expect(statuses).toEqual([404, 200, 200]);
+      expect(await target.objects?.()).toHaveLength(2);
+    });
+
+    it('files of a host are 501', async () => {
+      const target = await start();
+      const device = await mediaDevice(target);
+      const answers = [
+        await target.operator('/media/register', post({ path: '/tmp/a', content_type: 'a/b' })),
+        await device.get('/media/by-path?path=/tmp/a'),
+      ];
+      for (const answer of answers) expect([answer.status, (await answer.json()).ok]).toEqual([501, false]);
+    });
+  },
+  ['edge'],
+);
