@@ -1,5 +1,5 @@
 import type { Readiness } from '../lib/relay.ts';
-import { WebResponse } from '../lib/web/json.ts';
+import { WebResponse } from '../lib/web/response.ts';
 import type { Handler } from './request.ts';
 
 /** What Secure Link looks like while it is not enabled (contract 01 §2). */

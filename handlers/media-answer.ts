@@ -1,8 +1,9 @@
 import { utf8ToBytes } from '../lib/kit/bytes.ts';
 import type { ServedMedia } from '../lib/media/media.ts';
 import { contentDisposition } from '../lib/media/names.ts';
-import { errorResponse, WebResponse } from '../lib/web/json.ts';
+import { errorResponse } from '../lib/web/json.ts';
 import { httpDate, select } from '../lib/web/ranges.ts';
+import { WebResponse } from '../lib/web/response.ts';
 import type { RelayRequest } from './request.ts';
 
 /**

@@ -2,7 +2,8 @@ import { RelayError } from '../lib/errors.ts';
 import { contentTooLarge, memoryFilenameFault, type Saved } from '../lib/profiles/documents.ts';
 import type { ProfileFiles } from '../lib/profiles/profile-files.ts';
 import type { Relay } from '../lib/relay.ts';
-import { json, readJson, WebResponse } from '../lib/web/json.ts';
+import { json, readJson } from '../lib/web/json.ts';
+import { WebResponse } from '../lib/web/response.ts';
 import { type Handler, pathSegment, type RelayRequest } from './request.ts';
 
 /** Room for a document in which every character is escaped. */
@@ -74,7 +75,7 @@ export const getProfileMemory: Handler = async (request, relay) => {
 /** `GET /api/profiles/{name}/avatar` (contract 07 §1.5). */
 export const getProfileAvatar: Handler = async (request, relay) => {
   const { filename, type, bytes } = await filesOf(relay).avatar(profileOf(request));
-  return new WebResponse(bytes as Uint8Array<ArrayBuffer>, {
+  return new WebResponse(bytes, {
     headers: {
       'content-type': type,
       // One of a few names that are ASCII: there is nothing to escape.

@@ -1,3 +1,10 @@
+/** A body that writes itself to a Node stream. Needs no web stream in between, which would copy every chunk. */
+export interface PipedBody {
+  pipe(to: unknown): unknown;
+  /** Called instead of `pipe` when the body is not sent. */
+  destroy(): void;
+}
+
 /** Bytes of one media entry, opened once: everything that follows is about this very file, whatever its name does. */
 export interface OpenBytes {
   readonly size: number;
@@ -8,10 +15,10 @@ export interface OpenBytes {
   /** The first `length` bytes, or what there is. */
   head(length: number): Promise<Uint8Array>;
   /**
-   * Bytes `start` to `end`, both included, in the form that the runtime's `Response` takes. It owns the file from now
+   * Bytes `start` to `end`, both included, as `WebResponse` takes them. It owns the file from now
    * on: read to its end or dropped, the file is closed. Breaks off with an error when the file became shorter.
    */
-  body(start: number, end: number): Promise<BodyInit>;
+  body(start: number, end: number): Promise<ReadableStream<Uint8Array<ArrayBuffer>> | PipedBody>;
   /** Closes the file unless a body has it. */
   close(): Promise<void>;
 }

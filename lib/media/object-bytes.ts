@@ -46,10 +46,10 @@ export function createObject(objects: ObjectStore, key: string): NewBytes {
 export async function openObject(objects: ObjectStore, key: string): Promise<OpenBytes | null> {
   const facts = await objects.head(key);
   if (!facts) return null;
-  const stream = async (offset: number, length: number): Promise<BodyInit> => {
+  const stream = async (offset: number, length: number): Promise<ReadableStream<Uint8Array<ArrayBuffer>>> => {
     const object = await objects.get(key, { range: { offset, length } });
     if (!object?.body) throw new Error('the object is gone');
-    return object.body as BodyInit;
+    return object.body as ReadableStream<Uint8Array<ArrayBuffer>>;
   };
   return {
     size: facts.size,

@@ -2,19 +2,17 @@ import {
   createServer,
   type Server as HttpServer,
   type IncomingMessage,
-  type RequestListener,
-  ServerResponse,
+  type ServerResponse,
   STATUS_CODES,
 } from 'node:http';
 import { createServer as createTlsServer } from 'node:https';
 import type { AddressInfo, Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
-import { NodeRequest } from 'srvx/node';
-import type { RelayRequest } from '../../../handlers/request.ts';
 import type { Fetch } from '../../../handlers/routes.ts';
-import type { Peer } from '../../../lib/access/peer.ts';
 import { describeError } from '../../../lib/errors.ts';
 import type { Relay } from '../../../lib/relay.ts';
+import { createAdapter, isSelfTimed, peerOf } from './adapter.ts';
+import { currentResponse, responseOn } from './internals.ts';
 import { send } from './send.ts';
 import { CLOSE_TIMEOUT, createUpgrades, isHandshake, WEBSOCKET_VERSION } from './upgrades.ts';
 
@@ -48,32 +46,11 @@ export interface RelayServer {
 export function createRelayServer({ relay, fetch, tls }: ServerOptions): RelayServer {
   const upgrades = createUpgrades(relay);
 
-  const handler: RequestListener = (req, res) => {
-    // A pipelined request waits until the answers before it are sent. Its own could not be until then, and hears
-    // nothing of the connection's end: a file opened for it would stay open, replies taken for it would be lost.
-    if (!res.socket) {
-      res.once('socket', () => handler(req, res));
-      return;
-    }
-    const request = new NodeRequest({ req: req as never, res: res as never }) as unknown as Request;
-    if (req.method === 'POST') {
-      // A web stream made of Node's counts its chunks and not their bytes: it would hold a whole upload (Node 20).
-      (request as RelayRequest).chunks = () => {
-        (req as Unhurried)[UNHURRIED] = true;
-        return req.iterator({ destroyOnReturn: false });
-      };
-    }
-    fetch(request, peerOf(req.socket))
-      .then((response) => send(req, res, response))
-      .catch((error) => {
-        relay.log.error(`answer failed: ${describeError(error)}`);
-        res.destroy();
-      });
-  };
+  const handler = createAdapter(fetch, relay.log);
 
   function onUpgrade(this: HttpServer, req: IncomingMessage, stream: Duplex, head: Buffer): void {
     const socket = stream as Socket;
-    const answering = answerOf(socket);
+    const answering = currentResponse(socket);
     if (answering) {
       // A pipelined one waits for the answers before it, as every other request does.
       watch(socket);
@@ -87,14 +64,14 @@ export function createRelayServer({ relay, fetch, tls }: ServerOptions): RelaySe
       return;
     }
     if (!isHandshake(req)) {
-      const response = responseOn(socket, req);
+      const response = refusalOn(socket, req);
       // RFC 6455 §4.4: whoever asks for a version that is not spoken here is told the one that is.
       response.setHeader('sec-websocket-version', WEBSOCKET_VERSION);
       handler(req, response);
       return;
     }
     const refusal = upgrades.accept(req, socket, head, peerOf(socket));
-    if (refusal) void send(req, responseOn(socket, req), refusal);
+    if (refusal) void send(req, refusalOn(socket, req), refusal);
   }
 
   const create = () => {
@@ -111,10 +88,9 @@ export function createRelayServer({ relay, fetch, tls }: ServerOptions): RelaySe
       : createServer(options, handler);
     server.on('upgrade', onUpgrade);
     server.on('clientError', (error: NodeJS.ErrnoException, socket) => {
-      const late =
-        error.code === 'ERR_HTTP_REQUEST_TIMEOUT' ? (answerOf(socket)?.req as Unhurried | undefined) : undefined;
-      // Node says this once for a request, and goes on with it.
-      if (!late?.[UNHURRIED]) refuseUnreadable(error, socket);
+      const late = error.code === 'ERR_HTTP_REQUEST_TIMEOUT' ? currentResponse(socket)?.req : undefined;
+      // Node reports this once per request, and goes on reading it.
+      if (!late || !isSelfTimed(late)) refuseUnreadable(error, socket);
     });
     server.on('checkExpectation', (_req, res: ServerResponse) => {
       res.writeHead(417, ERROR_HEADERS).end(errorBody('unknown expectation'));
@@ -152,12 +128,11 @@ export function createRelayServer({ relay, fetch, tls }: ServerOptions): RelaySe
   };
 }
 
-/** The answer to an upgrade that does not happen: Node has given the connection away and made none. */
-function responseOn(socket: Socket, request: IncomingMessage): ServerResponse {
+/** The response to an upgrade that is refused; the connection ends with it. */
+function refusalOn(socket: Socket, request: IncomingMessage): ServerResponse {
   watch(socket);
-  const response = new ServerResponse(request);
+  const response = responseOn(socket, request);
   response.shouldKeepAlive = false;
-  response.assignSocket(socket);
   socket.on('timeout', () => socket.destroy());
   // Whatever still comes is thrown away: unread, it would also hide that the client has gone.
   socket.resume();
@@ -174,18 +149,10 @@ function watch(socket: Socket): void {
   if (!socket.listeners('error').includes(ignore)) socket.on('error', ignore);
 }
 
-/** The answer under way on a socket. */
-const answerOf = (socket: Duplex): ServerResponse | undefined =>
-  (socket as { _httpMessage?: ServerResponse })._httpMessage;
-
-/** Marks a request whose reader limits the time of its body by itself. */
-const UNHURRIED = Symbol('unhurried');
-type Unhurried = IncomingMessage & { [UNHURRIED]?: boolean };
-
 /** What Node's parser refuses gets the error body of every other answer. */
 function refuseUnreadable(error: NodeJS.ErrnoException, socket: Duplex): void {
   // In the middle of another answer nothing may be said.
-  const answering = answerOf(socket)?.headersSent;
+  const answering = currentResponse(socket)?.headersSent;
   if (error.code === 'ECONNRESET' || !socket.writable || answering) {
     socket.destroy();
     return;
@@ -223,12 +190,3 @@ function parseAgain(server: HttpServer, req: IncomingMessage, socket: Socket, he
 }
 
 const ignore = () => {};
-
-/** Where a connection's peer is kept. In a `WeakMap` every dead connection would outlive a few collections (2026-11). */
-const PEER = Symbol('peer');
-
-/** Who is at the other end of a connection: asked of the system once. */
-function peerOf(socket: Socket & { [PEER]?: Peer }): Peer {
-  socket[PEER] ??= { address: socket.remoteAddress ?? null, tls: 'encrypted' in socket, via: 'direct' };
-  return socket[PEER];
-}

@@ -1,6 +1,7 @@
 import { read } from 'node:fs';
 import type { FileHandle } from 'node:fs/promises';
 import type { Writable } from 'node:stream';
+import type { PipedBody } from '../media.ts';
 
 const CHUNK = 256 * 1024;
 
@@ -9,7 +10,7 @@ const CHUNK = 256 * 1024;
  * two buffers take turns, one read into while the other is sent. Fresh ones for every chunk were garbage faster than it
  * was collected, and cost more than the sending (Node 20).
  */
-export class FileBody {
+export class FileBody implements PipedBody {
   readonly #file: FileHandle;
   #position: number;
   #left: number;

@@ -99,8 +99,7 @@ function openBytes(file: FileHandle, info: { size: bigint; mtimeNs: bigint; mtim
     },
     async body(start, end) {
       open = false;
-      // srvx takes what can be piped for a body, and pipes it without web streams between (2026-11).
-      return new FileBody(file, start, end) as unknown as BodyInit;
+      return new FileBody(file, start, end);
     },
     async close() {
       if (!open) return;

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { errorResponse, json, jsonText } from '../../../lib/web/json.ts';
+import { errorResponse, json, jsonText, readText } from '../../../lib/web/json.ts';
 
 const seen = async (response: Response) => [
   response.status,
@@ -38,5 +38,20 @@ describe('json() (contract 01, conventions)', () => {
       'no-store',
       '{"ok":false,"error":"too many","error_code":"busy"}',
     ]);
+  });
+});
+
+describe('readText()', () => {
+  const announced = (length: number, body: string) =>
+    new Request('http://localhost', { method: 'POST', body, headers: { 'content-length': String(length) } });
+
+  it('reads a body whose length was announced, and one without', async () => {
+    expect(await readText(announced(3, 'a\u00fc'), 3)).toBe('a\u00fc');
+    expect(await readText(new Request('http://localhost', { method: 'POST', body: 'abc' }), 3)).toBe('abc');
+  });
+
+  it('refuses what is over the limit, and a body that ended before its length', async () => {
+    await expect(readText(announced(4, 'abcd'), 3)).rejects.toMatchObject({ kind: 'too-large' });
+    await expect(readText(announced(4, ''), 4)).rejects.toMatchObject({ kind: 'invalid' });
   });
 });

@@ -1,0 +1,119 @@
+import type { IncomingMessage, RequestListener, ServerResponse } from 'node:http';
+import type { Socket } from 'node:net';
+import { Headers, Request } from '@whatwg-node/fetch';
+import { createServerAdapter } from '@whatwg-node/server';
+import type { RelayRequest } from '../../../handlers/request.ts';
+import type { Fetch } from '../../../handlers/routes.ts';
+import type { Peer } from '../../../lib/access/peer.ts';
+import { describeError } from '../../../lib/errors.ts';
+import type { Log } from '../../../lib/log.ts';
+import { send } from './send.ts';
+
+/** Only the path and query of a request's URL count: its authority is `Host`, which the client writes. */
+const ORIGIN = 'http://localhost';
+
+/** Headers in which an empty value counts as present: `X-Forwarded-For:` still tells of a proxy. */
+class RequestHeaders extends Headers {
+  override has(name: string): boolean {
+    return this.get(name) !== null;
+  }
+}
+
+interface NodeContext {
+  req: IncomingMessage;
+  res: ServerResponse;
+}
+
+/** The adapter's request, with what depends on the connection made only when a handler asks for it. */
+class NodeRequest extends Request {
+  override url = ORIGIN;
+  #res: ServerResponse | undefined;
+  #signal: AbortSignal | undefined;
+
+  constructor(url: string, init: RequestInit) {
+    init.headers = new RequestHeaders(init.headers);
+    super(url, init);
+  }
+
+  attach({ req, res }: NodeContext): this {
+    this.url = ORIGIN + targetOf(req);
+    this.#res = res;
+    return this;
+  }
+
+  /** Aborts when the client hangs up before its response is sent. */
+  override get signal(): AbortSignal {
+    this.#signal ??= hangUpOf(this.#res);
+    return this.#signal;
+  }
+}
+
+function hangUpOf(res: ServerResponse | undefined): AbortSignal {
+  const controller = new AbortController();
+  const abort = () => {
+    if (!res?.writableFinished) controller.abort();
+  };
+  if (res?.closed) abort();
+  else res?.once('close', abort);
+  return controller.signal;
+}
+
+/** Turns Node's requests into calls of `fetch`, and sends what it answers. */
+export function createAdapter(fetch: Fetch, log: Log): RequestListener {
+  const { handleNodeRequest } = createServerAdapter<NodeContext>(
+    (request, context) => fetch(toRelayRequest(request as NodeRequest, context), peerOf(context.req.socket)),
+    { fetchAPI: { Request: NodeRequest as typeof Request } },
+  );
+
+  async function handle(req: IncomingMessage, res: ServerResponse): Promise<void> {
+    try {
+      await send(req, res, await handleNodeRequest(req, { req, res }));
+    } catch (error) {
+      log.error(`response failed: ${describeError(error)}`);
+      res.destroy();
+    }
+  }
+
+  return (req, res) => {
+    // A pipelined request waits until the responses before it are sent. Its own could not be sent earlier, and is not
+    // told when the connection ends: a file opened for it would stay open, replies taken for it would be lost.
+    if (res.socket) void handle(req, res);
+    else res.once('socket', () => void handle(req, res));
+  };
+}
+
+function toRelayRequest(request: NodeRequest, context: NodeContext): Request {
+  const { req } = context;
+  if (req.method === 'POST') {
+    // The reader of `body` asks for one chunk at a time and gives up the connection when it stops early.
+    (request as Request as RelayRequest).chunks = () => {
+      (req as SelfTimed)[SELF_TIMED] = true;
+      return req.iterator({ destroyOnReturn: false });
+    };
+  }
+  return request.attach(context);
+}
+
+/** Path and query of a request's target, which may be a whole URL (RFC 9112 §3.2.2). */
+export function targetOf({ url = '/' }: IncomingMessage): string {
+  if (url.startsWith('/')) return url;
+  if (!URL.canParse(url)) return `/${url}`;
+  const { pathname, search } = new URL(url);
+  return pathname + search;
+}
+
+/** Marks a request whose reader limits the time of its body by itself. */
+const SELF_TIMED = Symbol('self-timed');
+type SelfTimed = IncomingMessage & { [SELF_TIMED]?: boolean };
+
+/** Whether the body of a request is read under a time limit of its own, so that the server's does not apply. */
+export const isSelfTimed = (req: IncomingMessage): boolean => (req as SelfTimed)[SELF_TIMED] === true;
+
+/** Where a connection's peer is kept. A `WeakMap` would keep every dead connection for a few collections (2026-11). */
+const PEER = Symbol('peer');
+
+/** The peer of a connection. The system is asked for its address only once. */
+export function peerOf(socket: Socket & { [PEER]?: Peer }): Peer {
+  socket[PEER] ??= { address: socket.remoteAddress ?? null, tls: 'encrypted' in socket, via: 'direct' };
+  return socket[PEER];
+}

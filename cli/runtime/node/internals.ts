@@ -1,0 +1,17 @@
+import { type IncomingMessage, ServerResponse } from 'node:http';
+import type { Socket } from 'node:net';
+import type { Duplex } from 'node:stream';
+
+// Everything that relies on undocumented parts of Node. test/runtime/node-internals.test.ts fails when one of
+// them changes.
+
+/** The response that a connection is sending or waiting for, if any. */
+export const currentResponse = (socket: Duplex): ServerResponse | undefined =>
+  (socket as { _httpMessage?: ServerResponse | null })._httpMessage ?? undefined;
+
+/** A response on a connection that Node has handed over with its `upgrade` event, and will not answer by itself. */
+export function responseOn(socket: Socket, request: IncomingMessage): ServerResponse {
+  const response = new ServerResponse(request);
+  response.assignSocket(socket);
+  return response;
+}

@@ -1,0 +1,70 @@
+import { once } from 'node:events';
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
+import type { AddressInfo, Socket } from 'node:net';
+import { expect, it } from 'vitest';
+import { currentResponse, responseOn } from '../../cli/runtime/node/internals.ts';
+import { cleanups } from '../support/built-relay.ts';
+import { connectRaw, handshakeHeaders, request } from '../support/raw-socket.ts';
+
+// Each case fails when Node changes the undocumented part that `internals.ts` relies on.
+
+const pending = cleanups();
+
+async function listen(server: ReturnType<typeof createServer>) {
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  pending.push(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  const raw = await connectRaw((server.address() as AddressInfo).port);
+  pending.push(raw.destroy);
+  return raw;
+}
+
+it('currentResponse: the first unsent response of a connection, of several that are pipelined', async () => {
+  const open: { socket: Socket; res: ServerResponse }[] = [];
+  const raw = await listen(createServer((req, res) => void open.push({ socket: req.socket, res })));
+  raw.write(Buffer.concat([request('GET', '/first'), request('GET', '/second')]));
+  await expect.poll(() => open.length).toBe(2);
+  const [first, second] = open as [(typeof open)[0], (typeof open)[0]];
+  expect(currentResponse(first.socket)).toBe(first.res);
+  expect(second.res.socket).toBeNull();
+  first.res.end();
+  await raw.response();
+  expect(currentResponse(first.socket)).toBe(second.res);
+  second.res.end();
+  await raw.response();
+  expect(currentResponse(first.socket)).toBeUndefined();
+});
+
+it('currentResponse: a pipelined upgrade comes while the response before it is under way', async () => {
+  let res: ServerResponse | undefined;
+  const server = createServer((_req, response) => {
+    res = response;
+  });
+  const upgraded = once(server, 'upgrade') as Promise<[IncomingMessage, Socket, Buffer]>;
+  const raw = await listen(server);
+  raw.write(Buffer.concat([request('GET', '/'), request('GET', '/ws', handshakeHeaders())]));
+  const [, socket] = await upgraded;
+  socket.on('error', () => {});
+  expect(currentResponse(socket)).toBe(res);
+  res?.end();
+  await once(res as ServerResponse, 'close');
+  expect(currentResponse(socket)).toBeUndefined();
+});
+
+it('responseOn: answers a connection that was handed over for an upgrade', async () => {
+  const server = createServer();
+  let isCurrent = false;
+  server.on('upgrade', (req: IncomingMessage, socket: Socket) => {
+    socket.on('error', () => {});
+    const response = responseOn(socket, req);
+    isCurrent = currentResponse(socket) === response;
+    response.writeHead(418, { 'content-length': '8' }).end('a teapot');
+  });
+  const raw = await listen(server);
+  raw.write(request('GET', '/', handshakeHeaders()));
+  expect(await raw.response()).toMatchObject({ status: 418, body: 'a teapot' });
+  expect(isCurrent).toBe(true);
+});
