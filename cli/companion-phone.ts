@@ -1,4 +1,4 @@
-import type { Answered } from '../lib/companion/link/commands.ts';
+import type { AnsweredCommand } from '../lib/companion/link/commands.ts';
 import { createPhone } from '../lib/companion/phone.ts';
 import type { SettingsStore } from '../lib/companion/safety-settings.ts';
 import { createSimulatedDevice } from '../lib/companion/simulated/device.ts';
@@ -36,7 +36,7 @@ function createRows(phone: Phone, onOwn: (row: CommandRow) => void) {
   });
   return {
     end,
-    of({ command, answer, took }: Answered): CommandRow {
+    of({ command, answer, durationMs: took }: AnsweredCommand): CommandRow {
       const { requestId, method, path } = command;
       const entry = entries.get(requestId);
       entries.delete(requestId);

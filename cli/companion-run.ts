@@ -1,5 +1,5 @@
 import { createLink, type Link } from '../lib/companion/link/link.ts';
-import { createMediaLink } from '../lib/companion/link/media.ts';
+import { createMediaClient } from '../lib/companion/link/media.ts';
 import type { SafetySettings } from '../lib/companion/safety-settings.ts';
 import { describeError } from '../lib/errors.ts';
 import { createLog } from '../lib/log.ts';
@@ -111,7 +111,7 @@ async function serve({ options, companion, context, live, device }: ServeParts):
     print: (...lines) => screen?.print(...lines),
   });
   written = prompt.line;
-  const media = createMediaLink({ call: callRelay, store: settings });
+  const media = createMediaClient({ callRelay, store: settings });
   const phone = createPhoneBehind({ settings, confirm: asker.confirm, clock, log, name: device.name, media });
   const rows = phone.rows((row) => view.command(row));
   const link: Link = createLink({

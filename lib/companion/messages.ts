@@ -3,7 +3,7 @@ import { bytesToHex, randomBytes } from '../kit/bytes.ts';
 import type { Cancel, Clock } from '../kit/clock.ts';
 import type { Log } from '../log.ts';
 import type { Payload } from '../socket/envelope.ts';
-import type { LinkChannel, SendOnChannel } from './link/channel.ts';
+import type { LinkChannel, SendOnChannel } from './link/link.ts';
 import type { SettingsStore } from './safety-settings.ts';
 
 const MAX_TEXT = 64 * 1024;

@@ -1,53 +1,54 @@
-/** How a socket ended, or why there never was one. */
+/** How a socket ended, or why it could not be opened. */
 export interface SocketEnd {
-  /** Of the WebSocket close frame; 1006 when there was none. */
+  /** From the close frame; 1006 if there was none. */
   code: number;
   reason: string;
-  /** What the upgrade was answered with instead of 101. */
+  /** HTTP status of a refused upgrade. */
   status?: number;
 }
 
 export interface SocketEvents {
-  /** The upgrade succeeded. `spki` is the SHA-256 of the peer certificate's SPKI in hex, for TLS. */
+  /** The upgrade succeeded. With TLS, `spki` is the SHA-256 of the peer certificate's SPKI in hex. */
   open(spki: string | undefined): void;
   /** A text frame. */
   message(text: string): void;
-  /** Any sign of life that is no message: a ping or a pong of the protocol. */
+  /** A WebSocket ping or pong. */
   alive(): void;
-  /** Called once, whether the socket ever opened or not; nothing is called after it. */
+  /** Called exactly once, even if the socket never opened, and last. */
   close(end: SocketEnd): void;
 }
 
 export interface DialedSocket {
   send(text: string): void;
-  /** Closes in order; `done` is called once the socket has ended. */
+  /** Performs the closing handshake. `done` is called once the socket has ended. */
   close(code?: number, reason?: string, done?: () => void): void;
-  /** Lets go at once. */
+  /** Drops the connection at once. */
   terminate(): void;
 }
 
-/** Opens a WebSocket. Never throws: every failure is a `close`. Redirects are not followed. */
+/** Opens a WebSocket. Never throws: every failure is reported by `close`. Redirects are not followed. */
 export type Dial = (url: string, events: SocketEvents) => DialedSocket;
 
-export interface HttpCall {
-  /** Of the relay's socket, `ws:` or `wss:`; the call goes to the same place. */
+/** An HTTP call to the relay behind a socket. */
+export interface RelayCall {
+  /** The socket's URL, `ws:` or `wss:`. The call goes to the same host and port. */
   socketUrl: string;
-  /** Says why the peer's key will not do, before anything is sent; `spki` as `SocketEvents.open` has it. */
+  /** Called before anything is sent. Returns why the peer's key is refused, or null. `spki` as in `SocketEvents.open`. */
   refuse(spki: string | undefined): string | null;
   method: 'GET' | 'POST';
-  /** Path and query below the place of the socket. */
+  /** Path and query, relative to the path of the socket without `/ws`. */
   path: string;
   headers: Record<string, string>;
   body?: Uint8Array;
-  /** Most bytes of the answer. */
+  /** Maximum size of the response body, bytes. */
   limit: number;
 }
 
-export interface HttpAnswer {
+export interface RelayResponse {
   status: number;
   headers: Record<string, string | undefined>;
   bytes: Uint8Array;
 }
 
-/** One HTTP call to a relay, within 15 s of silence. Rejects when there is no whole answer. */
-export type Call = (call: HttpCall) => Promise<HttpAnswer>;
+/** Performs the call. Rejects without a complete response, and after 15 s of silence. */
+export type CallRelay = (call: RelayCall) => Promise<RelayResponse>;

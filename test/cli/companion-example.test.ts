@@ -11,13 +11,13 @@ beforeEach(async () => {
   pending.push(() => relay.stop());
 });
 
-/** The calls of the README's example, in order: path and body. */
+/** The calls of the example in cli/README.md, in order: path and body. */
 async function exampleCalls(): Promise<[path: string, body: string | undefined][]> {
   const section = (await readFile('cli/README.md', 'utf8')).split('## Try it without a phone')[1] ?? '';
   return [...section.matchAll(/^phone \$R(\/\S+)(?: -d '([^']+)')?/gm)].map(([, path = '', body]) => [path, body]);
 }
 
-it('the example of the README: what curl does is what the companion shows', { timeout: 60_000 }, async () => {
+it('the example in cli/README.md: what curl does is what the companion shows', { timeout: 60_000 }, async () => {
   const calls = await exampleCalls();
   expect(calls.length).toBeGreaterThan(10);
   const home = await paired(relay.port);

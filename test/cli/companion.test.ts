@@ -31,12 +31,20 @@ vi.mock('../../cli/companion-phone.ts', () => ({
       onStatusChange: (listener: () => void) => settings.onChange(listener),
       close() {},
     } as unknown as Phone;
-    const of = ({ command, answer, took }: { command: PhoneCommand; answer: PhoneAnswer; took: number }) => ({
+    const of = ({
+      command,
+      answer,
+      durationMs,
+    }: {
+      command: PhoneCommand;
+      answer: PhoneAnswer;
+      durationMs: number;
+    }) => ({
       ...command,
       summary: 'summary',
       decision: answer.status < 400 ? 'executed' : 'refused',
       status: answer.status,
-      took,
+      took: durationMs,
     });
     return { phone, rows: () => ({ of, end() {} }) };
   },
@@ -113,7 +121,7 @@ describe('svc companion pair', () => {
       ['nonsense', /neither/, /svc pair/],
       [JSON.stringify({ svc: 1, host: 'x' }), /API server only/, /svc pair/],
       [offer(relay.port), /refused: Invalid pairing code/, /ten minutes/],
-      [offer(dead), /127\.0\.0\.1:\d+ \(direct\): nothing listens there/, /svc relay start/],
+      [offer(dead), /127\.0\.0\.1:\d+ \(direct\): nothing is listening there/, /svc relay start/],
       [offer(refusing.port), /too many failed attempts/, /five minutes/],
     ];
     for (const [input, error, next] of cases) {

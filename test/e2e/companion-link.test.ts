@@ -210,7 +210,7 @@ describe('the dial', () => {
       new Promise((resolve) => {
         dial(url, { open() {}, message() {}, alive() {}, close: resolve });
       });
-    expect(await end('ws://127.0.0.1:1/ws')).toMatchObject({ code: 1006, reason: 'nothing listens there' });
+    expect(await end('ws://127.0.0.1:1/ws')).toMatchObject({ code: 1006, reason: 'nothing is listening there' });
     expect(await end(`ws://127.0.0.1:${relay.port}/nowhere`)).toMatchObject({ code: 1006, status: 404 });
     expect(await end(`wss://127.0.0.1:${relay.port}/ws`)).toMatchObject({
       code: 1006,

@@ -1,15 +1,15 @@
 import { isObject } from '../../kit/json.ts';
 import type { Payload } from '../../socket/envelope.ts';
-import type { RelayFacts } from './state.ts';
 
-/** What this device says of itself in its first frame (contract 01 §3.3). */
+/** How this device describes itself in its first frame (contract 01 §3.3). */
 export interface DeviceFacts {
   name: string;
   hostname?: string;
   model?: string;
   platform?: string;
-  /** `android` and `phone` unless it is something else. */
+  /** Default `android`. */
   surface?: string;
+  /** Default `phone`. */
   formFactor?: string;
 }
 
@@ -32,20 +32,29 @@ export function authPayload(credentials: Credentials, deviceId: string, device: 
   };
 }
 
-export interface Issued extends RelayFacts {
+/** The parts of `auth.ok` that are no secret. */
+export interface RelayInfo {
+  serverVersion: string;
+  /** Epoch seconds; null = never. */
+  expiresAt: number | null;
+  grants: Record<string, number | null>;
+}
+
+/** A usable `auth.ok`. */
+export interface IssuedSession extends RelayInfo {
   sessionToken: string;
   /** Only when newly issued. */
   refreshToken?: string;
 }
 
-/** A token as it may be kept and sent: printable ASCII in one line (contract 01 §3.5). */
+/** Whether a token can be stored and sent: printable ASCII on one line (contract 01 §3.5). */
 const isToken = (value: unknown): value is string => typeof value === 'string' && /^[\x21-\x7e]{1,512}$/.test(value);
 
 const isExpiry = (value: unknown): value is number | null =>
   value === null || (typeof value === 'number' && Number.isFinite(value));
 
-/** Reads `auth.ok`; null when it is not one that a client may rely on. */
-export function readIssued(payload: Payload): Issued | null {
+/** Reads `auth.ok`; null if it lacks a usable session. */
+export function readIssuedSession(payload: Payload): IssuedSession | null {
   const { session_token: sessionToken, refresh_token: refreshToken, expires_at: expiresAt, grants } = payload;
   if (!isToken(sessionToken)) return null;
   if (refreshToken !== undefined && refreshToken !== null && !isToken(refreshToken)) return null;
@@ -55,6 +64,6 @@ export function readIssued(payload: Payload): Issued | null {
     refreshToken: refreshToken ?? undefined,
     serverVersion: typeof payload.server_version === 'string' ? payload.server_version.slice(0, 64) : 'unknown',
     expiresAt: isExpiry(expiresAt) ? expiresAt : null,
-    grants: Object.fromEntries(known) as RelayFacts['grants'],
+    grants: Object.fromEntries(known) as RelayInfo['grants'],
   };
 }

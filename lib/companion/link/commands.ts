@@ -4,24 +4,23 @@ import { isObject } from '../../kit/json.ts';
 import { isLongerThan, type Payload } from '../../socket/envelope.ts';
 import type { PhoneAnswer, PhoneCommand } from '../types.ts';
 
-/** As many as a relay has in flight with one device (contract 03 §1.4). */
+/** A relay has at most this many in flight with one device (contract 03 §1.4). */
 const MAX_IN_FLIGHT = 64;
-/** A larger frame would cost the socket (contract 03 §1.1). */
-const MAX_ANSWER = 4 * 1024 * 1024 - 4096;
+/** The relay closes the socket on a larger frame (contract 03 §1.1). */
+const MAX_ANSWER_BYTES = 4 * 1024 * 1024 - 4096;
 
-/** A command that was answered, for whoever watches. */
-export interface Answered {
+/** A command with the answer that was sent. */
+export interface AnsweredCommand {
   command: PhoneCommand;
   answer: PhoneAnswer;
-  /** Milliseconds. */
-  took: number;
+  durationMs: number;
 }
 
-export interface CommandParts {
+export interface CommandRunnerParts {
   handle(command: PhoneCommand): Promise<PhoneAnswer>;
   clock: Clock;
   onCommand?(command: PhoneCommand): void;
-  onAnswer?(answered: Answered): void;
+  onAnswer?(answered: AnsweredCommand): void;
 }
 
 /** The command of a `bridge.command` payload; null without a usable `request_id` (contract 03 §8.1, gate 0). */
@@ -30,7 +29,7 @@ export function readCommand(payload: Payload): PhoneCommand | null {
   if (typeof requestId !== 'string' || requestId === '' || requestId.length > 256) return null;
   return {
     requestId,
-    // An unknown pair is refused by the phone's registry, with the answer that belongs to it.
+    // An unknown method or path is left for the phone to refuse, with the proper answer.
     method: (typeof method === 'string' ? method.toUpperCase() : '') as PhoneCommand['method'],
     path: typeof path === 'string' ? path : '',
     params: isObject(params) ? params : {},
@@ -38,11 +37,11 @@ export function readCommand(payload: Payload): PhoneCommand | null {
   };
 }
 
-/** Runs commands side by side, each to exactly one answer. */
-export function createCommands({ handle, clock, onCommand, onAnswer }: CommandParts) {
+/** Runs commands concurrently. Each one gets exactly one answer. */
+export function createCommandRunner({ handle, clock, onCommand, onAnswer }: CommandRunnerParts) {
   const running = new Set<string>();
 
-  async function answerOf(command: PhoneCommand): Promise<PhoneAnswer> {
+  async function answer(command: PhoneCommand): Promise<PhoneAnswer> {
     if (running.size >= MAX_IN_FLIGHT) return { status: 429, result: { error: 'too many commands at once' } };
     running.add(command.requestId);
     try {
@@ -54,15 +53,14 @@ export function createCommands({ handle, clock, onCommand, onAnswer }: CommandPa
     }
   }
 
-  /** `reply` gets the payload of `bridge.response`. A second command with the id of a running one is dropped. */
+  /** Passes the payload of `bridge.response` to `reply`. A command with the id of a running one is dropped. */
   return async function run(command: PhoneCommand, reply: (payload: Payload) => void): Promise<void> {
     if (running.has(command.requestId)) return;
-    const began = clock.monotonic();
+    const startedAt = clock.monotonic();
     onCommand?.(command);
-    const given = await answerOf(command);
-    const { answer, payload } = sendable(command.requestId, given);
-    reply(payload);
-    onAnswer?.({ command, answer, took: clock.monotonic() - began });
+    const sent = sendable(command.requestId, await answer(command));
+    reply(sent.payload);
+    onAnswer?.({ command, answer: sent.answer, durationMs: clock.monotonic() - startedAt });
   };
 }
 
@@ -74,17 +72,17 @@ const payloadOf = (requestId: string, { status, result, error, blocked }: PhoneA
   blocked,
 });
 
-/** An answer as it may go over the wire: one that is no JSON, or is too large for a frame, becomes an error. */
+/** An answer that can be sent: one that is not JSON, or too large for a frame, becomes an error. */
 function sendable(requestId: string, answer: PhoneAnswer): { answer: PhoneAnswer; payload: Payload } {
-  const instead = (error: string) => {
+  const failure = (error: string) => {
     const failed: PhoneAnswer = { status: 500, result: { error }, error };
     return { answer: failed, payload: payloadOf(requestId, failed) };
   };
   try {
     const payload = payloadOf(requestId, answer);
-    if (isLongerThan(JSON.stringify(payload), MAX_ANSWER)) return instead('the answer is larger than 4 MiB');
+    if (isLongerThan(JSON.stringify(payload), MAX_ANSWER_BYTES)) return failure('the answer is larger than 4 MiB');
     return { answer, payload };
   } catch {
-    return instead('the answer cannot be sent');
+    return failure('the answer cannot be encoded as JSON');
   }
 }

@@ -5,15 +5,15 @@ import { decodeUtf8Strict } from '../../kit/text.ts';
 import { isPairingCode } from '../../pairing/codes.ts';
 import type { Endpoint } from './endpoints.ts';
 
-/** What a QR code or a link offers to a device that wants to pair with a relay. */
+/** The content of a pairing link or QR code, for a device that wants to pair. */
 export interface PairingOffer {
-  /** The one-shot code; a secret until it is used. */
+  /** One-time pairing code; a secret until it is used. */
   code: string;
-  /** Ways to the relay, the one to try first in front. Never empty. */
+  /** In the order in which to try them. Never empty. */
   endpoints: Endpoint[];
 }
 
-/** A link is a payload as base64url; both are far below this. */
+/** Real links and payloads are far smaller. */
 const MAX_TEXT = 64 * 1024;
 const MAX_CANDIDATES = 16;
 const MAX_URL = 2048;
@@ -23,7 +23,7 @@ const invalid = (message: string) => new RelayError('invalid', message);
 
 /**
  * Reads an `svc-relay://pair?payload=…` link, or the JSON that it carries (contract 01 §5.4).
- * @throws RelayError `invalid` with one sentence that holds nothing of the text: it is a credential.
+ * @throws RelayError `invalid` with a sentence that quotes nothing of the text, because it is a credential.
  */
 export function parsePairing(text: string): PairingOffer {
   const trimmed = text.trim();
@@ -32,7 +32,7 @@ export function parsePairing(text: string): PairingOffer {
   return readPayload(trimmed.startsWith('{') ? trimmed : payloadOf(trimmed));
 }
 
-/** The JSON that a link carries. */
+/** The JSON inside a link. */
 function payloadOf(link: string): string {
   const url = /^svc-relay:\/\/pair\/?\?([^#]*)$/i.exec(link);
   if (!url) throw invalid('this is neither an svc-relay://pair link nor a QR payload');
@@ -51,26 +51,26 @@ function readPayload(json: string): PairingOffer {
   try {
     payload = JSON.parse(json);
   } catch {
-    throw invalid('the pairing payload is no JSON: was it copied completely?');
+    throw invalid('the pairing payload is not valid JSON: was it copied completely?');
   }
   if (!isObject(payload)) throw invalid('the pairing payload must be a JSON object');
-  if (!hasOnlyIntegers(json)) throw invalid('the pairing payload holds a number that is no whole number');
+  if (!hasOnlyIntegers(json)) throw invalid('the pairing payload contains a number that is not an integer');
   if (typeof payload.svc !== 'number' || payload.svc < 1)
     throw invalid('the pairing payload has no format marker (svc)');
   const { relay, endpoints } = payload;
-  if (relay === undefined) throw invalid('this code pairs with the API server only: there is no relay in it');
+  if (relay === undefined) throw invalid('this code is for the API server only: it contains no relay');
   if (!isObject(relay)) throw invalid('relay must be an object');
   const code = typeof relay.code === 'string' ? relay.code.trim().toUpperCase() : '';
   if (!isPairingCode(code)) throw invalid('relay.code must be 6 letters and digits');
   const direct = relayUrl(relay.url);
   if (!direct) throw invalid('relay.url must be a ws:// or wss:// URL');
-  return { code, endpoints: ordered(readCandidates(endpoints), direct) };
+  return { code, endpoints: inOrder(readCandidates(endpoints), direct) };
 }
 
-/** `3600.0` and `1e3` are numbers that a phone does not read; `JSON.parse` cannot tell them from integers. */
+/** A phone rejects `3600.0` and `1e3`, which `JSON.parse` cannot tell from integers. */
 function hasOnlyIntegers(json: string): boolean {
-  const outside = json.replace(/"(?:[^"\\]|\\.)*"/g, '""');
-  return !/\d(?:[.eE]|\d{18})/.test(outside);
+  const withoutStrings = json.replace(/"(?:[^"\\]|\\.)*"/g, '""');
+  return !/\d(?:[.eE]|\d{18})/.test(withoutStrings);
 }
 
 function readCandidates(value: unknown): Endpoint[] {
@@ -78,7 +78,7 @@ function readCandidates(value: unknown): Endpoint[] {
   if (!Array.isArray(value) || !value.every(isObject)) throw invalid('endpoints must be an array of objects');
   if (value.length > MAX_CANDIDATES) throw invalid(`endpoints must have at most ${MAX_CANDIDATES} entries`);
   return value.flatMap(({ role, priority, relay, proxy, broker }) => {
-    // A pinned origin or a broker needs more than a socket; what this client cannot use is no error.
+    // Proxy and broker endpoints need more than a socket. This client skips them; they are not an error.
     const url = proxy !== undefined || broker !== undefined || !isObject(relay) ? null : relayUrl(relay.url);
     if (!url) return [];
     return [
@@ -91,16 +91,16 @@ function readCandidates(value: unknown): Endpoint[] {
   });
 }
 
-/** Candidates by priority, equals as they came; the payload's own URL last, unless it is one of them. */
-function ordered(candidates: Endpoint[], direct: string): Endpoint[] {
+/** Candidates by priority, then the payload's own URL unless it is among them. */
+function inOrder(candidates: Endpoint[], direct: string): Endpoint[] {
   const sorted = [...candidates].sort((a, b) => a.priority - b.priority);
   const all = [...sorted, { role: 'direct', url: direct, priority: Number.MAX_SAFE_INTEGER }];
   return all.filter((endpoint, index) => all.findIndex(({ url }) => url === endpoint.url) === index);
 }
 
 /**
- * The socket's URL of a relay URL, or null when it is none. Without a path it is `/ws`; a path is taken as it is, for
- * it belongs to whatever publishes the relay there.
+ * The socket URL for a relay URL, or null if it is invalid. A URL without a path gets `/ws`; any other path is kept,
+ * because it belongs to the proxy that publishes the relay there.
  */
 export function relayUrl(value: unknown): string | null {
   if (typeof value !== 'string' || value.length > MAX_URL) return null;

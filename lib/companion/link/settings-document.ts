@@ -3,7 +3,7 @@ import { parseJson } from '../../kit/json.ts';
 import type { PolicyState, SafetySettings } from '../safety-settings.ts';
 import { defaultSettings, isWellFormed } from '../safety-settings.ts';
 
-export const VERSION = 1;
+const VERSION = 1;
 const POLICY_SCHEMA = 1;
 
 const Strings = v.array(v.string());
@@ -47,16 +47,16 @@ const DocumentSchema = v.object({
   device_id: v.pipe(v.string(), v.uuid()),
   pairing: v.nullable(PairingSchema),
   safety: SafetySchema,
-  /** What the relay of `pairing` may do. Anything that is no policy of this install denies everything. */
+  /** Grants for the relay of `pairing`. Anything but a policy of this install denies everything. */
   policy: v.unknown(),
 });
 
-/** The link's half of the settings: everything a later connection needs. Holds credentials. */
+/** Everything a later connection needs. Contains credentials. */
 export type Pairing = v.InferOutput<typeof PairingSchema>;
-/** What is kept in the file. */
-export type Document = v.InferOutput<typeof DocumentSchema>;
+/** The content of the settings file. */
+export type SettingsDocument = v.InferOutput<typeof DocumentSchema>;
 
-export const emptyDocument = (): Document => ({
+export const emptyDocument = (): SettingsDocument => ({
   version: VERSION,
   device_id: crypto.randomUUID(),
   pairing: null,
@@ -64,7 +64,7 @@ export const emptyDocument = (): Document => ({
   policy: null,
 });
 
-/** A policy that grants nothing, as every new pairing begins. */
+/** The policy of a new pairing: grants nothing. */
 export const emptyPolicy = (deviceId: string) => policyOf(deviceId, {});
 
 export const policyOf = (deviceId: string, capabilities: SafetySettings['capabilities']) => ({
@@ -73,10 +73,9 @@ export const policyOf = (deviceId: string, capabilities: SafetySettings['capabil
   capabilities,
 });
 
-export type Read = { kind: 'document'; document: Document } | { kind: 'damaged' } | { kind: 'newer' };
+export type ReadResult = { kind: 'document'; document: SettingsDocument } | { kind: 'damaged' } | { kind: 'newer' };
 
-/** Reads the text of a settings file. */
-export function readDocument(text: string): Read {
+export function readDocument(text: string): ReadResult {
   const value = parseJson(text);
   const version = (value as { version?: unknown } | null)?.version;
   if (typeof version === 'number' && version > VERSION) return { kind: 'newer' };
@@ -90,8 +89,8 @@ const PolicySchema = v.object({
   capabilities: v.record(v.string(), Epoch),
 });
 
-/** The settings that the phone works by: what is not in the document is as a phone starts (contract 03 §8.2, 8.6). */
-export function safetyOf({ safety, policy, pairing, device_id: deviceId }: Document): SafetySettings {
+/** The effective safety settings: defaults for everything that the document lacks (contract 03 §8.2, §8.6). */
+export function safetyOf({ safety, policy, pairing, device_id: deviceId }: SettingsDocument): SafetySettings {
   const settings = { ...defaultSettings(), ...safety };
   const denied = (state: PolicyState): SafetySettings => ({ ...settings, policy: state, capabilities: {} });
   if (pairing === null || policy === null || policy === undefined) return denied('unbound');

@@ -4,32 +4,32 @@ import { utf8ToBytes } from '../../kit/bytes.ts';
 import { type Clock, seconds } from '../../kit/clock.ts';
 import type { SafetySettings, SettingsStore } from '../safety-settings.ts';
 import {
-  type Document,
   emptyDocument,
   emptyPolicy,
   type Pairing,
   policyOf,
   readDocument,
+  type SettingsDocument,
   safetyOf,
 } from './settings-document.ts';
 
 export type { Pairing } from './settings-document.ts';
 
-/** What the link keeps. A change is in the file before its promise resolves, and seen by `pairing()` only then. */
+/** Stores the pairing. `pairing()` reflects a change only once it is written, which is when its promise resolves. */
 export interface PairingStore {
   /** Stable for this install. */
   readonly deviceId: string;
   pairing(): Pairing | null;
-  /** A new pairing: pins and grants of the one before go with it. */
+  /** Stores a new pairing and discards the pins and grants of the old one. */
   replacePairing(pairing: Pairing): Promise<void>;
   updatePairing(change: Partial<Pairing>): Promise<void>;
   removePairing(): Promise<void>;
 }
 
 export interface CompanionSettings extends SettingsStore, PairingStore {
-  /** Where a damaged file was put, when there was one. */
+  /** Where a damaged file was moved to, if there was one. */
   readonly setAside?: string;
-  /** Resolves when every change made so far is in the file, or has failed to get there. */
+  /** Resolves when every change so far has been written, or has failed to be. */
   settled(): Promise<void>;
 }
 
@@ -42,20 +42,22 @@ export interface SettingsParts {
 const MODE = 0o600;
 
 /**
- * Opens the companion's settings: one JSON document, mode 0600, written whole. A missing file is made, so that the
- * device id is kept and a place that cannot be written shows before a one-shot code is spent. A damaged file is set
- * aside byte for byte.
- * @throws RelayError `unavailable` for a file of a newer version; whatever `files` throws.
+ * Opens the companion's settings: one JSON document, mode 0600, always written as a whole. A missing file is created at
+ * once, which keeps the device id and detects an unwritable place before a pairing code is spent. A damaged file is set
+ * aside unchanged.
+ * @throws RelayError `unavailable` for a file of a newer version, and whatever `files` throws.
  */
 export async function openSettings({ files, path, clock }: SettingsParts): Promise<CompanionSettings> {
   const listeners = new Set<(settings: SafetySettings) => void>();
   const { document: found, setAside } = await load();
   let document = found ?? emptyDocument();
-  let busy: Promise<unknown> = Promise.resolve();
-  let waiting: Promise<void> | null = null;
+  /** The end of the queue of writes. */
+  let lastWrite: Promise<unknown> = Promise.resolve();
+  /** The next write, while it has not begun. */
+  let pendingFlush: Promise<void> | null = null;
   if (!found) await write(document);
 
-  async function load(): Promise<{ document?: Document; setAside?: string }> {
+  async function load(): Promise<{ document?: SettingsDocument; setAside?: string }> {
     const text = await files.readText(path);
     if (text === null) return {};
     const read = readDocument(text);
@@ -68,38 +70,38 @@ export async function openSettings({ files, path, clock }: SettingsParts): Promi
     return { setAside: aside };
   }
 
-  function write(next: Document): Promise<void> {
+  function write(next: SettingsDocument): Promise<void> {
     return files.writeAtomic(path, utf8ToBytes(`${JSON.stringify(next, null, 2)}\n`), MODE);
   }
 
-  /** One write after the other; a failed one does not stop the next. */
-  function queue<T>(work: () => Promise<T>): Promise<T> {
-    const run = busy.then(work);
-    busy = run.catch(() => {});
+  /** Runs writes one after the other. A failed one does not stop the next. */
+  function enqueue<T>(work: () => Promise<T>): Promise<T> {
+    const run = lastWrite.then(work);
+    lastWrite = run.catch(() => {});
     return run;
   }
 
-  /** Changes of the same moment, and those that come while a write is under way, share the next write. */
+  /** Changes of the same turn, and those made during a write, share the next write. */
   function flush(): Promise<void> {
-    waiting ??= queue(() => {
-      waiting = null;
+    pendingFlush ??= enqueue(() => {
+      pendingFlush = null;
       return write(document);
     });
-    return waiting;
+    return pendingFlush;
   }
 
-  function tell(): void {
+  function notify(): void {
     const settings = safetyOf(document);
     for (const listener of [...listeners]) listener(settings);
   }
 
-  /** Written first, then in force: a credential is never used before it is kept. */
-  function commit(change: (document: Document) => Document): Promise<void> {
-    return queue(async () => {
+  /** Writes a change before it takes effect: a credential is never used before it is stored. */
+  function commit(change: (document: SettingsDocument) => SettingsDocument): Promise<void> {
+    return enqueue(async () => {
       await write(change(document));
-      // Safety settings may have changed meanwhile: the change is made again, on what is there now.
+      // Applied again to the current document, because safety settings may have changed during the write.
       document = change(document);
-      tell();
+      notify();
     });
   }
 
@@ -111,10 +113,10 @@ export async function openSettings({ files, path, clock }: SettingsParts): Promi
     get: () => safetyOf(document),
     update({ policy: _, capabilities, ...safety }) {
       const { pairing, device_id: deviceId } = document;
-      // Without a pairing there is nobody to grant anything to.
+      // Without a pairing there is no relay to grant anything to.
       const policy = capabilities && pairing ? { policy: policyOf(deviceId, capabilities) } : {};
       document = { ...document, safety: { ...document.safety, ...safety }, ...policy };
-      tell();
+      notify();
       return flush();
     },
     onChange(listener) {
@@ -126,6 +128,6 @@ export async function openSettings({ files, path, clock }: SettingsParts): Promi
     updatePairing: (change) =>
       commit((current) => ({ ...current, pairing: current.pairing && { ...current.pairing, ...change } })),
     removePairing: () => commit((current) => ({ ...current, pairing: null, policy: null })),
-    settled: () => busy.then(() => {}),
+    settled: () => lastWrite.then(() => {}),
   };
 }

@@ -1,132 +1,350 @@
-import { backoff, rateLimitWait } from './backoff.ts';
-import type { Endpoint } from './endpoints.ts';
+import type { SocketEnd } from '../../host/dial.ts';
+import type { Credentials, IssuedSession, RelayInfo } from './auth.ts';
+import { attemptOrder, checkPin, type Endpoint, type Pins } from './endpoints.ts';
+import type { PairingOffer } from './pairing-url.ts';
+import type { Pairing } from './settings.ts';
 
-/** What the relay said when it let this device in. */
-export interface RelayFacts {
-  serverVersion: string;
-  /** Epoch seconds; null = never. */
-  expiresAt: number | null;
-  grants: Record<string, number | null>;
-}
+/** Limits in ms. */
+const CONNECT_TIMEOUT = 15_000;
+const AUTH_TIMEOUT = 20_000;
+const FIRST_BACKOFF = 1000;
+const MAX_BACKOFF = 30_000;
+const RATE_LIMIT_BACKOFF = 300_000;
+/** A connection that is lost sooner than this does not reset the backoff. */
+export const STEADY_AFTER = 30_000;
 
 export type LinkState =
-  /** There are no credentials, or the relay has refused them; nothing happens until this device is paired again. */
+  /** No credentials, or the relay has refused them. Nothing happens until `start`. */
   | { name: 'unpaired'; reason?: string }
-  /** `after` is why the endpoint before in this round was left. */
-  | { name: 'connecting'; endpoint: Endpoint; after?: string }
-  | { name: 'authenticating'; endpoint: Endpoint }
-  /** `since` is monotonic milliseconds. */
-  | { name: 'online'; endpoint: Endpoint; since: number; relay: RelayFacts }
-  /** Until the next round, in milliseconds from when it began. */
+  /** `after` tells why the previous endpoint of this round was given up. */
+  | { name: 'connecting'; endpoint: Endpoint; pins: Pins; after?: string }
+  /** `pins` are stored if the relay accepts this device. */
+  | { name: 'authenticating'; endpoint: Endpoint; pins: Pins; step: AuthStep }
+  /** `since` is monotonic ms. */
+  | { name: 'online'; endpoint: Endpoint; since: number; relay: RelayInfo }
+  /** `wait` is the time until the next round, ms. */
   | { name: 'waiting'; reason: string; wait: number; rateLimited: boolean }
   | { name: 'stopped' };
 
+/** What authentication is waiting for. */
+export type AuthStep =
+  | { name: 'answer' }
+  /** The issued session is being stored. `end` is set if the socket ends meanwhile. */
+  | { name: 'store'; end?: SocketEnd }
+  /** The refused pairing is being removed. */
+  | { name: 'forget'; reason: string };
+
 export type LinkEvent =
   | { name: 'start' }
-  /** The socket is open and its certificate is the right one. */
-  | { name: 'open' }
-  /** `auth.ok`, and what it issued is stored. */
-  | { name: 'accepted'; relay: RelayFacts }
+  | { name: 'stop' }
+  /** The socket is open. `spki` as in `SocketEvents.open`. */
+  | { name: 'opened'; spki: string | undefined }
+  /** `auth.ok`; null if it lacks a usable session. */
+  | { name: 'auth-ok'; session: IssuedSession | null }
   /** `auth.fail`. */
-  | { name: 'refused'; reason: string }
-  /** No socket, or no longer one. */
-  | { name: 'lost'; reason: string }
-  /** The upgrade was answered with 429. */
-  | { name: 'rate-limited' }
-  /** The wait is over. */
-  | { name: 'due' }
-  | { name: 'stop' };
+  | { name: 'auth-fail'; reason: string }
+  | { name: 'stored'; relay: RelayInfo }
+  | { name: 'store-failed'; reason: string }
+  /** The pairing is removed, or could not be. */
+  | { name: 'forgotten' }
+  /** The socket has ended, or could not be opened. */
+  | { name: 'closed'; end: SocketEnd }
+  /** The relay no longer answers. */
+  | { name: 'silent'; reason: string }
+  /** The timer of the current state has run out. */
+  | { name: 'timeout' };
 
-export interface Machine {
-  state: LinkState;
-  /** The endpoints of this round, and which of them is being tried. */
-  round: readonly Endpoint[];
-  index: number;
-  /** Rounds in vain since the link last held. */
-  failures: number;
+export type LinkEffect =
+  | { name: 'report'; state: LinkState }
+  /** Replaces the one timer, ms; null cancels it. */
+  | { name: 'timer'; delay: number | null }
+  | { name: 'dial'; endpoint: Endpoint }
+  | { name: 'authenticate'; credentials: Credentials }
+  /** Stores the session, as a new pairing if there is an offer. Ends in `stored` or `store-failed`. */
+  | { name: 'store'; session: IssuedSession; endpoint: Endpoint; pins: Pins; offer: PairingOffer | null }
+  /** Removes the stored pairing. Ends in `forgotten`. */
+  | { name: 'forget' }
+  /** Starts the heartbeat and the channels. */
+  | { name: 'go-online' }
+  | { name: 'disconnect'; how: Disconnect }
+  | { name: 'log'; level: 'warn' | 'error'; text: string };
+
+/** `ended`: nothing left to close. `goodbye`: a bounded close, for a link that is stopped. */
+export type Disconnect = 'ended' | 'terminate' | 'close' | 'goodbye';
+
+export interface LinkMachine {
+  readonly state: LinkState;
+  /** A new pairing is made with this until it is redeemed; null uses the stored pairing. */
+  readonly offer: PairingOffer | null;
+  /** The endpoints of the current round, and the index of the one being tried. */
+  readonly round: readonly Endpoint[];
+  readonly index: number;
+  /** Failed rounds since the link was last steady. */
+  readonly failures: number;
 }
 
 /** What a transition depends on besides machine and event. */
-export interface Facts {
-  /** Monotonic milliseconds. */
+export interface LinkFacts {
+  /** Monotonic ms. */
   now: number;
   /** From [0, 1). */
   random: number;
-  /** The order of a round that begins now; empty without a pairing. */
-  order(): readonly Endpoint[];
+  /** As stored now. */
+  pairing: Pairing | null;
 }
 
-/** A connection that did not last this long does not count as a success: the waits go on growing. */
-export const STEADY = 30_000;
+export interface Step {
+  machine: LinkMachine;
+  /** In the order in which they must be performed. */
+  effects: LinkEffect[];
+}
 
-export const initialMachine = (): Machine => ({ state: { name: 'unpaired' }, round: [], index: 0, failures: 0 });
+export const initialMachine = (offer: PairingOffer | null = null): LinkMachine => ({
+  state: { name: 'unpaired' },
+  offer,
+  round: [],
+  index: 0,
+  failures: 0,
+});
 
 /**
- * The next machine; the same one when the event means nothing in this state.
+ * The life cycle of the link (contract 01 §3), as a pure function: an event in, the next machine and effects out. An
+ * event that means nothing in the current state returns the same machine and no effects.
  *
- * | state          | open | accepted | refused             | lost                  | rate-limited | due   |
- * |----------------|------|----------|---------------------|-----------------------|--------------|-------|
- * | connecting     | auth |          |                     | next endpoint or wait | wait 5 min   |       |
- * | authenticating |      | online   | unpaired, or a loss | next endpoint or wait |              |       |
- * | online         |      |          |                     | wait                  |              |       |
- * | waiting        |      |          |                     |                       |              | round |
- *
- * `start` begins a round from `unpaired` and `waiting`, `stop` ends every state for good.
+ * | state          | step   | event                   | next                                        |
+ * |----------------|--------|-------------------------|---------------------------------------------|
+ * | unpaired       |        | start                   | connecting; unpaired without a pairing      |
+ * | waiting        |        | start, timeout          | connecting; unpaired without a pairing      |
+ * | connecting     |        | opened, pin matches     | authenticating                              |
+ * |                |        | opened, other key       | next endpoint or waiting; nothing is sent   |
+ * |                |        | closed with HTTP 429    | waiting, 5 min                              |
+ * |                |        | closed, timeout         | next endpoint or waiting                    |
+ * | authenticating | answer | auth-ok                 | store                                       |
+ * |                |        | auth-fail               | forget; unpaired if an offer was refused    |
+ * |                |        | auth-fail by timeout    | next endpoint or waiting, pairing kept      |
+ * |                |        | closed, timeout         | next endpoint or waiting                    |
+ * |                | store  | stored                  | online; next endpoint if the socket ended   |
+ * |                |        | store-failed            | next endpoint or waiting                    |
+ * |                | forget | forgotten               | unpaired                                    |
+ * | online         |        | closed, silent          | waiting                                     |
+ * | any            |        | stop                    | stopped, for good                           |
  */
-export function transition(machine: Machine, event: LinkEvent, facts: Facts): Machine {
+export function transition(machine: LinkMachine, event: LinkEvent, facts: LinkFacts): Step {
   const { state } = machine;
-  if (state.name === 'stopped') return machine;
-  if (event.name === 'stop') return { ...machine, state: { name: 'stopped' } };
+  const ignored: Step = { machine, effects: [] };
+  if (state.name === 'stopped') return ignored;
+  if (event.name === 'stop') return stop(machine);
   switch (state.name) {
     case 'unpaired':
-      return event.name === 'start' ? newRound(machine, facts) : machine;
+      return event.name === 'start' ? startRound(machine, facts) : ignored;
     case 'waiting':
-      return event.name === 'due' || event.name === 'start' ? newRound(machine, facts) : machine;
+      return event.name === 'timeout' || event.name === 'start' ? startRound(machine, facts) : ignored;
     case 'connecting':
-      if (event.name === 'open') return { ...machine, state: { name: 'authenticating', endpoint: state.endpoint } };
-      if (event.name === 'rate-limited') return rateLimited(machine, facts);
-      return event.name === 'lost' ? nextEndpoint(machine, event.reason, facts) : machine;
+      switch (event.name) {
+        case 'opened':
+          return opened(machine, state, event.spki, facts);
+        case 'closed':
+          return event.end.status === 429
+            ? rateLimited(machine, facts)
+            : tryNext(machine, 'ended', describeEnd(event.end), facts);
+        case 'timeout':
+          return tryNext(machine, 'terminate', `no connection within ${CONNECT_TIMEOUT / 1000} s`, facts);
+        default:
+          return ignored;
+      }
     case 'authenticating':
-      if (event.name === 'accepted') {
-        const { endpoint } = state;
-        return { ...machine, state: { name: 'online', endpoint, since: facts.now, relay: event.relay } };
-      }
-      if (event.name === 'refused' && !keepsPairing(event.reason)) {
-        return { ...initialMachine(), state: { name: 'unpaired', reason: event.reason } };
-      }
-      return event.name === 'refused' || event.name === 'lost' ? nextEndpoint(machine, event.reason, facts) : machine;
-    case 'online': {
-      if (event.name !== 'lost') return machine;
-      const steady = facts.now - state.since >= STEADY;
-      return waiting({ ...machine, failures: steady ? 0 : machine.failures }, event.reason, facts);
-    }
+      return authenticating(machine, state, event, facts) ?? ignored;
+    case 'online':
+      if (event.name === 'closed') return lost(machine, state.since, 'ended', describeEnd(event.end), facts);
+      return event.name === 'silent' ? lost(machine, state.since, 'terminate', event.reason, facts) : ignored;
   }
 }
 
-/** The one refusal that is about time and not about credentials (contract 01 §3.6). */
-export const keepsPairing = (reason: string): boolean => /auth/i.test(reason) && /timeout/i.test(reason);
+type Connecting = Extract<LinkState, { name: 'connecting' }>;
+type Authenticating = Extract<LinkState, { name: 'authenticating' }>;
 
-function newRound(machine: Machine, { order }: Facts): Machine {
-  const round = order();
-  const [endpoint] = round;
-  if (!endpoint) return { ...initialMachine(), state: { name: 'unpaired' } };
-  return { ...machine, round, index: 0, state: { name: 'connecting', endpoint } };
+/** The certificate's key is checked before anything is sent. */
+function opened(
+  machine: LinkMachine,
+  { endpoint, pins }: Connecting,
+  spki: string | undefined,
+  facts: LinkFacts,
+): Step {
+  const check = checkPin(pins, endpoint.url, spki);
+  if (check.kind === 'refused') {
+    const text = `${check.reason}: nothing was sent. If the relay has a new certificate, pair again`;
+    const { machine: next, effects } = tryNext(machine, 'terminate', check.reason, facts);
+    return { machine: next, effects: [{ name: 'log', level: 'error', text }, ...effects] };
+  }
+  const { pairing } = facts;
+  const credentials: Credentials = machine.offer
+    ? { pairingCode: machine.offer.code }
+    : { sessionToken: pairing?.session_token ?? '', refreshToken: pairing?.refresh_token };
+  const known = check.kind === 'first' ? check.pins : pins;
+  return enter(
+    machine,
+    { name: 'authenticating', endpoint, pins: known, step: { name: 'answer' } },
+    { timer: AUTH_TIMEOUT, start: { name: 'authenticate', credentials } },
+  );
 }
 
-/** Within a round there is no wait: another way to the same relay may be open. */
-function nextEndpoint(machine: Machine, reason: string, facts: Facts): Machine {
+function authenticating(machine: LinkMachine, state: Authenticating, event: LinkEvent, facts: LinkFacts): Step | null {
+  const { endpoint, pins, step } = state;
+  const during = (next: AuthStep): LinkMachine => ({ ...machine, state: { ...state, step: next } });
+  const noTimer: LinkEffect = { name: 'timer', delay: null };
+
+  if (step.name === 'answer') {
+    switch (event.name) {
+      case 'auth-ok': {
+        const { session } = event;
+        if (!session) return tryNext(machine, 'close', 'the relay did not issue a session', facts);
+        // Nothing that was issued is used before it is stored.
+        const { offer } = machine;
+        const store: LinkEffect = { name: 'store', session, endpoint, pins, offer };
+        return { machine: during({ name: 'store' }), effects: [noTimer, store] };
+      }
+      case 'auth-fail':
+        return refused(machine, event.reason, during, facts);
+      case 'closed':
+        return tryNext(machine, 'ended', describeEnd(event.end), facts);
+      case 'timeout': {
+        const reason = `no answer to the authentication within ${AUTH_TIMEOUT / 1000} s`;
+        return tryNext(machine, 'terminate', reason, facts);
+      }
+      default:
+        return null;
+    }
+  }
+  if (step.name === 'forget') {
+    return event.name === 'forgotten' ? unpair(machine, step.reason) : null;
+  }
+  switch (event.name) {
+    case 'stored': {
+      // The code of an offer works once: from now on, the stored session is used.
+      const redeemed = { ...machine, offer: null };
+      if (step.end) return tryNext(redeemed, 'ended', describeEnd(step.end), facts);
+      const online: LinkState = { name: 'online', endpoint, since: facts.now, relay: event.relay };
+      return enter(redeemed, online, { timer: null, start: { name: 'go-online' } });
+    }
+    case 'store-failed':
+      return tryNext(machine, 'close', event.reason, facts);
+    case 'closed':
+      return { machine: during({ name: 'store', end: event.end }), effects: [] };
+    default:
+      return null;
+  }
+}
+
+function refused(
+  machine: LinkMachine,
+  reason: string,
+  during: (step: AuthStep) => LinkMachine,
+  facts: LinkFacts,
+): Step {
+  const log: LinkEffect = { name: 'log', level: 'warn', text: `the relay refused this device: ${reason}` };
+  // A refused code says nothing about the stored pairing.
+  const next = isAuthTimeout(reason)
+    ? tryNext(machine, 'close', reason, facts)
+    : machine.offer
+      ? unpair(machine, reason)
+      : {
+          machine: during({ name: 'forget', reason }),
+          effects: [{ name: 'timer', delay: null } as const, { name: 'forget' } as const],
+        };
+  return { machine: next.machine, effects: [log, ...next.effects] };
+}
+
+/** The only refusal that is about time, not about credentials (contract 01 §3.6). */
+const isAuthTimeout = (reason: string): boolean => /auth/i.test(reason) && /timeout/i.test(reason);
+
+interface Entry {
+  disconnect?: Disconnect;
+  /** How long the new state may last, ms; null for any time. */
+  timer: number | null;
+  /** What the new state begins with. */
+  start?: LinkEffect;
+}
+
+/** Enters a state: lets go of the old socket, sets the timer, reports, then starts what belongs to the new state. */
+function enter(machine: LinkMachine, state: LinkState, { disconnect, timer, start }: Entry): Step {
+  return {
+    machine: { ...machine, state },
+    effects: [
+      ...(disconnect ? [{ name: 'disconnect', how: disconnect } as const] : []),
+      { name: 'timer', delay: timer },
+      { name: 'report', state },
+      ...(start ? [start] : []),
+    ],
+  };
+}
+
+function stop(machine: LinkMachine): Step {
+  const { machine: stopped, effects } = enter(machine, { name: 'stopped' }, { timer: null });
+  return { machine: stopped, effects: [...effects, { name: 'disconnect', how: 'goodbye' }] };
+}
+
+const unpair = ({ offer }: LinkMachine, reason: string): Step =>
+  enter(initialMachine(offer), { name: 'unpaired', reason }, { disconnect: 'close', timer: null });
+
+function startRound(machine: LinkMachine, { pairing }: LinkFacts): Step {
+  const { offer } = machine;
+  const round = offer ? offer.endpoints : pairing ? attemptOrder(pairing.endpoints, pairing.last_good) : [];
+  const [endpoint] = round;
+  if (!endpoint) return enter(initialMachine(offer), { name: 'unpaired' }, { timer: null });
+  return connect({ ...machine, round, index: 0 }, endpoint, pairing, {});
+}
+
+/** Tries the next endpoint at once, because it may work when this one does not; waits when there is none left. */
+function tryNext(machine: LinkMachine, disconnect: Disconnect, reason: string, facts: LinkFacts): Step {
   const index = machine.index + 1;
   const endpoint = machine.round[index];
-  if (!endpoint) return waiting(machine, reason, facts);
-  return { ...machine, index, state: { name: 'connecting', endpoint, after: reason } };
+  if (!endpoint) return backOff(machine, disconnect, reason, facts);
+  return connect({ ...machine, index }, endpoint, facts.pairing, { disconnect, after: reason });
 }
 
-function waiting(machine: Machine, reason: string, { random }: Facts): Machine {
+function connect(
+  machine: LinkMachine,
+  endpoint: Endpoint,
+  pairing: Pairing | null,
+  { disconnect, after }: { disconnect?: Disconnect; after?: string },
+): Step {
+  // A new pairing starts with no pins (spec 2.1).
+  const pins = machine.offer ? {} : (pairing?.tofu_pins ?? {});
+  const state: LinkState = { name: 'connecting', endpoint, pins, ...(after !== undefined && { after }) };
+  return enter(machine, state, { disconnect, timer: CONNECT_TIMEOUT, start: { name: 'dial', endpoint } });
+}
+
+function lost(machine: LinkMachine, since: number, disconnect: Disconnect, reason: string, facts: LinkFacts): Step {
+  const failures = facts.now - since >= STEADY_AFTER ? 0 : machine.failures;
+  return backOff({ ...machine, failures }, disconnect, reason, facts);
+}
+
+function backOff(machine: LinkMachine, disconnect: Disconnect, reason: string, { random }: LinkFacts): Step {
   const wait = backoff(machine.failures, random);
-  return { ...machine, failures: machine.failures + 1, state: { name: 'waiting', reason, wait, rateLimited: false } };
+  const next = { ...machine, failures: machine.failures + 1 };
+  return enter(next, { name: 'waiting', reason, wait, rateLimited: false }, { disconnect, timer: wait });
 }
 
-function rateLimited(machine: Machine, { random }: Facts): Machine {
+function rateLimited(machine: LinkMachine, { random }: LinkFacts): Step {
   const reason = 'the relay answers 429: too many failed attempts from here';
-  return { ...machine, state: { name: 'waiting', reason, wait: rateLimitWait(random), rateLimited: true } };
+  const wait = rateLimitBackoff(random);
+  return enter(machine, { name: 'waiting', reason, wait, rateLimited: true }, { disconnect: 'ended', timer: wait });
+}
+
+/**
+ * Wait after `failures` failed rounds, ms: 1 s doubling to 30 s, less a random part of up to a fifth, so that devices
+ * that lost the same relay do not all return at once. `random` is from [0, 1).
+ */
+export function backoff(failures: number, random: number): number {
+  const full = Math.min(FIRST_BACKOFF * 2 ** Math.min(Math.max(failures, 0), 10), MAX_BACKOFF);
+  return Math.round(full * (1 - 0.2 * random));
+}
+
+/** Wait after a 429, ms: five minutes (contract 01 §3.1) plus a random part of up to a tenth. */
+export const rateLimitBackoff = (random: number): number => Math.round(RATE_LIMIT_BACKOFF * (1 + 0.1 * random));
+
+function describeEnd({ code, reason, status }: SocketEnd): string {
+  if (status !== undefined) return `the upgrade was answered with HTTP ${status}`;
+  if (code === 1006) return reason || 'the connection broke';
+  return reason === '' ? `closed (${code})` : `closed (${code} ${reason})`;
 }

@@ -3,20 +3,20 @@ import { TLSSocket } from 'node:tls';
 import { WebSocket } from 'ws';
 import type { Dial } from '../dial.ts';
 
-/** Whole messages of a relay are at most this long (contract 01 §3.1). */
-const MAX_MESSAGE = 40 * 1024 * 1024;
+/** The relay's own limit for a message (contract 01 §3.1). */
+const MAX_MESSAGE_BYTES = 40 * 1024 * 1024;
 
 /**
- * Dials with the client of `ws`. Certificates are not checked against any authority: a home
- * relay's is self-signed, and the link compares its key with the pinned one before it sends anything.
+ * Dials with the client of `ws`. Certificates are not checked against any authority: a home relay's certificate is
+ * self-signed, and the link compares its key with the pinned one before it sends anything.
  */
 export const dial: Dial = (url, events) => {
-  const options = { rejectUnauthorized: false, perMessageDeflate: false, maxPayload: MAX_MESSAGE };
+  const options = { rejectUnauthorized: false, perMessageDeflate: false, maxPayload: MAX_MESSAGE_BYTES };
   let socket: WebSocket;
   try {
     socket = new WebSocket(url, options);
   } catch {
-    queueMicrotask(() => events.close({ code: 1006, reason: 'this is no address of a relay' }));
+    queueMicrotask(() => events.close({ code: 1006, reason: 'this is not the address of a relay' }));
     return { send() {}, close: (_code, _reason, done) => done?.(), terminate() {} };
   }
   let spki: string | undefined;
@@ -61,18 +61,18 @@ export function fingerprint(socket: TLSSocket): string | undefined {
   return createHash('sha256').update(spki).digest('hex');
 }
 
-const WORDS: Record<string, string> = {
-  ECONNREFUSED: 'nothing listens there',
-  ENOTFOUND: 'there is no such host',
-  EAI_AGAIN: 'the name cannot be looked up',
-  EHOSTUNREACH: 'the host cannot be reached',
-  ENETUNREACH: 'the network cannot be reached',
+const REASONS: Record<string, string> = {
+  ECONNREFUSED: 'nothing is listening there',
+  ENOTFOUND: 'host not found',
+  EAI_AGAIN: 'the host name cannot be looked up',
+  EHOSTUNREACH: 'host unreachable',
+  ENETUNREACH: 'network unreachable',
   ETIMEDOUT: 'no answer',
   ECONNRESET: 'the connection was reset',
-  EPROTO: 'no TLS is spoken there',
+  EPROTO: 'the server does not speak TLS',
 };
 
 function explain(error: NodeJS.ErrnoException): string {
-  const word = error.code === undefined ? undefined : WORDS[error.code];
-  return word ?? (error.code ? `${error.code}: ${error.message}` : error.message);
+  const reason = error.code === undefined ? undefined : REASONS[error.code];
+  return reason ?? (error.code ? `${error.code}: ${error.message}` : error.message);
 }

@@ -2,13 +2,13 @@ import { type IncomingMessage, type RequestOptions, request } from 'node:http';
 import { connect as connectPlain, type Socket } from 'node:net';
 import { connect as connectTls, type TLSSocket } from 'node:tls';
 import { concatBytes } from '../../kit/bytes.ts';
-import type { Call, HttpAnswer, HttpCall } from '../dial.ts';
+import type { CallRelay, RelayCall, RelayResponse } from '../dial.ts';
 import { fingerprint } from './dial.ts';
 
-const SILENCE = 15_000;
+const SILENCE_TIMEOUT = 15_000;
 
-/** Calls a relay over HTTP as `dial` does over WebSocket: what counts of a certificate is its key, and it counts first. */
-export const callRelay: Call = async (call) => {
+/** The HTTP counterpart of `dial`: a certificate is judged by its key alone, before anything is sent. */
+export const callRelay: CallRelay = async (call) => {
   const url = new URL(call.socketUrl.replace(/^ws/i, 'http'));
   const socket = await connect(url, call);
   try {
@@ -18,8 +18,8 @@ export const callRelay: Call = async (call) => {
   }
 };
 
-/** A connection whose peer is who it should be. */
-function connect(url: URL, { refuse }: HttpCall): Promise<Socket> {
+/** A connection whose key has been accepted. */
+function connect(url: URL, { refuse }: RelayCall): Promise<Socket> {
   const isTls = url.protocol === 'https:';
   const host = url.hostname.replace(/^\[|\]$/g, '');
   const target = { host, port: Number(url.port) || (isTls ? 443 : 80) };
@@ -29,7 +29,7 @@ function connect(url: URL, { refuse }: HttpCall): Promise<Socket> {
       socket.destroy();
       reject(error);
     };
-    socket.setTimeout(SILENCE, () => socket.destroy(new Error('the relay is silent')));
+    socket.setTimeout(SILENCE_TIMEOUT, () => socket.destroy(new Error('the relay did not answer')));
     socket.once('error', fail);
     socket.once(isTls ? 'secureConnect' : 'connect', () => {
       socket.off('error', fail);
@@ -40,7 +40,7 @@ function connect(url: URL, { refuse }: HttpCall): Promise<Socket> {
   });
 }
 
-function exchange(url: URL, { method, path, headers, body, limit }: HttpCall, socket: Socket): Promise<HttpAnswer> {
+function exchange(url: URL, { method, path, headers, body, limit }: RelayCall, socket: Socket): Promise<RelayResponse> {
   const options: RequestOptions = {
     method,
     path: `${url.pathname.replace(/\/(?:ws)?$/, '')}${path}`,
@@ -56,12 +56,12 @@ function exchange(url: URL, { method, path, headers, body, limit }: HttpCall, so
   });
 }
 
-async function read(response: IncomingMessage, limit: number): Promise<HttpAnswer> {
+async function read(response: IncomingMessage, limit: number): Promise<RelayResponse> {
   const chunks: Uint8Array[] = [];
   let size = 0;
   for await (const chunk of response as AsyncIterable<Uint8Array>) {
     size += chunk.length;
-    if (size > limit) throw new Error('the answer is too large');
+    if (size > limit) throw new Error('the response is too large');
     chunks.push(chunk);
   }
   const headers = response.headers as Record<string, string | undefined>;

@@ -176,9 +176,10 @@ describe('being refused (01 §3.6)', () => {
   ])('%s: the pairing stays: %s', async (reason, stays) => {
     const { link, socket, store, states, clock } = setup();
     link.start();
-    socket().open();
-    socket().push('system', 'auth.fail', { reason });
-    socket().end({ code: 1008, reason });
+    const refused = socket();
+    refused.open();
+    refused.push('system', 'auth.fail', { reason });
+    refused.end({ code: 1008, reason });
     await settle();
     expect(store.pairing() !== null).toBe(stays);
     if (!stays) {
@@ -236,7 +237,7 @@ describe('coming again', () => {
     for (let round = 0; round < 8; round++) {
       for (const { url } of PAIRING.endpoints) {
         expect(socket().url).toBe(url);
-        socket().end({ reason: 'nothing listens there' });
+        socket().end({ reason: 'nothing is listening there' });
       }
       const state = states.at(-1);
       if (state?.name !== 'waiting') throw new Error('it must wait');

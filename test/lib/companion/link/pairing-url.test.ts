@@ -95,7 +95,7 @@ describe('what is refused, and with which words', () => {
     ['svc-relay://pair?payload=%21', 'damaged'],
     ['svc-relay://pair?payload=abcde', 'damaged'],
     ['svc-relay://pair?payload=_w', 'damaged'],
-    [link('{"svc":1'), 'no JSON'],
+    [link('{"svc":1'), 'not valid JSON'],
     [link('[]'), 'JSON object'],
     [json({ svc: undefined }), 'format marker'],
     [json({ svc: '1' }), 'format marker'],
@@ -107,10 +107,10 @@ describe('what is refused, and with which words', () => {
     [json({ endpoints: {} }), 'endpoints must be an array'],
     [json({ endpoints: [1] }), 'endpoints must be an array'],
     [json({ endpoints: Array(17).fill({}) }), 'at most 16'],
-    [json({ relay: { ...relay, ttl_seconds: 0.5 } }), 'whole number'],
-    [json({}).replace('"svc":1', '"svc":1.0'), 'whole number'],
-    [json({}).replace('"svc":1', '"svc":1e0'), 'whole number'],
-    [json({ n: 1 }).replace('"n":1', '"n":9223372036854775808'), 'whole number'],
+    [json({ relay: { ...relay, ttl_seconds: 0.5 } }), 'not an integer'],
+    [json({}).replace('"svc":1', '"svc":1.0'), 'not an integer'],
+    [json({}).replace('"svc":1', '"svc":1e0'), 'not an integer'],
+    [json({ n: 1 }).replace('"n":1', '"n":9223372036854775808'), 'not an integer'],
   ])('%.60s: %s', (text, words) => {
     expect(message(text)).toContain(words);
   });

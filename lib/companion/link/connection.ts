@@ -1,0 +1,126 @@
+import type { Dial, DialedSocket, SocketEnd } from '../../host/dial.ts';
+import type { Cancel, Clock } from '../../kit/clock.ts';
+import { encodeEnvelope, type Message, type Payload, parseEnvelope } from '../../socket/envelope.ts';
+import type { Disconnect } from './state.ts';
+
+const CLOSE_TIMEOUT = 1000;
+
+export interface ConnectionParts {
+  dial: Dial;
+  url: string;
+  clock: Clock;
+  onOpen(spki: string | undefined): void;
+  onMessage(message: Message): void;
+  onClose(end: SocketEnd): void;
+}
+
+/** One socket to a relay, from dialling until it is disconnected. After that no callback is called. */
+export interface Connection {
+  /** When the relay was last heard from, monotonic ms. */
+  readonly heardAt: number;
+  /** Aborted on disconnect: commands that arrived on this connection have lost their caller. */
+  readonly gone: AbortSignal;
+  /** Does nothing after a disconnect. */
+  send(channel: string, type: string, payload: Payload, id?: string): void;
+  /** Resolves when a `goodbye` is over; at once otherwise. */
+  disconnect(how: Disconnect): Promise<void>;
+}
+
+export function openConnection({ dial, url, clock, onOpen, onMessage, onClose }: ConnectionParts): Connection {
+  const gone = new AbortController();
+  let heardAt = clock.monotonic();
+  let socket: DialedSocket | null = null;
+  const alive = () => {
+    heardAt = clock.monotonic();
+    return !gone.signal.aborted;
+  };
+
+  socket = dial(url, {
+    open(spki) {
+      if (alive()) onOpen(spki);
+    },
+    message(text) {
+      if (!alive()) return;
+      const message = parseEnvelope(text);
+      if (message) onMessage(message);
+    },
+    alive,
+    close(end) {
+      if (!gone.signal.aborted) onClose(end);
+    },
+  });
+
+  /** Resolves when the socket has ended, or has had enough time to. */
+  const sayGoodbye = () =>
+    new Promise<void>((resolve) => {
+      const cancel = clock.after(CLOSE_TIMEOUT, resolve);
+      socket?.close(1000, 'companion stopped', () => {
+        cancel();
+        resolve();
+      });
+    });
+
+  return {
+    get heardAt() {
+      return heardAt;
+    },
+    gone: gone.signal,
+    send(channel, type, payload, id = crypto.randomUUID()) {
+      if (!gone.signal.aborted) socket?.send(encodeEnvelope(channel, type, payload, id));
+    },
+    async disconnect(how) {
+      if (gone.signal.aborted) return;
+      gone.abort();
+      if (how === 'close') socket?.close();
+      if (how === 'goodbye') await sayGoodbye();
+      if (how === 'terminate' || how === 'goodbye') socket?.terminate();
+    },
+  };
+}
+
+const STATUS_INTERVAL = 30_000;
+const WATCH_INTERVAL = 15_000;
+/** After this much silence the relay is pinged, after `SILENCE_LIMIT` it is given up. */
+const PING_AFTER = 45_000;
+const SILENCE_LIMIT = 75_000;
+
+export interface HeartbeatParts {
+  clock: Clock;
+  connection: Connection;
+  onSilent(reason: string): void;
+  /** Omitted when there is no phone to report on. */
+  status?: { payload(): Payload; onChange(listener: () => void): Cancel };
+}
+
+/**
+ * Runs while the link is online: sends `bridge.status` now, every 30 s and on every change (contract 03 §1.3), and
+ * watches for silence from the relay. Returns its cancellation.
+ */
+export function startHeartbeat({ clock, connection, onSilent, status }: HeartbeatParts): Cancel {
+  const cancels: Cancel[] = [];
+  const repeat = (interval: number, run: () => void) => {
+    let cancel: Cancel;
+    const arm = () => {
+      cancel = clock.after(interval, () => {
+        arm();
+        run();
+      });
+    };
+    arm();
+    cancels.push(() => cancel());
+  };
+  repeat(WATCH_INTERVAL, () => {
+    const silence = clock.monotonic() - connection.heardAt;
+    if (silence >= SILENCE_LIMIT) onSilent(`nothing was heard for ${Math.round(silence / 1000)} s`);
+    else if (silence >= PING_AFTER) connection.send('system', 'ping', { ts: clock.now() });
+  });
+  if (status) {
+    const send = () => connection.send('bridge', 'bridge.status', status.payload());
+    cancels.push(status.onChange(send));
+    repeat(STATUS_INTERVAL, send);
+    send();
+  }
+  return () => {
+    for (const cancel of cancels.splice(0)) cancel();
+  };
+}
