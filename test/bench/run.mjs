@@ -18,6 +18,7 @@ import bridge from './benches/bridge.mjs';
 import bridgeP50 from './benches/bridge-p50.mjs';
 import connect from './benches/connect.mjs';
 import health from './benches/health.mjs';
+import manySessions from './benches/many-sessions.mjs';
 import media from './benches/media.mjs';
 import mediaMemory from './benches/media-memory.mjs';
 import memory from './benches/memory.mjs';
@@ -52,6 +53,7 @@ const benches = [
   memory,
   rescan,
   sockets,
+  ...manySessions,
 ];
 
 function usageError(text) {
