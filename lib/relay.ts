@@ -95,7 +95,7 @@ async function createDomains(parts: DomainParts, late: Late) {
     config,
     clock,
     log: log.named('profiles'),
-    changed: (rows) => sockets.broadcast('pairing', 'profiles.updated', { profiles: rows }, { profiles: rows }),
+    onChange: (rows) => sockets.broadcast('pairing', 'profiles.updated', { profiles: rows }, { profiles: rows }),
   });
   const sockets = createSockets({
     channels: late.channels,
@@ -124,7 +124,7 @@ async function createDomains(parts: DomainParts, late: Late) {
     profiles,
     /** Absent at the edge, as everything below that is made only with a host. */
     profileFiles:
-      host && createProfileFiles({ host, config, log: log.named('profiles'), written: () => void profiles.rescan() }),
+      host && createProfileFiles({ host, config, log: log.named('profiles'), onWritten: () => void profiles.rescan() }),
     bridge: createBridge({
       sessions,
       clock,

@@ -2,26 +2,26 @@ import { Composer, type CST, Lexer, LineCounter, Parser } from 'yaml';
 
 export type Mapping = Record<string, unknown>;
 
-/** `problem` says where, never what: no content of the file is in it (contract 07 §1.5). */
+/** `problem` names the position and quotes nothing of the file (contract 07 §1.5). */
 export type ParsedMapping = { ok: true; mapping: Mapping } | { ok: false; problem: string };
 
-const MOST_LEVELS = 100;
-const MOST_ALIASES = 100;
+const MAX_LEVELS = 100;
+const MAX_ALIASES = 100;
 
 /**
- * Reads a configuration file as its agent does: YAML 1.1 booleans, the last of two equal keys wins, one document, no
- * tags beyond YAML's own, few aliases. An empty file is an empty mapping (contract 07 §1.2). Never throws.
+ * Parses a configuration file as the agent does: YAML 1.1 booleans, the last of equal keys wins, one document, no custom
+ * tags, few aliases. An empty file is an empty mapping (contract 07 §1.2). Never throws.
  */
 export function parseMapping(text: string): ParsedMapping {
   const lines = new LineCounter();
   const composer = new Composer({
     version: '1.1',
-    // Said again, so that a `%YAML 1.2` line does not turn `yes` into text.
+    // Explicit, so that a `%YAML 1.2` line does not turn `yes` into text.
     schema: 'yaml-1.1',
     merge: true,
     uniqueKeys: false,
     logLevel: 'error',
-    // Dates stay text: nothing here wants a Date.
+    // Dates stay text.
     customTags: (tags) =>
       tags.filter((tag) => typeof tag === 'string' || tag.tag !== 'tag:yaml.org,2002:timestamp' || !tag.default),
   });
@@ -33,7 +33,7 @@ export function parseMapping(text: string): ParsedMapping {
       return { ok: false, problem: `not valid YAML (line ${line}, column ${col})` };
     }
     if (second) return { ok: false, problem: 'not valid YAML (more than one document)' };
-    const value: unknown = document?.toJS({ maxAliasCount: MOST_ALIASES }) ?? {};
+    const value: unknown = document?.toJS({ maxAliasCount: MAX_ALIASES }) ?? {};
     return isMapping(value) ? { ok: true, mapping: value } : { ok: false, problem: 'not a YAML mapping' };
   } catch {
     return { ok: false, problem: 'not valid YAML (too many aliases or levels)' };
@@ -41,20 +41,20 @@ export function parseMapping(text: string): ParsedMapping {
 }
 
 /**
- * The tokens of a text that is not too deep. Composing recurses per level, and a stack that runs out inside a regular
- * expression ends the whole process (seen with Node 20 and 50,000 levels), so it must not come to that.
+ * Tokens of a text; throws when it nests too deep. Composing recurses per level, and a stack overflow inside a regular
+ * expression ends the whole process (seen with Node 20 and 50,000 levels).
  */
 function* tokens(text: string, lines: LineCounter): Generator<CST.Token> {
   const parser = new Parser(lines.addNewLine);
-  // The first line begins at 0; the parser announces only the later ones when it is fed lexemes.
+  // Fed with lexemes, the parser announces every line but the first.
   lines.addNewLine(0);
   for (const lexeme of new Lexer().lex(text)) {
     yield* parser.next(lexeme);
-    if (parser.stack.length > MOST_LEVELS) throw new Error('too many levels');
+    if (parser.stack.length > MAX_LEVELS) throw new Error('too many levels');
   }
   yield* parser.end();
 }
 
-/** Whether a parsed value is a mapping, as against a list, a set or a scalar. */
+/** Whether a parsed value is a mapping, rather than a list, a set or a scalar. */
 export const isMapping = (value: unknown): value is Mapping =>
   typeof value === 'object' && value !== null && Object.getPrototypeOf(value) === Object.prototype;

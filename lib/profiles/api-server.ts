@@ -3,12 +3,12 @@ import { isMapping, type Mapping } from '../kit/yaml.ts';
 
 export interface ApiServerSettings {
   enabled: boolean;
-  /** What the settings say in words, before a key decides: null when they say nothing. */
+  /** The explicit switch; null when there is none and the key decides. */
   explicitlyEnabled: boolean | null;
   host: string;
   port: number;
   keyPresent: boolean;
-  /** The bearer of the API server, or `''`. Only ever for a pairing payload: never for a row, never for a log. */
+  /** Bearer of the API server, or `''`. For pairing payloads only: never for rows or logs. */
   key: string;
 }
 
@@ -17,8 +17,8 @@ const DEFAULT_PORT = 8642;
 const LOCAL_HOSTS = new Set(['127.0.0.1', 'localhost', '0.0.0.0', '::1', '::']);
 
 /**
- * The API server settings of one profile, from its parsed configuration and its own `.env` values. `extra` lies over
- * the root `api_server`, which lies over `platforms.api_server`; what is absent or unusable there comes from `.env`
+ * API server settings of one profile, from its parsed configuration and its own `.env` values. `extra` overrides the
+ * root `api_server`, which overrides `platforms.api_server`; values that are absent or unusable there come from `.env`
  * (contract 07 §1.2). The key is `extra.key`, then `key`, then `api_key`, then `.env` (contract 01 §5.3).
  */
 export function apiServerSettings(config: Mapping, env: Record<string, string>): ApiServerSettings {
@@ -45,8 +45,8 @@ export function apiServerSettings(config: Mapping, env: Record<string, string>):
 }
 
 /**
- * The URL at which clients reach an API server. A local bind address says nothing to them, so it becomes the scheme
- * and host name of `webapiUrl` (contract 07 §1.2). Null when the host is no host.
+ * URL at which clients reach an API server. A local bind address means nothing to them, so scheme and host name of
+ * `webapiUrl` replace it (contract 07 §1.2). Null for an invalid host.
  */
 export function apiServerUrl({ host, port }: { host: string; port: number }, webapiUrl: string): string | null {
   const bare = host.replace(/^\[(.*)\]$/, '$1');

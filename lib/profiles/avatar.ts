@@ -15,9 +15,9 @@ export interface Avatar {
 }
 
 /**
- * The first file of a profile's home that has one of the names, in any case (contract 07 §1.5).
- * @throws RelayError `not-found`; `forbidden` when it leaves the home, is no regular file, or has more than `limit`
- * bytes; `unsupported-media` when its content is no known image.
+ * The first file of a profile's home with an avatar name, in any case (contract 07 §1.5).
+ * @throws RelayError `not-found`; `forbidden` for a file outside the home, an irregular file, or one over `limit` bytes;
+ * `unsupported-media` for an unknown image format.
  */
 export async function readAvatar(host: Host, { name, home }: ProfilePlace, limit: number): Promise<Avatar> {
   const entries = (await unlessUnreadable(host.files.list(home))) ?? [];
@@ -42,7 +42,7 @@ export async function readAvatar(host: Host, { name, home }: ProfilePlace, limit
   throw new RelayError('unsupported-media', 'profile_avatar_invalid', { extra: { profile: name, detail } });
 }
 
-/** The media type that the first bytes of an image tell; null for anything else. */
+/** Media type of an image, from its first bytes; null for other content. */
 export function imageType(bytes: Uint8Array): string | null {
   const head = String.fromCharCode(...bytes.subarray(0, 12));
   if (head.startsWith('\x89PNG\r\n\x1a\n')) return 'image/png';

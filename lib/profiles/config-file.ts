@@ -3,54 +3,55 @@ import type { HostFiles } from '../host/index.ts';
 import { decodeUtf8Strict } from '../kit/text.ts';
 import { type ParsedMapping, parseMapping } from '../kit/yaml.ts';
 
-const CONFIG_CAP = 256 * 1024;
-/** Characters of configuration files that are kept beside what they parse to. */
-const KEPT_CAP = 8 * 1024 * 1024;
+const MAX_CONFIG = 256 * 1024;
+/** Characters of configuration text kept as cache keys. */
+const MAX_CACHED = 8 * 1024 * 1024;
 
 export type ConfigFile = ParsedMapping | { ok: false; problem: string; missing: true };
 
-/** Reads the configuration of a profile, or says in one phrase why it cannot, without a word of its content. */
+/** Reads a profile's configuration, or returns the problem in one phrase that quotes nothing of the file. */
 export type ConfigReader = (path: string) => Promise<ConfigFile>;
 
 /**
- * A reader that lets `turn` pass before it parses, since parsing holds the thread. Throws only when the machine is short
- * of file handles or memory.
+ * A reader that awaits `turn` before it parses, since parsing blocks the thread. Throws only when the machine is short of
+ * file handles or memory.
  */
 export function createConfigReader(
   files: HostFiles,
   turn: () => Promise<void> = async () => {},
-  memory: ParseMemory = createParseMemory(),
+  cache: ParseCache = createParseCache(),
 ): ConfigReader {
   return async (path) => {
     if (!(await unlessUnreadable(files.stat(path)))) return { ok: false, problem: 'no config.yaml', missing: true };
-    const bytes = await unlessUnreadable(files.read(path, CONFIG_CAP + 1));
+    const bytes = await unlessUnreadable(files.read(path, MAX_CONFIG + 1));
     if (!bytes) return { ok: false, problem: 'config.yaml cannot be read' };
-    if (bytes.length > CONFIG_CAP) return { ok: false, problem: `config.yaml is over ${CONFIG_CAP} bytes` };
+    if (bytes.length > MAX_CONFIG) return { ok: false, problem: `config.yaml is over ${MAX_CONFIG} bytes` };
     const text = decodeUtf8Strict(bytes);
     if (text === null) return { ok: false, problem: 'config.yaml is not UTF-8' };
-    if (!memory.knows(text)) await turn();
-    const parsed = memory.parse(text);
+    if (!cache.has(text)) await turn();
+    const parsed = cache.parse(text);
     return parsed.ok ? parsed : { ok: false, problem: `config.yaml is ${parsed.problem}` };
   };
 }
 
 /**
- * `parseMapping` that remembers what it parsed since the last but one `round()`: a scan finds most files as the scan
- * before did, and parsing is what costs it most. What it returns is shared and not to be changed.
+ * A cache of `parseMapping` over the current round and the one before: most files are unchanged between two scans, and
+ * parsing is the main cost of a scan. Results are shared and must not be changed.
  */
-export interface ParseMemory {
-  /** Whether there was no round yet. */
+export interface ParseCache {
+  /** Whether no round has begun yet. */
   isNew(): boolean;
+  /** Begins a round, and drops what the last one did not use. */
   round(): void;
   parse(text: string): ParsedMapping;
-  /** Whether `parse` has the answer at hand. */
-  knows(text: string): boolean;
+  /** Whether `parse` would return a cached result. */
+  has(text: string): boolean;
 }
 
-export function createParseMemory(): ParseMemory {
+export function createParseCache(): ParseCache {
   let before = new Map<string, ParsedMapping>();
   let now = new Map<string, ParsedMapping>();
-  let kept = 0;
+  let cached = 0;
   let isNew = true;
   return {
     isNew: () => isNew,
@@ -58,16 +59,16 @@ export function createParseMemory(): ParseMemory {
       isNew = false;
       before = now;
       now = new Map();
-      kept = 0;
+      cached = 0;
     },
     parse(text) {
       const parsed = now.get(text) ?? before.get(text) ?? parseMapping(text);
-      if (!now.has(text) && kept + text.length <= KEPT_CAP) {
-        kept += text.length;
+      if (!now.has(text) && cached + text.length <= MAX_CACHED) {
+        cached += text.length;
         now.set(text, parsed);
       }
       return parsed;
     },
-    knows: (text) => now.has(text) || before.has(text),
+    has: (text) => now.has(text) || before.has(text),
   };
 }

@@ -5,22 +5,22 @@ import { utf8ToBytes } from '../kit/bytes.ts';
 import { byCodePoint, decodeUtf8Strict } from '../kit/text.ts';
 import type { Log } from '../log.ts';
 import type { ProfilePlace } from './home.ts';
-import { SOUL_CAP } from './row.ts';
+import { MAX_SOUL } from './row.ts';
 
-/** UTF-8 bytes that a written document may have. */
-export const WRITE_LIMIT = 1024 * 1024;
-const MEMORY_CAP = 51_200;
-const MOST_ENTRIES = 500;
-const ANSWER_CAP = 4 * 1024 * 1024;
-/** The largest file that gets an ETag: a digest needs the whole of it. */
-const DIGEST_CAP = 8 * 1024 * 1024;
+/** UTF-8 bytes of a written document. */
+export const MAX_DOCUMENT = 1024 * 1024;
+const MAX_MEMORY = 51_200;
+const MAX_ENTRIES = 500;
+const MAX_RESPONSE = 4 * 1024 * 1024;
+/** The largest file with an ETag, which takes a digest of the whole. */
+const MAX_DIGEST = 8 * 1024 * 1024;
 const FIRST = ['MEMORY.md', 'USER.md'];
 const NOT_UTF8 = 'invalid utf-8';
 
 export interface Soul {
   content: string;
   exists: boolean;
-  /** On disk. */
+  /** Bytes on disk. */
   size: number;
   truncated: boolean;
   etag: string | null;
@@ -41,24 +41,24 @@ export interface Saved {
 
 const etagOf = (sha256: string): string => `"${sha256}"`;
 
-/** The soul of a profile; one that is missing is empty (contract 07 §1.5). */
+/** A profile's soul; a missing one is empty (contract 07 §1.5). */
 export async function readSoul(host: Host, { name, home }: ProfilePlace): Promise<Soul> {
   const failed = (detail: string) =>
     new RelayError('internal', 'soul_read_failed', { extra: { profile: name, detail } });
   const file = await host.homeFiles
-    .read(home, `${home}/SOUL.md`, { keep: SOUL_CAP, digest: DIGEST_CAP })
+    .read(home, `${home}/SOUL.md`, { keep: MAX_SOUL, digest: MAX_DIGEST })
     .catch((error: unknown) => Promise.reject(failed(errnoOf(error) || 'EIO')));
   if (file === 'missing') return { content: '', exists: false, size: 0, truncated: false, etag: null };
   if (file === 'outside') throw outside(name);
-  const truncated = file.size > SOUL_CAP;
+  const truncated = file.size > MAX_SOUL;
   const content = decodeUtf8Strict(file.bytes, { isCut: truncated, keepBom: true });
   if (content === null) throw failed(NOT_UTF8);
   return { content, exists: true, size: file.size, truncated, etag: file.sha256 && etagOf(file.sha256) };
 }
 
 /**
- * The files of `memories/` that end in `.md`, at most 500, with at most 50 KiB of each and 4 MiB of all (contract 07
- * §1.5). One that cannot be read is left out with a warning; a link that leaves the home without.
+ * The `.md` files of `memories/`: at most 500, 50 KiB of each and 4 MiB of all (contract 07 §1.5). An unreadable file is
+ * left out with a warning, a link that leaves the home without one.
  */
 export async function readMemory(host: Host, { name, home }: ProfilePlace, log: Log): Promise<MemoryEntry[]> {
   const directory = `${home}/memories`;
@@ -68,19 +68,19 @@ export async function readMemory(host: Host, { name, home }: ProfilePlace, log: 
     .map((entry) => entry.name)
     .sort(inMemoryOrder);
   const entries: MemoryEntry[] = [];
-  let room = ANSWER_CAP;
+  let room = MAX_RESPONSE;
   for (const filename of names) {
-    if (entries.length === MOST_ENTRIES) {
-      log.warn(`profile ${name} has more than ${MOST_ENTRIES} memory files; the others are not shown`);
+    if (entries.length === MAX_ENTRIES) {
+      log.warn(`profile ${name} has more than ${MAX_ENTRIES} memory files; the others are not shown`);
       break;
     }
     const leaveOut = (reason: string) => log.warn(`memory file ${filename} of profile ${name} is left out: ${reason}`);
     try {
-      const limits = { keep: MEMORY_CAP, digest: DIGEST_CAP };
+      const limits = { keep: MAX_MEMORY, digest: MAX_DIGEST };
       const file = await host.homeFiles.read(home, `${directory}/${filename}`, limits);
       if (file === 'missing' || file === 'outside') continue;
       const { bytes, size, sha256 } = file;
-      const content = decodeUtf8Strict(bytes, { isCut: size > MEMORY_CAP, keepBom: true });
+      const content = decodeUtf8Strict(bytes, { isCut: size > MAX_MEMORY, keepBom: true });
       if (content === null) {
         leaveOut(NOT_UTF8);
         continue;
@@ -91,7 +91,7 @@ export async function readMemory(host: Host, { name, home }: ProfilePlace, log: 
         filename,
         content: fits ? content : '',
         size,
-        truncated: size > MEMORY_CAP || !fits,
+        truncated: size > MAX_MEMORY || !fits,
         etag: sha256 && etagOf(sha256),
       });
     } catch (error) {
@@ -110,7 +110,7 @@ function inMemoryOrder(a: string, b: string): number {
 export const writeSoul = (host: Host, place: ProfilePlace, content: string, ifMatch: string | null): Promise<Saved> =>
   write(host, place, 'SOUL.md', content, ifMatch, 'soul_write_failed');
 
-/** Writes a file of `memories/`, whose name was checked by `checkMemoryFilename`. */
+/** Writes a file of `memories/`, whose name `memoryFilenameFault` has passed. */
 export const writeMemory = (
   host: Host,
   place: ProfilePlace,
@@ -128,7 +128,7 @@ async function write(
   failure: string,
 ): Promise<Saved> {
   const bytes = utf8ToBytes(content);
-  if (bytes.length > WRITE_LIMIT) throw contentTooLarge(bytes.length);
+  if (bytes.length > MAX_DOCUMENT) throw contentTooLarge(bytes.length);
   const written = await host.homeFiles
     .write(home, `${home}/${path}`, bytes, (present) => isMatch(ifMatch, present))
     .catch((error: unknown) => {
@@ -143,10 +143,10 @@ const outside = (profile: string) => new RelayError('forbidden', 'path_outside_p
 
 export const contentTooLarge = (received?: number): RelayError =>
   new RelayError('too-large', 'payload_too_large', {
-    extra: { limit_bytes: WRITE_LIMIT, ...(received === undefined ? {} : { received_bytes: received }) },
+    extra: { limit_bytes: MAX_DOCUMENT, ...(received === undefined ? {} : { received_bytes: received }) },
   });
 
-/** Whether an `If-Match` header lets the present file be replaced: strong comparison, a list, or `*` (RFC 9110 §13.1.1). */
+/** Whether an `If-Match` header allows replacing the present file: strong comparison, a list or `*` (RFC 9110 §13.1.1). */
 export function isMatch(ifMatch: string | null, present: { sha256: string | null } | null): boolean {
   if (ifMatch === null) return true;
   if (present === null) return false;
@@ -155,13 +155,13 @@ export function isMatch(ifMatch: string | null, present: { sha256: string | null
 }
 
 const FILENAME = /^(?!.*\.\.)[A-Za-z0-9_-][A-Za-z0-9._-]*\.md$/;
-const LONGEST_FILENAME = 128;
+const MAX_FILENAME = 128;
 
-/** Why a name is no name for a memory file; null when it is one (contract 07 §1.5). */
+/** Why a name is invalid for a memory file; null when it is valid (contract 07 §1.5). */
 export function memoryFilenameFault(filename: string): string | null {
-  if (filename.length > LONGEST_FILENAME) return `a filename has at most ${LONGEST_FILENAME} characters`;
+  if (filename.length > MAX_FILENAME) return `a filename has at most ${MAX_FILENAME} characters`;
   if (!FILENAME.test(filename)) {
-    return 'a filename is made of A-Z a-z 0-9 . _ -, begins with none of the dots, has no two of them together, and ends in .md';
+    return 'a filename consists of A-Z a-z 0-9 . _ -, starts with no dot, has no two dots in a row and ends in .md';
   }
   return filename.toLowerCase() === 'soul.md' ? 'SOUL.md has a route of its own' : null;
 }

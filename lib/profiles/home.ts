@@ -2,7 +2,7 @@ import { agentRoot, type Config } from '../config.ts';
 import { unlessUnreadable } from '../host/errors.ts';
 import type { HostFiles } from '../host/index.ts';
 
-/** Where a profile's files are. `config` is apart because the root's may have another name. */
+/** Paths of a profile. `config` is separate because the root's file may have another name. */
 export interface ProfilePlace {
   name: string;
   home: string;
@@ -12,13 +12,13 @@ export interface ProfilePlace {
 type RootConfig = Pick<Config, 'agentConfig'>;
 
 const MARKER = /^[a-z0-9][a-z0-9_-]{0,63}$/;
-const MARKER_CAP = 4096;
-// biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what a name may not have
+const MAX_MARKER = 4096;
+// biome-ignore lint/suspicious/noControlCharactersInRegex: names must not contain control characters
 const NAME = /^(?!\.)[^/\\\u0000-\u001f\u007f-\u009f\ud800-\udfff]{1,128}$/u;
 
 /**
- * The home of the profile that a bare agent run uses: the one that `active_profile` names, else the root, with one
- * warning when the marker leads nowhere (contract 07 §1.1). Read anew at each use. Its `name` is `default`.
+ * Home of the profile that a bare agent run uses: the one named by `active_profile`, else the root, with a warning when
+ * the marker leads nowhere (contract 07 §1.1). Read on each use. Its `name` is `default`.
  */
 export async function defaultHome(
   files: HostFiles,
@@ -29,7 +29,7 @@ export async function defaultHome(
   const rootPlace = { name: 'default', home: root, config: config.agentConfig };
   const marker = `${root}/active_profile`;
   const missing = (await unlessUnreadable(files.stat(marker))) === null;
-  const name = missing ? '' : (await unlessUnreadable(files.readText(marker, MARKER_CAP)))?.trim();
+  const name = missing ? '' : (await unlessUnreadable(files.readText(marker, MAX_MARKER)))?.trim();
   if (name === '' || name === 'default') return rootPlace;
   const place = name !== undefined && MARKER.test(name) ? await namedHome(files, config, name) : null;
   if (place && (await unlessUnreadable(files.stat(place.config)))?.kind === 'file')
@@ -39,8 +39,8 @@ export async function defaultHome(
 }
 
 /**
- * The home of a profile by the name that a client gives, already percent-decoded: `default` is the default home, others
- * are directories that really lie directly in `profiles/`, with or without a configuration. Null for every other name
+ * Home of a profile by the name that a client gives, percent-decoded: `default` is the default home, others are
+ * directories whose real path is directly in `profiles/`, with or without a configuration. Null for every other name
  * (contract 07 §1.5).
  */
 export async function profileHome(
@@ -53,7 +53,7 @@ export async function profileHome(
   return NAME.test(name) ? namedHome(files, config, name) : null;
 }
 
-/** The home of an entry of `profiles/`; null when it is no directory, or really lies elsewhere. */
+/** Home of an entry of `profiles/`; null unless it is a directory whose real path is directly there. */
 export async function namedHome(files: HostFiles, config: RootConfig, name: string): Promise<ProfilePlace | null> {
   const profiles = `${agentRoot(config)}/profiles`;
   const home = `${profiles}/${name}`;

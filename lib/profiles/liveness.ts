@@ -6,7 +6,7 @@ const CONNECT_TIMEOUT = 250;
 
 export interface PidFile {
   pid: number;
-  /** Clock ticks since boot; null when the file names none; NaN when it names no number, which equals nothing. */
+  /** Clock ticks since boot; null when absent; NaN, which equals nothing, when it is not a number. */
   startTime: number | null;
 }
 
@@ -23,8 +23,8 @@ export function parsePidFile(text: string): PidFile | null {
 }
 
 /**
- * Whether the gateway of a profile runs: the process of its pid file, else an open port at `apiServerUrl`
- * (contract 07 §1.3). Advisory. Never signals a process with anything but 0.
+ * Whether the gateway of a profile runs: its pid file names a live process, or the port at `apiServerUrl` is open
+ * (contract 07 §1.3). Advisory. Sends no signal other than 0.
  */
 export async function isGatewayRunning(
   host: Host,
@@ -37,14 +37,14 @@ export async function isGatewayRunning(
   const { protocol, hostname, port } = new URL(apiServerUrl);
   const bare = hostname.replace(/^\[(.*)\]$/, '$1');
   const dialled = bare === '0.0.0.0' || bare === '::' ? '127.0.0.1' : bare;
-  // A URL drops the port that its scheme implies.
+  // A URL omits the default port of its scheme.
   return host.network.canConnect(dialled, Number(port) || (protocol === 'https:' ? 443 : 80), CONNECT_TIMEOUT);
 }
 
 async function isGateway({ processes }: Host, { pid, startTime }: PidFile): Promise<boolean> {
   if (!processes.exists(pid)) return false;
   const facts = await processes.facts(pid);
-  // No facts: a system without /proc, or the process ended between the two looks.
+  // No facts: a system without /proc, or the process has just ended.
   if (!facts) return processes.exists(pid);
   if (startTime !== null && facts.startTime !== startTime) return false;
   return /svc|gateway/i.test(facts.command);

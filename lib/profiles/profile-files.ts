@@ -9,15 +9,15 @@ import { type MemoryEntry, readMemory, readSoul, type Saved, type Soul, writeMem
 import { type ProfilePlace, profileHome } from './home.ts';
 import { listSkills, type Skill } from './skills.ts';
 
-/** What a client may know of a configuration, and nothing else. */
+/** The part of a configuration that clients may see. */
 export interface VisibleConfig {
   description?: string;
   model?: { default: string };
 }
 
 /**
- * The files of one profile, for the routes (contract 07 §1.5). Works with discovery switched off too. `name` is percent-
- * decoded; every method throws `RelayError` `not-found` for one that is none.
+ * The files of one profile, for the routes (contract 07 §1.5), even with discovery off. `name` is percent-decoded; every
+ * method throws RelayError `not-found` for an unknown one.
  */
 export interface ProfileFiles {
   config(name: string): Promise<VisibleConfig>;
@@ -25,13 +25,13 @@ export interface ProfileFiles {
   soul(name: string): Promise<Soul>;
   memory(name: string): Promise<MemoryEntry[]>;
   avatar(name: string): Promise<Avatar>;
-  /** A profile to write to, so that the name is judged before a body is read. */
+  /** A profile to write to, so that the name is checked before a body is read. */
   find(name: string): Promise<WritableProfile>;
-  /** Removes what killed writes have left behind, in the background. */
+  /** Removes leftovers of killed writes, in the background. */
   start(): void;
 }
 
-/** `ifMatch` is the header, or null: then the last write wins. Throws `RelayError` with the contract's codes. */
+/** `ifMatch` is the header; with null the last write wins. Throws RelayError with the contract's codes. */
 export interface WritableProfile {
   writeSoul(content: string, ifMatch: string | null): Promise<Saved>;
   writeMemory(filename: string, content: string, ifMatch: string | null): Promise<Saved>;
@@ -41,13 +41,13 @@ export interface ProfileFilesParts {
   host: Host;
   config: Pick<Config, 'agentConfig' | 'mediaMaxSizeMb'>;
   log: Log;
-  /** Called after each write that succeeded. */
-  written(): void;
+  /** Called after each successful write. */
+  onWritten(): void;
 }
 
 const MIB = 1024 * 1024;
 
-export function createProfileFiles({ host, config, log, written }: ProfileFilesParts): ProfileFiles {
+export function createProfileFiles({ host, config, log, onWritten }: ProfileFilesParts): ProfileFiles {
   const readConfig = createConfigReader(host.files);
 
   const placeOf = async (name: string): Promise<ProfilePlace> => {
@@ -58,11 +58,10 @@ export function createProfileFiles({ host, config, log, written }: ProfileFilesP
 
   const saved = (place: ProfilePlace, filename: string, result: Saved): Saved => {
     log.info(`wrote ${filename} of profile ${place.name}: ${result.bytes} bytes`);
-    written();
+    onWritten();
     return result;
   };
 
-  /** What writes of a killed process left behind. */
   async function removeLeftovers(): Promise<void> {
     const root = agentRoot(config);
     try {
@@ -72,7 +71,7 @@ export function createProfileFiles({ host, config, log, written }: ProfileFilesP
         await host.homeFiles.sweep(`${home}/memories`);
       }
     } catch (error) {
-      log.warn(`leftovers of earlier writes could not be removed: ${describeError(error)}`);
+      log.warn(`cannot remove leftovers of earlier writes: ${describeError(error)}`);
     }
   }
 

@@ -3,24 +3,24 @@ import { describeError } from '../errors.ts';
 import type { Host } from '../host/index.ts';
 import { type Cancel, type Clock, every } from '../kit/clock.ts';
 import type { Log } from '../log.ts';
-import { createParseMemory } from './config-file.ts';
+import { createParseCache } from './config-file.ts';
 import { type DiscoveryConfig, discoverProfiles } from './discovery.ts';
 import type { ProfileRow } from './row.ts';
 
 export type { ProfileRow } from './row.ts';
 
-/** The agent's profiles, as one snapshot that is replaced as a whole (contract 07 §1.4). */
+/** The agent's profiles, as a snapshot that is replaced as a whole (contract 07 §1.4). */
 export interface Profiles {
-  /** The current snapshot; not to be changed. Needs no `this`. */
+  /** The current snapshot, which must not be changed. Needs no `this`. */
   rows(): ProfileRow[];
   /**
-   * Reads the profiles anew and reports a difference. Never rejects: a failed scan is logged and keeps the snapshot.
-   * Scans do not overlap; a call during one resolves after another one that began later, so it sees what the caller wrote.
+   * Reads the profiles again and reports a difference. Never rejects: a failed scan is logged and keeps the snapshot.
+   * Scans do not overlap: a call during one resolves after the next one, which sees what the caller wrote before.
    */
   rescan(): Promise<void>;
-  /** Begins to look every 30 s and after file events. The first scan is the caller's `rescan()`. */
+  /** Starts scanning every 30 s and after file events. The first scan is left to the caller. */
   start(): void;
-  /** Ends that. A scan under way reports nothing any more. */
+  /** Stops scanning. A running scan reports nothing any more. */
   stop(): void;
 }
 
@@ -30,25 +30,25 @@ export interface ProfilesParts {
   config: DiscoveryConfig & Pick<Config, 'profileDiscovery'>;
   clock: Clock;
   log: Log;
-  /** Called with the new snapshot after it has replaced a different one. */
-  changed(rows: ProfileRow[]): void;
+  /** Called with a snapshot that differs from the one before. */
+  onChange(rows: ProfileRow[]): void;
 }
 
 const RESCAN_PERIOD = 30_000;
-/** A busy agent writes beside its configuration all the time: milliseconds between scans that file events cause. */
+/** Milliseconds between scans caused by file events: a busy agent writes next to its configuration all the time. */
 const EVENT_SCAN_SPACING = 5_000;
 
-/** Names that a log line has room for. */
-const SHOWN_NAMES = 20;
+/** Names in one log line. */
+const MAX_LOGGED_NAMES = 20;
 
 /** Without a host, or with discovery switched off, the list is always empty. */
-export function createProfiles({ host, config, clock, log, changed }: ProfilesParts): Profiles {
+export function createProfiles({ host, config, clock, log, onChange }: ProfilesParts): Profiles {
   if (!host || !config.profileDiscovery) {
     return { rows: () => [], rescan: async () => {}, start() {}, stop() {} };
   }
   let snapshot: ProfileRow[] = [];
-  const memory = createParseMemory();
-  /** What the last scan had to say, so that it is said once and not every 30 s. */
+  const cache = createParseCache();
+  /** Warnings of the last scan, so that each is logged once and not every 30 s. */
   let known = new Set<string>();
   let failure: string | null = null;
   let announced: string | null = null;
@@ -59,7 +59,7 @@ export function createProfiles({ host, config, clock, log, changed }: ProfilesPa
 
   const scan = async () => {
     try {
-      const { rows, warnings } = await discoverProfiles(host, config, memory);
+      const { rows, warnings } = await discoverProfiles(host, config, cache);
       for (const warning of warnings) if (!known.has(warning)) log.warn(warning);
       known = new Set(warnings);
       failure = null;
@@ -68,7 +68,7 @@ export function createProfiles({ host, config, clock, log, changed }: ProfilesPa
       announced = named;
       if (stopped || isSame(snapshot, rows)) return;
       snapshot = rows;
-      changed(rows);
+      onChange(rows);
     } catch (error) {
       const message = `profiles were not updated: ${describeError(error)}`;
       if (message !== failure) log.warn(message);
@@ -94,11 +94,11 @@ export function createProfiles({ host, config, clock, log, changed }: ProfilesPa
     return next;
   };
 
-  /** At once after a quiet while, else when the spacing is over. */
+  /** Scans at once after a quiet period, otherwise when the spacing is over. */
   const watchFiles = (): Cancel => {
     let last = Number.NEGATIVE_INFINITY;
     let waiting: Cancel | null = null;
-    const look = () => {
+    const scanNow = () => {
       waiting = null;
       last = clock.monotonic();
       void rescan();
@@ -107,8 +107,8 @@ export function createProfiles({ host, config, clock, log, changed }: ProfilesPa
     const end = host.files.watch([config.agentConfig, `${root}/active_profile`, `${root}/profiles`], () => {
       if (waiting) return;
       const wait = last + EVENT_SCAN_SPACING - clock.monotonic();
-      if (wait <= 0) look();
-      else waiting = clock.after(wait, look);
+      if (wait <= 0) scanNow();
+      else waiting = clock.after(wait, scanNow);
     });
     return () => {
       waiting?.();
@@ -134,12 +134,12 @@ export function createProfiles({ host, config, clock, log, changed }: ProfilesPa
 }
 
 function namesOf(rows: ProfileRow[]): string {
-  const names = rows.slice(0, SHOWN_NAMES).map(({ name }) => name);
+  const names = rows.slice(0, MAX_LOGGED_NAMES).map(({ name }) => name);
   const more = rows.length - names.length;
   return names.length === 0 ? 'none' : names.join(', ') + (more > 0 ? ` and ${more} more` : '');
 }
 
-/** Rows are flat, so this is a deep comparison. */
+/** A deep comparison, since rows are flat. */
 function isSame(a: ProfileRow[], b: ProfileRow[]): boolean {
   return (
     a.length === b.length &&

@@ -9,7 +9,7 @@ import type { ConfigReader } from './config-file.ts';
 import type { ProfilePlace } from './home.ts';
 import { countSkills } from './skills.ts';
 
-/** One profile as paired devices see it (contract 07 §1.2). A type and not an interface, so that it is a JSON value. */
+/** One profile as paired devices see it (contract 07 §1.2). A type, not an interface, so that it is a JSON value. */
 export type ProfileRow = {
   name: string;
   model: string;
@@ -27,16 +27,16 @@ export type ProfileRow = {
 };
 
 /** Bytes of SOUL.md that a row carries. */
-export const SOUL_CAP = 204_800;
-const ENV_CAP = 64 * 1024;
-const PID_CAP = 4096;
+export const MAX_SOUL = 204_800;
+const MAX_ENV = 64 * 1024;
+const MAX_PID_FILE = 4096;
 
-/** A row in which `gateway_running` is still to be found out, from what is in the pid file. */
+/** A row without `gateway_running`, which takes the text of the pid file. */
 export type RowReading = { ok: true; row: ProfileRow; pidFile: string | null } | { ok: false; problem: string };
 
 /**
- * The row of one profile, or why it has none (one phrase, no path, no content). Throws only when the machine is short of
- * file handles or memory.
+ * The row of one profile, or why it has none (one phrase without path or content). Throws only when the machine is short
+ * of file handles or memory.
  */
 export async function readRow(
   { files, homeFiles }: Host,
@@ -48,9 +48,9 @@ export async function readRow(
   if (!parsed.ok) return { ok: false, problem: parsed.problem };
   const [soulFacts, soulFile, envBytes, pidFile, skills] = await Promise.all([
     unlessUnreadable(files.stat(`${home}/SOUL.md`)),
-    unlessUnreadable(homeFiles.read(home, `${home}/SOUL.md`, { keep: SOUL_CAP + 1, digest: 0 })),
-    unlessUnreadable(files.read(`${home}/.env`, ENV_CAP)),
-    unlessUnreadable(files.readText(`${home}/gateway.pid`, PID_CAP)),
+    unlessUnreadable(homeFiles.read(home, `${home}/SOUL.md`, { keep: MAX_SOUL + 1, digest: 0 })),
+    unlessUnreadable(files.read(`${home}/.env`, MAX_ENV)),
+    unlessUnreadable(files.readText(`${home}/gateway.pid`, MAX_PID_FILE)),
     countSkills(files, home),
   ]);
   const soulBytes = typeof soulFile === 'object' ? soulFile?.bytes : undefined;
@@ -77,7 +77,7 @@ export async function readRow(
   return { ok: true, row, pidFile };
 }
 
-/** A mapping or a list is no model name; other non-strings are written out. */
+/** Other scalars than strings are converted; a mapping or a list is no model name. */
 function modelOf({ model }: Mapping): Pick<ProfileRow, 'model' | 'provider'> {
   const named = isMapping(model) ? model.default : typeof model === 'string' ? model : null;
   const scalar = ['string', 'number', 'boolean', 'bigint'].includes(typeof named) ? String(named) : '';
@@ -91,8 +91,8 @@ function describe(configured: unknown, soul: string | null): string {
   return line?.replace(/^[\s#]+/, '').trimEnd() ?? '';
 }
 
-/** The text of SOUL.md's first bytes without trailing white space; null when it is blank or not UTF-8. */
+/** The text of a soul without trailing white space; null when it is blank or not UTF-8. */
 export function soulText(bytes: Uint8Array): string | null {
-  const truncated = bytes.length > SOUL_CAP;
-  return decodeUtf8Strict(bytes.subarray(0, SOUL_CAP), { isCut: truncated })?.trimEnd() || null;
+  const truncated = bytes.length > MAX_SOUL;
+  return decodeUtf8Strict(bytes.subarray(0, MAX_SOUL), { isCut: truncated })?.trimEnd() || null;
 }

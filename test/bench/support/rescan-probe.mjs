@@ -86,7 +86,7 @@ const profiles = createProfiles({
   config: { agentConfig: `${home}/config.yaml`, webapiUrl: 'http://localhost:8642', profileDiscovery: true },
   clock: { now: Date.now, monotonic: () => performance.now(), after: () => () => {} },
   log,
-  changed() {},
+  onChange() {},
 });
 const task = mode === 'bare' ? () => walk(home) : () => profiles.rescan();
 

@@ -16,15 +16,15 @@ describe('parseMapping (contract 07 §1.2)', () => {
     expect(mapping(`%YAML 1.2\n---\n${text}`)).toEqual(expected);
   });
 
-  it('takes an empty file, and one of comments only, as an empty mapping', () => {
+  it('reads an empty file, or one of comments only, as an empty mapping', () => {
     for (const text of ['', '\n', '# nothing\n', '---\n', 'null']) expect(mapping(text)).toEqual({});
   });
 
-  it('refuses what is not a mapping', () => {
+  it('refuses anything but a mapping', () => {
     for (const text of ['- a', 'text', '5', '!!set {a}', '[]']) expect(mapping(text)).toBe('not a YAML mapping');
   });
 
-  it('says where an error is, and nothing of the content', () => {
+  it('names the position of an error and quotes no content', () => {
     expect(mapping('ok: 1\nsecret: [hunter2\n')).toMatch(/^not valid YAML \(line \d+, column \d+\)$/);
     expect(mapping('a: *nowhere')).toMatch(/^not valid YAML/);
     expect(mapping('a: 1\nb: 2\nc: !tag x')).toBe('not valid YAML (line 3, column 4)');
@@ -44,7 +44,7 @@ describe('parseMapping (contract 07 §1.2)', () => {
     expect(mapping(bomb)).toBe('not valid YAML (too many aliases or levels)');
   });
 
-  it('refuses nesting that would exhaust the stack, and takes what people write', () => {
+  it('refuses nesting that would exhaust the stack, and accepts what people write', () => {
     const levels = 50_000;
     for (const [open, close] of [
       ['[', ']'],
@@ -61,7 +61,7 @@ describe('parseMapping (contract 07 §1.2)', () => {
     expect(mapping(`a: ${'['.repeat(50)}${']'.repeat(50)}`)).toHaveProperty('a');
   });
 
-  it('lets the last of two equal keys win, as the agent does, and keeps dates text', () => {
+  it('takes the last of equal keys, as the agent does, and keeps dates as text', () => {
     expect(mapping('a: 1\na: 2')).toEqual({ a: 2 });
     expect(mapping('a: 2026-01-02')).toEqual({ a: '2026-01-02' });
   });

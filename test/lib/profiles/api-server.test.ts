@@ -13,7 +13,7 @@ describe('apiServerSettings (contract 07 §1.2)', () => {
     });
   });
 
-  it('is enabled by a word, else by a key', () => {
+  it('is enabled by an explicit switch, else by a key', () => {
     const enabled = (value: unknown, env: Record<string, string> = {}) =>
       apiServerSettings({ api_server: { enabled: value } }, env).enabled;
     for (const value of [true, 'ON', ' yes ', '1', 1, 'true']) expect(enabled(value)).toBe(true);
@@ -30,7 +30,7 @@ describe('apiServerSettings (contract 07 §1.2)', () => {
     expect(apiServerSettings({ api_server: { enabled: false } }, {}).explicitlyEnabled).toBe(false);
   });
 
-  it('lays extra over the root section over platforms over .env', () => {
+  it('prefers extra to the root section to platforms to .env', () => {
     const env = { API_SERVER_HOST: 'env', API_SERVER_PORT: '1' };
     const host = (config: Record<string, unknown>) => apiServerSettings(config, env).host;
     const platforms = { api_server: { host: 'platform' } };
@@ -48,7 +48,7 @@ describe('apiServerSettings (contract 07 §1.2)', () => {
     expect(host({ api_server: ['no mapping'], platforms: 'no mapping' })).toBe('env');
   });
 
-  it('takes whole ports of 1 to 65535 only', () => {
+  it('accepts integer ports from 1 to 65535 only', () => {
     const port = (value: unknown, env?: string) =>
       apiServerSettings({ api_server: { port: value } }, env === undefined ? {} : { API_SERVER_PORT: env }).port;
     for (const value of [9000, '9000', ' 9000 ']) expect(port(value)).toBe(9000);
@@ -78,14 +78,14 @@ describe('apiServerSettings (contract 07 §1.2)', () => {
 });
 
 describe('apiServerUrl', () => {
-  it('puts scheme and host of the configured API URL in place of a local host', () => {
+  it('replaces a local host by scheme and host of the configured API URL', () => {
     for (const host of ['127.0.0.1', 'localhost', 'LocalHost', '0.0.0.0', '::1', '::', '[::1]']) {
       expect(apiServerUrl({ host, port: 80 }, 'https://user:pass@box.lan:1/path')).toBe('https://box.lan:80');
       expect(apiServerUrl({ host, port: 9 }, 'http://[fd00::1]:8642')).toBe('http://[fd00::1]:9');
     }
   });
 
-  it('keeps another host, with brackets for IPv6, and refuses what is none', () => {
+  it('keeps any other host, with brackets for IPv6, and refuses invalid ones', () => {
     expect(apiServerUrl({ host: '10.0.0.5', port: 80 }, 'https://box')).toBe('http://10.0.0.5:80');
     expect(apiServerUrl({ host: 'fd00::2', port: 8642 }, 'https://box')).toBe('http://[fd00::2]:8642');
     expect(apiServerUrl({ host: '[fd00::2]', port: 8642 }, 'https://box')).toBe('http://[fd00::2]:8642');

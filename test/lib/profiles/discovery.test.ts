@@ -1,10 +1,10 @@
 import { mkdir, rm, symlink } from 'node:fs/promises';
 import { describe, expect, it, vi } from 'vitest';
 import type { Host } from '../../../lib/host/index.ts';
-import { createParseMemory } from '../../../lib/profiles/config-file.ts';
+import { createParseCache } from '../../../lib/profiles/config-file.ts';
 import { agent } from './support.ts';
 
-describe('which profiles there are (contract 07 §1.2)', () => {
+describe('discovery (contract 07 §1.2)', () => {
   it('lists default first, then directories by code point', async () => {
     const names = ['b', 'a', 'Z', '\u{1f600}', '\uff5e', '10', '9'];
     const files = Object.fromEntries(names.map((name) => [`profiles/${name}/config.yaml`, '']));
@@ -14,7 +14,7 @@ describe('which profiles there are (contract 07 §1.2)', () => {
     expect(warnings).toEqual([]);
   });
 
-  it('leaves out, with one warning each, what has no configuration to read', async () => {
+  it('leaves out profiles without a readable configuration, with one warning each', async () => {
     const { profiles, names, warnings, write } = await agent({
       'config.yaml': '',
       'profiles/good/config.yaml': '',
@@ -74,7 +74,7 @@ describe('which profiles there are (contract 07 §1.2)', () => {
     expect(warnings).toEqual([]);
   });
 
-  it('follows profiles/ when it is a link itself', async () => {
+  it('follows profiles/ even when it is a link', async () => {
     const { profiles, names, home } = await agent({ 'config.yaml': '', 'elsewhere/one/config.yaml': '' });
     await symlink('elsewhere', `${home}/profiles`);
     await symlink('one', `${home}/elsewhere/two`);
@@ -89,7 +89,7 @@ describe('which profiles there are (contract 07 §1.2)', () => {
     expect(warnings).toEqual(['profile default is left out: no config.yaml']);
   });
 
-  it('has nothing to say about an agent home that does not exist', async () => {
+  it('gives no warning about a missing agent home', async () => {
     const { profiles, names, warnings, home } = await agent();
     await rm(home, { recursive: true });
     await profiles.rescan();
@@ -118,7 +118,7 @@ describe('active_profile (contract 07 §1.1)', () => {
     'elsewhere/config.yaml': 'model: elsewhere',
   };
 
-  it('leads default to a profile, which is listed under its own name too', async () => {
+  it('points default at a profile, which is listed under its own name too', async () => {
     const { profiles, row, names } = await agent({ ...files, active_profile: ' work\n' });
     await profiles.rescan();
     expect(names()).toEqual(['default', 'Upper', 'work']);
@@ -126,7 +126,7 @@ describe('active_profile (contract 07 §1.1)', () => {
     expect(row().system_message).toBe('at work');
   });
 
-  it.each(['', '\n', 'default\n'])('means the root when it says %j', async (marker) => {
+  it.each(['', '\n', 'default\n'])('means the root when it contains %j', async (marker) => {
     const { profiles, row, warnings } = await agent({ ...files, active_profile: marker });
     await profiles.rescan();
     expect(row().model).toBe('root');
@@ -145,7 +145,7 @@ describe('active_profile (contract 07 §1.1)', () => {
     },
   );
 
-  it('is warned about when it is no file, and read anew at each scan', async () => {
+  it('gives a warning when it is not a file, and is read on each scan', async () => {
     const { profiles, row, warnings, home, write } = await agent({ ...files, 'active_profile/file': '' });
     await profiles.rescan();
     expect(row().model).toBe('root');
@@ -169,9 +169,9 @@ describe('active_profile (contract 07 §1.1)', () => {
 });
 
 describe('the cost of a scan (contract 07 §1.3)', () => {
-  it('looks for many gateways at the same time, after everything is read', async () => {
+  it('probes many gateways at once, after reading everything', async () => {
     let under = 0;
-    let most = 0;
+    let highest = 0;
     const waiting: (() => void)[] = [];
     const host = (real: Host): Host => ({
       ...real,
@@ -179,7 +179,7 @@ describe('the cost of a scan (contract 07 §1.3)', () => {
         ...real.network,
         canConnect: () =>
           new Promise((resolve) => {
-            most = Math.max(most, ++under);
+            highest = Math.max(highest, ++under);
             waiting.push(() => {
               under--;
               resolve(true);
@@ -195,23 +195,23 @@ describe('the cost of a scan (contract 07 §1.3)', () => {
     await vi.waitFor(() => expect(waiting).toHaveLength(40));
     for (const go of waiting) go();
     await scan;
-    expect(most).toBe(40);
+    expect(highest).toBe(40);
     expect(profiles.rows().every(({ gateway_running }) => gateway_running)).toBe(true);
   });
 
-  it('parses a configuration again only when it has changed, and forgets those that are gone', () => {
-    const memory = createParseMemory();
-    memory.round();
-    const first = memory.parse('a: [b]');
-    memory.round();
-    expect(memory.knows('a: [b]')).toBe(true);
-    expect(memory.parse('a: [b]')).toBe(first);
-    memory.round();
-    memory.round();
-    expect(memory.knows('a: [b]')).toBe(false);
+  it('parses a configuration again only when it has changed, and forgets removed ones', () => {
+    const cache = createParseCache();
+    cache.round();
+    const first = cache.parse('a: [b]');
+    cache.round();
+    expect(cache.has('a: [b]')).toBe(true);
+    expect(cache.parse('a: [b]')).toBe(first);
+    cache.round();
+    cache.round();
+    expect(cache.has('a: [b]')).toBe(false);
     const large = `a: ${'x'.repeat(5 * 1024 * 1024)}`;
-    memory.parse(large);
-    memory.parse(`${large}y`);
-    expect([memory.knows(large), memory.knows(`${large}y`)]).toEqual([true, false]);
+    cache.parse(large);
+    cache.parse(`${large}y`);
+    expect([cache.has(large), cache.has(`${large}y`)]).toEqual([true, false]);
   });
 });

@@ -6,7 +6,7 @@ import { defaultHome, profileHome } from '../../../lib/profiles/home.ts';
 import { agent } from './support.ts';
 
 describe('profileHome (contract 07 §1.5)', () => {
-  it('gives a home that lies directly in profiles/, or nothing, for any name', async () => {
+  it('resolves any name to a home directly in profiles/, or to null', async () => {
     const { home, host, config } = await agent({
       'profiles/work/config.yaml': '',
       'profiles/work/in/x': '',
@@ -33,7 +33,7 @@ describe('profileHome (contract 07 §1.5)', () => {
     );
   });
 
-  it('takes names of up to 128 characters, counted as such', async () => {
+  it('accepts names of up to 128 characters, not UTF-16 units', async () => {
     const { home, host, config } = await agent();
     const wide = '\u{1f600}'.repeat(60);
     for (const name of ['a'.repeat(128), 'a'.repeat(129), wide])
@@ -43,7 +43,7 @@ describe('profileHome (contract 07 §1.5)', () => {
     expect(await profileHome(host.files, config, wide)).not.toBeNull();
   });
 
-  it('the default home is that of the root, with its own configuration file, without a marker', async () => {
+  it('without a marker, default is the root with its own configuration file', async () => {
     const { home, host } = await agent({ 'profiles/w/config.yaml': '' });
     const config = { agentConfig: `${home}/other.yaml` };
     expect(await defaultHome(host.files, config)).toEqual({ name: 'default', home, config: `${home}/other.yaml` });
@@ -59,7 +59,7 @@ describe('profileHome (contract 07 §1.5)', () => {
 });
 
 describe('names of memory files (contract 07 §1.5)', () => {
-  it('are ASCII, end in .md, and lead nowhere', () => {
+  it('are ASCII, end in .md and contain no path', () => {
     fc.assert(
       fc.property(fc.oneof(fc.string({ unit: 'binary' }), fc.stringMatching(/^[A-Za-z0-9._-]{0,140}\.md$/)), (name) => {
         if (memoryFilenameFault(name) !== null) return;

@@ -9,7 +9,7 @@ import { isGatewayRunning, parsePidFile } from '../../../lib/profiles/liveness.t
 
 const host = createNodeHost({ agentHome: '/nowhere' });
 
-/** A real process whose command line holds `word`. */
+/** A real process whose command line contains `word`. */
 async function processNamed(word: string) {
   const child = spawn(process.execPath, ['-e', 'console.log(1); setInterval(() => {}, 1000)', word], {
     stdio: ['ignore', 'pipe', 'ignore'],
@@ -58,7 +58,7 @@ describe('parsePidFile (contract 07 §1.3)', () => {
 });
 
 describe('isGatewayRunning', () => {
-  it('needs a living process that looks like one', async () => {
+  it('requires a live process whose command matches', async () => {
     const gateway = await processNamed('my-GateWay');
     const service = await processNamed('svc');
     const other = await processNamed('editor');
@@ -70,7 +70,7 @@ describe('isGatewayRunning', () => {
     expect(await isGatewayRunning(host, String(gateway.pid), null)).toBe(false);
   });
 
-  it('compares the start time, so that a reused pid is not taken for the gateway', async () => {
+  it('compares the start time, so that a reused pid does not count', async () => {
     const { pid, start } = await processNamed('gateway');
     expect(await isGatewayRunning(host, JSON.stringify({ pid, start_time: start }), null)).toBe(true);
     expect(await isGatewayRunning(host, JSON.stringify({ pid, start_time: String(start) }), null)).toBe(true);
@@ -78,7 +78,7 @@ describe('isGatewayRunning', () => {
     expect(await isGatewayRunning(host, JSON.stringify({ pid, start_time: 'x' }), null)).toBe(false);
   });
 
-  it('believes in a process where there is no /proc', async () => {
+  it('trusts the pid where there is no /proc', async () => {
     const bare: Host = { ...host, processes: { ...host.processes, facts: async () => null } };
     expect(await isGatewayRunning(bare, String(process.pid), null)).toBe(true);
     const looks = [true, false];
@@ -101,7 +101,7 @@ describe('isGatewayRunning', () => {
     expect(await isGatewayRunning(host, null, null)).toBe(false);
   });
 
-  it('dials the port that a scheme implies, for 250 ms', async () => {
+  it('dials the default port of a scheme, for 250 ms', async () => {
     const dialled: unknown[] = [];
     const network = { ...host.network, canConnect: async (...call: unknown[]) => dialled.push(call) > 0 };
     for (const url of ['http://box:80', 'https://box:443', 'http://[fd00::1]:8642']) {

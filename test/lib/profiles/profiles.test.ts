@@ -13,7 +13,7 @@ import { createProfiles } from '../../../lib/profiles/profiles.ts';
 import { TIMED } from '../../support/limits.ts';
 import { agent, handClock, listLog } from './support.ts';
 
-/** Makes each look at `profiles/` wait to be let go, or made to fail. */
+/** Holds each listing of `profiles/` until it is released or made to fail. */
 function gate() {
   const scans: { go(): void; fail(error: Error): void }[] = [];
   const host = (real: Host): Host => ({
@@ -36,7 +36,7 @@ function gate() {
 const begun = (scans: unknown[], count: number) => vi.waitFor(() => expect(scans).toHaveLength(count));
 
 describe('the snapshot (contract 07 §1.4)', () => {
-  it('is reported when it differs, and only then', async () => {
+  it('is reported only when it differs', async () => {
     const { profiles, pushed, write, names } = await agent({ 'config.yaml': 'model: a' });
     expect(profiles.rows()).toEqual([]);
     await profiles.rescan();
@@ -60,7 +60,7 @@ describe('the snapshot (contract 07 §1.4)', () => {
     const { profiles, warnings } = await agent(
       { 'config.yaml': '' },
       {
-        changed() {
+        onChange() {
           throw new Error('no');
         },
       },
@@ -75,20 +75,20 @@ describe('the snapshot (contract 07 §1.4)', () => {
     const { config, host } = await agent({ 'config.yaml': '' });
     const clock = handClock();
     for (const parts of [{ config }, { config: { ...config, profileDiscovery: false }, host }]) {
-      const changed = vi.fn();
+      const onChange = vi.fn();
       const { log, warnings } = listLog();
-      const { rows, rescan, start, stop } = createProfiles({ ...parts, clock, log, changed });
+      const { rows, rescan, start, stop } = createProfiles({ ...parts, clock, log, onChange });
       start();
       await rescan();
       expect(rows()).toEqual([]);
-      expect(changed).not.toHaveBeenCalled();
+      expect(onChange).not.toHaveBeenCalled();
       expect(warnings).toEqual([]);
       expect(clock.pending).toBe(0);
       stop();
     }
   });
 
-  it('is kept when a scan throws, which is logged once', async () => {
+  it('is kept when a scan throws, with one log line', async () => {
     let failure: Error | null = null;
     const shaky = (real: Host): Host => ({
       ...real,
@@ -112,7 +112,7 @@ describe('the snapshot (contract 07 §1.4)', () => {
     expect(pushed).toHaveLength(1);
   });
 
-  it('does not let scans overlap; calls meanwhile share one later scan that sees what they wrote', async () => {
+  it('never overlaps scans: calls meanwhile share one later scan that sees what they wrote', async () => {
     const { host, scans } = gate();
     const { profiles, row, write } = await agent({ 'config.yaml': 'model: a' }, { host });
     const first = profiles.rescan();
@@ -129,7 +129,7 @@ describe('the snapshot (contract 07 §1.4)', () => {
     expect(scans).toHaveLength(2);
   });
 
-  it('is right after calls at every moment, with one scan at a time', async () => {
+  it('is current after calls at any moment, with one scan at a time', async () => {
     let under = 0;
     let most = 0;
     const counted = (real: Host): Host => ({
@@ -147,7 +147,7 @@ describe('the snapshot (contract 07 §1.4)', () => {
     for (let round = 0; round < 50; round++) {
       await write('config.yaml', `model: m${round}`);
       const scan = profiles.rescan();
-      // Leaves off after a different number of turns each time, also between the end of one scan and the next.
+      // Stops after a different number of turns each time, even between the end of one scan and the next.
       for (let turn = 0; turn < round % 7; turn++) await Promise.resolve();
       void profiles.rescan();
       await scan;
@@ -157,7 +157,7 @@ describe('the snapshot (contract 07 §1.4)', () => {
     expect(most).toBe(1);
   });
 
-  it('goes on after a failed scan that others waited for', async () => {
+  it('continues after a failed scan that others waited for', async () => {
     const { host, scans } = gate();
     const { profiles, names, warnings } = await agent({ 'config.yaml': '' }, { host });
     const both = [profiles.rescan(), profiles.rescan()];
@@ -172,7 +172,7 @@ describe('the snapshot (contract 07 §1.4)', () => {
 });
 
 describe('start and stop', () => {
-  it('looks every 30 s until stopped', async () => {
+  it('scans every 30 s until stopped', async () => {
     const deaf = (real: Host): Host => ({ ...real, files: { ...real.files, watch: () => () => {} } });
     const { profiles, clock, row, write } = await agent({ 'config.yaml': 'model: a' }, { host: deaf });
     await profiles.rescan();
@@ -190,7 +190,7 @@ describe('start and stop', () => {
     expect(clock.pending).toBe(0);
   });
 
-  it('looks after file events, but not more often than every 5 s', async () => {
+  it('scans after file events, at most every 5 s', async () => {
     let touched = () => {};
     let looks = 0;
     const ended = vi.fn();
@@ -230,7 +230,7 @@ describe('start and stop', () => {
     expect(clock.pending).toBe(0);
   });
 
-  it('sees a real change of a file soon', async () => {
+  it('notices a real file change soon', async () => {
     const { profiles, write, names } = await agent({ 'config.yaml': '' });
     await profiles.rescan();
     profiles.start();
@@ -300,7 +300,7 @@ describe('load', () => {
     const { cold, blocked, profiles, skills } = JSON.parse(stdout);
     expect([profiles, skills]).toEqual([200, 20_000]);
     expect(blocked).toBeLessThan(20);
-    // With code that has never run; it happens once in a process, and a machine may be slow.
+    // Runs cold code, once per process, perhaps on a slow machine.
     expect(cold).toBeLessThan(100);
   });
 });

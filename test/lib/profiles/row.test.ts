@@ -2,8 +2,8 @@ import { execFileSync } from 'node:child_process';
 import { chmod, symlink } from 'node:fs/promises';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { SOUL_CAP, soulText } from '../../../lib/profiles/row.ts';
-import { DEEPEST_SKILL, MOST_SKILLS } from '../../../lib/profiles/skills.ts';
+import { MAX_SOUL, soulText } from '../../../lib/profiles/row.ts';
+import { MAX_DEPTH, MAX_SKILLS } from '../../../lib/profiles/skills.ts';
 import { agent } from './support.ts';
 
 const bytes = (text: string) => new TextEncoder().encode(text);
@@ -90,7 +90,7 @@ describe('a row (contract 07 §1.2)', () => {
     expect(row().description).toBe(description);
   });
 
-  it('has a soul even when it is empty, and none when it is a directory', async () => {
+  it('has_soul is true for an empty file and false for a directory', async () => {
     const { profiles, row } = await agent({
       'config.yaml': '',
       'SOUL.md': '',
@@ -105,16 +105,16 @@ describe('a row (contract 07 §1.2)', () => {
     expect(row('latin')).toMatchObject({ has_soul: true, system_message: null, description: '' });
   });
 
-  it('cuts the soul at 204800 bytes, on a code point', () => {
-    expect(soulText(bytes('a'.repeat(SOUL_CAP)))).toHaveLength(SOUL_CAP);
-    expect(soulText(bytes('a'.repeat(SOUL_CAP + 1)))).toHaveLength(SOUL_CAP);
-    expect(soulText(bytes(`${'a'.repeat(SOUL_CAP - 1)}\u20ac`))).toBe('a'.repeat(SOUL_CAP - 1));
-    expect(soulText(bytes(`${'a'.repeat(SOUL_CAP - 2)} \u20ac`))).toBe('a'.repeat(SOUL_CAP - 2));
-    const filler = 'a'.repeat(SOUL_CAP - 16);
+  it('cuts the soul at 204800 bytes, at a code point', () => {
+    expect(soulText(bytes('a'.repeat(MAX_SOUL)))).toHaveLength(MAX_SOUL);
+    expect(soulText(bytes('a'.repeat(MAX_SOUL + 1)))).toHaveLength(MAX_SOUL);
+    expect(soulText(bytes(`${'a'.repeat(MAX_SOUL - 1)}\u20ac`))).toBe('a'.repeat(MAX_SOUL - 1));
+    expect(soulText(bytes(`${'a'.repeat(MAX_SOUL - 2)} \u20ac`))).toBe('a'.repeat(MAX_SOUL - 2));
+    const filler = 'a'.repeat(MAX_SOUL - 16);
     fc.assert(
       fc.property(fc.string({ unit: 'grapheme', minLength: 1, maxLength: 40 }), (tail) => {
         const cut = soulText(bytes(filler + tail)) ?? '';
-        expect(bytes(cut).length).toBeLessThanOrEqual(SOUL_CAP);
+        expect(bytes(cut).length).toBeLessThanOrEqual(MAX_SOUL);
         expect((filler + tail).startsWith(cut)).toBe(true);
         expect(cut).not.toContain('\ufffd');
       }),
@@ -122,7 +122,7 @@ describe('a row (contract 07 §1.2)', () => {
     );
   });
 
-  it('survives files that cannot be read', async () => {
+  it('tolerates unreadable files', async () => {
     const { profiles, row, home } = await agent({
       'config.yaml': 'model: big',
       '.env/file': '',
@@ -145,7 +145,7 @@ describe('a row (contract 07 §1.2)', () => {
 });
 
 describe('the .env of a profile (contract 07 §1.2)', () => {
-  it('has one assignment on each line, whatever the quotes', async () => {
+  it('has one assignment per line, whatever the quotes', async () => {
     const { profiles, row } = await agent({
       'config.yaml': '',
       '.env': 'NOTE="it is\nAPI_SERVER_KEY=k\nAPI_SERVER_PORT=\'9001\'\nOTHER="x"\n',
@@ -162,8 +162,8 @@ describe('skill_count (contract 07 §1.5)', () => {
       'config.yaml': '',
       [deep(1)]: '',
       [deep(2)]: '',
-      [deep(DEEPEST_SKILL)]: '',
-      [deep(DEEPEST_SKILL + 1)]: '',
+      [deep(MAX_DEPTH)]: '',
+      [deep(MAX_DEPTH + 1)]: '',
       'skills/other/skill.md': '',
       'skills/other/SKILL.md.bak': '',
       'skills/directory/SKILL.md/file': '',
@@ -176,13 +176,13 @@ describe('skill_count (contract 07 §1.5)', () => {
   });
 
   it('stops at 2000', async () => {
-    const skills = Array.from({ length: MOST_SKILLS + 1 }, (_, index) => [`skills/c/${index}/SKILL.md`, '']);
+    const skills = Array.from({ length: MAX_SKILLS + 1 }, (_, index) => [`skills/c/${index}/SKILL.md`, '']);
     const { profiles, row } = await agent({ 'config.yaml': '', ...Object.fromEntries(skills) });
     await profiles.rescan();
-    expect(row().skill_count).toBe(MOST_SKILLS);
+    expect(row().skill_count).toBe(MAX_SKILLS);
   });
 
-  it('leaves out what it may not read', async () => {
+  it('skips directories that it may not read', async () => {
     const { profiles, row, home } = await agent({
       'config.yaml': '',
       'skills/a/SKILL.md': '',

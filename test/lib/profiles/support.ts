@@ -8,7 +8,7 @@ import type { Cancel, Clock } from '../../../lib/kit/clock.ts';
 import type { Log } from '../../../lib/log.ts';
 import { createProfiles, type ProfileRow, type ProfilesParts } from '../../../lib/profiles/profiles.ts';
 
-/** A clock that stands until it is moved. */
+/** A stopped clock. */
 export function handClock() {
   let now = 1_790_000_000_000;
   let timers: { due: number; run: () => void }[] = [];
@@ -47,10 +47,10 @@ interface Changes {
   config?: (home: string) => Partial<ProfilesParts['config']>;
   /** Replaces parts of the real host. */
   host?: (real: Host) => Host;
-  changed?: ProfilesParts['changed'];
+  onChange?: ProfilesParts['onChange'];
 }
 
-/** An agent home in a temporary directory, and profiles over it. Removed when the test ends. */
+/** Profiles over an agent home in a temporary directory, which is removed when the test ends. */
 export async function agent(files: Record<string, string | Uint8Array> = {}, changes: Changes = {}) {
   const home = await mkdtemp(join(tmpdir(), 'relay-profiles-'));
   const real = createNodeHost({ agentHome: home });
@@ -75,7 +75,7 @@ export async function agent(files: Record<string, string | Uint8Array> = {}, cha
     clock,
     log,
     config,
-    changed: changes.changed ?? ((rows) => pushed.push(rows)),
+    onChange: changes.onChange ?? ((rows) => pushed.push(rows)),
   });
   onTestFinished(async () => {
     profiles.stop();
