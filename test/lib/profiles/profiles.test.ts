@@ -1,7 +1,7 @@
 import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync } from 'node:fs';
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdir, mkdtemp, rm } from 'node:fs/promises';
 import { type AddressInfo, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -12,6 +12,8 @@ import type { Host } from '../../../lib/host/index.ts';
 import { createProfiles } from '../../../lib/profiles/profiles.ts';
 import { TIMED } from '../../support/limits.ts';
 import { agent, handClock, listLog } from './support.ts';
+
+const ROOT = fileURLToPath(new URL('../../../', import.meta.url));
 
 /** Holds each listing of `profiles/` until it is released or made to fail. */
 function gate() {
@@ -289,14 +291,15 @@ describe('gateway_running (contract 07 §1.3)', () => {
 
 describe('load', () => {
   it('a scan of 200 profiles with 100 skills each leaves the event loop free', TIMED, async () => {
-    const home = await mkdtemp(join(existsSync('/dev/shm') ? '/dev/shm' : tmpdir(), 'relay-profiles-'));
-    onTestFinished(() => rm(home, { recursive: true, force: true }));
-    const probe = fileURLToPath(new URL('../../bench/support/rescan-probe.mjs', import.meta.url));
-    const { stdout } = await promisify(execFile)(process.execPath, [
-      probe,
-      home,
-      fileURLToPath(new URL('../../../dist', import.meta.url)),
-    ]);
+    const directory = await mkdtemp(join(existsSync('/dev/shm') ? '/dev/shm' : tmpdir(), 'relay-profiles-'));
+    onTestFinished(() => rm(directory, { recursive: true, force: true }));
+    const run = (script: string, ...args: string[]) =>
+      promisify(execFile)(process.execPath, [join(ROOT, 'test/bench/support', script), ...args]);
+    const parts = join(directory, 'parts.mjs');
+    await run('rescan-parts.mjs', ROOT, parts);
+    const home = join(directory, 'home');
+    await mkdir(home);
+    const { stdout } = await run('rescan-probe.mjs', home, parts);
     const { cold, blocked, profiles, skills } = JSON.parse(stdout);
     expect([profiles, skills]).toEqual([200, 20_000]);
     expect(blocked).toBeLessThan(20);
