@@ -2,7 +2,7 @@ import { RelayError } from '../lib/errors.ts';
 import { json, readJson } from '../lib/web/json.ts';
 import type { Handler } from './request.ts';
 
-/** Room for 25 MiB as base64 and what is around it. */
+/** Bytes of a body: 25 MiB in base64 and the JSON around them. */
 const LIMIT = 36 * 1024 * 1024;
 
 /** `POST /clipboard/inbox` (contract 04 §6). */

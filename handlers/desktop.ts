@@ -6,16 +6,16 @@ import { errorResponse, type JsonText, json, jsonText, readText, toJsonText } fr
 import { paired } from './guards.ts';
 import { type Guard, type Handler, lastOf, type RelayRequest } from './request.ts';
 
-/** Room for the arguments of a tool (contract 07 §2.3). */
+/** Bytes of the arguments of a tool (contract 07 §2.3). */
 const LIMIT = 32 * 1024 * 1024;
 const MAX_LABEL = 256;
-/** The tool that the relay answers itself. */
+/** The tool that the relay itself answers. */
 const HEALTH = 'desktop_health';
 const ALLOW = 'DELETE, GET, HEAD, PATCH, POST, PUT';
 
 export const mayUseDesktop: Guard = paired('desktop', 'desktop grant required');
 
-/** Any method calls a tool, but for `OPTIONS`: there is no CORS (contract 01 §1). */
+/** Every method calls a tool, except `OPTIONS`, because there is no CORS (contract 01 §1). */
 export const mayCallTool: Guard = (request, relay) =>
   request.method === 'OPTIONS'
     ? errorResponse(405, 'method not allowed', { allow: ALLOW })
@@ -31,7 +31,7 @@ export const pingDesktop: Handler = (request, relay) => {
 /** `GET /desktop/health` (contract 07 §2.3). */
 export const desktopHealth: Handler = (_request, relay) => json(relay.desktop.health());
 
-/** Any other path below `/desktop/`: a tool, carried to a desktop, and the desktop's answer as it is (contract 07 §2.3). */
+/** `/desktop/{tool}`: forwards a call to a desktop and returns its response unchanged (contract 07 §2.3). */
 export const callTool: Handler = async (request, relay) => {
   const { tool = '' } = request.params;
   if (!isToolName(tool)) throw refusal('not-found', 'unknown_tool', 'no desktop tool has this name');
@@ -54,7 +54,7 @@ export const callTool: Handler = async (request, relay) => {
 
 const CODES: Partial<Record<ErrorKind, string>> = { invalid: 'invalid_body', 'too-large': 'payload_too_large' };
 
-/** The body; of a request that should have none and has none, the query. */
+/** The arguments in the body, or in the query for `GET`, `HEAD` and a `DELETE` without a body. */
 async function readArguments(request: RelayRequest, query: Record<string, string>): Promise<JsonText> {
   const { method } = request;
   const fromQuery = (): JsonText => ({ text: JSON.stringify(query), value: query });
@@ -68,7 +68,7 @@ async function readArguments(request: RelayRequest, query: Record<string, string
   }
 }
 
-/** A header's printable characters, at most 256 of them; undefined where none are left (contract 07 §2.4). */
+/** At most 256 printable characters of a header; undefined when it has none (contract 07 §2.4). */
 const label = ({ headers }: RelayRequest, name: string): string | undefined =>
   headers
     .get(name)

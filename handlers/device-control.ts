@@ -4,21 +4,21 @@ import { errorResponse, jsonText, readText, toJsonText } from '../lib/web/json.t
 import { paired } from './guards.ts';
 import { type Guard, type Handler, lastOf, type RelayRequest } from './request.ts';
 
-/** Room for a body (contract 03 §4.1). */
+/** Bytes of a body (contract 03 §4.1). */
 const LIMIT = 2 * 1024 * 1024;
 const HEADERS = { 'content-type': 'application/json; charset=utf-8' };
 /** Statuses whose responses never carry a body. */
 const EMPTY = new Set([204, 205, 304]);
 
-/** Every path of the table, as one row of the route table. */
+/** All paths of Device Control, as one row of the route table. */
 export const DEVICE_PATHS = `/(?<command>${[...new Set(DEVICE_ROUTES.map(({ path }) => path.slice(1)))].join('|')})`;
 
-/** The path without the slashes that the router lets pass at its end. */
+/** The path without the trailing slash that the router allows. */
 const pathOf = (request: RelayRequest): string => `/${request.params.command ?? ''}`;
 
 const bridgeGrant = paired('bridge');
 
-/** First the method, then the bearer, then the grant (contract 03 §2). `HEAD` is never forwarded. */
+/** Checks the method first, then the bearer, then the grant (contract 03 §2). `HEAD` is never forwarded. */
 export const mayControl: Guard = (request, relay) => {
   const routes = deviceRoutes(pathOf(request));
   if (routes.some(({ method }) => method === request.method)) return bridgeGrant(request, relay);
@@ -29,7 +29,7 @@ export const mayControl: Guard = (request, relay) => {
   return errorResponse(405, 'method not allowed', { allow });
 };
 
-/** Each call of Device Control: carried to a phone, and the phone's answer as it is (contract 03 §4). */
+/** Every call of Device Control: forwards it to a phone and returns the phone's response unchanged (contract 03 §4). */
 export const controlDevice: Handler = async (request, relay) => {
   const route = deviceRoutes(pathOf(request)).find(({ method }) => method === request.method);
   if (!route) throw new RelayError('not-found', 'not found');

@@ -19,13 +19,13 @@ const STATUS: Record<ErrorKind, number> = {
   'gateway-timeout': 504,
 };
 
-/** The answer to a failure of a domain; undefined for one that nobody expected. */
+/** The response to a domain error; undefined for an unexpected one. */
 export function toResponse(error: unknown): Response | undefined {
   if (!(error instanceof RelayError)) return undefined;
   const headers: Record<string, string> = {};
   if (error.kind === 'unauthorized') headers['www-authenticate'] = 'Bearer';
   if (error.retryAfter !== undefined) headers['retry-after'] = String(error.retryAfter);
-  // What is left of the body is not read: the connection cannot be used again.
+  // The rest of the body is not read, so the connection cannot be reused.
   if (error.kind === 'too-large' || error.kind === 'timeout') headers.connection = 'close';
   return errorResponse(STATUS[error.kind], error.message, headers, error.extra);
 }

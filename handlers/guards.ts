@@ -6,12 +6,12 @@ import { isGranted } from '../lib/sessions/grants.ts';
 import type { Session } from '../lib/sessions/session.ts';
 import type { Guard, RelayRequest } from './request.ts';
 
-/** Anybody. */
+/** Lets everybody pass. */
 export const open: Guard = () => undefined;
 
 /**
- * Whether the operator of this host is calling: strict loopback at home, a signed operator token at the edge, where
- * there is no loopback.
+ * Whether the caller is the operator of this host: on Node by strict loopback, at the edge, which has no loopback, by a
+ * signed operator token.
  */
 async function isOperator(request: RelayRequest, relay: Relay): Promise<boolean> {
   if (request.peer.via === 'edge') return relay.operatorTokens.verify(bearerOf(request.headers.get('authorization')));
@@ -23,13 +23,13 @@ function refuse(request: RelayRequest, relay: Relay): never {
   throw new RelayError('forbidden', 'only a process on this host may call this');
 }
 
-/** The path of a request for the log: a media token in it is a credential (contract 04 §1.3). */
+/** The path of a request for the log, without a media token, which is a credential (contract 04 §1.3). */
 function loggedPath({ url, params }: RelayRequest): string {
   const { pathname } = new URL(url);
   return params.token === undefined ? pathname : pathname.replace(`/${params.token}`, '/{token}');
 }
 
-/** The session of the request's bearer; at every use it counts as seen. */
+/** The session of the request's bearer, now marked as seen. */
 function sessionOf({ headers }: RelayRequest, { sessions }: Relay): Session {
   const token = bearerOf(headers.get('authorization'));
   const session = token === null ? undefined : sessions.authenticate(token);
@@ -37,13 +37,13 @@ function sessionOf({ headers }: RelayRequest, { sessions }: Relay): Session {
   return session;
 }
 
-/** The operator only. A bearer is not needed, but one that is no good is refused here too (contract 01 §1.1). */
+/** The operator only. Needs no bearer, but refuses an invalid one (contract 01 §1.1). */
 export const operator: Guard = async (request, relay) => {
   if (!(await isOperator(request, relay))) refuse(request, relay);
   if (request.peer.via !== 'edge' && request.headers.has('authorization')) sessionOf(request, relay);
 };
 
-/** A device with a live session, and with the named grant where there is one; `refusal` is what one without it is told. */
+/** A device with a live session and, where one is named, the grant. `refusal` is the error for a missing grant. */
 export function paired(grant?: string, refusal = `this device has no ${grant} grant, or it has expired`): Guard {
   return (request, relay) => {
     const session = sessionOf(request, relay);
@@ -57,25 +57,26 @@ export function paired(grant?: string, refusal = `this device has no ${grant} gr
 
 const anyDevice = paired();
 
-/** Whether the operator calls without any bearer; at the edge the operator token is what makes him one. */
-export const isBareOperator = async (request: RelayRequest, relay: Relay): Promise<boolean> =>
+/** Whether the operator calls without a session bearer. At the edge the bearer is the operator token. */
+export const isOperatorWithoutBearer = async (request: RelayRequest, relay: Relay): Promise<boolean> =>
   (request.peer.via === 'edge' || !request.headers.has('authorization')) && isOperator(request, relay);
 
-/** The operator without a bearer, or a paired device: a bearer is always judged as such (contract 01 §1.1). */
+/** The operator without a bearer, or a paired device. A bearer always has to be valid (contract 01 §1.1). */
 export function operatorOrPaired(grant?: string): Guard {
   const device = paired(grant);
-  return async (request, relay) => ((await isBareOperator(request, relay)) ? undefined : device(request, relay));
+  return async (request, relay) =>
+    (await isOperatorWithoutBearer(request, relay)) ? undefined : device(request, relay);
 }
 
-/** As `operatorOrPaired`, for routes that are specified as loopback ones: a stranger without a bearer gets 403. */
-export const operatorOrPairedInfo: Guard = async (request, relay) => {
-  if (await isBareOperator(request, relay)) return undefined;
+/** Like `operatorOrPaired`, but answers 403 instead of 401 to other callers without a bearer (contract 01 §8.1). */
+export const loopbackOrPaired: Guard = async (request, relay) => {
+  if (await isOperatorWithoutBearer(request, relay)) return undefined;
   if (!request.headers.has('authorization')) refuse(request, relay);
   return anyDevice(request, relay);
 };
 
-/** A paired device, or a host tool that says so with `X-Svc-Operator: 1` on strict loopback (contract 01 §6.3). */
-export const pairedOrOperatorTool: Guard = (request, relay) => {
+/** A paired device, or a host tool that sends `X-Svc-Operator: 1` from strict loopback (contract 01 §6.3). */
+export const pairedOrHostTool: Guard = (request, relay) => {
   if (request.headers.get('x-svc-operator') !== '1') return anyDevice(request, relay);
-  return isBareOperator(request, relay).then((isTool) => (isTool ? undefined : anyDevice(request, relay)));
+  return isOperatorWithoutBearer(request, relay).then((isTool) => (isTool ? undefined : anyDevice(request, relay)));
 };

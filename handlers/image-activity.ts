@@ -5,13 +5,13 @@ import { json } from '../lib/web/json.ts';
 import { type Handler, lastOf } from './request.ts';
 
 const MAX_ID = 256;
-/** Of an exponent's sign, `+` arrives as a space. */
+/** The `+` of an exponent arrives as a space. */
 const DECIMAL = /^(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][ +-]?\d+)?$/;
 
 /** `GET /chat/image-activity`, `?session_id=&since=&profile=` (contract 04 §7). */
 export const imageActivity: Handler = async (request, relay) => {
   const { host, config } = relay;
-  if (!host) throw new RelayError('unsupported', 'this relay runs without a host, so it sees nothing of the agent');
+  if (!host) throw new RelayError('unsupported', 'this relay runs without a host, so it cannot see the agent');
   const query = lastOf(request.query);
   const sessionId = query.session_id?.trim() ?? '';
   if (sessionId.length < 1 || sessionId.length > MAX_ID) throw new RelayError('invalid', 'invalid_session_id');

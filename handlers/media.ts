@@ -6,12 +6,11 @@ import type { Relay } from '../lib/relay.ts';
 import { json, readJson } from '../lib/web/json.ts';
 import { chunksOf } from '../lib/web/streams.ts';
 import { answerMedia } from './media-answer.ts';
-import { type Handler, lastOf, pathParam, type RelayRequest } from './request.ts';
+import { type Handler, isYes, lastOf, pathParam, type RelayRequest } from './request.ts';
 
 const BODY_LIMIT = 2 * 1024 * 1024;
-const YES = /^(?:1|true|yes)$/i;
 
-/** A token in a path, for the route table: never one of the fixed names beside it. */
+/** A media token in a path of the route table. Excludes the fixed names at the same place. */
 export const MEDIA_TOKEN = '(?!(register|upload|by-path|inspect)(/|$)):token';
 
 function mediaOf({ media }: Relay): Media {
@@ -19,7 +18,7 @@ function mediaOf({ media }: Relay): Media {
   throw new RelayError('unsupported', 'this relay keeps no media');
 }
 
-/** A flag of JSON or a query: `true`, an integer other than zero, or a word for yes (contract 04 §3.2). */
+/** A flag in JSON or a query: `true`, an integer other than zero, or a word for yes (contract 04 §3.2). */
 function flagOf(value: unknown): boolean {
   if (typeof value === 'string') return /^(?:1|true|yes|on)$/i.test(value.trim());
   return value === true || (Number.isInteger(value) && value !== 0);
@@ -89,7 +88,7 @@ export const getByPath: Handler = async (request, relay) => {
 export const inspectMedia: Handler = (request, relay) => {
   const { include_expired: expired = '' } = queryOf(request);
   const media = mediaOf(relay)
-    .list(YES.test(expired))
+    .list(isYes(expired))
     .map((entry) => ({
       token: entry.token,
       file_name: baseName(entry.fileName ?? entry.place),

@@ -4,7 +4,7 @@ import { parseCapabilitiesRequest, refusal, SCHEMA_VERSION } from '../lib/models
 import { json, readJsonValue } from '../lib/web/json.ts';
 import type { Handler, RelayRequest } from './request.ts';
 
-/** 64 pairs in escaped JSON are a quarter of it. */
+/** Bytes of a body: four times 64 pairs in escaped JSON. */
 const LIMIT = 2 * 1024 * 1024;
 const CONTRACT_VERSION = '1.0';
 

@@ -14,7 +14,7 @@ export const recentNotifications: Handler = (request, relay) => {
 function limitOf({ query }: RelayRequest): number {
   const [text] = [query.limit].flat();
   if (text === undefined) return DEFAULT_LIMIT;
-  // A `+` of the sign arrives as a space.
+  // A leading `+` arrives as a space.
   if (!/^[+-]?\d+$/.test(text.trim())) throw new RelayError('invalid', 'limit must be an integer');
   const limit = Number(text);
   if (limit < 1) throw new RelayError('invalid', 'limit must be >= 1');

@@ -1,9 +1,10 @@
 import { RelayError } from '../lib/errors.ts';
 import type { Relay } from '../lib/relay.ts';
 import { json, readJson } from '../lib/web/json.ts';
-import type { Handler } from './request.ts';
+import { type Handler, isYes } from './request.ts';
 
 const PROTOCOL_VERSION = 1;
+
 /** `GET /relay/info` (contract 01 §8.1, 07 §3.1). */
 export const relayInfo: Handler = async (_request, relay) => {
   const agent = await relay.info.agent();
@@ -26,7 +27,7 @@ export const relayInfo: Handler = async (_request, relay) => {
   return json(body);
 };
 
-const securityOf = ({ security, config }: Relay): Response =>
+const securityResponse = ({ security, config }: Relay): Response =>
   json({
     ok: true,
     scope: 'runtime',
@@ -35,20 +36,18 @@ const securityOf = ({ security, config }: Relay): Response =>
   });
 
 /** `GET /relay/security` (contract 01 §8.2). */
-export const getSecurity: Handler = (_request, relay) => securityOf(relay);
+export const getSecurity: Handler = (_request, relay) => securityResponse(relay);
 
 /** `PATCH /relay/security`: effective at once, until the relay restarts (contract 01 §8.2). */
 export const patchSecurity: Handler = async (request, relay) => {
   const { allow_insecure_api_bearer: allow } = await readJson(request);
   if (typeof allow !== 'boolean') throw new RelayError('invalid', 'allow_insecure_api_bearer must be a boolean');
   await relay.security.setAllowInsecureApiBearer(allow);
-  return securityOf(relay);
+  return securityResponse(relay);
 };
-
-const YES = /^(?:1|true|yes)$/i;
 
 /** `GET /relay/update-check`, `?refresh=1|true|yes` (contract 01 §8.3). */
 export const updateCheck: Handler = async (request, relay) => {
-  const refresh = [request.query.refresh].flat().some((value) => value !== undefined && YES.test(value));
+  const refresh = [request.query.refresh].flat().some(isYes);
   return json(await relay.updates.result(refresh));
 };

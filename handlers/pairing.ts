@@ -4,15 +4,15 @@ import { isPairingCode, maskCode } from '../lib/pairing/codes.ts';
 import { describePolicy, readPolicy } from '../lib/pairing/policy.ts';
 import type { Relay } from '../lib/relay.ts';
 import { json, readJson } from '../lib/web/json.ts';
-import { isBareOperator } from './guards.ts';
+import { isOperatorWithoutBearer } from './guards.ts';
 import type { RelayRequest } from './request.ts';
 
 /**
- * `POST /pairing` (contract 01 §5.5): a code without any policy of its own. Only the operator is told the code; for
- * anybody else it appears on the relay's console, for the operator to read out. The body is not looked at.
+ * `POST /pairing` (contract 01 §5.5): mints a code without a policy. Only the operator gets the code in the response; for
+ * other callers the relay logs it, so that the operator can read it out. Ignores the body.
  */
 export async function createCode(request: RelayRequest, relay: Relay): Promise<Response> {
-  const operator = await isBareOperator(request, relay);
+  const operator = await isOperatorWithoutBearer(request, relay);
   const peer = peerKey(request.peer, request.headers, relay.config.trustProxyHeaders);
   const retryAfter = relay.limiter.blockedFor(peer) || relay.limiter.mint(peer);
   if (retryAfter > 0) throw new RelayError('rate-limited', 'too many attempts from this address', { retryAfter });
@@ -24,11 +24,11 @@ export async function createCode(request: RelayRequest, relay: Relay): Promise<R
     return json({ ok: true, code, expires_at: expiresAt });
   }
   // The one place where a whole code is logged (contract 01 §5.1).
-  log.warn(`pairing code ${code}, asked for by ${peer}; it is good for ten minutes`);
+  log.warn(`pairing code ${code}, requested by ${peer}; valid for ten minutes`);
   return json({ ok: true, pending: true, expires_at: expiresAt }, 202);
 }
 
-/** The code of a request body. Its alphabet is checked first: `toUpperCase` turns some other letters into A-Z. */
+/** The code in a request body. Checks the alphabet first, because `toUpperCase` maps some other letters to A-Z. */
 function readCode(value: unknown): string {
   const text = typeof value === 'string' ? value.trim() : '';
   const code = /^[a-z0-9]*$/i.test(text) ? text.toUpperCase() : '';
@@ -36,21 +36,21 @@ function readCode(value: unknown): string {
   return code;
 }
 
-/** What every pairing by the host does at its end (contract 01 §4). */
-function forgive(relay: Relay): void {
+/** Lifts all rate limits and blocks after a pairing by the host (contract 01 §4). */
+function clearLimits(relay: Relay): void {
   const peers = relay.limiter.clear();
-  if (peers > 0) relay.log.named('access').info(`the host paired a device: limits of ${peers} peers cleared`);
+  if (peers > 0) relay.log.named('access').info(`the host paired a device: cleared the limits of ${peers} peers`);
 }
 
 async function register(body: Record<string, unknown>, relay: Relay): Promise<string> {
   const code = readCode(body.code);
   const policy = readPolicy(body);
   await relay.codes.register(code, policy);
-  forgive(relay);
+  clearLimits(relay);
   return code;
 }
 
-/** `POST /pairing/register` (contract 01 §5.2): a code that the host made, with the host's policy. */
+/** `POST /pairing/register` (contract 01 §5.2): registers a code and the policy that the host gives it. */
 export async function registerCode(request: RelayRequest, relay: Relay): Promise<Response> {
   const body = await readJson(request);
   const endpoints = body.endpoints ?? undefined;
@@ -61,15 +61,15 @@ export async function registerCode(request: RelayRequest, relay: Relay): Promise
   return json({ ok: true, code, endpoints });
 }
 
-/** `POST /pairing/approve` (contract 01 §5.2): kept for codes that a phone shows; today as register, no `endpoints`. */
+/** `POST /pairing/approve` (contract 01 §5.2): for a code that a phone shows. Like register, without `endpoints`. */
 export async function approveCode(request: RelayRequest, relay: Relay): Promise<Response> {
   const code = await register(await readJson(request), relay);
   return json({ ok: true, code });
 }
 
-/** `POST /pairing/mint` (contract 01 §5.3): a fresh code in a signed QR payload. The body may be empty. */
+/** `POST /pairing/mint` (contract 01 §5.3): mints a code in a signed QR payload. The body may be empty. */
 export async function mintCode(request: RelayRequest, relay: Relay): Promise<Response> {
   const answer = await relay.mint.issue(await readJson(request, { empty: true }));
-  forgive(relay);
+  clearLimits(relay);
   return json(answer);
 }

@@ -3,12 +3,12 @@ import { json, readJson } from '../lib/web/json.ts';
 import type { Handler } from './request.ts';
 
 const BODY_LIMIT = 2 * 1024 * 1024;
-const MAX_LENGTH = 256;
+const MAX_CHARACTERS = 256;
 
 /** `GET /phone/threads` (contract 04 §5.7). */
 export const listThreads: Handler = async (_request, relay) => json({ threads: await relay.threads.list() });
 
-/** `POST /phone/threads`: makes the relay know a chat. */
+/** `POST /phone/threads` (contract 04 §5.7): tells the relay about a chat. */
 export const putThread: Handler = async (request, relay) => {
   const body = await readJson(request, { limit: BODY_LIMIT });
   const chatId = text(body, 'chat_id');
@@ -22,6 +22,6 @@ export const putThread: Handler = async (request, relay) => {
 function text(body: Record<string, unknown>, field: string): string | undefined {
   const value = body[field];
   if (value === undefined) return undefined;
-  if (typeof value === 'string' && value.length <= MAX_LENGTH && value.isWellFormed()) return value;
-  throw new RelayError('invalid', `${field} must be a string of at most ${MAX_LENGTH} characters`);
+  if (typeof value === 'string' && value.length <= MAX_CHARACTERS && value.isWellFormed()) return value;
+  throw new RelayError('invalid', `${field} must be a string of at most ${MAX_CHARACTERS} characters`);
 }

@@ -6,7 +6,7 @@ import { json, readJson } from '../lib/web/json.ts';
 import { WebResponse } from '../lib/web/response.ts';
 import { type Handler, pathSegment, type RelayRequest } from './request.ts';
 
-/** Room for a document in which every character is escaped. */
+/** Bytes of a body in which every character of the document is escaped. */
 const BODY_LIMIT = 8 * 1024 * 1024;
 
 function filesOf(relay: Relay): ProfileFiles {
@@ -14,7 +14,7 @@ function filesOf(relay: Relay): ProfileFiles {
   throw new RelayError('unsupported', 'this relay runs without a host, so it has no profile files');
 }
 
-/** The profile that the path names. A segment that cannot be decoded names none. */
+/** The profile named in the path. A segment that cannot be decoded matches none. */
 function profileOf(request: RelayRequest): string {
   const name = pathSegment(request, 'name');
   if (name !== null) return name;
@@ -78,7 +78,7 @@ export const getProfileAvatar: Handler = async (request, relay) => {
   return new WebResponse(bytes, {
     headers: {
       'content-type': type,
-      // One of a few names that are ASCII: there is nothing to escape.
+      // One of a few ASCII names, so there is nothing to escape.
       'content-disposition': `inline; filename="${filename}"`,
       'cache-control': 'private, max-age=3600',
       'x-content-type-options': 'nosniff',
@@ -91,7 +91,7 @@ export const putProfileSoul: Handler = async (request, relay) => {
   const name = profileOf(request);
   const profile = await filesOf(relay).find(name);
   const saved = await profile.writeSoul(await contentOf(request), request.headers.get('if-match'));
-  return answer(saved, { profile: name, path: 'SOUL.md' });
+  return savedResponse(saved, { profile: name, path: 'SOUL.md' });
 };
 
 /** `PUT /api/profiles/{name}/memory/{filename}` (contract 07 §1.5). */
@@ -104,19 +104,19 @@ export const putProfileMemory: Handler = async (request, relay) => {
     throw new RelayError('invalid', 'invalid_filename', { extra: { detail: fault } });
   }
   const saved = await profile.writeMemory(filename, await contentOf(request), request.headers.get('if-match'));
-  return answer(saved, { profile: name, filename, path: `memories/${filename}` });
+  return savedResponse(saved, { profile: name, filename, path: `memories/${filename}` });
 };
 
-const answer = ({ bytes, etag }: Saved, what: Record<string, string>): Response =>
+const savedResponse = ({ bytes, etag }: Saved, what: Record<string, string>): Response =>
   json({ ok: true, ...what, bytes_written: bytes, etag }, 200, withEtag(etag));
 
-/** `PUT /api/skills/toggle` (contract 07 §1.5): skills are switched in the agent's own configuration. */
+/** `PUT /api/skills/toggle` (contract 07 §1.5): refuses, because the agent's own configuration switches skills. */
 export const toggleSkill: Handler = () => {
   const detail = 'skills are switched on and off in the configuration of the agent';
   throw new RelayError('unsupported', 'skill_toggle_not_implemented', { extra: { detail } });
 };
 
-/** The text of a body `{"content": string}`. */
+/** The text in a body `{"content": string}`. */
 async function contentOf(request: RelayRequest): Promise<string> {
   const { content } = await readJson(request, { limit: BODY_LIMIT }).catch((error: unknown) => {
     if (!(error instanceof RelayError)) throw error;
@@ -131,7 +131,7 @@ async function contentOf(request: RelayRequest): Promise<string> {
 
 const invalidBody = (detail: string) => new RelayError('invalid', 'invalid_body', { extra: { detail } });
 
-/** What a client said its body has; undefined when it did not, or said less than it sent. */
+/** The announced size of a body that is over the limit; undefined when the client announced none or too little. */
 function announcedSize({ headers }: RelayRequest): number | undefined {
   const announced = Number(headers.get('content-length') ?? Number.NaN);
   return announced > BODY_LIMIT ? announced : undefined;

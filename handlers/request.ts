@@ -4,38 +4,41 @@ import type { Session } from '../lib/sessions/session.ts';
 
 /** A request on its way through the route table. */
 export type RelayRequest = Request & {
-  /** Who sent it, as the runtime saw it. */
+  /** The sender, as the runtime saw it. */
   peer: Peer;
-  /** Parts of the path, percent-encoded as they came. */
+  /** Parts of the path, still percent-encoded. */
   params: Record<string, string | undefined>;
   query: Record<string, string | string[] | undefined>;
-  /** The path of its row in the route table. */
+  /** Path of the matching row in the route table. */
   route?: string;
-  /** The caller's session, once a guard has put it there. */
+  /** The caller's session, set by a guard. */
   session?: Session;
   /**
-   * The body as it arrives, read as fast as it is asked for; leaving it early keeps the connection. Set where the
-   * runtime has better than `body`, whose reader takes over the limit of how long the body may take.
+   * The body as it arrives, with backpressure. Leaving it early keeps the connection. Set where the runtime offers
+   * better than `body`. Its reader also takes over the time limit of the body.
    */
   chunks?(): AsyncIterable<Uint8Array>;
 };
 
 export type Handler = (request: RelayRequest, relay: Relay) => Response | Promise<Response>;
 
-/** Lets a request pass, or answers it. */
+/** Returns nothing to let the request pass, or the response that refuses it. */
 export type Guard = (request: RelayRequest, relay: Relay) => Response | undefined | Promise<Response | undefined>;
 
-/** A query with one value for each name: of several the last. */
+/** A query with one value per name, the last of several. */
 export function lastOf(query: RelayRequest['query']): Record<string, string> {
   const values: Record<string, string> = Object.create(null);
   for (const name in query) values[name] = [query[name]].flat().at(-1) ?? '';
   return values;
 }
 
-/** A percent-decoded path parameter, trimmed; empty for one that cannot be decoded. */
+/** Whether a query value is a word for yes. */
+export const isYes = (value: string | undefined): boolean => value !== undefined && /^(?:1|true|yes)$/i.test(value);
+
+/** A percent-decoded path parameter, trimmed. Empty when it cannot be decoded. */
 export const pathParam = (request: RelayRequest, name: string): string => pathSegment(request, name)?.trim() ?? '';
 
-/** A percent-decoded path parameter as it is; null for one that cannot be decoded. */
+/** A percent-decoded path parameter. Null when it cannot be decoded. */
 export function pathSegment(request: RelayRequest, name: string): string | null {
   try {
     return decodeURIComponent(request.params[name] ?? '');

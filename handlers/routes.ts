@@ -10,7 +10,7 @@ import { injectedContext } from './context.ts';
 import { callTool, desktopHealth, mayCallTool, mayUseDesktop, pingDesktop } from './desktop.ts';
 import { controlDevice, DEVICE_PATHS, mayControl } from './device-control.ts';
 import { toResponse } from './errors.ts';
-import { open, operator, operatorOrPaired, operatorOrPairedInfo, paired, pairedOrOperatorTool } from './guards.ts';
+import { loopbackOrPaired, open, operator, operatorOrPaired, paired, pairedOrHostTool } from './guards.ts';
 import { health } from './health.ts';
 import { imageActivity } from './image-activity.ts';
 import { getByPath, getMedia, inspectMedia, MEDIA_TOKEN, markSensitive, registerMedia, uploadMedia } from './media.ts';
@@ -43,8 +43,8 @@ type Row = [method: string, path: string, guard: Guard, handler: Handler];
  */
 export const routes: readonly Row[] = [
   ['GET', '/health', open, health],
-  ['GET', '/sessions', pairedOrOperatorTool, listSessions],
-  ['DELETE', '/sessions/:prefix', pairedOrOperatorTool, revokeSession],
+  ['GET', '/sessions', pairedOrHostTool, listSessions],
+  ['DELETE', '/sessions/:prefix', pairedOrHostTool, revokeSession],
   ['PATCH', '/sessions/:prefix', paired(), reduceSession],
   ['ALL', DEVICE_PATHS, mayControl, controlDevice],
   ['GET', '/desktop/_ping', mayUseDesktop, pingDesktop],
@@ -71,9 +71,9 @@ export const routes: readonly Row[] = [
   ['GET', '/usage/providers', paired(), providerUsage],
   ['POST', '/phone/message', operatorOrPaired(), postMessage],
   ['GET', '/phone/replies', operatorOrPaired(), takeReplies],
-  ['GET', '/phone/outbound', pairedOrOperatorTool, listOutbound],
-  ['POST', '/phone/outbound', pairedOrOperatorTool, postMessage],
-  ['DELETE', '/phone/outbound', pairedOrOperatorTool, cancelOutbound],
+  ['GET', '/phone/outbound', pairedOrHostTool, listOutbound],
+  ['POST', '/phone/outbound', pairedOrHostTool, postMessage],
+  ['DELETE', '/phone/outbound', pairedOrHostTool, cancelOutbound],
   ['GET', '/bridge/status', operator, bridgeStatus],
   ['GET', '/bridge/activity', operator, bridgeActivity],
   ['GET', '/bridge/devices', operator, bridgeDevices],
@@ -86,10 +86,10 @@ export const routes: readonly Row[] = [
   ['PUT', '/api/profiles/:name/memory/:filename', paired(), putProfileMemory],
   ['GET', '/api/profiles/:name/avatar', paired(), getProfileAvatar],
   ['PUT', '/api/skills/toggle', paired(), toggleSkill],
-  ['GET', '/relay/info', operatorOrPairedInfo, relayInfo],
+  ['GET', '/relay/info', loopbackOrPaired, relayInfo],
   ['GET', '/relay/security', operator, getSecurity],
   ['PATCH', '/relay/security', operator, patchSecurity],
-  ['GET', '/relay/update-check', operatorOrPairedInfo, updateCheck],
+  ['GET', '/relay/update-check', loopbackOrPaired, updateCheck],
   ['POST', '/relay/model-capabilities', operatorOrPaired('chat'), modelCapabilities],
 ];
 

@@ -6,9 +6,9 @@ import type { Reduction } from '../lib/sessions/sessions.ts';
 import { json, readJson } from '../lib/web/json.ts';
 import { type Handler, pathParam, type RelayRequest } from './request.ts';
 
-const LEAST_PREFIX = 4;
+const MIN_PREFIX = 4;
 
-/** One row of `GET /sessions` (contract 01 §6.1). Field by field: nothing secret can slip in. */
+/** One row of `GET /sessions` (contract 01 §6.1). Built field by field so that no secret can slip in. */
 const rowOf = (session: Session, isCurrent: boolean) => ({
   token_prefix: session.prefix,
   device_name: session.device.name,
@@ -26,7 +26,7 @@ const rowOf = (session: Session, isCurrent: boolean) => ({
   is_current: isCurrent,
 });
 
-/** `GET /sessions` (contract 01 §6.3). Without `request.session` a host tool is asking, and no row is its own. */
+/** `GET /sessions` (contract 01 §6.3). A host tool has no `request.session`, and none of the rows is its own. */
 export const listSessions: Handler = (request, relay) => {
   const rows = relay.sessions.list().map((session) => rowOf(session, session === request.session));
   return json({ sessions: rows });
@@ -34,18 +34,18 @@ export const listSessions: Handler = (request, relay) => {
 
 /** `DELETE /sessions/{prefix}`: any device may revoke any other (contract 01 §6.4). */
 export const revokeSession: Handler = async (request, relay) => {
-  const session = theOne(relay, prefixOf(request));
+  const session = sessionByPrefix(relay, prefixOf(request));
   const isOwn = session === request.session;
   await relay.sessions.revoke(session, { answerFirst: isOwn });
   return json({ ok: true, revoked: session.prefix, revoked_self: isOwn });
 };
 
-/** `PATCH /sessions/{prefix}`: a device gives up some of its own rights (contract 01 §6.4, checks in that order). */
+/** `PATCH /sessions/{prefix}`: reduces a device's own rights (contract 01 §6.4, checks in that order). */
 export const reduceSession: Handler = async (request, relay) => {
   if (!request.session) throw new RelayError('unauthorized', 'a valid session bearer is required');
   const prefix = prefixOf(request);
   const reduction = reductionOf(await readJson(request));
-  const session = theOne(relay, prefix);
+  const session = sessionByPrefix(relay, prefix);
   if (session !== request.session) throw new RelayError('forbidden', 'cannot modify another session');
   await relay.sessions.reduce(session, reduction);
   const { prefix: token_prefix, expiresAt: expires_at, grants } = session;
@@ -54,12 +54,12 @@ export const reduceSession: Handler = async (request, relay) => {
 
 function prefixOf(request: RelayRequest): string {
   const prefix = pathParam(request, 'prefix');
-  if (prefix.length >= LEAST_PREFIX) return prefix;
-  throw new RelayError('invalid', `a session prefix has at least ${LEAST_PREFIX} characters`);
+  if (prefix.length >= MIN_PREFIX) return prefix;
+  throw new RelayError('invalid', `a session prefix has at least ${MIN_PREFIX} characters`);
 }
 
-/** The only session of a prefix. */
-function theOne(relay: Relay, prefix: string): Session {
+/** The only session with a prefix. */
+function sessionByPrefix(relay: Relay, prefix: string): Session {
   const [session, second] = relay.sessions.find(prefix);
   if (!session) throw new RelayError('not-found', 'no session has this prefix');
   if (second) throw new RelayError('conflict', 'several sessions have this prefix, use more characters');

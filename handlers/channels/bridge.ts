@@ -1,7 +1,7 @@
 import type { Relay } from '../../lib/relay.ts';
 import type { Channel } from '../../lib/socket/channel.ts';
 
-/** `bridge`: phones report themselves and answer commands (contract 03 §1). Nothing that is wrong is answered. */
+/** `bridge`: phones report their state and answer commands (contract 03 §1). Invalid messages get no answer. */
 export const createBridgeChannel = ({ bridge, log }: Pick<Relay, 'bridge' | 'log'>): Channel => ({
   grant: { name: 'bridge', label: 'Bridge' },
   large: true,

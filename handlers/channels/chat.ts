@@ -6,11 +6,11 @@ import type { Channel } from '../../lib/socket/channel.ts';
 import type { Payload } from '../../lib/socket/envelope.ts';
 
 const GRANT = { name: 'chat', label: 'Chat' };
-const SHOWN_TYPE = 256;
+const MAX_SHOWN_TYPE = 256;
 
 /**
- * `chat`: a turn with the agent's API server (contract 02 §5). Requests run beside each other; only their start is
- * ordered, so nothing here waits.
+ * `chat`: a turn with the agent's API server (contract 02 §5). Requests run concurrently and only start in order, so
+ * nothing here awaits them.
  */
 export function createChatChannel({ chat }: Relay): Channel {
   return {
@@ -19,7 +19,7 @@ export function createChatChannel({ chat }: Relay): Channel {
       try {
         if (type === 'chat.send') chat.send(connection, id, turnOf(payload));
         else if (type === 'chat.sessions.list') chat.listSessions(connection, id, profileOf(payload));
-        else throw new RelayError('invalid', `Unknown chat message type: ${type.slice(0, SHOWN_TYPE)}`);
+        else throw new RelayError('invalid', `Unknown chat message type: ${type.slice(0, MAX_SHOWN_TYPE)}`);
       } catch (error) {
         if (!(error instanceof RelayError)) throw error;
         sendChatError(connection, id, error.message, 'invalid_request');

@@ -1,20 +1,20 @@
 import type { Relay } from '../../lib/relay.ts';
 import type { Channel } from '../../lib/socket/channel.ts';
 
-/** Clients write types with the channel's name before them, and without. */
-const plain = (type: string): string => (type.startsWith('desktop.') ? type.slice('desktop.'.length) : type);
+/** Clients send types with and without the channel's name as a prefix. */
+const unprefixed = (type: string): string => (type.startsWith('desktop.') ? type.slice('desktop.'.length) : type);
 
-/** A desktop may say where it is and what it can do without being allowed to be used. */
+/** Messages in which a desktop describes itself. They need no grant. */
 const DESCRIPTIONS = new Set(['status', 'workspace', 'active_editor']);
 
-/** `desktop`: desktops describe themselves and answer commands (contract 07 §2.2). Nothing that is wrong is answered. */
+/** `desktop`: desktops describe themselves and answer commands (contract 07 §2.2). Invalid messages get no answer. */
 export const createDesktopChannel = ({ desktop, log }: Pick<Relay, 'desktop' | 'log'>): Channel => ({
   grant: { name: 'desktop', label: 'Desktop' },
   large: true,
-  needsGrant: ({ type }) => !DESCRIPTIONS.has(plain(type)),
+  needsGrant: ({ type }) => !DESCRIPTIONS.has(unprefixed(type)),
 
   message(connection, { type, payload }, text) {
-    const kind = plain(type);
+    const kind = unprefixed(type);
     switch (kind) {
       case 'response':
         return desktop.answered(connection, payload, text);

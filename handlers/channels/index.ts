@@ -10,7 +10,7 @@ import { createTerminalChannel } from './terminal.ts';
 import { createTuiChannel } from './tui.ts';
 
 /**
- * THE channel table; in this order channels are cleaned up when a socket ends. Inbound `pairing` is no channel: it
+ * THE channel table, in the order in which channels are closed when a socket ends. `pairing` is not in it, because it
  * only carries pushes to the client.
  */
 export const createChannels = (relay: Relay): Channels => ({

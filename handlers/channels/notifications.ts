@@ -1,7 +1,7 @@
 import type { Relay } from '../../lib/relay.ts';
 import type { Channel } from '../../lib/socket/channel.ts';
 
-/** `notifications`: phones tell what they show; nothing is answered (contract 02 §6). */
+/** `notifications`: phones report the notifications they show, and get no answer (contract 02 §6). */
 export function createNotificationsChannel({ notifications, log: root }: Relay): Channel {
   const log = root.named('notifications');
   return {

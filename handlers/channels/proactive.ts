@@ -1,7 +1,7 @@
 import type { Relay } from '../../lib/relay.ts';
 import type { Channel } from '../../lib/socket/channel.ts';
 
-/** `proactive`: messages to the phone and its replies (contract 04 §5.1). Nothing that is wrong is answered. */
+/** `proactive`: messages to the phone and its replies (contract 04 §5.1). Invalid messages get no answer. */
 export const createProactiveChannel = ({ phone, log: root }: Pick<Relay, 'phone' | 'log'>): Channel => {
   const log = root.named('phone');
   return {
@@ -20,13 +20,13 @@ export const createProactiveChannel = ({ phone, log: root }: Pick<Relay, 'phone'
       }
     },
     badPayload() {},
-    // A reply that could not be stored is not acknowledged: the phone sends it again.
+    // A reply that could not be stored is not acknowledged, so the phone sends it again.
     failed() {},
     opened: (connection, slept) => (slept ? phone.restore(connection) : undefined),
     closed: (connection) => phone.leave(connection),
   };
 
-  /** Only a cancel that says nothing of a message clears the queue: one with a broken id must not. */
+  /** A cancel without a message id clears the queue. One with an invalid id must not. */
   async function cancel(id: unknown): Promise<void> {
     if (id === undefined || id === null) await phone.cancel();
     else if (typeof id === 'string' || typeof id === 'number') await phone.cancel(String(id));

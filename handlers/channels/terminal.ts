@@ -5,10 +5,11 @@ import { freshName, isName, sizeOf } from '../../lib/terminal/names.ts';
 import type { Viewer } from '../../lib/terminal/session.ts';
 import type { Terminals } from '../../lib/terminal/terminals.ts';
 
-const MOST_INPUT = 1024 * 1024;
+/** Bytes of one `terminal.input`. */
+const MAX_INPUT = 1024 * 1024;
 const NO_HOST = 'Terminal is not available: this relay has no host';
-/** Messages whose sender waits for an answer. */
-const ASKING = new Set(['terminal.attach', 'terminal.list', 'terminal.kill']);
+/** Messages whose sender expects an answer. */
+const EXPECTING_ANSWER = new Set(['terminal.attach', 'terminal.list', 'terminal.kill']);
 
 /** `terminal`: shells on pseudo-terminals (contract 02 §3). */
 export const createTerminalChannel = ({ terminals }: Pick<Relay, 'terminals'>): Channel => ({
@@ -38,22 +39,22 @@ export const createTerminalChannel = ({ terminals }: Pick<Relay, 'terminals'>): 
     }
   },
 
-  // The desktop client asks for a kill and closes at once.
+  // The desktop client requests a kill and closes its socket at once.
   outlivesSocket: ({ type }) => type === 'terminal.kill',
   badPayload: (connection, message) => fail(connection, message, 'payload must be a JSON object', 'invalid_request'),
   failed: (connection, message) => fail(connection, message, 'internal error', 'internal_error'),
   denied(connection, message, text) {
-    if (ASKING.has(message.type)) fail(connection, message, text, 'permission_denied');
+    if (EXPECTING_ANSWER.has(message.type)) fail(connection, message, text, 'permission_denied');
   },
   grantLost: (connection) => terminals.release(connection, 'grant-lost'),
   closed: (connection) => terminals.release(connection, 'lost'),
 });
 
-/** The session a message names; an empty name is none. */
+/** The session that a message names. An empty name counts as none. */
 const nameIn = ({ session_name: name }: Payload): string | undefined =>
   typeof name === 'string' && name !== '' ? name : undefined;
 
-/** `terminal.error`: with the session's name whenever the request named one, or the phone cannot place it. */
+/** Sends `terminal.error`, with the session's name if the request had one. Phones need it to match the error. */
 function fail(connection: Connection, { id, payload }: Message, text: string, error?: string, extra?: Payload): void {
   const name = nameIn(payload);
   const named = name === undefined ? {} : { session_name: name };
@@ -93,21 +94,21 @@ async function attach(terminals: Terminals, connection: Connection, message: Mes
   }
 }
 
-/** What a socket is told of one attached session. */
+/** Sends the events of one attached session to its socket. */
 function createViewer(
   connection: Connection,
   { id, name, hasTmux }: { id: string; name: string; hasTmux: boolean },
 ): Viewer {
-  const tell = (type: string, payload: Payload, id?: string) =>
+  const send = (type: string, payload: Payload, id?: string) =>
     connection.send('terminal', type, { session_name: name, ...payload }, id);
   return {
     attached({ pid, shell, size: { cols, rows }, reattach, replay }) {
       const shown = replay === undefined ? {} : { replay };
-      tell('terminal.attached', { pid, shell, cols, rows, tmux_available: hasTmux, reattach, ...shown }, id);
+      send('terminal.attached', { pid, shell, cols, rows, tmux_available: hasTmux, reattach, ...shown }, id);
     },
-    output: (data) => tell('terminal.output', { data }),
+    output: (data) => send('terminal.output', { data }),
     detached: (reason, { exitCode, id }) =>
-      tell('terminal.detached', { reason, ...(exitCode === undefined ? {} : { exit_code: exitCode }) }, id),
+      send('terminal.detached', { reason, ...(exitCode === undefined ? {} : { exit_code: exitCode }) }, id),
     follow: (limits) => connection.follow(limits),
   };
 }
@@ -115,7 +116,7 @@ function createViewer(
 function input(terminals: Terminals, connection: Connection, message: Message): void {
   const { data } = message.payload;
   if (typeof data !== 'string') return;
-  if (isLongerThan(data, MOST_INPUT)) fail(connection, message, 'input too large', 'message_too_large');
+  if (isLongerThan(data, MAX_INPUT)) fail(connection, message, 'input too large', 'message_too_large');
   else if (!terminals.input(connection, nameIn(message.payload), data)) fail(connection, message, 'input queue full');
 }
 

@@ -7,9 +7,9 @@ import { describeExit } from '../../lib/tui/tui.ts';
 /**
  * `tui`: one gateway process per socket, JSON lines both ways (contract 02 §4).
  *
- * Desktops send `tui.attach` on every connection, whatever they are used for, and drop the socket on any `tui.error`.
- * So what is no fault of this one gateway is a `system/error`, and that alone: a missing grant, no gateway on this
- * host, and (at the edge) no host.
+ * Desktops send `tui.attach` on every connection, whatever its purpose, and drop the socket on any `tui.error`. So only
+ * a fault of the gateway itself is a `tui.error`. A missing grant, no gateway on this host, and no host (at the edge)
+ * are reported as `system/error` alone.
  */
 export const createTuiChannel = ({ tui, version }: Pick<Relay, 'tui' | 'version'>): Channel => ({
   grant: { name: 'tui', label: 'TUI' },
@@ -44,7 +44,7 @@ async function attach(tui: Relay['tui'], version: string, connection: Connection
   const { id, payload } = message;
   const attached = await tui.attach(connection, payload, {
     attached: (pid) => connection.send('tui', 'tui.attached', { pid, server_version: version }, id),
-    // Spliced, not encoded anew: numbers and doubled keys pass as the gateway wrote them.
+    // Spliced instead of encoded again, so that numbers and duplicate keys stay as the gateway wrote them.
     received: (kind, text) => connection.sendFrame(encodeEnvelopeAround('tui', `tui.rpc.${kind}`, text)),
     exited: (exit) => fail(connection, `tui_gateway exited (${describeExit(exit)})`),
   });
@@ -75,7 +75,7 @@ async function attach(tui: Relay['tui'], version: string, connection: Connection
 function request(tui: Relay['tui'], connection: Connection, { id }: Message, text: string): void {
   const lost = () => fail(connection, 'tui_gateway does not read its input any more', id);
   const payload = textOf(text, 'payload');
-  // Missing or null is an empty object (contract 02 §1.2).
+  // A missing or null payload is an empty object (contract 02 §1.2).
   const requested = tui.request(connection, payload?.startsWith('{') ? payload : '{}', lost);
   switch (requested) {
     case 'written':
