@@ -32,7 +32,7 @@ async function setUp(
 const send = (client: Client, id: string, payload: unknown = { message: 'hi', session_id: 's9' }) =>
   client.send('chat', 'chat.send', payload, id);
 
-/** What a `stream.event` carries. */
+/** Payload of a `stream.event`. */
 interface StreamEvent {
   seq: number;
   event: string;
@@ -41,7 +41,7 @@ interface StreamEvent {
   payload: Record<string, unknown>;
 }
 
-/** The next typed events of a request until the one that is named, with it. */
+/** The next typed events of a request, up to and including the named one. */
 async function eventsUntil(client: Client, id: string, last: string): Promise<StreamEvent[]> {
   const events: StreamEvent[] = [];
   while (events.at(-1)?.event !== last) {
@@ -52,7 +52,7 @@ async function eventsUntil(client: Client, id: string, last: string): Promise<St
   return events;
 }
 
-/** Whatever is on its way to the client is there after this. */
+/** Resolves once everything that was on its way to the client has arrived. */
 async function settle(client: Client): Promise<void> {
   const id = crypto.randomUUID();
   client.send('system', 'ping', {}, id);
@@ -61,7 +61,7 @@ async function settle(client: Client): Promise<void> {
 
 const whenAbandoned = (exchange: Exchange) => vi.waitFor(() => expect(exchange.abandoned).toBe(true), { interval: 5 });
 
-/** Streams these events and ends. */
+/** Has the API server stream these events and end. */
 const streaming = (api: FakeApi, ...events: unknown[]) =>
   api.onStream(async (exchange) => {
     exchange.open();
@@ -72,7 +72,7 @@ const streaming = (api: FakeApi, ...events: unknown[]) =>
   });
 
 describeMatrix('chat (contract 02 §5)', (start) => {
-  it('§5.2, §10.9: a turn without a session creates one, and streams', async () => {
+  it('§5.2, §10.9: a turn without a session creates one and streams', async () => {
     const { api, device, client } = await setUp(start);
     streaming(api, { type: 'run.started', run_id: 'r1' }, { type: 'assistant.delta', delta: 'hello' }, '[DONE]');
     send(client, 'c1', { message: 'hi', profile: 'work' });
@@ -102,14 +102,17 @@ describeMatrix('chat (contract 02 §5)', (start) => {
     }
   });
 
-  it.each([undefined, null, '', 'default'])('§5.1: profile %j is none, and so is no session id', async (profile) => {
-    const { api, client } = await setUp(start);
-    send(client, 'c1', { message: 'hi', profile, session_id: '' });
-    await eventsUntil(await afterSession(client), 'c1', 'done');
-    expect(api.requests.map(({ body }) => JSON.parse(body))).toEqual([{}, { message: 'hi' }]);
-  });
+  it.each([undefined, null, '', 'default'])(
+    '§5.1: profile %j and an empty session id count as absent',
+    async (profile) => {
+      const { api, client } = await setUp(start);
+      send(client, 'c1', { message: 'hi', profile, session_id: '' });
+      await eventsUntil(await afterSession(client), 'c1', 'done');
+      expect(api.requests.map(({ body }) => JSON.parse(body))).toEqual([{}, { message: 'hi' }]);
+    },
+  );
 
-  it('§5.2: the session id is encoded', async () => {
+  it('§5.2: encodes the session id in the path', async () => {
     const { api, client } = await setUp(start);
     send(client, 'c1', { message: 'hi', session_id: 'a/../b?c#ä ' });
     await eventsUntil(client, 'c1', 'done');
@@ -128,7 +131,7 @@ describeMatrix('chat (contract 02 §5)', (start) => {
     [{ message: 'x', profile: {} }, 'Invalid profile'],
     ['text', 'payload must be a JSON object'],
     [[1], 'payload must be a JSON object'],
-  ])('§1.4, §5.1: %j is refused: %s', async (payload, message) => {
+  ])('§1.4, §5.1: refuses %j: %s', async (payload, message) => {
     const { api, client } = await setUp(start);
     send(client, 'c1', payload);
     expect(await client.next({ channel: 'chat' })).toMatchObject({
@@ -140,7 +143,7 @@ describeMatrix('chat (contract 02 §5)', (start) => {
     expect(api.requests).toEqual([]);
   });
 
-  it('§1.4: an unknown type', async () => {
+  it('§1.4: refuses an unknown type', async () => {
     const { client } = await setUp(start);
     client.send('chat', 'chat.nope', {}, 'c1');
     const { type, payload } = await client.next({ channel: 'chat', id: 'c1' });
@@ -153,7 +156,7 @@ describeMatrix('chat (contract 02 §5)', (start) => {
       { session_id: 'flat2', title: 'A', model: 'B' },
       { session_id: 'flat2', title: 'A', model: 'B' },
     ],
-  ])('§5.2: the create answer %j is understood', async (answer, payload) => {
+  ])('§5.2: understands the create answer %j', async (answer, payload) => {
     const { api, client } = await setUp(start);
     api.onAny((exchange) => exchange.answer(200, exchange.path === '/api/sessions' ? answer : ''));
     send(client, 'c1', { message: 'hi' });
@@ -170,7 +173,7 @@ describeMatrix('chat (contract 02 §5)', (start) => {
     [204, '', 'Failed to create session (HTTP 204): '],
     [500, 'no '.repeat(200), `Failed to create session (HTTP 500): ${'no '.repeat(200).slice(0, 200)}`],
     [401, `bad key ${KEY}`, 'Failed to create session (HTTP 401): bad key [REDACTED]'],
-  ])('§5.2: the create answer %i %j is refused', async (status, answer, message) => {
+  ])('§5.2: refuses the create answer %i %j', async (status, answer, message) => {
     const { api, client } = await setUp(start);
     api.onAny((exchange) => exchange.answer(status, answer));
     send(client, 'c1', { message: 'hi' });
@@ -179,7 +182,7 @@ describeMatrix('chat (contract 02 §5)', (start) => {
     expect(api.requests).toHaveLength(1);
   });
 
-  it('§5.2: a stream that is not 200, and redirects that are not followed', async () => {
+  it('§5.2: reports a stream that is not 200, and follows no redirect', async () => {
     const { api, client } = await setUp(start);
     api.onAny((exchange) => exchange.answer(503, 'x'.repeat(100_000)));
     send(client, 'c1');
@@ -195,7 +198,7 @@ describeMatrix('chat (contract 02 §5)', (start) => {
     expect(api.requests).toHaveLength(4);
   });
 
-  it('§5.2: an API server that cannot be reached', async () => {
+  it('§5.2: reports an unreachable API server', async () => {
     const { client } = await setUp(start, TYPED, { url: `http://127.0.0.1:${await closedPort()}` });
     for (const payload of [{ message: 'hi' }, { message: 'hi', session_id: 's' }]) {
       send(client, 'c1', payload);
@@ -210,7 +213,7 @@ describeMatrix('chat (contract 02 §5)', (start) => {
   it.each([
     [TYPED, 'stream.event'],
     [LEGACY, 'chat.delta'],
-  ])('§5.2: a connection that breaks in the middle', async (mode, type) => {
+  ])('§5.2: reports a connection that breaks mid-stream', async (mode, type) => {
     const { api, client } = await setUp(start, mode);
     api.onStream(async (exchange) => {
       exchange.open();
@@ -226,7 +229,7 @@ describeMatrix('chat (contract 02 §5)', (start) => {
     expect(client.frames).toEqual([]);
   });
 
-  it('§5.2: lists of sessions, as they come', async () => {
+  it('§5.2: passes on lists of sessions in all their forms', async () => {
     const { api, client } = await setUp(start);
     const rows = [{ id: 'a', token: 'kept as it is' }, { id: 'b' }];
     for (const answer of [rows, { data: rows }, { sessions: [...rows, 5, null, []] }, { items: rows }]) {
@@ -253,7 +256,7 @@ describeMatrix('chat (contract 02 §5)', (start) => {
     }
   });
 
-  it('§1.6: a list and another turn do not wait for a stream', async () => {
+  it('§1.6: lists and other turns do not wait for a stream', async () => {
     const { api, client } = await setUp(start);
     api.onStream(async (exchange) => {
       exchange.open();
@@ -268,7 +271,7 @@ describeMatrix('chat (contract 02 §5)', (start) => {
     expect((await client.next({ id: 'slow' })).payload.event).toBe('run.started');
   });
 
-  it('§5.1: four streams at once, the fifth is refused, and an ended one makes room', async () => {
+  it('§5.1: runs four streams at once; a fifth is refused until one ends', async () => {
     const { api, client } = await setUp(start);
     api.onStream(async (exchange) => {
       exchange.open();
@@ -288,7 +291,7 @@ describeMatrix('chat (contract 02 §5)', (start) => {
     });
   });
 
-  it('§5.3: pieces of characters and lines, comments, names, marks and what is dropped', async () => {
+  it('§5.3: parses split characters and lines, comments, names and marks, and drops the rest', async () => {
     const { api, client } = await setUp(start);
     const text =
       ': a comment\r\nevent: assistant.delta\r\ndata: {"delta":\r\ndata: "ä😀日"}\r\n\r\n' +
@@ -308,14 +311,14 @@ describeMatrix('chat (contract 02 §5)', (start) => {
     ]);
   });
 
-  it('§5.3: an event of more than 4 MiB is skipped', async () => {
+  it('§5.3: skips an event of more than 4 MiB', async () => {
     const { api, client } = await setUp(start);
     streaming(api, { type: 'a' }, { type: 'big', delta: 'x'.repeat(4 * MiB) }, { type: 'b' }, '[DONE]');
     send(client, 'c1');
     expect((await eventsUntil(client, 'c1', 'done')).map(({ event }) => event)).toEqual(['a', 'b', 'done']);
   });
 
-  it('§5.5: seq never goes back, previews are cut and secrets are blanked', async () => {
+  it('§5.5: seq never decreases, previews are cut and secrets redacted', async () => {
     const { api, client } = await setUp(start);
     streaming(
       api,
@@ -385,7 +388,7 @@ describeMatrix('chat (contract 02 §5)', (start) => {
     },
   );
 
-  it.each(['close', 'terminate'] as const)('§10.10: a %s of the socket ends the stream upstream', async (how) => {
+  it.each(['close', 'terminate'] as const)('§10.10: %s of the socket ends the upstream request', async (how) => {
     const { api, client } = await setUp(start);
     api.onStream(async (exchange) => {
       exchange.open();
@@ -399,7 +402,7 @@ describeMatrix('chat (contract 02 §5)', (start) => {
     await Promise.all(api.requests.map(whenAbandoned));
   });
 
-  it('§10.10: also one that has not answered yet, and a list', async () => {
+  it('§10.10: also a request without an answer yet, and a list', async () => {
     const { api, client } = await setUp(start);
     api.onAny(() => {});
     send(client, 'c1');
@@ -410,7 +413,7 @@ describeMatrix('chat (contract 02 §5)', (start) => {
     await Promise.all(api.requests.map(whenAbandoned));
   });
 
-  it('§1.5: the end of the grant ends the stream, and is told', async () => {
+  it('§1.5: the end of the grant ends the stream and is reported', async () => {
     const { api, target, device, client } = await setUp(start);
     api.onStream(async (exchange) => {
       exchange.open();
@@ -439,7 +442,7 @@ describeMatrix('chat (contract 02 §5)', (start) => {
     expect(api.requests).toHaveLength(1);
   });
 
-  it('§1.5: a revoked session ends the stream', async () => {
+  it('§1.5: revoking the session ends the stream', async () => {
     const { api, target, device, client } = await setUp(start);
     api.onStream((exchange) => exchange.open());
     send(client, 'c1');
@@ -449,7 +452,7 @@ describeMatrix('chat (contract 02 §5)', (start) => {
     await whenAbandoned(exchange);
   });
 
-  it('an upstream that has said done and stays does not keep a place, and its break is no news', async () => {
+  it('§5.1: a finished upstream that stays connected holds no place, and its disconnect is not reported', async () => {
     const { api, client } = await setUp(start);
     api.onStream(async (exchange) => {
       exchange.open();
@@ -464,7 +467,7 @@ describeMatrix('chat (contract 02 §5)', (start) => {
     expect(client.frames).toEqual([]);
   });
 
-  it('without a key none is sent', async () => {
+  it('§5.2: sends no authorization without a key', async () => {
     const api = await startFakeApi();
     const target = await start({ env: { RELAY_WEBAPI_URL: api.url } });
     const { client } = await pair(target, { device: TYPED });
@@ -474,16 +477,16 @@ describeMatrix('chat (contract 02 §5)', (start) => {
   });
 });
 
-/** Takes `chat.session` out. */
+/** Consumes the `chat.session` frame. */
 async function afterSession(client: Client): Promise<Client> {
   await client.next({ type: 'chat.session' });
   return client;
 }
 
 describeMatrix(
-  'chat on a host',
+  'chat on a host (contract 02 §1)',
   (start) => {
-    it('§1.7: a slow client pauses the upstream, and loses nothing', async () => {
+    it('§1.7: a slow client pauses the upstream and loses nothing', async () => {
       const { api, client } = await setUp(start);
       const total = 1024;
       const delta = 'x'.repeat(64 * 1024);
@@ -496,7 +499,7 @@ describeMatrix(
       });
       client.socket.pause();
       send(client, 'c1');
-      // It stands still when it has not moved for a second.
+      // It is paused when it has not moved for a second.
       let last = -1;
       await vi.waitFor(
         () => {
@@ -506,14 +509,14 @@ describeMatrix(
         },
         { interval: 1000 },
       );
-      // What fits into the kernel's buffers and the relay's 1 MiB, of 64 MiB.
+      // Of 64 MiB only what fits into the kernel's buffers and the relay's 1 MiB.
       expect(written).toBeLessThan(400);
       client.socket.resume();
       const events = await eventsUntil(client, 'c1', 'done');
       expect(events.map(({ seq }) => seq)).toEqual(Array.from({ length: total + 1 }, (_, index) => index + 1));
     });
 
-    it('§1.8: a client that goes while the upstream is paused frees it', async () => {
+    it('§1.8: a client that leaves while the upstream is paused frees it', async () => {
       const { api, target, client } = await setUp(start);
       const delta = 'x'.repeat(64 * 1024);
       api.onStream(async (exchange) => {
@@ -545,7 +548,7 @@ describeMatrix(
       expect(log).toContain('HTTP 500');
     });
 
-    it('§1.8: a relay that stops ends its streams', async () => {
+    it('§1.8: shutdown ends the streams', async () => {
       const { api, target, client } = await setUp(start);
       api.onStream((exchange) => exchange.open());
       send(client, 'c1');

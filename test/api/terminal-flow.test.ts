@@ -14,7 +14,7 @@ async function start() {
   return { target, ...(await pairTerminal(target)) };
 }
 
-/** Clock ticks of CPU time a process has used. */
+/** CPU time that a process has used, in clock ticks. */
 function ticks(pid: number): number {
   const fields = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ')[1]?.split(' ') ?? [];
   return Number(fields[11]) + Number(fields[12]);
@@ -27,40 +27,44 @@ async function roundTrip(client: Client): Promise<number> {
   return performance.now() - began;
 }
 
-test('a client that stops reading: the program waits, memory stays flat, others do not notice', TIMED, async () => {
-  const { client, target, token } = await start();
-  const other = await reconnect(target, token);
-  const shell = await attach(client, 'a');
-  await shell.shows('ready>');
-  shell.type('yes flood & echo pid=$!; fg\r');
-  await shell.has(/pid=\d+\r/);
-  const pid = Number(/pid=(\d+)/.exec(shell.text)?.[1]);
-  await shell.has('flood\r\nflood');
-  client.socket.pause();
-  // Stopped when it has not run for a while.
-  let last = Number.NEGATIVE_INFINITY;
-  await vi.waitFor(
-    () => {
-      const before = last;
-      last = ticks(pid);
-      expect(last - before).toBeLessThanOrEqual(1);
-    },
-    { timeout: 15_000, interval: 300 },
-  );
-  const rss = process.memoryUsage().rss;
-  const times: number[] = [];
-  for (let round = 0; round < 50; round++) times.push(await roundTrip(other));
-  expect(process.memoryUsage().rss - rss).toBeLessThan(20 * MB);
-  expect(median(times)).toBeLessThan(20);
+test(
+  'contract 02 §1.7: a client that stops reading pauses its program, memory stays flat and others do not notice',
+  TIMED,
+  async () => {
+    const { client, target, token } = await start();
+    const other = await reconnect(target, token);
+    const shell = await attach(client, 'a');
+    await shell.shows('ready>');
+    shell.type('yes flood & echo pid=$!; fg\r');
+    await shell.has(/pid=\d+\r/);
+    const pid = Number(/pid=(\d+)/.exec(shell.text)?.[1]);
+    await shell.has('flood\r\nflood');
+    client.socket.pause();
+    // It is stopped when it has used no CPU for a while.
+    let last = Number.NEGATIVE_INFINITY;
+    await vi.waitFor(
+      () => {
+        const before = last;
+        last = ticks(pid);
+        expect(last - before).toBeLessThanOrEqual(1);
+      },
+      { timeout: 15_000, interval: 300 },
+    );
+    const rss = process.memoryUsage().rss;
+    const times: number[] = [];
+    for (let round = 0; round < 50; round++) times.push(await roundTrip(other));
+    expect(process.memoryUsage().rss - rss).toBeLessThan(20 * MB);
+    expect(median(times)).toBeLessThan(20);
 
-  client.socket.resume();
-  const stopped = performance.now();
-  shell.type('\x03');
-  await shell.has(/\^C\r\n.*ready> $/);
-  expect(performance.now() - stopped).toBeLessThan(5_000);
-});
+    client.socket.resume();
+    const stopped = performance.now();
+    shell.type('\x03');
+    await shell.has(/\^C\r\n.*ready> $/);
+    expect(performance.now() - stopped).toBeLessThan(5_000);
+  },
+);
 
-test('Ctrl-C reaches the prompt of a flood in under a second, and other channels stay quick', TIMED, async () => {
+test('contract 02 §1.7: Ctrl-C stops a flood in under a second, and other channels stay quick', TIMED, async () => {
   const { client } = await start();
   const shell = await attach(client, 'a');
   await shell.shows('ready>');
@@ -76,8 +80,8 @@ test('Ctrl-C reaches the prompt of a flood in under a second, and other channels
   expect(performance.now() - began).toBeLessThan(1_000);
 });
 
-describe('nothing is dropped', () => {
-  test('of a flood to a client that stops now and then', async () => {
+describe('nothing is dropped (contract 02 §3.6)', () => {
+  test('of a flood to a client that stops reading now and then', async () => {
     const { client, target, token } = await start();
     const other = await reconnect(target, token);
     const shell = await attach(client, 'a');
@@ -87,7 +91,7 @@ describe('nothing is dropped', () => {
     for (let round = 0; round < 5; round++) {
       await shell.has(new RegExp(`^${20_000 * (round + 1)}\r`, 'm'));
       client.socket.pause();
-      // The relay has had that many turns to send to somebody who does not read.
+      // The relay has had that many turns to send to a client that does not read.
       for (let turn = 0; turn < 50; turn++) await roundTrip(other);
       client.socket.resume();
     }
@@ -97,7 +101,7 @@ describe('nothing is dropped', () => {
     expect(numbers.every((line, at) => line === String(at + 1))).toBe(true);
   }, 90_000);
 
-  test('of colours, which are parsed for the screen', async () => {
+  test('of coloured output, which is parsed for the screen', async () => {
     const { client } = await start();
     const shell = await attach(client, 'a');
     await shell.shows('ready>');
@@ -110,7 +114,7 @@ describe('nothing is dropped', () => {
   });
 });
 
-test('frames are batched, and a keystroke’s echo waits for no batch', TIMED, async () => {
+test('contract 02 §3.6: frames are batched, but the echo of a keystroke is not delayed', TIMED, async () => {
   const { client } = await start();
   const shell = await attach(client, 'a');
   await shell.shows('ready>');

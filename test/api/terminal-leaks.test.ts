@@ -16,10 +16,10 @@ const cleanup = cleanups();
 const SHELLS = 64;
 const PER_SOCKET = 4;
 const PER_DEVICE = 4;
-/** More of them on demand, for a leak too slow to be seen in these; their counts are printed then. */
+/** `LEAK_ROUNDS=20` runs more of them to expose slow leaks, and prints their counts. */
 const ROUNDS = Math.max(2, Number(process.env.LEAK_ROUNDS ?? 3));
 
-/** Sockets of several devices: enough for every shell there may be. */
+/** Sockets of several devices, enough for as many shells as a relay allows. */
 async function sockets(
   target: Awaited<ReturnType<typeof startTerminalRelay>>,
 ): Promise<{ clients: Client[]; tokens: string[] }> {
@@ -47,7 +47,7 @@ async function openAll(clients: Client[], round: string): Promise<string[]> {
   return types;
 }
 
-/** Clients of the relay's tmux server; 0 where none runs. */
+/** Number of clients of the relay's tmux server; 0 when none runs. */
 const tmuxClients = (target: { tmuxRun(...args: string[]): string }): number => {
   try {
     return target.tmuxRun('list-clients').trim().split('\n').filter(Boolean).length;
@@ -56,7 +56,7 @@ const tmuxClients = (target: { tmuxRun(...args: string[]): string }): number => 
   }
 };
 
-/** Children of this process, zombies among them, without the listing itself. */
+/** Children of this process including zombies, without the `ps` that lists them. */
 const children = (): string[] =>
   execFileSync('ps', ['-o', 'stat=,comm=', '--ppid', String(process.pid)], { encoding: 'utf8' })
     .split('\n')
@@ -64,7 +64,7 @@ const children = (): string[] =>
 
 describe.each(hasProgram('tmux') ? [false, true] : [false])('64 shells, tmux: %s', (tmux) => {
   test.each(['kill', 'detach', 'drop'])(
-    'opened and ended by %s several times leave nothing',
+    'opened and ended by %s several times leave nothing behind',
     async (how) => {
       const target = await startTerminalRelay({
         tmux,
@@ -79,7 +79,7 @@ describe.each(hasProgram('tmux') ? [false, true] : [false])('64 shells, tmux: %s
         programs: processesWith('HOME', target.agentHome).length,
         clients: tmux ? tmuxClients(target) : 0,
       });
-      // Shells that tmux keeps are meant to stay, and its server with them.
+      // Shells kept by tmux are meant to stay, and its server with them.
       const left = tmux && how !== 'kill' ? SHELLS + 1 : 0;
       const before = count();
       let first = before;
@@ -105,7 +105,7 @@ describe.each(hasProgram('tmux') ? [false, true] : [false])('64 shells, tmux: %s
           for (const token of tokens)
             for (let at = 0; at < PER_DEVICE; at++) clients.push(await reconnect(target, token));
         }
-        // Sockets and the like of the first round stay: only growth counts.
+        // Sockets and the like of the first round stay, so only growth counts.
         if (round === 0) first = count();
         const most = first.descriptors + 2;
         await vi.waitFor(() => expect(count().descriptors).toBeLessThanOrEqual(most), { timeout: 10_000 });
@@ -120,8 +120,8 @@ describe.each(hasProgram('tmux') ? [false, true] : [false])('64 shells, tmux: %s
   );
 });
 
-describe('the cap of the relay', () => {
-  test('is 64 shells; parked ones make room, the one parked for longest first', async () => {
+describe('limit of shells per relay (contract 02 §8)', () => {
+  test('is 64; parked shells make room, the longest parked first', async () => {
     const target = await startTerminalRelay();
     cleanup.push(() => target.stop());
     const { clients } = await sockets(target);
@@ -148,6 +148,6 @@ describe('the cap of the relay', () => {
   });
 });
 
-test('no process of these tests is left behind as a zombie', async () => {
+test('no process of these tests stays behind as a zombie', async () => {
   await vi.waitFor(() => expect(children().filter((line) => line.startsWith('Z'))).toEqual([]));
 });

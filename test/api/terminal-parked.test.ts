@@ -35,7 +35,7 @@ const ends = (pid: number, timeout = 5_000) => vi.waitFor(() => expect(exists(pi
 
 const LINES = 3_000;
 const COMMAND = `for i in $(seq 1 ${LINES}); do echo -e "line \\e[3$((i%8))m$i\\e[0m 漢字"; done`;
-/** What a terminal shows that saw all of it. */
+/** The screen of a terminal that received everything. */
 async function expected(cols = 80): Promise<{ text: string; all: string }> {
   const whole = createScreen(cols, 24);
   for (let line = 1; line <= LINES; line++) whole.write(`line \x1b[3${line % 8}m${line}\x1b[0m 漢字\r\n`);
@@ -43,8 +43,8 @@ async function expected(cols = 80): Promise<{ text: string; all: string }> {
   return { text: await whole.text(), all: await whole.all() };
 }
 
-describe('a socket cut in the middle of output', () => {
-  test('without tmux: the same shell, and its screen as if nothing had been', async () => {
+describe('a socket that drops during output (contract 02 §3.9)', () => {
+  test('without tmux: the same shell with its screen as if nothing had happened', async () => {
     const { client, target, token } = await start();
     const shell = await attach(client, 'a');
     await shell.shows('ready>');
@@ -57,7 +57,7 @@ describe('a socket cut in the middle of output', () => {
     const wanted = await expected();
     await vi.waitFor(async () => expect(await next.screen.text()).toBe(wanted.text));
     expect(await next.screen.all()).toBe(wanted.all);
-    // And once more, with nothing going on and another width.
+    // And once more while idle, with another width.
     next.type('');
     again.terminate();
     const third = await reconnect(target, token);
@@ -67,12 +67,12 @@ describe('a socket cut in the middle of output', () => {
     await last.shows('24 100');
   });
 
-  test.skipIf(!hasProgram('tmux'))('with tmux: the same shell and its screen', async () => {
+  test.skipIf(!hasProgram('tmux'))('with tmux: the same shell with its screen', async () => {
     const { client, target, token } = await start({ tmux: true });
     const shell = await attach(client, 'a');
     await shell.shows('ready>');
     shell.type(`echo pid $$; ${COMMAND}\r`);
-    // In a colour: the command itself, as it is typed, has a line as well.
+    // Coloured, to tell it from the echo of the command.
     await shell.has('line \x1b[');
     client.terminate();
     const again = await reconnect(target, token);
@@ -97,8 +97,8 @@ describe('a socket cut in the middle of output', () => {
   });
 });
 
-describe('a parked shell', () => {
-  test('is what a detach leaves, and what the same device gets back', async () => {
+describe('a parked shell (contract 02 §3.9)', () => {
+  test('is left by a detach and given back to the same device', async () => {
     const { client, target } = await start();
     const shell = await attach(client, 'a');
     await shell.shows('ready>');
@@ -111,7 +111,7 @@ describe('a parked shell', () => {
     const rows = (await ask(client, 'list')).payload.sessions;
     expect(rows).toEqual([{ name: 'a', shell: '/bin/bash', live: false, owned_by_client: false }]);
 
-    // Not somebody else's.
+    // Not to another device.
     const other = await pair(target);
     expect((await attach(other.client, 'a')).facts.reattach).toBe(false);
     expect((await ask(other.client, 'list')).payload.sessions).toHaveLength(1);
@@ -138,7 +138,7 @@ describe('a parked shell', () => {
     },
   );
 
-  test('is drawn again for clients that do not show the replay', async () => {
+  test('is redrawn for clients that do not show the replay', async () => {
     const { client } = await start();
     const shell = await attach(client, 'a');
     await shell.shows('ready>');
@@ -150,7 +150,7 @@ describe('a parked shell', () => {
     expect(await again.screen.text()).toBe('ready> half a command');
   });
 
-  test('goes on meanwhile; what it prints is neither lost nor in its way', async () => {
+  test('keeps running; its output is neither lost nor blocks it', async () => {
     const { client, target } = await start();
     const shell = await attach(client, 'a');
     await shell.shows('ready>');
@@ -186,7 +186,7 @@ describe('a parked shell', () => {
     await again.shows(/\^C.*\nready>$/);
   });
 
-  test('of several under one name the one left last comes back', async () => {
+  test('is the most recently parked of several with one name', async () => {
     const { client, target, token } = await start();
     const second = await reconnect(target, token);
     const one = await attach(client, 'a');
@@ -199,7 +199,7 @@ describe('a parked shell', () => {
     expect((await attach(client, 'a')).facts.pid).toBe(two.facts.pid);
   });
 
-  test('is also one whose socket only looks open: nobody answers there any more', async () => {
+  test('is also one whose socket only looks open, because its client no longer answers', async () => {
     const { client, target, token } = await start();
     const shell = await attach(client, 'a');
     await shell.shows('ready>');
@@ -211,7 +211,7 @@ describe('a parked shell', () => {
     expect(next.facts).toMatchObject({ reattach: true, pid: shell.facts.pid });
     next.type('echo $x\r');
     await next.shows(/^kept$/m);
-    // It was only slow: it hears of it, once, and can do all else.
+    // It was merely slow: it is notified once and can do everything else.
     client.socket.resume();
     expect((await client.next({ type: 'terminal.detached' })).payload).toEqual({
       session_name: 'a',
@@ -228,7 +228,7 @@ describe('a parked shell', () => {
     shell.type('mkfifo go; : < go; exit\r');
     await shell.has('exit\r\n');
     await ask(client, 'detach', { session_name: 'a' });
-    // Waits until the shell reads it.
+    // Blocks until the shell reads it.
     await writeFile(join(target.agentHome, 'go'), '');
     await ends(shell.facts.pid);
     await vi.waitFor(async () => expect((await ask(client, 'list')).payload.sessions).toEqual([]));
@@ -236,8 +236,8 @@ describe('a parked shell', () => {
   });
 });
 
-describe('the end of a parked shell', () => {
-  test('is its grace time', async () => {
+describe('the end of a parked shell (contract 02 §3.9)', () => {
+  test('comes with its grace time', async () => {
     const { client } = await start({ grace: 1 });
     const shell = await attach(client, 'a');
     const detached = performance.now();
@@ -247,7 +247,7 @@ describe('the end of a parked shell', () => {
     expect((await attach(client, 'a')).facts.reattach).toBe(false);
   });
 
-  test('with a grace time of 0 is the end of its socket, or a detach', async () => {
+  test('with a grace time of 0 comes with the end of its socket, or a detach', async () => {
     const { client, target, token } = await start({ grace: 0 });
     const shells = [await attach(client, 'a'), await attach(client, 'b')] as const;
     await ask(client, 'detach', { session_name: 'a' });
@@ -258,7 +258,7 @@ describe('the end of a parked shell', () => {
     expect((await attach(again, 'b')).facts.reattach).toBe(false);
   });
 
-  test('is a kill, from another socket too', async () => {
+  test('comes with a kill, also from another socket', async () => {
     const { client, target, token } = await start();
     const shell = await attach(client, 'a');
     client.close();
@@ -271,7 +271,7 @@ describe('the end of a parked shell', () => {
     await ends(shell.facts.pid);
   });
 
-  test('is the revocation of its session', async () => {
+  test('comes with the revocation of its session', async () => {
     const { client, target } = await start();
     const shell = await attach(client, 'a');
     const [session] = target.relay.sessions.list();
@@ -281,7 +281,7 @@ describe('the end of a parked shell', () => {
     await ends(shell.facts.pid);
   });
 
-  test('is the revocation of its session while it is attached', async () => {
+  test('comes with the revocation of its session, also while attached', async () => {
     const { client, target } = await start();
     const shell = await attach(client, 'a');
     const [session] = target.relay.sessions.list();
@@ -290,7 +290,7 @@ describe('the end of a parked shell', () => {
     await ends(shell.facts.pid);
   });
 
-  test('is the end of its grant', async () => {
+  test('comes with the end of its grant', async () => {
     const { client, target } = await start();
     const shell = await attach(client, 'a');
     const [session] = target.relay.sessions.list();
@@ -301,7 +301,7 @@ describe('the end of a parked shell', () => {
     await ends(shell.facts.pid);
   });
 
-  test('is a shell that stubbornly stays: SIGKILL after a second', async () => {
+  test('comes with SIGKILL after a second when the shell stays', async () => {
     const { client } = await start();
     const shell = await attach(client, 'a');
     await shell.shows('ready>');
@@ -311,7 +311,7 @@ describe('the end of a parked shell', () => {
     expect(shellsOf('a')).not.toContain(shell.facts.pid);
   });
 
-  test('is the shutdown of the relay', async () => {
+  test('comes with the shutdown of the relay', async () => {
     const { client, target } = await start();
     const shell = await attach(client, 'a');
     client.close();

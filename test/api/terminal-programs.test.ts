@@ -14,9 +14,9 @@ const TEXT = Array.from({ length: 300 }, (_, line) => `line ${line} with 漢字 
 interface Program {
   name: string;
   command: string;
-  /** Keys, each with what shows once it has worked. */
+  /** Keys, each with the text that shows once it has worked. */
   keys: [string, RegExp][];
-  /** Makes equal what may differ. */
+  /** Normalises parts of the screen that may differ. */
   normalise?(text: string): string;
 }
 
@@ -25,7 +25,7 @@ const numbersAway = (text: string) =>
     .replace(/[\d.,:+-]+/g, '#')
     .replace(/ *(# *)+/g, '#')
     .replace(/ +/g, ' ')
-    // Whether a process runs or sleeps is another matter at every look.
+    // Process states change from one look to the next.
     .replace(/ [DRS] /g, ' ? ');
 
 const programs: Program[] = [
@@ -58,7 +58,7 @@ const programs: Program[] = [
   },
 ];
 
-/** The same in tmux itself, without a relay. */
+/** Runs the same program in tmux itself, without a relay. */
 async function underTmux({ command, keys }: Program, directory: string): Promise<string> {
   const env = {
     PATH: process.env.PATH ?? '',
@@ -105,13 +105,13 @@ const text = (screen: string) =>
     .map((line) => line.trimEnd())
     .join('\n');
 
-describe.each(programs)('$name', (program) => {
+describe.each(programs)('full-screen $name (contract 02 §3.9)', (program) => {
   const missing = [program.name, 'tmux'].filter((name) => !hasProgram(name));
   if (missing.length > 0)
     process.stderr.write(`SKIPPED: ${missing.join(' and ')} missing: no full-screen ${program.name}\n`);
 
   test.skipIf(missing.length > 0).each([false, true])(
-    'shows what it shows in tmux (relay with tmux: %s), and so after a re-attach',
+    'looks as in tmux itself (relay with tmux: %s), also after a reattach',
     async (tmux) => {
       const normalise = program.normalise ?? ((same: string) => same);
       const directory = mkdtempSync(join(tmpdir(), 'svc-programs-'));
@@ -139,7 +139,7 @@ describe.each(programs)('$name', (program) => {
       const again = await attach(client, 'a');
       expect(again.facts.reattach).toBe(true);
       if (!tmux) {
-        // The replay alone, without what the program draws anew.
+        // The replay alone, before the program redraws anything.
         const { createScreen } = await import('../support/terminal.ts');
         const replayed = createScreen(80, 24);
         replayed.write(again.facts.replay ?? '');

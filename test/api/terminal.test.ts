@@ -31,7 +31,7 @@ const withTmux = hasProgram('tmux') ? [false, true] : [false];
 if (!hasProgram('tmux')) process.stderr.write('SKIPPED: no tmux here, terminal sessions are only tested without it\n');
 
 describe.each(withTmux)('terminal, tmux: %s (contract 02 §3)', (tmux) => {
-  test('attach says what there is, then comes output', async () => {
+  test('§3.2: attach describes the session, then output follows', async () => {
     const { client, target } = await start({ tmux });
     const shell = await attach(client, 'my tab', { cols: 100, rows: 30 });
     expect(shell.facts).toMatchObject({
@@ -58,7 +58,7 @@ describe.each(withTmux)('terminal, tmux: %s (contract 02 §3)', (tmux) => {
     await (await attached).shows(/^o1k$/m);
   });
 
-  test('Ctrl-C in the tick of a re-attach reaches the program', async () => {
+  test('§3.9: Ctrl-C in the tick of a reattach reaches the program', async () => {
     const { client } = await start({ tmux });
     let shell = await attach(client, 'a');
     await shell.shows('ready>');
@@ -73,7 +73,7 @@ describe.each(withTmux)('terminal, tmux: %s (contract 02 §3)', (tmux) => {
     }
   });
 
-  test('§10.5: five attaches in one tick: four sessions, and an error that names the fifth', async () => {
+  test('§10.5: five attaches in one tick yield four sessions, and an error that names the fifth', async () => {
     const { client } = await start({ tmux });
     const names = ['a', 'b', 'c', 'd', 'e'];
     for (const name of names) client.send('terminal', 'terminal.attach', { session_name: name }, name);
@@ -89,12 +89,12 @@ describe.each(withTmux)('terminal, tmux: %s (contract 02 §3)', (tmux) => {
     const again = await ask(client, 'attach', { session_name: 'b', cols: 90, rows: 20 });
     expect(again).toMatchObject({ type: 'terminal.attached', payload: { reattach: true, cols: 90, rows: 20 } });
     expect(again.payload).not.toHaveProperty('replay');
-    // `b` is now the one attached last.
+    // `b` is now the most recently attached.
     expect((await ask(client, 'detach')).payload).toMatchObject({ session_name: 'b', reason: 'client detach' });
     expect((await ask(client, 'attach', { session_name: 'e' })).type).toBe('terminal.attached');
   });
 
-  test('exit is reported once, with its code, after the last output', async () => {
+  test('§3.6: exit is reported once with its code, after the last output', async () => {
     const { client } = await start({ tmux });
     const shell = await attach(client, 'a');
     await shell.shows('ready>');
@@ -108,7 +108,7 @@ describe.each(withTmux)('terminal, tmux: %s (contract 02 §3)', (tmux) => {
     expect(client.frames.filter(({ type }) => type === 'terminal.detached')).toEqual([]);
   });
 
-  test('kill -9 of the shell', async () => {
+  test('§3.6: kill -9 of the shell is reported', async () => {
     const { client } = await start({ tmux });
     const shell = await attach(client, 'a');
     await shell.shows('ready>');
@@ -118,7 +118,7 @@ describe.each(withTmux)('terminal, tmux: %s (contract 02 §3)', (tmux) => {
     await vi.waitFor(() => expect(exists(shell.facts.pid)).toBe(false));
   });
 
-  test('the program sees its window, also when it changes', async () => {
+  test('§3.6: the program sees the window size and its changes', async () => {
     const { client } = await start({ tmux });
     const shell = await attach(client, 'a');
     await shell.shows('ready>');
@@ -126,14 +126,14 @@ describe.each(withTmux)('terminal, tmux: %s (contract 02 §3)', (tmux) => {
     await shell.shows(/^24 80\nup$/m);
     shell.resize(120, 40);
     await shell.shows(/^40 120$/m);
-    // Nothing comes of sizes that are none.
+    // Invalid sizes are ignored.
     client.send('terminal', 'terminal.resize', { session_name: 'a', cols: '90', rows: 30 });
     client.send('terminal', 'terminal.resize', { session_name: 'nobody', cols: 90, rows: 30 });
     shell.type('\x03clear; stty size\r');
     await shell.shows(/^40 120\nready>/);
   });
 
-  test('job control: Ctrl-Z, fg, Ctrl-C', async () => {
+  test('§3.2: job control works: Ctrl-Z, fg, Ctrl-C', async () => {
     const { client } = await start({ tmux });
     const shell = await attach(client, 'a');
     await shell.shows('ready>');
@@ -154,7 +154,7 @@ describe.each(withTmux)('terminal, tmux: %s (contract 02 §3)', (tmux) => {
     await shell.shows(/jobs; echo no\S+\nno1ne/);
   });
 
-  test('wide characters, and such that are split over reads', async () => {
+  test('§3.6: wide characters arrive whole, also when split over reads', async () => {
     const { client } = await start({ tmux });
     const shell = await attach(client, 'a', { cols: 60 });
     await shell.shows('ready>');
@@ -167,7 +167,7 @@ describe.each(withTmux)('terminal, tmux: %s (contract 02 §3)', (tmux) => {
     expect(shell.text).not.toContain('\ufffd');
   });
 
-  test('a paste of 1 MB arrives whole', async () => {
+  test('§3.6: a paste of 1 MB arrives whole', async () => {
     const { client, target } = await start({ tmux });
     const shell = await attach(client, 'a');
     await shell.shows('ready>');
@@ -180,11 +180,11 @@ describe.each(withTmux)('terminal, tmux: %s (contract 02 §3)', (tmux) => {
     shell.type('\x04');
     await shell.shows(digest);
     if (!tmux) return;
-    // For the time of a paste tmux has patience with characters in two parts; then Esc is quick again.
+    // During a paste tmux waits for the second half of a split character; afterwards Esc is quick again.
     await vi.waitFor(() => expect(target.tmuxRun('show-options', '-s', 'escape-time')).toBe('escape-time 0\n'));
   });
 
-  test('§10.6: kill ends the shell, and says so once', async () => {
+  test('§10.6: kill ends the shell and is reported once', async () => {
     const { client, target } = await start({ tmux });
     const shell = await attach(client, 'ab');
     await attach(client, 'abc');
@@ -194,7 +194,7 @@ describe.each(withTmux)('terminal, tmux: %s (contract 02 §3)', (tmux) => {
       type: 'terminal.detached',
       payload: { session_name: 'ab', reason: 'client kill' },
     });
-    // Only `abc` begins with it now.
+    // Only `abc` has that prefix now.
     const none = await ask(client, 'kill', { session_name: 'ab' });
     expect(none).toMatchObject({ type: 'terminal.error', payload: { session_name: 'ab' } });
     expect(none.payload.message).toBe(`no ${tmux ? 'tmux' : 'terminal'} session named ab`);
@@ -207,7 +207,7 @@ describe.each(withTmux)('terminal, tmux: %s (contract 02 §3)', (tmux) => {
     if (tmux) expect(target.tmuxRun('list-sessions', '-F', '#{session_name}')).toBe('svc-abc\n');
   });
 
-  test.skipIf(!tmux)('kill by another device: whoever is attached gets eof', async () => {
+  test.skipIf(!tmux)('§3.7: after a kill by another device the attached one gets eof', async () => {
     const { client, target } = await start({ tmux });
     const shell = await attach(client, 'a');
     await shell.shows('ready>');
@@ -222,16 +222,19 @@ describe.each(withTmux)('terminal, tmux: %s (contract 02 §3)', (tmux) => {
     });
   });
 
-  test.skipIf(!tmux)('two sockets share a tmux session, also under names that come to the same', async () => {
-    const { client, target, token } = await start({ tmux });
-    const shell = await attach(client, 'my tab');
-    await shell.shows('ready>');
-    const other = await attach(await reconnect(target, token), 'my.tab');
-    expect(other.facts.reattach).toBe(true);
-    other.type('echo sha$((1))red\r');
-    await shell.shows(/^sha1red$/m);
-    await other.shows(/^sha1red$/m);
-  });
+  test.skipIf(!tmux)(
+    '§3.5: two sockets share a tmux session, also under names that normalise to the same',
+    async () => {
+      const { client, target, token } = await start({ tmux });
+      const shell = await attach(client, 'my tab');
+      await shell.shows('ready>');
+      const other = await attach(await reconnect(target, token), 'my.tab');
+      expect(other.facts.reattach).toBe(true);
+      other.type('echo sha$((1))red\r');
+      await shell.shows(/^sha1red$/m);
+      await other.shows(/^sha1red$/m);
+    },
+  );
 
   test.skipIf(!tmux).each(['a;', 'x\\y$HOME', 'C# #{pid}', 'it\'s 漢 "quoted" $(id)', '-t', '=a', '*', 'ü'])(
     'a session named %s is attached, listed and killed by that name',
@@ -250,7 +253,7 @@ describe.each(withTmux)('terminal, tmux: %s (contract 02 §3)', (tmux) => {
       await client.next({ id: 'd' });
       expect((await attach(client, name)).facts.reattach).toBe(true);
       expect((await ask(other, 'kill', { session_name: name })).type).toBe('terminal.detached');
-      // Its client's own end comes a moment later.
+      // The tmux client itself ends a moment later.
       await vi.waitFor(async () => {
         const left = (await ask(other, 'list')).payload.sessions as { name: string }[];
         expect(left.map((row) => row.name)).toEqual(['axe']);
@@ -258,7 +261,7 @@ describe.each(withTmux)('terminal, tmux: %s (contract 02 §3)', (tmux) => {
     },
   );
 
-  test('attach, kill and close in one tick leave nothing', async () => {
+  test('§1.8: attach, kill and close in one tick leave nothing behind', async () => {
     const { client, target, token } = await start({ tmux });
     for (let round = 0; round < 5; round++) {
       const socket = await reconnect(target, token);
@@ -273,7 +276,7 @@ describe.each(withTmux)('terminal, tmux: %s (contract 02 §3)', (tmux) => {
     await vi.waitFor(() => expect(processesWith('HOME', target.agentHome)).toEqual([]));
   });
 
-  test('list', async () => {
+  test('§3.8: lists sessions', async () => {
     const { client, target, token } = await start({ tmux });
     const shell = await attach(client, 'my tab');
     await shell.shows('ready>');
@@ -301,7 +304,7 @@ describe.each(withTmux)('terminal, tmux: %s (contract 02 §3)', (tmux) => {
     );
   });
 
-  test('§10.3: a lost grant ends the attach within 5 s, without another byte', async () => {
+  test('§10.3: a lost grant ends the attachment within 5 s, without another byte', async () => {
     const target = await startTerminalRelay({ tmux });
     cleanup.push(() => target.stop());
     const { client } = await pairTerminal(target, { grants: { terminal: 3 } });
@@ -339,7 +342,7 @@ describe.each(withTmux)('terminal, tmux: %s (contract 02 §3)', (tmux) => {
     else await vi.waitFor(() => expect(processesWith('HOME', target.agentHome)).toEqual([]));
   });
 
-  test('shutdown tells every session and leaves nothing but what tmux keeps', async () => {
+  test('§3.6: shutdown notifies every session and leaves only what tmux keeps', async () => {
     const { client, target } = await start({ tmux });
     const shells = [await attach(client, 'to be kept'), await attach(client, 'b')];
     for (const shell of shells) await shell.shows('ready>');
@@ -352,7 +355,7 @@ describe.each(withTmux)('terminal, tmux: %s (contract 02 §3)', (tmux) => {
   });
 });
 
-describe('bad messages', () => {
+describe('invalid terminal messages (contract 02 §1.4, 3)', () => {
   test.each([
     ['attach', { session_name: 'a\n' }, 'invalid_request'],
     ['attach', { session_name: 5 }, 'invalid_request'],
@@ -365,7 +368,7 @@ describe('bad messages', () => {
     if (typeof payload.session_name === 'string') expect(answer.payload.session_name).toBe(payload.session_name);
   });
 
-  test('what is unknown, too large, or no object', async () => {
+  test('unknown types, oversized input and payloads that are not objects', async () => {
     const { client } = await start();
     expect((await ask(client, 'fly', { session_name: 'a' })).payload).toMatchObject({
       message: 'Unknown terminal message type: terminal.fly',
@@ -375,7 +378,7 @@ describe('bad messages', () => {
     expect((await client.next({ id: 'array' })).payload.message).toBe('payload must be a JSON object');
     expect((await ask(client, 'kill')).payload.message).toBe('no terminal session');
     expect((await ask(client, 'input', { data: 'x'.repeat(1024 * 1024 + 1) })).type).toBe('terminal.error');
-    // Ignored: neither answer nor effect.
+    // Ignored, with neither an answer nor an effect.
     client.send('terminal', 'terminal.input', { data: 5 });
     client.send('terminal', 'terminal.input', { session_name: 'none', data: 'x' });
     client.send('terminal', 'terminal.detach', {});
@@ -383,7 +386,7 @@ describe('bad messages', () => {
     expect(client.frames).toEqual([]);
   });
 
-  test('a session without a name gets one, and another shell where that one cannot be', async () => {
+  test('a session without a name gets one, and a missing shell is replaced', async () => {
     const { client } = await start();
     const { payload } = await ask(client, 'attach', { session_name: '', shell: 'relative/sh', cols: 5000, rows: 0 });
     expect(payload).toMatchObject({ cols: 1000, rows: 24, shell: '/bin/bash' });
@@ -391,7 +394,7 @@ describe('bad messages', () => {
     expect((await ask(client, 'attach', { session_name: 'sh', shell: '/bin/sh' })).payload.shell).toBe('/bin/sh');
   });
 
-  test('input that nobody reads is refused beyond 4 MiB', async () => {
+  test('input that the program does not read is refused beyond 4 MiB', async () => {
     const { client } = await start();
     const shell = await attach(client, 'a');
     await shell.shows('ready>');
@@ -406,9 +409,9 @@ describe('bad messages', () => {
 });
 
 describeMatrix(
-  'terminal without a host',
+  'terminal without a host (contract 02 §3)',
   (startTarget) => {
-    test('says that this relay has no host', async () => {
+    test('answers that this relay has no host', async () => {
       const target = await startTarget();
       const { client } = await pair(target);
       for (const type of ['attach', 'list', 'kill']) {

@@ -11,7 +11,7 @@ const MiB = 1024 * 1024;
 const pending = cleanups();
 type Cleanups = typeof pending;
 
-/** A relay whose gateway is the fake one, started in these modes; `after` takes what ends it. */
+/** A relay with the fake gateway in the given modes; `after` receives what stops it. */
 async function start(modes: string[] = [], options: BuiltOptions = {}, after: Cleanups = pending) {
   const RELAY_TUI_COMMAND = JSON.stringify([process.execPath, FAKE, ...modes]);
   const target = await startBuiltTarget({ ...options, env: { RELAY_TUI_COMMAND, ...options.env } });
@@ -58,7 +58,7 @@ const ask = (client: Client, method: string, params: unknown = {}, id = crypto.r
 
 const detach = ({ client }: { client: Client }) => client.send('tui', 'tui.detach');
 
-/** A request that is answered after everything before it. */
+/** A request that the gateway answers after everything before it. */
 async function echo(client: Client): Promise<Frame> {
   ask(client, 'echo');
   return client.next({ type: 'tui.rpc.response' });
@@ -67,7 +67,7 @@ async function echo(client: Client): Promise<Frame> {
 const ofType = (client: Client, type: string) => client.frames.filter((frame) => frame.type === type);
 
 describe('contract 02 §4.3: attach', () => {
-  it('answers with pid and version under the request id, before anything of the gateway', async () => {
+  it('answers with pid and version under the request id, before any output of the gateway', async () => {
     const target = await start();
     const { client } = await device(target);
     client.send('tui', 'tui.attach', { cols: 100, rows: 30, profile: 'work', resume_session_id: 's1' }, 'a1');
@@ -88,7 +88,7 @@ describe('contract 02 §4.3: attach', () => {
     });
   });
 
-  it('a second attach ends the first gateway in silence and starts another', async () => {
+  it('a second attach ends the first gateway silently and starts another', async () => {
     const { client, ready } = await attached();
     ask(client, 'burst', { count: 2000 });
     client.send('tui', 'tui.attach', {}, 'a2');
@@ -101,7 +101,7 @@ describe('contract 02 §4.3: attach', () => {
     expect(ofType(client, 'tui.error')).toEqual([]);
   });
 
-  it('attaches in one tick leave one gateway', async () => {
+  it('several attaches in one tick leave one gateway', async () => {
     const target = await start();
     const { client } = await device(target);
     for (const id of ['a1', 'a2', 'a3']) client.send('tui', 'tui.attach', {}, id);
@@ -116,7 +116,7 @@ describe('contract 02 §4.3: attach', () => {
   it.each([
     ['/nowhere/at-all', /^failed to spawn tui_gateway: [^/]*$/],
     ['["sh"', /^failed to spawn tui_gateway: RELAY_TUI_COMMAND is malformed$/],
-  ])('the command %s is an error without paths, and the socket lives on', async (RELAY_TUI_COMMAND, message) => {
+  ])('the command %s yields an error without paths, and the socket stays', async (RELAY_TUI_COMMAND, message) => {
     const target = await start([], { env: { RELAY_TUI_COMMAND } });
     const { client } = await device(target);
     client.send('tui', 'tui.attach', {}, 'a1');
@@ -126,7 +126,7 @@ describe('contract 02 §4.3: attach', () => {
     expect(payload.message).toBe('no active tui session - send tui.attach first');
   });
 
-  it('a bad wish is refused', async () => {
+  it('refuses a malformed request', async () => {
     const { client } = await attached();
     client.send('tui', 'tui.attach', { profile: 'a/b' }, 'a2');
     const { payload } = await client.next({ type: 'tui.error', id: 'a2' });
@@ -134,7 +134,7 @@ describe('contract 02 §4.3: attach', () => {
     await echo(client);
   });
 
-  it('without a gateway on the host: system/error, never tui.error', async () => {
+  it('answers with system/error, never tui.error, when the host has no gateway', async () => {
     const target = await start([], { env: { RELAY_TUI_COMMAND: '' } });
     const { client } = await device(target);
     client.send('tui', 'tui.attach', {}, 'a1');
@@ -148,7 +148,7 @@ describe('contract 02 §4.3: attach', () => {
     expect((await client.next()).type).toBe('pong');
   });
 
-  it('16 per relay; the 17th is refused, until one has ended', async () => {
+  it('a relay runs 16 gateways; a 17th is refused until one has ended', async () => {
     const target = await start(['mute']);
     const clients = await Promise.all(Array.from({ length: 17 }, () => device(target)));
     for (const { client } of clients) client.send('tui', 'tui.attach');
@@ -159,7 +159,7 @@ describe('contract 02 §4.3: attach', () => {
       message: expect.stringContaining('16'),
       error: 'session_limit',
     });
-    // Not even its end has to be waited for by the client, only that the relay has read of it: on another socket.
+    // The client need not wait for the exit, only until the relay has seen it, which another socket shows.
     const leaving = isIn('tui.attached')[0]?.client as Client;
     detach({ client: leaving });
     ask(leaving, 'echo', {}, 'behind');
@@ -170,7 +170,7 @@ describe('contract 02 §4.3: attach', () => {
 });
 
 describe('contract 02 §4.4: requests', () => {
-  it('are one compact line each, in their order, with every member', async () => {
+  it('are one compact line each, in order, with every member', async () => {
     const { client } = await attached();
     const sent = Array.from({ length: 200 }, (_, n) => ({ method: 'x', id: `r${n}`, unknown: { deep: ['é', null] } }));
     for (const request of sent) client.send('tui', 'tui.rpc.request', request);
@@ -180,7 +180,7 @@ describe('contract 02 §4.4: requests', () => {
     );
   });
 
-  it('go through as they came, on one line: numbers, doubled keys, escapes', async () => {
+  it('pass unchanged on one line: numbers, duplicate keys, escapes', async () => {
     const { client } = await attached();
     const text = '{"id":"r1","method":"x","params":{"a":1e400,"a":-0.0,"n":12345678901234567890,"u":"\\ud800 \\n"}}';
     const spread = text.replaceAll(',', ' ,\r\n\t').replaceAll(':', ' : ');
@@ -191,7 +191,7 @@ describe('contract 02 §4.4: requests', () => {
       result: text,
     });
     client.raw('{"channel":"tui","type":"tui.rpc.request","id":"q"}');
-    // Without an id the fake's answer is no response.
+    // Without an id the fake's answer is not a response.
     expect((await client.next({ type: 'tui.rpc.event' })).payload.result).toBe('{}');
   });
 
@@ -203,13 +203,13 @@ describe('contract 02 §4.4: requests', () => {
     expect(client.frames.map(({ type }) => type)).toEqual(['tui.attached', 'tui.rpc.event']);
   });
 
-  it('one of 25 MiB passes', async () => {
+  it('may be 25 MiB long', async () => {
     const { client } = await attached();
     ask(client, 'measure', { data: 'x'.repeat(25 * MiB) });
     expect((await client.next({ type: 'tui.rpc.response' })).payload.result).toBe(25 * MiB);
   });
 
-  it('more than 64 MiB that the gateway does not read are refused, and nothing else suffers', async () => {
+  it('are refused beyond 64 MiB that the gateway does not read, and nothing else suffers', async () => {
     const { client } = await attached();
     ask(client, 'stall');
     expect((await client.next({ type: 'tui.rpc.response' })).payload.result).toBe('stalled');
@@ -221,7 +221,7 @@ describe('contract 02 §4.4: requests', () => {
     await attach(client);
   });
 
-  it('a gateway that closed its input: tui.error with the request id', async () => {
+  it('to a gateway that closed its input yield tui.error with the request id', async () => {
     const { client, ready } = await attached();
     ask(client, 'deaf');
     await client.next({ type: 'tui.rpc.response' });
@@ -230,7 +230,7 @@ describe('contract 02 §4.4: requests', () => {
     expect(await isRunning(ready.pid)).toBe(true);
   });
 
-  it('tui.resize becomes a request of the relay; without a gateway or a size it is ignored', async () => {
+  it('tui.resize becomes a request of the relay and is ignored without a gateway or a size', async () => {
     const target = await start();
     const { client } = await device(target);
     client.send('tui', 'tui.resize', { cols: 100, rows: 30 });
@@ -246,7 +246,7 @@ describe('contract 02 §4.4: requests', () => {
     expect(client.frames).toEqual([]);
   });
 
-  it('§1.4: unknown types and payloads that are no objects', async () => {
+  it('§1.4: unknown types and payloads that are not objects are refused', async () => {
     const { client } = await attached();
     client.send('tui', 'tui.nope', {}, 'u1');
     expect((await client.next({ type: 'tui.error', id: 'u1' })).payload.message).toBe(
@@ -259,7 +259,7 @@ describe('contract 02 §4.4: requests', () => {
 });
 
 describe('contract 02 §4.5: output', () => {
-  it('§10.7: not JSON, then an event: only the event arrives', async () => {
+  it('§10.7: lines that are not JSON are dropped, the event after them arrives', async () => {
     const { client, target } = await attached();
     ask(client, 'raw', { text: 'not json, secret\n{"method":"event","params":{"type":"x"}}\n' });
     expect(isEvent('x')(await client.next())).toBe(true);
@@ -267,7 +267,7 @@ describe('contract 02 §4.5: output', () => {
     expect(target.log.join()).not.toContain('secret');
   });
 
-  it('objects pass as they were written: numbers, doubled keys, spaces', async () => {
+  it('objects pass unchanged: numbers, duplicate keys, spaces', async () => {
     const { client } = await attached();
     const texts: string[] = [];
     client.socket.on('message', (data) => texts.push(String(data)));
@@ -286,7 +286,7 @@ describe('contract 02 §4.5: output', () => {
     expect(client.frames.map((frame) => eventPayload(frame).n)).toEqual(Array.from({ length: 10_000 }, (_, n) => n));
   });
 
-  it('a line of 20 MiB passes, one over 32 MiB is dropped, invalid UTF-8 is dropped, and it goes on', async () => {
+  it('a line of 20 MiB passes; one over 32 MiB and invalid UTF-8 are dropped, and output goes on', async () => {
     const { client, target } = await attached();
     ask(client, 'huge', { bytes: 20 * MiB });
     const { payload } = await client.next();
@@ -308,7 +308,7 @@ describe('contract 02 §4.5: output', () => {
     expect(client.frames).toEqual([]);
   });
 
-  it('§1.7: a client that does not read pauses the gateway; nothing is lost and others go on', async () => {
+  it('§1.7: a client that does not read pauses its gateway; nothing is lost and others go on', async () => {
     const { client, target } = await attached();
     const other = await device(target);
     await attach(other.client);
@@ -328,7 +328,7 @@ describe('contract 02 §4.5: output', () => {
       },
       { interval: 100 },
     );
-    // 4 MiB in the relay; the rest is what the kernel holds of the connection and of the pipe.
+    // 4 MiB in the relay; the kernel holds the rest in the buffers of the connection and the pipe.
     expect(last * 64 * 1024).toBeLessThan(40 * MiB);
     client.socket.resume();
     await echo(client);
@@ -337,7 +337,7 @@ describe('contract 02 §4.5: output', () => {
 });
 
 describe('contract 02 §4.6: end', () => {
-  it('§10.8: exit code 3 after its last line; then no session, and a new attach works', async () => {
+  it('§10.8: exit code 3 is reported after the last line; then there is no session, and a new attach works', async () => {
     const { client } = await attached();
     ask(client, 'exit', { code: 3, tail: '{"method":"event","params":{"type":"bye"}}' });
     expect(isEvent('bye')(await client.next())).toBe(true);
@@ -348,7 +348,7 @@ describe('contract 02 §4.6: end', () => {
     expect(client.frames).toEqual([]);
   });
 
-  it.each([0, 1])('exit code %i is told once, with requests in flight', async (code) => {
+  it.each([0, 1])('exit code %i is reported once, with requests in flight', async (code) => {
     const { client } = await attached();
     ask(client, 'exit', { code });
     await client.next({ type: 'tui.error' }).then(({ payload }) => expect(payload.message).toContain(`code=${code}`));
@@ -357,13 +357,13 @@ describe('contract 02 §4.6: end', () => {
     expect(client.frames).toEqual([]);
   });
 
-  it('death by a signal', async () => {
+  it('death by a signal is reported', async () => {
     const { client } = await attached();
     ask(client, 'die', { signal: 'SIGKILL' });
     expect((await client.next({ type: 'tui.error' })).payload.message).toBe('tui_gateway exited (signal=SIGKILL)');
   });
 
-  it('all output comes before the exit', async () => {
+  it('all output precedes the exit', async () => {
     const { client } = await attached();
     ask(client, 'burst', { count: 5000 });
     ask(client, 'exit', { code: 4 });
@@ -372,7 +372,7 @@ describe('contract 02 §4.6: end', () => {
     expect(client.frames.filter(isEvent('n'))).toHaveLength(5000);
   });
 
-  it('detach is no-op without a gateway, and its request goes unanswered', async () => {
+  it('detach does nothing without a gateway and is not answered', async () => {
     const { client } = await attached();
     detach({ client });
     detach({ client });
@@ -380,7 +380,7 @@ describe('contract 02 §4.6: end', () => {
     expect((await client.next()).payload.message).toMatch(/^no active tui session/);
   });
 
-  it('a socket that is cut while its gateway starts leaves nothing', async () => {
+  it('a socket that drops while its gateway starts leaves nothing behind', async () => {
     const mark = crypto.randomUUID();
     const target = await start([mark]);
     const { token, client } = await device(target);
@@ -395,7 +395,7 @@ describe('contract 02 §4.6: end', () => {
     expect(await runningWith(mark)).toEqual([]);
   });
 
-  it('two sockets of one device have gateways of their own', async () => {
+  it('two sockets of one device have their own gateways', async () => {
     const { target, token, client, ready } = await attached();
     const second = (await authenticate(target, { session_token: token })).client;
     pending.push(() => second.terminate());
@@ -408,7 +408,7 @@ describe('contract 02 §4.6: end', () => {
   });
 });
 
-// Side by side: each waits two seconds, for processes that stay or that nobody reaps.
+// Concurrent, because each waits two seconds for processes that stay or that nobody reaps.
 describe.concurrent('contract 02 §4.6: end of the process group', () => {
   async function alone(modes: string[], onTestFinished: (cleanup: () => Promise<void>) => void) {
     const after: Cleanups = [];
@@ -418,7 +418,7 @@ describe.concurrent('contract 02 §4.6: end of the process group', () => {
     return attached(modes, {}, after);
   }
 
-  it('a gateway that dies takes its children along', async ({ onTestFinished }) => {
+  it('a gateway that dies takes its children with it', async ({ onTestFinished }) => {
     const { client, ready } = await alone(['grandchild', 'ignore-term'], onTestFinished);
     ask(client, 'die', { signal: 'SIGKILL' });
     await client.next({ type: 'tui.error' });
@@ -436,7 +436,7 @@ describe.concurrent('contract 02 §4.6: end of the process group', () => {
     ],
     ['shutdown', ({ target }) => target.relay.stop()],
   ];
-  it.for(causes)('%s ends the whole process group, in silence', async ([_cause, act], { onTestFinished }) => {
+  it.for(causes)('%s ends the whole process group silently', async ([_cause, act], { onTestFinished }) => {
     const made = await alone(['grandchild'], onTestFinished);
     const { pid, grandchild } = made.ready;
     await act(made);
@@ -445,7 +445,7 @@ describe.concurrent('contract 02 §4.6: end of the process group', () => {
     expect(ofType(made.client, 'tui.error')).toEqual([]);
   });
 
-  it('one that ignores SIGTERM gets SIGKILL after 2 s', async ({ onTestFinished }) => {
+  it('a gateway that ignores SIGTERM gets SIGKILL after 2 s', async ({ onTestFinished }) => {
     const { client, ready } = await alone(['ignore-term', 'grandchild'], onTestFinished);
     const began = performance.now();
     detach({ client });
@@ -454,12 +454,12 @@ describe.concurrent('contract 02 §4.6: end of the process group', () => {
     expect(performance.now() - began).toBeGreaterThan(1500);
   });
 
-  it('shutdown ends stubborn ones within 5 s, and its promise means it', async ({ onTestFinished }) => {
+  it('shutdown ends stubborn gateways within 5 s, and resolves only then', async ({ onTestFinished }) => {
     const { target, ready } = await alone(['ignore-term', 'grandchild'], onTestFinished);
     const began = performance.now();
     await target.relay.stop();
     expect(await isRunning(ready.pid)).toBe(false);
-    // Killed with its group: the system may need a moment for what is not the relay's own child.
+    // Killed with its group: the system may take a moment for a process that is not the relay's own child.
     await untilGone(ready.grandchild);
     expect(performance.now() - began).toBeLessThan(5000);
   });
@@ -468,7 +468,7 @@ describe.concurrent('contract 02 §4.6: end of the process group', () => {
 describe('contract 02 §1.5: the grant', () => {
   const text = 'TUI grant expired for this device';
 
-  it('without it: system/error alone', async () => {
+  it('without it only system/error is sent', async () => {
     const clock = createTestClock();
     const target = await start([], { clock });
     const { client } = await device(target, { policy: { grants: { tui: 60 } } });
@@ -486,7 +486,7 @@ describe('contract 02 §1.5: the grant', () => {
     expect((await client.next()).type).toBe('pong');
   });
 
-  it('when it ends, the gateway ends: one system/error, no tui.error', async () => {
+  it('its expiry ends the gateway with one system/error and no tui.error', async () => {
     const clock = createTestClock();
     const target = await start(['grandchild'], { clock });
     const { client } = await device(target, { policy: { grants: { tui: 60 } } });
@@ -502,7 +502,7 @@ describe('contract 02 §1.5: the grant', () => {
     }
   });
 
-  it('when it is taken away', async () => {
+  it('so does its loss', async () => {
     const { target, prefix, client, ready, token } = await attached();
     const body = { ...post({ grants: { tui: 1 } }), method: 'PATCH' };
     const headers = { ...bearer(token), 'content-type': 'application/json' };
@@ -516,7 +516,7 @@ describe('contract 02 §1.5: the grant', () => {
 describeMatrix(
   'tui without a host',
   (start) => {
-    it('contract 02 §4.2.3: what expects an answer gets system/error, never tui.error', async () => {
+    it('contract 02 §4.2: requests get system/error, never tui.error', async () => {
       const { client } = await pair(await start());
       for (const type of ['tui.attach', 'tui.rpc.request']) {
         client.send('tui', type, {}, type);
