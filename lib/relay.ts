@@ -1,12 +1,12 @@
 import type { Stores } from '../storage/schema.ts';
 import { openLimiter } from './access/limiter.ts';
 import { createOperatorTokens } from './access/operator-token.ts';
-import { createBridge } from './bridge/bridge.ts';
+import { openBridge } from './bridge/bridge.ts';
 import { createChat } from './chat/chat.ts';
 import { createClipboardInbox } from './clipboard/inbox.ts';
 import type { Config } from './config.ts';
 import { createInjectedContext } from './context/injected.ts';
-import { createDesktop } from './desktop/desktop.ts';
+import { openDesktop } from './desktop/desktop.ts';
 import { describeError } from './errors.ts';
 import type { Host } from './host/index.ts';
 import type { Upstream } from './host/upstream.ts';
@@ -77,7 +77,8 @@ export type Readiness = 'starting' | 'ready' | 'stopping';
 /**
  * Creates every domain. A new one is a line here: `Relay` gets its type from the result, and its lifecycle follows
  * from its methods. `start()` is called in this order once a process that stays is listening, `stop()` in the reverse
- * order, `sweep()` when an alarm fires in one that sleeps (edge). All three are optional.
+ * order; in one that sleeps (edge), `restored()` once the sockets that outlived the sleep are back, and `sweep()` when an
+ * alarm fires. All four are optional.
  */
 async function createDomains(parts: DomainParts, late: Late) {
   const { version, config, clock, log, host, stores, env } = parts;
@@ -106,7 +107,7 @@ async function createDomains(parts: DomainParts, late: Late) {
     log: log.named('socket'),
     version,
     profiles: profiles.rows,
-    remember: parts.socketsOutliveMemory ? stores.open('sockets') : undefined,
+    store: parts.socketsOutliveMemory ? stores.open('sockets') : undefined,
   });
   const threads = await openPhoneThreads({
     host,
@@ -125,17 +126,19 @@ async function createDomains(parts: DomainParts, late: Late) {
     /** Absent at the edge, as everything below that is made only with a host. */
     profileFiles:
       host && createProfileFiles({ host, config, log: log.named('profiles'), onWritten: () => void profiles.rescan() }),
-    bridge: createBridge({
+    bridge: await openBridge({
       sessions,
       clock,
       log: log.named('bridge'),
-      remember: parts.socketsOutliveMemory ? stores.open('bridge') : undefined,
+      activity: stores.open('bridge-activity'),
+      registry: parts.socketsOutliveMemory ? stores.open('bridge') : undefined,
     }),
-    desktop: createDesktop({
+    desktop: await openDesktop({
       sessions,
       clock,
       log: log.named('desktop'),
-      remember: parts.socketsOutliveMemory ? stores.open('desktop') : undefined,
+      activity: stores.open('desktop-activity'),
+      registry: parts.socketsOutliveMemory ? stores.open('desktop') : undefined,
     }),
     chat: createChat({ config, upstream, clock, log: log.named('chat') }),
     models: createModelCapabilities({ host, config, upstream, clock, log: log.named('models'), version, env }),
@@ -152,7 +155,7 @@ async function createDomains(parts: DomainParts, late: Late) {
       seen: threads.seen,
       queue: stores.open('phone'),
       replies: stores.open('phone-replies'),
-      remember: parts.socketsOutliveMemory ? stores.open('phone-subscribers') : undefined,
+      subscribers: parts.socketsOutliveMemory ? stores.open('phone-subscribers') : undefined,
     }),
     context: createInjectedContext({ host, config, log: log.named('context') }),
     usage: host && createUsage({ host, config, clock, log: log.named('usage'), upstream, bases: parts.usageBases }),
@@ -223,6 +226,8 @@ export interface Relay extends Domains {
   start(): void;
   /** Removes what has expired, in every domain. Called by the alarm of a process that sleeps (edge). */
   sweep(): Promise<void>;
+  /** The runtime has restored every socket that outlived a sleep of the process (edge). */
+  restored(): Promise<void>;
   /** Closes every socket and writes what is not yet written. */
   stop(): Promise<void>;
 }
@@ -254,6 +259,10 @@ export async function createRelay(parts: RelayParts): Promise<Relay> {
 
     async sweep() {
       for (const domain of inOrder) if (domain && 'sweep' in domain) await domain.sweep();
+    },
+
+    async restored() {
+      for (const domain of inOrder) if (domain && 'restored' in domain) await domain.restored();
     },
 
     async stop() {

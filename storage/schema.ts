@@ -11,8 +11,10 @@ export interface StoreSchema {
   limiter: LimiterRecord;
   switches: SwitchRecord;
   sockets: SocketRecord;
-  bridge: BridgeDeviceRecord | BridgeSelectionRecord;
-  desktop: DesktopTargetRecord | { sessions: DesktopControlRecord[] };
+  bridge: BridgeDeviceRecord | BridgeSupersededRecord | BridgeSelectionRecord;
+  'bridge-activity': RingRecord;
+  desktop: DesktopDeviceRecord | { sessions: DesktopControlRecord[] };
+  'desktop-activity': RingRecord;
   media: { entry: MediaEntry } | { pending: { place: string; since: number } };
   phone: QueuedMessage;
   'phone-replies': StoredReply;
@@ -32,8 +34,6 @@ export interface Stores {
   /** Commits what has been written and lets the state go. */
   close(): void;
 }
-
-type JsonObject = Record<string, unknown>;
 
 /** A paired device (contract 01 §6.7). Times are epoch seconds, `null` means never; only hashes of tokens are kept. */
 export interface SessionRecord {
@@ -119,34 +119,51 @@ export interface SocketRecord {
   };
 }
 
-/** A phone on an open socket, keyed by its session's family. Times are epoch milliseconds. */
+/**
+ * A phone, on an open socket (keyed `socket:<socket id>`) or departed (`departed:<SHA-256 of its id>`; `newest`, the one
+ * that reported last). Times are epoch milliseconds.
+ */
 export interface BridgeDeviceRecord {
-  /** Id of its current socket, and of older sockets of the same session. */
-  socket: string;
-  superseded: string[];
-  /** Its last report, shortened when it exceeds 64 KiB. */
-  status: JsonObject;
-  connected_at: number;
+  id: string;
+  source: 'session' | 'payload' | 'socket';
+  name: string;
+  surface: string;
+  form_factor: string;
+  /** Family and prefix of its session. */
+  family: string;
+  prefix: string;
+  /** Its last report as JSON text, shortened when it exceeds 64 KiB. */
+  status: string;
+  /** Null for one that departed. */
+  connected_at: number | null;
   last_seen_at: number;
 }
 
-/** Device ids of the active and the most recent phone. */
+/** An open socket whose phone moved to another one, keyed `socket:<socket id>`. */
+export interface BridgeSupersededRecord {
+  /** Id of the phone. */
+  superseded: string;
+}
+
+/** Device ids of the active and the most recent phone, keyed `selection`. */
 export interface BridgeSelectionRecord {
   active: string | null;
   recent: string | null;
 }
 
-/** A desktop on an open socket, keyed by socket id. Times are epoch milliseconds. */
-export interface DesktopTargetRecord {
-  status: JsonObject | null;
+/** A desktop on an open socket, keyed `socket:<socket id>`. Times are epoch milliseconds. */
+export interface DesktopDeviceRecord {
+  /** Its last status as JSON text; null before the first. */
+  status: string | null;
   id: string;
   tools: string[];
-  hints: Partial<Record<'workspace' | 'active_editor', JsonObject>>;
+  /** As JSON text. */
+  hints: Partial<Record<'workspace' | 'active_editor', string>>;
   connected_at: number;
   last_seen_at: number;
 }
 
-/** A control session whose target is a desktop on an open socket. */
+/** A control session whose target is a desktop on an open socket, keyed `control:<socket id>`. */
 export interface DesktopControlRecord {
   id: string;
   targetId: string;

@@ -1,6 +1,6 @@
-import type { Decision } from './answer.ts';
+import type { Decision } from './response.ts';
 
-/** One command, as `GET /bridge/activity` shows it (contract 03 §6). Nothing in it is secret. */
+/** One command, as `GET /bridge/activity` shows it (contract 03 §6). Contains no secrets. */
 export interface ActivityRecord {
   request_id: string;
   method: string;

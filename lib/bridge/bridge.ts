@@ -1,9 +1,9 @@
 import type { Store } from '../../storage/schema.ts';
+import { openActivity } from '../dispatch/activity.ts';
 import { createCommands, type Outcome } from '../dispatch/commands.ts';
 import { withoutMembers } from '../dispatch/json-text.ts';
 import type { Link } from '../dispatch/link.ts';
 import { startOf } from '../dispatch/recorder.ts';
-import { createRing } from '../dispatch/ring.ts';
 import { RelayError } from '../errors.ts';
 import type { Clock } from '../kit/clock.ts';
 import { isObject } from '../kit/json.ts';
@@ -13,17 +13,17 @@ import type { Sessions } from '../sessions/sessions.ts';
 import type { Payload } from '../socket/envelope.ts';
 import type { JsonText } from '../web/json.ts';
 import type { ActivityRecord } from './activity.ts';
-import { type Answer, decide, errorOf, type Reply, readAnswer, replyTo } from './answer.ts';
-import type { DeviceRoute } from './device-routes.ts';
-import { createMemory } from './memory.ts';
+import { type DeviceRoute, deviceRoutes } from './device-routes.ts';
+import { openPersistence } from './persistence.ts';
 import { redact, summarise } from './redact.ts';
-import { createRegistry, type Device } from './registry.ts';
+import { createPhoneRegistry, type Device } from './registry.ts';
+import { decide, errorOf, type PhoneResponse, type Reply, readResponse, replyTo } from './response.ts';
 import { isSelectorKey, readSelector } from './selection.ts';
-import { goneStatus, statusOf } from './status.ts';
+import { departedStatus, statusOf } from './status.ts';
 
 /** How long a phone may take, in milliseconds (contract 03 §4.2). */
 const COMMAND_TIMEOUT = 30_000;
-/** A report longer than this is no report: the relay keeps the last one of every phone. */
+/** Longer reports are ignored: the relay keeps the last one of every phone. */
 const MAX_REPORT = 256 * 1024;
 const MAX_ERROR = 500;
 
@@ -31,11 +31,12 @@ export interface BridgeParts {
   sessions: Sessions;
   clock: Clock;
   log: Log;
-  /** Where devices are remembered while the process sleeps; absent where it lives as long as its sockets. */
-  remember?: Store<'bridge'>;
+  activity: Store<'bridge-activity'>;
+  /** Where the registry is stored; absent where the process lives as long as its sockets. */
+  registry?: Store<'bridge'>;
 }
 
-/** A caller's call (contract 03 §4.1). */
+/** A call (contract 03 §4.1). */
 export interface Call {
   route: DeviceRoute;
   /** The query, one value for each name. */
@@ -46,29 +47,38 @@ export interface Call {
   signal?: AbortSignal;
 }
 
-export type Bridge = ReturnType<typeof createBridge>;
+export type Bridge = Awaited<ReturnType<typeof openBridge>>;
 
-/** The relay's side of the bridge: which phones are there, and what is asked of them (contract 03 §1-6). */
-export function createBridge({ sessions, clock, log, remember }: BridgeParts) {
+/** The relay's side of the bridge: the connected phones, and the commands sent to them (contract 03 §1-6). */
+export async function openBridge(parts: BridgeParts) {
+  const { sessions, clock, log } = parts;
   const mayBeUsed = ({ isOpen, session }: Link): boolean =>
     isOpen && sessions.isAlive(session) && isGranted(session.grants, 'bridge', clock.now() / 1000);
-  const registry = createRegistry({ now: clock.now, isEligible: mayBeUsed });
-  const commands = createCommands<Link, Answer>(
+  const registry = createPhoneRegistry({
+    now: clock.now,
+    isEligible: mayBeUsed,
+    departedChanged: (id) => persistence?.departedChanged(id, registry),
+  });
+  const persistence = parts.registry && (await openPersistence({ store: parts.registry, clock, log }));
+  const commands = createCommands<Link, PhoneResponse>(
     clock,
     () => new RelayError('rate-limited', 'too many commands are under way on this phone', { retryAfter: 1 }),
   );
-  const activity = createRing<ActivityRecord>();
-  const memory = remember && createMemory(registry, remember, log);
+  const activity = await openActivity<ActivityRecord>({
+    store: parts.activity,
+    clock,
+    log,
+    name: 'the bridge activity',
+  });
   let stopping = false;
 
-  /** The device is there no longer, for this reason. */
+  /** The device can no longer be used, for this reason. */
   function drop(link: Link, reason: (device: Device) => string): void {
     const device = registry.remove(link);
+    if (device || registry.supersededOn(link) !== undefined) persistence?.socketChanged(link, registry);
     if (!device) return;
-    memory?.forget(device);
-    memory?.saveChosen();
     commands.failAllOf(link, reason(device));
-    log.info(`phone ${device.id} is gone`);
+    log.info(`phone ${device.id} disconnected`);
   }
 
   /** The device for a call. */
@@ -84,8 +94,8 @@ export function createBridge({ sessions, clock, log, remember }: BridgeParts) {
     return device;
   }
 
-  /** Writes down how a command ended, and makes the caller's answer of it. */
-  function conclude(record: ActivityRecord, outcome: Outcome<Answer>, isPrivate: boolean): Reply | RelayError {
+  /** Records how a command ended; returns the caller's reply or rejection. */
+  function conclude(record: ActivityRecord, outcome: Outcome<PhoneResponse>, isPrivate: boolean): Reply | RelayError {
     const failed = (error: string) => {
       record.decision = 'error';
       record.error = startOf(error, MAX_ERROR);
@@ -93,7 +103,7 @@ export function createBridge({ sessions, clock, log, remember }: BridgeParts) {
     };
     switch (outcome.kind) {
       case 'answered':
-        return concludeAnswer(record, outcome.answer, isPrivate);
+        return concludeAnswered(record, outcome.response, isPrivate);
       case 'timeout':
         record.decision = 'timeout';
         return new RelayError('gateway-timeout', 'Phone did not respond within 30s');
@@ -106,17 +116,36 @@ export function createBridge({ sessions, clock, log, remember }: BridgeParts) {
     }
   }
 
-  function concludeAnswer(record: ActivityRecord, answer: Answer, isPrivate: boolean): Reply | RelayError {
-    record.decision = decide(answer);
-    record.response_status = answer.status;
-    const error = errorOf(answer);
+  function concludeAnswered(record: ActivityRecord, response: PhoneResponse, isPrivate: boolean): Reply | RelayError {
+    record.decision = decide(response);
+    record.response_status = response.status;
+    const error = errorOf(response);
     record.error = error === null ? null : startOf(error, MAX_ERROR);
-    record.result_summary = summarise(answer.result, isPrivate);
-    return replyTo(answer) ?? new RelayError('bad-gateway', 'invalid status from phone');
+    record.result_summary = summarise(response.result, isPrivate);
+    return replyTo(response) ?? new RelayError('bad-gateway', 'invalid status from phone');
+  }
+
+  /** Restores a socket after a sleep, with its device and the commands that were under way on it. */
+  function restore(link: Link): void {
+    persistence?.restore(link, registry);
+    for (const { record, timeLeft, save } of activity.takeInterrupted(link.id)) {
+      const { request_id: id, method, path } = record;
+      const route = deviceRoutes(path).find((other) => other.method === method);
+      commands.open({
+        id,
+        owner: link,
+        frame: undefined,
+        timeout: timeLeft,
+        settled(outcome) {
+          conclude(record, outcome, route?.isPrivate ?? true);
+          save();
+        },
+      });
+    }
   }
 
   return {
-    /** How many commands wait for their answers. */
+    /** How many commands wait for a response. */
     pendingCount: commands.count,
 
     /** `bridge.status`, in a frame of `size` characters (contract 03 §1.2, 1.3). */
@@ -132,24 +161,34 @@ export function createBridge({ sessions, clock, log, remember }: BridgeParts) {
         return;
       }
       const { device, replaced } = result;
-      if (replaced) commands.failAllOf(replaced.link, `Bridge device ${device.name} reconnected`);
-      memory?.save(device, replaced);
-      memory?.saveChosen();
-      if (isNew) log.info(`phone ${device.id} is there`);
+      persistence?.socketChanged(link, registry);
+      if (replaced) {
+        persistence?.socketChanged(replaced.link, registry);
+        commands.failAllOf(replaced.link, `Bridge device ${device.name} reconnected`);
+      }
+      if (isNew) log.info(`phone ${device.id} connected`);
     },
 
-    /** `bridge.response` in the frame `text`. Anything that answers no pending command of this socket is ignored. */
+    /** `bridge.response` in the frame `text`. Ignored unless it answers a pending command of this socket. */
     answered(link: Link, payload: Payload, text: string): void {
       const { request_id: id } = payload;
       if (typeof id !== 'string') return;
-      if (commands.answer(id, link, () => readAnswer(payload, text))) registry.seen(link);
+      if (commands.answer(id, link, () => readResponse(payload, text))) registry.seen(link);
     },
 
-    /** A socket has authenticated, or, when it `slept`, is open again with an object that was put away. */
-    opened(link: Link, slept: boolean): void | Promise<void> {
-      if (slept) return memory?.restore(link);
-      const device = mayBeUsed(link) ? registry.welcome(link) : undefined;
-      if (device) memory?.save(device);
+    /** The socket has authenticated, or, when `slept`, was restored with a process that slept (edge). */
+    opened(link: Link, slept: boolean): void {
+      if (slept) restore(link);
+      else if (mayBeUsed(link) && registry.welcome(link)) persistence?.socketChanged(link, registry);
+    },
+
+    /** Every socket that outlived the sleep is back: what was sent to another one gets no answer any more. */
+    restored(): void {
+      persistence?.restored(registry);
+      for (const { record, save } of activity.takeInterrupted()) {
+        conclude(record, { kind: 'failed', error: 'Phone disconnected' }, true);
+        save();
+      }
     },
 
     /** The socket is gone. */
@@ -163,9 +202,9 @@ export function createBridge({ sessions, clock, log, remember }: BridgeParts) {
     },
 
     /**
-     * Carries one call to a phone and its answer back.
+     * Carries one call to a phone and its response back.
      * @throws RelayError `invalid`, `not-found`, `conflict`, `unavailable`, `forbidden`, `rate-limited` when nothing
-     * was sent; `bad-gateway` and `gateway-timeout` when no answer came of it.
+     * was sent; `bad-gateway` and `gateway-timeout` when it was sent and no usable response came.
      */
     command({ route, query, body, signal }: Call): Promise<Reply> {
       if (stopping) throw new RelayError('unavailable', 'Relay is shutting down');
@@ -176,6 +215,7 @@ export function createBridge({ sessions, clock, log, remember }: BridgeParts) {
       const params = paramsText(query);
       const bodyText = body ? withoutSelectors(body) : params;
       const { link } = device;
+      commands.requireRoom(link);
 
       return new Promise((resolve, reject) => {
         const sentAt = clock.now();
@@ -193,6 +233,7 @@ export function createBridge({ sessions, clock, log, remember }: BridgeParts) {
           device_name: device.name,
           alias_used: selector ?? null,
         };
+        const save = activity.add(record, { socket: link.id, timeout: COMMAND_TIMEOUT });
         commands.open({
           id,
           owner: link,
@@ -203,36 +244,36 @@ export function createBridge({ sessions, clock, log, remember }: BridgeParts) {
           signal,
           settled(outcome) {
             const reply = conclude(record, outcome, isPrivate);
+            save();
             const status = record.response_status ?? '-';
             log.debug(`${method} ${path} on ${device.id}: ${record.decision} ${status} in ${clock.now() - sentAt} ms`);
             if (reply instanceof RelayError) reject(reply);
             else resolve(reply);
           },
         });
-        activity.add(record);
       });
     },
 
     /** `GET /bridge/status`; undefined when no phone ever reported (contract 03 §6). */
     status(query: Readonly<Record<string, string>>): Payload | undefined {
       const device = registry.choose(readSelector(query));
-      if (device) return statusOf(device, registry.chosen.active, clock.now());
+      if (device) return statusOf(device, registry.selection.active, clock.now());
       const last = registry.newest();
-      return last && goneStatus(last, clock.now());
+      return last && departedStatus(last, clock.now());
     },
 
     /** `GET /bridge/devices` (contract 03 §6). */
     devices(): Payload {
-      const { active, recent } = registry.chosen;
+      const { active, recent } = registry.selection;
       const devices = registry.list().map((device) => statusOf(device, active, clock.now()));
       return { active_device_id: active, most_recent_device_id: recent, devices, count: devices.length };
     },
 
-    /** Makes the device that is named the one for calls that name none (contract 03 §6). */
+    /** Makes the named device the one for calls that name none (contract 03 §6). */
     select(selector: string): Payload {
       const device = registry.choose(selector) as Device;
       registry.select(device);
-      memory?.saveChosen();
+      persistence?.socketChanged(device.link, registry);
       log.info(`phone ${device.id} is the active one now`);
       return {
         active_device_id: device.id,
@@ -245,7 +286,7 @@ export function createBridge({ sessions, clock, log, remember }: BridgeParts) {
 
     activity: activity.list,
 
-    /** Fails what is pending, and takes nothing on any more. */
+    /** Fails what is pending, and refuses new commands. */
     stop(): void {
       stopping = true;
       commands.failAll('Relay is shutting down');
@@ -253,7 +294,7 @@ export function createBridge({ sessions, clock, log, remember }: BridgeParts) {
   };
 }
 
-/** The query as the phone gets it. */
+/** The query as sent to the phone. */
 function paramsText(query: Readonly<Record<string, string>>): string {
   for (const _ in query) return JSON.stringify(withoutSelectorKeys(query));
   return '{}';
@@ -262,7 +303,7 @@ function paramsText(query: Readonly<Record<string, string>>): string {
 const withoutSelectorKeys = <T>(values: Readonly<Record<string, T>>): Record<string, T> =>
   Object.fromEntries(Object.entries(values).filter(([key]) => !isSelectorKey(key)));
 
-/** The text is looked through only where there is something to take out. */
+/** Scans the text only when there is something to remove. */
 const withoutSelectors = ({ text, value }: Readonly<JsonText>): string => {
   if (text === '') return '{}';
   return Object.keys(value).some(isSelectorKey) ? withoutMembers(text, isSelectorKey) : text;

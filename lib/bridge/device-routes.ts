@@ -1,10 +1,10 @@
-/** One call that a phone understands: method, path, and what the relay needs to know of it. */
+/** One call that phones understand. */
 export interface DeviceRoute {
   readonly method: 'GET' | 'POST';
   readonly path: string;
-  /** A store build may be asked for it (contract 03 §3). */
+  /** Store builds support it (contract 03 §3). */
   readonly onStoreBuild?: true;
-  /** Its results are private: of them only names and counts are recorded (contract 03 §6). */
+  /** Its results are private: only names and counts are recorded (contract 03 §6). */
   readonly isPrivate?: true;
 }
 
@@ -55,5 +55,5 @@ const byPath: ReadonlyMap<string, readonly DeviceRoute[]> = new Map(
   DEVICE_ROUTES.map(({ path }) => [path, DEVICE_ROUTES.filter((route) => route.path === path)]),
 );
 
-/** The calls of a path, one for each method; none for a path that is no phone's. */
+/** The calls of a path, one per method; none for paths outside Device Control. */
 export const deviceRoutes = (path: string): readonly DeviceRoute[] => byPath.get(path) ?? [];

@@ -3,19 +3,19 @@ import { UNNAMED } from '../sessions/device.ts';
 import type { Device as SessionDevice } from '../sessions/session.ts';
 import type { Payload } from '../socket/envelope.ts';
 
-/** Who a phone is (contract 03 §1.2). */
+/** A phone's identity (contract 03 §1.2). */
 export interface Identity {
   id: string;
-  /** Where the id comes from: only the session's proves anything. */
+  /** Where the id comes from; only a session's is proof. */
   source: 'session' | 'payload' | 'socket';
   name: string;
   surface: string;
   formFactor: string;
-  /** What a selector may call it: sorted, unique, not empty. */
+  /** The names that a selector may use: sorted, unique, not empty. */
   aliases: readonly string[];
 }
 
-/** Lower case, and nothing but `a-z0-9`. */
+/** The text in lower case, reduced to `a-z0-9`. */
 export const normalise = (text: string): string => text.toLowerCase().replace(/[^a-z0-9]/g, '');
 
 /** The id that a `bridge.status` claims for its sender. */
@@ -30,8 +30,8 @@ const known = (text: string, nothing: string): string | undefined =>
   text === '' || text === nothing ? undefined : text;
 
 /**
- * Who reports: what the session says first, then the phone's own words, then its socket. `mayClaim` tells whether an
- * id that only the payload gives may be used: one that belongs to another phone may not.
+ * The identity of a phone that reports: from its session, else from its report, else from its socket. `mayClaim` decides
+ * whether an id that only the report gives may be used: one that belongs to another phone may not.
  */
 export function identify(
   device: SessionDevice,
@@ -59,7 +59,7 @@ const NOTE = /notemax|boox|onyx/;
 const FOLD = /pixel|fold/;
 const TABLETS = new Set(['tablet', 'eink', 'boox']);
 
-/** The names of a phone: its id and name, both also normalised, and what its make suggests (contract 03 §1.2). */
+/** The names of a phone: its id and name, both also normalised, and names that its make suggests (contract 03 §1.2). */
 export function aliasesOf({
   id,
   name,

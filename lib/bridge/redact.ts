@@ -6,7 +6,7 @@ const PRIVATE = new Set(['text', 'body', 'data', 'query']);
 
 const isPrivateKey = (key: string): boolean => PRIVATE.has(key.toLowerCase());
 
-/** What stands for a value of its key without being looked into; undefined where it must be. */
+/** The text that replaces a whole value because of its key; undefined if the value must be looked into. */
 function placeholder(key: string, value: unknown): string | undefined {
   if (mentionsSecret(key)) return '[redacted]';
   if (key.toLowerCase() === 'extras') return typeof value === 'string' ? chars(value) : '[object]';
@@ -15,7 +15,7 @@ function placeholder(key: string, value: unknown): string | undefined {
 
 const recorder = createRecorder({ placeholder, isPrivateKey });
 
-/** A copy of what a caller sent, for the record: no secrets and no private content (contract 03 §6). */
+/** A copy of a caller's parameters for the record: no secrets and no private content (contract 03 §6). */
 export const redact = recorder.redact;
 
 /** One line of JSON of at most 500 characters (contract 03 §6). */
@@ -23,7 +23,7 @@ export function summarise(result: unknown, isPrivate: boolean): string | null {
   return isPrivate && result !== undefined && result !== null ? cut(outline(result)) : recorder.summarise(result);
 }
 
-/** Names and counts, no values. */
+/** The outline of a private result: names and counts, no values. */
 function outline(result: unknown): string {
   if (!isObject(result)) return JSON.stringify(count(result));
   let text = '{';

@@ -3,64 +3,94 @@ import type { Payload } from '../socket/envelope.ts';
 import { type Identity, identify } from './identity.ts';
 import { theOne } from './selection.ts';
 
-/** A phone that has reported itself on a socket (contract 03 §1.2). Times are epoch milliseconds. */
-export interface Device extends Identity {
-  readonly link: Link;
-  connectedAt: number;
-  lastSeenAt: number;
+/** A phone as it last reported itself, connected or not (contract 03 §1.2). */
+export interface KnownDevice extends Identity {
+  /** Family and prefix of its session. */
+  family: string;
+  prefix: string;
   /** Its last report, as sent. */
   status: Payload;
+  /** Epoch milliseconds. */
+  lastSeenAt: number;
+}
+
+/** A phone that has reported itself on an open socket. */
+export interface Device extends KnownDevice {
+  readonly link: Link;
+  /** Epoch milliseconds. */
+  connectedAt: number;
+}
+
+/** Ids of the devices that a call without a selector goes to. */
+export interface Selection {
+  active: string | null;
+  recent: string | null;
 }
 
 export interface RegistryParts {
   now(): number;
   /** Whether the socket's session may be sent commands now. */
   isEligible(link: Link): boolean;
+  /** The device of this id is departed now, or not any more. */
+  departedChanged?(id: string): void;
 }
 
-export type Registry = ReturnType<typeof createRegistry>;
+export type PhoneRegistry = ReturnType<typeof createPhoneRegistry>;
 
-/** Devices that went, kept so that they need not wait for their next report when they come back. */
-const MAX_GONE = 64;
+/** Devices that disconnected, kept so that they are usable before their next report when they reconnect. */
+const MAX_DEPARTED = 64;
 
 /**
- * The phones that are connected, and which of them gets a call that names none (contract 03 §1.2, 1.5, 3). Who is
- * there is known by device id and by socket: neither a report nor an answer looks through the others.
+ * The connected phones, and which of them gets a call that names none (contract 03 §1.2, 1.5, 3). Indexed by device id
+ * and by socket: neither a report nor a response scans the others.
  */
-export function createRegistry({ now, isEligible }: RegistryParts) {
+export function createPhoneRegistry({ now, isEligible, departedChanged = () => {} }: RegistryParts) {
   const devices = new Map<string, Device>();
   const byLink = new Map<Link, Device>();
   /** Sockets whose device moved to another socket, and its id. */
   const superseded = new WeakMap<Link, string>();
-  const gone = new Map<string, Pick<Device, 'status' | 'lastSeenAt'> & { family: string }>();
-  const chosen: { active: string | null; recent: string | null } = { active: null, recent: null };
-  let newest: Device | undefined;
+  const departed = new Map<string, KnownDevice>();
+  const selection: Selection = { active: null, recent: null };
+  let newest: KnownDevice | undefined;
 
   const eligible = (id: string | null): Device | undefined => {
     const device = id === null ? undefined : devices.get(id);
     return device && isEligible(device.link) ? device : undefined;
   };
 
-  /** Eligible devices, the one seen last first. */
+  /** Eligible devices, the most recently seen first. */
   const list = (): Device[] =>
     [...devices.values()].filter(({ link }) => isEligible(link)).sort((a, b) => b.lastSeenAt - a.lastSeenAt);
 
   /** An id that only a payload gives must not be another session's device, nor look like a socket's. */
   const mayClaim = (id: string, link: Link): boolean =>
-    !id.startsWith('ws-') && (devices.get(id)?.link.session.family ?? link.session.family) === link.session.family;
+    !id.startsWith('ws-') && (devices.get(id)?.family ?? link.session.family) === link.session.family;
 
-  function forget(device: Device): void {
+  function unindex(device: Device): void {
     byLink.delete(device.link);
     if (devices.get(device.id) === device) devices.delete(device.id);
   }
 
+  function removeDeparted(id: string): void {
+    if (departed.delete(id)) departedChanged(id);
+  }
+
+  /** Keeps a device that is not connected. Only an id of the session proves that it is the same one later. */
+  function depart(device: KnownDevice): void {
+    departed.delete(device.id);
+    if (device.source === 'session') departed.set(device.id, device);
+    const [oldest] = departed.keys();
+    if (departed.size > MAX_DEPARTED && oldest !== undefined) removeDeparted(oldest);
+  }
+
   function register(link: Link, status: Payload, seenAt: number): { device: Device; replaced?: Device } | undefined {
-    const identity = identify(link.session.device, status, link.id, (id) => mayClaim(id, link));
+    const { device: sessionDevice, family, prefix } = link.session;
+    const identity = identify(sessionDevice, status, link.id, (id) => mayClaim(id, link));
     const present = devices.get(identity.id);
     const replaced = present && present.link !== link ? present : undefined;
     if (replaced && superseded.get(link) === identity.id) return undefined;
     if (replaced) {
-      forget(replaced);
+      unindex(replaced);
       superseded.set(replaced.link, identity.id);
     }
     superseded.delete(link);
@@ -69,63 +99,72 @@ export function createRegistry({ now, isEligible }: RegistryParts) {
     if (before && before.id !== identity.id) {
       devices.delete(before.id);
       for (const pointer of ['active', 'recent'] as const) {
-        if (chosen[pointer] === before.id) chosen[pointer] = identity.id;
+        if (selection[pointer] === before.id) selection[pointer] = identity.id;
       }
     }
     const device: Device = Object.assign(before ?? { link, connectedAt: now() }, identity, {
+      family,
+      prefix,
       status,
       lastSeenAt: seenAt,
     });
     devices.set(device.id, device);
     byLink.set(link, device);
-    gone.delete(device.id);
-    if (!eligible(chosen.active)) chosen.active = device.id;
+    removeDeparted(device.id);
+    if (!eligible(selection.active)) selection.active = device.id;
     return { device, replaced };
   }
 
   return {
-    /** Ids of the two devices that calls without a selector look at. */
-    chosen: chosen as Readonly<typeof chosen>,
+    selection: selection as Readonly<Selection>,
     list,
     of: (link: Link): Device | undefined => byLink.get(link),
+    /** Id of the device that moved from this socket to another one. */
+    supersededOn: (link: Link): string | undefined => superseded.get(link),
     /** The device that reported last, connected or not. */
-    newest: (): Device | undefined => newest,
+    newest: (): KnownDevice | undefined => newest,
+    departed: (id: string): KnownDevice | undefined => departed.get(id),
 
     /**
-     * A `bridge.status` came: its sender is a device from now on, and the most recent one. Tells which device it
-     * replaced on another socket; undefined when it may not, being the older socket itself.
+     * A `bridge.status` came: makes its sender a device and the most recent one. Returns the device that it replaced on
+     * another socket, or undefined when the sender is itself the replaced one.
      */
     report(link: Link, status: Payload): { device: Device; replaced?: Device } | undefined {
       const result = register(link, status, now());
       if (!result) return undefined;
       newest = result.device;
-      chosen.recent = result.device.id;
+      selection.recent = result.device.id;
       return result;
     },
 
-    /** A device that reported earlier is back on a new socket: it is known again before its next report. */
+    /** A departed device reconnected: registers it before its next report. */
     welcome(link: Link): Device | undefined {
       const { id, surface } = link.session.device;
-      const known = surface === 'desktop' || devices.has(id) ? undefined : gone.get(id);
+      const known = surface === 'desktop' || devices.has(id) ? undefined : departed.get(id);
       if (known?.family !== link.session.family) return undefined;
       const back = register(link, known.status, known.lastSeenAt)?.device;
       if (newest?.id === id) newest = back;
       return back;
     },
 
-    /** Takes up a device as it was before the process slept. */
-    restore(link: Link, saved: { status: Payload; connectedAt: number; lastSeenAt: number }): Device | undefined {
+    /** Restores a device as it was before the process slept. */
+    restore(link: Link, saved: { status: Payload; connectedAt: number; lastSeenAt: number }): void {
       const device = register(link, saved.status, saved.lastSeenAt)?.device;
-      if (!device) return undefined;
+      if (!device) return;
       device.connectedAt = saved.connectedAt;
       if (!newest || newest.lastSeenAt < device.lastSeenAt) newest = device;
-      return device;
     },
 
-    /** Takes up what was chosen before the process slept. Devices that are not there yet may be named. */
-    restoreChosen(saved: { active: string | null; recent: string | null }): void {
-      if (saved.active !== null && devices.has(saved.active)) chosen.active = saved.active;
-      if (saved.recent !== null && devices.has(saved.recent)) chosen.recent = saved.recent;
+    /** Restores a device that was not connected, or whose socket did not outlive the sleep. */
+    restoreDeparted(device: KnownDevice): void {
+      if (!newest || newest.lastSeenAt < device.lastSeenAt) newest = device;
+      if (!devices.has(device.id)) depart(device);
+    },
+
+    /** Restores the selection, once the devices are back. */
+    restoreSelection(saved: Selection): void {
+      if (saved.active !== null && devices.has(saved.active)) selection.active = saved.active;
+      if (saved.recent !== null && devices.has(saved.recent)) selection.recent = saved.recent;
     },
 
     /** Marks a socket whose device moved to another one before the process slept. */
@@ -137,34 +176,32 @@ export function createRegistry({ now, isEligible }: RegistryParts) {
       if (device) device.lastSeenAt = now();
     },
 
-    /** The socket is gone, or may no longer be used. What it was moves on to the device seen last. */
+    /** The socket is gone, or may no longer be used. The device seen last takes over its place in the selection. */
     remove(link: Link): Device | undefined {
       const device = byLink.get(link);
       if (!device) return undefined;
-      forget(device);
-      gone.delete(device.id);
-      const { status, lastSeenAt } = device;
-      if (device.source === 'session') gone.set(device.id, { status, lastSeenAt, family: link.session.family });
-      const [oldest] = gone.keys();
-      if (gone.size > MAX_GONE && oldest !== undefined) gone.delete(oldest);
+      unindex(device);
+      const { link: _link, connectedAt: _connectedAt, ...known } = device;
+      depart(known);
+      if (newest === device) newest = known;
+      departedChanged(device.id);
       for (const pointer of ['active', 'recent'] as const) {
-        if (chosen[pointer] === device.id) chosen[pointer] = list()[0]?.id ?? null;
+        if (selection[pointer] === device.id) selection[pointer] = list()[0]?.id ?? null;
       }
       return device;
     },
 
     /** Makes a device the one for calls that name none. */
     select(device: Device): void {
-      chosen.active = device.id;
+      selection.active = device.id;
     },
 
     /**
-     * The device for a call: the one that is named; without a name the active, the most recent, the one seen last,
-     * or none.
+     * The device for a call: the named one; without a name the active, the most recent, the one seen last, or none.
      * @throws RelayError `not-found` or `conflict` for a name that does not stand for exactly one.
      */
     choose(selector?: string): Device | undefined {
-      if (selector === undefined) return eligible(chosen.active) ?? eligible(chosen.recent) ?? list()[0];
+      if (selector === undefined) return eligible(selection.active) ?? eligible(selection.recent) ?? list()[0];
       return theOne(
         [...devices.values()].filter(({ link }) => isEligible(link)),
         selector,

@@ -1,14 +1,14 @@
 import { RelayError } from '../errors.ts';
 import { type Identity, normalise } from './identity.ts';
 
-/** What may name a phone, the first that is not blank wins; never forwarded to it (contract 03 §3). */
+/** Parameters that select a phone; the first that is not blank wins. Never forwarded to it (contract 03 §3). */
 export const SELECTOR_KEYS = ['device', 'device_id', 'deviceId'] as const;
 
 export const isSelectorKey = (key: string): boolean => (SELECTOR_KEYS as readonly string[]).includes(key);
 
 /**
- * The trimmed selector of a query, or else of a body; undefined where neither has one.
- * @throws RelayError `invalid` for one of the body that is no string.
+ * The trimmed selector of a query, else of a body; undefined if neither has one.
+ * @throws RelayError `invalid` if the body's is not a string.
  */
 export function readSelector(
   query: Readonly<Record<string, string>>,
@@ -29,7 +29,7 @@ export function readSelector(
   return undefined;
 }
 
-/** The devices that a selector names. An empty normalised form never matches. */
+/** The devices that a selector matches. An empty normalised form never matches. */
 export function matching<T extends Pick<Identity, 'aliases'>>(devices: Iterable<T>, selector: string): T[] {
   const plain = normalise(selector);
   const found: T[] = [];
@@ -41,8 +41,8 @@ export function matching<T extends Pick<Identity, 'aliases'>>(devices: Iterable<
 }
 
 /**
- * The one device that a selector names.
- * @throws RelayError `not-found` when there is none, `conflict` when there are several.
+ * The one device that a selector matches.
+ * @throws RelayError `not-found` if it matches none, `conflict` if several.
  */
 export function theOne<T extends Pick<Identity, 'aliases'>>(devices: Iterable<T>, selector: string): T {
   const [device, second] = matching(devices, selector);

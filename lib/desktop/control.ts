@@ -2,13 +2,13 @@ import type { DesktopControlRecord } from '../../storage/schema.ts';
 import type { Link } from '../dispatch/link.ts';
 import type { Cancel, Clock } from '../kit/clock.ts';
 import type { Payload } from '../socket/envelope.ts';
-import type { Target } from './targets.ts';
+import type { Device } from './registry.ts';
 
-/** How long a control session lives without a command, in milliseconds, and how many there are (contract 07 §2.4). */
+/** A control session's idle time in milliseconds, and the greatest number of sessions (contract 07 §2.4). */
 const IDLE = 900_000;
 const MAX_SESSIONS = 256;
 
-/** On whose behalf a tool is called. */
+/** The agent run that calls a tool. */
 export interface Requester {
   /** Family of the paired session that calls. */
   family: string;
@@ -39,8 +39,8 @@ const keyOf = ({ deviceId, chatSession, profile }: Requester, link: Link): strin
   JSON.stringify([deviceId, chatSession, profile, link.id]);
 
 /**
- * Which run of which agent has a desktop in hand: what its owner approved for one run does not hold for the next
- * (contract 07 §2.4). There is one for a requester, chat, profile and target; another run takes its place.
+ * Binds a desktop to one run of an agent: an approval that its owner gave to one run does not extend to the next
+ * (contract 07 §2.4). One session per requester, chat, profile and target; another run replaces it.
  */
 export function createControlSessions({ clock, ended, changed }: ControlParts) {
   const sessions = new Map<string, ControlSession>();
@@ -80,15 +80,15 @@ export function createControlSessions({ clock, ended, changed }: ControlParts) {
   }
 
   return {
-    /** The session for a command, begun where there is none: what is sent as its `control_session`. */
-    use({ link, id: targetId }: Target, requester: Requester, requestId: string): Payload {
+    /** The `control_session` to send with a command. Begins one if there is none. */
+    use({ link, id: targetId }: Device, requester: Requester, requestId: string): Payload {
       let session = sessions.get(keyOf(requester, link));
       if (session && session.runId !== requester.runId) {
         end(session, 'requester run changed');
         session = undefined;
       }
       if (session) {
-        // Moved to the end: of several used in the same millisecond the first is the oldest.
+        // Moved to the end, so that among sessions used in the same millisecond the first is the oldest.
         sessions.delete(session.key);
         sessions.set(session.key, session);
         session.usedAt = clock.now();
@@ -111,23 +111,23 @@ export function createControlSessions({ clock, ended, changed }: ControlParts) {
       };
     },
 
-    /** Ends those that `isOver` names. */
+    /** Ends the sessions that `isOver` accepts. */
     endWhere(isOver: (session: Pick<ControlSession, 'family' | 'link'>) => boolean, reason: string): void {
       for (const session of [...sessions.values()]) if (isOver(session)) end(session, reason);
     },
 
-    /** The target is gone: nobody is left to be told. */
+    /** The target is gone: forgets its sessions without telling it. */
     drop(link: Link): void {
       for (const session of [...sessions.values()]) if (session.link === link) forget(session);
     },
 
-    /** What is to be kept of a target's sessions. */
+    /** A target's sessions, to be stored. */
     records: (link: Link): DesktopControlRecord[] =>
       [...sessions.values()]
         .filter((session) => session.link === link)
         .map(({ key: _key, link: _link, cancelIdle: _cancel, ...record }) => record),
 
-    /** Takes up what was there before the process slept. */
+    /** Restores a target's sessions as they were before the process slept. */
     restore(link: Link, records: readonly DesktopControlRecord[]): void {
       for (const record of records) add(link, record);
     },

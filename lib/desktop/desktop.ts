@@ -1,9 +1,9 @@
 import type { Store } from '../../storage/schema.ts';
+import { openActivity } from '../dispatch/activity.ts';
 import { createCommands, type Outcome } from '../dispatch/commands.ts';
 import { textOf, withoutMembers } from '../dispatch/json-text.ts';
 import type { Link } from '../dispatch/link.ts';
 import { startOf } from '../dispatch/recorder.ts';
-import { createRing } from '../dispatch/ring.ts';
 import { RelayError } from '../errors.ts';
 import type { Clock } from '../kit/clock.ts';
 import type { Log } from '../log.ts';
@@ -13,22 +13,23 @@ import type { Session } from '../sessions/session.ts';
 import type { Sessions } from '../sessions/sessions.ts';
 import { encodeEnvelope, isLongerThan, type Payload } from '../socket/envelope.ts';
 import type { JsonText } from '../web/json.ts';
-import { type Answer, decide, errorOf, readAnswer, replyTo, statusOf, summaryOf } from './answer.ts';
+import type { ActivityRecord } from './activity.ts';
 import { createControlSessions, type Requester } from './control.ts';
-import { type CommandRecord, healthOf } from './health.ts';
-import { createMemory, type Memory } from './memory.ts';
+import { openPersistence } from './persistence.ts';
 import { redact, summarise } from './redact.ts';
 import { refusal } from './refusal.ts';
+import { createDesktopRegistry, type Device, type Hint } from './registry.ts';
+import { type DesktopResponse, decide, errorOf, readResponse, replyTo, statusOf, summaryOf } from './response.ts';
 import { choose, named, offers, readSelector, SELECTOR_KEYS } from './selection.ts';
-import { createTargets, type Hint, type Target } from './targets.ts';
+import { healthOf } from './status.ts';
 import { isComputerTool, timeoutOf } from './tools.ts';
 
-/** What a desktop tells of itself is kept up to this size, each kind (contract 07 §2.2). */
-const MAX_HINT = 64 * 1024;
+/** Largest status, workspace or editor description that is kept (contract 07 §2.2). */
+const MAX_DESCRIPTION = 64 * 1024;
 const MAX_ERROR = 500;
 const SHOWN_COMMANDS = 20;
 
-/** Taken out of a tool's arguments: who is asked is the relay's matter, and so is a control session. */
+/** Removed from a tool's arguments: the relay chooses the desktop and the control session. */
 const NOT_ARGUMENTS: ReadonlySet<string> = new Set([...SELECTOR_KEYS, 'control_session', 'control_context']);
 const isNoArgument = (key: string): boolean => NOT_ARGUMENTS.has(key);
 
@@ -36,8 +37,9 @@ export interface DesktopParts {
   sessions: Sessions;
   clock: Clock;
   log: Log;
-  /** Where desktops are remembered while the process sleeps; absent where it lives as long as its sockets. */
-  remember?: Store<'desktop'>;
+  activity: Store<'desktop-activity'>;
+  /** Where the registry is stored; absent where the process lives as long as its sockets. */
+  registry?: Store<'desktop'>;
 }
 
 /** A call of a tool (contract 07 §2.3). */
@@ -54,68 +56,84 @@ export interface ToolCall {
   signal?: AbortSignal;
 }
 
-export type Desktop = ReturnType<typeof createDesktop>;
+export type Desktop = Awaited<ReturnType<typeof openDesktop>>;
 
-/** The relay's side of desktop tools: which desktops are there, and what is asked of them (contract 07 §2). */
-export function createDesktop({ sessions, clock, log, remember }: DesktopParts) {
+/** The relay's side of desktop tools: the connected desktops, and the commands sent to them (contract 07 §2). */
+export async function openDesktop(parts: DesktopParts) {
+  const { sessions, clock, log } = parts;
   const mayBeUsed = ({ isOpen, session }: Link): boolean =>
     isOpen && sessions.isAlive(session) && isGranted(session.grants, 'desktop', clock.now() / 1000);
-  const targets = createTargets({ now: clock.now, isEligible: mayBeUsed });
+  const registry = createDesktopRegistry({ now: clock.now, isEligible: mayBeUsed });
+  const persistence = parts.registry && (await openPersistence({ store: parts.registry, clock, log }));
   const busy = () => refusal('unavailable', 'busy', 'too many commands are under way on this desktop');
-  const commands = createCommands<Link, Answer>(clock, busy);
-  const recent = createRing<CommandRecord>();
-  const memory = remember && createMemory(remember, log);
+  const commands = createCommands<Link, DesktopResponse>(clock, busy);
+  const activity = await openActivity<ActivityRecord>({
+    store: parts.activity,
+    clock,
+    log,
+    name: 'the desktop activity',
+  });
   const control = createControlSessions({
     clock,
     ended: (link, payload) =>
       link.sendFrame(encodeEnvelope('desktop', 'desktop.control_session_end', payload, crypto.randomUUID())),
-    changed: (link) => memory?.saveControl(link, control.records(link)),
+    changed: (link) => persistence?.controlChanged(link, control),
   });
   let stopping = false;
 
   sessions.onEnd(({ family }) => control.endWhere((other) => other.family === family, 'requester session ended'));
 
-  /** Whether a self-description is short enough to be kept. */
+  /** Whether a description is short enough to be kept. */
   function fits(link: Link, kind: string, frame: string): boolean {
-    if (!isLongerThan(textOf(frame, 'payload') ?? '', MAX_HINT)) return true;
+    if (!isLongerThan(textOf(frame, 'payload') ?? '', MAX_DESCRIPTION)) return true;
     log.warn(`ignored a desktop ${kind} of ${frame.length} characters from session ${link.session.prefix}`);
     return false;
   }
 
-  function save(link: Link): void {
-    const record = memory && targets.record(link);
-    if (record) memory.saveTarget(link, record);
-  }
-
-  async function restore(from: Memory, link: Link): Promise<void> {
-    const kept = await from.load(link);
-    if (!kept) return;
-    targets.restore(link, kept.target);
-    control.restore(link, kept.sessions);
+  /** Restores a socket after a sleep, with its device, control sessions and the commands under way on it. */
+  function restore(link: Link): void {
+    persistence?.restore(link, { registry, control });
     const isOver = (session: { link: Link; family: string }) =>
       session.link === link && sessions.byFamily(session.family) === undefined;
     control.endWhere(isOver, 'requester session ended');
+    const device = registry.of(link);
+    for (const { record, timeLeft, save } of activity.takeInterrupted(link.id)) {
+      commands.open({
+        id: record.request_id,
+        owner: link,
+        frame: undefined,
+        timeout: timeLeft,
+        settled(outcome) {
+          conclude(record, outcome, device ?? { id: record.device_id, name: record.device_id });
+          save();
+        },
+      });
+    }
   }
 
-  /** Whom a control session is for; undefined where the caller does not say enough (contract 07 §2.4). */
+  /** The requester of a control session; undefined where the caller does not say enough (contract 07 §2.4). */
   function requesterOf({ session, run: { chatSession, runId, profile } }: ToolCall): Requester | undefined {
     const { family, device } = session;
     if (runId === undefined || !isDeviceId(device.id)) return undefined;
     return { family, deviceId: device.id, chatSession, runId, profile };
   }
 
-  function frameOf(requestId: string, call: ToolCall, args: string, target: Target): string {
+  function frameOf(requestId: string, call: ToolCall, args: string, device: Device): string {
     const requester = isComputerTool(call.tool) ? requesterOf(call) : undefined;
-    const session = requester && control.use(target, requester, requestId);
-    const rest = JSON.stringify({ target_device_id: target.id, control_session: session });
+    const session = requester && control.use(device, requester, requestId);
+    const rest = JSON.stringify({ target_device_id: device.id, control_session: session });
     return (
       `{"channel":"desktop","type":"desktop.command","id":"${requestId}","payload":{"request_id":"${requestId}",` +
       `"tool":"${call.tool}","args":${args},${rest.slice(1)}}`
     );
   }
 
-  /** Writes down how a command ended, and makes the caller's answer of it. */
-  function conclude(record: CommandRecord, outcome: Outcome<Answer>, { id, name }: Target): string | RelayError {
+  /** Records how a command ended; returns the caller's reply or rejection. */
+  function conclude(
+    record: ActivityRecord,
+    outcome: Outcome<DesktopResponse>,
+    { id, name }: Pick<Device, 'id' | 'name'>,
+  ): string | RelayError {
     const failed = (error: string) => {
       record.decision = 'error';
       record.error = error;
@@ -123,13 +141,13 @@ export function createDesktop({ sessions, clock, log, remember }: DesktopParts) 
     };
     switch (outcome.kind) {
       case 'answered': {
-        const { answer } = outcome;
-        record.decision = decide(answer);
-        record.response_status = statusOf(answer);
-        const error = errorOf(answer);
+        const { response } = outcome;
+        record.decision = decide(response);
+        record.response_status = statusOf(response);
+        const error = errorOf(response);
         record.error = error === null ? null : startOf(error, MAX_ERROR);
-        record.result_summary = summaryOf(record.tool, answer);
-        return replyTo(answer, { device_id: id, device_name: name });
+        record.result_summary = summaryOf(record.tool, response);
+        return replyTo(response, { device_id: id, device_name: name });
       }
       case 'timeout':
         record.decision = 'timeout';
@@ -148,69 +166,82 @@ export function createDesktop({ sessions, clock, log, remember }: DesktopParts) 
   }
 
   return {
-    /** `status`: its sender is a target from now on. `frame` is the text that it came in. */
+    /** `status`: makes its sender a device. `frame` is the text that it came in. */
     report(link: Link, status: Payload, frame: string): void {
       if (!fits(link, 'status', frame)) return;
-      const isNew = targets.of(link) === undefined;
-      const { id } = targets.report(link, status);
-      save(link);
-      if (isNew) log.info(`desktop ${id} is there`);
+      const isNew = registry.of(link) === undefined;
+      const { id } = registry.report(link, status);
+      persistence?.socketChanged(link, registry);
+      if (isNew) log.info(`desktop ${id} connected`);
     },
 
     /** `workspace` and `active_editor`. */
     hint(link: Link, kind: Hint, payload: Payload, frame: string): void {
       if (!fits(link, kind, frame)) return;
-      targets.hint(link, kind, payload);
-      save(link);
+      registry.hint(link, kind, payload);
+      persistence?.socketChanged(link, registry);
     },
 
-    /** `desktop.response` in the frame `frame`. What answers no pending command of this socket is ignored. */
+    /** `desktop.response` in the frame `frame`. Ignored unless it answers a pending command of this socket. */
     answered(link: Link, payload: Payload, frame: string): void {
       const { request_id: id } = payload;
-      targets.seen(link);
-      if (typeof id === 'string') commands.answer(id, link, () => readAnswer(payload, frame));
+      registry.seen(link);
+      if (typeof id === 'string') commands.answer(id, link, () => readResponse(payload, frame));
     },
 
-    /** A socket that `slept` is open again with an object that was put away: it is what it was. */
-    opened: (link: Link, slept: boolean): void | Promise<void> => (slept && memory ? restore(memory, link) : undefined),
+    /** The socket has authenticated, or, when `slept`, was restored with a process that slept (edge). */
+    opened(link: Link, slept: boolean): void {
+      if (slept) restore(link);
+    },
 
-    /** The socket is gone: what was asked of it fails at once. */
+    /** Every socket that outlived the sleep is back: what was sent to another one gets no answer any more. */
+    restored(): void {
+      persistence?.restored();
+      for (const { record, save } of activity.takeInterrupted()) {
+        const { device_id: id } = record;
+        conclude(record, { kind: 'failed', error: `${id} disconnected` }, { id, name: id });
+        save();
+      }
+    },
+
+    /** The socket is gone: its commands fail at once. */
     closed(link: Link): void {
-      if (!targets.has(link)) return;
-      const target = targets.remove(link);
+      if (!registry.has(link)) return;
+      const device = registry.remove(link);
       control.drop(link);
-      memory?.forget(link);
-      if (!target) return;
-      commands.failAllOf(link, `${target.name} disconnected`);
-      log.info(`desktop ${target.id} is gone`);
+      persistence?.socketChanged(link, registry);
+      persistence?.controlChanged(link, control);
+      if (!device) return;
+      commands.failAllOf(link, `${device.name} disconnected`);
+      log.info(`desktop ${device.id} disconnected`);
     },
 
-    /** The socket stays, but it may not be asked any more. */
+    /** The socket stays, but its session may not use desktop tools any more. */
     grantLost(link: Link): void {
-      const target = targets.of(link);
-      if (!target) return;
+      const device = registry.of(link);
+      if (!device) return;
       control.endWhere((session) => session.link === link, 'desktop grant ended');
-      commands.failAllOf(link, `the desktop grant of ${target.name} ended`);
+      commands.failAllOf(link, `the desktop grant of ${device.name} ended`);
     },
 
     /**
-     * Carries one call to a desktop; gives the JSON of its answer.
+     * Carries one call to a desktop; resolves with the JSON of its response.
      * @throws RelayError with the `error_code` of contract 07 §2.3.
      */
     call(call: ToolCall): Promise<string> {
       if (stopping) throw refusal('bad-gateway', 'desktop_disconnected', 'Relay is shutting down');
       const { tool, query, signal } = call;
       const { text, value } = call.args;
-      const target = choose(targets.list(), readSelector(value) ?? readSelector(query), tool);
-      const { link } = target;
-      if (commands.isFull(link)) throw busy();
+      const device = choose(registry.list(), readSelector(value) ?? readSelector(query), tool);
+      const { link } = device;
+      commands.requireRoom(link);
       const id = crypto.randomUUID();
-      // The text is looked through only where there is something to take out.
+      // Scans the text only when there is something to remove.
       const args = Object.keys(value).some(isNoArgument) ? withoutMembers(text, isNoArgument) : text;
-      const record: CommandRecord = {
+      const record: ActivityRecord = {
         request_id: id,
         tool,
-        device_id: target.id,
+        device_id: device.id,
         args: redact(Object.fromEntries(Object.entries(value).filter(([key]) => !isNoArgument(key)))),
         sent_at: clock.now(),
         response_status: null,
@@ -218,36 +249,38 @@ export function createDesktop({ sessions, clock, log, remember }: DesktopParts) 
         error: null,
         decision: 'pending',
       };
-      let settled!: (outcome: Outcome<Answer>) => void;
-      // What is captured here lives as long as the command: not the arguments, which may be many MiB.
+      let settled!: (outcome: Outcome<DesktopResponse>) => void;
+      // Captures live as long as the command: not the arguments, which may be many MiB.
       const reply = new Promise<string>((resolve, reject) => {
         settled = (outcome) => {
-          const reply = conclude(record, outcome, target);
+          const reply = conclude(record, outcome, device);
+          save();
           const took = clock.now() - record.sent_at;
-          log.debug(`${tool} on ${target.id}: ${record.decision} in ${took} ms, args ${summarise(record.args)}`);
+          log.debug(`${tool} on ${device.id}: ${record.decision} in ${took} ms, args ${summarise(record.args)}`);
           if (reply instanceof RelayError) reject(reply);
           else resolve(reply);
         };
       });
-      const frame = frameOf(id, call, args, target);
-      recent.add(record);
-      commands.open({ id, owner: link, frame, timeout: timeoutOf(tool), signal, settled });
+      const frame = frameOf(id, call, args, device);
+      const timeout = timeoutOf(tool);
+      const save = activity.add(record, { socket: link.id, timeout });
+      commands.open({ id, owner: link, frame, timeout, signal, settled });
       return reply;
     },
 
-    /** Whether a desktop is there, and offers the tool where one is named; else why not (contract 07 §2.3). */
+    /** Whether a desktop is connected, and offers the tool if one is named; else the reason (contract 07 §2.3). */
     ping(tool: string | undefined, query: Readonly<Record<string, string>>): true | string {
-      const all = targets.list();
+      const all = registry.list();
       if (all.length === 0) return 'no desktop connected';
       const selected = named(all, readSelector(query));
       if (selected.length === 0) return 'no such desktop connected';
-      return tool === undefined || selected.some((target) => offers(target, tool)) || `no desktop offers ${tool}`;
+      return tool === undefined || selected.some((device) => offers(device, tool)) || `no desktop offers ${tool}`;
     },
 
     /** `GET /desktop/health` (contract 07 §2.3). */
-    health: (): Payload => healthOf(targets.list(), commands.count(), recent.list(SHOWN_COMMANDS)),
+    health: (): Payload => healthOf(registry.list(), commands.count(), activity.list(SHOWN_COMMANDS)),
 
-    /** Fails what is pending, and takes nothing on any more. */
+    /** Fails what is pending, and refuses new commands. */
     stop(): void {
       stopping = true;
       control.stop();

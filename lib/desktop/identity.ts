@@ -3,14 +3,14 @@ import { isDeviceId, UNNAMED } from '../sessions/device.ts';
 import type { Device as SessionDevice } from '../sessions/session.ts';
 import type { Payload } from '../socket/envelope.ts';
 
-/** Who a desktop is: what its session says first, then its first status, then its socket (contract 07 §2.2). */
+/** A desktop's id: from its session, else from its first status, else from its socket (contract 07 §2.2). */
 export function idOf(device: SessionDevice, status: Payload, socketId: string): string {
   if (isDeviceId(device.id)) return device.id;
   const claimed = firstText(status, ['device_id']);
   return claimed !== undefined && isDeviceId(claimed) ? claimed : `ws-${socketId}`;
 }
 
-/** What a desktop is called. */
+/** A desktop's name: from its session, else from its status, else its id. */
 export function nameOf(device: SessionDevice, status: Payload, id: string): string {
   const own = device.name === '' || device.name === UNNAMED ? undefined : device.name;
   return own ?? firstText(status, ['device_name']) ?? firstText(status, ['host']) ?? id;
@@ -19,7 +19,7 @@ export function nameOf(device: SessionDevice, status: Payload, id: string): stri
 /** Letters and digits of any script, in lower case. */
 const normalise = (text: string): string => text.toLowerCase().replace(/[^\p{L}\p{N}]/gu, '');
 
-/** Whether a selector stands for one of these names; one without letters and digits only as it is (contract 07 §2.3). */
+/** Whether a selector matches one of these names; one without letters and digits only literally (contract 07 §2.3). */
 export function isNamed(names: readonly string[], selector: string): boolean {
   const lower = selector.toLowerCase();
   const plain = normalise(selector);

@@ -1,14 +1,14 @@
 import { isNamed } from './identity.ts';
 import { refusal } from './refusal.ts';
-import { namesOf, type Target } from './targets.ts';
+import { type Device, namesOf } from './registry.ts';
 import { isComputerTool } from './tools.ts';
 
-/** What names a desktop among the arguments of a tool; never forwarded to it (contract 07 §2.3). */
+/** Arguments of a tool that select a desktop; never forwarded to it (contract 07 §2.3). */
 export const SELECTOR_KEYS = ['device', 'device_id'] as const;
 
 const MAX_SHOWN = 16;
 
-/** The selector among the given values, trimmed. An empty one and one that is no text count as none. */
+/** The selector among the given values, trimmed. Blank and non-string values count as absent. */
 export function readSelector(values: Readonly<Record<string, unknown>>): string | undefined {
   for (const key of SELECTOR_KEYS) {
     const value = Object.hasOwn(values, key) ? values[key] : undefined;
@@ -18,39 +18,39 @@ export function readSelector(values: Readonly<Record<string, unknown>>): string 
   return undefined;
 }
 
-/** The targets that a selector stands for; all of them without one. */
-export const named = (targets: readonly Target[], selector: string | undefined): Target[] =>
-  targets.filter((target) => selector === undefined || isNamed(namesOf(target), selector));
+/** The devices that a selector matches; all of them without one. */
+export const named = (devices: readonly Device[], selector: string | undefined): Device[] =>
+  devices.filter((device) => selector === undefined || isNamed(namesOf(device), selector));
 
-/** Whether a desktop can be asked for the tool. One that advertises nothing may be, but for the whole computer. */
-export const offers = ({ tools }: Target, tool: string): boolean =>
+/** Whether a desktop can run the tool. One that advertises nothing may, except for tools of the whole computer. */
+export const offers = ({ tools }: Device, tool: string): boolean =>
   tools.size > 0 ? tools.has(tool) : !isComputerTool(tool);
 
-function listed(targets: readonly Target[]): string {
-  const shown = targets.slice(0, MAX_SHOWN).map(({ name, id }) => `${name} (${id})`);
-  return shown.join(', ') + (targets.length > MAX_SHOWN ? ` and ${targets.length - MAX_SHOWN} more` : '');
+function listed(devices: readonly Device[]): string {
+  const shown = devices.slice(0, MAX_SHOWN).map(({ name, id }) => `${name} (${id})`);
+  return shown.join(', ') + (devices.length > MAX_SHOWN ? ` and ${devices.length - MAX_SHOWN} more` : '');
 }
 
 /**
- * Sockets of one session under one device id are one desktop: a program beside another, or a connection that is back
- * before the relay has noticed that the old one is dead.
+ * Sockets of one session under one device id are one desktop: two programs side by side, or a connection that returned
+ * before the relay noticed that the old one is dead.
  */
-const isSameDesktop = (a: Target, b: Target): boolean =>
+const isSameDesktop = (a: Device, b: Device): boolean =>
   a.link.session.family === b.link.session.family && a.id === b.id;
 
 /**
- * The one target for a tool: never a guess between desktops. Of a desktop's own sockets the youngest that offers
- * the tool; those that advertise nothing count only where all do.
+ * The one device for a tool: never a guess between desktops. Among one desktop's own sockets, the youngest that offers
+ * the tool; sockets that advertise nothing count only if all of them do.
  * @throws RelayError `bad-gateway` with `error_code` `no_desktop`, `unknown_device`, `ambiguous_device` or
  * `tool_not_advertised`.
  */
-export function choose(targets: readonly Target[], selector: string | undefined, tool: string): Target {
-  if (targets.length === 0)
+export function choose(devices: readonly Device[], selector: string | undefined, tool: string): Device {
+  if (devices.length === 0)
     throw refusal('bad-gateway', 'no_desktop', 'No desktop connected: start the desktop client');
   const shown = selector === undefined ? '' : selector.slice(0, 128).toWellFormed();
-  const [first, ...others] = named(targets, selector);
+  const [first, ...others] = named(devices, selector);
   if (!first)
-    throw refusal('bad-gateway', 'unknown_device', `Unknown desktop: ${shown}. Available: ${listed(targets)}`);
+    throw refusal('bad-gateway', 'unknown_device', `Unknown desktop: ${shown}. Available: ${listed(devices)}`);
   if (!others.every((other) => isSameDesktop(first, other))) {
     const which = listed([first, ...others]);
     throw refusal(
@@ -64,7 +64,7 @@ export function choose(targets: readonly Target[], selector: string | undefined,
   const own = [first, ...others];
   const advertising = own.filter(({ tools }) => tools.size > 0);
   const [best] = (advertising.length > 0 ? advertising : own)
-    .filter((target) => offers(target, tool))
+    .filter((device) => offers(device, tool))
     .sort((a, b) => b.connectedAt - a.connectedAt);
   if (!best) throw refusal('bad-gateway', 'tool_not_advertised', `${first.name} does not offer ${tool}`);
   return best;

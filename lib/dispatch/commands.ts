@@ -5,52 +5,52 @@ import type { Link } from './link.ts';
 /** Commands under way on one socket (contract 03 §4.2, 07 §2.3). */
 export const MAX_IN_FLIGHT = 64;
 
-/** How a command ended: one of these, once. */
-export type Outcome<Answer> =
-  | { kind: 'answered'; answer: Answer }
+/** How a command ended: exactly one of these. */
+export type Outcome<Response> =
+  | { kind: 'answered'; response: Response }
   | { kind: 'timeout' }
   /** It could not be sent. */
   | { kind: 'unsent'; error: string }
-  /** Whoever should answer it is gone. */
+  /** The device that should answer it is gone. */
   | { kind: 'failed'; error: string }
-  /** Nobody waits for it any more. */
+  /** The caller is gone. */
   | { kind: 'abandoned' };
 
-export interface Command<Owner, Answer> {
+export interface Command<Owner, Response> {
   id: string;
   /** The socket that it is sent to, and the only one that may answer it. */
   owner: Owner;
-  /** What is sent. */
-  frame: string;
-  /** How long the answer may take, in milliseconds. */
+  /** The text to send; undefined for a command that was sent before the process slept. */
+  frame: string | undefined;
+  /** How long the response may take, in milliseconds. */
   timeout: number;
-  /** The caller's own end. */
+  /** Aborted when the caller leaves. */
   signal?: AbortSignal;
   /** Called once, possibly before `open` returns. */
-  settled(outcome: Outcome<Answer>): void;
+  settled(outcome: Outcome<Response>): void;
 }
 
-interface Pending<Owner, Answer> {
+interface Pending<Owner, Response> {
   owner: Owner;
-  /** Gone once it is settled: outgrown tables of a `Map` hold on to what was in them, and that to a whole request. */
-  settle: ((outcome: Outcome<Answer>) => void) | undefined;
+  /** Cleared when settled: V8 keeps the outgrown tables of a `Map` alive, and with them a whole request. */
+  settle: ((outcome: Outcome<Response>) => void) | undefined;
 }
 
 type Sendable = Pick<Link, 'isOpen' | 'sendFrame'>;
 
 /**
  * The life cycle of commands that are sent over a socket: `pending`, then settled exactly once by whichever event
- * comes first (contract 03 §1.4, 07 §2.3). A command is pending while it is in the table; every event takes it out
- * before anybody is told. `full` makes the refusal of one command too many on a socket.
+ * comes first (contract 03 §1.4, 07 §2.3). A command is pending while it is in the table; every event removes it
+ * before it calls back. `full` makes the refusal of one command too many on a socket.
  */
-export function createCommands<Owner extends Sendable, Answer>(clock: Clock, full: () => RelayError) {
-  const pending = new Map<string, Pending<Owner, Answer>>();
+export function createCommands<Owner extends Sendable, Response>(clock: Clock, full: () => RelayError) {
+  const pending = new Map<string, Pending<Owner, Response>>();
   const inFlight = new WeakMap<Owner, number>();
 
   const add = (owner: Owner, count: number) => inFlight.set(owner, (inFlight.get(owner) ?? 0) + count);
 
-  /** The one way out of the table. */
-  function settle(id: string, outcome: Outcome<Answer>): void {
+  /** The only way out of the table. */
+  function settle(id: string, outcome: Outcome<Response>): void {
     const command = pending.get(id);
     if (!command) return;
     pending.delete(id);
@@ -60,7 +60,9 @@ export function createCommands<Owner extends Sendable, Answer>(clock: Clock, ful
     settle?.(outcome);
   }
 
-  const isFull = (owner: Owner): boolean => (inFlight.get(owner) ?? 0) >= MAX_IN_FLIGHT;
+  function requireRoom(owner: Owner): void {
+    if ((inFlight.get(owner) ?? 0) >= MAX_IN_FLIGHT) throw full();
+  }
 
   function send(id: string, owner: Owner, frame: string): void {
     try {
@@ -74,35 +76,32 @@ export function createCommands<Owner extends Sendable, Answer>(clock: Clock, ful
   return {
     count: (): number => pending.size,
 
-    /** Whether one more command for this socket would be refused. */
-    isFull,
+    /** @throws what `full` makes, when 64 commands are under way on this socket. */
+    requireRoom,
 
-    /**
-     * Begins a command: sends it, and the time runs from here.
-     * @throws what `full` makes when 64 are under way on this socket.
-     */
-    open({ id, owner, frame, timeout, signal, settled }: Command<Owner, Answer>): void {
-      if (isFull(owner)) throw full();
+    /** Begins a command: sends it and starts its timeout. Throws as `requireRoom`. */
+    open({ id, owner, frame, timeout, signal, settled }: Command<Owner, Response>): void {
+      requireRoom(owner);
       add(owner, 1);
-      const left = () => settle(id, { kind: 'abandoned' });
+      const abandon = () => settle(id, { kind: 'abandoned' });
       const cancelTimeout: Cancel = clock.after(timeout, () => settle(id, { kind: 'timeout' }));
       pending.set(id, {
         owner,
         settle(outcome) {
           cancelTimeout();
-          signal?.removeEventListener('abort', left);
+          signal?.removeEventListener('abort', abandon);
           settled(outcome);
         },
       });
-      signal?.addEventListener('abort', left);
-      if (signal?.aborted) left();
-      else send(id, owner, frame);
+      signal?.addEventListener('abort', abandon);
+      if (signal?.aborted) abandon();
+      else if (frame !== undefined) send(id, owner, frame);
     },
 
-    /** An answer came. False for one that nobody waits for, or that is not from where the command went. */
-    answer(id: string, owner: Owner, read: () => Answer): boolean {
+    /** A response came. False unless it is from the socket that the command went to, which still waits for it. */
+    answer(id: string, owner: Owner, read: () => Response): boolean {
       if (pending.get(id)?.owner !== owner) return false;
-      settle(id, { kind: 'answered', answer: read() });
+      settle(id, { kind: 'answered', response: read() });
       return true;
     },
 

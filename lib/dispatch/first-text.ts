@@ -2,7 +2,7 @@ import { isObject } from '../kit/json.ts';
 
 const MAX_NAME = 128;
 
-/** The first member of these names that is a text and not blank, trimmed, at most 128 characters of it. */
+/** The first of these members that is a string and not blank, trimmed and cut to 128 characters. */
 export const firstText = (holder: unknown, names: readonly string[]): string | undefined => {
   if (!isObject(holder)) return undefined;
   for (const name of names) {

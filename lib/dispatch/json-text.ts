@@ -1,7 +1,7 @@
-/** A member of a JSON object, as it stands in the text. */
+/** The position of a member of a JSON object in its text. */
 export interface TextMember {
   key: string;
-  /** Where the member begins (its key's quote), and where its value does and ends. */
+  /** Start of the member (its key's quote), start of its value, and end of both. */
   start: number;
   valueStart: number;
   end: number;
@@ -10,7 +10,7 @@ export interface TextMember {
 const QUOTE = 34;
 const BACKSLASH = 92;
 
-/** Past the string whose opening quote is at `at`. */
+/** The index after the string whose opening quote is at `at`. */
 function afterString(text: string, at: number): number {
   for (let close = text.indexOf('"', at + 1); ; close = text.indexOf('"', close + 1)) {
     let slashes = 0;
@@ -26,7 +26,7 @@ function afterSpace(text: string, at: number): number {
   return at;
 }
 
-/** Past the value that begins at `at`. */
+/** The index after the value that begins at `at`. */
 function afterValue(text: string, at: number): number {
   const first = text.charCodeAt(at);
   if (first === QUOTE) return afterString(text, at);
@@ -52,8 +52,8 @@ function afterValue(text: string, at: number): number {
 }
 
 /**
- * The members of the object that begins at or after `at` (blanks are skipped), without reading their values: what is
- * handed on as it came keeps its number formats and escapes. `text` must have passed `JSON.parse`.
+ * The members of the object that begins at or after `at` (blanks are skipped), without parsing their values: a value that
+ * is forwarded as text keeps its number formats and escapes. `text` must have passed `JSON.parse`.
  */
 export function membersOf(text: string, at = 0): TextMember[] {
   const members: TextMember[] = [];
@@ -75,17 +75,17 @@ export function membersOf(text: string, at = 0): TextMember[] {
   return members;
 }
 
-/** The last member of that name, as `JSON.parse` takes it. */
+/** The last member of that name, which is the one that `JSON.parse` takes. */
 export const memberNamed = (members: readonly TextMember[], key: string): TextMember | undefined =>
   members.findLast((member) => member.key === key);
 
-/** The value of the last member of that name of the object in `text`, as it stands there. */
+/** The text of the last member of that name of the object in `text`. */
 export function textOf(text: string, key: string): string | undefined {
   const member = memberNamed(membersOf(text), key);
   return member && text.slice(member.valueStart, member.end);
 }
 
-/** The text of an object without some of its members. */
+/** The text of an object without the members that `isDropped` accepts. */
 export function withoutMembers(text: string, isDropped: (key: string) => boolean): string {
   const members = membersOf(text);
   if (!members.some(({ key }) => isDropped(key))) return text;
@@ -93,7 +93,7 @@ export function withoutMembers(text: string, isDropped: (key: string) => boolean
   return `{${kept.join(',')}}`;
 }
 
-/** A JSON value without the blanks and line ends between its parts: one line. `text` must have passed `JSON.parse`. */
+/** The text of a JSON value on one line, without blanks between its tokens. `text` must have passed `JSON.parse`. */
 export function compacted(text: string): string {
   const parts: string[] = [];
   let from = 0;

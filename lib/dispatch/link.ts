@@ -1,6 +1,6 @@
 import type { Session } from '../sessions/session.ts';
 
-/** What is needed of the socket of a client that is sent commands. */
+/** The socket of a client that is sent commands. */
 export interface Link {
   readonly id: string;
   readonly session: Session;

@@ -1,8 +1,8 @@
-/** What may not be written down of a command. */
+/** Which parts of a command may not be recorded. */
 export interface RecordRules {
-  /** What stands for a value of its key without being looked into; undefined where it must be. */
+  /** The text that replaces a whole value because of its key; undefined if the value must be looked into. */
   placeholder(key: string, value: unknown): string | undefined;
-  /** Whether of the texts under a key only their length is kept. */
+  /** Whether only the length of texts under this key is kept. */
   isPrivateKey(key: string): boolean;
 }
 
@@ -12,12 +12,10 @@ const MAX_TEXT = 200;
 /** Characters of a summary. */
 export const SUMMARY = 500;
 
-/** What is kept of a private text. */
+/** The record of a private text. */
 export const chars = (text: string): string => `[${text.length} chars]`;
-/**
- * The start of a text that is kept for long. A plain slice of a long text keeps the whole of it in memory (V8); this is
- * a text of its own.
- */
+
+/** The start of a text, as a copy: in V8 a plain slice keeps the whole text in memory for as long as it lives. */
 export const startOf = (text: string, length: number): string =>
   text.length > length ? JSON.parse(JSON.stringify(text.slice(0, length))) : text;
 
@@ -27,12 +25,9 @@ const shorten = (text: string): string => (text.length > MAX_TEXT ? `${startOf(t
 export const cut = (text: string): string =>
   text.length > SUMMARY ? `${text.slice(0, SUMMARY - 3).toWellFormed()}...` : text;
 
-/** Writes down commands and their results under the given rules. */
+/** Records commands and their results under the given rules. */
 export function createRecorder({ placeholder, isPrivateKey }: RecordRules) {
-  /**
-   * A copy of what a caller sent: nothing that the rules forbid, and not more than a screenful of it, however much was
-   * sent.
-   */
+  /** A copy of a caller's parameters: nothing that the rules forbid, and at most a screenful, however much was sent. */
   function redact(value: Readonly<Record<string, unknown>>): Record<string, unknown> {
     let items = MAX_ITEMS;
     const copy = (value: unknown, isPrivate: boolean, depth: number): unknown => {
@@ -52,7 +47,7 @@ export function createRecorder({ placeholder, isPrivateKey }: RecordRules) {
         if (items-- <= 0) break;
         const inner = isPrivate || isPrivateKey(key);
         const shown = placeholder(key, from[key]) ?? copy(from[key], inner, depth + 1);
-        // `__proto__` is a key like any other.
+        // Assignment would set the prototype for the key `__proto__`.
         Object.defineProperty(to, shorten(key), { value: shown, enumerable: true, configurable: true, writable: true });
       }
       return to;
@@ -92,7 +87,7 @@ export function createRecorder({ placeholder, isPrivateKey }: RecordRules) {
     return text;
   }
 
-  /** One line of JSON of at most 500 characters; null for nothing. Stops there: a result may be megabytes. */
+  /** One line of JSON of at most 500 characters, or null if there is no result. Reads no further: it may be megabytes. */
   function summarise(result: unknown): string | null {
     return result === undefined || result === null ? null : cut(write(result));
   }

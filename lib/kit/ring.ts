@@ -2,7 +2,7 @@ import type { Storage } from 'unstorage';
 import type { RingRecord } from '../../storage/schema.ts';
 import type { Log } from '../log.ts';
 import type { Clock } from './clock.ts';
-import { isObject, parseJson } from './json.ts';
+import { isObject, type JsonObject, parseJson } from './json.ts';
 import { createWriteBehind, loadAll } from './write-behind.ts';
 
 export interface Ring<T> {
@@ -15,42 +15,55 @@ export interface Ring<T> {
   list(limit: number): T[];
 }
 
-export interface RingParts {
+export interface RingParts<T> {
   store: Storage<RingRecord>;
   clock: Clock;
   log: Log;
   /** Names the ring in a warning. */
   name: string;
   size?: number;
+  /** Whether an object from the store is an entry; every one by default. */
+  isEntry?(value: JsonObject): boolean;
+  /** Called for every entry from the store, oldest first, with the function that stores it again. */
+  loaded?(entry: T, save: () => void): void;
 }
 
 /**
  * The last `size` entries, in memory and written behind (`write-behind.ts`). Entries are JSON objects, which are stored
  * as text: unstorage drops some member names when it reads an object back. Nothing here is ever searched.
  */
-export async function openRing<T extends object>({ store, size = 100, ...parts }: RingParts): Promise<Ring<T>> {
+export async function openRing<T extends object>(parts: RingParts<T>): Promise<Ring<T>> {
+  const { store, log, size = 100, isEntry = () => true } = parts;
   const slots: { seq: number; entry: T }[] = [];
-  const persistence = createWriteBehind({ store, ...parts });
+  const persistence = createWriteBehind(parts);
 
-  const loaded = await loadAll(store, parts.log, (value, key) => {
+  const loaded = await loadAll(store, log, (value, key) => {
     if (!isObject(value) || !Number.isSafeInteger(value.seq) || typeof value.json !== 'string') return undefined;
     const seq = value.seq as number;
     const entry = parseJson(value.json);
-    return isObject(entry) && seq >= 0 && key === String(seq % size) ? { seq, entry: entry as T } : undefined;
+    const isGood = isObject(entry) && isEntry(entry) && seq >= 0 && key === String(seq % size);
+    return isGood ? { seq, entry: entry as T } : undefined;
   });
-  for (const [key, slot] of loaded) slots[Number(key)] = slot;
-  let next = Math.max(-1, ...loaded.map(([, { seq }]) => seq)) + 1;
+  let next = 0;
+  for (const [key, slot] of loaded.sort(([, a], [, b]) => a.seq - b.seq)) {
+    slots[Number(key)] = slot;
+    next = slot.seq + 1;
+    parts.loaded?.(slot.entry, saverOf(slot.seq, slot.entry));
+  }
+
+  function saverOf(seq: number, entry: T): () => void {
+    const record = () => ({ seq, json: JSON.stringify(entry) });
+    return () => {
+      // A newer entry may have taken the slot.
+      if (slots[seq % size]?.seq === seq) persistence.save(String(seq % size), record);
+    };
+  }
 
   return {
     add(entry) {
       const seq = next++;
-      const at = seq % size;
-      slots[at] = { seq, entry };
-      const record = () => ({ seq, json: JSON.stringify(entry) });
-      const save = () => {
-        // Another entry may have taken the slot.
-        if (slots[at]?.seq === seq) persistence.save(String(at), record);
-      };
+      slots[seq % size] = { seq, entry };
+      const save = saverOf(seq, entry);
       save();
       return save;
     },

@@ -7,7 +7,7 @@ const MAX_ENTRY = 32 * 1024;
 export type Notifications = Awaited<ReturnType<typeof openNotifications>>;
 
 /** The last 100 notifications of all paired phones; a restart forgets them (contract 00, 02 §6). */
-export async function openNotifications(parts: Omit<RingParts, 'name' | 'size'>) {
+export async function openNotifications(parts: Pick<RingParts<Payload>, 'store' | 'clock' | 'log'>) {
   const ring = await openRing<Payload>({ ...parts, name: 'the notification ring' });
   return {
     /** Keeps one, its long texts cut to 4096 characters. False when it is too large (32 KiB as JSON) to be kept. */

@@ -29,8 +29,8 @@ export interface PhoneParts {
   log: Log;
   queue: Store<'phone'>;
   replies: Store<'phone-replies'>;
-  /** Where subscriptions are remembered while the process sleeps; absent where it lives as long as its sockets. */
-  remember?: Store<'phone-subscribers'>;
+  /** Where subscriptions are stored; absent where the process lives as long as its sockets. */
+  subscribers?: Store<'phone-subscribers'>;
   /** Told of every chat as it goes by (contract 04 §5.7). */
   seen?(chat: SeenChat): void;
 }
@@ -51,7 +51,7 @@ export async function openPhoneMessaging(parts: PhoneParts) {
   const queueRows = await openRows({ store: parts.queue, log, read: readWaiting });
   const replyRows = await openRows({ store: parts.replies, log, read: readStoredReply });
   const replies = createReplies({ rows: replyRows, clock, log });
-  const memory = parts.remember && (await openSubscribers<PhoneLink>(parts.remember, log));
+  const memory = parts.subscribers && (await openSubscribers<PhoneLink>(parts.subscribers, log));
   let state: Delivery<PhoneLink> = emptyDelivery(queueRows.loaded);
   const coming: Event<PhoneLink>[] = [];
   let busy = false;

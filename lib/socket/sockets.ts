@@ -40,8 +40,8 @@ export interface SocketsParts {
   version: string;
   /** The current profile rows. */
   profiles(): unknown[];
-  /** Where sockets are remembered over a sleep; absent where the process lives as long as its sockets. */
-  remember?: Store<'sockets'>;
+  /** Where open sockets are stored; absent where the process lives as long as its sockets. */
+  store?: Store<'sockets'>;
 }
 
 /** Passes events to the handshake, then to the connection. Drops the handshake then: sockets are many and long-lived. */
@@ -72,10 +72,10 @@ export type Sockets = ReturnType<typeof createSockets>;
 
 /** Every socket of the relay, from upgrade to close (contract 01 §3). */
 export function createSockets(parts: SocketsParts) {
-  const { sessions, limiter, clock, log } = parts;
+  const { sessions, limiter, clock, log, store } = parts;
   const connections = new DenseSet<SocketConnection>();
   const bySession = new Map<Session, SessionSockets>();
-  const pending = new PendingSockets({ clock, sleeps: parts.remember !== undefined });
+  const pending = new PendingSockets({ clock, sleeps: store !== undefined });
   const version = JSON.stringify(parts.version);
   let table: ChannelTable | undefined;
   let profiles: { rows: unknown[]; text: string } = { rows: [], text: '[]' };
@@ -87,6 +87,11 @@ export function createSockets(parts: SocketsParts) {
     bySession.get(session)?.end(4401, reason === 'expired' ? 'session expired' : 'session revoked');
     bySession.delete(session);
   });
+
+  /** Nothing waits for a record: without it, a socket is closed when the process wakes. */
+  function written(write: Promise<void> | undefined): void {
+    write?.catch((error) => log.warn(`a socket could not be saved: ${describeError(error)}`));
+  }
 
   const handshakeParts: HandshakeParts = {
     sessions,
@@ -108,7 +113,7 @@ export function createSockets(parts: SocketsParts) {
       const { id, session, caller } = connection;
       connections.remove(connection);
       bySession.get(session)?.remove(connection);
-      void parts.remember?.removeItem(id);
+      written(store?.removeItem(id));
       log.info(`socket of session ${session.prefix} closed (${caller.key})`);
     },
   };
@@ -147,7 +152,7 @@ export function createSockets(parts: SocketsParts) {
     transport.send(encodeEnvelopeAround('system', 'auth.ok', payload));
     const connection = connect(transport, caller, session, typedStream);
     void connection.opened(false);
-    void parts.remember?.setItem(transport.id, { family: session.family, typed_stream: typedStream, caller });
+    written(store?.setItem(transport.id, { family: session.family, typed_stream: typedStream, caller }));
     log.info(`socket of session ${session.prefix} authenticated (${caller.key})`);
     return connection;
   }
@@ -179,17 +184,22 @@ export function createSockets(parts: SocketsParts) {
 
     /** Restores a socket that outlived a sleep of the process (edge). Closes one that had not authenticated. */
     async restore(transport: Transport): Promise<SocketEvents | undefined> {
-      const record = await parts.remember?.getItem(transport.id);
+      const record = await store?.getItem(transport.id);
       const session = record ? sessions.byFamily(record.family) : undefined;
       if (!record || !session) {
         transport.close(4401, 'session expired');
-        await parts.remember?.removeItem(transport.id);
         return undefined;
       }
       const socket = new SocketDispatcher();
       socket.connection = connect(transport, record.caller, session, record.typed_stream);
       await socket.connection.opened(true);
       return socket;
+    },
+
+    /** Every socket that outlived the sleep is back: removes the records of the others. */
+    async restored(): Promise<void> {
+      const open = new Set(connections.snapshot().map(({ id }) => id));
+      for (const id of (await store?.getKeys()) ?? []) if (!open.has(id)) written(store?.removeItem(id));
     },
 
     /** Sends one envelope to every authenticated socket. A failure of one does not affect the others. */

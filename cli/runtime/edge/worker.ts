@@ -87,6 +87,7 @@ export class RelayObject extends DurableObject<Env> {
       const events = await this.#relay.sockets.restore(edgeTransport(id, socket));
       if (events) this.#sockets.set(id, events);
     }
+    await this.#relay.restored();
   }
 
   async fetch(request: Request): Promise<Response> {

@@ -1,12 +1,12 @@
 import { expect, it } from 'vitest';
 import { createControlSessions, type Requester } from '../../../lib/desktop/control.ts';
-import type { Target } from '../../../lib/desktop/targets.ts';
+import type { Device } from '../../../lib/desktop/registry.ts';
 import type { Link } from '../../../lib/dispatch/link.ts';
 import type { Payload } from '../../../lib/socket/envelope.ts';
 import type { DesktopControlRecord } from '../../../storage/schema.ts';
 import { createTestClock } from '../../support/clock.ts';
 
-const targetOn = (id: string) => ({ id: `pc-${id}`, link: { id } as Link }) as Target;
+const targetOn = (id: string) => ({ id: `pc-${id}`, link: { id } as Link }) as Device;
 const requester = (more: Partial<Requester> = {}): Requester => ({ family: 'f', deviceId: 'd', runId: 'r', ...more });
 
 const setup = () => {

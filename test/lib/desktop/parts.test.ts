@@ -1,8 +1,8 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { decide, replyTo, statusOf, summaryOf } from '../../../lib/desktop/answer.ts';
 import { isNamed } from '../../../lib/desktop/identity.ts';
 import { redact } from '../../../lib/desktop/redact.ts';
+import { decide, replyTo, statusOf, summaryOf } from '../../../lib/desktop/response.ts';
 import { readSelector } from '../../../lib/desktop/selection.ts';
 import { isPrivateTool, isToolName, timeoutOf } from '../../../lib/desktop/tools.ts';
 
@@ -39,7 +39,7 @@ describe('tools (contract 07 §2.3)', () => {
   });
 });
 
-describe('answers', () => {
+describe('responses', () => {
   it('are what the desktop wrote, and who it was', () => {
     fc.assert(
       fc.property(fc.dictionary(fc.string(), fc.jsonValue(), { minKeys: 1 }), (payload) => {

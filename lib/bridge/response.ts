@@ -2,8 +2,8 @@ import { memberNamed, membersOf } from '../dispatch/json-text.ts';
 import { isObject } from '../kit/json.ts';
 import type { Payload } from '../socket/envelope.ts';
 
-/** A `bridge.response`, read: everything in it is the phone's word. */
-export interface Answer {
+/** A parsed `bridge.response`. The phone chose everything in it. */
+export interface PhoneResponse {
   /** As the phone gave it, also outside 200..599; 200 where it gave no integer. */
   status: number;
   result: unknown;
@@ -13,7 +13,7 @@ export interface Answer {
   blocked: boolean;
 }
 
-/** What the caller gets of an answer. */
+/** The HTTP answer to the caller. */
 export interface Reply {
   status: number;
   /** JSON. */
@@ -21,7 +21,7 @@ export interface Reply {
 }
 
 /** Reads the payload of a `bridge.response`; `frame` is the text that it came in. */
-export function readAnswer({ status, result, error, blocked }: Payload, frame: string): Answer {
+export function readResponse({ status, result, error, blocked }: Payload, frame: string): PhoneResponse {
   return {
     status: Number.isInteger(status) ? (status as number) : 200,
     result,
@@ -40,8 +40,8 @@ function resultIn(frame: string): string {
 /** Whether HTTP can carry the status (contract 03 §4.3). */
 export const isStatus = (status: number): boolean => status >= 200 && status <= 599;
 
-/** What the caller is answered (contract 03 §4.3); undefined when the phone's status is none. */
-export function replyTo({ status, result, resultText, error }: Answer): Reply | undefined {
+/** The reply to the caller (contract 03 §4.3); undefined for a status that HTTP cannot carry. */
+export function replyTo({ status, result, resultText, error }: PhoneResponse): Reply | undefined {
   if (!isStatus(status)) return undefined;
   if (resultText !== '') return { status, body: resultText };
   if (result !== undefined && result !== null) return { status, body: JSON.stringify({ value: result }) };
@@ -61,8 +61,8 @@ const REFUSALS = new Set([
 const isRefusal = (code: unknown): boolean =>
   typeof code === 'string' && (REFUSALS.has(code) || /^bridge_(?:capability|policy)_/.test(code));
 
-/** What became of an answered command, first match wins (contract 03 §6). */
-export function decide({ status, result, error, blocked }: Answer): Decision {
+/** The recorded outcome of an answered command; the first match wins (contract 03 §6). */
+export function decide({ status, result, error, blocked }: PhoneResponse): Decision {
   const body: Payload = isObject(result) ? result : {};
   if (body.blocked === true || blocked || (error !== undefined && /safety/i.test(error))) return 'blocked';
   if (status === 403) {
@@ -73,8 +73,8 @@ export function decide({ status, result, error, blocked }: Answer): Decision {
   return status >= 400 || !isStatus(status) ? 'error' : 'executed';
 }
 
-/** The sentence of a failed answer: the frame's own, else the body's. */
-export function errorOf({ status, result, error }: Answer): string | null {
+/** The error sentence of a failed response: the frame's own, else the body's. */
+export function errorOf({ status, result, error }: PhoneResponse): string | null {
   if (error !== undefined) return error;
   return status >= 400 && isObject(result) && typeof result.error === 'string' ? result.error : null;
 }

@@ -1,32 +1,18 @@
 import { isObject } from '../kit/json.ts';
 import type { Payload } from '../socket/envelope.ts';
-import type { Decision } from './answer.ts';
-import type { Target } from './targets.ts';
-
-/** One command, as `GET /desktop/health` shows it (contract 07 §2.3). Nothing in it is secret. */
-export interface CommandRecord {
-  request_id: string;
-  tool: string;
-  device_id: string;
-  args: Payload;
-  /** Epoch milliseconds. */
-  sent_at: number;
-  response_status: number | null;
-  result_summary: string | null;
-  error: string | null;
-  decision: Decision;
-}
+import type { ActivityRecord } from './activity.ts';
+import type { Device } from './registry.ts';
 
 const text = (value: unknown): string | null => (typeof value === 'string' ? value : null);
 const number = (value: unknown): number | null => (typeof value === 'number' ? value : null);
 const boolean = (value: unknown): boolean | null => (typeof value === 'boolean' ? value : null);
 const object = (value: unknown): Payload | null => (isObject(value) ? value : null);
 
-const toolsOf = ({ tools }: Target): string[] => [...tools].sort();
+const toolsOf = ({ tools }: Device): string[] => [...tools].sort();
 
-/** The health body: the desktop heard last on top, then all of them, then the newest commands (contract 07 §2.3). */
-export function healthOf(targets: readonly Target[], pending: number, commands: readonly CommandRecord[]): Payload {
-  const [newest] = targets;
+/** The health body: the desktop heard last at the top level, then all of them, then the newest commands (contract 07 §2.3). */
+export function healthOf(devices: readonly Device[], pending: number, commands: readonly ActivityRecord[]): Payload {
+  const [newest] = devices;
   const status = newest?.status ?? {};
   return {
     connected: newest !== undefined,
@@ -44,11 +30,11 @@ export function healthOf(targets: readonly Target[], pending: number, commands: 
     interactive: boolean(status.interactive),
     last_error: object(status.last_error),
     computer_use: object(status.computer_use),
-    clients: targets.map((target) => ({
-      device_id: target.id,
-      device_name: target.name,
-      advertised_tools: toolsOf(target),
-      last_seen_at: target.lastSeenAt / 1000,
+    clients: devices.map((device) => ({
+      device_id: device.id,
+      device_name: device.name,
+      advertised_tools: toolsOf(device),
+      last_seen_at: device.lastSeenAt / 1000,
     })),
     recent_commands: commands,
   };

@@ -1,0 +1,127 @@
+import type { BridgeDeviceRecord, BridgeSelectionRecord, Store } from '../../storage/schema.ts';
+import type { Link } from '../dispatch/link.ts';
+import { sha256 } from '../kit/bytes.ts';
+import type { Clock } from '../kit/clock.ts';
+import { isObject, type JsonObject, parseObject } from '../kit/json.ts';
+import { createWriteBehind, loadAll } from '../kit/write-behind.ts';
+import type { Log } from '../log.ts';
+import type { Payload } from '../socket/envelope.ts';
+import { aliasesOf } from './identity.ts';
+import type { Device, KnownDevice, PhoneRegistry } from './registry.ts';
+
+const MAX_STATUS = 64 * 1024;
+const SELECTION = 'selection';
+const NEWEST = 'newest';
+const socketKey = (socketId: string): string => `socket:${socketId}`;
+const departedKey = (deviceId: string): string => `departed:${sha256(deviceId)}`;
+
+export interface PersistenceParts {
+  store: Store<'bridge'>;
+  clock: Clock;
+  log: Log;
+}
+
+export type Persistence = Awaited<ReturnType<typeof openPersistence>>;
+
+/**
+ * Stores the registry for an object that is evicted while its sockets stay open (edge): written behind, because a lost
+ * write costs no more than the phone's next report brings back.
+ */
+export async function openPersistence(parts: PersistenceParts) {
+  const { log } = parts;
+  const behind = createWriteBehind({ ...parts, name: 'the bridge registry' });
+  const loaded = new Map(await loadAll(parts.store, log, (value) => (isObject(value) ? value : undefined)));
+  let selection = '';
+
+  /** Removes a record from what was loaded, and returns it. */
+  function take(key: string): JsonObject | undefined {
+    const record = loaded.get(key);
+    loaded.delete(key);
+    return record;
+  }
+
+  return {
+    /** The device on a socket, or the socket's place in the registry, has changed. */
+    socketChanged(link: Link, registry: PhoneRegistry): void {
+      behind.save(socketKey(link.id), () => {
+        const device = registry.of(link);
+        const id = registry.supersededOn(link);
+        if (device) return toRecord(device, device.connectedAt);
+        return id === undefined || !link.isOpen ? null : { superseded: id };
+      });
+      const { active, recent } = registry.selection;
+      const key = JSON.stringify([active, recent]);
+      if (key === selection) return;
+      selection = key;
+      behind.save(SELECTION, () => ({ ...registry.selection }));
+    },
+
+    departedChanged(id: string, registry: PhoneRegistry): void {
+      const record = (known: KnownDevice | undefined) => (known ? toRecord(known, null) : null);
+      behind.save(departedKey(id), () => record(registry.departed(id)));
+      behind.save(NEWEST, () => record(registry.newest()));
+    },
+
+    /** Restores the device of a socket that outlived the memory of the process. */
+    restore(link: Link, registry: PhoneRegistry): void {
+      const record = take(socketKey(link.id));
+      if (!record) return;
+      if (typeof record.superseded === 'string') registry.supersede(link, record.superseded);
+      const known = fromRecord(record);
+      const { connected_at: connectedAt } = record;
+      if (known && typeof connectedAt === 'number') registry.restore(link, { ...known, connectedAt });
+    },
+
+    /** Every socket is back: restores the rest. Devices whose sockets are not back have departed. */
+    restored(registry: PhoneRegistry): void {
+      const saved = take(SELECTION) as BridgeSelectionRecord | undefined;
+      const rest = [...loaded].map(([key, record]) => ({ key, known: fromRecord(record) }));
+      loaded.clear();
+      for (const { key, known } of rest.sort((a, b) => (a.known?.lastSeenAt ?? 0) - (b.known?.lastSeenAt ?? 0))) {
+        if (known) registry.restoreDeparted(known);
+        if (!key.startsWith('socket:')) continue;
+        behind.save(key, () => null);
+        if (known) this.departedChanged(known.id, registry);
+      }
+      if (saved) registry.restoreSelection(saved);
+    },
+  };
+}
+
+const toRecord = (device: KnownDevice | Device, connectedAt: number | null): BridgeDeviceRecord => ({
+  id: device.id,
+  source: device.source,
+  name: device.name,
+  surface: device.surface,
+  form_factor: device.formFactor,
+  family: device.family,
+  prefix: device.prefix,
+  status: shortText(device.status),
+  connected_at: connectedAt,
+  last_seen_at: device.lastSeenAt,
+});
+
+function fromRecord(record: JsonObject): KnownDevice | undefined {
+  const { id, source, name, surface, form_factor: formFactor, family, prefix, last_seen_at: lastSeenAt } = record;
+  if (![id, name, surface, formFactor, family, prefix].every((field) => typeof field === 'string')) return undefined;
+  const status = typeof record.status === 'string' ? parseObject(record.status) : null;
+  if (!status || typeof lastSeenAt !== 'number') return undefined;
+  const identity = { id, name, surface, formFactor } as Pick<KnownDevice, 'id' | 'name' | 'surface' | 'formFactor'>;
+  return {
+    ...identity,
+    source: source as KnownDevice['source'],
+    aliases: aliasesOf(identity),
+    family: family as string,
+    prefix: prefix as string,
+    status,
+    lastSeenAt,
+  };
+}
+
+/** A report that may be stored: of one that is too long, only what the relay itself reads. */
+function shortText(status: Payload): string {
+  const text = JSON.stringify(status);
+  if (text.length <= MAX_STATUS) return text;
+  const bridge = isObject(status.bridge) ? status.bridge : {};
+  return JSON.stringify({ bridge: { device_control_supported: bridge.device_control_supported } });
+}

@@ -1,0 +1,146 @@
+import type { DesktopDeviceRecord } from '../../storage/schema.ts';
+import { firstText } from '../dispatch/first-text.ts';
+import type { Link } from '../dispatch/link.ts';
+import { parseObject } from '../kit/json.ts';
+import type { Payload } from '../socket/envelope.ts';
+import { idOf, nameOf } from './identity.ts';
+
+/** Descriptions that a desktop sends besides its status: where it works, and what its owner edits. */
+export const HINTS = ['workspace', 'active_editor'] as const;
+export type Hint = (typeof HINTS)[number];
+
+/** What one socket has said. Nothing of it is shared with another socket, not even of the same device. */
+interface SocketState {
+  readonly link: Link;
+  /** Its last status; a socket that never sent one is no device. */
+  status?: Payload;
+  /** Its identity, since its first status. */
+  id: string;
+  name: string;
+  /** The tools that it advertises; empty for one that does not say. */
+  tools: ReadonlySet<string>;
+  hints: Partial<Record<Hint, Payload>>;
+  /** Of the first status, and of the last message; epoch milliseconds. */
+  connectedAt: number;
+  lastSeenAt: number;
+}
+
+/** A desktop on a socket that may be sent commands (contract 07 §2.2). */
+export type Device = SocketState & { status: Payload };
+
+export interface RegistryParts {
+  now(): number;
+  /** Whether the socket's session may be sent commands now. */
+  isEligible(link: Link): boolean;
+}
+
+export type DesktopRegistry = ReturnType<typeof createDesktopRegistry>;
+
+const toolsIn = ({ advertised_tools: tools }: Payload): Set<string> | undefined =>
+  Array.isArray(tools) ? new Set(tools.filter((tool) => typeof tool === 'string' && tool !== '')) : undefined;
+
+const isDevice = (state: SocketState | undefined): state is Device => state?.status !== undefined;
+
+/** The connected desktops: state of their sockets, and gone with them. */
+export function createDesktopRegistry({ now, isEligible }: RegistryParts) {
+  const sockets = new Map<Link, SocketState>();
+
+  function stateOf(link: Link): SocketState {
+    let state = sockets.get(link);
+    if (!state) {
+      state = { link, id: '', name: '', tools: new Set(), hints: {}, connectedAt: now(), lastSeenAt: now() };
+      sockets.set(link, state);
+    }
+    state.lastSeenAt = now();
+    return state;
+  }
+
+  function of(link: Link): Device | undefined {
+    const state = sockets.get(link);
+    return isDevice(state) ? state : undefined;
+  }
+
+  return {
+    /** A status came: its sender is a device from the first one on. */
+    report(link: Link, status: Payload): Device {
+      const state = stateOf(link);
+      if (!state.status) {
+        state.connectedAt = state.lastSeenAt;
+        state.id = idOf(link.session.device, status, link.id);
+      }
+      state.name = nameOf(link.session.device, status, state.id);
+      state.tools = toolsIn(status) ?? state.tools;
+      return Object.assign(state, { status });
+    },
+
+    /** Keeps the newest of its kind. */
+    hint(link: Link, kind: Hint, payload: Payload): void {
+      stateOf(link).hints[kind] = payload;
+    },
+
+    /** The socket sent something. */
+    seen(link: Link): void {
+      const state = sockets.get(link);
+      if (state) state.lastSeenAt = now();
+    },
+
+    /** Whether the socket has described itself in any way. */
+    has: (link: Link): boolean => sockets.has(link),
+
+    of,
+
+    /** Devices that may be sent commands now, the one heard last first. */
+    list: (): Device[] =>
+      [...sockets.values()]
+        .filter(isDevice)
+        .filter(({ link }) => isEligible(link))
+        .sort((a, b) => b.lastSeenAt - a.lastSeenAt),
+
+    /** The socket is gone. */
+    remove(link: Link): Device | undefined {
+      const device = of(link);
+      sockets.delete(link);
+      return device;
+    },
+
+    /** The state of a socket to store; undefined for one that said nothing. */
+    record(link: Link): DesktopDeviceRecord | undefined {
+      const state = sockets.get(link);
+      if (!state) return undefined;
+      const { status, id, tools, hints, connectedAt, lastSeenAt } = state;
+      const texts = Object.entries(hints).map(([kind, payload]) => [kind, JSON.stringify(payload)]);
+      return {
+        status: status ? JSON.stringify(status) : null,
+        id,
+        tools: [...tools],
+        hints: Object.fromEntries(texts),
+        connected_at: connectedAt,
+        last_seen_at: lastSeenAt,
+      };
+    },
+
+    /** Restores a socket as it was before the process slept. */
+    restore(link: Link, record: DesktopDeviceRecord): void {
+      const status = (record.status !== null && parseObject(record.status)) || undefined;
+      const hints: SocketState['hints'] = {};
+      for (const kind of HINTS) {
+        const payload = parseObject(record.hints[kind] ?? '');
+        if (payload) hints[kind] = payload;
+      }
+      sockets.set(link, {
+        link,
+        status,
+        id: record.id,
+        name: status ? nameOf(link.session.device, status, record.id) : '',
+        tools: new Set(record.tools),
+        hints,
+        connectedAt: record.connected_at,
+        lastSeenAt: record.last_seen_at,
+      });
+    },
+  };
+}
+
+/** The names that a selector may use for a desktop. */
+export const namesOf = ({ id, name, status }: Device): string[] =>
+  [id, name, firstText(status, ['device_name']), firstText(status, ['host'])].filter((text) => text !== undefined);

@@ -1,0 +1,64 @@
+import { isObject } from '../kit/json.ts';
+import { openRing, type RingParts } from '../kit/ring.ts';
+
+export type ActivityParts = Pick<RingParts<never>, 'store' | 'clock' | 'log' | 'name'>;
+
+/** What is stored of a command besides its record. */
+interface Entry<R> {
+  record: R;
+  /** Id of the socket that the command was sent to. */
+  socket: string;
+  /** When it times out, epoch milliseconds. */
+  deadline: number;
+}
+
+/** A command that was under way when the process slept. */
+export interface Interrupted<R> {
+  record: R;
+  /** Milliseconds until it times out; 0 when it already has. */
+  timeLeft: number;
+  /** Stores the record as it is now. */
+  save(): void;
+}
+
+/**
+ * The records of the last 100 commands; one stays `pending` until it is settled, also over a sleep of the process
+ * (contract 03 §6, 07 §2.3, 00).
+ */
+export async function openActivity<R extends { decision: string }>(parts: ActivityParts) {
+  const { clock } = parts;
+  const interrupted = new Map<string, Interrupted<R>[]>();
+  const ring = await openRing<Entry<R>>({
+    ...parts,
+    isEntry: ({ record, socket, deadline }) =>
+      isObject(record) && typeof socket === 'string' && typeof deadline === 'number',
+    loaded({ record, socket, deadline }, save) {
+      if (record.decision !== 'pending') return;
+      const own = interrupted.get(socket) ?? [];
+      own.push({ record, timeLeft: Math.max(0, deadline - clock.now()), save });
+      interrupted.set(socket, own);
+    },
+  });
+
+  return {
+    /** Adds the record of a command that is about to be sent. The returned function stores it again once settled. */
+    add(record: R, { socket, timeout }: { socket: string; timeout: number }): () => void {
+      return ring.add({ record, socket, deadline: clock.now() + timeout });
+    },
+
+    /** At most `limit` records, newest first. */
+    list: (limit: number): R[] => ring.list(limit).map(({ record }) => record),
+
+    /** Takes the commands that were under way on a socket; without one, all that are left. */
+    takeInterrupted(socket?: string): Interrupted<R>[] {
+      if (socket === undefined) {
+        const rest = [...interrupted.values()].flat();
+        interrupted.clear();
+        return rest;
+      }
+      const own = interrupted.get(socket) ?? [];
+      interrupted.delete(socket);
+      return own;
+    },
+  };
+}

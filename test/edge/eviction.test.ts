@@ -1,0 +1,176 @@
+import { describe, expect, it } from 'vitest';
+import { type DeviceRoute, deviceRoutes } from '../../lib/bridge/device-routes.ts';
+import { type EvictedRelay, type LocalClient, startEvictedRelay } from '../support/evicted-relay.ts';
+
+const routeOf = (method: string, path: string): DeviceRoute =>
+  deviceRoutes(path).find((route) => route.method === method) as DeviceRoute;
+
+/** Begins a bridge command; nobody is left to hear of its end. */
+function command(object: EvictedRelay, path = '/ping'): void {
+  object.relay.bridge.command({ route: routeOf('GET', path), query: {} }).catch(() => {});
+}
+
+async function phoneOf(object: EvictedRelay, id = 'phone-1'): Promise<LocalClient> {
+  const phone = await object.connect({ device_id: id, device_name: id, client_surface: 'android' });
+  phone.send('bridge', 'bridge.status', { battery: 7 });
+  return phone;
+}
+
+const requestId = (client: LocalClient, type: string): unknown => client.received(type).at(-1)?.request_id;
+
+describe('contract 00: a bridge command under way when the object is evicted', () => {
+  it('is answered afterwards, on its own socket only', async () => {
+    const object = await startEvictedRelay();
+    const phone = await phoneOf(object);
+    const other = await phoneOf(object, 'phone-2');
+    object.relay.bridge.select('phone-1');
+    command(object, '/clipboard');
+    expect(object.relay.bridge.activity(1)).toMatchObject([{ decision: 'pending', path: '/clipboard' }]);
+
+    await object.evict();
+
+    expect(object.relay.bridge.activity(9)).toMatchObject([{ decision: 'pending', path: '/clipboard' }]);
+    expect(object.relay.bridge.pendingCount()).toBe(1);
+    const response = { request_id: requestId(phone, 'bridge.command'), status: 200, result: { text: 'secret' } };
+    other.send('bridge', 'bridge.response', response);
+    expect(object.relay.bridge.pendingCount()).toBe(1);
+    phone.send('bridge', 'bridge.response', response);
+    expect(object.relay.bridge.pendingCount()).toBe(0);
+    const [row] = object.relay.bridge.activity(9);
+    expect(row).toMatchObject({ decision: 'executed', response_status: 200, device_id: 'phone-1' });
+    expect(row?.result_summary, 'what the clipboard holds is private').not.toContain('secret');
+
+    await object.evict();
+    expect(object.relay.bridge.activity(9)).toEqual([row]);
+    expect(object.relay.bridge.pendingCount()).toBe(0);
+  });
+
+  it('times out at its time', async () => {
+    const object = await startEvictedRelay();
+    await phoneOf(object);
+    command(object);
+    await object.evict();
+    await object.clock.advanceAsync(28_999);
+    expect(object.relay.bridge.activity(1)).toMatchObject([{ decision: 'pending' }]);
+    await object.clock.advanceAsync(1);
+    expect(object.relay.bridge.activity(1)).toMatchObject([{ decision: 'timeout' }]);
+  });
+
+  it('fails when its socket closes, then or meanwhile', async () => {
+    const object = await startEvictedRelay();
+    const phone = await phoneOf(object);
+    const lost = await phoneOf(object, 'phone-2');
+    object.relay.bridge.select('phone-2');
+    command(object);
+    object.relay.bridge.select('phone-1');
+    command(object);
+    lost.lose();
+    await object.evict();
+    const decisions = () => object.relay.bridge.activity(9).map(({ decision, error }) => [decision, error]);
+    expect(decisions()).toEqual([
+      ['pending', null],
+      ['error', 'Phone disconnected'],
+    ]);
+    phone.close();
+    expect(decisions()[0]).toEqual(['error', 'Phone disconnected']);
+    await object.evict();
+    expect(decisions()).toEqual(Array(2).fill(['error', 'Phone disconnected']));
+  });
+});
+
+describe('contract 00: a desktop command under way when the object is evicted', () => {
+  async function desktopOf(object: EvictedRelay): Promise<LocalClient> {
+    const desktop = await object.connect({ device_id: 'pc', device_name: 'PC', client_surface: 'desktop' });
+    desktop.send('desktop', 'desktop.status', { advertised_tools: ['desktop_adb_shell'], host: 'box' });
+    return desktop;
+  }
+
+  function call(object: EvictedRelay, { token }: LocalClient): void {
+    const session = object.relay.sessions.authenticate(token);
+    if (!session) throw new Error('no session');
+    const args = { text: '{"a":1}', value: { a: 1 } };
+    object.relay.desktop.call({ tool: 'desktop_adb_shell', args, query: {}, session, run: {} }).catch(() => {});
+  }
+
+  const rows = (object: EvictedRelay) => object.relay.desktop.health().recent_commands;
+
+  it('is answered afterwards', async () => {
+    const object = await startEvictedRelay();
+    const desktop = await desktopOf(object);
+    call(object, desktop);
+    await object.evict();
+    expect(rows(object)).toMatchObject([{ decision: 'pending', tool: 'desktop_adb_shell', args: { a: 1 } }]);
+    expect(object.relay.desktop.health()).toMatchObject({ pending_commands: 1, host: 'box' });
+    const id = requestId(desktop, 'desktop.command');
+    desktop.send('desktop', 'desktop.response', { request_id: id, ok: true, result: { n: 5 } });
+    expect(rows(object)).toMatchObject([{ decision: 'executed', response_status: 200, result_summary: '{"n":5}' }]);
+    expect(object.relay.desktop.health()).toMatchObject({ pending_commands: 0 });
+  });
+
+  it('times out at its time, and fails with its socket', async () => {
+    const object = await startEvictedRelay();
+    const desktop = await desktopOf(object);
+    call(object, desktop);
+    await object.evict();
+    await object.clock.advanceAsync(299_000);
+    expect(rows(object)).toMatchObject([{ decision: 'timeout' }]);
+    call(object, desktop);
+    desktop.lose();
+    await object.evict();
+    expect(rows(object)).toMatchObject([{ decision: 'error', error: 'pc disconnected' }, { decision: 'timeout' }]);
+    expect(object.relay.desktop.health()).toMatchObject({ connected: false, pending_commands: 0 });
+  });
+});
+
+describe('contract 00: phones that are not connected when the object is evicted', () => {
+  it('are still shown, and usable before their next report when they reconnect', async () => {
+    const object = await startEvictedRelay();
+    const phone = await phoneOf(object);
+    phone.close();
+    await object.evict();
+    const status = {
+      battery: 7,
+      connected: false,
+      device_id: 'phone-1',
+      session_token_prefix: phone.token.slice(0, 8),
+    };
+    expect(object.relay.bridge.status({})).toMatchObject(status);
+    const back = await object.connect({ device_id: 'phone-1', client_surface: 'android' }, phone.token);
+    expect(object.relay.bridge.status({})).toMatchObject({ battery: 7, connected: true, active: true });
+    command(object);
+    expect(back.received('bridge.command')).toHaveLength(1);
+    await object.evict();
+    expect(object.relay.bridge.devices()).toMatchObject({ count: 1, active_device_id: 'phone-1' });
+  });
+
+  it('count as disconnected when their socket did not outlive the eviction', async () => {
+    const object = await startEvictedRelay();
+    const phone = await phoneOf(object);
+    phone.lose();
+    await object.evict();
+    expect(object.relay.bridge.status({})).toMatchObject({ battery: 7, connected: false, device_id: 'phone-1' });
+    await object.evict();
+    expect(object.relay.bridge.status({})).toMatchObject({ battery: 7, connected: false, device_id: 'phone-1' });
+  });
+});
+
+it('records of sockets that did not outlive an eviction are removed', async () => {
+  const object = await startEvictedRelay();
+  const phone = await phoneOf(object);
+  phone.send('proactive', 'proactive.subscribe');
+  phone.send('desktop', 'workspace', { cwd: '/' });
+  const closed = await phoneOf(object, 'phone-2');
+  closed.send('desktop', 'desktop.status', {});
+  const keys = async () => {
+    const names = ['sockets', 'bridge', 'desktop'] as const;
+    const all = await Promise.all(names.map((name) => object.stores.open(name).getKeys()));
+    return all.flat().filter((key) => !/^(?:departed|selection|newest)/.test(key));
+  };
+  await object.clock.advanceAsync(1_000);
+  expect(await keys()).toHaveLength(6);
+  closed.close();
+  phone.lose();
+  await object.evict();
+  await object.clock.advanceAsync(1_000);
+  expect(await keys()).toEqual([]);
+});
