@@ -10,7 +10,7 @@ export type Runtime = 'node' | 'edge';
  * Where each store lives: in the state file (`disk`), in the Durable Object's SQLite (`object`), or in the memory of
  * the process. What a restart may forget, a sleeping object may not (contract 00, "What survives a restart").
  */
-const PLACES: Record<StoreName, { node: 'disk' | 'memory'; edge: 'object' | 'memory' }> = {
+export const PLACES: Record<StoreName, { node: 'disk' | 'memory'; edge: 'object' | 'memory' }> = {
   sessions: { node: 'disk', edge: 'object' },
   pairing: { node: 'memory', edge: 'object' },
   'pairing-codes': { node: 'memory', edge: 'object' },

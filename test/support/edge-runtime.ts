@@ -1,7 +1,8 @@
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdtemp, readdir, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
-import { dirname, join } from 'node:path';
+import { basename, dirname, join } from 'node:path';
 import { exportSPKI, generateKeyPair, SignJWT } from 'jose';
+import Database from 'libsql';
 import { Log, LogLevel, Miniflare } from 'miniflare';
 import { inject } from 'vitest';
 import { OPERATOR_ALGORITHM, OPERATOR_AUDIENCE } from '../../lib/access/operator-token.ts';
@@ -61,6 +62,19 @@ export async function startEdgeRuntime() {
       const bucket = await miniflare.getR2Bucket('MEDIA');
       const { objects } = await bucket.list({ prefix: relays.idFromName(name).toString() });
       return objects.map(({ key }) => key);
+    },
+    /** A value in the store of a host name's relay, as JSON text. */
+    async stored(name: string, store: string, key: string): Promise<string | undefined> {
+      const relays = await miniflare.getDurableObjectNamespace('RELAY');
+      const file = `${relays.idFromName(name)}.sqlite`;
+      const path = (await readdir(persist, { recursive: true })).find((path) => basename(path) === file);
+      const database = new Database(join(persist, path ?? file), { readonly: true });
+      try {
+        const row = database.prepare('SELECT value FROM items WHERE store = ? AND key = ?').get(store, key);
+        return (row as { value: string } | undefined)?.value;
+      } finally {
+        database.close();
+      }
     },
     /** Ends it hard, with every relay in it, and starts it again on the same state. */
     async restart(): Promise<void> {

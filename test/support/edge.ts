@@ -46,6 +46,7 @@ export async function startEdgeTarget({ env = {} }: TargetOptions = {}): Promise
     fetch: (path, init) => call(path, init),
     operator: (path, init) => call(path, init, { authorization: `Bearer ${runtime.operatorToken}` }),
     objects: () => runtime.objects(name),
+    stored: (store, key) => runtime.stored(name, store, key),
     restart: runtime.restart,
     // The object stays until the runtime ends; its next case has another.
     stop: async () => {},

@@ -26,6 +26,8 @@ export interface Target {
   stop(): Promise<void>;
   /** Keys of what is in its object store (edge). */
   objects?(): Promise<string[]>;
+  /** A stored value of its as JSON text (edge). */
+  stored?(store: string, key: string): Promise<string | undefined>;
   /** The relay itself, where it lives in this process. */
   relay?: Relay;
 }
