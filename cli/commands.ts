@@ -85,23 +85,23 @@ const phoneCommands: CommandEntry[] = [
 const companionCommands: CommandEntry[] = [
   {
     usage: 'pair [link]',
-    summary: 'pair with a relay: an svc-relay://pair link or a QR payload, or - to read it from stdin',
-    load: async () => ({ define: (await import('./companion.ts')).definePair }),
+    summary: 'pair with a relay by an svc-relay://pair link or a QR payload; - reads it from stdin',
+    load: () => import('./companion/pair.ts'),
   },
   {
     usage: 'run',
-    summary: 'be the phone: answer commands, show them, ask before what needs a confirmation',
-    load: async () => ({ define: (await import('./companion.ts')).defineRun }),
+    summary: 'act as the phone: answer commands, show them, and ask for confirmations',
+    load: () => import('./companion/run.ts'),
   },
   {
     usage: 'status',
-    summary: 'show what this companion is paired with, and what it allows',
-    load: async () => ({ define: (await import('./companion.ts')).defineStatus }),
+    summary: 'show the pairing of this companion and what it allows',
+    load: () => import('./companion/status.ts'),
   },
   {
     usage: 'unpair',
     summary: 'forget the relay: credentials, certificate pins and grants',
-    load: async () => ({ define: (await import('./companion.ts')).defineUnpair }),
+    load: () => import('./companion/unpair.ts'),
   },
 ];
 
@@ -118,7 +118,7 @@ export const nestedPrograms: Record<string, Program> = {
     examples: ['svc phone send "Dinner is ready"', 'svc phone list'],
   },
   companion: {
-    summary: 'be a phone in the terminal, to try the relay without one',
+    summary: 'act as a phone in the terminal, to try the relay without one',
     commands: companionCommands,
     examples: ['svc pair | svc companion pair -', 'svc companion run'],
   },

@@ -11,8 +11,8 @@ import { agentHome, fakeRelay } from './support.ts';
 
 /** The phone is not what is tested here: this one asks before `/call`, and writes down what it was told. */
 const phones = vi.hoisted(() => ({ last: null as null | { confirm: Confirm; handled: string[] } }));
-vi.mock('../../cli/companion-phone.ts', () => ({
-  createPhoneBehind({ settings, confirm }: { settings: SettingsStore; confirm: Confirm }) {
+vi.mock('../../cli/companion/phone.ts', () => ({
+  createSimulatedPhone({ settings, confirm }: { settings: SettingsStore; confirm: Confirm }) {
     const last = { confirm, handled: [] as string[] };
     phones.last = last;
     const phone = {
@@ -31,7 +31,7 @@ vi.mock('../../cli/companion-phone.ts', () => ({
       onStatusChange: (listener: () => void) => settings.onChange(listener),
       close() {},
     } as unknown as Phone;
-    const of = ({
+    const rowOf = ({
       command,
       answer,
       durationMs,
@@ -44,9 +44,9 @@ vi.mock('../../cli/companion-phone.ts', () => ({
       summary: 'summary',
       decision: answer.status < 400 ? 'executed' : 'refused',
       status: answer.status,
-      took: durationMs,
+      durationMs,
     });
-    return { phone, rows: () => ({ of, end() {} }) };
+    return { phone, trackRows: () => ({ rowOf, stop() {} }) };
   },
 }));
 

@@ -198,9 +198,9 @@ describe('the companion and messages', () => {
     const companion = begin(['companion', 'run'], { home, tty: true });
     await companion.prints(/online: [^|]*\| master off/);
     companion.type('w');
-    await companion.prints(/There is no message to answer/);
+    await companion.prints(/There is no message to reply to/);
     companion.type('t');
-    await companion.prints(/Messages come here now/);
+    await companion.prints(/Messages are now delivered here/);
     await companion.prints(/messages ON/);
     await relay.operator('/phone/message', post({ text: 'Dinner\u001b[2J?', title: 'Kitchen', chat_id: 'k' }));
     await companion.prints(/Message from Kitchen: Dinner\[2J\?/);
@@ -210,7 +210,7 @@ describe('the companion and messages', () => {
     await companion.prints(/Reply to Kitchen: qma_/);
     companion.type('\r');
     await companion.prints(/you: qma/);
-    await companion.prints(/The relay has your reply: qma/);
+    await companion.prints(/The relay received your reply: qma/);
     const { replies } = await (await relay.operator('/phone/replies?timeout=0')).json();
     expect(replies).toMatchObject([{ text: 'qma', chat_id: 'k' }]);
     companion.type('w');

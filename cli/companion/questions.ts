@@ -1,42 +1,42 @@
-import type { Confirm, Decision, Question } from '../lib/companion/types.ts';
-import type { Cancel, Clock } from '../lib/kit/clock.ts';
+import type { Confirm, Decision, Question } from '../../lib/companion/types.ts';
+import type { Cancel, Clock } from '../../lib/kit/clock.ts';
 
-export type Approve = 'ask' | 'never' | 'always';
+export type ApprovalMode = 'ask' | 'never' | 'always';
 
-/** A question that waits for an answer. */
 export interface OpenQuestion extends Question {
-  /** Monotonic milliseconds at which silence becomes a denial. */
+  /** When silence becomes a denial, monotonic ms. */
   deadline: number;
 }
 
-export type Answer = 'allowed' | 'denied' | 'timeout' | 'nobody' | 'gone';
+/** How a question ended. `nobody`: there was nobody to ask. `gone`: its command has lost its caller. */
+export type QuestionOutcome = 'allowed' | 'denied' | 'timeout' | 'nobody' | 'gone';
 
-export interface AskerParts {
-  approve: Approve;
-  /** Whether there is anybody who could answer. */
+export interface QuestionsParts {
+  approve: ApprovalMode;
+  /** Whether a person or script can answer. */
   attended: boolean;
   clock: Clock;
   onAsked(question: OpenQuestion): void;
-  onAnswered(question: Question, answer: Answer): void;
+  onAnswered(question: Question, outcome: QuestionOutcome): void;
 }
 
-export interface Asker {
+export interface Questions {
   confirm: Confirm;
-  /** The oldest first. */
+  /** Oldest first. */
   open(): readonly OpenQuestion[];
-  /** Answers the question of this request, else the oldest one. False when there is none. */
+  /** Answers the question of this request, or the oldest one. False if there is none. */
   answer(decision: Exclude<Decision, boolean>, requestId?: string): boolean;
-  /** Denies what is open. */
+  /** Denies all open questions. */
   close(): void;
 }
 
 interface Entry {
   question: OpenQuestion;
-  settle(decision: Decision, answer: Answer): void;
+  settle(decision: Decision, outcome: QuestionOutcome): void;
 }
 
-/** Brings the phone's questions to whoever sits at the terminal, or answers them as `--approve` says. */
-export function createAsker({ approve, attended, clock, onAsked, onAnswered }: AskerParts): Asker {
+/** Passes the phone's questions to the person at the terminal, or answers them as `--approve` says. */
+export function createQuestions({ approve, attended, clock, onAsked, onAnswered }: QuestionsParts): Questions {
   const entries: Entry[] = [];
 
   const confirm: Confirm = (question) => {
@@ -48,12 +48,12 @@ export function createAsker({ approve, attended, clock, onAsked, onAnswered }: A
       let cancel: Cancel = () => {};
       const entry: Entry = {
         question: { ...question, deadline: clock.monotonic() + question.timeoutMs },
-        settle(decision, answer) {
+        settle(decision, outcome) {
           cancel();
           const at = entries.indexOf(entry);
           if (at < 0) return;
           entries.splice(at, 1);
-          onAnswered(question, answer);
+          onAnswered(question, outcome);
           resolve(decision);
         },
       };
@@ -68,7 +68,8 @@ export function createAsker({ approve, attended, clock, onAsked, onAnswered }: A
     confirm,
     open: () => entries.map(({ question }) => question),
     answer(decision, requestId) {
-      const entry = requestId === undefined ? entries[0] : entries.find((one) => one.question.requestId === requestId);
+      const entry =
+        requestId === undefined ? entries[0] : entries.find(({ question }) => question.requestId === requestId);
       entry?.settle(decision, decision.allowed ? 'allowed' : 'denied');
       return entry !== undefined;
     },

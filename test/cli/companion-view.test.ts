@@ -1,15 +1,15 @@
 import { describe, expect, it } from 'vitest';
-import type { OpenQuestion } from '../../cli/companion-ask.ts';
-import { createPhoneBehind } from '../../cli/companion-phone.ts';
-import { createScreen } from '../../cli/companion-screen.ts';
-import type { CommandRow } from '../../cli/companion-view.ts';
+import { createSimulatedPhone } from '../../cli/companion/phone.ts';
+import type { OpenQuestion } from '../../cli/companion/questions.ts';
+import { createTerminalView } from '../../cli/companion/terminal-view.ts';
+import type { CommandRow } from '../../cli/companion/view.ts';
 import type { CommandContext } from '../../cli/output.ts';
 import { ALLOWED, createMemorySettings } from '../lib/companion/support.ts';
 import { createTestClock } from '../support/clock.ts';
 import { createTestLog } from '../support/log.ts';
 
-/** A screen of that width, and what its bottom line says now. */
-function screenOf(columns: number, questions: OpenQuestion[] = []) {
+/** A terminal view of that width, and its current status line. */
+function createView(columns: number, questions: OpenQuestion[] = []) {
   let written = '';
   const context = {
     stdout: { columns, isTTY: true, write: (text: string) => (written += text) },
@@ -17,7 +17,7 @@ function screenOf(columns: number, questions: OpenQuestion[] = []) {
   };
   const settings = createMemorySettings(ALLOWED);
   const clock = createTestClock();
-  const screen = createScreen({
+  const view = createTerminalView({
     context: context as unknown as CommandContext,
     clock,
     live: true,
@@ -26,8 +26,8 @@ function screenOf(columns: number, questions: OpenQuestion[] = []) {
   });
   const endpoint = { role: 'lan', url: 'ws://192.168.178.20:8767/ws', priority: 0 };
   const relay = { serverVersion: '1', expiresAt: null, grants: {} };
-  screen.state({ name: 'online', endpoint, since: 0, relay });
-  return { screen, clock, written: () => written, bottom: () => written.split('\u001b[2K').at(-1) ?? '' };
+  view.state({ name: 'online', endpoint, since: 0, relay });
+  return { view, statusLine: () => written.split('\u001b[2K').at(-1) ?? '' };
 }
 
 const question = (clock = createTestClock()): OpenQuestion => ({
@@ -39,7 +39,7 @@ const question = (clock = createTestClock()): OpenQuestion => ({
   deadline: clock.monotonic() + 28_000,
 });
 
-describe('the bottom line', () => {
+describe('the status line', () => {
   it.each([
     [120, 'online: 192.168.178.20:8767 (lan, no TLS) | master ON | grants 10/10 | m master  g grants  ? help  q quit'],
     [90, 'online: 192.168.178.20:8767 (lan, no TLS) | master ON | grants 10/10 | ? help  q quit'],
@@ -47,33 +47,33 @@ describe('the bottom line', () => {
     [60, 'online | master ON | grants 10/10 | ? help  q quit'],
     [40, 'online | master ON | grants 10/10'],
     [20, 'online | master ON |'.slice(0, 19)],
-  ])('of a terminal of %i columns fits into it and says what counts', (columns, text) => {
-    expect(screenOf(columns).bottom()).toBe(text);
+  ])('fits into a terminal of %i columns and shows what matters most', (columns, text) => {
+    expect(createView(columns).statusLine()).toBe(text);
   });
 
   it.each([
     [80, '? Send a text message?  y allow  n deny  a always  28 s'],
     [40, '? y allow  n deny  a always  28 s'],
   ])('asks on %i columns', (columns, text) => {
-    const { screen, bottom } = screenOf(columns, [question()]);
-    screen.asked(question());
-    expect(bottom()).toBe(text);
+    const { view, statusLine } = createView(columns, [question()]);
+    view.asked(question());
+    expect(statusLine()).toBe(text);
   });
 });
 
-it('what the phone does by itself is shown, and said to be that', async () => {
+it('shows an auto-return, and marks it as one', async () => {
   const clock = createTestClock();
   const rows: CommandRow[] = [];
   const parts = { clock, log: createTestLog(), name: 'Phone', confirm: async () => true };
-  const { phone, rows: watch } = createPhoneBehind({ ...parts, settings: createMemorySettings(ALLOWED) });
-  const { end } = watch((row) => rows.push(row));
+  const { phone, trackRows } = createSimulatedPhone({ ...parts, settings: createMemorySettings(ALLOWED) });
+  const { stop } = trackRows((row) => rows.push(row));
   const body = { package: 'org.example.notes' };
   await phone.handle({ requestId: 'r', method: 'POST', path: '/open_app', params: {}, body });
   await clock.advanceAsync(12_000);
   expect(rows).toMatchObject([
-    { path: '/return_to_hermes', status: 200, decision: 'executed', summary: 'return_to_hermes (by itself)' },
+    { path: '/return_to_hermes', status: 200, decision: 'executed', summary: 'return_to_hermes (auto-return)' },
   ]);
-  end();
+  stop();
   phone.close();
   expect(clock.pending).toBe(0);
 });

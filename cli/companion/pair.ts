@@ -1,0 +1,108 @@
+import type { Command } from 'cac';
+import { authority, isSecure, preferRole } from '../../lib/companion/link/endpoints.ts';
+import { type PairingOffer, parsePairing } from '../../lib/companion/link/pairing-url.ts';
+import type { Pairing } from '../../lib/companion/link/settings.ts';
+import { RelayError } from '../../lib/errors.ts';
+import { createLog } from '../../lib/log.ts';
+import { connectOnce } from '../connect-once.ts';
+import { asText, flag, type Options, option } from '../options.ts';
+import {
+  aligned,
+  type CommandContext,
+  CommandError,
+  createStyle,
+  line,
+  printable,
+  printWarning,
+  UsageError,
+} from '../output.ts';
+import { readAll } from '../stdin.ts';
+import { expiryText } from './grants.ts';
+import { deviceFacts, lockSettings, openCompanion, SETTINGS_OPTION } from './settings.ts';
+
+/** `svc companion pair`: pairs this machine with a relay as if it were a phone. */
+export function define(command: Command): void {
+  command
+    .option('--name <name>', 'device name shown by the relay')
+    .option('--prefer <role>', 'route to try first, such as lan, tailscale or public')
+    .option(...SETTINGS_OPTION)
+    .option('--json', 'print one JSON document')
+    .example((name) => `svc pair | ${name} pair -                # keeps the code out of the shell history`)
+    .example((name) => `${name} pair 'svc-relay://pair?payload=...'`)
+    .example((name) => `${name} pair - --name 'Test phone' < payload.json`)
+    .action(pair);
+}
+
+async function pair(link: string | undefined, options: Options, context: CommandContext): Promise<void> {
+  const prefer = option(options, '--prefer', asText);
+  const device = deviceFacts(options);
+  const offer = readOffer(await pairingText(link, context));
+  const preferred = prefer === undefined ? offer.endpoints : preferRole(offer.endpoints, prefer);
+  if (!preferred) printWarning(context, `--prefer: no route has the role '${prefer}'; the order is unchanged`);
+
+  const companion = await openCompanion(options, context);
+  const release = await lockSettings(companion);
+  try {
+    const { dial } = await import('../../lib/host/node/dial.ts');
+    const log = createLog('ERROR', (text) => line(context.stderr, text));
+    const reordered = { ...offer, endpoints: preferred ?? offer.endpoints };
+    const parts = { dial, store: companion.settings, clock: companion.clock, log, device, offer: reordered };
+    await connectOnce(parts);
+  } finally {
+    await release();
+  }
+  const { settings, path } = companion;
+  report(settings.pairing() as Pairing, { deviceId: settings.deviceId, name: device.name, path }, options, context);
+}
+
+async function pairingText(link: string | undefined, { stdin }: CommandContext): Promise<string> {
+  if (link !== undefined && link !== '-') return link;
+  if (link === undefined && stdin.isTTY) {
+    throw new UsageError("missing <link>: give the link of 'svc pair', or - to paste it on stdin");
+  }
+  const text = await readAll(stdin, 'stdin contains more than a pairing link');
+  // The output of `svc pair` has other text around the link.
+  return /svc-relay:\/\/pair\?\S+/i.exec(text)?.[0] ?? text;
+}
+
+function readOffer(text: string): PairingOffer {
+  try {
+    return parsePairing(text);
+  } catch (error) {
+    if (!(error instanceof RelayError)) throw error;
+    throw new CommandError(
+      error.message,
+      "Copy the whole link that 'svc pair' prints, or pipe it: svc pair | svc companion pair -",
+    );
+  }
+}
+
+interface PairedDevice {
+  deviceId: string;
+  name: string;
+  /** Of the settings. */
+  path: string;
+}
+
+function report(pairing: Pairing, device: PairedDevice, options: Options, context: CommandContext): void {
+  const { deviceId, name, path } = device;
+  const url = pairing.last_good ?? '';
+  const pin = pairing.tofu_pins[authority(url)];
+  if (flag(options, '--json')) {
+    const { server_version, expires_at, grants } = pairing;
+    const facts = { paired: true, url, device_id: deviceId, device_name: name, server_version, expires_at, grants };
+    line(context.stdout, JSON.stringify({ ...facts, pin: pin ?? null, settings: path }));
+    return;
+  }
+  const { bold } = createStyle(context.stdout, context.env);
+  const rows = aligned([
+    ['Relay', `${printable(url)} (version ${printable(pairing.server_version)})`],
+    ['Device', `${name} (${deviceId})`],
+    ['Session', expiryText(pairing.expires_at)],
+    ['Bridge', pairing.grants.bridge === undefined ? 'not granted' : expiryText(pairing.grants.bridge)],
+    ['Security', isSecure(url) ? `TLS, key pinned: sha256 ${pin}` : 'no TLS: use only on a trusted network'],
+    ['Settings', path],
+  ]);
+  for (const text of [bold('Paired'), ...rows]) line(context.stdout, text);
+  line(context.stdout, `Next: start the phone with ${bold(`${context.program} run`)}`);
+}

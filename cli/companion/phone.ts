@@ -1,0 +1,51 @@
+import type { AnsweredCommand } from '../../lib/companion/link/commands.ts';
+import { createPhone } from '../../lib/companion/phone.ts';
+import type { SettingsStore } from '../../lib/companion/safety-settings.ts';
+import { createSimulatedDevice } from '../../lib/companion/simulated/device.ts';
+import type { ActivityEntry, Confirm, FetchMedia, Phone, Upload } from '../../lib/companion/types.ts';
+import type { Clock } from '../../lib/kit/clock.ts';
+import { asObject } from '../../lib/kit/json.ts';
+import type { Log } from '../../lib/log.ts';
+import type { CommandRow } from './view.ts';
+
+const MAX_PENDING_ENTRIES = 100;
+
+export interface SimulatedPhoneParts {
+  settings: SettingsStore;
+  confirm: Confirm;
+  clock: Clock;
+  log: Log;
+  name: string;
+  /** Media calls to the relay; without them there are no screenshots. */
+  media?: { upload: Upload; fetchMedia: FetchMedia };
+}
+
+/** The phone of `--device simulated`, and the rows to show for its commands. */
+export function createSimulatedPhone({ name, media, ...parts }: SimulatedPhoneParts) {
+  const phone = createPhone({ ...parts, ...media, device: createSimulatedDevice({ clock: parts.clock, name }) });
+  return { phone, trackRows: (onOwnRow: (row: CommandRow) => void) => trackRows(phone, onOwnRow) };
+}
+
+/** Joins the phone's log entry with the answer that was sent. `onOwnRow` gets what the phone started by itself. */
+function trackRows(phone: Phone, onOwnRow: (row: CommandRow) => void) {
+  const entries = new Map<string, ActivityEntry>();
+  const stop = phone.onActivity((entry) => {
+    if (entry.own) return onOwnRow({ ...entry, summary: `${entry.summary} (auto-return)` });
+    entries.set(entry.requestId, entry);
+    // An entry whose answer is never sent would otherwise stay for ever.
+    const [oldest] = entries.keys();
+    if (entries.size > MAX_PENDING_ENTRIES && oldest !== undefined) entries.delete(oldest);
+  });
+  return {
+    stop,
+    rowOf({ command, answer, durationMs }: AnsweredCommand): CommandRow {
+      const { requestId, method, path } = command;
+      const entry = entries.get(requestId);
+      entries.delete(requestId);
+      const code = asObject(answer.result)?.error_code;
+      const fallback = typeof code === 'string' ? code : answer.status < 400 ? 'executed' : 'error';
+      const decision = entry?.decision ?? fallback;
+      return { requestId, method, path, summary: entry?.summary ?? '', decision, status: answer.status, durationMs };
+    },
+  };
+}

@@ -1,0 +1,78 @@
+import type { Messages } from '../../lib/companion/messages.ts';
+import type { SettingsStore } from '../../lib/companion/safety-settings.ts';
+import { describeError, RelayError } from '../../lib/errors.ts';
+import type { Clock } from '../../lib/kit/clock.ts';
+import { asObject, parseObject } from '../../lib/kit/json.ts';
+import type { Input } from '../output.ts';
+import { parseCapabilities } from './grants.ts';
+import type { Questions } from './questions.ts';
+
+const MAX_LINE = 64 * 1024;
+
+export interface ScriptParts {
+  input: Input;
+  questions: Questions;
+  settings: SettingsStore;
+  messages: Messages;
+  clock: Clock;
+  notice(text: string): void;
+  quit(): void;
+}
+
+/**
+ * Reads the instructions of a script, one JSON object per line:
+ * `{"request_id":"…","allow":true,"dont_ask_again":false}` answers a question, `{"master":true}` and
+ * `{"messages":true}` set the toggles, `{"grant":"screen_control=30m"}` replaces all grants (`""` revokes them),
+ * `{"reply":{"text":"…"}}` replies to the newest message, or to `reply_to` or `chat_id`, and `{"quit":true}` ends.
+ * The end of the input ends nothing. Returns a function that stops reading.
+ */
+export function readScript({ input, questions, settings, messages, clock, notice, quit }: ScriptParts): () => void {
+  let rest = '';
+
+  async function execute(text: string): Promise<void> {
+    const instruction = parseObject(text);
+    if (!instruction) return notice('a line on stdin is not a JSON object');
+    const { request_id: requestId, allow, dont_ask_again: dontAskAgain, master, grant } = instruction;
+    if (typeof allow === 'boolean') {
+      const id = typeof requestId === 'string' ? requestId : undefined;
+      if (!questions.answer({ allowed: allow, dontAskAgain: dontAskAgain === true }, id)) {
+        notice('no such question is open');
+      }
+    } else if (typeof master === 'boolean') await settings.update({ masterEnabled: master });
+    else if (typeof grant === 'string') {
+      const capabilities = grant.trim() === '' ? {} : parseCapabilities(grant, clock.now());
+      await settings.update({ capabilities });
+    } else if (typeof instruction.messages === 'boolean') {
+      await settings.update({ messagesEnabled: instruction.messages });
+    } else if (instruction.reply !== undefined) reply(instruction.reply, messages);
+    else if (instruction.quit === true) quit();
+    else notice('a line on stdin has none of allow, master, grant, messages, reply and quit');
+  }
+
+  const onData = (data: Buffer | string) => {
+    rest += String(data);
+    const lines = rest.split('\n');
+    rest = lines.pop() ?? '';
+    if (rest.length > MAX_LINE) rest = '';
+    for (const text of lines) {
+      if (text.trim() !== '') void execute(text).catch((error) => notice(describeError(error)));
+    }
+  };
+  input.on('data', onData);
+  input.resume();
+  return () => {
+    input.off('data', onData);
+    input.pause();
+  };
+}
+
+/** @throws RelayError `invalid` for a malformed reply, and as `Messages.reply`. */
+function reply(value: unknown, messages: Messages): void {
+  const { text, chat_id: chatId, reply_to: replyTo } = asObject(value) ?? {};
+  const isOptionalText = (member: unknown): member is string | undefined =>
+    member === undefined || typeof member === 'string';
+  if (typeof text !== 'string' || !isOptionalText(chatId) || !isOptionalText(replyTo)) {
+    throw new RelayError('invalid', 'a reply needs a text; chat_id and reply_to must be strings');
+  }
+  messages.reply({ text, chatId, replyTo });
+}

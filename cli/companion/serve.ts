@@ -1,0 +1,147 @@
+import type { DeviceFacts } from '../../lib/companion/link/auth.ts';
+import { createLink } from '../../lib/companion/link/link.ts';
+import { createMediaClient } from '../../lib/companion/link/media.ts';
+import { createMessages } from '../../lib/companion/messages.ts';
+import { describeError } from '../../lib/errors.ts';
+import { createLog } from '../../lib/log.ts';
+import type { CommandContext } from '../output.ts';
+import { createReplyPrompt, readKeys } from './keys.ts';
+import { createSimulatedPhone } from './phone.ts';
+import { createQuestions } from './questions.ts';
+import type { RunOptions } from './run.ts';
+import { readScript } from './script.ts';
+import type { Companion } from './settings.ts';
+import { createTerminalView } from './terminal-view.ts';
+import { createJsonView, type View } from './view.ts';
+
+export interface ServeParts {
+  options: RunOptions;
+  companion: Companion;
+  context: CommandContext;
+  device: DeviceFacts;
+}
+
+/** Runs the phone and its link until told to quit (null), or until the relay refuses this device (its reason). */
+export async function serve({ options, companion, context, device }: ServeParts): Promise<string | null> {
+  const { settings, clock } = companion;
+  const live = !options.json && context.stdin.isTTY === true && context.stdout.isTTY === true;
+  const [{ dial }, { callRelay }] = await Promise.all([
+    import('../../lib/host/node/dial.ts'),
+    import('../../lib/host/node/relay-call.ts'),
+  ]);
+  let finish: (refusal: string | null) => void = () => {};
+  const finished = new Promise<string | null>((resolve) => {
+    finish = resolve;
+  });
+  const quit = () => finish(null);
+
+  const questions = createQuestions({
+    approve: options.approve,
+    attended: live || options.json,
+    clock,
+    onAsked: (question) => view.asked(question),
+    onAnswered: (question, outcome) => view.answered(question, outcome),
+  });
+  // The view draws its status line at once, before the prompt that it shows exists.
+  let promptLine: () => string | null = () => null;
+  const terminal = options.json
+    ? null
+    : createTerminalView({
+        context,
+        clock,
+        live,
+        open: questions.open,
+        settings: settings.get,
+        prompt: () => promptLine(),
+      });
+  const view: View = terminal ?? createJsonView(context, clock);
+  const notice = (text: string) => view.notice(text);
+  const log = createLog('WARNING', (text) => notice(text.replace(/^\S+ \S+ \[\w+\] /, '')));
+  const messages = createMessages({
+    settings,
+    clock,
+    log,
+    onMessage: (message, surface) => view.message(message, surface),
+    onBacklog: (count) => view.backlog(count),
+    onAcknowledged: (reply) => view.replied(reply),
+    onSubscribed: (isSubscribed) => view.subscribed(isSubscribed),
+  });
+  const prompt = createReplyPrompt({
+    messages,
+    onChange: () => terminal?.refresh(),
+    print: (...lines) => terminal?.print(...lines),
+  });
+  promptLine = prompt.line;
+  const media = createMediaClient({ callRelay, store: settings });
+  const { phone, trackRows } = createSimulatedPhone({
+    settings,
+    confirm: questions.confirm,
+    clock,
+    log,
+    name: device.name,
+    media,
+  });
+  const rows = trackRows((row) => view.command(row));
+  const link = createLink({
+    dial,
+    store: settings,
+    clock,
+    log,
+    device,
+    phone,
+    channels: { proactive: messages.channel },
+    onState(state) {
+      view.state(state);
+      if (state.name === 'unpaired') finish(state.reason ?? 'no reason given');
+    },
+    onAnswer: (answered) => view.command(rows.rowOf(answered)),
+    onNotice: notice,
+  });
+
+  const cleanups: (() => void)[] = [];
+  try {
+    cleanups.push(
+      onSignals(quit, context),
+      settings.onChange((now) => view.settings(now)),
+      rows.stop,
+      messages.close,
+    );
+    const input = context.stdin;
+    if (live && terminal) {
+      const reconnect = () => link.start();
+      const onFailure = (error: unknown) => notice(`cannot store the settings: ${describeError(error)}`);
+      cleanups.push(
+        readKeys({ input, view: terminal, questions, settings, messages, prompt, clock, reconnect, quit, onFailure }),
+      );
+    } else if (options.json) {
+      cleanups.push(readScript({ input, questions, settings, messages, clock, notice, quit }));
+    }
+    view.settings(settings.get());
+    link.start();
+    return await finished;
+  } finally {
+    for (const cleanup of cleanups) cleanup();
+    questions.close();
+    await link.stop();
+    phone.close();
+    view.close();
+  }
+}
+
+const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
+
+/**
+ * Calls `quit` on a signal, on the context's `stop`, and when the reader of stdout goes away, because a phone must not
+ * act unseen. A second signal ends the process at once.
+ */
+function onSignals(quit: () => void, { stop, stdout }: CommandContext): () => void {
+  for (const signal of SIGNALS) process.once(signal, quit);
+  stdout.on?.('error', quit);
+  stop?.addEventListener('abort', quit);
+  if (stop?.aborted) quit();
+  return () => {
+    for (const signal of SIGNALS) process.off(signal, quit);
+    stdout.off?.('error', quit);
+    stop?.removeEventListener('abort', quit);
+  };
+}

@@ -1,0 +1,78 @@
+import type { LinkState } from '../../lib/companion/link/state.ts';
+import type { OutgoingReply, ReceivedMessage, Surface } from '../../lib/companion/messages.ts';
+import type { SafetySettings } from '../../lib/companion/safety-settings.ts';
+import type { ActivityEntry, Question } from '../../lib/companion/types.ts';
+import type { Clock } from '../../lib/kit/clock.ts';
+import { type CommandContext, line } from '../output.ts';
+import type { OpenQuestion, QuestionOutcome } from './questions.ts';
+
+/** A command that was answered, as it is shown. */
+export type CommandRow = Pick<
+  ActivityEntry,
+  'requestId' | 'method' | 'path' | 'summary' | 'decision' | 'status' | 'durationMs'
+>;
+
+/** What `svc companion run` shows: for people in `terminal-view.ts`, for scripts below. */
+export interface View {
+  state(state: LinkState): void;
+  command(row: CommandRow): void;
+  asked(question: OpenQuestion): void;
+  answered(question: Question, outcome: QuestionOutcome): void;
+  message(message: ReceivedMessage, surface: Surface): void;
+  /** All queued messages have arrived. */
+  backlog(count: number): void;
+  /** The relay has acknowledged a reply. */
+  replied(reply: OutgoingReply): void;
+  subscribed(isSubscribed: boolean): void;
+  settings(settings: SafetySettings): void;
+  notice(text: string): void;
+  /** Restores the terminal. */
+  close(): void;
+}
+
+/** The view for scripts: one JSON object per line, each with `event` and `time` (epoch ms). */
+export function createJsonView(context: CommandContext, clock: Clock): View {
+  const put = (event: string, members: object) =>
+    line(context.stdout, JSON.stringify({ event, time: clock.now(), ...members }));
+  return {
+    state(state) {
+      if (state.name === 'online') {
+        const { expiresAt, grants, serverVersion } = state.relay;
+        const relay = { server_version: serverVersion, expires_at: expiresAt, grants };
+        return put('state', { state: 'online', role: state.endpoint.role, url: state.endpoint.url, ...relay });
+      }
+      if ('endpoint' in state) {
+        return put('state', { state: state.name, role: state.endpoint.role, url: state.endpoint.url });
+      }
+      put('state', {
+        state: state.name,
+        ...('reason' in state && { reason: state.reason }),
+        ...('wait' in state && { retry_ms: state.wait }),
+      });
+    },
+    command: ({ requestId, method, path, summary, decision, status, durationMs }) =>
+      put('command', { request_id: requestId, method, path, summary, decision, status, ms: Math.round(durationMs) }),
+    asked: ({ requestId, verb, title, detail, timeoutMs }) =>
+      put('confirm', { request_id: requestId, verb, title, detail, timeout_ms: timeoutMs }),
+    answered: ({ requestId }, outcome) => put('confirmed', { request_id: requestId, answer: outcome }),
+    message: ({ messageId, chatId, title, text, surfacing, replyTo, sentAt, queued }, surface) =>
+      put('message', {
+        message_id: messageId,
+        chat_id: chatId,
+        title,
+        text,
+        surfacing,
+        reply_to: replyTo,
+        sent_at: sentAt,
+        queued,
+        surface,
+      }),
+    backlog: (count) => put('backlog', { count }),
+    replied: ({ message_id, chat_id, reply_to }) => put('reply', { message_id, chat_id, reply_to, state: 'received' }),
+    subscribed: (isSubscribed) => put('messages', { subscribed: isSubscribed }),
+    settings: ({ masterEnabled, messagesEnabled, policy, capabilities }) =>
+      put('settings', { master: masterEnabled, messages: messagesEnabled, policy, grants: capabilities }),
+    notice: (text) => put('notice', { message: text }),
+    close() {},
+  };
+}
