@@ -467,6 +467,22 @@ describeMatrix('chat (contract 02 §5)', (start) => {
     expect(client.frames).toEqual([]);
   });
 
+  it('§5.7: the log holds no text, no argument and no key', async () => {
+    const { api, target, device, client } = await setUp(start);
+    streaming(api, { type: 'assistant.delta', delta: 'CANARY-1' }, { type: 'tool.started', args: { a: 'CANARY-2' } });
+    send(client, 'c1', { message: 'CANARY-3', session_id: 's9', profile: 'work' });
+    await eventsUntil(client, 'c1', 'done');
+    api.onAny((exchange) => exchange.answer(500, 'CANARY-4'));
+    send(client, 'c2', { message: 'CANARY-5' });
+    await client.next({ id: 'c2' });
+    await expect.poll(() => target.log.join('\n')).toContain('HTTP 500');
+    const log = target.log.join('\n');
+    expect(log).not.toContain('CANARY');
+    expect(log).not.toContain(KEY);
+    expect(log).not.toContain(device.token);
+    expect(log).toContain('8 characters to s9 of work');
+  });
+
   it('§5.2: sends no authorization without a key', async () => {
     const api = await startFakeApi();
     const target = await start({ env: { RELAY_WEBAPI_URL: api.url } });
@@ -530,22 +546,6 @@ describeMatrix(
       client.terminate();
       await whenAbandoned(await api.request(0));
       await vi.waitFor(() => expect(target.relay?.chat.running()).toBe(0));
-    });
-
-    it('§5.7: the log holds no text, no argument and no key', async () => {
-      const { api, target, device, client } = await setUp(start);
-      streaming(api, { type: 'assistant.delta', delta: 'CANARY-1' }, { type: 'tool.started', args: { a: 'CANARY-2' } });
-      send(client, 'c1', { message: 'CANARY-3', session_id: 's9', profile: 'work' });
-      await eventsUntil(client, 'c1', 'done');
-      api.onAny((exchange) => exchange.answer(500, 'CANARY-4'));
-      send(client, 'c2', { message: 'CANARY-5' });
-      await client.next({ id: 'c2' });
-      const log = target.log.join('\n');
-      expect(log).not.toContain('CANARY');
-      expect(log).not.toContain(KEY);
-      expect(log).not.toContain(device.token);
-      expect(log).toContain('8 characters to s9 of work');
-      expect(log).toContain('HTTP 500');
     });
 
     it('§1.8: shutdown ends the streams', async () => {

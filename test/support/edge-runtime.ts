@@ -1,6 +1,8 @@
 import { mkdtemp, readdir, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { basename, dirname, join } from 'node:path';
+import { createInterface } from 'node:readline';
+import type { Readable } from 'node:stream';
 import { exportSPKI, generateKeyPair, SignJWT } from 'jose';
 import Database from 'libsql';
 import { Log, LogLevel, Miniflare } from 'miniflare';
@@ -9,17 +11,18 @@ import { OPERATOR_ALGORITHM, OPERATOR_AUDIENCE } from '../../lib/access/operator
 
 export type EdgeRuntime = Awaited<ReturnType<typeof startEdgeRuntime>>;
 
-/** The local edge runtime with any number of relays, one for every host name (`edge-entry.ts`). */
+/** The local edge runtime with any number of relays, one per host name (`edge-entry.ts`). */
 export async function startEdgeRuntime() {
   const scriptPath = inject('edgeBundle');
   const persist = await mkdtemp(join(tmpdir(), 'svc-relay-edge-'));
   const { publicKey, privateKey } = await generateKeyPair(OPERATOR_ALGORITHM, { extractable: true });
-  const bindings = { RELAY_OPERATOR_PUBLIC_KEY: await exportSPKI(publicKey), RELAY_LOG_LEVEL: 'ERROR' };
+  const bindings = { RELAY_OPERATOR_PUBLIC_KEY: await exportSPKI(publicKey), RELAY_LOG_LEVEL: 'DEBUG' };
   const operatorToken = await new SignJWT({})
     .setProtectedHeader({ alg: OPERATOR_ALGORITHM })
     .setAudience(OPERATOR_AUDIENCE)
     .setExpirationTime('10m')
     .sign(privateKey);
+  const log: string[] = [];
   const variables = new Map<string, Record<string, string>>();
 
   const start = () =>
@@ -33,6 +36,9 @@ export async function startEdgeRuntime() {
       port: 0,
       cf: false,
       log: new Log(LogLevel.ERROR),
+      handleRuntimeStdio(stdout: Readable, stderr: Readable) {
+        for (const input of [stdout, stderr]) createInterface({ input }).on('line', (line) => log.push(line));
+      },
       bindings,
       durableObjects: { RELAY: { className: 'RelayObject', useSQLite: true } },
       durableObjectsPersist: persist,
@@ -42,21 +48,23 @@ export async function startEdgeRuntime() {
   let miniflare = start();
   let port = (await miniflare.ready).port;
 
-  async function tell(name: string): Promise<void> {
+  async function sendVariables(name: string): Promise<void> {
     const body = JSON.stringify(variables.get(name));
     await miniflare.dispatchFetch(`http://variables.test/${name}`, { method: 'PUT', body });
   }
 
   return {
     operatorToken,
-    /** Where the relay of a host name is; another place after a restart. */
+    /** Lines that all of its relays have logged. They arrive a moment after what they report. */
+    log,
+    /** Origin of the relay of a host name. It changes with a restart. */
     origin: (name: string) => `http://${name}:${port}`,
     /** Sets the variables of the relay of a host name; only before its first request. */
     async configure(name: string, env: Record<string, string>): Promise<void> {
       variables.set(name, env);
-      await tell(name);
+      await sendVariables(name);
     },
-    /** Keys of what the relay of a host name has in the object store. */
+    /** Keys of the objects that the relay of a host name has stored. */
     async objects(name: string): Promise<string[]> {
       const relays = await miniflare.getDurableObjectNamespace('RELAY');
       const bucket = await miniflare.getR2Bucket('MEDIA');
@@ -76,12 +84,12 @@ export async function startEdgeRuntime() {
         database.close();
       }
     },
-    /** Ends it hard, with every relay in it, and starts it again on the same state. */
+    /** Kills the runtime with every relay in it, and starts it again on the same state. */
     async restart(): Promise<void> {
       await miniflare.dispose();
       miniflare = start();
       port = (await miniflare.ready).port;
-      await Promise.all([...variables.keys()].map(tell));
+      await Promise.all([...variables.keys()].map(sendVariables));
     },
     async stop(): Promise<void> {
       await miniflare.dispose();

@@ -3,14 +3,14 @@ import { afterAll } from 'vitest';
 import { type EdgeRuntime, startEdgeRuntime } from './edge-runtime.ts';
 import type { Target, TargetOptions } from './relay.ts';
 
-/** The runtime of this test file: to start one takes longer than most cases do. */
+/** The runtime of this test file, shared because starting one takes longer than most cases. */
 let shared: Promise<EdgeRuntime> | undefined;
 let relays = 0;
 afterAll(async () => {
   await (await shared)?.stop();
 });
 
-// Names below `localhost` are this machine (RFC 6761 §6.3), but not every system's resolver knows.
+// Names below `localhost` are this machine (RFC 6761 §6.3), but not every resolver knows that.
 const { lookup } = dns;
 dns.lookup = Object.assign(
   (name: string, ...rest: [never, never]) => lookup(name.endsWith('.localhost') ? '127.0.0.1' : name, ...rest),
@@ -18,8 +18,8 @@ dns.lookup = Object.assign(
 );
 
 /**
- * A fresh relay under the local edge runtime, on a host name of its own. Its `restart` restarts the runtime, and with
- * it every other relay of the file.
+ * A fresh relay in the local edge runtime, with its own host name. Its `restart` restarts the runtime, and with it
+ * every other relay of the file.
  */
 export async function startEdgeTarget({ env = {} }: TargetOptions = {}): Promise<Target> {
   shared ??= startEdgeRuntime();
@@ -28,7 +28,7 @@ export async function startEdgeTarget({ env = {} }: TargetOptions = {}): Promise
   await runtime.configure(name, env);
   const call = (path: string, init: RequestInit = {}, more: Record<string, string> = {}) => {
     const headers = new Headers(init.headers);
-    // The runtime gives up a connection with a large body that nobody read: the next request on it would fail.
+    // The runtime drops a connection whose large body was not read: the next request on it would fail.
     headers.set('connection', 'close');
     for (const [name, value] of Object.entries(more)) headers.set(name, value);
     return fetch(target.url + path, { ...init, headers });
@@ -42,13 +42,13 @@ export async function startEdgeTarget({ env = {} }: TargetOptions = {}): Promise
       return `${runtime.origin(name).replace('http', 'ws')}/ws`;
     },
     agentHome: '',
-    log: [],
+    log: runtime.log,
     fetch: (path, init) => call(path, init),
     operator: (path, init) => call(path, init, { authorization: `Bearer ${runtime.operatorToken}` }),
     objects: () => runtime.objects(name),
     stored: (store, key) => runtime.stored(name, store, key),
     restart: runtime.restart,
-    // The object stays until the runtime ends; its next case has another.
+    // The object stays until the runtime stops; the next case uses another.
     stop: async () => {},
   };
   return target;

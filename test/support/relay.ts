@@ -15,20 +15,20 @@ export interface Target {
   url: string;
   wsUrl: string;
   agentHome: string;
-  /** Everything the relay has logged (Node only: the edge logs to its console). */
+  /** Log lines; at the edge those of every relay of the file, and a moment late. */
   log: string[];
-  /** A request to a path, as anybody. */
+  /** A request without credentials. */
   fetch(path: string, init?: RequestInit): Promise<Response>;
   /** A request as the operator: strict loopback on a host, an operator token at the edge. */
   operator(path: string, init?: RequestInit): Promise<Response>;
-  /** Stops it hard or softly, and starts it again on the same state. */
+  /** Stops the relay and starts it again on the same state; at the edge without a shutdown. */
   restart(): Promise<void>;
   stop(): Promise<void>;
-  /** Keys of what is in its object store (edge). */
+  /** Keys in its object store (edge only). */
   objects?(): Promise<string[]>;
-  /** A stored value of its as JSON text (edge). */
+  /** A stored value as JSON text (edge only). */
   stored?(store: string, key: string): Promise<string | undefined>;
-  /** The relay itself, where it lives in this process. */
+  /** The relay itself (Node only). */
   relay?: Relay;
 }
 
@@ -64,7 +64,7 @@ export async function startNodeTarget({ env = {} }: TargetOptions = {}): Promise
       await running.stop();
       running = await start();
       target.relay = running.relay;
-      // `fetch` may still hold a connection to the relay that was: its failure must not be the next case's.
+      // `fetch` may still hold a connection to the stopped relay: spend its failure here.
       await fetch(`${target.url}/health`).catch(() => {});
     },
     async stop() {
@@ -78,8 +78,8 @@ export async function startNodeTarget({ env = {} }: TargetOptions = {}): Promise
 const starters = { node: startNodeTarget, edge: startEdgeTarget };
 
 /**
- * Declares the same cases for every runtime. `start` gives a fresh relay, stopped after the case. `suite` is
- * `describe.concurrent` for a single case that mostly waits, beside others of its kind.
+ * Declares the same cases for every runtime. `start` returns a fresh relay, which is stopped after the case. `suite` is
+ * `describe.concurrent` for cases that mostly wait.
  */
 export function describeMatrix(
   name: string,
@@ -145,7 +145,7 @@ export async function pair(
   return { client, token, refreshToken: ok.payload.refresh_token as string, prefix: token.slice(0, 8), ok };
 }
 
-/** Connects with credentials and gives the answer: `auth.ok` or `auth.fail`. */
+/** Connects with credentials and returns the answer, `auth.ok` or `auth.fail`. */
 export async function authenticate(
   target: Target,
   payload: Record<string, unknown>,
