@@ -10,7 +10,7 @@ import {
   compatStatus,
   installHook,
   removeHook,
-} from '../lib/operator/compat/compat.ts';
+} from '../lib/operator/compat.ts';
 import { type Environment, loadEnvironment, readVariable } from './environment.ts';
 import { actionOf, asText, flag, type Options, option } from './options.ts';
 import {

@@ -1,8 +1,8 @@
 import type { Command } from 'cac';
 import { systemClock } from '../lib/kit/clock.ts';
-import { apiBase, dashboardBase } from '../lib/operator/doctor/bases.ts';
 import type { Check, CheckStatus } from '../lib/operator/doctor/check.ts';
-import { type Diagnosis, diagnose, isIll } from '../lib/operator/doctor/doctor.ts';
+import { apiBase, dashboardBase } from '../lib/operator/doctor/check.ts';
+import { type Diagnosis, diagnose, hasProblems } from '../lib/operator/doctor/doctor.ts';
 import { compatParts } from './compat.ts';
 import { loadEnvironment } from './environment.ts';
 import { keepAlive } from './keep-alive.ts';
@@ -57,7 +57,7 @@ async function run(options: Options, context: CommandContext): Promise<number> {
   );
   if (flag(options, '--json')) line(context.stdout, JSON.stringify(report(diagnosis), null, 2));
   else print(diagnosis, context);
-  return isIll(diagnosis.checks, strict) ? 1 : 0;
+  return hasProblems(diagnosis.checks, strict) ? 1 : 0;
 }
 
 const hasCertificate = (env: Record<string, string | undefined>): boolean =>

@@ -41,6 +41,13 @@ export function isLoopbackName(host: string): boolean {
   return name === 'localhost' || name.endsWith('.localhost') || name === '::1' || /^127(?:\.\d+){3}$/.test(name);
 }
 
+/**
+ * Whether credentials may be sent to a URL: over TLS, or to this machine by a name that no resolver sees (`x.localhost`
+ * is looked up on some systems).
+ */
+export const mayCarryCredentials = ({ protocol, hostname }: URL): boolean =>
+  protocol === 'https:' || (protocol === 'http:' && /^(?:localhost|127\.\d+\.\d+\.\d+|\[::1\])$/.test(hostname));
+
 export interface UrlParts {
   /** Lower case. */
   scheme: string;

@@ -6,7 +6,7 @@ import { decodeUtf8Strict } from '../kit/text.ts';
 import { enableInText } from './enable-text.ts';
 import { type Enablement, type RelayState, ROOT_PROFILE, readEnablement } from './enablement.ts';
 
-const CONFIG_LIMIT = 1024 * 1024;
+const MAX_CONFIG = 1024 * 1024;
 
 /** One row of `svc relay profiles enable --json` (contract 07 §5.5). */
 export interface Enabled {
@@ -14,20 +14,20 @@ export interface Enabled {
   path: string;
   was: RelayState;
   changed: boolean;
-  /** Why this config was left as it is. */
+  /** Why this config was left unchanged. */
   error?: string;
 }
 
 export interface EnableOptions {
-  /** Names in any case, `default` for the root; none means all. */
+  /** Names in any case, `default` for the root; empty for all. */
   names: string[];
   dryRun: boolean;
 }
 
 /**
- * Enables this plugin in configs of the agent home (contract 07 §5.5). A config that is changed is first copied to
- * `<config>.bak`, then replaced whole. One that cannot be understood is reported and left alone.
- * @throws RelayError `not-found` naming what is no profile; nothing is edited then.
+ * Enables this plugin in configs of the agent home (contract 07 §5.5). A changed config is first copied to
+ * `<config>.bak`, then replaced atomically. An unparseable one is reported and left alone.
+ * @throws RelayError `not-found` naming the unknown profiles; nothing is edited then.
  */
 export async function enableProfiles(
   host: Host,
@@ -51,32 +51,32 @@ function choose(rows: Enablement[], names: string[]): Enablement[] {
 
 async function enableOne(host: Host, row: Enablement, dryRun: boolean): Promise<Enabled> {
   const { profile, path, state: was } = row;
-  const left = (error: string): Enabled => ({ profile, path, was, changed: false, error });
-  if (row.error !== undefined) return left(row.error);
+  const unchanged = (error: string): Enabled => ({ profile, path, was, changed: false, error });
+  if (row.error !== undefined) return unchanged(row.error);
   try {
-    const bytes = await host.files.read(path, CONFIG_LIMIT + 1);
-    if (bytes === null) return left('is gone');
-    if (bytes.length > CONFIG_LIMIT) return left('larger than 1 MiB');
-    // YAML allows a byte-order mark: it stays.
+    const bytes = await host.files.read(path, MAX_CONFIG + 1);
+    if (bytes === null) return unchanged('is gone');
+    if (bytes.length > MAX_CONFIG) return unchanged('larger than 1 MiB');
+    // YAML allows a byte-order mark, so it stays.
     const text = decodeUtf8Strict(bytes, { keepBom: true });
-    if (text === null) return left('not UTF-8 text');
+    if (text === null) return unchanged('not UTF-8 text');
     const edited = enableInText(text);
-    if (!edited.ok) return left(edited.problem);
+    if (!edited.ok) return unchanged(edited.problem);
     if (edited.text === text) return { profile, path, was, changed: false };
     return dryRun || (await replace(host, path, bytes, edited.text))
       ? { profile, path, was, changed: true }
-      : left('was changed by somebody else in the meantime');
+      : unchanged('was changed by another program in the meantime');
   } catch (error) {
-    return left(`cannot be written: ${describeError(error)}`);
+    return unchanged(`cannot be written: ${describeError(error)}`);
   }
 }
 
-/** Backs up and replaces; false when the file is not any more what was read. A link is kept: its target is replaced. */
+/** Backs up and replaces a config; false when it has changed since it was read. Of a link, the target is replaced. */
 async function replace(host: Host, path: string, before: Uint8Array, text: string): Promise<boolean> {
   const [target, facts] = await Promise.all([host.files.realPath(path), host.files.stat(path)]);
   if (target === null || facts === null) return false;
   await host.files.writeAtomic(`${path}.bak`, before, facts.mode);
-  const now = await host.files.read(target, CONFIG_LIMIT + 1);
+  const now = await host.files.read(target, MAX_CONFIG + 1);
   if (now === null || !equal(now, before)) return false;
   await host.files.writeAtomic(target, utf8ToBytes(text), facts.mode);
   return true;

@@ -4,8 +4,7 @@ import type { Host } from '../host/index.ts';
 import type { Clock } from '../kit/clock.ts';
 import type { Log } from '../log.ts';
 import { type RelayState, readEnablement } from './enablement.ts';
-import { type Heartbeat, readHeartbeat } from './heartbeat.ts';
-import { type PriorExit, readPriorExit } from './prior-exit.ts';
+import { type Heartbeat, type PriorExit, readHeartbeat, readPriorExit } from './gateway.ts';
 
 export interface RelayInfoParts {
   /** Absent at the edge. */
@@ -13,11 +12,11 @@ export interface RelayInfoParts {
   config: Config;
   clock: Clock;
   log: Log;
-  /** What works on this relay, sorted. */
+  /** Capabilities of this relay, sorted. */
   capabilities?: readonly string[];
 }
 
-/** What the agent home says, as `GET /relay/info` shows it: no pid, path or timestamp. */
+/** State of the agent, as `GET /relay/info` shows it: no pid, path or timestamp. */
 export interface AgentInfo {
   profiles: { name: string; relay_state: RelayState }[];
   gateway_heartbeat: Heartbeat;
@@ -25,15 +24,15 @@ export interface AgentInfo {
 }
 
 export interface RelayInfo {
-  /** What works on this relay, sorted. */
+  /** Capabilities of this relay, sorted. */
   readonly capabilities: readonly string[];
-  /** Whole seconds since this relay was put together. */
+  /** Whole seconds since this relay was created. */
   uptimeSeconds(): number;
-  /** Reads the agent home; callers at the same time share one reading. Never fails: what cannot be read is unknown. */
+  /** Reads the agent home once for concurrent callers. Never rejects: unreadable state is unknown. */
   agent(): Promise<AgentInfo>;
 }
 
-/** The parts of `GET /relay/info` that are not simply counters (contract 01 §8.1, 07 §3.1). */
+/** The parts of `GET /relay/info` other than counters (contract 01 §8.1, 07 §3.1). */
 export function createRelayInfo({ host, config, clock, log, capabilities = [] }: RelayInfoParts): RelayInfo {
   const started = clock.monotonic();
   let flight: Promise<AgentInfo> | undefined;
@@ -43,7 +42,7 @@ export function createRelayInfo({ host, config, clock, log, capabilities = [] }:
       const rows = await readEnablement(of, config);
       return rows.map(({ profile, state }) => ({ name: profile, relay_state: state }));
     } catch (error) {
-      log.warn(`the profiles of the agent home cannot be read: ${describeError(error)}`);
+      log.warn(`cannot read the profiles of the agent home: ${describeError(error)}`);
       return [];
     }
   }

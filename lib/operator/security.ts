@@ -20,8 +20,8 @@ export interface Security {
 }
 
 /**
- * Opens the switches: a restart puts them back to the configuration, a sleep of the process (edge) does not. One that
- * was flipped under another configuration counts no longer.
+ * Opens the switches. A restart resets them to the configuration, a sleep of the process (edge) does not. A switch flipped
+ * under another configuration no longer counts.
  */
 export async function openSecurity({ store, config, log }: SecurityParts): Promise<Security> {
   const configured = config.allowInsecureApiBearer;
@@ -37,7 +37,7 @@ export async function openSecurity({ store, config, log }: SecurityParts): Promi
       requested = value;
       if (!value) allow = false;
       await store.setItem(KEY, { value, configured });
-      // It may have been flipped back meanwhile.
+      // It may have been flipped back in the meantime.
       allow = value && requested;
       if (value) log.warn('the API key is now accepted for voice over plain http, until the relay restarts');
       else log.info('the API key is no longer accepted for voice over plain http');

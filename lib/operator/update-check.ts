@@ -1,20 +1,21 @@
 import type { Config } from '../config.ts';
 import { RelayError } from '../errors.ts';
 import type { Host } from '../host/index.ts';
+import { mayCarryCredentials } from '../kit/addresses.ts';
 import { base64, concatBytes, utf8ToBytes } from '../kit/bytes.ts';
 import type { Clock } from '../kit/clock.ts';
-import { parseJson } from '../kit/json.ts';
+import { isObject, parseJson } from '../kit/json.ts';
 import { decodeUtf8 } from '../kit/text.ts';
-import { compareVersions, latestRelease } from './releases.ts';
 
-const FEED_LIMIT = 2 * 1024 * 1024;
+const MAX_FEED = 2 * 1024 * 1024;
 const FEED_TIMEOUT = 4_000;
 const MAX_REDIRECTS = 5;
-const KEEP = 3_600_000;
-const KEEP_FAILURE = 300_000;
-const REFRESH_PERIOD = 60_000;
+/** Milliseconds that a result lives, that a failure does, and between two refreshes. */
+const LIFETIME = 3_600_000;
+const FAILURE_LIFETIME = 300_000;
+const MIN_REFRESH_PERIOD = 60_000;
 
-/** The answer, as `GET /relay/update-check` and `svc relay update-check --json` show it. */
+/** The result, as `GET /relay/update-check` and `svc relay update-check --json` show it. */
 export interface UpdateResult {
   current: string;
   latest: string | null;
@@ -28,7 +29,7 @@ export interface UpdateCheckParts {
   /** Absent at the edge. */
   host?: Host;
   config: Pick<Config, 'home' | 'updateFeedUrl'>;
-  /** The version that is running. */
+  /** The running version. */
   version: string;
   fetch?: typeof fetch;
   /** Milliseconds for the whole exchange with the feed. */
@@ -36,13 +37,13 @@ export interface UpdateCheckParts {
 }
 
 export interface UpdateCheck {
-  /** The last answer, or a new one: after an hour (failures 5 minutes), or on `refresh` at most once a minute. */
+  /** The last result, or a new one: after an hour (a failure after 5 minutes), or on `refresh` at most once a minute. */
   result(refresh?: boolean): Promise<UpdateResult>;
 }
 
 /**
- * Asks the release feed once whether there is a newer release (contract 01 §8.3, 07 §5.3). Never fails: what goes
- * wrong is the result's `error`.
+ * Reads the release feed once, for a newer release (contract 01 §8.3, 07 §5.3). Never rejects: a failure is the
+ * result's `error`.
  */
 export async function checkForUpdate(parts: UpdateCheckParts): Promise<UpdateResult> {
   const none = { current: parts.version, latest: null, update_available: false, update_command: null };
@@ -56,12 +57,12 @@ export async function checkForUpdate(parts: UpdateCheckParts): Promise<UpdateRes
   }
 }
 
-/** `checkForUpdate` with memory; callers at the same time share one question to the feed. */
+/** A cached `checkForUpdate`; concurrent callers share one request to the feed. */
 export function createUpdateCheck({ clock, ...parts }: UpdateCheckParts & { clock: Clock }): UpdateCheck {
   let last: { result: UpdateResult; at: number } | undefined;
   let flight: Promise<UpdateResult> | undefined;
 
-  async function ask(): Promise<UpdateResult> {
+  async function check(): Promise<UpdateResult> {
     const result = await checkForUpdate(parts);
     last = { result, at: clock.monotonic() };
     flight = undefined;
@@ -72,16 +73,16 @@ export function createUpdateCheck({ clock, ...parts }: UpdateCheckParts & { cloc
     async result(refresh = false) {
       if (flight) return flight;
       if (last) {
-        const keep = refresh ? REFRESH_PERIOD : last.result.error === undefined ? KEEP : KEEP_FAILURE;
-        if (clock.monotonic() - last.at < keep) return last.result;
+        const lifetime = refresh ? MIN_REFRESH_PERIOD : last.result.error === undefined ? LIFETIME : FAILURE_LIFETIME;
+        if (clock.monotonic() - last.at < lifetime) return last.result;
       }
-      flight = ask();
+      flight = check();
       return flight;
     },
   };
 }
 
-/** Messages of `fetch` may hold the URL with its credentials: only our own sentences and these are shown. */
+/** Messages of `fetch` may quote the URL with its credentials: only our own sentences are shown. */
 function sentenceOf(error: unknown): string {
   if (error instanceof RelayError) return error.message;
   if ((error as { name?: unknown })?.name === 'TimeoutError') return 'the release feed did not answer in time';
@@ -93,12 +94,10 @@ async function commandOf({ host, config }: UpdateCheckParts): Promise<string> {
   return shim?.kind === 'file' ? 'svc-relay-update' : 'svc plugins update svc-relay';
 }
 
-const LOOPBACK = /^(?:localhost|127\.\d+\.\d+\.\d+|\[::1\])$/;
-
 function feedUrl(text: string | undefined): URL {
   if (!text) throw new RelayError('unavailable', 'no release feed is configured');
   const url = URL.canParse(text) ? new URL(text) : null;
-  if (url && (url.protocol === 'https:' || (url.protocol === 'http:' && LOOPBACK.test(url.hostname)))) return url;
+  if (url && mayCarryCredentials(url)) return url;
   throw new RelayError('invalid', 'the release feed must be an https URL');
 }
 
@@ -114,7 +113,7 @@ async function readFeed(parts: UpdateCheckParts): Promise<unknown[]> {
   return feed;
 }
 
-/** Follows redirects by hand: a feed may move, but neither to another scheme nor with its credentials to another origin. */
+/** Follows redirects itself: a feed may move, but not to another scheme, nor take its credentials to another origin. */
 async function open(feed: URL, { fetch = globalThis.fetch, version }: UpdateCheckParts, signal: AbortSignal) {
   let url = new URL(feed);
   for (let hops = 0; hops <= MAX_REDIRECTS; hops++) {
@@ -145,8 +144,42 @@ async function readBounded(response: Response): Promise<Uint8Array> {
   // Leaving the loop cancels the body.
   for await (const chunk of response.body ?? []) {
     size += chunk.byteLength;
-    if (size > FEED_LIMIT) throw new RelayError('too-large', 'the release feed is too large');
+    if (size > MAX_FEED) throw new RelayError('too-large', 'the release feed is too large');
     chunks.push(chunk);
   }
   return concatBytes(...chunks);
+}
+
+type Triple = [major: number, minor: number, patch: number];
+
+/** At most 15 digits per part, so that every part is an exact number. Suffixes are ignored. */
+const TRIPLE = /^v?(\d{1,15})\.(\d{1,15})\.(\d{1,15})(?!\d)/;
+
+function tripleOf(version: string): Triple | null {
+  const match = TRIPLE.exec(version);
+  return match && [Number(match[1]), Number(match[2]), Number(match[3])];
+}
+
+/** Negative when `a` is older than `b`, positive when newer; 0 when equal or when either is no `X.Y.Z` (contract 01 §8.3). */
+export function compareVersions(a: string, b: string): number {
+  const left = tripleOf(a);
+  const right = tripleOf(b);
+  if (!left || !right) return 0;
+  return left[0] - right[0] || left[1] - right[1] || left[2] - right[2];
+}
+
+/** The highest `X.Y.Z` among a feed's `server-v*` releases, else its `plugin-v*` ones, else null (contract 07 §5.3). */
+export function latestRelease(feed: unknown[]): string | null {
+  const tags = feed
+    .filter(isObject)
+    .filter(({ tag_name, draft }) => typeof tag_name === 'string' && draft !== true)
+    .map(({ tag_name }) => tag_name as string);
+  return highest(tags, 'server-v') ?? highest(tags, 'plugin-v');
+}
+
+function highest(tags: string[], prefix: string): string | null {
+  return tags
+    .filter((tag) => tag.startsWith(prefix))
+    .flatMap((tag) => tripleOf(tag.slice(prefix.length))?.join('.') ?? [])
+    .reduce<string | null>((best, version) => (best && compareVersions(best, version) >= 0 ? best : version), null);
 }

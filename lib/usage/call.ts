@@ -1,5 +1,6 @@
 import { RelayError } from '../errors.ts';
 import type { Upstream } from '../host/upstream.ts';
+import { mayCarryCredentials } from '../kit/addresses.ts';
 import type { Clock } from '../kit/clock.ts';
 import { parseObject } from '../kit/json.ts';
 import { decodeUtf8, isPrintable } from '../kit/text.ts';
@@ -9,7 +10,6 @@ import { readUpTo } from '../web/streams.ts';
 /** Milliseconds for one call. */
 const CALL_TIMEOUT = 15_000;
 const MAX_BODY = 1024 * 1024;
-const LOOPBACK = /^(?:localhost|127\.\d+\.\d+\.\d+|\[::1\])$/;
 
 export const UNSUPPORTED = 'Provider returned an unsupported usage payload';
 export const NO_WINDOWS = 'Provider returned no usage windows';
@@ -32,7 +32,9 @@ export type Call = (request: {
  */
 export function createCall({ upstream, clock }: { upstream: Upstream; clock: Clock }, signal: AbortSignal): Call {
   return async ({ url, token, headers, timeout = CALL_TIMEOUT }) => {
-    if (!mayCarryCredentials(url)) throw new Error('credentials may not be sent to this address');
+    const target = URL.canParse(url) ? new URL(url) : null;
+    if (!target || target.username || target.password || !mayCarryCredentials(target))
+      throw new Error('credentials may not be sent to this address');
     const all: Record<string, string> = { accept: 'application/json', ...headers, authorization: `Bearer ${token}` };
     if (!Object.values(all).every(isPrintable)) throw new Error('a header value is not printable ASCII');
     return withDeadline({ clock, timeout, signal }, async (end) => {
@@ -47,12 +49,4 @@ function parse(bytes: Uint8Array): Record<string, unknown> {
   const value = bytes.length <= MAX_BODY ? parseObject(decodeUtf8(bytes)) : null;
   if (!value) throw usageProblem(UNSUPPORTED);
   return value;
-}
-
-/** Credentials go over TLS, or to this machine. */
-function mayCarryCredentials(text: string): boolean {
-  if (!URL.canParse(text)) return false;
-  const { protocol, hostname, username, password } = new URL(text);
-  if (username !== '' || password !== '') return false;
-  return protocol === 'https:' || (protocol === 'http:' && LOOPBACK.test(hostname));
 }

@@ -170,14 +170,20 @@ describe('doctor on a healthy stack (07 §5.2)', () => {
 
 const gone = { status: 404 };
 
-/** What is broken, the check that must say so, how bad it is, and a word of the way out. */
+/** The broken part, the check that must report it, its status, and words of the advice. */
 const cases: [name: string, broken: Broken, id: string, status: string, fix: RegExp][] = [
   ['no plugin.yaml', { files: { 'plugin.yaml': '' } }, 'plugin-root', 'error', /Install svc-relay again/],
   ["another's plugin.yaml", { files: { 'plugin.yaml': 'name: x\n' } }, 'plugin-root', 'error', /Install svc-relay/],
   ['no entry', { files: { 'dist/cli/svc-relay.js': '' } }, 'plugin-root', 'error', /npm run build/],
   ['no manifest', { files: { 'dashboard/manifest.json': '' } }, 'dashboard-plugin', 'warn', /dashboard plugin/],
   ['no capabilities', { api: { 'GET /v1/capabilities': gone } }, 'api-capabilities', 'warn', /Update the agent/],
-  ['a key is wanted', { api: { 'GET /v1/capabilities': { status: 401 } } }, 'api-capabilities', 'warn', /wants a key/],
+  [
+    'a key is wanted',
+    { api: { 'GET /v1/capabilities': { status: 401 } } },
+    'api-capabilities',
+    'warn',
+    /requires a key/,
+  ],
   ['failing API', { api: { 'GET /v1/capabilities': { status: 500 } } }, 'api-capabilities', 'warn', /own log/],
   ['no toolsets', { api: { 'GET /v1/toolsets': gone } }, 'api-toolsets', 'warn', /Update the agent/],
   [
@@ -185,7 +191,7 @@ const cases: [name: string, broken: Broken, id: string, status: string, fix: Reg
     { dashboard: { 'GET /api/status': { status: 401 } } },
     'dashboard-status',
     'warn',
-    /wants a sign-in/,
+    /requires a sign-in/,
   ],
   ['failing status', { dashboard: { 'GET /api/status': { status: 503 } } }, 'dashboard-status', 'warn', /own log/],
   [
@@ -193,7 +199,7 @@ const cases: [name: string, broken: Broken, id: string, status: string, fix: Reg
     { dashboard: { 'GET /api/status': { body: { components: [{ name: 'cron', state: 'down' }] } } } },
     'dashboard-component-health',
     'warn',
-    /Restart what is named/,
+    /Restart these components/,
   ],
   [
     'an ended sign-in',

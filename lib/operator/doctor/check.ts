@@ -2,21 +2,67 @@ import type { ProbeResult } from '../../host/probe.ts';
 
 export type CheckStatus = 'ok' | 'warn' | 'error';
 
-/** One verdict of the doctor. `next` is the way out, for whatever is not `ok`; it is no part of the JSON. */
+/** One verdict of the doctor. `next` advises on whatever is not `ok`, and is not part of the JSON. */
 export interface Check {
   id: string;
   status: CheckStatus;
-  /** One line. May hold words of the service that was asked: make it printable before it goes to a terminal. */
+  /** One line. May quote a probed service: make it printable before it goes to a terminal. */
   summary: string;
   next?: string;
 }
 
-/** The way out where something was not found out in time. */
+/** Advice for checks that ran out of time. */
 export const MORE_TIME = 'Run this again with more time, such as --timeout 10.';
 
 export const ok = (id: string, summary: string): Check => ({ id, status: 'ok', summary });
 export const warn = (id: string, summary: string, next: string): Check => ({ id, status: 'warn', summary, next });
 export const fail = (id: string, summary: string, next: string): Check => ({ id, status: 'error', summary, next });
 
-/** What came back, in a few words: for the sentence that says what is wrong. */
+/** Outcome of a failed probe, in a few words. */
 export const outcome = ({ status, error }: ProbeResult): string => error ?? `answered ${status}`;
+
+type Env = Readonly<Record<string, string | undefined>>;
+
+/** Address of a service. */
+export interface Base {
+  /** Without user info, query and trailing slash; empty when the configured text is not a URL. */
+  url: string;
+  /** Flag or variable that configures it; null for the default. */
+  source: string | null;
+}
+
+const API_VARIABLES = ['SVC_API_URL', 'RELAY_WEBAPI_URL', 'WEBAPI_URL'];
+const DASHBOARD_VARIABLES = ['SVC_DASHBOARD_URL', 'SVC_WEB_URL', 'DASHBOARD_URL'];
+
+/** Address of the agent's API server: flag, variables in order, default (contract 07 §5.2). */
+export const apiBase = (flag: string | undefined, env: Env): Base =>
+  base('--api-url', flag, API_VARIABLES, env, 'http://localhost:8642');
+
+/** Address of the agent's dashboard, likewise. */
+export const dashboardBase = (flag: string | undefined, env: Env): Base =>
+  base('--dashboard-url', flag, DASHBOARD_VARIABLES, env, 'http://localhost:9119');
+
+function base(name: string, flag: string | undefined, variables: string[], env: Env, fallback: string): Base {
+  if (flag !== undefined) return { url: plainUrl(flag), source: name };
+  for (const variable of variables) {
+    const text = env[variable]?.trim();
+    if (text) return { url: plainUrl(text), source: variable };
+  }
+  return { url: fallback, source: null };
+}
+
+/** A report is shown to others, so it gets neither credentials nor any text that is not an address. */
+function plainUrl(text: string): string {
+  const url = URL.canParse(text) ? new URL(text) : null;
+  if (!url || !/^https?:$/.test(url.protocol)) return '';
+  return `${url.protocol}//${url.host}${url.pathname}`.replace(/\/+$/, '');
+}
+
+/** Advice on a service that does not answer. */
+export function adviceFor(service: string, result: ProbeResult, base: Base, flag: string, variable: string): string {
+  const { url, source } = base;
+  if (url === '') return `Correct ${source}: it must be an http:// or https:// URL.`;
+  const place = source === null || source === flag ? `${flag} or ${variable}` : `${flag} or by correcting ${source}`;
+  const verb = result.error === 'connection refused' ? 'Start' : 'See to';
+  return `${verb} ${service}, or say where it is with ${place}.`;
+}

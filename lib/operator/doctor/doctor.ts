@@ -2,22 +2,21 @@ import type { Host } from '../../host/index.ts';
 import { type Probe, type ProbeMethod, type ProbeResult, unanswered } from '../../host/probe.ts';
 import type { Clock } from '../../kit/clock.ts';
 import { withTimeout } from '../../kit/timeouts.ts';
-import { type CompatParts, type CompatStatus, compatEntry, compatStatus } from '../compat/compat.ts';
-import { type Heartbeat, readHeartbeat } from '../heartbeat.ts';
-import { type PriorExit, readPriorExit } from '../prior-exit.ts';
+import { type CompatParts, type CompatStatus, compatEntry, compatStatus } from '../compat.ts';
+import { type Heartbeat, type PriorExit, readHeartbeat, readPriorExit } from '../gateway.ts';
 import type { ServiceParts } from '../service/service.ts';
-import { type ApiFacts, apiChecks } from './api.ts';
-import type { Base } from './bases.ts';
-import { type Check, ok, warn } from './check.ts';
+import { type ApiFacts, apiChecks, gatewayChecks } from './agent.ts';
+import { type Base, type Check, ok, warn } from './check.ts';
 import { type DashboardFacts, dashboardChecks, dashboardFacts, surfaceChecks } from './dashboard.ts';
-import { gatewayChecks } from './gateway.ts';
-import { type Lifecycle, noLifecycle, readLifecycle } from './lifecycle.ts';
 import { noPluginFacts, type PluginFacts, pluginChecks, readPlugin, unknownPlugin } from './plugin.ts';
 import {
   type ImportChain,
   importCheck,
+  type Lifecycle,
   loopbackCheck,
+  noLifecycle,
   type RelayModules,
+  readLifecycle,
   tryImports,
   unknownImports,
 } from './relay.ts';
@@ -33,11 +32,11 @@ export interface DoctorParts {
   api: Base;
   dashboard: Base;
   relay: { port: number; tls: boolean };
-  /** Milliseconds, for everything that is asked: all at once. */
+  /** Milliseconds for every check; all run at once. */
   timeout: number;
 }
 
-/** What was found (contract 07 §5.2). Serialized without `next`, it is the JSON of the command. */
+/** The findings (contract 07 §5.2). Serialized without `next`, they are the JSON of the command. */
 export interface Diagnosis {
   plugin: PluginFacts;
   standard: { api_url: string; dashboard_url: string; api: ApiFacts; dashboard: DashboardFacts };
@@ -59,25 +58,25 @@ interface Bootstrap {
 }
 
 /**
- * Looks at this installation, the agent beside it and the relay. Read-only; sends no credential and no body. Everything
- * is asked at once and nothing is waited for longer than `timeout`, so that is how long it takes however much hangs.
+ * Examines this installation, its agent and the relay. Read-only; sends neither credentials nor bodies. Everything runs
+ * at once and takes at most `timeout`, however much hangs.
  */
 export async function diagnose(parts: DoctorParts): Promise<Diagnosis> {
   const { host, clock, api, dashboard, relay, version } = parts;
   const { pluginDirectory } = parts.compat;
-  const ask = (method: ProbeMethod, base: string, path: string): Promise<ProbeResult> => {
+  const probe = (method: ProbeMethod, base: string, path: string): Promise<ProbeResult> => {
     const url = base + path;
-    if (base === '') return Promise.resolve(unanswered(method, url, 'the configured address is no URL'));
+    if (base === '') return Promise.resolve(unanswered(method, url, 'the configured address is not a URL'));
     return bounded(parts.probe(method, url, parts.timeout), (reason) => unanswered(method, url, reason));
   };
-  /** The outcome of `work`, or what `instead` makes of the reason why there is none. */
+  /** The outcome of `work`, or what `instead` returns for the reason of its failure. */
   const bounded = <T>(work: Promise<T>, instead: (reason: string) => T) =>
     withTimeout(
       { clock, timeout: parts.timeout },
       work.catch((error: unknown) => instead(error instanceof Error ? error.message : String(error))),
       () => instead(`nothing within ${parts.timeout / 1000} s`),
     );
-  /** Slow is not broken: what was not there in time is not said to be missing. */
+  /** Slow is not broken: facts that came too late are reported as unknown, not as missing. */
   const late: { plugin?: string; imports?: string } = {};
   const latePlugin = (reason: string): PluginFacts => {
     late.plugin = reason;
@@ -105,15 +104,15 @@ export async function diagnose(parts: DoctorParts): Promise<Diagnosis> {
     bootstrap,
     lifecycle,
   ] = await Promise.all([
-    ask('GET', api.url, '/v1/capabilities'),
-    ask('GET', api.url, '/v1/toolsets'),
-    ask('GET', dashboard.url, '/api/status'),
-    ask('HEAD', dashboard.url, '/api/audio/transcribe'),
-    ask('POST', dashboard.url, '/api/auth/ws-ticket'),
-    ask('GET', dashboard.url, '/v1/capabilities'),
+    probe('GET', api.url, '/v1/capabilities'),
+    probe('GET', api.url, '/v1/toolsets'),
+    probe('GET', dashboard.url, '/api/status'),
+    probe('HEAD', dashboard.url, '/api/audio/transcribe'),
+    probe('POST', dashboard.url, '/api/auth/ws-ticket'),
+    probe('GET', dashboard.url, '/v1/capabilities'),
     // Never POST: that deletes sessions.
-    ask('HEAD', dashboard.url, '/api/sessions/prune'),
-    ask('GET', loopback, '/relay/info'),
+    probe('HEAD', dashboard.url, '/api/sessions/prune'),
+    probe('GET', loopback, '/relay/info'),
     bounded(readPlugin(host, version, pluginDirectory), latePlugin),
     bounded(tryImports(parts.modules), lateImports),
     bounded(readHeartbeat(host, clock), (): Heartbeat => ({ status: 'malformed', supported: true })),
@@ -152,7 +151,7 @@ export async function diagnose(parts: DoctorParts): Promise<Diagnosis> {
 }
 
 /** Whether the diagnosis is a failure: an error, or with `strict` a warning. */
-export const isIll = (checks: Check[], strict: boolean): boolean =>
+export const hasProblems = (checks: Check[], strict: boolean): boolean =>
   checks.some(({ status }) => status === 'error' || (strict && status === 'warn'));
 
 async function readBootstrap(parts: CompatParts): Promise<Bootstrap> {

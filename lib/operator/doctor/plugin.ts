@@ -4,15 +4,15 @@ import { parseMapping } from '../../kit/yaml.ts';
 import { PLUGIN } from '../enablement.ts';
 import { type Check, fail, MORE_TIME, ok, warn } from './check.ts';
 
-const MANIFEST_LIMIT = 64 * 1024;
-const MOST_PLUGINS = 256;
+const MAX_MANIFEST = 64 * 1024;
+const MAX_PLUGINS = 256;
 
 export interface PluginLayout {
   plugin_dir: string | null;
   has_plugin_yaml: boolean;
   has_register_init: boolean;
   has_dashboard_manifest: boolean;
-  /** Whether it stands among the agent's own plugins. */
+  /** Whether it is in the agent's plugins directory. */
   looks_like_user_plugin: boolean;
   recommended_install_identifier: string;
 }
@@ -22,11 +22,11 @@ export interface PluginFacts {
   version: string;
   layout: PluginLayout;
   plugins_dir: string;
-  /** Every directory that declares this plugin, when there is more than one. */
+  /** Every directory that declares this plugin, if there are several. */
   duplicate_dirs: string[];
 }
 
-/** What can be said without looking: also the answer when looking takes too long. */
+/** The facts known without reading any file; also the result when reading takes too long. */
 export function noPluginFacts(host: Host, version: string, directory: string | null): PluginFacts {
   return {
     name: PLUGIN,
@@ -44,7 +44,7 @@ export function noPluginFacts(host: Host, version: string, directory: string | n
   };
 }
 
-/** How this installation is laid out (contract 07 §4, §5.2). The plugin's entry is the `entry` of its `plugin.yaml`. */
+/** Layout of this installation (contract 07 §4, §5.2). The plugin's entry is the `entry` of its `plugin.yaml`. */
 export async function readPlugin(host: Host, version: string, directory: string | null): Promise<PluginFacts> {
   const facts = noPluginFacts(host, version, directory);
   const duplicates = await findDuplicates(host, facts.plugins_dir);
@@ -69,7 +69,7 @@ export async function readPlugin(host: Host, version: string, directory: string 
   };
 }
 
-/** The verdicts when the installation could not be looked at in time. */
+/** Verdicts when the installation was not read in time. */
 export const unknownPlugin = (reason: string): Check[] =>
   ['plugin-root', 'dashboard-plugin', 'plugin-name-unique'].map((id) => warn(id, `not known: ${reason}`, MORE_TIME));
 
@@ -88,11 +88,11 @@ export function pluginChecks({ layout, duplicate_dirs, plugins_dir }: PluginFact
           `Install ${PLUGIN} again; in a source tree, run: npm install && npm run build`,
         ),
     layout.has_dashboard_manifest
-      ? ok('dashboard-plugin', 'dashboard/manifest.json is there')
+      ? ok('dashboard-plugin', 'dashboard/manifest.json exists')
       : warn(
           'dashboard-plugin',
           'dashboard/manifest.json is missing: the dashboard has no Relay tab',
-          `Install a release of ${PLUGIN} that brings the dashboard plugin. Phones do not need it.`,
+          `Install a release of ${PLUGIN} with the dashboard plugin. Phones do not need it.`,
         ),
     duplicate_dirs.length === 0
       ? ok('plugin-name-unique', `at most one directory under ${plugins_dir} is ${PLUGIN}`)
@@ -109,7 +109,7 @@ async function findDuplicates(host: Host, directory: string): Promise<string[]> 
   const found = await Promise.all(
     entries
       .filter(({ kind }) => kind === 'directory' || kind === 'link')
-      .slice(0, MOST_PLUGINS)
+      .slice(0, MAX_PLUGINS)
       .map(async ({ name }): Promise<[real: string, path: string] | null> => {
         const path = `${directory}/${name}`;
         if ((await readManifest(host, path))?.name !== PLUGIN) return null;
@@ -121,9 +121,9 @@ async function findDuplicates(host: Host, directory: string): Promise<string[]> 
   return byRealPath.size > 1 ? [...byRealPath.values()].sort(byCodePoint) : [];
 }
 
-/** The `plugin.yaml` of a directory, or null without a readable one. */
+/** The `plugin.yaml` of a directory; null when it is missing or unreadable. */
 async function readManifest(host: Host, directory: string): Promise<Record<string, unknown> | null> {
-  const text = await host.files.readText(`${directory}/plugin.yaml`, MANIFEST_LIMIT).catch(() => null);
+  const text = await host.files.readText(`${directory}/plugin.yaml`, MAX_MANIFEST).catch(() => null);
   const parsed = text === null ? null : parseMapping(text);
   return parsed?.ok ? parsed.mapping : null;
 }

@@ -1,32 +1,34 @@
 import type { ProbeResult } from '../../host/probe.ts';
 import { isMapping } from '../../kit/yaml.ts';
+import { type ServiceParts, serviceStatus, unitPath } from '../service/service.ts';
+import type { SystemdState } from '../service/systemd.ts';
 import { type Check, fail, MORE_TIME, ok, outcome, warn } from './check.ts';
 
-/** The modules a relay is made of, in the order they are tried. */
+/** Modules of a relay, in the order in which they are loaded. */
 export interface RelayModules {
-  /** The relay's entry. Without it no relay runs. */
+  /** The relay's entry, without which no relay runs. */
   relay(): Promise<unknown>;
-  /** The native module behind terminal sessions. Without it a relay runs, and has none. */
+  /** The native module behind terminal sessions, without which a relay has none. */
   terminal(): Promise<unknown>;
 }
 
 export interface ImportChain {
   ok: boolean;
-  /** The first that does not load, else the last that does. */
+  /** The first module that does not load, else the last one. */
   module: keyof RelayModules;
   error: string | null;
 }
 
-const MOST_ERROR = 300;
+const MAX_ERROR = 300;
 
-/** Loads both modules; what fails is the result. */
+/** Loads both modules and reports the first failure. */
 export async function tryImports(modules: RelayModules): Promise<ImportChain> {
   for (const module of ['relay', 'terminal'] as const) {
     try {
       await modules[module]();
     } catch (error) {
       const text = error instanceof Error ? error.message : String(error);
-      return { ok: false, module, error: (text.split('\n')[0] as string).slice(0, MOST_ERROR) };
+      return { ok: false, module, error: (text.split('\n')[0] as string).slice(0, MAX_ERROR) };
     }
   }
   return { ok: true, module: 'terminal', error: null };
@@ -48,11 +50,11 @@ export function importCheck({ ok: loads, module, error }: ImportChain): Check {
   return fail(id, `the relay does not load: ${error}`, again);
 }
 
-/** The verdict when time was up before the modules had loaded. */
+/** Verdict when the modules did not load in time. */
 export const unknownImports = (reason: string): Check =>
   warn(IMPORTS, `whether the relay loads is not known: ${reason}`, MORE_TIME);
 
-/** Whether a relay answers on this machine, and whether it is this one. */
+/** Whether a relay answers on this machine, and in which version. */
 export function loopbackCheck(info: ProbeResult, version: string, port: number): Check {
   const id = 'relay-loopback';
   if (info.ok) {
@@ -66,11 +68,39 @@ export function loopbackCheck(info: ProbeResult, version: string, port: number):
     return warn(
       id,
       summary,
-      `Something else may listen on port ${port}: see what, or give the relay's with --relay-port.`,
+      `Something else may listen on port ${port}: stop it, or set the relay's port with --relay-port.`,
     );
   }
   if (info.error === 'connection refused') {
-    return warn(id, summary, 'Start it with: svc relay start (or let it run always: svc relay service install)');
+    return warn(id, summary, 'Start it with: svc relay start (or keep it running: svc relay service install)');
   }
   return warn(id, summary, 'Restart the relay. If it runs without TLS, run this without RELAY_SSL_CERT.');
 }
+
+/** What keeps the relay running: facts without a verdict (contract 07 §5.2 leaves the members open). */
+export interface Lifecycle {
+  service: {
+    systemd: SystemdState | 'unknown';
+    unit_path: string;
+    installed: boolean;
+    current: boolean;
+    enabled: boolean | null;
+    active: string | null;
+  };
+}
+
+export async function readLifecycle(parts: ServiceParts): Promise<Lifecycle> {
+  const { systemd, unit_path, installed, current, enabled, active } = await serviceStatus(parts);
+  return { service: { systemd, unit_path, installed, current, enabled, active } };
+}
+
+export const noLifecycle = (parts: ServiceParts): Lifecycle => ({
+  service: {
+    systemd: 'unknown',
+    unit_path: unitPath(parts),
+    installed: false,
+    current: false,
+    enabled: null,
+    active: null,
+  },
+});

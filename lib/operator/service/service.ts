@@ -4,16 +4,16 @@ import { utf8ToBytes } from '../../kit/bytes.ts';
 import { createSystemd, type Systemd, type SystemdState } from './systemd.ts';
 import { isManagedUnit, UNIT, type UnitParts, unitText } from './unit.ts';
 
-const FILE_LIMIT = 64 * 1024;
+const MAX_FILE = 64 * 1024;
 const PORT_TIMEOUT = 500;
 
 export interface ServiceParts {
   host: Host;
   /** The user's home. */
   home: string;
-  /** What the unit runs; its text is made only where it is needed. */
+  /** Program of the unit. */
   unit: UnitParts;
-  /** Where the relay will listen. */
+  /** Port on which the relay will listen. */
   port: number;
 }
 
@@ -25,20 +25,20 @@ export interface ServiceStatus {
   installed: boolean;
   /** Whether the unit file was written by these commands. */
   managed: boolean;
-  /** Whether it is what this installation writes. */
+  /** Whether it equals what this installation writes. */
   current: boolean;
-  /** What the manager says; null when it does not answer. */
+  /** As reported by the manager; null when it does not answer. */
   enabled: boolean | null;
   active: string | null;
   exit_status: number | null;
-  /** Whether it runs without somebody signed in; null when that is not known. */
+  /** Whether it runs while nobody is signed in; null when unknown. */
   linger: boolean | null;
 }
 
 export interface ServiceInstalled {
   ok: true;
   action: 'install';
-  /** Whether the unit file is another one now. */
+  /** Whether the unit file has changed. */
   changed: boolean;
   dry_run: boolean;
   unit_path: string;
@@ -56,22 +56,21 @@ export interface ServiceRemoved {
   systemd: SystemdState;
 }
 
-/** What a service is installed with. */
 export interface InstallOptions {
   dryRun: boolean;
   /** Also replace a unit that these commands did not write. */
   force: boolean;
-  /** Start it now, not only at the next sign-in. */
+  /** Start it now rather than at the next sign-in. */
   start: boolean;
 }
 
-/** Where the unit file of this user is (systemd.unit(5)). */
+/** Path of this user's unit file (systemd.unit(5)). */
 export function unitPath({ host, home }: Pick<ServiceParts, 'host' | 'home'>): string {
   const config = host.env.XDG_CONFIG_HOME;
   return `${config?.startsWith('/') ? config.replace(/\/+$/, '') : `${home}/.config`}/systemd/user/${UNIT}`;
 }
 
-/** The unit file and what the manager says of it. Changes nothing. */
+/** State of the unit file and of the manager. Changes nothing. */
 export async function serviceStatus(parts: ServiceParts): Promise<ServiceStatus> {
   const systemd = createSystemd(parts.host);
   const path = unitPath(parts);
@@ -93,24 +92,24 @@ export async function serviceStatus(parts: ServiceParts): Promise<ServiceStatus>
 }
 
 /**
- * Writes the unit, enables it, and starts it: again when the unit or what it runs may have changed.
- * @throws RelayError `unavailable` when no manager of this user answers (`extra.systemd`) or it refuses (`extra.call`),
- * `conflict` over a unit of somebody else, or when the port is taken (`extra.port`) and the service could not run.
- * Nothing is written then, but for a call that is refused.
+ * Writes the unit, enables it and starts it; restarts it when the unit or its program may have changed.
+ * @throws RelayError `unavailable` when the user's manager does not answer (`extra.systemd`) or refuses a call
+ * (`extra.call`), `conflict` over an unmanaged unit, or when the port is taken (`extra.port`) and the service could not
+ * run. Nothing is written then, unless a call was refused.
  */
 export async function installService(parts: ServiceParts, options: InstallOptions): Promise<ServiceInstalled> {
   const systemd = createSystemd(parts.host);
-  await mustAnswer(systemd);
+  await requireManager(systemd);
   const path = unitPath(parts);
   const text = unitText(parts.unit);
   const before = await readUnit(parts);
-  if (before !== null && !isManagedUnit(before) && !options.force) throw notOurs(path);
-  if (options.start) await mustBeFree(parts, systemd);
+  if (before !== null && !isManagedUnit(before) && !options.force) throw notManaged(path);
+  if (options.start) await requireFreePort(parts, systemd);
   const changed = before !== text;
   if (!options.dryRun) {
     if (changed) await parts.host.files.writeAtomic(path, utf8ToBytes(text), 0o644);
-    await must(systemd, 'daemon-reload');
-    await must(systemd, 'enable', UNIT);
+    await requireCall(systemd, 'daemon-reload');
+    await requireCall(systemd, 'enable', UNIT);
     if (options.start) await start(systemd, changed);
   }
   return {
@@ -125,8 +124,8 @@ export async function installService(parts: ServiceParts, options: InstallOption
   };
 }
 
-/** A relay that somebody runs in a terminal holds the port: the service would end at once, again and again. */
-async function mustBeFree({ host, port }: ServiceParts, systemd: Systemd): Promise<void> {
+/** While a relay in a terminal holds the port, the service would exit at once, over and over. */
+async function requireFreePort({ host, port }: ServiceParts, systemd: Systemd): Promise<void> {
   if ((await systemd.unit())?.active === 'active') return;
   if (!(await host.network.canConnect('127.0.0.1', port, PORT_TIMEOUT))) return;
   throw new RelayError('conflict', `something listens on port ${port} already`, { extra: { port } });
@@ -135,14 +134,14 @@ async function mustBeFree({ host, port }: ServiceParts, systemd: Systemd): Promi
 async function start(systemd: Systemd, changed: boolean): Promise<void> {
   const state = await systemd.unit();
   if (state?.active === 'active' && !changed) return;
-  // After too many failed starts the manager refuses until it is told to forget them.
+  // After too many failed starts the manager refuses further ones until they are reset.
   if (state?.active === 'failed') await systemd.call('reset-failed', UNIT);
-  await must(systemd, 'restart', UNIT);
+  await requireCall(systemd, 'restart', UNIT);
 }
 
 /**
- * Stops and disables the service and removes its unit. Without a manager that answers, the file is removed all the same.
- * @throws RelayError `conflict` for a unit of somebody else, `unavailable` when the manager refuses.
+ * Stops and disables the service and removes its unit, even while the manager does not answer.
+ * @throws RelayError `conflict` for an unmanaged unit, `unavailable` when the manager refuses.
  */
 export async function removeService(
   parts: ServiceParts,
@@ -151,17 +150,16 @@ export async function removeService(
   const systemd = createSystemd(parts.host);
   const path = unitPath(parts);
   const [text, state] = await Promise.all([readUnit(parts), systemd.state()]);
-  if (text !== null && !isManagedUnit(text) && !force) throw notOurs(path);
+  if (text !== null && !isManagedUnit(text) && !force) throw notManaged(path);
   if (text !== null && !dryRun) {
-    if (state === 'ready') await must(systemd, 'disable', '--now', UNIT);
+    if (state === 'ready') await requireCall(systemd, 'disable', '--now', UNIT);
     await parts.host.files.remove(path);
-    if (state === 'ready') await must(systemd, 'daemon-reload');
+    if (state === 'ready') await requireCall(systemd, 'daemon-reload');
   }
   return { ok: true, action: 'remove', changed: text !== null, dry_run: dryRun, unit_path: path, systemd: state };
 }
 
-const readUnit = (parts: ServiceParts): Promise<string | null> =>
-  parts.host.files.readText(unitPath(parts), FILE_LIMIT);
+const readUnit = (parts: ServiceParts): Promise<string | null> => parts.host.files.readText(unitPath(parts), MAX_FILE);
 
 function ownText({ unit }: ServiceParts): string | null {
   try {
@@ -171,7 +169,7 @@ function ownText({ unit }: ServiceParts): string | null {
   }
 }
 
-async function mustAnswer(systemd: Systemd): Promise<void> {
+async function requireManager(systemd: Systemd): Promise<void> {
   const state = await systemd.state();
   if (state === 'ready') return;
   throw new RelayError(
@@ -181,10 +179,10 @@ async function mustAnswer(systemd: Systemd): Promise<void> {
   );
 }
 
-async function must(systemd: Systemd, ...args: string[]): Promise<void> {
+async function requireCall(systemd: Systemd, ...args: string[]): Promise<void> {
   if (await systemd.call(...args)) return;
   const call = `systemctl --user ${args.join(' ')}`;
   throw new RelayError('unavailable', `${call} failed`, { extra: { call } });
 }
 
-const notOurs = (path: string) => new RelayError('conflict', `${path} was not written by svc relay service`);
+const notManaged = (path: string) => new RelayError('conflict', `${path} was not written by svc relay service`);

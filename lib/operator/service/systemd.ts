@@ -1,37 +1,45 @@
 import type { Host } from '../../host/index.ts';
 import { UNIT } from './unit.ts';
 
-/** `absent`: no systemd. `unreachable`: there is, but no manager of this user answers. */
+/** `absent`: no systemd. `unreachable`: the user's manager does not answer. */
 export type SystemdState = 'ready' | 'unreachable' | 'absent';
 
 export interface UnitState {
   enabled: boolean;
   /** `active`, `inactive`, `failed`, `activating`, ... */
   active: string;
-  /** Exit status of the relay the last time it ended, or null. */
+  /** Exit status of the relay's last run, or null. */
   exitStatus: number | null;
 }
 
-/** What `systemctl` needs of the environment, and nothing else. */
-const PASSED = ['PATH', 'HOME', 'USER', 'LOGNAME', 'XDG_RUNTIME_DIR', 'XDG_CONFIG_HOME', 'DBUS_SESSION_BUS_ADDRESS'];
-const QUICK = 2_000;
-/** Starting and stopping: the unit's own limit is 10 s. */
-const PATIENT = 20_000;
+/** The only variables passed to `systemctl`. */
+const ENVIRONMENT = [
+  'PATH',
+  'HOME',
+  'USER',
+  'LOGNAME',
+  'XDG_RUNTIME_DIR',
+  'XDG_CONFIG_HOME',
+  'DBUS_SESSION_BUS_ADDRESS',
+];
+const QUERY_TIMEOUT = 2_000;
+/** Covers stopping, for which the unit has 10 s. */
+const CALL_TIMEOUT = 20_000;
 
 export interface Systemd {
   state(): Promise<SystemdState>;
-  /** What the manager knows of the unit; null when it does not say. */
+  /** State of the unit; null when the manager does not report one. */
   unit(): Promise<UnitState | null>;
-  /** One `systemctl --user` call; whether it succeeded. */
+  /** Runs `systemctl --user`, and returns whether it succeeded. */
   call(...args: string[]): Promise<boolean>;
-  /** Whether the user's services run without somebody signed in; null when that is not known. */
+  /** Whether the user's services run while nobody is signed in; null when unknown. */
   lingers(): Promise<boolean | null>;
 }
 
-/** The systemd manager of the user who runs this. Never asks for root, never throws. */
+/** The current user's systemd manager. Never asks for root, never throws. */
 export function createSystemd(host: Host): Systemd {
   const env: Record<string, string> = { LANG: 'C', SYSTEMD_COLORS: '0', SYSTEMD_PAGER: '' };
-  for (const name of PASSED) {
+  for (const name of ENVIRONMENT) {
     const value = host.env[name];
     if (value !== undefined) env[name] = value;
   }
@@ -45,14 +53,14 @@ export function createSystemd(host: Host): Systemd {
   return {
     async state() {
       if ((await host.children.find('systemctl')) === null) return 'absent';
-      const { code } = await systemctl(['show', '--property=Version'], QUICK);
+      const { code } = await systemctl(['show', '--property=Version'], QUERY_TIMEOUT);
       return code === 0 ? 'ready' : 'unreachable';
     },
     async unit() {
-      const { code, stdout } = await systemctl(['show', UNIT, `--property=${PROPERTIES.join(',')}`], QUICK);
+      const { code, stdout } = await systemctl(['show', UNIT, `--property=${PROPERTIES.join(',')}`], QUERY_TIMEOUT);
       return code === 0 ? unitState(stdout) : null;
     },
-    call: async (...args) => (await systemctl(args, PATIENT)).code === 0,
+    call: async (...args) => (await systemctl(args, CALL_TIMEOUT)).code === 0,
     async lingers() {
       const user = host.env.USER || host.env.LOGNAME;
       if (!user || user.includes('/')) return null;

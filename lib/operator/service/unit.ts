@@ -4,19 +4,19 @@ export const UNIT = 'svc-relay.service';
 const MARKER = '# managed-by: svc relay service v1';
 
 export interface UnitParts {
-  /** Absolute path of the Node program that runs the relay. */
+  /** Absolute path of the Node binary. */
   node: string;
   /** Absolute path of the `svc-relay` program. */
   script: string;
   /** Absolute path of the agent home. */
   agentHome: string;
-  /** Where the relay and its terminals find programs. */
+  /** `PATH` of the relay and its terminals. */
   path?: string;
 }
 
 /**
  * The text of the systemd user unit.
- * @throws RelayError `unsupported` when systemd cannot run a program of that name.
+ * @throws RelayError `unsupported` when systemd cannot run a binary of that name.
  */
 export function unitText({ node, script, agentHome, path }: UnitParts): string {
   const environment = [`SVC_HOME=${agentHome}`, ...(path ? [`PATH=${path}`] : [])];
@@ -44,10 +44,10 @@ WantedBy=default.target
 `;
 }
 
-/** Whether a unit file is one that these commands wrote, in any version. */
+/** Whether these commands wrote a unit file, in any version. */
 export const isManagedUnit = (text: string): boolean => /^# managed-by: svc relay service v\d+\r?\n/.test(text);
 
-/** The first word of a command line, in which systemd expands no variables and takes no quotes (systemd.service(5)). */
+/** The first word of a command line: systemd neither expands variables nor accepts quotes in it (systemd.service(5)). */
 function program(path: string): string {
   if (!path.startsWith('/') || /["'\\]/.test(path) || hasControl(path)) {
     throw new RelayError('unsupported', 'systemd cannot run a Node program whose path has quotes or backslashes');
@@ -55,7 +55,7 @@ function program(path: string): string {
   return quoted(path);
 }
 
-/** A further word: there `$` begins a variable, and `$$` is a `$`. */
+/** Any further word: there `$` begins a variable, and `$$` stands for `$`. */
 const argument = (text: string): string => quoted(text).replaceAll('$', '$$$$');
 
 /** One word of a unit file: quotes and C escapes, and `%%` for `%` (systemd.syntax(7), systemd.unit(5)). */
@@ -64,10 +64,10 @@ function quoted(text: string): string {
     .replaceAll('\\', '\\\\')
     .replaceAll('"', '\\"')
     .replaceAll('%', '%%')
-    // biome-ignore lint/suspicious/noControlCharactersInRegex: these are what must be escaped
+    // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters must be escaped
     .replace(/[\u0000-\u001f\u007f]/g, (character) => `\\x${character.charCodeAt(0).toString(16).padStart(2, '0')}`);
   return `"${escaped}"`;
 }
 
-// biome-ignore lint/suspicious/noControlCharactersInRegex: these are what is looked for
+// biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what is tested for
 const hasControl = (text: string): boolean => /[\u0000-\u001f\u007f]/.test(text);

@@ -37,7 +37,7 @@ describe('enabling the plugin in a configuration (07 §5.5)', () => {
     expect(enabled(after)).toBe(after);
   });
 
-  it('keeps comments, key order, long lines and blocks of text', () => {
+  it('keeps comments, key order, long lines and text blocks', () => {
     const before = `# head   
 a:     [ 1,2 ]
 model: # which
@@ -64,7 +64,7 @@ z: 'quoted'
     );
   });
 
-  it('leaves what is enabled as it is, byte for byte', () => {
+  it('leaves an enabled configuration unchanged, byte for byte', () => {
     const text = 'plugins:   {enabled:   [ svc-relay ]}   # x';
     expect(enabled(text)).toBe(text);
   });

@@ -29,7 +29,7 @@ describe('capabilities (07 §3.1)', () => {
 });
 
 describe('enablement (07 §5.5)', () => {
-  it('lists the root and then profiles in order, with the state of each', async () => {
+  it('lists the root, then profiles in order, with the state of each', async () => {
     const home = await temporaryDirectory({
       'config.yaml': ENABLED,
       'profiles/b/config.yaml': 'plugins:\n  disabled:\n    - svc-relay\n',
@@ -88,7 +88,7 @@ describe('relay info (01 §8.1)', () => {
     });
   });
 
-  it('reads the agent home without telling pids, paths or times', async () => {
+  it('reads the agent home and reveals no pid, path or time', async () => {
     const clock = createTestClock();
     const home = await temporaryDirectory({
       'config.yaml': ENABLED,
@@ -117,7 +117,7 @@ describe('relay info (01 §8.1)', () => {
     expect(JSON.stringify(agent)).not.toMatch(new RegExp(`48151|62342|108|${tmpdir()}`));
   });
 
-  it('survives files that cannot be read', async () => {
+  it('tolerates unreadable files', async () => {
     const home = await temporaryDirectory();
     for (const path of ['config.yaml', 'state/gateway.heartbeat', 'logs/gateway-exit-diag.log']) {
       await mkdir(join(home, path), { recursive: true });
@@ -135,7 +135,7 @@ describe('relay info (01 §8.1)', () => {
     });
   });
 
-  it('reads once for callers at the same time, and again for the next', async () => {
+  it('reads once for concurrent callers, and again for the next one', async () => {
     const home = await temporaryDirectory({ 'config.yaml': '{}' });
     let reads = 0;
     const plain = createNodeHost({ agentHome: home });
@@ -151,7 +151,7 @@ describe('relay info (01 §8.1)', () => {
     expect(reads).toBe(2);
   });
 
-  it('counts uptime from when the relay was put together', () => {
+  it('counts uptime from the creation of the relay', () => {
     const clock = createTestClock();
     const info = createRelayInfo({ config: configOf('/nowhere'), clock, log: createTestLog() });
     clock.advance(5_900);

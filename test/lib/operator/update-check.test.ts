@@ -3,8 +3,13 @@ import type { AddressInfo } from 'node:net';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { readConfig } from '../../../lib/config.ts';
 import { createNodeHost } from '../../../lib/host/node/index.ts';
-import { compareVersions, latestRelease } from '../../../lib/operator/releases.ts';
-import { checkForUpdate, createUpdateCheck, type UpdateCheckParts } from '../../../lib/operator/update-check.ts';
+import {
+  checkForUpdate,
+  compareVersions,
+  createUpdateCheck,
+  latestRelease,
+  type UpdateCheckParts,
+} from '../../../lib/operator/update-check.ts';
 import { createTestClock } from '../../support/clock.ts';
 import { temporaryDirectory } from '../../support/temp.ts';
 
@@ -13,7 +18,7 @@ const partsOf = (feed: string | undefined, home = '/nowhere', version = '1.0.0')
   version,
 });
 
-/** A server on loopback that lives as long as the test. */
+/** A loopback server, closed when the test ends. */
 async function serve(listener: RequestListener): Promise<string> {
   const server = createServer(listener).listen(0, '127.0.0.1');
   await new Promise((resolve) => server.once('listening', resolve));
@@ -47,7 +52,7 @@ describe('releases (07 §5.3)', () => {
     expect(latestRelease(tags.map((tag) => release(tag)))).toBe(latest);
   });
 
-  it('passes over drafts and entries that are none', () => {
+  it('skips drafts and malformed entries', () => {
     const feed = [release('server-v3.0.0', true), null, 'server-v4.0.0', release(5), release('server-v2.0.0')];
     expect(latestRelease(feed)).toBe('2.0.0');
   });
@@ -72,7 +77,7 @@ describe('checkForUpdate (01 §8.3)', () => {
     });
   });
 
-  it('names the shim where there is one', async () => {
+  it('names the shim if it exists', async () => {
     const feed = await serveFeed([release('server-v1.1.0')]);
     const home = await temporaryDirectory({ '.local/bin/svc-relay-update': '#!/bin/sh\n' });
     const result = await checkForUpdate({ ...partsOf(feed, home), host: createNodeHost({ agentHome: home }) });
@@ -179,7 +184,7 @@ describe('checkForUpdate (01 §8.3)', () => {
 describe('createUpdateCheck', () => {
   const HOUR = 3_600_000;
 
-  /** A check whose feed counts its readers. */
+  /** A check whose feed counts requests. */
   function counting(answer: () => Response) {
     const clock = createTestClock();
     const asked = { count: 0 };
@@ -196,7 +201,7 @@ describe('createUpdateCheck', () => {
   }
   const good = () => new Response(JSON.stringify([release('server-v1.1.0')]));
 
-  it('keeps an answer for an hour', async () => {
+  it('keeps a result for an hour', async () => {
     const { clock, asked, check } = counting(good);
     const first = await check.result();
     clock.advance(HOUR - 1);
@@ -229,7 +234,7 @@ describe('createUpdateCheck', () => {
     expect(asked.count).toBe(2);
   });
 
-  it('asks once for everybody who waits', async () => {
+  it('shares one request among waiting callers', async () => {
     const { asked, check } = counting(good);
     const results = await Promise.all([check.result(), check.result(true), check.result()]);
     expect(asked.count).toBe(1);

@@ -1,9 +1,9 @@
 import { describe, expect, it } from 'vitest';
 import type { Host, HostFiles } from '../../../../lib/host/index.ts';
 import { createNodeHost } from '../../../../lib/host/node/index.ts';
-import { apiBase, dashboardBase } from '../../../../lib/operator/doctor/bases.ts';
-import { componentHealth } from '../../../../lib/operator/doctor/component-health.ts';
-import { type DoctorParts, diagnose, isIll } from '../../../../lib/operator/doctor/doctor.ts';
+import { apiBase, dashboardBase } from '../../../../lib/operator/doctor/check.ts';
+import { componentHealth } from '../../../../lib/operator/doctor/dashboard.ts';
+import { type DoctorParts, diagnose, hasProblems } from '../../../../lib/operator/doctor/doctor.ts';
 import { createTestClock } from '../../../support/clock.ts';
 import { temporaryDirectory } from '../../../support/temp.ts';
 
@@ -30,7 +30,7 @@ async function parts(given: Partial<DoctorParts> = {}): Promise<DoctorParts> {
 const check = (checks: { id: string }[], id: string) => checks.find((one) => one.id === id);
 
 describe('diagnose (07 §5.2)', () => {
-  it('waits for nothing longer than its time: services, modules, files, systemd', async () => {
+  it('never exceeds its timeout, whatever hangs: services, modules, files, systemd', async () => {
     const files = new Proxy({} as HostFiles, { get: () => never });
     const host = {
       ...createNodeHost({ agentHome: '/h', env: {} }),
@@ -56,14 +56,14 @@ describe('diagnose (07 §5.2)', () => {
       status: 'warn',
       summary: expect.stringMatching(/nothing within 2 s/),
     });
-    // Slow is not broken: that it does not load would be said without having been seen.
+    // Slow is not broken: the verdict must not be that it does not load.
     for (const id of ['plugin-root', 'relay-import-chain']) {
       expect(check(checks, id)).toMatchObject({ status: 'warn', next: expect.stringContaining('--timeout') });
     }
-    expect([isIll(checks, false), isIll(checks, true)]).toEqual([false, true]);
+    expect([hasProblems(checks, false), hasProblems(checks, true)]).toEqual([false, true]);
   });
 
-  it('tells a relay that does not load from a terminal module that does not', async () => {
+  it('distinguishes a relay that does not load from a terminal module that does not', async () => {
     const broken = async () => {
       throw new Error('wrong ELF class\nat somewhere');
     };
@@ -80,7 +80,7 @@ describe('diagnose (07 §5.2)', () => {
     });
   });
 
-  it('asks over https where the relay has a certificate', async () => {
+  it('probes over https when the relay has a certificate', async () => {
     const asked: string[] = [];
     const probe: DoctorParts['probe'] = async (method, url) => {
       asked.push(url);
@@ -94,7 +94,7 @@ describe('diagnose (07 §5.2)', () => {
     });
   });
 
-  it('shows how the agent is laid out when the dashboard says so', async () => {
+  it('shows the layout of the agent when the dashboard reports it', async () => {
     const probe: DoctorParts['probe'] = async (method, url) => ({
       ...{ ok: true, exists: true, status: 200, method, url },
       json: { gateway_mode: 'shared', profiles: ['a', 'b'] },
@@ -124,12 +124,12 @@ describe('component health', () => {
     expect(found.overall).toBe(!supported ? 'unknown' : healthy.every(Boolean) ? 'ok' : 'degraded');
   });
 
-  it('has a bound', () => {
+  it('is bounded', () => {
     expect(componentHealth({ components: Array(5000).fill('x'.repeat(5000)) }).components).toHaveLength(100);
   });
 });
 
-describe('where the services are', () => {
+describe('addresses of the services', () => {
   it('flag, variables in order, default', () => {
     const env = { SVC_API_URL: '', RELAY_WEBAPI_URL: 'http://b/', WEBAPI_URL: 'http://c' };
     expect(apiBase('http://a//', env)).toEqual({ url: 'http://a', source: '--api-url' });

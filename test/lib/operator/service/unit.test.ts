@@ -39,7 +39,7 @@ function arguments_(line: string): string[] {
 }
 
 describe('the unit file', () => {
-  it('is exactly this', () => {
+  it('has exactly this text', () => {
     expect(unitText({ ...plain, path: '/usr/local/bin:/usr/bin' })).toBe(`# managed-by: svc relay service v1
 # Written by 'svc relay service install'; 'svc relay service remove' takes it away.
 [Unit]
@@ -80,7 +80,7 @@ WantedBy=default.target
     expect(value(text, 'Environment')).toBe('"SVC_HOME=/home/ann/agent %%h $HOME\\\\"');
   });
 
-  it('says every path as systemd will read it, and is one line for each setting', () => {
+  it('writes any path so that systemd reads it back, one line per setting', () => {
     const name = fc.string({ unit: fc.constantFrom(...' %$"\'\\\n\tab;#={}/'), minLength: 1, maxLength: 20 });
     fc.assert(
       fc.property(name, name, (script, home) => {
@@ -92,7 +92,7 @@ WantedBy=default.target
     );
   });
 
-  it('refuses a Node program that systemd cannot run', () => {
+  it('refuses a Node binary that systemd cannot run', () => {
     for (const node of ['node', '/opt/no"de', "/opt/no'de", '/opt/no\\de', '/opt/no\nde']) {
       expect(() => unitText({ ...plain, node })).toThrow(/systemd cannot run/);
     }

@@ -1,24 +1,23 @@
-import { RelayError } from '../../errors.ts';
-import type { Host } from '../../host/index.ts';
-import { utf8ToBytes } from '../../kit/bytes.ts';
-import { byCodePoint } from '../../kit/text.ts';
-import { fileUrl, HOOK_FILE, type HookContent, hookText, judgeHook } from './hook.ts';
+import { RelayError } from '../errors.ts';
+import type { Host } from '../host/index.ts';
+import { utf8ToBytes } from '../kit/bytes.ts';
+import { byCodePoint } from '../kit/text.ts';
 
-const FILE_LIMIT = 64 * 1024;
-const MOST_FILES = 256;
-const MOST_PROFILES = 256;
-/** Where the compat entry is in an installation of this plugin. */
+const MAX_FILE = 64 * 1024;
+const MAX_FILES = 256;
+const MAX_PROFILES = 256;
+/** Path of the compat entry in an installation of this plugin. */
 const ENTRY = 'dist/cli/compat/index.js';
 
 export interface CompatParts {
   host: Host;
-  /** Directory of this installation; null when it is not known. */
+  /** Directory of this installation; null when unknown. */
   pluginDirectory: string | null;
-  /** Directory of the agent's configuration, under which profiles are. */
+  /** Directory of the agent's configuration, which contains the profiles. */
   root: string;
-  /** A directory the operator names instead of the default one. */
+  /** Directory that the operator names instead of the default one. */
   hookDirectory?: string;
-  /** Loads a module by its URL, as the hook will. */
+  /** Imports a module by its URL, as the hook will. */
   load(url: string): Promise<unknown>;
 }
 
@@ -50,7 +49,7 @@ export interface CompatInstalled {
   changed: boolean;
   dry_run: boolean;
   target: string;
-  /** The file before and after; null when there is none. */
+  /** The file before and after; null when it does not exist. */
   before: HookFile | null;
   after: HookFile | null;
   package: CompatPackage;
@@ -67,14 +66,14 @@ export interface CompatRemoved {
 
 export interface CompatOptions {
   dryRun: boolean;
-  /** Also replace or remove what these commands did not write. */
+  /** Also replace or remove files that these commands did not write. */
   force: boolean;
 }
 
 export const compatEntry = ({ pluginDirectory }: Pick<CompatParts, 'pluginDirectory'>): string | null =>
   pluginDirectory === null ? null : `${pluginDirectory}/${ENTRY}`;
 
-/** What is installed where. Directories that cannot be read count as empty. */
+/** Installed hooks. Unreadable directories count as empty. */
 export async function compatStatus(parts: CompatParts): Promise<CompatStatus> {
   const [directories, own] = await Promise.all([hookDirectories(parts), compatPackage(parts)]);
   const files = (await Promise.all(directories.map((directory) => hookFiles(parts, directory)))).flat();
@@ -94,16 +93,16 @@ export async function compatStatus(parts: CompatParts): Promise<CompatStatus> {
 
 function recommendation(files: HookFile[], own: CompatPackage, installed: boolean): string | null {
   if (!installed) return null;
-  if (!own.importable) return 'The hook does nothing, as its module does not load: svc relay compat remove --all';
+  if (!own.importable) return 'The hook does nothing, because its module does not load: svc relay compat remove --all';
   if (files.some((file) => file.managed_content && !file.plugin_owned_content)) {
     return 'A hook is of another installation or version. Write it again: svc relay compat install';
   }
-  return 'A current agent has these routes itself. If yours has: svc relay compat remove --all';
+  return 'A current agent has these routes itself. If yours does: svc relay compat remove --all';
 }
 
 /**
- * Writes the hook, whole or not at all (contract 07 §5.4).
- * @throws RelayError `unavailable` without a compat entry that loads, `conflict` over a file of somebody else.
+ * Writes the hook atomically (contract 07 §5.4).
+ * @throws RelayError `unavailable` without a working compat entry, `conflict` over an unmanaged file.
  */
 export async function installHook(parts: CompatParts, { dryRun, force }: CompatOptions): Promise<CompatInstalled> {
   const own = await compatPackage(parts);
@@ -112,7 +111,7 @@ export async function installHook(parts: CompatParts, { dryRun, force }: CompatO
   }
   const target = `${targetDirectory(parts)}/${HOOK_FILE}`;
   const before = await readHook(parts, target);
-  if (before && !before.managed_content && !force) throw notOurs(target);
+  if (before && !before.managed_content && !force) throw notManaged(target);
   const text = hookText(own.path);
   const changed = before?.plugin_owned_content !== true;
   if (changed && !dryRun) await parts.host.files.writeAtomic(target, utf8ToBytes(text), 0o644);
@@ -121,8 +120,8 @@ export async function installHook(parts: CompatParts, { dryRun, force }: CompatO
 }
 
 /**
- * Removes the hook from one directory, or from every known one. Looks at all files before it removes the first.
- * @throws RelayError `conflict` when one of them is somebody else's; nothing is removed then.
+ * Removes the hook from one directory, or from every known one, after checking all of them.
+ * @throws RelayError `conflict` when one of the files is unmanaged; nothing is removed then.
  */
 export async function removeHook(
   parts: CompatParts,
@@ -132,7 +131,7 @@ export async function removeHook(
   const targets = directories.map((directory) => `${directory}/${HOOK_FILE}`);
   const files = await Promise.all(targets.map((target) => readHook(parts, target)));
   const foreign = files.find((file) => file && !file.managed_content);
-  if (foreign && !options.force) throw notOurs(foreign.path);
+  if (foreign && !options.force) throw notManaged(foreign.path);
   const removed = files.filter((file) => file !== null).map(({ path }) => path);
   if (!options.dryRun) for (const path of removed) await parts.host.files.remove(path);
   return {
@@ -145,31 +144,31 @@ export async function removeHook(
   };
 }
 
-const notOurs = (path: string) => new RelayError('conflict', `${path} was not written by svc relay compat`);
+const notManaged = (path: string) => new RelayError('conflict', `${path} was not written by svc relay compat`);
 
 const defaultDirectory = ({ host }: CompatParts): string => `${host.agentHome}/startup.d`;
 
 const targetDirectory = (parts: CompatParts): string => parts.hookDirectory ?? defaultDirectory(parts);
 
-/** The directory that was named, the agent's own, and those of its profiles. */
+/** The named directory, the agent's own, and those of its profiles. */
 async function hookDirectories(parts: CompatParts): Promise<string[]> {
   const profiles = (await parts.host.files.list(`${parts.root}/profiles`).catch(() => null)) ?? [];
   const own = profiles
     .filter(({ name, kind }) => kind === 'directory' && !name.startsWith('.'))
     .map(({ name }) => `${parts.root}/profiles/${name}/startup.d`)
     .sort(byCodePoint)
-    .slice(0, MOST_PROFILES);
+    .slice(0, MAX_PROFILES);
   return [...new Set([targetDirectory(parts), defaultDirectory(parts), ...own])];
 }
 
-/** The hook of a directory, and every other script in it that loads the compat entry. */
+/** The hook of a directory, and every other script in it that imports the compat entry. */
 async function hookFiles(parts: CompatParts, directory: string): Promise<HookFile[]> {
   const entries = (await parts.host.files.list(directory).catch(() => null)) ?? [];
   const scripts = entries
     .map(({ name }) => name)
     .filter((name) => /\.[cm]?js$/.test(name))
     .sort(byCodePoint)
-    .slice(0, MOST_FILES);
+    .slice(0, MAX_FILES);
   const files = await Promise.all(scripts.map((name) => readHook(parts, `${directory}/${name}`).catch(() => null)));
   return files
     .filter((file) => file !== null)
@@ -177,11 +176,11 @@ async function hookFiles(parts: CompatParts, directory: string): Promise<HookFil
 }
 
 async function readHook(parts: CompatParts, path: string): Promise<HookFile | null> {
-  const text = await parts.host.files.readText(path, FILE_LIMIT);
+  const text = await parts.host.files.readText(path, MAX_FILE);
   return text === null ? null : { path, ...judgeHook(text, compatEntry(parts)) };
 }
 
-/** Whether the compat entry is there and loads. */
+/** Whether the compat entry exists and loads. */
 export async function compatPackage(parts: CompatParts): Promise<CompatPackage> {
   const path = compatEntry(parts);
   if (path === null || (await parts.host.files.stat(path).catch(() => null)) === null)
@@ -190,3 +189,51 @@ export async function compatPackage(parts: CompatParts): Promise<CompatPackage> 
   const register = (module as { register?: unknown } | null)?.register;
   return { importable: typeof register === 'function', path };
 }
+
+/** The hook's only file. */
+const HOOK_FILE = 'svc-relay-compat.mjs';
+const MARKER = '// managed-by: svc-relay compat v1';
+const ANY_MARKER = /^\/\/ managed-by: svc-relay compat v\d+\s*$/;
+
+/** An import of the compat entry of this version or 1.0.0, in any directory. */
+const ENTRY_IMPORT = /\bimport\s*\(\s*["'][^"'\n]*svc-relay[^"'\n]*compat|\/(?:cli|plugin)\/compat\/index\.js["']/;
+
+/** Classification of a file in a hook directory (contract 07 §5.4). */
+export interface HookContent {
+  /** Whether it imports the compat entry of any installation of this plugin. */
+  references_bootstrap: boolean;
+  /** Whether its first line marks it as managed by these commands. */
+  managed_content: boolean;
+  /** Whether it equals what this installation writes, byte for byte. */
+  plugin_owned_content: boolean;
+}
+
+/**
+ * The hook's text: one guarded import of the compat entry at an absolute path. A missing or broken plugin must not keep
+ * the host's server from starting.
+ */
+function hookText(entry: string): string {
+  return `${MARKER}
+// Lets an older agent API server gain routes it lacks. Remove with: svc relay compat remove
+export async function register(app) {
+  try {
+    const compat = await import(${JSON.stringify(fileUrl(entry))});
+    await compat.register(app);
+  } catch (error) {
+    console.warn(\`svc-relay compat is not loaded: \${error?.message ?? error}\`);
+  }
+}
+`;
+}
+
+/** Classifies a hook file's text; `entry` is the compat entry of this installation, if known. */
+function judgeHook(text: string, entry: string | null): HookContent {
+  return {
+    references_bootstrap: ENTRY_IMPORT.test(text),
+    managed_content: ANY_MARKER.test(text.split('\n', 1)[0] as string),
+    plugin_owned_content: entry !== null && text === hookText(entry),
+  };
+}
+
+/** The `file:` URL of an absolute path. */
+const fileUrl = (path: string): string => `file://${path.split('/').map(encodeURIComponent).join('/')}`;

@@ -2,14 +2,15 @@ import type { Host } from '../host/index.ts';
 import type { Clock } from '../kit/clock.ts';
 import { asObject, parseJson, parseObject } from '../kit/json.ts';
 
+/** Seconds. */
 const STALE_AFTER = 90;
-const FILE_LIMIT = 64 * 1024;
-/** How far two notes of one start may lie apart, in seconds: wall-clock times are rounded by whoever wrote them. */
+const MAX_FILE = 64 * 1024;
+/** Seconds that two records of one start may differ by, since their writers round wall-clock times. */
 const WALL_TOLERANCE = 2;
 const BOOT_TOLERANCE = 1;
-/** `/proc` counts a start in clock ticks since boot. */
+/** `/proc` gives start times in clock ticks since boot. */
 const TICKS_PER_SECOND = 100;
-/** Numbers from here on are epoch seconds, smaller ones ticks since boot (a century of uptime is below it). */
+/** Numbers from here on are epoch seconds, smaller ones are ticks since boot (good for 115 days of uptime). */
 const EARLIEST_EPOCH = 1e9;
 
 export interface Heartbeat {
@@ -20,10 +21,10 @@ export interface Heartbeat {
   age_seconds?: number;
 }
 
-/** What the files say. A text is null when its file is missing. */
+/** Contents of the files; null when a file is missing. */
 export interface HeartbeatFiles {
   heartbeat: string | null;
-  /** Time of the heartbeat file's last change, epoch seconds. */
+  /** Modification time of the heartbeat file, epoch seconds. */
   modified: number | null;
   pidFile: string | null;
 }
@@ -34,21 +35,21 @@ interface Start {
 }
 
 /**
- * What is known of the agent's gateway from its heartbeat (contract 01 §8.1, 07 §3.1): never a pid, path or timestamp.
- * A heartbeat that cannot be read is `malformed`; this never fails.
+ * State of the agent's gateway, from its heartbeat (contract 01 §8.1, 07 §3.1): never a pid, path or timestamp. An
+ * unreadable heartbeat is `malformed`. Never rejects.
  */
 export async function readHeartbeat(host: Host, clock: Clock): Promise<Heartbeat> {
   const path = `${host.agentHome}/state/gateway.heartbeat`;
   const unreadable = () => '';
   const [heartbeat, facts, pidFile] = await Promise.all([
-    host.files.readText(path, FILE_LIMIT).catch(unreadable),
+    host.files.readText(path, MAX_FILE).catch(unreadable),
     host.files.stat(path).catch(() => null),
-    host.files.readText(`${host.agentHome}/gateway.pid`, FILE_LIMIT).catch(() => null),
+    host.files.readText(`${host.agentHome}/gateway.pid`, MAX_FILE).catch(() => null),
   ]);
   return judgeHeartbeat({ heartbeat, modified: facts && facts.modified / 1000, pidFile }, clock.now() / 1000);
 }
 
-/** The verdict on a heartbeat at `now` (epoch seconds). What a missing or unreadable pid file cannot tell is not held against it. */
+/** Verdict on a heartbeat at `now` (epoch seconds). A missing or unreadable pid file counts as matching. */
 export function judgeHeartbeat({ heartbeat, modified, pidFile }: HeartbeatFiles, now: number): Heartbeat {
   if (heartbeat === null) return { status: pidFile === null ? 'missing' : 'legacy', supported: false };
   const payload = parseObject(heartbeat);
@@ -64,7 +65,7 @@ export function judgeHeartbeat({ heartbeat, modified, pidFile }: HeartbeatFiles,
 
 const isPid = (value: unknown): value is number => Number.isSafeInteger(value) && (value as number) > 0;
 
-/** Pid and start of a record, or null when either has a form that nobody writes. */
+/** Pid and start of a record; null when either is malformed. */
 function startOf({ pid, start_time }: Record<string, unknown>): Start | null {
   if (!isPid(pid)) return null;
   if (start_time === undefined || start_time === null) return { pid, start: null };
@@ -86,10 +87,57 @@ function isoSeconds(value: unknown): number | null {
   return Number.isNaN(time) ? null : time / 1000;
 }
 
-/** Whether two notes may mean one start. Different units cannot be compared. */
+/** Whether two records may be of one start. Different units cannot be compared. */
 function sameStart(a: number | null, b: number | null): boolean {
   if (a === null || b === null) return true;
   const wall = a >= EARLIEST_EPOCH;
   if (wall !== b >= EARLIEST_EPOCH) return true;
   return Math.abs(a - b) <= (wall ? WALL_TOLERANCE : BOOT_TOLERANCE * TICKS_PER_SECOND);
+}
+
+const TAIL = 256 * 1024;
+const CLEAN = new Set(['atexit.hook', 'asyncio.run.return', 'asyncio.run.SystemExit', 'asyncio.run.KeyboardInterrupt']);
+
+export interface PriorExit {
+  prior_exit: 'clean' | 'unclean' | 'unknown';
+  suspected_oom?: true;
+}
+
+/**
+ * How the agent's gateway last exited (contract 01 §8.1, 07 §3.1), from the last 256 KiB of its exit log. `unknown`
+ * without a readable log. Never rejects.
+ */
+export async function readPriorExit(host: Host): Promise<PriorExit> {
+  const log = await host.files.readTail(`${host.agentHome}/logs/gateway-exit-diag.log`, TAIL).catch(() => null);
+  return judgePriorExit(log ?? '');
+}
+
+/** Verdict of the record before the last `gateway.start`. Skips lines that are not records; the first may be cut. */
+export function judgePriorExit(log: string): PriorExit {
+  const lines = log.split('\n');
+  let started = false;
+  for (let at = lines.length - 1; at >= 0; at--) {
+    const record = recordOf(lines[at] as string);
+    if (!record) continue;
+    if (started) return verdict(record);
+    started = record.tag === 'gateway.start';
+  }
+  return { prior_exit: 'unknown' };
+}
+
+interface ExitRecord {
+  tag: string;
+  suspected_oom?: unknown;
+}
+
+function verdict(record: ExitRecord): PriorExit {
+  if (CLEAN.has(record.tag)) return { prior_exit: 'clean' };
+  if (record.tag !== 'gateway.previous_unclean_exit') return { prior_exit: 'unknown' };
+  return record.suspected_oom === true ? { prior_exit: 'unclean', suspected_oom: true } : { prior_exit: 'unclean' };
+}
+
+function recordOf(line: string): ExitRecord | null {
+  if (!line.trimStart().startsWith('{')) return null;
+  const value = parseObject(line);
+  return typeof value?.tag === 'string' ? (value as unknown as ExitRecord) : null;
 }
