@@ -1,8 +1,8 @@
-/** Absolute end in epoch seconds; `null` = never. A channel that is not named has no grant (contract 01 §6.2). */
+/** Absolute end in epoch seconds; `null` = never. An unnamed channel has no grant (contract 01 §6.2). */
 export type Expiry = number | null;
 export type Grants = Record<string, Expiry>;
 
-/** What the host allows a new session: durations in seconds from now, 0 = never ends. */
+/** The host's policy for a new session: durations in seconds from now, 0 = never. */
 export interface Policy {
   ttlSeconds?: number;
   grants?: Record<string, number>;
@@ -47,7 +47,7 @@ export function applyPolicy(policy: Policy, now: number): { expiresAt: Expiry; g
   return { expiresAt, grants: clamp(grants, expiresAt) };
 }
 
-/** No grant outlives its session. */
+/** Grants that end no later than their session. */
 export function clamp(grants: Grants, expiresAt: Expiry): Grants {
   return Object.fromEntries(Object.entries(grants).map(([channel, expiry]) => [channel, earlier(expiry, expiresAt)]));
 }
@@ -63,7 +63,7 @@ export function inherit(grants: Grants, expiresAt: Expiry): Grants {
   return clamp(filled, expiresAt);
 }
 
-/** Whether a grant is there and not over. */
+/** Whether a channel has a grant that has not expired. */
 export function isGranted(grants: Grants, channel: string, now: number): boolean {
   if (!Object.hasOwn(grants, channel)) return false;
   return !isPast(grants[channel] as Expiry, now);

@@ -2,7 +2,7 @@ import * as v from 'valibot';
 import type { SessionRecord } from '../../storage/schema.ts';
 import { type Expiry, type Grants, inherit } from './grants.ts';
 
-/** How a device describes itself; none of it is trusted for anything. */
+/** How a device describes itself. Untrusted. */
 export interface Device {
   name: string;
   id: string;
@@ -17,7 +17,7 @@ export type TransportHint = 'wss' | 'ws' | 'unknown';
 /** The rotating credential that brings a device back without a new pairing (contract 01 §6.5). */
 export interface Refresh {
   hash: string;
-  /** Hashes of those it replaced, oldest first: each good until then, or until one that came after it is seen. */
+  /** Replaced tokens, oldest first. Each is good until `until`, or until a later token is presented. */
   replaced: { hash: string; until: number }[];
   createdAt: number;
   lastUsed: number;
@@ -29,7 +29,7 @@ export interface Refresh {
  * credential: it only ever shrinks, so the two can never differ.
  */
 export interface Session {
-  /** Names the family: stays when a refresh replaces the token. Key in the store. */
+  /** Identifies the pairing: stays when a refresh replaces the token. Key in the store. */
   readonly family: string;
   readonly tokenHash: string;
   /** First 8 characters of the token. */
@@ -44,7 +44,7 @@ export interface Session {
   expiresAt: Expiry;
   grants: Grants;
   refresh: Refresh | null;
-  /** Set once, when the session is over. A connection that holds the session looks here. */
+  /** Set once, when the session ends: connections that hold the session check it. */
   ended?: EndReason;
 }
 
@@ -88,7 +88,7 @@ const Stored: v.GenericSchema<unknown, SessionRecord> = v.object({
   ),
 });
 
-/** The record as it is kept: hashes only. */
+/** The stored form of a session: hashes only. */
 export function toStored(session: Session): SessionRecord {
   const { device, refresh } = session;
   return {
@@ -117,7 +117,7 @@ export function toStored(session: Session): SessionRecord {
   };
 }
 
-/** The session of a stored record, or null for a record that is none. */
+/** The session of a stored record, or null if the record is malformed. */
 export function fromStored(value: unknown): Session | null {
   const parsed = v.safeParse(Stored, value);
   if (!parsed.success) return null;

@@ -23,7 +23,7 @@ async function temporaryPath(): Promise<string> {
   return join(directory, 'state.db');
 }
 
-/** The platform's `ctx.storage` as far as it is used, over a SQLite in memory. */
+/** The used part of the platform's `ctx.storage`, over SQLite in memory. */
 function fakeDurableObject(): DurableObjectStorage {
   const database = new Database(':memory:');
   cleanups.push(() => database.close());
@@ -48,17 +48,17 @@ const executors: Record<string, () => Promise<SqlExecutor | undefined>> = {
 
 describe.each(Object.entries(executors))('a store on %s (design 4)', (name, executor) => {
   async function open(): Promise<Stores> {
-    // Of the edge, where every store is behind the executor.
+    // At the edge every store is behind the executor.
     const stores = createStores('edge', await executor());
     cleanups.push(() => stores.close());
     return stores;
   }
 
-  it('says whether it outlives the process', async () => {
+  it('says whether it survives the process', async () => {
     expect((await open()).durable).toBe(name !== 'memory');
   });
 
-  it('gives back what was put in, the newest of it, and null for what is not there', async () => {
+  it('returns the latest value of a key, and null for an unknown key', async () => {
     const store = openLoose(await open(), 'sessions');
     expect(await store.getItem('a')).toBeNull();
     expect(await store.hasItem('a')).toBe(false);
@@ -68,7 +68,7 @@ describe.each(Object.entries(executors))('a store on %s (design 4)', (name, exec
     expect(await store.hasItem('a')).toBe(true);
   });
 
-  it('keeps texts and numbers inside of objects what they are (design 7)', async () => {
+  it('keeps strings and numbers inside objects as they are (design 7)', async () => {
     const store = openLoose(await open(), 'sessions');
     const record = {
       text: '1234',
@@ -82,7 +82,7 @@ describe.each(Object.entries(executors))('a store on %s (design 4)', (name, exec
     expect(await store.getItem('a')).toEqual(record);
   });
 
-  it('takes keys of digits as texts', async () => {
+  it('treats keys of digits as strings', async () => {
     const store = openLoose(await open(), 'sessions');
     for (const key of ['007', '7', '1e3', '1000']) await store.setItem(key, { key });
     expect((await store.getKeys()).sort()).toEqual(['007', '1000', '1e3', '7']);
@@ -91,7 +91,7 @@ describe.each(Object.entries(executors))('a store on %s (design 4)', (name, exec
     expect((await store.getKeys()).sort()).toEqual(['007', '1000', '1e3']);
   });
 
-  it('removes one item, and does not mind one that is not there', async () => {
+  it('removes one item, and ignores the removal of an unknown key', async () => {
     const store = openLoose(await open(), 'sessions');
     await store.setItem('a', { it: 1 });
     await store.setItem('b', { it: 2 });
@@ -101,7 +101,7 @@ describe.each(Object.entries(executors))('a store on %s (design 4)', (name, exec
     expect(await store.getItem('a')).toBeNull();
   });
 
-  it('lists below a prefix without taking % and _ for wildcards, nor one name for the start of another', async () => {
+  it('lists keys below a prefix literally: no wildcards, no partial names', async () => {
     const store = openLoose(await open(), 'sessions');
     const keys = ['a%b:1', 'a_b:1', 'axb:1', 'ab:1', 'abc:1', 'a:1', 'a:2', 'A:1', 'b', '\u00e4:1', '\u{1f511}:1'];
     for (const key of keys) await store.setItem(key, { key });
@@ -115,7 +115,7 @@ describe.each(Object.entries(executors))('a store on %s (design 4)', (name, exec
     for (const key of keys) expect(await store.getItem(key)).toEqual({ key });
   });
 
-  it('clears one store only', async () => {
+  it('clears only the one store', async () => {
     const stores = await open();
     const [sessions, sockets] = [openLoose(stores, 'sessions'), openLoose(stores, 'sockets')];
     for (const key of ['a_b:1', 'axb:1', 'c']) await sessions.setItem(key, { key });
@@ -142,7 +142,7 @@ describe.each(Object.entries(executors))('a store on %s (design 4)', (name, exec
     expect(await openLoose(other, 'sessions').getKeys()).toEqual([]);
   });
 
-  it('keeps the order in which writes were asked for', async () => {
+  it('applies writes in the order of the calls', async () => {
     const store = openLoose(await open(), 'sessions');
     await Promise.all([
       store.setItem('a', { it: 1 }),
@@ -156,7 +156,7 @@ describe.each(Object.entries(executors))('a store on %s (design 4)', (name, exec
     expect(await store.hasItem('b')).toBe(false);
   });
 
-  it('takes a large item', async () => {
+  it('accepts a large item', async () => {
     const store = openLoose(await open(), 'sessions');
     const text = 'x'.repeat(1_000_000);
     await store.setItem('a', { text });
@@ -173,8 +173,8 @@ describe.each(['SQLite file', 'Durable Object SQL'])('the SQL driver on %s', (na
     return ['one', 'other'].map((store) => sqlDriver({ commits, store }));
   }
 
-  // unstorage itself hands no prefix below a mount to a driver's `clear`; it may one day.
-  it('lists and clears below a prefix, of its own store only', async () => {
+  // unstorage does not pass a prefix below a mount to a driver's `clear` today; it may one day.
+  it('lists and clears below a prefix, in its own store only', async () => {
     const [driver, other] = (await drivers()) as unknown as [Driver, Driver];
     const keys = ['a_b:1', 'a_b:2', 'axb:1', 'a_b2:1', 'a%b:1', 'a_b:\u{10fffe}', 'c'];
     for (const each of [driver, other]) for (const key of keys) await each.setItem?.(key, '{}', {});
@@ -186,7 +186,7 @@ describe.each(['SQLite file', 'Durable Object SQL'])('the SQL driver on %s', (na
     expect(await other.getKeys('', {})).toHaveLength(keys.length);
   });
 
-  it('gives texts back as they are, and null for nothing', async () => {
+  it('returns texts unchanged, and null for an unknown key', async () => {
     const [driver] = (await drivers()) as unknown as [Driver];
     for (const text of ['1234', '007', '', 'null', '{"a":1}', '\u{1f511}', "it's; DROP TABLE items --"]) {
       await driver.setItem?.('k', text, {});
@@ -197,8 +197,8 @@ describe.each(['SQLite file', 'Durable Object SQL'])('the SQL driver on %s', (na
   });
 });
 
-describe('a write that fails (design 4)', () => {
-  it('rejects, and nothing was written', async () => {
+describe('a failed write (design 4)', () => {
+  it('rejects and changes nothing', async () => {
     const inner = openStateFile(await temporaryPath(), () => {});
     let broken = false;
     const stores = createStores('node', {
@@ -219,7 +219,7 @@ describe('a write that fails (design 4)', () => {
   });
 });
 
-describe('a directory that is there already', () => {
+describe('an existing directory', () => {
   it('is used', async () => {
     const path = await temporaryPath();
     await mkdir(join(path, '..', 'there'));

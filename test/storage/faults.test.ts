@@ -19,7 +19,7 @@ const statusOf = async (relay: RelayProcess, token: string) =>
 
 const SYNCS = 'fsync,fdatasync';
 
-/** Traces system calls of a running process, and interferes with them. Skips the test where that cannot be done. */
+/** Traces system calls of a running process, and optionally interferes with them. Skips the test where strace cannot. */
 async function trace(context: TestContext, pid: number, calls: string, inject?: string) {
   const interfere = inject === undefined ? [] : ['-e', `inject=${calls}:${inject}`];
   const tracer = launch('strace', ['-f', '-p', String(pid), '-e', `trace=${calls}`, ...interfere], {
@@ -32,17 +32,17 @@ async function trace(context: TestContext, pid: number, calls: string, inject?: 
   }
   return {
     end: () => tracer.kill('SIGINT'),
-    /** How many calls there were so far. */
+    /** Number of calls so far. */
     count: () => tracer.stderr.match(/\b(?:fsync|fdatasync|pwrite64)\(/g)?.length ?? 0,
   };
 }
 
-/** Lets every sync of a running process fail from now on. Returns the end of it. */
+/** Makes every sync of a running process fail from now on. Returns a function that ends this. */
 async function breakDisk(context: TestContext, pid: number): Promise<() => Promise<unknown>> {
   return (await trace(context, pid, SYNCS, 'error=EIO')).end;
 }
 
-it('01 §6.7: a disk that fails to sync makes the relay degraded, not dead; what was saved before and after holds', async (context) => {
+it('01 §6.7: a disk that fails to sync makes the relay degraded, not dead; changes saved before and after hold', async (context) => {
   const relay = await startRelayProcess();
   const before = await pairDevice(relay);
   expect(await stateOf(relay)).toBe('ok');
@@ -51,7 +51,7 @@ it('01 §6.7: a disk that fails to sync makes the relay degraded, not dead; what
   const during = await pairDevice(relay);
   expect(await stateOf(relay)).toBe('degraded');
   await vi.waitFor(() => expect(relay.child.stderr).toMatch(/\[WARNING\] sessions: .*could not be saved/));
-  // The change stands in memory, and a revocation is one too.
+  // Changes stand in memory, revocations included.
   expect(await statusOf(relay, during)).toBe(200);
   const revoked = await relay.ask(`/sessions/${during.slice(0, 8)}`, {
     method: 'DELETE',
@@ -70,7 +70,7 @@ it('01 §6.7: a disk that fails to sync makes the relay degraded, not dead; what
   expect(relay.output).not.toMatch(/damaged|\[ERROR\]/);
 });
 
-it('01 §9.2: it ends when told to also while the disk fails, and loses nothing that was saved', async (context) => {
+it('01 §9.2: it stops in time while the disk fails, and loses nothing that was saved', async (context) => {
   const relay = await startRelayProcess();
   const before = await pairDevice(relay);
   const repair = await breakDisk(context, relay.child.pid);
@@ -90,7 +90,7 @@ it('01 §9.2: it ends when told to also while the disk fails, and loses nothing 
 it('design 4: a phone that returns causes no sync to disk', async (context) => {
   const relay = await startRelayProcess();
   const token = await pairDevice(relay);
-  // A record younger than a minute would not be written anyway: this one is old.
+  // Makes the record old: one younger than a minute would not be written anyway.
   await relay.kill('SIGTERM');
   const state = openStateFile(join(relay.home, 'svc-relay', 'state.db'), () => {});
   state.run("UPDATE items SET value = json_set(value, '$.last_seen', 1700000000) WHERE store = 'sessions'");
@@ -105,7 +105,7 @@ it('design 4: a phone that returns causes no sync to disk', async (context) => {
     socket.terminate();
   }
   expect(syncs.count()).toBe(0);
-  // A pairing does: syncs are seen.
+  // Control: a pairing does cause one.
   await pairDevice(relay);
   await vi.waitFor(() => expect(syncs.count()).toBeGreaterThan(0));
   await syncs.end();

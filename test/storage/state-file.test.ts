@@ -48,8 +48,8 @@ async function filled(path: string, count = 40): Promise<Stores> {
 const asideOf = async (path: string) =>
   (await readdir(dirname(path))).filter((name) => /^state\.db\.corrupt-\d+$/.test(name));
 
-describe('what was written is there afterwards (01 §6.7)', () => {
-  it('after an orderly end', async () => {
+describe('written values persist (01 §6.7)', () => {
+  it('after an orderly close', async () => {
     const path = await temporaryPath();
     (await filled(path)).close();
     const { stores, warnings } = open(path);
@@ -58,7 +58,7 @@ describe('what was written is there afterwards (01 §6.7)', () => {
     expect(warnings).toEqual([]);
   });
 
-  it('as the files lie at any moment: each write is whole in the log when it returns', async () => {
+  it('in a copy of the files at any moment: a write is complete in the log when it resolves', async () => {
     const path = await temporaryPath();
     const { stores } = open(path);
     const copies: string[] = [];
@@ -78,7 +78,7 @@ describe('what was written is there afterwards (01 §6.7)', () => {
     }
   });
 
-  it('also where the log ends in the middle of a write: all before it holds', async () => {
+  it('where the log ends in the middle of a write: all earlier writes hold', async () => {
     const path = await temporaryPath();
     const stores = await filled(path, 5);
     const copy = join(dirname(path), 'copy.db');
@@ -105,7 +105,7 @@ describe('files (01 §6.7)', () => {
     expect(process.umask()).toBe(0);
   });
 
-  it('that were opened to others are closed again', async () => {
+  it('that became readable to others are made private again', async () => {
     const path = await temporaryPath();
     (await filled(path)).close();
     await chmod(path, 0o644);
@@ -115,7 +115,7 @@ describe('files (01 §6.7)', () => {
 });
 
 describe('one relay at a time (design 4)', () => {
-  it('a second one in this process is refused, and disturbs nothing', async () => {
+  it('refuses a second one in this process, without disturbing the first', async () => {
     const path = await temporaryPath();
     const first = await filled(path, 3);
     expect(() => open(path)).toThrow(StateInUseError);
@@ -126,7 +126,7 @@ describe('one relay at a time (design 4)', () => {
     expect(await records(open(path).stores).getKeys()).toHaveLength(4);
   });
 
-  it('another process is refused too', async () => {
+  it('refuses another process', async () => {
     const path = await temporaryPath();
     await filled(path, 3);
     const script =
@@ -136,7 +136,7 @@ describe('one relay at a time (design 4)', () => {
     expect(stdout).toMatch(/^SQLITE_(?:BUSY|LOCKED)/);
   });
 
-  it.runIf(process.platform === 'linux')('names the process that holds it', async () => {
+  it.runIf(process.platform === 'linux')('names the process that holds the state', async () => {
     const path = await temporaryPath();
     (await filled(path, 3)).close();
     const inUse = (pid: number) =>
@@ -180,7 +180,7 @@ describe('a damaged file (01 §6.7)', () => {
       'with noise inside',
       (whole) => Buffer.concat([whole.subarray(0, 4096), Buffer.alloc(4096, 7), whole.subarray(8192)]),
     ],
-  ])('%s is set aside as it was found, never overwritten, and said so once', async (_name, damage) => {
+  ])('%s is set aside unchanged, never overwritten, with one warning', async (_name, damage) => {
     const path = await temporaryPath();
     (await filled(path)).close();
     const whole = await readFile(path);
@@ -202,7 +202,7 @@ describe('a damaged file (01 §6.7)', () => {
     expect(again.warnings).toEqual([]);
   });
 
-  it('of a few bytes, or with a header that says nobody may write, is one too', async () => {
+  it('of a few bytes, or with a header that claims to be read-only, counts as damaged', async () => {
     const path = await temporaryPath();
     (await filled(path)).close();
     const whole = await readFile(path);
@@ -224,7 +224,7 @@ describe('a damaged file (01 §6.7)', () => {
     ['of 0 bytes', true, false],
     ['of 0 bytes beside its log', true, true],
     ['that is gone from beside its log', false, true],
-  ])('%s is set aside with what there is, and said so once', async (_name, hasFile, hasLog) => {
+  ])('%s is set aside with whatever files exist, with one warning', async (_name, hasFile, hasLog) => {
     const path = await temporaryPath();
     const held = await filled(path, 5);
     const log = await readFile(`${path}-wal`);
@@ -252,7 +252,7 @@ describe('a damaged file (01 §6.7)', () => {
     expect(again.warnings).toEqual([]);
   });
 
-  it('of 0 bytes that another relay is just about to fill is left to it', async () => {
+  it('of 0 bytes that another relay is about to fill is left alone', async () => {
     const path = await temporaryPath();
     open(path).stores.close();
     await writeFile(path, '');
@@ -266,7 +266,7 @@ describe('a damaged file (01 §6.7)', () => {
     expect(open(path).warnings).toEqual([]);
   });
 
-  it('with a byte that is no text loses that record only: the others are there, and the process lives', async () => {
+  it('with an invalid UTF-8 byte loses only that record, and does not end the process', async () => {
     const path = await temporaryPath();
     const stores = await filled(path, 3);
     await records(stores).setItem('hit', { text: 'MARK-IN-THE-VALUE' });
@@ -285,7 +285,7 @@ describe('a damaged file (01 §6.7)', () => {
     expect(warnings).toEqual([]);
   });
 
-  it('does not overwrite one that was set aside in the same second', async () => {
+  it('does not overwrite a file that was set aside in the same second', async () => {
     const path = await temporaryPath();
     for (const text of ['first garbage '.repeat(300), 'second garbage '.repeat(300)]) {
       open(path).stores.close();
@@ -300,7 +300,7 @@ describe('a damaged file (01 §6.7)', () => {
     expect(texts.filter((text) => text.startsWith('second garbage'))).toHaveLength(1);
   });
 
-  it('that cannot be opened for another reason is left alone', async () => {
+  it('is not assumed when the path cannot be opened for another reason', async () => {
     const path = await temporaryPath();
     await expect(async () => open(join(path, '..', '..', '..'))).rejects.toThrow();
     expect(existsSync(path)).toBe(false);

@@ -18,7 +18,7 @@ let path: string;
 /** The files as a killed relay leaves them. */
 let file: Buffer;
 let log: Buffer;
-/** How long the log was after each write. */
+/** Length of the log after each write. */
 const ends: number[] = [];
 
 const recordsOf = (stores: Stores) => stores.open('sessions') as unknown as Storage<object>;
@@ -36,7 +36,7 @@ beforeAll(async () => {
     await records.setItem(`k${at}`, { at, text: 'x'.repeat(at % 3 === 0 ? 9_000 : 300) });
     ends.push(readFileSync(`${path}-wal`).length);
   }
-  // As a revocation does.
+  // A removal, like a revocation.
   await records.removeItem('k0');
   ends.push(readFileSync(`${path}-wal`).length);
   file = readFileSync(path);
@@ -59,8 +59,8 @@ async function lie(bytes: Buffer): Promise<string> {
   return copy;
 }
 
-describe('what is damage of a log', () => {
-  it('any byte of any write but the last two', () => {
+describe('a damaged log', () => {
+  it('has a changed byte in any write but the last two', () => {
     const last = ends.at(-3) as number;
     expect(last).toBeGreaterThan(WRITES * FRAME);
     fc.assert(
@@ -71,7 +71,7 @@ describe('what is damage of a log', () => {
     );
   });
 
-  it('a page of zeros, or of another place, inside it', () => {
+  it('has a page of zeros, or a page from elsewhere, inside it', () => {
     const zeros = Buffer.from(log);
     zeros.fill(0, 32 + FRAME, 32 + 2 * FRAME);
     expect(isDamagedLog(zeros)).toBe(true);
@@ -80,19 +80,19 @@ describe('what is damage of a log', () => {
     expect(isDamagedLog(swapped)).toBe(true);
   });
 
-  it('a header without a meaning before frames', () => {
+  it('has a meaningless header before its frames', () => {
     expect(isDamagedLog(Buffer.concat([Buffer.alloc(32), log.subarray(32)]))).toBe(true);
     expect(isDamagedLog(Buffer.concat([Buffer.alloc(32), Buffer.alloc(1)]))).toBe(true);
   });
 });
 
-describe('what is none', () => {
-  it('an empty log, a header, a whole log', () => {
+describe('no damage', () => {
+  it('is an empty log, a header alone, or a whole log', () => {
     for (const length of [0, 31, 32]) expect(isDamagedLog(log.subarray(0, length))).toBe(false);
     expect(isDamagedLog(log)).toBe(false);
   });
 
-  it('an end anywhere: a kill or a power cut in a write', () => {
+  it('is a log cut anywhere: a kill or a power failure during a write', () => {
     fc.assert(
       fc.property(fc.nat({ max: log.length }), (length) => {
         expect(isDamagedLog(log.subarray(0, length))).toBe(false);
@@ -101,7 +101,7 @@ describe('what is none', () => {
     );
   });
 
-  it('a last write whose parts reached the disk in any order', () => {
+  it('is a last write whose parts reached the disk in any order', () => {
     const [before, end] = ends.slice(-2) as [number, number];
     fc.assert(
       fc.property(fc.integer({ min: before, max: end - 1 }), fc.integer({ min: before, max: end }), (from, to) => {
@@ -113,7 +113,7 @@ describe('what is none', () => {
     );
   });
 
-  it('what is left of a log that was begun anew, longer and shorter than the new one', async () => {
+  it('is the rest of an older log behind a restarted one, longer or shorter than it', async () => {
     const renewed = join(directory, 'renewed.db');
     const executor = openStateFile(renewed, fail);
     const records = recordsOf(createStores('node', executor));
@@ -131,7 +131,7 @@ describe('what is none', () => {
 });
 
 describe('a state file with a damaged log (01 §6.7)', () => {
-  it('is set aside as it was found with its log, and said so once: what was revoked stays revoked', async () => {
+  it('is set aside unchanged with its log, with one warning: a revoked session stays revoked', async () => {
     const damaged = flipped(log, (ends[WRITES - 2] as number) - 100);
     const copy = await lie(damaged);
     const warnings: string[] = [];
@@ -153,7 +153,7 @@ describe('a state file with a damaged log (01 §6.7)', () => {
     again.close();
   });
 
-  it('is set aside too where the file itself is damaged', async () => {
+  it('is set aside also when the file itself is damaged', async () => {
     const copy = await lie(flipped(log, 40));
     writeFileSync(copy, 'no database at all '.repeat(400));
     const warnings: string[] = [];
@@ -167,13 +167,13 @@ describe('a state file with a damaged log (01 §6.7)', () => {
     expect(readFileSync(join(dirname(copy), String(names[0])), 'utf8')).toMatch(/^no database at all/);
   });
 
-  it('is left alone while another relay has it', async () => {
+  it('is left alone while another relay holds it', async () => {
     const held = join(await mkdtemp(join(directory, 'held-')), 'state.db');
     const executor = openStateFile(held, fail);
     const records = recordsOf(createStores('node', executor));
     for (let at = 0; at < 4; at++) await records.setItem(`k${at}`, { at });
     const whole = readFileSync(`${held}-wal`);
-    // As a reader may see it that comes in the middle of a write.
+    // This is how a reader may see the log in the middle of a write.
     writeFileSync(`${held}-wal`, flipped(whole, 32 + 100));
     const before = await readdir(dirname(held));
     expect(() => openStateFile(held, fail)).toThrow(StateInUseError);
@@ -183,7 +183,7 @@ describe('a state file with a damaged log (01 §6.7)', () => {
     executor.close?.();
   });
 
-  it('a whole log is taken over as it is', async () => {
+  it('is opened normally when its log is whole', async () => {
     const copy = await lie(log);
     const stores = createStores('node', openStateFile(copy, fail));
     expect(await recordsOf(stores).getKeys()).toHaveLength(WRITES - 1);

@@ -24,7 +24,7 @@ describe('lifetime and grants at creation (01 §6.2)', () => {
     expect(grants).toEqual(expected);
   });
 
-  it('never ends anything of a session that never ends', () => {
+  it('gives a session without end grants without end', () => {
     const { expiresAt, grants } = applyPolicy({ ttlSeconds: 0 }, NOW);
     expect(expiresAt).toBeNull();
     expect(Object.keys(grants).sort()).toEqual([...FULL, ...MONTH, 'bridge'].sort());
@@ -50,7 +50,7 @@ describe('lifetime and grants at creation (01 §6.2)', () => {
     expect(grants).toMatchObject({ bridge: NOW + 60, chat: null, tui: null });
   });
 
-  it('lets no grant outlive its session, whatever the policy', () => {
+  it('clamps every grant to its session, whatever the policy', () => {
     const seconds = fc.integer({ min: 0, max: 400 * DAY });
     const channel = fc.constantFrom('chat', 'bridge', 'terminal', 'desktop', 'other');
     fc.assert(
@@ -63,7 +63,7 @@ describe('lifetime and grants at creation (01 §6.2)', () => {
 });
 
 describe('grants of older records (01 §6.2)', () => {
-  it('gives voice what chat has and desktop what tui has', () => {
+  it('lets voice inherit from chat and desktop from tui', () => {
     const filled = inherit({ chat: NOW + 5, tui: NOW + 6, 'voice:tts': NOW + 1 }, NOW + 100);
     expect(filled).toEqual({
       chat: NOW + 5,

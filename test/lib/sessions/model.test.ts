@@ -19,31 +19,31 @@ import { codesOf, limiterOf } from '../../support/states.ts';
 const DAY = 86_400;
 const CHANNELS = ['chat', 'terminal', 'bridge', 'tui', 'desktop', 'voice:config', 'voice:stt', 'voice:tts'];
 const CODES = ['AAAAA1', 'BBBBB2', 'CCCCC3'];
-/** Two of these are one device; the last two are none. */
+/** The first two are one device; the last two identify none. */
 const DEVICES = ['phone-a', 'Phone-A', 'desk-b', 'unknown', 'none'];
 const isDevice = (id: string) => !['', 'unknown', 'none', 'null'].includes(id.toLowerCase());
 
 type Grants = Record<string, number | null>;
 
-/** Stands for a token that was made and went to nobody. */
+/** Stands for a token that was issued but never delivered. */
 const NOBODY_HAS = 'nobody has it';
 
-/** One pairing and what came of it, as the contract tells it (01 §6). */
+/** One pairing and its current state, by the contract (01 §6). */
 interface Family {
   device: string;
   token: string;
   refresh: { token: string; until: number };
-  /** Those it replaced, oldest first. */
+  /** Replaced tokens, oldest first. */
   replaced: { token: string; until: number }[];
   expiresAt: number | null;
   grants: Grants;
 }
 
-/** The replaced tokens that somebody was given. */
+/** Replaced tokens that were delivered. */
 const previousOf = ({ replaced }: Family): string[] =>
   replaced.map(({ token }) => token).filter((token) => token !== NOBODY_HAS);
 
-/** The whole state in the plainest form: one list, and whatever is not in it is dead. */
+/** The whole state as one list; anything not in it is dead. */
 class Model {
   now: number;
   families: Family[] = [];
@@ -68,7 +68,7 @@ class Model {
     );
 }
 
-/** A relay's sessions and codes as one process has them, on a state file that outlives it. */
+/** A process's sessions and codes, on a state file that survives it. */
 class Real {
   readonly directory: string;
   readonly clock = createTestClock();
@@ -99,7 +99,7 @@ class Real {
     this.limiter = await limiterOf(this.clock, this.#stores);
   }
 
-  /** The next process finds the files exactly as they lie now: nothing is flushed, closed or checkpointed first. */
+  /** The next process finds the files exactly as they are now: nothing is flushed, closed or checkpointed first. */
   async crash(): Promise<void> {
     const before = this.#path();
     this.#life++;
@@ -127,7 +127,7 @@ class Real {
   }
 }
 
-/** Memory, index and counters against the model, after every step; so also after every crash. */
+/** Compares memory, index and counters with the model; runs after every step, crashes included. */
 function same(model: Model, real: Real): void {
   const byPrefix = (a: { prefix: string }, b: { prefix: string }) => (a.prefix < b.prefix ? -1 : 1);
   const good = (...tokens: { hash: string; until: number }[]) => tokens.filter(({ until }) => until > model.now);
@@ -162,7 +162,7 @@ function same(model: Model, real: Real): void {
 
 type Entered = Awaited<ReturnType<Real['enter']>>;
 
-/** What a pairing gives (01 §6.2): the defaults, the host's own grants over them, nothing longer than the session. */
+/** Result of a pairing (01 §6.2): the defaults, overridden by the host's grants, clamped to the session. */
 function paired(model: Model, policy: Policy, device: string, entered: Entered): void {
   expect(entered?.refreshToken).toMatch(/^[\w-]{43}$/);
   for (const family of isDevice(device) ? model.families : []) {
@@ -196,14 +196,14 @@ function remember(model: Model, family: Family): void {
   model.everRefresh.add(family.refresh.token);
 }
 
-/** Who shows a token has it: those before it are dead. */
+/** Presenting a token retires those before it. */
 function shown(family: Family, token: string): void {
   const at = family.replaced.findIndex((one) => one.token === token);
   if (at >= 0) family.replaced = family.replaced.slice(at);
   else if (family.refresh.token === token) family.replaced = [];
 }
 
-/** The current token gets ten minutes; those before it keep their own end. Of more than eight the second goes. */
+/** The current token gets ten more minutes; earlier ones keep their end. Beyond eight, the second oldest goes. */
 function replace(model: Model, family: Family, token: string): void {
   const { refresh } = family;
   const lapsed = refresh.until <= model.now;
@@ -213,7 +213,7 @@ function replace(model: Model, family: Family, token: string): void {
   family.refresh = { token, until: lapsed ? model.now + 180 * DAY : refresh.until };
 }
 
-/** What a good refresh token gives (01 §6.5): another token for the same policy, not a second longer. */
+/** Result of a good refresh token (01 §6.5): another token under the same policy, not a second longer. */
 function refreshed(model: Model, family: Family, presented: string, device: string, entered: Entered): void {
   expect(entered?.token).not.toBe(family.token);
   expect(entered?.refreshToken).toMatch(/^[\w-]{43}$/);
@@ -227,7 +227,7 @@ function refreshed(model: Model, family: Family, presented: string, device: stri
 /** Whether a device may use a family's refresh token. */
 const fits = (family: Family, device: string) => !isDevice(family.device) || family.device === device;
 
-/** What a good session token gives (01 §3.4): the same token, and a refresh token where the one sent is not good. */
+/** Result of a good session token (01 §3.4): the same token, and a new refresh token if the one sent is not good. */
 function resumed(model: Model, family: Family, offered: string | undefined, device: string, entered: Entered): void {
   expect(entered?.token).toBe(family.token);
   const good = offered === undefined || model.byRefresh(offered) === family;
@@ -249,7 +249,7 @@ const command = (name: string, run: (model: Model, real: Real) => Promise<void>)
   toString: () => name,
 });
 
-/** One of what the model has, or undefined; `index` is drawn beforehand so that a run can be repeated. */
+/** One of the items, or undefined; `index` is drawn beforehand so that a run can be repeated. */
 const pick = <T>(items: Iterable<T>, index: number): T | undefined => {
   const list = [...items];
   return list[index % Math.max(1, list.length)];
@@ -310,7 +310,7 @@ const race = fc.tuple(code, policy, device, device).map(([code, policy, one, oth
   }),
 );
 
-/** Which refresh token is shown: one of those that are current, or were until just now, or any that ever was. */
+/** Which refresh token is presented: a current one, a recently replaced one, or any that ever was. */
 type Age = 'current' | 'previous' | 'dead' | 'any';
 const age = fc.constantFrom<Age>('current', 'previous', 'dead', 'any');
 const refreshTokens: Record<Age, (model: Model) => Iterable<string>> = {
@@ -335,7 +335,7 @@ const refresh = fc.tuple(index, device, fc.boolean(), age).map(([index, device, 
   }),
 );
 
-/** Answers that get lost on a bad line: the same token is shown again and again, and still ends on time (01 §6.5). */
+/** Answers lost on a bad line: the same token is presented again and again, and still ends on time (01 §6.5). */
 const lostAnswers = fc
   .tuple(index, fc.array(fc.constantFrom(0, 1, 299, 300, 599, 600, 601), { minLength: 1, maxLength: 4 }))
   .map(([index, waits]) =>
@@ -364,7 +364,7 @@ const refreshTwice = index.map((index) =>
       real.enter(name, { refreshToken: token }),
       real.enter(name, { refreshToken: token }),
     ]);
-    // The second use replaces what the first one got: of two answers, one session is left.
+    // The second use replaces the first one's session: of two answers, one session is left.
     expect([first, second].filter((entered) => entered !== undefined)).toHaveLength(1);
     const winner = (second ?? first) as NonNullable<Entered>;
     shown(family, token);
@@ -399,7 +399,7 @@ const reductionOf = (family: Family, model: Model, share: number, channels: stri
   };
 };
 
-/** Reductions the contract grants and ones it refuses (01 §6.4, checks 6-8): all or nothing. */
+/** Reductions that the contract allows and refuses (01 §6.4, checks 6-8): all or nothing. */
 const reduce = fc
   .tuple(index, fc.double({ min: 0.1, max: 1.5, noNaN: true }), fc.subarray([...CHANNELS, 'nonsense']), fc.boolean())
   .map(([index, share, channels, withTtl]) =>
@@ -444,7 +444,7 @@ const revokeDuring = fc.tuple(index, fc.constantFrom('resume', 'refresh')).map((
     if (!family) return;
     const session = real.sessions.authenticate(family.token);
     if (!session || (what === 'refresh' && model.byRefresh(family.refresh.token) !== family)) return;
-    // A resume that has nothing to save is over at once: this one is to get a refresh token.
+    // A resume with nothing to save ends at once: this one needs a new refresh token.
     const entering = real.enter(
       family.device,
       what === 'resume'
@@ -453,7 +453,7 @@ const revokeDuring = fc.tuple(index, fc.constantFrom('resume', 'refresh')).map((
     );
     const [heir] = real.sessions.list().filter((other) => other.family === session.family);
     if (heir) await real.sessions.revoke(heir);
-    // The revocation wins: nobody gets in by it, and nothing is left to come back.
+    // The revocation wins: nobody is admitted, and no record is left.
     expect(await entering).toBeUndefined();
     model.end(family);
   }),
@@ -468,7 +468,7 @@ const advance = fc
     }),
   );
 
-/** A device that has its newest refresh token says so: the one before is then of no more use (01 §6.5). */
+/** A device confirms its newest refresh token, which retires the one before (01 §6.5). */
 const settle = fc.tuple(index, fc.boolean()).map(([index, previous]) =>
   command(`resume ${index} with its own ${previous ? 'previous' : 'current'} refresh token`, async (model, real) => {
     const family = pick(
@@ -485,7 +485,7 @@ const settle = fc.tuple(index, fc.boolean()).map(([index, previous]) =>
 const crash = fc.constant(
   command('crash', async (model, real) => {
     await real.crash();
-    // Codes and counts are in memory only (01 §6.7).
+    // Codes and failure counts are in memory only (01 §6.7).
     model.codes.clear();
   }),
 );
@@ -493,7 +493,7 @@ const crash = fc.constant(
 const sweep = fc.constant(command('sweep', async (_model, real) => real.sessions.sweep()));
 const flush = fc.constant(command('flush', (_model, real) => real.sessions.flush()));
 
-it('01 §3.4, §5.1, §6.2-6.7, §11: any history of pairings, refreshes, reductions and crashes is as told', {
+it('01 §3.4, §5.1, §6.2-6.7, §11: any history of pairings, refreshes, reductions and crashes agrees with the model', {
   timeout: 90_000,
 }, async () => {
   const directory = await mkdtemp(join(tmpdir(), 'svc-relay-model-'));

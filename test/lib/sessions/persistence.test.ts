@@ -12,7 +12,7 @@ import type { SqlExecutor } from '../../../storage/sql-driver.ts';
 import { PHONE, setup } from './setup.ts';
 
 describe('restart (01 §6.7)', () => {
-  it('brings sessions, grants and refresh credentials back', async () => {
+  it('restores sessions, grants and refresh credentials', async () => {
     const { sessions, pair, restart } = await setup();
     const { session, token, refreshToken = '' } = await pair({}, { ttlSeconds: 3600, grants: { bridge: 60 } });
     await sessions.reduce(session, { grants: { terminal: 30 } });
@@ -22,7 +22,7 @@ describe('restart (01 §6.7)', () => {
     expect((await next.sessions.refresh(refreshToken, PHONE))?.session.grants).toEqual(session.grants);
   });
 
-  it('forgets what was revoked, replaced or expired meanwhile', async () => {
+  it('forgets sessions that were revoked, replaced or have expired', async () => {
     const { sessions, clock, store, pair, restart } = await setup();
     const revoked = await pair({ id: 'a' });
     await sessions.revoke(revoked.session);
@@ -36,7 +36,7 @@ describe('restart (01 §6.7)', () => {
     expect(await store.getKeys()).toEqual([kept.session.family]);
   });
 
-  it('fills the grants of an older record in', async () => {
+  it('fills in the grants of an older record', async () => {
     const { store, pair, restart, now } = await setup();
     const { session, token } = await pair();
     const record = (await store.getItem(session.family)) as SessionRecord;
@@ -53,7 +53,7 @@ describe('restart (01 §6.7)', () => {
     });
   });
 
-  it('ignores what a newer record has more, and unknown words in it', async () => {
+  it('ignores unknown members and unknown words of a newer record', async () => {
     const { store, pair, restart } = await setup();
     const { session, token } = await pair();
     const record = (await store.getItem(session.family)) as SessionRecord;
@@ -98,8 +98,8 @@ describe('restart (01 §6.7)', () => {
   });
 });
 
-describe('more records than sessions may be (01 §6.7)', () => {
-  it('leaves the 4096 that were seen last, and removes the rest', async () => {
+describe('more records than MAX_SESSIONS', () => {
+  it('loads the 4096 seen last and removes the others', async () => {
     const { store, clock, pair } = await setup();
     const { session } = await pair();
     const record = (await store.getItem(session.family)) as SessionRecord;
@@ -108,7 +108,7 @@ describe('more records than sessions may be (01 §6.7)', () => {
     for (let at = 0; at < 4099; at++) {
       const prefix = at.toString(16).padStart(8, '0');
       const token_sha256 = at.toString(16).padStart(64, '0');
-      // The three not seen for longest lie in the middle.
+      // The three not seen for longest are in the middle.
       const last_seen = at >= 2000 && at < 2003 ? 1 : 2;
       await store.setItem(family(at), { ...record, family: family(at), token_prefix: prefix, token_sha256, last_seen });
     }
@@ -171,7 +171,7 @@ describe('a re-pairing is one transaction (design 4)', () => {
     expect(left.map((families) => families.sort())).toEqual([before, before, after]);
   });
 
-  it('one that fails is degraded, stands in memory, and leaves the old record until both can be written', async () => {
+  it('when it fails: degraded, in effect in memory, and the old record stays until both can be written', async () => {
     const { path, open } = await onDisk();
     let failing = 0;
     const store = open(path, (executor) => ({
@@ -236,7 +236,7 @@ describe('a failing store (01 §6.7)', () => {
     expect(sessions.storeState()).toBe('ok');
   });
 
-  it('still revokes, at least until the next start', async () => {
+  it('still revokes in memory', async () => {
     const { disk, sessions, pair } = await failing();
     const { session, token } = await pair();
     disk.broken = true;
@@ -245,7 +245,7 @@ describe('a failing store (01 §6.7)', () => {
     expect(sessions.storeState()).toBe('degraded');
   });
 
-  it('brings a change that was not saved to disk with a later save', async () => {
+  it('saves a failed change with a later save', async () => {
     const { disk, sessions, clock, pair, restart } = await failing();
     const { session, token } = await pair();
     disk.broken = true;
@@ -257,7 +257,7 @@ describe('a failing store (01 §6.7)', () => {
     expect((await restart()).sessions.authenticate(token)?.expiresAt).toBe(session.expiresAt);
   });
 
-  it('stays degraded until every change is on disk; the next write that works brings the others', async () => {
+  it('stays degraded until every change is on disk; the next successful write saves the others', async () => {
     const { disk, sessions, pair, restart } = await failing();
     const [revoked, reduced] = [await pair({ id: 'a' }), await pair({ id: 'b' })];
     disk.broken = true;
@@ -278,7 +278,7 @@ describe('a failing store (01 §6.7)', () => {
     expect(next.count()).toBe(3);
   });
 
-  it.each(['sweep', 'flush'] as const)('writes what could not be written at the next %s', async (when) => {
+  it.each(['sweep', 'flush'] as const)('retries failed writes at the next %s', async (when) => {
     const { disk, sessions, pair, restart } = await failing();
     const { session, token } = await pair();
     disk.broken = true;

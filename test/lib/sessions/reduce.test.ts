@@ -21,7 +21,7 @@ describe('reduction (01 §6.4)', () => {
     expect(session.expiresAt).toBe(now() + 30 * DAY);
   });
 
-  it('takes a finite end for a session without one, and 0 as it is there', async () => {
+  it('accepts a finite end for a session without one, and 0 as no change', async () => {
     const { sessions, pair, now } = await setup();
     const { session } = await pair({}, { ttlSeconds: 0 });
     await sessions.reduce(session, { ttlSeconds: 0, grants: { bridge: 0 } });
@@ -59,7 +59,7 @@ describe('reduction (01 §6.4)', () => {
     );
   });
 
-  it('does not revive a grant that is over', async () => {
+  it('does not revive an expired grant', async () => {
     const { sessions, clock, pair } = await setup();
     const { session } = await pair({}, { grants: { bridge: 10 } });
     clock.advance(11_000);

@@ -44,14 +44,14 @@ describe('refresh (01 §6.5)', () => {
     expect(next?.session.grants).toMatchObject({ terminal: now() + 5, chat: now() + 100 });
   });
 
-  it('is over when the session is', async () => {
+  it('ends with its session', async () => {
     const { sessions, clock, pair } = await setup();
     const { refreshToken = '' } = await pair({}, { ttlSeconds: 60 });
     clock.advance(60_000);
     expect(await sessions.refresh(refreshToken, PHONE)).toBeUndefined();
   });
 
-  it('is over 180 days after its creation, rotated or not', async () => {
+  it('ends 180 days after its creation, rotated or not', async () => {
     const { sessions, clock, pair } = await setup();
     const { session, refreshToken = '' } = await pair({}, { ttlSeconds: 0 });
     clock.advance(179 * DAY * 1000);
@@ -62,7 +62,7 @@ describe('refresh (01 §6.5)', () => {
     expect(sessions.authenticate(next?.token ?? '')).toBeDefined();
   });
 
-  it('refuses another device and harms nobody', async () => {
+  it('refuses another device, and the rightful one is not affected', async () => {
     const { sessions, ended, pair } = await setup();
     const { token, refreshToken = '' } = await pair();
     expect(await sessions.refresh(refreshToken, { ...PHONE, id: 'device-2' })).toBeUndefined();
@@ -72,23 +72,23 @@ describe('refresh (01 §6.5)', () => {
     expect(await sessions.refresh(refreshToken, PHONE)).toBeDefined();
   });
 
-  it('takes up the id of a device that had none', async () => {
+  it('adopts the id of a device that had none', async () => {
     const { sessions, pair } = await setup();
     const { refreshToken = '' } = await pair({ id: 'none' });
     const next = await sessions.refresh(refreshToken, PHONE);
     expect(next?.session.device.id).toBe('device-1');
   });
 
-  it('knows no other token', async () => {
+  it('accepts no other token', async () => {
     const { first, use } = await rotated();
     for (const token of ['', 'x', first.token, `${first.refreshToken}A`]) expect(await use(token)).toBeUndefined();
   });
 
-  it('serves one of two who come with the same token at the same time, then the other', async () => {
+  it('serves two clients that present the same token at the same time, one after the other', async () => {
     const { sessions, pair } = await setup();
     const { refreshToken = '' } = await pair();
     const results = await Promise.all([sessions.refresh(refreshToken, PHONE), sessions.refresh(refreshToken, PHONE)]);
-    // The second is a repetition within the overlap: it replaces what the first has made.
+    // The second is a repetition within the overlap: it replaces the first one's session.
     expect(results[0]?.session.ended).toBe('replaced');
     expect(sessions.list()).toEqual([results[1]?.session]);
   });
@@ -101,7 +101,7 @@ describe('the replaced refresh token (01 §6.5)', () => {
     expect(await use(first.refreshToken)).toBeDefined();
   });
 
-  it('is dead after ten minutes, its successor is not', async () => {
+  it('is dead after ten minutes; its successor is not', async () => {
     const { clock, first, second, use } = await rotated();
     clock.advance(OVERLAP);
     expect(await use(first.refreshToken)).toBeUndefined();
@@ -114,7 +114,7 @@ describe('the replaced refresh token (01 §6.5)', () => {
     expect(await use(first.refreshToken)).toBeUndefined();
   });
 
-  it('is dead once its successor is shown with a token', async () => {
+  it('is dead once its successor is presented beside a session token', async () => {
     const { sessions, first, second, use } = await rotated();
     await sessions.resume(second.session, PHONE, second.refreshToken).saved;
     expect(await use(first.refreshToken)).toBeUndefined();
@@ -131,12 +131,12 @@ describe('the replaced refresh token (01 §6.5)', () => {
     expect(await use(third?.refreshToken)).toBeDefined();
   });
 
-  it('that went astray and came late after all works too, until one that came after it is shown', async () => {
+  it('that arrived late works too, until a later one is presented', async () => {
     const { first, second, use } = await rotated();
     const third = await use(first.refreshToken);
     const fourth = await use(second.refreshToken);
     expect(fourth).toBeDefined();
-    // Whoever showed the second has it: the first is of no more use.
+    // Presenting the second retires the first.
     expect(await use(first.refreshToken)).toBeUndefined();
     const fifth = await use(third?.refreshToken);
     expect(fifth).toBeDefined();
@@ -147,7 +147,7 @@ describe('the replaced refresh token (01 §6.5)', () => {
     }
   });
 
-  it('works through any number of lost answers, and few are kept', async () => {
+  it('survives any number of lost answers, with a bounded number kept', async () => {
     const { sessions, first, use, restart } = await rotated();
     let last: string | undefined;
     for (let at = 0; at < 50; at++) last = (await use(first.refreshToken))?.refreshToken;
@@ -158,7 +158,7 @@ describe('the replaced refresh token (01 §6.5)', () => {
     expect(await again.sessions.refresh(first.refreshToken ?? '', PHONE)).toBeUndefined();
   });
 
-  it('does not work again once it has expired, also not in the shade of the one that a token then brings', async () => {
+  it('stays dead once expired, also as the replaced token of a new credential', async () => {
     const { sessions, clock, pair } = await setup();
     const { session, refreshToken = '' } = await pair({}, { ttlSeconds: 0 });
     clock.advance(181 * DAY * 1_000);
@@ -170,7 +170,7 @@ describe('the replaced refresh token (01 §6.5)', () => {
     expect(await sessions.refresh(resumed.refreshToken ?? '', PHONE)).toBeDefined();
   });
 
-  it('keeps its deadline over a restart', async () => {
+  it('keeps its deadline across a restart', async () => {
     const { clock, first, restart } = await rotated();
     clock.advance(OVERLAP - 1);
     expect(await (await restart()).sessions.refresh(first.refreshToken ?? '', PHONE)).toBeDefined();

@@ -18,7 +18,7 @@ const refreshOf = (hash: string, replaced: string[]): Refresh => ({
   expiresAt: 0,
 });
 
-/** A session whose token, prefix and family are its own, as they are for sessions that the relay made. */
+/** A session with a unique token, prefix and family, like every session that the relay makes. */
 const sessionOf = (id: number, device: string, expiresAt: number | null): Session => ({
   family: `family-${id}`,
   tokenHash: `token-${id}`,
@@ -36,7 +36,7 @@ const sessionOf = (id: number, device: string, expiresAt: number | null): Sessio
 type Step = (index: SessionIndex, sessions: Session[], at: number) => void;
 
 const refreshHashes = fc.uniqueArray(fc.constantFrom(...HASHES), { minLength: 1, maxLength: 3 });
-/** One of the sessions that are there. */
+/** A step on one of the indexed sessions. */
 const onOne = (change: (index: SessionIndex, session: Session, sessions: Session[], at: number) => void) =>
   fc.nat().map(
     (pick): Step =>
@@ -65,7 +65,7 @@ const device = fc
   .chain((id) => onOne((index, session) => index.setDevice(session, { ...session.device, id })));
 const refresh = refreshHashes.chain(([hash = '', ...replaced]) =>
   onOne((index, session, sessions) => {
-    // A token belongs to one session: another one gets none that is taken.
+    // A token belongs to one session only.
     const taken = new Set(sessions.flatMap((other) => (other === session ? [] : hashesOf(other.refresh))));
     if ([hash, ...replaced].every((one) => !taken.has(one))) index.setRefresh(session, refreshOf(hash, replaced));
   }),
@@ -74,7 +74,7 @@ const refresh = refreshHashes.chain(([hash = '', ...replaced]) =>
 const byPrefix = (sessions: Iterable<Session>) => [...sessions].map(({ prefix }) => prefix).sort();
 
 describe('the index of sessions (design 4)', () => {
-  it('finds what a search through all sessions finds, after any history', () => {
+  it('agrees with a search through all sessions, after any history', () => {
     const steps = fc.array(fc.oneof(add, add, remove, seen, device, refresh, refresh), { maxLength: 40 });
     fc.assert(
       fc.property(steps, (steps) => {
@@ -108,7 +108,7 @@ describe('the index of sessions (design 4)', () => {
     );
   });
 
-  it('gives sessions to look at once one may have expired, and not before', () => {
+  it('returns sessions to check only once one may have expired', () => {
     const index = createSessionIndex();
     const [first, second, endless] = [sessionOf(1, 'a', 10), sessionOf(2, 'b', 20), sessionOf(4, 'c', null)];
     for (const session of [first, second, endless]) index.add(session);
@@ -124,7 +124,7 @@ describe('the index of sessions (design 4)', () => {
     expect(index.takeDue(10 ** 12)).toEqual([]);
   });
 
-  it('keeps the entry of one session when another one with the same token or prefix goes', () => {
+  it('keeps the entry of a session when another with the same token or prefix is removed', () => {
     const index = createSessionIndex();
     const [one, twin] = [sessionOf(1, 'a', null), { ...sessionOf(1, 'b', null), family: 'twin' }];
     index.add(one);

@@ -7,7 +7,7 @@ import { PHONE, setup } from './setup.ts';
 
 const settled = () => new Promise((resolve) => setImmediate(resolve));
 
-/** A store in memory, and the keys that were written to it. */
+/** A store in memory, and the keys written to it. */
 function counting() {
   const writes: string[] = [];
   const memory = memoryDriver();
@@ -22,7 +22,7 @@ function counting() {
 }
 
 describe('creation (01 §6.1, 6.2)', () => {
-  it('makes a live session of a UUID token', async () => {
+  it('makes a live session with a UUID token', async () => {
     const { sessions, pair, now } = await setup();
     const { session, token, refreshToken } = await pair();
     expect(token).toMatch(/^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/);
@@ -60,7 +60,7 @@ describe('creation (01 §6.1, 6.2)', () => {
     }
   });
 
-  it('knows no other token', async () => {
+  it('accepts no other token', async () => {
     const { sessions, pair } = await setup();
     const { token } = await pair();
     for (const other of ['', token.slice(0, 8), token.toUpperCase(), `${token} `, crypto.randomUUID()]) {
@@ -90,7 +90,7 @@ describe('last seen', () => {
     expect(await stored()).toBe(created + 65);
   });
 
-  it('of a device that returns is not written before the sweep, then once for all of them', async () => {
+  it('of returning devices is not written before the sweep, and then once each', async () => {
     const { store, writes } = counting();
     const { sessions, clock, pair, now } = await setup(store);
     const paired = [];
@@ -130,7 +130,7 @@ describe('last seen', () => {
     expect(writes).toEqual([]);
   });
 
-  it('is saved soon, still at most once a minute, where nothing sweeps (edge)', async () => {
+  it('is saved soon, but at most once a minute, where nothing sweeps (edge)', async () => {
     const { sessions, store, clock, pair, now } = await setup(undefined, undefined, { saveSeenAfter: 2_000 });
     const { session, token } = await pair();
     const created = now();
@@ -166,7 +166,7 @@ describe('last seen', () => {
 });
 
 describe('the number of sessions', () => {
-  it('is at most 4096: a pairing beyond that ends the one not seen for longest', async () => {
+  it('is limited to 4096: a pairing beyond that ends the session not seen for longest', async () => {
     const { sessions, clock, ended, pair } = await setup();
     const first = await pair({ id: 'first' });
     const second = await pair({ id: 'second' });
@@ -183,7 +183,7 @@ describe('the number of sessions', () => {
 });
 
 describe('expiry (01 §6.7)', () => {
-  it('ends a session at its second, on access', async () => {
+  it('ends a session on access, at its exact time', async () => {
     const { sessions, store, clock, ended, pair } = await setup();
     const { session, token } = await pair({}, { ttlSeconds: 60 });
     clock.advance(59_999);
@@ -197,7 +197,7 @@ describe('expiry (01 §6.7)', () => {
     expect(await store.getKeys()).toEqual([]);
   });
 
-  it('ends what is over in a sweep, and nothing else', async () => {
+  it('ends expired sessions in a sweep, and no others', async () => {
     const { sessions, clock, ended, pair } = await setup();
     const short = await pair({ id: 'a' }, { ttlSeconds: 60 });
     const endless = await pair({ id: 'b' }, { ttlSeconds: 0 });
@@ -210,7 +210,7 @@ describe('expiry (01 §6.7)', () => {
 });
 
 describe('expiry among many sessions (01 §6.7)', () => {
-  it('counts to the moment what is alive, also after a reduction', async () => {
+  it('counts exactly the live sessions at any moment, also after a reduction', async () => {
     const { sessions, clock, pair } = await setup();
     for (const [id, ttlSeconds] of Object.entries({ a: 10, b: 20, c: 30, d: 0 })) await pair({ id }, { ttlSeconds });
     const long = await pair({ id: 'e' }, { ttlSeconds: 1000 });
@@ -237,7 +237,7 @@ describe('re-pairing (01 §6.6)', () => {
     expect(sessions.authenticate(fresh.token)).toBe(fresh.session);
   });
 
-  it('knows the earlier sessions of a device by the id that it took on', async () => {
+  it('finds the earlier sessions of a device by the id it adopted', async () => {
     const { sessions, ended, pair } = await setup();
     const { session } = await pair({ id: 'device-1' });
     await sessions.resume(session, { ...PHONE, id: 'device-9' }).saved;
@@ -247,7 +247,7 @@ describe('re-pairing (01 §6.6)', () => {
     expect(ended).toEqual([[session.prefix, 'replaced']]);
   });
 
-  it.each(['', 'unknown', 'None', 'NULL'])('takes %j for no device', async (id) => {
+  it.each(['', 'unknown', 'None', 'NULL'])('treats %j as no device', async (id) => {
     const { sessions, pair } = await setup();
     await pair({ id });
     await pair({ id });
@@ -266,7 +266,7 @@ describe('revocation (01 §6.4)', () => {
     expect(await store.getKeys()).toEqual([]);
   });
 
-  it('is not undone by a use that was under way', async () => {
+  it('is not undone by a use in progress', async () => {
     const { sessions, store, clock, pair } = await setup();
     const { session } = await pair();
     await sessions.revoke(session);
@@ -276,7 +276,7 @@ describe('revocation (01 §6.4)', () => {
     expect(await store.getKeys()).toEqual([]);
   });
 
-  it('is not undone by a description or a reduction that comes after it', async () => {
+  it('is not undone by a later description or reduction', async () => {
     const { sessions, store, pair } = await setup();
     const { session } = await pair();
     await sessions.revoke(session);
@@ -308,10 +308,10 @@ describe('finding by prefix (01 §6.4)', () => {
     expect(next.find(`${token}x`)).toEqual([]);
   });
 
-  it('names every session that a short prefix fits', async () => {
+  it('returns every session that matches a short prefix', async () => {
     const { sessions, pair } = await setup();
     for (let index = 0; index < 40; index++) await pair({ id: `device-${index}` });
-    // Of forty first characters some are equal.
+    // Some of forty first characters are equal.
     const heads = sessions.list().map(({ prefix }) => prefix.slice(0, 1));
     const shared = heads.find((head, index) => heads.indexOf(head) !== index) ?? '';
     expect(sessions.find(shared).length).toBe(heads.filter((head) => head === shared).length);
@@ -319,7 +319,7 @@ describe('finding by prefix (01 §6.4)', () => {
 });
 
 describe('coming back with the token (01 §3.4)', () => {
-  it('adopts what the device says, its id too', async () => {
+  it('adopts the description that the device gives, its id included', async () => {
     const { sessions, store, pair } = await setup();
     const { session } = await pair();
     const said = {
@@ -335,7 +335,7 @@ describe('coming back with the token (01 §3.4)', () => {
     expect((await store.getItem(session.family))?.device_name).toBe('Pixel Pro');
   });
 
-  it('brings a device back by its refresh token under the id that it took on', async () => {
+  it('accepts a refresh token under the id that the device adopted', async () => {
     const { sessions, pair } = await setup();
     const { session, refreshToken = '' } = await pair();
     await sessions.resume(session, { ...PHONE, id: 'device-9' }).saved;
@@ -343,7 +343,7 @@ describe('coming back with the token (01 §3.4)', () => {
     expect(await sessions.refresh(refreshToken, { ...PHONE, id: 'device-9' })).toBeDefined();
   });
 
-  it.each(['', 'unknown', 'none', 'null'])('keeps its id where %j is all that is said', async (id) => {
+  it.each(['', 'unknown', 'none', 'null'])('keeps the id when %j is presented', async (id) => {
     const { sessions, pair } = await setup();
     const { session } = await pair();
     await sessions.resume(session, { ...PHONE, id }).saved;
@@ -357,7 +357,7 @@ describe('coming back with the token (01 §3.4)', () => {
     expect(session.device.id).toBe('device-1');
   });
 
-  it('issues a refresh token only where a good one is lacking', async () => {
+  it('issues a refresh token only if the device lacks a good one', async () => {
     const { sessions, pair } = await setup();
     const { session, refreshToken = '' } = await pair();
     expect(sessions.resume(session, PHONE)).toEqual({});

@@ -18,7 +18,7 @@ export const PHONE: Device = {
   formFactor: 'phone',
 };
 
-/** Sessions on a store in memory, with a clock that stands still. */
+/** Sessions on a store in memory, with a test clock. */
 export async function setup(
   store: Storage<SessionRecord> = createStorage<SessionRecord>({ driver: memoryDriver() }),
   clock = createTestClock(),
