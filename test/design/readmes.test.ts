@@ -2,6 +2,7 @@ import { existsSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { expect, it } from 'vitest';
+import { nestedPrograms, programs } from '../../cli/commands.ts';
 import { DEVICE_PATHS } from '../../handlers/device-control.ts';
 import { MEDIA_TOKEN } from '../../handlers/media.ts';
 import { routes } from '../../handlers/routes.ts';
@@ -56,6 +57,18 @@ it.each(DOCUMENTS)('%s: every relative link and anchor resolves', async (documen
     const target = path === '' ? document : join(dirname(document), path);
     expect([link, existsSync(target)]).toEqual([link, true]);
     if (anchor !== undefined) expect(anchors(await read(target))).toContain(anchor);
+  }
+});
+
+it('cli/README.md lists every command', async () => {
+  const [, table = ''] = (await read('cli/README.md')).split(/^## Commands$/m);
+  const rows = [...table.matchAll(/^\| \[`(svc [^`]+)`\]/gm)].map(([, usage = '']) => usage.split(/[^\w-]+/));
+  const documented = (...words: string[]) => rows.some((row) => words.every((word) => row.includes(word)));
+  const names = (commands: { usage: string }[]) => commands.map(({ usage }) => usage.split(' ')[0] as string);
+  for (const name of names(programs.svc.commands)) expect([name, documented(name)]).toEqual([name, true]);
+  for (const [program, { commands }] of Object.entries(nestedPrograms)) {
+    for (const name of names(commands))
+      expect([program, name, documented(program, name)]).toEqual([program, name, true]);
   }
 });
 
