@@ -7,7 +7,7 @@ import { onTestFinished } from 'vitest';
 
 const WRITER = fileURLToPath(new URL('./sql-writer.mjs', import.meta.url));
 
-/** A process that holds a database open and writes to it; gone after the test. */
+/** A process that keeps a database open and writes to it. Ended after the test. */
 export async function startWriter(path: string) {
   const child = spawn(process.execPath, [WRITER, path], { stdio: ['pipe', 'pipe', 'inherit'] });
   const exited = once(child, 'exit');
@@ -20,7 +20,7 @@ export async function startWriter(path: string) {
   onTestFinished(kill);
   await answer();
   return {
-    /** Runs SQL there; rows, or `{ error }`. */
+    /** Runs SQL in it and returns rows or `{ error }`. */
     run(sql: string): Promise<Record<string, unknown>[] & { error?: string }> {
       child.stdin.write(`${JSON.stringify(sql)}\n`);
       return answer();
@@ -29,7 +29,7 @@ export async function startWriter(path: string) {
   };
 }
 
-/** Makes a database and leaves it tidily: nothing lies beside it. */
+/** Creates a database and closes it cleanly, so that no other file remains beside it. */
 export function createDatabase(path: string, sql: string): void {
   const database = new Database(path);
   database.exec(sql);

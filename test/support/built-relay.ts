@@ -23,23 +23,23 @@ export interface BuiltTarget extends Target {
 }
 
 export interface BuiltOptions {
-  /** Put beside the relay's own channels. */
+  /** Added to the relay's own channels. */
   channels?: Channels;
   clock?: Clock;
   env?: Record<string, string>;
-  /** The environment the host's programs get, from the relay's home; that of this process without. */
+  /** Returns the environment of the host's programs for the relay's home. Default: that of this process. */
   hostEnv?(home: string): Record<string, string>;
-  /** How servers behind the relay are called. */
+  /** Calls the servers behind the relay. */
   upstream?: Upstream;
 }
 
-/** A relay put together from its parts on a real listener, with state in memory: for test clocks and test channels. */
+/** A relay assembled from its parts on a real listener, with state in memory, for test clocks and test channels. */
 export async function startBuiltTarget(options: BuiltOptions = {}) {
   const { channels = {}, clock = systemClock, env = {}, hostEnv, upstream = createNodeUpstream() } = options;
   const agentHome = await mkdtemp(join(tmpdir(), 'svc-relay-test-'));
   const log: string[] = [];
   const { config } = readConfig(
-    // Nothing listens on port 1: no test asks the real release feed.
+    // Nothing listens on port 1, so no test calls the real release feed.
     { RELAY_HOST: '127.0.0.1', RELAY_UPDATE_FEED_URL: 'http://127.0.0.1:1/', ...env },
     { home: agentHome, agentHome },
   );
@@ -79,7 +79,7 @@ export async function startBuiltTarget(options: BuiltOptions = {}) {
   return target;
 }
 
-/** Runs what is pushed to it after each case, the last first. */
+/** Runs the pushed functions after each case, the last one first. */
 export function cleanups(): (() => unknown)[] {
   const pending: (() => unknown)[] = [];
   afterEach(async () => {
@@ -88,7 +88,7 @@ export function cleanups(): (() => unknown)[] {
   return pending;
 }
 
-/** Gives a function that starts a relay whose clock the case moves; it is stopped after the case. */
+/** Returns a function that starts a relay whose clock the case moves. The relay is stopped after the case. */
 export function clockedTargets(): () => Promise<{ clock: TestClock; target: BuiltTarget }> {
   const cleanup = cleanups();
   return async () => {

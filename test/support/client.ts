@@ -11,7 +11,7 @@ export interface Frame {
 
 export type Client = Awaited<ReturnType<typeof connect>>;
 
-/** A WebSocket client that keeps what it received, and waits for what it did not yet receive. */
+/** A WebSocket client that collects frames and can wait for those still to come. */
 export async function connect(url: string, options: { headers?: Record<string, string> } = {}) {
   const socket = new WebSocket(url, { perMessageDeflate: false, ...options });
   const frames: Frame[] = [];
@@ -77,14 +77,14 @@ export async function connect(url: string, options: { headers?: Record<string, s
     raw(data: string | Buffer): void {
       socket.send(data);
     },
-    /** The first frame received so far, or from now on, that matches. Takes it out. */
+    /** Removes and returns the first matching frame, waiting for it if necessary. */
     next(match: Partial<Pick<Frame, 'channel' | 'type' | 'id'>> = {}): Promise<Frame> {
       return until(JSON.stringify(match), () => {
         const at = frames.findIndex((frame) => Object.entries(match).every(([key, value]) => frame[key] === value));
         return at < 0 ? undefined : frames.splice(at, 1)[0];
       });
     },
-    /** How the socket ended. */
+    /** Resolves with the close code and reason. */
     closed: () => until('the end of the socket', () => ended),
     close: () => socket.close(),
     terminate: () => socket.terminate(),

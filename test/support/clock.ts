@@ -1,11 +1,11 @@
 import type { Clock } from '../../lib/kit/clock.ts';
 
 export interface TestClock extends Clock {
-  /** Moves time forward by `ms`; timers that fall due run in order, each at its own time, before this returns. */
+  /** Moves time forward by `ms`. Runs the timers that fall due in order, each at its own time, before it returns. */
   advance(ms: number): void;
-  /** As `advance`, but lets promises and I/O go on after every timer: for work that arms its next timer later. */
+  /** Like `advance`, but lets promises and I/O continue after every timer, for work that sets its next timer later. */
   advanceAsync(ms: number): Promise<void>;
-  /** Timers that are armed. */
+  /** Number of pending timers. */
   readonly pending: number;
 }
 
@@ -16,12 +16,12 @@ interface Timer {
 
 const settle = () => new Promise<void>((resolve) => setImmediate(resolve));
 
-/** A clock that stands still until it is told to move. `start` is epoch milliseconds. */
+/** A clock that only moves when a test moves it. `start` is in epoch milliseconds. */
 export function createTestClock(start = 1_790_000_000_000): TestClock {
   let elapsed = 0;
   const timers = new Set<Timer>();
 
-  /** The timer that is due first, the one armed first among equals. */
+  /** The timer that is due first. Of timers due at the same time, the one set first. */
   function next(until: number): Timer | undefined {
     let first: Timer | undefined;
     for (const timer of timers) if (timer.due <= until && (!first || timer.due < first.due)) first = timer;

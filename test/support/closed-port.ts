@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import { type AddressInfo, connect, createServer } from 'node:net';
 import { onTestFinished } from 'vitest';
 
-/** A port of this machine that nothing listens on: until the test is over a connection has it, so nothing can. */
+/** A local port that nothing listens on. A connection occupies it until the test is over, so nothing can. */
 export async function closedPort(): Promise<number> {
   const server = createServer().listen(0, '127.0.0.1');
   await once(server, 'listening');

@@ -10,7 +10,7 @@ declare module 'vitest' {
   }
 }
 
-/** Bundles the edge entry, in what the tests put around it, once per run, as a deployment would. */
+/** Bundles the edge entry for the tests once per run, as a deployment would. */
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {
   const outfile = join(tmpdir(), `svc-relay-worker-${process.pid}.mjs`);
   await build({

@@ -3,19 +3,19 @@ import worker, { RelayObject as DeployedRelay } from '../../cli/runtime/edge/wor
 type State = ConstructorParameters<typeof DeployedRelay>[0];
 type Env = ConstructorParameters<typeof DeployedRelay>[1];
 
-/** A request to this host sets the variables of the relay of another: `PUT /<host name>`. */
+/** Host for control requests: `PUT /<host name>` sets the variables of that host's relay. */
 const VARIABLES_HOST = 'variables.test';
 
 const variables = new Map<string, Record<string, string>>();
 
-/** The deployed object, with the variables of its own relay. */
+/** The deployed object with variables of its own. */
 export class RelayObject extends DeployedRelay {
   constructor(state: State, env: Env) {
     super(state, { ...env, ...variables.get(state.id.name ?? '') });
   }
 }
 
-/** The deployed entry: each host name has a relay of its own, here with its own variables. */
+/** The deployed entry, where each host name has its own relay, with variables per relay. */
 export default {
   async fetch(request: Request, env: Env): Promise<Response> {
     const { hostname, pathname } = new URL(request.url);

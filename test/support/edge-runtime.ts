@@ -59,7 +59,7 @@ export async function startEdgeRuntime() {
     log,
     /** Origin of the relay of a host name. It changes with a restart. */
     origin: (name: string) => `http://${name}:${port}`,
-    /** Sets the variables of the relay of a host name; only before its first request. */
+    /** Sets the variables of the relay of a host name. Must precede its first request. */
     async configure(name: string, env: Record<string, string>): Promise<void> {
       variables.set(name, env);
       await sendVariables(name);

@@ -2,25 +2,25 @@ import { createServer, type IncomingHttpHeaders, type IncomingMessage, type Serv
 import type { AddressInfo } from 'node:net';
 import { onTestFinished, vi } from 'vitest';
 
-/** One request that the fake API server got, and what is answered to it. */
+/** One request to the fake API server, with functions that answer it. */
 export interface Exchange {
   method: string;
   path: string;
   query: URLSearchParams;
   headers: IncomingHttpHeaders;
   body: string;
-  /** The whole of the answer. */
+  /** Sends a complete response. */
   answer(status: number, body: unknown, headers?: Record<string, string>): void;
   /** Begins an event stream. */
   open(): void;
-  /** Writes a part of the stream; settles when more may be written, or the connection has gone. */
+  /** Writes a part of the stream. Settles when more may be written or the connection has closed. */
   write(data: string | Uint8Array): Promise<void>;
-  /** One event in the form of its bare data. */
+  /** Writes one event that has only data. */
   event(data: unknown): Promise<void>;
   end(): void;
-  /** Breaks the connection off. */
+  /** Destroys the connection. */
   cut(): void;
-  /** Whether the caller has closed the connection before the answer was complete. */
+  /** Whether the caller closed the connection before the response was complete. */
   readonly abandoned: boolean;
 }
 
@@ -29,15 +29,15 @@ type Handle = (exchange: Exchange) => void | Promise<void>;
 export interface FakeApi {
   url: string;
   requests: Exchange[];
-  /** How `POST …/chat/stream` is answered. */
+  /** Answers `POST …/chat/stream`. */
   onStream(handle: Handle): void;
-  /** How everything is answered, streams too. */
+  /** Answers every request, including streams. */
   onAny(handle: Handle): void;
-  /** The request that came as number `index`, once it is there. */
+  /** Resolves with the request at `index` once it has arrived. */
   request(index: number): Promise<Exchange>;
 }
 
-/** An API server of the agent on loopback, gone after the test. */
+/** The agent's API server, faked on loopback. Closed after the test. */
 export async function startFakeApi(): Promise<FakeApi> {
   const requests: Exchange[] = [];
   let stream: Handle = (exchange) => {

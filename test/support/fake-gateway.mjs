@@ -1,5 +1,5 @@
-// A TUI gateway for tests: a real process that speaks JSON-RPC, a line each way. Its arguments say how it misbehaves
-// from the start (`mute`, `ignore-term`, `grandchild`), its methods what it does when asked.
+// A TUI gateway for tests: a real process that speaks JSON-RPC, one line per message. Its arguments select permanent
+// misbehaviour (`mute`, `ignore-term`, `grandchild`), its methods single actions.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { closeSync } from 'node:fs';
@@ -13,7 +13,7 @@ const write = async (text) => {
 };
 const event = (type, payload) => write(`${JSON.stringify({ method: 'event', params: { type, payload } })}\n`);
 
-/** A process of the same group that outlives its parent if nobody ends it, and does not hold its pipes. */
+/** A process in the same group that outlives its parent unless it is killed, and does not hold its pipes. */
 const grandchild = (stubborn) => {
   const ignoring = stubborn ? `process.on('SIGTERM', () => {});` : '';
   const program = `${ignoring} process.send('up'); setInterval(() => {}, 1000);`;
@@ -25,7 +25,7 @@ const grandchild = (stubborn) => {
 };
 
 const methods = {
-  /** Leaves with everything written, and `tail` without a newline. */
+  /** Exits after writing everything, with `tail` not followed by a newline. */
   exit: async ({ code, tail = '' }) => {
     await new Promise((resolve) => stdout.write(tail, resolve));
     process.exit(code);
@@ -40,14 +40,14 @@ const methods = {
       if (size > 0 && n % 16 === 15) stderr.write(`written ${n + 1}\n`);
     }
   },
-  /** One line of so many bytes. */
+  /** One line of the given length in bytes. */
   huge: async ({ bytes }) => {
     const around = JSON.stringify({ method: 'event', params: { type: 'huge', payload: '' } });
     await write(`${around.replace('""', `"${'x'.repeat(bytes - around.length)}"`)}\n`);
   },
   noise: async ({ text }) => void stderr.write(text),
   measure: async ({ data }, id) => write(`${JSON.stringify({ id, result: data.length })}\n`),
-  /** Stops reading, for good. */
+  /** Stops reading forever. */
   stall: async (_params, id) => {
     lines.pause();
     setInterval(() => {}, 1000);

@@ -2,36 +2,36 @@ import type { AddressInfo } from 'node:net';
 import { connect as connectTcp, createServer, type Server, type Socket } from 'node:net';
 
 /**
- * - `cut`: both sides are closed
- * - `reset`: both sides get a TCP reset
- * - `stall`: nothing passes any more, in no direction, and nobody is told
- * - `half-open`: one direction is swallowed, the other goes on
- * - `trickle`: every byte comes alone; the connection lives on
+ * - `cut`: closes both sides
+ * - `reset`: resets both sides (TCP RST)
+ * - `stall`: silently stops forwarding in both directions
+ * - `half-open`: silently drops one direction and forwards the other
+ * - `trickle`: forwards one byte at a time, without ending the connection
  */
 export type FaultKind = 'none' | 'cut' | 'reset' | 'stall' | 'half-open' | 'trickle';
 
 export interface FlakyOptions {
-  /** Where the relay listens. */
+  /** Port of the relay. */
   port: number;
   /** Same seed, same faults at the same bytes. */
   seed: number;
-  /** Each connection gets one of these. */
+  /** Each connection suffers one of these. */
   faults: FaultKind[];
-  /** Bytes, counted over both directions, after which a fault strikes: drawn from this range. */
+  /** Range from which each connection draws the number of bytes, over both directions, before its fault. */
   after?: [least: number, most: number];
 }
 
 export interface Strike {
   kind: FaultKind;
-  /** The direction that is swallowed by `half-open`. */
+  /** The direction that `half-open` drops. */
   swallowed: 'up' | 'down';
-  /** Bytes that had passed. */
+  /** Bytes forwarded before the fault. */
   at: number;
 }
 
 export type FlakyProxy = Awaited<ReturnType<typeof startFlakyProxy>>;
 
-/** Numbers in [0, 1) that depend on the seed only (mulberry32). */
+/** Pseudo-random numbers in [0, 1) from a seed (mulberry32). */
 export function seeded(seed: number): () => number {
   let state = seed >>> 0;
   return () => {
@@ -42,7 +42,7 @@ export function seeded(seed: number): () => number {
   };
 }
 
-/** A TCP proxy on a port of its own that treats its connections badly, the same way for the same seed. */
+/** A TCP proxy that injects faults into its connections, the same ones for the same seed. */
 export async function startFlakyProxy(options: FlakyOptions) {
   const random = seeded(options.seed);
   const [least, most] = options.after ?? [0, 4096];
@@ -50,7 +50,7 @@ export async function startFlakyProxy(options: FlakyOptions) {
   const clients = new Set<Socket>();
   const strikes: Strike[] = [];
   const strikeWaiters = new Set<() => void>();
-  /** Strikes one open connection now. */
+  /** Injects the fault into one open connection now. */
   const strikeNow = new Set<(kind: FaultKind, swallowed: 'up' | 'down') => void>();
   let faults = options.faults;
   let accepted = 0;
@@ -64,7 +64,7 @@ export async function startFlakyProxy(options: FlakyOptions) {
 
   function serve(down: Socket): void {
     accepted++;
-    // Always the same number of draws for a connection, whatever becomes of it.
+    // Every connection takes the same number of draws, whatever its fate, so that faults stay reproducible.
     let kind = faults[Math.floor(random() * faults.length)] ?? 'none';
     const threshold = least + Math.floor(random() * (most - least + 1));
     let swallowed: 'up' | 'down' = random() < 0.5 ? 'up' : 'down';
@@ -91,7 +91,7 @@ export async function startFlakyProxy(options: FlakyOptions) {
     strikeNow.add(strike);
     down.on('close', () => strikeNow.delete(strike));
 
-    /** What may pass of a chunk; the fault strikes on the way. */
+    /** The part of a chunk to forward. Injects the fault when its byte is reached. */
     function allow(chunk: Buffer): Buffer {
       if (struck || kind === 'none' || kind === 'trickle') return chunk;
       const room = Math.max(0, threshold - passed);
@@ -117,7 +117,7 @@ export async function startFlakyProxy(options: FlakyOptions) {
           to.once('drain', () => from.resume());
         }
         if (wasStruck || !struck) return;
-        // A direction that goes on keeps the bytes that came over the threshold.
+        // The direction that continues keeps the bytes beyond the threshold.
         if (kind === 'half-open' && swallowed !== direction && to.writable) to.write(chunk.subarray(rest.length));
         if (kind === 'cut') {
           to.end(() => to.destroy());
@@ -125,7 +125,7 @@ export async function startFlakyProxy(options: FlakyOptions) {
         } else breakOff();
         for (const waiter of [...strikeWaiters]) waiter();
       });
-      // An end travels like data: where bytes are swallowed, nobody hears of it.
+      // An end travels like data: where bytes are dropped, it is dropped too.
       from.on('close', () => {
         if (swallows()) return;
         void busy.then(() => to.end(() => to.destroy()));
@@ -140,19 +140,19 @@ export async function startFlakyProxy(options: FlakyOptions) {
 
   return {
     port: (server.address() as AddressInfo).port,
-    /** TCP connections that are open now, both sides counted. */
+    /** Open TCP connections, counting both sides. */
     open: () => sockets.size,
     accepted: () => accepted,
     strikes: strikes as readonly Strike[],
-    /** Faults of the connections to come. */
+    /** Sets the faults of future connections. */
     plan(next: FaultKind[]): void {
       faults = next;
     },
-    /** A fault for every connection that is open, at this moment. */
+    /** Injects a fault into every open connection now. */
     strike(kind: FaultKind, swallowed: 'up' | 'down' = 'up'): void {
       for (const one of [...strikeNow]) one(kind, swallowed);
     },
-    /** Resolves once `count` faults have struck since the start. */
+    /** Resolves once `count` faults have happened since the start. */
     struck(count: number): Promise<void> {
       return new Promise((resolve) => {
         const attempt = () => {
@@ -164,7 +164,7 @@ export async function startFlakyProxy(options: FlakyOptions) {
         attempt();
       });
     },
-    /** Lets go of every client, as one does that has waited long enough. A stalled relay side does not notice. */
+    /** Drops every client connection, as an impatient client would. A stalled relay side does not notice. */
     dropClients(): void {
       for (const client of [...clients]) client.destroy();
     },

@@ -1,8 +1,8 @@
-/** How long what must come may take on a busy machine, in milliseconds: only a failure takes that long. */
+/** Milliseconds to wait for an expected event. Even on a busy machine, only a failure takes that long. */
 export const PATIENCE = 30_000;
-/** How often is looked for what nothing announces, in milliseconds. */
+/** Milliseconds between polls of a condition that nothing announces. */
 export const POLL = 10;
-/** For a case that only measures: a busy moment of the machine is no failure, a slow relay fails every time. */
+/** For a case that only measures time. A busy moment of the machine passes on a retry, a slow relay never does. */
 export const TIMED = { retry: 3 };
 
 export const median = (times: number[]): number => times.toSorted((a, b) => a - b)[times.length >> 1] ?? Number.NaN;

@@ -1,6 +1,6 @@
 import { createLog, type Log } from '../../lib/log.ts';
 
-/** A log whose lines can be looked at. */
+/** A log that collects its lines. */
 export function createTestLog(): Log & { lines: string[] } {
   const lines: string[] = [];
   return Object.assign(

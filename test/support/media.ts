@@ -13,7 +13,7 @@ export function form(bytes: Uint8Array, name = 'picture.png', type = 'image/png'
 /** A paired device that uploads and fetches. */
 export interface MediaDevice extends Paired {
   upload(body: BodyInit, init?: RequestInit): Promise<Response>;
-  /** Uploads bytes that must be accepted. Returns their token. */
+  /** Uploads bytes, expects success, and returns their token. */
   put(bytes: Uint8Array, name?: string, type?: string): Promise<string>;
   get(path: string, init?: RequestInit): Promise<Response>;
 }
@@ -39,14 +39,14 @@ export async function mediaDevice(target: Target): Promise<MediaDevice> {
 export const register = (target: Target, path: unknown, more: Record<string, unknown> = {}): Promise<Response> =>
   target.operator('/media/register', post({ path, content_type: 'text/plain', ...more }));
 
-/** Registers a file that must be accepted. Returns its token. */
+/** Registers a file, expects success, and returns its token. */
 export async function registered(target: Target, path: string, more: Record<string, unknown> = {}): Promise<string> {
   const response = await register(target, path, more);
   if (response.status !== 200) throw new Error(`register: ${response.status} ${await response.text()}`);
   return (await response.json()).token;
 }
 
-/** The status of a response whose body is read and dropped. */
+/** Discards the body of a response and returns its status. */
 export const statusOf = async (response: Promise<Response>): Promise<number> => {
   const answer = await response;
   await answer.arrayBuffer();

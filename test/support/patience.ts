@@ -3,7 +3,7 @@ import { PATIENCE, POLL } from './limits.ts';
 
 const PATIENT = Symbol.for('svc-relay tests: patient');
 
-/** vitest gives up `vi.waitFor` after one second, and has no setting for it. Files may share a process: only once. */
+/** `vi.waitFor` gives up after one second and has no setting for it. Patched once, as files may share a process. */
 function makePatient(tool: typeof vi & { [PATIENT]?: true }): void {
   if (tool[PATIENT]) return;
   tool[PATIENT] = true;

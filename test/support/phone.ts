@@ -11,7 +11,7 @@ export interface Command {
 
 type Script = (command: Command) => Record<string, unknown> | undefined;
 
-/** Says what it was asked, as `result`. */
+/** Answers with the command as `result`. */
 export const echo: Script = ({ method, path, params, body }) => ({
   status: 200,
   result: { method, path, params, body },
@@ -21,9 +21,9 @@ export const silent: Script = () => undefined;
 
 export interface Phone extends Paired, Scripted<Command> {
   id: string;
-  /** How it answers from now on: a payload of `bridge.response`, or nothing. */
+  /** Computes its answers from now on: a payload of `bridge.response`, or nothing. */
   script: Script;
-  /** Reports itself; resolves when the relay has taken it in. */
+  /** Sends a status; resolves once the relay has handled it. */
   report(status?: Record<string, unknown>): Promise<void>;
   /** Answers a command. */
   answer(command: Command, payload: Record<string, unknown>): void;
@@ -33,25 +33,25 @@ export interface Phone extends Paired, Scripted<Command> {
 interface PhoneOptions {
   device?: Record<string, unknown>;
   policy?: Record<string, unknown>;
-  /** Its first report; null for a phone that does not report itself. */
+  /** Its first status; null for a phone that sends none. */
   status?: Record<string, unknown> | null;
   script?: Script;
 }
 
-/** Pairs a scripted phone and reports it. */
+/** Pairs a scripted phone, which sends its status. */
 export async function startPhone(target: Target, options: PhoneOptions = {}): Promise<Phone> {
   const id = (options.device?.device_id as string) ?? `phone-${crypto.randomUUID().slice(0, 8)}`;
   const paired = await pair(target, { policy: options.policy, device: { device_id: id, ...options.device } });
   return script(paired, id, options);
 }
 
-/** The same phone on one more socket. */
+/** Connects the same phone on another socket. */
 export async function reconnect(target: Target, phone: Phone, options: PhoneOptions = {}): Promise<Phone> {
   const { client, frame } = await authenticate(target, { session_token: phone.token, device_id: phone.id });
   return script({ ...phone, client, ok: frame }, phone.id, options);
 }
 
-/** Gives up the `bridge` grant of a device; its socket stays. Resolves when it is gone. */
+/** Gives up a device's `bridge` grant; its socket stays. Resolves once the grant is gone. */
 export const loseGrant = (target: Target, device: Pick<Paired, 'token' | 'prefix'>): Promise<void> =>
   giveUpGrant(target, device, 'bridge');
 

@@ -21,7 +21,7 @@ export interface Ended {
 
 export type Child = ReturnType<typeof launch>;
 
-/** Starts a program, collects what it prints, and kills it after the test if it still runs. */
+/** Starts a program, collects its output, and kills it after the test if it is still running. */
 export function launch(command: string, args: string[], env: Record<string, string> = {}) {
   const child: ChildProcess = spawn(command, args, { env, stdio: ['ignore', 'pipe', 'pipe'] });
   const printed = { stdout: '', stderr: '' };
@@ -51,7 +51,7 @@ export function launch(command: string, args: string[], env: Record<string, stri
     await ended.catch(() => {});
   });
 
-  /** Resolves once `look` gives something; rejects when the program ended, or time is up, without it. */
+  /** Resolves once `look` returns a value. Rejects when the program ends or time is up before that. */
   function until<T>(what: string, look: () => T | undefined | null): Promise<T> {
     return new Promise((resolve, reject) => {
       const settle = (act: () => void) => {
@@ -59,12 +59,12 @@ export function launch(command: string, args: string[], env: Record<string, stri
         waiters.delete(attempt);
         act();
       };
-      const vain = () => new Error(`waited in vain for ${what}\n${printed.stdout}\n${printed.stderr}`);
-      const timer = setTimeout(() => settle(() => reject(vain())), PATIENCE);
+      const failure = () => new Error(`timed out waiting for ${what}\n${printed.stdout}\n${printed.stderr}`);
+      const timer = setTimeout(() => settle(() => reject(failure())), PATIENCE);
       const attempt = () => {
         const found = look();
         if (found !== undefined && found !== null) settle(() => resolve(found));
-        else if (over) settle(() => reject(vain()));
+        else if (over) settle(() => reject(failure()));
       };
       waiters.add(attempt);
       attempt();
@@ -83,11 +83,11 @@ export function launch(command: string, args: string[], env: Record<string, stri
       return ended;
     },
     running,
-    /** Resolves once stdout or stderr holds a match. */
+    /** Resolves once stdout or stderr matches. */
     prints: (pattern: RegExp) =>
       until(String(pattern), () => pattern.exec(printed.stdout) ?? pattern.exec(printed.stderr)),
     signal: (signal: NodeJS.Signals) => child.kill(signal),
-    /** Sends the signal and waits for the end. */
+    /** Sends the signal and waits for the process to end. */
     kill(signal: NodeJS.Signals = 'SIGKILL'): Promise<Ended> {
       if (running()) child.kill(signal);
       return ended;
@@ -95,7 +95,7 @@ export function launch(command: string, args: string[], env: Record<string, stri
   };
 }
 
-/** A directory for an agent home, gone after the test. */
+/** A directory for an agent home, removed after the test. */
 export async function temporaryHome(): Promise<string> {
   const home = await mkdtemp(join(tmpdir(), 'svc-relay-e2e-'));
   onTestFinished(() => rm(home, { recursive: true, force: true }));
@@ -111,7 +111,7 @@ const canListen = (port: number, host: string) =>
 
 export const isPortFree = (port: number): Promise<boolean> => canListen(port, '0.0.0.0');
 
-/** A free port below those the system gives to outgoing connections: it is still free after the relay was killed. */
+/** A free port below the range of outgoing connections, so that it is still free after the relay was killed. */
 export async function freePort(): Promise<number> {
   for (;;) {
     const port = 20_000 + Math.floor(Math.random() * 12_000);
@@ -123,7 +123,7 @@ export interface Answer {
   status: number;
   headers: Record<string, string | string[] | undefined>;
   text: string;
-  // biome-ignore lint/suspicious/noExplicitAny: a test knows what it asked for
+  // biome-ignore lint/suspicious/noExplicitAny: a test knows the response it expects
   json: any;
 }
 
@@ -133,10 +133,10 @@ export interface Question {
   body?: unknown;
 }
 
-/** The other side went away before it answered. */
+/** The other side closed the connection before it answered. */
 export class Gone extends Error {}
 
-/** One request on a connection of its own, whatever the certificate. Rejects with `Gone` when there is no answer. */
+/** One request on its own connection, without checking the certificate. Rejects with `Gone` without an answer. */
 export function ask(url: string, { method = 'GET', headers = {}, body }: Question = {}): Promise<Answer> {
   const text = body === undefined ? undefined : JSON.stringify(body);
   const secure = url.startsWith('https:');
@@ -167,7 +167,7 @@ export function ask(url: string, { method = 'GET', headers = {}, body }: Questio
   });
 }
 
-/** Sends `system/auth` on a fresh socket and gives the first frame; the socket stays open. `Gone` when none came. */
+/** Sends `system/auth` on a new socket, which stays open, and returns the first frame. Throws `Gone` without one. */
 export function offer(url: string, payload: Record<string, unknown>): Promise<{ frame: Frame; socket: WebSocket }> {
   return new Promise((resolve, reject) => {
     const socket = new WebSocket(url, { perMessageDeflate: false, rejectUnauthorized: false });
@@ -186,14 +186,14 @@ export function offer(url: string, payload: Record<string, unknown>): Promise<{ 
   });
 }
 
-/** How a socket ends from now on. */
+/** Resolves with the close code and reason when a socket closes. */
 export const closing = (socket: WebSocket) =>
   new Promise<{ code: number; reason: string }>((resolve) => {
     socket.once('close', (code, reason) => resolve({ code, reason: String(reason) }));
   });
 
 export interface ProgramOptions {
-  /** Over a nearly empty environment. */
+  /** Added to a nearly empty environment. */
   env?: Record<string, string>;
   home?: string;
 }
@@ -202,12 +202,12 @@ const environment = (home: string, env: Record<string, string> = {}): Record<str
   PATH: process.env.PATH ?? '',
   HOME: home,
   SVC_HOME: home,
-  // Nothing listens on port 1: no test asks the real release feed.
+  // Nothing listens on port 1, so no test calls the real release feed.
   RELAY_UPDATE_FEED_URL: 'http://127.0.0.1:1/',
   ...env,
 });
 
-/** Runs `svc` with these words to its end. */
+/** Runs `svc` with these arguments to its end. */
 export async function runSvc(words: string[], { env, home }: ProgramOptions = {}) {
   assertBuilt();
   const child = launch(process.execPath, [PROGRAM, ...words], environment(home ?? (await temporaryHome()), env));
@@ -218,23 +218,23 @@ export async function runSvc(words: string[], { env, home }: ProgramOptions = {}
 }
 
 function assertBuilt(): void {
-  if (!existsSync(PROGRAM)) throw new Error('these tests run the built program: `npm run build` first');
+  if (!existsSync(PROGRAM)) throw new Error('these tests run the built program; run `npm run build` first');
 }
 
 export interface RelayOptions extends ProgramOptions {
-  /** After `relay start`; `--host 127.0.0.1 --port <port>` come before unless `bare`. */
+  /** Arguments after `relay start` and, unless `bare`, `--host 127.0.0.1 --port <port>`. */
   flags?: string[];
   port?: number;
-  /** Another build of `svc` than this tree's. */
+  /** Path of another build of `svc` than this checkout's. */
   program?: string;
-  /** Gives neither host nor port on the command line; `port` is only where health is asked. */
+  /** Passes neither host nor port on the command line. `port` is then only used to ask for health. */
   bare?: boolean;
   tls?: boolean;
 }
 
 export type RelayProcess = Awaited<ReturnType<typeof startRelayProcess>>;
 
-/** The built relay as a child process, on a home and a port of its own, healthy. All of it is gone after the test. */
+/** Starts the built relay as a child process with its own home and port, and waits until it is healthy. Removed after the test. */
 export async function startRelayProcess(options: RelayOptions = {}) {
   assertBuilt();
   const home = options.home ?? (await temporaryHome());
@@ -254,7 +254,7 @@ export async function startRelayProcess(options: RelayOptions = {}) {
   };
   const current = (): Child => lives.at(-1) as Child;
 
-  /** Asks until the answer is 200. */
+  /** Polls `/health` until it answers 200. */
   async function healthy(): Promise<void> {
     const child = current();
     for (const limit = performance.now() + PATIENCE; performance.now() < limit; ) {
@@ -283,18 +283,18 @@ export async function startRelayProcess(options: RelayOptions = {}) {
     get startedIn() {
       return startedIn;
     },
-    /** The process that runs now, or ran last. */
+    /** The current process, or the last one. */
     get child() {
       return current();
     },
-    /** All that every life has printed, on both streams. */
+    /** Output of all processes so far, on both streams. */
     get output() {
       return lives.map((life) => life.stdout + life.stderr).join('');
     },
     kill: (signal: NodeJS.Signals = 'SIGKILL') => current().kill(signal),
-    /** Starts on the same state and port without waiting for health. */
+    /** Starts it on the same state and port without waiting for health. */
     begin,
-    /** Ends what runs (SIGKILL) and starts again on the same state and port, until healthy. */
+    /** Kills it (SIGKILL), starts it on the same state and port, and waits until it is healthy. */
     async restart(): Promise<void> {
       await current().kill();
       begin();
@@ -305,7 +305,7 @@ export async function startRelayProcess(options: RelayOptions = {}) {
   };
 }
 
-/** Every file below a directory, as its path and bytes. */
+/** Path and bytes of every file below a directory. */
 export async function filesBelow(directory: string): Promise<{ path: string; bytes: Buffer }[]> {
   const entries = await readdir(directory, { recursive: true, withFileTypes: true });
   const paths = entries.filter((entry) => entry.isFile()).map((entry) => join(entry.parentPath, entry.name));

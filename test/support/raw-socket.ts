@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { connect as connectTcp, type Socket } from 'node:net';
 import { PATIENCE } from './limits.ts';
 
-/** Every bit of a client's frame, the well-behaved ones as defaults (RFC 6455 §5.2). */
+/** Every bit of a client's frame. The defaults make a valid frame (RFC 6455 §5.2). */
 export interface FrameBits {
   fin?: boolean;
   /** The three reserved bits as a number: 4, 2, 1. */
@@ -10,15 +10,15 @@ export interface FrameBits {
   opcode?: number;
   masked?: boolean;
   payload?: Buffer | string;
-  /** The announced length, where it is not the payload's. */
+  /** The announced length, if it differs from the payload's. */
   length?: number | bigint;
-  /** 7, 16 or 64 bits for the length, where it is not the shortest. */
+  /** Bits of the length field (7, 16 or 64), if not the fewest possible. */
   lengthBits?: 7 | 16 | 64;
 }
 
 export const OPCODE = { continuation: 0, text: 1, binary: 2, close: 8, ping: 9, pong: 10 } as const;
 
-/** The bytes of one frame. */
+/** Encodes one frame. */
 export function frame({ fin = true, rsv = 0, opcode = OPCODE.text, masked = true, ...rest }: FrameBits = {}): Buffer {
   const payload = Buffer.from(rest.payload ?? '');
   const length = BigInt(rest.length ?? payload.length);
@@ -53,7 +53,7 @@ export interface RawResponse {
 
 export type RawConnection = Awaited<ReturnType<typeof connectRaw>>;
 
-/** A TCP connection that keeps what it received. Nothing is sent by itself, and nothing is answered by itself. */
+/** A TCP connection that collects what it receives and sends nothing by itself. */
 export async function connectRaw(port: number) {
   const socket: Socket = connectTcp({ port, host: '127.0.0.1', noDelay: true });
   let received: Buffer = Buffer.alloc(0);
@@ -124,11 +124,11 @@ export async function connectRaw(port: number) {
   const connection = {
     socket,
     write: (data: Buffer | string): boolean => socket.write(data),
-    /** How much was received and not yet taken out. */
+    /** Bytes received and not yet read. */
     unread: () => received.length,
     isOver: () => over,
     head,
-    /** One whole answer; its body is as long as it says, or all that comes. */
+    /** Reads one whole response. Without a length, the body extends to the end of the connection. */
     async response(method = 'GET'): Promise<RawResponse> {
       const { status, headers } = await head();
       if (method === 'HEAD' || status === 204 || status === 304) return { status, headers, body: '' };
@@ -145,7 +145,7 @@ export async function connectRaw(port: number) {
       const whole = String(take(received.length));
       return { status, headers, body: headers['transfer-encoding'] === 'chunked' ? unchunk(whole) : whole };
     },
-    /** The next frame of the server. */
+    /** Reads the next frame of the server. */
     frame: (): Promise<ServerFrame> =>
       until('a frame', () => {
         if (received.length < 2) return undefined;
@@ -165,7 +165,7 @@ export async function connectRaw(port: number) {
         const payload = take(at + length).subarray(at);
         return { fin: first >= 128, rsv: (first >> 4) & 7, opcode: first & 15, masked: second >= 128, payload };
       }),
-    /** The next text frame as an envelope. */
+    /** Reads the next text frame as an envelope. */
     async envelope(): Promise<{ channel: string; type: string; id: string; payload: Record<string, unknown> }> {
       for (;;) {
         const { opcode, payload } = await connection.frame();
@@ -173,14 +173,14 @@ export async function connectRaw(port: number) {
         if (opcode === OPCODE.close) throw new Error(`closed with ${payload.readUInt16BE(0)}`);
       }
     },
-    /** Code and reason of the server's close frame; everything before it is skipped. */
+    /** Skips to the server's close frame and returns its code and reason. */
     async closing(): Promise<{ code: number; reason: string }> {
       for (;;) {
         const { opcode, payload } = await connection.frame();
         if (opcode === OPCODE.close) return { code: payload.readUInt16BE(0), reason: String(payload.subarray(2)) };
       }
     },
-    /** Waits for the server's end of the connection. */
+    /** Waits until the server ends the connection. */
     ended: (): Promise<true> => until('the end', () => (over ? (true as const) : undefined)),
     destroy: () => void socket.destroy(),
     reset: () => void socket.resetAndDestroy(),
@@ -200,7 +200,7 @@ function unchunk(text: string): string {
   }
 }
 
-/** The bytes of a request; `headers` as they are, nothing is added but `Host`. */
+/** Encodes a request with exactly these `headers` and `Host`. */
 export function request(
   method: string,
   path: string,
@@ -215,7 +215,7 @@ export function request(
   ]);
 }
 
-/** Sends bytes on a connection of their own and gives the first answer. */
+/** Sends bytes on a new connection and returns the first response. */
 export async function exchange(port: number, bytes: Buffer, method = 'GET'): Promise<RawResponse> {
   const connection = await connectRaw(port);
   try {
@@ -248,7 +248,7 @@ export async function openRaw(
   return Object.assign(connection, { upgrade });
 }
 
-/** A raw socket of a session. */
+/** An authenticated raw socket. */
 export async function openAuthenticated(port: number, payload: Record<string, unknown>): Promise<RawConnection> {
   const raw = await openRaw(port);
   raw.write(textFrame('system', 'auth', payload));

@@ -9,7 +9,7 @@ import type { Relay } from '../../lib/relay.ts';
 import { type Client, connect, type Frame } from './client.ts';
 import { startEdgeTarget } from './edge.ts';
 
-/** A running relay under test, on whichever runtime. */
+/** A running relay under test, on either runtime. */
 export interface Target {
   runtime: 'node' | 'edge';
   url: string;
@@ -19,7 +19,7 @@ export interface Target {
   log: string[];
   /** A request without credentials. */
   fetch(path: string, init?: RequestInit): Promise<Response>;
-  /** A request as the operator: strict loopback on a host, an operator token at the edge. */
+  /** Sends a request as the operator: from strict loopback on Node, with an operator token at the edge. */
   operator(path: string, init?: RequestInit): Promise<Response>;
   /** Stops the relay and starts it again on the same state; at the edge without a shutdown. */
   restart(): Promise<void>;

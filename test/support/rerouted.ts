@@ -2,8 +2,8 @@ import { createNodeUpstream } from '../../lib/host/node/upstream.ts';
 import type { Upstream } from '../../lib/host/upstream.ts';
 
 /**
- * An upstream that finds the given origins at servers of the test, and nothing else outside of this machine: fixed
- * addresses are called as they are in the field, and no test reaches the network.
+ * An upstream that reroutes the given origins to servers of the test and reaches nothing else outside this machine.
+ * Code with fixed addresses runs unchanged, and no test reaches the network.
  */
 export function rerouted(
   origins: Record<string, string>,

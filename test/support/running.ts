@@ -1,7 +1,7 @@
 import { readdir, readFile } from 'node:fs/promises';
 import { vi } from 'vitest';
 
-/** Whether a process runs. One that nobody has reaped does not. */
+/** Whether a process is running. An unreaped one is not. */
 export async function isRunning(pid: number): Promise<boolean> {
   try {
     const stat = await readFile(`/proc/${pid}/stat`, 'utf8');
@@ -20,7 +20,7 @@ export const untilGone = (pid: number): Promise<void> =>
     { interval: 20 },
   );
 
-/** The processes that have this text in their command line. */
+/** Processes whose command line contains a text. */
 export async function runningWith(text: string): Promise<number[]> {
   const pids = (await readdir('/proc')).filter((name) => /^\d+$/.test(name));
   const lines = await Promise.all(pids.map((pid) => readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '')));

@@ -1,13 +1,13 @@
 import type { Client } from './client.ts';
 import { bearer, type Paired, post, type Target } from './relay.ts';
 
-/** The commands that a scripted client is sent. */
+/** The commands that a scripted client receives. */
 export interface Scripted<Command> {
-  /** What it was sent, in order. */
+  /** Received commands, in order. */
   commands: Command[];
-  /** Resolves when the relay has taken in all that was sent so far. */
+  /** Resolves once the relay has handled everything sent so far. */
   settled(): Promise<void>;
-  /** The command of that number (from 0), once it is there. */
+  /** Resolves with the command at `index` (from 0) once it has arrived. */
   received(at?: number): Promise<Command>;
 }
 
@@ -48,7 +48,7 @@ export function followCommands<Command>(
   };
 }
 
-/** Gives up a grant of a device; its socket stays. Resolves when it is gone. */
+/** Gives up a grant of a device; its socket stays. Resolves once the grant is gone. */
 export async function giveUpGrant(
   target: Target,
   { token, prefix }: Pick<Paired, 'token' | 'prefix'>,

@@ -1,7 +1,7 @@
 import type { TestSpecification } from 'vitest/node';
 import { BaseSequencer } from 'vitest/node';
 
-/** The files that take longest, for their size: begun late, one would run on beside an idle worker. */
+/** The slowest files for their size. Begun late, one would run on beside an idle worker. */
 const LONG = [
   'e2e/survive',
   'api/terminal-leaks',
@@ -18,7 +18,7 @@ const LONG = [
   'api/terminal-flow',
 ];
 
-/** Long files first, then as vitest has it: what it remembers of them, else their size. */
+/** Slow files first, then vitest's own order by recorded duration or size. */
 export class LongFirst extends BaseSequencer {
   override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
     const rank = ({ moduleId }: TestSpecification) => {

@@ -1,4 +1,4 @@
-// A process that has a database open as the agent has: one JSON text of SQL a line in, one line of JSON out.
+// Keeps a database open as the agent does. Reads SQL as a JSON string per line and writes one line of JSON for each.
 import { createInterface } from 'node:readline';
 import Database from 'libsql';
 
@@ -15,5 +15,5 @@ for await (const line of createInterface({ input: process.stdin })) {
   }
   process.stdout.write(`${JSON.stringify(answer)}\n`);
 }
-// libsql keeps the file open until its statements are gone: the end of the process does not tidy up as `close` does.
+// libsql keeps the file open until its statements are collected, so exiting does not clean up as `close` does.
 database.close();

@@ -7,7 +7,7 @@ import type { Stores } from '../../storage/schema.ts';
 
 export const noLog: Log = createLog('ERROR', () => {});
 
-/** Stores in memory, as those of a relay without a state file. */
+/** In-memory stores, as in a relay without a state file. */
 export const memoryStores = (): Stores => createStores('node');
 
 export const limiterOf = (clock: Clock, stores = memoryStores(), log = noLog): Promise<Limiter> =>

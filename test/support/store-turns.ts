@@ -2,7 +2,7 @@ import type { Storage } from 'unstorage';
 import type { StoreName, Stores } from '../../storage/schema.ts';
 import type { SqlExecutor } from '../../storage/sql-driver.ts';
 
-/** A store as what it is to a driver: any JSON under any key. */
+/** A store as the driver sees it: any JSON under any key. */
 export const openLoose = (stores: Stores, name: StoreName) => stores.open(name) as unknown as Storage<object>;
 
 export const STORES = ['sessions', 'phone'] as const;
@@ -19,10 +19,10 @@ export type Operation = { store: (typeof STORES)[number] } & (
   | { do: 'keys' }
 );
 
-/** What a read gave, `written`, or the message of an error. */
+/** The value of a read, `written`, or an error message. */
 export type Result = unknown;
 
-/** Runs operations in one turn of the event loop, without waiting for one before the next. */
+/** Runs operations in one turn of the event loop, without awaiting each before the next. */
 export async function runTurn(stores: Stores, operations: readonly Operation[]): Promise<Result[]> {
   const settled = await Promise.allSettled(operations.map((operation) => run(stores, operation)));
   return settled.map((one) => (one.status === 'fulfilled' ? one.value : (one.reason as Error).message));
@@ -48,7 +48,7 @@ function run(stores: Stores, operation: Operation): Promise<unknown> {
 
 export const FAILURE = 'disk I/O error';
 
-/** An executor on which transactions with a `POISON` key fail in the middle, and which counts the others. */
+/** An executor whose transactions fail in the middle at a `POISON` key. Counts the others. */
 export function poisonable(executor: SqlExecutor) {
   const counted = { transactions: 0 };
   const poisoned: SqlExecutor = {

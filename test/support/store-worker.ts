@@ -8,7 +8,7 @@ interface Env {
   STORES: DurableObjectNamespace<StoreObject>;
 }
 
-/** The stores of an object with nothing around them: `POST /<name>` runs one turn on the object of that name. */
+/** Bare stores of an object. `POST /<name>` runs one turn on the object of that name. */
 export class StoreObject extends DurableObject<Env> {
   readonly #stores;
 

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { onTestFinished } from 'vitest';
 
-/** A directory that is gone after the test, filled with the given files. */
+/** A directory with the given files, removed after the test. */
 export async function temporaryDirectory(files: Record<string, string> = {}): Promise<string> {
   const directory = await mkdtemp(join(tmpdir(), 'svc-relay-test-'));
   onTestFinished(() => rm(directory, { recursive: true, force: true }));
@@ -11,7 +11,7 @@ export async function temporaryDirectory(files: Record<string, string> = {}): Pr
   return directory;
 }
 
-/** Writes files below a directory, and the directories that they need. */
+/** Writes files below a directory, creating parent directories. */
 export async function writeFiles(directory: string, files: Record<string, string>): Promise<void> {
   for (const [name, text] of Object.entries(files)) {
     const path = join(directory, name);

@@ -21,7 +21,7 @@ export interface TerminalTarget extends BuiltTarget {
   tmuxRun(...args: string[]): string;
 }
 
-/** A relay whose shells live in a home of their own, with a prompt that tests can wait for. */
+/** A relay whose shells have their own home and a prompt that tests can wait for. */
 export async function startTerminalRelay({
   tmux = false,
   env = {},
@@ -55,7 +55,7 @@ export async function startTerminalRelay({
       try {
         tmuxRun('kill-server');
       } catch {
-        // None was started.
+        // No tmux server was started.
       }
       await stop();
     },
@@ -66,7 +66,7 @@ export async function startTerminalRelay({
 export const pairTerminal = (target: BuiltTarget, policy?: Record<string, unknown>): Promise<Paired> =>
   pair(target, { policy: { grants: { terminal: 0 }, ...policy } });
 
-/** Another socket of the same device. */
+/** Connects the same device on another socket. */
 export async function reconnect(target: BuiltTarget, token: string): Promise<Client> {
   const client = await connect(target.wsUrl);
   client.send('system', 'auth', { session_token: token });
@@ -76,7 +76,7 @@ export async function reconnect(target: BuiltTarget, token: string): Promise<Cli
 
 export type Attachment = Awaited<ReturnType<typeof attach>>;
 
-/** Attaches and keeps a headless terminal of what comes. The frames of the session stay with the client. */
+/** Attaches and feeds the output to a headless terminal. The frames of the session stay with the client. */
 export async function attach(
   client: Client,
   name: string,
@@ -123,10 +123,10 @@ export async function attach(
       screen.resize(cols, rows);
       client.send('terminal', 'terminal.resize', { session_name: name, cols, rows });
     },
-    /** Waits until the raw output holds something. */
+    /** Waits until the raw output contains a text. */
     has: (what: string | RegExp, timeout = PATIENCE) =>
       vi.waitFor(() => expect(holds(text, what) ? true : text.slice(-600)).toBe(true), { timeout, interval: 5 }),
-    /** Waits until the screen shows something. */
+    /** Waits until the screen shows a text. */
     shows: (what: string | RegExp, timeout = PATIENCE) =>
       vi.waitFor(
         async () => {
@@ -145,7 +145,7 @@ export async function attach(
 const holds = (text: string, what: string | RegExp): boolean =>
   typeof what === 'string' ? text.includes(what) : what.test(text);
 
-/** What is shown once it does not change any more. */
+/** Waits until a text stops changing and returns it. */
 export async function settled(look: () => Promise<string>): Promise<string> {
   let last = await look();
   await vi.waitFor(
@@ -160,7 +160,7 @@ export async function settled(look: () => Promise<string>): Promise<string> {
   return last;
 }
 
-/** A headless terminal of a test. */
+/** A headless terminal. */
 export function createScreen(cols: number, rows: number, scrollback = 200) {
   const terminal = new xterm.Terminal({ cols, rows, scrollback, allowProposedApi: true, logLevel: 'off' });
   const serializer = new SerializeAddon();
@@ -170,7 +170,7 @@ export function createScreen(cols: number, rows: number, scrollback = 200) {
     terminal,
     write: (data: string) => terminal.write(data),
     resize: (cols: number, rows: number) => terminal.resize(cols, rows),
-    /** What is visible, line ends trimmed. */
+    /** The visible lines, with trailing spaces trimmed. */
     async text(): Promise<string> {
       await settled();
       const { viewportY } = terminal.buffer.active;
@@ -194,7 +194,7 @@ export function createScreen(cols: number, rows: number, scrollback = 200) {
   };
 }
 
-/** Open descriptors of this process, without those of the listing itself. */
+/** Open file descriptors of this process, without those of the listing itself. */
 export const descriptors = (): string[] =>
   readdirSync('/proc/self/fd').flatMap((fd) => {
     try {
@@ -206,7 +206,7 @@ export const descriptors = (): string[] =>
 
 export const terminalDescriptors = (): number => descriptors().filter((path) => path.startsWith('/dev/pt')).length;
 
-/** Shells of a session, and what they run. (A tmux server, too, has the environment of whoever started it.) */
+/** Processes of a session's shells. (A tmux server also has the environment of the process that started it.) */
 export const shellsOf = (name: string): number[] =>
   processesWith('SVC_RELAY_TERMINAL', name).filter(
     (pid) => !readFileSync(`/proc/${pid}/comm`, 'utf8').startsWith('tmux'),
