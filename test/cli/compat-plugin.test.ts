@@ -17,7 +17,7 @@ const TOGGLE = 'PUT /api/skills/toggle';
 const toggle = () => new Request('http://host/api/skills/toggle', { method: 'PUT' });
 
 describe('the compat entry (07 §5.4)', () => {
-  it('adds what the server lacks, and its own routes win', () => {
+  it('adds the routes that the server lacks, and never overrides one', () => {
     const bare = app([], () => true);
     register(bare);
     expect([...bare.added.keys()]).toEqual([TOGGLE]);
@@ -26,7 +26,7 @@ describe('the compat entry (07 §5.4)', () => {
     expect(full.added.size).toBe(0);
   });
 
-  it('answers the stub of 07 §1.5 to who is admitted', async () => {
+  it('answers admitted callers with the stub of 07 §1.5', async () => {
     const server = app([], () => undefined);
     register(server);
     const answer = await server.added.get(TOGGLE)?.(toggle());
@@ -52,7 +52,7 @@ describe('the compat entry (07 §5.4)', () => {
   });
 });
 
-it('plugin.yaml says the name and version of the package', async () => {
+it('plugin.yaml has the name, version and entry of the package', async () => {
   const [manifest, own] = await Promise.all([readFile('plugin.yaml', 'utf8'), readFile('package.json', 'utf8')]);
   const { version, bin } = JSON.parse(own);
   expect(parse(manifest)).toMatchObject({ name: 'svc-relay', version, entry: bin['svc-relay'] });

@@ -42,7 +42,7 @@ const file = (path: string, references: boolean, managed: boolean, own: boolean)
 });
 
 describe('compat (07 §5.4)', () => {
-  test('status, which is also what no action means', async () => {
+  test('status is the default action', async () => {
     const { compat, home, packageDirectory } = await setting();
     const { code, json } = await compat('--json');
     expect(code).toBe(0);
@@ -60,7 +60,7 @@ describe('compat (07 §5.4)', () => {
     expect((await compat('status')).stdout).toContain('not installed');
   });
 
-  test('install writes one file that loads the entry by an absolute URL; again it changes nothing', async () => {
+  test('install writes one file that loads the entry by an absolute URL, and does nothing the second time', async () => {
     const { compat, hook, packageDirectory } = await setting();
     const dry = await compat('install', '--dry-run', '--json');
     const owned = file(hook, true, true, true);
@@ -84,7 +84,7 @@ describe('compat (07 §5.4)', () => {
     expect(added).toEqual([['PUT', '/x']]);
   });
 
-  test('a plugin that is gone does not keep the server from starting', async () => {
+  test('a removed plugin does not keep the server from starting', async () => {
     const { compat, hook, packageDirectory } = await setting();
     await compat('install');
     await rm(packageDirectory, { recursive: true });
@@ -126,7 +126,7 @@ describe('compat (07 §5.4)', () => {
     expect((await compat('install', '--json')).json).toMatchObject({ changed: true, before });
   });
 
-  test('remove: one directory, or every known one, and all or nothing', async () => {
+  test('remove works on one directory or every known one, all or nothing', async () => {
     const { compat, home, hook, put } = await setting();
     const elsewhere = join(home, 'elsewhere');
     const ofProfile = join(home, 'profiles/work/startup.d', HOOK);
@@ -169,7 +169,7 @@ describe('compat (07 §5.4)', () => {
     ]);
   });
 
-  test('without the module nothing is installed', async () => {
+  test('install needs the module', async () => {
     const { compat, hook } = await setting('');
     const { code, stderr } = await compat('install');
     expect(code).toBe(1);
@@ -185,7 +185,7 @@ describe('compat (07 §5.4)', () => {
     [['--dry-run'], '--dry-run is of use'],
     [['status', '--hook-dir'], '--hook-dir needs a value'],
     [['install', 'x'], "unexpected argument 'x'"],
-  ])('wrongly asked: %j', async (words, message) => {
+  ])('usage error: %j', async (words, message) => {
     const { compat } = await setting();
     const { code, stdout, stderr } = await compat(...words);
     expect([code, stdout]).toEqual([2, '']);

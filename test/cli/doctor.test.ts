@@ -45,7 +45,7 @@ const ORDER = [
 ];
 
 describe('doctor on a healthy stack (07 §5.2)', () => {
-  test('every check is ok, in order; exit 0, also with --strict', async () => {
+  test('every check is ok and in order: exit 0, even with --strict', async () => {
     const stack = await fakeStack();
     const { code, report: found } = await report(stack, '--strict');
     expect(found.checks.filter(({ status }) => status !== 'ok')).toEqual([]);
@@ -53,7 +53,7 @@ describe('doctor on a healthy stack (07 §5.2)', () => {
     expect(code).toBe(0);
   });
 
-  test('the JSON has the members of the contract, and a check has no others than three', async () => {
+  test('the JSON has the members of the contract, and a check has only three', async () => {
     const stack = await fakeStack();
     const { report: found } = await report(stack);
     expect(found).toEqual({
@@ -150,7 +150,7 @@ describe('doctor on a healthy stack (07 §5.2)', () => {
     expect(stdout + JSON.stringify(seen)).not.toContain('sk-secret');
   });
 
-  test('the text reads well: aligned, no colour without a terminal, colour on one, none with NO_COLOR', async () => {
+  test('the text is aligned, and coloured only on a terminal without NO_COLOR', async () => {
     const stack = await fakeStack();
     const plain = await run(['relay', 'doctor'], stack);
     expect(plain).toMatchObject({ code: 0, stderr: '' });
@@ -221,7 +221,7 @@ const cases: [name: string, broken: Broken, id: string, status: string, fix: Reg
   ['no relay there', { relay: { 'GET /relay/info': gone } }, 'relay-loopback', 'warn', /Something else may listen/],
 ];
 
-describe('doctor names each broken part and the way out', () => {
+describe('doctor names each broken part and the fix', () => {
   test.each(cases)('%s', async (_name, broken, id, status, fix) => {
     const stack = await fakeStack(broken);
     const { code, report: found } = await report(stack);
@@ -238,7 +238,7 @@ describe('doctor names each broken part and the way out', () => {
     expect(stdout.trimEnd()).toMatch(/(?:error|warning)s?\.$/);
   });
 
-  test('what listens nowhere, and a relay that is not started', async () => {
+  test('services that are not running, and a relay that is not started', async () => {
     const port = await closedPort();
     const url = `http://127.0.0.1:${port}`;
     const stack = await fakeStack();
@@ -260,13 +260,13 @@ describe('doctor names each broken part and the way out', () => {
     const { stdout } = await run(['relay', 'doctor', ...words], stack);
     expect(stdout).toContain('Fix: Start it with: svc relay start');
     expect(stdout.match(/ {10}Fix: /g)).toHaveLength(8);
-    // One cause is explained once.
+    // The fix of a common cause is printed once.
     expect(stdout.match(/Fix: Start the agent's dashboard/g)).toHaveLength(1);
     expect(stdout).toMatch(/dashboard-audio: .*\n {10}Fix: as for dashboard-status\n/);
     expect(stdout).toContain('[OK] dashboard-component-health: not known');
   });
 
-  test('breaks lines between words on a terminal, and only there', async () => {
+  test('wraps lines between words, on a terminal only', async () => {
     const port = await closedPort();
     const stack = await fakeStack();
     const words = ['relay', 'doctor', '--api-url', `http://127.0.0.1:${port}`];
@@ -280,7 +280,7 @@ describe('doctor names each broken part and the way out', () => {
     expect(wide.stdout).toContain("Fix: Start the agent's API server, or say where it is with --api-url");
   });
 
-  test('the gateway: stale, malformed, of another process; and how it ended', async () => {
+  test('the gateway heartbeat: stale, malformed, of another process; and its prior exit', async () => {
     const { env, ownPackage, home } = await fakeStack();
     const heartbeat = (pid: number) => JSON.stringify({ pid, updated_at: '2020-01-01T00:00:00Z' });
     const files: [string, string, string][] = [
@@ -305,7 +305,7 @@ describe('doctor names each broken part and the way out', () => {
     }
   });
 
-  test('two plugins of one name; a link to the same one is none', async () => {
+  test('two plugins of one name, not counting a link to the same one', async () => {
     const stack = await fakeStack();
     const plugins = `${stack.home}/plugins`;
     await put(`${plugins}/a/plugin.yaml`, 'name: svc-relay\n');
@@ -330,8 +330,8 @@ describe('doctor names each broken part and the way out', () => {
   });
 });
 
-describe('doctor and what it is given', () => {
-  test('takes under 3 s however many services hang, and says so', TIMED, async () => {
+describe('doctor options and variables', () => {
+  test('takes under 3 s however many services hang, and reports it', TIMED, async () => {
     const hanging = await fakeRelay(() => 'hang');
     const url = `http://127.0.0.1:${hanging.port}`;
     const stack = await fakeStack();
@@ -346,7 +346,7 @@ describe('doctor and what it is given', () => {
     expect(hanging.seen).toHaveLength(8);
   });
 
-  test('a flag beats the variables, which beat each other in order; nothing secret of a URL is shown', async () => {
+  test('a flag overrides the variables, which override each other in order, and no secret in a URL is shown', async () => {
     const stack = await fakeStack();
     const url = stack.env.SVC_API_URL as string;
     const env = {
@@ -363,13 +363,13 @@ describe('doctor and what it is given', () => {
     expect(text.stdout).toContain('Fix: Correct SVC_DASHBOARD_URL');
   });
 
-  test('what answers without saying that it is svc-relay is not called one', async () => {
+  test('a server that does not identify as svc-relay is not reported as one', async () => {
     const stack = await fakeStack({ relay: { 'GET /relay/info': { body: {} } } });
     const { report: found } = await report(stack);
     expect(found.checks.find(({ id }) => id === 'relay-loopback')?.summary).toContain('does not say that it is');
   });
 
-  test('a bad RELAY_PORT is the default one (07 §5.2)', async () => {
+  test('an invalid RELAY_PORT falls back to the default (07 §5.2)', async () => {
     const { env, ownPackage } = await fakeStack();
     const { stdout, stderr } = await run(['relay', 'doctor', '--json', '--timeout', '0.2'], {
       ownPackage,
@@ -394,7 +394,7 @@ describe('doctor and what it is given', () => {
     expect(stderr).toContain(message);
   });
 
-  test('words of a service cannot paint the terminal', async () => {
+  test('text of a service cannot send control sequences to the terminal', async () => {
     const components = [{ name: 'x\u001b[31m\nboo', status: 'down' }];
     const stack = await fakeStack({ dashboard: { 'GET /api/status': { body: { components } } } });
     const { stdout } = await run(['relay', 'doctor'], stack);

@@ -3,7 +3,7 @@ import { expect, test } from 'vitest';
 import { loadEnvironment } from '../../cli/environment.ts';
 import { agentHome } from './support.ts';
 
-test('the file is over the process and does not move the home (07 §6.1)', () => {
+test('the file overrides the process and does not move the home (07 §6.1)', () => {
   const home = agentHome('export RELAY_PORT=9001\nSVC_HOME=/elsewhere\n');
   const { env, places, fileLoaded } = loadEnvironment({ SVC_HOME: home, RELAY_PORT: '1', KEPT: 'yes' });
   expect(env).toMatchObject({ RELAY_PORT: '9001', KEPT: 'yes', SVC_HOME: home });
@@ -16,7 +16,7 @@ test('a # begins a comment only after white space (07 §6.1)', () => {
   expect(loadEnvironment({ SVC_HOME: home }).env).toMatchObject({ A: '#key', B: '', C: 'x#y', D: '', E: '#' });
 });
 
-test('without a file the process counts, and ~/.svc is the home', () => {
+test('without a file, the process environment applies, and ~/.svc is the home', () => {
   const home = agentHome();
   const loaded = loadEnvironment({ HOME: home, RELAY_PORT: '2' });
   expect(loaded).toMatchObject({ places: { home, agentHome: join(home, '.svc') }, fileLoaded: false });

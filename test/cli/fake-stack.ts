@@ -5,7 +5,7 @@ import { onTestFinished } from 'vitest';
 import type { OwnPackage } from '../../cli/own-package.ts';
 import { agentHome, fakeRelay, type Reply, type Seen } from './support.ts';
 
-/** A route's answer, by `METHOD path`. */
+/** Responses by `METHOD path`. */
 export type Answers = Record<string, Reply | 'hang'>;
 
 const serve = (answers: Answers) =>
@@ -36,11 +36,11 @@ export interface Broken {
   api?: Answers;
   dashboard?: Answers;
   relay?: Answers;
-  /** Files of the installation; the empty text takes one away. */
+  /** Files of the installation. An empty text removes one. */
   files?: Record<string, string>;
 }
 
-/** An agent, a relay and an installation of it, all well but for what is said to be broken. Real servers on loopback. */
+/** An agent, a relay and its installation, healthy except for the given faults. Real servers on loopback. */
 export async function fakeStack(broken: Broken = {}) {
   const [api, dashboard, relay] = await Promise.all([
     serve({ ...API, ...broken.api }),

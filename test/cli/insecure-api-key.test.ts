@@ -38,7 +38,7 @@ describe('insecure-api-key (01 §9.3)', () => {
     expect(seen[0]?.body).toEqual(wanted === undefined ? undefined : { allow_insecure_api_bearer: wanted });
   });
 
-  test('alias, --port over the variable, and the standalone program', async () => {
+  test('the alias, --port overriding the variable, and the standalone program', async () => {
     const { env, port } = await relayWith(true);
     const elsewhere = { ...env, RELAY_PORT: '1' };
     const words = ['insecure-api-bearer', '--port', String(port), '--host', 'localhost'];
@@ -55,7 +55,7 @@ describe('insecure-api-key (01 §9.3)', () => {
     expect(Object.keys(JSON.parse(stdout))).toEqual(Object.keys(security(true)).sort());
   });
 
-  test('bad state: exit 2, no call', async () => {
+  test('an invalid state: exit 2, no call', async () => {
     const { env, seen } = await relayWith(false);
     const { code, stderr } = await run(['relay', 'insecure-api-key', 'maybe'], { env });
     expect([code, seen.length]).toEqual([2, 0]);
@@ -78,7 +78,7 @@ describe('insecure-api-key (01 §9.3)', () => {
     expect(wrong).toMatchObject({ code: 1, stdout: '' });
   });
 
-  test('an invalid RELAY_PORT warns and is not used', async () => {
+  test('warns of an invalid RELAY_PORT and uses the default', async () => {
     const { env, port } = await relayWith(false);
     const bad = { ...env, RELAY_PORT: 'abc' };
     expect((await run(['relay', 'insecure-api-key'], { env: bad })).stderr).toContain('warning: RELAY_PORT');
@@ -86,7 +86,7 @@ describe('insecure-api-key (01 §9.3)', () => {
     expect(flagged).toMatchObject({ code: 0, stderr: '' });
   });
 
-  test('a certificate in the variables and a relay on plain http', async () => {
+  test('a certificate in the variables, but a relay on plain http', async () => {
     const { env } = await relayWith(false);
     const withCertificate = { ...env, RELAY_SSL_CERT: 'cert.pem', RELAY_SSL_KEY: 'key.pem' };
     expect((await run(['relay', 'insecure-api-key'], { env: withCertificate })).code).toBe(0);

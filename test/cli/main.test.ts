@@ -36,7 +36,7 @@ describe('wrong command lines: one line, a hint, exit 2 (07 §5)', () => {
     expect(rest).toEqual([]);
   });
 
-  test('no command shows the help on stderr', async () => {
+  test('without a command, the help goes to stderr', async () => {
     for (const argv of [[], ['relay']]) {
       const { code, stdout, stderr } = await run(argv);
       expect([code, stdout]).toEqual([2, '']);
@@ -44,7 +44,7 @@ describe('wrong command lines: one line, a hint, exit 2 (07 §5)', () => {
     }
   });
 
-  test('a bad variable of the listener is a usage error', async () => {
+  test('an invalid variable of the listener is a usage error', async () => {
     const { code, stderr } = await run(['pair'], { env: { SVC_HOME: '/nonexistent', RELAY_PORT: 'abc' } });
     expect(code).toBe(2);
     expect(stderr).toMatch(/^error: Invalid RELAY_PORT/);
@@ -76,7 +76,7 @@ describe('help and version', () => {
     expect(stdout.split('\n').every((row) => row.length <= 120)).toBe(true);
   });
 
-  test('version, everywhere', async () => {
+  test('--version works everywhere', async () => {
     for (const argv of [['--version'], ['-v'], ['relay', '--version'], ['relay', 'start', '--version']]) {
       expect(await run(argv)).toEqual({
         code: 0,

@@ -9,7 +9,7 @@ import { agentHome, run } from './support.ts';
 const silent = createLog('ERROR', () => {});
 
 describe('operator-token', () => {
-  test('what it prints is what the edge accepts', async () => {
+  test('prints a token that the edge accepts', async () => {
     const env = { SVC_HOME: agentHome() };
     const { code, stdout, stderr } = await run(['relay', 'operator-token'], { env });
     expect(code).toBe(0);
@@ -30,7 +30,7 @@ describe('operator-token', () => {
     expect(jti).toMatch(/^[\w-]{20,}$/);
   });
 
-  test('the key is made once, for its owner only', async () => {
+  test('creates the key once, readable by its owner only', async () => {
     const home = agentHome();
     const env = { SVC_HOME: home };
     await Promise.all(Array.from({ length: 5 }, () => run(['relay', 'operator-token'], { env })));
@@ -61,7 +61,7 @@ describe('operator-token', () => {
     expect(stderr).toMatch(/^error: --ttl/);
   });
 
-  test('a key that is none: exit 1, its content not shown', async () => {
+  test('an invalid key: exit 1, without showing its content', async () => {
     const home = agentHome();
     await run(['relay', 'operator-token'], { env: { SVC_HOME: home } });
     const { writeFileSync } = await import('node:fs');

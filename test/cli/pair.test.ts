@@ -15,7 +15,7 @@ const tailnet = { address: '100.64.0.7', name: 'box.tail1.ts.net', servedPorts: 
 
 const linkTo = (payload: string) => `svc-relay://pair?payload=${Buffer.from(payload).toString('base64url')}`;
 
-/** Mints what it is asked for, roughly as the real one does. */
+/** Mints roughly as the real relay does. */
 function minted({ body = {} }: Seen): Reply {
   const { host, port, tls, api_key = '', endpoints, dashboard_url } = body;
   const api = host === undefined ? {} : { host, port, key: api_key, tls };
@@ -37,7 +37,7 @@ const payloadOf = (stdout: string): Record<string, unknown> => {
   return JSON.parse(Buffer.from(encoded, 'base64url').toString());
 };
 
-describe('options: a bad value is named, exit 2, no network (01 §9.4)', () => {
+describe('options: an invalid value is named, exit 2, no network (01 §9.4)', () => {
   test.each([
     ['--ttl', 'soon'],
     ['--ttl', '0d'],
@@ -79,7 +79,7 @@ describe('options: a bad value is named, exit 2, no network (01 §9.4)', () => {
 });
 
 describe('with a running relay', () => {
-  test('what the relay is asked for when nothing is said', async () => {
+  test('the request without options', async () => {
     const relay = await relayAnswering();
     const { code, stdout, stderr } = await run(['pair'], relay);
     expect([code, stderr]).toEqual([0, '']);
@@ -108,7 +108,7 @@ describe('with a running relay', () => {
     expect(payloadOf(stdout)).toMatchObject({ relay: { code: 'ABC123' } });
   });
 
-  test('every option that concerns the relay', async () => {
+  test('every option that affects the request', async () => {
     const relay = await relayAnswering();
     const words =
       'pair --ttl 7d --grants terminal=1d,bridge=never --host api.example --port 9000 --dashboard-url http://d.example/ ' +
@@ -155,14 +155,14 @@ describe('with a running relay', () => {
     );
   });
 
-  test('a mode that this machine does not have: exit 1, nothing minted', async () => {
+  test('a mode that this machine cannot offer: exit 1, nothing minted', async () => {
     const relay = await relayAnswering();
     expect((await run(['pair', '--mode', 'tailscale'], relay)).code).toBe(1);
     expect((await run(['pair', '--mode', 'lan'], { ...relay, lanAddress: null })).code).toBe(1);
     expect(relay.sent()).toBeUndefined();
   });
 
-  test('without a key of its own the command leaves the key to the relay', async () => {
+  test('without a key of its own, the command leaves the key to the relay', async () => {
     const relay = await relayAnswering(minted, { API_SERVER_KEY: '' });
     const { stdout } = await run(['pair'], relay);
     expect(relay.sent()).not.toHaveProperty('api_key');
@@ -219,13 +219,13 @@ describe('without a relay', () => {
     expect(stdout).not.toContain('one-shot');
   });
 
-  test('--no-relay does not even ask', async () => {
+  test('--no-relay calls no relay', async () => {
     const relay = await relayAnswering();
     expect((await run(['pair', '--no-relay'], relay)).code).toBe(0);
     expect(relay.seen).toEqual([]);
   });
 
-  test('something else on the port is no relay', async () => {
+  test('another server on the port is not taken for a relay', async () => {
     const other = await fakeRelay(() => ({ body: { hello: 'world' } }));
     const env = { SVC_HOME: agentHome(), RELAY_PORT: String(other.port) };
     const { code, stderr } = await run(['pair'], { env });
@@ -241,13 +241,13 @@ describe('without a relay', () => {
     expect(performance.now() - started).toBeLessThan(2500);
   });
 
-  test('nothing at all to pair with: exit 1', async () => {
+  test('nothing to pair with: exit 1', async () => {
     const env = { SVC_HOME: agentHome(), RELAY_PORT: String(await closedPort()), API_SERVER_ENABLED: 'off' };
     expect(await run(['pair'], { env })).toMatchObject({ code: 1, stdout: '' });
   });
 });
 
-describe('the key on the screen', () => {
+describe('the API key in the output', () => {
   test.each([
     ['abcdefghi', 'abcd...ghi'],
     ['abcdefgh', '********'],
@@ -312,7 +312,7 @@ describe('pictures', () => {
 describe('--register-code', () => {
   const ok = ({ body }: Seen): Reply => ({ body: { ok: true, code: body?.code } });
 
-  test('registers with its policy and tells what to do', async () => {
+  test('registers the code with its policy and prints the next steps', async () => {
     const relay = await relayAnswering(ok);
     const words = 'pair --register-code abc123 --ttl 1d --grants bridge=1h --transport-hint wss';
     const { code, stdout, stderr } = await run(words.split(' '), relay);
@@ -329,7 +329,7 @@ describe('--register-code', () => {
     }
   });
 
-  test('a code of digits only keeps its zeros', async () => {
+  test('a numeric code keeps its leading zeros', async () => {
     const relay = await relayAnswering(ok);
     await run(['pair', '--register-code', '000123'], relay);
     expect(relay.sent()).toEqual({ code: '000123', transport_hint: 'ws' });

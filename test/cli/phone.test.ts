@@ -16,7 +16,7 @@ const env = () => ({ RELAY_PORT: String(relay.port) });
 const phone = (words: string[], input = '') => run(['phone', ...words], { env: env(), input });
 
 describe('svc phone', () => {
-  it('send: delivered to a phone that listens, else queued with the way to take it back', async () => {
+  it('send delivers to a connected phone, or queues and prints how to cancel', async () => {
     const queued = await phone(['send', 'one', '--title', 'Kitchen', '--chat', 'c1', '--surfacing', 'inbox']);
     expect([queued.code, queued.stderr]).toEqual([0, '']);
     const [, id] = /^Queued: ([0-9a-f]{12}) \(1 waiting\)\n/.exec(queued.stdout) ?? [];
@@ -73,7 +73,7 @@ describe('svc phone', () => {
     expect(result.stderr).toMatch(/svc phone( \w+)? --help/);
   });
 
-  it('says what went wrong and what to do next: exit 1', async () => {
+  it('prints what went wrong and what to do next: exit 1', async () => {
     const nobody = await run(['phone', 'list'], { env: { RELAY_PORT: String(await closedPort()) } });
     expect([nobody.code, nobody.stdout]).toEqual([1, '']);
     expect(nobody.stderr).toMatch(/no relay answers on 127\.0\.0\.1:\d+.*\n.*svc relay start/);
@@ -96,13 +96,13 @@ describe('svc phone', () => {
     expect((await run(['--help'])).stdout).toMatch(/phone <command>/);
   });
 
-  it('send --wait prints the reply and nothing else on stdout, and leaves the replies of others to them', async () => {
+  it('send --wait prints only the reply on stdout, and leaves other replies alone', async () => {
     const device = await pair(relay);
     device.client.send('proactive', 'proactive.subscribe');
     await device.client.next({ type: 'proactive.subscribed' });
     const asking = begin(['phone', 'send', 'Deploy?', '--wait=20'], { env: env() });
     const message = await device.client.next({ type: 'phone.message' });
-    // An agent reads all replies meanwhile: it gets every other one, and not this one.
+    // An agent that reads all replies meanwhile gets every other one, but not this one.
     const agent = relay.operator('/phone/replies?timeout=10');
     await expect.poll(() => relay.relay.phone.pollsWaiting()).toBe(2);
     device.client.send('proactive', 'proactive.reply', {
@@ -116,7 +116,7 @@ describe('svc phone', () => {
     expect((await (await agent).json()).replies).toMatchObject([{ text: 'to the agent' }]);
   });
 
-  it('send --wait --json with a chat that has older replies; a wait that is stopped takes nothing', async () => {
+  it('send --wait --json ignores older replies of the chat, and an aborted wait takes nothing', async () => {
     const device = await pair(relay);
     device.client.send('proactive', 'proactive.subscribe');
     device.client.send('proactive', 'proactive.reply', { text: 'older', chat_id: 'c1' }, 'older');
@@ -144,7 +144,7 @@ describe('svc phone', () => {
 });
 
 describe('the companion and messages', () => {
-  it('a script turns them on, is told of each, and answers', async () => {
+  it('a script turns messages on, receives each, and replies', async () => {
     const home = await paired(relay.port);
     await relay.operator('/phone/message', post({ text: 'waited', message_id: 'm1', chat_id: 'c1', title: 'T' }));
     const companion = begin(['companion', 'run', '--json'], { home });
@@ -184,7 +184,7 @@ describe('the companion and messages', () => {
       .toMatchObject({ queued: true });
     companion.stop();
     await companion.ended;
-    // The toggle is kept.
+    // The toggle is stored.
     const again = begin(['companion', 'run', '--json', '--messages', 'on'], { home });
     await again.prints(/"event":"backlog"/);
     again.stop();
@@ -193,7 +193,7 @@ describe('the companion and messages', () => {
     await third.prints(/"subscribed":true/);
   });
 
-  it('on a terminal: t turns them on, what comes is shown, w writes an answer, Esc leaves it', async () => {
+  it('on a terminal, t turns messages on, messages are shown, w writes a reply and Esc cancels it', async () => {
     const home = await paired(relay.port);
     const companion = begin(['companion', 'run'], { home, tty: true });
     await companion.prints(/online: [^|]*\| master off/);

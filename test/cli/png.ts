@@ -1,6 +1,6 @@
 import { crc32, inflateSync } from 'node:zlib';
 
-/** Reads a black-and-white PNG of ours back; `pixels[y][x]` is true where it is dark. Throws where the file is wrong. */
+/** Decodes one of our black-and-white PNGs. `pixels[y][x]` is true for dark. Throws on an invalid file. */
 export function readPng(file: Buffer): { side: number; pixels: boolean[][] } {
   if (file.subarray(0, 8).toString('hex') !== '89504e470d0a1a0a') throw new Error('no PNG signature');
   const chunks = new Map<string, Buffer>();

@@ -26,7 +26,7 @@ async function home(files: Record<string, string> = CONFIGS) {
 }
 
 describe('profiles list (07 §5.5)', () => {
-  test('the root first, then by name, with the state of each', async () => {
+  test('the root first, then by name, each with its state', async () => {
     const { path, profiles } = await home();
     const row = (profile: string, name: string, state: string) => ({ profile, path: join(path, name), state });
     for (const words of [['--json'], ['list', '--json']]) {
@@ -61,7 +61,7 @@ describe('profiles list (07 §5.5)', () => {
 });
 
 describe('profiles enable (07 §5.5)', () => {
-  test('all: what changes is backed up first and keeps its mode, what is enabled is not touched', async () => {
+  test('enables all: backs changed configs up, keeps their mode, and leaves enabled ones alone', async () => {
     const { path, read, profiles } = await home();
     await chmod(join(path, 'config.yaml'), 0o640);
     const dry = await profiles('enable', '--dry-run', '--json');
@@ -91,7 +91,7 @@ describe('profiles enable (07 §5.5)', () => {
     expect((await readdir(path)).sort()).toEqual(['config.yaml', 'profiles']);
   });
 
-  test('by name in any case; an unknown one edits nothing', async () => {
+  test('by name in any case; an unknown name changes nothing', async () => {
     const { read, profiles } = await home();
     const unknown = await profiles('enable', 'work', 'nobody');
     expect(unknown.code).toBe(1);
@@ -106,7 +106,7 @@ describe('profiles enable (07 §5.5)', () => {
     expect((await profiles('enable', 'work', '--all', '--json')).json.results).toHaveLength(3);
   });
 
-  test('what cannot be understood is reported and never rewritten; the others are edited', async () => {
+  test('reports and never rewrites unparseable configs, and edits the others', async () => {
     const bad = 'plugins: [\n  secret: hunter2\n';
     const { path, read, profiles } = await home({ ...CONFIGS, 'profiles/bad/config.yaml': bad });
     await mkdir(join(path, 'profiles/latin'));
@@ -125,7 +125,7 @@ describe('profiles enable (07 §5.5)', () => {
     expect(await read('profiles/bad/config.yaml.bak')).toBeNull();
   });
 
-  test('a linked config stays a link', async () => {
+  test('a symlinked config stays a symlink', async () => {
     const { path, profiles } = await home({ 'elsewhere/real.yaml': 'a: 1\n' });
     await symlink(join(path, 'elsewhere/real.yaml'), join(path, 'config.yaml'));
     expect((await profiles('enable')).code).toBe(0);

@@ -11,7 +11,7 @@ const text = JSON.stringify({ svc: 2, host: '192.168.1.20', key: 'a secret', not
 const modules = (border: number) => encode(text, { ecc: 'L', boostEcc: false, border }).data;
 
 describe('PNG', () => {
-  test('holds the code, 8 pixels a module, 4 modules of border', async () => {
+  test('contains the code, with 8 pixels per module and a border of 4 modules', async () => {
     const path = await writeQrPng(text, agentHome());
     const { side, pixels } = readPng(readFileSync(path as string));
     const expected = modules(4);
@@ -23,7 +23,7 @@ describe('PNG', () => {
     }
   });
 
-  test('only its owner can read it, under a name nobody guesses', async () => {
+  test('is readable by its owner only, under an unguessable name', async () => {
     const home = agentHome();
     const [one, two] = [await writeQrPng(text, home), await writeQrPng(text, home)];
     expect(one).not.toBe(two);
@@ -50,7 +50,7 @@ describe('terminal', () => {
     expect(read.slice(0, expected.length)).toEqual(expected);
   });
 
-  test('with colour every row sets and resets it', () => {
+  test('every coloured row sets and resets the colour', () => {
     for (const row of terminalQr(text, { colour: true }) as string[]) {
       expect(row.startsWith('\u001b[97;40m') && row.endsWith('\u001b[0m')).toBe(true);
     }

@@ -5,7 +5,7 @@ import { unitText } from '../../lib/operator/service/unit.ts';
 import { temporaryDirectory } from '../support/temp.ts';
 import { run } from './support.ts';
 
-/** What the fake `systemctl` does: `no-bus` answers nothing, `refuses` fails at one verb. */
+/** Behaviour of the fake `systemctl`: `no-bus` cannot reach a manager, `refuses` fails at one verb. */
 interface Machine {
   systemd?: 'ready' | 'no-bus' | 'absent';
   refuses?: string;
@@ -14,7 +14,7 @@ interface Machine {
   portTaken?: boolean;
 }
 
-/** A machine whose `systemctl` is a small program that writes down what it is asked, an argument to a line. */
+/** A machine whose `systemctl` is a small program that records its arguments, one per line. */
 async function machine({
   systemd = 'ready',
   refuses = '',
@@ -80,7 +80,7 @@ describe('service install', () => {
     ]);
   });
 
-  test('again: nothing is written, and what runs is left alone', async () => {
+  test('the second time writes nothing and leaves the running service alone', async () => {
     const on = await machine({ active: 'active' });
     await on.service('install');
     await on.asked();
@@ -98,7 +98,7 @@ describe('service install', () => {
     expect(await on.asked()).toEqual(['--user daemon-reload', '--user enable svc-relay.service']);
   });
 
-  test('a failed service is told to forget that first; --no-start only enables; --dry-run does nothing', async () => {
+  test('resets a failed service first; --no-start only enables; --dry-run does nothing', async () => {
     const failed = await machine({ active: 'failed' });
     await failed.service('install');
     expect((await failed.asked()).slice(2)).toEqual([
@@ -113,14 +113,14 @@ describe('service install', () => {
     expect([await dry.text(), await dry.asked()]).toEqual([null, []]);
   });
 
-  test('a port that its own relay holds is no obstacle', async () => {
+  test('installs when its own relay holds the port', async () => {
     const on = await machine({ portTaken: true, active: 'active' });
     expect((await on.service('install')).code).toBe(0);
     const waiting = await machine({ portTaken: true });
     expect((await waiting.service('install', '--no-start')).code).toBe(0);
   });
 
-  test('what is set in this shell only is named', async () => {
+  test('names variables that are set in this shell only', async () => {
     const on = await machine();
     const env = { ...on.env, RELAY_PORT: '9000' };
     Object.assign(on.env, env);
@@ -129,7 +129,7 @@ describe('service install', () => {
     expect(stdout).toContain(`put them into ${on.env.SVC_HOME}/.env`);
   });
 
-  test('over a unit of somebody else: exit 1 without --force', async () => {
+  test('a foreign unit: exit 1 without --force', async () => {
     const on = await machine();
     await mkdir(dirname(on.unit), { recursive: true });
     await writeFile(on.unit, '[Unit]\n');
@@ -183,14 +183,14 @@ describe('service status and remove', () => {
     expect((await on.service('status')).stdout).toMatch(/not as this installation writes it[\s\S]*service install/);
   });
 
-  test('a failed one says how it ended and where to look', async () => {
+  test('a failed service: its exit code and where to look', async () => {
     const on = await machine({ active: 'failed' });
     await on.service('install');
     const { stdout } = await on.service('status');
     expect(stdout).toMatch(/failed \(ended with exit code 1\)[\s\S]*journalctl --user -u svc-relay\.service/);
   });
 
-  test('remove stops it, and a second time there is nothing to do', async () => {
+  test('remove stops it, and does nothing the second time', async () => {
     const on = await machine();
     await on.service('install');
     await on.asked();
@@ -202,7 +202,7 @@ describe('service status and remove', () => {
     expect(JSON.parse((await on.service('remove', '--json')).stdout)).toMatchObject({ ok: true, changed: false });
   });
 
-  test('remove without a manager takes the file away all the same', async () => {
+  test('remove without a manager still removes the file', async () => {
     const on = await machine({ systemd: 'no-bus' });
     await mkdir(dirname(on.unit), { recursive: true });
     await writeFile(on.unit, on.expected);

@@ -20,17 +20,17 @@ export interface Setting {
   program?: ProgramName;
   env?: Record<string, string>;
   tty?: boolean;
-  /** Width of that terminal. */
+  /** Width of the terminal. */
   columns?: number;
   lanAddress?: string | null;
   tailnet?: Tailnet | null;
-  /** Whether something listens where the relay is to. */
+  /** Whether the relay's port is taken. */
   portTaken?: boolean;
-  /** Another installation than this tree. */
+  /** The installation, by default this checkout. */
   ownPackage?: OwnPackage;
 }
 
-/** A fresh agent home, with this `.env` if any. Gone when the test is. */
+/** Creates an agent home with an optional `.env`. Removed after the test. */
 export function agentHome(envFile?: string): string {
   const path = mkdtempSync(join(tmpdir(), 'svc-cli-'));
   onTestFinished(() => rmSync(path, { recursive: true, force: true }));
@@ -38,7 +38,7 @@ export function agentHome(envFile?: string): string {
   return path;
 }
 
-/** One command line through `main`, in this process, on a machine with the given network. */
+/** Runs one command line through `main` in this process, with a faked network. */
 export async function run(argv: string[], setting: Setting = {}): Promise<Result> {
   const written = { stdout: '', stderr: '' };
   const writer = (name: 'stdout' | 'stderr') => ({
@@ -75,11 +75,11 @@ export interface Seen {
 
 export interface Reply {
   status?: number;
-  /** Sent as JSON; a string as it is. */
+  /** Sent as JSON, except for a string, which is sent unchanged. */
   body?: unknown;
 }
 
-/** A small real HTTP server on loopback. Answers what `answer` says and keeps what it was asked. */
+/** A small real HTTP server on loopback. Responds with `answer` and records the requests. */
 export async function fakeRelay(answer: (seen: Seen) => Reply | 'hang') {
   const seen: Seen[] = [];
   const server = createServer(async (request, response) => {

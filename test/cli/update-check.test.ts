@@ -15,7 +15,7 @@ async function feed(reply: Reply | 'hang') {
 const releases = (...tags: string[]): Reply => ({ body: tags.map((tag_name) => ({ tag_name, draft: false })) });
 
 describe('update-check (07 §5.3): always exit 0', () => {
-  test('there is a newer release', async () => {
+  test('a newer release', async () => {
     const { home, seen, check } = await feed(releases('server-v1.2.0', 'server-v1.10.0-rc1', 'app-v9.0.0'));
     const { code, stdout, stderr } = await check('--json');
     expect([code, stderr]).toEqual([0, '']);
@@ -32,7 +32,7 @@ describe('update-check (07 §5.3): always exit 0', () => {
     expect((await check()).stdout).toBe('Update available: svc-relay 1.0.0 -> 1.10.0\nNext: svc-relay-update\n');
   });
 
-  test('there is none', async () => {
+  test('no newer release', async () => {
     const { check } = await feed(releases('server-v1.0.0', 'server-v0.9.0'));
     const { code, stdout, stderr } = await check();
     expect([code, stderr]).toEqual([0, '']);
@@ -45,7 +45,7 @@ describe('update-check (07 §5.3): always exit 0', () => {
     ['slow', 'hang' as const, 'in time'],
   ])('the feed is %s', async (_name, reply, said) => {
     const { check } = await feed(reply);
-    // What answers is given the time that a busy machine may need.
+    // A feed that answers gets the time that a busy machine may need.
     const timeout = ['--timeout', reply === 'hang' ? '0.3' : '30'];
     const { code, stdout, stderr } = await check('--json', ...timeout);
     expect([code, stderr]).toEqual([0, '']);
@@ -61,13 +61,13 @@ describe('update-check (07 §5.3): always exit 0', () => {
     expect(text.stderr).toMatch(/^warning: cannot tell[\s\S]*RELAY_UPDATE_FEED_URL/);
   });
 
-  test('without a feed it says to set one', async () => {
+  test('without a feed, it asks to set one', async () => {
     const { code, stdout, stderr } = await run(['relay', 'update-check'], { env: { SVC_HOME: agentHome() } });
     expect([code, stdout]).toEqual([0, '']);
     expect(stderr).toMatch(/no release feed is configured\nSet RELAY_UPDATE_FEED_URL: /);
   });
 
-  test('a bad number is a usage error', async () => {
+  test('an invalid number is a usage error', async () => {
     const { check } = await feed('hang');
     expect((await check('--timeout', '-1')).code).toBe(2);
     expect((await check('--timeout=-1')).stderr).toContain('--timeout: must be a number of seconds');

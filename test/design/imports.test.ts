@@ -15,7 +15,7 @@ interface Diagnostic {
   location: { path: string | { file: string } };
 }
 
-/** Lints the files of a directory and gives what was found as an error, as `path category`. */
+/** Lints the files of a directory and returns the paths that break one of the rules. */
 function lint(directory: string): Promise<string[]> {
   const args = ['lint', '--reporter=json', '--max-diagnostics=none', '.'];
   return new Promise((resolve, reject) => {
@@ -28,7 +28,7 @@ function lint(directory: string): Promise<string[]> {
             .map(({ location: { path } }) => (typeof path === 'string' ? path : path.file).replace(/^\.\//, '')),
         );
       } catch {
-        reject(new Error(`the linter did not say anything of use: ${stdout.slice(0, 2000)} ${stderr.slice(0, 2000)}`));
+        reject(new Error(`the linter printed no report: ${stdout.slice(0, 2000)} ${stderr.slice(0, 2000)}`));
       }
     });
   });
@@ -36,7 +36,7 @@ function lint(directory: string): Promise<string[]> {
 
 const using = (from: string) => `import * as it from '${from}';\nexport const used = it;\n`;
 
-/** File, what it may not import. */
+/** A file and a forbidden import. */
 const forbidden: [string, string][] = [
   // The domain knows no transport.
   ['lib/x.ts', '../handlers/routes.ts'],
@@ -51,14 +51,14 @@ const forbidden: [string, string][] = [
   ['lib/host/node/x.ts', '../../config.ts'],
   ['lib/host/node/x.ts', '../../../lib/relay.ts'],
   ['lib/host/node/x.ts', '../../../storage/index.ts'],
-  // Nor what a host machine is, nor how things are kept.
+  // Nor does it know the host machine or the storage.
   ['lib/x.ts', './host/node/index.ts'],
   ['lib/a/x.ts', '../host/node/files.ts'],
   ['lib/host/x.ts', './node/index.ts'],
   ['lib/x.ts', '../storage/index.ts'],
   ['lib/a/x.ts', '../../storage/node.ts'],
   ['lib/a/x.ts', '../../storage/sql-driver.ts'],
-  // Storage knows keys and values.
+  // Storage knows keys and values only.
   ['storage/x.ts', '../lib/kit/clock.ts'],
   ['storage/x.ts', '../handlers/routes.ts'],
   ['storage/x.ts', '../cli/main.ts'],
@@ -72,14 +72,14 @@ const forbidden: [string, string][] = [
   ['handlers/x.ts', '../storage/index.ts'],
   ['handlers/x.ts', '../storage/schema.ts'],
   ['handlers/x.ts', '../lib/host/node/index.ts'],
-  // The same code runs on the edge: nothing of Node, in either spelling, and no package that is for Node only.
+  // The same code runs at the edge: no Node modules, in either spelling, and no packages that need Node.
   ...['lib/x.ts', 'lib/a/x.ts', 'lib/host/x.ts', 'handlers/x.ts', 'handlers/channels/x.ts', 'storage/x.ts'].flatMap(
     (file) =>
       ['node:fs', 'node:crypto', 'fs', 'fs/promises', 'libsql', 'ws'].map((from): [string, string] => [file, from]),
   ),
 ];
 
-/** File, what it may import. */
+/** A file and an allowed import. */
 const allowed: [string, string][] = [
   ['lib/a/x.ts', '../kit/clock.ts'],
   ['lib/a/x.ts', '../host/index.ts'],
@@ -115,7 +115,7 @@ describe('the linter holds the arrows (design 2)', () => {
   let directory: string;
   let refused: Set<string>;
   const texts = new Map<string, string>();
-  /** Where a case stands: a file that names the one it stands for, unless the rules are about that very name. */
+  /** Writes a case to a numbered file, unless the rules are about the file's very name. */
   const put = (file: string, text: string): string => {
     const path = file.endsWith('/x.ts') ? file.replace(/x\.ts$/, `x${texts.size}.ts`) : file;
     texts.set(path, (texts.get(path) ?? '') + text);
@@ -126,7 +126,7 @@ describe('the linter holds the arrows (design 2)', () => {
   const bad = arrows(forbidden.filter(([file]) => file.endsWith('/x.ts')));
   const good = arrows(allowed.filter(([file]) => file.endsWith('/x.ts')));
   const written = forms.map(([form, text]): [string, string] => [form, put('lib/x.ts', text)]);
-  /** Rules about one named file need a run of their own for each case. */
+  /** Cases about one named file need a lint run each. */
   const named = [
     ...forbidden.map((pair) => [...pair, true] as const),
     ...allowed.map((pair) => [...pair, false] as const),

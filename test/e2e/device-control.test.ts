@@ -8,30 +8,30 @@ import { type Companion, startCompanion, type TestPhone } from '../support/compa
 
 type Args = Record<string, unknown>;
 
-/** What contract 03 says of one pair: section 5 of its arguments and answer, section 8 of what refuses it. */
+/** One method and path of contract 03: arguments and result from section 5, refusals from section 8. */
 interface Row {
-  /** null for the exempt ones. */
+  /** Null for exempt commands. */
   capability: string | null;
-  /** Answers before every gate but the first two. */
+  /** Answers before all gates except the first two. */
   ungated?: true;
-  /** Gate 5 lets it pass. */
+  /** Passes gate 5. */
   offToo?: true;
-  /** Gate 6 lets it pass. */
+  /** Passes gate 6. */
   anywhere?: true;
-  /** Gate 9 lets it pass. */
+  /** Passes gate 9. */
   readOnly?: true;
-  /** Brings the phone to where the call makes sense; may add arguments. */
+  /** Brings the phone into a state in which the call makes sense. May add arguments. */
   arrange?(phone: TestPhone): Promise<Args | undefined> | Args | undefined;
   args?: Args;
-  /** The body of the 200. */
+  /** Expected body of the 200. */
   answer: Args;
-  /** What is different on the phone afterwards. */
+  /** Checks the effect on the phone. */
   done?(phone: TestPhone): unknown;
-  /** Arguments that make the phone ask its owner first. */
+  /** Arguments for which the phone asks its owner first. */
   asks?: Args;
   /** Arguments that name a blocklisted package. */
   targets?: Args[];
-  /** Of a refused target, beyond the sentence. */
+  /** Members of a refusal besides the sentence. */
   targetAnswer?: Args;
 }
 
@@ -49,14 +49,14 @@ const CONTROL = 'screen_control';
 
 const open = (phone: TestPhone, name: string) => phone.device.launch(name).then(() => undefined);
 const screenOf = async (phone: TestPhone) => JSON.stringify(await phone.device.windows());
-/** Where "New note" has been tapped: an empty field has the focus. */
+/** Taps "New note", so that an empty field has the focus. */
 async function writing(phone: TestPhone): Promise<undefined> {
   await open(phone, NOTES);
   await phone.ok('POST', '/tap_text', { text: 'New note' });
   await phone.ok('POST', '/tap', await nodeWhere(phone, ({ editable }) => editable));
 }
 type Node = { nodeId: string; text: string | null; editable: boolean; longClickable: boolean };
-/** The first node on the screen that is like this. */
+/** The first matching node on the screen. */
 async function nodeWhere(phone: TestPhone, isWanted: (node: Node) => boolean): Promise<{ nodeId: string }> {
   const { nodes } = await phone.ok('GET', '/screen');
   return { nodeId: (nodes as Node[]).find(isWanted)?.nodeId ?? 'nowhere' };
@@ -128,7 +128,7 @@ const TABLE: Record<string, Row> = {
   'POST /long_press': act(CONTROL, {
     async arrange(phone) {
       await open(phone, NOTES);
-      // "Buy milk" is in the first row, and would be asked about.
+      // The first row contains "Buy milk", which needs a confirmation.
       await phone.settings.update({ destructiveVerbs: ['delete'] });
       return { ...(await nodeWhere(phone, ({ longClickable }) => longClickable)), duration: 600 };
     },
@@ -316,7 +316,7 @@ const TABLE: Record<string, Row> = {
 };
 
 const PAIRS = DEVICE_ROUTES.map(({ method, path }) => ({ method, path, pair: `${method} ${path}` }));
-/** The routes that ask whatever they are told, rather than because of a word. */
+/** Routes that always ask, rather than because of a word in their arguments. */
 const ALWAYS_ASK = ['POST /call', 'POST /send_sms', 'POST /share_media', 'POST /send_mms'];
 
 let relay: BuiltTarget;
@@ -344,7 +344,7 @@ afterEach(() => {
   companion.replace();
 });
 
-/** Everything a command can leave behind on the phone. */
+/** Everything that a command can change on the phone. */
 function traces({ device, system }: TestPhone): string {
   const { contacts: _contacts, clock: _clock, denied: _denied, ...kept } = system;
   return JSON.stringify({ ...kept, foreground: device.info().foreground });
@@ -353,7 +353,7 @@ function traces({ device, system }: TestPhone): string {
 const record = async () =>
   (await (await relay.operator('/bridge/activity?limit=1')).json()).activity[0] as Record<string, unknown>;
 
-/** Calls a pair that must be refused; nothing may have happened on the phone, and the relay has it on record. */
+/** Makes a call that must be refused. The phone must be unchanged, and the relay must have recorded the call. */
 async function refused(pair: string, args: Args, decision: string) {
   const [method = '', path = ''] = pair.split(' ');
   const before = traces(companion.phone);
@@ -371,7 +371,7 @@ async function refused(pair: string, args: Args, decision: string) {
 }
 
 const rowOf = (pair: string): Row => TABLE[pair] as Row;
-/** The arguments of a call that would succeed, on a phone brought to where it makes sense. */
+/** Prepares the phone and returns the arguments of a call that would succeed. */
 async function ready(pair: string, phone: TestPhone): Promise<Args> {
   const { arrange, args } = rowOf(pair);
   return { ...args, ...(await arrange?.(phone)) };
@@ -437,7 +437,7 @@ describe.each(PAIRS)('$pair (contract 03 §5, 8)', ({ method, path, pair }) => {
       expect(answer).toMatchObject({ status: 403, body: { error_code, capability: row.capability } });
     }
     if (!row.capability.startsWith('screen_')) return;
-    // With the toggle off no timer has dropped the lease yet.
+    // With the toggle off, no timer has removed the lease yet.
     const lapsed = { ...ALLOWED.capabilities, [row.capability]: Date.now() - 1 };
     companion.replace({ masterEnabled: false, capabilities: lapsed });
     expect(await refused(pair, row.args ?? {}, 'blocked')).toMatchObject({
@@ -493,7 +493,7 @@ describe.each(PAIRS)('$pair (contract 03 §5, 8)', ({ method, path, pair }) => {
       },
     });
     expect(person.asked.length).toBe(1);
-    // Nobody to ask: what always asks says so, a word on a button is denied.
+    // With nobody to ask, routes that always ask report that, and words on a button are denied.
     companion.replace({}, { confirm: undefined });
     const alone = await refused(pair, row.asks ?? {}, 'blocked');
     expect(alone.status).toBe(ALWAYS_ASK.includes(pair) ? 503 : 403);
@@ -511,7 +511,7 @@ describe.each(PAIRS)('$pair (contract 03 §5, 8)', ({ method, path, pair }) => {
   });
 });
 
-it('a store build that has reported itself: the relay refuses all but three pairs, and sends no frame', async () => {
+it('for a store build that has sent its status, the relay refuses all but three pairs and sends no frame', async () => {
   companion.replace({ flavor: 'store' });
   const supported = async () => (await (await relay.operator('/bridge/status')).json()).bridge.device_control_supported;
   companion.report();

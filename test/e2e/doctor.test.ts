@@ -16,7 +16,7 @@ interface Check {
 const statusOf = (stdout: string, id: string) =>
   (JSON.parse(stdout).checks as Check[]).find((check) => check.id === id)?.status;
 
-it('07 §5.2: the doctor of a built tree finds the relay that runs, and misses the one that has ended', async () => {
+it('07 §5.2: the doctor of a built tree finds a running relay, and reports a stopped one', async () => {
   const relay = await startRelayProcess();
   const words = ['relay', 'doctor', '--json', '--relay-port', String(relay.port)];
   const running = await runSvc(words, { home: relay.home });
@@ -29,7 +29,7 @@ it('07 §5.2: the doctor of a built tree finds the relay that runs, and misses t
   expect([ended.code, statusOf(ended.stdout, 'relay-loopback')]).toEqual([0, 'warn']);
 });
 
-it('07 §5.2: the doctor works, and says so, where the relay itself cannot be loaded', async () => {
+it('07 §5.2: the doctor still works and reports it when the relay itself does not load', async () => {
   const directory = await mkdtemp(join(tmpdir(), 'svc-relay-broken-'));
   onTestFinished(() => rm(directory, { recursive: true, force: true }));
   for (const name of ['dist', 'package.json', 'plugin.yaml'])

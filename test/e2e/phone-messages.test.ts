@@ -17,11 +17,11 @@ import { temporaryDirectory } from '../support/temp.ts';
 const pending = cleanups();
 const numbered = (count: number, prefix: string) => Array.from({ length: count }, (_, at) => `${prefix}${at + 1}`);
 
-it('kill -9 with fifty queued messages and unread replies: all there, in order, each delivered once', async () => {
+it('keeps fifty queued messages and unread replies over kill -9, in order, and delivers each once', async () => {
   const relay = await startRelayProcess();
   const code = randomCode();
   await relay.ask('/pairing/register', { method: 'POST', body: { code } });
-  /** The phone, on a new socket. */
+  /** Connects the phone on a new socket. */
   const enter = async (credentials: Record<string, unknown>) => {
     const client = await connect(relay.wsUrl);
     client.send('system', 'auth', { ...credentials, device_id: 'phone-1', device_name: 'Phone' });
@@ -32,7 +32,7 @@ it('kill -9 with fifty queued messages and unread replies: all there, in order, 
   for (const id of numbered(30, 'r')) {
     before.client.send('proactive', 'proactive.reply', { text: `secret ${id}`, message_id: id }, id);
   }
-  // What is not acknowledged may be lost; nothing that is.
+  // Unacknowledged messages may be lost, acknowledged ones must not.
   await before.client.next({ id: 'r30' });
   for (const id of numbered(50, 'm')) {
     const answer = await relay.ask('/phone/message', {
@@ -49,7 +49,7 @@ it('kill -9 with fifty queued messages and unread replies: all there, in order, 
     );
   expect(await outbound()).toEqual(numbered(50, 'm'));
   const after = await enter(session);
-  // Sent again, as a phone does whose connection broke: it is there already.
+  // Sent again, as after a broken connection, it is recognized as a duplicate.
   after.client.send('proactive', 'proactive.reply', { text: 'secret r30', message_id: 'r30' }, 'again');
   await after.client.next({ id: 'again' });
   const replies = async () =>
@@ -71,7 +71,7 @@ it('kill -9 with fifty queued messages and unread replies: all there, in order, 
   expect(relay.output).not.toContain('secret');
 });
 
-it('kill -9 in the middle of a storm: what was answered is there, in its order', async () => {
+it('keeps everything acknowledged, in order, over kill -9 in the middle of a storm', async () => {
   const relay = await startRelayProcess();
   const answered: string[] = [];
   const sending = numbered(50, 'm').map((id) =>
@@ -93,7 +93,7 @@ it('kill -9 in the middle of a storm: what was answered is there, in its order',
 });
 
 const SPEED = 40;
-/** Time that passes faster for the phone: its waits, at a fortieth. */
+/** A clock for the phone whose delays take a fortieth of their time. */
 const fastClock = {
   now: systemClock.now,
   monotonic: () => systemClock.monotonic() * SPEED,
@@ -135,7 +135,7 @@ it.each<[number, FaultKind[]]>([
       await vi.waitFor(() => expect(link.state.name).toBe('online'));
       return link;
     };
-    // In its own time: a code works once, and an answer that is late by the fast clock would cost it.
+    // In real time: a code works once, and an answer that the fast clock calls late would waste it.
     const offer = parsePairing(JSON.stringify({ svc: 1, relay: { url: `ws://127.0.0.1:${proxy.port}`, code } }));
     await (await online({ clock: systemClock, offer })).stop();
     await online({ channels: { proactive: messages.channel } });

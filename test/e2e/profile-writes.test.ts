@@ -8,12 +8,12 @@ import { Gone, startRelayProcess } from '../support/process.ts';
 
 const LIVES = 4;
 const PUTS_PER_LIFE = 500;
-/** Lives more, short ones, for as long as no kill has hit a write. */
+/** Additional short runs while no kill has hit a write. */
 const MORE_LIVES = 30;
 const PUTS_PER_MORE = 50;
 const SEED = Number(process.env.SURVIVE_SEED) || Date.now() % 1_000_000;
 
-/** In memory where that is to be had: a killed process loses nothing that a file system was given, and fsync is quick. */
+/** On a memory file system where possible. A killed process loses nothing written to it, and fsync is fast. */
 async function quickHome(): Promise<string> {
   const home = await mkdtemp(join(existsSync('/dev/shm') ? '/dev/shm' : tmpdir(), 'svc-relay-e2e-'));
   onTestFinished(() => rm(home, { recursive: true, force: true }));
@@ -84,6 +84,6 @@ it(`kill -9 amid thousands of PUTs leaves every file whole (07 §1.5), seed ${SE
     await vi.waitFor(async () => expect(await temporary()).toBe(0));
   }
   expect(puts).toBeGreaterThanOrEqual(LIVES * PUTS_PER_LIFE);
-  // Kills that hit nothing would prove nothing.
+  // Kills that hit no write would prove nothing.
   expect(left).toBeGreaterThan(0);
 });

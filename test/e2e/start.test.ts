@@ -26,7 +26,7 @@ import { randomCode } from '../support/relay.ts';
 const LOG_LINE = /^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \[(?:DEBUG|INFO|WARNING|ERROR)\] [\w.-]+: \S.*$/;
 
 const linesOf = (text: string) => text.split('\n').filter((line) => line !== '');
-/** What the program itself says went wrong, beside the log. */
+/** Errors of the program itself, as opposed to log lines. */
 const errorsOf = (stderr: string) => linesOf(stderr).filter((line) => /^error:/.test(line));
 const isStack = (line: string) => /^\s+at |node:internal/.test(line);
 
@@ -42,7 +42,7 @@ async function pairDevice(relay: RelayProcess, policy: Record<string, unknown> =
 
 const bearer = (token: string) => ({ authorization: `Bearer ${token}` });
 
-/** One start that must fail: its exit code and its one line of error. */
+/** A start that must fail. Returns its exit code and its one error line. */
 async function failingStart(options: Parameters<typeof runSvc>[1] & { flags?: string[] } = {}) {
   const { flags = [], ...rest } = options;
   const { code, stderr, stdout } = await runSvc(['relay', 'start', '--host', '127.0.0.1', ...flags], rest);
@@ -54,7 +54,7 @@ async function failingStart(options: Parameters<typeof runSvc>[1] & { flags?: st
 }
 
 describe('a first start (01 §9.2, issue: works without any configuration)', () => {
-  it('needs no configuration, and says where it is, where its state is, and what to do next', async (context) => {
+  it('needs no configuration, and prints its address, its state file and the next step', async (context) => {
     if (!(await isPortFree(8767))) return context.skip('the default port 8767 is taken on this machine');
     const relay = await startRelayProcess({ bare: true, port: 8767 });
     await relay.child.prints(/Stop with/);
@@ -66,7 +66,7 @@ describe('a first start (01 §9.2, issue: works without any configuration)', () 
     expect(stderr).not.toContain('[ERROR]');
   });
 
-  it('logs the profiles it finds, and no credentials of a URL (07 §5.1)', async () => {
+  it('logs the profiles it finds, without credentials in URLs (07 §5.1)', async () => {
     const home = await temporaryHome();
     await writeFile(join(home, 'config.yaml'), 'model: m\n');
     await mkdir(join(home, 'profiles/work'), { recursive: true });
@@ -92,7 +92,7 @@ describe('a first start (01 §9.2, issue: works without any configuration)', () 
     expect(best).toBeLessThan(2_000);
   });
 
-  it('keeps its state to its owner: files 0600, directories 0700 (01 §6.7)', async () => {
+  it('makes its state private to the owner: files 0600, directories 0700 (01 §6.7)', async () => {
     const home = join(await temporaryHome(), 'deep', 'home');
     const relay = await startRelayProcess({ home });
     await pairDevice(relay);
@@ -138,7 +138,7 @@ describe('help (07 §5)', () => {
   });
 });
 
-describe('what stops a start (01 §9.1, §9.2)', () => {
+describe('a failing start (01 §9.1, §9.2)', () => {
   it.each(['abc', '12.5', '0x10', '70000', '-1'])('RELAY_PORT=%s: exit 2, naming it', async (RELAY_PORT) => {
     const home = await temporaryHome();
     const { code, stderr, stdout } = await runSvc(['relay', 'start'], { home, env: { RELAY_PORT } });
@@ -171,8 +171,8 @@ describe('what stops a start (01 §9.1, §9.2)', () => {
     expect(error).toContain('in use');
   });
 
-  it('an address this machine has not: exit 1, one line', async () => {
-    // An address of the documentation range that nobody has.
+  it('an address of another machine: exit 1, one line', async () => {
+    // An address of the documentation range, which nobody has.
     const words = ['relay', 'start', '--host', '203.0.113.77', '--port', String(await freePort())];
     const { code, stderr } = await runSvc(words);
     expect(code).toBe(1);
@@ -190,7 +190,7 @@ describe('what stops a start (01 §9.1, §9.2)', () => {
     expect(code).toBe(1);
   });
 
-  it('a second relay on the same state: exit 1, and the first goes on (issue)', async () => {
+  it('a second relay on the same state: exit 1, and the first keeps running (issue)', async () => {
     const first = await startRelayProcess();
     const device = await pairDevice(first);
     const { code, error, stderr } = await failingStart({
@@ -212,7 +212,7 @@ describe('what stops a start (01 §9.1, §9.2)', () => {
   });
 });
 
-/** A self-signed pair, or a skip that says why. */
+/** A self-signed certificate and its key. Skips the test, with a reason, where they cannot be created. */
 async function selfSigned(
   context: TestContext,
 ): Promise<{ home: string; RELAY_SSL_CERT: string; RELAY_SSL_KEY: string }> {
@@ -238,7 +238,7 @@ describe('TLS (01 §9.2)', () => {
         rejectUnauthorized: false,
         minVersion: version,
         maxVersion: version,
-        // Without this the client itself would not even offer the old version.
+        // Without this, the client itself would not offer the old version.
         ciphers: 'DEFAULT@SECLEVEL=0',
       });
       socket.once('secureConnect', () => {
@@ -248,7 +248,7 @@ describe('TLS (01 §9.2)', () => {
       socket.once('error', (error: NodeJS.ErrnoException) => resolve(error.code ?? error.message));
     });
 
-  it('serves https and wss from 1.2 up, and nothing below', async (context) => {
+  it('serves https and wss with TLS 1.2 and later only', async (context) => {
     const { home, ...env } = await selfSigned(context);
     const relay = await startRelayProcess({ home, env, tls: true });
     await relay.child.prints(/Stop with/);
@@ -266,19 +266,19 @@ describe('TLS (01 §9.2)', () => {
     expect(await relay.kill('SIGTERM')).toEqual({ code: 0, signal: null });
   });
 
-  it('--no-ssl serves plain although a certificate is set', async (context) => {
+  it('--no-ssl serves plain http even with a certificate', async (context) => {
     const { home, ...env } = await selfSigned(context);
     const relay = await startRelayProcess({ home, env, flags: ['--no-ssl'] });
     await relay.child.prints(/Stop with/);
     expect(relay.child.stdout).toContain(`http://127.0.0.1:${relay.port}`);
   });
 
-  it.each(['RELAY_SSL_CERT', 'RELAY_SSL_KEY'])('only %s: a warning, and plain', async (name) => {
+  it.each(['RELAY_SSL_CERT', 'RELAY_SSL_KEY'])('only %s: plain http and a warning', async (name) => {
     const relay = await startRelayProcess({ env: { [name]: '/nonexistent.pem' } });
     await relay.child.prints(/\[WARNING\] relay: .*RELAY_SSL_CERT and RELAY_SSL_KEY/);
   });
 
-  it('neither of them: a warning, and plain; --no-ssl: no warning', async () => {
+  it('neither: plain http and a warning, which --no-ssl suppresses', async () => {
     const plain = await startRelayProcess();
     await plain.child.prints(/\[WARNING\] relay: .*TLS/);
     const meant = await startRelayProcess({ flags: ['--no-ssl'] });
@@ -286,7 +286,7 @@ describe('TLS (01 §9.2)', () => {
     expect(meant.child.stderr).not.toMatch(/TLS/);
   });
 
-  it('a certificate that is not there, is none, or is of another key: exit 1, one line', async (context) => {
+  it('a missing or invalid certificate, or one for another key: exit 1, one line', async (context) => {
     const { home, ...env } = await selfSigned(context);
     const other = await selfSigned(context);
     await writeFile(join(home, 'garbage.pem'), 'no certificate');
@@ -312,17 +312,17 @@ describe('stopping (01 §9.2)', () => {
     async (signal) => {
       const relay = await startRelayProcess();
       const polite = await pairDevice(relay);
-      // One that reads nothing any more and so never answers the closing handshake.
+      // A client that has stopped reading and so never answers the closing handshake.
       const stalled = await pairDevice(relay);
       stalled.socket.pause();
-      // A connection that is kept for a next request.
+      // A kept-alive connection without a request.
       const agent = new Agent({ keepAlive: true });
       onTestFinished(() => agent.destroy());
       const response = await new Promise<{ resume(): void }>((resolve, reject) => {
         get(`${relay.url}/health`, { agent }, resolve).on('error', reject);
       });
       response.resume();
-      // One that has not said anything yet.
+      // A connection that has not sent anything yet.
       const silent = createConnectionTo(relay.port);
       await once(silent, 'connect');
 
@@ -343,7 +343,7 @@ describe('stopping (01 §9.2)', () => {
     },
   );
 
-  it('nothing new is let in, and last_seen is written', async () => {
+  it('refuses new connections and writes last_seen', async () => {
     const relay = await startRelayProcess();
     const device = await pairDevice(relay);
     const rows = await relay.ask('/sessions', { headers: bearer(device.token) });
@@ -355,9 +355,9 @@ describe('stopping (01 §9.2)', () => {
     expect(after.json.sessions[0].last_seen).toBeGreaterThanOrEqual(seen);
   });
 
-  it('a second signal ends it at once', async () => {
+  it('ends at once on a second signal', async () => {
     const relay = await startRelayProcess();
-    // Keeps the orderly stop waiting.
+    // Delays the orderly stop.
     const stalled = await pairDevice(relay);
     stalled.socket.pause();
     relay.child.signal('SIGTERM');
@@ -416,7 +416,7 @@ describe('state (01 §6.7)', () => {
       readiness: { checks: { session_store: 'ok' } },
     });
 
-    // The new state is as good as any, and the old one stays where it was put.
+    // The new state works as usual, and the old one stays where it was moved.
     const { token } = await pairDevice(relay);
     await relay.restart();
     expect((await relay.ask('/sessions', { headers: bearer(token) })).status).toBe(200);
@@ -435,7 +435,7 @@ describe('state (01 §6.7)', () => {
   });
 });
 
-describe('where settings come from (01 §9.1)', () => {
+describe('sources of settings (01 §9.1)', () => {
   it('<agent_home>/.env overrides the environment, and a flag overrides both', async () => {
     const home = await temporaryHome();
     const [fromFile, fromEnvironment, fromFlag] = [await freePort(), await freePort(), await freePort()];
@@ -453,7 +453,7 @@ describe('where settings come from (01 §9.1)', () => {
     expect(flag.child.stderr).not.toContain('[INFO]');
   });
 
-  it('a .env that is Latin-1 is read too', async () => {
+  it('a .env in Latin-1 is read too', async () => {
     const home = await temporaryHome();
     const port = await freePort();
     await writeFile(
@@ -464,7 +464,7 @@ describe('where settings come from (01 §9.1)', () => {
   });
 
   it.each(['LOCALHOST', hostname(), '0', '::0', '0:0:0:0:0:0:0:0'])(
-    '--host %s, whatever it means, is served once on loopback',
+    '--host %s, is served exactly once on loopback',
     async (host) => {
       const port = await freePort();
       const relay = await startRelayProcess({ bare: true, port, flags: ['--host', host, '--port', String(port)] });
@@ -473,7 +473,7 @@ describe('where settings come from (01 §9.1)', () => {
     },
   );
 
-  it('a specific address is served on loopback too, and is itself not the operator (01 §1.3)', async () => {
+  it('a relay on a specific address also listens on loopback, where alone the operator is accepted (01 §1.3)', async () => {
     const port = await freePort();
     const specific = await startRelayProcess({
       bare: true,
@@ -484,7 +484,7 @@ describe('where settings come from (01 §9.1)', () => {
     const register = (host: string) =>
       ask(`http://${host}:${port}/pairing/register`, { method: 'POST', body: { code } });
     expect((await register('127.0.0.1')).status).toBe(200);
-    // Asked there, the caller's own address is 127.0.0.1 still, but the name it asks for is not loopback's.
+    // The caller's own address is still 127.0.0.1, but the host it asks for is not loopback.
     expect((await register('127.0.0.2')).status).toBe(403);
     const { frame, socket } = await offer(`ws://127.0.0.2:${port}/ws`, { pairing_code: code });
     expect(frame.type).toBe('auth.ok');
@@ -494,7 +494,7 @@ describe('where settings come from (01 §9.1)', () => {
 });
 
 describe('logs (01 §10)', () => {
-  it('have one form and hold no code, token or key, whatever happens', async () => {
+  it('share one format and never contain a code, token or key', async () => {
     const apiKey = 'sk-SECRET-4f1b7d2c9e';
     const relay = await startRelayProcess({
       env: { API_SERVER_KEY: apiKey },

@@ -18,11 +18,11 @@ interface Row extends Policy {
   device_id: string;
   created_at: number;
 }
-/** What has been answered to the device: all of this must hold. */
+/** State that the relay has acknowledged to the device. All of it must survive. */
 interface Live {
   token: string;
   refresh: string;
-  /** The refresh token before, which stays good until the new one has been shown. */
+  /** The previous refresh token, valid until the new one has been used. */
   previous?: string;
   policy: Policy;
 }
@@ -30,7 +30,7 @@ interface Wish {
   ttl_seconds?: number;
   grants?: Record<string, number>;
 }
-/** What was asked for and not answered: it may have happened or not. */
+/** A request without an answer, which may have taken effect or not. */
 type Flight =
   | { kind: 'pair'; wish: Wish }
   | { kind: 'refresh' | 'resume' | 'revoke' }
@@ -40,13 +40,13 @@ class Device {
   readonly id: string = crypto.randomUUID();
   live: Live | undefined;
   flight: Flight | undefined;
-  /** Prefixes of sessions that came out of a pairing nobody got the answer of. The next pairing ends them. */
+  /** Prefixes of sessions from pairings whose answer was lost. The next pairing ends them. */
   ghosts: string[] = [];
 }
 
 const now = () => Date.now() / 1000;
 
-it(`issue: kill -9 at any moment loses nothing answered and revives nothing revoked (01 §6.7, §10; seed ${SEED})`, {
+it(`issue: kill -9 at any moment loses nothing acknowledged and revives nothing revoked (01 §6.7, §10; seed ${SEED})`, {
   timeout: 300_000,
 }, async () => {
   const random = seeded(SEED);
@@ -77,7 +77,7 @@ it(`issue: kill -9 at any moment loses nothing answered and revives nothing revo
     expect(answer.status, answer.text).toBe(200);
   };
 
-  /** One authentication; the payload of `auth.ok`, or undefined for `auth.fail`. */
+  /** Authenticates once. Returns the payload of `auth.ok`, or undefined for `auth.fail`. */
   const enter = async (device: Device, credentials: Record<string, string>) => {
     const { frame, socket } = await relay.offer({ ...credentials, device_id: device.id, device_name: 'a device' });
     socket.terminate();
@@ -91,7 +91,7 @@ it(`issue: kill -9 at any moment loses nothing answered and revives nothing revo
     };
   };
 
-  /** A code that cannot be part of an ordinary word, a time or a hash. */
+  /** A code that cannot occur in an ordinary word, a time or a hash. */
   const newCode = () => {
     const code = Array.from({ length: 3 }, () => `${oneOf([...'GHJKLMNPQRSTUVWXYZ'])}${below(10)}`).join('');
     secrets.push(code);
@@ -143,7 +143,7 @@ it(`issue: kill -9 at any moment loses nothing answered and revives nothing revo
         const channel = oneOf(['bridge', 'terminal', 'chat']);
         wish.grants = { [channel]: Math.max(300, Math.floor(left(live.policy.grants[channel] ?? null) * 0.8)) };
       }
-      // Near its floor a policy cannot shrink by these rules any more.
+      // Near its minimum, these rules cannot reduce a policy further.
       if ((wish.ttl_seconds ?? 0) >= left(live.policy.expires_at)) return false;
       for (const [channel, ttl] of Object.entries(wish.grants ?? {})) {
         if (ttl >= left(live.policy.grants[channel] ?? null)) return false;
@@ -159,7 +159,7 @@ it(`issue: kill -9 at any moment loses nothing answered and revives nothing revo
     },
     async revoke(device: Device, other: Device) {
       if (!device.live) return false;
-      // By itself, or by the other device of the same person.
+      // Revoked by itself or by the other device of the same person.
       const bearer = random() < 0.5 && other.live ? other.live.token : device.live.token;
       device.flight = { kind: 'revoke' };
       const answer = await relay.ask(`/sessions/${device.live.token.slice(0, 8)}`, {
@@ -173,7 +173,7 @@ it(`issue: kill -9 at any moment loses nothing answered and revives nothing revo
   type Kind = keyof typeof operations;
   const menu: Kind[] = ['pair', 'refresh', 'refresh', 'resume', 'reduce', 'reduce', 'reduce', 'revoke'];
 
-  /** One person with two devices, doing one thing after the other until the relay is gone. */
+  /** One person with two devices, acting sequentially until the relay is killed. */
   async function work([first, second]: readonly [Device, Device]): Promise<void> {
     for (;;) {
       const [device, other] = random() < 0.5 ? [first, second] : [second, first];
@@ -190,7 +190,7 @@ it(`issue: kill -9 at any moment loses nothing answered and revives nothing revo
     }
   }
 
-  /** Whether `row` is what a reduction of `old` by `wish`, asked for after `sentAt`, gives. */
+  /** Whether `row` is the result of reducing `old` by `wish`, requested after `sentAt`. */
   function isReduction(row: Policy, old: Policy, wish: Wish, sentAt: number): boolean {
     const around = (value: number | null | undefined, ttl: number) =>
       typeof value === 'number' && value >= sentAt + ttl - 1 && value <= now() + ttl + 1;
@@ -216,7 +216,7 @@ it(`issue: kill -9 at any moment loses nothing answered and revives nothing revo
 
   const policyOf = ({ expires_at, grants }: Policy): Policy => ({ expires_at, grants });
 
-  /** After a restart: decides what became of the request that had no answer. Anything else must be as it was. */
+  /** After a restart, decides whether the unanswered request took effect. Everything else must be unchanged. */
   async function settle(device: Device, rows: Row[]): Promise<void> {
     const { flight, live } = device;
     device.flight = undefined;
@@ -232,7 +232,7 @@ it(`issue: kill -9 at any moment loses nothing answered and revives nothing revo
         const { ttl_seconds = 2_592_000 } = flight.wish;
         if (ttl_seconds === 0) expect(fresh.expires_at).toBeNull();
         else expect(fresh.expires_at).toBeCloseTo(fresh.created_at + ttl_seconds, 2);
-        // The new session is kept first; what it replaces may be gone already or not.
+        // The new session is stored first, so the replaced one may still exist.
         if (!own) bury(device);
         else expect(policyOf(own)).toEqual(live.policy);
         device.ghosts = [...ghosts, fresh.token_prefix];
@@ -256,7 +256,7 @@ it(`issue: kill -9 at any moment loses nothing answered and revives nothing revo
     if (flight?.kind === 'refresh' && !own) {
       expect(strangers.map(policyOf), 'the family lives on with its policy').toEqual([live.policy]);
       expect(await statusOf(live.token), 'the token before the refresh').toBe(401);
-      // The answer is lost: the refresh token that was used is still good.
+      // The answer was lost, so the used refresh token is still valid.
       const issued = await enter(device, { refresh_token: live.refresh });
       expect(issued?.policy, 'the refresh token whose successor was lost').toEqual(live.policy);
       deadTokens.push(live.token);
@@ -272,12 +272,12 @@ it(`issue: kill -9 at any moment loses nothing answered and revives nothing revo
       );
       live.policy = policyOf(own as Row);
     }
-    // Whether the new refresh token was seen to be shown is not known.
+    // It is unknown whether the relay saw the new refresh token in use.
     if (flight?.kind === 'resume') live.previous = undefined;
     expect(policyOf(own as Row), 'exactly the answered policy').toEqual(live.policy);
   }
 
-  /** Everything that was ever answered, against the relay as it is now. */
+  /** Compares everything ever acknowledged with the relay's current state. */
   async function verify(sample: number): Promise<void> {
     const rows = await listed();
     for (const device of devices)
@@ -293,7 +293,7 @@ it(`issue: kill -9 at any moment loses nothing answered and revives nothing revo
 
     const recent = deadRefreshes.slice(sample === Infinity ? -60 : -sample / 10);
     for (const { token, device } of recent) {
-      // A failed attempt counts against this address; a registration forgives it (01 §4).
+      // A failed attempt counts against this address, and a registration clears the count (01 §4).
       await register('A0A0A0');
       const { frame, socket } = await relay.offer({ refresh_token: token, device_id: device });
       socket.terminate();
@@ -319,12 +319,12 @@ it(`issue: kill -9 at any moment loses nothing answered and revives nothing revo
     };
     const working = Promise.all(workers.map(work));
     await Promise.race([full, working]);
-    // A little later still, to strike at every step of the work and not only right after an answer.
+    // A small delay, so that kills hit every step of the work and not only the time after an answer.
     for (let turns = below(12); turns > 0; turns--) await new Promise((resolve) => setImmediate(resolve));
     await relay.kill('SIGKILL');
     await working;
     if (random() < 0.3) {
-      // And once more while it starts: the moment is drawn, so this is a timer.
+      // Killed again during the start, at a random moment, which takes a timer.
       const child = relay.begin();
       await new Promise((resolve) => setTimeout(resolve, 50 + below(300)));
       await child.kill('SIGKILL');
@@ -342,7 +342,7 @@ it(`issue: kill -9 at any moment loses nothing answered and revives nothing revo
     `survive: ${KILLS} kills, answered ${JSON.stringify(answered)}, unanswered ${JSON.stringify(inFlight)}\n`,
   );
 
-  // While it runs, so that what waits in the write-ahead log is looked at too (01 §6.7, §10).
+  // Searched while the relay runs, so that the write-ahead log is included (01 §6.7, §10).
   const files = await filesBelow(relay.home);
   expect(files.map((file) => file.path)).toContain(join(relay.home, 'svc-relay/state.db-wal'));
   expect(files.filter((file) => file.path.includes('.corrupt-'))).toEqual([]);

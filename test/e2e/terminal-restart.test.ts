@@ -16,7 +16,7 @@ test.skipIf(!hasTmux)(
   async () => {
     const home = await temporaryHome();
     const env = { TMUX_TMPDIR: home, LANG: 'C.UTF-8', SHELL: '/bin/bash' };
-    // Without a history: a shell that ends late would write one into a home that is being removed.
+    // No history file: a shell that ends late would write one into a home that is being removed.
     await writeFile(join(home, '.bash_profile'), 'PS1="ready> "\nHISTFILE=\n');
     const relay = await startRelayProcess({ home, env });
     onTestFinished(

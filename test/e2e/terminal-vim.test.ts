@@ -15,7 +15,7 @@ describe.skipIf(!editor).each(variants)('a shell over the socket, RELAY_TERMINAL
   test('edits a file, detaches, reconnects, and finds the screen as it was', { timeout: 60_000 }, async () => {
     const home = await temporaryHome();
     const env = { TMUX_TMPDIR: home, LANG: 'C.UTF-8', RELAY_TERMINAL_TMUX: tmux, SHELL: '/bin/bash' };
-    // Without a history: a shell that ends late would write one into a home that is being removed.
+    // No history file: a shell that ends late would write one into a home that is being removed.
     await writeFile(join(home, '.bash_profile'), 'PS1="ready> "\nHISTFILE=\n');
     const relay = await startRelayProcess({ home, env });
     onTestFinished(() => {
@@ -38,7 +38,7 @@ describe.skipIf(!editor).each(variants)('a shell over the socket, RELAY_TERMINAL
     await shell.shows(/written|\d+B|\d+L/);
     shell.type('ojust typed, not saved');
     await shell.shows('just typed, not saved');
-    // What was typed is there before all that the editor writes around it.
+    // The typed text appears before everything that the editor writes around it.
     const before = await settled(shell.screen.text);
     const cursor = await shell.screen.cursor();
     first.send('terminal', 'terminal.detach', { session_name: 'work' }, 'd');
@@ -50,7 +50,7 @@ describe.skipIf(!editor).each(variants)('a shell over the socket, RELAY_TERMINAL
     await second.next({ type: 'auth.ok' });
     const again = await attach(second, 'work');
     expect(again.facts.reattach).toBe(true);
-    // The cursor is put in its place after what is around it.
+    // The cursor gets its position after the text around it.
     await vi.waitFor(async () =>
       expect([await again.screen.text(), await again.screen.cursor()]).toEqual([before, cursor]),
     );

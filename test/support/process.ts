@@ -234,7 +234,7 @@ export interface RelayOptions extends ProgramOptions {
 
 export type RelayProcess = Awaited<ReturnType<typeof startRelayProcess>>;
 
-/** Starts the built relay as a child process with its own home and port, and waits until it is healthy. Removed after the test. */
+/** Starts the built relay as a child process with its own home and port, healthy, and removes all of it after the test. */
 export async function startRelayProcess(options: RelayOptions = {}) {
   assertBuilt();
   const home = options.home ?? (await temporaryHome());
