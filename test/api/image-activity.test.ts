@@ -23,9 +23,9 @@ async function ask(target: Target, token: string, query: string) {
 }
 
 describeMatrix(
-  'image activity (04 §7)',
+  'GET /chat/image-activity (contract 04 §7)',
   (start) => {
-    it('refuses in order: bearer, grant, session, since, profile', async () => {
+    it('checks bearer, grant, session, since and profile in that order', async () => {
       const target = await start();
       const { token } = await pair(target);
       expect((await target.fetch('/chat/image-activity')).status).toBe(401);
@@ -64,7 +64,7 @@ describeMatrix(
       }
     });
 
-    it('an expired grant is 403, before every parameter', async () => {
+    it('an expired grant is 403, before any parameter is checked', async () => {
       const target = await start();
       const { token } = await pair(target);
       const session = target.relay?.sessions.authenticate(token);
@@ -73,7 +73,7 @@ describeMatrix(
       expect((await ask(target, token, '')).status).toBe(403);
     });
 
-    it('without a database there is nothing, in every form of since', async () => {
+    it('answers with nothing when there is no database, for every form of since', async () => {
       const target = await start();
       const { token } = await pair(target);
       for (const since of ['0', '1.79E9', '1.79e%2B9', '1.79e+9', '.5', '5.', '1e-3', '%201%20']) {
@@ -85,7 +85,7 @@ describeMatrix(
       expect(await readdir(target.agentHome)).not.toContain('state.db');
     });
 
-    it('shows calls and their ends, from the log of a running agent', async () => {
+    it('shows calls and their completion, from the WAL of a running agent', async () => {
       const target = await start();
       const { token } = await pair(target);
       const agent = await startWriter(join(target.agentHome, 'state.db'));
@@ -125,7 +125,7 @@ describeMatrix(
       expect((await ask(target, token, "?session_id=s1' OR 1=1&since=0")).body.activities).toEqual([]);
     });
 
-    it('looks at the newest 250 messages', async () => {
+    it('reads the newest 250 messages', async () => {
       const target = await start();
       const { token } = await pair(target);
       const rows = Array.from({ length: 260 }, (_, at) => assistant(1000 + at, [call(`c${at}`)])).reverse();
@@ -136,7 +136,7 @@ describeMatrix(
       expect(activities.at(-1)).toMatchObject({ call_id: 'c259' });
     });
 
-    it('reads the database of the profile, and follows the marker for default', async () => {
+    it('reads the database of the profile; default follows active_profile', async () => {
       const target = await start();
       const { token } = await pair(target);
       const work = join(target.agentHome, 'profiles/work');
@@ -147,7 +147,7 @@ describeMatrix(
         (await ask(target, token, `?session_id=s1&since=0&profile=${profile}`)).body.activities[0].call_id;
       expect(await seen('work')).toBe('work');
       await writeFile(join(target.agentHome, 'active_profile'), 'work\n');
-      // The named profile needs a configuration to become the default.
+      // A named profile becomes the default only with a configuration.
       expect(await seen('default')).toBe('root');
       await writeFile(join(work, 'config.yaml'), '');
       expect(await seen('default')).toBe('work');
@@ -157,7 +157,7 @@ describeMatrix(
     it.each([
       ['corrupt', (path: string) => writeFile(path, 'SQLite format 3\0'.repeat(500))],
       ['of another schema', async (path: string) => createDatabase(path, 'CREATE TABLE messages (id)')],
-    ])('a database that is %s gives nothing', async (_name, make) => {
+    ])('answers with nothing for a database that is %s', async (_name, make) => {
       const target = await start();
       const { token } = await pair(target);
       await make(join(target.agentHome, 'state.db'));
@@ -171,9 +171,9 @@ describeMatrix(
 );
 
 describeMatrix(
-  'image activity without a host',
+  'GET /chat/image-activity without a host (contract 04 §7)',
   (start) => {
-    it('is 501, after the bearer', async () => {
+    it('is 501 once the bearer is checked', async () => {
       const target = await start();
       const { token } = await pair(target);
       expect((await target.fetch('/chat/image-activity')).status).toBe(401);

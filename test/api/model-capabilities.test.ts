@@ -10,14 +10,14 @@ const PATH = '/relay/model-capabilities';
 const ALL = ['none', 'minimal', 'low', 'medium', 'high', 'xhigh', 'max', 'ultra'];
 const models = [{ provider: 'zai', model: 'glm-5.2' }];
 
-/** A relay whose default profile exists: on a host that takes a file. */
+/** A relay whose default profile exists, which on a host takes a file. */
 async function withProfile(target: Target, files: Record<string, string> = {}): Promise<Target> {
   if (target.runtime === 'node') await writeFiles(target.agentHome, { 'config.yaml': '', ...files });
   return target;
 }
 
 describeMatrix('POST /relay/model-capabilities (contract 07 §3)', (start, runtime) => {
-  it('refusals, in their order', async () => {
+  it('checks a request in the order of the contract', async () => {
     const target = await withProfile(await start());
     const wrong = { schema_version: 2, profile: 7, refresh: 'yes', models: [] };
     const many = Array.from({ length: 65 }, () => models[0]);
@@ -66,7 +66,7 @@ describeMatrix('POST /relay/model-capabilities (contract 07 §3)', (start, runti
     expect([method.status, method.headers.get('allow')]).toEqual([405, 'POST']);
   });
 
-  it('operator or chat grant: 401, then 403, before the body is read', async () => {
+  it('needs the operator or the chat grant: 401, then 403, before the body is read', async () => {
     const target = await withProfile(await start());
     const ask = (headers: Record<string, string>, body = '{') => target.fetch(PATH, { method: 'POST', body, headers });
     const stranger = { 'x-forwarded-for': '192.0.2.9' };
@@ -86,7 +86,7 @@ describeMatrix('POST /relay/model-capabilities (contract 07 §3)', (start, runti
     await expect.poll(async () => (await ask(bearer(short.token))).status).toBe(403);
   });
 
-  it('one row per pair, in order, as they were named', async () => {
+  it('answers with one row per pair, in order and as named', async () => {
     const target = await withProfile(await start());
     const pairs = [
       [' ZAI ', ' z-ai/GLM-5.2 ', ['none', 'high', 'max'], true, 'provider-adapter'],
@@ -122,7 +122,7 @@ describeMatrix('POST /relay/model-capabilities (contract 07 §3)', (start, runti
     expect(rows.map(({ model }: { model: string }) => model)).toEqual(full.map(({ model }) => model));
   });
 
-  it('a provider is asked with what the default profile says, and what it answers is remembered until a refresh', async () => {
+  it('probes a provider with the settings of the default profile, and caches its answer until a refresh', async () => {
     const api = await startFakeApi();
     api.onAny((exchange) => exchange.answer(200, { models: [{ key: 'Qwen/Qwen3', capabilities: CAPABLE }] }));
     const env = { LM_BASE_URL: `${api.url}/v1`, LM_API_KEY: 'lm-secret' };
@@ -154,7 +154,7 @@ describeMatrix('POST /relay/model-capabilities (contract 07 §3)', (start, runti
 
   const CAPABLE = { reasoning: { allowed_options: ['off', 'on'], default: 'on' } };
 
-  it('profiles: by name where there are files, and only the default where there are none', async () => {
+  it('selects profiles by name on a host, and only the default without one', async () => {
     const target = await start();
     const ask = async (profile: string) => {
       const response = await target.operator(PATH, post({ profile, models }));
@@ -206,14 +206,14 @@ describeMatrix('POST /relay/model-capabilities (contract 07 §3)', (start, runti
     }
   });
 
-  it('is announced', async () => {
+  it('announces its capability', async () => {
     const target = await start();
     const { capabilities } = await (await target.operator('/relay/info')).json();
     expect(capabilities).toContain('model_reasoning_capabilities_v1');
   });
 });
 
-it('more than 2 MiB are not read', async () => {
+it('contract 07 §3: does not read more than 2 MiB', async () => {
   const target = await startBuiltTarget();
   try {
     const head = request('POST', PATH, { host: '127.0.0.1', 'content-length': String(2 * 1024 * 1024 + 1) });
@@ -223,7 +223,7 @@ it('more than 2 MiB are not read', async () => {
   }
 });
 
-it('active_profile says what the default is, at each use (contract 07 §1.1)', async () => {
+it('contract 07 §1.1: active_profile names the default at each use', async () => {
   const target = await startBuiltTarget();
   try {
     await writeFiles(target.agentHome, { 'profiles/work/config.yaml': '', active_profile: 'work\n' });

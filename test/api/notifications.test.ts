@@ -13,7 +13,7 @@ const recent = async (target: Target, query = ''): Promise<Recent> => {
   return (await response.json()) as Recent;
 };
 
-/** Waits until what was sent so far is handled: channels do not wait for each other, so the same one is asked. */
+/** Waits until the relay has handled everything sent so far. Only the same channel keeps the order. */
 async function posted(target: Target, { client }: Paired): Promise<void> {
   const key = crypto.randomUUID();
   client.send('notifications', 'notification.posted', { key });
@@ -21,7 +21,7 @@ async function posted(target: Target, { client }: Paired): Promise<void> {
 }
 
 describeMatrix('notifications (contract 02 §6)', (start, runtime) => {
-  it('what a phone posts comes back whole, and nothing is answered', async () => {
+  it('a posted notification comes back whole, and the phone gets no answer', async () => {
     const target = await start();
     const phone = await pair(target);
     const notification = {
@@ -48,7 +48,7 @@ describeMatrix('notifications (contract 02 §6)', (start, runtime) => {
     expect(target.log.filter((line) => /Subject|xxx/.test(line))).toEqual([]);
   });
 
-  it('other types, payloads that are no objects and large entries are dropped without a word', async () => {
+  it('drops other types, payloads that are not objects and large entries silently', async () => {
     const target = await start();
     const phone = await pair(target);
     for (const payload of [[], 'text', 5, true]) phone.client.send('notifications', 'notification.posted', payload);
@@ -59,7 +59,7 @@ describeMatrix('notifications (contract 02 §6)', (start, runtime) => {
     expect(phone.client.frames).toEqual([]);
   });
 
-  it('contract 02 §10.11: 105 notifications and limit=1000', async () => {
+  it('§10.11: of 105 notifications limit=1000 returns 100', async () => {
     const target = await start();
     const phone = await pair(target);
     for (let n = 1; n <= 104; n++) phone.client.send('notifications', 'notification.posted', { n });
@@ -83,14 +83,14 @@ describeMatrix('notifications (contract 02 §6)', (start, runtime) => {
     ['0x10', 'limit must be an integer'],
     ['0', 'limit must be >= 1'],
     ['-3', 'limit must be >= 1'],
-  ])('limit=%s is refused: %s', async (limit, error) => {
+  ])('refuses limit=%s: %s', async (limit, error) => {
     const target = await start();
     const response = await target.operator(`/notifications/recent?limit=${limit}`);
     expect(response.status).toBe(400);
     expect(await response.json()).toEqual({ ok: false, error });
   });
 
-  it('any paired device may read, nobody else may', async () => {
+  it('any paired device may read, and nobody else', async () => {
     const target = await start();
     const phone = await pair(target, { policy: { grants: { chat: 1, terminal: 1, tui: 1, bridge: 1 } } });
     const status = async (headers: Record<string, string>) =>
@@ -98,19 +98,19 @@ describeMatrix('notifications (contract 02 §6)', (start, runtime) => {
     expect(await status(bearer(phone.token))).toBe(200);
     expect(await status(bearer(crypto.randomUUID()))).toBe(401);
     expect(await status({ authorization: 'Basic eDp5' })).toBe(401);
-    // Loopback is only what nobody stands before (contract 01 §1.3); at the edge there is none.
+    // Strict loopback excludes proxies and browsers (contract 01 §1.3), and does not exist at the edge.
     expect(await status({})).toBe(runtime === 'node' ? 200 : 401);
     expect(await status({ 'x-forwarded-for': '192.0.2.1' })).toBe(401);
     expect(await status({ origin: 'https://evil.example' })).toBe(401);
   });
 
-  it('phones share one ring, and a restart of the process empties it', async () => {
+  it('00: phones share one ring, which a restart of the process empties', async () => {
     const target = await start();
     const [one, two] = [await pair(target), await pair(target)];
     await posted(target, one);
     await posted(target, two);
     expect((await recent(target)).count).toBe(2);
-    // An object cannot tell a restart from a sleep, which the ring outlasts (contract 00).
+    // A Durable Object cannot tell a restart from a sleep, which the ring outlasts (contract 00).
     if (runtime === 'edge') return;
     await target.restart();
     expect((await recent(target)).count).toBe(0);

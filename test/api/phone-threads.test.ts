@@ -1,11 +1,8 @@
 import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { describe, expect, it } from 'vitest';
-import { openPhoneThreads } from '../../lib/phone/threads.ts';
+import { expect, it } from 'vitest';
 import { createDatabase, SESSIONS, startWriter, WAL } from '../support/agent-database.ts';
-import { createTestClock } from '../support/clock.ts';
 import { bearer, describeMatrix, pair, post, type Target } from '../support/relay.ts';
-import { memoryStores, noLog } from '../support/states.ts';
 
 async function list(target: Target, token: string) {
   const response = await target.fetch('/phone/threads', { headers: bearer(token) });
@@ -13,8 +10,8 @@ async function list(target: Target, token: string) {
   return (await response.json()).threads;
 }
 
-describeMatrix('phone threads (04 §5.7)', (start, runtime) => {
-  it('a chat that was in a message is listed', async () => {
+describeMatrix('phone threads (contract 04 §5.7)', (start, runtime) => {
+  it('lists a chat that appeared in a message', async () => {
     const target = await start();
     const { token } = await pair(target);
     const message = { text: 'Done', chat_id: 't-build', title: 'Build' };
@@ -22,21 +19,21 @@ describeMatrix('phone threads (04 §5.7)', (start, runtime) => {
     expect(await list(target, token)).toEqual([{ session_id: '', chat_id: 't-build', title: 'Build' }]);
   });
 
-  it('a message without a chat, or with a blank one, is in the one that is always there', async () => {
+  it('puts a message without a chat into the default chat', async () => {
     const target = await start();
     const { token } = await pair(target);
     for (const chat of [null, '', ' ']) await target.operator('/phone/message', post({ text: 'x', chat_id: chat }));
     expect(await list(target, token)).toEqual([{ session_id: '', chat_id: 'phone', title: null }]);
   });
 
-  it('needs a bearer, also from loopback', async () => {
+  it('needs a bearer, also on loopback', async () => {
     const target = await start();
     expect((await target.operator('/phone/threads')).status).toBe(401);
     expect((await target.fetch('/phone/threads', post({ chat_id: 'c' }))).status).toBe(401);
     expect((await target.fetch('/phone/threads', { method: 'DELETE' })).status).toBe(405);
   });
 
-  it('takes a chat and lists it', async () => {
+  it('stores a chat and lists it', async () => {
     const target = await start();
     const { token } = await pair(target);
     const send = async (body: unknown) => {
@@ -51,7 +48,7 @@ describeMatrix('phone threads (04 §5.7)', (start, runtime) => {
       status: 200,
       body: { ok: true, thread: { session_id: 's1', chat_id: 't-plans', title: 'Plans' } },
     });
-    // Without a title the known one stays; null takes it away.
+    // Without a title the known one stays; null removes it.
     expect((await send({ chat_id: 't-plans' })).body.thread).toMatchObject({ session_id: '', title: 'Plans' });
     expect(await list(target, token)).toEqual([{ session_id: '', chat_id: 't-plans', title: 'Plans' }]);
     expect((await send({ chat_id: 't-plans', title: null })).body.thread.title).toBeNull();
@@ -76,7 +73,7 @@ describeMatrix('phone threads (04 §5.7)', (start, runtime) => {
 
   if (runtime === 'edge') return;
 
-  it("lists the agent's sessions of every profile, then what only the relay knows", async () => {
+  it("lists the agent's sessions of every profile, then chats that only the relay knows", async () => {
     const target = await start();
     const { token } = await pair(target);
     const profiles = join(target.agentHome, 'profiles');
@@ -97,7 +94,7 @@ describeMatrix('phone threads (04 §5.7)', (start, runtime) => {
       join(profiles, 'a/state.db'),
       `${SESSIONS} ${insert("('s6', 'phone', 'a', 'A')", "('s1', 'phone', 'a', 'No')")}`,
     );
-    // An older agent has no titles.
+    // Older agents store no titles.
     createDatabase(
       join(profiles, 'b/state.db'),
       "CREATE TABLE sessions (id TEXT, source TEXT, chat_id TEXT); INSERT INTO sessions VALUES ('s7', 'phone', 'b');",
@@ -122,23 +119,5 @@ describeMatrix('phone threads (04 §5.7)', (start, runtime) => {
     ]);
     // Phones wait three seconds.
     expect(performance.now() - started).toBeLessThan(3000);
-  });
-});
-
-describe('the chats that the relay remembers', () => {
-  it('are 100, of which the least recently used goes first', async () => {
-    const threads = await openPhoneThreads({
-      store: memoryStores().open('phone-threads'),
-      clock: createTestClock(),
-      log: noLog,
-    });
-    const see = (chatId: string) => threads.seen({ chatId, title: null, messageId: null, at: 0 });
-    for (let chat = 0; chat < 100; chat++) see(`c${chat}`);
-    see('c0');
-    see('c100');
-    const ids = (await threads.list()).map((thread) => thread.chat_id);
-    expect(ids).toHaveLength(100);
-    expect(ids).not.toContain('c1');
-    expect(ids.slice(-2)).toEqual(['c0', 'c100']);
   });
 });

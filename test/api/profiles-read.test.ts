@@ -4,19 +4,19 @@ import { mkdir, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
 import { AVATAR_NAMES } from '../../lib/profiles/avatar.ts';
+import { getRaw, profileClient, put } from '../support/profiles.ts';
 import { describeMatrix, pair, type Target } from '../support/relay.ts';
-import { getRaw, profileClient, put } from './profiles-support.ts';
 
 const etagOf = (content: string | Uint8Array) => `"${createHash('sha256').update(content).digest('hex')}"`;
 const fifo = (target: Target, path: string) => execFileSync('mkfifo', [`${target.agentHome}/${path}`]);
 const PNG = Buffer.from('89504e470d0a1a0a0000000d49484452', 'hex');
 
-describeMatrix('who may use the profile routes (contract 07 §1.5)', (start, runtime) => {
+describeMatrix('access to the profile routes (contract 07 §1.5)', (start, runtime) => {
   const rows = ['config', 'skills', 'soul', 'memory', 'avatar'].map((what) => ['GET', `/api/profiles/default/${what}`]);
   rows.push(['PUT', '/api/profiles/default/soul'], ['PUT', '/api/profiles/default/memory/a.md']);
   rows.push(['PUT', '/api/skills/toggle']);
 
-  it('nobody without a live session, on loopback neither; at the edge there is nothing to use', async () => {
+  it('needs a live session, also on loopback; 501 at the edge', async () => {
     const target = await start();
     const { call } = await profileClient(target);
     for (const [method = '', path = ''] of rows) {
@@ -48,7 +48,7 @@ describeMatrix('who may use the profile routes (contract 07 §1.5)', (start, run
 describeMatrix(
   'reading a profile (contract 07 §1.5)',
   (start) => {
-    it('resolves names, and says profile_not_found for all that is none', async () => {
+    it('resolves names, and answers profile_not_found for unknown ones', async () => {
       const target = await start();
       const { get, token } = await profileClient(target);
       await put(target, {
@@ -106,7 +106,7 @@ describeMatrix(
       }
     });
 
-    it('default follows active_profile at each use, also with discovery off', async () => {
+    it('default follows active_profile at each use, also without discovery', async () => {
       const target = await start({ env: { RELAY_PROFILE_DISCOVERY_ENABLED: '0' } });
       const { get } = await profileClient(target);
       await put(target, { 'SOUL.md': 'root', 'profiles/w/config.yaml': 'model: m', 'profiles/w/SOUL.md': 'w' });
@@ -119,7 +119,7 @@ describeMatrix(
       expect(target.log.join('\n')).toContain('active_profile');
     });
 
-    it('config: description and model, and nothing else', async () => {
+    it('config shows description and model only', async () => {
       const target = await start();
       const { get } = await profileClient(target);
       const config = async (text: string) => {
@@ -155,7 +155,7 @@ describeMatrix(
       expect((await get('bare/config')).body).toEqual({ ok: false, error: 'config_not_found', profile: 'bare' });
     });
 
-    it('skills: by path, from front matter or the directory', async () => {
+    it('skills are listed by path, with names from front matter or the directory', async () => {
       const target = await start();
       const { get } = await profileClient(target);
       expect((await get('default/skills')).body).toEqual({ profile: 'default', skills: [], total: 0 });
@@ -203,7 +203,7 @@ describeMatrix(
       expect((await get('p/skills')).body.total).toBe(0);
     });
 
-    it('soul: content, size, ETag, and where it is cut', async () => {
+    it('soul has content, size and ETag, and is cut at its limit', async () => {
       const target = await start();
       const { get, call } = await profileClient(target);
       const missing = await get('default/soul');
@@ -234,7 +234,7 @@ describeMatrix(
       expect((await get('default/soul')).body).not.toHaveProperty('etag');
     });
 
-    it('soul: what cannot be read', async () => {
+    it('soul that cannot be read is reported', async () => {
       const target = await start();
       const { get } = await profileClient(target);
       const home = target.agentHome;
@@ -269,7 +269,7 @@ describeMatrix(
       expect((await get('in/soul')).body.content).toBe('inside');
     });
 
-    it('memory: order, caps, and what is left out', async () => {
+    it('memory is ordered, capped, and leaves out unreadable files', async () => {
       const target = await start();
       const { get } = await profileClient(target);
       expect((await get('default/memory')).body).toEqual({
@@ -301,7 +301,7 @@ describeMatrix(
       expect(target.log.join('\n')).toContain('memory file bad.md of profile default is left out: invalid utf-8');
     });
 
-    it('memory: at most 500 entries and 4 MiB, no link to another home', async () => {
+    it('memory has at most 500 entries and 4 MiB, and follows no link to another home', async () => {
       const target = await start();
       const { get } = await profileClient(target);
       const name = (index: number) => String(index).padStart(3, '0');
@@ -323,7 +323,7 @@ describeMatrix(
       expect((await get('q/memory')).body.entries).toEqual([]);
     });
 
-    it('avatar: the first of the names, by its content', async () => {
+    it('avatar is the first of the known names, typed by its content', async () => {
       const target = await start({ env: { RELAY_MEDIA_MAX_SIZE_MB: '1' } });
       const { get, call } = await profileClient(target);
       const none = await get('default/avatar');
@@ -381,7 +381,7 @@ describeMatrix(
 );
 
 describeMatrix(
-  'rows of profiles on the socket (contract 01 §3.8, 07 §1.4)',
+  'profile rows on the socket (contract 01 §3.8, 07 §1.4)',
   (start) => {
     it('auth.ok carries them; a change on disk pushes profiles.updated, with the rows at both places', async () => {
       const target = await start();

@@ -2,8 +2,8 @@ import { createHash } from 'node:crypto';
 import { chmod, mkdir, readdir, readFile, readlink, stat, symlink, writeFile } from 'node:fs/promises';
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
+import { profileClient, put } from '../support/profiles.ts';
 import { describeMatrix } from '../support/relay.ts';
-import { profileClient, put } from './profiles-support.ts';
 
 const MIB = 1024 * 1024;
 const etagOf = (content: string) => `"${createHash('sha256').update(content).digest('hex')}"`;
@@ -11,7 +11,7 @@ const etagOf = (content: string) => `"${createHash('sha256').update(content).dig
 describeMatrix(
   'writing a profile (contract 07 §1.5)',
   (start) => {
-    it('soul: the whole file, its ETag, and the push that follows', async () => {
+    it('soul: replaces the whole file, answers with its ETag and pushes the change', async () => {
       const target = await start();
       const { put: write, get, client } = await profileClient(target);
       await put(target, { 'config.yaml': '' });
@@ -34,7 +34,7 @@ describeMatrix(
       expect(target.log.join('\n')).not.toContain('Grüße');
     });
 
-    it('memory: makes memories/, keeps the mode of a file, leaves nothing else', async () => {
+    it('memory: creates memories/, keeps the mode of a file and leaves nothing else', async () => {
       const target = await start();
       const { put: write } = await profileClient(target);
       await put(target, { 'profiles/p/config.yaml': '' });
@@ -52,7 +52,7 @@ describeMatrix(
       expect((await readdir(`${target.agentHome}/profiles/p`)).sort()).toEqual(['config.yaml', 'memories']);
     });
 
-    it('refuses bodies', async () => {
+    it('refuses invalid bodies', async () => {
       const target = await start();
       const { call, get } = await profileClient(target);
       await put(target, { 'SOUL.md': 'old' });
@@ -73,7 +73,7 @@ describeMatrix(
       expect(await readdir(target.agentHome)).not.toContain('memories');
     });
 
-    it('refuses what is too large, and takes exactly the limit', async () => {
+    it('accepts exactly the limit and refuses more', async () => {
       const target = await start();
       const { put: write, call } = await profileClient(target);
       const full = `${'ü'.repeat(MIB / 2 - 1)}ab`;
@@ -108,7 +108,7 @@ describeMatrix(
       ]);
     });
 
-    it('refuses file names before it looks at the body', async () => {
+    it('refuses file names before it reads the body', async () => {
       const target = await start();
       const { call } = await profileClient(target);
       for (const segment of [
@@ -177,7 +177,7 @@ describeMatrix(
       expect(await readFile(`${target.agentHome}/notes/memories/a.md`, 'utf8')).toBe('new');
     });
 
-    it('says why it failed, and keeps what is there', async () => {
+    it('reports why a write failed, and keeps the old file', async () => {
       const target = await start();
       const { put: write } = await profileClient(target);
       await put(target, {
@@ -197,7 +197,7 @@ describeMatrix(
       expect(await readdir(`${target.agentHome}/profiles/c/memories`)).toEqual(['d.md']);
     });
 
-    it('If-Match: the present file or 412', async () => {
+    it('If-Match must match the current file, else 412', async () => {
       const target = await start();
       const { put: write, get } = await profileClient(target);
       const attempt = async (ifMatch: string, content: string, path = 'default/soul') => {
@@ -221,7 +221,7 @@ describeMatrix(
       expect((await get('default/soul')).body.content).toBe('from elsewhere');
     });
 
-    it('of ten writers with If-Match on one file one wins, and nine get 412', async () => {
+    it('of ten writers with If-Match on one file one wins and nine get 412', async () => {
       const target = await start();
       const { put: write, get } = await profileClient(target);
       await put(target, { 'profiles/real/config.yaml': '', 'profiles/real/memories/A.md': 'round' });
@@ -230,7 +230,7 @@ describeMatrix(
       for (let round = 0; round < 10; round++) {
         const attempts = await Promise.all(
           Array.from({ length: 10 }, async (_, writer) => {
-            // Two names of one profile are one file.
+            // Both names of the profile lead to the same file.
             const path = `${writer % 2 === 0 ? 'real' : 'alias'}/memory/A.md`;
             const content = `${round} ${writer} ${'x'.repeat(writer * 5000)}`;
             return { content, ...(await write(path, content, { 'if-match': etag })) };
@@ -246,7 +246,7 @@ describeMatrix(
       expect(await readdir(`${target.agentHome}/profiles/real/memories`)).toEqual(['A.md']);
     });
 
-    it('a reader always sees a whole file while it is being replaced', async () => {
+    it('a reader sees a whole file while it is being replaced', async () => {
       const target = await start();
       const { put: write, get } = await profileClient(target);
       const versions = ['a', 'b'].map((letter) => letter.repeat(150_000));
@@ -266,7 +266,7 @@ describeMatrix(
       await writer;
     });
 
-    it('whatever text comes in comes out', async () => {
+    it('any text is read back as written', async () => {
       const target = await start();
       const { put: write, get } = await profileClient(target);
       const text = fc.oneof(
@@ -285,7 +285,7 @@ describeMatrix(
       );
     });
 
-    it('any name over the wire is refused, or writes below memories/ and nowhere else', async () => {
+    it('any file name is refused or writes below memories/, and nowhere else', async () => {
       const target = await start();
       const { call } = await profileClient(target);
       const piece = fc.constantFrom(
@@ -319,7 +319,7 @@ describeMatrix(
             expect(filename).toMatch(/^[A-Za-z0-9_-][A-Za-z0-9._-]*\.md$/);
             expect(filename.toLowerCase()).not.toBe('soul.md');
             expect(await readdir(`${target.agentHome}/memories`)).toContain(filename);
-            // A name of dots alone is resolved away before it is a path segment.
+            // A name of dots alone is resolved before it becomes a path segment.
           } else expect([400, 404, 405]).toContain(status);
           if (status === 400) expect(body.error).toBe('invalid_filename');
         }),

@@ -11,8 +11,8 @@ async function ask(target: Target, token: string, query = '') {
   return { status: response.status, body: await response.json() };
 }
 
-describeMatrix('GET /usage/providers (04 §9)', (start, runtime) => {
-  it('is off by default: 401, then 404, then all else', async () => {
+describeMatrix('GET /usage/providers (contract 04 §9)', (start, runtime) => {
+  it('is off by default: 401 without a bearer, else 404', async () => {
     const target = await start();
     const { token } = await pair(target);
     expect((await target.operator('/usage/providers')).status).toBe(401);
@@ -31,7 +31,7 @@ describeMatrix('GET /usage/providers (04 §9)', (start, runtime) => {
     return;
   }
 
-  it('refuses a profile that is none', async () => {
+  it('refuses an unknown profile', async () => {
     const target = await start({ env: ON });
     const { token } = await pair(target);
     expect((await target.fetch('/usage/providers')).status).toBe(401);
@@ -43,7 +43,7 @@ describeMatrix('GET /usage/providers (04 §9)', (start, runtime) => {
     }
   });
 
-  it('asks with the credentials of the host, and shows none of them', async () => {
+  it('calls providers with the credentials of the host and reveals none of them', async () => {
     const api = await startFakeApi();
     api.onAny((exchange) => exchange.answer(200, { usage: { weekly: { percent: 50 } } }));
     const target = await start({ env: { ...ON, RELAY_LOG_LEVEL: 'DEBUG' } });

@@ -15,7 +15,7 @@ afterEach(async () => {
   for (const end of ends.splice(0)) await end();
 });
 
-/** A relay with these files in its agent home, that finds all of the world's providers on one server. */
+/** A relay with these files in its agent home. Every provider is rerouted to one fake server. */
 async function setUp(files: Record<string, string>, { upstream = createNodeUpstream() } = {}) {
   const api = await startFakeApi();
   const hosts = [
@@ -37,7 +37,7 @@ async function setUp(files: Record<string, string>, { upstream = createNodeUpstr
     api,
     target,
     called: route.called,
-    /** Asks for models, as `provider/model`; gives efforts, or `?` for what nobody knows. */
+    /** Asks for models named `provider/model`. Returns source and efforts, or `?` for unknown models. */
     async ask(...pairs: string[]) {
       const models = pairs.map((pair) => ({
         provider: pair.split('/', 1)[0],
@@ -62,8 +62,8 @@ const callOf = ({ method, path, query, headers, body }: Exchange) => ({
 const jwt = (claims: unknown) =>
   ['{"alg":"none"}', JSON.stringify(claims), 'sig'].map((part) => Buffer.from(part).toString('base64url')).join('.');
 
-describe('what providers are asked, and how they are read (contract 07 §3)', () => {
-  it('LM Studio: one catalog, `models` or `data`, `id` or `key`', async () => {
+describe('probes of providers (contract 07 §3)', () => {
+  it('LM Studio: reads one catalog, with `models` or `data`, `id` or `key`', async () => {
     const { api, ask } = await setUp({ '.env': 'LM_BASE_URL=<api>/v1/\n' });
     api.onAny((exchange) =>
       exchange.answer(200, {
@@ -89,7 +89,7 @@ describe('what providers are asked, and how they are read (contract 07 §3)', ()
     expect(api.requests[0]?.headers['user-agent']).toBe('svc-relay/1.0.0');
   });
 
-  it('Ollama: a call per model, without what says that it runs in the cloud', async () => {
+  it('Ollama: one call per model, without the cloud suffix', async () => {
     const { api, called, ask } = await setUp({ '.env': 'OLLAMA_API_KEY=ollama-secret\n' });
     api.onAny((exchange) => {
       const { name } = JSON.parse(exchange.body);
@@ -117,7 +117,7 @@ describe('what providers are asked, and how they are read (contract 07 §3)', ()
     ],
   };
 
-  it('Copilot: a token of GitHub is exchanged first, and what it is for counts', async () => {
+  it('Copilot: exchanges a GitHub token first and uses the endpoint it names', async () => {
     const { api, called, ask } = await setUp({ '.env': 'GH_TOKEN=gho_secret\n' });
     api.onAny((exchange) =>
       exchange.path === '/models'
@@ -140,7 +140,7 @@ describe('what providers are asked, and how they are read (contract 07 §3)', ()
     });
   });
 
-  it('Copilot: no address but https is taken from the exchange, and nothing without a token', async () => {
+  it('Copilot: accepts only an https endpoint from the exchange, and nothing without a token', async () => {
     const { api, called, ask } = await setUp({ '.env': 'GH_TOKEN=gho_secret\n' });
     let answer: unknown = { token: 'new', endpoints: { api: 'http://127.0.0.1:1/' } };
     api.onAny((exchange) => exchange.answer(200, exchange.path === '/models' ? catalog : answer));
@@ -152,7 +152,7 @@ describe('what providers are asked, and how they are read (contract 07 §3)', ()
     expect(called).toHaveLength(7);
   });
 
-  it('Copilot: a token of its own is used as it is; without any nobody is asked', async () => {
+  it('Copilot: uses its own token as is; without any it makes no call', async () => {
     const { api, called, ask, target } = await setUp({
       'config.yaml': 'providers:\n  copilot:\n    base_url: <api>/base/\n    key: "tid=1;exp=2"\n',
     });
@@ -166,7 +166,7 @@ describe('what providers are asked, and how they are read (contract 07 §3)', ()
     expect(called).toHaveLength(1);
   });
 
-  it('Codex: the account that the token is for, models by slug or id', async () => {
+  it('Codex: sends the account of its token; finds models by slug or id', async () => {
     const token = jwt({ 'https://api.openai.com/auth': { chatgpt_account_id: 'acc-1' } });
     const pool = (key: string) => JSON.stringify({ credential_pool: { 'openai-codex': [{ access_token: key }] } });
     const { api, called, ask, target } = await setUp({ 'auth.json': pool(token) });
@@ -192,7 +192,7 @@ describe('what providers are asked, and how they are read (contract 07 §3)', ()
     }
   });
 
-  it('a named profile has secrets of its own, and the root’s `auth.json` last', async () => {
+  it('a named profile uses its own secrets, then the root’s `auth.json`', async () => {
     const { api, target } = await setUp({
       '.env': 'LM_BASE_URL=<api>/v1\nLM_API_KEY=of-the-root\n',
       'auth.json': '{"credential_pool":{"lmstudio":[{"key":"pool-of-the-root"}]}}',
@@ -212,8 +212,8 @@ describe('what providers are asked, and how they are read (contract 07 §3)', ()
 describe.each([
   ['node', createNodeUpstream()],
   ['fetch', fetchUpstream()],
-])('providers that misbehave (upstream of %s)', (_name, upstream) => {
-  it('anything but a good answer leaves the static row, and says nothing secret', async () => {
+])('misbehaving providers (contract 07 §3, upstream of %s)', (_name, upstream) => {
+  it('anything but a valid answer leaves the static row and logs no secret', async () => {
     const env = 'LM_BASE_URL=<api>/hidden-path/v1\nLM_API_KEY=lm-secret\n';
     const { api, ask, target } = await setUp({ '.env': env }, { upstream });
     const good = { models: [{ key: 'a', capabilities: {} }] };
@@ -244,7 +244,7 @@ describe.each([
     expect(log).not.toMatch(/lm-secret|hidden-path|elsewhere|127\.0\.0\.1:\d+\/h/);
   });
 
-  it('a body is read up to 4 MiB, and the connection is closed behind it', async () => {
+  it('reads a body up to 4 MiB and closes the connection beyond it', async () => {
     const { api, ask } = await setUp({ '.env': 'LM_BASE_URL=<api>/v1\n' }, { upstream });
     const filled = (size: number) => {
       const text = '{"models":[{"key":"a"}],"filler":""}';
@@ -263,7 +263,7 @@ describe.each([
     expect(await ask('lmstudio/a')).toEqual(['provider-catalog ']);
   });
 
-  it('slow ones do not hold an answer: 1.25 s for each, also when bytes trickle', TIMED, async () => {
+  it('slow providers delay an answer by 1.25 s at most, also when bytes trickle', TIMED, async () => {
     const { api, ask } = await setUp({ '.env': 'LM_BASE_URL=<api>/v1\nOLLAMA_BASE_URL=<api>/v1\n' }, { upstream });
     const trickles: NodeJS.Timeout[] = [];
     onTestFinished(() => trickles.forEach(clearInterval));
@@ -281,7 +281,7 @@ describe.each([
   });
 });
 
-it('nobody listens, or listens and never speaks', async () => {
+it('contract 07 §3: an unreachable or silent provider yields an unknown row', async () => {
   const sockets: Socket[] = [];
   const deaf = createServer((socket) => sockets.push(socket.resume()));
   await new Promise<void>((resolve) => deaf.listen(0, '127.0.0.1', resolve));

@@ -1,9 +1,9 @@
 import { mkdir, writeFile } from 'node:fs/promises';
 import { request } from 'node:http';
 import { dirname, join } from 'node:path';
-import { bearer, pair, type Target } from '../support/relay.ts';
+import { bearer, pair, type Target } from './relay.ts';
 
-/** Puts files into the agent home of a relay. */
+/** Writes files into the agent home of a relay. */
 export async function put(target: Target, files: Record<string, string | Uint8Array>): Promise<void> {
   for (const [name, content] of Object.entries(files)) {
     const path = join(target.agentHome, name);
@@ -15,7 +15,7 @@ export async function put(target: Target, files: Record<string, string | Uint8Ar
 export interface Answer {
   status: number;
   headers: Headers;
-  // biome-ignore lint/suspicious/noExplicitAny: a test knows what it asked for
+  // biome-ignore lint/suspicious/noExplicitAny: each test knows what it asked for
   body: any;
 }
 
@@ -42,7 +42,7 @@ export async function profileClient(target: Target) {
   };
 }
 
-/** A GET whose path goes over the wire as it is: `fetch` would tidy it up. */
+/** A GET whose path goes over the wire unchanged: `fetch` would normalise it. */
 export function getRaw(target: Target, path: string, token: string): Promise<{ status: number; body: string }> {
   const { hostname, port } = new URL(target.url);
   return new Promise((resolve, reject) => {

@@ -1,7 +1,7 @@
 import { expect, it, vi } from 'vitest';
 import { bearer, describeMatrix, type Paired, pair, post, type Target } from '../support/relay.ts';
 
-// biome-ignore lint/suspicious/noExplicitAny: a test knows what it asked for
+// biome-ignore lint/suspicious/noExplicitAny: each test knows what it asked for
 type Body = any;
 
 const say = async (target: Target, body: unknown, path = '/phone/message'): Promise<Body> => {
@@ -18,7 +18,7 @@ const subscribe = async ({ client }: Paired): Promise<Body> => {
   client.send('proactive', 'proactive.subscribe', {}, 'sub-1');
   return client.next({ type: 'proactive.subscribed' });
 };
-/** Everything the relay sent on `proactive` until now: channels keep their order, so the last word is asked for. */
+/** Every frame sent on `proactive` so far, fetched by a request whose answer follows them in order. */
 const received = async ({ client }: Paired): Promise<Body[]> => {
   const mark = crypto.randomUUID();
   client.send('proactive', 'proactive.reply', { text: 'mark', message_id: mark, chat_id: 'mark' }, mark);
@@ -31,7 +31,7 @@ const outbound = async (target: Target, init: RequestInit = {}, query = ''): Pro
 };
 
 describeMatrix('messages to the phone (contract 04 §5)', (start, runtime) => {
-  it('§5.1, 5.2 a live message: every key, the id of the envelope, no flag', async () => {
+  it('§5.1, 5.2: a live message has every key, the id of the envelope and no flag', async () => {
     const target = await start();
     const phone = await pair(target);
     const ack = await subscribe(phone);
@@ -66,13 +66,13 @@ describeMatrix('messages to the phone (contract 04 §5)', (start, runtime) => {
     expect((await phone.client.next({ id })).payload).toMatchObject({ ...rich, metadata: { a: 1, b: ['x'] } });
   });
 
-  it('§5.3, 5.4 without a phone it is queued; subscribing flushes in order, marked, then says how many', async () => {
+  it('§5.3, 5.4: without a phone messages are queued; subscribing flushes them in order, marked, then counts them', async () => {
     const target = await start();
     for (let n = 1; n <= 3; n++) {
       const answer = await say(target, { text: `n${n}`, message_id: `m${n}` }, n === 2 ? '/phone/outbound' : undefined);
       expect(answer).toEqual({ delivered: false, queued: true, message_id: `m${n}`, buffered: n });
     }
-    // The same id takes its own place again.
+    // The same id replaces its own entry.
     expect(await say(target, { text: 'new n1', message_id: 'm1' })).toMatchObject({ buffered: 3 });
     const listed = await outbound(target);
     expect(listed).toEqual({
@@ -101,7 +101,7 @@ describeMatrix('messages to the phone (contract 04 §5)', (start, runtime) => {
     expect(await say(target, { text: 'live' })).toMatchObject({ delivered: true });
   });
 
-  it('§5.3 what is no message is refused and changes nothing', async () => {
+  it('§5.3: an invalid message is refused and changes nothing', async () => {
     const target = await start();
     const long = 'x'.repeat(257);
     const bad: unknown[] = [
@@ -142,7 +142,7 @@ describeMatrix('messages to the phone (contract 04 §5)', (start, runtime) => {
     expect((await outbound(target)).queued).toBe(1);
   });
 
-  it('§1.1, 5.6 who may: the operator or a paired device; the queue wants a bearer, or a tool that says so', async () => {
+  it('§1.1, 5.6: the operator or a paired device may send; the queue needs a bearer or the operator header', async () => {
     const target = await start();
     const phone = await pair(target, { policy: { grants: { chat: 1, terminal: 1, tui: 1, bridge: 1 } } });
     const status = async (method: string, path: string, headers: Record<string, string>) => {
@@ -169,7 +169,7 @@ describeMatrix('messages to the phone (contract 04 §5)', (start, runtime) => {
     );
   });
 
-  it('§5.4 fifty are kept: the oldest goes', async () => {
+  it('§5.4: fifty messages are kept, and the oldest is dropped', async () => {
     const target = await start();
     for (let n = 1; n <= 52; n++) {
       expect(await say(target, { text: `t${n}`, message_id: `m${n}` })).toMatchObject({ buffered: Math.min(n, 50) });
@@ -185,7 +185,7 @@ describeMatrix('messages to the phone (contract 04 §5)', (start, runtime) => {
     expect(frames.at(-1)).toMatchObject({ type: 'proactive.backlog.complete', payload: { count: 50 } });
   });
 
-  it('§5.1, 5.6 cancel: one or all, from the phone and from the host; texts are cut in the list', async () => {
+  it('§5.1, 5.6: phone and host cancel one message or all; the list cuts texts', async () => {
     const target = await start();
     for (const id of ['a', 'b', 'c', 'd', '5']) await say(target, { text: 'x'.repeat(300), message_id: id });
     expect((await outbound(target)).messages[0].text).toBe('x'.repeat(200));
@@ -206,7 +206,7 @@ describeMatrix('messages to the phone (contract 04 §5)', (start, runtime) => {
     expect(await outbound(target, { method: 'DELETE' })).toEqual({ cancelled: 2 });
   });
 
-  it('§5.4 several phones: the latest gets them, an earlier one takes over when it goes', async () => {
+  it('§5.4: the latest of several phones gets the messages; an earlier one takes over when it leaves', async () => {
     const target = await start();
     const [one, two, three] = [await pair(target), await pair(target), await pair(target)];
     await subscribe(one);
@@ -221,7 +221,7 @@ describeMatrix('messages to the phone (contract 04 §5)', (start, runtime) => {
     await received(three);
     await goesTo('m2', two);
     two.client.close();
-    // A relay at the edge hears of the end of a socket a little later.
+    // The edge learns of the end of a socket a little later.
     await vi.waitFor(async () => {
       const { message_id: id } = await say(target, { text: 'for whoever is there' });
       expect((await received(one)).map((frame) => frame.id)).toContain(id);
@@ -234,7 +234,7 @@ describeMatrix('messages to the phone (contract 04 §5)', (start, runtime) => {
     });
     expect(revoked.status).toBe(200);
     await goesTo('m5', one);
-    // One that has not subscribed may say that it leaves.
+    // A phone that has not subscribed may unsubscribe.
     const four = await pair(target);
     four.client.send('proactive', 'proactive.unsubscribe');
     await received(four);
@@ -244,7 +244,7 @@ describeMatrix('messages to the phone (contract 04 §5)', (start, runtime) => {
     expect((await received(four)).filter(({ type }) => type === 'phone.message')).toEqual([]);
   });
 
-  it('§5.1 what is wrong is ignored without a word, and the socket stays', async () => {
+  it('§5.1: invalid frames are ignored silently, and the socket stays', async () => {
     const target = await start();
     const phone = await pair(target);
     for (const payload of [[], 'x', 5, true]) phone.client.send('proactive', 'proactive.subscribe', payload);
@@ -256,7 +256,7 @@ describeMatrix('messages to the phone (contract 04 §5)', (start, runtime) => {
     expect(await replies(target)).toMatchObject([{ chat_id: 'mark' }]);
   });
 
-  it('§5.5 a reply is acknowledged once it is kept, and read once, whole and in order', async () => {
+  it('§5.5: a reply is acknowledged once stored, and read once, whole and in order', async () => {
     const target = await start();
     const phone = await pair(target);
     const metadata = {
@@ -273,7 +273,7 @@ describeMatrix('messages to the phone (contract 04 §5)', (start, runtime) => {
       type: 'proactive.reply.ack',
       payload: { client_msg_id: 'r1', status: 'received', ts: expect.any(Number) },
     });
-    // Again, as after a connection that broke before the acknowledgement.
+    // Sent again, as after a connection that broke before the acknowledgement.
     phone.client.send('proactive', 'proactive.reply', full, 'q2');
     expect((await phone.client.next({ id: 'q2' })).payload).toMatchObject({ client_msg_id: 'r1' });
     phone.client.send('proactive', 'proactive.reply', { text: ' two ', chat_id: 5, reply_to: {}, message_id: 9 }, 'q3');
@@ -299,7 +299,7 @@ describeMatrix('messages to the phone (contract 04 §5)', (start, runtime) => {
     expect(await replies(target)).toEqual([]);
   });
 
-  it('§5.5 a hundred are kept, one text of at most 1 MiB, and 16 MiB of all', async () => {
+  it('§5.5: keeps a hundred replies, texts of at most 1 MiB each, and 16 MiB in total', async () => {
     const target = await start();
     const phone = await pair(target);
     for (let n = 1; n <= 102; n++) {
@@ -321,13 +321,13 @@ describeMatrix('messages to the phone (contract 04 §5)', (start, runtime) => {
     );
   });
 
-  it('§5.5 the long poll: waits, is answered by the first that comes, first come first served', async () => {
+  it('§5.5: long polls wait, and are answered first come first served', async () => {
     const target = await start();
     const phone = await pair(target);
     const first = replies(target, '?timeout=20');
     const waiting = async (count: number) => {
       if (target.relay) await expect.poll(() => target.relay?.phone.pollsWaiting()).toBe(count);
-      // Nothing tells that a poll waits at the edge: what was asked twenty times after it has not overtaken it.
+      // The edge does not show that a poll waits; twenty later requests cannot all have overtaken it.
       else for (let round = 0; round < 20; round++) await target.operator('/health');
     };
     await waiting(1);
@@ -345,27 +345,30 @@ describeMatrix('messages to the phone (contract 04 §5)', (start, runtime) => {
     expect(head.status).toBe(200);
   });
 
-  // The local edge runtime tells neither the Worker nor its object that a caller went (2026-11).
-  it.skipIf(runtime === 'edge')('§5.5 a reader that hung up loses nothing; shutdown answers the others', async () => {
-    const target = await start();
-    const phone = await pair(target);
-    const polls = (count: number) => expect.poll(() => target.relay?.phone.pollsWaiting()).toBe(count);
-    const abort = new AbortController();
-    const gone = target.operator('/phone/replies', { signal: abort.signal }).catch(() => 'gone');
-    await polls(1);
-    abort.abort();
-    expect(await gone).toBe('gone');
-    await polls(0);
-    phone.client.send('proactive', 'proactive.reply', { text: 'kept' }, 'q');
-    await phone.client.next({ id: 'q' });
-    expect(await replies(target)).toMatchObject([{ text: 'kept' }]);
-    const waiting = replies(target, '');
-    await polls(1);
-    await target.restart();
-    expect(await waiting).toEqual([]);
-  });
+  // The local edge runtime tells neither the Worker nor its object that a caller left (seen 2026-11).
+  it.skipIf(runtime === 'edge')(
+    '§5.5: a reader that hangs up loses no reply; shutdown answers the others',
+    async () => {
+      const target = await start();
+      const phone = await pair(target);
+      const polls = (count: number) => expect.poll(() => target.relay?.phone.pollsWaiting()).toBe(count);
+      const abort = new AbortController();
+      const gone = target.operator('/phone/replies', { signal: abort.signal }).catch(() => 'gone');
+      await polls(1);
+      abort.abort();
+      expect(await gone).toBe('gone');
+      await polls(0);
+      phone.client.send('proactive', 'proactive.reply', { text: 'kept' }, 'q');
+      await phone.client.next({ id: 'q' });
+      expect(await replies(target)).toMatchObject([{ text: 'kept' }]);
+      const waiting = replies(target, '');
+      await polls(1);
+      await target.restart();
+      expect(await waiting).toEqual([]);
+    },
+  );
 
-  it('§5.5 HEAD takes nothing; a reader of one chat takes that and leaves the rest', async () => {
+  it('§5.5: HEAD takes nothing; a reader of one chat leaves the others', async () => {
     const target = await start();
     const phone = await pair(target);
     const answer = async (payload: Body) => {
@@ -385,7 +388,7 @@ describeMatrix('messages to the phone (contract 04 §5)', (start, runtime) => {
     expect((await replies(target)).map(({ text }) => text)).toEqual(['old', 'other']);
   });
 
-  it('what waits, and what nobody has read, outlives the process (contract 00)', async () => {
+  it('00: queued messages and unread replies outlive the process', async () => {
     const target = await start();
     for (let n = 1; n <= 52; n++) await say(target, { text: `t${n}`, message_id: `m${n}` });
     await outbound(target, { method: 'DELETE' }, '?message_id=m30');
@@ -414,7 +417,7 @@ describeMatrix('messages to the phone (contract 04 §5)', (start, runtime) => {
     expect(await replies(target)).toEqual([]);
   });
 
-  it('§1.3 no text in the log; the capability is announced', async () => {
+  it('§1.3: no text is logged; the capability is announced', async () => {
     const target = await start();
     const phone = await pair(target);
     await say(target, { text: 'secret-one', chat_id: 'c7', message_id: 'm7' });
