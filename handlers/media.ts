@@ -1,7 +1,7 @@
 import { RelayError } from '../lib/errors.ts';
 import { isToken, type Media } from '../lib/media/media.ts';
+import type { MediaEntry } from '../lib/media/media-index.ts';
 import { baseName, mediaType } from '../lib/media/names.ts';
-import type { MediaEntry } from '../lib/media/registry.ts';
 import type { Relay } from '../lib/relay.ts';
 import { json, readJson } from '../lib/web/json.ts';
 import { chunksOf } from '../lib/web/streams.ts';
@@ -45,9 +45,9 @@ export const registerMedia: Handler = async (request, relay) => {
 const ticket = ({ token, expiresAt }: MediaEntry) => ({ ok: true, token, expires_at: expiresAt });
 
 /** `POST /media/{token}/sensitive` (contract 04 §3.4). */
-export const markSensitive: Handler = (request, relay) => {
+export const markSensitive: Handler = async (request, relay) => {
   const token = pathParam(request, 'token');
-  if (isToken(token) && mediaOf(relay).markSensitive(token)) return json({ ok: true });
+  if (isToken(token) && (await mediaOf(relay).markSensitive(token))) return json({ ok: true });
   throw noMedia();
 };
 

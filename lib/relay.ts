@@ -12,7 +12,7 @@ import type { Host } from './host/index.ts';
 import type { Upstream } from './host/upstream.ts';
 import { type Clock, every } from './kit/clock.ts';
 import type { Log } from './log.ts';
-import { createHostMedia } from './media/host-media.ts';
+import { openHostMedia } from './media/host-media.ts';
 import type { Media } from './media/media.ts';
 import { openObjectMedia } from './media/object-media.ts';
 import type { ObjectStore } from './media/objects.ts';
@@ -281,12 +281,13 @@ export async function createRelay(parts: RelayParts): Promise<Relay> {
 /** Files of the host; without one, uploads in the object store, where there is one. */
 async function openMedia({ host, objects, stores, config, clock, log: all }: DomainParts): Promise<Media | undefined> {
   const log = all.named('media');
-  if (host) return createHostMedia({ host, config, clock, log });
+  const store = stores.open('media');
+  if (host) return openHostMedia({ host, store, config, clock, log });
   if (!objects) return undefined;
   return openObjectMedia({
     objects: objects.store,
     prefix: objects.prefix,
-    store: stores.open('media'),
+    store,
     config,
     clock,
     log,

@@ -15,7 +15,7 @@ export interface StoreSchema {
   'bridge-activity': RingRecord;
   desktop: DesktopDeviceRecord | { sessions: DesktopControlRecord[] };
   'desktop-activity': RingRecord;
-  media: { entry: MediaEntry } | { pending: { place: string; since: number } };
+  media: { entry: MediaEntry } | MediaOrphanRecord;
   phone: QueuedMessage;
   'phone-replies': StoredReply;
   'phone-subscribers': { sockets: string[] };
@@ -178,7 +178,7 @@ export interface DesktopControlRecord {
   usedAt: number;
 }
 
-/** One entry of the media registry (contract 04 §3.1). Times are epoch seconds. */
+/** One entry of the media index, keyed `entry:<token>` (contract 04 §3.1). Times are epoch seconds. */
 export interface MediaEntry {
   token: string;
   /** Where the bytes are: a real path on a host, a key at the edge. Never on the wire. */
@@ -192,6 +192,12 @@ export interface MediaEntry {
   sensitive: boolean;
   /** Whether the relay owns the bytes and removes them with their last token. */
   owned: boolean;
+}
+
+/** Bytes without an entry, keyed `orphan:<SHA-256 of the place>`: of an upload under way, or of a failed removal. */
+export interface MediaOrphanRecord {
+  /** `removableAt` is epoch seconds. */
+  orphan: { place: string; removableAt: number };
 }
 
 type Scalar = string | number | boolean | null;

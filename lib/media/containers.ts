@@ -3,7 +3,7 @@ import type { Host } from '../host/index.ts';
 import { parseJson } from '../kit/json.ts';
 import { componentsOf, isUnder, spelledUnder } from './paths.ts';
 
-/** A directory of the host and where the agent's container has it. */
+/** A directory of the host and its path in the agent's container. */
 export interface Mount {
   host: string;
   container: string;
@@ -33,7 +33,7 @@ type ContainerConfig = Pick<
   | 'sandboxDir'
 >;
 
-/** The mounts of the agent's container, in the order in which they are declared; none without one (contract 04 §4). */
+/** The mounts of the agent's container, in the order of their declaration; empty without one (contract 04 §4). */
 export async function containerMounts({ files, media }: Host, config: ContainerConfig): Promise<Mount[]> {
   if (config.terminalEnv?.toLowerCase() !== 'docker') return [];
   const mounts = volumes(config.dockerVolumes, config.home);
@@ -52,7 +52,7 @@ export async function containerMounts({ files, media }: Host, config: ContainerC
   return mounts;
 }
 
-/** `host:container[:mode]`, split at the first `:/`; what is none is left out. */
+/** Parses `host:container[:mode]`, split at the first `:/`; malformed volumes are skipped. */
 function volumes(text: string | undefined, home: string): Mount[] {
   const list = parseJson(text ?? '[]');
   if (!Array.isArray(list)) return [];
@@ -68,13 +68,13 @@ function volumes(text: string | undefined, home: string): Mount[] {
 }
 
 /**
- * The path on the host of a path in the container, or the path unchanged when no mount has it. Only ever a place below
- * the mount's root on the host; what is there still has to pass every check.
+ * The host path of a path in the container, or the path unchanged when no mount contains it. Never leaves the mount's
+ * root on the host; the result still has to pass every check.
  */
 export async function translate(path: string, mounts: readonly Mount[], { media }: Host): Promise<string> {
   const mount = mounts
     .filter(({ container }) => isUnder(path, container) && !(container === '/root' && isUnder(path, AGENT)))
-    // Of two for the same place the first one counts: sorting keeps their order.
+    // Sorting is stable: of two mounts at the same place the first one counts.
     .sort((one, other) => componentsOf(other.container).length - componentsOf(one.container).length)[0];
   if (!mount || !path.startsWith('/')) return path;
   const spelled = spelledUnder(path, mount.container) ?? path;

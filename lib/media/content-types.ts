@@ -2,7 +2,7 @@ import { type ImageFormat, isImage } from '../clipboard/formats.ts';
 import type { OpenBytes } from '../host/media.ts';
 import { DEFAULT_TYPE } from './names.ts';
 
-/** Types by file extension, each followed by its extensions. */
+/** Media types, each followed by its file extensions. */
 const TYPES = `
 image/png png
 image/jpeg jpg jpeg jpe jfif
@@ -60,7 +60,7 @@ application/vnd.oasis.opendocument.text odt
 application/vnd.oasis.opendocument.spreadsheet ods
 `;
 
-/** The type that a file's extension stands for; `application/octet-stream` for an unknown one. */
+/** The media type of a file's extension; `application/octet-stream` for an unknown one. */
 export function guessType(path: string): string {
   const extension = /\.([A-Za-z0-9]{1,16})$/.exec(path)?.[1]?.toLowerCase();
   if (extension === undefined) return DEFAULT_TYPE;
@@ -68,14 +68,14 @@ export function guessType(path: string): string {
   return line?.split(' ')[0] ?? DEFAULT_TYPE;
 }
 
-/** How many leading bytes `correctType` looks at. */
+/** How many leading bytes `correctType` examines. */
 const SNIFFED = 16;
 
 const FORMATS: ImageFormat[] = ['png', 'jpeg', 'gif', 'webp'];
 
 const isImageType = (type: string): boolean => /^image\//i.test(type);
 
-/** The declared type of an image, corrected where its first bytes clearly say another (contract 04 §3.8). */
+/** The declared type of an image, corrected when its first bytes are clearly of another (contract 04 §3.8). */
 export function correctType(declared: string, head: Uint8Array): string {
   if (!isImageType(declared)) return declared;
   const format = FORMATS.find((each) => isImage(each, head));
@@ -84,7 +84,7 @@ export function correctType(declared: string, head: Uint8Array): string {
   return declared.split(';')[0]?.trim().toLowerCase() === sniffed ? declared : sniffed;
 }
 
-/** The type to serve bytes as. What cannot be read keeps its declared type. */
+/** The type to serve bytes as. Bytes that cannot be read keep their declared type. */
 export async function typeOf(bytes: OpenBytes, declared: string): Promise<string> {
   if (!isImageType(declared)) return declared;
   return correctType(declared, await bytes.head(SNIFFED).catch(() => new Uint8Array()));

@@ -32,16 +32,16 @@ const AGENT_FILES = [
 ];
 const RELAY_FILES = ['config.yaml'];
 
-/** Where secrets are on this host, beside what is the same everywhere. */
+/** Locations of secrets that differ between hosts. */
 export interface SecretPlaces {
   agentHomes: readonly string[];
   /** The relay's own home, `SVC_RELAY_HOME`. */
   relayHome: string;
-  /** Single files: keys, state, credentials. Those whose names begin alike (`state.db-wal`) are secret too. */
+  /** Single files: keys, state, credentials. Files beside them whose names begin alike (`state.db-wal`) are secret too. */
   files: readonly string[];
 }
 
-/** A directory in which some names are secret. */
+/** A directory that contains secret names. */
 interface Guarded {
   directory: string;
   trees: readonly string[];
@@ -49,8 +49,8 @@ interface Guarded {
 }
 
 /**
- * Whether a real path is in a location that is never served (contract 04 §2.1): a check of what is on the disk now.
- * Every entry counts as it is written and as it resolves.
+ * Whether a real path is in a location that is never served (contract 04 §2.1), as the disk is now. Every entry of the
+ * list counts both as it is written and as it resolves.
  */
 export async function isDenied(path: string, host: Host, places: SecretPlaces): Promise<boolean> {
   const { media } = host;
@@ -62,7 +62,7 @@ export async function isDenied(path: string, host: Host, places: SecretPlaces): 
   if (spelled(exactly).some((match) => match !== null)) return true;
   const otherwise = spelled(anyCase).filter((match) => match !== null);
   if (otherwise.length === 0) return false;
-  // Only where case makes no difference is the same name in another case the same file.
+  // A name in another case is the same file only on file systems that ignore case.
   if (media.ignoresCase) return true;
   const same = await Promise.all(otherwise.map((match) => media.isSame(path, match)));
   return same.includes(true);
@@ -76,7 +76,7 @@ async function entries(path: string, host: Host, { agentHomes, relayHome, files 
   const homes = await bothForms(media.userHomes());
   const [home] = media.userHomes();
   const own = home === undefined ? [] : await bothForms([home]);
-  // Everything of a user whose home is a system location cannot be closed: what is secret inside it still is.
+  // A user's home may be a system location (`/root`): not denied as a whole, only the secrets in it.
   const system = (await bothForms(SYSTEM)).filter((path) => !own.includes(path));
   const agents = await withProfiles(path, host, await bothForms(agentHomes));
   const guarded: Guarded[] = [
@@ -95,8 +95,8 @@ async function entries(path: string, host: Host, { agentHomes, relayHome, files 
 }
 
 /**
- * Agent homes and every profile in them, where a profile may be a link to somewhere else. The one that `path` is in
- * counts also when it does not exist: what is refused tells nothing of that.
+ * Agent homes and every profile in them; a profile may be a link to another place. The profile that `path` names counts
+ * even when it does not exist, so that a refusal does not reveal which do.
  */
 async function withProfiles(path: string, host: Host, homes: string[]): Promise<string[]> {
   const found = await Promise.all(
@@ -112,7 +112,7 @@ async function withProfiles(path: string, host: Host, homes: string[]): Promise<
   return [...new Set(found.flat())];
 }
 
-/** Where the secret names of a directory lead that are links, as is usual for kept-elsewhere settings. */
+/** Targets of secret names that are links, as in homes whose settings are kept elsewhere. */
 async function linkTargets({ files, media }: Host, guarded: Guarded): Promise<string[]> {
   const { directory } = guarded;
   const nested = [...guarded.trees, ...guarded.files].filter((name) => name.includes('/'));
@@ -124,7 +124,7 @@ async function linkTargets({ files, media }: Host, guarded: Guarded): Promise<st
   return Promise.all(paths.map((path) => media.resolve(path)));
 }
 
-/** `path` spelled as the entry of a guarded directory that it is, or lies below; else null. */
+/** `path` respelled by the entry of a guarded directory that it equals or lies below; else null. */
 function spelledInside(path: string, { directory, trees, files }: Guarded, same: SameName): string | null {
   for (const tree of trees) {
     const match = spelledUnder(path, `${directory}/${tree}`, same);
@@ -147,7 +147,7 @@ function spelledInside(path: string, { directory, trees, files }: Guarded, same:
 
 /**
  * Whether a name is that of a secret file, of a backup or lock beside it (`.env.local`, `config.yaml~`,
- * `state.db-wal`), or of what editors leave (`.config.yaml.swp`, `#auth.json#`).
+ * `state.db-wal`), or of an editor's leftovers (`.config.yaml.swp`, `#auth.json#`).
  */
 function isCopyOf(name: string, secret: string, same: SameName): boolean {
   const forms = [name, name.replace(/^(?:\.?#|\.(?=.*\.sw[a-z]$))/, '')];

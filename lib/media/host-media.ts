@@ -1,3 +1,4 @@
+import type { Store } from '../../storage/schema.ts';
 import { agentRoot, type Config } from '../config.ts';
 import { RelayError } from '../errors.ts';
 import type { Host } from '../host/index.ts';
@@ -7,29 +8,27 @@ import type { Log } from '../log.ts';
 import { containerMounts, translate } from './containers.ts';
 import { guessType, typeOf } from './content-types.ts';
 import type { SecretPlaces } from './deny-list.ts';
-import type { Media } from './media.ts';
+import { type Media, openSharedMedia } from './media.ts';
 import { baseName } from './names.ts';
-import { createRegistry, type MediaEntry } from './registry.ts';
-import { createUploads } from './uploads.ts';
 import { openPath, type PathRefusal, REFUSAL_TEXT } from './validate.ts';
 
 const MiB = 1024 * 1024;
-const OWNED_CAP = 2048 * MiB;
-const MOST_UPLOADS = 256;
+const MAX_UPLOADS = 256;
 const SWEEP_PERIOD = 300_000;
 const UPLOAD_PREFIX = 'svc-relay-upload-';
-/** Files that the relay may be handed: its own uploads, and what the agent's tool makes of old phones' screenshots. */
+/** Files that the relay may own: its uploads, and screenshots of old phones that the agent's tool writes. */
 const MANAGED = /^(?:svc-relay-upload-|android_screenshot_)/;
 const ALPHABET = 'abcdefghijklmnopqrstuvwxyz0123456789';
 
 export interface HostMediaParts {
   host: Host;
+  store: Store<'media'>;
   config: Config;
   clock: Clock;
   log: Log;
 }
 
-/** By-path statuses: `forbidden` tells nothing about what is there. */
+/** Error kinds of `openPath`: `forbidden` does not reveal whether a file exists. */
 const KIND: Record<PathRefusal, 'invalid' | 'forbidden' | 'not-found'> = {
   invalid: 'invalid',
   relative: 'forbidden',
@@ -41,62 +40,71 @@ const KIND: Record<PathRefusal, 'invalid' | 'forbidden' | 'not-found'> = {
   'too-large': 'forbidden',
 };
 
-/** Media of a home host: files, served from their own place. Nothing of it outlives the process. */
-export function createHostMedia({ host, config, clock, log }: HostMediaParts): Media {
+/** Media of a home host: files, served from where they are. A restart forgets the index, and removes owned files. */
+export async function openHostMedia({ host, store, config, clock, log }: HostMediaParts): Promise<Media> {
   const cap = config.mediaMaxSizeMb * MiB;
-  const registry = createRegistry({
+  const temporary = host.media.temporaryDirectory;
+  const secrets = secretPlaces(config, host);
+  const shared = await openSharedMedia({
+    store,
+    config,
     clock,
-    ttl: config.mediaTtlSeconds,
-    cap: config.mediaLruCap,
-    ownedCap: OWNED_CAP,
-    async remove(place) {
-      try {
-        await host.files.remove(place);
-      } catch (error) {
-        log.warn(`a file of the relay could not be removed: ${codeOf(error)}`);
-        throw error;
-      }
+    log,
+    bytes: {
+      maxUploads: MAX_UPLOADS,
+      newPlace: (suffix) => `${temporary()}/${UPLOAD_PREFIX}${randomString(ALPHABET, 24)}${suffix}`,
+      create: host.media.create,
+
+      async accept(place) {
+        const found = await openPath(place, { host, secrets, roots: await roots(), cap });
+        if (!found.ok) return null;
+        await found.file.close();
+        return found.path;
+      },
+
+      async open(place) {
+        const found = await openPath(place, { host, secrets });
+        if (!found.ok) return null;
+        if (found.path === place) return found.file;
+        await found.file.close();
+        return null;
+      },
+
+      async remove(place) {
+        try {
+          await host.files.remove(place);
+        } catch (error) {
+          log.warn(`a file of the relay could not be removed: ${codeOf(error)}`);
+          throw error;
+        }
+      },
     },
   });
-  const uploads = createUploads({
-    clock,
-    cap,
-    total: MOST_UPLOADS,
-    create: (suffix) =>
-      host.media.create(`${host.media.temporaryDirectory()}/${UPLOAD_PREFIX}${randomString(ALPHABET, 24)}${suffix}`),
-  });
-  const secrets = secretPlaces(config, host);
   const periodic: Cancel[] = [];
-  let stopped = false;
 
-  /** Recomputed each time: directories move, links change. */
+  /** Computed for each use: directories move, links change. */
   async function roots(): Promise<string[]> {
-    const named = [host.media.temporaryDirectory(), config.workspace, ...config.mediaAllowedRoots];
+    const named = [temporary(), config.workspace, ...config.mediaAllowedRoots];
     return [...new Set(await Promise.all(named.map((root) => host.media.resolve(root))))];
   }
 
-  /** Managed files are direct children of the temporary directory, with a name of their own kind. */
+  /** Whether the relay may own a file: a direct child of the temporary directory with a name of its own kind. */
   async function isManaged(path: string): Promise<boolean> {
     const at = path.lastIndexOf('/');
-    const temporary = await host.media.resolve(host.media.temporaryDirectory());
-    return path.slice(0, at) === temporary && MANAGED.test(path.slice(at + 1));
-  }
-
-  function enter(entry: Parameters<typeof registry.add>[0]): MediaEntry {
-    const added = registry.add(entry);
-    log.info(`media entered: ${entry.size} bytes, ${entry.contentType}, sensitive ${entry.sensitive}`);
-    return added;
+    return path.slice(0, at) === (await host.media.resolve(temporary())) && MANAGED.test(path.slice(at + 1));
   }
 
   async function discardLeftovers(): Promise<void> {
     const oldest = clock.now() - config.mediaTtlSeconds * 1000;
-    const found = await host.media.ownFiles(host.media.temporaryDirectory(), UPLOAD_PREFIX);
+    const found = await host.media.ownFiles(temporary(), UPLOAD_PREFIX);
     const stale = found.filter(({ modified }) => modified < oldest);
     await Promise.all(stale.map(({ path }) => host.files.remove(path)));
-    if (stale.length > 0) log.info(`${stale.length} uploads left by an earlier run were removed`);
+    if (stale.length > 0) log.info(`removed ${stale.length} uploads of an earlier run`);
   }
 
   return {
+    ...shared,
+
     async register({ path, contentType, fileName, sensitive, owned }) {
       const found = await openPath(path, { host, secrets, roots: await roots(), cap });
       if (!found.ok) throw new RelayError('invalid', REFUSAL_TEXT[found.refusal]);
@@ -105,33 +113,7 @@ export function createHostMedia({ host, config, clock, log }: HostMediaParts): M
       if (owned && !(await isManaged(found.path))) {
         throw new RelayError('invalid', 'only files that the relay manages can be owned');
       }
-      if (stopped) throw new RelayError('unavailable', 'the relay is stopping');
-      return enter({ place: found.path, contentType, fileName, size, sensitive, owned });
-    },
-
-    async upload(body) {
-      const { place, fileName, contentType } = await uploads.receive(body);
-      const found = await openPath(place, { host, secrets, roots: await roots(), cap }).catch(() => null);
-      if (found?.ok) await found.file.close();
-      if (!found?.ok || stopped) {
-        await host.files.remove(place).catch(() => {});
-        throw new RelayError('internal', 'the upload could not be stored');
-      }
-      return enter({ place: found.path, contentType, fileName, size: found.file.size, sensitive: false, owned: true });
-    },
-
-    markSensitive: registry.markSensitive,
-
-    async open(token) {
-      const entry = registry.find(token);
-      const found = entry && (await openPath(entry.place, { host, secrets }));
-      if (!entry || !found?.ok || found.path !== entry.place) {
-        if (found?.ok) await found.file.close();
-        throw new RelayError('not-found', 'there is no such media, or it has expired');
-      }
-      registry.touch(entry);
-      const contentType = await typeOf(found.file, entry.contentType);
-      return { bytes: found.file, contentType, fileName: entry.fileName, sensitive: entry.sensitive };
+      return shared.add({ place: found.path, contentType, fileName, size, sensitive, owned });
     },
 
     async openPath(given, hint) {
@@ -147,26 +129,21 @@ export function createHostMedia({ host, config, clock, log }: HostMediaParts): M
       return { bytes: found.file, contentType, fileName: baseName(found.path) };
     },
 
-    list: registry.list,
-    count: registry.count,
-    sweep: registry.sweep,
-
     start() {
       const failed = (error: unknown) => log.warn(`media sweep failed: ${codeOf(error)}`);
-      periodic.push(every(clock, SWEEP_PERIOD, registry.sweep, failed));
+      periodic.push(every(clock, SWEEP_PERIOD, shared.sweep, failed));
       discardLeftovers().catch((error) => log.warn(`old uploads could not be removed: ${codeOf(error)}`));
     },
 
     async stop() {
-      stopped = true;
       for (const cancel of periodic.splice(0)) cancel();
-      await uploads.stop();
-      await registry.clear();
+      await shared.stop();
+      await shared.index.clear();
     },
   };
 }
 
-/** An errno and nothing else: messages name paths. */
+/** The errno only: messages name paths. */
 const codeOf = (error: unknown): string => String((error as { code?: unknown })?.code ?? 'failed');
 
 function secretPlaces(config: Config, host: Host): SecretPlaces {

@@ -1,6 +1,15 @@
-import type { OpenBytes } from '../host/media.ts';
-import type { MediaEntry } from './registry.ts';
-import type { UploadBody } from './uploads.ts';
+import type { MediaEntry, Store } from '../../storage/schema.ts';
+import type { Config } from '../config.ts';
+import { RelayError } from '../errors.ts';
+import type { NewBytes, OpenBytes } from '../host/media.ts';
+import type { Clock } from '../kit/clock.ts';
+import type { Log } from '../log.ts';
+import { typeOf } from './content-types.ts';
+import { openMediaIndex } from './media-index.ts';
+import { createUploads, type UploadBody } from './uploads.ts';
+
+const MiB = 1024 * 1024;
+const OWNED_CAP = 2048 * MiB;
 
 /** Body of `POST /media/register`, its types checked. */
 export interface Registration {
@@ -11,7 +20,7 @@ export interface Registration {
   owned: boolean;
 }
 
-/** Something to serve: whoever has it closes `bytes`, or hands on its body. */
+/** Something to serve. The receiver closes `bytes` or passes on its body. */
 export interface ServedMedia {
   bytes: OpenBytes;
   contentType: string;
@@ -22,31 +31,142 @@ export interface ServedMedia {
 /** The media of a relay (contract 04 §2 to §4). */
 export interface Media {
   /**
-   * Enters a file of this host.
+   * Adds a file of this host.
    * @throws RelayError `invalid` for whatever is wrong with it; `unsupported` without a host.
    */
   register(registration: Registration): Promise<MediaEntry>;
   /** Receives a file from a device. @throws RelayError, see `Uploads.receive`. */
   upload(body: UploadBody): Promise<MediaEntry>;
-  /** Marks an entry sensitive for good; false when there is none. */
-  markSensitive(token: string): boolean;
+  /** Marks an entry sensitive for good; resolves when that is stored, with false if there is no such entry. */
+  markSensitive(token: string): Promise<boolean>;
   /** Opens an entry. @throws RelayError `not-found`. */
   open(token: string): Promise<ServedMedia>;
   /**
-   * Opens a file of this host by its path, or its path in the agent's container. The hint is a media type or nothing.
+   * Opens a file of this host by its path, or by its path in the agent's container. The hint is a media type or null.
    * @throws RelayError `forbidden`, `not-found`; `unsupported` without a host.
    */
   openPath(path: string, hint: string | null): Promise<Omit<ServedMedia, 'sensitive'>>;
+  /** Entries, newest first. */
   list(includeExpired: boolean): (MediaEntry & { isExpired: boolean })[];
-  /** Live entries. */
+  /** How many live entries there are. */
   count(): number;
-  /** Begins what is done from time to time. */
+  /** Starts the periodic work of a process that stays. */
   start(): void;
   /** Removes what has expired. */
   sweep(): Promise<void>;
-  /** Ends uploads under way; on a host also every entry, with the files that are the relay's own. */
+  /** Aborts uploads; on a host also removes every entry, with the files that the relay owns. */
   stop(): Promise<void>;
 }
 
-/** Form of a token in a path that marks (contract 04 §3.4); those that are given out have 22 characters. */
+/** Where bytes are kept: files of a host, or objects of a bucket. A place is a path or a key. */
+export interface MediaBytes {
+  /** Uploads of all sessions that may run at once. */
+  readonly maxUploads: number;
+  /** An unused place for an upload whose file name ends in `suffix`. */
+  newPlace(suffix: string): string;
+  create(place: string): Promise<NewBytes>;
+  /** The place to serve a finished upload from, or null when it cannot be served. */
+  accept(place: string): Promise<string | null>;
+  /** Opens the bytes of an entry; null when they are gone or may not be served. */
+  open(place: string): Promise<OpenBytes | null>;
+  /** Removes bytes. Missing ones count as removed. */
+  remove(place: string): Promise<void>;
+}
+
+export interface SharedMediaParts {
+  bytes: MediaBytes;
+  store: Store<'media'>;
+  config: Config;
+  clock: Clock;
+  log: Log;
+}
+
+/** Tokens in a marker path have this form (contract 04 §3.4); tokens that the relay issues have 22 characters. */
 export const isToken = (text: string): boolean => /^[A-Za-z0-9_-]{16,128}$/.test(text);
+
+/** The part of `Media` that is the same wherever the bytes are kept, and its index. */
+export async function openSharedMedia({ bytes, store, config, clock, log }: SharedMediaParts) {
+  const index = await openMediaIndex({
+    store,
+    clock,
+    log,
+    ttl: config.mediaTtlSeconds,
+    cap: config.mediaLruCap,
+    ownedCap: OWNED_CAP,
+    remove: bytes.remove,
+  });
+  const uploads = createUploads({
+    clock,
+    cap: config.mediaMaxSizeMb * MiB,
+    total: bytes.maxUploads,
+    async create(suffix) {
+      const place = bytes.newPlace(suffix);
+      await index.begin(place);
+      const file = await bytes.create(place).catch((error) => {
+        index.end(place);
+        throw error;
+      });
+      return {
+        ...file,
+        async discard() {
+          await file.discard();
+          index.end(place);
+        },
+      };
+    },
+  });
+  let stopped = false;
+
+  /** Adds an entry. @throws RelayError `unavailable` when the relay stops, `internal` when it cannot be stored. */
+  async function add(fresh: Parameters<typeof index.add>[0]): Promise<MediaEntry> {
+    if (stopped) throw new RelayError('unavailable', 'the relay is stopping');
+    const { entry, saved } = index.add(fresh);
+    try {
+      await saved;
+    } catch (cause) {
+      index.remove(entry);
+      throw new RelayError('internal', 'the media entry could not be stored', { cause });
+    }
+    log.info(`added media: ${entry.size} bytes, ${entry.contentType}, sensitive ${entry.sensitive}`);
+    return entry;
+  }
+
+  return {
+    index,
+    add,
+
+    async upload(body: UploadBody): Promise<MediaEntry> {
+      const { place: received, fileName, contentType, size } = await uploads.receive(body);
+      const place = await bytes.accept(received).catch(() => null);
+      if (place === null || stopped) {
+        await bytes.remove(received).catch(() => {});
+        index.end(received);
+        throw new RelayError('internal', 'the upload could not be stored');
+      }
+      // In one turn, and so in one transaction: the bytes have an entry or are an orphan, never neither.
+      const added = add({ place, contentType, fileName, size, sensitive: false, owned: true });
+      index.end(received);
+      return added;
+    },
+
+    async open(token: string): Promise<ServedMedia> {
+      const entry = index.find(token);
+      const found = entry && (await bytes.open(entry.place));
+      if (!entry || !found) throw new RelayError('not-found', 'there is no such media, or it has expired');
+      index.touch(entry);
+      const contentType = await typeOf(found, entry.contentType);
+      return { bytes: found, contentType, fileName: entry.fileName, sensitive: entry.sensitive };
+    },
+
+    markSensitive: index.markSensitive,
+    list: index.list,
+    count: index.count,
+    sweep: index.sweep,
+
+    /** Aborts uploads and refuses new entries. */
+    async stop(): Promise<void> {
+      stopped = true;
+      await uploads.stop();
+    },
+  };
+}

@@ -6,13 +6,13 @@ import { baseName, DEFAULT_TYPE, mediaType } from './names.ts';
 const MAX_PARTS = 64;
 const BOUNDARY = /;[ \t]*boundary=(?:"([^"\\]{1,70})"|([^\s;,"]{1,70})(?=[\s;,]|$))/i;
 
-/** The part that is uploaded. */
+/** The uploaded part. */
 export interface FilePart {
   fileName: string;
   contentType: string;
 }
 
-/** What one more chunk of the body brought: at most one `part`, its bytes in order, and at most one `end`. */
+/** Contents of one chunk of the body: at most one `part`, its bytes in order, and whether it ended. */
 export interface Pieces {
   part?: FilePart;
   bytes: Uint8Array[];
@@ -21,17 +21,17 @@ export interface Pieces {
 
 export interface FilePartReader {
   /**
-   * The bytes are only good until the next call, with the chunk they are part of.
-   * @throws RelayError `invalid` for a body that is no multipart one.
+   * The returned bytes share the chunk's buffer and are valid until the next call.
+   * @throws RelayError `invalid` for a body that is not multipart.
    */
   push(chunk: Uint8Array): Pieces;
-  /** Whether the closing boundary was there. */
+  /** Whether the closing boundary was read. */
   complete(): boolean;
 }
 
 const malformed = () => new RelayError('invalid', 'the multipart body cannot be read');
 
-/** Whether a content type is `multipart/…` at all, and its boundary. @throws RelayError `invalid` */
+/** The boundary of a `multipart/…` content type. @throws RelayError `invalid` for any other */
 export function boundaryOf(contentType: string | null): string {
   if (!/^\s*multipart\//i.test(contentType ?? '')) {
     throw new RelayError('invalid', 'the body must be multipart/form-data');
@@ -42,7 +42,7 @@ export function boundaryOf(contentType: string | null): string {
   return boundary;
 }
 
-/** Takes the first part named `file` out of a multipart body, as it arrives. Nothing is kept but a part's head (16 KiB). */
+/** Extracts the first part named `file` of a multipart body as it arrives. Buffers only a part's head (16 KiB). */
 export function createFilePartReader(boundary: string): FilePartReader {
   let state: 'before' | 'inside' | 'after' = 'before';
   let done = false;
@@ -53,7 +53,7 @@ export function createFilePartReader(boundary: string): FilePartReader {
   const parser = make({
     headers: { 'content-type': `multipart/form-data; boundary="${boundary}"` },
     maxParts: MAX_PARTS,
-    // Every part is handed on as it arrives: fields would be kept whole.
+    // Streams every part: fields would be buffered whole.
     isFile: () => true,
     onField() {},
     onFile({ headers }) {
@@ -73,7 +73,7 @@ export function createFilePartReader(boundary: string): FilePartReader {
       };
     },
     onError(error) {
-      // What follows the closing boundary is nobody's.
+      // Bytes after the closing boundary are ignored.
       if (!done) failure ??= error;
     },
     onDone() {
@@ -102,8 +102,8 @@ export function createFilePartReader(boundary: string): FilePartReader {
 }
 
 /**
- * How much of the bytes may be parsed now. The parser overlooks what follows a delimiter, `--` or the end of the line,
- * when it is cut (0.2.8): so a delimiter waits until both bytes are there.
+ * How many of the bytes may be parsed now. The parser (0.2.8) misreads the two bytes after a delimiter, `--` or a line
+ * end, when a chunk ends between them: a delimiter is held back until both have arrived.
  */
 function readyPart(bytes: Uint8Array, boundary: string): number {
   const delimiter = '\r\n--'.length + boundary.length;
@@ -115,7 +115,7 @@ const CR = 13;
 
 const one = (value: string | string[] | undefined): string => (Array.isArray(value) ? value[0] : value) ?? '';
 
-/** A parameter of a header, quoted or not. The parser's own reading gives up at names outside Latin-1. */
+/** A parameter of a header, quoted or not. The parser itself fails at names outside Latin-1. */
 function parameter(header: string, name: string): string | undefined {
   for (const [, key, quoted, plain] of header.matchAll(
     /;[ \t]*([\w*-]+)[ \t]*=[ \t]*(?:"((?:[^"\\]|\\.)*)"|([^;"]*))/g,

@@ -1,10 +1,10 @@
 import type { NewBytes, OpenBytes } from '../host/media.ts';
 import type { ObjectStore, ObjectUpload } from './objects.ts';
 
-/** The least that R2 takes for a part that is not the last; all but the last must be alike. */
+/** R2's minimum size of a part that is not the last; all but the last must have the same size. */
 export const PART_SIZE = 5 * 1024 * 1024;
 
-/** An object that is being written. It holds one part in memory, and goes in one piece when it is no larger. */
+/** Writes an object: buffers one part, and puts an object of at most that size in one piece. */
 export function createObject(objects: ObjectStore, key: string): NewBytes {
   const part = new Uint8Array(PART_SIZE);
   const sent: { partNumber: number; etag: string }[] = [];
@@ -42,7 +42,7 @@ export function createObject(objects: ObjectStore, key: string): NewBytes {
   };
 }
 
-/** A stored object to be read, or null when it is gone. */
+/** Opens a stored object for reading; null when it is gone. */
 export async function openObject(objects: ObjectStore, key: string): Promise<OpenBytes | null> {
   const facts = await objects.head(key);
   if (!facts) return null;

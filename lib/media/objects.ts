@@ -1,4 +1,4 @@
-/** What is known of a stored object. */
+/** Metadata of a stored object. */
 export interface ObjectFacts {
   size: number;
   /** Entity tag without quotes. */
@@ -6,7 +6,7 @@ export interface ObjectFacts {
   uploaded: Date;
 }
 
-/** The part of an R2 bucket that is used. Keys are the relay's own. */
+/** The part of an R2 bucket that the relay uses. The relay chooses the keys. */
 export interface ObjectStore {
   head(key: string): Promise<ObjectFacts | null>;
   get(key: string, options: { range: { offset: number; length: number } }): Promise<{ body?: unknown } | null>;

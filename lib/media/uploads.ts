@@ -7,18 +7,18 @@ import { plainSuffix } from './names.ts';
 
 const PER_SESSION = 4;
 const IDLE = 30_000;
-/** What a body may have beside the file. */
+/** Bytes that a body may have besides the file. */
 const SLACK = 1024 * 1024;
 const RETRY_AFTER = 5;
 
-/** The body of an upload and what its head says. */
+/** An upload request. */
 export interface UploadBody {
   contentType: string | null;
   contentLength: number | null;
   chunks: AsyncIterable<Uint8Array>;
-  /** Whose upload it is: of one owner only some may run at a time. */
+  /** Limits count per owner. */
   owner: string;
-  /** Asked once the body is there: its device may have been revoked meanwhile. */
+  /** Called when the body is complete: its device may have been revoked meanwhile. */
   isWelcome(): boolean;
 }
 
@@ -29,11 +29,11 @@ export interface Uploaded extends FilePart {
 
 export interface UploadsParts {
   clock: Clock;
-  /** Most bytes of a file. */
+  /** Largest file, bytes. */
   cap: number;
   /** Uploads of all sessions that run at once. */
   total: number;
-  /** Makes the file for one upload. */
+  /** Creates the file for one upload. */
   create(suffix: string): Promise<NewBytes>;
 }
 
@@ -42,7 +42,7 @@ export type Uploads = ReturnType<typeof createUploads>;
 const tooLarge = (cap: number) => new RelayError('too-large', `the file is larger than ${cap / SLACK} MiB`);
 const notStored = (cause: unknown) => new RelayError('internal', 'the upload could not be stored', { cause });
 
-/** Receives uploads (contract 04 §3.5): as a stream, at the speed of the disk, with nothing left behind by a failed one. */
+/** Receives uploads (contract 04 §3.5): streamed at the speed of the disk. A failed one leaves nothing behind. */
 export function createUploads({ clock, cap, total, create }: UploadsParts) {
   const admit = createAdmission({
     perOwner: PER_SESSION,
@@ -53,7 +53,7 @@ export function createUploads({ clock, cap, total, create }: UploadsParts) {
   const settling = new Set<Promise<unknown>>();
   const stopping = new AbortController();
 
-  /** The next chunk, unless the client is silent for too long or the relay stops. */
+  /** The next chunk. Rejects when the client is silent for too long or the relay stops. */
   function nextOf(iterator: AsyncIterator<Uint8Array>): Promise<IteratorResult<Uint8Array>> {
     return new Promise((resolve, reject) => {
       const { signal } = stopping;
@@ -101,7 +101,7 @@ export function createUploads({ clock, cap, total, create }: UploadsParts) {
       const place = await target.finish().catch((error) => Promise.reject(notStored(error)));
       return { ...part, place, size };
     } catch (error) {
-      // Not waited for: of a client that is silent it would never end.
+      // Not awaited: it would never settle for a silent client.
       void iterator.return?.()?.catch(() => {});
       await target?.discard();
       throw error;
@@ -124,7 +124,7 @@ export function createUploads({ clock, cap, total, create }: UploadsParts) {
       });
     },
 
-    /** Breaks off what runs; resolves when nothing is left of it. */
+    /** Aborts uploads; resolves when none of them has left anything behind. */
     async stop(): Promise<void> {
       stopping.abort();
       await Promise.allSettled(settling);

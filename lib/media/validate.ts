@@ -3,7 +3,7 @@ import type { OpenBytes } from '../host/media.ts';
 import { isDenied, type SecretPlaces } from './deny-list.ts';
 import { isUnder } from './paths.ts';
 
-/** Why a path is refused, in the order in which it is checked (contract 04 §2). */
+/** Why a path is refused, in the order of the checks (contract 04 §2). */
 export type PathRefusal =
   | 'invalid'
   | 'relative'
@@ -28,7 +28,7 @@ export const REFUSAL_TEXT: Record<PathRefusal, string> = {
 export interface PathRules {
   host: Host;
   secrets: SecretPlaces;
-  /** Real paths; without them every place that is not protected will do. */
+  /** Real paths; without them every unprotected location is allowed. */
   roots?: readonly string[];
   /** Bytes. */
   cap?: number;
@@ -39,8 +39,8 @@ export type Validated = { ok: true; path: string; file: OpenBytes } | { ok: fals
 const refused = (refusal: PathRefusal): Validated => ({ ok: false, refusal });
 
 /**
- * THE path validator: from a path that somebody sent to a file that is open, whose real path is what was checked. The
- * first check that fails decides; location comes before existence, so that a refused place tells nothing.
+ * THE path validator: opens the file of an untrusted path, such that the checked real path is that of the open file. The
+ * first failed check decides; location is checked before existence, so that a refusal does not reveal what exists.
  */
 export async function openPath(path: unknown, { host, secrets, roots, cap }: PathRules): Promise<Validated> {
   if (typeof path !== 'string' || path === '') return refused('invalid');

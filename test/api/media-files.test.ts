@@ -319,7 +319,7 @@ it('§1.3: neither file names nor tokens are logged', async () => {
   const forwarded = { method: 'POST', headers: { 'x-forwarded-for': '203.0.113.7' } };
   expect(await statusOf(relay.fetch(`/media/${token}/sensitive`, forwarded))).toBe(403);
   const log = relay.log.join('\n');
-  expect(log).toMatch(/media entered: 1 bytes, text\/plain, sensitive false/);
+  expect(log).toMatch(/added media: 1 bytes, text\/plain, sensitive false/);
   expect(log).toContain('refused an operator call from 127.0.0.1 to /media/{token}/sensitive');
   for (const secret of ['private-name', token, token.slice(0, 8), workspace]) expect(log).not.toContain(secret);
 });

@@ -1,0 +1,242 @@
+import type { MediaEntry, MediaOrphanRecord, Store } from '../../storage/schema.ts';
+import { describeError } from '../errors.ts';
+import { base64url, randomBytes, sha256 } from '../kit/bytes.ts';
+import { type Clock, seconds } from '../kit/clock.ts';
+import { isObject } from '../kit/json.ts';
+import { createWriteBehind, loadAll } from '../kit/write-behind.ts';
+import type { Log } from '../log.ts';
+
+export type { MediaEntry } from '../../storage/schema.ts';
+
+const TOKEN_BYTES = 16;
+/** Failed removals that are kept to be repeated; more are given up. */
+const MAX_ORPHANS = 1000;
+/** Bytes of an upload that never ended, as after an eviction, are removed after this many seconds. */
+const ABANDONED_AFTER = 3600;
+
+const entryKey = (token: string): string => `entry:${token}`;
+const orphanKey = (place: string): string => `orphan:${sha256(place)}`;
+
+export type NewEntry = Pick<MediaEntry, 'place' | 'contentType' | 'fileName' | 'size' | 'sensitive' | 'owned'>;
+
+export interface MediaIndexParts {
+  store: Store<'media'>;
+  clock: Clock;
+  log: Log;
+  /** Lifetime of an entry, seconds. */
+  ttl: number;
+  /** Most entries. */
+  cap: number;
+  /** Most bytes of owned files. */
+  ownedCap: number;
+  /** Removes owned bytes; missing ones count as removed. A rejected removal is repeated by `sweep`. */
+  remove(place: string): Promise<void>;
+}
+
+export type MediaIndex = Awaited<ReturnType<typeof openMediaIndex>>;
+
+/**
+ * Tokens and the bytes they stand for, limited in time, number and owned bytes (contract 04 §3.1). Held in memory and
+ * written through. Every step is synchronous, so two of them never interleave; the map's order is least recently used
+ * first.
+ */
+export async function openMediaIndex({ store, clock, log, ttl, cap, ownedCap, remove }: MediaIndexParts) {
+  const entries = new Map<string, MediaEntry>();
+  /** Places with a token, and whether any token of the place has owned it. */
+  const places = new Map<string, { tokens: number; owned: boolean; size: number }>();
+  /** Bytes without an entry, and the epoch seconds from which they may be removed: uploads and failed removals. */
+  const orphans = new Map<string, number>();
+  /** Orphans that are being written now. */
+  const uploading = new Set<string>();
+  const removals = new Set<Promise<void>>();
+  const uses = createWriteBehind({ store, clock, log, name: 'the media index' });
+  let ownedBytes = 0;
+
+  const now = () => seconds(clock);
+
+  const save = (entry: MediaEntry): Promise<void> => store.setItem(entryKey(entry.token), { entry: { ...entry } });
+
+  function written(write: Promise<void>): void {
+    write.catch((error) => log.error(`the media index could not be saved: ${describeError(error)}`));
+  }
+
+  function addOrphan(place: string, removableAt: number): Promise<void> {
+    orphans.set(place, removableAt);
+    return store.setItem(orphanKey(place), { orphan: { place, removableAt } });
+  }
+
+  function removeOrphan(place: string): boolean {
+    uploading.delete(place);
+    if (!orphans.delete(place)) return false;
+    written(store.removeItem(orphanKey(place)));
+    return true;
+  }
+
+  function insert(entry: MediaEntry): void {
+    entries.set(entry.token, entry);
+    const place = places.get(entry.place) ?? { tokens: 0, owned: false, size: entry.size };
+    place.tokens++;
+    // Bytes that were about to be removed are owned already.
+    const isOwned = removeOrphan(entry.place) || entry.owned;
+    if (!place.owned && isOwned) {
+      place.owned = true;
+      ownedBytes += place.size;
+    }
+    places.set(entry.place, place);
+  }
+
+  function retire(entry: MediaEntry): void {
+    entries.delete(entry.token);
+    written(store.removeItem(entryKey(entry.token)));
+    const place = places.get(entry.place);
+    if (!place || --place.tokens > 0) return;
+    places.delete(entry.place);
+    if (!place.owned) return;
+    ownedBytes -= place.size;
+    discard(entry.place);
+  }
+
+  /** Removes bytes; when that fails and no entry needs them, they stay orphans. */
+  function discard(place: string): void {
+    const removal = remove(place).then(
+      () => void removeOrphan(place),
+      () => {
+        if (orphans.size < MAX_ORPHANS && !places.has(place)) written(addOrphan(place, 0));
+      },
+    );
+    removals.add(removal);
+    void removal.finally(() => removals.delete(removal));
+  }
+
+  function prune(): void {
+    for (const entry of entries.values()) if (entry.expiresAt <= now()) retire(entry);
+  }
+
+  function evict(newest: MediaEntry): void {
+    for (const entry of entries.values()) {
+      if (entries.size <= cap) break;
+      retire(entry);
+    }
+    for (const entry of entries.values()) {
+      if (ownedBytes <= ownedCap) break;
+      if (entry !== newest && places.get(entry.place)?.owned) retire(entry);
+    }
+  }
+
+  function find(token: string): MediaEntry | undefined {
+    prune();
+    return entries.get(token);
+  }
+
+  const loaded = (await loadAll(store, log, fromRecord)).map(([, record]) => record);
+  const stored = loaded.flatMap((record) => ('entry' in record ? [record.entry] : []));
+  for (const record of loaded) if ('orphan' in record) orphans.set(record.orphan.place, record.orphan.removableAt);
+  for (const entry of stored.sort((a, b) => a.lastAccessed - b.lastAccessed)) insert(entry);
+
+  return {
+    /** Notes an upload before its first byte: bytes that nothing refers to would stay for ever. */
+    begin(place: string): Promise<void> {
+      uploading.add(place);
+      return addOrphan(place, now() + ABANDONED_AFTER);
+    },
+
+    /** The upload failed and left no bytes, or its bytes have an entry under another place. */
+    end: (place: string): void => void removeOrphan(place),
+
+    /** Adds an entry under a new token. `saved` settles when it is stored. */
+    add(fresh: NewEntry): { entry: MediaEntry; saved: Promise<void> } {
+      const at = now();
+      const token = base64url(randomBytes(TOKEN_BYTES));
+      const entry = { ...fresh, token, createdAt: at, expiresAt: at + ttl, lastAccessed: at };
+      const saved = save(entry);
+      insert(entry);
+      prune();
+      evict(entry);
+      return { entry, saved };
+    },
+
+    /** Removes an entry, with its bytes when it was the last token of owned ones. */
+    remove(entry: MediaEntry): void {
+      if (entries.get(entry.token) === entry) retire(entry);
+    },
+
+    /** A live entry. */
+    find,
+
+    /** An entry was served: makes it the most recently used one. */
+    touch(entry: MediaEntry): void {
+      const { token } = entry;
+      if (entries.get(token) !== entry) return;
+      entry.lastAccessed = now();
+      entries.delete(token);
+      entries.set(token, entry);
+      uses.save(entryKey(token), () => {
+        const current = entries.get(token);
+        return current ? { entry: { ...current } } : null;
+      });
+    },
+
+    /** Marks an entry for good; resolves when that is stored, with false if there is no such entry. */
+    async markSensitive(token: string): Promise<boolean> {
+      const entry = find(token);
+      if (!entry) return false;
+      entry.sensitive = true;
+      await save(entry);
+      return true;
+    },
+
+    /** Newest first; expired ones, which the next sweep removes, only on request. */
+    list(includeExpired: boolean): (MediaEntry & { isExpired: boolean })[] {
+      const at = now();
+      return [...entries.values()]
+        .map((entry) => ({ ...entry, isExpired: entry.expiresAt <= at }))
+        .filter(({ isExpired }) => includeExpired || !isExpired)
+        .sort((one, other) => other.createdAt - one.createdAt);
+    },
+
+    count(): number {
+      const at = now();
+      let live = 0;
+      for (const { expiresAt } of entries.values()) if (expiresAt > at) live++;
+      return live;
+    },
+
+    /** Removes expired entries, abandoned uploads, and bytes whose removal failed before. */
+    async sweep(): Promise<void> {
+      prune();
+      for (const [place, removableAt] of [...orphans]) {
+        if (removableAt <= now() && !uploading.has(place)) discard(place);
+      }
+      await Promise.all(removals);
+    },
+
+    /** The epoch seconds from which `sweep` has something to do; undefined when it never will. */
+    nextSweep(): number | undefined {
+      let next = Number.POSITIVE_INFINITY;
+      for (const { expiresAt } of entries.values()) next = Math.min(next, expiresAt);
+      for (const removableAt of orphans.values()) next = Math.min(next, removableAt);
+      return Number.isFinite(next) ? next : undefined;
+    },
+
+    /** Removes every entry and all owned bytes. */
+    async clear(): Promise<void> {
+      for (const entry of entries.values()) retire(entry);
+      for (const place of [...orphans.keys()]) discard(place);
+      await Promise.all(removals);
+    },
+  };
+}
+
+function fromRecord(value: unknown): { entry: MediaEntry } | MediaOrphanRecord | undefined {
+  if (!isObject(value)) return undefined;
+  const { entry, orphan } = value;
+  if (isObject(orphan) && typeof orphan.place === 'string' && typeof orphan.removableAt === 'number') {
+    return { orphan: { place: orphan.place, removableAt: orphan.removableAt } };
+  }
+  if (!isObject(entry)) return undefined;
+  const isText = [entry.token, entry.place, entry.contentType].every((field) => typeof field === 'string');
+  const times = [entry.createdAt, entry.expiresAt, entry.lastAccessed, entry.size];
+  return isText && times.every((time) => typeof time === 'number')
+    ? { entry: entry as unknown as MediaEntry }
+    : undefined;
+}
