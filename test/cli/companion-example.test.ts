@@ -17,7 +17,7 @@ async function exampleCalls(): Promise<[path: string, body: string | undefined][
   return [...section.matchAll(/^phone \$R(\/\S+)(?: -d '([^']+)')?/gm)].map(([, path = '', body]) => [path, body]);
 }
 
-it('the example in cli/README.md: what curl does is what the companion shows', { timeout: 60_000 }, async () => {
+it('the companion shows every call of the example in cli/README.md', { timeout: 60_000 }, async () => {
   const calls = await exampleCalls();
   expect(calls.length).toBeGreaterThan(10);
   const home = await paired(relay.port);
@@ -56,7 +56,7 @@ it('the example in cli/README.md: what curl does is what the companion shows', {
   const screens = answers.filter(([path]) => path === '/screen').map(([, , text]) => text);
   expect(screens.at(-2)).toContain('Call the plumber');
   expect(screens.at(-1)).toContain('Basket');
-  // What was typed is not shown.
+  // Typed text is not shown.
   expect(companion.stdout).not.toContain('plumber');
 
   companion.type('m');

@@ -8,7 +8,7 @@ import { begin, paired } from './companion-support.ts';
 
 const pending = cleanups();
 
-/** A relay with a companion that allows everything, and a tool that is paired with it. */
+/** A relay with a companion that allows everything, and the headers of a paired tool. */
 async function withCompanion() {
   const relay = await startBuiltTarget();
   pending.push(() => relay.stop());
@@ -34,13 +34,13 @@ it('a screenshot travels from the phone to a host tool, byte for byte (contract 
   const bytes = Buffer.from(await picture.arrayBuffer());
   expect(bytes.subarray(0, 8).toString('latin1')).toBe('\x89PNG\r\n\x1a\n');
   expect(bytes.subarray(-8).toString('latin1')).toContain('IEND');
-  // The host marks it before it shows it to anybody.
+  // The host may mark it as sensitive before it shows it.
   expect((await relay.operator(`/media/${token}/sensitive`, post({}))).status).toBe(200);
   const again = await relay.fetch(`/media/${token}`, { headers });
   expect(again.headers.get('x-media-sensitive')).toBe('1');
 });
 
-it('the phone fetches what it shares: a registered file, and one by its path', async () => {
+it('the phone fetches the files it shares: by token and by path', async () => {
   const { relay, headers } = await withCompanion();
   const path = join(await temporaryDirectory(), 'Grüße.txt');
   await writeFile(path, 'hello');

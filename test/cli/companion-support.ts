@@ -10,14 +10,14 @@ import { agentHome } from './support.ts';
 export interface Setting {
   home?: string;
   env?: Record<string, string>;
-  /** All of stdin; it is closed after it. Otherwise it stays open for `type`. */
+  /** The whole of stdin. Without it, stdin stays open for `type`. */
   input?: string;
   tty?: boolean;
 }
 
 export type Running = ReturnType<typeof begin>;
 
-/** Starts one command line through `main`, in this process; it can be typed to, watched and stopped. */
+/** Starts a command line through `main` in this process, to be typed to, watched and stopped. */
 export function begin(argv: string[], { home = agentHome(), env = {}, input, tty = false }: Setting = {}) {
   const printed = { stdout: '', stderr: '' };
   const waiters = new Set<() => void>();
@@ -62,7 +62,7 @@ export function begin(argv: string[], { home = agentHome(), env = {}, input, tty
     ended,
     raw,
     stop: () => stop.abort(),
-    /** Whoever read its stdout goes away. */
+    /** Simulates that the reader of stdout goes away. */
     breakPipe: () => broken.emit('broken'),
     type: (text: string) => void stdin.write(text),
     get stdout() {
@@ -71,7 +71,7 @@ export function begin(argv: string[], { home = agentHome(), env = {}, input, tty
     get stderr() {
       return printed.stderr;
     },
-    /** Resolves with the first match on either stream; rejects when the command ended, or time is up, without it. */
+    /** Resolves with the first match on either stream; rejects when the command ends or time runs out without one. */
     prints: (pattern: RegExp) =>
       new Promise<RegExpExecArray>((resolve, reject) => {
         const settle = (act: () => void) => {
@@ -79,12 +79,12 @@ export function begin(argv: string[], { home = agentHome(), env = {}, input, tty
           waiters.delete(attempt);
           act();
         };
-        const vain = () => new Error(`waited in vain for ${pattern}\n${printed.stdout}\n${printed.stderr}`);
-        const timer = setTimeout(() => settle(() => reject(vain())), PATIENCE);
+        const noMatch = () => new Error(`no match for ${pattern}\n${printed.stdout}\n${printed.stderr}`);
+        const timer = setTimeout(() => settle(() => reject(noMatch())), PATIENCE);
         const attempt = () => {
           const found = pattern.exec(printed.stdout) ?? pattern.exec(printed.stderr);
           if (found) settle(() => resolve(found));
-          else if (code !== undefined) settle(() => reject(vain()));
+          else if (code !== undefined) settle(() => reject(noMatch()));
         };
         waiters.add(attempt);
         attempt();
@@ -99,10 +99,10 @@ export function begin(argv: string[], { home = agentHome(), env = {}, input, tty
   };
 }
 
-/** As `begin`, to the end. */
+/** Runs a command line to its end. */
 export const run = (argv: string[], setting: Setting = {}) => begin(argv, { input: '', ...setting }).ended;
 
-/** A pairing payload for a fresh code of the relay on this port, as `svc pair` would make it. */
+/** A pairing payload with a fresh code for the relay on this port, as `svc pair` would print it. */
 export async function payloadFor(port: number, policy: Record<string, unknown> = {}, scheme = 'ws') {
   const code = randomCode();
   const response = await fetch(`http://127.0.0.1:${port}/pairing/register`, {
@@ -113,7 +113,7 @@ export async function payloadFor(port: number, policy: Record<string, unknown> =
   return { code, payload: JSON.stringify({ svc: 1, relay: { url: `${scheme}://127.0.0.1:${port}`, code } }) };
 }
 
-/** Pairs a companion with the relay on this port. Its agent home. */
+/** Pairs a companion with the relay on this port and returns its agent home. */
 export async function paired(port: number, policy: Record<string, unknown> = {}): Promise<string> {
   const home = agentHome();
   const { payload } = await payloadFor(port, policy);

@@ -9,7 +9,7 @@ import { closedPort } from '../support/closed-port.ts';
 import { begin, paired, payloadFor, run } from './companion-support.ts';
 import { agentHome, fakeRelay } from './support.ts';
 
-/** The phone is not what is tested here: this one asks before `/call`, and writes down what it was told. */
+/** A stand-in for the phone: it asks before `/call` and records the commands. */
 const phones = vi.hoisted(() => ({ last: null as null | { confirm: Confirm; handled: string[] } }));
 vi.mock('../../cli/companion/phone.ts', () => ({
   createSimulatedPhone({ settings, confirm }: { settings: SettingsStore; confirm: Confirm }) {
@@ -61,7 +61,7 @@ const settingsOf = async (home: string) => JSON.parse(await readFile(join(home, 
 const bearer = (token: string) => ({ authorization: `Bearer ${token}` });
 
 describe('svc companion pair', () => {
-  it('from stdin: stores the session 0600, prints what it is paired with and the next step, and no credential', async () => {
+  it('reads stdin, stores the session 0600, and prints the pairing and the next step but no credential', async () => {
     const home = agentHome();
     const { code, payload } = await payloadFor(relay.port);
     const result = await run(['companion', 'pair', '-', '--name', 'Test phone'], { home, input: `${payload}\n` });
@@ -80,7 +80,7 @@ describe('svc companion pair', () => {
     ]);
   });
 
-  it('finds the link in what svc pair prints, and takes one as an argument; --json is one document', async () => {
+  it('finds the link in the output of svc pair or takes it as an argument; --json prints one document', async () => {
     for (const inText of [true, false]) {
       const { payload } = await payloadFor(relay.port);
       const link = `svc-relay://pair?payload=${base64url(utf8ToBytes(payload))}`;
@@ -98,7 +98,7 @@ describe('svc companion pair', () => {
     }
   });
 
-  it('takes the next route when one does not answer, and begins with the preferred one', async () => {
+  it('tries the preferred route first, and the next one when it does not answer', async () => {
     const dead = await closedPort();
     const { code } = await payloadFor(relay.port);
     const endpoints = [
@@ -112,7 +112,7 @@ describe('svc companion pair', () => {
     expect((await settingsOf(home)).pairing.last_good).toBe(`ws://localhost:${relay.port}/ws`);
   });
 
-  it('says what went wrong and what to do next: exit 1', async () => {
+  it('exits with 1, an error and the next step', async () => {
     const dead = await closedPort();
     const refusing = await fakeRelay(() => ({ status: 429, body: {} }));
     const offer = (port: number) =>
@@ -134,7 +134,7 @@ describe('svc companion pair', () => {
     }
   });
 
-  it('a failed pairing leaves the one before as it is', async () => {
+  it('a failed pairing does not change the previous one', async () => {
     const home = await paired(relay.port);
     const before = await settingsOf(home);
     const input = JSON.stringify({ svc: 1, relay: { url: `ws://127.0.0.1:${relay.port}`, code: 'AAAAAA' } });
@@ -142,7 +142,7 @@ describe('svc companion pair', () => {
     expect(await settingsOf(home)).toEqual(before);
   });
 
-  it('is wrongly asked without a link on a terminal, with a bad name, with too much on stdin: exit 2', async () => {
+  it('exits with 2 on wrong usage', async () => {
     for (const [words, setting] of [
       [['pair'], { tty: true }],
       [['pair', '-', '--name', ' '], {}],
@@ -160,7 +160,7 @@ describe('svc companion pair', () => {
 });
 
 describe('svc companion status and unpair', () => {
-  it('say what is stored, without a credential; unpair forgets it', async () => {
+  it('show what is stored without any credential, and forget it', async () => {
     const home = await paired(relay.port);
     const { pairing } = await settingsOf(home);
     const shown = await run(['companion', 'status'], { home });
@@ -182,7 +182,7 @@ describe('svc companion status and unpair', () => {
     expect([result.code, result.stderr]).toEqual([1, expect.stringContaining('not paired')]);
   });
 
-  it('a damaged file is set aside with a warning', async () => {
+  it('set a damaged file aside with a warning', async () => {
     const home = await paired(relay.port);
     await writeFile(join(home, 'companion/settings.json'), '{');
     const result = await run(['companion', 'status'], { home });
@@ -199,7 +199,7 @@ async function toolToken(): Promise<string> {
 }
 
 describe('svc pair --token', () => {
-  it('prints nothing but a session token that the relay takes, good for a day, with the grants asked for', async () => {
+  it('prints only a session token, valid for a day, with the requested grants', async () => {
     const env = { RELAY_PORT: String(relay.port) };
     const words = ['pair', '--token', '--name', 'curl', '--grants', 'bridge=1h'];
     const { code, stdout, stderr } = await run(words, { env });
@@ -225,7 +225,7 @@ describe('svc pair --token', () => {
   });
 });
 
-/** Whether the relay carries calls to phones yet in this tree. */
+/** Calls the phone through the relay. */
 async function call(
   path: string,
   token: string,
@@ -240,7 +240,7 @@ async function call(
 }
 
 describe('svc companion run', () => {
-  it('is seen by the relay, answers, and shows each command as a line; ends in order when told to', async () => {
+  it('appears on the relay, answers, shows each command as a line, and disconnects when stopped', async () => {
     const home = await paired(relay.port);
     const token = await toolToken();
     const companion = begin(['companion', 'run', '--name', 'Test phone'], { home });
@@ -257,7 +257,7 @@ describe('svc companion run', () => {
     expect((await (await relay.fetch('/bridge/devices')).json()).count).toBe(0);
   });
 
-  it('without a terminal nobody can be asked, and it says so', async () => {
+  it('denies without a terminal to ask on, and reports it', async () => {
     const home = await paired(relay.port);
     const token = await toolToken();
     const companion = begin(['companion', 'run', '--master', 'on'], { home });
@@ -280,7 +280,7 @@ describe('svc companion run', () => {
     expect(companion.events('confirmed')).toHaveLength(1);
   });
 
-  it('--json: events on stdout, answers and settings on stdin', async () => {
+  it('--json writes events to stdout and reads answers and settings from stdin', async () => {
     const home = await paired(relay.port);
     const token = await toolToken();
     const companion = begin(['companion', 'run', '--json'], { home });
@@ -315,7 +315,7 @@ describe('svc companion run', () => {
     expect(companion.events('state').at(-1)).toMatchObject({ state: 'stopped' });
   });
 
-  it('on a terminal: keys for master, grants and answers; the terminal is given back', async () => {
+  it('reads keys for master, grants and answers on a terminal, and restores it', async () => {
     const home = await paired(relay.port);
     const token = await toolToken();
     const companion = begin(['companion', 'run'], { home, tty: true });
@@ -342,13 +342,13 @@ describe('svc companion run', () => {
       const before = companion.stdout.length;
       const answer = call('/call', token, { number: '555' });
       await vi.waitFor(() => expect(companion.stdout.slice(before)).toMatch(/y allow {2}n deny.* \d+ s/));
-      // What is pasted answers nothing, in one piece or in two.
+      // Pasted text answers nothing, whether it arrives in one piece or in two.
       if (key === 'n')
         for (const text of ['\u001b[200~ya\u001b[201~', '\u001b[200~yA', 'a\u001b[201~']) companion.type(text);
       companion.type(key);
       expect((await answer).status).toBe(status);
     }
-    // What others wrote cannot move the cursor.
+    // Foreign text cannot move the cursor.
     expect(companion.stdout).not.toContain('\u001b[31m');
     companion.type('q');
     expect((await companion.ended).code).toBe(0);
@@ -357,7 +357,7 @@ describe('svc companion run', () => {
     expect((await settingsOf(home)).safety.masterEnabled).toBe(true);
   });
 
-  it('a second companion, a pairing and an unpairing are refused while one runs; what a killed one left is no obstacle', async () => {
+  it('locks the settings while it runs, and ignores the lock of a killed process', async () => {
     const home = await paired(relay.port);
     const companion = begin(['companion', 'run'], { home });
     await companion.prints(/online/);
@@ -378,7 +378,7 @@ describe('svc companion run', () => {
     }
   });
 
-  it('ends when nobody reads what it shows any more', async () => {
+  it('ends when the reader of its output goes away', async () => {
     const home = await paired(relay.port);
     const companion = begin(['companion', 'run', '--json'], { home });
     await companion.prints(/"state":"online"/);
@@ -386,7 +386,7 @@ describe('svc companion run', () => {
     expect((await companion.ended).code).toBe(0);
   });
 
-  it('a revoked device ends with exit 1 and the next step, and is unpaired', async () => {
+  it('exits with 1 and the next step when the device is revoked, and unpairs', async () => {
     const home = await paired(relay.port);
     const companion = begin(['companion', 'run'], { home });
     await companion.prints(/online/);

@@ -8,7 +8,7 @@ const pending = cleanups();
 const SMS = { to: '+15550100', body: 'hello' };
 const AT_ONCE = 8;
 
-/** A relay whose time stands still, a companion behind a bad network, and a person who takes their time. */
+/** A relay with a stopped clock, a companion behind a bad network, and a person who does not answer yet. */
 async function start() {
   const clock = createTestClock();
   const relay = await startBuiltTarget({ clock });
@@ -17,7 +17,7 @@ async function start() {
   pending.push(() => proxy.close());
   const companion = await startCompanion(relay, {
     wsUrl: `ws://127.0.0.1:${proxy.port}/ws`,
-    // Comes back within a tenth of a second, and believes for 7 s that it is heard.
+    // It reconnects within a tenth of a second, and notices silence after 7 s.
     clock: fastClock(10),
     parts: { answer: 'later' },
   });
@@ -32,7 +32,7 @@ async function start() {
     proxy,
     companion,
     records,
-    /** Calls that wait for the person at the phone. */
+    /** Makes calls that wait for the person at the phone. */
     async asked() {
       const { person } = companion.phone;
       const before = person.asked.length;
@@ -40,7 +40,7 @@ async function start() {
       await vi.waitFor(() => expect(person.asked.length - before).toBe(AT_ONCE));
       return { calls, answer: (yes: boolean) => person.open.splice(0).forEach((decide) => void decide(yes)) };
     },
-    /** The network is good again: the same device answers again, and nothing is left over. */
+    /** Asserts that the same device answers again, and nothing is left over. */
     async isWell() {
       await vi.waitFor(async () => {
         await companion.until('online');
@@ -54,9 +54,9 @@ async function start() {
   };
 }
 
-describe('a command is answered exactly once, in time, whatever the network does (contract 03 §1.4, 8.1)', () => {
+describe('every command is answered once and in time over a bad network (contract 03 §1.4, 8.1)', () => {
   it.each<FaultKind>(['cut', 'reset'])(
-    '%s while a person is asked: 502 at once, and a later yes does nothing',
+    '%s during a question: 502 at once, and a later yes has no effect',
     async (kind) => {
       const { proxy, companion, asked, records, isWell } = await start();
       const { calls, answer } = await asked();
@@ -77,11 +77,11 @@ describe('a command is answered exactly once, in time, whatever the network does
   it.each<[string, FaultKind, 'up' | 'down']>([
     ['stalled', 'stall', 'up'],
     ['half-open, answers lost', 'half-open', 'up'],
-  ])('%s while a person is asked: 504 after 30 s', async (_, kind, swallowed) => {
+  ])('%s during a question: 504 after 30 s', async (_, kind, swallowed) => {
     const { clock, proxy, companion, asked, records, isWell } = await start();
     const { calls, answer } = await asked();
     proxy.strike(kind, swallowed);
-    // In time as the phone sees it, which cannot know that nobody hears it.
+    // In time as far as the phone can tell: it cannot know that its answers are lost.
     answer(true);
     await vi.waitFor(() => expect(companion.phone.system.outbox).toHaveLength(AT_ONCE));
     clock.advance(30_000);
@@ -95,7 +95,7 @@ describe('a command is answered exactly once, in time, whatever the network does
     }
   });
 
-  it('half-open, commands lost: what was asked before is answered, what comes after is a 504', async () => {
+  it('half-open, commands lost: open questions are answered, later commands get a 504', async () => {
     const { clock, relay, proxy, companion, asked, isWell } = await start();
     const { calls, answer } = await asked();
     proxy.strike('half-open', 'down');
@@ -111,7 +111,7 @@ describe('a command is answered exactly once, in time, whatever the network does
     expect(companion.phone.system.outbox).toHaveLength(AT_ONCE);
   });
 
-  it('byte by byte: slow, but all of it', async () => {
+  it('byte by byte: slow but complete', async () => {
     const { proxy, companion, isWell } = await start();
     proxy.plan(['trickle']);
     proxy.dropClients();
@@ -122,7 +122,7 @@ describe('a command is answered exactly once, in time, whatever the network does
   });
 });
 
-it('the device is revoked while a person is asked: 502, a later yes does nothing, and the companion is unpaired', async () => {
+it('device revoked during a question: 502, a later yes has no effect, and the companion unpairs', async () => {
   const { relay, companion, asked } = await start();
   const { calls, answer } = await asked();
   const { devices } = await (await relay.operator('/bridge/devices')).json();
@@ -138,7 +138,7 @@ it('the device is revoked while a person is asked: 502, a later yes does nothing
   expect(companion.phone.system.outbox).toEqual([]);
 });
 
-it('64 commands wait for a person: the 65th is a 429 and nobody is asked; there is room again afterwards', async () => {
+it('64 commands wait for a person: the 65th gets 429 without a question, and more are accepted afterwards', async () => {
   const { companion, asked, isWell } = await start();
   const rounds = await Array.from({ length: 64 / AT_ONCE }).reduce<Promise<Awaited<ReturnType<typeof asked>>[]>>(
     async (before) => [...(await before), await asked()],
@@ -151,7 +151,7 @@ it('64 commands wait for a person: the 65th is a 429 and nobody is asked; there 
   await isWell();
 });
 
-it('an answer that is too large for a frame is an error, and costs no socket', async () => {
+it('an answer too large for a frame becomes an error, and the socket stays open', async () => {
   const { proxy, companion, isWell } = await start();
   const before = proxy.accepted();
   await companion.phone.device.writeClipboard('x'.repeat(3 * 1024 * 1024), 'test');
@@ -165,7 +165,7 @@ it('an answer that is too large for a frame is an error, and costs no socket', a
   expect(proxy.accepted()).toBe(before);
 });
 
-it('a tool that goes away while a person is asked: nothing waits on the relay, and the phone goes on', async () => {
+it('a tool that goes away during a question leaves nothing pending on the relay', async () => {
   const { relay, companion, isWell } = await start();
   const { person } = companion.phone;
   const abort = new AbortController();

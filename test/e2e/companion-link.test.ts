@@ -20,10 +20,10 @@ import { bearer, pair, randomCode, startNodeTarget } from '../support/relay.ts';
 import { temporaryDirectory } from '../support/temp.ts';
 
 const pending = cleanups();
-/** For who comes back with a token. A code works once: an answer that is late by this clock would cost it. */
+/** For reconnects with a token only: a code works once, and an answer that this clock finds late would waste it. */
 const clock = fastClock(40);
 
-/** A companion with real settings and a real dial; its phone answers everything with the path. */
+/** A companion with real settings and real sockets. Its phone answers every command with the path. */
 async function companion(path: string, parts: Partial<LinkParts> = {}) {
   const store = await openSettings({ files: createFiles(), path, clock: systemClock });
   const states: LinkState[] = [];
@@ -63,58 +63,54 @@ describe('through a bad network', () => {
     [1, ['cut', 'reset']],
     [2, ['trickle', 'cut']],
     [3, ['stall', 'half-open', 'cut']],
-  ])(
-    'seed %d, %j: it comes back, and every call is answered by somebody',
-    { timeout: 60_000 },
-    async (seed, faults) => {
-      const relay = await startBuiltTarget();
-      pending.push(() => relay.stop());
-      const proxy = await startFlakyProxy({ port: relay.port, seed, faults: ['none'], after: [1200, 3000] });
-      pending.push(() => proxy.close());
-      const code = randomCode();
-      await relay.operator('/pairing/register', { method: 'POST', body: JSON.stringify({ code }) });
-      const tool = await pair(relay);
-      const path = await settingsPath();
-      const first = await companion(path, {
-        offer: offerFor(`ws://127.0.0.1:${proxy.port}`, code),
-        clock: systemClock,
-      });
-      first.link.start();
-      await first.until('online');
-      await first.link.stop();
+  ])('seed %d, %j: reconnects, and every call is answered', { timeout: 60_000 }, async (seed, faults) => {
+    const relay = await startBuiltTarget();
+    pending.push(() => relay.stop());
+    const proxy = await startFlakyProxy({ port: relay.port, seed, faults: ['none'], after: [1200, 3000] });
+    pending.push(() => proxy.close());
+    const code = randomCode();
+    await relay.operator('/pairing/register', { method: 'POST', body: JSON.stringify({ code }) });
+    const tool = await pair(relay);
+    const path = await settingsPath();
+    const first = await companion(path, {
+      offer: offerFor(`ws://127.0.0.1:${proxy.port}`, code),
+      clock: systemClock,
+    });
+    first.link.start();
+    await first.until('online');
+    await first.link.stop();
 
-      proxy.plan(faults);
-      const { link, store, until, states } = await companion(path);
-      link.start();
-      const answers = new Map<number, number>();
-      for (const limit = Date.now() + 5000; proxy.strikes.length < 4 && Date.now() < limit; ) {
-        const abort = AbortSignal.timeout(500);
-        const status = await relay
-          .fetch('/ping', { headers: bearer(tool.token), signal: abort })
-          .then((response) => response.body?.cancel().then(() => response.status) ?? response.status)
-          .catch(() => 0);
-        answers.set(status, (answers.get(status) ?? 0) + 1);
-        if (status !== 200) await new Promise((resolve) => setImmediate(resolve));
-      }
-      expect(proxy.strikes.length).toBeGreaterThan(0);
-      // 0: this caller gave up a call that a stalled phone would have answered with 504.
-      expect([...answers.keys()].filter((status) => ![0, 200, 502, 503].includes(status))).toEqual([]);
-      expect(answers.get(200)).toBeGreaterThan(0);
+    proxy.plan(faults);
+    const { link, store, until, states } = await companion(path);
+    link.start();
+    const answers = new Map<number, number>();
+    for (const limit = Date.now() + 5000; proxy.strikes.length < 4 && Date.now() < limit; ) {
+      const abort = AbortSignal.timeout(500);
+      const status = await relay
+        .fetch('/ping', { headers: bearer(tool.token), signal: abort })
+        .then((response) => response.body?.cancel().then(() => response.status) ?? response.status)
+        .catch(() => 0);
+      answers.set(status, (answers.get(status) ?? 0) + 1);
+      if (status !== 200) await new Promise((resolve) => setImmediate(resolve));
+    }
+    expect(proxy.strikes.length).toBeGreaterThan(0);
+    // 0: this test gave up a call that would have become a 504.
+    expect([...answers.keys()].filter((status) => ![0, 200, 502, 503].includes(status))).toEqual([]);
+    expect(answers.get(200)).toBeGreaterThan(0);
 
-      proxy.plan(['none']);
-      proxy.dropClients();
-      await vi.waitFor(async () => {
-        await until('online');
-        expect((await relay.fetch('/ping', { headers: bearer(tool.token) })).status).toBe(200);
-      });
-      // It was never taken for another device, and what is stored is what the relay knows.
-      expect(states.filter(({ name }) => name === 'unpaired')).toEqual([]);
-      const devices = await (await relay.operator('/bridge/devices')).json();
-      expect(devices).toMatchObject({ count: 1, devices: [{ device_id: store.deviceId }] });
-      const kept = JSON.parse(await readFile(path, 'utf8')).pairing.session_token;
-      expect((await relay.fetch('/sessions', { headers: bearer(kept) })).status).toBe(200);
-    },
-  );
+    proxy.plan(['none']);
+    proxy.dropClients();
+    await vi.waitFor(async () => {
+      await until('online');
+      expect((await relay.fetch('/ping', { headers: bearer(tool.token) })).status).toBe(200);
+    });
+    // It stayed the same device, and the stored token is the one that the relay knows.
+    expect(states.filter(({ name }) => name === 'unpaired')).toEqual([]);
+    const devices = await (await relay.operator('/bridge/devices')).json();
+    expect(devices).toMatchObject({ count: 1, devices: [{ device_id: store.deviceId }] });
+    const kept = JSON.parse(await readFile(path, 'utf8')).pairing.session_token;
+    expect((await relay.fetch('/sessions', { headers: bearer(kept) })).status).toBe(200);
+  });
 });
 
 const openssl = (...args: string[]) => promisify(execFile)('openssl', args);
@@ -146,8 +142,8 @@ const spkiOf = async (key: string) =>
     .update(createPublicKey(await readFile(key)).export({ type: 'spki', format: 'der' }))
     .digest('hex');
 
-describe('over TLS with a certificate of its own (spec 2.1)', () => {
-  it('pins the key at the first connection; a renewed certificate passes, another key gets nothing until paired again', async () => {
+describe('over TLS with a self-signed certificate (spec 2.1)', () => {
+  it('pins the key on the first connection; accepts a renewed certificate, and sends nothing to another key until paired again', async () => {
     const directory = await temporaryDirectory();
     const [key, other] = [await makeKey(directory, 'own'), await makeKey(directory, 'other')];
     await certify(directory, key, 30);
@@ -202,8 +198,8 @@ describe('over TLS with a certificate of its own (spec 2.1)', () => {
   });
 });
 
-describe('the dial', () => {
-  it('says in words why there is no socket, and never throws', async () => {
+describe('dial', () => {
+  it('reports in words why a socket could not be opened, and never throws', async () => {
     const relay = await startBuiltTarget();
     pending.push(() => relay.stop());
     const end = (url: string) =>

@@ -19,27 +19,27 @@ export type TestPhone = ReturnType<typeof createTestPhone>;
 export type Companion = Awaited<ReturnType<typeof startCompanion>>;
 
 interface CompanionOptions {
-  /** The way to the relay's socket; straight without. */
+  /** URL of the relay's socket, such as that of a proxy in front of it. */
   wsUrl?: string;
-  /** The link's; its waits and watches are longer than a test. */
+  /** Clock of the link, whose waits are longer than a test. */
   clock?: Clock;
   parts?: Partial<PhoneParts> & { answer?: Decision | 'later' };
 }
 
-/** Time that passes faster for whoever has this clock. */
+/** A clock on which time passes `speed` times as fast. */
 export const fastClock = (speed: number): Clock => ({
   now: systemClock.now,
   monotonic: () => systemClock.monotonic() * speed,
   after: (delay, run) => systemClock.after(delay / speed, run),
 });
 
-/** How a relay answers a tool. */
-export interface Answer {
+/** The relay's answer to a tool. */
+export interface ToolAnswer {
   status: number;
   body: Record<string, unknown>;
 }
 
-/** A companion that is paired and online over a real socket, with a phone that allows everything, and a tool to call it. */
+/** A companion that is online over a real socket, with a phone that allows everything, and a tool to call it. */
 export async function startCompanion(
   target: Target,
   { wsUrl = target.wsUrl, clock = systemClock, parts }: CompanionOptions = {},
@@ -85,17 +85,17 @@ export async function startCompanion(
     get phone() {
       return current;
     },
-    /** Puts another phone behind the same link; the relay hears of it with the next report. */
+    /** Replaces the phone behind the link. The relay learns of it with the next report. */
     replace(change: Partial<SafetySettings> = {}, more: CompanionOptions['parts'] = {}): TestPhone {
       current.phone.close();
       current = renew(change, more);
       return current;
     },
-    /** Sends a report now. */
+    /** Sends a status report now. */
     report() {
       for (const listener of [...listeners]) listener();
     },
-    /** Resolves when the link is, or comes, in this state. */
+    /** Resolves once the link is in this state. */
     until: (name: LinkState['name']) =>
       new Promise<void>((resolve) => {
         const look = (state: LinkState) => {
@@ -106,13 +106,13 @@ export async function startCompanion(
         waiters.add(look);
         look(link.state);
       }),
-    /** Calls the phone through the relay: arguments go into the query of a GET and the body of a POST. */
-    async call(method: string, path: string, args: Record<string, unknown> = {}): Promise<Answer> {
+    /** Calls the phone through the relay, with the arguments in the query of a GET or the body of a POST. */
+    async call(method: string, path: string, args: Record<string, unknown> = {}): Promise<ToolAnswer> {
       const query = Object.entries(args).map(([key, value]): [string, string] => [key, String(value)]);
       const response = await (method === 'GET'
         ? target.fetch(`${path}?${new URLSearchParams(query)}`, { headers: companion.tool })
         : target.fetch(path, { ...post(args), headers: companion.tool }));
-      return { status: response.status, body: (await response.json()) as Answer['body'] };
+      return { status: response.status, body: (await response.json()) as ToolAnswer['body'] };
     },
     async stop() {
       await link.stop();

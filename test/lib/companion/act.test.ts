@@ -72,7 +72,7 @@ const bad: [string, Record<string, unknown>, number][] = [
 ];
 
 describe('bad arguments (contract 03 §5)', () => {
-  it.each(bad)('%s %j is %i', async (path, body, status) => {
+  it.each(bad)('%s %j answers %i', async (path, body, status) => {
     const phone = createStaticPhone(form());
     const answer = await phone.call('POST', path, body);
     expect(answer).toMatchObject({ status, result: { error: expect.any(String) } });
@@ -125,7 +125,7 @@ describe('gestures (contract 03 §5)', () => {
     expect(phone.gestures[0]?.durationMs).toBe(result.duration_ms);
   });
 
-  it('/long_press on a node that takes it is an action', async () => {
+  it('/long_press uses the action of a node that has one', async () => {
     const phone = createStaticPhone(form());
     expect(await phone.ok('POST', '/long_press', { nodeId: 'w0:0' })).toEqual({
       node_id: 'w0:0',
@@ -134,7 +134,7 @@ describe('gestures (contract 03 §5)', () => {
     expect(phone.longClicked.length).toBe(1);
   });
 
-  it('a gesture that the system cancels is 400', async () => {
+  it('a gesture cancelled by the system answers 400', async () => {
     const phone = createStaticPhone(form(), { gesture: async () => false });
     expect((await phone.call('POST', '/tap', { x: 1, y: 1 })).status).toBe(400);
   });
@@ -169,13 +169,13 @@ describe('/tap_text (contract 03 §5)', () => {
     expect(phone.clicked[0]?.text).toBe(' ok ');
   });
 
-  it('takes the description as well, and a substring when nothing is exact', async () => {
+  it('matches the description too, and a substring when nothing matches exactly', async () => {
     const phone = labelled(uiNode({ contentDescription: 'Open menu', clickable: true }));
     expect(await phone.ok('POST', '/tap_text', { text: 'menu' })).toMatchObject({ via: 'direct click' });
     expect((await phone.call('POST', '/tap_text', { text: 'menu', exact: true })).status).toBe(400);
   });
 
-  it('walks up to the nearest clickable ancestor, at most 8 nodes', async () => {
+  it('clicks the nearest clickable ancestor, at most 8 levels up', async () => {
     expect(await labelled(chain(1)).ok('POST', '/tap_text', { text: 'Deep' })).toMatchObject({
       via: 'parent click (1 levels up)',
       depth: 1,
@@ -188,7 +188,7 @@ describe('/tap_text (contract 03 §5)', () => {
     });
   });
 
-  it('an exact label with a clickable ancestor comes before a substring that is clickable itself', async () => {
+  it('prefers an exact label with a clickable ancestor over a clickable substring', async () => {
     const phone = labelled(
       uiNode({ text: 'Go on', clickable: true }),
       uiNode({ clickable: true, viewId: 'row', children: [uiNode({ text: 'Go' })] }),
@@ -197,7 +197,7 @@ describe('/tap_text (contract 03 §5)', () => {
     expect(phone.clicked[0]?.viewId).toBe('row');
   });
 
-  it('taps the middle when nothing lets itself be clicked', async () => {
+  it('taps the centre when no click is accepted', async () => {
     const phone = createStaticPhone(
       uiNode({ children: [uiNode({ text: 'A', clickable: true, bounds: rect(10, 20, 30, 40) })] }),
       { click: async () => false },
@@ -248,7 +248,7 @@ describe('/press_key, /clipboard, /media', () => {
     expect(await createTestPhone().ok('POST', '/media', { action })).toEqual({ action, keycode });
   });
 
-  it('media keys and the volume reach the player', async () => {
+  it('media keys and volume reach the player', async () => {
     const phone = createTestPhone();
     await phone.ok('POST', '/media', { action: 'toggle' });
     await phone.ok('POST', '/media', { action: 'next' });
@@ -276,7 +276,7 @@ describe('/wait (contract 03 §5)', () => {
     expect(await done).toEqual({ slept_ms });
   });
 
-  it('returns with the element as soon as it is there', async () => {
+  it('returns as soon as the element appears', async () => {
     const phone = createTestPhone();
     const done = phone.ok('POST', '/wait', {
       text: 'write something',
@@ -292,7 +292,7 @@ describe('/wait (contract 03 §5)', () => {
     expect(await done).toEqual({ slept_ms: 5000, found: false });
   });
 
-  it('tells what is on the screen to those only who may read it', async () => {
+  it('returns the node only to callers that may inspect the screen', async () => {
     const phone = createTestPhone({ capabilities: {} });
     expect(await phone.ok('POST', '/wait', { text: 'Notes', timeoutMs: 100 })).toEqual({ slept_ms: 0, found: true });
   });
@@ -300,7 +300,7 @@ describe('/wait (contract 03 §5)', () => {
   it.each([
     ['bridge_disabled', (phone: ReturnType<typeof createTestPhone>) => phone.settings.update({ masterEnabled: false })],
     ['blocked package com.chase.sig.android', (phone) => phone.device.launch('com.chase.sig.android')],
-  ])('looks no more when the gates have closed: %s', async (expected, close) => {
+  ])('stops when a gate refuses meanwhile: %s', async (expected, close) => {
     const phone = createTestPhone({}, { autoReturnMs: null });
     const done = phone.call('POST', '/wait', { text: 'Balance', timeoutMs: 5000 });
     await phone.clock.advanceAsync(400);
@@ -311,7 +311,7 @@ describe('/wait (contract 03 §5)', () => {
     expect(phone.clock.pending).toBe(0);
   });
 
-  it('ends with the phone', async () => {
+  it('ends when the phone is closed', async () => {
     const phone = createTestPhone({}, { autoReturnMs: null });
     const done = phone.call('POST', '/wait', { ms: 15_000 });
     await phone.clock.advanceAsync(100);
@@ -349,7 +349,7 @@ describe('apps, intents and broadcasts (contract 03 §5)', () => {
     expect(phone.device.info().foreground).not.toBe(BANK);
   });
 
-  it('an implicit intent that ends in a blocked package is refused too', async () => {
+  it('an implicit intent that resolves to a blocked package is refused too', async () => {
     const phone = createTestPhone({ blocklist: ['com.android.browser'] });
     const answer = await phone.call('POST', '/send_intent', {
       action: 'android.intent.action.VIEW',
@@ -358,7 +358,7 @@ describe('apps, intents and broadcasts (contract 03 §5)', () => {
     expect(answer.result.error).toBe('blocked package com.android.browser');
   });
 
-  it('/open_app brings it to the front', async () => {
+  it('/open_app brings the app to the front', async () => {
     const phone = createTestPhone();
     expect(await phone.ok('POST', '/open_app', { package: 'org.example.notes' })).toEqual({
       ok: true,
@@ -367,7 +367,7 @@ describe('apps, intents and broadcasts (contract 03 §5)', () => {
     expect(await phone.ok('GET', '/current_app')).toEqual({ package: 'org.example.notes' });
   });
 
-  it('/return_to_hermes brings the companion, and says when it is there', async () => {
+  it('/return_to_hermes opens the companion, and reports when it is already open', async () => {
     const phone = createTestPhone();
     expect(await phone.ok('POST', '/return_to_hermes')).toEqual({ ok: true, package: 'com.svc.companion' });
     expect(await phone.ok('POST', '/return_to_hermes')).toEqual({
@@ -380,7 +380,7 @@ describe('apps, intents and broadcasts (contract 03 §5)', () => {
     expect((await broken.call('POST', '/return_to_hermes')).status).toBe(500);
   });
 
-  it('/send_intent answers what was asked, "" where nothing was', async () => {
+  it('/send_intent echoes the request, with "" for unset members', async () => {
     const phone = createTestPhone();
     const body = {
       action: 'android.intent.action.VIEW',

@@ -4,8 +4,8 @@ import { createTestPhone } from './support.ts';
 const NOTES = { package: 'org.example.notes' };
 const COMPANION = 'com.svc.companion';
 
-describe("the phone's own log (contract 03 §8.8)", () => {
-  it('keeps the newest 100, newest first, without the routes that only look on', async () => {
+describe("the phone's activity log (contract 03 §8.8)", () => {
+  it('keeps the newest 100 entries, newest first, without the quiet routes', async () => {
     const phone = createTestPhone({}, { autoReturnMs: null });
     const seen: string[] = [];
     const end = phone.phone.onActivity(({ requestId }) => seen.push(requestId));
@@ -20,7 +20,7 @@ describe("the phone's own log (contract 03 §8.8)", () => {
     expect(seen).toHaveLength(105);
   });
 
-  it('says what was asked and how it ended, and nothing that was typed, copied or written', async () => {
+  it('records command and outcome, but no text that was typed, copied or sent', async () => {
     const phone = createTestPhone({}, { autoReturnMs: null });
     await phone.call('POST', '/type', { text: 'hunter2' });
     await phone.call('POST', '/clipboard', { text: 'hunter2' });
@@ -43,7 +43,7 @@ describe("the phone's own log (contract 03 §8.8)", () => {
   });
 });
 
-describe('the return by itself (contract 03 §8.8)', () => {
+describe('auto-return (contract 03 §8.8)', () => {
   const foreground = (phone: ReturnType<typeof createTestPhone>) => phone.device.info().foreground;
 
   it.each([
@@ -51,7 +51,7 @@ describe('the return by itself (contract 03 §8.8)', () => {
     ['/send_intent', { action: 'android.intent.action.VIEW', data: 'https://a.example/' }],
     ['/share_media', { text: 'look' }],
     ['/send_mms', { to: '+15550100' }],
-  ])('12 s after %s, unless another command comes', async (path, body) => {
+  ])('runs 12 s after %s, unless another command arrives', async (path, body) => {
     const phone = createTestPhone();
     await phone.ok('POST', path, body);
     await phone.clock.advanceAsync(11_999);
@@ -66,7 +66,7 @@ describe('the return by itself (contract 03 §8.8)', () => {
     expect(phone.clock.pending).toBe(0);
   });
 
-  it('not after a failed one, a return that was asked for, or one that somebody is still asked about', async () => {
+  it('does not run after a failed command, a requested return, or during an open question', async () => {
     const phone = createTestPhone({}, { answer: 'later' });
     await phone.call('POST', '/open_app', { package: 'org.nobody' });
     await phone.ok('POST', '/open_app', NOTES);
@@ -82,7 +82,7 @@ describe('the return by itself (contract 03 §8.8)', () => {
     expect(foreground(phone)).toBe(COMPANION);
   });
 
-  it('the same gates: without the grant it stays, and does not try again', async () => {
+  it('passes the same gates, and is not retried when refused', async () => {
     const phone = createTestPhone();
     await phone.ok('POST', '/open_app', NOTES);
     await phone.settings.update({ capabilities: {} });
@@ -92,7 +92,7 @@ describe('the return by itself (contract 03 §8.8)', () => {
     expect(phone.clock.pending).toBe(0);
   });
 
-  it('ends with the phone', async () => {
+  it('is cancelled with the phone', async () => {
     const phone = createTestPhone();
     await phone.ok('POST', '/open_app', NOTES);
     phone.phone.close();

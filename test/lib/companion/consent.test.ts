@@ -5,7 +5,7 @@ import { BANK, createStaticPhone, createTestPhone, DENIAL, rect, uiNode } from '
 
 const SMS = { to: '+15550100', body: 'hello' };
 
-/** A phone whose shop shows its basket with a "Pay" button. */
+/** A phone that shows the basket of the shop, with a "Pay" button. */
 async function atTheTill(settings: Partial<SafetySettings> = {}, answer: boolean | 'later' = true) {
   const phone = createTestPhone({ destructiveVerbs: [], ...settings }, { answer });
   await phone.device.launch('org.example.shop');
@@ -27,17 +27,17 @@ describe('destructive words (contract 03 §8.3)', () => {
     ['ïpay', []],
     ['«pay»', ['pay']],
     ['', []],
-  ])('%j holds %j', (text, words) => {
+  ])('%j contains %j', (text, words) => {
     expect(wordsIn(text, ['send', 'pay', ' ', ''])).toEqual(words);
   });
 
-  it('takes any character in a word literally', () => {
+  it('matches special characters in a word literally', () => {
     expect(wordsIn('a.c? abc', ['a.c?'])).toEqual(['a.c?']);
     expect(wordsIn('abc', ['a.c'])).toEqual([]);
     expect(wordsIn('jetzt löschen', ['Löschen'])).toEqual(['löschen']);
   });
 
-  it.each(['/tap_text', '/type'])('%s reads its text', async (path) => {
+  it.each(['/tap_text', '/type'])('%s checks its text', async (path) => {
     const phone = createTestPhone({}, { answer: false });
     const { status, result, blocked } = await phone.call('POST', path, { text: 'Delete all' });
     expect({ status, blocked }).toEqual({ status: 403, blocked: true });
@@ -46,26 +46,26 @@ describe('destructive words (contract 03 §8.3)', () => {
     expect(phone.person.asked).toMatchObject([{ verb: 'delete', timeoutMs: 28_000 }]);
   });
 
-  it.each(['/tap', '/long_press'])('%s reads the label of the node', async (path) => {
+  it.each(['/tap', '/long_press'])('%s checks the label of the node', async (path) => {
     const phone = await atTheTill({}, false);
     phone.person.asked.length = 0;
     expect((await phone.call('POST', path, { nodeId: phone.pay })).result).toMatchObject(DENIAL);
     expect(phone.person.asked).toMatchObject([{ verb: 'pay', detail: `${path.slice(1)}: Pay` }]);
   });
 
-  it.each(['/tap', '/long_press'])('%s reads the label at the coordinates', async (path) => {
+  it.each(['/tap', '/long_press'])('%s checks the label at the coordinates', async (path) => {
     const phone = await atTheTill({}, false);
     const { bounds } = await phone.ok('POST', '/describe_node', { nodeId: phone.pay });
     const { centerX: x, centerY: y } = bounds as Record<string, number>;
     expect((await phone.call('POST', path, { x, y })).result).toMatchObject(DENIAL);
   });
 
-  it.each(['/tap', '/long_press'])('%s reads the hint when there is one', async (path) => {
+  it.each(['/tap', '/long_press'])('%s checks the hint if there is one', async (path) => {
     const phone = await atTheTill({}, false);
     expect((await phone.call('POST', path, { x: 1, y: 1, text: 'Send' })).result).toMatchObject(DENIAL);
   });
 
-  it('a hint of the caller hides no label', async () => {
+  it('the hint of the caller does not hide the label', async () => {
     const phone = await atTheTill({}, false);
     for (const path of ['/tap', '/long_press']) {
       const answer = await phone.call('POST', path, { nodeId: phone.pay, text: 'harmless' });
@@ -73,22 +73,22 @@ describe('destructive words (contract 03 §8.3)', () => {
     }
   });
 
-  it('/tap_text reads the labels it may mean, not a part of them only', async () => {
+  it('/tap_text checks the full labels that it may match', async () => {
     const phone = await atTheTill({}, false);
     for (const text of ['Pa', 'AY']) {
       expect((await phone.call('POST', '/tap_text', { text })).result).toMatchObject(DENIAL);
     }
-    // As it is written on the button, it is what it always was.
+    // The text of the whole label is shown once.
     expect((await phone.call('POST', '/tap_text', { text: 'pay' })).result.detail).toBe('tap_text: pay');
     phone.person.asked.length = 0;
-    // A label that is exactly so comes first: what else has it inside is not meant.
+    // An exact match excludes labels that only contain the text.
     await phone.ok('POST', '/press_key', { key: 'home' });
     await phone.ok('POST', '/tap_text', { text: 'Notes' });
     expect(phone.person.asked).toEqual([]);
     expect((await phone.call('POST', '/tap_text', { text: 'Buy' })).status).toBe(403);
   });
 
-  it('reads the words inside a row that is tapped as a whole', async () => {
+  it('checks the labels inside a row that is tapped as a whole', async () => {
     const root = uiNode({
       bounds: rect(0, 0, 100, 200),
       clickable: true,
@@ -101,7 +101,7 @@ describe('destructive words (contract 03 §8.3)', () => {
     expect(phone.gestures).toEqual([]);
   });
 
-  it('asks nobody for harmless text, and the other routes for none', async () => {
+  it('does not ask about harmless text, nor on other routes', async () => {
     const phone = createTestPhone({}, { answer: false });
     await phone.call('POST', '/tap_text', { text: 'sender' });
     await phone.ok('POST', '/clipboard', { text: 'delete' });
@@ -109,7 +109,7 @@ describe('destructive words (contract 03 §8.3)', () => {
     expect(phone.person.asked).toEqual([]);
   });
 
-  it('an emptied word list asks nobody', async () => {
+  it('does not ask when the word list is empty', async () => {
     const phone = await atTheTill({});
     await phone.settings.update({ destructiveVerbs: [] });
     await phone.ok('POST', '/tap', { nodeId: phone.pay });
@@ -118,7 +118,7 @@ describe('destructive words (contract 03 §8.3)', () => {
 });
 
 describe('the question (contract 03 §8.4)', () => {
-  it('allowed: it is done, and said so', async () => {
+  it('a command that is allowed runs and reports `confirmed`', async () => {
     const phone = await atTheTill();
     expect(await phone.ok('POST', '/tap', { nodeId: phone.pay })).toMatchObject({ duration_ms: 100, confirmed: true });
     expect(await phone.ok('POST', '/find_nodes', { text: 'Thank you' })).toMatchObject({ count: 1 });
@@ -131,7 +131,7 @@ describe('the question (contract 03 §8.4)', () => {
     [60, 28_000],
     [1, 10_000],
     [20, 20_000],
-  ])('a setting of %i s waits %i ms, then it is a no', async (confirmationTimeoutSeconds, waited) => {
+  ])('with a setting of %i s, silence is a denial after %i ms', async (confirmationTimeoutSeconds, waited) => {
     const phone = createTestPhone({ confirmationTimeoutSeconds }, { answer: 'later' });
     const answer = vi.fn();
     const done = phone.call('POST', '/send_sms', SMS).then(answer);
@@ -145,7 +145,7 @@ describe('the question (contract 03 §8.4)', () => {
     expect(phone.system.outbox).toEqual([]);
   });
 
-  it('time already spent counts', async () => {
+  it('time already spent shortens the wait', async () => {
     let clock: ReturnType<typeof createTestPhone>['clock'] | undefined;
     const { device } = createTestPhone();
     const windows = async () => {
@@ -159,7 +159,7 @@ describe('the question (contract 03 §8.4)', () => {
     expect(phone.person.asked[0]?.timeoutMs).toBe(8000);
   });
 
-  it('a yes after 29 s does nothing', async () => {
+  it('a yes after 29 s has no effect', async () => {
     const late = async () => {
       phone.clock.advance(29_001);
       return true;
@@ -177,9 +177,9 @@ describe('the question (contract 03 §8.4)', () => {
         throw new Error('no overlay');
       },
     ],
-    ['says something else', async () => 'yes'],
-    ['says null', async () => null],
-  ])('a surface that %s is a no', async (_, confirm) => {
+    ['returns something else', async () => 'yes'],
+    ['returns null', async () => null],
+  ])('a confirmation surface that %s is a denial', async (_, confirm) => {
     const phone = createTestPhone({}, { confirm: confirm as unknown as () => Promise<boolean> });
     expect((await phone.call('POST', '/send_sms', SMS)).result).toMatchObject(DENIAL);
   });
@@ -189,7 +189,7 @@ describe('the question (contract 03 §8.4)', () => {
     expect((await phone.call('POST', '/type', { text: 'send' })).result).toMatchObject(DENIAL);
   });
 
-  it('several may be open, each with its own answer', async () => {
+  it('several questions may be open, each with its own answer', async () => {
     const phone = createTestPhone({}, { answer: 'later' });
     const first = phone.call('POST', '/send_sms', { ...SMS, body: 'one' });
     const second = phone.call('POST', '/send_sms', { ...SMS, body: 'two' });
@@ -202,13 +202,13 @@ describe('the question (contract 03 §8.4)', () => {
     expect(phone.system.outbox).toMatchObject([{ text: 'two' }]);
   });
 
-  it('is one line for the terminal: no control and direction characters', async () => {
+  it('is a single line without control or bidi characters', async () => {
     const phone = createTestPhone({}, { answer: false });
     await phone.call('POST', '/type', { text: 'send \u001b[2J\n\u202e!' });
     expect(phone.person.asked[0]?.detail).toBe('type: send  [2J  !');
   });
 
-  it('closing the phone is a no', async () => {
+  it('closing the phone is a denial', async () => {
     const phone = createTestPhone({}, { answer: 'later' });
     const answer = phone.call('POST', '/send_sms', SMS);
     await phone.clock.advanceAsync(0);
@@ -231,7 +231,7 @@ describe('a yes overrides nothing (contract 03 §8.3)', () => {
       'bridge_capability_denied',
     ],
     ['blocklist', (phone: ReturnType<typeof createTestPhone>) => phone.device.launch(BANK), `blocked package ${BANK}`],
-  ])('%s, changed while the question was open', async (_, change, expected) => {
+  ])('%s, changed while the question is open', async (_, change, expected) => {
     const phone = createTestPhone({}, { answer: 'later' });
     const answer = phone.call('POST', '/send_sms', SMS);
     await phone.clock.advanceAsync(0);
@@ -243,7 +243,7 @@ describe('a yes overrides nothing (contract 03 §8.3)', () => {
     expect(phone.system.outbox).toEqual([]);
   });
 
-  it('nor does it count for what stands in the place of the button by then', async () => {
+  it('does not apply to whatever has replaced the button', async () => {
     const phone = await atTheTill({}, 'later');
     const answer = phone.call('POST', '/tap', { nodeId: phone.pay });
     await phone.clock.advanceAsync(0);
@@ -254,7 +254,7 @@ describe('a yes overrides nothing (contract 03 §8.3)', () => {
 });
 
 describe('trusted verbs (contract 03 §8.3)', () => {
-  it('skip the question when every word is trusted', async () => {
+  it('skip the question when all words are trusted', async () => {
     const phone = createTestPhone({ trustedVerbs: [' Send ', 'PAY'] }, { answer: false });
     expect((await phone.call('POST', '/type', { text: 'send and pay' })).status).toBe(400);
     expect((await phone.call('POST', '/type', { text: 'send and delete' })).status).toBe(403);
@@ -266,7 +266,7 @@ describe('trusted verbs (contract 03 §8.3)', () => {
     ['/call', 'call', { number: '+15550100' }],
     ['/share_media', 'share_media', { text: 'x' }],
     ['/send_mms', 'send_mms', { to: '+15550100' }],
-  ])('%s is skipped by its own verb only', async (path, verb, body) => {
+  ])('%s skips the question by its own verb only', async (path, verb, body) => {
     const words = createTestPhone({ trustedVerbs: ['send', 'sms', 'share', 'pay'] }, { answer: false });
     expect((await words.call('POST', path, body)).result).toMatchObject(DENIAL);
     const trusted = createTestPhone({ trustedVerbs: [verb] }, { answer: false });

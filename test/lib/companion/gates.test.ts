@@ -5,7 +5,7 @@ import { BANK, createTestPhone } from './support.ts';
 
 type Case = ReturnType<typeof createTestPhone>;
 
-/** What makes each gate refuse, and how that refusal is told apart (contract 03 §8.1). */
+/** For each gate, how to make it refuse and what its refusal looks like (contract 03 §8.1). */
 const FAULTS: {
   gate: string;
   settings?: Partial<SafetySettings>;
@@ -57,7 +57,7 @@ const FAULTS: {
   { gate: '10 handler', expect: { status: 400, error: 'exact must be true or false' } },
 ];
 
-/** Fails in the handler, and asks for a confirmation before. */
+/** Arguments that need a confirmation and then fail in the handler. */
 const BODY = { text: 'Buy', exact: 'perhaps' };
 
 async function fail(...faults: (typeof FAULTS)[number][]) {
@@ -74,21 +74,21 @@ describe('order of the gates (contract 03 §8.1)', () => {
     });
 
     for (const later of FAULTS.slice(index + 1)) {
-      // The keyguard is itself in the foreground, in front of whatever is blocklisted.
+      // The keyguard itself is in the foreground, so no blocklisted app is.
       if (fault.gate.startsWith('6') && later.gate.startsWith('9')) continue;
-      it(`${fault.gate} is asked before ${later.gate}`, async () => {
+      it(`${fault.gate} comes before ${later.gate}`, async () => {
         expect((await fail(fault, later)).answer).toMatchObject(fault.expect);
       });
     }
   }
 
-  it('1 registry is asked before 2 flavour, with every later fault at once', async () => {
+  it('1 lookup comes before all other gates', async () => {
     const phone = createTestPhone({ flavor: 'store', masterEnabled: false, capabilities: {} });
     const answer = await phone.call('POST', '/no_such_thing');
     expect(answer).toMatchObject({ status: 403, blocked: true, result: { error_code: 'unknown_bridge_command' } });
   });
 
-  it('6 blocklist is asked before 9 keyguard: nothing is woken', async () => {
+  it('6 blocklist comes before 9 keyguard: the screen is not woken', async () => {
     const phone = createTestPhone({ unattended: true, blocklist: ['com.android.systemui'] });
     Object.assign(phone.system, { locked: true, screenOn: false });
     const answer = await phone.call('POST', '/press_key', { key: 'home' });
@@ -96,7 +96,7 @@ describe('order of the gates (contract 03 §8.1)', () => {
     expect(phone.system.screenOn).toBe(false);
   });
 
-  it('nobody is asked when an earlier gate refuses', async () => {
+  it('no question is asked when an earlier gate refuses', async () => {
     const phone = createTestPhone({ masterEnabled: false });
     await phone.call('POST', '/tap_text', { text: 'Buy' });
     expect(phone.person.asked).toEqual([]);
@@ -104,7 +104,7 @@ describe('order of the gates (contract 03 §8.1)', () => {
 });
 
 describe('gate 1: a closed table', () => {
-  it('has 34 paths and 35 pairs', () => {
+  it('has 34 paths and 35 pairs of method and path', () => {
     expect(ROUTES.length).toBe(35);
     expect(new Set(ROUTES.map(({ path }) => path)).size).toBe(34);
   });
@@ -123,11 +123,11 @@ describe('gate 1: a closed table', () => {
     });
   });
 
-  it('takes the method in any case', async () => {
+  it('accepts the method in any case', async () => {
     expect((await createTestPhone().call('get', '/ping')).status).toBe(200);
   });
 
-  it('/clipboard with another method is 405', async () => {
+  it('/clipboard with another method answers 405', async () => {
     const answer = await createTestPhone().call('PUT', '/clipboard');
     expect(answer).toEqual({ status: 405, result: { error: 'method not allowed' }, error: 'method not allowed' });
   });
@@ -194,7 +194,7 @@ describe('gate 3: capabilities (contract 03 §8.2)', () => {
     },
   );
 
-  it('a lease allows while its end is in the future', async () => {
+  it('a lease is live while its end lies in the future', async () => {
     const phone = createTestPhone({ masterEnabled: false });
     const until = phone.clock.now() + 1000;
     await phone.settings.update({ capabilities: { screen_control: until } });
@@ -208,7 +208,7 @@ describe('gate 3: capabilities (contract 03 §8.2)', () => {
   });
 });
 
-describe('gates 5 and 6: what they let pass', () => {
+describe('gates 5 and 6: bypasses', () => {
   it.each(ROUTES.map(({ method, path }) => [method, path] as const))('master off: %s %s', async (method, path) => {
     const { result, status } = await createTestPhone({ masterEnabled: false }).call(method, path);
     if (['/ping', '/setup', '/current_app', '/return_to_hermes'].includes(path)) expect(status).toBe(200);
@@ -223,7 +223,7 @@ describe('gates 5 and 6: what they let pass', () => {
     else expect(answer).toMatchObject({ status: 403, blocked: true, result: { error: `blocked package ${BANK}` } });
   });
 
-  it('an emptied blocklist stays empty, and a blank foreground is allowed', async () => {
+  it('an emptied blocklist blocks nothing, and neither is a blank foreground blocked', async () => {
     const phone = createTestPhone({ blocklist: [] });
     await phone.device.launch(BANK);
     expect((await phone.ok('GET', '/current_app')).package).toBe(BANK);
@@ -238,7 +238,7 @@ describe('gate 9: keyguard', () => {
   const READ_ONLY = `/ping /current_app /screen /screen_hash /diff_screen /find_nodes /describe_node /events
     /events/stream /get_apps /apps /setup /return_to_hermes /screenshot /location /search_contacts /wait`.split(/\s+/);
 
-  it('the read-only routes are the contract’s', () => {
+  it('has the read-only routes of the contract', () => {
     expect(
       ROUTES.filter(({ readOnly }) => readOnly)
         .map(({ path }) => path)
@@ -246,21 +246,21 @@ describe('gate 9: keyguard', () => {
     ).toEqual([...READ_ONLY].sort());
   });
 
-  it('a screen that a swipe opens is woken', async () => {
+  it('wakes a screen without a PIN', async () => {
     const phone = createTestPhone({ unattended: true });
     await phone.device.global('lock_screen');
     await phone.ok('POST', '/press_key', { key: 'home' });
     expect(phone.system).toMatchObject({ screenOn: true, locked: false });
   });
 
-  it('without unattended access nothing is woken', async () => {
+  it('does not wake the screen without unattended access', async () => {
     const phone = createTestPhone();
     await phone.device.global('lock_screen');
     await phone.call('POST', '/press_key', { key: 'home' });
     expect(phone.system.screenOn).toBe(false);
   });
 
-  it('what appears behind the keyguard passes gates 6 and 7 as well', async () => {
+  it('checks the app behind the keyguard against gates 6 and 7', async () => {
     const phone = createTestPhone({ unattended: true }, { answer: false });
     await phone.device.launch(BANK);
     await phone.device.global('lock_screen');

@@ -27,7 +27,7 @@ describe('auto-disable (contract 03 §8.5)', () => {
     [1, 5],
     [500, 120],
   ])(
-    'an accepted timed command moves the leases to %i minutes (%i within limits)',
+    'a setting of %i minutes renews the leases to %i minutes on an accepted timed command',
     async (autoDisableMinutes, after) => {
       const phone = await leased({ autoDisableMinutes });
       expect(phone.safety().auto_disable_at_ms).toBe(phone.now + 20 * MINUTE);
@@ -41,20 +41,20 @@ describe('auto-disable (contract 03 §8.5)', () => {
     ['GET', '/ping'],
     ['GET', '/current_app'],
     ['GET', '/clipboard'],
-  ])('%s %s moves nothing', async (method, path) => {
+  ])('%s %s renews nothing', async (method, path) => {
     const phone = await leased();
     await phone.ok(method, path);
     expect(phone.ends()).toEqual([10, 20]);
   });
 
-  it('a refused command moves nothing', async () => {
+  it('a refused command renews nothing', async () => {
     const phone = await leased();
     phone.person.answer = false;
     await phone.call('POST', '/tap_text', { text: 'Buy' });
     expect(phone.ends()).toEqual([10, 20]);
   });
 
-  it('unlimited and expired leases stay as they are', async () => {
+  it('unlimited and expired leases are not changed', async () => {
     const phone = await leased();
     await phone.settings.update({ capabilities: { screen_inspection: null, screen_control: phone.now + MINUTE } });
     phone.clock.advance(MINUTE - 1);
@@ -69,7 +69,7 @@ describe('auto-disable (contract 03 §8.5)', () => {
     expect((await phone.call('POST', '/tap')).result.error_code).toMatch(/^bridge_capability_/);
   });
 
-  it('drops the leases, switches unattended off, notifies once and reports', async () => {
+  it('on expiry drops the leases, switches unattended off, notifies once and reports', async () => {
     const phone = await leased({ unattended: true });
     const pushed = vi.fn();
     phone.phone.onStatusChange(pushed);
@@ -89,14 +89,14 @@ describe('auto-disable (contract 03 §8.5)', () => {
     expect(notify).toHaveBeenCalledTimes(1);
   });
 
-  it('is enforced at gate 3 although the timer never ran', async () => {
+  it('is enforced at gate 3 even if the timer never ran', async () => {
     const phone = await leased();
     const ahead = { ...phone.clock, now: () => phone.clock.now() + 60 * MINUTE, after: () => () => {} };
     const other = createTestPhone({ capabilities: phone.settings.get().capabilities }, { clock: ahead });
     expect((await other.call('GET', '/screen')).result.error_code).toBe('bridge_capability_expired');
   });
 
-  it('master toggle off cancels the timer, on arms it again', async () => {
+  it('the master toggle cancels and arms the timer', async () => {
     const phone = await leased();
     expect(phone.clock.pending).toBe(1);
     await phone.settings.update({ masterEnabled: false });

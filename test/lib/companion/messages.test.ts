@@ -42,8 +42,8 @@ function setup({ enabled = true } = {}) {
 
 const message = (id: string, more: Record<string, unknown> = {}) => ({ message_id: id, text: 'hello', ...more });
 
-describe('the companion and messages (contract 04 §5)', () => {
-  it('subscribes after each auth.ok while the toggle is on, and when it flips', () => {
+describe('messages on the companion (contract 04 §5)', () => {
+  it('subscribes after each auth.ok while the toggle is on, and when it is switched', () => {
     const phone = setup({ enabled: false });
     const end = phone.online();
     expect(phone.sent).toEqual([]);
@@ -81,11 +81,11 @@ describe('the companion and messages (contract 04 §5)', () => {
     phone.messages.setThreadOpen(isOpen);
     phone.gets('phone.message', message('a', { surfacing }));
     expect(phone.told).toEqual([['a', surface]]);
-    // Kept whatever becomes of it.
+    // It is kept in any case.
     expect(phone.messages.list()).toMatchObject([{ messageId: 'a' }]);
   });
 
-  it('§5.3 keeps the hundred newest, each once', () => {
+  it('§5.3 keeps the 100 newest, without duplicates', () => {
     const phone = setup();
     for (let n = 1; n <= 103; n++) {
       phone.gets('phone.message', message(`m${n}`));
@@ -96,7 +96,7 @@ describe('the companion and messages (contract 04 §5)', () => {
     expect([kept.length, kept[0]?.messageId, kept.at(-1)?.messageId]).toEqual([100, 'm103', 'm4']);
   });
 
-  it('does not take what a phone cannot read', () => {
+  it('ignores malformed messages', () => {
     const phone = setup();
     for (const bad of [{}, { message_id: 5, text: 'x' }, message('a', { title: {} }), message('b', { chat_id: [] })]) {
       phone.gets('phone.message', bad);

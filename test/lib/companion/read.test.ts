@@ -23,7 +23,7 @@ const sample = () =>
   });
 
 describe('/screen (contract 03 §5)', () => {
-  it('lists what has a label or reacts, and a real rectangle', async () => {
+  it('lists nodes with a label or an action and a non-empty rectangle', async () => {
     const { ok } = createStaticPhone(sample());
     const screen = await ok('GET', '/screen');
     expect(screen).toMatchObject({
@@ -50,7 +50,7 @@ describe('/screen (contract 03 §5)', () => {
     });
   });
 
-  it.each([['include_bounds'], ['bounds']])('%s=false zeroes the rectangles and lists the same', async (name) => {
+  it.each([['include_bounds'], ['bounds']])('%s=false zeroes the rectangles and lists the same nodes', async (name) => {
     const { ok } = createStaticPhone(sample());
     const nodes = (await ok('GET', '/screen', { [name]: 'false' })).nodes as N[];
     expect(nodes.length).toBe(4);
@@ -59,7 +59,7 @@ describe('/screen (contract 03 §5)', () => {
     expect(both[1]?.bounds.right).toBe(111);
   });
 
-  it('numbers over all windows, the top one first, and unites their rectangles', async () => {
+  it('numbers nodes over all windows, topmost first, and unites their rectangles', async () => {
     const { device } = createStaticDevice(() => [
       { packageName: 'top', root: uiNode({ text: 'a', bounds: rect(10, 10, 20, 20) }) },
       { packageName: null, root: uiNode({ text: 'b', bounds: rect(0, 15, 15, 90) }) },
@@ -80,7 +80,7 @@ describe('/screen (contract 03 §5)', () => {
     expect(listNodes(windows(300, 213))).toMatchObject({ truncated: true, listed: { length: 512 } });
   });
 
-  it('cuts texts at 2000 characters, never through a character', async () => {
+  it('cuts texts at 2000 characters, never inside a surrogate pair', async () => {
     const { ok } = createStaticPhone(uiNode({ text: 'x'.repeat(3000), contentDescription: `${'x'.repeat(1999)}😀` }));
     const [node] = (await ok('GET', '/screen')).nodes as { text: string; contentDescription: string }[];
     expect([node?.text.length, node?.contentDescription.length]).toEqual([2000, 1999]);
@@ -91,7 +91,7 @@ describe('/screen (contract 03 §5)', () => {
     ['GET', '/screen_hash', {}],
     ['POST', '/diff_screen', { previous_hash: 'x' }],
     ['POST', '/find_nodes', {}],
-  ])('%s %s without a window is 500', async (method, path, body) => {
+  ])('%s %s without a window answers 500', async (method, path, body) => {
     const { device } = createStaticDevice(() => []);
     expect(await createTestPhone({}, { device }).call(method, path, body)).toMatchObject({
       status: 500,
@@ -99,7 +99,7 @@ describe('/screen (contract 03 §5)', () => {
     });
   });
 
-  it('survives a tree deeper than any call stack', async () => {
+  it('handles a tree deeper than the call stack', async () => {
     let root = uiNode({ text: 'deep' });
     for (let depth = 0; depth < 50_000; depth++) root = uiNode({ ref: 'x', text: 'a', children: [root] });
     expect((await createStaticPhone(root).ok('GET', '/screen')).truncated).toBe(true);
@@ -127,7 +127,7 @@ describe('hashes (contract 03 §5)', () => {
     expect((await ok('POST', '/diff_screen', { previous_hash: 'f00' })).changed).toBe(true);
   });
 
-  it('stay while nothing changes and change with the screen', async () => {
+  it('change exactly when the screen changes', async () => {
     const { ok } = createTestPhone();
     const before = (await ok('GET', '/screen_hash')).hash;
     expect((await ok('GET', '/screen_hash')).hash).toBe(before);
@@ -137,7 +137,7 @@ describe('hashes (contract 03 §5)', () => {
     expect((await ok('POST', '/diff_screen', { previous_hash: before })).changed).toBe(false);
   });
 
-  it('/diff_screen needs its hash', async () => {
+  it('/diff_screen requires a hash', async () => {
     expect((await createTestPhone().call('POST', '/diff_screen')).status).toBe(400);
   });
 });
@@ -160,18 +160,18 @@ describe('/find_nodes and /describe_node (contract 03 §5)', () => {
   });
 
   it.each([[{ limit: 'many' }], [{ limit: 1.5 }], [{ text: 3 }], [{ clickable: 'maybe' }]])(
-    '%j is 400',
+    '%j answers 400',
     async (body) => {
       expect((await createStaticPhone(sample()).call('POST', '/find_nodes', body)).status).toBe(400);
     },
   );
 
-  it('gives 20 unless told otherwise', async () => {
+  it('returns 20 nodes by default', async () => {
     const root = uiNode({ children: Array.from({ length: 30 }, () => uiNode({ text: 'a' })) });
     expect((await createStaticPhone(root).ok('POST', '/find_nodes')).count).toBe(20);
   });
 
-  it.each(['nodeId', 'node_id'])('describes the node of %s', async (name) => {
+  it.each(['nodeId', 'node_id'])('describes the node named by %s', async (name) => {
     const { ok } = createStaticPhone(sample());
     expect(await ok('POST', '/describe_node', { [name]: 'w0:1' })).toEqual({
       nodeId: 'w0:1',
@@ -197,7 +197,7 @@ describe('/find_nodes and /describe_node (contract 03 §5)', () => {
     expect(await ok('POST', '/describe_node', { [name]: 'w0:3' })).toMatchObject({ checkable: true, checked: true });
   });
 
-  it('400 without an id, 404 for one that is not there', async () => {
+  it('answers 400 without an id, 404 for an unknown one', async () => {
     const { call } = createStaticPhone(sample());
     expect((await call('POST', '/describe_node')).status).toBe(400);
     for (const nodeId of ['w0:4', 'w1:0', 'w0:00', 'x']) {
@@ -223,7 +223,7 @@ const { node: tree } = fc.letrec<{ node: UiNode }>((tie) => ({
 }));
 
 describe('any tree', () => {
-  it('has unique ids that mean the same node everywhere', async () => {
+  it('has unique ids that denote the same node in every command', async () => {
     await fc.assert(
       fc.asyncProperty(tree, async (root) => {
         const phone = createStaticPhone(root);
@@ -246,7 +246,7 @@ describe('any tree', () => {
     );
   });
 
-  it('finds at a point a node that is really there', () => {
+  it('finds a node at a point only if it contains the point', () => {
     fc.assert(
       fc.property(tree, side, side, (root, x, y) => {
         const node = nodeAt(listNodes([{ packageName: null, root }]), x, y);

@@ -4,7 +4,7 @@ import type { PhoneParts } from '../../../lib/companion/phone.ts';
 import type { UploadFile } from '../../../lib/companion/types.ts';
 import { createStaticDevice, createTestPhone } from './support.ts';
 
-/** A phone that uploads, and what it uploaded. */
+/** A phone with a recorded upload. */
 function phoneThatUploads(parts: Partial<PhoneParts> = {}) {
   const files: UploadFile[] = [];
   const upload = async (file: UploadFile) => ({ token: `t${files.push(file)}` });
@@ -14,7 +14,7 @@ const withCapture = (screenshot: () => Promise<Uint8Array>) => createStaticDevic
 const settle = () => new Promise((resolve) => setImmediate(resolve));
 
 describe('/screenshot (contract 03 §7)', () => {
-  it('is a PNG of the screen, named by the time, uploaded, and its token the answer', async () => {
+  it('uploads a PNG of the screen, named after the time, and answers with its token', async () => {
     const phone = phoneThatUploads();
     expect(await phone.ok('GET', '/screenshot')).toEqual({ media: 'MEDIA:svc-relay://t1' });
     const [file] = phone.files;
@@ -27,7 +27,7 @@ describe('/screenshot (contract 03 §7)', () => {
     expect(phone.phone.activity()[0]).toMatchObject({ thumbnailToken: 't1' });
   });
 
-  it('without an upload, or without a capture, it is not set up: 503', async () => {
+  it('answers 503 without an upload or a capture', async () => {
     const expected = {
       status: 503,
       result: { error_code: 'service_unavailable', required_action: expect.any(String) },
@@ -43,12 +43,12 @@ describe('/screenshot (contract 03 §7)', () => {
     [404, /too old/],
     [413, /too large/],
     [507, /507/],
-  ])('a relay that answers the upload with %i: 500', async (status, error) => {
+  ])('answers 500 when the relay answers the upload with %i', async (status, error) => {
     const answer = await phoneThatUploads({ upload: async () => ({ status }) }).call('GET', '/screenshot');
     expect(answer).toMatchObject({ status: 500, result: { error: expect.stringMatching(error) } });
   });
 
-  it('an upload that takes longer than 15 s: 500', async () => {
+  it('answers 500 when the upload takes longer than 15 s', async () => {
     let answer: ReturnType<ReturnType<typeof createTestPhone>['call']> | undefined;
     let phone = createTestPhone();
     await new Promise<void>((resolve) => {
@@ -87,7 +87,7 @@ describe('/screenshot (contract 03 §7)', () => {
     expect(await once.ok('GET', '/screenshot')).toEqual({ media: 'MEDIA:svc-relay://t1' });
   });
 
-  it('one capture at a time; one whose turn comes after its caller gave up is not taken', async () => {
+  it('captures one at a time, and skips one whose caller has given up meanwhile', async () => {
     const release: ((bytes: Uint8Array) => void)[] = [];
     const phone = phoneThatUploads({
       captureTimeoutMs: 30_000,

@@ -4,7 +4,7 @@ import { createTestPhone } from './support.ts';
 
 const file = (name: string): UploadFile => ({ name, type: 'image/png', bytes: new Uint8Array(4) });
 
-/** A phone that can fetch, and what it fetched. */
+/** A phone with a recorded fetch. */
 function phoneThatFetches(fetchMedia?: (source: MediaSource) => Promise<UploadFile>) {
   const fetched: MediaSource[] = [];
   const phone = createTestPhone(
@@ -56,7 +56,7 @@ describe('attachments (contract 03 §5)', () => {
     [{ text: 5 }],
     [{ text: 'a', package: {} }],
     [{}],
-  ])('%j is refused before anybody is asked', async (body) => {
+  ])('%j is refused before the person is asked', async (body) => {
     const phone = phoneThatFetches();
     expect(await phone.call('POST', '/share_media', body)).toMatchObject({
       status: 400,
@@ -66,16 +66,16 @@ describe('attachments (contract 03 §5)', () => {
   });
 
   it.each([
-    ['nobody', { to: 'Ada' }],
-    ['missing', {}],
-  ])('/send_mms to %s is refused before anybody is asked', async (_, body) => {
+    ['a name', { to: 'Ada' }],
+    ['no one', {}],
+  ])('/send_mms to %s is refused before the person is asked', async (_, body) => {
     const phone = phoneThatFetches();
     const answer = await phone.call('POST', '/send_mms', { ...body, body: 'x' });
     expect(answer).toMatchObject({ status: 400, result: { reason: 'invalid_schema' } });
     expect(phone.person.asked).toEqual([]);
   });
 
-  it('one that cannot be had: media_fetch_failed, and no word of why', async () => {
+  it('one that cannot be fetched answers media_fetch_failed without the cause', async () => {
     const broken = phoneThatFetches(() => Promise.reject(new Error('token tok is secret')));
     const answer = await broken.call('POST', '/share_media', { media_token: 'tok' });
     expect(answer).toMatchObject({ status: 400, result: { status: 'failed', reason: 'media_fetch_failed' } });
@@ -85,7 +85,7 @@ describe('attachments (contract 03 §5)', () => {
     expect(refused.result.reason).toBe('media_fetch_failed');
   });
 
-  it('one that never comes is given up after 15 s', async () => {
+  it('a fetch is given up after 15 s', async () => {
     const phone = phoneThatFetches(() => new Promise(() => {}));
     const answer = phone.call('POST', '/share_media', { media_token: 'tok' });
     await phone.clock.advanceAsync(15_000);
@@ -93,7 +93,7 @@ describe('attachments (contract 03 §5)', () => {
     expect(phone.clock.pending).toBe(0);
   });
 
-  it('one that comes when the caller has been told a timeout is not shared', async () => {
+  it('one that arrives after the caller’s timeout is not shared', async () => {
     const phone = phoneThatFetches(async () => {
       phone.clock.advance(29_001);
       return file('late');
@@ -103,7 +103,7 @@ describe('attachments (contract 03 §5)', () => {
     expect(phone.system.shares).toEqual([]);
   });
 
-  it('an app that is not there: activity_not_found', async () => {
+  it('a missing app answers activity_not_found', async () => {
     const answer = await createTestPhone().call('POST', '/share_media', { text: 'x', package: 'org.nobody' });
     expect(answer).toMatchObject({ status: 400, result: { status: 'failed', reason: 'activity_not_found' } });
   });
@@ -119,7 +119,7 @@ describe('/send_sms (contract 03 §5)', () => {
     [{ to: '+1555', body: '' }, 'invalid_schema'],
     [{ to: 'Ada', body: 'x' }, 'invalid_recipient'],
     [{ to: '+1555*', body: 'x' }, 'invalid_recipient'],
-  ])('%j is %s', async (body, reason) => {
+  ])('%j answers %s', async (body, reason) => {
     const phone = createTestPhone();
     const answer = await phone.call('POST', '/send_sms', body);
     expect(answer).toMatchObject({ status: 400, result: { status: 'failed', reason } });
@@ -127,7 +127,7 @@ describe('/send_sms (contract 03 §5)', () => {
     expect(phone.person.asked).toEqual([]);
   });
 
-  it('a carrier that refuses, or says nothing for 15 s', async () => {
+  it('reports a carrier that refuses or stays silent for 15 s', async () => {
     const phone = createTestPhone({}, { autoReturnMs: null });
     phone.system.carrier = 'RESULT_ERROR_NO_SERVICE';
     expect(await phone.call('POST', '/send_sms', SMS)).toMatchObject({
@@ -164,7 +164,7 @@ describe('/send_sms (contract 03 §5)', () => {
     });
   });
 
-  it('a call that only opens the dialer says so', async () => {
+  it('reports that a call only opened the dialer', async () => {
     const phone = createTestPhone();
     phone.system.denied.add('android.permission.CALL_PHONE');
     const answer = await phone.ok('POST', '/call', { number: '*#06#' });
@@ -172,7 +172,7 @@ describe('/send_sms (contract 03 §5)', () => {
     expect(phone.system.calls).toEqual([]);
   });
 
-  it('a location that is old says so; without a fix 400', async () => {
+  it('warns of an old location, and answers 400 without a fix', async () => {
     const phone = createTestPhone();
     phone.clock.advance(5 * 60_000);
     expect(await phone.ok('GET', '/location')).toMatchObject({ staleness_ms: 360_000, warning: expect.any(String) });
@@ -180,7 +180,7 @@ describe('/send_sms (contract 03 §5)', () => {
     expect((await phone.call('GET', '/location')).status).toBe(400);
   });
 
-  it('phones of a contact: mobile, main, home, work, other; a watch and a fax last', async () => {
+  it('sorts the phones of a contact: mobile, main, home, work, other; watch and fax last', async () => {
     const { contacts } = await createTestPhone().ok('POST', '/search_contacts', { query: 'a', limit: '100' });
     const found = contacts as { name: string; phones: { type: string; label: string }[] }[];
     expect(found.find(({ name }) => name.startsWith('Ada'))?.phones.map(({ label }) => label)).toEqual([

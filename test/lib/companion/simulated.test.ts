@@ -5,7 +5,7 @@ import { createTestPhone } from './support.ts';
 type Entry = { event_type: string; package_name?: string; text?: string; class_name?: string };
 type Node = { nodeId: string; text: string | null; clickable: boolean; bounds: Record<string, number> };
 
-/** A phone whose events are on record; `news` gives those since the last look. */
+/** A phone that streams events; `news` returns those since the last call. */
 async function watched() {
   const phone = createTestPhone();
   await phone.ok('POST', '/events/stream', { enabled: true });
@@ -21,7 +21,7 @@ async function watched() {
   };
 }
 
-describe('the simulated phone agrees with itself', () => {
+describe('the simulated phone is consistent', () => {
   it.each(APPS.filter(({ launchable }) => launchable).map((app) => app.package))('%s', async (name) => {
     const phone = createTestPhone({ blocklist: [] });
     await phone.ok('POST', '/open_app', { package: name });
@@ -40,7 +40,7 @@ describe('the simulated phone agrees with itself', () => {
     expect((await phone.ok('GET', '/screen_hash')).hash).toBe(hash);
   });
 
-  it('what a tap, typing, scrolling and the keys do is on the screen, in the hash and among the events', async () => {
+  it('taps, typing, scrolling and keys show in the screen, the hash and the events', async () => {
     const phone = await watched();
     let { hash } = await phone.ok('GET', '/screen_hash');
     const changed = async () => {
@@ -74,7 +74,7 @@ describe('the simulated phone agrees with itself', () => {
     expect(await phone.ok('GET', '/current_app')).toEqual({ package: 'com.android.launcher3' });
   });
 
-  it('a password is on the screen as bullets, and in no event and no log', async () => {
+  it('a password shows as bullets on the screen, and in no event or log', async () => {
     const phone = createTestPhone({ blocklist: [] });
     await phone.ok('POST', '/events/stream', { enabled: true });
     await phone.ok('POST', '/open_app', { package: 'com.chase.sig.android' });
@@ -87,7 +87,7 @@ describe('the simulated phone agrees with itself', () => {
     expect([...phone.log.lines, JSON.stringify(phone.phone.status())].join('\n')).not.toContain('hunter2');
   });
 
-  it('a message that was sent stands in its thread, one that comes in raises a notification', async () => {
+  it('a sent message shows in its thread, a received one raises a notification', async () => {
     const phone = createTestPhone();
     await phone.ok('POST', '/send_sms', { to: '+15550101', body: 'On my way' });
     await phone.ok('POST', '/open_app', { package: 'com.android.messaging' });
@@ -98,7 +98,7 @@ describe('the simulated phone agrees with itself', () => {
     expect(await phone.ok('GET', '/current_app')).toEqual({ package: 'com.android.messaging' });
   });
 
-  it('remembers a bounded number of everything', async () => {
+  it('bounds every list', async () => {
     const phone = createTestPhone();
     const VIEW = 'android.intent.action.VIEW';
     for (let at = 0; at < 250; at++) {
@@ -114,7 +114,7 @@ describe('the simulated phone agrees with itself', () => {
     expect(shares.map(({ text }) => text)).toEqual(Array.from({ length: 10 }, (_, at) => `${240 + at}`));
     expect(calls[0]?.number).toBe('+1555249');
     expect(outbox.at(-1)?.text).toBe('249');
-    // The pages behind the one in front, too.
+    // So is the back stack.
     for (let at = 0; at < 50; at++) await phone.ok('POST', '/press_key', { key: 'back' });
     expect(await phone.ok('GET', '/current_app')).toEqual({ package: 'com.android.launcher3' });
   });

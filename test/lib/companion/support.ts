@@ -23,14 +23,14 @@ export function createMemorySettings(change: Partial<SafetySettings> = {}): Sett
   };
 }
 
-/** Everything granted without end, master toggle on. */
+/** Everything granted without an end, master toggle on. */
 export const ALLOWED: Partial<SafetySettings> = {
   masterEnabled: true,
   policy: 'bound',
   capabilities: Object.fromEntries([...PERMANENT, ...TIMED].map((id) => [id, null])),
 };
 
-/** What a caller gets whom a person did not allow (contract 03 §8.4). */
+/** The body of a denial (contract 03 §8.4). */
 export const DENIAL = {
   error: 'user denied destructive action',
   reason: 'confirmation_denied_or_timeout',
@@ -42,7 +42,7 @@ export const DENIAL = {
 
 export const BANK = 'com.chase.sig.android';
 
-/** A person who says `answer`, and what that person was asked. `later` leaves the question open. */
+/** A person who answers with `answer` and records the questions. `later` leaves them open. */
 export function createPerson(answer: Decision | 'later' = true) {
   const asked: Question[] = [];
   const open: ((decision: Decision) => void)[] = [];
@@ -62,7 +62,7 @@ export function createPerson(answer: Decision | 'later' = true) {
 
 export type Result = Record<string, unknown> & { error?: string };
 
-/** A simulated phone with everything allowed unless `settings` says otherwise. */
+/** A simulated phone with everything allowed, unless `change` says otherwise. */
 export function createTestPhone(
   change: Partial<SafetySettings> = {},
   parts: Partial<PhoneParts> & { answer?: Decision | 'later' } = {},
@@ -90,7 +90,7 @@ export function createTestPhone(
 
 export const rect = (left: number, top: number, right: number, bottom: number): Rect => ({ left, top, right, bottom });
 
-/** A node with nothing to it but what is given. */
+/** A plain node with the given changes. */
 export const uiNode = (change: Partial<UiNode> = {}): UiNode => ({
   ref: crypto.randomUUID(),
   className: 'android.view.View',
@@ -114,7 +114,7 @@ export const uiNode = (change: Partial<UiNode> = {}): UiNode => ({
   ...change,
 });
 
-/** A simulated device that shows these windows, and what was done to them. */
+/** A device that shows these windows and records the actions on them. */
 export function createStaticDevice(windows: () => UiWindow[], change: Partial<Device> = {}) {
   const clicked: UiNode[] = [];
   const longClicked: UiNode[] = [];
@@ -132,7 +132,7 @@ export function createStaticDevice(windows: () => UiWindow[], change: Partial<De
   return { device, clicked, longClicked, typed, gestures };
 }
 
-/** A phone in front of one window. */
+/** A phone with a single window. */
 export function createStaticPhone(root: UiNode, change: Partial<Device> = {}) {
   const done = createStaticDevice(() => [{ packageName: 'org.example.app', root }], change);
   return { ...done, ...createTestPhone({}, { device: done.device }) };

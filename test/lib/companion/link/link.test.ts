@@ -11,7 +11,7 @@ const command = (requestId: unknown, path = '/ping') => ({
   body: {},
 });
 
-describe('coming in (01 §3.3 to 3.5)', () => {
+describe('authentication (01 §3.3 to 3.5)', () => {
   it('sends token, refresh token, device id and supports as the first frame, and nothing before auth.ok', async () => {
     const { link, socket } = setup();
     link.start();
@@ -35,7 +35,7 @@ describe('coming in (01 §3.3 to 3.5)', () => {
     expect(socket().sent[0]?.payload).not.toHaveProperty('pairing_code');
   });
 
-  it('with an offer sends the code and no token, and stores a new pairing with no pin of the old one', async () => {
+  it('with an offer sends the code and no token, and stores a new pairing without the old pins', async () => {
     const old = { ...PAIRING, tofu_pins: { 'relay.example:443': 'f'.repeat(64), 'gone:1': 'e'.repeat(64) } };
     const { link, socket, written, admit } = setup({
       pairing: old,
@@ -58,7 +58,7 @@ describe('coming in (01 §3.3 to 3.5)', () => {
     expect(socket()).toBe(current);
   });
 
-  it('stores newly issued tokens before it uses them: no status goes out until they are kept', async () => {
+  it('stores newly issued tokens before it uses them: sends no status until they are written', async () => {
     const { link, socket, control, written } = setup();
     let store: () => void = () => {};
     control.gate = new Promise((resolve) => {
@@ -77,7 +77,7 @@ describe('coming in (01 §3.3 to 3.5)', () => {
     expect(sentOf(socket(), 'bridge.status')).toHaveLength(1);
   });
 
-  it('a socket lost while the tokens are being stored: they are stored, and the next attempt uses them', async () => {
+  it('when the socket is lost while tokens are being stored, the next attempt uses them', async () => {
     const { link, socket, sockets, control, clock, admit } = setup({ pairing: null, parts: { offer: OFFER } });
     let store: () => void = () => {};
     control.gate = new Promise((resolve) => {
@@ -100,7 +100,7 @@ describe('coming in (01 §3.3 to 3.5)', () => {
     expect(clock.pending).toBe(0);
   });
 
-  it('tokens that cannot be stored are not used: it lets go, and comes again with the old ones', async () => {
+  it('does not use tokens that cannot be stored: disconnects and retries with the old ones', async () => {
     const { link, socket, sockets, control, clock, states } = setup({
       pairing: { ...PAIRING, endpoints: [PAIRING.endpoints[0] as never] },
     });
@@ -117,14 +117,14 @@ describe('coming in (01 §3.3 to 3.5)', () => {
     expect(socket().sent[0]?.payload).toMatchObject({ session_token: 'token-1', refresh_token: 'refresh-1' });
   });
 
-  it('killed between auth.ok and the write: what is stored is the old refresh token, which still is good', async () => {
+  it('when killed between auth.ok and the write, the stored refresh token is the old one, which is still valid', async () => {
     const first = setup();
     first.control.gate = new Promise(() => {});
     first.link.start();
     first.socket().open();
     first.socket().push('system', 'auth.ok', { session_token: 'token-2', refresh_token: 'refresh-2' });
     await settle();
-    // The process is gone here; another one starts on what the first has kept.
+    // Here the process dies. Another one starts from what the first has stored.
     const second = setup({ pairing: first.store.pairing() });
     second.link.start();
     second.socket().open();
@@ -133,11 +133,11 @@ describe('coming in (01 §3.3 to 3.5)', () => {
 
   it.each([
     ['no token', {}],
-    ['a token that is none', { session_token: 7 }],
+    ['a token that is not text', { session_token: 7 }],
     ['a token of two lines', { session_token: 'a\nb' }],
     ['a token that is too long', { session_token: 'x'.repeat(600) }],
-    ['a refresh token that is none', { session_token: 'good', refresh_token: {} }],
-  ])('auth.ok with %s is none: nothing is stored', async (_name, payload) => {
+    ['a refresh token that is not text', { session_token: 'good', refresh_token: {} }],
+  ])('auth.ok with %s is rejected: nothing is stored', async (_name, payload) => {
     const { link, socket, written, sockets } = setup();
     link.start();
     socket().open();
@@ -148,7 +148,7 @@ describe('coming in (01 §3.3 to 3.5)', () => {
     expect(sockets).toHaveLength(2);
   });
 
-  it('frames before auth.ok, and frames that are none, mean nothing', async () => {
+  it('ignores frames before auth.ok, and malformed frames', async () => {
     const { link, socket, admit } = setup();
     link.start();
     socket().open();
@@ -167,13 +167,13 @@ describe('coming in (01 §3.3 to 3.5)', () => {
   });
 });
 
-describe('being refused (01 §3.6)', () => {
+describe('refusals (01 §3.6)', () => {
   it.each([
     ['Authentication timeout', true],
     ['Invalid session token', false],
     ['Invalid pairing code or session token', false],
     ['Missing pairing code or session token', false],
-  ])('%s: the pairing stays: %s', async (reason, stays) => {
+  ])('%s: the pairing is kept: %s', async (reason, isKept) => {
     const { link, socket, store, states, clock } = setup();
     link.start();
     const refused = socket();
@@ -181,14 +181,14 @@ describe('being refused (01 §3.6)', () => {
     refused.push('system', 'auth.fail', { reason });
     refused.end({ code: 1008, reason });
     await settle();
-    expect(store.pairing() !== null).toBe(stays);
-    if (!stays) {
+    expect(store.pairing() !== null).toBe(isKept);
+    if (!isKept) {
       expect(states.at(-1)).toEqual({ name: 'unpaired', reason });
       expect(clock.pending).toBe(0);
     } else expect(link.state.name).toBe('connecting');
   });
 
-  it('a refused code leaves the pairing that is stored alone', async () => {
+  it('a refused code does not change the stored pairing', async () => {
     const { link, socket, store } = setup({ parts: { offer: OFFER } });
     link.start();
     socket().open();
@@ -198,7 +198,7 @@ describe('being refused (01 §3.6)', () => {
     expect(store.pairing()).toEqual(PAIRING);
   });
 
-  it('a revoked session (4401): comes once more, is refused, and is unpaired', async () => {
+  it('after a revoked session (4401) it reconnects once, is refused, and unpairs', async () => {
     const { link, socket, sockets, clock, store, admit } = setup();
     link.start();
     (await admit()).end({ code: 4401, reason: 'session revoked' });
@@ -213,14 +213,14 @@ describe('being refused (01 §3.6)', () => {
     expect(sockets).toHaveLength(2);
   });
 
-  it('an expired session (4401) is refreshed: both new tokens are kept', async () => {
+  it('an expired session (4401) is refreshed: both new tokens are stored', async () => {
     const { link, clock, store, socket, admit } = setup();
     link.start();
     (await admit()).end({ code: 4401, reason: 'session expired' });
     clock.advance(1000);
     await admit({ session_token: 'token-2', refresh_token: 'refresh-2' });
     expect(store.pairing()).toMatchObject({ session_token: 'token-2', refresh_token: 'refresh-2' });
-    // A resumed session issues no new refresh token: the one there is stays.
+    // A resumed session issues no new refresh token, so the stored one is kept.
     socket().end();
     clock.advance(30_000);
     await admit({ session_token: 'token-2' });
@@ -229,7 +229,7 @@ describe('being refused (01 §3.6)', () => {
   });
 });
 
-describe('coming again', () => {
+describe('reconnecting', () => {
   it('tries every endpoint of a round without a wait, then waits 1, 2, 4 … 30 s', async () => {
     const { link, sockets, socket, clock, states } = setup();
     link.start();
@@ -251,7 +251,7 @@ describe('coming again', () => {
     expect(waits).toEqual([1000, 2000, 4000, 8000, 16_000, 30_000, 30_000, 30_000]);
   });
 
-  it('where it worked last comes first', async () => {
+  it('starts with the endpoint that last worked', async () => {
     const { link, sockets, socket, clock, admit } = setup();
     link.start();
     socket().end();
@@ -261,7 +261,7 @@ describe('coming again', () => {
     expect(sockets.at(-1)?.url).toBe('wss://relay.example:443/ws');
   });
 
-  it('429 waits five minutes at least, without trying the other endpoints', async () => {
+  it('waits at least five minutes after a 429, without trying the other endpoints', async () => {
     const { link, sockets, socket, clock } = setup();
     link.start();
     socket().end({ status: 429 });
@@ -272,7 +272,7 @@ describe('coming again', () => {
     expect(sockets).toHaveLength(2);
   });
 
-  it('a relay that lets in and throws out at once is not asked every second for ever', async () => {
+  it('backs off from a relay that accepts and then disconnects at once', async () => {
     const { link, clock, admit } = setup();
     link.start();
     const waits: number[] = [];
@@ -291,7 +291,7 @@ describe('coming again', () => {
     expect(link.state).toMatchObject({ name: 'waiting', wait: 1000 });
   });
 
-  it('gives up a dial after 15 s and an authentication after 20 s', async () => {
+  it('gives up dialling after 15 s and authentication after 20 s', async () => {
     const { link, sockets, socket, clock } = setup();
     link.start();
     clock.advance(15_000);
@@ -303,7 +303,7 @@ describe('coming again', () => {
     expect(link.state).toMatchObject({ name: 'waiting', reason: expect.stringContaining('20 s') });
   });
 
-  it('asks after 45 s of silence, gives up after 75 s, and any sign of life counts', async () => {
+  it('pings after 45 s of silence, gives up after 75 s, and any frame resets this', async () => {
     const { link, clock, admit } = setup();
     link.start();
     const current = await admit();
@@ -322,7 +322,7 @@ describe('coming again', () => {
     expect(current.letGo).toBe('terminated');
   });
 
-  it('what an old socket still says is not heard', async () => {
+  it('ignores messages from an old socket', async () => {
     const { link, sockets, clock, admit } = setup();
     link.start();
     const old = await admit();
@@ -337,7 +337,7 @@ describe('coming again', () => {
     expect(sockets).toHaveLength(2);
   });
 
-  it('start ends a wait at once', () => {
+  it('start cuts a wait short', () => {
     const { link, sockets, socket } = setup();
     link.start();
     socket().end();
@@ -351,7 +351,7 @@ describe('coming again', () => {
 describe('pins (spec 2.1)', () => {
   const only = { ...PAIRING, endpoints: [PAIRING.endpoints[1] as never] };
 
-  it('the first key is kept with the first success, another one gets nothing', async () => {
+  it('stores the first key on the first success, and sends nothing to another key', async () => {
     const { link, socket, store, clock, admit, log } = setup({ pairing: only });
     link.start();
     (await admit()).end();
@@ -365,7 +365,7 @@ describe('pins (spec 2.1)', () => {
     expect(store.pairing()?.session_token).toBe('token-1');
   });
 
-  it('a key of a relay that let nobody in is not kept', async () => {
+  it('does not store the key of a relay that did not accept this device', async () => {
     const { link, socket, store } = setup({ pairing: only });
     link.start();
     socket().open('b'.repeat(64));
@@ -376,7 +376,7 @@ describe('pins (spec 2.1)', () => {
 });
 
 describe('the bridge (03 §1)', () => {
-  it('reports at once, every 30 s, and on a change; not after the socket is gone', async () => {
+  it('reports at once, every 30 s and on every change, but not after the socket has ended', async () => {
     const { link, clock, changed, admit } = setup();
     link.start();
     const current = await admit();
@@ -393,7 +393,7 @@ describe('the bridge (03 §1)', () => {
     expect(sentOf(current, 'bridge.status')).toHaveLength(3);
   });
 
-  it('runs commands side by side and answers each once, in the order they are done', async () => {
+  it('runs commands concurrently and answers each once, in the order in which they finish', async () => {
     const open = new Map<string, (answer: PhoneAnswer) => void>();
     const { link, admit } = setup({
       handle: ({ requestId }) => new Promise((resolve) => void open.set(requestId, resolve)),
@@ -415,7 +415,7 @@ describe('the bridge (03 §1)', () => {
     ]);
   });
 
-  it('the 65th at once is answered 429, and there is room again afterwards', async () => {
+  it('answers 429 to the 65th concurrent command, and accepts more afterwards', async () => {
     const open: (() => void)[] = [];
     const { link, admit } = setup({
       handle: () => new Promise((resolve) => open.push(() => resolve({ status: 200 }))),
@@ -441,9 +441,9 @@ describe('the bridge (03 §1)', () => {
   circular.self = circular;
   it.each<[string, () => Promise<PhoneAnswer>]>([
     ['throws', () => Promise.reject(new Error('boom'))],
-    ['gives what is no JSON', async () => ({ status: 200, result: circular })],
-    ['gives more than a frame may hold', async () => ({ status: 200, result: 'ä'.repeat(3_000_000) })],
-  ])('a phone that %s is one answer with 500', async (_name, handle) => {
+    ['returns something that is not JSON', async () => ({ status: 200, result: circular })],
+    ['returns more than fits into a frame', async () => ({ status: 200, result: 'ä'.repeat(3_000_000) })],
+  ])('answers 500 once for a phone that %s', async (_name, handle) => {
     const { link, admit } = setup({ handle });
     link.start();
     const current = await admit();
@@ -455,7 +455,7 @@ describe('the bridge (03 §1)', () => {
     expect(JSON.stringify(answers[0]).length).toBeLessThan(1000);
   });
 
-  it('an answer belongs to the socket its command came on', async () => {
+  it('sends an answer only to the socket of its command', async () => {
     let done: (answer: PhoneAnswer) => void = () => {};
     const { link, clock, admit } = setup({
       handle: () =>
@@ -474,7 +474,7 @@ describe('the bridge (03 §1)', () => {
     expect([sentOf(old, 'bridge.response'), sentOf(current, 'bridge.response')]).toEqual([[], []]);
   });
 
-  it("answers the relay's ping with the same id and ts, and passes on what it says to people", async () => {
+  it("answers the relay's ping with the same id and ts, and passes on its notices", async () => {
     const { link, notices, admit } = setup();
     link.start();
     const current = await admit();
@@ -488,7 +488,7 @@ describe('the bridge (03 §1)', () => {
 
 describe('stopping', () => {
   it.each(['connecting', 'authenticating', 'online', 'waiting'])(
-    'from %s: no timer, no socket, no return',
+    'from %s leaves no timer and no socket, and does not reconnect',
     async (from) => {
       const { link, clock, socket, sockets, changed, admit } = setup();
       link.start();
@@ -506,7 +506,7 @@ describe('stopping', () => {
     },
   );
 
-  it('whoever hears of a state may stop at once', async () => {
+  it('a listener may stop the link as soon as it is told of a state', async () => {
     const { link, clock, admit, changed } = setup({
       parts: {
         onState: (state) => {
@@ -521,7 +521,7 @@ describe('stopping', () => {
   });
 });
 
-it('no secret is ever logged', async () => {
+it('logs no secret', async () => {
   const { link, socket, log, admit, clock } = setup();
   link.start();
   (await admit({ session_token: 'token-2', refresh_token: 'refresh-2' })).end({ code: 4401 });

@@ -18,7 +18,7 @@ const message = (text: string): string => {
   return 'accepted';
 };
 
-describe('what svc pair makes is what a companion reads (01 §5.4)', () => {
+describe('a companion reads what svc pair prints (01 §5.4)', () => {
   const role = fc.constantFrom('lan', 'tailscale', 'public', 'Übung', 'x y');
   const host = fc.constantFrom('192.0.2.7', 'relay.example', '[2001:db8::7]', 'a.ts.net');
   const candidate = fc
@@ -64,7 +64,7 @@ describe('what svc pair makes is what a companion reads (01 §5.4)', () => {
     );
   });
 
-  it('nothing else than a RelayError comes out, whatever goes in, and never a part of it', () => {
+  it('throws nothing but a RelayError on any input, and never quotes it', () => {
     const anything = fc.oneof(
       fc.string(),
       fc.string().map((text) => `svc-relay://pair?payload=${text}`),
@@ -82,7 +82,7 @@ describe('what svc pair makes is what a companion reads (01 §5.4)', () => {
   });
 });
 
-describe('what is refused, and with which words', () => {
+describe('error messages', () => {
   const link = (text: string) => `svc-relay://pair?payload=${base64url(utf8ToBytes(text))}`;
   it.each([
     ['', 'empty'],
@@ -115,11 +115,11 @@ describe('what is refused, and with which words', () => {
     expect(message(text)).toContain(words);
   });
 
-  it('a decimal point within a text is no number', () => {
+  it('a decimal point inside a string is allowed', () => {
     expect(message(json({ key: 'a\\"1.5 and 2e3', dashboard_url: 'http://192.0.2.1:9119' }))).toBe('accepted');
   });
 
-  it('candidates that this client cannot use are left out, and a code in lower case is the code', () => {
+  it('skips candidates that this client cannot use, and accepts a lower-case code', () => {
     const endpoints = [
       { role: 'plugin_proxy', priority: 0, proxy: { url: 'https://x' }, relay: { url: 'wss://pinned.example' } },
       { role: 'outbound_broker', priority: 1, broker: {} },
@@ -133,7 +133,7 @@ describe('what is refused, and with which words', () => {
   });
 });
 
-describe("the socket's URL", () => {
+describe('socket URLs', () => {
   it.each([
     ['ws://192.0.2.1:8767', 'ws://192.0.2.1:8767/ws'],
     ['WSS://Relay.Example/', 'wss://relay.example/ws'],
@@ -149,7 +149,7 @@ describe("the socket's URL", () => {
     ['http://host', null],
     [`ws://${'h'.repeat(3000)}`, null],
     [7, null],
-  ])('%s is %s', (given, expected) => {
+  ])('%s becomes %s', (given, expected) => {
     expect(relayUrl(given)).toBe(expected);
   });
 });

@@ -17,7 +17,7 @@ async function place() {
 const fileOf = async (path: string) => JSON.parse(await readFile(path, 'utf8'));
 
 describe('the settings file', () => {
-  it('is made at once, 0600 in a directory of 0700, and keeps the device id', async () => {
+  it('is created at once, 0600 in a directory of 0700, and keeps the device id', async () => {
     const { path, open } = await place();
     const first = await open();
     expect((await stat(path)).mode & 0o777).toBe(0o600);
@@ -28,7 +28,7 @@ describe('the settings file', () => {
     expect(first.get().blocklist).toHaveLength(28);
   });
 
-  it('keeps a pairing and what the owner decided, through a restart', async () => {
+  it('keeps the pairing and the owner’s settings over a restart', async () => {
     const { path, open } = await place();
     const settings = await open();
     await settings.replacePairing(PAIRING);
@@ -48,7 +48,7 @@ describe('the settings file', () => {
     expect((await fileOf(path)).safety).not.toHaveProperty('policy');
   });
 
-  it('a new pairing grants nothing (03 §8.2), and unpairing takes all but the id and the owner’s choices', async () => {
+  it('a new pairing grants nothing (03 §8.2), and unpairing keeps only the id and the owner’s settings', async () => {
     const { open } = await place();
     const settings = await open();
     await settings.replacePairing(PAIRING);
@@ -60,7 +60,7 @@ describe('the settings file', () => {
     expect(again.pairing()).toBeNull();
     expect(again.get()).toMatchObject({ masterEnabled: true, policy: 'unbound' });
     expect(again.deviceId).toBe(settings.deviceId);
-    // Nobody is there to grant anything to.
+    // There is no relay to grant anything to.
     await again.update({ capabilities: { device_info: null } });
     expect(again.get()).toMatchObject({ policy: 'unbound', capabilities: {} });
   });
@@ -69,8 +69,8 @@ describe('the settings file', () => {
     ['no policy', undefined, 'unbound'],
     ['a later schema', { schema_version: 2, device_id: 'OWN', capabilities: { device_info: null } }, 'invalid'],
     ['another install', { schema_version: 1, device_id: 'x', capabilities: { device_info: null } }, 'invalid'],
-    ['a malformed one', { schema_version: 1, device_id: 'OWN', capabilities: { device_info: 5 } }, 'invalid'],
-    ['no object', 'all', 'invalid'],
+    ['a malformed policy', { schema_version: 1, device_id: 'OWN', capabilities: { device_info: 5 } }, 'invalid'],
+    ['text', 'all', 'invalid'],
   ])('%s denies everything', async (_name, policy, state) => {
     const { path, open } = await place();
     const first = await open();
@@ -86,10 +86,10 @@ describe('the settings file', () => {
     ['an empty file', ''],
     ['another shape', '{"version":1,"device_id":7}'],
     [
-      'a blocklist that is none',
+      'a malformed blocklist',
       '{"version":1,"device_id":"b1f4c1d2-0000-4000-8000-000000000001","pairing":null,"safety":{"blocklist":7}}',
     ],
-  ])('%s is set aside byte for byte, never overwritten', async (_name, text) => {
+  ])('%s is set aside unchanged, never overwritten', async (_name, text) => {
     const { path, open } = await place();
     await open();
     await writeFile(path, text);
@@ -101,7 +101,7 @@ describe('the settings file', () => {
     expect((await open()).setAside).toBeUndefined();
   });
 
-  it('a damaged file that cannot be set aside is left as it is', async () => {
+  it('a damaged file that cannot be set aside is not changed', async () => {
     const { path, open } = await place();
     await open();
     await writeFile(path, 'not json');
@@ -110,7 +110,7 @@ describe('the settings file', () => {
     expect(await readFile(path, 'utf8')).toBe('not json');
   });
 
-  it('a file of a newer version is refused and left alone', async () => {
+  it('a file of a newer version is refused and not changed', async () => {
     const { path, open } = await place();
     await open();
     await writeFile(path, '{"version":2}');
@@ -118,7 +118,7 @@ describe('the settings file', () => {
     expect(await readFile(path, 'utf8')).toBe('{"version":2}');
   });
 
-  it('a change shows at once and many share few writes; a credential shows when it is kept', async () => {
+  it('a setting takes effect at once and many share few writes; a credential takes effect once it is written', async () => {
     const { path, open } = await place();
     let writes = 0;
     const files = createFiles();
@@ -147,7 +147,7 @@ describe('the settings file', () => {
     });
   });
 
-  it('a credential that cannot be kept is not in force, and a later change is kept again', async () => {
+  it('a credential that cannot be written has no effect, and later changes are written again', async () => {
     const { open } = await place();
     let broken = false;
     const files = createFiles();
@@ -167,7 +167,7 @@ describe('the settings file', () => {
     expect(again.get().masterEnabled).toBe(true);
   });
 
-  it('settled: changes that nobody waited for are in the file, and one that could not be kept does not stop it', async () => {
+  it('settled waits for changes that were not awaited, and tolerates one that failed', async () => {
     const { path, open } = await place();
     const files = createFiles();
     let isFull = false;
@@ -186,7 +186,7 @@ describe('the settings file', () => {
     await Promise.all([expect(lost).rejects.toThrow('full'), settings.settled()]);
   });
 
-  it('tells of changes until it is told to stop, and leaves no temporary file', async () => {
+  it('notifies listeners until they unsubscribe, and leaves no temporary file', async () => {
     const { path, open } = await place();
     const settings = await open();
     const heard: boolean[] = [];
@@ -198,7 +198,7 @@ describe('the settings file', () => {
     expect(await readdir(join(path, '..'))).toEqual(['settings.json']);
   });
 
-  it.skipIf(process.getuid?.() === 0)('a place that cannot be written is said before anything is spent', async () => {
+  it.skipIf(process.getuid?.() === 0)('an unwritable place is detected on opening', async () => {
     const { path, open } = await place();
     await open();
     await chmod(join(path, '..'), 0o500);

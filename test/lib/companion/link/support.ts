@@ -79,7 +79,7 @@ export const PAIRING: Pairing = {
   grants: {},
 };
 
-/** A store that says what was written when, and can be held up or made to fail. */
+/** A store that records its writes and can be delayed or made to fail. */
 export function createFakeStore(first: Pairing | null = PAIRING) {
   let pairing = first;
   const written: (Pairing | null)[] = [];
@@ -137,7 +137,7 @@ export function setup({ pairing = PAIRING, handle, parts = {} }: Setup = {}) {
     ...parts,
   });
   const socket = (): FakeSocket => sockets.at(-1) as FakeSocket;
-  /** Opens the newest socket and lets the companion in. */
+  /** Opens the newest socket and sends `auth.ok`. */
   async function admit(payload: Record<string, unknown> = {}): Promise<FakeSocket> {
     const current = socket();
     current.open('a'.repeat(64));
