@@ -112,6 +112,25 @@ describe('the build', () => {
     }
   });
 
+  test('help and version load little: every command is loaded on demand', async () => {
+    const checkout = await builtCheckout();
+    const folder = join(checkout.directory, 'dist', (await checkout.builds())[0] ?? '');
+    const loaded = new Map<string, number>();
+    async function load(file: string): Promise<void> {
+      if (loaded.has(file)) return;
+      const text = await readFile(join(folder, file), 'utf8');
+      loaded.set(file, text.length);
+      for (const [, next = ''] of text.matchAll(/^(?:import|.* from) "\.\/([^"]+)";$/gm)) await load(next);
+    }
+    await load('svc.js');
+    expect(loaded.size).toBeGreaterThan(1);
+    expect([...loaded.values()].reduce((sum, size) => sum + size)).toBeLessThan(80_000);
+    // The files of the commands exist, and none of them is loaded.
+    const commands = (await readdir(folder)).filter((name) => /^(?:doctor|pair|service|start)-\w+\.js$/.test(name));
+    expect(commands.length).toBeGreaterThan(3);
+    expect(commands.filter((name) => loaded.has(name))).toEqual([]);
+  });
+
   test('prepare does nothing in well under a second when the build is current', TIMED, async () => {
     const checkout = await builtCheckout();
     const before = await checkout.state();
