@@ -1,10 +1,9 @@
 import type { Command } from 'cac';
-import type { SafetySettings } from '../../lib/companion/safety-settings.ts';
 import { keepAlive } from '../keep-alive.ts';
 import { asChoice, flag, type Options, option } from '../options.ts';
 import { type CommandContext, CommandError, printable } from '../output.ts';
 import { parseCapabilities } from './grants.ts';
-import type { ApprovalMode } from './questions.ts';
+import type { RunOptions } from './serve.ts';
 import { deviceFacts, lockSettings, openCompanion, SETTINGS_OPTION } from './settings.ts';
 
 /** `svc companion run`: a phone in the terminal. */
@@ -26,13 +25,6 @@ export function define(command: Command): void {
     .example((name) => `${name} run --messages on                # then, elsewhere: svc phone send "Hello" --wait`)
     .example(`echo '{"request_id":"...","allow":true}'   # a line for stdin of run --json: answers a confirmation`)
     .action(run);
-}
-
-export interface RunOptions {
-  approve: ApprovalMode;
-  json: boolean;
-  /** Settings to apply before connecting. */
-  change: Partial<SafetySettings>;
 }
 
 function readRunOptions(options: Options, now: number): RunOptions {

@@ -2,17 +2,24 @@ import type { DeviceFacts } from '../../lib/companion/link/auth.ts';
 import { createLink } from '../../lib/companion/link/link.ts';
 import { createMediaClient } from '../../lib/companion/link/media.ts';
 import { createMessages } from '../../lib/companion/messages.ts';
+import type { SafetySettings } from '../../lib/companion/safety-settings.ts';
 import { describeError } from '../../lib/errors.ts';
 import { createLog } from '../../lib/log.ts';
 import type { CommandContext } from '../output.ts';
 import { createReplyPrompt, readKeys } from './keys.ts';
 import { createSimulatedPhone } from './phone.ts';
-import { createQuestions } from './questions.ts';
-import type { RunOptions } from './run.ts';
+import { type ApprovalMode, createQuestions } from './questions.ts';
 import { readScript } from './script.ts';
 import type { Companion } from './settings.ts';
 import { createTerminalView } from './terminal-view.ts';
 import { createJsonView, type View } from './view.ts';
+
+export interface RunOptions {
+  approve: ApprovalMode;
+  json: boolean;
+  /** Settings to apply before connecting. */
+  change: Partial<SafetySettings>;
+}
 
 export interface ServeParts {
   options: RunOptions;

@@ -39,7 +39,7 @@ const summary = {
     show(args.direction) || [args.start_x, args.start_y, args.end_x, args.end_y].map(show).filter(Boolean).join(', '),
 };
 
-const look: Traits = { readOnly: true };
+const readOnly: Traits = { readOnly: true };
 const quiet: Traits = { readOnly: true, quiet: true };
 const INSPECT = 'screen_inspection';
 const CONTROL = 'screen_control';
@@ -50,14 +50,14 @@ export const ROUTES: readonly CommandRoute[] = [
   row('POST', '/setup', null, core.setup, { ...quiet, ungated: true }),
   row('GET', '/current_app', 'device_info', core.currentApp, { ...quiet, bypassesMaster: true }),
 
-  row('GET', '/screen', INSPECT, read.screen, look),
+  row('GET', '/screen', INSPECT, read.screen, readOnly),
   row('GET', '/screen_hash', INSPECT, read.screenHash, quiet),
-  row('POST', '/diff_screen', INSPECT, read.diffScreen, look),
-  row('POST', '/find_nodes', INSPECT, read.findNodes, look),
-  row('POST', '/describe_node', INSPECT, read.describeNode, { ...look, summary: summary.node }),
-  row('GET', '/screenshot', INSPECT, read.screenshot, look),
-  row('GET', '/get_apps', 'device_info', read.getApps, look),
-  row('GET', '/apps', 'device_info', read.getApps, look),
+  row('POST', '/diff_screen', INSPECT, read.diffScreen, readOnly),
+  row('POST', '/find_nodes', INSPECT, read.findNodes, readOnly),
+  row('POST', '/describe_node', INSPECT, read.describeNode, { ...readOnly, summary: summary.node }),
+  row('GET', '/screenshot', INSPECT, read.screenshot, readOnly),
+  row('GET', '/get_apps', 'device_info', read.getApps, readOnly),
+  row('GET', '/apps', 'device_info', read.getApps, readOnly),
 
   row('POST', '/tap', CONTROL, touch.tap, { destructiveText: addressedText, summary: summary.place }),
   row('POST', '/tap_text', CONTROL, touch.tapText, { destructiveText: touch.tapTextLabels, summary: summary.label }),
@@ -67,10 +67,10 @@ export const ROUTES: readonly CommandRoute[] = [
   row('POST', '/swipe', CONTROL, touch.swipe, { summary: summary.stroke }),
   row('POST', '/scroll', CONTROL, touch.scroll, { summary: summary.argument('direction') }),
   row('POST', '/press_key', CONTROL, input.pressKey, { summary: summary.argument('key') }),
-  row('POST', '/wait', null, core.wait, look),
+  row('POST', '/wait', null, core.wait, readOnly),
   row('POST', '/open_app', CONTROL, apps.openApp, { leaves: true, summary: summary.argument('package') }),
   row('POST', '/return_to_hermes', CONTROL, apps.returnToHermes, {
-    ...look,
+    ...readOnly,
     bypassesMaster: true,
     bypassesBlocklist: true,
   }),
@@ -83,8 +83,8 @@ export const ROUTES: readonly CommandRoute[] = [
   row('GET', '/events', INSPECT, core.events, quiet),
   row('POST', '/events/stream', INSPECT, core.streamEvents, quiet),
 
-  row('GET', '/location', 'location_read', personal.location, look),
-  row('POST', '/search_contacts', 'contacts_read', personal.searchContacts, look),
+  row('GET', '/location', 'location_read', personal.location, readOnly),
+  row('POST', '/search_contacts', 'contacts_read', personal.searchContacts, readOnly),
   row('POST', '/call', 'communications', personal.placeCall, { summary: summary.argument('number') }),
   row('POST', '/send_sms', 'communications', personal.sendSms, { summary: summary.argument('to') }),
   row('POST', '/share_media', 'outbound_sharing', shareMedia, { leaves: true, summary: summary.argument('package') }),
