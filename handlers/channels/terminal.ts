@@ -81,7 +81,7 @@ async function attach(terminals: Terminals, connection: Connection, message: Mes
       return refuse('Terminal is not available any more');
     case 'full': {
       const where = result.of === 'socket' ? 'Detach an existing session first.' : 'This relay has no room for more.';
-      return refuse(`Session cap reached (${result.most}). ${where}`, 'session_limit');
+      return refuse(`Session cap reached (${result.limit}). ${where}`, 'session_limit');
     }
     case 'no-shell':
       return refuse('No executable shell found on this host');

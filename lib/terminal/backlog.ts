@@ -1,24 +1,24 @@
 import type { Size } from './names.ts';
 
-/** Everything that can change a terminal's state beyond printing: ESC, shifts, CAN, SUB and 8-bit controls. */
-// biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what this is about
+/** Characters with an effect other than printing: ESC, shifts, CAN, SUB and 8-bit controls. */
+// biome-ignore lint/suspicious/noControlCharactersInRegex: it matches control characters
 const CONTROL = /[\x0e\x0f\x18\x1a\x1b\x80-\x9f]/;
-/** What follows the last ESC of a text, when it is a sequence that has ended. */
+/** A text that begins with ESC and a complete sequence. */
 const WHOLE =
   // biome-ignore lint/suspicious/noControlCharactersInRegex: as above
   /^\x1b(?:\[[\x20-\x3f]*[\x40-\x7e]|\][^\x07]*\x07|[\x20-\x2f]+[\x30-\x7e]|[\x30-\x4f\x51-\x57\x59\x5a\\\x60-\x7e])/;
-/** Sequences that set or reset the scrolling margins, or change to the screen that has other ones. */
+/** Sequences that set or reset the scrolling margins, or switch to the screen with other ones. */
 // biome-ignore lint/suspicious/noControlCharactersInRegex: as above
 const MARGINS = /\x1b(?:\[(?<margins>[\d;]*)r|(?<reset>c)|\[\?(?:[\d;]*;)?(?:47|1047|1049)(?<screen>[hl]))/g;
-const LONGEST_CARRY = 256;
+const MAX_CARRY = 256;
 
-/** Plain text, which only prints and scrolls, in pieces as they came. */
+/** Plain text, which only prints and scrolls, in pieces as received. */
 interface Run {
   kind: 'run';
   pieces: string[];
-  /** The height it is printed at. */
+  /** Height of the screen that it is printed on. */
   rows: number;
-  /** Nothing but the full screen scrolls. */
+  /** Whether only the full screen scrolls. */
   trimmable: boolean;
 }
 type Item = Run | { kind: 'raw'; text: string } | { kind: 'resize'; size: Size };
@@ -26,14 +26,14 @@ type Item = Run | { kind: 'raw'; text: string } | { kind: 'resize'; size: Size }
 export type Backlog = ReturnType<typeof createBacklog>;
 
 /**
- * What a terminal has yet to parse, in order. Of a long run of plain lines only the last ones can ever be seen: `trim`
- * drops the others, and the parsed screen and its `scrollback` lines come out the same.
+ * Output that a terminal has yet to parse, in order. Only the last lines of a long plain run can ever be seen: `trim`
+ * drops the others without changing the parsed screen and its `scrollback` lines.
  */
 export function createBacklog(scrollback: number, size: Size) {
   const items: Item[] = [];
   let rows = size.rows;
   let length = 0;
-  /** The parser stands between two sequences at the end of what came. */
+  /** Whether the parser is between two sequences after the last text. */
   let inGround = true;
   const hasMargins = { h: false, l: false };
   let screen: 'h' | 'l' = 'l';
@@ -55,20 +55,20 @@ export function createBacklog(scrollback: number, size: Size) {
     }
     const last = whole.lastIndexOf('\x1b');
     const tail = last < 0 ? '' : whole.slice(last);
-    // An 8-bit control or CAN leaves it open what the parser does next: until the next ESC sequence nothing is plain.
+    // After an 8-bit control or CAN the parser's state is unknown: nothing is plain until the next ESC sequence.
     inGround = WHOLE.test(tail) && !CONTROL.test(tail.slice(1));
-    carry = inGround ? '' : tail.slice(0, LONGEST_CARRY);
+    carry = inGround ? '' : tail.slice(0, MAX_CARRY);
   }
 
   function trimRun(run: Run): void {
-    // From the top of the screen to its bottom, then what was there before out of sight and out of the scrollback.
+    // Enough lines to cross the screen, and to push its old content out of sight and out of the scrollback.
     const needed = scrollback + 2 * run.rows + 2;
     let lines = 0;
     let keep = run.pieces.length;
     while (keep > 0 && lines < needed) lines += count(run.pieces[--keep] as string, '\r\n');
     const first = run.pieces[keep];
     if (lines < needed || first === undefined) return;
-    // The cut is before a line end, so that the next line begins at the left wherever the cursor was.
+    // Cut before a line end, so that the next line starts at the left margin wherever the cursor was.
     const rest = first.slice(first.indexOf('\r\n'));
     for (const piece of run.pieces.slice(0, keep)) length -= piece.length;
     length -= first.length - rest.length;
@@ -76,7 +76,7 @@ export function createBacklog(scrollback: number, size: Size) {
   }
 
   return {
-    /** Characters that wait. */
+    /** Waiting characters. */
     get length() {
       return length;
     },
@@ -90,21 +90,21 @@ export function createBacklog(scrollback: number, size: Size) {
     },
     resize(size: Size): void {
       rows = size.rows;
-      // Margins do not survive it. Not to know that only makes `trim` do less.
+      // A resize resets the margins. Ignoring that only makes `trim` do less.
       items.push({ kind: 'resize', size });
     },
     trim(): void {
       for (const item of items) if (item.kind === 'run' && item.trimmable) trimRun(item);
     },
-    /** Takes out the next thing to do: a resize, or up to about `most` characters of text. */
-    take(most: number): string | Size | undefined {
+    /** Removes and returns the next item: a resize, or roughly up to `limit` characters of text. */
+    take(limit: number): string | Size | undefined {
       const first = items[0];
       if (first?.kind === 'resize') {
         items.shift();
         return first.size;
       }
       let text = '';
-      while (text.length < most) {
+      while (text.length < limit) {
         const item = items[0];
         if (item === undefined || item.kind === 'resize') break;
         if (item.kind === 'raw') {

@@ -1,23 +1,40 @@
-import type { Host } from '../host/index.ts';
+import type { Host, HostChildren } from '../host/index.ts';
 
-/** A shell must not think it is inside somebody's tmux, nor see what lets one pair or speak for this relay. */
+/** A shell must not believe that it is inside the user's tmux, nor see secrets that pair devices or speak for the relay. */
 const WITHHELD = ['TMUX', 'TMUX_PANE', 'RELAY_PAIRING_CODE', 'RELAY_SECURE_LINK_BROKER_HOST_TOKEN'];
 
-/** The variable that tells a program which session of the relay it runs in. */
-export const MARK = 'SVC_RELAY_TERMINAL';
+/** Variable that tells a program which session of the relay it runs in. */
+export const SESSION_VARIABLE = 'SVC_RELAY_TERMINAL';
 
-/** The environment of what a session starts (contract 02 §3.3). */
+/** Environment of a session's program (contract 02 §3.3). */
 export function childEnvironment(env: Host['env'], name?: string): Record<string, string> {
   const child: Record<string, string> = {};
   for (const [key, value] of Object.entries(env))
     if (value !== undefined && !WITHHELD.includes(key)) child[key] = value;
-  return { ...child, TERM: 'xterm-256color', COLORTERM: 'truecolor', ...(name === undefined ? {} : { [MARK]: name }) };
+  if (name !== undefined) child[SESSION_VARIABLE] = name;
+  return { ...child, TERM: 'xterm-256color', COLORTERM: 'truecolor' };
 }
 
-/** `$HOME` where it is a directory, else the relay's own working directory. */
+/** `$HOME` if it is a directory, otherwise the relay's own working directory. */
 export async function workingDirectory({ env, files }: Pick<Host, 'env' | 'files'>): Promise<string> {
   const home = env.HOME;
   if (!home?.startsWith('/')) return '.';
   const facts = await files.stat(home).catch(() => null);
   return facts?.kind === 'directory' ? home : '.';
+}
+
+/**
+ * The shell to start: the first candidate that is absolute and executable, then `/bin/bash`, then `/bin/sh`
+ * (contract 02 §3.4). Undefined when this host has none.
+ */
+export async function resolveShell(
+  children: Pick<HostChildren, 'find'>,
+  candidates: (string | undefined)[],
+): Promise<string | undefined> {
+  for (const candidate of [...candidates, '/bin/bash', '/bin/sh']) {
+    if (!candidate?.startsWith('/')) continue;
+    const shell = await children.find(candidate);
+    if (shell !== null) return shell;
+  }
+  return undefined;
 }

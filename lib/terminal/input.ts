@@ -1,25 +1,25 @@
 import type { Terminal } from '../host/index.ts';
 import type { Clock } from '../kit/clock.ts';
 
-const MOST_UNWRITTEN = 4 * 1024 * 1024;
-/** More than this within `WINDOW` ms is a paste, over when nothing came for `QUIET` ms and all of it is written. */
-const PASTE = 2048;
+const MAX_UNWRITTEN = 4 * 1024 * 1024;
+/** More bytes than this within `WINDOW` ms are a paste; it ends after `QUIET` ms without input, once all is written. */
+const MIN_PASTE = 2048;
 const WINDOW = 100;
 const QUIET = 500;
 
 export interface InputParts {
   terminal: Pick<Terminal, 'write' | 'unwritten'>;
   clock: Pick<Clock, 'after' | 'monotonic'>;
-  /** Whoever reads has set its terminal up; nothing is written before. At once without. */
+  /** Resolves when the program has set up its terminal; nothing is written before. Absent: write at once. */
   ready?: Promise<unknown>;
-  /** Who must know of a paste before it comes, and after it came. */
+  /** Called before and after a paste. */
   paste?: { begin(): Promise<void>; end(): void };
 }
 
-/** What is typed into a session, on its way to the program: whole and in order. */
+/** Input of a session on its way to the program, whole and in order. */
 export function createInput({ terminal, clock, ready, paste }: InputParts) {
   const encoder = new TextEncoder();
-  /** What waits for a reader, or for the begin of a paste. */
+  /** Input that waits for the program, or for a paste to begin. */
   let held: Uint8Array[] = [];
   let heldSize = 0;
   let state: 'waiting' | 'typing' | 'beginning' | 'pasting' | 'closed' = ready ? 'waiting' : 'typing';
@@ -30,7 +30,7 @@ export function createInput({ terminal, clock, ready, paste }: InputParts) {
   void ready?.then(() => {
     if (state !== 'waiting') return;
     state = 'typing';
-    if (paste && heldSize > PASTE) void begin();
+    if (paste && heldSize > MIN_PASTE) void begin();
     else writeHeld();
   });
 
@@ -41,7 +41,7 @@ export function createInput({ terminal, clock, ready, paste }: InputParts) {
       inWindow = 0;
     }
     inWindow += bytes;
-    return inWindow > PASTE;
+    return inWindow > MIN_PASTE;
   }
 
   async function begin(): Promise<void> {
@@ -75,11 +75,11 @@ export function createInput({ terminal, clock, ready, paste }: InputParts) {
   }
 
   return {
-    /** Types text. False, and nothing is typed, when more than 4 MiB would wait for the program. */
+    /** Types text. False, without typing it, when more than 4 MiB would wait for the program. */
     write(text: string): boolean {
       if (state === 'closed') return true;
       const bytes = encoder.encode(text);
-      if (terminal.unwritten() + heldSize + bytes.length > MOST_UNWRITTEN) return false;
+      if (terminal.unwritten() + heldSize + bytes.length > MAX_UNWRITTEN) return false;
       if (paste && state === 'typing' && isPaste(bytes.length)) void begin();
       else lastInput = clock.monotonic();
       if (state === 'waiting' || state === 'beginning') {

@@ -2,7 +2,7 @@ import { clientName } from './names.ts';
 import type { Session } from './session.ts';
 import type { TmuxSession } from './tmux.ts';
 
-/** One session as `terminal.sessions` has it (contract 02 §3.8). */
+/** One row of `terminal.sessions` (contract 02 §3.8). */
 export interface Row {
   name: string;
   tmux_name?: string;
@@ -16,18 +16,18 @@ export interface Row {
 }
 
 export interface Listing {
-  /** What tmux has; undefined without tmux. */
+  /** Sessions of tmux; undefined without tmux. */
   listed?: TmuxSession[];
   live: Session[];
-  /** Those of the asking socket. */
+  /** Sessions of the requesting socket. */
   own: ReadonlySet<Session>;
-  /** Shells that wait for the asking device. */
+  /** Parked shells of the requesting device. */
   parked: ReadonlySet<Session>;
-  /** What is shown where nobody knows. */
+  /** Shell to show for sessions of unknown shell. */
   shell: string;
 }
 
-/** The rows of a listing by name: one per tmux session, or without tmux what the asking socket and device have. */
+/** Rows in order of name: one per tmux session, or without tmux the sessions of the requesting socket and device. */
 export function listRows({ listed, live, own, parked, shell }: Listing): Row[] {
   const rows: Row[] = [];
   if (listed) {

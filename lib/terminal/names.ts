@@ -1,6 +1,6 @@
 import { bytesToHex, randomBytes } from '../kit/bytes.ts';
 
-const LONGEST_NAME = 128;
+const MAX_NAME = 128;
 const PREFIX = 'svc-';
 
 /** A window size in cells. */
@@ -11,24 +11,24 @@ export interface Size {
 
 /** Whether a client's session name may be used: 1..128 characters, no control characters (contract 02 §3.1). */
 export const isName = (value: unknown): value is string =>
-  typeof value === 'string' && value.length >= 1 && value.length <= LONGEST_NAME && !/\p{Cc}/u.test(value);
+  typeof value === 'string' && value.length >= 1 && value.length <= MAX_NAME && !/\p{Cc}/u.test(value);
 
-/** The name of a session that its client did not name. */
+/** Name for a session that its client did not name. */
 export const freshName = (): string => `shell-${bytesToHex(randomBytes(4))}`;
 
-/** The tmux session of a client's name; names that give the same one are the same shell (contract 02 §3.5). */
+/** The tmux session of a client's name; names with the same one share a shell (contract 02 §3.5). */
 export function tmuxName(name: string): string {
   const sanitised = name.replace(/[\s.:]/g, '_').replace(/^_+|_+$/g, '');
   return PREFIX + (sanitised || 'default');
 }
 
-/** The client's name of a tmux session; undefined for one that is none of the relay's. */
+/** The client's name of a tmux session; undefined when the session is not the relay's. */
 export const clientName = (tmux: string): string | undefined =>
   tmux.startsWith(PREFIX) ? tmux.slice(PREFIX.length) || 'default' : undefined;
 
 /**
- * Columns or rows as a client gave them: truncated and clamped to 1..1000, `fallback` for missing, null and 0.
- * Undefined when it is no number (contract 02 §3.1).
+ * Columns or rows from a client: truncated and clamped to 1..1000, `fallback` for missing, null and 0. Undefined when
+ * the value is not a number (contract 02 §3.1).
  */
 export function cells(value: unknown, fallback: number): number | undefined {
   if (value === undefined || value === null || value === 0) return fallback;
@@ -36,7 +36,7 @@ export function cells(value: unknown, fallback: number): number | undefined {
   return Math.min(Math.max(Math.trunc(value), 1), 1000);
 }
 
-/** A window size; undefined when one of the two is of another type. */
+/** A window size; undefined when either value is not a number. */
 export function sizeOf(cols: unknown, rows: unknown): Size | undefined {
   const size = { cols: cells(cols, 80), rows: cells(rows, 24) };
   return size.cols === undefined || size.rows === undefined ? undefined : (size as Size);

@@ -1,23 +1,24 @@
 import type { Clock } from '../kit/clock.ts';
 
-const LIMIT = 4096;
-const DELAY = 16;
+const MAX_BATCH = 4096;
+/** Milliseconds. */
+const MAX_DELAY = 16;
 
-/** Collects text on its way to the client. */
+/** Batches text on its way to the client. */
 export interface Output {
-  /** Takes text that was `bytes` long. */
+  /** Adds text that was `bytes` long. */
   push(text: string, bytes: number): void;
-  /** Somebody typed: what comes next is sent at once. */
+  /** Sends the next output at once, because input was typed. */
   hurry(): void;
-  /** Sends what waits. */
+  /** Sends the pending text. */
   flush(): void;
-  /** Forgets what waits. */
+  /** Discards the pending text. */
   drop(): void;
 }
 
 /**
- * Batches output: sent when 4096 bytes wait, or 16 ms after the first of them (contract 02 §3.6). What comes after a
- * quiet moment, or in answer to a keystroke, is sent at once: an echo waits for nothing.
+ * Batches output: sent when 4096 bytes wait, or 16 ms after the first of them (contract 02 §3.6). Output after a quiet
+ * moment, or after a keystroke, is sent at once, so that an echo never waits.
  */
 export function createOutput(clock: Pick<Clock, 'after' | 'monotonic'>, send: (text: string) => void): Output {
   let waiting = '';
@@ -38,11 +39,11 @@ export function createOutput(clock: Pick<Clock, 'after' | 'monotonic'>, send: (t
     push(text, bytes) {
       waiting += text;
       size += bytes;
-      if (size >= LIMIT || clock.monotonic() - lastSent >= DELAY) flush();
+      if (size >= MAX_BATCH || clock.monotonic() - lastSent >= MAX_DELAY) flush();
       else if (!isArmed) {
-        // Not disarmed by a flush in between: it then fires early for what came later, which does no harm.
+        // A flush in between does not cancel it: then it fires early for later text, which does no harm.
         isArmed = true;
-        clock.after(DELAY, () => {
+        clock.after(MAX_DELAY, () => {
           isArmed = false;
           flush();
         });

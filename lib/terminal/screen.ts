@@ -3,45 +3,48 @@ import type { Cancel, Clock } from '../kit/clock.ts';
 import { createBacklog } from './backlog.ts';
 import type { Size } from './names.ts';
 
-/** Lines above the screen that a replay has at most, and its length where fewer lines keep to it (contract 02 §8). */
-const SCROLLBACK = 200;
-const REPLAY_CHARS = 65_536;
-/** Characters that may wait unparsed: above the first they are trimmed and parsed, above the second the program waits. */
-const MANY = 512 * 1024;
-const TOO_MANY = 1024 * 1024;
-const FEW = 256 * 1024;
+/** Lines of a replay above the screen, and its length; fewer lines are kept to stay within it (contract 02 §8). */
+const MAX_SCROLLBACK = 200;
+const MAX_REPLAY = 65_536;
+/**
+ * Unparsed characters: above the first mark they are parsed, above the second the program is paused, below the third it
+ * is resumed.
+ */
+const PARSE_MARK = 512 * 1024;
+const HIGH_WATER = 1024 * 1024;
+const LOW_WATER = 256 * 1024;
 const SLICE = 32 * 1024;
-/** After so long without output what waits is parsed, ready for whoever comes back. */
+/** Milliseconds without output after which the backlog is parsed, ready for a client to come back. */
 const QUIET = 100;
 
 export interface ScreenParts {
   size: Size;
   clock: Pick<Clock, 'after' | 'monotonic'>;
-  /** Too much waits to be parsed (true), or no longer (false). */
-  pressure(tooMuch: boolean): void;
-  /** The screen cannot be kept: there will be no replay. */
-  failed(error: unknown): void;
+  /** Too much output is unparsed (true), or no longer (false). */
+  onPressure(isHigh: boolean): void;
+  /** The screen cannot be kept, so there will be no replay. */
+  onFailure(error: unknown): void;
 }
 
 export interface Replay {
-  /** For a fresh terminal of the screen's size: lines above the screen, text, colours, cursor and modes. */
+  /** For a fresh terminal of the same size: lines above the screen, text, colours, cursor and modes. */
   replay: string;
-  /** For a terminal in whatever state: what is visible, and nothing of what was. */
+  /** For a terminal in any state: resets it, then shows the visible screen. */
   redraw: string;
 }
 
-/** The first screen, no modes, no margins, nothing on it. Scrolled lines stay. */
+/** Resets to the primary screen, without modes, margins or content. Scrolled lines stay. */
 const CLEAR =
   '\x1b[?1049l\x1b[?1;6;9;45;66;1000;1002;1003;1004;1005;1006;1015;1016;2004l\x1b[?7;25h\x1b[4l\x1b[ q\x1b[m\x1b[r\x1b[H\x1b[2J';
 
 export type Screen = ReturnType<typeof createScreen>;
 
 /**
- * The screen of a bare shell, kept by a headless terminal, so that whoever attaches again sees it as it was. Parsing
- * is far slower than a pseudo-terminal: it waits for a quiet moment, and of what scrolls by unseen it is spared most.
+ * The screen of a bare shell, kept by a headless terminal so that a client which attaches again sees it as it was. Parsing
+ * is far slower than a pseudo-terminal, so it waits for a quiet moment and skips most lines that scroll by unseen.
  */
-export function createScreen({ size, clock, pressure, failed }: ScreenParts) {
-  const backlog = createBacklog(SCROLLBACK, size);
+export function createScreen({ size, clock, onPressure, onFailure }: ScreenParts) {
+  const backlog = createBacklog(MAX_SCROLLBACK, size);
   let engine: Promise<Engine> | undefined;
   let feeding: Promise<void> | undefined;
   let isPressed = false;
@@ -50,13 +53,13 @@ export function createScreen({ size, clock, pressure, failed }: ScreenParts) {
   let idle: Cancel | undefined;
 
   function relieve(): void {
-    if (isPressed && backlog.length < FEW) {
+    if (isPressed && backlog.length < LOW_WATER) {
       isPressed = false;
-      pressure(false);
+      onPressure(false);
     }
   }
 
-  /** Parses all that waits, in slices between which other work gets its turn. */
+  /** Parses the backlog in slices, and yields to other work between them. */
   async function feed(): Promise<void> {
     engine ??= loadEngine(size);
     const { terminal } = await engine;
@@ -74,7 +77,7 @@ export function createScreen({ size, clock, pressure, failed }: ScreenParts) {
     feeding ??= feed()
       .catch((error) => {
         close();
-        failed(error);
+        onFailure(error);
       })
       .finally(() => {
         feeding = undefined;
@@ -105,13 +108,13 @@ export function createScreen({ size, clock, pressure, failed }: ScreenParts) {
       backlog.text(text);
       lastWrite = clock.monotonic();
       waitForQuiet();
-      if (backlog.length <= MANY) return;
+      if (backlog.length <= PARSE_MARK) return;
       if (!feeding) backlog.trim();
-      if (backlog.length <= FEW) return;
+      if (backlog.length <= LOW_WATER) return;
       void settle();
-      if (backlog.length > TOO_MANY && !isPressed) {
+      if (backlog.length > HIGH_WATER && !isPressed) {
         isPressed = true;
-        pressure(true);
+        onPressure(true);
       }
     },
 
@@ -121,15 +124,15 @@ export function createScreen({ size, clock, pressure, failed }: ScreenParts) {
       waitForQuiet();
     },
 
-    /** What brings a client to the same screen. Undefined when there is none. */
+    /** The text that reproduces this screen. Undefined when there is none. */
     async replay(): Promise<Replay | undefined> {
       do await settle();
       while (!backlog.isEmpty && !isClosed);
       if (isClosed || !engine) return undefined;
       const { serialize } = await engine;
-      let lines = SCROLLBACK;
+      let lines = MAX_SCROLLBACK;
       let text = serialize(lines);
-      while (text.length > REPLAY_CHARS && lines > 0) {
+      while (text.length > MAX_REPLAY && lines > 0) {
         lines = lines > 10 ? lines >> 1 : 0;
         text = serialize(lines);
       }
@@ -145,23 +148,23 @@ interface Engine {
   serialize(scrollback: number): string;
 }
 
-/** Loaded with the first shell that needs it: a relay without bare shells does without its memory and start time. */
+/** Loaded with the first shell that needs it, to spare other relays its memory and start time. */
 async function loadEngine({ cols, rows }: Size): Promise<Engine> {
   const [{ Terminal }, { SerializeAddon }] = await Promise.all([
     import('@xterm/headless').then(commonJs),
     import('@xterm/addon-serialize').then(commonJs),
   ]);
-  const terminal = new Terminal({ cols, rows, scrollback: SCROLLBACK, allowProposedApi: true, logLevel: 'off' });
+  const terminal = new Terminal({ cols, rows, scrollback: MAX_SCROLLBACK, allowProposedApi: true, logLevel: 'off' });
   const serializer = new SerializeAddon();
   terminal.loadAddon(serializer as never);
   const extras = followExtras(terminal);
   return { terminal, serialize: (scrollback) => serializer.serialize({ scrollback }) + extras() };
 }
 
-/** Both packages are CommonJS whose names Node does not see; a bundler does. */
+/** Both packages are CommonJS, whose names a bundler sees and Node does not. */
 const commonJs = <T>(module: T): T => (module as { default?: T }).default ?? module;
 
-/** Private modes the serializer does not know, and what they are without having been set. */
+/** Private modes that the serializer does not know, with their initial states. */
 const MODES = new Map([
   [25, true],
   [1005, false],
@@ -170,7 +173,7 @@ const MODES = new Map([
   [1016, false],
 ]);
 
-/** Follows the state that the serializer leaves out: cursor visibility and shape, mouse encodings, title, margins. */
+/** Tracks state that the serializer leaves out: cursor visibility and shape, mouse encodings, title, margins. */
 function followExtras(terminal: Terminal): () => string {
   const modes = new Map(MODES);
   let shape = '';
@@ -204,9 +207,9 @@ function followExtras(terminal: Terminal): () => string {
   };
 }
 
-/** Scrolling margins other than the whole screen; setting them moves the cursor, so it is put back. */
+/** Sets scrolling margins other than the whole screen. That moves the cursor, which is then moved back. */
 function margins(terminal: Terminal): string {
-  // No public way to ask (seen with 6.0): without this one a scrolled region would be lost, nothing else.
+  // There is no public API for them (6.0). Should this one go, only a scrolled region is lost.
   const core = (terminal as unknown as { _core?: { buffer?: { scrollTop?: number; scrollBottom?: number } } })._core;
   const { scrollTop, scrollBottom } = core?.buffer ?? {};
   if (scrollTop === undefined || scrollBottom === undefined) return '';

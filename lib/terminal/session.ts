@@ -1,6 +1,7 @@
 import { describeError } from '../errors.ts';
 import type { Exit, Terminal } from '../host/index.ts';
 import type { Cancel, Clock } from '../kit/clock.ts';
+import { withTimeout } from '../kit/timeouts.ts';
 import type { Log } from '../log.ts';
 import { createInput, type InputParts } from './input.ts';
 import type { Size } from './names.ts';
@@ -8,23 +9,25 @@ import { createOutput } from './output.ts';
 import { createScreen, type Replay } from './screen.ts';
 import { type Event, type Reason, type State, step } from './states.ts';
 
-/** Unsent bytes above which a terminal is not read, and below which it is again (contract 02 §1.7). */
-const HIGH = 1024 * 1024;
-const LOW = 256 * 1024;
-/** How long a program may take to end after SIGHUP, and a tmux client to start before it gets one. */
-const PATIENCE = 1_000;
-/** What a program without a client may print: a flood for nobody must not keep the relay busy. */
-const PARKED_BYTES = 256 * 1024;
+/** Unsent bytes above which a terminal is paused, and below which it is resumed (contract 02 §1.7). */
+const HIGH_WATER = 1024 * 1024;
+const LOW_WATER = 256 * 1024;
+/** Milliseconds that a program has to exit after SIGHUP, and that a tmux client has to start before it gets one. */
+const EXIT_TIMEOUT = 1_000;
+/** Milliseconds that a tmux client has to start drawing. */
+const DRAW_TIMEOUT = 5_000;
+/** Bytes that a parked program may print per period, so that a flood which nobody sees does not keep the relay busy. */
+const PARKED_ALLOWANCE = 256 * 1024;
 const PARKED_PERIOD = 100;
 
-/** Whoever sees a session: one attach of one socket. */
+/** One attach of one socket to a session. */
 export interface Viewer {
   /** Called before anything else. */
   attached(facts: Attached): void;
   output(text: string): void;
-  /** The last call. `exitCode` comes with `eof`; `id` is that of the message that asked for the end. */
+  /** The last call. `exitCode` comes with `eof`; `id` is that of the message that ended the session. */
   detached(reason: Reason, end: { exitCode?: number; id?: string }): void;
-  /** Follows what waits to be sent to the client; returns the end of it. */
+  /** Subscribes to the client's backpressure; returns the unsubscribe function. */
   follow(limits: { high: number; low: number; pause(): void; resume(): void }): () => void;
 }
 
@@ -39,45 +42,51 @@ export interface Attached {
 export interface SessionParts {
   name: string;
   shell: string;
-  /** The tmux session it shows; a bare shell without. */
+  /** Name of its tmux session; absent for a bare shell. */
   tmuxName?: string;
   size: Size;
   terminal: Terminal;
   clock: Clock;
   log: Log;
   paste?: InputParts['paste'];
-  /** Without a client the shell is kept for a while. */
+  /** Whether the shell is parked while it has no client. */
   parks: boolean;
-  /** Its state is another one. */
-  changed(state: State): void;
+  /** Called after each change of state. */
+  onChange(state: State): void;
+}
+
+/** How a session ended, for its viewer. `silent`: the viewer is not told. */
+interface End {
+  exitCode?: number;
+  id?: string;
+  silent?: boolean;
 }
 
 export type Session = ReturnType<typeof createSession>;
 
-/** A program on a pseudo-terminal and whoever sees it, as `states.ts` has it. Starts out `attaching`. */
+/** A program on a pseudo-terminal and its viewer, with the states of `states.ts`. Starts as `attaching`. */
 export function createSession(parts: SessionParts) {
   const { name, shell, tmuxName, terminal, clock, log } = parts;
   const { pid } = terminal;
   const decoder = new TextDecoder('utf-8', { ignoreBOM: true });
-  /** Why the terminal is not read, if it is not. */
-  const holds = new Set<'client' | 'screen' | 'parked'>();
+  const flow = createFlow(terminal, clock);
   const exit = deferred();
+  const firstOutput = deferred();
   const output = createOutput(clock, (text) => viewer?.output(text));
   const screen =
     parts.parks && tmuxName === undefined
       ? createScreen({
           size: parts.size,
           clock,
-          pressure: (tooMuch) => (tooMuch ? hold : letGo)('screen'),
-          failed: (error) => log.warn(`terminal ${name}: its screen cannot be kept: ${describeError(error)}`),
+          onPressure: (isHigh) => (isHigh ? flow.pause('screen') : flow.resume('screen')),
+          onFailure: (error) => log.warn(`terminal ${name}: cannot keep its screen: ${describeError(error)}`),
         })
       : undefined;
-  const firstOutput = deferred();
   const input = createInput({
     terminal,
     clock,
-    // Until a tmux client has made its terminal raw, Ctrl-C is for the client, and lost.
-    ready: tmuxName === undefined ? undefined : drew(),
+    // Until a tmux client has made its terminal raw, the terminal itself takes Ctrl-C, which is lost then.
+    ready: tmuxName === undefined ? undefined : hasDrawn(),
     paste: parts.paste,
   });
 
@@ -87,37 +96,26 @@ export function createSession(parts: SessionParts) {
   let size = parts.size;
   let ending: Promise<void> | undefined;
   let isReading = false;
-  let allowance = PARKED_BYTES;
-  let nextPeriod: Cancel | undefined;
   let printed = 0;
 
   terminal.onExit((how) => {
     if (state !== 'closed') take(decoder.decode(), 0);
-    nextPeriod?.();
+    flow.stop();
     exit.resolve();
     firstOutput.resolve();
-    happen('exit', { exitCode: exitCode(how) });
+    dispatch('exit', { exitCode: exitCode(how) });
     input.close();
     terminal.close();
     log.debug(`terminal ${name}: ${printed} bytes of output`);
   });
-  terminal.onWriteFailed(() => void happen('write-failed'));
-
-  function hold(why: 'client' | 'screen' | 'parked'): void {
-    holds.add(why);
-    terminal.pause();
-  }
-
-  function letGo(why: 'client' | 'screen' | 'parked'): void {
-    if (holds.delete(why) && holds.size === 0) terminal.resume();
-  }
+  terminal.onWriteFailed(() => void dispatch('write-failed'));
 
   function received(bytes: Uint8Array): void {
     printed += bytes.length;
     firstOutput.resolve();
     if (state === 'closed') return;
     take(decoder.decode(bytes, { stream: true }), bytes.length);
-    if (!viewer) ration(bytes.length);
+    if (!viewer) flow.ration(bytes.length);
   }
 
   function take(text: string, bytes: number): void {
@@ -126,59 +124,48 @@ export function createSession(parts: SessionParts) {
     if (viewer) output.push(text, bytes);
   }
 
-  function ration(bytes: number): void {
-    allowance -= bytes;
-    nextPeriod ??= clock.after(PARKED_PERIOD, () => {
-      nextPeriod = undefined;
-      allowance = PARKED_BYTES;
-      letGo('parked');
-    });
-    if (allowance <= 0) hold('parked');
-  }
-
-  function read(): void {
+  function startReading(): void {
     if (isReading) return;
     isReading = true;
     terminal.onOutput(received);
   }
 
-  /** Lets an event happen; false when it means nothing now. */
-  function happen(event: Event, end: { exitCode?: number; id?: string; silent?: boolean } = {}): boolean {
+  /** Applies an event. False when it has no effect in the current state. */
+  function dispatch(event: Event, end: End = {}): boolean {
     const next = step(state, event, parts.parks);
     if (!next) return false;
     state = next.state;
-    if (next.state === 'closed' || next.state === 'parked') leave(next.reason, end);
+    if (next.state === 'closed' || next.state === 'parked') dropViewer(next.reason, end);
     if (next.state === 'closed') {
       log.info(`terminal ${name} (pid ${pid}, ${shell}) closed: ${next.reason ?? event}`);
       screen?.close();
     }
     if (next.end) void finish();
-    parts.changed(state);
+    parts.onChange(state);
     return true;
   }
 
-  /** The viewer goes: it gets what waits for it, unless it may not, and its one farewell. */
-  function leave(reason: Reason | undefined, { silent, ...end }: { exitCode?: number; id?: string; silent?: boolean }) {
+  /** Detaches the viewer: it gets pending output, unless its grant is gone, and one farewell. */
+  function dropViewer(reason: Reason | undefined, { silent, ...end }: End) {
     const last = viewer;
     if (reason === 'grant expired') output.drop();
     else if (last) output.flush();
     output.drop();
     viewer = undefined;
     unfollow();
-    letGo('client');
+    flow.resume('client');
     if (last && reason && !silent) last.detached(reason, end);
   }
 
-  /** Ends the program: SIGHUP, a second, SIGKILL. Resolves when it has been reaped. */
+  /** Ends the program: SIGHUP, then SIGKILL after a second. Resolves when it has been reaped. */
   function finish(): Promise<void> {
     ending ??= (async () => {
-      // Nobody reads any more, but a program that prints on its way out must not be stuck.
-      holds.clear();
-      terminal.resume();
-      read();
-      if (tmuxName !== undefined) await within(PATIENCE, firstOutput.promise);
+      // Nobody reads any more, but a program that prints before it exits must not block.
+      flow.release();
+      startReading();
+      if (tmuxName !== undefined) await isDone(firstOutput.promise, EXIT_TIMEOUT);
       terminal.kill('SIGHUP');
-      if (!(await within(PATIENCE, exit.promise))) {
+      if (!(await isDone(exit.promise, EXIT_TIMEOUT))) {
         terminal.kill('SIGKILL');
         terminal.close();
         await exit.promise;
@@ -187,20 +174,18 @@ export function createSession(parts: SessionParts) {
     return ending;
   }
 
-  /** A tmux client has begun to draw, so its session is there and its terminal raw; or it has ended. */
-  function drew(): Promise<unknown> {
-    return within(5 * PATIENCE, firstOutput.promise);
+  /** Resolves once a tmux client has drawn, so that its session exists and its terminal is raw; or once it has exited. */
+  function hasDrawn(): Promise<unknown> {
+    return isDone(firstOutput.promise, DRAW_TIMEOUT);
   }
 
-  /** Whether a promise is fulfilled within so many milliseconds. */
-  function within(ms: number, promise: Promise<void>): Promise<boolean> {
-    return new Promise((resolve) => {
-      const cancel = clock.after(ms, () => resolve(false));
-      void promise.then(() => {
-        cancel();
-        resolve(true);
-      });
-    });
+  /** Whether a promise resolves within `timeout` milliseconds. */
+  function isDone(promise: Promise<void>, timeout: number): Promise<boolean> {
+    return withTimeout(
+      { clock, timeout },
+      promise.then(() => true),
+      () => false,
+    );
   }
 
   function resize(next: Size): void {
@@ -221,41 +206,41 @@ export function createSession(parts: SessionParts) {
     get size() {
       return size;
     },
-    /** Fulfilled when the program has been reaped. */
+    /** Resolves when the program has been reaped. */
     exited: exit.promise,
-    drew,
-    happen,
+    hasDrawn,
+    dispatch,
 
-    /** Hands it to a viewer: tells that it is attached, then lets output come. */
+    /** Attaches a viewer: tells it so, then lets output through. */
     open(next: Viewer, { redraw, ...facts }: { reattach: boolean } & Partial<Replay>): void {
       viewer = next;
-      happen('opened');
-      letGo('parked');
+      dispatch('opened');
+      flow.resume('parked');
       next.attached({ pid, shell, size, ...facts });
       log.info(`terminal ${name} (pid ${pid}, ${shell}) attached${facts.reattach ? ' again' : ''}`);
-      unfollow = next.follow({ high: HIGH, low: LOW, pause: () => hold('client'), resume: () => letGo('client') });
-      // As a tmux client does, and for the same reason: not every client shows `replay`.
+      unfollow = next.follow({
+        high: HIGH_WATER,
+        low: LOW_WATER,
+        pause: () => flow.pause('client'),
+        resume: () => flow.resume('client'),
+      });
+      // As a tmux client does, for the same reason: not every client shows `replay`.
       if (redraw) next.output(redraw);
-      read();
+      startReading();
     },
 
-    /**
-     * Takes a parked shell out of the parking place: gives what shows its screen at a new size. Output waits until
-     * `open`.
-     */
-    async wake(next: Size): Promise<Partial<Replay>> {
-      if (!happen('reattach')) return {};
-      hold('parked');
-      nextPeriod?.();
-      nextPeriod = undefined;
-      allowance = PARKED_BYTES;
+    /** Takes a shell out of the parking and returns what shows its screen at a new size. Output waits for `open`. */
+    async unpark(next: Size): Promise<Partial<Replay>> {
+      if (!dispatch('reattach')) return {};
+      flow.pause('parked');
+      flow.stop();
       resize(next);
       return (await screen?.replay()) ?? {};
     },
 
-    /** Nobody came for a shell that was woken. */
-    sleep(): void {
-      if (happen('lost')) letGo('parked');
+    /** Parks an unparked shell again, because its client has gone. */
+    repark(): void {
+      if (dispatch('lost')) flow.resume('parked');
     },
 
     /** Types text. False when more than 4 MiB would wait for the program. */
@@ -268,7 +253,54 @@ export function createSession(parts: SessionParts) {
   };
 }
 
-/** `Promise.withResolvers`, which Node 20 does not have. */
+type PauseReason = 'client' | 'screen' | 'parked';
+
+/** Flow control of a terminal: it is read while there is no reason to pause it. */
+function createFlow(terminal: Pick<Terminal, 'pause' | 'resume'>, clock: Clock) {
+  const reasons = new Set<PauseReason>();
+  let allowance = PARKED_ALLOWANCE;
+  let nextPeriod: Cancel | undefined;
+
+  function pause(reason: PauseReason): void {
+    reasons.add(reason);
+    terminal.pause();
+  }
+
+  function resume(reason: PauseReason): void {
+    if (reasons.delete(reason) && reasons.size === 0) terminal.resume();
+  }
+
+  return {
+    pause,
+    resume,
+
+    /** Resumes the terminal whatever the reasons. */
+    release(): void {
+      reasons.clear();
+      terminal.resume();
+    },
+
+    /** Counts output without a viewer, and pauses the terminal once it exceeds the allowance of the period. */
+    ration(bytes: number): void {
+      allowance -= bytes;
+      nextPeriod ??= clock.after(PARKED_PERIOD, () => {
+        nextPeriod = undefined;
+        allowance = PARKED_ALLOWANCE;
+        resume('parked');
+      });
+      if (allowance <= 0) pause('parked');
+    },
+
+    /** Stops rationing. */
+    stop(): void {
+      nextPeriod?.();
+      nextPeriod = undefined;
+      allowance = PARKED_ALLOWANCE;
+    },
+  };
+}
+
+/** `Promise.withResolvers`, which Node 20 lacks. */
 function deferred(): { promise: Promise<void>; resolve(): void } {
   let resolve: () => void = () => {};
   const promise = new Promise<void>((done) => {
@@ -293,6 +325,6 @@ const SIGNALS: Record<string, number> = {
   SIGTERM: 15,
 };
 
-/** As a shell counts it: 128 and the signal's number for a program that was killed. */
+/** Exit code as a shell reports it: 128 plus the signal number for a killed program. */
 const exitCode = ({ code, signal }: Exit): number | undefined =>
   code ?? (signal !== null && SIGNALS[signal] !== undefined ? 128 + SIGNALS[signal] : undefined);

@@ -1,34 +1,34 @@
 /**
- * The life of a session as states and events. `attached` has a client; `parked` is a bare shell whose client went
- * away and may come back; `closed` is final.
+ * Life cycle of a session. `attached` has a client; `parked` is a bare shell whose client disconnected and may come back;
+ * `closed` is final.
  */
 export type State = 'attaching' | 'attached' | 'parked' | 'closed';
 
 export type Event =
   /** The client has been told that it is attached. */
   | 'opened'
-  /** The device wants its parked shell back. */
+  /** The device asks for its parked shell. */
   | 'reattach'
-  /** The program ended by itself. */
+  /** The program exited by itself. */
   | 'exit'
   | 'detach'
   | 'kill'
-  /** The socket is gone. */
+  /** The socket has closed. */
   | 'lost'
   | 'grant-lost'
   | 'write-failed'
   | 'shutdown'
-  /** A parked shell's time is over, or its place is needed. */
+  /** The grace time of a parked shell is over, or another shell needs its place. */
   | 'expired';
 
-/** What the client is told (contract 02 §3.6). */
+/** Reason sent to the client (contract 02 §3.6). */
 export type Reason = 'client detach' | 'client kill' | 'eof' | 'write failed' | 'grant expired' | 'server shutdown';
 
 export interface Step {
   state: State;
-  /** Told to the client, once per attach. */
+  /** Sent to the client, once per attach. */
   reason?: Reason;
-  /** The program (with tmux: only its client) has to end. */
+  /** Whether to end the program; with tmux, only its client. */
   end: boolean;
 }
 
@@ -42,8 +42,8 @@ const REASONS: Partial<Record<Event, Reason>> = {
 };
 
 /**
- * What an event does to a session; undefined when it does nothing. `parks`: a shell without a client is kept for a
- * while (bare shells, unless the grace time is 0).
+ * The effect of an event on a session; undefined when it has none. `parks`: whether a shell without a client is parked
+ * (bare shells, unless the grace time is 0).
  */
 export function step(state: State, event: Event, parks: boolean): Step | undefined {
   if (state === 'closed') return undefined;
@@ -67,6 +67,6 @@ export function step(state: State, event: Event, parks: boolean): Step | undefin
   }
 }
 
-/** Only who was told of the attach is told of its end. */
+/** Only a client that was told of the attach is told of its end. */
 const withReason = (next: Step, from: State, event: Event): Step =>
   from === 'attached' && REASONS[event] ? { ...next, reason: REASONS[event] } : next;

@@ -1,24 +1,23 @@
 import type { Config } from '../config.ts';
-import { describeError } from '../errors.ts';
 import type { Host } from '../host/index.ts';
-import type { Cancel, Clock } from '../kit/clock.ts';
+import type { Clock } from '../kit/clock.ts';
 import { withTimeout } from '../kit/timeouts.ts';
 import type { Log } from '../log.ts';
-import { type Expiry, isGranted } from '../sessions/grants.ts';
 import type { Sessions } from '../sessions/sessions.ts';
 import type { Connection } from '../socket/channel.ts';
-import { childEnvironment, workingDirectory } from './environment.ts';
+import { createLauncher, type LaunchRequest, type LaunchResult } from './launcher.ts';
 import { listRows, type Row } from './list.ts';
 import { type Size, tmuxName } from './names.ts';
-import { createSession, type Session, type Viewer } from './session.ts';
-import { resolveShell } from './shell.ts';
-import { createTmux, type Tmux } from './tmux.ts';
+import { createParking } from './parking.ts';
+import type { Replay } from './screen.ts';
+import type { Session, Viewer } from './session.ts';
+import type { Tmux } from './tmux.ts';
 
-const MOST_PER_SOCKET = 4;
-const MOST = 64;
-/** How long a socket may take to show that it is alive, in milliseconds, when its device wants a shell of it anew. */
-const ANSWER_PATIENCE = 2_000;
-const SHUTDOWN_PATIENCE = 3_000;
+const MAX_PER_SOCKET = 4;
+const MAX_SESSIONS = 64;
+/** Milliseconds that a socket has to show a sign of life when its device asks for a shell of that socket. */
+const ANSWER_TIMEOUT = 2_000;
+const SHUTDOWN_TIMEOUT = 3_000;
 
 export interface TerminalsParts {
   /** Absent at the edge, where no program can be started. */
@@ -29,21 +28,14 @@ export interface TerminalsParts {
   log: Log;
 }
 
-export interface AttachRequest {
-  name: string;
-  /** The shell the client would like. */
-  shell?: string;
-  size: Size;
-}
-
 /** Why nothing can be started on this relay. */
 export type Unavailable = { kind: 'no-host' } | { kind: 'no-pty' };
 
 export type AttachResult =
   | { kind: 'attached' }
-  /** Ended while it was starting: the socket, the grant or the relay is gone. */
+  /** The socket, the grant or the relay ended during the start. */
   | { kind: 'gone' }
-  | { kind: 'full'; most: number; of: 'socket' | 'relay' }
+  | { kind: 'full'; limit: number; of: 'socket' | 'relay' }
   | { kind: 'no-shell' }
   | { kind: 'failed' }
   | Unavailable;
@@ -53,279 +45,197 @@ export type KillResult =
   | { kind: 'unknown'; name?: string; tmux: boolean }
   | { kind: 'no-host' };
 
-/** What a connection has attached, in the order of its attaches. */
-interface Seat {
+/** Sessions of one connection, in the order in which they were attached. */
+interface Attachments {
   sessions: Map<string, Session>;
-  /** An attach under way; the lane of the channel sees to it that there is only one. */
+  /** A running attach; the channel's queue allows only one. */
   attempt?: { cancelled: boolean };
 }
 
-/** A bare shell that waits for its device. */
-interface Parked {
-  session: Session;
-  family: string;
-  since: number;
-  cancel: Cancel;
-}
+type Started = { kind: 'started'; session: Session; reattach: boolean } & Partial<Replay>;
 
 export type Terminals = ReturnType<typeof createTerminals>;
 
 /**
- * The terminal sessions of the relay (contract 02 §3): at most 4 per socket, 64 in all. Messages of one connection
- * must come one after another; its end, the loss of its grant and the shutdown may come at any time.
+ * The terminal sessions of the relay (contract 02 §3): at most 4 per socket, 64 in total. Messages of one connection must
+ * come one after another; the end of a socket, the loss of a grant and the shutdown may come at any time.
  *
- * Without tmux a shell whose client went away is parked: the same device (session family) gets it back under the
- * same name until the grace time or the terminal grant is over. Parked shells count, and make room for new ones.
- * Sockets that are alive have shells of their own under equal names (contract 02 §3.2); one that only looks open, the
- * network behind it being gone, gives its shell back to its device.
+ * Without tmux, a shell whose client disconnects is parked: the same device (session family) gets it back under the same
+ * name. Parked shells count towards the limit, and make room for new ones. Live sockets of one device have shells of
+ * their own under equal names (contract 02 §3.2); a socket that only seems open gives its shell back to the device.
  */
 export function createTerminals({ host, config, sessions, clock, log }: TerminalsParts) {
-  const seats = new Map<Connection, Seat>();
-  const parked = new Set<Parked>();
-  /** Sessions that are not closed, with whose they are. */
-  const live = new Map<Session, string>();
-  /** Programs and tmux clients that have not been reaped. */
+  const byConnection = new Map<Connection, Attachments>();
+  /** Session family of every session that is not closed. */
+  const families = new Map<Session, string>();
+  /** Sessions whose program has not been reaped. */
   const running = new Set<Session>();
-  let opening = 0;
+  const parking = createParking({ sessions, graceSeconds: config.terminalGraceSeconds, clock });
+  const launcher = host && createLauncher({ host, config, clock, log });
+  let launching = 0;
   let isStopping = false;
 
-  // What takes a family away may give it to a new session right after (a refresh): look once that has happened.
-  const recheck = ({ family }: { family: string }) => queueMicrotask(() => endForbidden(family));
-  sessions.onEnd(recheck);
-  sessions.onReduce(recheck);
-
   if (host && !host.terminals) log.warn('no pseudo-terminals on this host: terminal sessions are off');
-  const tmuxReady = host ? detectTmux(host) : Promise.resolve(undefined);
 
-  async function detectTmux(host: Host): Promise<Tmux | undefined> {
-    if (!config.terminalTmux) return undefined;
-    try {
-      const file = await host.children.find('tmux');
-      return file === null ? undefined : createTmux(file, { host, agentHome: host.agentHome });
-    } catch (error) {
-      log.warn(`tmux cannot be used: ${describeError(error)}`);
-      return undefined;
-    }
-  }
-
-  function seatOf(connection: Connection): Seat {
-    const existing = seats.get(connection);
+  function attachmentsOf(connection: Connection): Attachments {
+    const existing = byConnection.get(connection);
     if (existing) return existing;
-    const seat: Seat = { sessions: new Map() };
-    if (connection.isOpen) seats.set(connection, seat);
-    return seat;
+    const attachments: Attachments = { sessions: new Map() };
+    if (connection.isOpen) byConnection.set(connection, attachments);
+    return attachments;
   }
 
+  /** The session of a name, or without one the session attached last. */
   const find = (connection: Connection, name: string | undefined): Session | undefined => {
-    const attached = seats.get(connection)?.sessions;
+    const attached = byConnection.get(connection)?.sessions;
     return name === undefined ? [...(attached?.values() ?? [])].at(-1) : attached?.get(name);
   };
 
-  /** Until when a family may use terminals; undefined when it may not. */
-  function allowedUntil(family: string): Expiry | undefined {
-    const session = sessions.byFamily(family);
-    if (!session || !isGranted(session.grants, 'terminal', clock.now() / 1000)) return undefined;
-    return session.grants.terminal as Expiry;
-  }
-
-  function park(session: Session, family: string): void {
-    const entry: Parked = { session, family, since: clock.now(), cancel: () => {} };
-    parked.add(entry);
-    queueMicrotask(() => endForbidden(family));
-    arm(entry);
-  }
-
-  /** Ends a parked shell when its time is over, or its device's grant, whichever is first. */
-  function arm(entry: Parked): void {
-    const until = allowedUntil(entry.family) ?? null;
-    const grace = entry.since + config.terminalGraceSeconds * 1000;
-    const end = until === null ? grace : Math.min(grace, until * 1000);
-    entry.cancel();
-    entry.cancel = clock.after(Math.max(0, Math.ceil(end - clock.now())), () => void entry.session.happen('expired'));
-  }
-
-  function endForbidden(family: string): void {
-    const isAllowed = allowedUntil(family) !== undefined;
-    for (const entry of [...parked]) {
-      if (entry.family !== family) continue;
-      if (isAllowed) arm(entry);
-      else entry.session.happen('grant-lost');
-    }
-  }
-
-  function unpark(session: Session): void {
-    for (const entry of parked) {
-      if (entry.session !== session) continue;
-      entry.cancel();
-      parked.delete(entry);
-    }
-  }
-
-  /** The parked shell of a device and name, the one left last first. */
-  const parkedAs = (family: string, name: string): Session | undefined =>
-    [...parked].filter((entry) => entry.family === family && entry.session.name === name).at(-1)?.session;
-
-  /** Whether one more may be opened; the shell that is parked for longest makes room. */
-  function makeRoom(): boolean {
-    if (live.size + opening < MOST) return true;
-    const [oldest] = parked;
-    oldest?.session.happen('expired');
-    return oldest !== undefined;
-  }
-
-  async function start(host: Host, connection: Connection, request: AttachRequest, isGone: () => boolean) {
-    const { name, size } = request;
-    const tmux = await tmuxReady;
-    const shell = await resolveShell(host.children, [request.shell, config.terminalShell, host.env.SHELL]);
-    if (shell === undefined) return { kind: 'no-shell' } as const;
-    const target = tmux && tmuxName(name);
-    const reattach = target !== undefined && (await tmux?.exists(target)) === true;
-    const replay = reattach ? await tmux?.capture(target) : undefined;
-    const file = target === undefined ? shell : tmux?.file;
-    const args = target === undefined ? ['-l'] : await tmux?.attachArguments(target, name, shell);
-    const env = childEnvironment(host.env, name);
-    const cwd = await workingDirectory(host);
-    if (isGone() || file === undefined || args === undefined) return { kind: 'gone' } as const;
-    const { family } = connection.session;
-    try {
-      const session: Session = createSession({
-        name,
-        shell,
-        tmuxName: target,
-        paste: tmux?.paste,
-        size,
-        clock,
-        log,
-        terminal: (host.terminals as NonNullable<Host['terminals']>).open({ file, args, env, cwd }, size),
-        parks: target === undefined && config.terminalGraceSeconds > 0,
-        changed(state) {
-          if (state === 'closed' || state === 'parked') forget(session);
-          if (state === 'closed') live.delete(session);
-          if (state === 'parked') park(session, family);
-        },
-      });
-      live.set(session, family);
-      running.add(session);
-      void session.exited.then(() => running.delete(session));
-      return { kind: 'started', session, shown: { reattach, replay: replay || undefined } } as const;
-    } catch (error) {
-      log.error(`terminal ${name} could not be started: ${describeError(error)}`);
-      return { kind: 'failed' } as const;
-    }
-  }
-
-  function forget(session: Session): void {
-    unpark(session);
-    for (const { sessions } of seats.values()) {
+  function detach(session: Session): void {
+    parking.remove(session);
+    for (const { sessions } of byConnection.values()) {
       if (sessions.get(session.name) === session) sessions.delete(session.name);
     }
   }
 
   /**
-   * Parks the shell that another socket of this device has under a name, when that socket gives no sign of life. Should
-   * it be slow and not gone, it is told `client detach`, and keeps all else.
+   * Parks the shell that another socket of this device holds under a name, if that socket shows no sign of life. A
+   * socket that was merely slow gets `client detach`, and keeps its other sessions.
    */
   async function reclaim(connection: Connection, name: string): Promise<void> {
     const { family } = connection.session;
-    if (config.terminalGraceSeconds === 0 || parkedAs(family, name)) return;
-    const held = [...seats].flatMap(([other, { sessions }]) => {
+    if (config.terminalGraceSeconds === 0 || parking.find(family, name)) return;
+    const held = [...byConnection].flatMap(([other, { sessions }]) => {
       const session = sessions.get(name);
-      const isSought = other !== connection && other.session.family === family && session?.tmuxName === undefined;
-      return session && isSought ? [{ other, session }] : [];
+      const isBareShell = other !== connection && other.session.family === family && session?.tmuxName === undefined;
+      return session && isBareShell ? [{ other, session }] : [];
     });
-    const answers = await Promise.all(held.map(({ other }) => other.answers(ANSWER_PATIENCE)));
-    held.findLast((_, at) => !answers[at])?.session.happen('detach');
+    const answers = await Promise.all(held.map(({ other }) => other.answers(ANSWER_TIMEOUT)));
+    held.findLast((_, at) => !answers[at])?.session.dispatch('detach');
   }
 
-  /** Gives a device its parked shell back; undefined when there is none, or it has ended meanwhile. */
-  async function wake(connection: Connection, { name, size }: AttachRequest, isGone: () => boolean) {
-    const session = parkedAs(connection.session.family, name);
+  /** Takes a device's parked shell back; undefined when there is none, or when it has just ended. */
+  async function unpark(
+    connection: Connection,
+    { name, size }: LaunchRequest,
+    isGone: () => boolean,
+  ): Promise<Started | { kind: 'gone' } | undefined> {
+    const session = parking.find(connection.session.family, name);
     if (!session) return undefined;
-    unpark(session);
-    const replay = await session.wake(size);
+    parking.remove(session);
+    const replay = await session.unpark(size);
     if (session.state !== 'attaching') return undefined;
     if (isGone()) {
-      session.sleep();
-      return { kind: 'gone' } as const;
+      session.repark();
+      return { kind: 'gone' };
     }
-    return { kind: 'started', session, shown: { reattach: true, ...replay } } as const;
+    return { kind: 'started', session, reattach: true, ...replay };
   }
 
-  /** Ends a tmux session, also one whose client is only about to make it. False when there was none. */
+  async function launch(connection: Connection, request: LaunchRequest, isGone: () => boolean): Promise<LaunchResult> {
+    const { family } = connection.session;
+    launching++;
+    try {
+      return (
+        (await launcher?.launch(request, {
+          isGone,
+          onStart(session) {
+            families.set(session, family);
+            running.add(session);
+            void session.exited.then(() => running.delete(session));
+          },
+          onChange(session, state) {
+            if (state === 'closed' || state === 'parked') detach(session);
+            if (state === 'closed') families.delete(session);
+            if (state === 'parked') parking.park(session, family);
+          },
+        })) ?? { kind: 'failed' }
+      );
+    } finally {
+      launching--;
+    }
+  }
+
+  /** Returns a parked shell, or starts another one if there is room; the shell parked longest makes room. */
+  async function open(
+    connection: Connection,
+    request: LaunchRequest,
+    isGone: () => boolean,
+  ): Promise<Started | Exclude<AttachResult, { kind: 'attached' }>> {
+    await reclaim(connection, request.name);
+    const parked = await unpark(connection, request, isGone);
+    if (parked) return parked;
+    const hasRoom = families.size + launching < MAX_SESSIONS || parking.evictOldest();
+    if (!hasRoom) return { kind: 'full', limit: MAX_SESSIONS, of: 'relay' };
+    return launch(connection, request, isGone);
+  }
+
+  /** Kills a tmux session, even one that a client is about to create. False when there was none. */
   async function killTmux(tmux: Tmux, target: string): Promise<boolean> {
     const clients = [...running].filter((session) => session.tmuxName === target);
-    await Promise.all(clients.map((session) => session.drew()));
+    await Promise.all(clients.map((session) => session.hasDrawn()));
     const killed = await tmux.kill(target);
     await Promise.all(clients.filter((session) => session.state === 'closed').map((session) => session.exited));
-    // A client that was under way may have made it just now.
+    // A client that was starting may have created it in the meantime.
     return (clients.length > 0 && (await tmux.kill(target))) || killed;
   }
 
   return {
-    /** Whether shells are kept by tmux here. */
-    hasTmux: async (): Promise<boolean> => (await tmuxReady) !== undefined,
+    /** Whether tmux keeps the shells of this relay. */
+    hasTmux: async (): Promise<boolean> => (await launcher?.tmux()) !== undefined,
 
-    /** Attaches to a session, or makes it. On `attached` the viewer has been told, and gets output from now on. */
-    async attach(connection: Connection, request: AttachRequest, viewer: Viewer): Promise<AttachResult> {
+    /** Attaches to a session, or creates it. On `attached` the viewer has been told, and gets output from now on. */
+    async attach(connection: Connection, request: LaunchRequest, viewer: Viewer): Promise<AttachResult> {
       if (!host) return { kind: 'no-host' };
       if (!host.terminals) return { kind: 'no-pty' };
-      const seat = seatOf(connection);
+      const attachments = attachmentsOf(connection);
       const { name } = request;
-      const own = seat.sessions.get(name);
+      const own = attachments.sessions.get(name);
       if (own) {
         own.resize(request.size);
-        seat.sessions.delete(name);
-        seat.sessions.set(name, own);
+        attachments.sessions.delete(name);
+        attachments.sessions.set(name, own);
         viewer.attached({ pid: own.pid, shell: own.shell, size: request.size, reattach: true });
         return { kind: 'attached' };
       }
-      if (seat.sessions.size >= MOST_PER_SOCKET) return { kind: 'full', most: MOST_PER_SOCKET, of: 'socket' };
+      if (attachments.sessions.size >= MAX_PER_SOCKET) return { kind: 'full', limit: MAX_PER_SOCKET, of: 'socket' };
       const attempt = { cancelled: false };
-      seat.attempt = attempt;
-      const isGone = () => attempt.cancelled || isStopping || !connection.isOpen;
-      let counted = false;
+      attachments.attempt = attempt;
       try {
-        await reclaim(connection, name);
-        let outcome: Awaited<ReturnType<typeof start | typeof wake>> = await wake(connection, request, isGone);
-        if (!outcome) {
-          if (!makeRoom()) return { kind: 'full', most: MOST, of: 'relay' };
-          counted = true;
-          opening++;
-          outcome = await start(host, connection, request, isGone);
-        }
-        if (outcome.kind !== 'started') return outcome;
-        seat.sessions.set(name, outcome.session);
-        outcome.session.open(viewer, outcome.shown);
+        const opened = await open(connection, request, () => attempt.cancelled || isStopping || !connection.isOpen);
+        if (opened.kind !== 'started') return opened;
+        const { kind: _, session, ...shown } = opened;
+        attachments.sessions.set(name, session);
+        session.open(viewer, shown);
         return { kind: 'attached' };
       } finally {
-        if (counted) opening--;
-        seat.attempt = undefined;
+        attachments.attempt = undefined;
       }
     },
 
-    /** Types text into a session. False when too much waits for its program already; unknown sessions take all. */
+    /** Types text into a session. False when too much input waits for its program; unknown sessions swallow it. */
     input: (connection: Connection, name: string | undefined, text: string): boolean =>
       find(connection, name)?.write(text) ?? true,
 
     resize: (connection: Connection, name: string | undefined, size: Size): void =>
       find(connection, name)?.resize(size),
 
-    /** Lets go of a session: its viewer is told, with the message's id. tmux and (for a while) bare shells live on. */
+    /** Detaches from a session and tells its viewer, with the id of the message. tmux or the parking keep the shell. */
     detach: (connection: Connection, name: string | undefined, id: string): void =>
-      void find(connection, name)?.happen('detach', { id }),
+      void find(connection, name)?.dispatch('detach', { id }),
 
     /**
-     * Ends a session and its shell: one of this connection, any tmux session of the relay, or a parked shell of this
-     * device. The viewer hears nothing of it: the result is for the answer.
+     * Kills a session and its shell: one of this connection, any tmux session of the relay, or a parked shell of this
+     * device. The viewer is not told: the caller answers with the result.
      */
     async kill(connection: Connection, name: string | undefined): Promise<KillResult> {
       if (!host) return { kind: 'no-host' };
       const own = find(connection, name);
       const wanted = own?.name ?? name;
-      const tmux = await tmuxReady;
+      const tmux = await launcher?.tmux();
       if (wanted === undefined) return { kind: 'unknown', tmux: tmux !== undefined };
-      const session = own ?? parkedAs(connection.session.family, wanted);
-      session?.happen('kill', { silent: true });
+      const session = own ?? parking.find(connection.session.family, wanted);
+      session?.dispatch('kill', { silent: true });
       if (!tmux) {
         await session?.exited;
         return session ? { kind: 'killed', name: wanted } : { kind: 'unknown', name: wanted, tmux: false };
@@ -334,35 +244,34 @@ export function createTerminals({ host, config, sessions, clock, log }: Terminal
       return killed || own ? { kind: 'killed', name: wanted } : { kind: 'unknown', name: wanted, tmux: true };
     },
 
-    /** The sessions a connection may attach to. */
+    /** The sessions that a connection may attach to. */
     async list(connection: Connection): Promise<{ kind: 'listed'; rows: Row[]; tmux: boolean } | { kind: 'no-host' }> {
-      if (!host) return { kind: 'no-host' };
-      const tmux = await tmuxReady;
-      const shell = await resolveShell(host.children, [config.terminalShell, host.env.SHELL]);
+      if (!launcher) return { kind: 'no-host' };
+      const tmux = await launcher.tmux();
+      const shell = await launcher.defaultShell();
       const listed = tmux ? await tmux.list() : undefined;
-      const own = new Set(seats.get(connection)?.sessions.values());
-      const { family } = connection.session;
-      const isParked = new Set([...parked].filter((entry) => entry.family === family).map((entry) => entry.session));
-      const rows = listRows({ listed, live: [...live.keys()], own, parked: isParked, shell: shell ?? '' });
+      const own = new Set(byConnection.get(connection)?.sessions.values());
+      const parked = parking.ofFamily(connection.session.family);
+      const rows = listRows({ listed, live: [...families.keys()], own, parked, shell: shell ?? '' });
       return { kind: 'listed', rows, tmux: tmux !== undefined };
     },
 
-    /** The socket is gone, or its grant: lets go of everything it holds. Idempotent. */
+    /** Releases every session of a connection that has ended or lost its grant. Idempotent. */
     release(connection: Connection, why: 'lost' | 'grant-lost'): void {
-      const seat = seats.get(connection);
-      if (!seat) return;
-      if (seat.attempt) seat.attempt.cancelled = true;
-      for (const session of [...seat.sessions.values()]) session.happen(why);
-      if (why === 'lost') seats.delete(connection);
-      else endForbidden(connection.session.family);
+      const attachments = byConnection.get(connection);
+      if (!attachments) return;
+      if (attachments.attempt) attachments.attempt.cancelled = true;
+      for (const session of [...attachments.sessions.values()]) session.dispatch(why);
+      if (why === 'lost') byConnection.delete(connection);
+      else parking.recheck(connection.session.family);
     },
 
-    /** Tells every viewer `server shutdown` and ends all but what tmux keeps. */
+    /** Tells every viewer `server shutdown` and ends every program except shells in tmux. */
     async stop(): Promise<void> {
       isStopping = true;
-      for (const session of [...live.keys()]) session.happen('shutdown');
+      for (const session of [...families.keys()]) session.dispatch('shutdown');
       const exits = Promise.all([...running].map((session) => session.exited));
-      await withTimeout({ clock, timeout: SHUTDOWN_PATIENCE }, exits, () => {});
+      await withTimeout({ clock, timeout: SHUTDOWN_TIMEOUT }, exits, () => {});
     },
   };
 }

@@ -1,12 +1,12 @@
 import type { Host } from '../host/index.ts';
-import { childEnvironment, MARK } from './environment.ts';
+import { childEnvironment, SESSION_VARIABLE } from './environment.ts';
 
 const SOCKET = 'svc-relay';
 const HELPER_TIMEOUT = 5_000;
-/** Milliseconds that tmux waits, during a paste, for the rest of a character. */
-const PASTE_PATIENCE = 500;
-const REPLAY_LINES = 200;
-const REPLAY_CHARS = 65_536;
+/** tmux's escape-time during a paste, in milliseconds: how long it waits for the rest of a character. */
+const PASTE_ESCAPE_TIME = 500;
+const MAX_REPLAY_LINES = 200;
+const MAX_REPLAY = 65_536;
 
 const CONFIG = `# Written by svc-relay for its own tmux server (tmux -L ${SOCKET}); your own tmux does not read it.
 set -s escape-time 0
@@ -24,7 +24,7 @@ set -g status off
 /** One session of the relay's tmux server. */
 export interface TmuxSession {
   name: string;
-  /** Clients that are attached to it. */
+  /** Attached clients. */
   attached: number;
   windows: number;
   /** Epoch seconds. */
@@ -33,13 +33,13 @@ export interface TmuxSession {
 
 export type Tmux = ReturnType<typeof createTmux>;
 
-/** tmux as the relay uses it: a server of its own, exact targets, no shell (contract 02 §3.5). `file` is its path. */
+/** Runs tmux: on a server of its own, with exact targets, without a shell (contract 02 §3.5). `file` is its path. */
 export function createTmux(file: string, { host, agentHome }: { host: Host; agentHome: string }) {
   let ready: Promise<string[]> | undefined;
   let pastes = 0;
-  let patience: Promise<unknown> = Promise.resolve();
+  let settingEscapeTime: Promise<unknown> = Promise.resolve();
 
-  /** The arguments that come before every tmux command. Configuration and server are made ready on first use. */
+  /** Arguments before every tmux command. The first use writes the configuration and resets the server. */
   function common(): Promise<string[]> {
     ready ??= prepare();
     return ready;
@@ -47,8 +47,8 @@ export function createTmux(file: string, { host, agentHome }: { host: Host; agen
 
   async function prepare(): Promise<string[]> {
     const args = ['-L', SOCKET, ...(await writeConfig()), '-u'];
-    // A relay that was killed in a paste left a running server its patience. Where none runs this does nothing.
-    await execute([...args, ...patienceOf(0)]);
+    // A relay killed during a paste leaves its escape-time to the server. Without a server, this has no effect.
+    await execute([...args, ...escapeTimeOf(0)]);
     return args;
   }
 
@@ -74,34 +74,34 @@ export function createTmux(file: string, { host, agentHome }: { host: Host; agen
     return { ok: code === 0, stdout };
   }
 
-  /** Changes the server's patience after whatever change is under way, if that is still wanted. */
-  function setPatience(ms: number, isWanted: () => boolean): void {
-    patience = patience.then(() => (isWanted() ? run(patienceOf(ms)) : undefined));
+  /** Sets the server's escape-time after any running change, if it is still wanted by then. */
+  function setEscapeTime(ms: number, isWanted: () => boolean): void {
+    settingEscapeTime = settingEscapeTime.then(() => (isWanted() ? run(escapeTimeOf(ms)) : undefined));
   }
 
   return {
     file,
 
     /**
-     * tmux takes a character of which it has read but the first bytes for several when the others do not follow at
-     * once (its escape-time is 0), and what is pasted reaches it in pieces of the kernel's choice. So for the time of
-     * a paste it gets some patience (seen with 3.3a: up to ten characters of 1 MB were lost on a busy machine).
+     * With an escape-time of 0, tmux splits a character whose bytes do not arrive together, and the kernel cuts a paste
+     * anywhere. So the escape-time is raised during a paste (3.3a: up to ten characters of 1 MB were lost on a busy
+     * machine).
      */
     paste: {
       async begin(): Promise<void> {
-        if (pastes++ === 0) setPatience(PASTE_PATIENCE, () => pastes > 0);
-        await patience;
+        if (pastes++ === 0) setEscapeTime(PASTE_ESCAPE_TIME, () => pastes > 0);
+        await settingEscapeTime;
       },
       end(): void {
-        if (--pastes === 0) setPatience(0, () => pastes === 0);
+        if (--pastes === 0) setEscapeTime(0, () => pastes === 0);
       },
     },
 
-    /** The arguments of a client that attaches to a session, or makes it with a login shell. */
+    /** Arguments of a client that attaches to a session, or creates it with a login shell. */
     async attachArguments(tmuxName: string, name: string, shell: string): Promise<string[]> {
-      // The name given to -s is a format: a # of its own is doubled.
+      // The name after -s is a format, in which # is doubled.
       const session = argument(tmuxName.replaceAll('#', '##'));
-      const words = ['env', argument(`${MARK}=${name}`), argument(shell), '-l'];
+      const words = ['env', argument(`${SESSION_VARIABLE}=${name}`), argument(shell), '-l'];
       return [...(await common()), 'new-session', '-A', '-s', session, ...words];
     },
 
@@ -110,10 +110,17 @@ export function createTmux(file: string, { host, agentHome }: { host: Host; agen
     /** Ends a session. False when there is none of this name. */
     kill: async (tmuxName: string): Promise<boolean> => (await run(['kill-session', '-t', target(tmuxName)])).ok,
 
-    /** The recent text of a session: screen and up to 200 lines above, no escape codes. Empty when there is none. */
+    /** Recent text of a session: the screen and up to 200 lines above, without escape codes. Empty without a session. */
     async capture(tmuxName: string): Promise<string> {
-      const { ok, stdout } = await run(['capture-pane', '-p', '-S', `-${REPLAY_LINES}`, '-t', `${target(tmuxName)}:`]);
-      return ok ? stdout.replace(/\s+$/, '').slice(-REPLAY_CHARS) : '';
+      const { ok, stdout } = await run([
+        'capture-pane',
+        '-p',
+        '-S',
+        `-${MAX_REPLAY_LINES}`,
+        '-t',
+        `${target(tmuxName)}:`,
+      ]);
+      return ok ? stdout.replace(/\s+$/, '').slice(-MAX_REPLAY) : '';
     },
 
     /** Every session of the relay's server. */
@@ -125,21 +132,21 @@ export function createTmux(file: string, { host, agentHome }: { host: Host; agen
         const [, attached, windows, createdAt, name] = /^(\d+) (\d+) (\d+) (.+)$/.exec(line) ?? [];
         if (name === undefined) return [];
         return [
-          { name: asGiven(name), attached: Number(attached), windows: Number(windows), createdAt: Number(createdAt) },
+          { name: unescaped(name), attached: Number(attached), windows: Number(windows), createdAt: Number(createdAt) },
         ];
       });
     },
   };
 }
 
-const patienceOf = (ms: number): string[] => ['set-option', '-s', 'escape-time', String(ms)];
+const escapeTimeOf = (ms: number): string[] => ['set-option', '-s', 'escape-time', String(ms)];
 
-/** Exactly this session: without `=` tmux also takes prefixes and patterns. */
-const target = (tmuxName: string): string => argument(`=${asKept(tmuxName)}`);
+/** Exactly this session: without `=` tmux also accepts prefixes and patterns. */
+const target = (tmuxName: string): string => argument(`=${escaped(tmuxName)}`);
 
-/** tmux takes a `;` at the end of an argument for the end of a command. */
+/** tmux takes a trailing `;` for the end of a command. */
 const argument = (text: string): string => text.replace(/;$/, '\\;');
 
-/** tmux keeps names with `\` doubled and `$x` escaped, and wants to be asked for them like that (seen with 3.3a). */
-const asKept = (name: string): string => name.replaceAll('\\', '\\\\').replace(/\$(?=[A-Za-z_{])/g, '\\$');
-const asGiven = (kept: string): string => kept.replace(/\\([\\$])/g, '$1');
+/** tmux stores names with `\` doubled and `$x` escaped, and targets must be written that way (seen with 3.3a). */
+const escaped = (name: string): string => name.replaceAll('\\', '\\\\').replace(/\$(?=[A-Za-z_{])/g, '\\$');
+const unescaped = (stored: string): string => stored.replace(/\\([\\$])/g, '$1');

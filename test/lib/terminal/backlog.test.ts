@@ -6,7 +6,7 @@ import { createScreen } from '../../support/terminal.ts';
 const SCROLLBACK = 10;
 const SIZE = { cols: 20, rows: 5 };
 
-/** Lines of a flood; every one is another, so that a wrong cut shows. */
+/** Distinct lines of a flood, so that a wrong cut shows. */
 const flood = fc
   .record({ lines: fc.integer({ min: 1, max: 80 }), from: fc.nat(999), end: fc.constantFrom('\r\n', '\r\n', '\n') })
   .map(({ lines, from, end }) => Array.from({ length: lines }, (_, line) => `line ${from + line}${end}`).join(''));
@@ -51,7 +51,7 @@ const stream = fc
   .array(fc.oneof({ arbitrary: flood, weight: 3 }, sequence), { maxLength: 25 })
   .map((parts) => parts.join(''));
 
-/** The same text in other pieces. */
+/** The same text, cut into other pieces. */
 function* pieces(text: string, cuts: number[]): Generator<string> {
   let at = 0;
   for (let piece = 0; at < text.length; piece++) {
@@ -61,8 +61,8 @@ function* pieces(text: string, cuts: number[]): Generator<string> {
   }
 }
 
-describe('what waits to be parsed', () => {
-  test('trimmed or not, the screen is the same', async () => {
+describe('backlog', () => {
+  test('trimming does not change the screen', async () => {
     await fc.assert(
       fc.asyncProperty(
         fc.array(fc.tuple(stream, fc.integer({ min: 3, max: 8 })), { minLength: 1, maxLength: 3 }),
@@ -101,7 +101,7 @@ describe('what waits to be parsed', () => {
     );
   });
 
-  test('a flood of plain lines comes down to what can be seen', () => {
+  test('trims a flood of plain lines to what can be seen', () => {
     const backlog = createBacklog(200, { cols: 80, rows: 24 });
     backlog.text('\x1b[?2004l\r');
     for (let line = 0; line < 100_000; line++) backlog.text('y\r\n');

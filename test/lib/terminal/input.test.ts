@@ -26,7 +26,7 @@ describe('input', () => {
     unwritten = 0;
   });
 
-  test('is written at once when it is typed', () => {
+  test('writes typed text at once', () => {
     const input = createInput({ terminal, clock, paste });
     for (let key = 0; key < 5_000; key++) {
       input.write('é');
@@ -51,7 +51,7 @@ describe('input', () => {
     expect(done).toEqual(expected);
   });
 
-  test('that waits for its reader is refused beyond 4 MiB, and dropped when it is closed', async () => {
+  test('holds at most 4 MiB for a program that is not ready, and drops it on close', async () => {
     let reads = () => {};
     const input = createInput({ terminal, clock, paste, ready: new Promise<void>((resolve) => (reads = resolve)) });
     expect(input.write('x'.repeat(4 * 1024 * 1024))).toBe(true);
@@ -62,7 +62,7 @@ describe('input', () => {
     expect(done).toEqual([]);
   });
 
-  test('waits, in order, until a paste may begin, and tells of its end', async () => {
+  test('holds input, in order, until a paste may begin, and announces its end', async () => {
     const input = createInput({ terminal, clock, paste });
     input.write('x');
     input.write('y'.repeat(3_000));
@@ -81,13 +81,13 @@ describe('input', () => {
     expect(clock.pending).toBe(0);
   });
 
-  test('in many small messages is a paste too', () => {
+  test('takes many small messages for a paste, too', () => {
     const input = createInput({ terminal, clock, paste });
     for (let message = 0; message < 30; message++) input.write('x'.repeat(100));
     expect(done).toContain('begin');
   });
 
-  test('is refused beyond 4 MiB, what is held included', () => {
+  test('refuses more than 4 MiB, including held input', () => {
     const input = createInput({ terminal, clock, paste });
     expect(input.write('x'.repeat(3 * 1024 * 1024))).toBe(true);
     expect(input.write('x'.repeat(2 * 1024 * 1024))).toBe(false);
@@ -95,7 +95,7 @@ describe('input', () => {
     expect(input.write('x')).toBe(false);
   });
 
-  test.each([true, false])('ends its paste when it is closed (begun: %s)', async (isBegun) => {
+  test.each([true, false])('ends a paste on close (begun: %s)', async (isBegun) => {
     const input = createInput({ terminal, clock, paste });
     input.write('x'.repeat(3_000));
     if (isBegun) {

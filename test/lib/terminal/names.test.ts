@@ -13,7 +13,7 @@ describe('names (contract 02 §3.5)', () => {
     ['svc-device-tab1', 'svc-svc-device-tab1'],
   ])('%j is the tmux session %j', (name, expected) => expect(tmuxName(name)).toBe(expected));
 
-  test('a tmux name leads back to itself', () => {
+  test('a tmux name maps to itself', () => {
     fc.assert(
       fc.property(fc.string({ minLength: 1, maxLength: 128 }), (name) => {
         const tmux = tmuxName(name);
@@ -23,7 +23,7 @@ describe('names (contract 02 §3.5)', () => {
     );
   });
 
-  test('sessions without the prefix are nobody’s', () => {
+  test('ignores sessions without the prefix', () => {
     expect(clientName('main')).toBeUndefined();
     expect(clientName('svc-')).toBe('default');
   });
@@ -51,7 +51,7 @@ describe('sizes (contract 02 §3.1)', () => {
     [[], undefined],
   ])('%j columns are %j', (given, expected) => expect(cells(given, 80)).toBe(expected));
 
-  test('one bad edge spoils a size', () => {
+  test('one invalid edge invalidates a size', () => {
     expect(sizeOf(undefined, undefined)).toEqual({ cols: 80, rows: 24 });
     expect(sizeOf(1, '2')).toBeUndefined();
   });

@@ -2,7 +2,7 @@ import { beforeEach, describe, expect, test } from 'vitest';
 import { createOutput, type Output } from '../../../lib/terminal/output.ts';
 import { createTestClock } from '../../support/clock.ts';
 
-describe('batches of output (contract 02 §3.6)', () => {
+describe('output batches (contract 02 §3.6)', () => {
   let clock: ReturnType<typeof createTestClock>;
   let sent: string[];
   let output: Output;
@@ -13,7 +13,7 @@ describe('batches of output (contract 02 §3.6)', () => {
     output = createOutput(clock, (text) => sent.push(text));
   });
 
-  test('the first bytes after a quiet moment go out at once, the next ones wait', () => {
+  test('sends the first bytes after a quiet moment at once, and holds the next ones', () => {
     push('a');
     expect(sent).toEqual(['a']);
     push('b');
@@ -28,7 +28,7 @@ describe('batches of output (contract 02 §3.6)', () => {
     expect(clock.pending).toBe(0);
   });
 
-  test('4096 bytes go out without waiting', () => {
+  test('sends 4096 bytes without waiting', () => {
     push('a');
     push('b'.repeat(4095));
     expect(sent).toHaveLength(1);
@@ -36,7 +36,7 @@ describe('batches of output (contract 02 §3.6)', () => {
     expect(sent[1]).toHaveLength(4096);
   });
 
-  test('nothing waits longer than 16 ms, whatever happens in between', () => {
+  test('holds nothing longer than 16 ms, whatever happens in between', () => {
     push('a');
     push('b');
     clock.advance(10);
@@ -46,14 +46,14 @@ describe('batches of output (contract 02 §3.6)', () => {
     expect(sent.join('')).toBe(`ab${'x'.repeat(5000)}late`);
   });
 
-  test('the answer to a keystroke goes out at once', () => {
+  test('sends the response to a keystroke at once', () => {
     push('a');
     output.hurry();
     push('b');
     expect(sent).toEqual(['a', 'b']);
   });
 
-  test('what is dropped is never sent', () => {
+  test('never sends dropped text', () => {
     push('a');
     push('b');
     output.drop();

@@ -5,17 +5,17 @@ import { TIMED } from '../../support/limits.ts';
 import { createScreen as createReference } from '../../support/terminal.ts';
 
 const SIZE = { cols: 80, rows: 24 };
-const start = (pressure = (_: boolean) => {}) =>
+const start = (onPressure = (_: boolean) => {}) =>
   createScreen({
     size: SIZE,
     clock: systemClock,
-    pressure,
-    failed: (error) => {
+    onPressure,
+    onFailure: (error) => {
       throw error;
     },
   });
 
-/** What a terminal shows that gets the text, as the replay brings it. */
+/** What a terminal shows after it received the text, in the form of a replay. */
 async function shown(text: string, { cols, rows } = SIZE): Promise<string> {
   const reference = createReference(cols, rows);
   reference.write(text);
@@ -53,7 +53,7 @@ describe('replay', () => {
     screen.close();
   });
 
-  test('brings back what the serializer leaves out', async () => {
+  test('restores state that the serializer leaves out', async () => {
     const screen = start();
     screen.write('\x1b]0;a title\x07\x1b[?25l\x1b[?1006h\x1b[4 q\x1b[3;10r\x1b[5;7Hx');
     const { replay } = (await screen.replay()) as Replay;
@@ -65,7 +65,7 @@ describe('replay', () => {
     screen.close();
   });
 
-  test('is at most 65,536 characters long where fewer lines keep to it', async () => {
+  test('is at most 65,536 characters long, with fewer lines if needed', async () => {
     const screen = start();
     const colourful = Array.from({ length: 40 }, (_, at) => `\x1b[38;2;${at};1;2mx`).join('');
     for (let line = 0; line < 300; line++) screen.write(`${colourful}\r\n`);
@@ -75,7 +75,7 @@ describe('replay', () => {
     screen.close();
   });
 
-  test('is of the size it was given last, in order with the text', async () => {
+  test('has the last size, applied in order with the text', async () => {
     const screen = start();
     screen.write('x'.repeat(100));
     screen.resize({ cols: 100, rows: 10 });
@@ -99,7 +99,7 @@ describe('a flood', () => {
     screen.close();
   });
 
-  test('of colours asks its program to wait, and tells when it may go on', async () => {
+  test('of colours pauses the program, and resumes it later', async () => {
     const pressure = vi.fn();
     const screen = start(pressure);
     for (let line = 0; line < 40_000; line++)
@@ -110,7 +110,7 @@ describe('a flood', () => {
     screen.close();
   });
 
-  test('does not hold up a program whose screen has been closed', () => {
+  test('does not pause a program whose screen has been closed', () => {
     const pressure = vi.fn();
     const screen = start(pressure);
     for (let line = 0; line < 80_000; line++) screen.write(`\x1b[3${line % 8}mcolour ${line}\x1b[0m\r\n`);

@@ -15,7 +15,7 @@ const EVENTS: Event[] = [
   'expired',
 ];
 
-describe('life of a session', () => {
+describe('session states', () => {
   test.each<[Event, boolean, State, string | undefined, boolean]>([
     ['exit', true, 'closed', 'eof', false],
     ['detach', false, 'closed', 'client detach', true],
@@ -30,7 +30,7 @@ describe('life of a session', () => {
     expect(step('attached', event, parks)).toEqual({ state, end, ...(reason ? { reason } : {}) });
   });
 
-  test('every attach has at most one farewell, and a closed session stays closed', () => {
+  test('every attach gets at most one farewell, and a closed session stays closed', () => {
     fc.assert(
       fc.property(fc.array(fc.constantFrom(...EVENTS)), fc.boolean(), (events, parks) => {
         let state: State = 'attaching';

@@ -8,7 +8,7 @@ import { createTestLog } from '../../support/log.ts';
 
 const SIZE = { cols: 80, rows: 24 };
 
-/** A program that does what the test says, and by itself only dies of SIGKILL. */
+/** A program controlled by the test; by itself it only dies of SIGKILL. */
 function fakeTerminal(pid: number) {
   let onOutput: (bytes: Uint8Array) => void = () => {};
   let onExit: (exit: Exit) => void = () => {};
@@ -114,7 +114,7 @@ describe('terminal sessions', () => {
     expect(seen).toEqual([]);
   });
 
-  test('one that cannot be started takes no place', async () => {
+  test('a session that fails to start takes no place', async () => {
     const terminals = create();
     const connection = connect();
     failing = true;
@@ -128,7 +128,7 @@ describe('terminal sessions', () => {
     );
   });
 
-  test('characters are whole, whatever is read at once; invalid bytes are shown as such', async () => {
+  test('keeps characters whole across reads, and replaces invalid bytes', async () => {
     const terminals = create();
     const { viewer, seen } = createViewer();
     await terminals.attach(connect(), { name: 'a', size: SIZE }, viewer);
@@ -143,7 +143,7 @@ describe('terminal sessions', () => {
     expect(seen.slice(5)).toEqual(['\ufffdA', '\ufffd', 'detached: eof 3']);
   });
 
-  test('writing that fails for good ends it', async () => {
+  test('a permanent write failure ends the session', async () => {
     const terminals = create();
     const { viewer, seen } = createViewer();
     await terminals.attach(connect(), { name: 'a', size: SIZE }, viewer);
@@ -154,7 +154,7 @@ describe('terminal sessions', () => {
     expect(program().done).toEqual(expect.arrayContaining(['SIGHUP', 'SIGKILL', 'close']));
   });
 
-  test('a full socket pauses the program, an empty one resumes it; so does the end of the socket', async () => {
+  test('a full socket pauses the program; a drained or closed one resumes it', async () => {
     const terminals = create();
     const connection = connect();
     const { viewer, limits } = createViewer();
@@ -170,7 +170,7 @@ describe('terminal sessions', () => {
     expect(limits()).toBeUndefined();
   });
 
-  test('a parked shell waits 600 s, then gets SIGHUP, and SIGKILL a second later', async () => {
+  test('a parked shell gets SIGHUP after 600 s, and SIGKILL a second later', async () => {
     const terminals = create();
     const connection = connect();
     await terminals.attach(connection, { name: 'a', size: SIZE }, createViewer().viewer);
@@ -185,7 +185,7 @@ describe('terminal sessions', () => {
     expect(clock.pending).toBe(0);
   });
 
-  test('or until the grant ends, when that is before', async () => {
+  test('a parked shell ends with its grant, if that ends first', async () => {
     session.grants.terminal = clock.now() / 1000 + 100;
     const terminals = create();
     const connection = connect();
@@ -197,7 +197,7 @@ describe('terminal sessions', () => {
     expect(program().done).toContain('SIGHUP');
   });
 
-  test('a parked program that floods is rationed, not stopped', async () => {
+  test('rations a parked program that floods', async () => {
     const terminals = create();
     const connection = connect();
     await terminals.attach(connection, { name: 'a', size: SIZE }, createViewer().viewer);
@@ -208,7 +208,7 @@ describe('terminal sessions', () => {
     expect(program().done.at(-1)).toBe('resume');
   });
 
-  test('a socket that goes while its shell is woken leaves it parked', async () => {
+  test('a shell stays parked when its socket closes during the attach', async () => {
     const terminals = create();
     const first = connect();
     await terminals.attach(first, { name: 'a', size: SIZE }, createViewer().viewer);
@@ -226,7 +226,7 @@ describe('terminal sessions', () => {
     expect(programs).toHaveLength(1);
   });
 
-  test('a socket that goes while its shell starts leaves nothing', async () => {
+  test('nothing is left when a socket closes while its shell starts', async () => {
     const terminals = create();
     const connection = connect();
     const attaching = terminals.attach(connection, { name: 'a', size: SIZE }, createViewer().viewer);
@@ -235,7 +235,7 @@ describe('terminal sessions', () => {
     expect(programs).toHaveLength(0);
   });
 
-  test('after a lost grant nothing is sent but the farewell', async () => {
+  test('sends nothing but the farewell after a lost grant', async () => {
     const terminals = create();
     const connection = connect();
     const { viewer, seen } = createViewer();
@@ -249,7 +249,7 @@ describe('terminal sessions', () => {
     expect(seen).toEqual(['attached 100', 'a', 'detached: grant expired']);
   });
 
-  test('shutdown waits for programs, but not for ever', async () => {
+  test('shutdown waits for programs, within its limit', async () => {
     const terminals = create();
     const { viewer, seen } = createViewer();
     await terminals.attach(connect(), { name: 'a', size: SIZE }, viewer);

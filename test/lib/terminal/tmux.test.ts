@@ -1,9 +1,8 @@
 import { describe, expect, test } from 'vitest';
 import type { Command, Host } from '../../../lib/host/index.ts';
-import { childEnvironment, workingDirectory } from '../../../lib/terminal/environment.ts';
+import { childEnvironment, resolveShell, workingDirectory } from '../../../lib/terminal/environment.ts';
 import { listRows } from '../../../lib/terminal/list.ts';
 import type { Session } from '../../../lib/terminal/session.ts';
-import { resolveShell } from '../../../lib/terminal/shell.ts';
 import { createTmux } from '../../../lib/terminal/tmux.ts';
 
 function fakeHost({ writable = true, stdout = '', code = 0 as number | null, showsFirst = false } = {}) {
@@ -20,7 +19,7 @@ function fakeHost({ writable = true, stdout = '', code = 0 as number | null, sho
     },
     children: {
       run: async (command: Command) => {
-        // Every use begins with this; a test of its own looks at it.
+        // Every use begins with this call, which has a test of its own.
         if (!showsFirst && command.args.includes('escape-time')) return { code: 1, stdout: '' };
         commands.push(command);
         return { code, stdout };
@@ -45,7 +44,7 @@ describe('tmux commands (contract 02 §3.5)', () => {
     expect(commands[0]?.env.TMUX).toBeUndefined();
   });
 
-  test('the configuration is written once, for the owner only', async () => {
+  test('write the configuration once, for the owner only', async () => {
     const { tmux, written } = fakeHost();
     await Promise.all([tmux.list(), tmux.list()]);
     expect(written).toHaveLength(1);
@@ -55,7 +54,7 @@ describe('tmux commands (contract 02 §3.5)', () => {
     }
   });
 
-  test('a server that is already there is first put right: a relay killed in a paste left it its patience', async () => {
+  test('reset the escape-time of a running server, which a relay killed during a paste may have left', async () => {
     const { tmux, commands } = fakeHost({ showsFirst: true, code: 1 });
     await Promise.all([tmux.exists('svc-a'), tmux.list()]);
     const first = [
@@ -73,13 +72,13 @@ describe('tmux commands (contract 02 §3.5)', () => {
     expect(commands).toHaveLength(3);
   });
 
-  test('it is left out where it cannot be written', async () => {
+  test('omit a configuration that cannot be written', async () => {
     const { tmux, commands } = fakeHost({ writable: false });
     await tmux.exists('svc-a');
     expect(commands[0]?.args).toEqual(['-L', 'svc-relay', '-u', 'has-session', '-t', '=svc-a']);
   });
 
-  test('a name cannot end a command, nor be a format', async () => {
+  test('escape names that would end a command or be a format', async () => {
     const { tmux } = fakeHost();
     const args = await tmux.attachArguments('svc-#(id);', '#(id);', '/bin/bash');
     expect(args.slice(5)).toEqual([
@@ -94,7 +93,7 @@ describe('tmux commands (contract 02 §3.5)', () => {
     ]);
   });
 
-  test('lists sessions whatever is in their names', async () => {
+  test('list sessions with any characters in their names', async () => {
     const { tmux } = fakeHost({ stdout: '1 2 1700000000 svc-a b\n0 1 5 svc-x\\\\y\\$z\nnonsense\n' });
     expect(await tmux.list()).toEqual([
       { name: 'svc-a b', attached: 1, windows: 2, createdAt: 1_700_000_000 },
@@ -102,21 +101,21 @@ describe('tmux commands (contract 02 §3.5)', () => {
     ]);
   });
 
-  test('failure is an empty list and no replay', async () => {
+  test('return an empty list and no replay on failure', async () => {
     const { tmux } = fakeHost({ code: 1, stdout: 'x' });
     expect(await tmux.list()).toEqual([]);
     expect(await tmux.capture('svc-a')).toBe('');
     expect(await tmux.exists('svc-a')).toBe(false);
   });
 
-  test('replay is trimmed at its end and at most 65,536 characters', async () => {
+  test('trim a replay at its end, to at most 65,536 characters', async () => {
     expect(await fakeHost({ stdout: '  a\n\n  \n\n' }).tmux.capture('svc-a')).toBe('  a');
     expect(await fakeHost({ stdout: 'x'.repeat(70_000) }).tmux.capture('svc-a')).toHaveLength(65_536);
   });
 });
 
 describe('environment (contract 02 §3.3)', () => {
-  test('is the relay’s, with what a terminal needs and without what it must not see', () => {
+  test('is the relay’s, with terminal variables and without secrets', () => {
     const env = {
       A: '1',
       NONE: undefined,
@@ -162,7 +161,7 @@ describe('listing (contract 02 §3.8)', () => {
   const session = (name: string, pid: number, tmuxName?: string) =>
     ({ name, pid, tmuxName, shell: '/bin/bash' }) as unknown as Session;
 
-  test('tmux: one row per session, merged with what is live, by name', () => {
+  test('tmux: one row per session, merged with live ones, by name', () => {
     const mine = session('my tab', 1, 'svc-my_tab');
     const alias = session('my_tab', 2, 'svc-my_tab');
     const starting = session('soon', 3, 'svc-soon');
@@ -190,7 +189,7 @@ describe('listing (contract 02 §3.8)', () => {
     ]);
   });
 
-  test('without tmux: those of the socket, and those that wait for its device', () => {
+  test('without tmux: sessions of the socket, and parked ones of its device', () => {
     const own = session('b', 1);
     const parked = session('a', 2);
     const live = [own, parked, session('other', 3)];

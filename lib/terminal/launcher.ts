@@ -1,0 +1,102 @@
+import type { Config } from '../config.ts';
+import { describeError } from '../errors.ts';
+import type { Host } from '../host/index.ts';
+import type { Clock } from '../kit/clock.ts';
+import type { Log } from '../log.ts';
+import { childEnvironment, resolveShell, workingDirectory } from './environment.ts';
+import { type Size, tmuxName } from './names.ts';
+import { createSession, type Session } from './session.ts';
+import type { State } from './states.ts';
+import { createTmux, type Tmux } from './tmux.ts';
+
+export interface LauncherParts {
+  host: Host;
+  config: Pick<Config, 'terminalShell' | 'terminalTmux' | 'terminalGraceSeconds'>;
+  clock: Clock;
+  log: Log;
+}
+
+export interface LaunchRequest {
+  name: string;
+  /** Shell that the client prefers. */
+  shell?: string;
+  size: Size;
+}
+
+export interface LaunchOptions {
+  /** Whether the client, its grant or the relay has gone in the meantime. */
+  isGone(): boolean;
+  /** Called with the session before anything can happen to it. */
+  onStart(session: Session): void;
+  onChange(session: Session, state: State): void;
+}
+
+export type LaunchResult =
+  | { kind: 'started'; session: Session; reattach: boolean; replay?: string }
+  | { kind: 'gone' }
+  | { kind: 'no-shell' }
+  | { kind: 'failed' };
+
+export type Launcher = ReturnType<typeof createLauncher>;
+
+/** Starts the programs of terminal sessions: a tmux client where tmux is available, otherwise a bare login shell. */
+export function createLauncher({ host, config, clock, log }: LauncherParts) {
+  const tmuxReady = detectTmux();
+
+  async function detectTmux(): Promise<Tmux | undefined> {
+    if (!config.terminalTmux) return undefined;
+    try {
+      const file = await host.children.find('tmux');
+      return file === null ? undefined : createTmux(file, { host, agentHome: host.agentHome });
+    } catch (error) {
+      log.warn(`tmux cannot be used: ${describeError(error)}`);
+      return undefined;
+    }
+  }
+
+  return {
+    /** tmux, or undefined without it. */
+    tmux: (): Promise<Tmux | undefined> => tmuxReady,
+
+    /** The shell of sessions whose client names none. */
+    defaultShell: (): Promise<string | undefined> =>
+      resolveShell(host.children, [config.terminalShell, host.env.SHELL]),
+
+    /** Attaches to a tmux session, or starts a shell. */
+    async launch(
+      { name, shell: wanted, size }: LaunchRequest,
+      { isGone, onStart, onChange }: LaunchOptions,
+    ): Promise<LaunchResult> {
+      const tmux = await tmuxReady;
+      const shell = await resolveShell(host.children, [wanted, config.terminalShell, host.env.SHELL]);
+      if (shell === undefined) return { kind: 'no-shell' };
+      const target = tmux && tmuxName(name);
+      const reattach = target !== undefined && (await tmux?.exists(target)) === true;
+      const replay = reattach ? await tmux?.capture(target) : undefined;
+      const file = target === undefined ? shell : tmux?.file;
+      const args = target === undefined ? ['-l'] : await tmux?.attachArguments(target, name, shell);
+      const env = childEnvironment(host.env, name);
+      const cwd = await workingDirectory(host);
+      if (isGone() || file === undefined || args === undefined) return { kind: 'gone' };
+      try {
+        const session: Session = createSession({
+          name,
+          shell,
+          tmuxName: target,
+          paste: tmux?.paste,
+          size,
+          clock,
+          log,
+          terminal: (host.terminals as NonNullable<Host['terminals']>).open({ file, args, env, cwd }, size),
+          parks: target === undefined && config.terminalGraceSeconds > 0,
+          onChange: (state) => onChange(session, state),
+        });
+        onStart(session);
+        return { kind: 'started', session, reattach, replay: replay || undefined };
+      } catch (error) {
+        log.error(`cannot start terminal ${name}: ${describeError(error)}`);
+        return { kind: 'failed' };
+      }
+    },
+  };
+}
