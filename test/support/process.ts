@@ -119,7 +119,7 @@ export async function freePort(): Promise<number> {
   }
 }
 
-export interface Answer {
+export interface HttpResponse {
   status: number;
   headers: Record<string, string | string[] | undefined>;
   text: string;
@@ -127,7 +127,7 @@ export interface Answer {
   json: any;
 }
 
-export interface Question {
+export interface HttpRequest {
   method?: string;
   headers?: Record<string, string>;
   body?: unknown;
@@ -137,7 +137,7 @@ export interface Question {
 export class Gone extends Error {}
 
 /** One request on its own connection, without checking the certificate. Rejects with `Gone` without an answer. */
-export function ask(url: string, { method = 'GET', headers = {}, body }: Question = {}): Promise<Answer> {
+export function ask(url: string, { method = 'GET', headers = {}, body }: HttpRequest = {}): Promise<HttpResponse> {
   const text = body === undefined ? undefined : JSON.stringify(body);
   const secure = url.startsWith('https:');
   const options = { method, headers: { ...headers, connection: 'close' }, agent: false as const };
@@ -300,7 +300,7 @@ export async function startRelayProcess(options: RelayOptions = {}) {
       begin();
       await healthy();
     },
-    ask: (path: string, question?: Question) => ask(url + path, question),
+    ask: (path: string, request?: HttpRequest) => ask(url + path, request),
     offer: (payload: Record<string, unknown>) => offer(`${url.replace('http', 'ws')}/ws`, payload),
   };
 }

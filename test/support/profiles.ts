@@ -12,7 +12,7 @@ export async function put(target: Target, files: Record<string, string | Uint8Ar
   }
 }
 
-export interface Answer {
+export interface ProfileResponse {
   status: number;
   headers: Headers;
   // biome-ignore lint/suspicious/noExplicitAny: each test knows what it asked for
@@ -22,7 +22,7 @@ export interface Answer {
 /** A paired device that uses the profile routes. Paths begin after `/api/profiles/`. */
 export async function profileClient(target: Target) {
   const { token, client } = await pair(target);
-  const call = async (path: string, init: RequestInit = {}): Promise<Answer> => {
+  const call = async (path: string, init: RequestInit = {}): Promise<ProfileResponse> => {
     const headers = { ...bearer(token), ...(init.headers as Record<string, string>) };
     const response = await target.fetch(path, { ...init, headers });
     const text = await response.text();

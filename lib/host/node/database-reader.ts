@@ -2,10 +2,10 @@ import type Libsql from 'libsql';
 import type { DatabaseQuery, DatabaseRow } from '../index.ts';
 
 /** One query on its way to the reader, and its answer on the way back. */
-export interface Question extends DatabaseQuery {
+export interface ReaderRequest extends DatabaseQuery {
   id: number;
 }
-export interface Answer {
+export interface ReaderResponse {
   id: number;
   rows: DatabaseRow[] | null;
 }
@@ -25,7 +25,7 @@ export interface ReaderTools {
 }
 
 /**
- * What the reading process does: a function from a question to its answer. It is handed to that process as text, so
+ * What the reading process does: a function from a request to its answer. It is handed to that process as text, so
  * that the same source runs before and after the build: it must not refer to anything outside of itself.
  *
  * SQLite writes even for readers: a connection to a database in WAL mode makes a missing `-wal` and `-shm`, opening a
@@ -39,7 +39,7 @@ export interface ReaderTools {
  * - `-wal` without `-shm` (the agent is not running; restored from a backup): a private copy is read.
  * - a rollback journal instead of WAL: read-only with the shared lock of any reader.
  */
-export function createReader(tools: ReaderTools): (question: Question) => Answer {
+export function createReader(tools: ReaderTools): (request: ReaderRequest) => ReaderResponse {
   const { fs, path, Database, scratch, busyTimeout, maxRows, maxCopy } = tools;
   const ATTEMPTS = 3;
   const HEADER = 'SQLite format 3\0';
@@ -65,7 +65,7 @@ export function createReader(tools: ReaderTools): (question: Question) => Answer
     return header[18] === 2 ? 'wal' : 'rollback';
   }
 
-  function query(file: string, flags: string, { sql, params }: Question): DatabaseRow[] {
+  function query(file: string, flags: string, { sql, params }: ReaderRequest): DatabaseRow[] {
     const uri = `file:${file.replace(/[%?#]/g, encodeURIComponent)}?mode=ro&${flags}`;
     const database = new Database(uri, { timeout: busyTimeout } as Libsql.Options);
     try {
@@ -80,21 +80,21 @@ export function createReader(tools: ReaderTools): (question: Question) => Answer
     }
   }
 
-  function queryCopy(file: string, question: Question): DatabaseRow[] {
+  function queryCopy(file: string, request: ReaderRequest): DatabaseRow[] {
     // Fails where anything is already: nobody else gives us a directory of theirs.
     fs.mkdirSync(scratch, { mode: 0o700 });
     try {
       const copy = path.join(scratch, 'copy.db');
       for (const suffix of ['', '-wal']) fs.copyFileSync(file + suffix, copy + suffix, fs.constants.COPYFILE_FICLONE);
-      return query(copy, 'cache=private', question);
+      return query(copy, 'cache=private', request);
     } finally {
       fs.rmSync(scratch, { recursive: true, force: true });
     }
   }
 
   /** Rows, or undefined when the file has changed under the reading. */
-  function attempt(question: Question): DatabaseRow[] | null | undefined {
-    const file = fs.realpathSync(question.path);
+  function attempt(request: ReaderRequest): DatabaseRow[] | null | undefined {
+    const file = fs.realpathSync(request.path);
     const before = mark(file);
     const main = look(file);
     const log = look(`${file}-wal`);
@@ -104,7 +104,7 @@ export function createReader(tools: ReaderTools): (question: Question) => Answer
     const hasIndex = look(`${file}-shm`) !== undefined;
     if (kind === 'rollback' || (log && hasIndex)) {
       try {
-        return query(file, 'readonly_shm=1', question);
+        return query(file, 'readonly_shm=1', request);
       } catch (error) {
         // The agent has just closed the last connection, and with it what lay beside the file.
         if (mark(file) !== before) return undefined;
@@ -113,27 +113,27 @@ export function createReader(tools: ReaderTools): (question: Question) => Answer
     }
     if (log && log.size > 0n) {
       if (main.size + log.size > BigInt(maxCopy)) return null;
-      const rows = queryCopy(file, question);
+      const rows = queryCopy(file, request);
       return mark(file) === before && !look(`${file}-shm`) ? rows : undefined;
     }
     let rows: DatabaseRow[] | undefined;
     try {
-      rows = query(file, 'immutable=1', question);
+      rows = query(file, 'immutable=1', request);
     } catch (error) {
       if (mark(file) === before) throw error;
     }
     return mark(file) === before ? rows : undefined;
   }
 
-  return (question) => {
+  return (request) => {
     try {
       for (let round = 0; round < ATTEMPTS; round++) {
-        const rows = attempt(question);
-        if (rows !== undefined) return { id: question.id, rows };
+        const rows = attempt(request);
+        if (rows !== undefined) return { id: request.id, rows };
       }
     } catch {
       // Missing, locked, corrupt, another schema: no rows, whatever it is.
     }
-    return { id: question.id, rows: null };
+    return { id: request.id, rows: null };
   };
 }

@@ -5,7 +5,7 @@ import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { DatabaseRow, HostDatabases } from '../index.ts';
-import { type Answer, createReader, type Question } from './database-reader.ts';
+import { createReader, type ReaderRequest, type ReaderResponse } from './database-reader.ts';
 
 export interface DatabasesOptions {
   /** Milliseconds a query may take, waiting included, before it has no rows. */
@@ -35,8 +35,8 @@ const read = (${createReader.toString()})({
   ...${JSON.stringify(limits)}, fs: require('node:fs'), path: require('node:path'),
   Database: require(${JSON.stringify(libsql)}),
 });
-process.on('message', (question) => {
-  const answer = read(question);
+process.on('message', (request) => {
+  const answer = read(request);
   gc();
   setImmediate(() => process.send(answer));
 });
@@ -81,7 +81,7 @@ export function createDatabases({
     // It must not keep a stopping relay alive; it ends by itself when the relay is gone.
     child.unref();
     child.channel?.unref();
-    child.on('message', (answer) => settle(reader, answer as Answer));
+    child.on('message', (answer) => settle(reader, answer as ReaderResponse));
     child.on('error', () => end(reader));
     child.on('exit', () => {
       end(reader);
@@ -90,7 +90,7 @@ export function createDatabases({
     return reader;
   }
 
-  function settle(reader: Reader, { id, rows }: Answer): void {
+  function settle(reader: Reader, { id, rows }: ReaderResponse): void {
     const resolve = reader.pending.get(id);
     reader.pending.delete(id);
     if (reader.pending.size === 0 && current === reader) {
@@ -135,7 +135,7 @@ export function createDatabases({
           reader.pending.set(id, resolve);
           timer = setTimeout(() => end(reader), timeout);
           // Nobody is there any more: its `exit` follows.
-          reader.child.send({ ...query, id } satisfies Question, () => {});
+          reader.child.send({ ...query, id } satisfies ReaderRequest, () => {});
         });
       } finally {
         clearTimeout(timer);
