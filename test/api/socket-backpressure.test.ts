@@ -8,7 +8,7 @@ const KiB = 1024;
 const MiB = 1024 * KiB;
 const pending = cleanups();
 
-/** A relay with a test channel, and a device on it. */
+/** A relay with a test channel, and a paired device. */
 async function start(probe: Channel) {
   const target = await startBuiltTarget({ channels: { probe } });
   pending.push(target.stop);
@@ -20,7 +20,7 @@ async function start(probe: Channel) {
   return { target, join };
 }
 
-/** A channel that hands out the connections that called it. */
+/** A channel that exposes the connections that called it. */
 function catcher() {
   const connections: Connection[] = [];
   const probe: Channel = { message: (connection) => void connections.push(connection) };
@@ -31,7 +31,7 @@ function catcher() {
   return { probe, caught };
 }
 
-it('contract 02 §1.7: a producer is paused above the high mark and resumed below the low one', async () => {
+it('contract 02 §1.7: a producer is paused above the high-water mark and resumed below the low one', async () => {
   const { probe, caught } = catcher();
   const { join } = await start(probe);
   const client = await join();
@@ -43,7 +43,7 @@ it('contract 02 §1.7: a producer is paused above the high mark and resumed belo
   client.socket.pause();
   const data = 'x'.repeat(64 * KiB);
   let sent = 0;
-  // A producer that obeys: it stops when it is told to.
+  // A producer that stops when told to.
   while (events.length === 0) {
     connection.send('probe', 'data', { data });
     sent++;
@@ -58,7 +58,7 @@ it('contract 02 §1.7: a producer is paused above the high mark and resumed belo
   await vi.waitFor(() => expect(client.frames.filter(({ type }) => type === 'data')).toHaveLength(sent));
 });
 
-it('contract 02 §1.7: marks of several producers on one socket are apart from each other', async () => {
+it('contract 02 §1.7: producers on one socket have independent marks', async () => {
   const { probe, caught } = catcher();
   const { join } = await start(probe);
   const client = await join();
@@ -78,7 +78,7 @@ it('contract 02 §1.7: marks of several producers on one socket are apart from e
   forget();
   client.socket.pause();
   while (!events.includes('large paused')) connection.send('probe', 'data', { data: 'x'.repeat(64 * KiB) });
-  // One that begins to follow a full socket is told at once.
+  // A producer that subscribes to a full socket is paused at once.
   follow('late', MiB, 256 * KiB);
   expect(events).toEqual(['small paused', 'large paused', 'late paused']);
   client.socket.resume();
@@ -86,7 +86,7 @@ it('contract 02 §1.7: marks of several producers on one socket are apart from e
   expect(events.slice(3).sort()).toEqual(['large resumed', 'late resumed', 'small resumed']);
 });
 
-it('contract 02 §1.7: producers hear nothing after the end of the socket', async () => {
+it('contract 02 §1.7: producers are not called after the end of the socket', async () => {
   const { probe, caught } = catcher();
   const { target, join } = await start(probe);
   const client = await join();
@@ -108,7 +108,7 @@ it('contract 02 §1.7: producers hear nothing after the end of the socket', asyn
   expect(events).toEqual(['pause']);
 });
 
-it('a client that ends its side without a close frame still gets what waits for it, and then the end', async () => {
+it('contract 02 §1.8: a client that half-closes without a close frame still gets what is queued, then the end', async () => {
   const { probe, caught } = catcher();
   const { target } = await start(probe);
   const { client: honest, token } = await pair(target);
@@ -123,7 +123,7 @@ it('a client that ends its side without a close frame still gets what waits for 
   expect(connection.unsent).toBeGreaterThan(MiB);
   raw.socket.end();
   await vi.waitFor(() => expect(connection.isWritable).toBe(false));
-  // It is on its way out: what comes now goes nowhere, and breaks nothing.
+  // The socket is closing: later frames go nowhere and break nothing.
   connection.send('probe', 'late', {});
   raw.socket.resume();
   for (let sent = 0; sent < frames; sent++) expect((await raw.envelope()).payload.sent).toBe(sent);
@@ -134,7 +134,7 @@ it('a client that ends its side without a close frame still gets what waits for 
   expect((await honest.next({ id: 'honest' })).type).toBe('pong');
 });
 
-it('contract 02 §1.6: over 256 waiting messages stop the reading of that socket only; none is lost', async () => {
+it('contract 02 §1.6: more than 256 queued messages pause reading of that socket only, and none is lost', async () => {
   const order: number[] = [];
   const waiting: (() => void)[] = [];
   let released = false;
@@ -152,7 +152,7 @@ it('contract 02 §1.6: over 256 waiting messages stop the reading of that socket
   const total = 2000;
   for (let index = 0; index < total; index++) client.send('probe', 'work', { index, filler });
   await vi.waitFor(() => expect(waiting).toHaveLength(1));
-  // 64 MB do not fit in what the system buffers: they stay with the client, while others are served.
+  // 64 MB exceed the kernel's buffers: they stay with the client, while others are served.
   for (let round = 0; round < 20; round++) {
     other.send('system', 'ping', {}, `o${round}`);
     await other.next({ id: `o${round}` });
@@ -166,7 +166,7 @@ it('contract 02 §1.6: over 256 waiting messages stop the reading of that socket
   await client.next({ id: 'after' });
 });
 
-it('contract 02 §1.6: a waiting message delays its own channel on its own socket, nothing else', async () => {
+it('contract 02 §1.6: a slow message delays only its own channel on its own socket', async () => {
   const held: (() => void)[] = [];
   const seen: string[] = [];
   const slow: Channel = {
@@ -188,7 +188,7 @@ it('contract 02 §1.6: a waiting message delays its own channel on its own socke
   expect(target.relay.sockets.count()).toBe(2);
 });
 
-it('contract 01 §3.7: a handler that fails, at once or later, is answered without its reason', async () => {
+it('contract 01 §3.7: a handler that throws or rejects yields an error without the reason', async () => {
   const probe: Channel = {
     message(_connection, { type }) {
       if (type === 'throw') throw new Error('secret /home/path');
@@ -211,7 +211,7 @@ it('contract 01 §3.7: a handler that fails, at once or later, is answered witho
   await vi.waitFor(() => expect(target.relay.sockets.count()).toBe(0));
 });
 
-it('contract 02 §1.8: what waits when the socket ends is not handled any more, and cleanup comes once', async () => {
+it('contract 02 §1.8: messages queued when the socket ends are dropped, and cleanup runs once', async () => {
   const seen: string[] = [];
   const held: (() => void)[] = [];
   let cleaned = 0;

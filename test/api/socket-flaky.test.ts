@@ -8,7 +8,7 @@ import { authenticate, pair, randomCode, registerCode } from '../support/relay.t
 
 const pending = cleanups();
 
-/** A relay whose clock stands still, behind a proxy that is honest until told otherwise, with an honest device. */
+/** A relay with a test clock behind a flaky proxy that is faultless until told otherwise, and a well-behaved device. */
 async function start(seed: number, after?: [number, number]) {
   const clock = createTestClock();
   const target = await startBuiltTarget({ clock });
@@ -20,7 +20,7 @@ async function start(seed: number, after?: [number, number]) {
   return { clock, target, proxy, honest: client, through: through(target, proxy) };
 }
 
-/** The relay as it is reached through the proxy. */
+/** The relay as reached through the proxy. */
 const through = (target: BuiltTarget, proxy: FlakyProxy): BuiltTarget => ({
   ...target,
   wsUrl: `ws://127.0.0.1:${proxy.port}/ws`,
@@ -36,7 +36,7 @@ async function ping(client: Client): Promise<void> {
   expect((await receive(client, { id })).type).toBe('pong');
 }
 
-/** Keep-alive as the relay does it, with an honest client that shows life in every period. */
+/** Runs keep-alive periods of the relay, in each of which the well-behaved client answers. */
 async function passTime(clock: TestClock, honest: Client): Promise<void> {
   for (let period = 0; period < 5; period++) {
     await ping(honest);
@@ -45,14 +45,14 @@ async function passTime(clock: TestClock, honest: Client): Promise<void> {
   await ping(honest);
 }
 
-/** Nothing of the flaky clients is left: no socket, no waiting slot. */
+/** Checks that the flaky clients left neither a socket nor a slot. */
 async function expectClean({ relay, port }: BuiltTarget, open: number): Promise<void> {
   await vi.waitFor(() => expect(relay.sockets.count()).toBe(open));
   await vi.waitFor(async () => {
     const slots = await Promise.allSettled(Array.from({ length: 16 }, () => openRaw(port)));
     for (const slot of slots) if (slot.status === 'fulfilled') slot.value.destroy();
     expect(slots.filter((slot) => slot.status === 'fulfilled')).toHaveLength(16);
-    // A socket that does not answer its close is dropped after two seconds, and keeps its slot until then.
+    // A socket that does not answer its close keeps its slot until it is dropped after two seconds.
   });
 }
 
@@ -94,7 +94,7 @@ it.each([
 ] as [FaultKind, number][])(
   'contract 01 §3.7: %s (seed %i): a device comes back each time, and nothing of it is left behind',
   async (fault, seed) => {
-    // From the first byte of the handshake to well behind `auth.ok`.
+    // From the first byte of the handshake to well past `auth.ok`.
     const { clock, target, proxy, honest, through } = await start(seed, [0, 6000]);
     const { client, token } = await pair(through);
     await ping(client);
@@ -105,7 +105,7 @@ it.each([
     for (let round = 0; round < 12; round++) {
       pongs += await visit(proxy, through.wsUrl, token);
       await ping(honest);
-      // Not more than one session has of them, however many are dead.
+      // At most what one session may have, however many are dead.
       expect(target.relay.sockets.count()).toBeLessThanOrEqual(1 + 8);
     }
     expect(proxy.strikes).toHaveLength(12);
@@ -124,7 +124,7 @@ it.each([
   },
 );
 
-it('contract 01 §3.3: one byte at a time is slow, and nothing worse', async () => {
+it('contract 01 §3.3: traffic of one byte at a time is merely slow', async () => {
   const { target, proxy, honest, through } = await start(7);
   proxy.plan(['trickle']);
   const { client, token } = await pair(through, { device: { device_name: 'Trickle 😀' } });
@@ -139,11 +139,11 @@ it('contract 01 §3.3: one byte at a time is slow, and nothing worse', async () 
   await expectClean(target, 1);
 });
 
-it('contract 01 §3.7: all faults at once, many devices: the relay and the honest one go on', async () => {
+it('contract 01 §3.7: with all faults at once and many devices, the relay and the well-behaved device go on', async () => {
   const { clock, target, proxy, honest, through } = await start(42, [0, 3000]);
   proxy.plan(['cut', 'reset', 'stall', 'half-open', 'trickle', 'none']);
   const clients: Client[] = [];
-  // Codes are registered past the proxy; the devices come through it.
+  // Codes are registered directly; the devices connect through the proxy.
   const attempts = Array.from({ length: 30 }, async () => {
     const code = randomCode();
     await registerCode(target, code);
@@ -165,7 +165,7 @@ it('contract 01 §3.7: all faults at once, many devices: the relay and the hones
   expect(target.log.join('\n')).not.toContain('[ERROR]');
 });
 
-it('contract 01 §3.4: a code that was sent into a broken connection is used up, or still good, never both', async () => {
+it('contract 01 §3.4: a code sent into a broken connection is either used up or still valid', async () => {
   const { target, proxy, through } = await start(3, [200, 1000]);
   for (let round = 0; round < 15; round++) {
     const before = target.relay.sessions.count();
@@ -181,14 +181,14 @@ it('contract 01 §3.4: a code that was sent into a broken connection is used up,
     proxy.plan(['none']);
     const { client, frame } = await authenticate(through, { pairing_code: code });
     client.terminate();
-    // Either way there is exactly one session for one code.
+    // Either way one code yields exactly one session.
     expect(target.relay.sessions.count(), frame.type).toBe(before + 1);
     target.relay.limiter.clear();
     await vi.waitFor(() => expect(target.relay.sockets.count()).toBe(1));
   }
 });
 
-it('contract 01 §3.7: a socket whose client fell silent is dropped within 45 s, one that answers pings is not', async () => {
+it('contract 01 §3.7: a silent socket is dropped within 45 s, one that answers pings is not', async () => {
   const { clock, target, proxy, honest, through } = await start(5, [5000, 5000]);
   const quiet = await pair(through);
   proxy.plan(['stall']);
@@ -197,7 +197,7 @@ it('contract 01 §3.7: a socket whose client fell silent is dropped within 45 s,
   await proxy.struck(1);
   expect(target.relay.sockets.count()).toBe(3);
   for (let period = 0; period < 3; period++) {
-    // The answer to the relay's ping must have arrived before the clock goes on: a round trip behind it shows that.
+    // A round trip shows that the answer to the relay's ping has arrived before the clock moves on.
     await ping(honest);
     await ping(quiet.client);
     await clock.advanceAsync(15_000);
@@ -207,7 +207,7 @@ it('contract 01 §3.7: a socket whose client fell silent is dropped within 45 s,
   await ping(honest);
 });
 
-it('the proxy does the same for the same seed', async () => {
+it('the flaky proxy repeats its faults for the same seed', async () => {
   const target = await startBuiltTarget();
   pending.push(target.stop);
   const run = async (seed: number) => {

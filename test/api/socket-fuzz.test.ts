@@ -20,14 +20,14 @@ import { pair } from '../support/relay.ts';
 const MiB = 1024 * 1024;
 const pending = cleanups();
 
-/** What nobody caught: a relay with such an error would be gone. */
+/** Uncaught errors, which would have ended the relay's process. */
 const uncaught: unknown[] = [];
 const note = (error: unknown) => void uncaught.push(error);
 process.on('uncaughtExceptionMonitor', note);
 afterAll(() => void process.off('uncaughtExceptionMonitor', note));
 afterEach(() => expect(uncaught.splice(0)).toEqual([]));
 
-/** A relay and a device that must not notice anything of what happens beside it. */
+/** A relay, and a device that must not be disturbed. */
 async function start(env: Record<string, string> = {}) {
   const target = await startBuiltTarget({ env });
   pending.push(target.stop);
@@ -42,7 +42,7 @@ async function ping(client: Client): Promise<void> {
   expect((await client.next({ id })).type).toBe('pong');
 }
 
-/** Pings without a pause until told to stop. Returns how many were answered. */
+/** Pings continuously until told to stop. Returns the number of answers. */
 function pingAllTheWhile(client: Client): () => Promise<number> {
   let going = true;
   const done = (async () => {
@@ -85,7 +85,7 @@ const envelope = fc
 
 const bytes = (maxLength: number) => fc.uint8Array({ maxLength }).map((array) => Buffer.from(array));
 
-/** What a hostile client may send as one write. */
+/** One write of a hostile client. */
 const writing = fc.oneof(
   { weight: 2, arbitrary: bytes(200) },
   { weight: 4, arbitrary: envelope.map((payload) => frame({ payload })) },
@@ -119,7 +119,7 @@ const writing = fc.oneof(
 );
 const ending = fc.constantFrom('destroy' as const, 'reset' as const, 'end' as const);
 
-/** Ends a connection. One that ends politely may stay half open at the relay, in the middle of a frame: it is dropped. */
+/** Ends a connection. A polite end in the middle of a frame may leave it half open at the relay: it is dropped. */
 async function finish(raw: RawConnection, how: 'destroy' | 'reset' | 'end', honest: Client): Promise<void> {
   if (how !== 'end') {
     raw[how]();
@@ -133,7 +133,7 @@ async function finish(raw: RawConnection, how: 'destroy' | 'reset' | 'end', hone
 async function expectRelaxed(target: BuiltTarget, honest: Client): Promise<void> {
   await vi.waitFor(() => expect(target.relay.sockets.count()).toBe(1));
   await ping(honest);
-  // Every slot is free again.
+  // All slots are free again.
   target.relay.limiter.clear();
   await vi.waitFor(async () => {
     const slots = await Promise.allSettled(Array.from({ length: 16 }, () => openRaw(target.port)));
@@ -143,7 +143,7 @@ async function expectRelaxed(target: BuiltTarget, honest: Client): Promise<void>
   expect(target.log.filter((line) => line.includes('[ERROR]'))).toEqual([]);
 }
 
-it('contract 01 §3.6: anything at all as first frames: refused or ignored, never a crash', async () => {
+it('contract 01 §3.6: arbitrary first frames are refused or ignored and never crash the relay', async () => {
   const { target, honest } = await start();
   await fc.assert(
     fc.asyncProperty(fc.array(writing, { minLength: 1, maxLength: 4 }), ending, async (writings, how) => {
@@ -158,7 +158,7 @@ it('contract 01 §3.6: anything at all as first frames: refused or ignored, neve
   await expectRelaxed(target, honest);
 });
 
-it('contract 01 §3.7: anything at all after auth: the socket answers, or is closed by itself alone', async () => {
+it('contract 01 §3.7: after arbitrary frames the socket answers, or it alone is closed', async () => {
   const { target, honest, token } = await start();
   await fc.assert(
     fc.asyncProperty(fc.array(writing, { minLength: 1, maxLength: 6 }), ending, async (writings, how) => {
@@ -173,7 +173,7 @@ it('contract 01 §3.7: anything at all after auth: the socket answers, or is clo
   await expectRelaxed(target, honest);
 });
 
-it('contract 01 §3.7: any text after auth leaves the socket open', async () => {
+it('contract 01 §3.7: arbitrary text after auth leaves the socket open', async () => {
   const { target, token } = await start();
   const raw = await openAuthenticated(target.port, { session_token: token });
   pending.push(raw.destroy);
@@ -211,7 +211,7 @@ const ROUTES = [
   '/relay/update-check',
 ];
 const METHODS = ['GET', 'POST', 'PUT', 'PATCH', 'DELETE', 'HEAD', 'OPTIONS', 'TRACE', 'PROPFIND'];
-/** Anything that may stand in a request line: what else there is ends in Node's parser, and has its own cases. */
+/** Characters that Node's parser accepts in a request line; the others have their own cases. */
 const pathText = fc
   .string({ unit: fc.integer({ min: 0x21, max: 0xff }).map((code) => String.fromCharCode(code)), maxLength: 30 })
   .filter((path) => !path.includes('\x7f'));
@@ -273,7 +273,7 @@ const body = fc.oneof(
     .map((json) => Buffer.from(JSON.stringify(json))),
 );
 
-it('contract 01 §1: any request is answered, never with a 500, errors always with the one JSON body', async () => {
+it('contract 01 §1: any request is answered, never with 500, and errors always have the JSON body', async () => {
   const { target, honest, token } = await start();
   await fc.assert(
     fc.asyncProperty(
@@ -315,7 +315,7 @@ it('contract 01 §1: any request is answered, never with a 500, errors always wi
   await ping(honest);
 });
 
-it('contract 01 §1: bytes that are no request get 400 with the one JSON body, or the end of the connection', async () => {
+it('contract 01 §1: bytes that are not a request get 400 with the JSON body, or the end of the connection', async () => {
   const { target, honest } = await start();
   const heads = fc.oneof(
     bytes(200),
@@ -358,18 +358,18 @@ function collectGarbage(): boolean {
 
 const openTcp = () => process.getActiveResourcesInfo().filter((name) => name === 'TCPSocketWrap').length;
 
-it('contract 01 §3.1: ten thousand connects that never authenticate leave nothing behind', async () => {
+it('contract 01 §3.1: ten thousand connections that never authenticate leave nothing behind', async () => {
   const { target, honest } = await start({ RELAY_TRUST_PROXY_HEADERS: '1' });
   const whole = request('GET', '/ws', handshakeHeaders());
   const visitors: ((index: number) => Promise<void>)[] = [
-    // A whole upgrade, 16 of a peer at most, that goes away without a word, in the middle of a frame, or after a lie.
+    // A complete upgrade, at most 16 per peer, that ends silently, mid-frame, or after a false announcement.
     async (index) => {
       const raw = await openRaw(target.port, { headers: { 'x-forwarded-for': `198.51.100.${index % 250}` } });
       if (index % 3 === 1) raw.write(Buffer.from([0x81, 0xfe]));
       if (index % 3 === 2) raw.write(frame({ payload: '[]' }));
       raw.reset();
     },
-    // A connection and nothing else.
+    // A bare connection.
     async () => (await connectRaw(target.port)).reset(),
     // Half a request head.
     async (index) => {
@@ -392,7 +392,7 @@ it('contract 01 §3.1: ten thousand connects that never authenticate leave nothi
   await expectRelaxed(target, honest);
   await vi.waitFor(() => expect(openTcp()).toBeLessThanOrEqual(connected));
   if (measured) {
-    // Its log, kept in this process, is the test's own.
+    // The log is kept by the test itself, not by the relay.
     target.log.length = 0;
     collectGarbage();
     expect(process.memoryUsage().heapUsed - before).toBeLessThan(16 * MiB);

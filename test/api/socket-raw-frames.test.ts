@@ -22,7 +22,7 @@ async function start() {
   return target;
 }
 
-/** A relay with an authenticated raw socket, and an honest device beside it. */
+/** A relay with an authenticated raw socket, and a well-behaved device beside it. */
 async function startWithSocket() {
   const target = await start();
   const { client, token } = await pair(target);
@@ -33,7 +33,7 @@ async function startWithSocket() {
     client.send('system', 'ping', {}, 'honest');
     expect((await client.next({ id: 'honest' })).type).toBe('pong');
   };
-  /** The bad socket is gone, the honest one is not. */
+  /** Checks that the bad socket is gone and the other is not. */
   const onlyHonestLeft = async () => {
     await vi.waitFor(() => expect(target.relay.sockets.count()).toBe(1));
     await honest();
@@ -113,7 +113,7 @@ it('contract 02 §1.1: a close with an invalid UTF-8 reason is answered with 100
   await onlyHonestLeft();
 });
 
-it('contract 02 §1.1: UTF-8 split anywhere over fragments is put together, with pings in between', async () => {
+it('contract 02 §1.1: UTF-8 split anywhere over fragments is reassembled, with pings in between', async () => {
   const { raw } = await startWithSocket();
   const bytes = Buffer.from(JSON.stringify({ channel: 'system', type: 'ping', id: 'häß€😀', payload: { ts: '😀' } }));
   const parts = [...bytes].map((byte, index) =>
@@ -132,7 +132,7 @@ it('contract 02 §1.1: UTF-8 split anywhere over fragments is put together, with
   expect(pong).toEqual({ channel: 'system', type: 'pong', id: 'häß€😀', payload: { ts: '😀' } });
 });
 
-it('contract 02 §1.1: lengths written longer than need be, and empty fragments, are read', async () => {
+it('contract 02 §1.1: overlong length encodings and empty fragments are accepted', async () => {
   const { raw } = await startWithSocket();
   const payload = Buffer.from('{"channel":"system","type":"ping","id":"long"}');
   raw.write(frame({ payload, lengthBits: 64 }));
@@ -168,13 +168,13 @@ it('contract 01 §3.7: an empty text frame is an invalid envelope, and the socke
   expect((await raw.envelope()).id).toBe('still');
 });
 
-it('contract 01 §3.1: 64 KiB on the wire before auth destroy the connection, however large the message is said to be', async () => {
+it('contract 01 §3.1: 64 KiB on the wire before auth destroy the connection, whatever length was announced', async () => {
   const target = await start();
   const raw = await openRaw(target.port);
   pending.push(raw.destroy);
   const whole = frame({ length: 30 * MiB, lengthBits: 64, payload: Buffer.alloc(70 * 1024, 'x') });
   raw.write(whole.subarray(0, 60 * 1024));
-  // A ping on a connection of its own shows that the relay has had time to look at what came before.
+  // A ping on another connection shows that the relay has had time to handle the earlier bytes.
   expect((await exchange(target.port, request('GET', '/health', { connection: 'close' }))).status).toBe(200);
   expect(raw.isOver()).toBe(false);
   raw.write(whole.subarray(60 * 1024));
@@ -182,7 +182,7 @@ it('contract 01 §3.1: 64 KiB on the wire before auth destroy the connection, ho
   await vi.waitFor(() => expect(raw.socket.destroyed).toBe(true));
 });
 
-it('contract 01 §3.1: 64 KiB before auth count over frames of every kind', async () => {
+it('contract 01 §3.1: the 64 KiB before auth count frames of every kind', async () => {
   const target = await start();
   for (const opcode of [OPCODE.ping, OPCODE.pong, OPCODE.binary]) {
     const raw = await openRaw(target.port);
@@ -193,14 +193,14 @@ it('contract 01 §3.1: 64 KiB before auth count over frames of every kind', asyn
   }
 });
 
-it('contract 01 §3.1: over 40 MiB announced after auth: 1009 at once, nothing is waited for', async () => {
+it('contract 01 §3.1: announcing over 40 MiB after auth yields 1009 at once', async () => {
   const { raw, onlyHonestLeft } = await startWithSocket();
   raw.write(frame({ length: 40 * MiB + 1, lengthBits: 64, payload: 'x' }));
   expect((await raw.closing()).code).toBe(1009);
   await onlyHonestLeft();
 });
 
-it('contract 01 §3.1: over 40 MiB in fragments: 1009 by the announcement that goes over it', async () => {
+it('contract 01 §3.1: over 40 MiB in fragments yields 1009 at the announcement that exceeds it', async () => {
   const { raw, onlyHonestLeft } = await startWithSocket();
   raw.write(frame({ fin: false, payload: Buffer.alloc(1024, 'x') }));
   raw.write(frame({ fin: false, opcode: OPCODE.continuation, length: 40 * MiB, lengthBits: 64, payload: 'x' }));
@@ -208,7 +208,7 @@ it('contract 01 §3.1: over 40 MiB in fragments: 1009 by the announcement that g
   await onlyHonestLeft();
 });
 
-it('contract 02 §1.1: 4 MiB fit, more is refused for this channel with the socket open', async () => {
+it('contract 02 §1.1: 4 MiB fit; more is refused on this channel, and the socket stays', async () => {
   const { raw, honest } = await startWithSocket();
   raw.write(frame({ payload: big(5 * MiB) }));
   expect(await raw.envelope()).toMatchObject({ type: 'error', payload: { error: 'message_too_large' } });
@@ -217,7 +217,7 @@ it('contract 02 §1.1: 4 MiB fit, more is refused for this channel with the sock
   await honest();
 });
 
-it('a message in very many fragments closes its socket instead of filling the memory', async () => {
+it('contract 02 §1.1: a message of very many fragments closes its socket before memory fills', async () => {
   const { raw, onlyHonestLeft } = await startWithSocket();
   const parts = Array.from({ length: 20_000 }, (_, index) =>
     frame({ fin: false, opcode: index === 0 ? OPCODE.text : OPCODE.continuation, payload: 'x' }),
@@ -227,7 +227,7 @@ it('a message in very many fragments closes its socket instead of filling the me
   await onlyHonestLeft();
 });
 
-it('contract 01 §6.4: a device that revokes itself has its answer before its socket is closed', async () => {
+it('contract 01 §6.4: a device that revokes itself gets its answer before its socket closes', async () => {
   const target = await start();
   for (let round = 0; round < 5; round++) {
     const { client, token } = await pair(target);
@@ -245,7 +245,7 @@ it('contract 01 §6.4: a device that revokes itself has its answer before its so
   }
 });
 
-it('handshake and first frames in one packet are served in order', async () => {
+it('contract 01 §3.3: handshake and first frames in one packet are served in order', async () => {
   const target = await start();
   const { client, token } = await pair(target);
   pending.push(() => client.terminate());
@@ -294,7 +294,7 @@ it('contract 01 §3.1: no sub-protocol is selected and no compression negotiated
   expect(raw.upgrade.headers).not.toHaveProperty('sec-websocket-extensions');
 });
 
-/** Contract 01 §1: every answer of the relay that is an error has the one body and the one header. */
+/** Contract 01 §1: every error of the relay has the same JSON body and header. */
 function expectError({ status, headers, body }: Awaited<ReturnType<typeof exchange>>, expected: number): void {
   expect({ status, body }).toMatchObject({ status: expected });
   expect(headers['content-type']).toBe('application/json');
@@ -320,7 +320,7 @@ it.each([
   if ('sec-websocket-version' in change) expect(answer.headers['sec-websocket-version']).toBe('13');
 });
 
-it('contract 01 §1: an upgrade with POST is a wrong method, with Allow', async () => {
+it('contract 01 §1: an upgrade with POST is 405 with Allow', async () => {
   const target = await start();
   const answer = await exchange(target.port, request('POST', '/ws', handshakeHeaders()));
   expectError(answer, 405);
@@ -346,7 +346,7 @@ it('RFC 9110 §7.8: an upgrade to h2c is served as plain HTTP', async () => {
   expectError(await exchange(target.port, request('GET', '/sessions', headers)), 401);
 });
 
-it('RFC 9110 §7.8: an upgrade to h2c does not cost a request its body', async () => {
+it('RFC 9110 §7.8: a request that offers h2c keeps its body', async () => {
   const target = await start();
   const body = '{"code":"ABC123"}';
   const headers = { connection: 'Upgrade', upgrade: 'h2c', 'content-length': String(body.length) };
@@ -354,13 +354,13 @@ it('RFC 9110 §7.8: an upgrade to h2c does not cost a request its body', async (
   expect({ status: answer.status, body: answer.body }).toMatchObject({ status: 200 });
 });
 
-it('contract 01 §1.3: an upgrade to h2c passes no guard', async () => {
+it('contract 01 §1.3: an upgrade to h2c bypasses no guard', async () => {
   const target = await start();
   const headers = { connection: 'Upgrade', upgrade: 'h2c', 'x-forwarded-for': '203.0.113.9' };
   expectError(await exchange(target.port, request('GET', '/relay/security', headers)), 403);
 });
 
-it('handshakes that stop halfway hold nothing once they are gone', async () => {
+it('contract 01 §3.1: partial handshakes hold nothing once they are gone', async () => {
   const target = await start();
   const whole = request('GET', '/ws', handshakeHeaders());
   const parts = await Promise.all(Array.from({ length: 20 }, () => connectRaw(target.port)));
@@ -372,7 +372,7 @@ it('handshakes that stop halfway hold nothing once they are gone', async () => {
   for (const raw of sockets) raw.destroy();
 });
 
-it('a handshake one byte at a time is a handshake', async () => {
+it('contract 01 §3.1: a handshake may arrive one byte at a time', async () => {
   const target = await start();
   const raw = await connectRaw(target.port);
   pending.push(raw.destroy);
@@ -382,7 +382,7 @@ it('a handshake one byte at a time is a handshake', async () => {
   expect((await raw.head()).status).toBe(101);
 });
 
-it('a client that is gone before its answer disturbs nobody', async () => {
+it('contract 01 §3.1: a client that leaves before its answer disturbs nobody', async () => {
   const { target, honest } = await startWithSocket();
   for (let index = 0; index < 20; index++) {
     const raw = await connectRaw(target.port);

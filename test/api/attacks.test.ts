@@ -1,0 +1,328 @@
+import { expect, it } from 'vitest';
+import { type BuiltTarget, cleanups, startBuiltTarget } from '../support/built-relay.ts';
+import { type Client, connect } from '../support/client.ts';
+import { exchange, request } from '../support/raw-socket.ts';
+import { authenticate, bearer, describeMatrix, pair, randomCode, registerCode, type Target } from '../support/relay.ts';
+
+const STRANGER = '203.0.113.9';
+const pending = cleanups();
+
+const kept = <T extends Client>(client: T): T => {
+  pending.push(() => client.terminate());
+  return client;
+};
+
+async function device(target: Target, options: Parameters<typeof pair>[1] = {}) {
+  const paired = await pair(target, options);
+  kept(paired.client);
+  return paired;
+}
+
+async function expectAlive(client: Client): Promise<void> {
+  const id = crypto.randomUUID();
+  client.send('system', 'ping', {}, id);
+  expect((await client.next({ id })).type).toBe('pong');
+}
+
+const hostOf = ({ url }: Target): string => new URL(url).host;
+const portOf = ({ url }: Target): number => Number(new URL(url).port);
+const health = async (target: Target) => (await target.fetch('/health')).json();
+const isInsecureAllowed = async (target: Target): Promise<boolean> =>
+  (await (await target.operator('/relay/security')).json()).allow_insecure_api_bearer;
+
+interface OperatorRoute {
+  method: string;
+  path: string;
+  headers: Record<string, string>;
+  body: string;
+  /** Status for the operator, and for everyone else. */
+  operator: number;
+  stranger: number;
+}
+
+/** Every route that does more for the operator than for others. */
+const OPERATOR_ROUTES: OperatorRoute[] = [
+  { method: 'POST', path: '/pairing/register', body: '{"code":"STOLEN"}', operator: 200, stranger: 403 },
+  { method: 'POST', path: '/pairing/approve', body: '{"code":"STOLEN"}', operator: 200, stranger: 403 },
+  { method: 'POST', path: '/pairing/mint', body: '{"host":"192.0.2.1"}', operator: 200, stranger: 403 },
+  { method: 'POST', path: '/pairing', body: '{}', operator: 200, stranger: 202 },
+  { method: 'GET', path: '/relay/security', operator: 200, stranger: 403 },
+  {
+    method: 'PATCH',
+    path: '/relay/security',
+    body: '{"allow_insecure_api_bearer":true}',
+    operator: 200,
+    stranger: 403,
+  },
+  { method: 'GET', path: '/relay/info', operator: 200, stranger: 403 },
+  { method: 'GET', path: '/relay/update-check', operator: 200, stranger: 403 },
+  { method: 'GET', path: '/sessions', headers: { 'x-svc-operator': '1' }, operator: 200, stranger: 401 },
+  { method: 'DELETE', path: '/sessions/none', headers: { 'x-svc-operator': '1' }, operator: 404, stranger: 401 },
+].map((route) => ({ headers: {}, body: '', ...route }));
+
+const TRICKS = [
+  '/%70airing/mint',
+  '/pairing%2fmint',
+  '/pairing%2Fmint',
+  '/pairing/%6dint',
+  '//pairing/mint',
+  '///pairing/mint',
+  '/pairing//mint',
+  '/pairing/mint/',
+  '/pairing/mint//',
+  '/./pairing/mint',
+  '/pairing/./mint',
+  '/x/../pairing/mint',
+  '/%2e/pairing/mint',
+  '/x/%2e%2e/pairing/mint',
+  '/health/../pairing/mint',
+  '/sessions/..%2fpairing%2fmint',
+  '/sessions/..%2frelay%2fsecurity',
+  '/sessions/../relay/security',
+  '/health;/../relay/security',
+  '/pairing;/mint',
+  '/pairing/mint;x=1',
+  '/;/pairing/mint',
+  '/PAIRING/MINT',
+  '/Pairing/Mint',
+  '/pairing/mint%00',
+  '/pairing/mint%20',
+  '/pairing/mint.json',
+  '/pairing\\mint',
+  '\\pairing\\mint',
+  '/\\pairing/mint',
+  '/relay/security?x=/health',
+  '/relay/security#/health',
+  '/relay\t/security',
+  '/relay/security\0',
+  '/relay/security/',
+  '/RELAY/SECURITY',
+  '//127.0.0.1/relay/security',
+  'http://127.0.0.1/relay/security',
+  'http://localhost/pairing/mint',
+  'HTTP://LOCALHOST/pairing/mint',
+  'https://127.0.0.1/relay/security',
+  'http://[::1]/pairing/mint',
+  'ws://127.0.0.1/pairing/mint',
+  'file:///pairing/mint',
+  'relay/security',
+  '?/pairing/mint',
+  '*',
+  '127.0.0.1:80',
+  '%',
+  '/%',
+  '/%zz',
+  '/%ff/%fe',
+  '/sessions/%',
+  `/${'a/'.repeat(3000)}`,
+];
+
+describeMatrix('attacks (contract 01)', (start, runtime) => {
+  it('§3.4: a known id with a wrong proof does not disturb the live session', async () => {
+    const target = await start();
+    const victim = await device(target, { device: { device_id: 'victim' } });
+    const almost = victim.token.slice(0, -1) + (victim.token.endsWith('0') ? '1' : '0');
+    for (const payload of [
+      { session_token: victim.prefix, device_id: 'victim' },
+      { session_token: almost, refresh_token: victim.refreshToken.slice(1), device_id: 'victim' },
+      { refresh_token: victim.refreshToken, device_id: 'thief' },
+      { pairing_code: 'WRONG1', device_id: 'victim' },
+      { session_token: victim.token.toUpperCase(), device_id: 'VICTIM' },
+      { refresh_token: victim.token, device_id: 'victim' },
+    ]) {
+      const { client, frame } = await authenticate(target, payload);
+      expect(frame.type).toBe('auth.fail');
+      expect((await kept(client).closed()).code).toBe(1008);
+      await expectAlive(victim.client);
+    }
+    await expect.poll(async () => (await health(target)).clients).toBe(1);
+    const rows = await (await target.fetch('/sessions', { headers: bearer(victim.token) })).json();
+    expect(rows.sessions).toHaveLength(1);
+    // The peer is blocked by now; the live socket goes on, and so does its token over HTTP.
+    await expect(connect(target.wsUrl)).rejects.toMatchObject({ status: 429 });
+    if (target.relay) expect(target.relay.sockets.refusal('127.0.0.1')?.blocked).toBe(true);
+    await expectAlive(victim.client);
+    await registerCode(target, randomCode());
+    expect((await authenticate(target, { session_token: victim.token })).frame.type).toBe('auth.ok');
+  });
+
+  it('§6.5: one refresh token used twice at once leaves one session and one socket', async () => {
+    for (let round = 0; round < 5; round++) {
+      const target = await start();
+      const old = await device(target, { device: { device_id: 'twice' } });
+      const payload = { refresh_token: old.refreshToken, device_id: 'twice' };
+      const both = await Promise.all([connect(target.wsUrl), connect(target.wsUrl)]);
+      for (const client of both) kept(client).send('system', 'auth', payload);
+      const frames = await Promise.all(both.map((client) => client.next({ channel: 'system' })));
+      expect(frames.map(({ type }) => type)).toContain('auth.ok');
+      expect(await old.client.closed()).toEqual({ code: 4401, reason: 'session revoked' });
+      await expect.poll(async () => await health(target)).toMatchObject({ clients: 1, sessions: 1 });
+    }
+  });
+
+  it.each(OPERATOR_ROUTES)('§1.3: $method $path serves the operator and no one else', async (route) => {
+    const target = await start();
+    const { method, path, headers } = route;
+    const init = { method, headers, body: method === 'GET' ? undefined : route.body };
+    expect((await target.operator(path, init)).status).toBe(route.operator);
+    const foreign = { ...headers, 'x-forwarded-for': STRANGER, origin: 'https://evil.example' };
+    expect((await target.fetch(path, { ...init, headers: foreign })).status).toBe(route.stranger);
+  });
+
+  it('§1.1: a preflight is 405 without CORS headers', async () => {
+    const target = await start();
+    for (const { path } of OPERATOR_ROUTES) {
+      const headers = { origin: 'https://evil.example', 'access-control-request-method': 'POST' };
+      const answer = await exchange(portOf(target), request('OPTIONS', path, { ...headers, host: hostOf(target) }));
+      expect(answer.status).toBe(405);
+      expect(answer.headers.allow).toMatch(/[A-Z]/);
+      expect(Object.keys(answer.headers).filter((name) => name.startsWith('access-control'))).toEqual([]);
+    }
+  });
+
+  it.each(['GET', 'POST', 'PATCH', 'DELETE', 'HEAD', 'OPTIONS', 'CONNECT', 'pOST'])(
+    '§1.3: no trick with the path of a %s gets a stranger past a guard',
+    async (method) => {
+      const target = await start();
+      const victim = await device(target);
+      const body = '{"allow_insecure_api_bearer":true,"code":"STOLEN","host":"192.0.2.1"}';
+      for (const path of TRICKS) {
+        const headers = {
+          host: hostOf(target),
+          'x-forwarded-for': STRANGER,
+          'x-svc-operator': '1',
+          'x-original-url': '/relay/security',
+          'x-rewrite-url': '/relay/security',
+          'x-http-method-override': 'PATCH',
+          'content-length': String(body.length),
+          connection: 'close',
+        };
+        const answer = await exchange(portOf(target), request(method, path, headers, body), method).catch(
+          () => undefined,
+        );
+        // Only a CONNECT may be dropped without an answer. The edge platform itself refuses or drops what it does not
+        // accept as HTTP: its answers lack the header that all of the relay's have.
+        const isPlatform = runtime === 'edge' && answer?.headers['x-content-type-options'] === undefined;
+        if (isPlatform) expect(answer?.status ?? 500, path).toBeGreaterThanOrEqual(400);
+        else if (answer) expect([400, 401, 403, 404, 405, 426], `${method} ${path}`).toContain(answer.status);
+        else expect(method, path).toBe('CONNECT');
+      }
+      expect(await isInsecureAllowed(target)).toBe(false);
+      expect((await health(target)).sessions).toBe(1);
+      if (runtime === 'node') expect(target.log.join('\n')).not.toMatch(/request failed|minted/);
+      expect((await authenticate(target, { pairing_code: 'STOLEN' })).frame.type).toBe('auth.fail');
+      await expectAlive(victim.client);
+    },
+  );
+
+  it('§1.2: a token in a query, a cookie or the header of the ingress is not a credential', async () => {
+    const target = await start();
+    const { token, prefix, client } = await device(target);
+    const query = `?token=${token}&session_token=${token}&access_token=${token}&authorization=Bearer%20${token}`;
+    const headers = {
+      host: hostOf(target),
+      cookie: `session_token=${token}; svc_session=${token}; Authorization=Bearer ${token}`,
+      'x-svc-relay-session': token,
+      'x-forwarded-for': STRANGER,
+    };
+    for (const [method, path] of [
+      ['GET', '/sessions'],
+      ['DELETE', `/sessions/${prefix}`],
+      ['PATCH', `/sessions/${prefix}`],
+      ['POST', '/clipboard/inbox'],
+    ] as const) {
+      expect((await exchange(portOf(target), request(method, path + query, headers))).status, path).toBe(401);
+    }
+    for (const path of ['/relay/info', '/relay/update-check']) {
+      expect((await exchange(portOf(target), request('GET', path + query, headers))).status, path).toBe(403);
+    }
+    const socket = kept(await connect(`${target.wsUrl}${query}`, { headers: { ...headers, ...bearer(token) } }));
+    socket.send('system', 'ping');
+    expect(await socket.next()).toMatchObject({ payload: { reason: 'First message must be system/auth' } });
+    await expectAlive(client);
+    expect(target.log.join('\n')).not.toContain(token);
+  });
+});
+
+const send = (target: BuiltTarget, { method, path, body, ...route }: OperatorRoute, headers: Record<string, string>) =>
+  exchange(
+    target.port,
+    request(method, path, { 'content-length': String(body.length), ...route.headers, ...headers }, body),
+    method,
+  );
+
+async function startHost(): Promise<BuiltTarget> {
+  const target = await startBuiltTarget();
+  pending.push(target.stop);
+  return target;
+}
+
+it.each(OPERATOR_ROUTES)('contract 01 §1.3: $method $path is for the operator', async (route) => {
+  const target = await startHost();
+  const own: Record<string, string>[] = [
+    {},
+    { host: 'localhost:8767' },
+    { host: '[::1]:1' },
+    { host: 'LOCALHOST' },
+    { origin: 'http://localhost:9', 'sec-fetch-site': 'same-origin' },
+    { origin: 'http://[::1]', 'sec-fetch-site': 'none' },
+  ];
+  for (const headers of own) {
+    target.relay.limiter.clear();
+    expect({ headers, status: (await send(target, route, headers)).status }).toEqual({
+      headers,
+      status: route.operator,
+    });
+  }
+  // §1.1: a wrong bearer is never downgraded to loopback trust; what is open to anyone stays so.
+  const wrongBearer = await send(target, route, { authorization: 'Bearer nonsense' });
+  expect(wrongBearer.status).toBe(route.stranger === 202 ? 202 : 401);
+});
+
+const FOREIGN: [name: string, headers: Record<string, string>][] = [
+  ['a foreign Origin', { origin: 'https://evil.example' }],
+  ['the null Origin of a sandboxed frame', { origin: 'null' }],
+  ['an Origin that only begins like loopback', { origin: 'http://127.0.0.1.evil.example' }],
+  ['an Origin with loopback as its user', { origin: 'http://localhost@evil.example' }],
+  ['an Origin of another address of 127/8', { origin: 'http://127.0.0.2' }],
+  ['Sec-Fetch-Site cross-site', { 'sec-fetch-site': 'cross-site' }],
+  ['Sec-Fetch-Site same-site', { 'sec-fetch-site': 'same-site' }],
+  ['a rebound Host', { host: 'evil.example' }],
+  ['a Host that only begins like loopback', { host: '127.0.0.1.evil.example' }],
+  ['a Host of the LAN', { host: '192.168.1.2:8767' }],
+  ['a Host of another address of 127/8', { host: '127.0.0.2' }],
+  ['an empty Host', { host: '' }],
+  ['Forwarded', { forwarded: 'for=127.0.0.1' }],
+  ['X-Forwarded-For', { 'x-forwarded-for': '127.0.0.1' }],
+  ['X-Forwarded-Host', { 'x-forwarded-host': 'localhost' }],
+  ['X-Forwarded-Proto', { 'x-forwarded-proto': 'http' }],
+  ['X-Real-IP', { 'x-real-ip': '127.0.0.1' }],
+  ['Via', { via: '1.1 localhost' }],
+  ['CF-Connecting-IP', { 'cf-connecting-ip': '127.0.0.1' }],
+  ['True-Client-IP', { 'true-client-ip': '127.0.0.1' }],
+  ['Tailscale-User-Login', { 'tailscale-user-login': 'me@example.com' }],
+  ['an empty proxy header', { 'x-forwarded-for': '' }],
+  ['a proxy header in capitals', { 'X-FORWARDED-FOR': '127.0.0.1' }],
+];
+
+it.each(FOREIGN)('contract 01 §1.3: %s makes a caller a stranger on every operator route', async (_name, headers) => {
+  const target = await startHost();
+  const victim = await device(target);
+  const counted = target.log.length;
+  for (const route of OPERATOR_ROUTES) {
+    target.relay.limiter.clear();
+    const path = route.method === 'DELETE' ? `/sessions/${victim.prefix}` : route.path;
+    const answer = await send(target, { ...route, path }, headers);
+    expect({ path, status: answer.status }).toEqual({ path, status: route.stranger });
+    expect(answer.headers['cache-control']).toBe('no-store');
+    expect(Object.keys(answer.headers).filter((name) => name.startsWith('access-control'))).toEqual([]);
+    expect(JSON.parse(answer.body)).not.toHaveProperty('code');
+    if (route.stranger === 403) {
+      const warnings = target.log.slice(counted).filter((line) => line.includes('[WARNING]') && line.includes(path));
+      expect(warnings.length, `a warning for ${path}`).toBeGreaterThan(0);
+    }
+  }
+  expect(target.relay.security.allowInsecureApiBearer).toBe(false);
+  expect((await authenticate(target, { pairing_code: 'STOLEN' })).frame.type).toBe('auth.fail');
+  await expectAlive(victim.client);
+});
