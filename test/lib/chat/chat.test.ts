@@ -9,7 +9,7 @@ const MINUTE = 60_000;
 const encode = (text: string) => new TextEncoder().encode(text);
 const settled = () => new Promise<void>((resolve) => setImmediate(resolve));
 
-/** A body that is fed by hand, and that an abort breaks. */
+/** A response body that is fed by the test and broken by an abort. */
 function createBody(signal: AbortSignal) {
   const stream = new TransformStream<Uint8Array, Uint8Array>(undefined, { highWaterMark: 100 }, { highWaterMark: 0 });
   const writer = stream.writable.getWriter();
@@ -70,11 +70,11 @@ function setUp({ answers = true, typedStream = true }: { answers?: boolean; type
 
 const TURN = { message: 'hi', sessionId: 's1' };
 
-describe('time (contract 02 §5.2)', () => {
+describe('timeouts (contract 02 §5.2)', () => {
   it.each([
     ['create', { message: 'hi' }],
     ['list', undefined],
-  ])('%s has 30 seconds', async (_name, turn) => {
+  ])('%s times out after 30 seconds', async (_name, turn) => {
     const { chat, client, clock, requests, sent } = setUp({ answers: false });
     if (turn) chat.send(client, 'c1', turn);
     else chat.listSessions(client, 'c1');
@@ -93,7 +93,7 @@ describe('time (contract 02 §5.2)', () => {
     expect([chat.running(), clock.pending]).toEqual([0, 0]);
   });
 
-  it('also for an answer that begins and does not end', async () => {
+  it('includes an answer that begins but does not end', async () => {
     const { chat, client, clock, bodies, sent } = setUp();
     chat.listSessions(client, 'c1');
     await settled();
@@ -104,7 +104,7 @@ describe('time (contract 02 §5.2)', () => {
     expect([chat.running(), clock.pending]).toEqual([0, 0]);
   });
 
-  it.each([true, false])('a stream may be silent for less than 30 minutes (answered: %s)', async (answers) => {
+  it.each([true, false])('a stream may be silent for up to 30 minutes (answered: %s)', async (answers) => {
     const { chat, client, clock, requests, bodies, sent } = setUp({ answers });
     chat.send(client, 'c1', TURN);
     await settled();
@@ -130,7 +130,7 @@ describe('time (contract 02 §5.2)', () => {
     expect([chat.running(), clock.pending]).toEqual([0, 0]);
   });
 
-  it('an upstream that stays after done is left after 30 seconds, without a word', async () => {
+  it('an upstream that stays open after [DONE] is dropped after 30 seconds without an error', async () => {
     for (const typedStream of [true, false]) {
       const { chat, client, clock, bodies, sent, requests } = setUp({ typedStream });
       chat.send(client, 'c1', TURN);
@@ -148,7 +148,7 @@ describe('time (contract 02 §5.2)', () => {
 });
 
 describe('backpressure (contract 02 §1.7)', () => {
-  it('nothing is read while the client is behind, and that is no silence of the server', async () => {
+  it('reads nothing while the client is behind, and does not count that as silence', async () => {
     const { chat, client, clock, bodies, sent, marks } = setUp();
     chat.send(client, 'c1', TURN);
     await settled();
@@ -158,7 +158,7 @@ describe('backpressure (contract 02 §1.7)', () => {
     bodies[0]?.event({ type: 'a' });
     bodies[0]?.event({ type: 'b' });
     await settled();
-    // The read that was already on its way still comes.
+    // The read in flight still arrives.
     expect(sent).toHaveLength(1);
     await clock.advanceAsync(120 * MINUTE);
     expect([sent.length, bodies[0]?.pulled]).toEqual([1, 1]);
@@ -184,8 +184,8 @@ describe('backpressure (contract 02 §1.7)', () => {
   });
 });
 
-describe('limits and ends', () => {
-  it('contract 02 §5.1: four streams, counted for each socket, lists apart', async () => {
+describe('limits and cancellation', () => {
+  it('contract 02 §5.1: four streams per socket; lists are counted separately', async () => {
     const { chat, client, requests, sent } = setUp({ answers: false });
     for (let n = 1; n <= 5; n++) chat.send(client, `c${n}`, TURN);
     chat.listSessions(client, 'l1');
@@ -199,7 +199,7 @@ describe('limits and ends', () => {
     expect(requests).toHaveLength(7);
   });
 
-  it('contract 02 §1.5: a lost grant is told for each request', async () => {
+  it('contract 02 §1.5: a lost grant is reported for each request', async () => {
     const { chat, client, sent, clock } = setUp({ answers: false });
     chat.send(client, 'c1', TURN);
     chat.send(client, 'c2', { message: 'hi' });
@@ -214,7 +214,7 @@ describe('limits and ends', () => {
     expect([chat.running(), clock.pending]).toEqual([0, 0]);
   });
 
-  it('stop ends what runs for everybody', async () => {
+  it('stop ends all requests of all clients', async () => {
     const { chat, client, requests, sent, clock } = setUp({ answers: false });
     chat.send(client, 'c1', TURN);
     chat.listSessions({ ...client }, 'l1');
@@ -224,7 +224,7 @@ describe('limits and ends', () => {
     expect([sent, chat.running(), clock.pending]).toEqual([[], 0, 0]);
   });
 
-  it('contract 02 §5.2: a key that no header can carry is left out, and is not logged', () => {
+  it('contract 02 §5.2: a key that does not fit into a header is omitted and not logged', () => {
     const log = createTestLog();
     const requests: UpstreamRequest[] = [];
     const chat = createChat({

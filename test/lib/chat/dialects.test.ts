@@ -27,7 +27,7 @@ const END: AgentEvent = { kind: 'end' };
 const typedPayloads = (events: AgentEvent[]) => run(typed, events).map(({ payload }) => payload);
 const only = (dialect: Dialect, one: AgentEvent) => run(dialect, [one])[0];
 
-describe('reading an event (contract 02 §5.3)', () => {
+describe('event parsing (contract 02 §5.3)', () => {
   it.each([
     [{ event: 'a', data: '{"type":"b","event":"c"}' }, 'a'],
     [{ data: '{"type":"b","event":"c"}' }, 'b'],
@@ -43,7 +43,7 @@ describe('reading an event (contract 02 §5.3)', () => {
 });
 
 describe('typed events (contract 02 §5.5)', () => {
-  it('an event as it is specified', () => {
+  it('keep all members of a complete event', () => {
     const data = {
       type: 'tool.started',
       run_id: 'r1',
@@ -68,7 +68,7 @@ describe('typed events (contract 02 §5.5)', () => {
     });
   });
 
-  it('what is missing is filled in', () => {
+  it('fill in missing members', () => {
     expect(typedPayloads([event(undefined, { delta: 'x', session_id: '' })])).toEqual([
       {
         type: 'stream.event',
@@ -84,17 +84,17 @@ describe('typed events (contract 02 §5.5)', () => {
     expect(typedPayloads([event('x', { timestamp: 'T', ts: 5 })])[0]).toMatchObject({ ts: 'T', payload: {} });
   });
 
-  it('the run id is remembered', () => {
+  it('remember the run id', () => {
     const runs = typedPayloads([event('a'), event('a', { run_id: 'r' }), event('a', { run_id: 5 }), MARK]);
     expect(runs.map(({ run_id }) => run_id)).toEqual([null, 'r', 'r', 'r']);
   });
 
-  it('seq counts on where upstream repeats, goes back or says nothing', () => {
+  it('continue seq where upstream repeats it, goes back or omits it', () => {
     const seqs = [undefined, 5, 5, 2, undefined, 9, 1.5, '20', true, 2 ** 53].map((seq) => event('a', { seq }));
     expect(typedPayloads([...seqs, MARK]).map(({ seq }) => seq)).toEqual([1, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14]);
   });
 
-  it('seq is strictly increasing whatever upstream says', () => {
+  it('have a strictly increasing seq for any upstream values', () => {
     const seq = fc.oneof(fc.integer(), fc.maxSafeInteger(), fc.double(), fc.constantFrom(undefined, null, '7'));
     fc.assert(
       fc.property(fc.array(seq), (seqs) => {
@@ -117,16 +117,16 @@ describe('typed events (contract 02 §5.5)', () => {
     expect(sent[2]?.payload).toEqual({ state: 'final' });
   });
 
-  it.each(['run.completed', 'done', 'error'])('%s needs no synthetic end', (name) => {
+  it.each(['run.completed', 'done', 'error'])('add no synthetic end after %s', (name) => {
     expect(run(typed, [event(name), END])).toHaveLength(1);
   });
 
-  it('an end without a terminal event is told', () => {
+  it('report an end without a terminal event', () => {
     const [, last] = typedPayloads([event('message.started'), END]);
     expect(last).toMatchObject({ seq: 2, event: 'done', payload: { state: 'final', synthetic: true } });
   });
 
-  it('payloads are previewed, but the assistant is not cut short', () => {
+  it('preview payloads, but do not cut the assistant’s text', () => {
     const long = 'x'.repeat(5000);
     const data = {
       delta: long,
@@ -209,7 +209,7 @@ describe('legacy events (contract 02 §5.6)', () => {
   });
 
   it.each([event('run.started'), event('constructor'), event(undefined, { delta: 'x' }), MARK])(
-    '%j is nothing',
+    '%j is ignored',
     (one) => {
       expect(run(legacy, [one])).toEqual([]);
     },
@@ -222,7 +222,7 @@ describe('legacy events (contract 02 §5.6)', () => {
     expect(run(legacy, [event('error'), event('done'), END]).map(({ type }) => type)).toEqual(['chat.error']);
   });
 
-  it('a clean end without a terminal event is told', () => {
+  it('a clean end without a terminal event is reported', () => {
     expect(run(legacy, [event('delta', { delta: 'x' }), MARK, END]).at(-1)).toEqual({
       type: 'chat.completed',
       payload: { session_id: 's1', message_id: '', content: '', api_calls: 0 },

@@ -24,20 +24,20 @@ const SECRET_NAMES = [
 ];
 
 describe('preview and redaction (contract 02 §5.7)', () => {
-  it.each(SECRET_NAMES)('a member %s is blanked, whatever it is', (name) => {
+  it.each(SECRET_NAMES)('a member %s is redacted, whatever its value', (name) => {
     for (const value of [CANARY, null, 5, { deep: CANARY }, [CANARY]]) {
       expect(preview({ [name]: value })).toEqual({ [name]: '[REDACTED]' });
     }
   });
 
   it.each(['tokens', 'total_tokens', 'max_tokens', 'secretary', 'cookies', 'password_hint'])(
-    '%s is no secret',
+    '%s is not secret',
     (name) => {
       expect(isSecretName(name)).toBe(false);
     },
   );
 
-  it.each(['result', 'output', 'stdout', 'stderr'])('%s is renamed, and an existing preview wins', (name) => {
+  it.each(['result', 'output', 'stdout', 'stderr'])('%s is renamed; an existing preview takes precedence', (name) => {
     expect(preview({ [name]: 'x' })).toEqual({ [`${name}_preview`]: 'x' });
     expect(preview({ [name]: 'x', [`${name}_preview`]: 'y' })).toEqual({ [`${name}_preview`]: 'y' });
     expect(preview({ [`${name}_preview`]: 'y', [name]: 'x' })).toEqual({ [`${name}_preview`]: 'y' });
@@ -46,7 +46,7 @@ describe('preview and redaction (contract 02 §5.7)', () => {
     ]);
   });
 
-  it('strings keep 1600 characters', () => {
+  it('strings are cut to 1600 characters', () => {
     expect(preview('x'.repeat(1600))).toBe('x'.repeat(1600));
     expect(preview('x'.repeat(1601))).toBe(`${'x'.repeat(1599)}…`);
     const cut = cutText(`${'x'.repeat(1598)}😀${'y'.repeat(10)}`);
@@ -54,7 +54,7 @@ describe('preview and redaction (contract 02 §5.7)', () => {
     expect(cut.isWellFormed()).toBe(true);
   });
 
-  it('arrays keep 20 elements, eight levels are kept, and plain values stay', () => {
+  it('arrays are cut to 20 elements and objects to eight levels; plain values stay', () => {
     expect(preview(Array.from({ length: 30 }, (_, index) => index))).toEqual(Array.from({ length: 20 }, (_, i) => i));
     const nest = (depth: number, leaf: unknown): unknown => (depth === 0 ? leaf : { a: nest(depth - 1, leaf) });
     expect(preview(nest(8, { b: 1 }))).toEqual(nest(8, { b: 1 }));
@@ -62,7 +62,7 @@ describe('preview and redaction (contract 02 §5.7)', () => {
     expect(preview({ a: 1.5, b: true, c: null })).toEqual({ a: 1.5, b: true, c: null });
   });
 
-  it('a member called __proto__ is a member', () => {
+  it('a member named __proto__ is a plain member', () => {
     const value = JSON.parse('{"__proto__":{"token":"t"},"hasOwnProperty":1,"constructor":"c"}');
     const shown = preview(value) as object;
     expect(Object.getPrototypeOf(shown)).toBe(Object.prototype);
@@ -100,7 +100,7 @@ describe('preview and redaction (contract 02 §5.7)', () => {
       ? 1 + Object.values(value).reduce<number>((sum, child) => sum + nodes(child), 0)
       : 1;
 
-  it('never grows, and keeps to its bounds', () => {
+  it('never grows, and stays within its bounds', () => {
     fc.assert(
       fc.property(tree, (value) => {
         const before = JSON.stringify(value);
@@ -115,7 +115,7 @@ describe('preview and redaction (contract 02 §5.7)', () => {
     );
   });
 
-  it('no secret survives, wherever it is', () => {
+  it('no secret survives at any depth', () => {
     const wrap = fc.constantFrom(
       (inner: unknown) => ({ a: inner }),
       (inner: unknown) => [1, inner],

@@ -13,14 +13,14 @@ function read(chunks: Uint8Array[], limit?: number): SseEvent[] {
 }
 
 const readText = (text: string, limit?: number) => read([encode(text)], limit);
-const datas = (text: string, limit?: number) => readText(text, limit).map(({ data }) => data);
+const dataOf = (text: string, limit?: number) => readText(text, limit).map(({ data }) => data);
 
 describe('event stream (contract 02 §5.3)', () => {
   it.each([
     ['\\n', '\n'],
     ['\\r\\n', '\r\n'],
     ['\\r', '\r'],
-  ])('lines end in %s', (_name, end) => {
+  ])('reads lines that end in %s', (_name, end) => {
     const lines = ['event: a', 'data: 1', 'data:2', '', ': comment', 'data', '', 'id: 7', 'retry: 5', 'odd: x', '', ''];
     expect(readText(lines.join(end))).toEqual([
       { event: 'a', data: '1\n2' },
@@ -28,7 +28,7 @@ describe('event stream (contract 02 §5.3)', () => {
     ]);
   });
 
-  it('the event name is reset after each blank line', () => {
+  it('resets the event name after each blank line', () => {
     expect(readText('event: a\n\ndata: 1\n\nevent: b\ndata: 2\n\n')).toEqual([
       { event: undefined, data: '1' },
       { event: 'b', data: '2' },
@@ -36,11 +36,11 @@ describe('event stream (contract 02 §5.3)', () => {
   });
 
   it.each(['data: 1\n\ndata: 2', 'data: 1\n\ndata: 2\n', 'data: 1\r\rdata: 2\r', 'data: 1\r\n\r\ndata: 2\r\n'])(
-    'a final event without its blank line counts: %j',
-    (text) => expect(datas(text)).toEqual(['1', '2']),
+    'reads a final event without a blank line: %j',
+    (text) => expect(dataOf(text)).toEqual(['1', '2']),
   );
 
-  it('an event is there with its blank line, also where lines end in \\r', () => {
+  it('emits an event at its blank line, even where lines end in \\r', () => {
     const events: SseEvent[] = [];
     const reader = createSseReader((event) => events.push(event));
     reader.push(encode('data: 1\r\r'));
@@ -52,13 +52,13 @@ describe('event stream (contract 02 §5.3)', () => {
     expect(events.map(({ data }) => data)).toEqual(['1', '2', '3']);
   });
 
-  it('a byte order mark and an empty stream', () => {
-    expect(datas('\ufeffdata: 1\n\n')).toEqual(['1']);
-    expect(datas('')).toEqual([]);
-    expect(datas('\n\n\r\n')).toEqual([]);
+  it('accepts a byte order mark and an empty stream', () => {
+    expect(dataOf('\ufeffdata: 1\n\n')).toEqual(['1']);
+    expect(dataOf('')).toEqual([]);
+    expect(dataOf('\n\n\r\n')).toEqual([]);
   });
 
-  it('the same events come wherever the chunks are cut', () => {
+  it('reads the same events wherever the chunks are cut', () => {
     const text =
       'event: ä\r\ndata: {"a":"😀 日本"}\r\n\r\n: hm 😀\ndata: 1\ndata: 2\n\nevent: x\rdata: ü\r\rdata: [DONE]\r\n';
     const bytes = encode(text);
@@ -70,7 +70,7 @@ describe('event stream (contract 02 §5.3)', () => {
     expect(read(Array.from(bytes, (byte) => Uint8Array.of(byte)))).toEqual(expected);
   });
 
-  it('the same events come of any text in any chunks', () => {
+  it('reads the same events from any text in any chunks', () => {
     const word = fc.constantFrom(
       'data',
       'event',
@@ -101,17 +101,17 @@ describe('event stream (contract 02 §5.3)', () => {
     fc.assert(property, { numRuns: 500 });
   });
 
-  it('an event beyond the limit is skipped, the ones around it are not', () => {
+  it('skips an event beyond the limit, but not the ones around it', () => {
     const limit = 4 * 1024 * 1024;
     const big = 'x'.repeat(limit);
-    expect(datas(`data: 1\n\ndata: ${big}\n\ndata: 2\n\n`)).toEqual(['1', '2']);
-    expect(datas(`data: 1\n\ndata: ${big.slice(100)}\n\ndata: 2\n\n`)).toHaveLength(3);
-    expect(datas(`data: 1\n\n${'data: 0123456789\n'.repeat(limit / 16)}event: a\n\ndata: 2\n\n`)).toEqual(['1', '2']);
-    expect(datas(`data: ${'€'.repeat(limit / 3)}\n\ndata: 2`)).toEqual(['2']);
-    expect(datas(`data: 1\n\ndata: ${big}`)).toEqual(['1']);
+    expect(dataOf(`data: 1\n\ndata: ${big}\n\ndata: 2\n\n`)).toEqual(['1', '2']);
+    expect(dataOf(`data: 1\n\ndata: ${big.slice(100)}\n\ndata: 2\n\n`)).toHaveLength(3);
+    expect(dataOf(`data: 1\n\n${'data: 0123456789\n'.repeat(limit / 16)}event: a\n\ndata: 2\n\n`)).toEqual(['1', '2']);
+    expect(dataOf(`data: ${'€'.repeat(limit / 3)}\n\ndata: 2`)).toEqual(['2']);
+    expect(dataOf(`data: 1\n\ndata: ${big}`)).toEqual(['1']);
   });
 
-  it('comments do not count for the limit', () => {
-    expect(datas(`data: 1\n${': still here\n'.repeat(100)}data: 2\n\n`, 20)).toEqual(['1\n2']);
+  it('does not count comments towards the limit', () => {
+    expect(dataOf(`data: 1\n${': still here\n'.repeat(100)}data: 2\n\n`, 20)).toEqual(['1\n2']);
   });
 });

@@ -16,8 +16,8 @@ async function setup(env: Record<string, string> = {}) {
   return { root, host, mounts, map: async (path: string) => translate(path, await mounts(), host) };
 }
 
-describe('paths of the agent in a container (contract 04 §4)', () => {
-  it('volumes, caches that exist, workspace and home', async () => {
+describe('paths of an agent in a container (contract 04 §4)', () => {
+  it('maps volumes, existing caches, workspace and home', async () => {
     const volumes = JSON.stringify(['/data:/mnt/data:ro', '~/films:/films', 'relative:/x', 7, 'C:/win:/win', '/no']);
     const { root, mounts } = await setup({ TERMINAL_DOCKER_VOLUMES: volumes });
     expect(await mounts()).toEqual([
@@ -30,7 +30,7 @@ describe('paths of the agent in a container (contract 04 §4)', () => {
     ]);
   });
 
-  it('nothing without docker, no volumes from broken JSON, no workspace that does not persist', async () => {
+  it('maps nothing without docker, no volumes from malformed JSON, and no workspace that is not persistent', async () => {
     expect(await (await setup({ TERMINAL_ENV: 'local' })).mounts()).toEqual([]);
     const { mounts } = await setup({ TERMINAL_DOCKER_VOLUMES: '[', TERMINAL_CONTAINER_PERSISTENT: 'false' });
     expect((await mounts()).map(({ container }) => container)).toEqual([
@@ -39,7 +39,7 @@ describe('paths of the agent in a container (contract 04 §4)', () => {
     ]);
   });
 
-  it('the current directory or the sandbox of choice as workspace', async () => {
+  it('maps the current directory or the configured sandbox as the workspace', async () => {
     const cwd = await setup({ TERMINAL_DOCKER_MOUNT_CWD_TO_WORKSPACE: 'true', TERMINAL_CWD: '/project' });
     expect(await cwd.mounts()).toContainEqual({ host: '/project', container: '/workspace' });
     const own = await setup({ TERMINAL_DOCKER_MOUNT_CWD_TO_WORKSPACE: '1' });
@@ -52,7 +52,7 @@ describe('paths of the agent in a container (contract 04 §4)', () => {
     ]);
   });
 
-  it('the longest mount wins; the rest of the path is plain, and stays under it', async () => {
+  it('uses the longest mount, and rejects a rest of the path that is odd or leaves it', async () => {
     const { root, map } = await setup({ TERMINAL_DOCKER_VOLUMES: '["/data:/mnt","/deep:/mnt/deep/er"]' });
     const sandbox = `${root}/agent/sandboxes/docker/default`;
     await symlink('/etc', `${sandbox}/workspace/link`);

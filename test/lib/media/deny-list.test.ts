@@ -8,7 +8,7 @@ import { isDenied } from '../../../lib/media/deny-list.ts';
 import { isUnder, spelledUnder } from '../../../lib/media/paths.ts';
 import { temporaryDirectory } from '../../support/temp.ts';
 
-/** A home of a user with an agent home in it and one elsewhere. */
+/** A user's home with one agent home in it and one elsewhere. */
 async function setup(ignoresCase?: boolean) {
   const root = await temporaryDirectory();
   const home = `${root}/home`;
@@ -37,7 +37,7 @@ const AGENT_ROWS = `.env auth.json auth.lock credentials config.yaml .anthropic_
 
 describe('the deny list (contract 04 §2.1)', () => {
   it.each('/etc /proc /sys /dev /boot /var/log /var/lib /var/run /run'.split(' '))(
-    '%s, with all below',
+    '%s and everything below',
     async (path) => {
       const { denied } = await setup();
       expect(await denied(path)).toBe(true);
@@ -47,7 +47,7 @@ describe('the deny list (contract 04 §2.1)', () => {
     },
   );
 
-  it('a system location that is the home of the user is open, what is secret in it is not', async () => {
+  it('a system location that is the user’s home is servable, its secrets are not', async () => {
     const { root } = await setup();
     const at = (HOME: string) => {
       const host = createNodeHost({ agentHome: `${root}/agent`, env: { HOME } });
@@ -71,14 +71,14 @@ describe('the deny list (contract 04 §2.1)', () => {
     expect(await denied(`${root}/elsewhere/${name}`)).toBe(false);
   });
 
-  it.each(AGENT_ROWS)('<agent home>/%s, of both homes and every profile', async (name) => {
+  it.each(AGENT_ROWS)('<agent home>/%s, in both homes and every profile', async (name) => {
     const { home, agent, denied } = await setup();
     for (const base of [`${home}/.svc`, agent, `${agent}/profiles/work`, `${home}/.svc/profiles/none`]) {
       expect([base, await denied(`${base}/${name}`)]).toEqual([base, true]);
     }
   });
 
-  it('other files of the agent stay servable', async () => {
+  it('other files of the agent are servable', async () => {
     const { agent, home, denied } = await setup();
     for (const name of `notes.txt logs/agent.log skills/a/config.yaml workspace/.env images/credentials.png environment
       auth.jsonl config.yaml2 my.env profiles/work/notes.txt cache/images/a.png auth/other.json`.split(/\s+/)) {
@@ -87,7 +87,7 @@ describe('the deny list (contract 04 §2.1)', () => {
     expect(await denied(`${home}/Pictures/a.png`)).toBe(false);
   });
 
-  it("the relay's configuration, keys and state, wherever they are", async () => {
+  it("the relay's configuration, keys and state in any place", async () => {
     const { home, root, denied } = await setup();
     for (const path of [`${home}/.svc-relay/config.yaml`, `${root}/keys/tls.pem`, `${root}/state/relay.db-wal`]) {
       expect([path, await denied(path)]).toEqual([path, true]);
@@ -96,7 +96,7 @@ describe('the deny list (contract 04 §2.1)', () => {
     expect(await denied(`${home}/.svc-relay/notes`)).toBe(false);
   });
 
-  it('a secret that is a link is denied where it leads', async () => {
+  it('the target of a secret that is a symbolic link is denied', async () => {
     const { root, home, agent, put, denied } = await setup();
     await put(`${root}/vault/ssh/id`);
     await put(`${root}/vault/env`);
@@ -110,7 +110,7 @@ describe('the deny list (contract 04 §2.1)', () => {
     expect(await denied(`${root}/vault/home/notes.txt`)).toBe(false);
   });
 
-  it('a link to a secret is denied', async () => {
+  it('a symbolic link to a secret is denied', async () => {
     const { root, home, agent, put, denied } = await setup();
     await put(`${home}/.ssh/id`);
     await symlink(`${home}/.ssh/id`, `${root}/innocent.txt`);
@@ -119,7 +119,7 @@ describe('the deny list (contract 04 §2.1)', () => {
     expect(await denied(`${root}/alias/.env`)).toBe(true);
   });
 
-  it('case makes a difference only where file names have it', async () => {
+  it('case matters only on a case-sensitive file system', async () => {
     const one = await setup();
     await one.put(`${one.home}/.ssh/id`);
     await one.put(`${one.home}/.SSH/other`);
@@ -135,8 +135,8 @@ describe('the deny list (contract 04 §2.1)', () => {
     }
   });
 
-  it('one file in two spellings is denied in both', async () => {
-    // A file system that ignores case, as far as it can be had here: both spellings are one directory.
+  it('a file with two spellings is denied under both', async () => {
+    // Simulates a case-insensitive file system: both spellings are the same directory.
     const { root, agent, put } = await setup();
     await put(`${agent}/.env`);
     const node = createNodeHost({ agentHome: agent, env: { HOME: `${root}/home` } });
@@ -153,14 +153,14 @@ describe('the deny list (contract 04 §2.1)', () => {
 });
 
 describe('paths by component', () => {
-  it('a sibling whose name begins alike is not below', () => {
+  it('a sibling with the same prefix is not below', () => {
     expect(isUnder('/tmp/a', '/tmp/a')).toBe(true);
     expect(isUnder('/tmp/ab', '/tmp/a')).toBe(false);
     expect(isUnder('/tmp', '/tmp/a')).toBe(false);
     expect(isUnder('/anything', '/')).toBe(true);
   });
 
-  it('what is under a root begins with its components', () => {
+  it('a path below a root begins with its components', () => {
     const name = fc.stringMatching(/^[a-c]{1,2}$/);
     fc.assert(
       fc.property(fc.array(name), fc.array(name), (root, rest) => {

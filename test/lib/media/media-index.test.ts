@@ -31,7 +31,7 @@ async function setup({
 }
 
 describe('the media index (contract 04 §3.1)', () => {
-  it('a token of 22 characters for every registration, also of the same file', async () => {
+  it('every registration gets its own token of 22 characters, even for the same file', async () => {
     const { add, index } = await setup();
     const tokens = Array.from({ length: 100 }, () => add('/a').token);
     expect(new Set(tokens).size).toBe(100);
@@ -39,7 +39,7 @@ describe('the media index (contract 04 §3.1)', () => {
     expect(index.count()).toBe(100);
   });
 
-  it('the time to live is fixed; reading does not extend it', async () => {
+  it('the time to live is fixed; a read does not extend it', async () => {
     const { add, index, clock } = await setup();
     const { token } = add('/a');
     clock.advance(99_999);
@@ -54,7 +54,7 @@ describe('the media index (contract 04 §3.1)', () => {
     expect(index.list(true)).toEqual([]);
   });
 
-  it('the least recently used goes first; marking and listing are no use', async () => {
+  it('the least recently used entry is dropped first; marking and listing are not uses', async () => {
     const { add, index } = await setup({ cap: 3 });
     const [a, b, c] = ['/a', '/b', '/c'].map((place) => add(place));
     index.touch(a as NonNullable<typeof a>);
@@ -65,7 +65,7 @@ describe('the media index (contract 04 §3.1)', () => {
     for (const entry of [a, c, d]) expect(index.find(entry?.token ?? '')).toBeDefined();
   });
 
-  it('owned bytes go with their last token, whoever registered that; files of callers stay', async () => {
+  it('owned bytes are removed with their last token; files of callers stay', async () => {
     const { add, index, removed, clock } = await setup();
     add('/owned', { owned: true });
     clock.advance(50_000);
@@ -79,7 +79,7 @@ describe('the media index (contract 04 §3.1)', () => {
     expect(removed).toEqual(['/owned']);
   });
 
-  it('owned bytes are bounded, the oldest go first, the newest stays', async () => {
+  it('owned bytes are bounded: the oldest are removed first, the newest stays', async () => {
     const { add, index, removed } = await setup({ ownedCap: 100 });
     add('/theirs', { size: 10_000 });
     for (const name of ['/a', '/b', '/c']) add(name, { owned: true, size: 45 });
@@ -100,7 +100,7 @@ describe('the media index (contract 04 §3.1)', () => {
     expect(other.index.count()).toBe(5);
   });
 
-  it('what cannot be removed is tried again, and not once it is registered anew', async () => {
+  it('a failed removal is retried, unless the file was registered again', async () => {
     const { add, index, removed, stuck, clock } = await setup();
     stuck.add('/a').add('/b');
     add('/a', { owned: true });
@@ -118,7 +118,7 @@ describe('the media index (contract 04 §3.1)', () => {
     expect(index.list(true)).toEqual([]);
   });
 
-  it('contract 00: outlasts a sleep, in its order, with what is owned and what could not be removed', async () => {
+  it('contract 00: survives a sleep in order, with owned bytes and pending removals', async () => {
     const first = await setup();
     first.stuck.add('/gone');
     first.index.remove(first.add('/gone', { owned: true }));
@@ -148,14 +148,14 @@ describe('the media index (contract 04 §3.1)', () => {
     expect(await third.store.getKeys()).toEqual([]);
   });
 
-  it('contract 00: bytes of an upload that never ended are removed, not those of one that runs or has an entry', async () => {
+  it('contract 00: removes the bytes of abandoned uploads, not of running or finished ones', async () => {
     const first = await setup({ ttl: 100_000 });
     for (const place of ['/lost', '/runs', '/done', '/failed']) await first.index.begin(place);
     first.add('/done', { owned: true });
     first.index.end('/failed');
     first.clock.advance(3_600_000);
     await first.index.sweep();
-    expect(first.removed, 'all of them run in this process').toEqual([]);
+    expect(first.removed, 'all of them are running in this process').toEqual([]);
 
     const second = await setup({ ttl: 100_000, stores: first.stores, clock: first.clock });
     expect(second.index.nextSweep()).toBe(first.clock.now() / 1000);
@@ -164,7 +164,7 @@ describe('the media index (contract 04 §3.1)', () => {
     expect(second.removed).toEqual(['/lost']);
   });
 
-  it('an entry that cannot be stored says so', async () => {
+  it('reports an entry that cannot be stored', async () => {
     const { store, index } = await setup();
     vi.spyOn(store, 'setItem').mockRejectedValue(new Error('full'));
     const fresh = { place: '/a', contentType: 'a/b', fileName: null, size: 1, sensitive: false, owned: true };

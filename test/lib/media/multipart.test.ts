@@ -4,7 +4,7 @@ import { boundaryOf, createFilePartReader } from '../../../lib/media/multipart.t
 
 const text = (bytes: Uint8Array) => Buffer.from(bytes).toString('latin1');
 
-/** Feeds a body in the given cuts. What came out, or the error. */
+/** Feeds a body in pieces, cut at the given places, and returns the file part that was read. */
 function read(body: string | Buffer, cuts: number[] = [], boundary = 'b') {
   const bytes = Buffer.isBuffer(body) ? body : Buffer.from(body);
   const reader = createFilePartReader(boundary);
@@ -38,7 +38,7 @@ describe('multipart (contract 04 §3.5)', () => {
     'text/multipart; boundary=a',
   ])('refuses %s', (type) => expect(() => boundaryOf(type)).toThrow(expect.objectContaining({ kind: 'invalid' })));
 
-  it('takes the first part named file, wherever it is, and no other', () => {
+  it('reads the first part named file, wherever it is, and no other', () => {
     const body = `preamble${'\r\n'}${partOf('x', 'name="note"')}${partOf('one')}${partOf('two')}--b--\r\nepilogue: none`;
     expect(read(body)).toEqual({
       part: { fileName: 'a.png', contentType: 'image/png' },
@@ -48,7 +48,7 @@ describe('multipart (contract 04 §3.5)', () => {
     });
   });
 
-  it('any bytes come out as they went in, however they are cut', () => {
+  it('returns any bytes unchanged, however they are cut', () => {
     fc.assert(
       fc.property(
         fc.array(fc.oneof(fc.constantFrom('\r', '\n', '--', '--b', '\r\n--', '\r\n--c', '--b--', 'x')), {
@@ -85,14 +85,14 @@ describe('multipart (contract 04 §3.5)', () => {
   );
 
   it.each([
-    ['a header that never ends', `--b\r\nx: ${'y'.repeat(40_000)}`],
+    ['an endless header', `--b\r\nx: ${'y'.repeat(40_000)}`],
     ['hundreds of headers', `--b\r\n${'x: y\r\n'.repeat(300)}\r\n`],
     ['hundreds of parts', `${partOf('x', 'name="note"').repeat(100)}--b--`],
-    ['a broken header', '--b\r\nno header at all\r\n\r\nx\r\n--b--'],
+    ['a malformed header', '--b\r\nno header at all\r\n\r\nx\r\n--b--'],
     ['a name that cannot be decoded', `${partOf('x', `name="file"; filename*=UTF-8''%E0%A4%A`)}--b--`],
-  ])('refuses %s', (_what, body) => expect(() => read(body)).toThrow(expect.objectContaining({ kind: 'invalid' })));
+  ])('refuses %s', (_name, body) => expect(() => read(body)).toThrow(expect.objectContaining({ kind: 'invalid' })));
 
-  it.each(['', '--b', '--b--x', partOf('cut off'), 'nothing of the kind'])('%j is not complete', (body) =>
+  it.each(['', '--b', '--b--x', partOf('cut off'), 'not multipart'])('%j is not complete', (body) =>
     expect(read(body.replace('--b--x', '--c--'))).toMatchObject({ complete: false }),
   );
 });

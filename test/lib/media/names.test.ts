@@ -28,11 +28,11 @@ describe('names and types (contract 04 §3.3, §3.8, §3.9)', () => {
     ["Ü'(1)*.png", `inline; filename="Ü'(1)*.png"; filename*=UTF-8''%C3%9C%27%281%29%2A.png`],
   ])('disposition of %j', (name, expected) => expect(contentDisposition(name)).toBe(expected));
 
-  it('no name whatever gets out of its quotes or its line', () => {
+  it('no name can escape its quotes or its line', () => {
     fc.assert(
       fc.property(fc.string({ unit: 'binary', maxLength: 30 }), (name) => {
         const text = contentDisposition(name);
-        // biome-ignore lint/suspicious/noControlCharactersInRegex: that there are none is the point
+        // biome-ignore lint/suspicious/noControlCharactersInRegex: asserts that there are none
         expect(text).not.toMatch(/[\u0000-\u001f\u007f]/);
         expect(text).toMatch(/^inline(?:; filename="[^"\\]+"(?:; filename\*=UTF-8''[!#$&+.^_`|~0-9A-Za-z%-]+)?)?$/);
         expect(baseName(name) ?? '').not.toMatch(/[/\\\r\n]/);

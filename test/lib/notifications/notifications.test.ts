@@ -6,7 +6,7 @@ import { memoryStores, noLog } from '../../support/states.ts';
 const open = (stores = memoryStores(), clock = createTestClock()) =>
   openNotifications({ store: stores.open('notifications'), clock, log: noLog });
 
-it('contract 02 §6: keeps the last hundred and gives the newest first', async () => {
+it('contract 02 §6: keeps the last 100 and returns the newest first', async () => {
   const ring = await open();
   for (let n = 1; n <= 105; n++) ring.post({ n });
   expect(ring.recent(3)).toEqual([{ n: 105 }, { n: 104 }, { n: 103 }]);
@@ -15,14 +15,14 @@ it('contract 02 §6: keeps the last hundred and gives the newest first', async (
   expect(all.at(-1)).toEqual({ n: 6 });
 });
 
-it('contract 02 §6: every member is kept as it is, extras too', async () => {
+it('contract 02 §6: keeps every member unchanged, unknown ones too', async () => {
   const ring = await open();
   const posted = { package_name: 'a', title: null, posted_at: 5, extra: { deep: [1] } };
   ring.post(posted);
   expect(ring.recent(1)).toEqual([posted]);
 });
 
-it('contract 02 §6: long strings are cut', async () => {
+it('contract 02 §6: cuts long strings', async () => {
   const ring = await open();
   expect(ring.post({ text: 'x'.repeat(5000), title: 'y'.repeat(4096), key: `${'z'.repeat(4095)}😀` })).toBe(true);
   const [entry] = ring.recent(1) as [{ text: string; title: string; key: string }];
@@ -31,7 +31,7 @@ it('contract 02 §6: long strings are cut', async () => {
   expect(entry.key.isWellFormed()).toBe(true);
 });
 
-it('contract 02 §6: an entry of more than 32 KiB is dropped', async () => {
+it('contract 02 §6: drops an entry of more than 32 KiB', async () => {
   const ring = await open();
   const sized = (bytes: number) => ({ a: ['x'.repeat(bytes - '{"a":[""]}'.length)] });
   expect(ring.post(sized(32 * 1024 + 1))).toBe(false);
@@ -41,7 +41,7 @@ it('contract 02 §6: an entry of more than 32 KiB is dropped', async () => {
   expect(ring.recent(100)).toHaveLength(1);
 });
 
-it('contract 00: the ring outlasts a sleep in its order, with every member name', async () => {
+it('contract 00: the ring survives a sleep in order, with every member name', async () => {
   const stores = memoryStores();
   const clock = createTestClock();
   const ring = await open(stores, clock);

@@ -9,14 +9,15 @@ import type { QueuedMessage, StoredReply } from '../../../storage/schema.ts';
 import { createTestClock } from '../../support/clock.ts';
 import { createTestLog } from '../../support/log.ts';
 
-type Seen = [type: string, what: unknown];
+/** The message id, or the count of a backlog. */
+type Seen = [type: string, detail: unknown];
 
-/** A phone's socket that keeps what it gets, and breaks when told to. */
+/** A phone's socket that records its messages and can be made to break. */
 class FakeLink implements PhoneLink {
   readonly session = { prefix: 'p', alive: true } as unknown as Session;
   isWritable = true;
-  /** Writes that still go through; the next one closes the socket. */
-  lasts = Number.POSITIVE_INFINITY;
+  /** Messages that are still written; the next one breaks the socket. */
+  writesLeft = Number.POSITIVE_INFINITY;
   seen: Seen[] = [];
   onBroken: () => void = () => {};
   readonly id: string;
@@ -27,9 +28,9 @@ class FakeLink implements PhoneLink {
 
   send(_channel: string, type: string, payload: Record<string, unknown>): void {
     if (type === 'phone.message') {
-      if (this.lasts-- <= 0) {
+      if (this.writesLeft-- <= 0) {
         this.isWritable = false;
-        // As a socket does: its end is told while it is being written to.
+        // Like a real socket, it reports its end during the write.
         this.onBroken();
         return;
       }
@@ -56,13 +57,13 @@ async function setup(kept = stores(), clock = createTestClock()) {
 
 const ids = (messages: { message_id: string }[]) => messages.map(({ message_id: id }) => id);
 
-describe('the delivery of messages (contract 04 §5.4)', () => {
-  it('a write that fails in a flush: what is left is in front again, unmarked, for the next phone', async () => {
+describe('message delivery (contract 04 §5.4)', () => {
+  it('a failed write during a flush returns the rest to the front of the queue, unmarked', async () => {
     const { phone } = await setup();
     for (const id of ['a', 'b', 'c', 'd']) await phone.push({ text: 'x', message_id: id });
     const link = new FakeLink('one');
     link.onBroken = () => phone.leave(link);
-    link.lasts = 2;
+    link.writesLeft = 2;
     phone.subscribe(link, 's');
     expect(link.seen).toEqual([
       ['subscribed', null],
@@ -83,18 +84,18 @@ describe('the delivery of messages (contract 04 §5.4)', () => {
     ]);
   });
 
-  it('a live write that fails: the earlier phone gets it live; without one it is queued', async () => {
+  it('after a failed live write the earlier phone gets the message live; without one it is queued', async () => {
     const { phone } = await setup();
     const [one, two] = [new FakeLink('one'), new FakeLink('two')];
     phone.subscribe(one, 's');
     phone.subscribe(two, 's');
-    two.lasts = 0;
+    two.writesLeft = 0;
     expect(await phone.push({ text: 'x', message_id: 'a' })).toEqual({ messageId: 'a', delivered: true });
     expect([one.seen.at(-1), two.seen.at(-1)]).toEqual([
       ['live', 'a'],
       ['subscribed', null],
     ]);
-    one.lasts = 0;
+    one.writesLeft = 0;
     expect(await phone.push({ text: 'x', message_id: 'b' })).toEqual({
       messageId: 'b',
       delivered: false,
@@ -102,11 +103,11 @@ describe('the delivery of messages (contract 04 §5.4)', () => {
     });
   });
 
-  it('what a flush left is the backlog of the next phone, counted anew', async () => {
+  it('the rest of a broken flush is the backlog of the next phone, with its own count', async () => {
     const { phone } = await setup();
     const [one, two] = [new FakeLink('one'), new FakeLink('two')];
     for (const id of ['a', 'b', 'c']) await phone.push({ text: 'x', message_id: id });
-    two.lasts = 1;
+    two.writesLeft = 1;
     phone.subscribe(two, 's');
     phone.subscribe(one, 's');
     expect(two.seen).toEqual([
@@ -121,7 +122,7 @@ describe('the delivery of messages (contract 04 §5.4)', () => {
     ]);
   });
 
-  it('§1.1 the session is looked at before every push', async () => {
+  it('§1.1 the session is checked before every push', async () => {
     const { phone } = await setup();
     const [one, two] = [new FakeLink('one'), new FakeLink('two')];
     phone.subscribe(one, 's');
@@ -136,7 +137,7 @@ describe('the delivery of messages (contract 04 §5.4)', () => {
     ]);
   });
 
-  it('after 24 hours a message is gone, also from the store; so is a reply', async () => {
+  it('messages and replies expire after 24 hours, in the store too', async () => {
     const { phone, clock, kept } = await setup();
     await phone.push({ text: 'x', message_id: 'old' });
     await phone.reply(new FakeLink('one'), { text: 'old', message_id: 'r' }, 'q');
@@ -150,7 +151,7 @@ describe('the delivery of messages (contract 04 §5.4)', () => {
     expect(await phone.poll({ timeout: 0 })).toEqual([]);
   });
 
-  it('one change, one write: also the fifty-first, a replacement, and a flush of all', async () => {
+  it('writes once per change, even for the 51st message, a replacement and a full flush', async () => {
     const kept = stores();
     const writes: string[] = [];
     for (const method of ['setItem', 'removeItem', 'clear'] as const) {
@@ -169,7 +170,7 @@ describe('the delivery of messages (contract 04 §5.4)', () => {
     expect(writes.splice(0)).toEqual(['setItem']);
     await phone.cancel('m30');
     expect(writes.splice(0)).toEqual(['removeItem']);
-    await phone.cancel('nobody');
+    await phone.cancel('unknown');
     expect(writes.splice(0)).toEqual([]);
     phone.subscribe(new FakeLink('one'), 's');
     await phone.push({ text: 'live', message_id: 'l' });
@@ -177,7 +178,7 @@ describe('the delivery of messages (contract 04 §5.4)', () => {
     expect(await kept.queue.getKeys()).toEqual([]);
   });
 
-  it('what cannot be stored is not queued, and not acknowledged', async () => {
+  it('a message that cannot be stored is not queued, a reply not acknowledged', async () => {
     const kept = stores();
     const full = () => Promise.reject(new Error('disk full'));
     const { phone, log } = await setup({
@@ -190,13 +191,13 @@ describe('the delivery of messages (contract 04 §5.4)', () => {
     await expect(phone.reply(link, { text: 'secret' }, 'q')).rejects.toThrow('disk full');
     expect(link.seen).toEqual([]);
     expect(await phone.poll({ timeout: 0 })).toEqual([]);
-    // With a phone there nothing needs to be stored.
+    // With a phone connected, nothing needs to be stored.
     phone.subscribe(link, 's');
     expect(await phone.push({ text: 'secret', message_id: 'b' })).toMatchObject({ delivered: true });
     expect(log.lines.join('\n')).not.toContain('secret');
   });
 
-  it('a stored record that cannot be read is skipped with a warning', async () => {
+  it('a malformed stored record is skipped with a warning', async () => {
     const kept = stores();
     await kept.queue.setItem('0', { seq: 1 } as QueuedMessage);
     await kept.queue.setItem('1', { seq: 2, message: { text: 5 } } as unknown as QueuedMessage);
@@ -206,7 +207,7 @@ describe('the delivery of messages (contract 04 §5.4)', () => {
     expect(log.lines.filter((line) => line.includes('cannot be read'))).toHaveLength(3);
   });
 
-  it('tells of every chat that goes by', async () => {
+  it('reports the chat of every message and reply', async () => {
     const { phone, chats, clock } = await setup();
     await phone.push({ text: 'x', message_id: 'a', title: 'T' });
     await phone.push({ text: 'x', message_id: 'b', chat_id: 'c' });
@@ -219,7 +220,7 @@ describe('the delivery of messages (contract 04 §5.4)', () => {
     ]);
   });
 
-  it('a reader that hung up takes nothing; shutdown answers those who wait', async () => {
+  it('an aborted poll takes nothing, and a shutdown answers the waiting ones', async () => {
     const { phone, clock } = await setup();
     const gone = new AbortController();
     const first = phone.poll({ timeout: 5000, signal: gone.signal });
@@ -243,7 +244,7 @@ describe('the delivery of messages (contract 04 §5.4)', () => {
     expect(clock.pending).toBe(0);
   });
 
-  it('more than 64 polls: the one that waits longest is answered', async () => {
+  it('beyond 64 polls the oldest is answered empty', async () => {
     const { phone } = await setup();
     const polls = Array.from({ length: 65 }, () => phone.poll({ timeout: 5000 }));
     expect(await polls[0]).toEqual([]);
@@ -252,24 +253,24 @@ describe('the delivery of messages (contract 04 §5.4)', () => {
   });
 });
 
-/** The whole of it in the plainest form: a list, a stack of phones, and what each must have seen. */
+/** A simple sequential model: a queue, a stack of phones, and what each must have received. */
 class Model {
   queue: { id: string; at: number }[] = [];
   phones: { link: number; left: number }[] = [];
   seen = new Map<number, Seen[]>();
 
-  tell = (link: number, ...what: Seen) => {
+  tell = (link: number, ...message: Seen) => {
     const seen = this.seen.get(link) ?? [];
     this.seen.set(link, seen);
-    seen.push(what);
+    seen.push(message);
   };
 
   prune(now: number) {
     this.queue = this.queue.filter(({ at }) => now - at <= 86_400_000);
   }
 
-  /** Gives out what waits; `live` is the id that has not waited. */
-  run(live?: string) {
+  /** Delivers the queue. `live` is the id of a message that was not queued before. */
+  deliver(live?: string) {
     let flushed = 0;
     for (;;) {
       const phone = this.phones.at(-1);
@@ -311,12 +312,12 @@ const action = fc.oneof(
   { weight: 1, arbitrary: fc.record({ do: fc.constant('restart' as const) }) },
 );
 
-it('does what a simple sequential model does, through restarts', { timeout: 60_000 }, async () => {
+it('behaves like a simple sequential model, over restarts', { timeout: 60_000 }, async () => {
   await fc.assert(
     fc.asyncProperty(fc.array(action, { maxLength: 60 }), async (actions) => {
       let real = await setup();
       const model = new Model();
-      /** The sockets as they are now: a broken one is replaced by a new one of the same phone. */
+      /** The current sockets. A broken one is replaced by a new one of the same phone. */
       let links = new Map<number, FakeLink>();
       const all: [number, FakeLink][] = [];
       const linkOf = (number: number) => {
@@ -335,7 +336,7 @@ it('does what a simple sequential model does, through restarts', { timeout: 60_0
         const same = model.queue.find((entry) => entry.id === id);
         if (same) same.at = now;
         else model.queue.push({ id, at: now });
-        model.run(same || model.queue.length > 1 ? undefined : id);
+        model.deliver(same || model.queue.length > 1 ? undefined : id);
         const delivered = !model.queue.some((entry) => entry.id === id);
         const expected = { messageId: id, delivered, ...(delivered ? {} : { buffered: model.queue.length }) };
         expect(await real.phone.push({ text: 'x', message_id: id })).toEqual(expected);
@@ -347,17 +348,17 @@ it('does what a simple sequential model does, through restarts', { timeout: 60_0
         else if (step.do === 'subscribe') {
           const link = linkOf(step.link);
           model.phones = model.phones.filter((phone) => phone.link !== step.link);
-          model.phones.push({ link: step.link, left: link.lasts });
+          model.phones.push({ link: step.link, left: link.writesLeft });
           model.tell(step.link, 'subscribed', null);
-          model.run();
+          model.deliver();
           real.phone.subscribe(link, 's');
         } else if (step.do === 'leave') {
           model.phones = model.phones.filter((phone) => phone.link !== step.link);
-          model.run();
+          model.deliver();
           const link = links.get(step.link);
           if (link) real.phone.leave(link);
         } else if (step.do === 'break') {
-          linkOf(step.link).lasts = step.after;
+          linkOf(step.link).writesLeft = step.after;
           const phone = model.phones.find(({ link }) => link === step.link);
           if (phone) phone.left = step.after;
         } else if (step.do === 'cancel' || step.do === 'clear') {
@@ -367,7 +368,7 @@ it('does what a simple sequential model does, through restarts', { timeout: 60_0
           expect(await real.phone.cancel(id)).toBe(before - model.queue.length);
         } else if (step.do === 'wait') real.clock.advance(step.hours * 3_600_000);
         else {
-          // Sockets do not outlive the process; what waits does.
+          // The queue survives the process, the sockets do not.
           real = await real.restart();
           model.phones = [];
           links = new Map();

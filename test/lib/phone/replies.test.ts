@@ -25,7 +25,7 @@ const action = fc.oneof(
   { weight: 1, arbitrary: fc.record({ do: fc.constant('restart' as const) }) },
 );
 
-it('every reply is read once, by a reader that wants it and is there; none is lost (contract 04 §5.5)', async () => {
+it('every reply is read exactly once, by a reader that waits for it (contract 04 §5.5)', async () => {
   await fc.assert(
     fc.asyncProperty(fc.array(action, { maxLength: 60 }), async (actions) => {
       const store = createStorage<StoredReply>({ driver: memoryDriver() });
@@ -49,7 +49,7 @@ it('every reply is read once, by a reader that wants it and is there; none is lo
           added.push(id);
           await replies.add({ text: 'x', message_id: id, chat_id: step.chat });
         } else if (step.do === 'again') {
-          // Only what nobody has read yet can be known to have come twice.
+          // A duplicate is recognised only until the reply is read.
           const id = added[step.number];
           if (id !== undefined && !taken.includes(id)) await replies.add({ text: 'x', message_id: id });
         } else if (step.do === 'poll') {
@@ -64,7 +64,7 @@ it('every reply is read once, by a reader that wants it and is there; none is lo
         } else if (step.do === 'hang-up') {
           const poll = polls[step.number];
           if (poll) {
-            // One that has its answer already has it.
+            // A poll that was already answered keeps its answer.
             const answered = await Promise.race([poll.result.then(() => true), Promise.resolve(false)]);
             poll.hungUp = !answered;
             poll.abort.abort();

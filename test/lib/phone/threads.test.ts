@@ -3,8 +3,8 @@ import { openPhoneThreads } from '../../../lib/phone/threads.ts';
 import { createTestClock } from '../../support/clock.ts';
 import { memoryStores, noLog } from '../../support/states.ts';
 
-describe('chats that the relay remembers (contract 04 §5.7)', () => {
-  it('are 100; the least recently used is dropped first', async () => {
+describe('known chats (contract 04 §5.7)', () => {
+  it('are limited to 100, dropping the least recently used first', async () => {
     const threads = await openPhoneThreads({
       store: memoryStores().open('phone-threads'),
       clock: createTestClock(),
