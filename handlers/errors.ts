@@ -1,4 +1,5 @@
-import { type ErrorKind, RelayError } from '../lib/errors.ts';
+import { describeError, type ErrorKind, RelayError } from '../lib/errors.ts';
+import type { Log } from '../lib/log.ts';
 import { errorResponse } from '../lib/web/json.ts';
 
 const STATUS: Record<ErrorKind, number> = {
@@ -8,6 +9,7 @@ const STATUS: Record<ErrorKind, number> = {
   'not-found': 404,
   timeout: 408,
   conflict: 409,
+  gone: 410,
   precondition: 412,
   'too-large': 413,
   'unsupported-media': 415,
@@ -19,9 +21,12 @@ const STATUS: Record<ErrorKind, number> = {
   'gateway-timeout': 504,
 };
 
-/** The response to a domain error; undefined for an unexpected one. */
-export function toResponse(error: unknown): Response | undefined {
-  if (!(error instanceof RelayError)) return undefined;
+/** The response to whatever a guard or handler threw. An unexpected error is logged with `what` and becomes a 500. */
+export function failureResponse(error: unknown, what: string, log: Log): Response {
+  if (!(error instanceof RelayError)) {
+    log.error(`${what} failed: ${describeError(error)}`);
+    return errorResponse(500, 'internal error');
+  }
   const headers: Record<string, string> = {};
   if (error.kind === 'unauthorized') headers['www-authenticate'] = 'Bearer';
   if (error.retryAfter !== undefined) headers['retry-after'] = String(error.retryAfter);

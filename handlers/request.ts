@@ -46,3 +46,6 @@ export function pathSegment(request: RelayRequest, name: string): string | null 
     return null;
   }
 }
+
+/** What follows the authority of an absolute URL: path and query, as they came. */
+export const pathOf = (url: string): string => url.slice(url.indexOf('/', url.indexOf('//') + 2));

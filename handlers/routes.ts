@@ -1,7 +1,6 @@
 import { type RouteEntry, Router } from 'itty-router';
 import type { Peer } from '../lib/access/peer.ts';
 import { DEVICE_ROUTES } from '../lib/bridge/device-routes.ts';
-import { describeError } from '../lib/errors.ts';
 import type { Relay } from '../lib/relay.ts';
 import { errorResponse } from '../lib/web/json.ts';
 import { bridgeActivity, bridgeDevices, bridgeStatus, selectActive } from './bridge.ts';
@@ -9,7 +8,7 @@ import { postClipboard } from './clipboard.ts';
 import { injectedContext } from './context.ts';
 import { callTool, desktopHealth, mayCallTool, mayUseDesktop, pingDesktop } from './desktop.ts';
 import { controlDevice, DEVICE_PATHS, mayControl } from './device-control.ts';
-import { toResponse } from './errors.ts';
+import { failureResponse } from './errors.ts';
 import { loopbackOrPaired, open, operator, operatorOrPaired, paired, pairedOrHostTool } from './guards.ts';
 import { health } from './health.ts';
 import { imageActivity } from './image-activity.ts';
@@ -30,9 +29,9 @@ import {
   putProfileSoul,
   toggleSkill,
 } from './profiles.ts';
-import type { Guard, Handler, RelayRequest } from './request.ts';
+import { type Guard, type Handler, pathOf, type RelayRequest } from './request.ts';
 import { listSessions, reduceSession, revokeSession } from './sessions.ts';
-import { upgradeRequired } from './socket.ts';
+import { sockets, upgradeRequired } from './sockets.ts';
 import { providerUsage } from './usage.ts';
 
 type Row = [method: string, path: string, guard: Guard, handler: Handler];
@@ -50,8 +49,7 @@ export const routes: readonly Row[] = [
   ['GET', '/desktop/_ping', mayUseDesktop, pingDesktop],
   ['GET', '/desktop/health', mayUseDesktop, desktopHealth],
   ['ALL', '/desktop/:tool', mayCallTool, callTool],
-  ['GET', '/ws', open, upgradeRequired],
-  ['GET', '/', open, upgradeRequired],
+  ...sockets.map(({ path }): Row => ['GET', path, open, upgradeRequired]),
   ['POST', '/pairing', open, createCode],
   ['POST', '/pairing/register', operator, registerCode],
   ['POST', '/pairing/approve', operator, approveCode],
@@ -127,15 +125,10 @@ export function createFetch(relay: Relay): Fetch {
       const response: Response | undefined = await router.fetch(request, relay);
       return response ?? noRoute(request, router.routes);
     } catch (error) {
-      const expected = toResponse(error);
-      if (!expected) relay.log.error(`${request.method} request failed: ${describeError(error)}`);
-      return expected ?? errorResponse(500, 'internal error');
+      return failureResponse(error, `${request.method} request`, relay.log);
     }
   };
 }
-
-/** What follows the authority of an absolute URL: path and query, as they came. */
-const pathOf = (url: string): string => url.slice(url.indexOf('/', url.indexOf('//') + 2));
 
 function noRoute(request: RelayRequest, routes: RouteEntry[]): Response {
   const { pathname } = new URL(request.url);

@@ -14,20 +14,11 @@ import { encodeEnvelope, encodeEnvelopeAround, type Payload } from './envelope.t
 import { Handshake, type HandshakeParts } from './handshake.ts';
 import { PendingSockets } from './pending-sockets.ts';
 import { SessionSockets } from './session-sockets.ts';
-import type { Caller, Transport } from './transport.ts';
+import type { Caller, SocketEvents, Transport } from './transport.ts';
 
 const PING_PERIOD = 30_000;
 const PONG_WAIT = 15_000;
 const BUSY_RETRY = 5;
-
-/** Events of one socket, reported by the runtime. */
-export interface SocketEvents {
-  message(text: string): void;
-  drained(): void;
-  /** The client pinged; the runtime has already answered. */
-  pinged(): void;
-  closed(): void;
-}
 
 export interface SocketsParts {
   /** The channel table; first called when a socket opens. */
@@ -110,10 +101,10 @@ export function createSockets(parts: SocketsParts) {
     clock,
     log,
     onClosed(connection) {
-      const { id, session, caller } = connection;
+      const { session, caller } = connection;
       connections.remove(connection);
       bySession.get(session)?.remove(connection);
-      written(store?.removeItem(id));
+      if (store) written(store.removeItem(connection.id));
       log.info(`socket of session ${session.prefix} closed (${caller.key})`);
     },
   };

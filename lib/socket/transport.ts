@@ -4,7 +4,8 @@ import type { TransportHint } from '../sessions/session.ts';
 /** A socket as the runtime provides it. */
 export interface Transport {
   readonly id: string;
-  send(text: string): void;
+  /** Sends one message: a text frame for a string, a binary frame for bytes. */
+  send(data: string | Uint8Array): void;
   /** Starts a closing handshake. */
   close(code: number, reason: string): void;
   /** Drops the connection. */
@@ -21,6 +22,17 @@ export interface Transport {
   ping?(): void;
   /** The client has authenticated: lifts its pre-auth byte budget. */
   authenticated?(): void;
+}
+
+/** Events of one socket, reported by the runtime. */
+export interface SocketEvents {
+  message(text: string): void;
+  /** A binary message, on paths that take them. */
+  bytes?(bytes: Uint8Array): void;
+  drained(): void;
+  /** The client pinged; the runtime has already answered. */
+  pinged(): void;
+  closed(): void;
 }
 
 /** The client of a socket, as known when it opens. */

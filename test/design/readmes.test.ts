@@ -6,7 +6,7 @@ import { nestedPrograms, programs } from '../../cli/commands.ts';
 import { DEVICE_PATHS } from '../../handlers/device-control.ts';
 import { MEDIA_TOKEN } from '../../handlers/media.ts';
 import { routes } from '../../handlers/routes.ts';
-import { SOCKET_PATHS } from '../../handlers/socket.ts';
+import { sockets } from '../../handlers/sockets.ts';
 import { DEVICE_ROUTES } from '../../lib/bridge/device-routes.ts';
 import { variables } from '../../lib/config.ts';
 
@@ -96,5 +96,5 @@ it('handlers/README.md lists exactly the rows of the route table', async () => {
 it('handlers/README.md lists exactly the rows of the socket table', async () => {
   const rows = section(await read('handlers/README.md'), 'sockets').join('\n');
   const documented = [...rows.matchAll(/^\| `([^`]+)` \|/gm)].map(([, path]) => path);
-  expect(documented).toEqual(SOCKET_PATHS);
+  expect(documented).toEqual(sockets.map(({ path }) => path));
 });

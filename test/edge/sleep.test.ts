@@ -1,4 +1,5 @@
 import { describe, it } from 'vitest';
+import { connect } from '../support/client.ts';
 import { call, health, reconnect as reconnectDesktop, startDesktop } from '../support/desktop.ts';
 import { reconnect, startPhone } from '../support/phone.ts';
 import { bearer, describeMatrix, pair, post, type Target } from '../support/relay.ts';
@@ -26,6 +27,16 @@ describeMatrix(
       expect((await (await target.fetch('/health')).json()).clients).toBe(1);
       await target.fetch(`/sessions/${prefix}`, { method: 'DELETE', headers: bearer(token) });
       expect(await client.closed()).toEqual({ code: 4401, reason: 'session revoked' });
+    });
+
+    it('closes a socket of a row that cannot be restored', async ({ expect }) => {
+      const target = await start();
+      const client = await connect(target.wsUrl.replace(/ws$/, 'test/echo/1'));
+      await client.next();
+
+      await sleepOfTheObject(target);
+
+      expect(await client.closed()).toEqual({ code: 1012, reason: 'the relay was asleep' });
     });
   },
   ['edge'],

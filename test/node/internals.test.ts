@@ -1,12 +1,13 @@
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
+import nodeAdapter from 'crossws/adapters/node';
 import { expect, it } from 'vitest';
-import { currentResponse, responseOn } from '../../cli/runtime/node/internals.ts';
+import { currentResponse, responseOn, takeEndListener } from '../../cli/runtime/node/internals.ts';
 import { cleanups } from '../support/built-relay.ts';
 import { connectRaw, handshakeHeaders, request } from '../support/raw-socket.ts';
 
-// Each case fails when Node changes the undocumented part that `internals.ts` relies on.
+// Each case fails when Node or crossws changes the undocumented part that `internals.ts` relies on.
 
 const pending = cleanups();
 
@@ -67,4 +68,32 @@ it('responseOn: answers a connection that was handed over for an upgrade', async
   raw.write(request('GET', '/', handshakeHeaders()));
   expect(await raw.response()).toMatchObject({ status: 418, body: 'a teapot' });
   expect(isCurrent).toBe(true);
+});
+
+it('takeEndListener: takes what the ws of crossws does when a client ends its side', async () => {
+  let end: (() => void) | undefined;
+  let socket: Socket | undefined;
+  const server = createServer();
+  const opened = new Promise<{ readyState?: number }>((resolve) => {
+    const { handleUpgrade } = nodeAdapter({
+      hooks: {
+        open(peer) {
+          end = takeEndListener(socket as Socket);
+          resolve(peer.websocket);
+        },
+      },
+    });
+    server.on('upgrade', (req: IncomingMessage, connection: Socket, head: Buffer) => {
+      socket = connection;
+      void handleUpgrade(req, connection, head);
+    });
+  });
+  const raw = await listen(server);
+  raw.write(request('GET', '/', handshakeHeaders()));
+  const webSocket = await opened;
+  raw.socket.end();
+  await once(socket as Socket, 'end');
+  expect([socket?.writableEnded, webSocket.readyState]).toEqual([false, 1]);
+  end?.call(socket);
+  expect([socket?.writableEnded, webSocket.readyState]).toEqual([true, 2]);
 });

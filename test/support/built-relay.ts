@@ -5,6 +5,7 @@ import { afterEach } from 'vitest';
 import { createRelayServer } from '../../cli/runtime/node/server.ts';
 import { createChannels } from '../../handlers/channels/index.ts';
 import { createFetch } from '../../handlers/routes.ts';
+import { createSocketTable, type SocketRow, sockets } from '../../handlers/sockets.ts';
 import { readConfig } from '../../lib/config.ts';
 import { createNodeHost } from '../../lib/host/node/index.ts';
 import { createNodeUpstream } from '../../lib/host/node/upstream.ts';
@@ -27,6 +28,8 @@ export interface BuiltOptions {
   channels?: Channels;
   clock?: Clock;
   env?: Record<string, string>;
+  /** Sockets beside the relay's own. */
+  rows?: readonly SocketRow[];
   /** Returns the environment of the host's programs for the relay's home. Default: that of this process. */
   hostEnv?(home: string): Record<string, string>;
   /** Calls the servers behind the relay. */
@@ -35,7 +38,7 @@ export interface BuiltOptions {
 
 /** A relay assembled from its parts on a real listener, with state in memory, for test clocks and test channels. */
 export async function startBuiltTarget(options: BuiltOptions = {}) {
-  const { channels = {}, clock = systemClock, env = {}, hostEnv, upstream = createNodeUpstream() } = options;
+  const { channels = {}, clock = systemClock, env = {}, rows = [], hostEnv, upstream = createNodeUpstream() } = options;
   const agentHome = await mkdtemp(join(tmpdir(), 'svc-relay-test-'));
   const log: string[] = [];
   const { config } = readConfig(
@@ -53,7 +56,11 @@ export async function startBuiltTarget(options: BuiltOptions = {}) {
     host: createNodeHost({ agentHome, env: hostEnv?.(agentHome) }),
     upstream,
   });
-  const server = createRelayServer({ relay, fetch: createFetch(relay) });
+  const server = createRelayServer({
+    log: relay.log,
+    fetch: createFetch(relay),
+    sockets: createSocketTable(relay, [...sockets, ...rows]),
+  });
   const { port } = await server.listen('127.0.0.1', 0);
   relay.listener = { host: '127.0.0.1', port, tls: false };
   relay.start();

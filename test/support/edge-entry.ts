@@ -1,4 +1,6 @@
 import worker, { RelayObject as DeployedRelay } from '../../cli/runtime/edge/worker.ts';
+import type { SocketRow } from '../../handlers/sockets.ts';
+import { testRows } from './socket-rows.ts';
 
 type State = ConstructorParameters<typeof DeployedRelay>[0];
 type Env = ConstructorParameters<typeof DeployedRelay>[1];
@@ -8,10 +10,14 @@ const VARIABLES_HOST = 'variables.test';
 
 const variables = new Map<string, Record<string, string>>();
 
-/** The deployed object with variables of its own. */
+/** The deployed object with variables of its own, and with sockets made up for tests. */
 export class RelayObject extends DeployedRelay {
   constructor(state: State, env: Env) {
     super(state, { ...env, ...variables.get(state.id.name ?? '') });
+  }
+
+  protected override rows(): readonly SocketRow[] {
+    return [...super.rows(), ...testRows];
   }
 }
 

@@ -1,8 +1,7 @@
 import { createChannels } from '../../handlers/channels/index.ts';
 import { readConfig } from '../../lib/config.ts';
 import { createRelay, type Relay } from '../../lib/relay.ts';
-import type { SocketEvents } from '../../lib/socket/sockets.ts';
-import type { Transport } from '../../lib/socket/transport.ts';
+import type { SocketEvents, Transport } from '../../lib/socket/transport.ts';
 import type { Frame } from './client.ts';
 import { createTestClock } from './clock.ts';
 import { randomCode } from './relay.ts';
@@ -72,7 +71,7 @@ export async function startEvictedRelay() {
       const frames: Frame[] = [];
       const transport: Transport = {
         id: crypto.randomUUID(),
-        send: (text) => void frames.push(JSON.parse(text)),
+        send: (text) => void frames.push(JSON.parse(String(text))),
         close: () => client.close(),
         terminate: () => client.close(),
         unsent: () => 0,

@@ -8,18 +8,25 @@ import type {
 import crossws from 'crossws/adapters/cloudflare';
 import { createChannels } from '../../../handlers/channels/index.ts';
 import { createFetch, type Fetch } from '../../../handlers/routes.ts';
-import { callerOf, refuseUpgrade, SOCKET_PATHS } from '../../../handlers/socket.ts';
+import {
+  type Accepted,
+  createSocketTable,
+  type SocketRow,
+  type SocketTable,
+  sockets,
+} from '../../../handlers/sockets.ts';
 import type { Peer } from '../../../lib/access/peer.ts';
 import { readConfig } from '../../../lib/config.ts';
-import { createLog } from '../../../lib/log.ts';
+import { createLog, type Log } from '../../../lib/log.ts';
 import type { ObjectStore } from '../../../lib/media/objects.ts';
 import { createRelay, type Relay } from '../../../lib/relay.ts';
-import type { SocketEvents } from '../../../lib/socket/sockets.ts';
-import type { Caller, Transport } from '../../../lib/socket/transport.ts';
+import type { Transport } from '../../../lib/socket/transport.ts';
 import packageJson from '../../../package.json' with { type: 'json' };
 import { durableObjectExecutor } from '../../../storage/durable-object.ts';
 import { createStores } from '../../../storage/index.ts';
+import { createSocketHooks, type OpenSocket } from '../socket-hooks.ts';
 import { createEdgeClock } from './clock.ts';
+import { attachmentOf } from './internals.ts';
 
 interface Env extends Record<string, unknown> {
   RELAY: DurableObjectNamespace<RelayObject>;
@@ -29,34 +36,30 @@ interface Env extends Record<string, unknown> {
   RELAY_NAME?: string;
 }
 
+/** What crossws is given of an accepted handshake: it keeps the URL with the socket, over every sleep. */
+interface Handshake {
+  url: string;
+  accepted?: Accepted;
+}
+
 /** The relay as one Durable Object: its state, its sockets and nobody else's. */
 export class RelayObject extends DurableObject<Env> {
   readonly #clock;
-  readonly #sockets = new Map<string, SocketEvents>();
-  readonly #crossws;
+  readonly #open = new Map<string, OpenSocket>();
+  #crossws!: ReturnType<typeof crossws>;
   #relay!: Relay;
   #fetch!: Fetch;
+  #table!: SocketTable;
 
   constructor(state: DurableObjectState, env: Env) {
     super(state as never, env);
     this.#clock = createEdgeClock(state.storage);
-    this.#crossws = crossws({
-      hooks: {
-        upgrade: (request) => refuseUpgrade(new URL(request.url).pathname, this.#callerOf(request), this.#relay),
-        open: (peer) => {
-          const transport = edgeTransport(peer.id, peer);
-          this.#sockets.set(peer.id, this.#relay.sockets.open(transport, this.#callerOf(peer.request)));
-        },
-        message: (peer, message) => {
-          if (typeof message.rawData === 'string') this.#sockets.get(peer.id)?.message(message.rawData);
-        },
-        close: (peer) => {
-          this.#sockets.get(peer.id)?.closed();
-          this.#sockets.delete(peer.id);
-        },
-      },
-    });
     void state.blockConcurrencyWhile(() => this.#wake(state, env));
+  }
+
+  /** The socket table. */
+  protected rows(): readonly SocketRow[] {
+    return sockets;
   }
 
   /** Builds the relay from its stores, and takes up the sockets that slept with the object. */
@@ -79,15 +82,42 @@ export class RelayObject extends DurableObject<Env> {
       objects: env.MEDIA && { store: env.MEDIA as unknown as ObjectStore, prefix: state.id.toString() },
     });
     this.#fetch = createFetch(this.#relay);
+    this.#table = createSocketTable(this.#relay, this.rows());
+    this.#crossws = crossws({ hooks: this.#hooks(log) });
     this.#relay.state = 'ready';
-    for (const socket of state.getWebSockets()) {
-      // crossws keeps its peer id in the attachment, as `i`; it is how a socket is known again.
-      const id: string | undefined = socket.deserializeAttachment()?.i;
-      if (id === undefined) continue;
-      const events = await this.#relay.sockets.restore(edgeTransport(id, socket));
-      if (events) this.#sockets.set(id, events);
-    }
+    for (const socket of state.getWebSockets()) await this.#restore(socket);
     await this.#relay.restored();
+  }
+
+  #hooks(log: Log) {
+    return createSocketHooks(
+      {
+        open: (peer) => {
+          const handshake = peer.request as unknown as Handshake;
+          const { accepted } = handshake;
+          if (!accepted) return;
+          handshake.accepted = undefined;
+          this.#open.set(peer.id, { row: accepted.row, events: accepted.open(edgeTransport(peer.id, peer)) });
+        },
+        find: (peer) => this.#open.get(peer.id),
+        forget: (peer) => this.#open.delete(peer.id),
+      },
+      log,
+    );
+  }
+
+  /** Restores a socket that outlived a sleep, by its row. */
+  async #restore(socket: WorkerSocket): Promise<void> {
+    const { id, url } = attachmentOf(socket);
+    if (id === undefined || url === undefined) return;
+    const row = this.#table.rowOf(new URL(url).pathname);
+    const transport = edgeTransport(id, socket);
+    if (!row?.restore) {
+      transport.close(1012, 'the relay was asleep');
+      return;
+    }
+    const events = await row.restore(transport, this.#relay);
+    if (events) this.#open.set(id, { row, events });
   }
 
   async fetch(request: Request): Promise<Response> {
@@ -98,17 +128,16 @@ export class RelayObject extends DurableObject<Env> {
       port: Number(url.port) || (peer.tls ? 443 : 80),
       tls: peer.tls,
     };
-    const upgrades = request.headers.get('upgrade')?.toLowerCase() === 'websocket';
-    if (upgrades && SOCKET_PATHS.includes(url.pathname)) {
-      return this.#crossws.handleDurableUpgrade(this as never, request as never) as unknown as Response;
+    if (request.headers.get('upgrade')?.toLowerCase() === 'websocket') {
+      const decided = await this.#table.upgrade(request, peer);
+      if (decided.refusal) return decided.refusal;
+      // Without the query: nothing needs it later, and a long one would not fit into what the platform keeps.
+      const handshake: Handshake = { url: url.origin + url.pathname, accepted: decided };
+      return this.#crossws.handleDurableUpgrade(this as never, handshake as never) as unknown as Response;
     }
     const response = await this.#fetch(request, peer);
     await drain(request);
     return response;
-  }
-
-  #callerOf(request: Request): Caller {
-    return callerOf(peerOf(request), request.headers, this.#relay);
   }
 
   webSocketMessage(socket: WorkerSocket, message: string | ArrayBuffer): Promise<void> {
@@ -161,7 +190,7 @@ function peerOf(request: Request): Peer {
 
 /** What crossws's peer and the platform's socket have in common. */
 interface Closable {
-  send(text: string): unknown;
+  send(data: string | ArrayBuffer | ArrayBufferView): unknown;
   close(code: number, reason: string): void;
 }
 
@@ -176,7 +205,7 @@ function edgeTransport(id: string, socket: Closable): Transport {
   };
   return {
     id,
-    send: (text) => quietly(() => socket.send(text)),
+    send: (data) => quietly(() => socket.send(data)),
     close: (code, reason) => quietly(() => socket.close(code, reason)),
     terminate: () => quietly(() => socket.close(1008, 'policy violation')),
     unsent: () => 0,

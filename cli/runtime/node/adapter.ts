@@ -82,6 +82,13 @@ export function createAdapter(fetch: Fetch, log: Log): RequestListener {
   };
 }
 
+/** The request of a handshake, which the adapter does not see. */
+export function requestOf(req: IncomingMessage): Request {
+  const request = new NodeRequest(ORIGIN, { method: req.method, headers: req.headers as Record<string, string> });
+  request.url = ORIGIN + targetOf(req);
+  return request;
+}
+
 function toRelayRequest(request: NodeRequest, context: NodeContext): Request {
   const { req } = context;
   if (req.method === 'POST') {

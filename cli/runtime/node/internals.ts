@@ -15,3 +15,13 @@ export function responseOn(socket: Socket, request: IncomingMessage): ServerResp
   response.assignSocket(socket);
   return response;
 }
+
+/**
+ * Takes the `end` listener off a connection that the `ws` inside crossws has just taken over, and returns it. It is the
+ * last one.
+ */
+export function takeEndListener(socket: Socket): () => void {
+  const listener = socket.listeners('end').at(-1) as () => void;
+  socket.off('end', listener);
+  return listener;
+}

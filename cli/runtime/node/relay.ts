@@ -2,6 +2,7 @@ import { readFile } from 'node:fs/promises';
 import { createSecureContext } from 'node:tls';
 import { createChannels } from '../../../handlers/channels/index.ts';
 import { createFetch } from '../../../handlers/routes.ts';
+import { createSocketTable } from '../../../handlers/sockets.ts';
 import { isLoopbackAddress } from '../../../lib/access/peer.ts';
 import type { Config } from '../../../lib/config.ts';
 import { createNodeHost } from '../../../lib/host/node/index.ts';
@@ -55,7 +56,7 @@ export async function startNodeRelay({ version, config, log, noTls }: NodeRelayO
       host,
       upstream: createNodeUpstream(),
     });
-    const server = createRelayServer({ relay, fetch: createFetch(relay), tls });
+    const server = createRelayServer({ log, fetch: createFetch(relay), sockets: createSocketTable(relay), tls });
     try {
       const address = await listen(server, config);
       relay.listener = { host: config.host, port: address.port, tls: tls !== undefined };

@@ -9,12 +9,13 @@ import { createServer as createTlsServer } from 'node:https';
 import type { AddressInfo, Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import type { Fetch } from '../../../handlers/routes.ts';
+import type { SocketTable } from '../../../handlers/sockets.ts';
 import { describeError } from '../../../lib/errors.ts';
-import type { Relay } from '../../../lib/relay.ts';
-import { createAdapter, isSelfTimed, peerOf } from './adapter.ts';
+import type { Log } from '../../../lib/log.ts';
+import { createAdapter, isSelfTimed, peerOf, requestOf } from './adapter.ts';
 import { currentResponse, responseOn } from './internals.ts';
 import { send } from './send.ts';
-import { CLOSE_TIMEOUT, createUpgrades, isHandshake, WEBSOCKET_VERSION } from './upgrades.ts';
+import { CLOSE_TIMEOUT, createNodeSockets, isHandshake, WEBSOCKET_VERSION } from './sockets.ts';
 
 const HEAD_TIMEOUT = 20_000;
 const REQUEST_TIMEOUT = 80_000;
@@ -30,8 +31,9 @@ const UNREADABLE: Record<string, [status: number, sentence: string]> = {
 const CLOSE_GRACE = 1_500;
 
 export interface ServerOptions {
-  relay: Relay;
+  log: Log;
   fetch: Fetch;
+  sockets: SocketTable;
   tls?: { cert: Buffer; key: Buffer };
 }
 
@@ -42,11 +44,10 @@ export interface RelayServer {
   close(): Promise<void>;
 }
 
-/** HTTP, HTTPS and WebSocket on Node, in front of `relay`. */
-export function createRelayServer({ relay, fetch, tls }: ServerOptions): RelayServer {
-  const upgrades = createUpgrades(relay);
-
-  const handler = createAdapter(fetch, relay.log);
+/** HTTP, HTTPS and WebSocket on Node. */
+export function createRelayServer({ log, fetch, sockets, tls }: ServerOptions): RelayServer {
+  const nodeSockets = createNodeSockets(log);
+  const handler = createAdapter(fetch, log);
 
   function onUpgrade(this: HttpServer, req: IncomingMessage, stream: Duplex, head: Buffer): void {
     const socket = stream as Socket;
@@ -70,8 +71,15 @@ export function createRelayServer({ relay, fetch, tls }: ServerOptions): RelaySe
       handler(req, response);
       return;
     }
-    const refusal = upgrades.accept(req, socket, head, peerOf(socket));
-    if (refusal) void send(req, refusalOn(socket, req), refusal);
+    void upgrade(req, socket, head);
+  }
+
+  async function upgrade(req: IncomingMessage, socket: Socket, head: Buffer): Promise<void> {
+    watch(socket);
+    const decided = await sockets.upgrade(requestOf(req), peerOf(socket));
+    if (!socket.writable) socket.destroy();
+    else if (decided.refusal) await send(req, refusalOn(socket, req), decided.refusal);
+    else nodeSockets.accept(decided, req, socket, head);
   }
 
   const create = () => {
@@ -96,7 +104,7 @@ export function createRelayServer({ relay, fetch, tls }: ServerOptions): RelaySe
       res.writeHead(417, ERROR_HEADERS).end(errorBody('unknown expectation'));
     });
     // A broken handshake of one client is no reason to say anything louder.
-    server.on('tlsClientError', (error: Error) => relay.log.debug(`TLS handshake failed: ${error.message}`));
+    server.on('tlsClientError', (error: Error) => log.debug(`TLS handshake failed: ${error.message}`));
     return server;
   };
   const servers: ReturnType<typeof create>[] = [];
@@ -108,7 +116,7 @@ export function createRelayServer({ relay, fetch, tls }: ServerOptions): RelaySe
         server.once('error', reject);
         server.listen({ host, port }, () => {
           server.off('error', reject);
-          server.on('error', (error) => relay.log.error(`listener failed: ${describeError(error)}`));
+          server.on('error', (error) => log.error(`listener failed: ${describeError(error)}`));
           resolve();
         });
       });

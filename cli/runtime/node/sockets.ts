@@ -1,0 +1,209 @@
+import type { IncomingMessage } from 'node:http';
+import type { Socket } from 'node:net';
+import type { Peer } from 'crossws';
+import nodeAdapter from 'crossws/adapters/node';
+import type { Accepted } from '../../../handlers/sockets.ts';
+import { describeError } from '../../../lib/errors.ts';
+import type { Log } from '../../../lib/log.ts';
+import type { Transport } from '../../../lib/socket/transport.ts';
+import { createSocketHooks, type OpenSocket } from '../socket-hooks.ts';
+import { takeEndListener } from './internals.ts';
+
+/** Milliseconds for which a client that does not answer a closing handshake keeps its connection. */
+export const CLOSE_TIMEOUT = 2_000;
+/** Bytes that a client may send before it has authenticated. */
+const PRE_AUTH_BYTES = 64 * 1024;
+const SERVER_OPTIONS = {
+  // A message in tiny fragments costs far more than its bytes.
+  maxFragments: 4096,
+  maxBufferedChunks: 65_536,
+  perMessageDeflate: false,
+  closeTimeout: CLOSE_TIMEOUT,
+  clientTracking: false,
+};
+/** One group: the relay publishes to sockets by itself. */
+const NAMESPACE = 'sockets';
+
+/** The one version of the protocol, and the form of a handshake's key. */
+export const WEBSOCKET_VERSION = '13';
+const KEY = /^[+/0-9A-Za-z]{22}==$/;
+
+/** Whether a request is a complete opening handshake (RFC 6455 §4.2.1). */
+export function isHandshake({ method, headers }: IncomingMessage): boolean {
+  if (method !== 'GET' || headers.upgrade?.toLowerCase() !== 'websocket') return false;
+  return headers['sec-websocket-version'] === WEBSOCKET_VERSION && KEY.test(headers['sec-websocket-key'] ?? '');
+}
+
+/** What crossws keeps with a peer for us. */
+interface PeerContext {
+  /** Dropped once the socket is open: it holds the request. */
+  accepted?: Accepted;
+  socket: Socket;
+  open?: OpenSocket;
+}
+
+const contextOf = (peer: Peer): PeerContext => peer.context as unknown as PeerContext;
+
+export interface NodeSockets {
+  /** Completes an accepted handshake. */
+  accept(accepted: Accepted, req: IncomingMessage, socket: Socket, head: Buffer): void;
+}
+
+/** Carries the sockets of the table over crossws. */
+export function createNodeSockets(log: Log): NodeSockets {
+  const hooks = createSocketHooks(
+    {
+      open(peer) {
+        const context = contextOf(peer);
+        const { accepted, socket } = context;
+        if (!accepted) return;
+        context.accepted = undefined;
+        endAtOnce(socket);
+        context.open = { row: accepted.row, events: accepted.open(new NodeTransport(peer, socket)) };
+      },
+      find: (peer) => contextOf(peer).open,
+      forget: (peer) => {
+        contextOf(peer).open = undefined;
+      },
+    },
+    log,
+  );
+  const create = (maxPayload: number) =>
+    nodeAdapter({
+      hooks,
+      getNamespace: () => NAMESPACE,
+      // The relay has its own keep-alive.
+      idleTimeout: 0,
+      serverOptions: { ...SERVER_OPTIONS, maxPayload },
+    });
+  /** The limit on messages is one of crossws's server, so each limit has a server. */
+  const adapters = new Map<number, ReturnType<typeof create>>();
+
+  function adapterFor({ row }: Accepted): ReturnType<typeof create> {
+    const adapter = adapters.get(row.maxMessage) ?? create(row.maxMessage);
+    adapters.set(row.maxMessage, adapter);
+    return adapter;
+  }
+
+  return {
+    accept(accepted, req, socket, head) {
+      const context: PeerContext = { accepted, socket };
+      adapterFor(accepted)
+        .handleUpgrade(handshakeOf(req) as never, socket, head, { context } as never)
+        .catch((error: unknown) => {
+          log.error(`upgrade to ${accepted.row.path} failed: ${describeError(error)}`);
+          socket.destroy();
+        });
+    },
+  };
+}
+
+/**
+ * The part of a request that crossws needs for the handshake. It keeps what it is given for as long as the socket is
+ * open: the request itself would be several kilobytes. No subprotocol is offered on, for none is spoken here.
+ */
+const handshakeOf = ({ headers }: IncomingMessage) => ({
+  method: 'GET',
+  url: '/',
+  headers: {
+    upgrade: 'websocket',
+    'sec-websocket-key': headers['sec-websocket-key'],
+    'sec-websocket-version': WEBSOCKET_VERSION,
+  },
+});
+
+/** Where the listener is kept that `ws` had for the end of a connection. */
+const SHUT_DOWN = Symbol('shut down');
+type Carrier = Socket & { [SHUT_DOWN]?: () => void };
+
+/**
+ * A client that ends its side is gone, and with nothing left to send so is the connection. `ws` would first shut down
+ * the other side and then end its receiver twice, an error nobody sees: an eighth of what a connection costs (2026-11).
+ */
+function endAtOnce(socket: Carrier): void {
+  socket[SHUT_DOWN] = takeEndListener(socket);
+  socket.on('end', onEnd);
+}
+
+function onEnd(this: Carrier): void {
+  if (this.writableLength === 0) this.destroy();
+  else this[SHUT_DOWN]?.();
+}
+
+/** The part of the bundled `ws` socket that is used. */
+interface WebSocketPart {
+  readonly readyState: number;
+  pause(): void;
+  resume(): void;
+}
+
+const OPEN = 1;
+
+/**
+ * A Node socket as the relay's domain sees it. Until the client has authenticated, the connection is destroyed once
+ * it has sent 64 KiB: counted on the wire, because a message only counts when it is whole.
+ */
+class NodeTransport implements Transport {
+  readonly #peer: Peer;
+  readonly #webSocket: WebSocketPart;
+  readonly #socket: Socket;
+  #guard: (() => void) | undefined;
+
+  constructor(peer: Peer, socket: Socket) {
+    this.#peer = peer;
+    this.#webSocket = peer.websocket as unknown as WebSocketPart;
+    this.#socket = socket;
+    const start = socket.bytesRead;
+    this.#guard = () => {
+      if (socket.bytesRead - start > PRE_AUTH_BYTES) socket.destroy();
+    };
+    socket.on('data', this.#guard);
+  }
+
+  get id(): string {
+    return this.#peer.id;
+  }
+
+  send(data: string | Uint8Array): void {
+    // `ws` would count what is sent to a closing socket as unsent forever.
+    if (this.isWritable()) this.#peer.send(data);
+  }
+
+  close(code: number, reason: string): void {
+    this.#peer.close(code, reason);
+  }
+
+  terminate(): void {
+    this.#peer.terminate();
+  }
+
+  isWritable(): boolean {
+    return this.#webSocket.readyState === OPEN;
+  }
+
+  unsent(): number {
+    return this.#peer.bufferedAmount;
+  }
+
+  pause(): boolean {
+    this.#webSocket.pause();
+    return true;
+  }
+
+  resume(): void {
+    this.#webSocket.resume();
+  }
+
+  received(): number {
+    return this.#socket.bytesRead;
+  }
+
+  ping(): void {
+    if (this.isWritable()) this.#peer.ping();
+  }
+
+  authenticated(): void {
+    if (this.#guard) this.#socket.off('data', this.#guard);
+    this.#guard = undefined;
+  }
+}

@@ -1,0 +1,113 @@
+import { Router } from 'itty-router';
+import { isSecureTransport, type Peer, peerKey } from '../lib/access/peer.ts';
+import type { Relay } from '../lib/relay.ts';
+import type { Caller, SocketEvents, Transport } from '../lib/socket/transport.ts';
+import { errorResponse } from '../lib/web/json.ts';
+import { failureResponse } from './errors.ts';
+import { type Guard, pathOf, type RelayRequest } from './request.ts';
+
+/** One kind of socket. */
+export interface SocketRow {
+  /** As in the route table, with parameters: `/voice/output/:id`. */
+  path: string;
+  /** Runs before the upgrade: what it answers is a plain response. */
+  guard: Guard;
+  /** Bytes of the largest message. A larger one closes the socket with 1009. */
+  maxMessage: number;
+  /** Whether binary messages are delivered. Without it they are ignored. */
+  binary: boolean;
+  open(request: RelayRequest, socket: Transport, relay: Relay): SocketEvents;
+  /** Restores a socket that outlived a sleep of its object (edge). Sockets of a row without it are closed then. */
+  restore?(socket: Transport, relay: Relay): Promise<SocketEvents | undefined>;
+}
+
+const MiB = 1024 * 1024;
+
+/** The multiplexed socket of phones and desktops (contract 01 §3). */
+const channels: Omit<SocketRow, 'path'> = {
+  guard: mayConnect,
+  maxMessage: 40 * MiB,
+  binary: false,
+  open: (request, socket, relay) => relay.sockets.open(socket, callerOf(request, relay)),
+  restore: (socket, relay) => relay.sockets.restore(socket),
+};
+
+/** THE socket table. */
+export const sockets: readonly SocketRow[] = [
+  { path: '/ws', ...channels },
+  { path: '/', ...channels },
+];
+
+/** `GET` of a socket's path without upgrade headers. */
+export const upgradeRequired = (): Response =>
+  errorResponse(426, 'connect to this path with a WebSocket', { upgrade: 'websocket', connection: 'Upgrade' });
+
+/** A block after failed attempts, and the limits on sockets that have not authenticated (contract 01 §3.1). */
+function mayConnect(request: RelayRequest, relay: Relay): Response | undefined {
+  const refusal = relay.sockets.refusal(callerOf(request, relay).key);
+  if (!refusal) return undefined;
+  const sentence = refusal.blocked
+    ? 'too many failed attempts, try again later'
+    : 'too many connections, try again soon';
+  return errorResponse(429, sentence, { 'retry-after': String(refusal.retryAfter) });
+}
+
+function callerOf({ peer, headers }: RelayRequest, relay: Relay): Caller {
+  const trusted = relay.config.trustProxyHeaders;
+  return {
+    peer,
+    key: peerKey(peer, headers, trusted),
+    transportHint: isSecureTransport(peer, headers, trusted) ? 'wss' : 'ws',
+  };
+}
+
+/** What a WebSocket handshake comes to: a socket of a row, or the plain response that refuses it. */
+export type Upgrade = Accepted | { refusal: Response };
+
+export interface Accepted {
+  refusal?: undefined;
+  row: SocketRow;
+  open(socket: Transport): SocketEvents;
+}
+
+export interface SocketTable {
+  /** Matches and guards a handshake. Never rejects. */
+  upgrade(request: Request, peer: Peer): Promise<Upgrade>;
+  /** The row that serves a path. */
+  rowOf(path: string): SocketRow | undefined;
+}
+
+/** The relay's sockets: all that a runtime knows of them. */
+export function createSocketTable(relay: Relay, rows: readonly SocketRow[] = sockets): SocketTable {
+  const router = Router<RelayRequest, [Relay]>();
+  for (const row of rows) {
+    const accept = (request: RelayRequest): Accepted => ({ row, open: (socket) => row.open(request, socket, relay) });
+    router.get(row.path, row.guard, accept);
+  }
+
+  /** Matches a path as it was sent: the router by itself would also take `/ws/` and `/x/../ws`. */
+  function rowOf(path: string): SocketRow | undefined {
+    if (path !== '/' && path.endsWith('/')) return undefined;
+    return rows.find((_row, index) => router.routes[index]?.[1].test(path));
+  }
+
+  async function decide(request: RelayRequest): Promise<Accepted | Response> {
+    const [path = ''] = pathOf(request.url).split('?', 1);
+    try {
+      const decided: Accepted | Response | undefined = rowOf(path) && (await router.fetch(request, relay));
+      return decided ?? errorResponse(404, 'not found');
+    } catch (error) {
+      return failureResponse(error, 'upgrade', relay.log);
+    }
+  }
+
+  return {
+    async upgrade(request, peer) {
+      const decided = await decide(Object.assign(request as RelayRequest, { peer }));
+      if ('row' in decided) return decided;
+      decided.headers.set('connection', 'close');
+      return { refusal: decided };
+    },
+    rowOf,
+  };
+}

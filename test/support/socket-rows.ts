@@ -1,0 +1,71 @@
+import { paired } from '../../handlers/guards.ts';
+import type { Guard } from '../../handlers/request.ts';
+import type { SocketRow } from '../../handlers/sockets.ts';
+import { type ErrorKind, RelayError } from '../../lib/errors.ts';
+import type { SocketEvents, Transport } from '../../lib/socket/transport.ts';
+
+/** Bytes of the largest message on `/test/echo`. */
+export const ECHO_LIMIT = 1024;
+
+const REFUSALS: Record<string, ErrorKind> = {
+  '401': 'unauthorized',
+  '403': 'forbidden',
+  '404': 'not-found',
+  '410': 'gone',
+  '429': 'rate-limited',
+};
+
+/** Refuses with the status that the path names. */
+const refusing: Guard = ({ params: { status = '' } }) => {
+  const kind = REFUSALS[status];
+  if (kind) throw new RelayError(kind, `refused with ${status}`, { retryAfter: status === '429' ? 7 : undefined });
+  throw new Error('a guard that fails');
+};
+
+/** Sends back what it hears: text after its greeting, bytes as they are. */
+function echo(greeting: unknown, socket: Transport): SocketEvents {
+  socket.send(JSON.stringify(greeting));
+  return {
+    message(text) {
+      if (text === 'fail') throw new Error('a row that fails');
+      if (text === 'bye') socket.close(4000, 'bye');
+      else socket.send(text);
+    },
+    bytes: (bytes) => socket.send(bytes),
+    drained() {},
+    pinged() {},
+    closed() {},
+  };
+}
+
+/** Made-up rows of the socket table, for its tests on both runtimes. */
+export const testRows: readonly SocketRow[] = [
+  {
+    path: '/test/echo/:id',
+    guard: () => undefined,
+    maxMessage: ECHO_LIMIT,
+    binary: true,
+    open: ({ params, query }, socket) => echo({ params, query }, socket),
+  },
+  {
+    path: '/test/text',
+    guard: () => undefined,
+    maxMessage: 2 * ECHO_LIMIT,
+    binary: false,
+    open: (_request, socket) => echo('text', socket),
+  },
+  {
+    path: '/test/chat',
+    guard: paired('chat'),
+    maxMessage: ECHO_LIMIT,
+    binary: true,
+    open: ({ session }, socket) => echo({ device: session?.device.name }, socket),
+  },
+  {
+    path: '/test/refused/:status',
+    guard: refusing,
+    maxMessage: ECHO_LIMIT,
+    binary: true,
+    open: (_request, socket) => echo('never', socket),
+  },
+];
