@@ -2,9 +2,9 @@ import { defineConfig } from 'vitest/config';
 import { PATIENCE, POLL } from './test/support/limits.ts';
 import { LongFirst } from './test/support/sequencer.ts';
 
-/** Tests of the domain. It keeps no state outside of its objects: they share a process, which loads it once. */
+/** Domain tests share a process that loads the domain once: it has no state outside its objects. */
 const DOMAIN = 'test/lib/**/*.test.ts';
-/** What it has of a host counts processes and descriptors: those tests want a process of their own. */
+/** Host tests count processes and descriptors, so each file gets its own process. */
 const HOST = 'test/lib/host/**/*.test.ts';
 
 export default defineConfig({
@@ -21,10 +21,10 @@ export default defineConfig({
       },
     ],
     setupFiles: ['test/support/patience.ts'],
-    // One worker less than cores is the default: on two cores that is one, and most cases wait for sockets anyway.
+    // The default is one worker less than cores: a single one on two cores, though most cases wait for sockets.
     maxWorkers: 2,
     sequence: { sequencer: LongFirst },
-    // Only a failure takes that long: a busy machine must not make one.
+    // Only a failing case takes that long, so a busy machine does not fail one.
     testTimeout: 2 * PATIENCE,
     hookTimeout: 2 * PATIENCE,
     expect: { poll: { timeout: PATIENCE, interval: POLL } },

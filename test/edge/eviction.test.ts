@@ -5,7 +5,7 @@ import { type EvictedRelay, type LocalClient, startEvictedRelay } from '../suppo
 const routeOf = (method: string, path: string): DeviceRoute =>
   deviceRoutes(path).find((route) => route.method === method) as DeviceRoute;
 
-/** Begins a bridge command; nobody is left to hear of its end. */
+/** Starts a bridge command whose caller does not outlive the eviction. */
 function command(object: EvictedRelay, path = '/ping'): void {
   object.relay.bridge.command({ route: routeOf('GET', path), query: {} }).catch(() => {});
 }

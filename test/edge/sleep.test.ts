@@ -14,7 +14,7 @@ async function sleepOfTheObject(target: Target): Promise<void> {
 describeMatrix(
   'the edge',
   (start) => {
-    it('takes up its sockets after a sleep of the object', async ({ expect }) => {
+    it('contract 00: sockets work after a sleep of the object', async ({ expect }) => {
       const target = await start();
       const { client, token, prefix } = await pair(target);
       const watcher = await pair(target);
@@ -46,8 +46,8 @@ describeMatrix(
 describeMatrix(
   'the bridge at the edge',
   (start) => {
-    // One sleep for both channels that remember phones: it takes long.
-    it('phones are there again after a sleep of the object, as they were, and still subscribed to messages', {
+    // One sleep covers both channels that remember phones, because it takes long.
+    it('contract 00: phones keep their state and their subscription over a sleep of the object', {
       timeout: 60_000,
     }, async ({ expect }) => {
       const target = await start();
@@ -107,7 +107,7 @@ describeMatrix(
 describeMatrix(
   'desktop tools at the edge',
   (start) => {
-    it('desktops and control sessions are there again after a sleep of the object', async ({ expect }) => {
+    it('contract 00: desktops and control sessions outlast a sleep of the object', async ({ expect }) => {
       const target = await start();
       const tools = ['desktop_terminal', 'desktop_computer_action'];
       const desktop = await startDesktop(target, { status: { advertised_tools: tools } });

@@ -15,10 +15,10 @@ describe('the edge', () => {
     return target;
   };
 
-  it('a refused body breaks nothing for the request after it on the same connection', async () => {
+  it('a refused body does not break the next request on the same connection', async () => {
     const target = await start();
     for (let round = 0; round < 10; round++) {
-      // Without `target.fetch`, which asks for a connection of its own each time.
+      // Not `target.fetch`, which uses a new connection each time.
       const refused = await fetch(`${target.url}/pairing/register`, { method: 'POST', body: '{"code":"ABC123"}' });
       expect([refused.status, (await refused.json()).ok]).toEqual([403, false]);
       const healthy = await fetch(`${target.url}/health`);
@@ -26,7 +26,7 @@ describe('the edge', () => {
     }
   });
 
-  it('has no loopback: without an operator token every operator route is closed', async () => {
+  it('contract 01 §12: has no loopback: operator routes need an operator token', async () => {
     const target = await start();
     const { privateKey } = await generateKeyPair('EdDSA');
     const forged = await new SignJWT({})
@@ -47,12 +47,12 @@ describe('the edge', () => {
     }
   });
 
-  it('without a public key nobody is the operator', async () => {
+  it('contract 01 §12: without a public key nobody is the operator', async () => {
     const target = await start({ env: { RELAY_OPERATOR_PUBLIC_KEY: '' } });
     expect((await target.operator('/pairing/register', post({ code: 'ABC123' }))).status).toBe(403);
   });
 
-  it('keeps relays of different host names apart', async () => {
+  it('contract 01 §12: keeps relays of different host names apart', async () => {
     const target = await start();
     const { token } = await pair(target);
     const other = target.url.replace('//', '//other.');

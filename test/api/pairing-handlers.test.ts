@@ -1,12 +1,12 @@
 import { createStorage } from 'unstorage';
 import { describe, expect, test } from 'vitest';
-import { approveCode, createCode, mintCode, registerCode } from '../../../handlers/pairing.ts';
-import type { RelayRequest } from '../../../handlers/request.ts';
-import type { Peer } from '../../../lib/access/peer.ts';
-import { createMint } from '../../../lib/pairing/mint.ts';
-import type { Relay } from '../../../lib/relay.ts';
-import { codesOf, limiterOf } from '../../support/states.ts';
-import { configOf, fakeClock, fakeHost, fakeLog, START } from './fixtures.ts';
+import { approveCode, createCode, mintCode, registerCode } from '../../handlers/pairing.ts';
+import type { RelayRequest } from '../../handlers/request.ts';
+import type { Peer } from '../../lib/access/peer.ts';
+import { createMint } from '../../lib/pairing/mint.ts';
+import type { Relay } from '../../lib/relay.ts';
+import { configOf, fakeClock, fakeHost, fakeLog, START } from '../lib/pairing/fixtures.ts';
+import { codesOf, limiterOf } from '../support/states.ts';
 
 const LOCAL: Peer = { address: '127.0.0.1', tls: false, via: 'direct' };
 const LAN: Peer = { address: '192.168.1.50', tls: false, via: 'direct' };
