@@ -59,7 +59,7 @@ async function attach(tui: Relay['tui'], version: string, connection: Connection
       noGateway(connection, NOT_INSTALLED, id);
       break;
     case 'full':
-      fail(connection, `too many tui sessions on this relay (${attached.most})`, id, 'session_limit');
+      fail(connection, `too many tui sessions on this relay (${attached.limit})`, id, 'session_limit');
       break;
     case 'invalid':
       fail(connection, attached.message, id, 'invalid_request');

@@ -1,18 +1,17 @@
 import type { Command, Host } from '../host/index.ts';
-import { clampEdge } from './size.ts';
-import { parseCommand } from './words.ts';
+import { parseJson } from '../kit/json.ts';
 
-/** What a client may ask of a gateway (contract 02 §4.1): the payload of `tui.attach`, as it came. */
-export type Wish = Readonly<Record<string, unknown>>;
+/** Payload of `tui.attach`, unchecked (contract 02 §4.1). */
+export type AttachPayload = Readonly<Record<string, unknown>>;
 
-/** Which gateway is to be started, or why none is. */
+/** The gateway to start, or why there is none. */
 export type Plan =
   | { kind: 'command'; command: Command }
   /** This host has no gateway. */
   | { kind: 'not-installed' }
-  /** The wish is not allowed. */
+  /** The payload is invalid. */
   | { kind: 'invalid'; message: string }
-  /** The program that should be started cannot be. */
+  /** The program cannot be started. */
   | { kind: 'failed'; reason: string };
 
 export interface PlanParts {
@@ -20,20 +19,22 @@ export interface PlanParts {
   config: { tuiCommand?: string; home: string };
 }
 
+/** Columns or lines of the largest window. */
+const MAX_CELLS = 1000;
 const MODULE = 'tui_gateway.entry';
 const INTERPRETERS = ['.venv/bin/python', '.venv/bin/python3', 'venv/bin/python', 'venv/bin/python3'];
-const NOT_FOR_CHILDREN = ['RELAY_PAIRING_CODE', 'RELAY_SECURE_LINK_BROKER_HOST_TOKEN'];
+const WITHHELD = ['RELAY_PAIRING_CODE', 'RELAY_SECURE_LINK_BROKER_HOST_TOKEN'];
 
-// biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what names must not have
+// biome-ignore lint/suspicious/noControlCharactersInRegex: names must not contain control characters
 const CONTROL = /[\u0000-\u001f\u007f-\u009f]/;
 
 /** Resolves program, working directory and environment of a gateway (contract 02 §4.2). Starts nothing. */
-export async function planCommand({ host, config }: PlanParts, wish: Wish): Promise<Plan> {
-  const profile = readName(wish.profile, 128, /\//);
+export async function planCommand({ host, config }: PlanParts, payload: AttachPayload): Promise<Plan> {
+  const profile = readName(payload.profile, 128, /\//);
   if (profile === null) {
     return { kind: 'invalid', message: 'profile must be 1 to 128 characters without "/" and control characters' };
   }
-  const resume = readName(wish.resume_session_id, 256);
+  const resume = readName(payload.resume_session_id, 256);
   if (resume === null) {
     return { kind: 'invalid', message: 'resume_session_id must be 1 to 256 characters without control characters' };
   }
@@ -64,17 +65,18 @@ export async function planCommand({ host, config }: PlanParts, wish: Wish): Prom
     PYTHONPATH: config.tuiCommand ? env.PYTHONPATH : [root, env.PYTHONPATH].filter(Boolean).join(':'),
     SVC_PROFILE: profile ?? env.SVC_PROFILE,
     SVC_TUI_RESUME: resume ?? env.SVC_TUI_RESUME,
-    COLUMNS: clampEdge(wish.cols)?.toString() ?? env.COLUMNS,
-    LINES: clampEdge(wish.rows)?.toString() ?? env.LINES,
+    COLUMNS: clampEdge(payload.cols)?.toString() ?? env.COLUMNS,
+    LINES: clampEdge(payload.rows)?.toString() ?? env.LINES,
   };
-  for (const name of NOT_FOR_CHILDREN) delete variables[name];
-  return { kind: 'command', command: { file, args, cwd, env: withoutGaps(variables) } };
+  for (const name of WITHHELD) delete variables[name];
+  return { kind: 'command', command: { file, args, cwd, env: defined(variables) } };
 }
 
-/** Undefined when it is absent, null when it is not allowed. */
-function readName(value: unknown, most: number, forbidden?: RegExp): string | undefined | null {
+/** Undefined when absent, null when invalid. */
+function readName(value: unknown, maxLength: number, forbidden?: RegExp): string | undefined | null {
   if (value === undefined || value === null || value === '') return undefined;
-  if (typeof value !== 'string' || value.length > most || CONTROL.test(value) || forbidden?.test(value)) return null;
+  if (typeof value !== 'string' || value.length > maxLength || CONTROL.test(value) || forbidden?.test(value))
+    return null;
   return value;
 }
 
@@ -85,9 +87,53 @@ async function findInterpreter({ env, files }: Host, root: string): Promise<stri
   return 'python3';
 }
 
-/** A path that cannot be looked at is none. */
+/** False for a path that cannot be read. */
 const isDirectory = async ({ files }: Host, path: string): Promise<boolean> =>
   (await files.stat(path).catch(() => null))?.kind === 'directory';
 
-const withoutGaps = (variables: Record<string, string | undefined>): Record<string, string> =>
+const defined = (variables: Record<string, string | undefined>): Record<string, string> =>
   Object.fromEntries(Object.entries(variables).filter((entry): entry is [string, string] => entry[1] !== undefined));
+
+/** Columns or lines of a window, truncated and clamped to 1..1000; undefined when missing, 0 or not a number. */
+export const clampEdge = (value: unknown): number | undefined =>
+  typeof value === 'number' && value !== 0 ? Math.min(Math.max(Math.trunc(value), 1), MAX_CELLS) : undefined;
+
+const WORD = /^(?:[^\s'"\\]|\\.|'[^']*'|"(?:[^"\\]|\\.)*")+/s;
+const PIECE = /\\(.)|'([^']*)'|"((?:[^"\\]|\\.)*)"/gs;
+
+/**
+ * Parses `RELAY_TUI_COMMAND` into program and arguments: a JSON array of strings when it starts with `[`, otherwise words
+ * with single quotes, double quotes (in which a backslash escapes `"` and `\`) and backslashes. Expands nothing. Null
+ * when malformed (contract 02 §4.2.1).
+ */
+export function parseCommand(text: string): string[] | null {
+  const words = text.trimStart().startsWith('[') ? parseArray(text) : parseWords(text);
+  const [program] = words ?? [];
+  return program && !words?.some((word) => word.includes('\0')) ? words : null;
+}
+
+function parseArray(text: string): string[] | null {
+  const value = parseJson(text);
+  return Array.isArray(value) && value.every((word) => typeof word === 'string') ? value : null;
+}
+
+function parseWords(text: string): string[] | null {
+  const words: string[] = [];
+  for (let rest = text.trimStart(); rest !== ''; ) {
+    const [word] = WORD.exec(rest) ?? [];
+    if (word === undefined) return null;
+    rest = rest.slice(word.length);
+    // An unclosed quote or a lone backslash ends the match inside a word.
+    if (rest !== '' && !/^\s/.test(rest)) return null;
+    rest = rest.trimStart();
+    words.push(unquote(word));
+  }
+  return words;
+}
+
+const unquote = (word: string): string =>
+  word.replace(
+    PIECE,
+    (_piece, escaped?: string, single?: string, double?: string) =>
+      escaped ?? single ?? (double as string).replace(/\\(["\\])/g, '$1'),
+  );

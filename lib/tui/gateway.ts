@@ -5,33 +5,34 @@ import { decodeUtf8, decodeUtf8Strict } from '../kit/text.ts';
 import type { Log } from '../log.ts';
 import { createLines } from './lines.ts';
 
-const MOST_LINE = 32 * 1024 * 1024;
-const MOST_STDERR_LINE = 4 * 1024;
-const MOST_UNWRITTEN = 64 * 1024 * 1024;
-const TERM_WAIT = 2000;
-const KILL_WAIT = 2000;
-/** An ending child breaks its pipes first: its end is the better news, so a lost write waits for that. */
-const LOST_WAIT = 1000;
+const MAX_LINE = 32 * 1024 * 1024;
+const MAX_STDERR_LINE = 4 * 1024;
+const MAX_UNWRITTEN = 64 * 1024 * 1024;
+/** Milliseconds from SIGTERM to SIGKILL, and from SIGKILL to giving up. */
+const TERM_TIMEOUT = 2000;
+const KILL_TIMEOUT = 2000;
+/** An exiting child breaks its pipes first: a lost write is reported only if no exit follows. */
+const LOST_DELAY = 1000;
 
 export type LineKind = 'event' | 'response';
 
 export interface GatewayEvents {
-  /** One JSON object of the gateway, as the text it wrote. Never again after `end()`. */
+  /** One JSON object, as the gateway wrote it. Never called after `end()`. */
   received(kind: LineKind, text: string): void;
-  /** It ended by itself, after all of its output. Called at most once, and never after `end()`. */
+  /** The gateway exited by itself; all of its output came before. Called at most once, never after `end()`. */
   exited(exit: Exit): void;
 }
 
 export type Gateway = ReturnType<typeof createGateway>;
 
-/** What a line of a gateway is (contract 02 §4.5); null for what is no JSON object. */
+/** Kind of a gateway's line (contract 02 §4.5); null when it is not a JSON object. */
 export function classify(text: string): LineKind | null {
   const value = parseObject(text);
   if (!value) return null;
   return value.method === 'event' || !Object.hasOwn(value, 'id') ? 'event' : 'response';
 }
 
-/** Pumps lines between one running gateway process and whoever listens (contract 02 §4.4-4.6). */
+/** Passes lines between one gateway process and its listener (contract 02 §4.4-4.6). */
 export function createGateway(child: Child, { clock, log }: { clock: Clock; log: Log }, events: GatewayEvents) {
   const encoder = new TextEncoder();
   let state: 'running' | 'ending' | 'ended' = 'running';
@@ -41,7 +42,7 @@ export function createGateway(child: Child, { clock, log }: { clock: Clock; log:
     setOver = resolve;
   });
 
-  const stdout = createLines(MOST_LINE, {
+  const stdout = createLines(MAX_LINE, {
     line(bytes) {
       if (state !== 'running') return;
       const text = decodeUtf8Strict(bytes, { keepBom: true });
@@ -50,11 +51,11 @@ export function createGateway(child: Child, { clock, log }: { clock: Clock; log:
       else log.warn(`gateway ${child.pid} wrote a line of ${bytes.length} bytes that is no JSON object: dropped`);
     },
     tooLong() {
-      if (state === 'running') log.warn(`gateway ${child.pid} wrote a line of more than ${MOST_LINE} bytes: dropped`);
+      if (state === 'running') log.warn(`gateway ${child.pid} wrote a line of more than ${MAX_LINE} bytes: dropped`);
     },
   });
   const logged = (bytes: Uint8Array) => log.debug(`gateway ${child.pid}: ${decodeUtf8(bytes)}`);
-  const stderr = createLines(MOST_STDERR_LINE, { line: logged, tooLong: logged });
+  const stderr = createLines(MAX_STDERR_LINE, { line: logged, tooLong: logged });
 
   child.onStdout((bytes) => {
     if (state === 'running') stdout.push(bytes);
@@ -63,7 +64,7 @@ export function createGateway(child: Child, { clock, log }: { clock: Clock; log:
   child.onExit((exit) => {
     stdout.end();
     stderr.end();
-    // The last line may have ended the socket, and so this gateway.
+    // The last line may have closed the socket, and thereby ended this gateway.
     const byItself = state === 'running';
     state = 'ended';
     cancel?.();
@@ -75,14 +76,14 @@ export function createGateway(child: Child, { clock, log }: { clock: Clock; log:
     pid: child.pid,
 
     /**
-     * Queues one message for the gateway, the text of a JSON object without line ends. False when 64 MiB wait already:
-     * it is dropped then. `lost` is called when the gateway runs but does not take input any more.
+     * Queues one message for the gateway: the text of a JSON object, without line breaks. False when 64 MiB wait already,
+     * and the message is dropped. `lost` is called when the gateway runs but no longer reads its input.
      */
     write(message: string, lost: () => void = () => {}): boolean {
       const line = encoder.encode(`${message}\n`);
-      if (child.unwritten() + line.length > MOST_UNWRITTEN) return false;
+      if (child.unwritten() + line.length > MAX_UNWRITTEN) return false;
       child.write(line, () => {
-        clock.after(LOST_WAIT, () => {
+        clock.after(LOST_DELAY, () => {
           if (state === 'running') lost();
         });
       });
@@ -96,19 +97,19 @@ export function createGateway(child: Child, { clock, log }: { clock: Clock; log:
     resume: () => child.resume(),
 
     /**
-     * Ends the process group: SIGTERM, and SIGKILL after 2 s. Silent from now on. Resolves when it is gone; also, 2 s
-     * after the SIGKILL, when it is not.
+     * Ends the process group: SIGTERM, then SIGKILL after 2 s. No event follows. Resolves when the process has exited, at
+     * the latest 2 s after SIGKILL.
      */
     end(): Promise<void> {
       if (state === 'running') {
         state = 'ending';
-        // What still comes is thrown away, so that nothing hangs in a write.
+        // Further output is read and discarded, so that the child does not block in a write.
         child.resume();
         child.closeStdin();
         child.kill('SIGTERM');
-        cancel = clock.after(TERM_WAIT, () => {
+        cancel = clock.after(TERM_TIMEOUT, () => {
           child.kill('SIGKILL');
-          cancel = clock.after(KILL_WAIT, () => {
+          cancel = clock.after(KILL_TIMEOUT, () => {
             log.error(`gateway ${child.pid} survived SIGKILL`);
             setOver();
           });

@@ -1,27 +1,27 @@
 const NEWLINE = 0x0a;
 const RETURN = 0x0d;
-const FIRST_SIZE = 4096;
-/** A buffer beyond this is not kept for the next line. */
-const KEPT_SIZE = 1024 * 1024;
+const MIN_BUFFER = 4096;
+/** A larger buffer is not kept for the next line. */
+const MAX_KEPT_BUFFER = 1024 * 1024;
 
 export interface LineEvents {
-  /** A line without its end (`\n` or `\r\n`). The bytes are only good during the call. */
+  /** A line without its end (`\n` or `\r\n`). The bytes are valid during the call only. */
   line(bytes: Uint8Array): void;
-  /** A line is longer than the limit: its first `limit` bytes. The rest, up to the next newline, is discarded. */
+  /** The first `limit` bytes of a longer line. The rest, up to the next newline, is discarded. */
   tooLong(head: Uint8Array): void;
 }
 
-/** Cuts a stream of bytes into lines of at most `limit` bytes. A line costs one copy when it comes in pieces, else none. */
+/** Splits a byte stream into lines of at most `limit` bytes. A line is copied once if it comes in pieces, else never. */
 export function createLines(limit: number, events: LineEvents) {
   let held = new Uint8Array(0);
   let length = 0;
   let discarding = false;
 
-  /** One more than the limit, so that the `\r` of a line of exactly that length has room. */
+  /** Holds one byte more than the limit: the `\r` of a line of exactly that length. */
   function hold(bytes: Uint8Array): void {
     const needed = Math.min(length + bytes.length, limit + 1);
     if (needed > held.length) {
-      const larger = new Uint8Array(Math.min(Math.max(needed, held.length * 2, FIRST_SIZE), limit + 1));
+      const larger = new Uint8Array(Math.min(Math.max(needed, held.length * 2, MIN_BUFFER), limit + 1));
       larger.set(held.subarray(0, length));
       held = larger;
     }
@@ -37,7 +37,7 @@ export function createLines(limit: number, events: LineEvents) {
 
   function forget(): void {
     length = 0;
-    if (held.length > KEPT_SIZE) held = new Uint8Array(0);
+    if (held.length > MAX_KEPT_BUFFER) held = new Uint8Array(0);
   }
 
   function finish(last: Uint8Array): void {
@@ -70,7 +70,7 @@ export function createLines(limit: number, events: LineEvents) {
       forget();
     },
 
-    /** The stream is over: what is left is a line too. */
+    /** Ends the stream. An unterminated rest is a line, too. */
     end(): void {
       if (length > 0) finish(new Uint8Array(0));
       discarding = false;

@@ -5,7 +5,7 @@ import { classify, createGateway } from '../../../lib/tui/gateway.ts';
 import { createTestClock } from '../../support/clock.ts';
 import { createTestLog } from '../../support/log.ts';
 
-/** A gateway over a child that the test plays. */
+/** A gateway over a child that the test controls. */
 function bench() {
   const clock = createTestClock();
   const log = createTestLog();
@@ -76,7 +76,7 @@ describe('contract 02 §4.5: output', () => {
     ['\ufeff{"id":1}', null],
   ])('%j is %j', (text, kind) => expect(classify(text)).toBe(kind));
 
-  it('passes objects unchanged, in their order; warns of the length of what is none', () => {
+  it('passes objects unchanged and in order; warns of other lines by their length', () => {
     const { prints, events, log } = bench();
     const strange = '{"id":12345678901234567890,"result":{"a":1e400,"a":1.0,"b":"\\ud800"}}';
     prints(`{"method":"event"}\nsecret noise\n\n${strange}\r\n[1]\n`);
@@ -89,7 +89,7 @@ describe('contract 02 §4.5: output', () => {
     expect(log.lines.join()).not.toContain('secret');
   });
 
-  it('whatever is written, only objects come out, and each as it was', () => {
+  it('passes nothing but objects, each unchanged, whatever is written', () => {
     const line = fc.oneof(
       fc.json().map((text) => text),
       fc.object().map((value) => JSON.stringify(value)),
@@ -106,7 +106,7 @@ describe('contract 02 §4.5: output', () => {
     );
   });
 
-  it('a line over 32 MiB is dropped with one warning; one of exactly 32 MiB passes', () => {
+  it('drops a line over 32 MiB with one warning; passes one of exactly 32 MiB', () => {
     const { prints, events, log } = bench();
     const MiB = 1024 * 1024;
     const filled = (bytes: number) => `{"x":"${'y'.repeat(bytes - 8)}"}`;
@@ -119,7 +119,7 @@ describe('contract 02 §4.5: output', () => {
     expect(log.lines.filter((line) => line.includes('WARNING'))).toHaveLength(1);
   });
 
-  it('stderr goes to the log only, 4 KiB of a line', () => {
+  it('sends stderr to the log only, at most 4 KiB per line', () => {
     const { complains, exits, events, log } = bench();
     complains(`one\n${'z'.repeat(10_000)}\nth`);
     complains('ree');
@@ -131,7 +131,7 @@ describe('contract 02 §4.5: output', () => {
 });
 
 describe('contract 02 §4.6: end', () => {
-  it('the end is told once, after a last line without newline', () => {
+  it('reports the exit once, after a last line without newline', () => {
     const { prints, exits, events, clock } = bench();
     prints('{"id":1}');
     exits(3);
@@ -139,7 +139,7 @@ describe('contract 02 §4.6: end', () => {
     expect(clock.pending).toBe(0);
   });
 
-  it('when it is ended: stdin, SIGTERM, 2 s later SIGKILL, and silence', async () => {
+  it('end() closes stdin, sends SIGTERM, SIGKILL after 2 s, and no event', async () => {
     const { gateway, prints, exits, events, signals, clock } = bench();
     let gone = false;
     const over = gateway.end().then(() => {
@@ -158,7 +158,7 @@ describe('contract 02 §4.6: end', () => {
     expect(clock.pending).toBe(0);
   });
 
-  it('is not waited for for ever', async () => {
+  it('does not wait forever', async () => {
     const { gateway, clock, log } = bench();
     const over = gateway.end();
     await clock.advanceAsync(4000);
@@ -166,7 +166,7 @@ describe('contract 02 §4.6: end', () => {
     expect(log.lines.join()).toContain('survived SIGKILL');
   });
 
-  it('a paused gateway reads again when it is ended, and stays so', () => {
+  it('end() resumes a paused gateway for good', () => {
     const { gateway, isPaused } = bench();
     gateway.pause();
     expect(isPaused()).toBe(true);
@@ -175,7 +175,7 @@ describe('contract 02 §4.6: end', () => {
     expect(isPaused()).toBe(false);
   });
 
-  it('a listener that ends the gateway at its last line is not told of the exit', () => {
+  it('a listener that ends the gateway on its last line gets no exit event', () => {
     const { gateway, prints, exits, events } = bench();
     const push = events.push.bind(events);
     events.push = (event: string) => {
@@ -189,13 +189,13 @@ describe('contract 02 §4.6: end', () => {
 });
 
 describe('contract 02 §4.4: input', () => {
-  it('is one line per message, as it came', () => {
+  it('is one line per message, unchanged', () => {
     const { gateway, written } = bench();
     expect(gateway.write('{"id":"r1","extra":1e400}')).toBe(true);
     expect(written).toEqual(['{"id":"r1","extra":1e400}\n']);
   });
 
-  it('at most 64 MiB wait', () => {
+  it('queues at most 64 MiB', () => {
     const { gateway, written, drains } = bench();
     const message = JSON.stringify({ data: 'x'.repeat(24 * 1024 * 1024) });
     expect([1, 2, 3].map(() => gateway.write(message))).toEqual([true, true, false]);
@@ -205,7 +205,7 @@ describe('contract 02 §4.4: input', () => {
     expect(written).toHaveLength(4);
   });
 
-  it('lost input is told while the gateway runs on, and not when its end explains it', () => {
+  it('reports lost input while the gateway keeps running, but not when its exit follows', () => {
     const lost: string[] = [];
     const running = bench();
     running.gateway.write('{}', () => lost.push('running'));

@@ -4,7 +4,7 @@ import { createLines } from '../../../lib/tui/lines.ts';
 
 const bytes = (text: string) => Buffer.from(text, 'latin1');
 
-/** What comes out for these chunks: lines, and heads of lines that were too long (with a `!`). */
+/** Output for these chunks: lines, and heads of overlong lines (marked with `!`). */
 function split(limit: number, chunks: Uint8Array[]): string[] {
   const out: string[] = [];
   const lines = createLines(limit, {
@@ -16,7 +16,7 @@ function split(limit: number, chunks: Uint8Array[]): string[] {
   return out;
 }
 
-/** The same, by definition: on the whole text. */
+/** The expected output, computed on the whole text. */
 function model(limit: number, text: string): string[] {
   const lines = text.split('\n');
   const last = lines.pop() as string;
@@ -33,13 +33,13 @@ it('contract 02 §4.5: both line ends, empty lines, and a last line without an e
   expect(split(100, [])).toEqual([]);
 });
 
-it('contract 02 §4.5: a line over the limit is discarded up to its newline, told once, and the next one passes', () => {
+it('contract 02 §4.5: a line over the limit is reported once and discarded up to its newline; the next one passes', () => {
   expect(split(4, [bytes('1234\n12345\n1234\r\n12345\r\nok')])).toEqual(['1234', '!1234', '1234', '!1234', 'ok']);
   expect(split(4, ['12', '34', '56', '78', '\n', 'ok\n'].map(bytes))).toEqual(['!1234', 'ok']);
   expect(split(4, ['1234567', '89'].map(bytes))).toEqual(['!1234']);
 });
 
-it('contract 02 §4.5: the lines do not depend on how the bytes are cut', () => {
+it('contract 02 §4.5: the lines do not depend on the chunks', () => {
   const alphabet = fc.constantFrom('a', 'b', '\n', '\r', '\n', '\xe9');
   const text = fc.array(alphabet, { maxLength: 120 }).map((letters) => letters.join(''));
   fc.assert(
@@ -57,7 +57,7 @@ it('contract 02 §4.5: the lines do not depend on how the bytes are cut', () => 
   );
 });
 
-it('a long line that comes byte by byte costs no object per byte', () => {
+it('a long line received byte by byte allocates no object per byte', () => {
   const one = bytes('x');
   let length = 0;
   const lines = createLines(8 * 1024 * 1024, { line: (line) => (length = line.length), tooLong: () => {} });
