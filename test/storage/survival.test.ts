@@ -1,16 +1,22 @@
 import { readFile } from 'node:fs/promises';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { signPayload } from '../../lib/pairing/signature.ts';
 import { PLACES } from '../../storage/index.ts';
-import type { Client } from '../support/client.ts';
+import { type Client, connect } from '../support/client.ts';
+import { call, health, startDesktop } from '../support/desktop.ts';
 import { startEdgeTarget } from '../support/edge.ts';
-import { authenticate, bearer, pair, post, startNodeTarget, type Target } from '../support/relay.ts';
+import { PATIENCE } from '../support/limits.ts';
+import { mediaDevice, PNG } from '../support/media.ts';
+import { startPhone } from '../support/phone.ts';
+import { authenticate, bearer, pair, post, registerCode, startNodeTarget, type Target } from '../support/relay.ts';
 
 type Outcome = 'kept' | 'forgotten';
 
 interface State {
   /** Its row in the table of `storage/README.md`, which also says what is to come of it. */
   name: string;
+  /** It is work under way: the object stays awake for it. `test/edge/eviction.test.ts` evicts it all the same. */
+  keepsAwake?: true;
   /** Puts it into a relay of its own. Returns the look for it afterwards: whether it is there as it was. */
   put(target: Target): Promise<() => Promise<boolean>>;
 }
@@ -22,6 +28,14 @@ const admits = async (target: Target, credentials: Record<string, unknown>) => {
   const { frame, client } = await authenticate(target, credentials);
   client.terminate();
   return frame.type === 'auth.ok';
+};
+
+const isBlocked = async (target: Target): Promise<boolean> => {
+  const refusal = await connect(target.wsUrl).then(
+    (client) => client.socket.terminate(),
+    (error) => error.status,
+  );
+  return refusal === 429;
 };
 
 const answers = (client: Client): Promise<boolean> => {
@@ -78,6 +92,18 @@ const STATES: State[] = [
     },
   },
   {
+    name: 'socket before authentication',
+    keepsAwake: true,
+    async put(target) {
+      await registerCode(target, 'SLOWLY');
+      const client = await connect(target.wsUrl);
+      return async () => {
+        client.send('system', 'auth', { pairing_code: 'SLOWLY' });
+        return Promise.race([client.next({ type: 'auth.ok' }).then(() => true), client.closed().then(() => false)]);
+      };
+    },
+  },
+  {
     name: 'QR secret',
     async put(target) {
       const mint = async () => JSON.parse((await (await target.operator('/pairing/mint', post({}))).json()).qr_payload);
@@ -88,6 +114,56 @@ const STATES: State[] = [
       if (!(await isSigned())) throw new Error('a payload is not signed with the secret that is stored');
       const before = await secretOf(target);
       return async () => (await isSigned()) && before.equals(await secretOf(target));
+    },
+  },
+  {
+    name: 'pairing code',
+    async put(target) {
+      const policy = { ttl_seconds: 5000, grants: { terminal: 60 } };
+      await registerCode(target, 'SCANME', policy);
+      return async () => {
+        const { frame, client } = await authenticate(target, { pairing_code: 'SCANME' });
+        client.terminate();
+        if (frame.type !== 'auth.ok') return false;
+        const { expires_at: end, grants } = frame.payload as { expires_at: number; grants: Record<string, number> };
+        const left = end - Date.now() / 1000;
+        return left > 4900 && left <= 5000 && (grants.terminal ?? 0) < end - 4900;
+      };
+    },
+  },
+  {
+    name: 'use of a pairing code',
+    async put(target) {
+      await registerCode(target, 'USEDUP');
+      if (!(await admits(target, { pairing_code: 'USEDUP' }))) throw new Error('a fresh code was refused');
+      return async () => !(await admits(target, { pairing_code: 'USEDUP' }));
+    },
+  },
+  {
+    name: 'block of a peer',
+    async put(target) {
+      for (let count = 0; count < 5; count++) await admits(target, { session_token: 'wrong' });
+      return () => isBlocked(target);
+    },
+  },
+  {
+    name: 'failures and code requests of a peer',
+    async put(target) {
+      for (let count = 0; count < 5; count++) await target.fetch('/pairing', { method: 'POST' });
+      for (let count = 0; count < 4; count++) await admits(target, { session_token: 'wrong' });
+      return async () => {
+        const sixth = await target.fetch('/pairing', { method: 'POST' });
+        await admits(target, { session_token: 'wrong' });
+        return sixth.status === 429 && (await isBlocked(target));
+      };
+    },
+  },
+  {
+    name: 'runtime switch',
+    async put(target) {
+      const init = { ...post({ allow_insecure_api_bearer: true }), method: 'PATCH' };
+      await target.operator('/relay/security', init);
+      return async () => (await (await target.operator('/relay/security')).json()).allow_insecure_api_bearer;
     },
   },
   {
@@ -115,7 +191,183 @@ const STATES: State[] = [
       };
     },
   },
+  {
+    name: 'subscription to phone messages',
+    async put(target) {
+      const { client } = await pair(target);
+      client.send('proactive', 'proactive.subscribe');
+      await client.next({ type: 'proactive.subscribed' });
+      return async () => (await (await target.operator('/phone/message', post({ text: 'now' }))).json()).delivered;
+    },
+  },
+  {
+    name: 'waiting poll for replies',
+    keepsAwake: true,
+    async put(target) {
+      const { token, client } = await pair(target);
+      client.terminate();
+      const poll = target.operator('/phone/replies?timeout=60').then((response) => response.json());
+      const replies = poll.then(({ replies }) => replies).catch(() => []);
+      return async () => {
+        const phone = await authenticate(target, { session_token: token });
+        phone.client.send('proactive', 'proactive.reply', { text: 'at last' });
+        return (await replies).some(({ text }: { text: string }) => text === 'at last');
+      };
+    },
+  },
+  {
+    name: 'chat seen in a message',
+    async put(target) {
+      await target.operator('/phone/message', post({ text: 'x', chat_id: 'c/1:ü', title: 'Trip' }));
+      return async () => {
+        const { client, token } = await pair(target);
+        client.terminate();
+        const { threads } = await (await target.fetch('/phone/threads', { headers: bearer(token) })).json();
+        return JSON.stringify(threads) === JSON.stringify([{ session_id: '', chat_id: 'c/1:ü', title: 'Trip' }]);
+      };
+    },
+  },
+  {
+    name: 'notification',
+    async put(target) {
+      const { client } = await pair(target);
+      client.send('notifications', 'notification.posted', { package_name: 'app', title: 'Hi', extra: { a: [1] } });
+      client.send('system', 'ping', {}, 'posted');
+      await client.next({ id: 'posted' });
+      client.terminate();
+      return async () => {
+        const { notifications } = await (await target.operator('/notifications/recent')).json();
+        return JSON.stringify(notifications) === '[{"package_name":"app","title":"Hi","extra":{"a":[1]}}]';
+      };
+    },
+  },
+  {
+    name: 'media entry',
+    async put(target) {
+      const device = await mediaDevice(target);
+      device.client.terminate();
+      const token = await device.put(PNG);
+      await target.operator(`/media/${token}/sensitive`, { method: 'POST' });
+      return async () => {
+        const response = await device.get(`/media/${token}`);
+        const bytes = Buffer.from(await response.arrayBuffer());
+        return response.headers.get('x-media-sensitive') === '1' && bytes.equals(PNG);
+      };
+    },
+  },
+  {
+    name: 'connected phone and the selection',
+    async put(target) {
+      await startPhone(target, { device: { device_id: 'a' } });
+      await startPhone(target, { device: { device_id: 'b' }, status: { battery: 7 } });
+      await startPhone(target, { device: { device_id: 'c' } });
+      await target.operator('/bridge/select-active', post({ device: 'b' }));
+      return async () => {
+        const { devices, ...rest } = await (await target.operator('/bridge/devices')).json();
+        const active = devices.find(({ active }: { active: boolean }) => active);
+        return active?.battery === 7 && rest.active_device_id === 'b' && rest.most_recent_device_id === 'c';
+      };
+    },
+  },
+  {
+    name: 'disconnected phone',
+    async put(target) {
+      const { client } = await startPhone(target, { device: { device_id: 'gone' }, status: { battery: 7 } });
+      client.terminate();
+      const status = async () => (await target.operator('/bridge/status')).json();
+      await vi.waitFor(async () => expect((await status()).connected).toBe(false), PATIENCE);
+      return async () => {
+        const { battery, device_id: id, connected } = await status();
+        return battery === 7 && id === 'gone' && connected === false;
+      };
+    },
+  },
+  {
+    name: 'bridge activity',
+    async put(target) {
+      const phone = await startPhone(target);
+      await target.fetch('/ping', { headers: phone.headers });
+      const [row] = await activityOf(target);
+      return async () => JSON.stringify(await activityOf(target)) === JSON.stringify([row]);
+    },
+  },
+  {
+    name: 'bridge command under way',
+    keepsAwake: true,
+    async put(target) {
+      const phone = await startPhone(target, { script: () => undefined });
+      unheard(target.fetch('/ping', { headers: phone.headers }));
+      const command = await phone.received();
+      return async () => {
+        phone.answer(command, { status: 200, result: {} });
+        await answers(phone.client);
+        const [row] = await activityOf(target);
+        return row?.decision === 'executed';
+      };
+    },
+  },
+  {
+    name: 'connected desktop',
+    async put(target) {
+      const desktop = await startDesktop(target);
+      const before = await health(target, desktop);
+      return async () => {
+        const { clients, host } = await health(target, desktop);
+        return host === before.host && JSON.stringify(clients) === JSON.stringify(before.clients);
+      };
+    },
+  },
+  {
+    name: 'control session of a desktop',
+    async put(target) {
+      const desktop = await startDesktop(target);
+      const caller = await pair(target);
+      caller.client.terminate();
+      const act = async () => {
+        const headers = { 'x-svc-relay-run-id': 'run' };
+        const answer = await call(
+          target,
+          { headers: bearer(caller.token) },
+          'desktop_computer_action',
+          {},
+          { headers },
+        );
+        return answer.status === 200 && desktop.commands.at(-1)?.control_session?.id;
+      };
+      const before = await act();
+      return async () => (await act()) === before;
+    },
+  },
+  {
+    name: 'desktop activity',
+    async put(target) {
+      const desktop = await startDesktop(target);
+      await call(target, desktop, 'desktop_terminal', { command: 'ls' });
+      const rows = async () => JSON.stringify((await health(target, desktop)).recent_commands);
+      const before = await rows();
+      return async () => (await rows()) === before;
+    },
+  },
+  {
+    name: 'desktop command under way',
+    keepsAwake: true,
+    async put(target) {
+      const desktop = await startDesktop(target, { script: () => undefined });
+      unheard(call(target, desktop, 'desktop_terminal'));
+      const command = await desktop.received();
+      return async () => {
+        desktop.answer(command, { ok: true });
+        await answers(desktop.client);
+        return (await health(target, desktop)).recent_commands[0]?.decision === 'executed';
+      };
+    },
+  },
 ];
+
+/** The caller waits for a response that comes after the interruption; nobody may be left to hear of it. */
+const unheard = (response: Promise<Response>): void => void response.then((r) => r.arrayBuffer()).catch(() => {});
+
+const activityOf = async (target: Target) => (await (await target.operator('/bridge/activity')).json()).activity;
 
 const secretOf = async (target: Target): Promise<Buffer> =>
   target.stored
@@ -152,9 +404,9 @@ const runtimes = {
   edge: {
     event: 'a sleep',
     start: startEdgeTarget,
-    async interrupt(targets: Target[]) {
+    async interrupt(_targets: Target[], idle: Target[]) {
       await new Promise((resolve) => setTimeout(resolve, SLEEP));
-      for (const target of targets) {
+      for (const target of idle) {
         const { uptime_seconds: uptime } = await (await target.operator('/relay/info')).json();
         if (uptime > 5) throw new Error(`an object has not slept: it has been up for ${uptime} s`);
       }
@@ -179,17 +431,19 @@ describe.each(['node', 'edge'] as const)('contract 00, what survives [%s]:', (ru
   const { event, start, interrupt } = runtimes[runtime];
   const looks = new Map<string, () => Promise<boolean>>();
   const targets: Target[] = [];
+  const idle: Target[] = [];
 
   beforeAll(async () => {
     // A relay for each: no case depends on another. All sleep at the same time.
     await Promise.all(
-      STATES.map(async ({ name, put }) => {
+      STATES.map(async ({ name, keepsAwake, put }) => {
         const target = await start();
         targets.push(target);
+        if (!keepsAwake) idle.push(target);
         looks.set(name, await put(target));
       }),
     );
-    await interrupt(targets);
+    await interrupt(targets, idle);
   });
   afterAll(() => Promise.all(targets.map((target) => target.stop())));
 
