@@ -5,19 +5,20 @@ import type { Cancel, Clock } from '../kit/clock.ts';
 import type { Log } from '../log.ts';
 import type { Connection } from '../socket/channel.ts';
 import type { Payload } from '../socket/envelope.ts';
-import { type AgentEvent, readEvent, startOf } from './events.ts';
-import { createGate } from './gate.ts';
+import { type AgentEvent, initialState, readEvent } from './events.ts';
 import { legacy } from './legacy.ts';
+import { createPauseSwitch } from './pause-switch.ts';
 import { createSseReader } from './sse.ts';
 import { typed } from './typed.ts';
 import { createAgentApi } from './upstream.ts';
 
 const MiB = 1024 * 1024;
-const HIGH = MiB;
-const LOW = MiB / 4;
+const HIGH_WATER_MARK = MiB;
+const LOW_WATER_MARK = MiB / 4;
+/** Concurrent requests of one socket. */
 const LIMITS = { stream: 4, list: 16 };
-/** How long an upstream that has said `done` may keep its stream open. */
-const LINGER = 30_000;
+/** How long upstream may keep its stream open after `done`. */
+const LINGER_TIMEOUT = 30_000;
 
 /** The part of a connection that chat uses. */
 export type ChatClient = Pick<Connection, 'send' | 'sendError' | 'follow' | 'typedStream'>;
@@ -31,27 +32,28 @@ export interface ChatParts {
 
 export interface Turn {
   message: string;
-  /** Without one a session is created first. */
+  /** Without one, a session is created first. */
   sessionId?: string;
   profile?: string;
 }
 
-/** Chat of every socket with the agent's API server (contract 02 §5). Nothing here rejects: clients are told. */
+/** Chat between sockets and the agent's API server (contract 02 §5). Nothing rejects: errors are sent to the client. */
 export interface Chat {
-  /** Starts one turn. It answers with `chat.session` where one is created, and then with what the agent streams. */
+  /** Starts a turn. Sends `chat.session` if it creates one, then the agent's stream. */
   send(client: ChatClient, id: string, turn: Turn): void;
-  /** Answers with `chat.sessions`. */
+  /** Sends `chat.sessions`. */
   listSessions(client: ChatClient, id: string, profile?: string): void;
-  /** The socket is gone: ends what runs for it, without a word. */
+  /** Cancels the requests of a closed socket. */
   drop(client: ChatClient): void;
-  /** The grant is gone: ends what runs for it and says so (contract 02 §1.5). */
+  /** Cancels the requests of a socket that has lost its grant, and tells it (contract 02 §1.5). */
   revoke(client: ChatClient, text: string): void;
-  /** Ends everything. */
+  /** Cancels all requests. */
   stop(): void;
-  /** How many calls run. */
+  /** Number of running requests. */
   running(): number;
 }
 
+/** A running request. */
 interface Task {
   kind: keyof typeof LIMITS;
   id: string;
@@ -66,7 +68,8 @@ export function sendChatError(client: Pick<ChatClient, 'send'>, id: string, mess
   client.send('chat', 'chat.error', { message, error }, id);
 }
 
-const lengthOf = ({ message, sessionId, profile }: Turn): string =>
+/** A turn for the log, without its text. */
+const describeTurn = ({ message, sessionId, profile }: Turn): string =>
   `${message.length} characters to ${sessionId ?? 'a new session'}${profile === undefined ? '' : ` of ${profile}`}`;
 
 export function createChat({ config, upstream, clock, log }: ChatParts): Chat {
@@ -84,7 +87,7 @@ export function createChat({ config, upstream, clock, log }: ChatParts): Chat {
     const { signal } = task.controller;
     void work(task.controller)
       .catch((error) => {
-        // Whoever aborted it has said what there was to say.
+        // Whoever cancels a request tells the client as needed.
         if (!signal.aborted) report(client, id, error);
       })
       .finally(() => {
@@ -95,7 +98,7 @@ export function createChat({ config, upstream, clock, log }: ChatParts): Chat {
 
   function report(client: ChatClient, id: string, error: unknown): void {
     if (error instanceof RelayError) {
-      // Only the part before the colon: what follows may be the API server's own words.
+      // Only the part before the colon, because the rest may quote the API server.
       log.warn(`chat request failed: ${error.message.split(':')[0]}`);
       sendChatError(client, id, error.message, 'upstream_error');
     } else {
@@ -104,7 +107,7 @@ export function createChat({ config, upstream, clock, log }: ChatParts): Chat {
     }
   }
 
-  function abort(client: ChatClient): Task[] {
+  function cancelAll(client: ChatClient): Task[] {
     const own = [...(tasks.get(client) ?? [])];
     tasks.delete(client);
     for (const task of own) task.controller.abort();
@@ -118,7 +121,7 @@ export function createChat({ config, upstream, clock, log }: ChatParts): Chat {
     const reply: Reply = (type, payload) => {
       if (!signal.aborted) client.send('chat', type, payload, id);
     };
-    log.info(`chat: ${lengthOf(turn)}`);
+    log.info(`chat: ${describeTurn(turn)}`);
     if (sessionId === undefined) {
       const session = await api.createSession(profile, signal);
       sessionId = session.id;
@@ -129,7 +132,7 @@ export function createChat({ config, upstream, clock, log }: ChatParts): Chat {
     log.debug(`chat: the stream of session ${sessionId} ended`);
   }
 
-  /** Passes a stream on, no faster than the client takes it (contract 02 §1.7). */
+  /** Forwards a stream, no faster than the client reads it (contract 02 §1.7). */
   async function pump(
     client: ChatClient,
     body: AsyncIterable<Uint8Array>,
@@ -137,14 +140,14 @@ export function createChat({ config, upstream, clock, log }: ChatParts): Chat {
   ): Promise<void> {
     const { signal } = controller;
     const dialect = client.typedStream ? typed : legacy;
-    let state = startOf(sessionId);
+    let state = initialState(sessionId);
     let linger: Cancel | undefined;
     const emit = (event: AgentEvent) => {
       const step = dialect(state, event, clock.now());
       state = step.state;
       if (step.send) reply(step.send.type, step.send.payload);
     };
-    const leave = () => {
+    const finish = () => {
       emit({ kind: 'end' });
       controller.abort();
     };
@@ -152,26 +155,26 @@ export function createChat({ config, upstream, clock, log }: ChatParts): Chat {
       const event = readEvent(sse);
       if (!event) return;
       emit(event);
-      if (isLast(event)) linger ??= clock.after(LINGER, leave);
+      if (isLast(event)) linger ??= clock.after(LINGER_TIMEOUT, finish);
     });
-    const gate = createGate();
-    const unfollow = client.follow({ high: HIGH, low: LOW, pause: gate.close, resume: gate.open });
-    signal.addEventListener('abort', gate.open);
+    const { pause, resume, resumed } = createPauseSwitch();
+    const unfollow = client.follow({ high: HIGH_WATER_MARK, low: LOW_WATER_MARK, pause, resume });
+    signal.addEventListener('abort', resume);
     try {
       for await (const bytes of body) {
         reader.push(bytes);
-        await gate.passed();
+        await resumed();
         if (signal.aborted) return;
       }
       reader.end();
       emit({ kind: 'end' });
     } catch (error) {
-      // The turn was complete: that the connection then broke is no news for the client.
+      // The client already has the whole turn, so a broken connection after it does not matter.
       if (!state.final || !(error instanceof RelayError)) throw error;
     } finally {
       linger?.();
       unfollow();
-      signal.removeEventListener('abort', gate.open);
+      signal.removeEventListener('abort', resume);
     }
   }
 
@@ -187,23 +190,23 @@ export function createChat({ config, upstream, clock, log }: ChatParts): Chat {
       });
     },
 
-    drop: (client) => void abort(client),
+    drop: (client) => void cancelAll(client),
 
     revoke(client, text) {
-      for (const { id } of abort(client)) {
+      for (const { id } of cancelAll(client)) {
         sendChatError(client, id, text, 'permission_denied');
         client.sendError(text, 'permission_denied', id, { channel: 'chat' });
       }
     },
 
     stop() {
-      for (const client of [...tasks.keys()]) abort(client);
+      for (const client of [...tasks.keys()]) cancelAll(client);
     },
 
     running: () => [...tasks.values()].reduce((sum, own) => sum + own.size, 0),
   };
 }
 
-/** Whether nothing of use can follow. */
+/** Whether nothing relevant can follow. */
 const isLast = (event: AgentEvent): boolean =>
   event.kind === 'mark' || (event.kind === 'event' && event.type === 'done');

@@ -1,6 +1,6 @@
 import type { DatabaseRow, HostDatabases } from '../host/index.ts';
 
-/** One image that the agent was asked to make (contract 04 §7). Times are epoch seconds. */
+/** One image generation call (contract 04 §7). Times are epoch seconds. */
 export type ImageActivity = {
   call_id: string;
   tool_name: 'image_generate';
@@ -10,8 +10,8 @@ export type ImageActivity = {
 };
 
 /**
- * The last 250 messages of a session, taken apart where they are read: no prompt, argument or result comes along.
- * `kind` is `call` with one row for each call, or `result`. An element of `tool_calls` that is no object has no id.
+ * Parses the last 250 messages of a session inside the database, so that no prompt, argument or result leaves it.
+ * `kind` is `call`, one row per call, or `result`. An element of `tool_calls` that is not an object has no id.
  */
 const SQL = `
 WITH newest AS (
@@ -33,8 +33,8 @@ SELECT 'result', id, at, 0, tool_call_id FROM newest WHERE role = 'tool' AND too
 ORDER BY 3, 2, 4`;
 
 /**
- * Image generation calls of one chat session since `since` (epoch seconds), oldest first, from the database of the
- * profile whose home is given. Nothing that can be wrong with that database is an error: there are no activities then.
+ * Image generation calls of a chat session since `since` (epoch seconds), oldest first, from the database in the
+ * profile's home. A missing or broken database yields an empty list.
  */
 export async function readImageActivity(
   databases: HostDatabases,
@@ -45,7 +45,7 @@ export async function readImageActivity(
   return activitiesOf(rows ?? []);
 }
 
-/** Puts calls and results together. Rows are oldest first; what is malformed is skipped. */
+/** Joins calls with their results. Rows are oldest first; malformed ones are skipped. */
 export function activitiesOf(rows: DatabaseRow[]): ImageActivity[] {
   const activities = new Map<string, ImageActivity>();
   for (const { kind, at, call_id: id } of rows) {

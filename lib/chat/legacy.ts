@@ -5,13 +5,13 @@ import { preview } from './preview.ts';
 
 type Shape = (data: Payload, sessionId: string) => Payload;
 
-/** The first value that is there and not an empty text. */
+/** The first value that is neither missing, null nor an empty string. */
 const firstOf = (...values: unknown[]): unknown =>
   values.find((value) => value !== undefined && value !== null && value !== '');
 
 const flag = (value: unknown, fallback: boolean): boolean => (typeof value === 'boolean' ? value : fallback);
 
-/** Errors come as a text or as an object around one. */
+/** An error is a string, or an object with a `message`. */
 const errorText = (...values: unknown[]): string =>
   firstText(...values.flatMap((value) => (isObject(value) ? [value.message] : [value])));
 
@@ -69,8 +69,8 @@ const completed: Shape = (data, session_id) => ({
 
 const failed: Shape = (data) => ({ message: errorText(data.message, data.error) || 'Unknown error' });
 
-/** Envelope type, its payload, and the upstream types that become it (contract 02 §5.6). */
-const table: [type: string, shape: Shape, upstream: string[]][] = [
+/** Envelope type, payload, and the upstream types that are translated into it (contract 02 §5.6). */
+const TABLE: [type: string, shape: Shape, upstream: string[]][] = [
   ['chat.delta', delta, ['assistant.delta', 'content_delta', 'delta']],
   ['chat.progress', progress, ['tool.progress', 'thinking_delta', 'reasoning_delta']],
   ['chat.tool.started', toolStarted, ['tool.pending', 'tool.started', 'tool_start', 'tool_started']],
@@ -81,12 +81,12 @@ const table: [type: string, shape: Shape, upstream: string[]][] = [
   ['chat.error', failed, ['error']],
 ];
 const TERMINAL = new Set(['chat.completed', 'chat.error']);
-const byUpstream = new Map(table.flatMap(([type, shape, names]) => names.map((name) => [name, { type, shape }])));
+const BY_UPSTREAM = new Map(TABLE.flatMap(([type, shape, names]) => names.map((name) => [name, { type, shape }])));
 
-/** The envelopes of clients that know no typed events (contract 02 §5.6). The first terminal event wins. */
+/** Envelopes for clients without typed events (contract 02 §5.6). Only the first terminal event is sent. */
 export const legacy: Dialect = (state, event, _now) => {
   const name = event.kind === 'event' ? event.type : event.kind === 'end' ? 'done' : undefined;
-  const row = name === undefined ? undefined : byUpstream.get(name);
+  const row = name === undefined ? undefined : BY_UPSTREAM.get(name);
   if (!row) return { state };
   const isTerminal = TERMINAL.has(row.type);
   if (isTerminal && state.final) return { state };

@@ -5,12 +5,12 @@ import { previewObject } from './preview.ts';
 const TERMINAL = new Set(['run.completed', 'done', 'error']);
 const ENVELOPE_FIELDS = ['type', 'event', 'session_id', 'run_id', 'seq', 'ts', 'timestamp'];
 
-/** The assistant's own words are not cut like a preview. */
-const SPOKEN = /^(?:assistant\.|message\.|tool\.progress$)/;
-const MAX_SPOKEN = 1024 * 1024;
-const WORDS = { delta: MAX_SPOKEN, content: MAX_SPOKEN, text: MAX_SPOKEN };
+/** Events with the assistant's own text, which is not cut like a preview. */
+const ASSISTANT_EVENT = /^(?:assistant\.|message\.|tool\.progress$)/;
+const MAX_ASSISTANT_TEXT = 1024 * 1024;
+const ASSISTANT_LIMITS = { delta: MAX_ASSISTANT_TEXT, content: MAX_ASSISTANT_TEXT, text: MAX_ASSISTANT_TEXT };
 
-/** Beyond this an upstream `seq` would leave no room to count on. */
+/** A larger upstream `seq` is ignored, because counting on from it would lose precision. */
 const MAX_SEQ = 2 ** 52;
 
 /** Every event as one `stream.event` envelope (contract 02 §5.5). */
@@ -22,7 +22,13 @@ export const typed: Dialect = (state, event, now) => {
   const name = event.type ?? 'assistant.delta';
   const payload = { ...event.data };
   for (const field of ENVELOPE_FIELDS) delete payload[field];
-  return step(state, name, event.data, previewObject(payload, 0, SPOKEN.test(name) ? WORDS : {}), now);
+  return step(
+    state,
+    name,
+    event.data,
+    previewObject(payload, 0, ASSISTANT_EVENT.test(name) ? ASSISTANT_LIMITS : {}),
+    now,
+  );
 };
 
 function step(state: StreamState, name: string, data: Payload, payload: Payload, now: number): Step {

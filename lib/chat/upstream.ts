@@ -8,13 +8,14 @@ import type { Log } from '../log.ts';
 import type { Payload } from '../socket/envelope.ts';
 import { readUpTo } from '../web/streams.ts';
 import { firstText } from './events.ts';
-import { createSilence } from './silence.ts';
+import { createIdleTimer } from './idle-timer.ts';
 
 const CALL_TIMEOUT = 30_000;
-const SILENCE = 30 * 60_000;
-const MAX_ANSWER = 16 * 1024 * 1024;
-const MAX_ERROR_BODY = 8 * 1024;
-const SHOWN_OF_ERROR = 200;
+const IDLE_TIMEOUT = 30 * 60_000;
+const MAX_RESPONSE_BYTES = 16 * 1024 * 1024;
+const MAX_ERROR_BYTES = 8 * 1024;
+/** Characters of an upstream error that are shown to the client. */
+const MAX_ERROR_TEXT = 200;
 
 export interface AgentSession {
   id: string;
@@ -30,12 +31,12 @@ export interface AgentApiParts {
 }
 
 /**
- * The agent's API server, as far as chat needs it (contract 02 §5.2). Every failure is a RelayError with the sentence
- * for the client; an aborted call rejects with the reason of its signal.
+ * The part of the agent's API server that chat uses (contract 02 §5.2). Every failure is a RelayError with a sentence for
+ * the client; an aborted call rejects with the reason of its signal.
  */
 export interface AgentApi {
   createSession(profile: string | undefined, signal: AbortSignal): Promise<AgentSession>;
-  /** The bytes of one turn's event stream. Throws when they break off, and after 30 minutes without any. */
+  /** The event stream of a turn. Throws when it breaks, and after 30 minutes without a byte. */
   stream(
     turn: { sessionId: string; message: string; profile?: string },
     signal: AbortSignal,
@@ -43,10 +44,10 @@ export interface AgentApi {
   listSessions(profile: string | undefined, signal: AbortSignal): Promise<Payload[]>;
 }
 
-// biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what an id may not have
+// biome-ignore lint/suspicious/noControlCharactersInRegex: matches the control characters that an id must not contain
 const CONTROL = /[\u0000-\u001f\u007f-\u009f]/;
 
-/** Whether a session id can be asked for. `.` and `..` would be steps of the path, and not an id in it. */
+/** Whether a session id can be part of a URL path. `.` and `..` would change the path. */
 export const isSessionId = (id: string): boolean =>
   id.length >= 1 && id.length <= 256 && !CONTROL.test(id) && id.isWellFormed() && id !== '.' && id !== '..';
 
@@ -57,7 +58,7 @@ export function createAgentApi({ config, upstream, clock, log }: AgentApiParts):
   const authorization: Record<string, string> = {};
   if (key !== '' && isPrintable(key)) authorization.authorization = `Bearer ${key}`;
   else if (key !== '')
-    log.warn('the API key has characters that no header can carry; the API server is called without');
+    log.warn('the API key has characters that no header can carry; the API server is called without it');
 
   async function call(
     request: Omit<UpstreamRequest, 'url' | 'headers' | 'signal'> & { path: string; accept: string },
@@ -74,7 +75,7 @@ export function createAgentApi({ config, upstream, clock, log }: AgentApiParts):
     }
   }
 
-  /** A call whose whole answer is JSON. */
+  /** Makes a call that is answered with JSON. */
   async function callForJson(
     request: { method: 'GET' | 'POST'; path: string; body?: string },
     { expected, failure, signal }: { expected: number[]; failure: string; signal: AbortSignal },
@@ -86,12 +87,12 @@ export function createAgentApi({ config, upstream, clock, log }: AgentApiParts):
       }
       let bytes: Uint8Array;
       try {
-        bytes = await readUpTo(body, MAX_ANSWER + 1);
+        bytes = await readUpTo(body, MAX_RESPONSE_BYTES + 1);
       } catch (error) {
         signal.throwIfAborted();
         throw unavailable(`${failure}: ${upstreamReason(error)}`);
       }
-      if (bytes.length > MAX_ANSWER) throw unavailable(`${failure}: the answer is too large`);
+      if (bytes.length > MAX_RESPONSE_BYTES) throw unavailable(`${failure}: the answer is too large`);
       const value = parseJson(decodeUtf8(bytes));
       if (value === undefined) throw unavailable(`${failure}: the answer is not JSON`);
       return value;
@@ -114,13 +115,13 @@ export function createAgentApi({ config, upstream, clock, log }: AgentApiParts):
     }
   }
 
-  /** The beginning of an error's body, for the client. What cannot be read is left out. */
+  /** The beginning of an error's body, for the client; empty if it cannot be read. */
   async function errorText(body: AsyncIterable<Uint8Array>, signal: AbortSignal): Promise<string> {
-    const bytes = await readUpTo(body, MAX_ERROR_BODY).catch(() => new Uint8Array());
+    const bytes = await readUpTo(body, MAX_ERROR_BYTES).catch(() => new Uint8Array());
     signal.throwIfAborted();
     const text = decodeUtf8(bytes);
     const safe = key === '' ? text : text.replaceAll(key, '[REDACTED]');
-    return safe.trim().slice(0, SHOWN_OF_ERROR).toWellFormed();
+    return safe.trim().slice(0, MAX_ERROR_TEXT).toWellFormed();
   }
 
   return {
@@ -142,15 +143,15 @@ export function createAgentApi({ config, upstream, clock, log }: AgentApiParts):
       const forward = () => controller.abort(signal.reason);
       if (signal.aborted) forward();
       signal.addEventListener('abort', forward);
-      const silence = createSilence(clock, SILENCE, () =>
+      const idle = createIdleTimer(clock, IDLE_TIMEOUT, () =>
         controller.abort(new RelayError('timeout', 'The API server sent nothing for 30 minutes')),
       );
       const end = () => {
-        silence.stop();
+        idle.stop();
         signal.removeEventListener('abort', forward);
       };
       try {
-        silence.begin();
+        idle.begin();
         const { status, body } = await call(
           {
             method: 'POST',
@@ -160,7 +161,7 @@ export function createAgentApi({ config, upstream, clock, log }: AgentApiParts):
           },
           controller.signal,
         );
-        if (status === 200) return watched(body);
+        if (status === 200) return withIdleTimeout(body);
         const text = await withTimeout(controller.signal, (signal) => errorText(body, signal)).catch(() => '');
         throw unavailable(`API server error (${status}): ${text}`);
       } catch (error) {
@@ -168,14 +169,14 @@ export function createAgentApi({ config, upstream, clock, log }: AgentApiParts):
         throw error;
       }
 
-      /** Time in which nobody asks for bytes is no silence of the server. */
-      async function* watched(body: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
+      /** Only the time in which the next bytes are awaited counts as idle. */
+      async function* withIdleTimeout(body: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
         const chunks = body[Symbol.asyncIterator]();
         try {
           for (;;) {
-            silence.begin();
+            idle.begin();
             const { done, value } = await chunks.next();
-            silence.end();
+            idle.end();
             if (done) return;
             yield value;
           }

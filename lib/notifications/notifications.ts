@@ -2,22 +2,22 @@ import { openRing, type RingParts } from '../kit/ring.ts';
 import { isLongerThan, type Payload } from '../socket/envelope.ts';
 
 const MAX_STRING = 4096;
-const MAX_ENTRY = 32 * 1024;
+const MAX_ENTRY_BYTES = 32 * 1024;
 
 export type Notifications = Awaited<ReturnType<typeof openNotifications>>;
 
-/** The last 100 notifications of all paired phones; a restart forgets them (contract 00, 02 §6). */
+/** The last 100 notifications of all paired phones. A restart forgets them (contract 00, 02 §6). */
 export async function openNotifications(parts: Pick<RingParts<Payload>, 'store' | 'clock' | 'log'>) {
   const ring = await openRing<Payload>({ ...parts, name: 'the notification ring' });
   return {
-    /** Keeps one, its long texts cut to 4096 characters. False when it is too large (32 KiB as JSON) to be kept. */
+    /** Adds a notification, its strings cut to 4096 characters. False if it is larger than 32 KiB as JSON. */
     post(notification: Payload): boolean {
       const entry = cutStrings(notification);
-      if (isLongerThan(JSON.stringify(entry), MAX_ENTRY)) return false;
+      if (isLongerThan(JSON.stringify(entry), MAX_ENTRY_BYTES)) return false;
       ring.add(entry);
       return true;
     },
-    /** At most `limit` of them, newest first. */
+    /** At most `limit` notifications, newest first. */
     recent: ring.list,
   };
 }

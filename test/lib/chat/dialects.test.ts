@@ -1,13 +1,13 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { type AgentEvent, type Dialect, readEvent, startOf } from '../../../lib/chat/events.ts';
+import { type AgentEvent, type Dialect, initialState, readEvent } from '../../../lib/chat/events.ts';
 import { legacy } from '../../../lib/chat/legacy.ts';
 import { typed } from '../../../lib/chat/typed.ts';
 
 const NOW = Date.UTC(2026, 0, 1);
 
 function run(dialect: Dialect, events: AgentEvent[]) {
-  let state = startOf('s1');
+  let state = initialState('s1');
   const sent: { type: string; payload: Record<string, unknown> }[] = [];
   for (const event of events) {
     const step = dialect(state, event, NOW);
