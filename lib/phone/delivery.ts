@@ -1,39 +1,40 @@
 import type { PhoneMessage, QueuedMessage } from '../../storage/schema.ts';
 
 const CAPACITY = 50;
-const KEPT = 86_400_000;
+/** How long a message waits, milliseconds. */
+const RETENTION = 86_400_000;
 
-/** Who gets messages, and which ones wait (contract 04 §5.4). `L` stands for a phone's socket. */
+/** The subscribed phones and the queued messages (contract 04 §5.4). `L` is the type of a phone's socket. */
 export interface Delivery<L> {
-  /** The one that subscribed last is at the end, and is the target. */
+  /** In the order of subscription; the last one is the target. */
   readonly subscribers: readonly L[];
-  /** First in, first out. With a target it is empty as soon as an event is dealt with. */
+  /** First in, first out. Empty between events while there is a target. */
   readonly queue: readonly QueuedMessage[];
-  /** The entry that was pushed by this very event: it has not waited, so it is no backlog. */
+  /** The entry that the current event pushed: it has not waited, so it is not backlog. */
   readonly fresh: QueuedMessage | null;
-  /** Whom the queue is being written to, and how much of the backlog that was so far. */
+  /** The target that the queue is being written to, and how many backlog messages it has got. */
   readonly flush: { readonly to: L; readonly backlog: number } | null;
 }
 
 export type Event<L> =
   /** `id` of the request, for its acknowledgement. */
   | { name: 'subscribe'; link: L; id: string }
-  /** Unsubscribed, closed, or its session is over. */
+  /** The socket unsubscribed or closed, or its session ended. */
   | { name: 'leave'; link: L }
-  /** These sockets had subscribed, in this order, before the process slept (edge). */
+  /** The sockets that had subscribed before the process slept, in their order (edge). */
   | { name: 'restore'; links: readonly L[] }
   | { name: 'push'; entry: QueuedMessage }
-  /** Without an id, everything. */
+  /** Without an id, all messages. */
   | { name: 'cancel'; messageId?: string }
-  /** What became of the last `write`. */
+  /** Results of the last `write`. */
   | { name: 'written' }
   | { name: 'failed' }
-  /** Time has passed. */
-  | { name: 'look' };
+  /** Drops expired messages. */
+  | { name: 'expire' };
 
 export type Effect<L> =
   | { do: 'acknowledge'; to: L; id: string }
-  /** Is to be answered by `written` or `failed` before any other event. */
+  /** Must be followed by `written` or `failed` before any other event. */
   | { do: 'write'; to: L; message: PhoneMessage; queued: boolean }
   | { do: 'complete'; to: L; count: number };
 
@@ -47,11 +48,11 @@ export const emptyDelivery = <L>(queue: readonly QueuedMessage[] = []): Delivery
 });
 
 /**
- * One step of the delivery of messages. `now` is epoch milliseconds. A message leaves the queue only when it is
- * `written`: what a failed flush did not send is where it was, in its order.
+ * One step of message delivery. `now` is epoch milliseconds. A message leaves the queue only when it is `written`:
+ * messages that a failed flush did not send keep their places.
  */
 export function transition<L>(before: Delivery<L>, event: Event<L>, now: number): Step<L> {
-  const isFresh = ({ message }: QueuedMessage) => now - message.sent_at <= KEPT;
+  const isFresh = ({ message }: QueuedMessage) => now - message.sent_at <= RETENTION;
   const state = before.queue.every(isFresh) ? before : { ...before, queue: before.queue.filter(isFresh) };
   switch (event.name) {
     case 'subscribe': {
@@ -80,19 +81,19 @@ export function transition<L>(before: Delivery<L>, event: Event<L>, now: number)
       const failed = state.flush?.to;
       return proceed({ ...state, subscribers: state.subscribers.filter((other) => other !== failed), flush: null });
     }
-    case 'look':
+    case 'expire':
       return proceed(state);
   }
 }
 
-/** A message whose id still waits takes the place of that one; one behind others is part of their flush. */
+/** Queues a message. It replaces a queued one of the same id; behind others it is part of their flush. */
 function pushed<L>(state: Delivery<L>, entry: QueuedMessage): Delivery<L> {
   const at = state.queue.findIndex(({ message }) => message.message_id === entry.message.message_id);
   if (at < 0) return { ...state, queue: [...state.queue, entry], fresh: state.queue.length === 0 ? entry : null };
   return { ...state, queue: state.queue.with(at, { ...entry, seq: (state.queue[at] as QueuedMessage).seq }) };
 }
 
-/** Writes the head of the queue to the target; without one, or with nothing to write, comes to rest. */
+/** Writes the head of the queue to the target; without a target or a message, ends the flush. */
 function proceed<L>(state: Delivery<L>): Step<L> {
   const to = state.subscribers.at(-1);
   const head = state.queue[0];

@@ -7,7 +7,7 @@ const MAX_TEXT = 16_384;
 const MAX_LABEL = 256;
 const MAX_ID = 128;
 
-/** An id for what came without one: 12 hex characters. */
+/** An id for messages and replies that came without one: 12 hex characters. */
 export const newMessageId = (): string => bytesToHex(randomBytes(6));
 
 /**

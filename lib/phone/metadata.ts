@@ -8,7 +8,7 @@ const MAX_ITEMS = 16;
 
 type Scalar = string | number | boolean | null;
 
-/** What may be kept of a scalar; undefined for everything else. */
+/** A scalar, its text cut to the limit; undefined for any other value. */
 function scalar(value: unknown): Scalar | undefined {
   if (typeof value === 'string') return value.slice(0, MAX_STRING);
   if (value === null || typeof value === 'boolean') return value;
@@ -26,8 +26,8 @@ function kept(value: unknown): Scalar | Scalar[] | undefined {
 }
 
 /**
- * Metadata of a message or a reply, made small and flat (contract 04 §5.5): the first 24 keys, scalars, and arrays of
- * scalars. What is no object becomes `{}`.
+ * Metadata of a message or a reply, reduced to the first 24 keys, scalars, and arrays of scalars (contract 04 §5.5).
+ * Returns `{}` for anything but an object.
  */
 export function sanitizeMetadata(value: unknown): Metadata {
   if (!isObject(value)) return {};
@@ -35,7 +35,7 @@ export function sanitizeMetadata(value: unknown): Metadata {
   for (const [name, member] of Object.entries(value).slice(0, MAX_KEYS)) {
     const key = name.slice(0, MAX_KEY);
     const one = kept(member);
-    // unstorage drops `__proto__` with a line on the console when a stored record is read.
+    // unstorage drops `__proto__`, and says so on the console, when it reads a stored record.
     if (key !== '' && key !== '__proto__' && one !== undefined) entries.push([key, one]);
   }
   return Object.fromEntries(entries);

@@ -14,11 +14,11 @@ import { openRows, saveLater } from './rows.ts';
 import { openSubscribers } from './subscribers.ts';
 import type { SeenChat } from './threads.ts';
 
-/** What phone messaging needs of a phone's socket. */
+/** A phone's socket. */
 export interface PhoneLink {
   readonly id: string;
   readonly session: Session;
-  /** Whether what is sent now can still leave. */
+  /** Whether a frame that is sent now can still leave. */
   readonly isWritable: boolean;
   send(channel: string, type: string, payload: Payload, id?: string): void;
 }
@@ -31,11 +31,11 @@ export interface PhoneParts {
   replies: Store<'phone-replies'>;
   /** Where subscriptions are stored; absent where the process lives as long as its sockets. */
   subscribers?: Store<'phone-subscribers'>;
-  /** Told of every chat as it goes by (contract 04 §5.7). */
+  /** Called for the chat of every message and reply (contract 04 §5.7). */
   seen?(chat: SeenChat): void;
 }
 
-/** What became of a message: with a phone, or waiting as one of `buffered`. */
+/** The outcome of a push: delivered, or queued as one of `buffered`. */
 export type Pushed = { messageId: string; delivered: true } | { messageId: string; delivered: false; buffered: number };
 
 const CHANNEL = 'proactive';
@@ -43,31 +43,31 @@ const CHANNEL = 'proactive';
 export type PhoneMessaging = Awaited<ReturnType<typeof openPhoneMessaging>>;
 
 /**
- * Messages from the agent to its person's phone, and their replies (contract 04 §5). What waits is stored before it
- * is answered or acknowledged, and survives the process (contract 00).
+ * Messages from the agent to its owner's phone, and the replies (contract 04 §5). Queued messages and unread replies are
+ * stored before they are acknowledged, and survive the process (contract 00).
  */
 export async function openPhoneMessaging(parts: PhoneParts) {
   const { sessions, clock, log } = parts;
-  const queueRows = await openRows({ store: parts.queue, log, read: readWaiting });
+  const queueRows = await openRows({ store: parts.queue, log, read: readQueued });
   const replyRows = await openRows({ store: parts.replies, log, read: readStoredReply });
   const replies = createReplies({ rows: replyRows, clock, log });
-  const memory = parts.subscribers && (await openSubscribers<PhoneLink>(parts.subscribers, log));
+  const subscribers = parts.subscribers && (await openSubscribers<PhoneLink>(parts.subscribers, log));
   let state: Delivery<PhoneLink> = emptyDelivery(queueRows.loaded);
-  const coming: Event<PhoneLink>[] = [];
-  let busy = false;
+  const events: Event<PhoneLink>[] = [];
+  let isDispatching = false;
 
-  /** Deals with an event to its end. One that comes of another (a socket closes as it is written to) waits for it. */
-  function happen(event: Event<PhoneLink>): void {
-    coming.push(event);
-    if (busy) return;
-    busy = true;
+  /** Handles an event completely. One raised meanwhile (a socket closes while it is written to) is handled after it. */
+  function dispatch(event: Event<PhoneLink>): void {
+    events.push(event);
+    if (isDispatching) return;
+    isDispatching = true;
     try {
-      for (let next = coming.shift(); next; next = coming.shift()) settle(next);
+      for (let next = events.shift(); next; next = events.shift()) settle(next);
     } finally {
-      busy = false;
+      isDispatching = false;
     }
-    // While sockets are taken up one by one, the order of all of them must not be forgotten.
-    if (event.name !== 'restore') memory?.save(state.subscribers);
+    // While sockets are restored one by one, the stored order must stay complete.
+    if (event.name !== 'restore') subscribers?.save(state.subscribers);
   }
 
   function settle(event: Event<PhoneLink>): void {
@@ -87,7 +87,7 @@ export async function openPhoneMessaging(parts: PhoneParts) {
         to.send(CHANNEL, 'proactive.subscribed', { ts }, effect.id);
         return undefined;
       case 'complete':
-        // Asked for first: whoever is told that this was all does not get it again, whatever happens to the process.
+        // Saved first: a phone that is told that this was all must not get it again, even after a crash.
         void saveQueue();
         to.send(CHANNEL, 'proactive.backlog.complete', { count: effect.count, ts });
         log.info(`flushed ${effect.count} messages to session ${to.session.prefix}`);
@@ -97,7 +97,7 @@ export async function openPhoneMessaging(parts: PhoneParts) {
     }
   }
 
-  /** The session is looked at before every push, not only when its socket subscribed. */
+  /** Checks the session before every push, not only at subscription. */
   function write(to: PhoneLink, message: PhoneMessage, queued: boolean): boolean {
     if (!to.isWritable || !sessions.isAlive(to.session)) return false;
     try {
@@ -112,23 +112,26 @@ export async function openPhoneMessaging(parts: PhoneParts) {
   const saveQueue = () => saveLater(queueRows, state.queue, log);
 
   return {
-    /** `proactive.subscribe`: this socket is the target from now on, and gets what has waited. */
+    /** `proactive.subscribe`: makes the socket the target and sends it the queue. */
     subscribe(link: PhoneLink, id: string): void {
-      happen({ name: 'subscribe', link, id });
+      dispatch({ name: 'subscribe', link, id });
       void saveQueue();
     },
 
-    /** `proactive.unsubscribe`, or the end of the socket: an earlier subscriber that is still there takes over. */
+    /** `proactive.unsubscribe`, or the end of the socket: the previous subscriber that is still open takes over. */
     leave(link: PhoneLink): void {
       if (!state.subscribers.includes(link)) return;
-      happen({ name: 'leave', link });
+      dispatch({ name: 'leave', link });
       void saveQueue();
     },
 
-    /** A socket that outlived the memory of the process (edge). */
+    /** Restores the subscription of a socket that outlived the memory of the process (edge). */
     restore(link: PhoneLink): void {
-      if (memory) happen({ name: 'restore', links: memory.restore(state.subscribers, link) });
+      if (subscribers) dispatch({ name: 'restore', links: subscribers.restore(state.subscribers, link) });
     },
+
+    /** Every socket that outlived a sleep is back: forgets the subscriptions of the others. */
+    restored: (): void => subscribers?.save(state.subscribers),
 
     /**
      * A message to the phone: sent, or stored until one subscribes (contract 04 §5.3, 5.4).
@@ -137,15 +140,15 @@ export async function openPhoneMessaging(parts: PhoneParts) {
     async push(body: Readonly<Record<string, unknown>>): Promise<Pushed> {
       const message = readMessage(body, clock.now());
       const { message_id: messageId, chat_id: chatId, title } = message;
-      const waits = () => state.queue.some((waiting) => waiting.message === message);
-      happen({ name: 'push', entry: { seq: queueRows.next(), message } });
-      const buffered = waits() ? state.queue.length : 0;
+      const isQueued = () => state.queue.some((queued) => queued.message === message);
+      dispatch({ name: 'push', entry: { seq: queueRows.next(), message } });
+      const buffered = isQueued() ? state.queue.length : 0;
       try {
         await queueRows.save(state.queue);
       } catch (error) {
         log.error(`the queue of messages could not be saved: ${describeError(error)}`);
-        if (waits()) {
-          happen({ name: 'cancel', messageId });
+        if (isQueued()) {
+          dispatch({ name: 'cancel', messageId });
           void saveQueue();
           throw new RelayError('unavailable', 'the message could not be stored: try again later');
         }
@@ -156,24 +159,24 @@ export async function openPhoneMessaging(parts: PhoneParts) {
       return buffered > 0 ? { messageId, delivered: false, buffered } : { messageId, delivered: true };
     },
 
-    /** What waits, first in first out. */
+    /** The queued messages, first in first out. */
     queued(): PhoneMessage[] {
-      happen({ name: 'look' });
+      dispatch({ name: 'expire' });
       return state.queue.map(({ message }) => message);
     },
 
-    /** Takes back a message that waits, or, without an id, all of them. Resolves with how many, once that is stored. */
+    /** Cancels a queued message, or without an id all of them. Resolves with their number once that is stored. */
     async cancel(messageId?: string): Promise<number> {
-      happen({ name: 'look' });
+      dispatch({ name: 'expire' });
       const before = state.queue.length;
-      happen({ name: 'cancel', messageId });
+      dispatch({ name: 'cancel', messageId });
       const cancelled = before - state.queue.length;
       if (cancelled > 0) log.info(`${cancelled} queued messages cancelled`);
       await saveQueue();
       return cancelled;
     },
 
-    /** `proactive.reply`: acknowledged once it is stored; what is no reply is not. Rejects when it cannot be stored. */
+    /** `proactive.reply`: acknowledged once it is stored, ignored without a text. Rejects when it cannot be stored. */
     async reply(link: PhoneLink, payload: Payload, id: string): Promise<void> {
       const reply = await replies.add(payload);
       if (!reply) return log.debug(`ignored a reply without text from session ${link.session.prefix}`);
@@ -184,10 +187,10 @@ export async function openPhoneMessaging(parts: PhoneParts) {
       parts.seen?.({ chatId, title: null, messageId, at: ts });
     },
 
-    /** Replies that nobody has read yet (contract 04 §5.5). */
+    /** Unread replies (contract 04 §5.5). */
     poll: (poll: Poll): Promise<Reply[]> => replies.poll(poll),
 
-    /** Polls that wait now. */
+    /** How many polls wait. */
     pollsWaiting: replies.waiting,
 
     /** Answers waiting polls; resolves when everything is stored. */
@@ -197,8 +200,8 @@ export async function openPhoneMessaging(parts: PhoneParts) {
   };
 }
 
-/** A stored message as it was written; undefined for anything else. */
-function readWaiting(value: unknown): QueuedMessage | undefined {
+/** Reads a stored message; undefined if it is not one. */
+function readQueued(value: unknown): QueuedMessage | undefined {
   if (!isObject(value) || !isObject(value.message)) return undefined;
   const { seq, message } = value;
   const { sent_at: sentAt, message_id: id } = message;

@@ -7,34 +7,35 @@ import { type Rows, saveLater } from './rows.ts';
 
 const MAX_RECORDS = 100;
 const MAX_BYTES = 16 * 1024 * 1024;
-const KEPT = 86_400_000;
+/** How long a reply is kept, milliseconds. */
+const RETENTION = 86_400_000;
 const MAX_POLLS = 64;
 
-/** Which replies a reader wants. Every condition that is given must hold, of chat and message one of the two. */
-export interface Wanted {
+/** Selects replies: every given condition must hold; of chat and message, one is enough. */
+export interface ReplyFilter {
   chatId?: string;
   /** The message that was answered. */
   replyTo?: string;
-  /** Epoch ms: what had arrived before is somebody else's. */
+  /** Epoch milliseconds: excludes replies that arrived before. */
   since?: number;
 }
 
 export interface Poll {
-  /** How long to wait for the first one, ms. */
+  /** How long to wait for the first reply, milliseconds. */
   timeout: number;
-  /** The reader's own end: one that hung up gets, and takes, nothing. */
+  /** Aborted when the reader leaves: it then takes no replies. */
   signal?: AbortSignal;
-  wanted?: Wanted;
+  wanted?: ReplyFilter;
 }
 
 interface Waiter {
-  wanted?: Wanted;
+  wanted?: ReplyFilter;
   settle(replies: Reply[]): void;
 }
 
 export type Replies = ReturnType<typeof createReplies>;
 
-/** What phones have answered until the agent's side reads it (contract 04 §5.5). Survives a restart. */
+/** Replies of phones until the agent's side reads them (contract 04 §5.5). They survive a restart. */
 export function createReplies({ rows, clock, log }: { rows: Rows<StoredReply>; clock: Clock; log: Log }) {
   let records: readonly StoredReply[] = rows.loaded;
   const waiters = new Set<Waiter>();
@@ -42,7 +43,7 @@ export function createReplies({ rows, clock, log }: { rows: Rows<StoredReply>; c
 
   function prune(): void {
     const now = clock.now();
-    let kept = records.filter(({ arrived }) => now - arrived <= KEPT).slice(-MAX_RECORDS);
+    let kept = records.filter(({ arrived }) => now - arrived <= RETENTION).slice(-MAX_RECORDS);
     let bytes = kept.reduce((sum, record) => sum + record.bytes, 0);
     while (bytes > MAX_BYTES) {
       bytes -= kept[0]?.bytes ?? 0;
@@ -51,8 +52,8 @@ export function createReplies({ rows, clock, log }: { rows: Rows<StoredReply>; c
     if (kept.length !== records.length) records = kept;
   }
 
-  /** Takes out what a reader wants. On disk it goes only after the answer: a crash in between must not lose it. */
-  function take(wanted: Wanted | undefined): Reply[] {
+  /** Removes the replies that a reader wants; from the store only after they are sent: a crash must not lose them. */
+  function take(wanted: ReplyFilter | undefined): Reply[] {
     prune();
     const taken = records.filter((record) => isWanted(record, wanted));
     if (taken.length === 0) return [];
@@ -61,7 +62,7 @@ export function createReplies({ rows, clock, log }: { rows: Rows<StoredReply>; c
     return taken.map(({ reply }) => reply);
   }
 
-  /** Gives what is there to those who wait: the one that asks for something particular before the others. */
+  /** Hands replies to waiting polls: those with a filter first. */
   function serve(): void {
     for (const waiter of [...waiters].sort((a, b) => Number(!a.wanted) - Number(!b.wanted))) {
       const replies = take(waiter.wanted);
@@ -71,8 +72,8 @@ export function createReplies({ rows, clock, log }: { rows: Rows<StoredReply>; c
 
   return {
     /**
-     * Keeps a `proactive.reply`. Resolves with its id once it is stored, and with undefined when it is none; one that
-     * is still kept is not kept twice. Rejects, and keeps nothing, when it cannot be stored.
+     * Keeps a `proactive.reply`. Resolves with it once it is stored, or with undefined when it has no text; a repeated id
+     * is kept once. Rejects, and keeps nothing, when it cannot be stored.
      */
     async add(payload: Payload): Promise<Reply | undefined> {
       const reply = readReply(payload, clock.now());
@@ -92,34 +93,34 @@ export function createReplies({ rows, clock, log }: { rows: Rows<StoredReply>; c
       return reply;
     },
 
-    /** All that is wanted, in order of arrival: at once when there is any, else the first that comes in time. */
+    /** The wanted replies in order of arrival: at once if there are any, else the first one within the timeout. */
     poll({ timeout, signal, wanted }: Poll): Promise<Reply[]> {
       if (signal?.aborted) return Promise.resolve([]);
       const present = take(wanted);
       if (present.length > 0 || timeout <= 0 || stopped) return Promise.resolve(present);
       return new Promise((resolve) => {
         let cancel: Cancel = () => {};
-        const left = () => waiter.settle([]);
+        const abandon = () => waiter.settle([]);
         const waiter: Waiter = {
           wanted,
           settle(replies) {
             waiters.delete(waiter);
             cancel();
-            signal?.removeEventListener('abort', left);
+            signal?.removeEventListener('abort', abandon);
             resolve(replies);
           },
         };
-        cancel = clock.after(timeout, left);
-        signal?.addEventListener('abort', left);
+        cancel = clock.after(timeout, abandon);
+        signal?.addEventListener('abort', abandon);
         waiters.add(waiter);
         if (waiters.size > MAX_POLLS) waiters.values().next().value?.settle([]);
       });
     },
 
-    /** Polls that wait now. */
+    /** How many polls wait. */
     waiting: (): number => waiters.size,
 
-    /** Answers every poll that waits with nothing; resolves when the store is as it should be. */
+    /** Answers every waiting poll with nothing; resolves when the store is up to date. */
     async stop(): Promise<void> {
       stopped = true;
       for (const waiter of [...waiters]) waiter.settle([]);
@@ -128,7 +129,7 @@ export function createReplies({ rows, clock, log }: { rows: Rows<StoredReply>; c
   };
 }
 
-function isWanted({ reply, arrived }: StoredReply, wanted: Wanted | undefined): boolean {
+function isWanted({ reply, arrived }: StoredReply, wanted: ReplyFilter | undefined): boolean {
   if (!wanted) return true;
   const { chatId, replyTo, since } = wanted;
   if (since !== undefined && arrived < since) return false;

@@ -8,7 +8,7 @@ import { sanitizeMetadata } from './metadata.ts';
 const MAX_TEXT = 1024 * 1024;
 const MAX_LABEL = 256;
 
-/** Reads `proactive.reply`; undefined for a text that is none. A longer text is cut to 1 MiB of UTF-8. */
+/** Reads `proactive.reply`, its text cut to 1 MiB of UTF-8; undefined without a text. */
 export function readReply(payload: Payload, now: number): Reply | undefined {
   const { text, message_id: id, ts } = payload;
   if (typeof text !== 'string' || text.trim() === '') return undefined;
@@ -26,7 +26,7 @@ export function readReply(payload: Payload, now: number): Reply | undefined {
 
 const label = (value: unknown): string | null => (typeof value === 'string' ? value.slice(0, MAX_LABEL) : null);
 
-/** Never between the halves of a character. */
+/** Cuts a text to the limit, never inside a character. */
 function cut(text: string): string {
   if (text.length * 3 <= MAX_TEXT) return text;
   const { read } = new TextEncoder().encodeInto(text, new Uint8Array(MAX_TEXT));
@@ -35,7 +35,7 @@ function cut(text: string): string {
 
 export const sizeOf = (reply: Reply): number => utf8ToBytes(JSON.stringify(reply)).length;
 
-/** A stored reply as it was written; undefined for anything else. */
+/** Reads a stored reply; undefined if it is not one. */
 export function readStoredReply(value: unknown): StoredReply | undefined {
   if (!isObject(value) || !isObject(value.reply)) return undefined;
   const { seq, arrived, reply } = value;

@@ -2,28 +2,28 @@ import type { Storage } from 'unstorage';
 import { describeError } from '../errors.ts';
 import type { Log } from '../log.ts';
 
-/** One stored entry. `seq` grows with every new one and gives the order after a restart. */
+/** A stored row. `seq` grows with every new row and restores their order after a restart. */
 export type Row = { seq: number };
 
 export interface Rows<R extends Row> {
-  /** What was there when the store was opened, the oldest first. */
+  /** The rows at opening, oldest first. */
   readonly loaded: readonly R[];
-  /** The next entry's `seq`. */
+  /** The `seq` for a new row. */
   next(): number;
-  /** Makes the store hold exactly these rows; resolves when it does. What has not changed is not written. */
+  /** Makes the store hold exactly these rows; resolves when it does. Unchanged rows are not written. */
   save(rows: readonly R[]): Promise<void>;
 }
 
 export interface RowsParts<R extends Row> {
   store: Storage<R>;
   log: Log;
-  /** The row, or undefined for a value that is none. */
+  /** Parses a row; undefined if the value is not one. */
   read(value: unknown): R | undefined;
 }
 
 /**
- * A short list, written through. Rows lie in numbered slots, and a new one takes the slot of one that goes: so every
- * change of the list (one more, one more in place of the oldest, one replaced, one less, none left) is one write.
+ * A short list, written through. Rows are stored in numbered slots, and a new row reuses the slot of one that is removed:
+ * every change of the list (append, append in place of the oldest, replace, remove, clear) is one write.
  */
 export async function openRows<R extends Row>({ store, log, read }: RowsParts<R>): Promise<Rows<R>> {
   const slots = new Map<string, R>();
@@ -55,7 +55,7 @@ export async function openRows<R extends Row>({ store, log, read }: RowsParts<R>
       }
       const writes: Promise<void>[] = [];
       for (const row of added) {
-        // One that replaces another keeps its slot: the two never lie side by side.
+        // A replacement takes the slot of its predecessor: the store never holds both.
         const seq = free.has(row.seq) ? row.seq : free.keys().next().value;
         const slot = (seq !== undefined && free.get(seq)) || unused();
         if (seq !== undefined) free.delete(seq);
@@ -71,7 +71,7 @@ export async function openRows<R extends Row>({ store, log, read }: RowsParts<R>
   };
 }
 
-/** Saves where nobody waits for it: what stays behind in the store is at most delivered once more. */
+/** Saves without being awaited: a row that a failure leaves in the store is delivered once more at most. */
 export function saveLater<R extends Row>(rows: Rows<R>, list: readonly R[], log: Log): Promise<void> {
   return rows.save(list).catch((error) => log.warn(`a change could not be saved: ${describeError(error)}`));
 }

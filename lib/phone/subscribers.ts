@@ -2,17 +2,17 @@ import type { Store } from '../../storage/schema.ts';
 import { describeError } from '../errors.ts';
 import type { Log } from '../log.ts';
 
-/** Key of the ids of subscribed sockets, the latest last. */
+/** Key of the ids of subscribed sockets, in the order of subscription. */
 const ORDER = 'order';
 
 /**
- * Keeps who had subscribed for an object that is put away while its sockets stay open (edge). Nothing waits for a
- * write: a lost one costs a subscription that the phone renews when it connects again.
+ * Stores the subscriptions for an object that is evicted while its sockets stay open (edge). Nothing waits for a write: a
+ * lost one costs a subscription that the phone renews when it reconnects.
  */
 export async function openSubscribers<L extends { id: string }>(store: Store<'phone-subscribers'>, log: Log) {
   const record = await store.getItem(ORDER);
-  const before: string[] = Array.isArray(record?.sockets) ? record.sockets : [];
-  let saved = before.join();
+  const stored: string[] = Array.isArray(record?.sockets) ? record.sockets : [];
+  let saved = stored.join();
 
   return {
     save(links: readonly L[]): void {
@@ -24,10 +24,10 @@ export async function openSubscribers<L extends { id: string }>(store: Store<'ph
       });
     },
 
-    /** The subscribers with this socket among them, if it was one, in the order they had. */
+    /** The subscribers, with this socket in its former place if it was one. */
     restore(links: readonly L[], link: L): readonly L[] {
-      if (!before.includes(link.id)) return links;
-      return [...links, link].sort((a, b) => before.indexOf(a.id) - before.indexOf(b.id));
+      if (!stored.includes(link.id)) return links;
+      return [...links, link].sort((a, b) => stored.indexOf(a.id) - stored.indexOf(b.id));
     },
   };
 }

@@ -11,7 +11,7 @@ import type { Log } from '../log.ts';
 
 /** A conversation with the phone, as `GET /phone/threads` lists it. */
 export type PhoneThread = {
-  /** The agent's session, or `''` when only the relay knows of the chat. */
+  /** The agent's session, or `''` for a chat that only the relay knows. */
   session_id: string;
   chat_id: string;
   title: string | null;
@@ -29,11 +29,11 @@ export interface SeenChat {
 }
 
 export interface PhoneThreads {
-  /** Notes a chat as the one used last. Needs no `this`. */
+  /** Marks a chat as the one used last. Needs no `this`. */
   seen(chat: SeenChat): void;
-  /** As `seen`, for a caller that names the title: null removes it, undefined keeps it. */
+  /** Like `seen`, with a title: null removes it, undefined keeps it. */
   put(chat: { chatId: string; title?: string | null; at: number }): PhoneThread;
-  /** The agent's sessions with the phone, then what only the relay knows. Never fails: a bad database gives no rows. */
+  /** The agent's sessions with the phone, then chats that only the relay knows. Never fails: a bad database gives no rows. */
   list(): Promise<PhoneThread[]>;
 }
 
@@ -115,7 +115,7 @@ function fromRecord(value: unknown): ThreadRecord | undefined {
   return { chat_id, title: text(title), message_id: text(message_id), at, seq };
 }
 
-/** Rows of the root's database and of those of the profiles in the order of their names; a session counts once. */
+/** Sessions from the root's database, then from the profiles' by name; each session once. */
 async function readSessions(host: Host): Promise<PhoneThread[]> {
   const { databases } = host;
   const results = await Promise.all(
