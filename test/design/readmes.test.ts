@@ -6,7 +6,7 @@ import { nestedPrograms, programs } from '../../cli/commands.ts';
 import { DEVICE_PATHS } from '../../handlers/device-control.ts';
 import { MEDIA_TOKEN } from '../../handlers/media.ts';
 import { routes } from '../../handlers/routes.ts';
-import { sockets } from '../../handlers/sockets.ts';
+import { type SocketRow, sockets } from '../../handlers/sockets.ts';
 import { DEVICE_ROUTES } from '../../lib/bridge/device-routes.ts';
 import { variables } from '../../lib/config.ts';
 
@@ -93,8 +93,9 @@ it('handlers/README.md lists exactly the rows of the route table', async () => {
   expect(documented.toSorted()).toEqual(expected.toSorted());
 });
 
-it('handlers/README.md lists exactly the rows of the socket table', async () => {
-  const rows = section(await read('handlers/README.md'), 'sockets').join('\n');
-  const documented = [...rows.matchAll(/^\| `([^`]+)` \|/gm)].map(([, path]) => path);
-  expect(documented).toEqual(sockets.map(({ path }) => path));
+it('handlers/README.md lists exactly the rows of the socket table, with their limits', async () => {
+  const row = ({ path, maxMessage, binary }: SocketRow) =>
+    `| \`${documentedPath(path)}\` | ${maxMessage / (1024 * 1024)} MiB | ${binary ? 'delivered' : 'ignored'} |`;
+  const rows = section(await read('handlers/README.md'), 'sockets').filter((line) => line.startsWith('| `'));
+  expect(rows.map((line) => line.slice(0, line.lastIndexOf('|', line.length - 3) + 1))).toEqual(sockets.map(row));
 });
