@@ -1,4 +1,4 @@
-/** What went wrong, in the terms of the domain. Only `handlers/errors.ts` turns a kind into a status. */
+/** Kinds of failure, in terms of the domain. Only `handlers/errors.ts` maps a kind to a status. */
 export type ErrorKind =
   | 'invalid'
   | 'unauthorized'
@@ -17,12 +17,12 @@ export type ErrorKind =
   | 'gateway-timeout'
   | 'internal';
 
-/** An expected failure. `message` is one sentence that may be shown to any caller: no path, no secret. */
+/** An expected failure. `message` is a sentence for any caller, without paths and secrets. */
 export class RelayError extends Error {
   readonly kind: ErrorKind;
   /** Whole seconds to wait, for `rate-limited`. */
   readonly retryAfter?: number;
-  /** Further members of the error body, as the contract names them. */
+  /** Further members of the error body, named by the contract. */
   readonly extra?: Readonly<Record<string, unknown>>;
 
   constructor(
@@ -38,7 +38,7 @@ export class RelayError extends Error {
   }
 }
 
-/** A short text for logs. Never a stack: those may hold paths. */
+/** A short text for logs. Never a stack, which may contain paths. */
 export function describeError(error: unknown): string {
   if (error instanceof Error) {
     const code = (error as { code?: unknown }).code;

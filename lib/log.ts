@@ -1,18 +1,18 @@
 export type LogLevel = 'DEBUG' | 'INFO' | 'WARNING' | 'ERROR';
 
-/** The only logger there is. Never give it tokens, keys, codes, frame bodies or `Authorization` values (contract 01 §10). */
+/** The relay's logger. Never pass it tokens, keys, codes, frame bodies or `Authorization` values (contract 01 §10). */
 export interface Log {
   debug(message: string): void;
   info(message: string): void;
   warn(message: string): void;
   error(message: string): void;
-  /** The same log under another name. */
+  /** A logger of another name with the same output. */
   named(name: string): Log;
 }
 
 const LEVELS: readonly LogLevel[] = ['ERROR', 'WARNING', 'INFO', 'DEBUG'];
 
-// biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what must not reach a terminal or a log line
+// biome-ignore lint/suspicious/noControlCharactersInRegex: control characters must not reach a terminal or a log
 const CONTROL = /[\u0000-\u001f\u007f-\u009f\u2028\u2029]/g;
 
 const two = (value: number) => String(value).padStart(2, '0');
@@ -20,7 +20,7 @@ const stamp = (date: Date) =>
   `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())} ` +
   `${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`;
 
-/** One line per entry, `YYYY-MM-DD HH:MM:SS [LEVEL] name: message` (contract 07 §5.1), handed to `write` without its line end. */
+/** Writes one line per entry, `YYYY-MM-DD HH:MM:SS [LEVEL] name: message` (contract 07 §5.1), without a line end. */
 export function createLog(level: LogLevel, write: (line: string) => void): Log {
   const shown = LEVELS.slice(0, LEVELS.indexOf(level) + 1);
   let second = -1;

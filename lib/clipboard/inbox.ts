@@ -2,23 +2,24 @@ import { RelayError } from '../errors.ts';
 import type { Host } from '../host/index.ts';
 import { fromBase64, randomString } from '../kit/bytes.ts';
 import type { Clock } from '../kit/clock.ts';
+import { imageFormat, isImage } from '../kit/image-formats.ts';
 import { createAdmission } from '../kit/semaphore.ts';
 import type { Log } from '../log.ts';
-import { imageFormat, isImage } from './formats.ts';
 
 const MAX_IMAGE = 25 * 1024 * 1024;
 const MAX_HINT = 40;
+/** Milliseconds. */
 const STALE_AFTER = 300_000;
-/** Images that wait at the same time; the agent wants the newest. */
-const CAPACITY = 20;
+/** Images in the inbox; the agent takes the newest. */
+const MAX_WAITING = 20;
 const MODE = 0o600;
-/** Images on their way: each takes up to four times its size while it is decoded. */
-const PER_DEVICE = 2;
-const MOST = 4;
+/** Images being received: decoding one takes up to four times its size. */
+const MAX_PER_DEVICE = 2;
+const MAX_RECEIVING = 4;
 const RETRY_AFTER = 2;
 const ALPHABET = 'abcdefghijklmnopqrstuvwxyz0123456789';
 
-/** An image as a device sends it. */
+/** An image from a device. */
 export interface ClipboardImage {
   format: string;
   bytesBase64: string;
@@ -29,37 +30,37 @@ export interface InboxEntry {
   /** Absolute path on the host. */
   path: string;
   sizeBytes: number;
-  /** How many files were removed because of their age. */
+  /** Number of files removed because of their age. */
   sweptStale: number;
 }
 
 export interface ClipboardInbox {
   /**
-   * Puts an image into the inbox as soon as `read` has it: only some may be on their way at a time.
+   * Reads an image and puts it into the inbox, unless too many are being received.
    * @throws RelayError `rate-limited` before anything is read; whatever `read` and `put` throw.
    */
   receive(device: string, read: () => Promise<ClipboardImage>): Promise<InboxEntry>;
   /**
-   * Puts an image into the inbox, where the agent looks for the newest file younger than 300 s, and removes older ones
-   * and what is more than 20.
-   * @throws RelayError `invalid` for an unknown format, text that is no base64, no bytes, or bytes of another format;
+   * Puts an image into the inbox, where the agent takes the newest file younger than 300 s. Removes older files, and the
+   * oldest beyond 20.
+   * @throws RelayError `invalid` for an unknown format, invalid base64, an empty image, or bytes of another format;
    * `too-large` above 25 MiB; `internal` when it cannot be saved.
    */
   put(image: ClipboardImage): Promise<InboxEntry>;
 }
 
-/** The clipboard rendezvous between a phone and the agent (contract 04 §6). */
+/** The clipboard inbox, through which a phone passes images to the agent (contract 04 §6). */
 export function createClipboardInbox({ host, clock, log }: { host: Host; clock: Clock; log: Log }): ClipboardInbox {
   const { files, processes } = host;
   const inbox = `${host.agentHome}/images/inbox`;
   const admit = createAdmission({
-    perOwner: PER_DEVICE,
-    total: MOST,
+    perOwner: MAX_PER_DEVICE,
+    total: MAX_RECEIVING,
     message: 'too many images at a time',
     retryAfter: RETRY_AFTER,
   });
 
-  /** A path that no file has yet. */
+  /** An unused path. */
   async function freePath(extension: string, hint: string): Promise<string> {
     for (;;) {
       const parts = ['clip', stamp(new Date(clock.now())), processes.own, hint, randomString(ALPHABET, 6)];
@@ -74,12 +75,12 @@ export function createClipboardInbox({ host, clock, log }: { host: Host; clock: 
       await files.writeAtomic(path, bytes, MODE);
       return path;
     } catch (cause) {
-      // The cause names the path.
+      // Only the cause contains the path.
       throw new RelayError('internal', 'the image could not be saved', { cause });
     }
   }
 
-  /** Removes stale files, and the oldest of too many. What cannot be removed is left to the next sweep. */
+  /** Removes stale files, and the oldest beyond the limit. Leaves those that cannot be removed to the next sweep. */
   async function sweep(kept: string): Promise<number> {
     let swept = 0;
     const fresh: { path: string; modified: number }[] = [];
@@ -89,15 +90,15 @@ export function createClipboardInbox({ host, clock, log }: { host: Host; clock: 
       const modified = (await files.stat(path).catch(() => null))?.modified;
       if (modified === undefined) continue;
       if (clock.now() - modified > STALE_AFTER) swept += await remove(path);
-      // Somebody else may still be writing it.
+      // Another process may still be writing it.
       else if (!entry.name.endsWith('.tmp')) fresh.push({ path, modified });
     }
     fresh.sort((a, b) => b.modified - a.modified);
-    for (const { path } of fresh.slice(CAPACITY - 1)) await remove(path);
+    for (const { path } of fresh.slice(MAX_WAITING - 1)) await remove(path);
     return swept;
   }
 
-  /** How many files that were: somebody else may have taken it meanwhile. */
+  /** Number of files removed: 0 when the agent has just taken it. */
   const remove = (path: string): Promise<number> =>
     files.remove(path).then(
       () => 1,
@@ -125,7 +126,7 @@ export function createClipboardInbox({ host, clock, log }: { host: Host; clock: 
 
 const two = (value: number): string => String(value).padStart(2, '0');
 
-/** `YYYYMMDD_HHMMSS`, in the time zone of the host, whose files these are. */
+/** `YYYYMMDD_HHMMSS`, in the time zone of the host. */
 const stamp = (date: Date): string =>
   `${date.getFullYear()}${two(date.getMonth() + 1)}${two(date.getDate())}_` +
   `${two(date.getHours())}${two(date.getMinutes())}${two(date.getSeconds())}`;

@@ -4,7 +4,7 @@ import type { Host } from '../host/index.ts';
 import { decodeEnvFile, parseEnvFile } from '../kit/env-file.ts';
 import type { Log } from '../log.ts';
 
-/** A piece of text that the agent's system prompt gets. At most 4,000 characters; no user data, path or secret. */
+/** Text for the agent's system prompt: at most 4,000 characters, without user data, paths and secrets. */
 export interface ContextBlock {
   name: 'media-sensitivity' | 'phone-platform';
   text: string;
@@ -35,29 +35,29 @@ const PHONE_PLATFORM: ContextBlock = {
 const FLAGS = ['agentContextEnabled', 'contextMediaSensitivity', 'contextPhonePlatform', 'phoneEnabled'] as const;
 type Flags = Pick<Config, (typeof FLAGS)[number]>;
 
-const ENV_CAP = 64 * 1024;
+const MAX_ENV = 64 * 1024;
 
 export interface InjectedContextReader {
-  /** What the agent's system prompt gets when it is built next. Never fails: without a readable file there is none. */
+  /** Text for the agent's next system prompt. Never rejects: an unreadable file counts as absent. */
   read(): Promise<InjectedContext>;
 }
 
 /**
- * What the relay adds to the agent's system prompt (contract 04 §8). On a host the flags are read anew each time, from
- * the agent home's `.env` over the environment; at the edge they are what the relay was configured with.
+ * The relay's contribution to the agent's system prompt (contract 04 §8). On a host, the flags are read for each request
+ * from the agent home's `.env`, then the environment; at the edge they are part of the configuration.
  */
 export function createInjectedContext(parts: { host?: Host; config: Config; log: Log }): InjectedContextReader {
   const { host, config, log } = parts;
-  /** Said once, not with every request. One warning for each flag at most. */
-  const said = new Set<string>();
+  /** Warnings logged so far: each is logged once rather than with every request. */
+  const warned = new Set<string>();
 
   async function flags(): Promise<Flags> {
     if (!host) return config;
-    const bytes = await unlessUnreadable(host.files.read(`${host.agentHome}/.env`, ENV_CAP)).catch(() => null);
+    const bytes = await unlessUnreadable(host.files.read(`${host.agentHome}/.env`, MAX_ENV)).catch(() => null);
     const env = { ...host.env, ...(bytes ? parseEnvFile(decodeEnvFile(bytes)) : {}) };
     const warn = (message: string) => {
-      if (!said.has(message)) log.warn(message);
-      said.add(message);
+      if (!warned.has(message)) log.warn(message);
+      warned.add(message);
     };
     const read = FLAGS.map((flag) => [flag, variables[flag].read({ env, places: config, warn })]);
     return Object.fromEntries(read) as Flags;

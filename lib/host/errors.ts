@@ -1,7 +1,7 @@
-/** The machine is short of something: says nothing about the file, so a scan must not take the file for absent. */
+/** Codes of a machine short of resources: the file may well exist, so a scan must not treat it as absent. */
 const SHORTAGES = new Set(['EMFILE', 'ENFILE', 'ENOMEM']);
 
-/** Null when the file cannot be read (no permission, a directory, a loop of links). A shortage still throws. */
+/** Null when the file cannot be read (no permission, a directory, a loop of links). Throws on a shortage. */
 export async function unlessUnreadable<T>(reading: Promise<T>): Promise<T | null> {
   try {
     return await reading;

@@ -1,16 +1,16 @@
 /**
- * Files of a directory (`home`) whose content is not trusted: a link in it may lead anywhere, and a name may be swapped
- * between two looks. Each path is judged by what was really opened. Failures throw with their errno as `code`; what is
- * there and is no regular file is `EISDIR` or `EINVAL`.
+ * Files below a directory (`home`) whose content is not trusted: a link may lead anywhere, and a name may be swapped
+ * between two accesses. A path is judged by the file that was opened. Failures throw with their errno as `code`:
+ * `EISDIR` or `EINVAL` for anything but a regular file.
  */
 export interface HomeFiles {
-  /** Reads a file; `missing` also for a link that leads nowhere, `outside` when it really lies beyond `home`. */
+  /** Reads a file; `missing` also for a dangling link, `outside` when its real path is not below `home`. */
   read(home: string, path: string, limits: ReadLimits): Promise<HomeFile | 'missing' | 'outside'>;
   /**
-   * Replaces a file, or makes it, and its directory when that is the only one that is missing. After a crash at any
-   * moment the file is the old one or the new one. Writes to one file wait for each other, and `mayReplace` is asked
-   * right before the change, with nobody of this process in between. A link within `home` stays one: its target is
-   * replaced. Returns the SHA-256 (hex) of what is there now. A file keeps its mode, a new one gets 0644 less the umask.
+   * Replaces or creates a file, and its directory if no other one is missing. A crash leaves either the old file or the
+   * new one. Writes to one file are serialized, and `mayReplace` is called right before the change, with no other write
+   * of this process in between. Of a link within `home`, the target is replaced. Returns the SHA-256 (hex) of the new
+   * content. An existing file keeps its mode, a new one gets 0644 less the umask.
    */
   write(
     home: string,
@@ -18,23 +18,23 @@ export interface HomeFiles {
     bytes: Uint8Array,
     mayReplace: MayReplace,
   ): Promise<Written | 'outside' | 'refused'>;
-  /** Removes what writes that were killed have left in a directory. Never throws. */
+  /** Removes temporary files of killed writes from a directory. Never throws. */
   sweep(directory: string): Promise<void>;
 }
 
 export interface ReadLimits {
-  /** Bytes to return, from the beginning. */
+  /** Leading bytes to return. */
   keep: number;
-  /** The largest file to compute a digest of. */
+  /** Largest file to compute a digest of. */
   digest: number;
 }
 
 export interface HomeFile {
   /** The first bytes. */
   bytes: Uint8Array;
-  /** Of the whole file. */
+  /** Bytes of the whole file. */
   size: number;
-  /** SHA-256 of the whole file in hex; null when it is too large for one. */
+  /** SHA-256 (hex) of the whole file; null when it is too large. */
   sha256: string | null;
 }
 
@@ -42,5 +42,5 @@ export interface Written {
   sha256: string;
 }
 
-/** Gets the present file, or null when there is none. Its digest is null when the file is too large for one. */
+/** Takes the present file, or null without one. Its digest is null when the file is too large. */
 export type MayReplace = (present: { sha256: string | null } | null) => boolean;

@@ -5,60 +5,60 @@ export interface PipedBody {
   destroy(): void;
 }
 
-/** Bytes of one media entry, opened once: everything that follows is about this very file, whatever its name does. */
+/** Bytes of one media entry, opened once: every later call reads this file, whatever happens to its name. */
 export interface OpenBytes {
   readonly size: number;
   /** Epoch milliseconds. */
   readonly modified: number;
-  /** Changes whenever size or time of change do; visible ASCII without quotes. */
+  /** Changes with the size or the modification time; visible ASCII without quotes. */
   readonly tag: string;
-  /** The first `length` bytes, or what there is. */
+  /** The first `length` bytes, or fewer at the end of the file. */
   head(length: number): Promise<Uint8Array>;
   /**
    * Bytes `start` to `end`, both included, as `WebResponse` takes them. It owns the file from now
    * on: read to its end or dropped, the file is closed. Breaks off with an error when the file became shorter.
    */
   body(start: number, end: number): Promise<ReadableStream<Uint8Array<ArrayBuffer>> | PipedBody>;
-  /** Closes the file unless a body has it. */
+  /** Closes the file, unless a body owns it. */
   close(): Promise<void>;
 }
 
-/** Why a file cannot be opened. `missing` also when it is no longer where it was when its path was looked at. */
+/** Why a file cannot be opened. `missing` also when it has moved since its path was resolved. */
 export type OpenFailure = 'missing' | 'irregular' | 'unreadable';
 
-/** A file that is being written. One of `finish` and `discard` ends it. */
+/** A file being written. Either `finish` or `discard` ends it. */
 export interface NewBytes {
   write(bytes: Uint8Array): Promise<void>;
-  /** Completes it and tells where it is. */
+  /** Completes the file and returns its path. */
   finish(): Promise<string>;
-  /** Closes and removes it. Never fails. */
+  /** Closes and removes the file. Never rejects. */
   discard(): Promise<void>;
 }
 
-/** What serving files of a host needs beyond `HostFiles`. */
+/** File operations for serving media, beyond `HostFiles`. */
 export interface HostMedia {
-  /** As the environment names it. */
+  /** `TMPDIR`, or the default of the platform. */
   temporaryDirectory(): string;
-  /** Where the relay was started. */
+  /** Working directory of the relay. */
   currentDirectory(): string;
-  /** Homes of the user that the relay runs as: of the environment, and of the system's own records. */
+  /** Home directories of the relay's user: from the environment and from the user database. */
   userHomes(): string[];
-  /** Whether file names differ by more than case nowhere on this platform. */
+  /** Whether no file system of this platform distinguishes names by case. */
   readonly ignoresCase: boolean;
   /**
-   * The path without links and dots. What does not exist, or cannot be seen, is taken by its name. Never fails: of
-   * links in a circle one is left.
+   * The path without links and dots. Components that do not exist, or cannot be read, are kept by name. Never rejects:
+   * a loop of links is left unresolved.
    */
   resolve(path: string): Promise<string>;
   /** Whether two paths name one existing file. */
   isSame(path: string, other: string): Promise<boolean>;
   /**
-   * Opens a regular file by a path without links, never following one, never waiting (FIFO), and makes sure that what
-   * was opened is what this path names: a swapped directory makes it `missing`.
+   * Opens a regular file by a path without links. Follows no link, does not wait for a FIFO, and verifies that the opened
+   * file is the one that the path names: after a swapped directory it is `missing`.
    */
   open(realPath: string): Promise<OpenBytes | OpenFailure>;
-  /** Makes a file that must not exist yet, mode 0600. Throws with an errno. */
+  /** Creates a file that must not exist yet, with mode 0600. Throws with an errno. */
   create(path: string): Promise<NewBytes>;
-  /** Regular files of this user directly in a directory whose names begin with `prefix`. */
+  /** Regular files of this user that are directly in a directory and begin with `prefix`. */
   ownFiles(directory: string, prefix: string): Promise<{ path: string; modified: number }[]>;
 }

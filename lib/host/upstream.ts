@@ -4,22 +4,22 @@ export interface UpstreamRequest {
   url: string;
   headers: Record<string, string>;
   body?: string;
-  /** Ends the call, also in the middle of the body. */
+  /** Aborts the call, even in the middle of the body. */
   signal: AbortSignal;
 }
 
 export interface UpstreamResponse {
   status: number;
   /**
-   * The body as it arrives. It is read as fast as it is asked for; leaving the loop early closes the connection.
-   * Throws when the connection breaks or the call is aborted.
+   * The body as it arrives, read no faster than it is consumed. Leaving the loop early closes the connection. Throws when
+   * the connection breaks or the call is aborted.
    */
   body: AsyncIterable<Uint8Array>;
 }
 
 /**
- * Calls a server behind the relay: no redirect is followed, nothing is retried, and there is no limit on how long an
- * answer takes. Rejects when no answer can be had.
+ * Calls a server behind the relay. Follows no redirect, retries nothing, and sets no limit on the time of a response.
+ * Rejects without a response.
  */
 export type Upstream = (request: UpstreamRequest) => Promise<UpstreamResponse>;
 
@@ -38,6 +38,6 @@ const REASONS: Record<string, string> = {
 export function upstreamReason(error: unknown): string {
   const { code, message } = (error ?? {}) as { code?: unknown; message?: unknown };
   if (typeof code === 'string' && REASONS[code]) return REASONS[code];
-  // The error of several failed addresses has a code and no message.
+  // An error of several failed addresses has a code but no message.
   return String(message || code || 'connection failed').slice(0, 200);
 }

@@ -3,10 +3,10 @@ import { bytesToHex, concatBytes, hexToBytes, randomBytes, utf8ToBytes } from '@
 
 export { bytesToHex, concatBytes, hexToBytes, randomBytes, utf8ToBytes };
 
-/** Lower-case hex SHA-256 of a string's UTF-8 bytes. Synchronous, so that a check and its change need no await between. */
+/** Lower-case hex SHA-256 of a string's UTF-8 bytes. Synchronous, so that a check-and-set needs no await in between. */
 export const sha256 = (text: string): string => bytesToHex(sha256Bytes(utf8ToBytes(text)));
 
-/** Compares two strings of secret content without telling by time where they differ. */
+/** Compares two secret strings in a time that does not depend on where they differ. */
 export function timingSafeEqual(a: string, b: string): boolean {
   if (a.length !== b.length) return false;
   let difference = 0;
@@ -22,15 +22,15 @@ export function base64url(bytes: Uint8Array): string {
 /** Standard base64 with padding. */
 export function base64(bytes: Uint8Array): string {
   let binary = '';
-  // String.fromCharCode takes its bytes as arguments: in slices, so that a large input does not overflow the stack.
+  // In slices, since String.fromCharCode takes bytes as arguments and a large input would overflow the stack.
   for (let at = 0; at < bytes.length; at += 8192) binary += String.fromCharCode(...bytes.subarray(at, at + 8192));
   return btoa(binary);
 }
 
-/** Looks for what must not be there: one anchored expression over megabytes would need a stack of their size. */
+/** Matches an invalid character: an anchored match of the valid ones would need a stack as large as the text. */
 const NOT_BASE64 = /[^A-Za-z0-9+/]/;
 
-/** Bytes of standard padded base64, or null when the text is anything else. */
+/** Decodes standard padded base64; null when the text is anything else. */
 export function fromBase64(text: string): Uint8Array | null {
   const digits = text.endsWith('==') ? text.slice(0, -2) : text.endsWith('=') ? text.slice(0, -1) : text;
   if (text.length % 4 !== 0 || NOT_BASE64.test(digits)) return null;
@@ -40,7 +40,7 @@ export function fromBase64(text: string): Uint8Array | null {
   return bytes;
 }
 
-/** A uniformly random string over `alphabet` (rejection sampling, so that no symbol is likelier). */
+/** A uniformly random string over `alphabet`; rejection sampling makes every symbol equally likely. */
 export function randomString(alphabet: string, length: number): string {
   const bound = 256 - (256 % alphabet.length);
   let text = '';

@@ -1,23 +1,23 @@
-/** Time, so that tests move the clock and not the wall. */
+/** Source of time, which tests replace. */
 export interface Clock {
   /** Wall time, epoch milliseconds. */
   now(): number;
-  /** Milliseconds that never go backwards, for rate limits. */
+  /** Milliseconds that never go backwards, for durations and rate limits. */
   monotonic(): number;
-  /** Calls `run` once after `delay` milliseconds (any size; 0 is as soon as what runs now is done). Returns its cancellation. */
+  /** Calls `run` once after `delay` milliseconds, of any size; 0 is right after the current task. Returns a cancel function. */
   after(delay: number, run: () => void): Cancel;
 }
 
 export type Cancel = () => void;
 
-/** A longer wait is made of several (timers beyond 2^31-1 ms would fire at once). */
-const FAR_MS = 3_600_000;
+/** Longer delays are split into steps of this length: a timer beyond 2^31-1 ms would fire at once. */
+const STEP_MS = 3_600_000;
 
 /** Epoch seconds, the unit of every timestamp in the contract (01, conventions). */
 export const seconds = (clock: Clock): number => clock.now() / 1000;
 
-/** Node's: what is due at once runs before anything else that comes in, where a timer would take a millisecond. */
-const soon = globalThis as {
+/** On Node, `setImmediate` runs before further input, where a timer would take a millisecond. */
+const immediates = globalThis as {
   setImmediate?: (run: () => void) => unknown;
   clearImmediate?: (immediate: unknown) => void;
 };
@@ -26,12 +26,12 @@ export const systemClock: Clock = {
   now: () => Date.now(),
   monotonic: () => performance.now(),
   after(delay, run) {
-    if (delay <= 0 && soon.setImmediate) {
-      const immediate = soon.setImmediate(run);
-      return () => soon.clearImmediate?.(immediate);
+    if (delay <= 0 && immediates.setImmediate) {
+      const immediate = immediates.setImmediate(run);
+      return () => immediates.clearImmediate?.(immediate);
     }
-    // Far ones in steps of the same length: timers of one length cost Node nothing, each other length a list.
-    if (delay > FAR_MS) return inSteps(delay, run);
+    // In steps of equal length: Node keeps a list per timer length, so that equal ones cost nothing.
+    if (delay > STEP_MS) return inSteps(delay, run);
     const timer = detached(run, Math.max(delay, 0));
     return () => clearTimeout(timer);
   },
@@ -40,21 +40,21 @@ export const systemClock: Clock = {
 function inSteps(delay: number, run: () => void): Cancel {
   let timer: ReturnType<typeof setTimeout>;
   const arm = (left: number) => {
-    const step = Math.min(left, FAR_MS);
+    const step = Math.min(left, STEP_MS);
     timer = detached(() => (left > step ? arm(left - step) : run()), step);
   };
   arm(delay);
   return () => clearTimeout(timer);
 }
 
-/** On Node a pending timer must not keep a stopping relay alive; at the edge there is nothing to detach from. */
+/** On Node, a pending timer must not keep a stopping relay alive. The edge has no `unref`. */
 function detached(run: () => void, delay: number): ReturnType<typeof setTimeout> {
   const timer = setTimeout(run, delay);
   (timer as { unref?: () => void }).unref?.();
   return timer;
 }
 
-/** Runs `task` every `period` milliseconds until cancelled. Runs never overlap; a failure is passed to `onError`. */
+/** Runs `task` every `period` milliseconds until cancelled. Runs never overlap; failures go to `onError`. */
 export function every(
   clock: Clock,
   period: number,

@@ -2,15 +2,15 @@ import { decodeUtf8Strict } from './text.ts';
 
 const ASSIGNMENT = /^[ \t]*(?:export[ \t]+)?([A-Za-z_][A-Za-z0-9_]*)[ \t]*=[ \t]*/;
 
-/** UTF-8 (byte-order mark dropped), else Latin-1 (contract 07 §6.1). */
+/** Decodes UTF-8 without a byte-order mark, otherwise Latin-1 (contract 07 §6.1). */
 export const decodeEnvFile = (bytes: Uint8Array): string =>
   decodeUtf8Strict(bytes) ?? new TextDecoder('latin1').decode(bytes);
 
 /**
- * Reads `KEY=value` lines (contract 07 §6.1): optional `export `, one pair of matching quotes (a quoted value may
- * span lines), `#` comments (unquoted: after white space only). No interpolation, no escapes. Lines that are no
- * assignment are skipped; a later one of the same name wins. With `oneLine` a quote that is not closed on its line is
- * part of the value, as in the `.env` of a profile (07 §1.2).
+ * Parses `KEY=value` lines (contract 07 §6.1): optional `export `, one pair of matching quotes (a quoted value may span
+ * lines), `#` comments (unquoted ones only after white space). No interpolation, no escapes. Other lines are skipped; the
+ * last assignment of a name wins. With `oneLine`, a quote that is not closed on its line is part of the value, as in the
+ * `.env` of a profile (07 §1.2).
  */
 export function parseEnvFile(text: string, { oneLine = false } = {}): Record<string, string> {
   const values: Record<string, string> = Object.create(null);

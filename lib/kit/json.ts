@@ -1,13 +1,13 @@
-/** A JSON object: neither null nor a list. */
+/** A JSON object, neither null nor an array. */
 export type JsonObject = Record<string, unknown>;
 
 export const isObject = (value: unknown): value is JsonObject =>
   typeof value === 'object' && value !== null && !Array.isArray(value);
 
-/** A JSON object, or null for every other value. */
+/** The value if it is a JSON object, otherwise null. */
 export const asObject = (value: unknown): JsonObject | null => (isObject(value) ? value : null);
 
-/** What a text says as JSON, or undefined where it is none. */
+/** Parses JSON text; undefined when it is invalid. */
 export function parseJson(text: string): unknown {
   try {
     return JSON.parse(text);
@@ -16,5 +16,5 @@ export function parseJson(text: string): unknown {
   }
 }
 
-/** The JSON object that a text is, or null for every other text. */
+/** Parses the JSON text of an object; null for any other text. */
 export const parseObject = (text: string): JsonObject | null => asObject(parseJson(text));

@@ -1,5 +1,5 @@
-import { type ImageFormat, isImage } from '../clipboard/formats.ts';
 import type { OpenBytes } from '../host/media.ts';
+import { imageFormatOf } from '../kit/image-formats.ts';
 import { DEFAULT_TYPE } from './names.ts';
 
 /** Media types, each followed by its file extensions. */
@@ -71,14 +71,12 @@ export function guessType(path: string): string {
 /** How many leading bytes `correctType` examines. */
 const SNIFFED = 16;
 
-const FORMATS: ImageFormat[] = ['png', 'jpeg', 'gif', 'webp'];
-
 const isImageType = (type: string): boolean => /^image\//i.test(type);
 
 /** The declared type of an image, corrected when its first bytes are clearly of another (contract 04 §3.8). */
 export function correctType(declared: string, head: Uint8Array): string {
   if (!isImageType(declared)) return declared;
-  const format = FORMATS.find((each) => isImage(each, head));
+  const format = imageFormatOf(head);
   if (!format) return declared;
   const sniffed = `image/${format}`;
   return declared.split(';')[0]?.trim().toLowerCase() === sniffed ? declared : sniffed;

@@ -1,6 +1,7 @@
 import { RelayError } from '../errors.ts';
 import { unlessUnreadable } from '../host/errors.ts';
 import type { Host } from '../host/index.ts';
+import { imageFormatOf } from '../kit/image-formats.ts';
 import type { ProfilePlace } from './home.ts';
 
 const STEMS = ['avatar', 'profile', 'profile-image', 'profile_image', 'agent', 'icon'];
@@ -36,17 +37,8 @@ export async function readAvatar(host: Host, { name, home }: ProfilePlace, limit
   if (file === null) throw refusal('not a regular file that can be read');
   if (file === 'missing' || file === 'outside') throw refusal('the file is not in the profile');
   if (file.size > limit || file.bytes.length > limit) throw refusal(`larger than ${limit} bytes`);
-  const type = imageType(file.bytes);
-  if (type !== null) return { filename, type, bytes: file.bytes };
+  const format = imageFormatOf(file.bytes);
+  if (format) return { filename, type: `image/${format}`, bytes: file.bytes };
   const detail = 'not a PNG, JPEG, GIF or WebP image';
   throw new RelayError('unsupported-media', 'profile_avatar_invalid', { extra: { profile: name, detail } });
-}
-
-/** Media type of an image, from its first bytes; null for other content. */
-export function imageType(bytes: Uint8Array): string | null {
-  const head = String.fromCharCode(...bytes.subarray(0, 12));
-  if (head.startsWith('\x89PNG\r\n\x1a\n')) return 'image/png';
-  if (head.startsWith('\xff\xd8\xff')) return 'image/jpeg';
-  if (/^GIF8[79]a/.test(head)) return 'image/gif';
-  return head.startsWith('RIFF') && head.slice(8) === 'WEBP' ? 'image/webp' : null;
 }

@@ -11,7 +11,7 @@ export const BODY_LIMIT = 64 * KiB;
 const BODY_TIMEOUT = 60_000;
 const MAX_DEPTH = 64;
 
-/** Nearly every body is about one person: a response that may be cached, such as media, says so in its own headers. */
+/** Nearly every body is private: a response that may be cached, such as media, overrides `cache-control`. */
 const JSON_HEADERS = {
   'content-type': 'application/json',
   'x-content-type-options': 'nosniff',
@@ -26,7 +26,7 @@ export const json = (body: unknown, status = 200, headers?: Record<string, strin
 export const jsonText = (text: string | null, status = 200, headers?: Record<string, string>): Response =>
   new WebResponse(text, { status, headers: headers ? { ...JSON_HEADERS, ...headers } : JSON_HEADERS });
 
-/** The error body of every area: `{"ok":false,"error":…}` (contract 01 §1). */
+/** An error response of every area, `{"ok":false,"error":…}` (contract 01 §1). */
 export function errorResponse(
   status: number,
   error: string,
@@ -39,7 +39,7 @@ export function errorResponse(
 const tooLarge = (limit: number) => new RelayError('too-large', `body is larger than ${limit} bytes`);
 
 /**
- * Reads a whole body of at most `limit` bytes. The rest of a larger one is not read.
+ * Reads a whole body of at most `limit` bytes. Leaves the rest of a larger one unread.
  * @throws RelayError `too-large`; `timeout` when it takes longer than a minute.
  */
 export async function readBody(request: Request, limit: number): Promise<Uint8Array> {
@@ -57,7 +57,7 @@ export async function readBody(request: Request, limit: number): Promise<Uint8Ar
   );
 }
 
-/** Not cancelled when it is refused: on Node that would reset the connection before the response is sent. */
+/** Does not cancel a refused body: on Node, that would reset the connection before the response is sent. */
 async function collect(body: ReadableStream<Uint8Array>, limit: number, isLate: () => boolean): Promise<Uint8Array> {
   const reader = body.getReader();
   const chunks: Uint8Array[] = [];
@@ -83,20 +83,20 @@ export async function readText(request: Request, limit: number): Promise<string>
   if (length === null) return decodeUtf8(await readBody(request, limit));
   if (Number(length) > limit) throw tooLarge(limit);
   const bytes = new Uint8Array(await request.arrayBuffer());
-  // On Node the body of a connection that has ended meanwhile reads as empty, which here would mean `{}`.
+  // On Node, the body of a connection that has ended reads as empty, which would mean `{}` here.
   if (bytes.byteLength !== Number(length)) throw new RelayError('invalid', 'the body ended early');
   return decodeUtf8(bytes);
 }
 
-/** A JSON object and the text that it was read from, for what is handed on as it came. */
+/** A JSON object and its original text, which is forwarded unchanged. */
 export interface JsonText {
   text: string;
   value: Record<string, unknown>;
 }
 
 /**
- * A body's text as a JSON object. Empty is `{}`.
- * @throws RelayError `invalid` for anything that is no JSON object.
+ * Parses a body's text as a JSON object. An empty text is `{}`.
+ * @throws RelayError `invalid` for anything but a JSON object.
  */
 export function toJsonText(text: string): JsonText {
   if (text === '') return { text: '{}', value: {} };
@@ -106,9 +106,9 @@ export function toJsonText(text: string): JsonText {
 }
 
 /**
- * A body as a JSON object, whatever its `Content-Type`. An empty one is `{}` where `empty` allows it.
- * @throws RelayError `invalid` for anything that is no JSON object, for numbers beyond what JSON can carry, and for
- * nesting deeper than 64.
+ * Reads a body as a JSON object, whatever its `Content-Type`. With `empty`, an empty body is `{}`.
+ * @throws RelayError `invalid` for anything but a JSON object, for numbers that parse to infinity, and for nesting deeper
+ * than 64.
  */
 export async function readJson(
   request: Request,
@@ -121,7 +121,7 @@ export async function readJson(
   return value;
 }
 
-/** Any JSON value, with the bounds of `readJson`. Whether it is an object is the caller's to say. */
+/** Reads any JSON value, within the bounds of `readJson`. */
 export const readJsonValue = async (request: Request, limit: number): Promise<unknown> =>
   parseBody(await readBody(request, limit));
 
@@ -132,7 +132,7 @@ function parseBody(bytes: Uint8Array): unknown {
   return value;
 }
 
-/** Walks without recursion: the depth is the client's choice. `1e999` parses to infinity, which JSON cannot say. */
+/** Walks without recursion, since the client chooses the depth. `1e999` parses to infinity, which JSON cannot express. */
 function checkTree(root: object): void {
   const open: { value: object; depth: number }[] = [{ value: root, depth: 1 }];
   for (let next = open.pop(); next; next = open.pop()) {

@@ -1,15 +1,15 @@
 import type { HeaderReader } from '../access/peer.ts';
 
-/** What conditions and ranges are judged by. */
+/** Properties of a resource that conditions and ranges apply to. */
 export interface Representation {
   size: number;
-  /** With its quotes; strong. */
+  /** A strong ETag, with its quotes. */
   etag: string;
   /** Epoch milliseconds. */
   modified: number;
 }
 
-/** What a request wants of a representation. Positions include the last byte. */
+/** The part of a representation that a request selects. `end` is inclusive. */
 export type Selection =
   | { kind: 'whole' }
   | { kind: 'part'; start: number; end: number }
@@ -18,10 +18,10 @@ export type Selection =
 
 const wholeSeconds = (time: number): number => Math.floor(time / 1000);
 
-/** `Last-Modified` of a time. */
+/** A time as the value of `Last-Modified`. */
 export const httpDate = (time: number): string => new Date(wholeSeconds(time) * 1000).toUTCString();
 
-/** Evaluates conditions, then a single range; malformed and multiple ranges are as none (RFC 9110 §13.2.2, §14.2). */
+/** Evaluates conditions, then a single range; ignores malformed and multiple ranges (RFC 9110 §13.2.2, §14.2). */
 export function select(headers: HeaderReader, representation: Representation): Selection {
   if (isUnchanged(headers, representation)) return { kind: 'unchanged' };
   const range = headers.get('range');
@@ -38,7 +38,7 @@ function isUnchanged(headers: HeaderReader, { etag, modified }: Representation):
   return wholeSeconds(modified) <= wholeSeconds(since);
 }
 
-/** A weak tag never fits, and a date only exactly. */
+/** A weak tag never matches, and a date only exactly. */
 function rangeApplies(condition: string | null, { etag, modified }: Representation): boolean {
   if (condition === null) return true;
   const text = condition.trim();

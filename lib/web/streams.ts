@@ -1,6 +1,6 @@
 import { concatBytes } from '../kit/bytes.ts';
 
-/** The chunks of a body's web stream. Leaving the loop early leaves the rest unread. */
+/** Chunks of a web stream. Leaving the loop early leaves the rest unread. */
 export async function* chunksOf(body: ReadableStream<Uint8Array> | null): AsyncGenerator<Uint8Array> {
   if (!body) return;
   const reader = body.getReader();
@@ -11,7 +11,7 @@ export async function* chunksOf(body: ReadableStream<Uint8Array> | null): AsyncG
   }
 }
 
-/** The first `limit` bytes of a body. The rest is not read: that closes the connection. */
+/** The first `limit` bytes of a body. Leaves the rest unread, which closes the connection. */
 export async function readUpTo(body: AsyncIterable<Uint8Array>, limit: number): Promise<Uint8Array> {
   const chunks: Uint8Array[] = [];
   let size = 0;

@@ -1,6 +1,6 @@
 import type { Upstream } from '../host/upstream.ts';
 
-/** An `Upstream` out of the platform's `fetch`: for the edge. On Node `lib/host/node/upstream.ts` does better. */
+/** An `Upstream` on the platform's `fetch`, for the edge. `lib/host/node/upstream.ts` is the better one on Node. */
 export function fetchUpstream(fetch: typeof globalThis.fetch = (...args) => globalThis.fetch(...args)): Upstream {
   return async ({ method, url, headers, body, signal }) => {
     const response = await fetch(url, { method, headers, body, signal, redirect: 'manual' });
@@ -11,7 +11,7 @@ export function fetchUpstream(fetch: typeof globalThis.fetch = (...args) => glob
 async function* chunksOf(body: ReadableStream<Uint8Array> | null, signal: AbortSignal): AsyncGenerator<Uint8Array> {
   if (!body) return;
   const reader = body.getReader();
-  // A fetch that has answered is not ended by its signal on every platform.
+  // Not every platform aborts a body through the signal of its fetch.
   const cancel = () => void reader.cancel().catch(() => {});
   signal.addEventListener('abort', cancel);
   try {

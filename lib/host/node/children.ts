@@ -5,17 +5,17 @@ import { delimiter, isAbsolute, join } from 'node:path';
 import type { Readable } from 'node:stream';
 import type { Child, Command, Exit, HostChildren, Signal } from '../index.ts';
 
-const MOST_OUTPUT = 1024 * 1024;
-/** How long what a child leaves behind may take after SIGTERM, and how long its pipes may stay open. */
+const MAX_OUTPUT = 1024 * 1024;
+/** Milliseconds that the rest of a child's group has after SIGTERM, and that idle pipes stay open. */
 const LINGER_MS = 2000;
 const POLL_MS = 20;
 
-/** Programs of this machine, found on the `PATH` of `env`. No shell is ever involved. */
+/** Programs of this machine, found on the `PATH` of `env`, and never run through a shell. */
 export function createChildren(env: Readonly<Record<string, string | undefined>> = process.env): HostChildren {
   return { find: (file) => find(file, env.PATH ?? ''), run, spawn };
 }
 
-/** Only absolute entries of the path count: an empty or relative one would mean the relay's working directory. */
+/** Searches absolute entries of the path only: an empty or relative one would mean the relay's working directory. */
 async function find(file: string, path: string): Promise<string | null> {
   if (isAbsolute(file)) return (await isExecutable(file)) ? file : null;
   if (file === '' || file.includes('/')) return null;
@@ -37,13 +37,13 @@ async function isExecutable(path: string): Promise<boolean> {
 
 function run({ file, args, env, cwd }: Command, timeout: number): Promise<{ code: number | null; stdout: string }> {
   return new Promise((resolve) => {
-    const options = { env, cwd, timeout, killSignal: 'SIGKILL', maxBuffer: MOST_OUTPUT } as const;
+    const options = { env, cwd, timeout, killSignal: 'SIGKILL', maxBuffer: MAX_OUTPUT } as const;
     try {
       const child = execFile(file, args, options, (error, stdout) => {
         const code = error ? error.code : 0;
         resolve({ code: typeof code === 'number' ? code : null, stdout });
       });
-      // A program that reads its input gets the end of it, and one that has gone is no error.
+      // The program reads an empty input. One that has exited already is no error.
       child.stdin?.on('error', () => {});
       child.stdin?.end();
     } catch {
@@ -56,7 +56,7 @@ async function spawn({ file, args, env, cwd }: Command): Promise<Child> {
   const child = spawnProcess(file, args, { env, cwd, detached: true, stdio: 'pipe' });
   await new Promise<void>((resolve, reject) => {
     child.once('spawn', resolve);
-    // Stays on: an `error` that nobody hears would end the relay.
+    // Stays registered: an unhandled `error` event would end the relay.
     child.on('error', reject);
   });
   return wrap(child, child.pid as number);
@@ -67,13 +67,13 @@ function wrap(child: ChildProcessWithoutNullStreams, pid: number): Child {
   const stdout = reader(child.stdout);
   const stderr = reader(child.stderr);
   const exited = followExit();
-  // EPIPE: the program does not read any more. Its end says the rest.
+  // EPIPE: the program no longer reads. Its exit follows.
   stdin.on('error', () => {});
 
   let groupGone = false;
   let killed = false;
 
-  function tell(signal: Signal | 0): void {
+  function signalAll(signal: Signal | 0): void {
     if (!groupGone) groupGone = !signalGroup(pid, signal);
   }
 
@@ -86,20 +86,20 @@ function wrap(child: ChildProcessWithoutNullStreams, pid: number): Child {
   }
 
   /**
-   * The leader has gone; what it started goes too. Asked about at once and not later: the number of an empty group
-   * may belong to somebody else one day. (A zombie that nobody reaps counts as alive, so there is no waiting for ever.)
+   * Ends the rest of the group after its leader. At once and not later, since the id of an empty group may be reused.
+   * (A zombie that nobody reaps counts as alive, so the wait is limited.)
    */
   async function endGroup(): Promise<void> {
-    tell('SIGTERM');
+    signalAll('SIGTERM');
     for (let waited = 0; !groupGone && !killed && waited < LINGER_MS; waited += POLL_MS) {
       await pause(POLL_MS);
-      tell(0);
+      signalAll(0);
     }
-    tell('SIGKILL');
+    signalAll('SIGKILL');
     groupGone = true;
   }
 
-  /** A descendant that left the group may hold the pipes open: they are given up when nothing comes any more. */
+  /** A descendant outside the group may hold the pipes open: they are closed once they are idle. */
   async function endPipes(closed: Promise<void>): Promise<void> {
     let open = true;
     void closed.then(() => {
@@ -134,14 +134,13 @@ function wrap(child: ChildProcessWithoutNullStreams, pid: number): Child {
     closeStdin: () => void stdin.end(),
     kill(signal) {
       killed ||= signal === 'SIGKILL';
-      tell(signal);
+      signalAll(signal);
     },
   };
 }
 
 /**
- * Reads with `read()` and not by `data` events: when a child exits, Node resumes its streams over the head of whoever
- * paused them.
+ * Reads with `read()` instead of `data` events: when a child exits, Node resumes its streams even if they were paused.
  */
 function reader(stream: Readable) {
   let listener: ((bytes: Uint8Array) => void) | undefined;
@@ -178,7 +177,7 @@ function reader(stream: Readable) {
   };
 }
 
-/** Whether the group is still there. Somebody else's process in it (EPERM) counts, as nothing more can be done. */
+/** Whether the group still exists. A process of another user in it (EPERM) counts. */
 function signalGroup(pid: number, signal: Signal | 0): boolean {
   try {
     process.kill(-pid, signal);

@@ -10,12 +10,12 @@ export interface ReaderResponse {
   rows: DatabaseRow[] | null;
 }
 
-/** What the reader is given, as it cannot import anything. */
+/** Dependencies of the reader, which cannot import anything. */
 export interface ReaderTools {
   fs: typeof import('node:fs');
   path: typeof import('node:path');
   Database: typeof Libsql;
-  /** A directory for private copies; it is there only while there is one. */
+  /** Directory for private copies; it exists only while there is one. */
   scratch: string;
   /** Milliseconds to wait for a lock. */
   busyTimeout: number;
@@ -28,16 +28,16 @@ export interface ReaderTools {
  * What the reading process does: a function from a request to its answer. It is handed to that process as text, so
  * that the same source runs before and after the build: it must not refer to anything outside of itself.
  *
- * SQLite writes even for readers: a connection to a database in WAL mode makes a missing `-wal` and `-shm`, opening a
- * database without pages deletes its `-wal`, and the last one to close checkpoints. So how a file is opened depends
- * on what lies beside it:
+ * SQLite writes even for readers: a connection to a database in WAL mode creates a missing `-wal` and `-shm`, opening a
+ * database without pages deletes its `-wal`, and the last connection to close checkpoints. So the way to open a file
+ * depends on the files next to it:
  *
- * - `-wal` and `-shm` are there (the agent runs, or was killed): read-only, and `-shm` read-only too. SQLite takes the
- *   shared locks of any reader, and where nobody runs it reads the log into memory of its own.
- * - no `-wal`, or an empty one: everything is in the main file. It is read as immutable, without locks, and read
- *   again when it has changed meanwhile.
- * - `-wal` without `-shm` (the agent is not running; restored from a backup): a private copy is read.
- * - a rollback journal instead of WAL: read-only with the shared lock of any reader.
+ * - `-wal` and `-shm` exist (the agent runs, or was killed): read-only, including `-shm`. SQLite takes shared locks like
+ *   any reader, and without a running agent reads the log into its own memory.
+ * - no `-wal`, or an empty one: everything is in the main file. It is read as immutable, without locks, and read again if
+ *   it has changed in the meantime.
+ * - `-wal` without `-shm` (the agent does not run; restored from a backup): a private copy is read.
+ * - a rollback journal instead of WAL: read-only, with a shared lock like any reader.
  */
 export function createReader(tools: ReaderTools): (request: ReaderRequest) => ReaderResponse {
   const { fs, path, Database, scratch, busyTimeout, maxRows, maxCopy } = tools;
@@ -52,7 +52,7 @@ export function createReader(tools: ReaderTools): (request: ReaderRequest) => Re
   const print = (facts: Facts) => (facts ? `${facts.dev}:${facts.ino}:${facts.size}:${facts.mtimeNs}` : '-');
   const mark = (file: string) => `${print(look(file))} ${print(look(`${file}-wal`))}`;
 
-  /** Whether the main file is a database, and of which kind. Nobody has it open here: closing it would drop our locks. */
+  /** Journal mode of a database file. Not open in this process at that time, since closing it would drop our locks. */
   function kindOf(file: string): 'wal' | 'rollback' | 'none' {
     const header = Buffer.alloc(20);
     const descriptor = fs.openSync(file, fs.constants.O_RDONLY | fs.constants.O_NONBLOCK);
@@ -81,7 +81,7 @@ export function createReader(tools: ReaderTools): (request: ReaderRequest) => Re
   }
 
   function queryCopy(file: string, request: ReaderRequest): DatabaseRow[] {
-    // Fails where anything is already: nobody else gives us a directory of theirs.
+    // Fails if anything exists there, so that nobody can plant a directory of theirs.
     fs.mkdirSync(scratch, { mode: 0o700 });
     try {
       const copy = path.join(scratch, 'copy.db');
@@ -92,7 +92,7 @@ export function createReader(tools: ReaderTools): (request: ReaderRequest) => Re
     }
   }
 
-  /** Rows, or undefined when the file has changed under the reading. */
+  /** Rows, or undefined when the file has changed during the read. */
   function attempt(request: ReaderRequest): DatabaseRow[] | null | undefined {
     const file = fs.realpathSync(request.path);
     const before = mark(file);
@@ -106,7 +106,7 @@ export function createReader(tools: ReaderTools): (request: ReaderRequest) => Re
       try {
         return query(file, 'readonly_shm=1', request);
       } catch (error) {
-        // The agent has just closed the last connection, and with it what lay beside the file.
+        // The agent may have just closed its last connection, which removes the files next to the database.
         if (mark(file) !== before) return undefined;
         throw error;
       }
@@ -132,7 +132,7 @@ export function createReader(tools: ReaderTools): (request: ReaderRequest) => Re
         if (rows !== undefined) return { id: request.id, rows };
       }
     } catch {
-      // Missing, locked, corrupt, another schema: no rows, whatever it is.
+      // Missing, locked, corrupt or of another schema: no rows in any case.
     }
     return { id: request.id, rows: null };
   };

@@ -8,11 +8,11 @@ import type { DatabaseRow, HostDatabases } from '../index.ts';
 import { createReader, type ReaderRequest, type ReaderResponse } from './database-reader.ts';
 
 export interface DatabasesOptions {
-  /** Milliseconds a query may take, waiting included, before it has no rows. */
+  /** Milliseconds for a query, including its wait. */
   timeout?: number;
-  /** Milliseconds of that to wait for a lock. */
+  /** Milliseconds to wait for a lock. */
   busyTimeout?: number;
-  /** Milliseconds without a query after which the reader ends. */
+  /** Milliseconds without a query after which the reader exits. */
   idle?: number;
 }
 
@@ -21,14 +21,14 @@ const BUSY_TIMEOUT = 500;
 const IDLE = 10_000;
 const MAX_ROWS = 5_000;
 const MAX_COPY = 128 * 1024 * 1024;
-/** Queries that wait for the reader. */
+/** Queries waiting for the reader. */
 const MAX_PENDING = 256;
-/** What Node itself may need to start; the rest of the environment is nothing to the reader. */
+/** Variables that Node may need to start. The reader gets no others. */
 const ENVIRONMENT = ['PATH', 'HOME', 'LD_LIBRARY_PATH', 'SYSTEMROOT'];
 
 /**
- * The reader's whole program. libsql keeps a closed database open until its statements are collected, and the agent
- * could not tidy up its log meanwhile: so that is done before the answer.
+ * The reader's program. libsql keeps a closed database open until its statements are collected, which would keep the agent
+ * from removing its log: so the garbage is collected before each response.
  */
 const program = (libsql: string, limits: Record<string, unknown>) => `
 const read = (${createReader.toString()})({
@@ -45,16 +45,16 @@ process.on('disconnect', () => process.exit());
 
 interface Reader {
   child: ChildProcess;
-  /** Where it makes private copies. One that is ended in the middle cannot remove them itself. */
+  /** Directory of its private copies, which a killed reader cannot remove itself. */
   scratch: string;
   pending: Map<number, (rows: DatabaseRow[] | null) => void>;
   idle?: NodeJS.Timeout;
 }
 
 /**
- * SQLite files of other programs, read by a process of our own: libsql is synchronous, nothing interrupts it, and a
- * thread that is in it would hold up the end of the relay. The process starts with the first query, and ends after a
- * while without any, or when a query takes too long.
+ * Reads SQLite files of other programs in a process of its own: libsql is synchronous and cannot be interrupted, and a
+ * thread inside it would delay the exit of the relay. The process starts with the first query, and ends after a while
+ * without one, or when a query takes too long.
  */
 export function createDatabases({
   timeout = TIMEOUT,
@@ -78,7 +78,7 @@ export function createDatabases({
       },
     );
     const reader: Reader = { child, scratch, pending: new Map() };
-    // It must not keep a stopping relay alive; it ends by itself when the relay is gone.
+    // It must not keep a stopping relay alive, and exits by itself once the relay is gone.
     child.unref();
     child.channel?.unref();
     child.on('message', (answer) => settle(reader, answer as ReaderResponse));
@@ -99,7 +99,7 @@ export function createDatabases({
     resolve?.(rows);
   }
 
-  /** Ends a reader at once, also in the middle of a query. Whoever waits for it has no rows. */
+  /** Kills a reader, even in the middle of a query. Waiting queries get no rows. */
   function end(reader: Reader): void {
     if (current === reader) current = undefined;
     clearTimeout(reader.idle);
@@ -113,7 +113,7 @@ export function createDatabases({
     try {
       rmSync(scratch, { recursive: true, force: true });
     } catch {
-      // What is left of it only its owner can read.
+      // Leftovers are readable by their owner only.
     }
   };
 
@@ -134,7 +134,7 @@ export function createDatabases({
         return await new Promise((resolve) => {
           reader.pending.set(id, resolve);
           timer = setTimeout(() => end(reader), timeout);
-          // Nobody is there any more: its `exit` follows.
+          // A send fails when the process has ended: its `exit` event follows.
           reader.child.send({ ...query, id } satisfies ReaderRequest, () => {});
         });
       } finally {
@@ -146,7 +146,7 @@ export function createDatabases({
       const reader = current;
       if (!reader) return;
       end(reader);
-      // The relay may be gone before the process is.
+      // The relay may exit before the process does.
       discard(reader);
     },
   };

@@ -6,9 +6,9 @@ import type { PipedBody } from '../media.ts';
 const CHUNK = 256 * 1024;
 
 /**
- * A span of an open file, sent from its descriptor as fast as it is taken; closes the file at its end. No `Readable`:
- * two buffers take turns, one read into while the other is sent. Fresh ones for every chunk were garbage faster than it
- * was collected, and cost more than the sending (Node 20).
+ * A span of an open file, sent from its descriptor as fast as it is consumed; closes the file at its end. Not a `Readable`:
+ * two buffers take turns, one filled while the other is sent. A fresh buffer per chunk produced garbage faster than it was
+ * collected, which cost more than the sending (Node 20).
  */
 export class FileBody implements PipedBody {
   readonly #file: FileHandle;
@@ -24,8 +24,8 @@ export class FileBody implements PipedBody {
   }
 
   /**
-   * Sends it all and ends `to`, or destroys it: also when the file turns out shorter, for its length was promised. A
-   * chunk is only good until `to` has called back.
+   * Sends everything and ends `to`, or destroys it on failure; also when the file turns out shorter, since its length was
+   * announced. A chunk is valid until `to` has called back.
    */
   pipe(to: Writable): Writable {
     this.#send(to).then(
@@ -35,7 +35,7 @@ export class FileBody implements PipedBody {
     return to;
   }
 
-  /** For a body that is not sent. */
+  /** Closes the file of a body that is not sent. */
   destroy(): void {
     void this.#close();
   }

@@ -4,12 +4,13 @@ import { type FileHandle, mkdir, open, readdir, realpath, rename, stat, unlink }
 import { dirname } from 'node:path';
 import { concatBytes } from '../../kit/bytes.ts';
 import { decodeUtf8 } from '../../kit/text.ts';
+import { errnoOf } from '../errors.ts';
 import type { DirectoryEntry, FileFacts, HostFiles } from '../index.ts';
 import { watchPaths } from './watch.ts';
 
 const CHUNK = 64 * 1024;
 
-/** Files of this machine. Links are followed, except by `list` (which reports them) and `writeAtomic` (which replaces them). */
+/** Files of this machine. Follows links, except in `list`, which reports them, and `writeAtomic`, which replaces them. */
 export function createFiles(): HostFiles {
   return {
     read,
@@ -28,19 +29,16 @@ export function createFiles(): HostFiles {
   };
 }
 
-/** The errno of a failure, such as `ENOENT`. */
-export const errno = (error: unknown): string | undefined => (error as NodeJS.ErrnoException | undefined)?.code;
-
 export async function unlessMissing<T>(look: () => Promise<T>): Promise<T | null> {
   try {
     return await look();
   } catch (error) {
-    if (errno(error) === 'ENOENT' || errno(error) === 'ENOTDIR') return null;
+    if (errnoOf(error) === 'ENOENT' || errnoOf(error) === 'ENOTDIR') return null;
     throw error;
   }
 }
 
-/** Runs `use` with the open file. O_NONBLOCK: opening a FIFO that nobody writes would hold a pool thread for ever. */
+/** Runs `use` with the open file. O_NONBLOCK, since opening a FIFO without a writer would block a pool thread forever. */
 async function withFile<T>(path: string, use: (file: FileHandle, size: number) => Promise<T>): Promise<T | null> {
   const file = await unlessMissing(() => open(path, constants.O_RDONLY | constants.O_NONBLOCK));
   if (!file) return null;
@@ -53,13 +51,13 @@ async function withFile<T>(path: string, use: (file: FileHandle, size: number) =
   }
 }
 
-/** What is said of something that is there and is no regular file. */
+/** The error for a path that is not a regular file. */
 export function irregular(info: Stats): Error {
   const code = info.isDirectory() ? 'EISDIR' : 'EINVAL';
   return Object.assign(new Error(`${code}: not a regular file`), { code });
 }
 
-/** Reads up to `limit` bytes from `position`. Never trusts the size: files of `/proc` say 0, others grow meanwhile. */
+/** Reads up to `limit` bytes from `position`. Ignores the size: files in `/proc` report 0, others may grow. */
 async function readSpan(file: FileHandle, position: number, limit: number): Promise<Uint8Array> {
   const chunks: Uint8Array[] = [];
   let total = 0;
@@ -115,7 +113,7 @@ async function createExclusive(path: string, bytes: Uint8Array, mode: number): P
   await syncDirectory(directory);
 }
 
-/** Makes a file that must not exist yet, private until it is complete. Removes it again when anything fails. */
+/** Creates a file that must not exist yet, private until it is complete. Removes it on failure. */
 export async function fill(path: string, bytes: Uint8Array, mode: number): Promise<void> {
   const file = await open(path, 'wx', 0o600);
   try {
@@ -132,7 +130,7 @@ export async function fill(path: string, bytes: Uint8Array, mode: number): Promi
   }
 }
 
-/** Makes what is missing of the directories above `path`, and makes their entries durable. Returns the directory. */
+/** Creates missing directories above `path` and makes their entries durable. Returns the directory. */
 async function makeParent(path: string): Promise<string> {
   const directory = dirname(path);
   const first = await mkdir(directory, { recursive: true, mode: 0o700 });

@@ -3,39 +3,40 @@ import { constants } from 'node:fs';
 import { type FileHandle, lstat, mkdir, open, readdir, realpath, rename, stat } from 'node:fs/promises';
 import { basename, dirname } from 'node:path';
 import { concatBytes } from '../../kit/bytes.ts';
+import { errnoOf } from '../errors.ts';
 import type { HomeFile, HomeFiles, MayReplace, ReadLimits, Written } from '../home-files.ts';
-import { errno, fill, irregular, remove, syncDirectory, unlessMissing } from './files.ts';
+import { fill, irregular, remove, syncDirectory, unlessMissing } from './files.ts';
 import { createProcesses } from './processes.ts';
 
 const CHUNK = 64 * 1024;
-const MOST_ATTEMPTS = 20;
+const MAX_ATTEMPTS = 20;
 const MODE = 0o644;
-/** The largest present file that a write computes the digest of. */
-const PRESENT_CAP = 8 * 1024 * 1024;
-/** After this a temporary file is stale although a process has its maker's id: ids are given anew. */
+/** Largest file whose digest a write computes before replacing it. */
+const MAX_PRESENT = 8 * 1024 * 1024;
+/** Milliseconds after which a temporary file is stale even if a process with its id exists: ids are reused. */
 const STALE_AFTER = 60 * 60 * 1000;
 
 export function createHomeFiles(): HomeFiles {
   const queue = createKeyedQueue();
-  /** Temporary files that writes of this object are at work on. */
+  /** Temporary files of running writes. */
   const live = new Set<string>();
   return {
     read,
     sweep: (directory) => sweep(directory, live),
     async write(home, path, bytes, mayReplace) {
-      // A write that is refused does not make the directory either.
+      // A refused write does not create the directory either.
       if ((await realOf(dirname(path))) === null && !mayReplace(null)) return 'refused';
       const target = await targetOf(home, path);
-      // Of two spellings some file systems make one file.
+      // Some file systems treat two spellings as one file.
       return target === null ? 'outside' : queue(target.toLowerCase(), () => replace(target, bytes, mayReplace, live));
     },
   };
 }
 
 async function read(home: string, path: string, limits: ReadLimits): Promise<HomeFile | 'missing' | 'outside'> {
-  // A file that is being replaced all the time may be another one at each look.
-  for (let attempt = 0; attempt < MOST_ATTEMPTS; attempt++) {
-    // O_NONBLOCK: opening a FIFO that nobody writes would hold a pool thread for ever.
+  // A file that is replaced all the time may be a different one at each access.
+  for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
+    // O_NONBLOCK, since opening a FIFO without a writer would block a pool thread forever.
     const file = await unlessMissing(() => open(path, constants.O_RDONLY | constants.O_NONBLOCK));
     if (!file) return 'missing';
     try {
@@ -49,7 +50,7 @@ async function read(home: string, path: string, limits: ReadLimits): Promise<Hom
   throw Object.assign(new Error('EAGAIN: the file changes too often'), { code: 'EAGAIN' });
 }
 
-/** Whether what was opened at `path` is what really lies there below `home`: the descriptor has the last word. */
+/** Whether the file opened at `path` is the one whose real path is below `home`, judged by the descriptor. */
 async function placeOf(home: string, path: string, file: FileHandle): Promise<'inside' | 'outside' | 'moved'> {
   const [top, real] = await Promise.all([realOf(home), realOf(path)]);
   if (top === null || real === null) return 'moved';
@@ -65,7 +66,7 @@ const realOf = (path: string): Promise<string | null> => unlessMissing(() => rea
 
 const isBelow = (path: string, top: string): boolean => path.startsWith(top === '/' ? top : `${top}/`);
 
-/** One pass over the file: what is kept and the digest are of the same bytes. */
+/** Reads the file once, so that content and digest are of the same bytes. */
 async function readOpened(file: FileHandle, { keep, digest }: ReadLimits): Promise<HomeFile> {
   const info = await file.stat();
   if (!info.isFile()) throw irregular(info);
@@ -81,12 +82,12 @@ async function readOpened(file: FileHandle, { keep, digest }: ReadLimits): Promi
     hash?.update(chunk.subarray(0, bytesRead));
     total += bytesRead;
   }
-  // It may have grown or shrunk since its size was asked for.
+  // The file may have grown or shrunk since `stat`.
   const size = hash && total <= digest ? total : Math.max(info.size, total);
   return { bytes: concatBytes(...kept), size, sha256: hash && total <= digest ? hash.digest('hex') : null };
 }
 
-/** The real path that a write to `path` goes to; null when it leaves `home`. Makes the directory when it is missing. */
+/** Real path of a write to `path`; null when it is outside `home`. Creates the directory if it is missing. */
 async function targetOf(home: string, path: string): Promise<string | null> {
   const top = await realpath(home);
   const directory = dirname(path);
@@ -104,7 +105,7 @@ async function makeDirectory(directory: string): Promise<void> {
   try {
     await mkdir(directory, 0o700);
   } catch (error) {
-    if (errno(error) === 'EEXIST') return;
+    if (errnoOf(error) === 'EEXIST') return;
     throw error;
   }
   await syncDirectory(dirname(directory));
@@ -124,7 +125,7 @@ async function replace(
   live.add(temporary);
   try {
     await fill(temporary, bytes, present?.mode ?? MODE & ~process.umask());
-    // Again: other programs write these files too, and the disk may have taken its time.
+    // Checked again: other programs write these files, too, and the write may have taken long.
     if (!mayReplace(await readPresent(target))) {
       await remove(temporary);
       return 'refused';
@@ -140,7 +141,7 @@ async function replace(
   return { sha256: createHash('sha256').update(bytes).digest('hex') };
 }
 
-/** The file that is to be replaced. The target is a real path: a link that has meanwhile been put there is not followed. */
+/** The file to be replaced. The target is a real path: a link placed there in the meantime is not followed. */
 async function readPresent(target: string): Promise<{ sha256: string | null; mode: number } | null> {
   const info = await unlessMissing(() => lstat(target));
   if (!info) return null;
@@ -151,13 +152,13 @@ async function readPresent(target: string): Promise<{ sha256: string | null; mod
   try {
     file = await unlessMissing(() => open(target, flags));
   } catch (error) {
-    // One that may be replaced although it may not be read.
-    if (errno(error) === 'EACCES') return { sha256: null, mode };
+    // An unreadable file may still be replaced.
+    if (errnoOf(error) === 'EACCES') return { sha256: null, mode };
     throw error;
   }
   if (!file) return null;
   try {
-    return { sha256: (await readOpened(file, { keep: 0, digest: PRESENT_CAP })).sha256, mode };
+    return { sha256: (await readOpened(file, { keep: 0, digest: MAX_PRESENT })).sha256, mode };
   } finally {
     await file.close();
   }
@@ -170,22 +171,22 @@ const temporaryName = (): string => `.svc-relay-${process.pid}-${randomBytes(12)
 async function sweep(directory: string, live: Set<string>): Promise<void> {
   const names = await readdir(directory).catch(() => []);
   for (const name of names) {
-    const maker = TEMPORARY.exec(name)?.[1];
-    if (maker === undefined) continue;
+    const writer = TEMPORARY.exec(name)?.[1];
+    if (writer === undefined) continue;
     const path = `${directory}/${name}`;
     if (live.has(path)) continue;
     const modified = await stat(path).then(
       (info) => info.mtimeMs,
       () => null,
     );
-    if (modified !== null && isStale(Number(maker), modified)) await remove(path).catch(() => {});
+    if (modified !== null && isStale(Number(writer), modified)) await remove(path).catch(() => {});
   }
 }
 
-/** In a container each relay has the same process id: then the file is older than the process. */
-function isStale(maker: number, modified: number): boolean {
-  if (maker === process.pid) return modified < performance.timeOrigin;
-  return !createProcesses().exists(maker) || modified < Date.now() - STALE_AFTER;
+/** In containers every relay may have the same process id: then the file is older than the process. */
+function isStale(writer: number, modified: number): boolean {
+  if (writer === process.pid) return modified < performance.timeOrigin;
+  return !createProcesses().exists(writer) || modified < Date.now() - STALE_AFTER;
 }
 
 /** Runs tasks of the same key one after another; a failed task does not stop the next one. Idle keys are forgotten. */

@@ -7,11 +7,11 @@ const MAX_LINKS = 40;
 
 export interface NodeMediaOptions {
   env: Readonly<Record<string, string | undefined>>;
-  /** For tests of systems that do not tell it. */
+  /** For tests of systems without it. */
   descriptorPath?: DescriptorPath;
 }
 
-/** Files of this machine as media. */
+/** Media files of this machine. */
 export function createMediaFiles({ env, descriptorPath }: NodeMediaOptions): HostMedia {
   return {
     temporaryDirectory: () => (env.TMPDIR || tmpdir()).replace(/(?<=.)\/+$/, ''),
@@ -35,7 +35,7 @@ export function createMediaFiles({ env, descriptorPath }: NodeMediaOptions): Hos
   };
 }
 
-/** A container may run under a user id that no record knows. */
+/** A container may run under a user id without a record. */
 function recordedHome(): string {
   try {
     return userInfo().homedir;
@@ -52,7 +52,7 @@ async function ownFile(path: string): Promise<{ path: string; modified: number }
 
 const partsOf = (path: string): string[] => path.split('/').filter((part) => part !== '' && part !== '.');
 
-/** As `realpath`, for a path that leads to nothing: also a link into the void is followed. */
+/** Like `realpath`, for a path that does not exist; follows dangling links, too. */
 async function resolveByName(path: string): Promise<string> {
   const left = partsOf(path);
   let links = 0;
@@ -76,7 +76,7 @@ async function resolveByName(path: string): Promise<string> {
 }
 
 async function create(path: string): Promise<NewBytes> {
-  // `wx` is O_EXCL, which follows no link either.
+  // `wx` is O_EXCL, which also follows no link.
   const file: FileHandle = await open(path, 'wx', 0o600);
   return {
     async write(bytes) {

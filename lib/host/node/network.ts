@@ -5,13 +5,13 @@ import { networkInterfaces } from 'node:os';
 import type { HostNetwork } from '../index.ts';
 import { readTailnet } from './tailnet.ts';
 
-/** A documentation address (RFC 5737): routed like any public one, and nobody's, should a packet ever leave. */
+/** A documentation address (RFC 5737): routed like any public one, and unused, should a packet ever leave. */
 const SOMEWHERE_PUBLIC = '192.0.2.1';
 const CLI_TIMEOUT_MS = 5000;
 /** `status` lists every machine of the tailnet. */
-const CLI_MOST_OUTPUT = 16 * 1024 * 1024;
+const MAX_CLI_OUTPUT = 16 * 1024 * 1024;
 
-/** The network of this machine. Nothing here throws. */
+/** The network of this machine. No method rejects. */
 export function createNetwork(): HostNetwork {
   return {
     // Contract 01 §5.3, LAN address.
@@ -27,7 +27,7 @@ export function createNetwork(): HostNetwork {
   };
 }
 
-/** The local address of an association to a public one. Connecting a UDP socket only picks a route, it sends nothing. */
+/** Local address of the route to a public one. Connecting a UDP socket selects a route and sends nothing. */
 function routedAddress(): Promise<string | null> {
   return new Promise((resolve) => {
     const socket = createSocket('udp4');
@@ -36,7 +36,7 @@ function routedAddress(): Promise<string | null> {
       resolve(address);
     };
     socket.once('error', () => end(null));
-    // The types leave out that without a route the callback gets the error, and no event is emitted.
+    // The types omit that without a route the callback gets the error, and no event is emitted.
     socket.connect(9, SOMEWHERE_PUBLIC, (error?: Error) => {
       if (error) return end(null);
       const { address } = socket.address();
@@ -52,10 +52,10 @@ function interfaceAddress(): string | null {
   return null;
 }
 
-/** What a command prints, or null when it is missing, fails, or takes too long. */
+/** Output of a command; null when it is missing, fails or takes too long. */
 function output(command: string, args: string[]): Promise<string | null> {
   return new Promise((resolve) => {
-    const options = { timeout: CLI_TIMEOUT_MS, killSignal: 'SIGKILL', maxBuffer: CLI_MOST_OUTPUT } as const;
+    const options = { timeout: CLI_TIMEOUT_MS, killSignal: 'SIGKILL', maxBuffer: MAX_CLI_OUTPUT } as const;
     execFile(command, args, options, (error, stdout) => resolve(error ? null : stdout));
   });
 }
@@ -70,7 +70,7 @@ function canConnect(host: string, port: number, timeout: number): Promise<boolea
       resolve(connected);
     };
     const timer = setTimeout(() => end(false), timeout);
-    // `on`: destroying a socket that is still trying further addresses may report more than one error.
+    // `on`: a socket that tries several addresses may report more than one error when it is destroyed.
     socket.on('error', () => end(false));
     socket.once('connect', () => end(true));
   });

@@ -2,9 +2,9 @@ import { constants } from 'node:fs';
 import { type FileHandle, lstat, open, readlink } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { errnoOf } from '../errors.ts';
 import type { OpenBytes, OpenFailure } from '../media.ts';
 import { FileBody } from './file-body.ts';
-import { errno } from './files.ts';
 
 /** O_NONBLOCK: opening a FIFO must not wait for a writer. */
 const FLAGS = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK | constants.O_NOCTTY;
@@ -12,20 +12,20 @@ const FLAGS = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK |
 const MISSING = new Set(['ENOENT', 'ENOTDIR', 'ENAMETOOLONG', 'ELOOP']);
 
 const failureOf = (error: unknown): OpenFailure => {
-  const code = errno(error) ?? '';
+  const code = errnoOf(error);
   return MISSING.has(code) ? 'missing' : code === 'ENXIO' ? 'irregular' : 'unreadable';
 };
 
-/** The path that the kernel knows an open descriptor by; null where it does not tell. */
+/** The kernel's path of an open descriptor; null where it reports none. */
 export type DescriptorPath = (fd: number) => Promise<string | null>;
 
 export const procDescriptorPath: DescriptorPath = (fd) => readlink(`/proc/self/fd/${fd}`).catch(() => null);
 
-/** Opens files by real path, as `HostMedia.open` says. */
+/** Implements `HostMedia.open`. */
 export function createOpener(descriptorPath: DescriptorPath = procDescriptorPath) {
   return async (path: string): Promise<OpenBytes | OpenFailure> => {
     try {
-      // Opening a device may already do something.
+      // Opening a device may have side effects.
       if (!(await lstat(path)).isFile()) return 'irregular';
       const file = await openAt(path, descriptorPath);
       return file ?? 'missing';
@@ -52,17 +52,17 @@ async function openAt(path: string, descriptorPath: DescriptorPath): Promise<Ope
 
 type Identity = { dev: bigint; ino: bigint };
 
-/** How long a directory must have been left alone, in ms: coarser than the clock of any file system's timestamps. */
+/** Milliseconds without a change of a directory: more than the granularity of any file system's timestamps. */
 const SETTLED = 20;
-const TRIES = 10;
+const MAX_ATTEMPTS = 10;
 
 /**
- * Whether a path without links names the open file, for systems that do not tell a descriptor's path. Comparing the
- * two once proves nothing: directories could be swapped to and fro between the looks. So the file is opened a second
- * time while nothing in any directory above it changes, which a swap would show (`ctime` cannot be set back).
+ * Whether a path without links names the open file, for systems that do not report a descriptor's path. A single
+ * comparison proves nothing, since directories may be swapped back and forth around it. So the two are compared while no
+ * directory above changes, which a swap would show (`ctime` cannot be set back).
  */
 async function isStill(path: string, opened: Identity): Promise<boolean> {
-  for (let attempt = 0; attempt < TRIES; attempt++) {
+  for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
     const before = await directoriesAbove(path);
     if (before === null) return false;
     const found = await lstat(path, { bigint: true });

@@ -6,9 +6,9 @@ import type { Probe, ProbeResult } from '../probe.ts';
 import { unanswered } from '../probe.ts';
 import { upstreamReason } from '../upstream.ts';
 
-const MOST_BODY = 256 * 1024;
+const MAX_BODY = 256 * 1024;
 
-/** A `Probe` with a connection of its own for each question. */
+/** A `Probe` with a connection of its own for each request. */
 export const probe: Probe = (method, url, timeout) => {
   const target = URL.canParse(url) ? new URL(url) : null;
   if (!target || !/^https?:$/.test(target.protocol)) {
@@ -19,7 +19,7 @@ export const probe: Probe = (method, url, timeout) => {
     const request = (target.protocol === 'https:' ? httpsRequest : httpRequest)(target, {
       method,
       agent: false,
-      // A service of this machine may have made its certificate itself; nobody stands in between, and nothing is sent.
+      // A service of this machine may have a self-signed certificate; nobody is in between, and nothing secret is sent.
       rejectUnauthorized: !isLoopbackName(unbracket(target.hostname)),
       headers: { accept: 'application/json', 'accept-encoding': 'identity', ...(method === 'POST' && NO_BODY) },
     });
@@ -30,7 +30,7 @@ export const probe: Probe = (method, url, timeout) => {
       resolve({ ...unanswered(method, url, ''), status, exists: status !== null && status !== 404, ...rest });
     };
     const timer = setTimeout(() => end({ error: `no whole answer within ${timeout / 1000} s` }), timeout);
-    // `on`: a request that is destroyed may report a second error.
+    // `on`: a destroyed request may report a second error.
     request.on('error', (error) => end({ error: upstreamReason(error) }));
     request.on('response', (response) => {
       answered = response;
@@ -38,7 +38,7 @@ export const probe: Probe = (method, url, timeout) => {
       let size = 0;
       response.on('data', (chunk: Buffer) => {
         size += chunk.length;
-        if (size > MOST_BODY) end({ error: `answered more than ${MOST_BODY / 1024} KiB` });
+        if (size > MAX_BODY) end({ error: `answered more than ${MAX_BODY / 1024} KiB` });
         else chunks.push(chunk);
       });
       response.on('error', (error) => end({ error: upstreamReason(error) }));

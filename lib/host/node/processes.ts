@@ -1,12 +1,12 @@
 import { readFile } from 'node:fs/promises';
 import type { HostProcesses } from '../index.ts';
 
-/** Largest process id of any system this runs on; beyond it `process.kill` throws for the wrong reason. */
-const MOST = 2 ** 31 - 1;
-/** `starttime` is field 22 of proc(5) `stat`; what follows the command begins with field 3. */
+/** Largest process id of any system; beyond it `process.kill` throws for other reasons. */
+const MAX_PID = 2 ** 31 - 1;
+/** `starttime` is field 22 of proc(5) `stat`; the text after the command starts with field 3. */
 const START_TIME = 22 - 3;
 
-/** Processes of this machine. Never sends a signal other than 0 (contract 07 §1.3). */
+/** Processes of this machine. Sends no signal other than 0 (contract 07 §1.3). */
 export function createProcesses(): HostProcesses {
   return {
     own: process.pid,
@@ -38,9 +38,9 @@ export function createProcesses(): HostProcesses {
   };
 }
 
-const isPid = (pid: number): boolean => Number.isInteger(pid) && pid > 0 && pid <= MOST;
+const isPid = (pid: number): boolean => Number.isInteger(pid) && pid > 0 && pid <= MAX_PID;
 
-/** Command name and start time (clock ticks since boot) of a `/proc/<pid>/stat` line. The name may hold `)` and spaces. */
+/** Command name and start time (clock ticks since boot) of a `/proc/<pid>/stat` line. The name may contain `)` and spaces. */
 export function parseStat(line: string): { name: string; startTime: number } | null {
   const open = line.indexOf('(');
   const close = line.lastIndexOf(')');

@@ -4,8 +4,8 @@ import type { Tailnet } from '../index.ts';
 const object = (value: unknown): JsonObject => asObject(value) ?? {};
 
 /**
- * Reads the outputs of `tailscale status --json` and `tailscale serve status --json`. Null when they are not what
- * they should be, or the tailnet is not up. Never throws (contract 01 §9.4, 08 §6).
+ * Parses the outputs of `tailscale status --json` and `tailscale serve status --json`. Null when they are malformed, or
+ * when the tailnet is down. Never throws (contract 01 §9.4, 08 §6).
  */
 export function readTailnet(status: string, serve: string): Tailnet | null {
   try {
@@ -32,8 +32,8 @@ function nameOf(name: unknown): string | null {
 }
 
 /**
- * A port is served when the tailnet takes TLS at the *same* number, because candidates keep their ports; a funnel
- * counts at 443, because that is the port its URL has (contract 01 §5.4, §9.4).
+ * A port is served when the tailnet terminates TLS at the *same* number, because candidates keep their ports. A funnel
+ * counts at 443, the port of its URL (contract 01 §5.4, §9.4).
  */
 function portsOf(serve: JsonObject): Pick<Tailnet, 'servedPorts' | 'funnelPorts'> {
   const served = new Set<number>();
@@ -51,7 +51,7 @@ function portsOf(serve: JsonObject): Pick<Tailnet, 'servedPorts' | 'funnelPorts'
   return { servedPorts: sorted(served), funnelPorts: sorted(funnels) };
 }
 
-/** Tailnet port to the local port behind it, for ports where TLS ends. */
+/** Maps each tailnet port that terminates TLS to the local port behind it. */
 function tlsPorts(config: JsonObject): Map<number, number> {
   const ports = new Map<number, number>();
   const web = Object.entries(object(config.Web));
@@ -73,7 +73,7 @@ function tlsPorts(config: JsonObject): Map<number, number> {
 
 const TARGET = /^(?:[a-z+]+:\/\/)?(?:(?:localhost|127(?:\.\d{1,3}){3}|\[::1\]):)?(\d{1,5})\/?$/i;
 
-/** The port of a proxy target on this machine: `http://127.0.0.1:8767`, `localhost:8767`, `8767`. */
+/** Port of a proxy target on this machine: `http://127.0.0.1:8767`, `localhost:8767`, `8767`. */
 function localPort(target: unknown): number | null {
   return typeof target === 'string' ? portOf(TARGET.exec(target)?.[1] ?? '') : null;
 }

@@ -6,7 +6,7 @@ import { describeError } from '../../errors.ts';
 import type { Log } from '../../log.ts';
 import type { Exit, HostTerminals, Signal, Terminal } from '../index.ts';
 
-/** What is used of node-pty: the call below its own terminal class. */
+/** The native part of node-pty, below its terminal class. */
 interface Native {
   fork(
     file: string,
@@ -24,23 +24,23 @@ interface Native {
   resize(fd: number, cols: number, rows: number): void;
 }
 
-/** Linux hands out at most 4095 bytes of a pseudo-terminal per read: a smaller buffer saves a poll for each. */
+/** Linux returns at most 4095 bytes per read of a pseudo-terminal; with this size, libuv polls once less per read. */
 const READ_SIZE = 4095;
-/** How long a terminal must stay silent after its program ended, where something else still holds it open. */
+/** Milliseconds of silence after which a terminal has drained, if its program has exited and another one holds it open. */
 const SILENCE = 100;
-/** How often a terminal is looked at that had hung up and has not. */
+/** Milliseconds between reads of a terminal after a false end of file. */
 const POLL = 20;
 /** Waits between attempts to write to a full terminal, in milliseconds; the last one repeats. */
 const RETRIES = [0, 0, 0, 1, 1, 2, 4, 8, 16];
-/** `tpgid` is field 8 of proc(5) `stat`; what follows the command begins with field 3. */
+/** `tpgid` is field 8 of proc(5) `stat`; the text after the command starts with field 3. */
 const FOREGROUND = 8 - 3;
 
 /**
- * Pseudo-terminals of this machine; undefined where node-pty's native part cannot be loaded.
+ * Pseudo-terminals of this machine; undefined when node-pty's native part does not load.
  *
- * node-pty's own terminal class is not used (seen with 1.1.0): it closes the terminal 200 ms after the program's end,
- * read or not, and its writes spin in libuv while the kernel's buffer is full, because libuv takes the master side of
- * a pseudo-terminal for a blocking descriptor.
+ * node-pty's own terminal class is not used (seen with 1.1.0): it closes the terminal 200 ms after the program's exit,
+ * whether or not its output was read, and its writes spin in libuv while the kernel's buffer is full, because libuv treats
+ * the master side of a pseudo-terminal as a blocking descriptor.
  */
 export function createTerminals(log?: Log): HostTerminals | undefined {
   let native: Native;
@@ -77,7 +77,7 @@ function createTerminal(fd: number, pid: number, setSize: (size: { cols: number;
   let reads = 0;
   let reported = false;
 
-  // A buffer of its own and a callback: nothing is allocated or queued for a read.
+  // One buffer and a callback: a read allocates and queues nothing.
   const buffer = Buffer.allocUnsafeSlow(READ_SIZE);
   const onread = {
     buffer,
@@ -89,8 +89,8 @@ function createTerminal(fd: number, pid: number, setSize: (size: { cols: number;
     },
   };
   const stream = new ReadStream(fd, { onread, allowHalfOpen: true } as never);
-  // The end comes as an error, EIO, once nobody holds the other side any more. Or as an end of file: libuv makes one of
-  // a hang-up together with a read that did not fill the buffer, although more may wait (seen with Node 20.20).
+  // The end arrives as EIO once nobody holds the other side. Or as an end of file, which libuv reports for a hang-up
+  // together with a read that did not fill the buffer, although more may wait (seen with Node 20.20).
   stream.on('error', () => {});
   stream.on('end', readRest);
   stream.on('close', () => {
@@ -110,7 +110,7 @@ function createTerminal(fd: number, pid: number, setSize: (size: { cols: number;
     onExit(exit);
   }
 
-  /** Reads without libuv what is left, until there is nothing more to come. */
+  /** Reads the rest without libuv, until the real end. */
   function readRest(): void {
     while (state === 'open') {
       const count = isPaused ? 0 : readSome(fd, buffer);
@@ -128,9 +128,9 @@ function createTerminal(fd: number, pid: number, setSize: (size: { cols: number;
   }
 
   /**
-   * The program has ended, but a background job may hold the terminal, so that its end is never seen. What the
-   * program wrote has been read when nothing came for a while: looked at after the poll that follows the timer,
-   * because a busy process may be late for both.
+   * The program has exited, but a background job may hold the terminal, so that its end never comes. The output has been
+   * read when nothing arrives for a while. That is checked after the poll that follows the timer, because a busy process
+   * may be late for both.
    */
   function drain(): void {
     const before = reads;
@@ -194,7 +194,7 @@ function createTerminal(fd: number, pid: number, setSize: (size: { cols: number;
   };
 }
 
-/** Writes what is pushed, in order and whole: what does not fit into the kernel's buffer is tried again. */
+/** Writes bytes in order and completely, and retries while the kernel's buffer is full. */
 function createWriter(fd: number, { isOpen, failed }: { isOpen(): boolean; failed(): void }) {
   let queue: Uint8Array[] = [];
   let size = 0;
@@ -232,10 +232,10 @@ function createWriter(fd: number, { isOpen, failed }: { isOpen(): boolean; faile
       if (bytes.length === 0) return;
       queue.push(bytes);
       size += bytes.length;
-      // What waits before it has its own attempt coming.
+      // Earlier bytes have a retry scheduled already.
       if (queue.length === 1) flush();
     },
-    /** Output was read: the program may have read, too. */
+    /** Retries after output was read, since the program may have read its input, too. */
     flush() {
       if (queue.length > 0) flush();
     },
@@ -248,19 +248,19 @@ function createWriter(fd: number, { isOpen, failed }: { isOpen(): boolean; faile
   };
 }
 
-/** How many bytes the kernel took: 0 when its buffer is full. */
+/** Bytes that the kernel accepted; 0 when its buffer is full. */
 function writeSome(fd: number, bytes: Uint8Array): number | 'broken' {
   try {
     return writeSync(fd, bytes);
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
     if (code === 'EAGAIN' || code === 'EINTR') return 0;
-    // EIO: nobody holds the other side any more. What is written goes nowhere, and the program's end follows.
+    // EIO: nobody holds the other side any more. The bytes are lost, and the program's exit follows.
     return code === 'EIO' ? bytes.length : 'broken';
   }
 }
 
-/** How many bytes were there: 0 when none are there now. */
+/** Bytes read; 0 when none are available. */
 function readSome(fd: number, buffer: Buffer): number | 'ended' {
   try {
     return readSync(fd, buffer) || 'ended';
@@ -284,7 +284,7 @@ function signalGroup(group: number, signal: Signal): void {
   try {
     process.kill(-group, signal);
   } catch {
-    // Gone, or about to be.
+    // The group is gone, or about to be.
   }
 }
 

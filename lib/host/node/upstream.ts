@@ -5,8 +5,8 @@ import type { Upstream } from '../upstream.ts';
 const CONNECT_TIMEOUT = 10_000;
 
 /**
- * An `Upstream` on Node's own streams: unlike the global `fetch` it has no limit of five minutes on a silent answer,
- * and a body that is not read is not received either. `connectTimeout` is in milliseconds and covers TLS.
+ * An `Upstream` on Node's own streams: unlike the global `fetch`, it sets no limit of five minutes on a silent server, and
+ * receives a body no faster than it is read. `connectTimeout` is in milliseconds and includes TLS.
  */
 export function createNodeUpstream({ connectTimeout = CONNECT_TIMEOUT } = {}): Upstream {
   return ({ method, url, headers, body, signal }) =>
@@ -16,7 +16,7 @@ export function createNodeUpstream({ connectTimeout = CONNECT_TIMEOUT } = {}): U
       const request = (secure ? httpsRequest : httpRequest)(url, {
         method,
         headers: { ...headers, ...length, 'accept-encoding': 'identity' },
-        // A connection of its own: a kept one may just be closing, and a POST cannot be sent twice.
+        // A new connection: a kept one may be about to close, and a POST cannot be repeated.
         agent: false,
         signal,
       });

@@ -3,26 +3,26 @@ import { readdir, stat } from 'node:fs/promises';
 import { basename, dirname } from 'node:path';
 
 const DEBOUNCE_MS = 200;
-/** A watch costs kernel memory: what lies beyond is left to the caller's periodic look. */
-const MOST_WATCHES = 256;
+/** Watches cost kernel memory: the caller's periodic scan covers further directories. */
+const MAX_WATCHES = 256;
 
-/** Looks per refresh, should directories come and go all the time. */
-const MOST_ROUNDS = 5;
+/** Rounds per refresh, in case directories change all the time. */
+const MAX_ROUNDS = 5;
 
-/** Names that matter in a watched directory; `null` is every name. */
+/** Relevant names in a watched directory; `null` for all of them. */
 type Names = Set<string> | null;
 
 interface OpenWatch {
   watcher: FSWatcher;
-  /** Tells a directory from a new one of the same path, whose events the old watch does not see. */
+  /** Distinguishes a directory from a new one of the same path, whose events the old watch misses. */
   identity: string;
   names: Names;
 }
 
 /**
- * Calls `changed` about 200 ms after the first of a burst of events in one of `paths`: the path itself, its entries,
- * and those of its direct subdirectories. A missing path is awaited in its nearest existing parent. Never throws
- * (where the system has no watches left, nothing is called) and keeps no process alive. Returns its end.
+ * Calls `changed` about 200 ms after the first event of a burst in one of `paths`: the path itself, its entries, and those
+ * of its direct subdirectories. Waits for a missing path in its nearest existing parent. Never throws (if the system runs
+ * out of watches, `changed` is not called), and keeps no process alive. Returns the stop function.
  */
 export function watchPaths(paths: string[], changed: () => void): () => void {
   const watches = new Map<string, OpenWatch>();
@@ -38,7 +38,7 @@ export function watchPaths(paths: string[], changed: () => void): () => void {
     if (ended || timer) return;
     timer = setTimeout(async () => {
       timer = undefined;
-      // Before the call, so that what changes in a directory that is only now watched is not lost between the two.
+      // Before the call, so that no change in a newly watched directory is missed.
       await refresh();
       if (!ended) changed();
     }, DEBOUNCE_MS);
@@ -57,12 +57,12 @@ export function watchPaths(paths: string[], changed: () => void): () => void {
       watches.set(directory, opened);
       return true;
     } catch {
-      // No watches left, or the directory went away: the caller's periodic look has to do.
+      // No watches left, or the directory is gone: the caller's periodic scan must do.
       return false;
     }
   };
 
-  /** Opens and closes watches to fit what is there. Returns whether any was opened. */
+  /** Opens and closes watches to match the directories. Returns whether any was opened. */
   const reconcile = async (): Promise<boolean> => {
     const wanted = await directoriesOf(paths).catch(() => null);
     if (ended || !wanted) return false;
@@ -81,8 +81,8 @@ export function watchPaths(paths: string[], changed: () => void): () => void {
   };
 
   const refresh = async () => {
-    // Again after opening: a directory made between the look and the watch gave no event.
-    for (let round = 0; round < MOST_ROUNDS && (await reconcile()); round++) if (round > 0) touched();
+    // Repeated after opening: a directory created between the listing and the watch caused no event.
+    for (let round = 0; round < MAX_ROUNDS && (await reconcile()); round++) if (round > 0) touched();
   };
 
   void refresh();
@@ -93,12 +93,12 @@ export function watchPaths(paths: string[], changed: () => void): () => void {
   };
 }
 
-/** The directories to watch for `paths`, at most `MOST_WATCHES`. */
+/** The directories to watch for `paths`, at most `MAX_WATCHES`. */
 async function directoriesOf(paths: string[]): Promise<Map<string, { identity: string; names: Names }>> {
   const wanted = new Map<string, { identity: string; names: Names }>();
   const want = (directory: string, identity: string, name: string | null) => {
     const known = wanted.get(directory);
-    if (!known && wanted.size >= MOST_WATCHES) return;
+    if (!known && wanted.size >= MAX_WATCHES) return;
     const names = name === null || known?.names === null ? null : new Set(known?.names).add(name);
     wanted.set(directory, { identity, names });
   };
@@ -116,7 +116,7 @@ async function directoriesOf(paths: string[]): Promise<Map<string, { identity: s
     if (identity === null) continue;
     want(path, identity, null);
     for (const entry of await readdir(path, { withFileTypes: true }).catch(() => [])) {
-      if (wanted.size >= MOST_WATCHES) return wanted;
+      if (wanted.size >= MAX_WATCHES) return wanted;
       if (!entry.isDirectory()) continue;
       const below = await directoryIdentity(`${path}/${entry.name}`);
       if (below !== null) want(`${path}/${entry.name}`, below, null);

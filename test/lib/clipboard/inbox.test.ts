@@ -87,7 +87,7 @@ describe('clipboard inbox (04 §6)', () => {
     expect(await readdir(home)).toEqual([]);
   });
 
-  it('takes 25 MiB and not a byte more', async () => {
+  it('accepts 25 MiB and not a byte more', async () => {
     const { inbox } = await setup();
     const largest = Buffer.alloc(25 * MiB);
     PNG.copy(largest);
@@ -122,14 +122,14 @@ describe('clipboard inbox (04 §6)', () => {
     expect(await readFile(entry.path)).toEqual(PNG);
   });
 
-  it('looks at the base64 before the size', async () => {
+  it('checks the base64 before the size', async () => {
     const { inbox } = await setup();
     const huge = 'A'.repeat(36 * MiB - 4);
     await expect(inbox.put({ format: 'png', bytesBase64: `${huge}AA A` })).rejects.toMatchObject({ kind: 'invalid' });
     await expect(inbox.put({ format: 'png', bytesBase64: huge })).rejects.toMatchObject({ kind: 'too-large' });
   });
 
-  it('sweeps files older than 300 s, whatever they are called', async () => {
+  it('sweeps files older than 300 s, whatever their names', async () => {
     const { inbox, directory, clock } = await setup();
     await mkdir(join(directory, 'folder'), { recursive: true });
     await writeFile(join(directory, 'target'), '');
@@ -149,7 +149,7 @@ describe('clipboard inbox (04 §6)', () => {
     expect(left).toEqual(['clip_young.png', 'folder', 'link', 'target']);
   });
 
-  it('keeps what it has just written, wherever the clock stands', async () => {
+  it('keeps the file that it has just written, whatever the clock says', async () => {
     const { inbox, clock } = await setup();
     clock.advance(3_600_000);
     const entry = await inbox.put(image('png', PNG));
@@ -157,7 +157,7 @@ describe('clipboard inbox (04 §6)', () => {
     expect((await stat(entry.path)).size).toBe(PNG.length);
   });
 
-  it('tells no path when the disk fails', async () => {
+  it('reveals no path when the disk fails', async () => {
     const { inbox, home } = await setup({
       writeAtomic: async (path) => {
         throw Object.assign(new Error(`ENOSPC: no space left on device, open '${path}'`), { code: 'ENOSPC' });

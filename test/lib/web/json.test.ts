@@ -9,7 +9,7 @@ const seen = async (response: Response) => [
 ];
 
 describe('json() (contract 01, conventions)', () => {
-  it('is not cached unless the caller says so', async () => {
+  it('is not cached unless the caller overrides it', async () => {
     expect(await seen(json({ a: 1 }))).toEqual([200, 'application/json', 'no-store', '{"a":1}']);
     expect(await seen(json({}, 202, { 'cache-control': 'private, max-age=60' }))).toEqual([
       202,
@@ -19,11 +19,11 @@ describe('json() (contract 01, conventions)', () => {
     ]);
   });
 
-  it('is sniffed by no browser', () => {
+  it('forbids sniffing', () => {
     expect(json({}).headers.get('x-content-type-options')).toBe('nosniff');
   });
 
-  it('keeps text that is JSON already, and statuses without a body', async () => {
+  it('passes JSON text through, and statuses without a body', async () => {
     const charset = { 'content-type': 'application/json; charset=utf-8' };
     expect(await seen(jsonText('[ 1 ]', 200, charset))).toEqual([200, charset['content-type'], 'no-store', '[ 1 ]']);
     expect(await seen(jsonText(null, 204))).toEqual([204, 'application/json', 'no-store', '']);
@@ -45,12 +45,12 @@ describe('readText()', () => {
   const announced = (length: number, body: string) =>
     new Request('http://localhost', { method: 'POST', body, headers: { 'content-length': String(length) } });
 
-  it('reads a body whose length was announced, and one without', async () => {
+  it('reads bodies with and without an announced length', async () => {
     expect(await readText(announced(3, 'a\u00fc'), 3)).toBe('a\u00fc');
     expect(await readText(new Request('http://localhost', { method: 'POST', body: 'abc' }), 3)).toBe('abc');
   });
 
-  it('refuses what is over the limit, and a body that ended before its length', async () => {
+  it('refuses a body over the limit, and one shorter than announced', async () => {
     await expect(readText(announced(4, 'abcd'), 3)).rejects.toMatchObject({ kind: 'too-large' });
     await expect(readText(announced(4, ''), 4)).rejects.toMatchObject({ kind: 'invalid' });
   });

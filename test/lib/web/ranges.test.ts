@@ -31,7 +31,7 @@ describe('ranges and conditions (contract 04 §3.6, RFC 9110)', () => {
     ['items=0-1', whole],
   ])('%s', (range, expected) => expect(of({ range })).toEqual(expected));
 
-  it('of an empty file no range can be had', () => {
+  it('an empty file has no satisfiable range', () => {
     expect(of({ range: 'bytes=0-' }, 0)).toEqual(unsatisfiable);
     expect(of({ range: 'bytes=-1' }, 0)).toEqual(unsatisfiable);
     expect(of({}, 0)).toEqual(whole);
@@ -56,7 +56,7 @@ describe('ranges and conditions (contract 04 §3.6, RFC 9110)', () => {
     [{ 'if-range': '"other"', range: 'bytes=99-' }, whole],
   ])('%j', (headers, expected) => expect(of(headers)).toEqual(expected));
 
-  it('a part is never outside of the file', () => {
+  it('a part is never outside the file', () => {
     fc.assert(
       fc.property(fc.nat(50), fc.stringMatching(/^bytes=\d{0,3}-\d{0,3}$/), (size, range) => {
         const selection = of({ range }, size);

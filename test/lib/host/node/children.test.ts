@@ -15,7 +15,7 @@ const command = (program: string, ...args: string[]) => ({
   cwd: '/',
 });
 
-/** Starts a program; `ended` has all of its output. */
+/** Starts a program; `ended` resolves with all of its output. */
 async function start(program: string, ...args: string[]) {
   const child = await children.spawn(command(program, ...args));
   const output = { stdout: '', stderr: '' };
@@ -34,7 +34,7 @@ async function start(program: string, ...args: string[]) {
 const firstLine = (output: { stdout: string }) => vi.waitUntil(() => output.stdout.split('\n')[0]);
 const write = (child: Child, text: string, lost = () => {}) => child.write(Buffer.from(text), lost);
 
-it('finds programs on the path and by path, and only those that can be run', async () => {
+it('finds executable programs by name and by path', async () => {
   const directory = await temporaryDirectory({ 'bin/yes-it-is': '#!/bin/sh\n', 'bin/no': '', 'bin/folder/x': '' });
   const bin = join(directory, 'bin');
   await chmod(join(bin, 'yes-it-is'), 0o755);
@@ -66,7 +66,7 @@ it('rejects with a code when a program cannot be started', async () => {
   await expect(children.spawn({ ...command(''), args: ['nul\0'] })).rejects.toThrow();
 });
 
-it('pumps bytes both ways and tells code and signal', async () => {
+it('passes bytes both ways and reports code and signal', async () => {
   const { child, output, ended } = await start(
     `process.stdin.pipe(process.stdout); process.stdin.on('end', () => { console.error('over'); process.exitCode = 5 })`,
   );
@@ -81,7 +81,7 @@ it('pumps bytes both ways and tells code and signal', async () => {
   expect(await killed.ended).toEqual({ code: null, signal: 'SIGABRT' });
 });
 
-it('delivers all output before the end, also while it is paused over the end of the process', async () => {
+it('delivers all output before the exit, even if it was paused when the process exited', async () => {
   const { child, received, ended } = await start(`process.stdout.write('x'.repeat(60000), () => process.exit(0))`);
   child.pause();
   let over = false;
@@ -103,7 +103,7 @@ it('a paused child blocks in its write', async () => {
        while (at < data.length) try { at += writeSync(1, data, at) } catch (e) { if (e.code !== 'EAGAIN') throw e } }`,
   );
   child.pause();
-  // Neither the kernel's buffer nor the stream's holds a tenth of it.
+  // The buffers of kernel and stream hold less than a tenth of it.
   await vi.waitFor(() => expect(output.stderr.length).toBeGreaterThan(1));
   expect(received()).toBeLessThan(4 * 1024 * 1024);
   expect(output.stderr.length).toBeLessThan(50);
@@ -112,7 +112,7 @@ it('a paused child blocks in its write', async () => {
   expect(received()).toBe(512 * 65_536);
 });
 
-it('counts what waits for stdin, and says when it is lost', async () => {
+it('counts bytes waiting for stdin, and reports lost ones', async () => {
   const { child, output, ended } = await start(
     `process.stdin.pause(); console.log('up'); process.on('SIGHUP', () => process.exit()); setInterval(() => {}, 1000)`,
   );
@@ -130,7 +130,7 @@ it('counts what waits for stdin, and says when it is lost', async () => {
   child.kill('SIGKILL');
 });
 
-it('a child that closes its input does not hurt', async () => {
+it('tolerates a child that closes its input', async () => {
   const { child, output, ended } = await start(
     `require('fs').closeSync(0); console.log('up'); process.on('SIGTERM', () => process.exit(9)); setInterval(() => {}, 1000)`,
   );
@@ -155,7 +155,7 @@ it('signals the whole process group', async () => {
   await untilGone(grandchild);
 });
 
-it('what a child leaves in its group ends with it, even when it ignores SIGTERM and holds the pipes', async () => {
+it('ends the rest of a child’s group, even if it ignores SIGTERM and holds the pipes', async () => {
   const { output, ended } = await start(
     `const { spawn } = require('child_process');
      const stubborn = "process.on('SIGTERM', () => {}); console.log(process.pid); setInterval(() => {}, 1000)";
@@ -170,7 +170,7 @@ it('what a child leaves in its group ends with it, even when it ignores SIGTERM 
   await untilGone(Number(await firstLine(output)));
 });
 
-it('a daemon that holds the pipes in a session of its own does not hide the end', async () => {
+it('reports the exit although a daemon in its own session holds the pipes', async () => {
   const { output, ended } = await start(
     `const { spawn } = require('child_process');
      const daemon = spawn(process.execPath, ['-e', 'setInterval(() => {}, 1000)'], { stdio: 'inherit', detached: true });

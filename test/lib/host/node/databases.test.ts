@@ -17,7 +17,7 @@ const read = (path: string, sql = 'SELECT a FROM t ORDER BY a', params: (string 
   databases.read({ path, sql, params });
 const rowsOf = (...numbers: number[]) => numbers.map((a) => ({ a }));
 
-/** Everything about a directory that a reader might change. */
+/** State of a directory that a reader might change. */
 async function snapshot(directory: string): Promise<string[]> {
   const names = (await readdir(directory)).sort();
   return Promise.all(
@@ -28,7 +28,7 @@ async function snapshot(directory: string): Promise<string[]> {
   );
 }
 
-/** The readers of this process; other tests have theirs at the same time. */
+/** Reader processes of this test process; other tests run their own at the same time. */
 async function readers(): Promise<number[]> {
   const pids = await runningWith('svc-relay-read-');
   const status = await Promise.all(pids.map((pid) => readFile(`/proc/${pid}/status`, 'utf8').catch(() => '')));
@@ -47,7 +47,7 @@ async function openFiles(below: string): Promise<string[]> {
   return links.flat().filter((link) => link.startsWith(below));
 }
 
-/** A database whose writer was killed: all that it wrote lies in a log, and the log has lost its index. */
+/** A database of a killed writer: its rows are in a log, and the log has lost its index. */
 async function logWithoutIndex(): Promise<string> {
   const path = join(await temporaryDirectory(), 'state.db');
   const writer = await startWriter(path);
@@ -58,7 +58,7 @@ async function logWithoutIndex(): Promise<string> {
 }
 
 describe('databases of other programs (04 §5.7, §7)', () => {
-  it('sees rows that are only in the log of a running writer, and leaves no trace', async () => {
+  it('reads rows that are only in the log of a running writer, and leaves no trace', async () => {
     const directory = await temporaryDirectory();
     const path = join(directory, 'state.db');
     const writer = await startWriter(path);
@@ -70,7 +70,7 @@ describe('databases of other programs (04 §5.7, §7)', () => {
     expect(await read(path)).toEqual(rowsOf(1));
     expect(await snapshot(directory)).toEqual(before);
 
-    // The writer goes on as if nobody had looked.
+    // The writer continues undisturbed.
     expect(await writer.run('INSERT INTO t VALUES (2, NULL)')).toEqual([]);
     expect(await read(path)).toEqual(rowsOf(1, 2));
     expect(await writer.run('PRAGMA wal_checkpoint(TRUNCATE)')).toMatchObject([{ busy: 0, log: 0 }]);
@@ -79,14 +79,14 @@ describe('databases of other programs (04 §5.7, §7)', () => {
     expect(await read(path)).toEqual(rowsOf(1, 2, 3));
     await writer.run('DELETE FROM t WHERE a = 2');
     expect(await read(path)).toEqual(rowsOf(1, 3));
-    // Nothing of ours stays open: the writer can even leave WAL, for which it has to be alone.
+    // The reader keeps nothing open: the writer can even leave WAL, which requires to be the only connection.
     expect(await openFiles(directory)).toEqual([]);
     expect(await writer.run('PRAGMA journal_mode = DELETE')).toEqual([{ journal_mode: 'delete' }]);
     expect(await read(path)).toEqual(rowsOf(1, 3));
     expect(await readdir(directory)).toEqual(['state.db']);
   });
 
-  it('sees the log of a writer that was killed', async () => {
+  it('reads the log of a killed writer', async () => {
     const directory = await temporaryDirectory();
     const path = join(directory, 'state.db');
     const writer = await startWriter(path);
@@ -99,11 +99,11 @@ describe('databases of other programs (04 §5.7, §7)', () => {
     expect(await next.run('SELECT a FROM t')).toEqual(rowsOf(1));
   });
 
-  it('sees a log without its index, and makes none', async () => {
+  it('reads a log without an index, and creates none', async () => {
     const path = await logWithoutIndex();
     const directory = dirname(path);
     const before = await snapshot(directory);
-    // A reader that makes its copies where nobody else makes any.
+    // A reader with a directory of its own for copies.
     const temporary = await temporaryDirectory();
     vi.stubEnv('TMPDIR', temporary);
     onTestFinished(() => void vi.unstubAllEnvs());
@@ -114,12 +114,12 @@ describe('databases of other programs (04 §5.7, §7)', () => {
     expect(await readdir(temporary)).toEqual([]);
   });
 
-  it('sees a database that nobody has open, whatever its name, also through a link', async () => {
+  it('reads a database that nobody has open, whatever its name, and through links', async () => {
     const directory = await temporaryDirectory();
     const path = join(directory, 'a ?b#c%20&mode=rwc.db');
     createDatabase(path, `${WAL} ${TABLE} INSERT INTO t VALUES (1, NULL);`);
     const writer = await startWriter(path);
-    // Leaving and entering WAL tidies up what the maker's garbage may still hold.
+    // Leaving and entering WAL releases files that uncollected statements may hold.
     await writer.run('PRAGMA wal_checkpoint(TRUNCATE)');
     await writer.kill();
     await rm(`${path}-wal`, { force: true });
@@ -130,7 +130,7 @@ describe('databases of other programs (04 §5.7, §7)', () => {
     expect(await read(path)).toEqual(rowsOf(1));
     expect(await read(join(directory, 'link'))).toEqual(rowsOf(1));
     expect(await snapshot(directory)).toEqual(before);
-    // An empty log is none.
+    // An empty log counts as none.
     await writeFile(`${path}-wal`, '');
     expect(await read(path)).toEqual(rowsOf(1));
     expect((await readdir(directory)).filter((name) => name.endsWith('-shm'))).toEqual([]);
@@ -156,7 +156,7 @@ describe('databases of other programs (04 §5.7, §7)', () => {
     const directory = await temporaryDirectory();
     const path = join(directory, 'state.db');
     await make(path);
-    // What lies beside an empty database: opening that for real would delete it.
+    // A log next to an empty database, which a normal open would delete.
     await writeFile(`${path}-wal`, '');
     const before = await snapshot(directory);
     expect(await read(path)).toBeNull();
@@ -172,7 +172,7 @@ describe('databases of other programs (04 §5.7, §7)', () => {
     expect(await read(path)).toEqual(rowsOf(1));
   });
 
-  it('gives up a locked database after 500 ms, while the event loop goes on', TIMED, async () => {
+  it('gives up on a locked database after 500 ms, without blocking the event loop', TIMED, async () => {
     const path = join(await temporaryDirectory(), 'state.db');
     const writer = await startWriter(path);
     await writer.run(`${TABLE} INSERT INTO t VALUES (1, NULL); BEGIN EXCLUSIVE;`);
@@ -189,7 +189,7 @@ describe('databases of other programs (04 §5.7, §7)', () => {
     expect(await read(path)).toEqual(rowsOf(1));
   });
 
-  it('ends a query without end, those behind it, and the process they are in', async () => {
+  it('ends an endless query, those behind it, and their process', async () => {
     const path = join(await temporaryDirectory(), 'state.db');
     createDatabase(path, `${TABLE} INSERT INTO t VALUES (1, NULL);`);
     const impatient = createDatabases({ timeout: 1000 });
@@ -207,7 +207,7 @@ describe('databases of other programs (04 §5.7, §7)', () => {
     impatient.close();
   });
 
-  it('leaves no copy behind when it is ended while it reads one', async () => {
+  it('leaves no copy behind when it ends while reading one', async () => {
     const path = await logWithoutIndex();
     const patient = createDatabases({ timeout: 60_000 });
     const endless = 'WITH RECURSIVE n(a) AS (SELECT 1 UNION ALL SELECT a + 1 FROM n) SELECT count(*) AS a FROM n, t';
@@ -220,7 +220,7 @@ describe('databases of other programs (04 §5.7, §7)', () => {
     await vi.waitFor(() => expect(stat(dirname(copy as string))).rejects.toThrow('ENOENT'));
   });
 
-  it('ends the process after a while without a query, and at the end of the relay', async () => {
+  it('ends the process after a while without queries, and with the relay', async () => {
     const path = join(await temporaryDirectory(), 'state.db');
     createDatabase(path, `${TABLE} INSERT INTO t VALUES (1, NULL);`);
     for (const [options, finish] of [
@@ -251,7 +251,7 @@ describe('databases of other programs (04 §5.7, §7)', () => {
     expect(await read(path, 'SELECT a FROM t WHERE b = ?', ["' OR 1"])).toEqual([]);
   });
 
-  it('answers many at once from one process, and keeps no file open', async () => {
+  it('answers many queries at once from one process, and keeps no file open', async () => {
     const directory = await temporaryDirectory();
     const path = join(directory, 'state.db');
     createDatabase(path, `${TABLE} INSERT INTO t VALUES (1, NULL);`);

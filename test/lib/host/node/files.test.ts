@@ -16,7 +16,7 @@ beforeEach(async () => {
 afterEach(() => rm(home, { recursive: true, force: true }));
 
 describe('reading', () => {
-  it('answers null for what is missing, also below a file', async () => {
+  it('returns null for a missing path, even below a file', async () => {
     await writeFile(`${home}/file`, '');
     for (const path of [`${home}/none`, `${home}/file/none`]) {
       expect(await files.read(path)).toBeNull();
@@ -43,7 +43,7 @@ describe('reading', () => {
     expect(await files.readText('/proc/self/stat')).toContain('(');
   });
 
-  it('decodes broken UTF-8 and drops a byte-order mark', async () => {
+  it('decodes invalid UTF-8 and drops a byte-order mark', async () => {
     await writeFile(`${home}/file`, new Uint8Array([0xef, 0xbb, 0xbf, 0x61, 0xff]));
     expect(await files.readText(`${home}/file`)).toBe('a\ufffd');
   });
@@ -54,7 +54,7 @@ describe('reading', () => {
     await expect(files.read(`${home}/fifo`)).rejects.toMatchObject({ code: 'EINVAL' });
   });
 
-  it('tells files, directories and links apart', async () => {
+  it('distinguishes files, directories and links', async () => {
     await writeFile(`${home}/file`, 'four');
     await mkdir(`${home}/directory`);
     await symlink('directory', `${home}/link`);
@@ -71,7 +71,7 @@ describe('reading', () => {
 });
 
 describe('writing', () => {
-  it('replaces a file with exactly the asked mode and leaves nothing else', async () => {
+  it('replaces a file with the given mode and leaves nothing else', async () => {
     await files.writeAtomic(`${home}/file`, text('one'), 0o600);
     await files.writeAtomic(`${home}/file`, text('two'), 0o666);
     expect(await readFile(`${home}/file`, 'utf8')).toBe('two');
@@ -79,7 +79,7 @@ describe('writing', () => {
     expect(await readdir(home)).toEqual(['file']);
   });
 
-  it('makes missing directories, private', async () => {
+  it('creates missing directories, private ones', async () => {
     await files.writeAtomic(`${home}/a/b/file`, text('x'), 0o600);
     expect((await stat(`${home}/a`)).mode & 0o777).toBe(0o700);
     expect((await stat(`${home}/a/b`)).mode & 0o777).toBe(0o700);
@@ -99,7 +99,7 @@ describe('writing', () => {
     expect(await readFile(`${home}/file`, 'utf8')).toBe('old');
   });
 
-  it('never shows a reader half of a file', async () => {
+  it('never shows a reader half a file', async () => {
     const versions = ['a', 'b'].map((letter) => letter.repeat(300_000));
     await files.writeAtomic(`${home}/file`, text(versions[0] ?? ''), 0o600);
     let writing = true;
@@ -125,7 +125,7 @@ describe('writing', () => {
     expect(await readFile(`${home}/deep/secret`, 'utf8')).toMatch(/^(?:one|two|three)$/);
   });
 
-  it('removes what is there and does not mind what is not', async () => {
+  it('removes a file, and ignores a missing one', async () => {
     await writeFile(`${home}/file`, '');
     await files.remove(`${home}/file`);
     await files.remove(`${home}/file`);
@@ -134,7 +134,7 @@ describe('writing', () => {
 });
 
 describe('watching', () => {
-  /** Repeats a change until it is seen: a watch begins in its own time. */
+  /** Repeats a change until it is noticed, since a watch takes a moment to start. */
   const seen = async (called: ReturnType<typeof vi.fn>, change: () => Promise<unknown>) => {
     called.mockClear();
     await vi.waitFor(
@@ -146,7 +146,7 @@ describe('watching', () => {
     );
   };
 
-  it('sees files, entries of directories and what is one level deeper', async () => {
+  it('notices files, entries of directories and those one level deeper', async () => {
     await mkdir(`${home}/profiles/one`, { recursive: true });
     const called = vi.fn();
     const end = files.watch([`${home}/config.yaml`, `${home}/profiles`], called);
@@ -157,7 +157,7 @@ describe('watching', () => {
     end();
   });
 
-  it('sees a missing path appear, with missing parents, and again after it was removed', async () => {
+  it('notices a missing path with missing parents appear, and again after its removal', async () => {
     const called = vi.fn();
     const end = files.watch([`${home}/later/profiles`], called);
     await seen(called, async () => {
@@ -172,13 +172,13 @@ describe('watching', () => {
     end();
   });
 
-  it('joins a burst, ignores neighbours, and is silent after its end', async () => {
+  it('coalesces a burst, ignores neighbours, and is silent once stopped', async () => {
     const called = vi.fn();
     const other = vi.fn();
     const endOther = files.watch([`${home}/neighbour`], other);
     const end = files.watch([`${home}/file`], called);
     await seen(called, () => writeFile(`${home}/file`, String(Math.random())));
-    // What the first sight left in the queue is over when the neighbour's own event, which came later, is.
+    // Earlier events have been handled once the later one of the neighbour has.
     await seen(other, () => writeFile(`${home}/neighbour`, String(Math.random())));
     await seen(other, () => writeFile(`${home}/neighbour`, String(Math.random())));
     called.mockClear();

@@ -19,7 +19,7 @@ beforeEach(async () => {
 });
 
 describe('reading below a home', () => {
-  it('gives the beginning, the size and the digest', async () => {
+  it('returns leading bytes, size and digest', async () => {
     expect(await homeFiles.read(home, `${home}/file`, { keep: 3, digest: 100 })).toEqual({
       ...{ bytes: bytes('ins'), size: 6, sha256: hash('inside') },
     });
@@ -34,7 +34,7 @@ describe('reading below a home', () => {
     });
   });
 
-  it('judges links by where they lead', async () => {
+  it('judges links by their target', async () => {
     await symlink('../outside/file', `${home}/out`);
     await symlink('../outside', `${home}/directory`);
     await symlink('../home/file', `${home}/in`);
@@ -48,7 +48,7 @@ describe('reading below a home', () => {
     await expect(homeFiles.read(home, `${home}/fifo`, WHOLE)).rejects.toMatchObject({ code: 'EINVAL' });
   });
 
-  it('never gives what a swapped name leads to', async () => {
+  it('never returns the target of a swapped name', async () => {
     await writeFile(`${root}/outside/file`, 'secret');
     let swapping = true;
     const swapper = (async () => {
@@ -75,11 +75,11 @@ describe('writing below a home', () => {
   const write = (path: string, text: string, may = always as Parameters<typeof homeFiles.write>[3]) =>
     homeFiles.write(home, `${home}/${path}`, bytes(text), may);
 
-  it('asks about the present file right before the change', async () => {
+  it('calls mayReplace right before the change', async () => {
     const asked: unknown[] = [];
     await write('file', 'new', (present) => asked.push(present?.sha256) > 0);
     expect(asked).toEqual([hash('inside'), hash('inside')]);
-    // Another program writes between the two questions.
+    // Another program writes between the two calls.
     const answer = await write('file', 'mine', (present) => {
       if (present?.sha256 !== hash('new')) return false;
       execFileSync('cp', [`${root}/outside/file`, `${home}/file`]);
@@ -90,7 +90,7 @@ describe('writing below a home', () => {
     expect(await readdir(home)).toEqual(['file']);
   });
 
-  it('makes one missing directory, and none when refused', async () => {
+  it('creates one missing directory, and none when refused', async () => {
     expect(await write('memories/a', 'x', () => false)).toBe('refused');
     expect(await readdir(home)).toEqual(['file']);
     expect(await write('memories/a', 'x')).toEqual({ sha256: hash('x') });
@@ -98,7 +98,7 @@ describe('writing below a home', () => {
     await expect(write('none/of/these', 'x')).rejects.toMatchObject({ code: 'ENOENT' });
   });
 
-  it('serialises writes of one file, in any spelling', async () => {
+  it('serializes writes to one file, in any spelling', async () => {
     let under = 0;
     let most = 0;
     const names = ['one', 'ONE', 'One'];
@@ -115,7 +115,7 @@ describe('writing below a home', () => {
     expect(most).toBe(1);
   });
 
-  it('replaces no FIFO and no directory, and leaves no temporary file', async () => {
+  it('replaces neither FIFO nor directory, and leaves no temporary file', async () => {
     execFileSync('mkfifo', [`${home}/fifo`]);
     await mkdir(`${home}/directory`);
     await expect(write('fifo', 'x')).rejects.toMatchObject({ code: 'EINVAL' });
@@ -125,11 +125,11 @@ describe('writing below a home', () => {
   });
 });
 
-describe('what killed writes leave behind', () => {
+describe('leftovers of killed writes', () => {
   const name = (pid: number) => `.svc-relay-${pid}-${'0'.repeat(24)}.tmp`;
   const dead = 2 ** 22 + 1;
 
-  it('goes with the next write, or sweep', async () => {
+  it('are removed by the next write or sweep', async () => {
     const old = new Date(Date.now() - 2 * 60 * 60 * 1000);
     const other = process.ppid;
     await writeFile(`${home}/${name(dead)}`, 'x');

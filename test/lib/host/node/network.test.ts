@@ -12,7 +12,7 @@ import { TIMED } from '../../../support/limits.ts';
 const network = createNetwork();
 
 describe('lanAddress', () => {
-  it('is an address of this machine that others can use, or null', async () => {
+  it('is a non-loopback address of this machine, or null', async () => {
     const own = Object.values(networkInterfaces()).flatMap((addresses) => addresses ?? []);
     const address = await network.lanAddress();
     if (address === null) expect(own.filter(({ family, internal }) => family === 'IPv4' && !internal)).toEqual([]);
@@ -25,7 +25,7 @@ describe('lanAddress', () => {
 });
 
 describe('canConnect', () => {
-  it('tells an open port from a closed one', async () => {
+  it('distinguishes an open port from a closed one', async () => {
     const server = createServer().listen(0, '127.0.0.1');
     await once(server, 'listening');
     const { port } = server.address() as AddressInfo;
@@ -35,7 +35,7 @@ describe('canConnect', () => {
     expect(await network.canConnect('127.0.0.1', port, 5000)).toBe(false);
   });
 
-  it('is no for what is no address, no port, or does not answer in time', async () => {
+  it('is false for invalid addresses and ports, and without an answer in time', async () => {
     expect(await network.canConnect('no such host', 80, 5000)).toBe(false);
     for (const port of [0, -1, 65536, Number.NaN])
       expect(await network.canConnect('127.0.0.1', port, 5000)).toBe(false);
@@ -53,7 +53,7 @@ const web = (port: number, proxy: string) => ({
 const read = (status: unknown, serve: unknown) => readTailnet(JSON.stringify(status), JSON.stringify(serve));
 
 describe('readTailnet', () => {
-  it('takes the 100.x address and the name without its dot', () => {
+  it('reads the 100.x address and the name without its final dot', () => {
     const expected = { address: '100.101.102.103', name: 'box.tail1234.ts.net', servedPorts: [], funnelPorts: [] };
     expect(read(STATUS, {})).toEqual(expected);
     expect(read(STATUS, null)).toEqual(expected);
@@ -66,7 +66,7 @@ describe('readTailnet', () => {
     expect(read({ Self: { DNSName: 'box.example.org.', TailscaleIPs: ['10.0.0.1'] } }, {})).toBeNull();
   });
 
-  it('counts a port as served when TLS at the same port leads to it', () => {
+  it('counts a port as served when TLS at the same port forwards to it', () => {
     const serve = {
       TCP: {
         443: { HTTPS: true },
@@ -87,7 +87,7 @@ describe('readTailnet', () => {
     expect(read(STATUS, serve)?.servedPorts).toEqual([8003, 8642, 8767]);
   });
 
-  it('finds the port behind a funnel at 443, also of a serve in the foreground', () => {
+  it('finds the port behind a funnel at 443, even of a foreground serve', () => {
     const config = {
       TCP: { 443: { HTTPS: true }, 8443: { HTTPS: true } },
       Web: { ...web(443, 'http://127.0.0.1:8767'), ...web(8443, 'http://127.0.0.1:8642') },
@@ -98,7 +98,7 @@ describe('readTailnet', () => {
     expect(read(STATUS, { ...config, AllowFunnel: { 'box.tail1234.ts.net:443': false } })?.funnelPorts).toEqual([]);
   });
 
-  it('takes any JSON and any text', () => {
+  it('accepts any JSON and any text', () => {
     fc.assert(fc.property(fc.json(), fc.json(), (status, serve) => void readTailnet(status, serve)));
     fc.assert(
       fc.property(fc.jsonValue(), fc.jsonValue(), fc.jsonValue(), (tcp, sites, funnel) => {
@@ -124,7 +124,7 @@ describe('tailnet', () => {
     vi.stubEnv('PATH', directory + delimiter + process.env.PATH);
   };
 
-  it('asks the CLI', async () => {
+  it('queries the CLI', async () => {
     const serve = { TCP: { 8767: { HTTPS: true } }, Web: web(8767, 'http://127.0.0.1:8767') };
     await install(
       `case "$*" in 'status --json') echo '${JSON.stringify(STATUS)}';; ` +
@@ -149,7 +149,7 @@ describe('tailnet', () => {
     expect(await network.tailnet()).toBeNull();
   });
 
-  it('gives up after 5 seconds, also when a child of the CLI lives on', TIMED, async () => {
+  it('gives up after 5 seconds, even if a child of the CLI keeps running', TIMED, async () => {
     await install('sleep 60');
     const began = performance.now();
     expect(await network.tailnet()).toBeNull();

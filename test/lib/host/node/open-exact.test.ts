@@ -22,7 +22,7 @@ const text = async (file: OpenBytes) => {
   return done;
 };
 
-/** Takes what is sent, as a socket does: a chunk is gone once it is called back. */
+/** Consumes a body as a socket does: a chunk is invalid after its callback. */
 function collector() {
   let all = '';
   const to = new Writable({
@@ -34,7 +34,7 @@ function collector() {
   return { to, done: finished(to).then(() => all) };
 }
 
-/** Opens a file that is there. Without the descriptor's path that needs a moment of quiet above it. */
+/** Opens an existing file. Without the descriptor's path, that requires a moment without changes above it. */
 async function opened(media: HostMedia, path: string): Promise<OpenBytes> {
   return vi.waitFor(
     async () => {
@@ -46,7 +46,7 @@ async function opened(media: HostMedia, path: string): Promise<OpenBytes> {
   );
 }
 
-/** What this process has open of a directory, what is in it and what it is in. Others open and close files meanwhile. */
+/** Descriptors of this process in and above a directory. Other tests open and close files at the same time. */
 async function openOf(directory: string): Promise<string[]> {
   const own = await realpath(directory);
   const names = await readdir('/proc/self/fd');
@@ -55,7 +55,7 @@ async function openOf(directory: string): Promise<string[]> {
 }
 
 describe.each(ways)('opening a file %s (contract 04 §2)', (_way, media) => {
-  it('a regular file, with its facts, its first bytes and any part of it', async () => {
+  it('opens a regular file, with its properties, first bytes and any part', async () => {
     const path = join(await temporaryDirectory({ 'a.txt': 'hello world' }), 'a.txt');
     const file = await opened(media, path);
     expect(file).toMatchObject({ size: 11, tag: expect.stringMatching(/^b-[0-9a-f]+$/) });
@@ -67,7 +67,7 @@ describe.each(ways)('opening a file %s (contract 04 §2)', (_way, media) => {
     expect(await part.done).toBe('wor');
   });
 
-  it('nothing else, and it never waits', async () => {
+  it('opens nothing else, and never waits', async () => {
     const directory = await temporaryDirectory({ 'a.txt': 'x' });
     execFileSync('mkfifo', [join(directory, 'fifo')]);
     await symlink('a.txt', join(directory, 'link'));
@@ -89,13 +89,13 @@ describe.each(ways)('opening a file %s (contract 04 §2)', (_way, media) => {
     socket.close();
   });
 
-  it('a link above it is not followed to somewhere else', async () => {
+  it('follows no link above it', async () => {
     const directory = await temporaryDirectory({ 'real/a.txt': 'x' });
     await symlink('real', join(directory, 'link'));
     expect(await media.open(join(directory, 'link/a.txt'))).toBe('missing');
   });
 
-  it('no descriptor stays open, whatever becomes of it', async () => {
+  it('leaves no descriptor open, whatever happens', async () => {
     const directory = await temporaryDirectory({ 'a.txt': 'x'.repeat(2_000_000) });
     const path = join(directory, 'a.txt');
     await symlink('a.txt', join(directory, 'link'));
@@ -118,7 +118,7 @@ describe.each(ways)('opening a file %s (contract 04 §2)', (_way, media) => {
     await expect.poll(() => openOf(directory)).toEqual([]);
   });
 
-  it('a file that becomes shorter breaks the body off', async () => {
+  it('aborts the body of a file that becomes shorter', async () => {
     const path = join(await temporaryDirectory({ 'a.txt': 'x'.repeat(2_000_000) }), 'a.txt');
     const file = await opened(media, path);
     await truncate(path, 1_000_000);
@@ -126,8 +126,8 @@ describe.each(ways)('opening a file %s (contract 04 §2)', (_way, media) => {
   });
 });
 
-describe('while a directory is swapped for a link and back, all the time', () => {
-  it.each(ways)('%s: never a byte from where the link leads', { timeout: 60_000 }, async (_way, media) => {
+describe('while a directory is swapped for a link and back', () => {
+  it.each(ways)('%s: never returns a byte of the link’s target', { timeout: 60_000 }, async (_way, media) => {
     const directory = await temporaryDirectory({ 'inside/a.txt': 'inside', 'outside/a.txt': 'SECRET' });
     const at = (name: string) => join(directory, name);
     await rename(at('inside'), at('kept'));
@@ -166,7 +166,7 @@ describe('while a directory is swapped for a link and back, all the time', () =>
 describe('resolving a path (contract 04 §2, check 3)', () => {
   const media = createMediaFiles({ env: {} });
 
-  it('follows links and dots, also where nothing is', async () => {
+  it('resolves links and dots, even in missing paths', async () => {
     const directory = await media.resolve(await temporaryDirectory({ 'real/a.txt': 'x' }));
     const at = (name: string) => `${directory}/${name}`;
     await symlink('real', at('link'));
@@ -191,7 +191,7 @@ describe('resolving a path (contract 04 §2, check 3)', () => {
     expect(await media.resolve('/..')).toBe('/');
   });
 
-  it('one file under two names is the same', async () => {
+  it('recognizes one file under two names', async () => {
     const directory = await temporaryDirectory({ a: 'x', b: 'x' });
     await link(join(directory, 'a'), join(directory, 'c'));
     expect(await media.isSame(join(directory, 'a'), join(directory, 'c'))).toBe(true);

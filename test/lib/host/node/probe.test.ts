@@ -20,7 +20,7 @@ async function listening(server: Server & { closeAllConnections?(): void }): Pro
 const served = async (listener: RequestListener) => `http://127.0.0.1:${await listening(createServer(listener))}/x`;
 
 describe('probe (07 §5.2)', () => {
-  it('is ok from 200 to 399, exists but for 404, and follows no redirect', async () => {
+  it('is ok from 200 to 399, exists except for 404, and follows no redirect', async () => {
     let status = 200;
     let asked = 0;
     const url = await served((_request, response) => {
@@ -41,13 +41,13 @@ describe('probe (07 §5.2)', () => {
     expect(asked).toBe(6);
   });
 
-  it('has no JSON where there is none', async () => {
+  it('has no JSON for other bodies', async () => {
     const url = await served((_request, response) => response.end('<html>'));
     expect(await probe('GET', url, 5000)).toEqual({ ok: true, exists: true, status: 200, method: 'GET', url });
     expect(await probe('HEAD', url, 5000)).toEqual({ ok: true, exists: true, status: 200, method: 'HEAD', url });
   });
 
-  it('sends no body with POST, and says so', async () => {
+  it('sends an empty body with POST', async () => {
     const url = await served((request, response) => response.end(JSON.stringify(request.headers)));
     const { json } = await probe('POST', url, 5000);
     expect(json).toMatchObject({ 'content-length': '0', accept: 'application/json' });
@@ -60,7 +60,7 @@ describe('probe (07 §5.2)', () => {
     ]);
   });
 
-  it('knows the status of an answer that does not end or is too long, and does not call it ok', async () => {
+  it('reports the status of an endless or oversized response, but not as ok', async () => {
     const stalls = await served((_request, response) => response.writeHead(200).write('{"a"'));
     expect(await probe('GET', stalls, 1000)).toMatchObject({
       ok: false,
@@ -84,7 +84,7 @@ describe('probe (07 §5.2)', () => {
     });
   });
 
-  it('says in a few words why nothing came', async () => {
+  it('explains a missing response in a few words', async () => {
     const silent = await listening(createTcpServer(() => {}));
     const nothing = { ok: false, exists: false, status: null };
     expect(await probe('GET', `http://127.0.0.1:${silent}`, 100)).toMatchObject({
@@ -97,7 +97,7 @@ describe('probe (07 §5.2)', () => {
     }
   });
 
-  it('takes a certificate of the own machine as it is', async () => {
+  it('accepts any certificate of this machine', async () => {
     const directory = await temporaryDirectory();
     const [key, cert] = [join(directory, 'key.pem'), join(directory, 'cert.pem')];
     const words = ['req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes', '-days', '1'];

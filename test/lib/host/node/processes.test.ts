@@ -8,14 +8,14 @@ import { createProcesses, parseStat } from '../../../../lib/host/node/processes.
 const processes = createProcesses();
 
 describe('exists', () => {
-  it('finds this process, and no longer one that ended', async () => {
+  it('finds this process, and no longer one that has exited', async () => {
     expect(processes.exists(process.pid)).toBe(true);
     const child = spawn(process.execPath, ['-e', ''], { stdio: 'ignore' });
     await once(child, 'exit');
     expect(processes.exists(child.pid ?? 0)).toBe(false);
   });
 
-  it('counts a process of somebody else, and sends signal 0 only', () => {
+  it('counts a process of another user, and sends signal 0 only', () => {
     const kill = vi.spyOn(process, 'kill').mockImplementation(() => {
       throw Object.assign(new Error('kill EPERM'), { code: 'EPERM' });
     });
@@ -34,7 +34,7 @@ describe('exists', () => {
 });
 
 describe('facts', () => {
-  it('gives start time and command of a process, or null', async () => {
+  it('returns start time and command of a process, or null', async () => {
     const facts = await processes.facts(process.pid);
     expect(facts?.startTime).toBe(parseStat(await readFile('/proc/self/stat', 'utf8'))?.startTime);
     expect(facts?.command).toContain('node');
@@ -42,7 +42,7 @@ describe('facts', () => {
     expect(await processes.facts(-1)).toBeNull();
   });
 
-  it('reads field 22 whatever the command name holds', () => {
+  it('reads field 22 whatever the command name contains', () => {
     fc.assert(
       fc.property(fc.string({ maxLength: 15 }), fc.nat(), (name, startTime) => {
         const rest = Array.from({ length: 40 }, (_, index) => (index === 18 ? startTime : index));
@@ -51,7 +51,7 @@ describe('facts', () => {
     );
   });
 
-  it('refuses what is no such line', () => {
+  it('rejects malformed lines', () => {
     fc.assert(fc.property(fc.string(), (line) => void parseStat(line)));
     for (const line of ['', '1 (x', '1 (x) S 1 2', ')(']) expect(parseStat(line)).toBeNull();
   });

@@ -45,10 +45,10 @@ describe('output', () => {
     }
   });
 
-  test('is complete although nobody reads for longer than the program lives', async () => {
+  test('is complete even if nobody reads while the program runs', async () => {
     const shell = open('printf %3000s end', { paused: true });
     await vi.waitFor(() => expect(existsSync(`/proc/${shell.terminal.pid}`)).toBe(false));
-    // Longer than the silence after which a terminal that somebody else holds is given up.
+    // Longer than the silence after which a terminal held by another program counts as drained.
     await new Promise((resolve) => setTimeout(resolve, 400));
     expect(shell.calls).toBe(0);
     shell.terminal.resume();
@@ -94,7 +94,7 @@ describe('input', () => {
     expect(shell.terminal.unwritten()).toBe(0);
   });
 
-  test('that nobody reads does not keep the process busy', TIMED, async () => {
+  test('that nobody reads does not keep the relay busy', TIMED, async () => {
     const shell = open('stty raw -echo; echo go; sleep 60');
     await shell.says('go');
     shell.terminal.write(new Uint8Array(1_000_000));
@@ -139,7 +139,7 @@ describe('end', () => {
     shell.terminal.kill('SIGTERM');
   });
 
-  test('a program that cannot be started ends', async () => {
+  test('a program that cannot be started exits', async () => {
     const terminal = terminals.open({ file: '/no/such/program', args: [], env, cwd: '/' }, SIZE);
     const exit = await new Promise<Exit>((resolve) => terminal.onExit(resolve));
     expect(exit.code).not.toBe(0);
@@ -147,7 +147,7 @@ describe('end', () => {
   });
 });
 
-test('the program sees its size, its own session and none of our descriptors', async () => {
+test('the program sees its size, its own session and none of the relay’s descriptors', async () => {
   const shell = open('stty size; ps -o sid= -p $$; ls /proc/$$/fd | tr "\\n" " "; read; stty size; tty');
   await shell.says('24 80');
   shell.terminal.resize({ cols: 100, rows: 30 });

@@ -4,7 +4,7 @@ import { createNodeUpstream } from '../../../../lib/host/node/upstream.ts';
 import { type Upstream, upstreamReason } from '../../../../lib/host/upstream.ts';
 import { fetchUpstream } from '../../../../lib/web/upstream.ts';
 
-/** A TCP server that does what it is told, on loopback. */
+/** A TCP server on loopback, controlled by the test. */
 async function startServer(serve: (socket: Socket) => void) {
   const sockets: Socket[] = [];
   const server = createServer((socket) => {
@@ -20,7 +20,7 @@ async function startServer(serve: (socket: Socket) => void) {
   return { port: (server.address() as { port: number }).port, sockets };
 }
 
-/** Answers each connection's first bytes with this text, and leaves it open. */
+/** Answers the first bytes of each connection with this text, and leaves it open. */
 const saying = (text: string) => startServer((socket) => socket.once('data', () => socket.write(text)));
 
 const get = (upstream: Upstream, url: string, signal = new AbortController().signal) =>
@@ -33,7 +33,7 @@ async function readText(body: AsyncIterable<Uint8Array>): Promise<string> {
   return text;
 }
 
-/** Undici connects again, for nothing, when it has dropped a connection: only those that were used count. */
+/** Undici reconnects needlessly after it has dropped a connection: only used ones count. */
 const closedAll = (sockets: Socket[]) =>
   vi.waitFor(() => {
     const used = sockets.filter((socket) => socket.bytesRead > 0);
@@ -49,13 +49,13 @@ const upstreams: [string, Upstream][] = [
 ];
 
 describe.each(upstreams)('upstream of %s (contract 02 §5.2)', (_name, upstream) => {
-  it('gives status and body', async () => {
+  it('returns status and body', async () => {
     const { port } = await saying(`${CHUNKED}0\r\n\r\n`);
     const { status, body } = await get(upstream, `http://127.0.0.1:${port}/`);
     expect([status, await readText(body)]).toEqual([200, 'abc']);
   });
 
-  it('sends what it is given', async () => {
+  it('sends method, headers and body', async () => {
     let received = '';
     const { port } = await startServer((socket) =>
       socket.on('data', (data) => {
@@ -83,7 +83,7 @@ describe.each(upstreams)('upstream of %s (contract 02 §5.2)', (_name, upstream)
     expect(sockets).toHaveLength(1);
   });
 
-  it('a body that breaks off throws', async () => {
+  it('throws when a body is cut off', async () => {
     const { port, sockets } = await saying(CHUNKED);
     const { body } = await get(upstream, `http://127.0.0.1:${port}/`);
     await expect(
@@ -93,7 +93,7 @@ describe.each(upstreams)('upstream of %s (contract 02 §5.2)', (_name, upstream)
     ).rejects.toThrow();
   });
 
-  it('an abort closes the connection: before the answer, in the body, and between two reads', async () => {
+  it('an abort closes the connection: before the response, in the body, and between two reads', async () => {
     const silent = await saying('');
     const before = new AbortController();
     const call = get(upstream, `http://127.0.0.1:${silent.port}/`, before.signal);
@@ -133,15 +133,15 @@ describe.each(upstreams)('upstream of %s (contract 02 §5.2)', (_name, upstream)
 });
 
 describe('upstream of node', () => {
-  it('a connection that does not come about in time is given up', async () => {
-    // Accepts, and never answers the TLS handshake.
+  it('gives up on a connection that is not established in time', async () => {
+    // Accepts, but never answers the TLS handshake.
     const { port, sockets } = await startServer(() => {});
     const call = get(createNodeUpstream({ connectTimeout: 50 }), `https://127.0.0.1:${port}/`);
     await expect(call).rejects.toThrow('timed out while connecting');
     await closedAll(sockets);
   });
 
-  it('the limit is for the connection only', async () => {
+  it('the time limit covers the connection only', async () => {
     vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
     onTestFinished(() => void vi.useRealTimers());
     const { port } = await startServer((socket) =>
@@ -163,7 +163,7 @@ describe('upstream of node', () => {
     await expect(get(createNodeUpstream(), `http://127.0.0.1:${port}/`)).rejects.toThrow();
   });
 
-  it('a body is received only as fast as it is read', async () => {
+  it('receives a body no faster than it is read', async () => {
     let written = 0;
     const chunk = `10000\r\n${'x'.repeat(0x10000)}\r\n`;
     const { port } = await startServer((socket) => {
@@ -188,13 +188,13 @@ describe('upstream of node', () => {
       },
       { interval: 300 },
     );
-    // Of 64 MiB: what fits into the buffers of the kernel.
+    // Of 64 MiB, as much as fits into the kernel's buffers.
     expect(written).toBeLessThan(300);
     await chunks.return?.();
   });
 });
 
-it('a reason is short and holds no address', () => {
+it('a reason is short and contains no address', () => {
   expect(upstreamReason(Object.assign(new Error('connect ECONNREFUSED 127.0.0.1:1'), { code: 'ECONNREFUSED' }))).toBe(
     'connection refused',
   );
