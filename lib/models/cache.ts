@@ -7,7 +7,7 @@ export const MAX_ROWS = 4096;
 /** Profiles whose generation is remembered. */
 const MAX_PROFILES = 1024;
 
-/** What providers said about their models. A row belongs to one profile, and no other profile ever sees it. */
+/** Efforts that providers reported. A row belongs to one profile, and no other profile ever sees it. */
 export interface EffortCache {
   /**
    * The generation of a profile's rows. Take it before reading anything that a call depends on, and pass it back with

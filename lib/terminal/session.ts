@@ -211,7 +211,7 @@ export function createSession(parts: SessionParts) {
     hasDrawn,
     dispatch,
 
-    /** Attaches a viewer: tells it so, then lets output through. */
+    /** Attaches a viewer, confirms that to it, then lets output through. */
     open(next: Viewer, { redraw, ...facts }: { reattach: boolean } & Partial<Replay>): void {
       viewer = next;
       dispatch('opened');
@@ -229,7 +229,7 @@ export function createSession(parts: SessionParts) {
       startReading();
     },
 
-    /** Takes a shell out of the parking and returns what shows its screen at a new size. Output waits for `open`. */
+    /** Unparks the shell and returns a replay of its screen at a new size. Output waits for `open`. */
     async unpark(next: Size): Promise<Partial<Replay>> {
       if (!dispatch('reattach')) return {};
       flow.pause('parked');

@@ -53,7 +53,7 @@ export interface ProviderName {
   displayName: string;
 }
 
-/** A row of a provider, with the default of every key that is not given. */
+/** A provider's row, with defaults for the keys that are not given. */
 export const providerUsage = (
   { id, displayName }: ProviderName,
   { status, ...given }: Partial<ProviderUsage> & Pick<ProviderUsage, 'status'>,
@@ -100,7 +100,7 @@ export interface LoadParts {
   fetchedAt: string;
 }
 
-/** Renders what was loaded for a session that uses the given credential. */
+/** Renders the loaded usage for a session with the given credential. */
 export type Present = (active: ActiveCredential | null) => ProviderUsage;
 
 export interface Provider extends ProviderName {

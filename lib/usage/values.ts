@@ -1,6 +1,6 @@
 import { isObject } from '../kit/json.ts';
 
-/** Readers of what providers send, which may have any shape: each returns a value that may be shown, or null. */
+/** Readers of provider responses, which may have any shape: each returns a value that may be shown, or null. */
 
 const MAX_TIME = 80;
 const MAX_ID = 40;
@@ -9,7 +9,7 @@ export const MAX_PLAN = 80;
 export const MAX_LABEL = 80;
 const ISO = /^\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d|$)/;
 const DECIMAL = /^[+-]?\d+(?:\.\d+)?$/;
-// biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what a text may not have
+// biome-ignore lint/suspicious/noControlCharactersInRegex: texts must not contain control characters
 const CONTROL = /[\u0000-\u001f\u007f-\u009f]+/g;
 
 /** A nested member; undefined when any part of the path is absent. */

@@ -3,7 +3,7 @@ import type { PipedBody } from '../host/media.ts';
 
 export type WebBody = string | Uint8Array | ReadableStream<Uint8Array> | PipedBody;
 
-/** What `WebResponse` takes beside its body. */
+/** Options of `WebResponse`. */
 export interface WebResponseInit {
   status?: number;
   headers?: Record<string, string>;

@@ -25,7 +25,7 @@ export interface ReaderTools {
 }
 
 /**
- * What the reading process does: a function from a request to its answer. It is handed to that process as text, so
+ * The function that the reading process runs, from a request to its answer. It is passed to that process as text, so
  * that the same source runs before and after the build: it must not refer to anything outside of itself.
  *
  * SQLite writes even for readers: a connection to a database in WAL mode creates a missing `-wal` and `-shm`, opening a

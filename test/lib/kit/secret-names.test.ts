@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { isSecretName, mentionsSecret } from '../../../lib/kit/secret-names.ts';
 
-describe('names of records of a phone (contract 03 §6)', () => {
+describe('records of phone commands (contract 03 §6)', () => {
   it.each([
     'password',
     'Token',
@@ -31,7 +31,7 @@ describe('names of records of a phone (contract 03 §6)', () => {
   );
 });
 
-describe('names of tool arguments (contract 07 §2.3)', () => {
+describe('tool arguments (contract 07 §2.3)', () => {
   it.each([
     'password',
     'sudo_password',
@@ -53,7 +53,7 @@ describe('names of tool arguments (contract 07 §2.3)', () => {
   );
 });
 
-describe('one list', () => {
+describe('the common list', () => {
   const ENDINGS = [
     'apikey',
     'api_key',
@@ -71,7 +71,7 @@ describe('one list', () => {
   ];
 
   it.each(ENDINGS.flatMap((word) => [word, `my_${word}`, `X-${word}`.toUpperCase(), `the ${word}`]))(
-    '%s is secret wherever names are judged',
+    '%s is secret by both rules',
     (name) => {
       expect(isSecretName(name)).toBe(true);
       expect(mentionsSecret(name)).toBe(true);
@@ -79,7 +79,7 @@ describe('one list', () => {
   );
 
   it.each(['accessToken', 'clientSecret', 'devicePin', 'userPIN', 'privateKey'])(
-    '%s: camelCase is no way out',
+    '%s is secret in camelCase, too',
     (name) => {
       expect(isSecretName(name)).toBe(true);
       expect(mentionsSecret(name)).toBe(true);
@@ -92,7 +92,7 @@ describe('one list', () => {
   });
 
   it.each(['spin', 'pinned', 'total_tokens', 'keyboard', 'compass', 'author', '', '__proto__'])(
-    '%j is none',
+    '%j is not secret',
     (name) => {
       expect(isSecretName(name)).toBe(false);
       expect(mentionsSecret(name)).toBe(false);

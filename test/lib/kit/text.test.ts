@@ -17,11 +17,11 @@ describe('byCodePoint', () => {
 });
 
 describe('UTF-8', () => {
-  it('strict decoding refuses what is not valid', () => {
+  it('strict decoding refuses invalid bytes', () => {
     expect(decodeUtf8Strict(bytes(0x61, 0xff))).toBeNull();
     expect(decodeUtf8Strict(bytes(0x61, 0xc3))).toBeNull();
     expect(decodeUtf8Strict(bytes(0xed, 0xa0, 0x80))).toBeNull();
-    // A refusal leaves nothing behind in a decoder that is shared.
+    // A refusal must not affect later calls of the shared decoder.
     expect(decodeUtf8Strict(bytes(0x61))).toBe('a');
     expect(decodeUtf8(bytes(0x61, 0xff))).toBe('a\ufffd');
   });
@@ -34,7 +34,7 @@ describe('UTF-8', () => {
     expect(decodeUtf8Strict(marked, { keepBom: true, isCut: true })).toBe('\ufeffa');
   });
 
-  it('leaves out a character that was cut, and no other fault', () => {
+  it('drops a character that was cut, and refuses any other fault', () => {
     expect(decodeUtf8Strict(bytes(0x61, 0xf0, 0x9f), { isCut: true })).toBe('a');
     expect(decodeUtf8Strict(bytes(0x61, 0xff, 0x61), { isCut: true })).toBeNull();
   });

@@ -43,7 +43,7 @@ it('repeats a failed write with the next change, unless that was of the same key
   expect(await store.getItem('b')).toEqual({ sockets: ['b'] });
 });
 
-it('clears what is stored and what was to be', async () => {
+it('clears stored and pending values', async () => {
   const { store, clock, behind } = setup();
   behind.save('a', () => ({ sockets: [] }));
   await clock.advanceAsync(1_000);
@@ -53,7 +53,7 @@ it('clears what is stored and what was to be', async () => {
   expect(await store.getKeys()).toEqual([]);
 });
 
-it('loads what can be read, and removes the rest with a warning', async () => {
+it('loads readable records, and removes others with a warning', async () => {
   const { store, log } = setup();
   await store.setItem('good', { sockets: ['x'] });
   await store.setItem('bad', { sockets: [] });

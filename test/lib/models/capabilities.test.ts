@@ -293,7 +293,7 @@ describe('model capabilities: profiles', () => {
       'canonical-fallback',
     ]);
     expect(rows[0]).toMatchObject({ efforts: [], exact: true });
-    // Read anew when it is another file.
+    // Read again when the file has changed.
     await writeFile(`${home}/models_dev_cache.json`, '{"copilot":{"models":{"gpt-4o":{"reasoning":false}}}, damaged');
     expect((await test.ask(['github/gpt-4o']))[0]?.source).toBe('canonical-fallback');
   });

@@ -104,7 +104,7 @@ describe('credential of a provider (contract 07 §3)', () => {
     { credential_pool: [] },
     { credential_pool: { copilot: { access_token: 'x' } } },
     { credential_pool: { copilot: 'x' } },
-  ])('%j holds nothing', (auth) => {
+  ])('%j contains no credential', (auth) => {
     expect(target('copilot', { auths: [auth] })).toBeNull();
   });
 

@@ -48,7 +48,7 @@ describe('releases (07 §5.3)', () => {
     ['no triple', ['server-vnext', 'server-v1.2', 'plugin-v0.1.0'], '0.1.0'],
     ['nothing', ['v1.0.0'], null],
     ['nothing at all', [], null],
-  ])('takes %s', (_, tags, latest) => {
+  ])('picks %s', (_, tags, latest) => {
     expect(latestRelease(tags.map((tag) => release(tag)))).toBe(latest);
   });
 
@@ -106,7 +106,7 @@ describe('checkForUpdate (01 §8.3)', () => {
     ['file:///etc/passwd', 'the release feed must be an https URL'],
     ['http://127.0.0.1:1/', 'the release feed cannot be reached'],
     ['http://user:hunter2@127.0.0.1:1/?key=hunter2', 'the release feed cannot be reached'],
-  ])('does not ask %s', async (feed, error) => {
+  ])('does not request %s', async (feed, error) => {
     expect(await checkForUpdate(partsOf(feed))).toEqual(failure(error));
   });
 

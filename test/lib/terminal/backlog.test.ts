@@ -114,7 +114,7 @@ describe('backlog', () => {
     ['a title has not ended', '\x1b]0;title'],
     ['a device string has not ended', '\x1bP1$q'],
     ['another character set is shifted in', '\x0e'],
-  ])('nothing is cut while %s', (_, before) => {
+  ])('trims nothing while %s', (_, before) => {
     const backlog = createBacklog(10, { cols: 80, rows: 24 });
     backlog.text(before);
     for (let line = 0; line < 1000; line++) backlog.text('y\r\n');

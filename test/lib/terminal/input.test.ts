@@ -39,7 +39,7 @@ describe('input', () => {
   test.each([
     ['typed', 10, ['write 10', 'write 1']],
     ['pasted', 3_000, ['begin']],
-  ])('waits for its reader: %s', async (_, length, expected) => {
+  ])('waits until the program is ready: %s', async (_, length, expected) => {
     let reads = () => {};
     const input = createInput({ terminal, clock, paste, ready: new Promise<void>((resolve) => (reads = resolve)) });
     input.write('x'.repeat(length));

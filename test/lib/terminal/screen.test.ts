@@ -30,7 +30,7 @@ describe('replay', () => {
     ['modes', '\x1b[?1h\x1b=\x1b[?2004h\x1b[?1002h\x1b[?1006hx'],
     ['long lines', 'x'.repeat(500)],
     ['more than the screen', Array.from({ length: 400 }, (_, line) => `line ${line}\r\n`).join('')],
-  ])('brings back %s', async (_, text) => {
+  ])('restores %s', async (_, text) => {
     const screen = start();
     screen.write(text);
     const { replay } = (await screen.replay()) as Replay;

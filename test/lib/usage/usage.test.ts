@@ -270,7 +270,7 @@ describe('provider usage (04 §9)', () => {
     ],
     ['no windows', (exchange) => exchange.answer(200, { usage: {} }), 'Provider returned no usage windows'],
     ['a broken connection', (exchange) => exchange.cut(), 'Could not load OpenCode Go usage'],
-  ])('%s of one provider shows in its row alone', async (_name, answer, message) => {
+  ])('%s of one provider affects its own row only', async (_name, answer, message) => {
     const { report, answers, asked, log } = await setup({ files: ALL });
     answers.set('/zen/go/v1/usage', answer);
     const { providers } = await report();
@@ -357,7 +357,7 @@ describe('provider usage (04 §9)', () => {
     ['a list', '[]'],
     ['of other types', { providers: [], credential_pool: { 'openai-codex': { a: 1 }, nous: ['x', null, 5] } }],
     ['too large', JSON.stringify({ ...pool(entry('one')), filler: 'x'.repeat(1024 * 1024) })],
-  ])('an auth.json that is %s is none', async (_name, content) => {
+  ])('ignores an auth.json that is %s', async (_name, content) => {
     const { report } = await setup({ files: content === undefined ? {} : { 'auth.json': content } });
     expect((await report()).providers.map(({ status }) => status)).toEqual(Array(4).fill('not_configured'));
   });
@@ -370,7 +370,7 @@ describe('Codex credentials', () => {
     ['https://proxy.example/backend-api', 'https://proxy.example/backend-api/wham'],
     ['https://proxy.example/codex', 'https://proxy.example/api/codex'],
     ['https://proxy.example/', 'https://proxy.example/api/codex'],
-  ])('of %s ask %s', (base, prefix) => {
+  ])('the usage routes of %s are at %s', (base, prefix) => {
     expect(usagePrefix(base)).toBe(prefix);
   });
 

@@ -152,7 +152,7 @@ describe('databases of other programs (04 §5.7, §7)', () => {
       },
     ],
     ['another schema', async (path: string) => createDatabase(path, 'CREATE TABLE other (a);')],
-  ])('%s has no rows, and stays as it is', async (_name, make) => {
+  ])('%s has no rows, and stays unchanged', async (_name, make) => {
     const directory = await temporaryDirectory();
     const path = join(directory, 'state.db');
     await make(path);

@@ -158,7 +158,7 @@ describe('upstream of node', () => {
     ['HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n'],
     ['nonsense\r\n\r\n'],
     ['HTTP/1.1 200 OK\r\ncontent-length: x\r\n\r\n'],
-  ])('an answer that is none rejects: %j', async (text) => {
+  ])('rejects a malformed response: %j', async (text) => {
     const { port } = await saying(text);
     await expect(get(createNodeUpstream(), `http://127.0.0.1:${port}/`)).rejects.toThrow();
   });
