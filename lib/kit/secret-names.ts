@@ -14,6 +14,9 @@ const SECRET_WORDS = [
   'token',
 ];
 
+/** Environment variables that pair devices or speak for this relay: its children never get them (contract 02 §3.3, §4.2). */
+export const SECRET_VARIABLES = ['RELAY_PAIRING_CODE', 'RELAY_SECURE_LINK_BROKER_HOST_TOKEN'];
+
 const WORDS = new Set(SECRET_WORDS);
 /** As an ending, `pin` would take `spin` for a secret: it counts only as a word of its own. */
 const ENDING = new RegExp(`(?:${SECRET_WORDS.filter((word) => word !== 'pin').join('|')})$`);

@@ -1,7 +1,8 @@
 import type { Host, HostChildren } from '../host/index.ts';
+import { SECRET_VARIABLES } from '../kit/secret-names.ts';
 
-/** A shell must not believe that it is inside the user's tmux, nor see secrets that pair devices or speak for the relay. */
-const WITHHELD = ['TMUX', 'TMUX_PANE', 'RELAY_PAIRING_CODE', 'RELAY_SECURE_LINK_BROKER_HOST_TOKEN'];
+/** A shell must not believe that it is inside the user's tmux, nor see the relay's secrets. */
+const WITHHELD = ['TMUX', 'TMUX_PANE', ...SECRET_VARIABLES];
 
 /** Variable that tells a program which session of the relay it runs in. */
 export const SESSION_VARIABLE = 'SVC_RELAY_TERMINAL';

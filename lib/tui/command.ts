@@ -1,5 +1,6 @@
 import type { Command, Host } from '../host/index.ts';
 import { parseJson } from '../kit/json.ts';
+import { SECRET_VARIABLES } from '../kit/secret-names.ts';
 
 /** Payload of `tui.attach`, unchecked (contract 02 §4.1). */
 export type AttachPayload = Readonly<Record<string, unknown>>;
@@ -23,7 +24,6 @@ export interface PlanParts {
 const MAX_CELLS = 1000;
 const MODULE = 'tui_gateway.entry';
 const INTERPRETERS = ['.venv/bin/python', '.venv/bin/python3', 'venv/bin/python', 'venv/bin/python3'];
-const WITHHELD = ['RELAY_PAIRING_CODE', 'RELAY_SECURE_LINK_BROKER_HOST_TOKEN'];
 
 // biome-ignore lint/suspicious/noControlCharactersInRegex: names must not contain control characters
 const CONTROL = /[\u0000-\u001f\u007f-\u009f]/;
@@ -68,7 +68,7 @@ export async function planCommand({ host, config }: PlanParts, payload: AttachPa
     COLUMNS: clampEdge(payload.cols)?.toString() ?? env.COLUMNS,
     LINES: clampEdge(payload.rows)?.toString() ?? env.LINES,
   };
-  for (const name of WITHHELD) delete variables[name];
+  for (const name of SECRET_VARIABLES) delete variables[name];
   return { kind: 'command', command: { file, args, cwd, env: defined(variables) } };
 }
 
