@@ -1,7 +1,7 @@
 import type { Link } from '../dispatch/link.ts';
 import type { Payload } from '../socket/envelope.ts';
 import { type Identity, identify } from './identity.ts';
-import { theOne } from './selection.ts';
+import { onlyMatch } from './selection.ts';
 
 /** A phone as it last reported itself, connected or not (contract 03 §1.2). */
 export interface KnownDevice extends Identity {
@@ -202,7 +202,7 @@ export function createPhoneRegistry({ now, isEligible, departedChanged = () => {
      */
     choose(selector?: string): Device | undefined {
       if (selector === undefined) return eligible(selection.active) ?? eligible(selection.recent) ?? list()[0];
-      return theOne(
+      return onlyMatch(
         [...devices.values()].filter(({ link }) => isEligible(link)),
         selector,
       );

@@ -44,7 +44,7 @@ export function matching<T extends Pick<Identity, 'aliases'>>(devices: Iterable<
  * The one device that a selector matches.
  * @throws RelayError `not-found` if it matches none, `conflict` if several.
  */
-export function theOne<T extends Pick<Identity, 'aliases'>>(devices: Iterable<T>, selector: string): T {
+export function onlyMatch<T extends Pick<Identity, 'aliases'>>(devices: Iterable<T>, selector: string): T {
   const [device, second] = matching(devices, selector);
   const shown = selector.length > 128 ? `${selector.slice(0, 128)}...` : selector;
   if (!device) throw new RelayError('not-found', `Unknown bridge device selector: ${shown}`);

@@ -47,7 +47,7 @@ export type PairingCodes = Awaited<ReturnType<typeof openPairingCodes>>;
 export async function openPairingCodes({ store, clock, log }: PairingCodesParts) {
   const pending = new Map<string, PendingCode>();
 
-  /** Forgets a code. What stays in the store after a failure is dropped when it is loaded after its end. */
+  /** Removes an expired code. If that fails, it is removed when it is loaded again. */
   function drop(hash: string): void {
     pending.delete(hash);
     store
@@ -68,11 +68,12 @@ export async function openPairingCodes({ store, clock, log }: PairingCodesParts)
       throw new RelayError('rate-limited', 'too many pairing codes are waiting to be used', { retryAfter: LIFETIME });
     }
     const expiresAt = Math.floor(seconds(clock)) + LIFETIME;
-    pending.set(hash, { policy, expiresAt, anonymous });
+    const entry = { policy, expiresAt, anonymous };
+    pending.set(hash, entry);
     try {
-      await store.setItem(hash, toRecord({ policy, expiresAt, anonymous }));
+      await store.setItem(hash, toRecord(entry));
     } catch (cause) {
-      pending.delete(hash);
+      if (pending.get(hash) === entry) pending.delete(hash);
       throw new RelayError('unavailable', 'the pairing code could not be stored: try again later', { cause });
     }
     return { code, expiresAt };

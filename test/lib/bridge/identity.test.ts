@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { aliasesOf, identify, normalise } from '../../../lib/bridge/identity.ts';
-import { matching, readSelector, theOne } from '../../../lib/bridge/selection.ts';
+import { matching, onlyMatch, readSelector } from '../../../lib/bridge/selection.ts';
 import type { Device } from '../../../lib/sessions/session.ts';
 
 const device = (more: Partial<Device> = {}): Device => ({
@@ -82,8 +82,8 @@ describe('selectors (contract 03 §3)', () => {
 
   it('nothing that normalises to nothing matches', () => {
     const devices = [{ aliases: aliasesOf({ id: '---', name: '!!!', surface: '', formFactor: '' }) }];
-    expect(() => theOne(devices, '???')).toThrow('Unknown bridge device selector: ???');
-    expect(theOne(devices, '---')).toBe(devices[0]);
-    expect(() => theOne([...devices, ...devices], '---')).toThrow('Ambiguous bridge device selector: ---');
+    expect(() => onlyMatch(devices, '???')).toThrow('Unknown bridge device selector: ???');
+    expect(onlyMatch(devices, '---')).toBe(devices[0]);
+    expect(() => onlyMatch([...devices, ...devices], '---')).toThrow('Ambiguous bridge device selector: ---');
   });
 });
