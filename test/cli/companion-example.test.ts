@@ -1,8 +1,8 @@
 import { readFile } from 'node:fs/promises';
 import { beforeEach, expect, it, vi } from 'vitest';
 import { type BuiltTarget, cleanups, startBuiltTarget } from '../support/built-relay.ts';
+import { begin, paired, run } from '../support/companion-cli.ts';
 import { bearer } from '../support/relay.ts';
-import { begin, paired, run } from './companion-support.ts';
 
 const pending = cleanups();
 let relay: BuiltTarget;

@@ -2,9 +2,9 @@ import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
 import { cleanups, startBuiltTarget } from '../support/built-relay.ts';
+import { begin, paired } from '../support/companion-cli.ts';
 import { bearer, pair, post } from '../support/relay.ts';
 import { temporaryDirectory } from '../support/temp.ts';
-import { begin, paired } from './companion-support.ts';
 
 const pending = cleanups();
 

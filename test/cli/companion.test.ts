@@ -5,9 +5,9 @@ import type { SettingsStore } from '../../lib/companion/safety-settings.ts';
 import type { Confirm, Phone, PhoneAnswer, PhoneCommand } from '../../lib/companion/types.ts';
 import { base64url, utf8ToBytes } from '../../lib/kit/bytes.ts';
 import { type BuiltTarget, cleanups, startBuiltTarget } from '../support/built-relay.ts';
+import { agentHome, fakeRelay } from '../support/cli.ts';
 import { closedPort } from '../support/closed-port.ts';
-import { begin, paired, payloadFor, run } from './companion-support.ts';
-import { agentHome, fakeRelay } from './support.ts';
+import { begin, paired, payloadFor, run } from '../support/companion-cli.ts';
 
 /** A stand-in for the phone: it asks before `/call` and records the commands. */
 const phones = vi.hoisted(() => ({ last: null as null | { confirm: Confirm; handled: string[] } }));

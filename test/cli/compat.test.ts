@@ -2,8 +2,8 @@ import { mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { describe, expect, onTestFinished, test, vi } from 'vitest';
+import { run } from '../support/cli.ts';
 import { temporaryDirectory } from '../support/temp.ts';
-import { run } from './support.ts';
 
 const ENTRY = 'dist/cli/compat/index.js';
 const HOOK = 'svc-relay-compat.mjs';

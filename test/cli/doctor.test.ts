@@ -1,10 +1,10 @@
 import { mkdir, symlink, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { describe, expect, test } from 'vitest';
+import { agentHome, fakeRelay, run } from '../support/cli.ts';
 import { closedPort } from '../support/closed-port.ts';
+import { type Broken, fakeStack } from '../support/fake-stack.ts';
 import { TIMED } from '../support/limits.ts';
-import { type Broken, fakeStack } from './fake-stack.ts';
-import { agentHome, fakeRelay, run } from './support.ts';
 
 interface Report {
   checks: { id: string; status: string; summary: string }[];

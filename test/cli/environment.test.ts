@@ -1,7 +1,7 @@
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { loadEnvironment } from '../../cli/environment.ts';
-import { agentHome } from './support.ts';
+import { agentHome } from '../support/cli.ts';
 
 test('the file overrides the process and does not move the home (07 §6.1)', () => {
   const home = agentHome('export RELAY_PORT=9001\nSVC_HOME=/elsewhere\n');

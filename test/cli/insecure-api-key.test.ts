@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
+import { agentHome, fakeRelay, run } from '../support/cli.ts';
 import { closedPort } from '../support/closed-port.ts';
-import { agentHome, fakeRelay, run } from './support.ts';
 
 const security = (enabled: boolean) => ({
   ok: true,

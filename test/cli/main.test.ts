@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { run } from './support.ts';
+import { run } from '../support/cli.ts';
 
 const usage = [
   ['svc', ['nonsense'], "unknown command 'nonsense'"],

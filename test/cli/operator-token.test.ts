@@ -4,7 +4,7 @@ import { decodeJwt } from 'jose';
 import { describe, expect, test } from 'vitest';
 import { createOperatorTokens } from '../../lib/access/operator-token.ts';
 import { createLog } from '../../lib/log.ts';
-import { agentHome, run } from './support.ts';
+import { agentHome, run } from '../support/cli.ts';
 
 const silent = createLog('ERROR', () => {});
 

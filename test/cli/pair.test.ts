@@ -4,10 +4,10 @@ import { encode } from 'uqr';
 import { describe, expect, test } from 'vitest';
 import { maskKey } from '../../cli/pair/print.ts';
 import { signPayload } from '../../lib/pairing/signature.ts';
+import { agentHome, fakeRelay, type Reply, run, type Seen } from '../support/cli.ts';
 import { closedPort } from '../support/closed-port.ts';
 import { TIMED } from '../support/limits.ts';
-import { readPng } from './png.ts';
-import { agentHome, fakeRelay, type Reply, run, type Seen } from './support.ts';
+import { readPng } from '../support/png.ts';
 
 const KEY = 'sk-live-0123456789-xyz';
 const health = { status: 'ok', version: '1.0.0' };

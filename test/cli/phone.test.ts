@@ -1,9 +1,9 @@
 import { beforeEach, describe, expect, it } from 'vitest';
 import { type BuiltTarget, cleanups, startBuiltTarget } from '../support/built-relay.ts';
+import { fakeRelay } from '../support/cli.ts';
 import { closedPort } from '../support/closed-port.ts';
+import { begin, paired, run } from '../support/companion-cli.ts';
 import { pair, post } from '../support/relay.ts';
-import { begin, paired, run } from './companion-support.ts';
-import { fakeRelay } from './support.ts';
 
 const pending = cleanups();
 let relay: BuiltTarget;

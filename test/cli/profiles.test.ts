@@ -1,7 +1,7 @@
 import { chmod, lstat, mkdir, readdir, readFile, stat, symlink, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { describe, expect, test } from 'vitest';
-import { agentHome, run } from './support.ts';
+import { agentHome, run } from '../support/cli.ts';
 
 const CONFIGS = {
   'config.yaml': '# root\nplugins:\n  disabled: [svc-relay]\n',

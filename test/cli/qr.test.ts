@@ -3,8 +3,8 @@ import { basename, dirname } from 'node:path';
 import { encode } from 'uqr';
 import { describe, expect, test } from 'vitest';
 import { terminalQr, writeQrPng } from '../../cli/pair/qr.ts';
-import { readPng } from './png.ts';
-import { agentHome } from './support.ts';
+import { agentHome } from '../support/cli.ts';
+import { readPng } from '../support/png.ts';
 
 const text = JSON.stringify({ svc: 2, host: '192.168.1.20', key: 'a secret', note: 'ünï' });
 

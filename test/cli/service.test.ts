@@ -2,8 +2,8 @@ import { chmod, mkdir, readFile, stat, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { unitText } from '../../lib/operator/service/unit.ts';
+import { run } from '../support/cli.ts';
 import { temporaryDirectory } from '../support/temp.ts';
-import { run } from './support.ts';
 
 /** Behaviour of the fake `systemctl`: `no-bus` cannot reach a manager, `refuses` fails at one verb. */
 interface Machine {

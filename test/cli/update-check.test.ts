@@ -1,7 +1,7 @@
 import { chmod, mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
-import { agentHome, fakeRelay, type Reply, run } from './support.ts';
+import { agentHome, fakeRelay, type Reply, run } from '../support/cli.ts';
 
 async function feed(reply: Reply | 'hang') {
   const { port, seen } = await fakeRelay(() => reply);

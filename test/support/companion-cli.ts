@@ -3,9 +3,9 @@ import { PassThrough } from 'node:stream';
 import { onTestFinished } from 'vitest';
 import { main } from '../../cli/main.ts';
 import { createNodeHost } from '../../lib/host/node/index.ts';
-import { PATIENCE } from '../support/limits.ts';
-import { randomCode } from '../support/relay.ts';
-import { agentHome } from './support.ts';
+import { agentHome } from './cli.ts';
+import { PATIENCE } from './limits.ts';
+import { randomCode } from './relay.ts';
 
 export interface Setting {
   home?: string;

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { onTestFinished } from 'vitest';
 import type { OwnPackage } from '../../cli/own-package.ts';
-import { agentHome, fakeRelay, type Reply, type Seen } from './support.ts';
+import { agentHome, fakeRelay, type Reply, type Seen } from './cli.ts';
 
 /** Responses by `METHOD path`. */
 export type Answers = Record<string, Reply | 'hang'>;
