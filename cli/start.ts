@@ -1,3 +1,4 @@
+import { spawn } from 'node:child_process';
 import type { Command } from 'cac';
 import { type Config, changedVariables, readConfig } from '../lib/config.ts';
 import { describeError, RelayError } from '../lib/errors.ts';
@@ -5,6 +6,7 @@ import { createLog, type Log } from '../lib/log.ts';
 import { loadEnvironment } from './environment.ts';
 import { asHost, asHttpUrl, asPort, asText, flag, negated, type Options, option } from './options.ts';
 import { aligned, type CommandContext, CommandError, createStyle, line, UsageError, type Writer } from './output.ts';
+import { terminalQr } from './pair/qr.ts';
 import { DEFAULT_PORT } from './relay-client.ts';
 import type { NodeRelay } from './runtime/node/relay.ts';
 
@@ -32,6 +34,8 @@ export function define(command: Command): void {
     .option('--no-secure-link', 'do not, whatever the configuration says')
     .option('--secure-link-host <address>', 'address for Secure Link')
     .option('--secure-link-port <n>', 'port for Secure Link')
+    .option('--open', 'open the address in a browser of this machine')
+    .option('--qr', 'print the address as a QR code')
     .example((name) => `${name} start`)
     .example((name) => `${name} start --host 127.0.0.1 --port 9000 --log-level DEBUG`)
     .example((name) => `RELAY_SSL_CERT=cert.pem RELAY_SSL_KEY=key.pem ${name} start`)
@@ -62,7 +66,13 @@ async function run(options: Options, context: CommandContext): Promise<void> {
 
   const running = await launch(config, log, { version: context.ownPackage.version, noTls });
   // Signals first: the relay already answers while its addresses are looked up.
-  await Promise.all([stopped(running, log), announce(running, context, log)]);
+  await Promise.all([stopped(running, log), showAddresses()]);
+
+  async function showAddresses(): Promise<void> {
+    const addresses = await announce(running, context, log);
+    if (flag(options, '--qr')) drawCode(addresses, context, log);
+    if (flag(options, '--open')) openInBrowser(addresses[0] ?? '', log);
+  }
 }
 
 /** The flags as the variables that they override. */
@@ -153,25 +163,45 @@ function listenFailure(error: unknown, { host, port }: Config): CommandError | u
   return undefined;
 }
 
-async function announce({ relay }: NodeRelay, context: CommandContext, log: Log): Promise<void> {
+async function announce({ relay, urls }: NodeRelay, context: CommandContext, log: Log): Promise<string[]> {
   const { config, listener } = relay;
-  const [http, ws] = listener.tls ? ['https', 'wss'] : ['http', 'ws'];
   log.info(`svc-relay ${relay.version} listens on ${listener.host}:${listener.port}${listener.tls ? ' with TLS' : ''}`);
   log.info(`agent API server: ${withoutSecrets(config.webapiUrl)}; Secure Link: disabled`);
   if (!config.profileDiscovery) log.info('profile discovery: off');
-  const lan = await relay.host?.network.lanAddress();
-  const open = listener.host === '0.0.0.0' || listener.host === '::';
-  const names = open ? ['127.0.0.1', ...(lan ? [lan] : [])] : [listener.host];
+  const addresses = await urls();
   const style = createStyle(context.stdout, context.env);
-  const rows: [string, string][] = names.map((name, index) => {
-    const host = name.includes(':') ? `[${name}]` : name;
-    return [index === 0 ? 'Address' : '', `${http}://${host}:${listener.port}  (${ws}://${host}:${listener.port}/ws)`];
-  });
+  const rows: [string, string][] = addresses.map((url, index) => [
+    index === 0 ? 'Address' : '',
+    `${url}  (${url.replace(/^http/, 'ws')}/ws)`,
+  ]);
   rows.push(['State', config.stateFile ?? 'in memory only: pairings are lost when the relay stops']);
   line(context.stdout, style.bold(`svc-relay ${relay.version} is running`));
   for (const text of aligned(rows)) line(context.stdout, text);
   line(context.stdout, `Next: run ${style.bold('svc pair')} in another terminal and scan the code with the app.`);
   line(context.stdout, 'Stop with Ctrl-C.');
+  return addresses;
+}
+
+/** Draws an address for the camera of a phone: one that other devices can reach, where there is one. */
+function drawCode(addresses: string[], context: CommandContext, log: Log): void {
+  const url = addresses[1] ?? addresses[0] ?? '';
+  const width = terminalQr(url, { colour: false })?.[0]?.length ?? 0;
+  if ((context.stdout.columns ?? width) < width) {
+    log.warn(`the terminal is too narrow for a QR code: it needs ${width} columns`);
+    return;
+  }
+  line(context.stdout, `\n${url}`);
+  for (const row of terminalQr(url, { colour: !context.env.NO_COLOR }) ?? []) line(context.stdout, row);
+}
+
+/**
+ * Opens a URL with the system's own program. listhen can do that too, but by a copy of `xdg-open` in the temporary
+ * directory: whatever another user has put there under that name would run as this one.
+ */
+function openInBrowser(url: string, log: Log): void {
+  const child = spawn(process.platform === 'darwin' ? 'open' : 'xdg-open', [url], { detached: true, stdio: 'ignore' });
+  child.on('error', (error) => log.warn(`no browser could be opened: ${describeError(error)}`));
+  child.unref();
 }
 
 /** A URL without the parts that may hold secrets. */

@@ -1,13 +1,12 @@
-import { execFile } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdir, readdir, readFile, stat, writeFile } from 'node:fs/promises';
 import { Agent, get } from 'node:http';
 import { connect, createServer } from 'node:net';
-import { hostname } from 'node:os';
+import { hostname, networkInterfaces } from 'node:os';
 import { join } from 'node:path';
 import { connect as connectTls } from 'node:tls';
-import { promisify } from 'node:util';
 import { describe, expect, it, onTestFinished, type TestContext } from 'vitest';
+import { selfSigned } from '../support/certificate.ts';
 import { TIMED } from '../support/limits.ts';
 import {
   ask,
@@ -101,6 +100,45 @@ describe('a first start (01 §9.2, issue: works without any configuration)', () 
     expect(files.map((file) => file.path)).toContain(join(home, 'svc-relay/state.db'));
     for (const { path } of files) expect((await stat(path)).mode & 0o777, path).toBe(0o600);
     expect((await stat(join(home, 'svc-relay'))).mode & 0o777).toBe(0o700);
+  });
+});
+
+describe('addresses', () => {
+  it('of every network are named where it listens on all', async (context) => {
+    const own = Object.values(networkInterfaces()).flatMap((found) => found ?? []);
+    const outer = own.find(({ internal, family, mac }) => !internal && family === 'IPv4' && !/^[0:]+$/.test(mac));
+    if (!outer) return context.skip('this machine has no network');
+    const port = await freePort();
+    const relay = await startRelayProcess({ bare: true, port, flags: ['--port', String(port)] });
+    await relay.child.prints(/Stop with/);
+    expect(relay.child.stdout).toContain(`http://127.0.0.1:${port}  (ws://127.0.0.1:${port}/ws)\n`);
+    expect(relay.child.stdout).toContain(`http://${outer.address}:${port}  (ws://${outer.address}:${port}/ws)\n`);
+    // A QR code is drawn on request only.
+    expect(relay.child.stdout).not.toMatch(/[█▀▄]/);
+  });
+
+  it('--qr draws one, --open opens one in a browser', async () => {
+    const programs = await temporaryHome();
+    const opened = join(programs, 'opened');
+    const script = `#!/bin/sh\nprintf %s "$1" > '${opened}.new' && mv '${opened}.new' '${opened}'\n`;
+    for (const name of ['xdg-open', 'open']) await writeFile(join(programs, name), script, { mode: 0o755 });
+    const env = { PATH: `${programs}:${process.env.PATH}`, NO_COLOR: '1' };
+    const relay = await startRelayProcess({ env, flags: ['--qr', '--open'] });
+    await relay.child.prints(/(?:[█▀▄ ]{20,}\n){10}/);
+    await expect.poll(() => readFile(opened, 'utf8').catch(() => '')).toBe(relay.url);
+    expect((await relay.ask('/health')).status).toBe(200);
+  });
+
+  it('--open without any browser: a warning, and the relay runs', async () => {
+    const relay = await startRelayProcess({ env: { PATH: await temporaryHome() }, flags: ['--open'] });
+    await relay.child.prints(/\[WARNING\] relay: no browser could be opened/);
+    expect((await relay.ask('/health')).status).toBe(200);
+  });
+
+  it('a port that browsers refuse: exit 2, one line', async (context) => {
+    if (!(await isPortFree(6667))) return context.skip('port 6667 is taken on this machine');
+    const { code, error } = await failingStart({ flags: ['--port', '6667'] });
+    expect([code, error]).toEqual([2, expect.stringContaining('6667')]);
   });
 });
 
@@ -213,20 +251,10 @@ describe('a failing start (01 §9.1, §9.2)', () => {
 });
 
 /** A self-signed certificate and its key. Skips the test, with a reason, where they cannot be created. */
-async function selfSigned(
-  context: TestContext,
-): Promise<{ home: string; RELAY_SSL_CERT: string; RELAY_SSL_KEY: string }> {
+async function selfSignedHome(context: TestContext) {
   const home = await temporaryHome();
-  const [RELAY_SSL_CERT, RELAY_SSL_KEY] = [join(home, 'cert.pem'), join(home, 'key.pem')];
-  const args = 'req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost'.split(
-    ' ',
-  );
-  try {
-    await promisify(execFile)('openssl', [...args, '-keyout', RELAY_SSL_KEY, '-out', RELAY_SSL_CERT]);
-  } catch (error) {
-    context.skip(`no certificate can be made here with openssl: ${error}`);
-  }
-  return { home, RELAY_SSL_CERT, RELAY_SSL_KEY };
+  const { cert, key } = await selfSigned(context, home);
+  return { home, RELAY_SSL_CERT: cert, RELAY_SSL_KEY: key };
 }
 
 describe('TLS (01 §9.2)', () => {
@@ -249,7 +277,7 @@ describe('TLS (01 §9.2)', () => {
     });
 
   it('serves https and wss with TLS 1.2 and later only', async (context) => {
-    const { home, ...env } = await selfSigned(context);
+    const { home, ...env } = await selfSignedHome(context);
     const relay = await startRelayProcess({ home, env, tls: true });
     await relay.child.prints(/Stop with/);
     expect(relay.child.stdout).toContain(`https://127.0.0.1:${relay.port}`);
@@ -267,7 +295,7 @@ describe('TLS (01 §9.2)', () => {
   });
 
   it('--no-ssl serves plain http even with a certificate', async (context) => {
-    const { home, ...env } = await selfSigned(context);
+    const { home, ...env } = await selfSignedHome(context);
     const relay = await startRelayProcess({ home, env, flags: ['--no-ssl'] });
     await relay.child.prints(/Stop with/);
     expect(relay.child.stdout).toContain(`http://127.0.0.1:${relay.port}`);
@@ -287,8 +315,8 @@ describe('TLS (01 §9.2)', () => {
   });
 
   it('a missing or invalid certificate, or one for another key: exit 1, one line', async (context) => {
-    const { home, ...env } = await selfSigned(context);
-    const other = await selfSigned(context);
+    const { home, ...env } = await selfSignedHome(context);
+    const other = await selfSignedHome(context);
     await writeFile(join(home, 'garbage.pem'), 'no certificate');
     const broken = [
       { ...env, RELAY_SSL_CERT: join(home, 'missing.pem') },

@@ -3,7 +3,12 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import type { AddressInfo, Socket } from 'node:net';
 import nodeAdapter from 'crossws/adapters/node';
 import { expect, it } from 'vitest';
-import { currentResponse, responseOn, takeEndListener } from '../../cli/runtime/node/internals.ts';
+import {
+  checkConnectionsEvery,
+  currentResponse,
+  responseOn,
+  takeEndListener,
+} from '../../cli/runtime/node/internals.ts';
 import { cleanups } from '../support/built-relay.ts';
 import { connectRaw, handshakeHeaders, request } from '../support/raw-socket.ts';
 
@@ -96,4 +101,17 @@ it('takeEndListener: takes what the ws of crossws does when a client ends its si
   expect([socket?.writableEnded, webSocket.readyState]).toEqual([false, 1]);
   end?.call(socket);
   expect([socket?.writableEnded, webSocket.readyState]).toEqual([true, 2]);
+});
+
+it('checkConnectionsEvery: a server that listens finds late requests sooner', async () => {
+  const server = createServer();
+  server.headersTimeout = 20;
+  const raw = await listen(server);
+  // Node by itself looks every 30 seconds.
+  checkConnectionsEvery(server, 20);
+  const late = once(server, 'clientError');
+  raw.write('GET / HTTP/1.1\r\nhost: ');
+  const began = performance.now();
+  expect((await late)[0]).toMatchObject({ code: 'ERR_HTTP_REQUEST_TIMEOUT' });
+  expect(performance.now() - began).toBeLessThan(15_000);
 });

@@ -1,4 +1,7 @@
+import { once } from 'node:events';
 import { mkdtemp, rm } from 'node:fs/promises';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach } from 'vitest';
@@ -61,7 +64,10 @@ export async function startBuiltTarget(options: BuiltOptions = {}) {
     fetch: createFetch(relay),
     sockets: createSocketTable(relay, [...sockets, ...rows]),
   });
-  const { port } = await server.listen('127.0.0.1', 0);
+  const listener = createServer(server.handler).listen(0, '127.0.0.1');
+  await once(listener, 'listening');
+  server.serve(listener);
+  const { port } = listener.address() as AddressInfo;
   relay.listener = { host: '127.0.0.1', port, tls: false };
   relay.start();
   relay.state = 'ready';

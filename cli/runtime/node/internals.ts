@@ -1,4 +1,4 @@
-import { type IncomingMessage, ServerResponse } from 'node:http';
+import { type Server as HttpServer, type IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 
@@ -24,4 +24,21 @@ export function takeEndListener(socket: Socket): () => void {
   const listener = socket.listeners('end').at(-1) as () => void;
   socket.off('end', listener);
   return listener;
+}
+
+/**
+ * Takes the listeners of `http-shutdown` off a server that listhen made: they hold every connection in a table, listen
+ * to every response, and add up on a connection that is parsed again. The relay shuts down by itself.
+ */
+export function removeShutdown(server: HttpServer): void {
+  for (const event of ['request', 'connection', 'secureConnection']) {
+    const listener = server.listeners(event).at(-1) as () => void;
+    server.off(event, listener);
+  }
+}
+
+/** Sets how often a listening server looks for requests that are late. Node reads it when it begins to listen. */
+export function checkConnectionsEvery(server: HttpServer, milliseconds: number): void {
+  Object.assign(server, { connectionsCheckingInterval: milliseconds });
+  server.emit('listening');
 }

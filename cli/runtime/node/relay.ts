@@ -7,12 +7,14 @@ import { isLoopbackAddress } from '../../../lib/access/peer.ts';
 import type { Config } from '../../../lib/config.ts';
 import { createNodeHost } from '../../../lib/host/node/index.ts';
 import { createNodeUpstream } from '../../../lib/host/node/upstream.ts';
+import { isWildcard } from '../../../lib/kit/addresses.ts';
 import { systemClock } from '../../../lib/kit/clock.ts';
 import type { Log } from '../../../lib/log.ts';
 import { createRelay, type Relay } from '../../../lib/relay.ts';
 import { createStores } from '../../../storage/index.ts';
 import { openStateFile } from '../../../storage/node.ts';
-import { createRelayServer } from './server.ts';
+import { type Listening, type ListenOptions, openListener, type Tls } from './listen.ts';
+import { createRelayServer, type RelayServer } from './server.ts';
 
 export interface NodeRelayOptions {
   version: string;
@@ -24,14 +26,14 @@ export interface NodeRelayOptions {
 
 export interface NodeRelay {
   relay: Relay;
+  /** Where it can be reached: on this machine first, then from each network that it listens on. */
+  urls(): Promise<string[]>;
   /** Frees everything: sockets, listener, timers, state. */
   stop(): Promise<void>;
 }
 
 /** The certificate could not be read or used. */
 export class CertificateError extends Error {}
-
-const WILDCARDS = new Set(['0.0.0.0', '::']);
 
 /**
  * Starts a relay on this machine: state, host, domain, listener.
@@ -56,10 +58,11 @@ export async function startNodeRelay({ version, config, log, noTls }: NodeRelayO
       host,
       upstream: createNodeUpstream(),
     });
-    const server = createRelayServer({ log, fetch: createFetch(relay), sockets: createSocketTable(relay), tls });
+    const server = createRelayServer({ log, fetch: createFetch(relay), sockets: createSocketTable(relay) });
+    let listening: Listening;
     try {
-      const address = await listen(server, config);
-      relay.listener = { host: config.host, port: address.port, tls: tls !== undefined };
+      listening = await listen(server, { host: config.host, port: config.port, tls });
+      relay.listener = { host: config.host, port: listening.address.port, tls: tls !== undefined };
     } catch (error) {
       await server.close();
       throw error;
@@ -72,6 +75,7 @@ export async function startNodeRelay({ version, config, log, noTls }: NodeRelayO
     });
     return {
       relay,
+      urls: listening.urls,
       async stop() {
         await relay.stop();
         await server.close();
@@ -86,15 +90,17 @@ export async function startNodeRelay({ version, config, log, noTls }: NodeRelayO
 }
 
 /** Listens on the configured address, and on loopback too where that does not cover it: host tools expect it there. */
-async function listen(server: ReturnType<typeof createRelayServer>, config: Config) {
-  const address = await server.listen(config.host, config.port);
-  // By what the system made of it: a name, `0` or `::0` may mean either as well.
-  const covered = WILDCARDS.has(address.address) || isLoopbackAddress(address.address);
-  if (!covered) await server.listen('127.0.0.1', address.port);
-  return address;
+async function listen(server: RelayServer, options: ListenOptions): Promise<Listening> {
+  const listening = await openListener(server.handler, options);
+  server.serve(listening.server);
+  const { address, port } = listening.address;
+  // Judged by the bound address: a name, `0` or `::0` may stand for either as well.
+  if (isWildcard(address) || isLoopbackAddress(address)) return listening;
+  server.serve((await openListener(server.handler, { ...options, host: '127.0.0.1', port })).server);
+  return listening;
 }
 
-async function readCertificate({ sslCert, sslKey }: Config): Promise<{ cert: Buffer; key: Buffer } | undefined> {
+async function readCertificate({ sslCert, sslKey }: Config): Promise<Tls | undefined> {
   if (!sslCert || !sslKey) return undefined;
   const read = async (path: string) => {
     try {
@@ -104,12 +110,16 @@ async function readCertificate({ sslCert, sslKey }: Config): Promise<{ cert: Buf
       throw new CertificateError(`cannot read the TLS certificate or key ${path} (${code})`);
     }
   };
-  const pair = { cert: await read(sslCert), key: await read(sslKey) };
+  const tls: Tls = {
+    files: { cert: sslCert, key: sslKey },
+    cert: await read(sslCert),
+    key: await read(sslKey),
+  };
   try {
-    createSecureContext(pair);
+    createSecureContext({ cert: tls.cert, key: tls.key });
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
     throw new CertificateError(`the TLS certificate ${sslCert} and the key ${sslKey} cannot be used (${code})`);
   }
-  return pair;
+  return tls;
 }

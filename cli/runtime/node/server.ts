@@ -1,19 +1,18 @@
 import {
-  createServer,
   type Server as HttpServer,
   type IncomingMessage,
+  type RequestListener,
   type ServerResponse,
   STATUS_CODES,
 } from 'node:http';
-import { createServer as createTlsServer } from 'node:https';
-import type { AddressInfo, Socket } from 'node:net';
+import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import type { Fetch } from '../../../handlers/routes.ts';
 import type { SocketTable } from '../../../handlers/sockets.ts';
 import { describeError } from '../../../lib/errors.ts';
 import type { Log } from '../../../lib/log.ts';
 import { createAdapter, isSelfTimed, peerOf, requestOf } from './adapter.ts';
-import { currentResponse, responseOn } from './internals.ts';
+import { checkConnectionsEvery, currentResponse, responseOn } from './internals.ts';
 import { send } from './send.ts';
 import { CLOSE_TIMEOUT, createNodeSockets, isHandshake, WEBSOCKET_VERSION } from './sockets.ts';
 
@@ -34,18 +33,19 @@ export interface ServerOptions {
   log: Log;
   fetch: Fetch;
   sockets: SocketTable;
-  tls?: { cert: Buffer; key: Buffer };
 }
 
 export interface RelayServer {
-  /** Starts listening. Rejects with Node's error, as `EADDRINUSE`. */
-  listen(host: string, port: number): Promise<AddressInfo>;
+  /** Handles the requests of a server that is given to `serve`. */
+  readonly handler: RequestListener;
+  /** Takes over a server that listens, with the limits on its clients. */
+  serve(server: HttpServer): void;
   /** Stops accepting; gives sockets that are being closed a moment, then drops what is left. */
   close(): Promise<void>;
 }
 
-/** HTTP, HTTPS and WebSocket on Node. */
-export function createRelayServer({ log, fetch, sockets, tls }: ServerOptions): RelayServer {
+/** HTTP and WebSocket on Node, with or without TLS, on any number of listeners. */
+export function createRelayServer({ log, fetch, sockets }: ServerOptions): RelayServer {
   const nodeSockets = createNodeSockets(log);
   const handler = createAdapter(fetch, log);
 
@@ -82,46 +82,31 @@ export function createRelayServer({ log, fetch, sockets, tls }: ServerOptions): 
     else nodeSockets.accept(decided, req, socket, head);
   }
 
-  const create = () => {
-    const options = {
-      // A request without `Host` is no loopback one; its route answers it, as every other.
-      requireHostHeader: false,
-      connectionsCheckingInterval: TIMEOUT_CHECK,
-      headersTimeout: HEAD_TIMEOUT,
-      requestTimeout: REQUEST_TIMEOUT,
-      keepAliveTimeout: IDLE_TIMEOUT,
-    };
-    const server = tls
-      ? createTlsServer({ ...options, ...tls, minVersion: 'TLSv1.2' }, handler)
-      : createServer(options, handler);
-    server.on('upgrade', onUpgrade);
-    server.on('clientError', (error: NodeJS.ErrnoException, socket) => {
-      const late = error.code === 'ERR_HTTP_REQUEST_TIMEOUT' ? currentResponse(socket)?.req : undefined;
-      // Node reports this once per request, and goes on reading it.
-      if (!late || !isSelfTimed(late)) refuseUnreadable(error, socket);
-    });
-    server.on('checkExpectation', (_req, res: ServerResponse) => {
-      res.writeHead(417, ERROR_HEADERS).end(errorBody('unknown expectation'));
-    });
-    // A broken handshake of one client is no reason to say anything louder.
-    server.on('tlsClientError', (error: Error) => log.debug(`TLS handshake failed: ${error.message}`));
-    return server;
-  };
-  const servers: ReturnType<typeof create>[] = [];
+  const servers: HttpServer[] = [];
 
   return {
-    async listen(host, port) {
-      const server = create();
-      await new Promise<void>((resolve, reject) => {
-        server.once('error', reject);
-        server.listen({ host, port }, () => {
-          server.off('error', reject);
-          server.on('error', (error) => log.error(`listener failed: ${describeError(error)}`));
-          resolve();
-        });
-      });
+    handler,
+
+    serve(server) {
       servers.push(server);
-      return server.address() as AddressInfo;
+      // A request without `Host` is not from loopback; its route answers it, as any other.
+      Object.assign(server, { requireHostHeader: false });
+      server.headersTimeout = HEAD_TIMEOUT;
+      server.requestTimeout = REQUEST_TIMEOUT;
+      server.keepAliveTimeout = IDLE_TIMEOUT;
+      checkConnectionsEvery(server, TIMEOUT_CHECK);
+      server.on('error', (error) => log.error(`listener failed: ${describeError(error)}`));
+      server.on('upgrade', onUpgrade);
+      server.on('clientError', (error: NodeJS.ErrnoException, socket) => {
+        const late = error.code === 'ERR_HTTP_REQUEST_TIMEOUT' ? currentResponse(socket)?.req : undefined;
+        // Node reports this once per request, and goes on reading it.
+        if (!late || !isSelfTimed(late)) refuseUnreadable(error, socket);
+      });
+      server.on('checkExpectation', (_req, res: ServerResponse) => {
+        res.writeHead(417, ERROR_HEADERS).end(errorBody('unknown expectation'));
+      });
+      // The broken handshake of one client matters to nobody else.
+      server.on('tlsClientError', (error: Error) => log.debug(`TLS handshake failed: ${error.message}`));
     },
 
     async close() {

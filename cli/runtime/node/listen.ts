@@ -1,0 +1,112 @@
+import { lookup } from 'node:dns/promises';
+import { once } from 'node:events';
+import type { Server as HttpServer, RequestListener } from 'node:http';
+import type { Server as HttpsServer } from 'node:https';
+import { type AddressInfo, createServer } from 'node:net';
+import { listen } from 'listhen';
+import { isLoopbackAddress } from '../../../lib/access/peer.ts';
+import { RelayError } from '../../../lib/errors.ts';
+import { isWildcard, urlHost } from '../../../lib/kit/addresses.ts';
+import { removeShutdown } from './internals.ts';
+
+/** A certificate and its key: their files, and what was read from them. */
+export interface Tls {
+  files: { cert: string; key: string };
+  cert: Buffer;
+  key: Buffer;
+}
+
+export interface ListenOptions {
+  /** An address of this machine, or a name of one. */
+  host: string;
+  /** 0 for any. */
+  port: number;
+  tls?: Tls;
+}
+
+export interface Listening {
+  server: HttpServer | HttpsServer;
+  address: AddressInfo;
+  /** Where it can be reached: on this machine first, then from each network that it listens on. */
+  urls(): Promise<string[]>;
+}
+
+/** Addresses that listhen binds as they are. It would replace any other by a wildcard. */
+const ADDRESS = /^[\d.:A-Fa-f]{1,63}$/;
+
+/**
+ * Listens with listhen.
+ * @throws Node's listening error, such as `EADDRINUSE` or `ENOTFOUND`; RelayError for what listhen cannot bind.
+ */
+export async function openListener(handle: RequestListener, options: ListenOptions): Promise<Listening> {
+  const { host, port, tls } = options;
+  const { address: found } = await lookup(host);
+  const anyAddress = found.includes(':') ? '::' : '0.0.0.0';
+  const hostname = isWildcard(found) ? anyAddress : found;
+  if (!ADDRESS.test(hostname)) throw new RelayError('invalid', `the relay cannot listen on ${host}`);
+  const isPublic = !isLoopbackAddress(hostname);
+  await assertFree(hostname, port);
+  const listener = await orUncaught(
+    listen(handle, {
+      hostname,
+      port,
+      https: tls ? tls.files : false,
+      public: isPublic,
+      // Neither another port than the one that was asked for, nor a word on the console.
+      isProd: true,
+      isTest: true,
+      showURL: false,
+      open: false,
+      clipboard: false,
+      autoClose: false,
+    }),
+  ).catch((error: unknown) => {
+    throw error instanceof Error && error.name === 'GetPortError' ? unusable(port) : error;
+  });
+  const { server } = listener;
+  removeShutdown(server);
+  if (tls) (server as HttpsServer).setSecureContext({ cert: tls.cert, key: tls.key, minVersion: 'TLSv1.2' });
+  const address = server.address() as AddressInfo;
+  if (port !== 0 && address.port !== port) {
+    server.close();
+    throw unusable(port);
+  }
+
+  return {
+    server,
+    address,
+    async urls() {
+      const own = `${tls ? 'https' : 'http'}://${urlHost(isWildcard(hostname) ? '127.0.0.1' : host)}:${address.port}`;
+      if (!isWildcard(hostname)) return [own];
+      const found = await listener.getURLs({ extraURLs: [] });
+      return [own, ...found.filter(({ type }) => type === 'network').map(({ url }) => url.replace(/\/$/, ''))];
+    },
+  };
+}
+
+/** Fails with Node's own error where the address cannot be bound: listhen only says that it found no port. */
+async function assertFree(host: string, port: number): Promise<void> {
+  const probe = createServer();
+  probe.listen({ host, port });
+  await once(probe, 'listening');
+  probe.close();
+  await once(probe, 'close');
+}
+
+/** listhen passes over a free port that browsers refuse, such as that of IRC, and takes another one. */
+const unusable = (port: number): RelayError =>
+  new RelayError('invalid', `port ${port} belongs to another protocol, and browsers refuse it: choose another`);
+
+/** Rejects with an error that listhen leaves uncaught: that of a port which was taken since it looked. */
+async function orUncaught<T>(work: Promise<T>): Promise<T> {
+  let caught = (_error: Error) => {};
+  const uncaught = new Promise<never>((_, reject) => {
+    caught = reject;
+  });
+  process.once('uncaughtException', caught);
+  try {
+    return await Promise.race([work, uncaught]);
+  } finally {
+    process.off('uncaughtException', caught);
+  }
+}
