@@ -411,7 +411,11 @@ describeMatrix('messages to the phone (contract 04 §5)', (start, runtime) => {
     expect(frames.filter(({ type }) => type === 'phone.message').map(({ id }) => id)).toEqual(
       before.messages.map(({ message_id: id }: Body) => id),
     );
+    // Replies leave the store only after they are sent (§5.5), so a kill in between would bring this one back.
+    const stored = () => target.stored?.('phone-replies', '0');
+    if (target.stored) expect(await stored()).toContain('mark');
     await replies(target);
+    if (target.stored) await expect.poll(stored).toBeUndefined();
     await target.restart();
     expect(await outbound(target)).toEqual({ queued: 0, messages: [] });
     expect(await replies(target)).toEqual([]);
