@@ -128,7 +128,7 @@ describe('turns of writes and reads agree with a model that commits them one aft
     );
   });
 
-  it('in a state file, also as it is found after a kill, with transactions that fail', async () => {
+  it('in a state file, also after a kill and with failing transactions', async () => {
     await fc.assert(
       fc.asyncProperty(turnsOf(['a', 'b', 'c', POISON]), fc.nat({ max: 8 }), async (turns, kill) => {
         let file = openFile(newPath());

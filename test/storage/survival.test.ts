@@ -19,7 +19,7 @@ interface State {
   keepsAwake?: true;
   /** It ends by itself within a minute: put last and looked for first, so that a busy machine has the time. */
   isBrief?: true;
-  /** Puts it into a relay of its own. Returns the look for it afterwards: whether it is there as it was. */
+  /** Puts the state into a new relay. Returns a check that it is still there, unchanged. */
   put(target: Target): Promise<() => Promise<boolean>>;
 }
 
@@ -370,7 +370,7 @@ const STATES: State[] = [
   },
 ];
 
-/** The caller waits for a response that comes after the interruption; nobody may be left to hear of it. */
+/** The response arrives after the interruption, when its caller may be gone. */
 const unheard = (response: Promise<Response>): void => void response.then((r) => r.arrayBuffer()).catch(() => {});
 
 const activityOf = async (target: Target) => (await (await target.operator('/bridge/activity')).json()).activity;

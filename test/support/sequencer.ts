@@ -4,18 +4,23 @@ import { BaseSequencer } from 'vitest/node';
 /** The slowest files for their size. Begun late, one would run on beside an idle worker. */
 const LONG = [
   'e2e/survive',
-  'api/terminal-leaks',
-  'e2e/start',
-  'api/tui',
-  'e2e/profile-writes',
   'edge/sleep',
+  'api/tui',
+  'e2e/start',
+  'api/terminal-leaks',
+  'api/chat',
+  'storage/survival',
+  'e2e/build',
+  'api/socket-attacks',
   'api/terminal',
+  'api/phone',
   'e2e/companion-link',
-  'e2e/phone-messages',
-  'api/media-files',
   'api/device-control',
+  'api/desktop-tools',
+  'api/terminal-parked',
+  'api/bridge',
+  'e2e/profile-writes',
   'lib/profiles/profiles',
-  'api/terminal-flow',
 ];
 
 /** Slow files first, then vitest's own order by recorded duration or size. */

@@ -33,7 +33,7 @@ export class Stage {
   }
 
   /**
-   * Starts the built relay on a home of its own and waits for its first healthy answer, which took `startedIn` ms.
+   * Starts the built relay on a new home and waits for its first healthy answer, which took `startedIn` ms.
    * `collectable` adds the signal that `collectedMemory` needs.
    */
   async relay({ collectable = false, env: extra = {} } = {}) {
@@ -52,7 +52,7 @@ export class Stage {
     return server;
   }
 
-  /** Starts a baseline of `support/` in a process of its own; `options` reach it as JSON. */
+  /** Starts a baseline of `support/` in its own process; `options` reach it as JSON. */
   async bare(name, options = {}, { collectable = false } = {}) {
     const port = await freePort();
     const args = [here(`./bare-${name}.mjs`), String(port), JSON.stringify(options)];
