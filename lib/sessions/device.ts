@@ -8,13 +8,17 @@ const NO_DEVICE = new Set(['', 'unknown', 'none', 'null']);
 /** Whether an id identifies a device: some clients send a word for "none". */
 export const isDeviceId = (id: string): boolean => !NO_DEVICE.has(id.toLowerCase());
 
-/** A known device after it has described itself again: new values win where they say anything (contract 01 §3.4). */
+/**
+ * A known device after it has described itself again: new values win where they say anything. Its id never changes once
+ * it has one: every device reads the ids of the others from `GET /sessions`, and a device that took one would get that
+ * device's commands (contract 01 §3.4).
+ */
 export function mergeDevice(old: Device, presented: Device): Device {
   const pick = <T extends string>(fresh: T, kept: T, nothing: string): T =>
     fresh !== '' && fresh !== 'unknown' && fresh !== nothing ? fresh : kept;
   return {
     name: pick(presented.name, old.name, UNNAMED),
-    id: isDeviceId(presented.id) || !isDeviceId(old.id) ? presented.id : old.id,
+    id: isDeviceId(old.id) ? old.id : presented.id,
     model: pick(presented.model, old.model, ''),
     platform: pick(presented.platform, old.platform, ''),
     surface: pick(presented.surface, old.surface, 'unknown'),

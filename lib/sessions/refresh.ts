@@ -1,3 +1,4 @@
+import { base64url, bytesToHex, concatBytes, fromBase64, hexToBytes, randomBytes } from '../kit/bytes.ts';
 import { DAY } from './grants.ts';
 import type { Refresh } from './session.ts';
 
@@ -5,6 +6,21 @@ const LIFETIME = 180 * DAY;
 const OVERLAP = 600;
 /** Replaced tokens kept per session. More than one is kept because answers get lost. */
 const MAX_REPLACED = 8;
+/** Bytes of a token that name its family, and as many random ones. */
+const HALF = 16;
+
+/**
+ * A new refresh token, 43 characters. Its first half names the family: every token that the family ever had is known by
+ * it, so a dead one is recognized without a list of them, however long ago it died.
+ */
+export const newRefreshToken = (family: string): string =>
+  base64url(concatBytes(hexToBytes(family), randomBytes(HALF)));
+
+/** The family that a token names, good or dead. Tokens from before 1.0 name none. */
+export function familyOf(token: string): string | undefined {
+  const bytes = fromBase64(`${token.replaceAll('-', '+').replaceAll('_', '/')}=`);
+  return bytes?.length === 2 * HALF ? bytesToHex(bytes.subarray(0, HALF)) : undefined;
+}
 
 /** Every hash by which a refresh credential is found, good or not. */
 export const hashesOf = (refresh: Refresh | null): string[] =>

@@ -1,11 +1,11 @@
 import type { Store } from '../../storage/schema.ts';
 import { RelayError } from '../errors.ts';
-import { base64url, bytesToHex, randomBytes, sha256, timingSafeEqual } from '../kit/bytes.ts';
+import { bytesToHex, randomBytes, sha256, timingSafeEqual } from '../kit/bytes.ts';
 import { type Cancel, type Clock, seconds } from '../kit/clock.ts';
 import type { Log } from '../log.ts';
 import { isDeviceId, isSameDevice, mergeDevice } from './device.ts';
 import { applyPolicy, clamp, type Expiry, endsLater, fromNow, type Grants, isPast, type Policy } from './grants.ts';
-import { isGood, rotated, withoutOlder } from './refresh.ts';
+import { familyOf, isGood, newRefreshToken, rotated, withoutOlder } from './refresh.ts';
 import type { Device, EndReason, Session, TransportHint } from './session.ts';
 import { createSessionIndex, type SessionIndex } from './session-index.ts';
 import { createSessionRecords, type SessionRecords } from './session-records.ts';
@@ -199,14 +199,18 @@ export class Sessions {
 
   /**
    * Replaces the session that a refresh token belongs to by one with the same policy and a new token.
-   * Undefined when the token is not good, or not for this device.
+   * Undefined when the token is not good, or not for this device. A dead token ends its session: see `#endIfStolen`.
    */
   async refresh(refreshToken: string, device: Device): Promise<Issued | undefined> {
     const hash = sha256(refreshToken);
     const old = this.#alive(this.#index.ofRefresh(hash));
-    if (!old?.refresh || !isGood(old.refresh, hash, this.#now())) return undefined;
+    if (!old?.refresh || !isGood(old.refresh, hash, this.#now())) {
+      await this.#endIfStolen(refreshToken, hash);
+      return undefined;
+    }
     if (isDeviceId(old.device.id) && old.device.id !== device.id) return undefined;
     const token = this.#newToken();
+    const described = this.#describe(old, device);
     this.#drop(old, 'replaced');
     this.#announceEnd(old, 'replaced');
     const session: Session = {
@@ -215,7 +219,7 @@ export class Sessions {
       tokenHash: sha256(token),
       prefix: token.slice(0, PREFIX_LENGTH),
       token,
-      device: mergeDevice(old.device, device),
+      device: described,
       lastSeen: this.#now(),
       refresh: withoutOlder(old.refresh, hash),
     };
@@ -232,7 +236,7 @@ export class Sessions {
    */
   resume(session: Session, device: Device, offeredRefresh?: string): Resumed {
     if (session.ended) return {};
-    const merged = mergeDevice(session.device, device);
+    const merged = this.#describe(session, device);
     const isChanged = !isSameDevice(merged, session.device);
     if (isChanged) this.#index.setDevice(session, merged);
     const hash = offeredRefresh === undefined ? undefined : sha256(offeredRefresh);
@@ -336,6 +340,31 @@ export class Sessions {
     return this.#records.remove(session);
   }
 
+  /** A session's device after it has described itself again. An id that it may not take is ignored (contract 01 §3.4). */
+  #describe(session: Session, presented: Device): Device {
+    const merged = mergeDevice(session.device, presented);
+    const { id } = session.device;
+    // A session without an id would otherwise take that of another device, and with it what is meant for that one.
+    const isTaken =
+      merged.id !== id && this.#index.ofDevice(merged).some((other) => other !== session && this.isAlive(other));
+    if (isTaken || (isDeviceId(presented.id) && presented.id !== merged.id)) {
+      this.#log.warn(`session ${named(session)} presented another device id (${presented.id}), which is ignored`);
+    }
+    return isTaken ? { ...merged, id } : merged;
+  }
+
+  /**
+   * Ends the session of a refresh token that was replaced for good: the device has a later one, so whoever shows it has
+   * copied it, or the device's later one was issued to somebody else (contract 01 §6.5).
+   */
+  async #endIfStolen(token: string, hash: string): Promise<void> {
+    const session = this.#alive(this.#index.ofRefresh(hash) ?? this.#index.ofFamily(familyOf(token) ?? ''));
+    // The current token, if it is no longer good, has only expired.
+    if (!session?.refresh || session.refresh.hash === hash) return;
+    this.#log.warn(`session ${named(session)} ended: a replaced refresh token was shown again, a sign of theft`);
+    await this.#end(session, 'revoked');
+  }
+
   /** The session that must end because there are too many even without `replaced`: the one not seen for longest. */
   #surplusBeside(replaced: ReadonlySet<Session>): Session | undefined {
     if (this.#index.size - replaced.size <= MAX_SESSIONS) return undefined;
@@ -356,7 +385,7 @@ export class Sessions {
 
   /** Gives a session a new refresh token: that token. */
   #rotate(session: Session): string {
-    const token = base64url(randomBytes(32));
+    const token = newRefreshToken(session.family);
     this.#index.setRefresh(session, rotated(session.refresh, sha256(token), this.#now()));
     return token;
   }

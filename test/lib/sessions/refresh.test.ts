@@ -102,10 +102,10 @@ describe('the replaced refresh token (01 §6.5)', () => {
   });
 
   it('is dead after ten minutes; its successor is not', async () => {
-    const { clock, first, second, use } = await rotated();
+    const { clock, ended, second, use } = await rotated();
     clock.advance(OVERLAP);
-    expect(await use(first.refreshToken)).toBeUndefined();
     expect(await use(second.refreshToken)).toBeDefined();
+    expect(ended.at(-1)).toEqual([second.session.prefix, 'replaced']);
   });
 
   it('is dead once its successor is used', async () => {
@@ -118,7 +118,6 @@ describe('the replaced refresh token (01 §6.5)', () => {
     const { sessions, first, second, use } = await rotated();
     await sessions.resume(second.session, PHONE, second.refreshToken).saved;
     expect(await use(first.refreshToken)).toBeUndefined();
-    expect(await use(second.refreshToken)).toBeDefined();
   });
 
   it('gets no new deadline by being used', async () => {
@@ -128,7 +127,7 @@ describe('the replaced refresh token (01 §6.5)', () => {
     expect(third).toBeDefined();
     clock.advance(OVERLAP / 2);
     expect(await use(first.refreshToken)).toBeUndefined();
-    expect(await use(third?.refreshToken)).toBeDefined();
+    expect(await use(third?.refreshToken), 'its family has ended').toBeUndefined();
   });
 
   it('that arrived late works too, until a later one is presented', async () => {
@@ -136,15 +135,11 @@ describe('the replaced refresh token (01 §6.5)', () => {
     const third = await use(first.refreshToken);
     const fourth = await use(second.refreshToken);
     expect(fourth).toBeDefined();
-    // Presenting the second retires the first.
-    expect(await use(first.refreshToken)).toBeUndefined();
     const fifth = await use(third?.refreshToken);
     expect(fifth).toBeDefined();
+    // The third retired the first and the second, not the fourth that came after it.
+    expect(await use(fourth?.refreshToken)).toBeDefined();
     expect(await use(second.refreshToken)).toBeUndefined();
-    expect(await use(fifth?.refreshToken)).toBeDefined();
-    for (const { refreshToken } of [third, fourth].filter((one) => one !== undefined)) {
-      expect(await use(refreshToken)).toBeUndefined();
-    }
   });
 
   it('survives any number of lost answers, with a bounded number kept', async () => {
@@ -166,13 +161,79 @@ describe('the replaced refresh token (01 §6.5)', () => {
     const resumed = sessions.resume(session, PHONE, refreshToken);
     await resumed.saved;
     expect(resumed.refreshToken).toBeDefined();
+    const next = await sessions.refresh(resumed.refreshToken ?? '', PHONE);
+    expect(next).toBeDefined();
     expect(await sessions.refresh(refreshToken, PHONE)).toBeUndefined();
-    expect(await sessions.refresh(resumed.refreshToken ?? '', PHONE)).toBeDefined();
   });
 
   it('keeps its deadline across a restart', async () => {
     const { clock, first, restart } = await rotated();
     clock.advance(OVERLAP - 1);
     expect(await (await restart()).sessions.refresh(first.refreshToken ?? '', PHONE)).toBeDefined();
+  });
+});
+
+describe('a dead refresh token that is shown again (01 §6.5)', () => {
+  const warnings = (lines: string[]) => lines.filter((line) => line.includes('sign of theft'));
+
+  it.each<[string, (all: Awaited<ReturnType<typeof rotated>>) => unknown]>([
+    ['its successor was used', ({ second, use }) => use(second.refreshToken)],
+    ['ten minutes have passed', ({ clock }) => clock.advance(OVERLAP)],
+    [
+      'it was replaced a hundred times',
+      async ({ second, use }) => {
+        let last = second.refreshToken;
+        for (let count = 0; count < 100; count++) last = (await use(last))?.refreshToken;
+      },
+    ],
+    [
+      'the relay was started again since',
+      async ({ second, use }) => use((await use(second.refreshToken))?.refreshToken),
+    ],
+  ])('ends the family: %s', async (_, kill) => {
+    const all = await rotated();
+    await kill(all);
+    const { sessions, store, log, ended } = await all.restart();
+    const living = sessions.list()[0];
+    expect(living).toBeDefined();
+    expect(await sessions.refresh(all.first.refreshToken ?? '', PHONE)).toBeUndefined();
+    expect(sessions.list()).toEqual([]);
+    expect(ended).toEqual([[living?.prefix, 'revoked']]);
+    expect(warnings(log.lines)).toHaveLength(1);
+    expect(await store.getKeys()).toEqual([]);
+    // Nothing is left that a second showing could end.
+    expect(await sessions.refresh(all.first.refreshToken ?? '', PHONE)).toBeUndefined();
+    expect(ended).toHaveLength(1);
+  });
+
+  it('ends it for any device that shows it, and no other family', async () => {
+    const { sessions, first, second, pair, use } = await rotated();
+    const other = await pair({ id: 'device-2' });
+    await use(second.refreshToken);
+    expect(await use(first.refreshToken, { ...PHONE, id: 'thief' })).toBeUndefined();
+    expect(sessions.list()).toEqual([other.session]);
+  });
+
+  it('does not end a family whose current token has only expired, nor for a token of none', async () => {
+    const { sessions, clock, log, pair } = await setup();
+    const { session, refreshToken = '' } = await pair({}, { ttlSeconds: 0 });
+    const forged = `${refreshToken.slice(0, 20)}${'A'.repeat(23)}`;
+    expect(await sessions.refresh(forged, PHONE)).toBeUndefined();
+    expect(await sessions.refresh(`${refreshToken}A`, PHONE)).toBeUndefined();
+    clock.advance(181 * DAY * 1_000);
+    expect(await sessions.refresh(refreshToken, PHONE)).toBeUndefined();
+    expect(sessions.list()).toEqual([session]);
+    expect(warnings(log.lines)).toEqual([]);
+  });
+
+  it('is known for its pairing as long as that lives, and tells nothing more to anybody', async () => {
+    const { sessions, pair } = await setup();
+    const { refreshToken = '' } = await pair();
+    const other = await pair({ id: 'device-2' });
+    expect(refreshToken).toMatch(/^[\w-]{43}$/);
+    expect(other.refreshToken?.slice(0, 20)).not.toBe(refreshToken.slice(0, 20));
+    const next = await sessions.refresh(refreshToken, PHONE);
+    expect(next?.refreshToken?.slice(0, 21)).toBe(refreshToken.slice(0, 21));
+    expect(next?.refreshToken?.slice(22)).not.toBe(refreshToken.slice(22));
   });
 });

@@ -239,7 +239,7 @@ describe('re-pairing (01 §6.6)', () => {
 
   it('finds the earlier sessions of a device by the id it adopted', async () => {
     const { sessions, ended, pair } = await setup();
-    const { session } = await pair({ id: 'device-1' });
+    const { session } = await pair({ id: 'unknown' });
     await sessions.resume(session, { ...PHONE, id: 'device-9' }).saved;
     await pair({ id: 'device-1' });
     expect(ended).toEqual([]);
@@ -319,28 +319,45 @@ describe('finding by prefix (01 §6.4)', () => {
 });
 
 describe('coming back with the token (01 §3.4)', () => {
-  it('adopts the description that the device gives, its id included', async () => {
-    const { sessions, store, pair } = await setup();
+  it('adopts the description that the device gives', async () => {
+    const { sessions, store, log, pair } = await setup();
     const { session } = await pair();
     const said = {
       ...PHONE,
-      id: 'device-9',
       name: 'Pixel Pro',
       model: '',
       platform: 'unknown',
       surface: 'unknown' as const,
     };
     await sessions.resume(session, said).saved;
-    expect(session.device).toEqual({ ...PHONE, id: 'device-9', name: 'Pixel Pro' });
+    expect(session.device).toEqual({ ...PHONE, name: 'Pixel Pro' });
     expect((await store.getItem(session.family))?.device_name).toBe('Pixel Pro');
+    expect(log.lines.filter((line) => line.includes('[WARNING]'))).toEqual([]);
   });
 
-  it('accepts a refresh token under the id that the device adopted', async () => {
-    const { sessions, pair } = await setup();
+  it('never changes the id of a device, and says so', async () => {
+    const { sessions, store, log, pair } = await setup();
     const { session, refreshToken = '' } = await pair();
-    await sessions.resume(session, { ...PHONE, id: 'device-9' }).saved;
-    expect(await sessions.refresh(refreshToken, PHONE)).toBeUndefined();
-    expect(await sessions.refresh(refreshToken, { ...PHONE, id: 'device-9' })).toBeDefined();
+    await sessions.resume(session, { ...PHONE, id: 'device-9', name: 'Thief' }).saved;
+    expect(session.device).toEqual({ ...PHONE, name: 'Thief' });
+    expect((await store.getItem(session.family))?.device_id).toBe('device-1');
+    expect(log.lines.filter((line) => line.includes('[WARNING]'))).toEqual([
+      expect.stringMatching(/another device id \(device-9\)/),
+    ]);
+    expect(await sessions.refresh(refreshToken, { ...PHONE, id: 'device-9' })).toBeUndefined();
+    expect(await sessions.refresh(refreshToken, PHONE)).toBeDefined();
+  });
+
+  it('does not give a session without an id that of another device, by token or by refresh token', async () => {
+    const { sessions, log, ended, pair } = await setup();
+    await pair({ id: 'Device-1' });
+    const { session, refreshToken = '' } = await pair({ id: 'unknown' });
+    await sessions.resume(session, PHONE).saved;
+    expect(session.device.id).toBe('unknown');
+    const next = await sessions.refresh(refreshToken, PHONE);
+    expect(next?.session.device.id).toBe('unknown');
+    expect(log.lines.filter((line) => line.includes('another device id'))).toHaveLength(2);
+    expect(ended).toEqual([[session.prefix, 'replaced']]);
   });
 
   it.each(['', 'unknown', 'none', 'null'])('keeps the id when %j is presented', async (id) => {
