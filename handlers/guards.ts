@@ -57,6 +57,10 @@ export function paired(grant?: string, refusal = `this device has no ${grant} gr
 
 const anyDevice = paired();
 
+/** Whether the caller may list and end the sessions of other devices. A host tool, which has no session, may. */
+export const maySeeOthers = ({ session }: RelayRequest, relay: Relay): boolean =>
+  session === undefined || isGranted(session.grants, 'devices', relay.clock.now() / 1000);
+
 /** Whether the operator calls without a session bearer. At the edge the bearer is the operator token. */
 export const isOperatorWithoutBearer = async (request: RelayRequest, relay: Relay): Promise<boolean> =>
   (request.peer.via === 'edge' || !request.headers.has('authorization')) && isOperator(request, relay);
@@ -76,7 +80,10 @@ export const loopbackOrPaired: Guard = async (request, relay) => {
 };
 
 /** A paired device, or a host tool that sends `X-Svc-Operator: 1` from strict loopback (contract 01 §6.3). */
-export const pairedOrHostTool: Guard = (request, relay) => {
-  if (request.headers.get('x-svc-operator') !== '1') return anyDevice(request, relay);
-  return isOperatorWithoutBearer(request, relay).then((isTool) => (isTool ? undefined : anyDevice(request, relay)));
-};
+export function pairedOrHostTool(grant?: string): Guard {
+  const device = paired(grant);
+  return (request, relay) => {
+    if (request.headers.get('x-svc-operator') !== '1') return device(request, relay);
+    return isOperatorWithoutBearer(request, relay).then((isTool) => (isTool ? undefined : device(request, relay)));
+  };
+}

@@ -4,6 +4,7 @@ import type { Relay } from '../lib/relay.ts';
 import type { Session } from '../lib/sessions/session.ts';
 import type { Reduction } from '../lib/sessions/sessions.ts';
 import { json, readJson } from '../lib/web/json.ts';
+import { maySeeOthers } from './guards.ts';
 import { type Handler, pathParam, type RelayRequest } from './request.ts';
 
 const MIN_PREFIX = 4;
@@ -26,27 +27,33 @@ const rowOf = (session: Session, isCurrent: boolean) => ({
   is_current: isCurrent,
 });
 
-/** `GET /sessions` (contract 01 §6.3). A host tool has no `request.session`, and none of the rows is its own. */
+/**
+ * `GET /sessions` (contract 01 §6.3). A host tool has no `request.session`, and none of the rows is its own. A device
+ * without the grant `devices` gets its own row only (§6.2).
+ */
 export const listSessions: Handler = (request, relay) => {
-  const rows = relay.sessions.list().map((session) => rowOf(session, session === request.session));
-  return json({ sessions: rows });
+  const own = request.session;
+  const sessions = own && !maySeeOthers(request, relay) ? [own] : relay.sessions.list();
+  return json({ sessions: sessions.map((session) => rowOf(session, session === own)) });
 };
 
-/** `DELETE /sessions/{prefix}`: any device may revoke any other (contract 01 §6.4). */
+/** `DELETE /sessions/{prefix}`: itself, or any other with the grant `devices` (contract 01 §6.4). */
 export const revokeSession: Handler = async (request, relay) => {
-  const session = sessionByPrefix(relay, prefixOf(request));
+  const session = sessionByPrefix(prefixOf(request), request, relay);
   const isOwn = session === request.session;
   await relay.sessions.revoke(session, { answerFirst: isOwn });
   return json({ ok: true, revoked: session.prefix, revoked_self: isOwn });
 };
 
-/** `PATCH /sessions/{prefix}`: reduces a device's own rights (contract 01 §6.4, checks in that order). */
+/**
+ * `PATCH /sessions/{prefix}`: reduces a device's own rights; a host tool reduces those of any device (contract 01 §6.4,
+ * checks in that order; 09 §1).
+ */
 export const reduceSession: Handler = async (request, relay) => {
-  if (!request.session) throw new RelayError('unauthorized', 'a valid session bearer is required');
   const prefix = prefixOf(request);
   const reduction = reductionOf(await readJson(request));
-  const session = sessionByPrefix(relay, prefix);
-  if (session !== request.session) throw new RelayError('forbidden', 'cannot modify another session');
+  const session = sessionByPrefix(prefix, request, relay);
+  if (request.session && session !== request.session) throw anotherSession();
   await relay.sessions.reduce(session, reduction);
   const { prefix: token_prefix, expiresAt: expires_at, grants } = session;
   return json({ ok: true, token_prefix, expires_at, grants });
@@ -58,13 +65,22 @@ function prefixOf(request: RelayRequest): string {
   throw new RelayError('invalid', `a session prefix has at least ${MIN_PREFIX} characters`);
 }
 
-/** The only session with a prefix. */
-function sessionByPrefix(relay: Relay, prefix: string): Session {
-  const [session, second] = relay.sessions.find(prefix);
+/** The one session that a prefix names. */
+function sessionByPrefix(prefix: string, request: RelayRequest, relay: Relay): Session {
+  const found = relay.sessions.find(prefix);
+  const own = request.session;
+  if (own && !maySeeOthers(request, relay)) {
+    // Refused alike for every other prefix, so that such a device does not learn which ones exist.
+    if (!found.includes(own)) throw anotherSession();
+    return own;
+  }
+  const [session, second] = found;
   if (!session) throw new RelayError('not-found', 'no session has this prefix');
   if (second) throw new RelayError('conflict', 'several sessions have this prefix, use more characters');
   return session;
 }
+
+const anotherSession = () => new RelayError('forbidden', 'cannot modify another session');
 
 const isDuration = (value: unknown): value is number => typeof value === 'number' && value >= 0;
 

@@ -96,7 +96,8 @@ async function createDomains(parts: DomainParts, late: Late) {
     config,
     clock,
     log: log.named('profiles'),
-    onChange: (rows) => sockets.broadcast('pairing', 'profiles.updated', { profiles: rows }, { profiles: rows }),
+    onChange: (rows) =>
+      sockets.broadcast('profiles', 'pairing', 'profiles.updated', { profiles: rows }, { profiles: rows }),
   });
   const sockets = createSockets({
     channels: late.channels,

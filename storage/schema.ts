@@ -44,13 +44,15 @@ export interface SessionRecord {
   device_id: string;
   device_model: string;
   device_platform: string;
-  client_surface: 'android' | 'desktop' | 'quest' | 'unknown';
+  client_surface: 'android' | 'desktop' | 'quest' | 'web' | 'unknown';
   device_form_factor: 'phone' | 'desktop' | 'xr' | 'unknown';
   transport_hint: 'wss' | 'ws' | 'unknown';
   created_at: number;
   first_seen: number;
   last_seen: number;
   expires_at: number | null;
+  /** 2 since `grants` names every grant; older records lack some that their sessions have (contract 01 §6.2). */
+  version?: number;
   grants: Record<string, number | null>;
   refresh: RefreshRecord | null;
 }
@@ -70,24 +72,38 @@ export interface QrSecretRecord {
   secret: string;
 }
 
-/** A pending pairing code, keyed by its SHA-256 (contract 01 §5.1). Durations are seconds, 0 means never. */
+/**
+ * A pending pairing code or a request to pair, keyed by the SHA-256 of the code (contract 01 §5.1, 5.5). Durations are
+ * seconds, 0 means never.
+ */
 export interface PairingCodeRecord {
   ttl_seconds?: number;
   grants?: Record<string, number>;
+  without?: string[];
   transport_hint?: 'wss' | 'ws' | 'unknown';
   /** Epoch seconds. */
   expires_at: number;
+  /** The first two characters of the code. */
+  masked: string;
   anonymous: boolean;
+  /** The peer that made a request to pair. */
+  requested_by?: string;
 }
 
 /** Failures and code requests of one peer, keyed by its SHA-256 (contract 01 §4). Times are epoch milliseconds. */
-export interface LimiterRecord {
+export interface PeerLimitRecord {
   peer: string;
   pairing: number[];
   session: number[];
   mint: number[];
   blocked_until: number;
 }
+
+/** Beside the peers: wrong codes over all of them, keyed `code-budget`, and who has paired, keyed `paired-peers`. */
+export type LimiterRecord =
+  | PeerLimitRecord
+  | { wrong_codes: number[]; restricted_until: number }
+  | { paired_peers: string[] };
 
 /** A switch that the operator flipped, and the configured value that it overrides (contract 01 §8.2). */
 export interface SwitchRecord {

@@ -1,3 +1,4 @@
+import { PHONE_GRANT } from '../../lib/phone/phone.ts';
 import type { Relay } from '../../lib/relay.ts';
 import type { Channel } from '../../lib/socket/channel.ts';
 
@@ -5,6 +6,7 @@ import type { Channel } from '../../lib/socket/channel.ts';
 export function createNotificationsChannel({ notifications, log: root }: Relay): Channel {
   const log = root.named('notifications');
   return {
+    grant: { name: PHONE_GRANT, label: 'Phone' },
     message(_connection, { type, payload }) {
       if (type !== 'notification.posted') return;
       const name = typeof payload.package_name === 'string' ? payload.package_name.slice(0, 128) : 'an unnamed app';

@@ -1,3 +1,4 @@
+import { PHONE_GRANT } from '../../lib/phone/phone.ts';
 import type { Relay } from '../../lib/relay.ts';
 import type { Channel } from '../../lib/socket/channel.ts';
 
@@ -5,6 +6,7 @@ import type { Channel } from '../../lib/socket/channel.ts';
 export const createProactiveChannel = ({ phone, log: root }: Pick<Relay, 'phone' | 'log'>): Channel => {
   const log = root.named('phone');
   return {
+    grant: { name: PHONE_GRANT, label: 'Phone' },
     message(connection, { type, id, payload }) {
       switch (type) {
         case 'proactive.subscribe':
@@ -24,6 +26,7 @@ export const createProactiveChannel = ({ phone, log: root }: Pick<Relay, 'phone'
     failed() {},
     opened: (connection, slept) => (slept ? phone.restore(connection) : undefined),
     closed: (connection) => phone.leave(connection),
+    grantLost: (connection) => phone.leave(connection),
   };
 
   /** A cancel without a message id clears the queue. One with an invalid id must not. */

@@ -1,6 +1,6 @@
 import { RelayError } from '../errors.ts';
 import { isObject } from '../kit/json.ts';
-import type { Policy } from '../sessions/grants.ts';
+import { GRANTS, type Policy } from '../sessions/grants.ts';
 import type { TransportHint } from '../sessions/session.ts';
 
 /** The policy that the host chose for the device that presents the code. */
@@ -35,20 +35,31 @@ function durations(value: unknown): Record<string, number> {
   );
 }
 
+function grantNames(value: unknown): string[] {
+  if (!Array.isArray(value)) throw invalid('without must be an array of grant names');
+  const unknown = value.find((name) => !GRANTS.includes(name));
+  if (unknown !== undefined) throw invalid(`without names a grant that does not exist: use ${GRANTS.join(', ')}`);
+  return [...new Set(value)];
+}
+
 /**
- * Reads the policy of a code from the body of register, approve or mint: `ttl_seconds`, `grants` and `transport_hint`,
- * each absent when missing or `null`. Durations are whole seconds, 0 = never; channels need not be known
- * (contract 01 §5.2).
+ * Reads the policy of a code from the body of register, approve or mint: `ttl_seconds`, `grants`, `without` and
+ * `transport_hint`, each absent when missing or `null`. Durations are whole seconds, 0 = never; the names in `grants` need
+ * not be known, those in `without` do (contract 01 §5.2, 09 §1).
  * @throws RelayError `invalid` naming the field.
  */
 export function readPolicy(body: Record<string, unknown>): CodePolicy {
   const policy: CodePolicy = {};
-  const { ttl_seconds: ttl, grants, transport_hint: hint } = body;
+  const { ttl_seconds: ttl, grants, without, transport_hint: hint } = body;
   if (ttl != null) policy.ttlSeconds = duration(ttl, 'ttl_seconds');
   if (grants != null) {
     const named = durations(grants);
     // An empty map would raise the format marker of a QR payload for nothing.
     if (Object.keys(named).length > 0) policy.grants = named;
+  }
+  if (without != null) {
+    const names = grantNames(without);
+    if (names.length > 0) policy.without = names;
   }
   if (hint != null) {
     if (!HINTS.includes(hint)) throw invalid('transport_hint must be wss, ws or unknown');
@@ -60,11 +71,11 @@ export function readPolicy(body: Record<string, unknown>): CodePolicy {
 const describeSeconds = (seconds: number): string => (seconds === 0 ? 'never' : `${seconds} s`);
 
 /** A policy as text for the log. */
-export function describePolicy({ ttlSeconds, grants = {}, transportHint }: CodePolicy): string {
+export function describePolicy({ ttlSeconds, grants = {}, without = [], transportHint }: CodePolicy): string {
   const named = Object.entries(grants).map(([channel, seconds]) => `${channel}=${describeSeconds(seconds)}`);
   return [
     `lifetime ${ttlSeconds === undefined ? 'default' : describeSeconds(ttlSeconds)}`,
-    `grants ${named.join(' ') || 'default'}`,
+    `grants ${named.join(' ') || 'default'}${without.length > 0 ? ` without ${without.join(' ')}` : ''}`,
     `transport ${transportHint ?? 'as met'}`,
   ].join(', ');
 }

@@ -1,8 +1,9 @@
 import type { PhoneMessage, QueuedMessage, Reply, Store } from '../../storage/schema.ts';
 import { describeError, RelayError } from '../errors.ts';
-import type { Clock } from '../kit/clock.ts';
+import { type Clock, seconds } from '../kit/clock.ts';
 import { isObject } from '../kit/json.ts';
 import type { Log } from '../log.ts';
+import { isGranted } from '../sessions/grants.ts';
 import type { Session } from '../sessions/session.ts';
 import type { Sessions } from '../sessions/sessions.ts';
 import type { Payload } from '../socket/envelope.ts';
@@ -39,6 +40,8 @@ export interface PhoneParts {
 export type Pushed = { messageId: string; delivered: true } | { messageId: string; delivered: false; buffered: number };
 
 const CHANNEL = 'proactive';
+/** Needed for messages, replies and notifications, on routes and channels alike (contract 01 §6.2). */
+export const PHONE_GRANT = 'phone';
 
 export type PhoneMessaging = Awaited<ReturnType<typeof openPhoneMessaging>>;
 
@@ -97,9 +100,10 @@ export async function openPhoneMessaging(parts: PhoneParts) {
     }
   }
 
-  /** Checks the session before every push, not only at subscription. */
+  /** Checks session and grant before every push, not only at subscription. */
   function write(to: PhoneLink, message: PhoneMessage, queued: boolean): boolean {
     if (!to.isWritable || !sessions.isAlive(to.session)) return false;
+    if (!isGranted(to.session.grants, PHONE_GRANT, seconds(clock))) return false;
     try {
       to.send(CHANNEL, 'phone.message', queued ? { ...message, queued_delivery: true } : message, message.message_id);
     } catch (error) {

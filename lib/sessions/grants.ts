@@ -6,12 +6,18 @@ export type Grants = Record<string, Expiry>;
 export interface Policy {
   ttlSeconds?: number;
   grants?: Record<string, number>;
+  /** Grants that the session does not get at all; stronger than `grants`. */
+  without?: string[];
 }
 
 export const DAY = 86_400;
 export const DEFAULT_TTL = 30 * DAY;
 
-/** Longest default grant per channel, in seconds; the others last as long as the session. */
+/**
+ * Every grant that a session gets by default, and the longest time for which it does, in seconds; `Infinity` for as long
+ * as the session (contract 01 §6.2). Not every one is a channel: `files` are media, uploads and the clipboard inbox,
+ * `profiles` the profile routes, `phone` messages, replies and notifications, `devices` the sessions of other devices.
+ */
 const DEFAULT_LIMIT: Record<string, number> = {
   chat: Infinity,
   'voice:config': Infinity,
@@ -22,7 +28,14 @@ const DEFAULT_LIMIT: Record<string, number> = {
   tui: 30 * DAY,
   desktop: 30 * DAY,
   bridge: 7 * DAY,
+  files: Infinity,
+  profiles: Infinity,
+  phone: Infinity,
+  devices: Infinity,
 };
+
+/** Names of the default grants. */
+export const GRANTS: readonly string[] = Object.keys(DEFAULT_LIMIT);
 
 /** The earlier of two ends. */
 export const earlier = (a: Expiry, b: Expiry): Expiry => (a === null ? b : b === null ? a : Math.min(a, b));
@@ -44,6 +57,7 @@ export function applyPolicy(policy: Policy, now: number): { expiresAt: Expiry; g
     grants[channel] = expiresAt === null ? null : now + Math.min(ttl, limit);
   }
   for (const [channel, duration] of Object.entries(policy.grants ?? {})) grants[channel] = fromNow(duration, now);
+  for (const name of policy.without ?? []) delete grants[name];
   return { expiresAt, grants: clamp(grants, expiresAt) };
 }
 
@@ -52,14 +66,16 @@ export function clamp(grants: Grants, expiresAt: Expiry): Grants {
   return Object.fromEntries(Object.entries(grants).map(([channel, expiry]) => [channel, earlier(expiry, expiresAt)]));
 }
 
-/** Fills in what older records lack: `voice:*` as `chat`, `desktop` as `tui`, else the session's end. */
+/** Fills in what older records lack: `voice:*` as `chat`, `desktop` as `tui`, the others until the session's end. */
 export function inherit(grants: Grants, expiresAt: Expiry): Grants {
   const filled: Grants = { ...grants };
-  const take = (channel: string, from: string) => {
-    if (!(channel in filled)) filled[channel] = from in filled ? (filled[from] as Expiry) : expiresAt;
+  const take = (name: string, from?: string) => {
+    if (name in filled) return;
+    filled[name] = from !== undefined && from in filled ? (filled[from] as Expiry) : expiresAt;
   };
   for (const channel of Object.keys(DEFAULT_LIMIT)) if (channel.startsWith('voice:')) take(channel, 'chat');
   take('desktop', 'tui');
+  for (const name of ['files', 'profiles', 'phone', 'devices']) take(name);
   return clamp(filled, expiresAt);
 }
 

@@ -1,6 +1,6 @@
 import * as v from 'valibot';
 import type { SessionRecord } from '../../storage/schema.ts';
-import { type Expiry, type Grants, inherit } from './grants.ts';
+import { clamp, type Expiry, type Grants, inherit } from './grants.ts';
 
 /** How a device describes itself. Untrusted. */
 export interface Device {
@@ -8,7 +8,7 @@ export interface Device {
   id: string;
   model: string;
   platform: string;
-  surface: 'android' | 'desktop' | 'quest' | 'unknown';
+  surface: 'android' | 'desktop' | 'quest' | 'web' | 'unknown';
   formFactor: 'phone' | 'desktop' | 'xr' | 'unknown';
 }
 
@@ -29,7 +29,10 @@ export interface Refresh {
  * credential: it only ever shrinks, so the two can never differ.
  */
 export interface Session {
-  /** Identifies the pairing: stays when a refresh replaces the token. Key in the store. */
+  /**
+   * Identifies the pairing: stays when a refresh replaces the token. Key in the store. Never shown to anybody: whoever
+   * knows it can end the session, because every refresh token of the pairing begins with it.
+   */
   readonly family: string;
   readonly tokenHash: string;
   /** First 8 characters of the token. */
@@ -55,6 +58,9 @@ const expiry = v.nullable(seconds);
 const hash = v.pipe(v.string(), v.regex(/^[0-9a-f]{64}$/));
 const text = v.optional(v.string(), '');
 
+/** Version of a stored record since which it names every grant: what it does not name, the session does not have. */
+const ALL_GRANTS = 2;
+
 const Stored: v.GenericSchema<unknown, SessionRecord> = v.object({
   family: v.pipe(v.string(), v.regex(/^[0-9a-f]{32}$/)),
   token_sha256: hash,
@@ -63,13 +69,14 @@ const Stored: v.GenericSchema<unknown, SessionRecord> = v.object({
   device_id: text,
   device_model: text,
   device_platform: text,
-  client_surface: v.fallback(v.picklist(['android', 'desktop', 'quest', 'unknown']), 'unknown'),
+  client_surface: v.fallback(v.picklist(['android', 'desktop', 'quest', 'web', 'unknown']), 'unknown'),
   device_form_factor: v.fallback(v.picklist(['phone', 'desktop', 'xr', 'unknown']), 'unknown'),
   transport_hint: v.fallback(v.picklist(['wss', 'ws', 'unknown']), 'unknown'),
   created_at: seconds,
   first_seen: seconds,
   last_seen: seconds,
   expires_at: expiry,
+  version: v.optional(v.number(), 1),
   grants: v.pipe(
     v.record(v.string(), expiry),
     v.check((grants) => !Array.isArray(grants)),
@@ -106,6 +113,7 @@ export function toStored(session: Session): SessionRecord {
     first_seen: session.firstSeen,
     last_seen: session.lastSeen,
     expires_at: session.expiresAt,
+    version: ALL_GRANTS,
     grants: session.grants,
     refresh: refresh && {
       sha256: refresh.hash,
@@ -139,7 +147,10 @@ export function fromStored(value: unknown): Session | null {
     firstSeen: stored.first_seen,
     lastSeen: stored.last_seen,
     expiresAt: stored.expires_at,
-    grants: inherit(stored.grants, stored.expires_at),
+    grants:
+      (stored.version ?? 1) < ALL_GRANTS
+        ? inherit(stored.grants, stored.expires_at)
+        : clamp(stored.grants, stored.expires_at),
     refresh: stored.refresh && {
       hash: stored.refresh.sha256,
       replaced: stored.refresh.replaced.map(({ sha256, until }) => ({ hash: sha256, until })),

@@ -1,9 +1,10 @@
 import type { Store } from '../../storage/schema.ts';
 import type { Limiter } from '../access/limiter.ts';
 import { describeError } from '../errors.ts';
-import { type Cancel, type Clock, every } from '../kit/clock.ts';
+import { type Cancel, type Clock, every, seconds } from '../kit/clock.ts';
 import type { Log } from '../log.ts';
 import type { PairingCodes } from '../pairing/codes.ts';
+import { isGranted } from '../sessions/grants.ts';
 import type { Session } from '../sessions/session.ts';
 import type { Sessions } from '../sessions/sessions.ts';
 import type { Admitted } from './auth.ts';
@@ -125,11 +126,15 @@ export function createSockets(parts: SocketsParts) {
   }
 
   /** Cached: the rows may be megabytes and change rarely. */
-  function profilesText(): string {
+  function profilesText(session: Session): string {
+    // A row holds the profile's system prompt.
+    if (!hasGrant(session, 'profiles')) return '[]';
     const rows = parts.profiles();
     if (rows !== profiles.rows) profiles = { rows, text: JSON.stringify(rows) };
     return profiles.text;
   }
+
+  const hasGrant = ({ grants }: Session, name: string): boolean => isGranted(grants, name, seconds(clock));
 
   /** Sends `auth.ok` and opens the connection (contract 01 §3.5). */
   function admit(transport: Transport, caller: Caller, admitted: Admitted, typedStream: boolean): SocketConnection {
@@ -139,7 +144,7 @@ export function createSockets(parts: SocketsParts) {
     const payload =
       `{"session_token":${text(token)},` +
       (refreshToken === undefined ? '' : `"refresh_token":${text(refreshToken)},`) +
-      `"server_version":${version},${socketsOf(session).text},"profiles":${profilesText()}}`;
+      `"server_version":${version},${socketsOf(session).text},"profiles":${profilesText(session)}}`;
     transport.send(encodeEnvelopeAround('system', 'auth.ok', payload));
     const connection = connect(transport, caller, session, typedStream);
     void connection.opened(false);
@@ -193,10 +198,11 @@ export function createSockets(parts: SocketsParts) {
       for (const id of (await store?.getKeys()) ?? []) if (!open.has(id)) written(store?.removeItem(id));
     },
 
-    /** Sends one envelope to every authenticated socket. A failure of one does not affect the others. */
-    broadcast(channel: string, type: string, payload: Payload, extra?: Payload): void {
+    /** Sends one envelope to every socket whose session has the grant. A failure of one does not affect the others. */
+    broadcast(grant: string, channel: string, type: string, payload: Payload, extra?: Payload): void {
       const frame = encodeEnvelope(channel, type, payload, crypto.randomUUID(), extra);
       for (const connection of connections.snapshot()) {
+        if (!hasGrant(connection.session, grant)) continue;
         try {
           connection.sendFrame(frame);
         } catch (error) {

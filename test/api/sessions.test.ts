@@ -1,4 +1,5 @@
 import { expect, it } from 'vitest';
+import { startPhone } from '../support/phone.ts';
 import { authenticate, bearer, describeMatrix, pair, randomCode, registerCode } from '../support/relay.ts';
 
 describeMatrix('sessions over HTTP (contract 01 §6.3-6.4)', (start, runtime) => {
@@ -202,21 +203,99 @@ describeMatrix('sessions over HTTP (contract 01 §6.3-6.4)', (start, runtime) =>
     expect(paired.type).toBe(runtime === 'node' ? 'auth.fail' : 'auth.ok');
   });
 
-  it('host tools may list and revoke sessions, but not reduce them', async () => {
+  it('09 §1: host tools list, reduce and revoke the sessions of any device', async () => {
     const target = await start();
-    const { prefix, client } = await pair(target);
+    const { prefix, client, token, ok } = await pair(target);
     const tool = { 'x-svc-operator': '1' };
     expect((await target.fetch('/sessions')).status).toBe(401);
     const { sessions } = await (await target.operator('/sessions', { headers: tool })).json();
     expect(sessions[0]).toMatchObject({ token_prefix: prefix, is_current: false });
-    const patch = await target.operator(`/sessions/${prefix}`, {
-      method: 'PATCH',
-      headers: tool,
-      body: '{"ttl_seconds":60}',
-    });
-    expect(patch.status).toBe(401);
+    const patch = async (body: unknown, at = prefix) => {
+      const init = { method: 'PATCH', headers: tool, body: JSON.stringify(body) };
+      const response = await target.operator(`/sessions/${at}`, init);
+      return { status: response.status, body: await response.json() };
+    };
+    for (const [body, status] of [
+      [{}, 400],
+      [{ grants: { nope: 60 } }, 400],
+      [{ ttl_seconds: 0 }, 403],
+      [{ ttl_seconds: 60, grants: { bridge: 0 } }, 403],
+    ] as const) {
+      expect((await patch(body)).status, JSON.stringify(body)).toBe(status);
+    }
+    expect([
+      (await patch({ ttl_seconds: 60 }, 'zzzz')).status,
+      (await patch({ ttl_seconds: 60 }, 'abc')).status,
+    ]).toEqual([404, 400]);
+    const before = await (await target.fetch('/sessions', { headers: bearer(token) })).json();
+    expect(before.sessions[0].grants).toEqual(ok.payload.grants);
+
+    const reduced = await patch({ ttl_seconds: 600, grants: { terminal: 60 } });
+    expect(reduced.status).toBe(200);
+    expect(reduced.body).toMatchObject({ ok: true, token_prefix: prefix });
+    expect(reduced.body.grants.terminal).toBeLessThan(reduced.body.expires_at);
+    const after = await (await target.fetch('/sessions', { headers: bearer(token) })).json();
+    expect(after.sessions[0]).toMatchObject({ grants: reduced.body.grants, expires_at: reduced.body.expires_at });
+    const headers = { ...tool, via: '1.1 proxy' };
+    const refused = await target.fetch(`/sessions/${prefix}`, { method: 'PATCH', headers, body: '{"ttl_seconds":9}' });
+    expect(refused.status).toBe(401);
+
     const revoked = await target.operator(`/sessions/${prefix}`, { method: 'DELETE', headers: tool });
     expect(await revoked.json()).toEqual({ ok: true, revoked: prefix, revoked_self: false });
     expect((await client.closed()).code).toBe(4401);
+  });
+
+  it('§3.4: a device does not get the id of another one, nor what is meant for it', async () => {
+    const target = await start();
+    const victim = await startPhone(target, { device: { device_id: 'victim', device_name: 'Victim' } });
+    const thief = await pair(target, { device: { device_id: 'thief', device_name: 'Thief' } });
+    const nameless = await pair(target, { device: { device_id: 'unknown', device_name: 'Nameless' } });
+    const rows = async () =>
+      (await (await target.fetch('/sessions', { headers: bearer(victim.token) })).json()).sessions;
+    const idOf = async (name: string) =>
+      (await rows()).find(({ device_name }: { device_name: string }) => device_name === name)?.device_id;
+    const stolen = await idOf('Victim');
+    for (const { token } of [thief, nameless]) {
+      const { client, frame } = await authenticate(target, { session_token: token, device_id: stolen });
+      expect(frame.type).toBe('auth.ok');
+      client.send('bridge', 'bridge.status', { device_id: stolen, bridge: { device_control_supported: true } });
+      client.send('system', 'ping', {}, 'handled');
+      await client.next({ id: 'handled' });
+    }
+    expect([await idOf('Thief'), await idOf('Nameless')]).toEqual(['thief', 'unknown']);
+    const sent = await target.fetch(`/ping?device_id=${stolen}`, { headers: bearer(thief.token) });
+    expect(sent.status).toBe(200);
+    expect(victim.commands).toHaveLength(1);
+    const refreshed = await authenticate(target, { refresh_token: thief.refreshToken, device_id: stolen });
+    expect(refreshed.frame.type).toBe('auth.fail');
+    if (target.runtime === 'node') {
+      expect(target.log.filter((line) => line.includes('another device id (victim)'))).toHaveLength(2);
+    }
+  });
+
+  it('§6.5: a dead refresh token that is shown again ends the family, also after a restart', async () => {
+    const target = await start();
+    const owner = await pair(target, { device: { device_id: 'me' } });
+    const other = await pair(target);
+    const use = (token: unknown) => authenticate(target, { refresh_token: token, device_id: 'me' });
+    const second = await use(owner.refreshToken);
+    const third = await use(second.frame.payload.refresh_token);
+    await target.restart();
+    const { client } = await authenticate(target, { session_token: third.frame.payload.session_token });
+    expect((await use(owner.refreshToken)).frame).toMatchObject({
+      type: 'auth.fail',
+      payload: { reason: 'Invalid session token' },
+    });
+    expect(await client.closed()).toEqual({ code: 4401, reason: 'session revoked' });
+    expect((await use(third.frame.payload.refresh_token)).frame.type).toBe('auth.fail');
+    const { sessions } = await (await target.fetch('/sessions', { headers: bearer(other.token) })).json();
+    expect(sessions.map((row: { token_prefix: string }) => row.token_prefix)).toEqual([other.prefix]);
+    if (target.runtime === 'node') expect(target.log.join('\n')).toMatch(/\[WARNING\].*sign of theft/);
+  });
+
+  it('§3.3: knows the surface web', async () => {
+    const target = await start();
+    const { ok } = await pair(target, { device: { client_surface: 'web' } });
+    expect(ok.payload.client_surface).toBe('web');
   });
 });

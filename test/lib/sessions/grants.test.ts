@@ -4,7 +4,17 @@ import { applyPolicy, endsLater, inherit, isGranted } from '../../../lib/session
 import { DAY } from './setup.ts';
 
 const NOW = 1_790_000_000;
-const FULL = ['chat', 'voice:config', 'voice:stt', 'voice:tts', 'voice:realtime'];
+const FULL = [
+  'chat',
+  'voice:config',
+  'voice:stt',
+  'voice:tts',
+  'voice:realtime',
+  'files',
+  'profiles',
+  'phone',
+  'devices',
+];
 const MONTH = ['terminal', 'tui', 'desktop'];
 
 describe('lifetime and grants at creation (01 §6.2)', () => {
@@ -50,6 +60,12 @@ describe('lifetime and grants at creation (01 §6.2)', () => {
     expect(grants).toMatchObject({ bridge: NOW + 60, chat: null, tui: null });
   });
 
+  it('leaves out what the session is to be without, whatever else the policy says (09 §1)', () => {
+    const without = [...FULL, ...MONTH].filter((name) => name !== 'chat');
+    const { grants } = applyPolicy({ ttlSeconds: DAY, grants: { terminal: 60, extra: 5 }, without }, NOW);
+    expect(grants).toEqual({ chat: NOW + DAY, bridge: NOW + DAY, extra: NOW + 5 });
+  });
+
   it('clamps every grant to its session, whatever the policy', () => {
     const seconds = fc.integer({ min: 0, max: 400 * DAY });
     const channel = fc.constantFrom('chat', 'bridge', 'terminal', 'desktop', 'other');
@@ -73,6 +89,10 @@ describe('grants of older records (01 §6.2)', () => {
       'voice:config': NOW + 5,
       'voice:stt': NOW + 5,
       'voice:realtime': NOW + 5,
+      files: NOW + 100,
+      profiles: NOW + 100,
+      phone: NOW + 100,
+      devices: NOW + 100,
     });
   });
 

@@ -18,6 +18,7 @@ import { codesOf, limiterOf } from '../../support/states.ts';
 
 const DAY = 86_400;
 const CHANNELS = ['chat', 'terminal', 'bridge', 'tui', 'desktop', 'voice:config', 'voice:stt', 'voice:tts'];
+const GRANTS = [...CHANNELS, 'voice:realtime', 'files', 'profiles', 'phone', 'devices'];
 const CODES = ['AAAAA1', 'BBBBB2', 'CCCCC3'];
 /** The first two are one device; the last two identify none. */
 const DEVICES = ['phone-a', 'Phone-A', 'desk-b', 'unknown', 'none'];
@@ -49,7 +50,8 @@ class Model {
   families: Family[] = [];
   codes = new Map<string, { policy: Policy; until: number }>();
   everToken = new Set<string>();
-  everRefresh = new Set<string>();
+  /** Every refresh token that was delivered, with its family. */
+  everRefresh = new Map<string, Family>();
 
   constructor(now: number) {
     this.now = now;
@@ -131,7 +133,7 @@ class Real {
 function same(model: Model, real: Real): void {
   const byPrefix = (a: { prefix: string }, b: { prefix: string }) => (a.prefix < b.prefix ? -1 : 1);
   const good = (...tokens: { hash: string; until: number }[]) => tokens.filter(({ until }) => until > model.now);
-  const known = new Set([...model.everRefresh].map((token) => sha256(token)));
+  const known = new Set([...model.everRefresh.keys()].map((token) => sha256(token)));
   const name = (hash: string) => (known.has(hash) ? hash : NOBODY_HAS);
   const actual = real.sessions.list().map(({ prefix, device, expiresAt, grants, refresh }) => ({
     prefix,
@@ -173,13 +175,14 @@ function paired(model: Model, policy: Policy, device: string, entered: Entered):
   const expiresAt = ttl === 0 ? null : now + ttl;
   const longest: Record<string, number> = { terminal: 30 * DAY, tui: 30 * DAY, desktop: 30 * DAY, bridge: 7 * DAY };
   const grants: Grants = {};
-  for (const channel of [...CHANNELS, 'voice:realtime']) {
+  for (const channel of GRANTS) {
     grants[channel] = expiresAt === null ? null : now + Math.min(ttl, longest[channel] ?? ttl);
   }
   for (const [channel, seconds] of Object.entries(policy.grants ?? {})) {
     const wished = seconds === 0 ? null : now + seconds;
     grants[channel] = expiresAt === null ? wished : wished === null ? expiresAt : Math.min(wished, expiresAt);
   }
+  for (const name of policy.without ?? []) delete grants[name];
   remember(model, {
     device,
     token: entered?.token as string,
@@ -193,7 +196,7 @@ function paired(model: Model, policy: Policy, device: string, entered: Entered):
 function remember(model: Model, family: Family): void {
   if (!model.families.includes(family)) model.families.push(family);
   model.everToken.add(family.token);
-  model.everRefresh.add(family.refresh.token);
+  model.everRefresh.set(family.refresh.token, family);
 }
 
 /** Presenting a token retires those before it. */
@@ -220,8 +223,21 @@ function refreshed(model: Model, family: Family, presented: string, device: stri
   shown(family, presented);
   family.token = entered?.token as string;
   replace(model, family, entered?.refreshToken as string);
-  if (!isDevice(family.device)) family.device = device;
+  describe(model, family, device);
   remember(model, family);
+}
+
+/** An id never changes once there is one, and is never that of another device (01 §3.4). */
+function describe(model: Model, family: Family, device: string): void {
+  const isTaken = (other: Family) => other !== family && other.device.toLowerCase() === device.toLowerCase();
+  if (isDevice(family.device) || (isDevice(device) && model.alive().some(isTaken))) return;
+  family.device = device;
+}
+
+/** A refresh token that is no more: its family ends, unless it is the current one and has only expired (01 §6.5). */
+function shownDead(model: Model, token: string): void {
+  const family = model.everRefresh.get(token);
+  if (family && model.alive().includes(family) && family.refresh.token !== token) model.end(family);
 }
 
 /** Whether a device may use a family's refresh token. */
@@ -234,7 +250,7 @@ function resumed(model: Model, family: Family, offered: string | undefined, devi
   expect(entered?.refreshToken === undefined).toBe(good);
   if (!good) replace(model, family, entered?.refreshToken as string);
   else if (offered !== undefined) shown(family, offered);
-  if (isDevice(device) || !isDevice(family.device)) family.device = device;
+  describe(model, family, device);
   remember(model, family);
 }
 
@@ -265,6 +281,7 @@ const policy: fc.Arbitrary<Policy> = fc.record({
   grants: fc.option(fc.dictionary(fc.constantFrom(...CHANNELS, 'future'), duration, { maxKeys: 3 }), {
     nil: undefined,
   }),
+  without: fc.option(fc.subarray(GRANTS), { nil: undefined }),
 });
 
 const register = fc.tuple(code, policy).map(([code, policy]) =>
@@ -316,8 +333,8 @@ const age = fc.constantFrom<Age>('current', 'previous', 'dead', 'any');
 const refreshTokens: Record<Age, (model: Model) => Iterable<string>> = {
   current: (model) => model.alive().map((family) => family.refresh.token),
   previous: (model) => model.alive().flatMap(previousOf),
-  dead: (model) => [...model.everRefresh].filter((token) => !model.byRefresh(token)).slice(-4),
-  any: (model) => model.everRefresh,
+  dead: (model) => [...model.everRefresh.keys()].filter((token) => !model.byRefresh(token)).slice(-4),
+  any: (model) => model.everRefresh.keys(),
 };
 
 async function showRefresh(model: Model, real: Real, token: string, device?: string): Promise<void> {
@@ -325,7 +342,10 @@ async function showRefresh(model: Model, real: Real, token: string, device?: str
   const name = device ?? family?.device ?? 'phone-a';
   const entered = await real.enter(name, { refreshToken: token });
   if (family && fits(family, name)) refreshed(model, family, token, name, entered);
-  else expect(entered, 'a refresh token that is no more').toBeUndefined();
+  else {
+    expect(entered, 'a refresh token that is no more').toBeUndefined();
+    if (!family) shownDead(model, token);
+  }
 }
 
 const refresh = fc.tuple(index, device, fc.boolean(), age).map(([index, device, own, age]) =>
@@ -379,14 +399,17 @@ const resume = fc.tuple(index, index, device, fc.boolean()).map(([at, other, dev
   command(`resume ${at} with refresh token ${withRefresh ? other : 'none'} as ${device}`, async (model, real) => {
     const token = pick(model.everToken, at);
     if (token === undefined) return;
-    const offered = withRefresh ? pick(model.everRefresh, other) : undefined;
+    const offered = withRefresh ? pick(model.everRefresh.keys(), other) : undefined;
     const family = model.byToken(token);
     const backup = offered === undefined ? undefined : model.byRefresh(offered);
     const entered = await real.enter(device, { sessionToken: token, refreshToken: offered });
     if (family) resumed(model, family, offered, device, entered);
     else if (offered !== undefined && backup && fits(backup, device)) {
       refreshed(model, backup, offered, device, entered);
-    } else expect(entered).toBeUndefined();
+    } else {
+      expect(entered).toBeUndefined();
+      if (offered !== undefined && !backup) shownDead(model, offered);
+    }
   }),
 );
 

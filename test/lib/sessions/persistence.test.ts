@@ -40,7 +40,8 @@ describe('restart (01 §6.7)', () => {
     const { store, pair, restart, now } = await setup();
     const { session, token } = await pair();
     const record = (await store.getItem(session.family)) as SessionRecord;
-    await store.setItem(session.family, { ...record, grants: { chat: now() + 5, tui: now() + 6, bridge: null } });
+    const grants = { chat: now() + 5, tui: now() + 6, bridge: null };
+    await store.setItem(session.family, { ...record, version: undefined, grants });
     expect((await restart()).sessions.authenticate(token)?.grants).toEqual({
       chat: now() + 5,
       tui: now() + 6,
@@ -50,7 +51,19 @@ describe('restart (01 §6.7)', () => {
       'voice:stt': now() + 5,
       'voice:tts': now() + 5,
       'voice:realtime': now() + 5,
+      files: session.expiresAt,
+      profiles: session.expiresAt,
+      phone: session.expiresAt,
+      devices: session.expiresAt,
     });
+  });
+
+  it('gives a session nothing that it was paired without (09 §1)', async () => {
+    const { pair, restart } = await setup();
+    const { session, token } = await pair({}, { without: ['desktop', 'voice:stt', 'files', 'devices'] });
+    expect(Object.keys(session.grants)).not.toContain('files');
+    const again = await (await restart()).restart();
+    expect(again.sessions.authenticate(token)?.grants).toEqual(session.grants);
   });
 
   it('ignores unknown members and unknown words of a newer record', async () => {
