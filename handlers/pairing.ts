@@ -8,8 +8,8 @@ import { isOperatorWithoutBearer } from './guards.ts';
 import type { RelayRequest } from './request.ts';
 
 /**
- * `POST /pairing` (contract 01 §5.5): mints a code without a policy. Only the operator gets the code in the response; for
- * other callers the relay logs it, so that the operator can read it out. Ignores the body.
+ * `POST /pairing` (contract 01 §5.5). The operator gets a code without a policy. Any other caller only makes a request to
+ * pair: its code is on the relay's console, and no good until the operator registers it. Ignores the body.
  */
 export async function createCode(request: RelayRequest, relay: Relay): Promise<Response> {
   const operator = await isOperatorWithoutBearer(request, relay);
@@ -17,15 +17,36 @@ export async function createCode(request: RelayRequest, relay: Relay): Promise<R
   const retryAfter = relay.limiter.blockedFor(peer) || relay.limiter.mint(peer);
   if (retryAfter > 0) throw new RelayError('rate-limited', 'too many attempts from this address', { retryAfter });
 
-  const { code, expiresAt } = await relay.codes.mintAnonymous();
   const log = relay.log.named('pairing');
   if (operator) {
+    const { code, expiresAt } = await relay.codes.mintAnonymous();
     log.info(`registered pairing code ${maskCode(code)}: ${describePolicy({})}`);
     return json({ ok: true, code, expires_at: expiresAt });
   }
+  const { code, expiresAt } = await relay.codes.request(peer);
   // The one place where a whole code is logged (contract 01 §5.1).
-  log.warn(`pairing code ${code}, requested by ${peer}; valid for ten minutes`);
+  log.warn(`${peer} asks to pair; to admit it within ten minutes, run: svc pair --register-code ${code}`);
   return json({ ok: true, pending: true, expires_at: expiresAt }, 202);
+}
+
+/** `GET /pairing/pending` (contract 09 §4): codes that can be used, and requests to pair. Never a whole code. */
+export function listPending(_request: RelayRequest, relay: Relay): Response {
+  const { codes, requests } = relay.codes.waiting();
+  return json({
+    codes: codes.map(({ masked, expiresAt, policy, anonymous }) => ({
+      masked,
+      expires_at: expiresAt,
+      transport_hint: policy.transportHint ?? null,
+      grants: policy.grants ?? null,
+      without: policy.without ?? [],
+      anonymous,
+    })),
+    requests: requests.map(({ masked, expiresAt, requestedBy }) => ({
+      masked,
+      expires_at: expiresAt,
+      peer: requestedBy,
+    })),
+  });
 }
 
 /** The code in a request body. Checks the alphabet first, because `toUpperCase` maps some other letters to A-Z. */

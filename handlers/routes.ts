@@ -16,7 +16,7 @@ import { getByPath, getMedia, inspectMedia, MEDIA_TOKEN, markSensitive, register
 import { modelCapabilities } from './model-capabilities.ts';
 import { recentNotifications } from './notifications.ts';
 import { getSecurity, patchSecurity, relayInfo, updateCheck } from './operator.ts';
-import { approveCode, createCode, mintCode, registerCode } from './pairing.ts';
+import { approveCode, createCode, listPending, mintCode, registerCode } from './pairing.ts';
 import { cancelOutbound, listOutbound, postMessage, takeReplies } from './phone.ts';
 import { listThreads, putThread } from './phone-threads.ts';
 import {
@@ -53,6 +53,7 @@ export const routes: readonly Route[] = [
   ['POST', '/pairing/register', operator, registerCode],
   ['POST', '/pairing/approve', operator, approveCode],
   ['POST', '/pairing/mint', operator, mintCode],
+  ['GET', '/pairing/pending', operator, listPending],
   ['POST', '/clipboard/inbox', paired('files'), postClipboard],
   ['POST', '/media/register', operator, registerMedia],
   ['POST', '/media/upload', paired('files'), uploadMedia],

@@ -1,5 +1,5 @@
 import type { Storage } from 'unstorage';
-import type { LimiterRecord } from '../../storage/schema.ts';
+import type { LimiterRecord, PeerLimitRecord } from '../../storage/schema.ts';
 import { sha256 } from '../kit/bytes.ts';
 import type { Clock } from '../kit/clock.ts';
 import { isObject } from '../kit/json.ts';
@@ -15,14 +15,24 @@ const FAILURES: Record<Bucket, { threshold: number; block: number }> = {
 };
 const MAX_BLOCK = Math.max(FAILURES.pairing.block, FAILURES.session.block);
 const MINTS = 5;
+/** Peers with counts or a running block. */
 const MAX_PEERS = 10_000;
 
+/** Wrong codes in a window, over all peers together, and for how long one more of them restricts codes. */
+const CODE_BUDGET = 60;
+const RESTRICTION = 600_000;
+/** Peers that are remembered as having paired. */
+const MAX_PAIRED = 1_000;
+
+/** Keys of the records that belong to no single peer. */
+const BUDGET_KEY = 'code-budget';
+const PAIRED_KEY = 'paired-peers';
+
 /** Times are monotonic milliseconds. */
-interface Entry {
+interface Counts {
   pairing: number[];
   session: number[];
   mint: number[];
-  blockedUntil: number;
 }
 
 export interface LimiterParts {
@@ -33,103 +43,176 @@ export interface LimiterParts {
 
 export type Limiter = Awaited<ReturnType<typeof openLimiter>>;
 
+const recent = (times: number[], now: number): number[] => times.filter((time) => time > now - WINDOW);
+
 /**
- * Failed authentications and code requests, per peer (contract 01 §4). At most 10,000 peers are kept; the one not seen
- * for longest is dropped first. Times are monotonic in memory and wall-clock in the store: a process that slept has
- * another monotonic clock.
+ * Failed authentications and code requests, per peer, and wrong pairing codes over all peers (contract 01 §4). At most
+ * 10,000 peers are kept: the least recently used without a running block goes first, a running block never. While blocks
+ * take up all the room, failures of other peers count towards the budget of wrong codes only.
+ *
+ * Times are monotonic in memory and wall-clock in the store: a process that slept has another monotonic clock.
  */
 export async function openLimiter({ store, clock, log }: LimiterParts) {
-  const peers = new Map<string, Entry>();
+  /** The least recently used first. */
+  const counts = new Map<string, Counts>();
+  /** Ends of running blocks. All blocks of one map are of one length, so each map is in the order of its ends. */
+  const blocks: Record<Bucket, Map<string, number>> = { pairing: new Map(), session: new Map() };
+  /** Peers from which a device has paired, the latest last. */
+  const paired = new Set<string>();
+  let wrongCodes: number[] = [];
+  let restrictedUntil = 0;
   const persistence = createWriteBehind({ store, clock, log, name: 'the limiter' });
 
   /** The key is a hash: the name of an IPv6 network contains `:` and `/`. */
   function save(peer: string): void {
-    persistence.save(sha256(peer), () => {
-      const entry = peers.get(peer);
-      return entry ? toRecord(peer, entry) : null;
+    persistence.save(sha256(peer), () => toRecord(peer));
+  }
+
+  const savePaired = () => persistence.save(PAIRED_KEY, () => ({ paired_peers: [...paired] }));
+
+  function saveBudget(): void {
+    persistence.save(BUDGET_KEY, () => {
+      const offset = wallTime();
+      return { wrong_codes: wrongCodes.map((time) => time + offset), restricted_until: restrictedUntil + offset };
     });
   }
 
   const wallTime = (): number => clock.now() - clock.monotonic();
 
-  function toRecord(peer: string, { pairing, session, mint, blockedUntil }: Entry): LimiterRecord {
+  const blockedUntil = (peer: string): number => Math.max(blocks.pairing.get(peer) ?? 0, blocks.session.get(peer) ?? 0);
+
+  function toRecord(peer: string): PeerLimitRecord | null {
+    const entry = counts.get(peer);
+    const until = blockedUntil(peer);
+    if (!entry && until <= clock.monotonic()) return null;
     const offset = wallTime();
-    const wall = (times: number[]) => times.map((time) => time + offset);
+    const wall = (times: number[] = []) => times.map((time) => time + offset);
     return {
       peer,
-      pairing: wall(pairing),
-      session: wall(session),
-      mint: wall(mint),
-      blocked_until: blockedUntil + offset,
+      pairing: wall(entry?.pairing),
+      session: wall(entry?.session),
+      mint: wall(entry?.mint),
+      blocked_until: until + offset,
     };
   }
 
-  /** An entry as it was stored; a wall clock that was set back neither lengthens a block nor delays its end. */
-  function fromRecord(value: unknown): [peer: string, entry: Entry] | undefined {
-    if (!isObject(value) || typeof value.peer !== 'string' || typeof value.blocked_until !== 'number') return undefined;
-    const offset = wallTime();
-    const now = clock.monotonic();
-    const times = (list: unknown): number[] =>
-      recent(
-        (Array.isArray(list) ? list : []).map((time) => Math.min(Number(time) - offset, now)),
-        now,
-      );
-    const { peer, pairing, session, mint } = value;
-    const blockedUntil = Math.min(value.blocked_until - offset, now + MAX_BLOCK);
-    return [peer, { pairing: times(pairing), session: times(session), mint: times(mint), blockedUntil }];
+  function dropEndedBlocks(now: number): void {
+    for (const ends of [blocks.pairing, blocks.session]) {
+      for (const [peer, until] of ends) {
+        if (until > now) break;
+        ends.delete(peer);
+        save(peer);
+      }
+    }
   }
 
-  function entryOf(peer: string): Entry {
-    const entry = peers.get(peer) ?? { pairing: [], session: [], mint: [], blockedUntil: 0 };
-    // A Map keeps insertion order: putting the entry back makes it the most recent.
-    peers.delete(peer);
-    peers.set(peer, entry);
-    if (peers.size > MAX_PEERS) {
-      const oldest = peers.keys().next().value as string;
-      peers.delete(oldest);
-      save(oldest);
-    }
+  const isFull = () => counts.size + blocks.pairing.size + blocks.session.size >= MAX_PEERS;
+
+  /** Makes room for one more. False when all of it is taken up by running blocks. */
+  function makeRoom(): boolean {
+    if (!isFull()) return true;
+    dropEndedBlocks(clock.monotonic());
+    if (!isFull()) return true;
+    const oldest = counts.keys().next();
+    if (oldest.done) return false;
+    counts.delete(oldest.value);
+    save(oldest.value);
+    return true;
+  }
+
+  /** A peer's counts, from now on the most recently used ones. Undefined when there is no room for them. */
+  function countsOf(peer: string): Counts | undefined {
+    const known = counts.get(peer);
+    if (!known && !makeRoom()) return undefined;
+    const entry = known ?? { pairing: [], session: [], mint: [] };
+    // A Map keeps insertion order.
+    counts.delete(peer);
+    counts.set(peer, entry);
     return entry;
   }
 
-  const recent = (times: number[], now: number) => times.filter((time) => time > now - WINDOW);
-
-  const lastSeen = ({ pairing, session, mint, blockedUntil }: Entry): number =>
-    Math.max(blockedUntil - MAX_BLOCK, ...pairing, ...session, ...mint);
-
-  const loaded = await loadAll(store, log, fromRecord);
-  for (const [key, [peer, entry]] of loaded.sort(([, [, a]], [, [, b]]) => lastSeen(a) - lastSeen(b))) {
-    const { pairing, session, mint, blockedUntil } = entry;
-    const isOver = blockedUntil <= clock.monotonic() && pairing.length + session.length + mint.length === 0;
-    if (isOver) await store.removeItem(key);
-    else peers.set(peer, entry);
+  function block(peer: string, bucket: Bucket, entry: Counts): void {
+    entry[bucket] = [];
+    if (entry.pairing.length + entry.session.length + entry.mint.length === 0) counts.delete(peer);
+    makeRoom();
+    // An ended block would leave the peer at its former place in the order.
+    blocks[bucket].delete(peer);
+    blocks[bucket].set(peer, clock.monotonic() + FAILURES[bucket].block);
   }
+
+  function countWrongCode(now: number): void {
+    if (restrictedUntil > now) return;
+    wrongCodes = [...recent(wrongCodes, now), now];
+    if (wrongCodes.length > CODE_BUDGET) {
+      wrongCodes = [];
+      restrictedUntil = now + RESTRICTION;
+      log.warn(
+        `more than ${CODE_BUDGET} wrong pairing codes within a minute: for ten minutes, only codes that the host ` +
+          'registered are accepted, and only from addresses that have paired before; registering a code ends this',
+      );
+    }
+    saveBudget();
+  }
+
+  /** Takes up the stored records and removes what is over. A wall clock that was set back lengthens nothing. */
+  async function restore(records: [key: string, record: LimiterRecord][]): Promise<void> {
+    const offset = wallTime();
+    const now = clock.monotonic();
+    const times = (stored: number[]): number[] => {
+      const list = stored.map((time) => Math.min(time - offset, now));
+      return recent(list, now);
+    };
+    const running: [peer: string, until: number][] = [];
+    const counted: [peer: string, entry: Counts, last: number][] = [];
+    for (const [key, record] of records) {
+      if ('paired_peers' in record) {
+        for (const peer of record.paired_peers) paired.add(peer);
+      } else if ('wrong_codes' in record) {
+        wrongCodes = times(record.wrong_codes);
+        restrictedUntil = Math.min(record.restricted_until - offset, now + RESTRICTION);
+      } else {
+        const { peer } = record;
+        const entry = { pairing: times(record.pairing), session: times(record.session), mint: times(record.mint) };
+        const until = Math.min(record.blocked_until - offset, now + MAX_BLOCK);
+        const all = [...entry.pairing, ...entry.session, ...entry.mint];
+        if (until > now) running.push([peer, until]);
+        if (all.length > 0) counted.push([peer, entry, Math.max(...all)]);
+        if (until <= now && all.length === 0) await store.removeItem(key);
+      }
+    }
+    for (const [peer, entry] of counted.sort(([, , a], [, , b]) => a - b)) counts.set(peer, entry);
+    // A block that starts from now on ends no earlier than these: the map stays in order.
+    for (const [peer, until] of running.sort(([, a], [, b]) => a - b)) blocks.session.set(peer, until);
+  }
+
+  await restore(await loadAll(store, log, readRecord));
 
   return {
     /** Whole seconds until the peer may try again; 0 when it is not blocked. */
     blockedFor(peer: string): number {
-      const entry = peers.get(peer);
-      return entry ? Math.max(0, Math.ceil((entry.blockedUntil - clock.monotonic()) / 1000)) : 0;
+      return Math.max(0, Math.ceil((blockedUntil(peer) - clock.monotonic()) / 1000));
     },
 
     /** Counts a failure. True when it starts a block. */
     fail(peer: string, bucket: Bucket): boolean {
       const now = clock.monotonic();
-      const entry = entryOf(peer);
+      if (bucket === 'pairing') countWrongCode(now);
       // An attempt that was already on its way when a block began does not lengthen it.
-      if (entry.blockedUntil > now) return false;
+      if (blockedUntil(peer) > now) return false;
+      const entry = countsOf(peer);
+      if (!entry) return false;
       entry[bucket] = [...recent(entry[bucket], now), now];
+      const isOver = entry[bucket].length >= FAILURES[bucket].threshold;
+      if (isOver) block(peer, bucket, entry);
       save(peer);
-      if (entry[bucket].length < FAILURES[bucket].threshold) return false;
-      entry[bucket] = [];
-      entry.blockedUntil = now + FAILURES[bucket].block;
-      return true;
+      return isOver;
     },
 
     /** Counts a code request. Whole seconds to wait when there were too many, else 0. */
     mint(peer: string): number {
       const now = clock.monotonic();
-      const entry = entryOf(peer);
+      const entry = countsOf(peer);
+      if (!entry) return WINDOW / 1000;
       entry.mint = recent(entry.mint, now);
       if (entry.mint.length >= MINTS) return Math.ceil(((entry.mint[0] as number) + WINDOW - now) / 1000);
       entry.mint.push(now);
@@ -137,21 +220,61 @@ export async function openLimiter({ store, clock, log }: LimiterParts) {
       return 0;
     },
 
-    /** An authentication succeeded: clears the peer's failures, but not a running block. */
-    succeed(peer: string): void {
-      const entry = peers.get(peer);
-      if (!entry || entry.pairing.length + entry.session.length === 0) return;
-      entry.pairing = [];
+    /**
+     * An authentication succeeded: a pairing clears the peer's failures, a token those of tokens only. If a token cleared
+     * wrong codes too, a paired device could guess codes without end. Running blocks stay.
+     */
+    succeed(peer: string, by: 'code' | 'token'): void {
+      if (by === 'code') {
+        paired.delete(peer);
+        paired.add(peer);
+        if (paired.size > MAX_PAIRED) paired.delete(paired.values().next().value as string);
+        savePaired();
+      }
+      const entry = counts.get(peer);
+      if (!entry) return;
+      const cleared = by === 'code' ? entry.pairing.length + entry.session.length : entry.session.length;
+      if (cleared === 0) return;
       entry.session = [];
+      if (by === 'code') entry.pairing = [];
       save(peer);
     },
 
-    /** The host paired a device: every peer starts anew. Returns how many there were. */
+    /**
+     * Which codes may be used by a peer now: after too many wrong ones over all peers, only those that the host has
+     * registered, and only by peers that have paired before.
+     */
+    codesFor(peer: string): 'all' | 'registered' | 'none' {
+      if (restrictedUntil <= clock.monotonic()) return 'all';
+      return paired.has(peer) ? 'registered' : 'none';
+    },
+
+    /** The host registered a code: ends every block, count and restriction. Returns how many peers had one. */
     clear(): number {
-      const count = peers.size;
-      peers.clear();
-      if (count > 0) persistence.clear();
-      return count;
+      const peers = new Set([...counts.keys(), ...blocks.pairing.keys(), ...blocks.session.keys()]);
+      for (const entries of [counts, blocks.pairing, blocks.session]) entries.clear();
+      const isClear = peers.size === 0 && wrongCodes.length === 0 && restrictedUntil <= clock.monotonic();
+      wrongCodes = [];
+      restrictedUntil = 0;
+      if (!isClear) {
+        persistence.clear();
+        savePaired();
+      }
+      return peers.size;
     },
   };
+}
+
+const isNumbers = (value: unknown): value is number[] =>
+  Array.isArray(value) && value.every((item) => typeof item === 'number');
+
+function readRecord(value: unknown): LimiterRecord | undefined {
+  if (!isObject(value)) return undefined;
+  const { paired_peers: peers, wrong_codes: wrong, restricted_until: restricted } = value;
+  if (Array.isArray(peers)) return { paired_peers: peers.filter((peer) => typeof peer === 'string') };
+  if (isNumbers(wrong) && typeof restricted === 'number') return { wrong_codes: wrong, restricted_until: restricted };
+  const { peer, pairing, session, mint, blocked_until } = value;
+  if (typeof peer !== 'string' || typeof blocked_until !== 'number') return undefined;
+  if (!isNumbers(pairing) || !isNumbers(session) || !isNumbers(mint)) return undefined;
+  return { peer, pairing, session, mint, blocked_until };
 }

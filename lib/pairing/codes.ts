@@ -11,13 +11,19 @@ import { type CodePolicy, describePolicy, readPolicy } from './policy.ts';
 const ALPHABET = 'ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789';
 const LIFETIME = 600;
 const MAX_PENDING = 256;
+/** Codes without a policy, and requests to pair, that wait at once: of each. */
 const MAX_ANONYMOUS = 32;
 
-interface PendingCode {
+/** A code that can be used, or a request to pair; never the whole code. */
+export interface PendingCode {
   policy: CodePolicy;
   /** Epoch seconds. */
   expiresAt: number;
+  /** First characters of the code, for people. */
+  masked: string;
   anonymous: boolean;
+  /** Only on a request to pair: the peer that made it. */
+  requestedBy?: string;
 }
 
 export interface MintedCode {
@@ -43,13 +49,16 @@ export type PairingCodes = Awaited<ReturnType<typeof openPairingCodes>>;
  * One-shot codes of 6 characters, good for ten minutes (contract 01 §5.1, uses logged as in §10). Memory decides, before
  * the first await: of two callers one gets a code. Methods resolve when the change is stored. Codes are kept by their
  * hash: a copy of the store does not show them, though 31 bits are soon guessed from a hash.
+ *
+ * A caller from elsewhere only makes a request to pair, with a code that is no good until the host registers it (§5.5).
  */
 export async function openPairingCodes({ store, clock, log }: PairingCodesParts) {
-  const pending = new Map<string, PendingCode>();
+  const codes = new Map<string, PendingCode>();
+  const requests = new Map<string, PendingCode>();
 
   /** Removes an expired code. If that fails, it is removed when it is loaded again. */
-  function drop(hash: string): void {
-    pending.delete(hash);
+  function drop(entries: Map<string, PendingCode>, hash: string): void {
+    entries.delete(hash);
     store
       .removeItem(hash)
       .catch((error) => log.warn(`an expired pairing code could not be removed: ${describeError(error)}`));
@@ -57,90 +66,125 @@ export async function openPairingCodes({ store, clock, log }: PairingCodesParts)
 
   function dropExpired(): void {
     const now = seconds(clock);
-    for (const [hash, { expiresAt }] of pending) if (expiresAt <= now) drop(hash);
+    for (const entries of [codes, requests]) {
+      for (const [hash, { expiresAt }] of entries) if (expiresAt <= now) drop(entries, hash);
+    }
   }
 
-  /** @throws RelayError `rate-limited` when too many codes are pending, `unavailable` when it cannot be stored. */
-  async function put(code: string, policy: CodePolicy, anonymous: boolean): Promise<MintedCode> {
-    dropExpired();
+  /** @throws RelayError `unavailable` when it cannot be stored. */
+  async function put(
+    entries: Map<string, PendingCode>,
+    code: string,
+    given: Pick<PendingCode, 'policy' | 'anonymous' | 'requestedBy'>,
+  ): Promise<MintedCode> {
     const hash = sha256(code);
-    if (!pending.has(hash) && pending.size >= MAX_PENDING) {
-      throw new RelayError('rate-limited', 'too many pairing codes are waiting to be used', { retryAfter: LIFETIME });
-    }
     const expiresAt = Math.floor(seconds(clock)) + LIFETIME;
-    const entry = { policy, expiresAt, anonymous };
-    pending.set(hash, entry);
+    const entry = { ...given, masked: maskCode(code), expiresAt };
+    entries.set(hash, entry);
     try {
       await store.setItem(hash, toRecord(entry));
     } catch (cause) {
-      if (pending.get(hash) === entry) pending.delete(hash);
+      if (entries.get(hash) === entry) entries.delete(hash);
       throw new RelayError('unavailable', 'the pairing code could not be stored: try again later', { cause });
     }
     return { code, expiresAt };
   }
 
+  /** @throws RelayError `rate-limited` when too many codes are pending, `unavailable` when it cannot be stored. */
+  async function add(code: string, policy: CodePolicy, anonymous: boolean): Promise<MintedCode> {
+    dropExpired();
+    if (!codes.has(sha256(code)) && codes.size >= MAX_PENDING) throw tooMany(LIFETIME);
+    return put(codes, code, { policy, anonymous });
+  }
+
   function fresh(): string {
     for (;;) {
       const code = randomString(ALPHABET, 6);
-      if (!pending.has(sha256(code))) return code;
+      const hash = sha256(code);
+      if (!codes.has(hash) && !requests.has(hash)) return code;
     }
   }
 
   for (const [hash, entry] of await loadAll(store, log, fromRecord)) {
     if (entry.expiresAt <= seconds(clock)) await store.removeItem(hash);
-    else pending.set(hash, entry);
+    else (entry.requestedBy === undefined ? codes : requests).set(hash, entry);
   }
 
   return {
-    /** Registers a code; a pending one gets this policy and its full time again. */
+    /** Registers a code; a pending one gets this policy and its full time again, a requested one becomes good. */
     async register(code: string, policy: CodePolicy): Promise<MintedCode> {
-      const minted = await put(code, policy, false);
+      const minted = await add(code, policy, false);
+      requests.delete(sha256(code));
       log.info(`registered pairing code ${maskCode(code)}: ${describePolicy(policy)}`);
       return minted;
     },
 
     /** A new code for the host's own QR payload. */
-    mint: (policy: CodePolicy): Promise<MintedCode> => put(fresh(), policy, false),
+    mint: (policy: CodePolicy): Promise<MintedCode> => add(fresh(), policy, false),
 
-    /** A new code without any policy, for `POST /pairing`; at most 32 of these are pending at once. */
+    /** A new code without any policy, for a host that calls `POST /pairing`; at most 32 of these are pending at once. */
     async mintAnonymous(): Promise<MintedCode> {
       dropExpired();
-      const count = [...pending.values()].filter((entry) => entry.anonymous).length;
-      if (count >= MAX_ANONYMOUS) {
-        throw new RelayError('rate-limited', 'too many pairing codes are waiting to be used', { retryAfter: 60 });
-      }
-      return put(fresh(), {}, true);
+      const count = [...codes.values()].filter((entry) => entry.anonymous).length;
+      if (count >= MAX_ANONYMOUS) throw tooMany(60);
+      return add(fresh(), {}, true);
+    },
+
+    /** A peer elsewhere asks to pair: a code that is no good until it is registered. At most 32 requests wait at once. */
+    async request(peer: string): Promise<MintedCode> {
+      dropExpired();
+      if (requests.size >= MAX_ANONYMOUS) throw tooMany(60);
+      return put(requests, fresh(), { policy: {}, anonymous: true, requestedBy: peer });
     },
 
     /**
-     * Uses a code up: its policy, or undefined when it is not pending. Rejects when the use cannot be stored: the code
-     * would be good again after a sleep.
+     * Uses a code up: its policy, or undefined when it is not pending or not allowed. With `registered`, codes without a
+     * policy are not. Rejects when the use cannot be stored: the code would be good again after a sleep.
      */
-    async consume(code: string): Promise<CodePolicy | undefined> {
+    async consume(code: string, allowed: 'all' | 'registered' | 'none' = 'all'): Promise<CodePolicy | undefined> {
       const hash = sha256(code);
-      const entry = pending.get(hash);
-      if (!entry) return undefined;
-      pending.delete(hash);
+      const entry = codes.get(hash);
+      if (!entry || allowed === 'none' || (allowed === 'registered' && entry.anonymous)) return undefined;
+      codes.delete(hash);
       await store.removeItem(hash);
       if (entry.expiresAt <= seconds(clock)) return undefined;
       log.info(`consumed pairing code ${maskCode(code)}: ${describePolicy(entry.policy)}`);
       return entry.policy;
     },
+
+    /** What waits, in the order in which it came (contract 09 §4). */
+    waiting(): { codes: PendingCode[]; requests: PendingCode[] } {
+      dropExpired();
+      return { codes: [...codes.values()], requests: [...requests.values()] };
+    },
   };
 }
 
-const toRecord = ({ policy, expiresAt, anonymous }: PendingCode): PairingCodeRecord => ({
+const tooMany = (retryAfter: number): RelayError =>
+  new RelayError('rate-limited', 'too many pairing codes are waiting to be used', { retryAfter });
+
+const toRecord = ({ policy, expiresAt, masked, anonymous, requestedBy }: PendingCode): PairingCodeRecord => ({
   ttl_seconds: policy.ttlSeconds,
   grants: policy.grants,
+  without: policy.without,
   transport_hint: policy.transportHint,
   expires_at: expiresAt,
+  masked,
   anonymous,
+  requested_by: requestedBy,
 });
 
 function fromRecord(value: unknown): PendingCode | undefined {
   if (!isObject(value) || typeof value.expires_at !== 'number') return undefined;
+  const { expires_at: expiresAt, masked, anonymous, requested_by: requestedBy } = value;
   try {
-    return { policy: readPolicy(value), expiresAt: value.expires_at, anonymous: value.anonymous === true };
+    return {
+      policy: readPolicy(value),
+      expiresAt,
+      masked: typeof masked === 'string' ? masked : maskCode(''),
+      anonymous: anonymous === true,
+      requestedBy: typeof requestedBy === 'string' ? requestedBy : undefined,
+    };
   } catch {
     return undefined;
   }

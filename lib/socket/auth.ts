@@ -61,7 +61,7 @@ function readAuthRequest(payload: Payload): AuthRequest {
       id: describe(payload.device_id) || 'unknown',
       model: describe(payload.device_model),
       platform: describe(payload.device_platform),
-      surface: oneOf(payload.client_surface, ['android', 'desktop', 'quest']),
+      surface: oneOf(payload.client_surface, ['android', 'desktop', 'quest', 'web']),
       formFactor: oneOf(payload.device_form_factor, ['phone', 'desktop', 'xr']),
     },
     typedStream: supportsTypedStream(payload.supports),
@@ -94,36 +94,41 @@ export function authenticate(
   request: AuthRequest,
   peer: { key: string; transportHint: TransportHint },
 ): Admitted | undefined | Promise<Admitted | undefined> {
-  const { sessions, codes } = parts;
+  const { sessions, codes, limiter } = parts;
   const { sessionToken, refreshToken, pairingCode, device } = request;
-  const decided = (admitted: Admitted | undefined) => conclude(parts, request, peer.key, admitted);
+  const conclude = (by: 'token' | 'code', admitted: Admitted | undefined) =>
+    updateLimiter(parts, request, peer.key, by, admitted);
 
   const session = sessionToken === undefined ? undefined : sessions.authenticate(sessionToken);
   if (session) {
     const { refreshToken: issued, saved } = sessions.resume(session, device, refreshToken);
     const admitted = { session, token: sessionToken as string, refreshToken: issued };
-    return saved ? saved.then(() => decided(admitted)) : decided(admitted);
+    return saved ? saved.then(() => conclude('token', admitted)) : conclude('token', admitted);
   }
-  return refreshOrPair().then(decided);
+  return refreshOrPair();
 
   async function refreshOrPair(): Promise<Admitted | undefined> {
     const refreshed = refreshToken === undefined ? undefined : await sessions.refresh(refreshToken, device);
-    if (refreshed) return refreshed;
-    const policy = pairingCode === undefined ? undefined : await codes.consume(pairingCode);
+    return refreshed ? conclude('token', refreshed) : conclude('code', await pair());
+  }
+
+  async function pair(): Promise<Admitted | undefined> {
+    const policy = pairingCode === undefined ? undefined : await codes.consume(pairingCode, limiter.codesFor(peer.key));
     if (!policy) return undefined;
     return sessions.create({ device, policy, transportHint: policy.transportHint ?? peer.transportHint });
   }
 }
 
-/** Updates the limiter: a success clears the peer's failures, a failure counts in each bucket that it tried. */
-function conclude(
+/** Updates the limiter: a success clears failures of the peer, a failure counts in each bucket that it tried. */
+function updateLimiter(
   { sessions, limiter, log }: AuthParts,
   request: AuthRequest,
   key: string,
+  by: 'token' | 'code',
   admitted: Admitted | undefined,
 ): Admitted | undefined {
   if (admitted && sessions.isAlive(admitted.session)) {
-    limiter.succeed(key);
+    limiter.succeed(key, by);
     return admitted;
   }
   const count = (bucket: 'pairing' | 'session') => {

@@ -63,10 +63,14 @@ describe('POST /pairing (contract 01 §5.5)', () => {
     expect(answer.status).toBe(202);
     expect(answer.headers.get('cache-control')).toBe('no-store');
     expect(await answer.json()).toEqual({ ok: true, pending: true, expires_at: START + 600 });
-    expect(lines).toEqual([expect.stringMatching(/\[WARNING\] pairing: pairing code [A-Z0-9]{6}\b/)]);
+    expect(lines).toEqual([
+      expect.stringMatching(/\[WARNING\] pairing: .*\brun: svc pair --register-code [A-Z0-9]{6}$/),
+    ]);
     expect(lines[0]).toContain(peer.address);
-    const code = /code ([A-Z0-9]{6})/.exec(lines[0] as string)?.[1] as string;
-    expect(await relay.codes.consume(code)).toEqual({});
+    const code = (lines[0] as string).slice(-6);
+    expect(await relay.codes.consume(code), 'not before it is registered').toBeUndefined();
+    await registerCode(post(LOCAL, { code, ttl_seconds: 60 }), relay);
+    expect(await relay.codes.consume(code)).toEqual({ ttlSeconds: 60 });
   });
 
   test('at the edge the operator counts as the host', async () => {
@@ -98,6 +102,7 @@ describe('POST /pairing (contract 01 §5.5)', () => {
     const peer = (index: number): Peer => ({ ...LAN, address: `10.0.0.${index}` });
     for (let index = 0; index < 32; index++) await createCode(post(peer(index)), relay);
     await expect(createCode(post(peer(33)), relay)).rejects.toThrow(rateLimited(60));
+    expect((await createCode(post(LOCAL), relay)).status, 'strangers do not stop the operator').toBe(200);
   });
 });
 

@@ -1,5 +1,14 @@
-import { expect, it } from 'vitest';
-import { authenticate, describeMatrix, post, registerCode } from '../support/relay.ts';
+import { expect, it, vi } from 'vitest';
+import {
+  addressHeaders,
+  authenticate,
+  BEHIND_PROXY,
+  bearer,
+  describeMatrix,
+  pair,
+  post,
+  registerCode,
+} from '../support/relay.ts';
 
 describeMatrix('pairing over HTTP (contract 01 §5)', (start) => {
   it.each([
@@ -79,6 +88,53 @@ describeMatrix('pairing over HTTP (contract 01 §5)', (start) => {
     expect(Number(sixth.headers.get('retry-after'))).toBeGreaterThan(0);
     await target.operator('/pairing/register', post({ code: 'CLEARS' }));
     expect((await target.fetch('/pairing', { method: 'POST' })).status).not.toBe(429);
+  });
+
+  it('§5.5: a stranger makes a request, which is no code until the operator admits it', async () => {
+    const target = await start();
+    const before = target.log.length;
+    await registerCode(target, 'OTHERS', { grants: { chat: 60 }, transport_hint: 'wss' });
+    const stranger = await target.fetch('/pairing', { method: 'POST', headers: { 'x-forwarded-for': '10.1.2.3' } });
+    expect(stranger.status).toBe(202);
+    const { expires_at: expiresAt, ...answer } = await stranger.json();
+    expect(answer).toEqual({ ok: true, pending: true });
+    // At the edge the lines of other relays come before this one.
+    const isShown = (line: string) => line.includes('svc pair --register-code');
+    const code = await vi.waitFor(() => {
+      const [line] = target.log.slice(before).filter(isShown);
+      if (!line) throw new Error('the console does not show the code yet');
+      return line.slice(-6);
+    });
+
+    expect((await authenticate(target, { pairing_code: code })).frame).toMatchObject({
+      type: 'auth.fail',
+      payload: { reason: 'Invalid pairing code or session token' },
+    });
+    const listed = await target.operator('/pairing/pending');
+    expect(await listed.json()).toMatchObject({
+      codes: [{ masked: 'OT****', transport_hint: 'wss', grants: { chat: 60 }, anonymous: false }],
+      requests: [{ masked: `${code.slice(0, 2)}****`, expires_at: expiresAt, peer: expect.any(String) }],
+    });
+    const device = await pair(target);
+    const foreign = await target.fetch('/pairing/pending', { headers: { ...bearer(device.token), via: '1.1 proxy' } });
+    expect(foreign.status).toBe(403);
+
+    await target.operator('/pairing/approve', post({ code }));
+    expect((await (await target.operator('/pairing/pending')).json()).requests).toEqual([]);
+    expect((await authenticate(target, { pairing_code: code })).frame.type).toBe('auth.ok');
+  });
+
+  it('§5.5: strangers can make 32 requests at most, and none keeps the operator from a code', async () => {
+    const target = await start(BEHIND_PROXY);
+    const ask = async (index: number) => {
+      const headers = addressHeaders(target, `192.0.2.${index}`);
+      return (await target.fetch('/pairing', { method: 'POST', headers })).status;
+    };
+    for (let index = 0; index < 32; index++) expect(await ask(index)).toBe(202);
+    expect(await ask(32)).toBe(429);
+    expect((await target.operator('/pairing', { method: 'POST' })).status).toBe(200);
+    const { codes, requests } = await (await target.operator('/pairing/pending')).json();
+    expect([codes.length, requests.length]).toEqual([1, 32]);
   });
 });
 

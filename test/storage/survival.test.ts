@@ -8,7 +8,17 @@ import { startEdgeTarget } from '../support/edge.ts';
 import { PATIENCE } from '../support/limits.ts';
 import { mediaDevice, PNG } from '../support/media.ts';
 import { startPhone } from '../support/phone.ts';
-import { authenticate, bearer, pair, post, registerCode, startNodeTarget, type Target } from '../support/relay.ts';
+import {
+  attemptFrom,
+  authenticate,
+  BEHIND_PROXY,
+  bearer,
+  pair,
+  post,
+  registerCode,
+  startNodeTarget,
+  type Target,
+} from '../support/relay.ts';
 
 type Outcome = 'kept' | 'forgotten';
 
@@ -87,6 +97,22 @@ const STATES: State[] = [
     },
   },
   {
+    name: 'death of a refresh token',
+    async put(target) {
+      const { refreshToken, client } = await pair(target, { device: { device_id: 'me' } });
+      client.terminate();
+      const use = (token: unknown) => authenticate(target, { refresh_token: token, device_id: 'me' });
+      const second = await use(refreshToken);
+      const third = await use(second.frame.payload.refresh_token);
+      for (const { client } of [second, third]) client.terminate();
+      return async () => {
+        if (await admits(target, { refresh_token: refreshToken, device_id: 'me' })) return false;
+        // Only a token that is known to be dead ends the session (contract 01 §6.5).
+        return (await statusOf(target, third.frame.payload.session_token as string)) === 401;
+      };
+    },
+  },
+  {
     name: 'open socket',
     async put(target) {
       const { client } = await pair(target);
@@ -140,6 +166,27 @@ const STATES: State[] = [
       await registerCode(target, 'USEDUP');
       if (!(await admits(target, { pairing_code: 'USEDUP' }))) throw new Error('a fresh code was refused');
       return async () => !(await admits(target, { pairing_code: 'USEDUP' }));
+    },
+  },
+  {
+    name: 'request to pair',
+    async put(target) {
+      await target.fetch('/pairing', { method: 'POST', headers: { via: '1.1 proxy' } });
+      const waiting = async () => (await (await target.operator('/pairing/pending')).json()).requests;
+      const before = await waiting();
+      return async () => before.length === 1 && JSON.stringify(await waiting()) === JSON.stringify(before);
+    },
+  },
+  {
+    name: 'restriction after wrong codes',
+    async put(target) {
+      for (let index = 0; index < 61; index++) {
+        await attemptFrom(target, `192.0.2.${index}`, { pairing_code: String(index).padStart(6, '0') });
+      }
+      return async () => {
+        const { code } = await (await target.operator('/pairing', { method: 'POST' })).json();
+        return (await attemptFrom(target, '192.0.2.99', { pairing_code: code })) !== 'auth.ok';
+      };
     },
   },
   {
@@ -443,7 +490,7 @@ describe.each(['node', 'edge'] as const)('contract 00, what survives [%s]:', (ru
     // A relay for each: no case depends on another. All sleep at the same time.
     const prepared = await Promise.all(
       STATES.map(async (state) => {
-        const target = await start();
+        const target = await start(BEHIND_PROXY);
         targets.push(target);
         if (!state.keepsAwake) idle.push(target);
         await target.fetch('/health');

@@ -156,3 +156,20 @@ export async function authenticate(
 }
 
 export const bearer = (token: string): Record<string, string> => ({ authorization: `Bearer ${token}` });
+
+/** For `start`: a relay that takes the address of its callers from the header of `addressHeaders`. */
+export const BEHIND_PROXY: TargetOptions = { env: { RELAY_TRUST_PROXY_HEADERS: '1' } };
+
+/** The header that makes a request come from an address: set by a trusted proxy on Node, by the platform at the edge. */
+export const addressHeaders = ({ runtime }: Target, address: string): Record<string, string> =>
+  runtime === 'node' ? { 'x-forwarded-for': address } : { 'cf-connecting-ip': address };
+
+/** Attempts to authenticate from an address: `auth.ok`, the reason of `auth.fail`, or the status of a refused upgrade. */
+export async function attemptFrom(target: Target, address: string, payload: Record<string, unknown>): Promise<string> {
+  const client = await connect(target.wsUrl, { headers: addressHeaders(target, address) }).catch((error) => error);
+  if (client instanceof Error) return String((client as Error & { status?: number }).status);
+  client.send('system', 'auth', payload);
+  const frame: Frame = await client.next({ channel: 'system' });
+  client.terminate();
+  return frame.type === 'auth.ok' ? frame.type : String(frame.payload.reason);
+}

@@ -1,11 +1,21 @@
-import { expect, it } from 'vitest';
-import type { Bucket } from '../../../lib/access/limiter.ts';
+import { describe, expect, it } from 'vitest';
+import type { Bucket, Limiter } from '../../../lib/access/limiter.ts';
 import { createTestClock } from '../../support/clock.ts';
+import { createTestLog } from '../../support/log.ts';
 import { limiterOf, memoryStores } from '../../support/states.ts';
 
 async function create() {
   const clock = createTestClock();
-  return { clock, limiter: await limiterOf(clock) };
+  const stores = memoryStores();
+  const log = createTestLog();
+  const limiter = await limiterOf(clock, stores, log);
+  const warnings = () => log.lines.filter((line) => line.includes('[WARNING]'));
+  return { clock, stores, limiter, warnings, block: (peer: string) => block(limiter, peer) };
+}
+
+/** Five failed tokens: five minutes. */
+function block(limiter: Limiter, peer: string): void {
+  for (let count = 0; count < 5; count++) limiter.fail(peer, 'session');
 }
 
 const BUCKETS: [Bucket, threshold: number, block: number][] = [
@@ -78,17 +88,28 @@ it('contract 01 §4: reaching a threshold empties that bucket only', async () =>
   expect(limiter.fail('p', 'session')).toBe(true);
 });
 
-it('contract 01 §4: a success clears the counts, not a running block', async () => {
+it('contract 01 §4: a pairing clears the counts, not a running block', async () => {
   const { limiter } = await create();
   for (let count = 0; count < 9; count++) limiter.fail('p', 'pairing');
   for (let count = 0; count < 4; count++) limiter.fail('p', 'session');
-  limiter.succeed('p');
+  limiter.succeed('p', 'code');
   expect(limiter.fail('p', 'pairing')).toBe(false);
   for (let count = 0; count < 4; count++) expect(limiter.fail('p', 'session')).toBe(false);
   expect(limiter.fail('p', 'session')).toBe(true);
-  limiter.succeed('p');
+  limiter.succeed('p', 'code');
   expect(limiter.blockedFor('p')).toBe(300);
-  limiter.succeed('never seen');
+  limiter.succeed('never seen', 'token');
+});
+
+it('contract 01 §4: a token forgives failed tokens only, so that a paired device cannot guess codes without end', async () => {
+  const { limiter } = await create();
+  for (let count = 1; count < 10; count++) {
+    expect(limiter.fail('p', 'pairing')).toBe(false);
+    limiter.fail('p', 'session');
+    limiter.succeed('p', 'token');
+  }
+  expect(limiter.blockedFor('p')).toBe(0);
+  expect(limiter.fail('p', 'pairing')).toBe(true);
 });
 
 it('contract 01 §4: five codes a minute, the sixth waits until the first has left the window', async () => {
@@ -110,7 +131,7 @@ it('contract 01 §4: refused code requests do not count, nor does a success clea
   const { clock, limiter } = await create();
   for (let count = 0; count < 5; count++) limiter.mint('p');
   for (let count = 0; count < 50; count++) expect(limiter.mint('p')).toBeGreaterThan(0);
-  limiter.succeed('p');
+  limiter.succeed('p', 'code');
   expect(limiter.mint('p')).toBe(60);
   clock.advance(60_000);
   expect(limiter.mint('p')).toBe(0);
@@ -128,17 +149,147 @@ it('contract 01 §4: a host pairing clears everything of everybody', async () =>
   expect(limiter.clear()).toBe(2);
 });
 
-it('contract 01 §4: at most 10,000 peers are remembered, the one not seen for longest is forgotten', async () => {
+it('contract 01 §4: at most 10,000 peers are remembered, the least recently used is forgotten', async () => {
   const { limiter } = await create();
-  for (let count = 0; count < 5; count++) limiter.fail('old', 'session');
+  for (let count = 0; count < 4; count++) limiter.fail('old', 'session');
   for (let count = 0; count < 4; count++) limiter.fail('kept', 'session');
   for (let index = 0; index < 9_998; index++) limiter.fail(`peer-${index}`, 'session');
-  expect(limiter.blockedFor('old')).toBe(300);
   limiter.mint('kept');
   limiter.fail('one more', 'session');
-  expect(limiter.blockedFor('old')).toBe(0);
   expect(limiter.fail('kept', 'session')).toBe(true);
+  expect(limiter.fail('old', 'session')).toBe(false);
+  // The one that is blocked has requested a code too, which takes a second place.
+  expect(limiter.clear()).toBe(9_999);
+});
+
+it('contract 01 §4: no number of other peers evicts a running block', async () => {
+  const { clock, limiter, block } = await create();
+  block('blocked');
+  for (let count = 0; count < 10; count++) limiter.fail('blocked too', 'pairing');
+  for (let index = 0; index < 30_000; index++) limiter.fail(`peer-${index}`, 'session');
+  expect([limiter.blockedFor('blocked'), limiter.blockedFor('blocked too')]).toEqual([300, 120]);
   expect(limiter.clear()).toBe(10_000);
+  block('blocked');
+  clock.advance(299_000);
+  for (let index = 0; index < 30_000; index++) limiter.mint(`peer-${index}`);
+  expect(limiter.blockedFor('blocked')).toBe(1);
+});
+
+it('contract 01 §4: once 10,000 blocks run there is no room for others, until the first of them ends', async () => {
+  const { clock, limiter, block } = await create();
+  for (let index = 0; index < 10_000; index++) {
+    block(`peer-${index}`);
+    if (index === 0) clock.advance(100_000);
+  }
+  block('new');
+  expect(limiter.blockedFor('new')).toBe(0);
+  expect(limiter.mint('new')).toBe(60);
+  expect(limiter.blockedFor('peer-0')).toBe(200);
+  clock.advance(200_000);
+  block('new');
+  expect(limiter.blockedFor('new')).toBe(300);
+  block('another');
+  expect(limiter.blockedFor('another')).toBe(0);
+  expect(limiter.clear()).toBe(10_000);
+});
+
+it('contract 01 §4: what is kept in the store is bounded likewise', async () => {
+  const { clock, stores, limiter, block } = await create();
+  for (let index = 0; index < 12_000; index++) {
+    if (index % 3 === 0) block(`peer-${index}`);
+    else limiter.fail(`peer-${index}`, 'pairing');
+    if (index % 4_000 === 0) await clock.advanceAsync(1_000);
+  }
+  await clock.advanceAsync(1_000);
+  // The peers, and one record each for the budget of codes.
+  expect((await stores.open('limiter').getKeys()).length).toBeLessThanOrEqual(10_001);
+});
+
+describe('wrong codes over all peers together (contract 01 §4)', () => {
+  /** Wrong codes, each from a peer of its own. */
+  const guess = (limiter: Limiter, times: number, from = 0) => {
+    for (let index = 0; index < times; index++) limiter.fail(`2001:db8:${from + index}::/64`, 'pairing');
+  };
+
+  it('60 in a minute are borne, one more restricts codes for ten minutes, with one warning', async () => {
+    const { clock, limiter, warnings } = await create();
+    limiter.succeed('paired', 'code');
+    guess(limiter, 60);
+    expect([limiter.codesFor('paired'), limiter.codesFor('stranger')]).toEqual(['all', 'all']);
+    guess(limiter, 1, 60);
+    expect([limiter.codesFor('paired'), limiter.codesFor('stranger')]).toEqual(['registered', 'none']);
+    guess(limiter, 500, 100);
+    expect(warnings()).toEqual([expect.stringMatching(/more than 60 wrong pairing codes/)]);
+    clock.advance(599_999);
+    expect(limiter.codesFor('stranger')).toBe('none');
+    clock.advance(1);
+    expect(limiter.codesFor('stranger')).toBe('all');
+    guess(limiter, 60);
+    expect(limiter.codesFor('stranger')).toBe('all');
+    guess(limiter, 1);
+    expect(limiter.codesFor('stranger')).toBe('none');
+    expect(warnings()).toHaveLength(2);
+  });
+
+  it('the window slides, and failed tokens do not count', async () => {
+    const { clock, limiter } = await create();
+    for (let minute = 0; minute < 20; minute++) {
+      guess(limiter, 30, minute * 100);
+      for (let index = 0; index < 100; index++) limiter.fail(`peer-${index}`, 'session');
+      clock.advance(30_000);
+    }
+    expect(limiter.codesFor('stranger')).toBe('all');
+  });
+
+  it('codes that a blocked peer had on their way count too', async () => {
+    const { limiter } = await create();
+    for (let index = 0; index < 61; index++) limiter.fail('p', 'pairing');
+    expect(limiter.codesFor('p')).toBe('none');
+  });
+
+  it('a host registration ends it; who has paired is still known', async () => {
+    const { limiter } = await create();
+    limiter.succeed('paired', 'code');
+    guess(limiter, 61);
+    limiter.clear();
+    expect(limiter.codesFor('stranger')).toBe('all');
+    guess(limiter, 60);
+    expect(limiter.codesFor('stranger')).toBe('all');
+    guess(limiter, 1);
+    expect([limiter.codesFor('paired'), limiter.codesFor('stranger')]).toEqual(['registered', 'none']);
+  });
+
+  it('the last thousand peers that have paired are known', async () => {
+    const { limiter } = await create();
+    for (let index = 0; index < 1_001; index++) {
+      limiter.succeed(`peer-${index}`, 'code');
+      limiter.succeed('again and again', 'code');
+    }
+    guess(limiter, 61);
+    expect(limiter.codesFor('again and again')).toBe('registered');
+    expect(limiter.codesFor('peer-1000')).toBe('registered');
+    expect(limiter.codesFor('peer-0')).toBe('none');
+  });
+
+  it('all of it outlasts a sleep, also one that follows a host registration (contract 00)', async () => {
+    const { clock, stores, limiter } = await create();
+    limiter.succeed('paired', 'code');
+    guess(limiter, 40);
+    limiter.clear();
+    guess(limiter, 60);
+    await clock.advanceAsync(20_000);
+    const woken = createTestClock(clock.now());
+    const second = await limiterOf(woken, stores);
+    expect(second.codesFor('stranger')).toBe('all');
+    guess(second, 1);
+    expect([second.codesFor('paired'), second.codesFor('stranger')]).toEqual(['registered', 'none']);
+    await woken.advanceAsync(300_000);
+    const again = createTestClock(woken.now());
+    const third = await limiterOf(again, stores);
+    expect([third.codesFor('paired'), third.codesFor('stranger')]).toEqual(['registered', 'none']);
+    again.advance(300_000);
+    expect(third.codesFor('stranger')).toBe('all');
+  });
 });
 
 it('contract 00: blocks and counts outlast a sleep, whatever the monotonic clock says after it', async () => {
@@ -150,7 +301,7 @@ it('contract 00: blocks and counts outlast a sleep, whatever the monotonic clock
   for (let count = 0; count < 9; count++) limiter.fail('2001:db8::/64', 'pairing');
   for (let count = 0; count < 5; count++) limiter.mint('minting');
   limiter.fail('forgiven', 'session');
-  limiter.succeed('forgiven');
+  limiter.succeed('forgiven', 'token');
   await before.advanceAsync(20_000);
 
   const after = createTestClock(before.now());
@@ -164,7 +315,7 @@ it('contract 00: blocks and counts outlast a sleep, whatever the monotonic clock
   const later = await limiterOf(createTestClock(after.now()), stores);
   expect(later.blockedFor('blocked')).toBe(0);
   expect(later.clear()).toBe(0);
-  expect(await stores.open('limiter').getKeys()).toEqual([]);
+  expect(await stores.open('limiter').getKeys()).toEqual(['code-budget']);
 });
 
 it('contract 00: a wall clock that was set back does not lengthen a block', async () => {

@@ -1,0 +1,108 @@
+import { request } from 'node:http';
+import { expect, it } from 'vitest';
+import {
+  addressHeaders,
+  attemptFrom,
+  BEHIND_PROXY,
+  describeMatrix,
+  pair,
+  post,
+  registerCode,
+  type Target,
+} from '../support/relay.ts';
+
+const WRONG = 'Invalid pairing code or session token';
+/** Not the code of any test: those are letters only. */
+const wrong = (index: number) => String(index).padStart(6, '0');
+/** Addresses of one attacker, each in a /64 of its own. */
+const network = (index: number) => `2001:db8:${index.toString(16)}::1`;
+
+/** Wrong codes from ever new addresses, nine from each so that none is blocked. */
+async function guessFromMany(target: Target, guesses: number): Promise<string[]> {
+  const outcomes: string[] = [];
+  for (let index = 0; index < guesses; index++) {
+    outcomes.push(await attemptFrom(target, network(Math.floor(index / 9)), { pairing_code: wrong(index) }));
+  }
+  return outcomes;
+}
+
+describeMatrix('guessing pairing codes (contract 01 §4)', (start, runtime) => {
+  it('a paired device does not buy more guesses with its own token', async () => {
+    const target = await start(BEHIND_PROXY);
+    const thief = await pair(target);
+    let guesses = 0;
+    for (let outcome = WRONG; outcome !== '429' && guesses < 50; guesses++) {
+      outcome = await attemptFrom(target, '192.0.2.9', { pairing_code: wrong(guesses) });
+      if (guesses % 9 === 8) await attemptFrom(target, '192.0.2.9', { session_token: thief.token });
+    }
+    // The tenth wrong code starts the block, which refuses the eleventh.
+    expect(guesses).toBe(11);
+    expect(await attemptFrom(target, '192.0.2.10', { session_token: thief.token })).toBe('auth.ok');
+  });
+
+  it('one attacker with many networks gets sixty guesses, and a host registration makes room for the owner', async () => {
+    const target = await start(BEHIND_PROXY);
+    await registerCode(target, 'KNOWNA');
+    expect(await attemptFrom(target, '192.0.2.1', { pairing_code: 'KNOWNA', device_id: 'a' })).toBe('auth.ok');
+    for (const code of ['TARGET', 'SECOND', 'OWNERS']) await registerCode(target, code);
+    const { code: anonymous } = await (await target.operator('/pairing', { method: 'POST' })).json();
+
+    expect(new Set(await guessFromMany(target, 61))).toEqual(new Set([WRONG]));
+    // From here on not even the right code helps the attacker.
+    expect(await attemptFrom(target, network(1_000), { pairing_code: 'TARGET' })).toBe(WRONG);
+    expect(await attemptFrom(target, network(1_001), { pairing_code: 'TARGET' })).toBe(WRONG);
+    // An address that has paired before may use a code that the host registered, and no other.
+    expect(await attemptFrom(target, '192.0.2.1', { pairing_code: anonymous })).toBe(WRONG);
+    expect(await attemptFrom(target, '192.0.2.1', { pairing_code: 'SECOND' })).toBe('auth.ok');
+    if (runtime === 'node') {
+      expect(target.log.filter((line) => line.includes('wrong pairing codes within a minute'))).toEqual([
+        expect.stringContaining('[WARNING]'),
+      ]);
+    }
+
+    await registerCode(target, 'THIRDS');
+    expect(await attemptFrom(target, '192.0.2.77', { pairing_code: 'OWNERS' })).toBe('auth.ok');
+    expect(await attemptFrom(target, '192.0.2.78', { pairing_code: 'TARGET' })).toBe('auth.ok');
+    expect(await attemptFrom(target, '192.0.2.79', { pairing_code: anonymous })).toBe('auth.ok');
+  });
+
+  it('codes that were guessed in vain are not used up by it', async () => {
+    const target = await start(BEHIND_PROXY);
+    await registerCode(target, 'WAITIN');
+    await guessFromMany(target, 61);
+    expect(await attemptFrom(target, network(1_000), { pairing_code: 'WAITIN' })).toBe(WRONG);
+    await target.operator('/pairing/mint', post({ host: '192.0.2.1' }));
+    expect(await attemptFrom(target, '192.0.2.1', { pairing_code: 'WAITIN' })).toBe('auth.ok');
+  });
+});
+
+describeMatrix(
+  'a flood of peers (contract 01 §4)',
+  (start) => {
+    it('ten thousand other addresses do not end a running block', async () => {
+      const target = await start(BEHIND_PROXY);
+      for (let count = 0; count < 5; count++) await attemptFrom(target, '192.0.2.9', { session_token: 'wrong' });
+      expect(await attemptFrom(target, '192.0.2.9', { session_token: 'wrong' })).toBe('429');
+      for (let first = 0; first < 10_100; first += 50) {
+        await Promise.all(Array.from({ length: 50 }, (_, at) => askForCode(target, network(first + at))));
+      }
+      expect(await attemptFrom(target, '192.0.2.9', { session_token: 'wrong' })).toBe('429');
+    });
+  },
+  ['node'],
+);
+
+/** `POST /pairing` from an address, over plain `node:http`: thousands of `fetch` calls would take their time. */
+const askForCode = (target: Target, address: string): Promise<void> =>
+  new Promise((resolve, reject) => {
+    const sent = request(
+      `${target.url}/pairing`,
+      { method: 'POST', headers: addressHeaders(target, address) },
+      (response) => {
+        response.resume();
+        response.on('end', resolve);
+      },
+    );
+    sent.on('error', reject);
+    sent.end();
+  });
