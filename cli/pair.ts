@@ -27,6 +27,8 @@ export function define(command: Command): void {
   command
     .option('--ttl <duration>', '1d 7d 30d 90d 1y never, seconds, or a number and s m h d w y (default 30d)')
     .option('--grants <list>', 'how long to grant single channels: terminal=7d,bridge=1d')
+    .option('--only <list>', 'the only grants that the device gets: chat,files')
+    .option('--without <list>', 'grants that the device does not get: terminal,bridge')
     .option('--host <host>', 'host of the API server as the device reaches it')
     .option('--port <port>', 'port of the API server')
     .option('--dashboard-url <url>', 'dashboard to include in the code')
@@ -43,6 +45,7 @@ export function define(command: Command): void {
     .option('--name <name>', 'with --token: device name of the tool')
     .example((name) => `${name} pair`)
     .example((name) => `${name} pair --ttl 7d --grants terminal=1d,bridge=12h`)
+    .example((name) => `${name} pair --only chat,files`)
     .example((name) => `${name} pair --mode public --public-url https://relay.example.com`)
     .example((name) => `${name} pair --register-code ABC123`)
     .example((name) => `TOKEN=$(${name} pair --token --name curl)`)
@@ -59,6 +62,12 @@ async function run(given: Options, context: CommandContext): Promise<void> {
   const host = await context.createHost(places.agentHome);
   const log = createLog('WARNING', (text) => line(context.stderr, text));
   const relay = options.relay ? await probe(config) : null;
+  if (options.without && !relay) {
+    throw new CommandError(
+      'the relay is not running, and only its sessions have grants',
+      'Start it with: svc relay start',
+    );
+  }
   if (options.relay && !relay) {
     const { dim } = createStyle(context.stderr, context.env);
     line(
@@ -71,6 +80,9 @@ async function run(given: Options, context: CommandContext): Promise<void> {
     printWarning(context, `RELAY_HOST is ${config.host}: a phone cannot reach that relay over the local network`);
   }
   const api = await resolveApiTarget({ host: options.host, port: options.port }, { config, host, log });
+  if (options.without && api && api.key !== '') {
+    printWarning(context, 'the code also holds the key of the API server, which grants do not restrict');
+  }
   const pairing = relay
     ? await mint(options, relay, api, host, context)
     : apiOnly(options, api, await createQrSecret({ host, store: createStorage(), log }).read());
@@ -98,6 +110,7 @@ async function mint(
     transport_hint: options.hint ?? (relay.tls ? 'wss' : 'ws'),
     ttl_seconds: options.ttl,
     grants: options.grants,
+    without: options.without,
     endpoints: endpoints.length > 0 ? endpoints : undefined,
     dashboard_url: options.dashboardUrl,
   };

@@ -2,7 +2,8 @@ import { RelayError } from '../../lib/errors.ts';
 import { splitUrl } from '../../lib/kit/addresses.ts';
 import type { Mode } from '../../lib/pairing/build-candidates.ts';
 import { isPairingCode } from '../../lib/pairing/codes.ts';
-import { parseDuration, parseGrants } from '../../lib/pairing/duration.ts';
+import { parseDuration, parseGrantNames, parseGrants } from '../../lib/pairing/duration.ts';
+import { GRANTS } from '../../lib/sessions/grants.ts';
 import {
   asChoice,
   asHost,
@@ -22,6 +23,10 @@ export interface PairOptions {
   /** Seconds; 0 means never expires, undefined the relay's default. */
   ttl?: number;
   grants?: Record<string, number>;
+  /** The only grants that the session gets. */
+  only?: string[];
+  /** Grants that the session does not get, by either option. */
+  without?: string[];
   host?: string;
   port?: number;
   dashboardUrl?: string;
@@ -43,9 +48,12 @@ export interface PairOptions {
 
 /** @throws UsageError naming the option. */
 export function readPairOptions(options: Options): PairOptions {
+  const only = option(options, '--only', parseGrantNames);
   const read: PairOptions = {
     ttl: option(options, '--ttl', parseDuration),
     grants: option(options, '--grants', parseGrants),
+    only,
+    without: only ? GRANTS.filter((name) => !only.includes(name)) : option(options, '--without', parseGrantNames),
     host: option(options, '--host', asHost),
     port: option(options, '--port', asPort),
     dashboardUrl: option(options, '--dashboard-url', asHttpUrl),
@@ -67,11 +75,21 @@ export function readPairOptions(options: Options): PairOptions {
   if (read.code !== undefined && !read.relay) {
     throw new UsageError('--register-code and --no-relay exclude each other');
   }
+  checkGrants(read, options);
   if (read.name !== undefined && !read.token) throw new UsageError('--name needs --token');
   if (read.token && (read.code !== undefined || !read.relay || read.picture === 'file')) {
     throw new UsageError('--token excludes --register-code, --no-relay and --png');
   }
   return read;
+}
+
+function checkGrants({ grants = {}, only, without, relay }: PairOptions, options: Options): void {
+  if (!without) return;
+  const flag = only ? '--only' : '--without';
+  if (only && options.without !== undefined) throw new UsageError('--only and --without exclude each other');
+  if (!relay) throw new UsageError(`${flag} and --no-relay exclude each other`);
+  const contradicted = Object.keys(grants).find((name) => (only ? !only.includes(name) : without.includes(name)));
+  if (contradicted) throw new UsageError(`--grants names ${contradicted}, which ${flag} takes away`);
 }
 
 function asCode(text: string): string {

@@ -15,12 +15,14 @@ export const maskKey = (key: string): string =>
 export const lifetimeInWords = (ttl: number | undefined): string =>
   ttl === undefined ? DEFAULT_LIFETIME : describeDuration(ttl);
 
-export const grantsInWords = (grants: Record<string, number> | undefined): string =>
-  grants === undefined
-    ? DEFAULT_GRANTS
-    : Object.entries(grants)
-        .map(([channel, seconds]) => `${channel} ${describeDuration(seconds)}`)
-        .join(', ');
+export function grantsInWords({ grants, only, without }: Pick<PairOptions, 'grants' | 'only' | 'without'>): string {
+  const durations = Object.entries(grants ?? {}).map(([name, seconds]) => `${name} ${describeDuration(seconds)}`);
+  const parts = durations.length > 0 ? [durations.join(', ')] : [];
+  if (only) parts.unshift(`only ${only.join(', ')}`);
+  else if (parts.length === 0) parts.push(DEFAULT_GRANTS);
+  if (without && !only) parts.push(`without ${without.join(', ')}`);
+  return parts.join('; ');
+}
 
 export interface Pairing {
   /** The JSON text in the QR code. */
@@ -84,7 +86,7 @@ function relayRows(payload: Record<string, unknown>, options: PairOptions): [str
     ['URL', printable(String(relay.url))],
     ['Code', `${printable(String(relay.code))} (expires in 10 min, one-shot)`],
     ['Lifetime', lifetimeInWords(options.ttl)],
-    ['Grants', grantsInWords(options.grants)],
+    ['Grants', grantsInWords(options)],
     ...routes,
   ];
 }

@@ -11,6 +11,7 @@ interface Registration {
   /** Seconds. */
   ttl?: number;
   grants?: Record<string, number>;
+  without?: string[];
   hint?: 'ws' | 'wss';
 }
 
@@ -18,13 +19,13 @@ interface Registration {
  * Registers a pairing code at the running relay, with the relay's own transport as the default hint.
  * @throws CommandError when the relay is not running or refuses.
  */
-export async function registerAt(relay: RelayAddress | null, { code, ttl, grants, hint }: Registration) {
+export async function registerAt(relay: RelayAddress | null, { code, ttl, grants, without, hint }: Registration) {
   if (!relay) throw new CommandError('the relay is not running', 'Start it with: svc relay start');
   const transport = hint ?? (relay.tls ? 'wss' : 'ws');
   const answer = await callRelay(relay, {
     method: 'POST',
     path: '/pairing/register',
-    body: { code, ttl_seconds: ttl, grants, transport_hint: transport },
+    body: { code, ttl_seconds: ttl, grants, without, transport_hint: transport },
     timeout: TIMEOUT,
   }).catch((error) => {
     throw new CommandError(`the relay on ${addressText(relay)} did not answer: ${describeError(error)}`, 'Try again.');
@@ -36,18 +37,19 @@ export async function registerAt(relay: RelayAddress | null, { code, ttl, grants
 /** `svc pair --register-code`: registers the code that a phone shows (contract 01 §9.4). */
 export async function registerCode(
   code: string,
-  { ttl, grants, hint }: PairOptions,
+  options: PairOptions,
   address: RelayAddress | null,
   context: CommandContext,
 ): Promise<void> {
-  const { relay, transport } = await registerAt(address, { code, ttl, grants, hint });
+  const { ttl, grants, without, hint } = options;
+  const { relay, transport } = await registerAt(address, { code, ttl, grants, without, hint });
   const { bold } = createStyle(context.stdout, context.env);
   const rows = aligned([
     ['Code', `${code} (expires in 10 min, one-shot)`],
     ['Relay', addressText(relay)],
     ['Transport', transport],
     ['Lifetime', lifetimeInWords(ttl)],
-    ['Grants', grantsInWords(grants)],
+    ['Grants', grantsInWords(options)],
   ]);
   const steps = [
     '  1. In the app, open the screen that shows this code.',

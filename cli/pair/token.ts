@@ -18,9 +18,9 @@ const DAY = 86_400;
  * Registers a code at the running relay, redeems it at once, and prints only the token on stdout.
  */
 export async function pairTool(options: PairOptions, address: RelayAddress | null, context: CommandContext) {
-  const { ttl = DAY, grants, name = 'Host tool', hint } = options;
+  const { ttl = DAY, grants, without, name = 'Host tool', hint } = options;
   const code = randomString('ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789', 6);
-  const { relay } = await registerAt(address, { code, ttl, grants, hint });
+  const { relay } = await registerAt(address, { code, ttl, grants, without, hint });
   const scheme = relay.tls ? 'wss' : 'ws';
 
   const { dial } = await import('../../lib/host/node/dial.ts');

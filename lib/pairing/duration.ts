@@ -1,4 +1,5 @@
 import { RelayError } from '../errors.ts';
+import { GRANTS } from '../sessions/grants.ts';
 import { CHANNEL_NAME, MAX_DURATION, MAX_GRANTS } from './policy.ts';
 
 const UNITS = { s: 1, m: 60, h: 3600, d: 86_400, w: 604_800, y: 31_536_000 } as const;
@@ -60,4 +61,15 @@ export function parseGrants(text: string): Record<string, number> {
   }
   if (Object.keys(grants).length > MAX_GRANTS) throw invalid(`must name at most ${MAX_GRANTS} channels`);
   return grants;
+}
+
+/**
+ * Parses the names of `svc pair --only` and `--without`: `chat,files` (contract 09 §1).
+ * @throws RelayError `invalid` naming a grant that does not exist.
+ */
+export function parseGrantNames(text: string): string[] {
+  const names = text.split(',').map((name) => name.trim().toLowerCase());
+  const unknown = names.find((name) => !GRANTS.includes(name));
+  if (unknown !== undefined) throw invalid(`'${unknown}' is no grant: use ${GRANTS.join(', ')}`);
+  return [...new Set(names)];
 }

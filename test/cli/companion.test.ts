@@ -212,6 +212,14 @@ describe('svc pair --token', () => {
     expect(grants.bridge - created).toBeCloseTo(3600, -1);
   });
 
+  it('makes a session with --only these grants', async () => {
+    const env = { RELAY_PORT: String(relay.port) };
+    const { stdout } = await run(['pair', '--token', '--name', 'narrow', '--only', 'bridge,files'], { env });
+    const { sessions } = await (await relay.fetch('/sessions', { headers: bearer(stdout.trim()) })).json();
+    expect(sessions).toMatchObject([{ device_name: 'narrow', is_current: true }]);
+    expect(Object.keys(sessions[0].grants).sort()).toEqual(['bridge', 'files']);
+  });
+
   it.each([
     [['--token', '--register-code', 'ABC123'], 2, /--token excludes/],
     [['--token', '--no-relay'], 2, /--token excludes/],

@@ -44,6 +44,10 @@ describe('options: an invalid value is named, exit 2, no network (01 §9.4)', ()
     ['--ttl', '101y'],
     ['--grants', 'terminal'],
     ['--grants', 'terminal=soon'],
+    ['--only', 'chat,nope'],
+    ['--only', ','],
+    ['--without', 'terminal=1d'],
+    ['--without', 'everything'],
     ['--host', 'http://x'],
     ['--host', 'a b'],
     ['--port', '0'],
@@ -68,14 +72,19 @@ describe('options: an invalid value is named, exit 2, no network (01 §9.4)', ()
     expect(stderr).toMatch(new RegExp(`^error: ${flag}`));
   });
 
-  test.each([[['--png', '--no-qr']], [['--register-code', 'ABC123', '--no-relay']]])(
-    '%j exclude each other',
-    async (flags) => {
-      const relay = await relayAnswering();
-      expect((await run(['pair', ...flags], relay)).code).toBe(2);
-      expect(relay.seen).toEqual([]);
-    },
-  );
+  test.each([
+    [['--png', '--no-qr']],
+    [['--register-code', 'ABC123', '--no-relay']],
+    [['--only', 'chat', '--without', 'terminal']],
+    [['--only', 'chat', '--no-relay']],
+    [['--without', 'chat', '--no-relay']],
+    [['--only', 'chat', '--grants', 'terminal=1d']],
+    [['--without', 'terminal', '--grants', 'chat=1d,terminal=1d']],
+  ])('%j exclude each other', async (flags) => {
+    const relay = await relayAnswering();
+    expect((await run(['pair', ...flags], relay)).code).toBe(2);
+    expect(relay.seen).toEqual([]);
+  });
 });
 
 describe('with a running relay', () => {
@@ -131,6 +140,45 @@ describe('with a running relay', () => {
     expect(stdout).toMatch(/Lifetime +7 days/);
     expect(stdout).toMatch(/Grants +terminal 1 day, bridge never expires/);
     expect(stdout).toMatch(/Dashboard +http:\/\/d\.example/);
+  });
+
+  const ALL_BUT_CHAT_AND_FILES = [
+    'voice:config',
+    'voice:stt',
+    'voice:tts',
+    'voice:realtime',
+    'terminal',
+    'tui',
+    'desktop',
+    'bridge',
+    'profiles',
+    'phone',
+    'devices',
+  ];
+
+  test.each<[words: string, without: string[], shown: RegExp]>([
+    ['--only chat,Files', ALL_BUT_CHAT_AND_FILES, /Grants +only chat, files\n/],
+    ['--only chat,files --grants chat=1d', ALL_BUT_CHAT_AND_FILES, /Grants +only chat, files; chat 1 day\n/],
+    ['--without terminal,bridge', ['terminal', 'bridge'], /Grants +defaults of the relay; without terminal, bridge\n/],
+    ['--without bridge --grants chat=1d', ['bridge'], /Grants +chat 1 day; without bridge\n/],
+  ])('%s makes a narrow session (09 §1)', async (words, without, shown) => {
+    for (const command of ['pair', 'pair --register-code ABC123']) {
+      const relay = await relayAnswering((seen) =>
+        seen.path === '/pairing/mint' ? minted(seen) : { body: { ok: true } },
+      );
+      const { code, stdout, stderr } = await run([...command.split(' '), ...words.split(' ')], relay);
+      expect(code).toBe(0);
+      expect(relay.sent()?.without).toEqual(without);
+      expect(stdout).toMatch(shown);
+      if (command === 'pair') expect(stderr).toMatch(/^warning: .*the key of the API server/);
+    }
+  });
+
+  test.each(['--only chat', '--without chat'])('%s without a relay pairs with nothing', async (words) => {
+    const env = { SVC_HOME: agentHome(), RELAY_PORT: String(await closedPort()), API_SERVER_KEY: KEY };
+    const { code, stdout, stderr } = await run(['pair', ...words.split(' ')], { env });
+    expect([code, stdout]).toEqual([1, '']);
+    expect(stderr).toMatch(/the relay is not running/);
   });
 
   test('--prefer with an unknown role warns and changes nothing', async () => {
