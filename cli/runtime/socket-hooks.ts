@@ -43,17 +43,28 @@ export function createSocketHooks(runtime: SocketRuntime, log: Log): SocketHooks
     else if (row.binary) events.bytes?.(message.uint8Array());
   }
 
+  /** A row that throws loses its socket, and nothing else. */
+  function failed(peer: Peer, what: string, error: unknown): void {
+    log.error(`${what} failed: ${describeError(error)}`);
+    peer.close(1011, 'internal error');
+    end(peer);
+  }
+
   return {
-    open: (peer) => runtime.open(peer),
+    open(peer) {
+      try {
+        runtime.open(peer);
+      } catch (error) {
+        failed(peer, 'opening a socket', error);
+      }
+    },
     message(peer, message) {
       const socket = runtime.find(peer);
       if (!socket) return;
       try {
         receive(peer, socket, message);
       } catch (error) {
-        log.error(`a message on ${socket.row.path} failed: ${describeError(error)}`);
-        peer.close(1011, 'internal error');
-        end(peer);
+        failed(peer, `a message on ${socket.row.path}`, error);
       }
     },
     drain: (peer) => runtime.find(peer)?.events.drained(),

@@ -135,6 +135,7 @@ describe.each(['node', 'edge'] as const)('the socket table [%s]', (runtime) => {
 
   it('a row closes its socket; one that fails closes with 1011, and no other', async () => {
     const target = await start();
+    expect((await (await open(target, '/test/broken')).closed())?.code).toBe(1011);
     const [leaving, failing, other] = await Promise.all(
       ['/test/echo/1', '/test/echo/2', '/test/echo/3'].map((path) => open(target, path)),
     );

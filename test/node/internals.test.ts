@@ -4,13 +4,15 @@ import type { AddressInfo, Socket } from 'node:net';
 import nodeAdapter from 'crossws/adapters/node';
 import { expect, it } from 'vitest';
 import {
+  allowMissingHost,
   checkConnectionsEvery,
   currentResponse,
+  releaseChunk,
   responseOn,
   takeEndListener,
 } from '../../cli/runtime/node/internals.ts';
 import { cleanups } from '../support/built-relay.ts';
-import { connectRaw, handshakeHeaders, request } from '../support/raw-socket.ts';
+import { connectRaw, frame, handshakeHeaders, request } from '../support/raw-socket.ts';
 
 // Each case fails when Node or crossws changes the undocumented part that `internals.ts` relies on.
 
@@ -114,4 +116,37 @@ it('checkConnectionsEvery: a server that listens finds late requests sooner', as
   const began = performance.now();
   expect((await late)[0]).toMatchObject({ code: 'ERR_HTTP_REQUEST_TIMEOUT' });
   expect(performance.now() - began).toBeLessThan(15_000);
+});
+
+it('releaseChunk: the ws of crossws keeps the mask of a frame, and needs it no longer', async () => {
+  const masks: unknown[] = [];
+  const texts: string[] = [];
+  const server = createServer();
+  const maskOf = (webSocket: object) => (webSocket as { _receiver: { _mask: unknown } })._receiver._mask;
+  const { handleUpgrade } = nodeAdapter({
+    hooks: {
+      message(peer, message) {
+        texts.push(message.text());
+        masks.push(maskOf(peer.websocket));
+        releaseChunk(peer.websocket);
+        masks.push(maskOf(peer.websocket));
+      },
+    },
+  });
+  server.on('upgrade', (req: IncomingMessage, socket: Socket, head: Buffer) => void handleUpgrade(req, socket, head));
+  const raw = await listen(server);
+  raw.write(request('GET', '/', handshakeHeaders()));
+  await raw.head();
+  raw.write(Buffer.concat([frame({ payload: 'one' }), frame({ payload: 'two', fin: false })]));
+  raw.write(frame({ payload: ' three', opcode: 0 }));
+  await expect.poll(() => texts).toEqual(['one', 'two three']);
+  expect(masks).toEqual([expect.any(Uint8Array), undefined, expect.any(Uint8Array), undefined]);
+});
+
+it('allowMissingHost: a server that listens answers requests without Host', async () => {
+  const server = createServer((_req, res) => void res.writeHead(200, { 'content-length': '0' }).end());
+  const raw = await listen(server);
+  allowMissingHost(server);
+  raw.write('GET / HTTP/1.1\r\n\r\n');
+  expect((await raw.response()).status).toBe(200);
 });

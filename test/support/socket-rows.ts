@@ -62,6 +62,15 @@ export const testRows: readonly SocketRow[] = [
     open: ({ session }, socket) => echo({ device: session?.device.name }, socket),
   },
   {
+    path: '/test/broken',
+    guard: () => undefined,
+    maxMessage: ECHO_LIMIT,
+    binary: false,
+    open() {
+      throw new Error('a row that cannot open');
+    },
+  },
+  {
     path: '/test/refused/:status',
     guard: refusing,
     maxMessage: ECHO_LIMIT,

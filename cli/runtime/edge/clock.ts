@@ -1,17 +1,17 @@
 import { type Cancel, type Clock, systemClock } from '../../../lib/kit/clock.ts';
 
-/** A pending timer keeps a Durable Object awake (and paid for): longer waits are left to its alarm. */
-const ALARM_FROM = 60_000;
+/** Milliseconds from which a timer becomes an alarm: a pending timer keeps the object awake, and paid for. */
+const MIN_ALARM_DELAY = 60_000;
 
-/** The part of a Durable Object's storage that is used. */
+/** The alarm of a Durable Object's storage. */
 export interface AlarmStorage {
   setAlarm(time: number): Promise<void>;
   deleteAlarm(): Promise<void>;
 }
 
 /**
- * A clock whose long timers survive the object's sleep as its one alarm. What a timer does is not kept: whoever
- * needs it arms it again when the object wakes, before `alarm()` is called.
+ * A clock whose long timers share the object's one alarm, which wakes it from a sleep. Their callbacks do not survive
+ * it: owners set their timers again when the object wakes, before `alarm()` is called.
  */
 export function createEdgeClock(storage: AlarmStorage): Clock & { alarm(): void } {
   const pending = new Map<symbol, { at: number; run: () => void }>();
@@ -26,10 +26,10 @@ export function createEdgeClock(storage: AlarmStorage): Clock & { alarm(): void 
 
   return {
     now: systemClock.now,
-    // Workers have no monotonic clock: time stands still while code runs and is the wall's otherwise.
+    // Workers have no monotonic clock. Theirs stands still while code runs and follows the wall clock otherwise.
     monotonic: systemClock.now,
     after(delay, run): Cancel {
-      if (delay < ALARM_FROM) return systemClock.after(delay, run);
+      if (delay < MIN_ALARM_DELAY) return systemClock.after(delay, run);
       const id = Symbol();
       pending.set(id, { at: systemClock.now() + delay, run });
       arm();

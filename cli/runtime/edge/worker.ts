@@ -32,11 +32,11 @@ interface Env extends Record<string, unknown> {
   RELAY: DurableObjectNamespace<RelayObject>;
   /** Where uploads are kept. */
   MEDIA?: R2Bucket;
-  /** Which relay answers. Without it, one per host name. */
+  /** Name of the relay that answers. Default: one relay per host name. */
   RELAY_NAME?: string;
 }
 
-/** What crossws is given of an accepted handshake: it keeps the URL with the socket, over every sleep. */
+/** The part of an accepted handshake that crossws gets. It keeps the URL with the socket across sleeps. */
 interface Handshake {
   url: string;
   accepted?: Accepted;
@@ -62,7 +62,7 @@ export class RelayObject extends DurableObject<Env> {
     return sockets;
   }
 
-  /** Builds the relay from its stores, and takes up the sockets that slept with the object. */
+  /** Builds the relay from its stores and restores the sockets that outlived the sleep. */
   async #wake(state: DurableObjectState, env: Env): Promise<void> {
     const variables = Object.fromEntries(
       Object.entries(env).filter((entry): entry is [string, string] => typeof entry[1] === 'string'),
@@ -154,13 +154,13 @@ export class RelayObject extends DurableObject<Env> {
   }
 }
 
-/** Bytes of a refused request's body that are taken in, and how many milliseconds its answer waits for them. */
+/** Bytes of an unread body to discard, and milliseconds for which the response waits for them. */
 const UNREAD_LIMIT = 1024 * 1024;
 const UNREAD_WAIT = 250;
 
 /**
- * A small body that nobody read must not be left: the runtime would give up the connection, and the requests after it.
- * After the answer it can no longer be read.
+ * Discards a small unread body: the platform would otherwise drop the connection, and with it the next requests. After
+ * the response the body can no longer be read.
  */
 async function drain({ body, bodyUsed, headers }: Request): Promise<void> {
   if (!body || bodyUsed || body.locked || Number(headers.get('content-length')) > UNREAD_LIMIT) return;
@@ -179,7 +179,7 @@ async function drain({ body, bodyUsed, headers }: Request): Promise<void> {
   }
 }
 
-/** The platform tells the client's address in a header that clients cannot set. */
+/** The platform puts the client's address into a header that clients cannot set. */
 function peerOf(request: Request): Peer {
   return {
     address: request.headers.get('cf-connecting-ip'),
@@ -188,19 +188,19 @@ function peerOf(request: Request): Peer {
   };
 }
 
-/** What crossws's peer and the platform's socket have in common. */
+/** The members that a peer of crossws and the platform's socket share. */
 interface Closable {
   send(data: string | ArrayBuffer | ArrayBufferView): unknown;
   close(code: number, reason: string): void;
 }
 
-/** A Durable Object's socket. The platform answers pings and finds dead peers by itself, and hides what is unsent. */
+/** A socket of the Durable Object. The platform answers pings, finds dead peers, and hides how much is unsent. */
 function edgeTransport(id: string, socket: Closable): Transport {
   const quietly = (action: () => void) => {
     try {
       action();
     } catch {
-      // Already closed: the close event follows, or has been.
+      // Already closed: the close event follows or has passed.
     }
   };
   return {

@@ -12,21 +12,22 @@ import type { SocketTable } from '../../../handlers/sockets.ts';
 import { describeError } from '../../../lib/errors.ts';
 import type { Log } from '../../../lib/log.ts';
 import { createAdapter, isSelfTimed, peerOf, requestOf } from './adapter.ts';
-import { checkConnectionsEvery, currentResponse, responseOn } from './internals.ts';
+import { allowMissingHost, checkConnectionsEvery, currentResponse, responseOn } from './internals.ts';
 import { send } from './send.ts';
 import { CLOSE_TIMEOUT, createNodeSockets, isHandshake, WEBSOCKET_VERSION } from './sockets.ts';
 
+/** Milliseconds for the head of a request, for the whole of it, and between two requests of a connection. */
 const HEAD_TIMEOUT = 20_000;
 const REQUEST_TIMEOUT = 80_000;
 const IDLE_TIMEOUT = 75_000;
-/** Node looks for late requests this often; its default of 30 s would stretch the limits above. */
+/** Milliseconds between checks for late requests. Node's default of 30 s would stretch the limits above. */
 const TIMEOUT_CHECK = 5_000;
 const UNREADABLE: Record<string, [status: number, sentence: string]> = {
   ERR_HTTP_REQUEST_TIMEOUT: [408, 'the request took too long to arrive'],
   HPE_HEADER_OVERFLOW: [431, 'the request head is too large'],
   HPE_CHUNK_EXTENSIONS_OVERFLOW: [413, 'the body is too large'],
 };
-/** How long clients get to answer the closing handshake of a stopping relay. */
+/** Milliseconds that clients get to answer the closing handshake of a stopping relay. */
 const CLOSE_GRACE = 1_500;
 
 export interface ServerOptions {
@@ -53,8 +54,8 @@ export function createRelayServer({ log, fetch, sockets }: ServerOptions): Relay
     const socket = stream as Socket;
     const answering = currentResponse(socket);
     if (answering) {
-      // A pipelined one waits for the answers before it, as every other request does.
-      watch(socket);
+      // A pipelined upgrade waits for the responses before it, like any request.
+      ignoreErrors(socket);
       answering.once('close', () => {
         if (socket.writable) onUpgrade.call(this, req, stream, head);
       });
@@ -66,7 +67,7 @@ export function createRelayServer({ log, fetch, sockets }: ServerOptions): Relay
     }
     if (!isHandshake(req)) {
       const response = refusalOn(socket, req);
-      // RFC 6455 §4.4: whoever asks for a version that is not spoken here is told the one that is.
+      // RFC 6455 §4.4: a client that asks for another version is told the supported one.
       response.setHeader('sec-websocket-version', WEBSOCKET_VERSION);
       handler(req, response);
       return;
@@ -75,11 +76,16 @@ export function createRelayServer({ log, fetch, sockets }: ServerOptions): Relay
   }
 
   async function upgrade(req: IncomingMessage, socket: Socket, head: Buffer): Promise<void> {
-    watch(socket);
-    const decided = await sockets.upgrade(requestOf(req), peerOf(socket));
-    if (!socket.writable) socket.destroy();
-    else if (decided.refusal) await send(req, refusalOn(socket, req), decided.refusal);
-    else nodeSockets.accept(decided, req, socket, head);
+    ignoreErrors(socket);
+    try {
+      const decided = await sockets.upgrade(requestOf(req), peerOf(socket));
+      if (!socket.writable) socket.destroy();
+      else if (decided.refusal) await send(req, refusalOn(socket, req), decided.refusal);
+      else await nodeSockets.accept(decided, req, socket, head);
+    } catch (error) {
+      log.error(`upgrade failed: ${describeError(error)}`);
+      socket.destroy();
+    }
   }
 
   const servers: HttpServer[] = [];
@@ -89,8 +95,8 @@ export function createRelayServer({ log, fetch, sockets }: ServerOptions): Relay
 
     serve(server) {
       servers.push(server);
-      // A request without `Host` is not from loopback; its route answers it, as any other.
-      Object.assign(server, { requireHostHeader: false });
+      // A request without `Host` is refused only where loopback matters.
+      allowMissingHost(server);
       server.headersTimeout = HEAD_TIMEOUT;
       server.requestTimeout = REQUEST_TIMEOUT;
       server.keepAliveTimeout = IDLE_TIMEOUT;
@@ -121,13 +127,13 @@ export function createRelayServer({ log, fetch, sockets }: ServerOptions): Relay
   };
 }
 
-/** The response to an upgrade that is refused; the connection ends with it. */
+/** The response to a refused upgrade, which ends the connection. */
 function refusalOn(socket: Socket, request: IncomingMessage): ServerResponse {
-  watch(socket);
+  ignoreErrors(socket);
   const response = responseOn(socket, request);
   response.shouldKeepAlive = false;
   socket.on('timeout', () => socket.destroy());
-  // Whatever still comes is thrown away: unread, it would also hide that the client has gone.
+  // Discards what still arrives: unread, it would also hide that the client has gone.
   socket.resume();
   response.on('finish', () => {
     socket.end();
@@ -137,14 +143,14 @@ function refusalOn(socket: Socket, request: IncomingMessage): ServerResponse {
   return response;
 }
 
-/** Node has let go of the connection: one that is reset now must not become an unhandled error. */
-function watch(socket: Socket): void {
+/** Node no longer handles the errors of this connection, and a reset must not become an uncaught exception. */
+function ignoreErrors(socket: Socket): void {
   if (!socket.listeners('error').includes(ignore)) socket.on('error', ignore);
 }
 
-/** What Node's parser refuses gets the error body of every other answer. */
+/** Answers what Node's parser refused, with the error body of every other response. */
 function refuseUnreadable(error: NodeJS.ErrnoException, socket: Duplex): void {
-  // In the middle of another answer nothing may be said.
+  // A response under way cannot be replaced.
   const answering = currentResponse(socket)?.headersSent;
   if (error.code === 'ECONNRESET' || !socket.writable || answering) {
     socket.destroy();
@@ -164,15 +170,15 @@ function refuseUnreadable(error: NodeJS.ErrnoException, socket: Duplex): void {
 const ERROR_HEADERS = { 'content-type': 'application/json', 'x-content-type-options': 'nosniff' };
 const errorBody = (error: string): string => JSON.stringify({ ok: false, error });
 
-/** Headers that only concern the hop, or the upgrade that does not happen. */
+/** Headers of the hop, and of the upgrade that is declined. */
 const UPGRADE_HEADERS = new Set(['connection', 'upgrade', 'http2-settings']);
 
 /**
- * An `Upgrade` to something else (curl --http2 offers h2c) may be ignored, but Node stops parsing at it, body and all.
- * So the request is put back, without the offer, and the server starts on the connection anew.
+ * Declines an upgrade to another protocol: curl --http2 offers h2c. The offer may be ignored, but Node stops parsing at
+ * it, so the request is put back without it and the server parses the connection again.
  */
 function parseAgain(server: HttpServer, req: IncomingMessage, socket: Socket, head: Buffer): void {
-  watch(socket);
+  ignoreErrors(socket);
   const lines = [`${req.method} ${req.url} HTTP/${req.httpVersion}`];
   for (let index = 0; index < req.rawHeaders.length; index += 2) {
     const [name = '', value = ''] = req.rawHeaders.slice(index, index + 2);

@@ -3,11 +3,10 @@ import type { Socket } from 'node:net';
 import type { Peer } from 'crossws';
 import nodeAdapter from 'crossws/adapters/node';
 import type { Accepted } from '../../../handlers/sockets.ts';
-import { describeError } from '../../../lib/errors.ts';
 import type { Log } from '../../../lib/log.ts';
 import type { Transport } from '../../../lib/socket/transport.ts';
 import { createSocketHooks, type OpenSocket } from '../socket-hooks.ts';
-import { takeEndListener } from './internals.ts';
+import { releaseChunk, takeEndListener } from './internals.ts';
 
 /** Milliseconds for which a client that does not answer a closing handshake keeps its connection. */
 export const CLOSE_TIMEOUT = 2_000;
@@ -46,7 +45,7 @@ const contextOf = (peer: Peer): PeerContext => peer.context as unknown as PeerCo
 
 export interface NodeSockets {
   /** Completes an accepted handshake. */
-  accept(accepted: Accepted, req: IncomingMessage, socket: Socket, head: Buffer): void;
+  accept(accepted: Accepted, req: IncomingMessage, socket: Socket, head: Buffer): Promise<void>;
 }
 
 /** Carries the sockets of the table over crossws. */
@@ -70,7 +69,14 @@ export function createNodeSockets(log: Log): NodeSockets {
   );
   const create = (maxPayload: number) =>
     nodeAdapter({
-      hooks,
+      hooks: {
+        ...hooks,
+        message(peer, message) {
+          hooks.message(peer, message);
+          releaseChunk(peer.websocket);
+        },
+        pong: (peer) => releaseChunk(peer.websocket),
+      },
       getNamespace: () => NAMESPACE,
       // The relay has its own keep-alive.
       idleTimeout: 0,
@@ -88,12 +94,7 @@ export function createNodeSockets(log: Log): NodeSockets {
   return {
     accept(accepted, req, socket, head) {
       const context: PeerContext = { accepted, socket };
-      adapterFor(accepted)
-        .handleUpgrade(handshakeOf(req) as never, socket, head, { context } as never)
-        .catch((error: unknown) => {
-          log.error(`upgrade to ${accepted.row.path} failed: ${describeError(error)}`);
-          socket.destroy();
-        });
+      return adapterFor(accepted).handleUpgrade(handshakeOf(req) as never, socket, head, { context } as never);
     },
   };
 }
