@@ -136,8 +136,8 @@ export interface SocketRecord {
 }
 
 /**
- * A phone, on an open socket (keyed `socket:<socket id>`) or departed (`departed:<SHA-256 of its id>`; `newest`, the one
- * that reported last). Times are epoch milliseconds.
+ * A phone, on an open socket (keyed `socket:<socket id>`) or departed (`departed:<SHA-256 of session family and id>`;
+ * `newest`, the one that reported last). Times are epoch milliseconds.
  */
 export interface BridgeDeviceRecord {
   id: string;
@@ -161,7 +161,7 @@ export interface BridgeSupersededRecord {
   superseded: string;
 }
 
-/** Device ids of the active and the most recent phone, keyed `selection`. */
+/** Session family and id (`family:id`) of the active and the most recent phone, keyed `selection`. */
 export interface BridgeSelectionRecord {
   active: string | null;
   recent: string | null;
@@ -183,9 +183,9 @@ export interface DesktopDeviceRecord {
 export interface DesktopControlRecord {
   id: string;
   targetId: string;
-  /** Family of the paired session that calls. */
+  /** Family of the paired session that calls; no other may use the control session. */
   family: string;
-  /** Device of that session. */
+  /** Device of that session, as the target is told. */
   deviceId: string;
   chatSession?: string;
   runId: string;

@@ -16,7 +16,7 @@ import type { ActivityRecord } from './activity.ts';
 import { type DeviceRoute, deviceRoutes } from './device-routes.ts';
 import { openPersistence } from './persistence.ts';
 import { redact, summarise } from './redact.ts';
-import { createPhoneRegistry, type Device } from './registry.ts';
+import { createPhoneRegistry, type Device, keyOf } from './registry.ts';
 import { decide, errorOf, type PhoneResponse, type Reply, readResponse, replyTo } from './response.ts';
 import { isSelectorKey, readSelector } from './selection.ts';
 import { departedStatus, statusOf } from './status.ts';
@@ -57,7 +57,8 @@ export async function openBridge(parts: BridgeParts) {
   const registry = createPhoneRegistry({
     now: clock.now,
     isEligible: mayBeUsed,
-    departedChanged: (id) => persistence?.departedChanged(id, registry),
+    isForeign: sessions.isDeviceOfAnother,
+    departedChanged: (key) => persistence?.departedChanged(key, registry),
   });
   const persistence = parts.registry && (await openPersistence({ store: parts.registry, clock, log }));
   const commands = createCommands<Link, PhoneResponse>(
@@ -93,6 +94,8 @@ export async function openBridge(parts: BridgeParts) {
     }
     return device;
   }
+
+  const isActive = (device: Device): boolean => registry.selection.active === keyOf(device);
 
   /** Records how a command ended; returns the caller's reply or rejection. */
   function conclude(record: ActivityRecord, outcome: Outcome<PhoneResponse>, isPrivate: boolean): Reply | RelayError {
@@ -257,7 +260,7 @@ export async function openBridge(parts: BridgeParts) {
     /** `GET /bridge/status`; undefined when no phone ever reported (contract 03 §6). */
     status(query: Readonly<Record<string, string>>): Payload | undefined {
       const device = registry.choose(readSelector(query));
-      if (device) return statusOf(device, registry.selection.active, clock.now());
+      if (device) return statusOf(device, isActive(device), clock.now());
       const last = registry.newest();
       return last && departedStatus(last, clock.now());
     },
@@ -265,8 +268,9 @@ export async function openBridge(parts: BridgeParts) {
     /** `GET /bridge/devices` (contract 03 §6). */
     devices(): Payload {
       const { active, recent } = registry.selection;
-      const devices = registry.list().map((device) => statusOf(device, active, clock.now()));
-      return { active_device_id: active, most_recent_device_id: recent, devices, count: devices.length };
+      const idOf = (key: string | null) => registry.connected(key)?.id ?? null;
+      const devices = registry.list().map((device) => statusOf(device, isActive(device), clock.now()));
+      return { active_device_id: idOf(active), most_recent_device_id: idOf(recent), devices, count: devices.length };
     },
 
     /** Makes the named device the one for calls that name none (contract 03 §6). */

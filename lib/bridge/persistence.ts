@@ -7,13 +7,13 @@ import { createWriteBehind, loadAll } from '../kit/write-behind.ts';
 import type { Log } from '../log.ts';
 import type { Payload } from '../socket/envelope.ts';
 import { aliasesOf } from './identity.ts';
-import type { Device, KnownDevice, PhoneRegistry } from './registry.ts';
+import { type Device, type KnownDevice, keyOf, type PhoneRegistry } from './registry.ts';
 
 const MAX_STATUS = 64 * 1024;
 const SELECTION = 'selection';
 const NEWEST = 'newest';
 const socketKey = (socketId: string): string => `socket:${socketId}`;
-const departedKey = (deviceId: string): string => `departed:${sha256(deviceId)}`;
+const departedKey = (key: string): string => `departed:${sha256(key)}`;
 
 export interface PersistenceParts {
   store: Store<'bridge'>;
@@ -56,9 +56,10 @@ export async function openPersistence(parts: PersistenceParts) {
       behind.save(SELECTION, () => ({ ...registry.selection }));
     },
 
-    departedChanged(id: string, registry: PhoneRegistry): void {
+    /** The device of this key has departed, or is back. */
+    departedChanged(key: string, registry: PhoneRegistry): void {
       const record = (known: KnownDevice | undefined) => (known ? toRecord(known, null) : null);
-      behind.save(departedKey(id), () => record(registry.departed(id)));
+      behind.save(departedKey(key), () => record(registry.departed(key)));
       behind.save(NEWEST, () => record(registry.newest()));
     },
 
@@ -79,9 +80,10 @@ export async function openPersistence(parts: PersistenceParts) {
       loaded.clear();
       for (const { key, known } of rest.sort((a, b) => (a.known?.lastSeenAt ?? 0) - (b.known?.lastSeenAt ?? 0))) {
         if (known) registry.restoreDeparted(known);
-        if (!key.startsWith('socket:')) continue;
+        // Earlier versions kept departed devices under a key of their id alone.
+        if (key === NEWEST || (known && key === departedKey(keyOf(known)))) continue;
         behind.save(key, () => null);
-        if (known) this.departedChanged(known.id, registry);
+        if (known) this.departedChanged(keyOf(known), registry);
       }
       if (saved) registry.restoreSelection(saved);
     },

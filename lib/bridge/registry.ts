@@ -21,7 +21,7 @@ export interface Device extends KnownDevice {
   connectedAt: number;
 }
 
-/** Ids of the devices that a call without a selector goes to. */
+/** Keys (`keyOf`) of the devices that a call without a selector goes to. */
 export interface Selection {
   active: string | null;
   recent: string | null;
@@ -31,9 +31,17 @@ export interface RegistryParts {
   now(): number;
   /** Whether the socket's session may be sent commands now. */
   isEligible(link: Link): boolean;
-  /** The device of this id is departed now, or not any more. */
-  departedChanged?(id: string): void;
+  /** Whether an id is that of a device of another session. */
+  isForeign?(id: string, family: string): boolean;
+  /** The device of this key is departed now, or not any more. */
+  departedChanged?(key: string): void;
 }
+
+/**
+ * Identifies a device. Its id alone does not: every paired device can read the ids of the others, and one that took the
+ * id of another must not get its place (contract 03 §1.2).
+ */
+export const keyOf = ({ family, id }: Pick<KnownDevice, 'family' | 'id'>): string => `${family}:${id}`;
 
 export type PhoneRegistry = ReturnType<typeof createPhoneRegistry>;
 
@@ -41,10 +49,11 @@ export type PhoneRegistry = ReturnType<typeof createPhoneRegistry>;
 const MAX_DEPARTED = 64;
 
 /**
- * The connected phones, and which of them gets a call that names none (contract 03 §1.2, 1.5, 3). Indexed by device id
- * and by socket: neither a report nor a response scans the others.
+ * The connected phones, and which of them gets a call that names none (contract 03 §1.2, 1.5, 3). Indexed by key and by
+ * socket: neither a report nor a response scans the others.
  */
-export function createPhoneRegistry({ now, isEligible, departedChanged = () => {} }: RegistryParts) {
+export function createPhoneRegistry(parts: RegistryParts) {
+  const { now, isEligible, isForeign = () => false, departedChanged = () => {} } = parts;
   const devices = new Map<string, Device>();
   const byLink = new Map<Link, Device>();
   /** Sockets whose device moved to another socket, and its id. */
@@ -53,8 +62,8 @@ export function createPhoneRegistry({ now, isEligible, departedChanged = () => {
   const selection: Selection = { active: null, recent: null };
   let newest: KnownDevice | undefined;
 
-  const eligible = (id: string | null): Device | undefined => {
-    const device = id === null ? undefined : devices.get(id);
+  const eligible = (key: string | null): Device | undefined => {
+    const device = key === null ? undefined : devices.get(key);
     return device && isEligible(device.link) ? device : undefined;
   };
 
@@ -62,23 +71,25 @@ export function createPhoneRegistry({ now, isEligible, departedChanged = () => {
   const list = (): Device[] =>
     [...devices.values()].filter(({ link }) => isEligible(link)).sort((a, b) => b.lastSeenAt - a.lastSeenAt);
 
-  /** An id that only a payload gives must not be another session's device, nor look like a socket's. */
-  const mayClaim = (id: string, link: Link): boolean =>
-    !id.startsWith('ws-') && (devices.get(id)?.family ?? link.session.family) === link.session.family;
+  /** An id that only a payload gives must not be that of another session's device, nor look like a socket's. */
+  const mayClaim = (id: string, { session: { family } }: Link): boolean =>
+    !id.startsWith('ws-') &&
+    !isForeign(id, family) &&
+    ![...devices.values()].some((device) => device.id === id && device.family !== family);
 
   function unindex(device: Device): void {
     byLink.delete(device.link);
-    if (devices.get(device.id) === device) devices.delete(device.id);
+    if (devices.get(keyOf(device)) === device) devices.delete(keyOf(device));
   }
 
-  function removeDeparted(id: string): void {
-    if (departed.delete(id)) departedChanged(id);
+  function removeDeparted(key: string): void {
+    if (departed.delete(key)) departedChanged(key);
   }
 
   /** Keeps a device that is not connected. Only an id of the session proves that it is the same one later. */
   function depart(device: KnownDevice): void {
-    departed.delete(device.id);
-    if (device.source === 'session') departed.set(device.id, device);
+    departed.delete(keyOf(device));
+    if (device.source === 'session') departed.set(keyOf(device), device);
     const [oldest] = departed.keys();
     if (departed.size > MAX_DEPARTED && oldest !== undefined) removeDeparted(oldest);
   }
@@ -86,7 +97,8 @@ export function createPhoneRegistry({ now, isEligible, departedChanged = () => {
   function register(link: Link, status: Payload, seenAt: number): { device: Device; replaced?: Device } | undefined {
     const { device: sessionDevice, family, prefix } = link.session;
     const identity = identify(sessionDevice, status, link.id, (id) => mayClaim(id, link));
-    const present = devices.get(identity.id);
+    const key = keyOf({ family, id: identity.id });
+    const present = devices.get(key);
     const replaced = present && present.link !== link ? present : undefined;
     if (replaced && superseded.get(link) === identity.id) return undefined;
     if (replaced) {
@@ -96,10 +108,11 @@ export function createPhoneRegistry({ now, isEligible, departedChanged = () => {
     superseded.delete(link);
 
     const before = byLink.get(link);
-    if (before && before.id !== identity.id) {
-      devices.delete(before.id);
+    const keyBefore = before && keyOf(before);
+    if (keyBefore !== undefined && keyBefore !== key) {
+      devices.delete(keyBefore);
       for (const pointer of ['active', 'recent'] as const) {
-        if (selection[pointer] === before.id) selection[pointer] = identity.id;
+        if (selection[pointer] === keyBefore) selection[pointer] = key;
       }
     }
     const device: Device = Object.assign(before ?? { link, connectedAt: now() }, identity, {
@@ -108,10 +121,10 @@ export function createPhoneRegistry({ now, isEligible, departedChanged = () => {
       status,
       lastSeenAt: seenAt,
     });
-    devices.set(device.id, device);
+    devices.set(key, device);
     byLink.set(link, device);
-    removeDeparted(device.id);
-    if (!eligible(selection.active)) selection.active = device.id;
+    removeDeparted(key);
+    if (!eligible(selection.active)) selection.active = key;
     return { device, replaced };
   }
 
@@ -123,7 +136,9 @@ export function createPhoneRegistry({ now, isEligible, departedChanged = () => {
     supersededOn: (link: Link): string | undefined => superseded.get(link),
     /** The device that reported last, connected or not. */
     newest: (): KnownDevice | undefined => newest,
-    departed: (id: string): KnownDevice | undefined => departed.get(id),
+    departed: (key: string): KnownDevice | undefined => departed.get(key),
+    /** The connected device of a key. */
+    connected: (key: string | null): Device | undefined => (key === null ? undefined : devices.get(key)),
 
     /**
      * A `bridge.status` came: makes its sender a device and the most recent one. Returns the device that it replaced on
@@ -133,17 +148,18 @@ export function createPhoneRegistry({ now, isEligible, departedChanged = () => {
       const result = register(link, status, now());
       if (!result) return undefined;
       newest = result.device;
-      selection.recent = result.device.id;
+      selection.recent = keyOf(result.device);
       return result;
     },
 
     /** A departed device reconnected: registers it before its next report. */
     welcome(link: Link): Device | undefined {
-      const { id, surface } = link.session.device;
-      const known = surface === 'desktop' || devices.has(id) ? undefined : departed.get(id);
-      if (known?.family !== link.session.family) return undefined;
+      const { family, device } = link.session;
+      const key = keyOf({ family, id: device.id });
+      const known = device.surface === 'desktop' || devices.has(key) ? undefined : departed.get(key);
+      if (!known) return undefined;
       const back = register(link, known.status, known.lastSeenAt)?.device;
-      if (newest?.id === id) newest = back;
+      if (newest && keyOf(newest) === key) newest = back;
       return back;
     },
 
@@ -158,7 +174,7 @@ export function createPhoneRegistry({ now, isEligible, departedChanged = () => {
     /** Restores a device that was not connected, or whose socket did not outlive the sleep. */
     restoreDeparted(device: KnownDevice): void {
       if (!newest || newest.lastSeenAt < device.lastSeenAt) newest = device;
-      if (!devices.has(device.id)) depart(device);
+      if (!devices.has(keyOf(device))) depart(device);
     },
 
     /** Restores the selection, once the devices are back. */
@@ -184,26 +200,31 @@ export function createPhoneRegistry({ now, isEligible, departedChanged = () => {
       const { link: _link, connectedAt: _connectedAt, ...known } = device;
       depart(known);
       if (newest === device) newest = known;
-      departedChanged(device.id);
+      const key = keyOf(device);
+      departedChanged(key);
+      const [next] = list();
       for (const pointer of ['active', 'recent'] as const) {
-        if (selection[pointer] === device.id) selection[pointer] = list()[0]?.id ?? null;
+        if (selection[pointer] === key) selection[pointer] = next ? keyOf(next) : null;
       }
       return device;
     },
 
     /** Makes a device the one for calls that name none. */
     select(device: Device): void {
-      selection.active = device.id;
+      selection.active = keyOf(device);
     },
 
     /**
-     * The device for a call: the named one; without a name the active, the most recent, the one seen last, or none.
+     * The device for a call: the named one; without a name the active, the most recent, the one seen last, or none. A
+     * device that has the id of another one for a name is not meant by it.
      * @throws RelayError `not-found` or `conflict` for a name that does not stand for exactly one.
      */
     choose(selector?: string): Device | undefined {
       if (selector === undefined) return eligible(selection.active) ?? eligible(selection.recent) ?? list()[0];
       return onlyMatch(
-        [...devices.values()].filter(({ link }) => isEligible(link)),
+        [...devices.values()].filter(
+          ({ link, id, family }) => isEligible(link) && (id === selector || !isForeign(selector, family)),
+        ),
         selector,
       );
     },

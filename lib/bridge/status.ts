@@ -25,9 +25,9 @@ const statusWith = (device: KnownDevice, connected: boolean, active: boolean, no
   device_form_factor: device.formFactor,
 });
 
-/** A connected device as the operator sees it; `active` is the id of the active one. */
-export const statusOf = (device: Device, active: string | null, now: number): Payload =>
-  statusWith(device, true, device.id === active, now);
+/** A connected device as the operator sees it. */
+export const statusOf = (device: Device, isActive: boolean, now: number): Payload =>
+  statusWith(device, true, isActive, now);
 
 /** A device that is no longer connected. */
 export const departedStatus = (device: KnownDevice, now: number): Payload => statusWith(device, false, false, now);

@@ -12,7 +12,7 @@ const MAX_SESSIONS = 256;
 export interface Requester {
   /** Family of the paired session that calls. */
   family: string;
-  /** Its device. */
+  /** Its device, as the target is told. */
   deviceId: string;
   chatSession?: string;
   runId: string;
@@ -35,12 +35,13 @@ export interface ControlParts {
 
 export type ControlSessions = ReturnType<typeof createControlSessions>;
 
-const keyOf = ({ deviceId, chatSession, profile }: Requester, link: Link): string =>
-  JSON.stringify([deviceId, chatSession, profile, link.id]);
+/** By family: a device id is no secret, and whoever took one must not inherit what was approved for its owner. */
+const keyOf = ({ family, chatSession, profile }: Requester, link: Link): string =>
+  JSON.stringify([family, chatSession, profile, link.id]);
 
 /**
  * Binds a desktop to one run of an agent: an approval that its owner gave to one run does not extend to the next
- * (contract 07 §2.4). One session per requester, chat, profile and target; another run replaces it.
+ * (contract 07 §2.4). One session per requester (session family), chat, profile and target; another run replaces it.
  */
 export function createControlSessions({ clock, ended, changed }: ControlParts) {
   const sessions = new Map<string, ControlSession>();
@@ -92,7 +93,6 @@ export function createControlSessions({ clock, ended, changed }: ControlParts) {
         sessions.delete(session.key);
         sessions.set(session.key, session);
         session.usedAt = clock.now();
-        session.family = requester.family;
         arm(session);
       } else {
         endLeastRecentlyUsed();

@@ -63,7 +63,8 @@ export async function openDesktop(parts: DesktopParts) {
   const { sessions, clock, log } = parts;
   const mayBeUsed = ({ isOpen, session }: Link): boolean =>
     isOpen && sessions.isAlive(session) && isGranted(session.grants, 'desktop', clock.now() / 1000);
-  const registry = createDesktopRegistry({ now: clock.now, isEligible: mayBeUsed });
+  const isForeign = sessions.isDeviceOfAnother;
+  const registry = createDesktopRegistry({ now: clock.now, isEligible: mayBeUsed, isForeign });
   const persistence = parts.registry && (await openPersistence({ store: parts.registry, clock, log }));
   const busy = () => refusal('unavailable', 'busy', 'too many commands are under way on this desktop');
   const commands = createCommands<Link, DesktopResponse>(clock, busy);
@@ -232,7 +233,8 @@ export async function openDesktop(parts: DesktopParts) {
       if (stopping) throw refusal('bad-gateway', 'desktop_disconnected', 'Relay is shutting down');
       const { tool, query, signal } = call;
       const { text, value } = call.args;
-      const device = choose(registry.list(), readSelector(value) ?? readSelector(query), tool);
+      const selector = readSelector(value) ?? readSelector(query);
+      const device = choose(registry.list(), { selector, tool, isForeign });
       const { link } = device;
       commands.requireRoom(link);
       const id = crypto.randomUUID();
@@ -272,7 +274,7 @@ export async function openDesktop(parts: DesktopParts) {
     ping(tool: string | undefined, query: Readonly<Record<string, string>>): true | string {
       const all = registry.list();
       if (all.length === 0) return 'no desktop connected';
-      const selected = named(all, readSelector(query));
+      const selected = named(all, readSelector(query), isForeign);
       if (selected.length === 0) return 'no such desktop connected';
       return tool === undefined || selected.some((device) => offers(device, tool)) || `no desktop offers ${tool}`;
     },

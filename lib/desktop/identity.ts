@@ -3,11 +3,19 @@ import { isDeviceId, UNNAMED } from '../sessions/device.ts';
 import type { Device as SessionDevice } from '../sessions/session.ts';
 import type { Payload } from '../socket/envelope.ts';
 
-/** A desktop's id: from its session, else from its first status, else from its socket (contract 07 §2.2). */
-export function idOf(device: SessionDevice, status: Payload, socketId: string): string {
+/**
+ * A desktop's id: from its session, else from its first status, else from its socket (contract 07 §2.2). `mayClaim`
+ * decides whether an id that only the status gives may be used: one that belongs to another desktop may not.
+ */
+export function idOf(
+  device: SessionDevice,
+  status: Payload,
+  socketId: string,
+  mayClaim: (id: string) => boolean = () => true,
+): string {
   if (isDeviceId(device.id)) return device.id;
   const claimed = firstText(status, ['device_id']);
-  return claimed !== undefined && isDeviceId(claimed) ? claimed : `ws-${socketId}`;
+  return claimed !== undefined && isDeviceId(claimed) && mayClaim(claimed) ? claimed : `ws-${socketId}`;
 }
 
 /** A desktop's name: from its session, else from its status, else its id. */

@@ -32,6 +32,8 @@ export interface RegistryParts {
   now(): number;
   /** Whether the socket's session may be sent commands now. */
   isEligible(link: Link): boolean;
+  /** Whether an id is that of a device of another session. */
+  isForeign(id: string, family: string): boolean;
 }
 
 export type DesktopRegistry = ReturnType<typeof createDesktopRegistry>;
@@ -42,7 +44,7 @@ const toolsIn = ({ advertised_tools: tools }: Payload): Set<string> | undefined 
 const isDevice = (state: SocketState | undefined): state is Device => state?.status !== undefined;
 
 /** The connected desktops: state of their sockets, and gone with them. */
-export function createDesktopRegistry({ now, isEligible }: RegistryParts) {
+export function createDesktopRegistry({ now, isEligible, isForeign }: RegistryParts) {
   const sockets = new Map<Link, SocketState>();
 
   function stateOf(link: Link): SocketState {
@@ -60,13 +62,19 @@ export function createDesktopRegistry({ now, isEligible }: RegistryParts) {
     return isDevice(state) ? state : undefined;
   }
 
+  /** An id that only a status gives must not be that of another session's device, nor look like a socket's. */
+  const mayClaim = (id: string, { session: { family } }: Link): boolean =>
+    !id.startsWith('ws-') &&
+    !isForeign(id, family) &&
+    ![...sockets.values()].some((state) => state.id === id && state.link.session.family !== family);
+
   return {
     /** A status came: its sender is a device from the first one on. */
     report(link: Link, status: Payload): Device {
       const state = stateOf(link);
       if (!state.status) {
         state.connectedAt = state.lastSeenAt;
-        state.id = idOf(link.session.device, status, link.id);
+        state.id = idOf(link.session.device, status, link.id, (id) => mayClaim(id, link));
       }
       state.name = nameOf(link.session.device, status, state.id);
       state.tools = toolsIn(status) ?? state.tools;

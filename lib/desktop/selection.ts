@@ -18,9 +18,20 @@ export function readSelector(values: Readonly<Record<string, unknown>>): string 
   return undefined;
 }
 
-/** The devices that a selector matches; all of them without one. */
-export const named = (devices: readonly Device[], selector: string | undefined): Device[] =>
-  devices.filter((device) => selector === undefined || isNamed(namesOf(device), selector));
+/** Whether an id is that of a device of another session. */
+export type IsForeign = (id: string, family: string) => boolean;
+
+/**
+ * The devices that a selector matches; all of them without one. A device that has the id of another one for a name is
+ * not meant by it.
+ */
+export const named = (devices: readonly Device[], selector: string | undefined, isForeign: IsForeign): Device[] =>
+  devices.filter(
+    (device) =>
+      selector === undefined ||
+      (isNamed(namesOf(device), selector) &&
+        (device.id === selector || !isForeign(selector, device.link.session.family))),
+  );
 
 /** Whether a desktop can run the tool. One that advertises nothing may, except for tools of the whole computer. */
 export const offers = ({ tools }: Device, tool: string): boolean =>
@@ -44,11 +55,14 @@ const isSameDesktop = (a: Device, b: Device): boolean =>
  * @throws RelayError `bad-gateway` with `error_code` `no_desktop`, `unknown_device`, `ambiguous_device` or
  * `tool_not_advertised`.
  */
-export function choose(devices: readonly Device[], selector: string | undefined, tool: string): Device {
+export function choose(
+  devices: readonly Device[],
+  { selector, tool, isForeign }: { selector: string | undefined; tool: string; isForeign: IsForeign },
+): Device {
   if (devices.length === 0)
     throw refusal('bad-gateway', 'no_desktop', 'No desktop connected: start the desktop client');
   const shown = selector === undefined ? '' : selector.slice(0, 128).toWellFormed();
-  const [first, ...others] = named(devices, selector);
+  const [first, ...others] = named(devices, selector, isForeign);
   if (!first)
     throw refusal('bad-gateway', 'unknown_device', `Unknown desktop: ${shown}. Available: ${listed(devices)}`);
   if (!others.every((other) => isSameDesktop(first, other))) {

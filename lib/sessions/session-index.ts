@@ -24,7 +24,7 @@ export function createSessionIndex() {
   let expiryBound = Number.POSITIVE_INFINITY;
 
   const headOf = ({ prefix }: Session) => prefix.slice(0, HEAD);
-  const deviceKey = ({ id }: Device) => id.toLowerCase();
+  const deviceKey = ({ id }: Pick<Device, 'id'>) => id.toLowerCase();
 
   function addDevice(session: Session): void {
     if (isDeviceId(session.device.id)) addTo(byDevice, deviceKey(session.device), session);
@@ -106,7 +106,7 @@ export function createSessionIndex() {
     ofFamily: (family: string): Session | undefined => byFamily.get(family),
 
     /** Sessions of a device, whatever the case of its id. None for an id that identifies no device. */
-    ofDevice: (device: Device): Session[] => [...(byDevice.get(deviceKey(device)) ?? [])],
+    ofDevice: (device: Pick<Device, 'id'>): Session[] => [...(byDevice.get(deviceKey(device)) ?? [])],
 
     /** Sessions whose stored prefix begins with `start`. */
     startingWith(start: string): Session[] {

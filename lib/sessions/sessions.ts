@@ -149,6 +149,10 @@ export class Sessions {
     return this.#alive(this.#index.ofFamily(family));
   }
 
+  /** Whether an id is that of a device of another family, connected or not. */
+  isDeviceOfAnother = (id: string, family: string): boolean =>
+    this.#index.ofDevice({ id }).some((session) => session.family !== family && this.isAlive(session));
+
   /** Marks a session as seen now. Saved by the sweep, at most once a minute, and by `flush`. */
   touch(session: Session): void {
     if (session.ended) return;

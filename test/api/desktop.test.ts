@@ -13,7 +13,7 @@ import {
   startDesktop,
   type ToolCommand,
 } from '../support/desktop.ts';
-import { bearer, describeMatrix, type Paired, pair, type Target } from '../support/relay.ts';
+import { authenticate, bearer, describeMatrix, type Paired, pair, type Target } from '../support/relay.ts';
 
 describeMatrix('faults on the desktop channel (contract 07 §2.3)', (start, runtime) => {
   it('commands of a desktop that vanishes fail with 502 at once, those of others go on', async () => {
@@ -233,6 +233,21 @@ describeMatrix('control sessions (contract 07 §2.4)', (start) => {
     expect(ends(desktop)).toBe(0);
   });
 
+  it('a session that presents the id of the requester does not inherit them', async () => {
+    const target = await start();
+    const desktop = await startDesktop(target);
+    const caller = await pair(target, { device: { device_id: 'agent-1' } });
+    const approved = await act(target, caller, desktop, { run: 'r1', chat: 'c1' });
+    for (const own of ['thief', 'unknown']) {
+      const thief = await pair(target, { device: { device_id: own } });
+      await authenticate(target, { session_token: thief.token, device_id: 'agent-1' });
+      const taken = await act(target, thief, desktop, { run: 'r1', chat: 'c1' });
+      expect(taken?.id, own).not.toBe(approved?.id);
+    }
+    expect(ends(desktop), 'the session of the requester goes on').toBe(0);
+    expect((await act(target, caller, desktop, { run: 'r1', chat: 'c1' }))?.id).toBe(approved?.id);
+  });
+
   it('need a run, a requester and a computer tool; labels are cleaned and cut', async () => {
     const target = await start();
     const desktop = await startDesktop(target);
@@ -287,6 +302,26 @@ describeMatrix('control sessions (contract 07 §2.4)', (start) => {
     const second = await act(target, caller, back, { run: 'r1' });
     expect(second?.id).not.toBe(first?.id);
     expect(ends(back)).toBe(0);
+  });
+
+  it('§2.2: a desktop with the id or the name of another one gets none of its commands', async () => {
+    const target = await start();
+    const victim = await startDesktop(target, { device: { device_id: 'victim-pc', device_name: 'Tower' } });
+    const claiming = await startDesktop(target, {
+      device: { device_id: 'unknown', device_name: 'Thief' },
+      status: { device_id: 'victim-pc' },
+    });
+    const called = await startDesktop(target, { device: { device_id: 'thief', device_name: 'victim-pc' } });
+    const run = async () => (await call(target, called, 'desktop_terminal', { device: 'victim-pc' })).status;
+    expect(await run()).toBe(200);
+    expect(victim.commands).toHaveLength(1);
+    victim.client.close();
+    await expect.poll(async () => (await health(target, called)).clients.length).toBe(2);
+    expect(await refusalOf(call(target, called, 'desktop_terminal', { device: 'victim-pc' }))).toEqual([
+      502,
+      'unknown_device',
+    ]);
+    expect([...claiming.commands, ...called.commands]).toEqual([]);
   });
 });
 
