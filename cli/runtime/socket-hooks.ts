@@ -1,5 +1,5 @@
 import type { Hooks, Message, Peer } from 'crossws';
-import type { SocketRow } from '../../handlers/sockets.ts';
+import type { Accepted, SocketRow } from '../../handlers/sockets.ts';
 import { describeError } from '../../lib/errors.ts';
 import type { Log } from '../../lib/log.ts';
 import { isLongerThan } from '../../lib/socket/envelope.ts';
@@ -13,8 +13,10 @@ export interface OpenSocket {
 
 /** What differs between the runtimes: where the sockets of peers are kept. */
 export interface SocketRuntime {
-  /** Opens the socket of a handshake that the table accepted. */
-  open(peer: Peer): void;
+  /** The accepted handshake of a peer, once: it holds the request. */
+  take(peer: Peer): Accepted | undefined;
+  /** Opens the socket of a handshake. */
+  open(peer: Peer, accepted: Accepted): void;
   /** The open socket of a peer. */
   find(peer: Peer): OpenSocket | undefined;
   /** Forgets the socket of a peer; its events are no longer delivered. */
@@ -25,10 +27,26 @@ type SocketHooks = Pick<Hooks, 'open' | 'message' | 'drain' | 'ping' | 'close' |
 
 /** The hooks of crossws, shared by the Node server and the Durable Object. */
 export function createSocketHooks(runtime: SocketRuntime, log: Log): SocketHooks {
+  /** Runs what a row does with an event: a failure closes this socket and must not end the process, or others. */
+  function guarded(peer: Peer, path: string, action: () => void): void {
+    try {
+      action();
+    } catch (error) {
+      log.error(`a socket on ${path} failed: ${describeError(error)}`);
+      peer.close(1011, 'internal error');
+      end(peer);
+    }
+  }
+
   function end(peer: Peer): void {
     const socket = runtime.find(peer);
     runtime.forget(peer);
-    socket?.events.closed();
+    if (socket) guarded(peer, socket.row.path, () => socket.events.closed());
+  }
+
+  function deliver(peer: Peer, action: (socket: OpenSocket) => void): void {
+    const socket = runtime.find(peer);
+    if (socket) guarded(peer, socket.row.path, () => action(socket));
   }
 
   function receive(peer: Peer, { row, events }: OpenSocket, message: Message): void {
@@ -43,32 +61,14 @@ export function createSocketHooks(runtime: SocketRuntime, log: Log): SocketHooks
     else if (row.binary) events.bytes?.(message.uint8Array());
   }
 
-  /** A row that throws loses its socket, and nothing else. */
-  function failed(peer: Peer, what: string, error: unknown): void {
-    log.error(`${what} failed: ${describeError(error)}`);
-    peer.close(1011, 'internal error');
-    end(peer);
-  }
-
   return {
     open(peer) {
-      try {
-        runtime.open(peer);
-      } catch (error) {
-        failed(peer, 'opening a socket', error);
-      }
+      const accepted = runtime.take(peer);
+      if (accepted) guarded(peer, accepted.row.path, () => runtime.open(peer, accepted));
     },
-    message(peer, message) {
-      const socket = runtime.find(peer);
-      if (!socket) return;
-      try {
-        receive(peer, socket, message);
-      } catch (error) {
-        failed(peer, `a message on ${socket.row.path}`, error);
-      }
-    },
-    drain: (peer) => runtime.find(peer)?.events.drained(),
-    ping: (peer) => runtime.find(peer)?.events.pinged(),
+    message: (peer, message) => deliver(peer, (socket) => receive(peer, socket, message)),
+    drain: (peer) => deliver(peer, ({ events }) => events.drained()),
+    ping: (peer) => deliver(peer, ({ events }) => events.pinged()),
     close: end,
     error: (_peer, error) => log.debug(`socket error: ${describeError(error)}`),
   };

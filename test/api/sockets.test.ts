@@ -2,6 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { WebSocket } from 'ws';
 import { cleanups, startBuiltTarget } from '../support/built-relay.ts';
 import { startEdgeTarget } from '../support/edge.ts';
+import { openRaw } from '../support/raw-socket.ts';
 import { bearer, pair, type Target } from '../support/relay.ts';
 import { giveUpGrant } from '../support/scripted.ts';
 import { ECHO_LIMIT, testRows } from '../support/socket-rows.ts';
@@ -135,7 +136,6 @@ describe.each(['node', 'edge'] as const)('the socket table [%s]', (runtime) => {
 
   it('a row closes its socket; one that fails closes with 1011, and no other', async () => {
     const target = await start();
-    expect((await (await open(target, '/test/broken')).closed())?.code).toBe(1011);
     const [leaving, failing, other] = await Promise.all(
       ['/test/echo/1', '/test/echo/2', '/test/echo/3'].map((path) => open(target, path)),
     );
@@ -146,5 +146,30 @@ describe.each(['node', 'edge'] as const)('the socket table [%s]', (runtime) => {
     await other?.next();
     other?.send('still here');
     expect(await other?.next()).toBe('still here');
+  });
+
+  it('a row that fails to open closes with 1011, and no other', async () => {
+    const target = await start();
+    const other = await open(target, '/test/text');
+    const { port, hostname } = new URL(target.url);
+    const failing = await openRaw(Number(port), { path: '/test/failing/open', headers: { host: hostname } });
+    pending.push(failing.destroy);
+    expect((await failing.closing()).code).toBe(1011);
+    await other.next();
+    other.send('still here');
+    expect(await other.next()).toBe('still here');
+    await expect.poll(() => target.log.join('\n')).toContain('/test/failing/:step failed: open fails');
+  });
+
+  it('a row that fails when its socket closes disturbs no other', async () => {
+    const target = await start();
+    const [failing, other] = [await open(target, '/test/failing/closed'), await open(target, '/test/text')];
+    await failing.next();
+    failing.send('bye');
+    expect((await failing.closed())?.code).toBe(4000);
+    await expect.poll(() => target.log.join('\n')).toContain('/test/failing/:step failed: closed fails');
+    await other.next();
+    other.send('still here');
+    expect(await other.next()).toBe('still here');
   });
 });

@@ -1,8 +1,12 @@
 import { generateKeyPair, SignJWT } from 'jose';
 import { afterEach, describe, expect, it } from 'vitest';
 import { OPERATOR_AUDIENCE } from '../../lib/access/operator-token.ts';
+import { cleanups } from '../support/built-relay.ts';
 import { startEdgeTarget } from '../support/edge.ts';
+import { frame, OPCODE, openRaw, textFrame } from '../support/raw-socket.ts';
 import { bearer, pair, post, type Target } from '../support/relay.ts';
+
+const pending = cleanups();
 
 describe('the edge', () => {
   const running: Target[] = [];
@@ -24,6 +28,27 @@ describe('the edge', () => {
       const healthy = await fetch(`${target.url}/health`);
       expect([healthy.status, (await healthy.json()).status]).toEqual([200, 'ok']);
     }
+  });
+
+  it.each([
+    ['reserved opcode', frame({ opcode: 3, payload: '{}' })],
+    ['continuation of nothing', frame({ opcode: OPCODE.continuation, payload: 'x' })],
+    ['length beyond 2^53', frame({ length: 2n ** 60n, lengthBits: 64 })],
+  ])('a socket that sends a broken frame is forgotten: %s', async (_name, bytes) => {
+    const target = await start();
+    const { client, token } = await pair(target);
+    pending.push(client.terminate);
+    const clients = async () => (await (await target.fetch('/health')).json()).clients;
+    const { port, hostname } = new URL(target.url);
+    const raw = await openRaw(Number(port), { headers: { host: hostname } });
+    pending.push(raw.destroy);
+    raw.write(textFrame('system', 'auth', { session_token: token }));
+    expect((await raw.envelope()).type).toBe('auth.ok');
+    expect(await clients()).toBe(2);
+    raw.write(bytes);
+    await expect.poll(clients).toBe(1);
+    client.send('system', 'ping', {}, 'after');
+    expect((await client.next({ id: 'after' })).type).toBe('pong');
   });
 
   it('contract 01 §12: has no loopback: operator routes need an operator token', async () => {

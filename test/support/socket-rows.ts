@@ -38,6 +38,16 @@ function echo(greeting: unknown, socket: Transport): SocketEvents {
   };
 }
 
+/** An echo that fails at the named step. */
+function failing(step: string | undefined, socket: Transport): SocketEvents {
+  const events = echo('failing', socket);
+  const fail = () => {
+    throw new Error(`${step} fails`);
+  };
+  if (step === 'open') return fail();
+  return { ...events, ...(step === 'pinged' && { pinged: fail }), ...(step === 'closed' && { closed: fail }) };
+}
+
 /** Made-up rows of the socket table, for its tests on both runtimes. */
 export const testRows: readonly SocketRow[] = [
   {
@@ -46,6 +56,13 @@ export const testRows: readonly SocketRow[] = [
     maxMessage: ECHO_LIMIT,
     binary: true,
     open: ({ params, query }, socket) => echo({ params, query }, socket),
+  },
+  {
+    path: '/test/failing/:step',
+    guard: () => undefined,
+    maxMessage: ECHO_LIMIT,
+    binary: true,
+    open: ({ params }, socket) => failing(params.step, socket),
   },
   {
     path: '/test/text',
@@ -60,15 +77,6 @@ export const testRows: readonly SocketRow[] = [
     maxMessage: ECHO_LIMIT,
     binary: true,
     open: ({ session }, socket) => echo({ device: session?.device.name }, socket),
-  },
-  {
-    path: '/test/broken',
-    guard: () => undefined,
-    maxMessage: ECHO_LIMIT,
-    binary: false,
-    open() {
-      throw new Error('a row that cannot open');
-    },
   },
   {
     path: '/test/refused/:status',

@@ -92,11 +92,13 @@ export class RelayObject extends DurableObject<Env> {
   #hooks(log: Log) {
     return createSocketHooks(
       {
-        open: (peer) => {
+        take: (peer) => {
           const handshake = peer.request as unknown as Handshake;
           const { accepted } = handshake;
-          if (!accepted) return;
           handshake.accepted = undefined;
+          return accepted;
+        },
+        open: (peer, accepted) => {
           this.#open.set(peer.id, { row: accepted.row, events: accepted.open(edgeTransport(peer.id, peer)) });
         },
         find: (peer) => this.#open.get(peer.id),
@@ -146,6 +148,11 @@ export class RelayObject extends DurableObject<Env> {
 
   webSocketClose(socket: WorkerSocket, code: number, reason: string, clean: boolean): Promise<void> {
     return this.#crossws.handleDurableClose(this as never, socket as never, code, reason, clean);
+  }
+
+  /** A client has broken the protocol. The platform drops its connection, and reports no close. */
+  webSocketError(socket: WorkerSocket): Promise<void> {
+    return this.webSocketClose(socket, 1006, '', false);
   }
 
   async alarm(): Promise<void> {

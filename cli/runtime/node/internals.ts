@@ -2,8 +2,8 @@ import { type Server as HttpServer, type IncomingMessage, ServerResponse } from 
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 
-// Everything that relies on undocumented parts of Node. test/runtime/node-internals.test.ts fails when one of
-// them changes.
+// Everything that relies on undocumented parts of Node. test/node/internals.test.ts and listen.test.ts fail
+// when one of them changes.
 
 /** The response that a connection is sending or waiting for, if any. */
 export const currentResponse = (socket: Duplex): ServerResponse | undefined =>

@@ -72,7 +72,10 @@ export function createRelayServer({ log, fetch, sockets }: ServerOptions): Relay
       handler(req, response);
       return;
     }
-    void upgrade(req, socket, head);
+    upgrade(req, socket, head).catch((error) => {
+      log.error(`upgrade failed: ${describeError(error)}`);
+      socket.destroy();
+    });
   }
 
   async function upgrade(req: IncomingMessage, socket: Socket, head: Buffer): Promise<void> {

@@ -35,7 +35,6 @@ export function isHandshake({ method, headers }: IncomingMessage): boolean {
 
 /** What crossws keeps with a peer for us. */
 interface PeerContext {
-  /** Dropped once the socket is open: it holds the request. */
   accepted?: Accepted;
   socket: Socket;
   open?: OpenSocket;
@@ -52,11 +51,15 @@ export interface NodeSockets {
 export function createNodeSockets(log: Log): NodeSockets {
   const hooks = createSocketHooks(
     {
-      open(peer) {
+      take(peer) {
         const context = contextOf(peer);
-        const { accepted, socket } = context;
-        if (!accepted) return;
+        const { accepted } = context;
         context.accepted = undefined;
+        return accepted;
+      },
+      open(peer, accepted) {
+        const context = contextOf(peer);
+        const { socket } = context;
         endAtOnce(socket);
         context.open = { row: accepted.row, events: accepted.open(new NodeTransport(peer, socket)) };
       },
