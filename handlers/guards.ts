@@ -57,9 +57,9 @@ export function paired(grant?: string, refusal = `this device has no ${grant} gr
 
 const anyDevice = paired();
 
-/** Whether the caller may list and end the sessions of other devices. A host tool, which has no session, may. */
-export const maySeeOthers = ({ session }: RelayRequest, relay: Relay): boolean =>
-  session === undefined || isGranted(session.grants, 'devices', relay.clock.now() / 1000);
+/** Whether the caller of a guarded request has a grant, still. The operator, who has no session, has them all. */
+export const hasGrant = ({ session }: RelayRequest, relay: Relay, grant: string): boolean =>
+  session === undefined || (!session.ended && isGranted(session.grants, grant, relay.clock.now() / 1000));
 
 /** Whether the operator calls without a session bearer. At the edge the bearer is the operator token. */
 export const isOperatorWithoutBearer = async (request: RelayRequest, relay: Relay): Promise<boolean> =>

@@ -5,6 +5,7 @@ import { baseName, mediaType } from '../lib/media/names.ts';
 import type { Relay } from '../lib/relay.ts';
 import { json, readJson } from '../lib/web/json.ts';
 import { chunksOf } from '../lib/web/streams.ts';
+import { hasGrant } from './guards.ts';
 import { answerMedia } from './media-answer.ts';
 import { type Handler, isYes, lastOf, pathParam, type RelayRequest } from './request.ts';
 
@@ -62,7 +63,7 @@ export const uploadMedia: Handler = async (request, relay) => {
     contentLength: length === null ? null : Number(length),
     chunks: request.chunks?.() ?? chunksOf(request.body),
     owner: request.session?.family ?? '',
-    isWelcome: () => request.session?.ended === undefined,
+    isWelcome: () => hasGrant(request, relay, 'files'),
   });
   return json(ticket(entry));
 };

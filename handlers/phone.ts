@@ -1,4 +1,6 @@
+import { PHONE_GRANT } from '../lib/phone/phone.ts';
 import { json, readJson } from '../lib/web/json.ts';
+import { hasGrant } from './guards.ts';
 import { type Handler, lastOf } from './request.ts';
 
 /** Bytes of a body (contract 04 §1.2). */
@@ -31,6 +33,7 @@ export const takeReplies: Handler = async (request, relay) => {
   const replies = await relay.phone.poll({
     timeout: Math.min(Math.max(number(query.timeout) ?? DEFAULT_TIMEOUT, 0), MAX_TIMEOUT) * 1000,
     signal: request.signal,
+    mayRead: () => hasGrant(request, relay, PHONE_GRANT),
     wanted: isSelective ? { chatId, replyTo, since } : undefined,
   });
   return json({ replies });

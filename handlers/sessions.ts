@@ -4,7 +4,7 @@ import type { Relay } from '../lib/relay.ts';
 import type { Session } from '../lib/sessions/session.ts';
 import type { Reduction } from '../lib/sessions/sessions.ts';
 import { json, readJson } from '../lib/web/json.ts';
-import { maySeeOthers } from './guards.ts';
+import { hasGrant } from './guards.ts';
 import { type Handler, pathParam, type RelayRequest } from './request.ts';
 
 const MIN_PREFIX = 4;
@@ -33,7 +33,7 @@ const rowOf = (session: Session, isCurrent: boolean) => ({
  */
 export const listSessions: Handler = (request, relay) => {
   const own = request.session;
-  const sessions = own && !maySeeOthers(request, relay) ? [own] : relay.sessions.list();
+  const sessions = own && !hasGrant(request, relay, 'devices') ? [own] : relay.sessions.list();
   return json({ sessions: sessions.map((session) => rowOf(session, session === own)) });
 };
 
@@ -69,7 +69,7 @@ function prefixOf(request: RelayRequest): string {
 function sessionByPrefix(prefix: string, request: RelayRequest, relay: Relay): Session {
   const found = relay.sessions.find(prefix);
   const own = request.session;
-  if (own && !maySeeOthers(request, relay)) {
+  if (own && !hasGrant(request, relay, 'devices')) {
     // Refused alike for every other prefix, so that such a device does not learn which ones exist.
     if (!found.includes(own)) throw anotherSession();
     return own;

@@ -97,7 +97,7 @@ export function createUploads({ clock, cap, total, create }: UploadsParts) {
       }
       if (!reader.complete()) throw new RelayError('invalid', 'the multipart body is not complete');
       if (!part || !target) throw new RelayError('invalid', 'the multipart body has no part named file');
-      if (!body.isWelcome()) throw new RelayError('unauthorized', 'the session ended during the upload');
+      if (!body.isWelcome()) throw new RelayError('unauthorized', 'the session or its grant ended during the upload');
       const place = await target.finish().catch((error) => Promise.reject(notStored(error)));
       return { ...part, place, size };
     } catch (error) {

@@ -26,10 +26,11 @@ export interface Poll {
   /** Aborted when the reader leaves: it then takes no replies. */
   signal?: AbortSignal;
   wanted?: ReplyFilter;
+  /** Asked again before a reply is handed to a poll that waits. */
+  mayRead?(): boolean;
 }
 
-interface Waiter {
-  wanted?: ReplyFilter;
+interface Waiter extends Pick<Poll, 'wanted' | 'mayRead'> {
   settle(replies: Reply[]): void;
 }
 
@@ -65,8 +66,8 @@ export function createReplies({ rows, clock, log }: { rows: Rows<StoredReply>; c
   /** Hands replies to waiting polls: those with a filter first. */
   function serve(): void {
     for (const waiter of [...waiters].sort((a, b) => Number(!a.wanted) - Number(!b.wanted))) {
-      const replies = take(waiter.wanted);
-      if (replies.length > 0) waiter.settle(replies);
+      const replies = waiter.mayRead?.() === false ? undefined : take(waiter.wanted);
+      if (!replies || replies.length > 0) waiter.settle(replies ?? []);
     }
   }
 
@@ -94,7 +95,7 @@ export function createReplies({ rows, clock, log }: { rows: Rows<StoredReply>; c
     },
 
     /** The wanted replies in order of arrival: at once if there are any, else the first one within the timeout. */
-    poll({ timeout, signal, wanted }: Poll): Promise<Reply[]> {
+    poll({ timeout, signal, wanted, mayRead }: Poll): Promise<Reply[]> {
       if (signal?.aborted) return Promise.resolve([]);
       const present = take(wanted);
       if (present.length > 0 || timeout <= 0 || stopped) return Promise.resolve(present);
@@ -103,6 +104,7 @@ export function createReplies({ rows, clock, log }: { rows: Rows<StoredReply>; c
         const abandon = () => waiter.settle([]);
         const waiter: Waiter = {
           wanted,
+          mayRead,
           settle(replies) {
             waiters.delete(waiter);
             cancel();

@@ -349,8 +349,7 @@ export class Sessions {
     const merged = mergeDevice(session.device, presented);
     const { id } = session.device;
     // A session without an id would otherwise take that of another device, and with it what is meant for that one.
-    const isTaken =
-      merged.id !== id && this.#index.ofDevice(merged).some((other) => other !== session && this.isAlive(other));
+    const isTaken = merged.id !== id && this.isDeviceOfAnother(merged.id, session.family);
     if (isTaken || (isDeviceId(presented.id) && presented.id !== merged.id)) {
       this.#log.warn(`session ${named(session)} presented another device id (${presented.id}), which is ignored`);
     }

@@ -142,6 +142,29 @@ describeMatrix('the grants files, profiles, phone and devices (contract 01 §6.2
     expect(rest.length).toBe(sent - 1);
   });
 
+  it('a poll that waits for replies takes none for a device that was revoked, or lost its grant', async () => {
+    const target = await start();
+    const phone = await pair(target);
+    const poll = async (token: string) =>
+      (await (await target.fetch('/phone/replies?timeout=20', { headers: bearer(token) })).json()).replies;
+    const waiting = async (count: number) =>
+      runtime === 'node' && (await expect.poll(() => target.relay?.phone.pollsWaiting()).toBe(count));
+    const [revoked, reduced] = [await pair(target), await pair(target)];
+    const polls = [poll(revoked.token), poll(reduced.token)];
+    await waiting(2);
+    await target.fetch(`/sessions/${revoked.prefix}`, { method: 'DELETE', headers: bearer(phone.token) });
+    const body = '{"grants":{"phone":1}}';
+    await target.fetch(`/sessions/${reduced.prefix}`, { method: 'PATCH', headers: bearer(reduced.token), body });
+    await expect
+      .poll(async () => (await target.fetch('/phone/threads', { headers: bearer(reduced.token) })).status)
+      .toBe(403);
+    phone.client.send('proactive', 'proactive.reply', { text: 'mine' }, 'r1');
+    await phone.client.next({ id: 'r1' });
+    expect(await Promise.all(polls)).toEqual([[], []]);
+    const { replies } = await (await target.operator('/phone/replies?timeout=0')).json();
+    expect(replies).toMatchObject([{ text: 'mine' }]);
+  });
+
   it('09 §1: without is read by register, approve and mint, and refuses unknown names', async () => {
     const target = await start();
     const code = async (path: string, body: Record<string, unknown>) => {
