@@ -1,10 +1,14 @@
 import { bearerOf } from '../lib/access/bearer.ts';
 import { isStrictLoopback } from '../lib/access/loopback.ts';
 import { RelayError } from '../lib/errors.ts';
+import { isLoopbackName } from '../lib/kit/addresses.ts';
 import type { Relay } from '../lib/relay.ts';
 import { isGranted } from '../lib/sessions/grants.ts';
 import type { Session } from '../lib/sessions/session.ts';
 import type { Guard, RelayRequest } from './request.ts';
+
+const INVALID_OPERATOR_TOKEN =
+  'a valid operator token is required: signed with the key of this relay, for its name or public URL, and not expired';
 
 /** Lets everybody pass. */
 export const open: Guard = () => undefined;
@@ -14,8 +18,20 @@ export const open: Guard = () => undefined;
  * signed operator token.
  */
 async function isOperator(request: RelayRequest, relay: Relay): Promise<boolean> {
-  if (request.peer.via === 'edge') return relay.operatorTokens.verify(bearerOf(request.headers.get('authorization')));
+  if (request.peer.via === 'edge') {
+    return relay.operatorTokens.verify(bearerOf(request.headers.get('authorization')), audiences(request, relay));
+  }
   return isStrictLoopback(request.peer, request.headers);
+}
+
+/**
+ * The names that an operator token may be made out to: the relay's own, its public URL, and the origin of the request
+ * where a list of hosts vouches for that (contract 01 §12).
+ */
+function audiences({ url }: RelayRequest, { config }: Relay): string[] {
+  const { origin, hostname } = new URL(url);
+  const named = config.publicUrl === undefined ? [config.relayName] : [config.relayName, config.publicUrl];
+  return config.relayHosts || isLoopbackName(hostname) ? [...named, origin] : named;
 }
 
 function refuse(request: RelayRequest, relay: Relay): never {
@@ -30,17 +46,27 @@ function loggedPath({ url, params }: RelayRequest): string {
 }
 
 /** The session of the request's bearer, now marked as seen. */
-function sessionOf({ headers }: RelayRequest, { sessions }: Relay): Session {
+function sessionOf(
+  { headers }: RelayRequest,
+  { sessions }: Relay,
+  refusal = 'a valid session bearer is required',
+): Session {
   const token = bearerOf(headers.get('authorization'));
   const session = token === null ? undefined : sessions.authenticate(token);
-  if (!session) throw new RelayError('unauthorized', 'a valid session bearer is required');
+  if (!session) throw new RelayError('unauthorized', refusal);
   return session;
 }
 
 /** The operator only. Needs no bearer, but refuses an invalid one (contract 01 §1.1). */
 export const operator: Guard = async (request, relay) => {
-  if (!(await isOperator(request, relay))) refuse(request, relay);
-  if (request.peer.via !== 'edge' && request.headers.has('authorization')) sessionOf(request, relay);
+  const isEdge = request.peer.via === 'edge';
+  const hasBearer = request.headers.has('authorization');
+  if (!(await isOperator(request, relay))) {
+    // A device's token is no operator token, but not an invalid one either.
+    if (isEdge && hasBearer) sessionOf(request, relay, INVALID_OPERATOR_TOKEN);
+    refuse(request, relay);
+  }
+  if (!isEdge && hasBearer) sessionOf(request, relay);
 };
 
 /** A device with a live session and, where one is named, the grant. `refusal` is the error for a missing grant. */

@@ -7,13 +7,13 @@ const PROTOCOL_VERSION = 1;
 
 /** `GET /relay/info` (contract 01 §8.1, 07 §3.1). */
 export const relayInfo: Handler = async (_request, relay) => {
-  const agent = await relay.info.agent();
+  const [agent, capabilities] = await Promise.all([relay.info.agent(), relay.info.capabilities()]);
   const sessions = relay.sessions.count();
   const body = {
     version: relay.version,
     plugin_version: relay.version,
     protocol_version: PROTOCOL_VERSION,
-    capabilities: relay.info.capabilities,
+    capabilities,
     profiles: agent.profiles,
     uptime_seconds: relay.info.uptimeSeconds(),
     session_count: sessions,

@@ -5,7 +5,7 @@ import { describePolicy, readPolicy } from '../lib/pairing/policy.ts';
 import type { Relay } from '../lib/relay.ts';
 import { json, readJson } from '../lib/web/json.ts';
 import { isOperatorWithoutBearer } from './guards.ts';
-import type { RelayRequest } from './request.ts';
+import { ownAddress, type RelayRequest } from './request.ts';
 
 /**
  * `POST /pairing` (contract 01 §5.5). The operator gets a code without a policy. Any other caller only makes a request to
@@ -90,7 +90,7 @@ export async function approveCode(request: RelayRequest, relay: Relay): Promise<
 
 /** `POST /pairing/mint` (contract 01 §5.3): mints a code in a signed QR payload. The body may be empty. */
 export async function mintCode(request: RelayRequest, relay: Relay): Promise<Response> {
-  const answer = await relay.mint.issue(await readJson(request, { empty: true }));
+  const answer = await relay.mint.issue(await readJson(request, { empty: true }), ownAddress(request, relay));
   clearLimits(relay);
   return json(answer);
 }

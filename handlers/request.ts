@@ -1,4 +1,5 @@
 import type { Peer } from '../lib/access/peer.ts';
+import type { Listener } from '../lib/pairing/mint.ts';
 import type { Relay } from '../lib/relay.ts';
 import type { Session } from '../lib/sessions/session.ts';
 
@@ -22,6 +23,17 @@ export type Handler = (request: RelayRequest, relay: Relay) => Response | Promis
 
 /** Returns nothing to let the request pass, or the response that refuses it. */
 export type Guard = (request: RelayRequest, relay: Relay) => Response | undefined | Promise<Response | undefined>;
+
+/**
+ * The address under which this relay is reached: on a host where it listens, at the edge `RELAY_PUBLIC_URL`, else the
+ * origin of this very request, so that no other request has a say in it (contract 01 §12).
+ */
+export function ownAddress({ peer, url }: RelayRequest, { config, listener }: Relay): Listener {
+  if (peer.via !== 'edge') return listener;
+  const { protocol, hostname, port } = new URL(config.publicUrl ?? url);
+  const tls = protocol === 'https:';
+  return { host: hostname, port: Number(port) || (tls ? 443 : 80), tls };
+}
 
 /** A query with one value per name, the last of several. */
 export function lastOf(query: RelayRequest['query']): Record<string, string> {

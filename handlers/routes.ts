@@ -32,7 +32,7 @@ import {
 import { pathOf, type RelayRequest, type Route } from './request.ts';
 import { indexRoutes } from './route-index.ts';
 import { listSessions, reduceSession, revokeSession } from './sessions.ts';
-import { sockets, upgradeRequired } from './sockets.ts';
+import { type SocketRow, sockets, upgradeRequired } from './sockets.ts';
 import { providerUsage } from './usage.ts';
 
 /**
@@ -149,6 +149,15 @@ function routersOf(rows: readonly Route[]): Map<string, SegmentRouter> {
     }
   }
   return routers;
+}
+
+/**
+ * Tells whether a path is in the route table, for callers that have no relay to ask. `rows` is the socket table, whose
+ * paths count too.
+ */
+export function createPathCheck(rows: readonly SocketRow[] = sockets): (pathname: string) => boolean {
+  const routers = routersOf([...routes, ...rows.map(({ path }): Route => ['GET', path, open, upgradeRequired])]);
+  return (pathname) => routers.get(segmentOf(pathname))?.routes.some(([, pattern]) => pattern.test(pathname)) ?? false;
 }
 
 /** The first segment of a path, which begins with a slash and may have a query. */

@@ -1,4 +1,5 @@
 import { RelayError } from './errors.ts';
+import { isLoopbackName } from './kit/addresses.ts';
 import type { LogLevel } from './log.ts';
 
 /** Base directories of default paths: `home` for `~`, `agentHome` for the agent's files. */
@@ -125,6 +126,23 @@ const paths = (name: string, meaning: string): Variable<string[]> => ({
     });
   },
 });
+
+/** The relay of each host name, or undefined when any host name is the relay's own. */
+type RelayHosts = ReadonlyMap<string, string> | undefined;
+
+/** `host` or `host=name`, separated by commas. A bad entry is left out, so that its host is refused. */
+function readRelayHosts(reading: Reading, name: string): RelayHosts {
+  const value = raw(reading, name);
+  if (value === undefined) return undefined;
+  const hosts = new Map<string, string>();
+  for (const entry of value.split(',').map((part) => part.trim())) {
+    const match = /^([a-z0-9._-]{1,253}|\[[0-9a-f:.]+\])(?:\s*=\s*(\S{1,128}))?$/i.exec(entry);
+    const host = match?.[1]?.toLowerCase();
+    if (host !== undefined) hosts.set(host, match?.[2] ?? host);
+    else if (entry !== '') reading.warn(`${name} contains an entry that is not host or host=name, which is ignored`);
+  }
+  return hosts;
+}
 
 const LEVELS: LogLevel[] = ['DEBUG', 'INFO', 'WARNING', 'ERROR'];
 
@@ -284,6 +302,31 @@ export const variables = {
   apiServerEnabled: optional('API_SERVER_ENABLED', '`0` leaves the API server out of pairing codes', 'bool'),
   apiServerKey: optional('API_SERVER_KEY', 'API key of the agent, when its configuration has none'),
   operatorPublicKey: optional('RELAY_OPERATOR_PUBLIC_KEY', 'public key that verifies operator tokens (edge only)'),
+  relayName: text('RELAY_NAME', 'svc-relay', 'which relay answers, with its own state (edge only)'),
+  relayHosts: {
+    name: 'RELAY_HOSTS',
+    type: 'list',
+    fallback: 'unset',
+    meaning: 'the host names that are answered, each with a relay of its own: `host` or `host=name` (edge only)',
+    read(reading) {
+      return readRelayHosts(reading, this.name);
+    },
+  } as Variable<RelayHosts>,
+  publicUrl: {
+    name: 'RELAY_PUBLIC_URL',
+    type: 'URL',
+    fallback: 'unset',
+    meaning:
+      'https:// address of the relay for phones; the only host name then answered without RELAY_HOSTS (edge only)',
+    read(reading) {
+      const value = raw(reading, this.name);
+      if (value === undefined) return undefined;
+      const url = URL.canParse(value) ? new URL(value) : undefined;
+      const isSecure = url?.protocol === 'https:' || (url?.protocol === 'http:' && isLoopbackName(url.hostname));
+      if (url && isSecure && url.href === `${url.origin}/`) return url.origin;
+      throw new RelayError('invalid', `Invalid ${this.name}: must be an https:// URL without a path`);
+    },
+  } as Variable<string | undefined>,
 } satisfies Record<string, Variable<unknown>>;
 
 export type Config = { [K in keyof typeof variables]: ReturnType<(typeof variables)[K]['read']> } & Places;

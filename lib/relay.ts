@@ -3,6 +3,7 @@ import { openLimiter } from './access/limiter.ts';
 import { createOperatorTokens } from './access/operator-token.ts';
 import { openBridge } from './bridge/bridge.ts';
 import { createChat } from './chat/chat.ts';
+import { createReachability } from './chat/reachable.ts';
 import { createClipboardInbox } from './clipboard/inbox.ts';
 import type { Config } from './config.ts';
 import { createInjectedContext } from './context/injected.ts';
@@ -69,7 +70,6 @@ export interface RelayParts extends DomainParts {
 /** Parts of the relay that domains call but that exist only after them. */
 interface Late {
   channels(): Channels;
-  listener(): Listener;
 }
 
 export type Readiness = 'starting' | 'ready' | 'stopping';
@@ -168,7 +168,6 @@ async function createDomains(parts: DomainParts, late: Late) {
       codes,
       store: stores.open('pairing'),
       log: log.named('pairing'),
-      listener: late.listener,
     }),
     info: createRelayInfo({
       host,
@@ -176,14 +175,21 @@ async function createDomains(parts: DomainParts, late: Late) {
       clock,
       log: log.named('operator'),
       capabilities: capabilities({ hasHost: host !== undefined, without: media ? [] : ['media'] }),
+      canChat: host ? undefined : canChat(parts, upstream),
     }),
     updates: createUpdateCheck({ host, config, clock, version }),
     clipboard: host && createClipboardInbox({ host, clock, log: log.named('clipboard') }),
     /** Absent without a host and without an object store. */
     media,
     security: await openSecurity({ store: stores.open('switches'), config, log: log.named('operator') }),
-    operatorTokens: createOperatorTokens(config.operatorPublicKey, log.named('access')),
+    operatorTokens: createOperatorTokens(config.operatorPublicKey, clock, log.named('access')),
   };
+}
+
+/** Without a host, there is no API server unless the deployment names one, and it may be out of reach. */
+function canChat({ config, clock, env }: DomainParts, upstream: Upstream): () => Promise<boolean> {
+  if (!env?.RELAY_WEBAPI_URL?.trim()) return async () => false;
+  return createReachability({ config, upstream, clock });
 }
 
 /** What `/relay/info` may announce, and whether it needs a host. One line per area. */
@@ -220,7 +226,7 @@ export interface Relay extends Domains {
   readonly host?: Host;
   /** Whether sessions survive a restart: `ok`, `memory`, or `degraded` after a failed save. */
   storeState(): 'ok' | 'memory' | 'degraded';
-  /** Set by the runtime once it listens. */
+  /** Set by a runtime on a host once it listens. At the edge, each request has its own address. */
   listener: Listener;
   state: Readiness;
   /** Begins the periodic work of a process that stays. */
@@ -236,7 +242,7 @@ export interface Relay extends Domains {
 /** Puts a relay together. Two relays in one process share nothing. */
 export async function createRelay(parts: RelayParts): Promise<Relay> {
   const { version, config, clock, log, host, stores } = parts;
-  const domains = await createDomains(parts, { channels: () => channels, listener: () => relay.listener });
+  const domains = await createDomains(parts, { channels: () => channels });
   const { sessions } = domains;
   const inOrder = Object.values(domains);
   let cancelSweeps = () => {};

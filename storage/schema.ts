@@ -6,7 +6,7 @@ import type { Storage } from 'unstorage';
  */
 export interface StoreSchema {
   sessions: SessionRecord;
-  pairing: QrSecretRecord;
+  pairing: PairingRecord;
   'pairing-codes': PairingCodeRecord;
   limiter: LimiterRecord;
   switches: SwitchRecord;
@@ -67,9 +67,12 @@ export interface RefreshRecord {
   expires_at: number;
 }
 
-/** The secret that signs QR payloads, base64 (contract 01 §5.4). */
-export interface QrSecretRecord {
-  secret: string;
+/** What pairing keeps for good. */
+export interface PairingRecord {
+  /** The secret that signs QR payloads, base64 (contract 01 §5.4). */
+  secret?: string;
+  /** SHA-256 of the last `RELAY_PAIRING_CODE` that was registered (edge). */
+  registered?: string;
 }
 
 /**

@@ -13,6 +13,10 @@ export interface OpenSocket {
 
 /** What differs between the runtimes: where the sockets of peers are kept. */
 export interface SocketRuntime {
+  /** Bytes of the largest message that the platform passes on, where that is less than a row allows. */
+  maxMessage?: number;
+  /** A peer has sent a message, by which alone the runtime tells that its client has room again (edge). */
+  heard?(peer: Peer): void;
   /** The accepted handshake of a peer, once: it holds the request. */
   take(peer: Peer): Accepted | undefined;
   /** Opens the socket of a handshake. */
@@ -50,10 +54,13 @@ export function createSocketHooks(runtime: SocketRuntime, log: Log): SocketHooks
   }
 
   function receive(peer: Peer, { row, events }: OpenSocket, message: Message): void {
+    if (runtime.heard) {
+      runtime.heard(peer);
+      events.drained();
+    }
     const { rawData } = message;
-    if (
-      typeof rawData === 'string' ? isLongerThan(rawData, row.maxMessage) : message.uint8Array().length > row.maxMessage
-    ) {
+    const limit = Math.min(row.maxMessage, runtime.maxMessage ?? row.maxMessage);
+    if (typeof rawData === 'string' ? isLongerThan(rawData, limit) : message.uint8Array().length > limit) {
       // Only at the edge: on Node the server refuses a message before it is whole.
       peer.close(1009, 'message too large');
       end(peer);

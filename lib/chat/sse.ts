@@ -1,4 +1,5 @@
 import { createParser } from 'eventsource-parser';
+import { utf8Length } from '../kit/text.ts';
 
 const MAX_EVENT_BYTES = 4 * 1024 * 1024;
 
@@ -68,15 +69,4 @@ export function createSseReader(onEvent: (event: SseEvent) => void, limit = MAX_
       feedPart('\n');
     },
   };
-}
-
-function utf8Length(text: string): number {
-  let length = text.length;
-  for (let index = 0; index < text.length; index++) {
-    const unit = text.charCodeAt(index);
-    if (unit < 0x80) continue;
-    // Each half of a surrogate pair accounts for two of its four bytes.
-    length += unit < 0x800 || (unit >= 0xd800 && unit <= 0xdfff) ? 1 : 2;
-  }
-  return length;
 }

@@ -40,3 +40,15 @@ export function byCodePoint(a: string, b: string): number {
 
 /** Whether a text is one line of printable ASCII. */
 export const isPrintable = (text: string): boolean => /^[\x20-\x7e]*$/.test(text);
+
+/** Bytes of a text as UTF-8, without encoding it. */
+export function utf8Length(text: string): number {
+  let length = text.length;
+  for (let index = 0; index < text.length; index++) {
+    const unit = text.charCodeAt(index);
+    if (unit < 0x80) continue;
+    // Each half of a surrogate pair accounts for two of its four bytes.
+    length += unit < 0x800 || (unit >= 0xd800 && unit <= 0xdfff) ? 1 : 2;
+  }
+  return length;
+}

@@ -14,6 +14,8 @@ export interface RelayInfoParts {
   log: Log;
   /** Capabilities of this relay, sorted. */
   capabilities?: readonly string[];
+  /** Whether `chat` works now; always without it. */
+  canChat?(): Promise<boolean>;
 }
 
 /** State of the agent, as `GET /relay/info` shows it: no pid, path or timestamp. */
@@ -24,8 +26,8 @@ export interface AgentInfo {
 }
 
 export interface RelayInfo {
-  /** Capabilities of this relay, sorted. */
-  readonly capabilities: readonly string[];
+  /** What works on this relay now, sorted. */
+  capabilities(): Promise<readonly string[]>;
   /** Whole seconds since this relay was created. */
   uptimeSeconds(): number;
   /** Reads the agent home once for concurrent callers. Never rejects: unreadable state is unknown. */
@@ -33,7 +35,8 @@ export interface RelayInfo {
 }
 
 /** The parts of `GET /relay/info` other than counters (contract 01 §8.1, 07 §3.1). */
-export function createRelayInfo({ host, config, clock, log, capabilities = [] }: RelayInfoParts): RelayInfo {
+export function createRelayInfo(parts: RelayInfoParts): RelayInfo {
+  const { host, config, clock, log, capabilities = [], canChat } = parts;
   const started = clock.monotonic();
   let flight: Promise<AgentInfo> | undefined;
 
@@ -64,7 +67,10 @@ export function createRelayInfo({ host, config, clock, log, capabilities = [] }:
   }
 
   return {
-    capabilities,
+    async capabilities() {
+      if (!canChat || (await canChat())) return capabilities;
+      return capabilities.filter((name) => name !== 'chat');
+    },
     uptimeSeconds: () => Math.floor((clock.monotonic() - started) / 1000),
     agent() {
       flight ??= read().finally(() => {

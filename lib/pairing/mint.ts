@@ -26,8 +26,6 @@ export interface MintParts {
   codes: PairingCodes;
   store: Store<'pairing'>;
   log: Log;
-  /** The address that this relay listens on now. */
-  listener(): Listener;
 }
 
 /** Response of `POST /pairing/mint`. `expires_at` is in epoch seconds. */
@@ -56,12 +54,11 @@ function readDashboardUrl(body: Record<string, unknown>): string | undefined {
 }
 
 /** Makes signed QR payloads, each with a new pairing code (contract 01 §5.3, §5.4). */
-export function createMint({ config, host, codes, store, log, listener }: MintParts) {
+export function createMint({ config, host, codes, store, log }: MintParts) {
   const secret = createQrSecret({ host, store, log });
 
   /** The relay's own WebSocket URL. At the edge the listener's name is the public one, with its scheme's port. */
-  async function relayUrl(): Promise<string> {
-    const { host: bound, port, tls } = listener();
+  async function relayUrl({ host: bound, port, tls }: Listener): Promise<string> {
     const scheme = tls ? 'wss' : 'ws';
     if (host) return joinUrl({ scheme, host: await lanForm(bound, host.network), port, rest: '' });
     const implied = port === defaultPort(scheme);
@@ -70,20 +67,20 @@ export function createMint({ config, host, codes, store, log, listener }: MintPa
 
   return {
     /**
-     * Makes a code and its payload for a request body. Validation and all I/O come before the code is made, so that a
+     * Makes a code and its payload for a request body; `at` is the address that the payload names. Validation and all I/O come before the code is made, so that a
      * refusal leaves none behind.
      * @throws RelayError `invalid` naming the field; `rate-limited` when too many codes are pending.
      */
-    async issue(body: Record<string, unknown>): Promise<MintAnswer> {
+    async issue(body: Record<string, unknown>, at: Listener): Promise<MintAnswer> {
       const policy = readPolicy(body);
       const overrides = readApiOverrides(body);
       const dashboardUrl = readDashboardUrl(body);
       const supplied = readCandidates(body.endpoints);
 
-      const direct = { apiTls: speaksTls(overrides, config), relayTls: listener().tls };
+      const direct = { apiTls: speaksTls(overrides, config), relayTls: at.tls };
       const [api, url, endpoints, key] = await Promise.all([
         resolveApiTarget(overrides, { config, host, log }),
-        relayUrl(),
+        relayUrl(at),
         finalCandidates(supplied, direct, host?.network),
         secret.read(),
       ]);

@@ -90,7 +90,8 @@ export class SocketConnection implements Connection, Indexed {
   }
 
   follow(limits: WatermarkLimits): () => void {
-    const watermark = new Watermark(limits);
+    const { credit = Number.POSITIVE_INFINITY } = this.#transport;
+    const watermark = new Watermark({ ...limits, high: Math.min(limits.high, credit) });
     this.#watermarks ??= new Set();
     this.#watermarks.add(watermark);
     watermark.update(this.#transport.unsent());

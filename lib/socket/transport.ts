@@ -12,8 +12,10 @@ export interface Transport {
   terminate(): void;
   /** False once either side has begun to close, when nothing sent can leave. Absent where the runtime cannot tell. */
   isWritable?(): boolean;
-  /** Bytes sent that have not left the process. Always 0 at the edge. */
+  /** Bytes sent that have not left the process; at the edge, which hides them, those since the client's last frame. */
   unsent(): number;
+  /** Every producer pauses above so many unsent bytes, even if it allows more (edge). */
+  readonly credit?: number;
   /** Stops reading from the socket. Returns false where the runtime cannot. */
   pause(): boolean;
   resume(): void;

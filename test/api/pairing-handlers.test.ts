@@ -5,6 +5,7 @@ import type { RelayRequest } from '../../handlers/request.ts';
 import type { Peer } from '../../lib/access/peer.ts';
 import { createMint } from '../../lib/pairing/mint.ts';
 import type { Relay } from '../../lib/relay.ts';
+import type { PairingRecord } from '../../storage/schema.ts';
 import { configOf, fakeClock, fakeHost, fakeLog, START } from '../lib/pairing/fixtures.ts';
 import { codesOf, limiterOf } from '../support/states.ts';
 
@@ -19,10 +20,10 @@ async function setup(env: Record<string, string> = {}) {
   const codes = await codesOf(clock, log.named('pairing'));
   const limiter = await limiterOf(clock);
   const listener = { host: '0.0.0.0', port: 8767, tls: false };
-  const store = createStorage<{ secret: string }>();
-  const mint = createMint({ config, host, codes, store, log, listener: () => listener });
+  const store = createStorage<PairingRecord>();
+  const mint = createMint({ config, host, codes, store, log });
   const operatorTokens = { verify: async (token: string | null) => token === 'operator' };
-  const parts: Partial<Relay> = { config, clock, log, host, codes, limiter, mint, operatorTokens };
+  const parts: Partial<Relay> = { config, clock, log, host, codes, limiter, mint, operatorTokens, listener };
   return { relay: parts as Relay, advance, lines };
 }
 

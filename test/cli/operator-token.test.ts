@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { decodeJwt } from 'jose';
 import { describe, expect, test } from 'vitest';
 import { createOperatorTokens } from '../../lib/access/operator-token.ts';
+import { systemClock } from '../../lib/kit/clock.ts';
 import { createLog } from '../../lib/log.ts';
 import { agentHome, run } from '../support/cli.ts';
 
@@ -19,15 +20,31 @@ describe('operator-token', () => {
 
     const key = (await run(['relay', 'operator-token', '--public-key'], { env })).stdout;
     expect(key).toMatch(/^-----BEGIN PUBLIC KEY-----\\n.*\\n-----END PUBLIC KEY-----\n$/);
-    expect(await createOperatorTokens(key.trim(), silent).verify(stdout.trim())).toBe(true);
+    const tokens = createOperatorTokens(key.trim(), systemClock, silent);
+    expect(await tokens.verify(stdout.trim(), ['svc-relay'])).toBe(true);
+    expect(await tokens.verify(stdout.trim(), ['another'])).toBe(false);
 
     const stranger = (await run(['relay', 'operator-token'], { env: { SVC_HOME: agentHome() } })).stdout.trim();
-    expect(await createOperatorTokens(key.trim(), silent).verify(stranger)).toBe(false);
+    expect(await tokens.verify(stranger, ['svc-relay'])).toBe(false);
 
     const { aud, iat = 0, exp = 0, jti } = decodeJwt(stdout.trim());
-    expect(aud).toBe('svc-relay-operator');
+    expect(aud).toBe('svc-relay');
     expect(exp - iat).toBe(600);
     expect(jti).toMatch(/^[\w-]{20,}$/);
+  });
+
+  test.each([
+    ['https://Relay.Example/', 'https://relay.example'],
+    ['http://localhost:8787', 'http://localhost:8787'],
+    ['other-name', 'other-name'],
+  ])('contract 01 §12: --relay %s: made out to %s', async (relay, audience) => {
+    const { stdout } = await run(['relay', 'operator-token', '--relay', relay], { env: { SVC_HOME: agentHome() } });
+    expect(decodeJwt(stdout.trim()).aud).toBe(audience);
+  });
+
+  test('contract 01 §12: without --relay: made out to RELAY_NAME', async () => {
+    const { stdout } = await run(['relay', 'operator-token'], { env: { SVC_HOME: agentHome(), RELAY_NAME: 'home' } });
+    expect(decodeJwt(stdout.trim()).aud).toBe('home');
   });
 
   test('creates the key once, readable by its owner only', async () => {
@@ -46,16 +63,16 @@ describe('operator-token', () => {
   });
 
   test('--ttl and --json', async () => {
-    const { stdout, stderr } = await run(['relay', 'operator-token', '--ttl', '1d', '--json'], {
+    const { stdout, stderr } = await run(['relay', 'operator-token', '--ttl', '15m', '--json'], {
       env: { SVC_HOME: agentHome() },
     });
     expect(stderr).toBe('');
     const { token, expires_at } = JSON.parse(stdout);
     expect(decodeJwt(token).exp).toBe(expires_at);
-    expect(expires_at - (decodeJwt(token).iat ?? 0)).toBe(86_400);
+    expect(expires_at - (decodeJwt(token).iat ?? 0)).toBe(900);
   });
 
-  test.each([['2d'], ['never'], ['0'], ['soon'], ['25h']])('--ttl %s: exit 2', async (ttl) => {
+  test.each([['16m'], ['never'], ['0'], ['soon'], ['1d']])('--ttl %s: exit 2', async (ttl) => {
     const { code, stdout, stderr } = await run(['relay', 'operator-token', '--ttl', ttl]);
     expect([code, stdout]).toEqual([2, '']);
     expect(stderr).toMatch(/^error: --ttl/);

@@ -1,5 +1,6 @@
-import worker, { RelayObject as DeployedRelay } from '../../cli/runtime/edge/worker.ts';
-import type { SocketRow } from '../../handlers/sockets.ts';
+import { createEntry } from '../../cli/runtime/edge/entry.ts';
+import { RelayObject as DeployedRelay } from '../../cli/runtime/edge/worker.ts';
+import { type SocketRow, sockets } from '../../handlers/sockets.ts';
 import { testRows } from './socket-rows.ts';
 
 type State = ConstructorParameters<typeof DeployedRelay>[0];
@@ -8,6 +9,7 @@ type Env = ConstructorParameters<typeof DeployedRelay>[1];
 /** Host for control requests: `PUT /<host name>` sets the variables of that host's relay. */
 const VARIABLES_HOST = 'variables.test';
 
+const worker = createEntry([...sockets, ...testRows]);
 const variables = new Map<string, Record<string, string>>();
 
 /** The deployed object with variables of its own, and with sockets made up for tests. */

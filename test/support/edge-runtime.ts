@@ -7,21 +7,28 @@ import { exportSPKI, generateKeyPair, SignJWT } from 'jose';
 import Database from 'libsql';
 import { Log, LogLevel, Miniflare } from 'miniflare';
 import { inject } from 'vitest';
-import { OPERATOR_ALGORITHM, OPERATOR_AUDIENCE } from '../../lib/access/operator-token.ts';
+import { OPERATOR_ALGORITHM } from '../../lib/access/operator-token.ts';
 
 export type EdgeRuntime = Awaited<ReturnType<typeof startEdgeRuntime>>;
 
-/** The local edge runtime with any number of relays, one per host name (`edge-entry.ts`). */
-export async function startEdgeRuntime() {
+/** Relays of one runtime, each with a host name of its own. */
+const RELAYS = 300;
+export const relayHost = (index: number): string => `relay-${index}.localhost`;
+
+/**
+ * The local edge runtime with many relays, one per host name (`edge-entry.ts`). `deployment` holds variables of the deployment
+ * itself, which its Worker reads too.
+ */
+export async function startEdgeRuntime(deployment: Record<string, string> = {}) {
   const scriptPath = inject('edgeBundle');
   const persist = await mkdtemp(join(tmpdir(), 'svc-relay-edge-'));
   const { publicKey, privateKey } = await generateKeyPair(OPERATOR_ALGORITHM, { extractable: true });
-  const bindings = { RELAY_OPERATOR_PUBLIC_KEY: await exportSPKI(publicKey), RELAY_LOG_LEVEL: 'DEBUG' };
-  const operatorToken = await new SignJWT({})
-    .setProtectedHeader({ alg: OPERATOR_ALGORITHM })
-    .setAudience(OPERATOR_AUDIENCE)
-    .setExpirationTime('10m')
-    .sign(privateKey);
+  const bindings = {
+    RELAY_OPERATOR_PUBLIC_KEY: await exportSPKI(publicKey),
+    RELAY_LOG_LEVEL: 'DEBUG',
+    RELAY_HOSTS: Array.from({ length: RELAYS }, (_, index) => relayHost(index)).join(),
+    ...deployment,
+  };
   const log: string[] = [];
   const variables = new Map<string, Record<string, string>>();
 
@@ -54,7 +61,23 @@ export async function startEdgeRuntime() {
   }
 
   return {
-    operatorToken,
+    /** An operator token for a relay, by its name or URL. */
+    operatorToken: (audience: string): Promise<string> =>
+      new SignJWT({})
+        .setProtectedHeader({ alg: OPERATOR_ALGORITHM })
+        .setAudience(audience)
+        .setExpirationTime('10m')
+        .sign(privateKey),
+    /** How many relays this runtime has made. */
+    async count(): Promise<number> {
+      const files = await readdir(persist, { recursive: true });
+      return files.filter((path) => /(?:^|\/)[0-9a-f]{64}\.sqlite$/.test(path)).length;
+    },
+    /** Sends a request with any URL, host and scheme to the runtime. */
+    dispatch: (url: string, init: RequestInit = {}): Promise<Response> =>
+      miniflare.dispatchFetch(url, { redirect: 'manual', ...init } as never) as unknown as Promise<Response>,
+    privateKey,
+    publicKey,
     /** Lines that all of its relays have logged. They arrive a moment after what they report. */
     log,
     /** Origin of the relay of a host name. It changes with a restart. */

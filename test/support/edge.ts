@@ -1,6 +1,6 @@
 import dns from 'node:dns';
 import { afterAll } from 'vitest';
-import { type EdgeRuntime, startEdgeRuntime } from './edge-runtime.ts';
+import { type EdgeRuntime, relayHost, startEdgeRuntime } from './edge-runtime.ts';
 import type { Target, TargetOptions } from './relay.ts';
 
 /** The runtime of this test file, shared because starting one takes longer than most cases. */
@@ -24,8 +24,9 @@ dns.lookup = Object.assign(
 export async function startEdgeTarget({ env = {} }: TargetOptions = {}): Promise<Target> {
   shared ??= startEdgeRuntime();
   const runtime = await shared;
-  const name = `relay-${relays++}.localhost`;
+  const name = relayHost(relays++);
   await runtime.configure(name, env);
+  const operatorToken = await runtime.operatorToken(name);
   const call = (path: string, init: RequestInit = {}, more: Record<string, string> = {}) => {
     const headers = new Headers(init.headers);
     // The runtime drops a connection whose large body was not read: the next request on it would fail.
@@ -44,7 +45,7 @@ export async function startEdgeTarget({ env = {} }: TargetOptions = {}): Promise
     agentHome: '',
     log: runtime.log,
     fetch: (path, init) => call(path, init),
-    operator: (path, init) => call(path, init, { authorization: `Bearer ${runtime.operatorToken}` }),
+    operator: (path, init) => call(path, init, { authorization: `Bearer ${operatorToken}` }),
     objects: () => runtime.objects(name),
     stored: (store, key) => runtime.stored(name, store, key),
     restart: runtime.restart,

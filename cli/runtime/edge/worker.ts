@@ -1,10 +1,5 @@
 import { DurableObject } from 'cloudflare:workers';
-import type {
-  DurableObjectNamespace,
-  DurableObjectState,
-  R2Bucket,
-  WebSocket as WorkerSocket,
-} from '@cloudflare/workers-types';
+import type { DurableObjectState, R2Bucket, WebSocket as WorkerSocket } from '@cloudflare/workers-types';
 import crossws from 'crossws/adapters/cloudflare';
 import { createChannels } from '../../../handlers/channels/index.ts';
 import { createFetch, type Fetch } from '../../../handlers/routes.ts';
@@ -17,23 +12,23 @@ import {
 } from '../../../handlers/sockets.ts';
 import type { Peer } from '../../../lib/access/peer.ts';
 import { readConfig } from '../../../lib/config.ts';
+import { describeError } from '../../../lib/errors.ts';
 import { createLog, type Log } from '../../../lib/log.ts';
 import type { ObjectStore } from '../../../lib/media/objects.ts';
+import { registerInitialCode } from '../../../lib/pairing/initial-code.ts';
 import { createRelay, type Relay } from '../../../lib/relay.ts';
-import type { Transport } from '../../../lib/socket/transport.ts';
 import packageJson from '../../../package.json' with { type: 'json' };
 import { durableObjectExecutor } from '../../../storage/durable-object.ts';
 import { createStores } from '../../../storage/index.ts';
 import { createSocketHooks, type OpenSocket } from '../socket-hooks.ts';
 import { createEdgeClock } from './clock.ts';
+import { createEntry, drain, type EntryEnv, relayNameOf } from './entry.ts';
 import { attachmentOf } from './internals.ts';
+import { createEdgeTransport, type EdgeTransport, MAX_MESSAGE } from './transport.ts';
 
-interface Env extends Record<string, unknown> {
-  RELAY: DurableObjectNamespace<RelayObject>;
+interface Env extends EntryEnv {
   /** Where uploads are kept. */
   MEDIA?: R2Bucket;
-  /** Name of the relay that answers. Default: one relay per host name. */
-  RELAY_NAME?: string;
 }
 
 /** The part of an accepted handshake that crossws gets. It keeps the URL with the socket across sleeps. */
@@ -45,7 +40,7 @@ interface Handshake {
 /** The relay as one Durable Object: its state, its sockets and nobody else's. */
 export class RelayObject extends DurableObject<Env> {
   readonly #clock;
-  readonly #open = new Map<string, OpenSocket>();
+  readonly #open = new Map<string, OpenSocket & { transport: EdgeTransport }>();
   #crossws!: ReturnType<typeof crossws>;
   #relay!: Relay;
   #fetch!: Fetch;
@@ -67,13 +62,16 @@ export class RelayObject extends DurableObject<Env> {
     const variables = Object.fromEntries(
       Object.entries(env).filter((entry): entry is [string, string] => typeof entry[1] === 'string'),
     );
-    const { config } = readConfig(variables, { home: '', agentHome: '' });
     // biome-ignore lint/suspicious/noConsole: the console is the log of a Worker
-    const log = createLog(config.logLevel, (line) => console.log(line));
+    const write = (line: string) => console.log(line);
+    const { config, warnings } = readOwnConfig(variables, state.id.name, write);
+    const log = createLog(config.logLevel, write);
+    for (const warning of warnings) log.warn(warning);
+    const stores = createStores('edge', durableObjectExecutor(state.storage));
     this.#relay = await createRelay({
       version: packageJson.version,
       config,
-      stores: createStores('edge', durableObjectExecutor(state.storage)),
+      stores,
       clock: this.#clock,
       log,
       channels: createChannels,
@@ -84,6 +82,7 @@ export class RelayObject extends DurableObject<Env> {
     this.#fetch = createFetch(this.#relay);
     this.#table = createSocketTable(this.#relay, this.rows());
     this.#crossws = crossws({ hooks: this.#hooks(log) });
+    await registerInitialCode(config.pairingCode, { codes: this.#relay.codes, store: stores.open('pairing') });
     this.#relay.state = 'ready';
     for (const socket of state.getWebSockets()) await this.#restore(socket);
     await this.#relay.restored();
@@ -92,6 +91,7 @@ export class RelayObject extends DurableObject<Env> {
   #hooks(log: Log) {
     return createSocketHooks(
       {
+        maxMessage: MAX_MESSAGE,
         take: (peer) => {
           const handshake = peer.request as unknown as Handshake;
           const { accepted } = handshake;
@@ -99,9 +99,11 @@ export class RelayObject extends DurableObject<Env> {
           return accepted;
         },
         open: (peer, accepted) => {
-          this.#open.set(peer.id, { row: accepted.row, events: accepted.open(edgeTransport(peer.id, peer)) });
+          const transport = createEdgeTransport(peer.id, peer);
+          this.#open.set(peer.id, { row: accepted.row, transport, events: accepted.open(transport) });
         },
         find: (peer) => this.#open.get(peer.id),
+        heard: (peer) => this.#open.get(peer.id)?.transport.heard(),
         forget: (peer) => this.#open.delete(peer.id),
       },
       log,
@@ -113,23 +115,18 @@ export class RelayObject extends DurableObject<Env> {
     const { id, url } = attachmentOf(socket);
     if (id === undefined || url === undefined) return;
     const row = this.#table.rowOf(new URL(url).pathname);
-    const transport = edgeTransport(id, socket);
+    const transport = createEdgeTransport(id, socket);
     if (!row?.restore) {
       transport.close(1012, 'the relay was asleep');
       return;
     }
     const events = await row.restore(transport, this.#relay);
-    if (events) this.#open.set(id, { row, events });
+    if (events) this.#open.set(id, { row, transport, events });
   }
 
   async fetch(request: Request): Promise<Response> {
     const peer = peerOf(request);
     const url = new URL(request.url);
-    this.#relay.listener = {
-      host: url.hostname,
-      port: Number(url.port) || (peer.tls ? 443 : 80),
-      tls: peer.tls,
-    };
     if (request.headers.get('upgrade')?.toLowerCase() === 'websocket') {
       const decided = await this.#table.upgrade(request, peer);
       if (decided.refusal) return decided.refusal;
@@ -161,28 +158,19 @@ export class RelayObject extends DurableObject<Env> {
   }
 }
 
-/** Bytes of an unread body to discard, and milliseconds for which the response waits for them. */
-const UNREAD_LIMIT = 1024 * 1024;
-const UNREAD_WAIT = 250;
-
 /**
- * Discards a small unread body: the platform would otherwise drop the connection, and with it the next requests. After
- * the response the body can no longer be read.
+ * The configuration of the relay called `name`. `RELAY_PUBLIC_URL` is the address of one relay only, that of its host.
+ * @throws RelayError naming the variable, which is logged first: the platform shows callers no reason.
  */
-async function drain({ body, bodyUsed, headers }: Request): Promise<void> {
-  if (!body || bodyUsed || body.locked || Number(headers.get('content-length')) > UNREAD_LIMIT) return;
-  const reader = body.getReader();
-  const timer = setTimeout(() => reader.cancel().catch(() => {}), UNREAD_WAIT);
-  let size = 0;
+function readOwnConfig(variables: Record<string, string>, name: string | undefined, write: (line: string) => void) {
   try {
-    for (let part = await reader.read(); !part.done && size <= UNREAD_LIMIT; part = await reader.read()) {
-      size += part.value.byteLength;
-    }
-    await reader.cancel();
-  } catch {
-    // The client has gone.
-  } finally {
-    clearTimeout(timer);
+    const { config, warnings } = readConfig(variables, { home: '', agentHome: '' });
+    const relayName = name ?? config.relayName;
+    const isPublic = config.publicUrl && relayNameOf(new URL(config.publicUrl).hostname, config) === relayName;
+    return { config: { ...config, relayName, publicUrl: isPublic ? config.publicUrl : undefined }, warnings };
+  } catch (error) {
+    createLog('ERROR', write).error(`this relay cannot start: ${describeError(error)}`);
+    throw error;
   }
 }
 
@@ -195,37 +183,4 @@ function peerOf(request: Request): Peer {
   };
 }
 
-/** The members that a peer of crossws and the platform's socket share. */
-interface Closable {
-  send(data: string | ArrayBuffer | ArrayBufferView): unknown;
-  close(code: number, reason: string): void;
-}
-
-/** A socket of the Durable Object. The platform answers pings, finds dead peers, and hides how much is unsent. */
-function edgeTransport(id: string, socket: Closable): Transport {
-  const quietly = (action: () => void) => {
-    try {
-      action();
-    } catch {
-      // Already closed: the close event follows or has passed.
-    }
-  };
-  return {
-    id,
-    send: (data) => quietly(() => socket.send(data)),
-    close: (code, reason) => quietly(() => socket.close(code, reason)),
-    terminate: () => quietly(() => socket.close(1008, 'policy violation')),
-    unsent: () => 0,
-    pause: () => false,
-    resume: () => {},
-  };
-}
-
-export default {
-  /** Hands every request to the object of its relay. */
-  fetch(request: Request, env: Env): Promise<Response> {
-    const name = env.RELAY_NAME || new URL(request.url).hostname;
-    const stub = env.RELAY.get(env.RELAY.idFromName(name));
-    return stub.fetch(request as never) as unknown as Promise<Response>;
-  },
-};
+export default createEntry();

@@ -5,6 +5,7 @@ import { createStorage } from 'unstorage';
 import { describe, expect, test, vi } from 'vitest';
 import { canonicalJson } from '../../../lib/pairing/canonical-json.ts';
 import { createMint, type Listener } from '../../../lib/pairing/mint.ts';
+import type { PairingRecord } from '../../../storage/schema.ts';
 import { codesOf } from '../../support/states.ts';
 import { configOf, type FakeHostOptions, fakeClock, fakeHost, fakeLog, START } from './fixtures.ts';
 
@@ -19,15 +20,10 @@ async function setup({ env = {}, listener, edge = false, ...options }: Options =
   const { clock } = fakeClock();
   const { log, lines } = fakeLog();
   const codes = await codesOf(clock, log.named('pairing'));
-  const store = createStorage<{ secret: string }>();
-  const mint = createMint({
-    config: configOf(env, host),
-    host,
-    codes,
-    store,
-    log,
-    listener: () => listener ?? { host: '0.0.0.0', port: 8767, tls: false },
-  });
+  const store = createStorage<PairingRecord>();
+  const made = createMint({ config: configOf(env, host), host, codes, store, log });
+  const at = listener ?? { host: '0.0.0.0', port: 8767, tls: false };
+  const mint = { issue: (body: Record<string, unknown>) => made.issue(body, at) };
   const secret = async () =>
     host
       ? readFile(join(host.agentHome, 'svc-relay-qr-secret'))

@@ -3,10 +3,11 @@ import { join } from 'node:path';
 import { createStorage } from 'unstorage';
 import { describe, expect, test, vi } from 'vitest';
 import { createQrSecret } from '../../../lib/pairing/secret.ts';
+import type { PairingRecord } from '../../../storage/schema.ts';
 import { type FakeHostOptions, fakeHost, fakeLog } from './fixtures.ts';
 
 const NAME = 'svc-relay-qr-secret';
-const store = () => createStorage<{ secret: string }>();
+const store = () => createStorage<PairingRecord>();
 
 async function onHost(options?: FakeHostOptions) {
   const host = await fakeHost(options);

@@ -1,0 +1,108 @@
+import { createPublicKey } from 'node:crypto';
+import { chmod, link, mkdir, open, readFile, rm, stat } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
+import { SignJWT } from 'jose/jwt/sign';
+import { exportPKCS8 } from 'jose/key/export';
+import { generateKeyPair } from 'jose/key/generate/keypair';
+import { importPKCS8 } from 'jose/key/import';
+import { OPERATOR_ALGORITHM } from '../lib/access/operator-token.ts';
+import { describeError } from '../lib/errors.ts';
+import { base64url, randomBytes } from '../lib/kit/bytes.ts';
+import { CommandError } from './output.ts';
+
+export interface OperatorToken {
+  token: string;
+  /** Epoch seconds. */
+  expiresAt: number;
+}
+
+export interface OperatorSigner {
+  /** PEM (SPKI), for `RELAY_OPERATOR_PUBLIC_KEY`. */
+  publicKey: string;
+  /** Signs a token for one relay, by its name or its URL, valid for `ttl` seconds (contract 01 §12). */
+  sign(audience: string, ttl: number): Promise<OperatorToken>;
+}
+
+/**
+ * The operator's key pair in the agent home, created when there is none. It never leaves this machine; the edge gets its
+ * public half only.
+ * @throws CommandError when it can be neither read nor created.
+ */
+export async function openOperatorSigner(agentHome: string): Promise<OperatorSigner> {
+  const { privateKey, publicKey } = await readKeys(join(agentHome, 'svc-relay')).catch((error) => {
+    throw new CommandError(`cannot read or create the operator key: ${describeError(error)}`);
+  });
+  return {
+    publicKey,
+    async sign(audience, ttl) {
+      const issued = Math.floor(Date.now() / 1000);
+      const expiresAt = issued + ttl;
+      const token = await new SignJWT()
+        .setProtectedHeader({ alg: OPERATOR_ALGORITHM })
+        .setAudience(audience)
+        .setIssuedAt(issued)
+        .setExpirationTime(expiresAt)
+        .setJti(base64url(randomBytes(16)))
+        .sign(await importPKCS8(privateKey, OPERATOR_ALGORITHM));
+      return { token, expiresAt };
+    },
+  };
+}
+
+interface Keys {
+  /** PKCS #8 PEM. */
+  privateKey: string;
+  /** SPKI PEM. */
+  publicKey: string;
+}
+
+/** The key pair in `directory`, created when there is none. The public file is only a copy for people. */
+async function readKeys(directory: string): Promise<Keys> {
+  const path = join(directory, 'operator-key.pem');
+  const privateKey = (await readOrNull(path)) ?? (await createKey(path));
+  const key = createPublicKey(privateKey);
+  if (key.asymmetricKeyType !== 'ed25519') throw new Error('operator-key.pem is not an Ed25519 key');
+  if (((await stat(path)).mode & 0o077) !== 0) await chmod(path, 0o600);
+  const publicKey = key.export({ type: 'spki', format: 'pem' }).toString();
+  const publicPath = join(directory, 'operator-key.pub.pem');
+  if ((await readOrNull(publicPath)) !== publicKey) {
+    await rm(publicPath, { force: true });
+    await createWhole(publicPath, publicKey);
+  }
+  return { privateKey, publicKey };
+}
+
+async function createKey(path: string): Promise<string> {
+  const pair = await generateKeyPair(OPERATOR_ALGORITHM, { extractable: true });
+  await mkdir(dirname(path), { recursive: true, mode: 0o700 });
+  await createWhole(path, await exportPKCS8(pair.privateKey));
+  return await readFile(path, 'utf8');
+}
+
+/**
+ * Creates a file with mode 0600 that readers see whole or not at all. An existing file stays, so two commands that race
+ * both use the key of the first.
+ */
+async function createWhole(path: string, content: string): Promise<void> {
+  const temporary = `${path}.${base64url(randomBytes(9))}`;
+  const file = await open(temporary, 'wx', 0o600);
+  try {
+    await file.writeFile(content);
+    await file.sync();
+    await link(temporary, path).catch((error) => {
+      if (error.code !== 'EEXIST') throw error;
+    });
+  } finally {
+    await file.close();
+    await rm(temporary, { force: true });
+  }
+}
+
+async function readOrNull(path: string): Promise<string | null> {
+  try {
+    return await readFile(path, 'utf8');
+  } catch (error) {
+    if ((error as { code?: unknown }).code === 'ENOENT') return null;
+    throw error;
+  }
+}

@@ -1,0 +1,102 @@
+import type { DurableObjectNamespace } from '@cloudflare/workers-types';
+import { createPathCheck } from '../../../handlers/routes.ts';
+import { type SocketRow, sockets } from '../../../handlers/sockets.ts';
+import { type Config, variables } from '../../../lib/config.ts';
+import { isLoopbackName } from '../../../lib/kit/addresses.ts';
+import { errorResponse } from '../../../lib/web/json.ts';
+
+export interface EntryEnv extends Record<string, unknown> {
+  RELAY: DurableObjectNamespace;
+}
+
+/** Which relay a deployment answers with (contract 01 §12). */
+export type Naming = Pick<Config, 'relayName' | 'relayHosts' | 'publicUrl'>;
+
+/** @throws RelayError `invalid` for a bad `RELAY_PUBLIC_URL`. */
+export function readNaming(env: Record<string, unknown>): Naming {
+  const text = (name: string) => (typeof env[name] === 'string' ? env[name] : undefined);
+  const reading = {
+    env: {
+      RELAY_NAME: text('RELAY_NAME'),
+      RELAY_HOSTS: text('RELAY_HOSTS'),
+      RELAY_PUBLIC_URL: text('RELAY_PUBLIC_URL'),
+    },
+    places: { home: '', agentHome: '' },
+    // The object logs it.
+    warn: () => {},
+  };
+  return {
+    relayName: variables.relayName.read(reading),
+    relayHosts: variables.relayHosts.read(reading),
+    publicUrl: variables.publicUrl.read(reading),
+  };
+}
+
+/** The two names that people use for this machine. */
+const LOCAL = ['localhost', '127.0.0.1'];
+
+/** The name of the relay that answers for a host, or undefined when none does. */
+export function relayNameOf(hostname: string, { relayName, relayHosts, publicUrl }: Naming): string | undefined {
+  const names = LOCAL.includes(hostname) ? LOCAL : [hostname];
+  const listed = names.map((name) => relayHosts?.get(name)).find((name) => name !== undefined);
+  if (listed !== undefined) return listed;
+  if (LOCAL.includes(hostname)) return relayName;
+  if (publicUrl !== undefined && new URL(publicUrl).hostname === hostname) return relayName;
+  return relayHosts || publicUrl !== undefined ? undefined : relayName;
+}
+
+/**
+ * The stateless Worker: hands a request to the object of its relay. It refuses what a stranger may invent, hosts and
+ * paths, by itself: an object costs memory, storage and money from its first request on.
+ */
+export function createEntry(rows: readonly SocketRow[] = sockets) {
+  const isServed = createPathCheck(rows);
+
+  function refusal(url: URL, name: string | undefined): Response | undefined {
+    if (name === undefined) return errorResponse(421, 'this relay does not answer for that host name');
+    if (url.protocol === 'http:' && !isLoopbackName(url.hostname)) {
+      const location = Object.assign(new URL(url), { protocol: 'https:' }).href;
+      return errorResponse(308, 'use https', { location });
+    }
+    return isServed(url.pathname) ? undefined : errorResponse(404, 'not found');
+  }
+
+  return {
+    async fetch(request: Request, env: EntryEnv): Promise<Response> {
+      const url = new URL(request.url);
+      const name = relayNameOf(url.hostname, readNaming(env));
+      const refused = refusal(url, name);
+      if (refused || name === undefined) {
+        await drain(request);
+        return refused as Response;
+      }
+      const stub = env.RELAY.get(env.RELAY.idFromName(name));
+      return stub.fetch(request as never) as unknown as Promise<Response>;
+    },
+  };
+}
+
+/** Bytes of an unread body to discard, and milliseconds for which the response waits for them. */
+const UNREAD_LIMIT = 1024 * 1024;
+const UNREAD_WAIT = 250;
+
+/**
+ * Discards a small unread body: the platform would otherwise drop the connection, and with it the next requests. After
+ * the response the body can no longer be read.
+ */
+export async function drain({ body, bodyUsed, headers }: Request): Promise<void> {
+  if (!body || bodyUsed || body.locked || Number(headers.get('content-length')) > UNREAD_LIMIT) return;
+  const reader = body.getReader();
+  const timer = setTimeout(() => reader.cancel().catch(() => {}), UNREAD_WAIT);
+  let size = 0;
+  try {
+    for (let part = await reader.read(); !part.done && size <= UNREAD_LIMIT; part = await reader.read()) {
+      size += part.value.byteLength;
+    }
+    await reader.cancel();
+  } catch {
+    // The client has gone.
+  } finally {
+    clearTimeout(timer);
+  }
+}

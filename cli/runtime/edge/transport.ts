@@ -1,0 +1,51 @@
+import { utf8Length } from '../../../lib/kit/text.ts';
+import type { Transport } from '../../../lib/socket/transport.ts';
+
+const MiB = 1024 * 1024;
+/** The platform itself ends a connection at 32 MiB, without a reason that clients know. */
+export const MAX_MESSAGE = 30 * MiB;
+/** Bytes sent without a frame from the client in between, above which producers pause (contract 01 §12). */
+export const CREDIT = MiB;
+
+/** The members that a peer of crossws and the platform's socket share. */
+interface Closable {
+  send(data: string | ArrayBuffer | ArrayBufferView): unknown;
+  close(code: number, reason: string): void;
+}
+
+export interface EdgeTransport extends Transport {
+  /** The client has sent a frame: it is alive, and has room again. */
+  heard(): void;
+}
+
+/**
+ * A Durable Object's socket. The platform answers pings and finds dead peers by itself. It hides what is unsent, so
+ * everything since the client's last frame counts, up to just above the credit: a client that only listens for days is
+ * no slow consumer.
+ */
+export function createEdgeTransport(id: string, socket: Closable): EdgeTransport {
+  let sent = 0;
+  const quietly = (action: () => void) => {
+    try {
+      action();
+    } catch {
+      // Already closed: the close event follows or has passed.
+    }
+  };
+  return {
+    id,
+    send(data) {
+      if (sent <= CREDIT) sent += typeof data === 'string' ? utf8Length(data) : data.byteLength;
+      quietly(() => socket.send(data));
+    },
+    close: (code, reason) => quietly(() => socket.close(code, reason)),
+    terminate: () => quietly(() => socket.close(1008, 'policy violation')),
+    unsent: () => Math.min(sent, CREDIT + 1),
+    credit: CREDIT,
+    heard() {
+      sent = 0;
+    },
+    pause: () => false,
+    resume: () => {},
+  };
+}

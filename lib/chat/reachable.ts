@@ -1,0 +1,52 @@
+import type { Config } from '../config.ts';
+import type { Upstream } from '../host/upstream.ts';
+import type { Clock } from '../kit/clock.ts';
+
+const TIMEOUT = 2_000;
+const REMEMBER_REACHABLE = 60_000;
+const REMEMBER_UNREACHABLE = 10_000;
+
+export interface ReachabilityParts {
+  config: Pick<Config, 'webapiUrl'>;
+  upstream: Upstream;
+  clock: Clock;
+}
+
+/**
+ * Tells whether the agent's API server answers: a relay away from the agent's host announces `chat` only then (contract
+ * 01 §12). Sends no credential. Remembers the result for a minute, a failure for ten seconds.
+ */
+export function createReachability({ config, upstream, clock }: ReachabilityParts): () => Promise<boolean> {
+  let known: { isReachable: boolean; until: number } | undefined;
+  let flight: Promise<boolean> | undefined;
+
+  async function ask(): Promise<boolean> {
+    const over = new AbortController();
+    const cancel = clock.after(TIMEOUT, () => over.abort());
+    try {
+      const { status } = await upstream({
+        method: 'GET',
+        url: `${config.webapiUrl}/health`,
+        headers: {},
+        signal: over.signal,
+      });
+      // The platform itself answers 52x for a server that it cannot reach.
+      return status < 500;
+    } catch {
+      return false;
+    } finally {
+      cancel();
+      over.abort();
+    }
+  }
+
+  return async () => {
+    if (known && clock.monotonic() < known.until) return known.isReachable;
+    flight ??= ask().finally(() => {
+      flight = undefined;
+    });
+    const isReachable = await flight;
+    known = { isReachable, until: clock.monotonic() + (isReachable ? REMEMBER_REACHABLE : REMEMBER_UNREACHABLE) };
+    return isReachable;
+  };
+}
