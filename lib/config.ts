@@ -307,7 +307,7 @@ export const variables = {
     name: 'RELAY_HOSTS',
     type: 'list',
     fallback: 'unset',
-    meaning: 'the host names that are answered, each with a relay of its own: `host` or `host=name` (edge only)',
+    meaning: 'host names that are answered, each by a relay of its own: `host` or `host=name` (edge only)',
     read(reading) {
       return readRelayHosts(reading, this.name);
     },
@@ -316,8 +316,7 @@ export const variables = {
     name: 'RELAY_PUBLIC_URL',
     type: 'URL',
     fallback: 'unset',
-    meaning:
-      'https:// address of the relay for phones; the only host name then answered without RELAY_HOSTS (edge only)',
+    meaning: 'https:// address of the relay; without RELAY_HOSTS, no other host name is answered (edge only)',
     read(reading) {
       const value = raw(reading, this.name);
       if (value === undefined) return undefined;
