@@ -60,7 +60,7 @@ async function run(state: string | undefined, options: Options, context: Command
   }
   const body = asObject(answer.body);
   if (typeof body?.allow_insecure_api_bearer !== 'boolean') {
-    throw new CommandError(`what listens on ${addressText(address)} does not answer like a relay`);
+    throw new CommandError(`the server on ${addressText(address)} does not answer like a relay`);
   }
   if (json) return line(context.stdout, JSON.stringify(sorted(body), null, 2));
   const enabled = body.allow_insecure_api_bearer;

@@ -127,7 +127,7 @@ async function mint(
   const minted = asObject(answer.body);
   const { qr_payload: payload, pairing_url: url } = minted ?? {};
   if (typeof payload !== 'string' || !parseObject(payload) || typeof url !== 'string') {
-    throw new CommandError(`what listens on ${addressText(relay)} does not answer like a relay of this version`);
+    throw new CommandError(`the server on ${addressText(relay)} does not answer like a relay of this version`);
   }
   return { payload, pairingUrl: url };
 }

@@ -10,7 +10,7 @@ import type { Guard, RelayRequest } from './request.ts';
 const INVALID_OPERATOR_TOKEN =
   'a valid operator token is required: signed with the key of this relay, for its name or public URL, and not expired';
 
-/** Lets everybody pass. */
+/** Lets everyone through. */
 export const open: Guard = () => undefined;
 
 /**

@@ -61,7 +61,7 @@ function callerOf({ peer, headers }: RelayRequest, relay: Relay): Caller {
   };
 }
 
-/** What a WebSocket handshake comes to: a socket of a row, or the plain response that refuses it. */
+/** Result of a WebSocket handshake: a socket of a row, or the plain response that refuses it. */
 export type Upgrade = Accepted | { refusal: Response };
 
 export interface Accepted {

@@ -275,9 +275,16 @@ export async function createRelay(parts: RelayParts): Promise<Relay> {
     async stop() {
       relay.state = 'stopping';
       cancelSweeps();
-      const stopping = inOrder.toReversed().map((domain) => domain && 'stop' in domain && domain.stop());
-      host?.databases.close();
-      await Promise.all(stopping);
+      // One that fails must not keep the others open, nor the sessions unsaved.
+      const end = async (stop: () => unknown) => {
+        try {
+          await stop();
+        } catch (error) {
+          log.error(`stopping failed: ${describeError(error)}`);
+        }
+      };
+      const stopping = inOrder.toReversed().map((domain) => end(() => domain && 'stop' in domain && domain.stop()));
+      await Promise.all([...stopping, end(() => host?.databases.close())]);
       await sessions.flush();
     },
   };

@@ -59,7 +59,7 @@ export function createTerminalView(parts: TerminalViewParts): TerminalView {
       return [`? ${printable(question.title)}  ${keys}${more}`, `? ${keys}${more}`, `? ${keys}`];
     }
     const reply = prompt?.() ?? null;
-    // Of a long reply, show the end, where it is being written.
+    // Show the end of a long reply, where it is being written.
     if (reply !== null) return [reply, `…${reply.slice(-PROMPT_TAIL)}`];
     const { masterEnabled, messagesEnabled } = settings();
     const grants = `grants ${liveGrants(settings(), clock.now())}/${CAPABILITIES.length}`;
@@ -99,7 +99,7 @@ export function createTerminalView(parts: TerminalViewParts): TerminalView {
     state(next) {
       state = stateText(next);
       stateName = next.name === 'waiting' ? 'offline' : next.name;
-      // The time of the next attempt is no news.
+      // The time of the next attempt is not news.
       const news = next.name === 'waiting' ? `${next.name} ${next.reason}` : state;
       if (next.name === 'online') printed.clear();
       if (printed.has(news)) return draw();

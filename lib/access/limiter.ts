@@ -120,7 +120,7 @@ export async function openLimiter({ store, clock, log }: LimiterParts) {
     return true;
   }
 
-  /** A peer's counts, from now on the most recently used ones. Undefined when there is no room for them. */
+  /** A peer's counts, marked as the most recently used. Undefined when there is no room for them. */
   function countsOf(peer: string): Counts | undefined {
     const known = counts.get(peer);
     if (!known && !makeRoom()) return undefined;

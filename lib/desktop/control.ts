@@ -35,7 +35,7 @@ export interface ControlParts {
 
 export type ControlSessions = ReturnType<typeof createControlSessions>;
 
-/** By family: a device id is no secret, and whoever took one must not inherit what was approved for its owner. */
+/** By family: a device id is not secret, and another session that claims it must not inherit its approvals. */
 const keyOf = ({ family, chatSession, profile }: Requester, link: Link): string =>
   JSON.stringify([family, chatSession, profile, link.id]);
 

@@ -45,7 +45,7 @@ export interface DesktopParts {
 /** A call of a tool (contract 07 §2.3). */
 export interface ToolCall {
   tool: string;
-  /** Its arguments, with whatever names the desktop still among them. */
+  /** Its arguments, including those that name the desktop. */
   args: Readonly<JsonText>;
   /** The query: it may name the desktop where the arguments do not. */
   query: Readonly<Record<string, string>>;

@@ -34,7 +34,7 @@ export async function openPersistence(parts: PersistenceParts) {
   }
 
   return {
-    /** What a socket has said of itself has changed, or the socket is gone. */
+    /** The state that a socket reported has changed, or the socket is gone. */
     socketChanged(link: Link, registry: DesktopRegistry): void {
       behind.save(socketKey(link), () => registry.record(link) ?? null);
     },

@@ -9,10 +9,10 @@ import { idOf, nameOf } from './identity.ts';
 export const HINTS = ['workspace', 'active_editor'] as const;
 export type Hint = (typeof HINTS)[number];
 
-/** What one socket has said. Nothing of it is shared with another socket, not even of the same device. */
+/** State that one socket reported. Not shared with other sockets, not even of the same device. */
 interface SocketState {
   readonly link: Link;
-  /** Its last status; a socket that never sent one is no device. */
+  /** Its last status; a socket that never sent one does not count as a device. */
   status?: Payload;
   /** Its identity, since its first status. */
   id: string;
@@ -20,7 +20,7 @@ interface SocketState {
   /** The tools that it advertises; empty for one that does not say. */
   tools: ReadonlySet<string>;
   hints: Partial<Record<Hint, Payload>>;
-  /** Of the first status, and of the last message; epoch milliseconds. */
+  /** Times of the first status and of the last message, epoch milliseconds. */
   connectedAt: number;
   lastSeenAt: number;
 }

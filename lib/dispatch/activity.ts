@@ -3,7 +3,7 @@ import { openRing, type RingParts } from '../kit/ring.ts';
 
 export type ActivityParts = Pick<RingParts<never>, 'store' | 'clock' | 'log' | 'name'>;
 
-/** What is stored of a command besides its record. */
+/** Stored with a command, besides its record. */
 interface Entry<R> {
   record: R;
   /** Id of the socket that the command was sent to. */

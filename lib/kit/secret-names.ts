@@ -20,7 +20,7 @@ export const SECRET_VARIABLES = ['RELAY_PAIRING_CODE', 'RELAY_SECURE_LINK_BROKER
 const WORDS = new Set(SECRET_WORDS);
 /** As an ending, `pin` would take `spin` for a secret: it counts only as a word of its own. */
 const ENDING = new RegExp(`(?:${SECRET_WORDS.filter((word) => word !== 'pin').join('|')})$`);
-/** Words in camelCase, in capitals, or separated by anything that is no letter. */
+/** Words in camelCase, in capitals, or separated by anything but letters. */
 const WORD = /[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+/g;
 /** Nearly every name fails this and is not looked at any further. */
 const CANDIDATE = /auth|bearer|cookie|key|otp|pass|pin|secret|token/i;

@@ -71,7 +71,7 @@ async function enableOne(host: Host, row: Enablement, dryRun: boolean): Promise<
   }
 }
 
-/** Backs up and replaces a config; false when it has changed since it was read. Of a link, the target is replaced. */
+/** Backs up and replaces a config; false when it has changed since it was read. For a link, the target is replaced. */
 async function replace(host: Host, path: string, before: Uint8Array, text: string): Promise<boolean> {
   const [target, facts] = await Promise.all([host.files.realPath(path), host.files.stat(path)]);
   if (target === null || facts === null) return false;

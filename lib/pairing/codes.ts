@@ -152,7 +152,7 @@ export async function openPairingCodes({ store, clock, log }: PairingCodesParts)
       return entry.policy;
     },
 
-    /** What waits, in the order in which it came (contract 09 §4). */
+    /** Pending codes and requests, oldest first (contract 09 §4). */
     waiting(): { codes: PendingCode[]; requests: PendingCode[] } {
       dropExpired();
       return { codes: [...codes.values()], requests: [...requests.values()] };

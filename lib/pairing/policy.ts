@@ -29,7 +29,7 @@ function durations(value: unknown): Record<string, number> {
   if (entries.length > MAX_GRANTS) throw invalid(`grants must name at most ${MAX_GRANTS} channels`);
   return Object.fromEntries(
     entries.map(([channel, seconds]) => {
-      if (!CHANNEL_NAME.test(channel)) throw invalid('grants has a key that is no channel name');
+      if (!CHANNEL_NAME.test(channel)) throw invalid('grants has a key that is not a channel name');
       return [channel, duration(seconds, `grants.${channel}`)];
     }),
   );

@@ -77,7 +77,7 @@ export async function readRow(
   return { ok: true, row, pidFile };
 }
 
-/** Other scalars than strings are converted; a mapping or a list is no model name. */
+/** Other scalars than strings are converted; a mapping or a list is not a model name. */
 function modelOf({ model }: Mapping): Pick<ProfileRow, 'model' | 'provider'> {
   const named = isMapping(model) ? model.default : typeof model === 'string' ? model : null;
   const scalar = ['string', 'number', 'boolean', 'bigint'].includes(typeof named) ? String(named) : '';

@@ -48,7 +48,7 @@ export function createGateway(child: Child, { clock, log }: { clock: Clock; log:
       const text = decodeUtf8Strict(bytes, { keepBom: true });
       const kind = text === null ? null : classify(text);
       if (text !== null && kind) events.received(kind, text);
-      else log.warn(`gateway ${child.pid} wrote a line of ${bytes.length} bytes that is no JSON object: dropped`);
+      else log.warn(`gateway ${child.pid} wrote a line of ${bytes.length} bytes that is not a JSON object: dropped`);
     },
     tooLong() {
       if (state === 'running') log.warn(`gateway ${child.pid} wrote a line of more than ${MAX_LINE} bytes: dropped`);

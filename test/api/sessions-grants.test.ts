@@ -55,7 +55,7 @@ describeMatrix('the grants files, profiles, phone and devices (contract 01 §6.2
     }
   });
 
-  it('one that was reduced away is refused once it has expired', async () => {
+  it('a grant that was reduced away is refused once it has expired', async () => {
     const target = await start();
     const { token, prefix } = await pair(target, { policy: { grants: { files: 1 } } });
     const files = () => target.fetch('/media/by-path?path=/tmp/none.png', { headers: bearer(token) });
@@ -193,7 +193,7 @@ describeMatrix('the grants files, profiles, phone and devices (contract 01 §6.2
     expect((await authenticate(target, { pairing_code: 'REFUSE' })).frame.type).toBe('auth.fail');
   });
 
-  it('what a session is without stays away over a restart and a refresh', async () => {
+  it('withheld grants stay withheld after a restart and a refresh', async () => {
     const target = await start();
     const without = ['files', 'desktop', 'voice:tts', 'terminal'];
     const narrow = await pair(target, { policy: { without }, device: { device_id: 'me' } });

@@ -306,7 +306,7 @@ it.each([
   ['no upgrade headers at all', {}],
   ['no key', { 'sec-websocket-key': undefined }],
   ['a key of the wrong length', { 'sec-websocket-key': 'c2hvcnQ=' }],
-  ['a key that is no base64', { 'sec-websocket-key': '!!!!!!!!!!!!!!!!!!!!!!==' }],
+  ['a key that is not base64', { 'sec-websocket-key': '!!!!!!!!!!!!!!!!!!!!!!==' }],
   ['version 7', { 'sec-websocket-version': '7' }],
   ['version 99', { 'sec-websocket-version': '99' }],
   ['no version', { 'sec-websocket-version': undefined }],

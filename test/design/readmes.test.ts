@@ -60,6 +60,16 @@ it.each(DOCUMENTS)('%s: every relative link and anchor resolves', async (documen
   }
 });
 
+it('lib/README.md lists every package that the relay needs, and files that exist', async () => {
+  const [, table = ''] = (await read('lib/README.md')).split(/^## Packages$/m);
+  const { dependencies } = JSON.parse(await read('package.json')) as { dependencies: Record<string, string> };
+  expect(Object.keys(dependencies).filter((name) => !table.includes(`\`${name}\``))).toEqual([]);
+  const files = [...table.matchAll(/`([\w-]+(?:\/[\w-]+)+\.\w+)`/g)].map(([, file = '']) => file);
+  expect(files.length).toBeGreaterThan(10);
+  // Siblings of a file in the same row are written without the folder that they share.
+  expect(files.filter((file) => !existsSync(file) && !existsSync(join('cli/runtime', file)))).toEqual([]);
+});
+
 it('cli/README.md lists every command', async () => {
   const [, table = ''] = (await read('cli/README.md')).split(/^## Commands$/m);
   const rows = [...table.matchAll(/^\| \[`(svc [^`]+)`\]/gm)].map(([, usage = '']) => usage.split(/[^\w-]+/));

@@ -159,11 +159,11 @@ describe('help (07 §5)', () => {
 
   it.each([
     ['an unknown option', ['relay', 'start', '--nonsense'], /--nonsense/],
-    ['a port that is none', ['relay', 'start', '--port', 'x'], /--port/],
+    ['an invalid port', ['relay', 'start', '--port', 'x'], /--port/],
     ['a port that is too big', ['relay', 'start', '--port', '65536'], /--port/],
-    ['a level that is none', ['relay', 'start', '--log-level', 'LOUD'], /--log-level/],
+    ['an unknown level', ['relay', 'start', '--log-level', 'LOUD'], /--log-level/],
     ['a relative shell', ['relay', 'start', '--shell', 'bash'], /--shell/],
-    ['a URL that is none', ['relay', 'start', '--webapi-url', 'localhost:8642'], /--webapi-url/],
+    ['an invalid URL', ['relay', 'start', '--webapi-url', 'localhost:8642'], /--webapi-url/],
     ['a word too many', ['relay', 'start', 'now'], /now/],
     ['an unknown command', ['relay', 'begin'], /begin/],
   ])('%s: exit 2, one line of error and where help is (01 §9.2)', async (_name, words, expected) => {
@@ -336,7 +336,7 @@ describe('TLS (01 §9.2)', () => {
 
 describe('stopping (01 §9.2)', () => {
   it.each(['SIGTERM', 'SIGINT'] as const)(
-    '%s: sockets end with 1001, exit 0 within 5 s, whoever still hangs on',
+    '%s: sockets end with 1001, exit 0 within 5 s, even if clients hang on',
     async (signal) => {
       const relay = await startRelayProcess();
       const polite = await pairDevice(relay);

@@ -54,7 +54,7 @@ const describeUrl: Answer = ({ url, headers }) => jsonText(JSON.stringify({ url,
 it.each([
   ['a plain path', '/a/b?c=1', 'relay.test', 'http://localhost/a/b?c=1'],
   ['a Host with a path', '/a', 'relay.test/pairing/register?', 'http://localhost/a'],
-  ['a Host with a port that is none', '/a', 'relay.test:99999', 'http://localhost/a'],
+  ['a Host with an invalid port', '/a', 'relay.test:99999', 'http://localhost/a'],
   ['a whole URL', 'http://other.test:1/a?b', 'relay.test', 'http://localhost/a?b'],
   ['two slashes', '//a', 'relay.test', 'http://localhost//a'],
 ])('the URL of %s is that of its target', async (_name, target, host, url) => {
@@ -63,7 +63,7 @@ it.each([
   expect(JSON.parse(body)).toEqual({ url, host });
 });
 
-it('a header with an empty value is there', async () => {
+it('a header with an empty value is present', async () => {
   const { port } = await serve(({ headers }) => jsonText(JSON.stringify([headers.has('via'), headers.has('origin')])));
   const { body } = await send(port, request('GET', '/', { via: '' }));
   expect(JSON.parse(body)).toEqual([true, false]);

@@ -58,6 +58,7 @@ export async function startNodeRelay({ version, config, log, noTls }: NodeRelayO
       host,
       upstream: createNodeUpstream(),
     });
+    if (config.pairingCode !== undefined) await relay.codes.register(config.pairingCode, {});
     const server = createRelayServer({ log, fetch: createFetch(relay), sockets: createSocketTable(relay) });
     let listening: Listening;
     try {
@@ -67,7 +68,6 @@ export async function startNodeRelay({ version, config, log, noTls }: NodeRelayO
       await server.close();
       throw error;
     }
-    if (config.pairingCode !== undefined) await relay.codes.register(config.pairingCode, {});
     relay.start();
     // Profiles are read while the relay already answers: a slow disk must not delay the first healthy answer.
     const ready = relay.profiles.rescan().then(() => {

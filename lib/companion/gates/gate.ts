@@ -7,7 +7,7 @@ import type { Capability, SettingsStore } from '../safety-settings.ts';
 import type { Confirm, FetchMedia, PhoneCommand, Upload } from '../types.ts';
 import type { Refusal } from './refusals.ts';
 
-/** What gates and handlers work with. */
+/** Context of gates and handlers. */
 export interface Environment {
   device: Device;
   settings: SettingsStore;

@@ -32,7 +32,7 @@ export function authPayload(credentials: Credentials, deviceId: string, device: 
   };
 }
 
-/** The parts of `auth.ok` that are no secret. */
+/** The parts of `auth.ok` that are not secret. */
 export interface RelayInfo {
   serverVersion: string;
   /** Epoch seconds; null = never. */

@@ -158,7 +158,7 @@ it('contract 01 §4: at most 10,000 peers are remembered, the least recently use
   limiter.fail('one more', 'session');
   expect(limiter.fail('kept', 'session')).toBe(true);
   expect(limiter.fail('old', 'session')).toBe(false);
-  // The one that is blocked has requested a code too, which takes a second place.
+  // The blocked peer has requested a code too, which takes a second place.
   expect(limiter.clear()).toBe(9_999);
 });
 
@@ -271,7 +271,7 @@ describe('wrong codes over all peers together (contract 01 §4)', () => {
     expect(limiter.codesFor('peer-0')).toBe('none');
   });
 
-  it('all of it outlasts a sleep, also one that follows a host registration (contract 00)', async () => {
+  it('all state outlasts a sleep, even one right after a host registration (contract 00)', async () => {
     const { clock, stores, limiter } = await create();
     limiter.succeed('paired', 'code');
     guess(limiter, 40);

@@ -71,8 +71,8 @@ it.each([
   ['without trust the socket', LOCAL, proxied, false, '127.0.0.1'],
   ['a remote socket is believed nothing', { ...LOCAL, address: '192.0.2.1' }, proxied, true, '192.0.2.1'],
   ['nor one of Secure Link', { ...LOCAL, via: 'secure-link' }, proxied, true, '127.0.0.1'],
-  ['an empty header is none', LOCAL, { 'x-forwarded-for': ' ' }, true, '127.0.0.1'],
-  ['an empty last entry is none', LOCAL, { 'x-forwarded-for': '1.2.3.4, ' }, true, '127.0.0.1'],
+  ['an empty header counts as absent', LOCAL, { 'x-forwarded-for': ' ' }, true, '127.0.0.1'],
+  ['an empty last entry counts as absent', LOCAL, { 'x-forwarded-for': '1.2.3.4, ' }, true, '127.0.0.1'],
 ] as [string, Peer, Record<string, string>, boolean, string][])(
   'contract 01 §1.4: %s',
   (_name, peer, headers, trust, expected) => {

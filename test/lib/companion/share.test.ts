@@ -75,7 +75,7 @@ describe('attachments (contract 03 §5)', () => {
     expect(phone.person.asked).toEqual([]);
   });
 
-  it('one that cannot be fetched answers media_fetch_failed without the cause', async () => {
+  it('media that cannot be fetched answers media_fetch_failed without the cause', async () => {
     const broken = phoneThatFetches(() => Promise.reject(new Error('token tok is secret')));
     const answer = await broken.call('POST', '/share_media', { media_token: 'tok' });
     expect(answer).toMatchObject({ status: 400, result: { status: 'failed', reason: 'media_fetch_failed' } });
@@ -93,7 +93,7 @@ describe('attachments (contract 03 §5)', () => {
     expect(phone.clock.pending).toBe(0);
   });
 
-  it('one that arrives after the caller’s timeout is not shared', async () => {
+  it('media that arrives after the caller’s timeout is not shared', async () => {
     const phone = phoneThatFetches(async () => {
       phone.clock.advance(29_001);
       return file('late');

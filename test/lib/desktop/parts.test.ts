@@ -59,7 +59,7 @@ describe('responses', () => {
     expect(summaryOf('desktop_screenshot', { payload: { result: null }, text: '' })).toBeNull();
   });
 
-  it('a status that is none counts as missing', () => {
+  it('an invalid status counts as missing', () => {
     for (const status of ['200', 200.5, null, {}]) {
       expect(decide({ payload: { status }, text: '' })).toBe('error');
       expect(statusOf({ payload: { status }, text: '' })).toBeNull();

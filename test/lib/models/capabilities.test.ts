@@ -142,7 +142,7 @@ describe('model capabilities: cache (contract 07 §3)', () => {
     expect(test.calls).toHaveLength(2);
   });
 
-  it('after a refresh no older result is cached, in whatever order things happen', async () => {
+  it('after a refresh no older result is cached, in any order of events', async () => {
     type Step = { kind: 'ask' | 'refresh' | 'answer' | 'fail'; which: number };
     const step: fc.Arbitrary<Step> = fc.record({
       kind: fc.constantFrom<Step['kind'][]>('ask', 'ask', 'refresh', 'answer', 'answer', 'fail'),

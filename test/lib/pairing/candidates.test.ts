@@ -8,7 +8,7 @@ describe('endpoints of a request (contract 01 §5.3, §5.4)', () => {
   test.each<[string, unknown]>([
     ['absent', undefined],
     ['null', null],
-  ])('%s is none', (_, value) => {
+  ])('%s counts as absent', (_, value) => {
     expect(readCandidates(value)).toBeUndefined();
   });
 
@@ -31,8 +31,8 @@ describe('endpoints of a request (contract 01 §5.3, §5.4)', () => {
     ['null in it', [null]],
     ['a string in it', ['lan']],
     ['17 entries', Array(17).fill({})],
-    ['a role that is no string', [{ role: 1 }]],
-    ['a priority that is no number', [{ priority: '0' }]],
+    ['a role that is not a string', [{ role: 1 }]],
+    ['a priority that is not a number', [{ priority: '0' }]],
     ['a priority with a fraction', [{ priority: 0.5 }]],
     ['a port with a fraction, deep down', [{ api: { port: 1.5 } }]],
     ['a number beyond exact integers', [{ priority: 1e300 }]],

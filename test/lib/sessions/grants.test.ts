@@ -60,7 +60,7 @@ describe('lifetime and grants at creation (01 §6.2)', () => {
     expect(grants).toMatchObject({ bridge: NOW + 60, chat: null, tui: null });
   });
 
-  it('leaves out what the session is to be without, whatever else the policy says (09 §1)', () => {
+  it('leaves out withheld grants, whatever else the policy says (09 §1)', () => {
     const without = [...FULL, ...MONTH].filter((name) => name !== 'chat');
     const { grants } = applyPolicy({ ttlSeconds: DAY, grants: { terminal: 60, extra: 5 }, without }, NOW);
     expect(grants).toEqual({ chat: NOW + DAY, bridge: NOW + DAY, extra: NOW + 5 });

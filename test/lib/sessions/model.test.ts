@@ -234,7 +234,7 @@ function describe(model: Model, family: Family, device: string): void {
   family.device = device;
 }
 
-/** A refresh token that is no more: its family ends, unless it is the current one and has only expired (01 §6.5). */
+/** A dead refresh token ends its family, unless it is the current one and has only expired (01 §6.5). */
 function shownDead(model: Model, token: string): void {
   const family = model.everRefresh.get(token);
   if (family && model.alive().includes(family) && family.refresh.token !== token) model.end(family);
@@ -343,7 +343,7 @@ async function showRefresh(model: Model, real: Real, token: string, device?: str
   const entered = await real.enter(name, { refreshToken: token });
   if (family && fits(family, name)) refreshed(model, family, token, name, entered);
   else {
-    expect(entered, 'a refresh token that is no more').toBeUndefined();
+    expect(entered, 'a dead refresh token').toBeUndefined();
     if (!family) shownDead(model, token);
   }
 }

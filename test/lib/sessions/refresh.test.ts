@@ -214,7 +214,7 @@ describe('a dead refresh token that is shown again (01 §6.5)', () => {
     expect(sessions.list()).toEqual([other.session]);
   });
 
-  it('does not end a family whose current token has only expired, nor for a token of none', async () => {
+  it('does not end a family whose current token has only expired, nor for a token of no family', async () => {
     const { sessions, clock, log, pair } = await setup();
     const { session, refreshToken = '' } = await pair({}, { ttlSeconds: 0 });
     const forged = `${refreshToken.slice(0, 20)}${'A'.repeat(23)}`;
