@@ -34,18 +34,36 @@ export interface Listening {
 /** Addresses that listhen binds as they are. It would replace any other by a wildcard. */
 const ADDRESS = /^[\d.:A-Fa-f]{1,63}$/;
 
+/** Tries to find a port, where any will do. */
+const MAX_ATTEMPTS = 5;
+
 /**
  * Listens with listhen.
  * @throws Node's listening error, such as `EADDRINUSE` or `ENOTFOUND`; RelayError for what listhen cannot bind.
  */
 export async function openListener(handle: RequestListener, options: ListenOptions): Promise<Listening> {
-  const { host, port, tls } = options;
+  const { host, port } = options;
   const { address: found } = await lookup(host);
   const anyAddress = found.includes(':') ? '::' : '0.0.0.0';
   const hostname = isWildcard(found) ? anyAddress : found;
   if (!ADDRESS.test(hostname)) throw new RelayError('invalid', `the relay cannot listen on ${host}`);
+  for (let attempt = 1; ; attempt++) {
+    try {
+      return await bind(handle, options, hostname, await freePort(hostname, port));
+    } catch (error) {
+      // Another process may have taken the free port meanwhile; any other will do.
+      if (port !== 0 || attempt === MAX_ATTEMPTS) throw error;
+    }
+  }
+}
+
+async function bind(
+  handle: RequestListener,
+  { host, tls }: ListenOptions,
+  hostname: string,
+  port: number,
+): Promise<Listening> {
   const isPublic = !isLoopbackAddress(hostname);
-  await assertFree(hostname, port);
   const listener = await orUncaught(
     listen(handle, {
       hostname,
@@ -67,7 +85,7 @@ export async function openListener(handle: RequestListener, options: ListenOptio
   removeShutdown(server);
   if (tls) (server as HttpsServer).setSecureContext({ cert: tls.cert, key: tls.key, minVersion: 'TLSv1.2' });
   const address = server.address() as AddressInfo;
-  if (port !== 0 && address.port !== port) {
+  if (address.port !== port) {
     server.close();
     throw unusable(port);
   }
@@ -84,13 +102,18 @@ export async function openListener(handle: RequestListener, options: ListenOptio
   };
 }
 
-/** Fails with Node's own error where the address cannot be bound: listhen only says that it found no port. */
-async function assertFree(host: string, port: number): Promise<void> {
+/**
+ * The port, or for 0 one that the system picks: listhen would try ports in order, as every other process does. Fails
+ * with Node's own error where the address cannot be bound; listhen only says that it found no port.
+ */
+async function freePort(host: string, port: number): Promise<number> {
   const probe = createServer();
   probe.listen({ host, port });
   await once(probe, 'listening');
+  const { port: free } = probe.address() as AddressInfo;
   probe.close();
   await once(probe, 'close');
+  return free;
 }
 
 /** listhen passes over a free port that browsers refuse, such as that of IRC, and takes another one. */
