@@ -5,7 +5,7 @@ import type { Session } from '../lib/sessions/session.ts';
 import type { Reduction } from '../lib/sessions/sessions.ts';
 import { json, readJson } from '../lib/web/json.ts';
 import { hasGrant } from './guards.ts';
-import { type Handler, pathParam, type RelayRequest } from './request.ts';
+import { type Handler, isYes, lastOf, pathParam, type RelayRequest } from './request.ts';
 
 const MIN_PREFIX = 4;
 
@@ -37,11 +37,16 @@ export const listSessions: Handler = (request, relay) => {
   return json({ sessions: sessions.map((session) => rowOf(session, session === own)) });
 };
 
-/** `DELETE /sessions/{prefix}`: itself, or any other with the grant `devices` (contract 01 §6.4). */
+/**
+ * `DELETE /sessions/{prefix}`: itself, or any other with the grant `devices` (contract 01 §6.4). Ends the device's shells
+ * too, unless `keep_shells=1` (02 §1.5); a device that revokes another one is answered when they have ended.
+ */
 export const revokeSession: Handler = async (request, relay) => {
   const session = sessionByPrefix(prefixOf(request), request, relay);
   const isOwn = session === request.session;
+  const ended = isYes(lastOf(request.query).keep_shells) ? undefined : relay.terminals.endShells(session);
   await relay.sessions.revoke(session, { answerFirst: isOwn });
+  if (!isOwn) await ended;
   return json({ ok: true, revoked: session.prefix, revoked_self: isOwn });
 };
 

@@ -179,4 +179,17 @@ export interface HostProcesses {
   exists(pid: number): boolean;
   /** Facts from `/proc`; null without it, or when the process is gone. */
   facts(pid: number): Promise<{ startTime: number; command: string } | null>;
+  /**
+   * Ends processes with everything that they have started: SIGHUP and SIGTERM, SIGKILL to what is left after a second.
+   * Resolves within two seconds and never rejects. Without `/proc` it has no effect.
+   */
+  endAll(origin: ProcessOrigin): Promise<{ ended: number; left: number }>;
+}
+
+/** Where processes come from. Whatever descends from one of them, or belongs to its session, comes from there too. */
+export interface ProcessOrigin {
+  /** Session leaders. */
+  leaders: readonly number[];
+  /** `NAME=value` in the environment of their programs: recognizes daemons, which have left session and parent. */
+  marks: readonly string[];
 }

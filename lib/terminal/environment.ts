@@ -1,11 +1,13 @@
 import type { Host, HostChildren } from '../host/index.ts';
 import { SECRET_VARIABLES } from '../kit/secret-names.ts';
 
-/** A shell must not believe that it is inside the user's tmux, nor see the relay's secrets. */
-const WITHHELD = ['TMUX', 'TMUX_PANE', ...SECRET_VARIABLES];
-
 /** Variable that tells a program which session of the relay it runs in. */
 export const SESSION_VARIABLE = 'SVC_RELAY_TERMINAL';
+/** Variable by which the relay finds again what runs in a bare shell. tmux has one of its own. */
+export const SHELL_VARIABLE = 'SVC_RELAY_SHELL';
+
+/** A shell must not believe that it is inside the user's tmux or another shell, nor see the relay's secrets. */
+const WITHHELD = ['TMUX', 'TMUX_PANE', SESSION_VARIABLE, SHELL_VARIABLE, ...SECRET_VARIABLES];
 
 /** Environment of a session's program (contract 02 §3.3). */
 export function childEnvironment(env: Host['env'], name?: string): Record<string, string> {

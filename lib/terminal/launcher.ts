@@ -1,10 +1,12 @@
 import type { Config } from '../config.ts';
 import { describeError } from '../errors.ts';
 import type { Host } from '../host/index.ts';
+import { bytesToHex, randomBytes } from '../kit/bytes.ts';
 import type { Clock } from '../kit/clock.ts';
 import type { Log } from '../log.ts';
-import { childEnvironment, resolveShell, workingDirectory } from './environment.ts';
+import { childEnvironment, resolveShell, SHELL_VARIABLE, workingDirectory } from './environment.ts';
 import { type Size, tmuxName } from './names.ts';
+import type { Owner } from './owner.ts';
 import { createSession, type Session } from './session.ts';
 import type { State } from './states.ts';
 import { createTmux, type Tmux } from './tmux.ts';
@@ -26,6 +28,8 @@ export interface LaunchRequest {
 export interface LaunchOptions {
   /** Whether the client, its grant or the relay has gone in the meantime. */
   isGone(): boolean;
+  /** The device that attaches. */
+  owner: Owner;
   /** Called with the session before anything can happen to it. */
   onStart(session: Session): void;
   onChange(session: Session, state: State): void;
@@ -47,7 +51,7 @@ export function createLauncher({ host, config, clock, log }: LauncherParts) {
     if (!config.terminalTmux) return undefined;
     try {
       const file = await host.children.find('tmux');
-      return file === null ? undefined : createTmux(file, { host, agentHome: host.agentHome });
+      return file === null ? undefined : createTmux(file, { host, agentHome: host.agentHome, log });
     } catch (error) {
       log.warn(`tmux cannot be used: ${describeError(error)}`);
       return undefined;
@@ -65,7 +69,7 @@ export function createLauncher({ host, config, clock, log }: LauncherParts) {
     /** Attaches to a tmux session, or starts a shell. */
     async launch(
       { name, shell: wanted, size }: LaunchRequest,
-      { isGone, onStart, onChange }: LaunchOptions,
+      { isGone, owner, onStart, onChange }: LaunchOptions,
     ): Promise<LaunchResult> {
       const tmux = await tmuxReady;
       const shell = await resolveShell(host.children, [wanted, config.terminalShell, host.env.SHELL]);
@@ -74,8 +78,11 @@ export function createLauncher({ host, config, clock, log }: LauncherParts) {
       const reattach = target !== undefined && (await tmux?.exists(target)) === true;
       const replay = reattach ? await tmux?.capture(target) : undefined;
       const file = target === undefined ? shell : tmux?.file;
-      const args = target === undefined ? ['-l'] : await tmux?.attachArguments(target, name, shell);
+      const args = target === undefined ? ['-l'] : await tmux?.attachArguments(target, name, shell, owner);
       const env = childEnvironment(host.env, name);
+      const mark = bytesToHex(randomBytes(16));
+      // Not for a tmux client: the server that it may start would pass the mark on to the shells of other devices.
+      if (target === undefined) env[SHELL_VARIABLE] = mark;
       const cwd = await workingDirectory(host);
       if (isGone() || file === undefined || args === undefined) return { kind: 'gone' };
       try {
@@ -83,6 +90,7 @@ export function createLauncher({ host, config, clock, log }: LauncherParts) {
           name,
           shell,
           tmuxName: target,
+          mark: `${SHELL_VARIABLE}=${mark}`,
           paste: tmux?.paste,
           size,
           clock,

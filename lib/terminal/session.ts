@@ -44,6 +44,8 @@ export interface SessionParts {
   shell: string;
   /** Name of its tmux session; absent for a bare shell. */
   tmuxName?: string;
+  /** Variable in the environment of a bare shell, `NAME=value`, that no other shell has. */
+  mark: string;
   size: Size;
   terminal: Terminal;
   clock: Clock;
@@ -198,6 +200,7 @@ export function createSession(parts: SessionParts) {
   return {
     name,
     tmuxName,
+    mark: parts.mark,
     pid,
     shell,
     get state() {

@@ -1,14 +1,18 @@
 import type { Config } from '../config.ts';
+import { describeError } from '../errors.ts';
 import type { Host } from '../host/index.ts';
 import type { Clock } from '../kit/clock.ts';
 import { withTimeout } from '../kit/timeouts.ts';
 import type { Log } from '../log.ts';
+import type { Session as PairedSession } from '../sessions/session.ts';
 import type { Sessions } from '../sessions/sessions.ts';
 import type { Connection } from '../socket/channel.ts';
 import { createLauncher, type LaunchRequest, type LaunchResult } from './launcher.ts';
 import { listRows, type Row } from './list.ts';
 import { type Size, tmuxName } from './names.ts';
+import { ownerOf } from './owner.ts';
 import { createParking } from './parking.ts';
+import { endShells } from './revocation.ts';
 import type { Replay } from './screen.ts';
 import type { Session, Viewer } from './session.ts';
 import type { Tmux } from './tmux.ts';
@@ -18,12 +22,14 @@ const MAX_SESSIONS = 64;
 /** Milliseconds that a socket has to show a sign of life when its device asks for a shell of that socket. */
 const ANSWER_TIMEOUT = 2_000;
 const SHUTDOWN_TIMEOUT = 3_000;
+/** Milliseconds that the end of a device's shells may delay the answer to its revocation. */
+const END_TIMEOUT = 3_000;
 
 export interface TerminalsParts {
   /** Absent at the edge, where no program can be started. */
   host?: Host;
   config: Pick<Config, 'terminalShell' | 'terminalTmux' | 'terminalGraceSeconds'>;
-  sessions: Pick<Sessions, 'byFamily' | 'onEnd' | 'onReduce'>;
+  sessions: Pick<Sessions, 'byFamily' | 'list' | 'onEnd' | 'onReduce'>;
   clock: Clock;
   log: Log;
 }
@@ -68,8 +74,10 @@ export function createTerminals({ host, config, sessions, clock, log }: Terminal
   const byConnection = new Map<Connection, Attachments>();
   /** Session family of every session that is not closed. */
   const families = new Map<Session, string>();
-  /** Sessions whose program has not been reaped. */
-  const running = new Set<Session>();
+  /** Paired session behind every session whose program has not been reaped. */
+  const running = new Map<Session, PairedSession>();
+  /** Shells of revoked devices that are being ended. */
+  const endings = new Set<Promise<void>>();
   const parking = createParking({ sessions, graceSeconds: config.terminalGraceSeconds, clock });
   const launcher = host && createLauncher({ host, config, clock, log });
   let launching = 0;
@@ -133,15 +141,17 @@ export function createTerminals({ host, config, sessions, clock, log }: Terminal
   }
 
   async function launch(connection: Connection, request: LaunchRequest, isGone: () => boolean): Promise<LaunchResult> {
-    const { family } = connection.session;
+    const { session: paired } = connection;
+    const { family } = paired;
     launching++;
     try {
       return (
         (await launcher?.launch(request, {
           isGone,
+          owner: ownerOf(paired),
           onStart(session) {
             families.set(session, family);
-            running.add(session);
+            running.set(session, paired);
             void session.exited.then(() => running.delete(session));
           },
           onChange(session, state) {
@@ -172,7 +182,7 @@ export function createTerminals({ host, config, sessions, clock, log }: Terminal
 
   /** Kills a tmux session, even one that a client is about to create. False when there was none. */
   async function killTmux(tmux: Tmux, target: string): Promise<boolean> {
-    const clients = [...running].filter((session) => session.tmuxName === target);
+    const clients = [...running.keys()].filter((session) => session.tmuxName === target);
     await Promise.all(clients.map((session) => session.hasDrawn()));
     const killed = await tmux.kill(target);
     await Promise.all(clients.filter((session) => session.state === 'closed').map((session) => session.exited));
@@ -266,11 +276,25 @@ export function createTerminals({ host, config, sessions, clock, log }: Terminal
       else parking.recheck(connection.session.family);
     },
 
+    /**
+     * Ends the shells of a device that is revoked, with what runs in them (contract 02 §1.5): bare ones, and those in
+     * tmux that no other device has attached. To be called before the revocation; resolves when they have ended, after
+     * three seconds at the latest, and never rejects.
+     */
+    async endShells(revoked: PairedSession): Promise<void> {
+      if (!host) return;
+      const ending: Promise<void> = endShells({ host, running, sessions, log, tmux: launcher?.tmux() }, revoked)
+        .catch((error) => log.error(`the shells of session ${revoked.prefix} may go on: ${describeError(error)}`))
+        .finally(() => endings.delete(ending));
+      endings.add(ending);
+      await withTimeout({ clock, timeout: END_TIMEOUT }, ending, () => {});
+    },
+
     /** Tells every viewer `server shutdown` and ends every program except shells in tmux. */
     async stop(): Promise<void> {
       isStopping = true;
       for (const session of [...families.keys()]) session.dispatch('shutdown');
-      const exits = Promise.all([...running].map((session) => session.exited));
+      const exits = Promise.all([...[...running.keys()].map((session) => session.exited), ...endings]);
       await withTimeout({ clock, timeout: SHUTDOWN_TIMEOUT }, exits, () => {});
     },
   };

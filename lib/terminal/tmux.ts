@@ -1,6 +1,11 @@
-import type { Host } from '../host/index.ts';
+import type { Host, ProcessOrigin } from '../host/index.ts';
+import { sha256 } from '../kit/bytes.ts';
+import type { Log } from '../log.ts';
 import { childEnvironment, SESSION_VARIABLE } from './environment.ts';
+import { clientName } from './names.ts';
+import type { Owner } from './owner.ts';
 
+/** Name of the server's socket for the default agent home; other homes have a server each. */
 const SOCKET = 'svc-relay';
 const HELPER_TIMEOUT = 5_000;
 /** tmux's escape-time during a paste, in milliseconds: how long it waits for the rest of a character. */
@@ -8,7 +13,12 @@ const PASTE_ESCAPE_TIME = 500;
 const MAX_REPLAY_LINES = 200;
 const MAX_REPLAY = 65_536;
 
-const CONFIG = `# Written by svc-relay for its own tmux server (tmux -L ${SOCKET}); your own tmux does not read it.
+/** Option of a tmux session for each device that has attached it: it is kept exactly as long as the shell. */
+const OWNER_OPTION = '@svc-device-';
+
+const configuration = (
+  socket: string,
+): string => `# Written by svc-relay for its own tmux server (tmux -L ${socket}); your own tmux does not read it.
 set -s escape-time 0
 set -g default-terminal tmux-256color
 set -ga terminal-features ",*:RGB"
@@ -20,6 +30,15 @@ setw -g aggressive-resize on
 set -g history-limit 10000
 set -g status off
 `;
+
+/** What runs in a session of the relay's tmux server, whatever its name. */
+export interface TmuxShell {
+  /** tmux's own name of it, such as `$3`, which no rename changes. */
+  id: string;
+  name: string;
+  /** Devices that have attached it; none for a session that no relay or an earlier version has made. */
+  owners: Owner[];
+}
 
 /** One session of the relay's tmux server. */
 export interface TmuxSession {
@@ -33,8 +52,14 @@ export interface TmuxSession {
 
 export type Tmux = ReturnType<typeof createTmux>;
 
+export interface TmuxParts {
+  host: Pick<Host, 'env' | 'files' | 'children'>;
+  agentHome: string;
+  log: Log;
+}
+
 /** Runs tmux: on a server of its own, with exact targets, without a shell (contract 02 §3.5). `file` is its path. */
-export function createTmux(file: string, { host, agentHome }: { host: Host; agentHome: string }) {
+export function createTmux(file: string, { host, agentHome, log }: TmuxParts) {
   let ready: Promise<string[]> | undefined;
   let pastes = 0;
   let settingEscapeTime: Promise<unknown> = Promise.resolve();
@@ -46,22 +71,34 @@ export function createTmux(file: string, { host, agentHome }: { host: Host; agen
   }
 
   async function prepare(): Promise<string[]> {
-    const args = ['-L', SOCKET, ...(await writeConfig()), '-u'];
+    const socket = await socketOf(host, agentHome);
+    const args = ['-L', socket, ...(await writeConfig(socket)), '-u'];
     // A relay killed during a paste leaves its escape-time to the server. Without a server, this has no effect.
     await execute([...args, ...escapeTimeOf(0)]);
     return args;
   }
 
-  async function writeConfig(): Promise<string[]> {
+  async function writeConfig(socket: string): Promise<string[]> {
     const path = `${agentHome}/svc-relay-tmux.conf`;
+    const text = configuration(socket);
     try {
-      if ((await host.files.readText(path)) !== CONFIG) {
-        await host.files.writeAtomic(path, new TextEncoder().encode(CONFIG), 0o600);
-      }
+      const before = await host.files.readText(path);
+      if (before !== text) await host.files.writeAtomic(path, new TextEncoder().encode(text), 0o600);
+      // Earlier versions had one server for all homes of a user.
+      if (socket !== SOCKET && before?.startsWith(firstLine(configuration(SOCKET)))) await reportOldShells();
       return ['-f', path];
     } catch {
       return [];
     }
+  }
+
+  /** Names the shells on the server that this home shared with others: tmux cannot move them to another one. */
+  async function reportOldShells(): Promise<void> {
+    const { stdout } = await execute(['-L', SOCKET, '-u', 'list-sessions', '-F', '#{session_name}']);
+    const names = stdout.split('\n').filter((name) => clientName(name) !== undefined);
+    if (names.length === 0) return;
+    const shown = names.slice(0, 16).join(', ') + (names.length > 16 ? ` and ${names.length - 16} more` : '');
+    log.warn(`shells of an earlier version stay on a tmux server of their own (tmux -L ${SOCKET} attach): ${shown}`);
   }
 
   async function run(args: string[]): Promise<{ ok: boolean; stdout: string }> {
@@ -77,6 +114,14 @@ export function createTmux(file: string, { host, agentHome }: { host: Host; agen
   /** Sets the server's escape-time after any running change, if it is still wanted by then. */
   function setEscapeTime(ms: number, isWanted: () => boolean): void {
     settingEscapeTime = settingEscapeTime.then(() => (isWanted() ? run(escapeTimeOf(ms)) : undefined));
+  }
+
+  async function ownersOf(id: string): Promise<Owner[]> {
+    const { stdout } = await run(['show-options', '-t', id]);
+    return stdout.split('\n').flatMap((line) => {
+      const [, family, device = ''] = OWNER_LINE.exec(line) ?? [];
+      return family === undefined ? [] : [{ family, device: device === '-' ? '' : device }];
+    });
   }
 
   return {
@@ -97,18 +142,45 @@ export function createTmux(file: string, { host, agentHome }: { host: Host; agen
       },
     },
 
-    /** Arguments of a client that attaches to a session, or creates it with a login shell. */
-    async attachArguments(tmuxName: string, name: string, shell: string): Promise<string[]> {
-      // The name after -s is a format, in which # is doubled.
+    /** Arguments of a client that attaches to a session, or creates it with a login shell; the session notes its device. */
+    async attachArguments(tmuxName: string, name: string, shell: string, owner: Owner): Promise<string[]> {
+      // tmux expands formats in `-s`. Nothing of it is a shell string: env and the shell get their arguments as they are.
       const session = argument(tmuxName.replaceAll('#', '##'));
       const words = ['env', argument(`${SESSION_VARIABLE}=${name}`), argument(shell), '-l'];
-      return [...(await common()), 'new-session', '-A', '-s', session, ...words];
+      const note = ['set-option', OWNER_OPTION + owner.family, owner.device || '-'];
+      return [...(await common()), 'new-session', '-A', '-s', session, ...words, ';', ...note];
     },
 
     exists: async (tmuxName: string): Promise<boolean> => (await run(['has-session', '-t', target(tmuxName)])).ok,
 
     /** Ends a session. False when there is none of this name. */
     kill: async (tmuxName: string): Promise<boolean> => (await run(['kill-session', '-t', target(tmuxName)])).ok,
+
+    /** Every session of the server with the devices that have attached it. */
+    async shells(): Promise<TmuxShell[]> {
+      const { ok, stdout } = await run(['list-sessions', '-F', '#{session_id} #{session_name}']);
+      if (!ok) return [];
+      const found = stdout.split('\n').flatMap((line) => {
+        const [, id, name] = /^(\$\d+) (.+)$/.exec(line) ?? [];
+        return id === undefined || name === undefined ? [] : [{ id, name: unescaped(name) }];
+      });
+      return Promise.all(found.map(async (shell) => ({ ...shell, owners: await ownersOf(shell.id) })));
+    },
+
+    /** Where the programs of a session come from; undefined when it is gone. */
+    async origin(id: string): Promise<ProcessOrigin | undefined> {
+      const format = '#{pane_pid} #{pid} #{socket_path}';
+      const { ok, stdout } = await run(['list-panes', '-s', '-t', id, '-F', format]);
+      const rows = stdout.split('\n').flatMap((line) => {
+        const [, pane, server, path] = /^(\d+) (\d+) (.+)$/.exec(line) ?? [];
+        return pane === undefined ? [] : [{ pane: Number(pane), mark: `TMUX=${path},${server},${id.slice(1)}` }];
+      });
+      if (!ok || rows.length === 0) return undefined;
+      return { leaders: rows.map(({ pane }) => pane), marks: [...new Set(rows.map(({ mark }) => mark))] };
+    },
+
+    /** Ends a session by its id. */
+    end: async (id: string): Promise<boolean> => (await run(['kill-session', '-t', id])).ok,
 
     /** Recent text of a session: the screen and up to 200 lines above, without escape codes. Empty without a session. */
     async capture(tmuxName: string): Promise<string> {
@@ -137,6 +209,18 @@ export function createTmux(file: string, { host, agentHome }: { host: Host; agen
       });
     },
   };
+}
+
+const OWNER_LINE = new RegExp(`^${OWNER_OPTION}([0-9a-f]{16}) ([0-9a-f]{16}|-)$`);
+
+const firstLine = (text: string): string => text.split('\n', 1)[0] as string;
+
+/** Name of the tmux server's socket: two relays of one user share no shells (contract 02 §3.5). */
+export async function socketOf({ env, files }: Pick<Host, 'env' | 'files'>, agentHome: string): Promise<string> {
+  const real = async (path: string): Promise<string> => (await files.realPath(path).catch(() => null)) ?? path;
+  const home = await real(agentHome);
+  const isDefault = env.HOME !== undefined && home === (await real(`${env.HOME}/.svc`));
+  return isDefault ? SOCKET : `${SOCKET}-${sha256(home).slice(0, 8)}`;
 }
 
 const escapeTimeOf = (ms: number): string[] => ['set-option', '-s', 'escape-time', String(ms)];

@@ -5,13 +5,13 @@ import { expect, onTestFinished, test, vi } from 'vitest';
 import { connect } from '../support/client.ts';
 import { startRelayProcess, temporaryHome } from '../support/process.ts';
 import { randomCode } from '../support/relay.ts';
-import { attach, hasProgram } from '../support/terminal.ts';
+import { attach, hasProgram, tmuxSocket } from '../support/terminal.ts';
 
 const hasTmux = hasProgram('tmux');
 if (!hasTmux) process.stderr.write('SKIPPED: no tmux here, no shell outlives its relay\n');
 
 test.skipIf(!hasTmux)(
-  'a relay killed in a paste: the shell lives on, and tmux is as it was',
+  'a relay killed in a paste: the shell lives on, tmux is as it was, and the shell ends with its device',
   { timeout: 60_000 },
   async () => {
     const home = await temporaryHome();
@@ -20,10 +20,10 @@ test.skipIf(!hasTmux)(
     await writeFile(join(home, '.bash_profile'), 'PS1="ready> "\nHISTFILE=\n');
     const relay = await startRelayProcess({ home, env });
     onTestFinished(
-      () => void spawnSync('tmux', ['-L', 'svc-relay', 'kill-server'], { env: { ...process.env, ...env } }),
+      () => void spawnSync('tmux', ['-L', tmuxSocket(home), 'kill-server'], { env: { ...process.env, ...env } }),
     );
     const patience = () => {
-      const args = ['-L', 'svc-relay', 'show-options', '-sv', 'escape-time'];
+      const args = ['-L', tmuxSocket(home), 'show-options', '-sv', 'escape-time'];
       return Number(execFileSync('tmux', args, { env: { ...process.env, ...env } }));
     };
 
@@ -53,5 +53,14 @@ test.skipIf(!hasTmux)(
     await again.shows(/ready>$/);
     again.type('stty echo; echo $kept\r');
     await again.shows(/^here$/m);
+
+    // It knows which devices attached the shell before it was killed.
+    await relay.kill();
+    await relay.restart();
+    const path = `/sessions/${String(payload.session_token).slice(0, 8)}`;
+    const answer = await relay.ask(path, { method: 'DELETE', headers: { 'x-svc-operator': '1' } });
+    expect(answer.status).toBe(200);
+    // tmux ends with its last shell.
+    await vi.waitFor(() => expect(patience).toThrow());
   },
 );

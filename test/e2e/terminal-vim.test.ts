@@ -5,7 +5,7 @@ import { describe, expect, onTestFinished, test, vi } from 'vitest';
 import { connect } from '../support/client.ts';
 import { startRelayProcess, temporaryHome } from '../support/process.ts';
 import { randomCode } from '../support/relay.ts';
-import { attach, hasProgram, settled } from '../support/terminal.ts';
+import { attach, hasProgram, settled, tmuxSocket } from '../support/terminal.ts';
 
 const editor = ['vim', 'vi'].find(hasProgram);
 if (!editor) process.stderr.write('SKIPPED: neither vim nor vi here, no file is edited over the socket\n');
@@ -19,7 +19,7 @@ describe.skipIf(!editor).each(variants)('a shell over the socket, RELAY_TERMINAL
     await writeFile(join(home, '.bash_profile'), 'PS1="ready> "\nHISTFILE=\n');
     const relay = await startRelayProcess({ home, env });
     onTestFinished(() => {
-      if (tmux === '1') spawnSync('tmux', ['-L', 'svc-relay', 'kill-server'], { env: { ...process.env, ...env } });
+      if (tmux === '1') spawnSync('tmux', ['-L', tmuxSocket(home), 'kill-server'], { env: { ...process.env, ...env } });
     });
 
     const code = randomCode();

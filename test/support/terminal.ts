@@ -1,5 +1,6 @@
 import { execFileSync, spawnSync } from 'node:child_process';
-import { existsSync, readdirSync, readFileSync, readlinkSync } from 'node:fs';
+import { createHash } from 'node:crypto';
+import { existsSync, readdirSync, readFileSync, readlinkSync, realpathSync } from 'node:fs';
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { SerializeAddon } from '@xterm/addon-serialize';
@@ -21,20 +22,27 @@ export interface TerminalTarget extends BuiltTarget {
   tmuxRun(...args: string[]): string;
 }
 
+/** Name of the tmux server's socket for an agent home other than the default one (contract 02 §3.5). */
+export const tmuxSocket = (agentHome: string): string =>
+  `svc-relay-${createHash('sha256').update(realpathSync(agentHome)).digest('hex').slice(0, 8)}`;
+
 /** A relay whose shells have their own home and a prompt that tests can wait for. */
 export async function startTerminalRelay({
   tmux = false,
   env = {},
+  tmuxFolder,
 }: {
   tmux?: boolean;
   env?: Record<string, string>;
+  /** Where tmux has its sockets; by default in the agent home. */
+  tmuxFolder?: string;
 } = {}) {
   const hostEnv = (home: string) => ({
     PATH: process.env.PATH ?? '/usr/bin:/bin',
     HOME: home,
     SHELL: '/bin/bash',
     LANG: 'C.UTF-8',
-    TMUX_TMPDIR: home,
+    TMUX_TMPDIR: tmuxFolder ?? home,
     LESSHISTFILE: '-',
   });
   const target = await startBuiltTarget({ env: { RELAY_TERMINAL_TMUX: tmux ? '1' : '0', ...env }, hostEnv });
@@ -42,7 +50,7 @@ export async function startTerminalRelay({
   await writeFile(join(target.agentHome, '.vimrc'), 'set nocompatible noswapfile viminfo=\n');
   const stop = target.stop;
   const tmuxRun = (...args: string[]) =>
-    execFileSync('tmux', ['-L', 'svc-relay', '-u', ...args], {
+    execFileSync('tmux', ['-L', tmuxSocket(target.agentHome), '-u', ...args], {
       env: hostEnv(target.agentHome),
       encoding: 'utf8',
       stdio: ['ignore', 'pipe', 'ignore'],
@@ -62,9 +70,12 @@ export async function startTerminalRelay({
   }) satisfies TerminalTarget;
 }
 
-/** A paired client. */
-export const pairTerminal = (target: BuiltTarget, policy?: Record<string, unknown>): Promise<Paired> =>
-  pair(target, { policy: { grants: { terminal: 0 }, ...policy } });
+/** A paired client; of a device of its own unless an id is given. */
+export const pairTerminal = (
+  target: BuiltTarget,
+  policy?: Record<string, unknown>,
+  deviceId: string = crypto.randomUUID(),
+): Promise<Paired> => pair(target, { policy: { grants: { terminal: 0 }, ...policy }, device: { device_id: deviceId } });
 
 /** Connects the same device on another socket. */
 export async function reconnect(target: BuiltTarget, token: string): Promise<Client> {

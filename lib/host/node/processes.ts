@@ -1,12 +1,12 @@
 import { readFile } from 'node:fs/promises';
 import type { HostProcesses } from '../index.ts';
+import { parseStat } from './proc-stat.ts';
+import { endAll } from './process-end.ts';
 
 /** Largest process id of any system; beyond it `process.kill` throws for other reasons. */
 const MAX_PID = 2 ** 31 - 1;
-/** `starttime` is field 22 of proc(5) `stat`; the text after the command starts with field 3. */
-const START_TIME = 22 - 3;
 
-/** Processes of this machine. Sends no signal other than 0 (contract 07 §1.3). */
+/** Processes of this machine. */
 export function createProcesses(): HostProcesses {
   return {
     own: process.pid,
@@ -35,20 +35,8 @@ export function createProcesses(): HostProcesses {
         return null;
       }
     },
+    endAll,
   };
 }
 
 const isPid = (pid: number): boolean => Number.isInteger(pid) && pid > 0 && pid <= MAX_PID;
-
-/** Command name and start time (clock ticks since boot) of a `/proc/<pid>/stat` line. The name may contain `)` and spaces. */
-export function parseStat(line: string): { name: string; startTime: number } | null {
-  const open = line.indexOf('(');
-  const close = line.lastIndexOf(')');
-  if (open < 0 || close < open) return null;
-  const field = line
-    .slice(close + 1)
-    .trim()
-    .split(/\s+/)[START_TIME];
-  if (field === undefined || !/^\d+$/.test(field)) return null;
-  return { name: line.slice(open + 1, close), startTime: Number(field) };
-}

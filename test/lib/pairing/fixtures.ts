@@ -53,7 +53,7 @@ export async function fakeHost(options: FakeHostOptions = {}): Promise<Host> {
     media: createMediaFiles({ env: {} }),
     homeFiles: createHomeFiles(),
     network: { lanAddress: async () => lan, tailnet: async () => tailnet, canConnect: async () => false },
-    processes: { own: 1, exists: () => false, facts: async () => null },
+    processes: { own: 1, exists: () => false, facts: async () => null, endAll: async () => ({ ended: 0, left: 0 }) },
     env: {},
     databases: { read: async () => null, close() {} },
     children: { find: nothingRuns, run: nothingRuns, spawn: nothingRuns },

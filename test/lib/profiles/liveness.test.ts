@@ -79,12 +79,20 @@ describe('isGatewayRunning', () => {
   });
 
   it('trusts the pid where there is no /proc', async () => {
-    const bare: Host = { ...host, processes: { ...host.processes, facts: async () => null } };
+    const bare: Host = {
+      ...host,
+      processes: { ...host.processes, facts: async () => null, endAll: async () => ({ ended: 0, left: 0 }) },
+    };
     expect(await isGatewayRunning(bare, String(process.pid), null)).toBe(true);
     const looks = [true, false];
     const gone: Host = {
       ...host,
-      processes: { own: 1, exists: () => looks.shift() ?? false, facts: async () => null },
+      processes: {
+        own: 1,
+        exists: () => looks.shift() ?? false,
+        facts: async () => null,
+        endAll: async () => ({ ended: 0, left: 0 }),
+      },
     };
     expect(await isGatewayRunning(gone, '42', null)).toBe(false);
   });

@@ -68,12 +68,12 @@ describe('terminal sessions', () => {
   let clock: ReturnType<typeof createTestClock>;
   let programs: ReturnType<typeof fakeTerminal>[];
   let failing: boolean;
-  let session: { family: string; grants: Record<string, number | null> };
+  let session: { family: string; device: { id: string }; grants: Record<string, number | null> };
   beforeEach(() => {
     clock = createTestClock();
     programs = [];
     failing = false;
-    session = { family: 'f', grants: { terminal: null } };
+    session = { family: 'f', device: { id: 'd' }, grants: { terminal: null } };
   });
 
   const host = (over: Partial<Host> = {}) =>

@@ -4,14 +4,31 @@ import { childEnvironment, resolveShell, workingDirectory } from '../../../lib/t
 import { listRows } from '../../../lib/terminal/list.ts';
 import type { Session } from '../../../lib/terminal/session.ts';
 import { createTmux } from '../../../lib/terminal/tmux.ts';
+import { createTestLog } from '../../support/log.ts';
 
-function fakeHost({ writable = true, stdout = '', code = 0 as number | null, showsFirst = false } = {}) {
+const OWNER = { family: 'f'.repeat(16), device: 'd'.repeat(16) };
+
+interface FakeHostOptions {
+  writable?: boolean;
+  stdout?: string;
+  code?: number | null;
+  /** Whether the first command is recorded, too. */
+  showsFirst?: boolean;
+  home?: string;
+  /** Its configuration file, as an earlier version left it. */
+  config?: string;
+}
+
+function fakeHost(options: FakeHostOptions = {}) {
+  const { writable = true, stdout = '', code = 0, showsFirst = false, home = '/home/a/.svc', config = null } = options;
+  const log = createTestLog();
   const commands: Command[] = [];
   const written: { path: string; text: string; mode: number }[] = [];
   const host = {
-    env: { PATH: '/bin', TMUX: '/tmp/other,1,0', SECRET: 'x' },
+    env: { PATH: '/bin', TMUX: '/tmp/other,1,0', SECRET: 'x', HOME: '/home/a' },
     files: {
-      readText: async () => null,
+      readText: async () => config,
+      realPath: async (path: string) => path,
       writeAtomic: async (path: string, bytes: Uint8Array, mode: number) => {
         if (!writable) throw new Error('EROFS');
         written.push({ path, text: new TextDecoder().decode(bytes), mode });
@@ -26,7 +43,13 @@ function fakeHost({ writable = true, stdout = '', code = 0 as number | null, sho
       },
     },
   } as unknown as Host;
-  return { host, commands, written, tmux: createTmux('/usr/bin/tmux', { host, agentHome: '/home/a' }) };
+  return { host, log, commands, written, tmux: createTmux('/usr/bin/tmux', { host, agentHome: home, log }) };
+}
+
+async function configOf(home: string): Promise<string> {
+  const { tmux, written } = fakeHost({ home });
+  await tmux.list();
+  return written[0]?.text ?? '';
 }
 
 describe('tmux commands (contract 02 §3.5)', () => {
@@ -35,7 +58,7 @@ describe('tmux commands (contract 02 §3.5)', () => {
     await tmux.exists('svc-ab');
     await tmux.kill('svc-ab');
     await tmux.capture('svc-ab');
-    const server = ['-L', 'svc-relay', '-f', '/home/a/svc-relay-tmux.conf', '-u'];
+    const server = ['-L', 'svc-relay', '-f', '/home/a/.svc/svc-relay-tmux.conf', '-u'];
     expect(commands.map(({ args }) => args)).toEqual([
       [...server, 'has-session', '-t', '=svc-ab'],
       [...server, 'kill-session', '-t', '=svc-ab'],
@@ -48,7 +71,7 @@ describe('tmux commands (contract 02 §3.5)', () => {
     const { tmux, written } = fakeHost();
     await Promise.all([tmux.list(), tmux.list()]);
     expect(written).toHaveLength(1);
-    expect(written[0]).toMatchObject({ path: '/home/a/svc-relay-tmux.conf', mode: 0o600 });
+    expect(written[0]).toMatchObject({ path: '/home/a/.svc/svc-relay-tmux.conf', mode: 0o600 });
     for (const line of ['escape-time 0', 'default-terminal tmux-256color', 'history-limit 10000', 'status off']) {
       expect(written[0]?.text).toContain(line);
     }
@@ -61,7 +84,7 @@ describe('tmux commands (contract 02 §3.5)', () => {
       '-L',
       'svc-relay',
       '-f',
-      '/home/a/svc-relay-tmux.conf',
+      '/home/a/.svc/svc-relay-tmux.conf',
       '-u',
       'set-option',
       '-s',
@@ -80,7 +103,7 @@ describe('tmux commands (contract 02 §3.5)', () => {
 
   test('escape names that would end a command or be a format', async () => {
     const { tmux } = fakeHost();
-    const args = await tmux.attachArguments('svc-#(id);', '#(id);', '/bin/bash');
+    const args = await tmux.attachArguments('svc-#(id);', '#(id);', '/bin/bash', OWNER);
     expect(args.slice(5)).toEqual([
       'new-session',
       '-A',
@@ -90,7 +113,52 @@ describe('tmux commands (contract 02 §3.5)', () => {
       'SVC_RELAY_TERMINAL=#(id)\\;',
       '/bin/bash',
       '-l',
+      ';',
+      'set-option',
+      `@svc-device-${OWNER.family}`,
+      OWNER.device,
     ]);
+  });
+
+  test('every home but the default one has a server of its own', async () => {
+    const socketOf = async (home: string): Promise<unknown> => {
+      const { tmux, commands, written } = fakeHost({ home });
+      await tmux.exists('svc-a');
+      expect(written[0]?.text.split('\n')[0]).toContain(`(tmux -L ${commands[0]?.args[1]})`);
+      return commands[0]?.args[1];
+    };
+    expect(await socketOf('/home/a/.svc')).toBe('svc-relay');
+    // The first 8 hex digits of the SHA-256 of its real path.
+    expect(await socketOf('/srv/agent')).toBe('svc-relay-5ecc1654');
+    expect(await socketOf('/home/b/.svc')).not.toBe('svc-relay');
+  });
+
+  test('shells on the server that homes once shared are named in the log, once', async () => {
+    const old = (await configOf('/home/a/.svc')).replace('mouse on', 'mouse off');
+    const stdout = 'svc-main\nprivate\nsvc-build\n';
+    const { tmux, log, commands, written } = fakeHost({ home: '/srv/agent', config: old, stdout, showsFirst: true });
+    await tmux.exists('svc-a');
+    await tmux.exists('svc-b');
+    expect(commands.filter(({ args }) => args[1] === 'svc-relay')).toHaveLength(1);
+    expect(log.lines).toHaveLength(1);
+    expect(log.lines[0]).toMatch(/tmux -L svc-relay attach.*: svc-main, svc-build$/);
+    // What is written then no longer names that server, so that the next start does not look there again.
+    const again = fakeHost({ home: '/srv/agent', config: written[0]?.text, stdout, showsFirst: true });
+    await again.tmux.exists('svc-a');
+    expect(again.log.lines).toEqual([]);
+    expect(again.commands.filter(({ args }) => args[1] === 'svc-relay')).toEqual([]);
+    const other = fakeHost({ home: '/srv/agent', config: old, stdout: 'private\n' });
+    await other.tmux.exists('svc-a');
+    expect(other.log.lines).toEqual([]);
+  });
+
+  test('shells with the devices that attached them, and where their programs come from', async () => {
+    const listing = fakeHost({ stdout: `$3 svc-a b\n@svc-device-${OWNER.family} -\n@svc-device-x y\nstatus off\n` });
+    expect(await listing.tmux.shells()).toEqual([{ id: '$3', name: 'svc-a b', owners: [{ ...OWNER, device: '' }] }]);
+    expect(listing.commands[1]?.args.slice(-3)).toEqual(['show-options', '-t', '$3']);
+    const { tmux } = fakeHost({ stdout: '77 9 /tmp/tmux-0/svc relay\n78 9 /tmp/tmux-0/svc relay\n' });
+    expect(await tmux.origin('$3')).toEqual({ leaders: [77, 78], marks: ['TMUX=/tmp/tmux-0/svc relay,9,3'] });
+    expect(await fakeHost({ code: 1 }).tmux.origin('$3')).toBeUndefined();
   });
 
   test('list sessions with any characters in their names', async () => {

@@ -3,7 +3,8 @@ import { once } from 'node:events';
 import { readFile } from 'node:fs/promises';
 import fc from 'fast-check';
 import { describe, expect, it, vi } from 'vitest';
-import { createProcesses, parseStat } from '../../../../lib/host/node/processes.ts';
+import { parseStat } from '../../../../lib/host/node/proc-stat.ts';
+import { createProcesses } from '../../../../lib/host/node/processes.ts';
 
 const processes = createProcesses();
 
@@ -42,11 +43,17 @@ describe('facts', () => {
     expect(await processes.facts(-1)).toBeNull();
   });
 
-  it('reads field 22 whatever the command name contains', () => {
+  it('reads the fields whatever the command name contains', () => {
     fc.assert(
       fc.property(fc.string({ maxLength: 15 }), fc.nat(), (name, startTime) => {
         const rest = Array.from({ length: 40 }, (_, index) => (index === 18 ? startTime : index));
-        expect(parseStat(`42 (${name}) S ${rest.join(' ')}\n`)).toEqual({ name, startTime });
+        expect(parseStat(`42 (${name}) S ${rest.join(' ')}\n`)).toEqual({
+          name,
+          state: 'S',
+          parent: 0,
+          session: 2,
+          startTime,
+        });
       }),
     );
   });

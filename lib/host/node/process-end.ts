@@ -1,0 +1,120 @@
+import { readdir, readFile } from 'node:fs/promises';
+import type { ProcessOrigin } from '../index.ts';
+import { parseStat, type Stat } from './proc-stat.ts';
+
+/** Milliseconds that processes have to exit after SIGTERM, and after each SIGKILL. */
+const TERM_WAIT = 1_000;
+const KILL_WAIT = 200;
+/** Rounds of SIGKILL, for what was started while the last round looked. */
+const KILL_ROUNDS = 4;
+const POLL = 20;
+
+/** A process and when it started, which tells it from a later one with the same id. */
+type Found = Map<number, number>;
+
+/** `HostProcesses.endAll`. */
+export async function endAll(origin: ProcessOrigin): Promise<{ ended: number; left: number }> {
+  const all: Found = new Map();
+  const sessions = new Set(origin.leaders);
+  let alive: Found = new Map();
+  for (let round = 0; round <= KILL_ROUNDS; round++) {
+    alive = await find(origin, { known: all, sessions });
+    for (const [pid, startTime] of alive) all.set(pid, startTime);
+    if (alive.size === 0) break;
+    for (const signal of round === 0 ? SIGNALS : KILL) for (const pid of alive.keys()) send(pid, signal);
+    await gone(alive, round === 0 ? TERM_WAIT : KILL_WAIT);
+  }
+  const left = alive.size === 0 ? 0 : (await stillAlive(alive)).size;
+  return { ended: all.size - left, left };
+}
+
+/** A stopped process handles signals once it is continued. */
+const SIGNALS = ['SIGHUP', 'SIGTERM', 'SIGCONT'] as const;
+const KILL = ['SIGKILL'] as const;
+
+/** The processes of this origin that are alive. Adds to `sessions` those that they belong to. */
+async function find(
+  { leaders, marks }: ProcessOrigin,
+  { known, sessions }: { known: Found; sessions: Set<number> },
+): Promise<Found> {
+  const table = await processTable();
+  const ownSession = table.get(process.pid)?.session;
+  const marked = new Set(await withMark([...table.keys()], marks));
+  const found: Found = new Map();
+  const others: [number, Stat][] = [];
+  const take = (pid: number, stat: Stat) => {
+    found.set(pid, stat.startTime);
+    if (stat.session !== ownSession) sessions.add(stat.session);
+  };
+  for (const [pid, stat] of table) {
+    // The relay itself may have been started in such a shell. It stays, and so do its helpers.
+    if (pid === process.pid) continue;
+    if (leaders.includes(pid) || known.get(pid) === stat.startTime) take(pid, stat);
+    else if (stat.parent === process.pid) continue;
+    else if (marked.has(pid)) take(pid, stat);
+    else others.push([pid, stat]);
+  }
+  for (let size = -1; size !== found.size; ) {
+    size = found.size;
+    for (const [pid, stat] of others) {
+      if (!found.has(pid) && (sessions.has(stat.session) || found.has(stat.parent))) take(pid, stat);
+    }
+  }
+  return found;
+}
+
+/** Every process but kernel threads and zombies. */
+async function processTable(): Promise<Map<number, Stat>> {
+  const table = new Map<number, Stat>();
+  const names = await readdir('/proc').catch(() => []);
+  const pids = names.filter((name) => /^\d+$/.test(name)).map(Number);
+  await Promise.all(
+    pids.map(async (pid) => {
+      const stat = await statOf(pid);
+      if (stat && stat.state !== 'Z' && stat.state !== 'X' && stat.session > 0) table.set(pid, stat);
+    }),
+  );
+  return table;
+}
+
+const statOf = async (pid: number): Promise<Stat | null> =>
+  parseStat(await readFile(`/proc/${pid}/stat`, 'utf8').catch(() => ''));
+
+/** Those of the processes that carry one of the marks. The environment of another user's process cannot be read. */
+async function withMark(pids: number[], marks: readonly string[]): Promise<number[]> {
+  if (marks.length === 0) return [];
+  const hits = await Promise.all(
+    pids.map(async (pid) => {
+      const environment = await readFile(`/proc/${pid}/environ`, 'utf8').catch(() => '');
+      const variables = new Set(environment.split('\0'));
+      return marks.some((mark) => variables.has(mark)) ? [pid] : [];
+    }),
+  );
+  return hits.flat();
+}
+
+/** Waits until all are gone, for at most `wait` milliseconds. */
+async function gone(processes: Found, wait: number): Promise<void> {
+  for (const end = performance.now() + wait; performance.now() < end; ) {
+    if ((await stillAlive(processes)).size === 0) return;
+    await new Promise((resolve) => setTimeout(resolve, POLL));
+  }
+}
+
+async function stillAlive(processes: Found): Promise<Found> {
+  const checked = await Promise.all(
+    [...processes].map(async ([pid, startTime]) => {
+      const stat = await statOf(pid);
+      return stat?.startTime === startTime && stat.state !== 'Z' && stat.state !== 'X';
+    }),
+  );
+  return new Map([...processes].filter((_, at) => checked[at]));
+}
+
+function send(pid: number, signal: NodeJS.Signals): void {
+  try {
+    process.kill(pid, signal);
+  } catch {
+    // It is gone, or belongs to another user.
+  }
+}

@@ -1,0 +1,70 @@
+import type { Host, ProcessOrigin } from '../host/index.ts';
+import type { Log } from '../log.ts';
+import type { Session as PairedSession } from '../sessions/session.ts';
+import type { Sessions } from '../sessions/sessions.ts';
+import { familyHash, isAnother, type Owner, ownerOf } from './owner.ts';
+import type { Session } from './session.ts';
+import type { Tmux, TmuxShell } from './tmux.ts';
+
+export interface RevocationParts {
+  host: Pick<Host, 'processes'>;
+  /** Paired session behind every session whose program runs. */
+  running: ReadonlyMap<Session, PairedSession>;
+  sessions: Pick<Sessions, 'list'>;
+  log: Log;
+  tmux: Promise<Tmux | undefined> | undefined;
+}
+
+/**
+ * Ends the shells that only a revoked device ever attached, and everything that runs in them (contract 02 §1.5). Looks at
+ * `running` before its first await: sockets of the device may close at any time after.
+ */
+export async function endShells(parts: RevocationParts, revoked: PairedSession): Promise<void> {
+  const { host, log, running } = parts;
+  const own = [...running].filter(([, { family }]) => family === revoked.family).map(([session]) => session);
+  const bare = own.filter(({ tmuxName }) => tmuxName === undefined);
+  const origins: ProcessOrigin[] = bare.map(({ pid, mark }) => ({ leaders: [pid], marks: [mark] }));
+  const tmux = await parts.tmux;
+  const shells = tmux ? await ownShells(tmux, parts, { revoked, own }) : [];
+  if (tmux) origins.push(...(await originsOf(tmux, shells)));
+  if (origins.length === 0) return;
+
+  const first = await host.processes.endAll(joined(origins));
+  for (const { id } of shells) await tmux?.end(id);
+  // What a shell's own traps have started, or its last windows.
+  const rest = await host.processes.endAll({ leaders: [], marks: joined(origins).marks });
+  const ended = `shells: ${origins.length}, processes: ${first.ended + rest.ended}`;
+  log.info(`session ${revoked.prefix} of ${revoked.device.name} is revoked, and its shells have ended (${ended})`);
+  const left = Math.max(first.left, rest.left);
+  if (left > 0) log.warn(`${left} processes of session ${revoked.prefix} could not be ended`);
+}
+
+/** The tmux sessions that no device but the revoked one ever attached. */
+async function ownShells(
+  tmux: Tmux,
+  { running, sessions, log }: RevocationParts,
+  { revoked, own }: { revoked: PairedSession; own: readonly Session[] },
+): Promise<TmuxShell[]> {
+  // A client that has just started has not created its session yet.
+  await Promise.all(own.filter(({ tmuxName }) => tmuxName !== undefined).map((session) => session.hasDrawn()));
+  const living = new Set(sessions.list().map(({ family }) => familyHash(family)));
+  const owner = ownerOf(revoked);
+  const isOwn = (owners: Owner[]) =>
+    owners.length > 0 && !owners.some((other) => isAnother(other, owner, (family) => living.has(family)));
+  const shells = await tmux.shells();
+  const unknown = shells.filter(({ owners }) => owners.length === 0).length;
+  if (unknown > 0) log.info(`${unknown} tmux sessions stay: nothing says which device attached them`);
+  const startedBy = (name: string): Owner[] =>
+    [...running].flatMap(([{ tmuxName, state }, paired]) =>
+      tmuxName === name && state !== 'closed' ? [ownerOf(paired)] : [],
+    );
+  return shells.filter(({ name, owners }) => isOwn([...owners, ...startedBy(name)]));
+}
+
+const originsOf = async (tmux: Tmux, shells: readonly TmuxShell[]): Promise<ProcessOrigin[]> =>
+  (await Promise.all(shells.map(({ id }) => tmux.origin(id)))).filter((origin) => origin !== undefined);
+
+const joined = (origins: readonly ProcessOrigin[]): ProcessOrigin => ({
+  leaders: origins.flatMap(({ leaders }) => leaders),
+  marks: origins.flatMap(({ marks }) => marks),
+});
