@@ -7,8 +7,9 @@ import { compatParts } from './compat.ts';
 import { loadEnvironment } from './environment.ts';
 import { keepAlive } from './keep-alive.ts';
 import { asHttpUrl, asPort, asTimeout, flag, type Options, option } from './options.ts';
-import { aligned, type CommandContext, createStyle, hung, line, printable } from './output.ts';
+import { aligned, type CommandContext, createStyle, hung, line, printable, UsageError } from './output.ts';
 import { DEFAULT_PORT } from './relay-client.ts';
+import { RELAY_OPTION, remoteRelay } from './remote-relay.ts';
 import { serviceParts } from './service.ts';
 
 /** Milliseconds for all probes together. */
@@ -20,6 +21,7 @@ export function define(command: Command): void {
     .option('--api-url <url>', "the agent's API server (default SVC_API_URL, RELAY_WEBAPI_URL, WEBAPI_URL, port 8642)")
     .option('--dashboard-url <url>', 'its dashboard (default SVC_DASHBOARD_URL, SVC_WEB_URL, DASHBOARD_URL, port 9119)')
     .option('--relay-port <n>', `port of the relay (default RELAY_PORT, else ${DEFAULT_PORT})`)
+    .option(...RELAY_OPTION)
     .option('--timeout <seconds>', 'limit for all probes together (default 2)')
     .option('--strict', 'exit 1 for warnings too')
     .option('--json', 'print one JSON document')
@@ -36,7 +38,9 @@ async function run(options: Options, context: CommandContext): Promise<number> {
   const dashboardUrl = option(options, '--dashboard-url', asHttpUrl);
   const strict = flag(options, '--strict');
   const environment = loadEnvironment(context.env);
-  const { env } = environment;
+  const { env, places } = environment;
+  const remote = await remoteRelay(options, places.agentHome);
+  if (remote && givenPort !== undefined) throw new UsageError('--relay and --relay-port exclude each other');
   const { probe } = await import('../lib/host/node/probe.ts');
   const compat = await compatParts(environment, context);
   const service = await serviceParts(environment, context);
@@ -51,7 +55,9 @@ async function run(options: Options, context: CommandContext): Promise<number> {
       service,
       api: apiBase(apiUrl, env),
       dashboard: dashboardBase(dashboardUrl, env),
-      relay: { port: givenPort ?? service.port, tls: hasCertificate(env) },
+      relay: remote
+        ? { port: remote.port, tls: remote.tls, url: remote.url, headers: await remote.authorize?.() }
+        : { port: givenPort ?? service.port, tls: hasCertificate(env) },
       timeout,
     }),
   );

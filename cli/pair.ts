@@ -17,7 +17,17 @@ import { type CommandContext, CommandError, createStyle, line, printWarning } fr
 import { type PairOptions, readPairOptions } from './pair/options.ts';
 import { type Pairing, printPairing } from './pair/print.ts';
 import { registerCode } from './pair/register.ts';
-import { addressText, callRelay, configured, isSuccess, type RelayAddress, refusal } from './relay-client.ts';
+import {
+  addressText,
+  callRelay,
+  configured,
+  isSuccess,
+  nextAfterRefusal,
+  nextAfterSilence,
+  type RelayAddress,
+  refusal,
+} from './relay-client.ts';
+import { RELAY_OPTION, remoteRelay } from './remote-relay.ts';
 
 const PROBE_TIMEOUT = 1000;
 const CALL_TIMEOUT = 5000;
@@ -37,6 +47,7 @@ export function define(command: Command): void {
     .option('--prefer <role>', 'route to try first: lan, tailscale or public')
     .option('--png', 'only write the QR code to a PNG file')
     .option('--no-qr', 'text only, no QR code')
+    .option(...RELAY_OPTION)
     .option('--no-relay', 'pair with the API server only')
     .option('--register-code <code>', 'register the code that a phone shows, and exit')
     .option('--transport-hint <hint>', 'ws or wss (default: what the relay speaks)')
@@ -47,6 +58,7 @@ export function define(command: Command): void {
     .example((name) => `${name} pair --ttl 7d --grants terminal=1d,bridge=12h`)
     .example((name) => `${name} pair --only chat,files`)
     .example((name) => `${name} pair --mode public --public-url https://relay.example.com`)
+    .example((name) => `${name} pair --relay https://relay.example.com`)
     .example((name) => `${name} pair --register-code ABC123`)
     .example((name) => `TOKEN=$(${name} pair --token --name curl)`)
     .action(run);
@@ -56,12 +68,14 @@ async function run(given: Options, context: CommandContext): Promise<void> {
   const options = readPairOptions(given);
   const { env, places } = loadEnvironment(context.env);
   const { config } = readConfig(env, places);
-  if (options.code !== undefined) return registerCode(options.code, options, await probe(config), context);
-  if (options.token) return (await import('./pair/token.ts')).pairTool(options, await probe(config), context);
+  const remote = await remoteRelay(given, places.agentHome);
+  const find = async () => remote ?? (await probe(config));
+  if (options.code !== undefined) return registerCode(options.code, options, await find(), context);
+  if (options.token) return (await import('./pair/token.ts')).pairTool(options, await find(), context);
 
   const host = await context.createHost(places.agentHome);
   const log = createLog('WARNING', (text) => line(context.stderr, text));
-  const relay = options.relay ? await probe(config) : null;
+  const relay = options.relay ? await find() : null;
   if (options.without && !relay) {
     throw new CommandError(
       'the relay is not running, and only its sessions have grants',
@@ -76,10 +90,14 @@ async function run(given: Options, context: CommandContext): Promise<void> {
     );
     line(context.stderr, `${dim('Start it with:')} svc relay start`);
   }
-  if (relay && isLoopbackName(config.host) && ['auto', 'lan'].includes(options.mode)) {
+  if (relay && !remote && isLoopbackName(config.host) && ['auto', 'lan'].includes(options.mode)) {
     printWarning(context, `RELAY_HOST is ${config.host}: a phone cannot reach that relay over the local network`);
   }
-  const api = await resolveApiTarget({ host: options.host, port: options.port }, { config, host, log });
+  // The key of this machine's API server goes to a relay elsewhere only together with an address given for it.
+  const api =
+    remote && options.host === undefined
+      ? null
+      : await resolveApiTarget({ host: options.host, port: options.port }, { config, host, log });
   if (options.without && api && api.key !== '') {
     printWarning(context, 'the code also holds the key of the API server, which grants do not restrict');
   }
@@ -103,7 +121,7 @@ async function mint(
   host: Host,
   context: CommandContext,
 ): Promise<Pairing> {
-  const endpoints = await candidates(options, relay, api, host, context);
+  const endpoints = relay.url === undefined ? await candidates(options, relay, api, host, context) : [];
   const body = {
     // A key that this command cannot find may still be known to the relay, so an empty one is not sent.
     ...(api && { host: api.host, port: api.port, tls: api.tls, api_key: api.key || undefined }),
@@ -116,12 +134,15 @@ async function mint(
   };
   const call = { method: 'POST', path: '/pairing/mint', body, timeout: CALL_TIMEOUT } as const;
   const answer = await callRelay(relay, call).catch((error) => {
-    throw new CommandError(`the relay on ${addressText(relay)} did not answer: ${describeError(error)}`, 'Try again.');
+    throw new CommandError(
+      `the relay on ${addressText(relay)} did not answer: ${describeError(error)}`,
+      nextAfterSilence(relay),
+    );
   });
   if (!isSuccess(answer)) {
     throw new CommandError(
       `the relay refused to make a pairing code: ${refusal(answer)}`,
-      "Nothing was paired. The relay's log says more.",
+      nextAfterRefusal(answer) ?? "Nothing was paired. The relay's log says more.",
     );
   }
   const minted = asObject(answer.body);

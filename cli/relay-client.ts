@@ -11,6 +11,10 @@ export interface RelayAddress {
   host: string;
   port: number;
   tls: boolean;
+  /** The origin of a relay elsewhere (`remote-relay.ts`). */
+  url?: string;
+  /** The headers by which that relay knows its operator, new for each call. */
+  authorize?(): Promise<Record<string, string>>;
 }
 
 export interface RelayCall {
@@ -60,10 +64,10 @@ export function relayPort(env: Record<string, string | undefined>, context: Comm
   }
 }
 
-export const addressText = ({ host, port }: RelayAddress): string => `${urlHost(host)}:${port}`;
+export const addressText = ({ host, port, url }: RelayAddress): string => url ?? `${urlHost(host)}:${port}`;
 
 /**
- * One call to the relay on this machine. A relay that speaks http where https was expected, or the reverse (started
+ * One call to the relay. One on this machine that speaks http where https was expected, or the reverse (started
  * with `--no-ssl`, or with other variables than this command sees), is called again the other way.
  * @throws Error with the socket's `code` when no HTTP answer comes.
  */
@@ -71,7 +75,7 @@ export async function callRelay(address: RelayAddress, call: RelayCall): Promise
   try {
     return await exchange(address, call);
   } catch (error) {
-    if (!isLoopbackName(address.host) || !isOtherProtocol(error)) throw error;
+    if (address.url !== undefined || !isLoopbackName(address.host) || !isOtherProtocol(error)) throw error;
     return await exchange({ ...address, tls: !address.tls }, call).catch(() => {
       throw error;
     });
@@ -83,7 +87,8 @@ function isOtherProtocol(error: unknown): boolean {
   return code === 'ECONNRESET' || code === 'EPROTO' || /^(?:ERR_SSL_|HPE_)/.test(code);
 }
 
-function exchange(address: RelayAddress, call: RelayCall): Promise<RelayAnswer> {
+async function exchange(address: RelayAddress, call: RelayCall): Promise<RelayAnswer> {
+  const operator = await address.authorize?.();
   const content = call.body === undefined ? undefined : Buffer.from(JSON.stringify(call.body));
   return new Promise((resolve, reject) => {
     const request = (address.tls ? httpsRequest : httpRequest)({
@@ -93,11 +98,12 @@ function exchange(address: RelayAddress, call: RelayCall): Promise<RelayAnswer> 
       method: call.method,
       agent: false,
       signal: call.signal,
-      // The relay's certificate is usually self-signed, and nobody can intercept loopback.
-      rejectUnauthorized: !isLoopbackName(address.host),
+      // The certificate of a relay on this machine is usually self-signed, and nobody can intercept loopback.
+      rejectUnauthorized: address.url !== undefined || !isLoopbackName(address.host),
       headers: {
         accept: 'application/json',
         ...call.headers,
+        ...operator,
         ...(content && { 'content-type': 'application/json', 'content-length': content.length }),
       },
     });
@@ -137,3 +143,22 @@ export function refusal(answer: RelayAnswer): string {
     ? `${sentence} (HTTP ${answer.status})`
     : `HTTP ${answer.status}`;
 }
+
+const KEY_ADVICE =
+  'Does the deployment have the key of this machine, and this URL as its own? Set RELAY_OPERATOR_PUBLIC_KEY to the ' +
+  "output of 'svc relay operator-token --public-key', RELAY_PUBLIC_URL to the URL, and deploy again. A clock that is " +
+  'minutes off has the same effect.';
+
+/** What to do about a refusal by a relay at the edge; undefined when its status does not tell, and for other relays. */
+export function nextAfterRefusal({ status, address }: RelayAnswer): string | undefined {
+  if (address.url === undefined) return undefined;
+  if (status === 401 || status === 403) return KEY_ADVICE;
+  if (status === 421) return 'Set RELAY_PUBLIC_URL of the deployment to this URL, or add its host to RELAY_HOSTS.';
+  if (status === 404) return 'That address serves something else, or a relay of another version.';
+  if (status >= 300 && status < 400) return 'Use the address that it redirects to, with https://.';
+  return undefined;
+}
+
+/** What to do when a relay did not answer. */
+export const nextAfterSilence = ({ url }: RelayAddress): string =>
+  url === undefined ? 'Try again.' : "Check the URL, and that 'wrangler deploy' has published the relay on that host.";

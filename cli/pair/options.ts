@@ -76,6 +76,11 @@ export function readPairOptions(options: Options): PairOptions {
     throw new UsageError('--register-code and --no-relay exclude each other');
   }
   checkGrants(read, options);
+  if (typeof options.relay === 'string') {
+    const local = (['--mode', '--public-url', '--prefer'] as const).find((name) => option(options, name, asText));
+    if (local) throw new UsageError(`${local} and --relay exclude each other: the relay at the edge has one address`);
+    if (read.port !== undefined && read.host === undefined) throw new UsageError('with --relay, --port needs --host');
+  }
   if (read.name !== undefined && !read.token) throw new UsageError('--name needs --token');
   if (read.token && (read.code !== undefined || !read.relay || read.picture === 'file')) {
     throw new UsageError('--token excludes --register-code, --no-relay and --png');

@@ -1,6 +1,14 @@
 import { describeError } from '../../lib/errors.ts';
 import { aligned, type CommandContext, CommandError, createStyle, line } from '../output.ts';
-import { addressText, callRelay, isSuccess, type RelayAddress, refusal } from '../relay-client.ts';
+import {
+  addressText,
+  callRelay,
+  isSuccess,
+  nextAfterRefusal,
+  nextAfterSilence,
+  type RelayAddress,
+  refusal,
+} from '../relay-client.ts';
 import type { PairOptions } from './options.ts';
 import { grantsInWords, lifetimeInWords } from './print.ts';
 
@@ -28,9 +36,13 @@ export async function registerAt(relay: RelayAddress | null, { code, ttl, grants
     body: { code, ttl_seconds: ttl, grants, without, transport_hint: transport },
     timeout: TIMEOUT,
   }).catch((error) => {
-    throw new CommandError(`the relay on ${addressText(relay)} did not answer: ${describeError(error)}`, 'Try again.');
+    throw new CommandError(
+      `the relay on ${addressText(relay)} did not answer: ${describeError(error)}`,
+      nextAfterSilence(relay),
+    );
   });
-  if (!isSuccess(answer)) throw new CommandError(`the relay refused the code: ${refusal(answer)}`);
+  if (!isSuccess(answer))
+    throw new CommandError(`the relay refused the code: ${refusal(answer)}`, nextAfterRefusal(answer));
   return { relay, transport };
 }
 
@@ -53,7 +65,9 @@ export async function registerCode(
   ]);
   const steps = [
     '  1. In the app, open the screen that shows this code.',
-    "  2. Enter this machine's address and the port of the relay.",
+    relay.url === undefined
+      ? "  2. Enter this machine's address and the port of the relay."
+      : `  2. Enter the address of the relay: ${relay.url}`,
     '  3. Tap Connect within 10 minutes.',
   ];
   for (const text of [bold('Registered'), ...rows, '', bold('In the app'), ...steps]) line(context.stdout, text);

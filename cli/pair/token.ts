@@ -21,6 +21,7 @@ export async function pairTool(options: PairOptions, address: RelayAddress | nul
   const { ttl = DAY, grants, without, name = 'Host tool', hint } = options;
   const code = randomString('ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789', 6);
   const { relay } = await registerAt(address, { code, ttl, grants, without, hint });
+  const origin = relay.url ?? `${relay.tls ? 'https' : 'http'}://${addressText(relay)}`;
   const scheme = relay.tls ? 'wss' : 'ws';
 
   const { dial } = await import('../../lib/host/node/dial.ts');
@@ -46,7 +47,7 @@ export async function pairTool(options: PairOptions, address: RelayAddress | nul
   line(context.stderr, 'Revoke it with:');
   line(
     context.stderr,
-    `  curl -H 'X-Svc-Operator: 1' -X DELETE ${relay.tls ? 'https' : 'http'}://${addressText(relay)}/sessions/${token.slice(0, 8)}`,
+    `  curl ${relay.url === undefined ? "-H 'X-Svc-Operator: 1'" : `-H "Authorization: Bearer $TOKEN"`} -X DELETE ${origin}/sessions/${token.slice(0, 8)}`,
   );
 }
 

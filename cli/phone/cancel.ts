@@ -1,12 +1,14 @@
 import type { Command } from 'cac';
 import { flag, type Options } from '../options.ts';
 import { type CommandContext, CommandError, line, printable, UsageError } from '../output.ts';
+import { RELAY_OPTION } from '../remote-relay.ts';
 import { openPhoneRelay } from './relay.ts';
 
 /** `svc phone cancel`: removes messages from the queue before a phone receives them. */
 export function define(command: Command): void {
   command
     .option('--all', 'every queued message')
+    .option(...RELAY_OPTION)
     .option('--json', 'print one JSON document')
     .example((name) => `${name} cancel 3f9a1c0d77e2       # the id that send and list show`)
     .example((name) => `${name} cancel --all`)
@@ -19,7 +21,10 @@ async function run(id: string | undefined, options: Options, context: CommandCon
     throw new UsageError(all ? 'give an id or --all, not both' : 'missing <id>: give the id of a message, or --all');
   }
   const query = id === undefined ? '' : `?message_id=${encodeURIComponent(id)}`;
-  const answer = await openPhoneRelay(context).call({ method: 'DELETE', path: `/phone/outbound${query}` });
+  const answer = await (await openPhoneRelay(options, context)).call({
+    method: 'DELETE',
+    path: `/phone/outbound${query}`,
+  });
   const cancelled = typeof answer.cancelled === 'number' ? answer.cancelled : 0;
   if (flag(options, '--json')) line(context.stdout, JSON.stringify({ cancelled }));
   else if (cancelled > 0) line(context.stdout, `Cancelled ${cancelled} message${cancelled === 1 ? '' : 's'}.`);

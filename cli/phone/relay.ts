@@ -2,16 +2,20 @@ import { readConfig } from '../../lib/config.ts';
 import { describeError } from '../../lib/errors.ts';
 import { asObject } from '../../lib/kit/json.ts';
 import { loadEnvironment } from '../environment.ts';
+import type { Options } from '../options.ts';
 import { type CommandContext, CommandError, printable } from '../output.ts';
 import {
   addressText,
   callRelay,
   configured,
   isSuccess,
+  nextAfterRefusal,
+  nextAfterSilence,
   type RelayAddress,
   type RelayCall,
   refusal,
 } from '../relay-client.ts';
+import { remoteRelay } from '../remote-relay.ts';
 
 const TIMEOUT = 5000;
 /** Bytes. The relay keeps at most 16 MiB of replies. */
@@ -19,7 +23,7 @@ const MAX_ANSWER = 32 * 1024 * 1024;
 
 export type PhoneCall = Omit<RelayCall, 'timeout'> & { timeout?: number };
 
-/** The running relay on this machine, for the `svc phone` commands. */
+/** The running relay on this machine, or the one of `--relay`, for the `svc phone` commands. */
 export interface PhoneRelay {
   /**
    * Makes one call and returns the JSON object of its answer.
@@ -31,9 +35,10 @@ export interface PhoneRelay {
 /** The relay did not answer. Unlike after a refusal, a retry may succeed. */
 export class Unreachable extends CommandError {}
 
-export function openPhoneRelay(context: CommandContext): PhoneRelay {
+export async function openPhoneRelay(options: Options, context: CommandContext): Promise<PhoneRelay> {
   const { env, places } = loadEnvironment(context.env);
-  let address: RelayAddress = configured(readConfig(env, places).config);
+  const remote = await remoteRelay(options, places.agentHome);
+  let address: RelayAddress = remote ?? configured(readConfig(env, places).config);
   return {
     async call(call) {
       const answer = await callRelay(address, {
@@ -43,14 +48,18 @@ export function openPhoneRelay(context: CommandContext): PhoneRelay {
         ...call,
       }).catch((error) => {
         const why = `no relay answers on ${addressText(address)}: ${describeError(error)}`;
-        throw new Unreachable(why, "Start it with 'svc relay start', or set RELAY_PORT to its port.");
+        throw new Unreachable(
+          why,
+          remote ? nextAfterSilence(remote) : "Start it with 'svc relay start', or set RELAY_PORT to its port.",
+        );
       });
       address = answer.address;
       const body = asObject(answer.body);
       if (isSuccess(answer) && body) return body;
       throw new CommandError(
         `the relay on ${addressText(address)} refused: ${printable(refusal(answer))}`,
-        answer.status === 404 ? 'It may be of another version. Restart it.' : "The relay's log says more.",
+        nextAfterRefusal(answer) ??
+          (answer.status === 404 ? 'It may be of another version. Restart it.' : "The relay's log says more."),
       );
     },
   };

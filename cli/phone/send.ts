@@ -5,6 +5,7 @@ import { parseDuration } from '../../lib/pairing/duration.ts';
 import { newMessageId, readMessage } from '../../lib/phone/message.ts';
 import { asText, flag, type Options, option } from '../options.ts';
 import { type CommandContext, CommandError, line, UsageError } from '../output.ts';
+import { RELAY_OPTION } from '../remote-relay.ts';
 import { readAll } from '../stdin.ts';
 import { openPhoneRelay, type PhoneRelay } from './relay.ts';
 import { type PhoneReply, startWaiting } from './wait.ts';
@@ -34,6 +35,7 @@ export function define(command: Command): void {
       '--wait [duration]',
       'wait for the reply and print it: seconds, or 5m (default 5m). Leaves other replies alone',
     )
+    .option(...RELAY_OPTION)
     .option('--json', 'print one JSON document')
     .example((name) => `${name} send "Dinner is ready" --title Kitchen`)
     .example((name) => `make 2>&1 | tail -1 | ${name} send - --surfacing inbox`)
@@ -54,7 +56,7 @@ async function run(given: string, options: Options, context: CommandContext): Pr
     message_id: newMessageId(),
   };
   check(message);
-  const relay = openPhoneRelay(context);
+  const relay = await openPhoneRelay(options, context);
   if (wait === undefined) return report(await post(relay, message), options, context);
 
   const waiting = startWaiting({

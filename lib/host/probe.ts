@@ -16,10 +16,15 @@ export interface ProbeResult {
 export type ProbeMethod = 'GET' | 'HEAD' | 'POST';
 
 /**
- * Sends one request, without credentials or body, and follows no redirect. Never throws. `timeout` is in milliseconds for
+ * Sends one request without a body, and without credentials other than `headers`, and follows no redirect. Never throws. `timeout` is in milliseconds for
  * the whole exchange.
  */
-export type Probe = (method: ProbeMethod, url: string, timeout: number) => Promise<ProbeResult>;
+export type Probe = (
+  method: ProbeMethod,
+  url: string,
+  timeout: number,
+  headers?: Record<string, string>,
+) => Promise<ProbeResult>;
 
 /** Result of a probe without any response. */
 export const unanswered = (method: ProbeMethod, url: string, error: string): ProbeResult => ({

@@ -9,7 +9,7 @@ import { upstreamReason } from '../upstream.ts';
 const MAX_BODY = 256 * 1024;
 
 /** A `Probe` with a connection of its own for each request. */
-export const probe: Probe = (method, url, timeout) => {
+export const probe: Probe = (method, url, timeout, extra) => {
   const target = URL.canParse(url) ? new URL(url) : null;
   if (!target || !/^https?:$/.test(target.protocol)) {
     return Promise.resolve(unanswered(method, url, 'not an http:// or https:// URL'));
@@ -20,8 +20,13 @@ export const probe: Probe = (method, url, timeout) => {
       method,
       agent: false,
       // A service of this machine may have a self-signed certificate; nobody is in between, and nothing secret is sent.
-      rejectUnauthorized: !isLoopbackName(unbracket(target.hostname)),
-      headers: { accept: 'application/json', 'accept-encoding': 'identity', ...(method === 'POST' && NO_BODY) },
+      rejectUnauthorized: extra !== undefined || !isLoopbackName(unbracket(target.hostname)),
+      headers: {
+        accept: 'application/json',
+        'accept-encoding': 'identity',
+        ...extra,
+        ...(method === 'POST' && NO_BODY),
+      },
     });
     const end = (rest: Partial<ProbeResult>) => {
       clearTimeout(timer);

@@ -17,6 +17,7 @@ import {
   noLifecycle,
   type RelayModules,
   readLifecycle,
+  remoteCheck,
   tryImports,
   unknownImports,
 } from './relay.ts';
@@ -31,7 +32,8 @@ export interface DoctorParts {
   service: ServiceParts;
   api: Base;
   dashboard: Base;
-  relay: { port: number; tls: boolean };
+  /** `url` and `headers` of a relay elsewhere, instead of the one on this machine. */
+  relay: { port: number; tls: boolean; url?: string; headers?: Record<string, string> };
   /** Milliseconds for every check; all run at once. */
   timeout: number;
 }
@@ -58,16 +60,22 @@ interface Bootstrap {
 }
 
 /**
- * Examines this installation, its agent and the relay. Read-only; sends neither credentials nor bodies. Everything runs
+ * Examines this installation, its agent and the relay. Read-only; sends no bodies, and no credential but `relay.headers` to the
+ * relay they are for. Everything runs
  * at once and takes at most `timeout`, however much hangs.
  */
 export async function diagnose(parts: DoctorParts): Promise<Diagnosis> {
   const { host, clock, api, dashboard, relay, version } = parts;
   const { pluginDirectory } = parts.compat;
-  const probe = (method: ProbeMethod, base: string, path: string): Promise<ProbeResult> => {
+  const probe = (
+    method: ProbeMethod,
+    base: string,
+    path: string,
+    headers?: Record<string, string>,
+  ): Promise<ProbeResult> => {
     const url = base + path;
     if (base === '') return Promise.resolve(unanswered(method, url, 'the configured address is not a URL'));
-    return bounded(parts.probe(method, url, parts.timeout), (reason) => unanswered(method, url, reason));
+    return bounded(parts.probe(method, url, parts.timeout, headers), (reason) => unanswered(method, url, reason));
   };
   /** The outcome of `work`, or what `instead` returns for the reason of its failure. */
   const bounded = <T>(work: Promise<T>, instead: (reason: string) => T) =>
@@ -86,7 +94,7 @@ export async function diagnose(parts: DoctorParts): Promise<Diagnosis> {
     late.imports = error;
     return { ok: false, module: 'relay', error };
   };
-  const loopback = `${relay.tls ? 'https' : 'http'}://127.0.0.1:${relay.port}`;
+  const relayBase = relay.url ?? `${relay.tls ? 'https' : 'http'}://127.0.0.1:${relay.port}`;
 
   const [
     capabilities,
@@ -112,7 +120,7 @@ export async function diagnose(parts: DoctorParts): Promise<Diagnosis> {
     probe('GET', dashboard.url, '/v1/capabilities'),
     // Never POST: that deletes sessions.
     probe('HEAD', dashboard.url, '/api/sessions/prune'),
-    probe('GET', loopback, '/relay/info'),
+    probe('GET', relayBase, '/relay/info', relay.headers),
     bounded(readPlugin(host, version, pluginDirectory), latePlugin),
     bounded(tryImports(parts.modules), lateImports),
     bounded(readHeartbeat(host, clock), (): Heartbeat => ({ status: 'malformed', supported: true })),
@@ -144,7 +152,7 @@ export async function diagnose(parts: DoctorParts): Promise<Diagnosis> {
       ...gatewayChecks(gateway_heartbeat, gateway_prior_exit),
       ...surfaceChecks(dashboardSide, dashboard),
       late.imports === undefined ? importCheck(import_chain) : unknownImports(late.imports),
-      loopbackCheck(info, version, relay.port),
+      relay.url === undefined ? loopbackCheck(info, version, relay.port) : remoteCheck(info, version),
       bootstrapCheck(bootstrap),
     ],
   };

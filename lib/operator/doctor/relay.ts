@@ -77,6 +77,29 @@ export function loopbackCheck(info: ProbeResult, version: string, port: number):
   return warn(id, summary, 'Restart the relay. If it runs without TLS, run this without RELAY_SSL_CERT.');
 }
 
+/** Whether the relay at the edge answers its operator, and in which version (contract 01 §12). */
+export function remoteCheck(info: ProbeResult, version: string): Check {
+  const id = 'relay-edge';
+  const running = isMapping(info.json) && typeof info.json.version === 'string' ? info.json.version : null;
+  if (info.ok && running !== null) {
+    const other = running === version ? '' : `; ${version} is installed: deploy it to run that`;
+    return ok(id, `svc-relay ${running} answers this machine as its operator${other}`);
+  }
+  const summary = `${info.url}: ${outcome(info)}`;
+  if (info.status === 401 || info.status === 403) {
+    return fail(
+      id,
+      summary,
+      'Set RELAY_OPERATOR_PUBLIC_KEY of the deployment to the output of: svc relay operator-token --public-key. ' +
+        'RELAY_PUBLIC_URL must be the URL of the relay.',
+    );
+  }
+  if (info.status === 421) {
+    return fail(id, summary, 'Set RELAY_PUBLIC_URL of the deployment to this URL, or add its host to RELAY_HOSTS.');
+  }
+  return fail(id, summary, "Check the URL, and that 'wrangler deploy' has published the relay on that host.");
+}
+
 /** What keeps the relay running: facts without a verdict (contract 07 §5.2 leaves the members open). */
 export interface Lifecycle {
   service: {
