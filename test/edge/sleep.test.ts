@@ -33,10 +33,14 @@ describeMatrix(
       const target = await start();
       const client = await connect(target.wsUrl.replace(/ws$/, 'test/echo/1'));
       await client.next();
+      const failing = await connect(target.wsUrl.replace(/ws$/, 'test/failing/restore'));
+      await failing.next();
 
       await sleepOfTheObject(target);
 
       expect(await client.closed()).toEqual({ code: 1012, reason: 'the relay was asleep' });
+      expect(await failing.closed()).toEqual({ code: 1011, reason: 'internal error' });
+      await expect.poll(() => target.log.join('\n')).toContain('/test/failing/:step failed: restore fails');
     });
   },
   ['edge'],

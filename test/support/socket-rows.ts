@@ -63,6 +63,7 @@ export const testRows: readonly SocketRow[] = [
     maxMessage: ECHO_LIMIT,
     binary: true,
     open: ({ params }, socket) => failing(params.step, socket),
+    restore: () => Promise.reject(new Error('restore fails')),
   },
   {
     path: '/test/text',

@@ -84,7 +84,7 @@ export class RelayObject extends DurableObject<Env> {
     this.#crossws = crossws({ hooks: this.#hooks(log) });
     await registerInitialCode(config.pairingCode, { codes: this.#relay.codes, store: stores.open('pairing') });
     this.#relay.state = 'ready';
-    for (const socket of state.getWebSockets()) await this.#restore(socket);
+    for (const socket of state.getWebSockets()) await this.#restore(socket, log);
     await this.#relay.restored();
   }
 
@@ -110,8 +110,8 @@ export class RelayObject extends DurableObject<Env> {
     );
   }
 
-  /** Restores a socket that outlived a sleep, by its row. */
-  async #restore(socket: WorkerSocket): Promise<void> {
+  /** Restores a socket that outlived a sleep, by its row. One that fails is closed: the object would not wake otherwise. */
+  async #restore(socket: WorkerSocket, log: Log): Promise<void> {
     const { id, url } = attachmentOf(socket);
     if (id === undefined || url === undefined) return;
     const row = this.#table.rowOf(new URL(url).pathname);
@@ -120,8 +120,13 @@ export class RelayObject extends DurableObject<Env> {
       transport.close(1012, 'the relay was asleep');
       return;
     }
-    const events = await row.restore(transport, this.#relay);
-    if (events) this.#open.set(id, { row, transport, events });
+    try {
+      const events = await row.restore(transport, this.#relay);
+      if (events) this.#open.set(id, { row, transport, events });
+    } catch (error) {
+      log.error(`a socket on ${row.path} failed: ${describeError(error)}`);
+      transport.close(1011, 'internal error');
+    }
   }
 
   async fetch(request: Request): Promise<Response> {

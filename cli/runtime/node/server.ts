@@ -72,12 +72,10 @@ export function createRelayServer({ log, fetch, sockets }: ServerOptions): Relay
       handler(req, response);
       return;
     }
-    upgrade(req, socket, head).catch((error) => {
-      log.error(`upgrade failed: ${describeError(error)}`);
-      socket.destroy();
-    });
+    void upgrade(req, socket, head);
   }
 
+  /** Never rejects. */
   async function upgrade(req: IncomingMessage, socket: Socket, head: Buffer): Promise<void> {
     ignoreErrors(socket);
     try {
