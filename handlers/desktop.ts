@@ -3,7 +3,7 @@ import { isToolName } from '../lib/desktop/tools.ts';
 import { type ErrorKind, RelayError } from '../lib/errors.ts';
 import type { Session } from '../lib/sessions/session.ts';
 import { errorResponse, type JsonText, json, jsonText, readText, toJsonText } from '../lib/web/json.ts';
-import { paired } from './guards.ts';
+import { paired, pairedWithHint } from './guards.ts';
 import { type Guard, type Handler, lastOf, type RelayRequest } from './request.ts';
 
 /** Bytes of the arguments of a tool (contract 07 §2.3). */
@@ -13,7 +13,10 @@ const MAX_LABEL = 256;
 const HEALTH = 'desktop_health';
 const ALLOW = 'DELETE, GET, HEAD, PATCH, POST, PUT';
 
-export const mayUseDesktop: Guard = paired('desktop', 'desktop grant required');
+export const mayUseDesktop: Guard = pairedWithHint(
+  'a host tool sends that of DESKTOP_RELAY_TOKEN',
+  paired('desktop', 'desktop grant required'),
+);
 
 /** Every method calls a tool, except `OPTIONS`, because there is no CORS (contract 01 §1). */
 export const mayCallTool: Guard = (request, relay) =>

@@ -1,5 +1,5 @@
 import { bearerOf } from '../lib/access/bearer.ts';
-import { isStrictLoopback } from '../lib/access/loopback.ts';
+import type { Refusal } from '../lib/access/local-operator.ts';
 import { RelayError } from '../lib/errors.ts';
 import { isLoopbackName } from '../lib/kit/addresses.ts';
 import type { Relay } from '../lib/relay.ts';
@@ -14,14 +14,13 @@ const INVALID_OPERATOR_TOKEN =
 export const open: Guard = () => undefined;
 
 /**
- * Whether the caller is the operator of this host: on Node by strict loopback, at the edge, which has no loopback, by a
- * signed operator token.
+ * Why the caller is not the operator, undefined when it is: on Node by the rules for local callers, at the edge, which has
+ * no loopback, by a signed operator token.
  */
-async function isOperator(request: RelayRequest, relay: Relay): Promise<boolean> {
-  if (request.peer.via === 'edge') {
-    return relay.operatorTokens.verify(bearerOf(request.headers.get('authorization')), audiences(request, relay));
-  }
-  return isStrictLoopback(request.peer, request.headers);
+async function operatorRefusal(request: RelayRequest, relay: Relay): Promise<Refusal | undefined> {
+  if (request.peer.via !== 'edge') return relay.localOperator.refusal(request);
+  const token = bearerOf(request.headers.get('authorization'));
+  return (await relay.operatorTokens.verify(token, audiences(request, relay))) ? undefined : 'remote';
 }
 
 /**
@@ -34,9 +33,27 @@ function audiences({ url }: RelayRequest, { config }: Relay): string[] {
   return config.relayHosts || isLoopbackName(hostname) ? [...named, origin] : named;
 }
 
-function refuse(request: RelayRequest, relay: Relay): never {
-  relay.log.warn(`refused an operator call from ${request.peer.address ?? 'unknown'} to ${loggedPath(request)}`);
-  throw new RelayError('forbidden', 'only a process on this host may call this');
+const SENTENCES: Record<Refusal, string> = {
+  remote: 'only a process on this host may call this',
+  'other-user': 'without X-Svc-Operator-Key only the user that runs the relay may call this',
+  'no-key': 'this relay requires X-Svc-Operator-Key of every caller',
+};
+
+/** For the log. */
+const REASONS: Record<Refusal, string> = {
+  remote: 'remote, forwarded, or from a web page',
+  'other-user': 'another user of this host, without the operator key',
+  'no-key': 'without the operator key',
+};
+
+async function logRefusal(request: RelayRequest, relay: Relay, refusal: Refusal): Promise<void> {
+  const caller = await relay.localOperator.describe(request.peer);
+  relay.log.warn(`refused an operator call from ${caller} to ${loggedPath(request)}: ${REASONS[refusal]}`);
+}
+
+async function refuse(request: RelayRequest, relay: Relay, refusal: Refusal): Promise<never> {
+  await logRefusal(request, relay, refusal);
+  throw new RelayError('forbidden', SENTENCES[refusal]);
 }
 
 /** The path of a request for the log, without a media token, which is a credential (contract 04 §1.3). */
@@ -45,12 +62,10 @@ function loggedPath({ url, params }: RelayRequest): string {
   return params.token === undefined ? pathname : pathname.replace(`/${params.token}`, '/{token}');
 }
 
+const NO_BEARER = 'a valid session bearer is required';
+
 /** The session of the request's bearer, now marked as seen. */
-function sessionOf(
-  { headers }: RelayRequest,
-  { sessions }: Relay,
-  refusal = 'a valid session bearer is required',
-): Session {
+function sessionOf({ headers }: RelayRequest, { sessions }: Relay, refusal = NO_BEARER): Session {
   const token = bearerOf(headers.get('authorization'));
   const session = token === null ? undefined : sessions.authenticate(token);
   if (!session) throw new RelayError('unauthorized', refusal);
@@ -61,10 +76,11 @@ function sessionOf(
 export const operator: Guard = async (request, relay) => {
   const isEdge = request.peer.via === 'edge';
   const hasBearer = request.headers.has('authorization');
-  if (!(await isOperator(request, relay))) {
+  const refusal = await operatorRefusal(request, relay);
+  if (refusal) {
     // A device's token is no operator token, but not an invalid one either.
     if (isEdge && hasBearer) sessionOf(request, relay, INVALID_OPERATOR_TOKEN);
-    refuse(request, relay);
+    await refuse(request, relay, refusal);
   }
   if (!isEdge && hasBearer) sessionOf(request, relay);
 };
@@ -87,29 +103,55 @@ const anyDevice = paired();
 export const hasGrant = ({ session }: RelayRequest, relay: Relay, grant: string): boolean =>
   session === undefined || (!session.ended && isGranted(session.grants, grant, relay.clock.now() / 1000));
 
-/** Whether the operator calls without a session bearer. At the edge the bearer is the operator token. */
+/** Whether a session bearer decides, which is never downgraded. At the edge the bearer may be an operator token. */
+const hasSessionBearer = ({ peer, headers }: RelayRequest): boolean =>
+  peer.via !== 'edge' && headers.has('authorization');
+
+/** Whether the operator calls without a session bearer. */
 export const isOperatorWithoutBearer = async (request: RelayRequest, relay: Relay): Promise<boolean> =>
-  (request.peer.via === 'edge' || !request.headers.has('authorization')) && isOperator(request, relay);
+  !hasSessionBearer(request) && (await operatorRefusal(request, relay)) === undefined;
 
 /** The operator without a bearer, or a paired device. A bearer always has to be valid (contract 01 §1.1). */
 export function operatorOrPaired(grant?: string): Guard {
   const device = paired(grant);
-  return async (request, relay) =>
-    (await isOperatorWithoutBearer(request, relay)) ? undefined : device(request, relay);
+  return (request, relay) => (hasSessionBearer(request) ? device(request, relay) : operatorOr(device, request, relay));
+}
+
+/** A local caller that is not the operator is told why, as 401. */
+async function operatorOr(device: Guard, request: RelayRequest, relay: Relay): Promise<Response | undefined> {
+  const refusal = await operatorRefusal(request, relay);
+  if (refusal === 'remote') return device(request, relay);
+  if (refusal === undefined) return undefined;
+  await logRefusal(request, relay, refusal);
+  throw new RelayError('unauthorized', `${NO_BEARER}; ${SENTENCES[refusal]}`);
 }
 
 /** Like `operatorOrPaired`, but answers 403 instead of 401 to other callers without a bearer (contract 01 §8.1). */
 export const loopbackOrPaired: Guard = async (request, relay) => {
-  if (await isOperatorWithoutBearer(request, relay)) return undefined;
-  if (!request.headers.has('authorization')) refuse(request, relay);
-  return anyDevice(request, relay);
+  if (hasSessionBearer(request)) return anyDevice(request, relay);
+  const refusal = await operatorRefusal(request, relay);
+  if (refusal === undefined) return undefined;
+  return request.headers.has('authorization') ? anyDevice(request, relay) : refuse(request, relay, refusal);
 };
 
 /** A paired device, or a host tool that sends `X-Svc-Operator: 1` from strict loopback (contract 01 §6.3). */
 export function pairedOrHostTool(grant?: string): Guard {
   const device = paired(grant);
+  const deviceOrHint = pairedWithHint('a tool on this host sends X-Svc-Operator: 1 instead', device);
   return (request, relay) => {
-    if (request.headers.get('x-svc-operator') !== '1') return device(request, relay);
-    return isOperatorWithoutBearer(request, relay).then((isTool) => (isTool ? undefined : device(request, relay)));
+    if (hasSessionBearer(request)) return device(request, relay);
+    const isTool = request.headers.get('x-svc-operator') === '1';
+    return isTool ? operatorOr(device, request, relay) : deviceOrHint(request, relay);
   };
+}
+
+/** A paired device. The operator's call without a bearer is told by `hint` what a tool of this host sends. */
+export function pairedWithHint(hint: string, device: Guard): Guard {
+  const hinted: Guard = async (request, relay) => {
+    if (await isOperatorWithoutBearer(request, relay)) {
+      throw new RelayError('unauthorized', `${NO_BEARER}; ${hint}`);
+    }
+    return device(request, relay);
+  };
+  return (request, relay) => (request.headers.has('authorization') ? device : hinted)(request, relay);
 }

@@ -7,6 +7,9 @@ import type { Session } from '../lib/sessions/session.ts';
 export type RelayRequest = Request & {
   /** The sender, as the runtime saw it. */
   peer: Peer;
+  /** Version and target of the request line, as they were sent (`1.1`, `/health`). Absent at the edge. */
+  readonly httpVersion?: string;
+  readonly target?: string;
   /** Parts of the path, still percent-encoded. */
   params: Record<string, string | undefined>;
   query: Record<string, string | string[] | undefined>;

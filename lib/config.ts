@@ -144,6 +144,25 @@ function readRelayHosts(reading: Reading, name: string): RelayHosts {
   return hosts;
 }
 
+/** Numbers of accounts, separated by commas. */
+const uids = (name: string, meaning: string): Variable<number[]> => ({
+  name,
+  type: 'numbers',
+  fallback: 'unset',
+  meaning,
+  read(reading) {
+    const entries = (reading.env[name] ?? '').split(',').map((entry) => entry.trim());
+    return entries
+      .filter((entry) => {
+        const isUid = /^\d{1,10}$/.test(entry);
+        if (entry !== '' && !isUid)
+          reading.warn(`${name} contains something that is not a user number, which is ignored`);
+        return isUid;
+      })
+      .map(Number);
+  },
+});
+
 const LEVELS: LogLevel[] = ['DEBUG', 'INFO', 'WARNING', 'ERROR'];
 
 /** THE table of variables, keyed by their names in `Config`. */
@@ -206,6 +225,15 @@ export const variables = {
     'RELAY_TRUST_PROXY_HEADERS',
     false,
     'trust X-Forwarded-For and X-Forwarded-Proto of a proxy on loopback',
+  ),
+  requireOperatorKey: bool(
+    'RELAY_REQUIRE_OPERATOR_KEY',
+    false,
+    'require the operator key of every caller of an operator route, whatever user it is',
+  ),
+  operatorUids: uids(
+    'RELAY_OPERATOR_UIDS',
+    'numbers of further users that are the operator like the one that runs the relay, separated by commas',
   ),
   allowInsecureApiBearer: bool(
     'RELAY_ALLOW_INSECURE_API_BEARER',

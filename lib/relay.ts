@@ -1,5 +1,6 @@
 import type { Stores } from '../storage/schema.ts';
 import { openLimiter } from './access/limiter.ts';
+import { openLocalOperator } from './access/local-operator.ts';
 import { createOperatorTokens } from './access/operator-token.ts';
 import { openBridge } from './bridge/bridge.ts';
 import { createChat } from './chat/chat.ts';
@@ -182,6 +183,7 @@ async function createDomains(parts: DomainParts, late: Late) {
     /** Absent without a host and without an object store. */
     media,
     security: await openSecurity({ store: stores.open('switches'), config, log: log.named('operator') }),
+    localOperator: await openLocalOperator({ host, config, log: log.named('access') }),
     operatorTokens: createOperatorTokens(config.operatorPublicKey, clock, log.named('access')),
   };
 }

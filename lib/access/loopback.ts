@@ -1,42 +1,64 @@
 import { type HeaderReader, isLoopbackAddress, type Peer } from './peer.ts';
 
-/** Each of these shows that a proxy stands between the caller and this relay. */
-const PROXY_HEADERS = [
+/** The parts of a request from which its caller is judged. */
+export interface CallerFacts {
+  readonly peer: Peer;
+  readonly headers: HeaderReader;
+  readonly method: string;
+  /** `1.1` of `GET / HTTP/1.1`; absent where the runtime does not report it. */
+  readonly httpVersion?: string;
+  /** The target of the request line as it was sent. */
+  readonly target?: string;
+}
+
+/** Each of these shows that a proxy stands between the caller and this relay (rules 2 and 7). */
+const PROXY_HEADERS = new Set([
   'forwarded',
-  'x-forwarded-for',
-  'x-forwarded-host',
-  'x-forwarded-proto',
   'x-real-ip',
   'via',
   'cf-connecting-ip',
   'true-client-ip',
   'tailscale-user-login',
-];
+  'x-client-ip',
+  'x-cluster-client-ip',
+  'fly-client-ip',
+  'cdn-loop',
+  'cf-ray',
+]);
+const PROXY_PREFIXES = ['x-forwarded-', 'x-envoy-', 'x-original-'];
 
 const LOOPBACK_HOSTS = new Set(['127.0.0.1', 'localhost', '[::1]']);
 const HOST = /^(\[[0-9a-f:.]+\]|[^:[\]]+)(?::\d{1,5})?$/i;
 
-const namesLoopback = (host: string | null): boolean => {
-  const match = host === null ? null : HOST.exec(host.trim());
-  return match !== null && LOOPBACK_HOSTS.has((match[1] as string).toLowerCase());
-};
-
-function isLoopbackOrigin(origin: string): boolean {
-  if (!URL.canParse(origin)) return false;
-  return LOOPBACK_HOSTS.has(new URL(origin).hostname);
+/**
+ * Whether a request comes from this host and through nothing else: rules 1 to 5 and 7 for every area (contract 01 §1.3).
+ * The socket's address alone proves nothing: TLS front-ends and tunnels forward to 127.0.0.1, and web pages reach it
+ * from any browser here.
+ */
+export function isStrictLoopback({ peer, headers, method, httpVersion, target }: CallerFacts): boolean {
+  if (peer.via !== 'direct' || !isLoopbackAddress(peer.address)) return false;
+  if (!(Number(httpVersion) >= 1.1) || !target?.startsWith('/')) return false;
+  for (const name of headers.keys()) if (isProxyHeader(name.toLowerCase())) return false;
+  const host = headers.get('host');
+  return namesLoopback(host) && isSameOrigin(headers, `${peer.tls ? 'https' : 'http'}://${host}`, method);
 }
 
-/**
- * Whether a request comes from a process on this host, by the one rule for every area (contract 01 §1.3). The socket's
- * address alone proves nothing: TLS front-ends and tunnels forward to 127.0.0.1, and web pages reach it through DNS
- * rebinding.
- */
-export function isStrictLoopback(peer: Peer, headers: HeaderReader): boolean {
-  if (peer.via !== 'direct' || !isLoopbackAddress(peer.address)) return false;
-  if (PROXY_HEADERS.some((name) => headers.has(name))) return false;
-  if (!namesLoopback(headers.get('host'))) return false;
+const isProxyHeader = (name: string): boolean =>
+  PROXY_HEADERS.has(name) || PROXY_PREFIXES.some((prefix) => name.startsWith(prefix));
+
+function namesLoopback(host: string | null): boolean {
+  const match = host === null ? null : HOST.exec(host.trim());
+  return match !== null && LOOPBACK_HOSTS.has((match[1] as string).toLowerCase());
+}
+
+/** Rule 4. Not every browser sends `Sec-Fetch-Site`, so a page on another local port is told by its `Origin`. */
+function isSameOrigin(headers: HeaderReader, own: string, method: string): boolean {
   const origin = headers.get('origin');
-  if (origin !== null && !isLoopbackOrigin(origin)) return false;
   const site = headers.get('sec-fetch-site');
-  return site === null || site === 'same-origin' || site === 'none';
+  if (origin === null && site === null) return true;
+  if (origin !== null && origin !== own) return false;
+  const isOwnSite = site === null || site === 'same-origin';
+  if (!isOwnSite && !(site === 'none' && (method === 'GET' || method === 'HEAD'))) return false;
+  // No foreign page can add this header without a preflight, which is never granted.
+  return headers.get('x-svc-operator') === '1';
 }

@@ -1,3 +1,4 @@
+import type { ConnectionEnds } from '../host/users.ts';
 import { plainAddress } from '../kit/addresses.ts';
 
 /** The other end of a connection, as the runtime saw it. Never taken from a header unless stated. */
@@ -7,12 +8,15 @@ export interface Peer {
   readonly tls: boolean;
   /** `direct`: the relay's own listener on a host; `edge`: a runtime without loopback. */
   readonly via: 'direct' | 'edge' | 'secure-link' | 'reach';
+  /** Both ends of the connection, of a direct one. */
+  ends?(): ConnectionEnds;
 }
 
 /** Read access to request headers, on any runtime. */
 export interface HeaderReader {
   get(name: string): string | null;
   has(name: string): boolean;
+  keys(): Iterable<string>;
 }
 
 const WITH_PORT = /^(?:\[([^\]]+)\]|(\d+\.\d+\.\d+\.\d+)):\d+$/;
@@ -44,11 +48,23 @@ export function limitKey(address: string | null): string {
   return plain.includes(':') ? network64(plain) : plain;
 }
 
+/** Characters of an origin that count; browsers know no longer one. */
+const MAX_ORIGIN = 300;
+
 /**
- * The limit key of a request: its socket's address, or the last entry of `X-Forwarded-For` behind a loopback proxy
- * that the operator trusts.
+ * The limit key of a caller: its socket's address, or the last entry of `X-Forwarded-For` behind a loopback proxy that
+ * the operator trusts. A page of another origin has a key of its own, below that of its address: it locks out neither
+ * the tools nor the phones that share the address (contract 01 §1.4).
  */
 export function peerKey(peer: Peer, headers: HeaderReader, trustProxyHeaders: boolean): string {
+  const key = addressKey(peer, headers, trustProxyHeaders);
+  const origin = headers.get('origin');
+  const scheme = isSecureTransport(peer, headers, trustProxyHeaders) ? 'https' : 'http';
+  if (origin === null || origin === `${scheme}://${headers.get('host')}`) return key;
+  return `${key} origin ${origin.slice(0, MAX_ORIGIN)}`;
+}
+
+function addressKey(peer: Peer, headers: HeaderReader, trustProxyHeaders: boolean): string {
   if (trustProxyHeaders && peer.via === 'direct' && isLoopbackAddress(peer.address)) {
     const last = headers.get('x-forwarded-for')?.split(',').at(-1)?.trim();
     // Some proxies add the port, which would make every connection a peer of its own.
@@ -57,6 +73,28 @@ export function peerKey(peer: Peer, headers: HeaderReader, trustProxyHeaders: bo
   }
   return limitKey(peer.address);
 }
+
+/** How many times the limit of one origin all foreign origins of an address have together. */
+const ORIGINS_SHARE = 3;
+
+/** What an attempt counts towards: a limit key, and how many times the usual limit it has. */
+export interface Allowance {
+  key: string;
+  share: number;
+}
+
+/**
+ * Everything that an attempt under a limit key counts towards. A client that is no browser writes any `Origin` it likes,
+ * so all foreign origins of an address have a limit together.
+ */
+export function allowancesOf(key: string): Allowance[] {
+  const address = addressOf(key);
+  const own = { key, share: 1 };
+  return address === key ? [own] : [own, { key: `${address} origins`, share: ORIGINS_SHARE }];
+}
+
+/** The limit key without its origin. A block of the address is one of all its origins. */
+export const addressOf = (key: string): string => key.split(' ', 1)[0] as string;
 
 /** Whether the client's own leg is encrypted: TLS here, or at a trusted proxy on loopback. */
 export function isSecureTransport(peer: Peer, headers: HeaderReader, trustProxyHeaders: boolean): boolean {

@@ -1,5 +1,6 @@
 import type { HomeFiles } from './home-files.ts';
 import type { HostMedia } from './media.ts';
+import type { HostUsers } from './users.ts';
 
 /**
  * The abilities of a host machine. The relay's domains see these interfaces; `lib/host/node/` implements them. At the edge
@@ -13,6 +14,7 @@ export interface Host {
   readonly homeFiles: HomeFiles;
   readonly network: HostNetwork;
   readonly processes: HostProcesses;
+  readonly users: HostUsers;
   /** The relay's own environment, from which those of children derive. */
   readonly env: Readonly<Record<string, string | undefined>>;
   readonly children: HostChildren;

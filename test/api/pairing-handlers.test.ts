@@ -2,6 +2,7 @@ import { createStorage } from 'unstorage';
 import { describe, expect, test } from 'vitest';
 import { approveCode, createCode, mintCode, registerCode } from '../../handlers/pairing.ts';
 import type { RelayRequest } from '../../handlers/request.ts';
+import { openLocalOperator } from '../../lib/access/local-operator.ts';
 import type { Peer } from '../../lib/access/peer.ts';
 import { createMint } from '../../lib/pairing/mint.ts';
 import type { Relay } from '../../lib/relay.ts';
@@ -9,7 +10,7 @@ import type { PairingRecord } from '../../storage/schema.ts';
 import { configOf, fakeClock, fakeHost, fakeLog, START } from '../lib/pairing/fixtures.ts';
 import { codesOf, limiterOf } from '../support/states.ts';
 
-const LOCAL: Peer = { address: '127.0.0.1', tls: false, via: 'direct' };
+const LOCAL: Peer = { address: '127.0.0.1', tls: false, via: 'direct', ends: () => ({ local: {}, remote: {} }) };
 const LAN: Peer = { address: '192.168.1.50', tls: false, via: 'direct' };
 
 async function setup(env: Record<string, string> = {}) {
@@ -23,7 +24,9 @@ async function setup(env: Record<string, string> = {}) {
   const store = createStorage<PairingRecord>();
   const mint = createMint({ config, host, codes, store, log });
   const operatorTokens = { verify: async (token: string | null) => token === 'operator' };
-  const parts: Partial<Relay> = { config, clock, log, host, codes, limiter, mint, operatorTokens, listener };
+  const localOperator = await openLocalOperator({ host, config, log: fakeLog().log });
+  const tokens = { localOperator, operatorTokens };
+  const parts: Partial<Relay> = { config, clock, log, host, codes, limiter, mint, listener, ...tokens };
   return { relay: parts as Relay, advance, lines };
 }
 
@@ -33,7 +36,7 @@ function post(peer: Peer, body?: unknown, headers: Record<string, string> = {}):
     body: body === undefined ? undefined : typeof body === 'string' ? body : JSON.stringify(body),
     headers: { host: '127.0.0.1:8767', ...headers },
   });
-  return Object.assign(request, { peer, params: {}, query: {} });
+  return Object.assign(request, { peer, params: {}, query: {}, httpVersion: '1.1', target: '/pairing' });
 }
 
 const rateLimited = (retryAfter: number) => expect.objectContaining({ kind: 'rate-limited', retryAfter });

@@ -27,6 +27,7 @@ interface NodeContext {
 /** The adapter's request, with what depends on the connection made only when a handler asks for it. */
 class NodeRequest extends Request {
   override url = ORIGIN;
+  #req: IncomingMessage | undefined;
   #res: ServerResponse | undefined;
   #signal: AbortSignal | undefined;
 
@@ -35,10 +36,20 @@ class NodeRequest extends Request {
     super(url, init);
   }
 
-  attach({ req, res }: NodeContext): this {
+  /** A handshake has no response. */
+  attach({ req, res }: { req: IncomingMessage; res?: ServerResponse }): this {
     this.url = ORIGIN + targetOf(req);
+    this.#req = req;
     this.#res = res;
     return this;
+  }
+
+  get httpVersion(): string | undefined {
+    return this.#req?.httpVersion;
+  }
+
+  get target(): string | undefined {
+    return this.#req?.url;
   }
 
   /** Aborts when the client hangs up before its response is sent. */
@@ -85,8 +96,7 @@ export function createAdapter(fetch: Fetch, log: Log): RequestListener {
 /** The request of a handshake, which the adapter does not see. */
 export function requestOf(req: IncomingMessage): Request {
   const request = new NodeRequest(ORIGIN, { method: req.method, headers: req.headers as Record<string, string> });
-  request.url = ORIGIN + targetOf(req);
-  return request;
+  return request.attach({ req });
 }
 
 function toRelayRequest(request: NodeRequest, context: NodeContext): Request {
@@ -121,6 +131,14 @@ const PEER = Symbol('peer');
 
 /** The peer of a connection. The system is asked for its address only once. */
 export function peerOf(socket: Socket & { [PEER]?: Peer }): Peer {
-  socket[PEER] ??= { address: socket.remoteAddress ?? null, tls: 'encrypted' in socket, via: 'direct' };
+  socket[PEER] ??= {
+    address: socket.remoteAddress ?? null,
+    tls: 'encrypted' in socket,
+    via: 'direct',
+    ends: () => ({
+      local: { address: socket.localAddress, port: socket.localPort },
+      remote: { address: socket.remoteAddress, port: socket.remotePort },
+    }),
+  };
   return socket[PEER];
 }

@@ -8,6 +8,7 @@ import { createMediaFiles } from './media.ts';
 import { createNetwork } from './network.ts';
 import { createProcesses } from './processes.ts';
 import { createTerminals } from './terminals.ts';
+import { createUsers } from './users.ts';
 
 export interface NodeHostOptions {
   /** Absolute path; it need not exist yet. */
@@ -26,6 +27,7 @@ export function createNodeHost({ agentHome, env = process.env, log }: NodeHostOp
     homeFiles: createHomeFiles(),
     network: createNetwork(),
     processes: createProcesses(),
+    users: createUsers(),
     children: createChildren(env),
     databases: createDatabases(),
     terminals: createTerminals(log),

@@ -1,10 +1,22 @@
 import { expect, it } from 'vitest';
-import { isStrictLoopback } from '../../../lib/access/loopback.ts';
+import { type CallerFacts, isStrictLoopback } from '../../../lib/access/loopback.ts';
 import type { Peer } from '../../../lib/access/peer.ts';
 
 const LOCAL: Peer = { address: '127.0.0.1', tls: false, via: 'direct' };
-const check = (headers: Record<string, string>, peer: Partial<Peer> = {}) =>
-  isStrictLoopback({ ...LOCAL, ...peer }, new Headers({ host: '127.0.0.1:8767', ...headers }));
+const HOST = '127.0.0.1:8767';
+
+const check = (
+  headers: Record<string, string>,
+  { peer = {}, ...facts }: Partial<Omit<CallerFacts, 'headers' | 'peer'>> & { peer?: Partial<Peer> } = {},
+) =>
+  isStrictLoopback({
+    peer: { ...LOCAL, ...peer },
+    headers: new Headers({ host: HOST, ...headers }),
+    method: 'POST',
+    httpVersion: '1.1',
+    target: '/pairing/mint',
+    ...facts,
+  });
 
 it.each([
   ['127.0.0.1', true],
@@ -20,7 +32,7 @@ it.each([
   ['fe80::1', false],
   [null, false],
 ])('contract 01 §1.3 rule 1: the socket of %s: %s', (address, expected) => {
-  expect(check({}, { address })).toBe(expected);
+  expect(check({}, { peer: { address } })).toBe(expected);
 });
 
 it.each([
@@ -33,7 +45,19 @@ it.each([
   'CF-Connecting-IP',
   'True-Client-IP',
   'Tailscale-User-Login',
-])('contract 01 §1.3 rule 2: %s, also an empty one, is a proxy', (name) => {
+  'X-Forwarded-Port',
+  'X-Forwarded-Server',
+  'X-Forwarded-Anything',
+  'X-Client-IP',
+  'X-Cluster-Client-IP',
+  'Fly-Client-IP',
+  'CDN-Loop',
+  'CF-Ray',
+  'X-Envoy-External-Address',
+  'X-Envoy-Anything',
+  'X-Original-For',
+  'X-Original-URL',
+])('contract 01 §1.3 rules 2 and 7: %s, also an empty one, is a proxy', (name) => {
   expect(check({ [name]: '127.0.0.1' })).toBe(false);
   expect(check({ [name]: '' })).toBe(false);
 });
@@ -66,36 +90,73 @@ it.each([
 });
 
 it('contract 01 §1.3 rule 3: a request without a Host header is not the operator', () => {
-  expect(isStrictLoopback(LOCAL, new Headers())).toBe(false);
+  const facts = { peer: LOCAL, method: 'GET', httpVersion: '1.1', target: '/' };
+  expect(isStrictLoopback({ ...facts, headers: new Headers() })).toBe(false);
 });
 
+const BROWSER = { 'x-svc-operator': '1' };
+
 it.each([
-  ['http://127.0.0.1', true],
-  ['https://127.0.0.1:9', true],
-  ['http://localhost:3000', true],
-  ['http://[::1]:8', true],
+  [`http://${HOST}`, true],
+  // A page on another local port is a stranger.
+  ['http://127.0.0.1:9999', false],
+  ['http://127.0.0.1', false],
+  ['http://localhost:8767', false],
+  [`https://${HOST}`, false],
+  [`HTTP://${HOST}`, false],
+  [`http://${HOST}/`, false],
+  [`http://${HOST}, http://${HOST}`, false],
   ['null', false],
   ['', false],
   ['file://', false],
   ['https://evil.example', false],
   ['http://localhost.evil.example', false],
-  ['http://localhost@evil.example', false],
-  ['http://evil.example/localhost', false],
+  [`http://${HOST}@evil.example`, false],
+  [`http://evil.example/${HOST}`, false],
   ['http://127.0.0.2', false],
   ['localhost', false],
 ])('contract 01 §1.3 rule 4: the Origin %j: %s', (origin, expected) => {
-  expect(check({ origin })).toBe(expected);
+  expect(check({ ...BROWSER, origin })).toBe(expected);
+  expect(check({ ...BROWSER, origin, 'sec-fetch-site': 'same-origin' })).toBe(expected);
+  expect(check({ origin })).toBe(false);
+});
+
+it('contract 01 §1.3 rule 4: over TLS the own origin is https', () => {
+  const tls = { peer: { tls: true } };
+  expect(check({ ...BROWSER, origin: `https://${HOST}` }, tls)).toBe(true);
+  expect(check({ ...BROWSER, origin: `http://${HOST}` }, tls)).toBe(false);
 });
 
 it.each([
-  ['none', true],
-  ['same-origin', true],
-  ['same-site', false],
-  ['cross-site', false],
-  ['', false],
-  ['None', false],
-])('contract 01 §1.3 rule 4: Sec-Fetch-Site %j: %s', (site, expected) => {
-  expect(check({ 'sec-fetch-site': site })).toBe(expected);
+  ['same-origin', 'POST', true],
+  ['none', 'GET', true],
+  ['none', 'HEAD', true],
+  ['none', 'POST', false],
+  ['none', 'DELETE', false],
+  ['none', 'PATCH', false],
+  ['same-site', 'GET', false],
+  ['cross-site', 'GET', false],
+  ['', 'GET', false],
+  ['None', 'GET', false],
+])('contract 01 §1.3 rule 4: Sec-Fetch-Site %j of a %s: %s', (site, method, expected) => {
+  expect(check({ ...BROWSER, 'sec-fetch-site': site }, { method })).toBe(expected);
+  expect(check({ 'sec-fetch-site': site }, { method })).toBe(false);
+  expect(check({ 'sec-fetch-site': site, 'x-svc-operator': '0' }, { method })).toBe(false);
+});
+
+it.each([
+  ['1.1', '/pairing/mint', true],
+  ['2.0', '/pairing/mint', true],
+  ['1.0', '/pairing/mint', false],
+  ['0.9', '/pairing/mint', false],
+  [undefined, '/pairing/mint', false],
+  ['1.1', `http://${HOST}/pairing/mint`, false],
+  ['1.1', 'pairing/mint', false],
+  ['1.1', '*', false],
+  ['1.1', '', false],
+  ['1.1', undefined, false],
+])('contract 01 §1.3 rule 7: HTTP/%s with the target %j: %s', (httpVersion, target, expected) => {
+  expect(check({}, { httpVersion, target })).toBe(expected);
 });
 
 it.each([
@@ -104,5 +165,5 @@ it.each([
   ['secure-link', false],
   ['reach', false],
 ] as const)('contract 01 §1.3 rule 5: through %s: %s', (via, expected) => {
-  expect(check({}, { via })).toBe(expected);
+  expect(check({}, { peer: { via } })).toBe(expected);
 });

@@ -54,6 +54,7 @@ export async function fakeHost(options: FakeHostOptions = {}): Promise<Host> {
     homeFiles: createHomeFiles(),
     network: { lanAddress: async () => lan, tailnet: async () => tailnet, canConnect: async () => false },
     processes: { own: 1, exists: () => false, facts: async () => null, endAll: async () => ({ ended: 0, left: 0 }) },
+    users: { own: 1, ofConnection: async () => 'untold', ofListeners: async () => 'untold' },
     env: {},
     databases: { read: async () => null, close() {} },
     children: { find: nothingRuns, run: nothingRuns, spawn: nothingRuns },

@@ -1,0 +1,72 @@
+import type { Config } from '../config.ts';
+import { describeError } from '../errors.ts';
+import type { Host } from '../host/index.ts';
+import type { Owner } from '../host/users.ts';
+import { timingSafeEqual } from '../kit/bytes.ts';
+import type { Log } from '../log.ts';
+import { type CallerFacts, isStrictLoopback } from './loopback.ts';
+import { OPERATOR_KEY_HEADER, openOperatorKey, operatorKeyPath } from './operator-key.ts';
+import type { Peer } from './peer.ts';
+
+/**
+ * Why a caller is not the operator: `remote` breaks one of the rules 1 to 5 and 7, `other-user` is another account of
+ * this host, `no-key` lacks the key that this relay demands of everybody.
+ */
+export type Refusal = 'remote' | 'other-user' | 'no-key';
+
+export interface LocalOperatorParts {
+  /** Absent at the edge, where nobody is local. */
+  host?: Host;
+  config: Pick<Config, 'requireOperatorKey' | 'operatorUids'>;
+  log: Log;
+}
+
+export type LocalOperator = Awaited<ReturnType<typeof openLocalOperator>>;
+
+/**
+ * Tells the operator from every other caller on this host, by the one rule for every area (contract 01 §1.3). Makes the
+ * operator key at the first start; without one, no key is right.
+ */
+export async function openLocalOperator({ host, config, log }: LocalOperatorParts) {
+  const users = host?.users;
+  const trusted = new Set([...(users?.own == null ? [] : [users.own]), ...config.operatorUids]);
+  const key = host ? await readKey(host, log) : null;
+  /** Asked once per connection, and only for operator routes. */
+  const owners = new WeakMap<Peer, Promise<Owner>>();
+
+  function ownerOf(peer: Peer): Promise<Owner> {
+    const known = owners.get(peer);
+    if (known) return known;
+    const owner = users && peer.ends ? users.ofConnection(peer.ends()) : Promise.resolve<Owner>('unknown');
+    owners.set(peer, owner);
+    return owner;
+  }
+
+  return {
+    /** Why the caller is not the operator; undefined when it is. */
+    async refusal(caller: CallerFacts): Promise<Refusal | undefined> {
+      if (!isStrictLoopback(caller)) return 'remote';
+      const given = caller.headers.get(OPERATOR_KEY_HEADER);
+      if (given !== null && key !== null && timingSafeEqual(given.trim(), key)) return undefined;
+      if (config.requireOperatorKey) return 'no-key';
+      const owner = await ownerOf(caller.peer);
+      return owner === 'untold' || (owner !== 'unknown' && trusted.has(owner)) ? undefined : 'other-user';
+    },
+
+    /** The account at the other end of a connection that was asked for an operator route, for the log. */
+    async describe(peer: Peer): Promise<string> {
+      const owner = await owners.get(peer);
+      return typeof owner === 'number' ? `${peer.address}, user ${owner}` : (peer.address ?? 'unknown');
+    },
+  };
+}
+
+async function readKey({ files, agentHome }: Host, log: Log): Promise<string | null> {
+  const path = operatorKeyPath(agentHome);
+  try {
+    return await openOperatorKey(files, path, log);
+  } catch (error) {
+    log.warn(`the operator key ${path} can be neither read nor made, so none is accepted: ${describeError(error)}`);
+    return null;
+  }
+}

@@ -1,0 +1,170 @@
+import { open } from 'node:fs/promises';
+import { endianness } from 'node:os';
+import { plainAddress } from '../../kit/addresses.ts';
+import { errnoOf } from '../errors.ts';
+import type { HostUsers, Owner, SocketEnd } from '../users.ts';
+
+/** The tables of connections: proc_net_tcp(5). */
+const TABLES = ['/proc/net/tcp', '/proc/net/tcp6'];
+const CHUNK = 64 * 1024;
+/** Bytes and milliseconds of one search: some 400,000 connections. */
+const MAX_TABLE = 64 * 1024 * 1024;
+const MAX_TIME = 5_000;
+
+const ESTABLISHED = '01';
+const LISTENING = '0A';
+/** States of a connection whose remote end is open; `FIN_WAIT` once that has sent all it had. */
+const OPEN = new Set([ESTABLISHED, '04', '05']);
+
+interface Row {
+  state: string;
+  /** Only true when `inode` is not `0`: a socket that no process holds any more is reported as that of root. */
+  uid: number;
+  inode: string;
+}
+
+interface Lookup {
+  /** The rows that it looks for, by their ends. */
+  keys: string[];
+  /** Only the first call counts. */
+  found(owner: Owner): void;
+}
+
+export interface NodeUsersOptions {
+  /** Files to read instead of the system's. */
+  tables?: readonly string[];
+}
+
+/** The accounts behind connections, from the tables that Linux has. */
+export function createUsers({ tables = TABLES }: NodeUsersOptions = {}): HostUsers {
+  let waiting: Lookup[] = [];
+  let isSearching = false;
+
+  /** Serves every lookup that waits with one pass over the tables, until none waits. */
+  async function search(): Promise<void> {
+    isSearching = true;
+    while (waiting.length > 0) {
+      const round = waiting;
+      waiting = [];
+      const wanted = new Map<string, Lookup[]>();
+      for (const lookup of round) {
+        for (const key of lookup.keys) wanted.set(key, [...(wanted.get(key) ?? []), lookup]);
+      }
+      let left = round.length;
+      const isTold = await eachRow(tables, wanted, ({ state, uid, inode }, lookups) => {
+        if (!OPEN.has(state) || inode === '0') return false;
+        for (const { found } of lookups) found(uid);
+        left -= lookups.length;
+        return left === 0;
+      });
+      for (const { found } of round) found(isTold ? 'unknown' : 'untold');
+    }
+    isSearching = false;
+  }
+
+  return {
+    own: process.geteuid?.() ?? null,
+
+    ofConnection({ local, remote }) {
+      // In the table, the row of the other end begins with its address.
+      const keys = product(spellings(remote), spellings(local));
+      if (keys.length === 0) return Promise.resolve('unknown');
+      return new Promise((found) => {
+        waiting.push({ keys, found });
+        if (!isSearching) void search();
+      });
+    },
+
+    async ofListeners(port) {
+      const uids = new Set<number>();
+      const local = ['127.0.0.1', '::1', '0.0.0.0', '::'].flatMap((address) => spellings({ address, port }));
+      const remote = ['0.0.0.0', '::'].flatMap((address) => spellings({ address, port: 0 }));
+      const byKey = new Map(product(local, remote).map((key) => [key, true]));
+      const isTold = await eachRow(tables, byKey, ({ state, uid, inode }) => {
+        if (state === LISTENING && inode !== '0') uids.add(uid);
+        return false;
+      });
+      return isTold ? [...uids] : 'untold';
+    },
+  };
+}
+
+/**
+ * Calls back for each row whose ends are a key of `wanted`, until told to stop. Returns whether the system has such
+ * tables. A failure for another reason, such as a lack of descriptors, which a stranger can cause, finds nothing.
+ */
+async function eachRow<T>(
+  tables: readonly string[],
+  wanted: ReadonlyMap<string, T>,
+  visit: (row: Row, entry: T) => boolean,
+): Promise<boolean> {
+  let isTold = false;
+  for (const path of tables) {
+    try {
+      for await (const lines of linesOf(path)) {
+        isTold = true;
+        for (const line of lines) {
+          const entry = wanted.get(endsOf(line));
+          if (entry !== undefined && visit(rowOf(line), entry)) return true;
+        }
+      }
+    } catch (error) {
+      const isAbsent = ['ENOENT', 'EACCES', 'EPERM'].includes(errnoOf(error));
+      isTold ||= !isAbsent;
+    }
+  }
+  return isTold;
+}
+
+/** The lines of a table, its heading too, a chunk at a time: other work runs in between. */
+async function* linesOf(path: string): AsyncGenerator<string[]> {
+  const end = performance.now() + MAX_TIME;
+  const file = await open(path);
+  try {
+    const chunk = Buffer.alloc(CHUNK);
+    let rest = '';
+    for (let total = 0; total < MAX_TABLE && performance.now() < end; ) {
+      const { bytesRead } = await file.read(chunk, 0, CHUNK, null);
+      if (bytesRead === 0) return;
+      total += bytesRead;
+      const lines = (rest + chunk.toString('latin1', 0, bytesRead)).split('\n');
+      rest = lines.pop() ?? '';
+      yield lines;
+    }
+  } finally {
+    await file.close();
+  }
+}
+
+/** `0100007F:1F90 0100007F:C001` of a line such as `   0: 0100007F:1F90 0100007F:C001 01 ...`. */
+function endsOf(line: string): string {
+  const start = line.indexOf(': ') + 2;
+  return line.slice(start, line.indexOf(' ', line.indexOf(' ', start) + 1));
+}
+
+function rowOf(line: string): Row {
+  const fields = line.trim().split(/ +/);
+  return { state: fields[3] ?? '', uid: Number(fields[7] ?? Number.NaN), inode: fields[9] ?? '0' };
+}
+
+/** Network order in 32-bit words, each printed as a number of this machine. */
+const word = (hex: string): string => (endianness() === 'LE' ? (hex.match(/../g) ?? []).reverse().join('') : hex);
+const V4: Record<string, string> = { '127.0.0.1': word('7F000001'), '0.0.0.0': '00000000' };
+const V6: Record<string, string> = { '::1': '0'.repeat(24) + word('00000001'), '::': '0'.repeat(32) };
+const MAPPED = '0'.repeat(16) + word('0000FFFF');
+
+/**
+ * How the tables may write one end of a connection; none for an address that is not of loopback. IPv4 appears mapped
+ * when its socket is an IPv6 one.
+ */
+function spellings({ address, port }: SocketEnd): string[] {
+  if (address === undefined || port === undefined) return [];
+  const plain = plainAddress(address);
+  const suffix = `:${port.toString(16).toUpperCase().padStart(4, '0')}`;
+  const v4 = V4[plain];
+  const v6 = V6[plain];
+  return [...(v4 ? [v4 + suffix, MAPPED + v4 + suffix] : []), ...(v6 ? [v6 + suffix] : [])];
+}
+
+const product = (starts: string[], ends: string[]): string[] =>
+  starts.flatMap((start) => ends.map((end) => `${start} ${end}`));

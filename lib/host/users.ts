@@ -1,0 +1,30 @@
+/**
+ * An account by its number. `unknown` when the system tells such things, but not for this connection: its other end is
+ * closed already, or there are too many to search. `untold` where the system does not tell.
+ */
+export type Owner = number | 'unknown' | 'untold';
+
+/** The accounts of this machine behind its connections. */
+export interface HostUsers {
+  /** The account that this process runs as; null where accounts have no number. */
+  readonly own: number | null;
+  /**
+   * The account at the remote end of a loopback connection (contract 01 §1.3 rule 6). Never rejects. Lookups that arrive
+   * during a search share the next one.
+   */
+  ofConnection(ends: ConnectionEnds): Promise<Owner>;
+  /** The accounts that listen on a port of loopback or of every address; `untold` where the system does not tell. */
+  ofListeners(port: number): Promise<number[] | 'untold'>;
+}
+
+/** Both ends of a TCP connection, seen from this process. */
+export interface ConnectionEnds {
+  local: SocketEnd;
+  remote: SocketEnd;
+}
+
+export interface SocketEnd {
+  /** Undefined for a connection that is over. */
+  address?: string;
+  port?: number;
+}
