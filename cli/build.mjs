@@ -183,14 +183,16 @@ async function sweep(path) {
 
 const remove = (path) => rm(join(DIST, path), { recursive: true, force: true });
 
-/** Brings `dist` up to date with the sources; `id` is their fingerprint. */
+/** Brings `dist` up to date with the sources; `id` is their fingerprint. Fails if they change during every attempt. */
 async function update(id) {
   for (let attempt = 1; ; attempt++) {
     if (!(await isIntact(id))) {
       const folder = await bundle();
       const now = await fingerprint();
-      if (now !== id && attempt < MAX_ATTEMPTS) {
+      if (now !== id) {
         await rm(folder, { recursive: true, force: true });
+        if (attempt === MAX_ATTEMPTS)
+          throw Object.assign(new Error('sources are changing'), { code: 'SOURCES_CHANGING' });
         id = now;
         continue;
       }
@@ -225,6 +227,8 @@ const say = (text) => process.stderr.write(`svc-relay: ${text}\n`);
 /** Why this user cannot build here; undefined for a failure of the build itself. */
 function obstacleOf({ code }) {
   if (NOT_WRITABLE.has(code)) return `this user cannot write it (${code}); as its owner, run: npm run build`;
+  if (code === 'SOURCES_CHANGING')
+    return 'they changed during every attempt; when they are at rest, run: npm run build';
   if (code === 'ERR_MODULE_NOT_FOUND') return 'the packages to make one are missing; run: npm ci';
   return undefined;
 }
