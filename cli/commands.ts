@@ -68,6 +68,12 @@ const pair: CommandEntry = {
   load: () => import('./pair.ts'),
 };
 
+const devices: CommandEntry = {
+  usage: 'devices [action] [device]',
+  summary: 'list the paired devices, or revoke one by its name or the prefix of its session',
+  load: () => import('./devices.ts'),
+};
+
 const phoneCommands: CommandEntry[] = [
   {
     usage: 'send <text>',
@@ -126,7 +132,11 @@ export const nestedPrograms: Record<string, Program> = {
 
 /** The executables. `svc relay <command>` is `svc-relay <command>`, and both have `pair`. */
 export const programs = {
-  svc: { summary: 'pair devices and manage the relay', commands: [pair], examples: ['svc relay start', 'svc pair'] },
+  svc: {
+    summary: 'pair devices and manage the relay',
+    commands: [pair, devices],
+    examples: ['svc relay start', 'svc pair', 'svc devices'],
+  },
   'svc-relay': {
     summary: "run and manage this machine's relay",
     commands: [...relayCommands, pair],

@@ -1,5 +1,5 @@
 import type { Command } from 'cac';
-import { authority, isSecure } from '../../lib/companion/link/endpoints.ts';
+import { authority } from '../../lib/companion/link/endpoints.ts';
 import { flag, type Options } from '../options.ts';
 import { type CommandContext, line, printable } from '../output.ts';
 import { lockSettings, openCompanion, SETTINGS_OPTION } from './settings.ts';
@@ -32,7 +32,6 @@ async function unpair(options: Options, context: CommandContext): Promise<void> 
   if (!pairing) return line(context.stdout, 'There was no pairing.');
   const { last_good: url = '' } = pairing;
   line(context.stdout, `Unpaired from ${printable(authority(url))}. Its credentials, pins and grants are deleted.`);
-  const relay = `${isSecure(url) ? 'https' : 'http'}://127.0.0.1:${authority(url).split(':').at(-1)}`;
   line(context.stdout, "To revoke the session on the relay too, run on the relay's machine:");
-  line(context.stdout, `  curl -H 'X-Svc-Operator: 1' -X DELETE ${relay}/sessions/${prefix}`);
+  line(context.stdout, `  svc devices revoke ${prefix}`);
 }

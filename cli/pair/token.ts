@@ -6,7 +6,7 @@ import { createLog } from '../../lib/log.ts';
 import { describeDuration } from '../../lib/pairing/duration.ts';
 import { connectOnce } from '../connect-once.ts';
 import { type CommandContext, line } from '../output.ts';
-import { addressText, type RelayAddress } from '../relay-client.ts';
+import type { RelayAddress } from '../relay-client.ts';
 import type { PairOptions } from './options.ts';
 import { registerAt } from './register.ts';
 
@@ -21,7 +21,6 @@ export async function pairTool(options: PairOptions, address: RelayAddress | nul
   const { ttl = DAY, grants, without, name = 'Host tool', hint } = options;
   const code = randomString('ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789', 6);
   const { relay } = await registerAt(address, { code, ttl, grants, without, hint });
-  const origin = relay.url ?? `${relay.tls ? 'https' : 'http'}://${addressText(relay)}`;
   const scheme = relay.tls ? 'wss' : 'ws';
 
   const { dial } = await import('../../lib/host/node/dial.ts');
@@ -44,11 +43,8 @@ export async function pairTool(options: PairOptions, address: RelayAddress | nul
     context.stderr,
     `A session for '${name}', valid ${ttl === 0 ? 'without end' : `for ${describeDuration(ttl)}`}. Send it as: Authorization: Bearer <token>`,
   );
-  line(context.stderr, 'Revoke it with:');
-  line(
-    context.stderr,
-    `  curl ${relay.url === undefined ? "-H 'X-Svc-Operator: 1'" : `-H "Authorization: Bearer $TOKEN"`} -X DELETE ${origin}/sessions/${token.slice(0, 8)}`,
-  );
+  const where = relay.url === undefined ? '' : ` --relay ${relay.url}`;
+  line(context.stderr, `Revoke it with: svc devices revoke ${token.slice(0, 8)}${where}`);
 }
 
 /** Holds a pairing while this command runs. */

@@ -1,8 +1,8 @@
 import type { Command } from 'cac';
+import { openOperatorRelay } from '../operator-relay.ts';
 import { flag, type Options } from '../options.ts';
 import { type CommandContext, CommandError, line, printable, UsageError } from '../output.ts';
 import { RELAY_OPTION } from '../remote-relay.ts';
-import { openPhoneRelay } from './relay.ts';
 
 /** `svc phone cancel`: removes messages from the queue before a phone receives them. */
 export function define(command: Command): void {
@@ -21,7 +21,7 @@ async function run(id: string | undefined, options: Options, context: CommandCon
     throw new UsageError(all ? 'give an id or --all, not both' : 'missing <id>: give the id of a message, or --all');
   }
   const query = id === undefined ? '' : `?message_id=${encodeURIComponent(id)}`;
-  const answer = await (await openPhoneRelay(options, context)).call({
+  const answer = await (await openOperatorRelay(options, context)).call({
     method: 'DELETE',
     path: `/phone/outbound${query}`,
   });

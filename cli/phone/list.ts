@@ -1,9 +1,9 @@
 import type { Command } from 'cac';
 import { asObject } from '../../lib/kit/json.ts';
+import { openOperatorRelay } from '../operator-relay.ts';
 import { flag, type Options } from '../options.ts';
 import { type CommandContext, columns, createStyle, line, printable } from '../output.ts';
 import { RELAY_OPTION } from '../remote-relay.ts';
-import { openPhoneRelay } from './relay.ts';
 
 const MAX_TEXT = 60;
 const MAX_LABEL = 24;
@@ -19,7 +19,7 @@ export function define(command: Command): void {
 }
 
 async function run(options: Options, context: CommandContext): Promise<void> {
-  const answer = await (await openPhoneRelay(options, context)).call({ method: 'GET', path: '/phone/outbound' });
+  const answer = await (await openOperatorRelay(options, context)).call({ method: 'GET', path: '/phone/outbound' });
   if (flag(options, '--json')) return line(context.stdout, JSON.stringify(answer));
   const messages = Array.isArray(answer.messages) ? answer.messages.map((row) => asObject(row) ?? {}) : [];
   if (messages.length === 0) return line(context.stdout, 'Nothing waits for a phone.');

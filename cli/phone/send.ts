@@ -3,11 +3,11 @@ import { describeError, RelayError } from '../../lib/errors.ts';
 import { bytesToHex, randomBytes } from '../../lib/kit/bytes.ts';
 import { parseDuration } from '../../lib/pairing/duration.ts';
 import { newMessageId, readMessage } from '../../lib/phone/message.ts';
+import { type OperatorRelay, openOperatorRelay } from '../operator-relay.ts';
 import { asText, flag, type Options, option } from '../options.ts';
 import { type CommandContext, CommandError, line, UsageError } from '../output.ts';
 import { RELAY_OPTION } from '../remote-relay.ts';
 import { readAll } from '../stdin.ts';
-import { openPhoneRelay, type PhoneRelay } from './relay.ts';
 import { type PhoneReply, startWaiting } from './wait.ts';
 
 /** Seconds. */
@@ -56,7 +56,7 @@ async function run(given: string, options: Options, context: CommandContext): Pr
     message_id: newMessageId(),
   };
   check(message);
-  const relay = await openPhoneRelay(options, context);
+  const relay = await openOperatorRelay(options, context);
   if (wait === undefined) return report(await post(relay, message), options, context);
 
   const waiting = startWaiting({
@@ -96,7 +96,7 @@ async function textOf(given: string, { stdin }: CommandContext): Promise<string>
   return text;
 }
 
-async function post(relay: PhoneRelay, body: { message_id: string; chat_id?: string }): Promise<Sent> {
+async function post(relay: OperatorRelay, body: { message_id: string; chat_id?: string }): Promise<Sent> {
   const answer = await relay.call({ method: 'POST', path: '/phone/message', body });
   const { message_id: id, delivered, buffered } = answer;
   return {

@@ -1,6 +1,6 @@
 import { asObject } from '../../lib/kit/json.ts';
 import { keepAlive } from '../keep-alive.ts';
-import { type PhoneRelay, Unreachable } from './relay.ts';
+import { type OperatorRelay, Unreachable } from '../operator-relay.ts';
 
 /** Seconds of one poll; the relay allows 30. */
 const POLL_WINDOW = 25;
@@ -14,7 +14,7 @@ export interface PhoneReply extends Record<string, unknown> {
 }
 
 export interface WaitParts {
-  relay: PhoneRelay;
+  relay: OperatorRelay;
   chatId: string;
   messageId: string;
   seconds: number;

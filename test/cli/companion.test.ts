@@ -168,7 +168,7 @@ describe('svc companion status and unpair', () => {
     const json = await run(['companion', 'status', '--json'], { home });
     expect(JSON.parse(json.stdout)).toMatchObject({ paired: true, master: false, policy: 'bound', grants: {} });
     const gone = await run(['companion', 'unpair'], { home });
-    expect(gone.stdout).toContain(`/sessions/${pairing.session_token.slice(0, 8)}`);
+    expect(gone.stdout).toContain(`svc devices revoke ${pairing.session_token.slice(0, 8)}`);
     for (const { stdout } of [shown, json, gone]) {
       expect(stdout).not.toContain(pairing.session_token);
       expect(stdout).not.toContain(pairing.refresh_token);

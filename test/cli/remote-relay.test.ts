@@ -75,6 +75,14 @@ describe('commands with --relay (contract 01 §12)', () => {
     expect(await phone('cancel', sent.message_id)).toEqual({ cancelled: 1 });
   });
 
+  test('svc devices list, revoke', async () => {
+    const { stdout: token } = await run(['pair', '--relay', url, '--token', '--name', 'lost'], { env });
+    const { code, stdout } = await run(['devices', '--relay', url], { env });
+    expect([code, stdout]).toEqual([0, expect.stringMatching(/\nlost +\w+ +[0-9a-f]{8} /)]);
+    expect((await run(['devices', 'revoke', 'lost', '--yes', '--relay', url], { env })).code).toBe(0);
+    expect((await fetch(`${url}/sessions`, { headers: bearer(token.trim()) })).status).toBe(401);
+  });
+
   test('svc relay doctor', async () => {
     const { stdout } = await run(['relay', 'doctor', '--relay', url, '--json', '--timeout', '10'], { env });
     const { checks, relay } = JSON.parse(stdout);
@@ -85,7 +93,7 @@ describe('commands with --relay (contract 01 §12)', () => {
 
   test('a machine whose key the relay does not have: exit 1, and what to do', async () => {
     const stranger = { SVC_HOME: agentHome() };
-    for (const words of [['pair'], ['pair', '--register-code', 'ABC124'], ['phone', 'list']]) {
+    for (const words of [['pair'], ['pair', '--register-code', 'ABC124'], ['devices'], ['phone', 'list']]) {
       const { code, stdout, stderr } = await run([...words, '--relay', url], { env: stranger });
       expect([code, stdout], words.join(' ')).toEqual([1, '']);
       expect(stderr).toMatch(/HTTP 401.*RELAY_OPERATOR_PUBLIC_KEY.*operator-token --public-key/s);

@@ -1,9 +1,9 @@
-import { readConfig } from '../../lib/config.ts';
-import { describeError } from '../../lib/errors.ts';
-import { asObject } from '../../lib/kit/json.ts';
-import { loadEnvironment } from '../environment.ts';
-import type { Options } from '../options.ts';
-import { type CommandContext, CommandError, printable } from '../output.ts';
+import { readConfig } from '../lib/config.ts';
+import { describeError } from '../lib/errors.ts';
+import { asObject } from '../lib/kit/json.ts';
+import { loadEnvironment } from './environment.ts';
+import type { Options } from './options.ts';
+import { type CommandContext, CommandError, printable } from './output.ts';
 import {
   addressText,
   callRelay,
@@ -14,28 +14,28 @@ import {
   type RelayAddress,
   type RelayCall,
   refusal,
-} from '../relay-client.ts';
-import { remoteRelay } from '../remote-relay.ts';
+} from './relay-client.ts';
+import { remoteRelay } from './remote-relay.ts';
 
 const TIMEOUT = 5000;
 /** Bytes. The relay keeps at most 16 MiB of replies. */
 const MAX_ANSWER = 32 * 1024 * 1024;
 
-export type PhoneCall = Omit<RelayCall, 'timeout'> & { timeout?: number };
+export type OperatorCall = Omit<RelayCall, 'timeout'> & { timeout?: number };
 
-/** The running relay on this machine, or the one of `--relay`, for the `svc phone` commands. */
-export interface PhoneRelay {
+/** The running relay on this machine, or the one of `--relay`, called as its operator. */
+export interface OperatorRelay {
   /**
    * Makes one call and returns the JSON object of its answer.
    * @throws CommandError when the relay refuses, `Unreachable` when it does not answer.
    */
-  call(call: PhoneCall): Promise<Record<string, unknown>>;
+  call(call: OperatorCall): Promise<Record<string, unknown>>;
 }
 
 /** The relay did not answer. Unlike after a refusal, a retry may succeed. */
 export class Unreachable extends CommandError {}
 
-export async function openPhoneRelay(options: Options, context: CommandContext): Promise<PhoneRelay> {
+export async function openOperatorRelay(options: Options, context: CommandContext): Promise<OperatorRelay> {
   const { env, places } = loadEnvironment(context.env);
   const remote = await remoteRelay(options, places.agentHome);
   let address: RelayAddress = remote ?? configured(readConfig(env, places).config);

@@ -1,0 +1,37 @@
+import { type CommandContext, type Input, UsageError } from './output.ts';
+
+const MAX_ANSWER = 1024;
+
+/**
+ * Asks a question on the terminal, on stderr; anything but `y` or `yes` is a no.
+ * @throws UsageError with `withoutTerminal` as its message where nobody can answer.
+ */
+export async function confirm(
+  { stdin, stderr }: CommandContext,
+  question: string,
+  withoutTerminal: string,
+): Promise<boolean> {
+  if (!stdin.isTTY || !stderr.isTTY) throw new UsageError(withoutTerminal);
+  stderr.write(`${question} [y/N] `);
+  return /^y(?:es)?$/i.test((await readLine(stdin)).trim());
+}
+
+/** One line of stdin, without its end; what there is of it when stdin ends. */
+function readLine(stdin: Input): Promise<string> {
+  return new Promise((resolve) => {
+    let text = '';
+    const done = () => {
+      stdin.off('data', onData);
+      stdin.off('end', done);
+      stdin.pause();
+      resolve(text.split(/[\r\n]/, 1)[0] as string);
+    };
+    const onData = (data: Buffer | string) => {
+      text += data;
+      if (/[\r\n]/.test(text) || text.length > MAX_ANSWER) done();
+    };
+    stdin.on('data', onData);
+    stdin.on('end', done);
+    stdin.resume();
+  });
+}
