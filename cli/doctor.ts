@@ -1,11 +1,13 @@
 import type { Command } from 'cac';
+import { variables } from '../lib/config.ts';
 import { systemClock } from '../lib/kit/clock.ts';
 import type { Check, CheckStatus } from '../lib/operator/doctor/check.ts';
 import { apiBase, dashboardBase } from '../lib/operator/doctor/check.ts';
 import { type Diagnosis, diagnose, hasProblems } from '../lib/operator/doctor/doctor.ts';
 import { compatParts } from './compat.ts';
-import { loadEnvironment } from './environment.ts';
+import { loadEnvironment, readVariable } from './environment.ts';
 import { keepAlive } from './keep-alive.ts';
+import { operatorHeaders } from './operator-key.ts';
 import { asHttpUrl, asPort, asTimeout, flag, type Options, option } from './options.ts';
 import { aligned, type CommandContext, createStyle, hung, line, printable, UsageError } from './output.ts';
 import { DEFAULT_PORT } from './relay-client.ts';
@@ -44,6 +46,8 @@ async function run(options: Options, context: CommandContext): Promise<number> {
   const { probe } = await import('../lib/host/node/probe.ts');
   const compat = await compatParts(environment, context);
   const service = await serviceParts(environment, context);
+  const port = givenPort ?? service.port;
+  const headers = await (remote?.authorize ? remote.authorize() : operatorHeaders(places.agentHome, port));
   const diagnosis = await keepAlive(
     diagnose({
       version: context.ownPackage.version,
@@ -56,8 +60,14 @@ async function run(options: Options, context: CommandContext): Promise<number> {
       api: apiBase(apiUrl, env),
       dashboard: dashboardBase(dashboardUrl, env),
       relay: remote
-        ? { port: remote.port, tls: remote.tls, url: remote.url, headers: await remote.authorize?.() }
-        : { port: givenPort ?? service.port, tls: hasCertificate(env) },
+        ? { port: remote.port, tls: remote.tls, url: remote.url, headers }
+        : { port, tls: hasCertificate(env), headers },
+      operator: {
+        requireKey: readVariable(variables.requireOperatorKey, environment),
+        uids: readVariable(variables.operatorUids, environment),
+        hasKey: Object.keys(headers).length > 0,
+        hasDesktopToken: Boolean(env.DESKTOP_RELAY_TOKEN?.trim()),
+      },
       timeout,
     }),
   );

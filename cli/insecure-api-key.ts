@@ -1,7 +1,9 @@
 import type { Command } from 'cac';
 import { describeError } from '../lib/errors.ts';
+import { isLoopbackName } from '../lib/kit/addresses.ts';
 import { asObject } from '../lib/kit/json.ts';
 import { loadEnvironment } from './environment.ts';
+import { operatorHeaders } from './operator-key.ts';
 import { asHost, asPort, flag, type Options, option } from './options.ts';
 import { type CommandContext, CommandError, line, UsageError } from './output.ts';
 import {
@@ -9,6 +11,7 @@ import {
   callRelay,
   DEFAULT_PORT,
   isSuccess,
+  nextAfterRefusal,
   type RelayAddress,
   refusal,
   relayPort,
@@ -34,11 +37,13 @@ async function run(state: string | undefined, options: Options, context: Command
   const json = flag(options, '--json');
   const given = option(options, '--port', asPort);
   const host = option(options, '--host', asHost) ?? '127.0.0.1';
-  const { env } = loadEnvironment(context.env);
+  const { env, places } = loadEnvironment(context.env);
+  const port = given ?? relayPort(env, context);
   const address: RelayAddress = {
     host,
-    port: given ?? relayPort(env, context),
+    port,
     tls: Boolean(env.RELAY_SSL_CERT?.trim() && env.RELAY_SSL_KEY?.trim()),
+    authorize: isLoopbackName(host) ? () => operatorHeaders(places.agentHome, port) : undefined,
   };
 
   const answer = await callRelay(address, {
@@ -55,7 +60,7 @@ async function run(state: string | undefined, options: Options, context: Command
   if (!isSuccess(answer)) {
     throw new CommandError(
       `the relay on ${addressText(address)} refused: ${refusal(answer)}`,
-      answer.status === 403 ? "Run this on the relay's own machine, not through a proxy or tunnel." : undefined,
+      nextAfterRefusal(answer),
     );
   }
   const body = asObject(answer.body);

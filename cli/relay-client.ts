@@ -3,6 +3,7 @@ import { request as httpsRequest } from 'node:https';
 import type { Config } from '../lib/config.ts';
 import { isLoopbackName, unbracket, urlHost } from '../lib/kit/addresses.ts';
 import { asObject, parseJson } from '../lib/kit/json.ts';
+import { operatorHeaders } from './operator-key.ts';
 import { asPort } from './options.ts';
 import { type CommandContext, printWarning } from './output.ts';
 
@@ -13,7 +14,7 @@ export interface RelayAddress {
   tls: boolean;
   /** The origin of a relay elsewhere (`remote-relay.ts`). */
   url?: string;
-  /** The headers by which that relay knows its operator, new for each call. */
+  /** The headers by which the relay knows its operator, new for each call. */
   authorize?(): Promise<Record<string, string>>;
 }
 
@@ -43,10 +44,11 @@ export const DEFAULT_PORT = 8767;
 const MAX_ANSWER = 1024 * 1024;
 
 /** The relay as the configuration says it listens. A relay on another address also listens on 127.0.0.1. */
-export const configured = ({ host, port, sslCert, sslKey }: Config): RelayAddress => ({
+export const configured = ({ host, port, sslCert, sslKey, agentHome }: Config): RelayAddress => ({
   host: isLoopbackName(host) ? unbracket(host) : '127.0.0.1',
   port,
   tls: Boolean(sslCert && sslKey),
+  authorize: () => operatorHeaders(agentHome, port),
 });
 
 /**
@@ -149,9 +151,14 @@ const KEY_ADVICE =
   "output of 'svc relay operator-token --public-key', RELAY_PUBLIC_URL to the URL, and deploy again. A clock that is " +
   'minutes off has the same effect.';
 
-/** What to do about a refusal by a relay at the edge; undefined when its status does not tell, and for other relays. */
+/** What to do about a refusal; undefined when its status does not tell. */
 export function nextAfterRefusal({ status, address }: RelayAnswer): string | undefined {
-  if (address.url === undefined) return undefined;
+  if (address.url === undefined) {
+    const isStranger = status === 401 || status === 403;
+    return isStranger
+      ? 'Run this as the user that runs the relay, on its own machine and not through a proxy.'
+      : undefined;
+  }
   if (status === 401 || status === 403) return KEY_ADVICE;
   if (status === 421) return 'Set RELAY_PUBLIC_URL of the deployment to this URL, or add its host to RELAY_HOSTS.';
   if (status === 404) return 'That address serves something else, or a relay of another version.';

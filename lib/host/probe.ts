@@ -16,8 +16,8 @@ export interface ProbeResult {
 export type ProbeMethod = 'GET' | 'HEAD' | 'POST';
 
 /**
- * Sends one request without a body, and without credentials other than `headers`, and follows no redirect. Never throws. `timeout` is in milliseconds for
- * the whole exchange.
+ * Sends one request without a body, and without credentials other than `headers`, and follows no redirect. Never throws.
+ * `timeout` is in milliseconds for the whole exchange.
  */
 export type Probe = (
   method: ProbeMethod,

@@ -11,6 +11,8 @@ interface Report {
   [name: string]: unknown;
 }
 
+const OPERATOR_KEY = 'k'.repeat(43);
+
 type Stack = Awaited<ReturnType<typeof fakeStack>>;
 
 async function report(stack: Stack, ...words: string[]): Promise<{ code: number; report: Report }> {
@@ -41,6 +43,9 @@ const ORDER = [
   'dashboard-ws-ticket',
   'relay-import-chain',
   'relay-loopback',
+  // Contract 01 §1.3 rule 6.
+  'relay-operator',
+  'relay-host-tools',
   'legacy-bootstrap',
 ];
 
@@ -126,12 +131,15 @@ describe('doctor on a healthy stack (07 §5.2)', () => {
 
   test('read-only: no credentials, no bodies, never a POST that deletes', async () => {
     const stack = await fakeStack();
-    await put(join(stack.home, '.env'), 'API_SERVER_KEY=sk-secret-1234567890\n');
+    await put(join(stack.home, '.env'), 'API_SERVER_KEY=sk-secret-1234567890\nDESKTOP_RELAY_TOKEN=secret-token\n');
+    await put(join(stack.home, 'svc-relay/operator-key'), OPERATOR_KEY);
     const { stdout } = await run(['relay', 'doctor', '--json'], stack);
     const seen = stack.seen();
     expect(seen.map(({ method, path }) => `${method} ${path}`).sort()).toEqual([
       'GET /api/status',
+      'GET /desktop/health',
       'GET /relay/info',
+      'GET /sessions',
       'GET /v1/capabilities',
       'GET /v1/capabilities',
       'GET /v1/toolsets',
@@ -147,7 +155,11 @@ describe('doctor on a healthy stack (07 §5.2)', () => {
         undefined,
       ]);
     }
-    expect(stdout + JSON.stringify(seen)).not.toContain('sk-secret');
+    expect(stdout + JSON.stringify(seen)).not.toMatch(/sk-secret|secret-token/);
+    // Contract 01 §1.3 rule 6: every command sends the operator key to the relay, and to nobody else.
+    const keyed = seen.filter(({ headers }) => headers['x-svc-operator-key'] === OPERATOR_KEY).map(({ path }) => path);
+    expect(keyed.sort()).toEqual(['/desktop/health', '/relay/info', '/sessions']);
+    expect(stdout).not.toContain(OPERATOR_KEY);
   });
 
   test('the text is aligned, and coloured only on a terminal without NO_COLOR', async () => {
@@ -159,7 +171,7 @@ describe('doctor on a healthy stack (07 §5.2)', () => {
     const rows = plain.stdout.split('\n').filter((row) => row.includes('[OK]'));
     expect(rows).toHaveLength(ORDER.length);
     for (const row of rows) expect(row).toMatch(/^ {5}\[OK\] [a-z-]+: \S/);
-    expect(plain.stdout.trimEnd()).toMatch(/All 16 checks are fine\.$/);
+    expect(plain.stdout.trimEnd()).toMatch(/All 18 checks are fine\.$/);
 
     const coloured = await run(['relay', 'doctor'], { ...stack, tty: true });
     expect(coloured.stdout).toContain('\u001b[32m[OK]\u001b[39m plugin-root');
@@ -218,6 +230,27 @@ const cases: [name: string, broken: Broken, id: string, status: string, fix: Reg
   ['no pruning', { dashboard: { 'HEAD /api/sessions/prune': gone } }, 'dashboard-session-prune', 'warn', /Update/],
   ['no audio', { dashboard: { 'HEAD /api/audio/transcribe': gone } }, 'dashboard-audio', 'warn', /Update/],
   ['no tickets', { dashboard: { 'POST /api/auth/ws-ticket': gone } }, 'dashboard-ws-ticket', 'warn', /Update/],
+  [
+    'a relay that refuses this user',
+    { relay: { 'GET /relay/info': { status: 403, body: { error: 'only the user that runs the relay' } } } },
+    'relay-operator',
+    'warn',
+    /Run this as .* RELAY_OPERATOR_UIDS/,
+  ],
+  [
+    'a relay that names no header for tools',
+    { relay: { 'GET /sessions': { status: 401 } } },
+    'relay-host-tools',
+    'warn',
+    /Restart the relay/,
+  ],
+  [
+    'a relay that does not name DESKTOP_RELAY_TOKEN',
+    { relay: { 'GET /desktop/health': { status: 401 } } },
+    'relay-host-tools',
+    'warn',
+    /Restart the relay/,
+  ],
   ['no relay there', { relay: { 'GET /relay/info': gone } }, 'relay-loopback', 'warn', /Something else may listen/],
 ];
 
@@ -343,7 +376,8 @@ describe('doctor options and variables', () => {
     expect(performance.now() - started).toBeLessThan(3000);
     expect(ids(found.checks, 'warn')).toHaveLength(8);
     expect(found.checks.find(({ id }) => id === 'api-toolsets')?.summary).toMatch(/no whole answer within 1 s/);
-    expect(hanging.seen).toHaveLength(8);
+    // 8, and the two of `relay-host-tools`.
+    expect(hanging.seen).toHaveLength(10);
   });
 
   test('a flag overrides the variables, which override each other in order, and no secret in a URL is shown', async () => {

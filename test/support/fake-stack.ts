@@ -23,7 +23,11 @@ const DASHBOARD: Answers = {
   'HEAD /api/sessions/prune': { status: 405 },
 };
 
-const RELAY: Answers = { 'GET /relay/info': { body: { version: '1.0.0', health: 'ok' } } };
+const RELAY: Answers = {
+  'GET /relay/info': { body: { version: '1.0.0', health: 'ok' } },
+  'GET /sessions': { status: 401, body: { error: 'no bearer; a tool sends X-Svc-Operator: 1' } },
+  'GET /desktop/health': { status: 401, body: { error: 'no bearer; a tool sends DESKTOP_RELAY_TOKEN' } },
+};
 
 const FILES: Record<string, string> = {
   'plugin.yaml': 'name: svc-relay\nentry: dist/cli/svc-relay.js\n',

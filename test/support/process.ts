@@ -22,8 +22,9 @@ export interface Ended {
 export type Child = ReturnType<typeof launch>;
 
 /** Starts a program, collects its output, and kills it after the test if it is still running. */
-export function launch(command: string, args: string[], env: Record<string, string> = {}) {
-  const child: ChildProcess = spawn(command, args, { env, stdio: ['ignore', 'pipe', 'pipe'] });
+export function launch(command: string, args: string[], env: Record<string, string> = {}, uid?: number) {
+  const user = uid === undefined ? {} : { uid, gid: uid };
+  const child: ChildProcess = spawn(command, args, { env, stdio: ['ignore', 'pipe', 'pipe'], ...user });
   const printed = { stdout: '', stderr: '' };
   const waiters = new Set<() => void>();
   let over: Ended | undefined;
@@ -196,6 +197,8 @@ export interface ProgramOptions {
   /** Added to a nearly empty environment. */
   env?: Record<string, string>;
   home?: string;
+  /** Runs it as another account, to which `home` belongs. Only root can. */
+  uid?: number;
 }
 
 const environment = (home: string, env: Record<string, string> = {}): Record<string, string> => ({
@@ -208,9 +211,9 @@ const environment = (home: string, env: Record<string, string> = {}): Record<str
 });
 
 /** Runs `svc` with these arguments to its end. */
-export async function runSvc(words: string[], { env, home }: ProgramOptions = {}) {
+export async function runSvc(words: string[], { env, home, uid }: ProgramOptions = {}) {
   assertBuilt();
-  const child = launch(process.execPath, [PROGRAM, ...words], environment(home ?? (await temporaryHome()), env));
+  const child = launch(process.execPath, [PROGRAM, ...words], environment(home ?? (await temporaryHome()), env), uid);
   const timer = setTimeout(() => child.signal('SIGKILL'), PATIENCE);
   const { code, signal } = await child.ended;
   clearTimeout(timer);
@@ -248,7 +251,7 @@ export async function startRelayProcess(options: RelayOptions = {}) {
 
   const begin = (): Child => {
     began = performance.now();
-    const child = launch(process.execPath, [options.program ?? PROGRAM, 'relay', 'start', ...flags], env);
+    const child = launch(process.execPath, [options.program ?? PROGRAM, 'relay', 'start', ...flags], env, options.uid);
     lives.push(child);
     return child;
   };

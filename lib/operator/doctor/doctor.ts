@@ -8,6 +8,14 @@ import type { ServiceParts } from '../service/service.ts';
 import { type ApiFacts, apiChecks, gatewayChecks } from './agent.ts';
 import { type Base, type Check, ok, warn } from './check.ts';
 import { type DashboardFacts, dashboardChecks, dashboardFacts, surfaceChecks } from './dashboard.ts';
+import {
+  type OperatorFacts,
+  type OperatorSettings,
+  operatorCheck,
+  readOperator,
+  toolsCheck,
+  unknownOperator,
+} from './operator.ts';
 import { noPluginFacts, type PluginFacts, pluginChecks, readPlugin, unknownPlugin } from './plugin.ts';
 import {
   type ImportChain,
@@ -32,8 +40,9 @@ export interface DoctorParts {
   service: ServiceParts;
   api: Base;
   dashboard: Base;
-  /** `url` and `headers` of a relay elsewhere, instead of the one on this machine. */
+  /** `url` of a relay elsewhere, instead of the one on this machine; `headers` by which it knows its operator. */
   relay: { port: number; tls: boolean; url?: string; headers?: Record<string, string> };
+  operator: OperatorSettings;
   /** Milliseconds for every check; all run at once. */
   timeout: number;
 }
@@ -60,9 +69,8 @@ interface Bootstrap {
 }
 
 /**
- * Examines this installation, its agent and the relay. Read-only; sends no bodies, and no credential but `relay.headers` to the
- * relay they are for. Everything runs
- * at once and takes at most `timeout`, however much hangs.
+ * Examines this installation, its agent and the relay. Read-only; sends no bodies, and no credential but `relay.headers`
+ * to the relay they are for. Everything runs at once and takes at most `timeout`, however much hangs.
  */
 export async function diagnose(parts: DoctorParts): Promise<Diagnosis> {
   const { host, clock, api, dashboard, relay, version } = parts;
@@ -96,6 +104,9 @@ export async function diagnose(parts: DoctorParts): Promise<Diagnosis> {
   };
   const relayBase = relay.url ?? `${relay.tls ? 'https' : 'http'}://127.0.0.1:${relay.port}`;
 
+  /** A relay elsewhere is not asked how it treats callers on this machine. */
+  const localBase = relay.url === undefined ? relayBase : '';
+
   const [
     capabilities,
     toolsets,
@@ -105,6 +116,9 @@ export async function diagnose(parts: DoctorParts): Promise<Diagnosis> {
     dashboardCapabilities,
     sessions_prune,
     info,
+    sessions,
+    desktop,
+    operator,
     plugin,
     import_chain,
     gateway_heartbeat,
@@ -121,6 +135,9 @@ export async function diagnose(parts: DoctorParts): Promise<Diagnosis> {
     // Never POST: that deletes sessions.
     probe('HEAD', dashboard.url, '/api/sessions/prune'),
     probe('GET', relayBase, '/relay/info', relay.headers),
+    probe('GET', localBase, '/sessions', relay.headers),
+    probe('GET', localBase, '/desktop/health', relay.headers),
+    bounded<OperatorFacts | string>(readOperator(host, relay.port, parts.operator), (reason) => reason),
     bounded(readPlugin(host, version, pluginDirectory), latePlugin),
     bounded(tryImports(parts.modules), lateImports),
     bounded(readHeartbeat(host, clock), (): Heartbeat => ({ status: 'malformed', supported: true })),
@@ -152,7 +169,13 @@ export async function diagnose(parts: DoctorParts): Promise<Diagnosis> {
       ...gatewayChecks(gateway_heartbeat, gateway_prior_exit),
       ...surfaceChecks(dashboardSide, dashboard),
       late.imports === undefined ? importCheck(import_chain) : unknownImports(late.imports),
-      relay.url === undefined ? loopbackCheck(info, version, relay.port) : remoteCheck(info, version),
+      ...(relay.url === undefined
+        ? [
+            loopbackCheck(info, version, relay.port),
+            typeof operator === 'string' ? unknownOperator(operator) : operatorCheck(operator, info),
+            toolsCheck(parts.operator, { info, sessions, desktop }),
+          ]
+        : [remoteCheck(info, version)]),
       bootstrapCheck(bootstrap),
     ],
   };

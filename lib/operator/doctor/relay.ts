@@ -64,6 +64,7 @@ export function loopbackCheck(info: ProbeResult, version: string, port: number):
     return ok(id, `svc-relay ${running} answers on port ${port}${other}`);
   }
   const summary = `${info.url}: ${outcome(info)}`;
+  if (info.status === 401 || info.status === 403) return warn(id, summary, 'See relay-operator.');
   if (info.status !== null) {
     return warn(
       id,

@@ -22,6 +22,7 @@ async function parts(given: Partial<DoctorParts> = {}): Promise<DoctorParts> {
     api: { url: 'http://api', source: null },
     dashboard: { url: 'http://dashboard', source: null },
     relay: { port: 8767, tls: false },
+    operator: { requireKey: false, uids: [], hasKey: false, hasDesktopToken: false },
     timeout: 2000,
     ...given,
   };
