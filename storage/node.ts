@@ -58,12 +58,18 @@ const FILES = ['', LOG, '-shm'];
 /** Bytes of a file, or undefined if it does not exist. */
 const sizeOf = (path: string): number | undefined => statSync(path, { throwIfNoEntry: false })?.size;
 
+/** Makes the files of a database private: they may have been copied from elsewhere, or come from a former relay. */
+function protect(path: string): void {
+  for (const suffix of FILES) if (existsSync(path + suffix)) chmodSync(path + suffix, 0o600);
+}
+
 /** Moves or copies the database to an unused name: that name. */
 function setAside(path: string, put: (from: string, to: string) => void): string {
   let epoch = Math.floor(Date.now() / 1000);
   while (FILES.some((suffix) => existsSync(`${path}.corrupt-${epoch}${suffix}`))) epoch++;
   const aside = `${path}.corrupt-${epoch}`;
   for (const suffix of FILES) if (existsSync(path + suffix)) put(path + suffix, aside + suffix);
+  protect(aside);
   return aside;
 }
 
@@ -131,9 +137,10 @@ function open(path: string, emptied: boolean): SqlExecutor {
     if (emptied && !database.prepare('SELECT 1 FROM sqlite_schema').get()) throw damage('SQLITE_NOTADB');
     const verdict = database.prepare('PRAGMA quick_check(1)').get() as { quick_check?: string } | undefined;
     if (verdict && verdict.quick_check !== 'ok') throw damage('SQLITE_CORRUPT');
+    // Before there is a log, which SQLite makes as readable as the database.
+    protect(path);
     // Only now: turning WAL on writes to the file, and a damaged one is to be kept as it was found.
     database.exec('PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;');
-    chmodSync(path, 0o600);
     return executor(database);
   } catch (error) {
     database.close();

@@ -24,7 +24,7 @@ describeMatrix(
       });
       expect(headers.get('etag')).toBe(etagOf('# Grüße\n'));
       expect(await readFile(`${target.agentHome}/SOUL.md`, 'utf8')).toBe('# Grüße\n');
-      expect((await stat(`${target.agentHome}/SOUL.md`)).mode & 0o777).toBe(0o644 & ~process.umask());
+      expect((await stat(`${target.agentHome}/SOUL.md`)).mode & 0o777).toBe(0o600);
       const frame = await client.next({ channel: 'pairing', type: 'profiles.updated' });
       expect(frame.profiles).toMatchObject([{ description: 'Grüße', system_message: '# Grüße' }]);
       expect(frame.payload.profiles).toEqual(frame.profiles);
@@ -45,6 +45,8 @@ describeMatrix(
         ...{ bytes_written: 5, etag: etagOf('hello') },
       });
       const directory = `${target.agentHome}/profiles/p/memories`;
+      expect((await stat(`${directory}/Note-1.x_y.md`)).mode & 0o777).toBe(0o600);
+      expect((await stat(directory)).mode & 0o777).toBe(0o700);
       await chmod(`${directory}/Note-1.x_y.md`, 0o640);
       await write('p/memory/Note-1.x_y.md', 'again');
       expect((await stat(`${directory}/Note-1.x_y.md`)).mode & 0o777).toBe(0o640);

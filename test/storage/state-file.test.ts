@@ -109,8 +109,21 @@ describe('files (01 §6.7)', () => {
     const path = await temporaryPath();
     (await filled(path)).close();
     await chmod(path, 0o644);
+    await filled(path);
+    const names = await readdir(dirname(path));
+    expect(names).toContain('state.db-wal');
+    for (const name of names) expect((await stat(join(dirname(path), name))).mode & 0o777, name).toBe(0o600);
+  });
+
+  it('that are set aside are private, too', async () => {
+    const path = await temporaryPath();
+    (await filled(path)).close();
+    await writeFile(path, Buffer.alloc(8192, 'x'));
+    await chmod(path, 0o644);
     open(path);
-    expect((await stat(path)).mode & 0o777).toBe(0o600);
+    const names = await readdir(dirname(path));
+    expect(names.join()).toContain('.corrupt-');
+    for (const name of names) expect((await stat(join(dirname(path), name))).mode & 0o777, name).toBe(0o600);
   });
 });
 

@@ -199,6 +199,14 @@ export interface ProgramOptions {
   home?: string;
   /** Runs it as another account, to which `home` belongs. Only root can. */
   uid?: number;
+  /** Octal, such as `022`; by default that of this process. */
+  umask?: string;
+}
+
+/** Starts Node with these arguments. */
+function launchNode(args: string[], env: Record<string, string>, { uid, umask }: ProgramOptions): Child {
+  if (umask === undefined) return launch(process.execPath, args, env, uid);
+  return launch('/bin/sh', ['-c', `umask ${umask}; exec "$0" "$@"`, process.execPath, ...args], env, uid);
 }
 
 const environment = (home: string, env: Record<string, string> = {}): Record<string, string> => ({
@@ -211,9 +219,10 @@ const environment = (home: string, env: Record<string, string> = {}): Record<str
 });
 
 /** Runs `svc` with these arguments to its end. */
-export async function runSvc(words: string[], { env, home, uid }: ProgramOptions = {}) {
+export async function runSvc(words: string[], options: ProgramOptions = {}) {
   assertBuilt();
-  const child = launch(process.execPath, [PROGRAM, ...words], environment(home ?? (await temporaryHome()), env), uid);
+  const home = options.home ?? (await temporaryHome());
+  const child = launchNode([PROGRAM, ...words], environment(home, options.env), options);
   const timer = setTimeout(() => child.signal('SIGKILL'), PATIENCE);
   const { code, signal } = await child.ended;
   clearTimeout(timer);
@@ -251,7 +260,7 @@ export async function startRelayProcess(options: RelayOptions = {}) {
 
   const begin = (): Child => {
     began = performance.now();
-    const child = launch(process.execPath, [options.program ?? PROGRAM, 'relay', 'start', ...flags], env, options.uid);
+    const child = launchNode([options.program ?? PROGRAM, 'relay', 'start', ...flags], env, options);
     lives.push(child);
     return child;
   };

@@ -10,7 +10,8 @@ import { createProcesses } from './processes.ts';
 
 const CHUNK = 64 * 1024;
 const MAX_ATTEMPTS = 20;
-const MODE = 0o644;
+/** Mode of new files, whatever the umask (contract 07 §1.5). */
+const MODE = 0o600;
 /** Largest file whose digest a write computes before replacing it. */
 const MAX_PRESENT = 8 * 1024 * 1024;
 /** Milliseconds after which a temporary file is stale even if a process with its id exists: ids are reused. */
@@ -124,7 +125,7 @@ async function replace(
   const temporary = `${directory}/${temporaryName()}`;
   live.add(temporary);
   try {
-    await fill(temporary, bytes, present?.mode ?? MODE & ~process.umask());
+    await fill(temporary, bytes, present?.mode ?? MODE);
     // Checked again: other programs write these files, too, and the write may have taken long.
     if (!mayReplace(await readPresent(target))) {
       await remove(temporary);
