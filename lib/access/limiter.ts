@@ -5,6 +5,7 @@ import type { Clock } from '../kit/clock.ts';
 import { isObject } from '../kit/json.ts';
 import { createWriteBehind, loadAll } from '../kit/write-behind.ts';
 import type { Log } from '../log.ts';
+import { addressOf, allowancesOf } from './peer.ts';
 
 export type Bucket = 'pairing' | 'session';
 
@@ -50,6 +51,9 @@ const recent = (times: number[], now: number): number[] => times.filter((time) =
  * 10,000 peers are kept: the least recently used without a running block goes first, a running block never. While blocks
  * take up all the room, failures of other peers count towards the budget of wrong codes only.
  *
+ * A page of a foreign origin is a peer of its own, limited also with all other origins of its address and refused while
+ * that address is blocked (contract 01 §1.4).
+ *
  * Times are monotonic in memory and wall-clock in the store: a process that slept has another monotonic clock.
  */
 export async function openLimiter({ store, clock, log }: LimiterParts) {
@@ -79,11 +83,14 @@ export async function openLimiter({ store, clock, log }: LimiterParts) {
 
   const wallTime = (): number => clock.now() - clock.monotonic();
 
-  const blockedUntil = (peer: string): number => Math.max(blocks.pairing.get(peer) ?? 0, blocks.session.get(peer) ?? 0);
+  const blockEnd = (key: string): number => Math.max(blocks.pairing.get(key) ?? 0, blocks.session.get(key) ?? 0);
+
+  const blockedUntil = (peer: string): number =>
+    Math.max(blockEnd(addressOf(peer)), ...allowancesOf(peer).map(({ key }) => blockEnd(key)));
 
   function toRecord(peer: string): PeerLimitRecord | null {
     const entry = counts.get(peer);
-    const until = blockedUntil(peer);
+    const until = blockEnd(peer);
     if (!entry && until <= clock.monotonic()) return null;
     const offset = wallTime();
     const wall = (times: number[] = []) => times.map((time) => time + offset);
@@ -199,24 +206,33 @@ export async function openLimiter({ store, clock, log }: LimiterParts) {
       if (bucket === 'pairing') countWrongCode(now);
       // An attempt that was already on its way when a block began does not lengthen it.
       if (blockedUntil(peer) > now) return false;
-      const entry = countsOf(peer);
-      if (!entry) return false;
-      entry[bucket] = [...recent(entry[bucket], now), now];
-      const isOver = entry[bucket].length >= FAILURES[bucket].threshold;
-      if (isOver) block(peer, bucket, entry);
-      save(peer);
-      return isOver;
+      let isBlocked = false;
+      for (const { key, share } of allowancesOf(peer)) {
+        const entry = countsOf(key);
+        if (!entry) continue;
+        entry[bucket] = [...recent(entry[bucket], now), now];
+        if (entry[bucket].length >= FAILURES[bucket].threshold * share) {
+          block(key, bucket, entry);
+          isBlocked = true;
+        }
+        save(key);
+      }
+      return isBlocked;
     },
 
     /** Counts a code request. Whole seconds to wait when there were too many, else 0. */
     mint(peer: string): number {
       const now = clock.monotonic();
-      const entry = countsOf(peer);
-      if (!entry) return WINDOW / 1000;
-      entry.mint = recent(entry.mint, now);
-      if (entry.mint.length >= MINTS) return Math.ceil(((entry.mint[0] as number) + WINDOW - now) / 1000);
-      entry.mint.push(now);
-      save(peer);
+      for (const { key, share } of allowancesOf(peer)) {
+        const entry = countsOf(key);
+        if (!entry) return WINDOW / 1000;
+        entry.mint = recent(entry.mint, now);
+        if (entry.mint.length >= MINTS * share) return Math.ceil(((entry.mint[0] as number) + WINDOW - now) / 1000);
+      }
+      for (const { key } of allowancesOf(peer)) {
+        countsOf(key)?.mint.push(now);
+        save(key);
+      }
       return 0;
     },
 

@@ -50,6 +50,8 @@ export function limitKey(address: string | null): string {
 
 /** Characters of an origin that count; browsers know no longer one. */
 const MAX_ORIGIN = 300;
+/** Between the address and the origin of a key. */
+const FROM_ORIGIN = ' origin ';
 
 /**
  * The limit key of a caller: its socket's address, or the last entry of `X-Forwarded-For` behind a loopback proxy that
@@ -61,7 +63,7 @@ export function peerKey(peer: Peer, headers: HeaderReader, trustProxyHeaders: bo
   const origin = headers.get('origin');
   const scheme = isSecureTransport(peer, headers, trustProxyHeaders) ? 'https' : 'http';
   if (origin === null || origin === `${scheme}://${headers.get('host')}`) return key;
-  return `${key} origin ${origin.slice(0, MAX_ORIGIN)}`;
+  return key + FROM_ORIGIN + origin.slice(0, MAX_ORIGIN);
 }
 
 function addressKey(peer: Peer, headers: HeaderReader, trustProxyHeaders: boolean): string {
@@ -94,7 +96,10 @@ export function allowancesOf(key: string): Allowance[] {
 }
 
 /** The limit key without its origin. A block of the address is one of all its origins. */
-export const addressOf = (key: string): string => key.split(' ', 1)[0] as string;
+export function addressOf(key: string): string {
+  const at = key.indexOf(FROM_ORIGIN);
+  return at < 0 ? key : key.slice(0, at);
+}
 
 /** Whether the client's own leg is encrypted: TLS here, or at a trusted proxy on loopback. */
 export function isSecureTransport(peer: Peer, headers: HeaderReader, trustProxyHeaders: boolean): boolean {

@@ -1,3 +1,4 @@
+import { type Allowance, allowancesOf } from '../access/peer.ts';
 import type { Cancel, Clock } from '../kit/clock.ts';
 import { DenseSet } from './dense-set.ts';
 import type { Handshake } from './handshake.ts';
@@ -29,13 +30,13 @@ export class PendingSockets {
   }
 
   hasRoomFor(key: string): boolean {
-    return this.#handshakes.size < MAX_TOTAL && (this.#perPeer.get(key) ?? 0) < MAX_PER_PEER;
+    const hasRoom = (allowance: Allowance) => (this.#perPeer.get(allowance.key) ?? 0) < MAX_PER_PEER * allowance.share;
+    return this.#handshakes.size < MAX_TOTAL && allowancesOf(key).every(hasRoom);
   }
 
   add(handshake: Handshake): void {
-    const { key } = handshake.caller;
     this.#handshakes.add(handshake);
-    this.#perPeer.set(key, (this.#perPeer.get(key) ?? 0) + 1);
+    for (const { key } of allowancesOf(handshake.caller.key)) this.#perPeer.set(key, (this.#perPeer.get(key) ?? 0) + 1);
     this.#expireAfter(handshake, AUTH_TIMEOUT);
   }
 
@@ -47,10 +48,11 @@ export class PendingSockets {
   /** Frees the slot, once. */
   remove(handshake: Handshake): void {
     if (!this.#handshakes.remove(handshake)) return;
-    const { key } = handshake.caller;
-    const left = (this.#perPeer.get(key) ?? 1) - 1;
-    if (left > 0) this.#perPeer.set(key, left);
-    else this.#perPeer.delete(key);
+    for (const { key } of allowancesOf(handshake.caller.key)) {
+      const left = (this.#perPeer.get(key) ?? 1) - 1;
+      if (left > 0) this.#perPeer.set(key, left);
+      else this.#perPeer.delete(key);
+    }
     if (this.#parts.sleeps && this.#handshakes.size === 0) this.#disarm();
   }
 

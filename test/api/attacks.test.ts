@@ -186,6 +186,54 @@ describeMatrix('attacks (contract 01)', (start, runtime) => {
     },
   );
 
+  const EVIL = { origin: 'https://evil.example' };
+
+  /** Five bad tokens, after which a peer is blocked (§4). */
+  async function blockWith(target: Target, headers: Record<string, string>): Promise<void> {
+    for (let count = 0; count < 5; count++) {
+      const client = kept(await connect(target.wsUrl, { headers }));
+      client.send('system', 'auth', { session_token: crypto.randomUUID() });
+      expect((await client.next()).type).toBe('auth.fail');
+      await client.closed();
+    }
+  }
+
+  it('§1.4: a foreign page that fails locks out only itself', async () => {
+    const target = await start();
+    await blockWith(target, EVIL);
+    await expect(connect(target.wsUrl, { headers: EVIL })).rejects.toMatchObject({ status: 429 });
+    const own = { origin: target.url };
+    for (const headers of [{}, own, { origin: 'https://good.example' }, { origin: 'null' }] as Record<
+      string,
+      string
+    >[]) {
+      kept(await connect(target.wsUrl, { headers })).terminate();
+    }
+    // Phones and tools of the same address are not affected.
+    await device(target);
+  });
+
+  it('§1.4: a foreign page has its own bucket of code requests', async () => {
+    const target = await start();
+    const ask = async (headers: Record<string, string>) =>
+      (await target.fetch('/pairing', { method: 'POST', headers })).status;
+    for (let count = 0; count < 5; count++) expect(await ask(EVIL)).toBe(202);
+    expect(await ask(EVIL)).toBe(429);
+    expect([202, 200]).toContain(await ask({}));
+    expect(await ask({ origin: 'https://good.example' })).toBe(202);
+  });
+
+  it('§1.4: no Origin lifts the block of its address, and rotating it gains nothing', async () => {
+    const target = await start();
+    await blockWith(target, {});
+    await expect(connect(target.wsUrl, { headers: EVIL })).rejects.toMatchObject({ status: 429 });
+    expect((await target.fetch('/pairing', { method: 'POST', headers: EVIL })).status).toBe(429);
+    await registerCode(target, randomCode());
+    for (const name of ['a', 'b', 'c']) await blockWith(target, { origin: `https://${name}.example` });
+    await expect(connect(target.wsUrl, { headers: EVIL })).rejects.toMatchObject({ status: 429 });
+    kept(await connect(target.wsUrl)).terminate();
+  });
+
   it('§1.2: a token in a query, a cookie or the header of the ingress is not a credential', async () => {
     const target = await start();
     const { token, prefix, client } = await device(target);

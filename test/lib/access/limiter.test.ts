@@ -340,3 +340,57 @@ it('contract 01 §4: what a host pairing clears stays cleared over a sleep', asy
   const woken = await limiterOf(clock, stores);
   expect([woken.blockedFor('p'), woken.blockedFor('q')]).toEqual([0, 0]);
 });
+
+describe('pages of foreign origins (contract 01 §1.4)', () => {
+  const page = (index: number | string) => `192.0.2.1 origin https://${index}.example`;
+
+  it('lock out neither their address nor each other', async () => {
+    const { limiter, block } = await create();
+    block(page('evil'));
+    expect(limiter.blockedFor(page('evil'))).toBe(300);
+    for (const other of ['192.0.2.1', page('good'), '192.0.2.2 origin https://evil.example']) {
+      expect([other, limiter.blockedFor(other)]).toEqual([other, 0]);
+    }
+    for (let count = 0; count < 5; count++) limiter.mint(page('evil'));
+    expect(limiter.mint(page('evil'))).toBe(60);
+    expect([limiter.mint('192.0.2.1'), limiter.mint(page('good'))]).toEqual([0, 0]);
+  });
+
+  it('are refused while their address is blocked: an Origin never lifts a block', async () => {
+    const { clock, limiter, block } = await create();
+    block('192.0.2.1');
+    expect(limiter.blockedFor(page('any'))).toBe(300);
+    clock.advance(300_000);
+    expect(limiter.blockedFor(page('any'))).toBe(0);
+  });
+
+  it.each(BUCKETS)(
+    'have three times the %s limit together, whatever a client calls itself',
+    async (bucket, threshold) => {
+      const { limiter } = await create();
+      for (let index = 1; index < 3 * threshold; index++) expect(limiter.fail(page(index), bucket)).toBe(false);
+      expect(limiter.blockedFor(page('new'))).toBe(0);
+      expect(limiter.fail(page('last'), bucket)).toBe(true);
+      expect(limiter.blockedFor(page('new'))).toBeGreaterThan(0);
+      expect(limiter.blockedFor('192.0.2.1')).toBe(0);
+    },
+  );
+
+  it('have three times the code requests together', async () => {
+    const { clock, limiter } = await create();
+    for (let index = 0; index < 15; index++) expect(limiter.mint(page(index))).toBe(0);
+    expect(limiter.mint(page('new'))).toBe(60);
+    expect(limiter.mint('192.0.2.1')).toBe(0);
+    clock.advance(60_000);
+    expect(limiter.mint(page('new'))).toBe(0);
+  });
+
+  it('stay blocked over a sleep', async () => {
+    const { clock, stores, limiter } = await create();
+    for (let index = 0; index < 15; index++) limiter.fail(page(index), 'session');
+    await clock.advanceAsync(1000);
+    const woken = await limiterOf(clock, stores);
+    expect(woken.blockedFor(page('new'))).toBe(299);
+    expect(woken.blockedFor('192.0.2.1')).toBe(0);
+  });
+});

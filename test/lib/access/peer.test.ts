@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
-import { isSecureTransport, limitKey, type Peer, peerKey } from '../../../lib/access/peer.ts';
+import { addressOf, allowancesOf, isSecureTransport, limitKey, type Peer, peerKey } from '../../../lib/access/peer.ts';
 import { plainAddress } from '../../../lib/kit/addresses.ts';
 
 it.each([
@@ -97,3 +97,51 @@ it.each([
     expect(isSecureTransport(peer, new Headers(headers), trust)).toBe(expected);
   },
 );
+
+const LAN: Peer = { address: '192.0.2.1', tls: false, via: 'direct' };
+const HOST = { host: 'relay.example:8767' };
+
+it.each<[string, Peer, Record<string, string>, boolean, string]>([
+  ['none', LAN, {}, false, '192.0.2.1'],
+  ['the own one', LAN, { origin: 'http://relay.example:8767' }, false, '192.0.2.1'],
+  ['the own one over TLS', { ...LAN, tls: true }, { origin: 'https://relay.example:8767' }, false, '192.0.2.1'],
+  [
+    'the own one behind a trusted proxy',
+    LOCAL,
+    { ...proxied, origin: 'https://relay.example:8767' },
+    true,
+    '203.0.113.9',
+  ],
+  [
+    'another scheme',
+    LAN,
+    { origin: 'https://relay.example:8767' },
+    false,
+    '192.0.2.1 origin https://relay.example:8767',
+  ],
+  ['another port', LAN, { origin: 'http://relay.example' }, false, '192.0.2.1 origin http://relay.example'],
+  ['another host', LAN, { origin: 'https://evil.example' }, false, '192.0.2.1 origin https://evil.example'],
+  ['an opaque one', LAN, { origin: 'null' }, false, '192.0.2.1 origin null'],
+  ['an empty one', LAN, { origin: '' }, false, '192.0.2.1 origin '],
+])('contract 01 §1.4: the key of a caller with %s as Origin', (_name, peer, headers, trust, expected) => {
+  const key = peerKey(peer, new Headers({ ...HOST, ...headers }), trust);
+  expect(key).toBe(expected);
+  expect(addressOf(key)).toBe(expected.split(' ')[0]);
+});
+
+it('contract 01 §1.4: an origin counts by itself, and with all others of its address', () => {
+  expect(allowancesOf('192.0.2.1')).toEqual([{ key: '192.0.2.1', share: 1 }]);
+  const page = '192.0.2.1 origin https://evil.example';
+  expect(allowancesOf(page)).toEqual([
+    { key: page, share: 1 },
+    { key: '192.0.2.1 origins', share: 3 },
+  ]);
+  // No Origin can name what others share.
+  for (const origin of ['s', '', ' s', 'origins']) {
+    const key = peerKey(LAN, new Headers({ ...HOST, origin }), false);
+    expect(new Set(allowancesOf(key).map((one) => one.key)).size).toBe(2);
+    expect(addressOf(key)).toBe('192.0.2.1');
+  }
+  const long = peerKey(LAN, new Headers({ ...HOST, origin: 'x'.repeat(10_000) }), false);
+  expect(long.length).toBeLessThan(400);
+});

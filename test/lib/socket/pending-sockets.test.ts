@@ -11,7 +11,7 @@ const KEY = '192.0.2.1';
 function setup() {
   const clock = createTestClock();
   const pending = new PendingSockets({ clock, sleeps: false });
-  const connect = () => {
+  const connect = (key: string = KEY) => {
     const said: string[] = [];
     const transport = {
       id: 'x',
@@ -24,7 +24,7 @@ function setup() {
       refused: (handshake: Handshake) => pending.refused(handshake),
       done: (handshake: Handshake) => pending.remove(handshake),
     };
-    const caller = { key: KEY, transportHint: 'ws', peer: { address: KEY, tls: false, via: 'direct' } } as const;
+    const caller = { key, transportHint: 'ws', peer: { address: KEY, tls: false, via: 'direct' } } as const;
     const handshake = new Handshake(parts as never, transport, caller, () => ({ receive() {} }));
     pending.add(handshake);
     return { handshake, said };
@@ -34,7 +34,7 @@ function setup() {
 
 it('contract 01 §3.1: a refused client that stays connected keeps its slot for two more seconds', () => {
   const { clock, pending, connect } = setup();
-  const clients = Array.from({ length: 16 }, connect);
+  const clients = Array.from({ length: 16 }, () => connect());
   for (const { handshake } of clients) handshake.message('nope');
   expect(clients[0]?.said).toEqual(['Invalid message format', 'close']);
   clock.advance(1_999);
@@ -65,4 +65,18 @@ it('contract 01 §3.3: a silent client is refused after 30 s, and its slot is fr
   expect(pending.hasRoomFor(KEY)).toBe(true);
   clock.advance(28_000);
   for (const { said } of late) expect(said).toEqual(['Authentication timeout', 'close']);
+});
+
+it('contract 01 §1.4: sockets of foreign pages take no slot of their address, and 48 of them together at most', () => {
+  const { pending, connect } = setup();
+  const page = (index: number | string) => `${KEY} origin https://${index}.example`;
+  const held = Array.from({ length: 16 }, () => connect(page('evil')));
+  expect(pending.hasRoomFor(page('evil'))).toBe(false);
+  expect([pending.hasRoomFor(KEY), pending.hasRoomFor(page('good'))]).toEqual([true, true]);
+  for (let index = 0; index < 32; index++) held.push(connect(page(index)));
+  expect(pending.hasRoomFor(page('new'))).toBe(false);
+  for (let count = 0; count < 16; count++) held.push(connect());
+  expect(pending.hasRoomFor(KEY)).toBe(false);
+  for (const { handshake } of held) handshake.closed();
+  expect([pending.hasRoomFor(KEY), pending.hasRoomFor(page('new'))]).toEqual([true, true]);
 });
