@@ -171,8 +171,9 @@ describe.each(withTmux)('terminal, tmux: %s (contract 02 §3)', (tmux) => {
     const { client, target } = await start({ tmux });
     const shell = await attach(client, 'a');
     await shell.shows('ready>');
-    shell.type('stty -echo; cat > paste; sha256sum paste; stty echo\r');
-    await shell.has('sha256sum paste');
+    // Its output tells that the shell no longer reads the keyboard, and that the terminal does not echo it.
+    shell.type('stty -echo; echo go-$((1+1)); cat > paste; sha256sum paste; stty echo\r');
+    await shell.has('go-2');
     const line = `${'0123456789 é漢 '.repeat(6)}\n`;
     const text = line.repeat(Math.ceil(1_000_000 / Buffer.byteLength(line)));
     const digest = Buffer.from(await crypto.subtle.digest('SHA-256', Buffer.from(text))).toString('hex');
