@@ -14,7 +14,7 @@ const HEALTH = 'desktop_health';
 const ALLOW = 'DELETE, GET, HEAD, PATCH, POST, PUT';
 
 export const mayUseDesktop: Guard = pairedWithHint(
-  'a host tool sends that of DESKTOP_RELAY_TOKEN',
+  'tools on this host send the token in DESKTOP_RELAY_TOKEN',
   paired('desktop', 'desktop grant required'),
 );
 

@@ -137,7 +137,7 @@ export const loopbackOrPaired: Guard = async (request, relay) => {
 /** A paired device, or a host tool that sends `X-Svc-Operator: 1` from strict loopback (contract 01 §6.3). */
 export function pairedOrHostTool(grant?: string): Guard {
   const device = paired(grant);
-  const deviceOrHint = pairedWithHint('a tool on this host sends X-Svc-Operator: 1 instead', device);
+  const deviceOrHint = pairedWithHint('tools on this host send X-Svc-Operator: 1 instead', device);
   return (request, relay) => {
     if (hasSessionBearer(request)) return device(request, relay);
     const isTool = request.headers.get('x-svc-operator') === '1';

@@ -132,7 +132,7 @@ describe('RELAY_REQUIRE_OPERATOR_KEY=1 (contract 01 §1.3 rule 6)', () => {
 
 describe('the 401 of a call without a bearer', () => {
   const HINTS: [method: string, path: string, hint: RegExp][] = [
-    ['GET', '/sessions', /a tool on this host sends X-Svc-Operator: 1/],
+    ['GET', '/sessions', /tools on this host send X-Svc-Operator: 1/],
     ['DELETE', '/sessions/abcd1234', /X-Svc-Operator: 1/],
     ['GET', '/phone/outbound', /X-Svc-Operator: 1/],
     ['GET', '/desktop/health', /DESKTOP_RELAY_TOKEN/],

@@ -69,8 +69,8 @@ describe('relay-operator: which rule holds here (contract 01 §1.3 rule 6)', () 
 });
 
 describe('relay-host-tools: what tools of this machine send', () => {
-  const sessions = answer(401, 'a tool on this host sends X-Svc-Operator: 1 instead');
-  const desktop = answer(401, 'a host tool sends that of DESKTOP_RELAY_TOKEN');
+  const sessions = answer(401, 'tools on this host send X-Svc-Operator: 1 instead');
+  const desktop = answer(401, 'tools on this host send the token in DESKTOP_RELAY_TOKEN');
   const all = { info: answer(200), sessions, desktop };
 
   it('looks for both in the refusals of the relay', () => {
