@@ -21,6 +21,7 @@ import {
   createStyle,
   line,
   printable,
+  printJson,
   UsageError,
 } from './output.ts';
 
@@ -50,7 +51,7 @@ async function run(word: string | undefined, options: Options, context: CommandC
   }
   const parts = await compatParts(loadEnvironment(context.env), context, hookDirectory);
   const print = <T>(result: T, text: (result: T, context: CommandContext) => void) =>
-    json ? line(context.stdout, JSON.stringify(result, null, 2)) : text(result, context);
+    json ? printJson(context.stdout, result, 2) : text(result, context);
   try {
     if (action === 'status') print(await compatStatus(parts), printStatus);
     else if (action === 'install') print(await installHook(parts, change), printInstalled);
@@ -58,7 +59,7 @@ async function run(word: string | undefined, options: Options, context: CommandC
     return 0;
   } catch (error) {
     if (!json) throw new CommandError(describeError(error), nextStep(error));
-    line(context.stdout, JSON.stringify({ ok: false, error: describeError(error) }));
+    printJson(context.stdout, { ok: false, error: describeError(error) });
     return 1;
   }
 }

@@ -1,4 +1,4 @@
-import { type CommandContext, type Input, UsageError } from './output.ts';
+import { type CommandContext, clean, type Input, UsageError } from './output.ts';
 
 const MAX_ANSWER = 1024;
 
@@ -12,7 +12,7 @@ export async function confirm(
   withoutTerminal: string,
 ): Promise<boolean> {
   if (!stdin.isTTY || !stderr.isTTY) throw new UsageError(withoutTerminal);
-  stderr.write(`${question} [y/N] `);
+  stderr.write(`${clean(question)} [y/N] `);
   return /^y(?:es)?$/i.test((await readLine(stdin)).trim());
 }
 

@@ -3,7 +3,16 @@ import { asObject } from '../lib/kit/json.ts';
 import { confirm } from './confirm.ts';
 import { type OperatorRelay, openOperatorRelay } from './operator-relay.ts';
 import { actionOf, flag, type Options } from './options.ts';
-import { type CommandContext, CommandError, columns, createStyle, line, printable, UsageError } from './output.ts';
+import {
+  type CommandContext,
+  CommandError,
+  columns,
+  createStyle,
+  line,
+  printable,
+  printJson,
+  UsageError,
+} from './output.ts';
 import { RELAY_OPTION } from './remote-relay.ts';
 
 /** Characters of a session's prefix that name it at least (contract 01 §6.4). */
@@ -48,7 +57,7 @@ async function run(
   }
   const relay = await openOperatorRelay(options, context);
   const answer = await relay.call({ method: 'GET', path: '/sessions' });
-  if (flag(options, '--json')) return line(context.stdout, JSON.stringify(answer));
+  if (flag(options, '--json')) return printJson(context.stdout, answer);
   list(rowsOf(answer), context);
 }
 
@@ -86,7 +95,7 @@ async function revoke(device: string | undefined, options: Options, context: Com
   }
   const query = keepsShells ? '?keep_shells=1' : '';
   const answer = await relay.call({ method: 'DELETE', path: `/sessions/${row.token_prefix}${query}` });
-  if (flag(options, '--json')) return line(context.stdout, JSON.stringify({ ...answer, keep_shells: keepsShells }));
+  if (flag(options, '--json')) return printJson(context.stdout, { ...answer, keep_shells: keepsShells });
   line(context.stdout, `Revoked ${name}.`);
 }
 

@@ -9,7 +9,7 @@ import { loadEnvironment, readVariable } from './environment.ts';
 import { keepAlive } from './keep-alive.ts';
 import { operatorHeaders } from './operator-key.ts';
 import { asHttpUrl, asPort, asTimeout, flag, type Options, option } from './options.ts';
-import { aligned, type CommandContext, createStyle, hung, line, printable, UsageError } from './output.ts';
+import { aligned, type CommandContext, createStyle, hung, line, printable, printJson, UsageError } from './output.ts';
 import { DEFAULT_PORT } from './relay-client.ts';
 import { RELAY_OPTION, remoteRelay } from './remote-relay.ts';
 import { serviceParts } from './service.ts';
@@ -71,7 +71,7 @@ async function run(options: Options, context: CommandContext): Promise<number> {
       timeout,
     }),
   );
-  if (flag(options, '--json')) line(context.stdout, JSON.stringify(report(diagnosis), null, 2));
+  if (flag(options, '--json')) printJson(context.stdout, report(diagnosis), 2);
   else print(diagnosis, context);
   return hasProblems(diagnosis.checks, strict) ? 1 : 0;
 }

@@ -5,7 +5,7 @@ import { asObject } from '../lib/kit/json.ts';
 import { loadEnvironment } from './environment.ts';
 import { operatorHeaders } from './operator-key.ts';
 import { asHost, asPort, flag, type Options, option } from './options.ts';
-import { type CommandContext, CommandError, line, UsageError } from './output.ts';
+import { type CommandContext, CommandError, line, printJson, UsageError } from './output.ts';
 import {
   addressText,
   callRelay,
@@ -67,7 +67,7 @@ async function run(state: string | undefined, options: Options, context: Command
   if (typeof body?.allow_insecure_api_bearer !== 'boolean') {
     throw new CommandError(`the server on ${addressText(address)} does not answer like a relay`);
   }
-  if (json) return line(context.stdout, JSON.stringify(sorted(body), null, 2));
+  if (json) return printJson(context.stdout, sorted(body), 2);
   const enabled = body.allow_insecure_api_bearer;
   const advice = `; turn it off with: ${context.program} insecure-api-key off`;
   line(

@@ -6,7 +6,7 @@ import { describeDuration, parseDuration } from '../lib/pairing/duration.ts';
 import { loadEnvironment, readVariable } from './environment.ts';
 import { openOperatorSigner } from './operator-signer.ts';
 import { asHttpUrl, flag, type Options, option } from './options.ts';
-import { type CommandContext, line, UsageError } from './output.ts';
+import { type CommandContext, line, printJson, UsageError } from './output.ts';
 
 /** Seconds. */
 const DEFAULT_TTL = 600;
@@ -38,13 +38,13 @@ async function run(options: Options, context: CommandContext): Promise<void> {
   const signer = await openOperatorSigner(environment.places.agentHome);
   if (publicOnly) {
     const oneLine = signer.publicKey.trim().replaceAll('\n', '\\n');
-    return line(context.stdout, json ? JSON.stringify({ public_key: oneLine }) : oneLine);
+    return json ? printJson(context.stdout, { public_key: oneLine }) : line(context.stdout, oneLine);
   }
 
   const seconds = ttl ?? DEFAULT_TTL;
   const made = audience ?? readVariable(variables.relayName, environment);
   const { token, expiresAt } = await signer.sign(made, seconds);
-  if (json) return line(context.stdout, JSON.stringify({ token, expires_at: expiresAt, audience: made }));
+  if (json) return printJson(context.stdout, { token, expires_at: expiresAt, audience: made });
   line(context.stdout, token);
   for (const text of advice(context.program, seconds, made)) line(context.stderr, text);
 }

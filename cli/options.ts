@@ -2,6 +2,7 @@ import { isIP } from 'node:net';
 import { parseArgs } from 'node:util';
 import type { Command } from 'cac';
 import { RelayError } from '../lib/errors.ts';
+import { visibleName } from '../lib/kit/text.ts';
 import { UsageError } from './output.ts';
 
 /** Given options by camelCase name: text, `true` for a flag, `false` for a `--no-…` flag. Holds no defaults. */
@@ -152,10 +153,10 @@ export function asHttpUrl(text: string): string {
   return text.trim().replace(/\/+$/, '');
 }
 
-/** A name of a device or tool: one line. */
+/** A name of a device or tool: one line of visible characters. */
 export function asName(text: string): string {
   const name = text.trim();
-  if (!/^[^\p{Cc}]{1,128}$/u.test(name)) throw invalid('must be 1 to 128 characters in one line');
+  if (name === '' || name !== visibleName(name)) throw invalid('must be 1 to 128 visible characters in one line');
   return name;
 }
 

@@ -1,5 +1,6 @@
 import { RelayError } from '../lib/errors.ts';
 import type { Host } from '../lib/host/index.ts';
+import { isPrintable, visible, visibleJson } from '../lib/kit/text.ts';
 import type { OwnPackage } from './own-package.ts';
 
 /** Where a command writes, such as `process.stdout`. */
@@ -59,17 +60,33 @@ export class CommandError extends Error {
 export const exitCodeOf = (error: unknown): number =>
   error instanceof UsageError || (error instanceof RelayError && error.kind === 'invalid') ? 2 : 1;
 
-// biome-ignore lint/suspicious/noControlCharactersInRegex: matches the control characters that must not reach a terminal
-const CONTROL = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u2028-\u202e\u2066-\u2069]/g;
-
 // biome-ignore lint/suspicious/noControlCharactersInRegex: the escape sequences of `createStyle`
 const COLOURS = /\u001b\[\d+m/g;
 
-/** Foreign text (a reply, a file) made safe for a terminal: one line without control or direction characters. */
-export const printable = (text: string): string => text.replace(/\s+/g, ' ').replace(CONTROL, '').trim();
+/** What a line of output may contain besides visible characters: line ends, tabs, and the colours of `createStyle`. */
+// biome-ignore lint/suspicious/noControlCharactersInRegex: it matches control characters
+const LAYOUT = /([\t\n]|\u001b\[\d+m)/;
 
+/** Foreign text (a reply, a file) made safe for a terminal: one line of visible characters (contract 01 §3.3). */
+export const printable = (text: string): string => visible(text.replace(/\s+/g, ' ')).trim();
+
+/** A text of ours without the invisible characters that foreign parts of it may have brought along. */
+export const clean = (text: string): string =>
+  isPrintable(text)
+    ? text
+    : text
+        .split(LAYOUT)
+        .map((part, at) => (at % 2 === 0 ? visible(part) : part))
+        .join('');
+
+/** Prints a line. Every line of a command comes through here, or through `printJson`. */
 export function line(writer: Writer, text = ''): void {
-  writer.write(`${text}\n`);
+  writer.write(`${clean(text)}\n`);
+}
+
+/** Prints a value as JSON: on one line, or indented. */
+export function printJson(writer: Writer, value: unknown, indent?: number): void {
+  writer.write(`${visibleJson(JSON.stringify(value, null, indent))}\n`);
 }
 
 export type Style = ReturnType<typeof createStyle>;

@@ -13,6 +13,7 @@ import {
   createStyle,
   line,
   printable,
+  printJson,
   type Style,
   UsageError,
 } from './output.ts';
@@ -47,7 +48,7 @@ async function run(word: string | undefined, names: string[], options: Options, 
       : await enable(host, { agentConfig, names: all ? [] : names, dryRun, json }, context);
   } catch (error) {
     if (!json) throw new CommandError(describeError(error), `See what there is with: ${context.program} profiles`);
-    line(context.stdout, JSON.stringify({ ok: false, error: describeError(error) }));
+    printJson(context.stdout, { ok: false, error: describeError(error) });
     return 1;
   }
 }
@@ -59,7 +60,7 @@ interface Listing {
 
 function list(rows: Enablement[], { agentConfig, json }: Listing, context: CommandContext): number {
   if (json) {
-    line(context.stdout, JSON.stringify({ profiles: rows }, null, 2));
+    printJson(context.stdout, { profiles: rows }, 2);
     return 0;
   }
   if (rows.length === 0) return none(agentConfig, context);
@@ -85,7 +86,7 @@ async function enable(
   const results = await enableProfiles(host, { agentConfig }, { names, dryRun });
   const failed = results.some(({ error }) => error !== undefined);
   if (json) {
-    line(context.stdout, JSON.stringify({ action: 'enable', dry_run: dryRun, results }, null, 2));
+    printJson(context.stdout, { action: 'enable', dry_run: dryRun, results }, 2);
     return failed ? 1 : 0;
   }
   if (results.length === 0) return none(agentConfig, context);

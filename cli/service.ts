@@ -12,7 +12,16 @@ import {
 import { UNIT } from '../lib/operator/service/unit.ts';
 import { type Environment, loadEnvironment } from './environment.ts';
 import { actionOf, flag, negated, type Options } from './options.ts';
-import { aligned, type CommandContext, CommandError, createStyle, line, printable, UsageError } from './output.ts';
+import {
+  aligned,
+  type CommandContext,
+  CommandError,
+  createStyle,
+  line,
+  printable,
+  printJson,
+  UsageError,
+} from './output.ts';
 import { relayPort } from './relay-client.ts';
 
 /** `svc relay service [status|install|remove]`: the relay as a systemd user unit. Never needs root. */
@@ -40,7 +49,7 @@ async function run(word: string | undefined, options: Options, context: CommandC
   const environment = loadEnvironment(context.env);
   const parts = await serviceParts(environment, context);
   const print = <T>(result: T, text: (result: T, context: CommandContext) => void) =>
-    json ? line(context.stdout, JSON.stringify(result, null, 2)) : text(result, context);
+    json ? printJson(context.stdout, result, 2) : text(result, context);
   try {
     if (action === 'status') print(await serviceStatus(parts), printStatus);
     else if (action === 'remove') print(await removeService(parts, change), printRemoved);
@@ -52,7 +61,7 @@ async function run(word: string | undefined, options: Options, context: CommandC
     return 0;
   } catch (error) {
     if (!json) throw new CommandError(describeError(error), nextStep(error, parts, context));
-    line(context.stdout, JSON.stringify({ ok: false, error: describeError(error) }));
+    printJson(context.stdout, { ok: false, error: describeError(error) });
     return 1;
   }
 }

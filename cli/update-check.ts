@@ -3,7 +3,7 @@ import { variables } from '../lib/config.ts';
 import { checkForUpdate, type UpdateResult } from '../lib/operator/update-check.ts';
 import { loadEnvironment, readVariable } from './environment.ts';
 import { asTimeout, flag, type Options, option } from './options.ts';
-import { type CommandContext, createStyle, line, printable, printWarning } from './output.ts';
+import { type CommandContext, createStyle, line, printable, printJson, printWarning } from './output.ts';
 
 /** `svc relay update-check` (contract 07 §5.3): exits 0 whatever the feed says. */
 export function define(command: Command): void {
@@ -26,7 +26,7 @@ async function run(options: Options, context: CommandContext): Promise<void> {
     version: context.ownPackage.version,
     timeout,
   });
-  if (flag(options, '--json')) return line(context.stdout, JSON.stringify(result, null, 2));
+  if (flag(options, '--json')) return printJson(context.stdout, result, 2);
   print(result, updateFeedUrl !== undefined, context);
 }
 

@@ -1,6 +1,7 @@
 import { refusal } from '../lib/desktop/refusal.ts';
 import { isToolName } from '../lib/desktop/tools.ts';
 import { type ErrorKind, RelayError } from '../lib/errors.ts';
+import { visible } from '../lib/kit/text.ts';
 import type { Session } from '../lib/sessions/session.ts';
 import { errorResponse, type JsonText, json, jsonText, readText, toJsonText } from '../lib/web/json.ts';
 import { paired, pairedWithHint } from './guards.ts';
@@ -73,9 +74,7 @@ async function readArguments(request: RelayRequest, query: Record<string, string
 
 /** At most 256 printable characters of a header; undefined when it has none (contract 07 §2.4). */
 const label = ({ headers }: RelayRequest, name: string): string | undefined =>
-  headers
-    .get(name)
-    ?.replace(/[\p{C}\p{Zl}\p{Zp}]/gu, '')
+  visible(headers.get(name) ?? '')
     .trim()
     .slice(0, MAX_LABEL)
     .toWellFormed() || undefined;

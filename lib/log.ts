@@ -1,3 +1,5 @@
+import { visibleLine } from './kit/text.ts';
+
 export type LogLevel = 'DEBUG' | 'INFO' | 'WARNING' | 'ERROR';
 
 /** The relay's logger. Never pass it tokens, keys, codes, frame bodies or `Authorization` values (contract 01 §10). */
@@ -11,9 +13,6 @@ export interface Log {
 }
 
 const LEVELS: readonly LogLevel[] = ['ERROR', 'WARNING', 'INFO', 'DEBUG'];
-
-// biome-ignore lint/suspicious/noControlCharactersInRegex: control characters must not reach a terminal or a log
-const CONTROL = /[\u0000-\u001f\u007f-\u009f\u2028\u2029]/g;
 
 const two = (value: number) => String(value).padStart(2, '0');
 const stamp = (date: Date) =>
@@ -38,7 +37,7 @@ export function createLog(level: LogLevel, write: (line: string) => void): Log {
   const at = (entry: LogLevel, name: string): ((message: string) => void) => {
     if (!shown.includes(entry)) return () => {};
     const head = ` [${entry}] ${name}: `;
-    return (message) => write(now() + head + message.replace(CONTROL, ' '));
+    return (message) => write(now() + head + visibleLine(message));
   };
 
   const named = (name: string): Log => ({

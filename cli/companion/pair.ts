@@ -13,6 +13,7 @@ import {
   createStyle,
   line,
   printable,
+  printJson,
   printWarning,
   UsageError,
 } from '../output.ts';
@@ -91,7 +92,7 @@ function report(pairing: Pairing, device: PairedDevice, options: Options, contex
   if (flag(options, '--json')) {
     const { server_version, expires_at, grants } = pairing;
     const facts = { paired: true, url, device_id: deviceId, device_name: name, server_version, expires_at, grants };
-    line(context.stdout, JSON.stringify({ ...facts, pin: pin ?? null, settings: path }));
+    printJson(context.stdout, { ...facts, pin: pin ?? null, settings: path });
     return;
   }
   const { bold } = createStyle(context.stdout, context.env);

@@ -1,7 +1,7 @@
 import type { Command } from 'cac';
 import { authority } from '../../lib/companion/link/endpoints.ts';
 import { flag, type Options } from '../options.ts';
-import { aligned, type CommandContext, createStyle, line, printable } from '../output.ts';
+import { aligned, type CommandContext, createStyle, line, printable, printJson } from '../output.ts';
 import { CAPABILITIES, expiryText, grantText } from './grants.ts';
 import { openCompanion, SETTINGS_OPTION } from './settings.ts';
 
@@ -20,22 +20,19 @@ async function status(options: Options, context: CommandContext): Promise<void> 
   const pairing = settings.pairing();
   const safety = settings.get();
   if (flag(options, '--json')) {
-    return line(
-      context.stdout,
-      JSON.stringify({
-        paired: pairing !== null,
-        device_id: settings.deviceId,
-        url: pairing?.last_good ?? null,
-        server_version: pairing?.server_version ?? null,
-        expires_at: pairing?.expires_at ?? null,
-        channels: pairing?.grants ?? {},
-        pins: pairing?.tofu_pins ?? {},
-        master: safety.masterEnabled,
-        policy: safety.policy,
-        grants: safety.capabilities,
-        settings: path,
-      }),
-    );
+    return printJson(context.stdout, {
+      paired: pairing !== null,
+      device_id: settings.deviceId,
+      url: pairing?.last_good ?? null,
+      server_version: pairing?.server_version ?? null,
+      expires_at: pairing?.expires_at ?? null,
+      channels: pairing?.grants ?? {},
+      pins: pairing?.tofu_pins ?? {},
+      master: safety.masterEnabled,
+      policy: safety.policy,
+      grants: safety.capabilities,
+      settings: path,
+    });
   }
   const { bold } = createStyle(context.stdout, context.env);
   const granted = CAPABILITIES.filter((id) => grantText(safety, id, clock.now()) !== 'off');

@@ -3,7 +3,7 @@ import type { LinkState } from '../../lib/companion/link/state.ts';
 import type { ReceivedMessage, Surface } from '../../lib/companion/messages.ts';
 import type { SafetySettings } from '../../lib/companion/safety-settings.ts';
 import type { Clock } from '../../lib/kit/clock.ts';
-import { type CommandContext, createStyle, printable, type Style } from '../output.ts';
+import { type CommandContext, clean, createStyle, printable, type Style } from '../output.ts';
 import { CAPABILITIES, liveGrants } from './grants.ts';
 import type { OpenQuestion, QuestionOutcome } from './questions.ts';
 import type { CommandRow, View } from './view.ts';
@@ -44,7 +44,7 @@ export function createTerminalView(parts: TerminalViewParts): TerminalView {
   const printed = new Set<string>();
 
   const put = (text: string) => {
-    stdout.write(live ? `${ERASE_LINE}${text}\n` : `${text}\n`);
+    stdout.write(`${live ? ERASE_LINE : ''}${clean(text)}\n`);
     draw();
   };
   const stamped = (text: string) => put(`${style.dim(timeOfDay(clock.now()))}  ${text}`);

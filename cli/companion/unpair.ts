@@ -1,7 +1,7 @@
 import type { Command } from 'cac';
 import { authority } from '../../lib/companion/link/endpoints.ts';
 import { flag, type Options } from '../options.ts';
-import { type CommandContext, line, printable } from '../output.ts';
+import { type CommandContext, line, printable, printJson } from '../output.ts';
 import { lockSettings, openCompanion, SETTINGS_OPTION } from './settings.ts';
 
 /**
@@ -27,7 +27,7 @@ async function unpair(options: Options, context: CommandContext): Promise<void> 
   }
   const prefix = pairing?.session_token.slice(0, 8);
   if (flag(options, '--json')) {
-    return line(context.stdout, JSON.stringify({ unpaired: pairing !== null, session: prefix ?? null }));
+    return printJson(context.stdout, { unpaired: pairing !== null, session: prefix ?? null });
   }
   if (!pairing) return line(context.stdout, 'There was no pairing.');
   const { last_good: url = '' } = pairing;

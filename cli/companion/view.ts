@@ -3,7 +3,7 @@ import type { OutgoingReply, ReceivedMessage, Surface } from '../../lib/companio
 import type { SafetySettings } from '../../lib/companion/safety-settings.ts';
 import type { ActivityEntry, Question } from '../../lib/companion/types.ts';
 import type { Clock } from '../../lib/kit/clock.ts';
-import { type CommandContext, line } from '../output.ts';
+import { type CommandContext, printJson } from '../output.ts';
 import type { OpenQuestion, QuestionOutcome } from './questions.ts';
 
 /** A command that was answered, as it is shown. */
@@ -32,8 +32,7 @@ export interface View {
 
 /** The view for scripts: one JSON object per line, each with `event` and `time` (epoch ms). */
 export function createJsonView(context: CommandContext, clock: Clock): View {
-  const put = (event: string, members: object) =>
-    line(context.stdout, JSON.stringify({ event, time: clock.now(), ...members }));
+  const put = (event: string, members: object) => printJson(context.stdout, { event, time: clock.now(), ...members });
   return {
     state(state) {
       if (state.name === 'online') {

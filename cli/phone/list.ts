@@ -2,7 +2,7 @@ import type { Command } from 'cac';
 import { asObject } from '../../lib/kit/json.ts';
 import { openOperatorRelay } from '../operator-relay.ts';
 import { flag, type Options } from '../options.ts';
-import { type CommandContext, columns, createStyle, line, printable } from '../output.ts';
+import { type CommandContext, columns, createStyle, line, printable, printJson } from '../output.ts';
 import { RELAY_OPTION } from '../remote-relay.ts';
 
 const MAX_TEXT = 60;
@@ -20,7 +20,7 @@ export function define(command: Command): void {
 
 async function run(options: Options, context: CommandContext): Promise<void> {
   const answer = await (await openOperatorRelay(options, context)).call({ method: 'GET', path: '/phone/outbound' });
-  if (flag(options, '--json')) return line(context.stdout, JSON.stringify(answer));
+  if (flag(options, '--json')) return printJson(context.stdout, answer);
   const messages = Array.isArray(answer.messages) ? answer.messages.map((row) => asObject(row) ?? {}) : [];
   if (messages.length === 0) return line(context.stdout, 'Nothing waits for a phone.');
   const { bold } = createStyle(context.stdout, context.env);

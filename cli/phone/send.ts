@@ -5,17 +5,13 @@ import { parseDuration } from '../../lib/pairing/duration.ts';
 import { newMessageId, readMessage } from '../../lib/phone/message.ts';
 import { type OperatorRelay, openOperatorRelay } from '../operator-relay.ts';
 import { asText, flag, type Options, option } from '../options.ts';
-import { type CommandContext, CommandError, line, UsageError } from '../output.ts';
+import { type CommandContext, CommandError, line, printJson, UsageError } from '../output.ts';
 import { RELAY_OPTION } from '../remote-relay.ts';
 import { readAll } from '../stdin.ts';
 import { type PhoneReply, startWaiting } from './wait.ts';
 
 /** Seconds. */
 const DEFAULT_WAIT = 300;
-
-/** All but tabs and line ends: a reply may have several lines, but must not drive the terminal. */
-// biome-ignore lint/suspicious/noControlCharactersInRegex: matches the control characters that must not reach a terminal
-const CONTROL = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f]/g;
 
 interface Sent {
   message_id: string;
@@ -109,7 +105,7 @@ async function post(relay: OperatorRelay, body: { message_id: string; chat_id?: 
 
 function report(sent: Sent, options: Options, context: CommandContext): void {
   const { delivered, buffered, message_id: id } = sent;
-  if (flag(options, '--json')) line(context.stdout, JSON.stringify(sent));
+  if (flag(options, '--json')) printJson(context.stdout, sent);
   else if (delivered) line(context.stdout, `Delivered: ${id}`);
   else {
     line(context.stdout, `Queued: ${id} (${buffered} waiting)`);
@@ -131,8 +127,8 @@ async function finish(
   options: Options,
   context: CommandContext,
 ): Promise<void> {
-  if (flag(options, '--json')) line(context.stdout, JSON.stringify({ ...sent, reply: replies[0] ?? null, replies }));
-  else for (const { text } of replies) line(context.stdout, text.replaceAll(CONTROL, ''));
+  if (flag(options, '--json')) printJson(context.stdout, { ...sent, reply: replies[0] ?? null, replies });
+  else for (const { text } of replies) line(context.stdout, text);
   if (replies.length > 0) return;
   throw new CommandError(
     context.stop?.aborted ? 'stopped before a reply came' : `no reply came within ${wait} s`,

@@ -1,5 +1,4 @@
-// biome-ignore lint/suspicious/noControlCharactersInRegex: control characters must not reach the owner's terminal
-const CONTROL = /[\u0000-\u001f\u007f-\u009f\u2028\u2029\u202a-\u202e\u2066-\u2069]/g;
+import { visibleLine } from '../kit/text.ts';
 
 /** The first `limit` UTF-16 units of a text, never splitting a surrogate pair. */
 export function truncate(text: string, limit: number): string {
@@ -8,8 +7,8 @@ export function truncate(text: string, limit: number): string {
   return text.slice(0, last >= 0xd800 && last <= 0xdbff ? limit - 1 : limit);
 }
 
-/** `truncate` for text shown to a person: a single line without control or bidi characters. */
-export const singleLine = (text: string, limit: number): string => truncate(text.replace(CONTROL, ' '), limit);
+/** `truncate` for text shown to a person: a single line without invisible characters. */
+export const singleLine = (text: string, limit: number): string => truncate(visibleLine(text), limit);
 
 export const isBlank = (text: string | null | undefined): boolean => !text || text.trim() === '';
 

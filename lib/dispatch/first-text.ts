@@ -1,13 +1,12 @@
 import { isObject } from '../kit/json.ts';
+import { visibleName } from '../kit/text.ts';
 
-const MAX_NAME = 128;
-
-/** The first of these members that is a string and not blank, trimmed and cut to 128 characters. */
+/** The first of these members that is a name: see `visibleName`. */
 export const firstText = (holder: unknown, names: readonly string[]): string | undefined => {
   if (!isObject(holder)) return undefined;
   for (const name of names) {
-    const value = holder[name];
-    if (typeof value === 'string' && value.trim() !== '') return value.trim().slice(0, MAX_NAME).toWellFormed();
+    const text = visibleName(holder[name]);
+    if (text !== '') return text;
   }
   return undefined;
 };

@@ -1,9 +1,8 @@
 import type { Storage } from 'unstorage';
 import type { RingRecord } from '../../storage/schema.ts';
-import type { Log } from '../log.ts';
 import type { Clock } from './clock.ts';
 import { isObject, type JsonObject, parseJson } from './json.ts';
-import { createWriteBehind, loadAll } from './write-behind.ts';
+import { createWriteBehind, loadAll, type Warnings } from './write-behind.ts';
 
 export interface Ring<T> {
   /**
@@ -18,7 +17,7 @@ export interface Ring<T> {
 export interface RingParts<T> {
   store: Storage<RingRecord>;
   clock: Clock;
-  log: Log;
+  log: Warnings;
   /** Names the ring in a warning. */
   name: string;
   size?: number;

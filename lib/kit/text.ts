@@ -52,3 +52,31 @@ export function utf8Length(text: string): number {
   }
   return length;
 }
+
+/**
+ * Characters that nobody sees but that change what is seen: controls, line ends, bidirectional marks, overrides and
+ * isolates, joiners, fillers, tags and other format characters.
+ */
+const INVISIBLE = /[\p{Cc}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}\ufff9-\ufffb]/gu;
+const BREAKS = /[\t-\r\x85\p{Zl}\p{Zp}]+/gu;
+const MAX_NAME = 128;
+
+/** A text without its invisible characters (contract 01 §3.3). */
+export const visible = (text: string): string => (isPrintable(text) ? text : text.replace(INVISIBLE, ''));
+
+/** `visible` in one line: line ends and tabs become a space. */
+export const visibleLine = (text: string): string => (isPrintable(text) ? text : visible(text.replace(BREAKS, ' ')));
+
+/** JSON text of the same value in which invisible characters are escaped. Its own line ends stay. */
+export const visibleJson = (json: string): string =>
+  isPrintable(json) ? json : json.replace(INVISIBLE, (character) => (character === '\n' ? '\n' : escaped(character)));
+
+const escaped = (character: string): string =>
+  Array.from({ length: character.length }, (_, at) => {
+    const code = character.charCodeAt(at).toString(16);
+    return `\\u${code.padStart(4, '0')}`;
+  }).join('');
+
+/** What a stranger gives for a name, fit to be kept: visible, trimmed, at most 128 characters. Empty if it is no text. */
+export const visibleName = (value: unknown): string =>
+  typeof value === 'string' ? visible(value).trim().slice(0, MAX_NAME).toWellFormed() : '';

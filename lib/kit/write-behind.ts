@@ -1,15 +1,19 @@
 import type { Storage, StorageValue } from 'unstorage';
 import { describeError } from '../errors.ts';
-import type { Log } from '../log.ts';
 import type { Clock } from './clock.ts';
 
 /** Longer than a burst of changes, much shorter than the ten idle seconds after which a Durable Object sleeps. */
 const DELAY = 1_000;
 
+/** The part of a log that is needed here. */
+export interface Warnings {
+  warn(message: string): void;
+}
+
 export interface WriteBehindParts<T extends StorageValue> {
   store: Storage<T>;
   clock: Clock;
-  log: Log;
+  log: Warnings;
   /** Names the state in a warning, as in "the limiter could not be saved". */
   name: string;
 }
@@ -71,7 +75,7 @@ export function createWriteBehind<T extends StorageValue>(parts: WriteBehindPart
 /** Every value of a store with its key. Values that `read` rejects by returning undefined are removed with a warning. */
 export async function loadAll<T extends StorageValue, R>(
   store: Storage<T>,
-  log: Log,
+  log: Warnings,
   read: (value: unknown, key: string) => R | undefined,
 ): Promise<[key: string, value: R][]> {
   const loaded: [string, R][] = [];

@@ -1,9 +1,9 @@
+import { visible } from '../kit/text.ts';
+
 const MAX_NAME = 255;
 const MAX_TYPE = 255;
 const TOKEN = "[!#$%&'*+.^_`|~0-9A-Za-z-]+";
 const MEDIA_TYPE = new RegExp(`^${TOKEN}/${TOKEN}(?:[ \\t]*;[ \\t]*${TOKEN}=(?:${TOKEN}|"[ !#-\\[\\]-~]*"))*$`);
-// biome-ignore lint/suspicious/noControlCharactersInRegex: matches what must not be in a name
-const UNFIT = /[\u0000-\u001f\u007f-\u009f\u2028\u2029]/gu;
 const UNPAIRED = /\p{Surrogate}/gu;
 
 export const DEFAULT_TYPE = 'application/octet-stream';
@@ -14,10 +14,10 @@ export function mediaType(text: string): string | null {
   return type.length <= MAX_TYPE && MEDIA_TYPE.test(type) ? type : null;
 }
 
-/** The name after the last slash of either kind, without control characters, at most 255 characters; null if empty. */
+/** The name after the last slash of either kind, without invisible characters, at most 255 characters; null if empty. */
 export function baseName(name: string): string | null {
   const base = name.slice(Math.max(name.lastIndexOf('/'), name.lastIndexOf('\\')) + 1);
-  const fit = base.replace(UNFIT, '').replace(UNPAIRED, '\ufffd');
+  const fit = visible(base).replace(UNPAIRED, '\ufffd');
   return [...fit].slice(0, MAX_NAME).join('').slice(0, MAX_NAME).replace(UNPAIRED, '') || null;
 }
 
@@ -31,7 +31,9 @@ export function plainSuffix(name: string): string {
  * read only `filename=`, and percent-encoded for all other clients.
  */
 export function contentDisposition(name: string | null): string {
-  const safe = (name ?? '').replace(UNFIT, '').replace(/["\\]/g, '').replace(UNPAIRED, '\ufffd');
+  const safe = visible(name ?? '')
+    .replace(/["\\]/g, '')
+    .replace(UNPAIRED, '\ufffd');
   if (safe === '') return 'inline';
   const plain = `inline; filename="${safe}"`;
   return /^[ -~]*$/.test(safe) ? plain : `${plain}; filename*=UTF-8''${percentEncoded(safe)}`;

@@ -1,5 +1,6 @@
 import * as v from 'valibot';
 import type { SessionRecord } from '../../storage/schema.ts';
+import { visibleName } from '../kit/text.ts';
 import { clamp, type Expiry, type Grants, inherit } from './grants.ts';
 
 /** How a device describes itself. Untrusted. */
@@ -135,10 +136,11 @@ export function fromStored(value: unknown): Session | null {
     tokenHash: stored.token_sha256,
     prefix: stored.token_prefix,
     device: {
-      name: stored.device_name,
-      id: stored.device_id,
-      model: stored.device_model,
-      platform: stored.device_platform,
+      // Earlier versions kept characters that are cut from names now.
+      name: visibleName(stored.device_name),
+      id: visibleName(stored.device_id),
+      model: visibleName(stored.device_model),
+      platform: visibleName(stored.device_platform),
       surface: stored.client_surface,
       formFactor: stored.device_form_factor,
     },

@@ -1,5 +1,6 @@
 import type { Limiter } from '../access/limiter.ts';
 import { isObject, parseObject } from '../kit/json.ts';
+import { visibleName } from '../kit/text.ts';
 import type { Log } from '../log.ts';
 import type { PairingCodes } from '../pairing/codes.ts';
 import { UNNAMED } from '../sessions/device.ts';
@@ -18,12 +19,6 @@ export interface AuthRequest {
 }
 
 export type FirstFrame = { kind: 'auth'; request: AuthRequest } | { kind: 'refused'; reason: string };
-
-// biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are removed from the texts of a device
-const CONTROL = /[\u0000-\u001f\u007f-\u009f]/g;
-
-const describe = (value: unknown): string =>
-  typeof value === 'string' ? value.replace(CONTROL, '').trim().slice(0, 128).toWellFormed() : '';
 
 const credential = (value: unknown): string | undefined => {
   const text = typeof value === 'string' ? value.trim() : '';
@@ -57,10 +52,10 @@ function readAuthRequest(payload: Payload): AuthRequest {
     sessionToken: credential(payload.session_token),
     refreshToken: credential(payload.refresh_token),
     device: {
-      name: describe(payload.device_name) || describe(payload.device_hostname) || UNNAMED,
-      id: describe(payload.device_id) || 'unknown',
-      model: describe(payload.device_model),
-      platform: describe(payload.device_platform),
+      name: visibleName(payload.device_name) || visibleName(payload.device_hostname) || UNNAMED,
+      id: visibleName(payload.device_id) || 'unknown',
+      model: visibleName(payload.device_model),
+      platform: visibleName(payload.device_platform),
       surface: oneOf(payload.client_surface, ['android', 'desktop', 'quest', 'web']),
       formFactor: oneOf(payload.device_form_factor, ['phone', 'desktop', 'xr']),
     },

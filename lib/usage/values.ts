@@ -1,4 +1,5 @@
 import { isObject } from '../kit/json.ts';
+import { visibleLine } from '../kit/text.ts';
 
 /** Readers of provider responses, which may have any shape: each returns a value that may be shown, or null. */
 
@@ -9,8 +10,6 @@ export const MAX_PLAN = 80;
 export const MAX_LABEL = 80;
 const ISO = /^\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d|$)/;
 const DECIMAL = /^[+-]?\d+(?:\.\d+)?$/;
-// biome-ignore lint/suspicious/noControlCharactersInRegex: texts must not contain control characters
-const CONTROL = /[\u0000-\u001f\u007f-\u009f]+/g;
 
 /** A nested member; undefined when any part of the path is absent. */
 export function at(value: unknown, ...path: string[]): unknown {
@@ -44,7 +43,7 @@ export function timeOf(value: unknown): string | null {
 /** One line of at most `limit` characters; null for blank text and other values. */
 export function textOf(value: unknown, limit: number): string | null {
   if (typeof value !== 'string') return null;
-  return value.replace(CONTROL, ' ').trim().slice(0, limit).toWellFormed() || null;
+  return visibleLine(value).trim().slice(0, limit).toWellFormed() || null;
 }
 
 /** `pro_plus` becomes `Pro Plus`. */

@@ -299,3 +299,49 @@ describeMatrix('limits of unauthenticated peers (contract 01 §3.1, 4)', (start)
     expect((await target.fetch('/health')).status).toBe(200);
   });
 });
+
+/** Overrides, isolates, marks, zero-width and blank characters, line ends and a terminal escape. */
+const HIDDEN = '\u202e\u2066\u200f\u200b\u00ad\ufeff\u3164\u{e0041}\u2028\n\u001b[2J';
+const hides = (text: string): boolean => [...HIDDEN.replace('[2J', '')].some((character) => text.includes(character));
+
+describeMatrix('names of devices (contract 01 §3.3)', (start) => {
+  it('have no invisible characters, whatever way they come in, nor has the log', async () => {
+    const target = await start();
+    const trick = (text: string) => `${HIDDEN}${text.slice(0, 2)}${HIDDEN}${text.slice(2)}`;
+    const shown = (text: string) => `[2J${text.slice(0, 2)}[2J${text.slice(2)}`;
+    const described = await pair(target, {
+      device: {
+        device_id: trick('d-1'),
+        device_name: trick('Pixel'),
+        device_model: trick('Model'),
+        device_platform: trick('Android'),
+      },
+    });
+    const nameless = { device_id: 'unknown', device_name: 'Unknown device' };
+    const [phone, desktop] = [await pair(target, { device: nameless }), await pair(target, { device: nameless })];
+    phone.client.send('bridge', 'bridge.status', { device: { name: trick('Phone'), device_id: trick('p-1') } });
+    phone.client.send('bridge', trick('bridge.odd'), {});
+    desktop.client.send('desktop', 'desktop.status', { device_name: trick('Desktop'), device_id: trick('pc-1') });
+    for (const { client } of [phone, desktop]) {
+      client.send('system', 'ping', {}, 'handled');
+      await client.next({ id: 'handled' });
+    }
+
+    const get = async (path: string) => (await target.fetch(path, { headers: bearer(described.token) })).json();
+    const { sessions } = await get('/sessions');
+    expect(sessions.find(({ is_current }: { is_current: boolean }) => is_current)).toMatchObject({
+      device_id: shown('d-1'),
+      device_name: shown('Pixel'),
+      device_model: shown('Model'),
+      device_platform: shown('Android'),
+    });
+    const { devices } = await (await target.operator('/bridge/devices')).json();
+    expect(devices).toMatchObject([{ device_name: shown('Phone'), device_id: shown('p-1') }]);
+    expect(devices[0].aliases.filter(hides)).toEqual([]);
+    const { clients } = await get('/desktop/health');
+    expect(clients).toMatchObject([{ device_name: shown('Desktop'), device_id: shown('pc-1') }]);
+    await expect.poll(() => target.log.some((line) => line.includes(shown('pc-1')))).toBe(true);
+    expect(target.log.some((line) => line.includes(shown('Pixel')))).toBe(true);
+    expect(target.log.filter(hides)).toEqual([]);
+  });
+});

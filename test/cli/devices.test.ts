@@ -125,6 +125,14 @@ describe('svc devices (contract 09 §2)', () => {
     }
     const nobody = await run(['devices'], { env: { RELAY_PORT: String(await closedPort()) } });
     expect([nobody.code, nobody.stderr]).toEqual([1, expect.stringMatching(/no relay answers.*\n.*svc relay start/)]);
+    // What an older relay lets through does not reach the terminal, and JSON says the same in escapes.
+    const sessions = [{ token_prefix: 'aaaabbbb', device_name: 'Ni\u202ece\u200b\u001b[2J', grants: {} }];
+    const older = await fakeRelay(() => ({ body: { sessions } }));
+    const shown = await run(['devices'], { env: { RELAY_PORT: String(older.port) } });
+    expect(shown.stdout).toMatch(/\nNice\[2J +/);
+    const json = await run(['devices', '--json'], { env: { RELAY_PORT: String(older.port) } });
+    expect(json.stdout).toMatch(/^[\x20-\x7e]+\n$/);
+    expect(JSON.parse(json.stdout)).toEqual({ sessions });
     const odd = await fakeRelay(() => ({ body: { sessions: [null, { token_prefix: 5 }] } }));
     expect((await run(['devices'], { env: { RELAY_PORT: String(odd.port) } })).code).toBe(0);
   });

@@ -202,10 +202,10 @@ describe('the question (contract 03 §8.4)', () => {
     expect(phone.system.outbox).toMatchObject([{ text: 'two' }]);
   });
 
-  it('is a single line without control or bidi characters', async () => {
+  it('is a single line without invisible characters (01 §3.3)', async () => {
     const phone = createTestPhone({}, { answer: false });
     await phone.call('POST', '/type', { text: 'send \u001b[2J\n\u202e!' });
-    expect(phone.person.asked[0]?.detail).toBe('type: send  [2J  !');
+    expect(phone.person.asked[0]?.detail).toBe('type: send [2J !');
   });
 
   it('closing the phone is a denial', async () => {
