@@ -1,0 +1,226 @@
+import { parseBoolean } from '../../config.ts';
+import { RelayError } from '../../errors.ts';
+import { isObject } from '../../kit/json.ts';
+
+/** How a text is to be spoken (contract 05 §12, `expression`). */
+export interface Expression {
+  emotion: string;
+  tone: string;
+  /** 0 to 1. */
+  intensity: number;
+  pace: string;
+  style: string;
+  pronunciationHints: string[];
+  interruptionBehavior: string;
+  personaInstructions: string;
+}
+
+/**
+ * The options of a provider that a client may set (contract 05 §12, `provider_options`). Nothing here can say where a
+ * credential is sent.
+ */
+export interface ProviderOptions {
+  model?: string;
+  voice?: string;
+  language?: string;
+  instructions?: string;
+  speed?: number;
+  stability?: number;
+  similarityBoost?: number;
+  style?: number;
+  useSpeakerBoost?: boolean;
+  outputFormat?: string;
+  textNormalization?: boolean;
+  optimizeStreamingLatency?: number;
+  autoSpeechTags?: boolean;
+}
+
+export interface RenderRequest {
+  text: string;
+  renderMode: string;
+  model: string;
+  voice: string;
+  /** Hertz; an adapter may render at another rate and says so in its chunks. */
+  sampleRate: number;
+  language: string;
+  codec: string;
+  optimizeStreamingLatency: number;
+  textNormalization: boolean;
+  autoSpeechTags: boolean;
+  expression: Expression;
+  options: ProviderOptions;
+  toolScaffold: boolean;
+  /** Aborts the render and its upstream call. */
+  signal: AbortSignal;
+}
+
+export interface AudioChunk {
+  /** Whole samples, signed 16-bit little-endian mono: about 4096 bytes, at most 64 KiB. */
+  pcm: Uint8Array;
+  /** Hertz of these bytes. */
+  sampleRate: number;
+  label: string;
+}
+
+/** What a finished render reports. */
+export interface Rendered {
+  provider: string;
+  model: string;
+  voice: string;
+  metadata: Record<string, unknown>;
+  transcript?: string;
+}
+
+/**
+ * Renders a text as audio, pulled: the provider is read no faster than chunks are taken, and leaving the loop early
+ * aborts the upstream call. Throws a `RelayError` whose message may be shown to a client, or the reason of the signal.
+ */
+export type Adapter = (request: RenderRequest) => AsyncGenerator<AudioChunk, Rendered>;
+
+/** The settings of a session that a render starts from. */
+export type RenderSettings = Pick<
+  RenderRequest,
+  | 'model'
+  | 'voice'
+  | 'sampleRate'
+  | 'language'
+  | 'codec'
+  | 'optimizeStreamingLatency'
+  | 'textNormalization'
+  | 'autoSpeechTags'
+>;
+
+const MAX_WORD = 80;
+const MAX_INSTRUCTIONS = 4000;
+const MAX_HINTS = 32;
+const MAX_HINT = 200;
+const MAX_ID = 160;
+const MAX_LANGUAGE = 24;
+const MIN_RATE = 8000;
+const MAX_RATE = 96_000;
+
+const EXPRESSION_DEFAULTS: Expression = {
+  emotion: 'neutral',
+  tone: 'natural',
+  intensity: 0.45,
+  pace: 'normal',
+  style: 'natural',
+  pronunciationHints: [],
+  interruptionBehavior: 'allow',
+  personaInstructions: '',
+};
+
+const textOf = (value: unknown, limit: number): string | undefined =>
+  typeof value === 'string' ? value.trim().slice(0, limit).toWellFormed() || undefined : undefined;
+
+const numberOf = (value: unknown): number | undefined => {
+  const number = typeof value === 'string' && value.trim() !== '' ? Number(value) : value;
+  return typeof number === 'number' && Number.isFinite(number) ? number : undefined;
+};
+
+const booleanOf = (value: unknown): boolean | undefined => {
+  if (typeof value === 'boolean') return value;
+  return typeof value === 'string' && value.trim() !== '' ? (parseBoolean(value) ?? undefined) : undefined;
+};
+
+/**
+ * `expression` of a `response.create`: absent and blank members take their defaults, long ones are cut. Throws `invalid`
+ * for an intensity outside 0 to 1, and for anything but an object.
+ */
+export function parseExpression(value: unknown): Expression {
+  if (value === undefined || value === null) return { ...EXPRESSION_DEFAULTS, pronunciationHints: [] };
+  if (!isObject(value)) throw new RelayError('invalid', 'expression must be an object');
+  const intensity = value.intensity ?? EXPRESSION_DEFAULTS.intensity;
+  if (typeof intensity !== 'number' || !(intensity >= 0 && intensity <= 1)) {
+    throw new RelayError('invalid', 'expression.intensity must be a number from 0 to 1');
+  }
+  const word = (name: string, fallback: string) => textOf(value[name], MAX_WORD) ?? fallback;
+  const hints = Array.isArray(value.pronunciation_hints) ? value.pronunciation_hints.slice(0, MAX_HINTS) : [];
+  return {
+    emotion: word('emotion', EXPRESSION_DEFAULTS.emotion),
+    tone: word('tone', EXPRESSION_DEFAULTS.tone),
+    intensity,
+    pace: word('pace', EXPRESSION_DEFAULTS.pace),
+    style: word('style', EXPRESSION_DEFAULTS.style),
+    pronunciationHints: hints.flatMap((hint) => textOf(hint, MAX_HINT) ?? []),
+    interruptionBehavior: word('interruption_behavior', EXPRESSION_DEFAULTS.interruptionBehavior),
+    personaInstructions: textOf(value.persona_instructions, MAX_INSTRUCTIONS) ?? '',
+  };
+}
+
+/**
+ * The delivery that an expression asks for, in one line of plain words, without what says nothing beyond the defaults.
+ * Empty for the default expression. The intensity counts only beside another wish: alone it has nothing to act on.
+ */
+export function describeExpression(expression: Expression): string {
+  const { intensity, pronunciationHints, personaInstructions } = expression;
+  const words = (['emotion', 'tone', 'pace', 'style'] as const)
+    .filter((name) => expression[name].toLowerCase() !== EXPRESSION_DEFAULTS[name])
+    .map((name) => `${name}: ${expression[name]}`);
+  if (words.length > 0 || intensity !== EXPRESSION_DEFAULTS.intensity) words.push(`intensity: ${intensity} of 1`);
+  if (pronunciationHints.length > 0) words.push(`pronunciation: ${pronunciationHints.join('; ')}`);
+  if (personaInstructions !== '') words.push(`persona: ${personaInstructions}`);
+  return words.join('. ').replace(/\s+/g, ' ');
+}
+
+/**
+ * `provider_options` of a `response.create`. Members of another name or type are dropped: a URL, a key or a header from a
+ * client would send the host's credentials to a server of the client's choice.
+ */
+export function parseProviderOptions(value: unknown): ProviderOptions {
+  if (!isObject(value)) return {};
+  return {
+    model: textOf(value.model, MAX_ID),
+    voice: textOf(value.voice, MAX_ID) ?? textOf(value.voice_id, MAX_ID),
+    language: textOf(value.language, MAX_LANGUAGE),
+    instructions: textOf(value.instructions, MAX_INSTRUCTIONS),
+    speed: numberOf(value.speed),
+    stability: numberOf(value.stability),
+    similarityBoost: numberOf(value.similarity_boost),
+    style: numberOf(value.style),
+    useSpeakerBoost: booleanOf(value.use_speaker_boost),
+    outputFormat: textOf(value.output_format, MAX_LANGUAGE)?.toLowerCase(),
+    textNormalization: booleanOf(value.text_normalization),
+    optimizeStreamingLatency: numberOf(value.optimize_streaming_latency),
+    autoSpeechTags: booleanOf(value.auto_speech_tags),
+  };
+}
+
+/**
+ * The request of one render: the session's settings, overridden by the options of the message. `output_format` is a codec,
+ * with or without a rate (`pcm_22050`). Throws `invalid` as `parseExpression` does, and for a rate outside 8000 to 96000.
+ */
+export function renderRequest(
+  settings: RenderSettings,
+  message: {
+    text: string;
+    renderMode: string;
+    expression: unknown;
+    providerOptions: unknown;
+    toolScaffold?: boolean;
+    signal: AbortSignal;
+  },
+): RenderRequest {
+  const options = parseProviderOptions(message.providerOptions);
+  const format = /^([a-z]+)(?:_(\d+))?$/.exec(options.outputFormat ?? '');
+  const sampleRate = Number(format?.[2] ?? settings.sampleRate);
+  if (!(sampleRate >= MIN_RATE && sampleRate <= MAX_RATE)) {
+    throw new RelayError('invalid', `the sample rate of output_format must be from ${MIN_RATE} to ${MAX_RATE}`);
+  }
+  return {
+    text: message.text,
+    renderMode: message.renderMode,
+    model: options.model ?? settings.model,
+    voice: options.voice ?? settings.voice,
+    sampleRate,
+    language: options.language ?? settings.language,
+    codec: options.outputFormat === undefined ? settings.codec : (format?.[1] ?? options.outputFormat),
+    optimizeStreamingLatency: options.optimizeStreamingLatency ?? settings.optimizeStreamingLatency,
+    textNormalization: options.textNormalization ?? settings.textNormalization,
+    autoSpeechTags: options.autoSpeechTags ?? settings.autoSpeechTags,
+    expression: parseExpression(message.expression),
+    options,
+    toolScaffold: message.toolScaffold ?? false,
+    signal: message.signal,
+  };
+}
