@@ -78,3 +78,11 @@ export const defaultPort = (scheme: string): number => (/^(?:https|wss)$/.test(s
 /** The URL of `parts`. */
 export const joinUrl = ({ scheme, host, port, rest }: UrlParts): string =>
   `${scheme}://${urlHost(host)}${port === undefined ? '' : `:${port}`}${rest}`;
+
+/** An http(s) URL without credentials, query, fragment and trailing slashes; null for any other text. */
+export function cleanBase(text: string): string | null {
+  if (!URL.canParse(text)) return null;
+  const { protocol, username, password, origin, pathname } = new URL(text);
+  if (!/^https?:$/.test(protocol) || username || password) return null;
+  return origin + pathname.replace(/\/+$/, '');
+}

@@ -1,11 +1,12 @@
 import type { Host } from '../host/index.ts';
+import { cleanBase } from '../kit/addresses.ts';
 import { isObject } from '../kit/json.ts';
 import { decodeUtf8, isPrintable } from '../kit/text.ts';
 import { isMapping, type Mapping, parseMapping } from '../kit/yaml.ts';
 import type { ProfilePlace } from '../profiles/home.ts';
 import { type ProfileSecrets, readSecrets, readWhole } from '../profiles/secrets.ts';
 import { providerKey } from './efforts.ts';
-import { cleanBase, type Provider, type Target } from './providers/provider.ts';
+import type { Provider, Target } from './providers/provider.ts';
 
 const MAX_CONFIG = 256 * 1024;
 const SECRET_FIELDS = ['access_token', 'api_key', 'token', 'key'];

@@ -1,16 +1,8 @@
 import { RelayError } from '../../errors.ts';
+import { cleanBase } from '../../kit/addresses.ts';
 import { isPrintable } from '../../kit/text.ts';
 import type { Call } from '../call.ts';
-import {
-  bearer,
-  cleanBase,
-  effortsOf,
-  entriesOf,
-  memberOf,
-  oneCatalog,
-  type Provider,
-  type Target,
-} from './provider.ts';
+import { bearer, effortsOf, entriesOf, memberOf, oneCatalog, type Provider, type Target } from './provider.ts';
 
 const EXCHANGE = 'https://api.github.com/copilot_internal/v2/token';
 

@@ -42,14 +42,6 @@ export const oneCatalog: Provider['queries'] = (models) => new Map([['catalog', 
 export const bearer = ({ secret }: Target): Record<string, string> =>
   secret === undefined ? {} : { authorization: `Bearer ${secret}` };
 
-/** An http(s) URL without credentials, query, fragment and trailing slashes; null for any other text. */
-export function cleanBase(text: string): string | null {
-  if (!URL.canParse(text)) return null;
-  const { protocol, username, password, origin, pathname } = new URL(text);
-  if (!/^https?:$/.test(protocol) || username || password) return null;
-  return origin + pathname.replace(/\/+$/, '');
-}
-
 /** A base URL without the `/v1` of its chat routes. */
 export const withoutV1 = (base: string): string => base.replace(/\/v1$/, '').replace(/\/+$/, '');
 

@@ -1,0 +1,303 @@
+import { RelayError } from '../errors.ts';
+import { cleanBase } from '../kit/addresses.ts';
+import { isPrintable, visibleLine } from '../kit/text.ts';
+import { isMapping, type Mapping } from '../kit/yaml.ts';
+import type { OauthStore, OauthToken } from './oauth-store.ts';
+import { readSectionFor, textOf } from './section.ts';
+
+/** A key for one provider and the place that it may be sent to. Never for responses or logs. */
+export interface Credential {
+  secret: string;
+  /** Without a trailing slash. `ws://` or `wss://` for a realtime provider. */
+  baseUrl: string;
+  /** Name of the variable, `config`, or `oauth`. */
+  source: string;
+}
+
+export interface VoiceCredentials {
+  /**
+   * Key and URL of a streaming provider, by its id, from the environment and the xAI OAuth store (contract 05 §8).
+   * `oauthPath` replaces the configured store. xAI's HTTP base always ends in `/v1`. Null without a key.
+   * @throws RelayError `internal` naming the variable that is not a URL.
+   */
+  streaming(provider: string, oauthPath?: string): Promise<Credential | null>;
+  /**
+   * Key and URL of a basic provider; `section` is the whole `tts:` or `stt:` mapping (contract 05 §8). Null without a
+   * key, and for a provider that needs none or is unknown.
+   * @throws RelayError `internal` naming the key or variable that is not a URL.
+   */
+  basic(kind: 'tts' | 'stt', provider: string, section: Mapping): Promise<Credential | null>;
+  /** A variable of the environment; undefined when it is blank. */
+  variable(name: string): string | undefined;
+  /** The token that xAI's streaming providers would use; null without one. */
+  oauth(path?: string): Promise<OauthToken | null>;
+  /** Files that may hold that token, in order; none without a host. */
+  oauthPaths(path?: string): string[];
+  /**
+   * A provider's words as one line of at most 300 characters, without any secret of the environment, of sections seen by
+   * `basic`, or of tokens seen by `streaming`, and without host paths (contract 05 §8).
+   */
+  redact(text: string): string;
+}
+
+export interface VoiceCredentialsParts {
+  env: Readonly<Record<string, string | undefined>>;
+  /** Absent at the edge. */
+  oauth?: OauthStore;
+  /** Directories whose paths `redact` hides, besides the usual ones. */
+  directories?: readonly string[];
+}
+
+/** A base URL: variables with the path to append, then the default. */
+interface Base {
+  variables: readonly (readonly [name: string, path: string])[];
+  fallback: string;
+}
+
+const base = (fallback: string, ...names: string[]): Base => ({ variables: names.map((name) => [name, '']), fallback });
+
+export const XAI_KEYS = ['VOICE_TOOLS_XAI_KEY', 'XAI_API_KEY', 'GROK_API_KEY'] as const;
+export const OPENAI_KEYS = ['VOICE_TOOLS_OPENAI_KEY', 'OPENAI_API_KEY'] as const;
+export const OPENAI_REALTIME_KEYS = ['OPENAI_REALTIME_API_KEY', 'OPENAI_API_KEY', 'VOICE_TOOLS_OPENAI_KEY'] as const;
+export const XAI_REALTIME_KEYS = [...XAI_KEYS, 'XAI_REALTIME_CLIENT_SECRET', 'XAI_EPHEMERAL_TOKEN'] as const;
+const ELEVENLABS_KEYS = ['ELEVENLABS_API_KEY', 'VOICE_TOOLS_ELEVENLABS_KEY'] as const;
+
+const OPENAI = 'https://api.openai.com/v1';
+const XAI = 'https://api.x.ai/v1';
+const ELEVENLABS = 'https://api.elevenlabs.io';
+const DEEPINFRA = base('https://api.deepinfra.com/v1/openai', 'DEEPINFRA_BASE_URL');
+const MISTRAL = base('https://api.mistral.ai', 'MISTRAL_BASE_URL');
+
+interface BasicProvider {
+  keys: readonly string[];
+  tts?: Base;
+  stt?: Base;
+}
+
+/** Keys and base URLs of the basic path (contract 05 §8). */
+const BASIC: Readonly<Record<string, BasicProvider>> = {
+  openai: {
+    keys: OPENAI_KEYS,
+    tts: base(OPENAI, 'OPENAI_BASE_URL'),
+    stt: base(OPENAI, 'STT_OPENAI_BASE_URL', 'OPENAI_BASE_URL'),
+  },
+  groq: { keys: ['GROQ_API_KEY'], stt: base('https://api.groq.com/openai/v1', 'GROQ_BASE_URL') },
+  xai: { keys: XAI_KEYS, tts: base(XAI, 'XAI_BASE_URL'), stt: base(XAI, 'XAI_STT_BASE_URL', 'XAI_BASE_URL') },
+  elevenlabs: {
+    keys: ELEVENLABS_KEYS,
+    tts: base(ELEVENLABS, 'ELEVENLABS_BASE_URL'),
+    stt: {
+      variables: [
+        ['ELEVENLABS_STT_BASE_URL', ''],
+        ['ELEVENLABS_BASE_URL', '/v1'],
+      ],
+      fallback: `${ELEVENLABS}/v1`,
+    },
+  },
+  gemini: {
+    keys: ['GEMINI_API_KEY', 'GOOGLE_API_KEY'],
+    tts: base('https://generativelanguage.googleapis.com/v1beta', 'GEMINI_BASE_URL'),
+  },
+  mistral: { keys: ['MISTRAL_API_KEY'], tts: MISTRAL, stt: MISTRAL },
+  deepinfra: { keys: ['DEEPINFRA_API_KEY'], tts: DEEPINFRA, stt: DEEPINFRA },
+  minimax: { keys: ['MINIMAX_API_KEY'], tts: base('https://api.minimax.io/v1/t2a_v2') },
+};
+
+/** Keys of streaming providers. */
+const STREAMING: Readonly<Record<string, readonly string[]>> = {
+  elevenlabs_tts: ELEVENLABS_KEYS,
+  openai_realtime: OPENAI_REALTIME_KEYS,
+  openai_tts: OPENAI_KEYS,
+  xai_realtime: XAI_REALTIME_KEYS,
+  xai_tts: XAI_KEYS,
+};
+
+const SECRET_VARIABLE = /(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)$/i;
+const SECRET_MEMBER = /(?:key|token|secret|password|authorization)$/i;
+/** Shorter values are placeholders such as `x`, and hiding them would garble every message. */
+const MIN_SECRET = 4;
+const MIN_CUT_SECRET = 8;
+const MAX_REMEMBERED = 256;
+const MAX_MESSAGE = 300;
+/** Characters of a message that are looked at. */
+const MAX_LOOKED_AT = 64 * 1024;
+const DIRECTORIES =
+  '/home /root /tmp /var /etc /usr /opt /mnt /media /srv /run /proc /dev /private /Users /Volumes /workspace /data'.split(
+    ' ',
+  );
+const WINDOWS_PATH = String.raw`\b[A-Za-z]:\\[^\s"'<>|]+`;
+
+/** Where keys and URLs of voice providers come from. Looked up on each use (contract 05 §8). */
+export function createVoiceCredentials({ env, oauth, directories = [] }: VoiceCredentialsParts): VoiceCredentials {
+  const environment = Object.entries(env)
+    .filter(([name]) => SECRET_VARIABLE.test(name))
+    .map(([, value]) => value?.trim() ?? '');
+  /** Secrets from files, the latest last. */
+  const remembered = new Set<string>();
+  const hostPaths = pathPattern(directories);
+
+  function remember(secret: string): void {
+    remembered.delete(secret);
+    remembered.add(secret);
+    const [oldest] = remembered;
+    if (oldest !== undefined && remembered.size > MAX_REMEMBERED) remembered.delete(oldest);
+  }
+
+  const variable = (name: string): string | undefined => env[name]?.trim() || undefined;
+
+  function keyOf(names: readonly string[]): { secret: string; source: string } | null {
+    for (const name of names) {
+      const secret = variable(name);
+      if (secret !== undefined && isPrintable(secret)) return { secret, source: name };
+    }
+    return null;
+  }
+
+  /** The base URL of the first variable that is set, else the default. */
+  function baseOf({ variables, fallback }: Base): string {
+    for (const [name, path] of variables) {
+      const value = variable(name);
+      if (value !== undefined) return urlOf(value, name) + path;
+    }
+    return fallback;
+  }
+
+  async function tokenOf(path?: string): Promise<OauthToken | null> {
+    const token = (await oauth?.find(path)) ?? null;
+    if (token) remember(token.secret);
+    return token;
+  }
+
+  /** URL of a streaming provider; a token's own base URL comes before every variable. */
+  function streamingUrl(provider: string, tokenBase?: string): string {
+    switch (provider) {
+      case 'elevenlabs_tts':
+        return baseOf(BASIC.elevenlabs?.tts as Base);
+      case 'openai_realtime':
+        return (
+          realtimeVariable('OPENAI_REALTIME_URL') ?? `${webSocket(baseOf(base(OPENAI, 'OPENAI_BASE_URL')))}/realtime`
+        );
+      case 'xai_realtime': {
+        const explicit = tokenBase === undefined ? realtimeVariable('XAI_REALTIME_URL') : undefined;
+        return explicit ?? `${webSocket(xaiBase(tokenBase))}/realtime`;
+      }
+      case 'xai_tts':
+        return xaiBase(tokenBase);
+      default:
+        return baseOf(base(OPENAI, 'OPENAI_BASE_URL'));
+    }
+  }
+
+  const realtimeVariable = (name: string): string | undefined => {
+    const value = variable(name);
+    return value === undefined ? undefined : webSocket(urlOf(value, name));
+  };
+
+  /** xAI's HTTP base, ending in `/v1`, from any of its URLs (contract 05 §11). */
+  function xaiBase(tokenBase?: string): string {
+    const url = (tokenBase ?? baseOf(base(XAI, 'XAI_BASE_URL'))).replace(/\/(?:realtime|tts)$/, '');
+    return url.endsWith('/v1') ? url : `${url}/v1`;
+  }
+
+  return {
+    variable,
+    oauth: tokenOf,
+    oauthPaths: (path) => oauth?.paths(path) ?? [],
+
+    async streaming(provider, oauthPath) {
+      const keys = Object.hasOwn(STREAMING, provider) ? STREAMING[provider] : undefined;
+      if (!keys) return null;
+      const token = provider.startsWith('xai_') ? await tokenOf(oauthPath) : null;
+      if (token) return { secret: token.secret, baseUrl: streamingUrl(provider, token.baseUrl), source: 'oauth' };
+      const key = keyOf(keys);
+      return key && { ...key, baseUrl: streamingUrl(provider) };
+    },
+
+    async basic(kind, name, section) {
+      const provider = name === 'nous' ? 'openai' : name;
+      const row = Object.hasOwn(BASIC, provider) ? BASIC[provider] : undefined;
+      const known = row?.[kind];
+      if (!row || !known) return null;
+      for (const secret of secretsIn(section)) remember(secret);
+      const own = readSectionFor(section, provider);
+      const configured = textOf(own.api_key);
+      const key =
+        configured !== undefined && isPrintable(configured)
+          ? { secret: configured, source: 'config' }
+          : keyOf(row.keys);
+      const configuredBase = textOf(own.base_url);
+      if (key) {
+        const baseUrl =
+          configuredBase === undefined
+            ? baseOf(known)
+            : urlOf(configuredBase, `${kind}.${provider}.base_url`, provider === 'minimax');
+        return { ...key, baseUrl };
+      }
+      const token = provider === 'xai' ? await tokenOf() : null;
+      return token && { secret: token.secret, baseUrl: token.baseUrl ?? baseOf(known), source: 'oauth' };
+    },
+
+    redact(text) {
+      const secrets = [...new Set([...environment, ...remembered])].filter(({ length }) => length >= MIN_SECRET);
+      const whole = withoutCutSecret(text.slice(0, MAX_LOOKED_AT), secrets);
+      const hidden = secrets.length === 0 ? whole : whole.replace(patternOf(secrets), '<redacted>');
+      const line = visibleLine(hidden.replace(hostPaths, '<path>')).replace(/\s+/g, ' ').trim();
+      return line.slice(0, MAX_MESSAGE).toWellFormed();
+    },
+  };
+}
+
+/** Matches any of the secrets, also as they are written in a URL or in JSON; the longest first. */
+function patternOf(secrets: readonly string[]): RegExp {
+  const spellings = new Set(secrets.flatMap(spellingsOf));
+  const longestFirst = [...spellings].sort((a, b) => b.length - a.length);
+  return new RegExp(longestFirst.map(escaped).join('|'), 'g');
+}
+
+function spellingsOf(secret: string): string[] {
+  const json = JSON.stringify(secret).slice(1, -1);
+  return [secret, encodeURIComponent(secret.toWellFormed()), json, json.replaceAll('/', '\\/')];
+}
+
+/** Whoever read the text may have stopped in the middle of a secret. */
+function withoutCutSecret(text: string, secrets: readonly string[]): string {
+  for (const secret of secrets) {
+    for (let length = secret.length - 1; length >= MIN_CUT_SECRET; length--) {
+      if (text.endsWith(secret.slice(0, length))) return text.slice(0, -length);
+    }
+  }
+  return text;
+}
+
+/** Matches absolute paths in these directories, up to a character that ends a path in prose. */
+function pathPattern(directories: readonly string[]): RegExp {
+  const roots = [...new Set([...directories.filter((directory) => directory.length > 1), ...DIRECTORIES])];
+  roots.sort((a, b) => b.length - a.length);
+  const below = String.raw`(?<![\w.:/-])(?:file://)?(?:${roots.map(escaped).join('|')})/[^\s"'<>|:;,)\]}]*`;
+  return new RegExp(`${below}|${WINDOWS_PATH}`, 'g');
+}
+
+const escaped = (text: string): string => text.replace(/[.*+?^${}()|[\]\\/-]/g, '\\$&');
+
+/** The texts of members that are named like a secret, on any level. */
+function secretsIn(section: Mapping): string[] {
+  return Object.entries(section).flatMap(([name, value]) => {
+    if (isMapping(value)) return secretsIn(value);
+    const text = textOf(value);
+    return text !== undefined && SECRET_MEMBER.test(name) ? [text] : [];
+  });
+}
+
+/**
+ * An http(s) or ws(s) URL without a trailing slash. Its user, password and query might be secrets: the first two are
+ * refused, the query is dropped unless the caller needs it.
+ */
+function urlOf(text: string, name: string, keepQuery = false): string {
+  const url = cleanBase(text.replace(/^ws/i, 'http'));
+  if (url === null) {
+    throw new RelayError('internal', `${name} is not an http:// or https:// URL without user and password`);
+  }
+  return keepQuery ? url + new URL(text).search : url;
+}
+
+const webSocket = (url: string): string => url.replace(/^http/, 'ws');

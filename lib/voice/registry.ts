@@ -1,0 +1,125 @@
+/** Metadata of a streaming provider as clients see it (contract 05 §9). A type, so that it is a JSON value. */
+export type ProviderInfo = {
+  id: string;
+  name: string;
+  status: 'available';
+  description: string;
+  models: string[];
+  voices: string[];
+  languages: string[];
+  sample_rates: number[];
+  supports_tts: boolean;
+  supports_stt: boolean;
+  supports_speech_to_speech: boolean;
+  supports_tool_use: boolean;
+  supports_realtime: boolean;
+  supports_interruption: boolean;
+  supports_expression: boolean;
+};
+
+/** A row of the registry, and the model and voice of whoever names no other. */
+export interface StreamingProvider {
+  readonly info: Readonly<ProviderInfo>;
+  readonly defaultModel: string;
+  readonly defaultVoice: string;
+  readonly defaultSampleRate: number;
+}
+
+const ABILITIES = ['tts', 'stt', 'speech_to_speech', 'tool_use', 'realtime', 'interruption', 'expression'] as const;
+type Ability = (typeof ABILITIES)[number];
+
+interface Row {
+  name: string;
+  description: string;
+  /** The first is the default. */
+  models: string[];
+  voices: string[];
+  /** The first voice unless given. */
+  defaultVoice?: string;
+  rates?: number[];
+  languages?: string[];
+  abilities: Ability[];
+}
+
+const OPENAI_REALTIME_VOICES = 'alloy ash ballad coral echo sage shimmer verse marin cedar'.split(' ');
+const OPENAI_TTS_VOICES = 'alloy ash ballad coral echo fable onyx nova sage shimmer verse marin cedar'.split(' ');
+const XAI_VOICES = 'eve ara rex sal leo'.split(' ');
+const DEFAULT_RATE = 24_000;
+
+const rows: Readonly<Record<string, Row>> = {
+  elevenlabs_tts: {
+    name: 'ElevenLabs TTS',
+    description: 'Streams speech from ElevenLabs voices, also those of your account.',
+    models: ['eleven_flash_v2_5', 'eleven_multilingual_v2', 'eleven_turbo_v2_5'],
+    voices: ['JBFqnCBsd6RMkjVDRZzb'],
+    rates: [16_000, 22_050, 24_000, 44_100, 48_000],
+    languages: ['en'],
+    abilities: ['tts', 'expression'],
+  },
+  openai_realtime: {
+    name: 'OpenAI Realtime',
+    description: 'Speaks through the OpenAI Realtime API.',
+    models: ['gpt-realtime-2.1', 'gpt-realtime-2.1-mini', 'gpt-realtime-2'],
+    voices: OPENAI_REALTIME_VOICES,
+    defaultVoice: 'marin',
+    abilities: ['tts', 'realtime', 'expression'],
+  },
+  openai_tts: {
+    name: 'OpenAI TTS',
+    description: 'Streams speech from the OpenAI speech API.',
+    models: ['gpt-4o-mini-tts', 'tts-1', 'tts-1-hd'],
+    voices: OPENAI_TTS_VOICES,
+    defaultVoice: 'coral',
+    languages: ['en'],
+    abilities: ['tts', 'expression'],
+  },
+  stub: {
+    name: 'Stub Tone',
+    description: 'Plays a tone that the relay makes by itself, to try audio without a provider.',
+    models: ['stub-tone'],
+    voices: ['sine'],
+    rates: [16_000, 24_000, 48_000],
+    languages: ['en'],
+    abilities: ['tts', 'stt', 'speech_to_speech', 'expression'],
+  },
+  xai_realtime: {
+    name: 'xAI Grok Realtime',
+    description: 'Speaks through the xAI Grok voice agent API.',
+    models: ['grok-voice-latest', 'grok-voice-think-fast-1.0'],
+    voices: XAI_VOICES,
+    abilities: ['tts', 'tool_use', 'realtime', 'interruption', 'expression'],
+  },
+  xai_tts: {
+    name: 'xAI Grok TTS',
+    description: 'Streams speech from xAI Grok voices.',
+    models: ['xai-tts'],
+    voices: XAI_VOICES,
+    languages: ['en'],
+    abilities: ['tts', 'expression'],
+  },
+};
+
+/** The streaming providers, sorted by id (contract 05 §9). */
+export const streamingProviders: readonly StreamingProvider[] = Object.entries(rows).map(providerOf);
+
+function providerOf([id, row]: [string, Row]): StreamingProvider {
+  const { name, description, models, voices, rates = [DEFAULT_RATE], languages = [], abilities } = row;
+  const supports = Object.fromEntries(
+    ABILITIES.map((ability) => [`supports_${ability}`, abilities.includes(ability)]),
+  ) as Record<`supports_${Ability}`, boolean>;
+  return {
+    info: { id, name, status: 'available', description, models, voices, languages, sample_rates: rates, ...supports },
+    defaultModel: models[0] as string,
+    defaultVoice: row.defaultVoice ?? (voices[0] as string),
+    defaultSampleRate: DEFAULT_RATE,
+  };
+}
+
+/** The provider of that exact id. */
+export const findProvider = (id: string): StreamingProvider | undefined =>
+  streamingProviders.find(({ info }) => info.id === id);
+
+/** Whether voice output may use a provider: it speaks, and is not a realtime one (contract 05 §9). */
+export const isRenderer = ({ info }: StreamingProvider): boolean => info.supports_tts && !info.supports_realtime;
+
+export const isRealtime = ({ info }: StreamingProvider): boolean => info.supports_realtime;
