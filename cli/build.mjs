@@ -36,8 +36,11 @@ const ENTRIES = {
   compat: 'cli/compat/index.ts',
 };
 
-/** Native code cannot be bundled; the last two are optional parts of `ws` that are not installed. */
-const EXTERNAL = ['libsql', '@lydell/node-pty', 'bufferutil', 'utf-8-validate'];
+/**
+ * Native code cannot be bundled, and the licence of `lamejs` (LGPL) asks that it can be replaced. The last two are
+ * optional parts of `ws` that are not installed.
+ */
+const EXTERNAL = ['libsql', '@lydell/node-pty', '@breezystack/lamejs', 'bufferutil', 'utf-8-validate'];
 
 /** CommonJS packages in the bundle call `require` for Node's own modules. */
 const BANNER = `import { createRequire as createBundleRequire } from 'node:module';
