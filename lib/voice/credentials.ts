@@ -112,6 +112,10 @@ const STREAMING: Readonly<Record<string, readonly string[]>> = {
   xai_tts: XAI_KEYS,
 };
 
+/** Variables that may hold the key of a streaming provider, in order; none for one that needs no key. */
+export const keyNames = (provider: string): readonly string[] =>
+  Object.hasOwn(STREAMING, provider) ? (STREAMING[provider] ?? []) : [];
+
 const SECRET_VARIABLE = /(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)$/i;
 const SECRET_MEMBER = /(?:key|token|secret|password|authorization)$/i;
 /** Shorter values are placeholders such as `x`, and hiding them would garble every message. */
@@ -205,8 +209,8 @@ export function createVoiceCredentials({ env, oauth, directories = [] }: VoiceCr
     oauthPaths: (path) => oauth?.paths(path) ?? [],
 
     async streaming(provider, oauthPath) {
-      const keys = Object.hasOwn(STREAMING, provider) ? STREAMING[provider] : undefined;
-      if (!keys) return null;
+      const keys = keyNames(provider);
+      if (keys.length === 0) return null;
       const token = provider.startsWith('xai_') ? await tokenOf(oauthPath) : null;
       if (token) return { secret: token.secret, baseUrl: streamingUrl(provider, token.baseUrl), source: 'oauth' };
       const key = keyOf(keys);
