@@ -286,7 +286,7 @@ export async function createRelay(parts: RelayParts): Promise<Relay> {
         }
       };
       const stopping = inOrder.toReversed().map((domain) => end(() => domain && 'stop' in domain && domain.stop()));
-      await Promise.all([...stopping, end(() => host?.databases.close())]);
+      await Promise.all([...stopping, end(() => host?.databases.close()), end(() => host?.yaml.close())]);
       await sessions.flush();
     },
   };

@@ -1,3 +1,4 @@
+import type { EditedText, ParsedMapping, YamlChange } from '../kit/yaml.ts';
 import type { HomeFiles } from './home-files.ts';
 import type { HostMedia } from './media.ts';
 import type { HostUsers } from './users.ts';
@@ -19,6 +20,7 @@ export interface Host {
   readonly env: Readonly<Record<string, string | undefined>>;
   readonly children: HostChildren;
   readonly databases: HostDatabases;
+  readonly yaml: HostYaml;
   /** Absent on hosts without pseudo-terminals. */
   readonly terminals?: HostTerminals;
 }
@@ -151,6 +153,18 @@ export interface HostDatabases {
    */
   read(query: DatabaseQuery): Promise<DatabaseRow[] | null>;
   /** Ends running queries. A later `read` works again. */
+  close(): void;
+}
+
+/**
+ * YAML of files that others write, away from the thread that serves clients: no text stops it. Never rejects; a text
+ * over a bound, or one that takes 10 s, is a `problem`, which quotes nothing of it.
+ */
+export interface HostYaml {
+  parseMapping(text: string): Promise<ParsedMapping>;
+  /** Changes values in place: comments, key order and everything else stay. */
+  edit(text: string, changes: YamlChange[]): Promise<EditedText>;
+  /** Ends the thread. A later call works again. */
   close(): void;
 }
 

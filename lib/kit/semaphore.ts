@@ -117,15 +117,3 @@ export async function mapLimit<T, R>(limit: number, items: T[], run: (item: T) =
   await Promise.all(Array.from({ length: limit }, worker));
   return results;
 }
-
-/**
- * Spreads work that blocks the thread over turns of the event loop: every `await turn()` resolves in one of its own.
- * Not on the relay's clock, since no time is measured.
- */
-export function createTurns(): () => Promise<void> {
-  let last = Promise.resolve();
-  return () => {
-    last = last.then(() => new Promise((resolve) => setTimeout(resolve, 0)));
-    return last;
-  };
-}

@@ -2,7 +2,7 @@ import type { Host } from '../host/index.ts';
 import { cleanBase } from '../kit/addresses.ts';
 import { isObject } from '../kit/json.ts';
 import { decodeUtf8, isPrintable } from '../kit/text.ts';
-import { isMapping, type Mapping, parseMapping } from '../kit/yaml.ts';
+import { isMapping, type Mapping } from '../kit/yaml.ts';
 import type { ProfilePlace } from '../profiles/home.ts';
 import { type ProfileSecrets, readSecrets, readWhole } from '../profiles/secrets.ts';
 import { providerKey } from './efforts.ts';
@@ -23,7 +23,7 @@ export interface ProfileSettings extends ProfileSecrets {
  * Throws only when the machine is short of file handles or memory.
  */
 export async function readProfileSettings(
-  { files }: Host,
+  { files, yaml }: Host,
   { home, config }: ProfilePlace,
   root: string,
 ): Promise<ProfileSettings> {
@@ -31,7 +31,7 @@ export async function readProfileSettings(
     readWhole(files, config, MAX_CONFIG),
     readSecrets(files, home, root),
   ]);
-  const parsed = parseMapping(configBytes ? decodeUtf8(configBytes) : '');
+  const parsed = await yaml.parseMapping(configBytes ? decodeUtf8(configBytes) : '');
   return { ...secrets, config: parsed.ok ? parsed.mapping : {} };
 }
 

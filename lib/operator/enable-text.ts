@@ -1,3 +1,4 @@
+import * as library from 'yaml';
 import {
   type Document,
   isCollection,
@@ -10,7 +11,7 @@ import {
   YAMLMap,
   YAMLSeq,
 } from 'yaml';
-import { isMapping, type Mapping, parseMapping } from '../kit/yaml.ts';
+import { createYaml, isMapping, type Mapping } from '../kit/yaml.ts';
 import { PLUGIN } from './enablement.ts';
 
 export type EnabledText =
@@ -24,6 +25,7 @@ export type EnabledText =
  * cannot be changed alone, such as one shared by an anchor, is a problem and not edited.
  */
 export function enableInText(text: string): EnabledText {
+  const { parseMapping } = createYaml(library);
   const before = parseMapping(text);
   if (!before.ok) return before;
   if (isEnabled(before.mapping)) return { ok: true, text };

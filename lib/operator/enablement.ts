@@ -2,7 +2,7 @@ import { agentRoot, type Config } from '../config.ts';
 import type { Host } from '../host/index.ts';
 import { mapLimit } from '../kit/semaphore.ts';
 import { byCodePoint } from '../kit/text.ts';
-import { isMapping, type Mapping, parseMapping } from '../kit/yaml.ts';
+import { isMapping, type Mapping } from '../kit/yaml.ts';
 
 /** This product's name in the agent's plugin lists. */
 export const PLUGIN = 'svc-relay';
@@ -69,7 +69,7 @@ async function readOne(host: Host, { profile, path }: { profile: string; path: s
     const text = await host.files.readText(path, MAX_CONFIG + 1);
     if (text === null) return null;
     if (text.length > MAX_CONFIG) return failed('larger than 1 MiB');
-    const parsed = parseMapping(text);
+    const parsed = await host.yaml.parseMapping(text);
     return parsed.ok ? { profile, path, state: relayState(parsed.mapping) } : failed(parsed.problem);
   } catch {
     return failed('cannot be read');

@@ -3,7 +3,7 @@ import { describeError } from '../errors.ts';
 import type { Host } from '../host/index.ts';
 import { decodeEnvFile, parseEnvFile } from '../kit/env-file.ts';
 import { isPrintable } from '../kit/text.ts';
-import { type Mapping, parseMapping } from '../kit/yaml.ts';
+import type { Mapping } from '../kit/yaml.ts';
 import type { Log } from '../log.ts';
 import { apiServerSettings } from '../profiles/api-server.ts';
 
@@ -35,9 +35,9 @@ export async function readApiServer(config: Config, host: Host | undefined, log:
   };
 }
 
-async function readAgentConfig({ files }: Host, path: string, log: Log): Promise<Mapping> {
+async function readAgentConfig({ files, yaml }: Host, path: string, log: Log): Promise<Mapping> {
   try {
-    const parsed = parseMapping((await files.readText(path)) ?? '');
+    const parsed = await yaml.parseMapping((await files.readText(path)) ?? '');
     if (parsed.ok) return parsed.mapping;
     log.warn(`the agent configuration is ${parsed.problem}`);
   } catch (error) {

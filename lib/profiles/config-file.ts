@@ -1,7 +1,7 @@
 import { unlessUnreadable } from '../host/errors.ts';
-import type { HostFiles } from '../host/index.ts';
+import type { Host, HostYaml } from '../host/index.ts';
 import { decodeUtf8Strict } from '../kit/text.ts';
-import { type ParsedMapping, parseMapping } from '../kit/yaml.ts';
+import type { ParsedMapping } from '../kit/yaml.ts';
 
 const MAX_CONFIG = 256 * 1024;
 /** Characters of configuration text kept as cache keys. */
@@ -12,13 +12,9 @@ export type ConfigFile = ParsedMapping | { ok: false; problem: string; missing: 
 /** Reads a profile's configuration, or returns the problem in one phrase that quotes nothing of the file. */
 export type ConfigReader = (path: string) => Promise<ConfigFile>;
 
-/**
- * A reader that awaits `turn` before it parses, since parsing blocks the thread. Throws only when the machine is short of
- * file handles or memory.
- */
+/** A reader that parses by way of `cache`. Throws only when the machine is short of file handles or memory. */
 export function createConfigReader(
-  files: HostFiles,
-  turn: () => Promise<void> = async () => {},
+  { files, yaml }: Pick<Host, 'files' | 'yaml'>,
   cache: ParseCache = createParseCache(),
 ): ConfigReader {
   return async (path) => {
@@ -28,47 +24,38 @@ export function createConfigReader(
     if (bytes.length > MAX_CONFIG) return { ok: false, problem: `config.yaml is over ${MAX_CONFIG} bytes` };
     const text = decodeUtf8Strict(bytes);
     if (text === null) return { ok: false, problem: 'config.yaml is not UTF-8' };
-    if (!cache.has(text)) await turn();
-    const parsed = cache.parse(text);
+    const parsed = await cache.parse(text, yaml);
     return parsed.ok ? parsed : { ok: false, problem: `config.yaml is ${parsed.problem}` };
   };
 }
 
 /**
- * A cache of `parseMapping` over the current round and the one before: most files are unchanged between two scans, and
+ * A cache of parsed texts over the current round and the one before: most files are unchanged between two scans, and
  * parsing is the main cost of a scan. Results are shared and must not be changed.
  */
 export interface ParseCache {
-  /** Whether no round has begun yet. */
-  isNew(): boolean;
   /** Begins a round, and drops what the last one did not use. */
   round(): void;
-  parse(text: string): ParsedMapping;
-  /** Whether `parse` would return a cached result. */
-  has(text: string): boolean;
+  parse(text: string, yaml: Pick<HostYaml, 'parseMapping'>): Promise<ParsedMapping>;
 }
 
 export function createParseCache(): ParseCache {
   let before = new Map<string, ParsedMapping>();
   let now = new Map<string, ParsedMapping>();
   let cached = 0;
-  let isNew = true;
   return {
-    isNew: () => isNew,
     round() {
-      isNew = false;
       before = now;
       now = new Map();
       cached = 0;
     },
-    parse(text) {
-      const parsed = now.get(text) ?? before.get(text) ?? parseMapping(text);
+    async parse(text, yaml) {
+      const parsed = now.get(text) ?? before.get(text) ?? (await yaml.parseMapping(text));
       if (!now.has(text) && cached + text.length <= MAX_CACHED) {
         cached += text.length;
         now.set(text, parsed);
       }
       return parsed;
     },
-    has: (text) => now.has(text) || before.has(text),
   };
 }

@@ -1,8 +1,7 @@
 import { agentRoot, type Config } from '../config.ts';
 import type { Host, HostFiles } from '../host/index.ts';
-import { createTurns, mapLimit } from '../kit/semaphore.ts';
+import { mapLimit } from '../kit/semaphore.ts';
 import { byCodePoint } from '../kit/text.ts';
-import { parseMapping } from '../kit/yaml.ts';
 import { createConfigReader, type ParseCache } from './config-file.ts';
 import { defaultHome, namedHome, type ProfilePlace } from './home.ts';
 import { isGatewayRunning } from './liveness.ts';
@@ -31,14 +30,8 @@ export async function discoverProfiles(host: Host, config: DiscoveryConfig, cach
   const warnings: string[] = [];
   const warn = (warning: string) => void warnings.push(warning);
   const places = [await defaultHome(host.files, config, warn), ...(await namedPlaces(host.files, config, warn))];
-  const turn = createTurns();
-  if (cache.isNew()) {
-    // The first parse compiles the parser: a small text takes that out of the turn of a large one.
-    await turn();
-    parseMapping('a: yes # b\nc:\n  - d\n  - {e: "f"}\n');
-  }
   cache.round();
-  const readConfig = createConfigReader(host.files, turn, cache);
+  const readConfig = createConfigReader(host, cache);
   const results = await mapLimit(MAX_READERS, places, (place) => readRow(host, config, place, readConfig));
   for (const [index, result] of results.entries()) {
     if (!result.ok) warn(`profile ${places[index]?.name} is left out: ${result.problem}`);

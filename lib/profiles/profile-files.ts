@@ -48,7 +48,7 @@ export interface ProfileFilesParts {
 const MIB = 1024 * 1024;
 
 export function createProfileFiles({ host, config, log, onWritten }: ProfileFilesParts): ProfileFiles {
-  const readConfig = createConfigReader(host.files);
+  const readConfig = createConfigReader(host);
 
   const placeOf = async (name: string): Promise<ProfilePlace> => {
     const place = await profileHome(host.files, config, name, (warning) => log.warn(warning));

@@ -1,8 +1,8 @@
 import { unlessUnreadable } from '../host/errors.ts';
 import type { Host, HostFiles } from '../host/index.ts';
-import { createTurns, mapLimit } from '../kit/semaphore.ts';
+import { mapLimit } from '../kit/semaphore.ts';
 import { byCodePoint, decodeUtf8 } from '../kit/text.ts';
-import { type Mapping, parseMapping } from '../kit/yaml.ts';
+import type { Mapping } from '../kit/yaml.ts';
 
 export const MAX_SKILLS = 2000;
 export const MAX_DEPTH = 8;
@@ -29,13 +29,10 @@ export const countSkills = async (files: HostFiles, home: string): Promise<numbe
 /** A profile's skills in order of path. Without front matter, a skill is named after its directory. */
 export async function listSkills(host: Host, home: string): Promise<Skill[]> {
   const paths = (await findSkills(host.files, home)).sort(byCodePoint);
-  const turn = createTurns();
   return mapLimit(MAX_READERS, paths, async (path) => {
     const file = await unlessUnreadable(host.homeFiles.read(home, `${home}/${path}`, { keep: MAX_READ, digest: 0 }));
     const text = typeof file === 'object' && file !== null ? decodeUtf8(file.bytes) : '';
-    const hasMatter = text.startsWith('---');
-    if (hasMatter) await turn();
-    const { name, description } = hasMatter ? frontMatter(text) : {};
+    const { name, description } = await frontMatter(host, text);
     const directories = path.split('/').slice(1, -1);
     return {
       name: textOf(name) || (directories.at(-1) ?? ''),
@@ -85,10 +82,10 @@ async function isFile(files: HostFiles, top: string, path: string, kind: string)
 }
 
 /** YAML between a leading `---` and the next line that starts with it; empty when there is none (contract 07 §1.5). */
-function frontMatter(text: string): Mapping {
+async function frontMatter({ yaml }: Host, text: string): Promise<Mapping> {
   if (!text.startsWith('---')) return {};
   const end = /\r?\n---/.exec(text);
   if (!end) return {};
-  const parsed = parseMapping(text.slice(3, end.index));
+  const parsed = await yaml.parseMapping(text.slice(3, end.index));
   return parsed.ok ? parsed.mapping : {};
 }

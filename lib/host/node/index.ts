@@ -9,6 +9,7 @@ import { createNetwork } from './network.ts';
 import { createProcesses } from './processes.ts';
 import { createTerminals } from './terminals.ts';
 import { createUsers } from './users.ts';
+import { createYamlThread } from './yaml.ts';
 
 export interface NodeHostOptions {
   /** Absolute path; it need not exist yet. */
@@ -30,6 +31,7 @@ export function createNodeHost({ agentHome, env = process.env, log }: NodeHostOp
     users: createUsers(),
     children: createChildren(env),
     databases: createDatabases(),
+    yaml: createYamlThread({ log }),
     terminals: createTerminals(log),
   };
 }

@@ -1,6 +1,5 @@
 import type { Host } from '../../host/index.ts';
 import { byCodePoint } from '../../kit/text.ts';
-import { parseMapping } from '../../kit/yaml.ts';
 import { PLUGIN } from '../enablement.ts';
 import { type Check, fail, MORE_TIME, ok, warn } from './check.ts';
 
@@ -124,7 +123,7 @@ async function findDuplicates(host: Host, directory: string): Promise<string[]> 
 /** The `plugin.yaml` of a directory; null when it is missing or unreadable. */
 async function readManifest(host: Host, directory: string): Promise<Record<string, unknown> | null> {
   const text = await host.files.readText(`${directory}/plugin.yaml`, MAX_MANIFEST).catch(() => null);
-  const parsed = text === null ? null : parseMapping(text);
+  const parsed = text === null ? null : await host.yaml.parseMapping(text);
   return parsed?.ok ? parsed.mapping : null;
 }
 

@@ -1,7 +1,10 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { stringify } from 'yaml';
-import { parseMapping } from '../../../lib/kit/yaml.ts';
+import * as library from 'yaml';
+import { createYaml } from '../../../lib/kit/yaml.ts';
+
+const { stringify } = library;
+const { parseMapping } = createYaml(library);
 
 const mapping = (text: string) => {
   const parsed = parseMapping(text);
@@ -42,6 +45,8 @@ describe('parseMapping (contract 07 §1.2)', () => {
     const row = (name: string, of: string) => `${name}: &${name} [${Array(10).fill(of).join(', ')}]\n`;
     const bomb = row('a', 'x') + row('b', '*a') + row('c', '*b') + row('d', '*c') + row('e', '*d');
     expect(mapping(bomb)).toBe('not valid YAML (too many aliases or levels)');
+    const starred = `a: |\n${'  *text\n'.repeat(200)}b:\n${Array.from({ length: 200 }, () => '  - |\n    *x\n').join('')}`;
+    expect(mapping(starred)).toHaveProperty('b');
   });
 
   it('refuses nesting that would exhaust the stack, and accepts what people write', () => {

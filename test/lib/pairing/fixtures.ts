@@ -7,6 +7,7 @@ import type { Host, HostFiles, Tailnet } from '../../../lib/host/index.ts';
 import { createFiles } from '../../../lib/host/node/files.ts';
 import { createHomeFiles } from '../../../lib/host/node/home-files.ts';
 import { createMediaFiles } from '../../../lib/host/node/media.ts';
+import { createYamlThread } from '../../../lib/host/node/yaml.ts';
 import type { Clock } from '../../../lib/kit/clock.ts';
 import { createLog } from '../../../lib/log.ts';
 
@@ -57,6 +58,7 @@ export async function fakeHost(options: FakeHostOptions = {}): Promise<Host> {
     users: { own: 1, ofConnection: async () => 'untold', ofListeners: async () => 'untold' },
     env: {},
     databases: { read: async () => null, close() {} },
+    yaml: createYamlThread(),
     children: { find: nothingRuns, run: nothingRuns, spawn: nothingRuns },
   };
 }
