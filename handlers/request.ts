@@ -2,6 +2,7 @@ import type { Peer } from '../lib/access/peer.ts';
 import type { Listener } from '../lib/pairing/mint.ts';
 import type { Relay } from '../lib/relay.ts';
 import type { Session } from '../lib/sessions/session.ts';
+import type { VoicePrincipal } from '../lib/voice/principal.ts';
 
 /** A request on its way through the route table. */
 export type RelayRequest = Request & {
@@ -15,6 +16,8 @@ export type RelayRequest = Request & {
   query: Record<string, string | string[] | undefined>;
   /** The caller's session, set by a guard. */
   session?: Session;
+  /** The caller of a voice route, set by the guard `voice(grant)`. A session is in `session` too. */
+  voice?: VoicePrincipal;
   /**
    * The body as it arrives, with backpressure. Leaving it early keeps the connection. Set where the runtime offers
    * better than `body`. Its reader also takes over the time limit of the body.

@@ -86,6 +86,37 @@ const integer = (name: string, fallback: number, meaning: string, min = 0): Vari
   },
 });
 
+/** For a value that other sources replace when it is absent: anything but a boolean counts as unset. */
+const optionalBool = (name: string, meaning: string): Variable<boolean | undefined> => ({
+  name,
+  type: 'bool',
+  fallback: 'unset',
+  meaning,
+  read(reading) {
+    const value = raw(reading, name);
+    if (value === undefined) return undefined;
+    const parsed = parseBoolean(value);
+    if (parsed === null) reading.warn(`${name} is not a boolean, and is ignored`);
+    return parsed ?? undefined;
+  },
+});
+
+/** Like `optionalBool`, for a whole number. */
+const optionalInteger = (name: string, meaning: string, min = 0): Variable<number | undefined> => ({
+  name,
+  type: 'int',
+  fallback: 'unset',
+  meaning,
+  read(reading) {
+    const value = raw(reading, name);
+    if (value === undefined) return undefined;
+    const parsed = Number(value);
+    if (/^[+-]?\d+$/.test(value) && Number.isSafeInteger(parsed) && parsed >= min) return parsed;
+    reading.warn(`${name} is not an integer of at least ${min}, and is ignored`);
+    return undefined;
+  },
+});
+
 /** A listening port. An invalid one stops the relay instead of falling back to the default. */
 const port = (name: string, fallback: number, meaning: string, legacy?: string): Variable<number> => ({
   name,
@@ -108,7 +139,10 @@ const path = (name: string, meaning: string, fallback?: string, legacy?: string)
   meaning,
   read(reading) {
     const value = raw(reading, name) ?? (legacy && raw(reading, legacy)) ?? fallback;
-    return value && expand(value.replace('<agent_home>', reading.places.agentHome), reading.places);
+    const absolute = value
+      ?.replace('<agent_home>', reading.places.agentHome)
+      .replace('<relay_home>', raw(reading, RELAY_HOME) ?? DEFAULT_RELAY_HOME);
+    return absolute && expand(absolute, reading.places);
   },
 });
 
@@ -162,6 +196,9 @@ const uids = (name: string, meaning: string): Variable<number[]> => ({
       .map(Number);
   },
 });
+
+const RELAY_HOME = 'SVC_RELAY_HOME';
+const DEFAULT_RELAY_HOME = '~/.svc-relay';
 
 const LEVELS: LogLevel[] = ['DEBUG', 'INFO', 'WARNING', 'ERROR'];
 
@@ -240,6 +277,93 @@ export const variables = {
     false,
     'accept the API key for voice over plain http (development only)',
   ),
+  trustVpnPeers: bool(
+    'RELAY_TRUST_VPN_PEERS',
+    false,
+    'accept the API key for voice over plain http from addresses of a VPN (100.64.0.0/10)',
+  ),
+  voiceOutputConfig: path(
+    'RELAY_VOICE_OUTPUT_CONFIG',
+    'file with the relay-owned section `voice_output:`',
+    '<relay_home>/config.yaml',
+  ) as Variable<string>,
+  voiceOutputRunDir: path(
+    'RELAY_VOICE_OUTPUT_RUN_DIR',
+    'directory of the event logs and recordings of voice output',
+    '<relay_home>/voice-output-runs',
+  ) as Variable<string>,
+  voiceOutputEnabled: optionalBool('RELAY_VOICE_OUTPUT_ENABLED', 'overrides `voice_output.enabled`'),
+  voiceOutputProvider: optional('RELAY_VOICE_OUTPUT_PROVIDER', 'overrides `voice_output.provider`'),
+  voiceOutputModel: optional('RELAY_VOICE_OUTPUT_MODEL', 'overrides `voice_output.model`'),
+  voiceOutputVoice: optional('RELAY_VOICE_OUTPUT_VOICE', 'overrides `voice_output.voice`'),
+  voiceOutputSampleRate: optionalInteger('RELAY_VOICE_OUTPUT_SAMPLE_RATE', 'overrides `voice_output.sample_rate`', 1),
+  voiceOutputLanguage: optional('RELAY_VOICE_OUTPUT_LANGUAGE', 'overrides `voice_output.language`'),
+  voiceOutputCodec: optional('RELAY_VOICE_OUTPUT_CODEC', 'overrides `voice_output.codec`'),
+  voiceOutputOptimizeLatency: optionalInteger(
+    'RELAY_VOICE_OUTPUT_OPTIMIZE_LATENCY',
+    'overrides `voice_output.optimize_streaming_latency`',
+  ),
+  voiceOutputTextNormalization: optionalBool(
+    'RELAY_VOICE_OUTPUT_TEXT_NORMALIZATION',
+    'overrides `voice_output.text_normalization`',
+  ),
+  voiceOutputAutoSpeechTags: optionalBool(
+    'RELAY_VOICE_OUTPUT_AUTO_SPEECH_TAGS',
+    'overrides `voice_output.auto_speech_tags`',
+  ),
+  voiceOutputFallbackEnabled: optionalBool(
+    'RELAY_VOICE_OUTPUT_FALLBACK_ENABLED',
+    'overrides `voice_output.fallback_enabled`',
+  ),
+  realtimeVoiceConfig: path(
+    'RELAY_REALTIME_VOICE_CONFIG',
+    'file with the relay-owned section `realtime_voice:`',
+    '<relay_home>/config.yaml',
+  ) as Variable<string>,
+  realtimeVoiceRunDir: path(
+    'RELAY_REALTIME_VOICE_RUN_DIR',
+    'directory of the event logs and recordings of the realtime lab',
+    '<relay_home>/realtime-voice-runs',
+  ) as Variable<string>,
+  realtimeVoiceEnabled: optionalBool('RELAY_REALTIME_VOICE_ENABLED', 'overrides `realtime_voice.enabled`'),
+  realtimeVoiceProvider: optional('RELAY_REALTIME_VOICE_PROVIDER', 'overrides `realtime_voice.provider`'),
+  realtimeVoiceModel: optional('RELAY_REALTIME_VOICE_MODEL', 'overrides `realtime_voice.model`'),
+  realtimeVoiceVoice: optional('RELAY_REALTIME_VOICE_VOICE', 'overrides `realtime_voice.voice`'),
+  realtimeVoiceSampleRate: optionalInteger(
+    'RELAY_REALTIME_VOICE_SAMPLE_RATE',
+    'overrides `realtime_voice.sample_rate`',
+    1,
+  ),
+  realtimeVoiceXaiOauthPath: path(
+    'RELAY_REALTIME_VOICE_XAI_OAUTH_PATH',
+    'file with the OAuth tokens of xAI, which is only read',
+    '<relay_home>/auth/xai-oauth.json',
+  ) as Variable<string>,
+  voiceResumeTtlMs: integer(
+    'RELAY_VOICE_RESUME_TTL_MS',
+    30_000,
+    'how long a voice session waits for its client to come back, in milliseconds',
+    1,
+  ),
+  providerOptionsCacheSeconds: integer(
+    'RELAY_PROVIDER_OPTIONS_CACHE_SECONDS',
+    600,
+    'how long the models and voices that a provider listed are kept (0 = not at all)',
+  ),
+  localSttCommand: optional(
+    'SVC_LOCAL_STT_COMMAND',
+    'command line that transcribes a recording on this host',
+    'command',
+  ),
+  localSttLanguage: optional('SVC_LOCAL_STT_LANGUAGE', 'language of what is spoken, a hint for every provider'),
+  nodeExtraCaCerts: path(
+    'NODE_EXTRA_CA_CERTS',
+    'authorities that calls to other servers accept beside those of Node (PEM), also from `.env`',
+  ),
+  caBundle: path('SVC_CA_BUNDLE', 'more of them; the first file that exists of this and the next three is taken'),
+  sslCertFile: path('SSL_CERT_FILE', 'see `SVC_CA_BUNDLE`'),
+  requestsCaBundle: path('REQUESTS_CA_BUNDLE', 'see `SVC_CA_BUNDLE`'),
+  curlCaBundle: path('CURL_CA_BUNDLE', 'see `SVC_CA_BUNDLE`'),
   profileDiscovery: bool('RELAY_PROFILE_DISCOVERY_ENABLED', true, 'list agent profiles to paired devices'),
   agentContextEnabled: bool(
     'RELAY_AGENT_CONTEXT_ENABLED',
@@ -289,9 +413,9 @@ export const variables = {
   ),
   workspace: path('SVC_WORKSPACE', "the agent's workspace", '<agent_home>/workspace') as Variable<string>,
   relayHome: path(
-    'SVC_RELAY_HOME',
+    RELAY_HOME,
     "the relay's own home; its configuration is never served as media",
-    '~/.svc-relay',
+    DEFAULT_RELAY_HOME,
   ) as Variable<string>,
   secureLinkKey: path(
     'RELAY_SECURE_LINK_KEY',

@@ -12,6 +12,7 @@ import { openDesktop } from './desktop/desktop.ts';
 import { describeError } from './errors.ts';
 import type { Host } from './host/index.ts';
 import type { Upstream } from './host/upstream.ts';
+import type { DialUpstream } from './host/upstream-socket.ts';
 import { type Clock, every } from './kit/clock.ts';
 import type { Log } from './log.ts';
 import { openHostMedia } from './media/host-media.ts';
@@ -36,7 +37,9 @@ import { createTerminals } from './terminal/terminals.ts';
 import { createTui } from './tui/tui.ts';
 import type { ProviderBases } from './usage/provider.ts';
 import { createUsage } from './usage/usage.ts';
+import { createVoice } from './voice/voice.ts';
 import { fetchUpstream } from './web/upstream.ts';
+import { dialByFetch } from './web/upstream-socket.ts';
 
 const SWEEP_PERIOD = 30_000;
 /** Well before an idle object is put away (edge), and after the answer that would otherwise wait for the write. */
@@ -53,6 +56,8 @@ export interface DomainParts {
   host?: Host;
   /** Calls servers behind the relay; the platform's `fetch` by default (edge). */
   upstream?: Upstream;
+  /** Opens WebSockets to servers behind the relay; an upgrade of the platform's `fetch` by default (edge). */
+  dialUpstream?: DialUpstream;
   /** The deployment's variables, which replace the default profile's `.env` where there is no host (edge). */
   env?: Readonly<Record<string, string | undefined>>;
   /** Overrides where providers are asked for their usage. */
@@ -84,6 +89,7 @@ export type Readiness = 'starting' | 'ready' | 'stopping';
 async function createDomains(parts: DomainParts, late: Late) {
   const { version, config, clock, log, host, stores, env } = parts;
   const upstream = parts.upstream ?? fetchUpstream();
+  const dialUpstream = parts.dialUpstream ?? dialByFetch;
   const sessions = await openSessions({
     store: stores.open('sessions'),
     clock,
@@ -118,6 +124,7 @@ async function createDomains(parts: DomainParts, late: Late) {
     log: log.named('phone'),
   });
   const media = await openMedia(parts);
+  const security = await openSecurity({ store: stores.open('switches'), config, log: log.named('operator') });
 
   return {
     sessions,
@@ -182,7 +189,8 @@ async function createDomains(parts: DomainParts, late: Late) {
     clipboard: host && createClipboardInbox({ host, clock, log: log.named('clipboard') }),
     /** Absent without a host and without an object store. */
     media,
-    security: await openSecurity({ store: stores.open('switches'), config, log: log.named('operator') }),
+    security,
+    voice: createVoice({ ...parts, log: log.named('voice'), upstream, dialUpstream, sessions, security }),
     localOperator: await openLocalOperator({ host, config, log: log.named('access') }),
     operatorTokens: createOperatorTokens(config.operatorPublicKey, clock, log.named('access')),
   };

@@ -1,15 +1,26 @@
 /** One call to a server behind the relay. */
 export interface UpstreamRequest {
-  method: 'GET' | 'POST';
+  method: string;
   url: string;
   headers: Record<string, string>;
-  body?: string;
+  /**
+   * Chunks are taken no faster than the server accepts them, and sent chunked unless `headers` has their
+   * `content-length`. The iteration is left when the call ends early; what it throws fails the call.
+   */
+  body?: string | Uint8Array | AsyncIterable<Uint8Array>;
+  /**
+   * Takes and leaves an idle connection, for repeated calls of `GET` and `HEAD`. Ignored for other methods: a kept
+   * connection may be about to close, and such a call cannot be repeated.
+   */
+  keepAlive?: boolean;
   /** Aborts the call, even in the middle of the body. */
   signal: AbortSignal;
 }
 
 export interface UpstreamResponse {
   status: number;
+  /** Names in lower case. Several values of one name are joined with `, `. */
+  headers: Record<string, string>;
   /**
    * The body as it arrives, read no faster than it is consumed. Leaving the loop early closes the connection. Throws when
    * the connection breaks or the call is aborted.
@@ -18,8 +29,8 @@ export interface UpstreamResponse {
 }
 
 /**
- * Calls a server behind the relay. Follows no redirect, retries nothing, and sets no limit on the time of a response.
- * Rejects without a response.
+ * Calls a server behind the relay. Follows no redirect, repeats no call that may have reached the server, and sets no
+ * limit on the time of a response. Rejects without a response.
  */
 export type Upstream = (request: UpstreamRequest) => Promise<UpstreamResponse>;
 

@@ -23,3 +23,26 @@ export async function readUpTo(body: AsyncIterable<Uint8Array>, limit: number): 
   }
   return concatBytes(...chunks);
 }
+
+/**
+ * A web stream of chunks, which are taken as the stream is read. Leaves the iteration when the stream is cancelled and
+ * when `signal` aborts: not every platform cancels the body of a request that has failed.
+ */
+export function streamOf(chunks: AsyncIterable<Uint8Array>, signal: AbortSignal): ReadableStream<Uint8Array> {
+  const iterator = chunks[Symbol.asyncIterator]();
+  const leave = async () => {
+    signal.removeEventListener('abort', leave);
+    await iterator.return?.().catch(() => {});
+  };
+  signal.addEventListener('abort', leave);
+  return new ReadableStream<Uint8Array>({
+    async pull(controller) {
+      signal.throwIfAborted();
+      const { done, value } = await iterator.next();
+      if (!done) return controller.enqueue(value);
+      signal.removeEventListener('abort', leave);
+      controller.close();
+    },
+    cancel: leave,
+  });
+}

@@ -1,11 +1,40 @@
-import type { Upstream } from '../host/upstream.ts';
+import type { Upstream, UpstreamRequest } from '../host/upstream.ts';
+import { streamOf } from './streams.ts';
+
+/** Of Workers: a stream whose length is announced. Without it, the platform sends every stream chunked. */
+interface FixedLength {
+  FixedLengthStream?: new (length: number) => TransformStream<Uint8Array, Uint8Array>;
+}
 
 /** An `Upstream` on the platform's `fetch`, for the edge. `lib/host/node/upstream.ts` is the better one on Node. */
 export function fetchUpstream(fetch: typeof globalThis.fetch = (...args) => globalThis.fetch(...args)): Upstream {
   return async ({ method, url, headers, body, signal }) => {
-    const response = await fetch(url, { method, headers, body, signal, redirect: 'manual' });
-    return { status: response.status, body: chunksOf(response.body, signal) };
+    const response = await fetch(url, {
+      method,
+      headers,
+      signal,
+      redirect: 'manual',
+      ...bodyOf(body, headers, signal),
+    });
+    return {
+      status: response.status,
+      headers: Object.fromEntries(response.headers),
+      body: chunksOf(response.body, signal),
+    };
   };
+}
+
+function bodyOf(
+  body: UpstreamRequest['body'],
+  headers: Record<string, string>,
+  signal: AbortSignal,
+): RequestInit & { duplex?: 'half' } {
+  if (body === undefined || typeof body === 'string' || body instanceof Uint8Array) return { body: body as BodyInit };
+  const length = Object.entries(headers).find(([name]) => name.toLowerCase() === 'content-length')?.[1];
+  const { FixedLengthStream } = globalThis as FixedLength;
+  const stream = streamOf(body, signal);
+  const isFixed = FixedLengthStream !== undefined && length !== undefined;
+  return { body: isFixed ? stream.pipeThrough(new FixedLengthStream(Number(length))) : stream, duplex: 'half' };
 }
 
 async function* chunksOf(body: ReadableStream<Uint8Array> | null, signal: AbortSignal): AsyncGenerator<Uint8Array> {

@@ -6,7 +6,9 @@ import { createSocketTable } from '../../../handlers/sockets.ts';
 import { isLoopbackAddress } from '../../../lib/access/peer.ts';
 import type { Config } from '../../../lib/config.ts';
 import { createNodeHost } from '../../../lib/host/node/index.ts';
+import { readTrust } from '../../../lib/host/node/trust.ts';
 import { createNodeUpstream } from '../../../lib/host/node/upstream.ts';
+import { createNodeDialUpstream } from '../../../lib/host/node/upstream-socket.ts';
 import { isWildcard } from '../../../lib/kit/addresses.ts';
 import { systemClock } from '../../../lib/kit/clock.ts';
 import type { Log } from '../../../lib/log.ts';
@@ -41,6 +43,7 @@ export class CertificateError extends Error {}
  */
 export async function startNodeRelay({ version, config, log, noTls }: NodeRelayOptions): Promise<NodeRelay> {
   const tls = noTls ? undefined : await readCertificate(config);
+  const trust = await readTrust(config, log.named('host').warn);
   const state = log.named('state');
   const stores = createStores(
     'node',
@@ -56,7 +59,8 @@ export async function startNodeRelay({ version, config, log, noTls }: NodeRelayO
       log,
       channels: createChannels,
       host,
-      upstream: createNodeUpstream(),
+      upstream: createNodeUpstream({ trust }),
+      dialUpstream: createNodeDialUpstream({ trust }),
     });
     if (config.pairingCode !== undefined) await relay.codes.register(config.pairingCode, {});
     const server = createRelayServer({ log, fetch: createFetch(relay), sockets: createSocketTable(relay) });

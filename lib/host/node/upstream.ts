@@ -1,35 +1,87 @@
-import { request as httpRequest } from 'node:http';
-import { request as httpsRequest } from 'node:https';
-import type { Upstream } from '../upstream.ts';
+import { Agent as HttpAgent, request as httpRequest, type IncomingMessage } from 'node:http';
+import { Agent as HttpsAgent, request as httpsRequest, type RequestOptions } from 'node:https';
+import { Readable } from 'node:stream';
+import { pipeline } from 'node:stream/promises';
+import type { ConnectionOptions } from 'node:tls';
+import type { Upstream, UpstreamRequest, UpstreamResponse } from '../upstream.ts';
+import type { Trust } from './trust.ts';
 
 const CONNECT_TIMEOUT = 10_000;
+/** Milliseconds for which an idle connection is kept. Servers that announce less get that. */
+const IDLE_TIMEOUT = 15_000;
+const MAX_IDLE_PER_SERVER = 4;
+
+interface NodeUpstreamOptions {
+  /** Milliseconds, including TLS. */
+  connectTimeout?: number;
+  /** Which certificates are accepted. Default: those of Node. */
+  trust?: Trust;
+}
 
 /**
  * An `Upstream` on Node's own streams: unlike the global `fetch`, it sets no limit of five minutes on a silent server, and
- * receives a body no faster than it is read. `connectTimeout` is in milliseconds and includes TLS.
+ * receives a body no faster than it is read.
  */
-export function createNodeUpstream({ connectTimeout = CONNECT_TIMEOUT } = {}): Upstream {
-  return ({ method, url, headers, body, signal }) =>
-    new Promise((resolve, reject) => {
-      const secure = new URL(url).protocol === 'https:';
-      const length = body === undefined ? {} : { 'content-length': String(Buffer.byteLength(body)) };
-      const request = (secure ? httpsRequest : httpRequest)(url, {
+export function createNodeUpstream({ connectTimeout = CONNECT_TIMEOUT, trust }: NodeUpstreamOptions = {}): Upstream {
+  const idle = { keepAlive: true, timeout: IDLE_TIMEOUT, maxFreeSockets: MAX_IDLE_PER_SERVER };
+  const plainAgent = new HttpAgent(idle);
+  const secureAgent = new HttpsAgent(idle);
+
+  function call({ method, url, headers, body, signal, keepAlive }: UpstreamRequest): Promise<UpstreamResponse> {
+    const secure = new URL(url).protocol === 'https:';
+    const isWhole = typeof body === 'string' || body instanceof Uint8Array;
+    const length = isWhole ? { 'content-length': String(Buffer.byteLength(body)) } : {};
+    const isKept = keepAlive === true && isRepeatable(method);
+    return new Promise((resolve, reject) => {
+      const options: RequestOptions & ConnectionOptions = {
         method,
         headers: { ...headers, ...length, 'accept-encoding': 'identity' },
-        // A new connection: a kept one may be about to close, and a POST cannot be repeated.
-        agent: false,
+        agent: isKept && (secure ? secureAgent : plainAgent),
+        secureContext: secure ? trust?.secureContext() : undefined,
         signal,
-      });
+      };
+      const request = (secure ? httpsRequest : httpRequest)(url, options);
       const timer = setTimeout(() => request.destroy(new Error('timed out while connecting')), connectTimeout);
       request.once('socket', (socket) => {
-        socket.once(secure ? 'secureConnect' : 'connect', () => clearTimeout(timer));
+        if (request.reusedSocket) clearTimeout(timer);
+        else socket.once(secure ? 'secureConnect' : 'connect', () => clearTimeout(timer));
       });
-      request.on('response', (response) => resolve({ status: response.statusCode ?? 0, body: response }));
-      request.on('error', reject);
+      request.on('response', (response) =>
+        resolve({ status: response.statusCode ?? 0, headers: headersOf(response), body: response }),
+      );
+      request.on('error', (error) => reject(request.reusedSocket ? new StaleConnection(error) : error));
       request.on('close', () => {
         clearTimeout(timer);
         reject(new Error('connection closed'));
       });
-      request.end(body);
+      if (body === undefined || isWhole) request.end(body);
+      // A failure on either side reaches the other: the request by its `error`, the chunks by leaving them.
+      else pipeline(Readable.from(body, { objectMode: false }), request).catch(() => {});
     });
+  }
+
+  return async (request) => {
+    try {
+      return await call(request);
+    } catch (error) {
+      if (!(error instanceof StaleConnection)) throw error;
+      // The server closed the idle connection before it answered. Only a call that may be repeated takes a kept one.
+      request.signal.throwIfAborted();
+      return call({ ...request, keepAlive: false });
+    }
+  };
+}
+
+const isRepeatable = (method: string): boolean => method === 'GET' || method === 'HEAD';
+
+/** No answer came on a connection that had been used before. */
+class StaleConnection extends Error {
+  constructor(cause: Error) {
+    super(cause.message, { cause });
+  }
+}
+
+function headersOf({ headers }: IncomingMessage): Record<string, string> {
+  const pairs = Object.entries(headers).map(([name, value]) => [name, [value].flat().join(', ')]);
+  return Object.fromEntries(pairs);
 }

@@ -49,7 +49,7 @@ function setUp({ answers = true, typedStream = true }: { answers?: boolean; type
     }
     const body = createBody(request.signal);
     bodies.push(body);
-    return Promise.resolve({ status: 200, body: body.chunks });
+    return Promise.resolve({ status: 200, headers: {}, body: body.chunks });
   };
   const log = createTestLog();
   const chat = createChat({ config: { webapiUrl: 'http://api', apiServerKey: 'k' }, upstream, clock, log });

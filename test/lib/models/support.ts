@@ -31,7 +31,7 @@ export function scriptedUpstream() {
         answer: (body, status = 200) =>
           settle(() => {
             const bytes = new TextEncoder().encode(typeof body === 'string' ? body : JSON.stringify(body));
-            resolve({ status, body: chunksOf(bytes) });
+            resolve({ status, headers: {}, body: chunksOf(bytes) });
           }),
         fail: () => settle(() => reject(new Error('connect to http://secret.example failed'))),
         get open() {

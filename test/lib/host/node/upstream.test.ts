@@ -1,7 +1,7 @@
 import { createServer, type Socket } from 'node:net';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { createNodeUpstream } from '../../../../lib/host/node/upstream.ts';
-import { type Upstream, upstreamReason } from '../../../../lib/host/upstream.ts';
+import { type Upstream, type UpstreamRequest, upstreamReason } from '../../../../lib/host/upstream.ts';
 import { fetchUpstream } from '../../../../lib/web/upstream.ts';
 
 /** A TCP server on loopback, controlled by the test. */
@@ -25,6 +25,35 @@ const saying = (text: string) => startServer((socket) => socket.once('data', () 
 
 const get = (upstream: Upstream, url: string, signal = new AbortController().signal) =>
   upstream({ method: 'GET', url, headers: {}, signal });
+
+const send = (upstream: Upstream, port: number, request: Partial<UpstreamRequest>) =>
+  upstream({
+    method: 'PUT',
+    url: `http://127.0.0.1:${port}/`,
+    headers: {},
+    signal: new AbortController().signal,
+    ...request,
+  });
+
+/** Reads each connection as Latin-1, and answers 204 once everything has come. */
+async function collecting(isWhole: (received: string) => boolean) {
+  let received = '';
+  const { port } = await startServer((socket) =>
+    socket.on('data', (data) => {
+      received += data.toString('latin1');
+      if (isWhole(received)) socket.write('HTTP/1.1 204 No Content\r\n\r\n');
+    }),
+  );
+  return { port, received: () => received };
+}
+
+function gate() {
+  let open = () => {};
+  const opened = new Promise<void>((resolve) => {
+    open = resolve;
+  });
+  return { open: () => open(), opened };
+}
 
 async function readText(body: AsyncIterable<Uint8Array>): Promise<string> {
   const decoder = new TextDecoder();
@@ -75,6 +104,64 @@ describe.each(upstreams)('upstream of %s (contract 02 §5.2)', (_name, upstream)
     expect(received).toMatch(/^POST \/a\?b=c HTTP\/1.1\r\n/);
     expect(received).toMatch(/\r\nx-y: z\r\n/i);
     expect(received).toMatch(/\r\ncontent-length: 2\r\n/i);
+  });
+
+  it('returns headers in lower case', async () => {
+    const { port } = await saying('HTTP/1.1 200 OK\r\nX-One: a\r\nx-two: b\r\nX-Two: c\r\ncontent-length: 0\r\n\r\n');
+    const { headers } = await get(upstream, `http://127.0.0.1:${port}/`);
+    expect(headers).toMatchObject({ 'x-one': 'a', 'x-two': 'b, c', 'content-length': '0' });
+  });
+
+  it('sends bytes as they are', async () => {
+    const server = await collecting((received) => received.endsWith('\r\n\r\n\xff\x00\xfe'));
+    await send(upstream, server.port, { body: new Uint8Array([0xff, 0, 0xfe]) });
+    expect(server.received()).toMatch(/^PUT \/ [\s\S]*\r\ncontent-length: 3\r\n/i);
+  });
+
+  it('sends chunks as they come', async () => {
+    const server = await collecting((received) => received.endsWith('0\r\n\r\n'));
+    const sent = gate();
+    async function* chunks() {
+      yield Uint8Array.of(0x61);
+      await sent.opened;
+      yield Uint8Array.of(0x62);
+    }
+    const call = send(upstream, server.port, { body: chunks() });
+    await vi.waitFor(() => expect(server.received()).toMatch(/\r\n\r\n1\r\na/));
+    sent.open();
+    expect((await call).status).toBe(204);
+    expect(server.received()).toMatch(/\r\ntransfer-encoding: chunked\r\n/i);
+  });
+
+  it('fails with what its chunks throw, and leaves them when the call ends', async () => {
+    const silent = await saying('');
+    async function* failing() {
+      yield Uint8Array.of(1);
+      await vi.waitFor(() => expect(silent.sockets[0]?.bytesRead).toBeGreaterThan(0));
+      throw new Error('the file is gone');
+    }
+    await expect(send(upstream, silent.port, { body: failing() })).rejects.toThrow();
+    await closedAll(silent.sockets);
+
+    const end = new AbortController();
+    let hasLeft = false;
+    async function* endless() {
+      try {
+        for (;;) {
+          yield new Uint8Array(1024);
+          await new Promise((resolve) => setImmediate(resolve));
+        }
+      } finally {
+        hasLeft = true;
+      }
+    }
+    const call = send(upstream, silent.port, { body: endless(), signal: end.signal });
+    call.catch(() => {});
+    await vi.waitFor(() => expect(silent.sockets.some((socket) => socket.bytesRead > 2000)).toBe(true));
+    end.abort();
+    await expect(call).rejects.toThrow();
+    await vi.waitFor(() => expect(hasLeft).toBe(true));
+    await closedAll(silent.sockets);
   });
 
   it('follows no redirect', async () => {
@@ -133,6 +220,87 @@ describe.each(upstreams)('upstream of %s (contract 02 §5.2)', (_name, upstream)
 });
 
 describe('upstream of node', () => {
+  it('sends chunks with the length that was announced', async () => {
+    const server = await collecting((received) => received.endsWith('ab'));
+    async function* chunks() {
+      yield Uint8Array.of(0x61);
+      yield Uint8Array.of(0x62);
+    }
+    await send(createNodeUpstream(), server.port, { body: chunks(), headers: { 'content-length': '2' } });
+    expect(server.received()).toMatch(/\r\ncontent-length: 2\r\n/i);
+    expect(server.received()).not.toMatch(/chunked/i);
+  });
+
+  it('takes no more chunks than the server accepts', async () => {
+    const { port, sockets } = await startServer((socket) => socket.pause());
+    let taken = 0;
+    async function* chunks() {
+      for (; taken < 1000; taken++) yield new Uint8Array(0x10000);
+    }
+    const end = new AbortController();
+    const call = send(createNodeUpstream(), port, { body: chunks(), signal: end.signal });
+    call.catch(() => {});
+    await vi.waitFor(() => expect(sockets).toHaveLength(1));
+    let last = -1;
+    await vi.waitFor(
+      () => {
+        const moved = taken !== last || taken === 0;
+        last = taken;
+        expect(moved).toBe(false);
+      },
+      { interval: 300 },
+    );
+    // Of 64 MiB, as much as fits into the kernel's buffers.
+    expect(taken).toBeLessThan(300);
+    end.abort();
+    await expect(call).rejects.toThrow();
+  });
+
+  const OK = 'HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok';
+  const kept = (upstream: Upstream, port: number, request: Partial<UpstreamRequest> = {}) =>
+    send(upstream, port, { method: 'GET', keepAlive: true, ...request }).then(({ body }) => readText(body));
+
+  it('keeps a connection for repeated calls that ask for it', async () => {
+    const { port, sockets } = await startServer((socket) => socket.on('data', () => socket.write(OK)));
+    const upstream = createNodeUpstream();
+    for (let round = 0; round < 3; round++) expect(await kept(upstream, port)).toBe('ok');
+    expect(sockets).toHaveLength(1);
+    expect(await kept(upstream, port, { keepAlive: false })).toBe('ok');
+    expect(await kept(upstream, port, { method: 'POST', body: 'x' })).toBe('ok');
+    expect(sockets).toHaveLength(3);
+  });
+
+  it('repeats a call on a new connection when the kept one was closed before the first byte of an answer', async () => {
+    const { port, sockets } = await startServer((socket) => {
+      let calls = 0;
+      socket.on('data', () => (++calls === 1 ? socket.write(OK) : socket.destroy()));
+    });
+    const upstream = createNodeUpstream();
+    for (let round = 0; round < 3; round++) expect(await kept(upstream, port)).toBe('ok');
+    expect(sockets).toHaveLength(3);
+  });
+
+  it('repeats a call only once, and not after its answer has begun', async () => {
+    let connections = 0;
+    const { port } = await startServer((socket) => {
+      const isFirst = ++connections === 1;
+      let calls = 0;
+      socket.on('data', () => (isFirst && ++calls === 1 ? socket.write(OK) : socket.destroy()));
+    });
+    const upstream = createNodeUpstream();
+    expect(await kept(upstream, port)).toBe('ok');
+    await expect(kept(upstream, port)).rejects.toThrow();
+    expect(connections).toBe(2);
+
+    const cutting = await startServer((socket) => {
+      let calls = 0;
+      socket.on('data', () => (++calls === 1 ? socket.write(OK) : socket.end(OK.slice(0, -1))));
+    });
+    expect(await kept(upstream, cutting.port)).toBe('ok');
+    await expect(kept(upstream, cutting.port)).rejects.toThrow();
+    expect(cutting.sockets).toHaveLength(1);
+  });
+
   it('gives up on a connection that is not established in time', async () => {
     // Accepts, but never answers the TLS handshake.
     const { port, sockets } = await startServer(() => {});

@@ -1,0 +1,68 @@
+import { readFile } from 'node:fs/promises';
+import * as tls from 'node:tls';
+
+/** Whose certificates calls to other servers accept. */
+export interface Trust {
+  /** What TLS needs for it; undefined where Node's own certificates are enough. Made once. */
+  secureContext(): tls.SecureContext | undefined;
+}
+
+const CERTIFICATE = /-----BEGIN CERTIFICATE-----[\s\S]+?-----END CERTIFICATE-----/g;
+
+/** Paths of files in PEM form, as in `Config`. */
+interface Bundles {
+  nodeExtraCaCerts?: string;
+  caBundle?: string;
+  sslCertFile?: string;
+  requestsCaBundle?: string;
+  curlCaBundle?: string;
+}
+
+/** Those that Node accepts by itself: `getCACertificates` (Node 22.15) also knows what its flags have added. */
+function ownAuthorities(): readonly string[] {
+  const { getCACertificates } = tls as { getCACertificates?(type: 'default'): string[] };
+  return getCACertificates?.('default') ?? tls.rootCertificates;
+}
+
+/**
+ * Reads the private authorities of the configuration: the file of `NODE_EXTRA_CA_CERTS`, which Node itself reads only
+ * from the environment that it was started with, and the first of `SVC_CA_BUNDLE`, `SSL_CERT_FILE`,
+ * `REQUESTS_CA_BUNDLE` and `CURL_CA_BUNDLE` that exists (contract 05 §1). They are added to Node's own. A file that
+ * cannot be read is reported through `warn` and left out.
+ */
+export async function readTrust(config: Bundles, warn: (message: string) => void): Promise<Trust> {
+  async function read(name: string, path: string | undefined): Promise<string[] | undefined> {
+    if (path === undefined) return undefined;
+    try {
+      const found = (await readFile(path, 'utf8')).match(CERTIFICATE);
+      if (found) return found;
+      warn(`${name} names a file without a certificate in PEM form, which is left out: ${path}`);
+    } catch (error) {
+      const { code } = error as NodeJS.ErrnoException;
+      warn(`${name} names a file that cannot be read (${code}), which is left out: ${path}`);
+    }
+    return undefined;
+  }
+
+  const bundles: [string, string | undefined][] = [
+    ['SVC_CA_BUNDLE', config.caBundle],
+    ['SSL_CERT_FILE', config.sslCertFile],
+    ['REQUESTS_CA_BUNDLE', config.requestsCaBundle],
+    ['CURL_CA_BUNDLE', config.curlCaBundle],
+  ];
+  const extra = (await read('NODE_EXTRA_CA_CERTS', config.nodeExtraCaCerts)) ?? [];
+  for (const [name, path] of bundles) {
+    const found = await read(name, path);
+    if (!found) continue;
+    extra.push(...found);
+    break;
+  }
+  if (extra.length === 0) return { secureContext: () => undefined };
+  let context: tls.SecureContext | undefined;
+  return {
+    secureContext() {
+      context ??= tls.createSecureContext({ ca: [...ownAuthorities(), ...extra] });
+      return context;
+    },
+  };
+}
