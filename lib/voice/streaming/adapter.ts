@@ -123,6 +123,10 @@ const booleanOf = (value: unknown): boolean | undefined => {
   return typeof value === 'string' && value.trim() !== '' ? (parseBoolean(value) ?? undefined) : undefined;
 };
 
+/** An option within what a provider takes; undefined when it was not given. */
+export const clamped = (value: number | undefined, min: number, max: number): number | undefined =>
+  value === undefined ? undefined : Math.min(max, Math.max(min, value));
+
 /**
  * `expression` of a `response.create`: absent and blank members take their defaults, long ones are cut. Throws `invalid`
  * for an intensity outside 0 to 1, and for anything but an object.

@@ -1,3 +1,7 @@
+import { createNodeUpstream } from '../../../../lib/host/node/upstream.ts';
+import { createNodeDialUpstream } from '../../../../lib/host/node/upstream-socket.ts';
+import { type Clock, systemClock } from '../../../../lib/kit/clock.ts';
+import { createVoiceCredentials } from '../../../../lib/voice/credentials.ts';
 import {
   type Adapter,
   type AudioChunk,
@@ -5,6 +9,8 @@ import {
   type RenderRequest,
   renderRequest,
 } from '../../../../lib/voice/streaming/adapter.ts';
+import { createAdapters } from '../../../../lib/voice/streaming/adapters.ts';
+import { startProvider } from '../../../support/voice/provider.ts';
 
 /** A request with the settings of a new install, changed by `changes`. */
 export const aRequest = (changes: Partial<RenderRequest> = {}): RenderRequest => ({
@@ -40,3 +46,33 @@ export async function rendered(adapter: Adapter, request: RenderRequest) {
     chunks.push(next.value);
   }
 }
+
+export const SECRET = 'sk-live-0123456789abcdef';
+
+/** Every adapter against a fake provider on loopback. */
+export async function startAdapters(clock: Clock = systemClock) {
+  const provider = await startProvider();
+  const http = `${provider.url}/v1`;
+  const credentials = createVoiceCredentials({
+    env: {
+      OPENAI_API_KEY: SECRET,
+      OPENAI_BASE_URL: http,
+      ELEVENLABS_API_KEY: SECRET,
+      ELEVENLABS_BASE_URL: provider.url,
+      XAI_API_KEY: SECRET,
+      XAI_BASE_URL: http,
+    },
+  });
+  const parts = { upstream: createNodeUpstream(), dialUpstream: createNodeDialUpstream(), clock, credentials };
+  const adapters = createAdapters(parts);
+  const adapter = (id: string): Adapter => {
+    const found = adapters(id);
+    if (!found) throw new Error(`there is no adapter ${id}`);
+    return found;
+  };
+  return { provider, parts, adapter };
+}
+
+/** Bytes that differ from each other, so that a lost or doubled one shows. */
+export const audioBytes = (length: number): Buffer =>
+  Buffer.from(Uint8Array.from({ length }, (_, at) => (at * 7 + (at >> 8)) & 0xff));

@@ -1,0 +1,114 @@
+import { RelayError } from '../../errors.ts';
+import { type Upstream, type UpstreamResponse, upstreamReason } from '../../host/upstream.ts';
+import type { DialUpstream } from '../../host/upstream-socket.ts';
+import type { Clock } from '../../kit/clock.ts';
+import { isObject, parseJson } from '../../kit/json.ts';
+import { decodeUtf8 } from '../../kit/text.ts';
+import { readUpTo } from '../../web/streams.ts';
+import { type Credential, keyNames, type VoiceCredentials } from '../credentials.ts';
+import { findProvider } from '../registry.ts';
+import type { Adapter } from './adapter.ts';
+
+/** Milliseconds that a render waits for its provider, in all. The time in which nobody takes its audio does not count. */
+const PROVIDER_TIMEOUT = 60_000;
+const MAX_ERROR_BYTES = 8 * 1024;
+
+export interface AdapterParts {
+  upstream: Upstream;
+  dialUpstream: DialUpstream;
+  clock: Clock;
+  credentials: Pick<VoiceCredentials, 'streaming' | 'redact'>;
+}
+
+/**
+ * An adapter with the rules that all share (contract 05 §13): PCM only, a minute of waiting for the provider, and an error
+ * when there is no audio. Its errors are redacted and short.
+ */
+export function withRules(provider: string, adapter: Adapter, { clock, credentials }: AdapterParts): Adapter {
+  const name = findProvider(provider)?.info.name ?? provider;
+  return async function* (request) {
+    const end = new AbortController();
+    const abort = () => end.abort(request.signal.reason);
+    let left = PROVIDER_TIMEOUT;
+    let isLate = false;
+    let isSilent = true;
+    const audio = adapter({ ...request, signal: end.signal });
+    request.signal.addEventListener('abort', abort);
+    try {
+      request.signal.throwIfAborted();
+      if (request.codec !== 'pcm') {
+        throw new RelayError('invalid', `${name} renders only the codec pcm, not ${request.codec}`);
+      }
+      for (;;) {
+        const started = clock.monotonic();
+        const cancel = clock.after(Math.max(left, 0), () => {
+          isLate = true;
+          end.abort();
+        });
+        const next = await audio.next().finally(cancel);
+        left -= clock.monotonic() - started;
+        if (next.done) {
+          if (isSilent) throw new RelayError('bad-gateway', `${name} returned no audio`);
+          return next.value;
+        }
+        isSilent = false;
+        yield next.value;
+      }
+    } catch (error) {
+      if (request.signal.aborted) throw request.signal.reason;
+      if (isLate) throw new RelayError('gateway-timeout', `${name} did not finish within ${PROVIDER_TIMEOUT / 1000} s`);
+      const kind = error instanceof RelayError ? error.kind : 'bad-gateway';
+      const message = error instanceof RelayError ? error.message : `${name}: ${upstreamReason(error)}`;
+      throw new RelayError(kind, credentials.redact(message), { cause: error });
+    } finally {
+      request.signal.removeEventListener('abort', abort);
+      end.abort();
+      await audio.return(undefined as never);
+    }
+  };
+}
+
+/** Key and base URL of a streaming provider. Without a key, throws `unavailable` with the variables that may hold one. */
+export async function credentialOf(provider: string, { credentials }: AdapterParts): Promise<Credential> {
+  const credential = await credentials.streaming(provider);
+  if (credential) return credential;
+  const names = keyNames(provider).join(', ');
+  throw new RelayError('unavailable', `${findProvider(provider)?.info.name} has no API key: set one of ${names}`);
+}
+
+export interface AudioCall {
+  provider: string;
+  url: string;
+  headers: Record<string, string>;
+  body: Record<string, unknown>;
+  signal: AbortSignal;
+}
+
+/** Calls a provider for audio. Throws `bad-gateway` for an error status, and for an answer that is text. */
+export async function callForAudio(call: AudioCall, { upstream }: AdapterParts): Promise<UpstreamResponse> {
+  const name = findProvider(call.provider)?.info.name;
+  const response = await upstream({
+    method: 'POST',
+    url: call.url,
+    headers: { ...call.headers, 'content-type': 'application/json' },
+    body: JSON.stringify(call.body),
+    signal: call.signal,
+  });
+  const type = response.headers['content-type'] ?? '';
+  const isOk = response.status >= 200 && response.status < 300;
+  if (isOk && !/^(?:text\/|application\/json)/i.test(type)) return response;
+  const detail = errorIn(decodeUtf8(await readUpTo(response.body, MAX_ERROR_BYTES)));
+  const failure = isOk ? `sent ${type} instead of audio` : `answered HTTP ${response.status}`;
+  throw new RelayError('bad-gateway', `${name} ${failure}${detail && `: ${detail}`}`);
+}
+
+/** The message in a provider's error body: of its `error` or `detail`, or the whole text. */
+function errorIn(body: string): string {
+  const json = parseJson(body);
+  if (!isObject(json)) return body;
+  for (const value of [json.error, json.detail, json]) {
+    const message = isObject(value) ? value.message : value;
+    if (typeof message === 'string' && message !== '') return message;
+  }
+  return body;
+}

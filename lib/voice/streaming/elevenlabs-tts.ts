@@ -1,0 +1,44 @@
+import { findProvider } from '../registry.ts';
+import { type Adapter, clamped, type ProviderOptions } from './adapter.ts';
+import { type AdapterParts, callForAudio, credentialOf } from './call.ts';
+import { sampleChunks } from './pcm.ts';
+
+const PROVIDER = 'elevenlabs_tts';
+const DEFAULT_RATE = 24_000;
+
+/** Contract 05 §13, `elevenlabs_tts`. */
+export const createElevenlabsTts = (parts: AdapterParts): Adapter =>
+  async function* ({ text, model, voice, sampleRate: wanted, options, signal }) {
+    const { secret, baseUrl } = await credentialOf(PROVIDER, parts);
+    const sampleRate = findProvider(PROVIDER)?.info.sample_rates.includes(wanted) ? wanted : DEFAULT_RATE;
+    const { headers, body } = await callForAudio(
+      {
+        provider: PROVIDER,
+        url: `${baseUrl}/v1/text-to-speech/${encodeURIComponent(voice)}/stream?output_format=pcm_${sampleRate}`,
+        headers: { 'xi-api-key': secret },
+        body: { text, model_id: model, voice_settings: voiceSettings(options) },
+        signal,
+      },
+      parts,
+    );
+    for await (const pcm of sampleChunks(body)) yield { pcm, sampleRate, label: 'elevenlabs_stream' };
+    const characters = headers['x-character-count'] ?? '';
+    const metadata = {
+      sample_rate: sampleRate,
+      request_id: headers['request-id'] ?? null,
+      character_count: /^\d{1,9}$/.test(characters) ? Number(characters) : null,
+    };
+    return { provider: PROVIDER, model, voice, metadata };
+  };
+
+/** The settings that the client asked for; the account's own apply where it asked for none. */
+function voiceSettings(options: ProviderOptions): Record<string, unknown> | undefined {
+  const settings = {
+    stability: clamped(options.stability, 0, 1),
+    similarity_boost: clamped(options.similarityBoost, 0, 1),
+    style: clamped(options.style, 0, 1),
+    use_speaker_boost: options.useSpeakerBoost,
+    speed: clamped(options.speed, 0.7, 1.2),
+  };
+  return Object.values(settings).some((value) => value !== undefined) ? settings : undefined;
+}

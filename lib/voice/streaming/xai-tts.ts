@@ -1,0 +1,46 @@
+import { type Adapter, clamped } from './adapter.ts';
+import { type AdapterParts, callForAudio, credentialOf } from './call.ts';
+import { sampleChunks } from './pcm.ts';
+
+const PROVIDER = 'xai_tts';
+/** A sentence that is worth a pause after it. */
+const FIRST_SENTENCE = /^[^.!?]{11,119}[.!?](?=\s)/;
+const TAG = /\[[^[\]\n]{1,40}\]|<\/?[a-z][^<>\n]{0,40}>/i;
+
+/** Contract 05 §13, `xai_tts`. */
+export const createXaiTts = (parts: AdapterParts): Adapter =>
+  async function* ({ signal, sampleRate, voice, language, options, ...request }) {
+    const { secret, baseUrl } = await credentialOf(PROVIDER, parts);
+    const { body } = await callForAudio(
+      {
+        provider: PROVIDER,
+        url: `${baseUrl.replace(/\/v1$/, '')}/v1/tts`,
+        headers: { authorization: `Bearer ${secret}` },
+        body: {
+          text: request.autoSpeechTags ? withSpeechTags(request.text) : request.text,
+          voice_id: voice,
+          language,
+          output_format: { codec: 'pcm', sample_rate: sampleRate },
+          optimize_streaming_latency: request.optimizeStreamingLatency,
+          text_normalization: request.textNormalization,
+          speed: clamped(options.speed, 0.7, 1.5),
+        },
+        signal,
+      },
+      parts,
+    );
+    for await (const pcm of sampleChunks(body)) yield { pcm, sampleRate, label: 'xai_tts_stream' };
+    return { provider: PROVIDER, model: 'xai-tts', voice, metadata: { sample_rate: sampleRate, language } };
+  };
+
+/**
+ * A text with pauses as xAI's speech tags: at blank lines, and after a short first sentence of a text that has no tag
+ * (contract 05 §13, `auto_speech_tags`). Other line ends become spaces.
+ */
+export function withSpeechTags(text: string): string {
+  const paused = text.trim().replace(/\s+/g, (space) => {
+    const lineEnds = space.match(/\r\n|\r|\n/g)?.length ?? 0;
+    return lineEnds > 1 ? ' [pause] ' : lineEnds === 1 ? ' ' : space;
+  });
+  return TAG.test(paused) ? paused : paused.replace(FIRST_SENTENCE, '$& [pause]');
+}
