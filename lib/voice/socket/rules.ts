@@ -1,0 +1,63 @@
+import type { RingLimits } from './ring.ts';
+
+const KiB = 1024;
+const MiB = 1024 * KiB;
+const MINUTE = 60_000;
+
+/** How a socket ended: 1006 without a closing handshake. */
+export interface SocketEnd {
+  code: number;
+  reason: string;
+}
+
+/** What a session is doing for its client: nothing yet, rendering or running, or finished for good. */
+export type Activity = 'idle' | 'busy' | 'done';
+
+/** What differs between the users of the resumable socket. */
+export interface Rules {
+  /** Whether sessions outlive their sockets. Without it, events have no ids, and a second socket replaces the first. */
+  resumable: boolean;
+  /** Whether the first socket waits for a connection to the provider, unread until then (contract 06 §4.1). */
+  connects: boolean;
+  /** Whether `session.start` is answered with another `voice.session.ready`. */
+  answersStart: boolean;
+  ring: RingLimits;
+  /** What makes room in a full ring: the client by its acknowledgements while the producer waits, or the oldest events. */
+  whenFull: 'wait' | 'evict';
+  /** Milliseconds that a session waits for its first socket. */
+  unattachedTtl: number;
+  /** Whether the end of the owner's socket, without `session.close`, ends the session. */
+  endsSession(end: SocketEnd, activity: Activity): boolean;
+}
+
+/** `/voice/output/{id}` (contract 05 §12). */
+export const OUTPUT_RULES: Rules = {
+  resumable: true,
+  connects: false,
+  answersStart: true,
+  ring: { events: 4096, bytes: 8 * MiB, reserve: { events: 64, bytes: 256 * KiB } },
+  whenFull: 'wait',
+  unattachedTtl: 5 * MINUTE,
+  endsSession: ({ code }, activity) => activity === 'idle' || (code === 1000 && activity === 'done'),
+};
+
+/** `/voice/realtime/{id}` (contract 05 §14). */
+export const LAB_RULES: Rules = {
+  ...OUTPUT_RULES,
+  resumable: false,
+  endsSession: () => true,
+};
+
+/** What the phone says in its close frame when it leaves voice mode (contract 06 §4.1). */
+const LEAVING = new Set(['session ended', 'done']);
+
+/** `/voice/realtime-agent/{id}` (contract 06 §4.1). `busy` while a background run is alive. */
+export const AGENT_RULES: Rules = {
+  resumable: true,
+  connects: true,
+  answersStart: false,
+  ring: { events: 256, bytes: 8 * MiB, reserve: { events: 0, bytes: 0 } },
+  whenFull: 'evict',
+  unattachedTtl: 5 * MINUTE,
+  endsSession: ({ code, reason }, activity) => code === 1000 && LEAVING.has(reason) && activity !== 'busy',
+};
