@@ -128,6 +128,112 @@ export function createYaml(yaml: typeof library): Yaml {
     flowCollectionPadding: !/[[{]\S/.test(text),
   });
 
+  const startOf = (node: unknown): number => (node as library.Node | null)?.range?.[0] ?? -1;
+  const endOf = (node: unknown): number => (node as library.Node | null)?.range?.[1] ?? -1;
+
+  /** Position after the line break; that of a block scalar is its own end. */
+  function lineEnd(text: string, at: number): number {
+    const end = text[at - 1] === '\n' ? at - 1 : text.indexOf('\n', at);
+    return end < 0 ? text.length : end + 1;
+  }
+
+  /** A scalar in one line, in the quotes of the one that it replaces. */
+  function scalarText(value: unknown, former?: library.Scalar): string {
+    if (typeof value !== 'string') return String(value);
+    if (former?.type === 'QUOTE_SINGLE' && !/[\n\r]/.test(value)) return `'${value.replaceAll("'", "''")}'`;
+    const plain = new yaml.Document(value, OPTIONS).toString({ lineWidth: 0 }).trimEnd();
+    return former?.type === 'QUOTE_DOUBLE' || /[\n,[\]{}]/.test(plain) ? JSON.stringify(value) : plain;
+  }
+
+  /** The part of a text to replace. */
+  type Splice = { start: number; end: number; by: string };
+
+  /** Where a text has to change to set a scalar, so that every other line stays as it is; null for an unknown layout. */
+  function spliceOf(text: string, document: library.Document | undefined, { path, value }: YamlChange): Splice | null {
+    const newline = text.includes('\r\n') ? '\r\n' : '\n';
+    const step = ' '.repeat(styleOf(text).indent);
+    const lines = (indent: string, [key = '', ...rest]: string[]): string =>
+      `${indent}${scalarText(key)}:${rest.length > 0 ? newline + lines(indent + step, rest) : ` ${scalarText(value)}${newline}`}`;
+    const insert = (at: number, by: string): Splice => {
+      const gap = at === 0 || text[at - 1] === '\n' ? '' : newline;
+      return { start: at, end: at, by: gap + by };
+    };
+    const indentAt = (at: number): string | null => {
+      const before = text.slice(text.lastIndexOf('\n', at - 1) + 1, at).replace(/^\ufeff/, '');
+      return /^ *$/.test(before) ? before : null;
+    };
+
+    /** A key that a mapping does not have yet: below its last line, or at the end of the file. */
+    function added(map: library.YAMLMap, missing: string[], depth: number): Splice | null {
+      let last: unknown = map;
+      while (yaml.isCollection(last) && !last.flow && last.items.length > 0) {
+        const item: unknown = last.items.at(-1);
+        last = yaml.isPair(item) ? (item.value ?? item.key) : item;
+      }
+      if (map.flow) {
+        const item = map.items.at(-1);
+        const at = item ? endOf(item.value ?? item.key) : startOf(map) + 1;
+        const pair = `${scalarText(missing[0])}: ${scalarText(value)}`;
+        return missing.length > 1 ? null : { start: at, end: at, by: item ? `, ${pair}` : pair };
+      }
+      const indent = indentAt(startOf(map.items[0]?.key));
+      return indent === null
+        ? null
+        : insert(depth === 0 ? text.length : lineEnd(text, endOf(last)), lines(indent, missing));
+    }
+
+    function replaced(pair: library.Pair, rest: string[]): Splice | null {
+      const { key, value: node } = pair;
+      const isBlank = node === null || (yaml.isScalar(node) && startOf(node) === endOf(node));
+      if (rest.length > 0) {
+        const indent = isBlank ? indentAt(startOf(key)) : null;
+        return indent === null ? null : insert(lineEnd(text, endOf(key)), lines(indent + step, rest));
+      }
+      if (isBlank) {
+        const colon = text.indexOf(':', endOf(key)) + 1;
+        return colon === 0 ? null : { start: colon, end: colon, by: ` ${scalarText(value)}` };
+      }
+      if (!yaml.isScalar(node) && !yaml.isAlias(node)) return null;
+      const [start, end] = [startOf(node), endOf(node)];
+      const by = scalarText(value, yaml.isScalar(node) ? node : undefined);
+      return { start, end, by: text[end - 1] === '\n' ? by + newline : by };
+    }
+
+    if (typeof value === 'object' || value === undefined) return null;
+    let node: unknown = document?.contents ?? null;
+    if (node === null) return insert(text.length, (text.trim() === '' ? '' : newline) + lines('', path));
+    for (const [depth, key] of path.entries()) {
+      if (!yaml.isMap(node)) return null;
+      const pair: library.Pair | undefined = node.items.findLast(
+        ({ key: name }) => yaml.isScalar(name) && name.value === key,
+      );
+      if (!pair) return added(node, path.slice(depth), depth);
+      if (depth === path.length - 1 || !yaml.isCollection(pair.value)) return replaced(pair, path.slice(depth + 1));
+      node = pair.value;
+    }
+    return null;
+  }
+
+  /** Changes only the lines concerned. Null for a layout that this does not know. */
+  function splice(text: string, changes: YamlChange[]): string | null {
+    let edited = text;
+    for (const each of changes) {
+      const part = spliceOf(edited, read(edited).document, each);
+      if (part === null) return null;
+      edited = edited.slice(0, part.start) + part.by + edited.slice(part.end);
+    }
+    return edited;
+  }
+
+  /** Writes the whole text anew: comments and order stay, but not all white space. */
+  function rewrite(text: string, changes: YamlChange[]): string {
+    const document = read(text).document ?? new yaml.Document({}, OPTIONS);
+    if (!yaml.isMap(document.contents)) document.contents = new yaml.YAMLMap();
+    for (const each of changes) write(document, each);
+    const edited = document.toString(styleOf(text));
+    return text.includes('\r\n') ? edited.replaceAll('\n', '\r\n') : edited;
+  }
+
   function write(document: library.Document, { path, value }: YamlChange): void {
     if (value === undefined) {
       if (document.hasIn(path)) document.deleteIn(path);
@@ -158,18 +264,14 @@ export function createYaml(yaml: typeof library): Yaml {
     edit(text, changes) {
       const before = attempt(() => ({ ok: true as const, ...read(text) }));
       if (!before.ok) return before;
-      try {
-        const document = before.document ?? new yaml.Document({}, OPTIONS);
-        if (!yaml.isMap(document.contents)) document.contents = new yaml.YAMLMap();
-        for (const each of changes) write(document, each);
-        const edited = document.toString(styleOf(text));
-        const after = read(edited).mapping;
-        const expected = changes.reduce(change, before.mapping);
-        if (JSON.stringify(after) === JSON.stringify(expected)) {
-          return { ok: true, text: text.includes('\r\n') ? edited.replaceAll('\n', '\r\n') : edited };
+      const expected = JSON.stringify(changes.reduce(change, before.mapping));
+      for (const method of [splice, rewrite]) {
+        try {
+          const edited = method(text, changes);
+          if (edited !== null && JSON.stringify(read(edited).mapping) === expected) return { ok: true, text: edited };
+        } catch {
+          // What came out cannot be parsed, or the library cannot write a document that it can read.
         }
-      } catch {
-        // The library cannot write every document that it can read.
       }
       return { ok: false, problem: 'cannot be edited without changing something else' };
     },

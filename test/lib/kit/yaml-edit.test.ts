@@ -1,0 +1,182 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import * as library from 'yaml';
+import { createYaml, type YamlChange } from '../../../lib/kit/yaml.ts';
+
+const { edit, parseMapping } = createYaml(library);
+
+function edited(text: string, ...changes: YamlChange[]): string {
+  const result = edit(text, changes);
+  if (!result.ok) throw new Error(`${result.problem}: ${JSON.stringify(text)}`);
+  return result.text;
+}
+
+function mapping(text: string): Record<string, unknown> {
+  const parsed = parseMapping(text);
+  if (!parsed.ok) throw new Error(`${parsed.problem}: ${JSON.stringify(text)}`);
+  return parsed.mapping;
+}
+
+const SECTIONS = ['voice_output', 'realtime_voice'];
+const KEYS = ['provider', 'model', 'voice', 'sample_rate', 'enabled'];
+
+const word = fc.constantFrom(
+  'eve',
+  'gpt-4o-mini-tts',
+  "it's",
+  'a: b',
+  '# c',
+  'yes',
+  '24000',
+  'ünï ☂',
+  '[x]',
+  '*a',
+  '- d',
+  'e"f',
+);
+const value = fc.oneof(
+  word,
+  fc.integer({ min: 0, max: 96_000 }),
+  fc.boolean(),
+  fc.string({ minLength: 1, maxLength: 12 }),
+);
+const scalar = fc.constantFrom('eve', '"eve # no"', "'e ''ve'", '7', 'yes', '', '~', 'plain text, with: colon');
+const comment = fc.constantFrom('', ' # why', '   #  odd', '  # *x &y');
+const space = fc.constantFrom(' ', '   ');
+const noise = fc.constantFrom('', '# note', '    # deep note', '  ');
+
+const pairLine = (key: fc.Arbitrary<string>) =>
+  fc.tuple(key, space, scalar, comment).map(([name, gap, text, note]) => `${name}:${gap}${text}${note}`);
+
+/** Lines of a block mapping without its indentation. */
+function block(key: fc.Arbitrary<string>, step: string): fc.Arbitrary<string[]> {
+  const nested = fc
+    .tuple(
+      fc.constantFrom('openai', 'xai'),
+      fc.array(pairLine(fc.constantFrom('model', 'speed')), { minLength: 1, maxLength: 2 }),
+    )
+    .map(([name, lines]) => [`${name}:`, ...lines.map((line) => step + line)]);
+  const list = fc.constantFrom(['tags:', '- a', '- b # c'], ['tags: [a, b]'], ['more: {a: 1,  b: "x"}']);
+  const text = fc.constant(['note: |', `${step}free # text`, `${step}more`]);
+  const item = fc.oneof(
+    { weight: 4, arbitrary: pairLine(key).map((line) => [line]) },
+    { weight: 1, arbitrary: noise.map((line) => [line]) },
+    { weight: 1, arbitrary: nested },
+    { weight: 1, arbitrary: list },
+    { weight: 1, arbitrary: text },
+  );
+  return fc.array(item, { maxLength: 5 }).map((items) => items.flat());
+}
+
+const section = fc
+  .constantFrom('  ', '    ')
+  .chain((step) =>
+    fc
+      .tuple(fc.constantFrom(...SECTIONS, 'tts', 'other'), comment, block(fc.constantFrom(...KEYS, 'run_dir'), step))
+      .map(([name, note, lines]) => [`${name}:${note}`, ...lines.map((line) => (line === '' ? '' : step + line))]),
+  );
+const flow = fc.constantFrom(
+  'voice_output: {voice: eve,  model: "m"} # flow',
+  'voice_output: {}',
+  'realtime_voice: { a: 1 }',
+);
+
+const documents = fc
+  .tuple(
+    fc.array(
+      fc.oneof(
+        { weight: 3, arbitrary: section },
+        { weight: 1, arbitrary: flow.map((line) => [line]) },
+        { weight: 1, arbitrary: pairLine(fc.constantFrom('model', 'a', 'b')).map((line) => [line]) },
+        { weight: 1, arbitrary: noise.map((line) => [line]) },
+      ),
+      { maxLength: 6 },
+    ),
+    fc.constantFrom('\n', '\r\n'),
+    fc.boolean(),
+  )
+  .map(([parts, newline, isEnded]) => {
+    const text = parts.flat().join(newline);
+    // A line end below a block of text would belong to it.
+    return text + (isEnded || text.endsWith('more') ? newline : '');
+  })
+  .filter((text) => {
+    const parsed = parseMapping(text);
+    // What no edit accepts is a case of its own.
+    return (
+      parsed.ok &&
+      SECTIONS.every(
+        (name) => [null, undefined].includes(parsed.mapping[name] as null) || typeof parsed.mapping[name] === 'object',
+      )
+    );
+  });
+
+const changes = fc.record({
+  path: fc.tuple(fc.constantFrom(...SECTIONS), fc.constantFrom(...KEYS)),
+  value,
+});
+
+/** How many lines of `before` are missing from `after`, where the others come in their order. */
+function changedLines(before: string, after: string): { removed: number; added: number } {
+  const [old = [], now = []] = [before, after].map((text) => text.replace(/\r?\n$/, '').split(/\r?\n/));
+  let head = 0;
+  while (head < old.length && head < now.length && old[head] === now[head]) head++;
+  let tail = 0;
+  while (tail < old.length - head && tail < now.length - head && old.at(-1 - tail) === now.at(-1 - tail)) tail++;
+  return { removed: old.length - head - tail, added: now.length - head - tail };
+}
+
+describe('editing YAML in place (contract 05 §10)', () => {
+  it('every document: one place changes, all other lines stay, the value reads back, the second edit changes nothing', () => {
+    fc.assert(
+      fc.property(documents, changes, (text, change) => {
+        const [name, key] = change.path;
+        const after = edited(text, change);
+        const before = mapping(text);
+        const present = (before[name] ?? {}) as Record<string, unknown>;
+        expect(mapping(after)).toEqual({ ...before, [name]: { ...present, [key]: change.value } });
+        const { removed, added } = changedLines(text, after);
+        expect(removed).toBeLessThanOrEqual(1);
+        expect(added).toBeLessThanOrEqual(3);
+        expect(edited(after, change)).toBe(after);
+        if (text.includes('\r\n')) expect(after.replaceAll('\r\n', '')).not.toContain('\n');
+      }),
+      { numRuns: 1500 },
+    );
+  });
+
+  it('several changes at once equal one after the other', () => {
+    fc.assert(
+      fc.property(documents, fc.array(changes, { maxLength: 5 }), (text, list) => {
+        expect(edited(text, ...list)).toBe(list.reduce((before, change) => edited(before, change), text));
+      }),
+      { numRuns: 300 },
+    );
+  });
+
+  it.each([
+    ['keeps the quotes and the comment', 'a:\n  b:   "x"   # why\n', 'a:\n  b:   "eve"   # why\n'],
+    [
+      'adds a key below the last one',
+      'a:\n    c: 1 # c\n    # end\n\nz: 1\n',
+      'a:\n    c: 1 # c\n    b: eve\n    # end\n\nz: 1\n',
+    ],
+    ['adds a key below a nested mapping', 'a:\n  c:\n    d: 1\nz: 1\n', 'a:\n  c:\n    d: 1\n  b: eve\nz: 1\n'],
+    [
+      'adds a key below a block of text',
+      'a:\n  c: |\n    d\n    e\nz: 1\n',
+      'a:\n  c: |\n    d\n    e\n  b: eve\nz: 1\n',
+    ],
+    ['fills a blank section', 'a: # empty\nz: 1\n', 'a: # empty\n  b: eve\nz: 1\n'],
+    ['fills a blank value', 'a:\n  b: # none\n', 'a:\n  b: eve # none\n'],
+    ['adds a section at the end', 'z: 1\n# end', 'z: 1\n# end\na:\n  b: eve\n'],
+    ['replaces a block of text', 'a:\n  b: >\n    long\n    text\n  c: 1\n', 'a:\n  b: eve\n  c: 1\n'],
+    ['replaces an alias', 'x: &v ara\na:\n  b: *v\n', 'x: &v ara\na:\n  b: eve\n'],
+    ['overrides a merged key', 'x: &v {b: 1}\na:\n  <<: *v\n', 'x: &v {b: 1}\na:\n  <<: *v\n  b: eve\n'],
+    ['changes the last of equal keys', 'a:\n  b: 1\n  b: 2\n', 'a:\n  b: 1\n  b: eve\n'],
+    ['keeps a byte-order mark', '\ufeffa:\n  b: 1\n', '\ufeffa:\n  b: eve\n'],
+    ['keeps the markers of a document', '---\na:\n  b: 1\n...\n', '---\na:\n  b: eve\n...\n'],
+  ])('%s', (_, before, after) => {
+    expect(edited(before, { path: ['a', 'b'], value: 'eve' })).toBe(after);
+  });
+});
