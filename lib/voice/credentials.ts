@@ -32,7 +32,7 @@ export interface VoiceCredentials {
   /** The token that xAI's streaming providers would use; null without one. */
   oauth(path?: string): Promise<OauthToken | null>;
   /** Files that may hold that token, in order; none without a host. */
-  oauthPaths(path?: string): string[];
+  oauthPaths(path?: string): Promise<string[]>;
   /**
    * A provider's words as one line of at most 300 characters, without any secret of the environment, of sections seen by
    * `basic`, or of tokens seen by `streaming`, and without host paths (contract 05 §8).
@@ -206,7 +206,7 @@ export function createVoiceCredentials({ env, oauth, directories = [] }: VoiceCr
   return {
     variable,
     oauth: tokenOf,
-    oauthPaths: (path) => oauth?.paths(path) ?? [],
+    oauthPaths: async (path) => (await oauth?.paths(path)) ?? [],
 
     async streaming(provider, oauthPath) {
       const keys = keyNames(provider);

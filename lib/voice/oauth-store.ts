@@ -28,7 +28,7 @@ export interface OauthToken {
 /** The xAI token store, which another program writes and refreshes (contract 05 §13). Read on each use. */
 export interface OauthStore {
   /** The files to look in, in order; `path` replaces the configured one. */
-  paths(path?: string): string[];
+  paths(path?: string): Promise<string[]>;
   /** The first usable token; null without one. Throws only when the machine is short of file handles or memory. */
   find(path?: string): Promise<OauthToken | null>;
 }
@@ -37,16 +37,16 @@ export interface OauthStoreParts {
   files: HostFiles;
   clock: Clock;
   /** The configured file, before `auth.json` of the agent home. */
-  path: string;
+  path(): Promise<string>;
   agentHome: string;
 }
 
 export function createOauthStore({ files, clock, path: configured, agentHome }: OauthStoreParts): OauthStore {
-  const pathsOf = (path = configured) => [...new Set([path, `${agentHome}/auth.json`])];
+  const pathsOf = async (path?: string) => [...new Set([path ?? (await configured()), `${agentHome}/auth.json`])];
   return {
     paths: pathsOf,
     async find(path) {
-      for (const candidate of pathsOf(path)) {
+      for (const candidate of await pathsOf(path)) {
         const document = await readObject(files, candidate, MAX_FILE);
         const found = tokenIn(document, clock.now());
         if (found) return { ...found, path: candidate };

@@ -1,3 +1,6 @@
+import { RelayError } from '../errors.ts';
+import { visibleName } from '../kit/text.ts';
+
 /** Metadata of a streaming provider as clients see it (contract 05 §9). A type, so that it is a JSON value. */
 export type ProviderInfo = {
   id: string;
@@ -123,3 +126,22 @@ export const findProvider = (id: string): StreamingProvider | undefined =>
 export const isRenderer = ({ info }: StreamingProvider): boolean => info.supports_tts && !info.supports_realtime;
 
 export const isRealtime = ({ info }: StreamingProvider): boolean => info.supports_realtime;
+
+/** What a provider is wanted for: voice output, realtime voice, or the lab, which takes any of them. */
+export type ProviderUse = 'output' | 'realtime' | 'any';
+
+/**
+ * The provider that a client names (contract 05 §9, §11).
+ * @throws RelayError `invalid` when there is none of that id, or it is not for this use.
+ */
+export function requireProvider(id: string, use: ProviderUse): StreamingProvider {
+  const provider = findProvider(id);
+  if (!provider) throw new RelayError('invalid', `unknown voice provider: ${visibleName(id)}`);
+  if (use === 'output' && !isRenderer(provider)) {
+    throw new RelayError('invalid', `${id} is not a streaming TTS renderer`);
+  }
+  if (use === 'realtime' && !isRealtime(provider)) {
+    throw new RelayError('invalid', `${id} is not a realtime voice provider`);
+  }
+  return provider;
+}

@@ -1,8 +1,5 @@
 import { isMapping, type Mapping } from '../kit/yaml.ts';
 
-/** Sections of a configuration file that are about voice. */
-export type SectionName = 'tts' | 'stt' | 'voice_output' | 'realtime_voice';
-
 /** A member of a mapping that is a mapping itself, or an empty one. */
 export function mappingOf(mapping: Mapping, name: string): Mapping {
   const member = Object.hasOwn(mapping, name) ? mapping[name] : undefined;
@@ -11,13 +8,10 @@ export function mappingOf(mapping: Mapping, name: string): Mapping {
 
 /**
  * The settings of a section for its own provider: those nested under the provider's name, overlaid with every scalar of
- * the section itself that is not blank (contract 05 §4).
+ * the section itself that is not blank (contract 05 §4). `canonical` turns a provider's aliases into one name.
  */
-export function readSection(section: Mapping): Mapping {
-  const provider = textOf(section.provider);
-  const nested = provider === undefined ? {} : mappingOf(section, provider);
-  const scalars = Object.entries(section).filter(([, value]) => isScalar(value));
-  return { ...nested, ...Object.fromEntries(scalars) };
+export function readSection(section: Mapping, canonical?: (provider: string) => string): Mapping {
+  return Object.fromEntries(levelsOf(section, canonical).toReversed().flatMap(Object.entries));
 }
 
 /** Like `readSection`, for the named provider: what the section says of its own provider does not apply to others. */
@@ -26,8 +20,31 @@ export function readSectionFor(section: Mapping, provider: string): Mapping {
   return own === provider ? { ...mappingOf(section, provider), ...readSection(section) } : mappingOf(section, provider);
 }
 
-const isScalar = (value: unknown): boolean =>
-  value !== null && value !== undefined && value !== '' && typeof value !== 'object';
+/** The levels of a section, each of which comes before the next: its own scalars, then those nested for its provider. */
+function levelsOf(section: Mapping, canonical = (provider: string) => provider): Mapping[] {
+  const scalars = Object.fromEntries(Object.entries(section).filter(([, value]) => isScalar(value)));
+  const provider = textOf(section.provider);
+  if (provider === undefined) return [scalars];
+  const names = Object.keys(section).filter((name) => canonical(name) === canonical(provider));
+  const exactFirst = [provider, ...names.filter((name) => name !== provider)];
+  return [scalars, ...exactFirst.map((name) => mappingOf(section, name))];
+}
 
-/** Trimmed text, undefined when it is blank or something else. */
+/** The value of the first of these names that a section has for its provider; its own scalars come first. */
+export function memberOf(
+  section: Mapping,
+  names: readonly string[],
+  canonical?: (provider: string) => string,
+): unknown {
+  for (const level of levelsOf(section, canonical)) {
+    for (const name of names) if (Object.hasOwn(level, name) && isScalar(level[name])) return level[name];
+  }
+  return undefined;
+}
+
+/** Neither blank, nor a mapping or a list. */
+export const isScalar = (value: unknown): boolean =>
+  value !== null && value !== undefined && typeof value !== 'object' && !(typeof value === 'string' && !value.trim());
+
+/** Trimmed text; undefined when it is blank or something else. */
 export const textOf = (value: unknown): string | undefined => (typeof value === 'string' && value.trim()) || undefined;

@@ -6,7 +6,7 @@ import type { OauthStore, OauthToken } from '../../../lib/voice/oauth-store.ts';
 type Env = Record<string, string>;
 
 const storeOf = (token?: Partial<OauthToken>): OauthStore => ({
-  paths: () => ['/store'],
+  paths: async () => ['/store'],
   find: async () => (token ? { secret: 'oauth-token', path: '/store', ...token } : null),
 });
 

@@ -77,7 +77,7 @@ it('contract 05 §13: the configured file, then auth.json of the agent home; rea
   const store = createOauthStore({
     files: createFiles(),
     clock: createTestClock(NOW),
-    path: join(directory, 'own.json'),
+    path: async () => join(directory, 'own.json'),
     agentHome: join(directory, 'agent'),
   });
   expect((await store.find())?.secret).toBe('agent');
@@ -86,5 +86,5 @@ it('contract 05 §13: the configured file, then auth.json of the agent home; rea
   await writeFiles(directory, { 'own.json': JSON.stringify(fresh), 'other.json': JSON.stringify({ tokens: fresh }) });
   expect(await store.find()).toEqual({ secret: 'token-1', path: join(directory, 'own.json') });
   expect((await store.find(join(directory, 'other.json')))?.path).toBe(join(directory, 'other.json'));
-  expect(store.paths()).toEqual([join(directory, 'own.json'), join(directory, 'agent/auth.json')]);
+  expect(await store.paths()).toEqual([join(directory, 'own.json'), join(directory, 'agent/auth.json')]);
 });

@@ -1,0 +1,309 @@
+import { type Config, parseBoolean } from '../config.ts';
+import { RelayError } from '../errors.ts';
+import type { JsonObject } from '../kit/json.ts';
+import { visible, visibleName } from '../kit/text.ts';
+import { isMapping, type Mapping } from '../kit/yaml.ts';
+import { findProvider, isRenderer, requireProvider } from './registry.ts';
+import { isScalar, memberOf } from './section.ts';
+
+/** Settings that voice output and realtime voice have in common. */
+export interface StreamingSettings {
+  enabled: boolean;
+  provider: string;
+  model: string;
+  voice: string;
+  sampleRate: number;
+}
+
+/** `voice_output:` (contract 05 §4). */
+export interface OutputSettings extends StreamingSettings {
+  language: string;
+  codec: string;
+  optimizeStreamingLatency: number;
+  textNormalization: boolean;
+  autoSpeechTags: boolean;
+  fallbackEnabled: boolean;
+}
+
+/** `realtime_voice:` (contract 05 §4), without the keys of the realtime agent. */
+export type RealtimeSettings = StreamingSettings;
+
+/** One setting: how it is called in files, and how its value is read there and checked in a `PATCH`. */
+interface Field {
+  /** The first is also its name in a `PATCH`. */
+  names: readonly [string, ...string[]];
+  kind: Kind;
+}
+
+/** `read` is lenient, for files: undefined for a value that does not count. `check` throws `invalid`. */
+interface Kind {
+  read(value: unknown): unknown;
+  check(value: unknown, name: string): unknown;
+}
+
+type Fields<S> = Readonly<Record<keyof S, Field>>;
+
+/** A section of a configuration file that holds settings of the streaming path. */
+export interface SectionKind<S extends StreamingSettings> {
+  readonly name: 'voice_output' | 'realtime_voice';
+  readonly defaults: Readonly<S>;
+  readonly fields: Fields<S>;
+  /** Turns a provider's aliases into its id (contract 05 §4). */
+  canonical(provider: string): string;
+  /** Overrides by variables. */
+  environment(config: Config): { readonly [Key in keyof S]: unknown };
+}
+
+const isText = (value: unknown, max: number): value is string =>
+  typeof value === 'string' && value.trim().length > 0 && value.trim().length <= max && visible(value) === value;
+
+const flag: Kind = {
+  read: (value) => (typeof value === 'boolean' ? value : (parseBoolean(String(value)) ?? undefined)),
+  check(value, name) {
+    if (typeof value === 'boolean') return value;
+    const parsed = isText(value, 8) ? parseBoolean(value) : null;
+    if (parsed === null) throw new RelayError('invalid', `${name} must be a boolean`);
+    return parsed;
+  },
+};
+
+const text = (max: number): Kind => ({
+  read: (value) => String(value).trim() || undefined,
+  check(value, name) {
+    if (isText(value, max)) return value.trim();
+    throw new RelayError('invalid', `${name} must be text of 1 to ${max} characters`);
+  },
+});
+
+const integer = (min: number, max: number): Kind => {
+  const isInRange = (value: unknown): value is number => Number.isInteger(value) && isBetween(value as number);
+  const isBetween = (value: number) => value >= min && value <= max;
+  return {
+    read(value) {
+      const number = typeof value === 'string' && /^\d{1,9}$/.test(value.trim()) ? Number(value) : value;
+      return isInRange(number) ? number : undefined;
+    },
+    check(value, name) {
+      if (isInRange(value)) return value;
+      throw new RelayError('invalid', `${name} must be an integer from ${min} to ${max}`);
+    },
+  };
+};
+
+const CODECS = ['pcm', 'wav', 'mp3', 'mulaw', 'ulaw', 'alaw'];
+
+/** Only `pcm` can be rendered; the others are accepted, and fail a session when it renders. */
+const codec: Kind = {
+  read: (value) => String(value).trim().toLowerCase() || undefined,
+  check(value, name) {
+    const word = typeof value === 'string' ? value.trim().toLowerCase() : '';
+    if (CODECS.includes(word)) return word;
+    throw new RelayError('invalid', `${name} must be one of ${CODECS.join(', ')}`);
+  },
+};
+
+const providerOf = (use: 'output' | 'any', canonical: (provider: string) => string): Kind => ({
+  read: (value) => canonical(String(value).trim()) || undefined,
+  check(value, name) {
+    return requireProvider(text(80).check(value, name) as string, use).info.id;
+  },
+});
+
+/** `xai` and `grok`, `openai`, `elevenlabs` in any case, with `-` for `_`; others stay as they are (contract 05 §4). */
+const aliases = (streaming: 'tts' | 'realtime') => {
+  const ids: Readonly<Record<string, string>> = {
+    xai: `xai_${streaming}`,
+    grok: `xai_${streaming}`,
+    openai: `openai_${streaming}`,
+    elevenlabs: 'elevenlabs_tts',
+  };
+  return (provider: string): string => {
+    const word = provider.trim().toLowerCase().replaceAll('-', '_');
+    if (Object.hasOwn(ids, word)) return ids[word] as string;
+    return findProvider(word) ? word : provider;
+  };
+};
+
+const MIN_RATE = 8000;
+const MAX_RATE = 96_000;
+const rate = integer(MIN_RATE, MAX_RATE);
+
+const common = (use: 'output' | 'any', canonical: (provider: string) => string): Fields<StreamingSettings> => ({
+  enabled: { names: ['enabled'], kind: flag },
+  provider: { names: ['provider'], kind: providerOf(use, canonical) },
+  model: { names: ['model', 'model_id'], kind: text(160) },
+  voice: { names: ['voice', 'voice_id'], kind: text(160) },
+  sampleRate: { names: ['sample_rate'], kind: rate },
+});
+
+const outputAlias = aliases('tts');
+const realtimeAlias = aliases('realtime');
+
+export const voiceOutput: SectionKind<OutputSettings> = {
+  name: 'voice_output',
+  defaults: {
+    enabled: true,
+    provider: 'xai_tts',
+    model: 'xai-tts',
+    voice: 'eve',
+    sampleRate: 24_000,
+    language: 'en',
+    codec: 'pcm',
+    optimizeStreamingLatency: 1,
+    textNormalization: false,
+    autoSpeechTags: false,
+    fallbackEnabled: true,
+  },
+  fields: {
+    ...common('output', outputAlias),
+    language: { names: ['language'], kind: text(24) },
+    codec: { names: ['codec'], kind: codec },
+    optimizeStreamingLatency: { names: ['optimize_streaming_latency', 'optimize_latency'], kind: integer(0, 1) },
+    textNormalization: { names: ['text_normalization'], kind: flag },
+    autoSpeechTags: { names: ['auto_speech_tags'], kind: flag },
+    fallbackEnabled: { names: ['fallback_enabled'], kind: flag },
+  },
+  canonical: outputAlias,
+  environment: (config) => ({
+    enabled: config.voiceOutputEnabled,
+    provider: config.voiceOutputProvider,
+    model: config.voiceOutputModel,
+    voice: config.voiceOutputVoice,
+    sampleRate: config.voiceOutputSampleRate,
+    language: config.voiceOutputLanguage,
+    codec: config.voiceOutputCodec,
+    optimizeStreamingLatency: config.voiceOutputOptimizeLatency,
+    textNormalization: config.voiceOutputTextNormalization,
+    autoSpeechTags: config.voiceOutputAutoSpeechTags,
+    fallbackEnabled: config.voiceOutputFallbackEnabled,
+  }),
+};
+
+export const realtimeVoice: SectionKind<RealtimeSettings> = {
+  name: 'realtime_voice',
+  defaults: {
+    enabled: true,
+    provider: 'xai_realtime',
+    model: 'grok-voice-latest',
+    voice: 'eve',
+    sampleRate: 24_000,
+  },
+  fields: common('any', realtimeAlias),
+  canonical: realtimeAlias,
+  environment: (config) => ({
+    enabled: config.realtimeVoiceEnabled,
+    provider: config.realtimeVoiceProvider,
+    model: config.realtimeVoiceModel,
+    voice: config.realtimeVoiceVoice,
+    sampleRate: config.realtimeVoiceSampleRate,
+  }),
+};
+
+/**
+ * Settings overlaid with others, of which absent ones do not count. A layer that names another provider and no model or
+ * voice takes that provider's defaults: those below belong to the former one.
+ */
+export function overlay<S extends StreamingSettings>(below: S, layer: Partial<S>): S {
+  const given = Object.fromEntries(Object.entries(layer).filter(([, value]) => value !== undefined)) as Partial<S>;
+  const other = given.provider !== undefined && given.provider !== below.provider;
+  const provider = other ? findProvider(given.provider as string) : undefined;
+  return { ...below, ...(provider && { model: provider.defaultModel, voice: provider.defaultVoice }), ...given };
+}
+
+/** What a section of a file sets. Values that make no sense do not count. */
+export function readSettings<S extends StreamingSettings>(kind: SectionKind<S>, section: unknown): Partial<S> {
+  const settings: Partial<S> = {};
+  if (!isMapping(section)) return settings;
+  for (const [key, { names, kind: value }] of entriesOf(kind.fields)) {
+    const found = memberOf(section, names, kind.canonical);
+    const read = found === undefined ? undefined : value.read(found);
+    if (read !== undefined) settings[key] = read as S[typeof key];
+  }
+  return settings;
+}
+
+/** What the variables set. Values that make no sense do not count. */
+export function readEnvironment<S extends StreamingSettings>(kind: SectionKind<S>, config: Config): Partial<S> {
+  const values = kind.environment(config);
+  const settings: Partial<S> = {};
+  for (const [key, { kind: value }] of entriesOf(kind.fields)) {
+    const read = values[key] === undefined ? undefined : value.read(values[key]);
+    if (read !== undefined) settings[key] = read as S[typeof key];
+  }
+  return settings;
+}
+
+/**
+ * What the `tts:` section of a profile without `voice_output:` sets: provider, model, voice and sample rate, and nothing
+ * when its provider is not a streaming renderer, with which every session would fail.
+ */
+export function readTtsSettings(section: unknown): Partial<OutputSettings> {
+  const { provider, model, voice, sampleRate } = readSettings(voiceOutput, section);
+  const known = provider === undefined ? undefined : findProvider(provider);
+  if (provider !== undefined && !(known && isRenderer(known))) return {};
+  return Object.fromEntries(
+    Object.entries({ provider, model, voice, sampleRate }).filter(([, value]) => value !== undefined),
+  );
+}
+
+/** A checked `PATCH`: the settings by their names in the file. */
+export type Changes = ReadonlyMap<string, unknown>;
+
+/**
+ * Checks the body of a `PATCH` (contract 05 §10). `profile` is no setting.
+ * @throws RelayError `invalid`
+ */
+export function checkChanges<S extends StreamingSettings>(kind: SectionKind<S>, body: JsonObject): Changes {
+  const fields = new Map(entriesOf(kind.fields).map(([, field]) => [field.names[0], field.kind]));
+  const names = Object.keys(body).filter((name) => name !== 'profile');
+  const unsupported = names.filter((name) => !fields.has(name));
+  if (unsupported.length > 0) {
+    const shown = unsupported.slice(0, 8).map((name) => visibleName(name.slice(0, 64)));
+    throw new RelayError('invalid', `unsupported: ${shown.join(', ')}`);
+  }
+  if (names.length === 0) throw new RelayError('invalid', 'nothing to change: no setting was given');
+  return new Map(names.map((name) => [name, fields.get(name)?.check(body[name], name)]));
+}
+
+/** The settings that a `PATCH` decides: with a provider, also its model and its voice. */
+export const keysOf = <S extends StreamingSettings>({ fields }: SectionKind<S>, changes: Changes): string[] =>
+  entriesOf(fields)
+    .filter(([, { names }]) => changes.has(names[0]) || (changes.has('provider') && /^(?:model|voice)$/.test(names[0])))
+    .map(([key]) => key as string);
+
+/**
+ * The keys to write into a section for a `PATCH`. A setting that is there under another name is changed under that one.
+ * Another provider than `present` replaces the model and the voice of the former one, where they are written, by its own.
+ */
+export function keysToWrite<S extends StreamingSettings>(
+  kind: SectionKind<S>,
+  changes: Changes,
+  section: Mapping,
+  present: StreamingSettings,
+): Mapping {
+  const all = new Map(changes);
+  const provider = changes.get('provider');
+  const other = provider !== present.provider ? findProvider(String(provider)) : undefined;
+  if (other) {
+    const nested = readSettings(kind, { ...mappingsIn(section), provider });
+    const { model = other.defaultModel, voice = other.defaultVoice } = nested;
+    for (const [name, value] of [['model', model] as const, ['voice', voice] as const]) {
+      if (!all.has(name) && namesOf(kind, name).some((known) => isScalar(section[known]))) all.set(name, value);
+    }
+  }
+  return Object.fromEntries(
+    [...all].map(([name, value]) => [
+      namesOf(kind, name).find((known) => Object.hasOwn(section, known)) ?? name,
+      value,
+    ]),
+  );
+}
+
+const mappingsIn = (section: Mapping): Mapping =>
+  Object.fromEntries(Object.entries(section).filter(([, value]) => isMapping(value)));
+
+/** The spellings of a setting in files. */
+const namesOf = <S extends StreamingSettings>({ fields }: SectionKind<S>, name: string): readonly string[] =>
+  entriesOf(fields).find(([, field]) => field.names[0] === name)?.[1].names ?? [name];
+
+const entriesOf = <S>(fields: Fields<S>) => Object.entries(fields) as [keyof S, Field][];
