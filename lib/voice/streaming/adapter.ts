@@ -50,6 +50,8 @@ export interface RenderRequest {
   expression: Expression;
   options: ProviderOptions;
   toolScaffold: boolean;
+  /** The token store of xAI that the profile names, instead of the configured one. */
+  oauthPath?: string;
   /** Aborts the render and its upstream call. */
   signal: AbortSignal;
 }
@@ -88,6 +90,7 @@ export type RenderSettings = Pick<
   | 'optimizeStreamingLatency'
   | 'textNormalization'
   | 'autoSpeechTags'
+  | 'oauthPath'
 >;
 
 const MAX_WORD = 80;
@@ -225,6 +228,7 @@ export function renderRequest(
     expression: parseExpression(message.expression),
     options,
     toolScaffold: message.toolScaffold ?? false,
+    oauthPath: settings.oauthPath,
     signal: message.signal,
   };
 }

@@ -7,7 +7,7 @@ import { decodeUtf8 } from '../../kit/text.ts';
 import { readUpTo } from '../../web/streams.ts';
 import { type Credential, keyNames, type VoiceCredentials } from '../credentials.ts';
 import { findProvider } from '../registry.ts';
-import type { Adapter } from './adapter.ts';
+import type { Adapter, RenderRequest } from './adapter.ts';
 
 /** Milliseconds that a render waits for its provider, in all. The time in which nobody takes its audio does not count. */
 const PROVIDER_TIMEOUT = 60_000;
@@ -32,6 +32,7 @@ export function withRules(provider: string, adapter: Adapter, { clock, credentia
     let left = PROVIDER_TIMEOUT;
     let isLate = false;
     let isSilent = true;
+    let isFinished = false;
     const audio = adapter({ ...request, signal: end.signal });
     request.signal.addEventListener('abort', abort);
     try {
@@ -48,6 +49,7 @@ export function withRules(provider: string, adapter: Adapter, { clock, credentia
         const next = await audio.next().finally(cancel);
         left -= clock.monotonic() - started;
         if (next.done) {
+          isFinished = true;
           if (isSilent) throw new RelayError('bad-gateway', `${name} returned no audio`);
           return next.value;
         }
@@ -62,15 +64,20 @@ export function withRules(provider: string, adapter: Adapter, { clock, credentia
       throw new RelayError(kind, credentials.redact(message), { cause: error });
     } finally {
       request.signal.removeEventListener('abort', abort);
-      end.abort();
+      // A finished adapter may still be closing its connection in good order.
+      if (!isFinished) end.abort();
       await audio.return(undefined as never);
     }
   };
 }
 
 /** Key and base URL of a streaming provider. Without a key, throws `unavailable` with the variables that may hold one. */
-export async function credentialOf(provider: string, { credentials }: AdapterParts): Promise<Credential> {
-  const credential = await credentials.streaming(provider);
+export async function credentialOf(
+  provider: string,
+  { oauthPath }: RenderRequest,
+  { credentials }: AdapterParts,
+): Promise<Credential> {
+  const credential = await credentials.streaming(provider, oauthPath);
   if (credential) return credential;
   const names = keyNames(provider).join(', ');
   throw new RelayError('unavailable', `${findProvider(provider)?.info.name} has no API key: set one of ${names}`);

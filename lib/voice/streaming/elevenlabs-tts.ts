@@ -8,8 +8,9 @@ const DEFAULT_RATE = 24_000;
 
 /** Contract 05 §13, `elevenlabs_tts`. */
 export const createElevenlabsTts = (parts: AdapterParts): Adapter =>
-  async function* ({ text, model, voice, sampleRate: wanted, options, signal }) {
-    const { secret, baseUrl } = await credentialOf(PROVIDER, parts);
+  async function* (request) {
+    const { text, model, voice, sampleRate: wanted, options, signal } = request;
+    const { secret, baseUrl } = await credentialOf(PROVIDER, request, parts);
     const sampleRate = findProvider(PROVIDER)?.info.sample_rates.includes(wanted) ? wanted : DEFAULT_RATE;
     const { headers, body } = await callForAudio(
       {

@@ -12,7 +12,7 @@ const MAX_INPUT = 4096;
 /** Contract 05 §13, `openai_tts`. */
 export const createOpenaiTts = (parts: AdapterParts): Adapter =>
   async function* (request) {
-    const { secret, baseUrl } = await credentialOf(PROVIDER, parts);
+    const { secret, baseUrl } = await credentialOf(PROVIDER, request, parts);
     const { model, voice, signal, options } = request;
     const inputs = splitText(request.text, MAX_INPUT);
     for (const input of inputs) {

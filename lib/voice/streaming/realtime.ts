@@ -67,7 +67,7 @@ export const createXaiRealtime = (parts: AdapterParts): Adapter => createRealtim
 const createRealtime = ({ provider, session, response }: Dialect, parts: AdapterParts): Adapter =>
   async function* (request) {
     const { model, voice, signal } = request;
-    const { secret, baseUrl } = await credentialOf(provider, parts);
+    const { secret, baseUrl } = await credentialOf(provider, request, parts);
     const connection = await connectRealtime(parts.dialUpstream, { url: baseUrl, secret, model, signal });
     try {
       connection.send({ type: 'session.update', session: session(request, instructionsFor(request)) });

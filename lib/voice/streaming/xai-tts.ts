@@ -9,8 +9,9 @@ const TAG = /\[[^[\]\n]{1,40}\]|<\/?[a-z][^<>\n]{0,40}>/i;
 
 /** Contract 05 §13, `xai_tts`. */
 export const createXaiTts = (parts: AdapterParts): Adapter =>
-  async function* ({ signal, sampleRate, voice, language, options, ...request }) {
-    const { secret, baseUrl } = await credentialOf(PROVIDER, parts);
+  async function* (request) {
+    const { signal, sampleRate, voice, language, options } = request;
+    const { secret, baseUrl } = await credentialOf(PROVIDER, request, parts);
     const { body } = await callForAudio(
       {
         provider: PROVIDER,

@@ -165,6 +165,25 @@ it('finds speech tags in linear time', () => {
   expect(process.cpuUsage(started).user).toBeLessThan(2_000_000);
 });
 
+it('05 §13: xai adapters use the token store of the profile, and send its token to the URL beside it only', async () => {
+  const { provider, parts } = await startAdapters();
+  const oauth = {
+    paths: async () => [],
+    find: async (path?: string) =>
+      path === '/profile/xai.json' ? { secret: 'oauth-token', baseUrl: `${provider.url}/stored/v1`, path } : null,
+  };
+  const env = { XAI_API_KEY: SECRET, XAI_BASE_URL: `${provider.url}/env/v1` };
+  const adapters = createAdapters({ ...parts, credentials: createVoiceCredentials({ env, oauth }) });
+  provider.onCall((call) => call.audio(audioBytes(2)));
+  for (const oauthPath of ['/profile/xai.json', undefined]) {
+    await rendered(adapters('xai_tts') ?? expect.fail(), aRequest({ oauthPath }));
+  }
+  expect(provider.calls.map(({ path, headers }) => [path, headers.authorization])).toEqual([
+    ['/stored/v1/tts', 'Bearer oauth-token'],
+    ['/env/v1/tts', `Bearer ${SECRET}`],
+  ]);
+});
+
 describe.each(TTS)('%s', (id) => {
   it('05 §12: carries an odd byte over, however the reply is cut', async () => {
     const { provider, adapter } = await startAdapters();
