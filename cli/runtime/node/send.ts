@@ -7,6 +7,8 @@ import { isPiped, WebResponse } from '../../../lib/web/response.ts';
 
 /** Milliseconds that a client may leave its response unread before its connection is dropped. */
 const STALL_TIMEOUT = 300_000;
+/** Largest body that is read to its end after an early response, so that the connection stays usable. */
+const MAX_UNREAD = 64 * 1024;
 /** Milliseconds for which a refused body is still read, so that its client sees the response: in all, and of silence. */
 const LINGER = 30_000;
 const LINGER_IDLE = 1_000;
@@ -20,10 +22,12 @@ export function send(req: IncomingMessage, res: ServerResponse, response: Respon
   const isWhole = content === null || typeof content === 'string' || content instanceof Uint8Array;
   if (isWhole || req.method === 'HEAD' || res.destroyed) {
     if (!isWhole) discard(content);
-    writeHead(res, response);
     const body = isWhole && content !== null ? content : '';
-    if (!req.complete && response.headers.get('connection') === 'close') sendEarly(req, res, body);
-    else res.end(body);
+    if (!req.complete && !res.destroyed) sendEarly(req, res, response, body);
+    else {
+      writeHead(res, response);
+      res.end(body);
+    }
     return;
   }
   writeHead(res, response);
@@ -46,25 +50,37 @@ function writeHead(res: ServerResponse, { status, headers }: Response): void {
 }
 
 /**
- * Answers before the body has arrived. Closing the connection at once would reset it, and a client that is still
- * sending would never see the response: for a while, what it sends is read and thrown away.
+ * Answers before the body has arrived, and for a while reads what arrives and throws it away. A small body is read to
+ * its end, so that the next request can follow. Otherwise the connection closes, but not at once: that would reset it,
+ * and a client that is still sending would never see the response.
  */
-function sendEarly(req: IncomingMessage, res: ServerResponse, body: string | Uint8Array): void {
-  res.write(body);
-  const end = () => {
+function sendEarly(req: IncomingMessage, res: ServerResponse, response: Response, body: string | Uint8Array): void {
+  const { socket } = req;
+  const { 'content-length': length = Number.POSITIVE_INFINITY } = req.headers;
+  if (Number(length) > MAX_UNREAD) response.headers.set('connection', 'close');
+  writeHead(res, response);
+  const staysOpen = res.shouldKeepAlive && response.headers.get('connection') !== 'close';
+  if (staysOpen) res.end(body);
+  else res.write(body);
+
+  const limit = setTimeout(close, LINGER).unref();
+  const idle = setTimeout(close, LINGER_IDLE).unref();
+  function stop(): void {
     clearTimeout(limit);
     clearTimeout(idle);
-    res.end();
-  };
-  const limit = setTimeout(end, LINGER).unref();
-  const idle = setTimeout(end, LINGER_IDLE).unref();
-  // A reader that stopped has left its listeners behind.
+    if (!staysOpen) res.end();
+  }
+  function close(): void {
+    stop();
+    if (staysOpen) socket.destroySoon();
+  }
+  // A reader that stopped has left its listeners behind, and a stream with one of them does not flow.
   req.removeAllListeners('readable').removeAllListeners('data');
   req
     .on('data', () => void idle.refresh())
     .on('error', () => {})
-    .on('close', end)
-    .on('end', end)
+    .on('close', stop)
+    .on('end', stop)
     .resume();
-  if (req.destroyed) end();
+  if (req.destroyed) stop();
 }
