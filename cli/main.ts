@@ -3,7 +3,16 @@ import { describeError } from '../lib/errors.ts';
 import { type CommandEntry, nestedPrograms, type Program, type ProgramName, programs } from './commands.ts';
 import { commandHelp, programHelp } from './help.ts';
 import { parseCommandLine } from './options.ts';
-import { type CommandContext, CommandError, exitCodeOf, line, printable, printError, UsageError } from './output.ts';
+import {
+  type CommandContext,
+  CommandError,
+  exitCodeOf,
+  line,
+  printable,
+  printError,
+  UsageError,
+  withNextStep,
+} from './output.ts';
 import { ownPackage } from './own-package.ts';
 
 /** Milliseconds that open handles of a finished command may hold the process. An unanswered DNS look-up holds it long. */
@@ -44,7 +53,8 @@ export async function main(
   const words = nested ? argv.slice(1) : argv;
   try {
     return await run(cli, program, words[0] === 'help' ? [...words.slice(1), '--help'] : words, context);
-  } catch (error) {
+  } catch (thrown) {
+    const error = withNextStep(thrown);
     printError(context, printable(describeError(error)));
     if (error instanceof CommandError && error.next) line(context.stderr, error.next);
     if (error instanceof UsageError) line(context.stderr, `Run '${helpCommand(cli, words)}' for help.`);

@@ -56,6 +56,16 @@ export class CommandError extends Error {
   }
 }
 
+/** Descriptors with which the relay starts and serves a few devices. */
+export const MIN_DESCRIPTORS = 64;
+export const RAISE_LIMIT = 'Raise the limit, with `ulimit -Hn 1024` or LimitNOFILE= of a systemd unit, and try again.';
+
+/** An error of a command, with the next step where Node's own message lacks it. */
+export const withNextStep = (error: unknown): unknown =>
+  ['EMFILE', 'ENFILE'].includes((error as NodeJS.ErrnoException | null)?.code ?? '')
+    ? new CommandError(`too many open files: this command needs ${MIN_DESCRIPTORS} descriptors`, RAISE_LIMIT)
+    : error;
+
 /** 2 for a wrong flag or variable, 1 for everything else. */
 export const exitCodeOf = (error: unknown): number =>
   error instanceof UsageError || (error instanceof RelayError && error.kind === 'invalid') ? 2 : 1;

@@ -1,11 +1,23 @@
 import { spawn } from 'node:child_process';
+import { readFileSync } from 'node:fs';
 import type { Command } from 'cac';
 import { type Config, changedVariables, readConfig } from '../lib/config.ts';
 import { describeError, RelayError } from '../lib/errors.ts';
 import { createLog, type Log } from '../lib/log.ts';
 import { loadEnvironment } from './environment.ts';
 import { asHost, asHttpUrl, asPort, asText, flag, negated, type Options, option } from './options.ts';
-import { aligned, type CommandContext, CommandError, createStyle, line, UsageError, type Writer } from './output.ts';
+import {
+  aligned,
+  type CommandContext,
+  CommandError,
+  createStyle,
+  line,
+  MIN_DESCRIPTORS,
+  RAISE_LIMIT,
+  UsageError,
+  type Writer,
+  withNextStep,
+} from './output.ts';
 import { terminalQr } from './pair/qr.ts';
 import { DEFAULT_PORT } from './relay-client.ts';
 import type { NodeRelay } from './runtime/node/relay.ts';
@@ -44,6 +56,7 @@ export function define(command: Command): void {
 
 /** Runs the relay until a signal stops it. */
 async function run(options: Options, context: CommandContext): Promise<void> {
+  checkDescriptors();
   const flags = variablesOf(options);
   const { env: environment, places } = loadEnvironment(context.env);
   const env = { ...environment, ...defined(flags) };
@@ -72,6 +85,21 @@ async function run(options: Options, context: CommandContext): Promise<void> {
     const addresses = await announce(running, context, log);
     if (flag(options, '--qr')) drawCode(addresses, context, log);
     if (flag(options, '--open')) openInBrowser(addresses[0] ?? '', log);
+  }
+}
+
+/** @throws CommandError when this process may not open the files that the relay needs. Only Linux tells. */
+function checkDescriptors(): void {
+  let limits: string;
+  try {
+    limits = readFileSync('/proc/self/limits', 'utf8');
+  } catch {
+    return;
+  }
+  // Node has raised its own limit to the hard one.
+  const limit = Number(/^Max open files\s+(\d+)/m.exec(limits)?.[1] ?? MIN_DESCRIPTORS);
+  if (limit < MIN_DESCRIPTORS) {
+    throw new CommandError(`this process may open ${limit} files, and the relay needs ${MIN_DESCRIPTORS}`, RAISE_LIMIT);
   }
 }
 
@@ -142,6 +170,8 @@ async function launch(config: Config, log: Log, options: { version: string; noTl
     if (error instanceof CertificateError) {
       throw new CommandError(error.message, 'Check RELAY_SSL_CERT and RELAY_SSL_KEY, or serve plain with --no-ssl.');
     }
+    const explained = withNextStep(error);
+    if (explained instanceof CommandError) throw explained;
     throw listenFailure(error, config) ?? new CommandError(`the relay cannot start: ${describeError(error)}`);
   }
 }

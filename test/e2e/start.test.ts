@@ -587,3 +587,45 @@ describe('logs (01 §10)', () => {
     }
   });
 });
+
+describe('few descriptors (issue 11 §3)', () => {
+  it('starts with 64 of them, pairs a device, and outlives more connections than it can accept', async () => {
+    const home = await temporaryHome();
+    for (let profile = 0; profile < 100; profile++) {
+      await mkdir(join(home, `profiles/p${profile}/skills/c/s`), { recursive: true });
+      await writeFile(join(home, `profiles/p${profile}/config.yaml`), 'model: m\n');
+    }
+    const relay = await startRelayProcess({ home, descriptors: 64 });
+    await relay.child.prints(/profiles: p0, .* and 80 more/);
+    const { socket } = await pairDevice(relay);
+    const opened = await Promise.all(
+      Array.from({ length: 100 }, async () => {
+        const connection = connect({ port: relay.port, host: '127.0.0.1' }).on('error', () => {});
+        await once(connection, 'connect');
+        return connection;
+      }),
+    );
+    for (const connection of opened) connection.destroy();
+    await expect
+      .poll(() =>
+        relay.ask('/health').then(
+          ({ status }) => status,
+          () => 0,
+        ),
+      )
+      .toBe(200);
+    expect(socket.readyState).toBe(socket.OPEN);
+    socket.terminate();
+  });
+
+  it('says how many it needs, with the next step, when there are fewer', async () => {
+    for (const descriptors of [63, 40, 26]) {
+      const { code, error, stderr } = await failingStart({ descriptors });
+      expect(code).toBe(1);
+      expect(error).toMatch(
+        /^error: (?:this process may open \d+ files, and the relay|too many open files:.*) needs? 64/,
+      );
+      expect(stderr).toMatch(/ulimit -Hn \d+/);
+    }
+  });
+});

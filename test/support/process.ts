@@ -201,12 +201,16 @@ export interface ProgramOptions {
   uid?: number;
   /** Octal, such as `022`; by default that of this process. */
   umask?: string;
+  /** Files that it may open; by default as many as this process. */
+  descriptors?: number;
 }
 
 /** Starts Node with these arguments. */
-function launchNode(args: string[], env: Record<string, string>, { uid, umask }: ProgramOptions): Child {
-  if (umask === undefined) return launch(process.execPath, args, env, uid);
-  return launch('/bin/sh', ['-c', `umask ${umask}; exec "$0" "$@"`, process.execPath, ...args], env, uid);
+function launchNode(args: string[], env: Record<string, string>, { uid, umask, descriptors }: ProgramOptions): Child {
+  const settings = [umask !== undefined && `umask ${umask}`, descriptors && `ulimit -n ${descriptors}`].filter(Boolean);
+  if (settings.length === 0) return launch(process.execPath, args, env, uid);
+  const script = `${settings.join('; ')}; exec "$0" "$@"`;
+  return launch('/bin/sh', ['-c', script, process.execPath, ...args], env, uid);
 }
 
 const environment = (home: string, env: Record<string, string> = {}): Record<string, string> => ({
