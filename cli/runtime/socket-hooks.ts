@@ -42,10 +42,11 @@ export function createSocketHooks(runtime: SocketRuntime, log: Log): SocketHooks
     }
   }
 
-  function end(peer: Peer): void {
+  function end(peer: Peer, details?: { code?: number; reason?: string }): void {
     const socket = runtime.find(peer);
     runtime.forget(peer);
-    if (socket) guarded(peer, socket.row.path, () => socket.events.closed());
+    const how = details && { code: details.code ?? 1006, reason: details.reason ?? '' };
+    if (socket) guarded(peer, socket.row.path, () => socket.events.closed(how));
   }
 
   function deliver(peer: Peer, action: (socket: OpenSocket) => void): void {

@@ -129,6 +129,13 @@ export interface HostFiles {
   writeAtomic(path: string, bytes: Uint8Array, mode: number): Promise<void>;
   /** Fails with `EEXIST` when the path exists. Durable before it resolves. */
   createExclusive(path: string, bytes: Uint8Array, mode: number): Promise<void>;
+  /**
+   * Appends to a file, or creates it with mode 0600, and missing directories with mode 0700. Follows no link at `path`.
+   * Durable some time later, as the system sees fit.
+   */
+  append(path: string, bytes: Uint8Array): Promise<void>;
+  /** Overwrites the beginning of an existing file. */
+  overwriteStart(path: string, bytes: Uint8Array): Promise<void>;
   remove(path: string): Promise<void>;
   /** Calls back, debounced, when something below one of the paths may have changed. Returns the stop function. */
   watch(paths: string[], changed: () => void): () => void;

@@ -34,7 +34,14 @@ export interface SocketEvents {
   drained(): void;
   /** The client pinged; the runtime has already answered. */
   pinged(): void;
-  closed(): void;
+  /** `end` is absent when the socket did not fail or close by itself: the relay ended it. */
+  closed(end?: SocketEnd): void;
+}
+
+/** How a socket ended: 1006 without a closing handshake, 1005 with one that names no code. */
+export interface SocketEnd {
+  code: number;
+  reason: string;
 }
 
 /** The client of a socket, as known when it opens. */

@@ -18,6 +18,8 @@ export function createFiles(): HostFiles {
     list,
     writeAtomic,
     createExclusive,
+    append,
+    overwriteStart,
     remove,
     watch: watchPaths,
     async readText(path, limit) {
@@ -111,6 +113,33 @@ async function createExclusive(path: string, bytes: Uint8Array, mode: number): P
   const directory = await makeParent(path);
   await fill(path, bytes, mode);
   await syncDirectory(directory);
+}
+
+async function append(path: string, bytes: Uint8Array): Promise<void> {
+  const { O_WRONLY, O_APPEND, O_CREAT, O_NOFOLLOW, O_NONBLOCK } = constants;
+  const flags = O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK;
+  const openFile = () => open(path, flags, 0o600);
+  let file = await unlessMissing(openFile);
+  if (!file) {
+    await mkdir(dirname(path), { recursive: true, mode: 0o700 });
+    file = await openFile();
+  }
+  try {
+    await file.writeFile(bytes);
+  } finally {
+    await file.close();
+  }
+}
+
+async function overwriteStart(path: string, bytes: Uint8Array): Promise<void> {
+  const file = await open(path, constants.O_WRONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
+  try {
+    for (let done = 0; done < bytes.length; ) {
+      done += (await file.write(bytes, done, bytes.length - done, done)).bytesWritten;
+    }
+  } finally {
+    await file.close();
+  }
 }
 
 /** Creates a file that must not exist yet, private until it is complete. Removes it on failure. */

@@ -1,9 +1,10 @@
 import { sha256, timingSafeEqual } from '../../kit/bytes.ts';
 import { isObject, type JsonObject, parseJson } from '../../kit/json.ts';
 import { utf8Length } from '../../kit/text.ts';
+import type { SocketEnd } from '../../socket/transport.ts';
 import { Outbox } from './outbox.ts';
 import type { Cursors } from './ring.ts';
-import type { Activity, Rules, SocketEnd } from './rules.ts';
+import type { Activity, Rules } from './rules.ts';
 import type { Effect, EventBody, Input, Phase, ResumableParts, SocketId } from './types.ts';
 
 const MAX_CANDIDATES = 4;
@@ -61,8 +62,9 @@ export class ResumableSession {
     return this.#phase;
   }
 
-  get activity(): Activity {
-    return this.#activity;
+  /** The socket that gets the events. */
+  get owner(): SocketId | undefined {
+    return this.#owner?.socket;
   }
 
   get cursors(): Readonly<Cursors> {

@@ -1,14 +1,9 @@
+import type { SocketEnd } from '../../socket/transport.ts';
 import type { RingLimits } from './ring.ts';
 
 const KiB = 1024;
 const MiB = 1024 * KiB;
 const MINUTE = 60_000;
-
-/** How a socket ended: 1006 without a closing handshake. */
-export interface SocketEnd {
-  code: number;
-  reason: string;
-}
 
 /** What a session is doing for its client: nothing yet, rendering or running, or finished for good. */
 export type Activity = 'idle' | 'busy' | 'done';
@@ -24,6 +19,8 @@ export interface Rules {
   ring: RingLimits;
   /** What makes room in a full ring: the client by its acknowledgements while the producer waits, or the oldest events. */
   whenFull: 'wait' | 'evict';
+  /** Unsent bytes beyond those of a replay above which the owner's socket counts as lost. */
+  maxUnsent: number;
   /** Milliseconds that a session waits for its first socket. */
   unattachedTtl: number;
   /** Whether the end of the owner's socket, without `session.close`, ends the session. */
@@ -37,6 +34,7 @@ export const OUTPUT_RULES: Rules = {
   answersStart: true,
   ring: { events: 4096, bytes: 8 * MiB, reserve: { events: 64, bytes: 256 * KiB } },
   whenFull: 'wait',
+  maxUnsent: 8 * MiB,
   unattachedTtl: 5 * MINUTE,
   endsSession: ({ code }, activity) => activity === 'idle' || (code === 1000 && activity === 'done'),
 };
@@ -58,6 +56,7 @@ export const AGENT_RULES: Rules = {
   answersStart: false,
   ring: { events: 256, bytes: 8 * MiB, reserve: { events: 0, bytes: 0 } },
   whenFull: 'evict',
+  maxUnsent: 4 * MiB,
   unattachedTtl: 5 * MINUTE,
   endsSession: ({ code, reason }, activity) => code === 1000 && LEAVING.has(reason) && activity !== 'busy',
 };

@@ -1,5 +1,6 @@
 import type { JsonObject } from '../../kit/json.ts';
-import type { Activity, Rules, SocketEnd } from './rules.ts';
+import type { SocketEnd } from '../../socket/transport.ts';
+import type { Activity, Rules } from './rules.ts';
 
 /** Identifies a socket for the lifetime of the session. */
 export type SocketId = string;

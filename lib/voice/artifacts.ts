@@ -1,0 +1,228 @@
+import { describeError } from '../errors.ts';
+import { errnoOf } from '../host/errors.ts';
+import type { Host } from '../host/index.ts';
+import { concatBytes, utf8ToBytes } from '../kit/bytes.ts';
+import { type Clock, every } from '../kit/clock.ts';
+import type { JsonObject } from '../kit/json.ts';
+import type { Log } from '../log.ts';
+import { canonicalJson, type Json } from '../pairing/canonical-json.ts';
+import { wavHeader } from './streaming/wav.ts';
+
+const MiB = 1024 * 1024;
+/** Bytes that wait for the disk, per session. Beyond them, the session is no longer recorded. */
+const MAX_WAITING = 8 * MiB;
+const DAY = 24 * 60 * 60 * 1000;
+export const RETENTION_DAYS = 14;
+/** Directories that are swept. A profile may name its own. */
+const MAX_DIRECTORIES = 64;
+const ARTIFACT = /^(?:voice-output|realtime)-\d{8}-\d{6}-[A-Za-z0-9]{1,12}(?:-\d+)?\.(?:jsonl|wav)$/;
+
+/** Event log and recordings of one session (contract 05 §15). Nothing here throws or blocks. */
+export interface SessionArtifacts {
+  /** Absolute path of the event log; empty without a host. */
+  readonly logPath: string;
+  /** Adds a line: the event with sorted keys and `unix_ms`, its audio replaced by its size. */
+  record(event: JsonObject): void;
+  /** Begins the next recording. Returns its path; empty without a host. */
+  startAudio(sampleRate: number): string;
+  audio(pcm: Uint8Array): void;
+  /** Completes the recording. */
+  endAudio(): void;
+  /** Resolves once everything is on disk, or has failed to get there. */
+  settled(): Promise<void>;
+}
+
+export interface ArtifactsParts {
+  host?: Host;
+  clock: Clock;
+  log: Log;
+}
+
+export interface NewArtifacts {
+  /** Beginning of the file names. */
+  prefix: 'voice-output' | 'realtime';
+  directory: string;
+  sessionId: string;
+}
+
+export type Artifacts = ReturnType<typeof createArtifacts>;
+
+/** Event logs and recordings of voice sessions; nothing is kept at the edge, which has no files. */
+export function createArtifacts({ host, clock, log }: ArtifactsParts) {
+  /** How many days files are kept, by directory. */
+  const directories = new Map<string, number>();
+  let cancel = () => {};
+
+  async function sweepDirectory(directory: string, days: number): Promise<void> {
+    const files = host?.files;
+    for (const { name, kind } of (await files?.list(directory)) ?? []) {
+      if (kind !== 'file' || !ARTIFACT.test(name)) continue;
+      const facts = await files?.stat(`${directory}/${name}`);
+      if (facts && clock.now() - facts.modified > days * DAY) await files?.remove(`${directory}/${name}`);
+    }
+  }
+
+  async function sweepAll(): Promise<void> {
+    for (const [directory, days] of directories) {
+      await sweepDirectory(directory, days).catch((error) => {
+        log.warn(`old voice recordings could not be removed: ${errnoOf(error) || describeError(error)}`);
+      });
+    }
+  }
+
+  return {
+    open: ({ prefix, directory, sessionId }: NewArtifacts): SessionArtifacts =>
+      host
+        ? new FileArtifacts(host, clock, log, `${directory}/${prefix}-${stampOf(clock.now())}-${shortOf(sessionId)}`)
+        : NO_ARTIFACTS,
+
+    /** Sweeps a directory from now on: files older than `days` are removed. */
+    keep(directory: string, days = RETENTION_DAYS): void {
+      if (directories.has(directory) || directories.size < MAX_DIRECTORIES) directories.set(directory, days);
+    },
+
+    /** Removes old files now and once a day. */
+    start(): void {
+      if (!host) return;
+      void sweepAll();
+      cancel = every(clock, DAY, sweepAll, () => {});
+    },
+
+    stop: (): void => cancel(),
+  };
+}
+
+const shortOf = (sessionId: string): string => sessionId.replace(/[^A-Za-z0-9]/g, '').slice(0, 12);
+
+/** `YYYYMMDD-HHMMSS` in local time. */
+function stampOf(now: number): string {
+  const date = new Date(now);
+  const two = (value: number) => String(value).padStart(2, '0');
+  const day = `${date.getFullYear()}${two(date.getMonth() + 1)}${two(date.getDate())}`;
+  return `${day}-${two(date.getHours())}${two(date.getMinutes())}${two(date.getSeconds())}`;
+}
+
+const NO_ARTIFACTS: SessionArtifacts = {
+  logPath: '',
+  record() {},
+  startAudio: () => '',
+  audio() {},
+  endAudio() {},
+  settled: async () => {},
+};
+
+/** One write: an append, or the whole header of a recording that is complete. */
+interface Write {
+  path: string;
+  bytes: Uint8Array;
+  isHeader?: boolean;
+}
+
+/** Writes behind, in order within each file. */
+class FileArtifacts implements SessionArtifacts {
+  readonly logPath: string;
+  readonly #host: Host;
+  readonly #clock: Clock;
+  readonly #log: Log;
+  readonly #stem: string;
+  #writes: Write[] = [];
+  #waiting = 0;
+  #recordings = 0;
+  #audio: { path: string; sampleRate: number; bytes: number } | undefined;
+  #writing: Promise<void> | undefined;
+  #hasFailed = false;
+
+  constructor(host: Host, clock: Clock, log: Log, stem: string) {
+    this.#host = host;
+    this.#clock = clock;
+    this.#log = log;
+    this.#stem = stem;
+    this.logPath = `${stem}.jsonl`;
+  }
+
+  record(event: JsonObject): void {
+    if (this.#hasFailed) return;
+    const { audio_base64, ...rest } = event;
+    const line: JsonObject = { ...rest, unix_ms: Math.round(this.#clock.now()) };
+    if (typeof audio_base64 === 'string') line.audio_base64 = `<${event.byte_count ?? audio_base64.length} bytes>`;
+    this.#append(this.logPath, utf8ToBytes(`${canonicalJson(JSON.parse(JSON.stringify(line)) as Json)}\n`));
+  }
+
+  startAudio(sampleRate: number): string {
+    this.endAudio();
+    const suffix = ++this.#recordings === 1 ? '' : `-${this.#recordings}`;
+    const path = `${this.#stem}${suffix}.wav`;
+    this.#audio = { path, sampleRate, bytes: 0 };
+    // A player reads a recording that a crash left behind to the end of its file.
+    this.#append(path, wavHeader(sampleRate));
+    return path;
+  }
+
+  audio(pcm: Uint8Array): void {
+    if (!this.#audio || this.#hasFailed) return;
+    this.#audio.bytes += pcm.length;
+    this.#append(this.#audio.path, pcm);
+  }
+
+  endAudio(): void {
+    if (!this.#audio) return;
+    const { path, sampleRate, bytes } = this.#audio;
+    this.#audio = undefined;
+    this.#push({ path, bytes: wavHeader(sampleRate, bytes), isHeader: true });
+  }
+
+  async settled(): Promise<void> {
+    while (this.#writing) await this.#writing;
+  }
+
+  #append(path: string, bytes: Uint8Array): void {
+    this.#push({ path, bytes });
+  }
+
+  #push(write: Write): void {
+    if (this.#hasFailed) return;
+    this.#waiting += write.bytes.length;
+    if (this.#waiting > MAX_WAITING) {
+      this.#fail('the disk is too slow');
+      return;
+    }
+    this.#writes.push(write);
+    this.#writing ??= this.#writeAll().finally(() => {
+      this.#writing = undefined;
+    });
+  }
+
+  async #writeAll(): Promise<void> {
+    // Whatever the caller does in this turn goes to the disk in one piece.
+    await Promise.resolve();
+    for (let batch = this.#takeBatch(); batch; batch = this.#takeBatch()) {
+      const { path, bytes, isHeader } = batch;
+      try {
+        if (isHeader) await this.#host.files.overwriteStart(path, bytes);
+        else await this.#host.files.append(path, bytes);
+      } catch (error) {
+        this.#fail(errnoOf(error) || describeError(error));
+      }
+      this.#waiting -= bytes.length;
+    }
+  }
+
+  /** All that waits for the file whose turn it is, up to its header, as one write. */
+  #takeBatch(): Write | undefined {
+    const [first] = this.#writes;
+    if (!first) return undefined;
+    const { path } = first;
+    const own = this.#writes.filter((write) => write.path === path);
+    const header = own.findIndex(({ isHeader }) => isHeader);
+    const batch = header === 0 ? own.slice(0, 1) : header > 0 ? own.slice(0, header) : own;
+    const taken = new Set(batch);
+    this.#writes = this.#writes.filter((write) => !taken.has(write));
+    return { path, bytes: concatBytes(...batch.map(({ bytes }) => bytes)), isHeader: header === 0 };
+  }
+
+  #fail(reason: string): void {
+    this.#hasFailed = true;
+    this.#writes = [];
+    this.#log.warn(`a voice session is no longer recorded: ${reason}`);
+  }
+}

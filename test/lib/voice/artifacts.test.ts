@@ -1,0 +1,179 @@
+import { mkdir, mkdtemp, readdir, readFile, rm, stat, utimes, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import type { Host } from '../../../lib/host/index.ts';
+import { createNodeHost } from '../../../lib/host/node/index.ts';
+import { createArtifacts } from '../../../lib/voice/artifacts.ts';
+import { createTestClock } from '../../support/clock.ts';
+import { createTestLog } from '../../support/log.ts';
+
+const START = new Date(2026, 0, 2, 3, 4, 5).getTime();
+const DAY = 86_400_000;
+const host = createNodeHost({ agentHome: '/nowhere' });
+let home: string;
+
+beforeEach(async () => {
+  home = await mkdtemp(join(tmpdir(), 'relay-artifacts-'));
+});
+afterEach(() => rm(home, { recursive: true, force: true }));
+
+function setUp(over: Partial<Host['files']> = {}) {
+  const clock = createTestClock(START);
+  const log = createTestLog();
+  const files = { ...host.files, ...over };
+  return { clock, log, artifacts: createArtifacts({ host: { ...host, files }, clock, log }) };
+}
+const open = (artifacts: ReturnType<typeof createArtifacts>, prefix: 'voice-output' | 'realtime' = 'voice-output') =>
+  artifacts.open({ prefix, directory: `${home}/a/runs`, sessionId: 'Ab-C_1234567890xyz' });
+const pcm = (...samples: number[]) => new Uint8Array(Int16Array.from(samples).buffer);
+
+describe('an event log (contract 05 §15)', () => {
+  it('has one line per event: sorted keys, unix_ms, audio by its size; private', async () => {
+    const { artifacts } = setUp();
+    const session = open(artifacts);
+    expect(session.logPath).toBe(`${home}/a/runs/voice-output-20260102-030405-AbC123456789.jsonl`);
+    session.record({
+      type: 'voice.audio.delta',
+      event_id: 1,
+      byte_count: 6,
+      audio_base64: 'QUJDREVG',
+      ä: { z: 1, b: 2 },
+    });
+    session.record({ type: 'voice.audio.done', event_id: 2 });
+    await session.settled();
+    const lines = (await readFile(session.logPath, 'utf8')).split('\n');
+    expect(lines).toEqual([
+      `{"audio_base64":"<6 bytes>","byte_count":6,"event_id":1,"type":"voice.audio.delta","unix_ms":${START},"\\u00e4":{"b":2,"z":1}}`,
+      `{"event_id":2,"type":"voice.audio.done","unix_ms":${START}}`,
+      '',
+    ]);
+    expect((await stat(session.logPath)).mode & 0o777).toBe(0o600);
+    expect((await stat(`${home}/a/runs`)).mode & 0o777).toBe(0o700);
+    expect((await stat(`${home}/a`)).mode & 0o777).toBe(0o700);
+  });
+
+  it('writes in order, whatever the disk does', async () => {
+    let pending = 0;
+    const { artifacts } = setUp({
+      append: async (path, bytes) => {
+        expect(++pending).toBe(1);
+        await new Promise((resolve) => setTimeout(resolve, Math.random() * 3));
+        await host.files.append(path, bytes);
+        pending--;
+      },
+    });
+    const session = open(artifacts);
+    for (let count = 0; count < 50; count++) {
+      session.record({ type: 'x', event_id: count });
+      if (count % 7 === 0) await new Promise((resolve) => setImmediate(resolve));
+    }
+    await session.settled();
+    const lines = (await readFile(session.logPath, 'utf8')).trim().split('\n');
+    expect(lines.map((line) => JSON.parse(line).event_id)).toEqual(Array.from({ length: 50 }, (_, at) => at));
+  });
+
+  it('fails quietly, once', async () => {
+    await writeFile(`${home}/a`, 'a file where the directory should be');
+    const { artifacts, log } = setUp();
+    const session = open(artifacts);
+    session.record({ type: 'x' });
+    await session.settled();
+    session.record({ type: 'y' });
+    expect(session.startAudio(16_000)).toMatch(/\.wav$/);
+    session.audio(pcm(1));
+    session.endAudio();
+    await session.settled();
+    expect(log.lines.filter((line) => line.includes('no longer recorded'))).toHaveLength(1);
+    expect(log.lines.join()).not.toContain(home);
+  });
+
+  it('is given up when the disk does not keep up', async () => {
+    const { artifacts, log } = setUp({ append: () => new Promise(() => {}) });
+    const session = open(artifacts);
+    session.startAudio(16_000);
+    for (let count = 0; count < 3000; count++) session.audio(new Uint8Array(4096));
+    expect(log.lines.join()).toContain('the disk is too slow');
+  });
+});
+
+describe('a recording', () => {
+  it('is a WAV that can be read before and after it is complete', async () => {
+    const { artifacts } = setUp();
+    const session = open(artifacts);
+    const path = session.startAudio(16_000);
+    expect(path).toBe(`${home}/a/runs/voice-output-20260102-030405-AbC123456789.wav`);
+    session.audio(pcm(1, -2));
+    await session.settled();
+    const partial = await readFile(path);
+    expect([partial.length, partial.readUInt32LE(40)]).toEqual([48, 0xffffffff]);
+    session.audio(pcm(3));
+    session.endAudio();
+    await session.settled();
+    const whole = await readFile(path);
+    expect([whole.length, whole.readUInt32LE(4), whole.readUInt32LE(24), whole.readUInt32LE(40)]).toEqual([
+      50, 42, 16_000, 6,
+    ]);
+    expect(new Int16Array(whole.buffer.slice(whole.byteOffset + 44, whole.byteOffset + 50))).toEqual(
+      Int16Array.of(1, -2, 3),
+    );
+    expect((await stat(path)).mode & 0o777).toBe(0o600);
+  });
+
+  it('does not overwrite an earlier one of its session', async () => {
+    const { artifacts } = setUp();
+    const session = open(artifacts, 'realtime');
+    const paths = [1, 2, 3].map((sample) => {
+      const path = session.startAudio(8000);
+      session.audio(pcm(sample));
+      return path;
+    });
+    session.endAudio();
+    await session.settled();
+    expect(paths.map((path) => path.slice(path.lastIndexOf('/') + 1))).toEqual([
+      'realtime-20260102-030405-AbC123456789.wav',
+      'realtime-20260102-030405-AbC123456789-2.wav',
+      'realtime-20260102-030405-AbC123456789-3.wav',
+    ]);
+    for (const [at, path] of paths.entries()) expect((await readFile(path)).readInt16LE(44)).toBe(at + 1);
+  });
+});
+
+describe('retention', () => {
+  it('removes old artifacts at the start and daily, and nothing else', async () => {
+    const { artifacts, clock } = setUp();
+    await mkdir(`${home}/runs`);
+    const days = {
+      'voice-output-20250101-120000-AbC.jsonl': 15,
+      'voice-output-20250101-120000-AbC.wav': 15,
+      'realtime-20250101-120000-AbC-2.wav': 15,
+      'voice-output-20251231-120000-New.wav': 13,
+      'notes.wav': 100,
+      'voice-output-mine.wav': 100,
+    };
+    for (const [name, age] of Object.entries(days)) {
+      await writeFile(`${home}/runs/${name}`, '');
+      await utimes(`${home}/runs/${name}`, START / 1000, START / 1000 - age * 86_400);
+    }
+    artifacts.keep(`${home}/runs`);
+    artifacts.keep(`${home}/none`);
+    artifacts.start();
+    const left = async () => (await readdir(`${home}/runs`)).sort();
+    await vi.waitFor(async () =>
+      expect(await left()).toEqual(['notes.wav', 'voice-output-20251231-120000-New.wav', 'voice-output-mine.wav']),
+    );
+    await clock.advanceAsync(2 * DAY);
+    await vi.waitFor(async () => expect(await left()).toEqual(['notes.wav', 'voice-output-mine.wav']));
+    artifacts.stop();
+    expect(clock.pending).toBe(0);
+  });
+});
+
+it('keeps nothing without a host', async () => {
+  const artifacts = createArtifacts({ clock: createTestClock(), log: createTestLog() });
+  const session = open(artifacts);
+  session.record({ type: 'x' });
+  expect([session.logPath, session.startAudio(8000)]).toEqual(['', '']);
+  artifacts.start();
+  await session.settled();
+});
