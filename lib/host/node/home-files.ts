@@ -6,6 +6,7 @@ import { concatBytes } from '../../kit/bytes.ts';
 import { errnoOf } from '../errors.ts';
 import type { HomeFile, HomeFiles, MayReplace, ReadLimits, Written } from '../home-files.ts';
 import { fill, irregular, remove, syncDirectory, unlessMissing } from './files.ts';
+import { procDescriptorPath } from './open-exact.ts';
 import { createProcesses } from './processes.ts';
 
 const CHUNK = 64 * 1024;
@@ -19,7 +20,7 @@ const STALE_AFTER = 60 * 60 * 1000;
 
 export function createHomeFiles(): HomeFiles {
   const queue = createKeyedQueue();
-  /** Temporary files of running writes. */
+  /** Names of the temporary files of running writes. */
   const live = new Set<string>();
   return {
     read,
@@ -27,9 +28,16 @@ export function createHomeFiles(): HomeFiles {
     async write(home, path, bytes, mayReplace) {
       // A refused write does not create the directory either.
       if ((await realOf(dirname(path))) === null && !mayReplace(null)) return 'refused';
-      const target = await targetOf(home, path);
-      // Some file systems treat two spellings as one file.
-      return target === null ? 'outside' : queue(target.toLowerCase(), () => replace(target, bytes, mayReplace, live));
+      for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
+        const target = await targetOf(home, path);
+        if (target === null) return 'outside';
+        // Some file systems treat two spellings as one file.
+        const written = await queue(target.toLowerCase(), () =>
+          anchored(dirname(target), (directory) => replace(directory, basename(target), bytes, mayReplace, live)),
+        );
+        if (written !== 'moved') return written;
+      }
+      throw changing('directory');
     },
   };
 }
@@ -48,14 +56,19 @@ async function read(home: string, path: string, limits: ReadLimits): Promise<Hom
       await file.close();
     }
   }
-  throw Object.assign(new Error('EAGAIN: the file changes too often'), { code: 'EAGAIN' });
+  throw changing('file');
 }
+
+const changing = (what: string): Error =>
+  Object.assign(new Error(`EAGAIN: the ${what} changes too often`), { code: 'EAGAIN' });
 
 /** Whether the file opened at `path` is the one whose real path is below `home`, judged by the descriptor. */
 async function placeOf(home: string, path: string, file: FileHandle): Promise<'inside' | 'outside' | 'moved'> {
   const [top, real] = await Promise.all([realOf(home), realOf(path)]);
   if (top === null || real === null) return 'moved';
   if (!isBelow(real, top)) return 'outside';
+  const known = await procDescriptorPath(file.fd);
+  if (known !== null) return known === real ? 'inside' : 'moved';
   const [opened, found] = await Promise.all([
     file.stat({ bigint: true }),
     unlessMissing(() => lstat(real, { bigint: true })),
@@ -112,18 +125,41 @@ async function makeDirectory(directory: string): Promise<void> {
   await syncDirectory(dirname(directory));
 }
 
+/**
+ * Calls `use` with a path of a directory that still leads to it when the directories above are swapped. Returns `moved`
+ * when the directory is not at its real path any more. Systems without descriptor paths get the real path itself.
+ */
+async function anchored<T>(directory: string, use: (anchor: string) => Promise<T>): Promise<T | 'moved'> {
+  const flags = constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOLLOW;
+  const handle = await open(directory, flags).catch(async (error: unknown) => {
+    const found = await unlessMissing(() => lstat(directory));
+    if (!found || found.isSymbolicLink()) return null;
+    throw error;
+  });
+  if (!handle) return 'moved';
+  try {
+    const known = await procDescriptorPath(handle.fd);
+    if (known === null) return await use(directory);
+    return known === directory ? await use(`/proc/self/fd/${handle.fd}`) : 'moved';
+  } finally {
+    await handle.close();
+  }
+}
+
 async function replace(
-  target: string,
+  directory: string,
+  name: string,
   bytes: Uint8Array,
   mayReplace: MayReplace,
   live: Set<string>,
 ): Promise<Written | 'refused'> {
-  const directory = dirname(target);
+  const target = `${directory}/${name}`;
   await sweep(directory, live);
   const present = await readPresent(target);
   if (!mayReplace(present)) return 'refused';
-  const temporary = `${directory}/${temporaryName()}`;
-  live.add(temporary);
+  const temporaryName = createTemporaryName();
+  const temporary = `${directory}/${temporaryName}`;
+  live.add(temporaryName);
   try {
     await fill(temporary, bytes, present?.mode ?? MODE);
     // Checked again: other programs write these files, too, and the write may have taken long.
@@ -136,7 +172,7 @@ async function replace(
     await remove(temporary).catch(() => {});
     throw error;
   } finally {
-    live.delete(temporary);
+    live.delete(temporaryName);
   }
   await syncDirectory(directory);
   return { sha256: createHash('sha256').update(bytes).digest('hex') };
@@ -167,15 +203,15 @@ async function readPresent(target: string): Promise<{ sha256: string | null; mod
 
 const TEMPORARY = /^\.svc-relay-(\d+)-[0-9a-f]{24}\.tmp$/;
 
-const temporaryName = (): string => `.svc-relay-${process.pid}-${randomBytes(12).toString('hex')}.tmp`;
+const createTemporaryName = (): string => `.svc-relay-${process.pid}-${randomBytes(12).toString('hex')}.tmp`;
 
 async function sweep(directory: string, live: Set<string>): Promise<void> {
   const names = await readdir(directory).catch(() => []);
   for (const name of names) {
     const writer = TEMPORARY.exec(name)?.[1];
     if (writer === undefined) continue;
+    if (live.has(name)) continue;
     const path = `${directory}/${name}`;
-    if (live.has(path)) continue;
     const modified = await stat(path).then(
       (info) => info.mtimeMs,
       () => null,

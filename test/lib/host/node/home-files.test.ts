@@ -1,5 +1,6 @@
 import { execFileSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
+import { existsSync, renameSync, symlinkSync } from 'node:fs';
 import { mkdir, readdir, readFile, rename, rm, stat, symlink, utimes, writeFile } from 'node:fs/promises';
 import { beforeEach, describe, expect, it } from 'vitest';
 import { createNodeHost } from '../../../../lib/host/node/index.ts';
@@ -88,6 +89,24 @@ describe('writing below a home', () => {
     expect(answer).toBe('refused');
     expect(await readFile(`${home}/file`, 'utf8')).toBe('outside');
     expect(await readdir(home)).toEqual(['file']);
+  });
+
+  it.runIf(existsSync('/proc/self/fd'))('stays in its directory when a link takes its place', async () => {
+    await mkdir(`${home}/memories`);
+    let calls = 0;
+    const swap = () => {
+      if (calls++ === 0) {
+        renameSync(`${home}/memories`, `${home}/kept`);
+        symlinkSync('../outside', `${home}/memories`);
+      }
+      return true;
+    };
+    expect(await homeFiles.write(home, `${home}/memories/file`, bytes('new'), swap)).toEqual({ sha256: hash('new') });
+    expect(calls).toBe(2);
+    expect(await readFile(`${home}/kept/file`, 'utf8')).toBe('new');
+    expect(await readFile(`${root}/outside/file`, 'utf8')).toBe('outside');
+    expect(await readdir(`${root}/outside`)).toEqual(['file']);
+    expect(await homeFiles.write(home, `${home}/memories/file`, bytes('newer'), always)).toBe('outside');
   });
 
   it('creates one missing directory, and none when refused', async () => {
