@@ -36,11 +36,16 @@ export function errorResponse(
   return json({ ok: false, error, ...extra }, status, headers);
 }
 
+/** A read fails only when the connection does, which is the client's doing. */
+const cutOff = (): never => {
+  throw new RelayError('invalid', 'the body ended early');
+};
+
 const tooLarge = (limit: number) => new RelayError('too-large', `body is larger than ${limit} bytes`);
 
 /**
  * Reads a whole body of at most `limit` bytes. Leaves the rest of a larger one unread.
- * @throws RelayError `too-large`; `timeout` when it takes longer than a minute.
+ * @throws RelayError `too-large`; `timeout` when it takes longer than a minute; `invalid` when the client hangs up.
  */
 export async function readBody(request: Request, limit: number): Promise<Uint8Array> {
   if (Number(request.headers.get('content-length') ?? 0) > limit) throw tooLarge(limit);
@@ -63,7 +68,7 @@ async function collect(body: ReadableStream<Uint8Array>, limit: number, isLate: 
   const chunks: Uint8Array[] = [];
   let size = 0;
   for (;;) {
-    const { done, value } = await reader.read();
+    const { done, value } = await reader.read().catch(cutOff);
     if (done || isLate()) break;
     size += value.byteLength;
     if (size > limit) throw tooLarge(limit);
@@ -82,9 +87,9 @@ export async function readText(request: Request, limit: number): Promise<string>
   const length = request.headers.get('content-length');
   if (length === null) return decodeUtf8(await readBody(request, limit));
   if (Number(length) > limit) throw tooLarge(limit);
-  const bytes = new Uint8Array(await request.arrayBuffer());
+  const bytes = new Uint8Array(await request.arrayBuffer().catch(cutOff));
   // On Node, the body of a connection that has ended reads as empty, which would mean `{}` here.
-  if (bytes.byteLength !== Number(length)) throw new RelayError('invalid', 'the body ended early');
+  if (bytes.byteLength !== Number(length)) return cutOff();
   return decodeUtf8(bytes);
 }
 

@@ -2,7 +2,7 @@ import { expect, it } from 'vitest';
 import { type BuiltTarget, cleanups, startBuiltTarget } from '../support/built-relay.ts';
 import { type Client, connect } from '../support/client.ts';
 import { attackOperatorRoutes, OPERATOR_ROUTES, operatorRequest } from '../support/operator-routes.ts';
-import { exchange, request } from '../support/raw-socket.ts';
+import { connectRaw, exchange, request } from '../support/raw-socket.ts';
 import { authenticate, bearer, describeMatrix, pair, randomCode, registerCode, type Target } from '../support/relay.ts';
 
 const STRANGER = '203.0.113.9';
@@ -129,6 +129,33 @@ describeMatrix('attacks (contract 01)', (start, runtime) => {
       expect(await old.client.closed()).toEqual({ code: 4401, reason: 'session revoked' });
       await expect.poll(async () => await health(target)).toMatchObject({ clients: 1, sessions: 1 });
     }
+  });
+
+  it('§1: a client that hangs up in the middle of a body causes no internal error', async () => {
+    const target = await start();
+    const { token, client } = await device(target);
+    for (const [method, path] of [
+      ['PATCH', '/sessions/abcd'],
+      ['PUT', '/api/profiles/default/soul'],
+      ['POST', '/phone/message'],
+      ['POST', '/setup'],
+      ['POST', '/desktop/desktop_terminal'],
+    ] as const) {
+      for (const length of [{ 'content-length': '20' }, { 'transfer-encoding': 'chunked' }] as Record<
+        string,
+        string
+      >[]) {
+        const raw = await connectRaw(portOf(target));
+        raw.write(request(method, path, { host: hostOf(target), ...bearer(token), ...length }, '5\r\n{"a":'));
+        raw.socket.end();
+        await raw.ended();
+      }
+    }
+    // Logged after everything above.
+    await target.fetch('/relay/security', { headers: { 'x-forwarded-for': STRANGER } });
+    await expect.poll(() => target.log.join('\n')).toMatch(/refused an operator call/);
+    expect(target.log.filter((line) => line.includes('[ERROR]'))).toEqual([]);
+    await expectAlive(client);
   });
 
   it.each(OPERATOR_ROUTES)('§1.3: $method $path serves the operator and no one else', async (route) => {
