@@ -137,6 +137,12 @@ export interface HostFiles {
   /** Overwrites the beginning of an existing file. */
   overwriteStart(path: string, bytes: Uint8Array): Promise<void>;
   remove(path: string): Promise<void>;
+  /** The bytes of a regular file, read as they are taken. Leaving the loop closes it. A missing file throws `ENOENT`. */
+  chunks(path: string): AsyncIterable<Uint8Array>;
+  /** Creates a directory, mode 0700, whose path is `prefix` and some random letters. Returns the path. */
+  createDirectory(prefix: string): Promise<string>;
+  /** Removes a file, a link or a directory with everything in it. */
+  removeAll(path: string): Promise<void>;
   /** Calls back, debounced, when something below one of the paths may have changed. Returns the stop function. */
   watch(paths: string[], changed: () => void): () => void;
 }

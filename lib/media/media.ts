@@ -6,10 +6,12 @@ import type { Clock } from '../kit/clock.ts';
 import type { Log } from '../log.ts';
 import { typeOf } from './content-types.ts';
 import { openMediaIndex } from './media-index.ts';
+import { plainSuffix } from './names.ts';
 import { createUploads, type UploadBody } from './uploads.ts';
 
 const MiB = 1024 * 1024;
 const OWNED_CAP = 2048 * MiB;
+const UPLOADS_PER_SESSION = 4;
 
 /** Body of `POST /media/register`, its types checked. */
 export interface Registration {
@@ -98,9 +100,10 @@ export async function openSharedMedia({ bytes, store, config, clock, log }: Shar
   const uploads = createUploads({
     clock,
     cap: config.mediaMaxSizeMb * MiB,
+    perOwner: UPLOADS_PER_SESSION,
     total: bytes.maxUploads,
-    async create(suffix) {
-      const place = bytes.newPlace(suffix);
+    async create({ fileName }) {
+      const place = bytes.newPlace(plainSuffix(fileName));
       await index.begin(place);
       const file = await bytes.create(place).catch((error) => {
         index.end(place);

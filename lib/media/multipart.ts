@@ -42,8 +42,19 @@ export function boundaryOf(contentType: string | null): string {
   return boundary;
 }
 
-/** Extracts the first part named `file` of a multipart body as it arrives. Buffers only a part's head (16 KiB). */
-export function createFilePartReader(boundary: string): FilePartReader {
+/** What tells the parts of a body apart. */
+export interface PartHead {
+  name: string | undefined;
+  hasFileName: boolean;
+}
+
+const isNamedFile = ({ name }: PartHead): boolean => name === 'file';
+
+/**
+ * Extracts one part of a multipart body as it arrives: the first that `isWanted`, by default the first named `file`.
+ * Buffers only a part's head (16 KiB).
+ */
+export function createFilePartReader(boundary: string, isWanted = isNamedFile): FilePartReader {
   let state: 'before' | 'inside' | 'after' = 'before';
   let done = false;
   let failure: MultipartError | undefined;
@@ -58,10 +69,12 @@ export function createFilePartReader(boundary: string): FilePartReader {
     onField() {},
     onFile({ headers }) {
       const disposition = one(headers['content-disposition']);
-      if (state !== 'before' || parameter(disposition, 'name') !== 'file') return () => {};
+      const fileName = parameter(disposition, 'filename');
+      const hasFileName = (fileName ?? parameter(disposition, 'filename*')) !== undefined;
+      if (state !== 'before' || !isWanted({ name: parameter(disposition, 'name'), hasFileName })) return () => {};
       state = 'inside';
       pieces.part = {
-        fileName: baseName(parameter(disposition, 'filename') ?? '') ?? 'upload.bin',
+        fileName: baseName(fileName ?? '') ?? 'upload.bin',
         contentType: mediaType(one(headers['content-type'])) ?? DEFAULT_TYPE,
       };
       return (bytes) => {

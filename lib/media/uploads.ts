@@ -2,10 +2,8 @@ import { RelayError } from '../errors.ts';
 import type { NewBytes } from '../host/media.ts';
 import type { Clock } from '../kit/clock.ts';
 import { createAdmission } from '../kit/semaphore.ts';
-import { boundaryOf, createFilePartReader, type FilePart } from './multipart.ts';
-import { plainSuffix } from './names.ts';
+import { boundaryOf, createFilePartReader, type FilePart, type PartHead } from './multipart.ts';
 
-const PER_SESSION = 4;
 const IDLE = 30_000;
 /** Bytes that a body may have besides the file. */
 const SLACK = 1024 * 1024;
@@ -31,10 +29,14 @@ export interface UploadsParts {
   clock: Clock;
   /** Largest file, bytes. */
   cap: number;
-  /** Uploads of all sessions that run at once. */
+  /** Uploads of one owner that run at once. */
+  perOwner: number;
+  /** Uploads of all owners that run at once. */
   total: number;
+  /** The part to take, the first one named `file` by default, and the error for a body without it. */
+  part?: { isWanted(head: PartHead): boolean; missing: string };
   /** Creates the file for one upload. */
-  create(suffix: string): Promise<NewBytes>;
+  create(part: FilePart): Promise<NewBytes>;
 }
 
 export type Uploads = ReturnType<typeof createUploads>;
@@ -43,9 +45,9 @@ const tooLarge = (cap: number) => new RelayError('too-large', `the file is large
 const notStored = (cause: unknown) => new RelayError('internal', 'the upload could not be stored', { cause });
 
 /** Receives uploads (contract 04 §3.5): streamed at the speed of the disk. A failed one leaves nothing behind. */
-export function createUploads({ clock, cap, total, create }: UploadsParts) {
+export function createUploads({ clock, cap, perOwner, total, part: wanted, create }: UploadsParts) {
   const admit = createAdmission({
-    perOwner: PER_SESSION,
+    perOwner,
     total,
     message: 'too many uploads at a time',
     retryAfter: RETRY_AFTER,
@@ -75,7 +77,7 @@ export function createUploads({ clock, cap, total, create }: UploadsParts) {
   }
 
   async function read(body: UploadBody, boundary: string): Promise<Uploaded> {
-    const reader = createFilePartReader(boundary);
+    const reader = createFilePartReader(boundary, wanted?.isWanted);
     const iterator = body.chunks[Symbol.asyncIterator]();
     let part: FilePart | undefined;
     let target: NewBytes | undefined;
@@ -86,7 +88,7 @@ export function createUploads({ clock, cap, total, create }: UploadsParts) {
         const pieces = reader.push(next.value);
         if (pieces.part) {
           part = pieces.part;
-          target = await create(plainSuffix(part.fileName)).catch((error) => Promise.reject(notStored(error)));
+          target = await create(part).catch((error) => Promise.reject(notStored(error)));
         }
         for (const bytes of pieces.bytes) {
           size += bytes.length;
@@ -96,7 +98,9 @@ export function createUploads({ clock, cap, total, create }: UploadsParts) {
         if (total > cap + SLACK) throw tooLarge(cap);
       }
       if (!reader.complete()) throw new RelayError('invalid', 'the multipart body is not complete');
-      if (!part || !target) throw new RelayError('invalid', 'the multipart body has no part named file');
+      if (!part || !target) {
+        throw new RelayError('invalid', wanted?.missing ?? 'the multipart body has no part named file');
+      }
       if (!body.isWelcome()) throw new RelayError('unauthorized', 'the session or its grant ended during the upload');
       const place = await target.finish().catch((error) => Promise.reject(notStored(error)));
       return { ...part, place, size };

@@ -1,3 +1,4 @@
+import { parseBoolean } from '../config.ts';
 import { isMapping, type Mapping } from '../kit/yaml.ts';
 
 /** A member of a mapping that is a mapping itself, or an empty one. */
@@ -48,3 +49,16 @@ export const isScalar = (value: unknown): boolean =>
 
 /** Trimmed text; undefined when it is blank or something else. */
 export const textOf = (value: unknown): string | undefined => (typeof value === 'string' && value.trim()) || undefined;
+
+/** A number, also one written as text; undefined for anything else. */
+export function numberOf(value: unknown): number | undefined {
+  const number = typeof value === 'string' && value.trim() !== '' ? Number(value) : value;
+  return typeof number === 'number' && Number.isFinite(number) ? number : undefined;
+}
+
+/** A switch, also one written as text; undefined for anything else. */
+export function booleanOf(value: unknown): boolean | undefined {
+  if (typeof value === 'boolean') return value;
+  const text = textOf(String(value ?? ''));
+  return text === undefined ? undefined : (parseBoolean(text) ?? undefined);
+}

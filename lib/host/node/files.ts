@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import { constants, type Stats } from 'node:fs';
-import { type FileHandle, mkdir, open, readdir, realpath, rename, stat, unlink } from 'node:fs/promises';
+import { type FileHandle, mkdir, mkdtemp, open, readdir, realpath, rename, rm, stat, unlink } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { concatBytes } from '../../kit/bytes.ts';
 import { decodeUtf8 } from '../../kit/text.ts';
@@ -21,6 +21,9 @@ export function createFiles(): HostFiles {
     append,
     overwriteStart,
     remove,
+    chunks,
+    createDirectory: (prefix) => mkdtemp(prefix),
+    removeAll: (path) => rm(path, { recursive: true, force: true }),
     watch: watchPaths,
     async readText(path, limit) {
       const bytes = await read(path, limit);
@@ -80,6 +83,22 @@ const readTail = (path: string, bytes: number): Promise<string | null> =>
   withFile(path, async (file, size) =>
     decodeUtf8(await readSpan(file, Math.max(0, size - bytes), Math.min(bytes, size))),
   );
+
+async function* chunks(path: string): AsyncGenerator<Uint8Array> {
+  const file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK);
+  try {
+    const info = await file.stat();
+    if (!info.isFile()) throw irregular(info);
+    for (;;) {
+      const chunk = new Uint8Array(CHUNK);
+      const { bytesRead } = await file.read(chunk, 0, CHUNK);
+      if (bytesRead === 0) return;
+      yield chunk.subarray(0, bytesRead);
+    }
+  } finally {
+    await file.close();
+  }
+}
 
 const facts = (info: Stats): FileFacts => ({
   kind: info.isFile() ? 'file' : info.isDirectory() ? 'directory' : 'other',

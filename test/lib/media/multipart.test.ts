@@ -48,6 +48,22 @@ describe('multipart (contract 04 §3.5)', () => {
     });
   });
 
+  it.each([
+    ['name="note"', 'none'],
+    ['name="audio"', 'audio'],
+    ['name="clip"; filename=""', 'file name'],
+    ["name=clip; filename*=UTF-8''a.wav", 'file name'],
+  ])('takes the part that its caller wants: %s', (head, expected) => {
+    let found = 'none';
+    const reader = createFilePartReader('b', ({ name, hasFileName }) => {
+      if (hasFileName) found = 'file name';
+      else if (name === 'audio') found = name;
+      return false;
+    });
+    expect(reader.push(Buffer.from(`${partOf('x', head)}--b--\r\n`)).part).toBeUndefined();
+    expect(found).toBe(expected);
+  });
+
   it('returns any bytes unchanged, however they are cut', () => {
     fc.assert(
       fc.property(

@@ -6,6 +6,8 @@ import { type ProviderSockets, serveProviderSockets } from './provider-socket.ts
 /** One call to the fake provider, with functions that answer it. */
 export interface ProviderCall {
   method: string;
+  /** Path and query, as they were sent. */
+  target: string;
   path: string;
   query: URLSearchParams;
   headers: IncomingHttpHeaders;
@@ -86,6 +88,7 @@ async function received(incoming: IncomingMessage, response: ServerResponse): Pr
   });
   const call: ProviderCall = {
     method: incoming.method ?? '',
+    target: incoming.url ?? '',
     path: url.pathname,
     query: url.searchParams,
     headers: incoming.headers,

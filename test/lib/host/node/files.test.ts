@@ -1,6 +1,6 @@
 import { execFileSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
-import { chmod, mkdir, mkdtemp, readdir, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises';
+import { chmod, mkdir, mkdtemp, readdir, readFile, readlink, rm, stat, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
@@ -14,6 +14,45 @@ beforeEach(async () => {
   home = await mkdtemp(join(tmpdir(), 'relay-files-'));
 });
 afterEach(() => rm(home, { recursive: true, force: true }));
+
+describe('streaming and private directories', () => {
+  it('reads a file chunk by chunk, and closes it when the reader leaves', async () => {
+    const content = Buffer.alloc(200_000, 'abc');
+    await writeFile(`${home}/file`, content);
+    const chunks: Uint8Array[] = [];
+    for await (const chunk of files.chunks(`${home}/file`)) chunks.push(chunk);
+    expect(chunks.length).toBeGreaterThan(2);
+    expect(Buffer.concat(chunks).equals(content)).toBe(true);
+    for await (const _ of files.chunks(`${home}/file`)) break;
+    const open = await Promise.all(
+      (await readdir('/proc/self/fd')).map((fd) => readlink(`/proc/self/fd/${fd}`).catch(() => '')),
+    );
+    expect(open).not.toContain(`${home}/file`);
+  });
+
+  it.each([
+    ['none', 'ENOENT'],
+    ['.', 'EISDIR'],
+    ['fifo', 'EINVAL'],
+  ])('does not read %s', async (name, code) => {
+    execFileSync('mkfifo', [`${home}/fifo`]);
+    await expect(files.chunks(`${home}/${name}`)[Symbol.asyncIterator]().next()).rejects.toMatchObject({ code });
+  });
+
+  it('creates a directory for this user only, and removes it with its content but not what links lead to', async () => {
+    const made = await files.createDirectory(`${home}/private-`);
+    expect(made.startsWith(`${home}/private-`)).toBe(true);
+    expect((await stat(made)).mode & 0o777).toBe(0o700);
+    await mkdir(`${home}/other`);
+    await writeFile(`${home}/other/kept`, '');
+    await mkdir(`${made}/below`);
+    await symlink(`${home}/other`, `${made}/below/link`);
+    await files.removeAll(made);
+    await files.removeAll(made);
+    expect(await readdir(home)).toEqual(['other']);
+    expect(await readdir(`${home}/other`)).toEqual(['kept']);
+  });
+});
 
 describe('reading', () => {
   it('returns null for a missing path, even below a file', async () => {

@@ -1,0 +1,34 @@
+const FIRST_SIZE = 64 * 1024;
+
+/** Bytes collected from any number of chunks, however small. */
+export interface ByteBuffer {
+  /** Appends a copy of the bytes, up to the limit. Returns whether all of them fit. */
+  push(bytes: Uint8Array): boolean;
+  /** Bytes so far. */
+  readonly size: number;
+  /** A view of the collected bytes, valid until the next `push`. */
+  bytes(): Uint8Array<ArrayBuffer>;
+}
+
+/** One buffer that doubles: a list of chunks would cost a hundred times its content when they are single bytes. */
+export function createByteBuffer(limit: number): ByteBuffer {
+  let buffer = new Uint8Array(Math.min(limit, FIRST_SIZE));
+  let size = 0;
+  return {
+    push(bytes) {
+      const kept = bytes.subarray(0, limit - size);
+      if (size + kept.length > buffer.length) {
+        const larger = new Uint8Array(Math.min(limit, Math.max(buffer.length * 2, size + kept.length)));
+        larger.set(buffer.subarray(0, size));
+        buffer = larger;
+      }
+      buffer.set(kept, size);
+      size += kept.length;
+      return kept.length === bytes.length;
+    },
+    get size() {
+      return size;
+    },
+    bytes: () => buffer.subarray(0, size),
+  };
+}

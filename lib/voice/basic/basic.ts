@@ -1,0 +1,112 @@
+import type { Config } from '../../config.ts';
+import { RelayError } from '../../errors.ts';
+import type { Host } from '../../host/index.ts';
+import type { Upstream } from '../../host/upstream.ts';
+import type { Clock } from '../../kit/clock.ts';
+import { createAdmission } from '../../kit/semaphore.ts';
+import type { Log } from '../../log.ts';
+import type { UploadBody } from '../../media/uploads.ts';
+import type { VoiceConfig } from '../config.ts';
+import type { VoiceCredentials } from '../credentials.ts';
+import type { VoicePrincipal } from '../principal.ts';
+import { createClips } from './clips.ts';
+import { type SynthesizeRequest, synthesize } from './synthesize.ts';
+import { type Transcript, transcribe } from './transcribe.ts';
+
+/** Calls that run at once: of one principal (contract 05 §15), and of all. */
+const MAX_PER_PRINCIPAL = 8;
+const MAX_CALLS = 64;
+const RETRY_AFTER = 2;
+
+export interface BasicVoiceParts {
+  /** Absent at the edge. */
+  host?: Host;
+  config: Pick<Config, 'agentConfig'>;
+  clock: Clock;
+  log: Log;
+  upstream: Upstream;
+  credentials: VoiceCredentials;
+  settings: Pick<VoiceConfig, 'basic'>;
+}
+
+/** Who calls, and until when. */
+export interface BasicCaller {
+  principal: VoicePrincipal;
+  /** Aborts when the client hangs up. */
+  signal: AbortSignal;
+}
+
+export type BasicVoice = ReturnType<typeof createBasicVoice>;
+
+/** The basic path (contract 05 §6 to §8): a clip in, text out, and the other way round. */
+export function createBasicVoice(parts: BasicVoiceParts) {
+  const { log } = parts;
+  const clips = createClips(parts.host, parts.clock);
+  const stopping = new AbortController();
+  const settling = new Set<Promise<unknown>>();
+  const admit = createAdmission({
+    perOwner: MAX_PER_PRINCIPAL,
+    total: MAX_CALLS,
+    message: 'too many voice calls at a time',
+    retryAfter: RETRY_AFTER,
+  });
+
+  /** Runs one call of a principal. Its signal aborts when the client hangs up or the relay stops. */
+  async function call<T>(
+    what: string,
+    { principal, signal }: BasicCaller,
+    work: (signal: AbortSignal, owner: string) => Promise<T>,
+  ): Promise<T> {
+    const owner = `${principal.kind}:${principal.key}`;
+    const either = AbortSignal.any([signal, stopping.signal]);
+    const running = admit(owner, () => work(either, owner));
+    settling.add(running);
+    try {
+      return await running;
+    } catch (error) {
+      if (stopping.signal.aborted) throw new RelayError('unavailable', 'the relay is stopping');
+      if (signal.aborted) throw new RelayError('invalid', 'the client hung up');
+      if (error instanceof RelayError && error.kind === 'internal') log.warn(`${what} failed: ${error.message}`);
+      throw error;
+    } finally {
+      settling.delete(running);
+    }
+  }
+
+  return {
+    /**
+     * Receives a clip and transcribes it. The clip is gone in every outcome.
+     * @throws RelayError `invalid`, `too-large`, `timeout`, `unauthorized` and others of `Uploads`; `rate-limited`;
+     * `internal` for a provider that fails, with `provider`.
+     */
+    transcribe(caller: BasicCaller, body: Omit<UploadBody, 'owner'>, profile: string | null): Promise<Transcript> {
+      return call('transcription', caller, async (signal, owner) => {
+        const clip = await clips.receive({ ...body, owner });
+        try {
+          signal.throwIfAborted();
+          return await transcribe(parts, clip, profile, signal);
+        } finally {
+          await clip.discard().catch(() => log.warn('a voice clip could not be removed'));
+        }
+      });
+    },
+
+    /**
+     * Speaks a text: MP3.
+     * @throws RelayError `rate-limited`; `internal` for a provider that fails, with `provider`.
+     */
+    synthesize: (caller: BasicCaller, request: SynthesizeRequest) =>
+      call('speech', caller, (signal) => synthesize(parts, request, signal)),
+
+    start() {
+      clips.start().catch(() => log.warn('voice clips of an earlier run could not be removed'));
+    },
+
+    /** Aborts every call; resolves when none of them has left anything behind. */
+    async stop(): Promise<void> {
+      stopping.abort();
+      await clips.stop();
+      await Promise.allSettled(settling);
+    },
+  };
+}

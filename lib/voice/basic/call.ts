@@ -1,0 +1,113 @@
+import { RelayError } from '../../errors.ts';
+import { type Upstream, upstreamReason } from '../../host/upstream.ts';
+import { createByteBuffer } from '../../kit/byte-buffer.ts';
+import type { Clock } from '../../kit/clock.ts';
+import { isObject, type JsonObject, parseObject } from '../../kit/json.ts';
+import { decodeUtf8, decodeUtf8Strict } from '../../kit/text.ts';
+import { withDeadline } from '../../kit/timeouts.ts';
+import type { VoiceCredentials } from '../credentials.ts';
+
+const MAX_ERROR_BYTES = 8 * 1024;
+
+/** A request to a provider, as its row of the table has it. */
+export interface ProviderRequest {
+  url: string;
+  headers: Record<string, string>;
+  body: string | AsyncIterable<Uint8Array>;
+}
+
+export interface ProviderReply {
+  contentType: string;
+  bytes: Uint8Array;
+}
+
+export interface CallParts {
+  upstream: Upstream;
+  clock: Clock;
+  credentials: Pick<VoiceCredentials, 'redact'>;
+}
+
+/** What ended early, of a call that is bounded as a whole. */
+export interface Bounds {
+  provider: string;
+  /** Milliseconds. */
+  timeout: number;
+  signal: AbortSignal;
+}
+
+/**
+ * Runs calls to one provider within a time limit. Whatever fails is an `internal` error with `provider`, at most 300
+ * characters, without secrets and host paths (contract 05 §8). A caller that hung up gets the reason of its signal.
+ */
+export async function withProvider<T>(
+  { clock, credentials }: Pick<CallParts, 'clock' | 'credentials'>,
+  { provider, timeout, signal }: Bounds,
+  call: (signal: AbortSignal) => Promise<T>,
+): Promise<T> {
+  let isLate = false;
+  const onLate = () => {
+    isLate = true;
+  };
+  try {
+    return await withDeadline({ clock, timeout, signal, onLate }, call);
+  } catch (error) {
+    if (signal.aborted) throw signal.reason;
+    const reason = isLate
+      ? `${provider} did not finish within ${timeout / 1000} seconds`
+      : error instanceof RelayError
+        ? error.message
+        : `${provider}: ${upstreamReason(error)}`;
+    throw new RelayError('internal', credentials.redact(reason), { extra: { provider }, cause: error });
+  }
+}
+
+/** A failure of a provider; `withProvider` gives it its final form. */
+export const providerFailure = (message: string): RelayError => new RelayError('bad-gateway', message);
+
+/**
+ * Sends one `POST` and reads the whole reply, of at most `limit` bytes. Follows no redirect.
+ * @throws RelayError for a status other than 2xx, an empty body, and one over the limit.
+ */
+export async function callProvider(
+  upstream: Upstream,
+  { url, headers, body }: ProviderRequest,
+  { provider, limit, signal }: { provider: string; limit: number; signal: AbortSignal },
+): Promise<ProviderReply> {
+  const response = await upstream({ method: 'POST', url, headers, body, signal });
+  const isOk = response.status >= 200 && response.status < 300;
+  if (!isOk) {
+    const detail = errorIn(decodeUtf8(await readAll(response.body, MAX_ERROR_BYTES)));
+    throw providerFailure(`${provider} answered HTTP ${response.status}${detail && `: ${detail}`}`);
+  }
+  const bytes = await readAll(response.body, limit + 1);
+  if (bytes.length > limit) throw providerFailure(`${provider} sent more than ${limit / 1024 / 1024} MiB`);
+  return { contentType: response.headers['content-type'] ?? '', bytes };
+}
+
+/** The first `limit` bytes of a body. */
+async function readAll(body: AsyncIterable<Uint8Array>, limit: number): Promise<Uint8Array> {
+  const buffer = createByteBuffer(limit);
+  for await (const chunk of body) {
+    buffer.push(chunk);
+    if (buffer.size === limit) break;
+  }
+  return buffer.bytes();
+}
+
+/** The message in a provider's error body: of `error`, `detail`, `message`, or the whole text. */
+function errorIn(body: string): string {
+  const json = parseObject(body);
+  if (!json) return body.trim();
+  for (const value of [json.error, json.detail, json.message]) {
+    const message = isObject(value) ? (value.message ?? value.status) : value;
+    if (typeof message === 'string' && message.trim() !== '') return message.trim();
+  }
+  return body.trim();
+}
+
+/** A reply as a JSON object. @throws RelayError for anything else. */
+export function jsonReply(provider: string, { bytes }: ProviderReply): JsonObject {
+  const value = parseObject(decodeUtf8Strict(bytes) ?? '');
+  if (!value) throw providerFailure(`${provider} sent a reply that is no JSON object`);
+  return value;
+}

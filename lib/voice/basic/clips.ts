@@ -1,0 +1,202 @@
+import { RelayError } from '../../errors.ts';
+import type { Host } from '../../host/index.ts';
+import type { NewBytes } from '../../host/media.ts';
+import { createByteBuffer } from '../../kit/byte-buffer.ts';
+import { randomString } from '../../kit/bytes.ts';
+import type { Clock } from '../../kit/clock.ts';
+import type { FilePart, PartHead } from '../../media/multipart.ts';
+import { createUploads, type UploadBody, type Uploads } from '../../media/uploads.ts';
+
+/** Bytes of a clip (contract 05 §6). */
+const MAX_CLIP = 25 * 1024 * 1024;
+/** Clips that are received at once, of one caller and of all. At the edge they are held in memory. */
+const MAX_PER_CALLER = 8;
+const MAX_ON_HOST = 64;
+const MAX_IN_MEMORY = 2;
+const PREFIX = 'svc-relay-voice-';
+const ALPHABET = 'abcdefghijklmnopqrstuvwxyz0123456789';
+
+/** Extension by the subtype of a content type, without `x-`. */
+const BY_TYPE: Readonly<Record<string, string>> = {
+  wav: 'wav',
+  wave: 'wav',
+  webm: 'webm',
+  ogg: 'ogg',
+  opus: 'opus',
+  mp4: 'mp4',
+  m4a: 'm4a',
+  mpeg: 'mp3',
+  mp3: 'mp3',
+  flac: 'flac',
+  aac: 'aac',
+};
+
+/** Formats that are accepted, and the content type that a provider gets for each. */
+const TYPES: Readonly<Record<string, string>> = {
+  aac: 'audio/aac',
+  flac: 'audio/flac',
+  m4a: 'audio/mp4',
+  mp3: 'audio/mpeg',
+  mp4: 'audio/mp4',
+  mpeg: 'audio/mpeg',
+  mpga: 'audio/mpeg',
+  oga: 'audio/ogg',
+  ogg: 'audio/ogg',
+  opus: 'audio/ogg',
+  wav: 'audio/wav',
+  webm: 'audio/webm',
+};
+
+/** Audio that a client has sent, until it is discarded. */
+export interface Clip {
+  /** `audio` with the extension of its format. */
+  fileName: string;
+  contentType: string;
+  /** Bytes. */
+  size: number;
+  /** Reads it from its start, any number of times. */
+  read(): AsyncIterable<Uint8Array>;
+  /** Where it lies and a directory for the results of a program, both gone once it is discarded. Absent at the edge. */
+  files?: { path: string; directory: string };
+  discard(): Promise<void>;
+}
+
+export interface Clips {
+  /**
+   * Receives the audio of a multipart body.
+   * @throws RelayError `invalid` for a body without audio, `too-large` above 25 MiB, and as `Uploads`.
+   */
+  receive(body: UploadBody): Promise<Clip>;
+  /** Removes the files of processes that were killed. */
+  start(): Promise<void>;
+  stop(): Promise<void>;
+}
+
+/** Extension of the format of a part, without its dot (contract 05 §6). */
+export function extensionOf({ contentType, fileName }: FilePart): string {
+  const subtype = /^(?:audio|video)\/(?:x-)?([a-z0-9]+)\s*(?:;|$)/i.exec(contentType)?.[1]?.toLowerCase() ?? '';
+  const named = /\.([a-z0-9]+)$/i.exec(fileName)?.[1]?.toLowerCase() ?? '';
+  if (Object.hasOwn(BY_TYPE, subtype)) return BY_TYPE[subtype] as string;
+  return Object.hasOwn(TYPES, named) ? named : 'wav';
+}
+
+const AUDIO_PART = {
+  isWanted: ({ name, hasFileName }: PartHead) => hasFileName || name === 'file' || name === 'audio',
+  missing: 'the multipart body has no audio part: no audio was sent',
+};
+
+export function createClips(host: Host | undefined, clock: Clock): Clips {
+  return host ? createFileClips(host, clock) : createMemoryClips(clock);
+}
+
+/** Clips as files, mode 0600, each in a directory of its own, mode 0700, whose name tells the process. */
+function createFileClips({ files, media, processes }: Host, clock: Clock): Clips {
+  const run = randomString(ALPHABET, 8);
+  const prefix = () => `${media.temporaryDirectory()}/${PREFIX}`;
+  const uploads = createUploads({
+    clock,
+    cap: MAX_CLIP,
+    perOwner: MAX_PER_CALLER,
+    total: MAX_ON_HOST,
+    part: AUDIO_PART,
+    async create(part) {
+      const directory = await files.createDirectory(`${prefix()}${processes.own}-${run}-`);
+      const removed = () => files.removeAll(directory).catch(() => {});
+      try {
+        const file = await media.create(`${directory}/audio.${extensionOf(part)}`);
+        const discard = async () => {
+          await file.discard();
+          await removed();
+        };
+        return { ...file, discard };
+      } catch (error) {
+        await removed();
+        throw error;
+      }
+    },
+  });
+
+  /** The directories of runs that are over. An id that was used again belongs to this process if they are older. */
+  async function isLeftover(name: string): Promise<boolean> {
+    const [, id, owner] = /^(\d+)-([a-z0-9]+)-/.exec(name.slice(PREFIX.length)) ?? [];
+    if (id === undefined || owner === run) return false;
+    if (Number(id) !== processes.own) return !processes.exists(Number(id));
+    const facts = await files.stat(`${media.temporaryDirectory()}/${name}`);
+    return facts !== null && facts.modified < performance.timeOrigin;
+  }
+
+  return {
+    receive: (body) =>
+      receive(uploads, body, (place) => {
+        const directory = place.slice(0, place.lastIndexOf('/'));
+        return {
+          read: () => files.chunks(place),
+          files: { path: place, directory },
+          discard: () => files.removeAll(directory),
+        };
+      }),
+    async start() {
+      for (const { name, kind } of (await files.list(media.temporaryDirectory())) ?? []) {
+        if (kind !== 'directory' || !name.startsWith(PREFIX) || !(await isLeftover(name))) continue;
+        // Another user's: theirs to remove.
+        await files.removeAll(`${media.temporaryDirectory()}/${name}`).catch(() => {});
+      }
+    },
+    stop: uploads.stop,
+  };
+}
+
+/** Clips in memory, two at a time: an object at the edge has 128 MB. */
+function createMemoryClips(clock: Clock): Clips {
+  const held = new Map<string, Uint8Array>();
+  const uploads = createUploads({
+    clock,
+    cap: MAX_CLIP,
+    perOwner: MAX_IN_MEMORY,
+    total: MAX_IN_MEMORY,
+    part: AUDIO_PART,
+    async create(): Promise<NewBytes> {
+      const place = randomString(ALPHABET, 24);
+      const buffer = createByteBuffer(MAX_CLIP);
+      return {
+        async write(bytes) {
+          buffer.push(bytes);
+        },
+        async finish() {
+          held.set(place, buffer.bytes());
+          return place;
+        },
+        async discard() {
+          held.delete(place);
+        },
+      };
+    },
+  });
+  return {
+    receive: (body) =>
+      receive(uploads, body, (place) => ({
+        async *read() {
+          yield held.get(place) ?? new Uint8Array();
+        },
+        async discard() {
+          held.delete(place);
+        },
+      })),
+    start: async () => {},
+    stop: uploads.stop,
+  };
+}
+
+type Stored = Pick<Clip, 'read' | 'files' | 'discard'>;
+
+async function receive(uploads: Uploads, body: UploadBody, storedAt: (place: string) => Stored): Promise<Clip> {
+  const uploaded = await uploads.receive(body);
+  const stored = storedAt(uploaded.place);
+  if (uploaded.size === 0) {
+    await stored.discard();
+    throw new RelayError('invalid', 'the audio is empty');
+  }
+  const extension = extensionOf(uploaded);
+  const contentType = TYPES[extension] ?? 'audio/wav';
+  return { ...stored, fileName: `audio.${extension}`, contentType, size: uploaded.size };
+}

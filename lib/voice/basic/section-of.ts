@@ -1,0 +1,22 @@
+import type { Mapping } from '../../kit/yaml.ts';
+import type { VoiceConfig } from '../config.ts';
+import { textOf } from '../section.ts';
+
+/** One section of the basic path for a request. */
+export interface BasicSection {
+  /** Its `provider` is in lower case, and `openai` where the file says `nous`. */
+  section: Mapping;
+  /** The profile's file; null when the root's section applies. */
+  file: string | null;
+}
+
+/** The section of a profile, else of the root (contract 05 §4, §5). */
+export async function sectionOf(
+  config: Pick<VoiceConfig, 'basic'>,
+  name: 'tts' | 'stt',
+  profile: string | null,
+): Promise<BasicSection> {
+  const { [name]: section, configPath } = await config.basic(profile);
+  const provider = textOf(section.provider)?.toLowerCase();
+  return { section: { ...section, provider: provider === 'nous' ? 'openai' : provider }, file: configPath };
+}

@@ -1,0 +1,149 @@
+import { parseObject } from '../../kit/json.ts';
+import { decodeUtf8Strict } from '../../kit/text.ts';
+import type { Mapping } from '../../kit/yaml.ts';
+import { formData } from '../../web/form-data.ts';
+import type { Credential } from '../credentials.ts';
+import { booleanOf, textOf } from '../section.ts';
+import { jsonReply, type ProviderReply, type ProviderRequest, providerFailure } from './call.ts';
+import type { Clip } from './clips.ts';
+
+/** Characters of a prompt, from its end. */
+const MAX_PROMPT = 896;
+
+/** A transcription, as the configuration has it. */
+export interface SttSettings {
+  /** Of the provider. */
+  settings: Mapping;
+  /** Of the whole section. */
+  section: Mapping;
+  /** The language hint. */
+  language: string | undefined;
+}
+
+type Fields = readonly (readonly [name: string, value: string | undefined])[];
+
+interface SttProvider {
+  path: string;
+  /** Milliseconds. */
+  timeout: number;
+  headers(secret: string): Record<string, string>;
+  fields(settings: SttSettings): Fields;
+  /** Whether a reply that is not JSON is the transcript. */
+  mayBePlain?: boolean;
+}
+
+const bearer = (secret: string) => ({ authorization: `Bearer ${secret}` });
+
+const OPENAI_MODELS = ['whisper-1', 'gpt-4o-transcribe', 'gpt-4o-mini-transcribe', 'gpt-4o-transcribe-diarize'];
+const GROQ_MODELS = ['whisper-large-v3', 'whisper-large-v3-turbo', 'distil-whisper-large-v3-en'];
+
+/** The configured model, unless it is one of another provider. */
+function modelOf({ settings }: SttSettings, fallback: string, foreign: readonly string[] = []): string {
+  const model = textOf(settings.model) ?? textOf(settings.model_id) ?? fallback;
+  return foreign.includes(model) ? fallback : model;
+}
+
+const promptOf = ({ settings, section }: SttSettings): string | undefined =>
+  (textOf(section.prompt) ?? textOf(settings.prompt))?.slice(-MAX_PROMPT).toWellFormed();
+
+const flag = (value: unknown): string | undefined => booleanOf(value)?.toString();
+
+function openaiFields(settings: SttSettings): Fields {
+  const model = modelOf(settings, 'whisper-1', GROQ_MODELS);
+  return [
+    ['model', model],
+    ['response_format', model === 'whisper-1' ? 'text' : 'json'],
+    ['language', settings.language],
+    ['prompt', promptOf(settings)],
+  ];
+}
+
+const OPENAI: SttProvider = {
+  path: '/audio/transcriptions',
+  timeout: 30_000,
+  headers: bearer,
+  fields: openaiFields,
+  mayBePlain: true,
+};
+
+/** How each provider transcribes (contract 05 §8). */
+const PROVIDERS: Readonly<Record<string, SttProvider>> = {
+  openai: OPENAI,
+  deepinfra: OPENAI,
+  groq: {
+    ...OPENAI,
+    fields: (settings) => [
+      ['model', modelOf(settings, 'whisper-large-v3-turbo', OPENAI_MODELS)],
+      ['response_format', 'text'],
+      ['language', settings.language],
+      ['prompt', promptOf(settings)],
+    ],
+  },
+  mistral: {
+    path: '/v1/audio/transcriptions',
+    timeout: 60_000,
+    headers: bearer,
+    fields: (settings) => [
+      ['model', modelOf(settings, 'voxtral-mini-latest')],
+      ['language', settings.language],
+    ],
+  },
+  xai: {
+    path: '/stt',
+    timeout: 120_000,
+    headers: bearer,
+    fields: ({ settings, language }) => [
+      ['format', booleanOf(settings.format) === false ? undefined : 'true'],
+      ['diarize', flag(settings.diarize)],
+      ['language', language],
+    ],
+  },
+  elevenlabs: {
+    path: '/speech-to-text',
+    timeout: 120_000,
+    headers: (secret) => ({ 'xi-api-key': secret }),
+    fields: (settings) => [
+      ['model_id', modelOf(settings, 'scribe_v2')],
+      ['tag_audio_events', flag(settings.settings.tag_audio_events) ?? 'false'],
+      ['diarize', flag(settings.settings.diarize) ?? 'false'],
+      ['language_code', settings.language],
+    ],
+  },
+};
+
+/** Providers that are tried when the configuration names none, after a local command (contract 05 §6). */
+export const STT_ORDER = ['groq', 'openai', 'mistral', 'xai', 'elevenlabs', 'deepinfra'] as const;
+
+export const isSttProvider = (name: string): boolean => Object.hasOwn(PROVIDERS, name);
+
+/** Milliseconds that a provider may take. */
+export const sttTimeout = (provider: string): number => PROVIDERS[provider]?.timeout ?? 0;
+
+/** The request that transcribes a clip, which is read while it is sent. */
+export function sttRequest(provider: string, clip: Clip, settings: SttSettings, key: Credential): ProviderRequest {
+  const row = PROVIDERS[provider] as SttProvider;
+  const fields = row.fields(settings).flatMap(([name, value]) => (value === undefined ? [] : [[name, value] as const]));
+  const { fileName, contentType, size } = clip;
+  const form = formData(fields, { name: 'file', filename: fileName, contentType, size, content: clip.read() });
+  return {
+    url: key.baseUrl + row.path,
+    headers: {
+      ...row.headers(key.secret),
+      'content-type': form.contentType,
+      'content-length': String(form.length),
+    },
+    body: form.body,
+  };
+}
+
+/** The transcript in a reply: plain text, or `text` of a JSON object, whichever the provider chose. */
+export function transcriptIn(provider: string, reply: ProviderReply): string {
+  const text = decodeUtf8Strict(reply.bytes);
+  if (text === null || /^text\/html/i.test(reply.contentType)) {
+    throw providerFailure(`${provider} sent a reply that is no transcript`);
+  }
+  if (PROVIDERS[provider]?.mayBePlain && !parseObject(text)) return text.trim();
+  const { text: transcript } = jsonReply(provider, reply);
+  if (typeof transcript !== 'string') throw providerFailure(`${provider} sent a reply without a transcript`);
+  return transcript.trim();
+}

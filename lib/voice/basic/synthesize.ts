@@ -1,0 +1,155 @@
+import { agentRoot, type Config } from '../../config.ts';
+import { RelayError } from '../../errors.ts';
+import type { Host } from '../../host/index.ts';
+import { createByteBuffer } from '../../kit/byte-buffer.ts';
+import { isObject, type JsonObject } from '../../kit/json.ts';
+import type { Mapping } from '../../kit/yaml.ts';
+import type { Log } from '../../log.ts';
+import type { VoiceConfig } from '../config.ts';
+import type { Credential, VoiceCredentials } from '../credentials.ts';
+import { booleanOf, readSectionFor, textOf } from '../section.ts';
+import { type CallParts, callProvider, providerFailure, withProvider } from './call.ts';
+import { chooseTts } from './choice.ts';
+import { sanitize } from './sanitize.ts';
+import { sectionOf } from './section-of.ts';
+import { splitText } from './split.ts';
+import { audioIn, MAX_TEXT, maxTextOf, type Speech, ttsRequest } from './tts.ts';
+
+/** Milliseconds for all requests of one text. */
+const TIMEOUT = 60_000;
+/** Bytes of one reply, and of the audio of one text. */
+const MAX_AUDIO = 16 * 1024 * 1024;
+const MAX_PERSONA = 4000;
+const MAX_PERSONA_FILE = 64 * 1024;
+const MAX_ID = 160;
+
+/** A body of `POST /voice/synthesize`, checked. */
+export interface SynthesizeRequest {
+  /** Sanitised. */
+  text: string;
+  profile: string | null;
+  overrides: Overrides;
+}
+
+/** What a client may choose for one text. */
+export interface Overrides {
+  provider?: 'gemini' | 'xai';
+  voice?: string;
+  model?: string;
+  language?: string;
+  audioTags?: boolean;
+  persona?: string;
+}
+
+/** @throws RelayError `invalid` as contract 05 §7 has it. */
+export function parseSynthesize(body: JsonObject, profile: string | null): SynthesizeRequest {
+  if (typeof body.text !== 'string') throw new RelayError('invalid', 'text must be a string');
+  const text = body.text.toWellFormed().trim();
+  if (text === '') throw new RelayError('invalid', 'text is empty');
+  // A character has one or two code units, so most texts need no counting.
+  if (text.length > MAX_TEXT && [...text].length > MAX_TEXT) {
+    throw new RelayError('invalid', `text is longer than ${MAX_TEXT} characters`);
+  }
+  const spoken = sanitize(text);
+  if (spoken === '') throw new RelayError('invalid', 'text is empty after sanitizing: it has nothing to speak');
+  return { text: spoken, profile: profile ?? textOf(body.profile) ?? null, overrides: parseOverrides(body) };
+}
+
+/** The overrides at the top level, or those in `enhanced` or `gemini`, which replace them. */
+function parseOverrides(body: JsonObject): Overrides {
+  const from = isObject(body.enhanced) ? body.enhanced : isObject(body.gemini) ? body.gemini : body;
+  const provider = textOf(from.provider)?.toLowerCase();
+  return {
+    provider: provider === 'gemini' || provider === 'xai' ? provider : undefined,
+    voice: idOf(from, 'voice'),
+    model: idOf(from, 'model'),
+    language: idOf(from, 'language'),
+    audioTags: booleanOf(from.audio_tags),
+    persona: textOf(from.persona_prompt) ?? textOf(from.style) ?? textOf(from.persona),
+  };
+}
+
+function idOf(from: JsonObject, name: string): string | undefined {
+  const id = textOf(from[name]);
+  if (id !== undefined && id.length > MAX_ID)
+    throw new RelayError('invalid', `${name} is longer than ${MAX_ID} characters`);
+  return id;
+}
+
+export interface SynthesizeParts extends CallParts {
+  host?: Host;
+  config: Pick<Config, 'agentConfig'>;
+  log: Log;
+  credentials: VoiceCredentials;
+  settings: Pick<VoiceConfig, 'basic'>;
+}
+
+/**
+ * Speaks a text with the provider of its profile; the result is MP3. A long text is several requests, one after the other.
+ * @throws RelayError `internal`, with `provider` where one was chosen; the reason of the signal once it aborts.
+ */
+export async function synthesize(
+  parts: SynthesizeParts,
+  { text, profile, overrides }: SynthesizeRequest,
+  signal: AbortSignal,
+): Promise<{ audio: Uint8Array<ArrayBuffer>; provider: string }> {
+  const { section, file } = await sectionOf(parts.settings, 'tts', profile);
+  if (booleanOf(section.enabled) === false)
+    throw new RelayError('internal', 'speech is disabled: tts.enabled is false');
+  const { provider, key } = await chooseTts(parts.credentials, section, overrides.provider);
+  const settings = overridden(provider, readSectionFor(section, provider), overrides);
+  const persona = provider === 'gemini' ? await personaOf(parts, settings, file) : undefined;
+  const pieces = splitText(text, maxTextOf(provider)).filter((piece) => piece.trim() !== '');
+  const speak = (piece: string) => ({ text: piece, settings, section, persona });
+  const audio = await withProvider(parts, { provider, timeout: TIMEOUT, signal }, async (bounded) => {
+    const spoken = createByteBuffer(MAX_AUDIO);
+    for (const piece of pieces) {
+      if (!spoken.push(await spokenBy(parts, { provider, key, speech: speak(piece), signal: bounded }))) {
+        throw providerFailure(`${provider} sent more than ${MAX_AUDIO / 1024 / 1024} MiB`);
+      }
+    }
+    return spoken.bytes();
+  });
+  return { audio, provider };
+}
+
+interface OneRequest {
+  provider: string;
+  key: Credential;
+  speech: Speech;
+  signal: AbortSignal;
+}
+
+async function spokenBy({ upstream }: SynthesizeParts, { provider, key, speech, signal }: OneRequest) {
+  const reply = await callProvider(upstream, ttsRequest(provider, speech, key), { provider, limit: MAX_AUDIO, signal });
+  return audioIn(provider, reply, signal);
+}
+
+/** The settings with what the request chose, of which each provider has its own. Nothing here names a server. */
+function overridden(provider: string, settings: Mapping, overrides: Overrides): Mapping {
+  const { voice, model, language, audioTags, persona } = overrides;
+  const chosen: Mapping =
+    provider === 'gemini'
+      ? { voice, model, audio_tags: audioTags, persona_prompt: persona }
+      : provider === 'xai'
+        ? { voice, auto_speech_tags: audioTags, language }
+        : {};
+  return { ...settings, ...Object.fromEntries(Object.entries(chosen).filter(([, value]) => value !== undefined)) };
+}
+
+/** The direction for Gemini: of the request, else of the configuration, else the file that the configuration names. */
+async function personaOf(
+  { host, config, log }: SynthesizeParts,
+  settings: Mapping,
+  configFile: string | null,
+): Promise<string | undefined> {
+  const cut = (text: string | null | undefined) => textOf(text)?.slice(0, MAX_PERSONA).toWellFormed();
+  const own = cut(textOf(settings.persona_prompt));
+  const file = textOf(settings.persona_prompt_file);
+  if (own !== undefined || file === undefined || !host) return own;
+  const directory = configFile === null ? agentRoot(config) : configFile.slice(0, configFile.lastIndexOf('/'));
+  const path = file.startsWith('/') ? file : `${directory}/${file}`;
+  const text = await host.files.readText(path, MAX_PERSONA_FILE).catch(() => null);
+  if (text === null) log.warn('the file that tts.gemini.persona_prompt_file names cannot be read');
+  return cut(text);
+}

@@ -1,0 +1,90 @@
+import { RelayError } from '../../errors.ts';
+import type { Host } from '../../host/index.ts';
+import type { Mapping } from '../../kit/yaml.ts';
+import type { VoiceConfig } from '../config.ts';
+import type { VoiceCredentials } from '../credentials.ts';
+import { booleanOf, mappingOf, readSectionFor, textOf } from '../section.ts';
+import { type CallParts, callProvider, withProvider } from './call.ts';
+import { chooseStt, type LocalChoice } from './choice.ts';
+import type { Clip } from './clips.ts';
+import { runLocalCommand } from './local-command.ts';
+import { sectionOf } from './section-of.ts';
+import { sttRequest, sttTimeout, transcriptIn } from './stt.ts';
+
+const LOCAL_TIMEOUT = 300_000;
+const MAX_REPLY = 1024 * 1024;
+
+export interface TranscribeParts extends CallParts {
+  host?: Host;
+  credentials: VoiceCredentials;
+  settings: Pick<VoiceConfig, 'basic'>;
+}
+
+export interface Transcript {
+  /** Trimmed; empty for silence. */
+  text: string;
+  provider: string;
+}
+
+/**
+ * Transcribes a clip with the provider of a profile. The clip stays; its owner discards it.
+ * @throws RelayError `internal`, with `provider` where one was chosen; the reason of the signal once it aborts.
+ */
+export async function transcribe(
+  parts: TranscribeParts,
+  clip: Clip,
+  profile: string | null,
+  signal: AbortSignal,
+): Promise<Transcript> {
+  const { section } = await sectionOf(parts.settings, 'stt', profile);
+  if (booleanOf(section.enabled) === false) {
+    throw new RelayError('internal', 'transcription is disabled: stt.enabled is false');
+  }
+  const choice = await chooseStt(parts.credentials, section, parts.host !== undefined);
+  const language = languageOf(parts.credentials, section, choice.provider);
+  if ('template' in choice) return runLocally(parts, { choice, clip, section, language, signal });
+
+  const { provider, key } = choice;
+  const bounds = { provider, timeout: sttTimeout(provider), signal };
+  const text = await withProvider(parts, bounds, async (bounded) => {
+    const settings = { settings: readSectionFor(section, provider), section, language };
+    const request = sttRequest(provider, clip, settings, key);
+    return transcriptIn(
+      provider,
+      await callProvider(parts.upstream, request, { provider, limit: MAX_REPLY, signal: bounded }),
+    );
+  });
+  return { text, provider };
+}
+
+/** The hint nearest to the provider (contract 05 §8). */
+function languageOf(credentials: VoiceCredentials, section: Mapping, provider: string): string | undefined {
+  const own = mappingOf(section, provider);
+  const code = provider === 'elevenlabs' ? textOf(own.language_code) : undefined;
+  return textOf(own.language) ?? code ?? textOf(section.language) ?? credentials.variable('SVC_LOCAL_STT_LANGUAGE');
+}
+
+interface LocalRun {
+  choice: LocalChoice;
+  clip: Clip;
+  section: Mapping;
+  language: string | undefined;
+  signal: AbortSignal;
+}
+
+async function runLocally(parts: TranscribeParts, { choice, clip, section, language, signal }: LocalRun) {
+  const { provider, template } = choice;
+  const { host } = parts;
+  const { files } = clip;
+  if (!host || !files) throw new RelayError('internal', 'a local command needs a host', { extra: { provider } });
+  const own = { ...mappingOf(section, 'local'), ...mappingOf(section, 'local_command') };
+  const values = {
+    input_path: files.path,
+    output_dir: files.directory,
+    language: language ?? textOf(own.language) ?? '',
+    model: textOf(own.model) ?? textOf(section.model) ?? 'base',
+  };
+  const bounds = { provider, timeout: LOCAL_TIMEOUT, signal };
+  const text = await withProvider(parts, bounds, (bounded) => runLocalCommand(host, template, values, bounded));
+  return { text, provider };
+}

@@ -1,0 +1,234 @@
+import { fromBase64, hexToBytes } from '../../kit/bytes.ts';
+import { asObject, isObject } from '../../kit/json.ts';
+import type { Mapping } from '../../kit/yaml.ts';
+import type { Credential } from '../credentials.ts';
+import { booleanOf, numberOf, textOf } from '../section.ts';
+import { withSpeechTags } from '../streaming/xai-tts.ts';
+import { jsonReply, type ProviderReply, type ProviderRequest, providerFailure } from './call.ts';
+import { encodeMp3, isMp3Rate } from './mp3.ts';
+
+/** A text to be spoken, and how the configuration and the request want it. */
+export interface Speech {
+  text: string;
+  /** Of the provider, with the overrides of the request. */
+  settings: Mapping;
+  /** Of the whole section. */
+  section: Mapping;
+  /** Direction that is not spoken, for Gemini. */
+  persona?: string;
+}
+
+interface Call {
+  path: string;
+  headers: Record<string, string>;
+  body: Record<string, unknown>;
+}
+
+interface TtsProvider {
+  /** Code points of one request. */
+  maxText: number;
+  call(speech: Speech, secret: string): Call;
+  /** MP3 in a reply. The reply is audio itself by default. */
+  audio?(reply: ProviderReply, signal: AbortSignal): Uint8Array | Promise<Uint8Array>;
+}
+
+/** Longest text of all (contract 05 §7). */
+export const MAX_TEXT = 5000;
+
+const bearer = (secret: string) => ({ authorization: `Bearer ${secret}` });
+
+const modelOf = (settings: Mapping, fallback: string): string =>
+  textOf(settings.model) ?? textOf(settings.model_id) ?? fallback;
+const voiceOf = (settings: Mapping): string | undefined => textOf(settings.voice) ?? textOf(settings.voice_id);
+
+/** Relative speed within a provider's range; undefined when it is the normal one. */
+function speedOf({ settings, section }: Speech, min: number, max: number): number | undefined {
+  const speed = Math.min(Math.max(numberOf(settings.speed) ?? numberOf(section.speed) ?? 1, min), max);
+  return speed === 1 ? undefined : speed;
+}
+
+const OPENAI: TtsProvider = {
+  maxText: 4096,
+  call: (speech, secret) => ({
+    path: '/audio/speech',
+    headers: bearer(secret),
+    body: {
+      model: modelOf(speech.settings, 'gpt-4o-mini-tts'),
+      voice: voiceOf(speech.settings) ?? 'alloy',
+      input: speech.text,
+      response_format: 'mp3',
+      speed: speedOf(speech, 0.25, 4),
+    },
+  }),
+};
+
+/** How each provider speaks (contract 05 §8). A path is appended to the base URL. */
+const PROVIDERS: Readonly<Record<string, TtsProvider>> = {
+  openai: OPENAI,
+  deepinfra: { ...OPENAI, maxText: MAX_TEXT },
+  elevenlabs: {
+    maxText: MAX_TEXT,
+    call: ({ text, settings }, secret) => ({
+      path: `/v1/text-to-speech/${segment(voiceOf(settings) ?? 'pNInz6obpgDQGcFmaJgB')}?output_format=mp3_44100_128`,
+      headers: { 'xi-api-key': secret },
+      body: { text, model_id: modelOf(settings, 'eleven_multilingual_v2') },
+    }),
+  },
+  xai: {
+    maxText: MAX_TEXT,
+    call: (speech, secret) => ({ path: '/tts', headers: bearer(secret), body: xaiBody(speech) }),
+  },
+  gemini: {
+    maxText: MAX_TEXT,
+    call: ({ text, settings, persona }, secret) => ({
+      path: `/models/${segment(modelOf(settings, 'gemini-2.5-flash-preview-tts'))}:generateContent`,
+      headers: { 'x-goog-api-key': secret },
+      body: {
+        contents: [{ parts: [{ text: persona === undefined ? text : directed(text, persona) }] }],
+        generationConfig: {
+          responseModalities: ['AUDIO'],
+          speechConfig: { voiceConfig: { prebuiltVoiceConfig: { voiceName: voiceOf(settings) ?? 'Kore' } } },
+        },
+      },
+    }),
+    audio: geminiAudio,
+  },
+  mistral: {
+    maxText: 4000,
+    call: ({ text, settings }, secret) => ({
+      path: '/v1/audio/speech',
+      headers: bearer(secret),
+      body: {
+        model: modelOf(settings, 'voxtral-mini-tts-2603'),
+        input: text,
+        // The provider has a voice of its own.
+        voice_id: voiceOf(settings),
+        response_format: 'mp3',
+      },
+    }),
+    audio: (reply) => {
+      const { audio_data: audio } = jsonReply('mistral', reply);
+      return decoded('mistral', typeof audio === 'string' ? fromBase64(audio) : null);
+    },
+  },
+  minimax: {
+    maxText: MAX_TEXT,
+    call: ({ text, settings }, secret) => ({
+      path: '',
+      headers: bearer(secret),
+      body: {
+        model: modelOf(settings, 'speech-2.8-hd'),
+        text,
+        voice_setting: {
+          voice_id: voiceOf(settings) ?? 'English_Graceful_Lady',
+          speed: numberOf(settings.speed),
+          vol: numberOf(settings.vol),
+          pitch: numberOf(settings.pitch),
+        },
+        audio_setting: { format: 'mp3' },
+      },
+    }),
+    audio: minimaxAudio,
+  },
+};
+
+/** Providers that are tried when the configuration names none (contract 05 §7). */
+export const TTS_ORDER = ['openai', 'elevenlabs', 'xai', 'gemini', 'mistral'] as const;
+
+export const isTtsProvider = (name: string): boolean => Object.hasOwn(PROVIDERS, name);
+
+/** Code points that a provider takes in one request. */
+export const maxTextOf = (provider: string): number => PROVIDERS[provider]?.maxText ?? MAX_TEXT;
+
+export function ttsRequest(provider: string, speech: Speech, { baseUrl, secret }: Credential): ProviderRequest {
+  const { path, headers, body } = (PROVIDERS[provider] as TtsProvider).call(speech, secret);
+  return {
+    url: baseUrl + path,
+    headers: { ...headers, 'content-type': 'application/json' },
+    body: JSON.stringify(body),
+  };
+}
+
+/** The MP3 in a reply. @throws RelayError for a reply that is no audio, or has none. */
+export async function audioIn(provider: string, reply: ProviderReply, signal: AbortSignal): Promise<Uint8Array> {
+  const { audio } = PROVIDERS[provider] as TtsProvider;
+  if (!audio && /^(?:text\/|application\/json)/i.test(reply.contentType)) {
+    throw providerFailure(`${provider} sent ${reply.contentType} instead of audio`);
+  }
+  const bytes = audio ? await audio(reply, signal) : reply.bytes;
+  if (bytes.length === 0) throw providerFailure(`${provider} returned no audio`);
+  return bytes;
+}
+
+/** An id as one segment of a path. */
+function segment(id: string): string {
+  const encoded = encodeURIComponent(id.toWellFormed());
+  // Dots would be resolved as a path.
+  return /^\.+$/.test(encoded) ? encoded.replaceAll('.', '%2E') : encoded;
+}
+
+const XAI_DEFAULTS = { sample_rate: 24_000, bit_rate: 128_000 };
+
+/** The codec is always MP3, as the response of the relay is. */
+function xaiBody(speech: Speech): Record<string, unknown> {
+  const { text, settings } = speech;
+  const sampleRate = numberOf(settings.sample_rate) ?? XAI_DEFAULTS.sample_rate;
+  const bitRate = numberOf(settings.bit_rate) ?? XAI_DEFAULTS.bit_rate;
+  const isDefault = sampleRate === XAI_DEFAULTS.sample_rate && bitRate === XAI_DEFAULTS.bit_rate;
+  const latency = Math.min(Math.max(numberOf(settings.optimize_streaming_latency) ?? 0, 0), 2);
+  const hasTags = booleanOf(settings.auto_speech_tags) ?? booleanOf(settings.speech_tags) ?? false;
+  return {
+    text: hasTags ? withSpeechTags(text) : text,
+    voice_id: voiceOf(settings) ?? 'eve',
+    language: textOf(settings.language) ?? 'en',
+    output_format: isDefault ? undefined : { codec: 'mp3', sample_rate: sampleRate, bit_rate: bitRate },
+    speed: speedOf(speech, 0.7, 1.5),
+    optimize_streaming_latency: latency === 0 ? undefined : latency,
+    text_normalization: booleanOf(settings.text_normalization) || undefined,
+  };
+}
+
+/** The text with its direction before it, or where the direction has a place for it. */
+function directed(text: string, persona: string): string {
+  if (persona.includes('{transcript}')) return persona.replaceAll('{transcript}', () => text);
+  return (
+    'Read only the transcript aloud, in the manner of the direction. The direction itself must not be spoken.\n\n' +
+    `Direction:\n${persona}\n\nTranscript:\n${text}`
+  );
+}
+
+/** Digits of base64 that are decoded at a time; a multiple of four. */
+const DIGITS = 64 * 1024;
+
+async function geminiAudio(reply: ProviderReply, signal: AbortSignal): Promise<Uint8Array> {
+  const { candidates } = jsonReply('gemini', reply);
+  const candidate = asObject(Array.isArray(candidates) ? candidates[0] : undefined);
+  const parts = asObject(candidate?.content)?.parts;
+  const blobs = (Array.isArray(parts) ? parts : []).flatMap((part) => {
+    const blob = isObject(part) && isObject(part.inlineData) ? part.inlineData : {};
+    return typeof blob.data === 'string' && blob.data !== '' ? [{ data: blob.data, type: textOf(blob.mimeType) }] : [];
+  });
+  if (blobs.length === 0) throw providerFailure('gemini returned no audio');
+  const named = Number(/rate=(\d+)/.exec(blobs[0]?.type ?? '')?.[1] ?? 24_000);
+  if (!isMp3Rate(named)) throw providerFailure(`gemini sent audio of ${named} Hz`);
+  return encodeMp3(pcmOf(blobs.map(({ data }) => data)), named, signal);
+}
+
+function* pcmOf(texts: readonly string[]): Generator<Uint8Array> {
+  for (const text of texts) {
+    for (let at = 0; at < text.length; at += DIGITS) yield decoded('gemini', fromBase64(text.slice(at, at + DIGITS)));
+  }
+}
+
+function minimaxAudio(reply: ProviderReply): Uint8Array {
+  const { base_resp: outcome, data } = jsonReply('minimax', reply);
+  const { status_code: code, status_msg: message } = asObject(outcome) ?? {};
+  if (code !== 0) throw providerFailure(`minimax failed with ${String(code ?? 'no status')}: ${textOf(message) ?? ''}`);
+  const audio = textOf(asObject(data)?.audio) ?? '';
+  return decoded('minimax', /^(?:[0-9a-f]{2})*$/i.test(audio) ? hexToBytes(audio) : null);
+}
+
+function decoded(provider: string, bytes: Uint8Array | null): Uint8Array {
+  if (bytes === null) throw providerFailure(`${provider} sent audio that cannot be decoded`);
+  return bytes;
+}
