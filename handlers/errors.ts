@@ -1,6 +1,9 @@
 import { describeError, type ErrorKind, RelayError } from '../lib/errors.ts';
+import { visibleLine } from '../lib/kit/text.ts';
 import type { Log } from '../lib/log.ts';
-import { errorResponse } from '../lib/web/json.ts';
+import { errorResponse, json } from '../lib/web/json.ts';
+import { WebResponse } from '../lib/web/response.ts';
+import type { RelayRequest } from './request.ts';
 
 const STATUS: Record<ErrorKind, number> = {
   invalid: 400,
@@ -21,16 +24,46 @@ const STATUS: Record<ErrorKind, number> = {
   'gateway-timeout': 504,
 };
 
+/** Their errors after authentication are JSON in the form of their answers. */
+const JSON_VOICE_ROUTES = new Set(['/voice/config', '/voice/transcribe', '/voice/synthesize']);
+const TEXT_HEADERS = {
+  'content-type': 'text/plain; charset=utf-8',
+  'x-content-type-options': 'nosniff',
+  'cache-control': 'no-store',
+};
+
+/** The part of a request that decides on the body of its errors. */
+type Refused = Pick<RelayRequest, 'url' | 'voice'>;
+
+/**
+ * An error response in the form of its area (contract 00): JSON, except for voice, whose clients show the body as it is:
+ * one line of text, without `extra` (contract 05 §3).
+ */
+export function errorFor(
+  request: Refused,
+  status: number,
+  message: string,
+  headers?: Record<string, string>,
+  extra?: Record<string, unknown>,
+): Response {
+  const { pathname } = new URL(request.url);
+  if (pathname !== '/voice' && !pathname.startsWith('/voice/')) return errorResponse(status, message, headers, extra);
+  if (request.voice && JSON_VOICE_ROUTES.has(pathname)) {
+    return json({ success: false, error: message, ...extra }, status, headers);
+  }
+  return new WebResponse(visibleLine(message), { status, headers: { ...TEXT_HEADERS, ...headers } });
+}
+
 /** The response to whatever a guard or handler threw. An unexpected error is logged with `what` and becomes a 500. */
-export function failureResponse(error: unknown, what: string, log: Log): Response {
+export function failureResponse(error: unknown, request: Refused, what: string, log: Log): Response {
   if (!(error instanceof RelayError)) {
     log.error(`${what} failed: ${describeError(error)}`);
-    return errorResponse(500, 'internal error');
+    return errorFor(request, 500, 'internal error');
   }
   const headers: Record<string, string> = {};
   if (error.kind === 'unauthorized') headers['www-authenticate'] = 'Bearer';
   if (error.retryAfter !== undefined) headers['retry-after'] = String(error.retryAfter);
   // The rest of the body is not read, so the connection cannot be reused.
   if (error.kind === 'too-large' || error.kind === 'timeout') headers.connection = 'close';
-  return errorResponse(STATUS[error.kind], error.message, headers, error.extra);
+  return errorFor(request, STATUS[error.kind], error.message, headers, error.extra);
 }

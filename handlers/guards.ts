@@ -5,6 +5,7 @@ import { isLoopbackName } from '../lib/kit/addresses.ts';
 import type { Relay } from '../lib/relay.ts';
 import { isGranted } from '../lib/sessions/grants.ts';
 import type { Session } from '../lib/sessions/session.ts';
+import type { VoiceGrant } from '../lib/voice/principal.ts';
 import type { Guard, RelayRequest } from './request.ts';
 
 const INVALID_OPERATOR_TOKEN =
@@ -154,4 +155,19 @@ export function pairedWithHint(hint: string, device: Guard): Guard {
     return device(request, relay);
   };
   return (request, relay) => (request.headers.has('authorization') ? device : hinted)(request, relay);
+}
+
+/**
+ * A paired device with the grant, or a caller with an API key of the agent, which authorises voice only (contract 05 §2).
+ * Puts the caller in `request.voice`.
+ */
+export function voice(grant: VoiceGrant): Guard {
+  return async (request, relay) => {
+    // The API server must not see it: the operator may do far more than that server's clients.
+    const isOperatorToken = request.peer.via === 'edge' && (await operatorRefusal(request, relay)) === undefined;
+    if (isOperatorToken) throw new RelayError('unauthorized', 'an operator token does not open voice');
+    request.voice = await relay.voice.callers.authenticate(request, grant);
+    if (request.voice.kind === 'session') request.session = request.voice.session;
+    return undefined;
+  };
 }

@@ -2,13 +2,12 @@ import { Router } from 'itty-router';
 import type { Peer } from '../lib/access/peer.ts';
 import { DEVICE_ROUTES } from '../lib/bridge/device-routes.ts';
 import type { Relay } from '../lib/relay.ts';
-import { errorResponse } from '../lib/web/json.ts';
 import { bridgeActivity, bridgeDevices, bridgeStatus, selectActive } from './bridge.ts';
 import { postClipboard } from './clipboard.ts';
 import { injectedContext } from './context.ts';
 import { callTool, desktopHealth, mayCallTool, mayUseDesktop, pingDesktop } from './desktop.ts';
 import { controlDevice, DEVICE_PATHS, mayControl } from './device-control.ts';
-import { failureResponse } from './errors.ts';
+import { errorFor, failureResponse } from './errors.ts';
 import { loopbackOrPaired, open, operator, operatorOrPaired, paired, pairedOrHostTool } from './guards.ts';
 import { health } from './health.ts';
 import { imageActivity } from './image-activity.ts';
@@ -48,7 +47,6 @@ export const routes: readonly Route[] = [
   ['GET', '/desktop/_ping', mayUseDesktop, pingDesktop],
   ['GET', '/desktop/health', mayUseDesktop, desktopHealth],
   ['ALL', '/desktop/:tool', mayCallTool, callTool],
-  ...sockets.map(({ path }): Route => ['GET', path, open, upgradeRequired]),
   ['POST', '/pairing', open, createCode],
   ['POST', '/pairing/register', operator, registerCode],
   ['POST', '/pairing/approve', operator, approveCode],
@@ -89,7 +87,14 @@ export const routes: readonly Route[] = [
   ['PATCH', '/relay/security', operator, patchSecurity],
   ['GET', '/relay/update-check', loopbackOrPaired, updateCheck],
   ['POST', '/relay/model-capabilities', operatorOrPaired('chat'), modelCapabilities],
+  // Last, because `/voice/output/config` also has the form of a socket's path.
+  ...sockets.map(plainGet),
 ];
+
+/** `GET` of a socket's path without an upgrade. In voice, nobody is told anything before authentication (contract 05 §2). */
+function plainGet({ path, guard }: SocketRow): Route {
+  return ['GET', path, path.startsWith('/voice/') ? guard : open, upgradeRequired];
+}
 
 const NO_QUERY = Object.freeze({});
 
@@ -114,8 +119,8 @@ export function createFetch(relay: Relay): Fetch {
     // The path may have been written in another way: `/x/../health`.
     const { pathname } = new URL(request.url);
     const router = routers.get(segmentOf(pathname));
-    if (segmentOf(pathname) === segment) return noRoute(pathname, router);
-    return (await router?.fetch(request, relay)) ?? noRoute(pathname, router);
+    if (segmentOf(pathname) === segment) return noRoute(request, router);
+    return (await router?.fetch(request, relay)) ?? noRoute(request, router);
   }
 
   return async (incoming, peer) => {
@@ -123,7 +128,7 @@ export function createFetch(relay: Relay): Fetch {
     try {
       return await answer(request);
     } catch (error) {
-      return failureResponse(error, `${request.method} request`, relay.log);
+      return failureResponse(error, request, `${request.method} request`, relay.log);
     }
   };
 }
@@ -156,7 +161,7 @@ function routersOf(rows: readonly Route[]): Map<string, SegmentRouter> {
  * paths count too.
  */
 export function createPathCheck(rows: readonly SocketRow[] = sockets): (pathname: string) => boolean {
-  const routers = routersOf([...routes, ...rows.map(({ path }): Route => ['GET', path, open, upgradeRequired])]);
+  const routers = routersOf([...routes, ...rows.map(plainGet)]);
   return (pathname) => routers.get(segmentOf(pathname))?.routes.some(([, pattern]) => pattern.test(pathname)) ?? false;
 }
 
@@ -166,9 +171,10 @@ function segmentOf(path: string): string {
   return end < 0 ? path.slice(1) : path.slice(1, end + 1);
 }
 
-function noRoute(pathname: string, router: SegmentRouter | undefined): Response {
+function noRoute(request: Request, router: SegmentRouter | undefined): Response {
+  const { pathname } = new URL(request.url);
   const matching = router?.routes.filter(([, pattern]) => pattern.test(pathname)) ?? [];
-  if (matching.length === 0) return errorResponse(404, 'not found');
+  if (matching.length === 0) return errorFor(request, 404, 'not found');
   const allowed = new Set(matching.map(([method]) => method));
-  return errorResponse(405, 'method not allowed', { allow: [...allowed].sort().join(', ') });
+  return errorFor(request, 405, 'method not allowed', { allow: [...allowed].sort().join(', ') });
 }

@@ -3,8 +3,8 @@ import { isSecureTransport, type Peer, peerKey } from '../lib/access/peer.ts';
 import type { Relay } from '../lib/relay.ts';
 import type { Caller, SocketEvents, Transport } from '../lib/socket/transport.ts';
 import { errorResponse } from '../lib/web/json.ts';
-import { failureResponse } from './errors.ts';
-import { type Guard, pathOf, type RelayRequest } from './request.ts';
+import { errorFor, failureResponse } from './errors.ts';
+import { type Guard, type Handler, pathOf, type RelayRequest } from './request.ts';
 
 /** One kind of socket. */
 export interface SocketRow {
@@ -39,8 +39,8 @@ export const sockets: readonly SocketRow[] = [
 ];
 
 /** `GET` of a socket's path without upgrade headers. */
-export const upgradeRequired = (): Response =>
-  errorResponse(426, 'connect to this path with a WebSocket', { upgrade: 'websocket', connection: 'Upgrade' });
+export const upgradeRequired: Handler = (request) =>
+  errorFor(request, 426, 'connect to this path with a WebSocket', { upgrade: 'websocket', connection: 'Upgrade' });
 
 /** A block after failed attempts, and the limits on sockets that have not authenticated (contract 01 §3.1). */
 function mayConnect(request: RelayRequest, relay: Relay): Response | undefined {
@@ -95,9 +95,9 @@ export function createSocketTable(relay: Relay, rows: readonly SocketRow[] = soc
     const [path = ''] = pathOf(request.url).split('?', 1);
     try {
       const decided: Accepted | Response | undefined = rowOf(path) && (await router.fetch(request, relay));
-      return decided ?? errorResponse(404, 'not found');
+      return decided ?? errorFor(request, 404, 'not found');
     } catch (error) {
-      return failureResponse(error, 'upgrade', relay.log);
+      return failureResponse(error, request, 'upgrade', relay.log);
     }
   }
 

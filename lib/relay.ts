@@ -125,6 +125,7 @@ async function createDomains(parts: DomainParts, late: Late) {
   });
   const media = await openMedia(parts);
   const security = await openSecurity({ store: stores.open('switches'), config, log: log.named('operator') });
+  const localOperator = await openLocalOperator({ host, config, log: log.named('access') });
 
   return {
     sessions,
@@ -190,8 +191,16 @@ async function createDomains(parts: DomainParts, late: Late) {
     /** Absent without a host and without an object store. */
     media,
     security,
-    voice: createVoice({ ...parts, log: log.named('voice'), upstream, dialUpstream, sessions, security }),
-    localOperator: await openLocalOperator({ host, config, log: log.named('access') }),
+    localOperator,
+    voice: await createVoice({
+      ...parts,
+      log: log.named('voice'),
+      upstream,
+      dialUpstream,
+      sessions,
+      security,
+      localOperator,
+    }),
     operatorTokens: createOperatorTokens(config.operatorPublicKey, clock, log.named('access')),
   };
 }

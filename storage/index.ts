@@ -27,6 +27,7 @@ export const PLACES: Record<StoreName, { node: 'disk' | 'memory'; edge: 'object'
   'phone-subscribers': { node: 'memory', edge: 'object' },
   'phone-threads': { node: 'memory', edge: 'object' },
   notifications: { node: 'memory', edge: 'object' },
+  'voice-callers': { node: 'memory', edge: 'object' },
 };
 
 /** The stores of a relay on `runtime`: the durable ones behind `executor`, or without one all in memory. */

@@ -21,6 +21,7 @@ export interface StoreSchema {
   'phone-subscribers': { sockets: string[] };
   'phone-threads': ThreadRecord;
   notifications: RingRecord;
+  'voice-callers': VoiceCallerRecord;
 }
 
 export type StoreName = keyof StoreSchema;
@@ -270,3 +271,13 @@ export interface ThreadRecord {
   /** Grows with every use. */
   seq: number;
 }
+
+/**
+ * What is known of API bearers of voice (contract 05 §2): that one was valid, keyed by the hash of the API server's URL and
+ * the bearer; failures of a caller, keyed by the hash of its limit key; whether the API server accepts any bearer. Times
+ * are epoch milliseconds.
+ */
+export type VoiceCallerRecord =
+  | { until: number }
+  | { caller: string; failures: number[] }
+  | { open: boolean; until: number };

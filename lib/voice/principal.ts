@@ -1,4 +1,25 @@
-import type { Session } from '../sessions/session.ts';
+import type { Storage } from 'unstorage';
+import type { VoiceCallerRecord } from '../../storage/schema.ts';
+import { bearerOf } from '../access/bearer.ts';
+import type { LocalOperator } from '../access/local-operator.ts';
+import type { CallerFacts } from '../access/loopback.ts';
+import { addressOf, isLoopbackAddress, peerKey } from '../access/peer.ts';
+import type { Config } from '../config.ts';
+import { RelayError } from '../errors.ts';
+import type { Upstream } from '../host/upstream.ts';
+import { plainAddress } from '../kit/addresses.ts';
+import { sha256, timingSafeEqual } from '../kit/bytes.ts';
+import { type Cancel, type Clock, seconds } from '../kit/clock.ts';
+import type { Log } from '../log.ts';
+import type { Security } from '../operator/security.ts';
+import { isDeviceId } from '../sessions/device.ts';
+import { earlier, isGranted } from '../sessions/grants.ts';
+import { familyOf } from '../sessions/refresh.ts';
+import type { EndReason, Session } from '../sessions/session.ts';
+import type { Sessions } from '../sessions/sessions.ts';
+import { invalidBearer, openApiBearers } from './api-bearer.ts';
+
+export type VoiceGrant = 'voice:config' | 'voice:stt' | 'voice:tts' | 'voice:realtime';
 
 /**
  * Who uses voice (contract 05 §2). Two requests are of the same principal when kind and key are equal: the key of a
@@ -8,3 +29,195 @@ import type { Session } from '../sessions/session.ts';
 export type VoicePrincipal = { kind: 'session'; key: string; session: Session } | { kind: 'api'; key: string };
 
 export const isSamePrincipal = (a: VoicePrincipal, b: VoicePrincipal): boolean => a.kind === b.kind && a.key === b.key;
+
+export interface VoiceCallersParts {
+  config: Pick<Config, 'webapiUrl' | 'trustProxyHeaders' | 'trustVpnPeers'>;
+  upstream: Upstream;
+  sessions: Sessions;
+  security: Security;
+  localOperator: LocalOperator;
+  /** The host's own API key, empty without one. */
+  apiKey(): Promise<string>;
+  store: Storage<VoiceCallerRecord>;
+  clock: Clock;
+  log: Log;
+}
+
+export interface VoiceCallers {
+  /**
+   * The principal of a request: a live session with the grant, or a bearer that the agent's API server accepts, over a
+   * safe transport. A live session is marked as seen. Nothing that the relay itself has issued is sent to that server.
+   * @throws RelayError `unauthorized`, `forbidden` or `rate-limited`, without the token.
+   */
+  authenticate(caller: CallerFacts, grant: VoiceGrant): Promise<VoicePrincipal>;
+  /**
+   * Calls back once, with a few words for a close frame, when a principal may no longer use what it has open: its session
+   * was revoked, replaced or has expired, or the grant has ended. A refresh of the session, which leaves the device its
+   * grants, ends nothing. An API bearer has no end. Returns a function that ends the watch.
+   */
+  onPrincipalEnded(principal: VoicePrincipal, grant: VoiceGrant, ended: (reason: string) => void): () => void;
+}
+
+const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
+const SESSION_ENDED: Record<EndReason, string> = {
+  revoked: 'session revoked',
+  replaced: 'session replaced',
+  expired: 'session expired',
+};
+
+/** A token as the log may show it. */
+const tokenId = (token: string): string => `token_id=${sha256(token).slice(0, 16)}`;
+
+/** Something that lasts as long as a session and a grant. */
+interface Watch {
+  session: Session;
+  grant: VoiceGrant;
+  cancelDeadline: Cancel;
+  ended(reason: string): void;
+}
+
+/** Bearer checks of voice (contract 05 §2). */
+export async function createVoiceCallers(parts: VoiceCallersParts): Promise<VoiceCallers> {
+  const { config, upstream, sessions, security, localOperator, store, clock, log } = parts;
+  const bearers = await openApiBearers({ base: config.webapiUrl, upstream, store, clock, log });
+  const watches = new Map<Session, Set<Watch>>();
+
+  function ofSession(session: Session, grant: VoiceGrant): VoicePrincipal {
+    if (!isGranted(session.grants, grant, seconds(clock))) {
+      log.info(`refused voice to session ${session.prefix}: no active ${grant} grant`);
+      throw new RelayError('forbidden', `session lacks active ${grant} grant`);
+    }
+    return { kind: 'session', key: isDeviceId(session.device.id) ? session.device.id : session.family, session };
+  }
+
+  /** Whether the relay itself has issued the token, alive or dead: such a token is nobody else's to see. */
+  async function isOwnToken(token: string): Promise<boolean> {
+    const family = familyOf(token);
+    if (family !== undefined && sessions.byFamily(family)) return true;
+    // An API key may have the form of a session token.
+    return UUID.test(token) && !timingSafeEqual(token, await parts.apiKey());
+  }
+
+  async function ofApiBearer(token: string, caller: CallerFacts): Promise<VoicePrincipal> {
+    if (await isOwnToken(token)) throw invalidBearer();
+    const isLocal = (await localOperator.refusal(caller)) === undefined;
+    if (!isLocal && !security.allowInsecureApiBearer && !isSecure(caller, config)) {
+      throw new RelayError('forbidden', 'an API key is accepted over HTTPS only; pair this device, or use TLS');
+    }
+    const { peer, headers } = caller;
+    const key = addressOf(peerKey(peer, headers, config.trustProxyHeaders));
+    if (!(await bearers.isValid(token, key))) throw invalidBearer();
+    if (!isLocal && (await bearers.isOpen())) {
+      throw new RelayError('forbidden', 'the API server accepts any key, so a key admits only callers on its host');
+    }
+    return { kind: 'api', key: sha256(token) };
+  }
+
+  /** Sets the watch to the earlier end of grant and session. Ends it when the grant is over. */
+  function arm(watch: Watch): void {
+    watch.cancelDeadline();
+    const { session, grant } = watch;
+    const now = seconds(clock);
+    if (!isGranted(session.grants, grant, now)) {
+      end(watch, `${grant} grant ended`);
+      return;
+    }
+    const next = earlier(session.grants[grant] ?? null, session.expiresAt);
+    if (next === null) return;
+    watch.cancelDeadline = clock.after(Math.max(0, Math.ceil((next - now) * 1000)), () => {
+      // A session that is found to have expired announces its end.
+      if (sessions.isAlive(session)) arm(watch);
+    });
+  }
+
+  function watchesOf(session: Session): Set<Watch> {
+    const known = watches.get(session);
+    if (known) return known;
+    const added = new Set<Watch>();
+    watches.set(session, added);
+    return added;
+  }
+
+  function forget(watch: Watch): void {
+    watch.cancelDeadline();
+    const others = watches.get(watch.session);
+    others?.delete(watch);
+    if (others?.size === 0) watches.delete(watch.session);
+  }
+
+  function end(watch: Watch, reason: string): void {
+    forget(watch);
+    watch.ended(reason);
+  }
+
+  /** A refresh replaces the session by one of the same family, whose watches continue. */
+  function follow(watch: Watch): void {
+    if (!watches.get(watch.session)?.has(watch)) return;
+    const session = sessions.byFamily(watch.session.family);
+    if (!session) {
+      end(watch, SESSION_ENDED[watch.session.ended ?? 'revoked']);
+      return;
+    }
+    forget(watch);
+    watch.session = session;
+    watchesOf(session).add(watch);
+    arm(watch);
+  }
+
+  sessions.onReduce((session) => {
+    for (const watch of [...(watches.get(session) ?? [])]) arm(watch);
+  });
+  sessions.onEnd((session, reason) => {
+    for (const watch of [...(watches.get(session) ?? [])]) {
+      // The end of a replaced session is announced before its successor is there.
+      if (reason === 'replaced') queueMicrotask(() => follow(watch));
+      else end(watch, SESSION_ENDED[reason]);
+    }
+  });
+
+  return {
+    async authenticate(caller, grant) {
+      const token = bearerOf(caller.headers.get('authorization'));
+      if (token === null) throw new RelayError('unauthorized', 'voice needs the header Authorization: Bearer <token>');
+      const session = sessions.authenticate(token);
+      if (session) return ofSession(session, grant);
+      try {
+        return await ofApiBearer(token, caller);
+      } catch (error) {
+        if (error instanceof RelayError) log.info(`refused a bearer for voice, ${tokenId(token)}: ${error.message}`);
+        throw error;
+      }
+    },
+
+    onPrincipalEnded(principal, grant, ended) {
+      if (principal.kind === 'api') return () => {};
+      const watch: Watch = { session: principal.session, grant, cancelDeadline: () => {}, ended };
+      watchesOf(watch.session).add(watch);
+      // It may have ended since the principal was authenticated, but nobody is called back before this returns.
+      queueMicrotask(() => follow(watch));
+      return () => forget(watch);
+    },
+  };
+}
+
+/**
+ * Whether an API bearer travels safely: by TLS, by TLS up to a trusted proxy on loopback, of which every hop has to have
+ * been https, or by a VPN that the operator trusts.
+ */
+function isSecure(
+  { peer, headers }: CallerFacts,
+  { trustProxyHeaders, trustVpnPeers }: VoiceCallersParts['config'],
+): boolean {
+  if (peer.tls) return true;
+  if (peer.via !== 'direct') return false;
+  if (trustVpnPeers && isVpnAddress(peer.address)) return true;
+  if (!trustProxyHeaders || !isLoopbackAddress(peer.address)) return false;
+  const protocols = headers.get('x-forwarded-proto')?.split(',') ?? [];
+  return protocols.length > 0 && protocols.every((protocol) => protocol.trim().toLowerCase() === 'https');
+}
+
+/** 100.64.0.0/10, where VPNs such as Tailscale have their addresses. */
+function isVpnAddress(address: string | null): boolean {
+  const [first, second] = plainAddress(address ?? '').split('.');
+  return first === '100' && (Number(second) & 0b1100_0000) === 64;
+}

@@ -1,4 +1,5 @@
 import type { Stores } from '../../storage/schema.ts';
+import type { LocalOperator } from '../access/local-operator.ts';
 import type { Config } from '../config.ts';
 import type { Host } from '../host/index.ts';
 import type { Upstream } from '../host/upstream.ts';
@@ -6,7 +7,9 @@ import type { DialUpstream } from '../host/upstream-socket.ts';
 import type { Clock } from '../kit/clock.ts';
 import type { Log } from '../log.ts';
 import type { Security } from '../operator/security.ts';
+import { readApiServer } from '../pairing/api-server.ts';
 import type { Sessions } from '../sessions/sessions.ts';
+import { createVoiceCallers } from './principal.ts';
 
 export interface VoiceParts {
   /** Absent at the edge. */
@@ -20,10 +23,39 @@ export interface VoiceParts {
   dialUpstream: DialUpstream;
   sessions: Sessions;
   security: Security;
+  localOperator: LocalOperator;
   stores: Stores;
 }
 
+/** Milliseconds for which the host's API key is not read again: a stranger decides how often it is needed. */
+const API_KEY_REMEMBERED = 5_000;
+
 /** Everything of contract 05. One member per part of it. */
-export function createVoice(_parts: VoiceParts) {
-  return {};
+export async function createVoice(parts: VoiceParts) {
+  const { config, clock, log, upstream, sessions, security, localOperator, stores } = parts;
+  return {
+    callers: await createVoiceCallers({
+      config,
+      upstream,
+      sessions,
+      security,
+      localOperator,
+      apiKey: createApiKeyReader(parts),
+      store: stores.open('voice-callers'),
+      clock,
+      log,
+    }),
+  };
+}
+
+function createApiKeyReader({ config, host, clock, log }: VoiceParts): () => Promise<string> {
+  let known: { key: Promise<string>; until: number } | undefined;
+  return () => {
+    const now = clock.monotonic();
+    if (!known || known.until <= now) {
+      const key = readApiServer(config, host, log).then((state) => state.key);
+      known = { key, until: now + API_KEY_REMEMBERED };
+    }
+    return known.key;
+  };
 }

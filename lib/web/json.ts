@@ -111,17 +111,19 @@ export function toJsonText(text: string): JsonText {
 }
 
 /**
- * Reads a body as a JSON object, whatever its `Content-Type`. With `empty`, an empty body is `{}`.
+ * Reads a body as a JSON object, whatever its `Content-Type`. With `empty`, an empty body is `{}`; with
+ * `null`, so is `null`.
  * @throws RelayError `invalid` for anything but a JSON object, for numbers that parse to infinity, and for nesting deeper
  * than 64.
  */
 export async function readJson(
   request: Request,
-  { limit = BODY_LIMIT, empty = false }: { limit?: number; empty?: boolean } = {},
+  options: { limit?: number; empty?: boolean; null?: boolean } = {},
 ): Promise<Record<string, unknown>> {
-  const bytes = await readBody(request, limit);
-  if (empty && bytes.byteLength === 0) return {};
+  const bytes = await readBody(request, options.limit ?? BODY_LIMIT);
+  if (options.empty && bytes.byteLength === 0) return {};
   const value = parseBody(bytes);
+  if (options.null && value === null) return {};
   if (!isObject(value)) throw new RelayError('invalid', 'body must be a JSON object');
   return value;
 }

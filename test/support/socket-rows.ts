@@ -1,7 +1,8 @@
-import { paired } from '../../handlers/guards.ts';
-import type { Guard } from '../../handlers/request.ts';
+import { paired, voice } from '../../handlers/guards.ts';
+import type { Guard, RelayRequest } from '../../handlers/request.ts';
 import type { SocketRow } from '../../handlers/sockets.ts';
 import { type ErrorKind, RelayError } from '../../lib/errors.ts';
+import type { Relay } from '../../lib/relay.ts';
 import type { SocketEvents, Transport } from '../../lib/socket/transport.ts';
 
 /** Bytes of the largest message on `/test/echo`. */
@@ -48,6 +49,14 @@ function failing(step: string | undefined, socket: Transport): SocketEvents {
   return { ...events, ...(step === 'pinged' && { pinged: fail }), ...(step === 'closed' && { closed: fail }) };
 }
 
+/** An echo that ends with its principal. */
+function watched({ voice: principal }: RelayRequest, socket: Transport, { voice: { callers } }: Relay): SocketEvents {
+  if (!principal) throw new Error('the guard has set no principal');
+  const { kind, key } = principal;
+  const stop = callers.onPrincipalEnded(principal, 'voice:tts', (reason) => socket.close(4001, reason));
+  return { ...echo({ kind, key }, socket), closed: stop };
+}
+
 /** Made-up rows of the socket table, for its tests on both runtimes. */
 export const testRows: readonly SocketRow[] = [
   {
@@ -78,6 +87,13 @@ export const testRows: readonly SocketRow[] = [
     maxMessage: ECHO_LIMIT,
     binary: true,
     open: ({ session }, socket) => echo({ device: session?.device.name }, socket),
+  },
+  {
+    path: '/voice/test',
+    guard: voice('voice:tts'),
+    maxMessage: ECHO_LIMIT,
+    binary: false,
+    open: watched,
   },
   {
     path: '/test/refused/:status',

@@ -1,4 +1,5 @@
 import type { DurableObjectNamespace } from '@cloudflare/workers-types';
+import { errorFor } from '../../../handlers/errors.ts';
 import { createPathCheck } from '../../../handlers/routes.ts';
 import { type SocketRow, sockets } from '../../../handlers/sockets.ts';
 import { type Config, variables } from '../../../lib/config.ts';
@@ -58,7 +59,7 @@ export function createEntry(rows: readonly SocketRow[] = sockets) {
       const location = Object.assign(new URL(url), { protocol: 'https:' }).href;
       return errorResponse(308, 'use https', { location });
     }
-    return isServed(url.pathname) ? undefined : errorResponse(404, 'not found');
+    return isServed(url.pathname) ? undefined : errorFor({ url: url.href }, 404, 'not found');
   }
 
   return {

@@ -1,0 +1,21 @@
+import { readJson } from '../../lib/web/json.ts';
+import { lastOf, type RelayRequest } from '../request.ts';
+
+const BODY_LIMIT = 2 * 1024 * 1024;
+
+/**
+ * The body of a voice route as a JSON object of at most 2 MiB. With `optional`, an empty body and `null` are `{}` (contract
+ * 05 §3).
+ * @throws RelayError `invalid`, `too-large`
+ */
+export const readVoiceBody = (
+  request: Request,
+  { optional = false }: { optional?: boolean } = {},
+): Promise<Record<string, unknown>> => readJson(request, { limit: BODY_LIMIT, empty: optional, null: optional });
+
+/** The profile that a request names, in its query or else in its body. Null when it names none (contract 05 §3). */
+export function profileOf({ query }: RelayRequest, body: Record<string, unknown> = {}): string | null {
+  const named = lastOf(query).profile?.trim();
+  if (named) return named;
+  return (typeof body.profile === 'string' && body.profile.trim()) || null;
+}
