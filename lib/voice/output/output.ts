@@ -1,182 +1,40 @@
-import type { Config } from '../../config.ts';
-import { describeError, RelayError } from '../../errors.ts';
-import { base64url, randomBytes, sha256 } from '../../kit/bytes.ts';
-import type { Clock } from '../../kit/clock.ts';
-import type { JsonObject } from '../../kit/json.ts';
-import type { Log } from '../../log.ts';
-import type { SocketEvents, Transport } from '../../socket/transport.ts';
-import type { Artifacts } from '../artifacts.ts';
-import type { VoicePrincipal } from '../principal.ts';
-import { requireProvider } from '../registry.ts';
-import { SessionTable } from '../socket/session-table.ts';
-import type { Adapters } from '../streaming/adapters.ts';
-import type { OutputScope } from './scope.ts';
-import { OutputSession, type OutputVoice } from './session.ts';
+import type { SessionKind } from '../session.ts';
+import { createVoiceSessions, type VoiceSessionsParts } from '../sessions.ts';
+import type { OutputSettings } from '../settings.ts';
+import { OUTPUT_RULES } from '../socket/rules.ts';
+import { cutText, startedEvent } from './render.ts';
 
-const PROTOCOL = 'svc.voice.output.v0';
-const MIN_RATE = 8000;
-const MAX_RATE = 96_000;
-const MAX_ID = 160;
-const MAX_LANGUAGE = 24;
-/** Milliseconds that a stopping relay waits for the last lines of the event logs. */
-const SETTLE_TIMEOUT = 2000;
+const OUTPUT_MODE = { output_mode: 'streaming_tts_renderer' };
 
-export interface VoiceOutputParts {
-  config: Pick<Config, 'voiceResumeTtlMs'>;
-  /** The settings for a profile; null for none (contract 05 §4). */
-  scope(profile: string | null): Promise<OutputScope>;
-  adapters: Adapters;
-  artifacts: Artifacts;
-  /** Calls back once when a principal may no longer use voice output. Returns the function that stops watching. */
-  onPrincipalEnded(principal: VoicePrincipal, ended: (reason: string) => void): () => void;
-  clock: Clock;
-  log: Log;
-}
-
-export type VoiceOutput = ReturnType<typeof createVoiceOutput>;
-
-/** Sessions of streaming voice output (contract 05 §12). */
-export function createVoiceOutput(parts: VoiceOutputParts) {
-  const { scope: scopeOf, adapters, artifacts, clock, log, config } = parts;
-  const sessions = new SessionTable<OutputSession>(clock);
-  const watches = new Map<OutputSession, () => void>();
-  /** Event logs of closed sessions that are not on disk yet. */
-  const closing = new Set<Promise<void>>();
-
-  async function enabledScope(profile: string | null): Promise<OutputScope> {
-    const scope = await scopeOf(profile);
-    if (!scope.settings.enabled) throw new RelayError('not-found', 'voice output is disabled');
-    return scope;
-  }
-
-  function ended(session: OutputSession, settled: Promise<void>): void {
-    sessions.ended(session);
-    watches.get(session)?.();
-    watches.delete(session);
-    const done = settled.catch((error) => log.warn(`an event log failed: ${describeError(error)}`));
-    closing.add(done);
-    void done.finally(() => closing.delete(done));
-  }
-
-  return {
-    /** Open sessions. */
-    count: (): number => sessions.size,
-
-    /**
-     * Creates a session for the principal. Returns the body of the answer, with the resume token, which is kept as a
-     * hash only.
-     * @throws RelayError `not-found` while voice output is disabled, `invalid` for a bad body, `rate-limited` when the
-     * principal has too many sessions that are busy.
-     */
-    async create(principal: VoicePrincipal, profile: string | null, body: JsonObject): Promise<JsonObject> {
-      const scope = await enabledScope(profile);
-      const voice = chosenVoice(body, scope);
-      const adapter = adapters(voice.provider);
-      if (!adapter) throw new RelayError('internal', `voice provider ${voice.provider} has no adapter`);
-      const id = base64url(randomBytes(18));
-      const resumeToken = base64url(randomBytes(32));
-      const session = new OutputSession({
-        id,
-        principal,
-        scope,
-        voice,
-        adapter,
-        tokenHash: sha256(resumeToken),
-        resumeTtl: config.voiceResumeTtlMs,
-        artifacts: artifacts.open({ prefix: 'voice-output', directory: scope.runDir, sessionId: id }),
-        clock,
-        log,
-        ended,
+/** Sessions of voice output: one render, heard over any number of sockets in turn (contract 05 §12). */
+const OUTPUT: SessionKind<OutputSettings> = {
+  name: 'voice output',
+  path: '/voice/output',
+  protocol: 'svc.voice.output.v0',
+  use: 'output',
+  prefix: 'voice-output',
+  rules: OUTPUT_RULES,
+  loggedAs: 'voice.output.session',
+  ready: ({ resumeTtl }) => ({ ...OUTPUT_MODE, resume_supported: true, resume_ttl_ms: resumeTtl }),
+  settings: ({ settings }) => settings,
+  behave: (session) => (message) => {
+    const { activity } = session;
+    const text = [message.text, message.prompt].find((value) => typeof value === 'string' && value.trim() !== '');
+    if (message.type !== 'response.create') session.refuseType(message);
+    else if (activity !== 'idle') session.refuse(`response already ${activity === 'busy' ? 'running' : 'completed'}`);
+    else if (typeof text !== 'string') session.refuse('response.create missing text');
+    else {
+      session.render(message, {
+        text: cutText(text),
+        defaultMode: 'verbatim',
+        before: (request) => [startedEvent(session.voice.provider, request, OUTPUT_MODE)],
+        failed: { fallback_enabled: session.scope.settings.fallbackEnabled, fallback_provider: 'legacy_svc_tts' },
+        done: OUTPUT_MODE,
+        activityAfter: 'done',
       });
-      try {
-        sessions.add(session);
-      } catch (error) {
-        session.close(1013, 'too many voice sessions', 'evicted');
-        throw error;
-      }
-      watches.set(
-        session,
-        parts.onPrincipalEnded(principal, (reason) => session.close(4001, reason, 'closed')),
-      );
-      return {
-        success: true,
-        session_id: id,
-        websocket_path: `/voice/output/${id}`,
-        resume_token: resumeToken,
-        resume_supported: true,
-        resume_ttl_ms: config.voiceResumeTtlMs,
-        provider: voice.provider,
-        model: voice.model,
-        voice: voice.voice,
-        sample_rate: voice.sampleRate,
-        event_log_path: session.logPath,
-        protocol: PROTOCOL,
-        profile: scope.profile,
-        config_scope: scope.configScope,
-        config_path: scope.configScope === 'relay' ? null : scope.configPath,
-        fallback_to_global: scope.fallbackToGlobal,
-      };
-    },
+    }
+  },
+};
 
-    /**
-     * Whether the principal may connect a socket to a session.
-     * @throws RelayError `not-found` for an unknown session and while voice output is disabled, `gone` for a closed
-     * session, `forbidden` for that of another principal.
-     */
-    async admit(id: string, principal: VoicePrincipal): Promise<void> {
-      const { scope } = sessions.find(id, principal);
-      await enabledScope(scope.profile);
-    },
-
-    /** Takes over a socket that was admitted. */
-    open(id: string, principal: VoicePrincipal, socket: Transport): SocketEvents {
-      try {
-        return sessions.find(id, principal).open(socket);
-      } catch {
-        // It has ended since the upgrade was admitted.
-        socket.close(4008, 'session closed');
-        return { message() {}, drained() {}, pinged() {}, closed() {} };
-      }
-    },
-
-    /** Closes every socket, aborts every render, and completes the event logs. */
-    async stop(): Promise<void> {
-      sessions.closeAll(1001, 'server shutting down', 'shutdown');
-      let cancel = () => {};
-      const late = new Promise<void>((resolve) => {
-        cancel = clock.after(SETTLE_TIMEOUT, resolve);
-      });
-      await Promise.race([Promise.all(closing), late]).finally(cancel);
-    },
-  };
-}
-
-/** Trimmed text of a body; undefined when it is absent or blank. */
-function textOf(body: JsonObject, name: string, max: number): string | undefined {
-  const value = body[name] ?? '';
-  if (typeof value !== 'string') throw new RelayError('invalid', `${name} must be a string`);
-  const text = value.trim();
-  if (text.length > max) throw new RelayError('invalid', `${name} must have at most ${max} characters`);
-  return text === '' ? undefined : text;
-}
-
-/** What a session renders with: the settings, overridden by the body. Another provider brings its own defaults. */
-function chosenVoice(body: JsonObject, { settings }: OutputScope): OutputVoice {
-  const provider = requireProvider(textOf(body, 'provider', MAX_ID) ?? settings.provider, 'output');
-  const { id } = provider.info;
-  const isOther = id !== settings.provider;
-  const defaults = isOther
-    ? { model: provider.defaultModel, voice: provider.defaultVoice, sampleRate: provider.defaultSampleRate }
-    : settings;
-  const sampleRate = body.sample_rate ?? defaults.sampleRate;
-  if (!Number.isInteger(sampleRate) || (sampleRate as number) < MIN_RATE || (sampleRate as number) > MAX_RATE) {
-    throw new RelayError('invalid', `sample_rate must be an integer from ${MIN_RATE} to ${MAX_RATE}`);
-  }
-  return {
-    provider: id,
-    model: textOf(body, 'model', MAX_ID) ?? defaults.model,
-    voice: textOf(body, 'voice', MAX_ID) ?? defaults.voice,
-    sampleRate: sampleRate as number,
-    language: textOf(body, 'language', MAX_LANGUAGE) ?? settings.language,
-  };
-}
+/** Streaming voice output (contract 05 §12). */
+export const createVoiceOutput = (parts: VoiceSessionsParts<OutputSettings>) => createVoiceSessions(OUTPUT, parts);

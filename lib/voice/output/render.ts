@@ -14,7 +14,6 @@ const FIRST_AUDIO_TIMEOUT = 12_000;
 /** Milliseconds for which an attached client may take no audio. */
 const STALL_TIMEOUT = 60_000;
 const MAX_TEXT = 5000;
-export const OUTPUT_MODE = 'streaming_tts_renderer';
 
 /** Where the events of a render go. */
 export interface RenderSink {
@@ -32,7 +31,12 @@ export interface RenderParts {
   request: RenderRequest;
   sink: RenderSink;
   artifacts: SessionArtifacts;
-  fallbackEnabled: boolean;
+  /** Events before the audio; `voice.response.started` is the first. */
+  before(request: RenderRequest): EventBody[];
+  /** Members of the error of a failed render, besides `message` and `provider`. */
+  failed?: JsonObject;
+  /** Members of `voice.response.done` beyond the common ones. */
+  done?: JsonObject;
   clock: Clock;
   log: Log;
 }
@@ -40,22 +44,25 @@ export interface RenderParts {
 /** The first 5000 code points of a text. */
 export const cutText = (text: string): string => [...text.slice(0, MAX_TEXT * 2)].slice(0, MAX_TEXT).join('');
 
-/** Renders one text as the events of contract 05 §12. Never rejects. */
+/** `voice.response.started` of a render. */
+export const startedEvent = (provider: string, request: RenderRequest, more: JsonObject): EventBody => ({
+  type: 'voice.response.started',
+  provider,
+  model: request.model,
+  voice: request.voice,
+  render_mode: request.renderMode,
+  text_chars: [...request.text].length,
+  ...more,
+});
+
+/** Renders one text as the events of contract 05 §12, and a transcript if there is one (§14). Never rejects. */
 export async function render(parts: RenderParts): Promise<void> {
-  const { provider, request, sink, artifacts, fallbackEnabled, log } = parts;
-  const { model, voice } = request;
-  sink.publish({
-    type: 'voice.response.started',
-    provider,
-    model,
-    voice,
-    render_mode: request.renderMode,
-    text_chars: [...request.text].length,
-    output_mode: OUTPUT_MODE,
-  });
+  const { provider, request, sink, artifacts, log } = parts;
+  for (const event of parts.before(request)) sink.publish(event);
   try {
     const { rendered, audioPath, metrics } = await renderAudio(parts);
     const facts = { provider: rendered.provider, model: rendered.model, voice: rendered.voice };
+    if (rendered.transcript) sink.publish({ type: 'voice.transcript.final', text: rendered.transcript });
     sink.publish({ type: 'voice.audio.done' });
     sink.publish({
       type: 'voice.response.done',
@@ -64,7 +71,7 @@ export async function render(parts: RenderParts): Promise<void> {
       event_log_path: artifacts.logPath,
       metrics: { ...facts, ...metrics },
       metadata: redacted(rendered.metadata),
-      output_mode: OUTPUT_MODE,
+      ...parts.done,
     });
   } catch (error) {
     if (request.signal.aborted) return;
@@ -73,8 +80,7 @@ export async function render(parts: RenderParts): Promise<void> {
       type: 'voice.error',
       message: error instanceof RelayError ? error.message : 'the render failed',
       provider,
-      fallback_enabled: fallbackEnabled,
-      fallback_provider: 'legacy_svc_tts',
+      ...parts.failed,
     });
   } finally {
     artifacts.endAudio();

@@ -1,0 +1,219 @@
+import { describeError, RelayError } from '../errors.ts';
+import type { Clock } from '../kit/clock.ts';
+import type { JsonObject } from '../kit/json.ts';
+import { visibleLine } from '../kit/text.ts';
+import type { Log } from '../log.ts';
+import type { SocketEvents, Transport } from '../socket/transport.ts';
+import type { NewArtifacts, SessionArtifacts } from './artifacts.ts';
+import type { Effective } from './config.ts';
+import { render } from './output/render.ts';
+import type { VoicePrincipal } from './principal.ts';
+import type { ProviderUse } from './registry.ts';
+import type { StreamingSettings } from './settings.ts';
+import type { Activity, Rules } from './socket/rules.ts';
+import { SessionSocket } from './socket/session-socket.ts';
+import type { LimitedSession } from './socket/session-table.ts';
+import type { EventBody } from './socket/types.ts';
+import { type Adapter, type RenderRequest, type RenderSettings, renderRequest } from './streaming/adapter.ts';
+
+const MAX_TYPE = 64;
+const MAX_MODE = 80;
+
+/** What a session renders with. */
+export interface ChosenVoice {
+  provider: string;
+  model: string;
+  voice: string;
+  /** Hertz. */
+  sampleRate: number;
+  /** Named by the client; otherwise the settings have it. */
+  language?: string;
+}
+
+/** What differs between the sessions of voice output and those of the lab. */
+export interface SessionKind<S extends StreamingSettings> {
+  /** For errors. */
+  name: string;
+  /** Path of its sockets, without the id. */
+  path: string;
+  protocol: string;
+  use: ProviderUse;
+  /** Beginning of the names of its files. */
+  prefix: NewArtifacts['prefix'];
+  rules: Rules;
+  /** Begins the types of the first and the last line of the event log. */
+  loggedAs: string;
+  /** Members of `voice.session.ready` beyond the common ones. */
+  ready(parts: VoiceSessionParts<S>): JsonObject;
+  /** What renders start from; the session's voice overrides it. */
+  settings(scope: Effective<S>): RenderSettings;
+  /** An event as it is written to the event log. */
+  logged?(event: JsonObject): JsonObject;
+  /** Returns what a new session does with messages that the socket does not handle by itself. */
+  behave(session: VoiceSession<S>): (message: JsonObject) => void;
+}
+
+export interface VoiceSessionParts<S extends StreamingSettings> {
+  id: string;
+  principal: VoicePrincipal;
+  scope: Effective<S>;
+  voice: ChosenVoice;
+  adapter: Adapter;
+  /** SHA-256 (hex) of the resume token. */
+  tokenHash: string;
+  /** Milliseconds. */
+  resumeTtl: number;
+  artifacts: SessionArtifacts;
+  clock: Clock;
+  log: Log;
+  /** Called once; `settled` resolves when the event log is on disk. */
+  ended(session: VoiceSession<S>, settled: Promise<void>): void;
+}
+
+/** How a session renders what a `response.create` asks for. */
+export interface RenderOptions {
+  text: string;
+  defaultMode: string;
+  /** Events between the request and the audio; `voice.response.started` is the first. */
+  before(request: RenderRequest): EventBody[];
+  /** Members of the error of a failed render, besides `message` and `provider`. */
+  failed?: JsonObject;
+  /** Members of `voice.response.done` beyond the common ones. */
+  done?: JsonObject;
+  /** What the session does afterwards. */
+  activityAfter: Activity;
+}
+
+/** One session of voice output or of the lab: its socket, its event log, and one render at a time (contract 05 §12, §14). */
+export class VoiceSession<S extends StreamingSettings = StreamingSettings> implements LimitedSession {
+  readonly id: string;
+  readonly principal: VoicePrincipal;
+  readonly scope: Effective<S>;
+  readonly voice: ChosenVoice;
+  readonly #parts: VoiceSessionParts<S>;
+  readonly #kind: SessionKind<S>;
+  readonly #socket: SessionSocket;
+  readonly #end = new AbortController();
+  #activity: Activity = 'idle';
+
+  constructor(kind: SessionKind<S>, parts: VoiceSessionParts<S>) {
+    const { id, principal, scope, voice, artifacts, log } = parts;
+    this.#parts = parts;
+    this.#kind = kind;
+    this.id = id;
+    this.principal = principal;
+    this.scope = scope;
+    this.voice = voice;
+    const facts = { session_id: id, ...factsOf(voice), sample_rate: voice.sampleRate };
+    const origin = originOf(scope);
+    artifacts.record({ type: `${kind.loggedAs}.created`, ...facts, ...origin });
+    const received = kind.behave(this);
+    this.#socket = new SessionSocket({
+      rules: kind.rules,
+      sessionId: id,
+      tokenHash: parts.tokenHash,
+      resumeTtl: parts.resumeTtl,
+      clock: parts.clock,
+      ready: () => ({ ...facts, event_log_path: artifacts.logPath, ...origin, ...kind.ready(parts) }),
+      deliver: received,
+      made: (event) => artifacts.record(kind.logged?.(event) ?? event),
+      ended: (why) => this.#ended(why),
+      failed: (error) => log.error(`a voice socket failed: ${describeError(error)}`),
+    });
+  }
+
+  /** Path of the event log; empty without a host. */
+  get logPath(): string {
+    return this.#parts.artifacts.logPath;
+  }
+
+  get isOver(): boolean {
+    return this.#socket.isOver;
+  }
+
+  get isAttached(): boolean {
+    return this.#socket.isAttached;
+  }
+
+  get activity(): Activity {
+    return this.#activity;
+  }
+
+  get isBusy(): boolean {
+    return this.#activity === 'busy';
+  }
+
+  open(transport: Transport): SocketEvents {
+    return this.#socket.open(transport);
+  }
+
+  close(code: number, reason: string, why: string): void {
+    this.#socket.close(code, reason, why);
+  }
+
+  publish(event: EventBody): void {
+    this.#socket.publish(event);
+  }
+
+  /** Answers a message that cannot be handled. */
+  refuse(message: string): void {
+    this.publish({ type: 'voice.error', message });
+  }
+
+  refuseType({ type }: JsonObject): void {
+    this.refuse(`unsupported message type: ${visibleLine(String(type)).slice(0, MAX_TYPE)}`);
+  }
+
+  /** Renders what a `response.create` asks for, or answers it with an error. */
+  render(message: JsonObject, options: RenderOptions): void {
+    const request = this.#requestOf(message, options);
+    if (request) void this.#render(request, options);
+  }
+
+  #requestOf(message: JsonObject, { text, defaultMode }: RenderOptions): RenderRequest | undefined {
+    const { render_mode: mode, expression, provider_options: providerOptions, tool_scaffold: tools } = message;
+    const renderMode = typeof mode === 'string' && mode.trim() !== '' ? mode.trim().slice(0, MAX_MODE) : defaultMode;
+    const { signal } = this.#end;
+    const { oauthPath } = this.scope;
+    const settings = this.#kind.settings(this.scope);
+    try {
+      return renderRequest(
+        { ...settings, ...this.voice, language: this.voice.language ?? settings.language, oauthPath },
+        { text, renderMode, expression, providerOptions, toolScaffold: tools === true, signal },
+      );
+    } catch (error) {
+      if (!(error instanceof RelayError)) throw error;
+      this.refuse(error.message);
+      return undefined;
+    }
+  }
+
+  async #render(request: RenderRequest, options: RenderOptions): Promise<void> {
+    const { voice, adapter, artifacts, clock, log } = this.#parts;
+    this.#setActivity('busy');
+    await render({ ...options, provider: voice.provider, adapter, request, sink: this.#socket, artifacts, clock, log });
+    this.#setActivity(options.activityAfter);
+  }
+
+  #setActivity(activity: Activity): void {
+    this.#activity = activity;
+    this.#socket.setActivity(activity);
+  }
+
+  #ended(why: string): void {
+    const { artifacts } = this.#parts;
+    this.#end.abort(new RelayError('gone', 'the voice session has ended'));
+    artifacts.endAudio();
+    artifacts.record({ type: `${this.#kind.loggedAs}.closed`, session_id: this.id, reason: why });
+    this.#parts.ended(this, artifacts.settled());
+  }
+}
+
+const factsOf = ({ provider, model, voice }: ChosenVoice): JsonObject => ({ provider, model, voice });
+
+/** Where the settings of a session are from, as its answer and its events say it. */
+export const originOf = ({ profile, configScope, configPath }: Effective<StreamingSettings>): JsonObject => ({
+  profile,
+  config_scope: configScope,
+  config_path: configScope === 'relay' ? null : configPath,
+});
