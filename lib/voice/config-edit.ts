@@ -12,14 +12,17 @@ const NEW_FILE_MODE = 0o600;
 const MAX_WAITING = 64;
 const ATTEMPTS = 3;
 
+/** The keys to write, given the present section. */
+type Keys = (present: Mapping) => Promise<Mapping>;
+
 export interface ConfigEditor {
   /**
    * Sets scalar keys of a section, creating the section or the file when it is missing. Comments, order, every other
    * key and the file's mode stay; a link stays one, and its target is changed. One edit runs at a time, and `keys` is
-   * asked within it for what to write, given the present section.
+   * called within it.
    * @throws RelayError `internal`, with the file untouched, when it cannot be parsed or written.
    */
-  edit(path: string, section: string, keys: (present: Mapping) => Mapping): Promise<void>;
+  edit(path: string, section: string, keys: Keys): Promise<void>;
 }
 
 /** Edits configuration files in place (contract 05 §10). */
@@ -27,7 +30,7 @@ export function createConfigEditor({ files, yaml }: Pick<Host, 'files' | 'yaml'>
   const turns = createSemaphore(1, MAX_WAITING);
 
   /** Makes one edit; false when the file was changed by another program in the meantime. */
-  async function attempt(path: string, section: string, keys: (present: Mapping) => Mapping): Promise<boolean> {
+  async function attempt(path: string, section: string, keys: Keys): Promise<boolean> {
     const target = (await unlessUnreadable(files.realPath(path))) ?? path;
     const before = await files.read(target, MAX_CONFIG + 1);
     if (before && before.length > MAX_CONFIG) throw refusal(`larger than ${MAX_CONFIG} bytes`);
@@ -38,7 +41,7 @@ export function createConfigEditor({ files, yaml }: Pick<Host, 'files' | 'yaml'>
     if (!parsed.ok) throw refusal(parsed.problem);
     const present = Object.hasOwn(parsed.mapping, section) ? parsed.mapping[section] : null;
     if (present !== null && !isMapping(present)) throw refusal(`${section} is not a mapping`);
-    const changes = Object.entries(keys(present ?? {})).filter(([key, value]) => present?.[key] !== value);
+    const changes = Object.entries(await keys(present ?? {})).filter(([key, value]) => present?.[key] !== value);
     if (changes.length === 0) return true;
     const edited = await yaml.edit(
       text,

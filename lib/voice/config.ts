@@ -6,7 +6,7 @@ import type { JsonObject } from '../kit/json.ts';
 import { visibleName } from '../kit/text.ts';
 import { isMapping, type Mapping } from '../kit/yaml.ts';
 import { createConfigEditor } from './config-edit.ts';
-import { createVoiceScopes } from './scope.ts';
+import type { VoiceScopes } from './scope.ts';
 import { mappingOf, memberOf, readSection, textOf } from './section.ts';
 import {
   checkChanges,
@@ -77,8 +77,14 @@ export interface VoiceConfig {
   oauthPath(): Promise<string>;
 }
 
-export function createVoiceConfig({ host, config }: { host?: Host; config: Config }): VoiceConfig {
-  const scopes = createVoiceScopes(host, config);
+export interface VoiceConfigParts {
+  /** Absent at the edge. */
+  host?: Host;
+  config: Config;
+  scopes: VoiceScopes;
+}
+
+export function createVoiceConfig({ host, config, scopes }: VoiceConfigParts): VoiceConfig {
   const editor = host && createConfigEditor(host);
   const output = relayOwned(voiceOutput, config.voiceOutputConfig, config.voiceOutputRunDir);
   const realtime = relayOwned(realtimeVoice, config.realtimeVoiceConfig, config.realtimeVoiceRunDir);
@@ -158,8 +164,9 @@ export function createVoiceConfig({ host, config }: { host?: Host; config: Confi
     const changes = checkChanges(owned.kind, body);
     if (!editor) throw new RelayError('unsupported', 'this relay runs without a host, so its voice settings are fixed');
     const configPath = await targetOf(profile, owned);
-    const { settings: present } = await read(profile);
-    await editor.edit(configPath, owned.kind.name, (section) => keysToWrite(owned.kind, changes, section, present));
+    await editor.edit(configPath, owned.kind.name, async (section) =>
+      keysToWrite(owned.kind, changes, section, (await read(profile)).settings),
+    );
     if (profile === null) for (const key of keysOf(owned.kind, changes)) owned.changed.add(key);
     return { effective: await read(profile), updated: [...changes.keys()].sort(), configPath };
   }

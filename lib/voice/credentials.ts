@@ -21,6 +21,8 @@ export interface VoiceCredentials {
    * @throws RelayError `internal` naming the variable that is not a URL.
    */
   streaming(provider: string, oauthPath?: string): Promise<Credential | null>;
+  /** Like `streaming`, with the HTTP base URL that lists the provider's models and voices (contract 05 §11). */
+  discovery(provider: string, oauthPath?: string): Promise<Credential | null>;
   /**
    * Key and URL of a basic provider; `section` is the whole `tts:` or `stt:` mapping (contract 05 §8). Null without a
    * key, and for a provider that needs none or is unknown.
@@ -172,6 +174,19 @@ export function createVoiceCredentials({ env, oauth, directories = [] }: VoiceCr
     return token;
   }
 
+  async function credentialOf(
+    provider: string,
+    oauthPath: string | undefined,
+    urlFor: (provider: string, tokenBase?: string) => string,
+  ): Promise<Credential | null> {
+    const keys = Object.hasOwn(STREAMING, provider) ? STREAMING[provider] : undefined;
+    if (!keys) return null;
+    const token = provider.startsWith('xai_') ? await tokenOf(oauthPath) : null;
+    if (token) return { secret: token.secret, baseUrl: urlFor(provider, token.baseUrl), source: 'oauth' };
+    const key = keyOf(keys);
+    return key && { ...key, baseUrl: urlFor(provider) };
+  }
+
   /** URL of a streaming provider; a token's own base URL comes before every variable. */
   function streamingUrl(provider: string, tokenBase?: string): string {
     switch (provider) {
@@ -208,14 +223,9 @@ export function createVoiceCredentials({ env, oauth, directories = [] }: VoiceCr
     oauth: tokenOf,
     oauthPaths: async (path) => (await oauth?.paths(path)) ?? [],
 
-    async streaming(provider, oauthPath) {
-      const keys = keyNames(provider);
-      if (keys.length === 0) return null;
-      const token = provider.startsWith('xai_') ? await tokenOf(oauthPath) : null;
-      if (token) return { secret: token.secret, baseUrl: streamingUrl(provider, token.baseUrl), source: 'oauth' };
-      const key = keyOf(keys);
-      return key && { ...key, baseUrl: streamingUrl(provider) };
-    },
+    streaming: (provider, oauthPath) => credentialOf(provider, oauthPath, streamingUrl),
+    discovery: (provider, oauthPath) =>
+      credentialOf(provider, oauthPath, provider.startsWith('xai_') ? (_, base) => xaiBase(base) : streamingUrl),
 
     async basic(kind, name, section) {
       const provider = name === 'nous' ? 'openai' : name;
@@ -248,6 +258,36 @@ export function createVoiceCredentials({ env, oauth, directories = [] }: VoiceCr
       const line = visibleLine(hidden.replace(hostPaths, '<path>')).replace(/\s+/g, ' ').trim();
       return line.slice(0, MAX_MESSAGE).toWellFormed();
     },
+  };
+}
+
+/** Which credentials there are, by name and never by value (contract 05 §10, §14). A type, so that it is a JSON value. */
+export type AuthStatus = {
+  xai_env: boolean;
+  xai_env_names: string[];
+  xai_oauth: boolean;
+  xai_oauth_source: string | null;
+  openai_env: boolean;
+  openai_env_names: string[];
+};
+
+/** The status of the keys for voice output, or for realtime voice, which knows more of them. */
+export async function authStatus(
+  credentials: VoiceCredentials,
+  use: 'output' | 'realtime',
+  oauthPath?: string,
+): Promise<AuthStatus> {
+  const set = (names: readonly string[]) => names.filter((name) => credentials.variable(name) !== undefined);
+  const xai = set(use === 'realtime' ? XAI_REALTIME_KEYS : XAI_KEYS);
+  const openai = set(use === 'realtime' ? OPENAI_REALTIME_KEYS : OPENAI_KEYS);
+  const token = await credentials.oauth(oauthPath);
+  return {
+    xai_env: xai.length > 0,
+    xai_env_names: xai,
+    xai_oauth: token !== null,
+    xai_oauth_source: token?.path ?? null,
+    openai_env: openai.length > 0,
+    openai_env_names: openai,
   };
 }
 

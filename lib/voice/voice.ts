@@ -9,7 +9,12 @@ import type { Log } from '../log.ts';
 import type { Security } from '../operator/security.ts';
 import { readApiServer } from '../pairing/api-server.ts';
 import type { Sessions } from '../sessions/sessions.ts';
+import { createVoiceConfig } from './config.ts';
+import { createVoiceCredentials } from './credentials.ts';
+import { createOauthStore } from './oauth-store.ts';
+import { createVoiceOptions } from './options.ts';
 import { createVoiceCallers } from './principal.ts';
+import { createVoiceScopes } from './scope.ts';
 
 export interface VoiceParts {
   /** Absent at the edge. */
@@ -32,7 +37,24 @@ const API_KEY_REMEMBERED = 5_000;
 
 /** Everything of contract 05. One member per part of it. */
 export async function createVoice(parts: VoiceParts) {
-  const { config, clock, log, upstream, sessions, security, localOperator, stores } = parts;
+  const { host, config, clock, log, upstream, sessions, security, localOperator, stores } = parts;
+  const scopes = createVoiceScopes(host, config);
+  const settings = createVoiceConfig({ host, config, scopes });
+  const credentials = createVoiceCredentials({
+    env: parts.env ?? host?.env ?? {},
+    oauth:
+      host &&
+      createOauthStore({ files: host.files, clock, agentHome: config.agentHome, path: () => settings.oauthPath() }),
+    directories: [config.home, config.agentHome, config.relayHome],
+  });
+  const options = createVoiceOptions({
+    credentials,
+    upstream,
+    clock,
+    log,
+    cacheSeconds: config.providerOptionsCacheSeconds,
+  });
+
   return {
     callers: await createVoiceCallers({
       config,
@@ -45,6 +67,15 @@ export async function createVoice(parts: VoiceParts) {
       clock,
       log,
     }),
+    config: settings,
+    scopes,
+    /** Full of secrets: for the domain, and for what it says about itself. */
+    credentials,
+    options,
+
+    stop() {
+      options.stop();
+    },
   };
 }
 

@@ -33,6 +33,7 @@ export interface Target {
 }
 
 export interface TargetOptions {
+  /** Variables of the relay and its host; at the edge those of the deployment. */
   env?: Record<string, string>;
 }
 
@@ -45,6 +46,7 @@ export async function startNodeTarget({ env = {} }: TargetOptions = {}): Promise
     const running = await startNodeRelay({
       version: '1.0.0',
       config: { ...config, port },
+      env: { ...process.env, ...env },
       log: createLog('DEBUG', (line) => log.push(line)),
     });
     port = running.relay.listener.port;

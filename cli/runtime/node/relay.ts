@@ -22,6 +22,8 @@ export interface NodeRelayOptions {
   version: string;
   config: Config;
   log: Log;
+  /** Environment of the host and its programs; that of this process by default. */
+  env?: Record<string, string | undefined>;
   /** Serve plain HTTP although a certificate is configured. */
   noTls?: boolean;
 }
@@ -41,7 +43,7 @@ export class CertificateError extends Error {}
  * Starts a relay on this machine: state, host, domain, listener.
  * @throws StateInUseError, CertificateError, or Node's listening error; nothing stays open then.
  */
-export async function startNodeRelay({ version, config, log, noTls }: NodeRelayOptions): Promise<NodeRelay> {
+export async function startNodeRelay({ version, config, log, env, noTls }: NodeRelayOptions): Promise<NodeRelay> {
   const tls = noTls ? undefined : await readCertificate(config);
   const trust = await readTrust(config, log.named('host').warn);
   const state = log.named('state');
@@ -50,7 +52,7 @@ export async function startNodeRelay({ version, config, log, noTls }: NodeRelayO
     config.stateFile === null ? undefined : openStateFile(config.stateFile, (message) => state.warn(message)),
   );
   try {
-    const host = createNodeHost({ agentHome: config.agentHome, log: log.named('host') });
+    const host = createNodeHost({ agentHome: config.agentHome, env, log: log.named('host') });
     const relay = await createRelay({
       version,
       config,

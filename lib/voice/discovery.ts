@@ -1,0 +1,216 @@
+import { type Upstream, upstreamReason } from '../host/upstream.ts';
+import type { Clock } from '../kit/clock.ts';
+import { isObject, parseJson } from '../kit/json.ts';
+import { decodeUtf8, visibleLine } from '../kit/text.ts';
+import { withDeadline } from '../kit/timeouts.ts';
+import { readUpTo } from '../web/streams.ts';
+import type { Credential } from './credentials.ts';
+
+/** Milliseconds for one call, and for all pages of one list: clients wait 15 s for everything (contract 05 §3). */
+const CALL_TIMEOUT = 5000;
+const LIST_TIMEOUT = 10_000;
+const MAX_BODY = 2 * 1024 * 1024;
+const MAX_PAGES = 20;
+const MAX_ITEMS = 2000;
+const MAX_ID = 160;
+const MAX_LABEL = 200;
+const MAX_TOKEN = 4096;
+
+/** A model, voice or language that a provider listed. */
+export interface Listed {
+  id: string;
+  label?: string;
+}
+
+/** What a provider listed. */
+export interface Discovered {
+  isOk: boolean;
+  models: Listed[];
+  voices: Listed[];
+  /** Voices of the account itself. */
+  customVoices: Listed[];
+  languages: Listed[];
+  /** Why a part is missing. */
+  problems: string[];
+}
+
+export interface DiscoveryParts {
+  upstream: Upstream;
+  clock: Clock;
+  signal: AbortSignal;
+}
+
+/** A reply that is no list. */
+class Refusal extends Error {
+  constructor(
+    reason: string,
+    readonly status?: number,
+  ) {
+    super(reason);
+  }
+}
+
+/**
+ * Asks xAI for its voices, and for those of the account (contract 05 §11). Never rejects: what failed is in `problems`,
+ * in words without URL and credential.
+ */
+export async function discoverXai(parts: DiscoveryParts, { secret, baseUrl }: Credential): Promise<Discovered> {
+  const headers = { authorization: `Bearer ${secret}` };
+  const [voices, custom] = await Promise.all([
+    listOf('voices', async (items) => {
+      items.push(...voicesIn(await getJson(parts, `${baseUrl}/tts/voices`, headers)));
+    }),
+    listOf('custom voices', (items) => addCustomVoices(items, parts, `${baseUrl}/custom-voices`, headers)),
+  ]);
+  const isOk = voices.items.length + custom.items.length > 0;
+  const problems = [...voices.problems, ...custom.problems];
+  return {
+    isOk,
+    models: [],
+    voices: voices.items,
+    customVoices: custom.items.map(({ id, label }) => ({ id, label: `${label ?? capitalized(id)} (custom)` })),
+    languages: [],
+    problems: isOk || problems.length > 0 ? problems : ['no voices were listed'],
+  };
+}
+
+/** Asks ElevenLabs for the account's voices, and for the models that speak. Never rejects, like `discoverXai`. */
+export async function discoverElevenlabs(parts: DiscoveryParts, { secret, baseUrl }: Credential): Promise<Discovered> {
+  const headers = { 'xi-api-key': secret };
+  const languages: Listed[] = [];
+  const [voices, models] = await Promise.all([
+    listOf('voices', async (items) => {
+      items.push(...voicesIn(await getJson(parts, `${baseUrl}/v1/voices`, headers)));
+    }),
+    listOf('models', async (items) => {
+      const all = itemsIn(await getJson(parts, `${baseUrl}/v1/models`, headers), ['models', 'data', 'items']);
+      for (const item of all) {
+        if (isObject(item) && item.can_do_text_to_speech === false) continue;
+        items.push(...listed(item, ['model_id', 'id'], ['name']));
+        if (isObject(item)) languages.push(...languagesOf(item.languages));
+      }
+    }),
+  ]);
+  const problems = [...voices.problems, ...models.problems];
+  return {
+    isOk: problems.length < 2,
+    models: models.items,
+    voices: [],
+    customVoices: voices.items,
+    languages: languages.slice(0, MAX_ITEMS),
+    problems,
+  };
+}
+
+/** The items that `load` adds, also when it fails in the end, and the reason why it did. */
+async function listOf(
+  name: string,
+  load: (items: Listed[]) => Promise<void>,
+): Promise<{ items: Listed[]; problems: string[] }> {
+  const items: Listed[] = [];
+  const problems: string[] = [];
+  try {
+    await load(items);
+  } catch (error) {
+    problems.push(`${name}: ${error instanceof Refusal ? error.message : upstreamReason(error)}`);
+  }
+  return { items: items.slice(0, MAX_ITEMS), problems };
+}
+
+/** Adds every page of the account's voices. An account that may have none is not an error. */
+async function addCustomVoices(
+  items: Listed[],
+  parts: DiscoveryParts,
+  url: string,
+  headers: Record<string, string>,
+): Promise<void> {
+  const until = parts.clock.monotonic() + LIST_TIMEOUT;
+  let token: string | undefined;
+  for (let page = 0; page < MAX_PAGES && items.length < MAX_ITEMS; page++) {
+    const query = token === undefined ? '' : `&pagination_token=${encodeURIComponent(token)}`;
+    const timeout = Math.min(CALL_TIMEOUT, until - parts.clock.monotonic());
+    const found = await pageOf(parts, `${url}?limit=100${query}`, headers, timeout);
+    items.push(...voicesIn(found));
+    const next = isObject(found) ? textOf(found.pagination_token, MAX_TOKEN) : undefined;
+    if (next === undefined || next === token) return;
+    token = next;
+  }
+}
+
+async function pageOf(
+  parts: DiscoveryParts,
+  url: string,
+  headers: Record<string, string>,
+  timeout: number,
+): Promise<unknown> {
+  try {
+    return await getJson(parts, url, headers, timeout);
+  } catch (error) {
+    if (error instanceof Refusal && (error.status === 403 || error.status === 404)) return [];
+    throw error;
+  }
+}
+
+async function getJson(
+  { upstream, clock, signal }: DiscoveryParts,
+  url: string,
+  headers: Record<string, string>,
+  timeout = CALL_TIMEOUT,
+): Promise<unknown> {
+  let isLate = false;
+  const onLate = () => {
+    isLate = true;
+  };
+  try {
+    return await withDeadline({ clock, timeout, signal, onLate }, async (end) => {
+      const reply = await upstream({
+        method: 'GET',
+        url,
+        headers: { accept: 'application/json', ...headers },
+        signal: end,
+      });
+      if (reply.status !== 200) throw new Refusal(`the provider answered ${reply.status}`, reply.status);
+      const bytes = await readUpTo(reply.body, MAX_BODY + 1);
+      if (bytes.length > MAX_BODY) throw new Refusal('the reply is too large');
+      const value = parseJson(decodeUtf8(bytes));
+      if (value === undefined) throw new Refusal('the reply is not JSON');
+      return value;
+    });
+  } catch (error) {
+    throw isLate ? new Refusal('no reply in time') : error;
+  }
+}
+
+const voicesIn = (value: unknown): Listed[] =>
+  itemsIn(value, ['voices', 'custom_voices', 'data', 'items']).flatMap((item) =>
+    listed(item, ['voice_id', 'id', 'voice'], ['name', 'display_name', 'label']),
+  );
+
+/** A bare list, or the first of these members that is one. */
+function itemsIn(value: unknown, members: readonly string[]): unknown[] {
+  if (Array.isArray(value)) return value;
+  const list = isObject(value) ? members.map((name) => value[name]).find(Array.isArray) : undefined;
+  if (!list) throw new Refusal('the reply is not a list');
+  return list;
+}
+
+/** An item as one entry, or as none when it has no usable id. */
+function listed(item: unknown, ids: readonly string[], labels: readonly string[]): Listed[] {
+  if (typeof item === 'string') return textOf(item, MAX_ID) === undefined ? [] : [{ id: item.trim() }];
+  if (!isObject(item)) return [];
+  const id = ids.map((name) => textOf(item[name], MAX_ID)).find((text) => text !== undefined);
+  const label = labels.map((name) => textOf(item[name], MAX_LABEL)).find((text) => text !== undefined);
+  return id === undefined ? [] : [{ id, ...(label !== undefined && { label }) }];
+}
+
+const languagesOf = (list: unknown): Listed[] =>
+  Array.isArray(list) ? list.flatMap((item) => listed(item, ['language_id'], ['name'])) : [];
+
+/** Visible text of one line; undefined when it is blank, too long or something else. */
+function textOf(value: unknown, max: number): string | undefined {
+  const text = typeof value === 'string' ? visibleLine(value).trim() : '';
+  return text !== '' && text.length <= max ? text : undefined;
+}
+
+/** `eve` as `Eve`. */
+export const capitalized = (id: string): string => id.charAt(0).toUpperCase() + id.slice(1);

@@ -1,0 +1,386 @@
+import { describeError } from '../errors.ts';
+import type { Upstream } from '../host/upstream.ts';
+import { sha256 } from '../kit/bytes.ts';
+import type { Clock } from '../kit/clock.ts';
+import type { Log } from '../log.ts';
+import type { Credential, VoiceCredentials } from './credentials.ts';
+import { capitalized, type Discovered, discoverElevenlabs, discoverXai, type Listed } from './discovery.ts';
+import type { ProviderInfo, StreamingProvider } from './registry.ts';
+
+/** Milliseconds that a failed or partial discovery is cached at most. */
+const MAX_ERROR_AGE = 30_000;
+const MAX_ENTRIES = 64;
+const XAI_VOICES =
+  'carina zagan helix orion luna iris altair zenith perseus helios lux kepler rigel cosmo celeste ursa sirius lumen castor naksh atlas ara eve leo rex sal'.split(
+    ' ',
+  );
+const XAI_MODELS = ['xai-tts', 'grok-voice-latest', 'grok-voice-think-fast-1.0'];
+const XAI_RECOMMENDED = ['eve', 'ara', 'sal'];
+const OPENAI_RECOMMENDED = ['marin', 'cedar', 'coral'];
+const OPENAI_OLD_VOICES = 'alloy ash coral echo fable onyx nova sage shimmer'.split(' ');
+
+export type OptionsMode = 'voice_output' | 'realtime_voice';
+
+export type VoiceGroup = {
+  id: string;
+  label: string;
+  values: string[];
+  source: string;
+  recommended?: string[];
+  custom?: boolean;
+};
+
+export type VoiceMetadata = {
+  source: string;
+  custom: boolean;
+  recommended: boolean;
+  experimental: false;
+  requires_manual_id: false;
+  label?: string;
+};
+
+/** A provider's metadata with everything that can be chosen (contract 05 §11). A type, so that it is a JSON value. */
+export type ProviderOptions = ProviderInfo & {
+  model_labels: Record<string, string>;
+  voice_labels: Record<string, string>;
+  language_labels: Record<string, string>;
+  voice_metadata: Record<string, VoiceMetadata>;
+  voice_groups: VoiceGroup[];
+  recommended_voices: string[];
+  model_voice_compatibility: Record<string, string[]>;
+  requires_manual_id: boolean;
+};
+
+/** How the options were found (contract 05 §11). */
+export type Dynamic = {
+  attempted: boolean;
+  status: 'static' | 'auth_missing' | 'ok' | 'error';
+  source: string;
+  message?: string;
+  voice_count: number;
+  custom_voice_count: number;
+  model_count: number;
+  /** Where the credential came from, never its value. */
+  auth_source: string | null;
+  cache: 'miss' | 'hit';
+  cache_ttl_seconds: number;
+};
+
+export interface FoundOptions {
+  provider: ProviderOptions;
+  dynamic: Dynamic;
+}
+
+export interface VoiceOptions {
+  /**
+   * The options of a provider, discovered where it can list them, else the static ones. A failed discovery is told in
+   * `dynamic`. The result is the caller's own.
+   */
+  of(mode: OptionsMode, provider: StreamingProvider, oauthPath?: string): Promise<FoundOptions>;
+  /** Aborts running calls. */
+  stop(): void;
+}
+
+export interface VoiceOptionsParts {
+  credentials: VoiceCredentials;
+  upstream: Upstream;
+  clock: Clock;
+  log: Log;
+  /** Seconds; 0 disables the cache. */
+  cacheSeconds: number;
+}
+
+interface Entry {
+  found: FoundOptions;
+  /** Monotonic milliseconds. */
+  until: number;
+}
+
+/** Options of streaming providers, cached by mode, provider and credential (contract 05 §11). */
+export function createVoiceOptions({
+  credentials,
+  upstream,
+  clock,
+  log,
+  cacheSeconds,
+}: VoiceOptionsParts): VoiceOptions {
+  /** Oldest first. */
+  const cache = new Map<string, Entry>();
+  const running = new Map<string, Promise<FoundOptions>>();
+  const stopping = new AbortController();
+
+  /** Looks for the options of one provider. Never rejects. */
+  async function find(provider: StreamingProvider, auth: Auth): Promise<FoundOptions> {
+    const discovery = discoveries[provider.info.id];
+    if (!discovery) return { provider: optionsOf(provider, {}), dynamic: staticDynamic('provider_info') };
+    if (!discovery.discover) {
+      return { provider: optionsOf(provider, discovery.parts(provider)), dynamic: staticDynamic(discovery.source) };
+    }
+    if ('problem' in auth || auth.credential === null) {
+      const dynamic: Dynamic = {
+        ...staticDynamic(discovery.source),
+        status: 'problem' in auth ? 'error' : 'auth_missing',
+        ...('problem' in auth && { message: auth.problem }),
+      };
+      return { provider: optionsOf(provider, discovery.parts(provider)), dynamic };
+    }
+    const discovered = await discovery.discover({ upstream, clock, signal: stopping.signal }, auth.credential);
+    const message = credentials.redact(discovered.problems.join('; '));
+    if (message) log.debug(`options of ${provider.info.id}: ${message}`);
+    return {
+      provider: optionsOf(provider, discovery.parts(provider, discovered)),
+      dynamic: {
+        ...staticDynamic(discovery.source),
+        attempted: true,
+        status: discovered.isOk ? 'ok' : 'error',
+        ...(message && { message }),
+        voice_count: discovered.voices.length + discovered.customVoices.length,
+        custom_voice_count: discovered.customVoices.length,
+        model_count: discovered.models.length,
+        auth_source: auth.credential.source,
+      },
+    };
+  }
+
+  function remember(key: string, found: FoundOptions): void {
+    const isWhole = found.dynamic.message === undefined;
+    const age = isWhole ? cacheSeconds * 1000 : Math.min(cacheSeconds * 1000, MAX_ERROR_AGE);
+    found.dynamic.cache_ttl_seconds = age / 1000;
+    if (age === 0) return;
+    cache.delete(key);
+    const [oldest] = cache.keys();
+    if (oldest !== undefined && cache.size >= MAX_ENTRIES) cache.delete(oldest);
+    cache.set(key, { found, until: clock.monotonic() + age });
+  }
+
+  /** The credential to ask with, or what is wrong with its configuration. */
+  async function authOf({ info }: StreamingProvider, oauthPath?: string): Promise<Auth> {
+    try {
+      return { credential: await credentials.discovery(info.id, oauthPath) };
+    } catch (error) {
+      return { problem: credentials.redact(describeError(error)) };
+    }
+  }
+
+  return {
+    async of(mode, provider, oauthPath) {
+      const auth = await authOf(provider, oauthPath);
+      // Only a hash of the secret is kept.
+      const key = sha256(JSON.stringify([mode, provider.info.id, auth]));
+      const cached = cache.get(key);
+      if (cached && cached.until > clock.monotonic()) {
+        const copy = structuredClone(cached.found);
+        copy.dynamic.cache = 'hit';
+        return copy;
+      }
+      const search =
+        running.get(key) ??
+        find(provider, auth)
+          .then((found) => {
+            remember(key, found);
+            return found;
+          })
+          .finally(() => running.delete(key));
+      running.set(key, search);
+      return structuredClone(await search);
+    },
+    stop: () => stopping.abort(),
+  };
+}
+
+type Auth = { credential: Credential | null } | { problem: string };
+
+const staticDynamic = (source: string): Dynamic => ({
+  attempted: false,
+  status: 'static',
+  source,
+  voice_count: 0,
+  custom_voice_count: 0,
+  model_count: 0,
+  auth_source: null,
+  cache: 'miss',
+  cache_ttl_seconds: 0,
+});
+
+/** What is known beside the static lists. */
+interface OptionParts {
+  models?: Listed[];
+  languages?: Listed[];
+  groups?: VoiceGroup[];
+  labels?: Record<string, string>;
+  recommended?: string[];
+  compatibility?: Record<string, string[]>;
+}
+
+interface Discovery {
+  source: string;
+  /** Absent when the provider lists nothing. */
+  discover?: typeof discoverXai;
+  parts(provider: StreamingProvider, discovered?: Discovered): OptionParts;
+}
+
+const openai = (id: string, label: string): Discovery => ({
+  source: 'openai_docs',
+  parts: ({ info: { voices, models } }) => ({
+    groups: [{ id, label, values: [...voices], source: 'openai_docs', recommended: [...OPENAI_RECOMMENDED] }],
+    labels: labelsOf(voices.map((voice) => ({ id: voice }))),
+    recommended: OPENAI_RECOMMENDED,
+    compatibility: Object.fromEntries(
+      models.map((model) => [model, model.startsWith('tts-1') ? [...OPENAI_OLD_VOICES] : [...voices]]),
+    ),
+  }),
+});
+
+const xai: Discovery = {
+  source: 'xai_api',
+  discover: discoverXai,
+  parts(_, discovered) {
+    const listed = discovered?.voices ?? [];
+    const builtin: Listed[] = listed.length > 0 ? listed : XAI_VOICES.map((id) => ({ id }));
+    const custom = discovered?.customVoices ?? [];
+    const [ids, customIds] = [idsOf(builtin), idsOf(custom)];
+    const recommended = XAI_RECOMMENDED.filter((id) => ids.includes(id));
+    const groups: VoiceGroup[] = [
+      {
+        id: 'xai_builtin',
+        label: 'xAI voices',
+        values: ids,
+        source: listed.length > 0 ? 'xai_api' : 'xai_docs',
+        recommended,
+      },
+    ];
+    if (custom.length > 0) {
+      groups.push({ id: 'xai_custom', label: 'Your voices', values: customIds, source: 'xai_api', custom: true });
+    }
+    const all = [...new Set([...ids, ...customIds])];
+    return {
+      groups,
+      labels: labelsOf([...builtin, ...custom]),
+      recommended,
+      compatibility: Object.fromEntries(XAI_MODELS.map((model) => [model, [...all]])),
+    };
+  },
+};
+
+const elevenlabs: Discovery = {
+  source: 'elevenlabs_api',
+  discover: discoverElevenlabs,
+  parts(_, discovered) {
+    if (!discovered) return {};
+    const { models, languages, customVoices } = discovered;
+    const group: VoiceGroup = {
+      id: 'elevenlabs_account',
+      label: 'Your ElevenLabs voices',
+      values: idsOf(customVoices),
+      source: 'elevenlabs_api',
+      custom: true,
+    };
+    return { models, languages, groups: customVoices.length > 0 ? [group] : [], labels: labelsOf(customVoices) };
+  },
+};
+
+/** What is known of each provider beside its static lists; of those that are missing here, nothing is. */
+const discoveries: Readonly<Record<string, Discovery | undefined>> = {
+  elevenlabs_tts: elevenlabs,
+  openai_realtime: openai('openai_realtime_builtin', 'OpenAI Realtime voices'),
+  openai_tts: openai('openai_builtin', 'OpenAI voices'),
+  xai_realtime: xai,
+  xai_tts: xai,
+};
+
+const idsOf = (items: readonly Listed[]): string[] => [...new Set(items.map(({ id }) => id))];
+
+const labelsOf = (items: readonly Listed[]): Record<string, string> =>
+  Object.fromEntries(items.map(({ id, label }) => [id, label ?? capitalized(id)]));
+
+/** Named entries of `items` that have a label. */
+const givenLabels = (items: readonly Listed[] = []): Record<string, string> =>
+  Object.fromEntries(items.flatMap(({ id, label }) => (label === undefined ? [] : [[id, label]])));
+
+/** The static lists, each followed by what is new, and the maps beside them. */
+function optionsOf({ info }: StreamingProvider, parts: OptionParts): ProviderOptions {
+  const { groups = [], labels = {}, recommended = [], compatibility = {} } = parts;
+  const metadata = groups.flatMap(({ values, source, custom = false }) =>
+    values.map((id): [string, VoiceMetadata] => [
+      id,
+      {
+        source,
+        custom,
+        recommended: recommended.includes(id),
+        experimental: false,
+        requires_manual_id: false,
+        ...(Object.hasOwn(labels, id) && { label: labels[id] }),
+      },
+    ]),
+  );
+  return {
+    ...info,
+    models: merged(info.models, idsOf(parts.models ?? [])),
+    voices: merged(
+      info.voices,
+      groups.flatMap(({ values }) => values),
+    ),
+    languages: merged(info.languages, idsOf(parts.languages ?? [])),
+    sample_rates: [...info.sample_rates],
+    model_labels: givenLabels(parts.models),
+    voice_labels: labels,
+    language_labels: givenLabels(parts.languages),
+    voice_metadata: Object.fromEntries(metadata),
+    voice_groups: groups,
+    recommended_voices: [...recommended],
+    model_voice_compatibility: compatibility,
+    requires_manual_id: false,
+  };
+}
+
+const merged = (fixed: readonly string[], found: readonly string[]): string[] => [...new Set([...fixed, ...found])];
+
+/** One finding about a selection. */
+export type Check = { id: string; status: 'ok' | 'warning' | 'error'; message: string };
+
+/** A selection to check. Without a language where there is none to choose. */
+export interface Selection {
+  model: string;
+  voice: string;
+  sampleRate: number;
+  language?: string;
+}
+
+/** Checks a selection against the lists that the provider advertises (contract 05 §11). */
+export function checkSelection(options: ProviderOptions, { model, voice, sampleRate, language }: Selection): Check[] {
+  const checks: Check[] = [];
+  const add = (id: string, status: Check['status'], message: string) => checks.push({ id, status, message });
+
+  if (options.models.length > 0) {
+    if (model === '') add('model_present', 'error', 'choose a model');
+    else if (options.models.includes(model)) add('model_known', 'ok', 'the provider lists this model');
+    else add('model_known', 'warning', 'the provider does not list this model');
+  }
+  if (options.voices.length > 0) {
+    const fitting = Object.hasOwn(options.model_voice_compatibility, model)
+      ? options.model_voice_compatibility[model]
+      : undefined;
+    if (voice === '') add('voice_present', 'error', 'choose a voice');
+    else if (fitting && !fitting.includes(voice))
+      add('voice_compatible', 'error', 'the model does not have this voice');
+    else if (options.voices.includes(voice)) add('voice_known', 'ok', 'the provider lists this voice');
+    else add('voice_known', 'warning', 'the provider does not list this voice');
+  }
+  if (options.sample_rates.length > 0) {
+    const isKnown = options.sample_rates.includes(sampleRate);
+    add(
+      'sample_rate_known',
+      isKnown ? 'ok' : 'error',
+      isKnown ? 'the provider has this sample rate' : `choose one of ${options.sample_rates.join(', ')}`,
+    );
+  }
+  if (language !== undefined && options.languages.length > 0) {
+    const isKnown = options.languages.includes(language);
+    add(
+      'language_known',
+      isKnown ? 'ok' : 'warning',
+      isKnown ? 'the provider lists this language' : 'the provider does not list this language',
+    );
+  }
+  return checks;
+}
