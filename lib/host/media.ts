@@ -50,6 +50,11 @@ export interface HostMedia {
    * a loop of links is left unresolved.
    */
   resolve(path: string): Promise<string>;
+  /**
+   * The state of directories, which differs once a name in one of them was added, removed or replaced, and the time of
+   * the last such change (epoch milliseconds). Never rejects: a missing directory has a state too.
+   */
+  directoryState(directories: readonly string[]): Promise<{ state: string; changed: number }>;
   /** Whether two paths name one existing file. */
   isSame(path: string, other: string): Promise<boolean>;
   /**

@@ -1,4 +1,5 @@
 import type { Host } from '../host/index.ts';
+import { systemClock } from '../kit/clock.ts';
 import { anyCase, componentsOf, exactly, type SameName, spelledUnder } from './paths.ts';
 
 const SYSTEM = ['/etc', '/proc', '/sys', '/dev', '/root', '/boot', '/var/log', '/var/lib', '/var/run'];
@@ -48,27 +49,67 @@ interface Guarded {
   files: readonly string[];
 }
 
-/**
- * Whether a real path is in a location that is never served (contract 04 §2.1), as the disk is now. Every entry of the
- * list counts both as it is written and as it resolves.
- */
-export async function isDenied(path: string, host: Host, places: SecretPlaces): Promise<boolean> {
-  const { media } = host;
-  const { trees, guarded } = await entries(path, host, places);
-  const spelled = (same: SameName) => [
-    ...trees.map((tree) => spelledUnder(path, tree, same)),
-    ...guarded.map((each) => spelledInside(path, each, same)),
-  ];
-  if (spelled(exactly).some((match) => match !== null)) return true;
-  const otherwise = spelled(anyCase).filter((match) => match !== null);
-  if (otherwise.length === 0) return false;
-  // A name in another case is the same file only on file systems that ignore case.
-  if (media.ignoresCase) return true;
-  const same = await Promise.all(otherwise.map((match) => media.isSame(path, match)));
-  return same.includes(true);
+/** Whether a real path is in a location that is never served (contract 04 §2.1), as the disk is now. */
+export type DenyList = (path: string) => Promise<boolean>;
+
+/** The list as the disk was at one time. */
+interface Entries {
+  /** Agent homes without their profiles. */
+  agentHomes: readonly string[];
+  guarded: readonly Guarded[];
+  trees: readonly string[];
+  /** Secret names that are links. They are followed for each path: a link further on may change anywhere. */
+  links: readonly string[];
+  /** Directories in which a new, removed or replaced name changes the list, and their state; null for a state in doubt. */
+  watched: readonly string[];
+  state: string | null;
 }
 
-async function entries(path: string, host: Host, { agentHomes, relayHome, files }: SecretPlaces) {
+/** Milliseconds within which the time of a change does not tell it from another one: file systems count coarsely. */
+const TIME_GRAIN = 2_000;
+
+/**
+ * The deny list of a host. Every entry counts both as it is written and as it resolves. The entries are resolved once,
+ * and again when a directory that holds some of them has changed.
+ */
+export function createDenyList(host: Host, places: SecretPlaces): DenyList {
+  const { media } = host;
+  let known: Entries | undefined;
+
+  async function current(): Promise<Entries> {
+    const entries = known;
+    if (entries?.state != null && (await media.directoryState(entries.watched)).state === entries.state) return entries;
+    const began = systemClock.now();
+    const read = await readEntries(host, places);
+    const { state, changed } = await media.directoryState(read.watched);
+    // After a change as late as this, another one could have come in the middle of the reading.
+    known = { ...read, state: changed < began - TIME_GRAIN ? state : null };
+    return known;
+  }
+
+  return async (path) => {
+    const { agentHomes, guarded, trees, links } = await current();
+    const targets = await Promise.all(links.map((link) => media.resolve(link)));
+    const denied = [...trees, ...targets];
+    const holders = [...guarded, ...namedProfiles(path, agentHomes)];
+    const spelled = (same: SameName) => [
+      ...denied.map((tree) => spelledUnder(path, tree, same)),
+      ...holders.map((each) => spelledInside(path, each, same)),
+    ];
+    if (spelled(exactly).some((match) => match !== null)) return true;
+    const otherwise = spelled(anyCase).filter((match) => match !== null);
+    if (otherwise.length === 0) return false;
+    // A name in another case is the same file only on file systems that ignore case.
+    if (media.ignoresCase) return true;
+    const same = await Promise.all(otherwise.map((match) => media.isSame(path, match)));
+    return same.includes(true);
+  };
+}
+
+async function readEntries(
+  host: Host,
+  { agentHomes, relayHome, files }: SecretPlaces,
+): Promise<Omit<Entries, 'state'>> {
   const { media } = host;
   const bothForms = async (paths: readonly string[]): Promise<string[]> => [
     ...new Set([...paths, ...(await Promise.all(paths.map((path) => media.resolve(path))))]),
@@ -78,10 +119,10 @@ async function entries(path: string, host: Host, { agentHomes, relayHome, files 
   const own = home === undefined ? [] : await bothForms([home]);
   // A user's home may be a system location (`/root`): not denied as a whole, only the secrets in it.
   const system = (await bothForms(SYSTEM)).filter((path) => !own.includes(path));
-  const agents = await withProfiles(path, host, await bothForms(agentHomes));
+  const agents = await bothForms(agentHomes);
   const guarded: Guarded[] = [
     ...homes.map((directory) => ({ directory, trees: USER_TREES, files: USER_FILES })),
-    ...agents.map((directory) => ({ directory, trees: AGENT_TREES, files: AGENT_FILES })),
+    ...[...agents, ...(await profilesOf(host, agents))].map(agentHome),
     ...(await bothForms([relayHome])).map((directory) => ({ directory, trees: [], files: RELAY_FILES })),
     ...(await bothForms(files))
       .filter((file) => file.startsWith('/'))
@@ -90,42 +131,67 @@ async function entries(path: string, host: Host, { agentHomes, relayHome, files 
         return { directory: file.slice(0, at) || '/', trees: [], files: [file.slice(at + 1)] };
       }),
   ];
-  const linked = await Promise.all(guarded.map((each) => linkTargets(host, each)));
-  return { guarded, trees: [...system, ...linked.flat()] };
+  const contents = await Promise.all(guarded.map((each) => contentsOf(host, each)));
+  return {
+    agentHomes: agents,
+    guarded,
+    trees: system,
+    links: contents.flatMap(({ links }) => links),
+    watched: [
+      ...new Set([...agents.map((agent) => `${agent}/profiles`), ...contents.flatMap(({ watched }) => watched)]),
+    ],
+  };
 }
 
-/**
- * Agent homes and every profile in them; a profile may be a link to another place. The profile that `path` names counts
- * even when it does not exist, so that a refusal does not reveal which do.
- */
-async function withProfiles(path: string, host: Host, homes: string[]): Promise<string[]> {
+const agentHome = (directory: string): Guarded => ({ directory, trees: AGENT_TREES, files: AGENT_FILES });
+
+/** The profiles of agent homes; one may be a link to another place. */
+async function profilesOf(host: Host, homes: readonly string[]): Promise<string[]> {
   const found = await Promise.all(
     homes.map(async (home) => {
       const profiles = (await host.files.list(`${home}/profiles`).catch(() => null)) ?? [];
       const paths = profiles.map(({ name }) => `${home}/profiles/${name}`);
-      const links = profiles.flatMap(({ kind }, at) => (kind === 'link' ? [paths[at] as string] : []));
-      const named = componentsOf(spelledUnder(path, `${home}/profiles`, anyCase) ?? '')[componentsOf(home).length + 1];
-      if (named !== undefined) paths.push(`${home}/profiles/${named}`);
-      return [home, ...paths, ...(await Promise.all(links.map((link) => host.media.resolve(link))))];
+      const links = paths.filter((_, at) => profiles[at]?.kind === 'link');
+      return [...paths, ...(await Promise.all(links.map((link) => host.media.resolve(link))))];
     }),
   );
   return [...new Set(found.flat())];
 }
 
-/** Targets of secret names that are links, as in homes whose settings are kept elsewhere. */
-async function linkTargets({ files, media }: Host, guarded: Guarded): Promise<string[]> {
+/** The profile that `path` names, which counts even when it does not exist: a refusal must not reveal which do. */
+function namedProfiles(path: string, homes: readonly string[]): Guarded[] {
+  return homes.flatMap((home) => {
+    const named = componentsOf(spelledUnder(path, `${home}/profiles`, anyCase) ?? '')[componentsOf(home).length + 1];
+    return named === undefined ? [] : [agentHome(`${home}/profiles/${named}`)];
+  });
+}
+
+/**
+ * The secret names of a directory that are links, as in homes whose settings are kept elsewhere, or have a link above
+ * them; and the directory itself with those in it that hold secrets.
+ */
+async function contentsOf({ files, media }: Host, guarded: Guarded): Promise<{ links: string[]; watched: string[] }> {
   const { directory } = guarded;
-  const nested = [...guarded.trees, ...guarded.files].filter((name) => name.includes('/'));
   const listed = (await files.list(directory).catch(() => null)) ?? [];
-  const links = listed.filter(
-    ({ name, kind }) => kind === 'link' && spelledInside(`${directory}/${name}`, guarded, anyCase) !== null,
-  );
-  const paths = [...links.map(({ name }) => name), ...nested].map((name) => `${directory}/${name}`);
-  return Promise.all(paths.map((path) => media.resolve(path)));
+  const present = new Set(listed.map(({ name }) => name));
+  const isSecret = (name: string) => spelledInside(`${directory}/${name}`, guarded, anyCase) !== null;
+  const links = listed.filter(({ name, kind }) => kind === 'link' && isSecret(name)).map(({ name }) => name);
+  const nested = [...guarded.trees, ...guarded.files].filter((name) => name.includes('/'));
+  const parents = nested.map((name) => name.slice(0, name.lastIndexOf('/'))).filter((parent) => present.has(parent));
+  if (parents.length > 0) {
+    const real = await media.resolve(directory);
+    const resolved = await Promise.all(nested.map((name) => media.resolve(`${directory}/${name}`)));
+    links.push(...nested.filter((name, at) => resolved[at] !== `${real}/${name}`));
+  }
+  return {
+    links: links.map((name) => `${directory}/${name}`),
+    watched: [directory, ...parents.map((parent) => `${directory}/${parent}`)],
+  };
 }
 
 /** `path` respelled by the entry of a guarded directory that it equals or lies below; else null. */
 function spelledInside(path: string, { directory, trees, files }: Guarded, same: SameName): string | null {
+  if (spelledUnder(path, directory, same) === null) return null;
   for (const tree of trees) {
     const match = spelledUnder(path, `${directory}/${tree}`, same);
     if (match !== null) return match;

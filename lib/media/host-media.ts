@@ -7,7 +7,7 @@ import { type Cancel, type Clock, every } from '../kit/clock.ts';
 import type { Log } from '../log.ts';
 import { containerMounts, translate } from './containers.ts';
 import { guessType, typeOf } from './content-types.ts';
-import type { SecretPlaces } from './deny-list.ts';
+import { createDenyList, type SecretPlaces } from './deny-list.ts';
 import { type Media, openSharedMedia } from './media.ts';
 import { baseName } from './names.ts';
 import { openPath, type PathRefusal, REFUSAL_TEXT } from './validate.ts';
@@ -44,7 +44,7 @@ const KIND: Record<PathRefusal, 'invalid' | 'forbidden' | 'not-found'> = {
 export async function openHostMedia({ host, store, config, clock, log }: HostMediaParts): Promise<Media> {
   const cap = config.mediaMaxSizeMb * MiB;
   const temporary = host.media.temporaryDirectory;
-  const secrets = secretPlaces(config, host);
+  const isDenied = createDenyList(host, secretPlaces(config, host));
   const shared = await openSharedMedia({
     store,
     config,
@@ -56,14 +56,14 @@ export async function openHostMedia({ host, store, config, clock, log }: HostMed
       create: host.media.create,
 
       async accept(place) {
-        const found = await openPath(place, { host, secrets, roots: await roots(), cap });
+        const found = await openPath(place, { host, isDenied, roots: await roots(), cap });
         if (!found.ok) return null;
         await found.file.close();
         return found.path;
       },
 
       async open(place) {
-        const found = await openPath(place, { host, secrets });
+        const found = await openPath(place, { host, isDenied });
         if (!found.ok) return null;
         if (found.path === place) return found.file;
         await found.file.close();
@@ -106,7 +106,7 @@ export async function openHostMedia({ host, store, config, clock, log }: HostMed
     ...shared,
 
     async register({ path, contentType, fileName, sensitive, owned }) {
-      const found = await openPath(path, { host, secrets, roots: await roots(), cap });
+      const found = await openPath(path, { host, isDenied, roots: await roots(), cap });
       if (!found.ok) throw new RelayError('invalid', REFUSAL_TEXT[found.refusal]);
       const { size } = found.file;
       await found.file.close();
@@ -120,7 +120,7 @@ export async function openHostMedia({ host, store, config, clock, log }: HostMed
       const path = await translate(given, await containerMounts(host, config), host);
       const found = await openPath(path, {
         host,
-        secrets,
+        isDenied,
         roots: config.mediaStrictSandbox ? await roots() : undefined,
         cap,
       });

@@ -1,6 +1,6 @@
 import type { Host } from '../host/index.ts';
 import type { OpenBytes } from '../host/media.ts';
-import { isDenied, type SecretPlaces } from './deny-list.ts';
+import type { DenyList } from './deny-list.ts';
 import { isUnder } from './paths.ts';
 
 /** Why a path is refused, in the order of the checks (contract 04 §2). */
@@ -27,7 +27,7 @@ export const REFUSAL_TEXT: Record<PathRefusal, string> = {
 
 export interface PathRules {
   host: Host;
-  secrets: SecretPlaces;
+  isDenied: DenyList;
   /** Real paths; without them every unprotected location is allowed. */
   roots?: readonly string[];
   /** Bytes. */
@@ -42,11 +42,11 @@ const refused = (refusal: PathRefusal): Validated => ({ ok: false, refusal });
  * THE path validator: opens the file of an untrusted path, such that the checked real path is that of the open file. The
  * first failed check decides; location is checked before existence, so that a refusal does not reveal what exists.
  */
-export async function openPath(path: unknown, { host, secrets, roots, cap }: PathRules): Promise<Validated> {
+export async function openPath(path: unknown, { host, isDenied, roots, cap }: PathRules): Promise<Validated> {
   if (typeof path !== 'string' || path === '') return refused('invalid');
   if (path.includes('\0') || !path.startsWith('/')) return refused('relative');
   const real = await host.media.resolve(path);
-  if (await isDenied(real, host, secrets)) return refused('protected');
+  if (await isDenied(real)) return refused('protected');
   if (roots && !roots.some((root) => isUnder(real, root))) return refused('outside');
   const file = await host.media.open(real);
   if (typeof file === 'string') return refused(file);

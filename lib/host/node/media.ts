@@ -23,6 +23,13 @@ export function createMediaFiles({ env, descriptorPath }: NodeMediaOptions): Hos
     async resolve(path) {
       return realpath(path).catch(() => resolveByName(path));
     },
+    async directoryState(directories) {
+      const facts = await Promise.all(directories.map((path) => stat(path, { bigint: true }).catch(() => null)));
+      return {
+        state: facts.map((each) => (each ? `${each.dev}:${each.ino}:${each.ctimeNs}` : '-')).join(' '),
+        changed: Math.max(0, ...facts.map((each) => Number(each?.ctimeMs ?? 0))),
+      };
+    },
     async isSame(path, other) {
       const [one, two] = await Promise.all([path, other].map((each) => stat(each, { bigint: true }).catch(() => null)));
       return !!one && !!two && one.dev === two.dev && one.ino === two.ino;

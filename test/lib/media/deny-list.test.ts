@@ -1,11 +1,12 @@
-import { mkdir, symlink, writeFile } from 'node:fs/promises';
+import { mkdir, rename, rm, symlink, writeFile } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import type { Host } from '../../../lib/host/index.ts';
 import { createNodeHost } from '../../../lib/host/node/index.ts';
-import { isDenied } from '../../../lib/media/deny-list.ts';
+import { createDenyList } from '../../../lib/media/deny-list.ts';
 import { isUnder, spelledUnder } from '../../../lib/media/paths.ts';
+import { PATIENCE } from '../../support/limits.ts';
 import { temporaryDirectory } from '../../support/temp.ts';
 
 /** A user's home with one agent home in it and one elsewhere. */
@@ -25,8 +26,24 @@ async function setup(ignoresCase?: boolean) {
     await mkdir(dirname(path), { recursive: true });
     await writeFile(path, 'x');
   };
-  const denied = async (path: string) => isDenied(await host.media.resolve(path), host, places);
-  return { root, home, agent: `${root}/agent`, put, denied };
+  const calls: string[] = [];
+  const isDenied = createDenyList(counting(host, calls), places);
+  const denied = async (path: string) => isDenied(await host.media.resolve(path));
+  /** Calls that read entries of the list since the last look. */
+  const readings = () => calls.splice(0);
+  return { root, home, agent: `${root}/agent`, put, denied, readings };
+}
+
+/** A host that notes which directories are listed and which paths resolved. */
+function counting(host: Host, calls: string[]): Host {
+  const note =
+    <T>(call: (path: string) => T) =>
+    (path: string): T => {
+      calls.push(path);
+      return call(path);
+    };
+  const { files, media } = host;
+  return { ...host, files: { ...files, list: note(files.list) }, media: { ...media, resolve: note(media.resolve) } };
 }
 
 const AGENT_ROWS = `.env auth.json auth.lock credentials config.yaml .anthropic_oauth.json google_token.json
@@ -52,7 +69,7 @@ describe('the deny list (contract 04 §2.1)', () => {
     const at = (HOME: string) => {
       const host = createNodeHost({ agentHome: `${root}/agent`, env: { HOME } });
       const places = { agentHomes: [`${HOME}/.svc`], relayHome: `${HOME}/.svc-relay`, files: [] };
-      return (path: string) => isDenied(path, host, places);
+      return createDenyList(host, places);
     };
     expect(await at('/root')('/root/film.mp4')).toBe(false);
     expect(await at('/root')('/root/.ssh/id_ed25519')).toBe(true);
@@ -146,9 +163,56 @@ describe('the deny list (contract 04 §2.1)', () => {
       media: { ...node.media, isSame: async (one, two) => lower(one) === lower(two) },
     };
     const places = { agentHomes: [agent], relayHome: '/none', files: [] };
-    expect(await isDenied(`${agent}/.ENV`, host, places)).toBe(true);
-    expect(await isDenied(`${agent}/Auth/Google_OAuth.json.BAK`, host, places)).toBe(true);
-    expect(await isDenied(`${agent}/Notes.txt`, host, places)).toBe(false);
+    const isDenied = createDenyList(host, places);
+    expect(await isDenied(`${agent}/.ENV`)).toBe(true);
+    expect(await isDenied(`${agent}/Auth/Google_OAuth.json.BAK`)).toBe(true);
+    expect(await isDenied(`${agent}/Notes.txt`)).toBe(false);
+  });
+});
+
+describe('the entries of the list are resolved once (issue 11 §3)', () => {
+  /** Waits until the changes so far are old enough to be told from later ones. */
+  const settled = ({ denied, readings }: Awaited<ReturnType<typeof setup>>) =>
+    expect
+      .poll(
+        async () => {
+          await denied('/srv/film.mp4');
+          return readings();
+        },
+        { timeout: PATIENCE, interval: 200 },
+      )
+      .toEqual([]);
+
+  it('reads nothing again while nothing changes, and at once when a name does', async () => {
+    const one = await setup();
+    const { root, home, agent, put, denied, readings } = one;
+    for (const name of ['ssh/id', 'env', 'oauth', 'bws', 'profile/auth.json', 'key', 'second/id']) {
+      await put(`${root}/vault/${name}`);
+    }
+    await put(`${agent}/auth/notes`);
+    await settled(one);
+    const vault = (name: string) => denied(`${root}/vault/${name}`);
+    const steps: [string, () => Promise<unknown>][] = [
+      ['ssh/id', () => symlink(`${root}/vault/ssh`, `${home}/.ssh`)],
+      ['env', () => symlink(`${root}/vault/env`, `${agent}/profiles/work/.env`)],
+      ['oauth', () => symlink(`${root}/vault/oauth`, `${agent}/auth/google_oauth.json`)],
+      ['profile/auth.json', () => symlink(`${root}/vault/profile`, `${agent}/profiles/linked`)],
+      ['key', () => mkdir(`${root}/keys`).then(() => symlink(`${root}/vault/key`, `${root}/keys/tls.pem`))],
+      ['bws', () => mkdir(`${agent}/cache`).then(() => symlink(`${root}/vault/bws`, `${agent}/cache/bws_cache.json`))],
+    ];
+    for (const [name, place] of steps) {
+      expect([name, await vault(name)]).toEqual([name, false]);
+      await place();
+      expect([name, await vault(name)]).toEqual([name, true]);
+      await settled({ ...one, readings: () => readings().filter((path) => !/(?:\.ssh|\.env|json|pem)$/.test(path)) });
+      expect([name, await vault(name)]).toEqual([name, true]);
+    }
+    // A link beyond the first may change anywhere.
+    await rename(`${root}/vault/ssh`, `${root}/vault/moved`);
+    await symlink(`${root}/vault/second`, `${root}/vault/ssh`);
+    expect([await vault('second/id'), await vault('moved/id')]).toEqual([true, false]);
+    await rm(`${home}/.ssh`);
+    expect(await vault('second/id')).toBe(false);
   });
 });
 
