@@ -8,7 +8,7 @@ import { injectedContext } from './context.ts';
 import { callTool, desktopHealth, mayCallTool, mayUseDesktop, pingDesktop } from './desktop.ts';
 import { controlDevice, DEVICE_PATHS, mayControl } from './device-control.ts';
 import { errorFor, failureResponse } from './errors.ts';
-import { loopbackOrPaired, open, operator, operatorOrPaired, paired, pairedOrHostTool } from './guards.ts';
+import { loopbackOrPaired, open, operator, operatorOrPaired, paired, pairedOrHostTool, voice } from './guards.ts';
 import { health } from './health.ts';
 import { imageActivity } from './image-activity.ts';
 import { getByPath, getMedia, inspectMedia, MEDIA_TOKEN, markSensitive, registerMedia, uploadMedia } from './media.ts';
@@ -33,6 +33,8 @@ import { indexRoutes } from './route-index.ts';
 import { listSessions, reduceSession, revokeSession } from './sessions.ts';
 import { type SocketRow, sockets, upgradeRequired } from './sockets.ts';
 import { providerUsage } from './usage.ts';
+import { synthesize } from './voice/synthesize.ts';
+import { transcribe } from './voice/transcribe.ts';
 
 /**
  * THE route table. `ALL` is every method, which the guard then sorts out. Routes with the same first segment are tried
@@ -87,6 +89,8 @@ export const routes: readonly Route[] = [
   ['PATCH', '/relay/security', operator, patchSecurity],
   ['GET', '/relay/update-check', loopbackOrPaired, updateCheck],
   ['POST', '/relay/model-capabilities', operatorOrPaired('chat'), modelCapabilities],
+  ['POST', '/voice/transcribe', voice('voice:stt'), transcribe],
+  ['POST', '/voice/synthesize', voice('voice:tts'), synthesize],
   // Last, because `/voice/output/config` also has the form of a socket's path.
   ...sockets.map(plainGet),
 ];

@@ -1,3 +1,5 @@
+import type { BasicCaller } from '../../lib/voice/basic/basic.ts';
+import type { VoicePrincipal } from '../../lib/voice/principal.ts';
 import { readJson } from '../../lib/web/json.ts';
 import { lastOf, type RelayRequest } from '../request.ts';
 
@@ -19,3 +21,9 @@ export function profileOf({ query }: RelayRequest, body: Record<string, unknown>
   if (named) return named;
   return (typeof body.profile === 'string' && body.profile.trim()) || null;
 }
+
+/** The caller of a guarded request, until it hangs up. */
+export const callerOf = ({ voice, signal }: RelayRequest): BasicCaller => ({
+  principal: voice as VoicePrincipal,
+  signal,
+});

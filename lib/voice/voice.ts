@@ -9,6 +9,7 @@ import type { Log } from '../log.ts';
 import type { Security } from '../operator/security.ts';
 import { readApiServer } from '../pairing/api-server.ts';
 import type { Sessions } from '../sessions/sessions.ts';
+import { createBasicVoice } from './basic/basic.ts';
 import { createVoiceConfig } from './config.ts';
 import { createVoiceCredentials } from './credentials.ts';
 import { createOauthStore } from './oauth-store.ts';
@@ -54,6 +55,7 @@ export async function createVoice(parts: VoiceParts) {
     log,
     cacheSeconds: config.providerOptionsCacheSeconds,
   });
+  const basic = createBasicVoice({ host, config, clock, log, upstream, credentials, settings });
 
   return {
     callers: await createVoiceCallers({
@@ -72,9 +74,15 @@ export async function createVoice(parts: VoiceParts) {
     /** Full of secrets: for the domain, and for what it says about itself. */
     credentials,
     options,
+    basic,
 
-    stop() {
+    start() {
+      basic.start();
+    },
+
+    async stop(): Promise<void> {
       options.stop();
+      await basic.stop();
     },
   };
 }

@@ -52,7 +52,7 @@ export function parseSynthesize(body: JsonObject, profile: string | null): Synth
   }
   const spoken = sanitize(text);
   if (spoken === '') throw new RelayError('invalid', 'text is empty after sanitizing: it has nothing to speak');
-  return { text: spoken, profile: profile ?? textOf(body.profile) ?? null, overrides: parseOverrides(body) };
+  return { text: spoken, profile, overrides: parseOverrides(body) };
 }
 
 /** The overrides at the top level, or those in `enhanced` or `gemini`, which replace them. */

@@ -71,8 +71,10 @@ export async function basicVoice(options: VoiceOptions = {}) {
     log,
     /** Names of what lies in the temporary directory. */
     left: async () => (await readdir(home)).filter((name) => name.startsWith('svc-relay-voice-')),
-    speak: (body: Record<string, unknown>, caller?: { signal?: AbortSignal; key?: string }) =>
-      voice.synthesize(callerOf(caller), parseSynthesize(body, null)),
+    speak: (
+      { profile, ...body }: Record<string, unknown> & { profile?: string },
+      caller?: { signal?: AbortSignal; key?: string },
+    ) => voice.synthesize(callerOf(caller), parseSynthesize(body, profile ?? null)),
     transcribe: (
       clip: ClipOptions = {},
       { profile = null, ...caller }: { profile?: string | null; signal?: AbortSignal; key?: string } = {},
