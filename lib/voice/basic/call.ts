@@ -2,12 +2,11 @@ import { RelayError } from '../../errors.ts';
 import { type Upstream, upstreamReason } from '../../host/upstream.ts';
 import { createByteBuffer } from '../../kit/byte-buffer.ts';
 import type { Clock } from '../../kit/clock.ts';
-import { isObject, type JsonObject, parseObject } from '../../kit/json.ts';
-import { decodeUtf8, decodeUtf8Strict } from '../../kit/text.ts';
+import { type JsonObject, parseObject } from '../../kit/json.ts';
+import { decodeUtf8Strict } from '../../kit/text.ts';
 import { withDeadline } from '../../kit/timeouts.ts';
 import type { VoiceCredentials } from '../credentials.ts';
-
-const MAX_ERROR_BYTES = 8 * 1024;
+import { readProviderError } from '../provider-error.ts';
 
 /** A request to a provider, as its row of the table has it. */
 export interface ProviderRequest {
@@ -76,7 +75,7 @@ export async function callProvider(
   const response = await upstream({ method: 'POST', url, headers, body, signal });
   const isOk = response.status >= 200 && response.status < 300;
   if (!isOk) {
-    const detail = errorIn(decodeUtf8(await readAll(response.body, MAX_ERROR_BYTES)));
+    const detail = await readProviderError(response.body);
     throw providerFailure(`${provider} answered HTTP ${response.status}${detail && `: ${detail}`}`);
   }
   const bytes = await readAll(response.body, limit + 1);
@@ -92,17 +91,6 @@ async function readAll(body: AsyncIterable<Uint8Array>, limit: number): Promise<
     if (buffer.size === limit) break;
   }
   return buffer.bytes();
-}
-
-/** The message in a provider's error body: of `error`, `detail`, `message`, or the whole text. */
-function errorIn(body: string): string {
-  const json = parseObject(body);
-  if (!json) return body.trim();
-  for (const value of [json.error, json.detail, json.message]) {
-    const message = isObject(value) ? (value.message ?? value.status) : value;
-    if (typeof message === 'string' && message.trim() !== '') return message.trim();
-  }
-  return body.trim();
 }
 
 /** A reply as a JSON object. @throws RelayError for anything else. */

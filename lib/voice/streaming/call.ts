@@ -2,16 +2,13 @@ import { RelayError } from '../../errors.ts';
 import { type Upstream, type UpstreamResponse, upstreamReason } from '../../host/upstream.ts';
 import type { DialUpstream } from '../../host/upstream-socket.ts';
 import type { Clock } from '../../kit/clock.ts';
-import { isObject, parseJson } from '../../kit/json.ts';
-import { decodeUtf8 } from '../../kit/text.ts';
-import { readUpTo } from '../../web/streams.ts';
 import { type Credential, keyNames, type VoiceCredentials } from '../credentials.ts';
+import { readProviderError } from '../provider-error.ts';
 import { findProvider } from '../registry.ts';
 import type { Adapter, RenderRequest } from './adapter.ts';
 
 /** Milliseconds that a render waits for its provider, in all. The time in which nobody takes its audio does not count. */
 const PROVIDER_TIMEOUT = 60_000;
-const MAX_ERROR_BYTES = 8 * 1024;
 
 export interface AdapterParts {
   upstream: Upstream;
@@ -104,18 +101,7 @@ export async function callForAudio(call: AudioCall, { upstream }: AdapterParts):
   const type = response.headers['content-type'] ?? '';
   const isOk = response.status >= 200 && response.status < 300;
   if (isOk && !/^(?:text\/|application\/json)/i.test(type)) return response;
-  const detail = errorIn(decodeUtf8(await readUpTo(response.body, MAX_ERROR_BYTES)));
+  const detail = await readProviderError(response.body);
   const failure = isOk ? `sent ${type} instead of audio` : `answered HTTP ${response.status}`;
   throw new RelayError('bad-gateway', `${name} ${failure}${detail && `: ${detail}`}`);
-}
-
-/** The message in a provider's error body: of its `error` or `detail`, or the whole text. */
-function errorIn(body: string): string {
-  const json = parseJson(body);
-  if (!isObject(json)) return body;
-  for (const value of [json.error, json.detail, json]) {
-    const message = isObject(value) ? value.message : value;
-    if (typeof message === 'string' && message !== '') return message;
-  }
-  return body;
 }
