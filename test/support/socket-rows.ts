@@ -4,6 +4,8 @@ import type { SocketRow } from '../../handlers/sockets.ts';
 import { type ErrorKind, RelayError } from '../../lib/errors.ts';
 import type { Relay } from '../../lib/relay.ts';
 import type { SocketEvents, Transport } from '../../lib/socket/transport.ts';
+import { fetchUpstream } from '../../lib/web/upstream.ts';
+import { dialByFetch } from '../../lib/web/upstream-socket.ts';
 
 /** Bytes of the largest message on `/test/echo`. */
 export const ECHO_LIMIT = 1024;
@@ -57,6 +59,64 @@ function watched({ voice: principal }: RelayRequest, socket: Transport, { voice:
   return { ...echo({ kind, key }, socket), closed: stop };
 }
 
+/** Passes text on to the server that the query names, by the edge's dialer, and reports what comes back. */
+function dialing({ query }: RelayRequest, socket: Transport): SocketEvents {
+  const report = (event: Record<string, unknown>) => socket.send(JSON.stringify(event));
+  const end = new AbortController();
+  const request = {
+    url: String(query.to),
+    headers: { 'x-key': 'a key' },
+    signal: end.signal,
+    maxMessage: ECHO_LIMIT,
+  };
+  const dialed = dialByFetch(request, {
+    message: (text) => report({ message: text }),
+    closed: (how) => report({ closed: how }),
+  });
+  dialed.then(
+    () => report({ open: true }),
+    ({ message, status }) => report({ failed: message, status }),
+  );
+  return {
+    async message(text) {
+      if (text === 'abort') return end.abort();
+      const open = await dialed;
+      if (text === 'pause') open.pause();
+      else if (text === 'resume') open.resume();
+      else if (text === 'close') open.close(4000, 'enough');
+      else if (text === 'terminate') open.terminate();
+      else return open.send(text);
+      report({ done: text });
+    },
+    drained() {},
+    pinged() {},
+    closed: () => end.abort(),
+  };
+}
+
+/** Sends three chunks to the server that the query names, by the edge's `Upstream`. */
+function uploading({ query }: RelayRequest, socket: Transport): SocketEvents {
+  async function* chunks() {
+    for (const text of ['one', 'two', 'three']) yield new TextEncoder().encode(text);
+  }
+  return {
+    async message(length) {
+      const headers: Record<string, string> = length === '' ? {} : { 'content-length': length };
+      const { signal } = new AbortController();
+      const request = { method: 'PUT', url: String(query.to), headers, body: chunks(), signal };
+      try {
+        const { status, headers: answered } = await fetchUpstream()(request);
+        socket.send(JSON.stringify({ status, header: answered['x-answer'] }));
+      } catch (error) {
+        socket.send(JSON.stringify({ failed: String(error) }));
+      }
+    },
+    drained() {},
+    pinged() {},
+    closed() {},
+  };
+}
+
 /** Made-up rows of the socket table, for its tests on both runtimes. */
 export const testRows: readonly SocketRow[] = [
   {
@@ -94,6 +154,20 @@ export const testRows: readonly SocketRow[] = [
     maxMessage: ECHO_LIMIT,
     binary: false,
     open: watched,
+  },
+  {
+    path: '/test/dial',
+    guard: () => undefined,
+    maxMessage: ECHO_LIMIT,
+    binary: false,
+    open: dialing,
+  },
+  {
+    path: '/test/upload',
+    guard: () => undefined,
+    maxMessage: ECHO_LIMIT,
+    binary: false,
+    open: uploading,
   },
   {
     path: '/test/refused/:status',
