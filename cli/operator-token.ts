@@ -19,11 +19,14 @@ export function define(command: Command): void {
   command
     .option('--ttl <duration>', 'lifetime of the token (default 10m, at most 15m)')
     .option('--relay <relay>', 'the relay it is for: its public URL or RELAY_NAME (default RELAY_NAME, else svc-relay)')
-    .option('--public-key', 'print the public key instead, as one line for RELAY_OPERATOR_PUBLIC_KEY')
+    .option(
+      '--public-key',
+      'print the public key instead, as one line for RELAY_OPERATOR_PUBLIC_KEY in [vars] of wrangler.toml',
+    )
     .option('--json', 'print one JSON document')
     .example((name) => `TOKEN=$(${name} operator-token)`)
     .example((name) => `${name} operator-token --relay https://relay.example --ttl 2m --json`)
-    .example((name) => `${name} operator-token --public-key | wrangler secret put RELAY_OPERATOR_PUBLIC_KEY`)
+    .example((name) => `${name} operator-token --public-key   # for [vars] of wrangler.toml`)
     .action(run);
 }
 
@@ -36,8 +39,8 @@ async function run(options: Options, context: CommandContext): Promise<void> {
   const audience = option(options, '--relay', asAudience);
   const environment = loadEnvironment(context.env);
   const signer = await openOperatorSigner(environment.places.agentHome);
+  const oneLine = signer.publicKey.trim().replaceAll('\n', '\\n');
   if (publicOnly) {
-    const oneLine = signer.publicKey.trim().replaceAll('\n', '\\n');
     return json ? printJson(context.stdout, { public_key: oneLine }) : line(context.stdout, oneLine);
   }
 
@@ -46,7 +49,7 @@ async function run(options: Options, context: CommandContext): Promise<void> {
   const { token, expiresAt } = await signer.sign(made, seconds);
   if (json) return printJson(context.stdout, { token, expires_at: expiresAt, audience: made });
   line(context.stdout, token);
-  for (const text of advice(context.program, seconds, made)) line(context.stderr, text);
+  for (const text of advice(seconds, made, oneLine)) line(context.stderr, text);
 }
 
 /** The origin of a URL, as the edge knows itself, or a name as it is. */
@@ -63,11 +66,10 @@ function asTtl(text: string): number {
   return seconds;
 }
 
-const advice = (program: string, ttl: number, relay: string): string[] => [
+const advice = (ttl: number, relay: string, publicKey: string): string[] => [
   '',
   `Valid for ${describeDuration(ttl)}, at the relay '${relay}' only. Send it as: Authorization: Bearer <token>`,
   '',
-  'The edge accepts it once it has the public key of this machine as RELAY_OPERATOR_PUBLIC_KEY:',
-  `  ${program} operator-token --public-key | wrangler secret put RELAY_OPERATOR_PUBLIC_KEY`,
-  'It is not a secret: the [vars] of wrangler.toml may hold it as well.',
+  'The edge accepts it once [vars] of wrangler.toml has the public key of this machine, which is no secret:',
+  `  RELAY_OPERATOR_PUBLIC_KEY = "${publicKey}"`,
 ];

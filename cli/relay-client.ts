@@ -147,9 +147,9 @@ export function refusal(answer: RelayAnswer): string {
 }
 
 const KEY_ADVICE =
-  'Does the deployment have the key of this machine, and this URL as its own? Set RELAY_OPERATOR_PUBLIC_KEY to the ' +
-  "output of 'svc relay operator-token --public-key', RELAY_PUBLIC_URL to the URL, and deploy again. A clock that is " +
-  'minutes off has the same effect.';
+  'Does the deployment have the key of this machine, and this URL as its own? In [vars] of wrangler.toml, set ' +
+  "RELAY_OPERATOR_PUBLIC_KEY to the output of 'svc relay operator-token --public-key' and RELAY_PUBLIC_URL to the URL, " +
+  'and deploy again. A clock that is minutes off has the same effect.';
 
 /** What to do about a refusal; undefined when its status does not tell. */
 export function nextAfterRefusal({ status, address }: RelayAnswer): string | undefined {

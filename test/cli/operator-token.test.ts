@@ -15,7 +15,12 @@ describe('operator-token', () => {
     const { code, stdout, stderr } = await run(['relay', 'operator-token'], { env });
     expect(code).toBe(0);
     expect(stdout).toMatch(/^[\w-]+\.[\w-]+\.[\w-]+\n$/);
-    expect(stderr).toContain('RELAY_OPERATOR_PUBLIC_KEY');
+    expect(stderr).toMatch(
+      /\[vars\] of wrangler\.toml[\s\S]*RELAY_OPERATOR_PUBLIC_KEY = "-----BEGIN PUBLIC KEY-----\\n/,
+    );
+    const help = await run(['relay', 'operator-token', '--help'], { env });
+    expect(help.stdout).toContain('[vars] of wrangler.toml');
+    for (const text of [stderr, help.stdout]) expect(text).not.toContain('secret put');
     expect(stderr).not.toContain(stdout.trim());
 
     const key = (await run(['relay', 'operator-token', '--public-key'], { env })).stdout;
