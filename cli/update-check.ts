@@ -20,14 +20,16 @@ async function run(options: Options, context: CommandContext): Promise<void> {
   const environment = loadEnvironment(context.env);
   const { home, agentHome } = environment.places;
   const updateFeedUrl = readVariable(variables.updateFeedUrl, environment);
-  const result = await checkForUpdate({
+  const checked = await checkForUpdate({
     host: await context.createHost(agentHome),
     config: { home, updateFeedUrl },
     version: context.ownPackage.version,
     timeout,
   });
+  // Phones that ask the relay are not told: only the operator can set one.
+  const result = updateFeedUrl ? checked : { ...checked, error: 'no release feed is configured' };
   if (flag(options, '--json')) return printJson(context.stdout, result, 2);
-  print(result, updateFeedUrl !== undefined, context);
+  print(result, Boolean(updateFeedUrl), context);
 }
 
 function print(result: UpdateResult, hasFeed: boolean, context: CommandContext): void {

@@ -21,7 +21,7 @@ export interface UpdateResult {
   latest: string | null;
   update_available: boolean;
   update_command: string | null;
-  /** One short sentence: no URL, no credentials. */
+  /** One short sentence: no URL, no credentials. Absent without a feed: phones would show it for ever. */
   error?: string;
 }
 
@@ -43,12 +43,14 @@ export interface UpdateCheck {
 
 /**
  * Reads the release feed once, for a newer release (contract 01 §8.3, 07 §5.3). Never rejects: a failure is the
- * result's `error`.
+ * result's `error`. Without a feed there is no result, and that is no failure.
  */
 export async function checkForUpdate(parts: UpdateCheckParts): Promise<UpdateResult> {
   const none = { current: parts.version, latest: null, update_available: false, update_command: null };
+  const { updateFeedUrl } = parts.config;
+  if (!updateFeedUrl) return none;
   try {
-    const latest = latestRelease(await readFeed(parts));
+    const latest = latestRelease(await readFeed(feedUrl(updateFeedUrl), parts));
     if (latest === null) return { ...none, error: 'the release feed lists no release' };
     const available = compareVersions(latest, parts.version) > 0;
     return { ...none, latest, update_available: available, update_command: available ? await commandOf(parts) : null };
@@ -94,23 +96,22 @@ async function commandOf({ host, config }: UpdateCheckParts): Promise<string> {
   return shim?.kind === 'file' ? 'svc-relay-update' : 'svc plugins update svc-relay';
 }
 
-function feedUrl(text: string | undefined): URL {
-  if (!text) throw new RelayError('unavailable', 'no release feed is configured');
+function feedUrl(text: string): URL {
   const url = URL.canParse(text) ? new URL(text) : null;
   if (url && mayCarryCredentials(url)) return url;
   throw new RelayError('invalid', 'the release feed must be an https URL');
 }
 
-async function readFeed(parts: UpdateCheckParts): Promise<unknown[]> {
+async function readFeed(feed: URL, parts: UpdateCheckParts): Promise<unknown[]> {
   const signal = AbortSignal.timeout(parts.timeout ?? FEED_TIMEOUT);
-  const response = await open(feedUrl(parts.config.updateFeedUrl), parts, signal);
+  const response = await open(feed, parts, signal);
   if (!response.ok) {
     response.body?.cancel().catch(() => {});
     throw new RelayError('unavailable', `the release feed answered ${response.status}`);
   }
-  const feed = parseJson(decodeUtf8(await readBounded(response)));
-  if (!Array.isArray(feed)) throw new RelayError('unavailable', 'the release feed is not a list of releases');
-  return feed;
+  const releases = parseJson(decodeUtf8(await readBounded(response)));
+  if (!Array.isArray(releases)) throw new RelayError('unavailable', 'the release feed is not a list of releases');
+  return releases;
 }
 
 /** Follows redirects itself: a feed may move, but not to another scheme, nor take its credentials to another origin. */

@@ -96,7 +96,15 @@ describeMatrix('HTTP rules (contract 01 §1)', (start, runtime) => {
     // A paired device may read what phones show, and nothing else.
     const paired = { ...stranger, ...bearer(token) };
     expect((await target.fetch('/relay/info', { headers: paired })).status).toBe(200);
-    expect((await target.fetch('/relay/update-check', { headers: paired })).status).toBe(200);
+    const update = await target.fetch('/relay/update-check', { headers: paired });
+    expect(update.status).toBe(200);
+    // Without a feed: an `error` would be a warning on every phone for ever.
+    expect(await update.json()).toEqual({
+      current: expect.any(String),
+      latest: null,
+      update_available: false,
+      update_command: null,
+    });
     expect((await target.fetch('/relay/security', { headers: paired })).status).toBe(403);
     const bad = bearer('nonsense');
     expect((await target.fetch('/relay/info', { headers: bad })).status).toBe(401);

@@ -65,6 +65,8 @@ describe('update-check (07 §5.3): always exit 0', () => {
     const { code, stdout, stderr } = await run(['relay', 'update-check'], { env: { SVC_HOME: agentHome() } });
     expect([code, stdout]).toEqual([0, '']);
     expect(stderr).toMatch(/no release feed is configured\nSet RELAY_UPDATE_FEED_URL: /);
+    const json = await run(['relay', 'update-check', '--json'], { env: { SVC_HOME: agentHome() } });
+    expect(JSON.parse(json.stdout)).toMatchObject({ latest: null, error: 'no release feed is configured' });
   });
 
   test('an invalid number is a usage error', async () => {

@@ -99,7 +99,6 @@ describe('checkForUpdate (01 §8.3)', () => {
   });
 
   it.each([
-    [undefined, 'no release feed is configured'],
     ['nonsense', 'the release feed must be an https URL'],
     ['http://example.test/feed', 'the release feed must be an https URL'],
     ['http://127.0.0.1.example.test/feed', 'the release feed must be an https URL'],
@@ -108,6 +107,15 @@ describe('checkForUpdate (01 §8.3)', () => {
     ['http://user:hunter2@127.0.0.1:1/?key=hunter2', 'the release feed cannot be reached'],
   ])('does not request %s', async (feed, error) => {
     expect(await checkForUpdate(partsOf(feed))).toEqual(failure(error));
+  });
+
+  it.each([undefined, ''])('is no failure without a feed (%j)', async (feed) => {
+    expect(await checkForUpdate(partsOf(feed))).toEqual({
+      current: '1.0.0',
+      latest: null,
+      update_available: false,
+      update_command: null,
+    });
   });
 
   it.each<[string, RequestListener, string]>([
