@@ -3,6 +3,7 @@ import { contentTooLarge, memoryFilenameFault, type Saved } from '../lib/profile
 import type { ProfileFiles } from '../lib/profiles/profile-files.ts';
 import type { Relay } from '../lib/relay.ts';
 import { json, readJson } from '../lib/web/json.ts';
+import { isKnown } from '../lib/web/ranges.ts';
 import { WebResponse } from '../lib/web/response.ts';
 import { type Handler, pathSegment, type RelayRequest } from './request.ts';
 
@@ -74,16 +75,17 @@ export const getProfileMemory: Handler = async (request, relay) => {
 
 /** `GET /api/profiles/{name}/avatar` (contract 07 §1.5). */
 export const getProfileAvatar: Handler = async (request, relay) => {
-  const { filename, type, bytes } = await filesOf(relay).avatar(profileOf(request));
-  return new WebResponse(bytes, {
-    headers: {
-      'content-type': type,
-      // One of a few ASCII names, so there is nothing to escape.
-      'content-disposition': `inline; filename="${filename}"`,
-      'cache-control': 'private, max-age=3600',
-      'x-content-type-options': 'nosniff',
-    },
-  });
+  const { filename, type, bytes, etag } = await filesOf(relay).avatar(profileOf(request));
+  const headers = {
+    'content-type': type,
+    // One of a few ASCII names, so there is nothing to escape.
+    'content-disposition': `inline; filename="${filename}"`,
+    'cache-control': 'private, max-age=3600',
+    'x-content-type-options': 'nosniff',
+    etag,
+  };
+  if (isKnown(request.headers, etag)) return new WebResponse(null, { status: 304, headers });
+  return new WebResponse(bytes, { headers });
 };
 
 /** `PUT /api/profiles/{name}/soul` (contract 07 §1.5). */

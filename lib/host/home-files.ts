@@ -10,7 +10,7 @@ export interface HomeFiles {
    * Replaces or creates a file, and its directory if no other one is missing. A crash leaves either the old file or the
    * new one. Writes to one file are serialized, and `mayReplace` is called right before the change, with no other write
    * of this process in between. For a link within `home`, the target is replaced. Returns the SHA-256 (hex) of the new
-   * content. An existing file keeps its mode, a new one gets 0644 less the umask.
+   * content. An existing file keeps its mode, a new one gets 0600.
    */
   write(
     home: string,

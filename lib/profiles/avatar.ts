@@ -13,6 +13,8 @@ export interface Avatar {
   filename: string;
   type: string;
   bytes: Uint8Array;
+  /** A strong ETag, with its quotes. */
+  etag: string;
 }
 
 /**
@@ -33,12 +35,13 @@ export async function readAvatar(host: Host, { name, home }: ProfilePlace, limit
     new RelayError('forbidden', 'profile_avatar_forbidden', { extra: { profile: name, detail } });
   const path = `${home}/${filename}`;
   if (((await unlessUnreadable(host.files.stat(path)))?.size ?? 0) > limit) throw refusal(`larger than ${limit} bytes`);
-  const file = await unlessUnreadable(host.homeFiles.read(home, path, { keep: limit + 1, digest: 0 }));
+  const file = await unlessUnreadable(host.homeFiles.read(home, path, { keep: limit + 1, digest: limit }));
   if (file === null) throw refusal('not a regular file that can be read');
   if (file === 'missing' || file === 'outside') throw refusal('the file is not in the profile');
-  if (file.size > limit || file.bytes.length > limit) throw refusal(`larger than ${limit} bytes`);
+  if (file.size > limit || file.bytes.length > limit || file.sha256 === null)
+    throw refusal(`larger than ${limit} bytes`);
   const format = imageFormatOf(file.bytes);
-  if (format) return { filename, type: `image/${format}`, bytes: file.bytes };
+  if (format) return { filename, type: `image/${format}`, bytes: file.bytes, etag: `"${file.sha256}"` };
   const detail = 'not a PNG, JPEG, GIF or WebP image';
   throw new RelayError('unsupported-media', 'profile_avatar_invalid', { extra: { profile: name, detail } });
 }

@@ -29,11 +29,16 @@ export function select(headers: HeaderReader, representation: Representation): S
   return readRange(range, representation.size);
 }
 
-function isUnchanged(headers: HeaderReader, { etag, modified }: Representation): boolean {
+/** Whether `If-None-Match` names the ETag of a representation; null without that header (RFC 9110 §13.1.2). */
+export function isKnown(headers: HeaderReader, etag: string): boolean | null {
   const tags = headers.get('if-none-match');
-  if (tags !== null) {
-    return tags.trim() === '*' || tags.split(',').some((tag) => tag.trim().replace(/^W\//, '') === etag);
-  }
+  if (tags === null) return null;
+  return tags.trim() === '*' || tags.split(',').some((tag) => tag.trim().replace(/^W\//, '') === etag);
+}
+
+function isUnchanged(headers: HeaderReader, { etag, modified }: Representation): boolean {
+  const known = isKnown(headers, etag);
+  if (known !== null) return known;
   const since = Date.parse(headers.get('if-modified-since') ?? '');
   return wholeSeconds(modified) <= wholeSeconds(since);
 }

@@ -392,6 +392,18 @@ describeMatrix(
       expect(new Uint8Array(await jpeg.arrayBuffer())).toEqual(new Uint8Array([0xff, 0xd8, 0xff, 0xe0]));
       expect((await call('/api/profiles/default/avatar', { method: 'HEAD' })).status).toBe(200);
 
+      const etag = etagOf(new Uint8Array([0xff, 0xd8, 0xff, 0xe0]));
+      expect(jpeg.headers.get('etag')).toBe(etag);
+      const again = (tag: string) => call('/api/profiles/default/avatar', { headers: { 'if-none-match': tag } });
+      for (const tag of [etag, `"other", W/${etag}`, '*']) {
+        const { status, headers, body } = await again(tag);
+        expect([tag, status, headers.get('etag'), body]).toEqual([tag, 304, etag, '']);
+        expect(headers.get('cache-control')).toBe('private, max-age=3600');
+      }
+      expect((await again('"other"')).status).toBe(200);
+      await put(target, { 'avatar.jpg': Buffer.from([0xff, 0xd8, 0xff, 0xe1]) });
+      expect((await again(etag)).status).toBe(200);
+
       await put(target, {
         'profiles/text/avatar.png': '<svg/>',
         'profiles/empty/avatar.png': '',
