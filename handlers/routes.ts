@@ -33,6 +33,17 @@ import { indexRoutes } from './route-index.ts';
 import { listSessions, reduceSession, revokeSession } from './sessions.ts';
 import { type SocketRow, sockets, upgradeRequired } from './sockets.ts';
 import { providerUsage } from './usage.ts';
+import {
+  getOutputConfig,
+  getOutputOptions,
+  getRealtimeConfig,
+  getRealtimeOptions,
+  getVoiceConfig,
+  patchOutputConfig,
+  patchRealtimeConfig,
+  validateOutput,
+  validateRealtime,
+} from './voice/config.ts';
 import { synthesize } from './voice/synthesize.ts';
 import { transcribe } from './voice/transcribe.ts';
 
@@ -89,6 +100,15 @@ export const routes: readonly Route[] = [
   ['PATCH', '/relay/security', operator, patchSecurity],
   ['GET', '/relay/update-check', loopbackOrPaired, updateCheck],
   ['POST', '/relay/model-capabilities', operatorOrPaired('chat'), modelCapabilities],
+  ['GET', '/voice/config', voice('voice:config'), getVoiceConfig],
+  ['GET', '/voice/output/config', voice('voice:tts'), getOutputConfig],
+  ['PATCH', '/voice/output/config', voice('voice:tts'), patchOutputConfig],
+  ['GET', '/voice/output/providers/:provider/options', voice('voice:tts'), getOutputOptions],
+  ['POST', '/voice/output/providers/:provider/validate', voice('voice:tts'), validateOutput],
+  ['GET', '/voice/realtime/config', voice('voice:realtime'), getRealtimeConfig],
+  ['PATCH', '/voice/realtime/config', voice('voice:realtime'), patchRealtimeConfig],
+  ['GET', '/voice/realtime/providers/:provider/options', voice('voice:realtime'), getRealtimeOptions],
+  ['POST', '/voice/realtime/providers/:provider/validate', voice('voice:realtime'), validateRealtime],
   ['POST', '/voice/transcribe', voice('voice:stt'), transcribe],
   ['POST', '/voice/synthesize', voice('voice:tts'), synthesize],
   // Last, because `/voice/output/config` also has the form of a socket's path.

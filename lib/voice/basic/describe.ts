@@ -1,0 +1,139 @@
+import { RelayError } from '../../errors.ts';
+import type { Mapping } from '../../kit/yaml.ts';
+import type { BasicSections, VoiceConfig } from '../config.ts';
+import type { VoiceCredentials } from '../credentials.ts';
+import { booleanOf, isScalar, mappingOf, memberOf, textOf } from '../section.ts';
+import { chooseStt, chooseTts } from './choice.ts';
+import { sectionOf } from './section-of.ts';
+
+const GEMINI_VOICES =
+  'Zephyr Puck Charon Kore Fenrir Leda Orus Aoede Callirrhoe Autonoe Enceladus Iapetus Umbriel Algieba Despina Erinome Algenib Rasalgethi Laomedeia Achernar Alnilam Schedar Gacrux Pulcherrima Achird Zubenelgenubi Vindemiatrix Sadachbia Sadaltager Sulafat'.split(
+    ' ',
+  );
+const GEMINI_TAG_MODEL = 'gemini-3.1-flash-tts-preview';
+
+/** What a client may override with each call of a provider that can do more (contract 05 §5). A type, as a JSON value. */
+export type Enhanced = {
+  provider: string;
+  supported: true;
+  voices: string[];
+  models: string[];
+  audio_tag_models: string[];
+  audio_tags_enabled: boolean;
+  audio_tags_label: string;
+  supports_persona: boolean;
+  supports_language: boolean;
+  persona_prompt_file: string | null;
+  overrides: string[];
+};
+
+interface Section {
+  provider: string | null;
+  model: string | null;
+  enabled: boolean;
+  available: boolean;
+}
+
+/** The basic path as clients see it: no key, no URL (contract 05 §5). */
+export interface BasicDescription
+  extends Pick<BasicSections, 'profile' | 'configScope' | 'configPath' | 'fallbackToGlobal'> {
+  tts: Section & { voiceId: string | null; voice: string | null; enhanced: Enhanced | null };
+  stt: Section;
+  /** One line for each part that cannot be used. */
+  missing: string[];
+}
+
+export interface DescribeParts {
+  config: Pick<VoiceConfig, 'basic'>;
+  credentials: VoiceCredentials;
+  hasHost: boolean;
+}
+
+/** Describes the basic path of a profile. Makes no call. */
+export async function describeBasic(
+  { config, credentials, hasHost }: DescribeParts,
+  profile: string | null,
+): Promise<BasicDescription> {
+  const { tts, stt, ...scope } = await config.basic(profile);
+  const missing: string[] = [];
+
+  /** Whether a provider could be called now; otherwise its problem goes to `missing`. */
+  async function isAvailable(choice: Promise<unknown>): Promise<boolean> {
+    try {
+      await choice;
+      return true;
+    } catch (error) {
+      if (!(error instanceof RelayError)) throw error;
+      missing.push(credentials.redact(error.message));
+      return false;
+    }
+  }
+
+  const chosen = async (name: 'tts' | 'stt') => (await sectionOf(config, name, profile)).section;
+  const ttsAvailable = await isAvailable(chosen('tts').then((section) => chooseTts(credentials, section)));
+  const sttAvailable = await isAvailable(chosen('stt').then((section) => chooseStt(credentials, section, hasHost)));
+  return {
+    ...scope,
+    tts: {
+      ...facts(tts, ttsAvailable),
+      voiceId: wordOf(tts, 'voice_id'),
+      voice: wordOf(tts, 'voice'),
+      enhanced: enhancedOf(tts),
+    },
+    stt: facts(stt, sttAvailable),
+    missing,
+  };
+}
+
+const canonical = (provider: string): string => {
+  const name = provider.trim().toLowerCase();
+  return name === 'nous' ? 'openai' : name;
+};
+
+function facts(section: Mapping, available: boolean): Section {
+  const provider = textOf(section.provider)?.toLowerCase() ?? null;
+  const enabled = provider !== null && booleanOf(memberOf(section, ['enabled'], canonical)) !== false;
+  return { provider, model: wordOf(section, 'model', 'model_id'), enabled, available };
+}
+
+function wordOf(section: Mapping, ...names: string[]): string | null {
+  const value = memberOf(section, names, canonical);
+  return value === undefined ? null : String(value).trim();
+}
+
+function enhancedOf(section: Mapping): Enhanced | null {
+  const provider = textOf(section.provider)?.toLowerCase();
+  const own = provider === undefined ? {} : mappingOf(section, provider);
+  if (provider === 'gemini') {
+    const tags = own.audio_tags ?? section.audio_tags;
+    return {
+      provider,
+      supported: true,
+      voices: [...GEMINI_VOICES],
+      models: ['gemini-2.5-flash-preview-tts', GEMINI_TAG_MODEL],
+      audio_tag_models: [GEMINI_TAG_MODEL],
+      audio_tags_enabled: booleanOf(isScalar(tags) ? tags : mappingOf({ tags }, 'tags').enabled) === true,
+      audio_tags_label: 'Audio tags',
+      supports_persona: true,
+      supports_language: false,
+      persona_prompt_file: wordOf(section, 'persona_prompt_file'),
+      overrides: ['voice', 'model', 'audio_tags', 'persona_prompt'],
+    };
+  }
+  if (provider === 'xai') {
+    return {
+      provider,
+      supported: true,
+      voices: [],
+      models: [],
+      audio_tag_models: [],
+      audio_tags_enabled: booleanOf(memberOf(section, ['auto_speech_tags', 'speech_tags'])) === true,
+      audio_tags_label: 'Speech tags',
+      supports_persona: false,
+      supports_language: true,
+      persona_prompt_file: null,
+      overrides: ['voice', 'audio_tags', 'language'],
+    };
+  }
+  return null;
+}
