@@ -44,6 +44,7 @@ import {
   validateOutput,
   validateRealtime,
 } from './voice/config.ts';
+import { createOutputSession } from './voice/sessions.ts';
 import { synthesize } from './voice/synthesize.ts';
 import { transcribe } from './voice/transcribe.ts';
 
@@ -111,6 +112,7 @@ export const routes: readonly Route[] = [
   ['POST', '/voice/realtime/providers/:provider/validate', voice('voice:realtime'), validateRealtime],
   ['POST', '/voice/transcribe', voice('voice:stt'), transcribe],
   ['POST', '/voice/synthesize', voice('voice:tts'), synthesize],
+  ['POST', '/voice/output/session', voice('voice:tts'), createOutputSession],
   // Last, because `/voice/output/config` also has the form of a socket's path.
   ...sockets.map(plainGet),
 ];

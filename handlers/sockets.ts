@@ -5,6 +5,7 @@ import type { Caller, SocketEvents, Transport } from '../lib/socket/transport.ts
 import { errorResponse } from '../lib/web/json.ts';
 import { errorFor, failureResponse } from './errors.ts';
 import { type Guard, type Handler, pathOf, type RelayRequest } from './request.ts';
+import { outputSocket } from './voice/sessions.ts';
 
 /** One kind of socket. */
 export interface SocketRow {
@@ -33,10 +34,7 @@ const channels: Omit<SocketRow, 'path'> = {
 };
 
 /** THE socket table. */
-export const sockets: readonly SocketRow[] = [
-  { path: '/ws', ...channels },
-  { path: '/', ...channels },
-];
+export const sockets: readonly SocketRow[] = [{ path: '/ws', ...channels }, { path: '/', ...channels }, outputSocket];
 
 /** `GET` of a socket's path without upgrade headers. */
 export const upgradeRequired: Handler = (request) =>

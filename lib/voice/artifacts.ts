@@ -4,6 +4,7 @@ import type { Host } from '../host/index.ts';
 import { concatBytes, utf8ToBytes } from '../kit/bytes.ts';
 import { type Clock, every } from '../kit/clock.ts';
 import type { JsonObject } from '../kit/json.ts';
+import type { Mapping } from '../kit/yaml.ts';
 import type { Log } from '../log.ts';
 import { canonicalJson, type Json } from '../pairing/canonical-json.ts';
 import { wavHeader } from './streaming/wav.ts';
@@ -12,7 +13,8 @@ const MiB = 1024 * 1024;
 /** Bytes that wait for the disk, per session. Beyond them, the session is no longer recorded. */
 const MAX_WAITING = 8 * MiB;
 const DAY = 24 * 60 * 60 * 1000;
-export const RETENTION_DAYS = 14;
+const RETENTION_DAYS = 14;
+const MAX_RETENTION_DAYS = 3650;
 /** Directories that are swept. A profile may name its own. */
 const MAX_DIRECTORIES = 64;
 const ARTIFACT = /^(?:voice-output|realtime)-\d{8}-\d{6}-[A-Za-z0-9]{1,12}(?:-\d+)?\.(?:jsonl|wav)$/;
@@ -41,11 +43,23 @@ export interface ArtifactsParts {
 export interface NewArtifacts {
   /** Beginning of the file names. */
   prefix: 'voice-output' | 'realtime';
-  directory: string;
   sessionId: string;
+  scope: UsedDirectory;
+}
+
+/** A directory of artifacts, with the section of the configuration that says how long they are kept. */
+export interface UsedDirectory {
+  runDir: string;
+  section: Mapping;
 }
 
 export type Artifacts = ReturnType<typeof createArtifacts>;
+
+/** `run_retention_days` of a section; 14 unless it is a number of days from 1 on. */
+function daysOf({ run_retention_days: days }: Mapping): number {
+  const count = typeof days === 'string' ? Number(days) : days;
+  return typeof count === 'number' && count >= 1 ? Math.min(count, MAX_RETENTION_DAYS) : RETENTION_DAYS;
+}
 
 /** Event logs and recordings of voice sessions; nothing is kept at the edge, which has no files. */
 export function createArtifacts({ host, clock, log }: ArtifactsParts) {
@@ -70,20 +84,22 @@ export function createArtifacts({ host, clock, log }: ArtifactsParts) {
     }
   }
 
-  return {
-    open: ({ prefix, directory, sessionId }: NewArtifacts): SessionArtifacts =>
-      host
-        ? new FileArtifacts(host, clock, log, `${directory}/${prefix}-${stampOf(clock.now())}-${shortOf(sessionId)}`)
-        : NO_ARTIFACTS,
+  function sweepFromNowOn({ runDir, section }: UsedDirectory): void {
+    if (directories.has(runDir) || directories.size < MAX_DIRECTORIES) directories.set(runDir, daysOf(section));
+  }
 
-    /** Sweeps a directory from now on: files older than `days` are removed. */
-    keep(directory: string, days = RETENTION_DAYS): void {
-      if (directories.has(directory) || directories.size < MAX_DIRECTORIES) directories.set(directory, days);
+  return {
+    open({ prefix, sessionId, scope }: NewArtifacts): SessionArtifacts {
+      if (!host) return NO_ARTIFACTS;
+      sweepFromNowOn(scope);
+      const name = `${prefix}-${stampOf(clock.now())}-${shortOf(sessionId)}`;
+      return new FileArtifacts(host, clock, log, `${scope.runDir}/${name}`);
     },
 
-    /** Removes old files now and once a day. */
-    start(): void {
+    /** Removes old files from these directories now, and once a day from all that were used. */
+    start(used: readonly UsedDirectory[]): void {
       if (!host) return;
+      for (const directory of used) sweepFromNowOn(directory);
       void sweepAll();
       cancel = every(clock, DAY, sweepAll, () => {});
     },

@@ -83,7 +83,7 @@ export function createVoiceSessions<S extends StreamingSettings>(kind: SessionKi
         adapter,
         tokenHash: sha256(resumeToken),
         resumeTtl: config.voiceResumeTtlMs,
-        artifacts: artifacts.open({ prefix: kind.prefix, directory: scope.runDir, sessionId: id }),
+        artifacts: artifacts.open({ prefix: kind.prefix, sessionId: id, scope }),
         clock,
         log,
         ended,

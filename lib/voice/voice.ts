@@ -1,6 +1,7 @@
 import type { Stores } from '../../storage/schema.ts';
 import type { LocalOperator } from '../access/local-operator.ts';
 import type { Config } from '../config.ts';
+import { describeError } from '../errors.ts';
 import type { Host } from '../host/index.ts';
 import type { Upstream } from '../host/upstream.ts';
 import type { DialUpstream } from '../host/upstream-socket.ts';
@@ -9,13 +10,16 @@ import type { Log } from '../log.ts';
 import type { Security } from '../operator/security.ts';
 import { readApiServer } from '../pairing/api-server.ts';
 import type { Sessions } from '../sessions/sessions.ts';
+import { createArtifacts } from './artifacts.ts';
 import { createBasicVoice } from './basic/basic.ts';
 import { createVoiceConfig } from './config.ts';
 import { createVoiceCredentials } from './credentials.ts';
 import { createOauthStore } from './oauth-store.ts';
 import { createVoiceOptions } from './options.ts';
+import { createVoiceOutput } from './output/output.ts';
 import { createVoiceCallers } from './principal.ts';
 import { createVoiceScopes } from './scope.ts';
+import { createAdapters } from './streaming/adapters.ts';
 
 export interface VoiceParts {
   /** Absent at the edge. */
@@ -38,7 +42,7 @@ const API_KEY_REMEMBERED = 5_000;
 
 /** Everything of contract 05. One member per part of it. */
 export async function createVoice(parts: VoiceParts) {
-  const { host, config, clock, log, upstream, sessions, security, localOperator, stores } = parts;
+  const { host, config, clock, log, upstream, dialUpstream, sessions, security, localOperator, stores } = parts;
   const scopes = createVoiceScopes(host, config);
   const settings = createVoiceConfig({ host, config, scopes });
   const credentials = createVoiceCredentials({
@@ -56,33 +60,51 @@ export async function createVoice(parts: VoiceParts) {
     cacheSeconds: config.providerOptionsCacheSeconds,
   });
   const basic = createBasicVoice({ host, config, clock, log, upstream, credentials, settings });
+  const callers = await createVoiceCallers({
+    config,
+    upstream,
+    sessions,
+    security,
+    localOperator,
+    apiKey: createApiKeyReader(parts),
+    store: stores.open('voice-callers'),
+    clock,
+    log,
+  });
+  const artifacts = createArtifacts({ host, clock, log });
+  const streaming = {
+    config,
+    adapters: createAdapters({ upstream, dialUpstream, clock, credentials }),
+    artifacts,
+    clock,
+    log,
+  };
+  const output = createVoiceOutput({
+    ...streaming,
+    scope: settings.output,
+    onPrincipalEnded: (principal, ended) => callers.onPrincipalEnded(principal, 'voice:tts', ended),
+  });
 
   return {
-    callers: await createVoiceCallers({
-      config,
-      upstream,
-      sessions,
-      security,
-      localOperator,
-      apiKey: createApiKeyReader(parts),
-      store: stores.open('voice-callers'),
-      clock,
-      log,
-    }),
+    callers,
     config: settings,
     scopes,
     /** Full of secrets: for the domain, and for what it says about itself. */
     credentials,
     options,
     basic,
+    output,
 
     start() {
       basic.start();
+      const used = Promise.all([settings.output(null), settings.realtime(null)]);
+      used.then(artifacts.start).catch((error) => log.warn(`voice settings cannot be read: ${describeError(error)}`));
     },
 
     async stop(): Promise<void> {
       options.stop();
-      await basic.stop();
+      artifacts.stop();
+      await Promise.all([basic.stop(), output.stop()]);
     },
   };
 }

@@ -31,6 +31,9 @@ interface Env extends EntryEnv {
   MEDIA?: R2Bucket;
 }
 
+/** Reported for a close frame without a code, and never sent. */
+const NO_CODE = 1005;
+
 /** The part of an accepted handshake that crossws gets. It keeps the URL with the socket across sleeps. */
 interface Handshake {
   url: string;
@@ -148,8 +151,14 @@ export class RelayObject extends DurableObject<Env> {
     return this.#crossws.handleDurableMessage(this as never, socket as never, message);
   }
 
-  webSocketClose(socket: WorkerSocket, code: number, reason: string, clean: boolean): Promise<void> {
-    return this.#crossws.handleDurableClose(this as never, socket as never, code, reason, clean);
+  /** Answers a client's close frame, which the platform leaves to the object: the client waits for it. */
+  async webSocketClose(socket: WorkerSocket, code: number, reason: string, clean: boolean): Promise<void> {
+    await this.#crossws.handleDurableClose(this as never, socket as never, code, reason, clean);
+    try {
+      socket.close(code === NO_CODE ? 1000 : code, reason);
+    } catch {
+      // It has ended without a close frame, or the relay has closed it first.
+    }
   }
 
   /** A client has broken the protocol. The platform drops its connection, and reports no close. */

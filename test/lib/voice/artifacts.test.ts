@@ -25,7 +25,7 @@ function setUp(over: Partial<Host['files']> = {}) {
   return { clock, log, artifacts: createArtifacts({ host: { ...host, files }, clock, log }) };
 }
 const open = (artifacts: ReturnType<typeof createArtifacts>, prefix: 'voice-output' | 'realtime' = 'voice-output') =>
-  artifacts.open({ prefix, directory: `${home}/a/runs`, sessionId: 'Ab-C_1234567890xyz' });
+  artifacts.open({ prefix, scope: { runDir: `${home}/a/runs`, section: {} }, sessionId: 'Ab-C_1234567890xyz' });
 const pcm = (...samples: number[]) => new Uint8Array(Int16Array.from(samples).buffer);
 
 describe('an event log (contract 05 §15)', () => {
@@ -155,9 +155,10 @@ describe('retention', () => {
       await writeFile(`${home}/runs/${name}`, '');
       await utimes(`${home}/runs/${name}`, START / 1000, START / 1000 - age * 86_400);
     }
-    artifacts.keep(`${home}/runs`);
-    artifacts.keep(`${home}/none`);
-    artifacts.start();
+    artifacts.start([
+      { runDir: `${home}/runs`, section: {} },
+      { runDir: `${home}/none`, section: { run_retention_days: 1 } },
+    ]);
     const left = async () => (await readdir(`${home}/runs`)).sort();
     await vi.waitFor(async () =>
       expect(await left()).toEqual(['notes.wav', 'voice-output-20251231-120000-New.wav', 'voice-output-mine.wav']),
@@ -169,11 +170,30 @@ describe('retention', () => {
   });
 });
 
+it('keeps files for as long as their section says', async () => {
+  const { artifacts, clock } = setUp();
+  artifacts.open({
+    prefix: 'realtime',
+    scope: { runDir: `${home}/runs`, section: { run_retention_days: '2' } },
+    sessionId: 'x',
+  });
+  const path = `${home}/runs/realtime-20250101-120000-AbC.wav`;
+  await mkdir(`${home}/runs`);
+  await writeFile(path, '');
+  await utimes(path, START / 1000, START / 1000);
+  artifacts.start([]);
+  await clock.advanceAsync(2 * DAY);
+  expect(await readdir(`${home}/runs`)).toHaveLength(1);
+  await clock.advanceAsync(DAY);
+  await vi.waitFor(async () => expect(await readdir(`${home}/runs`)).toEqual([]));
+  artifacts.stop();
+});
+
 it('keeps nothing without a host', async () => {
   const artifacts = createArtifacts({ clock: createTestClock(), log: createTestLog() });
   const session = open(artifacts);
   session.record({ type: 'x' });
   expect([session.logPath, session.startAudio(8000)]).toEqual(['', '']);
-  artifacts.start();
+  artifacts.start([]);
   await session.settled();
 });

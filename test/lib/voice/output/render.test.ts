@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { RelayError } from '../../../../lib/errors.ts';
 import type { SessionArtifacts } from '../../../../lib/voice/artifacts.ts';
-import { cutText, type RenderSink, redacted, render } from '../../../../lib/voice/output/render.ts';
+import { cutText, type RenderSink, redacted, render, startedEvent } from '../../../../lib/voice/output/render.ts';
 import type { EventBody } from '../../../../lib/voice/socket/types.ts';
 import { type Adapter, type AudioChunk, renderRequest } from '../../../../lib/voice/streaming/adapter.ts';
 import { renderStub } from '../../../../lib/voice/streaming/stub.ts';
@@ -18,6 +18,7 @@ const SETTINGS = {
   textNormalization: false,
   autoSpeechTags: false,
 };
+const MODE = { output_mode: 'streaming_tts_renderer' };
 const ARTIFACTS: SessionArtifacts = {
   logPath: '/logs/x.jsonl',
   record() {},
@@ -54,7 +55,9 @@ function setUp(adapter: Adapter, text = 'hello', client: { room?: RenderSink['ro
     request,
     sink,
     artifacts: ARTIFACTS,
-    fallbackEnabled: true,
+    before: (made) => [startedEvent('stub', made, MODE)],
+    failed: { fallback_enabled: true },
+    done: MODE,
     clock,
     log,
   });
@@ -178,7 +181,6 @@ describe('a render (contract 05 §12)', () => {
       message,
       provider: 'stub',
       fallback_enabled: true,
-      fallback_provider: 'legacy_svc_tts',
     });
   });
 

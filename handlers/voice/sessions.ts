@@ -1,0 +1,48 @@
+import type { Relay } from '../../lib/relay.ts';
+import type { VoiceGrant, VoicePrincipal } from '../../lib/voice/principal.ts';
+import { json } from '../../lib/web/json.ts';
+import { voice } from '../guards.ts';
+import { type Handler, pathParam, type RelayRequest } from '../request.ts';
+import type { SocketRow } from '../sockets.ts';
+import { profileOf, readVoiceBody } from './request.ts';
+
+/** Sessions of one kind. */
+type Kind = 'output';
+
+/** Id of a session in a path, where the other names are routes. */
+export const VOICE_SESSION = '(?!(config|providers|session)(/|$)):id';
+
+const MAX_MESSAGE = 2 * 1024 * 1024;
+
+/** The caller that the guard `voice(grant)` let through. */
+const callerOf = (request: RelayRequest): VoicePrincipal => request.voice as VoicePrincipal;
+
+/** `POST` of a new session (contract 05 §12, §14). */
+const createVoiceSession =
+  (kind: Kind): Handler =>
+  async (request, relay) => {
+    const body = await readVoiceBody(request, { optional: true });
+    return json(await relay.voice[kind].create(callerOf(request), profileOf(request, body), body));
+  };
+
+/** The socket of a session: only its principal may connect (contract 05 §12). */
+function voiceSocket(path: string, grant: VoiceGrant, kind: Kind): SocketRow {
+  const authenticate = voice(grant);
+  return {
+    path: `${path}/${VOICE_SESSION}`,
+    async guard(request, relay) {
+      const refusal = await authenticate(request, relay);
+      // Without an upgrade, the answer is 426 whatever the id.
+      if (refusal || !request.headers.has('upgrade')) return refusal;
+      await relay.voice[kind].admit(pathParam(request, 'id'), callerOf(request));
+      return undefined;
+    },
+    maxMessage: MAX_MESSAGE,
+    binary: true,
+    open: (request, socket, relay: Relay) =>
+      relay.voice[kind].open(pathParam(request, 'id'), callerOf(request), socket),
+  };
+}
+
+export const createOutputSession = createVoiceSession('output');
+export const outputSocket = voiceSocket('/voice/output', 'voice:tts', 'output');
