@@ -58,8 +58,13 @@ export function createBasicVoice(parts: BasicVoiceParts) {
     work: (signal: AbortSignal, owner: string) => Promise<T>,
   ): Promise<T> {
     const owner = `${principal.kind}:${principal.key}`;
-    const either = AbortSignal.any([signal, stopping.signal]);
-    const running = admit(owner, () => work(either, owner));
+    // Not `AbortSignal.any`: Node 20 keeps a reference to its result as long as the relay runs.
+    const end = new AbortController();
+    const abort = () => end.abort();
+    signal.addEventListener('abort', abort);
+    stopping.signal.addEventListener('abort', abort);
+    if (signal.aborted || stopping.signal.aborted) abort();
+    const running = admit(owner, () => work(end.signal, owner));
     settling.add(running);
     try {
       return await running;
@@ -69,6 +74,8 @@ export function createBasicVoice(parts: BasicVoiceParts) {
       if (error instanceof RelayError && error.kind === 'internal') log.warn(`${what} failed: ${error.message}`);
       throw error;
     } finally {
+      signal.removeEventListener('abort', abort);
+      stopping.signal.removeEventListener('abort', abort);
       settling.delete(running);
     }
   }

@@ -1,6 +1,6 @@
 import type { Mapping } from '../../kit/yaml.ts';
 import type { VoiceConfig } from '../config.ts';
-import { textOf } from '../section.ts';
+import { readSectionFor, textOf } from '../section.ts';
 
 /** One section of the basic path for a request. */
 export interface BasicSection {
@@ -20,3 +20,10 @@ export async function sectionOf(
   const provider = textOf(section.provider)?.toLowerCase();
   return { section: { ...section, provider: provider === 'nous' ? 'openai' : provider }, file: configPath };
 }
+
+/**
+ * The settings of a provider in a section. What the section says without naming a provider is for whichever was chosen;
+ * what it says of the provider that it names is for no other.
+ */
+export const settingsFor = (section: Mapping, provider: string): Mapping =>
+  readSectionFor(textOf(section.provider) === undefined ? { ...section, provider } : section, provider);

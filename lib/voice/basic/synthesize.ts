@@ -7,11 +7,11 @@ import type { Mapping } from '../../kit/yaml.ts';
 import type { Log } from '../../log.ts';
 import type { VoiceConfig } from '../config.ts';
 import type { Credential, VoiceCredentials } from '../credentials.ts';
-import { booleanOf, readSectionFor, textOf } from '../section.ts';
+import { booleanOf, textOf } from '../section.ts';
 import { type CallParts, callProvider, providerFailure, withProvider } from './call.ts';
 import { chooseTts } from './choice.ts';
 import { sanitize } from './sanitize.ts';
-import { sectionOf } from './section-of.ts';
+import { sectionOf, settingsFor } from './section-of.ts';
 import { splitText } from './split.ts';
 import { audioIn, MAX_TEXT, maxTextOf, type Speech, ttsRequest } from './tts.ts';
 
@@ -97,7 +97,7 @@ export async function synthesize(
   if (booleanOf(section.enabled) === false)
     throw new RelayError('internal', 'speech is disabled: tts.enabled is false');
   const { provider, key } = await chooseTts(parts.credentials, section, overrides.provider);
-  const settings = overridden(provider, readSectionFor(section, provider), overrides);
+  const settings = overridden(provider, settingsFor(section, provider), overrides);
   const persona = provider === 'gemini' ? await personaOf(parts, settings, file) : undefined;
   const pieces = splitText(text, maxTextOf(provider)).filter((piece) => piece.trim() !== '');
   const speak = (piece: string) => ({ text: piece, settings, section, persona });

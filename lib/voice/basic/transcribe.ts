@@ -3,12 +3,12 @@ import type { Host } from '../../host/index.ts';
 import type { Mapping } from '../../kit/yaml.ts';
 import type { VoiceConfig } from '../config.ts';
 import type { VoiceCredentials } from '../credentials.ts';
-import { booleanOf, mappingOf, readSectionFor, textOf } from '../section.ts';
+import { booleanOf, mappingOf, textOf } from '../section.ts';
 import { type CallParts, callProvider, withProvider } from './call.ts';
 import { chooseStt, type LocalChoice } from './choice.ts';
 import type { Clip } from './clips.ts';
 import { runLocalCommand } from './local-command.ts';
-import { sectionOf } from './section-of.ts';
+import { sectionOf, settingsFor } from './section-of.ts';
 import { sttRequest, sttTimeout, transcriptIn } from './stt.ts';
 
 const LOCAL_TIMEOUT = 300_000;
@@ -47,7 +47,7 @@ export async function transcribe(
   const { provider, key } = choice;
   const bounds = { provider, timeout: sttTimeout(provider), signal };
   const text = await withProvider(parts, bounds, async (bounded) => {
-    const settings = { settings: readSectionFor(section, provider), section, language };
+    const settings = { settings: settingsFor(section, provider), section, language };
     const request = sttRequest(provider, clip, settings, key);
     return transcriptIn(
       provider,

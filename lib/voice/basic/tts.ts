@@ -225,7 +225,8 @@ function minimaxAudio(reply: ProviderReply): Uint8Array {
   const { status_code: code, status_msg: message } = asObject(outcome) ?? {};
   if (code !== 0) throw providerFailure(`minimax failed with ${String(code ?? 'no status')}: ${textOf(message) ?? ''}`);
   const audio = textOf(asObject(data)?.audio) ?? '';
-  return decoded('minimax', /^(?:[0-9a-f]{2})*$/i.test(audio) ? hexToBytes(audio) : null);
+  const isHex = audio.length % 2 === 0 && !/[^0-9a-f]/i.test(audio);
+  return decoded('minimax', isHex ? hexToBytes(audio) : null);
 }
 
 function decoded(provider: string, bytes: Uint8Array | null): Uint8Array {

@@ -270,6 +270,13 @@ describe('the provider that speaks (contract 05 §7)', () => {
     expect(calls[0]?.json().voice).toBe('nova');
   });
 
+  it('gets what the section says of no provider in particular, unless it is named itself', async () => {
+    const env = { XAI_API_KEY: 'k-1234', ELEVENLABS_API_KEY: '' };
+    expect((await asked(env, { voice: 'leo' })).calls[0]?.json().voice_id).toBe('leo');
+    const other = await asked(env, { provider: 'openai', voice: 'nova', xai: { voice: 'rex' } }, { provider: 'xai' });
+    expect(other.calls[0]?.json().voice_id).toBe('rex');
+  });
+
   it('is the one of the request only among gemini and xai', async () => {
     const env = { OPENAI_API_KEY: 'k-1234', XAI_API_KEY: 'k-1234', ELEVENLABS_API_KEY: 'k-1234' };
     expect((await asked(env, { provider: 'openai' }, { provider: 'xai' })).path).toBe('/x/tts');
