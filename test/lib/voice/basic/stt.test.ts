@@ -1,5 +1,7 @@
 import { chmod, mkdir, readdir, readFile, stat, utimes, writeFile } from 'node:fs/promises';
-import { describe, expect, it } from 'vitest';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import type { Mapping } from '../../../../lib/kit/yaml.ts';
 import { extensionOf } from '../../../../lib/voice/basic/clips.ts';
 import { createTestClock } from '../../../support/clock.ts';
@@ -265,6 +267,21 @@ describe('a clip (contract 05 §6)', () => {
     await waiting;
     expect(await left()).toEqual([]);
     await expect.poll(() => call.isAbandoned).toBe(true);
+  });
+
+  it('is refused by a provider that does not read it: its words arrive all the same', async () => {
+    const server = createServer((_request, response) => {
+      response.writeHead(401, { connection: 'close' });
+      response.end('{"error":"no such key"}');
+    });
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+    onTestFinished(() => void server.close());
+    const { port } = server.address() as AddressInfo;
+    const env = { OPENAI_API_KEY: 'the-key', OPENAI_BASE_URL: `http://127.0.0.1:${port}` };
+    const { transcribe, left } = await basicVoice({ env });
+    const waiting = transcribe({ content: Buffer.alloc(20 * 1024 * 1024) });
+    await expect(waiting).rejects.toThrow('openai answered HTTP 401: no such key');
+    expect(await left()).toEqual([]);
   });
 
   it('is given up after the time of its provider', async () => {
