@@ -136,7 +136,7 @@ export type ProviderUse = 'output' | 'realtime' | 'any';
  */
 export function requireProvider(id: string, use: ProviderUse): StreamingProvider {
   const provider = findProvider(id);
-  if (!provider) throw new RelayError('invalid', `unknown voice provider: ${visibleName(id)}`);
+  if (!provider) throw new RelayError('invalid', `unknown voice provider ${JSON.stringify(visibleName(id))}`);
   if (use === 'output' && !isRenderer(provider)) {
     throw new RelayError('invalid', `${id} is not a streaming TTS renderer`);
   }
