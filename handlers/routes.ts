@@ -44,7 +44,7 @@ import {
   validateOutput,
   validateRealtime,
 } from './voice/config.ts';
-import { createOutputSession } from './voice/sessions.ts';
+import { createLabSession, createOutputSession } from './voice/sessions.ts';
 import { synthesize } from './voice/synthesize.ts';
 import { transcribe } from './voice/transcribe.ts';
 
@@ -113,6 +113,7 @@ export const routes: readonly Route[] = [
   ['POST', '/voice/transcribe', voice('voice:stt'), transcribe],
   ['POST', '/voice/synthesize', voice('voice:tts'), synthesize],
   ['POST', '/voice/output/session', voice('voice:tts'), createOutputSession],
+  ['POST', '/voice/realtime/session', voice('voice:realtime'), createLabSession],
   // Last, because `/voice/output/config` also has the form of a socket's path.
   ...sockets.map(plainGet),
 ];

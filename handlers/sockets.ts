@@ -5,7 +5,7 @@ import type { Caller, SocketEvents, Transport } from '../lib/socket/transport.ts
 import { errorResponse } from '../lib/web/json.ts';
 import { errorFor, failureResponse } from './errors.ts';
 import { type Guard, type Handler, pathOf, type RelayRequest } from './request.ts';
-import { outputSocket } from './voice/sessions.ts';
+import { labSocket, outputSocket } from './voice/sessions.ts';
 
 /** One kind of socket. */
 export interface SocketRow {
@@ -34,7 +34,12 @@ const channels: Omit<SocketRow, 'path'> = {
 };
 
 /** THE socket table. */
-export const sockets: readonly SocketRow[] = [{ path: '/ws', ...channels }, { path: '/', ...channels }, outputSocket];
+export const sockets: readonly SocketRow[] = [
+  { path: '/ws', ...channels },
+  { path: '/', ...channels },
+  outputSocket,
+  labSocket,
+];
 
 /** `GET` of a socket's path without upgrade headers. */
 export const upgradeRequired: Handler = (request) =>

@@ -7,7 +7,7 @@ import type { SocketRow } from '../sockets.ts';
 import { profileOf, readVoiceBody } from './request.ts';
 
 /** Sessions of one kind. */
-type Kind = 'output';
+type Kind = 'output' | 'lab';
 
 /** Id of a session in a path, where the other names are routes. */
 export const VOICE_SESSION = '(?!(config|providers|session)(/|$)):id';
@@ -46,3 +46,6 @@ function voiceSocket(path: string, grant: VoiceGrant, kind: Kind): SocketRow {
 
 export const createOutputSession = createVoiceSession('output');
 export const outputSocket = voiceSocket('/voice/output', 'voice:tts', 'output');
+
+export const createLabSession = createVoiceSession('lab');
+export const labSocket = voiceSocket('/voice/realtime', 'voice:realtime', 'lab');

@@ -14,6 +14,7 @@ import { createArtifacts } from './artifacts.ts';
 import { createBasicVoice } from './basic/basic.ts';
 import { createVoiceConfig } from './config.ts';
 import { createVoiceCredentials } from './credentials.ts';
+import { createVoiceLab } from './lab/lab.ts';
 import { createOauthStore } from './oauth-store.ts';
 import { createVoiceOptions } from './options.ts';
 import { createVoiceOutput } from './output/output.ts';
@@ -84,6 +85,11 @@ export async function createVoice(parts: VoiceParts) {
     scope: settings.output,
     onPrincipalEnded: (principal, ended) => callers.onPrincipalEnded(principal, 'voice:tts', ended),
   });
+  const lab = createVoiceLab({
+    ...streaming,
+    scope: settings.realtime,
+    onPrincipalEnded: (principal, ended) => callers.onPrincipalEnded(principal, 'voice:realtime', ended),
+  });
 
   return {
     callers,
@@ -94,6 +100,7 @@ export async function createVoice(parts: VoiceParts) {
     options,
     basic,
     output,
+    lab,
 
     start() {
       basic.start();
@@ -104,7 +111,7 @@ export async function createVoice(parts: VoiceParts) {
     async stop(): Promise<void> {
       options.stop();
       artifacts.stop();
-      await Promise.all([basic.stop(), output.stop()]);
+      await Promise.all([basic.stop(), output.stop(), lab.stop()]);
     },
   };
 }
