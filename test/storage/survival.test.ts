@@ -1,4 +1,7 @@
+import { once } from 'node:events';
 import { readFile } from 'node:fs/promises';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { signPayload } from '../../lib/pairing/signature.ts';
 import { PLACES } from '../../storage/index.ts';
@@ -27,6 +30,8 @@ interface State {
   name: string;
   /** It is work under way: the object stays awake for it. `test/edge/eviction.test.ts` evicts it all the same. */
   keepsAwake?: true;
+  /** Its relay has this API server, which accepts `API_KEY`. */
+  api?: ApiServer;
   /** It ends by itself within a minute: put last and looked for first, so that a busy machine has the time. */
   isBrief?: true;
   /** Puts the state into a new relay. Returns a check that it is still there, unchanged. */
@@ -54,6 +59,35 @@ const answers = (client: Client): Promise<boolean> => {
   client.send('system', 'ping', { ts: 1 }, 'awake');
   return Promise.race([client.next({ id: 'awake' }).then(() => true), client.closed().then(() => false)]);
 };
+
+const API_KEY = 'sk-the-key';
+
+/** An API server of the agent on loopback, which accepts one key. */
+class ApiServer {
+  probes = 0;
+  readonly #server = createServer(({ headers }, response) => {
+    const isKey = headers.authorization === `Bearer ${API_KEY}`;
+    if (isKey) this.probes++;
+    response.writeHead(isKey ? 200 : 401).end();
+  });
+
+  async start(): Promise<Record<string, string>> {
+    if (!this.#server.listening) await once(this.#server.listen(0, '127.0.0.1'), 'listening');
+    const { port } = this.#server.address() as AddressInfo;
+    return { RELAY_WEBAPI_URL: `http://127.0.0.1:${port}`, RELAY_ALLOW_INSECURE_API_BEARER: '1' };
+  }
+
+  stop = () => this.#server.close();
+}
+
+const [remembering, counting] = [new ApiServer(), new ApiServer()];
+afterAll(() => {
+  for (const api of [remembering, counting]) api.stop();
+});
+
+/** Status of a call of voice that lacks its body: 400, unless its bearer is refused. */
+const useVoice = async (target: Target, key: string) =>
+  (await target.fetch('/voice/synthesize', { method: 'POST', headers: bearer(key) })).status;
 
 /** THE table of cases: one entry per row of the table in `storage/README.md`. */
 const STATES: State[] = [
@@ -215,6 +249,25 @@ const STATES: State[] = [
       const init = { ...post({ allow_insecure_api_bearer: true }), method: 'PATCH' };
       await target.operator('/relay/security', init);
       return async () => (await (await target.operator('/relay/security')).json()).allow_insecure_api_bearer;
+    },
+  },
+  {
+    name: 'API bearer found valid',
+    api: remembering,
+    isBrief: true,
+    async put(target) {
+      await useVoice(target, API_KEY);
+      const before = remembering.probes;
+      return async () => (await useVoice(target, API_KEY)) === 400 && remembering.probes === before;
+    },
+  },
+  {
+    name: 'failed API bearers of a caller',
+    api: counting,
+    isBrief: true,
+    async put(target) {
+      await Promise.all(Array.from({ length: 30 }, (_, at) => useVoice(target, `wrong-${at}`)));
+      return async () => (await useVoice(target, 'wrong')) === 429;
     },
   },
   {
@@ -490,7 +543,7 @@ describe.each(['node', 'edge'] as const)('contract 00, what survives [%s]:', (ru
     // A relay for each: no case depends on another. All sleep at the same time.
     const prepared = await Promise.all(
       STATES.map(async (state) => {
-        const target = await start(BEHIND_PROXY);
+        const target = await start({ env: { ...BEHIND_PROXY.env, ...(await state.api?.start()) } });
         targets.push(target);
         if (!state.keepsAwake) idle.push(target);
         await target.fetch('/health');
