@@ -1,14 +1,21 @@
-import { mkdir, writeFile } from 'node:fs/promises';
+import { once } from 'node:events';
+import { mkdir, readFile, writeFile } from 'node:fs/promises';
+import { createServer } from 'node:https';
+import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { WebSocket } from 'ws';
+import type { RelayRequest } from '../../handlers/request.ts';
+import { profileOf, readVoiceBody } from '../../handlers/voice/request.ts';
 import { sha256 } from '../../lib/kit/bytes.ts';
 import { cleanups, startBuiltTarget } from '../support/built-relay.ts';
+import { privateAuthority } from '../support/certificate.ts';
 import { startEdgeTarget } from '../support/edge.ts';
 import { type FakeApi, startFakeApi } from '../support/fake-api-server.ts';
-import { bearer, pair, post, type Target } from '../support/relay.ts';
+import { bearer, pair, post, startNodeTarget, type Target } from '../support/relay.ts';
 import { giveUpGrant } from '../support/scripted.ts';
 import { testRows } from '../support/socket-rows.ts';
+import { temporaryDirectory } from '../support/temp.ts';
 
 const KEY = 'sk-test-api-key';
 const FORWARDED = { 'x-forwarded-for': '192.0.2.7' };
@@ -290,6 +297,27 @@ describe.each(['node', 'edge'] as const)('callers of voice (contract 05 §2) [%s
     expect(await connect(target, bearer(token))).toMatchObject({ status: 403 });
   });
 
+  it('§3: errors are text, but JSON on the three routes that say so, after authentication', async () => {
+    const { target } = await start(runtime);
+    const { token } = await pair(target);
+    const speak = (body: string, headers = bearer(token)) =>
+      target.fetch('/voice/synthesize', { method: 'POST', body, headers });
+    const stranger = await speak('{}', {} as never);
+    expect([stranger.status, stranger.headers.get('content-type')]).toEqual([401, 'text/plain; charset=utf-8']);
+    for (const [body, status, error] of [
+      ['{', 400, 'invalid JSON body'],
+      ['', 400, 'invalid JSON body'],
+      ['[]', 400, 'body must be a JSON object'],
+      ['null', 400, 'body must be a JSON object'],
+      [`{"text":"${'x'.repeat(2 * 1024 * 1024)}"}`, 413, 'body is larger than 2097152 bytes'],
+    ] as const) {
+      const refused = await speak(body);
+      expect([refused.status, await refused.json()]).toEqual([status, { success: false, error }]);
+    }
+    const wrong = await target.fetch('/voice/synthesize', { headers: bearer(token) });
+    expect([wrong.status, wrong.headers.get('allow'), await wrong.text()]).toEqual([405, 'POST', 'method not allowed']);
+  });
+
   it('errors of voice are one line of text, those of other paths JSON (contract 00)', async () => {
     const { target } = await start(runtime);
     const unknown = await target.fetch('/voice/no/such/path');
@@ -352,6 +380,61 @@ describe('callers of voice on a host (contract 05 §2)', () => {
     await opened(withKey(target, {}, key));
     expect(await withKey(target, {}, crypto.randomUUID())).toMatchObject({ status: 401 });
     expect(probed(api)).toEqual([key]);
+  });
+});
+
+it('§1: an API server with a certificate of a private authority is asked', async (context) => {
+  const directory = await temporaryDirectory();
+  const { ca, cert, key } = await privateAuthority(context, directory);
+  const server = createServer({ cert: await readFile(cert), key: await readFile(key) }, ({ headers }, response) =>
+    response.writeHead(headers.authorization === `Bearer ${KEY}` ? 200 : 401).end(),
+  ).listen(0, 'localhost');
+  await once(server, 'listening');
+  pending.push(() => server.close());
+  const RELAY_WEBAPI_URL = `https://localhost:${(server.address() as AddressInfo).port}`;
+  for (const [env, status] of [
+    [{}, 401],
+    [{ NODE_EXTRA_CA_CERTS: ca }, 400],
+    [{ SVC_CA_BUNDLE: ca }, 400],
+  ] as const) {
+    const target = await startNodeTarget({ env: { RELAY_WEBAPI_URL, ...env } });
+    pending.push(() => target.stop());
+    const response = await target.fetch('/voice/synthesize', { method: 'POST', headers: bearer(KEY) });
+    expect([env, response.status]).toEqual([env, status]);
+  }
+});
+
+describe('the parts that requests of voice have in common (contract 05 §3)', () => {
+  const request = (url: string, body: string) =>
+    Object.assign(new Request(`http://relay/${url}`, { method: 'POST', body }), {
+      peer: {},
+      params: {},
+      query: Object.fromEntries(new URL(`http://relay/${url}`).searchParams),
+    }) as unknown as RelayRequest;
+
+  it.each([
+    ['', {}],
+    ['null', {}],
+    [' null ', {}],
+    ['{"a":1}', { a: 1 }],
+  ])('an optional body %j is %j', async (body, expected) => {
+    expect(await readVoiceBody(request('', body), { optional: true })).toEqual(expected);
+  });
+
+  it.each(['[]', '1', '"null"', '{', ' '])('an optional body %j is refused', async (body) => {
+    await expect(readVoiceBody(request('', body), { optional: true })).rejects.toMatchObject({ kind: 'invalid' });
+  });
+
+  it.each([
+    ['', {}, null],
+    ['?profile=', {}, null],
+    ['?profile=%20', { profile: ' ' }, null],
+    ['?profile=work', { profile: 'home' }, 'work'],
+    ['?profile=', { profile: ' home ' }, 'home'],
+    ['?profile=a%2Fb', {}, 'a/b'],
+    ['', { profile: 7 }, null],
+  ])('the profile of %j with %j is %j', (url, body, expected) => {
+    expect(profileOf(request(url, '{}'), body)).toBe(expected);
   });
 });
 
