@@ -29,7 +29,7 @@ export interface BasicVoiceParts {
   settings: Pick<VoiceConfig, 'basic'>;
 }
 
-/** Who calls, and until when. */
+/** The caller of a route, and the signal that ends its call. */
 export interface BasicCaller {
   principal: VoicePrincipal;
   /** Aborts when the client hangs up. */
@@ -53,7 +53,7 @@ export function createBasicVoice(parts: BasicVoiceParts) {
 
   /** Runs one call of a principal. Its signal aborts when the client hangs up or the relay stops. */
   async function call<T>(
-    what: string,
+    label: string,
     { principal, signal }: BasicCaller,
     work: (signal: AbortSignal, owner: string) => Promise<T>,
   ): Promise<T> {
@@ -71,7 +71,7 @@ export function createBasicVoice(parts: BasicVoiceParts) {
     } catch (error) {
       if (stopping.signal.aborted) throw new RelayError('unavailable', 'the relay is stopping');
       if (signal.aborted) throw new RelayError('invalid', 'the client hung up');
-      if (error instanceof RelayError && error.kind === 'internal') log.warn(`${what} failed: ${error.message}`);
+      if (error instanceof RelayError && error.kind === 'internal') log.warn(`${label} failed: ${error.message}`);
       throw error;
     } finally {
       signal.removeEventListener('abort', abort);

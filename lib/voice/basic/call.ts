@@ -8,7 +8,7 @@ import { withDeadline } from '../../kit/timeouts.ts';
 import type { VoiceCredentials } from '../credentials.ts';
 import { readProviderError } from '../provider-error.ts';
 
-/** A request to a provider, as its row of the table has it. */
+/** A `POST` to a provider, built by its row of the table. */
 export interface ProviderRequest {
   url: string;
   headers: Record<string, string>;
@@ -26,7 +26,7 @@ export interface CallParts {
   credentials: Pick<VoiceCredentials, 'redact'>;
 }
 
-/** What ended early, of a call that is bounded as a whole. */
+/** Limits of the calls that serve one request. */
 export interface Bounds {
   provider: string;
   /** Milliseconds. */

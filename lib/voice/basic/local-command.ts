@@ -53,8 +53,8 @@ export function scrubbed(env: Host['env']): Record<string, string> {
 }
 
 /**
- * Transcribes with a program of this host (contract 05 §8): the first `.txt` in its output directory, else what it
- * printed. Aborted, its whole process group is killed before this rejects.
+ * Transcribes with a program of this host (contract 05 §8): the first `.txt` in its output directory, else its standard
+ * output. Aborted, its whole process group is killed before this rejects.
  */
 export async function runLocalCommand(
   { children, env, files }: Pick<Host, 'children' | 'env' | 'files'>,

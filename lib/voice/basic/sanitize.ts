@@ -2,8 +2,8 @@
 const MARKERS = '[\\u{1F527}\\u2705\\u274C\\u{1F4BB}\\u{1F4F1}\\u{1F3A4}\\u{1F50A}\\u26A0]';
 
 /**
- * Removes from a reply what is not meant to be spoken (contract 05 §7): the eleven rules in their order. May leave an
- * empty text.
+ * Removes the parts of a reply that are not meant to be spoken, by the eleven rules of contract 05 §7 in their order. May
+ * leave an empty text.
  *
  * Takes linear time on any input. A pattern may scan ahead only where it either matches or finds that nothing later in
  * the text can match either.

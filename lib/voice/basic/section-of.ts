@@ -22,8 +22,8 @@ export async function sectionOf(
 }
 
 /**
- * The settings of a provider in a section. What the section says without naming a provider is for whichever was chosen;
- * what it says of the provider that it names is for no other.
+ * The settings of a provider in a section. Flat keys belong to the provider that the section names; in a section that names
+ * none, they apply to the one that was chosen.
  */
 export const settingsFor = (section: Mapping, provider: string): Mapping =>
   readSectionFor(textOf(section.provider) === undefined ? { ...section, provider } : section, provider);

@@ -10,7 +10,7 @@ import type { Clip } from './clips.ts';
 /** Characters of a prompt, from its end. */
 const MAX_PROMPT = 896;
 
-/** A transcription, as the configuration has it. */
+/** Configuration of one transcription. */
 export interface SttSettings {
   /** Of the provider. */
   settings: Mapping;

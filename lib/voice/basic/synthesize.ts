@@ -125,7 +125,7 @@ async function spokenBy({ upstream }: SynthesizeParts, { provider, key, speech, 
   return audioIn(provider, reply, signal);
 }
 
-/** The settings with what the request chose, of which each provider has its own. Nothing here names a server. */
+/** The settings with the overrides that the provider accepts. None of them names a server. */
 function overridden(provider: string, settings: Mapping, overrides: Overrides): Mapping {
   const { voice, model, language, audioTags, persona } = overrides;
   const chosen: Mapping =

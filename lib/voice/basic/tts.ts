@@ -7,7 +7,7 @@ import { withSpeechTags } from '../streaming/xai-tts.ts';
 import { jsonReply, type ProviderReply, type ProviderRequest, providerFailure } from './call.ts';
 import { encodeMp3, isMp3Rate } from './mp3.ts';
 
-/** A text to be spoken, and how the configuration and the request want it. */
+/** A text to speak, and its settings. */
 export interface Speech {
   text: string;
   /** Of the provider, with the overrides of the request. */

@@ -23,7 +23,11 @@ describe('sanitize (contract 05 §7)', () => {
     ['9: rules', 'a\n---\nb ----- c', 'a\n\nb  c'],
     ['10: markers anywhere', 'done ✅ and ❌️ x 💻📱🎤🔊⚠ y', 'done  and  x  y'],
     ['11: empty lines', '\n\na\n\n\n\nb\n\n', 'a\n\nb'],
-    ['what is left as it is', '🇩🇪 costs 5 € or $3, ratio 3:1, a -- b', '🇩🇪 costs 5 € or $3, ratio 3:1, a -- b'],
+    [
+      'anything else is left unchanged',
+      '🇩🇪 costs 5 € or $3, ratio 3:1, a -- b',
+      '🇩🇪 costs 5 € or $3, ratio 3:1, a -- b',
+    ],
     ['nothing left', '```\ncode\n```', ''],
     ['an address in a link goes with the link', '[x](http://a.b "t") y', 'x y'],
   ])('%s', (_name, text, expected) => expect(sanitize(text)).toBe(expected));

@@ -294,7 +294,25 @@ describe('a clip (contract 05 §6)', () => {
     expect(await waiting).toMatchObject({ kind: 'internal', message: 'openai did not finish within 30 seconds' });
   });
 
-  it('survives neither a stop of the relay', async () => {
+  it('without a host is held in memory, two at a time, and released', async () => {
+    const { transcribe, provider } = await openaiVoice({ hasHost: false });
+    let finish = () => {};
+    const held = new Promise<void>((resolve) => {
+      finish = resolve;
+    });
+    async function* slow() {
+      yield Buffer.from('RIFF');
+      await held;
+    }
+    const two = [transcribe({ content: slow() }, { key: 'a' }), transcribe({ content: slow() }, { key: 'b' })];
+    await expect(transcribe({}, { key: 'c' })).rejects.toMatchObject({ kind: 'rate-limited' });
+    finish();
+    expect(await Promise.all(two)).toHaveLength(2);
+    expect((await transcribe({}, { key: 'c' })).text).toBe('hello');
+    expect(provider.calls).toHaveLength(3);
+  });
+
+  it('is removed when the relay stops', async () => {
     const { transcribe, voice, left, provider } = await openaiVoice();
     provider.onCall(() => {});
     const waiting = transcribe().catch((error) => error);
@@ -304,7 +322,7 @@ describe('a clip (contract 05 §6)', () => {
     expect(await waiting).toMatchObject({ kind: 'unavailable' });
   });
 
-  it('nor the next start after a kill, unless its process lives', async () => {
+  it('is removed at the next start after a kill, unless its process lives', async () => {
     const { voice, home, left } = await openaiVoice();
     const old = new Date(performance.timeOrigin - 60_000);
     // No process has the largest id; 1 lives, whatever runs there.
