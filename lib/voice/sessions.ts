@@ -61,6 +61,8 @@ export function createVoiceSessions<S extends StreamingSettings>(kind: SessionKi
   return {
     /** Open sessions. */
     count: (): number => sessions.size,
+    /** Those that have a socket. */
+    attached: (): number => sessions.attached,
 
     /**
      * Creates a session for the principal. Returns the body of the answer, with the resume token, which is kept as a

@@ -3,6 +3,8 @@ import { connect } from '../support/client.ts';
 import { call, health, reconnect as reconnectDesktop, startDesktop } from '../support/desktop.ts';
 import { reconnect, startPhone } from '../support/phone.ts';
 import { bearer, describeMatrix, pair, post, type Target } from '../support/relay.ts';
+import { connectVoice } from '../support/voice/client.ts';
+import { createOutput } from '../support/voice/output.ts';
 
 /** Waits until the object of a relay has been evicted: the local runtime does that after ten idle seconds. */
 async function sleepOfTheObject(target: Target): Promise<void> {
@@ -152,6 +154,39 @@ describeMatrix(
       expect(end.payload).toMatchObject({ id: sessions[1], reason: 'requester session ended' });
       desktop.client.close();
       await expect.poll(async () => (await health(target, nameless)).clients.length).toBe(2);
+    });
+  },
+  ['edge'],
+  describe.concurrent,
+);
+
+describeMatrix(
+  'voice at the edge',
+  (start) => {
+    it('contract 05 §12: a living session keeps its object awake, attached or not', async ({ expect }) => {
+      const target = await start();
+      const { token } = await pair(target);
+      const waiting = await createOutput(target, token);
+      const attached = await createOutput(target, token);
+      const first = await connectVoice(target, attached.websocket_path, token);
+      first.send({ type: 'response.create', text: 'hello' });
+      await first.next('voice.response.done');
+
+      await new Promise((resolve) => setTimeout(resolve, 13_000));
+
+      const second = await connectVoice(target, attached.websocket_path, token);
+      second.send({ type: 'session.resume', resume_token: attached.resume_token, last_audio_event_id: 3 });
+      const replayed = await second.through('voice.replay.done');
+      expect(replayed.filter(({ type }) => type === 'voice.audio.delta').map((event) => event.audio_event_id)).toEqual([
+        4, 5, 6, 7, 8,
+      ]);
+      expect((await first.closed()).code).toBe(4000);
+      const late = await connectVoice(target, waiting.websocket_path, token);
+      await late.next('voice.session.ready');
+      for (const client of [second, late]) {
+        client.send({ type: 'session.close' });
+        expect((await client.closed()).code).toBe(1000);
+      }
     });
   },
   ['edge'],

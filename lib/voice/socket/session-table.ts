@@ -36,6 +36,11 @@ export class SessionTable<S extends LimitedSession> {
     return this.#open.size;
   }
 
+  /** How many have a socket. */
+  get attached(): number {
+    return [...this.#open.values()].filter(({ isAttached }) => isAttached).length;
+  }
+
   /** Adds a session. @throws RelayError `rate-limited` when there are too many and none of them is idle. */
   add(session: S): void {
     this.#makeRoom(
