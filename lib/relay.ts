@@ -223,13 +223,9 @@ const NEEDS_HOST: Readonly<Record<string, boolean>> = {
   pairing: false,
   proactive: false,
   profiles: true,
-  /** Any of voice. The entries below name its parts, which not every relay has. */
   relay_voice: false,
   sessions: false,
   terminal: true,
-  voice_output: false,
-  voice_stt: true,
-  voice_tts: true,
 };
 
 /** What works on this relay, sorted (contract 07 §3.1). Clients offer only what is named here. */
