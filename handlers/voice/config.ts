@@ -89,7 +89,7 @@ async function outputBody(relay: Relay, effective: Effective<OutputSettings>): P
     auto_speech_tags: settings.autoSpeechTags,
     fallback_provider: 'legacy_svc_tts',
     providers: streamingProviders.filter(isRenderer).map(({ info }) => info),
-    auth: await authStatus(relay.voice.credentials, 'output'),
+    auth: await authStatus(relay.voice.credentials, 'output', effective.oauthPath),
     ...scopeBody(effective),
   };
 }

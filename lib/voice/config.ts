@@ -121,7 +121,7 @@ export function createVoiceConfig({ host, config, scopes }: VoiceConfigParts): V
       configScope: isOverlaid ? 'profile' : 'relay',
       fallbackToGlobal: profile !== null && !isOverlaid,
       runDir: ownRunDir ?? runDir,
-      oauthPath: found && oauthPathIn(found.section),
+      oauthPath: found && oauthPathIn(mappingOf(scope.content, 'realtime_voice')),
     };
   }
 

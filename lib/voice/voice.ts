@@ -94,7 +94,6 @@ export async function createVoice(parts: VoiceParts) {
   return {
     callers,
     config: settings,
-    scopes,
     /** Full of secrets: for the domain, and for what it says about itself. */
     credentials,
     options,

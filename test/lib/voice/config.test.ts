@@ -1,5 +1,6 @@
 import { chmod, mkdir, readFile, stat, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import fc from 'fast-check';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { readConfig } from '../../../lib/config.ts';
 import { createNodeHost } from '../../../lib/host/node/index.ts';
@@ -25,6 +26,8 @@ async function setUp({ files = {}, env = {} }: Options = {}) {
   };
   return { home, start, voice: start(), read: (name: string) => readFile(join(home, name), 'utf8') };
 }
+
+const word = fc.constantFrom('a', 'b', 'c', 'd');
 
 const DEFAULTS = {
   enabled: true,
@@ -110,6 +113,41 @@ describe('which file applies (contract 05 §4)', () => {
     expect(await readFile(join(home, 'outside/config.yaml'), 'utf8')).toBe(files['outside/config.yaml']);
   });
 
+  it('whatever name a client gives: only a profile’s own file is read or written', async () => {
+    const secret = 'outside: secret\nvoice_output: {voice: outside}\ntts: {provider: outside}\n';
+    const { voice, home } = await setUp({ files: { ...files, 'agent/profiles.yaml': secret, 'config.yaml': secret } });
+    const part = fc.constantFrom(
+      '..',
+      '.',
+      'work',
+      'profiles',
+      'outside',
+      'agent',
+      '',
+      '%2e%2e',
+      '\0',
+      'config.yaml',
+      '~',
+    );
+    const separator = fc.constantFrom('/', '\\', '//', '%2f', '');
+    const names = fc.oneof(
+      fc.string({ maxLength: 20 }),
+      fc.array(fc.tuple(separator, part), { minLength: 1, maxLength: 6 }).map((parts) => parts.flat().join('')),
+      fc.constant(`${home}/outside`),
+    );
+    await fc.assert(
+      fc.asyncProperty(names, async (name) => {
+        fc.pre(!['work', 'default', 'empty', 'broken'].includes(name));
+        const [basic, output] = await Promise.all([voice.basic(name), voice.output(name)]);
+        expect([basic.configScope, basic.fallbackToGlobal, basic.tts.provider]).toEqual(['global', true, 'openai']);
+        expect([output.configScope, output.fallbackToGlobal, output.settings.voice]).toEqual(['relay', true, 'eve']);
+        await expect(voice.changeOutput(name, { voice: 'x' })).rejects.toMatchObject({ kind: 'not-found' });
+      }),
+      { numRuns: 150 },
+    );
+    expect(await readFile(join(home, 'config.yaml'), 'utf8')).toBe(secret);
+  });
+
   it('a profile with one of `tts` and `stt` takes the other from the root', async () => {
     const { voice } = await setUp({
       files: {
@@ -185,6 +223,34 @@ describe('settings of voice output (contract 05 §4)', () => {
     expect(await settingsOf('voice_output: {provider: openai_tts, openai: {model: m}}\n')).toMatchObject({
       model: 'm',
     });
+  });
+
+  it('every key: the profile’s own, the profile’s nested, the relay’s, the default, in that order', async () => {
+    const { voice, home } = await setUp({ files: { 'relay/x': '', 'agent/profiles/work/x': '' } });
+    const levels = fc.record(
+      { model: word, voice: word, language: word, codec: fc.constantFrom('wav', 'mp3') },
+      { requiredKeys: [] },
+    );
+    await fc.assert(
+      fc.asyncProperty(levels, levels, levels, levels, async (flat, nested, relay, relayNested) => {
+        const section = (own: object, below: object) =>
+          JSON.stringify({ voice_output: { provider: 'openai', other: { model: 'no' }, openai: below, ...own } });
+        await writeFiles(home, {
+          'agent/profiles/work/config.yaml': section(flat, nested),
+          'relay/config.yaml': section(relay, relayNested),
+        });
+        const defaults = { ...DEFAULTS, provider: 'openai_tts', model: 'gpt-4o-mini-tts', voice: 'coral' };
+        expect((await voice.output(null)).settings).toEqual({ ...defaults, ...relayNested, ...relay });
+        expect((await voice.output('work')).settings).toEqual({
+          ...defaults,
+          ...relayNested,
+          ...relay,
+          ...nested,
+          ...flat,
+        });
+      }),
+      { numRuns: 100 },
+    );
   });
 
   it('a layer that names another provider takes its defaults', async () => {
@@ -285,6 +351,7 @@ describe('settings of realtime voice (contract 05 §4)', () => {
     expect(await voice.oauthPath()).toBe(join(home, 'own.json'));
     expect(await start({ RELAY_REALTIME_VOICE_XAI_OAUTH_PATH: '/env.json' }).oauthPath()).toBe('/env.json');
     expect((await voice.realtime('work')).oauthPath).toBe('/work.json');
+    expect((await voice.output('work')).oauthPath).toBe('/work.json');
     expect((await voice.realtime(null)).oauthPath).toBeUndefined();
   });
 });
