@@ -5,6 +5,7 @@ import { bearer, describeMatrix, pair, post, type Target, type TargetOptions } f
 import { audioOf, connectVoice, refusedVoice, type VoiceClient } from '../support/voice/client.ts';
 import { type Provider, startProvider } from '../support/voice/provider.ts';
 import type { ProviderSocket } from '../support/voice/provider-socket.ts';
+import { canSpeak, heard, spoken } from '../support/voice/speech.ts';
 
 const SECRET = 'sk-live-0123456789abcdef';
 /** In the form of a session token, so that no API server is asked about it. */
@@ -466,4 +467,73 @@ describeMatrix('the realtime lab', (start, runtime) => {
       expect(target.log.join('\n')).not.toContain('PRIVATE');
     },
   );
+
+  it.runIf(runtime === 'node' && canSpeak())(
+    'real speech arrives sample by sample, and sox reads its WAV',
+    async () => {
+      const sentence = 'Every sample of this turn arrives exactly once.';
+      const speech = await spoken(sentence, 24_000);
+      const provider = await startProvider();
+      provider.onSocket(async (socket) => {
+        await socket.message(2);
+        for (let at = 0; at < speech.length; at += 1777) await socket.send(delta(speech.subarray(at, at + 1777)));
+        await socket.send({ type: 'response.audio_transcript.delta', delta: sentence });
+        await socket.send(DONE);
+      });
+      const { client, session } = await attached(await start(environment(provider)), { provider: 'openai_realtime' });
+      const events = await render(client, { text: sentence, render_mode: 'verbatim' });
+      expect(audioOf(events).equals(speech)).toBe(true);
+      client.send({ type: 'session.close' });
+      await client.closed();
+      await expect.poll(() => readFile(session.event_log_path, 'utf8')).toContain('voice.session.closed');
+      const wav = await heard(String(events.at(-1)?.audio_path));
+      expect(wav).toEqual({ rate: 24_000, channels: 1, bits: 16, samples: speech.length / 2, pcm: speech });
+    },
+  );
+
+  it('sessions that are cut in the middle of a turn leave no connection to the provider', async () => {
+    const provider = await startProvider();
+    provider.onSocket(answering(delta(PCM)));
+    provider.onCall(async (call) => {
+      call.begin();
+      await call.write(PCM);
+    });
+    const target = await start(environment(provider));
+    const { token } = await pair(target);
+    for (let round = 0; round < 10; round++) {
+      const { websocket_path: path } = await created(target, token, {
+        provider: ['openai_realtime', 'xai_realtime', 'openai_tts'][round % 3],
+      });
+      const client = await connectVoice(target, path, token);
+      client.send({ type: 'response.create', text: 'x' });
+      await client.next('voice.audio.delta');
+      client.terminate();
+    }
+    await expect.poll(() => provider.sockets.filter(({ isOver }) => !isOver).length).toBe(0);
+    await expect.poll(() => provider.calls.filter(({ isAbandoned }) => !isAbandoned).length).toBe(0);
+    expect([provider.sockets.length, provider.calls.length]).toEqual([7, 3]);
+  });
+
+  it('05 §3: another method on its paths is 405, another path 404', async () => {
+    const target = await start();
+    const { token } = await pair(target);
+    const { websocket_path: path } = await created(target, token);
+    const status = async (method: string, at: string) =>
+      (await target.fetch(at, { method, headers: bearer(token) })).status;
+    expect(await status('GET', '/voice/realtime/session')).toBe(405);
+    expect(await status('DELETE', '/voice/realtime/config')).toBe(405);
+    expect(await status('POST', path)).toBe(405);
+    expect(await status('POST', '/voice/realtime/session/x')).toBe(404);
+  });
+
+  it('05 §15: a restart drops every session; a relay that stops says 1001', async () => {
+    const target = await start();
+    const { client, session, token } = await attached(target);
+    client.send({ type: 'session.start' });
+    await client.next('voice.session.ready');
+    await target.restart();
+    // At the edge, a restart is no shutdown.
+    if (runtime === 'node') expect(await client.closed()).toMatchObject({ code: 1001 });
+    expect(await refusedVoice(target, session.websocket_path, token)).toMatchObject({ status: 404 });
+  });
 });
