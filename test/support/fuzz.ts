@@ -1,4 +1,4 @@
-import { readdirSync, readFileSync } from 'node:fs';
+import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import fc from 'fast-check';
@@ -47,8 +47,8 @@ export const headersRead = (): string[] => [
 /** The types of a channel's messages, with and without its name, as its source names them. */
 export function typesOf(channel: string): string[] {
   const source = readFileSync(join(ROOT, `handlers/channels/${channel}.ts`), 'utf8');
-  const found = matches(source, /'((?:\w+\.)?[a-z][a-z_.]*)'/g).filter((text) => !text.includes('/'));
-  return [...new Set([...found, ...found.map((type) => `${channel}.${type}`)])];
+  const found = matches(source, /(?:case|===) '([a-z][a-z_.]*)'/g);
+  return [...new Set([...found, ...found.map((type) => (type.includes('.') ? `${type}s` : `${channel}.${type}`))])];
 }
 
 /**
@@ -191,7 +191,12 @@ export function anyObject(
   );
   const flat = fc.array(fc.tuple(name, value), { maxLength: 8 }).map((members) => Object.fromEntries(members));
   const nested = fc.oneof({ weight: 4, arbitrary: value }, { weight: 1, arbitrary: fc.oneof(flat, fc.array(flat)) });
-  return fc.array(fc.tuple(name, nested), { maxLength: 8 }).map((members) => Object.fromEntries(members));
+  // Gets past the first checks of those that want texts here and numbers there.
+  const plausible = fc.array(fc.constantFrom<unknown>(80, 80, 'x', 'default'), { minLength: 20, maxLength: 20 });
+  return fc.oneof(
+    { weight: 3, arbitrary: fc.array(fc.tuple(name, nested), { maxLength: 8 }).map((all) => Object.fromEntries(all)) },
+    { weight: 2, arbitrary: plausible.map((all) => Object.fromEntries(names.map((name, at) => [name, all[at % 20]]))) },
+  );
 }
 
 /** Ways to spoil the text of a JSON value. */
@@ -232,8 +237,15 @@ export const faults = (log: readonly string[]): string[] =>
     ),
   );
 
-/** Descriptors of this process. */
-export const descriptors = (): number => readdirSync('/proc/self/fd').length;
+/** Sockets, files and terminals that this process has open, without what its threads have for themselves. */
+export const descriptors = (): number =>
+  readdirSync('/proc/self/fd').filter((fd) => {
+    try {
+      return !/^(?:pipe|anon_inode):/.test(readlinkSync(`/proc/self/fd/${fd}`));
+    } catch {
+      return false;
+    }
+  }).length;
 
 /** Errors that would have ended the relay's process, from now on. */
 export function watchCrashes(): { expectNone(): void; stop(): void } {
