@@ -420,7 +420,7 @@ function expectSound({ status, headers, body }: RawResponse, method: string): vo
   JSON.parse(body);
 }
 
-const RUNS = { node: 600, edge: 120 };
+const RUNS = { node: 400, edge: 100 };
 
 describe.each(['node', 'edge'] as const)('requests to every route [%s]', (runtime) => {
   it('contract 01 §1: are answered without an internal error, whatever they carry', LONG, async () => {
@@ -579,7 +579,7 @@ function expectEnvelopes(client: Client): void {
   }
 }
 
-const SOCKET_RUNS = { node: 300, edge: 80 };
+const SOCKET_RUNS = { node: 200, edge: 60 };
 
 describe.each(['node', 'edge'] as const)('messages of every channel [%s]', (runtime) => {
   it('contract 02 §1: cause no internal error, and disturb no other socket', LONG, async () => {
