@@ -1,6 +1,6 @@
 import type { Host } from '../host/index.ts';
 import { systemClock } from '../kit/clock.ts';
-import { anyCase, componentsOf, exactly, type SameName, spelledUnder } from './paths.ts';
+import { anyCase, componentsOf, exactly, fold, type SameName, spelledUnder } from './paths.ts';
 
 const SYSTEM = ['/etc', '/proc', '/sys', '/dev', '/root', '/boot', '/var/log', '/var/lib', '/var/run'];
 
@@ -223,6 +223,6 @@ function isCopyOf(name: string, secret: string, same: SameName): boolean {
 }
 
 function respelled(name: string, secret: string): string {
-  const at = name.toLowerCase().indexOf(secret.toLowerCase());
+  const at = fold(name).indexOf(fold(secret));
   return name.slice(0, at) + secret + name.slice(at + secret.length);
 }

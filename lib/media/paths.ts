@@ -1,7 +1,8 @@
 /** The components of an absolute path. */
 export const componentsOf = (path: string): string[] => path.split('/').filter((part) => part !== '');
 
-const fold = (text: string): string => text.toLowerCase();
+/** Unicode's case folding, as far as file systems have it: `ſ` is an `s` to them, and `é` may be one character or two. */
+export const fold = (text: string): string => text.normalize('NFC').toUpperCase().toLowerCase();
 
 export type SameName = (one: string, other: string) => boolean;
 export const exactly: SameName = (one, other) => one === other;

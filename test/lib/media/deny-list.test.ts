@@ -152,6 +152,15 @@ describe('the deny list (contract 04 §2.1)', () => {
     }
   });
 
+  it('a file system that ignores case also folds letters outside of ASCII', async () => {
+    const { home, agent, denied } = await setup(true);
+    for (const path of [`${home}/.\u017f\u017fh/id`, `${home}/.\u212aube/config`, `${agent}/auth.j\u017fon.bak`]) {
+      expect([path, await denied(path)]).toEqual([path, true]);
+    }
+    const { agent: other, denied: deniedHere } = await setup();
+    expect(await deniedHere(`${other}/auth.j\u017fon`)).toBe(false);
+  });
+
   it('a file with two spellings is denied under both', async () => {
     // Simulates a case-insensitive file system: both spellings are the same directory.
     const { root, agent, put } = await setup();
