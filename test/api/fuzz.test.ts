@@ -410,7 +410,7 @@ function bytesOf(shot: Shot, host: string, caller: Record<string, string>): Buff
 
 /** What every answer of the relay has in common (contract 01 §1). */
 function expectSound({ status, headers, body }: RawResponse, { method, row }: Shot): void {
-  // The contract wants 500 of these two when no provider can be used (05 §5, §6).
+  // The contract wants 500 of these two when no provider can be used (05 §6, §7).
   const hasProvider = ['/voice/transcribe', '/voice/synthesize'].includes(row.path) && body.includes('"success":false');
   expect([status === 500 && !hasProvider, body.slice(0, 300)]).toEqual([false, expect.anything()]);
   expect(body).not.toContain('internal error');
