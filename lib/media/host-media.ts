@@ -154,6 +154,9 @@ function secretPlaces(config: Config, host: Host): SecretPlaces {
     config.secureLinkHostIdFile,
     config.stateFile,
     config.agentConfig,
+    config.voiceOutputConfig,
+    config.realtimeVoiceConfig,
+    config.realtimeVoiceXaiOauthPath,
   ];
   return {
     agentHomes: [...new Set([...homes, config.agentHome, agentRoot(config)])].filter((home) => home !== ''),

@@ -194,6 +194,24 @@ describe('GET /media/{token} of a file that changes (contract 04 §3.6)', () => 
 });
 
 describe('GET /media/by-path (contract 04 §3.7)', () => {
+  it('never serves the files with the settings of voice and the tokens of xAI', async () => {
+    const secrets = await temporaryDirectory({
+      'output.yaml': 'x',
+      'realtime.yaml': 'x',
+      'xai.json': 'x',
+      'a.txt': 'x',
+    });
+    const { byPath } = await setup({
+      RELAY_VOICE_OUTPUT_CONFIG: join(secrets, 'output.yaml'),
+      RELAY_REALTIME_VOICE_CONFIG: join(secrets, 'realtime.yaml'),
+      RELAY_REALTIME_VOICE_XAI_OAUTH_PATH: join(secrets, 'xai.json'),
+    });
+    expect(await statusOf(byPath(join(secrets, 'a.txt')))).toBe(200);
+    for (const name of ['output.yaml', 'realtime.yaml', 'xai.json']) {
+      expect(await statusOf(byPath(join(secrets, name)))).toBe(403);
+    }
+  });
+
   it('serves by path, guesses the type, takes a hint and carries the flag', async () => {
     const { byPath, outside } = await setup();
     await writeFile(join(outside, 'Größe.PNG'), PNG);
