@@ -22,8 +22,11 @@ export function base64url(bytes: Uint8Array): string {
 /** Standard base64 with padding. */
 export function base64(bytes: Uint8Array): string {
   let binary = '';
-  // In slices, since String.fromCharCode takes bytes as arguments and a large input would overflow the stack.
-  for (let at = 0; at < bytes.length; at += 8192) binary += String.fromCharCode(...bytes.subarray(at, at + 8192));
+  // In slices, since String.fromCharCode takes bytes as arguments and a large input would overflow the stack. By `apply`,
+  // because spreading them takes eight times as long (2026-11): audio passes here.
+  for (let at = 0; at < bytes.length; at += 8192) {
+    binary += String.fromCharCode.apply(null, bytes.subarray(at, at + 8192) as unknown as number[]);
+  }
   return btoa(binary);
 }
 

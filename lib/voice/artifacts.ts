@@ -10,8 +10,9 @@ import { canonicalJson, type Json } from '../pairing/canonical-json.ts';
 import { wavHeader } from './streaming/wav.ts';
 
 const MiB = 1024 * 1024;
-/** Bytes that wait for the disk, per session. Beyond them, the session is no longer recorded. */
+/** Bytes that wait for the disk, of a session and of all. A session that would go beyond is no longer recorded. */
 const MAX_WAITING = 8 * MiB;
+const MAX_WAITING_IN_ALL = 64 * MiB;
 const DAY = 24 * 60 * 60 * 1000;
 const RETENTION_DAYS = 14;
 const MAX_RETENTION_DAYS = 3650;
@@ -65,6 +66,7 @@ function daysOf({ run_retention_days: days }: Mapping): number {
 export function createArtifacts({ host, clock, log }: ArtifactsParts) {
   /** How many days files are kept, by directory. */
   const directories = new Map<string, number>();
+  const backlog: Backlog = { bytes: 0 };
   let cancel = () => {};
 
   async function sweepDirectory(directory: string, days: number): Promise<void> {
@@ -93,7 +95,7 @@ export function createArtifacts({ host, clock, log }: ArtifactsParts) {
       if (!host) return NO_ARTIFACTS;
       sweepFromNowOn(scope);
       const name = `${prefix}-${stampOf(clock.now())}-${shortOf(sessionId)}`;
-      return new FileArtifacts(host, clock, log, `${scope.runDir}/${name}`);
+      return new FileArtifacts({ host, clock, log, backlog, stem: `${scope.runDir}/${name}` });
     },
 
     /** Removes old files from these directories now, and once a day from all that were used. */
@@ -134,13 +136,24 @@ interface Write {
   isHeader?: boolean;
 }
 
+/** Bytes of all sessions that wait for the disk. */
+interface Backlog {
+  bytes: number;
+}
+
+interface FileArtifactsParts {
+  host: Host;
+  clock: Clock;
+  log: Log;
+  backlog: Backlog;
+  /** Absolute path without a suffix. */
+  stem: string;
+}
+
 /** Writes behind, in order within each file. */
 class FileArtifacts implements SessionArtifacts {
   readonly logPath: string;
-  readonly #host: Host;
-  readonly #clock: Clock;
-  readonly #log: Log;
-  readonly #stem: string;
+  readonly #parts: FileArtifactsParts;
   #writes: Write[] = [];
   #waiting = 0;
   #recordings = 0;
@@ -148,18 +161,15 @@ class FileArtifacts implements SessionArtifacts {
   #writing: Promise<void> | undefined;
   #hasFailed = false;
 
-  constructor(host: Host, clock: Clock, log: Log, stem: string) {
-    this.#host = host;
-    this.#clock = clock;
-    this.#log = log;
-    this.#stem = stem;
-    this.logPath = `${stem}.jsonl`;
+  constructor(parts: FileArtifactsParts) {
+    this.#parts = parts;
+    this.logPath = `${parts.stem}.jsonl`;
   }
 
   record(event: JsonObject): void {
     if (this.#hasFailed) return;
     const { audio_base64, ...rest } = event;
-    const line: JsonObject = { ...rest, unix_ms: Math.round(this.#clock.now()) };
+    const line: JsonObject = { ...rest, unix_ms: Math.round(this.#parts.clock.now()) };
     if (typeof audio_base64 === 'string') line.audio_base64 = `<${event.byte_count ?? audio_base64.length} bytes>`;
     this.#append(this.logPath, utf8ToBytes(`${canonicalJson(JSON.parse(JSON.stringify(line)) as Json)}\n`));
   }
@@ -167,7 +177,7 @@ class FileArtifacts implements SessionArtifacts {
   startAudio(sampleRate: number): string {
     this.endAudio();
     const suffix = ++this.#recordings === 1 ? '' : `-${this.#recordings}`;
-    const path = `${this.#stem}${suffix}.wav`;
+    const path = `${this.#parts.stem}${suffix}.wav`;
     this.#audio = { path, sampleRate, bytes: 0 };
     // A player reads a recording that a crash left behind to the end of its file.
     this.#append(path, wavHeader(sampleRate));
@@ -197,11 +207,14 @@ class FileArtifacts implements SessionArtifacts {
 
   #push(write: Write): void {
     if (this.#hasFailed) return;
-    this.#waiting += write.bytes.length;
-    if (this.#waiting > MAX_WAITING) {
+    const { backlog } = this.#parts;
+    const { length } = write.bytes;
+    if (this.#waiting + length > MAX_WAITING || backlog.bytes + length > MAX_WAITING_IN_ALL) {
       this.#fail('the disk is too slow');
       return;
     }
+    this.#waiting += length;
+    backlog.bytes += length;
     this.#writes.push(write);
     this.#writing ??= this.#writeAll().finally(() => {
       this.#writing = undefined;
@@ -214,13 +227,18 @@ class FileArtifacts implements SessionArtifacts {
     for (let batch = this.#takeBatch(); batch; batch = this.#takeBatch()) {
       const { path, bytes, isHeader } = batch;
       try {
-        if (isHeader) await this.#host.files.overwriteStart(path, bytes);
-        else await this.#host.files.append(path, bytes);
+        if (isHeader) await this.#parts.host.files.overwriteStart(path, bytes);
+        else await this.#parts.host.files.append(path, bytes);
       } catch (error) {
         this.#fail(errnoOf(error) || describeError(error));
       }
-      this.#waiting -= bytes.length;
+      this.#written(bytes.length);
     }
+  }
+
+  #written(bytes: number): void {
+    this.#waiting -= bytes;
+    this.#parts.backlog.bytes -= bytes;
   }
 
   /** All that waits for the file whose turn it is, up to its header, as one write. */
@@ -238,7 +256,8 @@ class FileArtifacts implements SessionArtifacts {
 
   #fail(reason: string): void {
     this.#hasFailed = true;
+    this.#written(this.#writes.reduce((sum, { bytes }) => sum + bytes.length, 0));
     this.#writes = [];
-    this.#log.warn(`a voice session is no longer recorded: ${reason}`);
+    this.#parts.log.warn(`a voice session is no longer recorded: ${reason}`);
   }
 }

@@ -157,9 +157,13 @@ export class ResumableSession {
   }
 
   #publishReady(): void {
-    const { event, audio } = this.cursors;
-    const cursors = this.#rules.resumable ? { last_event_id: event, last_audio_event_id: audio } : {};
-    this.#publish({ type: 'voice.session.ready', ...this.#parts.ready(), ...cursors });
+    const { event, audio, input } = this.cursors;
+    this.#publish({
+      type: 'voice.session.ready',
+      ...this.#parts.ready(),
+      ...(this.#rules.resumable && { last_event_id: event, last_audio_event_id: audio }),
+      ...(this.#rules.connects && { last_input_chunk_id: input }),
+    });
   }
 
   /** Makes a socket the owner. The previous one is closed, and whatever it still sends or does is ignored. */

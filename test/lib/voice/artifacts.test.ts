@@ -95,6 +95,31 @@ describe('an event log (contract 05 §15)', () => {
     for (let count = 0; count < 3000; count++) session.audio(new Uint8Array(4096));
     expect(log.lines.join()).toContain('the disk is too slow');
   });
+
+  it('shares 64 MiB with the others, which come back when the disk does', async () => {
+    let release = () => {};
+    const blocked = new Promise<void>((resolve) => {
+      release = resolve;
+    });
+    const { artifacts, log } = setUp({ append: () => blocked });
+    const given = () => log.lines.filter((line) => line.includes('too slow')).length;
+    const record = () => {
+      const session = artifacts.open({
+        prefix: 'realtime',
+        scope: { runDir: home, section: {} },
+        sessionId: crypto.randomUUID(),
+      });
+      session.startAudio(8000);
+      for (let count = 0; count < 7 * 256; count++) session.audio(new Uint8Array(4096));
+      return session;
+    };
+    const sessions = Array.from({ length: 10 }, record);
+    expect(given()).toBe(1);
+    release();
+    await Promise.all(sessions.map((session) => session.settled()));
+    await Promise.all(Array.from({ length: 9 }, record).map((session) => session.settled()));
+    expect(given()).toBe(1);
+  });
 });
 
 describe('a recording', () => {
