@@ -3,7 +3,7 @@ import { isToolName } from '../lib/desktop/tools.ts';
 import { type ErrorKind, RelayError } from '../lib/errors.ts';
 import { visible } from '../lib/kit/text.ts';
 import type { Session } from '../lib/sessions/session.ts';
-import { errorResponse, type JsonText, json, jsonText, readText, toJsonText } from '../lib/web/json.ts';
+import { errorResponse, type JsonText, json, jsonText, readJsonText } from '../lib/web/json.ts';
 import { paired, pairedWithHint } from './guards.ts';
 import { type Guard, type Handler, lastOf, type RelayRequest } from './request.ts';
 
@@ -64,8 +64,7 @@ async function readArguments(request: RelayRequest, query: Record<string, string
   const fromQuery = (): JsonText => ({ text: JSON.stringify(query), value: query });
   if (method === 'GET' || method === 'HEAD') return fromQuery();
   try {
-    const text = await readText(request, LIMIT);
-    return method === 'DELETE' && text === '' ? fromQuery() : toJsonText(text);
+    return await readJsonText(request, LIMIT, method === 'DELETE' ? fromQuery : undefined);
   } catch (error) {
     const code = error instanceof RelayError ? CODES[error.kind] : undefined;
     throw code === undefined ? error : refusal((error as RelayError).kind, code, (error as RelayError).message);

@@ -1,6 +1,6 @@
 import { DEVICE_ROUTES, deviceRoutes } from '../lib/bridge/device-routes.ts';
 import { RelayError } from '../lib/errors.ts';
-import { errorResponse, jsonText, readText, toJsonText } from '../lib/web/json.ts';
+import { errorResponse, jsonText, readJsonText } from '../lib/web/json.ts';
 import { paired } from './guards.ts';
 import { type Guard, type Handler, lastOf, type RelayRequest } from './request.ts';
 
@@ -33,7 +33,7 @@ export const mayControl: Guard = (request, relay) => {
 export const controlDevice: Handler = async (request, relay) => {
   const route = deviceRoutes(pathOf(request)).find(({ method }) => method === request.method);
   if (!route) throw new RelayError('not-found', 'not found');
-  const body = route.method === 'POST' ? toJsonText(await readText(request, LIMIT)) : undefined;
+  const body = route.method === 'POST' ? await readJsonText(request, LIMIT) : undefined;
   const { signal } = request;
   const reply = await relay.bridge.command({ route, query: lastOf(request.query), body, signal });
   return jsonText(EMPTY.has(reply.status) ? null : reply.body, reply.status, HEADERS);

@@ -1,8 +1,9 @@
-import type { Hooks, Message, Peer } from 'crossws';
+import type { Hooks, Peer } from 'crossws';
 import type { Accepted, SocketRow } from '../../handlers/sockets.ts';
 import { describeError } from '../../lib/errors.ts';
 import type { Log } from '../../lib/log.ts';
 import { isLongerThan } from '../../lib/socket/envelope.ts';
+import { type TextFrame, textOfFrame } from '../../lib/socket/envelope-head.ts';
 import type { SocketEvents } from '../../lib/socket/transport.ts';
 
 /** An open socket: its row of the socket table, and the object that takes its events. */
@@ -25,12 +26,14 @@ export interface SocketRuntime {
   find(peer: Peer): OpenSocket | undefined;
   /** Forgets the socket of a peer; its events are no longer delivered. */
   forget(peer: Peer): void;
+  /** Answers a ping, where the platform does not. */
+  pong?(peer: Peer, data: Uint8Array): void;
 }
 
 type SocketHooks = Pick<Hooks, 'open' | 'message' | 'drain' | 'ping' | 'close' | 'error'>;
 
 /** The hooks of crossws, shared by the Node server and the Durable Object. */
-export function createSocketHooks(runtime: SocketRuntime, log: Log): SocketHooks {
+export function createSocketHooks(runtime: SocketRuntime, log: Log) {
   /** Runs what a row does with an event: a failure closes this socket and must not end the process, or others. */
   function guarded(peer: Peer, path: string, action: () => void): void {
     try {
@@ -54,30 +57,43 @@ export function createSocketHooks(runtime: SocketRuntime, log: Log): SocketHooks
     if (socket) guarded(peer, socket.row.path, () => action(socket));
   }
 
-  function receive(peer: Peer, { row, events }: OpenSocket, message: Message): void {
+  function take(peer: Peer, { row, events }: OpenSocket, data: TextFrame, isBinary: boolean): void {
     if (runtime.heard) {
       runtime.heard(peer);
       events.drained();
     }
-    const { rawData } = message;
-    const limit = Math.min(row.maxMessage, runtime.maxMessage ?? row.maxMessage);
-    if (typeof rawData === 'string' ? isLongerThan(rawData, limit) : message.uint8Array().length > limit) {
+    if (isLongerThan(data, Math.min(row.maxMessage, runtime.maxMessage ?? row.maxMessage))) {
       // Only at the edge: on Node the server refuses a message before it is whole.
       peer.close(1009, 'message too large');
       end(peer);
-    } else if (typeof rawData === 'string') events.message(rawData);
-    else if (row.binary) events.bytes?.(message.uint8Array());
+    } else if (typeof data === 'string') events.message(data);
+    else if (isBinary) {
+      if (row.binary) events.bytes?.(data);
+    } else if (events.longMessage) events.longMessage(data);
+    else events.message(textOfFrame(data));
   }
 
-  return {
+  /** Delivers a message: text as a string, or as the bytes of a long one, or a binary message. */
+  const receive = (peer: Peer, data: TextFrame, isBinary: boolean): void =>
+    deliver(peer, (socket) => take(peer, socket, data, isBinary));
+
+  const hooks: SocketHooks = {
     open(peer) {
       const accepted = runtime.take(peer);
       if (accepted) guarded(peer, accepted.row.path, () => runtime.open(peer, accepted));
     },
-    message: (peer, message) => deliver(peer, (socket) => receive(peer, socket, message)),
+    message(peer, message) {
+      const { rawData } = message;
+      const isText = typeof rawData === 'string';
+      receive(peer, isText ? rawData : message.uint8Array(), !isText);
+    },
     drain: (peer) => deliver(peer, ({ events }) => events.drained()),
-    ping: (peer) => deliver(peer, ({ events }) => events.pinged()),
+    ping(peer, data) {
+      runtime.pong?.(peer, data as Uint8Array);
+      deliver(peer, ({ events }) => events.pinged());
+    },
     close: end,
     error: (_peer, error) => log.debug(`socket error: ${describeError(error)}`),
   };
+  return { hooks, receive };
 }

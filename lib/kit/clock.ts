@@ -37,6 +37,12 @@ export const systemClock: Clock = {
   },
 };
 
+/**
+ * Resolves in another turn of the event loop, after input that waits: for work in slices. Not on the relay's clock, as
+ * no time is measured.
+ */
+export const nextTurn = (): Promise<void> => new Promise((resolve) => void systemClock.after(0, resolve));
+
 function inSteps(delay: number, run: () => void): Cancel {
   let timer: ReturnType<typeof setTimeout>;
   const arm = (left: number) => {

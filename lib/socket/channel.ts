@@ -1,5 +1,6 @@
 import type { Session } from '../sessions/session.ts';
 import type { Message, Payload } from './envelope.ts';
+import type { EnvelopeHead } from './envelope-head.ts';
 import type { Caller } from './transport.ts';
 import type { WatermarkLimits } from './watermark.ts';
 
@@ -40,7 +41,7 @@ export interface Connection {
 export interface Channel {
   /** Grant that every message needs; absent for channels open to any live session. */
   grant?: { name: string; label: string };
-  /** Allows messages over 4 MiB, up to the socket's 40 MiB. */
+  /** Allows messages over 4 MiB, up to the socket's limit, if they need the grant. */
   large?: boolean;
   /**
    * Handles one message. A promise delays later messages of this channel on this socket, and nothing else.
@@ -48,15 +49,18 @@ export interface Channel {
    */
   message(connection: Connection, message: Message, text: string): void | Promise<void>;
   /** Whether a queued message is handled even after its socket closed (its answers are dropped). */
-  outlivesSocket?(message: Message): boolean;
+  outlivesSocket?(head: EnvelopeHead): boolean;
   /** Handles a message whose `payload` is not an object. Without this, `message` gets `{}` (contract 02 §1.4). */
   badPayload?(connection: Connection, message: Message): void;
   /** The handler threw or rejected: sends the channel's own error envelope. Without this, `system/error` is sent. */
   failed?(connection: Connection, message: Message): void;
-  /** A message came without the grant: sends what clients need beyond the `system/error`. */
+  /**
+   * A message came without the grant: sends what clients need beyond the `system/error`. One over 4 KiB has not been
+   * parsed, and has an empty payload here.
+   */
   denied?(connection: Connection, message: Message, text: string): void;
   /** False for messages that need no grant. */
-  needsGrant?(message: Message): boolean;
+  needsGrant?(head: EnvelopeHead): boolean;
   /** The socket has authenticated, or, when `slept`, was restored with a process that slept (edge). */
   opened?(connection: Connection, slept: boolean): void | Promise<void>;
   /** The grant ended while the socket stays open. */

@@ -1,5 +1,6 @@
 import { describeError } from '../errors.ts';
-import type { Clock } from '../kit/clock.ts';
+import { type Clock, nextTurn } from '../kit/clock.ts';
+import { MAX_UNCOUNTED, readLongJson } from '../kit/long-json.ts';
 import type { Log } from '../log.ts';
 import { isGranted } from '../sessions/grants.ts';
 import type { Session } from '../sessions/session.ts';
@@ -7,6 +8,8 @@ import type { Sessions } from '../sessions/sessions.ts';
 import type { Channel, ChannelTable, Connection } from './channel.ts';
 import type { Indexed } from './dense-set.ts';
 import { encodeEnvelope, isLongerThan, type Message, type Payload, parseEnvelope } from './envelope.ts';
+import { type EnvelopeHead, isShort, KEEPING_BOM, readHead, type TextFrame, textOfFrame } from './envelope-head.ts';
+import { Inbox } from './inbox.ts';
 import { SerialQueue } from './serial-queue.ts';
 import type { Caller, Transport } from './transport.ts';
 import { Watermark, type WatermarkLimits } from './watermark.ts';
@@ -15,6 +18,9 @@ const MAX_MESSAGE = 4 * 1024 * 1024;
 /** Milliseconds between checks for received bytes: no event announces them. */
 const ANSWER_POLL = 20;
 const MAX_UNSENT = 64 * 1024 * 1024;
+/** Unsent bytes and messages above which a client is not read, and below which it is again. */
+const READ_LIMIT = { bytes: 1024 * 1024, messages: 2000 };
+const READ_AGAIN = { bytes: 256 * 1024, messages: 500 };
 
 export interface ConnectionParts {
   channels: ChannelTable;
@@ -36,6 +42,9 @@ export class SocketConnection implements Connection, Indexed {
   /** Made on demand: most sockets need neither. */
   #queues: Map<string, SerialQueue> | undefined;
   #watermarks: Set<Watermark> | undefined;
+  #lazyInbox: Inbox | undefined;
+  /** Whether the client takes too little of what is sent to be read. */
+  #isStuck = false;
   #open = true;
 
   constructor(
@@ -78,11 +87,23 @@ export class SocketConnection implements Connection, Indexed {
     this.checkUnsent();
   }
 
-  /** Passes the amount of unsent bytes to producers, and closes a client with too many. */
+  /** Applies the amount of unsent bytes: to the client, which is not read or closed, and to producers. */
   checkUnsent(): void {
     const unsent = this.#transport.unsent();
-    if (unsent > MAX_UNSENT) this.close(1013, 'slow consumer');
-    else if (this.#watermarks) for (const watermark of this.#watermarks) watermark.update(unsent);
+    if (unsent > MAX_UNSENT) {
+      this.close(1013, 'slow consumer');
+      return;
+    }
+    if (this.#watermarks) for (const watermark of this.#watermarks) watermark.update(unsent);
+    if (unsent === 0 && !this.#isStuck) return;
+    const messages = this.#transport.unsentMessages?.() ?? 0;
+    if (!this.#isStuck && (unsent > READ_LIMIT.bytes || messages > READ_LIMIT.messages)) {
+      this.#isStuck = true;
+      this.#inbox.hold();
+    } else if (this.#isStuck && unsent < READ_AGAIN.bytes && messages < READ_AGAIN.messages) {
+      this.#isStuck = false;
+      this.#inbox.release();
+    }
   }
 
   sendError(message: string, error: string, id?: string, extra?: Payload): void {
@@ -104,33 +125,59 @@ export class SocketConnection implements Connection, Indexed {
   }
 
   /** One text frame from the client. */
-  receive(text: string): void {
+  receive(frame: TextFrame): void {
+    if (this.#open) this.#inbox.receive(frame);
+  }
+
+  get #inbox(): Inbox {
+    this.#lazyInbox ??= new Inbox(this.#transport, (frame) => {
+      try {
+        this.#handle(frame);
+      } catch (error) {
+        this.#broken(error);
+      }
+    });
+    return this.#lazyInbox;
+  }
+
+  /** Judges a message before it is parsed, except one that is no longer than its head (contract 02 §1.1). */
+  #handle(frame: TextFrame): void {
     if (!this.#open) return;
-    const message = parseEnvelope(text);
-    if (!message) {
-      this.#parts.log.debug(`invalid envelope of ${text.length} characters from ${this.caller.key}`);
-      this.sendError('Invalid envelope', 'invalid_request');
+    const head = isShort(frame) ? parseEnvelope(frame) : readHead(frame);
+    if (!head) {
+      this.#invalid(frame);
       return;
     }
     const { channels, sessions } = this.#parts;
     if (!sessions.isAlive(this.session)) return;
     sessions.touch(this.session);
     const { byName } = channels;
-    const channel = Object.hasOwn(byName, message.channel) ? byName[message.channel] : undefined;
+    const channel = Object.hasOwn(byName, head.channel) ? byName[head.channel] : undefined;
     if (!channel) {
-      this.sendError(`Unknown channel: ${message.channel.slice(0, 64)}`, 'unknown_channel', message.id);
+      this.sendError(`Unknown channel: ${head.channel.slice(0, 64)}`, 'unknown_channel', head.id);
       return;
     }
-    if (!channel.large && isLongerThan(text, MAX_MESSAGE)) {
-      this.sendError(`Message too large for channel ${message.channel}`, 'message_too_large', message.id);
+    const mayBeLarge = channel.large && channel.needsGrant?.(head) !== false;
+    if (!mayBeLarge && isLongerThan(frame, MAX_MESSAGE)) {
+      this.#tooLarge(head);
       return;
     }
-    this.#queueOf(message.channel).push(() => this.#dispatch(channel, message, text));
+    this.#queueOf(head.channel).push(() => this.#dispatch(channel, head, frame), frame.length);
   }
 
-  /** Reading is paused because too many messages wait: silence then says nothing about the client. */
-  get #isBackedUp(): boolean {
-    return [...(this.#queues?.values() ?? [])].some((queue) => queue.isBackedUp);
+  /** A failure outside of a handler closes this socket, and must not end the process, or others. */
+  #broken(error: unknown): void {
+    this.#parts.log.error(`a socket failed: ${describeError(error)}`);
+    this.close(1011, 'internal error');
+  }
+
+  #invalid(frame: TextFrame): void {
+    this.#parts.log.debug(`invalid envelope of ${frame.length} characters from ${this.caller.key}`);
+    this.sendError('Invalid envelope', 'invalid_request');
+  }
+
+  #tooLarge({ channel, id }: EnvelopeHead): void {
+    this.sendError(`Message too large for channel ${channel}`, 'message_too_large', id);
   }
 
   #queueOf(name: string): SerialQueue {
@@ -138,20 +185,57 @@ export class SocketConnection implements Connection, Indexed {
     if (existing) return existing;
     const queue = new SerialQueue({
       backedUp: () => {
-        if (!this.#transport.pause()) this.close(1013, 'slow consumer');
+        if (!this.#inbox.pause()) this.close(1013, 'slow consumer');
       },
-      drained: () => {
-        if (!this.#isBackedUp) this.#transport.resume();
-      },
+      drained: () => this.#inbox.resume(),
     });
     this.#queues ??= new Map();
     this.#queues.set(name, queue);
     return queue;
   }
 
-  #dispatch(channel: Channel, message: Message, text: string): void | Promise<void> {
-    if (!this.#open && !channel.outlivesSocket?.(message)) return;
-    if (!this.#mayUse(channel, message)) return;
+  #dispatch(channel: Channel, head: EnvelopeHead | Message, frame: TextFrame): void | Promise<void> {
+    try {
+      if (!this.#mayDispatch(channel, head)) return;
+      if ('payload' in head) return this.#deliver(channel, head, frame as string);
+      if (isLongerThan(frame, MAX_UNCOUNTED)) {
+        // Nothing refers to the bytes while the text is parsed: each is up to 40 MiB.
+        return readLongJson(frame, KEEPING_BOM)
+          .then((text) => this.#dispatchLong(channel, head, text))
+          .catch((error) => this.#broken(error));
+      }
+      const text = textOfFrame(frame);
+      const message = this.#parse(head, text);
+      return message && this.#deliver(channel, message, text);
+    } catch (error) {
+      this.#broken(error);
+    }
+  }
+
+  /** Dispatches a message that has been counted. Parsing and handling have a turn of the event loop each: both take long. */
+  async #dispatchLong(channel: Channel, head: EnvelopeHead, text: string | null): Promise<void> {
+    if (text === null) {
+      this.#tooLarge(head);
+      return;
+    }
+    const message = this.#parse(head, text);
+    await nextTurn();
+    if (message && this.#mayDispatch(channel, head)) await this.#deliver(channel, message, text);
+  }
+
+  /** The message, unless it is invalid or not the one that was judged: a later member may have the same name. */
+  #parse({ channel, type }: EnvelopeHead, text: string): Message | undefined {
+    const message = parseEnvelope(text);
+    if (message?.channel === channel && message.type === type) return message;
+    this.#invalid(text);
+    return undefined;
+  }
+
+  #mayDispatch(channel: Channel, head: EnvelopeHead | Message): boolean {
+    return (this.#open || channel.outlivesSocket?.(head) === true) && this.#mayUse(channel, head);
+  }
+
+  #deliver(channel: Channel, message: Message, text: string): void | Promise<void> {
     if (message.badPayload && channel.badPayload) {
       channel.badPayload(this, message);
       return;
@@ -164,13 +248,13 @@ export class SocketConnection implements Connection, Indexed {
     }
   }
 
-  #mayUse(channel: Channel, message: Message): boolean {
+  #mayUse(channel: Channel, head: EnvelopeHead | Message): boolean {
     const { grant } = channel;
-    if (!grant || channel.needsGrant?.(message) === false) return true;
+    if (!grant || channel.needsGrant?.(head) === false) return true;
     if (isGranted(this.session.grants, grant.name, this.#now())) return true;
     const text = `${grant.label} grant expired for this device`;
-    this.sendError(text, 'permission_denied', message.id, { channel: message.channel });
-    channel.denied?.(this, message, text);
+    this.sendError(text, 'permission_denied', head.id, { channel: head.channel });
+    channel.denied?.(this, 'payload' in head ? head : { ...head, payload: {}, badPayload: false }, text);
     return false;
   }
 
@@ -214,6 +298,7 @@ export class SocketConnection implements Connection, Indexed {
     if (!this.#open) return;
     this.#open = false;
     this.#watermarks?.clear();
+    this.#lazyInbox?.end();
     for (const [name, channel] of this.#parts.channels.withClosed) this.#cleanUp(name, channel);
     this.#parts.onClosed(this);
   }
@@ -231,7 +316,7 @@ export class SocketConnection implements Connection, Indexed {
   wasActive(): boolean {
     const received = this.#transport.received?.();
     if (received === undefined) return true;
-    const alive = received !== this.#received || this.#isBackedUp;
+    const alive = received !== this.#received || this.#lazyInbox?.isPaused === true;
     this.#received = received;
     return alive;
   }
@@ -248,7 +333,7 @@ export class SocketConnection implements Connection, Indexed {
     this.ping();
     for (const end = clock.monotonic() + ms; this.#open && clock.monotonic() < end; ) {
       await new Promise<void>((resolve) => clock.after(ANSWER_POLL, resolve));
-      if (this.#transport.received?.() !== before || this.#isBackedUp) return true;
+      if (this.#transport.received?.() !== before || this.#lazyInbox?.isPaused) return true;
     }
     return false;
   }

@@ -1,11 +1,8 @@
 import { isObject, type JsonObject, parseObject } from '../kit/json.ts';
+import { type EnvelopeHead, type TextFrame, usableId } from './envelope-head.ts';
 
 /** A validated inbound message. */
-export interface Message {
-  channel: string;
-  type: string;
-  /** The client's id, or a new one when it sent none of 1 to 256 characters. */
-  id: string;
+export interface Message extends EnvelopeHead {
   payload: Payload;
   /** `payload` was present and neither null nor an object; `payload` is then `{}` (contract 02 §1.4). */
   badPayload: boolean;
@@ -23,7 +20,7 @@ export function parseEnvelope(text: string): Message | null {
   return {
     channel,
     type,
-    id: typeof id === 'string' && id.length >= 1 && id.length <= 256 ? id : crypto.randomUUID(),
+    id: usableId(id),
     payload: usable ? payload : {},
     badPayload: !usable && payload !== undefined && payload !== null,
   };
@@ -44,7 +41,8 @@ export const encodeEnvelopeAround = (channel: string, type: string, payload: str
 const encoder = new TextEncoder();
 
 /** Whether a text has more than `limit` UTF-8 bytes. Encodes it only when its length leaves that open. */
-export function isLongerThan(text: string, limit: number): boolean {
+export function isLongerThan(text: TextFrame, limit: number): boolean {
   if (text.length > limit) return true;
+  if (typeof text !== 'string') return false;
   return text.length * 3 > limit && encoder.encode(text).length > limit;
 }

@@ -1,20 +1,23 @@
 const HIGH_WATER = 256;
 const LOW_WATER = 64;
+/** Characters or bytes of waiting jobs. */
+const MAX_SIZE = 64 * 1024 * 1024;
 
 type Job = () => void | Promise<void>;
 
 /** Flow control of a serial queue. */
 export interface QueueSignals {
-  /** More than 256 jobs wait. */
+  /** More than 256 jobs wait, or jobs of more than 64 MiB. */
   backedUp(): void;
-  /** Fewer than 64 jobs wait again. */
+  /** Fewer than 64 jobs wait again, of no more than 64 MiB. */
   drained(): void;
 }
 
 /** Runs jobs one at a time, in order; synchronous ones at once (contract 02 §1.6). Jobs must not reject. */
 export class SerialQueue {
-  readonly #waiting: Job[] = [];
+  readonly #waiting: { job: Job; size: number }[] = [];
   readonly #signals: QueueSignals;
+  #size = 0;
   #busy = false;
   #backedUp = false;
 
@@ -26,13 +29,15 @@ export class SerialQueue {
     return this.#backedUp;
   }
 
-  push(job: Job): void {
+  /** Adds a job that holds a message of `size` characters or bytes while it waits. */
+  push(job: Job, size = 0): void {
     if (!this.#busy) {
       this.#run(job);
       return;
     }
-    this.#waiting.push(job);
-    if (this.#waiting.length > HIGH_WATER && !this.#backedUp) {
+    this.#waiting.push({ job, size });
+    this.#size += size;
+    if (!this.#backedUp && (this.#waiting.length > HIGH_WATER || this.#size > MAX_SIZE)) {
       this.#backedUp = true;
       this.#signals.backedUp();
     }
@@ -47,10 +52,13 @@ export class SerialQueue {
 
   #next(): void {
     this.#busy = false;
-    while (!this.#busy && this.#waiting.length > 0) {
-      this.#run(this.#waiting.shift() as Job);
+    while (!this.#busy) {
+      const next = this.#waiting.shift();
+      if (!next) break;
+      this.#size -= next.size;
+      this.#run(next.job);
     }
-    if (this.#backedUp && this.#waiting.length < LOW_WATER) {
+    if (this.#backedUp && this.#waiting.length < LOW_WATER && this.#size <= MAX_SIZE) {
       this.#backedUp = false;
       this.#signals.drained();
     }

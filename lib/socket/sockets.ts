@@ -46,6 +46,11 @@ class SocketDispatcher implements SocketEvents {
     else this.handshake?.message(text);
   }
 
+  longMessage(bytes: Uint8Array): void {
+    // Before it has authenticated, a client cannot send as much.
+    this.connection?.receive(bytes);
+  }
+
   drained(): void {
     this.connection?.drained();
   }

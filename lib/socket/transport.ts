@@ -14,9 +14,14 @@ export interface Transport {
   isWritable?(): boolean;
   /** Bytes sent that have not left the process; at the edge, which hides them, those since the client's last frame. */
   unsent(): number;
+  /** Messages among them. Absent where the runtime cannot tell. */
+  unsentMessages?(): number;
   /** Every producer pauses above so many unsent bytes, even if it allows more (edge). */
   readonly credit?: number;
-  /** Stops reading from the socket. Returns false where the runtime cannot. */
+  /**
+   * Stops reading from the socket, and drops a client that takes nothing of what is sent for 45 s meanwhile: nothing else
+   * could tell that it is gone. Returns false where the runtime cannot.
+   */
   pause(): boolean;
   resume(): void;
   /** Bytes received so far, as a sign of life. Undefined where the runtime keeps sockets alive itself. */
@@ -29,8 +34,14 @@ export interface Transport {
 /** Events of one socket, reported by the runtime. */
 export interface SocketEvents {
   message(text: string): void;
+  /**
+   * A text message over 256 KiB as UTF-8 bytes, on a runtime that has not decoded it, which takes up to 0.2 s. Without
+   * this, `message` gets its text.
+   */
+  longMessage?(bytes: Uint8Array): void;
   /** A binary message, on paths that take them. */
   bytes?(bytes: Uint8Array): void;
+  /** What was sent has left, or, at the edge, may have. */
   drained(): void;
   /** The client pinged; the runtime has already answered. */
   pinged(): void;

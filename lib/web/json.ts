@@ -1,7 +1,8 @@
 import { RelayError } from '../errors.ts';
 import { concatBytes } from '../kit/bytes.ts';
-import { systemClock } from '../kit/clock.ts';
+import { nextTurn, systemClock } from '../kit/clock.ts';
 import { isObject, parseJson, parseObject } from '../kit/json.ts';
+import { MAX_UNCOUNTED, readLongJson } from '../kit/long-json.ts';
 import { decodeUtf8, decodeUtf8Strict } from '../kit/text.ts';
 import { withTimeout } from '../kit/timeouts.ts';
 import { WebResponse } from './response.ts';
@@ -48,8 +49,6 @@ const tooLarge = (limit: number) => new RelayError('too-large', `body is larger 
  * @throws RelayError `too-large`; `timeout` when it takes longer than a minute; `invalid` when the client hangs up.
  */
 export async function readBody(request: Request, limit: number): Promise<Uint8Array> {
-  if (Number(request.headers.get('content-length') ?? 0) > limit) throw tooLarge(limit);
-  if (!request.body) return new Uint8Array();
   let isLate = false;
   const late = () => {
     isLate = true;
@@ -57,41 +56,56 @@ export async function readBody(request: Request, limit: number): Promise<Uint8Ar
   };
   return withTimeout(
     { clock: systemClock, timeout: BODY_TIMEOUT },
-    collect(request.body, limit, () => isLate),
+    collect(request, limit, () => isLate),
     late,
   );
 }
 
-/** Does not cancel a refused body: on Node, that would reset the connection before the response is sent. */
-async function collect(body: ReadableStream<Uint8Array>, limit: number, isLate: () => boolean): Promise<Uint8Array> {
+/**
+ * Puts a body together, in place if its length was announced: a large one would take twice the memory otherwise. Does not
+ * cancel a refused body: on Node, that would reset the connection before the response is sent.
+ */
+async function collect({ headers, body }: Request, limit: number, isLate = () => false): Promise<Uint8Array> {
+  const length = Number(headers.get('content-length'));
+  if (length > limit) throw tooLarge(limit);
+  if (!body) return new Uint8Array();
   const reader = body.getReader();
+  const whole = length > 0 ? new Uint8Array(length) : undefined;
   const chunks: Uint8Array[] = [];
   let size = 0;
   for (;;) {
     const { done, value } = await reader.read().catch(cutOff);
     if (done || isLate()) break;
+    if (size + value.byteLength > (whole?.length ?? limit)) throw tooLarge(limit);
+    if (whole) whole.set(value, size);
+    else chunks.push(value);
     size += value.byteLength;
-    if (size > limit) throw tooLarge(limit);
-    chunks.push(value);
   }
+  if (whole) return whole.subarray(0, size);
   return chunks.length === 1 ? (chunks[0] as Uint8Array) : concatBytes(...chunks);
 }
 
 /**
- * Reads a body of at most `limit` bytes as text; invalid UTF-8 becomes U+FFFD. A body whose length was announced is
- * read in one call, which spares a small request the reader and its timer.
+ * Like `readBody`, but reads a short body whose length was announced in one call, which spares it the reader and its
+ * timer.
  * @throws RelayError as `readBody`, except that the server's own limit on a request's time applies to an announced
  * length; `invalid` when the client hung up early.
  */
-export async function readText(request: Request, limit: number): Promise<string> {
+async function readAnnounced(request: Request, limit: number): Promise<Uint8Array> {
   const length = request.headers.get('content-length');
-  if (length === null) return decodeUtf8(await readBody(request, limit));
-  if (Number(length) > limit) throw tooLarge(limit);
-  const bytes = new Uint8Array(await request.arrayBuffer().catch(cutOff));
+  if (length === null) return readBody(request, limit);
+  const isShort = Number(length) <= Math.min(MAX_UNCOUNTED, limit);
+  const bytes = isShort ? new Uint8Array(await request.arrayBuffer().catch(cutOff)) : await collect(request, limit);
   // On Node, the body of a connection that has ended reads as empty, which would mean `{}` here.
-  if (bytes.byteLength !== Number(length)) return cutOff();
-  return decodeUtf8(bytes);
+  return bytes.byteLength === Number(length) ? bytes : cutOff();
 }
+
+/**
+ * Reads a body of at most `limit` bytes as text; invalid UTF-8 becomes U+FFFD.
+ * @throws RelayError as `readAnnounced`
+ */
+export const readText = async (request: Request, limit: number): Promise<string> =>
+  decodeUtf8(await readAnnounced(request, limit));
 
 /** A JSON object and its original text, which is forwarded unchanged. */
 export interface JsonText {
@@ -100,41 +114,66 @@ export interface JsonText {
 }
 
 /**
- * Parses a body's text as a JSON object. An empty text is `{}`.
- * @throws RelayError `invalid` for anything but a JSON object.
+ * Reads a body as a JSON object with its text; invalid UTF-8 becomes U+FFFD. An empty body is `empty`.
+ * @throws RelayError as `readText`; `invalid` for anything but a JSON object; `too-large` for one over 256 KiB of too many
+ * parts (contract 02 §1.1).
  */
-export function toJsonText(text: string): JsonText {
-  if (text === '') return { text: '{}', value: {} };
+export async function readJsonText(
+  request: Request,
+  limit: number,
+  empty: () => JsonText = () => ({ text: '{}', value: {} }),
+): Promise<JsonText> {
+  const text = await decodeJson(await readAnnounced(request, limit), false);
+  if (text === '') return empty();
   const value = parseObject(text);
   if (!value) throw new RelayError('invalid', 'body must be a JSON object');
   return { text, value };
 }
 
 /**
+ * Decodes a JSON body; invalid UTF-8 becomes U+FFFD, or is no JSON if `fatal`. Counts a large one, since parsing it could
+ * block the process (contract 02 §1.1).
+ * @throws RelayError `too-large`, `invalid`
+ */
+async function decodeJson(bytes: Uint8Array, fatal: boolean): Promise<string> {
+  if (bytes.byteLength <= MAX_UNCOUNTED) {
+    const text = fatal ? decodeUtf8Strict(bytes) : decodeUtf8(bytes);
+    if (text === null) throw invalidJson();
+    return text;
+  }
+  const text = await readLongJson(bytes, { fatal }).catch(() => {
+    throw invalidJson();
+  });
+  if (text === null) throw new RelayError('too-large', 'the JSON of the body has too many parts or levels');
+  return text;
+}
+
+const invalidJson = () => new RelayError('invalid', 'invalid JSON body');
+
+/**
  * Reads a body as a JSON object, whatever its `Content-Type`. With `empty`, an empty body is `{}`; with
  * `null`, so is `null`.
  * @throws RelayError `invalid` for anything but a JSON object, for numbers that parse to infinity, and for nesting deeper
- * than 64.
+ * than 64; `too-large` for one over 256 KiB of too many parts (contract 02 §1.1).
  */
 export async function readJson(
   request: Request,
   options: { limit?: number; empty?: boolean; null?: boolean } = {},
 ): Promise<Record<string, unknown>> {
-  const bytes = await readBody(request, options.limit ?? BODY_LIMIT);
-  if (options.empty && bytes.byteLength === 0) return {};
-  const value = parseBody(bytes);
+  const value = await readJsonValue(request, options.limit ?? BODY_LIMIT, options.empty);
   if (options.null && value === null) return {};
   if (!isObject(value)) throw new RelayError('invalid', 'body must be a JSON object');
   return value;
 }
 
 /** Reads any JSON value, within the bounds of `readJson`. */
-export const readJsonValue = async (request: Request, limit: number): Promise<unknown> =>
-  parseBody(await readBody(request, limit));
-
-function parseBody(bytes: Uint8Array): unknown {
-  const value = parseJson(decodeUtf8Strict(bytes) ?? '');
-  if (value === undefined) throw new RelayError('invalid', 'invalid JSON body');
+export async function readJsonValue(request: Request, limit: number, empty = false): Promise<unknown> {
+  const text = await decodeJson(await readBody(request, limit), true);
+  if (empty && text === '') return {};
+  const value = parseJson(text);
+  if (value === undefined) throw invalidJson();
+  // As long as parsing.
+  if (text.length > MAX_UNCOUNTED) await nextTurn();
   if (typeof value === 'object' && value !== null) checkTree(value);
   return value;
 }
@@ -143,9 +182,9 @@ function parseBody(bytes: Uint8Array): unknown {
 function checkTree(root: object): void {
   const open: { value: object; depth: number }[] = [{ value: root, depth: 1 }];
   for (let next = open.pop(); next; next = open.pop()) {
-    if (next.depth > MAX_DEPTH) throw new RelayError('invalid', 'invalid JSON body');
+    if (next.depth > MAX_DEPTH) throw invalidJson();
     for (const child of Object.values(next.value)) {
-      if (typeof child === 'number' && !Number.isFinite(child)) throw new RelayError('invalid', 'invalid JSON body');
+      if (typeof child === 'number' && !Number.isFinite(child)) throw invalidJson();
       if (typeof child === 'object' && child !== null) open.push({ value: child, depth: next.depth + 1 });
     }
   }

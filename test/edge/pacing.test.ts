@@ -41,6 +41,7 @@ describe('what a socket at the edge may send and gets', () => {
     expect(written, 'the upstream is not read').toBeLessThan(total);
 
     client.send('system', 'ping', {}, 'p1');
+    await client.next({ type: 'pong', id: 'p1' });
     const second = await settled();
     expect(second).toBeGreaterThan(first + MiB / 2);
     expect(second).toBeLessThan(first + 1.5 * MiB);

@@ -1,6 +1,7 @@
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
+import { types } from 'node:util';
 import nodeAdapter from 'crossws/adapters/node';
 import { expect, it } from 'vitest';
 import {
@@ -10,9 +11,11 @@ import {
   releaseChunk,
   responseOn,
   takeEndListener,
+  takeMessageListener,
+  webSocketOf,
 } from '../../cli/runtime/node/internals.ts';
 import { cleanups } from '../support/built-relay.ts';
-import { connectRaw, frame, handshakeHeaders, request } from '../support/raw-socket.ts';
+import { connectRaw, frame, handshakeHeaders, OPCODE, request } from '../support/raw-socket.ts';
 
 // Each case fails when Node or crossws changes the undocumented part that `internals.ts` relies on.
 
@@ -149,4 +152,30 @@ it('allowMissingHost: a server that listens answers requests without Host', asyn
   allowMissingHost(server);
   raw.write('GET / HTTP/1.1\r\n\r\n');
   expect((await raw.response()).status).toBe(200);
+});
+
+it('takeMessageListener: takes how crossws gets messages, once it has announced the socket', async () => {
+  const taken: string[] = [];
+  const server = createServer();
+  const { handleUpgrade } = nodeAdapter({
+    hooks: {
+      open(peer) {
+        const webSocket = webSocketOf(peer);
+        expect(types.isProxy(webSocket)).toBe(false);
+        queueMicrotask(() => {
+          expect(webSocket.listenerCount('message')).toBe(1);
+          takeMessageListener(webSocket);
+          webSocket.on('message', (data: Buffer, isBinary: boolean) => void taken.push(`${data} ${isBinary}`));
+        });
+      },
+      message: () => void taken.push('by crossws'),
+    },
+    idleTimeout: 0,
+  });
+  server.on('upgrade', (req: IncomingMessage, socket: Socket, head: Buffer) => void handleUpgrade(req, socket, head));
+  const raw = await listen(server);
+  // The first message comes with the handshake.
+  raw.write(Buffer.concat([request('GET', '/', handshakeHeaders()), frame({ payload: 'text' })]));
+  raw.write(frame({ opcode: OPCODE.binary, payload: 'bytes' }));
+  await expect.poll(() => taken).toEqual(['text false', 'bytes true']);
 });

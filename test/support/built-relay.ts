@@ -37,6 +37,8 @@ export interface BuiltOptions {
   hostEnv?(home: string): Record<string, string>;
   /** Calls the servers behind the relay. */
   upstream?: Upstream;
+  /** Milliseconds in which a client that is not read must take something of what is sent. */
+  stallTimeout?: number;
 }
 
 /** A relay assembled from its parts on a real listener, with state in memory, for test clocks and test channels. */
@@ -63,6 +65,7 @@ export async function startBuiltTarget(options: BuiltOptions = {}) {
     log: relay.log,
     fetch: createFetch(relay),
     sockets: createSocketTable(relay, [...sockets, ...rows]),
+    stallTimeout: options.stallTimeout,
   });
   const listener = createServer(server.handler).listen(0, '127.0.0.1');
   await once(listener, 'listening');

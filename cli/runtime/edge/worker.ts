@@ -110,7 +110,7 @@ export class RelayObject extends DurableObject<Env> {
         forget: (peer) => this.#open.delete(peer.id),
       },
       log,
-    );
+    ).hooks;
   }
 
   /** Restores a socket that outlived a sleep, by its row. One that fails is closed: the object would not wake otherwise. */

@@ -1,6 +1,8 @@
+import type { EventEmitter } from 'node:events';
 import { type Server as HttpServer, type IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
+import type { Peer } from 'crossws';
 
 // Everything that relies on undocumented parts of Node. test/node/internals.test.ts and listen.test.ts fail
 // when one of them changes.
@@ -24,6 +26,18 @@ export function takeEndListener(socket: Socket): () => void {
   const listener = socket.listeners('end').at(-1) as () => void;
   socket.off('end', listener);
   return listener;
+}
+
+/**
+ * The `ws` socket of a peer of crossws. `peer.websocket` is a proxy around it, which makes a short message a tenth more
+ * expensive.
+ */
+export const webSocketOf = (peer: Peer): EventEmitter =>
+  (peer as unknown as { _internal: { ws: EventEmitter } })._internal.ws;
+
+/** Takes off the listener by which crossws gets the messages of a socket of its `ws`. It is the only one. */
+export function takeMessageListener(webSocket: EventEmitter): void {
+  webSocket.removeAllListeners('message');
 }
 
 /**

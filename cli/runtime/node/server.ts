@@ -34,6 +34,8 @@ export interface ServerOptions {
   log: Log;
   fetch: Fetch;
   sockets: SocketTable;
+  /** Milliseconds in which a client that is not read must take something of what is sent: 45 s unless set. */
+  stallTimeout?: number;
 }
 
 export interface RelayServer {
@@ -46,8 +48,8 @@ export interface RelayServer {
 }
 
 /** HTTP and WebSocket on Node, with or without TLS, on any number of listeners. */
-export function createRelayServer({ log, fetch, sockets }: ServerOptions): RelayServer {
-  const nodeSockets = createNodeSockets(log);
+export function createRelayServer({ log, fetch, sockets, stallTimeout }: ServerOptions): RelayServer {
+  const nodeSockets = createNodeSockets(log, stallTimeout);
   const handler = createAdapter(fetch, log);
 
   function onUpgrade(this: HttpServer, req: IncomingMessage, stream: Duplex, head: Buffer): void {

@@ -1,0 +1,92 @@
+import { nextTurn } from './clock.ts';
+
+/** Bytes of JSON that need not be counted: whatever is in them, parsing takes milliseconds. */
+export const MAX_UNCOUNTED = 256 * 1024;
+
+/** `{`, `[` and `,` outside strings. */
+const MAX_PARTS = 200_000;
+const MAX_DEPTH = 256;
+/** Bytes of member names: distinct ones take V8 several times as long as other text. */
+const MAX_NAMES = 8 * 1024 * 1024;
+/** Bytes or characters that are counted in one turn of the event loop: some milliseconds. */
+const SLICE = 2 * 1024 * 1024;
+
+const QUOTE = 34;
+const COMMA = 44;
+const COLON = 58;
+const BACKSLASH = 92;
+const OPEN_ARRAY = 91;
+const CLOSE_ARRAY = 93;
+const OPEN_OBJECT = 123;
+const CLOSE_OBJECT = 125;
+
+const encoder = new TextEncoder();
+
+/**
+ * Counts JSON of more than 256 KiB before it may be parsed (contract 02 §1.1), in slices, as 40 MiB would block the event
+ * loop for 0.1 s. Returns the text, or null when it has more than 200,000 parts, 256 levels or 8 MiB of member names:
+ * parsing that can take a minute and gigabytes. Text that is not JSON may get either answer. Decoding, and what the
+ * caller does next, have a turn of the event loop each: they can take 0.2 s.
+ * @throws TypeError for invalid UTF-8, with `fatal`
+ */
+export async function readLongJson(source: string | Uint8Array, options?: TextDecoderOptions): Promise<string | null> {
+  const counter = new StructureCounter();
+  for (let at = 0; at < source.length; at += SLICE) {
+    const end = at + SLICE;
+    const slice = typeof source === 'string' ? encoder.encode(source.slice(at, end)) : source.subarray(at, end);
+    if (!counter.take(slice)) return null;
+    await nextTurn();
+  }
+  if (typeof source === 'string') return source;
+  const text = new TextDecoder('utf-8', options).decode(source);
+  return nextTurn().then(() => text);
+}
+
+/** Counts the structure of a JSON text that comes in slices. */
+class StructureCounter {
+  #parts = 0;
+  #depth = 0;
+  #names = 0;
+  /** Bytes of the current or last string. */
+  #length = 0;
+  #inString = false;
+  #escaped = false;
+
+  /** Takes the next slice. Returns false once there is too much. */
+  take(slice: Uint8Array): boolean {
+    // Locals, for speed.
+    let [parts, depth, names, length, inString, escaped] = [
+      this.#parts,
+      this.#depth,
+      this.#names,
+      this.#length,
+      this.#inString,
+      this.#escaped,
+    ];
+    for (let at = 0; at < slice.length; at++) {
+      const code = slice[at];
+      if (inString) {
+        length++;
+        if (escaped) escaped = false;
+        else if (code === BACKSLASH) escaped = true;
+        else if (code === QUOTE) inString = false;
+      } else if (code === QUOTE) {
+        inString = true;
+        length = 0;
+      } else if (code === COMMA) parts++;
+      else if (code === COLON) names += length;
+      else if (code === OPEN_OBJECT || code === OPEN_ARRAY) {
+        parts++;
+        depth++;
+        if (depth > MAX_DEPTH) return false;
+      } else if (code === CLOSE_OBJECT || code === CLOSE_ARRAY) depth--;
+    }
+    this.#parts = parts;
+    this.#depth = depth;
+    this.#names = names;
+    this.#length = length;
+    this.#inString = inString;
+    this.#escaped = escaped;
+    return parts <= MAX_PARTS && names <= MAX_NAMES;
+  }
+}

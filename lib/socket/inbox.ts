@@ -1,0 +1,78 @@
+import { nextTurn } from '../kit/clock.ts';
+import type { TextFrame } from './envelope-head.ts';
+import type { Transport } from './transport.ts';
+
+/** Messages of one socket that are handled in one turn of the event loop: 64 KiB may hold 9,000. */
+const MAX_IN_TURN = 1024;
+
+/**
+ * What a client sends, on its way in. The socket is not read while there is a reason to pause; what has been read by
+ * then is handled all the same, or held too.
+ */
+export class Inbox {
+  readonly #transport: Transport;
+  readonly #handle: (frame: TextFrame) => void;
+  #pauses = 0;
+  #canPause = false;
+  #holds = 0;
+  #held: TextFrame[] = [];
+  #inTurn = 0;
+  #ended = false;
+
+  /** `handle` must not throw. */
+  constructor(transport: Transport, handle: (frame: TextFrame) => void) {
+    this.#transport = transport;
+    this.#handle = handle;
+  }
+
+  /** Whether reading is paused: silence then says nothing about the client. */
+  get isPaused(): boolean {
+    return this.#pauses > 0;
+  }
+
+  receive(frame: TextFrame): void {
+    if (this.#holds > 0) {
+      this.#held.push(frame);
+      return;
+    }
+    this.#handle(frame);
+    if (++this.#inTurn < MAX_IN_TURN) return;
+    this.#inTurn = 0;
+    this.hold();
+    void nextTurn().then(() => this.release());
+  }
+
+  /** Adds a reason not to read. Returns false where the runtime cannot pause. */
+  pause(): boolean {
+    if (this.#pauses++ === 0) this.#canPause = this.#transport.pause();
+    return this.#canPause;
+  }
+
+  /** Takes one reason back. */
+  resume(): void {
+    if (--this.#pauses === 0 && !this.#ended) this.#transport.resume();
+  }
+
+  /** Adds a reason neither to read nor to handle what has been read. */
+  hold(): void {
+    this.#holds++;
+    this.pause();
+  }
+
+  /** Takes one such reason back, and goes on with what was held. */
+  release(): void {
+    this.#holds--;
+    const held = this.#held;
+    let next = 0;
+    while (this.#holds === 0 && next < held.length) this.receive(held[next++] as TextFrame);
+    held.splice(0, next);
+    this.resume();
+  }
+
+  /** The socket is closing. Reads on, for the client's half of the closing handshake. */
+  end(): void {
+    this.#ended = true;
+    this.#held = [];
+    if (this.#pauses > 0) this.#transport.resume();
+  }
+}

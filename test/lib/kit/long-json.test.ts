@@ -1,0 +1,58 @@
+import { describe, expect, it } from 'vitest';
+import { readLongJson } from '../../../lib/kit/long-json.ts';
+
+const KiB = 1024;
+const MiB = 1024 * KiB;
+const bytes = (text: string): Uint8Array => new TextEncoder().encode(text);
+
+describe('long JSON (contract 02 §1.1)', () => {
+  it.each([
+    ['200,000 parts', `[${Array(199_999).fill(1).join(',')}]`, true],
+    ['199,999 commas and two brackets', `[${Array(200_000).fill(1).join(',')},[]]`, false],
+    ['empty objects', `[${Array(100_001).fill('{}').join(',')}]`, false],
+    ['256 levels', `${'['.repeat(256)}${']'.repeat(256)}`, true],
+    ['257 levels', `${'['.repeat(257)}${']'.repeat(257)}`, false],
+    ['levels of both kinds', `${'[{"a":'.repeat(129)}1${'}]'.repeat(129)}`, false],
+    ['many levels one after the other', `[${Array(50_000).fill('[[]]').join(',')}]`, true],
+    [
+      'names of 8 MiB',
+      `[${Array(1023)
+        .fill(`{"${'n'.repeat(8 * KiB - 1)}":1}`)
+        .join(',')}]`,
+      true,
+    ],
+    [
+      'longer names',
+      `[${Array(1025)
+        .fill(`{"${'n'.repeat(8 * KiB - 1)}":1}`)
+        .join(',')}]`,
+      false,
+    ],
+    ['other strings of more than that', `["${'n:'.repeat(5 * MiB)}"]`, true],
+    ['structure in a string', `["${'[{,'.repeat(200_000)}"]`, true],
+    ['structure after an escaped quote', `["\\"${'[{,'.repeat(200_000)}\\\\"]`, true],
+    ['structure after a string that ends in a backslash', `["\\\\"${',[]'.repeat(100_001)}]`, false],
+  ])('%s', async (_name, text, isAccepted) => {
+    for (const source of [text, bytes(text)]) {
+      const answer = await readLongJson(source);
+      expect(isAccepted ? answer === text : answer === null).toBe(true);
+    }
+  });
+
+  it('keeps what slices cut', async () => {
+    for (const start of ['', ' ', '  ', '   ']) {
+      const text = `${start}["${'\u4e2d'.repeat(MiB)}","${'\\"[],'.repeat(MiB)}"]`;
+      expect((await readLongJson(bytes(text))) === text).toBe(true);
+      expect((await readLongJson(text)) === text).toBe(true);
+    }
+  });
+
+  it('keeps or drops a byte-order mark, and refuses invalid UTF-8 if asked', async () => {
+    expect(await readLongJson(bytes('\ufeff{}'))).toBe('{}');
+    expect(await readLongJson(bytes('\ufeff{}'), { ignoreBOM: true })).toBe('\ufeff{}');
+    const invalid = new Uint8Array([0x5b, 0x22, 0xff, 0x22, 0x5d]);
+    expect(await readLongJson(invalid)).toBe('["\ufffd"]');
+    await expect(readLongJson(invalid, { fatal: true })).rejects.toThrow(TypeError);
+    await expect(readLongJson(new Uint8Array([0x22, 0xe4, 0xb8]), { fatal: true })).rejects.toThrow(TypeError);
+  });
+});
