@@ -10,9 +10,11 @@ import { canonicalJson, type Json } from '../pairing/canonical-json.ts';
 import { wavHeader } from './streaming/wav.ts';
 
 const MiB = 1024 * 1024;
-/** Bytes that wait for the disk, of a session and of all. A session that would go beyond is no longer recorded. */
+/** Bytes that wait for the disk, of a session and of all. A recording that would go beyond ends early. */
 const MAX_WAITING = 8 * MiB;
 const MAX_WAITING_IN_ALL = 64 * MiB;
+/** What a session may have waiting beyond them for its event log, which is given up last. */
+const LOG_RESERVE = MiB / 2;
 const DAY = 24 * 60 * 60 * 1000;
 const RETENTION_DAYS = 14;
 const MAX_RETENTION_DAYS = 3650;
@@ -186,6 +188,12 @@ class FileArtifacts implements SessionArtifacts {
 
   audio(pcm: Uint8Array): void {
     if (!this.#audio || this.#hasFailed) return;
+    const inAll = this.#parts.backlog.bytes + pcm.length;
+    if (this.#waiting + pcm.length > MAX_WAITING || inAll > MAX_WAITING_IN_ALL) {
+      this.#parts.log.warn('a voice recording ends early: the disk is too slow');
+      this.endAudio();
+      return;
+    }
     this.#audio.bytes += pcm.length;
     this.#append(this.#audio.path, pcm);
   }
@@ -207,14 +215,13 @@ class FileArtifacts implements SessionArtifacts {
 
   #push(write: Write): void {
     if (this.#hasFailed) return;
-    const { backlog } = this.#parts;
     const { length } = write.bytes;
-    if (this.#waiting + length > MAX_WAITING || backlog.bytes + length > MAX_WAITING_IN_ALL) {
+    if (this.#waiting + length > MAX_WAITING + LOG_RESERVE) {
       this.#fail('the disk is too slow');
       return;
     }
     this.#waiting += length;
-    backlog.bytes += length;
+    this.#parts.backlog.bytes += length;
     this.#writes.push(write);
     this.#writing ??= this.#writeAll().finally(() => {
       this.#writing = undefined;

@@ -113,6 +113,9 @@ export class ResumableSession {
       case 'activity':
         this.#activity = input.activity;
         break;
+      case 'played':
+        this.#outbox.raise({ ...this.cursors, played: cursor(input.audioEventId) });
+        break;
       case 'connected':
         this.#connected();
         break;

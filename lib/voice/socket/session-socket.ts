@@ -112,6 +112,11 @@ export class SessionSocket {
     this.#step({ type: 'activity', activity });
   }
 
+  /** Takes note of what the client has played, from a message that was delivered (`playback.drained`). */
+  setPlayed(audioEventId: number): void {
+    this.#step({ type: 'played', audioEventId });
+  }
+
   setResumeTtl(ttl: number): void {
     this.#step({ type: 'resume-ttl', ttl });
   }

@@ -26,6 +26,8 @@ export type Input =
   /** The session has an event for its client. */
   | { type: 'publish'; event: EventBody; isAudio?: boolean }
   | { type: 'activity'; activity: Activity }
+  /** The client has played audio up to this `audio_event_id`, as one of its other messages says. */
+  | { type: 'played'; audioEventId: number }
   /** The provider of a session that connects is ready, or could not be reached. */
   | { type: 'connected' }
   | { type: 'connect-failed'; error: EventBody }

@@ -28,6 +28,16 @@ const open = (artifacts: ReturnType<typeof createArtifacts>, prefix: 'voice-outp
   artifacts.open({ prefix, scope: { runDir: `${home}/a/runs`, section: {} }, sessionId: 'Ab-C_1234567890xyz' });
 const pcm = (...samples: number[]) => new Uint8Array(Int16Array.from(samples).buffer);
 
+/** A disk that takes nothing until it is opened. */
+function gated() {
+  let open = () => {};
+  const opened = new Promise<void>((resolve) => {
+    open = resolve;
+  });
+  const append: typeof host.files.append = (path, bytes) => opened.then(() => host.files.append(path, bytes));
+  return { open: () => open(), append };
+}
+
 describe('an event log (contract 05 §15)', () => {
   it('has one line per event: sorted keys, unix_ms, audio by its size; private', async () => {
     const { artifacts } = setUp();
@@ -88,20 +98,34 @@ describe('an event log (contract 05 §15)', () => {
     expect(log.lines.join()).not.toContain(home);
   });
 
-  it('is given up when the disk does not keep up', async () => {
+  it('goes on when the disk does not keep up, without the rest of the recording', async () => {
+    const { open: gate, append } = gated();
+    const { artifacts, log } = setUp({ append });
+    const session = open(artifacts);
+    const path = session.startAudio(16_000);
+    for (let count = 0; count < 3000; count++) {
+      session.audio(new Uint8Array(4096));
+      session.record({ type: 'voice.audio.delta', event_id: count });
+    }
+    gate();
+    await session.settled();
+    expect(log.lines.filter((line) => line.includes('ends early'))).toHaveLength(1);
+    expect((await readFile(session.logPath, 'utf8')).trim().split('\n')).toHaveLength(3000);
+    const wav = await readFile(path);
+    expect(wav.length).toBeGreaterThan(7 * 1024 * 1024);
+    expect(wav.readUInt32LE(40)).toBe(wav.length - 44);
+  });
+
+  it('is given up when its own lines do not leave', async () => {
     const { artifacts, log } = setUp({ append: () => new Promise(() => {}) });
     const session = open(artifacts);
-    session.startAudio(16_000);
-    for (let count = 0; count < 3000; count++) session.audio(new Uint8Array(4096));
-    expect(log.lines.join()).toContain('the disk is too slow');
+    for (let count = 0; count < 2000; count++) session.record({ type: 'x', text: 'x'.repeat(8192) });
+    expect(log.lines.filter((line) => line.includes('no longer recorded: the disk is too slow'))).toHaveLength(1);
   });
 
   it('shares 64 MiB with the others, which come back when the disk does', async () => {
-    let release = () => {};
-    const blocked = new Promise<void>((resolve) => {
-      release = resolve;
-    });
-    const { artifacts, log } = setUp({ append: () => blocked });
+    const { open: release, append } = gated();
+    const { artifacts, log } = setUp({ append });
     const given = () => log.lines.filter((line) => line.includes('too slow')).length;
     const record = () => {
       const session = artifacts.open({

@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
 import type { JsonObject } from '../../../../lib/kit/json.ts';
-import { OUTPUT_RULES } from '../../../../lib/voice/socket/rules.ts';
+import { AGENT_RULES, LAB_RULES, OUTPUT_RULES } from '../../../../lib/voice/socket/rules.ts';
 import { createTestSession, TOKEN, TTL } from './support.ts';
 
 /** Small enough that a short history fills it. */
@@ -207,5 +207,72 @@ it('lets a phone that follows the contract hear every sample once and in order, 
       expect(ids).toEqual(Array.from(ids, (_, at) => at + 1));
     }),
     { numRuns: 400 },
+  );
+});
+
+const WORDS = [
+  'session.start',
+  'session.resume',
+  'session.close',
+  'client.ack',
+  'response.create',
+  'type',
+  'resume_token',
+  'event_id',
+  'audio_event_id',
+  'last_event_id',
+  'last_audio_event_id',
+  TOKEN,
+  '__proto__',
+  'constructor',
+];
+const frame = fc.oneof(
+  fc.string(),
+  fc.json(),
+  fc
+    .dictionary(fc.constantFrom(...WORDS), fc.oneof(fc.constantFrom(...WORDS), fc.jsonValue()))
+    .map((o) => JSON.stringify(o)),
+);
+
+it.each([
+  ['voice output', RULES],
+  ['the lab', LAB_RULES],
+  ['the realtime agent', AGENT_RULES],
+])('%s survives whatever clients send, in any phase, and tells nobody but the owner anything', (_name, rules) => {
+  const socket = fc.constantFrom('a', 'b', 'c');
+  const action = fc.oneof(
+    { weight: 8, arbitrary: fc.tuple(fc.constant('text'), socket, frame) },
+    {
+      weight: 2,
+      arbitrary: fc.tuple(fc.constantFrom('opened', 'binary', 'lost', 'connected', 'audio'), socket, frame),
+    },
+  );
+  fc.assert(
+    fc.property(fc.array(action, { maxLength: 40 }), (actions) => {
+      const session = createTestSession(rules);
+      const open = new Set<string>();
+      for (const [type, name, text] of actions) {
+        if (type === 'audio') session.audio('x');
+        else if (type === 'connected') session.step({ type });
+        else if (type === 'opened') {
+          if (open.has(name)) continue;
+          open.add(name);
+          session.open(name);
+        } else if (!open.has(name)) continue;
+        else if (type === 'lost') session.lose(name);
+        else if (type === 'binary') session.step({ type, socket: name });
+        else session.step({ type: 'text', socket: name, text });
+        const { owner, phase } = session.machine;
+        expect(phase === 'attached').toBe(owner !== undefined && phase !== 'connecting');
+        if (phase === 'closed') expect(session.machine.deadline).toBeUndefined();
+      }
+      // Whatever a socket hears that never owned the session is about itself.
+      for (const name of open) {
+        const types = session.types(name);
+        if (types.includes('voice.session.ready') || types.includes('voice.session.resumed')) continue;
+        expect(types.every((type) => type === 'voice.error' || type === 'voice.session.resume_failed')).toBe(true);
+      }
+    }),
+    { numRuns: 300 },
   );
 });

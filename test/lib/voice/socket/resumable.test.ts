@@ -443,6 +443,15 @@ describe('a session that connects to its provider first (contract 06 §4.1)', ()
     expect(session.from('c')[1]).not.toHaveProperty('gap');
   });
 
+  it('takes what was played from another message too', () => {
+    const session = connecting();
+    session.step({ type: 'connected' });
+    for (const label of ['1', '2', '3']) session.audio(label);
+    for (const audioEventId of [2, 1, 99.5]) session.step({ type: 'played', audioEventId });
+    expect(session.machine.cursors).toEqual({ event: 0, audio: 0, played: 2, input: 0 });
+    expect(session.machine.kept.events).toBe(2);
+  });
+
   it('waits longer for a claim while a run goes on, and shorter after it', () => {
     const session = connecting();
     session.step({ type: 'connected' });
