@@ -86,3 +86,7 @@ export function cleanBase(text: string): string | null {
   if (!/^https?:$/.test(protocol) || username || password) return null;
   return origin + pathname.replace(/\/+$/, '');
 }
+
+/** An id as one segment of a URL's path; null for `.` and `..`, which a URL resolves even when they are encoded. */
+export const pathSegment = (id: string): string | null =>
+  /^\.{1,2}$/.test(id) ? null : encodeURIComponent(id.toWellFormed());

@@ -1,3 +1,5 @@
+import { RelayError } from '../../errors.ts';
+import { pathSegment } from '../../kit/addresses.ts';
 import { fromBase64, hexToBytes } from '../../kit/bytes.ts';
 import { asObject, isObject } from '../../kit/json.ts';
 import type { Mapping } from '../../kit/yaml.ts';
@@ -160,11 +162,11 @@ export async function audioIn(provider: string, reply: ProviderReply, signal: Ab
   return bytes;
 }
 
-/** An id as one segment of a path. */
+/** An id as one segment of a path. @throws RelayError for one that a URL would resolve. */
 function segment(id: string): string {
-  const encoded = encodeURIComponent(id.toWellFormed());
-  // Dots would be resolved as a path.
-  return /^\.+$/.test(encoded) ? encoded.replaceAll('.', '%2E') : encoded;
+  const encoded = pathSegment(id);
+  if (encoded === null) throw new RelayError('invalid', `${id} is not the id of a voice or a model`);
+  return encoded;
 }
 
 const XAI_DEFAULTS = { sample_rate: 24_000, bit_rate: 128_000 };

@@ -1,3 +1,5 @@
+import { RelayError } from '../../errors.ts';
+import { pathSegment } from '../../kit/addresses.ts';
 import { findProvider } from '../registry.ts';
 import { type Adapter, clamped, type ProviderOptions } from './adapter.ts';
 import { type AdapterParts, callForAudio, credentialOf } from './call.ts';
@@ -12,10 +14,12 @@ export const createElevenlabsTts = (parts: AdapterParts): Adapter =>
     const { text, model, voice, sampleRate: wanted, options, signal } = request;
     const { secret, baseUrl } = await credentialOf(PROVIDER, request, parts);
     const sampleRate = findProvider(PROVIDER)?.info.sample_rates.includes(wanted) ? wanted : DEFAULT_RATE;
+    const voiceId = pathSegment(voice);
+    if (voiceId === null) throw new RelayError('invalid', `${voice} is not the id of a voice`);
     const { headers, body } = await callForAudio(
       {
         provider: PROVIDER,
-        url: `${baseUrl}/v1/text-to-speech/${encodeURIComponent(voice)}/stream?output_format=pcm_${sampleRate}`,
+        url: `${baseUrl}/v1/text-to-speech/${voiceId}/stream?output_format=pcm_${sampleRate}`,
         headers: { 'xi-api-key': secret },
         body: { text, model_id: model, voice_settings: voiceSettings(options) },
         signal,

@@ -192,6 +192,12 @@ describe('basic speech by gemini (contract 05 §8)', () => {
     expect(spokenText(second)).toMatch(/must not be spoken[\s\S]*Calm\.[\s\S]*Hello there\.$/);
   });
 
+  it('does not take dots for a model', async () => {
+    const { provider, speak } = await started();
+    await expect(speak({ text: TEXT, model: '..' })).rejects.toThrow('is not the id');
+    expect(provider.calls).toEqual([]);
+  });
+
   it('reads the persona from the file that the configuration names', async () => {
     const { provider, home, speak } = await started({ gemini: { persona_prompt_file: 'persona.md' } });
     await writeFile(`${home}/persona.md`, 'Speak as a {transcript} pirate $& would.');

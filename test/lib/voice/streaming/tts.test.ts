@@ -103,6 +103,18 @@ it('05 §13: elevenlabs_tts asks for raw PCM at an advertised rate', async () =>
   });
 });
 
+it.each(['.', '..', '\ud800', '%2e%2e', '...', '?x#y'])(
+  '05 §8: the voice %j cannot lead to another path',
+  async (voice) => {
+    const { provider, adapter } = await startAdapters();
+    provider.onCall((call) => call.audio(audioBytes(2)));
+    const result = await rendered(adapter('elevenlabs_tts'), aRequest({ voice })).catch((error) => error);
+    if (/^\.{1,2}$/.test(voice)) expect(result.message).toContain('is not the id of a voice');
+    expect(provider.calls.every(({ path }) => /^\/v1\/text-to-speech\/[^/]+\/stream$/.test(path))).toBe(true);
+    expect(provider.calls.length).toBe(/^\.{1,2}$/.test(voice) ? 0 : 1);
+  },
+);
+
 it('05 §13: elevenlabs_tts falls back to 24 kHz, and sends only settings that were asked for', async () => {
   const { provider, adapter } = await startAdapters();
   provider.onCall((call) => call.audio(audioBytes(2)));
