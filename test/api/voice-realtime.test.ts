@@ -349,6 +349,34 @@ describeMatrix('the realtime lab', (start, runtime) => {
     expect((await render(client)).at(-1)).toMatchObject({ type: 'voice.response.done' });
   });
 
+  it('05 §13: whatever a provider does wrong is an error, and the session goes on', async () => {
+    const provider = await startProvider();
+    const { client } = await attached(await start(environment(provider)), { provider: 'openai_realtime' });
+    const failure = async () => {
+      client.send({ type: 'response.create', text: 'x' });
+      const { message, provider: id } = await client.next('voice.error');
+      expect(id).toBe('openai_realtime');
+      expect(message).not.toContain(SECRET);
+      return message;
+    };
+    provider.refuseSockets(401, `{"error":"${SECRET}"}`);
+    expect(await failure()).toContain('HTTP 401');
+    provider.refuseSockets(undefined);
+    provider.onSocket((socket) => socket.cut());
+    expect(await failure()).toContain('the connection closed before the end of the response');
+    provider.onSocket((socket) => socket.close(1011));
+    expect(await failure()).toContain('(1011)');
+    provider.onSocket(answering('garbage'));
+    expect(await failure()).toContain('not a JSON object');
+    provider.onSocket(answering({ type: 'response.audio.delta', delta: '%%%%' }));
+    expect(await failure()).toContain('not valid base64');
+    provider.onSocket(answering(delta(Buffer.alloc(4 * 1024 * 1024))));
+    expect(await failure()).toContain('(1009)');
+    provider.onSocket(answering(DONE));
+    expect(await failure()).toContain('no audio');
+    await expect.poll(() => provider.sockets.filter(({ isOver }) => !isOver).length).toBe(0);
+  });
+
   it('05 §13: a missing key is an error that names its variables', async () => {
     const { client } = await attached(await start(), { provider: 'elevenlabs_tts' });
     client.send({ type: 'response.create', text: 'x' });

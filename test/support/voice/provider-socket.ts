@@ -31,8 +31,8 @@ export interface ProviderSockets {
   violations: string[];
   /** Called with each new connection. */
   onSocket(handle: (socket: ProviderSocket) => void | Promise<void>): void;
-  /** Refuses upgrades with an HTTP status. */
-  refuseSockets(status: number, body?: string): void;
+  /** Refuses upgrades with an HTTP status, until it is called without one. */
+  refuseSockets(status: number | undefined, body?: string): void;
   /** Resolves with the connection at `index` once it is open. */
   socket(index: number): Promise<ProviderSocket>;
 }
@@ -71,7 +71,7 @@ export function serveProviderSockets(server: Server): ProviderSockets {
       handle = next;
     },
     refuseSockets(status, body = '') {
-      refusal = { status, body };
+      refusal = status === undefined ? undefined : { status, body };
     },
     socket: (index) => vi.waitFor(() => sockets[index] ?? missing(`connection ${index}`), { interval: 5 }),
   };
