@@ -111,6 +111,24 @@ const companionCommands: CommandEntry[] = [
   },
 ];
 
+const voiceCommands: CommandEntry[] = [
+  {
+    usage: 'say <text>',
+    summary: 'speak a text through the relay, to a WAV file or a loudspeaker; - reads it from stdin',
+    load: () => import('./voice/say.ts'),
+  },
+  {
+    usage: 'transcribe <file>',
+    summary: 'print the text of a recording',
+    load: () => import('./voice/transcribe.ts'),
+  },
+  {
+    usage: 'doctor',
+    summary: 'show providers, keys and settings of voice, and measure the time to the first audio',
+    load: () => import('./voice/doctor.ts'),
+  },
+];
+
 /** Programs inside `svc`, by the word that selects them. */
 export const nestedPrograms: Record<string, Program> = {
   relay: {
@@ -122,6 +140,11 @@ export const nestedPrograms: Record<string, Program> = {
     summary: 'send messages to the phone, and manage those still queued',
     commands: phoneCommands,
     examples: ['svc phone send "Dinner is ready"', 'svc phone list'],
+  },
+  voice: {
+    summary: "try the relay's voice without a phone",
+    commands: voiceCommands,
+    examples: ['svc voice say "Hello"', 'svc voice transcribe note.wav', 'svc voice doctor'],
   },
   companion: {
     summary: 'act as a phone in the terminal, to try the relay without one',

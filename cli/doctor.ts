@@ -1,15 +1,15 @@
 import type { Command } from 'cac';
 import { variables } from '../lib/config.ts';
 import { systemClock } from '../lib/kit/clock.ts';
-import type { Check, CheckStatus } from '../lib/operator/doctor/check.ts';
 import { apiBase, dashboardBase } from '../lib/operator/doctor/check.ts';
 import { type Diagnosis, diagnose, hasProblems } from '../lib/operator/doctor/doctor.ts';
+import { printChecks } from './checks.ts';
 import { compatParts } from './compat.ts';
 import { loadEnvironment, readVariable } from './environment.ts';
 import { keepAlive } from './keep-alive.ts';
 import { operatorHeaders } from './operator-key.ts';
 import { asHttpUrl, asPort, asTimeout, flag, type Options, option } from './options.ts';
-import { aligned, type CommandContext, createStyle, hung, line, printable, printJson, UsageError } from './output.ts';
+import { aligned, type CommandContext, createStyle, line, printable, printJson, UsageError } from './output.ts';
 import { DEFAULT_PORT } from './relay-client.ts';
 import { RELAY_OPTION, remoteRelay } from './remote-relay.ts';
 import { serviceParts } from './service.ts';
@@ -86,15 +86,9 @@ const report = ({ checks, ...facts }: Diagnosis) => ({
   checks: checks.map(({ id, status, summary }) => ({ id, status, summary })),
 });
 
-const LABELS: Record<CheckStatus, string> = { ok: '[OK]', warn: '[WARN]', error: '[ERROR]' };
-/** Column in which the identifiers of all checks begin, whatever the label. */
-const MARGIN = 9;
-
 function print(diagnosis: Diagnosis, context: CommandContext): void {
-  const style = createStyle(context.stdout, context.env);
   const { plugin, standard, relay, checks } = diagnosis;
-  const paint = { ok: style.green, warn: style.yellow, error: style.red };
-  line(context.stdout, style.bold(`svc-relay ${plugin.version}`));
+  line(context.stdout, createStyle(context.stdout, context.env).bold(`svc-relay ${plugin.version}`));
   const header: [string, string][] = [
     ['Installed in', printable(plugin.layout.plugin_dir ?? 'unknown')],
     ['API server', standard.api_url || 'not a URL'],
@@ -103,33 +97,5 @@ function print(diagnosis: Diagnosis, context: CommandContext): void {
   ];
   for (const text of aligned(header)) line(context.stdout, text);
   line(context.stdout);
-  const columns = context.stdout.isTTY ? context.stdout.columns : undefined;
-  const body = (text: string) => hung(text, { indent: MARGIN + 1, columns });
-  /** The first check that printed each fix. One cause may fail many checks. */
-  const printed = new Map<string, string>();
-  for (const { id, status, summary, next } of checks) {
-    const label = LABELS[status];
-    const [first, ...rest] = body(`${id}: ${printable(summary)}`);
-    line(context.stdout, `${' '.repeat(MARGIN - label.length)}${paint[status](label)} ${first?.trimStart()}`);
-    for (const text of rest) line(context.stdout, text);
-    if (next === undefined) continue;
-    const before = printed.get(next);
-    for (const text of body(`Fix: ${before === undefined ? printable(next) : `as for ${before}`}`)) {
-      line(context.stdout, text);
-    }
-    if (before === undefined) printed.set(next, id);
-  }
-  line(context.stdout);
-  line(context.stdout, conclusion(checks, style));
+  printChecks(checks, context);
 }
-
-function conclusion(checks: Check[], { green, yellow, red }: ReturnType<typeof createStyle>): string {
-  const count = (status: CheckStatus) => checks.filter((check) => check.status === status).length;
-  const parts = [
-    ...(count('error') > 0 ? [red(amount(count('error'), 'error'))] : []),
-    ...(count('warn') > 0 ? [yellow(amount(count('warn'), 'warning'))] : []),
-  ];
-  return parts.length === 0 ? green(`All ${checks.length} checks are fine.`) : `${parts.join(', ')}.`;
-}
-
-const amount = (count: number, what: string): string => `${count} ${what}${count === 1 ? '' : 's'}`;

@@ -1,8 +1,11 @@
 import { request as httpRequest } from 'node:http';
 import { request as httpsRequest } from 'node:https';
+import { Readable } from 'node:stream';
+import { pipeline } from 'node:stream/promises';
 import type { Config } from '../lib/config.ts';
 import { isLoopbackName, unbracket, urlHost } from '../lib/kit/addresses.ts';
 import { asObject, parseJson } from '../lib/kit/json.ts';
+import type { FormBody } from '../lib/web/form-data.ts';
 import { operatorHeaders } from './operator-key.ts';
 import { asPort } from './options.ts';
 import { type CommandContext, printWarning } from './output.ts';
@@ -23,6 +26,8 @@ export interface RelayCall {
   path: string;
   /** Sent as JSON. */
   body?: object;
+  /** Sent instead of `body`, streamed. */
+  form?: FormBody;
   /** Milliseconds for the whole exchange. */
   timeout: number;
   headers?: Record<string, string>;
@@ -36,12 +41,15 @@ export interface RelayAnswer {
   status: number;
   /** The parsed JSON; undefined when the answer is not JSON. */
   body: unknown;
+  /** The only line of a plain text answer, such as an error of voice. */
+  text?: string;
   /** The address called, with `tls` corrected to what the relay speaks. */
   address: RelayAddress;
 }
 
 export const DEFAULT_PORT = 8767;
 const MAX_ANSWER = 1024 * 1024;
+const MAX_LINE = 512;
 
 /** The relay as the configuration says it listens. A relay on another address also listens on 127.0.0.1. */
 export const configured = ({ host, port, sslCert, sslKey, agentHome }: Config): RelayAddress => ({
@@ -107,6 +115,7 @@ async function exchange(address: RelayAddress, call: RelayCall): Promise<RelayAn
         ...call.headers,
         ...operator,
         ...(content && { 'content-type': 'application/json', 'content-length': content.length }),
+        ...(call.form && { 'content-type': call.form.contentType, 'content-length': call.form.length }),
       },
     });
     const fail = (error: Error) => {
@@ -129,18 +138,29 @@ async function exchange(address: RelayAddress, call: RelayCall): Promise<RelayAn
       response.on('error', fail);
       response.on('end', () => {
         clearTimeout(timer);
-        resolve({ status: response.statusCode ?? 0, body: parseJson(Buffer.concat(chunks).toString('utf8')), address });
+        const text = Buffer.concat(chunks).toString('utf8');
+        resolve({
+          status: response.statusCode ?? 0,
+          body: parseJson(text),
+          text: isLine(text, response.headers['content-type']) ? text.trim() : undefined,
+          address,
+        });
       });
     });
-    request.end(content);
+    if (call.form) pipeline(Readable.from(call.form.body, { objectMode: false }), request).catch(fail);
+    else request.end(content);
   });
 }
+
+/** Whether an answer is one line of plain text. */
+const isLine = (text: string, type = ''): boolean =>
+  type.startsWith('text/plain') && text.length <= MAX_LINE && !text.trim().includes('\n');
 
 export const isSuccess = ({ status }: RelayAnswer): boolean => status >= 200 && status < 300;
 
 /** The relay's refusal in words: its error sentence, if any, and the status. */
 export function refusal(answer: RelayAnswer): string {
-  const sentence = asObject(answer.body)?.error;
+  const sentence = asObject(answer.body)?.error ?? answer.text;
   return typeof sentence === 'string' && sentence !== ''
     ? `${sentence} (HTTP ${answer.status})`
     : `HTTP ${answer.status}`;

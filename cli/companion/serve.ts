@@ -6,6 +6,7 @@ import type { SafetySettings } from '../../lib/companion/safety-settings.ts';
 import { describeError } from '../../lib/errors.ts';
 import { createLog } from '../../lib/log.ts';
 import type { CommandContext } from '../output.ts';
+import { onSignals } from '../signals.ts';
 import { createReplyPrompt, readKeys } from './keys.ts';
 import { createSimulatedPhone } from './phone.ts';
 import { type ApprovalMode, createQuestions } from './questions.ts';
@@ -108,6 +109,7 @@ export async function serve({ options, companion, context, device }: ServeParts)
   const cleanups: (() => void)[] = [];
   try {
     cleanups.push(
+      // A phone must not act unseen, so it ends with the reader of stdout.
       onSignals(quit, context),
       settings.onChange((now) => view.settings(now)),
       rows.stop,
@@ -133,22 +135,4 @@ export async function serve({ options, companion, context, device }: ServeParts)
     phone.close();
     view.close();
   }
-}
-
-const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
-
-/**
- * Calls `quit` on a signal, on the context's `stop`, and when the reader of stdout goes away, because a phone must not
- * act unseen. A second signal ends the process at once.
- */
-function onSignals(quit: () => void, { stop, stdout }: CommandContext): () => void {
-  for (const signal of SIGNALS) process.once(signal, quit);
-  stdout.on?.('error', quit);
-  stop?.addEventListener('abort', quit);
-  if (stop?.aborted) quit();
-  return () => {
-    for (const signal of SIGNALS) process.off(signal, quit);
-    stdout.off?.('error', quit);
-    stop?.removeEventListener('abort', quit);
-  };
 }

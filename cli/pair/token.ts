@@ -14,19 +14,46 @@ import { registerAt } from './register.ts';
 const DAY = 86_400;
 
 /**
- * `svc pair --token`: creates a session for a tool on this machine, such as the `ANDROID_BRIDGE_TOKEN` of an agent.
- * Registers a code at the running relay, redeems it at once, and prints only the token on stdout.
+ * `svc pair --token`: creates a session for a tool on this machine, such as the `ANDROID_BRIDGE_TOKEN` of an agent, and
+ * prints only the token on stdout.
  */
 export async function pairTool(options: PairOptions, address: RelayAddress | null, context: CommandContext) {
   const { ttl = DAY, grants, without, name = 'Host tool', hint } = options;
+  const { token, relay } = await createToolSession({ ttl, grants, without, name, hint }, address, context);
+  line(context.stdout, token);
+  if (!context.stderr.isTTY) return;
+  line(
+    context.stderr,
+    `A session for '${name}', valid ${ttl === 0 ? 'without end' : `for ${describeDuration(ttl)}`}. Send it as: Authorization: Bearer <token>`,
+  );
+  const where = relay.url === undefined ? '' : ` --relay ${relay.url}`;
+  line(context.stderr, `Revoke it with: svc devices revoke ${token.slice(0, 8)}${where}`);
+}
+
+export interface ToolSession extends Pick<PairOptions, 'grants' | 'without' | 'hint'> {
+  /** Seconds; 0 means never expires. */
+  ttl: number;
+  /** Device name of the tool. */
+  name: string;
+}
+
+/**
+ * Creates a session at the running relay: registers a code as its operator, and redeems it at once.
+ * @throws CommandError when the relay is not running or refuses.
+ */
+export async function createToolSession(
+  { ttl, grants, without, name, hint }: ToolSession,
+  address: RelayAddress | null,
+  context: CommandContext,
+): Promise<{ token: string; relay: RelayAddress }> {
   const code = randomString('ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789', 6);
   const { relay } = await registerAt(address, { code, ttl, grants, without, hint });
   const scheme = relay.tls ? 'wss' : 'ws';
-
-  const { dial } = await import('../../lib/host/node/dial.ts');
+  const { dial, dialVerified } = await import('../../lib/host/node/dial.ts');
   const store = memoryStore();
   await connectOnce({
-    dial,
+    // Nobody can intercept loopback; elsewhere the code is a credential.
+    dial: relay.url === undefined ? dial : dialVerified,
     store,
     clock: systemClock,
     log: createLog('ERROR', (text) => line(context.stderr, text)),
@@ -36,15 +63,7 @@ export async function pairTool(options: PairOptions, address: RelayAddress | nul
       endpoints: [{ role: 'local', url: `${scheme}://${urlHost(relay.host)}:${relay.port}/ws`, priority: 0 }],
     },
   });
-  const token = store.pairing()?.session_token ?? '';
-  line(context.stdout, token);
-  if (!context.stderr.isTTY) return;
-  line(
-    context.stderr,
-    `A session for '${name}', valid ${ttl === 0 ? 'without end' : `for ${describeDuration(ttl)}`}. Send it as: Authorization: Bearer <token>`,
-  );
-  const where = relay.url === undefined ? '' : ` --relay ${relay.url}`;
-  line(context.stderr, `Revoke it with: svc devices revoke ${token.slice(0, 8)}${where}`);
+  return { token: store.pairing()?.session_token ?? '', relay };
 }
 
 /** Holds a pairing while this command runs. */

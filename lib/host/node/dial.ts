@@ -1,7 +1,7 @@
 import { createHash, X509Certificate } from 'node:crypto';
 import { TLSSocket } from 'node:tls';
 import { WebSocket } from 'ws';
-import type { Dial } from '../dial.ts';
+import type { Dial, DialedSocket, SocketEvents } from '../dial.ts';
 
 /** The relay's own limit for a message (contract 01 §3.1). */
 const MAX_MESSAGE_BYTES = 40 * 1024 * 1024;
@@ -10,8 +10,13 @@ const MAX_MESSAGE_BYTES = 40 * 1024 * 1024;
  * Dials with the client of `ws`. Certificates are not checked against any authority: a home relay's certificate is
  * self-signed, and the link compares its key with the pinned one before it sends anything.
  */
-export const dial: Dial = (url, events) => {
-  const options = { rejectUnauthorized: false, perMessageDeflate: false, maxPayload: MAX_MESSAGE_BYTES };
+export const dial: Dial = (url, events) => dialWith(url, events, false);
+
+/** Dials a relay at a public name, whose certificate has to be valid for it: there is no pinned key yet. */
+export const dialVerified: Dial = (url, events) => dialWith(url, events, true);
+
+function dialWith(url: string, events: SocketEvents, rejectUnauthorized: boolean): DialedSocket {
+  const options = { rejectUnauthorized, perMessageDeflate: false, maxPayload: MAX_MESSAGE_BYTES };
   let socket: WebSocket;
   try {
     socket = new WebSocket(url, options);
@@ -51,7 +56,7 @@ export const dial: Dial = (url, events) => {
     },
     terminate: () => socket.terminate(),
   };
-};
+}
 
 /** SHA-256 of the peer certificate's SubjectPublicKeyInfo. `getPeerCertificate().pubkey` is not that for every key. */
 export function fingerprint(socket: TLSSocket): string | undefined {

@@ -1,0 +1,243 @@
+import type { Command } from 'cac';
+import { asObject } from '../../lib/kit/json.ts';
+import { type Check, fail, ok, warn } from '../../lib/operator/doctor/check.ts';
+import { keyNames } from '../../lib/voice/credentials.ts';
+import { isRenderer, streamingProviders } from '../../lib/voice/registry.ts';
+import { printChecks } from '../checks.ts';
+import { asText, flag, negated, type Options, option } from '../options.ts';
+import { aligned, type CommandContext, CommandError, createStyle, line, printable, printJson } from '../output.ts';
+import { RELAY_OPTION } from '../remote-relay.ts';
+import { createProgress, type Progress } from './progress.ts';
+import { profileOption, type VoiceRelay, withVoiceRelay } from './relay.ts';
+import { type Speech, speak } from './speech.ts';
+
+const SAMPLE = 'Voice works.';
+/** The provider that needs neither key nor network. */
+const STUB = 'stub';
+
+type Body = Record<string, unknown>;
+
+/** The key of a streaming provider, by name and never by value. */
+interface KeyRow {
+  provider: string;
+  key: 'present' | 'missing' | 'none';
+  /** Where the key is from, or the variables that may hold it. */
+  names: string[];
+  /** What the provider said when it was asked for its voices. */
+  problem?: string;
+}
+
+interface Findings {
+  basic: Body;
+  output: Body;
+  realtime: Body;
+  keys: KeyRow[];
+  /** Renders of the stub and of the chosen provider. */
+  relay?: Speech | CommandError;
+  provider?: Speech | CommandError;
+}
+
+/** `svc voice doctor`: what voice would use, and how long it takes. */
+export function define(command: Command): void {
+  command
+    .option('--profile <name>', "check the voice settings of one of the agent's profiles")
+    .option('--provider <id>', 'measure another provider than the one in the settings')
+    .option('--no-speech', 'do not have the provider say anything, which it may charge for')
+    .option(...RELAY_OPTION)
+    .option('--json', 'print one JSON document')
+    .example((name) => `${name} doctor`)
+    .example((name) => `${name} doctor --profile work --provider elevenlabs_tts`)
+    .example((name) => `${name} doctor --no-speech --json`)
+    .action(run);
+}
+
+async function run(options: Options, context: CommandContext): Promise<number> {
+  const profile = profileOption(options);
+  const given = option(options, '--provider', asText);
+  const progress = createProgress(context, flag(options, '--json'));
+  const grants = ['voice:config', 'voice:tts', 'voice:realtime'] as const;
+  const { name, findings, provider } = await withVoiceRelay(options, context, grants, async (relay) => {
+    try {
+      const findings = await examine(relay, profile, progress);
+      const provider = given ?? textOf(findings.output.provider);
+      await measure(relay, findings, { profile, provider, isSilent: negated(options, '--speech'), progress });
+      return { name: relay.name, findings, provider };
+    } finally {
+      progress.end();
+    }
+  });
+  const checks = verdicts(findings, provider);
+  if (flag(options, '--json')) printJson(context.stdout, report(name, findings, provider, checks), 2);
+  else print(name, findings, checks, context);
+  return checks.some(({ status }) => status === 'error') ? 1 : 0;
+}
+
+async function examine(relay: VoiceRelay, profile: string | undefined, progress: Progress): Promise<Findings> {
+  progress.step('Reading the settings.');
+  const query = profile === undefined ? '' : `?profile=${encodeURIComponent(profile)}`;
+  const get = (path: string) => relay.call({ method: 'GET', path: `${path}${query}` });
+  const [basic, output, realtime] = await Promise.all([
+    get('/voice/config'),
+    get('/voice/output/config'),
+    get('/voice/realtime/config'),
+  ]);
+  progress.step('Asking which keys the relay has.');
+  const keys = await Promise.all(
+    streamingProviders.map(({ info, ...provider }) => {
+      const family = isRenderer({ info, ...provider }) ? 'output' : 'realtime';
+      return keyRow(info.id, family === 'output' ? output : realtime, () =>
+        get(`/voice/${family}/providers/${encodeURIComponent(info.id)}/options`),
+      );
+    }),
+  );
+  return { basic, output, realtime, keys };
+}
+
+/** The key of one provider: from the settings' `auth`, or as the relay found it when it asked the provider. */
+async function keyRow(provider: string, { auth }: Body, options: () => Promise<Body>): Promise<KeyRow> {
+  const wanted = [...keyNames(provider)];
+  if (wanted.length === 0) return { provider, key: 'none', names: [] };
+  const known = asObject(auth) ?? {};
+  const [family = ''] = provider.split('_');
+  const present = listOf(known[`${family}_env_names`]);
+  if (typeof known.xai_oauth_source === 'string' && family === 'xai') present.unshift('OAuth');
+  const dynamic = asObject((await options()).dynamic) ?? {};
+  if (typeof dynamic.auth_source === 'string' && present.length === 0) present.push(dynamic.auth_source);
+  if (present.length === 0) return { provider, key: 'missing', names: wanted };
+  const problem = dynamic.status === 'error' ? textOf(dynamic.message) || 'it does not list its voices' : undefined;
+  return { provider, key: 'present', names: present, problem };
+}
+
+interface Measurement {
+  profile?: string;
+  provider: string;
+  isSilent: boolean;
+  progress: Progress;
+}
+
+/** Measures the relay by itself, then the provider where there is one that can be used. */
+async function measure(relay: VoiceRelay, findings: Findings, { profile, provider, isSilent, progress }: Measurement) {
+  if (findings.output.enabled !== true) return;
+  const say = async (id: string) => {
+    progress.step(`Measuring the time to the first audio of ${printable(id)}.`);
+    try {
+      return await speak(relay, { text: SAMPLE, profile, provider: id }, () => {});
+    } catch (error) {
+      if (error instanceof CommandError && !relay.signal.aborted) return error;
+      throw error;
+    }
+  };
+  findings.relay = await say(STUB);
+  const key = findings.keys.find((row) => row.provider === provider)?.key;
+  if (!isSilent && provider !== STUB && key !== 'missing') findings.provider = await say(provider);
+}
+
+function verdicts(findings: Findings, provider: string): Check[] {
+  const { basic, output, realtime, keys } = findings;
+  const checks = [basicCheck('speech', basic, 'tts'), basicCheck('transcription', basic, 'stt')];
+  const key = keys.find((row) => row.provider === provider);
+  const chosen = provider === output.provider ? output : { provider };
+  const outputFacts = `${settingsOf(chosen)}, settings of ${sourceOf(output)}`;
+  if (output.enabled !== true) {
+    checks.push(warn('voice output', `switched off in ${sourceOf(output)}`, 'Switch it on: set voice_output.enabled.'));
+  } else if (key?.key === 'missing') {
+    const next = `Set ${key.names.join(' or ')} in <agent home>/.env, and restart the relay. Or choose another provider.`;
+    checks.push(fail('voice output', `${provider} has no key`, next));
+  } else if (key?.problem !== undefined) {
+    const next = `Check ${key.names.join(' and ')}, and that the relay reaches the provider.`;
+    checks.push(warn('voice output', `${outputFacts}; ${key.problem}`, next));
+  } else checks.push(ok('voice output', outputFacts));
+  if (findings.relay) checks.push(latencyCheck('relay', findings.relay));
+  if (findings.provider) checks.push(latencyCheck('first audio', findings.provider));
+  const enabled = realtime.enabled === true ? '' : ', switched off';
+  checks.push(ok('realtime', `${settingsOf(realtime)}, settings of ${sourceOf(realtime)}${enabled}`));
+  return checks;
+}
+
+/** One half of the basic path (contract 05 §5). */
+function basicCheck(id: string, body: Body, half: 'tts' | 'stt'): Check {
+  const facts = asObject(body[half]) ?? {};
+  const missing = listOf(asObject(body.requirements)?.missing);
+  const chosen = textOf(facts.provider) || 'chosen by the keys that are there';
+  if (facts.available === true) return ok(id, `${settingsOf({ ...facts, provider: chosen })}, ${basicSource(body)}`);
+  // One line for each half that cannot be used, speech first.
+  const why = half === 'tts' ? missing[0] : missing.at(-1);
+  return warn(
+    id,
+    `cannot be used: ${why ?? 'no provider'}`,
+    `Set a key in <agent home>/.env, or ${half}.provider and its api_key in ${basicFile(body)}.`,
+  );
+}
+
+function latencyCheck(id: string, result: Speech | CommandError): Check {
+  if (result instanceof CommandError) return fail(id, result.message, result.next ?? "The relay's log says more.");
+  const { provider, voice, firstAudioMs, totalMs } = result;
+  return ok(id, `${firstAudioMs} ms to the first audio, ${totalMs} ms in all (${provider}, voice ${voice})`);
+}
+
+const settingsOf = ({ provider, model, voice, voice_id: voiceId }: Body): string =>
+  [
+    textOf(provider),
+    textOf(model) && `model ${textOf(model)}`,
+    (textOf(voice) || textOf(voiceId)) && `voice ${textOf(voice) || textOf(voiceId)}`,
+  ]
+    .filter(Boolean)
+    .join(', ');
+
+const sourceOf = ({ config_path: path, profile, fallback_to_global: isFallback }: Body): string =>
+  `${textOf(path) || 'no file'}${isFallback === true ? ` (the profile ${textOf(profile)} has none)` : ''}`;
+
+const basicFile = ({ config_path: path }: Body): string => textOf(path) || "the agent's configuration";
+
+const basicSource = (body: Body): string =>
+  `settings of ${basicFile(body)}${body.fallback_to_global === true ? ` (the profile ${textOf(body.profile)} has none)` : ''}`;
+
+const textOf = (value: unknown): string => (typeof value === 'string' ? printable(value) : '');
+
+const listOf = (value: unknown): string[] => (Array.isArray(value) ? value.map(textOf).filter(Boolean) : []);
+
+function report(
+  name: string,
+  { basic, output, realtime, keys, ...measured }: Findings,
+  provider: string,
+  checks: Check[],
+) {
+  const figures = (result: Speech | CommandError | undefined) =>
+    result === undefined
+      ? null
+      : result instanceof CommandError
+        ? { error: result.message }
+        : { first_audio_ms: result.firstAudioMs, total_ms: result.totalMs };
+  const file = ({ config_path: path, config_scope: scope }: Body) => ({ config_path: path, config_scope: scope });
+  const pick = ({ enabled, provider, model, voice }: Body) => ({ enabled, provider, model, voice });
+  return {
+    schema_version: 1,
+    relay: name,
+    profile: basic.profile ?? null,
+    speech: { ...asObject(basic.tts), ...file(basic) },
+    transcription: { ...asObject(basic.stt), ...file(basic) },
+    output: { ...pick(output), ...file(output) },
+    realtime: { ...pick(realtime), ...file(realtime) },
+    keys,
+    latency: { measured_provider: provider, stub: figures(measured.relay), provider: figures(measured.provider) },
+    checks: checks.map(({ id, status, summary }) => ({ id, status, summary })),
+  };
+}
+
+function print(name: string, { keys }: Findings, checks: Check[], context: CommandContext): void {
+  const style = createStyle(context.stdout, context.env);
+  line(context.stdout, style.bold(`Voice of the relay on ${name}`));
+  const words = {
+    present: (names: string[]) => names.join(', '),
+    missing: (names: string[]) => `${style.yellow('missing:')} ${names.join(' or ')}`,
+    none: () => 'needs none',
+  };
+  line(context.stdout, 'Keys of streaming providers, by name');
+  const rows = keys.map(({ provider, key, names, problem }): [string, string] => [
+    provider,
+    `${words[key](names)}${problem === undefined ? '' : ` (${problem})`}`,
+  ]);
+  for (const text of aligned(rows)) line(context.stdout, text);
+  line(context.stdout);
+  printChecks(checks, context);
+}

@@ -1,0 +1,84 @@
+import { type ChildProcessByStdio, spawn } from 'node:child_process';
+import { access, constants } from 'node:fs/promises';
+import { delimiter, isAbsolute, join } from 'node:path';
+import type { Readable, Writable } from 'node:stream';
+import { wavHeader } from '../../lib/voice/streaming/wav.ts';
+import { CommandError, printable } from '../output.ts';
+import type { SpeechPart } from './speech.ts';
+
+/** Programs that play raw samples from stdin, in the order of preference. No shell is involved. */
+const PLAYERS: readonly (readonly [name: string, args: (rate: number) => string[]])[] = [
+  ['aplay', (rate) => ['-q', '-t', 'raw', '-f', 'S16_LE', '-c', '1', '-r', String(rate), '-']],
+  ['paplay', (rate) => ['--raw', '--format=s16le', '--channels=1', `--rate=${rate}`]],
+  // Options for channels differ between versions, so that it gets the samples as a WAV.
+  ['ffplay', () => ['-nodisp', '-autoexit', '-loglevel', 'error', '-f', 'wav', '-i', 'pipe:0']],
+  ['play', (rate) => ['-q', '-t', 'raw', '-e', 'signed', '-b', '16', '-c', '1', '-r', String(rate), '-']],
+];
+const WRITE_A_FILE = 'Write a file instead: --out speech.wav';
+const MAX_COMPLAINT = 300;
+
+export interface Player {
+  name: string;
+  /** Passes samples on. What the player has not taken yet waits in memory. */
+  play(part: SpeechPart): void;
+  /** Resolves when everything was played. Rejects when the player failed. */
+  finish(): Promise<void>;
+  /** Stops at once. */
+  stop(): void;
+}
+
+/**
+ * The first player that `PATH` has.
+ * @throws CommandError when it has none.
+ */
+export async function findPlayer(env: Record<string, string | undefined>): Promise<Player> {
+  const directories = (env.PATH ?? '').split(delimiter).filter(isAbsolute);
+  for (const [name, args] of PLAYERS) {
+    for (const directory of directories) {
+      const path = join(directory, name);
+      const isThere = await access(path, constants.X_OK).then(
+        () => true,
+        () => false,
+      );
+      if (isThere) return createPlayer(name, path, args);
+    }
+  }
+  const names = PLAYERS.map(([name]) => name).join(', ');
+  throw new CommandError(`no player was found: none of ${names} is installed`, WRITE_A_FILE);
+}
+
+function createPlayer(name: string, path: string, args: (rate: number) => string[]): Player {
+  let child: ChildProcessByStdio<Writable, null, Readable> | undefined;
+  let ended: Promise<void> = Promise.resolve();
+
+  function begin(rate: number) {
+    const own = spawn(path, args(rate), { stdio: ['pipe', 'ignore', 'pipe'] });
+    let complaint = '';
+    own.stderr.setEncoding('utf8').on('data', (text: string) => {
+      complaint = (complaint + text).slice(-MAX_COMPLAINT);
+    });
+    // It went away: its exit says why.
+    own.stdin.on('error', () => {});
+    ended = new Promise((resolve, reject) => {
+      const fail = (why: string) => reject(new CommandError(`${name} failed: ${printable(why)}`, WRITE_A_FILE));
+      own.on('error', (error) => fail(error.message));
+      own.on('close', (code, signal) => (code === 0 ? resolve() : fail(complaint || `exit ${code ?? signal}`)));
+    });
+    ended.catch(() => {});
+    if (name === 'ffplay') own.stdin.write(wavHeader(rate));
+    return own;
+  }
+
+  return {
+    name,
+    play({ pcm, sampleRate }) {
+      child ??= begin(sampleRate);
+      child.stdin.write(pcm);
+    },
+    finish() {
+      child?.stdin.end();
+      return ended;
+    },
+    stop: () => void child?.kill(),
+  };
+}

@@ -1,0 +1,41 @@
+import { type CommandContext, line } from '../output.ts';
+
+/** Milliseconds between two states on a terminal. */
+const INTERVAL = 100;
+
+/** What a command is doing, on stderr. */
+export interface Progress {
+  /** Begins a step: a line of its own where there is no terminal. */
+  step(text: string): void;
+  /** How far the step is. Shown on a terminal only, and not more than ten times a second. */
+  update(text: string): void;
+  /** Leaves no unfinished line behind. */
+  end(): void;
+}
+
+/** Progress that overwrites one line on a terminal. With `quiet`, there is none. */
+export function createProgress({ stderr }: CommandContext, quiet: boolean): Progress {
+  const isTty = stderr.isTTY === true;
+  let isShown = false;
+  let shownAt = Number.NEGATIVE_INFINITY;
+  const show = (text: string) => {
+    stderr.write(`\r\u001b[K${text.slice(0, (stderr.columns ?? 80) - 1)}`);
+    isShown = true;
+  };
+  return {
+    step(text) {
+      if (quiet) return;
+      if (isTty) show(text);
+      else line(stderr, text);
+    },
+    update(text) {
+      if (quiet || !isTty || performance.now() - shownAt < INTERVAL) return;
+      shownAt = performance.now();
+      show(text);
+    },
+    end() {
+      if (isShown) stderr.write('\r\u001b[K');
+      isShown = false;
+    },
+  };
+}
