@@ -56,6 +56,8 @@ export function serveProviderSockets(server: Server): ProviderSockets {
     if (request.method !== 'GET' || version !== '13' || Buffer.from(key, 'base64').length !== 16) {
       violations.push('the opening handshake is wrong');
     }
+    const extensions = request.headers['sec-websocket-extensions'];
+    if (extensions !== undefined) violations.push(`extensions are offered: ${extensions}`);
     const accept = createHash('sha1').update(`${key}258EAFA5-E914-47DA-95CA-C5AB0DC85B11`).digest('base64');
     stream.write(
       `HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: Upgrade\r\nsec-websocket-accept: ${accept}\r\n\r\n`,
