@@ -22,7 +22,7 @@ const createVoiceSession =
   (kind: Kind): Handler =>
   async (request, relay) => {
     const body = await readVoiceBody(request, { optional: true });
-    return json(await relay.voice[kind].create(callerOf(request), profileOf(request, body), body));
+    return json(await relay.voice[kind].create({ principal: callerOf(request) }, profileOf(request, body), body));
   };
 
 /** The socket of a session: only its principal may connect (contract 05 §12). */

@@ -7,6 +7,7 @@ import type { JsonObject } from '../kit/json.ts';
 import type { Mapping } from '../kit/yaml.ts';
 import type { Log } from '../log.ts';
 import { canonicalJson, type Json } from '../pairing/canonical-json.ts';
+import { numberOf } from './section.ts';
 import { wavHeader } from './streaming/wav.ts';
 
 const MiB = 1024 * 1024;
@@ -15,19 +16,27 @@ const MAX_WAITING = 8 * MiB;
 const MAX_WAITING_IN_ALL = 64 * MiB;
 /** What a session may have waiting beyond them for its event log, which is given up last. */
 const LOG_RESERVE = MiB / 2;
+/** Bytes of an event log. A line says that it is full; the last line of the session follows all the same. */
+const MAX_LOG = 16 * MiB;
+/** Files of a directory. A sweep removes the oldest beyond, unless files are kept for good. */
+const MAX_FILES = 2000;
+/** Milliseconds between sweeps of a directory that are due to new sessions. */
+const SWEEP_PERIOD = 60_000;
 const DAY = 24 * 60 * 60 * 1000;
 const RETENTION_DAYS = 14;
 const MAX_RETENTION_DAYS = 3650;
 /** Directories that are swept. A profile may name its own. */
 const MAX_DIRECTORIES = 64;
-const ARTIFACT = /^(?:voice-output|realtime)-\d{8}-\d{6}-[A-Za-z0-9]{1,12}(?:-\d+)?\.(?:jsonl|wav)$/;
+const ARTIFACT = /^(?:voice-output|realtime|realtime-agent)-\d{8}-\d{6}-[A-Za-z0-9]{1,12}(?:-\d+)?\.(?:jsonl|wav)$/;
 
 /** Event log and recordings of one session (contract 05 §15). Nothing here throws or blocks. */
 export interface SessionArtifacts {
   /** Absolute path of the event log; empty without a host. */
   readonly logPath: string;
-  /** Adds a line: the event with sorted keys and `unix_ms`, its audio replaced by its size. */
+  /** Adds a line: the event with sorted keys and `unix_ms`, its audio replaced by its size. A full log takes no more. */
   record(event: JsonObject): void;
+  /** Adds the last line, also to a full log. */
+  recordEnd(event: JsonObject): void;
   /** Begins the next recording. Returns its path; empty without a host. */
   startAudio(sampleRate: number): string;
   audio(pcm: Uint8Array): void;
@@ -45,7 +54,7 @@ export interface ArtifactsParts {
 
 export interface NewArtifacts {
   /** Beginning of the file names. */
-  prefix: 'voice-output' | 'realtime';
+  prefix: 'voice-output' | 'realtime' | 'realtime-agent';
   sessionId: string;
   scope: UsedDirectory;
 }
@@ -58,44 +67,63 @@ export interface UsedDirectory {
 
 export type Artifacts = ReturnType<typeof createArtifacts>;
 
-/** `run_retention_days` of a section; 14 unless it is a number of days from 1 on. */
+/** `run_retention_days` of a section; 14 unless it is a number of days; for 0, files are kept. */
 function daysOf({ run_retention_days: days }: Mapping): number {
-  const count = typeof days === 'string' ? Number(days) : days;
-  return typeof count === 'number' && count >= 1 ? Math.min(count, MAX_RETENTION_DAYS) : RETENTION_DAYS;
+  const count = numberOf(days);
+  if (count === 0) return Number.POSITIVE_INFINITY;
+  return count !== undefined && count >= 1 ? Math.min(count, MAX_RETENTION_DAYS) : RETENTION_DAYS;
 }
 
 /** Event logs and recordings of voice sessions; nothing is kept at the edge, which has no files. */
 export function createArtifacts({ host, clock, log }: ArtifactsParts) {
-  /** How many days files are kept, by directory. */
-  const directories = new Map<string, number>();
+  /** By directory: how many days files are kept, and when a new session may next sweep it (monotonic milliseconds). */
+  const directories = new Map<string, { days: number; next: number }>();
   const backlog: Backlog = { bytes: 0 };
   let cancel = () => {};
 
   async function sweepDirectory(directory: string, days: number): Promise<void> {
-    const files = host?.files;
-    for (const { name, kind } of (await files?.list(directory)) ?? []) {
-      if (kind !== 'file' || !ARTIFACT.test(name)) continue;
-      const facts = await files?.stat(`${directory}/${name}`);
-      if (facts && clock.now() - facts.modified > days * DAY) await files?.remove(`${directory}/${name}`);
+    if (days === Number.POSITIVE_INFINITY) return;
+    const { files } = host as Host;
+    const listed = (await files.list(directory)) ?? [];
+    const names = listed.filter(({ name, kind }) => kind === 'file' && ARTIFACT.test(name)).map(({ name }) => name);
+    const tooMany = new Set(names.toSorted(byStamp).slice(0, Math.max(0, names.length - MAX_FILES)));
+    for (const name of names) {
+      const path = `${directory}/${name}`;
+      const modified = tooMany.has(name) ? Number.NEGATIVE_INFINITY : (await files.stat(path))?.modified;
+      if (modified !== undefined && clock.now() - modified > days * DAY) await files.remove(path);
     }
+  }
+
+  async function sweep(directory: string, days: number): Promise<void> {
+    await sweepDirectory(directory, days).catch((error) => {
+      log.warn(`old voice recordings could not be removed: ${errnoOf(error) || describeError(error)}`);
+    });
   }
 
   async function sweepAll(): Promise<void> {
-    for (const [directory, days] of directories) {
-      await sweepDirectory(directory, days).catch((error) => {
-        log.warn(`old voice recordings could not be removed: ${errnoOf(error) || describeError(error)}`);
-      });
-    }
+    for (const [directory, { days }] of directories) await sweep(directory, days);
   }
 
   function sweepFromNowOn({ runDir, section }: UsedDirectory): void {
-    if (directories.has(runDir) || directories.size < MAX_DIRECTORIES) directories.set(runDir, daysOf(section));
+    const known = directories.get(runDir);
+    if (!known && directories.size >= MAX_DIRECTORIES) return;
+    directories.set(runDir, { days: daysOf(section), next: known?.next ?? Number.NEGATIVE_INFINITY });
+  }
+
+  /** A new session sweeps its directory (contract 06 §10), unless another one has just done so. */
+  function sweepForSession(directory: string): void {
+    const known = directories.get(directory);
+    const now = clock.monotonic();
+    if (!known || known.next > now) return;
+    known.next = now + SWEEP_PERIOD;
+    void sweep(directory, known.days);
   }
 
   return {
     open({ prefix, sessionId, scope }: NewArtifacts): SessionArtifacts {
       if (!host) return NO_ARTIFACTS;
       sweepFromNowOn(scope);
+      sweepForSession(scope.runDir);
       const name = `${prefix}-${stampOf(clock.now())}-${shortOf(sessionId)}`;
       return new FileArtifacts({ host, clock, log, backlog, stem: `${scope.runDir}/${name}` });
     },
@@ -112,6 +140,9 @@ export function createArtifacts({ host, clock, log }: ArtifactsParts) {
   };
 }
 
+const stampIn = (name: string): string => /\d{8}-\d{6}/.exec(name)?.[0] ?? '';
+const byStamp = (a: string, b: string): number => (stampIn(a) < stampIn(b) ? -1 : stampIn(a) > stampIn(b) ? 1 : 0);
+
 const shortOf = (sessionId: string): string => sessionId.replace(/[^A-Za-z0-9]/g, '').slice(0, 12);
 
 /** `YYYYMMDD-HHMMSS` in local time. */
@@ -125,6 +156,7 @@ function stampOf(now: number): string {
 const NO_ARTIFACTS: SessionArtifacts = {
   logPath: '',
   record() {},
+  recordEnd() {},
   startAudio: () => '',
   audio() {},
   endAudio() {},
@@ -158,6 +190,9 @@ class FileArtifacts implements SessionArtifacts {
   readonly #parts: FileArtifactsParts;
   #writes: Write[] = [];
   #waiting = 0;
+  /** Bytes of the event log. */
+  #logged = 0;
+  #isFull = false;
   #recordings = 0;
   #audio: { path: string; sampleRate: number; bytes: number } | undefined;
   #writing: Promise<void> | undefined;
@@ -169,11 +204,21 @@ class FileArtifacts implements SessionArtifacts {
   }
 
   record(event: JsonObject): void {
-    if (this.#hasFailed) return;
-    const { audio_base64, ...rest } = event;
-    const line: JsonObject = { ...rest, unix_ms: Math.round(this.#parts.clock.now()) };
-    if (typeof audio_base64 === 'string') line.audio_base64 = `<${event.byte_count ?? audio_base64.length} bytes>`;
-    this.#append(this.logPath, utf8ToBytes(`${canonicalJson(JSON.parse(JSON.stringify(line)) as Json)}\n`));
+    if (this.#hasFailed || this.#isFull) return;
+    const line = this.#lineOf(event);
+    this.#logged += line.length;
+    this.#isFull = this.#logged > MAX_LOG;
+    this.#append(this.logPath, this.#isFull ? this.#lineOf({ type: 'voice.log.full' }) : line);
+  }
+
+  recordEnd(event: JsonObject): void {
+    if (!this.#hasFailed) this.#append(this.logPath, this.#lineOf(event));
+  }
+
+  #lineOf({ audio_base64: audio, ...event }: JsonObject): Uint8Array {
+    const line: JsonObject = { ...event, unix_ms: Math.round(this.#parts.clock.now()) };
+    if (typeof audio === 'string') line.audio_base64 = `<${event.byte_count ?? audio.length} bytes>`;
+    return utf8ToBytes(`${canonicalJson(JSON.parse(JSON.stringify(line)) as Json)}\n`);
   }
 
   startAudio(sampleRate: number): string {

@@ -1,37 +1,33 @@
 import { describeError, RelayError } from '../errors.ts';
-import type { Clock } from '../kit/clock.ts';
 import type { JsonObject } from '../kit/json.ts';
 import { visibleLine } from '../kit/text.ts';
-import type { Log } from '../log.ts';
 import type { SocketEvents, Transport } from '../socket/transport.ts';
-import type { NewArtifacts, SessionArtifacts } from './artifacts.ts';
+import type { NewArtifacts } from './artifacts.ts';
 import type { Effective } from './config.ts';
 import { render } from './output/render.ts';
 import type { VoicePrincipal } from './principal.ts';
 import type { ProviderUse } from './registry.ts';
+import {
+  type ChosenVoice,
+  createVoiceSessions,
+  type NewSession,
+  originOf,
+  type TableSession,
+  type VoiceSessionsParts,
+} from './sessions.ts';
 import type { StreamingSettings } from './settings.ts';
 import type { Activity, Rules } from './socket/rules.ts';
 import { SessionSocket } from './socket/session-socket.ts';
-import type { LimitedSession } from './socket/session-table.ts';
+import type { SessionLimits } from './socket/session-table.ts';
 import type { EventBody } from './socket/types.ts';
 import { type Adapter, type RenderRequest, type RenderSettings, renderRequest } from './streaming/adapter.ts';
+import type { Adapters } from './streaming/adapters.ts';
 
 const MAX_TYPE = 64;
 const MAX_MODE = 80;
 
-/** What a session renders with. */
-export interface ChosenVoice {
-  provider: string;
-  model: string;
-  voice: string;
-  /** Hertz. */
-  sampleRate: number;
-  /** Named by the client; otherwise the settings have it. */
-  language?: string;
-}
-
 /** What differs between the sessions of voice output and those of the lab. */
-export interface SessionKind<S extends StreamingSettings> {
+export interface RenderKind<S extends StreamingSettings> {
   /** For errors. */
   name: string;
   /** Path of its sockets, without the id. */
@@ -53,21 +49,8 @@ export interface SessionKind<S extends StreamingSettings> {
   behave(session: VoiceSession<S>): (message: JsonObject) => void;
 }
 
-export interface VoiceSessionParts<S extends StreamingSettings> {
-  id: string;
-  principal: VoicePrincipal;
-  scope: Effective<S>;
-  voice: ChosenVoice;
+export interface VoiceSessionParts<S extends StreamingSettings> extends NewSession<S, VoiceSession<S>> {
   adapter: Adapter;
-  /** SHA-256 (hex) of the resume token. */
-  tokenHash: string;
-  /** Milliseconds. */
-  resumeTtl: number;
-  artifacts: SessionArtifacts;
-  clock: Clock;
-  log: Log;
-  /** Called once; `settled` resolves when the event log is on disk. */
-  ended(session: VoiceSession<S>, settled: Promise<void>): void;
 }
 
 /** How a session renders what a `response.create` asks for. */
@@ -85,18 +68,18 @@ export interface RenderOptions {
 }
 
 /** One session of voice output or of the lab: its socket, its event log, and one render at a time (contract 05 §12, §14). */
-export class VoiceSession<S extends StreamingSettings = StreamingSettings> implements LimitedSession {
+export class VoiceSession<S extends StreamingSettings = StreamingSettings> implements TableSession {
   readonly id: string;
   readonly principal: VoicePrincipal;
   readonly scope: Effective<S>;
   readonly voice: ChosenVoice;
   readonly #parts: VoiceSessionParts<S>;
-  readonly #kind: SessionKind<S>;
+  readonly #kind: RenderKind<S>;
   readonly #socket: SessionSocket;
   readonly #end = new AbortController();
   #activity: Activity = 'idle';
 
-  constructor(kind: SessionKind<S>, parts: VoiceSessionParts<S>) {
+  constructor(kind: RenderKind<S>, parts: VoiceSessionParts<S>) {
     const { id, principal, scope, voice, artifacts, log } = parts;
     this.#parts = parts;
     this.#kind = kind;
@@ -204,16 +187,38 @@ export class VoiceSession<S extends StreamingSettings = StreamingSettings> imple
     const { artifacts } = this.#parts;
     this.#end.abort(new RelayError('gone', 'the voice session has ended'));
     artifacts.endAudio();
-    artifacts.record({ type: `${this.#kind.loggedAs}.closed`, session_id: this.id, reason: why });
+    artifacts.recordEnd({ type: `${this.#kind.loggedAs}.closed`, session_id: this.id, reason: why });
     this.#parts.ended(this, artifacts.settled());
   }
 }
 
 const factsOf = ({ provider, model, voice }: ChosenVoice): JsonObject => ({ provider, model, voice });
 
-/** Where the settings of a session are from, as its answer and its events say it. */
-export const originOf = ({ profile, configScope, configPath }: Effective<StreamingSettings>): JsonObject => ({
-  profile,
-  config_scope: configScope,
-  config_path: configScope === 'relay' ? null : configPath,
-});
+const LIMITS: SessionLimits = { perPrincipal: 16, total: 128, evicts: 'idle', error: 'rate-limited' };
+
+export interface RenderSessionsParts<S extends StreamingSettings> extends VoiceSessionsParts<S> {
+  adapters: Adapters;
+}
+
+/** The sessions of voice output, or those of the lab (contract 05 §12, §14). */
+export function createRenderSessions<S extends StreamingSettings>(
+  kind: RenderKind<S>,
+  { adapters, ...parts }: RenderSessionsParts<S>,
+) {
+  const { name, path, protocol, use, prefix, rules } = kind;
+  return createVoiceSessions<S, VoiceSession<S>, void>(
+    {
+      ...{ name, path, protocol, use, prefix },
+      isResumable: rules.resumable,
+      revokedCode: 4001,
+      limits: LIMITS,
+      read() {},
+      make(session) {
+        const adapter = adapters(session.voice.provider);
+        if (!adapter) throw new RelayError('internal', `voice provider ${session.voice.provider} has no adapter`);
+        return new VoiceSession(kind, { ...session, adapter });
+      },
+    },
+    parts,
+  );
+}

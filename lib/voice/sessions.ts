@@ -5,14 +5,12 @@ import type { Clock } from '../kit/clock.ts';
 import type { JsonObject } from '../kit/json.ts';
 import type { Log } from '../log.ts';
 import type { SocketEvents, Transport } from '../socket/transport.ts';
-import type { Artifacts } from './artifacts.ts';
+import type { Artifacts, NewArtifacts, SessionArtifacts } from './artifacts.ts';
 import type { Effective } from './config.ts';
 import type { VoicePrincipal } from './principal.ts';
 import { type ProviderUse, requireProvider } from './registry.ts';
-import { type ChosenVoice, originOf, type SessionKind, VoiceSession } from './session.ts';
 import type { StreamingSettings } from './settings.ts';
-import { SessionTable } from './socket/session-table.ts';
-import type { Adapters } from './streaming/adapters.ts';
+import { type LimitedSession, type SessionLimits, SessionTable } from './socket/session-table.ts';
 
 const MIN_RATE = 8000;
 const MAX_RATE = 96_000;
@@ -21,11 +19,75 @@ const MAX_LANGUAGE = 24;
 /** Milliseconds that a stopping relay waits for the last lines of the event logs. */
 const SETTLE_TIMEOUT = 2000;
 
+/** What a session renders with. */
+export interface ChosenVoice {
+  provider: string;
+  model: string;
+  voice: string;
+  /** Hertz. */
+  sampleRate: number;
+  /** Named by the client; otherwise the settings have it. */
+  language?: string;
+}
+
+/** Who asks for a session. */
+export interface SessionCaller {
+  principal: VoicePrincipal;
+  /** The bearer of the request, which the agent's API server may be asked with. Never logged or stored. */
+  bearer?: string;
+}
+
+/** What a session is made of. */
+export interface NewSession<S extends StreamingSettings, V> {
+  id: string;
+  principal: VoicePrincipal;
+  scope: Effective<S>;
+  voice: ChosenVoice;
+  /** SHA-256 (hex) of the resume token. */
+  tokenHash: string;
+  /** Milliseconds. */
+  resumeTtl: number;
+  artifacts: SessionArtifacts;
+  clock: Clock;
+  log: Log;
+  /** Called once; `settled` resolves when the event log is on disk. */
+  ended(session: V, settled: Promise<void>): void;
+}
+
+/** A session, as far as its table goes. */
+export interface TableSession extends LimitedSession {
+  readonly scope: { readonly profile: string | null };
+  /** Path of the event log; empty without a host. */
+  readonly logPath: string;
+  /** Takes over a socket of its principal. */
+  open(transport: Transport): SocketEvents;
+}
+
+/** What differs between the sessions of voice output, of the lab, and of the realtime agent. */
+export interface SessionsKind<S extends StreamingSettings, V extends TableSession, R> {
+  /** For errors. */
+  name: string;
+  /** Path of its sockets, without the id. */
+  path: string;
+  protocol: string;
+  use: ProviderUse;
+  /** Beginning of the names of its files. */
+  prefix: NewArtifacts['prefix'];
+  isResumable: boolean;
+  /** Close code of sockets whose principal may no longer use them. */
+  revokedCode: number;
+  limits: SessionLimits;
+  /** Reads what else a body asks for. @throws RelayError `invalid` */
+  read(body: JsonObject, caller: SessionCaller, scope: Effective<S>): R | Promise<R>;
+  make(parts: NewSession<S, V>, request: Awaited<R>): V;
+  /** Members of the answer to `POST session` beyond the common ones. */
+  answer?(request: Awaited<R>): JsonObject;
+}
+
 export interface VoiceSessionsParts<S extends StreamingSettings> {
   config: Pick<Config, 'voiceResumeTtlMs'>;
   /** The settings for a profile; null for none (contract 05 §4). */
   scope(profile: string | null): Promise<Effective<S>>;
-  adapters: Adapters;
   artifacts: Artifacts;
   /** Calls back once when a principal may no longer use these sessions. Returns the function that stops watching. */
   onPrincipalEnded(principal: VoicePrincipal, ended: (reason: string) => void): () => void;
@@ -33,13 +95,14 @@ export interface VoiceSessionsParts<S extends StreamingSettings> {
   log: Log;
 }
 
-export type VoiceSessions = ReturnType<typeof createVoiceSessions>;
-
-/** The sessions of voice output, or those of the lab (contract 05 §12, §14). */
-export function createVoiceSessions<S extends StreamingSettings>(kind: SessionKind<S>, parts: VoiceSessionsParts<S>) {
-  const { scope: scopeOf, adapters, artifacts, clock, log, config } = parts;
-  const sessions = new SessionTable<VoiceSession<S>>(clock);
-  const watches = new Map<VoiceSession<S>, () => void>();
+/** The sessions of one kind (contract 05 §12, §14, contract 06 §3.3). */
+export function createVoiceSessions<S extends StreamingSettings, V extends TableSession, R>(
+  kind: SessionsKind<S, V, R>,
+  parts: VoiceSessionsParts<S>,
+) {
+  const { scope: scopeOf, artifacts, clock, log, config } = parts;
+  const sessions = new SessionTable<V>(clock, kind.limits);
+  const watches = new Map<V, () => void>();
   /** Event logs of closed sessions that are not on disk yet. */
   const closing = new Set<Promise<void>>();
 
@@ -49,7 +112,7 @@ export function createVoiceSessions<S extends StreamingSettings>(kind: SessionKi
     return scope;
   }
 
-  function ended(session: VoiceSession<S>, settled: Promise<void>): void {
+  function ended(session: V, settled: Promise<void>): void {
     sessions.ended(session);
     watches.get(session)?.();
     watches.delete(session);
@@ -67,29 +130,31 @@ export function createVoiceSessions<S extends StreamingSettings>(kind: SessionKi
     /**
      * Creates a session for the principal. Returns the body of the answer, with the resume token, which is kept as a
      * hash only.
-     * @throws RelayError `not-found` while they are disabled, `invalid` for a bad body, `rate-limited` when the
-     * principal has too many sessions that are busy.
+     * @throws RelayError `not-found` while they are disabled, `invalid` for a bad body, the kind in the limits when
+     * there are too many sessions.
      */
-    async create(principal: VoicePrincipal, profile: string | null, body: JsonObject): Promise<JsonObject> {
+    async create(caller: SessionCaller, profile: string | null, body: JsonObject): Promise<JsonObject> {
+      const { principal } = caller;
       const scope = await enabledScope(profile);
       const voice = chosenVoice(body, scope, kind.use);
-      const adapter = adapters(voice.provider);
-      if (!adapter) throw new RelayError('internal', `voice provider ${voice.provider} has no adapter`);
+      const request = await kind.read(body, caller, scope);
       const id = base64url(randomBytes(18));
       const resumeToken = base64url(randomBytes(32));
-      const session = new VoiceSession(kind, {
-        id,
-        principal,
-        scope,
-        voice,
-        adapter,
-        tokenHash: sha256(resumeToken),
-        resumeTtl: config.voiceResumeTtlMs,
-        artifacts: artifacts.open({ prefix: kind.prefix, sessionId: id, scope }),
-        clock,
-        log,
-        ended,
-      });
+      const session = kind.make(
+        {
+          id,
+          principal,
+          scope,
+          voice,
+          tokenHash: sha256(resumeToken),
+          resumeTtl: config.voiceResumeTtlMs,
+          artifacts: artifacts.open({ prefix: kind.prefix, sessionId: id, scope }),
+          clock,
+          log,
+          ended,
+        },
+        request,
+      );
       try {
         sessions.add(session);
       } catch (error) {
@@ -98,13 +163,13 @@ export function createVoiceSessions<S extends StreamingSettings>(kind: SessionKi
       }
       watches.set(
         session,
-        parts.onPrincipalEnded(principal, (reason) => session.close(4001, reason, 'closed')),
+        parts.onPrincipalEnded(principal, (reason) => session.close(kind.revokedCode, reason, 'closed')),
       );
       return {
         success: true,
         session_id: id,
         websocket_path: `${kind.path}/${id}`,
-        ...(kind.rules.resumable && {
+        ...(kind.isResumable && {
           resume_token: resumeToken,
           resume_supported: true,
           resume_ttl_ms: config.voiceResumeTtlMs,
@@ -117,6 +182,7 @@ export function createVoiceSessions<S extends StreamingSettings>(kind: SessionKi
         protocol: kind.protocol,
         ...originOf(scope),
         fallback_to_global: scope.fallbackToGlobal,
+        ...kind.answer?.(request),
       };
     },
 
@@ -182,3 +248,10 @@ function chosenVoice(body: JsonObject, { settings }: Effective<StreamingSettings
     language: textOf(body, 'language', MAX_LANGUAGE),
   };
 }
+
+/** Where the settings of a session are from, as its answer and its events say it. */
+export const originOf = ({ profile, configScope, configPath }: Effective<StreamingSettings>): JsonObject => ({
+  profile,
+  config_scope: configScope,
+  config_path: configScope === 'relay' ? null : configPath,
+});

@@ -2,8 +2,7 @@ import type { Config } from '../../config.ts';
 import { fromBase64 } from '../../kit/bytes.ts';
 import type { JsonObject } from '../../kit/json.ts';
 import { cutText, startedEvent } from '../output/render.ts';
-import type { SessionKind, VoiceSession } from '../session.ts';
-import { createVoiceSessions, type VoiceSessionsParts } from '../sessions.ts';
+import { createRenderSessions, type RenderKind, type RenderSessionsParts, type VoiceSession } from '../session.ts';
 import { type RealtimeSettings, voiceOutput } from '../settings.ts';
 import { LAB_RULES } from '../socket/rules.ts';
 import type { EventBody } from '../socket/types.ts';
@@ -14,7 +13,7 @@ const SAMPLE_SENTENCE = 'Hello, this is a short test of the realtime voice lab.'
 const DEV_CHECK = 'voice_realtime_dev_check';
 
 /** Any provider, any number of renders, no resume. */
-const labKind = (logsTranscripts: boolean): SessionKind<RealtimeSettings> => ({
+const labKind = (logsTranscripts: boolean): RenderKind<RealtimeSettings> => ({
   name: 'the realtime voice lab',
   path: '/voice/realtime',
   protocol: 'svc.voice.realtime.v0',
@@ -32,13 +31,13 @@ const labKind = (logsTranscripts: boolean): SessionKind<RealtimeSettings> => ({
   behave,
 });
 
-export interface VoiceLabParts extends VoiceSessionsParts<RealtimeSettings> {
+export interface VoiceLabParts extends RenderSessionsParts<RealtimeSettings> {
   config: Pick<Config, 'voiceResumeTtlMs' | 'logLevel'>;
 }
 
 /** The realtime lab, to try providers with (contract 05 §14). */
 export const createVoiceLab = (parts: VoiceLabParts) =>
-  createVoiceSessions(labKind(parts.config.logLevel === 'DEBUG'), parts);
+  createRenderSessions(labKind(parts.config.logLevel === 'DEBUG'), parts);
 
 function behave(session: VoiceSession<RealtimeSettings>): (message: JsonObject) => void {
   let inputBytes = 0;

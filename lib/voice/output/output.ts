@@ -1,5 +1,4 @@
-import type { SessionKind } from '../session.ts';
-import { createVoiceSessions, type VoiceSessionsParts } from '../sessions.ts';
+import { createRenderSessions, type RenderKind, type RenderSessionsParts } from '../session.ts';
 import type { OutputSettings } from '../settings.ts';
 import { OUTPUT_RULES } from '../socket/rules.ts';
 import { cutText, startedEvent } from './render.ts';
@@ -7,7 +6,7 @@ import { cutText, startedEvent } from './render.ts';
 const OUTPUT_MODE = { output_mode: 'streaming_tts_renderer' };
 
 /** Sessions of voice output: one render, heard over any number of sockets in turn (contract 05 §12). */
-const OUTPUT: SessionKind<OutputSettings> = {
+const OUTPUT: RenderKind<OutputSettings> = {
   name: 'voice output',
   path: '/voice/output',
   protocol: 'svc.voice.output.v0',
@@ -37,4 +36,4 @@ const OUTPUT: SessionKind<OutputSettings> = {
 };
 
 /** Streaming voice output (contract 05 §12). */
-export const createVoiceOutput = (parts: VoiceSessionsParts<OutputSettings>) => createVoiceSessions(OUTPUT, parts);
+export const createVoiceOutput = (parts: RenderSessionsParts<OutputSettings>) => createRenderSessions(OUTPUT, parts);

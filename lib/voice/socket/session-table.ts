@@ -2,11 +2,22 @@ import { RelayError } from '../../errors.ts';
 import type { Clock } from '../../kit/clock.ts';
 import { isSamePrincipal, type VoicePrincipal } from '../principal.ts';
 
-const MAX_PER_PRINCIPAL = 16;
-const MAX_SESSIONS = 128;
 const TOMBSTONE_TTL = 10 * 60_000;
 const MAX_TOMBSTONES = 1024;
 const BUSY_RETRY = 5;
+
+/** How many sessions there may be, and what happens to one more. */
+export interface SessionLimits {
+  perPrincipal: number;
+  total: number;
+  /**
+   * Which sessions give way to a new one, oldest first. `idle`: those that do nothing, first without a socket. `unattached`:
+   * those without a socket, first those that do nothing.
+   */
+  evicts: 'idle' | 'unattached';
+  /** Kind of the error when none can. */
+  error: 'rate-limited' | 'unavailable';
+}
 
 /** A voice session, as far as its limits go. */
 export interface LimitedSession {
@@ -23,13 +34,15 @@ export interface LimitedSession {
 /** The open sessions of one kind, within their limits, and for ten minutes the ids of closed ones (contract 05 §12). */
 export class SessionTable<S extends LimitedSession> {
   readonly #clock: Clock;
+  readonly #limits: SessionLimits;
   /** Oldest first. */
   readonly #open = new Map<string, S>();
   /** When to forget a closed session, in monotonic milliseconds; the oldest first. */
   readonly #tombstones = new Map<string, number>();
 
-  constructor(clock: Clock) {
+  constructor(clock: Clock, limits: SessionLimits) {
     this.#clock = clock;
+    this.#limits = limits;
   }
 
   get size(): number {
@@ -41,13 +54,13 @@ export class SessionTable<S extends LimitedSession> {
     return [...this.#open.values()].filter(({ isAttached }) => isAttached).length;
   }
 
-  /** Adds a session. @throws RelayError `rate-limited` when there are too many and none of them is idle. */
+  /** Adds a session. @throws RelayError of the kind in the limits when there are too many and none can give way. */
   add(session: S): void {
     this.#makeRoom(
       [...this.#open.values()].filter((other) => isSamePrincipal(other.principal, session.principal)),
-      MAX_PER_PRINCIPAL,
+      this.#limits.perPrincipal,
     );
-    this.#makeRoom([...this.#open.values()], MAX_SESSIONS);
+    this.#makeRoom([...this.#open.values()], this.#limits.total);
     this.#open.set(session.id, session);
   }
 
@@ -78,13 +91,16 @@ export class SessionTable<S extends LimitedSession> {
     for (const session of [...this.#open.values()]) if (matches(session)) session.close(code, reason, why);
   }
 
-  /** Of too many sessions, closes the oldest idle one: first one without a socket, then one that does nothing on it. */
+  /** Of too many sessions, closes the one that gives way first. */
   #makeRoom(sessions: S[], limit: number): void {
     const open = sessions.filter(({ isOver }) => !isOver);
     if (open.length < limit) return;
-    const idle = open.filter(({ isBusy }) => !isBusy);
-    const oldest = idle.find(({ isAttached }) => !isAttached) ?? idle[0];
-    if (!oldest) throw new RelayError('rate-limited', 'too many voice sessions', { retryAfter: BUSY_RETRY });
+    const { evicts, error } = this.#limits;
+    const canGive = ({ isBusy, isAttached }: S) => (evicts === 'idle' ? !isBusy : !isAttached);
+    const first = ({ isBusy, isAttached }: S) => (evicts === 'idle' ? !isAttached : !isBusy);
+    const candidates = open.filter(canGive);
+    const oldest = candidates.find(first) ?? candidates[0];
+    if (!oldest) throw new RelayError(error, 'too many voice sessions', { retryAfter: BUSY_RETRY });
     oldest.close(1013, 'too many voice sessions', 'evicted');
   }
 

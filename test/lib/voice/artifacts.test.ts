@@ -24,8 +24,10 @@ function setUp(over: Partial<Host['files']> = {}) {
   const files = { ...host.files, ...over };
   return { clock, log, artifacts: createArtifacts({ host: { ...host, files }, clock, log }) };
 }
-const open = (artifacts: ReturnType<typeof createArtifacts>, prefix: 'voice-output' | 'realtime' = 'voice-output') =>
-  artifacts.open({ prefix, scope: { runDir: `${home}/a/runs`, section: {} }, sessionId: 'Ab-C_1234567890xyz' });
+const open = (
+  artifacts: ReturnType<typeof createArtifacts>,
+  prefix: 'voice-output' | 'realtime' | 'realtime-agent' = 'voice-output',
+) => artifacts.open({ prefix, scope: { runDir: `${home}/a/runs`, section: {} }, sessionId: 'Ab-C_1234567890xyz' });
 const pcm = (...samples: number[]) => new Uint8Array(Int16Array.from(samples).buffer);
 
 /** A disk that takes nothing until it is opened. */
@@ -121,6 +123,21 @@ describe('an event log (contract 05 §15)', () => {
     const session = open(artifacts);
     for (let count = 0; count < 2000; count++) session.record({ type: 'x', text: 'x'.repeat(8192) });
     expect(log.lines.filter((line) => line.includes('no longer recorded: the disk is too slow'))).toHaveLength(1);
+  });
+
+  it('takes at most 16 MiB, says so, and has its last line all the same', async () => {
+    const { artifacts } = setUp();
+    const session = open(artifacts, 'realtime-agent');
+    const text = 'x'.repeat(1024 * 1024);
+    for (let count = 0; count < 20; count++) {
+      session.record({ type: 'x', event_id: count, text });
+      await session.settled();
+    }
+    session.recordEnd({ type: 'closed' });
+    await session.settled();
+    const lines = (await readFile(session.logPath, 'utf8')).trim().split('\n');
+    const types = lines.map((line) => JSON.parse(line).type);
+    expect(types).toEqual([...Array(15).fill('x'), 'voice.log.full', 'closed']);
   });
 
   it('shares 64 MiB with the others, which come back when the disk does', async () => {
@@ -235,6 +252,49 @@ it('keeps files for as long as their section says', async () => {
   expect(await readdir(`${home}/runs`)).toHaveLength(1);
   await clock.advanceAsync(DAY);
   await vi.waitFor(async () => expect(await readdir(`${home}/runs`)).toEqual([]));
+  artifacts.stop();
+});
+
+it('sweeps its directory when a session begins, at most once a minute (contract 06 §10)', async () => {
+  const { artifacts, clock } = setUp();
+  const old = `${home}/runs/realtime-agent-20250101-120000-AbC.jsonl`;
+  const write = async () => {
+    await mkdir(`${home}/runs`, { recursive: true });
+    await writeFile(old, '');
+    await utimes(old, START / 1000, START / 1000 - 20 * 86_400);
+  };
+  const begin = (section = {}) =>
+    artifacts.open({ prefix: 'realtime-agent', scope: { runDir: `${home}/runs`, section }, sessionId: 'x' });
+  const left = () => readdir(`${home}/runs`);
+  await write();
+  begin({ run_retention_days: 0 });
+  clock.advance(60_000);
+  await new Promise((resolve) => setTimeout(resolve, 50));
+  expect(await left()).toHaveLength(1);
+  begin();
+  await vi.waitFor(async () => expect(await left()).toEqual([]));
+  await write();
+  clock.advance(59_999);
+  begin();
+  await new Promise((resolve) => setTimeout(resolve, 50));
+  expect(await left()).toHaveLength(1);
+  clock.advance(1);
+  begin();
+  await vi.waitFor(async () => expect(await left()).toEqual([]));
+});
+
+it('keeps the newest 2000 files', async () => {
+  const { artifacts } = setUp();
+  await mkdir(`${home}/runs`);
+  const names = Array.from({ length: 2010 }, (_, at) => {
+    const stamp = `20260101-${String(at).padStart(6, '0')}`;
+    return at % 2 === 0 ? `voice-output-${stamp}-AbC.wav` : `realtime-agent-${stamp}-AbC.jsonl`;
+  });
+  await Promise.all([...names, 'notes.txt'].map((name) => writeFile(`${home}/runs/${name}`, '')));
+  artifacts.start([{ runDir: `${home}/runs`, section: {} }]);
+  await vi.waitFor(async () => {
+    expect((await readdir(`${home}/runs`)).sort()).toEqual([...names.slice(10), 'notes.txt'].sort());
+  });
   artifacts.stop();
 });
 

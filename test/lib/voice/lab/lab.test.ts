@@ -34,6 +34,7 @@ function setUp({ adapter = renderStub as Adapter, logLevel = 'INFO' as LogLevel,
     open: () => ({
       logPath: '/logs/realtime.jsonl',
       record: (event: JsonObject) => void recorded.push(event),
+      recordEnd: (event: JsonObject) => void recorded.push(event),
       startAudio: (rate: number) => `/logs/realtime-${recordings.push(rate)}.wav`,
       audio() {},
       endAudio() {},
@@ -62,7 +63,7 @@ function setUp({ adapter = renderStub as Adapter, logLevel = 'INFO' as LogLevel,
     log: createTestLog(),
   });
   async function attach() {
-    const { session_id: id } = (await lab.create(ANNE, null, {})) as { session_id: string };
+    const { session_id: id } = (await lab.create({ principal: ANNE }, null, {})) as { session_id: string };
     const events: JsonObject[] = [];
     const closed: number[] = [];
     const transport: Transport = {
@@ -173,7 +174,7 @@ it('05 §12, §14: binds a session to its principal, and closes it with it', asy
 
 it('05 §14: a session that nobody connects to ends after five minutes', async () => {
   const { lab, clock } = setUp();
-  const { session_id: id } = (await lab.create(ANNE, null, {})) as { session_id: string };
+  const { session_id: id } = (await lab.create({ principal: ANNE }, null, {})) as { session_id: string };
   clock.advance(299_999);
   await lab.admit(id, ANNE);
   clock.advance(1);
@@ -181,5 +182,7 @@ it('05 §14: a session that nobody connects to ends after five minutes', async (
 });
 
 it('05 §14: a disabled lab creates nothing', async () => {
-  await expect(setUp({ enabled: false }).lab.create(ANNE, null, {})).rejects.toMatchObject({ kind: 'not-found' });
+  await expect(setUp({ enabled: false }).lab.create({ principal: ANNE }, null, {})).rejects.toMatchObject({
+    kind: 'not-found',
+  });
 });

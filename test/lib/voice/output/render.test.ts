@@ -22,6 +22,7 @@ const MODE = { output_mode: 'streaming_tts_renderer' };
 const ARTIFACTS: SessionArtifacts = {
   logPath: '/logs/x.jsonl',
   record() {},
+  recordEnd() {},
   startAudio: () => '/logs/x.wav',
   audio() {},
   endAudio() {},

@@ -1,13 +1,15 @@
 import { expect, it } from 'vitest';
 import type { VoicePrincipal } from '../../../../lib/voice/principal.ts';
-import { type LimitedSession, SessionTable } from '../../../../lib/voice/socket/session-table.ts';
+import { type LimitedSession, type SessionLimits, SessionTable } from '../../../../lib/voice/socket/session-table.ts';
 import { createTestClock } from '../../../support/clock.ts';
 
 const caller = (key: string): VoicePrincipal => ({ kind: 'api', key });
 
-function setUp() {
+const LIMITS: SessionLimits = { perPrincipal: 16, total: 128, evicts: 'idle', error: 'rate-limited' };
+
+function setUp(limits = LIMITS) {
   const clock = createTestClock();
-  const table = new SessionTable<TestSession>(clock);
+  const table = new SessionTable<TestSession>(clock, limits);
   class TestSession implements LimitedSession {
     readonly id: string;
     readonly principal: VoicePrincipal;
@@ -83,4 +85,19 @@ it('holds 128 sessions in all', () => {
   expect(() => table.find('s1', caller('caller 0'))).toThrow(expect.objectContaining({ kind: 'gone' }));
   table.closeAll(1001, 'server shutting down', 'shutdown');
   expect(table.size).toBe(0);
+});
+
+it('spares sessions with a socket where the limits say so (contract 06 §3.3)', () => {
+  const { add } = setUp({ perPrincipal: 3, total: 4, evicts: 'unattached', error: 'unavailable' });
+  const busy = add('busy', 'a', { isBusy: true });
+  const attached = add('attached', 'a', { isAttached: true });
+  const idle = add('idle', 'a');
+  add('one more', 'a', { isAttached: true });
+  expect([idle.isOver, busy.isOver, attached.isOver]).toEqual([true, false, false]);
+  add('two more', 'a', { isAttached: true });
+  expect([busy.isOver, attached.isOver]).toEqual([true, false]);
+  const refused = expect.objectContaining({ kind: 'unavailable', message: 'too many voice sessions' });
+  expect(() => add('three more', 'a')).toThrow(refused);
+  add('of another', 'b', { isAttached: true });
+  expect(() => add('the fifth', 'c')).toThrow(refused);
 });
