@@ -23,7 +23,7 @@ const BY_TYPE: Readonly<Record<string, string>> = {
   webm: 'webm',
   ogg: 'ogg',
   opus: 'opus',
-  mp4: 'mp4',
+  mp4: 'm4a',
   m4a: 'm4a',
   mpeg: 'mp3',
   mp3: 'mp3',
