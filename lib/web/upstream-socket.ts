@@ -13,6 +13,8 @@ import { systemClock } from '../kit/clock.ts';
 
 /** Characters of the messages that are kept while reading is paused: this platform cannot slow the server down. */
 const MAX_KEPT = 16 * 1024 * 1024;
+/** Counted for each of them besides its characters, because an empty one takes memory too. */
+const OVERHEAD = 1024;
 /** Milliseconds for the other side's close frame. */
 const CLOSE_TIMEOUT = 5_000;
 
@@ -95,7 +97,7 @@ function attach(
       return drop(1009, `a message is larger than ${maxMessage} bytes`);
     }
     if (!isPaused && kept.length === 0) return events.message(data);
-    keptSize += data.length;
+    keptSize += data.length + OVERHEAD;
     if (keptSize > MAX_KEPT) return drop(1009, 'the server sends faster than it is read');
     kept.push(data);
   });
@@ -142,7 +144,7 @@ function attach(
         if (ending) end(ending.code, ending.reason);
         return;
       }
-      keptSize -= text.length;
+      keptSize -= text.length + OVERHEAD;
       events.message(text);
     }
   }

@@ -1,5 +1,6 @@
 import { sha256, timingSafeEqual } from '../../kit/bytes.ts';
-import { isObject, type JsonObject, parseJson } from '../../kit/json.ts';
+import { isObject, type JsonObject } from '../../kit/json.ts';
+import { parseSimpleJson } from '../../kit/long-json.ts';
 import { utf8Length } from '../../kit/text.ts';
 import type { SocketEnd } from '../../socket/transport.ts';
 import { Outbox } from './outbox.ts';
@@ -232,7 +233,7 @@ export class ResumableSession {
       this.#hold(this.#owner as Owner, text);
       return;
     }
-    const message = parseJson(text);
+    const message = parseSimpleJson(text);
     if (message === undefined) this.#refuse(socket, 'invalid JSON message');
     else if (!isObject(message)) this.#refuse(socket, 'message must be a JSON object');
     else if (isOwner) this.#handle(socket, message);

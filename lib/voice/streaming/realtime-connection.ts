@@ -1,12 +1,15 @@
 import type { DialUpstream, UpstreamSocket } from '../../host/upstream-socket.ts';
 import { fromBase64 } from '../../kit/bytes.ts';
-import { isObject, parseObject } from '../../kit/json.ts';
+import { asObject, isObject } from '../../kit/json.ts';
+import { parseSimpleJson } from '../../kit/long-json.ts';
 
 /** Bytes of the largest event of a provider. */
 const MAX_MESSAGE = 4 * 1024 * 1024;
 /** Characters of events that wait to be taken: above the first the provider is not read, below the second it is again. */
 const HIGH_WATER = 1024 * 1024;
 const LOW_WATER = 256 * 1024;
+/** Counted for each event besides its characters, because an empty one takes memory too. */
+const OVERHEAD = 256;
 
 /** What a realtime provider reports, whatever it calls it (contract 05 §13). */
 export type RealtimeEvent =
@@ -26,7 +29,7 @@ const TRANSCRIPT = new Set([
 
 /** One message of a provider; null for an event without meaning here. What cannot be understood is an error. */
 export function parseRealtimeEvent(text: string): RealtimeEvent | null {
-  const event = parseObject(text);
+  const event = asObject(parseSimpleJson(text));
   if (!event || typeof event.type !== 'string')
     return { type: 'error', message: 'an event is not a JSON object with a type' };
   const { type, delta } = event;
@@ -92,7 +95,7 @@ export async function connectRealtime(
     {
       message(text) {
         waiting.push(text);
-        size += text.length;
+        size += text.length + OVERHEAD;
         if (size > HIGH_WATER) pause();
         wake();
       },
@@ -123,7 +126,7 @@ export async function connectRealtime(
     }
     signal.throwIfAborted();
     const text = waiting.shift();
-    size -= text?.length ?? 0;
+    if (text !== undefined) size -= text.length + OVERHEAD;
     if (isPaused && size < LOW_WATER) {
       isPaused = false;
       socket?.resume();

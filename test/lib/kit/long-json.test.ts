@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { readLongJson } from '../../../lib/kit/long-json.ts';
+import { parseSimpleJson, readLongJson } from '../../../lib/kit/long-json.ts';
 
 const KiB = 1024;
 const MiB = 1024 * KiB;
@@ -54,5 +54,40 @@ describe('long JSON (contract 02 §1.1)', () => {
     expect(await readLongJson(invalid)).toBe('["\ufffd"]');
     await expect(readLongJson(invalid, { fatal: true })).rejects.toThrow(TypeError);
     await expect(readLongJson(new Uint8Array([0x22, 0xe4, 0xb8]), { fatal: true })).rejects.toThrow(TypeError);
+  });
+});
+
+describe('simple JSON', () => {
+  const long = 'A'.repeat(2 * MiB);
+
+  it.each([
+    ['a long string', JSON.stringify({ type: 'input_audio.append', audio_base64: long })],
+    ['10,000 parts', `[${Array(10_000).fill('"12345678"').join(',')}]`],
+    ['structure in a long string', JSON.stringify([`"${'[{,'.repeat(100 * KiB)}`])],
+    ['pairs of code units across slices', JSON.stringify([`a${'\u{1F600}'.repeat(100 * KiB)}`])],
+    ['many parts in a short text', `[${Array(20_000).fill(1).join(',')}]`],
+  ])('parses %s', (_name, text) => {
+    expect(parseSimpleJson(text)).toEqual(JSON.parse(text));
+  });
+
+  it.each([
+    ['more parts', `[${Array(10_001).fill('"12345678"').join(',')}]`],
+    ['levels', `${'['.repeat(MiB)}${']'.repeat(MiB)}`],
+    ['what is not JSON', `"${long}`],
+  ])('refuses %s', (_name, text) => {
+    expect(parseSimpleJson(text)).toBeUndefined();
+  });
+
+  it.each([
+    ['brackets', '['.repeat(2 * MiB)],
+    ['empty lists', '[]'.repeat(MiB)],
+    ['empty objects', `[${'{},'.repeat(650 * KiB)}{}]`],
+    ['names', `{${Array.from({ length: 200_000 }, (_, at) => `"${at.toString(36)}":0`).join(',')}}`],
+  ])('2 MiB of %s take less than 20 ms of the processor', (_name, text) => {
+    parseSimpleJson(text);
+    const before = process.cpuUsage();
+    for (let round = 0; round < 5; round++) expect(parseSimpleJson(text)).toBeUndefined();
+    const { user, system } = process.cpuUsage(before);
+    expect((user + system) / 5000).toBeLessThan(20);
   });
 });

@@ -54,6 +54,15 @@ describe('the owner of a voice output session (contract 05 §12)', () => {
     expect(session.codeOf('a')).toBeUndefined();
   });
 
+  it('answers a long message of too much structure without parsing it', () => {
+    const session = createTestSession();
+    session.open('a');
+    session.step({ type: 'text', socket: 'a', text: `${'['.repeat(50_000)}${']'.repeat(50_000)}` });
+    session.say('a', { type: 'response.create', text: 'A'.repeat(2 * 1024 * 1024) });
+    expect(session.from('a').slice(1)).toMatchObject([{ type: 'voice.error', message: 'invalid JSON message' }]);
+    expect(session.effects.filter(({ type }) => type === 'deliver')).toHaveLength(1);
+  });
+
   it('has every other message delivered, in order', () => {
     const session = createTestSession();
     session.open('a');

@@ -2,7 +2,7 @@ import { describe, expect, it, vi } from 'vitest';
 import { createVoiceCredentials } from '../../../../lib/voice/credentials.ts';
 import { parseExpression, parseProviderOptions } from '../../../../lib/voice/streaming/adapter.ts';
 import { createAdapters } from '../../../../lib/voice/streaming/adapters.ts';
-import { parseRealtimeEvent } from '../../../../lib/voice/streaming/realtime-connection.ts';
+import { connectRealtime, parseRealtimeEvent } from '../../../../lib/voice/streaming/realtime-connection.ts';
 import { createTestClock } from '../../../support/clock.ts';
 import { closedPort } from '../../../support/closed-port.ts';
 import type { ProviderSocket } from '../../../support/voice/provider-socket.ts';
@@ -292,4 +292,34 @@ describe.each(REALTIME)('%s', (id) => {
     await settled;
     await expect.poll(() => socket.isOver).toBe(true);
   });
+});
+
+it('pauses a provider that floods it with small events, and resumes it when they are taken', async () => {
+  let message = (_text: string) => {};
+  const reading: boolean[] = [];
+  const connection = await connectRealtime(
+    async (_request, events) => {
+      message = events.message;
+      const none = () => {};
+      return {
+        send: none,
+        unsent: () => 0,
+        pause: () => reading.push(false),
+        resume: () => reading.push(true),
+        close: none,
+        terminate: none,
+      };
+    },
+    { url: 'ws://127.0.0.1:1', secret: SECRET, model: 'm', signal: new AbortController().signal },
+  );
+  for (let sent = 0; sent < 5000; sent++) message('{"type":"a"}');
+  expect(reading).toEqual([false]);
+  message(JSON.stringify(DONE));
+  expect(await connection.next()).toEqual({ type: 'done' });
+  expect(reading).toEqual([false, true]);
+});
+
+it('refuses an event of too much structure without parsing it', () => {
+  const nested = `{"type":"response.done","x":${'['.repeat(100_000)}${']'.repeat(100_000)}}`;
+  expect(parseRealtimeEvent(nested)).toMatchObject({ type: 'error' });
 });
