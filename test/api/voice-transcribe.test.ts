@@ -42,7 +42,7 @@ describeMatrix('POST /voice/transcribe (contract 05 §6)', (start, runtime) => {
   });
 
   it.each([
-    ['phone, mp4', { type: 'audio/mp4', file: 'x' }, 'audio.mp4'],
+    ['phone, mp4', { type: 'audio/mp4', file: 'x' }, 'audio.m4a'],
     ['phone, octets', { type: 'application/octet-stream', file: 'recording.m4a' }, 'audio.m4a'],
     ['desktop', { type: 'audio/webm;codecs=opus', file: 'voice.webm' }, 'audio.webm'],
     ['another name', { name: 'clip', type: '', file: 'voice.ogg' }, 'audio.ogg'],
