@@ -30,7 +30,9 @@ import start from './benches/start.mjs';
 import terminal from './benches/terminal.mjs';
 import terminalEcho from './benches/terminal-echo.mjs';
 import terminalTmux from './benches/terminal-tmux.mjs';
+import transcribe from './benches/transcribe.mjs';
 import uploads from './benches/uploads.mjs';
+import voice from './benches/voice.mjs';
 import { runBench } from './support/bench.mjs';
 import { Stage } from './support/processes.mjs';
 import { formatHead, formatRow, load, machine } from './support/report.mjs';
@@ -53,6 +55,8 @@ const benches = [
   memory,
   rescan,
   sockets,
+  ...voice,
+  ...transcribe,
   ...manySessions,
 ];
 

@@ -57,13 +57,13 @@ export function download(server, path, size, headers = {}) {
 
 const CHUNK = Buffer.alloc(256 * 1024, 7);
 
-/** Uploads `size` bytes as fast as the relay takes them and resolves with the status. */
-export function upload(port, token, size) {
+/** Uploads `size` bytes as fast as the server takes them and resolves with the status. */
+export function upload(port, token, size, path = '/media/upload') {
   return new Promise((resolve, reject) => {
     const start = '--b\r\ncontent-disposition: form-data; name="file"; filename="film.mp4"\r\n\r\n';
     const end = '\r\n--b--\r\n';
     const head = [
-      'POST /media/upload HTTP/1.1',
+      `POST ${path} HTTP/1.1`,
       'host: 127.0.0.1',
       `authorization: Bearer ${token}`,
       'content-type: multipart/form-data; boundary=b',

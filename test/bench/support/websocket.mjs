@@ -1,9 +1,17 @@
 import { connect } from 'node:net';
 import { startMeter } from './cpu.mjs';
 
-const UPGRADE =
-  'GET /ws HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: Upgrade\r\nupgrade: websocket\r\n' +
-  'sec-websocket-version: 13\r\nsec-websocket-key: c3ZjLXJlbGF5LWJlbmNoLQ==\r\n\r\n';
+const upgrade = (path, headers) =>
+  [
+    `GET ${path} HTTP/1.1`,
+    'host: 127.0.0.1',
+    'connection: Upgrade',
+    'upgrade: websocket',
+    'sec-websocket-version: 13',
+    'sec-websocket-key: c3ZjLXJlbGF5LWJlbmNoLQ==',
+    ...Object.entries(headers).map(([name, value]) => `${name}: ${value}`),
+    '\r\n',
+  ].join('\r\n');
 const SWITCHING = Buffer.from('HTTP/1.1 101 ');
 const HEAD_END = Buffer.from('\r\n\r\n');
 
@@ -35,7 +43,7 @@ function frameAt(buffer, at) {
  * Connects, upgrades, sends one text and waits for the answer (`first`). A raw client, because `ws` would cost as much
  * as the server under measurement. Pings are answered.
  */
-export function openSocket(port, text) {
+export function openSocket(port, text, { path = '/ws', headers = {} } = {}) {
   return new Promise((resolve, reject) => {
     let rest = Buffer.alloc(0);
     let upgraded = false;
@@ -48,7 +56,7 @@ export function openSocket(port, text) {
     };
     socket.on('error', fail);
     socket.on('close', () => fail(new Error('the server closed a socket')));
-    socket.on('connect', () => socket.write(UPGRADE));
+    socket.on('connect', () => socket.write(upgrade(path, headers)));
     socket.on('data', (chunk) => {
       rest = rest.length === 0 ? chunk : Buffer.concat([rest, chunk]);
       if (!upgraded) {
