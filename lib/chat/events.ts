@@ -1,4 +1,4 @@
-import { parseObject } from '../kit/json.ts';
+import { isObject, parseObject } from '../kit/json.ts';
 import type { Payload } from '../socket/envelope.ts';
 import type { SseEvent } from './sse.ts';
 
@@ -30,6 +30,12 @@ export const initialState = (sessionId: string): StreamState => ({ sessionId, ru
 /** The first value that is a non-empty string, or `''`. */
 export const firstText = (...values: unknown[]): string =>
   values.find((value): value is string => typeof value === 'string' && value !== '') ?? '';
+
+/** The first error that has a text: a string, or an object with a `message`. */
+export const errorText = (...values: unknown[]): string =>
+  firstText(...values.map((value) => (isObject(value) ? value.message : value)));
+
+export const flag = (value: unknown, fallback: boolean): boolean => (typeof value === 'boolean' ? value : fallback);
 
 /** Parses a server-sent event; undefined if its data is not a JSON object (contract 02 §5.3). */
 export function readEvent({ event, data }: SseEvent): AgentEvent | undefined {

@@ -1,6 +1,5 @@
-import { isObject } from '../kit/json.ts';
 import type { Payload } from '../socket/envelope.ts';
-import { type Dialect, firstText } from './events.ts';
+import { type Dialect, errorText, firstText, flag } from './events.ts';
 import { preview } from './preview.ts';
 
 type Shape = (data: Payload, sessionId: string) => Payload;
@@ -8,12 +7,6 @@ type Shape = (data: Payload, sessionId: string) => Payload;
 /** The first value that is neither missing, null nor an empty string. */
 const firstOf = (...values: unknown[]): unknown =>
   values.find((value) => value !== undefined && value !== null && value !== '');
-
-const flag = (value: unknown, fallback: boolean): boolean => (typeof value === 'boolean' ? value : fallback);
-
-/** An error is a string, or an object with a `message`. */
-const errorText = (...values: unknown[]): string =>
-  firstText(...values.flatMap((value) => (isObject(value) ? [value.message] : [value])));
 
 const messageId = (data: Payload) => firstText(data.message_id, data.id);
 

@@ -2,7 +2,7 @@ import type { Config } from '../config.ts';
 import { RelayError } from '../errors.ts';
 import { type Upstream, type UpstreamRequest, type UpstreamResponse, upstreamReason } from '../host/upstream.ts';
 import type { Clock } from '../kit/clock.ts';
-import { isObject, parseJson } from '../kit/json.ts';
+import { isObject, type JsonObject, parseJson } from '../kit/json.ts';
 import { decodeUtf8, isPrintable } from '../kit/text.ts';
 import type { Log } from '../log.ts';
 import type { Payload } from '../socket/envelope.ts';
@@ -12,6 +12,7 @@ import { createIdleTimer } from './idle-timer.ts';
 
 const CALL_TIMEOUT = 30_000;
 const IDLE_TIMEOUT = 30 * 60_000;
+const MINUTE = 60_000;
 const MAX_RESPONSE_BYTES = 16 * 1024 * 1024;
 const MAX_ERROR_BYTES = 8 * 1024;
 /** Characters of an upstream error that are shown to the client. */
@@ -28,20 +29,52 @@ export interface AgentApiParts {
   upstream: Upstream;
   clock: Clock;
   log: Log;
+  /** Whole minutes, in milliseconds, for which a stream may be silent. Default: 30 minutes. */
+  idleTimeout?: number;
+}
+
+/** The API server answered with a status that is not expected. */
+export class RefusedCall extends RelayError {
+  readonly status: number;
+  /** The beginning of the answer, without the key; at most 8 KiB. */
+  readonly answer: string;
+
+  constructor(message: string, status: number, answer: string) {
+    super('unavailable', message);
+    this.status = status;
+    this.answer = answer;
+  }
+}
+
+export interface AgentTurn {
+  sessionId: string;
+  message: string;
+  profile?: string;
+  systemMessage?: string;
+}
+
+/** How a call ends that does not go well. */
+export interface CallLimits {
+  /** Beginning of the message. */
+  failure: string;
+  /** Whole seconds for the whole call, in milliseconds. Default: 30 seconds. */
+  timeout?: number;
+  signal: AbortSignal;
 }
 
 /**
- * The part of the agent's API server that chat uses (contract 02 §5.2). Every failure is a RelayError with a sentence for
- * the client; an aborted call rejects with the reason of its signal.
+ * The part of the agent's API server that chat and voice use (contract 02 §5.2, contract 06 §5.2). Every failure is a
+ * RelayError with a sentence for the client; an aborted call rejects with the reason of its signal.
  */
 export interface AgentApi {
   createSession(profile: string | undefined, signal: AbortSignal): Promise<AgentSession>;
-  /** The event stream of a turn. Throws when it breaks, and after 30 minutes without a byte. */
-  stream(
-    turn: { sessionId: string; message: string; profile?: string },
-    signal: AbortSignal,
-  ): Promise<AsyncIterable<Uint8Array>>;
+  /** The event stream of a turn. Throws when it breaks, and after too long without a byte. */
+  stream(turn: AgentTurn, signal: AbortSignal): Promise<AsyncIterable<Uint8Array>>;
   listSessions(profile: string | undefined, signal: AbortSignal): Promise<Payload[]>;
+  /** JSON at any other path. */
+  get(path: string, limits: CallLimits): Promise<unknown>;
+  /** Sends JSON to any other path. What a success says is not read. */
+  post(path: string, body: JsonObject, limits: CallLimits): Promise<void>;
 }
 
 // biome-ignore lint/suspicious/noControlCharactersInRegex: matches the control characters that an id must not contain
@@ -53,7 +86,8 @@ export const isSessionId = (id: string): boolean =>
 
 const unavailable = (message: string) => new RelayError('unavailable', message);
 
-export function createAgentApi({ config, upstream, clock, log }: AgentApiParts): AgentApi {
+export function createAgentApi(parts: AgentApiParts): AgentApi {
+  const { config, upstream, clock, log, idleTimeout = IDLE_TIMEOUT } = parts;
   const key = config.apiServerKey ?? '';
   const authorization: Record<string, string> = {};
   if (key !== '' && isPrintable(key)) authorization.authorization = `Bearer ${key}`;
@@ -75,16 +109,14 @@ export function createAgentApi({ config, upstream, clock, log }: AgentApiParts):
     }
   }
 
-  /** Makes a call that is answered with JSON. */
-  async function callForJson(
-    request: { method: 'GET' | 'POST'; path: string; body?: string },
-    { expected, failure, signal }: { expected: number[]; failure: string; signal: AbortSignal },
-  ): Promise<unknown> {
-    return withTimeout(signal, async (signal) => {
+  /** Makes a call whose answer is read to its end. */
+  async function callForBytes(
+    request: { method: 'GET' | 'POST'; path: string; body?: string; keepAlive?: boolean },
+    { expected, failure, timeout = CALL_TIMEOUT, signal }: CallLimits & { expected: number[] },
+  ): Promise<Uint8Array> {
+    return withTimeout({ timeout, signal }, async (signal) => {
       const { status, body } = await call({ ...request, accept: 'application/json' }, signal);
-      if (!expected.includes(status)) {
-        throw unavailable(`${failure} (HTTP ${status}): ${await errorText(body, signal)}`);
-      }
+      if (!expected.includes(status)) throw await refused(`${failure} (HTTP ${status})`, status, body, signal);
       let bytes: Uint8Array;
       try {
         bytes = await readUpTo(body, MAX_RESPONSE_BYTES + 1);
@@ -93,20 +125,27 @@ export function createAgentApi({ config, upstream, clock, log }: AgentApiParts):
         throw unavailable(`${failure}: ${upstreamReason(error)}`);
       }
       if (bytes.length > MAX_RESPONSE_BYTES) throw unavailable(`${failure}: the answer is too large`);
-      const value = parseJson(decodeUtf8(bytes));
-      if (value === undefined) throw unavailable(`${failure}: the answer is not JSON`);
-      return value;
+      return bytes;
     });
   }
 
-  async function withTimeout<T>(signal: AbortSignal, work: (signal: AbortSignal) => Promise<T>): Promise<T> {
+  /** Makes a call that is answered with JSON. */
+  async function callForJson(...call: Parameters<typeof callForBytes>): Promise<unknown> {
+    const value = parseJson(decodeUtf8(await callForBytes(...call)));
+    if (value === undefined) throw unavailable(`${call[1].failure}: the answer is not JSON`);
+    return value;
+  }
+
+  async function withTimeout<T>(
+    { timeout, signal }: { timeout: number; signal: AbortSignal },
+    work: (signal: AbortSignal) => Promise<T>,
+  ): Promise<T> {
     const controller = new AbortController();
     const forward = () => controller.abort(signal.reason);
     if (signal.aborted) forward();
     signal.addEventListener('abort', forward);
-    const cancel = clock.after(CALL_TIMEOUT, () =>
-      controller.abort(new RelayError('timeout', 'Cannot reach the API server: no answer within 30 seconds')),
-    );
+    const late = `Cannot reach the API server: no answer within ${timeout / 1000} seconds`;
+    const cancel = clock.after(timeout, () => controller.abort(new RelayError('timeout', late)));
     try {
       return await work(controller.signal);
     } finally {
@@ -115,13 +154,18 @@ export function createAgentApi({ config, upstream, clock, log }: AgentApiParts):
     }
   }
 
-  /** The beginning of an error's body, for the client; empty if it cannot be read. */
-  async function errorText(body: AsyncIterable<Uint8Array>, signal: AbortSignal): Promise<string> {
+  /** The error for an unexpected status, with the beginning of its body if that can be read. */
+  async function refused(
+    failure: string,
+    status: number,
+    body: AsyncIterable<Uint8Array>,
+    signal: AbortSignal,
+  ): Promise<RefusedCall> {
     const bytes = await readUpTo(body, MAX_ERROR_BYTES).catch(() => new Uint8Array());
     signal.throwIfAborted();
     const text = decodeUtf8(bytes);
-    const safe = key === '' ? text : text.replaceAll(key, '[REDACTED]');
-    return safe.trim().slice(0, MAX_ERROR_TEXT).toWellFormed();
+    const safe = (key === '' ? text : text.replaceAll(key, '[REDACTED]')).trim();
+    return new RefusedCall(`${failure}: ${safe.slice(0, MAX_ERROR_TEXT).toWellFormed()}`, status, safe);
   }
 
   return {
@@ -138,14 +182,13 @@ export function createAgentApi({ config, upstream, clock, log }: AgentApiParts):
       return { id: usable, title: firstText(title) || 'New chat', model: firstText(model) || 'unknown' };
     },
 
-    async stream({ sessionId, message, profile }, signal) {
+    async stream({ sessionId, message, profile, systemMessage }, signal) {
       const controller = new AbortController();
       const forward = () => controller.abort(signal.reason);
       if (signal.aborted) forward();
       signal.addEventListener('abort', forward);
-      const idle = createIdleTimer(clock, IDLE_TIMEOUT, () =>
-        controller.abort(new RelayError('timeout', 'The API server sent nothing for 30 minutes')),
-      );
+      const silent = `The API server sent nothing for ${idleTimeout / MINUTE} minutes`;
+      const idle = createIdleTimer(clock, idleTimeout, () => controller.abort(new RelayError('timeout', silent)));
       const end = () => {
         idle.stop();
         signal.removeEventListener('abort', forward);
@@ -156,14 +199,17 @@ export function createAgentApi({ config, upstream, clock, log }: AgentApiParts):
           {
             method: 'POST',
             path: `/api/sessions/${encodeURIComponent(sessionId)}/chat/stream`,
-            body: JSON.stringify({ message, profile }),
+            body: JSON.stringify({ message, system_message: systemMessage, profile }),
             accept: 'text/event-stream',
           },
           controller.signal,
         );
         if (status === 200) return withIdleTimeout(body);
-        const text = await withTimeout(controller.signal, (signal) => errorText(body, signal)).catch(() => '');
-        throw unavailable(`API server error (${status}): ${text}`);
+        const failure = `API server error (${status})`;
+        const limits = { timeout: CALL_TIMEOUT, signal: controller.signal };
+        throw await withTimeout(limits, (signal) => refused(failure, status, body, signal)).catch(
+          () => new RefusedCall(`${failure}: `, status, ''),
+        );
       } catch (error) {
         end();
         throw error;
@@ -201,6 +247,13 @@ export function createAgentApi({ config, upstream, clock, log }: AgentApiParts):
       const list = [answer, data, sessions, items].find(Array.isArray);
       if (!list) throw unavailable(`${failure}: the answer has no list`);
       return list.filter(isObject);
+    },
+
+    get: (path, limits) => callForJson({ method: 'GET', path, keepAlive: true }, { ...limits, expected: [200] }),
+
+    async post(path, body, limits) {
+      const request = { method: 'POST' as const, path, body: JSON.stringify(body) };
+      await callForBytes(request, { ...limits, expected: [200, 201, 202, 204] });
     },
   };
 }

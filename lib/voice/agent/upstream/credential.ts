@@ -1,0 +1,34 @@
+import { isPrintable } from '../../../kit/text.ts';
+
+/** What calls to the agent's API server are made with. Never for logs, events or errors. */
+export interface UpstreamCredential {
+  /** Empty when there is none: open local servers work without. */
+  secret: string;
+  /** Whose it is: the caller's own bearer, the relay's key, or nobody's. */
+  origin: 'caller' | 'relay' | 'none';
+}
+
+/** Who opened a voice session. Paired callers have a relay token, which is never sent to the API server. */
+export type UpstreamCaller = { kind: 'api'; bearer: string } | { kind: 'session' };
+
+/**
+ * Returns what looks up the credential for one caller, anew for each run, because the agent may change its key (contract
+ * 06 §5.1). `apiKey` reads the agent's own: its configuration, the `.env` of its home, the environment.
+ */
+export function credentialOf(caller: UpstreamCaller, apiKey: () => Promise<string>): () => Promise<UpstreamCredential> {
+  if (caller.kind === 'api') return async () => ({ secret: caller.bearer, origin: 'caller' });
+  return async () => {
+    const secret = await apiKey();
+    return secret !== '' && isPrintable(secret) ? { secret, origin: 'relay' } : { secret: '', origin: 'none' };
+  };
+}
+
+/** What an API server that refuses a credential is answered with; clients look for the first words (contract 06 §1). */
+export function refusedCredential(status: number, { origin }: UpstreamCredential): string {
+  const used = {
+    caller: "it refused the caller's own API key",
+    relay: 'it refused the configured relay-side svc credential',
+    none: 'no relay-side svc credential is configured',
+  };
+  return `svc broker auth failed: the API server answered HTTP ${status}; ${used[origin]}`;
+}

@@ -1,0 +1,222 @@
+import { cutText } from '../../../chat/preview.ts';
+import { type AgentApi, createAgentApi, isSessionId, RefusedCall } from '../../../chat/upstream.ts';
+import type { Config } from '../../../config.ts';
+import { describeError, RelayError } from '../../../errors.ts';
+import type { Upstream } from '../../../host/upstream.ts';
+import type { Clock } from '../../../kit/clock.ts';
+import { isObject, type JsonObject } from '../../../kit/json.ts';
+import { withDeadline } from '../../../kit/timeouts.ts';
+import type { Log } from '../../../log.ts';
+import { refusedCredential, type UpstreamCredential } from './credential.ts';
+import { createSseMap, type MappedEvent } from './sse-map.ts';
+
+export interface RunRequest {
+  /** The chat session to continue; without one, a session is created. */
+  sessionId?: string;
+  /** Whether the id came from outside. One that upstream does not know is then replaced, once. */
+  external: boolean;
+  profile?: string;
+  message: string;
+  systemMessage: string;
+  /** Cancels the run at once, also upstream. */
+  signal: AbortSignal;
+}
+
+/** An event of a run. `svc.session.bound` names the chat session that the run uses from then on. */
+export type RunEvent =
+  | MappedEvent
+  | { type: 'svc.session.bound'; session_id: string; profile: string; reason?: 'session_not_found_handoff' };
+
+/** The agent's API server for one voice session (contract 06 §5.2). */
+export interface AgentUpstream {
+  /**
+   * Runs one task. Ends with `end` or `error`, or silently once cancelled; never throws. The stream is read no faster
+   * than events are taken. A run that is cancelled, or left before its end, is stopped upstream too.
+   */
+  run(request: RunRequest): AsyncGenerator<RunEvent, void>;
+  /** Answers a confirmation upstream, if it offers that. Never rejects. */
+  approve(runId: string, confirmationId: string, answer: string): Promise<void>;
+  /** Stops a run upstream, if it offers that; once per run. Never rejects. `run` does it by itself. */
+  stop(runId: string): Promise<void>;
+  /** The messages of a chat session, as upstream has them; none after any failure (contract 06 §3.3). */
+  history(sessionId: string, signal: AbortSignal): Promise<JsonObject[]>;
+}
+
+export interface AgentUpstreamParts {
+  config: Pick<Config, 'webapiUrl'>;
+  /** Asked once per run. */
+  credential(): Promise<UpstreamCredential>;
+  upstream: Upstream;
+  clock: Clock;
+  log: Log;
+}
+
+const IDLE_TIMEOUT = 120_000;
+/** For what is done beside a run, in all. A relay that stops waits no longer. */
+const SIDE_CALL_TIMEOUT = 3_000;
+const HISTORY_TIMEOUT = 5_000;
+const MAX_MESSAGE = 240;
+const MAX_STOPPED = 64;
+const ALLOWING = new Set(['allow', 'allow_once']);
+
+type Offer = 'stop' | 'approval';
+
+export function createAgentUpstream({ config, credential, upstream, clock, log }: AgentUpstreamParts): AgentUpstream {
+  /** What upstream offers, once it has said so. */
+  let offers: ReadonlySet<Offer> | undefined;
+  /** Runs that were stopped upstream, the oldest first. */
+  const stopped = new Set<string>();
+
+  const apiWith = ({ secret }: UpstreamCredential): AgentApi =>
+    createAgentApi({
+      config: { webapiUrl: config.webapiUrl, apiServerKey: secret },
+      upstream,
+      clock,
+      log,
+      idleTimeout: IDLE_TIMEOUT,
+    });
+
+  /** Posts about a run if upstream offers it. Its failure costs nothing but a line in the log. */
+  async function postAbout(runId: string, offer: Offer, body: JsonObject): Promise<void> {
+    try {
+      if (!isSessionId(runId)) return;
+      const api = apiWith(await credential());
+      await withDeadline({ clock, timeout: SIDE_CALL_TIMEOUT }, async (signal) => {
+        offers ??= offersOf(await api.get('/v1/capabilities', { failure: 'No list of capabilities', signal }));
+        if (!offers.has(offer)) return;
+        await api.post(`/v1/runs/${encodeURIComponent(runId)}/${offer}`, body, { failure: `No ${offer}`, signal });
+      });
+    } catch (error) {
+      // Only the part before the colon, because the rest may quote the API server.
+      log.debug(`a run was left as it is upstream: ${describeError(error).split(':')[0]}`);
+    }
+  }
+
+  async function stop(runId: string): Promise<void> {
+    if (stopped.has(runId)) return;
+    stopped.add(runId);
+    const [oldest] = stopped;
+    if (stopped.size > MAX_STOPPED && oldest !== undefined) stopped.delete(oldest);
+    await postAbout(runId, 'stop', {});
+  }
+
+  /** The events of a run, without those after its end. Throws what fails it. */
+  async function* events(api: AgentApi, request: RunRequest, signal: AbortSignal): AsyncGenerator<RunEvent> {
+    const { message, systemMessage, external } = request;
+    const profile = request.profile === 'default' ? undefined : request.profile;
+    const isKnown = request.sessionId !== undefined;
+    let sessionId = request.sessionId;
+    let body: AsyncIterable<Uint8Array> | undefined;
+    if (sessionId !== undefined) {
+      try {
+        if (!isSessionId(sessionId)) throw new RefusedCall('unusable session id', 404, 'session_not_found');
+        body = await api.stream({ sessionId, message, systemMessage, profile }, signal);
+      } catch (error) {
+        if (!external || !isSessionNotFound(error)) throw error;
+      }
+    }
+    if (!body) {
+      sessionId = (await api.createSession(profile, signal)).id;
+      const reason = isKnown ? ({ reason: 'session_not_found_handoff' } as const) : {};
+      yield { type: 'svc.session.bound', session_id: sessionId, profile: profile ?? 'default', ...reason };
+      body = await api.stream({ sessionId, message, systemMessage, profile }, signal);
+    }
+    const map = createSseMap();
+    for await (const bytes of body) yield* map.push(bytes);
+    yield* map.end();
+  }
+
+  /** What the client is told of a failure. */
+  function failureOf(error: unknown, used: UpstreamCredential): RunEvent {
+    if (error instanceof RefusedCall && (error.status === 401 || error.status === 403)) {
+      return { type: 'error', code: 'svc_broker_auth_failed', message: refusedCredential(error.status, used) };
+    }
+    if (error instanceof RelayError) return { type: 'error', message: shown(error.message, used.secret) };
+    log.error(`a run failed unexpectedly: ${describeError(error)}`);
+    return { type: 'error', message: 'internal error' };
+  }
+
+  return {
+    async *run(request) {
+      const { signal } = request;
+      const end = new AbortController();
+      let used: UpstreamCredential = { secret: '', origin: 'none' };
+      let runId: string | undefined;
+      let isOver = false;
+      const cancel = () => {
+        end.abort();
+        if (!isOver && runId !== undefined) void stop(runId);
+      };
+      signal.addEventListener('abort', cancel);
+      try {
+        used = await credential();
+        if (signal.aborted) return;
+        for await (const event of events(apiWith(used), request, end.signal)) {
+          if (signal.aborted) return;
+          if ('run_id' in event) runId = event.run_id ?? runId;
+          isOver = event.type === 'end' || event.type === 'error';
+          yield event.type === 'error' ? { ...event, message: shown(event.message, used.secret) } : event;
+          if (isOver) return;
+        }
+      } catch (error) {
+        if (!signal.aborted) yield failureOf(error, used);
+      } finally {
+        signal.removeEventListener('abort', cancel);
+        cancel();
+      }
+    },
+
+    async approve(runId, confirmationId, answer) {
+      const choice = ALLOWING.has(answer) ? 'once' : 'deny';
+      await postAbout(runId, 'approval', { confirmation_id: confirmationId, answer, choice });
+    },
+
+    stop,
+
+    async history(sessionId, signal) {
+      if (!isSessionId(sessionId)) return [];
+      try {
+        const limits = { failure: 'No messages', timeout: HISTORY_TIMEOUT, signal };
+        const api = apiWith(await credential());
+        const answer = await api.get(`/api/sessions/${encodeURIComponent(sessionId)}/messages`, limits);
+        const { data, items, messages } = isObject(answer) ? answer : {};
+        return [answer, data, items, messages].find(Array.isArray)?.filter(isObject) ?? [];
+      } catch {
+        return [];
+      }
+    },
+  };
+}
+
+/** A failure as the client may see it. The secret goes before the cut, which could leave half of it. */
+const shown = (message: string, secret: string): string =>
+  cutText((secret === '' ? message : message.replaceAll(secret, '[REDACTED]')).trim(), MAX_MESSAGE);
+
+/** Whether upstream does not know the chat session, as opposed to the route (contract 06 §5.2). */
+function isSessionNotFound(error: unknown): boolean {
+  if (!(error instanceof RefusedCall) || error.status !== 404) return false;
+  return /session[_ ]not[_ ]found/i.test(error.answer);
+}
+
+/**
+ * What `GET /v1/capabilities` offers for runs: a feature that is switched on, or an endpoint that is listed. Servers name
+ * them differently.
+ */
+function offersOf(answer: unknown): ReadonlySet<Offer> {
+  const { features, endpoints, capabilities } = isObject(answer) ? answer : {};
+  const offers = new Set<Offer>();
+  for (const [name, value] of [features, endpoints, capabilities].flatMap(namesIn)) {
+    const path = isObject(value) ? String(value.path) : String(value);
+    if (value === false || value === null) continue;
+    if (/^runs?[._-]stop$/i.test(name) || /\/runs\/[^/]+\/stop$/.test(path)) offers.add('stop');
+    if (/^runs?[._-]approval([._-]response)?$/i.test(name) || /\/runs\/[^/]+\/approval$/.test(path))
+      offers.add('approval');
+  }
+  return offers;
+}
+
+/** Names and values of a list of names, or of an object. */
+function namesIn(value: unknown): [name: string, value: unknown][] {
+  if (Array.isArray(value)) return value.map((item) => [typeof item === 'string' ? item : '', item]);
+  return isObject(value) ? Object.entries(value) : [];
+}
