@@ -57,10 +57,14 @@ async function refuse(request: RelayRequest, relay: Relay, refusal: Refusal): Pr
   throw new RelayError('forbidden', SENTENCES[refusal]);
 }
 
-/** The path of a request for the log, without a media token, which is a credential (contract 04 §1.3). */
+/**
+ * The path of a request for the log, without credentials: a media token, and the prefix of a session, which may be its
+ * whole token (contract 04 §1.3, 01 §10).
+ */
 function loggedPath({ url, params }: RelayRequest): string {
-  const { pathname } = new URL(url);
-  return params.token === undefined ? pathname : pathname.replace(`/${params.token}`, '/{token}');
+  const hidden = new Map(['token', 'prefix'].map((name) => [params[name], `{${name}}`]));
+  const segments = new URL(url).pathname.split('/');
+  return segments.map((segment) => hidden.get(segment) ?? segment).join('/');
 }
 
 const NO_BEARER = 'a valid session bearer is required';

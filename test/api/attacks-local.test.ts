@@ -41,6 +41,23 @@ describe.runIf(canBeNobody)('another user of this host (contract 01 §1.3 rule 6
     for (const line of refusals) expect(line).toContain(`from 127.0.0.1, user ${NOBODY} to /`);
   });
 
+  it('gets no credential into the log that it names in a path (contract 01 §10)', async () => {
+    const target = await startHost();
+    const port = await forwardAsNobody(target.port);
+    const { client, token } = await pair(target);
+    const encoded = Array.from(token, (character) => `%${character.charCodeAt(0).toString(16)}`).join('');
+    for (const segment of [token, encoded, `${token.slice(0, 20)}%20`]) {
+      for (const method of ['DELETE', 'PATCH']) {
+        const asked = request(method, `/sessions/${segment}`, { 'x-svc-operator': '1', 'content-length': '0' });
+        expect((await exchange(port, asked, method)).status).toBe(401);
+      }
+    }
+    const refusals = target.log.filter((line) => line.includes('refused an operator call'));
+    expect(refusals).toHaveLength(6);
+    for (const line of refusals) expect(line).toContain('to /sessions/{prefix}: ');
+    client.terminate();
+  });
+
   it('is told what is missing', async () => {
     const target = await startHost();
     const port = await forwardAsNobody(target.port);
