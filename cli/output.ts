@@ -80,12 +80,18 @@ const LAYOUT = /([\t\n]|\u001b\[\d+m)/;
 /** Foreign text (a reply, a file) made safe for a terminal: one line of visible characters (contract 01 §3.3). */
 export const printable = (text: string): string => visible(text.replace(/\s+/g, ' ')).trim();
 
+/** The same for text of several lines: its line ends and tabs stay. */
+export const printableLines = (text: string): string => visibleBetween(text, /([\t\n])/);
+
 /** A text of ours without the invisible characters that foreign parts of it may have brought along. */
-export const clean = (text: string): string =>
+export const clean = (text: string): string => visibleBetween(text, LAYOUT);
+
+/** `visible`, except for what `kept` matches, in a group. */
+const visibleBetween = (text: string, kept: RegExp): string =>
   isPrintable(text)
     ? text
     : text
-        .split(LAYOUT)
+        .split(kept)
         .map((part, at) => (at % 2 === 0 ? visible(part) : part))
         .join('');
 

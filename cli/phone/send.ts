@@ -5,7 +5,7 @@ import { parseDuration } from '../../lib/pairing/duration.ts';
 import { newMessageId, readMessage } from '../../lib/phone/message.ts';
 import { type OperatorRelay, openOperatorRelay } from '../operator-relay.ts';
 import { asText, flag, type Options, option } from '../options.ts';
-import { type CommandContext, CommandError, line, printJson, UsageError } from '../output.ts';
+import { type CommandContext, CommandError, line, printableLines, printJson, UsageError } from '../output.ts';
 import { RELAY_OPTION } from '../remote-relay.ts';
 import { readAll } from '../stdin.ts';
 import { type PhoneReply, startWaiting } from './wait.ts';
@@ -128,7 +128,7 @@ async function finish(
   context: CommandContext,
 ): Promise<void> {
   if (flag(options, '--json')) printJson(context.stdout, { ...sent, reply: replies[0] ?? null, replies });
-  else for (const { text } of replies) line(context.stdout, text);
+  else for (const { text } of replies) line(context.stdout, printableLines(text));
   if (replies.length > 0) return;
   throw new CommandError(
     context.stop?.aborted ? 'stopped before a reply came' : `no reply came within ${wait} s`,

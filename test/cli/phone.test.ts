@@ -106,11 +106,12 @@ describe('svc phone', () => {
     const agent = relay.operator('/phone/replies?timeout=10');
     await expect.poll(() => relay.relay.phone.pollsWaiting()).toBe(2);
     device.client.send('proactive', 'proactive.reply', {
-      text: 'yes,\nnow\u001b[2J',
+      // ESC [ 8 m conceals what follows it.
+      text: 'yes,\nnow\u001b[2J\u001b[8m\t\u202e!',
       chat_id: message.payload.chat_id,
       reply_to: message.id,
     });
-    expect(await asking.ended).toMatchObject({ code: 0, stdout: 'yes,\nnow[2J\n' });
+    expect(await asking.ended).toMatchObject({ code: 0, stdout: 'yes,\nnow[2J[8m\t!\n' });
     expect(asking.stderr).toMatch(/^Delivered\. Waiting 20 s/);
     device.client.send('proactive', 'proactive.reply', { text: 'to the agent', chat_id: 'phone' });
     expect((await (await agent).json()).replies).toMatchObject([{ text: 'to the agent' }]);
