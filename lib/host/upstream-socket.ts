@@ -30,6 +30,13 @@ export interface UpstreamSocketRequest {
   signal: AbortSignal;
   /** Bytes of the largest message. A larger one closes the socket. */
   maxMessage: number;
+  /** Milliseconds until the socket has to be open. Default: ten seconds. */
+  connectTimeout?: number;
+  /**
+   * Milliseconds between pings: a server from which nothing came since the last one has gone, and the socket closes with
+   * 1006. Default: no pings. Without effect where the platform has none (edge).
+   */
+  pingInterval?: number;
 }
 
 /** The server refused the upgrade, or could not be reached. The message is a few words that may be shown to a client. */
@@ -47,12 +54,12 @@ export class UpstreamSocketError extends Error {
 }
 
 /**
- * Opens a WebSocket to a server behind the relay, within ten seconds. Follows no redirect, offers
- * neither subprotocols nor extensions. Messages may arrive before the caller has resumed from the promise.
+ * Opens a WebSocket to a server behind the relay. Follows no redirect, offers neither subprotocols nor extensions.
+ * Messages may arrive before the caller has resumed from the promise.
  * @throws UpstreamSocketError when it does not open. No event is reported then.
  */
 export type DialUpstream = (request: UpstreamSocketRequest, events: UpstreamSocketEvents) => Promise<UpstreamSocket>;
 
-/** Milliseconds until a socket has to be open. */
+/** Milliseconds until a socket has to be open, unless the caller says otherwise. */
 export const CONNECT_TIMEOUT = 10_000;
 export const TIMED_OUT = 'timed out while connecting';

@@ -25,11 +25,16 @@ type UpgradeResponse = Response & { webSocket?: WorkersSocket | null };
 /** A `DialUpstream` by an upgrade of the platform's `fetch`, for the edge. */
 export const dialByFetch: DialUpstream = async (request, events) => attach(await upgrade(request), request, events);
 
-async function upgrade({ url, headers, signal }: UpstreamSocketRequest): Promise<WorkersSocket> {
+async function upgrade({
+  url,
+  headers,
+  signal,
+  connectTimeout = CONNECT_TIMEOUT,
+}: UpstreamSocketRequest): Promise<WorkersSocket> {
   const attempt = new AbortController();
   let reason = 'aborted';
   const abort = () => attempt.abort();
-  const cancelTimer = systemClock.after(CONNECT_TIMEOUT, () => {
+  const cancelTimer = systemClock.after(connectTimeout, () => {
     reason = TIMED_OUT;
     abort();
   });

@@ -1,5 +1,6 @@
 import type { SecureContext } from 'node:tls';
 import { WebSocket } from 'ws';
+import { systemClock } from '../../kit/clock.ts';
 import { upstreamReason } from '../upstream.ts';
 import {
   CONNECT_TIMEOUT,
@@ -11,7 +12,7 @@ import {
 import type { Trust } from './trust.ts';
 
 interface NodeDialOptions {
-  /** Milliseconds until the socket has to be open. */
+  /** Milliseconds until a socket has to be open, unless the request says otherwise. */
   connectTimeout?: number;
   /** Which certificates are accepted. Default: those of Node. */
   trust?: Trust;
@@ -19,9 +20,11 @@ interface NodeDialOptions {
 
 /** Dials with the client of `ws`. */
 export function createNodeDialUpstream(options: NodeDialOptions = {}): DialUpstream {
-  const { connectTimeout = CONNECT_TIMEOUT, trust } = options;
-  return ({ url, headers, signal, maxMessage }, events) =>
+  const { trust } = options;
+  return (request, events) =>
     new Promise((resolve, reject) => {
+      const { url, headers, signal, maxMessage, pingInterval } = request;
+      const { connectTimeout = options.connectTimeout ?? CONNECT_TIMEOUT } = request;
       const socket = connect(url, {
         headers,
         maxPayload: maxMessage,
@@ -33,6 +36,7 @@ export function createNodeDialUpstream(options: NodeDialOptions = {}): DialUpstr
       let isTooLarge = false;
       let status: number | undefined;
       let failure = '';
+      let pings: Pings | undefined;
       const abort = () => {
         failure ||= 'aborted';
         socket.terminate();
@@ -40,7 +44,13 @@ export function createNodeDialUpstream(options: NodeDialOptions = {}): DialUpstr
       signal.addEventListener('abort', abort);
       socket.on('open', () => {
         isOpen = true;
-        resolve(socketOf(socket));
+        if (pingInterval !== undefined) {
+          pings = pingRegularly(socket, pingInterval, () => {
+            failure ||= 'no answer to a ping';
+            socket.terminate();
+          });
+        }
+        resolve(socketOf(socket, () => pings?.excuse()));
       });
       socket.on('message', (data, isBinary) => {
         if (!isBinary) events.message(String(data));
@@ -56,6 +66,7 @@ export function createNodeDialUpstream(options: NodeDialOptions = {}): DialUpstr
       });
       socket.on('close', (code, reason) => {
         signal.removeEventListener('abort', abort);
+        pings?.stop();
         if (isOpen) events.closed({ code: isTooLarge ? 1009 : code, reason: String(reason) || failure });
         else if (status !== undefined) reject(UpstreamSocketError.refused(status));
         else reject(new UpstreamSocketError(failure));
@@ -73,7 +84,30 @@ function connect(url: string, options: WebSocket.ClientOptions & { secureContext
   }
 }
 
-function socketOf(socket: WebSocket): UpstreamSocket {
+interface Pings {
+  /** Counts as an answer: while reading was paused, none could be read. */
+  excuse(): void;
+  stop(): void;
+}
+
+/** Calls `onGone` when nothing came between two pings. */
+function pingRegularly(socket: WebSocket, interval: number, onGone: () => void): Pings {
+  let isHeard = true;
+  const excuse = () => {
+    isHeard = true;
+  };
+  const beat = () => {
+    if (!isHeard && !socket.isPaused) return onGone();
+    isHeard = false;
+    socket.ping();
+    cancel = systemClock.after(interval, beat);
+  };
+  let cancel = systemClock.after(interval, beat);
+  for (const event of ['message', 'ping', 'pong'] as const) socket.on(event, excuse);
+  return { excuse, stop: () => cancel() };
+}
+
+function socketOf(socket: WebSocket, onResume: () => void): UpstreamSocket {
   const isOpen = () => socket.readyState === WebSocket.OPEN;
   return {
     send(text) {
@@ -84,6 +118,7 @@ function socketOf(socket: WebSocket): UpstreamSocket {
       if (isOpen()) socket.pause();
     },
     resume() {
+      onResume();
       if (isOpen()) socket.resume();
     },
     close(code, reason) {

@@ -107,10 +107,25 @@ describe('a socket to a server behind the relay', () => {
     );
     const impatient = createNodeDialUpstream({ connectTimeout: 50 });
     const request = { url: server.url, headers: {}, signal: new AbortController().signal, maxMessage: 1 };
-    await expect(impatient(request, { message() {}, closed() {} })).rejects.toMatchObject({
-      message: 'timed out while connecting',
-    });
+    const late = { message: 'timed out while connecting' };
+    await expect(impatient(request, { message() {}, closed() {} })).rejects.toMatchObject(late);
+    await expect(open(server.url, { connectTimeout: 50 })).rejects.toMatchObject(late);
     await vi.waitFor(() => expect(server.connections.every((socket) => socket.readableEnded)).toBe(true));
+  });
+
+  it('pings, and drops a server that does not answer', async () => {
+    let pings = 0;
+    const server = await startServer((socket) => socket.on('ping', () => pings++));
+    const { socket, ends, ended } = await open(server.url, { pingInterval: 20 });
+    await vi.waitFor(() => expect(pings).toBeGreaterThan(3));
+    // Unread answers are not missing ones.
+    socket.pause();
+    const before = pings;
+    await vi.waitFor(() => expect(pings).toBeGreaterThan(before + 3));
+    expect(ends).toEqual([]);
+    socket.resume();
+    server.connections[0]?.pause();
+    expect(await ended()).toEqual({ code: 1006, reason: 'no answer to a ping' });
   });
 
   it('an abort ends the attempt, and later the socket', async () => {
