@@ -8,7 +8,7 @@ import { readSectionFor, textOf } from './section.ts';
 /** A key for one provider and the place that it may be sent to. Never for responses or logs. */
 export interface Credential {
   secret: string;
-  /** Without a trailing slash. `ws://` or `wss://` for a realtime provider. */
+  /** Without a trailing slash. `ws://` or `wss://` for a realtime provider, with the query of its variable. */
   baseUrl: string;
   /** Name of the variable, `config`, or `oauth`. */
   source: string;
@@ -209,7 +209,7 @@ export function createVoiceCredentials({ env, oauth, directories = [] }: VoiceCr
 
   const realtimeVariable = (name: string): string | undefined => {
     const value = variable(name);
-    return value === undefined ? undefined : webSocket(urlOf(value, name));
+    return value === undefined ? undefined : webSocket(urlOf(value, name, true));
   };
 
   /** xAI's HTTP base, ending in `/v1`, from any of its URLs (contract 05 §11). */

@@ -52,6 +52,8 @@ export interface RenderRequest {
   toolScaffold: boolean;
   /** The token store of xAI that the profile names, instead of the configured one. */
   oauthPath?: string;
+  /** Further headers of a realtime provider's handshake, from the host's configuration. */
+  headers?: Readonly<Record<string, string>>;
   /** Aborts the render and its upstream call. */
   signal: AbortSignal;
 }
@@ -91,6 +93,7 @@ export type RenderSettings = Pick<
   | 'textNormalization'
   | 'autoSpeechTags'
   | 'oauthPath'
+  | 'headers'
 >;
 
 const MAX_WORD = 80;
@@ -229,6 +232,7 @@ export function renderRequest(
     options,
     toolScaffold: message.toolScaffold ?? false,
     oauthPath: settings.oauthPath,
+    headers: settings.headers,
     signal: message.signal,
   };
 }

@@ -1,7 +1,14 @@
-import type { DialUpstream, UpstreamSocket } from '../../host/upstream-socket.ts';
-import { fromBase64 } from '../../kit/bytes.ts';
-import { asObject, isObject } from '../../kit/json.ts';
-import { parseSimpleJson } from '../../kit/long-json.ts';
+import type { DialUpstream, UpstreamSocket, UpstreamSocketEvents } from '../../host/upstream-socket.ts';
+import {
+  AUDIO_DELTA,
+  audioOf,
+  errorText,
+  failureOf,
+  NOT_AN_EVENT,
+  NOT_BASE64,
+  readEvent,
+  TEXT_DELTA,
+} from './realtime-events.ts';
 
 /** Bytes of the largest event of a provider. */
 const MAX_MESSAGE = 4 * 1024 * 1024;
@@ -19,37 +26,20 @@ export type RealtimeEvent =
   | { type: 'error'; message: string }
   | { type: 'closed'; code: number };
 
-const AUDIO = new Set(['response.output_audio.delta', 'response.audio.delta']);
-const TRANSCRIPT = new Set([
-  'response.output_audio_transcript.delta',
-  'response.audio_transcript.delta',
-  'response.output_text.delta',
-  'response.text.delta',
-]);
-
 /** One message of a provider; null for an event without meaning here. What cannot be understood is an error. */
 export function parseRealtimeEvent(text: string): RealtimeEvent | null {
-  const event = asObject(parseSimpleJson(text));
-  if (!event || typeof event.type !== 'string')
-    return { type: 'error', message: 'an event is not a JSON object with a type' };
+  const event = readEvent(text);
+  if (!event) return { type: 'error', message: NOT_AN_EVENT };
   const { type, delta } = event;
-  if (AUDIO.has(type)) {
-    const bytes = typeof delta === 'string' ? fromBase64(delta) : null;
-    return bytes ? { type: 'audio', bytes } : { type: 'error', message: 'the audio is not valid base64' };
+  if (AUDIO_DELTA.has(type)) {
+    const bytes = audioOf(event);
+    return bytes ? { type: 'audio', bytes } : { type: 'error', message: NOT_BASE64 };
   }
-  if (TRANSCRIPT.has(type)) return typeof delta === 'string' ? { type: 'transcript', text: delta } : null;
+  if (TEXT_DELTA.has(type)) return typeof delta === 'string' ? { type: 'transcript', text: delta } : null;
   if (type === 'error') return { type: 'error', message: errorText(event.error ?? event) };
   if (type !== 'response.done') return null;
-  const response = isObject(event.response) ? event.response : {};
-  if (response.status !== 'failed') return { type: 'done' };
-  const details = isObject(response.status_details) ? response.status_details : {};
-  return { type: 'error', message: errorText(details.error ?? details) };
-}
-
-function errorText(error: unknown): string {
-  const { message, code, type } = isObject(error) ? error : { message: error };
-  for (const text of [message, code, type]) if (typeof text === 'string' && text.trim() !== '') return text.trim();
-  return 'failed without a reason';
+  const failure = failureOf(event);
+  return failure === undefined ? { type: 'done' } : { type: 'error', message: failure };
 }
 
 export interface RealtimeConnection {
@@ -66,15 +56,37 @@ export interface RealtimeTarget {
   url: string;
   secret: string;
   model: string;
+  /** Beside the authorization. */
+  headers?: Readonly<Record<string, string>>;
+  /** Milliseconds, as in `UpstreamSocketRequest`. */
+  connectTimeout?: number;
+  pingInterval?: number;
   /** Drops the connection. */
   signal: AbortSignal;
 }
 
-/** Connects to a realtime provider. Throws what dialling throws. */
+/** Dials a realtime provider. Throws what dialling throws. */
+export function dialRealtime(
+  dialUpstream: DialUpstream,
+  { url, secret, model, headers, ...rest }: RealtimeTarget,
+  events: UpstreamSocketEvents,
+): Promise<UpstreamSocket> {
+  const target = new URL(url);
+  target.searchParams.set('model', model);
+  const request = {
+    url: target.href,
+    headers: { ...headers, authorization: `Bearer ${secret}` },
+    maxMessage: MAX_MESSAGE,
+  };
+  return dialUpstream({ ...request, ...rest }, events);
+}
+
+/** Connects to a realtime provider, whose events are then taken one by one. Throws what dialling throws. */
 export async function connectRealtime(
   dialUpstream: DialUpstream,
-  { url, secret, model, signal }: RealtimeTarget,
+  realtime: RealtimeTarget,
 ): Promise<RealtimeConnection> {
+  const { signal } = realtime;
   const waiting: string[] = [];
   let size = 0;
   let isPaused = false;
@@ -82,30 +94,20 @@ export async function connectRealtime(
   let code = 1006;
   let socket: UpstreamSocket | undefined;
   let wake = () => {};
-  const target = new URL(url);
-  target.searchParams.set('model', model);
 
-  socket = await dialUpstream(
-    {
-      url: target.href,
-      headers: { authorization: `Bearer ${secret}` },
-      signal,
-      maxMessage: MAX_MESSAGE,
+  socket = await dialRealtime(dialUpstream, realtime, {
+    message(text) {
+      waiting.push(text);
+      size += text.length + OVERHEAD;
+      if (size > HIGH_WATER) pause();
+      wake();
     },
-    {
-      message(text) {
-        waiting.push(text);
-        size += text.length + OVERHEAD;
-        if (size > HIGH_WATER) pause();
-        wake();
-      },
-      closed(end) {
-        isClosed = true;
-        code = end.code;
-        wake();
-      },
+    closed(end) {
+      isClosed = true;
+      code = end.code;
+      wake();
     },
-  );
+  });
   signal.addEventListener('abort', () => wake(), { once: true });
   // Events may have arrived before there was a socket to pause.
   if (size > HIGH_WATER) pause();

@@ -66,9 +66,9 @@ export const createXaiRealtime = (parts: AdapterParts): Adapter => createRealtim
 /** Renders by one turn of a realtime conversation, on a connection of its own. */
 const createRealtime = ({ provider, session, response }: Dialect, parts: AdapterParts): Adapter =>
   async function* (request) {
-    const { model, voice, signal } = request;
+    const { model, voice, headers, signal } = request;
     const { secret, baseUrl } = await credentialOf(provider, request, parts);
-    const connection = await connectRealtime(parts.dialUpstream, { url: baseUrl, secret, model, signal });
+    const connection = await connectRealtime(parts.dialUpstream, { url: baseUrl, secret, model, headers, signal });
     try {
       connection.send({ type: 'session.update', session: session(request, instructionsFor(request)) });
       connection.send({

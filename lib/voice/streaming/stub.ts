@@ -9,15 +9,12 @@ const frequencyOf = (emotion: string): number => (HIGH.has(emotion) ? 660 : LOW.
 
 /** A sine whose length follows the text, for trying the whole path without a provider (contract 05 §13, `stub`). */
 export const renderStub: Adapter = async function* ({ text, sampleRate, expression, signal }) {
-  const characters = [...text.trim()].length;
-  const seconds = Math.min(1.5, Math.max(0.25, characters / 120));
-  const frames = Math.floor(sampleRate * seconds);
-  const step = Math.max(1, Math.floor(frames / CHUNKS));
   const frequency = frequencyOf(expression.emotion.toLowerCase());
-  for (let from = 0; from < frames; from += step) {
+  let frames = 0;
+  for (const { from, to, pcm } of toneFor(text, sampleRate, frequency)) {
     signal.throwIfAborted();
-    const to = Math.min(frames, from + step);
-    yield { pcm: sine(from, to, frequency / sampleRate), sampleRate, label: `frames:${from}-${to}` };
+    frames = to;
+    yield { pcm, sampleRate, label: `frames:${from}-${to}` };
   }
   return {
     provider: 'stub',
@@ -26,6 +23,22 @@ export const renderStub: Adapter = async function* ({ text, sampleRate, expressi
     metadata: { sample_rate: sampleRate, duration_seconds: frames / sampleRate, frequency_hz: frequency },
   };
 };
+
+/** The tone for a text in eight or nine parts, samples `from` to `to` (exclusive), of 0.25 to 1.5 seconds in all. */
+export function* toneFor(
+  text: string,
+  sampleRate: number,
+  frequency: number = frequencyOf('neutral'),
+): Generator<{ from: number; to: number; pcm: Uint8Array }> {
+  const characters = [...text.trim()].length;
+  const seconds = Math.min(1.5, Math.max(0.25, characters / 120));
+  const frames = Math.floor(sampleRate * seconds);
+  const step = Math.max(1, Math.floor(frames / CHUNKS));
+  for (let from = 0; from < frames; from += step) {
+    const to = Math.min(frames, from + step);
+    yield { from, to, pcm: sine(from, to, frequency / sampleRate) };
+  }
+}
 
 /** Samples `from` to `to` (exclusive) of a tone; `pitch` in periods per sample. */
 function sine(from: number, to: number, pitch: number): Uint8Array {

@@ -13,6 +13,8 @@ export interface ProviderSocket {
   messages: Record<string, unknown>[];
   /** Resolves with the message at `index` once it has arrived. */
   message(index: number): Promise<Record<string, unknown>>;
+  /** Calls with every message that arrives from now on. */
+  onMessage(handle: (message: Record<string, unknown>) => void): void;
   /** Sends one text message, an object as JSON. Settles when more may be written, or the connection has ended. */
   send(message: unknown): Promise<void>;
   /** Sends bytes as they are. */
@@ -20,6 +22,8 @@ export interface ProviderSocket {
   close(code?: number): void;
   /** Destroys the connection. */
   cut(): void;
+  /** Reads no further. */
+  stall(): void;
   readonly isOver: boolean;
   /** The code of the client's close frame; undefined without one. */
   readonly closeCode: number | undefined;
@@ -33,6 +37,10 @@ export interface ProviderSockets {
   onSocket(handle: (socket: ProviderSocket) => void | Promise<void>): void;
   /** Refuses upgrades with an HTTP status, until it is called without one. */
   refuseSockets(status: number | undefined, body?: string): void;
+  /** Leaves upgrades without an answer. */
+  ignoreSockets(): void;
+  /** The connections of those. */
+  ignored: Duplex[];
   /** Resolves with the connection at `index` once it is open. */
   socket(index: number): Promise<ProviderSocket>;
 }
@@ -43,8 +51,14 @@ export function serveProviderSockets(server: Server): ProviderSockets {
   const violations: string[] = [];
   let handle: (socket: ProviderSocket) => void | Promise<void> = () => {};
   let refusal: { status: number; body: string } | undefined;
+  let isIgnoring = false;
+  const ignored: Duplex[] = [];
   server.on('upgrade', (request: IncomingMessage, stream: Duplex, head: Buffer) => {
     stream.on('error', () => {});
+    if (isIgnoring) {
+      ignored.push(stream.resume().on('end', () => stream.destroy()));
+      return;
+    }
     if (refusal) {
       const { status, body } = refusal;
       stream.end(
@@ -69,6 +83,10 @@ export function serveProviderSockets(server: Server): ProviderSockets {
   return {
     sockets,
     violations,
+    ignored,
+    ignoreSockets() {
+      isIgnoring = true;
+    },
     onSocket(next) {
       handle = next;
     },
@@ -90,6 +108,7 @@ function accepted(request: IncomingMessage, stream: Duplex, head: Buffer, violat
   let parts: Buffer[] = [];
   let isOver = false;
   let closeCode: number | undefined;
+  const handlers: ((message: Record<string, unknown>) => void)[] = [];
 
   function read(): void {
     for (let next = takeFrame(received); next; next = takeFrame(received)) {
@@ -113,11 +132,15 @@ function accepted(request: IncomingMessage, stream: Duplex, head: Buffer, violat
   function message(): void {
     const payload = Buffer.concat(parts);
     parts = [];
+    let parsed: Record<string, unknown>;
     try {
-      messages.push(JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(payload)));
+      parsed = JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(payload));
     } catch {
       violations.push('a message is not JSON in UTF-8');
+      return;
     }
+    messages.push(parsed);
+    for (const handler of handlers) handler(parsed);
   }
 
   const write = (bytes: Uint8Array): Promise<void> =>
@@ -147,6 +170,7 @@ function accepted(request: IncomingMessage, stream: Duplex, head: Buffer, violat
     headers: request.headers,
     messages,
     message: (index) => vi.waitFor(() => messages[index] ?? missing(`message ${index}`), { interval: 5 }),
+    onMessage: (handler) => void handlers.push(handler),
     send: (content) =>
       write(frame({ masked: false, payload: typeof content === 'string' ? content : JSON.stringify(content) })),
     write,
@@ -156,6 +180,7 @@ function accepted(request: IncomingMessage, stream: Duplex, head: Buffer, violat
       stream.write(frame({ opcode: OPCODE.close, masked: false, payload }));
     },
     cut: () => void stream.destroy(),
+    stall: () => void stream.pause(),
     get isOver() {
       return isOver;
     },

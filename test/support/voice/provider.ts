@@ -53,6 +53,7 @@ export async function startProvider(): Promise<Provider> {
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   onTestFinished(() => {
     for (const socket of sockets.sockets) socket.cut();
+    for (const stream of sockets.ignored) stream.destroy();
     server.closeAllConnections();
     server.close();
     expect(sockets.violations).toEqual([]);

@@ -60,7 +60,7 @@ export interface ProviderSession {
   /** Cuts an answer in the history to what was heard. Providers that cannot do that skip it. */
   truncate(itemId: string, contentIndex: number, audioEndMs: number): void;
   requestResponse(request?: ResponseRequest): void;
-  /** Stops reading. Events that were already read still arrive. */
+  /** Stops reading where the platform can. Events that were already read still arrive. */
   pause(): void;
   resume(): void;
   /** Ends the session without any further event. */
@@ -75,6 +75,8 @@ export interface ProviderOptions {
   /** Never logged. */
   instructions: string;
   tools: readonly ProviderTool[];
+  /** Further headers of the handshake, from the host's configuration. */
+  headers?: Readonly<Record<string, string>>;
   /** The token store of xAI that the profile names, instead of the configured one. */
   oauthPath?: string;
   /** Drops the connection, without any further event. */

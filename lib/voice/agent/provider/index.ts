@@ -1,0 +1,15 @@
+import { createOpenaiProvider } from './openai.ts';
+import type { ConnectProvider } from './provider.ts';
+import type { RealtimeProviderParts } from './realtime.ts';
+import { connectStub } from './stub.ts';
+import { createXaiProvider } from './xai.ts';
+
+/** The native realtime providers, and the stub, by their ids in the registry (contract 06 §9). */
+export function createProviders(parts: RealtimeProviderParts): (id: string) => ConnectProvider | undefined {
+  const providers = new Map<string, ConnectProvider>([
+    ['openai_realtime', createOpenaiProvider(parts)],
+    ['stub', connectStub],
+    ['xai_realtime', createXaiProvider(parts)],
+  ]);
+  return (id) => providers.get(id);
+}

@@ -1,0 +1,270 @@
+import { isObject, type JsonObject } from '../../../kit/json.ts';
+import {
+  AUDIO_DELTA,
+  AUDIO_DONE,
+  audioOf,
+  errorText,
+  failureOf,
+  NOT_AN_EVENT,
+  NOT_BASE64,
+  readEvent,
+  TEXT_DELTA,
+} from '../../streaming/realtime-events.ts';
+import type { ProviderEvent } from './provider.ts';
+
+/** Ids that are remembered of each kind, the oldest forgotten first. */
+const MAX_REMEMBERED = 1024;
+/** Calls of which only the arguments are known yet. */
+const MAX_UNNAMED = 16;
+const MAX_ID = 200;
+const MAX_ARGUMENTS = 256 * 1024;
+/** Characters of an error that are looked at. */
+const MAX_ERROR = 1000;
+
+const READY = new Set(['session.created', 'session.updated', 'conversation.created']);
+const TRANSCRIPTION = /^(?:conversation\.item\.)?input_audio_transcription\.(delta|completed|done|failed)$/;
+
+/** Errors of a session that goes on, by code or wording. */
+const HARMLESS_CODES = new Set([
+  'response_cancel_not_active',
+  'conversation_already_has_active_response',
+  'input_audio_buffer_commit_empty',
+]);
+const HARMLESS =
+  /no active response|cancellation failed|active response (?:already )?in progress|(?=.*commit)(?=.*(?:empty|too small))/i;
+/** The provider ends a session because of its age, or because nobody spoke. */
+const EXPIRED = /timed out.*inactivity|inactivity.*timed out|maximum (?:session )?duration|session.*maximum duration/i;
+
+/** Begins the id of a message whose refusal is harmless. */
+export const OPTIONAL_MESSAGE = 'optional-';
+
+export const isExpiry = (text: string): boolean => EXPIRED.test(text.slice(0, MAX_ERROR));
+
+export interface Normalizer {
+  /** The events that one message of the provider means; most have one or none. */
+  read(text: string): ProviderEvent[];
+  /** Whether the provider has said that it ends the session because of its age, or because nobody spoke. */
+  readonly isExpired: boolean;
+}
+
+/** Turns the messages of a provider into events (contract 06 §9). `redact` makes its words fit for a client. */
+export function createNormalizer(label: string, redact: (text: string) => string): Normalizer {
+  const responses = remembering();
+  const transcripts = remembering();
+  const calls = remembering();
+  /** Names of calls, and ids of calls by the ids of their items. */
+  const names = new Map<string, string>();
+  const callIds = new Map<string, string>();
+  /** Calls whose arguments came before their name. */
+  const unnamed = new Map<string, { responseId: string; args: string }>();
+  /** Responses that have begun and not ended, the latest last. */
+  const running = new Set<string>();
+  let madeUp = 0;
+  /** Half a sample, which the next delta of the same response completes. */
+  let half: { responseId: string; byte: number } | undefined;
+  let isExpired = false;
+
+  const failed = (text: string): ProviderEvent => ({
+    type: 'error',
+    message: redact(`${label} Realtime error: ${text}`),
+  });
+
+  /** The response that an event names, else the latest one that is running. */
+  const namedResponse = (event: JsonObject): string | undefined => responseIdIn(event) ?? [...running].at(-1);
+
+  /** The response of an event, which begins with its first event. */
+  function responseOf(event: JsonObject, events: ProviderEvent[]): string {
+    const responseId = (event.type === 'response.created' ? responseIdIn(event) : namedResponse(event)) ?? madeUpId();
+    if (responses.add(responseId)) {
+      running.add(responseId);
+      const [oldest] = running;
+      if (oldest !== undefined && running.size > MAX_REMEMBERED) running.delete(oldest);
+      events.push({ type: 'responseStarted', responseId });
+    }
+    return responseId;
+  }
+
+  const madeUpId = (): string => `response-${++madeUp}`;
+
+  function audio(event: JsonObject, events: ProviderEvent[]): void {
+    const bytes = audioOf(event);
+    if (!bytes) return void events.push(failed(NOT_BASE64));
+    const responseId = responseOf(event, events);
+    const pcm = wholeSamples(responseId, bytes);
+    if (pcm.length === 0) return;
+    const { content_index: index } = event;
+    events.push({
+      type: 'audioDelta',
+      responseId,
+      ...(idOf(event.item_id) !== undefined && { itemId: idOf(event.item_id) }),
+      ...(Number.isSafeInteger(index) && { contentIndex: index as number }),
+      pcm,
+    });
+  }
+
+  function wholeSamples(responseId: string, bytes: Uint8Array): Uint8Array {
+    const kept = half?.responseId === responseId ? half.byte : undefined;
+    half = undefined;
+    let all = bytes;
+    if (kept !== undefined) {
+      all = new Uint8Array(bytes.length + 1);
+      all[0] = kept;
+      all.set(bytes, 1);
+    }
+    if (all.length % 2 === 0) return all;
+    half = { responseId, byte: all.at(-1) as number };
+    return all.subarray(0, -1);
+  }
+
+  function transcript(kind: string, event: JsonObject): ProviderEvent[] {
+    if (kind === 'failed') return [{ type: 'transcriptFailed' }];
+    const found = [event.delta, event.transcript, event.text].find((text) => typeof text === 'string');
+    const text = typeof found === 'string' ? found : '';
+    if (kind === 'delta') return text === '' ? [] : [{ type: 'transcriptDelta', text }];
+    const item = idOf(event.item_id);
+    return item !== undefined && !transcripts.add(item) ? [] : [{ type: 'transcriptFinal', text }];
+  }
+
+  /** Learns the name of a call from its item, and reports the call once its arguments are whole. */
+  function callItem(item: JsonObject, event: JsonObject, isWhole: boolean, events: ProviderEvent[]): void {
+    const callId = idOf(item.call_id);
+    // The item of a response that was cancelled has half of its arguments.
+    if (item.type !== 'function_call' || callId === undefined || item.status === 'incomplete') return;
+    if (calls.has(callId)) return;
+    const itemId = idOf(item.id);
+    if (itemId !== undefined) remember(callIds, itemId, callId);
+    if (typeof item.name === 'string' && item.name !== '') remember(names, callId, item.name.slice(0, MAX_ID));
+    const early = unnamed.get(callId);
+    if (early && names.has(callId)) call(callId, early.responseId, early.args, events);
+    else if (isWhole) call(callId, responseOf(event, events), argumentsOf(item), events);
+  }
+
+  function callArguments(event: JsonObject, events: ProviderEvent[]): void {
+    const callId = idOf(event.call_id) ?? callIds.get(idOf(event.item_id) ?? '');
+    // Without an id it cannot be answered; `response.done` has it once more.
+    if (callId === undefined || calls.has(callId)) return;
+    if (typeof event.name === 'string' && event.name !== '') remember(names, callId, event.name.slice(0, MAX_ID));
+    const responseId = responseOf(event, events);
+    const args = argumentsOf(event);
+    if (names.has(callId)) call(callId, responseId, args, events);
+    else if (unnamed.size < MAX_UNNAMED) unnamed.set(callId, { responseId, args });
+  }
+
+  function call(callId: string, responseId: string, args: string, events: ProviderEvent[]): void {
+    unnamed.delete(callId);
+    if (calls.add(callId)) {
+      events.push({ type: 'functionCall', responseId, callId, name: names.get(callId) ?? '', args });
+    }
+  }
+
+  function done(event: JsonObject): ProviderEvent[] {
+    const events: ProviderEvent[] = [];
+    const response = isObject(event.response) ? event.response : {};
+    const isKnown = namedResponse(event) !== undefined;
+    const output = Array.isArray(response.output) ? response.output.filter(isObject) : [];
+    for (const item of output) callItem(item, event, true, events);
+    const responseId = isKnown || events.length > 0 ? responseOf(event, events) : null;
+    for (const [callId, early] of unnamed) {
+      if (early.responseId === responseId) call(callId, early.responseId, early.args, events);
+    }
+    if (responseId !== null) running.delete(responseId);
+    half = undefined;
+    const failure = failureOf(event);
+    return [
+      ...events,
+      {
+        type: 'responseDone',
+        responseId,
+        ...(typeof response.status === 'string' && { status: response.status.slice(0, MAX_ID) }),
+        ...(failure !== undefined && { message: redact(`${label} Realtime error: ${failure}`) }),
+      },
+    ];
+  }
+
+  function failure(event: JsonObject): ProviderEvent {
+    const error = isObject(event.error) ? event.error : event;
+    const text = errorText(event.error ?? event).slice(0, MAX_ERROR);
+    const code = String(error.code ?? '');
+    if (code === 'session_expired' || isExpiry(text)) isExpired = true;
+    const isHarmless =
+      isExpired ||
+      HARMLESS_CODES.has(code) ||
+      HARMLESS.test(text) ||
+      String(error.event_id ?? event.event_id ?? '').startsWith(OPTIONAL_MESSAGE);
+    const { message } = failed(text) as { message: string };
+    return { type: isHarmless ? 'notice' : 'error', message };
+  }
+
+  function read(text: string): ProviderEvent[] {
+    const event = readEvent(text);
+    if (!event) return [failed(NOT_AN_EVENT)];
+    const { type } = event;
+    const item = isObject(event.item) ? event.item : {};
+    const events: ProviderEvent[] = [];
+    const transcription = TRANSCRIPTION.exec(type)?.[1];
+    if (transcription) return transcript(transcription, event);
+    if (READY.has(type)) {
+      const model = isObject(event.session) ? event.session.model : undefined;
+      events.push({ type: 'ready', ...(typeof model === 'string' && { model: model.slice(0, MAX_ID) }) });
+    } else if (AUDIO_DELTA.has(type)) {
+      audio(event, events);
+    } else if (TEXT_DELTA.has(type)) {
+      const responseId = responseOf(event, events);
+      if (typeof event.delta === 'string') events.push({ type: 'textDelta', responseId, text: event.delta });
+    } else if (AUDIO_DONE.has(type)) {
+      events.push({ type: 'audioDone', responseId: responseOf(event, events) });
+    } else if (type === 'response.created') {
+      responseOf(event, events);
+    } else if (type === 'response.output_item.added') {
+      responseOf(event, events);
+      callItem(item, event, false, events);
+    } else if (type === 'response.function_call_arguments.done') {
+      callArguments(event, events);
+    } else if (type === 'response.output_item.done' || type === 'conversation.item.done') {
+      callItem(item, event, true, events);
+    } else if (type === 'response.done') {
+      return done(event);
+    } else if (type === 'error') {
+      events.push(failure(event));
+    }
+    return events;
+  }
+
+  return {
+    read,
+    get isExpired() {
+      return isExpired;
+    },
+  };
+}
+
+function responseIdIn({ response, item, response_id: id }: JsonObject): string | undefined {
+  const ids = [isObject(response) ? response.id : undefined, isObject(item) ? item.response_id : undefined, id];
+  return ids.map(idOf).find((found) => found !== undefined);
+}
+
+const idOf = (value: unknown): string | undefined =>
+  typeof value === 'string' && value !== '' && value.length <= MAX_ID ? value : undefined;
+
+/** Longer ones are no JSON that anybody could act on. */
+const argumentsOf = ({ arguments: args }: JsonObject): string =>
+  typeof args === 'string' && args.length <= MAX_ARGUMENTS ? args : '';
+
+function remember<V>(map: Map<string, V>, key: string, value: V): void {
+  map.set(key, value);
+  const [oldest] = map.keys();
+  if (oldest !== undefined && map.size > MAX_REMEMBERED) map.delete(oldest);
+}
+
+/** The ids that have come; `add` tells whether one is new. */
+function remembering() {
+  const ids = new Map<string, true>();
+  return {
+    has: (id: string) => ids.has(id),
+    add(id: string): boolean {
+      const isNew = !ids.has(id);
+      remember(ids, id, true);
+      return isNew;
+    },
+  };
+}

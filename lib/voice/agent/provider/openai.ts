@@ -1,0 +1,32 @@
+import type { ConnectProvider } from './provider.ts';
+import { createRealtimeProvider, type RealtimeProviderParts } from './realtime.ts';
+
+const SAMPLE_RATE = 24_000;
+const TRANSCRIBER = 'gpt-realtime-whisper';
+
+/** OpenAI Realtime (contract 06 §9). */
+export const createOpenaiProvider = (parts: RealtimeProviderParts): ConnectProvider =>
+  createRealtimeProvider(
+    {
+      provider: 'openai_realtime',
+      label: 'OpenAI',
+      sampleRate: SAMPLE_RATE,
+      session: ({ model, voice, instructions }, tools) => ({
+        type: 'realtime',
+        model,
+        instructions,
+        output_modalities: ['audio'],
+        audio: {
+          input: {
+            format: { type: 'audio/pcm', rate: SAMPLE_RATE },
+            turn_detection: null,
+            transcription: { model: TRANSCRIBER },
+          },
+          output: { format: { type: 'audio/pcm' }, voice },
+        },
+        tools,
+        tool_choice: 'auto',
+      }),
+    },
+    parts,
+  );

@@ -1,0 +1,228 @@
+import { describeError, RelayError } from '../../../errors.ts';
+import { upstreamReason } from '../../../host/upstream.ts';
+import { type DialUpstream, type UpstreamSocket, UpstreamSocketError } from '../../../host/upstream-socket.ts';
+import { base64 } from '../../../kit/bytes.ts';
+import type { Clock } from '../../../kit/clock.ts';
+import type { JsonObject } from '../../../kit/json.ts';
+import { withTimeout } from '../../../kit/timeouts.ts';
+import { type Credential, keyNames, type VoiceCredentials } from '../../credentials.ts';
+import { dialRealtime } from '../../streaming/realtime-connection.ts';
+import { createNormalizer, isExpiry, OPTIONAL_MESSAGE } from './normalize.ts';
+import type { ConnectProvider, ProviderEvent, ProviderOptions, ProviderSession } from './provider.ts';
+import { createResampler, type Resampler } from './resample.ts';
+
+/** Milliseconds; the phone waits for 17 seconds. */
+const CONNECT_TIMEOUT = 12_000;
+const PING_INTERVAL = 20_000;
+/** Bytes that may wait to be sent: about four minutes of audio. */
+const MAX_UNSENT = 16 * 1024 * 1024;
+/** Bytes of audio in one message. */
+const MAX_APPEND = 1024 * 1024;
+
+/** What differs between the providers. */
+export interface Dialect {
+  /** Id in the registry. */
+  provider: string;
+  /** In errors, before `Realtime`. */
+  label: string;
+  /** The only rate that it has. */
+  sampleRate?: number;
+  /** `session` of the first message. */
+  session(options: ProviderOptions, tools: readonly JsonObject[]): JsonObject;
+  /** A message that has a text spoken word for word, without a `response.create`. */
+  exactText?(text: string): JsonObject;
+}
+
+export interface RealtimeProviderParts {
+  dialUpstream: DialUpstream;
+  clock: Clock;
+  credentials: Pick<VoiceCredentials, 'streaming' | 'redact'>;
+}
+
+/** A provider that speaks the realtime protocol which OpenAI and xAI share (contract 06 §9). */
+export const createRealtimeProvider = (dialect: Dialect, parts: RealtimeProviderParts): ConnectProvider =>
+  async function connect(options, onEvent) {
+    const { clock } = parts;
+    const end = new AbortController();
+    const abort = () => end.abort();
+    options.signal.addEventListener('abort', abort);
+    const late = () => {
+      end.abort();
+      if (options.signal.aborted) throw options.signal.reason;
+      throw new RelayError('gateway-timeout', `${dialect.label} Realtime did not answer within 12 seconds`);
+    };
+    try {
+      return await withTimeout(
+        { clock, timeout: CONNECT_TIMEOUT, signal: options.signal },
+        openSession(dialect, parts, { ...options, signal: end.signal }, onEvent),
+        late,
+      );
+    } catch (error) {
+      options.signal.removeEventListener('abort', abort);
+      throw error;
+    }
+  };
+
+/** Key and URL of the provider. */
+async function credentialOf(
+  { provider, label }: Dialect,
+  { oauthPath }: ProviderOptions,
+  { credentials }: RealtimeProviderParts,
+): Promise<Credential> {
+  const credential = await credentials.streaming(provider, oauthPath);
+  if (credential) return credential;
+  const names = keyNames(provider).join(', ');
+  throw new RelayError('unavailable', `${label} Realtime auth is not configured: set one of ${names}`);
+}
+
+async function openSession(
+  dialect: Dialect,
+  parts: RealtimeProviderParts,
+  options: ProviderOptions,
+  onEvent: (event: ProviderEvent) => void,
+): Promise<ProviderSession> {
+  const { label } = dialect;
+  const { redact } = parts.credentials;
+  const { model, sampleRate, headers, signal } = options;
+  if (dialect.sampleRate !== undefined && sampleRate !== dialect.sampleRate) {
+    const rates = `a sample rate of ${dialect.sampleRate} Hz, not ${sampleRate}`;
+    throw new RelayError('invalid', `${label} Realtime supports only ${rates}`);
+  }
+  const { secret, baseUrl, source } = await credentialOf(dialect, options, parts);
+  const normalizer = createNormalizer(label, redact);
+  /** Why the relay itself drops the connection. */
+  let failure: string | undefined;
+  let isOver = false;
+  let socket: UpstreamSocket | undefined;
+
+  function report(event: ProviderEvent): void {
+    if (!isOver) onEvent(event);
+  }
+
+  function received(text: string): void {
+    for (const event of normalizer.read(text)) report(event);
+    // Its own close may take a while, or never come.
+    if (normalizer.isExpired) socket?.close(1000);
+  }
+
+  function closed({ code, reason }: { code: number; reason: string }): void {
+    const idle = failure === undefined && (normalizer.isExpired || isExpiry(reason));
+    const why = failure ?? `${label} Realtime closed the connection (${code}${reason && `: ${reason}`})`;
+    report({ type: 'closed', idle, message: redact(why) });
+    isOver = true;
+  }
+
+  try {
+    const target = { url: baseUrl, secret, model, headers, signal };
+    socket = await dialRealtime(
+      parts.dialUpstream,
+      { ...target, connectTimeout: CONNECT_TIMEOUT, pingInterval: PING_INTERVAL },
+      { message: received, closed },
+    );
+  } catch (error) {
+    throw refusal(error, label, source, redact);
+  }
+  signal.addEventListener('abort', () => {
+    isOver = true;
+  });
+  const session = sessionOn(socket, dialect, options, {
+    overflowed() {
+      failure = `${label} Realtime does not take the audio as fast as it comes`;
+      socket?.terminate();
+    },
+    closed() {
+      isOver = true;
+    },
+  });
+  return session;
+}
+
+/** Why a provider cannot be connected, in words that clients know (contract 06 §1). */
+function refusal(error: unknown, label: string, source: string, redact: (text: string) => string): RelayError {
+  const { status } = error instanceof UpstreamSocketError ? error : { status: undefined };
+  if (status === 401 || status === 403) {
+    const message = `${label} Realtime rejected the relay auth (HTTP ${status}, key from ${source})`;
+    return new RelayError('bad-gateway', message, { cause: error });
+  }
+  const reason = error instanceof RelayError ? describeError(error) : upstreamReason(error);
+  return new RelayError('bad-gateway', redact(`${label} Realtime cannot be reached: ${reason}`), { cause: error });
+}
+
+interface SessionEvents {
+  /** More waits to be sent than may. */
+  overflowed(): void;
+  closed(): void;
+}
+
+function sessionOn(
+  socket: UpstreamSocket,
+  dialect: Dialect,
+  options: ProviderOptions,
+  events: SessionEvents,
+): ProviderSession {
+  /** Of the utterance that is being sent. */
+  let resampler: { rate: number; resample: Resampler } | undefined;
+  let hasAudio = false;
+  let truncations = 0;
+
+  function send(message: JsonObject): void {
+    if (socket.unsent() > MAX_UNSENT) events.overflowed();
+    else socket.send(JSON.stringify(message));
+  }
+
+  const create = (item: JsonObject) => send({ type: 'conversation.item.create', item });
+  const addMessage = (role: string, type: string, text: string) =>
+    create({ type: 'message', role, content: [{ type, text }] });
+
+  function endUtterance(): void {
+    resampler = undefined;
+    hasAudio = false;
+  }
+
+  const tools = options.tools.map((tool) => ({ type: 'function', ...tool }));
+  send({ type: 'session.update', session: dialect.session(options, tools) });
+
+  return {
+    sendAudio(pcm, rate) {
+      if (resampler?.rate !== rate) resampler = { rate, resample: createResampler(rate, options.sampleRate) };
+      const audio = resampler.resample(pcm);
+      for (let at = 0; at < audio.length; at += MAX_APPEND) {
+        hasAudio = true;
+        send({ type: 'input_audio_buffer.append', audio: base64(audio.subarray(at, at + MAX_APPEND)) });
+      }
+    },
+    commitAudio() {
+      if (hasAudio) send({ type: 'input_audio_buffer.commit' });
+      endUtterance();
+    },
+    clearAudio() {
+      send({ type: 'input_audio_buffer.clear' });
+      endUtterance();
+    },
+    sendText: (text) => addMessage('user', 'input_text', text),
+    cancelResponse: () => send({ type: 'response.cancel' }),
+    sendToolResult: (callId, result) =>
+      create({ type: 'function_call_output', call_id: callId, output: JSON.stringify(result) }),
+    appendContext: (role, text) => addMessage(role, role === 'assistant' ? 'output_text' : 'input_text', text),
+    truncate(itemId, contentIndex, audioEndMs) {
+      send({
+        type: 'conversation.item.truncate',
+        // A provider may have forgotten the item, or know no such message.
+        event_id: `${OPTIONAL_MESSAGE}${++truncations}`,
+        item_id: itemId,
+        content_index: contentIndex,
+        audio_end_ms: Math.max(0, Math.floor(audioEndMs)),
+      });
+    },
+    requestResponse({ instructions, exactText } = {}) {
+      if (exactText !== undefined && dialect.exactText) send(dialect.exactText(exactText));
+      else send({ type: 'response.create', ...(instructions !== undefined && { response: { instructions } }) });
+    },
+    pause: () => socket.pause(),
+    resume: () => socket.resume(),
+    close() {
+      events.closed();
+      socket.close(1000);
+    },
+  };
+}
