@@ -14,6 +14,8 @@ import { type Speech, speak } from './speech.ts';
 const SAMPLE = 'Voice works.';
 /** The provider that needs neither key nor network. */
 const STUB = 'stub';
+/** How a deployment gets a key. */
+const SECRET = "with 'npx wrangler secret put'";
 
 type Body = Record<string, unknown>;
 
@@ -56,17 +58,17 @@ async function run(options: Options, context: CommandContext): Promise<number> {
   const given = option(options, '--provider', asText);
   const progress = createProgress(context, flag(options, '--json'));
   const grants = ['voice:config', 'voice:tts', 'voice:realtime'] as const;
-  const { name, findings, provider } = await withVoiceRelay(options, context, grants, async (relay) => {
+  const { name, isLocal, findings, provider } = await withVoiceRelay(options, context, grants, async (relay) => {
     try {
       const findings = await examine(relay, profile, progress);
       const provider = given ?? textOf(findings.output.provider);
       await measure(relay, findings, { profile, provider, isSilent: negated(options, '--speech'), progress });
-      return { name: relay.name, findings, provider };
+      return { name: relay.name, isLocal: relay.isLocal, findings, provider };
     } finally {
       progress.end();
     }
   });
-  const checks = verdicts(findings, provider);
+  const checks = verdicts(findings, provider, isLocal ? 'in <agent home>/.env, and restart the relay' : SECRET);
   if (flag(options, '--json')) printJson(context.stdout, report(name, findings, provider, checks), 2);
   else print(name, findings, checks, context);
   return checks.some(({ status }) => status === 'error') ? 1 : 0;
@@ -132,16 +134,17 @@ async function measure(relay: VoiceRelay, findings: Findings, { profile, provide
   if (!isSilent && provider !== STUB && key !== 'missing') findings.provider = await say(provider);
 }
 
-function verdicts(findings: Findings, provider: string): Check[] {
+/** `place` completes the advice to set a key. */
+function verdicts(findings: Findings, provider: string, place: string): Check[] {
   const { basic, output, realtime, keys } = findings;
-  const checks = [basicCheck('speech', basic, 'tts'), basicCheck('transcription', basic, 'stt')];
+  const checks = [basicCheck('speech', basic, 'tts', place), basicCheck('transcription', basic, 'stt', place)];
   const key = keys.find((row) => row.provider === provider);
   const chosen = provider === output.provider ? output : { provider };
   const outputFacts = `${settingsOf(chosen)}, settings of ${sourceOf(output)}`;
   if (output.enabled !== true) {
     checks.push(warn('voice output', `switched off in ${sourceOf(output)}`, 'Switch it on: set voice_output.enabled.'));
   } else if (key?.key === 'missing') {
-    const next = `Set ${key.names.join(' or ')} in <agent home>/.env, and restart the relay. Or choose another provider.`;
+    const next = `Set ${key.names.join(' or ')} ${place}. Or choose another provider.`;
     checks.push(fail('voice output', `${provider} has no key`, next));
   } else if (key?.problem !== undefined) {
     const next = `Check ${key.names.join(' and ')}, and that the relay reaches the provider.`;
@@ -155,7 +158,7 @@ function verdicts(findings: Findings, provider: string): Check[] {
 }
 
 /** One half of the basic path (contract 05 §5). */
-function basicCheck(id: string, body: Body, half: 'tts' | 'stt'): Check {
+function basicCheck(id: string, body: Body, half: 'tts' | 'stt', place: string): Check {
   const facts = asObject(body[half]) ?? {};
   const missing = listOf(asObject(body.requirements)?.missing);
   const chosen = textOf(facts.provider) || 'chosen by the keys that are there';
@@ -165,7 +168,7 @@ function basicCheck(id: string, body: Body, half: 'tts' | 'stt'): Check {
   return warn(
     id,
     `cannot be used: ${why ?? 'no provider'}`,
-    `Set a key in <agent home>/.env, or ${half}.provider and its api_key in ${basicFile(body)}.`,
+    `Set a key ${place}; or ${half}.provider and its api_key in ${basicFile(body)}.`,
   );
 }
 

@@ -33,6 +33,8 @@ const PROBE_TIMEOUT = 3000;
 export interface VoiceRelay {
   /** Host and port, or the URL of a relay elsewhere. */
   name: string;
+  /** Whether it runs on this machine. */
+  isLocal: boolean;
   /** Aborted when the command is to stop. */
   signal: AbortSignal;
   /**
@@ -111,6 +113,7 @@ function asDevice(address: RelayAddress, token: string, signal: AbortSignal): Vo
   const isLocal = address.url === undefined;
   return {
     name: addressText(address),
+    isLocal,
     signal,
     async call(call) {
       const answer = await callRelay(address, { timeout: CALL_TIMEOUT, ...call, headers, signal }).catch((error) => {

@@ -1,4 +1,4 @@
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
@@ -7,6 +7,7 @@ import { connect } from '../support/client.ts';
 import { closedPort } from '../support/closed-port.ts';
 import { type EdgeRuntime, startEdgeRuntime } from '../support/edge-runtime.ts';
 import { bearer } from '../support/relay.ts';
+import { temporaryDirectory } from '../support/temp.ts';
 
 describe('commands with --relay (contract 01 §12)', () => {
   let runtime: EdgeRuntime;
@@ -83,6 +84,22 @@ describe('commands with --relay (contract 01 §12)', () => {
     expect((await fetch(`${url}/sessions`, { headers: bearer(token.trim()) })).status).toBe(401);
   });
 
+  test('svc voice say, doctor, transcribe', async () => {
+    const folder = await temporaryDirectory({ 'note.wav': 'x' });
+    const out = join(folder, 'tone.wav');
+    const said = await run(['voice', 'say', 'Hello', '--provider', 'stub', '--out', out, '--relay', url], { env });
+    expect([said.code, said.stdout]).toEqual([0, expect.stringContaining('0.3 s of speech (stub')]);
+    expect((await readFile(out)).length).toBe(44 + 12_000);
+    const doctor = await run(['voice', 'doctor', '--provider', 'stub', '--relay', url], { env });
+    expect([doctor.code, doctor.stdout]).toEqual([0, expect.stringContaining("with 'npx wrangler secret put'")]);
+    expect(doctor.stdout).toMatch(/\[OK\] relay: \d+ ms to the first audio/);
+    const text = await run(['voice', 'transcribe', join(folder, 'note.wav'), '--relay', url], { env });
+    expect([text.code, text.stdout]).toEqual([1, '']);
+    expect(text.stderr).toMatch(/no API key available.*\n.*svc voice doctor\n$/);
+    const { stdout } = await run(['devices', '--relay', url, '--json'], { env });
+    expect(stdout).not.toContain('svc voice');
+  });
+
   test('svc relay doctor', async () => {
     const { stdout } = await run(['relay', 'doctor', '--relay', url, '--json', '--timeout', '10'], { env });
     const { checks, relay } = JSON.parse(stdout);
@@ -93,7 +110,13 @@ describe('commands with --relay (contract 01 §12)', () => {
 
   test('a machine whose key the relay does not have: exit 1, and what to do', async () => {
     const stranger = { SVC_HOME: agentHome() };
-    for (const words of [['pair'], ['pair', '--register-code', 'ABC124'], ['devices'], ['phone', 'list']]) {
+    for (const words of [
+      ['pair'],
+      ['pair', '--register-code', 'ABC124'],
+      ['devices'],
+      ['phone', 'list'],
+      ['voice', 'doctor'],
+    ]) {
       const { code, stdout, stderr } = await run([...words, '--relay', url], { env: stranger });
       expect([code, stdout], words.join(' ')).toEqual([1, '']);
       expect(stderr).toMatch(/HTTP 401.*RELAY_OPERATOR_PUBLIC_KEY.*operator-token --public-key/s);
@@ -106,7 +129,7 @@ describe('commands with --relay (contract 01 §12)', () => {
 
   test('no relay there: exit 1, never a code of this machine', async () => {
     const dead = `http://127.0.0.1:${await closedPort()}`;
-    for (const words of [['pair'], ['pair', '--token'], ['phone', 'send', 'x']]) {
+    for (const words of [['pair'], ['pair', '--token'], ['phone', 'send', 'x'], ['voice', 'doctor']]) {
       const { code, stdout, stderr } = await run([...words, '--relay', dead], { env });
       expect([code, stdout], words.join(' ')).toEqual([1, '']);
       expect(stderr).toContain('wrangler deploy');

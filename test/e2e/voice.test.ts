@@ -4,6 +4,7 @@ import type { AddressInfo } from 'node:net';
 import { networkInterfaces } from 'node:os';
 import { join } from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
+import { selfSigned } from '../support/certificate.ts';
 import { startFlakyProxy } from '../support/flaky-proxy.ts';
 import { filesBelow, launch } from '../support/process.ts';
 import { bearer, post } from '../support/relay.ts';
@@ -193,6 +194,18 @@ it('what tools around the relay rely on: an API server below a path, a relay on 
   provider.onCall((call) => call.audio(sinePcm(0.1, RATE)));
   const doctor = await svc('voice', 'doctor');
   expect([doctor.code, doctor.stdout]).toEqual([0, expect.stringContaining('elevenlabs_tts   missing:')]);
+});
+
+it('svc voice speaks to a relay on this machine whose certificate is its own', async (context) => {
+  const { cert, key } = await selfSigned(context, await temporaryDirectory());
+  const { svc, sessions } = await startVoiceProcess({
+    tls: true,
+    env: { RELAY_SSL_CERT: cert, RELAY_SSL_KEY: key, RELAY_VOICE_OUTPUT_PROVIDER: 'stub' },
+  });
+  const out = join(await temporaryDirectory(), 'x.wav');
+  // The command does not see the variables of the relay: it finds out that the relay speaks TLS.
+  expect(await svc('voice', 'say', 'Hello', '--out', out)).toMatchObject({ code: 0 });
+  expect(await sessions()).toEqual([]);
 });
 
 it('a voice id may contain a slash, which is %2F in URLs', async () => {

@@ -9,9 +9,11 @@ import { PROVIDER_KEY } from './relay.ts';
 export async function startVoiceProcess({
   env = {},
   host = '127.0.0.1',
+  tls = false,
 }: {
   env?: Record<string, string>;
   host?: string;
+  tls?: boolean;
 } = {}) {
   const provider = await startProvider();
   const home = await temporaryHome();
@@ -22,6 +24,7 @@ export async function startVoiceProcess({
     home,
     port,
     bare: true,
+    tls,
     flags: ['--host', host, '--port', String(port)],
     env: {
       TMPDIR: temporary,
