@@ -1,9 +1,12 @@
+import { RelayError } from '../../lib/errors.ts';
 import type { BasicCaller } from '../../lib/voice/basic/basic.ts';
 import type { VoicePrincipal } from '../../lib/voice/principal.ts';
 import { readJson } from '../../lib/web/json.ts';
 import { lastOf, type RelayRequest } from '../request.ts';
 
 const BODY_LIMIT = 2 * 1024 * 1024;
+/** Characters. No longer name is that of a directory, and each event of a session may repeat it. */
+const MAX_PROFILE = 1024;
 
 /**
  * The body of a voice route as a JSON object of at most 2 MiB. With `optional`, an empty body and `null` are `{}` (contract
@@ -15,11 +18,16 @@ export const readVoiceBody = (
   { optional = false }: { optional?: boolean } = {},
 ): Promise<Record<string, unknown>> => readJson(request, { limit: BODY_LIMIT, empty: optional, null: optional });
 
-/** The profile that a request names, in its query or else in its body. Null when it names none (contract 05 §3). */
+/**
+ * The profile that a request names, in its query or else in its body. Null when it names none (contract 05 §3).
+ * @throws RelayError `invalid` for a name of more than 1024 characters
+ */
 export function profileOf({ query }: RelayRequest, body: Record<string, unknown> = {}): string | null {
-  const named = lastOf(query).profile?.trim();
-  if (named) return named;
-  return (typeof body.profile === 'string' && body.profile.trim()) || null;
+  const named = lastOf(query).profile?.trim() || (typeof body.profile === 'string' && body.profile.trim()) || null;
+  if (named !== null && named.length > MAX_PROFILE) {
+    throw new RelayError('invalid', `profile has more than ${MAX_PROFILE} characters`);
+  }
+  return named;
 }
 
 /** The caller of a guarded request, until it hangs up. */

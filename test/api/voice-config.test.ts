@@ -240,6 +240,15 @@ describeMatrix('voice settings (contract 05)', (start, runtime) => {
     client.terminate();
   });
 
+  it('§3: a profile of more than 1024 characters is 400', async () => {
+    const { json, refused } = await callerOf(await start({ env: ENV }));
+    const name = 'p'.repeat(1024);
+    expect(await json(`/voice/config?profile=${name}`)).toMatchObject({ profile: name, fallback_to_global: true });
+    expect(await refused(`/voice/config?profile=${name}p`)).toMatchObject({ status: 400 });
+    const init = { method: 'POST', body: JSON.stringify({ provider: 'stub', profile: `${name}p` }) };
+    expect(await refused('/voice/output/session', init)).toMatchObject({ status: 400 });
+  });
+
   it('§3: a body over 2 MiB is 413', async () => {
     const target = await start();
     const { client, refused } = await callerOf(target);
