@@ -138,6 +138,8 @@ export function createVoiceSessions<S extends StreamingSettings, V extends Table
       const scope = await enabledScope(profile);
       const voice = chosenVoice(body, scope, kind.use);
       const request = await kind.read(body, caller, scope);
+      // First, so that a refused session leaves no event log.
+      sessions.makeRoom(principal);
       const id = base64url(randomBytes(18));
       const resumeToken = base64url(randomBytes(32));
       const session = kind.make(
@@ -155,12 +157,7 @@ export function createVoiceSessions<S extends StreamingSettings, V extends Table
         },
         request,
       );
-      try {
-        sessions.add(session);
-      } catch (error) {
-        session.close(1013, 'too many voice sessions', 'evicted');
-        throw error;
-      }
+      sessions.add(session);
       watches.set(
         session,
         parts.onPrincipalEnded(principal, (reason) => session.close(kind.revokedCode, reason, 'closed')),

@@ -54,13 +54,19 @@ export class SessionTable<S extends LimitedSession> {
     return [...this.#open.values()].filter(({ isAttached }) => isAttached).length;
   }
 
-  /** Adds a session. @throws RelayError of the kind in the limits when there are too many and none can give way. */
+  /**
+   * Makes room for one more session of a principal.
+   * @throws RelayError of the kind in the limits when there are too many and none can give way.
+   */
+  makeRoom(principal: VoicePrincipal): void {
+    const own = [...this.#open.values()].filter((other) => isSamePrincipal(other.principal, principal));
+    this.#evictFrom(own, this.#limits.perPrincipal);
+    this.#evictFrom([...this.#open.values()], this.#limits.total);
+  }
+
+  /** Adds a session. @throws RelayError as `makeRoom` */
   add(session: S): void {
-    this.#makeRoom(
-      [...this.#open.values()].filter((other) => isSamePrincipal(other.principal, session.principal)),
-      this.#limits.perPrincipal,
-    );
-    this.#makeRoom([...this.#open.values()], this.#limits.total);
+    this.makeRoom(session.principal);
     this.#open.set(session.id, session);
   }
 
@@ -92,7 +98,7 @@ export class SessionTable<S extends LimitedSession> {
   }
 
   /** Of too many sessions, closes the one that gives way first. */
-  #makeRoom(sessions: S[], limit: number): void {
+  #evictFrom(sessions: S[], limit: number): void {
     const open = sessions.filter(({ isOver }) => !isOver);
     if (open.length < limit) return;
     const { evicts, error } = this.#limits;

@@ -112,6 +112,16 @@ it('05 §14, §15: logs the session from its creation to its end', async () => {
   expect(recorded.at(-1)).toEqual({ type: 'voice.session.closed', session_id: id, reason: 'closed' });
 });
 
+it('a session over the limit is refused before it has an event log', async () => {
+  const { lab, attach, recorded } = setUp({ adapter: hanging([]) });
+  for (let count = 0; count < 16; count++) (await attach()).send({ type: 'response.create' });
+  recorded.length = 0;
+  await expect(lab.create({ principal: ANNE }, null, {})).rejects.toMatchObject({ kind: 'rate-limited' });
+  expect(recorded).toEqual([]);
+  expect(lab.count()).toBe(16);
+  await lab.stop();
+});
+
 it('05 §14: keeps nothing of the input audio but its size', async () => {
   const { attach, recorded } = setUp();
   const { send, events } = await attach();
