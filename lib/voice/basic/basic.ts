@@ -41,7 +41,7 @@ export type BasicVoice = ReturnType<typeof createBasicVoice>;
 /** The basic path (contract 05 §6 to §8): a clip in, text out, and the other way round. */
 export function createBasicVoice(parts: BasicVoiceParts) {
   const { log } = parts;
-  const clips = createClips(parts.host, parts.clock);
+  const clips = createClips(parts.host, parts.clock, log);
   const stopping = new AbortController();
   const settling = new Set<Promise<unknown>>();
   const admit = createAdmission({
@@ -87,15 +87,12 @@ export function createBasicVoice(parts: BasicVoiceParts) {
      * `internal` for a provider that fails, with `provider`.
      */
     transcribe(caller: BasicCaller, body: Omit<UploadBody, 'owner'>, profile: string | null): Promise<Transcript> {
-      return call('transcription', caller, async (signal, owner) => {
-        const clip = await clips.receive({ ...body, owner });
-        try {
+      return call('transcription', caller, (signal, owner) =>
+        clips.use({ ...body, owner }, async (clip) => {
           signal.throwIfAborted();
-          return await transcribe(parts, clip, profile, signal);
-        } finally {
-          await clip.discard().catch(() => log.warn('a voice clip could not be removed'));
-        }
-      });
+          return transcribe(parts, clip, profile, signal);
+        }),
+      );
     },
 
     /**

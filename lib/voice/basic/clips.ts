@@ -4,6 +4,8 @@ import type { NewBytes } from '../../host/media.ts';
 import { createByteBuffer } from '../../kit/byte-buffer.ts';
 import { randomString } from '../../kit/bytes.ts';
 import type { Clock } from '../../kit/clock.ts';
+import { createAdmission } from '../../kit/semaphore.ts';
+import type { Log } from '../../log.ts';
 import type { FilePart, PartHead } from '../../media/multipart.ts';
 import { createUploads, type UploadBody, type Uploads } from '../../media/uploads.ts';
 
@@ -13,6 +15,7 @@ const MAX_CLIP = 25 * 1024 * 1024;
 const MAX_PER_CALLER = 8;
 const MAX_ON_HOST = 64;
 const MAX_IN_MEMORY = 2;
+const RETRY_AFTER = 5;
 const PREFIX = 'svc-relay-voice-';
 const ALPHABET = 'abcdefghijklmnopqrstuvwxyz0123456789';
 
@@ -47,7 +50,7 @@ const TYPES: Readonly<Record<string, string>> = {
   webm: 'audio/webm',
 };
 
-/** Audio that a client has sent, until it is discarded. */
+/** Audio that a client has sent. */
 export interface Clip {
   /** `audio` with the extension of its format. */
   fileName: string;
@@ -56,17 +59,16 @@ export interface Clip {
   size: number;
   /** Reads it from its start, any number of times. */
   read(): AsyncIterable<Uint8Array>;
-  /** Where it lies and a directory for the results of a program, both gone once it is discarded. Absent at the edge. */
+  /** Where it lies, and a directory for the results of a program. Absent at the edge. */
   files?: { path: string; directory: string };
-  discard(): Promise<void>;
 }
 
 export interface Clips {
   /**
-   * Receives the audio of a multipart body.
+   * Receives the audio of a multipart body and runs `work` with it. The clip is gone in every outcome.
    * @throws RelayError `invalid` for a body without audio, `too-large` above 25 MiB, and as `Uploads`.
    */
-  receive(body: UploadBody): Promise<Clip>;
+  use<T>(body: UploadBody, work: (clip: Clip) => Promise<T>): Promise<T>;
   /** Removes the files of processes that were killed. */
   start(): Promise<void>;
   stop(): Promise<void>;
@@ -85,12 +87,12 @@ const AUDIO_PART = {
   missing: 'the multipart body has no audio part: no audio was sent',
 };
 
-export function createClips(host: Host | undefined, clock: Clock): Clips {
-  return host ? createFileClips(host, clock) : createMemoryClips(clock);
+export function createClips(host: Host | undefined, clock: Clock, log: Log): Clips {
+  return host ? createFileClips(host, clock, log) : createMemoryClips(clock, log);
 }
 
 /** Clips as files, mode 0600, each in a directory of its own, mode 0700, whose name tells the process. */
-function createFileClips({ files, media, processes }: Host, clock: Clock): Clips {
+function createFileClips({ files, media, processes }: Host, clock: Clock, log: Log): Clips {
   const run = randomString(ALPHABET, 8);
   const prefix = () => `${media.temporaryDirectory()}/${PREFIX}`;
   const uploads = createUploads({
@@ -126,15 +128,17 @@ function createFileClips({ files, media, processes }: Host, clock: Clock): Clips
   }
 
   return {
-    receive: (body) =>
-      receive(uploads, body, (place) => {
+    use(body, work) {
+      const storedAt = (place: string): Stored => {
         const directory = place.slice(0, place.lastIndexOf('/'));
         return {
           read: () => files.chunks(place),
           files: { path: place, directory },
           discard: () => files.removeAll(directory),
         };
-      }),
+      };
+      return useClip({ uploads, storedAt, log }, body, work);
+    },
     async start() {
       for (const { name, kind } of (await files.list(media.temporaryDirectory())) ?? []) {
         if (kind !== 'directory' || !name.startsWith(PREFIX) || !(await isLeftover(name))) continue;
@@ -146,9 +150,15 @@ function createFileClips({ files, media, processes }: Host, clock: Clock): Clips
   };
 }
 
-/** Clips in memory, two at a time: an object at the edge has 128 MB. */
-function createMemoryClips(clock: Clock): Clips {
+/** Clips in memory, two at a time until they are discarded: an object at the edge has 128 MB. */
+function createMemoryClips(clock: Clock, log: Log): Clips {
   const held = new Map<string, Uint8Array>();
+  const admit = createAdmission({
+    perOwner: MAX_IN_MEMORY,
+    total: MAX_IN_MEMORY,
+    message: 'too many voice clips at a time',
+    retryAfter: RETRY_AFTER,
+  });
   const uploads = createUploads({
     clock,
     cap: MAX_CLIP,
@@ -173,30 +183,44 @@ function createMemoryClips(clock: Clock): Clips {
     },
   });
   return {
-    receive: (body) =>
-      receive(uploads, body, (place) => ({
+    use(body, work) {
+      const storedAt = (place: string): Stored => ({
         async *read() {
           yield held.get(place) ?? new Uint8Array();
         },
         async discard() {
           held.delete(place);
         },
-      })),
+      });
+      return admit(body.owner, () => useClip({ uploads, storedAt, log }, body, work));
+    },
     start: async () => {},
     stop: uploads.stop,
   };
 }
 
-type Stored = Pick<Clip, 'read' | 'files' | 'discard'>;
+type Stored = Pick<Clip, 'read' | 'files'> & { discard(): Promise<void> };
 
-async function receive(uploads: Uploads, body: UploadBody, storedAt: (place: string) => Stored): Promise<Clip> {
-  const uploaded = await uploads.receive(body);
-  const stored = storedAt(uploaded.place);
-  if (uploaded.size === 0) {
-    await stored.discard();
-    throw new RelayError('invalid', 'the audio is empty');
+interface ClipStore {
+  uploads: Uploads;
+  storedAt(place: string): Stored;
+  log: Log;
+}
+
+/** Receives a clip and runs `work` with it. */
+async function useClip<T>(
+  { uploads, storedAt, log }: ClipStore,
+  body: UploadBody,
+  work: (clip: Clip) => Promise<T>,
+): Promise<T> {
+  const { place, size, ...part } = await uploads.receive(body);
+  const { discard, ...stored } = storedAt(place);
+  try {
+    if (size === 0) throw new RelayError('invalid', 'the audio is empty');
+    const extension = extensionOf(part);
+    const contentType = TYPES[extension] ?? 'audio/wav';
+    return await work({ ...stored, fileName: `audio.${extension}`, contentType, size });
+  } finally {
+    await discard().catch(() => log.warn('a voice clip could not be removed'));
   }
-  const extension = extensionOf(uploaded);
-  const contentType = TYPES[extension] ?? 'audio/wav';
-  return { ...stored, fileName: `audio.${extension}`, contentType, size: uploaded.size };
 }

@@ -1,10 +1,9 @@
 import { parseObject } from '../../kit/json.ts';
-import { decodeUtf8Strict } from '../../kit/text.ts';
 import type { Mapping } from '../../kit/yaml.ts';
 import { formData } from '../../web/form-data.ts';
 import type { Credential } from '../credentials.ts';
 import { booleanOf, textOf } from '../section.ts';
-import { jsonReply, type ProviderReply, type ProviderRequest, providerFailure } from './call.ts';
+import { type ProviderReply, type ProviderRequest, providerFailure, textReply } from './call.ts';
 import type { Clip } from './clips.ts';
 
 /** Characters of a prompt, from its end. */
@@ -137,13 +136,14 @@ export function sttRequest(provider: string, clip: Clip, settings: SttSettings, 
 }
 
 /** The transcript in a reply: plain text, or `text` of a JSON object, whichever the provider chose. */
-export function transcriptIn(provider: string, reply: ProviderReply): string {
-  const text = decodeUtf8Strict(reply.bytes);
+export async function transcriptIn(provider: string, reply: ProviderReply): Promise<string> {
+  const text = await textReply(reply);
   if (text === null || /^text\/html/i.test(reply.contentType)) {
     throw providerFailure(`${provider} sent a reply that is no transcript`);
   }
-  if (PROVIDERS[provider]?.mayBePlain && !parseObject(text)) return text.trim();
-  const { text: transcript } = jsonReply(provider, reply);
+  const json = parseObject(text);
+  if (PROVIDERS[provider]?.mayBePlain && !json) return text.trim();
+  const transcript = json?.text;
   if (typeof transcript !== 'string') throw providerFailure(`${provider} sent a reply without a transcript`);
   return transcript.trim();
 }

@@ -27,7 +27,7 @@ export interface Transcript {
 }
 
 /**
- * Transcribes a clip with the provider of a profile. The clip stays; its owner discards it.
+ * Transcribes a clip with the provider of a profile.
  * @throws RelayError `internal`, with `provider` where one was chosen; the reason of the signal once it aborts.
  */
 export async function transcribe(

@@ -31,7 +31,7 @@ interface TtsProvider {
   maxText: number;
   call(speech: Speech, secret: string): Call;
   /** MP3 in a reply. The reply is audio itself by default. */
-  audio?(reply: ProviderReply, signal: AbortSignal): Uint8Array | Promise<Uint8Array>;
+  audio?(reply: ProviderReply, signal: AbortSignal): Promise<Uint8Array>;
 }
 
 /** Longest text of all (contract 05 §7). */
@@ -108,8 +108,8 @@ const PROVIDERS: Readonly<Record<string, TtsProvider>> = {
         response_format: 'mp3',
       },
     }),
-    audio: (reply) => {
-      const { audio_data: audio } = jsonReply('mistral', reply);
+    audio: async (reply) => {
+      const { audio_data: audio } = await jsonReply('mistral', reply);
       return decoded('mistral', typeof audio === 'string' ? fromBase64(audio) : null);
     },
   },
@@ -203,7 +203,7 @@ function directed(text: string, persona: string): string {
 const DIGITS = 64 * 1024;
 
 async function geminiAudio(reply: ProviderReply, signal: AbortSignal): Promise<Uint8Array> {
-  const { candidates } = jsonReply('gemini', reply);
+  const { candidates } = await jsonReply('gemini', reply);
   const candidate = asObject(Array.isArray(candidates) ? candidates[0] : undefined);
   const parts = asObject(candidate?.content)?.parts;
   const blobs = (Array.isArray(parts) ? parts : []).flatMap((part) => {
@@ -222,8 +222,8 @@ function* pcmOf(texts: readonly string[]): Generator<Uint8Array> {
   }
 }
 
-function minimaxAudio(reply: ProviderReply): Uint8Array {
-  const { base_resp: outcome, data } = jsonReply('minimax', reply);
+async function minimaxAudio(reply: ProviderReply): Promise<Uint8Array> {
+  const { base_resp: outcome, data } = await jsonReply('minimax', reply);
   const { status_code: code, status_msg: message } = asObject(outcome) ?? {};
   if (code !== 0) throw providerFailure(`minimax failed with ${String(code ?? 'no status')}: ${textOf(message) ?? ''}`);
   const audio = textOf(asObject(data)?.audio) ?? '';

@@ -296,6 +296,26 @@ describe('a clip (contract 05 §6)', () => {
     expect(await waiting).toMatchObject({ kind: 'internal', message: 'openai did not finish within 30 seconds' });
   });
 
+  it('without a host counts as held until it is transcribed, not only until it has arrived', async () => {
+    const { transcribe, provider } = await openaiVoice({ hasHost: false });
+    provider.onCall(() => {});
+    const waiting = [transcribe({}, { key: 'a' }), transcribe({}, { key: 'b' })];
+    const calls = [await provider.call(0), await provider.call(1)];
+    await expect(transcribe({}, { key: 'c' })).rejects.toMatchObject({ kind: 'rate-limited' });
+    expect(provider.calls).toHaveLength(2);
+    for (const call of calls) call.answer(200, 'x');
+    await Promise.all(waiting);
+    provider.onCall((call) => call.answer(200, 'third'));
+    expect(await transcribe({}, { key: 'c' })).toMatchObject({ text: 'third' });
+  });
+
+  it('refuses a reply of too much structure without parsing it', async () => {
+    const { transcribe, provider } = await openaiVoice();
+    const deep = `${'['.repeat(200 * 1024)}${']'.repeat(200 * 1024)}`;
+    provider.onCall((call) => call.answer(200, `{"text":"x","words":${deep}}`));
+    await expect(transcribe()).rejects.toMatchObject({ kind: 'internal', message: expect.stringContaining('openai') });
+  });
+
   it('without a host is held in memory, two at a time, and released', async () => {
     const { transcribe, provider } = await openaiVoice({ hasHost: false });
     let finish = () => {};
