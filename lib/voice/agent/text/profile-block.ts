@@ -1,0 +1,65 @@
+import { cutText } from '../../../chat/preview.ts';
+import { describeError } from '../../../errors.ts';
+import type { Log } from '../../../log.ts';
+import type { ProfileFiles } from '../../../profiles/profile-files.ts';
+
+const MAX_DESCRIPTION = 500;
+const MAX_PERSONA = 6000;
+const MAX_MEMORY = 2000;
+const MAX_MEMORIES = 6000;
+const MAX_MEMORY_FILES = 4;
+
+/**
+ * What a provider is told of the agent's profile: description, persona, and up to four of its memory files (contract 06
+ * §5.4). What cannot be read is left out; empty for an unknown profile. Never for logs.
+ */
+export async function readProfileBlock(
+  files: Pick<ProfileFiles, 'config' | 'soul' | 'memory'> | undefined,
+  profile: string | null,
+  log: Log,
+): Promise<string> {
+  if (!files) return '';
+  const name = profile ?? 'default';
+  const [config, soul, memory] = await Promise.all([
+    unlessFailing(files.config(name), log),
+    unlessFailing(files.soul(name), log),
+    unlessFailing(files.memory(name), log),
+  ]);
+  const description = config?.description?.trim() ?? '';
+  const persona = soul?.content.trim() ?? '';
+  const memories = boundedMemories(memory ?? []);
+  return [
+    description && `Description: ${cutText(description, MAX_DESCRIPTION)}`,
+    persona && `Persona:\n${cutText(persona, MAX_PERSONA)}`,
+    ...memories.map(({ filename, content }) => `Memory ${filename}:\n${content}`),
+  ]
+    .filter((part) => part !== '')
+    .join('\n\n');
+}
+
+interface Memory {
+  filename: string;
+  content: string;
+}
+
+function boundedMemories(entries: readonly Memory[]): Memory[] {
+  const kept: Memory[] = [];
+  let room = MAX_MEMORIES;
+  for (const { filename, content } of entries) {
+    const text = cutText(content.trim(), Math.min(MAX_MEMORY, room));
+    if (text === '' || room === 0) continue;
+    kept.push({ filename, content: text });
+    room -= text.length;
+    if (kept.length === MAX_MEMORY_FILES) break;
+  }
+  return kept;
+}
+
+async function unlessFailing<T>(reading: Promise<T>, log: Log): Promise<T | undefined> {
+  try {
+    return await reading;
+  } catch (error) {
+    log.debug(`a part of the profile is left out of the instructions: ${describeError(error)}`);
+    return undefined;
+  }
+}
