@@ -47,7 +47,7 @@ export const headersRead = (): string[] => [
 /** The types of a channel's messages, with and without its name, as its source names them. */
 export function typesOf(channel: string): string[] {
   const source = readFileSync(join(ROOT, `handlers/channels/${channel}.ts`), 'utf8');
-  const found = matches(source, /(?:case|===) '([a-z][a-z_.]*)'/g);
+  const found = matches(source, /(?:case|[!=]==) '([a-z][a-z_.]*)'/g);
   return [...new Set([...found, ...found.map((type) => (type.includes('.') ? `${type}s` : `${channel}.${type}`))])];
 }
 
