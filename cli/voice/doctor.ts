@@ -161,7 +161,7 @@ function verdicts(findings: Findings, provider: string, place: string): Check[] 
 function basicCheck(id: string, body: Body, half: 'tts' | 'stt', place: string): Check {
   const facts = asObject(body[half]) ?? {};
   const missing = listOf(asObject(body.requirements)?.missing);
-  const chosen = textOf(facts.provider) || 'chosen by the keys that are there';
+  const chosen = textOf(facts.provider) || 'chosen by key';
   if (facts.available === true) return ok(id, `${settingsOf({ ...facts, provider: chosen })}, ${basicSource(body)}`);
   // One line for each half that cannot be used, speech first.
   const why = half === 'tts' ? missing[0] : missing.at(-1);
@@ -233,7 +233,7 @@ function print(name: string, { keys }: Findings, checks: Check[], context: Comma
   const words = {
     present: (names: string[]) => names.join(', '),
     missing: (names: string[]) => `${style.yellow('missing:')} ${names.join(' or ')}`,
-    none: () => 'needs none',
+    none: () => 'needs no key',
   };
   line(context.stdout, 'Keys of streaming providers, by name');
   const rows = keys.map(({ provider, key, names, problem }): [string, string] => [

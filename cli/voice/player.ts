@@ -28,8 +28,8 @@ export interface Player {
 }
 
 /**
- * The first player that `PATH` has.
- * @throws CommandError when it has none.
+ * Finds the first player on `PATH`.
+ * @throws CommandError when there is none.
  */
 export async function findPlayer(env: Record<string, string | undefined>): Promise<Player> {
   const directories = (env.PATH ?? '').split(delimiter).filter(isAbsolute);

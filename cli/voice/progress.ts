@@ -14,8 +14,8 @@ export interface Progress {
 }
 
 /** Progress that overwrites one line on a terminal. With `quiet`, there is none. */
-export function createProgress({ stderr }: CommandContext, quiet: boolean): Progress {
-  const isTty = stderr.isTTY === true;
+export function createProgress({ stderr, env }: CommandContext, quiet: boolean): Progress {
+  const isTty = stderr.isTTY === true && env.TERM !== 'dumb';
   let isShown = false;
   let shownAt = Number.NEGATIVE_INFINITY;
   const show = (text: string) => {

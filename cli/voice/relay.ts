@@ -103,7 +103,7 @@ async function findRelay(options: Options, context: CommandContext): Promise<Rel
   });
   if (isSuccess(probe) && asObject(probe.body)?.status === 'ok') return probe.address;
   throw new CommandError(
-    `what answers on ${addressText(address)} is no relay (HTTP ${probe.status})`,
+    `the server on ${addressText(address)} is not a relay (HTTP ${probe.status})`,
     nextAfterRefusal(probe) ?? "Start the relay with 'svc relay start', or set RELAY_PORT to its port.",
   );
 }
@@ -117,9 +117,11 @@ function asDevice(address: RelayAddress, token: string, signal: AbortSignal): Vo
     signal,
     async call(call) {
       const answer = await callRelay(address, { timeout: CALL_TIMEOUT, ...call, headers, signal }).catch((error) => {
+        // The file to send could not be read.
+        if (error instanceof CommandError) throw error;
         throw new CommandError(
           `the relay on ${addressText(address)} did not answer: ${describeError(error)}`,
-          isLocal ? "Does it run still? 'svc relay doctor' says more." : nextAfterSilence(address),
+          isLocal ? 'Check that it is still running: svc relay doctor' : nextAfterSilence(address),
         );
       });
       const body = asObject(answer.body);
@@ -139,7 +141,7 @@ function asDevice(address: RelayAddress, token: string, signal: AbortSignal): Vo
 export function nextAfter({ status }: Pick<RelayAnswer, 'status'>): string {
   if (status === 429) return 'Too many calls are under way: try again in a minute.';
   if (status === 501) return 'A relay at the edge has no files: run this at a relay on a host.';
-  if (status === 404) return 'Is it switched off, or the relay of another version? See: svc voice doctor';
+  if (status === 404) return 'It may be switched off, or the relay of another version. See: svc voice doctor';
   return 'See which providers and keys the relay has: svc voice doctor';
 }
 

@@ -148,6 +148,6 @@ function asRate(text: string): number {
 async function checkFolder(out: string): Promise<void> {
   const folder = dirname(resolve(out));
   await access(folder, constants.W_OK).catch(() => {
-    throw new CommandError(`${printable(folder)} is no folder that can be written to`, 'Choose another --out.');
+    throw new CommandError(`cannot write to the folder ${printable(folder)}`, 'Choose another --out.');
   });
 }

@@ -76,7 +76,7 @@ async function run(path: string, options: Options, context: CommandContext): Pro
     return;
   }
   for (const row of text === '' ? [] : text.split('\n')) line(context.stdout, visible(row));
-  if (text === '') line(context.stderr, 'No speech was recognised in it.');
+  if (text === '') line(context.stderr, 'No speech was recognised.');
 }
 
 /** @throws CommandError for a file that the relay would refuse. */
@@ -87,7 +87,7 @@ async function sizeOf(path: string): Promise<number> {
       'Give the path of a recording.',
     );
   });
-  if (!facts.isFile()) throw new CommandError(`${printable(path)} is no file`, 'Give the path of a recording.');
+  if (!facts.isFile()) throw new CommandError(`${printable(path)} is not a file`, 'Give the path of a recording.');
   if (facts.size === 0) throw new CommandError(`${printable(path)} is empty`, 'Record it again.');
   if (facts.size <= MAX_SIZE) return facts.size;
   throw new CommandError(

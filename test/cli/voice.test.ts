@@ -215,7 +215,7 @@ describe('svc voice transcribe', () => {
     const { code, stdout, stderr } = await voice(['transcribe', join(folder, 'x.flac'), '--profile', 'a b', '--json']);
     expect([code, stderr, JSON.parse(stdout)]).toMatchObject([0, '', { text: '', profile: 'a b' }]);
     const silent = await voice(['transcribe', join(folder, 'x.flac')]);
-    expect([silent.code, silent.stdout, lastLine(silent.stderr)]).toEqual([0, '', 'No speech was recognised in it.']);
+    expect([silent.code, silent.stdout, lastLine(silent.stderr)]).toEqual([0, '', 'No speech was recognised.']);
   });
 
   it('shows on a terminal how much is sent, and leaves no half line behind', async () => {
@@ -227,6 +227,20 @@ describe('svc voice transcribe', () => {
     expect([code, stdout]).toEqual([0, 'text\n']);
     expect(stderr).toMatch(/Sending \d\.\d of 8\.0 MiB \(\d+ %\)\./);
     expect(stderr.endsWith('Transcribing.\r\u001b[K')).toBe(true);
+  });
+
+  it('shows an error that the relay answers while the file is still being sent', async () => {
+    const relay = await startBuiltTarget({ hostEnv: () => ({}) });
+    onTestFinished(() => relay.stop());
+    const path = join(await temporaryDirectory(), 'long.wav');
+    await writeFile(path, new Uint8Array(25 * 1024 * 1024));
+    for (const words of [[], ['--profile', 'x'], ['--json']]) {
+      const { code, stdout, stderr } = await run(['voice', 'transcribe', path, ...words], {
+        env: { RELAY_PORT: String(relay.port) },
+      });
+      expect([code, stdout]).toEqual([1, '']);
+      expect(stderr).toMatch(/error: no API key available.*HTTP 500\)\n.*svc voice doctor\n$/);
+    }
   });
 
   it('refuses what the relay would refuse, before anything is sent', async () => {
@@ -336,13 +350,13 @@ describe('svc voice, wrongly asked or alone', () => {
       expect(none.stderr).toMatch(/no relay answers on 127\.0\.0\.1:\d+.*\n.*svc relay start/);
       const wrong = await run(['voice', ...words], { env: { RELAY_PORT: String(other.port) } });
       expect([wrong.code, wrong.stdout]).toEqual([1, '']);
-      expect(wrong.stderr).toMatch(/is no relay \(HTTP 404\)\n.*svc relay start/);
+      expect(wrong.stderr).toMatch(/is not a relay \(HTTP 404\)\n.*svc relay start/);
     }
   });
 
   it('a folder that does not exist is found before anything is spoken', async () => {
     const { code, stderr } = await run(['voice', 'say', 'x', '--out', '/nonexistent/x.wav']);
     expect(code).toBe(1);
-    expect(stderr).toMatch(/no folder that can be written to\nChoose another --out\.\n$/);
+    expect(stderr).toMatch(/cannot write to the folder \/nonexistent\nChoose another --out\.\n$/);
   });
 });
