@@ -53,9 +53,9 @@ export interface AgentTurn {
   systemMessage?: string;
 }
 
-/** How a call ends that does not go well. */
+/** Limits of a call, and the beginning of its error message. */
 export interface CallLimits {
-  /** Beginning of the message. */
+  /** Beginning of the error message. */
   failure: string;
   /** Whole seconds for the whole call, in milliseconds. Default: 30 seconds. */
   timeout?: number;
@@ -73,7 +73,7 @@ export interface AgentApi {
   listSessions(profile: string | undefined, signal: AbortSignal): Promise<Payload[]>;
   /** JSON at any other path. */
   get(path: string, limits: CallLimits): Promise<unknown>;
-  /** Sends JSON to any other path. What a success says is not read. */
+  /** Sends JSON to any other path. The body of a success is ignored. */
   post(path: string, body: JsonObject, limits: CallLimits): Promise<void>;
 }
 

@@ -10,8 +10,8 @@ const MAX_MEMORIES = 6000;
 const MAX_MEMORY_FILES = 4;
 
 /**
- * What a provider is told of the agent's profile: description, persona, and up to four of its memory files (contract 06
- * §5.4). What cannot be read is left out; empty for an unknown profile. Never for logs.
+ * The agent's profile as part of a provider's instructions: description, persona, and up to four memory files (contract
+ * 06 §5.4). Unreadable parts are left out; an unknown profile gives an empty text. Never for logs.
  */
 export async function readProfileBlock(
   files: Pick<ProfileFiles, 'config' | 'soul' | 'memory'> | undefined,

@@ -13,7 +13,7 @@ const MAX_KEY = 60;
 /** A longer word of ASCII is no word: encoded bytes, a hash, a URL with a query. */
 const MAX_WORD = 120;
 const KEPT_OF_WORD = 24;
-/** How much of a text may count, so that a huge answer costs no more than a large one. */
+/** Characters of an answer that are read, so that a huge one costs no more than a large one. */
 const MAX_READ = 256 * 1024;
 
 const MAX_HEADING = 60;

@@ -80,7 +80,7 @@ export const TOOLS: readonly ToolSchema[] = [
   ),
 ];
 
-/** A call of a provider, checked. `refused` is answered with its result at once. */
+/** A checked function call of a provider. For `refused`, the result is the answer. */
 export type ToolCall =
   | {
       name: 'svc_run_task';
@@ -139,7 +139,7 @@ function oneOf<T extends string>(values: readonly T[], value: unknown): T | unde
   return values.find((candidate) => candidate === word);
 }
 
-/** What results of tools say of a run. `interface` is `interfaceOf` of the instructions. */
+/** Facts about a run in tool results. `interface` is made by `interfaceOf`. */
 export interface RunFacts {
   runId: string | null;
   sessionId: string | null;

@@ -1,6 +1,6 @@
 import { isPrintable } from '../../../kit/text.ts';
 
-/** What calls to the agent's API server are made with. Never for logs, events or errors. */
+/** Credential for calls to the agent's API server. Never for logs, events or errors. */
 export interface UpstreamCredential {
   /** Empty when there is none: open local servers work without. */
   secret: string;
@@ -12,8 +12,8 @@ export interface UpstreamCredential {
 export type UpstreamCaller = { kind: 'api'; bearer: string } | { kind: 'session' };
 
 /**
- * Returns what looks up the credential for one caller, anew for each run, because the agent may change its key (contract
- * 06 §5.1). `apiKey` reads the agent's own: its configuration, the `.env` of its home, the environment.
+ * Returns a function that looks up the credential for one caller (contract 06 §5.1). It is called for each run, because
+ * the agent may change its key. `apiKey` reads that key from the agent's configuration, its `.env` and the environment.
  */
 export function credentialOf(caller: UpstreamCaller, apiKey: () => Promise<string>): () => Promise<UpstreamCredential> {
   if (caller.kind === 'api') return async () => ({ secret: caller.bearer, origin: 'caller' });
@@ -23,7 +23,7 @@ export function credentialOf(caller: UpstreamCaller, apiKey: () => Promise<strin
   };
 }
 
-/** What an API server that refuses a credential is answered with; clients look for the first words (contract 06 §1). */
+/** Error message for a refused credential. Clients recognise its first words (contract 06 §1). */
 export function refusedCredential(status: number, { origin }: UpstreamCredential): string {
   const used = {
     caller: "it refused the caller's own API key",

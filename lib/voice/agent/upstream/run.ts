@@ -52,7 +52,7 @@ export interface AgentUpstreamParts {
 }
 
 const IDLE_TIMEOUT = 120_000;
-/** For what is done beside a run, in all. A relay that stops waits no longer. */
+/** For capabilities and post together. A stopping relay waits no longer than this. */
 const SIDE_CALL_TIMEOUT = 3_000;
 const HISTORY_TIMEOUT = 5_000;
 const MAX_MESSAGE = 240;
@@ -62,7 +62,7 @@ const ALLOWING = new Set(['allow', 'allow_once']);
 type Offer = 'stop' | 'approval';
 
 export function createAgentUpstream({ config, credential, upstream, clock, log }: AgentUpstreamParts): AgentUpstream {
-  /** What upstream offers, once it has said so. */
+  /** Offers of upstream, once it has answered. */
   let offers: ReadonlySet<Offer> | undefined;
   /** Runs that were stopped upstream, the oldest first. */
   const stopped = new Set<string>();
@@ -76,7 +76,7 @@ export function createAgentUpstream({ config, credential, upstream, clock, log }
       idleTimeout: IDLE_TIMEOUT,
     });
 
-  /** Posts about a run if upstream offers it. Its failure costs nothing but a line in the log. */
+  /** Posts about a run if upstream offers it. A failure is only logged. */
   async function postAbout(runId: string, offer: Offer, body: JsonObject): Promise<void> {
     try {
       if (!isSessionId(runId)) return;
@@ -100,7 +100,7 @@ export function createAgentUpstream({ config, credential, upstream, clock, log }
     await postAbout(runId, 'stop', {});
   }
 
-  /** The events of a run, without those after its end. Throws what fails it. */
+  /** The events of a run. Throws when it fails. */
   async function* events(api: AgentApi, request: RunRequest, signal: AbortSignal): AsyncGenerator<RunEvent> {
     const { message, systemMessage, external } = request;
     const profile = request.profile === 'default' ? undefined : request.profile;
@@ -126,7 +126,7 @@ export function createAgentUpstream({ config, credential, upstream, clock, log }
     yield* map.end();
   }
 
-  /** What the client is told of a failure. */
+  /** The last event of a run that failed. */
   function failureOf(error: unknown, used: UpstreamCredential): RunEvent {
     if (error instanceof RefusedCall && (error.status === 401 || error.status === 403)) {
       return { type: 'error', code: 'svc_broker_auth_failed', message: refusedCredential(error.status, used) };
@@ -199,8 +199,8 @@ function isSessionNotFound(error: unknown): boolean {
 }
 
 /**
- * What `GET /v1/capabilities` offers for runs: a feature that is switched on, or an endpoint that is listed. Servers name
- * them differently.
+ * Offers for runs in the answer of `GET /v1/capabilities`: features that are switched on, and endpoints that are listed.
+ * Servers name them differently.
  */
 function offersOf(answer: unknown): ReadonlySet<Offer> {
   const { features, endpoints, capabilities } = isObject(answer) ? answer : {};

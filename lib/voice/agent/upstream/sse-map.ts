@@ -110,7 +110,7 @@ export function createSseMap(): SseMap {
   };
 }
 
-/** What is known of one run while its events arrive. */
+/** State of one run while its events arrive. */
 class Run {
   readonly #emit: (event: MappedEvent) => void;
   #runId: string | undefined;
@@ -244,7 +244,7 @@ class Collected {
   readonly #pieces: string[] = [];
   #length = 0;
 
-  /** Returns what was kept of the piece. */
+  /** Returns the part of the piece that was kept. */
   add(piece: string): string {
     const kept = piece.slice(0, MAX_ANSWER - this.#length);
     if (kept !== '') this.#pieces.push(kept);
@@ -290,7 +290,7 @@ function resultOf(data: JsonObject): string {
   return '';
 }
 
-/** Text as one short line. Only as much as can be shown is looked at. */
+/** Text as one short line. Reads no more of it than can be shown. */
 const lineOf = (text: string): string =>
   cutText(
     text

@@ -323,6 +323,27 @@ describe('silence (contract 06 §5.2)', () => {
   });
 });
 
+it('reads the stream no faster than events are taken', async () => {
+  let pulled = 0;
+  async function* body(): AsyncGenerator<Uint8Array> {
+    for (;;) {
+      pulled++;
+      yield new TextEncoder().encode('data: {"type":"delta","delta":"a"}\n\n');
+    }
+  }
+  const upstream: Upstream = async () => ({ status: 200, headers: {}, body: body() });
+  const clock = createTestClock();
+  const { agent } = agentFor({ url: 'http://agent', upstream, clock });
+  const run = agent.run(asked({ sessionId: 's' }));
+  for (let taken = 1; taken < 10; taken++) {
+    expect((await run.next()).value).toEqual({ type: 'answer', text: 'a' });
+    await clock.advanceAsync(0);
+    expect(pulled).toBe(taken);
+  }
+  await run.return();
+  expect(clock.pending).toBe(0);
+});
+
 describe('calls beside a run', () => {
   it.each([
     ['features', STOP],
