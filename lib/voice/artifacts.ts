@@ -16,6 +16,9 @@ const MAX_WAITING = 8 * MiB;
 const MAX_WAITING_IN_ALL = 64 * MiB;
 /** What a session may have waiting beyond them for its event log, which is given up last. */
 const LOG_RESERVE = MiB / 2;
+/** Audio waits so many milliseconds, or until there are so many bytes, for one write to carry many frames. */
+const GATHER_TIME = 250;
+const GATHER_BYTES = MiB / 4;
 /** Bytes of an event log. A line says that it is full; the last line of the session follows all the same. */
 const MAX_LOG = 16 * MiB;
 /** Files of a directory. A sweep removes the oldest beyond, unless files are kept for good. */
@@ -196,6 +199,9 @@ class FileArtifacts implements SessionArtifacts {
   #recordings = 0;
   #audio: { path: string; sampleRate: number; bytes: number } | undefined;
   #writing: Promise<void> | undefined;
+  /** Whether what waits goes to the disk at once, and how to end a wait for more of it. */
+  #isUrgent = false;
+  #endWait = () => {};
   #hasFailed = false;
 
   constructor(parts: FileArtifactsParts) {
@@ -209,10 +215,13 @@ class FileArtifacts implements SessionArtifacts {
     this.#logged += line.length;
     this.#isFull = this.#logged > MAX_LOG;
     this.#append(this.logPath, this.#isFull ? this.#lineOf({ type: 'voice.log.full' }) : line);
+    if (typeof event.audio_base64 !== 'string') this.#hurry();
   }
 
   recordEnd(event: JsonObject): void {
-    if (!this.#hasFailed) this.#append(this.logPath, this.#lineOf(event));
+    if (this.#hasFailed) return;
+    this.#append(this.logPath, this.#lineOf(event));
+    this.#hurry();
   }
 
   #lineOf({ audio_base64: audio, ...event }: JsonObject): Uint8Array {
@@ -248,10 +257,19 @@ class FileArtifacts implements SessionArtifacts {
     const { path, sampleRate, bytes } = this.#audio;
     this.#audio = undefined;
     this.#push({ path, bytes: wavHeader(sampleRate, bytes), isHeader: true });
+    this.#hurry();
   }
 
   async settled(): Promise<void> {
-    while (this.#writing) await this.#writing;
+    while (this.#writing) {
+      this.#hurry();
+      await this.#writing;
+    }
+  }
+
+  #hurry(): void {
+    this.#isUrgent = true;
+    this.#endWait();
   }
 
   #append(path: string, bytes: Uint8Array): void {
@@ -268,14 +286,36 @@ class FileArtifacts implements SessionArtifacts {
     this.#waiting += length;
     this.#parts.backlog.bytes += length;
     this.#writes.push(write);
-    this.#writing ??= this.#writeAll().finally(() => {
-      this.#writing = undefined;
-    });
+    if (this.#waiting >= GATHER_BYTES) this.#hurry();
+    this.#writing ??= this.#writeAll();
+  }
+
+  /** Waits for more to write, unless something is urgent. */
+  async #gather(): Promise<void> {
+    // Whatever the caller does in this turn goes to the disk in one piece.
+    await Promise.resolve();
+    if (!this.#isUrgent) {
+      await new Promise<void>((resolve) => {
+        const cancel = this.#parts.clock.after(GATHER_TIME, resolve);
+        this.#endWait = () => {
+          cancel();
+          resolve();
+        };
+      });
+      this.#endWait = () => {};
+    }
+    this.#isUrgent = false;
   }
 
   async #writeAll(): Promise<void> {
-    // Whatever the caller does in this turn goes to the disk in one piece.
-    await Promise.resolve();
+    while (this.#writes.length > 0) {
+      await this.#gather();
+      await this.#writeWaiting();
+    }
+    this.#writing = undefined;
+  }
+
+  async #writeWaiting(): Promise<void> {
     for (let batch = this.#takeBatch(); batch; batch = this.#takeBatch()) {
       const { path, bytes, isHeader } = batch;
       try {

@@ -85,6 +85,25 @@ describe('an event log (contract 05 §15)', () => {
     expect(lines.map((line) => JSON.parse(line).event_id)).toEqual(Array.from({ length: 50 }, (_, at) => at));
   });
 
+  it('gathers audio for a quarter of a second or MiB, and writes everything else at once', async () => {
+    const sizes: number[] = [];
+    const { artifacts, clock } = setUp({ append: async (_path, bytes) => void sizes.push(bytes.length) });
+    const session = open(artifacts);
+    session.startAudio(24_000);
+    for (let frame = 0; frame < 10; frame++) session.audio(new Uint8Array(1000));
+    await clock.advanceAsync(249);
+    expect(sizes).toEqual([]);
+    await clock.advanceAsync(1);
+    await vi.waitFor(() => expect(sizes).toEqual([44 + 10_000]));
+    session.audio(new Uint8Array(256 * 1024));
+    await vi.waitFor(() => expect(sizes).toHaveLength(2));
+    session.audio(new Uint8Array(2));
+    session.record({ type: 'voice.error' });
+    await vi.waitFor(() => expect(sizes).toHaveLength(4));
+    await session.settled();
+    expect(clock.pending).toBe(0);
+  });
+
   it('fails quietly, once', async () => {
     await writeFile(`${home}/a`, 'a file where the directory should be');
     const { artifacts, log } = setUp();
