@@ -5,6 +5,8 @@ const MAX_ECHOED = 4096;
 
 /** `system`: answers `ping`, and ignores everything else including a second `auth` (contract 02 §2). */
 export const system: Channel = {
+  anyDepth: true,
+
   message(connection, { type, id, payload }, text) {
     if (type !== 'ping') return;
     const ts = text.length > MAX_ECHOED ? undefined : payload.ts;

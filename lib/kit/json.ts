@@ -7,6 +7,20 @@ export const isObject = (value: unknown): value is JsonObject =>
 /** The value if it is a JSON object, otherwise null. */
 export const asObject = (value: unknown): JsonObject | null => (isObject(value) ? value : null);
 
+const isContainer = (value: unknown): value is object => typeof value === 'object' && value !== null;
+
+/** Whether objects and arrays are nested more than `levels` deep in a JSON value. Does not recurse. */
+export function isDeeperThan(value: unknown, levels: number): boolean {
+  let level = isContainer(value) ? [value] : [];
+  for (let depth = 0; level.length > 0; depth++) {
+    if (depth === levels) return true;
+    const next: object[] = [];
+    for (const item of level) for (const child of Object.values(item)) if (isContainer(child)) next.push(child);
+    level = next;
+  }
+  return false;
+}
+
 /** Parses JSON text; undefined when it is invalid. */
 export function parseJson(text: string): unknown {
   try {

@@ -6,7 +6,7 @@ export const MAX_UNCOUNTED = 256 * 1024;
 
 /** `{`, `[` and `,` outside strings. */
 const MAX_PARTS = 200_000;
-const MAX_DEPTH = 256;
+export const MAX_DEPTH = 256;
 /** Bytes of member names: distinct ones take V8 several times as long as other text. */
 const MAX_NAMES = 8 * 1024 * 1024;
 /** Bytes or characters that are counted in one turn of the event loop: some milliseconds. */

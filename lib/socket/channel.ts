@@ -43,6 +43,8 @@ export interface Channel {
   grant?: { name: string; label: string };
   /** Allows messages over 4 MiB, up to the socket's limit, if they need the grant. */
   large?: boolean;
+  /** Allows payloads of any depth in a message of at most 256 KiB: it neither keeps nor forwards them. */
+  anyDepth?: boolean;
   /**
    * Handles one message. A promise delays later messages of this channel on this socket, and nothing else.
    * Only called while the connection is open and granted. `text` is the raw frame, for handlers that forward it.

@@ -1,6 +1,7 @@
 import { describeError } from '../errors.ts';
 import { type Clock, nextTurn } from '../kit/clock.ts';
-import { MAX_UNCOUNTED, readLongJson } from '../kit/long-json.ts';
+import { isDeeperThan } from '../kit/json.ts';
+import { MAX_DEPTH, MAX_UNCOUNTED, readLongJson } from '../kit/long-json.ts';
 import type { Log } from '../log.ts';
 import { isGranted } from '../sessions/grants.ts';
 import type { Session } from '../sessions/session.ts';
@@ -236,6 +237,10 @@ export class SocketConnection implements Connection, Indexed {
   }
 
   #deliver(channel: Channel, message: Message, text: string): void | Promise<void> {
+    if (!channel.anyDepth && isTooDeep(message, text)) {
+      this.#tooLarge(message);
+      return;
+    }
     if (message.badPayload && channel.badPayload) {
       channel.badPayload(this, message);
       return;
@@ -338,3 +343,10 @@ export class SocketConnection implements Connection, Indexed {
     return false;
   }
 }
+
+/**
+ * Whether a payload is too deep to be written as JSON again, which recurses: in the list of phones, say, where one such
+ * status would fail it for all. Every level takes two characters, and a longer text has been counted.
+ */
+const isTooDeep = ({ payload }: Message, text: string): boolean =>
+  text.length > 2 * MAX_DEPTH && text.length <= MAX_UNCOUNTED && isDeeperThan(payload, MAX_DEPTH - 1);

@@ -91,6 +91,34 @@ describeMatrix('large messages (contract 02 §1.1)', (start) => {
     poor.client.terminate();
   });
 
+  it('and small ones are not deeper than 256 levels, so that no list fails for what one device reports', async () => {
+    const target = await start();
+    const { client, token } = await pair(target);
+    const nested = (levels: number) => `${'{"a":'.repeat(levels)}1${'}'.repeat(levels)}`;
+    const reports: [channel: string, type: string][] = [
+      ['notifications', 'notification.posted'],
+      ['bridge', 'bridge.status'],
+      ['desktop', 'desktop.status'],
+      ['desktop', 'desktop.workspace'],
+    ];
+    for (const [channel, type] of reports) {
+      for (const levels of [256, 4500, 40_000]) {
+        const frame = message(channel, type, nested(levels));
+        expect([channel, levels, await answer(client, frame)]).toEqual([channel, levels, refused('message_too_large')]);
+      }
+      client.raw(message(channel, type, nested(255)));
+    }
+    client.send('system', 'ping', {}, 'end');
+    expect((await client.next()).id).toBe('end');
+    for (const path of ['/bridge/devices', '/bridge/status']) {
+      expect([path, (await target.operator(path)).status]).toEqual([path, 200]);
+    }
+    for (const path of ['/notifications/recent', '/desktop/health']) {
+      expect([path, (await target.fetch(path, { headers: bearer(token) })).status]).toEqual([path, 200]);
+    }
+    client.terminate();
+  });
+
   it('in HTTP bodies are counted too', async () => {
     const target = await start();
     const { token, client } = await pair(target);
