@@ -1,3 +1,4 @@
+import { agentRoot, type Config } from '../config.ts';
 import type { Host } from '../host/index.ts';
 import { systemClock } from '../kit/clock.ts';
 import { anyCase, componentsOf, exactly, fold, type SameName, spelledUnder } from './paths.ts';
@@ -40,6 +41,26 @@ export interface SecretPlaces {
   relayHome: string;
   /** Single files: keys, state, credentials. Files beside them whose names begin alike (`state.db-wal`) are secret too. */
   files: readonly string[];
+}
+
+/** Where the secrets of a relay and its agent are. */
+export function secretPlaces(host: Host, config: Config): SecretPlaces {
+  const homes = host.media.userHomes().map((home) => `${home}/.svc`);
+  const files = [
+    config.sslKey,
+    config.secureLinkKey,
+    config.secureLinkHostIdFile,
+    config.stateFile,
+    config.agentConfig,
+    config.voiceOutputConfig,
+    config.realtimeVoiceConfig,
+    config.realtimeVoiceXaiOauthPath,
+  ];
+  return {
+    agentHomes: [...new Set([...homes, config.agentHome, agentRoot(config)])].filter((home) => home !== ''),
+    relayHome: config.relayHome,
+    files: files.filter((file) => typeof file === 'string'),
+  };
 }
 
 /** A directory that contains secret names. */

@@ -1,5 +1,5 @@
 import type { Store } from '../../storage/schema.ts';
-import { agentRoot, type Config } from '../config.ts';
+import type { Config } from '../config.ts';
 import { RelayError } from '../errors.ts';
 import type { Host } from '../host/index.ts';
 import { randomString } from '../kit/bytes.ts';
@@ -7,7 +7,7 @@ import { type Cancel, type Clock, every } from '../kit/clock.ts';
 import type { Log } from '../log.ts';
 import { containerMounts, translate } from './containers.ts';
 import { guessType, typeOf } from './content-types.ts';
-import { createDenyList, type SecretPlaces } from './deny-list.ts';
+import { createDenyList, secretPlaces } from './deny-list.ts';
 import { type Media, openSharedMedia } from './media.ts';
 import { baseName } from './names.ts';
 import { openPath, type PathRefusal, REFUSAL_TEXT } from './validate.ts';
@@ -44,7 +44,7 @@ const KIND: Record<PathRefusal, 'invalid' | 'forbidden' | 'not-found'> = {
 export async function openHostMedia({ host, store, config, clock, log }: HostMediaParts): Promise<Media> {
   const cap = config.mediaMaxSizeMb * MiB;
   const temporary = host.media.temporaryDirectory;
-  const isDenied = createDenyList(host, secretPlaces(config, host));
+  const isDenied = createDenyList(host, secretPlaces(host, config));
   const shared = await openSharedMedia({
     store,
     config,
@@ -145,22 +145,3 @@ export async function openHostMedia({ host, store, config, clock, log }: HostMed
 
 /** The errno only: messages name paths. */
 const codeOf = (error: unknown): string => String((error as { code?: unknown })?.code ?? 'failed');
-
-function secretPlaces(config: Config, host: Host): SecretPlaces {
-  const homes = host.media.userHomes().map((home) => `${home}/.svc`);
-  const files = [
-    config.sslKey,
-    config.secureLinkKey,
-    config.secureLinkHostIdFile,
-    config.stateFile,
-    config.agentConfig,
-    config.voiceOutputConfig,
-    config.realtimeVoiceConfig,
-    config.realtimeVoiceXaiOauthPath,
-  ];
-  return {
-    agentHomes: [...new Set([...homes, config.agentHome, agentRoot(config)])].filter((home) => home !== ''),
-    relayHome: config.relayHome,
-    files: files.filter((file) => typeof file === 'string'),
-  };
-}

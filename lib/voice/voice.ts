@@ -7,6 +7,7 @@ import type { Upstream } from '../host/upstream.ts';
 import type { DialUpstream } from '../host/upstream-socket.ts';
 import type { Clock } from '../kit/clock.ts';
 import type { Log } from '../log.ts';
+import { createDenyList, secretPlaces } from '../media/deny-list.ts';
 import type { Security } from '../operator/security.ts';
 import { readApiServer } from '../pairing/api-server.ts';
 import type { Sessions } from '../sessions/sessions.ts';
@@ -60,7 +61,8 @@ export async function createVoice(parts: VoiceParts) {
     log,
     cacheSeconds: config.providerOptionsCacheSeconds,
   });
-  const basic = createBasicVoice({ host, config, clock, log, upstream, credentials, settings });
+  const isSecret = host && createDenyList(host, secretPlaces(host, config));
+  const basic = createBasicVoice({ host, config, isSecret, clock, log, upstream, credentials, settings });
   const callers = await createVoiceCallers({
     config,
     upstream,

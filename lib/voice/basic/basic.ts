@@ -5,6 +5,7 @@ import type { Upstream } from '../../host/upstream.ts';
 import type { Clock } from '../../kit/clock.ts';
 import { createAdmission } from '../../kit/semaphore.ts';
 import type { Log } from '../../log.ts';
+import type { DenyList } from '../../media/deny-list.ts';
 import type { UploadBody } from '../../media/uploads.ts';
 import type { VoiceConfig } from '../config.ts';
 import type { VoiceCredentials } from '../credentials.ts';
@@ -22,6 +23,8 @@ export interface BasicVoiceParts {
   /** Absent at the edge. */
   host?: Host;
   config: Pick<Config, 'agentConfig'>;
+  /** Whether a real path is in a location of secrets. Absent at the edge. */
+  isSecret?: DenyList;
   clock: Clock;
   log: Log;
   upstream: Upstream;

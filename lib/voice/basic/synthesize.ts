@@ -1,10 +1,12 @@
 import { agentRoot, type Config } from '../../config.ts';
 import { RelayError } from '../../errors.ts';
+import { unlessUnreadable } from '../../host/errors.ts';
 import type { Host } from '../../host/index.ts';
 import { createByteBuffer } from '../../kit/byte-buffer.ts';
 import { isObject, type JsonObject } from '../../kit/json.ts';
 import type { Mapping } from '../../kit/yaml.ts';
 import type { Log } from '../../log.ts';
+import type { DenyList } from '../../media/deny-list.ts';
 import type { VoiceConfig } from '../config.ts';
 import type { Credential, VoiceCredentials } from '../credentials.ts';
 import { booleanOf, textOf } from '../section.ts';
@@ -79,6 +81,8 @@ function idOf(from: JsonObject, name: string): string | undefined {
 export interface SynthesizeParts extends CallParts {
   host?: Host;
   config: Pick<Config, 'agentConfig'>;
+  /** Whether a real path is in a location of secrets. Absent at the edge. */
+  isSecret?: DenyList;
   log: Log;
   credentials: VoiceCredentials;
   settings: Pick<VoiceConfig, 'basic'>;
@@ -137,9 +141,12 @@ function overridden(provider: string, settings: Mapping, overrides: Overrides): 
   return { ...settings, ...Object.fromEntries(Object.entries(chosen).filter(([, value]) => value !== undefined)) };
 }
 
-/** The direction for Gemini: of the request, else of the configuration, else the file that the configuration names. */
+/**
+ * The direction for Gemini: of the request, else of the configuration, else the file that the configuration names. The
+ * provider gets its content, so a file of secrets is not read.
+ */
 async function personaOf(
-  { host, config, log }: SynthesizeParts,
+  { host, config, isSecret, log }: SynthesizeParts,
   settings: Mapping,
   configFile: string | null,
 ): Promise<string | undefined> {
@@ -149,7 +156,9 @@ async function personaOf(
   if (own !== undefined || file === undefined || !host) return own;
   const directory = configFile === null ? agentRoot(config) : configFile.slice(0, configFile.lastIndexOf('/'));
   const path = file.startsWith('/') ? file : `${directory}/${file}`;
-  const text = await host.files.readText(path, MAX_PERSONA_FILE).catch(() => null);
+  const real = await unlessUnreadable(host.files.realPath(path));
+  const isReadable = real !== null && (await isSecret?.(real)) !== true;
+  const text = isReadable ? await unlessUnreadable(host.files.readText(real, MAX_PERSONA_FILE)) : null;
   if (text === null) log.warn('the file that tts.gemini.persona_prompt_file names cannot be read');
   return cut(text);
 }

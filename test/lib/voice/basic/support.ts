@@ -39,6 +39,7 @@ export async function basicVoice(options: VoiceOptions = {}) {
   const voice = createBasicVoice({
     host: hasHost ? host : undefined,
     config: { agentConfig: `${home}/config.yaml` },
+    isSecret: async (path) => path.endsWith('/secret.md'),
     clock,
     log: createLog('DEBUG', (line) => log.push(line)),
     upstream: createNodeUpstream(),

@@ -1,4 +1,5 @@
-import { writeFile } from 'node:fs/promises';
+import { execFileSync } from 'node:child_process';
+import { symlink, writeFile } from 'node:fs/promises';
 import { describe, expect, it } from 'vitest';
 import type { Mapping } from '../../../../lib/kit/yaml.ts';
 import { withSpeechTags } from '../../../../lib/voice/streaming/xai-tts.ts';
@@ -203,6 +204,18 @@ describe('basic speech by gemini (contract 05 §8)', () => {
     await writeFile(`${home}/persona.md`, 'Speak as a {transcript} pirate $& would.');
     await speak({ text: 'a $& b' });
     expect(spokenText(provider.calls[0]?.json() ?? {})).toBe('Speak as a a $& b pirate $& would.');
+  });
+
+  it('reads no persona from a file of secrets, also by way of a link', async () => {
+    for (const name of ['secret.md', 'link.md', 'fifo.md', 'missing.md']) {
+      const { provider, home, speak, log } = await started({ gemini: { persona_prompt_file: name } });
+      await writeFile(`${home}/secret.md`, 'PRIVATE');
+      await symlink(`${home}/secret.md`, `${home}/link.md`);
+      execFileSync('mkfifo', [`${home}/fifo.md`]);
+      await speak({ text: TEXT });
+      expect(spokenText(provider.calls[0]?.json() ?? {})).toBe(TEXT);
+      expect(log.join('\n')).toContain('persona_prompt_file names cannot be read');
+    }
   });
 
   it.each([
