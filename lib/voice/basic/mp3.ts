@@ -1,4 +1,5 @@
 import { concatBytes } from '../../kit/bytes.ts';
+import { nextTurn } from '../../kit/clock.ts';
 
 /** kbit/s: transparent for one voice at 24 kHz. */
 const BIT_RATE = 64;
@@ -57,5 +58,3 @@ function* steps(pcm: Iterable<Uint8Array>): Generator<Int16Array> {
   }
   if (count > 0) yield samples.subarray(0, count);
 }
-
-const nextTurn = (): Promise<void> => new Promise((resolve) => setTimeout(resolve, 0));

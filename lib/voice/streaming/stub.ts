@@ -1,3 +1,4 @@
+import { nextTurn } from '../../kit/clock.ts';
 import type { Adapter } from './adapter.ts';
 
 const AMPLITUDE = 8000;
@@ -12,6 +13,8 @@ export const renderStub: Adapter = async function* ({ text, sampleRate, expressi
   const frequency = frequencyOf(expression.emotion.toLowerCase());
   let frames = 0;
   for (const { from, to, pcm } of toneFor(text, sampleRate, frequency)) {
+    // Unlike a provider, a tone never waits: a few of them at once would stop the event loop for as long as they are made.
+    await nextTurn();
     signal.throwIfAborted();
     frames = to;
     yield { pcm, sampleRate, label: `frames:${from}-${to}` };

@@ -66,3 +66,16 @@ it('ends with its signal', async () => {
   end.abort(new Error('closed'));
   await expect(audio.next()).rejects.toThrow('closed');
 });
+
+it('lets the event loop turn between chunks', async () => {
+  let turns = 0;
+  let isOver = false;
+  const count = () => {
+    turns++;
+    if (!isOver) setImmediate(count);
+  };
+  setImmediate(count);
+  const { chunks } = await rendered(renderStub, aRequest({ text: 'x'.repeat(5000) }));
+  isOver = true;
+  expect(turns).toBeGreaterThanOrEqual(chunks.length);
+});
