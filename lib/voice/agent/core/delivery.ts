@@ -1,0 +1,446 @@
+import { drain, dropDrains, releaseFloor } from './floor.ts';
+import { cancelActive, doneEvent, request, startedEvent, withdraw } from './response.ts';
+import type { Deliveries, Delivery, Drain, Result } from './state.ts';
+import type { Step } from './step.ts';
+
+/** Region D: every result reaches the user exactly once (contract 06 §7). */
+
+const MiB = 1024 * 1024;
+/** Bytes of audio that are held back until the response is known to be good. */
+const MAX_HELD = 8 * MiB;
+const MAX_SAID = 64 * 1024;
+const MAX_BACKLOG = 4;
+const MAX_UNRECEIVED = 8;
+/** Longest time for rendering one answer. */
+const RENDER_TIMEOUT = 60_000;
+/** Noise so soon after a cut offers the answer again. */
+const CUT_TTL = 10_000;
+/** Name of the function whose result is delivered. */
+const RUN_TOOL = 'svc_run_task';
+
+const SVC = { source: 'svc' } as const;
+
+/** Delivers the outcome of a run. That of a foreground run goes before others, because the user waits for it. */
+export function deliver(step: Step, result: Result): void {
+  const { state, config } = step;
+  const { delivery } = state;
+  if (result.isBackground && result.isOk) delivery.last = result;
+  const { current } = delivery;
+  if (config.resultDelivery === 'visual_only') showText(step, result);
+  else if (!current) begin(step, result);
+  else if (!result.isBackground) {
+    const isWaiting = current.phase === 'waiting_floor' || current.phase === 'held';
+    if (isWaiting) {
+      stopWaiting(step);
+      delivery.current = null;
+    }
+    addToBacklog(step, isWaiting ? [current.result, ...delivery.backlog] : [result, ...delivery.backlog]);
+    if (isWaiting) begin(step, result);
+  } else addToBacklog(step, [...delivery.backlog, result]);
+}
+
+function addToBacklog(step: Step, results: readonly Result[]): void {
+  const { delivery } = step.state;
+  delivery.backlog = results.slice(0, MAX_BACKLOG);
+  for (const result of results.slice(MAX_BACKLOG)) showText(step, result);
+}
+
+const newDelivery = (step: Step, result: Result): Delivery => ({
+  generation: step.next(),
+  result,
+  label: 'forced_summary',
+  phase: 'waiting_floor',
+  text: '',
+  hasAudio: false,
+  held: 0,
+  isRepeated: false,
+  isFloorDue: false,
+  hasProgress: false,
+});
+
+function begin(step: Step, result: Result): void {
+  const { state } = step;
+  const current = newDelivery(step, result);
+  state.delivery.current = current;
+  if (!state.isAttached) hold(step, current);
+  else if (result.isBackground || result.isReoffered) waitForFloor(step, current);
+  else {
+    current.phase = 'draining';
+    drain(step, result.callId, RUN_TOOL, 'tool_result_summary');
+  }
+}
+
+function hold(step: Step, current: Delivery): void {
+  stopWaiting(step);
+  current.phase = 'held';
+  step.mark('voice.realtime_agent.result_deferred', { run_id: current.result.runId });
+}
+
+function waitForFloor(step: Step, current: Delivery): void {
+  current.phase = 'waiting_floor';
+  current.isFloorDue = false;
+  step.setTimer('floor', step.config.floorWait);
+}
+
+function stopWaiting(step: Step): void {
+  step.clearTimer('floor');
+  step.clearTimer('quiet');
+}
+
+export function floorTimedOut(step: Step): void {
+  const { current } = step.state.delivery;
+  if (current?.phase === 'waiting_floor') current.isFloorDue = true;
+}
+
+/** Moves on whatever can: the next result, one that waits for the floor, one that was held for the phone. */
+export function advanceDelivery(step: Step): void {
+  const { state } = step;
+  const { delivery } = state;
+  if (!delivery.current) {
+    const [next, ...others] = delivery.backlog;
+    if (!next) return;
+    delivery.backlog = others;
+    begin(step, { ...next, isBackground: true });
+  }
+  const { current } = delivery;
+  if (!current) return;
+  if (state.phase === 'closing') {
+    if (!['streaming', 'fallback'].includes(current.phase)) fallBack(step, current, 'provider_lost');
+    return;
+  }
+  if (current.phase === 'held' && state.isAttached) waitForFloor(step, current);
+  if (current.phase !== 'waiting_floor') return;
+  if (!state.isAttached) hold(step, current);
+  else if (current.isFloorDue) {
+    if (state.floor.speaker === 'provider' || state.turn.active) cancelActive(step);
+    requestDelivery(step, current);
+  } else if (isFloorFree(step) && isQuiet(step)) requestDelivery(step, current);
+}
+
+const isFloorFree = ({ state: { floor, turn } }: Step): boolean =>
+  floor.speaker === 'free' && !turn.active && turn.queue.length === 0 && turn.input !== 'awaiting_transcript';
+
+/** Whether nobody has spoken for a while; otherwise it is looked at again when that can be the case. */
+function isQuiet(step: Step): boolean {
+  const { micAt } = step.state.turn;
+  const left = micAt === null ? 0 : micAt + step.config.inputQuiet - step.at;
+  if (left > 0 && !step.isSet('quiet')) step.setTimer('quiet', left);
+  return left <= 0;
+}
+
+function requestDelivery(step: Step, current: Delivery): void {
+  const { result } = current;
+  stopWaiting(step);
+  current.phase = 'requested';
+  forgetSaid(current);
+  step.state.turn.isSuppressing = true;
+  step.setTimer('confirm', step.config.deliveryConfirm);
+  request(step, { kind: 'delivery', prompt: { type: 'delivery', mode: step.config.resultDelivery, result } });
+}
+
+function forgetSaid(current: Delivery): void {
+  current.text = '';
+  current.hasAudio = false;
+  current.held = 0;
+  current.hasProgress = false;
+}
+
+/** The phone has played what came before. False if no delivery waited for that. */
+export function drainedForDelivery(step: Step, { callId, reason }: Drain): boolean {
+  const { current } = step.state.delivery;
+  if (current?.phase !== 'draining' || (reason !== 'forced_summary' && current.result.callId !== callId)) return false;
+  if (reason === 'pre_svc_ack') return false;
+  requestDelivery(step, current);
+  return true;
+}
+
+export function deliveryText(step: Step, text: string): void {
+  const { current } = step.state.delivery;
+  if (!current) return;
+  current.text = (current.text + text).slice(0, MAX_SAID);
+  current.hasProgress = true;
+  if (current.phase !== 'requested' || step.state.turn.active?.isSuspect) return;
+  if (step.checkSummary(current.result.answer).mayCommit(current.text)) commitDelivery(step, current);
+}
+
+export function deliveryAudio(step: Step, bytes: number): void {
+  const { current } = step.state.delivery;
+  if (!current) return;
+  current.hasAudio = true;
+  current.hasProgress = true;
+  if (current.phase !== 'requested') return;
+  current.held += bytes;
+  if (current.held <= MAX_HELD) return;
+  cancelActive(step);
+  fallBack(step, current, 'too_long');
+}
+
+/** The response of the delivery turned out to be that of a cancelled request: the right one is still to come. */
+export function deliveryRestarted(step: Step): void {
+  const { current } = step.state.delivery;
+  if (current) forgetSaid(current);
+}
+
+/** Early commit: what was said is heard now, and the rest as it comes. */
+function commitDelivery(step: Step, current: Delivery): void {
+  const { active } = step.state.turn;
+  if (active?.request.kind !== 'delivery' || active.id === null) return;
+  current.phase = 'streaming';
+  step.do({ type: 'release', hold: active.id });
+  step.mark('voice.response.forced_summary_streaming', { response_id: active.id, run_id: current.result.runId });
+}
+
+/** The response is over. `id` is its own; a response that never started has none. */
+export function deliveryEnded(step: Step, id: string | null, hasCalled: boolean): void {
+  const { current } = step.state.delivery;
+  if (!current) return;
+  const labels = { delivery: current.label, run_id: current.result.runId };
+  if (current.phase === 'streaming') {
+    step.emit(doneEvent(step, id, labels));
+    settleSpoken(step, current);
+  } else if (current.phase !== 'requested') return;
+  else if (hasCalled && !current.isRepeated && current.text === '' && id !== null) {
+    step.do({ type: 'discard', hold: id });
+    step.clearTimer('confirm');
+    current.isRepeated = true;
+    current.phase = 'draining';
+    drain(step, current.result.callId, RUN_TOOL, 'forced_summary');
+  } else {
+    const isExactSpeech =
+      step.config.speaksExactText && step.config.resultDelivery === 'speak_verbatim' && current.hasAudio;
+    const fault = step.checkSummary(current.result.answer).fault(current.text, { isExactSpeech });
+    if (fault === null && id !== null) {
+      step.do({ type: 'release', hold: id });
+      step.emit(doneEvent(step, id, labels));
+      step.mark('voice.response.forced_summary_delivered', { response_id: id, run_id: current.result.runId });
+      settleSpoken(step, current);
+    } else {
+      if (id !== null) step.do({ type: 'discard', hold: id });
+      step.mark('voice.response.forced_summary_fallback', { reason: fault, run_id: current.result.runId });
+      fallBack(step, current, fault ?? 'empty_summary');
+    }
+  }
+}
+
+/** The provider would not answer the request, or its socket did not take it. */
+export function deliveryRefused(step: Step): void {
+  const { current } = step.state.delivery;
+  if (current?.phase === 'requested') fallBack(step, current, 'refused');
+}
+
+/** The response was cancelled for another request. */
+export function deliveryCancelled(step: Step): void {
+  const { current } = step.state.delivery;
+  if (current?.phase === 'requested') showInstead(step, current);
+  else if (current?.phase === 'streaming') settle(step);
+}
+
+/** Ends a delivery of which nothing was heard with its text (contract 06 §7.4). */
+function showInstead(step: Step, current: Delivery): void {
+  stopAsking(step);
+  showText(step, current.result);
+  settle(step);
+}
+
+/** Takes back whatever the delivery has asked for. */
+function stopAsking(step: Step): void {
+  const { state } = step;
+  withdraw(step, 'delivery');
+  if (state.turn.active?.request.kind === 'delivery') cancelActive(step);
+  const ownCall = state.delivery.current?.result.callId;
+  dropDrains(step, ({ callId, reason }) => callId === ownCall && reason !== 'pre_svc_ack');
+}
+
+/** The user speaks: nobody talks over that with an old answer. */
+export function preempt(step: Step): void {
+  const { delivery } = step.state;
+  const { current } = delivery;
+  delivery.cut = null;
+  if (current?.phase === 'requested' || current?.phase === 'draining') {
+    step.mark('voice.realtime_agent.delivery_preempted', { run_id: current.result.runId });
+    showInstead(step, current);
+  } else if (current?.phase === 'fallback') stopRendering(step, current);
+}
+
+/** The client stops the speech. `isAllHeard`: everything that it was sent was played before. */
+export function cancelDelivery(step: Step, isAllHeard: boolean): void {
+  const { delivery } = step.state;
+  const { current } = delivery;
+  if (current && !['waiting_floor', 'held'].includes(current.phase)) {
+    if (current.phase === 'fallback') step.do({ type: 'stopRender', id: current.generation });
+    if (current.label !== 'respeak') noteCut(step, current.result);
+    settle(step);
+  } else if (delivery.spoken && !isAllHeard) noteCut(step, delivery.spoken);
+}
+
+function noteCut({ state: { delivery }, at }: Step, result: Result): void {
+  delivery.spoken = null;
+  delivery.last = result;
+  if (!result.isReoffered) delivery.cut = { result, at };
+}
+
+/** An utterance without words leaves an answer that it has cut deliverable. False if there is none (contract 06 §6.6). */
+export function reoffer({ state: { delivery }, at }: Step): boolean {
+  const { cut } = delivery;
+  delivery.cut = null;
+  if (!cut || at - cut.at > CUT_TTL) return false;
+  delivery.backlog = [{ ...cut.result, isReoffered: true }, ...delivery.backlog];
+  return true;
+}
+
+/** No sign of the delivery for too long. One that streams goes on for as long as something comes. */
+export function confirmTimedOut(step: Step): void {
+  const { current } = step.state.delivery;
+  if (current?.phase === 'requested') {
+    step.mark('voice.realtime_agent.delivery_unconfirmed', { run_id: current.result.runId });
+    showInstead(step, current);
+  } else if (current?.phase === 'streaming') {
+    if (current.hasProgress) {
+      current.hasProgress = false;
+      step.setTimer('confirm', step.config.deliveryConfirm);
+    } else {
+      stopAsking(step);
+      settle(step);
+    }
+  }
+}
+
+/** The relay speaks the answer itself (contract 06 §7.3). */
+function fallBack(step: Step, current: Delivery, reason: string): void {
+  const { state } = step;
+  const { result } = current;
+  stopAsking(step);
+  step.clearTimer('confirm');
+  stopWaiting(step);
+  step.mark('voice.response.delivery_fallback', { reason, run_id: result.runId });
+  seed(step, result);
+  current.label = 'fallback';
+  startRendering(step, current);
+  state.turn.isSuppressing = true;
+}
+
+/** What the provider did not say goes into its history, and is mentioned in the next turn. */
+function seed(step: Step, { answer, runId }: Result): void {
+  step.provider({ type: 'context', role: 'assistant', text: answer });
+  step.state.delivery.remembered = answer;
+  step.mark('voice.realtime_agent.result_seeded', { run_id: runId });
+}
+
+/** Id of the response that the relay is speaking. */
+export function renderedId({ state: { delivery } }: Step): string | null {
+  return delivery.current?.phase === 'fallback' ? idOf(delivery.current) : null;
+}
+
+const idOf = ({ label, generation }: Delivery): string => `svc-${label}-${generation}`;
+
+function startRendering(step: Step, current: Delivery): void {
+  const { state } = step;
+  const { generation, label, result } = current;
+  if (state.turn.active) {
+    step.do({ type: 'truncate', isCertain: false });
+    cancelActive(step);
+  }
+  current.phase = 'fallback';
+  current.hasAudio = false;
+  state.floor.speaker = 'relay_tts';
+  const labels = { ...SVC, delivery: label };
+  step.emit(startedEvent(step, idOf(current), labels));
+  step.emit({ type: 'voice.response.delta', delta: result.answer, response_id: idOf(current), ...labels });
+  step.do({ type: 'render', id: generation, text: result.answer });
+  step.setTimer('render', RENDER_TIMEOUT);
+}
+
+export function rendered(step: Step, id: number, pcm: Uint8Array, sampleRate: number): void {
+  const { current } = step.state.delivery;
+  if (current?.phase !== 'fallback' || current.generation !== id) return;
+  current.hasAudio = true;
+  const labels = { ...SVC, delivery: current.label };
+  step.audio({ responseId: idOf(current), pcm, sampleRate, labels });
+}
+
+/** A failed render ends like any other: the text has arrived. */
+export function renderEnded(step: Step, id: number, done: object = {}): void {
+  const { current } = step.state.delivery;
+  if (current?.phase !== 'fallback' || current.generation !== id) return;
+  endRendering(step, current, done);
+  if (current.hasAudio) settleSpoken(step, current);
+  else settle(step);
+}
+
+export function renderTimedOut(step: Step): void {
+  const { current } = step.state.delivery;
+  if (current?.phase === 'fallback') stopRendering(step, current);
+}
+
+function stopRendering(step: Step, current: Delivery): void {
+  step.do({ type: 'stopRender', id: current.generation });
+  endRendering(step, current, { cancelled: true });
+  settle(step);
+}
+
+function endRendering(step: Step, current: Delivery, members: object): void {
+  const labels = { ...SVC, delivery: current.label };
+  const id = idOf(current);
+  if (current.hasAudio) step.emit({ type: 'voice.output_audio.done', response_id: id, ...labels });
+  const { answer: final_text, runId: run_id } = current.result;
+  step.emit(doneEvent(step, id, { ...labels, run_id, final_text, ...members }));
+}
+
+/** Delivers as text alone. */
+export function showText(step: Step, result: Result): void {
+  const { delivery, isAttached } = step.state;
+  const id = `svc-visual-${step.next()}`;
+  const labels = { delivery: 'visual_only' };
+  step.emit(startedEvent(step, id, { ...SVC, ...labels }));
+  step.emit({ type: 'voice.response.delta', delta: result.answer, response_id: id, ...SVC, ...labels });
+  step.emit(doneEvent(step, id, { ...labels, run_id: result.runId }));
+  seed(step, result);
+  if (!isAttached) noteUnreceived(delivery, result);
+}
+
+function noteUnreceived(delivery: Deliveries, result: Result): void {
+  const others = delivery.unreceived.filter(({ runKey }) => runKey !== result.runKey);
+  delivery.unreceived = [...others, result].slice(-MAX_UNRECEIVED);
+}
+
+function settleSpoken(step: Step, current: Delivery): void {
+  const { delivery } = step.state;
+  if (current.label !== 'respeak') delivery.spoken = current.result;
+  settle(step);
+}
+
+function settle(step: Step): void {
+  const { delivery, isAttached } = step.state;
+  const { current } = delivery;
+  for (const name of ['confirm', 'floor', 'quiet', 'render']) step.clearTimer(name);
+  releaseFloor(step, 'relay_tts');
+  if (!isAttached && current && current.label !== 'respeak') noteUnreceived(delivery, current.result);
+  delivery.current = null;
+}
+
+/** The provider is gone in the middle of the answer: the rest is shown. */
+export function lostWhileSpeaking(step: Step): void {
+  const { current } = step.state.delivery;
+  if (current?.phase === 'streaming') showInstead(step, current);
+}
+
+/** `svc.result.respeak`: the last result once more, if there is one and nothing else is being delivered. */
+export function respeak(step: Step): void {
+  const { delivery } = step.state;
+  if (!delivery.last || delivery.current || step.state.phase !== 'open') {
+    step.emitSvc({ type: 'svc.result.respeak_unavailable' });
+    return;
+  }
+  step.mark('voice.result.respeak', { run_id: delivery.last.runId });
+  delivery.current = { ...newDelivery(step, delivery.last), label: 'respeak' };
+  startRendering(step, delivery.current);
+}
+
+/** The results that nobody has received. */
+export function undelivered({ state: { delivery, isAttached } }: Step): readonly Result[] {
+  const { current, backlog, unreceived } = delivery;
+  const isUnsaid = current && current.label !== 'respeak' && (!isAttached || !isHeard(current));
+  return [...unreceived, ...(isUnsaid ? [current.result] : []), ...backlog];
+}
+
+const isHeard = ({ phase }: Delivery): boolean => phase === 'streaming' || phase === 'fallback';

@@ -1,0 +1,315 @@
+import type { JsonObject } from '../../../kit/json.ts';
+import { visibleLine } from '../../../kit/text.ts';
+import type { ProviderEvent } from '../provider/provider.ts';
+import * as delivery from './delivery.ts';
+import { drained, drainTimedOut, dropDrains, releaseFloor } from './floor.ts';
+import { beat } from './progress.ts';
+import * as response from './response.ts';
+import * as run from './run.ts';
+import { abandonFast } from './second-task.ts';
+import type { CheckSummary, Effect, Ending, Event, State } from './state.ts';
+import { type Signal, Step } from './step.ts';
+import * as turn from './turn.ts';
+
+const MAX_TYPE = 64;
+/** A session that lost its phone waits at least so long after a run has ended. */
+const MIN_DETACHED = 30_000;
+
+/**
+ * Applies one event (contract 06 §8). Pure and total: an event without a meaning in a state changes nothing. The effects are
+ * to be performed in order; `close` is the last of a session.
+ */
+export function reduce(state: State, event: Event, checkSummary: CheckSummary): [State, Effect[]] {
+  if (state.phase === 'closed') return [state, []];
+  const step = new Step(state, event.at, checkSummary);
+  apply(step, event);
+  advance(step);
+  report(step);
+  return [step.state, step.effects];
+}
+
+function apply(step: Step, event: Event): void {
+  switch (event.type) {
+    case 'client':
+      clientMessage(step, event.message, event.isAllHeard);
+      break;
+    case 'provider':
+      providerEvent(step, event.event);
+      break;
+    case 'providerRefused':
+      providerRefused(step, event.what);
+      break;
+    case 'run':
+      run.runEvent(step, event.key, event.event);
+      break;
+    case 'rendered':
+      delivery.rendered(step, event.id, event.pcm, event.sampleRate);
+      break;
+    case 'renderEnded':
+      if (event.error !== undefined) step.mark('voice.realtime_agent.render_failed', { message: event.error });
+      delivery.renderEnded(step, event.id, event.done);
+      break;
+    case 'timer':
+      if (step.takeTimer(event.name, event.generation)) timer(step, event.name);
+      break;
+    case 'attached':
+      step.state.isAttached = true;
+      step.state.detachedAt = null;
+      step.state.delivery.unreceived = [];
+      break;
+    case 'detached':
+      step.state.isAttached = false;
+      step.state.detachedAt = step.at;
+      break;
+    case 'ended':
+      end(step);
+      break;
+  }
+}
+
+/** Signals first, then whatever can move on; until nothing does. */
+function advance(step: Step): void {
+  do {
+    for (let signal = step.signals.shift(); signal; signal = step.signals.shift()) handle(step, signal);
+    if (step.state.phase === 'closed') return;
+    delivery.advanceDelivery(step);
+    run.advanceRuns(step);
+    if (step.state.phase === 'open') response.advanceQueue(step);
+  } while (step.signals.length > 0);
+  const { phase, ending, delivery: due, isAttached } = step.state;
+  const isDone = !isAttached || (!due.current && due.backlog.length === 0);
+  if (phase === 'closing' && ending && isDone) close(step, ending);
+}
+
+function handle(step: Step, signal: Signal): void {
+  switch (signal.type) {
+    case 'userTurn':
+      step.do({ type: 'truncate', isCertain: false });
+      delivery.preempt(step);
+      turn.requestAnswer(step);
+      break;
+    case 'noise':
+      noise(step);
+      break;
+    case 'call':
+      run.call(step, signal);
+      break;
+    case 'deliveryText':
+      delivery.deliveryText(step, signal.text);
+      break;
+    case 'deliveryAudio':
+      delivery.deliveryAudio(step, signal.bytes);
+      break;
+    case 'deliveryRestarted':
+      delivery.deliveryRestarted(step);
+      break;
+    case 'deliveryEnded':
+      delivery.deliveryEnded(step, signal.id, signal.hasCalled);
+      break;
+    case 'deliveryCancelled':
+      delivery.deliveryCancelled(step);
+      break;
+    case 'deliveryRefused':
+      delivery.deliveryRefused(step);
+      break;
+    case 'drained':
+      if (signal.drain.reason === 'pre_svc_ack') run.drainedForRun(step, signal.drain.callId);
+      else if (!delivery.drainedForDelivery(step, signal.drain))
+        response.request(step, { kind: 'tool_followup', prompt: null });
+      break;
+  }
+}
+
+/** An utterance without words destroys no answer. Only when nothing else is said, the provider is asked to react to it. */
+function noise(step: Step): void {
+  const { state } = step;
+  if (delivery.reoffer(step)) return;
+  const phase = state.run.current?.phase;
+  const isAnswerDue = state.delivery.current !== null || (phase !== undefined && phase !== 'background');
+  if (!isAnswerDue) turn.requestAnswer(step);
+}
+
+function clientMessage(step: Step, message: JsonObject, isAllHeard: boolean): void {
+  const { type } = message;
+  // Without a provider, only the last answer is still under way.
+  if (step.state.phase === 'closing' && type !== 'response.cancel') return;
+  switch (type) {
+    case 'input_audio.append':
+      turn.append(step, message);
+      break;
+    case 'input_audio.commit':
+      turn.commit(step);
+      break;
+    case 'input_audio.clear':
+      turn.clear(step);
+      break;
+    case 'response.create':
+      turn.textTurn(step, message);
+      break;
+    case 'response.cancel':
+      cancel(step, isAllHeard);
+      break;
+    case 'playback.drained':
+      drained(step);
+      break;
+    case 'svc.confirm':
+      run.confirm(step, message);
+      break;
+    case 'svc.result.respeak':
+      delivery.respeak(step);
+      break;
+    default:
+      step.error(`unsupported message type: ${visibleLine(String(type)).slice(0, MAX_TYPE)}`);
+  }
+}
+
+/** `response.cancel` of the client stops the run and the speech (contract 06 §6.6). */
+function cancel(step: Step, isAllHeard: boolean): void {
+  turn.cancelTurn(step, response.shownId(step) ?? delivery.renderedId(step));
+  step.do({ type: 'truncate', isCertain: !isAllHeard });
+  delivery.cancelDelivery(step, isAllHeard);
+  run.cancelRuns(step);
+}
+
+function providerEvent(step: Step, event: ProviderEvent): void {
+  if (step.state.phase !== 'open') return;
+  switch (event.type) {
+    case 'ready':
+      if (event.model !== undefined && event.model !== step.config.model)
+        step.mark('voice.realtime_agent.provider_model_resolved', { model: event.model });
+      break;
+    case 'transcriptDelta':
+      step.emit({ type: 'voice.input_transcript.delta', delta: event.text });
+      break;
+    case 'transcriptFinal':
+      turn.transcriptFinal(step, event.text);
+      break;
+    case 'transcriptFailed':
+      turn.transcriptFailed(step);
+      break;
+    case 'notice':
+      step.mark('voice.realtime_agent.provider_notice', { message: event.message });
+      if (/active response/i.test(event.message) && !/no active/i.test(event.message)) response.refusedForNow(step);
+      break;
+    case 'error':
+      // A refused delivery falls back, and is no error for the client.
+      if (response.refused(step)) step.mark('voice.realtime_agent.provider_notice', { message: event.message });
+      else step.error(event.message, { provider: step.config.provider });
+      break;
+    case 'closed':
+      providerLost(step, event);
+      break;
+    default:
+      response.responseEvent(step, event);
+  }
+}
+
+function providerLost(step: Step, { idle, message }: { idle: boolean; message?: string }): void {
+  if (idle) step.mark('voice.realtime_agent.provider_idle_close');
+  if (!isActive(step)) {
+    const reason = idle ? 'provider idle timeout' : 'provider disconnected';
+    close(step, { code: 1000, reason, why: reason.replaceAll(' ', '_') });
+  } else losing(step, message ?? 'the realtime provider disconnected', 'provider_disconnected');
+}
+
+function providerRefused(step: Step, what: 'toolResult' | 'request'): void {
+  if (step.state.phase !== 'open') return;
+  if (what === 'toolResult')
+    losing(step, 'the realtime provider did not take a result', 'provider_tool_result_send_failed');
+  else losing(step, 'the realtime provider did not take a request', 'provider_response_request_failed');
+}
+
+const isActive = (step: Step): boolean => {
+  const { run: runs, delivery: due } = step.state;
+  const isWorking = runs.current !== null || runs.fast !== null || runs.queue.length > 0;
+  return isWorking || due.current !== null || due.backlog.length > 0 || turn.isTurnActive(step);
+};
+
+/** Nothing can be asked of the provider any more: an answer that is due is rendered, then the session ends. */
+function losing(step: Step, message: string, error_code: string): void {
+  const { state } = step;
+  const { provider } = step.config;
+  const { active } = state.turn;
+  const id = response.shownId(step);
+  if (active?.id && id === null) step.do({ type: 'discard', hold: active.id });
+  state.turn.active = null;
+  state.turn.queue = [];
+  dropDrains(step);
+  releaseFloor(step, 'provider');
+  if (id !== null) step.emit(response.doneEvent(step, id, { cancelled: true }));
+  delivery.lostWhileSpeaking(step);
+  run.cancelRuns(step);
+  for (const name of ['transcript', 'response', 'suspect']) step.clearTimer(name);
+  const error = { type: 'voice.error', message, provider, error_code };
+  state.phase = 'closing';
+  state.ending = { code: 1000, reason: 'provider disconnected', why: error_code, error };
+}
+
+function close(step: Step, { code, reason, why, error }: Ending): void {
+  finish(step);
+  if (error) step.emit(error);
+  step.do({ type: 'close', code, reason, why });
+}
+
+/** The socket's side has ended: nothing more can be sent. */
+function end(step: Step): void {
+  finish(step);
+}
+
+function finish(step: Step): void {
+  const { state } = step;
+  run.cancelRuns(step);
+  const { current } = state.delivery;
+  if (current?.phase === 'fallback') step.do({ type: 'stopRender', id: current.generation });
+  for (const { answer: text, runId } of delivery.undelivered(step)) {
+    step.mark('voice.realtime_agent.result_pushed_proactive', { run_id: runId });
+    step.do({ type: 'phoneMessage', text, runId, chatSessionId: state.chatSessionId });
+  }
+  step.clearAllTimers();
+  state.phase = 'closed';
+}
+
+function timer(step: Step, name: string): void {
+  if (name.startsWith('drain:')) {
+    drainTimedOut(step, Number(name.slice('drain:'.length)));
+    return;
+  }
+  TIMERS[name]?.(step);
+}
+
+const TIMERS: Readonly<Record<string, (step: Step) => void>> = {
+  transcript: turn.transcriptTimedOut,
+  response: response.responseTimedOut,
+  suspect: response.settleSuspect,
+  floor: delivery.floorTimedOut,
+  // Looked at again after every event.
+  quiet: () => {},
+  confirm: delivery.confirmTimedOut,
+  render: delivery.renderTimedOut,
+  lead: run.leadElapsed,
+  grace: (step) => run.promote(step, 'promoted'),
+  quick: (step) => run.promote(step, 'promoted'),
+  cap: run.capElapsed,
+  heartbeat: beat,
+  fast: abandonFast,
+  queue: run.queueTimedOut,
+};
+
+/** Tells the socket what the session does: how long it is to wait for its phone, and what may end it. */
+function report(step: Step): void {
+  const { state, config, at } = step;
+  if (state.phase === 'closed') return;
+  const { current, queue } = state.run;
+  const phase = state.delivery.current?.phase;
+  const isBusy = current?.phase === 'background' || queue.length > 0;
+  const isAlive = current !== null || queue.length > 0 || (phase !== undefined && phase !== 'held');
+  if (isBusy !== state.told.isBusy) step.do({ type: 'activity', isBusy });
+  if (isAlive !== state.told.isAlive) {
+    const { detachedAt } = state;
+    const longest = Math.max(config.backgroundDetachedMax, config.resumeTtl);
+    const shortest = detachedAt === null ? config.resumeTtl : Math.max(MIN_DETACHED, config.resumeTtl);
+    const left = longest - (at - (detachedAt ?? at));
+    step.do({ type: 'resumeTtl', ttl: isAlive ? Math.max(1000, left) : shortest });
+  }
+  state.told = { isBusy, isAlive };
+}

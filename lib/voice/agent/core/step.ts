@@ -1,0 +1,122 @@
+import type { JsonObject } from '../../../kit/json.ts';
+import type { EventBody } from '../../socket/types.ts';
+import type { CheckSummary, Drain, Effect, OutputAudio, ProviderCommand, State } from './state.ts';
+
+/** What one region tells the others; handled after the region has done its part. */
+export type Signal =
+  /** The user has said something, so that an unfinished delivery gives way. */
+  | { type: 'userTurn' }
+  /** An utterance without words. */
+  | { type: 'noise' }
+  | { type: 'call'; callId: string; name: string; args: string; isDelivery: boolean; hasSpoken: boolean }
+  /** The response of a delivery. */
+  | { type: 'deliveryText'; text: string }
+  | { type: 'deliveryRestarted' }
+  | { type: 'deliveryAudio'; bytes: number }
+  | { type: 'deliveryEnded'; id: string | null; hasCalled: boolean }
+  | { type: 'deliveryCancelled' }
+  | { type: 'deliveryRefused' }
+  | { type: 'drained'; drain: Drain };
+
+/** Types of the states while they are worked on. */
+type Draft = { -readonly [Key in keyof State]: State[Key] };
+
+/** One step of the state machine: a copy of the state to work on, and the effects so far. */
+export class Step {
+  readonly state: Draft;
+  readonly at: number;
+  readonly checkSummary: CheckSummary;
+  readonly effects: Effect[] = [];
+  readonly signals: Signal[] = [];
+
+  constructor(state: State, at: number, checkSummary: CheckSummary) {
+    this.state = copyOf(state);
+    this.at = at;
+    this.checkSummary = checkSummary;
+  }
+
+  get config() {
+    return this.state.config;
+  }
+
+  do(effect: Effect): void {
+    this.effects.push(effect);
+  }
+
+  raise(signal: Signal): void {
+    this.signals.push(signal);
+  }
+
+  next(): number {
+    return ++this.state.counter;
+  }
+
+  emit(event: EventBody, hold?: string): void {
+    this.do({ type: 'emit', event, ...(hold !== undefined && { hold }) });
+  }
+
+  audio(audio: OutputAudio, hold?: string): void {
+    this.do({ type: 'audio', audio, ...(hold !== undefined && { hold }) });
+  }
+
+  /** Publishes an `svc.*` event, with the chat session once it is known. */
+  emitSvc(event: EventBody): void {
+    const { chatSessionId: id } = this.state;
+    this.emit({ ...event, source: 'svc', ...(id !== null && { session_id: id, chat_session_id: id }) });
+  }
+
+  error(message: string, members: JsonObject = {}): void {
+    this.emit({ type: 'voice.error', message, ...members });
+  }
+
+  mark(type: string, members: JsonObject = {}): void {
+    this.do({ type: 'mark', event: { type, ...members } });
+  }
+
+  provider(command: ProviderCommand): void {
+    this.do({ type: 'provider', command });
+  }
+
+  /** Sets a timer, in place of one of the same name. */
+  setTimer(name: string, delay: number): void {
+    const generation = this.next();
+    this.state.timers = { ...this.state.timers, [name]: generation };
+    this.do({ type: 'setTimer', name, generation, delay });
+  }
+
+  clearTimer(name: string): void {
+    const { [name]: generation, ...others } = this.state.timers;
+    if (generation === undefined) return;
+    this.state.timers = others;
+    this.do({ type: 'clearTimer', name, generation });
+  }
+
+  isSet(name: string): boolean {
+    return this.state.timers[name] !== undefined;
+  }
+
+  /** Accounts for a timer that has fired. False if it was cleared or set again. */
+  takeTimer(name: string, generation: number): boolean {
+    if (this.state.timers[name] !== generation) return false;
+    const { [name]: _, ...others } = this.state.timers;
+    this.state.timers = others;
+    return true;
+  }
+
+  clearAllTimers(): void {
+    for (const name of Object.keys(this.state.timers)) this.clearTimer(name);
+  }
+}
+
+/** Everything that regions assign to is copied; lists and results are replaced, never changed. */
+function copyOf(state: State): Draft {
+  const { turn, floor, delivery, run } = state;
+  return {
+    ...state,
+    turn: { ...turn, active: turn.active && { ...turn.active } },
+    floor: { ...floor },
+    delivery: { ...delivery, current: delivery.current && { ...delivery.current } },
+    run: { ...run, current: run.current && { ...run.current }, fast: run.fast && { ...run.fast } },
+    told: { ...state.told },
+  };
+}
