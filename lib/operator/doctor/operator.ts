@@ -70,14 +70,15 @@ const errorOf = ({ json }: ProbeResult): string =>
  * without a bearer name it (contract 01 §6.3, 07 §2.2).
  */
 export function toolsCheck(
-  { hasDesktopToken }: OperatorSettings,
+  { hasDesktopToken, requireKey }: OperatorSettings,
   { info, sessions, desktop }: { info: ProbeResult; sessions: ProbeResult; desktop: ProbeResult },
 ): Check {
   const id = 'relay-host-tools';
   const token = `desktop tools need DESKTOP_RELAY_TOKEN, which is ${hasDesktopToken ? '' : 'not '}set here`;
   if (!info.ok) return ok(id, `not known: the relay does not admit this command; ${token}`);
   const isNamed = errorOf(sessions).includes('X-Svc-Operator') && errorOf(desktop).includes('DESKTOP_RELAY_TOKEN');
+  const sent = requireKey ? 'X-Svc-Operator: 1 and the operator key' : 'X-Svc-Operator: 1';
   return isNamed
-    ? ok(id, `other tools of this machine are let in with X-Svc-Operator: 1; ${token}`)
+    ? ok(id, `other tools of this machine are let in with ${sent}; ${token}`)
     : warn(id, 'the relay does not say what tools of this machine have to send', 'Restart the relay: it may be older.');
 }

@@ -79,6 +79,11 @@ describe('relay-host-tools: what tools of this machine send', () => {
     expect(toolsCheck(FACTS, { ...all, desktop: answer(401) }).status).toBe('warn');
   });
 
+  it('names the operator key where the relay requires it', () => {
+    expect(toolsCheck(FACTS, all).summary).not.toContain('operator key');
+    expect(toolsCheck({ ...FACTS, requireKey: true }, all).summary).toContain('X-Svc-Operator: 1 and the operator key');
+  });
+
   it('looks for DESKTOP_RELAY_TOKEN in the environment', () => {
     expect(toolsCheck(FACTS, all).summary).toContain('DESKTOP_RELAY_TOKEN, which is not set here');
     expect(toolsCheck({ ...FACTS, hasDesktopToken: true }, all).summary).toContain('which is set here');
