@@ -386,3 +386,16 @@ it.each<[string, (line: string) => string]>([
     return exchange(target.port, Buffer.from([change(line), ...rest].join('\r\n'), 'latin1'), route.method);
   });
 });
+
+it.each([
+  ['127.0.0.1', 'evil.example'],
+  ['evil.example', '127.0.0.1'],
+])('RFC 9112 §3.2: a request with the hosts %s and %s is 400 on every operator route', async (first, second) => {
+  const target = await startHost();
+  for (const route of OPERATOR_ROUTES) {
+    const text = operatorRequest(route, { host: first }).toString('latin1').replace('\r\n', `\r\nHOST: ${second}\r\n`);
+    const answer = await exchange(target.port, Buffer.from(text, 'latin1'), route.method);
+    expect({ path: route.path, status: answer.status }).toEqual({ path: route.path, status: 400 });
+    expect(JSON.parse(answer.body)).toEqual({ ok: false, error: 'more than one Host' });
+  }
+});

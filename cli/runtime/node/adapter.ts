@@ -7,6 +7,7 @@ import type { Fetch } from '../../../handlers/routes.ts';
 import type { Peer } from '../../../lib/access/peer.ts';
 import { describeError } from '../../../lib/errors.ts';
 import type { Log } from '../../../lib/log.ts';
+import { errorResponse } from '../../../lib/web/json.ts';
 import { send } from './send.ts';
 
 /** Only the path and query of a request's URL count: its authority is `Host`, which the client writes. */
@@ -69,6 +70,16 @@ function hangUpOf(res: ServerResponse | undefined): AbortSignal {
   return controller.signal;
 }
 
+/** How many `Host` headers a request has. With two, a proxy may have judged the other one (RFC 9112 §3.2). */
+function hostsOf({ rawHeaders }: IncomingMessage): number {
+  let count = 0;
+  for (let at = 0; at < rawHeaders.length; at += 2) {
+    const name = rawHeaders[at] as string;
+    if (name.length === 4 && name.toLowerCase() === 'host') count++;
+  }
+  return count;
+}
+
 /** Turns Node's requests into calls of `fetch`, and sends what it answers. */
 export function createAdapter(fetch: Fetch, log: Log): RequestListener {
   const { handleNodeRequest } = createServerAdapter<NodeContext>(
@@ -78,7 +89,9 @@ export function createAdapter(fetch: Fetch, log: Log): RequestListener {
 
   async function handle(req: IncomingMessage, res: ServerResponse): Promise<void> {
     try {
-      await send(req, res, await handleNodeRequest(req, { req, res }));
+      const isAmbiguous = hostsOf(req) > 1;
+      const response = isAmbiguous ? errorResponse(400, 'more than one Host') : handleNodeRequest(req, { req, res });
+      await send(req, res, await response);
     } catch (error) {
       log.error(`response failed: ${describeError(error)}`);
       res.destroy();
