@@ -45,7 +45,7 @@ function addToBacklog(step: Step, results: readonly Result[]): void {
   for (const result of results.slice(MAX_BACKLOG)) showText(step, result);
 }
 
-const newDelivery = (step: Step, result: Result): Delivery => ({
+export const newDelivery = (step: Step, result: Result): Delivery => ({
   generation: step.next(),
   result,
   label: 'forced_summary',

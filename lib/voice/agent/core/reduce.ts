@@ -9,8 +9,10 @@ import * as run from './run.ts';
 import { abandonFast } from './second-task.ts';
 import type { CheckSummary, Effect, Ending, Event, State } from './state.ts';
 import { type Signal, Step } from './step.ts';
+import { applyStub } from './stub.ts';
 import * as turn from './turn.ts';
 
+const STUB = 'stub';
 const MAX_TYPE = 64;
 /** A session that lost its phone waits at least so long after a run has ended. */
 const MIN_DETACHED = 30_000;
@@ -22,7 +24,8 @@ const MIN_DETACHED = 30_000;
 export function reduce(state: State, event: Event, checkSummary: CheckSummary): [State, Effect[]] {
   if (state.phase === 'closed') return [state, []];
   const step = new Step(state, event.at, checkSummary);
-  apply(step, event);
+  const isDone = step.config.provider === STUB && applyStub(step, event);
+  if (!isDone) apply(step, event);
   advance(step);
   report(step);
   return [step.state, step.effects];

@@ -40,13 +40,13 @@ export function advanceQueue(step: Step): void {
     turn.queue = others;
     step.clearTimer('response');
     if (next.kind !== 'delivery') turn.isSuppressing = false;
-    turn.active = active(next);
+    turn.active = activeResponse(next);
     step.do({ type: 'request', request: next });
     if (others.length > 0) step.setTimer('response', RESPONSE_WAIT);
   }
 }
 
-const active = (request: ResponseRequest): ActiveResponse => ({
+export const activeResponse = (request: ResponseRequest): ActiveResponse => ({
   request,
   id: null,
   isDropped: false,
@@ -164,7 +164,7 @@ function started(step: Step, id: string): void {
     const isDropped =
       isOrphanDue || turn.isSuppressing || delivery.current !== null || floor.speaker === 'relay_tts' || isEnding(step);
     if (isOrphanDue) turn.orphans--;
-    turn.active = { ...active({ kind: 'user', prompt: null }), id, isDropped };
+    turn.active = { ...activeResponse({ kind: 'user', prompt: null }), id, isDropped };
     if (isDropped) step.mark('voice.response.suppressed', { response_id: id });
     else announce(step, turn.active, id);
   }
@@ -179,7 +179,7 @@ function dropOrphan(step: Step, response: ActiveResponse, id: string): void {
   step.do({ type: 'discard', hold: id });
   step.clearTimer('suspect');
   releaseFloor(step, 'provider');
-  turn.active = active(response.request);
+  turn.active = activeResponse(response.request);
   if (response.request.kind === 'delivery') step.raise({ type: 'deliveryRestarted' });
 }
 

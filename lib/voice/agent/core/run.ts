@@ -14,7 +14,7 @@ import type { Signal, Step } from './step.ts';
 const QUEUE_WAIT = 10_000;
 const MAX_ID = 200;
 const MAX_ERROR = 240;
-const NO_ANSWER = 'the run ended without an answer';
+export const NO_ANSWER = 'the run ended without an answer';
 
 type Call = Extract<Signal, { type: 'call' }>;
 
@@ -122,6 +122,21 @@ function startStream(step: Step, { key, task }: Run): void {
   const { chatSessionId: sessionId, isChatSessionExternal: isExternal } = state;
   step.do({ type: 'startRun', key, task, sessionId, isExternal });
   step.setTimer('heartbeat', step.config.progressInterval);
+}
+
+/** Begins a run that no provider has asked for, at once. */
+export function startForeground(step: Step, text: string): void {
+  const task = { callId: '', localId: `task-${step.next()}`, text, profile: null, sessionId: null };
+  const run = { ...newRun(step, task, 'foreground'), phase: 'foreground' as const };
+  step.state.run.current = run;
+  startStream(step, run);
+}
+
+/** Ends the run that `startForeground` began, with its result. */
+export function endForeground(step: Step, run: Run, answer: string, isOk: boolean): Result {
+  const result = resultOf(run, answer, isOk, false);
+  complete(step, run, isOk ? 'completed' : 'error');
+  return result;
 }
 
 /** Moves the run to the background, and lets the provider go on without its result. */
