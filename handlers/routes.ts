@@ -33,6 +33,7 @@ import { indexRoutes } from './route-index.ts';
 import { listSessions, reduceSession, revokeSession } from './sessions.ts';
 import { type SocketRow, sockets, upgradeRequired } from './sockets.ts';
 import { providerUsage } from './usage.ts';
+import { getAgentConfig, getAgentOptions, patchAgentConfig, validateAgent } from './voice/agent.ts';
 import {
   getOutputConfig,
   getOutputOptions,
@@ -110,6 +111,10 @@ export const routes: readonly Route[] = [
   ['PATCH', '/voice/realtime/config', voice('voice:realtime'), patchRealtimeConfig],
   ['GET', '/voice/realtime/providers/:provider/options', voice('voice:realtime'), getRealtimeOptions],
   ['POST', '/voice/realtime/providers/:provider/validate', voice('voice:realtime'), validateRealtime],
+  ['GET', '/voice/realtime-agent/config', voice('voice:realtime'), getAgentConfig],
+  ['PATCH', '/voice/realtime-agent/config', voice('voice:realtime'), patchAgentConfig],
+  ['GET', '/voice/realtime-agent/providers/:provider/options', voice('voice:realtime'), getAgentOptions],
+  ['POST', '/voice/realtime-agent/providers/:provider/validate', voice('voice:realtime'), validateAgent],
   ['POST', '/voice/transcribe', voice('voice:stt'), transcribe],
   ['POST', '/voice/synthesize', voice('voice:tts'), synthesize],
   ['POST', '/voice/output/session', voice('voice:tts'), createOutputSession],

@@ -197,6 +197,19 @@ const uids = (name: string, meaning: string): Variable<number[]> => ({
   },
 });
 
+/** Lower-case words, separated by commas. Set but empty, there are none. */
+const words = (name: string, fallback: string, meaning: string): Variable<string[]> => ({
+  name,
+  type: 'words',
+  fallback,
+  meaning,
+  read: ({ env }) =>
+    (env[name] ?? fallback)
+      .split(',')
+      .map((word) => word.trim().toLowerCase())
+      .filter((word) => word !== ''),
+});
+
 const RELAY_HOME = 'SVC_RELAY_HOME';
 const DEFAULT_RELAY_HOME = '~/.svc-relay';
 
@@ -322,7 +335,7 @@ export const variables = {
   ) as Variable<string>,
   realtimeVoiceRunDir: path(
     'RELAY_REALTIME_VOICE_RUN_DIR',
-    'directory of the event logs and recordings of the realtime lab',
+    'directory of the event logs and recordings of the realtime lab and the realtime agent, whose default is `realtime-agent-runs`',
     '<relay_home>/realtime-voice-runs',
   ) as Variable<string>,
   realtimeVoiceEnabled: optionalBool('RELAY_REALTIME_VOICE_ENABLED', 'overrides `realtime_voice.enabled`'),
@@ -344,6 +357,72 @@ export const variables = {
     30_000,
     'how long a voice session waits for its client to come back, in milliseconds',
     1,
+  ),
+  voiceUnattachedTtlMs: integer(
+    'RELAY_VOICE_UNATTACHED_TTL_MS',
+    120_000,
+    'how long a session of the realtime agent waits for its first socket, in milliseconds',
+    1,
+  ),
+  voiceBackgroundDetachedMaxMs: integer(
+    'RELAY_VOICE_BACKGROUND_DETACHED_MAX_MS',
+    360_000,
+    'how long a realtime agent session waits for its client while a background run or its answer is pending',
+    1,
+  ),
+  voiceBackgroundRunMaxMs: integer(
+    'RELAY_VOICE_BACKGROUND_RUN_MAX_MS',
+    300_000,
+    'how long a background run of the realtime agent may take',
+    1,
+  ),
+  voiceProgressIntervalMs: integer(
+    'RELAY_VOICE_PROGRESS_INTERVAL_MS',
+    5000,
+    'time between reports of the progress of a run',
+    1,
+  ),
+  voicePlaybackDrainMs: integer(
+    'RELAY_VOICE_PLAYBACK_DRAIN_MS',
+    2500,
+    'how long the relay waits until the phone has played what it received',
+    1,
+  ),
+  voiceRunLeadMs: integer('RELAY_VOICE_RUN_LEAD_MS', 750, 'pause between announcing a run and starting it', 1),
+  voiceFloorWaitMs: integer(
+    'RELAY_VOICE_FLOOR_WAIT_MS',
+    12_000,
+    'how long an answer waits for a pause in the conversation',
+    1,
+  ),
+  voiceInputQuietMs: integer(
+    'RELAY_VOICE_INPUT_QUIET_MS',
+    1500,
+    'how long the microphone has to be quiet before an answer',
+    1,
+  ),
+  voiceDeliveryConfirmMs: integer(
+    'RELAY_VOICE_DELIVERY_CONFIRM_MS',
+    30_000,
+    'how long the provider has for speaking an answer before it is sent as text',
+    1,
+  ),
+  voiceLongToolQuickFinishMs: integer(
+    'RELAY_VOICE_LONG_TOOL_QUICK_FINISH_MS',
+    1500,
+    'how long a run with a long tool has to finish before it goes on in the background',
+    1,
+  ),
+  voiceTranscriptWaitMs: integer(
+    'RELAY_VOICE_TRANSCRIPT_WAIT_MS',
+    8000,
+    'how long an utterance waits for its transcript before it is answered without',
+    1,
+  ),
+  voiceLongToolHints: words(
+    'RELAY_VOICE_LONG_TOOL_HINTS',
+    'cron,desktop_,browser,execute_code,terminal,spawn',
+    'parts of the names of tools that take long, separated by commas; empty for none',
   ),
   providerOptionsCacheSeconds: integer(
     'RELAY_PROVIDER_OPTIONS_CACHE_SECONDS',

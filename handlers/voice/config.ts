@@ -131,7 +131,7 @@ function commonBody(protocol: string, { settings, configPath }: Effective<Stream
   };
 }
 
-const scopeBody = ({ profile, configScope, fallbackToGlobal }: Effective<StreamingSettings>): JsonObject => ({
+export const scopeBody = ({ profile, configScope, fallbackToGlobal }: Effective<StreamingSettings>): JsonObject => ({
   profile,
   config_scope: configScope,
   fallback_to_global: fallbackToGlobal,
@@ -216,7 +216,7 @@ async function validation(request: RelayRequest, relay: Relay, mode: OptionsMode
 }
 
 /** A text of a body, undefined when it is blank or absent. */
-function textIn(body: JsonObject, name: string): string | undefined {
+export function textIn(body: JsonObject, name: string): string | undefined {
   const value = body[name] ?? '';
   if (typeof value !== 'string') throw new RelayError('invalid', `${name} must be text`);
   const text = value.trim();

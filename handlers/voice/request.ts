@@ -16,7 +16,8 @@ const MAX_PROFILE = 1024;
 export const readVoiceBody = (
   request: Request,
   { optional = false }: { optional?: boolean } = {},
-): Promise<Record<string, unknown>> => readJson(request, { limit: BODY_LIMIT, empty: optional, null: optional });
+): Promise<Record<string, unknown>> =>
+  readJson(request, { limit: BODY_LIMIT, empty: optional, null: optional, notObject: 'JSON body must be an object' });
 
 /**
  * The profile that a request names, in its query or else in its body. Null when it names none (contract 05 §3).

@@ -5,9 +5,11 @@ import type { Host } from '../host/index.ts';
 import type { JsonObject } from '../kit/json.ts';
 import { visibleName } from '../kit/text.ts';
 import { isMapping, type Mapping } from '../kit/yaml.ts';
+import type { Log } from '../log.ts';
+import { type AgentSettings, extraHeaders, realtimeAgent } from './agent/settings.ts';
 import { createConfigEditor } from './config-edit.ts';
 import type { VoiceScopes } from './scope.ts';
-import { mappingOf, memberOf, readSection, textOf } from './section.ts';
+import { mappingOf, memberOf, nestedIn, readSection, textOf } from './section.ts';
 import {
   checkChanges,
   keysOf,
@@ -33,12 +35,15 @@ export interface Effective<S extends StreamingSettings> {
   configPath: string | null;
   /** The name that the client gave. */
   profile: string | null;
-  configScope: 'relay' | 'profile';
+  /** `global`: the agent's root configuration, for a profile without a file. Only of the realtime agent. */
+  configScope: 'relay' | 'profile' | 'global';
   fallbackToGlobal: boolean;
   /** Directory of event logs and recordings. */
   runDir: string;
   /** The token store of xAI that the profile names instead of the configured one. */
   oauthPath?: string;
+  /** Further headers for a realtime provider (contract 06 §9). They may be secret. */
+  headersFor(provider: string): Record<string, string>;
 }
 
 /** The sections of the basic path for one request, and where they are from (contract 05 §4, §5). */
@@ -66,13 +71,16 @@ export interface VoiceConfig {
   basic(profile: string | null): Promise<BasicSections>;
   output(profile: string | null): Promise<Effective<OutputSettings>>;
   realtime(profile: string | null): Promise<Effective<RealtimeSettings>>;
+  /** Settings of the realtime agent, which has its section in common with the lab (contract 06 §2.1). */
+  agent(profile: string | null): Promise<Effective<AgentSettings>>;
   /**
-   * Changes a section of the profile's file, or of the relay-owned one, at once (contract 05 §10).
+   * Changes a section of the profile's file, or of the relay-owned one, at once (contract 05 §10, 06 §3.1).
    * @throws RelayError `invalid` for a bad body, `not-found` naming a profile without a file, `unsupported` without a
    * host, `internal` when the file cannot be parsed or written.
    */
   changeOutput(profile: string | null, body: JsonObject): Promise<Changed<OutputSettings>>;
   changeRealtime(profile: string | null, body: JsonObject): Promise<Changed<RealtimeSettings>>;
+  changeAgent(profile: string | null, body: JsonObject): Promise<Changed<AgentSettings>>;
   /** The configured token store of xAI. */
   oauthPath(): Promise<string>;
 }
@@ -82,12 +90,24 @@ export interface VoiceConfigParts {
   host?: Host;
   config: Config;
   scopes: VoiceScopes;
+  log: Pick<Log, 'warn'>;
 }
 
-export function createVoiceConfig({ host, config, scopes }: VoiceConfigParts): VoiceConfig {
+/** Warnings about values in files that are not repeated. */
+const MAX_WARNINGS = 64;
+
+export function createVoiceConfig({ host, config, scopes, log }: VoiceConfigParts): VoiceConfig {
   const editor = host && createConfigEditor(host);
   const output = relayOwned(voiceOutput, config.voiceOutputConfig, config.voiceOutputRunDir);
   const realtime = relayOwned(realtimeVoice, config.realtimeVoiceConfig, config.realtimeVoiceRunDir);
+  const agentRunDir = `${config.relayHome}/realtime-agent-runs`;
+  const agent = {
+    ...relayOwned(realtimeAgent, realtime.file, realtime.runDir),
+    ...(realtime.runDir === realtime.defaultRunDir && { runDir: agentRunDir, defaultRunDir: agentRunDir }),
+    // The same keys of the same section.
+    changed: realtime.changed,
+  };
+  const warned = new Set<string>();
 
   /** One section of the relay's own file, with the variables that override it. */
   function relayOwned<S extends StreamingSettings>(kind: SectionKind<S>, file: string, runDir: string) {
@@ -97,30 +117,44 @@ export function createVoiceConfig({ host, config, scopes }: VoiceConfigParts): V
     const changed = new Set<string>();
     return { kind, file, environment, changed, runDir, defaultRunDir };
   }
+
+  /** Warns once of each value that does not count. The value itself might be a key in the wrong place. */
+  const warnOf =
+    ({ name: section }: { name: string }, file: string) =>
+    (name: string) => {
+      const warning = `${section}.${name} in ${file} is not valid, and is ignored`;
+      if (warned.has(warning) || warned.size >= MAX_WARNINGS) return;
+      warned.add(warning);
+      log.warn(warning);
+    };
   type RelayOwned<S extends StreamingSettings> = ReturnType<typeof relayOwned<S>>;
 
   async function effective<S extends StreamingSettings>(
     { kind, file, environment, changed, runDir, defaultRunDir }: RelayOwned<S>,
     profile: string | null,
-    settingsOf: (content: Mapping) => { settings: Partial<S>; section: Mapping },
+    settingsOf: (content: Mapping, file: string) => { settings: Partial<S>; section: Mapping },
   ): Promise<Effective<S>> {
     const own = mappingOf(await scopes.read(file), kind.name);
-    const written = readSettings(kind, own);
+    const written = readSettings(kind, own, warnOf(kind, file));
     const patched = Object.fromEntries(Object.entries(written).filter(([key]) => changed.has(key))) as Partial<S>;
     const relay = [written, environment, patched].reduce<S>(overlay, kind.defaults);
     const scope = await scopes.resolve(profile);
-    const found = scope.file === null ? undefined : settingsOf(scope.content);
+    const isRoot = scope.file === null && profile !== null && kind.fallsBackToRoot === true;
+    const overlaying = isRoot ? config.agentConfig : scope.file;
+    const found = overlaying === null ? undefined : settingsOf(scope.content, overlaying);
     const isOverlaid = found !== undefined && Object.keys(found.settings).length > 0;
     const section = { ...readSection(own, kind.canonical), ...(found && readSection(found.section, kind.canonical)) };
     const ownRunDir = runDir === defaultRunDir ? absolute(section.run_dir) : undefined;
     return {
       settings: isOverlaid ? overlay(relay, found.settings) : relay,
       section,
-      configPath: host ? (isOverlaid ? scope.file : file) : null,
+      configPath: host ? (isOverlaid ? overlaying : file) : null,
       profile,
-      configScope: isOverlaid ? 'profile' : 'relay',
-      fallbackToGlobal: profile !== null && !isOverlaid,
+      configScope: !isOverlaid ? 'relay' : isRoot ? 'global' : 'profile',
+      fallbackToGlobal: profile !== null && (isRoot || !isOverlaid),
       runDir: ownRunDir ?? runDir,
+      headersFor: (provider) =>
+        extraHeaders([own, found?.section ?? {}].map((level) => nestedIn(level, provider, kind.canonical))),
       oauthPath: found && oauthPathIn(mappingOf(scope.content, 'realtime_voice')),
     };
   }
@@ -134,17 +168,20 @@ export function createVoiceConfig({ host, config, scopes }: VoiceConfigParts): V
   const oauthPathIn = (section: Mapping) => absolute(memberOf(section, ['xai_oauth_path', 'oauth_path']));
 
   const outputOf = (profile: string | null) =>
-    effective(output, profile, (content) => {
+    effective(output, profile, (content, file) => {
       const section = mappingOf(content, 'voice_output');
-      if (Object.keys(section).length > 0) return { settings: readSettings(voiceOutput, section), section };
-      return { settings: readTtsSettings(content.tts), section };
+      const isOwn = Object.keys(section).length > 0;
+      const settings = isOwn ? readSettings(voiceOutput, section, warnOf(voiceOutput, file)) : undefined;
+      return { settings: settings ?? readTtsSettings(content.tts), section };
     });
 
-  const realtimeOf = (profile: string | null) =>
-    effective(realtime, profile, (content) => {
+  const realtimeVoiceOf = <S extends StreamingSettings>(owned: RelayOwned<S>, profile: string | null) =>
+    effective(owned, profile, (content, file) => {
       const section = mappingOf(content, 'realtime_voice');
-      return { settings: readSettings(realtimeVoice, section), section };
+      return { settings: readSettings(owned.kind, section, warnOf(owned.kind, file)), section };
     });
+  const realtimeOf = (profile: string | null) => realtimeVoiceOf(realtime, profile);
+  const agentOf = (profile: string | null) => realtimeVoiceOf(agent, profile);
 
   /** The file to write. */
   async function targetOf(profile: string | null, { file }: { file: string }): Promise<string> {
@@ -174,8 +211,10 @@ export function createVoiceConfig({ host, config, scopes }: VoiceConfigParts): V
   return {
     output: outputOf,
     realtime: realtimeOf,
+    agent: agentOf,
     changeOutput: (profile, body) => change(output, profile, body, outputOf),
     changeRealtime: (profile, body) => change(realtime, profile, body, realtimeOf),
+    changeAgent: (profile, body) => change(agent, profile, body, agentOf),
 
     async oauthPath() {
       const configured = config.realtimeVoiceXaiOauthPath;

@@ -33,6 +33,8 @@ export interface VoiceCredentials {
   variable(name: string): string | undefined;
   /** The token that xAI's streaming providers would use; null without one. */
   oauth(path?: string): Promise<OauthToken | null>;
+  /** Whether there is a token, be it one that has expired. */
+  isOauthConfigured(path?: string): Promise<boolean>;
   /** Files that may hold that token, in order; none without a host. */
   oauthPaths(path?: string): Promise<string[]>;
   /**
@@ -221,6 +223,7 @@ export function createVoiceCredentials({ env, oauth, directories = [] }: VoiceCr
   return {
     variable,
     oauth: tokenOf,
+    isOauthConfigured: async (path) => (await oauth?.isConfigured(path)) ?? false,
     oauthPaths: async (path) => (await oauth?.paths(path)) ?? [],
 
     streaming: (provider, oauthPath) => credentialOf(provider, oauthPath, streamingUrl),

@@ -31,6 +31,8 @@ export interface OauthStore {
   paths(path?: string): Promise<string[]>;
   /** The first usable token; null without one. Throws only when the machine is short of file handles or memory. */
   find(path?: string): Promise<OauthToken | null>;
+  /** Whether any of the files has a token, usable or not. */
+  isConfigured(path?: string): Promise<boolean>;
 }
 
 export interface OauthStoreParts {
@@ -52,6 +54,12 @@ export function createOauthStore({ files, clock, path: configured, agentHome }: 
         if (found) return { ...found, path: candidate };
       }
       return null;
+    },
+    async isConfigured(path) {
+      const documents = await Promise.all((await pathsOf(path)).map((found) => readObject(files, found, MAX_FILE)));
+      return documents.some((document) =>
+        candidatesIn(document).some(({ access_token: token }) => textOf(token) !== undefined),
+      );
     },
   };
 }

@@ -19,7 +19,7 @@ const XAI_RECOMMENDED = ['eve', 'ara', 'sal'];
 const OPENAI_RECOMMENDED = ['marin', 'cedar', 'coral'];
 const OPENAI_OLD_VOICES = 'alloy ash coral echo fable onyx nova sage shimmer'.split(' ');
 
-export type OptionsMode = 'voice_output' | 'realtime_voice';
+export type OptionsMode = 'voice_output' | 'realtime_voice' | 'realtime_agent';
 
 export type VoiceGroup = {
   id: string;

@@ -127,11 +127,33 @@ export const isRenderer = ({ info }: StreamingProvider): boolean => info.support
 
 export const isRealtime = ({ info }: StreamingProvider): boolean => info.supports_realtime;
 
-/** What a provider is wanted for: voice output, realtime voice, or the lab, which takes any of them. */
-export type ProviderUse = 'output' | 'realtime' | 'any';
+/** Metadata of a provider as clients of the realtime agent see it (contract 06 §3.1). */
+export type AgentProviderInfo = ProviderInfo & { supports_realtime_agent_native: boolean };
+
+/** Through the realtime agent, the native providers hear and call functions too. */
+export function agentInfo(provider: StreamingProvider): AgentProviderInfo {
+  const { info } = provider;
+  const isNative = isRealtime(provider);
+  return {
+    ...info,
+    supports_speech_to_speech: info.supports_speech_to_speech || isNative,
+    supports_tool_use: info.supports_tool_use || isNative,
+    supports_realtime_agent_native: isNative,
+  };
+}
 
 /**
- * The provider that a client names (contract 05 §9, §11).
+ * What a provider is wanted for: voice output, realtime voice, the realtime agent, which also takes the stub, or the lab,
+ * which takes any of them.
+ */
+export type ProviderUse = 'output' | 'realtime' | 'agent' | 'any';
+
+/** Whether the realtime agent may use a provider (contract 06 §2.1). */
+export const isAgentProvider = (provider: StreamingProvider): boolean =>
+  isRealtime(provider) || provider.info.id === 'stub';
+
+/**
+ * The provider that a client names (contract 05 §9, §11, 06 §2.1).
  * @throws RelayError `invalid` when there is none of that id, or it is not for this use.
  */
 export function requireProvider(id: string, use: ProviderUse): StreamingProvider {
@@ -142,6 +164,9 @@ export function requireProvider(id: string, use: ProviderUse): StreamingProvider
   }
   if (use === 'realtime' && !isRealtime(provider)) {
     throw new RelayError('invalid', `${id} is not a realtime voice provider`);
+  }
+  if (use === 'agent' && !isAgentProvider(provider)) {
+    throw new RelayError('invalid', `${id} is not a native realtime-agent provider`);
   }
   return provider;
 }

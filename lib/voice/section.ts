@@ -21,6 +21,14 @@ export function readSectionFor(section: Mapping, provider: string): Mapping {
   return own === provider ? { ...mappingOf(section, provider), ...readSection(section) } : mappingOf(section, provider);
 }
 
+/** What a section nests under the name of a provider, by any of its aliases. */
+export const nestedIn = (section: Mapping, provider: string, canonical: (provider: string) => string): Mapping =>
+  Object.fromEntries(
+    Object.keys(section)
+      .filter((name) => canonical(name) === provider)
+      .flatMap((name) => Object.entries(mappingOf(section, name))),
+  );
+
 /** The levels of a section, each of which comes before the next: its own scalars, then those nested for its provider. */
 function levelsOf(section: Mapping, canonical = (provider: string) => provider): Mapping[] {
   const scalars = Object.fromEntries(Object.entries(section).filter(([, value]) => isScalar(value)));

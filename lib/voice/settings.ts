@@ -29,19 +29,19 @@ export interface OutputSettings extends StreamingSettings {
 export type RealtimeSettings = StreamingSettings;
 
 /** One setting: how it is called in files, and how its value is read there and checked in a `PATCH`. */
-interface Field {
+export interface Field {
   /** The first is also its name in a `PATCH`. */
   names: readonly [string, ...string[]];
   kind: Kind;
 }
 
 /** `read` is lenient, for files: undefined for a value that does not count. `check` throws `invalid`. */
-interface Kind {
+export interface Kind {
   read(value: unknown): unknown;
   check(value: unknown, name: string): unknown;
 }
 
-type Fields<S> = Readonly<Record<keyof S, Field>>;
+export type Fields<S> = Readonly<Record<keyof S, Field>>;
 
 /** A section of a configuration file that holds settings of the streaming path. */
 export interface SectionKind<S extends StreamingSettings> {
@@ -50,6 +50,10 @@ export interface SectionKind<S extends StreamingSettings> {
   readonly fields: Fields<S>;
   /** Turns a provider's aliases into its id (contract 05 §4). */
   canonical(provider: string): string;
+  /** Before the names of fields that there are not. */
+  unsupported?: string;
+  /** A profile that has no file takes the section of the agent's root configuration (contract 06 §2.1). */
+  fallsBackToRoot?: true;
   /** Overrides by variables. */
   environment(config: Config): { readonly [Key in keyof S]: unknown };
 }
@@ -57,7 +61,7 @@ export interface SectionKind<S extends StreamingSettings> {
 const isText = (value: unknown, max: number): value is string =>
   typeof value === 'string' && value.trim().length > 0 && value.trim().length <= max && visible(value) === value;
 
-const flag: Kind = {
+export const flag: Kind = {
   read: (value) => (typeof value === 'boolean' ? value : (parseBoolean(String(value)) ?? undefined)),
   check(value, name) {
     if (typeof value === 'boolean') return value;
@@ -67,8 +71,8 @@ const flag: Kind = {
   },
 };
 
-const text = (max: number): Kind => ({
-  read: (value) => String(value).trim() || undefined,
+export const text = (max: number): Kind => ({
+  read: (value) => (isText(String(value).trim(), max) ? String(value).trim() : undefined),
   check(value, name) {
     if (isText(value, max)) return value.trim();
     throw new RelayError('invalid', `${name} must be text of 1 to ${max} characters`);
@@ -90,16 +94,21 @@ const integer = (min: number, max: number): Kind => {
   };
 };
 
-const CODECS = ['pcm', 'wav', 'mp3', 'mulaw', 'ulaw', 'alaw'];
+export function oneOf(words: readonly string[]): Kind {
+  const wordOf = (value: unknown) => (typeof value === 'string' ? value.trim().toLowerCase() : '');
+  return {
+    read: (value) => (words.includes(wordOf(value)) ? wordOf(value) : undefined),
+    check(value, name) {
+      if (words.includes(wordOf(value))) return wordOf(value);
+      throw new RelayError('invalid', `${name} must be one of ${words.join(', ')}`);
+    },
+  };
+}
 
 /** Only `pcm` can be rendered; the others are accepted, and fail a session when it renders. */
 const codec: Kind = {
+  ...oneOf(['pcm', 'wav', 'mp3', 'mulaw', 'ulaw', 'alaw']),
   read: (value) => String(value).trim().toLowerCase() || undefined,
-  check(value, name) {
-    const word = typeof value === 'string' ? value.trim().toLowerCase() : '';
-    if (CODECS.includes(word)) return word;
-    throw new RelayError('invalid', `${name} must be one of ${CODECS.join(', ')}`);
-  },
 };
 
 const providerOf = (use: 'output' | 'any', canonical: (provider: string) => string): Kind => ({
@@ -137,7 +146,7 @@ const common = (use: 'output' | 'any', canonical: (provider: string) => string):
 });
 
 const outputAlias = aliases('tts');
-const realtimeAlias = aliases('realtime');
+export const realtimeAlias = aliases('realtime');
 
 export const voiceOutput: SectionKind<OutputSettings> = {
   name: 'voice_output',
@@ -210,14 +219,27 @@ export function overlay<S extends StreamingSettings>(below: S, layer: Partial<S>
   return { ...below, ...(provider && { model: provider.defaultModel, voice: provider.defaultVoice }), ...given };
 }
 
-/** What a section of a file sets. Values that make no sense do not count. */
-export function readSettings<S extends StreamingSettings>(kind: SectionKind<S>, section: unknown): Partial<S> {
+/**
+ * What a section of a file sets. Values that make no sense do not count, and `onInvalid` is told their names; nor do the
+ * model and the voice of a provider that does not.
+ */
+export function readSettings<S extends StreamingSettings>(
+  kind: SectionKind<S>,
+  section: unknown,
+  onInvalid: (name: string) => void = () => {},
+): Partial<S> {
   const settings: Partial<S> = {};
   if (!isMapping(section)) return settings;
   for (const [key, { names, kind: value }] of entriesOf(kind.fields)) {
     const found = memberOf(section, names, kind.canonical);
     const read = found === undefined ? undefined : value.read(found);
     if (read !== undefined) settings[key] = read as S[typeof key];
+    else if (found !== undefined) onInvalid(names[0]);
+  }
+  const isUnusable = settings.provider === undefined && memberOf(section, kind.fields.provider.names) !== undefined;
+  if (isUnusable) {
+    delete settings.model;
+    delete settings.voice;
   }
   return settings;
 }
@@ -250,7 +272,7 @@ export function readTtsSettings(section: unknown): Partial<OutputSettings> {
 export type Changes = ReadonlyMap<string, unknown>;
 
 /**
- * Checks the body of a `PATCH` (contract 05 §10). `profile` is no setting.
+ * Checks the body of a `PATCH` (contract 05 §10, 06 §3.1). `profile` is no setting.
  * @throws RelayError `invalid`
  */
 export function checkChanges<S extends StreamingSettings>(kind: SectionKind<S>, body: JsonObject): Changes {
@@ -259,7 +281,8 @@ export function checkChanges<S extends StreamingSettings>(kind: SectionKind<S>, 
   const unsupported = names.filter((name) => !fields.has(name));
   if (unsupported.length > 0) {
     const shown = unsupported.slice(0, 8).map((name) => visibleName(name.slice(0, 64)));
-    throw new RelayError('invalid', `unsupported: ${shown.join(', ')}`);
+    if (kind.unsupported) shown.sort();
+    throw new RelayError('invalid', `${kind.unsupported ?? 'unsupported'}: ${shown.join(', ')}`);
   }
   if (names.length === 0) throw new RelayError('invalid', 'nothing to change: no setting was given');
   return new Map(names.map((name) => [name, fields.get(name)?.check(body[name], name)]));

@@ -46,7 +46,7 @@ const API_KEY_REMEMBERED = 5_000;
 export async function createVoice(parts: VoiceParts) {
   const { host, config, clock, log, upstream, dialUpstream, sessions, security, localOperator, stores } = parts;
   const scopes = createVoiceScopes(host, config);
-  const settings = createVoiceConfig({ host, config, scopes });
+  const settings = createVoiceConfig({ host, config, scopes, log });
   const credentials = createVoiceCredentials({
     env: parts.env ?? host?.env ?? {},
     oauth:

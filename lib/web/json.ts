@@ -152,17 +152,17 @@ const invalidJson = () => new RelayError('invalid', 'invalid JSON body');
 
 /**
  * Reads a body as a JSON object, whatever its `Content-Type`. With `empty`, an empty body is `{}`; with
- * `null`, so is `null`.
+ * `null`, so is `null`. `notObject` is the error for other JSON.
  * @throws RelayError `invalid` for anything but a JSON object, for numbers that parse to infinity, and for nesting deeper
  * than 64; `too-large` for one over 256 KiB of too many parts (contract 02 §1.1).
  */
 export async function readJson(
   request: Request,
-  options: { limit?: number; empty?: boolean; null?: boolean } = {},
+  options: { limit?: number; empty?: boolean; null?: boolean; notObject?: string } = {},
 ): Promise<Record<string, unknown>> {
   const value = await readJsonValue(request, options.limit ?? BODY_LIMIT, options.empty);
   if (options.null && value === null) return {};
-  if (!isObject(value)) throw new RelayError('invalid', 'body must be a JSON object');
+  if (!isObject(value)) throw new RelayError('invalid', options.notObject ?? 'body must be a JSON object');
   return value;
 }
 

@@ -6,6 +6,7 @@ import { readConfig } from '../../../lib/config.ts';
 import { createNodeHost } from '../../../lib/host/node/index.ts';
 import { createVoiceConfig } from '../../../lib/voice/config.ts';
 import { createVoiceScopes } from '../../../lib/voice/scope.ts';
+import { createTestLog } from '../../support/log.ts';
 import { temporaryDirectory, writeFiles } from '../../support/temp.ts';
 
 interface Options {
@@ -18,13 +19,14 @@ async function setUp({ files = {}, env = {} }: Options = {}) {
   const home = await temporaryDirectory(files);
   await mkdir(join(home, 'agent'), { recursive: true });
   const agentHome = join(home, 'agent');
+  const log = createTestLog();
   const start = (more: Record<string, string> = {}) => {
     const { config } = readConfig({ SVC_RELAY_HOME: join(home, 'relay'), ...env, ...more }, { home, agentHome });
     const host = createNodeHost({ agentHome, env: {} });
     onTestFinished(() => host.yaml.close());
-    return createVoiceConfig({ host, config, scopes: createVoiceScopes(host, config) });
+    return createVoiceConfig({ host, config, scopes: createVoiceScopes(host, config), log });
   };
-  return { home, start, voice: start(), read: (name: string) => readFile(join(home, name), 'utf8') };
+  return { home, start, log, voice: start(), read: (name: string) => readFile(join(home, name), 'utf8') };
 }
 
 const word = fc.constantFrom('a', 'b', 'c', 'd');
@@ -537,7 +539,7 @@ realtime_voice:
 
   it('without a host there are the defaults and the variables, and nothing to change', async () => {
     const { config } = readConfig({ RELAY_VOICE_OUTPUT_PROVIDER: 'stub' }, { home: '/', agentHome: '/' });
-    const voice = createVoiceConfig({ config, scopes: createVoiceScopes(undefined, config) });
+    const voice = createVoiceConfig({ config, scopes: createVoiceScopes(undefined, config), log: createTestLog() });
     for (const profile of [null, 'default', 'work']) {
       expect(await voice.output(profile)).toMatchObject({
         configPath: null,

@@ -7,6 +7,7 @@ type Env = Record<string, string>;
 
 const storeOf = (token?: Partial<OauthToken>): OauthStore => ({
   paths: async () => ['/store'],
+  isConfigured: async () => true,
   find: async () => (token ? { secret: 'oauth-token', path: '/store', ...token } : null),
 });
 

@@ -210,6 +210,7 @@ describe('discovery (contract 05 §11)', () => {
     expect(one.calls[0]?.url).toBe('https://env.example/v1/tts/voices');
     const oauth: OauthStore = {
       paths: async () => [],
+      isConfigured: async () => true,
       find: async () => ({ secret: 'oauth-token', baseUrl: 'https://own.example', path: '/store' }),
     };
     const two = setUp({ env, answers: XAI, oauth });

@@ -313,6 +313,7 @@ describe('the provider that speaks (contract 05 §7)', () => {
     provider.onCall((call) => call.answer(200, MP3));
     const oauth = {
       paths: async () => [],
+      isConfigured: async () => true,
       find: async () => ({ secret: 'token-1', baseUrl: `${provider.url}/own`, path: '/x' }),
     };
     const config = { tts: { provider: 'xai' } };

@@ -181,6 +181,7 @@ it('05 §13: xai adapters use the token store of the profile, and send its token
   const { provider, parts } = await startAdapters();
   const oauth = {
     paths: async () => [],
+    isConfigured: async () => true,
     find: async (path?: string) =>
       path === '/profile/xai.json' ? { secret: 'oauth-token', baseUrl: `${provider.url}/stored/v1`, path } : null,
   };
