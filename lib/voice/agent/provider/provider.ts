@@ -60,7 +60,10 @@ export interface ProviderSession {
   /** Cuts an answer in the history to what was heard. Providers that cannot do that skip it. */
   truncate(itemId: string, contentIndex: number, audioEndMs: number): void;
   requestResponse(request?: ResponseRequest): void;
-  /** Stops reading where the platform can. Events that were already read still arrive. */
+  /**
+   * Stops reading where the platform can. Events that were already read still arrive; the loss of the connection may go
+   * unnoticed until reading goes on.
+   */
   pause(): void;
   resume(): void;
   /** Ends the session without any further event. */
