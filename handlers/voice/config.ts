@@ -4,6 +4,7 @@ import type { Relay } from '../../lib/relay.ts';
 import { describeBasic } from '../../lib/voice/basic/describe.ts';
 import type { Effective } from '../../lib/voice/config.ts';
 import { authStatus } from '../../lib/voice/credentials.ts';
+import { MAX_ID } from '../../lib/voice/limits.ts';
 import { checkSelection, type OptionsMode } from '../../lib/voice/options.ts';
 import {
   findProvider,
@@ -12,6 +13,7 @@ import {
   type StreamingProvider,
   streamingProviders,
 } from '../../lib/voice/registry.ts';
+import { textIn } from '../../lib/voice/section.ts';
 import {
   type OutputSettings,
   overlay,
@@ -21,8 +23,6 @@ import {
 import { json } from '../../lib/web/json.ts';
 import { type Handler, pathParam, type RelayRequest } from '../request.ts';
 import { profileOf, readVoiceBody } from './request.ts';
-
-const MAX_TEXT = 160;
 
 /** `GET /voice/config` (contract 05 §5). */
 export const getVoiceConfig: Handler = async (request, relay) => {
@@ -191,10 +191,10 @@ async function validation(request: RelayRequest, relay: Relay, mode: OptionsMode
   const effective = await effectiveOf(relay, mode, profileOf(request, body));
   const settings = overlay(effective.settings, { provider: provider.info.id });
   const selection = {
-    model: textIn(body, 'model') ?? settings.model,
-    voice: textIn(body, 'voice') ?? settings.voice,
+    model: textIn(body, 'model', MAX_ID) ?? settings.model,
+    voice: textIn(body, 'voice', MAX_ID) ?? settings.voice,
     sampleRate: rateIn(body) ?? settings.sampleRate,
-    language: settings.language === undefined ? undefined : (textIn(body, 'language') ?? settings.language),
+    language: settings.language === undefined ? undefined : (textIn(body, 'language', MAX_ID) ?? settings.language),
   };
   const { provider: options, dynamic } = await relay.voice.options.of(mode, provider, effective.oauthPath);
   const checks = checkSelection(options, selection);
@@ -213,15 +213,6 @@ async function validation(request: RelayRequest, relay: Relay, mode: OptionsMode
     checks,
     summary: valid ? 'ok' : 'invalid',
   });
-}
-
-/** A text of a body, undefined when it is blank or absent. */
-export function textIn(body: JsonObject, name: string): string | undefined {
-  const value = body[name] ?? '';
-  if (typeof value !== 'string') throw new RelayError('invalid', `${name} must be text`);
-  const text = value.trim();
-  if (text.length > MAX_TEXT) throw new RelayError('invalid', `${name} has more than ${MAX_TEXT} characters`);
-  return text === '' ? undefined : text;
 }
 
 function rateIn({ sample_rate: rate }: JsonObject): number | undefined {

@@ -31,8 +31,8 @@ export function profileOf({ query }: RelayRequest, body: Record<string, unknown>
   return named;
 }
 
-/** The caller of a guarded request, until it hangs up. */
-export const callerOf = ({ voice, signal }: RelayRequest): BasicCaller => ({
+/** The caller of a basic route, until it hangs up. */
+export const basicCallerOf = ({ voice, signal }: RelayRequest): BasicCaller => ({
   principal: voice as VoicePrincipal,
   signal,
 });

@@ -2,7 +2,7 @@ import { json } from '../../lib/web/json.ts';
 import { chunksOf } from '../../lib/web/streams.ts';
 import { hasGrant } from '../guards.ts';
 import type { Handler } from '../request.ts';
-import { callerOf, profileOf } from './request.ts';
+import { basicCallerOf, profileOf } from './request.ts';
 
 /** `POST /voice/transcribe` (contract 05 §6). */
 export const transcribe: Handler = async (request, relay) => {
@@ -15,6 +15,6 @@ export const transcribe: Handler = async (request, relay) => {
     chunks: request.chunks?.() ?? chunksOf(request.body),
     isWelcome: () => hasGrant(request, relay, 'voice:stt'),
   };
-  const { text, provider } = await relay.voice.basic.transcribe(callerOf(request), clip, profile);
+  const { text, provider } = await relay.voice.basic.transcribe(basicCallerOf(request), clip, profile);
   return json({ success: true, text, provider, profile });
 };

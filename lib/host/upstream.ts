@@ -34,6 +34,8 @@ export interface UpstreamResponse {
  */
 export type Upstream = (request: UpstreamRequest) => Promise<UpstreamResponse>;
 
+export const isSuccess = (status: number | undefined): boolean => status !== undefined && status >= 200 && status < 300;
+
 const REASONS: Record<string, string> = {
   ECONNREFUSED: 'connection refused',
   ECONNRESET: 'connection reset',

@@ -1,7 +1,7 @@
 import type { Storage } from 'unstorage';
 import type { VoiceCallerRecord } from '../../storage/schema.ts';
 import { RelayError } from '../errors.ts';
-import type { Upstream } from '../host/upstream.ts';
+import { isSuccess, type Upstream } from '../host/upstream.ts';
 import { base64url, randomBytes, sha256 } from '../kit/bytes.ts';
 import type { Clock } from '../kit/clock.ts';
 import { isObject } from '../kit/json.ts';
@@ -199,8 +199,6 @@ export async function openApiBearers({ base, upstream, store, clock, log }: ApiB
     },
   };
 }
-
-const isSuccess = (status: number | undefined): boolean => status !== undefined && status >= 200 && status < 300;
 
 const recent = (times: readonly number[], now: number): number[] => times.filter((time) => time > now - FAILURE_WINDOW);
 

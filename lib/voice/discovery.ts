@@ -5,6 +5,7 @@ import { decodeUtf8, visibleLine } from '../kit/text.ts';
 import { withDeadline } from '../kit/timeouts.ts';
 import { readUpTo } from '../web/streams.ts';
 import type { Credential } from './credentials.ts';
+import { MAX_ID } from './limits.ts';
 
 /** Milliseconds for one call, and for all pages of one list: clients wait 15 s for everything (contract 05 §3). */
 const CALL_TIMEOUT = 5000;
@@ -12,7 +13,6 @@ const LIST_TIMEOUT = 10_000;
 const MAX_BODY = 2 * 1024 * 1024;
 const MAX_PAGES = 20;
 const MAX_ITEMS = 2000;
-const MAX_ID = 160;
 const MAX_LABEL = 200;
 const MAX_TOKEN = 4096;
 

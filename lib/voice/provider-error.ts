@@ -4,6 +4,9 @@ import { readUpTo } from '../web/streams.ts';
 
 const MAX_ERROR_BYTES = 8 * 1024;
 
+/** Whether a reply that should be audio is something else, such as an error or a page. */
+export const isTextType = (contentType: string): boolean => /^(?:text\/|application\/json)/i.test(contentType);
+
 /**
  * What a provider says in the body of an error: the message of `error`, `detail` or `message`, else the whole text. Still
  * to be redacted. Reads at most 8 KiB.

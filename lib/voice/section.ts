@@ -1,4 +1,6 @@
 import { parseBoolean } from '../config.ts';
+import { RelayError } from '../errors.ts';
+import type { JsonObject } from '../kit/json.ts';
 import { isMapping, type Mapping } from '../kit/yaml.ts';
 
 /** A member of a mapping that is a mapping itself, or an empty one. */
@@ -57,6 +59,18 @@ export const isScalar = (value: unknown): boolean =>
 
 /** Trimmed text; undefined when it is blank or something else. */
 export const textOf = (value: unknown): string | undefined => (typeof value === 'string' && value.trim()) || undefined;
+
+/**
+ * Trimmed text of a body; undefined when it is absent or blank.
+ * @throws RelayError `invalid` for another type, and for more than `max` characters
+ */
+export function textIn(body: JsonObject, name: string, max: number): string | undefined {
+  const value = body[name] ?? '';
+  if (typeof value !== 'string') throw new RelayError('invalid', `${name} must be a string`);
+  const text = value.trim();
+  if (text.length > max) throw new RelayError('invalid', `${name} must have at most ${max} characters`);
+  return text === '' ? undefined : text;
+}
 
 /** A number, also one written as text; undefined for anything else. */
 export function numberOf(value: unknown): number | undefined {

@@ -7,15 +7,13 @@ import type { Log } from '../log.ts';
 import type { SocketEvents, Transport } from '../socket/transport.ts';
 import type { Artifacts, NewArtifacts, SessionArtifacts } from './artifacts.ts';
 import type { Effective } from './config.ts';
+import { MAX_ID, MAX_LANGUAGE, MAX_RATE, MIN_RATE } from './limits.ts';
 import type { VoicePrincipal } from './principal.ts';
 import { type ProviderUse, requireProvider } from './registry.ts';
+import { textIn } from './section.ts';
 import type { StreamingSettings } from './settings.ts';
 import { type LimitedSession, type SessionLimits, SessionTable } from './socket/session-table.ts';
 
-const MIN_RATE = 8000;
-const MAX_RATE = 96_000;
-const MAX_ID = 160;
-const MAX_LANGUAGE = 24;
 /** Milliseconds that a stopping relay waits for the last lines of the event logs. */
 const SETTLE_TIMEOUT = 2000;
 
@@ -216,18 +214,9 @@ export function createVoiceSessions<S extends StreamingSettings, V extends Table
   };
 }
 
-/** Trimmed text of a body; undefined when it is absent or blank. */
-function textOf(body: JsonObject, name: string, max: number): string | undefined {
-  const value = body[name] ?? '';
-  if (typeof value !== 'string') throw new RelayError('invalid', `${name} must be a string`);
-  const text = value.trim();
-  if (text.length > max) throw new RelayError('invalid', `${name} must have at most ${max} characters`);
-  return text === '' ? undefined : text;
-}
-
 /** What a session renders with: the settings, overridden by the body. Another provider brings its own defaults. */
 function chosenVoice(body: JsonObject, { settings }: Effective<StreamingSettings>, use: ProviderUse): ChosenVoice {
-  const provider = requireProvider(textOf(body, 'provider', MAX_ID) ?? settings.provider, use);
+  const provider = requireProvider(textIn(body, 'provider', MAX_ID) ?? settings.provider, use);
   const { id } = provider.info;
   const isOther = id !== settings.provider;
   const defaults = isOther
@@ -239,10 +228,10 @@ function chosenVoice(body: JsonObject, { settings }: Effective<StreamingSettings
   }
   return {
     provider: id,
-    model: textOf(body, 'model', MAX_ID) ?? defaults.model,
-    voice: textOf(body, 'voice', MAX_ID) ?? defaults.voice,
+    model: textIn(body, 'model', MAX_ID) ?? defaults.model,
+    voice: textIn(body, 'voice', MAX_ID) ?? defaults.voice,
     sampleRate: sampleRate as number,
-    language: textOf(body, 'language', MAX_LANGUAGE),
+    language: textIn(body, 'language', MAX_LANGUAGE),
   };
 }
 

@@ -3,6 +3,7 @@ import { RelayError } from '../errors.ts';
 import type { JsonObject } from '../kit/json.ts';
 import { visible, visibleName } from '../kit/text.ts';
 import { isMapping, type Mapping } from '../kit/yaml.ts';
+import { MAX_RATE, MIN_RATE } from './limits.ts';
 import { findProvider, isRenderer, requireProvider } from './registry.ts';
 import { isScalar, memberOf } from './section.ts';
 
@@ -133,8 +134,6 @@ const aliases = (streaming: 'tts' | 'realtime') => {
   };
 };
 
-const MIN_RATE = 8000;
-const MAX_RATE = 96_000;
 const rate = integer(MIN_RATE, MAX_RATE);
 
 const common = (use: 'output' | 'any', canonical: (provider: string) => string): Fields<StreamingSettings> => ({

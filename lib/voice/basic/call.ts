@@ -1,5 +1,5 @@
 import { RelayError } from '../../errors.ts';
-import { type Upstream, upstreamReason } from '../../host/upstream.ts';
+import { isSuccess, type Upstream, upstreamReason } from '../../host/upstream.ts';
 import { createByteBuffer } from '../../kit/byte-buffer.ts';
 import type { Clock } from '../../kit/clock.ts';
 import { type JsonObject, parseObject } from '../../kit/json.ts';
@@ -74,8 +74,7 @@ export async function callProvider(
   { provider, limit, signal }: { provider: string; limit: number; signal: AbortSignal },
 ): Promise<ProviderReply> {
   const response = await upstream({ method: 'POST', url, headers, body, signal });
-  const isOk = response.status >= 200 && response.status < 300;
-  if (!isOk) {
+  if (!isSuccess(response.status)) {
     const detail = await readProviderError(response.body);
     throw providerFailure(`${provider} answered HTTP ${response.status}${detail && `: ${detail}`}`);
   }

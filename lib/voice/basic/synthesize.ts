@@ -9,13 +9,14 @@ import type { Log } from '../../log.ts';
 import type { DenyList } from '../../media/deny-list.ts';
 import type { VoiceConfig } from '../config.ts';
 import type { Credential, VoiceCredentials } from '../credentials.ts';
+import { MAX_ID, MAX_TEXT } from '../limits.ts';
 import { booleanOf, textOf } from '../section.ts';
 import { type CallParts, callProvider, providerFailure, withProvider } from './call.ts';
 import { chooseTts } from './choice.ts';
 import { sanitize } from './sanitize.ts';
 import { sectionOf, settingsFor } from './section-of.ts';
 import { splitText } from './split.ts';
-import { audioIn, MAX_TEXT, maxTextOf, type Speech, ttsRequest } from './tts.ts';
+import { audioIn, maxTextOf, type Speech, ttsRequest } from './tts.ts';
 
 /** Milliseconds for all requests of one text. */
 const TIMEOUT = 60_000;
@@ -23,7 +24,6 @@ const TIMEOUT = 60_000;
 const MAX_AUDIO = 16 * 1024 * 1024;
 const MAX_PERSONA = 4000;
 const MAX_PERSONA_FILE = 64 * 1024;
-const MAX_ID = 160;
 
 /** A body of `POST /voice/synthesize`, checked. */
 export interface SynthesizeRequest {

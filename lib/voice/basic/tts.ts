@@ -4,6 +4,8 @@ import { fromBase64, hexToBytes } from '../../kit/bytes.ts';
 import { asObject, isObject } from '../../kit/json.ts';
 import type { Mapping } from '../../kit/yaml.ts';
 import type { Credential } from '../credentials.ts';
+import { MAX_TEXT } from '../limits.ts';
+import { isTextType } from '../provider-error.ts';
 import { booleanOf, numberOf, textOf } from '../section.ts';
 import { withSpeechTags } from '../streaming/xai-tts.ts';
 import { jsonReply, type ProviderReply, type ProviderRequest, providerFailure } from './call.ts';
@@ -33,9 +35,6 @@ interface TtsProvider {
   /** MP3 in a reply. The reply is audio itself by default. */
   audio?(reply: ProviderReply, signal: AbortSignal): Promise<Uint8Array>;
 }
-
-/** Longest text of all (contract 05 §7). */
-export const MAX_TEXT = 5000;
 
 const bearer = (secret: string) => ({ authorization: `Bearer ${secret}` });
 
@@ -154,7 +153,7 @@ export function ttsRequest(provider: string, speech: Speech, { baseUrl, secret }
 /** The MP3 in a reply. @throws RelayError for a reply that is no audio, or has none. */
 export async function audioIn(provider: string, reply: ProviderReply, signal: AbortSignal): Promise<Uint8Array> {
   const { audio } = PROVIDERS[provider] as TtsProvider;
-  if (!audio && /^(?:text\/|application\/json)/i.test(reply.contentType)) {
+  if (!audio && isTextType(reply.contentType)) {
     throw providerFailure(`${provider} sent ${reply.contentType} instead of audio`);
   }
   const bytes = audio ? await audio(reply, signal) : reply.bytes;

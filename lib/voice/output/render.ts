@@ -5,6 +5,7 @@ import { isObject, type JsonObject } from '../../kit/json.ts';
 import { withTimeout } from '../../kit/timeouts.ts';
 import type { Log } from '../../log.ts';
 import type { SessionArtifacts } from '../artifacts.ts';
+import { MAX_TEXT } from '../limits.ts';
 import type { EventBody } from '../socket/types.ts';
 import type { Adapter, AudioChunk, Rendered, RenderRequest } from '../streaming/adapter.ts';
 import { levelsOf } from '../streaming/pcm.ts';
@@ -13,7 +14,6 @@ import { levelsOf } from '../streaming/pcm.ts';
 const FIRST_AUDIO_TIMEOUT = 12_000;
 /** Milliseconds for which an attached client may take no audio. */
 const STALL_TIMEOUT = 60_000;
-const MAX_TEXT = 5000;
 
 /** Where the events of a render go. */
 export interface RenderSink {

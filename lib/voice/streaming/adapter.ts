@@ -1,6 +1,7 @@
-import { parseBoolean } from '../../config.ts';
 import { RelayError } from '../../errors.ts';
 import { isObject } from '../../kit/json.ts';
+import { MAX_ID, MAX_LANGUAGE, MAX_RATE, MIN_RATE } from '../limits.ts';
+import { booleanOf, numberOf } from '../section.ts';
 
 /** How a text is to be spoken (contract 05 §12, `expression`). */
 export interface Expression {
@@ -100,10 +101,6 @@ const MAX_WORD = 80;
 const MAX_INSTRUCTIONS = 4000;
 const MAX_HINTS = 32;
 const MAX_HINT = 200;
-const MAX_ID = 160;
-const MAX_LANGUAGE = 24;
-const MIN_RATE = 8000;
-const MAX_RATE = 96_000;
 
 const EXPRESSION_DEFAULTS: Expression = {
   emotion: 'neutral',
@@ -118,16 +115,6 @@ const EXPRESSION_DEFAULTS: Expression = {
 
 const textOf = (value: unknown, limit: number): string | undefined =>
   typeof value === 'string' ? value.trim().slice(0, limit).toWellFormed() || undefined : undefined;
-
-const numberOf = (value: unknown): number | undefined => {
-  const number = typeof value === 'string' && value.trim() !== '' ? Number(value) : value;
-  return typeof number === 'number' && Number.isFinite(number) ? number : undefined;
-};
-
-const booleanOf = (value: unknown): boolean | undefined => {
-  if (typeof value === 'boolean') return value;
-  return typeof value === 'string' && value.trim() !== '' ? (parseBoolean(value) ?? undefined) : undefined;
-};
 
 /** An option within what a provider takes; undefined when it was not given. */
 export const clamped = (value: number | undefined, min: number, max: number): number | undefined =>

@@ -1,9 +1,9 @@
 import { RelayError } from '../../errors.ts';
-import { type Upstream, type UpstreamResponse, upstreamReason } from '../../host/upstream.ts';
+import { isSuccess, type Upstream, type UpstreamResponse, upstreamReason } from '../../host/upstream.ts';
 import type { DialUpstream } from '../../host/upstream-socket.ts';
 import type { Clock } from '../../kit/clock.ts';
 import { type Credential, keyNames, type VoiceCredentials } from '../credentials.ts';
-import { readProviderError } from '../provider-error.ts';
+import { isTextType, readProviderError } from '../provider-error.ts';
 import { findProvider } from '../registry.ts';
 import type { Adapter, RenderRequest } from './adapter.ts';
 
@@ -99,8 +99,8 @@ export async function callForAudio(call: AudioCall, { upstream }: AdapterParts):
     signal: call.signal,
   });
   const type = response.headers['content-type'] ?? '';
-  const isOk = response.status >= 200 && response.status < 300;
-  if (isOk && !/^(?:text\/|application\/json)/i.test(type)) return response;
+  const isOk = isSuccess(response.status);
+  if (isOk && !isTextType(type)) return response;
   const detail = await readProviderError(response.body);
   const failure = isOk ? `sent ${type} instead of audio` : `answered HTTP ${response.status}`;
   throw new RelayError('bad-gateway', `${name} ${failure}${detail && `: ${detail}`}`);
