@@ -1,5 +1,5 @@
 import { RelayError } from '../errors.ts';
-import { unlessUnreadable } from '../host/errors.ts';
+import { errnoOf, unlessUnreadable } from '../host/errors.ts';
 import type { Host } from '../host/index.ts';
 import { utf8ToBytes } from '../kit/bytes.ts';
 import { createSemaphore } from '../kit/semaphore.ts';
@@ -57,14 +57,20 @@ export function createConfigEditor({ files, yaml }: Pick<Host, 'files' | 'yaml'>
   return {
     edit: (path, section, keys) =>
       turns.run(new AbortController().signal, async () => {
-        for (let left = ATTEMPTS; left > 0; left--) if (await attempt(path, section, keys)) return;
+        for (let left = ATTEMPTS; left > 0; left--) if (await attempt(path, section, keys).catch(named)) return;
         throw refusal('changed by another program again and again');
       }),
   };
 }
 
-const refusal = (problem: string) =>
-  new RelayError('internal', `the configuration file was not changed, because it is ${problem}`);
+const refusal = (problem: string, cause?: unknown) =>
+  new RelayError('internal', `the configuration file was not changed, because it is ${problem}`, { cause });
+
+/** Names what the file system refuses, such as a full disk; its own message has the path. */
+function named(error: unknown): never {
+  const code = errnoOf(error);
+  throw code === '' ? error : refusal(`not readable or not writable (${code})`, error);
+}
 
 const isEqual = (a: Uint8Array | null, b: Uint8Array | null): boolean =>
   a === b || (a !== null && b !== null && a.length === b.length && a.every((byte, index) => byte === b[index]));

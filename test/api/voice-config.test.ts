@@ -434,4 +434,16 @@ stt: {provider: groq, model: whisper, enabled: off, groq: {api_key: ${SECRET}}}
     expect((await json('/voice/output/config')).voice).toBe('eve');
     client.terminate();
   });
+
+  it('§10: a file that cannot be written is left alone: 500 with the reason, without its path', async () => {
+    const target = await start();
+    const { client, json, refused } = await callerOf(target);
+    const path = join(target.agentHome, '.svc-relay/config.yaml');
+    await mkdir(path, { recursive: true });
+    const answer = await refused('/voice/output/config', patch({ voice: 'x' }));
+    expect(answer).toMatchObject({ status: 500, text: expect.stringContaining('(EISDIR)') });
+    expect(answer.text).not.toContain(target.agentHome);
+    expect((await json('/voice/output/config')).voice).toBe('eve');
+    client.terminate();
+  });
 });
