@@ -152,9 +152,16 @@ function verdicts(findings: Findings, provider: string, place: string): Check[] 
   } else checks.push(ok('voice output', outputFacts));
   if (findings.relay) checks.push(latencyCheck('relay', findings.relay));
   if (findings.provider) checks.push(latencyCheck('first audio', findings.provider));
-  const enabled = realtime.enabled === true ? '' : ', switched off';
-  checks.push(ok('realtime', `${settingsOf(realtime)}, settings of ${sourceOf(realtime)}${enabled}`));
+  checks.push(realtimeCheck(realtime, keys, place));
   return checks;
+}
+
+function realtimeCheck(realtime: Body, keys: readonly KeyRow[], place: string): Check {
+  const facts = `${settingsOf(realtime)}, settings of ${sourceOf(realtime)}`;
+  if (realtime.enabled !== true) return ok('realtime', `${facts}, switched off`);
+  const key = keys.find(({ provider }) => provider === realtime.provider);
+  if (key?.key !== 'missing') return ok('realtime', facts);
+  return warn('realtime', `${textOf(realtime.provider)} has no key`, `Set ${key.names.join(' or ')} ${place}.`);
 }
 
 /** One half of the basic path (contract 05 §5). */

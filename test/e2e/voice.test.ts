@@ -194,6 +194,7 @@ it('what tools around the relay rely on: an API server below a path, a relay on 
   provider.onCall((call) => call.audio(sinePcm(0.1, RATE)));
   const doctor = await svc('voice', 'doctor');
   expect([doctor.code, doctor.stdout]).toEqual([0, expect.stringContaining('elevenlabs_tts   missing:')]);
+  expect(doctor.stdout).toContain('[WARN] realtime: xai_realtime has no key');
 });
 
 it('svc voice speaks to a relay on this machine whose certificate is its own', async (context) => {
