@@ -47,28 +47,28 @@ const promptOf = ({ settings, section }: SttSettings): string | undefined =>
 
 const flag = (value: unknown): string | undefined => booleanOf(value)?.toString();
 
-function openaiFields(settings: SttSettings): Fields {
-  const model = modelOf(settings, 'whisper-1', GROQ_MODELS);
+const openaiFields = (settings: SttSettings, foreign: readonly string[]): Fields => {
+  const model = modelOf(settings, 'whisper-1', foreign);
   return [
     ['model', model],
     ['response_format', model === 'whisper-1' ? 'text' : 'json'],
     ['language', settings.language],
     ['prompt', promptOf(settings)],
   ];
-}
+};
 
 const OPENAI: SttProvider = {
   path: '/audio/transcriptions',
   timeout: 30_000,
   headers: bearer,
-  fields: openaiFields,
+  fields: (settings) => openaiFields(settings, GROQ_MODELS),
   mayBePlain: true,
 };
 
 /** How each provider transcribes (contract 05 §8). */
 const PROVIDERS: Readonly<Record<string, SttProvider>> = {
   openai: OPENAI,
-  deepinfra: OPENAI,
+  deepinfra: { ...OPENAI, fields: (settings) => openaiFields(settings, []) },
   groq: {
     ...OPENAI,
     fields: (settings) => [

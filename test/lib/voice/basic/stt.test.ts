@@ -61,10 +61,11 @@ const CASES: Case[] = [
       ['response_format', 'text'],
     ],
     reply: { text: 'hello' },
-    section: { prompt: 'p', language: 'en' },
+    // A model name of Groq is foreign to OpenAI only.
+    section: { model: 'whisper-large-v3', prompt: 'p', language: 'en' },
     changed: [
-      ['model', 'whisper-1'],
-      ['response_format', 'text'],
+      ['model', 'whisper-large-v3'],
+      ['response_format', 'json'],
       ['language', 'en'],
       ['prompt', 'p'],
     ],
