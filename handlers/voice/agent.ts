@@ -5,7 +5,6 @@ import type { AgentSettings } from '../../lib/voice/agent/settings.ts';
 import { TOOL_SURFACE } from '../../lib/voice/agent/text/tools.ts';
 import type { Effective } from '../../lib/voice/config.ts';
 import { authStatus } from '../../lib/voice/credentials.ts';
-import { MAX_ID } from '../../lib/voice/limits.ts';
 import { checkSelection } from '../../lib/voice/options.ts';
 import {
   agentInfo,
@@ -14,12 +13,11 @@ import {
   type StreamingProvider,
   streamingProviders,
 } from '../../lib/voice/registry.ts';
-import { textIn } from '../../lib/voice/section.ts';
 import { overlay } from '../../lib/voice/settings.ts';
 import { json } from '../../lib/web/json.ts';
 import { type Handler, pathParam, type RelayRequest } from '../request.ts';
 import { scopeBody } from './config.ts';
-import { profileOf, readVoiceBody } from './request.ts';
+import { profileOf, readVoiceBody, selected } from './request.ts';
 
 const MODE = 'realtime_agent';
 
@@ -152,10 +150,6 @@ async function optionsOf(relay: Relay, provider: StreamingProvider, { oauthPath 
     dynamic: { ...dynamic, ...(source !== null && { auth_source: source }) },
   };
 }
-
-/** A member of a selection: what is not named comes from the settings, and an empty one stays empty. */
-const selected = (body: JsonObject, name: string, fallback: string): string =>
-  body[name] === undefined || body[name] === null ? fallback : (textIn(body, name, MAX_ID) ?? '');
 
 /** An integer, also written as decimal text. */
 function rateIn({ sample_rate: given }: JsonObject): number | undefined {

@@ -22,7 +22,7 @@ import {
 } from '../../lib/voice/settings.ts';
 import { json } from '../../lib/web/json.ts';
 import { type Handler, pathParam, type RelayRequest } from '../request.ts';
-import { profileOf, readVoiceBody } from './request.ts';
+import { profileOf, readVoiceBody, selected } from './request.ts';
 
 /** `GET /voice/config` (contract 05 §5). */
 export const getVoiceConfig: Handler = async (request, relay) => {
@@ -191,8 +191,8 @@ async function validation(request: RelayRequest, relay: Relay, mode: OptionsMode
   const effective = await effectiveOf(relay, mode, profileOf(request, body));
   const settings = overlay(effective.settings, { provider: provider.info.id });
   const selection = {
-    model: textIn(body, 'model', MAX_ID) ?? settings.model,
-    voice: textIn(body, 'voice', MAX_ID) ?? settings.voice,
+    model: selected(body, 'model', settings.model),
+    voice: selected(body, 'voice', settings.voice),
     sampleRate: rateIn(body) ?? settings.sampleRate,
     language: settings.language === undefined ? undefined : (textIn(body, 'language', MAX_ID) ?? settings.language),
   };

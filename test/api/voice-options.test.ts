@@ -187,6 +187,12 @@ describeMatrix('provider options and validation (contract 05 §11)', (start) => 
     // Another provider than the configured one comes with its own defaults.
     const other = await json('/voice/output/providers/openai_tts/validate', post({ language: ' ' }));
     expect(other).toMatchObject({ model: 'gpt-4o-mini-tts', voice: 'coral', language: 'en', valid: true });
+    const empty = await json('/voice/output/providers/openai_tts/validate', post({ model: '', voice: ' ' }));
+    expect(empty).toMatchObject({ valid: false, model: '', voice: '' });
+    expect(empty.checks.slice(0, 2)).toMatchObject([
+      { id: 'model_present', status: 'error' },
+      { id: 'voice_present', status: 'error' },
+    ]);
     const realtime = await json('/voice/realtime/providers/openai_realtime/validate', { method: 'POST' });
     expect(realtime).toMatchObject({ protocol: 'svc.voice.realtime.validate.v0', voice: 'marin', valid: true });
     expect(realtime).not.toHaveProperty('language');
