@@ -2,8 +2,9 @@ import { type Cancel, type Clock, every } from '../../kit/clock.ts';
 import type { JsonObject } from '../../kit/json.ts';
 import type { SocketEnd, SocketEvents, Transport } from '../../socket/transport.ts';
 import { ResumableSession } from './resumable.ts';
+import type { Cursors } from './ring.ts';
 import type { Activity, Rules } from './rules.ts';
-import type { Effect, EventBody, Input, SocketId } from './types.ts';
+import type { Effect, EventBody, Input, Phase, SocketId } from './types.ts';
 
 /** Sockets are pinged every second time, and checked for an answer in between. */
 const TICK = 10_000;
@@ -24,6 +25,8 @@ export interface SessionSocketParts {
   deliver(message: JsonObject): void;
   /** Connects the provider, for rules that ask for it; answered by `connected` or `connectFailed`. */
   connect?(): void;
+  /** The session got its socket, lost it, or got another after that. */
+  changed?(phase: Phase): void;
   /** An event was made, for the event log. */
   made(event: JsonObject): void;
   /** The session is over. Called once, last. */
@@ -82,6 +85,11 @@ export class SessionSocket {
 
   get isAttached(): boolean {
     return this.#machine.phase === 'attached';
+  }
+
+  /** How far the client has got. */
+  get cursors(): Readonly<Cursors> {
+    return this.#machine.cursors;
   }
 
   /** Takes over a socket of the session's principal. */
@@ -157,7 +165,8 @@ export class SessionSocket {
   }
 
   #handle(input: Input): void {
-    const { clock } = this.#parts;
+    const { clock, changed } = this.#parts;
+    const before = this.#machine.phase;
     for (const effect of this.#machine.step(input, clock.monotonic())) this.#perform(effect);
     if (this.#owner !== this.#machine.owner) {
       this.#owner = this.#machine.owner;
@@ -165,6 +174,7 @@ export class SessionSocket {
       if (link) link.replayed = link.transport.unsent();
     }
     this.#measure();
+    if (this.#machine.phase !== before) changed?.(this.#machine.phase);
   }
 
   #perform(effect: Effect): void {

@@ -320,9 +320,9 @@ function fallBack(step: Step, current: Delivery, reason: string): void {
 }
 
 /** What the provider did not say goes into its history, and is mentioned in the next turn. */
-function seed(step: Step, { answer, runId }: Result): void {
+function seed(step: Step, { request, answer, runId }: Result): void {
   step.provider({ type: 'context', role: 'assistant', text: answer });
-  step.state.delivery.remembered = answer;
+  step.state.delivery.remembered = { request, answer };
   step.mark('voice.realtime_agent.result_seeded', { run_id: runId });
 }
 

@@ -110,7 +110,7 @@ export interface ResponseRequest {
 /** What a response is to say, beyond the provider's own instructions; the actor words it. */
 export type Prompt =
   /** An answer that the user already has, although the provider did not speak it (contract 06 §7.3). */
-  | { type: 'delivered'; answer: string }
+  | { type: 'delivered'; request: string; answer: string }
   /** The task goes on in the background. */
   | { type: 'handoff' }
   /** A queued task starts. */
@@ -176,7 +176,7 @@ export interface Deliveries {
   /** The answer that the provider spoke last. */
   spoken: Result | null;
   /** Delivered past the provider's history: the next turn's request mentions it. */
-  remembered: string | null;
+  remembered: { request: string; answer: string } | null;
   /** Delivered while no socket was there to receive them. */
   unreceived: readonly Result[];
 }

@@ -119,7 +119,7 @@ export function requestAnswer(step: Step): void {
   turn.isSuppressing = false;
   const { remembered } = delivery;
   delivery.remembered = null;
-  request(step, { kind: 'user', prompt: remembered === null ? null : { type: 'delivered', answer: remembered } });
+  request(step, { kind: 'user', prompt: remembered && { type: 'delivered', ...remembered } });
 }
 
 /**

@@ -1,67 +1,12 @@
 import { describe, expect, it } from 'vitest';
 import { sha256 } from '../../../../lib/kit/bytes.ts';
 import type { JsonObject } from '../../../../lib/kit/json.ts';
-import type { SocketEvents, Transport } from '../../../../lib/socket/transport.ts';
 import { AGENT_RULES, OUTPUT_RULES, type Rules } from '../../../../lib/voice/socket/rules.ts';
 import { SessionSocket, type SessionSocketParts } from '../../../../lib/voice/socket/session-socket.ts';
 import { createTestClock } from '../../../support/clock.ts';
-import { TOKEN, TTL } from './support.ts';
+import { FakeTransport, TOKEN, TTL } from './support.ts';
 
 const MiB = 1024 * 1024;
-
-/** A socket that keeps what it is sent until the test says that it has left. */
-class FakeTransport implements Transport {
-  readonly id: string;
-  readonly credit?: number;
-  readonly messages: JsonObject[] = [];
-  events!: SocketEvents;
-  waiting = 0;
-  bytesReceived = 0;
-  pings = 0;
-  isPaused = false;
-  isTrusted = false;
-  end: { code: number; reason?: string } | undefined;
-
-  constructor(id: string, credit?: number) {
-    this.id = id;
-    this.credit = credit;
-  }
-
-  send(data: string): void {
-    this.waiting += data.length;
-    this.messages.push(JSON.parse(data));
-  }
-  close(code: number, reason: string): void {
-    this.end = { code, reason };
-  }
-  terminate(): void {
-    this.end = { code: 1006 };
-  }
-  unsent = (): number => this.waiting;
-  pause(): boolean {
-    this.isPaused = true;
-    return true;
-  }
-  resume(): void {
-    this.isPaused = false;
-  }
-  received = (): number => this.bytesReceived;
-  ping(): void {
-    this.pings++;
-  }
-  authenticated(): void {
-    this.isTrusted = true;
-  }
-  say(message: unknown): void {
-    this.bytesReceived += 10;
-    this.events.message(JSON.stringify(message));
-  }
-  drain(): void {
-    this.waiting = 0;
-    this.events.drained();
-  }
-  types = (): unknown[] => this.messages.map(({ type }) => type);
-}
 
 function setUp(rules: Rules = OUTPUT_RULES, overrides: Partial<SessionSocketParts> = {}) {
   const clock = createTestClock();

@@ -174,7 +174,11 @@ describe('the fallback (contract 06 §7.3)', () => {
     const { id } = agent.did('render')[0] as { id: number };
     agent.post({ type: 'renderEnded', id });
     agent.speak('thanks');
-    expect(agent.did('request').at(-1)?.request.prompt).toEqual({ type: 'delivered', answer: ANSWER });
+    expect(agent.did('request').at(-1)?.request.prompt).toEqual({
+      type: 'delivered',
+      request: 'look at the kitchen',
+      answer: ANSWER,
+    });
     agent.respond('r5', 'Any time.');
     agent.speak('bye');
     expect(agent.did('request').at(-1)?.request.prompt).toBeNull();

@@ -1,0 +1,532 @@
+import { describeError, RelayError } from '../../errors.ts';
+import { base64 } from '../../kit/bytes.ts';
+import type { Cancel } from '../../kit/clock.ts';
+import type { JsonObject } from '../../kit/json.ts';
+import type { SocketEvents, Transport } from '../../socket/transport.ts';
+import type { Effective } from '../config.ts';
+
+import { type NewSession, originOf, type TableSession } from '../sessions.ts';
+import type { StreamingSettings } from '../settings.ts';
+import { AGENT_RULES } from '../socket/rules.ts';
+import { SessionSocket } from '../socket/session-socket.ts';
+import type { EventBody, Phase } from '../socket/types.ts';
+import { levelsOf } from '../streaming/pcm.ts';
+import { reduce } from './core/reduce.ts';
+import {
+  type AgentConfig,
+  type Effect,
+  type Event,
+  initialState,
+  type OutputAudio,
+  type ProviderCommand,
+  type State,
+  type Task,
+} from './core/state.ts';
+import { HeardLedger } from './heard.ts';
+import type { ConnectProvider, ProviderOptions, ProviderSession } from './provider/provider.ts';
+import type { ContextMessage } from './text/context.ts';
+import { interfaceOf, localTime, providerInstructions, type SessionFacts, systemMessage } from './text/instructions.ts';
+import { MAX_DELIVERED_ANSWER, speechSafe } from './text/speech-safe.ts';
+import { TOOL_SURFACE, TOOLS } from './text/tools.ts';
+import { createSummaryCheck } from './text/validation.ts';
+import type { AgentUpstream } from './upstream/run.ts';
+import { responseRequest, toolResult } from './wording.ts';
+
+const BYTES_PER_SAMPLE = 2;
+
+/** An answer that nobody has received. */
+export interface UnreceivedAnswer {
+  text: string;
+  runId: string;
+  chatSessionId: string | null;
+}
+
+/** A session of the realtime agent, with everything that it talks to. */
+export interface AgentSessionParts<S extends StreamingSettings = StreamingSettings>
+  extends NewSession<S, TableSession> {
+  config: AgentConfig;
+  /** Milliseconds that the session waits for its first socket. */
+  unattachedTtl: number;
+  /** What was said before, oldest message first. */
+  context: readonly ContextMessage[];
+  /** What the provider is told of the profile. */
+  profileBlock: string;
+  upstream: AgentUpstream;
+  connectProvider: ConnectProvider;
+  /** Further options of the provider's connection. */
+  providerOptions?: Pick<ProviderOptions, 'headers' | 'oauthPath'>;
+  /**
+   * Reads a text aloud, pulled: whole 16-bit samples at the session's rate.
+   * @throws RelayError whose message may be shown to a client.
+   */
+  renderSpeech(text: string, signal: AbortSignal): AsyncIterable<Uint8Array>;
+  /** Whether rendered speech is recorded. */
+  keepsAudio: boolean;
+  /** Takes an answer that the session has ended with. Must not throw. */
+  handOver(answer: UnreceivedAnswer): void;
+}
+
+type Posted = Event extends infer E ? (E extends { at: number } ? Omit<E, 'at'> : never) : never;
+type Held = { event: EventBody } | { audio: OutputAudio };
+
+/**
+ * One session of the realtime agent: an actor with one mailbox. Sockets, the provider, runs, renders and timers post
+ * events; `reduce` decides; the effects are performed here. Nothing that waits keeps the mailbox waiting.
+ */
+export class AgentSession implements TableSession {
+  readonly #parts: AgentSessionParts;
+  readonly #socket: SessionSocket;
+  readonly #heard = new HeardLedger();
+  #state: State;
+  readonly #mailbox: Event[] = [];
+  #isRunning = false;
+  #provider: ProviderSession | undefined;
+  /** Drops what is under way with the provider. */
+  #connection = new AbortController();
+  readonly #runs = new Map<number, AbortController>();
+  readonly #renders = new Map<number, AbortController>();
+  readonly #timers = new Map<number, Cancel>();
+  /** Events of responses that are held back, by response id. */
+  readonly #held = new Map<string, Held[]>();
+  #audioEventId = 0;
+  #isProviderPaused = false;
+  /** Why the socket's side is over. */
+  #ending: string | undefined;
+  #hasEnded = false;
+
+  constructor(parts: AgentSessionParts) {
+    this.#parts = parts;
+    const { id, artifacts, clock, log, config, resumeTtl, tokenHash } = parts;
+    this.#state = initialState(config);
+    artifacts.record({ type: 'voice.realtime_agent.session.created', session_id: id, ...this.#voiceFacts() });
+    this.#socket = new SessionSocket({
+      rules: { ...AGENT_RULES, unattachedTtl: parts.unattachedTtl },
+      sessionId: id,
+      tokenHash,
+      resumeTtl,
+      clock,
+      ready: () => this.#ready(),
+      deliver: (message) => this.#received(message),
+      connect: () => void this.#connect(),
+      changed: (phase) => this.#changed(phase),
+      made: (event) => artifacts.record(event),
+      ended: (why) => this.#ended(why),
+      failed: (error) => log.error(`a realtime agent socket failed: ${describeError(error)}`),
+    });
+  }
+
+  get id(): string {
+    return this.#parts.id;
+  }
+
+  get principal() {
+    return this.#parts.principal;
+  }
+
+  get scope(): Effective<StreamingSettings> {
+    return this.#parts.scope;
+  }
+
+  get logPath(): string {
+    return this.#parts.artifacts.logPath;
+  }
+
+  get isOver(): boolean {
+    return this.#socket.isOver;
+  }
+
+  get isAttached(): boolean {
+    return this.#socket.isAttached;
+  }
+
+  get isBusy(): boolean {
+    const { turn, run, delivery } = this.#state;
+    return turn.active !== null || run.current !== null || delivery.current !== null;
+  }
+
+  open(transport: Transport): SocketEvents {
+    return this.#socket.open(transport);
+  }
+
+  close(code: number, reason: string, why: string): void {
+    this.#socket.close(code, reason, why);
+  }
+
+  // --- what happens
+
+  /** Handles an event completely. One that is posted meanwhile is handled after it. */
+  #post(posted: Posted): void {
+    const at = this.#parts.clock.monotonic();
+    this.#mailbox.push({ ...posted, at } as Event);
+    if (this.#isRunning) return;
+    this.#isRunning = true;
+    try {
+      for (let event = this.#mailbox.shift(); event; event = this.#mailbox.shift()) this.#handle(event);
+    } finally {
+      this.#isRunning = false;
+    }
+    if (this.#ending !== undefined) this.#finish(this.#ending);
+  }
+
+  #handle(event: Event): void {
+    const [state, effects] = reduce(this.#state, event, createSummaryCheck);
+    this.#state = state;
+    for (const effect of effects) {
+      try {
+        this.#perform(effect);
+      } catch (error) {
+        this.#parts.log.error(`a realtime agent session failed: ${describeError(error)}`);
+      }
+    }
+  }
+
+  #received(message: JsonObject): void {
+    const { played_audio_event_id: played } = message;
+    if (message.type === 'playback.drained' && typeof played === 'number') this.#socket.setPlayed(played);
+    const now = this.#parts.clock.monotonic();
+    const isAllHeard = this.#heard.isAllHeard(this.#socket.cursors.played, now);
+    this.#post({ type: 'client', message, isAllHeard });
+  }
+
+  #changed(phase: Phase): void {
+    const { clock, artifacts, id } = this.#parts;
+    if (phase === 'attached') {
+      this.#heard.resumed(clock.monotonic(), this.#socket.cursors.played);
+      this.#post({ type: 'attached' });
+    } else if (phase === 'detached') {
+      artifacts.record({ type: 'voice.realtime_agent.session.detached', session_id: id });
+      this.#post({ type: 'detached' });
+    }
+  }
+
+  async #connect(): Promise<void> {
+    const { connectProvider, providerOptions, config, context, profileBlock, clock, log } = this.#parts;
+    const { provider, model, voice, sampleRate, isFinalAnswerOnly: finalAnswerOnly } = config;
+    const connection = new AbortController();
+    this.#connection = connection;
+    const time = localTime(clock.now());
+    const instructions = providerInstructions({ facts: this.#facts, time, finalAnswerOnly, context, profileBlock });
+    const options = { ...providerOptions, model, voice, sampleRate, instructions, tools: TOOLS };
+    try {
+      const session = await connectProvider({ ...options, signal: connection.signal }, (event) => {
+        if (!connection.signal.aborted) this.#post({ type: 'provider', event });
+      });
+      if (connection.signal.aborted) {
+        session.close();
+        return;
+      }
+      this.#provider = session;
+      this.#socket.connected();
+    } catch (error) {
+      if (connection.signal.aborted) return;
+      if (!(error instanceof RelayError)) log.error(`a realtime provider failed: ${describeError(error)}`);
+      const message = error instanceof RelayError ? error.message : 'internal error';
+      this.#socket.connectFailed({ type: 'voice.error', message, provider });
+    }
+  }
+
+  #ended(why: string): void {
+    this.#ending = why;
+    this.#post({ type: 'ended', why });
+  }
+
+  /** Lets go of everything, once the last event is handled. */
+  #finish(why: string): void {
+    if (this.#hasEnded) return;
+    this.#hasEnded = true;
+    const { artifacts, id } = this.#parts;
+    this.#connection.abort();
+    this.#provider?.close();
+    for (const aborts of [this.#runs, this.#renders]) for (const abort of aborts.values()) abort.abort();
+    for (const cancel of this.#timers.values()) cancel();
+    this.#timers.clear();
+    this.#held.clear();
+    artifacts.endAudio();
+    artifacts.recordEnd({ type: 'voice.realtime_agent.session.closed', session_id: id, reason: why });
+    this.#parts.ended(this, artifacts.settled());
+  }
+
+  // --- what is to be done
+
+  #perform(effect: Effect): void {
+    const { artifacts, upstream, handOver } = this.#parts;
+    switch (effect.type) {
+      case 'emit':
+        this.#emit({ event: effect.event }, effect.hold);
+        break;
+      case 'audio':
+        this.#emit({ audio: effect.audio }, effect.hold);
+        break;
+      case 'release':
+        for (const held of this.#takeHeld(effect.hold)) this.#publish(held);
+        break;
+      case 'discard':
+        this.#takeHeld(effect.hold);
+        break;
+      case 'mark':
+        artifacts.record(effect.event);
+        break;
+      case 'provider':
+        this.#command(effect.command);
+        break;
+      case 'toolResult':
+        this.#tell('toolResult', (provider) => {
+          const facts = {
+            sessionId: this.#state.chatSessionId,
+            profile: this.#facts.profile,
+            interface: this.#interface,
+          };
+          provider.sendToolResult(effect.callId, toolResult(effect.outcome, facts));
+        });
+        break;
+      case 'request':
+        this.#tell('request', (provider) => provider.requestResponse(responseRequest(effect.request.prompt)));
+        break;
+      case 'truncate':
+        this.#truncate(effect.isCertain);
+        break;
+      case 'startRun':
+        void this.#run(effect);
+        break;
+      case 'abortRun':
+        this.#runs.get(effect.key)?.abort();
+        break;
+      case 'approve':
+        void upstream.approve(effect.runId, effect.confirmationId, effect.answer);
+        break;
+      case 'render':
+        void this.#render(effect.id, effect.text);
+        break;
+      case 'stopRender':
+        this.#renders.get(effect.id)?.abort();
+        break;
+      case 'setTimer':
+        this.#setTimer(effect);
+        break;
+      case 'clearTimer':
+        this.#timers.get(effect.generation)?.();
+        this.#timers.delete(effect.generation);
+        break;
+      case 'activity':
+        this.#socket.setActivity(effect.isBusy ? 'busy' : 'idle');
+        break;
+      case 'resumeTtl':
+        this.#socket.setResumeTtl(effect.ttl);
+        break;
+      case 'phoneMessage':
+        handOver({ text: effect.text, runId: effect.runId, chatSessionId: effect.chatSessionId });
+        break;
+      case 'close':
+        this.#socket.close(effect.code, effect.reason, effect.why);
+        break;
+    }
+  }
+
+  #emit(held: Held, hold: string | undefined): void {
+    if (hold === undefined) {
+      this.#publish(held);
+      return;
+    }
+    const events = this.#held.get(hold) ?? [];
+    events.push(held);
+    this.#held.set(hold, events);
+  }
+
+  #takeHeld(hold: string): Held[] {
+    const events = this.#held.get(hold) ?? [];
+    this.#held.delete(hold);
+    return events;
+  }
+
+  #publish(held: Held): void {
+    if ('audio' in held) this.#publishAudio(held.audio);
+    else if (held.event.type === 'svc.run.started') {
+      this.#socket.publish({ ...held.event, tool_surface: TOOL_SURFACE, interface: this.#interface });
+    } else this.#socket.publish(held.event);
+  }
+
+  #publishAudio({ responseId, pcm, sampleRate, itemId, contentIndex, labels }: OutputAudio): void {
+    const { peak, rms } = levelsOf(pcm);
+    this.#socket.publishAudio({
+      type: 'voice.output_audio.delta',
+      audio_base64: base64(pcm),
+      byte_count: pcm.length,
+      sample_rate: sampleRate,
+      channels: 1,
+      sample_width: BYTES_PER_SAMPLE,
+      peak_level: peak,
+      rms_level: rms,
+      response_id: responseId,
+      ...labels,
+    });
+    const duration = (pcm.length / BYTES_PER_SAMPLE / sampleRate) * 1000;
+    const sent = { audioEventId: ++this.#audioEventId, duration, itemId, contentIndex };
+    this.#heard.sent(sent, this.#parts.clock.monotonic());
+    this.#paceProvider();
+  }
+
+  /** A phone that reads slowly slows the provider down. */
+  #paceProvider(): void {
+    const room = this.#socket.room();
+    if (!room || this.#isProviderPaused) return;
+    this.#isProviderPaused = true;
+    this.#provider?.pause();
+    void room.then(() => {
+      this.#isProviderPaused = false;
+      this.#provider?.resume();
+    });
+  }
+
+  #command(command: ProviderCommand): void {
+    const provider = this.#provider;
+    switch (command.type) {
+      case 'audio':
+        provider?.sendAudio(command.pcm, command.sampleRate);
+        break;
+      case 'commit':
+        provider?.commitAudio();
+        break;
+      case 'clear':
+        provider?.clearAudio();
+        break;
+      case 'text':
+        provider?.sendText(command.text);
+        break;
+      case 'cancel':
+        provider?.cancelResponse();
+        break;
+      case 'context':
+        provider?.appendContext(command.role, speechSafe(command.text, MAX_DELIVERED_ANSWER));
+        break;
+    }
+  }
+
+  /** What the provider must take for the turn to go on. */
+  #tell(what: 'toolResult' | 'request', send: (provider: ProviderSession) => void): void {
+    try {
+      if (this.#provider) send(this.#provider);
+    } catch (error) {
+      this.#parts.log.warn(`a realtime provider took no more: ${describeError(error)}`);
+      this.#post({ type: 'providerRefused', what });
+    }
+  }
+
+  #truncate(isCertain: boolean): void {
+    const { played } = this.#socket.cursors;
+    const cuts = this.#heard.cut(played, this.#parts.clock.monotonic(), isCertain);
+    for (const { itemId, contentIndex, audioEndMs } of cuts) {
+      this.#provider?.truncate(itemId, contentIndex, audioEndMs);
+    }
+  }
+
+  async #run({ key, task, sessionId, isExternal }: Extract<Effect, { type: 'startRun' }>): Promise<void> {
+    const { upstream, clock } = this.#parts;
+    const abort = new AbortController();
+    this.#runs.set(key, abort);
+    const { signal } = abort;
+    const request = {
+      ...(sessionId !== null && { sessionId }),
+      external: isExternal,
+      ...this.#profileOf(task),
+      message: task.text,
+      systemMessage: systemMessage(this.#facts, localTime(clock.now())),
+      signal,
+    };
+    try {
+      for await (const event of upstream.run(request)) {
+        if (signal.aborted) break;
+        this.#post({ type: 'run', key, event });
+      }
+    } catch (error) {
+      this.#parts.log.error(`a run failed unexpectedly: ${describeError(error)}`);
+      this.#post({ type: 'run', key, event: { type: 'error', message: 'internal error' } });
+    } finally {
+      this.#runs.delete(key);
+    }
+  }
+
+  #profileOf(task: Task): { profile?: string } {
+    const profile = task.profile ?? this.#parts.config.profile;
+    return profile === null ? {} : { profile };
+  }
+
+  async #render(id: number, answer: string): Promise<void> {
+    const { renderSpeech, config, clock, artifacts, keepsAudio } = this.#parts;
+    const abort = new AbortController();
+    this.#renders.set(id, abort);
+    const { signal } = abort;
+    const { sampleRate } = config;
+    const start = clock.monotonic();
+    const since = (): number => Math.round(clock.monotonic() - start);
+    const metrics: Record<string, number> = {};
+    const path = keepsAudio ? artifacts.startAudio(sampleRate) : '';
+    let error: string | undefined;
+    try {
+      for await (const pcm of renderSpeech(speechSafe(answer, MAX_DELIVERED_ANSWER), signal)) {
+        if (signal.aborted) return;
+        metrics.first_audio_ms ??= since();
+        if (keepsAudio) artifacts.audio(pcm);
+        this.#post({ type: 'rendered', id, pcm, sampleRate });
+        await this.#socket.room();
+      }
+    } catch (reason) {
+      if (signal.aborted) return;
+      error = reason instanceof RelayError ? reason.message : describeError(reason);
+    } finally {
+      this.#renders.delete(id);
+      if (keepsAudio) artifacts.endAudio();
+    }
+    metrics.response_done_ms = since();
+    const done = { audio_path: path, metrics, metadata: { sample_rate: sampleRate } };
+    this.#post({ type: 'renderEnded', id, done, ...(error !== undefined && { error }) });
+  }
+
+  #setTimer({ name, generation, delay }: Extract<Effect, { type: 'setTimer' }>): void {
+    const cancel = this.#parts.clock.after(delay, () => {
+      this.#timers.delete(generation);
+      this.#post({ type: 'timer', name, generation });
+    });
+    this.#timers.set(generation, cancel);
+  }
+
+  // --- what the session says of itself
+
+  get #facts(): SessionFacts {
+    const { config, scope } = this.#parts;
+    const { provider, model, voice, profile } = config;
+    return {
+      provider,
+      model,
+      voice,
+      profile,
+      chatSessionId: this.#state.chatSessionId,
+      configScope: scope.configScope,
+    };
+  }
+
+  get #interface(): JsonObject {
+    return interfaceOf(this.#facts, localTime(this.#parts.clock.now()));
+  }
+
+  #voiceFacts(): JsonObject {
+    const { provider, model, voice, sampleRate } = this.#parts.config;
+    return { provider, model, voice, sample_rate: sampleRate, ...originOf(this.#parts.scope) };
+  }
+
+  /** Members of `voice.session.ready` (contract 06 §4.2). */
+  #ready(): JsonObject {
+    const { id, artifacts, resumeTtl } = this.#parts;
+    return {
+      session_id: id,
+      ...this.#voiceFacts(),
+      event_log_path: artifacts.logPath,
+      mode: 'realtime_agent',
+      experimental: true,
+      resume_supported: true,
+      resume_ttl_ms: resumeTtl,
+      chat_session_id: this.#state.chatSessionId,
+      tool_surface: TOOL_SURFACE,
+      interface: this.#interface,
+    };
+  }
+}

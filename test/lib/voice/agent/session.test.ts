@@ -1,0 +1,485 @@
+import { describe, expect, it } from 'vitest';
+import { RelayError } from '../../../../lib/errors.ts';
+import { base64, sha256 } from '../../../../lib/kit/bytes.ts';
+import type { JsonObject } from '../../../../lib/kit/json.ts';
+import type { AgentConfig } from '../../../../lib/voice/agent/core/state.ts';
+import type { ProviderEvent, ProviderOptions, ProviderSession } from '../../../../lib/voice/agent/provider/provider.ts';
+import { AgentSession, type AgentSessionParts, type UnreceivedAnswer } from '../../../../lib/voice/agent/session.ts';
+import type { RunEvent, RunRequest } from '../../../../lib/voice/agent/upstream/run.ts';
+import { createTestClock } from '../../../support/clock.ts';
+import { createTestLog } from '../../../support/log.ts';
+import { FakeTransport, TOKEN } from '../socket/support.ts';
+import { ANSWER, CONFIG } from './core/support.ts';
+
+/** One connection to the provider, as a list of what it was sent. */
+class FakeProvider implements ProviderSession {
+  readonly sent: [name: string, ...values: unknown[]][] = [];
+  readonly options: ProviderOptions;
+  readonly report: (event: ProviderEvent) => void;
+  isBroken = false;
+
+  constructor(options: ProviderOptions, report: (event: ProviderEvent) => void) {
+    this.options = options;
+    this.report = report;
+  }
+
+  #note(name: string, ...values: unknown[]): void {
+    if (this.isBroken) throw new Error('the socket is closed');
+    this.sent.push([name, ...values]);
+  }
+
+  sendAudio = (pcm: Uint8Array, rate: number): void => this.#note('audio', pcm.length, rate);
+  commitAudio = (): void => this.#note('commit');
+  clearAudio = (): void => this.#note('clear');
+  sendText = (text: string): void => this.#note('text', text);
+  cancelResponse = (): void => this.#note('cancel');
+  sendToolResult = (callId: string, result: object): void => this.#note('toolResult', callId, result);
+  appendContext = (role: string, text: string): void => this.#note('context', role, text);
+  truncate = (itemId: string, index: number, ms: number): void => this.#note('truncate', itemId, index, ms);
+  requestResponse = (request?: object): void => this.#note('request', request);
+  pause = (): void => this.#note('pause');
+  resume = (): void => this.#note('resume');
+  close = (): void => void this.sent.push(['close']);
+
+  names = (): string[] => this.sent.map(([name]) => name);
+  last = (name: string): unknown[] | undefined => this.sent.findLast(([other]) => other === name);
+}
+
+/** A stream that a test feeds. */
+class Feed<T> {
+  readonly #items: T[] = [];
+  #wake = () => {};
+  #isOver = false;
+
+  push(item: T): void {
+    this.#items.push(item);
+    this.#wake();
+  }
+  end(): void {
+    this.#isOver = true;
+    this.#wake();
+  }
+  async *read(signal: AbortSignal): AsyncGenerator<T, void> {
+    signal.addEventListener('abort', () => this.end());
+    for (;;) {
+      const item = this.#items.shift();
+      if (item !== undefined) yield item;
+      else if (this.#isOver) return;
+      else
+        await new Promise<void>((resolve) => {
+          this.#wake = resolve;
+        });
+    }
+  }
+}
+
+function setUp(config: Partial<AgentConfig> = {}, overrides: Partial<AgentSessionParts> = {}) {
+  const clock = createTestClock();
+  const providers: FakeProvider[] = [];
+  const requests: RunRequest[] = [];
+  const stream = new Feed<RunEvent>();
+  const speech = new Feed<Uint8Array>();
+  const spoken: string[] = [];
+  const handed: UnreceivedAnswer[] = [];
+  const log: JsonObject[] = [];
+  const ended: string[] = [];
+  const approvals: unknown[] = [];
+  const session = new AgentSession({
+    id: 'voice-1',
+    principal: { kind: 'api', key: 'k' },
+    scope: { profile: null, configScope: 'relay', configPath: '/config.yaml' } as AgentSessionParts['scope'],
+    voice: { provider: 'openai_realtime', model: 'gpt-realtime-2.1', voice: 'marin', sampleRate: 24_000 },
+    tokenHash: sha256(TOKEN),
+    resumeTtl: 30_000,
+    artifacts: {
+      logPath: '/logs/voice-1.jsonl',
+      record: (event) => void log.push(event),
+      recordEnd: (event) => void log.push(event),
+      startAudio: () => '',
+      audio() {},
+      endAudio() {},
+      settled: async () => {},
+    },
+    clock,
+    log: createTestLog(),
+    ended: (over) => void ended.push(over.id),
+    config: { ...CONFIG, ...config },
+    unattachedTtl: 120_000,
+    context: [{ role: 'user', content: 'I have a cat' }],
+    profileBlock: '',
+    upstream: {
+      run(request) {
+        requests.push(request);
+        return stream.read(request.signal);
+      },
+      approve: async (...answer) => void approvals.push(answer),
+      stop: async () => {},
+      history: async () => [],
+    },
+    connectProvider: async (options, report) => {
+      const provider = new FakeProvider(options, report);
+      providers.push(provider);
+      return provider;
+    },
+    renderSpeech(text, signal) {
+      spoken.push(text);
+      return speech.read(signal);
+    },
+    keepsAudio: false,
+    handOver: (answer) => void handed.push(answer),
+    ...overrides,
+  });
+  const settle = (): Promise<void> => clock.advanceAsync(0);
+
+  async function open(id: string): Promise<FakeTransport> {
+    const transport = new FakeTransport(id);
+    transport.events = session.open(transport);
+    await settle();
+    return transport;
+  }
+
+  return {
+    session,
+    clock,
+    providers,
+    requests,
+    stream,
+    speech,
+    spoken,
+    handed,
+    log,
+    ended,
+    approvals,
+    open,
+    settle,
+    get provider(): FakeProvider {
+      return providers.at(-1) as FakeProvider;
+    },
+    /** A turn whose answer is a run; returns once the agent has been asked. */
+    async startRun(phone: FakeTransport, args: object = {}): Promise<void> {
+      phone.say({ type: 'response.create', text: 'the kitchen?' });
+      const { report } = providers.at(-1) as FakeProvider;
+      report({ type: 'responseStarted', responseId: 'r1' });
+      const call = { callId: 'c1', name: 'svc_run_task', args: JSON.stringify({ text: 'look', ...args }) };
+      report({ type: 'functionCall', responseId: 'r1', ...call });
+      report({ type: 'responseDone', responseId: 'r1' });
+      await clock.advanceAsync(CONFIG.runLead);
+    },
+  };
+}
+
+const of = (phone: FakeTransport, type: string): JsonObject[] => phone.messages.filter((event) => event.type === type);
+
+describe('a session of the realtime agent (contract 06 §4)', () => {
+  it('is ready once the provider is connected, with everything that the client wants to know', async () => {
+    const setting = setUp();
+    const phone = await setting.open('a');
+    expect(phone.messages).toMatchObject([
+      {
+        type: 'voice.session.ready',
+        session_id: 'voice-1',
+        provider: 'openai_realtime',
+        mode: 'realtime_agent',
+        resume_ttl_ms: 30_000,
+        last_event_id: 0,
+        last_audio_event_id: 0,
+        last_input_chunk_id: 0,
+        profile: null,
+        chat_session_id: null,
+        config_scope: 'relay',
+        config_path: null,
+        tool_surface: ['svc_run_task', 'svc_get_status', 'svc_cancel', 'svc_confirm'],
+        interface: { client_surface: 'android_voice_mode', engine: 'realtime_agent' },
+      },
+    ]);
+    expect(setting.provider.options).toMatchObject({ model: 'gpt-realtime-2.1', voice: 'marin', sampleRate: 24_000 });
+    expect(setting.provider.options.instructions).toContain('I have a cat');
+    expect(setting.provider.options.tools).toHaveLength(4);
+    expect(JSON.stringify(setting.log)).not.toContain('I have a cat');
+  });
+
+  it('stays attachable when the provider cannot be reached', async () => {
+    let attempts = 0;
+    const setting = setUp(
+      {},
+      {
+        connectProvider: async (options, report) => {
+          if (++attempts === 1) throw new RelayError('unavailable', 'OpenAI Realtime auth is not configured');
+          return new FakeProvider(options, report);
+        },
+      },
+    );
+    const first = await setting.open('a');
+    expect(first.messages).toMatchObject([{ type: 'voice.error', provider: 'openai_realtime' }]);
+    expect(first.end).toMatchObject({ code: 1000 });
+    const second = await setting.open('b');
+    expect(second.types()).toEqual(['voice.session.ready']);
+  });
+
+  it('handles what its socket sends during the connection after ready', async () => {
+    let connected = (_: ProviderSession): void => {};
+    let fake: FakeProvider | undefined;
+    const setting = setUp(
+      {},
+      {
+        connectProvider: (options, report) =>
+          new Promise((resolve) => {
+            connected = resolve;
+            fake = new FakeProvider(options, report);
+          }),
+      },
+    );
+    const phone = await setting.open('a');
+    phone.say({ type: 'input_audio.append', audio_base64: base64(new Uint8Array(320)), sample_rate: 16_000 });
+    expect(phone.messages).toEqual([]);
+    connected(fake as FakeProvider);
+    await setting.settle();
+    expect(phone.types()).toEqual(['voice.session.ready', 'voice.input_audio.received']);
+    expect(fake?.sent).toEqual([['audio', 320, 16_000]]);
+  });
+
+  it('closes a provider that is connected after the session has ended', async () => {
+    let connected = (_: ProviderSession): void => {};
+    let fake: FakeProvider | undefined;
+    const setting = setUp(
+      {},
+      {
+        connectProvider: (options, report) =>
+          new Promise((resolve) => {
+            connected = resolve;
+            fake = new FakeProvider(options, report);
+          }),
+      },
+    );
+    await setting.open('a');
+    setting.session.close(1001, 'relay stopping', 'stopping');
+    expect(fake?.options.signal.aborted).toBe(true);
+    connected(fake as FakeProvider);
+    await setting.settle();
+    expect(fake?.names()).toEqual(['close']);
+    expect(setting.clock.pending).toBe(0);
+  });
+
+  it('ends everything when it is closed', async () => {
+    const setting = setUp();
+    const phone = await setting.open('a');
+    await setting.startRun(phone);
+    expect(setting.requests).toHaveLength(1);
+    phone.say({ type: 'session.close' });
+    await setting.settle();
+    expect(setting.requests[0]?.signal.aborted).toBe(true);
+    expect(setting.provider.names().at(-1)).toBe('close');
+    expect(setting.ended).toEqual(['voice-1']);
+    expect(setting.clock.pending).toBe(0);
+    expect(setting.log.at(-1)).toMatchObject({ type: 'voice.realtime_agent.session.closed', reason: 'closed' });
+  });
+});
+
+describe('speech of the provider', () => {
+  it('goes out as numbered audio, with its levels', async () => {
+    const setting = setUp();
+    const phone = await setting.open('a');
+    const { report } = setting.provider;
+    report({ type: 'responseStarted', responseId: 'r1' });
+    report({ type: 'audioDelta', responseId: 'r1', itemId: 'i1', pcm: new Uint8Array([0, 64, 0, 192]) });
+    expect(phone.messages.at(-1)).toMatchObject({
+      type: 'voice.output_audio.delta',
+      audio_event_id: 1,
+      audio_base64: 'AEAAwA==',
+      byte_count: 4,
+      sample_rate: 24_000,
+      channels: 1,
+      sample_width: 2,
+      peak_level: 0.5,
+      rms_level: 0.5,
+      response_id: 'r1',
+    });
+  });
+
+  it('is cut in its history to what the phone has played', async () => {
+    const setting = setUp();
+    const phone = await setting.open('a');
+    phone.say({ type: 'response.create', text: 'hello' });
+    const { report } = setting.provider;
+    report({ type: 'responseStarted', responseId: 'r1' });
+    for (let n = 0; n < 3; n++) {
+      report({ type: 'audioDelta', responseId: 'r1', itemId: 'i1', contentIndex: 0, pcm: new Uint8Array(4800) });
+    }
+    phone.say({ type: 'playback.drained', played_audio_event_id: 1 });
+    phone.say({ type: 'client.ack', played_audio_event_id: 2 });
+    phone.say({ type: 'response.cancel' });
+    expect(setting.provider.last('truncate')).toEqual(['truncate', 'i1', 0, 200]);
+    const names = setting.provider.names();
+    expect(names.indexOf('cancel')).toBeLessThan(names.indexOf('truncate'));
+  });
+
+  it('is read no faster than the phone takes it', async () => {
+    const setting = setUp();
+    const phone = await setting.open('a');
+    const { report } = setting.provider;
+    report({ type: 'responseStarted', responseId: 'r1' });
+    const MiB = 1024 * 1024;
+    const delta = { type: 'audioDelta', responseId: 'r1', pcm: new Uint8Array(MiB) } as const;
+    Object.defineProperty(phone, 'credit', { value: MiB });
+    report(delta);
+    expect(setting.provider.names()).toContain('pause');
+    phone.drain();
+    await setting.settle();
+    expect(setting.provider.names().at(-1)).toBe('resume');
+  });
+});
+
+describe('a run', () => {
+  it('is asked of the agent, and its answer delivered', async () => {
+    const setting = setUp({ chatSessionId: 'chat-1', profile: 'work' });
+    const phone = await setting.open('a');
+    await setting.startRun(phone);
+    expect(setting.requests).toMatchObject([{ sessionId: 'chat-1', external: true, profile: 'work', message: 'look' }]);
+    expect(setting.requests[0]?.systemMessage).toContain('realtime');
+    setting.stream.push({ type: 'svc.run.started', run_id: 'run-1' });
+    setting.stream.push({ type: 'end', text: ANSWER });
+    setting.stream.end();
+    await setting.settle();
+    expect(of(phone, 'svc.run.started')).toMatchObject([
+      { run_id: 'run-1', session_id: 'chat-1', source: 'svc', interface: { engine: 'realtime_agent' } },
+    ]);
+    expect(setting.provider.last('toolResult')).toMatchObject([
+      'toolResult',
+      'c1',
+      { ok: true, status: 'completed', run_id: 'run-1', session_id: 'chat-1', profile: 'work', answer: ANSWER },
+    ]);
+    phone.say({ type: 'playback.drained' });
+    expect(setting.provider.last('request')?.[1]).toMatchObject({
+      instructions: expect.stringContaining(ANSWER),
+      exactText: ANSWER,
+    });
+  });
+
+  it('is aborted by response.cancel', async () => {
+    const setting = setUp();
+    const phone = await setting.open('a');
+    await setting.startRun(phone);
+    phone.say({ type: 'response.cancel' });
+    expect(setting.requests[0]?.signal.aborted).toBe(true);
+    expect(setting.provider.last('toolResult')?.[2]).toMatchObject({ ok: false, cancelled: true });
+    expect(of(phone, 'svc.run.cancelled')).toHaveLength(1);
+  });
+
+  it('in the background goes on without a phone, and its answer is delivered when it is back', async () => {
+    const setting = setUp();
+    const phone = await setting.open('a');
+    await setting.startRun(phone, { mode: 'background' });
+    phone.events.closed({ code: 1006, reason: '' });
+    await setting.clock.advanceAsync(120_000);
+    setting.stream.push({ type: 'end', text: ANSWER });
+    await setting.settle();
+    expect(setting.provider.names().filter((name) => name === 'request')).toHaveLength(2);
+    const again = await setting.open('b');
+    again.say({ type: 'session.resume', resume_token: TOKEN, last_event_id: 1 });
+    await setting.clock.advanceAsync(CONFIG.inputQuiet);
+    const { report } = setting.provider;
+    report({ type: 'responseStarted', responseId: 'handoff' });
+    report({ type: 'responseDone', responseId: 'handoff' });
+    await setting.clock.advanceAsync(CONFIG.floorWait);
+    expect(setting.provider.last('request')?.[1]).toMatchObject({ instructions: expect.stringContaining(ANSWER) });
+    report({ type: 'responseStarted', responseId: 'd1' });
+    report({ type: 'textDelta', responseId: 'd1', text: ANSWER });
+    report({ type: 'responseDone', responseId: 'd1' });
+    expect(of(again, 'voice.response.delta').at(-1)).toMatchObject({ delta: ANSWER, delivery: 'forced_summary' });
+    again.say({ type: 'session.close' });
+    expect(setting.handed).toEqual([]);
+  });
+
+  it('whose answer nobody came for becomes a message to the phone', async () => {
+    const setting = setUp({ chatSessionId: 'chat-1' });
+    const phone = await setting.open('a');
+    await setting.startRun(phone, { mode: 'background' });
+    phone.events.closed({ code: 1000, reason: 'done' });
+    expect(setting.session.isOver).toBe(false);
+    setting.stream.push({ type: 'svc.run.started', run_id: 'run-1' });
+    setting.stream.push({ type: 'end', text: ANSWER });
+    await setting.settle();
+    await setting.clock.advanceAsync(30_000);
+    expect(setting.handed).toEqual([{ text: ANSWER, runId: 'run-1', chatSessionId: 'chat-1' }]);
+    expect(setting.ended).toEqual(['voice-1']);
+    expect(setting.clock.pending).toBe(0);
+    expect(setting.log.at(-1)).toMatchObject({ type: 'voice.realtime_agent.session.closed' });
+  });
+
+  it('passes the answer to a confirmation on', async () => {
+    const setting = setUp();
+    const phone = await setting.open('a');
+    await setting.startRun(phone);
+    setting.stream.push({ type: 'svc.run.started', run_id: 'run-1' });
+    setting.stream.push({ type: 'svc.confirmation.requested', confirmation_id: 'k1', message: 'Delete?' });
+    await setting.settle();
+    phone.say({ type: 'svc.confirm', confirmation_id: 'k1', answer: 'deny' });
+    expect(setting.approvals).toEqual([['run-1', 'k1', 'deny']]);
+  });
+});
+
+describe('the fallback', () => {
+  async function fallenBack(overrides: Partial<AgentSessionParts> = {}) {
+    const setting = setUp({}, overrides);
+    const phone = await setting.open('a');
+    await setting.startRun(phone);
+    setting.stream.push({ type: 'end', text: ANSWER });
+    await setting.settle();
+    phone.say({ type: 'playback.drained' });
+    const { report } = setting.provider;
+    report({ type: 'responseStarted', responseId: 'd1' });
+    report({ type: 'responseDone', responseId: 'd1' });
+    await setting.settle();
+    return { setting, phone };
+  }
+
+  it('is rendered by the relay', async () => {
+    const { setting, phone } = await fallenBack();
+    expect(setting.spoken).toEqual([ANSWER]);
+    expect(setting.provider.last('context')).toEqual(['context', 'assistant', ANSWER]);
+    setting.speech.push(new Uint8Array(960));
+    setting.speech.end();
+    await setting.settle();
+    expect(of(phone, 'voice.output_audio.delta')).toMatchObject([{ delivery: 'fallback', source: 'svc' }]);
+    expect(of(phone, 'voice.response.done').at(-1)).toMatchObject({
+      final_text: ANSWER,
+      audio_path: '',
+      metrics: { first_audio_ms: 0, response_done_ms: 0 },
+      metadata: {},
+    });
+  });
+
+  it('ends although rendering fails', async () => {
+    const { phone, setting } = await fallenBack({
+      // biome-ignore lint/correctness/useYield: it fails before it has anything to yield.
+      async *renderSpeech() {
+        throw new RelayError('bad-gateway', 'no voice');
+      },
+    });
+    await setting.settle();
+    expect(of(phone, 'voice.response.done').at(-1)).toMatchObject({ delivery: 'fallback', final_text: ANSWER });
+    expect(of(phone, 'voice.error')).toEqual([]);
+  });
+
+  it('stops when the user does not want it', async () => {
+    const { phone, setting } = await fallenBack();
+    phone.say({ type: 'response.cancel' });
+    setting.speech.push(new Uint8Array(960));
+    await setting.settle();
+    expect(of(phone, 'voice.output_audio.delta')).toEqual([]);
+  });
+
+  it('is all that is left when the provider takes no result', async () => {
+    const setting = setUp();
+    const phone = await setting.open('a');
+    await setting.startRun(phone);
+    setting.provider.isBroken = true;
+    setting.stream.push({ type: 'end', text: ANSWER });
+    await setting.settle();
+    expect(setting.spoken).toEqual([ANSWER]);
+    setting.speech.end();
+    await setting.settle();
+    expect(of(phone, 'voice.error').at(-1)).toMatchObject({ error_code: 'provider_tool_result_send_failed' });
+    expect(phone.end).toMatchObject({ code: 1000 });
+  });
+});
