@@ -1,0 +1,152 @@
+import { RelayError } from '../../errors.ts';
+import type { Host } from '../../host/index.ts';
+import { utf8ToBytes } from '../../kit/bytes.ts';
+import { type Clock, seconds } from '../../kit/clock.ts';
+import { createSemaphore } from '../../kit/semaphore.ts';
+import { byCodePoint, decodeUtf8Strict } from '../../kit/text.ts';
+import { MAX_DOCUMENT } from './document.ts';
+import { type Draft, drafted, expectDigest, type PageEntry, parseEntry, promoted, readPageId } from './entry.ts';
+
+const MAX_ENTRIES = 64;
+const MODE = 0o600;
+/** Bytes: a document of the largest size, and what is around it, with every character of a title escaped. */
+const MAX_FILE = MAX_DOCUMENT + 64 * 1024;
+const MAX_WAITING = 64;
+const SUFFIX = '.json';
+
+export interface PageStore {
+  /** All pages, by id. A file that is not a page as it was written is left out. */
+  list(): Promise<PageEntry[]>;
+  /** Throws RelayError `invalid` for an id that no page can have, `not-found` for one that no page has. */
+  get(id: string): Promise<PageEntry>;
+  /** Creates or replaces a draft. Throws RelayError `conflict` for a published page and beyond 64 pages. */
+  draft(id: string, draft: Draft): Promise<PageEntry>;
+  /** Publishes a page. Throws RelayError `conflict` when its digest is another one. */
+  promote(id: string, expectedDigest: string): Promise<PageEntry>;
+  /** Removes a page, and returns its id. Throws RelayError `conflict` when its digest is another one. */
+  remove(id: string, expectedDigest: string): Promise<string>;
+}
+
+export interface PageStoreParts {
+  host: Pick<Host, 'agentHome' | 'files' | 'media'>;
+  clock: Clock;
+}
+
+/**
+ * The mobile page store: one file per page below `<agent_home>/mobile-plugins` (contract 07 §4.4). Files are opened
+ * without following a link, in a directory that is no link either. Changes run one at a time.
+ */
+export function createPageStore({ host: { agentHome, files, media }, clock }: PageStoreParts): PageStore {
+  const changes = createSemaphore(1, MAX_WAITING);
+  const never = new AbortController().signal;
+
+  /** The real path of the directory. Throws when a link stands in its place. */
+  async function directory(): Promise<string> {
+    const expected = `${(await files.realPath(agentHome)) ?? agentHome}/mobile-plugins`;
+    const real = await files.realPath(expected);
+    if (real !== null && real !== expected) throw linked();
+    if (real === null && (await isDangling(expected))) throw linked();
+    return expected;
+  }
+
+  /** Whether a name is a link to nothing, through which a write would create the target. */
+  async function isDangling(path: string): Promise<boolean> {
+    const name = path.slice(path.lastIndexOf('/') + 1);
+    const entries = await files.list(path.slice(0, -name.length - 1));
+    return entries?.some((entry) => entry.name === name && entry.kind === 'link') ?? false;
+  }
+
+  /** Null without the file. */
+  async function read(folder: string, id: string): Promise<PageEntry | 'damaged' | null> {
+    const file = await media.open(`${folder}/${id}${SUFFIX}`);
+    if (file === 'missing') return null;
+    if (typeof file === 'string') return 'damaged';
+    try {
+      if (file.size > MAX_FILE) return 'damaged';
+      const text = decodeUtf8Strict(await file.head(file.size));
+      return (text === null ? null : parseEntry(text, id)) ?? 'damaged';
+    } finally {
+      await file.close();
+    }
+  }
+
+  /** Ids of all files, sorted, whatever they contain. */
+  async function ids(folder: string): Promise<string[]> {
+    const entries = (await files.list(folder)) ?? [];
+    return entries
+      .flatMap(({ name }) => (name.endsWith(SUFFIX) ? [name.slice(0, -SUFFIX.length)] : []))
+      .filter(isPageId)
+      .sort(byCodePoint);
+  }
+
+  async function present(folder: string, id: string): Promise<PageEntry> {
+    const entry = await read(folder, id);
+    if (entry === null || entry === 'damaged') throw new RelayError('not-found', 'there is no such page');
+    return entry;
+  }
+
+  async function write(folder: string, entry: PageEntry): Promise<PageEntry> {
+    await files.writeAtomic(`${folder}/${entry.id}${SUFFIX}`, utf8ToBytes(JSON.stringify(entry)), MODE);
+    return entry;
+  }
+
+  const change = <T>(work: (folder: string) => Promise<T>): Promise<T> =>
+    changes.run(never, async () => work(await directory()));
+
+  return {
+    async list() {
+      const folder = await directory();
+      const found: PageEntry[] = [];
+      // One at a time: 64 documents of half a MiB each need not be in memory twice.
+      for (const id of (await ids(folder)).slice(0, MAX_ENTRIES)) {
+        const entry = await read(folder, id);
+        if (entry !== null && entry !== 'damaged') found.push(entry);
+      }
+      return found;
+    },
+    get: async (id) => present(await directory(), readPageId(id)),
+    draft(text, draft) {
+      const id = readPageId(text);
+      return change(async (folder) => {
+        const before = await read(folder, id);
+        if (before === 'damaged') {
+          throw new RelayError(
+            'conflict',
+            'the stored page is damaged or a link; its file must be removed on the host',
+          );
+        }
+        if (before === null && (await ids(folder)).length >= MAX_ENTRIES) {
+          throw new RelayError('conflict', `there are ${MAX_ENTRIES} pages already; remove one first`);
+        }
+        return write(folder, drafted(id, draft, before, seconds(clock)));
+      });
+    },
+    promote(text, expected) {
+      const id = readPageId(text);
+      return change(async (folder) => {
+        const before = await present(folder, id);
+        expectDigest(before, expected);
+        const after = promoted(before, seconds(clock));
+        return after === before ? before : write(folder, after);
+      });
+    },
+    remove(text, expected) {
+      const id = readPageId(text);
+      return change(async (folder) => {
+        expectDigest(await present(folder, id), expected);
+        await files.remove(`${folder}/${id}${SUFFIX}`);
+        return id;
+      });
+    },
+  };
+}
+
+const linked = () => new RelayError('conflict', 'the directory of the pages is a link, which is not followed');
+
+function isPageId(text: string): boolean {
+  try {
+    return readPageId(text) === text;
+  } catch {
+    return false;
+  }
+}
