@@ -1,5 +1,4 @@
 import { describeError, RelayError } from '../../errors.ts';
-import { base64 } from '../../kit/bytes.ts';
 import type { Cancel } from '../../kit/clock.ts';
 import type { JsonObject } from '../../kit/json.ts';
 import type { SocketEvents, Transport } from '../../socket/transport.ts';
@@ -9,21 +8,19 @@ import { type NewSession, originOf, type TableSession } from '../sessions.ts';
 import type { StreamingSettings } from '../settings.ts';
 import { AGENT_RULES } from '../socket/rules.ts';
 import { SessionSocket } from '../socket/session-socket.ts';
-import type { EventBody, Phase } from '../socket/types.ts';
-import { levelsOf } from '../streaming/pcm.ts';
+import type { Phase } from '../socket/types.ts';
 import { reduce } from './core/reduce.ts';
 import {
   type AgentConfig,
   type Effect,
   type Event,
   initialState,
-  type OutputAudio,
   type ProviderCommand,
   type State,
   type Task,
 } from './core/state.ts';
-import { HeardLedger } from './heard.ts';
 import type { ConnectProvider, ProviderOptions, ProviderSession } from './provider/provider.ts';
+import { Publisher } from './publisher.ts';
 import type { ContextMessage } from './text/context.ts';
 import { interfaceOf, localTime, providerInstructions, type SessionFacts, systemMessage } from './text/instructions.ts';
 import { MAX_DELIVERED_ANSWER, speechSafe } from './text/speech-safe.ts';
@@ -31,8 +28,6 @@ import { TOOL_SURFACE, TOOLS } from './text/tools.ts';
 import { createSummaryCheck } from './text/validation.ts';
 import type { AgentUpstream } from './upstream/run.ts';
 import { responseRequest, toolResult } from './wording.ts';
-
-const BYTES_PER_SAMPLE = 2;
 
 /** An answer that nobody has received. */
 export interface UnreceivedAnswer {
@@ -67,7 +62,6 @@ export interface AgentSessionParts<S extends StreamingSettings = StreamingSettin
 }
 
 type Posted = Event extends infer E ? (E extends { at: number } ? Omit<E, 'at'> : never) : never;
-type Held = { event: EventBody } | { audio: OutputAudio };
 
 /**
  * One session of the realtime agent: an actor with one mailbox. Sockets, the provider, runs, renders and timers post
@@ -76,7 +70,7 @@ type Held = { event: EventBody } | { audio: OutputAudio };
 export class AgentSession implements TableSession {
   readonly #parts: AgentSessionParts;
   readonly #socket: SessionSocket;
-  readonly #heard = new HeardLedger();
+  readonly #publisher: Publisher;
   #state: State;
   readonly #mailbox: Event[] = [];
   #isRunning = false;
@@ -86,10 +80,6 @@ export class AgentSession implements TableSession {
   readonly #runs = new Map<number, AbortController>();
   readonly #renders = new Map<number, AbortController>();
   readonly #timers = new Map<number, Cancel>();
-  /** Events of responses that are held back, by response id. */
-  readonly #held = new Map<string, Held[]>();
-  #audioEventId = 0;
-  #isProviderPaused = false;
   /** Why the socket's side is over. */
   #ending: string | undefined;
   #hasEnded = false;
@@ -112,6 +102,12 @@ export class AgentSession implements TableSession {
       made: (event) => artifacts.record(event),
       ended: (why) => this.#ended(why),
       failed: (error) => log.error(`a realtime agent socket failed: ${describeError(error)}`),
+    });
+    this.#publisher = new Publisher({
+      socket: this.#socket,
+      clock,
+      runStarted: () => ({ tool_surface: TOOL_SURFACE, interface: this.#interface }),
+      pace: (isPaused) => (isPaused ? this.#provider?.pause() : this.#provider?.resume()),
     });
   }
 
@@ -183,15 +179,13 @@ export class AgentSession implements TableSession {
   #received(message: JsonObject): void {
     const { played_audio_event_id: played } = message;
     if (message.type === 'playback.drained' && typeof played === 'number') this.#socket.setPlayed(played);
-    const now = this.#parts.clock.monotonic();
-    const isAllHeard = this.#heard.isAllHeard(this.#socket.cursors.played, now);
-    this.#post({ type: 'client', message, isAllHeard });
+    this.#post({ type: 'client', message, isAllHeard: this.#publisher.isAllHeard });
   }
 
   #changed(phase: Phase): void {
-    const { clock, artifacts, id } = this.#parts;
+    const { artifacts, id } = this.#parts;
     if (phase === 'attached') {
-      this.#heard.resumed(clock.monotonic(), this.#socket.cursors.played);
+      this.#publisher.resumed();
       this.#post({ type: 'attached' });
     } else if (phase === 'detached') {
       artifacts.record({ type: 'voice.realtime_agent.session.detached', session_id: id });
@@ -240,7 +234,6 @@ export class AgentSession implements TableSession {
     for (const aborts of [this.#runs, this.#renders]) for (const abort of aborts.values()) abort.abort();
     for (const cancel of this.#timers.values()) cancel();
     this.#timers.clear();
-    this.#held.clear();
     artifacts.endAudio();
     artifacts.recordEnd({ type: 'voice.realtime_agent.session.closed', session_id: id, reason: why });
     this.#parts.ended(this, artifacts.settled());
@@ -252,16 +245,16 @@ export class AgentSession implements TableSession {
     const { artifacts, upstream, handOver } = this.#parts;
     switch (effect.type) {
       case 'emit':
-        this.#emit({ event: effect.event }, effect.hold);
+        this.#publisher.emit(effect.event, effect.hold);
         break;
       case 'audio':
-        this.#emit({ audio: effect.audio }, effect.hold);
+        this.#publisher.audio(effect.audio, effect.hold);
         break;
       case 'release':
-        for (const held of this.#takeHeld(effect.hold)) this.#publish(held);
+        this.#publisher.release(effect.hold);
         break;
       case 'discard':
-        this.#takeHeld(effect.hold);
+        this.#publisher.discard(effect.hold);
         break;
       case 'mark':
         artifacts.record(effect.event);
@@ -283,7 +276,8 @@ export class AgentSession implements TableSession {
         this.#tell('request', (provider) => provider.requestResponse(responseRequest(effect.request.prompt)));
         break;
       case 'truncate':
-        this.#truncate(effect.isCertain);
+        for (const { itemId, contentIndex, audioEndMs } of this.#publisher.cut(effect.isCertain))
+          this.#provider?.truncate(itemId, contentIndex, audioEndMs);
         break;
       case 'startRun':
         void this.#run(effect);
@@ -322,61 +316,6 @@ export class AgentSession implements TableSession {
     }
   }
 
-  #emit(held: Held, hold: string | undefined): void {
-    if (hold === undefined) {
-      this.#publish(held);
-      return;
-    }
-    const events = this.#held.get(hold) ?? [];
-    events.push(held);
-    this.#held.set(hold, events);
-  }
-
-  #takeHeld(hold: string): Held[] {
-    const events = this.#held.get(hold) ?? [];
-    this.#held.delete(hold);
-    return events;
-  }
-
-  #publish(held: Held): void {
-    if ('audio' in held) this.#publishAudio(held.audio);
-    else if (held.event.type === 'svc.run.started') {
-      this.#socket.publish({ ...held.event, tool_surface: TOOL_SURFACE, interface: this.#interface });
-    } else this.#socket.publish(held.event);
-  }
-
-  #publishAudio({ responseId, pcm, sampleRate, itemId, contentIndex, labels }: OutputAudio): void {
-    const { peak, rms } = levelsOf(pcm);
-    this.#socket.publishAudio({
-      type: 'voice.output_audio.delta',
-      audio_base64: base64(pcm),
-      byte_count: pcm.length,
-      sample_rate: sampleRate,
-      channels: 1,
-      sample_width: BYTES_PER_SAMPLE,
-      peak_level: peak,
-      rms_level: rms,
-      response_id: responseId,
-      ...labels,
-    });
-    const duration = (pcm.length / BYTES_PER_SAMPLE / sampleRate) * 1000;
-    const sent = { audioEventId: ++this.#audioEventId, duration, itemId, contentIndex };
-    this.#heard.sent(sent, this.#parts.clock.monotonic());
-    this.#paceProvider();
-  }
-
-  /** A phone that reads slowly slows the provider down. */
-  #paceProvider(): void {
-    const room = this.#socket.room();
-    if (!room || this.#isProviderPaused) return;
-    this.#isProviderPaused = true;
-    this.#provider?.pause();
-    void room.then(() => {
-      this.#isProviderPaused = false;
-      this.#provider?.resume();
-    });
-  }
-
   #command(command: ProviderCommand): void {
     const provider = this.#provider;
     switch (command.type) {
@@ -408,14 +347,6 @@ export class AgentSession implements TableSession {
     } catch (error) {
       this.#parts.log.warn(`a realtime provider took no more: ${describeError(error)}`);
       this.#post({ type: 'providerRefused', what });
-    }
-  }
-
-  #truncate(isCertain: boolean): void {
-    const { played } = this.#socket.cursors;
-    const cuts = this.#heard.cut(played, this.#parts.clock.monotonic(), isCertain);
-    for (const { itemId, contentIndex, audioEndMs } of cuts) {
-      this.#provider?.truncate(itemId, contentIndex, audioEndMs);
     }
   }
 

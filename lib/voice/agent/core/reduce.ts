@@ -2,6 +2,7 @@ import type { JsonObject } from '../../../kit/json.ts';
 import { visibleLine } from '../../../kit/text.ts';
 import type { ProviderEvent } from '../provider/provider.ts';
 import * as delivery from './delivery.ts';
+import * as fallback from './fallback.ts';
 import { drained, drainTimedOut, dropDrains, releaseFloor } from './floor.ts';
 import { beat } from './progress.ts';
 import * as response from './response.ts';
@@ -46,11 +47,11 @@ function apply(step: Step, event: Event): void {
       run.runEvent(step, event.key, event.event);
       break;
     case 'rendered':
-      delivery.rendered(step, event.id, event.pcm, event.sampleRate);
+      fallback.rendered(step, event.id, event.pcm, event.sampleRate);
       break;
     case 'renderEnded':
       if (event.error !== undefined) step.mark('voice.realtime_agent.render_failed', { message: event.error });
-      delivery.renderEnded(step, event.id, event.done);
+      fallback.renderEnded(step, event.id, event.done);
       break;
     case 'timer':
       if (step.takeTimer(event.name, event.generation)) timer(step, event.name);
@@ -159,7 +160,7 @@ function clientMessage(step: Step, message: JsonObject, isAllHeard: boolean): vo
       run.confirm(step, message);
       break;
     case 'svc.result.respeak':
-      delivery.respeak(step);
+      fallback.respeak(step);
       break;
     default:
       step.error(`unsupported message type: ${visibleLine(String(type)).slice(0, MAX_TYPE)}`);
@@ -168,7 +169,7 @@ function clientMessage(step: Step, message: JsonObject, isAllHeard: boolean): vo
 
 /** `response.cancel` of the client stops the run and the speech (contract 06 §6.6). */
 function cancel(step: Step, isAllHeard: boolean): void {
-  turn.cancelTurn(step, response.shownId(step) ?? delivery.renderedId(step));
+  turn.cancelTurn(step, response.shownId(step) ?? fallback.renderedId(step));
   step.do({ type: 'truncate', isCertain: !isAllHeard });
   delivery.cancelDelivery(step, isAllHeard);
   run.cancelRuns(step);
@@ -288,7 +289,7 @@ const TIMERS: Readonly<Record<string, (step: Step) => void>> = {
   // Looked at again after every event.
   quiet: () => {},
   confirm: delivery.confirmTimedOut,
-  render: delivery.renderTimedOut,
+  render: fallback.renderTimedOut,
   lead: run.leadElapsed,
   grace: (step) => run.promote(step, 'promoted'),
   quick: (step) => run.promote(step, 'promoted'),

@@ -1,6 +1,7 @@
 import type { JsonObject } from '../../../kit/json.ts';
 import { readToolCall } from '../text/tools.ts';
-import { deliver, showText } from './delivery.ts';
+import { deliver } from './delivery.ts';
+import { showText } from './fallback.ts';
 import { drain } from './floor.ts';
 import { emitProgress, progress } from './progress.ts';
 import { request } from './response.ts';

@@ -1,5 +1,5 @@
 import type { JsonObject } from '../../../kit/json.ts';
-import { newDelivery } from './delivery.ts';
+import { newDelivery } from './fallback.ts';
 import { releaseFloor } from './floor.ts';
 import { activeResponse, doneEvent, startedEvent } from './response.ts';
 import * as run from './run.ts';

@@ -1,0 +1,127 @@
+import { base64 } from '../../kit/bytes.ts';
+import type { Clock } from '../../kit/clock.ts';
+import type { JsonObject } from '../../kit/json.ts';
+import type { SessionSocket } from '../socket/session-socket.ts';
+import type { EventBody } from '../socket/types.ts';
+import { levelsOf } from '../streaming/pcm.ts';
+import type { OutputAudio } from './core/state.ts';
+import { type Cut, HeardLedger } from './heard.ts';
+
+const BYTES_PER_SAMPLE = 2;
+
+export interface PublisherParts {
+  socket: Pick<SessionSocket, 'publish' | 'publishAudio' | 'room' | 'cursors'>;
+  clock: Pick<Clock, 'monotonic'>;
+  /** Further members of `svc.run.started`. */
+  runStarted(): JsonObject;
+  /** Stops or resumes reading the provider. */
+  pace(isPaused: boolean): void;
+}
+
+type Held = { event: EventBody } | { audio: OutputAudio };
+
+/** Everything that a session tells its client: at once, or once a response is known to be good. */
+export class Publisher {
+  readonly #parts: PublisherParts;
+  readonly #heard = new HeardLedger();
+  /** Events of responses that are held back, by response id. Their audio is bounded by the state machine. */
+  readonly #held = new Map<string, Held[]>();
+  #audioEventId = 0;
+  #isPaused = false;
+
+  constructor(parts: PublisherParts) {
+    this.#parts = parts;
+  }
+
+  /** Publishes an event, with `hold` once the response of that id is released. */
+  emit(event: EventBody, hold?: string): void {
+    this.#take({ event }, hold);
+  }
+
+  /** As `emit`, for speech. */
+  audio(audio: OutputAudio, hold?: string): void {
+    this.#take({ audio }, hold);
+  }
+
+  release(hold: string): void {
+    const events = this.#held.get(hold) ?? [];
+    this.#held.delete(hold);
+    for (const held of events) this.#publish(held);
+  }
+
+  discard(hold: string): void {
+    this.#held.delete(hold);
+  }
+
+  /** Whether the phone has played all speech that it was sent, as far as is known. */
+  get isAllHeard(): boolean {
+    return this.#heard.isAllHeard(this.#played, this.#now);
+  }
+
+  /** The phone is back, and plays what it missed. */
+  resumed(): void {
+    this.#heard.resumed(this.#now, this.#played);
+  }
+
+  /** Where the provider's history is to be cut. `isCertain`: the phone was playing. */
+  cut(isCertain: boolean): Cut[] {
+    return this.#heard.cut(this.#played, this.#now, isCertain);
+  }
+
+  get #played(): number {
+    return this.#parts.socket.cursors.played;
+  }
+
+  get #now(): number {
+    return this.#parts.clock.monotonic();
+  }
+
+  #take(held: Held, hold: string | undefined): void {
+    if (hold === undefined) {
+      this.#publish(held);
+      return;
+    }
+    const events = this.#held.get(hold) ?? [];
+    events.push(held);
+    this.#held.set(hold, events);
+  }
+
+  #publish(held: Held): void {
+    const { socket, runStarted } = this.#parts;
+    if ('audio' in held) this.#publishAudio(held.audio);
+    else if (held.event.type === 'svc.run.started') socket.publish({ ...held.event, ...runStarted() });
+    else socket.publish(held.event);
+  }
+
+  #publishAudio({ responseId, pcm, sampleRate, itemId, contentIndex, labels }: OutputAudio): void {
+    const { peak, rms } = levelsOf(pcm);
+    this.#parts.socket.publishAudio({
+      type: 'voice.output_audio.delta',
+      audio_base64: base64(pcm),
+      byte_count: pcm.length,
+      sample_rate: sampleRate,
+      channels: 1,
+      sample_width: BYTES_PER_SAMPLE,
+      peak_level: peak,
+      rms_level: rms,
+      response_id: responseId,
+      ...labels,
+    });
+    const duration = (pcm.length / BYTES_PER_SAMPLE / sampleRate) * 1000;
+    this.#heard.sent({ audioEventId: ++this.#audioEventId, duration, itemId, contentIndex }, this.#now);
+    this.#pace();
+  }
+
+  /** A phone that reads slowly slows the provider down. */
+  #pace(): void {
+    const { socket, pace } = this.#parts;
+    const room = socket.room();
+    if (!room || this.#isPaused) return;
+    this.#isPaused = true;
+    pace(true);
+    void room.then(() => {
+      this.#isPaused = false;
+      pace(false);
+    });
+  }
+}
