@@ -32,3 +32,9 @@ export function parseJson(text: string): unknown {
 
 /** Parses the JSON text of an object; null for any other text. */
 export const parseObject = (text: string): JsonObject | null => asObject(parseJson(text));
+
+/** A JSON value for an error message: objects and lists by their kind, since `String` overflows the stack on deep ones. */
+export function describeValue(value: unknown): string {
+  if (Array.isArray(value)) return 'a list';
+  return isObject(value) ? 'an object' : String(value);
+}

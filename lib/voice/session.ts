@@ -1,5 +1,5 @@
 import { describeError, RelayError } from '../errors.ts';
-import type { JsonObject } from '../kit/json.ts';
+import { describeValue, type JsonObject } from '../kit/json.ts';
 import { visibleLine } from '../kit/text.ts';
 import type { SocketEvents, Transport } from '../socket/transport.ts';
 import type { NewArtifacts } from './artifacts.ts';
@@ -144,7 +144,7 @@ export class VoiceSession<S extends StreamingSettings = StreamingSettings> imple
   }
 
   refuseType({ type }: JsonObject): void {
-    this.refuse(`unsupported message type: ${visibleLine(String(type)).slice(0, MAX_TYPE)}`);
+    this.refuse(`unsupported message type: ${visibleLine(describeValue(type)).slice(0, MAX_TYPE)}`);
   }
 
   /** Renders what a `response.create` asks for, or answers it with an error. */

@@ -172,6 +172,8 @@ describeMatrix('the socket of a voice session (contract 05 §12)', (start, runti
       ['null', 'message must be a JSON object'],
       ['{"type":"nonsense"}', 'unsupported message type: nonsense'],
       ['{}', 'unsupported message type: undefined'],
+      [`{"type":${'['.repeat(30_000)}${']'.repeat(30_000)}}`, 'unsupported message type: a list'],
+      ['{"type":{"type":"session.close"}}', 'unsupported message type: an object'],
       ['{"type":"response.create"}', 'response.create missing text'],
       ['{"type":"response.create","text":" \\n","prompt":7}', 'response.create missing text'],
       ['{"type":"response.create","text":"x","expression":{"intensity":1.1}}', /intensity/],
