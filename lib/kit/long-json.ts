@@ -43,6 +43,12 @@ export async function readLongJson(source: string | Uint8Array, options?: TextDe
   return nextTurn().then(() => text);
 }
 
+/** Decodes JSON of any length: what is short at once, what is long as `readLongJson` does. */
+export async function decodeJsonText(bytes: Uint8Array, options?: TextDecoderOptions): Promise<string | null> {
+  if (bytes.length > MAX_UNCOUNTED) return readLongJson(bytes, options);
+  return new TextDecoder('utf-8', options).decode(bytes);
+}
+
 /** Characters that are parsed without being counted, and that are counted at a time: parsing them takes 4 ms. */
 const SMALL = 64 * 1024;
 const MAX_SIMPLE_PARTS = 10_000;

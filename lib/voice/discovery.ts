@@ -1,7 +1,8 @@
 import { type Upstream, upstreamReason } from '../host/upstream.ts';
 import type { Clock } from '../kit/clock.ts';
 import { isObject, parseJson } from '../kit/json.ts';
-import { decodeUtf8, visibleLine } from '../kit/text.ts';
+import { decodeJsonText } from '../kit/long-json.ts';
+import { visibleLine } from '../kit/text.ts';
 import { withDeadline } from '../kit/timeouts.ts';
 import { readUpTo } from '../web/streams.ts';
 import type { Credential } from './credentials.ts';
@@ -172,7 +173,7 @@ async function getJson(
       if (reply.status !== 200) throw new Refusal(`the provider answered ${reply.status}`, reply.status);
       const bytes = await readUpTo(reply.body, MAX_BODY + 1);
       if (bytes.length > MAX_BODY) throw new Refusal('the reply is too large');
-      const value = parseJson(decodeUtf8(bytes));
+      const value = parseJson((await decodeJsonText(bytes)) ?? '');
       if (value === undefined) throw new Refusal('the reply is not JSON');
       return value;
     });

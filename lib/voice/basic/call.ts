@@ -3,8 +3,7 @@ import { isSuccess, type Upstream, upstreamReason } from '../../host/upstream.ts
 import { createByteBuffer } from '../../kit/byte-buffer.ts';
 import type { Clock } from '../../kit/clock.ts';
 import { type JsonObject, parseObject } from '../../kit/json.ts';
-import { MAX_UNCOUNTED, readLongJson } from '../../kit/long-json.ts';
-import { decodeUtf8Strict } from '../../kit/text.ts';
+import { decodeJsonText } from '../../kit/long-json.ts';
 import { withDeadline } from '../../kit/timeouts.ts';
 import type { VoiceCredentials } from '../credentials.ts';
 import { readProviderError } from '../provider-error.ts';
@@ -94,10 +93,8 @@ async function readAll(body: AsyncIterable<Uint8Array>, limit: number): Promise<
 }
 
 /** A reply as text; null when it is not UTF-8, or JSON of too much structure to be parsed (contract 02 §1.1). */
-export async function textReply({ bytes }: ProviderReply): Promise<string | null> {
-  if (bytes.length <= MAX_UNCOUNTED) return decodeUtf8Strict(bytes);
-  return readLongJson(bytes, { fatal: true }).catch(() => null);
-}
+export const textReply = ({ bytes }: ProviderReply): Promise<string | null> =>
+  decodeJsonText(bytes, { fatal: true }).catch(() => null);
 
 /** A reply as a JSON object. @throws RelayError for anything else. */
 export async function jsonReply(provider: string, reply: ProviderReply): Promise<JsonObject> {

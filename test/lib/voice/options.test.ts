@@ -288,6 +288,7 @@ describe('discovery (contract 05 §11)', () => {
     ['no list', { voices: 'x' }, /not a list/],
     ['a redirect', { status: 302 }, /answered 302/],
     ['too much', new Uint8Array(2 * 1024 * 1024 + 1), /too large/],
+    ['too much structure', `{"voices":[],"x":${'['.repeat(2e5)}${']'.repeat(2e5)}}`, /not JSON/],
     ['a broken connection that tells the key', 'fail', /cannot reach it with <redacted>/],
   ])('%s ends with the static lists', async (_, answer, message) => {
     const { of, lines } = setUp({
