@@ -4,7 +4,7 @@ import type { JsonObject } from '../../kit/json.ts';
 import type { SessionSocket } from '../socket/session-socket.ts';
 import type { EventBody } from '../socket/types.ts';
 import { levelsOf } from '../streaming/pcm.ts';
-import type { OutputAudio } from './core/state.ts';
+import type { OutputAudio, Playback } from './core/state.ts';
 import { type Cut, HeardLedger } from './heard.ts';
 
 const BYTES_PER_SAMPLE = 2;
@@ -53,9 +53,10 @@ export class Publisher {
     this.#held.delete(hold);
   }
 
-  /** Whether the phone has played all speech that it was sent, as far as is known. */
-  get isAllHeard(): boolean {
-    return this.#heard.isAllHeard(this.#played, this.#now);
+  /** What the phone has played, as far as is known. */
+  get playback(): Playback {
+    const played = this.#played;
+    return { played, isAllHeard: this.#heard.isAllHeard(played, this.#now) };
   }
 
   /** The phone is back, and plays what it missed. */

@@ -179,7 +179,7 @@ export class AgentSession implements TableSession {
   #received(message: JsonObject): void {
     const { played_audio_event_id: played } = message;
     if (message.type === 'playback.drained' && typeof played === 'number') this.#socket.setPlayed(played);
-    this.#post({ type: 'client', message, isAllHeard: this.#publisher.isAllHeard });
+    this.#post({ type: 'client', message, playback: this.#publisher.playback });
   }
 
   #changed(phase: Phase): void {
@@ -203,7 +203,7 @@ export class AgentSession implements TableSession {
     const options = { ...providerOptions, model, voice, sampleRate, instructions, tools: TOOLS };
     try {
       const session = await connectProvider({ ...options, signal: connection.signal }, (event) => {
-        if (!connection.signal.aborted) this.#post({ type: 'provider', event });
+        if (!connection.signal.aborted) this.#post({ type: 'provider', event, playback: this.#publisher.playback });
       });
       if (connection.signal.aborted) {
         session.close();

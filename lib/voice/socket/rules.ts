@@ -57,6 +57,6 @@ export const AGENT_RULES: Rules = {
   ring: { events: 256, bytes: 8 * MiB, reserve: { events: 0, bytes: 0 } },
   whenFull: 'evict',
   maxUnsent: 4 * MiB,
-  unattachedTtl: 5 * MINUTE,
+  unattachedTtl: 2 * MINUTE,
   endsSession: ({ code, reason }, activity) => code === 1000 && LEAVING.has(reason) && activity !== 'busy',
 };

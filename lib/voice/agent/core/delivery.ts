@@ -228,21 +228,32 @@ export function preempt(step: Step): void {
   const { delivery } = step.state;
   const { current } = delivery;
   delivery.cut = null;
+  // What was not heard of it can be asked for.
+  if (delivery.spoken && !step.playback.isAllHeard) delivery.last = delivery.spoken;
+  else if (current?.phase === 'streaming') delivery.last = current.result;
+  delivery.spoken = null;
   if (current?.phase === 'requested' || current?.phase === 'draining') {
     step.mark('voice.realtime_agent.delivery_preempted', { run_id: current.result.runId });
     showInstead(step, current);
   } else if (current?.phase === 'fallback') stopRendering(step, current);
 }
 
-/** The client stops the speech. `isAllHeard`: everything that it was sent was played before. */
-export function cancelDelivery(step: Step, isAllHeard: boolean): void {
+/** The client stops the speech. */
+export function cancelDelivery(step: Step): void {
   const { delivery } = step.state;
   const { current } = delivery;
   if (current && !['waiting_floor', 'held'].includes(current.phase)) {
     if (current.phase === 'fallback') step.do({ type: 'stopRender', id: current.generation });
     if (current.label !== 'respeak') noteCut(step, current.result);
     settle(step);
-  } else if (delivery.spoken && !isAllHeard) noteCut(step, delivery.spoken);
+  } else if (!step.playback.isAllHeard) noteStopped(step);
+}
+
+/** The phone plays the last answer no further. False if there is none. */
+export function noteStopped(step: Step): boolean {
+  const { spoken } = step.state.delivery;
+  if (spoken) noteCut(step, spoken);
+  return spoken !== null;
 }
 
 function noteCut({ state: { delivery }, at }: Step, result: Result): void {

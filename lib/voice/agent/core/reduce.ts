@@ -24,7 +24,7 @@ const MIN_DETACHED = 30_000;
  */
 export function reduce(state: State, event: Event, checkSummary: CheckSummary): [State, Effect[]] {
   if (state.phase === 'closed') return [state, []];
-  const step = new Step(state, event.at, checkSummary);
+  const step = new Step(state, event, checkSummary);
   const isDone = step.config.provider === STUB && applyStub(step, event);
   if (!isDone) apply(step, event);
   advance(step);
@@ -35,7 +35,7 @@ export function reduce(state: State, event: Event, checkSummary: CheckSummary): 
 function apply(step: Step, event: Event): void {
   switch (event.type) {
     case 'client':
-      clientMessage(step, event.message, event.isAllHeard);
+      clientMessage(step, event.message);
       break;
     case 'provider':
       providerEvent(step, event.event);
@@ -126,14 +126,17 @@ function handle(step: Step, signal: Signal): void {
 
 /** An utterance without words destroys no answer. Only when nothing else is said, the provider is asked to react to it. */
 function noise(step: Step): void {
-  const { state } = step;
+  const { state, playback } = step;
+  const wasStopped = !playback.isAllHeard && playback.played <= state.turn.playedBefore;
+  if (wasStopped && delivery.noteStopped(step)) step.do({ type: 'truncate', isCertain: true });
   if (delivery.reoffer(step)) return;
   const phase = state.run.current?.phase;
-  const isAnswerDue = state.delivery.current !== null || (phase !== undefined && phase !== 'background');
+  const isRunning = phase !== undefined && phase !== 'background';
+  const isAnswerDue = isRunning || state.delivery.current !== null || (state.delivery.spoken && !playback.isAllHeard);
   if (!isAnswerDue) turn.requestAnswer(step);
 }
 
-function clientMessage(step: Step, message: JsonObject, isAllHeard: boolean): void {
+function clientMessage(step: Step, message: JsonObject): void {
   const { type } = message;
   // Without a provider, only the last answer is still under way.
   if (step.state.phase === 'closing' && type !== 'response.cancel') return;
@@ -151,7 +154,7 @@ function clientMessage(step: Step, message: JsonObject, isAllHeard: boolean): vo
       turn.textTurn(step, message);
       break;
     case 'response.cancel':
-      cancel(step, isAllHeard);
+      cancel(step);
       break;
     case 'playback.drained':
       drained(step);
@@ -168,10 +171,10 @@ function clientMessage(step: Step, message: JsonObject, isAllHeard: boolean): vo
 }
 
 /** `response.cancel` of the client stops the run and the speech (contract 06 §6.6). */
-function cancel(step: Step, isAllHeard: boolean): void {
+function cancel(step: Step): void {
   turn.cancelTurn(step, response.shownId(step) ?? fallback.renderedId(step));
-  step.do({ type: 'truncate', isCertain: !isAllHeard });
-  delivery.cancelDelivery(step, isAllHeard);
+  step.do({ type: 'truncate', isCertain: !step.playback.isAllHeard });
+  delivery.cancelDelivery(step);
   run.cancelRuns(step);
 }
 

@@ -86,6 +86,8 @@ export interface Turn {
   totalBytes: number;
   /** When the microphone was last heard. */
   micAt: number | null;
+  /** What the phone had played when the user began to speak. */
+  playedBefore: number;
   active: ActiveResponse | null;
   /** At most one per kind. */
   queue: readonly ResponseRequest[];
@@ -292,16 +294,23 @@ export type RunEvent =
   | { type: 'end'; text: string }
   | { type: 'error'; message: string; code?: string };
 
+/** What the phone has played of the audio that it was sent. */
+export interface Playback {
+  /** Highest `audio_event_id` that it has reported; 0 for none. */
+  played: number;
+  /** Whether that was everything, as far as is known. */
+  isAllHeard: boolean;
+}
+
 /** What happened, at `at` (monotonic milliseconds). */
 export type Event = { at: number } & (
   | {
       /** A message of the owner that the socket does not handle by itself. */
       type: 'client';
       message: JsonObject;
-      /** Whether the phone has played all audio that it was sent, as far as is known. */
-      isAllHeard: boolean;
+      playback: Playback;
     }
-  | { type: 'provider'; event: ProviderEvent }
+  | { type: 'provider'; event: ProviderEvent; playback: Playback }
   /** The provider's socket took no more. */
   | { type: 'providerRefused'; what: 'toolResult' | 'request' }
   | { type: 'run'; key: number; event: RunEvent }
@@ -387,6 +396,7 @@ export function initialState(config: AgentConfig): State {
       lastChunkId: 0,
       totalBytes: 0,
       micAt: null,
+      playedBefore: 0,
       active: null,
       queue: [],
       isSuppressing: false,

@@ -1,6 +1,6 @@
 import type { JsonObject } from '../../../kit/json.ts';
 import type { EventBody } from '../../socket/types.ts';
-import type { CheckSummary, Drain, Effect, OutputAudio, ProviderCommand, State } from './state.ts';
+import type { CheckSummary, Drain, Effect, Event, OutputAudio, Playback, ProviderCommand, State } from './state.ts';
 
 /** What one region tells the others; handled after the region has done its part. */
 export type Signal =
@@ -21,17 +21,22 @@ export type Signal =
 /** Types of the states while they are worked on. */
 type Draft = { -readonly [Key in keyof State]: State[Key] };
 
+/** For events that nobody speaks into. */
+const UNKNOWN: Playback = { played: 0, isAllHeard: true };
+
 /** One step of the state machine: a copy of the state to work on, and the effects so far. */
 export class Step {
   readonly state: Draft;
   readonly at: number;
   readonly checkSummary: CheckSummary;
+  readonly playback: Playback;
   readonly effects: Effect[] = [];
   readonly signals: Signal[] = [];
 
-  constructor(state: State, at: number, checkSummary: CheckSummary) {
+  constructor(state: State, event: Event, checkSummary: CheckSummary) {
     this.state = copyOf(state);
-    this.at = at;
+    this.at = event.at;
+    this.playback = 'playback' in event ? event.playback : UNKNOWN;
     this.checkSummary = checkSummary;
   }
 

@@ -35,7 +35,10 @@ export function append(step: Step, message: JsonObject): void {
     turn.uncommitted += pcm.length;
     turn.totalBytes += pcm.length;
     turn.micAt = step.at;
-    if (turn.input === 'idle') turn.input = 'listening';
+    if (turn.input === 'idle') {
+      turn.input = 'listening';
+      turn.playedBefore = step.playback.played;
+    }
     step.provider({ type: 'audio', pcm, sampleRate: rate });
     acknowledge(step, id, pcm.length, rate, false);
   }

@@ -311,7 +311,11 @@ class World {
   #stops = 0;
   stop(isAllHeard: boolean): void {
     this.#stops++;
-    this.do((agent) => agent.say('response.cancel', {}, isAllHeard));
+    this.do((agent) => {
+      agent.playback = { played: 0, isAllHeard };
+      agent.say('response.cancel');
+      agent.playback = { played: 0, isAllHeard: true };
+    });
   }
 }
 

@@ -432,7 +432,9 @@ describe('an interruption (contract 06 §6.6)', () => {
   it('by noise, while the phone still plays an answer that was sent whole, offers it again', () => {
     const agent = requested();
     agent.respond('d1', ANSWER);
-    agent.say('response.cancel', {}, false);
+    agent.playback = { played: 0, isAllHeard: false };
+    agent.say('response.cancel');
+    agent.playback = { played: 0, isAllHeard: true };
     agent.speak('');
     agent.pass(CONFIG.inputQuiet);
     expect(agent.requests()).toEqual(['user', 'delivery', 'delivery']);
@@ -441,10 +443,46 @@ describe('an interruption (contract 06 §6.6)', () => {
   it('after everything was played does not', () => {
     const agent = requested();
     agent.respond('d1', ANSWER);
-    agent.say('response.cancel', {}, true);
+    agent.say('response.cancel');
     agent.speak('');
     agent.pass(CONFIG.inputQuiet);
     expect(agent.requests()).toEqual(['user', 'delivery', 'user']);
+  });
+
+  it('by noise at which the phone has stopped playing offers the answer again, once', () => {
+    const agent = requested();
+    agent.respond('d1', ANSWER);
+    agent.playback = { played: 3, isAllHeard: false };
+    agent.speak('');
+    expect(agent.did('truncate')).toMatchObject([{ isCertain: false }, { isCertain: true }]);
+    agent.pass(CONFIG.inputQuiet);
+    expect(agent.requests()).toEqual(['user', 'delivery', 'delivery']);
+    agent.respond('d2', ANSWER);
+    agent.speak('');
+    agent.pass(CONFIG.inputQuiet);
+    expect(agent.requests()).toEqual(['user', 'delivery', 'delivery', 'user']);
+  });
+
+  it('by noise through which the phone plays on changes nothing', () => {
+    const agent = requested();
+    agent.respond('d1', ANSWER);
+    agent.playback = { played: 3, isAllHeard: false };
+    agent.append();
+    agent.say('input_audio.commit');
+    agent.playback = { played: 5, isAllHeard: false };
+    agent.provider({ type: 'transcriptFinal', text: '' });
+    agent.pass(CONFIG.inputQuiet);
+    expect(agent.requests()).toEqual(['user', 'delivery']);
+  });
+
+  it('by words at an answer that was not heard to its end keeps it for a respeak', () => {
+    const agent = requested();
+    agent.respond('d1', ANSWER);
+    agent.playback = { played: 3, isAllHeard: false };
+    agent.speak('thanks');
+    agent.respond('r2', 'Sure.');
+    agent.say('svc.result.respeak');
+    expect(agent.did('render')).toMatchObject([{ text: ANSWER }]);
   });
 
   it('by words lets the answer go, and keeps it for a respeak', () => {

@@ -6,6 +6,7 @@ import {
   type Effect,
   type Event,
   initialState,
+  type Playback,
   type RunEvent,
   type State,
 } from '../../../../../lib/voice/agent/core/state.ts';
@@ -63,6 +64,8 @@ export class TestAgent {
   readonly marks: JsonObject[] = [];
   /** Both, in order. */
   readonly log: JsonObject[] = [];
+  /** What the phone has played. */
+  playback: Playback = { played: 0, isAllHeard: true };
   readonly #held = new Map<string, JsonObject[]>();
   readonly #timers = new Map<string, { generation: number; due: number }>();
 
@@ -141,9 +144,9 @@ export class TestAgent {
     this.now = until;
   }
 
-  say = (type: string, members: JsonObject = {}, isAllHeard = false): Effect[] =>
-    this.post({ type: 'client', message: { type, ...members }, isAllHeard });
-  provider = (event: ProviderEvent): Effect[] => this.post({ type: 'provider', event });
+  say = (type: string, members: JsonObject = {}): Effect[] =>
+    this.post({ type: 'client', message: { type, ...members }, playback: this.playback });
+  provider = (event: ProviderEvent): Effect[] => this.post({ type: 'provider', event, playback: this.playback });
   run = (event: RunEvent | JsonObject, key = this.runKey): Effect[] =>
     this.post({ type: 'run', key, event: event as RunEvent });
 
