@@ -165,14 +165,13 @@ export class AgentSession implements TableSession {
   }
 
   #handle(event: Event): void {
-    const [state, effects] = reduce(this.#state, event, createSummaryCheck);
-    this.#state = state;
-    for (const effect of effects) {
-      try {
-        this.#perform(effect);
-      } catch (error) {
-        this.#parts.log.error(`a realtime agent session failed: ${describeError(error)}`);
-      }
+    try {
+      const [state, effects] = reduce(this.#state, event, createSummaryCheck);
+      this.#state = state;
+      for (const effect of effects) this.#perform(effect);
+    } catch (error) {
+      this.#parts.log.error(`a realtime agent session failed: ${describeError(error)}`);
+      this.#socket.close(1011, 'internal error', 'failed');
     }
   }
 
@@ -260,7 +259,12 @@ export class AgentSession implements TableSession {
         artifacts.record(effect.event);
         break;
       case 'provider':
-        this.#command(effect.command);
+        try {
+          this.#command(effect.command);
+        } catch (error) {
+          // Its end is reported by an event of its own.
+          this.#parts.log.warn(`a realtime provider took no more: ${describeError(error)}`);
+        }
         break;
       case 'toolResult':
         this.#tell('toolResult', (provider) => {

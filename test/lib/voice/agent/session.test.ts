@@ -5,7 +5,7 @@ import type { JsonObject } from '../../../../lib/kit/json.ts';
 import type { AgentConfig } from '../../../../lib/voice/agent/core/state.ts';
 import type { ProviderEvent, ProviderOptions, ProviderSession } from '../../../../lib/voice/agent/provider/provider.ts';
 import { AgentSession, type AgentSessionParts, type UnreceivedAnswer } from '../../../../lib/voice/agent/session.ts';
-import type { RunEvent, RunRequest } from '../../../../lib/voice/agent/upstream/run.ts';
+import type { AgentUpstream, RunEvent, RunRequest } from '../../../../lib/voice/agent/upstream/run.ts';
 import { createTestClock } from '../../../support/clock.ts';
 import { createTestLog } from '../../../support/log.ts';
 import { FakeTransport, TOKEN } from '../socket/support.ts';
@@ -84,6 +84,15 @@ function setUp(config: Partial<AgentConfig> = {}, overrides: Partial<AgentSessio
   const log: JsonObject[] = [];
   const ended: string[] = [];
   const approvals: unknown[] = [];
+  const upstream: AgentUpstream = {
+    run(request) {
+      requests.push(request);
+      return stream.read(request.signal);
+    },
+    approve: async (...answer) => void approvals.push(answer),
+    stop: async () => {},
+    history: async () => [],
+  };
   const session = new AgentSession({
     id: 'voice-1',
     principal: { kind: 'api', key: 'k' },
@@ -107,15 +116,7 @@ function setUp(config: Partial<AgentConfig> = {}, overrides: Partial<AgentSessio
     unattachedTtl: 120_000,
     context: [{ role: 'user', content: 'I have a cat' }],
     profileBlock: '',
-    upstream: {
-      run(request) {
-        requests.push(request);
-        return stream.read(request.signal);
-      },
-      approve: async (...answer) => void approvals.push(answer),
-      stop: async () => {},
-      history: async () => [],
-    },
+    upstream,
     connectProvider: async (options, report) => {
       const provider = new FakeProvider(options, report);
       providers.push(provider);
@@ -150,6 +151,7 @@ function setUp(config: Partial<AgentConfig> = {}, overrides: Partial<AgentSessio
     log,
     ended,
     approvals,
+    upstream,
     open,
     settle,
     get provider(): FakeProvider {
@@ -257,6 +259,23 @@ describe('a session of the realtime agent (contract 06 §4)', () => {
     connected(fake as FakeProvider);
     await setting.settle();
     expect(fake?.names()).toEqual(['close']);
+    expect(setting.clock.pending).toBe(0);
+  });
+
+  it('ends when something fails that must not', async () => {
+    const setting = setUp();
+    Object.assign(setting.upstream, {
+      approve() {
+        throw new TypeError('a bug');
+      },
+    });
+    const phone = await setting.open('a');
+    await setting.startRun(phone);
+    setting.stream.push({ type: 'svc.run.started', run_id: 'run-1' });
+    await setting.settle();
+    phone.say({ type: 'svc.confirm', confirmation_id: 'k1', answer: 'deny' });
+    expect(phone.end).toMatchObject({ code: 1011 });
+    expect(setting.ended).toEqual(['voice-1']);
     expect(setting.clock.pending).toBe(0);
   });
 
