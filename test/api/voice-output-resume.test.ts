@@ -30,17 +30,23 @@ async function connect(target: Pick<Target, 'url'>, path: string, token: string)
   return client;
 }
 
+/** A phone whose provider has begun to answer. */
+async function speaking(start: Parameters<typeof withProvider>[0]) {
+  const { provider, target, token } = await withProvider(start);
+  const phone = await speak(target, { token }, OPENAI);
+  onTestFinished(phone.stop);
+  const call = await provider.call(0);
+  call.begin();
+  return { provider, phone, call };
+}
+
 const isHeard = (phone: { heard(): number }, count: number) =>
   vi.waitFor(() => expect(phone.heard()).toBeGreaterThanOrEqual(count));
 
 describeMatrix('a phone that loses its network in the middle of a sentence (contract 05 §12)', (start) => {
   it('hears every sample once', async () => {
-    const { provider, target, token } = await withProvider(start);
+    const { provider, phone, call } = await speaking(start);
     const pcm = sinePcm(1, 24_000);
-    const phone = await speak(target, { token }, OPENAI);
-    onTestFinished(phone.stop);
-    const call = await provider.call(0);
-    call.begin();
     for (let at = 0; at < pcm.length; at += 12_001) {
       const before = phone.heard();
       await call.write(pcm.subarray(at, at + 12_001));
@@ -79,12 +85,8 @@ describeMatrix('a phone that loses its network in the middle of a sentence (cont
   });
 
   it('changes its network with both sockets open: the first is closed 4000', async () => {
-    const { provider, target, token } = await withProvider(start);
+    const { phone, call } = await speaking(start);
     const pcm = sinePcm(1, 24_000);
-    const phone = await speak(target, { token }, OPENAI);
-    onTestFinished(phone.stop);
-    const call = await provider.call(0);
-    call.begin();
     for (let at = 0; at < pcm.length; at += 12_000) {
       const before = phone.heard();
       await call.write(pcm.subarray(at, at + 12_000));

@@ -3,20 +3,9 @@ import {
   describeExpression,
   parseExpression,
   parseProviderOptions,
-  type RenderSettings,
   renderRequest,
 } from '../../../../lib/voice/streaming/adapter.ts';
-
-const SETTINGS: RenderSettings = {
-  model: 'm',
-  voice: 'v',
-  sampleRate: 24_000,
-  language: 'en',
-  codec: 'pcm',
-  optimizeStreamingLatency: 1,
-  textNormalization: false,
-  autoSpeechTags: false,
-};
+import { SETTINGS } from './support.ts';
 
 const request = (providerOptions: unknown) =>
   renderRequest(SETTINGS, {

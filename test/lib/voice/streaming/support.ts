@@ -7,32 +7,32 @@ import {
   type AudioChunk,
   type Rendered,
   type RenderRequest,
+  type RenderSettings,
   renderRequest,
 } from '../../../../lib/voice/streaming/adapter.ts';
 import { createAdapters } from '../../../../lib/voice/streaming/adapters.ts';
 import { startProvider } from '../../../support/voice/provider.ts';
 
+export const SETTINGS: RenderSettings = {
+  model: 'm',
+  voice: 'v',
+  sampleRate: 24_000,
+  language: 'en',
+  codec: 'pcm',
+  optimizeStreamingLatency: 1,
+  textNormalization: false,
+  autoSpeechTags: false,
+};
+
 /** A request with the settings of a new install, changed by `changes`. */
 export const aRequest = (changes: Partial<RenderRequest> = {}): RenderRequest => ({
-  ...renderRequest(
-    {
-      model: 'm',
-      voice: 'v',
-      sampleRate: 24_000,
-      language: 'en',
-      codec: 'pcm',
-      optimizeStreamingLatency: 1,
-      textNormalization: false,
-      autoSpeechTags: false,
-    },
-    {
-      text: 'Hello there.',
-      renderMode: 'verbatim',
-      expression: undefined,
-      providerOptions: undefined,
-      signal: new AbortController().signal,
-    },
-  ),
+  ...renderRequest(SETTINGS, {
+    text: 'Hello there.',
+    renderMode: 'verbatim',
+    expression: undefined,
+    providerOptions: undefined,
+    signal: new AbortController().signal,
+  }),
   ...changes,
 });
 
