@@ -52,6 +52,7 @@ export interface ApiBearers {
 /** A bearer that no server has ever given to anybody. */
 const madeUpToken = (): string => base64url(randomBytes(32));
 
+/** The one error for every bearer that is not accepted, whatever the reason. */
 export const invalidBearer = (): RelayError => new RelayError('unauthorized', 'invalid or expired bearer token');
 
 /**

@@ -14,7 +14,7 @@ const MiB = 1024 * 1024;
 /** Bytes that wait for the disk, of a session and of all. A recording that would go beyond ends early. */
 const MAX_WAITING = 8 * MiB;
 const MAX_WAITING_IN_ALL = 64 * MiB;
-/** What a session may have waiting beyond them for its event log, which is given up last. */
+/** Bytes that a session may have waiting beyond them for its event log, which is given up last. */
 const LOG_RESERVE = MiB / 2;
 /** Audio waits so many milliseconds, or until there are so many bytes, for one write to carry many frames. */
 const GATHER_TIME = 250;
@@ -292,7 +292,7 @@ class FileArtifacts implements SessionArtifacts {
 
   /** Waits for more to write, unless something is urgent. */
   async #gather(): Promise<void> {
-    // Whatever the caller does in this turn goes to the disk in one piece.
+    // All lines of one turn go to the disk in one piece.
     await Promise.resolve();
     if (!this.#isUrgent) {
       await new Promise<void>((resolve) => {

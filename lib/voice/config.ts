@@ -96,6 +96,7 @@ export interface VoiceConfigParts {
 /** Warnings about values in files that are not repeated. */
 const MAX_WARNINGS = 64;
 
+/** Reads the files of the host; without one (edge), there are only defaults and variables. */
 export function createVoiceConfig({ host, config, scopes, log }: VoiceConfigParts): VoiceConfig {
   const editor = host && createConfigEditor(host);
   const output = relayOwned(voiceOutput, config.voiceOutputConfig, config.voiceOutputRunDir);

@@ -306,7 +306,7 @@ function spellingsOf(secret: string): string[] {
   return [secret, encodeURIComponent(secret.toWellFormed()), json, json.replaceAll('/', '\\/')];
 }
 
-/** Whoever read the text may have stopped in the middle of a secret. */
+/** The text without a secret that its end cuts off: error bodies are read up to a limit. */
 function withoutCutSecret(text: string, secrets: readonly string[]): string {
   for (const secret of secrets) {
     for (let length = secret.length - 1; length >= MIN_CUT_SECRET; length--) {

@@ -23,7 +23,7 @@ export interface Listed {
   label?: string;
 }
 
-/** What a provider listed. */
+/** Lists of a provider. */
 export interface Discovered {
   isOk: boolean;
   models: Listed[];

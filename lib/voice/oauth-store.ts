@@ -43,6 +43,7 @@ export interface OauthStoreParts {
   agentHome: string;
 }
 
+/** Looks for tokens in the configured file, then in that of the agent. Writes nothing. */
 export function createOauthStore({ files, clock, path: configured, agentHome }: OauthStoreParts): OauthStore {
   const pathsOf = async (path?: string) => [...new Set([path ?? (await configured()), `${agentHome}/auth.json`])];
   return {

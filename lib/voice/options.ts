@@ -202,7 +202,7 @@ const staticDynamic = (source: string): Dynamic => ({
   cache_ttl_seconds: 0,
 });
 
-/** What is known beside the static lists. */
+/** Facts beside the static lists. */
 interface OptionParts {
   models?: Listed[];
   languages?: Listed[];
@@ -279,7 +279,7 @@ const elevenlabs: Discovery = {
   },
 };
 
-/** What is known of each provider beside its static lists; of those that are missing here, nothing is. */
+/** Sources of further facts, by provider; the others have their static lists only. */
 const discoveries: Readonly<Record<string, Discovery | undefined>> = {
   elevenlabs_tts: elevenlabs,
   openai_realtime: openai('openai_realtime_builtin', 'OpenAI Realtime voices'),

@@ -22,12 +22,13 @@ import { invalidBearer, openApiBearers } from './api-bearer.ts';
 export type VoiceGrant = 'voice:config' | 'voice:stt' | 'voice:tts' | 'voice:realtime';
 
 /**
- * Who uses voice (contract 05 §2). Two requests are of the same principal when kind and key are equal: the key of a
+ * A caller of voice (contract 05 §2). Two requests are of the same principal when kind and key are equal: the key of a
  * session is its device id, else its family, so that a refreshed token of a device is the same principal; that of an API
  * bearer is the SHA-256 of the token.
  */
 export type VoicePrincipal = { kind: 'session'; key: string; session: Session } | { kind: 'api'; key: string };
 
+/** Whether two callers are the same one. */
 export const isSamePrincipal = (a: VoicePrincipal, b: VoicePrincipal): boolean => a.kind === b.kind && a.key === b.key;
 
 export interface VoiceCallersParts {

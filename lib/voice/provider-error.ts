@@ -8,7 +8,7 @@ const MAX_ERROR_BYTES = 8 * 1024;
 export const isTextType = (contentType: string): boolean => /^(?:text\/|application\/json)/i.test(contentType);
 
 /**
- * What a provider says in the body of an error: the message of `error`, `detail` or `message`, else the whole text. Still
+ * The words of a provider in the body of an error: the message of `error`, `detail` or `message`, else the whole text. Still
  * to be redacted. Reads at most 8 KiB.
  */
 export async function readProviderError(body: AsyncIterable<Uint8Array>): Promise<string> {

@@ -125,6 +125,7 @@ export const findProvider = (id: string): StreamingProvider | undefined =>
 /** Whether voice output may use a provider: it speaks, and is not a realtime one (contract 05 §9). */
 export const isRenderer = ({ info }: StreamingProvider): boolean => info.supports_tts && !info.supports_realtime;
 
+/** Whether a provider takes part in a conversation. */
 export const isRealtime = ({ info }: StreamingProvider): boolean => info.supports_realtime;
 
 /** Metadata of a provider as clients of the realtime agent see it (contract 06 §3.1). */
@@ -143,7 +144,7 @@ export function agentInfo(provider: StreamingProvider): AgentProviderInfo {
 }
 
 /**
- * What a provider is wanted for: voice output, realtime voice, the realtime agent, which also takes the stub, or the lab,
+ * The purpose of a provider: voice output, realtime voice, the realtime agent, which also takes the stub, or the lab,
  * which takes any of them.
  */
 export type ProviderUse = 'output' | 'realtime' | 'agent' | 'any';

@@ -23,7 +23,7 @@ export function readSectionFor(section: Mapping, provider: string): Mapping {
   return own === provider ? { ...mappingOf(section, provider), ...readSection(section) } : mappingOf(section, provider);
 }
 
-/** What a section nests under the name of a provider, by any of its aliases. */
+/** The members of a section below the name of a provider, by any of its aliases. */
 export const nestedIn = (section: Mapping, provider: string, canonical: (provider: string) => string): Mapping =>
   Object.fromEntries(
     Object.keys(section)

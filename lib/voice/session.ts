@@ -26,7 +26,7 @@ import type { Adapters } from './streaming/adapters.ts';
 const MAX_TYPE = 64;
 const MAX_MODE = 80;
 
-/** What differs between the sessions of voice output and those of the lab. */
+/** The differences between sessions of voice output and those of the lab. */
 export interface RenderKind<S extends StreamingSettings> {
   /** For errors. */
   name: string;
@@ -41,7 +41,7 @@ export interface RenderKind<S extends StreamingSettings> {
   loggedAs: string;
   /** Members of `voice.session.ready` beyond the common ones. */
   ready(parts: VoiceSessionParts<S>): JsonObject;
-  /** What renders start from; the session's voice overrides it. */
+  /** The settings that renders start from; the session's voice overrides them. */
   settings(scope: Effective<S>): RenderSettings;
   /** An event as it is written to the event log. */
   logged?(event: JsonObject): JsonObject;
@@ -63,7 +63,7 @@ export interface RenderOptions {
   failed?: JsonObject;
   /** Members of `voice.response.done` beyond the common ones. */
   done?: JsonObject;
-  /** What the session does afterwards. */
+  /** Activity of the session afterwards. */
   activityAfter: Activity;
 }
 

@@ -17,7 +17,7 @@ import { type LimitedSession, type SessionLimits, SessionTable } from './socket/
 /** Milliseconds that a stopping relay waits for the last lines of the event logs. */
 const SETTLE_TIMEOUT = 2000;
 
-/** What a session renders with. */
+/** Provider, model and voice of a session. */
 export interface ChosenVoice {
   provider: string;
   model: string;
@@ -28,14 +28,14 @@ export interface ChosenVoice {
   language?: string;
 }
 
-/** Who asks for a session. */
+/** The caller that asks for a session. */
 export interface SessionCaller {
   principal: VoicePrincipal;
   /** The bearer of the request, which the agent's API server may be asked with. Never logged or stored. */
   bearer?: string;
 }
 
-/** What a session is made of. */
+/** Parts of a new session. */
 export interface NewSession<S extends StreamingSettings, V> {
   id: string;
   principal: VoicePrincipal;
@@ -61,7 +61,7 @@ export interface TableSession extends LimitedSession {
   open(transport: Transport): SocketEvents;
 }
 
-/** What differs between the sessions of voice output, of the lab, and of the realtime agent. */
+/** The differences between sessions of voice output, of the lab, and of the realtime agent. */
 export interface SessionsKind<S extends StreamingSettings, V extends TableSession, R> {
   /** For errors. */
   name: string;
@@ -214,7 +214,7 @@ export function createVoiceSessions<S extends StreamingSettings, V extends Table
   };
 }
 
-/** What a session renders with: the settings, overridden by the body. Another provider brings its own defaults. */
+/** The voice of a session: that of the settings, overridden by the body. Another provider brings its own defaults. */
 function chosenVoice(body: JsonObject, { settings }: Effective<StreamingSettings>, use: ProviderUse): ChosenVoice {
   const provider = requireProvider(textIn(body, 'provider', MAX_ID) ?? settings.provider, use);
   const { id } = provider.info;

@@ -219,7 +219,7 @@ export function overlay<S extends StreamingSettings>(below: S, layer: Partial<S>
 }
 
 /**
- * What a section of a file sets. Values that make no sense do not count, and `onInvalid` is told their names; nor do the
+ * Settings by a section of a file. Values that make no sense do not count, and `onInvalid` is told their names; nor do the
  * model and the voice of a provider that does not.
  */
 export function readSettings<S extends StreamingSettings>(
@@ -243,7 +243,7 @@ export function readSettings<S extends StreamingSettings>(
   return settings;
 }
 
-/** What the variables set. Values that make no sense do not count. */
+/** Settings by variables. Values that make no sense do not count. */
 export function readEnvironment<S extends StreamingSettings>(kind: SectionKind<S>, config: Config): Partial<S> {
   const values = kind.environment(config);
   const settings: Partial<S> = {};
@@ -255,7 +255,7 @@ export function readEnvironment<S extends StreamingSettings>(kind: SectionKind<S
 }
 
 /**
- * What the `tts:` section of a profile without `voice_output:` sets: provider, model, voice and sample rate, and nothing
+ * Settings by the `tts:` section of a profile without `voice_output:`: provider, model, voice and sample rate, and nothing
  * when its provider is not a streaming renderer, with which every session would fail.
  */
 export function readTtsSettings(section: unknown): Partial<OutputSettings> {

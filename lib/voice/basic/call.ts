@@ -35,7 +35,7 @@ export interface Bounds {
 }
 
 /**
- * Runs calls to one provider within a time limit. Whatever fails is an `internal` error with `provider`, at most 300
+ * Runs calls to one provider within a time limit. Any failure is an `internal` error with `provider`, at most 300
  * characters, without secrets and host paths (contract 05 §8). A caller that hung up gets the reason of its signal.
  */
 export async function withProvider<T>(

@@ -87,6 +87,7 @@ const AUDIO_PART = {
   missing: 'the multipart body has no audio part: no audio was sent',
 };
 
+/** Clips as files on a host, else in memory. */
 export function createClips(host: Host | undefined, clock: Clock, log: Log): Clips {
   return host ? createFileClips(host, clock, log) : createMemoryClips(clock, log);
 }

@@ -12,7 +12,7 @@ const GEMINI_VOICES =
   );
 const GEMINI_TAG_MODEL = 'gemini-3.1-flash-tts-preview';
 
-/** What a client may override with each call of a provider that can do more (contract 05 §5). A type, as a JSON value. */
+/** The overrides that a client may send with each call of such a provider (contract 05 §5). A type, as a JSON value. */
 export type Enhanced = {
   provider: string;
   supported: true;

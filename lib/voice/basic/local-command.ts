@@ -7,7 +7,7 @@ import { providerFailure } from './call.ts';
 /** Bytes of a transcript. More output ends the command. */
 const MAX_OUTPUT = 1024 * 1024;
 
-/** What a template's placeholders stand for. */
+/** Values of a template's placeholders. */
 export interface TemplateValues {
   input_path: string;
   output_dir: string;

@@ -113,6 +113,7 @@ const PROVIDERS: Readonly<Record<string, SttProvider>> = {
 /** Providers that are tried when the configuration names none, after a local command (contract 05 §6). */
 export const STT_ORDER = ['groq', 'openai', 'mistral', 'xai', 'elevenlabs', 'deepinfra'] as const;
 
+/** Whether a provider of that name transcribes. */
 export const isSttProvider = (name: string): boolean => Object.hasOwn(PROVIDERS, name);
 
 /** Milliseconds that a provider may take. */

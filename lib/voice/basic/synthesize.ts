@@ -33,7 +33,7 @@ export interface SynthesizeRequest {
   overrides: Overrides;
 }
 
-/** What a client may choose for one text. */
+/** Choices of a client for one text. */
 export interface Overrides {
   provider?: 'gemini' | 'xai';
   voice?: string;

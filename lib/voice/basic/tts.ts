@@ -136,11 +136,13 @@ const PROVIDERS: Readonly<Record<string, TtsProvider>> = {
 /** Providers that are tried when the configuration names none (contract 05 §7). */
 export const TTS_ORDER = ['openai', 'elevenlabs', 'xai', 'gemini', 'mistral'] as const;
 
+/** Whether a provider of that name speaks. */
 export const isTtsProvider = (name: string): boolean => Object.hasOwn(PROVIDERS, name);
 
 /** Code points that a provider takes in one request. */
 export const maxTextOf = (provider: string): number => PROVIDERS[provider]?.maxText ?? MAX_TEXT;
 
+/** The request that speaks a text. @throws RelayError for the id of a voice or a model that is none. */
 export function ttsRequest(provider: string, speech: Speech, { baseUrl, secret }: Credential): ProviderRequest {
   const { path, headers, body } = (PROVIDERS[provider] as TtsProvider).call(speech, secret);
   return {

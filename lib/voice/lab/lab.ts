@@ -23,7 +23,7 @@ const labKind = (logsTranscripts: boolean): RenderKind<RealtimeSettings> => ({
   loggedAs: 'voice.session',
   ready: () => ({}),
   settings: ({ settings }) => ({ ...voiceOutput.defaults, ...settings }),
-  // What was said in a session is nobody's business but its client's (contract 05 §15).
+  // Speech of a session is logged only for debugging (contract 05 §15).
   logged: (event) =>
     event.type === 'voice.transcript.final' && !logsTranscripts
       ? { ...event, text: `<${String(event.text).length} characters>` }

@@ -55,7 +55,7 @@ class Fifo {
 
 /**
  * The events that a client may still need (contract 05 §12): those beyond its cursors, audio by `audio_event_id` and the
- * rest by `event_id`. What a cursor passes leaves at once, since cursors never fall.
+ * rest by `event_id`. Events that a cursor passes leave at once, since cursors never fall.
  */
 export class EventRing {
   readonly #limits: RingLimits;

@@ -5,10 +5,10 @@ const KiB = 1024;
 const MiB = 1024 * KiB;
 const MINUTE = 60_000;
 
-/** What a session is doing for its client: nothing yet, rendering or running, or finished for good. */
+/** Work of a session for its client: none yet, a render or a run, or finished for good. */
 export type Activity = 'idle' | 'busy' | 'done';
 
-/** What differs between the users of the resumable socket. */
+/** The differences between users of the resumable socket. */
 export interface Rules {
   /** Whether sessions outlive their sockets. Without it, events have no ids, and a second socket replaces the first. */
   resumable: boolean;
@@ -17,7 +17,7 @@ export interface Rules {
   /** Whether `session.start` is answered with another `voice.session.ready`. */
   answersStart: boolean;
   ring: RingLimits;
-  /** What makes room in a full ring: the client by its acknowledgements while the producer waits, or the oldest events. */
+  /** How a full ring gets room: by acknowledgements of the client, for which the producer waits, or from its oldest events. */
   whenFull: 'wait' | 'evict';
   /** Unsent bytes beyond those of a replay above which the owner's socket counts as lost. */
   maxUnsent: number;
@@ -46,7 +46,7 @@ export const LAB_RULES: Rules = {
   endsSession: () => true,
 };
 
-/** What the phone says in its close frame when it leaves voice mode (contract 06 §4.1). */
+/** Reasons in the close frame of a phone that leaves voice mode (contract 06 §4.1). */
 const LEAVING = new Set(['session ended', 'done']);
 
 /** `/voice/realtime-agent/{id}` (contract 06 §4.1). `busy` while a background run is alive. */

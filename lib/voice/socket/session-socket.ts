@@ -36,7 +36,7 @@ export interface SessionSocketParts {
 
 interface Link {
   transport: Transport;
-  /** What the transport had received and still had to send when it was pinged. */
+  /** Bytes received and still unsent when the transport was pinged. */
   pinged?: { received: number | undefined; unsent: number };
   /** Unsent bytes that a replay put there. */
   replayed: number;
@@ -47,7 +47,7 @@ export class SessionSocket {
   readonly #parts: SessionSocketParts;
   readonly #machine: ResumableSession;
   readonly #links = new Map<SocketId, Link>();
-  /** What happened while another event was being handled. */
+  /** Inputs that arrived while another one was being handled. */
   readonly #inputs: Input[] = [];
   readonly #waiting = new Set<() => void>();
   #isRunning = false;

@@ -16,7 +16,7 @@ export interface EventBody extends JsonObject {
   type: string;
 }
 
-/** What happened. */
+/** An input of the state machine. */
 export type Input =
   /** A socket of the session's principal has opened. */
   | { type: 'opened'; socket: SocketId }
@@ -38,7 +38,7 @@ export type Input =
   /** A deadline may have passed. */
   | { type: 'time' };
 
-/** What is to be done, in this order. */
+/** One of the things to do, in order. */
 export type Effect =
   | { type: 'send'; socket: SocketId; text: string }
   | { type: 'close'; socket: SocketId; code: number; reason: string }

@@ -67,7 +67,7 @@ export interface AudioChunk {
   label: string;
 }
 
-/** What a finished render reports. */
+/** Report of a finished render. */
 export interface Rendered {
   provider: string;
   model: string;

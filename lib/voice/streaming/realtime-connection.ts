@@ -18,7 +18,7 @@ const LOW_WATER = 256 * 1024;
 /** Counted for each event besides its characters, because an empty one takes memory too. */
 const OVERHEAD = 256;
 
-/** What a realtime provider reports, whatever it calls it (contract 05 §13). */
+/** An event of a realtime provider, whose names for it differ (contract 05 §13). */
 export type RealtimeEvent =
   | { type: 'audio'; bytes: Uint8Array }
   | { type: 'transcript'; text: string }
@@ -26,7 +26,7 @@ export type RealtimeEvent =
   | { type: 'error'; message: string }
   | { type: 'closed'; code: number };
 
-/** One message of a provider; null for an event without meaning here. What cannot be understood is an error. */
+/** One message of a provider; null for an event without meaning here. Any other message is an error. */
 export function parseRealtimeEvent(text: string): RealtimeEvent | null {
   const event = readEvent(text);
   if (!event) return { type: 'error', message: NOT_AN_EVENT };

@@ -35,7 +35,7 @@ export function failureOf(event: JsonObject): string | undefined {
   return errorText(details.error ?? details);
 }
 
-/** What an error says: its message, else its code, else its type. */
+/** The text of an error: its message, else its code, else its type. */
 export function errorText(error: unknown): string {
   const { message, code, type } = isObject(error) ? error : { message: error };
   for (const text of [message, code, type]) if (typeof text === 'string' && text.trim() !== '') return text.trim();

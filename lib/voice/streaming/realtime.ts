@@ -16,7 +16,7 @@ const ASSISTANT = 'You are a voice assistant. Answer briefly, in natural spoken 
 
 type Message = Record<string, unknown>;
 
-/** What differs between the providers: the session, and the body of `response.create`. */
+/** The differences between the providers: the session, and the body of `response.create`. */
 interface Dialect {
   provider: string;
   session(request: RenderRequest, instructions: string): Message;
