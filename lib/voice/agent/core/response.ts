@@ -14,6 +14,7 @@ const ORPHAN_TTL = 10_000;
 const SUSPECT_WAIT = 1500;
 const MAX_ENDED = 32;
 const MAX_CALLS = 256;
+const MAX_HELD_CALLS = 8;
 
 type Response = Extract<ProviderEvent, { responseId: string | null }>;
 
@@ -54,6 +55,7 @@ export const activeResponse = (request: ResponseRequest): ActiveResponse => ({
   isAnnounced: false,
   hasSpoken: false,
   hasCalled: false,
+  heldCalls: [],
   isRefused: false,
 });
 
@@ -231,9 +233,9 @@ function call(step: Step, response: ActiveResponse, event: Extract<Response, { t
   if (turn.calls.includes(callId)) return;
   turn.calls = [...turn.calls, callId].slice(-MAX_CALLS);
   response.hasCalled = true;
-  if (response.isSuspect) settleSuspect(step);
-  const isDelivery = response.request.kind === 'delivery';
-  step.raise({ type: 'call', callId, name, args, isDelivery, hasSpoken: response.hasSpoken });
+  const asked = { callId, name, args, hasSpoken: response.hasSpoken };
+  if (!response.isSuspect) step.raise({ type: 'call', ...asked, isDelivery: response.request.kind === 'delivery' });
+  else if (response.heldCalls.length < MAX_HELD_CALLS) response.heldCalls = [...response.heldCalls, asked];
 }
 
 function done(step: Step, event: Extract<Response, { type: 'responseDone' }>): void {
@@ -277,6 +279,9 @@ export function settleSuspect(step: Step): void {
   step.clearTimer('suspect');
   if (response.request.kind === 'delivery') step.raise({ type: 'deliveryText', text: '' });
   if (!isHeld(step, response)) step.do({ type: 'release', hold: response.id });
+  const isDelivery = response.request.kind === 'delivery';
+  for (const asked of response.heldCalls) step.raise({ type: 'call', ...asked, isDelivery });
+  response.heldCalls = [];
 }
 
 /** The provider begins no response beside one that it has not yet cancelled: that one will be over soon. */

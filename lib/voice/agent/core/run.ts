@@ -361,6 +361,7 @@ function release(step: Step, run: Run, status: RunFacts['status']): void {
   run.activeToolName = null;
   state.run.last = run;
   state.run.current = null;
+  state.run.isQueueDue = false;
   if (state.run.queue.length > 0) step.setTimer('queue', QUEUE_WAIT + config.deliveryConfirm);
 }
 

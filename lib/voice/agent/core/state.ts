@@ -131,8 +131,19 @@ export interface ActiveResponse {
   isAnnounced: boolean;
   hasSpoken: boolean;
   hasCalled: boolean;
+  /** Function calls of a suspect response. */
+  heldCalls: readonly FunctionCall[];
   /** The provider would not begin it beside one that was cancelled; it is asked again when that one is over. */
   isRefused: boolean;
+}
+
+export interface FunctionCall {
+  callId: string;
+  name: string;
+  /** JSON text that nobody has checked. */
+  args: string;
+  /** The response spoke before it called. */
+  hasSpoken: boolean;
 }
 
 /** Region F: who speaks. */

@@ -1,6 +1,16 @@
 import type { JsonObject } from '../../../kit/json.ts';
 import type { EventBody } from '../../socket/types.ts';
-import type { CheckSummary, Drain, Effect, Event, OutputAudio, Playback, ProviderCommand, State } from './state.ts';
+import type {
+  CheckSummary,
+  Drain,
+  Effect,
+  Event,
+  FunctionCall,
+  OutputAudio,
+  Playback,
+  ProviderCommand,
+  State,
+} from './state.ts';
 
 /** What one region tells the others; handled after the region has done its part. */
 export type Signal =
@@ -8,7 +18,7 @@ export type Signal =
   | { type: 'userTurn' }
   /** An utterance without words. */
   | { type: 'noise' }
-  | { type: 'call'; callId: string; name: string; args: string; isDelivery: boolean; hasSpoken: boolean }
+  | ({ type: 'call'; isDelivery: boolean } & FunctionCall)
   /** The response of a delivery. */
   | { type: 'deliveryText'; text: string }
   | { type: 'deliveryRestarted' }

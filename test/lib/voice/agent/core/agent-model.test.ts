@@ -116,6 +116,8 @@ class World {
       // Sent before the provider had read of the end.
       agent.text(id, `too late: ${request.prompt?.type === 'delivery' ? request.prompt.result.answer : id}`);
       agent.audio(id);
+    } else if (isCancelled && saying === 'task') {
+      agent.call(id, `call-${++this.#ids}`, 'svc_run_task', { text: 'too late' });
     } else if (isCancelled) this.#end(response, 'cancelled');
     else {
       const said = request.prompt?.type === 'delivery' ? request.prompt.result.answer : `chat ${id}`;
@@ -267,6 +269,7 @@ class World {
 
   /** Responses begin and end once, and nobody speaks into the speech of another. */
   #checkResponses(): void {
+    expect(this.agent.did('startRun').filter(({ task }) => task.text === 'too late')).toEqual([]);
     expect(this.agent.events.filter(({ delta }) => String(delta).startsWith('too late'))).toEqual([]);
     const open = new Map<unknown, JsonObject>();
     const over = new Set<unknown>();

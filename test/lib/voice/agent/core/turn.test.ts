@@ -210,6 +210,21 @@ describe('one response in flight (contract 06 §6.1)', () => {
     expect(agent.heldResponses).toEqual([]);
   });
 
+  it('starts nothing by a function call while it may belong to a cancelled request', () => {
+    for (const status of ['cancelled', 'completed']) {
+      const agent = new TestAgent();
+      agent.speak('delete it');
+      agent.say('response.cancel');
+      agent.speak('wait');
+      agent.started('r1');
+      agent.call('r1', 'c1', 'svc_run_task', { text: 'x' });
+      agent.pass(100);
+      expect(agent.of('svc.run.progress')).toEqual([]);
+      agent.done('r1', status);
+      expect(agent.of('svc.run.progress')).toHaveLength(status === 'completed' ? 1 : 0);
+    }
+  });
+
   it('is heard after a cancelled request that never began', () => {
     const agent = new TestAgent();
     agent.speak('one');
