@@ -25,6 +25,9 @@ import type { Adapters } from './streaming/adapters.ts';
 
 const MAX_TYPE = 64;
 const MAX_MODE = 80;
+/** Characters by which a quoted text is known, and the fewest that are worth hiding. */
+const QUOTED = 24;
+const MIN_QUOTED = 4;
 
 /** The differences between sessions of voice output and those of the lab. */
 export interface RenderKind<S extends StreamingSettings> {
@@ -78,6 +81,8 @@ export class VoiceSession<S extends StreamingSettings = StreamingSettings> imple
   readonly #socket: SessionSocket;
   readonly #end = new AbortController();
   #activity: Activity = 'idle';
+  /** Text of the last render. */
+  #text = '';
 
   constructor(kind: RenderKind<S>, parts: VoiceSessionParts<S>) {
     const { id, principal, scope, voice, artifacts, log } = parts;
@@ -99,7 +104,7 @@ export class VoiceSession<S extends StreamingSettings = StreamingSettings> imple
       clock: parts.clock,
       ready: () => ({ ...facts, event_log_path: artifacts.logPath, ...origin, ...kind.ready(parts) }),
       deliver: received,
-      made: (event) => artifacts.record(kind.logged?.(event) ?? event),
+      made: (event) => artifacts.record(withoutText(kind.logged?.(event) ?? event, this.#text)),
       ended: (why) => this.#ended(why),
       failed: (error) => log.error(`a voice socket failed: ${describeError(error)}`),
     });
@@ -149,6 +154,7 @@ export class VoiceSession<S extends StreamingSettings = StreamingSettings> imple
 
   /** Renders what a `response.create` asks for, or answers it with an error. */
   render(message: JsonObject, options: RenderOptions): void {
+    this.#text = options.text;
     const request = this.#requestOf(message, options);
     if (request) void this.#render(request, options);
   }
@@ -190,6 +196,15 @@ export class VoiceSession<S extends StreamingSettings = StreamingSettings> imple
     artifacts.recordEnd({ type: `${this.#kind.loggedAs}.closed`, session_id: this.id, reason: why });
     this.#parts.ended(this, artifacts.settled());
   }
+}
+
+/** An error for the event log, which has no text to speak (contract 05 §15), without the words with which it is quoted. */
+function withoutText(event: JsonObject, text: string): JsonObject {
+  const begin = text.replace(/\s+/g, ' ').trim().slice(0, QUOTED);
+  const { type, message } = event;
+  if (type !== 'voice.error' || typeof message !== 'string' || begin.length < MIN_QUOTED) return event;
+  const at = message.indexOf(begin);
+  return at < 0 ? event : { ...event, message: `${message.slice(0, at)}<text>` };
 }
 
 const factsOf = ({ provider, model, voice }: ChosenVoice): JsonObject => ({ provider, model, voice });

@@ -1,4 +1,5 @@
 import { expect, it } from 'vitest';
+import { RelayError } from '../../../../lib/errors.ts';
 import type { JsonObject } from '../../../../lib/kit/json.ts';
 import type { LogLevel } from '../../../../lib/log.ts';
 import type { Transport } from '../../../../lib/socket/transport.ts';
@@ -102,6 +103,20 @@ it('05 §15: the event log has the transcript at DEBUG only; the client always g
     expect(recorded.find(isFinal)).toMatchObject({ text });
     expect(JSON.stringify(recorded)).not.toContain('QUESTION');
   }
+});
+
+it('05 §15: the event log has no text that a provider quotes in an error; the client is told all', async () => {
+  const refusing: Adapter = async function* ({ text }) {
+    yield { pcm: new Uint8Array(4), sampleRate: 24_000, label: 'x' };
+    throw new RelayError('bad-gateway', `Stub answered HTTP 400: cannot say "${text.replace(/\s+/g, ' ')}" now`);
+  };
+  const { attach, recorded } = setUp({ adapter: refusing });
+  const { send, end, events } = await attach();
+  send({ type: 'response.create', text: ' PRIVATE\nQUESTION that nobody else may read ' });
+  await end();
+  expect(events.at(-1)).toMatchObject({ message: expect.stringContaining('PRIVATE QUESTION that nobody') });
+  expect(recorded.at(-1)).toMatchObject({ message: 'Stub answered HTTP 400: cannot say " <text>' });
+  expect(JSON.stringify(recorded)).not.toContain('PRIVATE');
 });
 
 it('05 §14, §15: logs the session from its creation to its end', async () => {
