@@ -45,7 +45,7 @@ import {
   validateOutput,
   validateRealtime,
 } from './voice/config.ts';
-import { createLabSession, createOutputSession } from './voice/sessions.ts';
+import { createAgentSession, createLabSession, createOutputSession } from './voice/sessions.ts';
 import { synthesize } from './voice/synthesize.ts';
 import { transcribe } from './voice/transcribe.ts';
 
@@ -119,6 +119,7 @@ export const routes: readonly Route[] = [
   ['POST', '/voice/synthesize', voice('voice:tts'), synthesize],
   ['POST', '/voice/output/session', voice('voice:tts'), createOutputSession],
   ['POST', '/voice/realtime/session', voice('voice:realtime'), createLabSession],
+  ['POST', '/voice/realtime-agent/session', voice('voice:realtime'), createAgentSession],
   // Last, because `/voice/output/config` also has the form of a socket's path.
   ...sockets.map(plainGet),
 ];

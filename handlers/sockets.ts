@@ -5,7 +5,7 @@ import type { Caller, SocketEvents, Transport } from '../lib/socket/transport.ts
 import { errorResponse } from '../lib/web/json.ts';
 import { errorFor, failureResponse } from './errors.ts';
 import { type Guard, type Handler, pathOf, type RelayRequest } from './request.ts';
-import { labSocket, outputSocket } from './voice/sessions.ts';
+import { agentSocket, labSocket, outputSocket } from './voice/sessions.ts';
 
 /** One kind of socket. */
 export interface SocketRow {
@@ -39,6 +39,7 @@ export const sockets: readonly SocketRow[] = [
   { path: '/', ...channels },
   outputSocket,
   labSocket,
+  agentSocket,
 ];
 
 /** `GET` of a socket's path without upgrade headers. */

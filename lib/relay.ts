@@ -126,6 +126,18 @@ async function createDomains(parts: DomainParts, late: Late) {
   const media = await openMedia(parts);
   const security = await openSecurity({ store: stores.open('switches'), config, log: log.named('operator') });
   const localOperator = await openLocalOperator({ host, config, log: log.named('access') });
+  /** Absent at the edge, as everything below that is made only with a host. */
+  const profileFiles =
+    host && createProfileFiles({ host, config, log: log.named('profiles'), onWritten: () => void profiles.rescan() });
+  const phone = await openPhoneMessaging({
+    sessions,
+    clock,
+    log: log.named('phone'),
+    seen: threads.seen,
+    queue: stores.open('phone'),
+    replies: stores.open('phone-replies'),
+    subscribers: parts.socketsOutliveMemory ? stores.open('phone-subscribers') : undefined,
+  });
 
   return {
     sessions,
@@ -133,9 +145,7 @@ async function createDomains(parts: DomainParts, late: Late) {
     limiter,
     sockets,
     profiles,
-    /** Absent at the edge, as everything below that is made only with a host. */
-    profileFiles:
-      host && createProfileFiles({ host, config, log: log.named('profiles'), onWritten: () => void profiles.rescan() }),
+    profileFiles,
     bridge: await openBridge({
       sessions,
       clock,
@@ -158,15 +168,7 @@ async function createDomains(parts: DomainParts, late: Late) {
       log: log.named('notifications'),
     }),
     threads,
-    phone: await openPhoneMessaging({
-      sessions,
-      clock,
-      log: log.named('phone'),
-      seen: threads.seen,
-      queue: stores.open('phone'),
-      replies: stores.open('phone-replies'),
-      subscribers: parts.socketsOutliveMemory ? stores.open('phone-subscribers') : undefined,
-    }),
+    phone,
     context: createInjectedContext({ host, config, log: log.named('context') }),
     usage: host && createUsage({ host, config, clock, log: log.named('usage'), upstream, bases: parts.usageBases }),
     tui: createTui({ host, config, clock, log: log.named('tui') }),
@@ -200,6 +202,8 @@ async function createDomains(parts: DomainParts, late: Late) {
       sessions,
       security,
       localOperator,
+      profileFiles,
+      pushMessage: (message) => phone.push(message),
     }),
     operatorTokens: createOperatorTokens(config.operatorPublicKey, clock, log.named('access')),
   };

@@ -1,3 +1,4 @@
+import { bearerOf } from '../../lib/access/bearer.ts';
 import type { Relay } from '../../lib/relay.ts';
 import type { VoiceGrant, VoicePrincipal } from '../../lib/voice/principal.ts';
 import { json } from '../../lib/web/json.ts';
@@ -7,7 +8,7 @@ import type { SocketRow } from '../sockets.ts';
 import { profileOf, readVoiceBody } from './request.ts';
 
 /** Sessions of one kind. */
-type Kind = 'output' | 'lab';
+type Kind = 'output' | 'lab' | 'agent';
 
 /** Id of a session in a path, where the other names are routes. */
 export const VOICE_SESSION = '(?!(config|providers|session)(/|$)):id';
@@ -17,15 +18,19 @@ const MAX_MESSAGE = 2 * 1024 * 1024;
 /** The caller that the guard `voice(grant)` let through. */
 const callerOf = (request: RelayRequest): VoicePrincipal => request.voice as VoicePrincipal;
 
-/** `POST` of a new session (contract 05 §12, §14). */
+/** `POST` of a new session (contract 05 §12, §14, 06 §3.3). */
 const createVoiceSession =
   (kind: Kind): Handler =>
   async (request, relay) => {
     const body = await readVoiceBody(request, { optional: true });
-    return json(await relay.voice[kind].create({ principal: callerOf(request) }, profileOf(request, body), body));
+    const caller = {
+      principal: callerOf(request),
+      bearer: bearerOf(request.headers.get('authorization')) ?? undefined,
+    };
+    return json(await relay.voice[kind].create(caller, profileOf(request, body), body));
   };
 
-/** The socket of a session: only its principal may connect (contract 05 §12). */
+/** The socket of a session: only its principal may connect (contract 05 §12, 06 §4). */
 function voiceSocket(path: string, grant: VoiceGrant, kind: Kind): SocketRow {
   const authenticate = voice(grant);
   return {
@@ -49,3 +54,6 @@ export const outputSocket = voiceSocket('/voice/output', 'voice:tts', 'output');
 
 export const createLabSession = createVoiceSession('lab');
 export const labSocket = voiceSocket('/voice/realtime', 'voice:realtime', 'lab');
+
+export const createAgentSession = createVoiceSession('agent');
+export const agentSocket = voiceSocket('/voice/realtime-agent', 'voice:realtime', 'agent');

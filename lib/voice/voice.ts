@@ -6,11 +6,17 @@ import type { Host } from '../host/index.ts';
 import type { Upstream } from '../host/upstream.ts';
 import type { DialUpstream } from '../host/upstream-socket.ts';
 import type { Clock } from '../kit/clock.ts';
+import type { JsonObject } from '../kit/json.ts';
 import type { Log } from '../log.ts';
 import { createDenyList, secretPlaces } from '../media/deny-list.ts';
 import type { Security } from '../operator/security.ts';
 import { readApiServer } from '../pairing/api-server.ts';
+import type { ProfileFiles } from '../profiles/profile-files.ts';
 import type { Sessions } from '../sessions/sessions.ts';
+import { createRealtimeAgent } from './agent/agent.ts';
+import { createProviders } from './agent/provider/index.ts';
+import { createSpeechRenderer } from './agent/provider/render.ts';
+import { AgentSession } from './agent/session.ts';
 import { createArtifacts } from './artifacts.ts';
 import { createBasicVoice } from './basic/basic.ts';
 import { createVoiceConfig } from './config.ts';
@@ -37,6 +43,10 @@ export interface VoiceParts {
   security: Security;
   localOperator: LocalOperator;
   stores: Stores;
+  /** Absent at the edge. */
+  profileFiles?: ProfileFiles;
+  /** Pushes a message to the phone, as `POST /phone/message` does (contract 04 §5.3). */
+  pushMessage(message: JsonObject): Promise<unknown>;
 }
 
 /** Milliseconds for which the host's API key is not read again: a stranger decides how often it is needed. */
@@ -63,13 +73,14 @@ export async function createVoice(parts: VoiceParts) {
   });
   const isSecret = host && createDenyList(host, secretPlaces(host, config));
   const basic = createBasicVoice({ host, config, isSecret, clock, log, upstream, credentials, settings });
+  const apiKey = createApiKeyReader(parts);
   const callers = await createVoiceCallers({
     config,
     upstream,
     sessions,
     security,
     localOperator,
-    apiKey: createApiKeyReader(parts),
+    apiKey,
     store: stores.open('voice-callers'),
     clock,
     log,
@@ -92,6 +103,18 @@ export async function createVoice(parts: VoiceParts) {
     scope: settings.realtime,
     onPrincipalEnded: (principal, ended) => callers.onPrincipalEnded(principal, 'voice:realtime', ended),
   });
+  const agent = createRealtimeAgent({
+    ...streaming,
+    scope: settings.agent,
+    onPrincipalEnded: (principal, ended) => callers.onPrincipalEnded(principal, 'voice:realtime', ended),
+    upstream,
+    apiKey,
+    profileFiles: parts.profileFiles,
+    pushMessage: parts.pushMessage,
+    providers: createProviders({ dialUpstream, clock, credentials }),
+    renderSpeech: createSpeechRenderer(streaming.adapters),
+    openSession: (session) => new AgentSession(session),
+  });
 
   return {
     callers,
@@ -102,17 +125,18 @@ export async function createVoice(parts: VoiceParts) {
     basic,
     output,
     lab,
+    agent,
 
     start() {
       basic.start();
-      const used = Promise.all([settings.output(null), settings.realtime(null)]);
+      const used = Promise.all([settings.output(null), settings.realtime(null), settings.agent(null)]);
       used.then(artifacts.start).catch((error) => log.warn(`voice settings cannot be read: ${describeError(error)}`));
     },
 
     async stop(): Promise<void> {
       options.stop();
       artifacts.stop();
-      await Promise.all([basic.stop(), output.stop(), lab.stop()]);
+      await Promise.all([basic.stop(), output.stop(), lab.stop(), agent.stop()]);
     },
   };
 }

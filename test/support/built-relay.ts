@@ -12,6 +12,7 @@ import { createSocketTable, type SocketRow, sockets } from '../../handlers/socke
 import { readConfig } from '../../lib/config.ts';
 import { createNodeHost } from '../../lib/host/node/index.ts';
 import { createNodeUpstream } from '../../lib/host/node/upstream.ts';
+import { createNodeDialUpstream } from '../../lib/host/node/upstream-socket.ts';
 import type { Upstream } from '../../lib/host/upstream.ts';
 import { type Clock, systemClock } from '../../lib/kit/clock.ts';
 import { createLog } from '../../lib/log.ts';
@@ -60,6 +61,7 @@ export async function startBuiltTarget(options: BuiltOptions = {}) {
     channels: (relay) => ({ ...createChannels(relay), ...channels }),
     host: createNodeHost({ agentHome, env: hostEnv?.(agentHome) }),
     upstream,
+    dialUpstream: createNodeDialUpstream({}),
   });
   const server = createRelayServer({
     log: relay.log,
