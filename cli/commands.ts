@@ -123,6 +123,11 @@ const voiceCommands: CommandEntry[] = [
     load: () => import('./voice/transcribe.ts'),
   },
   {
+    usage: 'talk',
+    summary: 'talk to the agent: by typing, with a microphone, or with a recording',
+    load: () => import('./voice/talk.ts'),
+  },
+  {
     usage: 'doctor',
     summary: 'show providers, keys and settings of voice, and measure the time to the first audio',
     load: () => import('./voice/doctor.ts'),

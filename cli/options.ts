@@ -187,3 +187,10 @@ export function actionOf<const T extends string>(word: string | undefined, ...ch
   if (action !== undefined) return action;
   throw new UsageError(`unknown action '${word}': must be ${choices.slice(0, -1).join(', ')} or ${choices.at(-1)}`);
 }
+
+/** A sample rate of voice, in hertz. */
+export function asRate(text: string): number {
+  const rate = Number(text);
+  if (/^\d{4,5}$/.test(text) && rate >= 8000 && rate <= 96_000) return rate;
+  throw invalid('must be a whole number from 8000 to 96000');
+}

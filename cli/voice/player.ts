@@ -23,7 +23,7 @@ export interface Player {
   play(part: SpeechPart): void;
   /** Resolves when everything was played. Rejects when the player failed. */
   finish(): Promise<void>;
-  /** Stops at once. */
+  /** Stops at once. What is played afterwards begins anew. */
   stop(): void;
 }
 
@@ -32,19 +32,25 @@ export interface Player {
  * @throws CommandError when there is none.
  */
 export async function findPlayer(env: Record<string, string | undefined>): Promise<Player> {
-  const directories = (env.PATH ?? '').split(delimiter).filter(isAbsolute);
   for (const [name, args] of PLAYERS) {
-    for (const directory of directories) {
-      const path = join(directory, name);
-      const isThere = await access(path, constants.X_OK).then(
-        () => true,
-        () => false,
-      );
-      if (isThere) return createPlayer(name, path, args);
-    }
+    const path = await findProgram(name, env);
+    if (path !== undefined) return createPlayer(name, path, args);
   }
   const names = PLAYERS.map(([name]) => name).join(', ');
   throw new CommandError(`no player was found: none of ${names} is installed`, WRITE_A_FILE);
+}
+
+/** Absolute path of a program on `PATH`. */
+export async function findProgram(name: string, env: Record<string, string | undefined>): Promise<string | undefined> {
+  for (const directory of (env.PATH ?? '').split(delimiter).filter(isAbsolute)) {
+    const path = join(directory, name);
+    const isThere = await access(path, constants.X_OK).then(
+      () => true,
+      () => false,
+    );
+    if (isThere) return path;
+  }
+  return undefined;
 }
 
 function createPlayer(name: string, path: string, args: (rate: number) => string[]): Player {
@@ -79,6 +85,10 @@ function createPlayer(name: string, path: string, args: (rate: number) => string
       child?.stdin.end();
       return ended;
     },
-    stop: () => void child?.kill(),
+    stop() {
+      child?.kill();
+      child = undefined;
+      ended = Promise.resolve();
+    },
   };
 }

@@ -23,7 +23,7 @@ import {
 import { remoteRelay } from '../remote-relay.ts';
 import { onSignals } from '../signals.ts';
 
-/** Seconds. The session is revoked earlier, unless this command is killed. */
+/** Seconds that the session of a short command lasts. It is revoked earlier, unless the command is killed. */
 const SESSION_TTL = 900;
 /** Milliseconds. Listing the voices of a provider may take ten seconds. */
 const CALL_TIMEOUT = 15_000;
@@ -49,20 +49,22 @@ export interface VoiceRelay {
 /**
  * Runs `use` with a session of its own at the running relay, or at the one of `--relay`: a pairing that the operator makes
  * for this command, with these grants only. It is revoked on every path, also after a signal, and ends by itself after
- * a quarter of an hour. The API key of the agent is not used: it would depend on the agent's API server, and on TLS.
+ * `ttl` seconds, by default a quarter of an hour. The API key of the agent is not used: it would depend on the agent's
+ * API server, and on TLS.
  */
 export async function withVoiceRelay<T>(
   options: Options,
   context: CommandContext,
   grants: readonly VoiceGrant[],
   use: (relay: VoiceRelay) => Promise<T>,
+  ttl = SESSION_TTL,
 ): Promise<T> {
   const stop = new AbortController();
   const endSignals = onSignals(() => stop.abort(), context);
   try {
     const address = await findRelay(options, context);
     const without = GRANTS.filter((name) => !(grants as readonly string[]).includes(name));
-    const wanted = { ttl: SESSION_TTL, without, name: context.program };
+    const wanted = { ttl, without, name: context.program };
     const { token } = await createToolSession(wanted, address, context);
     try {
       throwIfStopped(stop.signal);
@@ -71,7 +73,7 @@ export async function withVoiceRelay<T>(
       throwIfStopped(stop.signal);
       throw error;
     } finally {
-      await revoke({ ...address, authorize: undefined }, token, context);
+      await revoke({ ...address, authorize: undefined }, token, ttl, context);
     }
   } finally {
     endSignals();
@@ -145,10 +147,10 @@ export function nextAfter({ status }: Pick<RelayAnswer, 'status'>): string {
   return 'See which providers and keys the relay has: svc voice doctor';
 }
 
-async function revoke(address: RelayAddress, token: string, context: CommandContext): Promise<void> {
+async function revoke(address: RelayAddress, token: string, ttl: number, context: CommandContext): Promise<void> {
   const call = { method: 'DELETE', path: `/sessions/${token.slice(0, 8)}`, timeout: PROBE_TIMEOUT } as const;
   const headers = { authorization: `Bearer ${token}` };
   const answer = await callRelay(address, { ...call, headers }).catch(() => undefined);
   if (answer && (isSuccess(answer) || answer.status === 401)) return;
-  printWarning(context, `the session of this command could not be revoked; it ends in ${SESSION_TTL / 60} minutes`);
+  printWarning(context, `the session of this command could not be revoked; it ends in ${ttl / 60} minutes`);
 }

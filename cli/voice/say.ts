@@ -1,10 +1,10 @@
 import { access, constants, writeFile } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
 import type { Command } from 'cac';
-import { describeError, RelayError } from '../../lib/errors.ts';
+import { describeError } from '../../lib/errors.ts';
 import { wavFile } from '../../lib/voice/streaming/wav.ts';
 import { keepAlive } from '../keep-alive.ts';
-import { asText, flag, type Options, option } from '../options.ts';
+import { asRate, asText, flag, type Options, option } from '../options.ts';
 import { type CommandContext, CommandError, line, printable, printJson, UsageError } from '../output.ts';
 import { RELAY_OPTION } from '../remote-relay.ts';
 import { readAll } from '../stdin.ts';
@@ -136,12 +136,6 @@ async function textOf(given: string, { stdin }: CommandContext): Promise<string>
   const length = [...text].length;
   if (length > MAX_TEXT) throw new UsageError(`the text has ${length} characters: at most ${MAX_TEXT} are spoken`);
   return text;
-}
-
-function asRate(text: string): number {
-  const rate = Number(text);
-  if (/^\d{4,5}$/.test(text) && rate >= 8000 && rate <= 96_000) return rate;
-  throw new RelayError('invalid', 'must be a whole number from 8000 to 96000');
 }
 
 /** Fails before anything is spoken that could not be kept. */

@@ -1,0 +1,267 @@
+import { access, constants, writeFile } from 'node:fs/promises';
+import { dirname, resolve } from 'node:path';
+import type { Command } from 'cac';
+import { describeError } from '../../lib/errors.ts';
+import type { JsonObject } from '../../lib/kit/json.ts';
+import { wavFile } from '../../lib/voice/streaming/wav.ts';
+import { createLines, type Lines } from '../lines.ts';
+import { asRate, asText, flag, type Options, option } from '../options.ts';
+import { type CommandContext, CommandError, line, printable, printJson, UsageError } from '../output.ts';
+import { RELAY_OPTION } from '../remote-relay.ts';
+import {
+  type Audience,
+  type Conversation,
+  type ConversationRequest,
+  durationOf,
+  startConversation,
+} from './conversation.ts';
+import {
+  CHUNK,
+  MICROPHONE_RATE,
+  type Microphone,
+  openMicrophone,
+  type Recording,
+  readRecording,
+} from './microphone.ts';
+import { findPlayer, type Player } from './player.ts';
+import { createProgress } from './progress.ts';
+import { profileOption, type VoiceRelay, withVoiceRelay } from './relay.ts';
+import type { SpeechPart } from './speech.ts';
+
+/** Seconds. A conversation may last for as long; providers allow an hour at most without a pause. */
+const SESSION_TTL = 4 * 3600;
+/** Bytes of speech that are kept for `--out`: about 90 minutes. */
+const MAX_KEPT = 256 * 1024 * 1024;
+
+/** `svc voice talk`: a conversation with the agent. */
+export function define(command: Command): void {
+  command
+    .option('--mic', 'speak: Enter begins an utterance, and Enter sends it; recorded with arecord')
+    .option('--in <file>', 'send a WAV file (16-bit mono) as the only utterance')
+    .option('--out <file>', 'write what the agent says to a WAV file')
+    .option('--play', 'play what the agent says, with aplay, paplay, ffplay or sox; the default with --mic')
+    .option('--session <id>', 'continue a chat session')
+    .option('--final-answer-only', 'no words before the answer is there')
+    .option('--profile <name>', "talk to one of the agent's profiles")
+    .option('--provider <id>', 'another provider than in the settings: openai_realtime, xai_realtime, stub')
+    .option('--model <id>', 'another model')
+    .option('--voice <id>', 'another voice')
+    .option('--rate <hertz>', 'another sample rate')
+    .option(...RELAY_OPTION)
+    .option('--json', 'print each event as one line of JSON')
+    .example((name) => `${name} talk                      # type; /cancel, /again and /quit are commands`)
+    .example((name) => `${name} talk --mic                # speak`)
+    .example((name) => `echo "What is on today?" | ${name} talk --out answer.wav`)
+    .example((name) => `${name} talk --in question.wav --json`)
+    .example((name) => `echo "Hello" | ${name} talk --provider stub   # needs no key of a provider`)
+    .action(run);
+}
+
+interface Setup {
+  request: ConversationRequest;
+  recording?: Recording;
+  isSpoken: boolean;
+  out?: string;
+  player?: Player;
+  isJson: boolean;
+  context: CommandContext;
+}
+
+/** What a conversation is held with. */
+interface Stage extends Setup {
+  sound: Sound;
+  say(who: string, text: string): void;
+}
+
+async function run(options: Options, context: CommandContext): Promise<void> {
+  const setup = await setupOf(options, context);
+  const lines = createLines(context.stdin);
+  try {
+    await withVoiceRelay(options, context, ['voice:realtime'], (relay) => talk(relay, setup, lines), SESSION_TTL);
+  } finally {
+    setup.player?.stop();
+    lines.end();
+  }
+}
+
+/** Reads the options, and fails before anything is said that could not be sent or kept. */
+async function setupOf(options: Options, context: CommandContext): Promise<Setup> {
+  const [path, out] = [option(options, '--in', asText), option(options, '--out', asText)];
+  const isSpoken = flag(options, '--mic');
+  if (isSpoken && path !== undefined) throw new UsageError('--mic and --in exclude each other');
+  if (isSpoken && !context.stdin.isTTY) throw new UsageError('--mic needs a terminal, where Enter begins an utterance');
+  if (out !== undefined) {
+    const folder = dirname(resolve(out));
+    await access(folder, constants.W_OK).catch(() => {
+      throw new CommandError(`${printable(folder)} is no folder that can be written to`, 'Choose another --out.');
+    });
+  }
+  const isPlayed = flag(options, '--play') || (isSpoken && out === undefined);
+  return {
+    request: {
+      profile: profileOption(options),
+      provider: option(options, '--provider', asText),
+      model: option(options, '--model', asText),
+      voice: option(options, '--voice', asText),
+      sample_rate: option(options, '--rate', asRate),
+      chat_session_id: option(options, '--session', asText),
+      final_answer_only: flag(options, '--final-answer-only') || undefined,
+    },
+    recording: path === undefined ? undefined : await readRecording(path),
+    isSpoken,
+    out,
+    player: isPlayed ? await findPlayer(context.env) : undefined,
+    isJson: flag(options, '--json'),
+    context,
+  };
+}
+
+async function talk(relay: VoiceRelay, setup: Setup, lines: Lines): Promise<void> {
+  const { context, isJson, request, out, player } = setup;
+  const progress = createProgress(context, isJson);
+  const sound = createSound(player);
+  let shown = '';
+  const audience: Audience = {
+    event: (event) => isJson && printJson(context.stdout, event),
+    transcript: (text) => say('You', text),
+    answer: (text) => say('Agent', text),
+    audio: sound.hear,
+    progress(text) {
+      if (text !== '' && text !== shown) progress.step(text);
+      shown = text;
+    },
+    confirmation({ message }) {
+      progress.end();
+      if (!isJson) line(context.stderr, `The agent asks: ${message}`);
+      if (canAnswer(setup)) context.stderr.write(isJson ? '' : 'Allow it? [y/n] ');
+      else conversation.decide('deny');
+    },
+    unheard: sound.unheard,
+    connection: (state, reason) =>
+      progress.step(state === 'lost' ? `The connection was lost: ${printable(reason ?? '')}` : 'Connected again.'),
+  };
+  function say(who: string, text: string): void {
+    progress.end();
+    if (!isJson) line(context.stdout, `${who}: ${text}`);
+  }
+
+  progress.step('Beginning a conversation.');
+  const { session, conversation, run } = await startConversation(relay, request, audience);
+  audience.event({ type: 'session', ...(session as JsonObject) });
+  const ended = run();
+  const spoken = converse(conversation, { ...setup, sound, say }, lines).then(() => conversation.close());
+  try {
+    // Whichever fails ends the other: a session that is over has nobody to talk to.
+    await Promise.all([ended, Promise.race([spoken, ended])]);
+    if (player) await player.finish();
+  } finally {
+    progress.end();
+    spoken.catch(() => {});
+    lines.end();
+    if (out !== undefined) await writeSound(out, sound.kept());
+  }
+}
+
+/** Whether somebody can answer a confirmation: at a terminal, or with a line of stdin. */
+const canAnswer = ({ recording, context }: Setup): boolean => recording === undefined || context.stdin.isTTY === true;
+
+/** Says what there is to say, until the answers are there. */
+async function converse(conversation: Conversation, setup: Stage, lines: Lines): Promise<void> {
+  const { recording, isSpoken, context, isJson, say } = setup;
+  if (recording) {
+    for (let at = 0; at < recording.pcm.length; at += CHUNK) {
+      conversation.append(recording.pcm.subarray(at, at + CHUNK), recording.rate);
+    }
+    conversation.commit();
+  } else if (context.stdin.isTTY && !isJson) {
+    const how = isSpoken ? 'Press Enter to speak, and Enter again to send it.' : 'Type what you want to say.';
+    line(
+      context.stderr,
+      `${how} /cancel stops the agent, /again repeats its last result, /quit ends the conversation.`,
+    );
+  }
+  const isAttended = context.stdin.isTTY === true;
+  let microphone: Microphone | undefined;
+  try {
+    for (;;) {
+      // A script talks in turns; a person may interrupt.
+      if (!isAttended) await conversation.until(({ isTurn, confirmation }) => !isTurn || confirmation !== undefined);
+      if (recording && !conversation.confirmation) {
+        await conversation.until(({ isSettled, confirmation }) => isSettled || confirmation !== undefined);
+        if (!conversation.confirmation) return;
+      }
+      const text = await lines.next();
+      if (text === undefined || text === '/quit') break;
+      if (conversation.confirmation) decide(conversation, text, setup);
+      else if (text === '/cancel') conversation.cancel();
+      else if (text === '/again') conversation.respeak();
+      else if (text === '' && isSpoken) microphone = await toggle(conversation, microphone, setup);
+      else if (text !== '') {
+        if (!isAttended) say('You', printable(text));
+        conversation.say(text);
+      }
+    }
+    if (conversation.confirmation) conversation.decide('deny');
+    if (!isAttended) await conversation.until(({ isSettled }) => isSettled);
+  } finally {
+    await microphone?.stop();
+  }
+}
+
+function decide(conversation: Conversation, text: string, { context }: Setup): void {
+  if (/^(?:y|yes|allow)$/i.test(text)) conversation.decide('allow_once');
+  else if (/^(?:n|no|deny)$/i.test(text)) conversation.decide('deny');
+  else context.stderr.write('Please answer y or n: ');
+}
+
+/** Begins an utterance, which interrupts the agent, or sends it. */
+async function toggle(
+  conversation: Conversation,
+  microphone: Microphone | undefined,
+  { context, sound }: Stage,
+): Promise<Microphone | undefined> {
+  if (microphone) {
+    await microphone.stop();
+    conversation.commit();
+    return undefined;
+  }
+  if (conversation.isTurn) conversation.cancel();
+  sound.interrupt();
+  line(context.stderr, 'Recording. Press Enter to send it.');
+  return openMicrophone(context.env, (pcm) => conversation.append(pcm, MICROPHONE_RATE));
+}
+
+type Sound = ReturnType<typeof createSound>;
+
+/** What the agent says: played if there is a player, and kept for `--out`. */
+function createSound(player: Player | undefined) {
+  const parts: Buffer[] = [];
+  let bytes = 0;
+  let sampleRate = 0;
+  /** When the player will have played everything, in ms of `performance`. */
+  let playedAt = 0;
+  return {
+    hear(part: SpeechPart): void {
+      sampleRate = part.sampleRate;
+      bytes += part.pcm.length;
+      if (bytes <= MAX_KEPT) parts.push(part.pcm);
+      if (!player) return;
+      player.play(part);
+      playedAt = Math.max(playedAt, performance.now()) + durationOf(part);
+    },
+    /** Nobody is to hear the rest. */
+    interrupt(): void {
+      player?.stop();
+      playedAt = 0;
+    },
+    unheard: (): number => Math.max(0, playedAt - performance.now()),
+    kept: () => ({ pcm: Buffer.concat(parts), sampleRate }),
+  };
+}
+
+async function writeSound(out: string, { pcm, sampleRate }: SpeechPart): Promise<void> {
+  if (pcm.length === 0) return;
+  await writeFile(out, wavFile(pcm, sampleRate)).catch((error) => {
+    throw new CommandError(`${printable(out)} cannot be written: ${describeError(error)}`, 'Choose another --out.');
+  });
+}
