@@ -99,6 +99,7 @@ export class AgentSession implements TableSession {
       deliver: (message) => this.#received(message),
       connect: () => void this.#connect(),
       changed: (phase) => this.#changed(phase),
+      superseded: () => artifacts.record({ type: 'voice.realtime_agent.websocket.superseded_closed', session_id: id }),
       made: (event) => artifacts.record(event),
       ended: (why) => this.#ended(why),
       failed: (error) => log.error(`a realtime agent socket failed: ${describeError(error)}`),

@@ -8,6 +8,9 @@ import type { Cursors } from './ring.ts';
 import type { Activity, Rules } from './rules.ts';
 import type { Effect, EventBody, Input, Phase, ResumableParts, SocketId } from './types.ts';
 
+/** Close code of a socket that lost the session to another one. */
+export const SUPERSEDED = 4000;
+
 const MAX_CANDIDATES = 4;
 const CLAIM_TTL = 10_000;
 /** Bytes that the owner may send before the provider is connected. Reading is paused, which does not work everywhere. */
@@ -173,7 +176,7 @@ export class ResumableSession {
   /** Makes a socket the owner. The previous one is closed, and whatever it still sends or does is ignored. */
   #supersede(socket: SocketId): void {
     if (this.#owner && this.#owner.socket !== socket) {
-      this.#close(this.#owner.socket, 4000, 'superseded by resumed route');
+      this.#close(this.#owner.socket, SUPERSEDED, 'superseded by resumed route');
     }
     this.#owner = { socket, held: [], heldBytes: 0 };
   }
@@ -294,7 +297,7 @@ export class ResumableSession {
     for (const other of others) {
       if (other === socket) continue;
       this.#candidates.delete(other);
-      this.#close(other, 4000, 'superseded by resumed route');
+      this.#close(other, SUPERSEDED, 'superseded by resumed route');
     }
   }
 

@@ -1,7 +1,7 @@
 import { type Cancel, type Clock, every } from '../../kit/clock.ts';
 import type { JsonObject } from '../../kit/json.ts';
 import type { SocketEnd, SocketEvents, Transport } from '../../socket/transport.ts';
-import { ResumableSession } from './resumable.ts';
+import { ResumableSession, SUPERSEDED } from './resumable.ts';
 import type { Cursors } from './ring.ts';
 import type { Activity, Rules } from './rules.ts';
 import type { Effect, EventBody, Input, Phase, SocketId } from './types.ts';
@@ -27,6 +27,8 @@ export interface SessionSocketParts {
   connect?(): void;
   /** The session got its socket, lost it, or got another after that. */
   changed?(phase: Phase): void;
+  /** A socket lost the session to another one. */
+  superseded?(): void;
   /** An event was made, for the event log. */
   made(event: JsonObject): void;
   /** The session is over. Called once, last. */
@@ -185,6 +187,7 @@ export class SessionSocket {
         break;
       case 'close':
         this.#close(effect.socket, effect.code, effect.reason);
+        if (effect.code === SUPERSEDED) this.#parts.superseded?.();
         break;
       case 'reading':
         this.#setReading(effect.socket, effect.paused);

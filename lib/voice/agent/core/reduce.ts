@@ -221,6 +221,7 @@ function providerLost(step: Step, { idle, message }: { idle: boolean; message?: 
 
 function providerRefused(step: Step, what: 'toolResult' | 'request'): void {
   if (step.state.phase !== 'open') return;
+  step.mark('voice.realtime_agent.summary_send_failed', { what });
   if (what === 'toolResult')
     losing(step, 'the realtime provider did not take a result', 'provider_tool_result_send_failed');
   else losing(step, 'the realtime provider did not take a request', 'provider_response_request_failed');

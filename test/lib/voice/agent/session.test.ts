@@ -262,6 +262,17 @@ describe('a session of the realtime agent (contract 06 §4)', () => {
     expect(setting.clock.pending).toBe(0);
   });
 
+  it('records that a socket lost it to another one', async () => {
+    const setting = setUp();
+    const first = await setting.open('a');
+    const second = await setting.open('b');
+    second.say({ type: 'session.resume', resume_token: TOKEN });
+    expect(first.end).toMatchObject({ code: 4000 });
+    expect(setting.log.map(({ type }) => type)).toContain('voice.realtime_agent.websocket.superseded_closed');
+    setting.provider.report({ type: 'transcriptDelta', text: 'he' });
+    expect(second.types().at(-1)).toBe('voice.input_transcript.delta');
+  });
+
   it('ends when something fails that must not', async () => {
     const setting = setUp();
     Object.assign(setting.upstream, {
