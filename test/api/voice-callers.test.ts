@@ -307,8 +307,8 @@ describe.each(['node', 'edge'] as const)('callers of voice (contract 05 §2) [%s
     for (const [body, status, error] of [
       ['{', 400, 'invalid JSON body'],
       ['', 400, 'invalid JSON body'],
-      ['[]', 400, 'body must be a JSON object'],
-      ['null', 400, 'body must be a JSON object'],
+      ['[]', 400, 'JSON body must be an object'],
+      ['null', 400, 'JSON body must be an object'],
       [`{"text":"${'x'.repeat(2 * 1024 * 1024)}"}`, 413, 'body is larger than 2097152 bytes'],
     ] as const) {
       const refused = await speak(body);
