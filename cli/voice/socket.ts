@@ -32,7 +32,7 @@ export interface SessionClient<T> {
   heard(event: VoiceEvent, send: Send): { outcome: T } | undefined;
   /** The command is to stop, and the socket will be closed. */
   stopped?(send: Send): void;
-  /** The socket was lost. Called before each attempt to come back. */
+  /** The socket was lost, and the session will be taken up again. */
   lost?(reason: string): void;
   /** Judges a socket that the relay has closed for good; without it, or without an outcome, that is an error. */
   closed?(code: number, reason: string): { outcome: T } | undefined;
@@ -67,6 +67,7 @@ export async function followSession<T>(
 
   const attempt = (): Promise<T> =>
     connect(relay, path, client, {
+      isResuming: () => isStarted,
       first: () => (isStarted ? client.resume() : client.start()),
       opened() {
         isStarted = true;
@@ -84,6 +85,7 @@ export async function followSession<T>(
           return await attempt();
         } catch (error) {
           if (!(error instanceof Lost)) throw error;
+          const isNews = lostAt === undefined;
           lostAt ??= performance.now();
           if (sockets > resumes || performance.now() - lostAt > comeBack) {
             throw new CommandError(
@@ -91,7 +93,7 @@ export async function followSession<T>(
               'Check the network, and that the relay runs: svc relay doctor',
             );
           }
-          client.lost?.(error.message);
+          if (isNews) client.lost?.(error.message);
         }
         await new Promise((resolve) => setTimeout(resolve, RETRY_DELAY));
         throwIfStopped(relay.signal);
@@ -100,7 +102,18 @@ export async function followSession<T>(
   );
 }
 
+/** Why the relay does not open a socket. */
+function refusalOf(status: number, isResuming: boolean): CommandError {
+  if (isResuming && (status === 404 || status === 410)) {
+    const lost = 'the relay was restarted, or has ended the session: what was under way in it is lost';
+    return new CommandError(lost, 'Run it again.');
+  }
+  return new CommandError(`the relay refused the socket of the session (HTTP ${status})`, nextAfter({ status }));
+}
+
 interface Beginning {
+  /** Whether an earlier socket was open. */
+  isResuming(): boolean;
   first(): object[];
   opened(): void;
   /** Called with every message. */
@@ -130,6 +143,7 @@ function connect<T>(relay: VoiceRelay, path: string, client: SessionClient<T>, b
         socket.terminate();
       }, SILENCE);
     };
+    const isResuming = beginning.isResuming();
     let isSettled = false;
     const settle = (act: () => void, code: number) => {
       isSettled = true;
@@ -163,7 +177,7 @@ function connect<T>(relay: VoiceRelay, path: string, client: SessionClient<T>, b
     socket.on('unexpected-response', (_request, response) => {
       const status = response.statusCode ?? 0;
       response.resume();
-      reject(new CommandError(`the relay refused the socket of the session (HTTP ${status})`, nextAfter({ status })));
+      reject(refusalOf(status, isResuming));
       socket.terminate();
     });
     socket.on('error', (error) => {

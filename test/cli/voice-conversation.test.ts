@@ -20,7 +20,13 @@ interface Line {
 
 /** A relay that numbers its events as the real one does, and otherwise says what the test says. */
 async function setUp(request = {}) {
-  const server = new WebSocketServer({ port: 0, host: '127.0.0.1' });
+  /** Status with which upgrades are refused. */
+  let refusal: number | undefined;
+  const server = new WebSocketServer({
+    port: 0,
+    host: '127.0.0.1',
+    verifyClient: (_info, decide) => decide(refusal === undefined, refusal),
+  });
   await new Promise((resolve) => server.once('listening', resolve));
   onTestFinished(() => {
     for (const client of server.clients) client.terminate();
@@ -81,6 +87,9 @@ async function setUp(request = {}) {
     confirmations,
     audio,
     stop: () => stop.abort(),
+    refuse: (status: number) => {
+      refusal = status;
+    },
     setUnheard: (ms: number) => {
       unheard = ms;
     },
@@ -259,6 +268,17 @@ it('a session that ends while nothing is due ends well; one that ends in a turn 
   const failed = await setUp();
   (await failed.line(0, 1)).send('voice.session.resume_failed', { reason: 'resume_expired' });
   await expect(failed.ended).rejects.toThrow(/did not resume/);
+});
+
+it('says that a session is lost which the relay knows no more', async () => {
+  const { line, refuse, ended, said } = await setUp();
+  const first = await line(0, 1);
+  first.send('voice.session.ready');
+  await expect.poll(() => first.messages.length).toBeGreaterThan(0);
+  refuse(404);
+  first.close(1001, 'server shutting down');
+  await expect(ended).rejects.toThrow(/the relay was restarted, or has ended the session/);
+  expect(said).toEqual(['lost']);
 });
 
 it('a signal closes the session', async () => {
