@@ -640,3 +640,36 @@ describeMatrix('the stub (contract 06 §9)', (start) => {
     expect(saidIn(await next.through('voice.response.done'))).toBe('Done.');
   });
 });
+
+describeMatrix(
+  'a session at the edge',
+  (start) => {
+    it('keeps its object awake, and the run in the background, while the phone is off', async () => {
+      const { client, api, connect, resume } = await openAgent(start, {
+        turns: [runTask('a long one', { mode: 'background' }), { text: 'I have begun.' }, { text: ANSWER }],
+      });
+      let finish = () => {};
+      api.onRun(async (run) => {
+        run.open();
+        await run.event({ type: 'run.started', run_id: 'run-1' });
+        await new Promise<void>((resolve) => {
+          finish = resolve;
+        });
+        await run.event({ type: 'assistant.delta', delta: ANSWER });
+        run.end();
+      });
+      client.send(say('Do it'));
+      const { event_id } = await client.next('voice.response.done');
+      client.terminate();
+      // The local runtime evicts an object after ten idle seconds.
+      await new Promise((resolve) => setTimeout(resolve, 13_000));
+      finish();
+      const next = await connect();
+      next.send(resume({ last_event_id: event_id }));
+      await expect.poll(() => ofType(next.events, 'voice.response.done')).toHaveLength(1);
+      expect(ofType(next.events, 'svc.run.background_completed')).toMatchObject([{ ok: true }]);
+      expect(ofType(next.events, 'voice.response.delta').map(({ delta }) => delta)).toEqual([ANSWER]);
+    });
+  },
+  ['edge'],
+);

@@ -283,7 +283,8 @@ describe('svc voice doctor', () => {
     const { code, stdout } = await voice(['doctor']);
     expect(code).toBe(1);
     expect(stdout).toMatch(/\[ERROR\] voice output: elevenlabs_tts has no key\n +Fix: Set ELEVENLABS_API_KEY or/);
-    expect(stdout).toMatch(/1 error\.\n$/);
+    expect(stdout).toMatch(/\[WARN\] realtime: xai_realtime has no key\n/);
+    expect(stdout).toMatch(/1 error, 1 warning\.\n$/);
     expect(provider.calls).toEqual([]);
   });
 
