@@ -3,6 +3,7 @@ import { connect } from '../support/client.ts';
 import { call, health, reconnect as reconnectDesktop, startDesktop } from '../support/desktop.ts';
 import { reconnect, startPhone } from '../support/phone.ts';
 import { bearer, describeMatrix, pair, post, type Target } from '../support/relay.ts';
+import { openAgent, runTask, saidIn } from '../support/voice/agent.ts';
 import { connectVoice } from '../support/voice/client.ts';
 import { createOutput } from '../support/voice/output.ts';
 
@@ -191,4 +192,41 @@ describeMatrix(
   },
   ['edge'],
   describe.concurrent,
+);
+
+const ANSWER = 'There are 17 meetings on Thursday, the longest with Marguerite about the budget.';
+
+describeMatrix(
+  'the realtime agent at the edge',
+  (start) => {
+    // Not concurrent: its fakes are closed after the case.
+    it('contract 06 §8: a session keeps its object awake, and a run in the background, while the phone is off', async ({
+      expect,
+    }) => {
+      const { client, api, connect, resume } = await openAgent(start, {
+        turns: [runTask('a long one', { mode: 'background' }), { text: 'I have begun.' }, { text: ANSWER }],
+      });
+      let finish = () => {};
+      api.onRun(async (run) => {
+        run.open();
+        await run.event({ type: 'run.started', run_id: 'run-1' });
+        await new Promise<void>((resolve) => {
+          finish = resolve;
+        });
+        await run.event({ type: 'assistant.delta', delta: ANSWER });
+        run.end();
+      });
+      client.send({ type: 'response.create', text: 'Do it' });
+      const { event_id } = await client.next('voice.response.done');
+      client.terminate();
+      await new Promise((resolve) => setTimeout(resolve, 13_000));
+      finish();
+      const next = await connect();
+      next.send(resume({ last_event_id: event_id }));
+      await expect.poll(() => next.events.filter(({ type }) => type === 'voice.response.done')).toHaveLength(1);
+      expect(next.events.filter(({ type }) => type === 'svc.run.background_completed')).toMatchObject([{ ok: true }]);
+      expect(saidIn(next.events)).toBe(ANSWER);
+    });
+  },
+  ['edge'],
 );
