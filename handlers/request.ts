@@ -6,7 +6,7 @@ import type { VoicePrincipal } from '../lib/voice/principal.ts';
 
 /** A request on its way through the route table. */
 export type RelayRequest = Request & {
-  /** The sender, as the runtime saw it. */
+  /** The sender, as the runtime saw it, or the client whom the dashboard's ingress has proved to forward. */
   peer: Peer;
   /** Version and target of the request line, as they were sent (`1.1`, `/health`). Absent at the edge. */
   readonly httpVersion?: string;

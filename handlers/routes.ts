@@ -159,6 +159,8 @@ export function createFetch(relay: Relay): Fetch {
   return async (incoming, peer) => {
     const request = Object.assign(incoming as RelayRequest, { peer });
     try {
+      const judged = relay.ingressMarker.peerOf(peer, request.headers);
+      if (judged !== peer) request.peer = await judged;
       return await answer(request);
     } catch (error) {
       return failureResponse(error, request, `${request.method} request`, relay.log);

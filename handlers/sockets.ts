@@ -61,7 +61,7 @@ function callerOf({ peer, headers }: RelayRequest, relay: Relay): Caller {
   return {
     peer,
     key: peerKey(peer, headers, trusted),
-    transportHint: isSecureTransport(peer, headers, trusted) ? 'wss' : 'ws',
+    transportHint: peer.transportHint ?? (isSecureTransport(peer, headers, trusted) ? 'wss' : 'ws'),
   };
 }
 
@@ -98,6 +98,7 @@ export function createSocketTable(relay: Relay, rows: readonly SocketRow[] = soc
   async function decide(request: RelayRequest): Promise<Accepted | Response> {
     const [path = ''] = pathOf(request.url).split('?', 1);
     try {
+      request.peer = await relay.ingressMarker.peerOf(request.peer, request.headers);
       const decided: Accepted | Response | undefined = rowOf(path) && (await router.fetch(request, relay));
       return decided ?? errorFor(request, 404, 'not found');
     } catch (error) {

@@ -530,6 +530,15 @@ export const variables = {
     '<agent_home>/sandboxes',
   ) as Variable<string>,
   updateFeedUrl: optional('RELAY_UPDATE_FEED_URL', 'release feed of the update check', 'URL'),
+  dashboardPort: optionalInteger(
+    'SVC_RELAY_PORT',
+    'port where the dashboard plugin looks for the relay, instead of RELAY_PORT',
+    1,
+  ),
+  dashboardProxySecret: optional(
+    'SVC_RELAY_DASHBOARD_PROXY_SECRET',
+    'secret by which the relay knows the dashboard, instead of one made from the QR secret; the same for both',
+  ),
   apiServerEnabled: optional('API_SERVER_ENABLED', '`0` leaves the API server out of pairing codes', 'bool'),
   apiServerKey: optional('API_SERVER_KEY', 'API key of the agent, when its configuration has none'),
   operatorPublicKey: optional('RELAY_OPERATOR_PUBLIC_KEY', 'public key that verifies operator tokens (edge only)'),

@@ -8,6 +8,7 @@ import { createReachability } from './chat/reachable.ts';
 import { createClipboardInbox } from './clipboard/inbox.ts';
 import type { Config } from './config.ts';
 import { createInjectedContext } from './context/injected.ts';
+import { createIngressMarker } from './dashboard/marker.ts';
 import { openDesktop } from './desktop/desktop.ts';
 import { describeError } from './errors.ts';
 import type { Host } from './host/index.ts';
@@ -26,6 +27,7 @@ import { openSecurity } from './operator/security.ts';
 import { createUpdateCheck } from './operator/update-check.ts';
 import { openPairingCodes } from './pairing/codes.ts';
 import { createMint, type Listener } from './pairing/mint.ts';
+import { createQrSecret } from './pairing/secret.ts';
 import { openPhoneMessaging } from './phone/phone.ts';
 import { openPhoneThreads } from './phone/threads.ts';
 import { createProfileFiles } from './profiles/profile-files.ts';
@@ -194,6 +196,11 @@ async function createDomains(parts: DomainParts, late: Late) {
     media,
     security,
     localOperator,
+    /** Decides who sent a request, before any guard. */
+    ingressMarker: createIngressMarker({
+      configured: config.dashboardProxySecret,
+      signingSecret: createQrSecret({ host, store: stores.open('pairing'), log: log.named('dashboard') }).read,
+    }),
     voice: await createVoice({
       ...parts,
       log: log.named('voice'),

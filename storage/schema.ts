@@ -132,7 +132,7 @@ export interface SocketRecord {
     peer: {
       readonly address: string | null;
       readonly tls: boolean;
-      readonly via: 'direct' | 'edge' | 'secure-link' | 'reach';
+      readonly via: 'direct' | 'ingress' | 'edge' | 'secure-link' | 'reach';
     };
     key: string;
     transportHint: 'wss' | 'ws' | 'unknown';

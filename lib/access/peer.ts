@@ -6,8 +6,13 @@ export interface Peer {
   /** Remote address of the socket; `null` where the runtime does not report it. */
   readonly address: string | null;
   readonly tls: boolean;
-  /** `direct`: the relay's own listener on a host; `edge`: a runtime without loopback. */
-  readonly via: 'direct' | 'edge' | 'secure-link' | 'reach';
+  /**
+   * `direct`: the relay's own listener on a host; `ingress`: that listener through the dashboard, for the client at
+   * `address`; `edge`: a runtime without loopback.
+   */
+  readonly via: 'direct' | 'ingress' | 'edge' | 'secure-link' | 'reach';
+  /** How the client reaches whoever forwards it, where that was announced. */
+  readonly transportHint?: 'wss' | 'ws' | 'unknown';
   /** Both ends of the connection, of a direct one. */
   ends?(): ConnectionEnds;
 }

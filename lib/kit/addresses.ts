@@ -12,6 +12,17 @@ export function plainAddress(address: string): string {
   return [high >> 8, high & 255, low >> 8, low & 255].join('.');
 }
 
+const IPV4 = /^(?:(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)(?:\.(?!$)|$)){4}$/;
+
+/** The canonical spelling of an IP address, IPv4-mapped ones as IPv4 and without a zone; null for any other text. */
+export function canonicalAddress(text: string): string | null {
+  const plain = plainAddress(text);
+  if (IPV4.test(plain)) return plain;
+  if (!/^[\da-f:.]*:[\da-f:.]*$/i.test(plain)) return null;
+  const address = normalize(plain);
+  return address === null ? null : plainAddress(address);
+}
+
 /** A host as written in a URL, with IPv6 in brackets. */
 export const urlHost = (host: string): string => (host.includes(':') ? `[${unbracket(host)}]` : host);
 

@@ -10,13 +10,21 @@ const SIZE = 32;
 const MIN_SIZE = 16;
 const ATTEMPTS = 3;
 
+export interface QrSecretParts {
+  /** Absent at the edge. */
+  host?: Pick<Host, 'files' | 'agentHome'>;
+  /** Used without a host only. */
+  store: Store<'pairing'>;
+  log: Log;
+}
+
 export type QrSecret = ReturnType<typeof createQrSecret>;
 
 /**
  * The secret that signs QR payloads: a file in the agent home, or an entry of the durable store where there is no host
  * (contract 01 §5.4). Made when first needed, read once.
  */
-export function createQrSecret({ host, store, log }: { host?: Host; store: Store<'pairing'>; log: Log }) {
+export function createQrSecret({ host, store, log }: QrSecretParts) {
   let reading: Promise<Uint8Array | null> | undefined;
 
   async function load(): Promise<Uint8Array | null> {

@@ -1,0 +1,184 @@
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { DEVICE_PATHS } from '../../handlers/device-control.ts';
+import { operator } from '../../handlers/guards.ts';
+import { routes } from '../../handlers/routes.ts';
+import { DEVICE_ROUTES } from '../../lib/bridge/device-routes.ts';
+import { markerHeaders, markerSecret } from '../../lib/dashboard/marker.ts';
+import { base64url } from '../../lib/kit/bytes.ts';
+import { type BuiltTarget, cleanups, startBuiltTarget } from '../support/built-relay.ts';
+import { connect } from '../support/client.ts';
+import { attackOperatorRoutes, OPERATOR_ROUTES, operatorRequest } from '../support/operator-routes.ts';
+import { exchange, request } from '../support/raw-socket.ts';
+import { bearer, pair, randomCode, registerCode } from '../support/relay.ts';
+
+const pending = cleanups();
+const SHARED = { SVC_RELAY_DASHBOARD_PROXY_SECRET: 'shared by both' };
+
+async function start(env: Record<string, string> = SHARED): Promise<BuiltTarget> {
+  const target = await startBuiltTarget({ env });
+  pending.push(target.stop);
+  return target;
+}
+
+/** The headers of a request that the ingress forwards for a client. */
+async function marked(address = '192.0.2.7', isSecure = true, configured = SHARED.SVC_RELAY_DASHBOARD_PROXY_SECRET) {
+  const secret = await markerSecret({ configured, signingSecret: async () => null });
+  return asObject(markerHeaders(secret as string, address, isSecure));
+}
+
+const asObject = (list: string[]): Record<string, string> =>
+  Object.fromEntries(list.flatMap((name, index) => (index % 2 === 0 ? [[name, list[index + 1] as string]] : [])));
+
+/** A path of the route table with every parameter filled in. */
+const fill = (path: string): string => path.replace(/\(\?!.*\)(?=:)/, '').replace(/:\w+/g, 'A'.repeat(32));
+
+const send = ({ port }: BuiltTarget, method: string, path: string, headers: Record<string, string>, body = '') =>
+  exchange(port, request(method, path, { 'content-length': String(body.length), ...headers }, body), method);
+
+describe('a marked request is never local (contract 07 §4.3)', () => {
+  it('is refused on every route that does more for the operator, for any client address', async () => {
+    const target = await start();
+    for (const address of ['192.0.2.7', '127.0.0.1', '::1', '', 'localhost']) {
+      const headers = await marked(address);
+      await attackOperatorRoutes(target, (route) =>
+        exchange(target.port, operatorRequest(route, headers), route.method),
+      );
+    }
+  });
+
+  it('is refused on every operator route of the table, by every method, even with the operator key', async () => {
+    const target = await start();
+    const key = await readFile(join(target.agentHome, 'svc-relay/operator-key'), 'utf8');
+    const headers = { ...(await marked()), 'x-svc-operator': '1', 'x-svc-operator-key': key };
+    const operatorRoutes = routes.filter(([, , guard]) => guard === operator);
+    expect(operatorRoutes.length).toBeGreaterThan(10);
+    for (const [method, path] of operatorRoutes) {
+      const filled = fill(path);
+      const { status, body } = await send(target, method, filled, headers);
+      expect({ path, status }).toEqual({ path, status: 403 });
+      expect(JSON.parse(body)).toMatchObject({ ok: false });
+      // The path may be written in another way.
+      expect((await send(target, method, `/x/..${filled}`, headers)).status).toBe(403);
+    }
+  });
+
+  it('is served nothing without a bearer on any route but the open ones', async () => {
+    const target = await start();
+    const headers = { ...(await marked()), 'x-svc-operator': '1' };
+    const served: string[] = [];
+    const asked = [
+      ...routes.filter(([, path]) => path !== DEVICE_PATHS).map(([method, path]) => [method, fill(path)]),
+      ...DEVICE_ROUTES.map(({ method, path }) => [method, path]),
+    ] as [string, string][];
+    for (const [method, path] of asked) {
+      const sent = method === 'ALL' ? 'POST' : method;
+      const { status } = await send(target, sent, path, headers, sent === 'GET' ? '' : '{}');
+      if (status < 400) served.push(`${sent} ${path}`);
+      else expect([401, 403, 426]).toContain(status);
+    }
+    expect(served).toEqual(['GET /health', 'POST /pairing']);
+  });
+
+  it('gets the health that a remote caller gets', async () => {
+    const target = await start();
+    const { body } = await send(target, 'GET', '/health', await marked());
+    expect(JSON.parse(body)).toMatchObject({ status: 'ok' });
+  });
+
+  it('passes with the bearer of a paired device', async () => {
+    const target = await start();
+    const { token, client } = await pair(target);
+    const headers = { ...(await marked()), ...bearer(token) };
+    expect((await send(target, 'GET', '/sessions', headers)).status).toBe(200);
+    expect((await send(target, 'GET', '/relay/info', headers)).status).toBe(200);
+    expect((await send(target, 'POST', '/pairing/mint', headers, '{}')).status).toBe(403);
+    client.terminate();
+  });
+
+  it('is known by the signing secret when none is configured', async () => {
+    const target = await start({});
+    const minted = await target.operator('/pairing/mint', { method: 'POST', body: '{"host":"192.0.2.1"}' });
+    expect(minted.status).toBe(200);
+    const key = await readFile(join(target.agentHome, 'svc-relay-qr-secret'));
+    const secret = await markerSecret({ configured: undefined, signingSecret: async () => new Uint8Array(key) });
+    const headers = asObject(markerHeaders(secret as string, '192.0.2.7', true));
+    expect((await send(target, 'GET', '/relay/security', headers)).status).toBe(403);
+    expect((await send(target, 'GET', '/relay/security', {})).status).toBe(200);
+  });
+});
+
+describe('without a valid secret the marker means nothing (contract 07 §4.3)', () => {
+  it('a local caller stays the operator, on every route', async () => {
+    const target = await start();
+    const wrong = { ...(await marked('192.0.2.7', true, 'another secret')) };
+    for (const headers of [
+      wrong,
+      { ...wrong, 'x-svc-dashboard-proxy-secret': '' },
+      { 'x-svc-proxy-peer': '192.0.2.7' },
+    ]) {
+      for (const route of OPERATOR_ROUTES) {
+        target.relay.limiter.clear();
+        const { status } = await exchange(target.port, operatorRequest(route, headers), route.method);
+        expect({ path: route.path, status }).toEqual({ path: route.path, status: route.operator });
+      }
+    }
+  });
+
+  it('sets neither the address nor the transport of a socket', async () => {
+    const target = await start();
+    const code = randomCode();
+    await registerCode(target, code);
+    const client = await connect(target.wsUrl, { headers: await marked('192.0.2.7', true, 'another secret') });
+    client.send('system', 'auth', { pairing_code: code, device_id: 'a', device_name: 'Phone' });
+    expect((await client.next({ type: 'auth.ok' })).payload.transport_hint).toBe('ws');
+    expect(target.log.some((line) => line.includes('192.0.2.7'))).toBe(false);
+    client.terminate();
+  });
+});
+
+describe('sockets through the ingress (contract 07 §4.3)', () => {
+  it.each([
+    ['wss', 'wss'],
+    ['ws', 'ws'],
+    ['gopher', 'unknown'],
+  ])('announced as %s have the transport hint %s', async (proto, hint) => {
+    const target = await start();
+    const code = randomCode();
+    await registerCode(target, code);
+    const client = await connect(target.wsUrl, { headers: { ...(await marked()), 'x-svc-proxy-proto': proto } });
+    client.send('system', 'auth', { pairing_code: code, device_id: 'a', device_name: 'Phone' });
+    expect((await client.next({ type: 'auth.ok' })).payload.transport_hint).toBe(hint);
+    expect(target.log.some((line) => line.includes('(192.0.2.7)'))).toBe(true);
+    client.terminate();
+  });
+
+  it('are limited by the client, whatever it says of proxies, and lock out nobody else', async () => {
+    const target = await start({ ...SHARED, RELAY_TRUST_PROXY_HEADERS: '1' });
+    const attempt = async (headers: Record<string, string>): Promise<string> => {
+      const client = await connect(target.wsUrl, { headers }).catch((error) => error);
+      if (client instanceof Error) return String((client as Error & { status?: number }).status);
+      client.send('system', 'auth', { session_token: 'wrong' });
+      const { type } = await client.next({ channel: 'system' });
+      await client.closed();
+      return type;
+    };
+    for (let count = 0; count < 5; count++) {
+      expect(await attempt({ ...(await marked()), 'x-forwarded-for': `198.51.100.${count}` })).toBe('auth.fail');
+    }
+    expect(await attempt(await marked())).toBe('429');
+    expect(await attempt(await marked('192.0.2.8'))).toBe('auth.fail');
+    expect(await attempt({})).toBe('auth.fail');
+  });
+});
+
+it('the marker secret of a request never reaches the log', async () => {
+  const target = await start();
+  const headers = await marked();
+  await send(target, 'GET', '/relay/security', headers);
+  await send(target, 'GET', '/nothing', { ...headers, 'x-svc-dashboard-proxy-secret': base64url(new Uint8Array(32)) });
+  const text = target.log.join('\n');
+  expect(text).toContain('refused an operator call from 192.0.2.7 to /relay/security');
+  expect(text).not.toContain(headers['x-svc-dashboard-proxy-secret'] as string);
+});
