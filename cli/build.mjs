@@ -34,6 +34,7 @@ const ENTRIES = {
   'svc-relay': 'cli/svc-relay.ts',
   relay: 'cli/runtime/node/relay.ts',
   compat: 'cli/compat/index.ts',
+  'dashboard-plugin': 'cli/dashboard/plugin.ts',
 };
 
 /**
@@ -51,6 +52,7 @@ const LAUNCHERS = [
   { path: 'cli/svc.js', entry: 'svc', program: 'svc' },
   { path: 'cli/svc-relay.js', entry: 'svc-relay', program: 'svc-relay' },
   { path: 'cli/compat/index.js', entry: 'compat' },
+  { path: 'cli/dashboard/plugin.js', entry: 'dashboard-plugin' },
   // Startup hooks installed before the entry moved name this path.
   { path: 'plugin/compat/index.js', entry: 'compat' },
 ];

@@ -12,9 +12,10 @@ import type { SocketTable } from '../../../handlers/sockets.ts';
 import { describeError } from '../../../lib/errors.ts';
 import type { Log } from '../../../lib/log.ts';
 import { createAdapter, isSelfTimed, peerOf, requestOf } from './adapter.ts';
+import { isHandshake, WEBSOCKET_VERSION } from './handshake.ts';
 import { allowMissingHost, checkConnectionsEvery, currentResponse, responseOn } from './internals.ts';
 import { send } from './send.ts';
-import { CLOSE_TIMEOUT, createNodeSockets, isHandshake, WEBSOCKET_VERSION } from './sockets.ts';
+import { CLOSE_TIMEOUT, createNodeSockets } from './sockets.ts';
 
 /** Milliseconds for the head of a request, for the whole of it, and between two requests of a connection. */
 const HEAD_TIMEOUT = 20_000;

@@ -8,6 +8,7 @@ import { MAX_UNCOUNTED } from '../../../lib/kit/long-json.ts';
 import type { Log } from '../../../lib/log.ts';
 import type { Transport } from '../../../lib/socket/transport.ts';
 import { createSocketHooks, type OpenSocket } from '../socket-hooks.ts';
+import { WEBSOCKET_VERSION } from './handshake.ts';
 import { releaseChunk, takeEndListener, takeMessageListener, webSocketOf } from './internals.ts';
 
 /** Milliseconds for which a client that does not answer a closing handshake keeps its connection. */
@@ -28,16 +29,6 @@ const SERVER_OPTIONS = {
 };
 /** One group: the relay publishes to sockets by itself. */
 const NAMESPACE = 'sockets';
-
-/** The one version of the protocol, and the form of a handshake's key. */
-export const WEBSOCKET_VERSION = '13';
-const KEY = /^[+/0-9A-Za-z]{22}==$/;
-
-/** Whether a request is a complete opening handshake (RFC 6455 §4.2.1). */
-export function isHandshake({ method, headers }: IncomingMessage): boolean {
-  if (method !== 'GET' || headers.upgrade?.toLowerCase() !== 'websocket') return false;
-  return headers['sec-websocket-version'] === WEBSOCKET_VERSION && KEY.test(headers['sec-websocket-key'] ?? '');
-}
 
 /** What crossws keeps with a peer for us. */
 interface PeerContext {

@@ -1,0 +1,170 @@
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { Duplex } from 'node:stream';
+import { variables } from '../../lib/config.ts';
+import { createFiles } from '../../lib/host/node/files.ts';
+import { createLog } from '../../lib/log.ts';
+import { loadEnvironment, readVariable } from '../environment.ts';
+import { type Exchange, refuse } from './answers.ts';
+import { createIngress, INGRESS_LIMITS, type IngressLimits } from './ingress.ts';
+import { createIngressSockets, SOCKET_LIMITS, type SocketLimits } from './ingress-sockets.ts';
+import { createMarker } from './marker.ts';
+import { createRelayLink } from './relay-link.ts';
+
+/** What the dashboard decides for its plugin. */
+export interface DashboardHost {
+  /** The user of a dashboard cookie or native bearer. */
+  authenticate(req: IncomingMessage): Promise<{ principal: string } | null>;
+  /** The dashboard's policy on Host, Origin and peer of a WebSocket. */
+  checkHostOrigin(req: IncomingMessage): boolean;
+  /** Uses up the single-use ticket of an upgrade. */
+  consumeWsTicket(req: IncomingMessage): Promise<{ subprotocol?: string } | null>;
+  isPluginEnabled(): boolean | Promise<boolean>;
+}
+
+export interface DashboardPluginOptions {
+  host: DashboardHost;
+  /** Default: `SVC_RELAY_PORT`, else `RELAY_PORT`, else 8767. */
+  relayPort?: number;
+  /** Default: `SVC_HOME`, else `~/.svc`. */
+  agentHome?: string;
+  /** Default: the environment of this process. `<agent_home>/.env` is read over it. */
+  env?: NodeJS.ProcessEnv;
+  /** Where the dashboard mounts the plugin. */
+  mountPath?: string;
+}
+
+/** The plugin as the dashboard's HTTP server uses it. Both calls return false for a path that is not the plugin's. */
+export interface DashboardPlugin {
+  handle(req: IncomingMessage, res: ServerResponse): Promise<boolean>;
+  upgrade(req: IncomingMessage, socket: Duplex, head: Buffer): Promise<boolean>;
+  close(): Promise<void>;
+}
+
+/** What follows the mount path in the target of a request, as it was sent. */
+export interface RequestTarget {
+  /** Begins with a slash, or is empty. */
+  path: string;
+  /** Begins with a question mark, or is empty. */
+  query: string;
+}
+
+/** One part of the plugin. `handle` gets the path below `prefix`, and answers every request. */
+interface Area {
+  /** A path below the mount path: `/transport`. */
+  prefix: string;
+  handle(exchange: Exchange): void | Promise<void>;
+}
+
+const MOUNT_PATH = '/api/plugins/svc-relay';
+const CONNECT_TIMEOUT = 5_000;
+
+/** Overrides for tests. */
+export interface PluginLimits {
+  http?: Partial<IngressLimits>;
+  sockets?: Partial<SocketLimits>;
+  connectTimeout?: number;
+}
+
+/**
+ * The relay's plugin for the agent's dashboard (contract 07 §4). The dashboard hands it the requests and upgrades that its
+ * own routes do not take.
+ * @throws RelayError when a port in the environment is invalid.
+ */
+export function createDashboardPlugin(options: DashboardPluginOptions, limits: PluginLimits = {}): DashboardPlugin {
+  const { host, mountPath = MOUNT_PATH } = options;
+  const processEnv = { ...(options.env ?? process.env) };
+  if (options.agentHome !== undefined) processEnv.SVC_HOME = options.agentHome;
+  const environment = loadEnvironment(processEnv);
+  const { agentHome } = environment.places;
+  const [certificate, key] = [
+    readVariable(variables.sslCert, environment),
+    readVariable(variables.sslKey, environment),
+  ];
+  const link = createRelayLink({
+    port:
+      options.relayPort ??
+      readVariable(variables.dashboardPort, environment) ??
+      readVariable(variables.port, environment),
+    certificate: key === undefined ? undefined : certificate,
+    connectTimeout: limits.connectTimeout ?? CONNECT_TIMEOUT,
+  });
+  const marker = createMarker({
+    configured: readVariable(variables.dashboardProxySecret, environment),
+    files: createFiles(),
+    agentHome,
+    log: createLog('WARNING', (line) => process.stderr.write(`${line}\n`)).named('dashboard'),
+  });
+  const ingress = createIngress({
+    link,
+    marker,
+    limits: { ...INGRESS_LIMITS, ...limits.http },
+    base: `${mountPath}/transport`,
+  });
+  const sockets = createIngressSockets({ host, link, marker, limits: { ...SOCKET_LIMITS, ...limits.sockets } });
+  /** THE table of the plugin's parts. The first whose prefix fits answers. */
+  const areas: readonly Area[] = [{ prefix: '/transport', handle: ingress.handle }];
+  let isClosed = false;
+
+  /** Answers a refused request; undefined when the dashboard admits it. */
+  async function admit(req: IncomingMessage, res: ServerResponse): Promise<{ principal: string } | undefined> {
+    if (isClosed || !(await host.isPluginEnabled())) {
+      refuse(res, 404, 'plugin disabled');
+      return undefined;
+    }
+    const user = await host.authenticate(req);
+    if (!user) refuse(res, 401, 'dashboard authentication required');
+    return user ?? undefined;
+  }
+
+  return {
+    async handle(req, res) {
+      const target = targetBelow(mountPath, req.url);
+      if (!target) return false;
+      try {
+        const user = await admit(req, res);
+        if (!user || res.destroyed) return true;
+        for (const { prefix, handle } of areas) {
+          const below = pathBelow(prefix, target.path);
+          if (below === null) continue;
+          await handle({ req, res, path: below, query: target.query, principal: user.principal });
+          return true;
+        }
+        refuse(res, 404, 'not found');
+      } catch {
+        // The dashboard cannot tell whether the request is allowed, or an answer failed.
+        if (res.headersSent) res.destroy();
+        else refuse(res, 503, 'the plugin cannot answer now');
+      }
+      return true;
+    },
+
+    async upgrade(req, socket, head) {
+      const target = targetBelow(mountPath, req.url);
+      const path = target && pathBelow('/transport', target.path);
+      if (!target) return false;
+      await sockets.upgrade(req, socket, head, path ?? null);
+      return true;
+    },
+
+    async close() {
+      isClosed = true;
+      await sockets.close();
+      link.close();
+    },
+  };
+}
+
+/** Path and query of a request's target below the mount path; null for any other target. */
+function targetBelow(mountPath: string, url = ''): RequestTarget | null {
+  const [target = ''] = url.split('#', 1);
+  const at = target.indexOf('?');
+  const path = pathBelow(mountPath, at < 0 ? target : target.slice(0, at));
+  return path === null ? null : { path, query: at < 0 ? '' : target.slice(at) };
+}
+
+/** What follows a prefix that ends at a segment's end; null when the path does not begin with it. */
+function pathBelow(prefix: string, path: string): string | null {
+  if (!path.startsWith(prefix)) return null;
+  const below = path.slice(prefix.length);
+  return below === '' || below.startsWith('/') ? below : null;
+}
