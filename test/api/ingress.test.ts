@@ -320,3 +320,13 @@ describe('limits of the ingress (contract 07 §4.3)', () => {
     expect(requests.length).toBe(4);
   });
 });
+
+it('the package exports the plugin', async () => {
+  // By its name in the package: as a dashboard imports it.
+  const name: string = 'svc-relay/dashboard-plugin';
+  const built = (await import(/* @vite-ignore */ name)) as typeof import('../../cli/dashboard/plugin.ts');
+  const host = { isPluginEnabled: () => false } as never;
+  const plugin = built.createDashboardPlugin({ host, env: {}, relayPort: 1 });
+  expect(await plugin.handle({ url: '/elsewhere' } as never, {} as never)).toBe(false);
+  await plugin.close();
+});

@@ -221,7 +221,7 @@ describe('the build', () => {
     await checkout.build();
     expect(await checkout.builds()).toHaveLength(11);
     expect(await readdir(dist)).not.toContain('lib');
-    expect((await readdir(join(dist, 'cli'))).toSorted()).toEqual(['compat', 'svc-relay.js', 'svc.js']);
+    expect((await readdir(join(dist, 'cli'))).toSorted()).toEqual(['compat', 'dashboard', 'svc-relay.js', 'svc.js']);
     expect(await checkout.version()).toEqual(RUNS);
   });
 });
