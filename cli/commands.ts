@@ -56,6 +56,11 @@ const relayCommands: CommandEntry[] = [
     load: () => import('./insecure-api-key.ts'),
   },
   {
+    usage: 'voice-report',
+    summary: "count what became of the realtime agent's results, from its event logs",
+    load: () => import('./voice-report.ts'),
+  },
+  {
     usage: 'operator-token',
     summary: 'print a short-lived token for the operator routes of a relay at the edge',
     load: () => import('./operator-token.ts'),
