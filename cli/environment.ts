@@ -31,5 +31,5 @@ export function loadEnvironment(processEnv: Env = process.env): Environment {
 }
 
 /** Reads one variable by itself, so that a bad value of another does not stop the command. */
-export const readVariable = <T>({ read }: Variable<T>, { env, places }: Environment): T =>
-  read({ env, places, warn: () => {} });
+export const readVariable = <T>(variable: Variable<T>, { env, places }: Environment): T =>
+  variable.read({ env, places, warn: () => {} });

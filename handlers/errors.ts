@@ -24,6 +24,9 @@ const STATUS: Record<ErrorKind, number> = {
   'gateway-timeout': 504,
 };
 
+/** The HTTP status of an expected failure. */
+export const statusOf = ({ kind }: RelayError): number => STATUS[kind];
+
 /** Their errors after authentication are JSON in the form of their answers. */
 const JSON_VOICE_ROUTES = new Set(['/voice/config', '/voice/transcribe', '/voice/synthesize']);
 const TEXT_HEADERS = {
@@ -65,5 +68,5 @@ export function failureResponse(error: unknown, request: Refused, what: string, 
   if (error.retryAfter !== undefined) headers['retry-after'] = String(error.retryAfter);
   // The rest of the body is not read, so the connection cannot be reused.
   if (error.kind === 'too-large' || error.kind === 'timeout') headers.connection = 'close';
-  return errorFor(request, STATUS[error.kind], error.message, headers, error.extra);
+  return errorFor(request, statusOf(error), error.message, headers, error.extra);
 }

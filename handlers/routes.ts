@@ -78,7 +78,7 @@ export const routes: readonly Route[] = [
   ['GET', '/chat/image-activity', paired('chat'), imageActivity],
   ['GET', '/phone/threads', paired('phone'), listThreads],
   ['POST', '/phone/threads', paired('phone'), putThread],
-  ['GET', '/context/injected', paired(), injectedContext],
+  ['GET', '/context/injected', pairedOrHostTool(), injectedContext],
   ['GET', '/usage/providers', paired(), providerUsage],
   ['POST', '/phone/message', operatorOrPaired('phone'), postMessage],
   ['GET', '/phone/replies', operatorOrPaired('phone'), takeReplies],

@@ -456,6 +456,7 @@ export const variables = {
     'include that the phone can be reached; requires PHONE_ENABLED',
   ),
   phoneEnabled: bool('PHONE_ENABLED', false, 'let the agent send messages to the phone'),
+  phoneHomeChannelName: text('PHONE_HOME_CHANNEL_NAME', 'Phone', 'name of the phone among the channels of the agent'),
   providerUsageEnabled: bool(
     'RELAY_PROVIDER_USAGE_ENABLED',
     false,

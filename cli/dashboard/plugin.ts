@@ -3,11 +3,13 @@ import type { Duplex } from 'node:stream';
 import { variables } from '../../lib/config.ts';
 import { createFiles } from '../../lib/host/node/files.ts';
 import { createLog } from '../../lib/log.ts';
+import type { LiveCredential } from '../../lib/usage/usage.ts';
 import { loadEnvironment, readVariable } from '../environment.ts';
-import { type Exchange, refuse } from './answers.ts';
+import { type Exchange, refuse, sendJson } from './answers.ts';
 import { createIngress, INGRESS_LIMITS, type IngressLimits } from './ingress.ts';
 import { createIngressSockets, SOCKET_LIMITS, type SocketLimits } from './ingress-sockets.ts';
 import { createMarker } from './marker.ts';
+import { createOwnRoutes } from './own-routes.ts';
 import { createRelayLink } from './relay-link.ts';
 
 /** What the dashboard decides for its plugin. */
@@ -19,6 +21,8 @@ export interface DashboardHost {
   /** Uses up the single-use ticket of an upgrade. */
   consumeWsTicket(req: IncomingMessage): Promise<{ subprotocol?: string } | null>;
   isPluginEnabled(): boolean | Promise<boolean>;
+  /** The credential that a live session uses; it counts only for the profile that it belongs to (contract 07 §4.2). */
+  activeCredential?(sessionId: string): Promise<LiveCredential | null>;
 }
 
 export interface DashboardPluginOptions {
@@ -80,19 +84,22 @@ export function createDashboardPlugin(options: DashboardPluginOptions, limits: P
     readVariable(variables.sslCert, environment),
     readVariable(variables.sslKey, environment),
   ];
+  const port =
+    options.relayPort ??
+    readVariable(variables.dashboardPort, environment) ??
+    readVariable(variables.port, environment);
+  const pinned = key === undefined ? undefined : certificate;
   const link = createRelayLink({
-    port:
-      options.relayPort ??
-      readVariable(variables.dashboardPort, environment) ??
-      readVariable(variables.port, environment),
-    certificate: key === undefined ? undefined : certificate,
+    port,
+    certificate: pinned,
     connectTimeout: limits.connectTimeout ?? CONNECT_TIMEOUT,
   });
+  const log = createLog('WARNING', (line) => process.stderr.write(`${line}\n`)).named('dashboard');
   const marker = createMarker({
     configured: readVariable(variables.dashboardProxySecret, environment),
     files: createFiles(),
     agentHome,
-    log: createLog('WARNING', (line) => process.stderr.write(`${line}\n`)).named('dashboard'),
+    log,
   });
   const ingress = createIngress({
     link,
@@ -101,8 +108,24 @@ export function createDashboardPlugin(options: DashboardPluginOptions, limits: P
     base: `${mountPath}/transport`,
   });
   const sockets = createIngressSockets({ host, link, marker, limits: { ...SOCKET_LIMITS, ...limits.sockets } });
+  const own = createOwnRoutes({
+    link,
+    relay: { port, tls: pinned !== undefined },
+    env: processEnv,
+    activeCredential: host.activeCredential?.bind(host),
+    log,
+  });
+
+  async function answerOwn({ req, res, path, query }: Exchange): Promise<void> {
+    const { status, body, headers } = await own.answer(req, path, query);
+    sendJson(res, status, body, Object.entries(headers).flat());
+  }
+
   /** THE table of the plugin's parts. The first whose prefix fits answers. */
-  const areas: readonly Area[] = [{ prefix: '/transport', handle: ingress.handle }];
+  const areas: readonly Area[] = [
+    { prefix: '/transport', handle: ingress.handle },
+    { prefix: '', handle: answerOwn },
+  ];
   let isClosed = false;
 
   /** Answers a refused request; undefined when the dashboard admits it. */
@@ -150,6 +173,7 @@ export function createDashboardPlugin(options: DashboardPluginOptions, limits: P
       isClosed = true;
       await sockets.close();
       link.close();
+      own.close();
     },
   };
 }

@@ -3,7 +3,7 @@ import { RelayError } from '../errors.ts';
 import type { Host } from '../host/index.ts';
 import { mayCarryCredentials } from '../kit/addresses.ts';
 import { base64, concatBytes, utf8ToBytes } from '../kit/bytes.ts';
-import type { Clock } from '../kit/clock.ts';
+import { type Clock, seconds } from '../kit/clock.ts';
 import { isObject, parseJson } from '../kit/json.ts';
 import { decodeUtf8 } from '../kit/text.ts';
 
@@ -39,6 +39,8 @@ export interface UpdateCheckParts {
 export interface UpdateCheck {
   /** The last result, or a new one: after an hour (a failure after 5 minutes), or on `refresh` at most once a minute. */
   result(refresh?: boolean): Promise<UpdateResult>;
+  /** When the last result was obtained, epoch seconds; null before the first. */
+  checkedAt(): number | null;
 }
 
 /**
@@ -61,17 +63,18 @@ export async function checkForUpdate(parts: UpdateCheckParts): Promise<UpdateRes
 
 /** A cached `checkForUpdate`; concurrent callers share one request to the feed. */
 export function createUpdateCheck({ clock, ...parts }: UpdateCheckParts & { clock: Clock }): UpdateCheck {
-  let last: { result: UpdateResult; at: number } | undefined;
+  let last: { result: UpdateResult; at: number; checkedAt: number } | undefined;
   let flight: Promise<UpdateResult> | undefined;
 
   async function check(): Promise<UpdateResult> {
     const result = await checkForUpdate(parts);
-    last = { result, at: clock.monotonic() };
+    last = { result, at: clock.monotonic(), checkedAt: seconds(clock) };
     flight = undefined;
     return result;
   }
 
   return {
+    checkedAt: () => last?.checkedAt ?? null,
     async result(refresh = false) {
       if (flight) return flight;
       if (last) {

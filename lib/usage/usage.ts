@@ -55,9 +55,18 @@ export interface Usage {
   /**
    * Usage of the providers' quotas, for a profile (empty = default) and a session of its agent. A failing provider
    * affects its own row only.
+   * `live` is the credential that the session uses right now, where the caller can tell; it counts only for the profile
+   * that it belongs to.
    * @throws RelayError `invalid` for an unknown profile.
    */
-  report(query: { profile: string; sessionId: string }): Promise<UsageReport>;
+  report(query: { profile: string; sessionId: string; live?: LiveCredential | null }): Promise<UsageReport>;
+}
+
+/** The credential of a session, as the process that runs it knows it (contract 07 §4.2). */
+export interface LiveCredential {
+  providerId: string;
+  credentialId: string;
+  profileHome: string;
 }
 
 interface Snapshot {
@@ -134,13 +143,25 @@ export function createUsage(parts: UsageParts): Usage {
     return { present: () => row, failed: row.status === 'unavailable' };
   }
 
+  async function activeOf(home: string, sessionId: string, live?: LiveCredential | null) {
+    if (live && (await isSamePlace(live.profileHome, home))) {
+      const { providerId, credentialId } = live;
+      return { providerId, credentialId, observedAt: new Date(clock.now()).toISOString() };
+    }
+    return sessionId === '' ? null : readActiveCredential(host.files, home, sessionId, clock.now());
+  }
+
+  async function isSamePlace(one: string, other: string): Promise<boolean> {
+    const [a, b] = await Promise.all([one, other].map((path) => unlessUnreadable(host.files.realPath(path))));
+    return a !== null && a === b;
+  }
+
   return {
-    async report({ profile, sessionId }) {
+    async report({ profile, sessionId, live }) {
       const home = await homeOf(profile);
-      const id = sessionId.trim();
       const [{ fetchedAt, providers }, active] = await Promise.all([
         snapshotOf(home),
-        id === '' ? null : readActiveCredential(host.files, home, id, clock.now()),
+        activeOf(home, sessionId.trim(), live),
       ]);
       return {
         schema_version: 2,

@@ -17,6 +17,18 @@ describeMatrix('GET /context/injected (contract 04 §8)', (start, runtime) => {
     expect((await target.operator('/context/injected')).status).toBe(401);
   });
 
+  if (runtime === 'node') {
+    it('is open to a host tool, such as the dashboard plugin, that says so', async () => {
+      const target = await start();
+      const tool = { 'x-svc-operator': '1' };
+      expect((await target.operator('/context/injected', { headers: tool })).status).toBe(200);
+      const foreign = { ...tool, 'x-forwarded-for': '192.0.2.1' };
+      expect((await target.operator('/context/injected', { headers: foreign })).status).toBe(401);
+      const invalid = { ...tool, ...bearer('wrong') };
+      expect((await target.operator('/context/injected', { headers: invalid })).status).toBe(401);
+    });
+  }
+
   it('is on by default, without the block for phones', async () => {
     const target = await start();
     const { token } = await pair(target);

@@ -211,13 +211,17 @@ describe('createUpdateCheck', () => {
 
   it('keeps a result for an hour', async () => {
     const { clock, asked, check } = counting(good);
+    expect(check.checkedAt()).toBeNull();
     const first = await check.result();
+    const checkedAt = clock.now() / 1000;
     clock.advance(HOUR - 1);
     expect(await check.result()).toEqual(first);
+    expect(check.checkedAt()).toBe(checkedAt);
     expect(asked.count).toBe(1);
     clock.advance(1);
     await check.result();
     expect(asked.count).toBe(2);
+    expect(check.checkedAt()).toBe(clock.now() / 1000);
   });
 
   it('keeps a failure for five minutes', async () => {

@@ -109,6 +109,8 @@ async function setup({ files = {}, env = {} }: { files?: Record<string, unknown>
   });
   const report = (profile = '', sessionId = '') => usage.report({ profile, sessionId });
   return {
+    home,
+    usage,
     api,
     answers,
     clock,
@@ -469,6 +471,25 @@ describe('Codex credentials', () => {
       ]);
     }
     expect(asked('/backend-api/wham/usage')).toHaveLength(2);
+  });
+
+  it('believes the process of a live session, for the profile that it belongs to (contract 07 §4.2)', async () => {
+    const { home, usage } = await setup({
+      files: {
+        'auth.json': pool(entry('one'), entry('two')),
+        'svc-relay-active-credentials.json': { schema_version: 1, sessions: { raw: note('two', NOW - 60) } },
+      },
+    });
+    const activeWith = async (profileHome: string, sessionId = 'raw', credentialId = 'one') => {
+      const live = { providerId: 'openai-codex', credentialId, profileHome };
+      const { providers } = await usage.report({ profile: '', sessionId, live });
+      return providers[0]?.active_credential_id;
+    };
+    expect(await activeWith(home)).toBe(publicId('one'));
+    expect(await activeWith(`${home}/.`)).toBe(publicId('one'));
+    expect(await activeWith(home, 'raw', 'three')).toBeNull();
+    for (const elsewhere of ['/', `${home}/profiles/other`, ''])
+      expect(await activeWith(elsewhere)).toBe(publicId('two'));
   });
 });
 

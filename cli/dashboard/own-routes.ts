@@ -1,0 +1,82 @@
+import { readConfig, variables } from '../../lib/config.ts';
+import { createPageStore } from '../../lib/dashboard/pages/store.ts';
+import { createPublicUrl } from '../../lib/dashboard/public-url.ts';
+import { createNodeHost } from '../../lib/host/node/index.ts';
+import { systemClock } from '../../lib/kit/clock.ts';
+import type { Log } from '../../lib/log.ts';
+import { createUpdateCheck } from '../../lib/operator/update-check.ts';
+import { createUsage, type LiveCredential, type Usage } from '../../lib/usage/usage.ts';
+import { loadEnvironment, readVariable } from '../environment.ts';
+import { ownPackage } from '../own-package.ts';
+import { managementRoutes } from './management.ts';
+import { mobileRoutes } from './mobile.ts';
+import { createOperatorCalls } from './operator-calls.ts';
+import { createPluginRoutes } from './plugin-routes.ts';
+import type { RelayLink } from './relay-link.ts';
+
+export interface OwnRoutesParts {
+  link: Pick<RelayLink, 'host' | 'request' | 'unreachable'>;
+  /** Where the relay listens on this host. */
+  relay: { port: number; tls: boolean };
+  /** The environment of the process, before `<agent_home>/.env`. */
+  env: Record<string, string | undefined>;
+  /** The credential that a live session uses, where the dashboard can tell (contract 07 §4.2). */
+  activeCredential?(sessionId: string): Promise<LiveCredential | null>;
+  log: Log;
+}
+
+/** The routes that the plugin answers itself: management, provider usage and the mobile page store (contract 07 §4). */
+export function createOwnRoutes({ link, relay, env, activeCredential, log }: OwnRoutesParts) {
+  const environment = () => loadEnvironment(env);
+  const now = environment();
+  const { agentHome, home } = now.places;
+  const host = createNodeHost({ agentHome, env: now.env, log });
+  let usage: Promise<Usage> | undefined;
+
+  async function openUsage(): Promise<Usage> {
+    // Reads certificates and starts clients, which most dashboards never need.
+    const [{ readTrust }, { createNodeUpstream }] = await Promise.all([
+      import('../../lib/host/node/trust.ts'),
+      import('../../lib/host/node/upstream.ts'),
+    ]);
+    const { env: variables, places } = environment();
+    const { config } = readConfig(variables, places);
+    const trust = await readTrust(config, log.warn);
+    return createUsage({ host, config, clock: systemClock, log, upstream: createNodeUpstream({ trust }) });
+  }
+
+  const management = managementRoutes({
+    call: createOperatorCalls({ link, agentHome, port: relay.port }),
+    host,
+    relay,
+    environment,
+    publicUrl: createPublicUrl({ files: host.files, agentHome, clock: systemClock }),
+    updates: createUpdateCheck({
+      host,
+      config: { home, updateFeedUrl: readVariable(variables.updateFeedUrl, now) },
+      version: ownPackage().version,
+      clock: systemClock,
+    }),
+    usage() {
+      usage ??= openUsage().catch((error) => {
+        // The next call tries again.
+        usage = undefined;
+        throw error;
+      });
+      return usage;
+    },
+    activeCredential,
+    log,
+  });
+  const pages = mobileRoutes(createPageStore({ host, clock: systemClock }));
+  const routes = createPluginRoutes([...management, ...pages], log);
+
+  return {
+    answer: routes.answer,
+    /** Ends the threads of the host. */
+    close(): void {
+      host.databases.close();
+      host.yaml.close();
+    },
+  };
+}
