@@ -57,6 +57,10 @@ const LAUNCHERS = [
   { path: 'plugin/compat/index.js', entry: 'compat' },
 ];
 
+/** Where a dashboard looks for the plugin's tab (contract 07 §4). Not in the sources: made by every build. */
+const DASHBOARD = join(ROOT, 'dashboard');
+const TAB = 'cli/dashboard/tab.ts';
+
 const MANIFEST = 'build.json';
 const BUILD = /^[0-9a-f]{16}$/;
 const STAGING = /^\.new-/;
@@ -107,7 +111,40 @@ async function isLaunched(id) {
   return LAUNCHERS.every((launcher, index) => texts[index] === launcherText(launcher, id));
 }
 
-const isCurrent = async (id) => (await isLaunched(id)) && (await isIntact(id));
+/** Names and contents of the files in `dashboard/`. */
+async function dashboardFiles(id) {
+  const source = (path) => readFile(join(ROOT, path), 'utf8');
+  const [manifest, { version }] = (
+    await Promise.all([source('cli/dashboard/manifest.json'), source('package.json')])
+  ).map((text) => JSON.parse(text));
+  return [
+    ['manifest.json', `${JSON.stringify({ ...manifest, version }, null, 2)}\n`],
+    ['tab.js', await readFile(join(DIST, id, 'tab.js'), 'utf8')],
+    ['tab.css', await source('cli/dashboard/tab.css')],
+    ['api.js', "export * from '../dist/cli/dashboard/plugin.js';\n"],
+  ];
+}
+
+async function hasDashboard(id) {
+  try {
+    const files = await dashboardFiles(id);
+    const texts = await Promise.all(files.map(([name]) => readFile(join(DASHBOARD, name), 'utf8')));
+    return files.every(([, content], index) => content === texts[index]);
+  } catch {
+    return false;
+  }
+}
+
+async function writeDashboard(id) {
+  await mkdir(DASHBOARD, { recursive: true });
+  for (const [name, content] of await dashboardFiles(id)) {
+    const temporary = join(DASHBOARD, `.${name}.${process.pid}`);
+    await writeFile(temporary, content);
+    await rename(temporary, join(DASHBOARD, name));
+  }
+}
+
+const isCurrent = async (id) => (await isLaunched(id)) && (await isIntact(id)) && (await hasDashboard(id));
 
 /** Bundles into a new folder and returns its path. */
 async function bundle() {
@@ -128,6 +165,17 @@ async function bundle() {
       external: EXTERNAL,
       chunkNames: '[name]-[hash]',
       banner: { js: BANNER },
+      logLevel: 'warning',
+    });
+    // The tab runs in a browser, so that it is a bundle of its own.
+    await build({
+      absWorkingDir: ROOT,
+      entryPoints: { tab: TAB },
+      outdir: folder,
+      bundle: true,
+      format: 'esm',
+      platform: 'browser',
+      target: 'es2022',
       logLevel: 'warning',
     });
     const files = await readdir(folder);
@@ -205,6 +253,7 @@ async function update(id) {
     }
     await utimes(join(DIST, id), new Date(), new Date());
     await writeLaunchers(id);
+    await writeDashboard(id);
     await prune(id);
     return;
   }

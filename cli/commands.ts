@@ -56,9 +56,9 @@ const relayCommands: CommandEntry[] = [
     load: () => import('./insecure-api-key.ts'),
   },
   {
-    usage: 'voice-report',
-    summary: "count what became of the realtime agent's results, from its event logs",
-    load: () => import('./voice-report.ts'),
+    usage: 'dashboard-demo',
+    summary: "serve a demo dashboard on this machine, to try the relay's plugin without the agent platform",
+    load: () => import('./dashboard-demo.ts'),
   },
   {
     usage: 'operator-token',
