@@ -39,9 +39,9 @@ export interface VoiceCredentials {
   oauthPaths(path?: string): Promise<string[]>;
   /**
    * A provider's words as one line of at most 300 characters, without any secret of the environment, of sections seen by
-   * `basic`, or of tokens seen by `streaming`, and without host paths (contract 05 §8).
+   * `basic`, or of tokens seen by `streaming`, without `further` secrets, and without host paths (contract 05 §8).
    */
-  redact(text: string): string;
+  redact(text: string, further?: readonly string[]): string;
 }
 
 export interface VoiceCredentialsParts {
@@ -254,8 +254,10 @@ export function createVoiceCredentials({ env, oauth, directories = [] }: VoiceCr
       return token && { secret: token.secret, baseUrl: token.baseUrl ?? baseOf(known), source: 'oauth' };
     },
 
-    redact(text) {
-      const secrets = [...new Set([...environment, ...remembered])].filter(({ length }) => length >= MIN_SECRET);
+    redact(text, further = []) {
+      const secrets = [...new Set([...environment, ...remembered, ...further])].filter(
+        ({ length }) => length >= MIN_SECRET,
+      );
       const whole = withoutCutSecret(text.slice(0, MAX_LOOKED_AT), secrets);
       const hidden = secrets.length === 0 ? whole : whole.replace(patternOf(secrets), '<redacted>');
       const line = visibleLine(hidden.replace(hostPaths, '<path>')).replace(/\s+/g, ' ').trim();

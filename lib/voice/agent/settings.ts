@@ -1,6 +1,7 @@
 import { RelayError } from '../../errors.ts';
 import { isPrintable } from '../../kit/text.ts';
 import { isMapping, type Mapping } from '../../kit/yaml.ts';
+import { MAX_RATE, MIN_RATE } from '../limits.ts';
 import { findProvider, isAgentProvider, requireProvider } from '../registry.ts';
 import { isScalar } from '../section.ts';
 import {
@@ -65,8 +66,6 @@ const provider: Kind = {
   check: (value, name) => requireProvider(realtimeAlias(text(80).check(value, name) as string), 'agent').info.id,
 };
 
-const MIN_RATE = 8000;
-const MAX_RATE = 96_000;
 const MAX_PROMOTE_AFTER = 120_000;
 const MAX_PROGRESS = 600_000;
 

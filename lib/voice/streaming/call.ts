@@ -58,7 +58,7 @@ export function withRules(provider: string, adapter: Adapter, { clock, credentia
       if (isLate) throw new RelayError('gateway-timeout', `${name} did not finish within ${PROVIDER_TIMEOUT / 1000} s`);
       const kind = error instanceof RelayError ? error.kind : 'bad-gateway';
       const message = error instanceof RelayError ? error.message : `${name}: ${upstreamReason(error)}`;
-      throw new RelayError(kind, credentials.redact(message), { cause: error });
+      throw new RelayError(kind, credentials.redact(message, Object.values(request.headers ?? {})), { cause: error });
     } finally {
       request.signal.removeEventListener('abort', abort);
       // A finished adapter may still be closing its connection in good order.

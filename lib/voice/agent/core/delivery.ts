@@ -17,8 +17,10 @@ import type { Step } from './step.ts';
 /** Region D: every result reaches the user exactly once (contract 06 §7). */
 
 const MiB = 1024 * 1024;
-/** Bytes of audio that are held back until the response is known to be good. */
+/** Bytes of audio and characters of text that are held back until the response is known to be good. */
 const MAX_HELD = 8 * MiB;
+/** What an event takes besides its text or audio: there may be many small ones. */
+const HELD_EVENT = 256;
 const MAX_SAID = 64 * 1024;
 const MAX_BACKLOG = 4;
 /** Noise so soon after a cut offers the answer again. */
@@ -147,8 +149,11 @@ export function deliveryText(step: Step, text: string): void {
   if (!current) return;
   current.text = (current.text + text).slice(0, MAX_SAID);
   current.hasProgress = true;
-  if (current.phase !== 'requested' || step.state.turn.active?.isSuspect) return;
-  if (step.checkSummary(current.result.answer).mayCommit(current.text)) commitDelivery(step, current);
+  if (current.phase !== 'requested') return;
+  const { active } = step.state.turn;
+  const mayCommit = !active?.isSuspect && step.checkSummary(current.result.answer).mayCommit(current.text);
+  if (mayCommit) commitDelivery(step, current);
+  else countHeld(step, current, text.length);
 }
 
 export function deliveryAudio(step: Step, bytes: number): void {
@@ -156,8 +161,12 @@ export function deliveryAudio(step: Step, bytes: number): void {
   if (!current) return;
   current.hasAudio = true;
   current.hasProgress = true;
-  if (current.phase !== 'requested') return;
-  current.held += bytes;
+  if (current.phase === 'requested') countHeld(step, current, bytes);
+}
+
+/** Replaces a response of which more than fits is held back. */
+function countHeld(step: Step, current: Delivery, size: number): void {
+  current.held += size + HELD_EVENT;
   if (current.held <= MAX_HELD) return;
   cancelActive(step);
   fallBack(step, current, 'too_long');

@@ -59,8 +59,9 @@ export function emitProgress(step: Step, run: Run, { status, message, key, shoul
     floor: floorLabel(step),
     tier: run.tier,
     run_id: run.isNamed ? run.runId : null,
-    active_tool_name: run.activeToolName,
-    last_tool_name: run.lastToolName,
+    // Clients take no null for these.
+    ...(run.activeToolName !== null && { active_tool_name: run.activeToolName }),
+    ...(run.lastToolName !== null && { last_tool_name: run.lastToolName }),
     completed_tool_count: run.toolCount,
     elapsed_ms: Math.max(0, Math.round(step.at - run.startedAt)),
   });

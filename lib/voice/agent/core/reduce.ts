@@ -1,4 +1,4 @@
-import type { JsonObject } from '../../../kit/json.ts';
+import { describeValue, type JsonObject } from '../../../kit/json.ts';
 import { visibleLine } from '../../../kit/text.ts';
 import type { ProviderEvent } from '../provider/provider.ts';
 import * as delivery from './delivery.ts';
@@ -166,7 +166,7 @@ function clientMessage(step: Step, message: JsonObject): void {
       fallback.respeak(step);
       break;
     default:
-      step.error(`unsupported message type: ${visibleLine(String(type)).slice(0, MAX_TYPE)}`);
+      step.error(`unsupported message type: ${visibleLine(describeValue(type)).slice(0, MAX_TYPE)}`);
   }
 }
 

@@ -202,7 +202,7 @@ export interface Delivery {
   /** What the provider has said of it. */
   text: string;
   hasAudio: boolean;
-  /** Bytes of audio that are held back. */
+  /** Size of the events that are held back, about in bytes. */
   held: number;
   /** The provider called a function instead, and was asked again. */
   isRepeated: boolean;

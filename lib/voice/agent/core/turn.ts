@@ -1,5 +1,6 @@
 import { fromBase64 } from '../../../kit/bytes.ts';
 import type { JsonObject } from '../../../kit/json.ts';
+import { MAX_RATE, MIN_RATE } from '../../limits.ts';
 import { dropDrains } from './floor.ts';
 import { cancelActive, doneEvent, request } from './response.ts';
 import type { Step } from './step.ts';
@@ -9,8 +10,6 @@ import type { Step } from './step.ts';
 const MiB = 1024 * 1024;
 const MAX_CHUNK = MiB;
 const MAX_UNCOMMITTED = 32 * MiB;
-const MIN_RATE = 8000;
-const MAX_RATE = 96_000;
 const DEFAULT_RATE = 24_000;
 const MAX_TEXT = 5000;
 /** Utterances that wait for their transcripts. */

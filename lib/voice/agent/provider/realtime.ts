@@ -82,8 +82,8 @@ async function openSession(
   onEvent: (event: ProviderEvent) => void,
 ): Promise<ProviderSession> {
   const { label } = dialect;
-  const { redact } = parts.credentials;
   const { model, sampleRate, headers, signal } = options;
+  const redact = (text: string): string => parts.credentials.redact(text, Object.values(headers ?? {}));
   if (dialect.sampleRate !== undefined && sampleRate !== dialect.sampleRate) {
     const rates = `a sample rate of ${dialect.sampleRate} Hz, not ${sampleRate}`;
     throw new RelayError('invalid', `${label} Realtime supports only ${rates}`);

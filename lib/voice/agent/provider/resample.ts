@@ -1,7 +1,5 @@
 import { RelayError } from '../../../errors.ts';
-
-const MIN_RATE = 8000;
-const MAX_RATE = 96_000;
+import { MAX_RATE, MIN_RATE } from '../../limits.ts';
 
 /** Takes the chunks of one utterance in order. */
 export type Resampler = (pcm: Uint8Array) => Uint8Array;

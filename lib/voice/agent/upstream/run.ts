@@ -34,7 +34,7 @@ export interface AgentUpstream {
    * than events are taken. A run that is cancelled, or left before its end, is stopped upstream too.
    */
   run(request: RunRequest): AsyncGenerator<RunEvent, void>;
-  /** Answers a confirmation upstream, if it offers that. Never rejects. */
+  /** Answers a confirmation upstream, if it offers that; dropped while 8 are under way. Never rejects. */
   approve(runId: string, confirmationId: string, answer: string): Promise<void>;
   /** Stops a run upstream, if it offers that; once per run. Never rejects. `run` does it by itself. */
   stop(runId: string): Promise<void>;
@@ -57,6 +57,8 @@ const SIDE_CALL_TIMEOUT = 3_000;
 const HISTORY_TIMEOUT = 5_000;
 const MAX_MESSAGE = 240;
 const MAX_STOPPED = 64;
+/** Answers on their way upstream. One confirmation has one. */
+const MAX_APPROVALS = 8;
 const ALLOWING = new Set(['allow', 'allow_once']);
 
 type Offer = 'stop' | 'approval';
@@ -66,6 +68,7 @@ export function createAgentUpstream({ config, credential, upstream, clock, log }
   let offers: ReadonlySet<Offer> | undefined;
   /** Runs that were stopped upstream, the oldest first. */
   const stopped = new Set<string>();
+  let approvals = 0;
 
   const apiWith = ({ secret }: UpstreamCredential): AgentApi =>
     createAgentApi({
@@ -167,8 +170,11 @@ export function createAgentUpstream({ config, credential, upstream, clock, log }
     },
 
     async approve(runId, confirmationId, answer) {
+      if (approvals >= MAX_APPROVALS) return;
       const choice = ALLOWING.has(answer) ? 'once' : 'deny';
+      approvals++;
       await postAbout(runId, 'approval', { confirmation_id: confirmationId, answer, choice });
+      approvals--;
     },
 
     stop,

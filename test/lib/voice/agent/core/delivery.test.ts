@@ -119,6 +119,22 @@ describe('a delivery by the provider (contract 06 §7.2)', () => {
     expect(agent.heldResponses).toEqual([]);
     expect(agent.commands()).toContain('cancel');
   });
+
+  it.each([
+    ['text', (agent: TestAgent) => agent.text('d1', ' x'.repeat(MiB))],
+    ['small events', (agent: TestAgent) => Array.from({ length: 8192 }, () => agent.audio('d1', 2))],
+  ])(
+    'is bounded, also for %s',
+    (_name, flood) => {
+      const agent = requested();
+      agent.started('d1');
+      agent.audio('d1');
+      for (let n = 0; n < 5; n++) flood(agent);
+      expect(agent.did('render')).toHaveLength(1);
+      expect(agent.heldResponses).toEqual([]);
+    },
+    60_000,
+  );
 });
 
 describe('the fallback (contract 06 §7.3)', () => {

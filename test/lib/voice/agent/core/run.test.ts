@@ -79,6 +79,19 @@ describe('a foreground run (contract 06 §6.3)', () => {
     expect(agent.last('svc.run.completed')).toMatchObject({ run_id: 'run-7' });
   });
 
+  it('tells of its progress without nulls, which clients take for `run_id` only', () => {
+    const agent = new TestAgent({ promotes: false });
+    agent.startRun();
+    agent.pass(CONFIG.progressInterval);
+    const [first] = agent.of('svc.run.progress');
+    expect(first?.run_id).toBe(null);
+    for (const { run_id, ...members } of agent.of('svc.run.progress'))
+      expect(Object.values(members)).not.toContain(null);
+    agent.run({ type: 'svc.tool.started', tool_call_id: 't', tool_name: 'search', message: 'Searching' });
+    agent.pass(CONFIG.progressInterval);
+    expect(agent.last('svc.run.progress')).toMatchObject({ active_tool_name: 'search', last_tool_name: 'search' });
+  });
+
   it('beats while it is alive, with what the agent does', () => {
     const agent = new TestAgent({ promotes: false });
     agent.startRun();

@@ -118,7 +118,11 @@ export class TestAgent {
     if (hold === undefined) {
       this.events.push(event);
       this.log.push(event);
-    } else this.#held.set(hold, [...(this.#held.get(hold) ?? []), event]);
+    } else {
+      const held = this.#held.get(hold);
+      if (held) held.push(event);
+      else this.#held.set(hold, [event]);
+    }
   }
 
   /** Names of the timers that are set. */

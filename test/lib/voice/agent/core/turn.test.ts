@@ -322,6 +322,13 @@ it('refuses messages of an unknown type', () => {
   expect(agent.last('voice.error')?.message).toBe('unsupported message type: voice.whistle');
 });
 
+it('refuses a message whose type is a deep list', () => {
+  const agent = new TestAgent();
+  const type = JSON.parse('['.repeat(5000) + ']'.repeat(5000));
+  agent.say(type);
+  expect(agent.last('voice.error')?.message).toBe('unsupported message type: a list');
+});
+
 it('records notices of the provider, and shows its errors', () => {
   const agent = new TestAgent();
   agent.provider({ type: 'notice', message: 'no active response' });

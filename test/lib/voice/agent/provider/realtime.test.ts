@@ -231,6 +231,14 @@ describe.each([
     await connect(id);
   });
 
+  it('06 §10: hides the values of extra headers in what the provider says', async () => {
+    const { provider, connect } = await startProviders();
+    const { event } = await connect(id, { headers: { 'x-gateway': 'gateway-secret' } });
+    const socket = await provider.socket(0);
+    void socket.send({ type: 'error', error: { message: 'no access for gateway-secret' } });
+    expect(await event('error')).toMatchObject({ message: expect.stringMatching(/no access for <redacted>$/) });
+  });
+
   it('06 §9: without a key there is no connection', async () => {
     const { connect } = await startProviders(undefined, {});
     await expect(connect(id)).rejects.toThrow(`${label} Realtime auth is not configured: set one of`);

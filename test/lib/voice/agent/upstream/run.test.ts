@@ -364,6 +364,15 @@ describe('calls beside a run', () => {
     expect(api.requests.filter(({ path }) => path === '/v1/capabilities')).toHaveLength(1);
   });
 
+  it('are 8 approvals at a time at most, however many answers a client sends', async () => {
+    const api = await startAgentApi({ key: KEY, capabilities: STOP });
+    const { agent } = agentFor({ url: api.url });
+    await Promise.all(Array.from({ length: 50 }, (_, n) => agent.approve('r1', `k${n}`, 'allow')));
+    expect(api.posts).toHaveLength(8);
+    await agent.approve('r1', 'last', 'deny');
+    expect(api.posts).toHaveLength(9);
+  });
+
   it.each([
     ['missing', undefined],
     ['switched off', { features: { run_stop: false, run_approval_response: null } }],
