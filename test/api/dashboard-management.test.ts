@@ -4,6 +4,8 @@ import { createServer as createTlsServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
+import { createOperatorCalls } from '../../cli/dashboard/operator-calls.ts';
+import { createRelayLink } from '../../cli/dashboard/relay-link.ts';
 import { draftOf } from '../lib/dashboard/pages/support.ts';
 import { startBuiltTarget } from '../support/built-relay.ts';
 import { selfSigned } from '../support/certificate.ts';
@@ -124,6 +126,16 @@ describe('management proxies of the dashboard plugin (contract 07 §4.1)', () =>
     expect(body.detail).toContain(cause);
     expect(body.detail).not.toContain('secret');
     expect(asked).toHaveLength(1);
+  });
+
+  it('gives up a relay that does not answer', async () => {
+    const { port } = await startBehind(() => {});
+    const link = createRelayLink({ port, connectTimeout: 5_000 });
+    const call = createOperatorCalls({ link, agentHome: await temporaryDirectory(), port });
+    await expect(call({ method: 'GET', path: '/sessions', timeout: 50 })).rejects.toMatchObject({
+      status: 502,
+      detail: `relay unreachable at 127.0.0.1:${port}: no answer within 0.05 s`,
+    });
   });
 
   it('answers 502 without a relay', async () => {

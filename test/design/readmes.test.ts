@@ -10,7 +10,12 @@ import { DEVICE_ROUTES } from '../../lib/bridge/device-routes.ts';
 import { variables } from '../../lib/config.ts';
 
 const ROOMS = ['handlers', 'lib', 'storage', 'cli', 'test'];
-const DOCUMENTS = ['README.md', 'CHANGELOG.md', ...ROOMS.map((room) => `${room}/README.md`)];
+const DOCUMENTS = [
+  'README.md',
+  'CHANGELOG.md',
+  ...ROOMS.map((room) => `${room}/README.md`),
+  'handlers/dashboard/README.md',
+];
 
 const read = (path: string): Promise<string> => readFile(path, 'utf8');
 

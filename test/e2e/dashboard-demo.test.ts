@@ -1,6 +1,6 @@
 import { execFile } from 'node:child_process';
 import { once } from 'node:events';
-import { readFile } from 'node:fs/promises';
+import { readFile, rm } from 'node:fs/promises';
 import { connect } from 'node:net';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
@@ -86,6 +86,18 @@ describe('svc relay dashboard-demo', () => {
     expect([gone.status, JSON.parse(gone.body).detail]).toEqual([502, expect.stringContaining('relay unreachable')]);
     await relay.restart();
     expect((await curl(`${PLUGIN}/overview`)).status).toBe(200);
+  });
+
+  it('shows the operator key to a relay that requires it of everybody', async () => {
+    const relay = await startRelayProcess({ env: { RELAY_REQUIRE_OPERATOR_KEY: '1' } });
+    expect((await relay.ask('/sessions', { headers: { 'x-svc-operator': '1' } })).status).toBe(401);
+    const demo = await startDemoProcess({ home: relay.home, relayPort: relay.port });
+    const curl = await createCurl(demo.url);
+    await signIn(curl, demo.password);
+    expect((await curl(`${PLUGIN}/sessions`)).status).toBe(200);
+    // Without the key the dashboard is a stranger, whose refusal it passes on.
+    await rm(join(relay.home, 'svc-relay/operator-key'));
+    expect((await curl(`${PLUGIN}/sessions`)).status).toBe(401);
   });
 
   it('keeps pages for the phone', async () => {
