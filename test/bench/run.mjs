@@ -33,6 +33,7 @@ import terminalTmux from './benches/terminal-tmux.mjs';
 import transcribe from './benches/transcribe.mjs';
 import uploads from './benches/uploads.mjs';
 import voice from './benches/voice.mjs';
+import voiceAgent from './benches/voice-agent.mjs';
 import { runBench } from './support/bench.mjs';
 import { Stage } from './support/processes.mjs';
 import { formatHead, formatRow, load, machine } from './support/report.mjs';
@@ -56,6 +57,7 @@ const benches = [
   rescan,
   sockets,
   ...voice,
+  ...voiceAgent,
   ...transcribe,
   ...manySessions,
 ];
