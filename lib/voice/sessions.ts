@@ -11,7 +11,7 @@ import { MAX_ID, MAX_LANGUAGE, MAX_RATE, MIN_RATE } from './limits.ts';
 import type { VoicePrincipal } from './principal.ts';
 import { type ProviderUse, requireProvider } from './registry.ts';
 import { textIn } from './section.ts';
-import type { StreamingSettings } from './settings.ts';
+import { realtimeAlias, type StreamingSettings } from './settings.ts';
 import { type LimitedSession, type SessionLimits, SessionTable } from './socket/session-table.ts';
 
 /** Milliseconds that a stopping relay waits for the last lines of the event logs. */
@@ -216,7 +216,9 @@ export function createVoiceSessions<S extends StreamingSettings, V extends Table
 
 /** The voice of a session: that of the settings, overridden by the body. Another provider brings its own defaults. */
 function chosenVoice(body: JsonObject, { settings }: Effective<StreamingSettings>, use: ProviderUse): ChosenVoice {
-  const provider = requireProvider(textIn(body, 'provider', MAX_ID) ?? settings.provider, use);
+  const named = textIn(body, 'provider', MAX_ID);
+  const wanted = use === 'agent' && named !== undefined ? realtimeAlias(named) : named;
+  const provider = requireProvider(wanted ?? settings.provider, use);
   const { id } = provider.info;
   const isOther = id !== settings.provider;
   const defaults = isOther

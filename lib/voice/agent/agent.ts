@@ -64,8 +64,8 @@ export function createRealtimeAgent(parts: RealtimeAgentParts) {
 
   function handOver({ text, runId, chatSessionId }: UnreceivedAnswer): void {
     const metadata = { source: 'realtime_agent', run_id: runId, chat_session_id: chatSessionId };
-    const short = text.length > MAX_MESSAGE ? `${text.slice(0, MAX_MESSAGE).toWellFormed()}…` : text;
-    const message = { title: 'Background task finished', text: short, metadata };
+    const beginning = text.slice(0, MAX_MESSAGE).toWellFormed();
+    const message = { title: 'Background task finished', text: beginning, metadata };
     const pushed = pushMessage({ ...message, surfacing: 'notification' }).then(
       () => {},
       (error) => log.warn(`the result of a background run could not be kept for the phone: ${describeError(error)}`),

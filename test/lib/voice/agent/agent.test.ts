@@ -115,7 +115,7 @@ it('hands an answer over that nobody has heard: 280 characters of it, and waits 
   expect(pushed).toEqual([
     {
       title: 'Background task finished',
-      text: `${'x'.repeat(280)}…`,
+      text: 'x'.repeat(280),
       surfacing: 'notification',
       metadata: { source: 'realtime_agent', run_id: 'r1', chat_session_id: null },
     },
