@@ -26,7 +26,6 @@ export interface DemoParts {
   log: Log;
 }
 
-/** Shown with every page: nothing here is the agent's dashboard. */
 const CONTENT_POLICY =
   "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
   "form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
@@ -191,8 +190,7 @@ const urlOf = (req: IncomingMessage): URL => {
 const headersOf = (req: IncomingMessage): Headers => new Headers({ cookie: req.headers.cookie ?? '' });
 
 const isOwnHost = (req: IncomingMessage): boolean =>
-  /^(?:127\.0\.0\.1|localhost)(?::\d{1,5})?$/i.test(req.headers.host ?? '') &&
-  (req.headers.host ?? '').replace(/^[^:]*:?/, '') === String(req.socket.localPort);
+  ['127.0.0.1', 'localhost'].some((name) => req.headers.host?.toLowerCase() === `${name}:${req.socket.localPort}`);
 
 const isOwnOrigin = ({ headers }: IncomingMessage): boolean => {
   const site = headers['sec-fetch-site'];

@@ -1,7 +1,7 @@
-import { type Config, readConfig, variables } from '../../lib/config.ts';
+import { readConfig, variables } from '../../lib/config.ts';
 import { type PublicUrl, readPublicUrl } from '../../lib/dashboard/public-url.ts';
 import { readRemoteAccess } from '../../lib/dashboard/remote-access.ts';
-import { RelayError } from '../../lib/errors.ts';
+import { describeError, RelayError } from '../../lib/errors.ts';
 import type { Host } from '../../lib/host/index.ts';
 import { probe } from '../../lib/host/node/probe.ts';
 import { isLoopbackName } from '../../lib/kit/addresses.ts';
@@ -143,7 +143,7 @@ async function endpointsOf(
   { host, relay, publicUrl, environment, log }: ManagementParts,
 ) {
   const { env, places } = environment();
-  const { config }: { config: Config } = readConfig(env, places);
+  const { config } = readConfig(env, places);
   const [lanAddress, tailnet, pinned, api] = await Promise.all([
     host.network.lanAddress(),
     mode === 'lan' ? null : host.network.tailnet(),
@@ -189,7 +189,7 @@ async function providerUsage({ usage, activeCredential, log }: ManagementParts, 
   const sessionId = query.get('session_id')?.trim() ?? '';
   const ask = sessionId === '' || !activeCredential ? null : activeCredential(sessionId);
   const live = await ask?.catch((error: unknown) => {
-    log.debug(`the dashboard does not tell the credential of a session: ${error}`);
+    log.debug(`the dashboard does not tell the credential of a session: ${describeError(error)}`);
     return null;
   });
   return (await usage()).report({ profile: query.get('profile') ?? '', sessionId, live });

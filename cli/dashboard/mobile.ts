@@ -1,12 +1,5 @@
 import { MAX_DOCUMENT } from '../../lib/dashboard/pages/document.ts';
-import {
-  manifestOf,
-  pageOf,
-  readDraft,
-  readExpectedDigest,
-  readPageId,
-  summaryOf,
-} from '../../lib/dashboard/pages/entry.ts';
+import { manifestOf, pageOf, readDraft, readExpectedDigest, readPageId } from '../../lib/dashboard/pages/entry.ts';
 import type { PageStore } from '../../lib/dashboard/pages/store.ts';
 import type { PluginRoute } from './plugin-routes.ts';
 
@@ -17,7 +10,7 @@ const MAX_BODY = 4 * MAX_DOCUMENT;
 export const mobileRoutes = (pages: PageStore): PluginRoute[] => [
   ['GET', '/mobile/manifest', async () => manifestOf(await pages.list())],
   ['GET', '/mobile/pages/{id}', async ({ params: { id = '' } }) => pageOf(await pages.get(id))],
-  ['GET', '/mobile/plugins', async () => ({ plugins: (await pages.list()).map(summaryOf) })],
+  ['GET', '/mobile/plugins', async () => ({ plugins: await pages.list() })],
   ['GET', '/mobile/plugins/{id}', ({ params: { id = '' } }) => pages.get(id)],
   [
     'PUT',

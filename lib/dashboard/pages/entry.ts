@@ -20,6 +20,9 @@ export interface PageEntry {
   digest: string;
 }
 
+/** An entry without its document, as lists show it. */
+export type PageSummary = Omit<PageEntry, 'document'>;
+
 export type Lifecycle = 'session' | 'persistent';
 
 /** What a client gives for a draft. */
@@ -106,8 +109,7 @@ export function expectDigest(present: PageEntry, expected: string): void {
   if (present.digest !== expected) throw new RelayError('conflict', 'the page has changed since it was read');
 }
 
-/** An entry without its document, as lists show it. */
-export function summaryOf({ document: _, ...summary }: PageEntry): Omit<PageEntry, 'document'> {
+export function summaryOf({ document: _, ...summary }: PageEntry): PageSummary {
   return summary;
 }
 
@@ -148,7 +150,7 @@ const HOST = {
 };
 
 /** The manifest by which a phone finds the pages. */
-export const manifestOf = (entries: PageEntry[]) => ({
+export const manifestOf = (entries: PageSummary[]) => ({
   ...HOST,
   contributions: entries.map(({ id, title, description, lifecycle, status, revision, digest }) => ({
     id,

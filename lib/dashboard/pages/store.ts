@@ -1,11 +1,22 @@
 import { RelayError } from '../../errors.ts';
 import type { Host } from '../../host/index.ts';
+import type { OpenBytes } from '../../host/media.ts';
 import { utf8ToBytes } from '../../kit/bytes.ts';
 import { type Clock, seconds } from '../../kit/clock.ts';
 import { createSemaphore } from '../../kit/semaphore.ts';
 import { byCodePoint, decodeUtf8Strict } from '../../kit/text.ts';
 import { MAX_DOCUMENT } from './document.ts';
-import { type Draft, drafted, expectDigest, type PageEntry, parseEntry, promoted, readPageId } from './entry.ts';
+import {
+  type Draft,
+  drafted,
+  expectDigest,
+  type PageEntry,
+  type PageSummary,
+  parseEntry,
+  promoted,
+  readPageId,
+  summaryOf,
+} from './entry.ts';
 
 const MAX_ENTRIES = 64;
 const MODE = 0o600;
@@ -16,7 +27,7 @@ const SUFFIX = '.json';
 
 export interface PageStore {
   /** All pages, by id. A file that is not a page as it was written is left out. */
-  list(): Promise<PageEntry[]>;
+  list(): Promise<PageSummary[]>;
   /** Throws RelayError `invalid` for an id that no page can have, `not-found` for one that no page has. */
   get(id: string): Promise<PageEntry>;
   /** Creates or replaces a draft. Throws RelayError `conflict` for a published page and beyond 64 pages. */
@@ -32,6 +43,12 @@ export interface PageStoreParts {
   clock: Clock;
 }
 
+/** A file as it was last read. `tag` changes with it; the summary is null when it is no page. */
+interface Seen {
+  tag: string;
+  summary: PageSummary | null;
+}
+
 /**
  * The mobile page store: one file per page below `<agent_home>/mobile-plugins` (contract 07 §4.4). Files are opened
  * without following a link, in a directory that is no link either. Changes run one at a time.
@@ -39,6 +56,10 @@ export interface PageStoreParts {
 export function createPageStore({ host: { agentHome, files, media }, clock }: PageStoreParts): PageStore {
   const changes = createSemaphore(1, MAX_WAITING);
   const never = new AbortController().signal;
+  /** Files of the last list, by id. */
+  let seen: ReadonlyMap<string, Seen> = new Map();
+  /** Counts the changes of this process. */
+  let generation = 0;
 
   /** The real path of the directory. Throws when a link stands in its place. */
   async function directory(): Promise<string> {
@@ -56,15 +77,31 @@ export function createPageStore({ host: { agentHome, files, media }, clock }: Pa
     return entries?.some((entry) => entry.name === name && entry.kind === 'link') ?? false;
   }
 
+  const pathOf = (folder: string, id: string) => `${folder}/${id}${SUFFIX}`;
+
+  async function parse(file: OpenBytes, id: string): Promise<PageEntry | 'damaged'> {
+    if (file.size > MAX_FILE) return 'damaged';
+    const text = decodeUtf8Strict(await file.head(file.size));
+    return (text === null ? null : parseEntry(text, id)) ?? 'damaged';
+  }
+
   /** Null without the file. */
   async function read(folder: string, id: string): Promise<PageEntry | 'damaged' | null> {
-    const file = await media.open(`${folder}/${id}${SUFFIX}`);
+    const file = await media.open(pathOf(folder, id));
     if (file === 'missing') return null;
     if (typeof file === 'string') return 'damaged';
+    return parse(file, id).finally(() => file.close());
+  }
+
+  /** Reads a file only when it has changed: every phone asks for the list every five seconds. Null if it is no page. */
+  async function look(folder: string, id: string): Promise<Seen | null> {
+    const file = await media.open(pathOf(folder, id));
+    if (typeof file === 'string') return null;
     try {
-      if (file.size > MAX_FILE) return 'damaged';
-      const text = decodeUtf8Strict(await file.head(file.size));
-      return (text === null ? null : parseEntry(text, id)) ?? 'damaged';
+      const before = seen.get(id);
+      if (before?.tag === file.tag) return before;
+      const entry = await parse(file, id);
+      return { tag: file.tag, summary: entry === 'damaged' ? null : summaryOf(entry) };
     } finally {
       await file.close();
     }
@@ -86,23 +123,33 @@ export function createPageStore({ host: { agentHome, files, media }, clock }: Pa
   }
 
   async function write(folder: string, entry: PageEntry): Promise<PageEntry> {
-    await files.writeAtomic(`${folder}/${entry.id}${SUFFIX}`, utf8ToBytes(JSON.stringify(entry)), MODE);
+    await files.writeAtomic(pathOf(folder, entry.id), utf8ToBytes(JSON.stringify(entry)), MODE);
     return entry;
   }
 
   const change = <T>(work: (folder: string) => Promise<T>): Promise<T> =>
-    changes.run(never, async () => work(await directory()));
+    changes.run(never, async () => {
+      try {
+        return await work(await directory());
+      } finally {
+        // Two changes within a tick of the file system's clock may leave the same tag.
+        seen = new Map();
+        generation++;
+      }
+    });
 
   return {
     async list() {
       const folder = await directory();
-      const found: PageEntry[] = [];
-      // One at a time: 64 documents of half a MiB each need not be in memory twice.
+      const began = generation;
+      const found = new Map<string, Seen>();
+      // One at a time: 64 documents of half a MiB each need not be in memory at once.
       for (const id of (await ids(folder)).slice(0, MAX_ENTRIES)) {
-        const entry = await read(folder, id);
-        if (entry !== null && entry !== 'damaged') found.push(entry);
+        const looked = await look(folder, id);
+        if (looked) found.set(id, looked);
       }
-      return found;
+      if (generation === began) seen = found;
+      return [...found.values()].flatMap(({ summary }) => summary ?? []);
     },
     get: async (id) => present(await directory(), readPageId(id)),
     draft(text, draft) {
@@ -134,7 +181,7 @@ export function createPageStore({ host: { agentHome, files, media }, clock }: Pa
       const id = readPageId(text);
       return change(async (folder) => {
         expectDigest(await present(folder, id), expected);
-        await files.remove(`${folder}/${id}${SUFFIX}`);
+        await files.remove(pathOf(folder, id));
         return id;
       });
     },

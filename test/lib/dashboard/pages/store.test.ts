@@ -1,4 +1,4 @@
-import { lstat, mkdir, readdir, readFile, stat, symlink, writeFile } from 'node:fs/promises';
+import { lstat, mkdir, readdir, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { readDraft } from '../../../../lib/dashboard/pages/entry.ts';
@@ -43,6 +43,22 @@ describe('the page store (contract 07 §4.4)', () => {
     for (const id of ['c', 'a', 'b.1', 'b-1']) await store.draft(id, draft());
     const again = createPageStore({ host: createNodeHost({ agentHome }), clock: systemClock });
     expect((await again.list()).map(({ id }) => id)).toEqual(['a', 'b-1', 'b.1', 'c']);
+  });
+
+  it('lists what is on disk now, whoever changed it', async () => {
+    const { store, file } = await openStore();
+    await store.draft('a', draft());
+    await store.draft('b', draft());
+    expect((await store.list()).map(({ revision }) => revision)).toEqual([1, 1]);
+    await store.draft('a', draft());
+    expect((await store.list()).map(({ revision }) => revision)).toEqual([2, 1]);
+    const written = await readFile(file('b'), 'utf8');
+    await writeFile(file('b'), 'damaged');
+    expect((await store.list()).map(({ id }) => id)).toEqual(['a']);
+    await writeFile(file('b'), written);
+    await rm(file('a'));
+    expect((await store.list()).map(({ id }) => id)).toEqual(['b']);
+    expect((await store.list())[0]).not.toHaveProperty('document');
   });
 
   it('lets one of two changes from the same state win', async () => {
