@@ -89,11 +89,17 @@ export interface IngressSocketsParts {
 /** The sockets of the ingress (contract 07 §4.3). */
 export function createIngressSockets({ host, link, marker, limits }: IngressSocketsParts) {
   const subprotocols = new WeakMap<IncomingMessage, string>();
-  const server = new WebSocketServer({
-    noServer: true,
-    clientTracking: false,
+  const receiving = {
     perMessageDeflate: false,
     maxPayload: limits.maxMessage,
+    // A message in tiny fragments costs far more than its bytes.
+    maxFragments: 4096,
+    maxBufferedChunks: 65_536,
+  };
+  const server = new WebSocketServer({
+    ...receiving,
+    noServer: true,
+    clientTracking: false,
     handleProtocols: (offered, req) => {
       const chosen = subprotocols.get(req);
       return chosen !== undefined && offered.has(chosen) ? chosen : false;
@@ -136,8 +142,7 @@ export function createIngressSockets({ host, link, marker, limits }: IngressSock
       const webSocket = new WebSocket(`ws://${link.host}${path}`, {
         agent: link.agent,
         headers,
-        perMessageDeflate: false,
-        maxPayload: limits.maxMessage,
+        ...receiving,
         handshakeTimeout: limits.handshake,
       });
       const abandon = () => webSocket.terminate();
@@ -152,11 +157,9 @@ export function createIngressSockets({ host, link, marker, limits }: IngressSock
         resolve(sideOf(webSocket, socket));
       });
       webSocket.once('unexpected-response', (_request, response) => {
-        readRefusal(response).then(
-          (refusal) => resolve(refusal),
-          (error) => resolve({ status: 502, detail: link.unreachable(error) }),
-        );
-        response.once('close', () => webSocket.terminate());
+        void readRefusal(response)
+          .then(resolve, (error) => resolve({ status: 502, detail: link.unreachable(error) }))
+          .finally(() => webSocket.terminate());
       });
       webSocket.on('error', (error) => {
         client.off('close', abandon);
@@ -256,9 +259,7 @@ export function createIngressSockets({ host, link, marker, limits }: IngressSock
     /** Closes every socket with 1001; resolves when all are closed. */
     async close(): Promise<void> {
       isClosed = true;
-      const closed = [...pairs].flatMap(({ client, relay }) =>
-        [client, relay].map(({ webSocket }) => new Promise((resolve) => webSocket.once('close', resolve))),
-      );
+      const closed = [...pairs].flatMap(({ client, relay }) => [client, relay].map(closeOf));
       closeAll(1001, 'the dashboard is closing');
       await Promise.all(closed);
     },
@@ -278,6 +279,13 @@ const sideOf = (webSocket: WebSocket, socket: Socket): Side => ({
   heardAt: performance.now(),
 });
 
+/** Resolves when a side has closed. */
+const closeOf = ({ webSocket }: Side): Promise<void> =>
+  new Promise((resolve) => {
+    if (webSocket.readyState === WebSocket.CLOSED) resolve();
+    else webSocket.once('close', () => resolve());
+  });
+
 /** Passes messages and the end of one side on to the other. */
 function pump(from: Side, to: Side): void {
   const { webSocket: source } = from;
@@ -291,7 +299,11 @@ function pump(from: Side, to: Side): void {
     if (sink.bufferedAmount > HIGH_WATER_MARK) source.pause();
   });
   source.on('error', ({ code = '' }: NodeJS.ErrnoException) => {
-    if (code.startsWith('WS_ERR_')) from.failure = ERROR_CODES[code] ?? PROTOCOL_ERROR;
+    if (!code.startsWith('WS_ERR_')) return;
+    from.failure = ERROR_CODES[code] ?? PROTOCOL_ERROR;
+    // Its end would wait for the answer of a client that has broken the protocol.
+    close(to, from.failure, '');
+    close(from, from.failure, '');
   });
   source.on('close', (code, reason) => close(to, from.failure ?? mirrored(code), reason));
 }
