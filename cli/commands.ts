@@ -57,7 +57,7 @@ const relayCommands: CommandEntry[] = [
   },
   {
     usage: 'dashboard-demo',
-    summary: "serve a demo dashboard on this machine, to try the relay's plugin without the agent platform",
+    summary: "serve a demo dashboard on this machine, to try the relay's plugin",
     load: () => import('./dashboard-demo.ts'),
   },
   {
