@@ -85,8 +85,9 @@ export class SessionSocket {
     return this.#machine.phase === 'closed';
   }
 
+  /** Whether a client is there, be it one that still waits for the provider. */
   get isAttached(): boolean {
-    return this.#machine.phase === 'attached';
+    return this.#machine.owner !== undefined;
   }
 
   /** How far the client has got. */

@@ -244,6 +244,8 @@ describe('sockets', () => {
     const { socket, open, delivered } = setUp(AGENT_RULES, { connect: () => connects++ });
     const a = open('a');
     expect([a.isPaused, connects]).toEqual([true, 1]);
+    // It is no session that gives way to a new one.
+    expect(socket.isAttached).toBe(true);
     a.say({ type: 'response.create', text: 'hi' });
     expect(delivered).toEqual([]);
     socket.connected();
