@@ -175,9 +175,10 @@ export function createAgentApi(parts: AgentApiParts): AgentApi {
         { method: 'POST', path: '/api/sessions', body: JSON.stringify({ profile }) },
         { expected: [200, 201], failure, signal },
       );
-      const session = isObject(answer) && isObject(answer.session) ? answer.session : answer;
-      const { id, session_id, title, model } = isObject(session) ? session : {};
-      const usable = firstText(id, session_id);
+      const whole = isObject(answer) ? answer : {};
+      const session = isObject(whole.session) ? whole.session : whole;
+      const { id, session_id, title, model } = session;
+      const usable = firstText(whole.id, whole.session_id, id, session_id);
       if (!isSessionId(usable)) throw unavailable(`${failure}: the answer has no usable session id`);
       return { id: usable, title: firstText(title) || 'New chat', model: firstText(model) || 'unknown' };
     },

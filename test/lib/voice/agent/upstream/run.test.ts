@@ -234,6 +234,25 @@ describe.each([
     }
   });
 
+  it.each([
+    [{ id: 'a', session_id: 'b', session: { id: 'c' } }],
+    [{ session_id: 'a', session: { id: 'b' } }],
+    [{ id: 'a', session: { title: 'New' } }],
+    [{ session: { id: 'a', session_id: 'b' } }],
+    [{ session: { session_id: 'a' } }],
+  ])('takes the id of a created session from %j (contract 06 §5.2)', async (answer) => {
+    async function* body(text: string): AsyncGenerator<Uint8Array> {
+      yield new TextEncoder().encode(text);
+    }
+    const upstream: Upstream = async ({ url }) => ({
+      status: 200,
+      headers: {},
+      body: body(url.endsWith('/api/sessions') ? JSON.stringify(answer) : 'data: {"type":"done"}\n\n'),
+    });
+    const [bound] = await runOn(agentFor({ url: 'http://agent', upstream }).agent);
+    expect(bound).toMatchObject({ type: 'svc.session.bound', session_id: 'a' });
+  });
+
   it('says why it cannot be reached', async () => {
     const url = `http://127.0.0.1:${await closedPort()}`;
     const { agent } = agentFor({ url, upstream: makeUpstream() });
