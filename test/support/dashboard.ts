@@ -62,7 +62,7 @@ export async function startDashboard(
   );
   const server = createServer((req, res) => {
     void plugin.handle(req, res).then((isOurs) => {
-      if (!isOurs) res.writeHead(418).end('not the plugin');
+      if (!isOurs) res.writeHead(418, { 'content-length': '0' }).end();
     });
   });
   server.on('upgrade', (req, socket, head) => {
