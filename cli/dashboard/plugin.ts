@@ -93,6 +93,7 @@ export function createDashboardPlugin(options: DashboardPluginOptions, limits: P
     port,
     certificate: pinned,
     connectTimeout: limits.connectTimeout ?? CONNECT_TIMEOUT,
+    idle: limits.http?.idle ?? INGRESS_LIMITS.idle,
   });
   const log = createLog('WARNING', (line) => process.stderr.write(`${line}\n`)).named('dashboard');
   const marker = createMarker({
