@@ -22,13 +22,13 @@ export interface RelayLinkOptions {
    * Milliseconds of silence on a connection in use or kept: less than the relay keeps one. Setting another for each
    * request would cost a tenth of a short one.
    */
-  idle: number;
+  idle?: number;
 }
 
 export type RelayLink = ReturnType<typeof createRelayLink>;
 
 /** Connections to the relay on this host. */
-export function createRelayLink({ port, certificate, connectTimeout, idle }: RelayLinkOptions) {
+export function createRelayLink({ port, certificate, connectTimeout, idle = 60_000 }: RelayLinkOptions) {
   async function connect(): Promise<Socket> {
     const pin = certificate === undefined ? undefined : await readPin(certificate);
     const target = { host: HOST, port, noDelay: true };
