@@ -31,7 +31,8 @@ export type RelayLink = ReturnType<typeof createRelayLink>;
 export function createRelayLink({ port, certificate, connectTimeout, idle = 60_000 }: RelayLinkOptions) {
   async function connect(): Promise<Socket> {
     const pin = certificate === undefined ? undefined : await readPin(certificate);
-    const target = { host: HOST, port, noDelay: true };
+    // Node's agent expects its own timeout to be set already.
+    const target = { host: HOST, port, noDelay: true, timeout: idle };
     // Checked by its pin below, before anything is sent.
     const socket = pin === undefined ? connectPlain(target) : connectTls({ ...target, rejectUnauthorized: false });
     return new Promise((resolve, reject) => {
