@@ -28,7 +28,9 @@ describeMatrix('floods (contract 06 §10)', (start) => {
   });
 
   it('of function calls start one run, and queue three', async () => {
-    const { client, script } = await openAgent(start, { turns: [] });
+    const { api, client, script } = await openAgent(start, { turns: [] });
+    // The run lasts until it is cancelled, or the tasks of the queue would follow it.
+    api.onRun((run) => run.open());
     const socket = script.conversations[0]?.socket ?? expect.fail();
     const call = (call_id: string, name: string, args: object) =>
       socket.send({
