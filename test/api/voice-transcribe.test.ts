@@ -140,8 +140,8 @@ describeMatrix('POST /voice/transcribe (contract 05 §6)', (start, runtime) => {
       const chunk = Buffer.alloc(MiB);
       for (let sent = 0; sent < 25; sent++) await new Promise((resolve) => socket.write(chunk, resolve));
       expect(answer).toBe('');
-      // One byte over, and then no more: the client is not done.
-      socket.write('xx');
+      // Over the limit by more than the parser may hold back, and then no more: the client is not done.
+      socket.write('x'.repeat(1024));
       await expect.poll(() => answer).toMatch(/^HTTP\/1\.1 413 [\s\S]*"success":false/);
       socket.destroy();
       await expect.poll(leftClips).toEqual([]);
