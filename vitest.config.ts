@@ -6,6 +6,17 @@ import { LongFirst } from './test/support/sequencer.ts';
 const DOMAIN = 'test/lib/**/*.test.ts';
 /** Host tests count processes and descriptors, so each file gets its own process. */
 const HOST = 'test/lib/host/**/*.test.ts';
+/**
+ * Tests of resources and channels that neither count nor change what is the process's share one too: loading the relay and
+ * the local edge runtime takes 1.7 s of the processor for each file.
+ */
+const SHARING = [
+  ...['auth', 'bridge-identity', 'chat', 'clipboard', 'context', 'dashboard-demo-names', 'dashboard-management'],
+  ...['desktop', 'devices', 'events', 'health', 'http', 'image-activity', 'model-capabilities'],
+  ...['notifications', 'operator', 'pairing', 'pairing-handlers', 'phone-history', 'profiles-read', 'profiles-write'],
+  ...['push', 'routes', 'secure-link-setup', 'sessions', 'usage', 'voice-agent-config', 'voice-config'],
+  ...['voice-options', 'voice-transcribe'],
+].map((name) => `test/api/${name}.test.ts`);
 
 export default defineConfig({
   test: {
@@ -13,9 +24,14 @@ export default defineConfig({
       { extends: true, test: { name: 'domain', include: [DOMAIN], exclude: [HOST], isolate: false } },
       {
         extends: true,
+        test: { name: 'api', include: SHARING, isolate: false, globalSetup: ['test/support/edge-bundle.ts'] },
+      },
+      {
+        extends: true,
         test: {
           name: 'relay',
           include: ['test/!(lib)/**/*.test.ts', HOST],
+          exclude: SHARING,
           globalSetup: ['test/support/edge-bundle.ts'],
         },
       },

@@ -1,5 +1,7 @@
 /**
- * Builds `dist`: `node cli/build.mjs`, or `node cli/build.mjs --prepare` as npm's `prepare` script runs it.
+ * Builds `dist`: `node cli/build.mjs`, or `node cli/build.mjs --prepare` as npm's scripts run it: after an install in the
+ * checkout, and before `npm start` and `npm pack`. The script is `prepublish`, not `prepare`: npm would run that, or warn
+ * of it, for a packed file too, and before `npx svc`.
  *
  * A build is a folder of its own, `dist/<fingerprint of its sources>`, moved into place by one rename. The files that
  * others name, such as `dist/cli/svc.js`, only load it and are replaced by a rename each. So `dist` is never without a
@@ -21,6 +23,7 @@ import {
 } from 'node:fs/promises';
 import { dirname, join, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { bundle, LICENSES, REPLACEABLE } from './bundle.mjs';
 
 const ROOT = fileURLToPath(new URL('..', import.meta.url));
 const DIST = join(ROOT, 'dist');
@@ -28,38 +31,24 @@ const DIST = join(ROOT, 'dist');
 /** Everything that decides what a build contains. The lock file stands for the packages. */
 const SOURCES = ['cli', 'handlers', 'lib', 'storage', 'package.json', 'package-lock.json', 'tsconfig.json'];
 
-/** Entry points by their names in the build folder. The relay is one so that its file has a fixed name. */
-const ENTRIES = {
-  svc: 'cli/svc.ts',
-  'svc-relay': 'cli/svc-relay.ts',
-  relay: 'cli/runtime/node/relay.ts',
-  compat: 'cli/compat/index.ts',
-  'dashboard-plugin': 'cli/dashboard/plugin.ts',
-};
-
-/**
- * Native code cannot be bundled, and the licence of `lamejs` (LGPL) asks that it can be replaced. The last two are
- * optional parts of `ws` that are not installed.
- */
-const EXTERNAL = ['libsql', '@lydell/node-pty', '@breezystack/lamejs', 'bufferutil', 'utf-8-validate'];
-
-/** CommonJS packages in the bundle call `require` for Node's own modules. */
-const BANNER = `import { createRequire as createBundleRequire } from 'node:module';
-const require = createBundleRequire(import.meta.url);`;
-
-/** Paths that never change, and the entry point that each loads. */
-const LAUNCHERS = [
+/** Paths in `dist` that never change. Those with an entry point load it. */
+const FIXED = [
   { path: 'cli/svc.js', entry: 'svc', program: 'svc' },
   { path: 'cli/svc-relay.js', entry: 'svc-relay', program: 'svc-relay' },
   { path: 'cli/compat/index.js', entry: 'compat' },
   { path: 'cli/dashboard/plugin.js', entry: 'dashboard-plugin' },
+  // `wrangler.toml` and the relay in the sources name this path.
+  { path: 'cli/pages.js', entry: 'pages' },
   // Startup hooks installed before the entry moved name this path.
   { path: 'plugin/compat/index.js', entry: 'compat' },
+  { path: LICENSES },
+  // A package contains the current build only.
+  { path: '.npmignore' },
 ];
+const isFixed = (path) => FIXED.some((file) => file.path === path);
 
 /** Where a dashboard looks for the plugin's tab (contract 07 §4). Not in the sources: made by every build. */
 const DASHBOARD = join(ROOT, 'dashboard');
-const TAB = 'cli/dashboard/tab.ts';
 
 const MANIFEST = 'build.json';
 const BUILD = /^[0-9a-f]{16}$/;
@@ -79,7 +68,7 @@ async function filesOf(source) {
   if (!(await stat(join(ROOT, source))).isDirectory()) return [source];
   const entries = await readdir(join(ROOT, source), { recursive: true, withFileTypes: true });
   return entries
-    .filter((entry) => entry.isFile() && !entry.name.endsWith('.md'))
+    .filter((entry) => entry.isFile() && !/\.(?:md|png)$/.test(entry.name))
     .map((entry) => relative(ROOT, join(entry.parentPath, entry.name)));
 }
 
@@ -90,25 +79,39 @@ async function fingerprint() {
   return sha256(lines.join('')).slice(0, 16);
 }
 
-function launcherText({ path, entry, program }, id) {
+async function fixedText({ path, entry, program }, id) {
+  if (path === LICENSES) return readFile(join(DIST, id, LICENSES), 'utf8');
+  if (path === '.npmignore')
+    return `/*\n${[...new Set([id, ...FIXED.map(topOf)])].map((name) => `!/${name}\n`).join('')}`;
   const target = `${relative(dirname(path), '.')}/${id}/${entry}.js`;
-  return program ? `#!/usr/bin/env node\nimport '${target}';\n` : `export * from '${target}';\n`;
+  if (!program) return `export * from '${target}';\n`;
+  const check = await readFile(join(ROOT, 'cli/node-version.cjs'), 'utf8');
+  return `#!/usr/bin/env node\n${check}import('${target}');\n`;
 }
 
-/** Whether the build folder exists and every file in it has the content that was written. */
+const topOf = ({ path }) => path.split('/', 1)[0];
+
+/** Whether the build folder exists and its files have the content that was written, except the one to replace. */
 async function isIntact(id) {
   try {
     const manifest = Object.entries(JSON.parse(await readFile(join(DIST, id, MANIFEST), 'utf8')));
     const hashes = await Promise.all(manifest.map(async ([file]) => sha256(await readFile(join(DIST, id, file)))));
+    await stat(join(DIST, id, REPLACEABLE));
     return manifest.every(([, hash], index) => hash === hashes[index]);
   } catch {
     return false;
   }
 }
 
-async function isLaunched(id) {
-  const texts = await Promise.all(LAUNCHERS.map(({ path }) => readFile(join(DIST, path), 'utf8').catch(() => null)));
-  return LAUNCHERS.every((launcher, index) => texts[index] === launcherText(launcher, id));
+async function isFixedFor(id) {
+  try {
+    const checked = FIXED.map(
+      async (file) => (await readFile(join(DIST, file.path), 'utf8')) === (await fixedText(file, id)),
+    );
+    return !(await Promise.all(checked)).includes(false);
+  } catch {
+    return false;
+  }
 }
 
 /** Names and contents of the files in `dashboard/`. */
@@ -144,41 +147,16 @@ async function writeDashboard(id) {
   }
 }
 
-const isCurrent = async (id) => (await isLaunched(id)) && (await isIntact(id)) && (await hasDashboard(id));
+const isCurrent = async (id) => (await isFixedFor(id)) && (await isIntact(id)) && (await hasDashboard(id));
 
 /** Bundles into a new folder and returns its path. */
-async function bundle() {
+async function stage() {
   const folder = join(DIST, `.new-${process.pid}-${Date.now()}`);
   // Before the work, to fail at once where nothing can be written.
   await mkdir(folder, { recursive: true });
   try {
-    const { build } = await import('esbuild');
-    await build({
-      absWorkingDir: ROOT,
-      entryPoints: ENTRIES,
-      outdir: folder,
-      bundle: true,
-      splitting: true,
-      format: 'esm',
-      platform: 'node',
-      target: 'node20.19',
-      external: EXTERNAL,
-      chunkNames: '[name]-[hash]',
-      banner: { js: BANNER },
-      logLevel: 'warning',
-    });
-    // The tab runs in a browser, so that it is a bundle of its own.
-    await build({
-      absWorkingDir: ROOT,
-      entryPoints: { tab: TAB },
-      outdir: folder,
-      bundle: true,
-      format: 'esm',
-      platform: 'browser',
-      target: 'es2022',
-      logLevel: 'warning',
-    });
-    const files = await readdir(folder);
+    await bundle(ROOT, folder);
+    const files = (await readdir(folder)).filter((file) => file !== REPLACEABLE);
     const hashes = await Promise.all(files.map(async (file) => [file, sha256(await readFile(join(folder, file)))]));
     await writeFile(join(folder, MANIFEST), JSON.stringify(Object.fromEntries(hashes), null, 1));
     return folder;
@@ -201,13 +179,13 @@ async function install(folder, id) {
   }
 }
 
-async function writeLaunchers(id) {
-  for (const launcher of LAUNCHERS) {
-    const path = join(DIST, launcher.path);
+async function writeFixed(id) {
+  for (const file of FIXED) {
+    const path = join(DIST, file.path);
     const temporary = `${path}.${process.pid}`;
     await mkdir(dirname(path), { recursive: true });
-    await writeFile(temporary, launcherText(launcher, id));
-    if (launcher.program) await chmod(temporary, 0o777 & ~process.umask());
+    await writeFile(temporary, await fixedText(file, id));
+    if (file.program) await chmod(temporary, 0o777 & ~process.umask());
     await rename(temporary, path);
   }
 }
@@ -227,10 +205,10 @@ async function prune(id) {
   for (const { name } of found) if (!BUILD.test(name) && !STAGING.test(name)) await sweep(name);
 }
 
-/** Removes a path of `dist` unless it is a launcher or one that is being written. */
+/** Removes a path of `dist` unless it is fixed or one that is being written. */
 async function sweep(path) {
-  if (LAUNCHERS.some((launcher) => path.replace(/\.\d+$/, '') === launcher.path)) return;
-  if (!LAUNCHERS.some((launcher) => launcher.path.startsWith(`${path}/`))) return remove(path);
+  if (isFixed(path.replace(/\.\d+$/, ''))) return;
+  if (!FIXED.some((file) => file.path.startsWith(`${path}/`))) return remove(path);
   for (const name of await readdir(join(DIST, path))) await sweep(`${path}/${name}`);
 }
 
@@ -240,7 +218,7 @@ const remove = (path) => rm(join(DIST, path), { recursive: true, force: true });
 async function update(id) {
   for (let attempt = 1; ; attempt++) {
     if (!(await isIntact(id))) {
-      const folder = await bundle();
+      const folder = await stage();
       const now = await fingerprint();
       if (now !== id) {
         await rm(folder, { recursive: true, force: true });
@@ -252,7 +230,7 @@ async function update(id) {
       await install(folder, id);
     }
     await utimes(join(DIST, id), new Date(), new Date());
-    await writeLaunchers(id);
+    await writeFixed(id);
     await writeDashboard(id);
     await prune(id);
     return;
@@ -262,7 +240,7 @@ async function update(id) {
 /** Puts the programs where npm scripts and editors look for them. npm itself links only what is installed. */
 async function linkPrograms() {
   const directory = join(ROOT, 'node_modules/.bin');
-  for (const { path, program } of LAUNCHERS) {
+  for (const { path, program } of FIXED) {
     if (!program) continue;
     const link = join(directory, program);
     const target = relative(directory, join(DIST, path));
@@ -299,11 +277,6 @@ async function main(isPrepare) {
     () => true,
     () => false,
   );
-  // `npx svc` runs `prepare` too, and running a program must not change it.
-  if (isPrepare && isBuilt && process.env.npm_command === 'exec') {
-    say('the build in dist is older than the sources; update it with: npm run build');
-    return 0;
-  }
   try {
     await update(id);
   } catch (error) {

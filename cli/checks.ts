@@ -5,37 +5,67 @@ const LABELS: Record<CheckStatus, string> = { ok: '[OK]', warn: '[WARN]', error:
 /** Column in which the identifiers of all checks begin, whatever the label. */
 const MARGIN = 9;
 
+/** Label of a check about which nothing was found out. */
+const UNKNOWN = '[--]';
+
+/** Checks under a heading. */
+export interface CheckGroup {
+  title: string;
+  checks: readonly Check[];
+}
+
 /** Prints the verdicts of a doctor, with the fix below each problem, and how many problems there are. */
-export function printChecks(checks: readonly Check[], context: CommandContext): void {
+export const printChecks = (checks: readonly Check[], context: CommandContext): void =>
+  printGroups([{ title: '', checks }], context);
+
+/** The same by groups, each with its title unless that is empty. */
+export function printGroups(groups: readonly CheckGroup[], context: CommandContext): void {
   const style = createStyle(context.stdout, context.env);
   const paint = { ok: style.green, warn: style.yellow, error: style.red };
   const columns = context.stdout.isTTY ? context.stdout.columns : undefined;
   const body = (text: string) => hung(text, { indent: MARGIN + 1, columns });
   /** The first check that printed each fix. One cause may fail many checks. */
   const printed = new Map<string, string>();
-  for (const { id, status, summary, next } of checks) {
-    const label = LABELS[status];
+
+  function printCheck({ id, status, summary, next, isUnknown }: Check): void {
+    const label = isUnknown ? UNKNOWN : LABELS[status];
+    const shown = isUnknown ? style.dim(label) : paint[status](label);
     const [first, ...rest] = body(`${id}: ${printable(summary)}`);
-    line(context.stdout, `${' '.repeat(MARGIN - label.length)}${paint[status](label)} ${first?.trimStart()}`);
+    line(context.stdout, `${' '.repeat(MARGIN - label.length)}${shown} ${first?.trimStart()}`);
     for (const text of rest) line(context.stdout, text);
-    if (next === undefined) continue;
+    if (next === undefined) return;
     const before = printed.get(next);
     for (const text of body(`Fix: ${before === undefined ? printable(next) : `as for ${before}`}`)) {
       line(context.stdout, text);
     }
     if (before === undefined) printed.set(next, id);
   }
-  line(context.stdout);
-  line(context.stdout, conclusion(checks, style));
+
+  for (const { title, checks } of groups) {
+    if (title !== '') line(context.stdout, style.bold(title));
+    for (const check of checks) printCheck(check);
+    line(context.stdout);
+  }
+  line(
+    context.stdout,
+    conclusion(
+      groups.flatMap(({ checks }) => checks),
+      style,
+    ),
+  );
 }
 
 function conclusion(checks: readonly Check[], { green, yellow, red }: ReturnType<typeof createStyle>): string {
-  const count = (status: CheckStatus) => checks.filter((check) => check.status === status).length;
+  const count = (status: CheckStatus) => checks.filter((check) => check.status === status && !check.isUnknown).length;
+  const unknown = checks.filter(({ isUnknown }) => isUnknown).length;
   const parts = [
     ...(count('error') > 0 ? [red(amount(count('error'), 'error'))] : []),
     ...(count('warn') > 0 ? [yellow(amount(count('warn'), 'warning'))] : []),
   ];
-  return parts.length === 0 ? green(`All ${checks.length} checks are fine.`) : `${parts.join(', ')}.`;
+  if (parts.length === 0 && unknown === 0) return green(`All ${checks.length} checks are fine.`);
+  if (parts.length === 0) parts.push(green(`${checks.length - unknown} checks are fine`));
+  if (unknown > 0) parts.push(`${unknown} not known`);
+  return `${parts.join(', ')}.`;
 }
 
 const amount = (count: number, what: string): string => `${count} ${what}${count === 1 ? '' : 's'}`;

@@ -1,6 +1,7 @@
 import type { Command } from 'cac';
+import { ACTIONS } from './actions.ts';
 
-/** What a command's file exports: it adds options, examples and the action. */
+/** Export of a command's file: it adds options, examples and the action. */
 export interface CommandFile {
   define(command: Command): void;
 }
@@ -11,6 +12,8 @@ export interface CommandEntry {
   /** One line for the program's help. */
   summary: string;
   alias?: string;
+  /** Words for its first argument. */
+  actions?: readonly string[];
   /** Loads the command's file. The help of a program and `--version` do without. */
   load(): Promise<CommandFile>;
 }
@@ -26,6 +29,7 @@ const relayCommands: CommandEntry[] = [
   { usage: 'start', summary: 'run the relay in the foreground', load: () => import('./start.ts') },
   {
     usage: 'service [action]',
+    actions: ACTIONS.service,
     summary: "keep the relay running with this user's systemd: status, install or remove",
     load: () => import('./service.ts'),
   },
@@ -35,22 +39,31 @@ const relayCommands: CommandEntry[] = [
     load: () => import('./doctor.ts'),
   },
   {
+    usage: 'secure-link [action]',
+    actions: ACTIONS['secure-link'],
+    summary: 'show, enable or disable Secure Link, the pinned HTTPS origin, or rotate its identity',
+    load: () => import('./secure-link.ts'),
+  },
+  {
     usage: 'update-check',
     summary: 'ask the release feed whether a newer release exists',
     load: () => import('./update-check.ts'),
   },
   {
     usage: 'profiles [action] [...profiles]',
+    actions: ACTIONS.profiles,
     summary: "list the agent's profiles, or enable the relay's plugin in them",
     load: () => import('./profiles.ts'),
   },
   {
     usage: 'compat [action]',
+    actions: ACTIONS.compat,
     summary: 'manage the startup hook that gives an older agent API server routes it lacks',
     load: () => import('./compat.ts'),
   },
   {
     usage: 'insecure-api-key [state]',
+    actions: ACTIONS['insecure-api-key'],
     summary: 'show or change whether voice accepts the API key over plain http',
     alias: 'insecure-api-bearer',
     load: () => import('./insecure-api-key.ts'),
@@ -75,8 +88,31 @@ const pair: CommandEntry = {
 
 const devices: CommandEntry = {
   usage: 'devices [action] [device]',
-  summary: 'list the paired devices, or revoke one by its name or the prefix of its session',
+  actions: ACTIONS.devices,
+  summary: 'show the paired devices; list, watch, reduce or revoke one by its name or session',
   load: () => import('./devices.ts'),
+};
+
+const daily: CommandEntry[] = [
+  {
+    usage: 'status',
+    summary: 'show on one screen whether everything works, and what to do next',
+    load: () => import('./status.ts'),
+  },
+  {
+    usage: 'console',
+    summary: "show where the operator's page is, and open it with --open",
+    load: () => import('./console.ts'),
+  },
+  { usage: 'logs', summary: "show the relay's log, and follow it with -f", load: () => import('./logs.ts') },
+  { usage: 'stop', summary: 'stop the relay of this machine', load: () => import('./stop.ts') },
+];
+
+const completion: CommandEntry = {
+  usage: 'completion <shell>',
+  actions: ACTIONS.completion,
+  summary: 'print a script that completes command lines, for bash, zsh or fish',
+  load: () => import('./completion.ts'),
 };
 
 const phoneCommands: CommandEntry[] = [
@@ -86,6 +122,11 @@ const phoneCommands: CommandEntry[] = [
     load: () => import('./phone/send.ts'),
   },
   { usage: 'list', summary: 'show the queued messages', load: () => import('./phone/list.ts') },
+  {
+    usage: 'history',
+    summary: 'show the last messages and replies, and what became of them',
+    load: () => import('./phone/history.ts'),
+  },
   {
     usage: 'cancel [id]',
     summary: 'cancel a queued message, or all of them with --all',
@@ -139,6 +180,24 @@ const voiceCommands: CommandEntry[] = [
   },
 ];
 
+const reachCommands: CommandEntry[] = [
+  {
+    usage: 'start',
+    summary: 'run a broker, by which phones reach relays without an open port',
+    load: () => import('./reach/start.ts'),
+  },
+  {
+    usage: 'status',
+    summary: "show whether this machine's relay is connected to its broker, or how a broker is",
+    load: () => import('./reach/status.ts'),
+  },
+  {
+    usage: 'token',
+    summary: 'make the credential by which a broker knows a host',
+    load: () => import('./reach/token.ts'),
+  },
+];
+
 /** Programs inside `svc`, by the word that selects them. */
 export const nestedPrograms: Record<string, Program> = {
   relay: {
@@ -156,6 +215,11 @@ export const nestedPrograms: Record<string, Program> = {
     commands: voiceCommands,
     examples: ['svc voice say "Hello"', 'svc voice transcribe note.wav', 'svc voice doctor'],
   },
+  reach: {
+    summary: 'run a broker for relays without an open port, and manage its hosts (experimental)',
+    commands: reachCommands,
+    examples: ['svc reach token --credentials hosts.json', 'svc reach start --credentials hosts.json --insecure-dev'],
+  },
   companion: {
     summary: 'act as a phone in the terminal, to try the relay without one',
     commands: companionCommands,
@@ -167,12 +231,12 @@ export const nestedPrograms: Record<string, Program> = {
 export const programs = {
   svc: {
     summary: 'pair devices and manage the relay',
-    commands: [pair, devices],
-    examples: ['svc relay start', 'svc pair', 'svc devices'],
+    commands: [...daily, pair, devices, completion],
+    examples: ['svc relay start', 'svc pair', 'svc status'],
   },
   'svc-relay': {
     summary: "run and manage this machine's relay",
-    commands: [...relayCommands, pair],
+    commands: [...relayCommands, ...daily, pair],
     examples: ['svc-relay start', 'svc-relay pair'],
   },
 } satisfies Record<string, Program>;

@@ -11,6 +11,7 @@ import {
   installHook,
   removeHook,
 } from '../lib/operator/compat.ts';
+import { ACTIONS } from './actions.ts';
 import { type Environment, loadEnvironment, readVariable } from './environment.ts';
 import { actionOf, asText, flag, type Options, option } from './options.ts';
 import {
@@ -22,7 +23,9 @@ import {
   line,
   printable,
   printJson,
+  sentence,
   UsageError,
+  withNextStep,
 } from './output.ts';
 
 /** `svc relay compat [status|install|remove]` (contract 07 §5.4). */
@@ -40,7 +43,7 @@ export function define(command: Command): void {
 }
 
 async function run(word: string | undefined, options: Options, context: CommandContext): Promise<number> {
-  const action = actionOf(word, 'status', 'install', 'remove');
+  const action = actionOf(word, ...ACTIONS.compat);
   const json = flag(options, '--json');
   const all = flag(options, '--all');
   const change = { dryRun: flag(options, '--dry-run'), force: flag(options, '--force') };
@@ -58,16 +61,17 @@ async function run(word: string | undefined, options: Options, context: CommandC
     else print(await removeHook(parts, { ...change, all }), printRemoved);
     return 0;
   } catch (error) {
-    if (!json) throw new CommandError(describeError(error), nextStep(error));
+    const explained = withNextStep(error);
+    if (!json) throw explained === error ? new CommandError(describeError(error), nextStep(error)) : explained;
     printJson(context.stdout, { ok: false, error: describeError(error) });
     return 1;
   }
 }
 
-/** What the compat actions and the doctor work on. */
+/** Parts that the compat actions and the doctor share. */
 export async function compatParts(
   environment: Environment,
-  context: CommandContext,
+  context: Pick<CommandContext, 'createHost' | 'ownPackage'>,
   hookDirectory?: string,
 ): Promise<CompatParts> {
   return {
@@ -97,7 +101,7 @@ function printStatus(status: CompatStatus, context: CommandContext): void {
   for (const text of aligned(rows)) line(context.stdout, text);
   const files = status.hook_files.map((file) => [printable(file.path), dim(describe(file))]);
   for (const text of columns(files)) line(context.stdout, text);
-  if (status.recommendation) line(context.stdout, `Next: ${status.recommendation}`);
+  if (status.recommendation) sentence(context.stdout, `Next: ${status.recommendation}`);
 }
 
 function describe(file: CompatStatus['hook_files'][number]): string {
@@ -108,11 +112,11 @@ function describe(file: CompatStatus['hook_files'][number]): string {
 
 function printInstalled(result: CompatInstalled, context: CommandContext): void {
   const target = printable(result.target);
-  if (!result.changed) line(context.stdout, `The hook is in place: ${target}`);
-  else if (result.dry_run) line(context.stdout, `Would write ${target}`);
+  if (!result.changed) sentence(context.stdout, `The hook is in place: ${target}`);
+  else if (result.dry_run) sentence(context.stdout, `Would write ${target}`);
   else {
-    line(context.stdout, `Wrote ${target}`);
-    line(context.stdout, "Next: restart the agent's API server, which runs its hooks when it starts.");
+    sentence(context.stdout, `Wrote ${target}`);
+    sentence(context.stdout, "Next: restart the agent's API server, which runs its hooks when it starts.");
   }
 }
 
@@ -120,6 +124,6 @@ function printRemoved(result: CompatRemoved, context: CommandContext): void {
   for (const path of result.removed)
     line(context.stdout, `${result.dry_run ? 'Would remove' : 'Removed'} ${printable(path)}`);
   // With --all most directories have no hook, which matters only when none of them has one.
-  if (!result.changed) for (const { path } of result.skipped) line(context.stdout, `Not there: ${printable(path)}`);
-  if (result.changed && !result.dry_run) line(context.stdout, "Next: restart the agent's API server.");
+  if (!result.changed) for (const { path } of result.skipped) sentence(context.stdout, `Not there: ${printable(path)}`);
+  if (result.changed && !result.dry_run) sentence(context.stdout, "Next: restart the agent's API server.");
 }

@@ -1,4 +1,4 @@
-import { authority } from '../lib/companion/link/endpoints.ts';
+import { authority, routeName } from '../lib/companion/link/endpoints.ts';
 import { createLink, type LinkParts } from '../lib/companion/link/link.ts';
 import type { LinkState } from '../lib/companion/link/state.ts';
 import { keepAlive } from './keep-alive.ts';
@@ -22,7 +22,7 @@ export function connectOnce(parts: Omit<LinkParts, 'onState' | 'phone'>): Promis
         onState(state) {
           const endpoint = last && 'endpoint' in last ? last.endpoint : undefined;
           const why = 'after' in state ? state.after : 'reason' in state ? state.reason : undefined;
-          if (endpoint && why) tried.push(`${authority(endpoint.url)} (${endpoint.role}): ${why}`);
+          if (endpoint && why) tried.push(`${authority(endpoint.url)} (${routeName(endpoint)}): ${why}`);
           last = state;
           if (state.name === 'online') settle(resolve);
           if (state.name === 'unpaired') {

@@ -3,6 +3,7 @@ import { homedir } from 'node:os';
 import { join, resolve } from 'node:path';
 import type { Places, Variable } from '../lib/config.ts';
 import { decodeEnvFile, parseEnvFile } from '../lib/kit/env-file.ts';
+import { printable, UsageError } from './output.ts';
 
 type Env = Record<string, string | undefined>;
 
@@ -16,10 +17,16 @@ export interface Environment {
 /**
  * Reads the environment of a command (contract 07 §6.1). The agent home is `SVC_HOME` of the process, else `~/.svc`; an
  * `SVC_HOME` in the file does not move it. A missing or unreadable file is ignored.
+ * @throws UsageError for a relative `SVC_HOME`: every folder would have its own relay.
  */
 export function loadEnvironment(processEnv: Env = process.env): Environment {
   const home = processEnv.HOME || homedir();
   const chosen = processEnv.SVC_HOME?.trim();
+  if (chosen && !/^(?:\/|~(?:\/|$))/.test(chosen)) {
+    throw new UsageError(
+      `SVC_HOME is relative ('${printable(chosen)}'): set it to an absolute path such as ${printable(resolve(chosen))}`,
+    );
+  }
   const agentHome = chosen ? resolve(chosen.replace(/^~(?=\/|$)/, () => home)) : join(home, '.svc');
   const places = { home, agentHome };
   try {

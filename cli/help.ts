@@ -1,45 +1,55 @@
 import type { CAC, Command } from 'cac';
+import { hung } from './output.ts';
 
 type Row = [string, string];
 
-const COMMON: Row[] = [
+export const COMMON: Row[] = [
   ['-h, --help', 'show this help'],
   ['-v, --version', 'show the version'],
 ];
 
-const table = (rows: Row[], width: number) =>
-  rows.map(([left, right]) => `  ${left.padEnd(width)}  ${right}`.trimEnd());
+/** Columns that a text beside its name needs at least; with fewer it stands below. */
+const MIN_BESIDE = 24;
+
+const table = (rows: Row[], width: number, columns: number | undefined) =>
+  rows.flatMap(([left, right]) => {
+    if (columns !== undefined && columns - width - 4 < MIN_BESIDE) {
+      return [`  ${left}`, ...hung(right, { indent: 6, columns })];
+    }
+    const [first = '', ...more] = hung(right, { indent: width + 4, columns });
+    return [`  ${left.padEnd(width)}  ${first.trimStart()}`.trimEnd(), ...more];
+  });
 
 const section = (title: string, lines: string[]) => (lines.length === 0 ? [] : [`${title}:`, ...lines, '']);
 
 const widest = (rows: Row[]) => Math.max(...rows.map(([left]) => left.length));
 
-/** Help for a program: its commands, one line each, and `nested` programs below them. */
-export function programHelp(program: CAC, examples: string[], nested: Row[]): string {
+/** Help for a program: its commands, and `nested` programs below them; wrapped at `columns`, on a terminal. */
+export function programHelp(program: CAC, examples: string[], nested: Row[], columns?: number): string {
   const rows: Row[] = program.commands.map((command) => [command.rawName, command.description]);
   const all = [...rows, ...nested];
   const width = widest([...all, ...COMMON]);
   return [
     ...section('Usage', [`  ${program.name} <command> [options]`]),
-    ...section('Commands', table(all, width)),
-    ...section('Options', table(COMMON, width)),
+    ...section('Commands', table(all, width, columns)),
+    ...section('Options', table(COMMON, width, columns)),
     ...section('Examples', indented(examples)),
-    `Run '${program.name} <command> --help' for the options of a command.`,
+    ...hung(`Run '${program.name} <command> --help' for the options of a command.`, { indent: 0, columns }),
     '',
   ].join('\n');
 }
 
-/** Help for one command: arguments, options, examples. */
-export function commandHelp(program: CAC, command: Command): string {
+/** Help for one command: arguments, options, examples; likewise. */
+export function commandHelp(program: CAC, command: Command, columns?: number): string {
   const options: Row[] = [...command.options.map((option): Row => [option.rawName, option.description]), ...COMMON];
   const width = widest(options);
   const examples = command.examples.map((example) => (typeof example === 'string' ? example : example(program.name)));
   return [
-    command.description.charAt(0).toUpperCase() + command.description.slice(1),
+    ...hung(command.description.charAt(0).toUpperCase() + command.description.slice(1), { indent: 0, columns }),
     '',
     ...section('Usage', [`  ${program.name} ${command.rawName} [options]`]),
     ...section('Aliases', command.aliasNames.length === 0 ? [] : [`  ${command.aliasNames.join(', ')}`]),
-    ...section('Options', table(options, width)),
+    ...section('Options', table(options, width, columns)),
     ...section('Examples', indented(examples)),
   ].join('\n');
 }

@@ -1,24 +1,15 @@
 import type { Command } from 'cac';
-import { describeError } from '../lib/errors.ts';
 import { isLoopbackName } from '../lib/kit/addresses.ts';
 import { asObject } from '../lib/kit/json.ts';
+import { ACTIONS } from './actions.ts';
 import { loadEnvironment } from './environment.ts';
 import { operatorHeaders } from './operator-key.ts';
-import { asHost, asPort, flag, type Options, option } from './options.ts';
-import { type CommandContext, CommandError, line, printJson, UsageError } from './output.ts';
-import {
-  addressText,
-  callRelay,
-  DEFAULT_PORT,
-  isSuccess,
-  nextAfterRefusal,
-  type RelayAddress,
-  refusal,
-  relayPort,
-} from './relay-client.ts';
+import { actionOf, asHost, asPort, flag, type Options, option } from './options.ts';
+import { type CommandContext, CommandError, line, printJson } from './output.ts';
+import { addressText, DEFAULT_PORT, type RelayAddress, relayPort, requireAnswer } from './relay-client.ts';
 
 const TIMEOUT = 5000;
-const STATES = { status: undefined, on: true, enable: true, off: false, disable: false } as const;
+const STATES = { status: undefined, on: true, enable: true, off: false, disable: false };
 
 /** `svc relay insecure-api-key [status|on|off]` (contract 01 §9.3, 07 §5.6). */
 export function define(command: Command): void {
@@ -33,7 +24,7 @@ export function define(command: Command): void {
 }
 
 async function run(state: string | undefined, options: Options, context: CommandContext): Promise<void> {
-  const wanted = STATES[readState(state)];
+  const wanted = STATES[actionOf(state, ...ACTIONS['insecure-api-key'])];
   const json = flag(options, '--json');
   const given = option(options, '--port', asPort);
   const host = option(options, '--host', asHost) ?? '127.0.0.1';
@@ -46,23 +37,12 @@ async function run(state: string | undefined, options: Options, context: Command
     authorize: isLoopbackName(host) ? () => operatorHeaders(places.agentHome, port) : undefined,
   };
 
-  const answer = await callRelay(address, {
+  const answer = await requireAnswer(address, {
     method: wanted === undefined ? 'GET' : 'PATCH',
     path: '/relay/security',
     body: wanted === undefined ? undefined : { allow_insecure_api_bearer: wanted },
     timeout: TIMEOUT,
-  }).catch((error) => {
-    throw new CommandError(
-      `cannot reach the relay on ${addressText(address)}: ${describeError(error)}`,
-      'Is it running? Start it with: svc relay start',
-    );
   });
-  if (!isSuccess(answer)) {
-    throw new CommandError(
-      `the relay on ${addressText(address)} refused: ${refusal(answer)}`,
-      nextAfterRefusal(answer),
-    );
-  }
   const body = asObject(answer.body);
   if (typeof body?.allow_insecure_api_bearer !== 'boolean') {
     throw new CommandError(`the server on ${addressText(address)} does not answer like a relay`);
@@ -74,12 +54,6 @@ async function run(state: string | undefined, options: Options, context: Command
     context.stdout,
     `Insecure API-key voice auth is ${enabled ? 'enabled' : 'disabled'} on ${addressText(address)}${enabled ? advice : ''}`,
   );
-}
-
-function readState(state = 'status'): keyof typeof STATES {
-  const word = state.toLowerCase();
-  if (Object.hasOwn(STATES, word)) return word as keyof typeof STATES;
-  throw new UsageError(`unknown state '${state}': must be status, on or off`);
 }
 
 /** The same value with the keys of every object sorted. */

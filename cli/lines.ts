@@ -9,7 +9,7 @@ const MAX_WAITING = 64;
 export interface Lines {
   /** The next line without its end, trimmed; undefined after the last one. */
   next(): Promise<string | undefined>;
-  /** Stops reading; whoever waits gets undefined. */
+  /** Stops reading; pending reads resolve with undefined. */
   end(): void;
 }
 

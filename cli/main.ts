@@ -1,7 +1,9 @@
 import { type CAC, type Command, cac } from 'cac';
 import { describeError } from '../lib/errors.ts';
+import { isCalledByNpm, namedAsCalled } from './called.ts';
 import { type CommandEntry, nestedPrograms, type Program, type ProgramName, programs } from './commands.ts';
 import { commandHelp, programHelp } from './help.ts';
+import { didYouMean } from './nearest.ts';
 import { parseCommandLine } from './options.ts';
 import {
   type CommandContext,
@@ -10,6 +12,7 @@ import {
   line,
   printable,
   printError,
+  sentence,
   UsageError,
   withNextStep,
 } from './output.ts';
@@ -22,7 +25,14 @@ const EXIT_GRACE = 50;
 export async function runProgram(name: ProgramName): Promise<void> {
   // A reader that went away (`| head`) is no reason for a stack trace.
   for (const stream of [process.stdout, process.stderr]) stream.on('error', () => {});
-  process.exitCode = await main(process.argv.slice(2), name);
+  const [script = '', ...argv] = process.argv.slice(1);
+  const overrides: Partial<CommandContext> = {};
+  if (isCalledByNpm(script, process.env)) {
+    overrides.stderr = namedAsCalled(process.stderr);
+    // JSON is for programs, and may quote what others wrote.
+    if (!argv.includes('--json')) overrides.stdout = namedAsCalled(process.stdout);
+  }
+  process.exitCode = await main(argv, name, overrides);
   setTimeout(() => process.exit(), EXIT_GRACE).unref();
 }
 
@@ -39,7 +49,10 @@ export async function main(
   const nested = word === undefined ? undefined : nestedPrograms[word];
   const program = nested ?? programs[name];
   const context: CommandContext = {
-    stdin: process.stdin,
+    // Opened by the commands that read it.
+    get stdin() {
+      return process.stdin;
+    },
     stdout: process.stdout,
     stderr: process.stderr,
     env: process.env,
@@ -56,7 +69,7 @@ export async function main(
   } catch (thrown) {
     const error = withNextStep(thrown);
     printError(context, printable(describeError(error)));
-    if (error instanceof CommandError && error.next) line(context.stderr, error.next);
+    if (error instanceof CommandError && error.next) sentence(context.stderr, error.next);
     if (error instanceof UsageError) line(context.stderr, `Run '${helpCommand(cli, words)}' for help.`);
     return exitCodeOf(error);
   }
@@ -80,6 +93,7 @@ async function run(cli: CAC, program: Program, words: string[], context: Command
   const name = words[0]?.startsWith('-') ? undefined : words[0];
   const command = name === undefined ? undefined : find(cli, name);
   if (name !== undefined && !command) throw new UsageError(unknownCommand(cli, name));
+  const columns = context.stdout.isTTY ? context.stdout.columns : undefined;
   const wantsHelp = flags.includes('--help') || flags.includes('-h');
   if (!wantsHelp && (flags.includes('--version') || flags.includes('-v'))) {
     line(context.stdout, `svc-relay ${context.ownPackage.version}`);
@@ -87,13 +101,16 @@ async function run(cli: CAC, program: Program, words: string[], context: Command
   }
   if (!command) {
     if (!wantsHelp && words[0] !== undefined) throw new UsageError(`unknown option ${words[0]}`);
-    (wantsHelp ? context.stdout : context.stderr).write(programHelp(cli, program.examples, nestedRows(cli)));
-    return wantsHelp ? 0 : 2;
+    context.stdout.write(programHelp(cli, program.examples, nestedRows(cli), columns));
+    if (wantsHelp) return 0;
+    // The help is there already: no hint how to get it.
+    printError(context, `missing command after '${cli.name}'`);
+    return 2;
   }
   const entry = program.commands[cli.commands.indexOf(command)] as CommandEntry;
   (await entry.load()).define(command);
   if (wantsHelp) {
-    context.stdout.write(commandHelp(cli, command));
+    context.stdout.write(commandHelp(cli, command, columns));
     return 0;
   }
   const { positionals, options } = parseCommandLine(command, words.slice(1));
@@ -114,7 +131,12 @@ function unknownCommand(cli: CAC, name: string): string {
     ({ path, commands }) => path !== cli.name && find(createCli(path, commands), name) !== undefined,
   );
   const elsewhere = cli.name === 'svc-relay' ? [] : places.map(({ path }) => `'${path} ${name}'`);
-  return `unknown command '${name}'${elsewhere.length > 0 ? `; it is ${elsewhere.join(' or ')}` : ''}`;
+  if (elsewhere.length > 0) return `unknown command '${name}'; it is ${elsewhere.join(' or ')}`;
+  const own = [
+    ...cli.commands.map((command) => command.name),
+    ...nestedRows(cli).map(([word]) => word.split(' ', 1)[0] ?? ''),
+  ];
+  return `unknown command '${name}'${didYouMean(name, own)}`;
 }
 
 const helpCommand = (cli: CAC, words: string[]): string =>

@@ -25,9 +25,13 @@ export type OperatorCall = Omit<RelayCall, 'timeout'> & { timeout?: number };
 
 /** The running relay on this machine, or the one of `--relay`, called as its operator. */
 export interface OperatorRelay {
+  /** Where the relay is, for messages. */
+  readonly name: string;
+  /** Whether it speaks TLS, as far as it was called. */
+  readonly tls: boolean;
   /**
    * Makes one call and returns the JSON object of its answer.
-   * @throws CommandError when the relay refuses, `Unreachable` when it does not answer.
+   * @throws Refused when the relay refuses, `Unreachable` when it does not answer.
    */
   call(call: OperatorCall): Promise<Record<string, unknown>>;
 }
@@ -35,17 +39,37 @@ export interface OperatorRelay {
 /** The relay did not answer. Unlike after a refusal, a retry may succeed. */
 export class Unreachable extends CommandError {}
 
+/** The relay answered with an error. */
+export class Refused extends CommandError {
+  /** Of HTTP. */
+  readonly status: number;
+  /** The relay's error sentence, safe for a terminal. */
+  readonly reason: string;
+
+  constructor(message: string, next: string, status: number, reason: string) {
+    super(message, next);
+    this.status = status;
+    this.reason = reason;
+  }
+}
+
 export async function openOperatorRelay(options: Options, context: CommandContext): Promise<OperatorRelay> {
   const { env, places } = loadEnvironment(context.env);
   const remote = await remoteRelay(options, places.agentHome);
   let address: RelayAddress = remote ?? configured(readConfig(env, places).config);
   return {
+    get name() {
+      return addressText(address);
+    },
+    get tls() {
+      return address.tls;
+    },
     async call(call) {
       const answer = await callRelay(address, {
         timeout: TIMEOUT,
         maxAnswer: MAX_ANSWER,
-        headers: { 'x-svc-operator': '1' },
         ...call,
+        headers: { 'x-svc-operator': '1', ...call.headers },
       }).catch((error) => {
         const why = `no relay answers on ${addressText(address)}: ${describeError(error)}`;
         throw new Unreachable(
@@ -55,11 +79,14 @@ export async function openOperatorRelay(options: Options, context: CommandContex
       });
       address = answer.address;
       const body = asObject(answer.body);
-      if (isSuccess(answer) && body) return body;
-      throw new CommandError(
-        `the relay on ${addressText(address)} refused: ${printable(refusal(answer))}`,
+      if (isSuccess(answer) && (body || call.onText)) return body ?? {};
+      const reason = printable(refusal(answer));
+      throw new Refused(
+        `the relay on ${addressText(address)} refused: ${reason}`,
         nextAfterRefusal(answer) ??
           (answer.status === 404 ? 'It may be of another version. Restart it.' : "The relay's log says more."),
+        answer.status,
+        reason,
       );
     },
   };

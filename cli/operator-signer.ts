@@ -1,5 +1,5 @@
 import { createPublicKey } from 'node:crypto';
-import { chmod, link, mkdir, open, readFile, rm, stat } from 'node:fs/promises';
+import { chmod, link, open, readFile, rm, stat } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { SignJWT } from 'jose/jwt/sign';
 import { exportPKCS8 } from 'jose/key/export';
@@ -7,6 +7,7 @@ import { generateKeyPair } from 'jose/key/generate/keypair';
 import { importPKCS8 } from 'jose/key/import';
 import { OPERATOR_ALGORITHM } from '../lib/access/operator-token.ts';
 import { describeError } from '../lib/errors.ts';
+import { makeDirectory } from '../lib/host/node/files.ts';
 import { base64url, randomBytes } from '../lib/kit/bytes.ts';
 import { CommandError } from './output.ts';
 
@@ -24,13 +25,17 @@ export interface OperatorSigner {
 }
 
 /**
- * The operator's key pair in the agent home, created when there is none. It never leaves this machine; the edge gets its
+ * The operator's key pair in the agent home, created at first use. It never leaves this machine; the edge gets its
  * public half only.
  * @throws CommandError when it can be neither read nor created.
  */
 export async function openOperatorSigner(agentHome: string): Promise<OperatorSigner> {
-  const { privateKey, publicKey } = await readKeys(join(agentHome, 'svc-relay')).catch((error) => {
-    throw new CommandError(`cannot read or create the operator key: ${describeError(error)}`);
+  const directory = join(agentHome, 'svc-relay');
+  const { privateKey, publicKey } = await readKeys(directory).catch((error) => {
+    throw new CommandError(
+      `cannot read or create the operator key: ${describeError(error)}`,
+      `Check that this user may write to ${directory}, or set SVC_HOME to another folder.`,
+    );
   });
   return {
     publicKey,
@@ -56,7 +61,7 @@ interface Keys {
   publicKey: string;
 }
 
-/** The key pair in `directory`, created when there is none. The public file is only a copy for people. */
+/** The key pair in `directory`, created at first use. The public file is only a copy for people. */
 async function readKeys(directory: string): Promise<Keys> {
   const path = join(directory, 'operator-key.pem');
   const privateKey = (await readOrNull(path)) ?? (await createKey(path));
@@ -74,7 +79,7 @@ async function readKeys(directory: string): Promise<Keys> {
 
 async function createKey(path: string): Promise<string> {
   const pair = await generateKeyPair(OPERATOR_ALGORITHM, { extractable: true });
-  await mkdir(dirname(path), { recursive: true, mode: 0o700 });
+  await makeDirectory(dirname(path));
   await createWhole(path, await exportPKCS8(pair.privateKey));
   return await readFile(path, 'utf8');
 }

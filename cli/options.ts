@@ -3,6 +3,7 @@ import { parseArgs } from 'node:util';
 import type { Command } from 'cac';
 import { RelayError } from '../lib/errors.ts';
 import { visibleName } from '../lib/kit/text.ts';
+import { didYouMean } from './nearest.ts';
 import { UsageError } from './output.ts';
 
 /** Given options by camelCase name: text, `true` for a flag, `false` for a `--no-…` flag. Holds no defaults. */
@@ -13,28 +14,29 @@ export interface CommandLine {
   options: Options;
 }
 
-interface KnownOption {
+export interface KnownOption {
   names: string[];
   takesValue: boolean;
   /** `[value]`: may stand alone. The next word is its value only when it begins with a digit. */
   optional: boolean;
   negated: boolean;
+  description: string;
 }
 
 const camelCase = (name: string): string => name.replace(/-([a-z0-9])/g, (_, letter: string) => letter.toUpperCase());
 
 /** The options of a command, each under every word that a command line may use for it. */
-function knownOptions(command: Command): Map<string, KnownOption> {
+export function knownOptions(command: Command): Map<string, KnownOption> {
   const known = new Map<string, KnownOption>();
-  for (const { rawName } of command.options) {
+  for (const { rawName, description } of command.options) {
     const flags = rawName
       .replace(/[<[].*/, '')
       .split(',')
       .map((flag) => flag.trim().replace(/^--?/, ''));
     const negated = flags.some((flag) => flag.startsWith('no-'));
     const names = flags.map((flag) => camelCase(negated ? flag.replace(/^no-/, '') : flag));
-    for (const flag of flags)
-      known.set(flag, { names, takesValue: rawName.includes('<'), optional: rawName.includes('['), negated });
+    const option = { names, takesValue: rawName.includes('<'), optional: rawName.includes('['), negated, description };
+    for (const flag of flags) known.set(flag, option);
   }
   return known;
 }
@@ -64,7 +66,7 @@ export function parseCommandLine(command: Command, words: string[]): CommandLine
     if (token.kind === 'positional' && !taken.has(token.index)) positionals.push(token.value);
     if (token.kind !== 'option') continue;
     const option = known.get(token.name);
-    if (!option) throw new UsageError(`unknown option ${token.rawName}`);
+    if (!option) throw new UsageError(`unknown option ${token.rawName}${suggestion(token.rawName, known)}`);
     if (option.names.some((name) => options[name] !== undefined)) {
       throw new UsageError(`${token.rawName} is given more than once`);
     }
@@ -76,6 +78,14 @@ export function parseCommandLine(command: Command, words: string[]): CommandLine
   checkPositionals(command, positionals);
   return { positionals, options };
 }
+
+const suggestion = (name: string, known: Map<string, KnownOption>): string =>
+  name.startsWith('--')
+    ? didYouMean(
+        name,
+        [...known.keys()].map((flag) => `--${flag}`),
+      )
+    : '';
 
 type Token = NonNullable<ReturnType<typeof parseArgs>['tokens']>[number];
 
@@ -124,6 +134,10 @@ export function option<T>(options: Options, flag: `--${string}`, convert: (text:
 
 /** Whether a flag is given. */
 export const flag = (options: Options, name: `--${string}`): boolean => options[camelCase(name.slice(2))] === true;
+
+/** Whether an option is given, whatever its value. */
+export const isGiven = (options: Options, name: `--${string}`): boolean =>
+  options[camelCase(name.slice(2))] !== undefined;
 
 /** Whether a flag is given in its negated form. `name` omits the `no-`. */
 export const negated = (options: Options, name: `--${string}`): boolean => options[camelCase(name.slice(2))] === false;
@@ -185,7 +199,8 @@ export function asTimeout(text: string): number {
 export function actionOf<const T extends string>(word: string | undefined, ...choices: [T, ...T[]]): T {
   const action = word === undefined ? choices[0] : choices.find((choice) => choice === word.toLowerCase());
   if (action !== undefined) return action;
-  throw new UsageError(`unknown action '${word}': must be ${choices.slice(0, -1).join(', ')} or ${choices.at(-1)}`);
+  const must = `must be ${choices.slice(0, -1).join(', ')} or ${choices.at(-1)}`;
+  throw new UsageError(`unknown action '${word}': ${must}${didYouMean(word ?? '', choices)}`);
 }
 
 /** A sample rate of voice, in hertz. */

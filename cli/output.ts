@@ -1,5 +1,6 @@
 import { RelayError } from '../lib/errors.ts';
 import type { Host } from '../lib/host/index.ts';
+import { MIN_DESCRIPTORS } from '../lib/host/machine.ts';
 import { isPrintable, visible, visibleJson } from '../lib/kit/text.ts';
 import type { OwnPackage } from './own-package.ts';
 
@@ -8,9 +9,10 @@ export interface Writer {
   write(text: string): unknown;
   isTTY?: boolean;
   columns?: number;
-  /** `error`: the reader went away. */
-  on?(event: 'error', listener: () => void): unknown;
-  off?(event: 'error', listener: () => void): unknown;
+  rows?: number;
+  /** `error`: the reader went away. `resize`: the terminal has another size. */
+  on?(event: 'error' | 'resize', listener: () => void): unknown;
+  off?(event: 'error' | 'resize', listener: () => void): unknown;
 }
 
 /** Where a command reads what people or scripts type, such as `process.stdin`. */
@@ -23,7 +25,7 @@ export interface Input {
   pause(): unknown;
 }
 
-/** What a command gets besides its options. Tests supply their own. */
+/** Everything that a command gets besides its options. Tests supply their own. */
 export interface CommandContext {
   stdin: Input;
   stdout: Writer;
@@ -56,15 +58,28 @@ export class CommandError extends Error {
   }
 }
 
-/** Descriptors with which the relay starts and serves a few devices. */
-export const MIN_DESCRIPTORS = 64;
 export const RAISE_LIMIT = 'Raise the limit, with `ulimit -Hn 1024` or LimitNOFILE= of a systemd unit, and try again.';
 
+const MAKE_ROOM = 'Make room on that disk, and try again. See the disks with: df -h';
+
 /** An error of a command, with the next step where Node's own message lacks it. */
-export const withNextStep = (error: unknown): unknown =>
-  ['EMFILE', 'ENFILE'].includes((error as NodeJS.ErrnoException | null)?.code ?? '')
-    ? new CommandError(`too many open files: this command needs ${MIN_DESCRIPTORS} descriptors`, RAISE_LIMIT)
-    : error;
+export function withNextStep(error: unknown): unknown {
+  const { code = '', path, syscall } = (error ?? {}) as NodeJS.ErrnoException;
+  if (['EMFILE', 'ENFILE'].includes(code)) {
+    return new CommandError(`too many open files: this command needs ${MIN_DESCRIPTORS} descriptors`, RAISE_LIMIT);
+  }
+  if (['ENOSPC', 'EDQUOT'].includes(code)) {
+    return new CommandError(`no space is left${path === undefined ? '' : ` for ${printable(path)}`}`, MAKE_ROOM);
+  }
+  // Only what was to be written: a command explains by itself what it cannot read.
+  if (path !== undefined && (syscall === 'mkdir' || code === 'EROFS')) {
+    return new CommandError(
+      `${printable(path)} cannot be written: ${code}`,
+      'Make it a folder that this user may write to, or set SVC_HOME to another one.',
+    );
+  }
+  return error;
+}
 
 /** 2 for a wrong flag or variable, 1 for everything else. */
 export const exitCodeOf = (error: unknown): number =>
@@ -73,7 +88,7 @@ export const exitCodeOf = (error: unknown): number =>
 // biome-ignore lint/suspicious/noControlCharactersInRegex: the escape sequences of `createStyle`
 const COLOURS = /\u001b\[\d+m/g;
 
-/** What a line of output may contain besides visible characters: line ends, tabs, and the colours of `createStyle`. */
+/** Invisible characters that a line of output may contain: line ends, tabs, and the colours of `createStyle`. */
 // biome-ignore lint/suspicious/noControlCharactersInRegex: it matches control characters
 const LAYOUT = /([\t\n]|\u001b\[\d+m)/;
 
@@ -100,6 +115,11 @@ export function line(writer: Writer, text = ''): void {
   writer.write(`${clean(text)}\n`);
 }
 
+/** Prints a sentence, which on a terminal breaks between words. */
+export function sentence(writer: Writer, text: string): void {
+  for (const row of hung(text, { indent: 0, columns: writer.isTTY ? writer.columns : undefined })) line(writer, row);
+}
+
 /** Prints a value as JSON: on one line, or indented. */
 export function printJson(writer: Writer, value: unknown, indent?: number): void {
   writer.write(`${visibleJson(JSON.stringify(value, null, indent))}\n`);
@@ -117,12 +137,12 @@ export function createStyle(writer: Writer, env: Record<string, string | undefin
 
 /** `error: message` on stderr. */
 export function printError(context: CommandContext, message: string): void {
-  line(context.stderr, `${createStyle(context.stderr, context.env).red('error:')} ${message}`);
+  sentence(context.stderr, `${createStyle(context.stderr, context.env).red('error:')} ${message}`);
 }
 
 /** `warning: message` on stderr. */
 export function printWarning(context: CommandContext, message: string): void {
-  line(context.stderr, `${createStyle(context.stderr, context.env).yellow('warning:')} ${message}`);
+  sentence(context.stderr, `${createStyle(context.stderr, context.env).yellow('warning:')} ${message}`);
 }
 
 /**
@@ -134,7 +154,7 @@ export function hung(text: string, { indent, columns }: { indent: number; column
   const lines: string[] = [];
   let current = '';
   for (const word of room < 20 ? [text] : text.split(' ')) {
-    if (current !== '' && current.length + 1 + word.length > room) {
+    if (current !== '' && visibleWidth(current) + 1 + visibleWidth(word) > room) {
       lines.push(current);
       current = word;
     } else current += current === '' ? word : ` ${word}`;
@@ -142,13 +162,18 @@ export function hung(text: string, { indent, columns }: { indent: number; column
   return [...lines, current].map((row) => ' '.repeat(indent) + row);
 }
 
-/** Rows of a label and its value, with the values aligned. */
-export function aligned(rows: [label: string, value: string][], indent = '  '): string[] {
+/** Rows of a label and its value, with the values aligned and, with `columns`, wrapped between words. */
+export function aligned(rows: [label: string, value: string][], indent = '  ', columns?: number): string[] {
   const width = Math.max(0, ...rows.map(([label]) => label.length));
-  return rows.map(([label, value]) => `${indent}${label.padEnd(width)}  ${value}`.trimEnd());
+  return rows.flatMap(([label, value]) => {
+    const start = `${indent}${label.padEnd(width)}  `;
+    const [first = '', ...more] = hung(value, { indent: start.length, columns });
+    return [(start + first.slice(start.length)).trimEnd(), ...more];
+  });
 }
 
-const visibleWidth = (text: string): number => text.replace(COLOURS, '').length;
+/** Characters of a text without its colours. */
+export const visibleWidth = (text: string): number => text.replace(COLOURS, '').length;
 
 /** Rows of cells, each column as wide as its widest cell, not counting colours. The last column is not padded. */
 export function columns(rows: string[][], indent = '  '): string[] {

@@ -1,36 +1,33 @@
+import { rm } from 'node:fs/promises';
 import type { Command } from 'cac';
 import { createStorage } from 'unstorage';
-import { type Config, readConfig } from '../lib/config.ts';
-import { describeError } from '../lib/errors.ts';
-import type { Host } from '../lib/host/index.ts';
+import { readConfig } from '../lib/config.ts';
 import { isLoopbackName } from '../lib/kit/addresses.ts';
-import { asObject, parseObject } from '../lib/kit/json.ts';
+import { systemClock } from '../lib/kit/clock.ts';
+import { asObject } from '../lib/kit/json.ts';
 import { createLog } from '../lib/log.ts';
 import { buildApiPayload } from '../lib/pairing/api-payload.ts';
 import { resolveApiTarget } from '../lib/pairing/api-target.ts';
-import { type BuiltCandidate, buildCandidates, preferRole } from '../lib/pairing/build-candidates.ts';
 import { type ApiTarget, pairingUrl } from '../lib/pairing/payload.ts';
 import { createQrSecret } from '../lib/pairing/secret.ts';
+import { pageLink } from '../lib/pairing/web-link.ts';
 import { loadEnvironment } from './environment.ts';
+import { keepAlive } from './keep-alive.ts';
+import { openOperatorRelay } from './operator-relay.ts';
 import type { Options } from './options.ts';
-import { type CommandContext, CommandError, createStyle, line, printWarning } from './output.ts';
+import { type CommandContext, CommandError, createStyle, line, printWarning, sentence } from './output.ts';
+import { apiProblem, findApiState } from './pair/api-state.ts';
+import { findRelay, mint } from './pair/mint.ts';
 import { type PairOptions, readPairOptions } from './pair/options.ts';
-import { type Pairing, printPairing } from './pair/print.ts';
+import { type Notice, type Pairing, printPairing, printPairingJson, timeOfDay } from './pair/print.ts';
+import { removeOldPngs } from './pair/qr.ts';
 import { registerCode } from './pair/register.ts';
-import {
-  addressText,
-  callRelay,
-  configured,
-  isSuccess,
-  nextAfterRefusal,
-  nextAfterSilence,
-  type RelayAddress,
-  refusal,
-} from './relay-client.ts';
+import { createWaitScreen } from './pair/screen.ts';
+import { type PairingWatch, watchPairings } from './pair/wait.ts';
+import { addressText, configured } from './relay-client.ts';
 import { RELAY_OPTION, remoteRelay } from './remote-relay.ts';
 
-const PROBE_TIMEOUT = 1000;
-const CALL_TIMEOUT = 5000;
+const START = 'Start it with: svc relay start';
 
 /** `svc pair` (contract 01 §9.4). */
 export function define(command: Command): void {
@@ -45,8 +42,12 @@ export function define(command: Command): void {
     .option('--mode <mode>', 'which routes to offer: auto, lan, tailscale or public (default auto)')
     .option('--public-url <url>', 'http(s) URL under which the relay is published')
     .option('--prefer <role>', 'route to try first: lan, tailscale or public')
+    .option('--web', 'pair a browser: shows the address of the app with the code (without bridge and desktop)')
     .option('--png', 'only write the QR code to a PNG file')
     .option('--no-qr', 'text only, no QR code')
+    .option('--no-wait', 'leave at once; on a terminal, the command stays until the code was used or is over')
+    .option('--check', 'take every step of a phone, and name the first that fails; leaves nothing behind')
+    .option('--json', 'print one JSON document, and leave; it holds credentials')
     .option(...RELAY_OPTION)
     .option('--no-relay', 'pair with the API server only')
     .option('--register-code <code>', 'register the code that a phone shows, and exit')
@@ -59,125 +60,133 @@ export function define(command: Command): void {
     .example((name) => `${name} pair --only chat,files`)
     .example((name) => `${name} pair --mode public --public-url https://relay.example.com`)
     .example((name) => `${name} pair --relay https://relay.example.com`)
+    .example((name) => `${name} pair --web`)
+    .example((name) => `${name} pair --check`)
     .example((name) => `${name} pair --register-code ABC123`)
     .example((name) => `TOKEN=$(${name} pair --token --name curl)`)
     .action(run);
 }
 
-async function run(given: Options, context: CommandContext): Promise<void> {
+async function run(given: Options, context: CommandContext): Promise<number | void> {
   const options = readPairOptions(given);
   const { env, places } = loadEnvironment(context.env);
   const { config } = readConfig(env, places);
   const remote = await remoteRelay(given, places.agentHome);
-  const find = async () => remote ?? (await probe(config));
+  const find = async () => remote ?? (await findRelay(config));
   if (options.code !== undefined) return registerCode(options.code, options, await find(), context);
   if (options.token) return (await import('./pair/token.ts')).pairTool(options, await find(), context);
 
   const host = await context.createHost(places.agentHome);
+  if (options.check) {
+    const { checkPairing } = await import('./pair/check.ts');
+    return checkPairing({ given, options, config, host, remote, context });
+  }
   const log = createLog('WARNING', (text) => line(context.stderr, text));
   const relay = options.relay ? await find() : null;
+  const notices: Notice[] = [];
   if (options.without && !relay) {
-    throw new CommandError(
-      'the relay is not running, and only its sessions have grants',
-      'Start it with: svc relay start',
-    );
+    throw new CommandError('the relay is not running, and only its sessions have grants', START);
+  }
+  // Only the relay knows the broker's routes, so a code without them would mislead (contract 08 §6.2).
+  if (
+    options.relay &&
+    !relay &&
+    config.reachEnabled &&
+    (config.secureLinkBrokerUrl ?? config.secureLinkBrokerHostToken)
+  ) {
+    throw new CommandError('the relay is not running, and only it can offer the route by Reach', START);
   }
   if (options.relay && !relay) {
-    const { dim } = createStyle(context.stderr, context.env);
-    line(
-      context.stderr,
-      `The relay is not running on ${addressText(configured(config))}: this pairs with the API server only.`,
-    );
-    line(context.stderr, `${dim('Start it with:')} svc relay start`);
+    notices.push({
+      text: `the relay is not running on ${addressText(configured(config))}: this pairs with the API server only`,
+      next: START,
+    });
   }
-  if (relay && !remote && isLoopbackName(config.host) && ['auto', 'lan'].includes(options.mode)) {
+  if (relay && !remote && !options.web && isLoopbackName(config.host) && ['auto', 'lan'].includes(options.mode)) {
     printWarning(context, `RELAY_HOST is ${config.host}: a phone cannot reach that relay over the local network`);
   }
   // The key of this machine's API server goes to a relay elsewhere only together with an address given for it.
+  // A browser reaches the relay alone.
   const api =
-    remote && options.host === undefined
+    options.web || (remote && options.host === undefined)
       ? null
       : await resolveApiTarget({ host: options.host, port: options.port }, { config, host, log });
   if (options.without && api && api.key !== '') {
     printWarning(context, 'the code also holds the key of the API server, which grants do not restrict');
   }
-  const pairing = relay
-    ? await mint(options, relay, api, host, context)
-    : apiOnly(options, api, await createQrSecret({ host, store: createStorage(), log }).read());
-  await printPairing(pairing, options, places.agentHome, context);
-}
-
-/** Address of the running relay, or null when nothing there answers like one. */
-async function probe(config: Config): Promise<RelayAddress | null> {
-  const call = { method: 'GET', path: '/health', timeout: PROBE_TIMEOUT } as const;
-  const answer = await callRelay(configured(config), call).catch(() => null);
-  return answer && isSuccess(answer) && asObject(answer.body)?.status === 'ok' ? answer.address : null;
-}
-
-async function mint(
-  options: PairOptions,
-  relay: RelayAddress,
-  api: ApiTarget | null,
-  host: Host,
-  context: CommandContext,
-): Promise<Pairing> {
-  const endpoints = relay.url === undefined ? await candidates(options, relay, api, host, context) : [];
-  const body = {
-    // A key that this command cannot find may still be known to the relay, so an empty one is not sent.
-    ...(api && { host: api.host, port: api.port, tls: api.tls, api_key: api.key || undefined }),
-    transport_hint: options.hint ?? (relay.tls ? 'wss' : 'ws'),
-    ttl_seconds: options.ttl,
-    grants: options.grants,
-    without: options.without,
-    endpoints: endpoints.length > 0 ? endpoints : undefined,
-    dashboard_url: options.dashboardUrl,
+  await removeOldPngs(places.agentHome);
+  const make = async () =>
+    relay
+      ? withPage(await mint(options, relay, api, host, context))
+      : apiOnly(options, api, await createQrSecret({ host, store: createStorage(), log }).read());
+  const isLocal = !remote && isLoopbackName(config.host) && options.publicUrl === undefined;
+  const withPage = (pairing: Pairing): Pairing => {
+    if (!options.web || !relay) return pairing;
+    return { ...pairing, page: pageLink(pairing.payload, isLocal ? relay : undefined) };
   };
-  const call = { method: 'POST', path: '/pairing/mint', body, timeout: CALL_TIMEOUT } as const;
-  const answer = await callRelay(relay, call).catch((error) => {
-    throw new CommandError(
-      `the relay on ${addressText(relay)} did not answer: ${describeError(error)}`,
-      nextAfterSilence(relay),
-    );
-  });
-  if (!isSuccess(answer)) {
-    throw new CommandError(
-      `the relay refused to make a pairing code: ${refusal(answer)}`,
-      nextAfterRefusal(answer) ?? "Nothing was paired. The relay's log says more.",
-    );
+  const show = async (pairing: Pairing, waits: boolean) => {
+    const payload = asObject(JSON.parse(pairing.payload)) ?? {};
+    const state = await findApiState(payload, host.network);
+    const problem = options.web ? undefined : apiProblem(payload, state);
+    const parts = { options, directory: places.agentHome, api: state, context, waits };
+    const all = problem ? [...notices, problem] : notices;
+    return (options.json ? printPairingJson : printPairing)(pairing, { ...parts, notices: all });
+  };
+  const waits = relay !== null && options.wait && !options.json && context.stdout.isTTY === true;
+  const watch = waits ? await watchPairings(await openOperatorRelay(given, context), context, systemClock) : null;
+  if (!watch) {
+    await show(await make(), false);
+    return;
   }
-  const minted = asObject(answer.body);
-  const { qr_payload: payload, pairing_url: url } = minted ?? {};
-  if (typeof payload !== 'string' || !parseObject(payload) || typeof url !== 'string') {
-    throw new CommandError(`the server on ${addressText(relay)} does not answer like a relay of this version`);
-  }
-  return { payload, pairingUrl: url };
+  return await keepAlive(waitForDevice(watch, { make, show, context }).finally(() => watch.stop()));
 }
 
-async function candidates(
-  options: PairOptions,
-  relay: RelayAddress,
-  api: ApiTarget | null,
-  { network }: Host,
-  context: CommandContext,
-): Promise<BuiltCandidate[]> {
-  const { mode, publicUrl, prefer } = options;
-  const [lanAddress, tailnet] = await Promise.all([
-    network.lanAddress(),
-    mode === 'lan' ? null : network.tailnet().catch(() => null),
-  ]);
-  // An API server on another machine stays there on the LAN route.
-  const target = api && { ...api, host: isLoopbackName(api.host) ? undefined : api.host };
-  const built = buildCandidates({ mode, api: target, relay, lanAddress, tailnet, publicUrl });
-  if (built.length === 0 && mode !== 'auto') {
-    throw new CommandError(
-      mode === 'lan' ? 'this machine has no LAN address' : 'no tailnet answers on this machine',
-      'Use another --mode, or --mode public with --public-url.',
-    );
+interface WaitingParts {
+  make(): Promise<Pairing>;
+  /** Returns the path of a PNG to be removed. */
+  show(pairing: Pairing, waits: boolean): Promise<string | undefined>;
+  context: CommandContext;
+}
+
+/** Shows codes until one was used or is over. Its files are removed on every path. */
+async function waitForDevice(watch: PairingWatch, { make, show, context }: WaitingParts): Promise<number> {
+  for (;;) {
+    const pairing = await make();
+    const { code } = pairing;
+    const png = await show(pairing, code !== undefined);
+    if (!code) return 0;
+    const end = await watch
+      .wait(code, createWaitScreen(pairing.page ?? pairing.pairingUrl, context))
+      .finally(async () => {
+        if (png !== undefined) await rm(png, { force: true });
+      });
+    const { green } = createStyle(context.stdout, context.env);
+    switch (end.name) {
+      case 'again':
+        line(context.stdout);
+        continue;
+      case 'paired':
+        line(context.stdout, `${green('Paired:')} ${end.device}`);
+        sentence(context.stdout, 'See it, or revoke it, with: svc devices');
+        return 0;
+      case 'used':
+        sentence(context.stdout, 'The code was used, and the device has not connected yet. See: svc devices');
+        return 0;
+      case 'left':
+        sentence(
+          context.stdout,
+          `Nothing has been paired yet. The code stays good until ${timeOfDay(code.expiresAt)}.`,
+        );
+        return 0;
+      case 'expired':
+        throw new CommandError('no device used the code within its ten minutes', 'Make a new one with: svc pair');
+      case 'lost':
+        throw new CommandError(
+          end.why,
+          'See whether it runs with: svc relay doctor; then make a new code with: svc pair',
+        );
+    }
   }
-  if (prefer === undefined) return built;
-  const preferred = preferRole(built, prefer);
-  if (!preferred) printWarning(context, `--prefer: there is no route '${prefer}'; the order is unchanged`);
-  return preferred ?? built;
 }
 
 function apiOnly(options: PairOptions, api: ApiTarget | null, secret: Uint8Array | null): Pairing {

@@ -4,6 +4,7 @@ import { describeError } from '../lib/errors.ts';
 import type { Host } from '../lib/host/index.ts';
 import { type Enabled, enableProfiles } from '../lib/operator/enable-profiles.ts';
 import { type Enablement, readEnablement } from '../lib/operator/enablement.ts';
+import { ACTIONS } from './actions.ts';
 import { loadEnvironment, readVariable } from './environment.ts';
 import { actionOf, flag, type Options } from './options.ts';
 import {
@@ -15,6 +16,7 @@ import {
   printable,
   printJson,
   type Style,
+  sentence,
   UsageError,
 } from './output.ts';
 
@@ -31,7 +33,7 @@ export function define(command: Command): void {
 }
 
 async function run(word: string | undefined, names: string[], options: Options, context: CommandContext) {
-  const action = actionOf(word, 'list', 'enable');
+  const action = actionOf(word, ...ACTIONS.profiles);
   const all = flag(options, '--all');
   const dryRun = flag(options, '--dry-run');
   const json = flag(options, '--json');
@@ -68,9 +70,10 @@ function list(rows: Enablement[], { agentConfig, json }: Listing, context: Comma
   const table = rows.map((row) => [printable(row.profile), coloured(row, style), printable(row.error ?? row.path)]);
   for (const text of columns([['PROFILE', 'STATE', 'CONFIG'].map(style.dim), ...table])) line(context.stdout, text);
   const off = rows.filter(({ state, error }) => state !== 'enabled' && error === undefined);
-  if (off.length > 0) line(context.stdout, `Next: ${style.bold(`${context.program} profiles enable`)} enables all.`);
+  if (off.length > 0)
+    sentence(context.stdout, `Next: ${style.bold(`${context.program} profiles enable`)} enables all.`);
   if (rows.some(({ error }) => error !== undefined)) {
-    line(context.stdout, 'Correct the configs with an error by hand; this command does not edit them.');
+    sentence(context.stdout, 'Correct the configs with an error by hand; this command does not edit them.');
   }
   return 0;
 }
@@ -95,10 +98,10 @@ async function enable(
   for (const text of columns(table)) line(context.stdout, text);
   const changed = results.filter((row) => row.changed).length;
   if (changed > 0 && !dryRun) {
-    line(context.stdout, 'The previous version of each changed config is next to it as config.yaml.bak.');
-    line(context.stdout, "Next: restart the agent's gateway, which reads its plugins when it starts.");
+    sentence(context.stdout, 'The previous version of each changed config is next to it as config.yaml.bak.');
+    sentence(context.stdout, "Next: restart the agent's gateway, which reads its plugins when it starts.");
   }
-  if (failed) line(context.stderr, 'Correct the configs named above by hand, then run this again.');
+  if (failed) sentence(context.stderr, 'Correct the configs named above by hand, then run this again.');
   return failed ? 1 : 0;
 }
 
@@ -109,6 +112,6 @@ function verdict({ was, changed, error }: Enabled, dryRun: boolean, { green, red
 }
 
 function none(agentConfig: string, context: CommandContext): number {
-  line(context.stdout, `No agent configuration found: neither ${printable(agentConfig)} nor one in a profile.`);
+  sentence(context.stdout, `No agent configuration found: neither ${printable(agentConfig)} nor one in a profile.`);
   return 0;
 }

@@ -3,12 +3,13 @@ import { request as httpsRequest } from 'node:https';
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import type { Config } from '../lib/config.ts';
+import { describeError } from '../lib/errors.ts';
 import { isLoopbackName, unbracket, urlHost } from '../lib/kit/addresses.ts';
 import { asObject, parseJson } from '../lib/kit/json.ts';
 import type { FormBody } from '../lib/web/form-data.ts';
 import { operatorHeaders } from './operator-key.ts';
 import { asPort } from './options.ts';
-import { type CommandContext, printWarning } from './output.ts';
+import { type CommandContext, CommandError, printWarning } from './output.ts';
 
 /** Where the relay listens, as this process reaches it. */
 export interface RelayAddress {
@@ -28,13 +29,15 @@ export interface RelayCall {
   body?: object;
   /** Sent instead of `body`, streamed. */
   form?: FormBody;
-  /** Milliseconds for the whole exchange. */
+  /** Milliseconds for the whole exchange; with `onText`, for each of its pieces. */
   timeout: number;
   headers?: Record<string, string>;
   /** Aborts the call. */
   signal?: AbortSignal;
   /** Bytes, 1 MiB by default. */
   maxAnswer?: number;
+  /** Gets the text of a successful answer as it arrives, such as an event stream. The answer then has no body. */
+  onText?(text: string): void;
 }
 
 export interface RelayAnswer {
@@ -92,6 +95,25 @@ export async function callRelay(address: RelayAddress, call: RelayCall): Promise
   }
 }
 
+/**
+ * Calls the relay, which has to answer with success.
+ * @param next what to do about a refusal whose status suggests nothing
+ * @throws CommandError that says why, and what to do
+ */
+export async function requireAnswer(address: RelayAddress, call: RelayCall, next?: string): Promise<RelayAnswer> {
+  const answer = await callRelay(address, call).catch((error) => {
+    throw new CommandError(
+      `cannot reach the relay on ${addressText(address)}: ${describeError(error)}`,
+      'Is it running? Start it with: svc relay start',
+    );
+  });
+  if (isSuccess(answer)) return answer;
+  throw new CommandError(
+    `the relay on ${addressText(address)} refused: ${refusal(answer)}`,
+    nextAfterRefusal(answer) ?? next,
+  );
+}
+
 function isOtherProtocol(error: unknown): boolean {
   const code = String((error as { code?: unknown }).code);
   return code === 'ECONNRESET' || code === 'EPROTO' || /^(?:ERR_SSL_|HPE_)/.test(code);
@@ -130,7 +152,13 @@ async function exchange(address: RelayAddress, call: RelayCall): Promise<RelayAn
     request.on('response', (response) => {
       const chunks: Buffer[] = [];
       let size = 0;
+      const { onText } = call;
+      const decoder = onText && isSuccess({ status: response.statusCode ?? 0 }) ? new TextDecoder() : undefined;
       response.on('data', (chunk: Buffer) => {
+        if (decoder) {
+          timer.refresh();
+          return onText?.(decoder.decode(chunk, { stream: true }));
+        }
         size += chunk.length;
         if (size > (call.maxAnswer ?? MAX_ANSWER)) fail(new Error('the answer is too large'));
         else chunks.push(chunk);
@@ -156,7 +184,7 @@ async function exchange(address: RelayAddress, call: RelayCall): Promise<RelayAn
 const isLine = (text: string, type = ''): boolean =>
   type.startsWith('text/plain') && text.length <= MAX_LINE && !text.trim().includes('\n');
 
-export const isSuccess = ({ status }: RelayAnswer): boolean => status >= 200 && status < 300;
+export const isSuccess = ({ status }: Pick<RelayAnswer, 'status'>): boolean => status >= 200 && status < 300;
 
 /** The relay's refusal in words: its error sentence, if any, and the status. */
 export function refusal(answer: RelayAnswer): string {
@@ -171,7 +199,7 @@ const KEY_ADVICE =
   "RELAY_OPERATOR_PUBLIC_KEY to the output of 'svc relay operator-token --public-key' and RELAY_PUBLIC_URL to the URL, " +
   'and deploy again. A clock that is minutes off has the same effect.';
 
-/** What to do about a refusal; undefined when its status does not tell. */
+/** Advice on a refusal; undefined when its status suggests none. */
 export function nextAfterRefusal({ status, address }: RelayAnswer): string | undefined {
   if (address.url === undefined) {
     const isStranger = status === 401 || status === 403;
@@ -186,6 +214,6 @@ export function nextAfterRefusal({ status, address }: RelayAnswer): string | und
   return undefined;
 }
 
-/** What to do when a relay did not answer. */
+/** Advice for a relay that did not answer. */
 export const nextAfterSilence = ({ url }: RelayAddress): string =>
   url === undefined ? 'Try again.' : "Check the URL, and that 'wrangler deploy' has published the relay on that host.";

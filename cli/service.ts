@@ -10,6 +10,7 @@ import {
   serviceStatus,
 } from '../lib/operator/service/service.ts';
 import { UNIT } from '../lib/operator/service/unit.ts';
+import { ACTIONS } from './actions.ts';
 import { type Environment, loadEnvironment } from './environment.ts';
 import { actionOf, flag, negated, type Options } from './options.ts';
 import {
@@ -20,6 +21,7 @@ import {
   line,
   printable,
   printJson,
+  sentence,
   UsageError,
 } from './output.ts';
 import { relayPort } from './relay-client.ts';
@@ -38,7 +40,7 @@ export function define(command: Command): void {
 }
 
 async function run(word: string | undefined, options: Options, context: CommandContext): Promise<number> {
-  const action = actionOf(word, 'status', 'install', 'remove');
+  const action = actionOf(word, ...ACTIONS.service);
   const json = flag(options, '--json');
   const change = { dryRun: flag(options, '--dry-run'), force: flag(options, '--force') };
   const start = !negated(options, '--start');
@@ -47,7 +49,7 @@ async function run(word: string | undefined, options: Options, context: CommandC
     throw new UsageError(`${change.force ? '--force' : '--dry-run'} is of use with install and remove only`);
   }
   const environment = loadEnvironment(context.env);
-  const parts = await serviceParts(environment, context);
+  const parts = await serviceParts(environment, context, relayPort(environment.env, context));
   const print = <T>(result: T, text: (result: T, context: CommandContext) => void) =>
     json ? printJson(context.stdout, result, 2) : text(result, context);
   try {
@@ -66,13 +68,17 @@ async function run(word: string | undefined, options: Options, context: CommandC
   }
 }
 
-/** What the service actions and the doctor work on. */
-export async function serviceParts({ env, places }: Environment, context: CommandContext): Promise<ServiceParts> {
+/** Parts that the service actions and the doctor share. */
+export async function serviceParts(
+  { places }: Environment,
+  context: Pick<CommandContext, 'createHost' | 'ownPackage' | 'env'>,
+  port: number,
+): Promise<ServiceParts> {
   const { directory } = context.ownPackage;
   return {
     host: await context.createHost(places.agentHome),
     home: places.home,
-    port: relayPort(env, context),
+    port,
     unit: {
       node: process.execPath,
       script: `${directory ?? ''}/dist/cli/svc-relay.js`,
@@ -95,8 +101,8 @@ function adviseOnVariables({ env, places }: Environment, context: CommandContext
     (name) => /^(?:RELAY|API_SERVER)_/.test(name) && context.env[name] === env[name],
   );
   if (here.length === 0) return;
-  line(context.stdout, `Set in this shell only, and not for the service: ${here.sort().join(', ')}`);
-  line(context.stdout, `Next: put them into ${printable(places.agentHome)}/.env`);
+  sentence(context.stdout, `Set in this shell only, and not for the service: ${here.sort().join(', ')}`);
+  sentence(context.stdout, `Next: put them into ${printable(places.agentHome)}/.env`);
 }
 
 function nextStep(error: unknown, { unit }: ServiceParts, context: CommandContext): string | undefined {
@@ -147,12 +153,12 @@ function printInstalled(result: ServiceInstalled, context: CommandContext): void
     ['Stop', bold(`systemctl --user stop ${UNIT}`)],
   ];
   for (const text of aligned(rows)) line(context.stdout, text);
-  if (result.linger === false) line(context.stdout, LINGER);
+  if (result.linger === false) sentence(context.stdout, LINGER);
 }
 
 function printRemoved(result: ServiceRemoved, context: CommandContext): void {
   const path = printable(result.unit_path);
-  if (!result.changed) line(context.stdout, `Nothing to remove: there is no ${path}`);
+  if (!result.changed) sentence(context.stdout, `Nothing to remove: there is no ${path}`);
   else line(context.stdout, result.dry_run ? `Would stop the service and remove ${path}` : `Removed ${path}`);
   if (result.changed && !result.dry_run && result.systemd === 'unreachable') {
     line(
@@ -176,7 +182,7 @@ function printStatus(status: ServiceStatus, context: CommandContext): void {
   if (active !== null) rows.push(['State', `${paint(printable(active))}${ended}`]);
   if (status.installed && status.linger !== null) rows.push(['Signed out', status.linger ? 'keeps running' : 'stops']);
   for (const text of aligned(rows)) line(context.stdout, text);
-  for (const text of statusSteps(status, context.program)) line(context.stdout, text);
+  for (const text of statusSteps(status, context.program)) sentence(context.stdout, text);
 }
 
 function statusSteps(

@@ -1,10 +1,15 @@
-import { spawn } from 'node:child_process';
-import { readFileSync } from 'node:fs';
+import { constants } from 'node:fs';
+import { access } from 'node:fs/promises';
 import type { Command } from 'cac';
 import { type Config, changedVariables, readConfig } from '../lib/config.ts';
 import { describeError, RelayError } from '../lib/errors.ts';
+import { errnoOf } from '../lib/host/errors.ts';
+import { MIN_DESCRIPTORS } from '../lib/host/machine.ts';
+import { createMachine } from '../lib/host/node/machine.ts';
 import { createLog, type Log } from '../lib/log.ts';
 import { loadEnvironment } from './environment.ts';
+import { misspeltVariables } from './misspelt.ts';
+import { openInBrowser } from './open-in-browser.ts';
 import { asHost, asHttpUrl, asPort, asText, flag, negated, type Options, option } from './options.ts';
 import {
   aligned,
@@ -12,8 +17,9 @@ import {
   CommandError,
   createStyle,
   line,
-  MIN_DESCRIPTORS,
+  printable,
   RAISE_LIMIT,
+  sentence,
   UsageError,
   type Writer,
   withNextStep,
@@ -42,10 +48,10 @@ export function define(command: Command): void {
     .option('--allow-insecure-api-key', 'accept the API key for voice over plain http (development only)')
     .option('--allow-insecure-api-bearer', 'alias of --allow-insecure-api-key')
     .option('--pairing-code <code>', 'register this pairing code (6 of A-Z 0-9) at start')
-    .option('--secure-link', 'serve one pinned HTTPS origin (not in this version)')
+    .option('--secure-link', 'serve relay, API server and dashboard at one pinned HTTPS origin')
     .option('--no-secure-link', 'do not, whatever the configuration says')
-    .option('--secure-link-host <address>', 'address for Secure Link')
-    .option('--secure-link-port <n>', 'port for Secure Link')
+    .option('--secure-link-host <address>', 'address of Secure Link (default 0.0.0.0)')
+    .option('--secure-link-port <n>', 'port of Secure Link (default 9443)')
     .option('--open', 'open the address in a browser of this machine')
     .option('--qr', 'print the address as a QR code')
     .example((name) => `${name} start`)
@@ -56,13 +62,14 @@ export function define(command: Command): void {
 
 /** Runs the relay until a signal stops it. */
 async function run(options: Options, context: CommandContext): Promise<void> {
-  checkDescriptors();
+  await checkDescriptors();
   const flags = variablesOf(options);
   const { env: environment, places } = loadEnvironment(context.env);
   const env = { ...environment, ...defined(flags) };
   const { config, warnings } = readConfig(env, places);
-  const log = createLog(config.logLevel, batched(context.stderr));
-  for (const warning of warnings) log.warn(warning);
+  const output = batched(context.stderr);
+  const log = createLog(config.logLevel, output.write);
+  for (const warning of [...warnings, ...misspeltVariables(env)]) log.warn(warning);
   // From here on, children and libraries see the same variables as the relay.
   Object.assign(process.env, defined(env));
 
@@ -73,31 +80,31 @@ async function run(options: Options, context: CommandContext): Promise<void> {
   } else if (!configured && !noTls) {
     log.warn('serving without TLS: fine on a trusted network or VPN; else set RELAY_SSL_CERT and RELAY_SSL_KEY');
   }
-  if (flag(options, '--secure-link')) log.warn('this version has no Secure Link: --secure-link has no effect');
   const changed = changedVariables(env);
   if (changed.length > 0) log.info(`settings from the environment or flags: ${changed.join(', ')}`);
 
-  const running = await launch(config, log, { version: context.ownPackage.version, noTls });
+  // An error comes last, after everything that was logged before it.
+  const running = await launch(config, log, { version: context.ownPackage.version, noTls }).catch((error) => {
+    output.flush();
+    throw error;
+  });
   // Signals first: the relay already answers while its addresses are looked up.
   await Promise.all([stopped(running, log), showAddresses()]);
 
   async function showAddresses(): Promise<void> {
     const addresses = await announce(running, context, log);
     if (flag(options, '--qr')) drawCode(addresses, context, log);
-    if (flag(options, '--open')) openInBrowser(addresses[0] ?? '', log);
+    if (flag(options, '--open'))
+      openInBrowser(addresses[0] ?? '', process.env, (error) =>
+        log.warn(`no browser could be opened: ${describeError(error)}`),
+      );
   }
 }
 
 /** @throws CommandError when this process may not open the files that the relay needs. Only Linux tells. */
-function checkDescriptors(): void {
-  let limits: string;
-  try {
-    limits = readFileSync('/proc/self/limits', 'utf8');
-  } catch {
-    return;
-  }
+async function checkDescriptors(): Promise<void> {
   // Node has raised its own limit to the hard one.
-  const limit = Number(/^Max open files\s+(\d+)/m.exec(limits)?.[1] ?? MIN_DESCRIPTORS);
+  const { limit } = (await createMachine().descriptors(process.pid)) ?? { limit: MIN_DESCRIPTORS };
   if (limit < MIN_DESCRIPTORS) {
     throw new CommandError(`this process may open ${limit} files, and the relay needs ${MIN_DESCRIPTORS}`, RAISE_LIMIT);
   }
@@ -112,8 +119,8 @@ function variablesOf(options: Options): Variables {
     throw new UsageError('--log-level must be one of DEBUG, INFO, WARNING, ERROR');
   }
   const port = option(options, '--port', asPort);
-  option(options, '--secure-link-host', asHost);
-  option(options, '--secure-link-port', asPort);
+  const linkPort = option(options, '--secure-link-port', asPort);
+  const link = flag(options, '--secure-link') ? '1' : negated(options, '--secure-link') ? '0' : undefined;
   const insecure = flag(options, '--allow-insecure-api-key') || flag(options, '--allow-insecure-api-bearer');
   return {
     RELAY_HOST: option(options, '--host', asHost),
@@ -124,6 +131,9 @@ function variablesOf(options: Options): Variables {
     RELAY_SVC_CONFIG: option(options, '--config', asText),
     RELAY_PAIRING_CODE: option(options, '--pairing-code', asText),
     RELAY_ALLOW_INSECURE_API_BEARER: insecure ? '1' : undefined,
+    RELAY_SECURE_LINK_ENABLED: link,
+    RELAY_SECURE_LINK_HOST: option(options, '--secure-link-host', asHost),
+    RELAY_SECURE_LINK_PORT: linkPort === undefined ? undefined : String(linkPort),
   };
 }
 
@@ -131,16 +141,19 @@ const defined = (values: Variables) =>
   Object.fromEntries(Object.entries(values).filter(([, value]) => value !== undefined));
 
 /** Writes log lines in batches, the last one when the process exits. */
-function batched(writer: Writer): (text: string) => void {
+function batched(writer: Writer): { write(text: string): void; flush(): void } {
   let waiting: string[] = [];
   const flush = () => {
     if (waiting.length > 0) writer.write(`${waiting.join('\n')}\n`);
     waiting = [];
   };
   process.on('exit', flush);
-  return (text) => {
-    if (waiting.length === 0) setTimeout(flush, LOG_DELAY);
-    waiting.push(text);
+  return {
+    write(text) {
+      if (waiting.length === 0) setTimeout(flush, LOG_DELAY);
+      waiting.push(text);
+    },
+    flush,
   };
 }
 
@@ -159,7 +172,10 @@ async function launch(config: Config, log: Log, options: { version: string; noTl
     if (error instanceof RelayError) throw error;
     if (error instanceof StateInUseError) {
       const { pid } = error;
-      const holder = pid === undefined ? 'another relay' : `another relay (process ${pid})`;
+      const { listeningPorts } = await import('../lib/host/node/port-holder.ts');
+      const ports = pid === undefined ? [] : await listeningPorts(pid);
+      const where = ports.length === 0 ? '' : `, port ${ports.join(' and ')}`;
+      const holder = pid === undefined ? 'another relay' : `another relay (process ${pid}${where})`;
       const stop =
         pid === undefined ? 'Stop it first' : `See it with \`ps -f -p ${pid}\` and stop it with \`kill ${pid}\``;
       throw new CommandError(
@@ -170,18 +186,35 @@ async function launch(config: Config, log: Log, options: { version: string; noTl
     if (error instanceof CertificateError) {
       throw new CommandError(error.message, 'Check RELAY_SSL_CERT and RELAY_SSL_KEY, or serve plain with --no-ssl.');
     }
-    const explained = withNextStep(error);
+    // SQLite does not say which file it was.
+    const isFull = (error as NodeJS.ErrnoException).code === 'SQLITE_FULL';
+    const explained = withNextStep(isFull ? { code: 'ENOSPC', path: config.stateFile } : error);
     if (explained instanceof CommandError) throw explained;
-    throw listenFailure(error, config) ?? new CommandError(`the relay cannot start: ${describeError(error)}`);
+    throw (await startFailure(error, config)) ?? new CommandError(`the relay cannot start: ${describeError(error)}`);
   }
 }
 
-function listenFailure(error: unknown, { host, port }: Config): CommandError | undefined {
-  const { code } = error as NodeJS.ErrnoException;
+async function startFailure(
+  error: unknown,
+  { host, port, agentHome, stateFile }: Config,
+): Promise<CommandError | undefined> {
+  const { code, path, syscall } = error as NodeJS.ErrnoException;
   if (code === 'EADDRINUSE') {
+    const { portHolder } = await import('../lib/host/node/port-holder.ts');
+    const holder = await portHolder(port);
     return new CommandError(
-      `port ${port} is in use`,
+      `port ${port} is in use${holder ? ` by ${printable(holder.program)} (process ${holder.pid})` : ''}`,
       'Stop the program that uses it, or choose another port with --port.',
+    );
+  }
+  if (
+    ['EACCES', 'EPERM', 'EROFS', 'EEXIST', 'ENOTDIR'].includes(code ?? '') &&
+    path !== undefined &&
+    syscall !== 'listen'
+  ) {
+    return new CommandError(
+      `${printable(path)} cannot be written: ${code}`,
+      `Make ${printable(agentHome)} a folder that this user may write to, or set SVC_HOME to another one.`,
     );
   }
   if (code === 'EACCES' && port < 1024) {
@@ -190,13 +223,23 @@ function listenFailure(error: unknown, { host, port }: Config): CommandError | u
   if (code === 'EADDRNOTAVAIL' || code === 'ENOTFOUND') {
     return new CommandError(`this machine has no address ${host}`, 'Choose one of its own with --host.');
   }
+  // SQLite only says that it cannot open it.
+  const denied = stateFile && (await access(stateFile, constants.R_OK | constants.W_OK).catch(errnoOf));
+  if (denied) {
+    return new CommandError(
+      `${printable(stateFile)} cannot be written: ${denied}`,
+      'Start the relay as the user that owns it, or set SVC_HOME to another folder.',
+    );
+  }
   return undefined;
 }
 
 async function announce({ relay, urls }: NodeRelay, context: CommandContext, log: Log): Promise<string[]> {
   const { config, listener } = relay;
   log.info(`svc-relay ${relay.version} listens on ${listener.host}:${listener.port}${listener.tls ? ' with TLS' : ''}`);
-  log.info(`agent API server: ${withoutSecrets(config.webapiUrl)}; Secure Link: disabled`);
+  log.info(
+    `agent API server: ${withoutSecrets(config.webapiUrl)}; Secure Link: ${config.secureLinkEnabled ? 'enabled' : 'disabled'}`,
+  );
   if (!config.profileDiscovery) log.info('profile discovery: off');
   const addresses = await urls();
   const style = createStyle(context.stdout, context.env);
@@ -207,7 +250,7 @@ async function announce({ relay, urls }: NodeRelay, context: CommandContext, log
   rows.push(['State', config.stateFile ?? 'in memory only: pairings are lost when the relay stops']);
   line(context.stdout, style.bold(`svc-relay ${relay.version} is running`));
   for (const text of aligned(rows)) line(context.stdout, text);
-  line(context.stdout, `Next: run ${style.bold('svc pair')} in another terminal and scan the code with the app.`);
+  sentence(context.stdout, `Next: run ${style.bold('svc pair')} in another terminal and scan the code with the app.`);
   line(context.stdout, 'Stop with Ctrl-C.');
   return addresses;
 }
@@ -222,16 +265,6 @@ function drawCode(addresses: string[], context: CommandContext, log: Log): void 
   }
   line(context.stdout, `\n${url}`);
   for (const row of terminalQr(url, { colour: !context.env.NO_COLOR }) ?? []) line(context.stdout, row);
-}
-
-/**
- * Opens a URL with the system's own program. listhen can do that too, but by a copy of `xdg-open` in the temporary
- * directory: whatever another user has put there under that name would run as this one.
- */
-function openInBrowser(url: string, log: Log): void {
-  const child = spawn(process.platform === 'darwin' ? 'open' : 'xdg-open', [url], { detached: true, stdio: 'ignore' });
-  child.on('error', (error) => log.warn(`no browser could be opened: ${describeError(error)}`));
-  child.unref();
 }
 
 /** A URL without the parts that may hold secrets. */

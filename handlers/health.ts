@@ -1,35 +1,20 @@
-import type { Readiness } from '../lib/relay.ts';
+import { isStrictLoopback } from '../lib/access/loopback.ts';
+import type { Readiness, Relay } from '../lib/relay.ts';
+import { linkHealth } from '../lib/secure-link/candidate.ts';
 import { WebResponse } from '../lib/web/response.ts';
-import type { Handler } from './request.ts';
+import type { Handler, RelayRequest } from './request.ts';
 
-/** What Secure Link looks like while it is not enabled (contract 01 §2). */
-const SECURE_LINK = JSON.stringify({
-  display_name: 'Secure Link',
-  description: 'Reach this relay, its API and its dashboard over one pinned TLS connection.',
+/** `secure_link.reach` without a connector to a broker (contract 08 §6.1). */
+const NO_REACH = JSON.stringify({
   enabled: false,
+  state: 'disabled',
   status: 'disabled',
-  security: 'pinned_tls',
-  capabilities: ['relay', 'api', 'dashboard'],
-  services: {
-    relay: {
-      supported: true,
-      base_path: '/relay',
-      health_path: '/relay/health',
-      websocket_path: '/relay/ws',
-      authentication: 'relay_session',
-    },
-    api: { supported: true, base_path: '/api', authentication: 'api_bearer' },
-    dashboard: { supported: true, base_path: '/dashboard', authentication: 'dashboard_session' },
-  },
-  reach: {
-    enabled: false,
-    state: 'disabled',
-    status: 'disabled',
-    connected: false,
-    last_error: null,
-    transport: 'opaque_inner_tls',
-  },
+  connected: false,
+  last_error: null,
+  transport: 'opaque_inner_tls',
 });
+
+const DISABLED = linkHealth('disabled', null);
 
 const READINESS: Record<Readiness, string> = {
   starting: '"ready":false,"state":"starting"',
@@ -39,11 +24,21 @@ const READINESS: Record<Readiness, string> = {
 
 const ANSWER = { status: 200, headers: { 'content-type': 'application/json', 'x-content-type-options': 'nosniff' } };
 
-/** `GET /health` (contract 01 §2). Put together from finished pieces of JSON: probes ask for this all the time. */
-export const health: Handler = (_request, relay) =>
+/** `GET /health` (contract 01 §2, 08 §6.1). Put together from finished pieces of JSON: probes ask for this all the time. */
+export const health: Handler = (request, relay) =>
   new WebResponse(
     `{"status":"ok","version":${JSON.stringify(relay.version)},"clients":${relay.sockets.count()},` +
       `"sessions":${relay.sessions.count()},"readiness":{${READINESS[relay.state]},` +
-      `"checks":{"session_store":"${relay.storeState()}"}},"secure_link":${SECURE_LINK}}`,
+      `"checks":{"session_store":"${relay.storeState()}"}},${secureMembers(request, relay)}}`,
     ANSWER,
   );
+
+function secureMembers(request: RelayRequest, { secureLink, reach }: Relay): string {
+  const { problem = null, health: { proxy, members } = DISABLED } = secureLink ?? {};
+  const hasReach = reach !== undefined && reach.health(false).state !== 'disabled';
+  // Why something fails, and where the broker is, is for the operator of this host only.
+  const isLocal = (problem !== null || hasReach) && isStrictLoopback(request);
+  const link = problem !== null && isLocal ? `${members},"reason":${JSON.stringify(problem)}` : members;
+  const broker = hasReach ? JSON.stringify(reach.health(isLocal)) : NO_REACH;
+  return `${proxy === null ? '' : `"secure_proxy":${proxy},`}"secure_link":{${link},"reach":${broker}}`;
+}

@@ -2,6 +2,7 @@ import { RelayError } from '../lib/errors.ts';
 import type { Relay } from '../lib/relay.ts';
 import { json, readJson } from '../lib/web/json.ts';
 import { type Handler, isYes } from './request.ts';
+import { rowOf } from './sessions.ts';
 
 const PROTOCOL_VERSION = 1;
 
@@ -27,6 +28,18 @@ export const relayInfo: Handler = async (_request, relay) => {
   return json(body);
 };
 
+/**
+ * `GET /relay/devices`: the sessions with their open connections (contract 09 §2). Ages are in milliseconds; a connection
+ * without proof of life for 45 s is `stale`.
+ */
+export const relayDevices: Handler = (_request, relay) => {
+  const rows = relay.sessions.list().map((session) => ({
+    ...rowOf(session, false),
+    connections: relay.sockets.describe(session),
+  }));
+  return json({ devices: rows, count: rows.length });
+};
+
 const securityResponse = ({ security, config }: Relay): Response =>
   json({
     ok: true,
@@ -44,6 +57,12 @@ export const patchSecurity: Handler = async (request, relay) => {
   if (typeof allow !== 'boolean') throw new RelayError('invalid', 'allow_insecure_api_bearer must be a boolean');
   await relay.security.setAllowInsecureApiBearer(allow);
   return securityResponse(relay);
+};
+
+/** `POST /relay/doctor`: the checks of `svc relay doctor` (contract 09 §4). Takes no body. */
+export const runDoctor: Handler = async (_request, relay) => {
+  if (!relay.doctor) throw new RelayError('unsupported', 'this relay runs without a host that a doctor could examine');
+  return json(await relay.doctor.report());
 };
 
 /** `GET /relay/update-check`, `?refresh=1|true|yes` (contract 01 §8.3). */

@@ -1,13 +1,16 @@
 import { PHONE_GRANT } from '../lib/phone/phone.ts';
 import { json, readJson } from '../lib/web/json.ts';
 import { hasGrant } from './guards.ts';
-import { type Handler, lastOf } from './request.ts';
+import { type Handler, integerOf, lastOf } from './request.ts';
 
 /** Bytes of a body (contract 04 §1.2). */
 const LIMIT = 2 * 1024 * 1024;
 /** Seconds. */
 const DEFAULT_TIMEOUT = 25;
 const MAX_TIMEOUT = 30;
+/** Items of the history in one answer. */
+const DEFAULT_PAGE = 100;
+const MAX_PAGE = 200;
 /** Characters of a queued message in a list. */
 const MAX_PREVIEW = 200;
 
@@ -53,6 +56,14 @@ export const listOutbound: Handler = (_request, relay) => {
 /** `DELETE /phone/outbound?message_id=`: cancels one queued message, or all without an id (contract 04 §5.6). */
 export const cancelOutbound: Handler = async (request, relay) =>
   json({ cancelled: await relay.phone.cancel(lastOf(request.query).message_id) });
+
+/** `GET /phone/history?since=&limit=`: the last messages and replies, with what became of them (contract 09 §1). */
+export const phoneHistory: Handler = (request, relay) => {
+  const query = lastOf(request.query);
+  const since = integerOf(query.since, 'since', { min: 0, otherwise: 0 });
+  const limit = integerOf(query.limit, 'limit', { min: 1, max: MAX_PAGE, otherwise: DEFAULT_PAGE });
+  return json(relay.phone.history({ since, limit }));
+};
 
 /** A finite number; undefined for anything else, including an empty value. */
 function number(text: string | undefined): number | undefined {

@@ -1,4 +1,5 @@
 import type { Peer } from '../lib/access/peer.ts';
+import { RelayError } from '../lib/errors.ts';
 import type { Listener } from '../lib/pairing/mint.ts';
 import type { Relay } from '../lib/relay.ts';
 import type { Session } from '../lib/sessions/session.ts';
@@ -48,6 +49,19 @@ export function lastOf(query: RelayRequest['query']): Record<string, string> {
   return values;
 }
 
+/** An integer of a query. @throws RelayError `invalid` for anything but one in its range. */
+export function integerOf(
+  text: string | undefined,
+  name: string,
+  { min, max = Number.MAX_SAFE_INTEGER, otherwise }: { min: number; max?: number; otherwise: number },
+): number {
+  if (text === undefined) return otherwise;
+  const value = /^\d{1,15}$/.test(text) ? Number(text) : Number.NaN;
+  if (value >= min && value <= max) return value;
+  const range = max === Number.MAX_SAFE_INTEGER ? `of at least ${min}` : `from ${min} to ${max}`;
+  throw new RelayError('invalid', `${name} must be an integer ${range}`);
+}
+
 /** Whether a query value is a word for yes. */
 export const isYes = (value: string | undefined): boolean => value !== undefined && /^(?:1|true|yes)$/i.test(value);
 
@@ -63,7 +77,7 @@ export function pathSegment(request: RelayRequest, name: string): string | null 
   }
 }
 
-/** What follows the authority of an absolute URL: path and query, as they came. */
+/** Path and query of an absolute URL, as they came. */
 export const pathOf = (url: string): string => url.slice(url.indexOf('/', url.indexOf('//') + 2));
 
 /** A row of the route table. */

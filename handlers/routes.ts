@@ -8,15 +8,16 @@ import { injectedContext } from './context.ts';
 import { callTool, desktopHealth, mayCallTool, mayUseDesktop, pingDesktop } from './desktop.ts';
 import { controlDevice, DEVICE_PATHS, mayControl } from './device-control.ts';
 import { errorFor, failureResponse } from './errors.ts';
+import { relayEvents, relayLog } from './events.ts';
 import { loopbackOrPaired, open, operator, operatorOrPaired, paired, pairedOrHostTool, voice } from './guards.ts';
 import { health } from './health.ts';
 import { imageActivity } from './image-activity.ts';
 import { getByPath, getMedia, inspectMedia, MEDIA_TOKEN, markSensitive, registerMedia, uploadMedia } from './media.ts';
 import { modelCapabilities } from './model-capabilities.ts';
 import { recentNotifications } from './notifications.ts';
-import { getSecurity, patchSecurity, relayInfo, updateCheck } from './operator.ts';
+import { getSecurity, patchSecurity, relayDevices, relayInfo, runDoctor, updateCheck } from './operator.ts';
 import { approveCode, createCode, listPending, mintCode, registerCode } from './pairing.ts';
-import { cancelOutbound, listOutbound, postMessage, takeReplies } from './phone.ts';
+import { cancelOutbound, listOutbound, phoneHistory, postMessage, takeReplies } from './phone.ts';
 import { listThreads, putThread } from './phone-threads.ts';
 import {
   getProfileAvatar,
@@ -28,8 +29,10 @@ import {
   putProfileSoul,
   toggleSkill,
 } from './profiles.ts';
+import { pushKey, subscribePush, unsubscribePush } from './push.ts';
 import { pathOf, type RelayRequest, type Route } from './request.ts';
 import { indexRoutes } from './route-index.ts';
+import { secureLinkPreflight } from './secure-link/preflight.ts';
 import { listSessions, reduceSession, revokeSession } from './sessions.ts';
 import { type SocketRow, sockets, upgradeRequired } from './sockets.ts';
 import { providerUsage } from './usage.ts';
@@ -48,6 +51,7 @@ import {
 import { createAgentSession, createLabSession, createOutputSession } from './voice/sessions.ts';
 import { synthesize } from './voice/synthesize.ts';
 import { transcribe } from './voice/transcribe.ts';
+import { serveApp, serveConsole, toApp, wantsPage } from './web/serve.ts';
 
 /**
  * THE route table. `ALL` is every method, which the guard then sorts out. Routes with the same first segment are tried
@@ -82,9 +86,13 @@ export const routes: readonly Route[] = [
   ['GET', '/usage/providers', paired(), providerUsage],
   ['POST', '/phone/message', operatorOrPaired('phone'), postMessage],
   ['GET', '/phone/replies', operatorOrPaired('phone'), takeReplies],
+  ['GET', '/phone/history', pairedOrHostTool('phone'), phoneHistory],
   ['GET', '/phone/outbound', pairedOrHostTool('phone'), listOutbound],
   ['POST', '/phone/outbound', pairedOrHostTool('phone'), postMessage],
   ['DELETE', '/phone/outbound', pairedOrHostTool('phone'), cancelOutbound],
+  ['GET', '/push/key', paired('phone'), pushKey],
+  ['POST', '/push/subscribe', paired('phone'), subscribePush],
+  ['DELETE', '/push/subscribe', paired('phone'), unsubscribePush],
   ['GET', '/bridge/status', operator, bridgeStatus],
   ['GET', '/bridge/activity', operator, bridgeActivity],
   ['GET', '/bridge/devices', operator, bridgeDevices],
@@ -98,10 +106,15 @@ export const routes: readonly Route[] = [
   ['GET', '/api/profiles/:name/avatar', paired('profiles'), getProfileAvatar],
   ['PUT', '/api/skills/toggle', paired('profiles'), toggleSkill],
   ['GET', '/relay/info', loopbackOrPaired, relayInfo],
+  ['GET', '/relay/events', operator, relayEvents],
+  ['GET', '/relay/log', operator, relayLog],
+  ['GET', '/relay/devices', operator, relayDevices],
   ['GET', '/relay/security', operator, getSecurity],
   ['PATCH', '/relay/security', operator, patchSecurity],
+  ['POST', '/relay/doctor', operator, runDoctor],
   ['GET', '/relay/update-check', loopbackOrPaired, updateCheck],
   ['POST', '/relay/model-capabilities', operatorOrPaired('chat'), modelCapabilities],
+  ['GET', '/secure-link/preflight', operator, secureLinkPreflight],
   ['GET', '/voice/config', voice('voice:config'), getVoiceConfig],
   ['GET', '/voice/output/config', voice('voice:tts'), getOutputConfig],
   ['PATCH', '/voice/output/config', voice('voice:tts'), patchOutputConfig],
@@ -120,13 +133,20 @@ export const routes: readonly Route[] = [
   ['POST', '/voice/output/session', voice('voice:tts'), createOutputSession],
   ['POST', '/voice/realtime/session', voice('voice:realtime'), createLabSession],
   ['POST', '/voice/realtime-agent/session', voice('voice:realtime'), createAgentSession],
+  ['GET', '/app/*', open, serveApp],
+  ['GET', '/console/*', open, serveConsole],
   // Last, because `/voice/output/config` also has the form of a socket's path.
   ...sockets.map(plainGet),
 ];
 
 /** `GET` of a socket's path without an upgrade. In voice, nobody is told anything before authentication (contract 05 §2). */
 function plainGet({ path, guard }: SocketRow): Route {
-  return ['GET', path, path.startsWith('/voice/') ? guard : open, upgradeRequired];
+  return ['GET', path, path.startsWith('/voice/') ? guard : open, path === '/' ? homePage : upgradeRequired];
+}
+
+/** A browser that somebody points at the relay gets the page for phones. */
+function homePage(request: RelayRequest, relay: Relay): Response | Promise<Response> {
+  return wantsPage(request) ? toApp() : upgradeRequired(request, relay);
 }
 
 const NO_QUERY = Object.freeze({});

@@ -10,7 +10,7 @@ import { type Handler, isYes, lastOf, pathParam, type RelayRequest } from './req
 const MIN_PREFIX = 4;
 
 /** One row of `GET /sessions` (contract 01 §6.1). Built field by field so that no secret can slip in. */
-const rowOf = (session: Session, isCurrent: boolean) => ({
+export const rowOf = (session: Session, isCurrent: boolean) => ({
   token_prefix: session.prefix,
   device_name: session.device.name,
   device_id: session.device.id,

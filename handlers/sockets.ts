@@ -42,9 +42,18 @@ export const sockets: readonly SocketRow[] = [
   agentSocket,
 ];
 
-/** `GET` of a socket's path without upgrade headers. */
-export const upgradeRequired: Handler = (request) =>
-  errorFor(request, 426, 'connect to this path with a WebSocket', { upgrade: 'websocket', connection: 'Upgrade' });
+/**
+ * `GET` of a socket's path without upgrade headers. `Retry-After` says that an upgrade would be refused now, and until
+ * when: a page cannot read the status of its own.
+ */
+export const upgradeRequired: Handler = (request, relay) => {
+  const refusal = relay.sockets.refusal(callerOf(request, relay).key);
+  return errorFor(request, 426, 'connect to this path with a WebSocket', {
+    upgrade: 'websocket',
+    connection: 'Upgrade',
+    ...(refusal && { 'retry-after': String(refusal.retryAfter) }),
+  });
+};
 
 /** A block after failed attempts, and the limits on sockets that have not authenticated (contract 01 §3.1). */
 function mayConnect(request: RelayRequest, relay: Relay): Response | undefined {

@@ -1,6 +1,6 @@
 import { RelayError } from './errors.ts';
 import { isLoopbackName } from './kit/addresses.ts';
-import type { LogLevel } from './log.ts';
+import type { LogLevel } from './log-tail.ts';
 
 /** Base directories of default paths: `home` for `~`, `agentHome` for the agent's files. */
 export interface Places {
@@ -40,12 +40,17 @@ const expand = (path: string, places: Places): string =>
 
 const raw = (reading: Reading, name: string): string | undefined => reading.env[name]?.trim() || undefined;
 
-const text = (name: string, fallback: string, meaning: string): Variable<string> => ({
+const text = (
+  name: string,
+  fallback: string,
+  meaning: string,
+  { type = 'text', legacy }: { type?: string; legacy?: string } = {},
+): Variable<string> => ({
   name,
-  type: 'text',
+  type,
   fallback,
   meaning,
-  read: (reading) => raw(reading, name) ?? fallback,
+  read: (reading) => raw(reading, name) ?? (legacy && raw(reading, legacy)) ?? fallback,
 });
 
 const optional = (name: string, meaning: string, type = 'text'): Variable<string | undefined> => ({
@@ -276,6 +281,11 @@ export const variables = {
     false,
     'trust X-Forwarded-For and X-Forwarded-Proto of a proxy on loopback',
   ),
+  serviceWorker: bool(
+    'RELAY_SERVICE_WORKER',
+    true,
+    'let the app for browsers start without a network; off removes its service worker from every browser that comes',
+  ),
   requireOperatorKey: bool(
     'RELAY_REQUIRE_OPERATOR_KEY',
     false,
@@ -456,6 +466,16 @@ export const variables = {
     'include that the phone can be reached; requires PHONE_ENABLED',
   ),
   phoneEnabled: bool('PHONE_ENABLED', false, 'let the agent send messages to the phone'),
+  pushHosts: words(
+    'RELAY_PUSH_HOSTS',
+    '',
+    'push services besides those of the browsers, separated by commas: `host` or `host:port`; an address that is not public, such as `192.168.1.5`, is reached only when it is listed too',
+  ),
+  pushContact: optional(
+    'RELAY_PUSH_CONTACT',
+    'mailto: or https: address at which push services reach the operator of this relay',
+    'URL',
+  ),
   phoneHomeChannelName: text('PHONE_HOME_CHANNEL_NAME', 'Phone', 'name of the phone among the channels of the agent'),
   providerUsageEnabled: bool(
     'RELAY_PROVIDER_USAGE_ENABLED',
@@ -497,17 +517,57 @@ export const variables = {
     "the relay's own home; its configuration is never served as media",
     DEFAULT_RELAY_HOME,
   ) as Variable<string>,
+  secureLinkEnabled: bool(
+    'RELAY_SECURE_LINK_ENABLED',
+    false,
+    'serve relay, API server and dashboard at one pinned HTTPS origin',
+    'RELAY_SECURE_PROXY_ENABLED',
+  ),
+  secureLinkHost: text(
+    'RELAY_SECURE_LINK_HOST',
+    '0.0.0.0',
+    'address to listen on, and host of the origin; for 0.0.0.0 and :: an address of this host',
+    { legacy: 'RELAY_SECURE_PROXY_HOST' },
+  ),
+  /** As written: a bad one makes Secure Link unavailable, and stops nothing (contract 08 §1). */
+  secureLinkPort: text('RELAY_SECURE_LINK_PORT', '9443', 'port to listen on, and of the origin', {
+    type: 'port',
+    legacy: 'RELAY_SECURE_PROXY_PORT',
+  }),
+  secureLinkCert: path(
+    'RELAY_SECURE_LINK_CERT',
+    'TLS certificate of Secure Link (PEM) instead of its own; requires RELAY_SECURE_LINK_KEY',
+    undefined,
+    'RELAY_SECURE_PROXY_CERT',
+  ),
   secureLinkKey: path(
     'RELAY_SECURE_LINK_KEY',
     'TLS private key of Secure Link (PEM); never served as media',
     undefined,
     'RELAY_SECURE_PROXY_KEY',
   ),
+  secureLinkDashboardUrl: text(
+    'RELAY_SECURE_LINK_DASHBOARD_URL',
+    'http://127.0.0.1:9119',
+    'dashboard behind Secure Link: http on this host only',
+    { type: 'URL', legacy: 'RELAY_SECURE_PROXY_DASHBOARD_URL' },
+  ),
+  reachEnabled: bool(
+    'RELAY_EXPERIMENTAL_REACH_ENABLED',
+    false,
+    'reach Secure Link through a broker, without an open port (experimental)',
+  ),
+  secureLinkBrokerUrl: optional('RELAY_SECURE_LINK_BROKER_URL', 'wss:// address of the broker', 'URL'),
+  secureLinkBrokerHostToken: optional(
+    'RELAY_SECURE_LINK_BROKER_HOST_TOKEN',
+    'secret by which the broker knows this host: 32 to 512 characters',
+    'secret',
+  ),
   secureLinkHostIdFile: path(
     'RELAY_SECURE_LINK_BROKER_HOST_ID_FILE',
     'identity of this host at the broker; never served as media',
     '<agent_home>/relay-secure-link/host-id',
-  ),
+  ) as Variable<string>,
   terminalEnv: optional('TERMINAL_ENV', "`docker` when the agent's media paths are those of its container"),
   dockerVolumes: optional(
     'TERMINAL_DOCKER_VOLUMES',

@@ -1,6 +1,5 @@
 import { visibleLine } from './kit/text.ts';
-
-export type LogLevel = 'DEBUG' | 'INFO' | 'WARNING' | 'ERROR';
+import { createLogTail, type LogLevel, type LogTail } from './log-tail.ts';
 
 /** The relay's logger. Never pass it tokens, keys, codes, frame bodies or `Authorization` values (contract 01 §10). */
 export interface Log {
@@ -10,6 +9,8 @@ export interface Log {
   error(message: string): void;
   /** A logger of another name with the same output. */
   named(name: string): Log;
+  /** The last lines, where the log keeps them. */
+  readonly tail?: LogTail;
 }
 
 const LEVELS: readonly LogLevel[] = ['ERROR', 'WARNING', 'INFO', 'DEBUG'];
@@ -21,6 +22,7 @@ const stamp = (date: Date) =>
 
 /** Writes one line per entry, `YYYY-MM-DD HH:MM:SS [LEVEL] name: message` (contract 07 §5.1), without a line end. */
 export function createLog(level: LogLevel, write: (line: string) => void): Log {
+  const tail = createLogTail();
   const shown = LEVELS.slice(0, LEVELS.indexOf(level) + 1);
   let second = -1;
   let time = '';
@@ -37,7 +39,11 @@ export function createLog(level: LogLevel, write: (line: string) => void): Log {
   const at = (entry: LogLevel, name: string): ((message: string) => void) => {
     if (!shown.includes(entry)) return () => {};
     const head = ` [${entry}] ${name}: `;
-    return (message) => write(now() + head + visibleLine(message));
+    return (message) => {
+      const text = visibleLine(message);
+      write(now() + head + text);
+      tail.push(entry, name, text);
+    };
   };
 
   const named = (name: string): Log => ({
@@ -46,6 +52,7 @@ export function createLog(level: LogLevel, write: (line: string) => void): Log {
     warn: at('WARNING', name),
     error: at('ERROR', name),
     named,
+    tail,
   });
   return named('relay');
 }

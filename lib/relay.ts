@@ -11,27 +11,36 @@ import { createInjectedContext } from './context/injected.ts';
 import { createIngressMarker } from './dashboard/marker.ts';
 import { openDesktop } from './desktop/desktop.ts';
 import { describeError } from './errors.ts';
+import type { DialBroker } from './host/broker-socket.ts';
 import type { Host } from './host/index.ts';
 import type { Upstream } from './host/upstream.ts';
 import type { DialUpstream } from './host/upstream-socket.ts';
 import { type Clock, every } from './kit/clock.ts';
 import type { Log } from './log.ts';
 import { openHostMedia } from './media/host-media.ts';
-import type { Media } from './media/media.ts';
+import type { Media, MediaChange } from './media/media.ts';
 import { openObjectMedia } from './media/object-media.ts';
 import type { ObjectStore } from './media/objects.ts';
 import { createModelCapabilities } from './models/capabilities.ts';
 import { openNotifications } from './notifications/notifications.ts';
+import type { Diagnosis } from './operator/doctor/doctor.ts';
+import { createDoctor } from './operator/doctor/report.ts';
+import { createEvents } from './operator/events.ts';
 import { createRelayInfo } from './operator/info.ts';
 import { openSecurity } from './operator/security.ts';
 import { createUpdateCheck } from './operator/update-check.ts';
 import { openPairingCodes } from './pairing/codes.ts';
 import { createMint, type Listener } from './pairing/mint.ts';
 import { createQrSecret } from './pairing/secret.ts';
-import { openPhoneMessaging } from './phone/phone.ts';
+import { openPhoneMessaging, PHONE_GRANT } from './phone/phone.ts';
 import { openPhoneThreads } from './phone/threads.ts';
 import { createProfileFiles } from './profiles/profile-files.ts';
 import { createProfiles } from './profiles/profiles.ts';
+import { openPush } from './push/push.ts';
+import { openReach, type Reach } from './reach/reach.ts';
+import { brokerCandidate, linkCandidate } from './secure-link/candidate.ts';
+import { createSecureLink, type SecureLink } from './secure-link/secure-link.ts';
+import type { Session } from './sessions/session.ts';
 import { openSessions } from './sessions/sessions.ts';
 import type { Channels } from './socket/channel.ts';
 import { createSockets } from './socket/sockets.ts';
@@ -40,6 +49,7 @@ import { createTui } from './tui/tui.ts';
 import type { ProviderBases } from './usage/provider.ts';
 import { createUsage } from './usage/usage.ts';
 import { createVoice } from './voice/voice.ts';
+import { createPages, type LoadPages } from './web/pages.ts';
 import { fetchUpstream } from './web/upstream.ts';
 import { dialByFetch } from './web/upstream-socket.ts';
 
@@ -47,7 +57,7 @@ const SWEEP_PERIOD = 30_000;
 /** Well before an idle object is put away (edge), and after the answer that would otherwise wait for the write. */
 const SAVE_SEEN_AFTER = 2_000;
 
-/** What the runtime provides. */
+/** Parts that the runtime provides. */
 export interface DomainParts {
   version: string;
   config: Config;
@@ -60,12 +70,18 @@ export interface DomainParts {
   upstream?: Upstream;
   /** Opens WebSockets to servers behind the relay; an upgrade of the platform's `fetch` by default (edge). */
   dialUpstream?: DialUpstream;
+  /** Opens the WebSocket to the broker of Reach. Without it, and at the edge, there is no Reach. */
+  dialBroker?: DialBroker;
   /** The deployment's variables, which replace the default profile's `.env` where there is no host (edge). */
   env?: Readonly<Record<string, string | undefined>>;
   /** Overrides where providers are asked for their usage. */
   usageBases?: Partial<ProviderBases>;
   /** Object store for uploads without a host, and the prefix of this relay's keys in it (edge). */
   objects?: { store: ObjectStore; prefix: string };
+  /** Examines the host, the agent and this relay. Absent at the edge. */
+  diagnose?(): Promise<Diagnosis>;
+  /** Loads the pages for browsers. At the edge, the Worker answers for them before it wakes the relay. */
+  pages?: LoadPages;
   /** Whether sockets may outlive this process's memory (edge). */
   socketsOutliveMemory?: boolean;
 }
@@ -92,13 +108,24 @@ async function createDomains(parts: DomainParts, late: Late) {
   const { version, config, clock, log, host, stores, env } = parts;
   const upstream = parts.upstream ?? fetchUpstream();
   const dialUpstream = parts.dialUpstream ?? dialByFetch;
+  const events = createEvents(clock);
+  log.tail?.onLine((line) => events.publish('log', () => line));
   const sessions = await openSessions({
     store: stores.open('sessions'),
     clock,
     log: log.named('sessions'),
     saveSeenAfter: parts.socketsOutliveMemory ? SAVE_SEEN_AFTER : undefined,
   });
-  const codes = await openPairingCodes({ store: stores.open('pairing-codes'), clock, log: log.named('pairing') });
+  const deviceChanged = ({ prefix, device }: Session, change: string): void =>
+    events.publish('device', () => ({ token_prefix: prefix, device_name: device.name, change }));
+  sessions.onEnd((session, reason) => deviceChanged(session, reason));
+  sessions.onReduce((session) => deviceChanged(session, 'reduced'));
+  const codes = await openPairingCodes({
+    store: stores.open('pairing-codes'),
+    clock,
+    log: log.named('pairing'),
+    changed: (change, masked) => events.publish('pairing', () => ({ change, masked })),
+  });
   const limiter = await openLimiter({ store: stores.open('limiter'), clock, log: log.named('access') });
   const profiles = createProfiles({
     host,
@@ -108,6 +135,20 @@ async function createDomains(parts: DomainParts, late: Late) {
     onChange: (rows) =>
       sockets.broadcast('profiles', 'pairing', 'profiles.updated', { profiles: rows }, { profiles: rows }),
   });
+  const secureLink = host && createSecureLink({ config, host, upstream, clock, log: log.named('secure-link') });
+  const reach =
+    host && secureLink && parts.dialBroker
+      ? await openReach({
+          config,
+          host,
+          store: stores.open('reach'),
+          sessions,
+          secureLink,
+          dialBroker: parts.dialBroker,
+          clock,
+          log: log.named('reach'),
+        })
+      : undefined;
   const sockets = createSockets({
     channels: late.channels,
     sessions,
@@ -115,8 +156,10 @@ async function createDomains(parts: DomainParts, late: Late) {
     limiter,
     clock,
     log: log.named('socket'),
+    changed: deviceChanged,
     version,
     profiles: profiles.rows,
+    routeCredential: reach && ((session) => reach.routeCredential(session)),
     store: parts.socketsOutliveMemory ? stores.open('sockets') : undefined,
   });
   const threads = await openPhoneThreads({
@@ -125,23 +168,43 @@ async function createDomains(parts: DomainParts, late: Late) {
     clock,
     log: log.named('phone'),
   });
-  const media = await openMedia(parts);
-  const security = await openSecurity({ store: stores.open('switches'), config, log: log.named('operator') });
+  const media = await openMedia(parts, (change) => events.publish('media', () => ({ change, count: media?.count() })));
+  const security = await openSecurity({
+    store: stores.open('switches'),
+    config,
+    log: log.named('operator'),
+    changed: (allow) => events.publish('security', () => ({ allow_insecure_api_bearer: allow })),
+  });
   const localOperator = await openLocalOperator({ host, config, log: log.named('access') });
   /** Absent at the edge, as everything below that is made only with a host. */
   const profileFiles =
     host && createProfileFiles({ host, config, log: log.named('profiles'), onWritten: () => void profiles.rescan() });
+  const push = await openPush({
+    store: stores.open('push'),
+    config,
+    sessions,
+    upstream,
+    clock,
+    log: log.named('push'),
+    grant: PHONE_GRANT,
+  });
   const phone = await openPhoneMessaging({
     sessions,
     clock,
     log: log.named('phone'),
     seen: threads.seen,
+    accepted: push.accepted,
+    settled: push.settled,
+    changed: (queued, latest) => events.publish('queue', () => ({ queued, latest })),
     queue: stores.open('phone'),
     replies: stores.open('phone-replies'),
+    history: stores.open('phone-history'),
+    commit: () => stores.commit(),
     subscribers: parts.socketsOutliveMemory ? stores.open('phone-subscribers') : undefined,
   });
 
   return {
+    events,
     sessions,
     codes,
     limiter,
@@ -153,6 +216,7 @@ async function createDomains(parts: DomainParts, late: Late) {
       clock,
       log: log.named('bridge'),
       activity: stores.open('bridge-activity'),
+      changed: (record) => events.publish('bridge', () => record),
       registry: parts.socketsOutliveMemory ? stores.open('bridge') : undefined,
     }),
     desktop: await openDesktop({
@@ -170,6 +234,7 @@ async function createDomains(parts: DomainParts, late: Late) {
       log: log.named('notifications'),
     }),
     threads,
+    push,
     phone,
     context: createInjectedContext({ host, config, log: log.named('context') }),
     usage: host && createUsage({ host, config, clock, log: log.named('usage'), upstream, bases: parts.usageBases }),
@@ -180,6 +245,7 @@ async function createDomains(parts: DomainParts, late: Late) {
       host,
       codes,
       store: stores.open('pairing'),
+      routes: (expiresAt) => ownRoutes(expiresAt, secureLink, reach),
       log: log.named('pairing'),
     }),
     info: createRelayInfo({
@@ -191,6 +257,11 @@ async function createDomains(parts: DomainParts, late: Late) {
       canChat: host ? undefined : canChat(parts, upstream),
     }),
     updates: createUpdateCheck({ host, config, clock, version }),
+    /** Absent at the edge. */
+    doctor: parts.diagnose && createDoctor(parts.diagnose),
+    secureLink,
+    /** After Secure Link, so that it stops first. Absent without a way to reach a broker. */
+    reach,
     clipboard: host && createClipboardInbox({ host, clock, log: log.named('clipboard') }),
     /** Absent without a host and without an object store. */
     media,
@@ -212,8 +283,17 @@ async function createDomains(parts: DomainParts, late: Late) {
       profileFiles,
       pushMessage: (message) => phone.push(message),
     }),
+    pages: createPages(parts.pages ?? (async () => [])),
     operatorTokens: createOperatorTokens(config.operatorPublicKey, clock, log.named('access')),
   };
+}
+
+/** The routes through Secure Link for a pairing code: directly, and through the broker while that takes its credential. */
+async function ownRoutes(expiresAt: number, secureLink?: SecureLink, reach?: Reach) {
+  const link = secureLink?.advertised;
+  if (!link) return [];
+  const broker = await reach?.bootstrap(expiresAt);
+  return broker ? [linkCandidate(link), brokerCandidate(link, broker)] : [linkCandidate(link)];
 }
 
 /** Without a host, there is no API server unless the deployment names one, and it may be out of reach. */
@@ -222,7 +302,7 @@ function canChat({ config, clock, env }: DomainParts, upstream: Upstream): () =>
   return createReachability({ config, upstream, clock });
 }
 
-/** What `/relay/info` may announce, and whether it needs a host. One line per area. */
+/** Features that `/relay/info` may announce, and whether each needs a host. One line per area. */
 const NEEDS_HOST: Readonly<Record<string, boolean>> = {
   bridge: false,
   chat: false,
@@ -234,12 +314,13 @@ const NEEDS_HOST: Readonly<Record<string, boolean>> = {
   pairing: false,
   proactive: false,
   profiles: true,
+  push: false,
   relay_voice: false,
   sessions: false,
   terminal: true,
 };
 
-/** What works on this relay, sorted (contract 07 §3.1). Clients offer only what is named here. */
+/** Features that work on this relay, sorted (contract 07 §3.1). Clients offer only what is named here. */
 export function capabilities({ hasHost, without = [] }: { hasHost: boolean; without?: readonly string[] }): string[] {
   return Object.keys(NEEDS_HOST)
     .filter((name) => (hasHost || !NEEDS_HOST[name]) && !without.includes(name))
@@ -324,10 +405,13 @@ export async function createRelay(parts: RelayParts): Promise<Relay> {
 }
 
 /** Files of the host; without one, uploads in the object store, where there is one. */
-async function openMedia({ host, objects, stores, config, clock, log: all }: DomainParts): Promise<Media | undefined> {
+async function openMedia(
+  { host, objects, stores, config, clock, log: all }: DomainParts,
+  changed: (change: MediaChange) => void,
+): Promise<Media | undefined> {
   const log = all.named('media');
   const store = stores.open('media');
-  if (host) return openHostMedia({ host, store, config, clock, log });
+  if (host) return openHostMedia({ host, store, config, clock, log, changed });
   if (!objects) return undefined;
   return openObjectMedia({
     objects: objects.store,
@@ -336,5 +420,6 @@ async function openMedia({ host, objects, stores, config, clock, log: all }: Dom
     config,
     clock,
     log,
+    changed,
   });
 }

@@ -24,10 +24,13 @@ export const PLACES: Record<StoreName, { node: 'disk' | 'memory'; edge: 'object'
   media: { node: 'memory', edge: 'object' },
   phone: { node: 'disk', edge: 'object' },
   'phone-replies': { node: 'disk', edge: 'object' },
+  'phone-history': { node: 'disk', edge: 'object' },
   'phone-subscribers': { node: 'memory', edge: 'object' },
   'phone-threads': { node: 'memory', edge: 'object' },
+  push: { node: 'disk', edge: 'object' },
   notifications: { node: 'memory', edge: 'object' },
   'voice-callers': { node: 'memory', edge: 'object' },
+  reach: { node: 'disk', edge: 'memory' },
 };
 
 /** The stores of a relay on `runtime`: the durable ones behind `executor`, or without one all in memory. */
@@ -42,6 +45,7 @@ export function createStores(runtime: Runtime, executor?: SqlExecutor): Stores {
   return {
     durable: executor !== undefined,
     open: <K extends StoreName>(name: K) => prefixStorage(storage, name) as unknown as Store<K>,
+    commit: () => commits?.flush(),
     close() {
       commits?.flush();
       executor?.close?.();

@@ -89,14 +89,19 @@ function isEmptied(path: string): boolean {
 
 /**
  * Opens the state database, alone: WAL, every commit synced before it returns, exclusive lock for as long as it is
- * open, file 0600 in a directory made 0700. A damaged or empty file is set aside as `*.corrupt-<epoch>`, never
- * overwritten; so is one whose log is damaged: without the rest of the log it may hold what was revoked.
+ * open, file 0600 in a directory made 0700, whose parent exists. A damaged or empty file is set aside as `*.corrupt-<epoch>`, never
+ * overwritten; so is one whose log is damaged: without the rest of the log it may hold what was revoked. The warning
+ * ends with `consequence`.
  * @throws StateInUseError when another relay holds it.
  */
-export function openStateFile(path: string, warn: (message: string) => void): SqlExecutor {
-  mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
+export function openStateFile(
+  path: string,
+  warn: (message: string) => void,
+  consequence = 'the relay starts empty: pair your devices again',
+): SqlExecutor {
+  if (!existsSync(dirname(path))) mkdirSync(dirname(path), 0o700);
   const startEmpty = (aside: string) =>
-    warn(`the state database was damaged; it is kept as ${aside} and the relay starts empty: pair your devices again`);
+    warn(`the state database was damaged; it is kept as ${aside} and ${consequence}`);
   const emptied = isEmptied(path);
   // The copy is made first: SQLite writes to what it opens, and deletes the log of an empty file.
   const copy = emptied || hasDamagedLog(path) ? setAside(path, copyFileSync) : undefined;
@@ -151,8 +156,8 @@ function open(path: string, emptied: boolean): SqlExecutor {
   }
 }
 
-/** The process that holds a lock on a file, from the kernel's list of locks (Linux). */
-function holderOf(path: string): number | undefined {
+/** The process that holds a lock on a state database, from the kernel's list of locks (Linux). */
+export function holderOf(path: string): number | undefined {
   try {
     const inode = String(statSync(path, { bigint: true }).ino);
     // `1: POSIX  ADVISORY  WRITE 4711 fe:00:2146513 1073741824 1073742335`

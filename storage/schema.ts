@@ -18,10 +18,14 @@ export interface StoreSchema {
   media: { entry: MediaEntry } | MediaOrphanRecord;
   phone: QueuedMessage;
   'phone-replies': StoredReply;
-  'phone-subscribers': { sockets: string[] };
+  'phone-history': PhoneHistoryItem;
+  /** Ids of sockets: those that get messages, the latest last, and those that get copies. */
+  'phone-subscribers': { sockets: string[]; mirrors?: string[] };
   'phone-threads': ThreadRecord;
+  push: PushRecord;
   notifications: RingRecord;
   'voice-callers': VoiceCallerRecord;
+  reach: ReachRecord;
 }
 
 export type StoreName = keyof StoreSchema;
@@ -30,6 +34,8 @@ export type Store<K extends StoreName> = Storage<StoreSchema[K]>;
 /** The relay's state, one named store at a time. */
 export interface Stores {
   open<K extends StoreName>(name: K): Store<K>;
+  /** Commits at once what has been written, before the turn of the event loop ends. */
+  commit(): void;
   /** Whether stores that are durable on this runtime survive the process: false where all are in memory. */
   readonly durable: boolean;
   /** Commits what has been written and lets the state go. */
@@ -68,7 +74,7 @@ export interface RefreshRecord {
   expires_at: number;
 }
 
-/** What pairing keeps for good. */
+/** State that pairing keeps for good. */
 export interface PairingRecord {
   /** The secret that signs QR payloads, base64 (contract 01 §5.4). */
   secret?: string;
@@ -128,6 +134,8 @@ export interface SocketRecord {
   /** Family of its session. */
   family: string;
   typed_stream: boolean;
+  /** When it authenticated, epoch milliseconds; records of older versions lack it. */
+  since?: number;
   caller: {
     peer: {
       readonly address: string | null;
@@ -253,6 +261,21 @@ export type Reply = {
   ts: number;
 };
 
+/** A message or a reply, and what became of it (contract 09 §1). `ts` is epoch milliseconds. */
+export type PhoneHistoryItem = {
+  /** Counts up over messages and replies. */
+  seq: number;
+  message_id: string;
+  chat_id: string | null;
+  title: string | null;
+  text: string;
+  reply_to: string | null;
+  ts: number;
+} & (
+  | { kind: 'message'; state: 'queued' | 'sent' | 'shown' | 'answered' | 'expired' | 'cancelled' | 'dropped' }
+  | { kind: 'reply'; state: 'waiting' | 'taken' }
+);
+
 /** An unread reply. `arrived` is epoch milliseconds. */
 export type StoredReply = {
   seq: number;
@@ -260,6 +283,47 @@ export type StoredReply = {
   arrived: number;
   bytes: number;
 };
+
+/** A device's subscription to web push (RFC 8030), keyed `subscription:<SHA-256 of the endpoint>`. */
+export interface PushSubscriptionRecord {
+  endpoint: string;
+  /** The device's public key and shared secret, base64url (RFC 8291). */
+  p256dh: string;
+  auth: string;
+  /** Family of its session. */
+  family: string;
+  /** Whether title and text may leave the relay. */
+  content: boolean;
+  /** Grows with every subscription. */
+  seq: number;
+}
+
+/** A message that devices are to be told of, keyed `knock:<SHA-256 of the message id>`. Times are epoch milliseconds. */
+export interface PushKnockRecord {
+  seq: number;
+  message_id: string;
+  chat_id: string | null;
+  title: string | null;
+  /** The first 120 characters. */
+  text: string;
+  question: boolean;
+  /** `read`: the message was seen, and devices that were told of it take their notification away. */
+  kind: 'message' | 'read';
+  /** When devices are told, unless the message was shown. */
+  due: number;
+  /** When nobody needs to be told any more. */
+  until: number;
+  /** Devices that are still to be told, by the key of their subscription; null before `due`. */
+  pending: { subscription: string; attempts: number; at: number }[] | null;
+  /** Devices that were told. */
+  told: string[];
+}
+
+/** Beside those: the key pair that identifies this relay to push services (RFC 8292), keyed `vapid`. */
+export type PushRecord =
+  | { subscription: PushSubscriptionRecord }
+  | { knock: PushKnockRecord }
+  | { vapid: { d: string; x: string; y: string } };
 
 /** A chat that passed through the relay, keyed by the SHA-256 of its id (contract 04 §5.7). */
 export interface ThreadRecord {
@@ -273,7 +337,7 @@ export interface ThreadRecord {
 }
 
 /**
- * What is known of API bearers of voice (contract 05 §2): that one was valid, keyed by the hash of the API server's URL and
+ * Checks of API bearers of voice (contract 05 §2): that one was valid, keyed by the hash of the API server's URL and
  * the bearer; failures of a caller, keyed by the hash of its limit key; whether the API server accepts any bearer. Times
  * are epoch milliseconds.
  */
@@ -281,3 +345,50 @@ export type VoiceCallerRecord =
   | { until: number }
   | { caller: string; failures: number[] }
   | { open: boolean; until: number };
+
+/**
+ * The route of a session through the broker, keyed by the first 32 hex digits of the session token's SHA-256 (contract 08
+ * §6.4). The one secret that is stored as it is, because it is handed out again. `expires_at` is epoch seconds.
+ */
+export interface ReachRouteRecord {
+  route: {
+    family: string;
+    session_sha256: string;
+    broker_url: string;
+    host_id: string;
+    token: string;
+    device_id_hash: string;
+    expires_at: number;
+  };
+}
+
+/** A route, keyed the same way, whose end the broker has not acknowledged. */
+export interface ReachRevocationRecord {
+  revoke: { broker_url: string; host_id: string };
+}
+
+/** Keyed `broker`: a broker that takes bootstrap credentials with one use only. Asked again after `until`, epoch seconds. */
+export interface ReachBrokerRecord {
+  broker_url: string;
+  max_uses: 1;
+  until: number;
+}
+
+export type ReachRecord = ReachRouteRecord | ReachRevocationRecord | ReachBrokerRecord;
+
+/**
+ * State of a Reach broker (contract 08 §7.1), which is no store of the relay: a credential or a consumed one by the digest
+ * of its token, or a used connection ID (edge). Times are epoch seconds; only digests are kept.
+ */
+export type BrokerRecord =
+  | {
+      host_id: string;
+      token_sha256: string;
+      expires_at: number;
+      uses_left: number | null;
+      kind: 'bootstrap' | 'route';
+      credential_id: string;
+      device_id_hash: string | null;
+    }
+  | { token_sha256: string; expires_at: number }
+  | { connection_id: string; expires_at: number };

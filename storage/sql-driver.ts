@@ -1,7 +1,7 @@
 import { defineDriver } from 'unstorage';
 import type { GroupCommit } from './group-commit.ts';
 
-/** What the stores need of a runtime's SQLite. Statements run synchronously. */
+/** The part of a runtime's SQLite that the stores need. Statements run synchronously. */
 export interface SqlExecutor {
   run(sql: string, ...values: string[]): void;
   all(sql: string, ...values: string[]): Record<string, unknown>[];

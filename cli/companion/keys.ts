@@ -20,7 +20,8 @@ const HELP = [
   'Keys',
   '  m        master toggle: while it is off, almost every command is refused',
   '  g        list the grants; 1 to 9 and 0 switch one, A grants all, N revokes all',
-  '  y n a    answer the question: allow, deny, allow and stop asking about this',
+  '  y n a    answer the question: allow, deny, allow and stop asking about this until you quit',
+  '  v        show the screen of the simulated phone',
   '  t        messages toggle: while it is on, the agent can write to you',
   '  w i      reply to the newest message; show the last messages',
   '  r        reconnect now instead of waiting',
@@ -36,6 +37,8 @@ export interface KeyParts {
   messages: Messages;
   prompt: ReplyPrompt;
   clock: Clock;
+  /** Prints the screen of the phone. */
+  showScreen(): void;
   reconnect(): void;
   quit(): void;
   onFailure(error: unknown): void;
@@ -43,7 +46,7 @@ export interface KeyParts {
 
 /** Reads single keys from a terminal. Returns a function that stops and restores the terminal. */
 export function readKeys(parts: KeyParts): () => void {
-  const { input, view, questions, settings, messages, prompt, clock, reconnect, quit, onFailure } = parts;
+  const { input, view, questions, settings, messages, prompt, clock, showScreen, reconnect, quit, onFailure } = parts;
   const update = (change: Parameters<SettingsStore['update']>[0]) => void settings.update(change).catch(onFailure);
 
   function listGrants(): void {
@@ -79,6 +82,7 @@ export function readKeys(parts: KeyParts): () => void {
       view.print(`${id}: ${grantText(settings.get(), id, clock.now())}`);
     } else if (key === 'y' || key === 'a') questions.answer({ allowed: true, dontAskAgain: key === 'a' });
     else if (key === 'n') questions.answer({ allowed: false });
+    else if (key === 'v') showScreen();
     else if (key === 'r') reconnect();
     else if (key === '?' || key === 'h') view.print(...HELP);
   }

@@ -1,8 +1,9 @@
 import type { Command } from 'cac';
-import { authority, isSecure, preferRole } from '../../lib/companion/link/endpoints.ts';
+import { authority, isSecure, lastEndpoint, preferRole, routeKind } from '../../lib/companion/link/endpoints.ts';
 import { type PairingOffer, parsePairing } from '../../lib/companion/link/pairing-url.ts';
 import type { Pairing } from '../../lib/companion/link/settings.ts';
 import { RelayError } from '../../lib/errors.ts';
+import type { PinnedOrigin } from '../../lib/host/dial.ts';
 import { createLog } from '../../lib/log.ts';
 import { connectOnce } from '../connect-once.ts';
 import { asText, flag, type Options, option } from '../options.ts';
@@ -15,10 +16,13 @@ import {
   printable,
   printJson,
   printWarning,
+  sentence,
   UsageError,
 } from '../output.ts';
 import { readAll } from '../stdin.ts';
 import { expiryText } from './grants.ts';
+import { openNetwork } from './network.ts';
+import { routeText } from './routes.ts';
 import { deviceFacts, lockSettings, openCompanion, SETTINGS_OPTION } from './settings.ts';
 
 /** `svc companion pair`: pairs this machine with a relay as if it were a phone. */
@@ -40,11 +44,17 @@ async function pair(link: string | undefined, options: Options, context: Command
   const offer = readOffer(await pairingText(link, context));
   const preferred = prefer === undefined ? offer.endpoints : preferRole(offer.endpoints, prefer);
   if (!preferred) printWarning(context, `--prefer: no route has the role '${prefer}'; the order is unchanged`);
+  for (const { role, problem } of offer.unusable ?? []) {
+    printWarning(
+      context,
+      `the route '${printable(role)}' of this link is left out: its ${problem} is missing or invalid`,
+    );
+  }
 
   const companion = await openCompanion(options, context);
   const release = await lockSettings(companion);
   try {
-    const { dial } = await import('../../lib/host/node/dial.ts');
+    const { dial } = await openNetwork(context);
     const log = createLog('ERROR', (text) => line(context.stderr, text));
     const reordered = { ...offer, endpoints: preferred ?? offer.endpoints };
     const parts = { dial, store: companion.settings, clock: companion.clock, log, device, offer: reordered };
@@ -78,6 +88,11 @@ function readOffer(text: string): PairingOffer {
   }
 }
 
+function security(url: string, pinned: PinnedOrigin | undefined, pin: string | null | undefined): string {
+  if (pinned) return `TLS, key pinned by the pairing link: ${pinned.pin}`;
+  return isSecure(url) ? `TLS, key pinned: sha256 ${pin}` : 'no TLS: use only on a trusted network';
+}
+
 interface PairedDevice {
   deviceId: string;
   name: string;
@@ -87,12 +102,23 @@ interface PairedDevice {
 
 function report(pairing: Pairing, device: PairedDevice, options: Options, context: CommandContext): void {
   const { deviceId, name, path } = device;
-  const url = pairing.last_good ?? '';
-  const pin = pairing.tofu_pins[authority(url)];
+  const endpoint = lastEndpoint(pairing.endpoints, pairing.last_good);
+  const url = endpoint?.url ?? '';
+  const pin = endpoint?.pinned ? null : pairing.tofu_pins[authority(url)];
   if (flag(options, '--json')) {
     const { server_version, expires_at, grants } = pairing;
-    const facts = { paired: true, url, device_id: deviceId, device_name: name, server_version, expires_at, grants };
-    printJson(context.stdout, { ...facts, pin: pin ?? null, settings: path });
+    const route = endpoint ? routeKind(endpoint) : null;
+    const facts = {
+      paired: true,
+      url,
+      route,
+      device_id: deviceId,
+      device_name: name,
+      server_version,
+      expires_at,
+      grants,
+    };
+    printJson(context.stdout, { ...facts, pin: endpoint?.pinned?.pin ?? pin ?? null, settings: path });
     return;
   }
   const { bold } = createStyle(context.stdout, context.env);
@@ -101,9 +127,10 @@ function report(pairing: Pairing, device: PairedDevice, options: Options, contex
     ['Device', `${name} (${deviceId})`],
     ['Session', expiryText(pairing.expires_at)],
     ['Bridge', pairing.grants.bridge === undefined ? 'not granted' : expiryText(pairing.grants.bridge)],
-    ['Security', isSecure(url) ? `TLS, key pinned: sha256 ${pin}` : 'no TLS: use only on a trusted network'],
+    ['Route', endpoint ? routeText(endpoint) : ''],
+    ['Security', security(url, endpoint?.pinned, pin)],
     ['Settings', path],
   ]);
   for (const text of [bold('Paired'), ...rows]) line(context.stdout, text);
-  line(context.stdout, `Next: start the phone with ${bold(`${context.program} run`)}`);
+  sentence(context.stdout, `Next: start the phone with ${bold(`${context.program} run`)}`);
 }

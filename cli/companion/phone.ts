@@ -6,6 +6,7 @@ import type { ActivityEntry, Confirm, FetchMedia, Phone, Upload } from '../../li
 import type { Clock } from '../../lib/kit/clock.ts';
 import { asObject } from '../../lib/kit/json.ts';
 import type { Log } from '../../lib/log.ts';
+import { drawScreen } from './screen.ts';
 import type { CommandRow } from './view.ts';
 
 const MAX_PENDING_ENTRIES = 100;
@@ -22,8 +23,18 @@ export interface SimulatedPhoneParts {
 
 /** The phone of `--device simulated`, and the rows to show for its commands. */
 export function createSimulatedPhone({ name, media, ...parts }: SimulatedPhoneParts) {
-  const phone = createPhone({ ...parts, ...media, device: createSimulatedDevice({ clock: parts.clock, name }) });
-  return { phone, trackRows: (onOwnRow: (row: CommandRow) => void) => trackRows(phone, onOwnRow) };
+  const device = createSimulatedDevice({ clock: parts.clock, name });
+  const phone = createPhone({ ...parts, ...media, device });
+  return {
+    phone,
+    trackRows: (onOwnRow: (row: CommandRow) => void) => trackRows(phone, onOwnRow),
+    /** The screen as text, for a terminal of that width. */
+    async screen(columns?: number): Promise<string[]> {
+      const [windows, apps] = await Promise.all([device.windows(), device.apps()]);
+      const name = windows[0]?.packageName ?? '';
+      return drawScreen(windows, apps.find((app) => app.package === name)?.label ?? name, columns);
+    },
+  };
 }
 
 /** Joins the phone's log entry with the answer that was sent. `onOwnRow` gets what the phone started by itself. */

@@ -36,6 +36,8 @@ function readRunOptions(options: Options, now: number): RunOptions {
     approve: option(options, '--approve', asChoice('ask', 'never', 'always')) ?? 'ask',
     json: flag(options, '--json'),
     change: {
+      // The simulated phone starts anew: what an earlier run allowed for good with `a` is asked again.
+      trustedVerbs: [],
       ...(master && { masterEnabled: master === 'on' }),
       ...(messages && { messagesEnabled: messages === 'on' }),
       ...(capabilities && { capabilities }),
@@ -53,7 +55,7 @@ async function run(given: Options, context: CommandContext): Promise<void> {
   if (!settings.pairing()) throw new CommandError('this companion is not paired with a relay', howToPair);
   const release = await lockSettings(companion);
   try {
-    if (Object.keys(options.change).length > 0) await settings.update(options.change);
+    await settings.update(options.change);
     // The phone with all its commands is loaded only here: the help does without.
     const { serve } = await import('./serve.ts');
     const refusal = await keepAlive(serve({ options, companion, context, device }));

@@ -8,6 +8,7 @@ import { createLog } from '../../lib/log.ts';
 import type { CommandContext } from '../output.ts';
 import { onSignals } from '../signals.ts';
 import { createReplyPrompt, readKeys } from './keys.ts';
+import { openNetwork } from './network.ts';
 import { createSimulatedPhone } from './phone.ts';
 import { type ApprovalMode, createQuestions } from './questions.ts';
 import { readScript } from './script.ts';
@@ -33,10 +34,7 @@ export interface ServeParts {
 export async function serve({ options, companion, context, device }: ServeParts): Promise<string | null> {
   const { settings, clock } = companion;
   const live = !options.json && context.stdin.isTTY === true && context.stdout.isTTY === true;
-  const [{ dial }, { callRelay }] = await Promise.all([
-    import('../../lib/host/node/dial.ts'),
-    import('../../lib/host/node/relay-call.ts'),
-  ]);
+  const { dial, callRelay } = await openNetwork(context);
   let finish: (refusal: string | null) => void = () => {};
   const finished = new Promise<string | null>((resolve) => {
     finish = resolve;
@@ -80,8 +78,8 @@ export async function serve({ options, companion, context, device }: ServeParts)
     print: (...lines) => terminal?.print(...lines),
   });
   promptLine = prompt.line;
-  const media = createMediaClient({ callRelay, store: settings });
-  const { phone, trackRows } = createSimulatedPhone({
+  const media = createMediaClient({ callRelay, store: settings, clock });
+  const { phone, trackRows, screen } = createSimulatedPhone({
     settings,
     confirm: questions.confirm,
     clock,
@@ -92,6 +90,7 @@ export async function serve({ options, companion, context, device }: ServeParts)
   const rows = trackRows((row) => view.command(row));
   const link = createLink({
     dial,
+    callRelay,
     store: settings,
     clock,
     log,
@@ -106,6 +105,12 @@ export async function serve({ options, companion, context, device }: ServeParts)
     onNotice: notice,
   });
 
+  const showScreen = () =>
+    void screen(context.stdout.columns).then(
+      (rows) => terminal?.print(...rows),
+      (error) => notice(`cannot show the screen: ${describeError(error)}`),
+    );
+
   const cleanups: (() => void)[] = [];
   try {
     cleanups.push(
@@ -119,8 +124,11 @@ export async function serve({ options, companion, context, device }: ServeParts)
     if (live && terminal) {
       const reconnect = () => link.start();
       const onFailure = (error: unknown) => notice(`cannot store the settings: ${describeError(error)}`);
-      cleanups.push(
-        readKeys({ input, view: terminal, questions, settings, messages, prompt, clock, reconnect, quit, onFailure }),
+      const keys = { input, view: terminal, questions, settings, messages, prompt, clock };
+      const onResize = () => terminal.refresh();
+      context.stdout.on?.('resize', onResize);
+      cleanups.push(readKeys({ ...keys, showScreen, reconnect, quit, onFailure }), () =>
+        context.stdout.off?.('resize', onResize),
       );
     } else if (options.json) {
       cleanups.push(readScript({ input, questions, settings, messages, clock, notice, quit }));

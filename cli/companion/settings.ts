@@ -17,7 +17,7 @@ export const SETTINGS_OPTION = [
   'settings file (default <agent home>/companion/settings.json)',
 ] as const;
 
-/** What every `svc companion` command starts from. */
+/** Settings that every `svc companion` command starts from. */
 export interface Companion {
   path: string;
   settings: CompanionSettings;
@@ -47,9 +47,9 @@ export async function openCompanion(options: Options, context: CommandContext): 
  * overwrite what the other has stored. Returns the release.
  * @throws CommandError when another companion holds the lock.
  */
-export async function lockSettings({ host, path }: Companion): Promise<() => Promise<void>> {
-  const { files, processes } = host;
-  const lock = `${path}.lock`;
+export async function lockSettings(companion: Pick<Companion, 'host' | 'path'>): Promise<() => Promise<void>> {
+  const { files, processes } = companion.host;
+  const lock = lockPath(companion);
   const started = (await processes.facts(process.pid))?.startTime ?? null;
   const content = utf8ToBytes(JSON.stringify({ pid: process.pid, started }));
   for (let attempt = 0; ; attempt++) {
@@ -63,7 +63,7 @@ export async function lockSettings({ host, path }: Companion): Promise<() => Pro
           `Remove ${lock} if no companion is running.`,
         );
       }
-      const holder = await lockHolder(lock, host);
+      const holder = await lockHolder(companion);
       if (holder !== null) {
         throw new CommandError(
           `a companion is running with these settings (process ${holder})`,
@@ -75,9 +75,12 @@ export async function lockSettings({ host, path }: Companion): Promise<() => Pro
   }
 }
 
-/** The process that holds a lock, or null if it has ended, even if its pid was reused since. */
-async function lockHolder(lock: string, { files, processes }: Host): Promise<number | null> {
-  const text = await files.readText(lock, 1024);
+const lockPath = ({ path }: Pick<Companion, 'path'>): string => `${path}.lock`;
+
+/** The process that runs with these settings, or null. One that has ended does not count, even if its pid was reused. */
+export async function lockHolder(companion: Pick<Companion, 'host' | 'path'>): Promise<number | null> {
+  const { files, processes } = companion.host;
+  const text = await files.readText(lockPath(companion), 1024);
   const { pid, started } = parseObject(text ?? '') ?? {};
   if (typeof pid !== 'number' || !Number.isSafeInteger(pid) || pid < 1 || !processes.exists(pid)) return null;
   const facts = await processes.facts(pid);

@@ -1,11 +1,15 @@
 import type { Command } from 'cac';
-import { authority } from '../../lib/companion/link/endpoints.ts';
+import { inPreference, lastEndpoint, routeKind } from '../../lib/companion/link/endpoints.ts';
 import { flag, type Options } from '../options.ts';
 import { aligned, type CommandContext, createStyle, line, printable, printJson } from '../output.ts';
 import { CAPABILITIES, expiryText, grantText } from './grants.ts';
-import { openCompanion, SETTINGS_OPTION } from './settings.ts';
+import { routeFacts, routeText } from './routes.ts';
+import { lockHolder, openCompanion, SETTINGS_OPTION } from './settings.ts';
 
-/** `svc companion status`: shows what is stored, without connecting. Prints no credential. */
+/**
+ * `svc companion status`: shows what is stored, without connecting. A running companion stores its route when it is
+ * online. Prints no credential.
+ */
 export function define(command: Command): void {
   command
     .option(...SETTINGS_OPTION)
@@ -16,14 +20,20 @@ export function define(command: Command): void {
 }
 
 async function status(options: Options, context: CommandContext): Promise<void> {
-  const { settings, path, clock } = await openCompanion(options, context);
+  const companion = await openCompanion(options, context);
+  const { settings, path, clock } = companion;
   const pairing = settings.pairing();
+  const current = pairing && lastEndpoint(pairing.endpoints, pairing.last_good);
+  const running = await lockHolder(companion);
   const safety = settings.get();
   if (flag(options, '--json')) {
     return printJson(context.stdout, {
       paired: pairing !== null,
       device_id: settings.deviceId,
-      url: pairing?.last_good ?? null,
+      running: running !== null,
+      url: current?.url ?? null,
+      route: current ? routeKind(current) : null,
+      routes: (pairing?.endpoints ?? []).map(routeFacts),
       server_version: pairing?.server_version ?? null,
       expires_at: pairing?.expires_at ?? null,
       channels: pairing?.grants ?? {},
@@ -38,10 +48,11 @@ async function status(options: Options, context: CommandContext): Promise<void> 
   const granted = CAPABILITIES.filter((id) => grantText(safety, id, clock.now()) !== 'off');
   const rows: [string, string][] = pairing
     ? [
-        ['Relay', `${printable(pairing.last_good ?? '')} (version ${printable(pairing.server_version)})`],
+        ['Relay', `${printable(current?.url ?? '')} (version ${printable(pairing.server_version)})`],
+        ['Route', current ? `${routeText(current)} (${running === null ? 'last used' : 'in use'})` : 'none used yet'],
         ['Session', expiryText(pairing.expires_at)],
         ['Bridge', pairing.grants.bridge === undefined ? 'not granted' : expiryText(pairing.grants.bridge)],
-        ['Routes', pairing.endpoints.map(({ role, url }) => `${printable(role)} ${authority(url)}`).join(', ')],
+        ['Routes', inPreference(pairing.endpoints).map(routeText).join(', ')],
       ]
     : [];
   rows.push(

@@ -1,16 +1,28 @@
-import { authority, isSecure } from '../../lib/companion/link/endpoints.ts';
+import { authority, type Endpoint, isSecure, routeName } from '../../lib/companion/link/endpoints.ts';
 import type { LinkState } from '../../lib/companion/link/state.ts';
 import type { ReceivedMessage, Surface } from '../../lib/companion/messages.ts';
 import type { SafetySettings } from '../../lib/companion/safety-settings.ts';
 import type { Clock } from '../../lib/kit/clock.ts';
-import { type CommandContext, clean, createStyle, printable, type Style } from '../output.ts';
+import {
+  type CommandContext,
+  clean,
+  createStyle,
+  hung,
+  printable,
+  type Style,
+  visibleWidth,
+  type Writer,
+} from '../output.ts';
 import { CAPABILITIES, liveGrants } from './grants.ts';
 import type { OpenQuestion, QuestionOutcome } from './questions.ts';
+import { routeText } from './routes.ts';
 import type { CommandRow, View } from './view.ts';
 
-const ERASE_LINE = '\r\u001b[2K';
-/** How much of the end of a long reply stays visible. */
-const PROMPT_TAIL = 70;
+/** Whether the terminal continues long lines in the next row. */
+const NO_WRAP = '\u001b[?7l';
+const WRAP = '\u001b[?7h';
+/** Below this many columns, commands are shown without the columns of a table. */
+const NARROW = 72;
 
 export interface TerminalViewParts {
   context: CommandContext;
@@ -38,49 +50,81 @@ export function createTerminalView(parts: TerminalViewParts): TerminalView {
   const { stdout } = context;
   const style = createStyle(stdout, context.env);
   let state = 'starting';
-  let stateName = state;
+  /** The same in a word or two: the route while there is one. */
+  let shortState = state;
   let closed = false;
   /** Link states printed since it was last online, so that a relay that is down is not reported every half minute. */
   const printed = new Set<string>();
 
-  const put = (text: string) => {
-    stdout.write(`${live ? ERASE_LINE : ''}${clean(text)}\n`);
+  /** Lengths of the lines at the bottom above the one with the cursor. */
+  let above: number[] = [];
+  /** Erases the lines at the bottom, however many rows the terminal has made of them since. */
+  const erase = (): string => {
+    const up = above.reduce((sum, length) => sum + Math.max(1, Math.ceil(length / (stdout.columns || 80))), 0);
+    above = [];
+    return `\r${up > 0 ? `\u001b[${up}A` : ''}\u001b[J`;
+  };
+  const put = (...texts: string[]) => {
+    const rows = texts.flatMap((text) => wrapped(clean(text), stdout));
+    stdout.write(`${live ? erase() : ''}${rows.join('\n')}\n`);
     draw();
   };
-  const stamped = (text: string) => put(`${style.dim(timeOfDay(clock.now()))}  ${text}`);
+  const stamped = (text: string, ...more: string[]) => put(`${style.dim(timeOfDay(clock.now()))}  ${text}`, ...more);
+  const room = () => Math.max(10, (stdout.columns || 80) - 1);
+  const isNarrow = () => live && room() < NARROW;
 
-  /** Forms of the status line, longest first. */
-  function statusLine(): string[] {
+  /** Forms of the line that waits for a key, longest first; none while nothing is asked and no reply is written. */
+  function promptLine(): string[] {
     const [question] = open();
     if (question) {
       const left = Math.max(0, Math.ceil((question.deadline - clock.monotonic()) / 1000));
       const more = open().length > 1 ? `  (${open().length - 1} more)` : '';
       const keys = `y allow  n deny  a always  ${left} s`;
-      return [`? ${printable(question.title)}  ${keys}${more}`, `? ${keys}${more}`, `? ${keys}`];
+      const about = question.about ? `  ${printable(question.about.app).replace(/ \(.*/, '')}: ` : '  ';
+      const title = printable(question.title);
+      return [
+        `? ${title}${about}${printable(question.detail)}  ${keys}${more}`,
+        `? ${title}  ${keys}${more}`,
+        `? ${keys}`,
+      ];
     }
     const reply = prompt?.() ?? null;
     // Show the end of a long reply, where it is being written.
-    if (reply !== null) return [reply, `…${reply.slice(-PROMPT_TAIL)}`];
+    return reply === null ? [] : [reply, `…${reply.slice(1 - room())}`];
+  }
+
+  /** Forms of the status line, longest first. Each names the route. */
+  function statusLine(): string[] {
     const { masterEnabled, messagesEnabled } = settings();
-    const grants = `grants ${liveGrants(settings(), clock.now())}/${CAPABILITIES.length}`;
+    const count = `${liveGrants(settings(), clock.now())}/${CAPABILITIES.length}`;
+    const master = `master ${masterEnabled ? 'ON' : 'off'}`;
     const messages = messagesEnabled ? ' | messages ON' : '';
-    const safety = `master ${masterEnabled ? 'ON' : 'off'} | ${grants}${messages}`;
+    const safety = `${master} | grants ${count}${messages}`;
     return [
-      `${state} | ${safety} | m master  g grants  ? help  q quit`,
+      `${state} | ${safety} | m master  g grants  v screen  ? help  q quit`,
       `${state} | ${safety} | ? help  q quit`,
-      `${stateName} | ${safety} | m master  g grants  ? help  q quit`,
-      `${stateName} | ${safety} | ? help  q quit`,
-      `${stateName} | ${safety}`,
+      `${shortState} | ${safety} | m master  g grants  ? help  q quit`,
+      `${shortState} | ${safety} | ? help  q quit`,
+      `${shortState} | ${safety}`,
+      `${shortState} | ${master} | ${count}`,
     ];
   }
 
-  /** Draws the status line, cut to the width of the terminal, because a wrapped line could not be erased. */
+  const fitting = (forms: string[]): string =>
+    (forms.find((form) => form.length <= room()) ?? forms.at(-1) ?? '').slice(0, room());
+
+  /**
+   * Draws the lines at the bottom, cut to the width. The cursor then stands on the first character of the last one, where
+   * it still is after the terminal has wrapped that line for another width.
+   */
   function draw(): void {
     if (!live || closed) return;
-    const room = Math.max(10, (stdout.columns || 80) - 1);
-    const forms = statusLine();
-    const text = (forms.find((form) => form.length <= room) ?? forms.at(-1) ?? '').slice(0, room);
-    stdout.write(`${ERASE_LINE}${open().length > 0 ? style.bold(text) : style.dim(text)}`);
+    const asks = promptLine();
+    const paint = open().length > 0 ? style.bold : (text: string) => text;
+    const prompts = asks.length > 0 ? [fitting(asks)] : [];
+    const rows = [...prompts.map(paint), style.dim(fitting(statusLine()))];
+    stdout.write(`${erase()}${NO_WRAP}${rows.join('\r\n')}${WRAP}\r`);
+    above = prompts.map((text) => text.length);
   }
 
   // Counts down questions and leases.
@@ -93,12 +137,12 @@ export function createTerminalView(parts: TerminalViewParts): TerminalView {
 
   return {
     print(...lines) {
-      for (const text of lines) put(text);
+      put(...lines);
     },
     control: (sequence) => void stdout.write(sequence),
     state(next) {
       state = stateText(next);
-      stateName = next.name === 'waiting' ? 'offline' : next.name;
+      shortState = shortStateText(next);
       // The time of the next attempt is not news.
       const news = next.name === 'waiting' ? `${next.name} ${next.reason}` : state;
       if (next.name === 'online') printed.clear();
@@ -106,10 +150,10 @@ export function createTerminalView(parts: TerminalViewParts): TerminalView {
       printed.add(news);
       stamped(next.name === 'online' ? style.green(state) : state);
     },
-    command: (row) => stamped(commandText(row, style)),
+    command: (row) => stamped(commandText(row, style, isNarrow())),
     asked(question) {
-      const detail = question.detail === '' ? '' : `: ${printable(question.detail)}`;
-      stamped(style.bold(`? ${printable(question.title)}${detail}`));
+      const rows = questionRows(question).map(([label, value]) => `  ${label.padEnd(8)} ${value}`);
+      stamped(style.bold(`? ${printable(question.title)}`), ...rows);
     },
     answered: (question, outcome) => stamped(`  ${printable(question.title)}: ${OUTCOMES[outcome]}`),
     message: (message, surface) => stamped(messageText(message, surface, style)),
@@ -123,10 +167,30 @@ export function createTerminalView(parts: TerminalViewParts): TerminalView {
     close() {
       if (closed) return;
       cancelTick();
-      if (live) stdout.write(ERASE_LINE);
+      if (live) stdout.write(erase());
       closed = true;
     },
   };
+}
+
+/** A text in lines that end between words; the lines after the first are indented. Without a terminal, one line. */
+function wrapped(text: string, { isTTY, columns }: Writer): string[] {
+  if (!isTTY || !columns || visibleWidth(text) < columns) return [text];
+  const indent = columns <= NARROW ? 4 : 11;
+  const [first = '', ...rest] = hung(text, { indent: 0, columns: columns - 1 - indent });
+  return [first, ...rest.map((row) => ' '.repeat(indent) + row.trimStart())];
+}
+
+/** The content of a question, the app and the command that it is about, and its effect. */
+function questionRows({ detail, about, verb }: OpenQuestion): [label: string, value: string][] {
+  const what: [string, string][] = detail === '' ? [] : [['What', printable(detail)]];
+  if (!about) return what;
+  return [
+    ...what,
+    ['App', printable(about.app)],
+    ['Command', printable(about.command)],
+    ['Allowed', `it ${printable(about.effect)}; "always" stops asking about ${printable(verb)}`],
+  ];
 }
 
 const twoDigits = (value: number) => String(value).padStart(2, '0');
@@ -143,12 +207,13 @@ function stateText(state: LinkState): string {
     case 'unpaired':
       return `not paired${state.reason === undefined ? '' : `: the relay says "${printable(state.reason)}"`}`;
     case 'connecting':
-      return `connecting to ${authority(state.endpoint.url)} (${printable(state.endpoint.role)})`;
+      return `connecting to ${authority(state.endpoint.url)} (${routeWords(state.endpoint)})`;
     case 'authenticating':
       return `connected to ${authority(state.endpoint.url)}, authenticating`;
     case 'online': {
-      const security = isSecure(state.endpoint.url) ? 'TLS' : 'no TLS';
-      return `online: ${authority(state.endpoint.url)} (${printable(state.endpoint.role)}, ${security})`;
+      const { url, pinned } = state.endpoint;
+      const security = pinned ? 'pinned TLS' : isSecure(url) ? 'TLS' : 'no TLS';
+      return `online: ${authority(url)} (${routeWords(state.endpoint)}, ${security})`;
     }
     case 'waiting': {
       const time =
@@ -160,10 +225,22 @@ function stateText(state: LinkState): string {
   }
 }
 
+/** `lan`, `Secure Link`, `offline`. */
+const shortStateText = (state: LinkState): string =>
+  state.name === 'online' ? printable(routeName(state.endpoint)) : state.name === 'waiting' ? 'offline' : state.name;
+
+const routeWords = (endpoint: Endpoint): string =>
+  endpoint.broker ? routeText(endpoint) : printable(routeName(endpoint));
+
 /** `POST /tap_text           403  user-denied   12 ms  tap_text "Buy"`. */
-function commandText({ method, path, decision, status, durationMs, summary }: CommandRow, style: Style): string {
+function commandText(row: CommandRow, style: Style, isNarrow: boolean): string {
+  const { method, path, decision, status, durationMs, summary } = row;
   const call = `${printable(method).slice(0, 8).padEnd(4)} ${printable(path).slice(0, 40).padEnd(20)}`;
   const paint = status < 400 ? style.green : status === 403 || status === 423 ? style.yellow : style.red;
+  if (isNarrow) {
+    const short = `${printable(method).slice(0, 8)} ${printable(path).slice(0, 40)}`;
+    return `${short} ${paint(`${status} ${printable(decision)}`)} ${style.dim(printable(summary))}`.trimEnd();
+  }
   const outcome = paint(`${status}  ${printable(decision).padEnd(10)}`);
   return `${call} ${outcome} ${`${Math.round(durationMs)} ms`.padStart(8)}  ${style.dim(printable(summary))}`.trimEnd();
 }

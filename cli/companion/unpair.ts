@@ -1,12 +1,14 @@
 import type { Command } from 'cac';
-import { authority } from '../../lib/companion/link/endpoints.ts';
+import { endSession } from '../../lib/companion/link/end-session.ts';
+import { authority, lastEndpoint } from '../../lib/companion/link/endpoints.ts';
 import { flag, type Options } from '../options.ts';
-import { type CommandContext, line, printable, printJson } from '../output.ts';
+import { type CommandContext, line, printable, printJson, sentence } from '../output.ts';
+import { openNetwork } from './network.ts';
 import { lockSettings, openCompanion, SETTINGS_OPTION } from './settings.ts';
 
 /**
- * `svc companion unpair`: forgets the relay. The session stays on the relay until it is revoked there, but nobody has
- * its token any more.
+ * `svc companion unpair`: ends the session on the relay if that can be reached, and forgets the relay in any case. A
+ * session that stays there is of no use to anybody, because its token is gone.
  */
 export function define(command: Command): void {
   command
@@ -18,20 +20,30 @@ export function define(command: Command): void {
 
 async function unpair(options: Options, context: CommandContext): Promise<void> {
   const companion = await openCompanion(options, context);
+  const { settings, clock } = companion;
   const release = await lockSettings(companion);
-  const pairing = companion.settings.pairing();
+  const pairing = settings.pairing();
   try {
-    if (pairing) await companion.settings.removePairing();
+    const { callRelay } = await openNetwork(context);
+    const end = pairing && (await endSession(pairing, callRelay, clock));
+    if (pairing) await settings.removePairing();
+    const prefix = pairing?.session_token.slice(0, 8) ?? null;
+    if (flag(options, '--json')) {
+      const revoked = end?.kind === 'ended';
+      const error = end?.kind === 'kept' ? { error: end.reason } : {};
+      return printJson(context.stdout, { unpaired: pairing !== null, session: prefix, revoked, ...error });
+    }
+    if (!pairing) return sentence(context.stdout, 'There was no pairing.');
+    const place = printable(authority(lastEndpoint(pairing.endpoints, pairing.last_good)?.url ?? ''));
+    sentence(context.stdout, `Unpaired from ${place}. Its credentials, pins and grants are deleted.`);
+    if (end?.kind !== 'kept') return sentence(context.stdout, 'The relay has ended the session.');
+    line(
+      context.stdout,
+      `The relay could not be told: ${printable(end.reason)}. Its session stays until it is revoked.`,
+    );
+    sentence(context.stdout, "Next, on the relay's machine:");
+    line(context.stdout, `  svc devices revoke ${prefix}`);
   } finally {
     await release();
   }
-  const prefix = pairing?.session_token.slice(0, 8);
-  if (flag(options, '--json')) {
-    return printJson(context.stdout, { unpaired: pairing !== null, session: prefix ?? null });
-  }
-  if (!pairing) return line(context.stdout, 'There was no pairing.');
-  const { last_good: url = '' } = pairing;
-  line(context.stdout, `Unpaired from ${printable(authority(url))}. Its credentials, pins and grants are deleted.`);
-  line(context.stdout, "To revoke the session on the relay too, run on the relay's machine:");
-  line(context.stdout, `  svc devices revoke ${prefix}`);
 }

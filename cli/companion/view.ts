@@ -5,6 +5,7 @@ import type { ActivityEntry, Question } from '../../lib/companion/types.ts';
 import type { Clock } from '../../lib/kit/clock.ts';
 import { type CommandContext, printJson } from '../output.ts';
 import type { OpenQuestion, QuestionOutcome } from './questions.ts';
+import { routeFacts } from './routes.ts';
 
 /** A command that was answered, as it is shown. */
 export type CommandRow = Pick<
@@ -12,7 +13,7 @@ export type CommandRow = Pick<
   'requestId' | 'method' | 'path' | 'summary' | 'decision' | 'status' | 'durationMs'
 >;
 
-/** What `svc companion run` shows: for people in `terminal-view.ts`, for scripts below. */
+/** Output of `svc companion run`: for people in `terminal-view.ts`, for scripts below. */
 export interface View {
   state(state: LinkState): void;
   command(row: CommandRow): void;
@@ -38,10 +39,10 @@ export function createJsonView(context: CommandContext, clock: Clock): View {
       if (state.name === 'online') {
         const { expiresAt, grants, serverVersion } = state.relay;
         const relay = { server_version: serverVersion, expires_at: expiresAt, grants };
-        return put('state', { state: 'online', role: state.endpoint.role, url: state.endpoint.url, ...relay });
+        return put('state', { state: 'online', ...routeFacts(state.endpoint), ...relay });
       }
       if ('endpoint' in state) {
-        return put('state', { state: state.name, role: state.endpoint.role, url: state.endpoint.url });
+        return put('state', { state: state.name, ...routeFacts(state.endpoint) });
       }
       put('state', {
         state: state.name,
@@ -51,8 +52,8 @@ export function createJsonView(context: CommandContext, clock: Clock): View {
     },
     command: ({ requestId, method, path, summary, decision, status, durationMs }) =>
       put('command', { request_id: requestId, method, path, summary, decision, status, ms: Math.round(durationMs) }),
-    asked: ({ requestId, verb, title, detail, timeoutMs }) =>
-      put('confirm', { request_id: requestId, verb, title, detail, timeout_ms: timeoutMs }),
+    asked: ({ requestId, verb, title, detail, about, timeoutMs }) =>
+      put('confirm', { request_id: requestId, verb, title, detail, ...about, timeout_ms: timeoutMs }),
     answered: ({ requestId }, outcome) => put('confirmed', { request_id: requestId, answer: outcome }),
     message: ({ messageId, chatId, title, text, surfacing, replyTo, sentAt, queued }, surface) =>
       put('message', {

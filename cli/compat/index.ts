@@ -1,4 +1,4 @@
-/** What an older agent API server hands to a startup hook (contract 07 §5.4). */
+/** Argument that an older agent API server passes to a startup hook (contract 07 §5.4). */
 export interface HostApp {
   hasRoute(method: string, path: string): boolean;
   addRoute(method: string, path: string, handler: HostHandler): void;

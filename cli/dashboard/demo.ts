@@ -55,7 +55,8 @@ export async function startDemo({ port, version, assets, createPlugin, log }: De
   const routes: readonly (readonly [method: string, path: string, access: 'open' | 'user', answer: Answer])[] = [
     ['GET', '/', 'open', (req, res) => sendPage(res, isSignedIn(req) ? homePage(isEnabled) : signInPage())],
     ['GET', '/relay', 'user', (_req, res) => sendPage(res, tabPage())],
-    ['GET', '/demo.js', 'open', (_req, res) => sendText(res, 'text/javascript', MOUNT_SCRIPT)],
+    ['GET', '/demo.js', 'open', (_req, res) => sendText(res, 'text/javascript', mountScript(prefixOf(res.req)))],
+    ['GET', '/api/health', 'open', (_req, res) => sendJson(res, 200, { status: 'ok', auth_required: true })],
     ['GET', '/api/status', 'open', (_req, res) => sendJson(res, 200, statusOf(version))],
     ['GET', '/dashboard/manifest.json', 'user', (_req, res) => sendAsset(res, 'manifest.json', 'application/json')],
     ['GET', '/dashboard/tab.js', 'user', (_req, res) => sendAsset(res, 'tab.js', 'text/javascript')],
@@ -92,7 +93,7 @@ export async function startDemo({ port, version, assets, createPlugin, log }: De
 
   async function signIn(req: IncomingMessage, res: ServerResponse): Promise<void> {
     const form = await readForm(req);
-    if (!form) return sendJson(res, 413, { detail: 'the form is too large' }, ['connection', 'close']);
+    if (!form) return refuseForm(res);
     const result = sessions.signIn(form.get('username'), form.get('password'));
     if (result === 'limited') return sendJson(res, 429, { detail: 'too many attempts' }, ['retry-after', '60']);
     if (result === 'rejected') return sendJson(res, 401, { detail: 'wrong user name or password' });
@@ -116,7 +117,9 @@ export async function startDemo({ port, version, assets, createPlugin, log }: De
 
   /** Switches the plugin on or off, as a dashboard's settings do: its sockets close within two seconds. */
   async function switchPlugin(req: IncomingMessage, res: ServerResponse): Promise<void> {
-    isEnabled = (await readForm(req))?.get('enabled') === 'true';
+    const form = await readForm(req);
+    if (!form) return refuseForm(res);
+    isEnabled = form.get('enabled') === 'true';
     redirect(res, '/');
   }
 
@@ -140,6 +143,8 @@ export async function startDemo({ port, version, assets, createPlugin, log }: De
 
   const server = createServer((req, res) => {
     handle(req, res).catch((error: unknown) => {
+      // A client that leaves while it sends a form is no error.
+      if (res.destroyed) return;
       log.error(`${req.method} request failed: ${describeError(error)}`);
       if (res.headersSent) res.destroy();
       else sendJson(res, 500, { detail: 'internal error' });
@@ -192,9 +197,25 @@ const headersOf = (req: IncomingMessage): Headers => new Headers({ cookie: req.h
 const isOwnHost = (req: IncomingMessage): boolean =>
   ['127.0.0.1', 'localhost'].some((name) => req.headers.host?.toLowerCase() === `${name}:${req.socket.localPort}`);
 
-const isOwnOrigin = ({ headers }: IncomingMessage): boolean => {
+/**
+ * The origin under which a browser sees the demo: its own, or that of the proxy before it. No page can set these headers
+ * on a request to a foreign origin.
+ */
+const originOf = ({ headers }: IncomingMessage): string => {
+  const { 'x-forwarded-host': host, 'x-forwarded-proto': proto } = headers;
+  return host === undefined ? `http://${headers.host}` : `${proto}://${host}`;
+};
+
+/** Path below which a proxy shows the demo, such as `/dashboard`; empty without one. */
+const prefixOf = ({ headers }: IncomingMessage): string => {
+  const prefix = headers['x-forwarded-prefix'];
+  return typeof prefix === 'string' && /^(?:\/[\w-]{1,64}){1,4}$/.test(prefix) ? prefix : '';
+};
+
+const isOwnOrigin = (req: IncomingMessage): boolean => {
+  const { headers } = req;
   const site = headers['sec-fetch-site'];
-  const isOwn = headers.origin === undefined || headers.origin === `http://${headers.host}`;
+  const isOwn = headers.origin === undefined || headers.origin === originOf(req);
   // A link from elsewhere may open a page, and shows no more than the sign-in to a cookie that is `SameSite=Strict`.
   return isOwn && (site === undefined || site !== 'cross-site' || headers['sec-fetch-mode'] === 'navigate');
 };
@@ -212,6 +233,9 @@ async function readForm(req: IncomingMessage): Promise<Map<string, unknown> | nu
   const isJson = req.headers['content-type']?.includes('json');
   return new Map<string, unknown>(isJson ? Object.entries(parseObject(text) ?? {}) : new URLSearchParams(text));
 }
+
+const refuseForm = (res: ServerResponse): void =>
+  sendJson(res, 413, { detail: 'the form is too large' }, ['connection', 'close']);
 
 /** As a dashboard tells clients how to sign in: this one knows no native flow. */
 const statusOf = (version: string) => ({
@@ -238,12 +262,15 @@ function sendText(res: ServerResponse, type: string, body: string | Buffer): voi
   res.end(res.req.method === 'HEAD' ? undefined : bytes);
 }
 
-const sendPage = (res: ServerResponse, main: string): void => sendText(res, 'text/html', page(main));
+/** Sends a page, with its links below the proxy's prefix. */
+const sendPage = (res: ServerResponse, main: string): void =>
+  sendText(res, 'text/html', page(main).replace(/(href|action|src)="\//g, `$1="${prefixOf(res.req)}/`));
 
 // The pages hold nothing that a user has given, so there is nothing to escape.
 const page = (main: string): string => `<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
+<meta name="color-scheme" content="light dark">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>Dashboard demo of svc-relay</title>
 <link rel="icon" href="data:,">
@@ -273,9 +300,10 @@ const homePage = (isEnabled: boolean): string => `
 
 const tabPage = (): string => `
 <p><a href="/">Home</a></p>
+<h1>Relay tab</h1>
 <div id="relay"></div>
 <script type="module" src="/demo.js"></script>`;
 
-const MOUNT_SCRIPT = `import { mount } from '/dashboard/tab.js';
-mount(document.getElementById('relay'), { api: '/api/plugins/svc-relay' });
+const mountScript = (prefix: string): string => `import { mount } from '${prefix}/dashboard/tab.js';
+mount(document.getElementById('relay'), { api: '${prefix}/api/plugins/svc-relay' });
 `;

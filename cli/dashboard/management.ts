@@ -4,7 +4,7 @@ import { readRemoteAccess } from '../../lib/dashboard/remote-access.ts';
 import { describeError, RelayError } from '../../lib/errors.ts';
 import type { Host } from '../../lib/host/index.ts';
 import { probe } from '../../lib/host/node/probe.ts';
-import { isLoopbackName } from '../../lib/kit/addresses.ts';
+import { isLoopbackName, pathSegment } from '../../lib/kit/addresses.ts';
 import type { JsonObject } from '../../lib/kit/json.ts';
 import { visibleLine } from '../../lib/kit/text.ts';
 import type { Log } from '../../lib/log.ts';
@@ -85,7 +85,7 @@ export function managementRoutes(parts: ManagementParts): PluginRoute[] {
       },
     ],
     ['GET', '/remote-access/public-url', () => publicUrl.read()],
-    ['PUT', '/remote-access/public-url', async ({ body }) => publicUrl.write(readPublicUrl((await body()).url))],
+    ['PUT', '/remote-access/public-url', async ({ body }) => publicUrl.write(urlOf(await body()))],
     ['POST', '/remote-access/probe', async ({ body }) => probeAll(await body())],
     ['POST', '/remote-access/tailscale/enable', async ({ body }) => serveOnTailnet(portsOf(await body()), true, parts)],
     [
@@ -108,6 +108,12 @@ export function managementRoutes(parts: ManagementParts): PluginRoute[] {
 
 const isTrue = (text: string | null): boolean => ['1', 'true', 'yes', 'on'].includes(text?.trim().toLowerCase() ?? '');
 
+/** The `url` of a body. One that is missing clears nothing: only an empty one or null does. */
+function urlOf({ url }: JsonObject): string | null {
+  if (url === undefined) throw invalid('url is required: a URL, or null to clear it');
+  return readPublicUrl(url);
+}
+
 /** The named parameters of a query, as a query; empty when none is given. */
 function onlyQuery(query: URLSearchParams, ...names: string[]): string {
   const kept = new URLSearchParams();
@@ -120,10 +126,12 @@ function onlyQuery(query: URLSearchParams, ...names: string[]): string {
 
 function prefixOf(text = ''): string {
   const prefix = text.trim();
-  if (prefix.length < 1 || prefix.length > MAX_PREFIX) {
-    throw invalid(`the prefix of a session has 1 to ${MAX_PREFIX} characters`);
+  // Without the spaces around it, it may be dots.
+  const segment = pathSegment(prefix);
+  if (prefix.length < 1 || prefix.length > MAX_PREFIX || segment === null) {
+    throw invalid(`the prefix of a session has 1 to ${MAX_PREFIX} characters, and is not dots`);
   }
-  return encodeURIComponent(prefix.toWellFormed());
+  return segment;
 }
 
 /** The body of `POST /pairing/mint`: what the client gave, with the addresses of this host as `endpoints`. */
@@ -245,12 +253,12 @@ async function serveOnTailnet(ports: number[], enabled: boolean, { host, relay, 
     const args = enabled
       ? ['serve', '--bg', `--https=${port}`, `${scheme}://127.0.0.1:${port}`]
       : ['serve', `--https=${port}`, 'off'];
-    const { code, stdout } = await host.children.run(
+    const { code, stdout, stderr } = await host.children.run(
       { file, args, env: definedOf(host.env), cwd: '/' },
       TAILSCALE_TIMEOUT,
     );
     if (code !== 0) {
-      const said = visibleLine(stdout).trim().slice(0, MAX_OUTPUT);
+      const said = visibleLine(`${stdout.trim()} ${stderr}`).trim().slice(0, MAX_OUTPUT);
       const why = code === null ? 'did not end in time' : `failed with exit code ${code}`;
       throw new PluginRefusal(502, `tailscale serve ${why} for port ${port}${said === '' ? '' : `: ${said}`}`);
     }

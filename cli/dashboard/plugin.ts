@@ -5,14 +5,16 @@ import { createFiles } from '../../lib/host/node/files.ts';
 import { createLog } from '../../lib/log.ts';
 import type { LiveCredential } from '../../lib/usage/usage.ts';
 import { loadEnvironment, readVariable } from '../environment.ts';
+import type { ForwardLimits } from '../runtime/node/forward.ts';
 import { type Exchange, refuse, sendJson } from './answers.ts';
-import { createIngress, INGRESS_LIMITS, type IngressLimits } from './ingress.ts';
+import { createDecided } from './decisions.ts';
+import { createIngress, INGRESS_LIMITS } from './ingress.ts';
 import { createIngressSockets, SOCKET_LIMITS, type SocketLimits } from './ingress-sockets.ts';
 import { createMarker } from './marker.ts';
 import { createOwnRoutes } from './own-routes.ts';
 import { createRelayLink } from './relay-link.ts';
 
-/** What the dashboard decides for its plugin. */
+/** Settings that the dashboard passes to its plugin. */
 export interface DashboardHost {
   /** The user of a dashboard cookie or native bearer. */
   authenticate(req: IncomingMessage): Promise<{ principal: string } | null>;
@@ -33,7 +35,7 @@ export interface DashboardPluginOptions {
   agentHome?: string;
   /** Default: the environment of this process. `<agent_home>/.env` is read over it. */
   env?: NodeJS.ProcessEnv;
-  /** Where the dashboard mounts the plugin. */
+  /** Where the dashboard mounts the plugin; a slash at its end makes no difference. */
   mountPath?: string;
 }
 
@@ -44,7 +46,7 @@ export interface DashboardPlugin {
   close(): Promise<void>;
 }
 
-/** What follows the mount path in the target of a request, as it was sent. */
+/** The target of a request without the mount path, as it was sent. */
 export interface RequestTarget {
   /** Begins with a slash, or is empty. */
   path: string;
@@ -64,9 +66,11 @@ const CONNECT_TIMEOUT = 5_000;
 
 /** Overrides for tests. */
 export interface PluginLimits {
-  http?: Partial<IngressLimits>;
+  http?: Partial<ForwardLimits>;
   sockets?: Partial<SocketLimits>;
   connectTimeout?: number;
+  /** Milliseconds for each decision of the dashboard. */
+  decision?: number;
 }
 
 /**
@@ -75,7 +79,8 @@ export interface PluginLimits {
  * @throws RelayError when a port in the environment is invalid.
  */
 export function createDashboardPlugin(options: DashboardPluginOptions, limits: PluginLimits = {}): DashboardPlugin {
-  const { host, mountPath = MOUNT_PATH } = options;
+  const { host } = options;
+  const mountPath = (options.mountPath ?? MOUNT_PATH).replace(/\/+$/, '');
   const processEnv = { ...(options.env ?? process.env) };
   if (options.agentHome !== undefined) processEnv.SVC_HOME = options.agentHome;
   const environment = loadEnvironment(processEnv);
@@ -108,12 +113,20 @@ export function createDashboardPlugin(options: DashboardPluginOptions, limits: P
     limits: { ...INGRESS_LIMITS, ...limits.http },
     base: `${mountPath}/transport`,
   });
-  const sockets = createIngressSockets({ host, link, marker, limits: { ...SOCKET_LIMITS, ...limits.sockets } });
+  const decided = createDecided(limits.decision);
+  const sockets = createIngressSockets({
+    host,
+    decided,
+    link,
+    marker,
+    limits: { ...SOCKET_LIMITS, ...limits.sockets },
+  });
+  const { activeCredential } = host;
   const own = createOwnRoutes({
     link,
     relay: { port, tls: pinned !== undefined },
     env: processEnv,
-    activeCredential: host.activeCredential?.bind(host),
+    activeCredential: activeCredential && (async (sessionId) => decided(activeCredential.call(host, sessionId))),
     log,
   });
 
@@ -129,15 +142,19 @@ export function createDashboardPlugin(options: DashboardPluginOptions, limits: P
   ];
   let isClosed = false;
 
-  /** Answers a refused request; undefined when the dashboard admits it. */
-  async function admit(req: IncomingMessage, res: ServerResponse): Promise<{ principal: string } | undefined> {
-    if (isClosed || !(await host.isPluginEnabled())) {
-      refuse(res, 404, 'plugin disabled');
-      return undefined;
+  async function answer(req: IncomingMessage, res: ServerResponse, { path, query }: RequestTarget): Promise<void> {
+    const isEnabled = isClosed ? false : host.isPluginEnabled();
+    // Awaiting a known value would cost a turn of the microtask queue.
+    if (!(typeof isEnabled === 'boolean' ? isEnabled : await decided(isEnabled)))
+      return refuse(res, 404, 'plugin disabled');
+    const user = await decided(host.authenticate(req));
+    if (!user) return refuse(res, 401, 'dashboard authentication required');
+    if (res.destroyed) return;
+    for (const { prefix, handle } of areas) {
+      const below = pathBelow(prefix, path);
+      if (below !== null) return handle({ req, res, path: below, query, principal: user.principal });
     }
-    const user = await host.authenticate(req);
-    if (!user) refuse(res, 401, 'dashboard authentication required');
-    return user ?? undefined;
+    refuse(res, 404, 'not found');
   }
 
   return {
@@ -145,15 +162,7 @@ export function createDashboardPlugin(options: DashboardPluginOptions, limits: P
       const target = targetBelow(mountPath, req.url);
       if (!target) return false;
       try {
-        const user = await admit(req, res);
-        if (!user || res.destroyed) return true;
-        for (const { prefix, handle } of areas) {
-          const below = pathBelow(prefix, target.path);
-          if (below === null) continue;
-          await handle({ req, res, path: below, query: target.query, principal: user.principal });
-          return true;
-        }
-        refuse(res, 404, 'not found');
+        await answer(req, res, target);
       } catch {
         // The dashboard cannot tell whether the request is allowed, or an answer failed.
         if (res.headersSent) res.destroy();
@@ -181,13 +190,14 @@ export function createDashboardPlugin(options: DashboardPluginOptions, limits: P
 
 /** Path and query of a request's target below the mount path; null for any other target. */
 function targetBelow(mountPath: string, url = ''): RequestTarget | null {
-  const [target = ''] = url.split('#', 1);
+  const fragment = url.indexOf('#');
+  const target = fragment < 0 ? url : url.slice(0, fragment);
   const at = target.indexOf('?');
   const path = pathBelow(mountPath, at < 0 ? target : target.slice(0, at));
   return path === null ? null : { path, query: at < 0 ? '' : target.slice(at) };
 }
 
-/** What follows a prefix that ends at a segment's end; null when the path does not begin with it. */
+/** The path without a prefix of whole segments; null when the path does not begin with it. */
 function pathBelow(prefix: string, path: string): string | null {
   if (!path.startsWith(prefix)) return null;
   const below = path.slice(prefix.length);

@@ -1,16 +1,11 @@
 import { X509Certificate } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
-import { Agent, type ClientRequest, type IncomingMessage, type RequestOptions, request } from 'node:http';
-import { connect as connectPlain, type Socket } from 'node:net';
-import { connect as connectTls, type TLSSocket } from 'node:tls';
+import { connect as connectTls } from 'node:tls';
 import { upstreamReason } from '../../lib/host/upstream.ts';
+import { type ConnectTarget, createLocalLink, type LocalLink, type Opening } from '../runtime/node/local-link.ts';
 
 /** The plugin always reaches the relay on this host. */
 const HOST = '127.0.0.1';
-const MAX_IDLE = 64;
-
-/** A connection was not made in time. */
-export class ConnectTimeout extends Error {}
 
 export interface RelayLinkOptions {
   port: number;
@@ -18,73 +13,38 @@ export interface RelayLinkOptions {
   certificate?: string;
   /** Milliseconds, including TLS. */
   connectTimeout: number;
-  /**
-   * Milliseconds of silence on a connection in use or kept: less than the relay keeps one. Setting another for each
-   * request would cost a tenth of a short one.
-   */
+  /** Milliseconds of silence on a connection in use or kept: less than the relay keeps one. */
   idle?: number;
 }
 
-export type RelayLink = ReturnType<typeof createRelayLink>;
+export interface RelayLink extends LocalLink {
+  /** Authority of the relay, for `Host`. */
+  host: string;
+  /** The detail of a 502 (contract 07 §4.1). */
+  unreachable(error: unknown): string;
+}
 
 /** Connections to the relay on this host. */
-export function createRelayLink({ port, certificate, connectTimeout, idle = 60_000 }: RelayLinkOptions) {
-  async function connect(): Promise<Socket> {
-    const pin = certificate === undefined ? undefined : await readPin(certificate);
-    // Node's agent expects its own timeout to be set already.
-    const target = { host: HOST, port, noDelay: true, timeout: idle };
-    // Checked by its pin below, before anything is sent.
-    const socket = pin === undefined ? connectPlain(target) : connectTls({ ...target, rejectUnauthorized: false });
-    return new Promise((resolve, reject) => {
-      const timer = setTimeout(() => socket.destroy(new ConnectTimeout('timed out while connecting')), connectTimeout);
-      socket.once('error', reject);
-      socket.once('close', () => clearTimeout(timer));
-      socket.once(pin === undefined ? 'connect' : 'secureConnect', () => {
-        clearTimeout(timer);
-        if (pin === undefined || (socket as TLSSocket).getPeerX509Certificate()?.fingerprint256 === pin) {
-          socket.off('error', reject);
-          resolve(socket);
-        } else socket.destroy(new Error('it does not present the certificate of RELAY_SSL_CERT'));
-      });
-    });
-  }
-
-  /** Node's agent takes a connection from here when it is ready, and never sends on one that was not checked. */
-  const createAgent = (keepAlive: boolean): Agent => {
-    const agent = new Agent({ keepAlive, timeout: idle, maxFreeSockets: MAX_IDLE });
-    return Object.assign(agent, {
-      createConnection(_options: unknown, done: (error: Error | null, socket?: Socket) => void) {
-        connect().then(
-          (socket) => done(null, socket),
-          (error) => done(error),
-        );
-      },
-    });
-  };
-  const kept = createAgent(true);
-  const single = createAgent(false);
-
+export function createRelayLink({ port, certificate, connectTimeout, idle = 60_000 }: RelayLinkOptions): RelayLink {
+  const open = certificate === undefined ? undefined : (target: ConnectTarget) => openPinned(target, certificate);
   return {
+    ...createLocalLink({ host: HOST, port, connectTimeout, idle, open }),
     host: `${HOST}:${port}`,
-    /** For one connection of its own, such as that of a WebSocket. */
-    agent: single,
+    unreachable: (error) => `relay unreachable at ${HOST}:${port}: ${upstreamReason(error)}`,
+  };
+}
 
-    /** Begins a request. `keepAlive` takes and leaves an idle connection, which may turn out to be closed. */
-    request(
-      options: RequestOptions & { keepAlive: boolean },
-      answered: (response: IncomingMessage) => void,
-    ): ClientRequest {
-      return request({ ...options, host: HOST, port, agent: options.keepAlive ? kept : single }, answered);
-    },
-
-    /** The detail of a 502 (contract 07 §4.1). */
-    unreachable: (error: unknown): string => `relay unreachable at ${HOST}:${port}: ${upstreamReason(error)}`,
-
-    /** Ends every connection. */
-    close(): void {
-      kept.destroy();
-      single.destroy();
-    },
+async function openPinned(target: ConnectTarget, certificate: string): Promise<Opening> {
+  const pin = await readPin(certificate);
+  // Checked by its pin, before anything is sent.
+  const socket = connectTls({ ...target, rejectUnauthorized: false });
+  return {
+    socket,
+    ready: 'secureConnect',
+    check: () =>
+      socket.getPeerX509Certificate()?.fingerprint256 === pin
+        ? undefined
+        : new Error('it does not present the certificate of RELAY_SSL_CERT'),
   };
 }
 

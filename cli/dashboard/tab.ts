@@ -16,7 +16,7 @@ export interface TabOptions {
 /** Draws the tab into an element of the dashboard: the relay's state, the paired devices, and codes to connect a phone. */
 export function mount(root: HTMLElement, { api }: TabOptions): void {
   root.className = 'svc-relay';
-  root.replaceChildren(relaySection(api), devicesSection(api), setupSection());
+  root.replaceChildren(relaySection(api), devicesSection(api), setupSection(), pairingSection(api));
 }
 
 /** Calls the plugin. Throws an Error with its detail. */
@@ -38,14 +38,19 @@ function element(name: string, text = '', ...children: Node[]): HTMLElement {
 /** A section that fills itself, and shows why it cannot. */
 function section(title: string, fill: (body: HTMLElement) => Promise<void>): HTMLElement {
   const body = element('div', 'Loading …');
-  const load = () =>
-    fill(body).catch((error: Error) => {
-      const alert = element('p', error.message);
-      alert.setAttribute('role', 'alert');
-      body.replaceChildren(alert);
-    });
-  void load();
+  void attempt(body, () => fill(body));
   return element('section', '', element('h2', title), body);
+}
+
+/** Does something for a section, and shows there why it fails. */
+async function attempt(body: HTMLElement, work: () => Promise<void>): Promise<void> {
+  try {
+    await work();
+  } catch (error) {
+    const alert = element('p', (error as Error).message);
+    alert.setAttribute('role', 'alert');
+    body.replaceChildren(alert);
+  }
 }
 
 const relaySection = (api: string) =>
@@ -80,12 +85,39 @@ const setupSection = () =>
     const { dashboard_url: address } = JSON.parse(text);
     body.replaceChildren(
       element('p', 'Scan this with the app, then sign in there. The code holds no credentials.'),
-      qrCode(text),
+      qrCode(text, 'QR code with the address of this dashboard'),
       element('p', '', element('code', String(address))),
     );
   });
 
-function qrCode(text: string): SVGElement {
+/** Makes a code only on request, since the first device to scan it is admitted, and removes it when it expires. */
+const pairingSection = (api: string) =>
+  section('Pair a device', async (body) => {
+    const offer = () => {
+      const button = element('button', 'Show a pairing code');
+      button.addEventListener('click', () => void attempt(body, show));
+      const hint = 'For phones that connect to the relay itself. The code admits one device.';
+      body.replaceChildren(element('p', hint), button);
+    };
+    const show = async () => {
+      const { code, qr_payload: payload, expires_at: end } = await call(`${api}/pairing`, { method: 'POST' });
+      const until = new Date(Number(end) * 1000);
+      const hint = element('p', `Scan this with the app, or enter the code, before ${until.toLocaleTimeString()}.`);
+      hint.setAttribute('role', 'status');
+      const hide = element('button', 'Hide');
+      hide.addEventListener('click', offer);
+      body.replaceChildren(
+        hint,
+        qrCode(String(payload), 'QR code to pair a device'),
+        element('p', '', element('code', String(code))),
+        hide,
+      );
+      setTimeout(() => hide.isConnected && offer(), Math.max(0, until.getTime() - Date.now()));
+    };
+    offer();
+  });
+
+function qrCode(text: string, label: string): SVGElement {
   const { data, size } = encode(text, { border: 0 });
   const side = size + 2 * QUIET_ZONE;
   const dark = data.flatMap((row, y) =>
@@ -94,7 +126,8 @@ function qrCode(text: string): SVGElement {
   const svg = document.createElementNS(SVG, 'svg');
   svg.setAttribute('viewBox', `0 0 ${side} ${side}`);
   svg.setAttribute('role', 'img');
-  svg.setAttribute('aria-label', 'QR code with the address of this dashboard');
+  svg.setAttribute('shape-rendering', 'crispEdges');
+  svg.setAttribute('aria-label', label);
   const path = document.createElementNS(SVG, 'path');
   path.setAttribute('d', dark.join(''));
   svg.append(path);

@@ -2,7 +2,8 @@ import { RelayError } from '../../lib/errors.ts';
 import { splitUrl } from '../../lib/kit/addresses.ts';
 import type { Mode } from '../../lib/pairing/build-candidates.ts';
 import { isPairingCode } from '../../lib/pairing/codes.ts';
-import { parseDuration, parseGrantNames, parseGrants } from '../../lib/pairing/duration.ts';
+import { checkGrantName, parseDuration, parseGrantNames, parseGrants } from '../../lib/pairing/duration.ts';
+import { NOT_FOR_BROWSERS } from '../../lib/pairing/web-link.ts';
 import { GRANTS } from '../../lib/sessions/grants.ts';
 import {
   asChoice,
@@ -44,16 +45,29 @@ export interface PairOptions {
   token: boolean;
   /** Device name of the tool. */
   name?: string;
+  /** Stay until a device has used the code, on a terminal. */
+  wait: boolean;
+  /** Print one JSON document. */
+  json: boolean;
+  /** Check every step of a pairing instead. */
+  check: boolean;
+  /** Show the address of the app for browsers. */
+  web: boolean;
 }
 
 /** @throws UsageError naming the option. */
 export function readPairOptions(options: Options): PairOptions {
   const only = option(options, '--only', parseGrantNames);
+  const grants = option(options, '--grants', asGrants);
+  const web = flag(options, '--web');
+  const without = option(options, '--without', parseGrantNames);
+  const withheld = web ? NOT_FOR_BROWSERS.filter((name) => !Object.hasOwn(grants ?? {}, name)) : [];
+  const reduced = [...new Set([...(without ?? []), ...withheld])];
   const read: PairOptions = {
     ttl: option(options, '--ttl', parseDuration),
-    grants: option(options, '--grants', parseGrants),
+    grants,
     only,
-    without: only ? GRANTS.filter((name) => !only.includes(name)) : option(options, '--without', parseGrantNames),
+    without: only ? GRANTS.filter((name) => !only.includes(name)) : reduced.length > 0 ? reduced : undefined,
     host: option(options, '--host', asHost),
     port: option(options, '--port', asPort),
     dashboardUrl: option(options, '--dashboard-url', asHttpUrl),
@@ -67,6 +81,10 @@ export function readPairOptions(options: Options): PairOptions {
     showKey: flag(options, '--show-key'),
     token: flag(options, '--token'),
     name: option(options, '--name', asName),
+    wait: !negated(options, '--wait'),
+    json: flag(options, '--json'),
+    check: flag(options, '--check'),
+    web,
   };
   if (read.mode === 'public' && read.publicUrl === undefined) throw new UsageError('--mode public needs --public-url');
   if (flag(options, '--png') && negated(options, '--qr')) {
@@ -74,6 +92,9 @@ export function readPairOptions(options: Options): PairOptions {
   }
   if (read.code !== undefined && !read.relay) {
     throw new UsageError('--register-code and --no-relay exclude each other');
+  }
+  if (web && (read.token || read.code !== undefined || !read.relay || read.check)) {
+    throw new UsageError('--web excludes --token, --register-code, --no-relay and --check');
   }
   checkGrants(read, options);
   if (typeof options.relay === 'string') {
@@ -85,6 +106,12 @@ export function readPairOptions(options: Options): PairOptions {
   if (read.token && (read.code !== undefined || !read.relay || read.picture === 'file')) {
     throw new UsageError('--token excludes --register-code, --no-relay and --png');
   }
+  if (read.check && (read.token || read.code !== undefined || !read.relay || read.picture === 'file')) {
+    throw new UsageError('--check excludes --token, --register-code, --no-relay and --png');
+  }
+  if (read.json && read.token)
+    throw new UsageError('--json and --token exclude each other: the token is printed alone');
+  if (read.json && read.picture === 'none') throw new UsageError('--json and --no-qr exclude each other');
   return read;
 }
 
@@ -95,6 +122,13 @@ function checkGrants({ grants = {}, only, without, relay }: PairOptions, options
   if (!relay) throw new UsageError(`${flag} and --no-relay exclude each other`);
   const contradicted = Object.keys(grants).find((name) => (only ? !only.includes(name) : without.includes(name)));
   if (contradicted) throw new UsageError(`--grants names ${contradicted}, which ${flag} takes away`);
+}
+
+/** The relay stores any name, so a typing error would end in a grant that nothing asks for. */
+function asGrants(text: string): Record<string, number> {
+  const grants = parseGrants(text);
+  for (const name of Object.keys(grants)) checkGrantName(name);
+  return grants;
 }
 
 function asCode(text: string): string {

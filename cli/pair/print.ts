@@ -1,7 +1,18 @@
 import { urlHost } from '../../lib/kit/addresses.ts';
 import { asObject } from '../../lib/kit/json.ts';
 import { describeDuration } from '../../lib/pairing/duration.ts';
-import { aligned, type CommandContext, createStyle, line, printable, printWarning } from '../output.ts';
+import {
+  aligned,
+  type CommandContext,
+  createStyle,
+  hung,
+  line,
+  printable,
+  printJson,
+  printWarning,
+  sentence,
+} from '../output.ts';
+import { type ApiState, apiOf } from './api-state.ts';
 import type { PairOptions } from './options.ts';
 import { terminalQr, writeQrPng } from './qr.ts';
 
@@ -28,16 +39,51 @@ export interface Pairing {
   /** The JSON text in the QR code. */
   payload: string;
   pairingUrl: string;
+  /** The address of the app for browsers with the code, which is shown instead of the payload. */
+  page?: string;
+  /** The one-shot code, and when it ends (epoch seconds). */
+  code?: { text: string; expiresAt: number };
 }
 
-/** Prints a payload for people: sections, link, warning, and the QR code as `options.picture` says. */
-export async function printPairing(pairing: Pairing, options: PairOptions, directory: string, context: CommandContext) {
+/** A problem that the user has to know about, said after everything else. */
+export interface Notice {
+  text: string;
+  next: string;
+}
+
+export interface PrintParts {
+  options: PairOptions;
+  /** Agent home, where a PNG is written. */
+  directory: string;
+  api: ApiState;
+  notices: readonly Notice[];
+  /** Whether the command stays until the code was used or is over. */
+  waits: boolean;
+  context: CommandContext;
+}
+
+/** Characters of a folded link. */
+const FOLDED = 48;
+/** Seconds that a code lives. */
+const CODE_LIFETIME = 600;
+
+/**
+ * Prints a payload for people: sections, link, warning, the QR code as `options.picture` says, and the problems. On a
+ * terminal the code is last, so that it can be scanned without scrolling. Returns the path of the PNG, if one was written.
+ */
+export async function printPairing(pairing: Pairing, parts: PrintParts): Promise<string | undefined> {
+  const { options, api, notices, waits, context } = parts;
   const payload = asObject(JSON.parse(pairing.payload)) ?? {};
   const { bold, yellow } = createStyle(context.stdout, context.env);
+  const { page, pairingUrl } = pairing;
+  const drawing = draw(page ?? pairing.payload, parts);
+  // A link of a thousand characters would push everything else off the screen.
+  const columns = context.stdout.isTTY ? context.stdout.columns : undefined;
+  const folds = waits && drawing.rows !== null;
   const sections: [title: string, rows: string[]][] = [
-    ['API server', aligned(apiRows(payload, options))],
-    ['Relay', aligned(relayRows(payload, options))],
-    ['Link', [`  ${printable(pairing.pairingUrl)}`]],
+    ['API server', page ? [] : aligned(apiRows(payload, options, api), undefined, columns)],
+    ['Relay', aligned(relayRows(payload, options), undefined, columns)],
+    ['Link', [`  ${printable(page ?? (folds ? fold(pairingUrl) : pairingUrl))}`]],
   ];
   for (const [title, rows] of sections) {
     if (rows.length === 0) continue;
@@ -45,19 +91,36 @@ export async function printPairing(pairing: Pairing, options: PairOptions, direc
     for (const row of rows) line(context.stdout, row);
     line(context.stdout);
   }
-  await printPicture(pairing.payload, options, directory, context);
   const relay = asObject(payload.relay) !== null;
-  line(
+  sentence(
     context.stdout,
     `${yellow('Warning:')} the link and the QR code hold credentials. Show them only to your own device.`,
   );
-  line(
+  sentence(
     context.stdout,
-    `Next: scan the code in the app, or open the link on the device${relay ? ', within 10 minutes' : ''}.`,
+    page
+      ? 'Next: scan the code with the camera of the phone, or open the link in a browser, within 10 minutes.'
+      : `Next: scan the code in the app, or open the link on the device${relay ? ', within 10 minutes' : ''}.`,
   );
+  const png = await printPicture(pairing, drawing, parts);
+  for (const { text, next } of notices) {
+    printWarning(context, text);
+    sentence(context.stderr, next);
+  }
+  return png;
 }
 
-function apiRows(payload: Record<string, unknown>, { showKey }: PairOptions): [string, string][] {
+const fold = (link: string): string =>
+  link.length <= FOLDED ? link : `${link.slice(0, FOLDED - 1)}… (press l for all of it)`;
+
+function authText(key: string, api: ApiState): string {
+  if (key !== '') return api === 'silent' ? 'API key required (the server does not answer)' : 'API key required';
+  if (api === 'open') return 'open access: the API server has no key';
+  if (api === 'keyed') return 'API key required, and none was found on this machine';
+  return 'not known: no key was found, and the API server does not answer';
+}
+
+function apiRows(payload: Record<string, unknown>, { showKey }: PairOptions, api: ApiState): [string, string][] {
   const { host, port, tls, key, dashboard_url: dashboard } = payload;
   const dashboardRow: [string, string] = [
     'Dashboard',
@@ -70,7 +133,7 @@ function apiRows(payload: Record<string, unknown>, { showKey }: PairOptions): [s
     ['Server', printable(`${tls ? 'https' : 'http'}://${urlHost(host)}:${port}`)],
     dashboardRow,
     ['API key', text === '' ? 'none' : shown],
-    ['Auth', text === '' ? 'open access: the API server has no key' : 'API key required'],
+    ['Auth', authText(text, api)],
   ];
 }
 
@@ -80,7 +143,7 @@ function relayRows(payload: Record<string, unknown>, options: PairOptions): [str
   const endpoints = Array.isArray(payload.endpoints) ? payload.endpoints.map(asObject) : [];
   const routes = endpoints.map((endpoint, index): [string, string] => [
     index === 0 ? 'Routes' : '',
-    printable(`${endpoint?.role} ${asObject(endpoint?.relay)?.url ?? ''}`),
+    printable(`${endpoint?.role} ${addressOf(endpoint)}`),
   ]);
   return [
     ['URL', printable(String(relay.url))],
@@ -91,21 +154,103 @@ function relayRows(payload: Record<string, unknown>, options: PairOptions): [str
   ];
 }
 
-async function printPicture(payload: string, options: PairOptions, directory: string, context: CommandContext) {
+/** Where a route leads: to the relay itself, to the pinned origin in front of it, or to the broker. */
+const addressOf = (endpoint: Record<string, unknown> | null | undefined) =>
+  asObject(endpoint?.relay)?.url ?? asObject(endpoint?.broker)?.url ?? asObject(endpoint?.proxy)?.url ?? '';
+
+interface Drawing {
+  /** The QR code in half blocks; null when it is not to be printed. */
+  rows: string[] | null;
+  /** Why it is in a file instead. */
+  reason?: string;
+  file: boolean;
+}
+
+/** Decides how a code is shown: drawn where it fits and a camera can read it, else as a file (contract 09 §2). */
+function draw(payload: string, { options, notices, waits, context }: PrintParts): Drawing {
   const terminal = context.stdout.isTTY === true;
-  if (options.picture === 'none' || (options.picture === 'auto' && !terminal)) return;
-  const path = await writeQrPng(payload, directory).catch((error) => {
+  if (options.picture === 'file') return { rows: null, file: true };
+  if (options.picture === 'none' || !terminal) return { rows: null, file: false };
+  const rows = terminalQr(payload, { colour: false });
+  if (rows === null) {
+    return { rows, file: true, reason: 'The code is too large to scan off a terminal: open the picture instead.' };
+  }
+  const { columns = 80, rows: height = 24 } = context.stdout;
+  const width = rows[0]?.length ?? 0;
+  // Below the code: each problem with its next step, and the status line or prompt.
+  const below = notices.flatMap(({ text, next }) => [`warning: ${text}`, next]);
+  const needed = rows.length + below.flatMap((text) => hung(text, { indent: 0, columns })).length + 1;
+  if (width <= columns && needed <= height) {
+    return { rows: terminalQr(payload, { colour: !context.env.NO_COLOR }), file: false };
+  }
+  const larger = `Enlarge the window to ${width} columns and ${needed} rows`;
+  return {
+    rows: null,
+    file: true,
+    reason:
+      `The QR code does not fit into ${columns} columns and ${height} rows. ` +
+      `${larger}${waits ? ' and press r' : ''} to see it here.`,
+  };
+}
+
+/** Prints the drawing, or writes the PNG and says how long that stays. */
+async function printPicture(
+  { payload, page, code }: Pairing,
+  { rows, file, reason }: Drawing,
+  { directory, waits, context }: PrintParts,
+): Promise<string | undefined> {
+  if (rows) for (const row of rows) line(context.stdout, row);
+  if (!file) return undefined;
+  const path = await writeQrPng(page ?? payload, directory).catch((error) => {
     printWarning(context, `cannot write the PNG (${error.code ?? 'failed'}); use the link`);
     return undefined;
   });
-  if (path === undefined) return;
-  const drawn = options.picture === 'auto' ? terminalQr(payload, { colour: !context.env.NO_COLOR }) : [];
-  if (path === null || drawn === null) {
-    return printWarning(context, 'the payload is too much for a QR code; use the link, or fewer routes (--mode)');
+  if (path === undefined) return undefined;
+  if (path === null) {
+    printWarning(context, 'the payload is too much for a QR code; use the link, or fewer routes (--mode)');
+    return undefined;
   }
-  for (const row of drawn) line(context.stdout, row);
-  if (drawn.length > 0) line(context.stdout);
-  line(context.stdout, `QR code as PNG: ${path}`);
-  line(context.stdout, 'Delete the file after use.');
   line(context.stdout);
+  if (reason !== undefined) sentence(context.stdout, reason);
+  sentence(context.stdout, `QR code as PNG: ${path}`);
+  sentence(context.stdout, waits ? 'The file is removed when this command ends.' : keptText(code));
+  return path;
+}
+
+function keptText(code: Pairing['code']): string {
+  const until = timeOfDay(code?.expiresAt ?? Date.now() / 1000 + CODE_LIFETIME);
+  return `Delete the file after use. The next 'svc pair' after ${until} removes it.`;
+}
+
+/** Hours and minutes of epoch seconds, in local time. */
+export function timeOfDay(epoch: number): string {
+  const time = new Date(epoch * 1000);
+  return `${String(time.getHours()).padStart(2, '0')}:${String(time.getMinutes()).padStart(2, '0')}`;
+}
+
+/** `svc pair --json`: everything that `printPairing` says, and the whole link. Returns the path of the PNG, if any. */
+export async function printPairingJson(pairing: Pairing, parts: PrintParts): Promise<string | undefined> {
+  const { options, directory, api, notices, context } = parts;
+  const payload = asObject(JSON.parse(pairing.payload)) ?? {};
+  const png = options.picture === 'file' ? await writeQrPng(pairing.page ?? pairing.payload, directory) : undefined;
+  const relay = asObject(payload.relay);
+  const endpoints = Array.isArray(payload.endpoints) ? payload.endpoints.map(asObject) : [];
+  printJson(context.stdout, {
+    ok: true,
+    code: pairing.code?.text ?? (typeof relay?.code === 'string' ? relay.code : null),
+    expires_at: pairing.code?.expiresAt ?? null,
+    relay_url: relay?.url ?? null,
+    api_url: apiOf(payload)?.url ?? null,
+    api_state: api,
+    routes: endpoints.map((one) => ({
+      role: one?.role,
+      url: addressOf(one),
+    })),
+    pairing_url: pairing.pairingUrl,
+    ...(pairing.page !== undefined && { page_url: pairing.page }),
+    qr_payload: pairing.payload,
+    png: png ?? null,
+    problems: notices.map(({ text, next }) => ({ text, next })),
+  });
+  return png ?? undefined;
 }

@@ -1,17 +1,22 @@
-import { mkdir, writeFile } from 'node:fs/promises';
+import { lstat, readdir, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { encode, renderUnicodeCompact } from 'uqr';
+import { makeDirectory } from '../../lib/host/node/files.ts';
 import { base64url, randomBytes } from '../../lib/kit/bytes.ts';
 import { encodePng, type GreyPicture } from '../../lib/kit/png.ts';
 
 /** Level L, not boosted: payloads are long, and a larger code is harder to scan off a screen than a weaker one. */
 const LEVEL = { ecc: 'L', boostEcc: false } as const;
 
-/** A QR code in half blocks, two modules per character, or null when the text is too long for one. */
+/** The largest code that a camera reads off a terminal: 117 modules, of 1,273 bytes. A PNG holds larger ones. */
+const MAX_TERMINAL_VERSION = 25;
+
+/** A QR code in half blocks, two modules per character, or null when the text is too long for a terminal. */
 export function terminalQr(text: string, { colour }: { colour: boolean }): string[] | null {
-  const drawn = orNull(() => renderUnicodeCompact(text, { ...LEVEL, border: 1 }));
-  // Blocks are the light modules. Explicit colours keep the code correct on a light terminal.
-  return drawn?.split('\n').map((row) => (colour ? `\u001b[97;40m${row}\u001b[0m` : row)) ?? null;
+  const drawn = orNull(() => renderUnicodeCompact(text, { ...LEVEL, border: 1, maxVersion: MAX_TERMINAL_VERSION }));
+  // Blocks are the light modules. Explicit colours keep the code correct on a light terminal. One sequence each: `line`
+  // takes any other for foreign text, and makes it harmless.
+  return drawn?.split('\n').map((row) => (colour ? `\u001b[97m\u001b[40m${row}\u001b[0m` : row)) ?? null;
 }
 
 /**
@@ -22,9 +27,22 @@ export async function writeQrPng(text: string, directory: string): Promise<strin
   const code = orNull(() => encode(text, { ...LEVEL, border: 0 }));
   if (!code) return null;
   const path = join(directory, `svc-pair-${base64url(randomBytes(12))}.png`);
-  await mkdir(directory, { recursive: true, mode: 0o700 });
+  await makeDirectory(directory);
   await writeFile(path, await encodePng(pictureOf(code.data)), { flag: 'wx', mode: 0o600 });
   return path;
+}
+
+/** Milliseconds for which a code in a PNG is good. */
+const PNG_LIFETIME = 600_000;
+
+/** Removes the PNG files of earlier calls whose codes are over. They may still hold the key of an API server. */
+export async function removeOldPngs(directory: string, now = Date.now()): Promise<void> {
+  const names = await readdir(directory).catch((): string[] => []);
+  for (const name of names.filter((name) => /^svc-pair-[\w-]{16}\.png$/.test(name))) {
+    const path = join(directory, name);
+    const found = await lstat(path).catch(() => null);
+    if (found?.isFile() && now - found.mtimeMs > PNG_LIFETIME) await rm(path, { force: true }).catch(() => {});
+  }
 }
 
 /** Pixels along the side of a module, and light modules around the code (four are the standard's quiet zone). */

@@ -1,7 +1,7 @@
 import type { Command } from 'cac';
 import { openOperatorRelay } from '../operator-relay.ts';
 import { flag, type Options } from '../options.ts';
-import { type CommandContext, CommandError, line, printable, printJson, UsageError } from '../output.ts';
+import { type CommandContext, CommandError, printable, printJson, sentence, UsageError } from '../output.ts';
 import { RELAY_OPTION } from '../remote-relay.ts';
 
 /** `svc phone cancel`: removes messages from the queue before a phone receives them. */
@@ -27,8 +27,8 @@ async function run(id: string | undefined, options: Options, context: CommandCon
   });
   const cancelled = typeof answer.cancelled === 'number' ? answer.cancelled : 0;
   if (flag(options, '--json')) printJson(context.stdout, { cancelled });
-  else if (cancelled > 0) line(context.stdout, `Cancelled ${cancelled} message${cancelled === 1 ? '' : 's'}.`);
-  else if (all) line(context.stdout, 'Nothing was waiting.');
+  else if (cancelled > 0) sentence(context.stdout, `Cancelled ${cancelled} message${cancelled === 1 ? '' : 's'}.`);
+  else if (all) sentence(context.stdout, 'Nothing was waiting.');
   if (id !== undefined && cancelled === 0) {
     throw new CommandError(
       `no message '${printable(id)}' waits; a delivered one cannot be cancelled`,

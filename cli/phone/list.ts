@@ -2,7 +2,7 @@ import type { Command } from 'cac';
 import { asObject } from '../../lib/kit/json.ts';
 import { openOperatorRelay } from '../operator-relay.ts';
 import { flag, type Options } from '../options.ts';
-import { type CommandContext, columns, createStyle, line, printable, printJson } from '../output.ts';
+import { type CommandContext, columns, createStyle, line, printable, printJson, sentence } from '../output.ts';
 import { RELAY_OPTION } from '../remote-relay.ts';
 
 const MAX_TEXT = 60;
@@ -22,7 +22,7 @@ async function run(options: Options, context: CommandContext): Promise<void> {
   const answer = await (await openOperatorRelay(options, context)).call({ method: 'GET', path: '/phone/outbound' });
   if (flag(options, '--json')) return printJson(context.stdout, answer);
   const messages = Array.isArray(answer.messages) ? answer.messages.map((row) => asObject(row) ?? {}) : [];
-  if (messages.length === 0) return line(context.stdout, 'Nothing waits for a phone.');
+  if (messages.length === 0) return sentence(context.stdout, 'Nothing waits for a phone.');
   const { bold } = createStyle(context.stdout, context.env);
   const now = Date.now();
   const rows = messages.map((row) => [
@@ -40,12 +40,12 @@ async function run(options: Options, context: CommandContext): Promise<void> {
   );
 }
 
-function cell(value: unknown, limit: number): string {
+export function cell(value: unknown, limit: number): string {
   const text = typeof value === 'string' ? printable(value) : '-';
   return text.length > limit ? `${text.slice(0, limit - 1)}…` : text;
 }
 
-function age(ms: number): string {
+export function age(ms: number): string {
   const seconds = Math.max(0, Math.round(ms / 1000));
   if (seconds < 60) return `${seconds} s`;
   return seconds < 3600 ? `${Math.floor(seconds / 60)} min` : `${Math.floor(seconds / 3600)} h`;

@@ -4,14 +4,18 @@ import { bytesToHex, randomBytes } from '../../lib/kit/bytes.ts';
 import { parseDuration } from '../../lib/pairing/duration.ts';
 import { newMessageId, readMessage } from '../../lib/phone/message.ts';
 import { type OperatorRelay, openOperatorRelay } from '../operator-relay.ts';
-import { asText, flag, type Options, option } from '../options.ts';
-import { type CommandContext, CommandError, line, printableLines, printJson, UsageError } from '../output.ts';
+import { asChoice, asText, flag, type Options, option } from '../options.ts';
+import { type CommandContext, CommandError, line, printableLines, printJson, sentence, UsageError } from '../output.ts';
 import { RELAY_OPTION } from '../remote-relay.ts';
 import { readAll } from '../stdin.ts';
+import { createTracker, type Tracker } from './track.ts';
 import { type PhoneReply, startWaiting } from './wait.ts';
 
 /** Seconds. */
 const DEFAULT_WAIT = 300;
+/** Milliseconds for which somebody at a terminal waits to see whether the phone shows the message. */
+const SHOWN_WAIT = 2000;
+const SURFACINGS = ['default', 'notification', 'inbox', 'session'] as const;
 
 interface Sent {
   message_id: string;
@@ -19,6 +23,8 @@ interface Sent {
   delivered: boolean;
   /** Queued messages including this one; 0 when it was delivered. */
   buffered: number;
+  /** The last state that was seen, as in `GET /phone/history`; null where the relay does not tell. */
+  state: string | null;
 }
 
 /** `svc phone send`: lets people and scripts on this machine reach the phone as the agent does. */
@@ -48,12 +54,18 @@ async function run(given: string, options: Options, context: CommandContext): Pr
     text: await textOf(given, context),
     title: option(options, '--title', asText),
     chat_id: option(options, '--chat', asText) ?? ownChat,
-    surfacing: option(options, '--surfacing', asText),
+    surfacing: option(options, '--surfacing', asChoice(...SURFACINGS)),
     message_id: newMessageId(),
   };
   check(message);
   const relay = await openOperatorRelay(options, context);
-  if (wait === undefined) return report(await post(relay, message), options, context);
+  const tracker = await createTracker(relay, message.message_id);
+  if (wait === undefined) {
+    const sent = await post(relay, message);
+    const patience = sent.delivered && context.stdout.isTTY && !flag(options, '--json') ? SHOWN_WAIT : 0;
+    const state = await tracker.until((seen) => seen !== 'sent', patience, context.stop);
+    return report({ ...sent, state }, options, context);
+  }
 
   const waiting = startWaiting({
     relay,
@@ -62,11 +74,17 @@ async function run(given: string, options: Options, context: CommandContext): Pr
     seconds: wait,
     stop: context.stop,
   });
+  const over = new AbortController();
   try {
     const sent = await post(relay, message);
     if (!flag(options, '--json')) explain(sent, context, `Waiting ${wait} s for the reply.`);
-    await finish(sent, await waiting.replies, wait, options, context);
+    progress(tracker, sent, over.signal, options, context);
+    const replies = await waiting.replies;
+    over.abort();
+    const state = await tracker.look();
+    await finish({ ...sent, state: replies.length > 0 ? 'answered' : state }, replies, wait, options, context);
   } finally {
+    over.abort();
     waiting.end();
   }
 }
@@ -100,17 +118,21 @@ async function post(relay: OperatorRelay, body: { message_id: string; chat_id?: 
     chat_id: body.chat_id ?? null,
     delivered: delivered === true,
     buffered: typeof buffered === 'number' ? buffered : 0,
+    state: null,
   };
 }
 
 function report(sent: Sent, options: Options, context: CommandContext): void {
-  const { delivered, buffered, message_id: id } = sent;
+  const { delivered, buffered, message_id: id, state } = sent;
   if (flag(options, '--json')) printJson(context.stdout, sent);
-  else if (delivered) line(context.stdout, `Delivered: ${id}`);
+  else if (delivered) line(context.stdout, `${state === 'shown' ? 'Shown' : 'Delivered'}: ${id}`);
   else {
-    line(context.stdout, `Queued: ${id} (${buffered} waiting)`);
-    line(context.stdout, 'No phone is listening. The message is kept for 24 hours and delivered when one connects.');
-    line(context.stdout, `Cancel it with: ${context.program} cancel ${id}`);
+    sentence(context.stdout, `Queued: ${id} (${buffered} waiting)`);
+    sentence(
+      context.stdout,
+      'No phone is listening. The message is kept for 24 hours and delivered when one connects.',
+    );
+    sentence(context.stdout, `Cancel it with: ${context.program} cancel ${id}`);
   }
 }
 
@@ -118,6 +140,39 @@ function report(sent: Sent, options: Options, context: CommandContext): void {
 function explain({ delivered, buffered }: Sent, context: CommandContext, next: string): void {
   const state = delivered ? 'Delivered.' : `No phone is listening: queued (${buffered} waiting).`;
   line(context.stderr, `${state} ${next}`);
+}
+
+/** Reports on stderr what becomes of the message while its reply is awaited. */
+function progress(
+  tracker: Tracker,
+  { delivered }: Sent,
+  signal: AbortSignal,
+  options: Options,
+  context: CommandContext,
+): void {
+  if (flag(options, '--json')) return;
+  const words: Record<string, string> = { shown: 'The phone shows it.', ...GONE };
+  if (!delivered) words.sent = 'Delivered: a phone has connected.';
+  const print = (state: string) => {
+    if (words[state] !== undefined) line(context.stderr, words[state]);
+  };
+  void tracker.follow(delivered ? 'sent' : 'queued', print, signal);
+}
+
+const GONE: Record<string, string> = {
+  expired: 'It has expired: no phone connected in time.',
+  cancelled: 'It was cancelled.',
+  dropped: 'It was dropped: too many messages waited.',
+};
+
+/** Next step without a reply, by the last state that was seen. */
+function afterSilence({ state, delivered }: Sent, { program }: CommandContext): string {
+  const gone = GONE[state ?? ''];
+  if (gone !== undefined) return `${gone} See: ${program} history`;
+  const later = 'The relay keeps a later reply for readers of GET /phone/replies.';
+  if (state === 'shown') return `The phone has shown it. ${later}`;
+  if (delivered || state === 'sent') return `The phone has received it. ${later}`;
+  return `No phone has received it. List the queue with: ${program} list`;
 }
 
 async function finish(
@@ -132,8 +187,6 @@ async function finish(
   if (replies.length > 0) return;
   throw new CommandError(
     context.stop?.aborted ? 'stopped before a reply came' : `no reply came within ${wait} s`,
-    sent.delivered
-      ? 'The relay keeps a later one for readers of GET /phone/replies.'
-      : `No phone has received it. List the queue with: ${context.program} list`,
+    afterSilence(sent, context),
   );
 }

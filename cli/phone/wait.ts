@@ -1,6 +1,7 @@
 import { asObject } from '../../lib/kit/json.ts';
 import { keepAlive } from '../keep-alive.ts';
 import { type OperatorRelay, Unreachable } from '../operator-relay.ts';
+import { pause } from '../pause.ts';
 
 /** Seconds of one poll; the relay allows 30. */
 const POLL_WINDOW = 25;
@@ -59,14 +60,3 @@ async function poll({ relay, chatId, messageId, seconds }: WaitParts, signal: Ab
 }
 
 const isReply = (value: unknown): value is PhoneReply => typeof asObject(value)?.text === 'string';
-
-const pause = (ms: number, signal: AbortSignal): Promise<void> =>
-  new Promise((resolve) => {
-    const done = () => {
-      clearTimeout(timer);
-      signal.removeEventListener('abort', done);
-      resolve();
-    };
-    const timer = setTimeout(done, ms);
-    signal.addEventListener('abort', done);
-  });

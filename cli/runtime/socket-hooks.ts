@@ -12,7 +12,7 @@ export interface OpenSocket {
   events: SocketEvents;
 }
 
-/** What differs between the runtimes: where the sockets of peers are kept. */
+/** The difference between the runtimes: where the sockets of peers are kept. */
 export interface SocketRuntime {
   /** Bytes of the largest message that the platform passes on, where that is less than a row allows. */
   maxMessage?: number;
@@ -30,7 +30,8 @@ export interface SocketRuntime {
   pong?(peer: Peer, data: Uint8Array): void;
 }
 
-type SocketHooks = Pick<Hooks, 'open' | 'message' | 'drain' | 'ping' | 'close' | 'error'>;
+type SocketHooks = Pick<Hooks, 'open' | 'message' | 'drain' | 'ping' | 'close' | 'error'> &
+  Required<Pick<Hooks, 'pong'>>;
 
 /** The hooks of crossws, shared by the Node server and the Durable Object. */
 export function createSocketHooks(runtime: SocketRuntime, log: Log) {
@@ -92,6 +93,7 @@ export function createSocketHooks(runtime: SocketRuntime, log: Log) {
       runtime.pong?.(peer, data as Uint8Array);
       deliver(peer, ({ events }) => events.pinged());
     },
+    pong: (peer) => deliver(peer, ({ events }) => events.ponged?.()),
     close: end,
     error: (_peer, error) => log.debug(`socket error: ${describeError(error)}`),
   };

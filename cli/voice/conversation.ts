@@ -28,16 +28,16 @@ export interface Confirmation {
   message: string;
 }
 
-/** What the person, or whoever is in their place, is shown. */
+/** Output for the person, or for the script in their place. */
 export interface Audience {
   /** Every event of the relay, in order. */
   event(event: JsonObject): void;
-  /** What was understood of an utterance. */
+  /** Transcript of an utterance. */
   transcript(text: string): void;
   /** A whole answer. */
   answer(text: string): void;
   audio(part: SpeechPart): void;
-  /** What the agent is doing. */
+  /** Activity of the agent. */
   progress(text: string): void;
   confirmation(confirmation: Confirmation): void;
   /** Milliseconds until everything that was passed to `audio` has been heard. */
@@ -319,7 +319,7 @@ export class Conversation implements SessionClient<void> {
     this.#isTurn = false;
   }
 
-  /** What the agent does (contract 06 §4.2). */
+  /** Reports the agent's work (contract 06 §4.2). */
   #work(event: VoiceEvent): void {
     const { type, queued_count: queued } = event;
     if (typeof queued === 'number') this.#queued = queued;

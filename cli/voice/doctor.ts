@@ -25,7 +25,7 @@ interface KeyRow {
   key: 'present' | 'missing' | 'none';
   /** Where the key is from, or the variables that may hold it. */
   names: string[];
-  /** What the provider said when it was asked for its voices. */
+  /** Answer of the provider when it was asked for its voices. */
   problem?: string;
 }
 

@@ -3,7 +3,7 @@ import { type CommandContext, line } from '../output.ts';
 /** Milliseconds between two states on a terminal. */
 const INTERVAL = 100;
 
-/** What a command is doing, on stderr. */
+/** Reports the progress of a command on stderr. */
 export interface Progress {
   /** Begins a step: a line of its own where there is no terminal. */
   step(text: string): void;

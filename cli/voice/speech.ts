@@ -9,7 +9,7 @@ const MAX_AUDIO = 64 * 1024 * 1024;
 const ONCE = { resumes: 1, comeBack: 10_000 };
 const SEE_DOCTOR = 'See which providers and keys the relay has: svc voice doctor';
 
-/** What is to be said, and with what. Absent members are left to the settings of the relay. */
+/** Text to speak, and the voice for it. The relay's settings fill in absent members. */
 export interface SpeechRequest {
   text: string;
   profile?: string;
@@ -27,7 +27,7 @@ export interface SpeechPart {
   sampleRate: number;
 }
 
-/** What was said, and how fast it came. */
+/** Result of a render, and how fast it came. */
 export interface Speech {
   provider: string;
   model: string;

@@ -67,7 +67,7 @@ interface Setup {
   context: CommandContext;
 }
 
-/** What a conversation is held with. */
+/** Parts that a conversation needs. */
 interface Stage extends Setup {
   sound: Sound;
   say(who: string, text: string): void;
@@ -233,7 +233,7 @@ async function toggle(
 
 type Sound = ReturnType<typeof createSound>;
 
-/** What the agent says: played if there is a player, and kept for `--out`. */
+/** The agent's speech: played if there is a player, and kept for `--out`. */
 function createSound(player: Player | undefined) {
   const parts: Buffer[] = [];
   let bytes = 0;

@@ -18,6 +18,7 @@ export const createBridgeChannel = ({ bridge, log }: Pick<Relay, 'bridge' | 'log
   },
 
   badPayload() {},
+  describe: (connection) => bridge.describe(connection),
   opened: (connection, slept) => bridge.opened(connection, slept),
   closed: (connection) => bridge.closed(connection),
   grantLost: (connection) => bridge.grantLost(connection),

@@ -2,7 +2,7 @@ import { sendChatError, type Turn } from '../../lib/chat/chat.ts';
 import { isSessionId } from '../../lib/chat/upstream.ts';
 import { RelayError } from '../../lib/errors.ts';
 import type { Relay } from '../../lib/relay.ts';
-import type { Channel } from '../../lib/socket/channel.ts';
+import type { Channel, Connection } from '../../lib/socket/channel.ts';
 import type { Payload } from '../../lib/socket/envelope.ts';
 
 const GRANT = { name: 'chat', label: 'Chat' };
@@ -19,6 +19,7 @@ export function createChatChannel({ chat }: Relay): Channel {
       try {
         if (type === 'chat.send') chat.send(connection, id, turnOf(payload));
         else if (type === 'chat.sessions.list') chat.listSessions(connection, id, profileOf(payload));
+        else if (type === 'chat.cancel') cancel(connection, payload);
         else throw new RelayError('invalid', `Unknown chat message type: ${type.slice(0, MAX_SHOWN_TYPE)}`);
       } catch (error) {
         if (!(error instanceof RelayError)) throw error;
@@ -30,8 +31,13 @@ export function createChatChannel({ chat }: Relay): Channel {
     failed: (connection, { id }) => sendChatError(connection, id, 'internal error', 'internal_error'),
     denied: (connection, { id }, text) => sendChatError(connection, id, text, 'permission_denied'),
     grantLost: (connection) => chat.revoke(connection, `${GRANT.label} grant expired for this device`),
+    describe: (connection) => ({ streams: chat.streamsOf(connection) }),
     closed: (connection) => chat.drop(connection),
   };
+
+  function cancel(connection: Connection, { request_id: id }: Payload): void {
+    if (typeof id === 'string') chat.cancel(connection, id);
+  }
 }
 
 const isAbsent = (value: unknown): boolean => value === undefined || value === null || value === '';

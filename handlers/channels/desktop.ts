@@ -34,6 +34,7 @@ export const createDesktopChannel = ({ desktop, log }: Pick<Relay, 'desktop' | '
   badPayload(connection) {
     log.debug(`ignored a desktop message without a payload object from session ${connection.session.prefix}`);
   },
+  describe: (connection) => ({ tools: desktop.toolsOf(connection) }),
   opened: (connection, slept) => desktop.opened(connection, slept),
   closed: (connection) => desktop.closed(connection),
   grantLost: (connection) => desktop.grantLost(connection),

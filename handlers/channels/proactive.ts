@@ -10,11 +10,13 @@ export const createProactiveChannel = ({ phone, log: root }: Pick<Relay, 'phone'
     message(connection, { type, id, payload }) {
       switch (type) {
         case 'proactive.subscribe':
-          return phone.subscribe(connection, id);
+          return payload.mirror === true ? phone.mirror(connection, id) : phone.subscribe(connection, id);
         case 'proactive.unsubscribe':
           return phone.leave(connection);
         case 'proactive.reply':
           return phone.reply(connection, payload, id);
+        case 'proactive.shown':
+          return phone.shown(connection, payload.message_id);
         case 'proactive.cancel':
           return cancel(payload.message_id);
         default:
@@ -24,6 +26,7 @@ export const createProactiveChannel = ({ phone, log: root }: Pick<Relay, 'phone'
     badPayload() {},
     // A reply that could not be stored is not acknowledged, so the phone sends it again.
     failed() {},
+    describe: (connection) => ({ subscribed: phone.isSubscribed(connection), mirror: phone.isMirror(connection) }),
     opened: (connection, slept) => (slept ? phone.restore(connection) : undefined),
     closed: (connection) => phone.leave(connection),
     grantLost: (connection) => phone.leave(connection),

@@ -2,6 +2,7 @@ import type { Relay } from '../../lib/relay.ts';
 import type { Channel, Connection } from '../../lib/socket/channel.ts';
 import { isLongerThan, type Message, type Payload } from '../../lib/socket/envelope.ts';
 import { freshName, isName, sizeOf } from '../../lib/terminal/names.ts';
+import { isWindow, MAX_WINDOW, MIN_WINDOW } from '../../lib/terminal/pacing.ts';
 import type { Viewer } from '../../lib/terminal/session.ts';
 import type { Terminals } from '../../lib/terminal/terminals.ts';
 
@@ -11,7 +12,7 @@ const NO_HOST = 'Terminal is not available: this relay has no host';
 /** Messages whose sender expects an answer. */
 const EXPECTING_ANSWER = new Set(['terminal.attach', 'terminal.list', 'terminal.kill']);
 
-/** `terminal`: shells on pseudo-terminals (contract 02 §3). */
+/** `terminal`: shells on pseudo-terminals (contract 02 §3, 09 §1). */
 export const createTerminalChannel = ({ terminals }: Pick<Relay, 'terminals'>): Channel => ({
   grant: { name: 'terminal', label: 'Terminal' },
 
@@ -23,6 +24,8 @@ export const createTerminalChannel = ({ terminals }: Pick<Relay, 'terminals'>): 
         return attach(terminals, connection, message);
       case 'terminal.input':
         return input(terminals, connection, message);
+      case 'terminal.ack':
+        return terminals.acknowledge(connection, name, payload.chars);
       case 'terminal.resize': {
         const size = sizeOf(payload.cols, payload.rows);
         if (size) terminals.resize(connection, name, size);
@@ -46,6 +49,7 @@ export const createTerminalChannel = ({ terminals }: Pick<Relay, 'terminals'>): 
   denied(connection, message, text) {
     if (EXPECTING_ANSWER.has(message.type)) fail(connection, message, text, 'permission_denied');
   },
+  describe: (connection) => ({ shells: terminals.shellsOf(connection) }),
   grantLost: (connection) => terminals.release(connection, 'grant-lost'),
   closed: (connection) => terminals.release(connection, 'lost'),
 });
@@ -69,10 +73,18 @@ async function attach(terminals: Terminals, connection: Connection, message: Mes
     return fail(connection, message, 'session_name must be 1 to 128 printable characters', 'invalid_request');
   const size = sizeOf(payload.cols, payload.rows);
   if (!size) return fail(connection, message, 'cols and rows must be numbers', 'invalid_request');
+  const window = payload.window ?? undefined;
+  if (window !== undefined && !isWindow(window))
+    return fail(
+      connection,
+      message,
+      `window must be an integer from ${MIN_WINDOW} to ${MAX_WINDOW}`,
+      'invalid_request',
+    );
   const shell = typeof payload.shell === 'string' ? payload.shell : undefined;
   const hasTmux = await terminals.hasTmux();
   const viewer = createViewer(connection, { id, name, hasTmux });
-  const result = await terminals.attach(connection, { name, shell, size }, viewer);
+  const result = await terminals.attach(connection, { name, shell, size, window }, viewer);
   const refuse = (text: string, error?: string) => fail(connection, message, text, error, { session_name: name });
   switch (result.kind) {
     case 'attached':

@@ -1,4 +1,6 @@
 import { textOf } from '../../lib/dispatch/json-text.ts';
+import { nextTurn } from '../../lib/kit/clock.ts';
+import { MAX_UNCOUNTED } from '../../lib/kit/long-json.ts';
 import type { Relay } from '../../lib/relay.ts';
 import type { Channel, Connection } from '../../lib/socket/channel.ts';
 import { encodeEnvelopeAround, type Message } from '../../lib/socket/envelope.ts';
@@ -32,6 +34,7 @@ export const createTuiChannel = ({ tui, version }: Pick<Relay, 'tui' | 'version'
 
   badPayload: (connection, { id }) => fail(connection, 'payload must be a JSON object', id, 'invalid_request'),
   failed: (connection, { id }) => fail(connection, 'internal error', id, 'internal_error'),
+  describe: (connection) => ({ attached: tui.isAttached(connection) }),
   closed: (connection) => void tui.release(connection),
 
   grantLost(connection) {
@@ -72,11 +75,12 @@ async function attach(tui: Relay['tui'], version: string, connection: Connection
   }
 }
 
-function request(tui: Relay['tui'], connection: Connection, { id }: Message, text: string): void {
+async function request(tui: Relay['tui'], connection: Connection, { id }: Message, text: string): Promise<void> {
   const lost = () => fail(connection, 'tui_gateway does not read its input any more', id);
   const payload = textOf(text, 'payload');
+  if (text.length > MAX_UNCOUNTED) await nextTurn();
   // A missing or null payload is an empty object (contract 02 §1.2).
-  const requested = tui.request(connection, payload?.startsWith('{') ? payload : '{}', lost);
+  const requested = await tui.request(connection, payload?.startsWith('{') ? payload : '{}', lost);
   switch (requested) {
     case 'written':
       break;

@@ -140,7 +140,7 @@ function providerOf(request: RelayRequest): StreamingProvider {
   return isAgentProvider(provider) ? provider : requireProvider(id, 'realtime');
 }
 
-/** What can be chosen of a provider, and how that was found; without members that are null. */
+/** Choices that a provider offers, and how they were found; without members that are null. */
 async function optionsOf(relay: Relay, provider: StreamingProvider, { oauthPath }: Effective<AgentSettings>) {
   const found = await relay.voice.options.of(MODE, provider, oauthPath);
   const { supports_speech_to_speech, supports_tool_use, supports_realtime_agent_native } = agentInfo(provider);

@@ -35,27 +35,38 @@ const HOST = /^(\[[0-9a-f:.]+\]|[^:[\]]+)(?::\d{1,5})?$/i;
  * The socket's address alone proves nothing: TLS front-ends and tunnels forward to 127.0.0.1, and web pages reach it
  * from any browser here.
  */
-export function isStrictLoopback({ peer, headers, method, httpVersion, target }: CallerFacts): boolean {
+export function isStrictLoopback(caller: CallerFacts): boolean {
+  const { peer, headers, method } = caller;
+  const own = `${peer.tls ? 'https' : 'http'}://${headers.get('host')}`;
+  return isLocalCaller(caller) && isSameOrigin(headers, own, method);
+}
+
+/** The same without rule 4, which is about what a page calls: for files that a browser shows. */
+export function isLocalCaller({ peer, headers, httpVersion, target }: Omit<CallerFacts, 'method'>): boolean {
   if (peer.via !== 'direct' || !isLoopbackAddress(peer.address)) return false;
   if (!(Number(httpVersion) >= 1.1) || !target?.startsWith('/')) return false;
   for (const name of headers.keys()) if (isProxyHeader(name.toLowerCase())) return false;
-  const host = headers.get('host');
-  return namesLoopback(host) && isSameOrigin(headers, `${peer.tls ? 'https' : 'http'}://${host}`, method);
+  return LOOPBACK_HOSTS.has(hostName(headers.get('host')));
 }
 
 const isProxyHeader = (name: string): boolean =>
   PROXY_HEADERS.has(name) || PROXY_PREFIXES.some((prefix) => name.startsWith(prefix));
 
-function namesLoopback(host: string | null): boolean {
-  const match = host === null ? null : HOST.exec(host.trim());
-  return match !== null && LOOPBACK_HOSTS.has((match[1] as string).toLowerCase());
-}
+/** The name in a `Host` header, in lower case; empty for a malformed one. */
+const hostName = (host: string | null): string => HOST.exec(host?.trim() ?? '')?.[1]?.toLowerCase() ?? '';
+
+/**
+ * Whether `Host` is one of the addresses of this host, and not `localhost`: there, the app for phones has its own origin,
+ * which is not the operator's (contract 09 §5).
+ */
+export const namesLoopbackAddress = (host: string | null): boolean => /^(?:127\.0\.0\.1|\[::1\])$/.test(hostName(host));
 
 /** Rule 4. Not every browser sends `Sec-Fetch-Site`, so a page on another local port is told by its `Origin`. */
 function isSameOrigin(headers: HeaderReader, own: string, method: string): boolean {
   const origin = headers.get('origin');
   const site = headers.get('sec-fetch-site');
   if (origin === null && site === null) return true;
+  if (!namesLoopbackAddress(headers.get('host'))) return false;
   if (origin !== null && origin !== own) return false;
   const isOwnSite = site === null || site === 'same-origin';
   if (!isOwnSite && !(site === 'none' && (method === 'GET' || method === 'HEAD'))) return false;

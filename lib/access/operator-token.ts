@@ -4,7 +4,7 @@ import { RelayError } from '../errors.ts';
 import { type Clock, seconds } from '../kit/clock.ts';
 import type { Log } from '../log.ts';
 
-/** What `svc relay operator-token` signs with. */
+/** Key with which `svc relay operator-token` signs. */
 export const OPERATOR_ALGORITHM = 'EdDSA';
 /** Seconds that a token may live: it is a bearer, and nothing revokes it. */
 export const MAX_OPERATOR_TTL = 900;

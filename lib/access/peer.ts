@@ -8,10 +8,11 @@ export interface Peer {
   readonly tls: boolean;
   /**
    * `direct`: the relay's own listener on a host; `ingress`: that listener through the dashboard, for the client at
-   * `address`; `edge`: a runtime without loopback.
+   * `address`; `edge`: a runtime without loopback; `secure-link`: the Secure Link listener; `reach`: that listener inside
+   * a stream of Reach, whose client has no address.
    */
   readonly via: 'direct' | 'ingress' | 'edge' | 'secure-link' | 'reach';
-  /** How the client reaches whoever forwards it, where that was announced. */
+  /** How the client reaches the proxy that forwards it, where that was announced. */
   readonly transportHint?: 'wss' | 'ws' | 'unknown';
   /** Both ends of the connection, of a direct one. */
   ends?(): ConnectionEnds;
@@ -23,6 +24,9 @@ export interface HeaderReader {
   has(name: string): boolean;
   keys(): Iterable<string>;
 }
+
+/** The limit key of every stream of Reach: the relay cannot tell their clients apart (contract 08 §4.5). */
+const REACH = 'reach';
 
 const WITH_PORT = /^(?:\[([^\]]+)\]|(\d+\.\d+\.\d+\.\d+)):\d+$/;
 
@@ -72,6 +76,7 @@ export function peerKey(peer: Peer, headers: HeaderReader, trustProxyHeaders: bo
 }
 
 function addressKey(peer: Peer, headers: HeaderReader, trustProxyHeaders: boolean): string {
+  if (peer.via === 'reach') return REACH;
   if (trustProxyHeaders && peer.via === 'direct' && isLoopbackAddress(peer.address)) {
     const last = headers.get('x-forwarded-for')?.split(',').at(-1)?.trim();
     // Some proxies add the port, which would make every connection a peer of its own.
@@ -84,7 +89,7 @@ function addressKey(peer: Peer, headers: HeaderReader, trustProxyHeaders: boolea
 /** How many times the limit of one origin all foreign origins of an address have together. */
 const ORIGINS_SHARE = 3;
 
-/** What an attempt counts towards: a limit key, and how many times the usual limit it has. */
+/** The limit that an attempt counts towards: its key, and how many times the usual limit it has. */
 export interface Allowance {
   key: string;
   share: number;

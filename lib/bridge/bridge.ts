@@ -32,6 +32,8 @@ export interface BridgeParts {
   clock: Clock;
   log: Log;
   activity: Store<'bridge-activity'>;
+  /** A command was sent, or has ended. */
+  changed?(record: ActivityRecord): void;
   /** Where the registry is stored; absent where the process lives as long as its sockets. */
   registry?: Store<'bridge'>;
 }
@@ -71,6 +73,8 @@ export async function openBridge(parts: BridgeParts) {
     log,
     name: 'the bridge activity',
   });
+  /** When a socket last answered a command. */
+  const answers = new WeakMap<Link, number>();
   let stopping = false;
 
   /** The device can no longer be used, for this reason. */
@@ -151,6 +155,15 @@ export async function openBridge(parts: BridgeParts) {
     /** How many commands wait for a response. */
     pendingCount: commands.count,
 
+    /** Commands under way on a socket, and the milliseconds since it last answered one; null before the first. */
+    describe(link: Link): { in_flight: number; last_answer_ms: number | null } {
+      const answeredAt = answers.get(link);
+      return {
+        in_flight: commands.countOf(link),
+        last_answer_ms: answeredAt === undefined ? null : Math.max(0, clock.now() - answeredAt),
+      };
+    },
+
     /** `bridge.status`, in a frame of `size` characters (contract 03 §1.2, 1.3). */
     report(link: Link, status: Payload, size: number): void {
       if (size > MAX_REPORT) {
@@ -176,7 +189,9 @@ export async function openBridge(parts: BridgeParts) {
     answered(link: Link, payload: Payload, text: string): void {
       const { request_id: id } = payload;
       if (typeof id !== 'string') return;
-      if (commands.answer(id, link, () => readResponse(payload, text))) registry.seen(link);
+      if (!commands.answer(id, link, () => readResponse(payload, text))) return;
+      answers.set(link, clock.now());
+      registry.seen(link);
     },
 
     /** The socket has authenticated, or, when `slept`, was restored with a process that slept (edge). */
@@ -237,6 +252,7 @@ export async function openBridge(parts: BridgeParts) {
           alias_used: selector ?? null,
         };
         const save = activity.add(record, { socket: link.id, timeout: COMMAND_TIMEOUT });
+        parts.changed?.(record);
         commands.open({
           id,
           owner: link,
@@ -248,6 +264,7 @@ export async function openBridge(parts: BridgeParts) {
           settled(outcome) {
             const reply = conclude(record, outcome, isPrivate);
             save();
+            parts.changed?.(record);
             const status = record.response_status ?? '-';
             log.debug(`${method} ${path} on ${device.id}: ${record.decision} ${status} in ${clock.now() - sentAt} ms`);
             if (reply instanceof RelayError) reject(reply);

@@ -5,7 +5,7 @@ import type { Cancel, Clock } from '../kit/clock.ts';
 import type { Log } from '../log.ts';
 import type { Connection } from '../socket/channel.ts';
 import type { Payload } from '../socket/envelope.ts';
-import { type AgentEvent, initialState, readEvent } from './events.ts';
+import { type AgentEvent, initialState, readEvent, type StreamState } from './events.ts';
 import { legacy } from './legacy.ts';
 import { createPauseSwitch } from './pause-switch.ts';
 import { createSseReader } from './sse.ts';
@@ -43,6 +43,8 @@ export interface Chat {
   send(client: ChatClient, id: string, turn: Turn): void;
   /** Sends `chat.sessions`. */
   listSessions(client: ChatClient, id: string, profile?: string): void;
+  /** Ends a turn at the client's request, with a last event that says so (contract 09 §1). Ignores unknown ids. */
+  cancel(client: ChatClient, id: string): void;
   /** Cancels the requests of a closed socket. */
   drop(client: ChatClient): void;
   /** Cancels the requests of a socket that has lost its grant, and tells it (contract 02 §1.5). */
@@ -51,6 +53,8 @@ export interface Chat {
   stop(): void;
   /** Number of running requests. */
   running(): number;
+  /** Turns under way for one client. */
+  streamsOf(client: ChatClient): number;
 }
 
 /** A running request. */
@@ -58,10 +62,18 @@ interface Task {
   kind: keyof typeof LIMITS;
   id: string;
   controller: AbortController;
+  /** Tells the client that it is cancelled. Set once there is a stream to end. */
+  cancelled?(): void;
 }
 
-type Work = (controller: AbortController) => Promise<void>;
+type Work = (task: Task) => Promise<void>;
 type Reply = (type: string, payload: Payload) => void;
+
+interface Emitter {
+  emit(event: AgentEvent): void;
+  /** Whether a terminal event was sent. */
+  isFinal(): boolean;
+}
 
 /** `chat.error` (contract 02 §1.4). */
 export function sendChatError(client: Pick<ChatClient, 'send'>, id: string, message: string, error: string): void {
@@ -85,9 +97,9 @@ export function createChat({ config, upstream, clock, log }: ChatParts): Chat {
     const task: Task = { kind, id, controller: new AbortController() };
     tasks.set(client, own.add(task));
     const { signal } = task.controller;
-    void work(task.controller)
+    void work(task)
       .catch((error) => {
-        // Whoever cancels a request tells the client as needed.
+        // The canceller of a request tells the client as needed.
         if (!signal.aborted) report(client, id, error);
       })
       .finally(() => {
@@ -114,13 +126,14 @@ export function createChat({ config, upstream, clock, log }: ChatParts): Chat {
     return own;
   }
 
-  async function run(client: ChatClient, id: string, turn: Turn, controller: AbortController): Promise<void> {
-    const { signal } = controller;
+  async function run(client: ChatClient, task: Task, turn: Turn): Promise<void> {
+    const { signal } = task.controller;
     const { message, profile } = turn;
     let { sessionId } = turn;
     const reply: Reply = (type, payload) => {
-      if (!signal.aborted) client.send('chat', type, payload, id);
+      if (!signal.aborted) client.send('chat', type, payload, task.id);
     };
+    task.cancelled = () => createEmitter(client, initialState(sessionId ?? ''), reply).emit({ kind: 'cancelled' });
     log.info(`chat: ${describeTurn(turn)}`);
     if (sessionId === undefined) {
       const session = await api.createSession(profile, signal);
@@ -128,25 +141,35 @@ export function createChat({ config, upstream, clock, log }: ChatParts): Chat {
       log.debug(`chat: created session ${sessionId}`);
       reply('chat.session', { session_id: sessionId, title: session.title, model: session.model });
     }
-    await pump(client, await api.stream({ sessionId, message, profile }, signal), { sessionId, reply, controller });
+    const emitter = createEmitter(client, initialState(sessionId), reply);
+    task.cancelled = () => emitter.emit({ kind: 'cancelled' });
+    await pump(client, await api.stream({ sessionId, message, profile }, signal), emitter, task.controller);
     log.debug(`chat: the stream of session ${sessionId} ended`);
+  }
+
+  /** Sends the events of one stream in the form that the client takes. */
+  function createEmitter(client: ChatClient, first: StreamState, reply: Reply): Emitter {
+    const dialect = client.typedStream ? typed : legacy;
+    let state = first;
+    return {
+      emit(event) {
+        const step = dialect(state, event, clock.now());
+        state = step.state;
+        if (step.send) reply(step.send.type, step.send.payload);
+      },
+      isFinal: () => state.final,
+    };
   }
 
   /** Forwards a stream, no faster than the client reads it (contract 02 §1.7). */
   async function pump(
     client: ChatClient,
     body: AsyncIterable<Uint8Array>,
-    { sessionId, reply, controller }: { sessionId: string; reply: Reply; controller: AbortController },
+    { emit, isFinal }: Emitter,
+    controller: AbortController,
   ): Promise<void> {
     const { signal } = controller;
-    const dialect = client.typedStream ? typed : legacy;
-    let state = initialState(sessionId);
     let linger: Cancel | undefined;
-    const emit = (event: AgentEvent) => {
-      const step = dialect(state, event, clock.now());
-      state = step.state;
-      if (step.send) reply(step.send.type, step.send.payload);
-    };
     const finish = () => {
       emit({ kind: 'end' });
       controller.abort();
@@ -170,7 +193,7 @@ export function createChat({ config, upstream, clock, log }: ChatParts): Chat {
       emit({ kind: 'end' });
     } catch (error) {
       // The client already has the whole turn, so a broken connection after it does not matter.
-      if (!state.final || !(error instanceof RelayError)) throw error;
+      if (!isFinal() || !(error instanceof RelayError)) throw error;
     } finally {
       linger?.();
       unfollow();
@@ -180,11 +203,19 @@ export function createChat({ config, upstream, clock, log }: ChatParts): Chat {
 
   return {
     send(client, id, turn) {
-      start(client, 'stream', id, (controller) => run(client, id, turn, controller));
+      start(client, 'stream', id, (task) => run(client, task, turn));
+    },
+
+    cancel(client, id) {
+      for (const task of tasks.get(client) ?? []) {
+        if (task.kind !== 'stream' || task.id !== id) continue;
+        task.cancelled?.();
+        task.controller.abort();
+      }
     },
 
     listSessions(client, id, profile) {
-      start(client, 'list', id, async ({ signal }) => {
+      start(client, 'list', id, async ({ controller: { signal } }) => {
         const sessions = await api.listSessions(profile, signal);
         if (!signal.aborted) client.send('chat', 'chat.sessions', { sessions }, id);
       });
@@ -202,6 +233,8 @@ export function createChat({ config, upstream, clock, log }: ChatParts): Chat {
     stop() {
       for (const client of [...tasks.keys()]) cancelAll(client);
     },
+
+    streamsOf: (client) => [...(tasks.get(client) ?? [])].filter(({ kind }) => kind === 'stream').length,
 
     running: () => [...tasks.values()].reduce((sum, own) => sum + own.size, 0),
   };

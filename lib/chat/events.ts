@@ -2,8 +2,12 @@ import { isObject, parseObject } from '../kit/json.ts';
 import type { Payload } from '../socket/envelope.ts';
 import type { SseEvent } from './sse.ts';
 
-/** An event of the agent's stream, its `[DONE]` mark, or its clean end. */
-export type AgentEvent = { kind: 'event'; type?: string; data: Payload } | { kind: 'mark' } | { kind: 'end' };
+/** An event of the agent's stream, its `[DONE]` mark, its clean end, or its end by the client. */
+export type AgentEvent =
+  | { kind: 'event'; type?: string; data: Payload }
+  | { kind: 'mark' }
+  | { kind: 'end' }
+  | { kind: 'cancelled' };
 
 /** State of one `chat.send` while its stream runs. */
 export interface StreamState {

@@ -78,13 +78,15 @@ const BY_UPSTREAM = new Map(TABLE.flatMap(([type, shape, names]) => names.map((n
 
 /** Envelopes for clients without typed events (contract 02 §5.6). Only the first terminal event is sent. */
 export const legacy: Dialect = (state, event, _now) => {
-  const name = event.kind === 'event' ? event.type : event.kind === 'end' ? 'done' : undefined;
+  const isEnd = event.kind === 'end' || event.kind === 'cancelled';
+  const name = event.kind === 'event' ? event.type : isEnd ? 'done' : undefined;
   const row = name === undefined ? undefined : BY_UPSTREAM.get(name);
   if (!row) return { state };
   const isTerminal = TERMINAL.has(row.type);
   if (isTerminal && state.final) return { state };
+  const payload = row.shape(event.kind === 'event' ? event.data : {}, state.sessionId);
   return {
     state: { ...state, final: state.final || isTerminal },
-    send: { type: row.type, payload: row.shape(event.kind === 'event' ? event.data : {}, state.sessionId) },
+    send: { type: row.type, payload: event.kind === 'cancelled' ? { ...payload, interrupted: true } : payload },
   };
 };

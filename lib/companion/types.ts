@@ -25,6 +25,8 @@ export interface Question {
   verb: string;
   title: string;
   detail: string;
+  /** The command that asks, such as `POST /tap_text`, the app that it acts on, and its effect, as in `taps it`. */
+  about?: { command: string; app: string; effect: string };
   /** How long to wait for a decision; silence is a denial. */
   timeoutMs: number;
   /** Aborted when a decision no longer matters, before the timeout. */
@@ -45,7 +47,7 @@ export interface ActivityEntry {
   method: string;
   /** At most 25 characters. */
   path: string;
-  /** What the command does, at most 80 characters; never typed text or message bodies. */
+  /** Summary of the command, at most 80 characters; never typed text or message bodies. */
   summary: string;
   /** `executed`, `confirmed`, `trusted`, `error`, or the reason of the refusal (a `Refusal['kind']`). */
   decision: string;
@@ -84,7 +86,7 @@ export interface UploadFile {
 /** Uploads with the phone's own bearer (contract 03 §7). Resolves to the token, or to the status if it is not 200. */
 export type Upload = (file: UploadFile) => Promise<{ token: string } | { status: number }>;
 
-/** What an attachment refers to: a media token or a path on the relay's host (contract 03 §5, Attachments). */
+/** Target of an attachment: a media token or a path on the relay's host (contract 03 §5, Attachments). */
 export type MediaSource =
   | { token: string; contentType?: string; fileName?: string }
   | { path: string; contentType?: string; fileName?: string };

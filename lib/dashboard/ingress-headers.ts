@@ -38,6 +38,26 @@ export const FRAMING_HEADERS: readonly string[] = ['content-encoding', 'content-
 
 type Headers = Readonly<Record<string, string | string[] | undefined>>;
 
+/** A set of header names, by which headers are picked from a message as it was sent. */
+export class HeaderFilter {
+  readonly #names: ReadonlySet<string>;
+
+  /** `names` are in lower case. */
+  constructor(names: readonly string[]) {
+    this.#names = new Set(names);
+  }
+
+  /** The named ones of alternating names and values, as they are; nothing is joined or left out as a duplicate. */
+  pick(raw: readonly string[]): string[] {
+    const picked: string[] = [];
+    for (let at = 0; at < raw.length; at += 2) {
+      const name = raw[at] as string;
+      if (this.#names.has(name) || this.#names.has(name.toLowerCase())) picked.push(name, raw[at + 1] as string);
+    }
+    return picked;
+  }
+}
+
 /** The named ones of some headers, whose names are in lower case, as alternating names and values. */
 export function pickHeaders(headers: Headers, names: readonly string[]): string[] {
   const picked: string[] = [];
@@ -48,8 +68,9 @@ export function pickHeaders(headers: Headers, names: readonly string[]): string[
   return picked;
 }
 
+const SESSION_FIELD = SESSION_HEADER.toLowerCase();
 const MAX_SESSION = 8192;
-/** What a header's value cannot contain, CR and LF among it. */
+/** Characters that a header's value cannot contain, CR and LF among them. */
 const NOT_A_VALUE = /[^\t\x20-\x7e\x80-\xff]/;
 
 /** The session header of a request: its value, or the status and detail of the refusal. */
@@ -57,7 +78,8 @@ export type SessionHeader = { value: string; status?: undefined } | { status: nu
 
 /** Reads the session header (contract 07 §4.3). */
 export function readSessionHeader(headers: Headers): SessionHeader {
-  const value = [headers[SESSION_HEADER.toLowerCase()] ?? ''].flat().join(', ');
+  const given = headers[SESSION_FIELD] ?? '';
+  const value = typeof given === 'string' ? given : given.join(', ');
   if (value.trim() === '') return { status: 401, detail: 'relay session header required' };
   if (value.length > MAX_SESSION) return { status: 400, detail: `relay session header over ${MAX_SESSION} characters` };
   if (NOT_A_VALUE.test(value)) return { status: 400, detail: 'relay session header with invalid characters' };

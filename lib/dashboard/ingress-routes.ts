@@ -89,7 +89,7 @@ export function createIngressMatcher(
   };
 }
 
-/** What a pattern makes of a path: every parameter decoded, checked and encoded anew. Null when it does not match. */
+/** The path as a pattern rebuilds it: every parameter decoded, checked and encoded anew. Null when it does not match. */
 function forwardedPath(pattern: readonly string[], path: string): string | null {
   const segments = path.split('/');
   if (segments.length !== pattern.length) return null;

@@ -14,7 +14,7 @@ const LABEL = 'svc-relay/dashboard-ingress/v1';
 /** Characters of an address that are sent and read. */
 const MAX_ADDRESS = 128;
 
-/** What the marker secret is derived from: `SVC_RELAY_DASHBOARD_PROXY_SECRET`, else the secret that signs QR payloads. */
+/** Source of the marker secret: `SVC_RELAY_DASHBOARD_PROXY_SECRET`, else the secret that signs QR payloads. */
 export interface MarkerSource {
   configured: string | undefined;
   /** Null when it can be neither read nor made. */

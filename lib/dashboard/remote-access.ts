@@ -1,7 +1,7 @@
 import type { Tailnet } from '../host/index.ts';
 import { asObject, type JsonObject } from '../kit/json.ts';
 
-/** Members of `secure_link` in the relay's health that a dashboard may show. The pin is not among them. */
+/** Members of `secure_link` and `secure_proxy` in the relay's health that a dashboard may show. No pin is among them. */
 const LINK_MEMBERS = ['reason', 'role', 'recommended', 'security', 'url'];
 const REACH_MEMBERS = ['enabled', 'state', 'status', 'connected', 'last_error', 'transport'];
 
@@ -13,7 +13,7 @@ const pick = (from: JsonObject, names: string[]): JsonObject =>
  * `upstream_canonical` tells whether whatever answers on the relay's port answers as a relay does (contract 01 §2).
  */
 export function readRemoteAccess(health: unknown, tailnet: Tailnet | null, publicUrl: string | null) {
-  const { status, version, secure_link: link } = asObject(health) ?? {};
+  const { status, version, secure_link: link, secure_proxy: route } = asObject(health) ?? {};
   return {
     tailscale: {
       available: tailnet !== null,
@@ -22,20 +22,21 @@ export function readRemoteAccess(health: unknown, tailnet: Tailnet | null, publi
       served_ports: tailnet?.servedPorts ?? [],
       funnel_ports: tailnet?.funnelPorts ?? [],
     },
-    secure_link: secureLinkOf(asObject(link) ?? {}),
+    secure_link: secureLinkOf(asObject(link) ?? {}, asObject(route) ?? {}),
     public: { url: publicUrl, reachable: null },
     upstream_canonical: status === 'ok' && typeof version === 'string' && version !== '',
   };
 }
 
-function secureLinkOf(link: JsonObject): JsonObject {
+function secureLinkOf(link: JsonObject, route: JsonObject): JsonObject {
   const state = link.state ?? link.status;
-  const surfaces = link.surfaces ?? link.capabilities;
+  const proxy = asObject(route.proxy) ?? {};
+  const surfaces = link.surfaces ?? proxy.surfaces ?? link.capabilities;
   const reach = asObject(link.reach);
   return {
     enabled: link.enabled === true,
     ...(state !== undefined && { state }),
-    ...pick(link, LINK_MEMBERS),
+    ...pick({ ...route, url: proxy.url, ...link }, LINK_MEMBERS),
     ...(surfaces !== undefined && { surfaces }),
     ...(reach && { reach: pick(reach, REACH_MEMBERS) }),
   };

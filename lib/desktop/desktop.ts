@@ -49,7 +49,7 @@ export interface ToolCall {
   args: Readonly<JsonText>;
   /** The query: it may name the desktop where the arguments do not. */
   query: Readonly<Record<string, string>>;
-  /** Who calls, and in which run of an agent (contract 07 §2.4). */
+  /** The caller, and its run of an agent (contract 07 §2.4). */
   session: Session;
   run: { chatSession?: string; runId?: string; profile?: string };
   /** The caller's own end. */
@@ -167,6 +167,9 @@ export async function openDesktop(parts: DesktopParts) {
   }
 
   return {
+    /** Names of the tools that the desktop on a socket advertises. */
+    toolsOf: (link: Link): string[] => [...(registry.of(link)?.tools ?? [])],
+
     /** `status`: makes its sender a device. `frame` is the text that it came in. */
     report(link: Link, status: Payload, frame: string): void {
       if (!fits(link, 'status', frame)) return;

@@ -76,6 +76,9 @@ export function createCommands<Owner extends Sendable, Response>(clock: Clock, f
   return {
     count: (): number => pending.size,
 
+    /** Commands under way on one socket. */
+    countOf: (owner: Owner): number => inFlight.get(owner) ?? 0,
+
     /** @throws what `full` makes, when 64 commands are under way on this socket. */
     requireRoom,
 

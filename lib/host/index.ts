@@ -1,5 +1,7 @@
 import type { EditedText, ParsedMapping, YamlChange } from '../kit/yaml.ts';
 import type { HomeFiles } from './home-files.ts';
+import type { HostIdentities } from './identity.ts';
+import type { HostMachine } from './machine.ts';
 import type { HostMedia } from './media.ts';
 import type { HostUsers } from './users.ts';
 
@@ -13,7 +15,9 @@ export interface Host {
   readonly files: HostFiles;
   readonly media: HostMedia;
   readonly homeFiles: HomeFiles;
+  readonly machine: HostMachine;
   readonly network: HostNetwork;
+  readonly identities: HostIdentities;
   readonly processes: HostProcesses;
   readonly users: HostUsers;
   /** The relay's own environment, from which those of children derive. */
@@ -46,7 +50,7 @@ export interface HostChildren {
   /** Absolute path of an executable, by path or on `PATH`; null when there is none. */
   find(file: string): Promise<string | null>;
   /** Runs a short command, for at most `timeout` ms and 1 MiB of output. Never throws; `code` is null if it did not run. */
-  run(command: Command, timeout: number): Promise<{ code: number | null; stdout: string }>;
+  run(command: Command, timeout: number): Promise<{ code: number | null; stdout: string; stderr: string }>;
   /** Starts a child with three pipes in a process group of its own. Rejects when it cannot start. */
   spawn(command: Command): Promise<Child>;
 }
@@ -137,6 +141,13 @@ export interface HostFiles {
   /** Overwrites the beginning of an existing file. */
   overwriteStart(path: string, bytes: Uint8Array): Promise<void>;
   remove(path: string): Promise<void>;
+  /**
+   * Takes away the permission bits of a file or directory that `mode` does not have. Returns whether there were any; null
+   * when it is missing.
+   */
+  tighten(path: string, mode: number): Promise<boolean | null>;
+  /** Whether this process may create files in a directory. */
+  isWritable(directory: string): Promise<boolean>;
   /** The bytes of a regular file, read as they are taken. Leaving the loop closes it. A missing file throws `ENOENT`. */
   chunks(path: string): AsyncIterable<Uint8Array>;
   /** Creates a directory, mode 0700, whose path is `prefix` and some random letters. Returns the path. */
@@ -188,6 +199,12 @@ export interface HostNetwork {
   tailnet(): Promise<Tailnet | null>;
   /** Whether a TCP connection succeeds within `timeout` milliseconds. */
   canConnect(host: string, port: number, timeout: number): Promise<boolean>;
+  /** IP addresses of this machine's interfaces, loopback included, without zones. */
+  addresses(): string[];
+  /** IP addresses of a host name, at most 16, or the address itself; empty when none resolves within `timeout` ms. */
+  resolve(host: string, timeout: number): Promise<string[]>;
+  /** Whether an IP address and port can be listened on: listens and closes at once, without accepting a connection. */
+  canListen(address: string, port: number): Promise<boolean>;
 }
 
 export interface Tailnet {

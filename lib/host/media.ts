@@ -28,6 +28,7 @@ export type OpenFailure = 'missing' | 'irregular' | 'unreadable';
 
 /** A file being written. Either `finish` or `discard` ends it. */
 export interface NewBytes {
+  /** May keep the bytes until a later call: they must not change. */
   write(bytes: Uint8Array): Promise<void>;
   /** Completes the file and returns its path. */
   finish(): Promise<string>;

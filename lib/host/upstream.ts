@@ -13,6 +13,11 @@ export interface UpstreamRequest {
    * connection may be about to close, and such a call cannot be repeated.
    */
   keepAlive?: boolean;
+  /**
+   * Refuses addresses that the server's name resolves to, before a connection is made; the call rejects when none is
+   * left. Not asked for an address in the URL itself, nor at the edge, whose platform reaches public addresses only.
+   */
+  mayConnect?(address: string): boolean;
   /** Aborts the call, even in the middle of the body. */
   signal: AbortSignal;
 }

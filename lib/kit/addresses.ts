@@ -1,13 +1,17 @@
 const MAPPED = /^::ffff:(\d+\.\d+\.\d+\.\d+)$/i;
-const MAPPED_HEX = /^::ffff:([0-9a-f]{1,4}):([0-9a-f]{1,4})$/i;
+/** The spelling of `URL`. */
+const MAPPED_HEX = /^::ffff:([0-9a-f]{1,4}):([0-9a-f]{1,4})$/;
+/** An IPv4-mapped address in any spelling, among other texts. */
+const MAYBE_MAPPED = /^[0:]+:ffff:[0-9a-f:.]+$/i;
 
-/** Turns an IPv4-mapped IPv6 address into IPv4, and strips a zone from any other. */
+/** Turns an IPv4-mapped IPv6 address, however it is spelt, into IPv4, and strips a zone from any other. */
 export function plainAddress(address: string): string {
   if (!address.includes(':')) return address;
-  const mapped = MAPPED.exec(address);
+  const [plain = ''] = address.split('%');
+  const mapped = MAPPED.exec(plain);
   if (mapped) return mapped[1] as string;
-  const hex = MAPPED_HEX.exec(address);
-  if (!hex) return address.split('%')[0] as string;
+  const hex = MAYBE_MAPPED.test(plain) && MAPPED_HEX.exec(hostnameOf(plain) ?? '');
+  if (!hex) return plain;
   const [high, low] = [Number.parseInt(hex[1] as string, 16), Number.parseInt(hex[2] as string, 16)];
   return [high >> 8, high & 255, low >> 8, low & 255].join('.');
 }
@@ -23,6 +27,45 @@ export function canonicalAddress(text: string): string | null {
   return address === null ? null : plainAddress(address);
 }
 
+/** IPv4 blocks that the public internet does not route (RFC 6890). */
+const SPECIAL_IPV4: readonly (readonly [first: string, bits: number])[] = [
+  ['0.0.0.0', 8],
+  ['10.0.0.0', 8],
+  ['100.64.0.0', 10],
+  ['127.0.0.0', 8],
+  ['169.254.0.0', 16],
+  ['172.16.0.0', 12],
+  ['192.0.0.0', 24],
+  ['192.0.2.0', 24],
+  ['192.168.0.0', 16],
+  ['198.18.0.0', 15],
+  ['198.51.100.0', 24],
+  ['203.0.113.0', 24],
+  ['224.0.0.0', 3],
+];
+
+const numberOf = (ipv4: string): number => ipv4.split('.').reduce((sum, part) => sum * 256 + Number(part), 0);
+
+/** Whether an IP address belongs to the public internet: false for private, local and reserved ones, and for names. */
+export function isPublicAddress(text: string): boolean {
+  const address = canonicalAddress(text);
+  if (address === null) return false;
+  if (!address.includes(':')) {
+    const number = numberOf(address);
+    return !SPECIAL_IPV4.some(([first, bits]) => {
+      const size = 2 ** (32 - bits);
+      return Math.floor(number / size) === Math.floor(numberOf(first) / size);
+    });
+  }
+  // NAT64 (RFC 6052): the IPv4 address in the last 32 bits is the one that is reached.
+  const nat64 = /^64:ff9b::([0-9a-f]{1,4}):([0-9a-f]{1,4})$/.exec(address);
+  if (nat64) return isPublicAddress(`::ffff:${nat64[1]}:${nat64[2]}`);
+  // Global unicast without documentation, and without tunnels that end at an IPv4 address (6to4, Teredo).
+  return (
+    /^[23]/.test(address) && /^[0-9a-f]{4}:/.test(address) && !/^(?:2001:db8:|2002:|2001:0?:|2001::)/.test(address)
+  );
+}
+
 /** A host as written in a URL, with IPv6 in brackets. */
 export const urlHost = (host: string): string => (host.includes(':') ? `[${unbracket(host)}]` : host);
 
@@ -31,8 +74,11 @@ export const unbracket = (host: string): string => host.replace(/^\[(.*)\]$/, '$
 
 /** The canonical spelling of a host name or address (`127.1` and `0:0::1` have others); null when invalid. */
 function normalize(host: string): string | null {
-  const plain = plainAddress(unbracket(host));
-  const url = `http://${urlHost(plain)}/`;
+  return hostnameOf(plainAddress(unbracket(host)));
+}
+
+function hostnameOf(host: string): string | null {
+  const url = `http://${urlHost(host)}/`;
   return URL.canParse(url) ? unbracket(new URL(url).hostname) : null;
 }
 

@@ -43,6 +43,15 @@ export function fromBase64(text: string): Uint8Array | null {
   return bytes;
 }
 
+/** Decodes base64url, padded or not; null when the text is anything else. */
+export function fromBase64url(text: string): Uint8Array | null {
+  const digits = text
+    .replaceAll('-', '+')
+    .replaceAll('_', '/')
+    .replace(/={1,2}$/, '');
+  return digits.length % 4 === 1 ? null : fromBase64(digits.padEnd(Math.ceil(digits.length / 4) * 4, '='));
+}
+
 /** A uniformly random string over `alphabet`; rejection sampling makes every symbol equally likely. */
 export function randomString(alphabet: string, length: number): string {
   const bound = 256 - (256 % alphabet.length);

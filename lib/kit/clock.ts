@@ -14,7 +14,7 @@ export type Cancel = () => void;
 const STEP_MS = 3_600_000;
 
 /** Epoch seconds, the unit of every timestamp in the contract (01, conventions). */
-export const seconds = (clock: Clock): number => clock.now() / 1000;
+export const seconds = (clock: Pick<Clock, 'now'>): number => clock.now() / 1000;
 
 /** On Node, `setImmediate` runs before further input, where a timer would take a millisecond. */
 const immediates = globalThis as {

@@ -38,3 +38,18 @@ export function parseEnvFile(text: string, { oneLine = false } = {}): Record<str
   }
   return values;
 }
+
+/**
+ * The text of an `.env` file with some variables set. The last assignment of a name is replaced, as it is the one that
+ * counts; a new name is appended. Every other line stays. Values are plain words, which need no quotes.
+ */
+export function setInEnvFile(text: string, variables: Readonly<Record<string, string>>): string {
+  let lines = text === '' ? [] : text.replace(/\n$/, '').split('\n');
+  for (const [name, value] of Object.entries(variables)) {
+    const at = lines.findLastIndex((row) => ASSIGNMENT.exec(row)?.[1] === name);
+    const row = `${name}=${value}`;
+    if (at < 0 || parseEnvFile(lines.toSpliced(at, 1, row).join('\n'))[name] !== value) lines = [...lines, row];
+    else lines = lines.toSpliced(at, 1, row);
+  }
+  return `${lines.join('\n')}\n`;
+}

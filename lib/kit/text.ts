@@ -77,6 +77,6 @@ const escaped = (character: string): string =>
     return `\\u${code.padStart(4, '0')}`;
   }).join('');
 
-/** What a stranger gives for a name, fit to be kept: visible, trimmed, at most 128 characters. Empty if it is no text. */
+/** A name from a stranger, fit to be kept: visible, trimmed, at most 128 characters. Empty if it is no text. */
 export const visibleName = (value: unknown): string =>
   typeof value === 'string' ? visible(value).trim().slice(0, MAX_NAME).toWellFormed() : '';

@@ -91,16 +91,17 @@ const TIME_GRAIN = 2_000;
 
 /**
  * The deny list of a host. Every entry counts both as it is written and as it resolves. The entries are resolved once,
- * and again when a directory that holds some of them has changed.
+ * and again when a directory that holds some of them has changed. `now` returns epoch milliseconds, as the file system
+ * counts them.
  */
-export function createDenyList(host: Host, places: SecretPlaces): DenyList {
+export function createDenyList(host: Host, places: SecretPlaces, now = systemClock.now): DenyList {
   const { media } = host;
   let known: Entries | undefined;
 
   async function current(): Promise<Entries> {
     const entries = known;
     if (entries?.state != null && (await media.directoryState(entries.watched)).state === entries.state) return entries;
-    const began = systemClock.now();
+    const began = now();
     const read = await readEntries(host, places);
     const { state, changed } = await media.directoryState(read.watched);
     // After a change as late as this, another one could have come in the middle of the reading.

@@ -8,7 +8,7 @@ import type { Log } from '../log.ts';
 import { containerMounts, translate } from './containers.ts';
 import { guessType, typeOf } from './content-types.ts';
 import { createDenyList, secretPlaces } from './deny-list.ts';
-import { type Media, openSharedMedia } from './media.ts';
+import { type Media, type MediaChange, openSharedMedia } from './media.ts';
 import { baseName } from './names.ts';
 import { openPath, type PathRefusal, REFUSAL_TEXT } from './validate.ts';
 
@@ -26,6 +26,7 @@ export interface HostMediaParts {
   config: Config;
   clock: Clock;
   log: Log;
+  changed?(change: MediaChange): void;
 }
 
 /** Error kinds of `openPath`: `forbidden` does not reveal whether a file exists. */
@@ -41,7 +42,7 @@ const KIND: Record<PathRefusal, 'invalid' | 'forbidden' | 'not-found'> = {
 };
 
 /** Media of a home host: files, served from where they are. A restart forgets the index, and removes owned files. */
-export async function openHostMedia({ host, store, config, clock, log }: HostMediaParts): Promise<Media> {
+export async function openHostMedia({ host, store, config, clock, log, changed }: HostMediaParts): Promise<Media> {
   const cap = config.mediaMaxSizeMb * MiB;
   const temporary = host.media.temporaryDirectory;
   const isDenied = createDenyList(host, secretPlaces(host, config));
@@ -50,6 +51,7 @@ export async function openHostMedia({ host, store, config, clock, log }: HostMed
     config,
     clock,
     log,
+    changed,
     bytes: {
       maxUploads: MAX_UPLOADS,
       newPlace: (suffix) => `${temporary()}/${UPLOAD_PREFIX}${randomString(ALPHABET, 24)}${suffix}`,

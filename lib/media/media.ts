@@ -13,6 +13,8 @@ const MiB = 1024 * 1024;
 const OWNED_CAP = 2048 * MiB;
 const UPLOADS_PER_SESSION = 4;
 
+export type MediaChange = 'added' | 'sensitive';
+
 /** Body of `POST /media/register`, its types checked. */
 export interface Registration {
   path: unknown;
@@ -81,13 +83,14 @@ export interface SharedMediaParts {
   config: Config;
   clock: Clock;
   log: Log;
+  changed?(change: MediaChange): void;
 }
 
 /** Tokens in a marker path have this form (contract 04 §3.4); tokens that the relay issues have 22 characters. */
 export const isToken = (text: string): boolean => /^[A-Za-z0-9_-]{16,128}$/.test(text);
 
 /** The part of `Media` that is the same wherever the bytes are kept, and its index. */
-export async function openSharedMedia({ bytes, store, config, clock, log }: SharedMediaParts) {
+export async function openSharedMedia({ bytes, store, config, clock, log, changed }: SharedMediaParts) {
   const index = await openMediaIndex({
     store,
     clock,
@@ -130,6 +133,7 @@ export async function openSharedMedia({ bytes, store, config, clock, log }: Shar
       index.remove(entry);
       throw new RelayError('internal', 'the media entry could not be stored', { cause });
     }
+    changed?.('added');
     log.info(`added media: ${entry.size} bytes, ${entry.contentType}, sensitive ${entry.sensitive}`);
     return entry;
   }
@@ -161,7 +165,11 @@ export async function openSharedMedia({ bytes, store, config, clock, log }: Shar
       return { bytes: found, contentType, fileName: entry.fileName, sensitive: entry.sensitive };
     },
 
-    markSensitive: index.markSensitive,
+    async markSensitive(token: string): Promise<boolean> {
+      const found = await index.markSensitive(token);
+      if (found) changed?.('sensitive');
+      return found;
+    },
     list: index.list,
     count: index.count,
     sweep: index.sweep,

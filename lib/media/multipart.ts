@@ -21,7 +21,7 @@ export interface Pieces {
 
 export interface FilePartReader {
   /**
-   * The returned bytes share the chunk's buffer and are valid until the next call.
+   * The returned bytes share the chunk's buffer.
    * @throws RelayError `invalid` for a body that is not multipart.
    */
   push(chunk: Uint8Array): Pieces;
@@ -42,7 +42,7 @@ export function boundaryOf(contentType: string | null): string {
   return boundary;
 }
 
-/** What tells the parts of a body apart. */
+/** Delimiter between the parts of a body. */
 export interface PartHead {
   name: string | undefined;
   hasFileName: boolean;

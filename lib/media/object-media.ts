@@ -4,7 +4,7 @@ import { describeError, RelayError } from '../errors.ts';
 import { bytesToHex, randomBytes } from '../kit/bytes.ts';
 import type { Cancel, Clock } from '../kit/clock.ts';
 import type { Log } from '../log.ts';
-import { type Media, openSharedMedia } from './media.ts';
+import { type Media, type MediaChange, openSharedMedia } from './media.ts';
 import { createObject, openObject } from './object-bytes.ts';
 import type { ObjectStore } from './objects.ts';
 
@@ -20,6 +20,7 @@ export interface ObjectMediaParts {
   config: Config;
   clock: Clock;
   log: Log;
+  changed?(change: MediaChange): void;
 }
 
 const hostOnly = () => new RelayError('unsupported', 'this relay runs without a host, so it cannot serve its files');

@@ -1,6 +1,6 @@
 import { RelayError } from '../errors.ts';
 import type { NewBytes } from '../host/media.ts';
-import type { Clock } from '../kit/clock.ts';
+import type { Cancel, Clock } from '../kit/clock.ts';
 import { createAdmission } from '../kit/semaphore.ts';
 import { boundaryOf, createFilePartReader, type FilePart, type PartHead } from './multipart.ts';
 
@@ -55,35 +55,59 @@ export function createUploads({ clock, cap, perOwner, total, part: wanted, creat
   const settling = new Set<Promise<unknown>>();
   const stopping = new AbortController();
 
-  /** The next chunk. Rejects when the client is silent for too long or the relay stops. */
-  function nextOf(iterator: AsyncIterator<Uint8Array>): Promise<IteratorResult<Uint8Array>> {
-    return new Promise((resolve, reject) => {
-      const { signal } = stopping;
-      const end = (settle: () => void) => {
+  /**
+   * The chunks of a body. `next` rejects when the body breaks off, when the relay stops, and when the client is silent for
+   * too long. One timer serves all chunks.
+   */
+  function chunksOf(iterator: AsyncIterator<Uint8Array>) {
+    const { signal } = stopping;
+    let waitingSince: number | undefined;
+    let failure: RelayError | undefined;
+    let rejectWaiting = (_error: RelayError) => {};
+    let cancel: Cancel;
+    const fail = (error: RelayError) => {
+      failure = error;
+      rejectWaiting(error);
+    };
+    const check = () => {
+      const left = IDLE - (waitingSince === undefined ? 0 : clock.monotonic() - waitingSince);
+      if (left > 0) cancel = clock.after(left, check);
+      else fail(new RelayError('timeout', 'the upload stood still for 30 seconds'));
+    };
+    const stop = () => fail(new RelayError('unavailable', 'the relay is stopping'));
+    cancel = clock.after(IDLE, check);
+    signal.addEventListener('abort', stop);
+    if (signal.aborted) stop();
+    return {
+      next: () =>
+        new Promise<IteratorResult<Uint8Array>>((resolve, reject) => {
+          if (failure) return reject(failure);
+          waitingSince = clock.monotonic();
+          rejectWaiting = reject;
+          iterator.next().then(
+            (result) => {
+              waitingSince = undefined;
+              resolve(result);
+            },
+            () => reject(new RelayError('invalid', 'the upload was cut off')),
+          );
+        }),
+      end() {
         cancel();
         signal.removeEventListener('abort', stop);
-        settle();
-      };
-      const stop = () => end(() => reject(new RelayError('unavailable', 'the relay is stopping')));
-      const late = () => end(() => reject(new RelayError('timeout', 'the upload stood still for 30 seconds')));
-      const cancel = clock.after(IDLE, late);
-      signal.addEventListener('abort', stop);
-      if (signal.aborted) return stop();
-      iterator.next().then(
-        (result) => end(() => resolve(result)),
-        () => end(() => reject(new RelayError('invalid', 'the upload was cut off'))),
-      );
-    });
+      },
+    };
   }
 
   async function read(body: UploadBody, boundary: string): Promise<Uploaded> {
     const reader = createFilePartReader(boundary, wanted?.isWanted);
     const iterator = body.chunks[Symbol.asyncIterator]();
+    const chunks = chunksOf(iterator);
     let part: FilePart | undefined;
     let target: NewBytes | undefined;
     let [size, total] = [0, 0];
     try {
-      for (let next = await nextOf(iterator); !next.done; next = await nextOf(iterator)) {
+      for (let next = await chunks.next(); !next.done; next = await chunks.next()) {
         total += next.value.length;
         const pieces = reader.push(next.value);
         if (pieces.part) {
@@ -109,6 +133,8 @@ export function createUploads({ clock, cap, perOwner, total, part: wanted, creat
       void iterator.return?.()?.catch(() => {});
       await target?.discard();
       throw error;
+    } finally {
+      chunks.end();
     }
   }
 

@@ -26,7 +26,7 @@ export interface AgentInfo {
 }
 
 export interface RelayInfo {
-  /** What works on this relay now, sorted. */
+  /** Features that work on this relay now, sorted. */
   capabilities(): Promise<readonly string[]>;
   /** Whole seconds since this relay was created. */
   uptimeSeconds(): number;

@@ -9,6 +9,8 @@ export interface SecurityParts {
   store: Storage<SwitchRecord>;
   config: Pick<Config, 'allowInsecureApiBearer'>;
   log: Log;
+  /** A switch has changed. */
+  changed?(allowInsecureApiBearer: boolean): void;
 }
 
 /** Switches that the operator may flip at runtime (contract 01 §8.2). */
@@ -23,7 +25,7 @@ export interface Security {
  * Opens the switches. A restart resets them to the configuration, a sleep of the process (edge) does not. A switch flipped
  * under another configuration no longer counts.
  */
-export async function openSecurity({ store, config, log }: SecurityParts): Promise<Security> {
+export async function openSecurity({ store, config, log, changed }: SecurityParts): Promise<Security> {
   const configured = config.allowInsecureApiBearer;
   const saved = await store.getItem(KEY);
   let allow = saved?.configured === configured && typeof saved.value === 'boolean' ? saved.value : configured;
@@ -41,6 +43,7 @@ export async function openSecurity({ store, config, log }: SecurityParts): Promi
       allow = value && requested;
       if (value) log.warn('the API key is now accepted for voice over plain http, until the relay restarts');
       else log.info('the API key is no longer accepted for voice over plain http');
+      changed?.(allow);
     },
   };
 }

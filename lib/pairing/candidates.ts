@@ -49,8 +49,46 @@ export async function finalCandidates(
   return supplied && correctTailscale(supplied, direct, network);
 }
 
-const isTailscale = (candidate: Candidate): boolean =>
-  typeof candidate.role === 'string' && candidate.role.toLowerCase() === 'tailscale';
+/** Ranks of roles (contract 08 §6.2), in lower case. A candidate without one of them comes in between. */
+const RANKS: Readonly<Record<string, number>> = {
+  tailscale: 0,
+  public: 1,
+  plugin_proxy: 2,
+  lan: 4,
+  outbound_broker: 6,
+};
+const OTHER = 3;
+const LEGACY = 5;
+
+const roleOf = ({ role }: Candidate): string => (typeof role === 'string' ? role.toLowerCase() : '');
+
+function rankOf(candidate: Candidate): number {
+  const role = roleOf(candidate);
+  return candidate.legacy === true && role !== 'outbound_broker' ? LEGACY : (RANKS[role] ?? OTHER);
+}
+
+/**
+ * The order in which clients try the routes of a relay with Secure Link, with new priorities and recommendations. Routes
+ * of one rank keep their order, and a pinned route the last of those to the same origin: older ones hold an older pin.
+ */
+export function orderCandidates(candidates: readonly Candidate[]): Candidate[] {
+  const latest = new Map(candidates.map((candidate) => [originOf(candidate), candidate]));
+  return candidates
+    .filter((candidate) => originOf(candidate) === null || latest.get(originOf(candidate)) === candidate)
+    .sort((one, other) => rankOf(one) - rankOf(other))
+    .map((candidate, priority) => ({ ...candidate, priority, ...recommended(candidate) }));
+}
+
+const originOf = (candidate: Candidate): Json =>
+  roleOf(candidate) === 'plugin_proxy' && isObject(candidate.proxy) ? (candidate.proxy.url ?? null) : null;
+
+function recommended(candidate: Candidate): { recommended?: boolean } {
+  const role = roleOf(candidate);
+  if (role === 'tailscale' || role === 'plugin_proxy') return { recommended: true };
+  return role === 'outbound_broker' ? { recommended: false } : {};
+}
+
+const isTailscale = (candidate: Candidate): boolean => roleOf(candidate) === 'tailscale';
 
 async function correctTailscale(candidates: Candidate[], direct: DirectSchemes, network: HostNetwork | undefined) {
   if (!candidates.some(isTailscale)) return candidates;

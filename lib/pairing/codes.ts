@@ -36,6 +36,8 @@ export interface PairingCodesParts {
   store: Storage<PairingCodeRecord>;
   clock: Clock;
   log: Log;
+  /** `masked` names the code for people. */
+  changed?(change: 'registered' | 'requested' | 'used' | 'expired', masked: string): void;
 }
 
 export const isPairingCode = (code: string): boolean => /^[A-Z0-9]{6}$/.test(code);
@@ -52,12 +54,13 @@ export type PairingCodes = Awaited<ReturnType<typeof openPairingCodes>>;
  *
  * A caller from elsewhere only makes a request to pair, with a code that is no good until the host registers it (§5.5).
  */
-export async function openPairingCodes({ store, clock, log }: PairingCodesParts) {
+export async function openPairingCodes({ store, clock, log, changed }: PairingCodesParts) {
   const codes = new Map<string, PendingCode>();
   const requests = new Map<string, PendingCode>();
 
   /** Removes an expired code. If that fails, it is removed when it is loaded again. */
   function drop(entries: Map<string, PendingCode>, hash: string): void {
+    changed?.('expired', entries.get(hash)?.masked ?? '');
     entries.delete(hash);
     store
       .removeItem(hash)
@@ -87,6 +90,7 @@ export async function openPairingCodes({ store, clock, log }: PairingCodesParts)
       if (entries.get(hash) === entry) entries.delete(hash);
       throw new RelayError('unavailable', 'the pairing code could not be stored: try again later', { cause });
     }
+    changed?.(entries === codes ? 'registered' : 'requested', entry.masked);
     return { code, expiresAt };
   }
 
@@ -148,6 +152,7 @@ export async function openPairingCodes({ store, clock, log }: PairingCodesParts)
       codes.delete(hash);
       await store.removeItem(hash);
       if (entry.expiresAt <= seconds(clock)) return undefined;
+      changed?.('used', entry.masked);
       log.info(`consumed pairing code ${maskCode(code)}: ${describePolicy(entry.policy)}`);
       return entry.policy;
     },

@@ -1,4 +1,5 @@
 import { RelayError } from '../errors.ts';
+import { likelyWord } from '../kit/likely.ts';
 import { GRANTS } from '../sessions/grants.ts';
 import { CHANNEL_NAME, MAX_DURATION, MAX_GRANTS } from './policy.ts';
 
@@ -69,7 +70,17 @@ export function parseGrants(text: string): Record<string, number> {
  */
 export function parseGrantNames(text: string): string[] {
   const names = text.split(',').map((name) => name.trim().toLowerCase());
-  const unknown = names.find((name) => !GRANTS.includes(name));
-  if (unknown !== undefined) throw invalid(`'${unknown}' is no grant: use ${GRANTS.join(', ')}`);
+  for (const name of names) checkGrantName(name);
   return [...new Set(names)];
+}
+
+/** @throws RelayError `invalid` naming the grant that was probably meant, or all of them. */
+export function checkGrantName(name: string): void {
+  if (GRANTS.includes(name)) return;
+  const likely = likelyWord(name, GRANTS);
+  throw invalid(
+    likely === undefined
+      ? `'${name}' is no grant: use ${GRANTS.join(', ')}`
+      : `'${name}' is no grant; did you mean ${likely}?`,
+  );
 }

@@ -5,7 +5,7 @@ import type { Host } from '../host/index.ts';
 import { defaultPort, joinUrl, unbracket } from '../kit/addresses.ts';
 import type { Log } from '../log.ts';
 import { lanForm, readApiOverrides, resolveApiTarget, speaksTls } from './api-target.ts';
-import { type Candidate, finalCandidates, readCandidates } from './candidates.ts';
+import { type Candidate, finalCandidates, orderCandidates, readCandidates } from './candidates.ts';
 import { maskCode, type PairingCodes } from './codes.ts';
 import { buildPayload, pairingUrl } from './payload.ts';
 import { describePolicy, readPolicy } from './policy.ts';
@@ -25,6 +25,11 @@ export interface MintParts {
   host?: Host;
   codes: PairingCodes;
   store: Store<'pairing'>;
+  /**
+   * Candidates of this relay's own for a code that expires at `expiresAt` (epoch seconds), in addition to those of the
+   * caller; none by default. Must not reject: the code is already made (contract 08 §6.2).
+   */
+  routes?(expiresAt: number): Promise<Candidate[]>;
   log: Log;
 }
 
@@ -54,7 +59,7 @@ function readDashboardUrl(body: Record<string, unknown>): string | undefined {
 }
 
 /** Makes signed QR payloads, each with a new pairing code (contract 01 §5.3, §5.4). */
-export function createMint({ config, host, codes, store, log }: MintParts) {
+export function createMint({ config, host, codes, store, routes, log }: MintParts) {
   const secret = createQrSecret({ host, store, log });
 
   /** The relay's own WebSocket URL. At the edge the listener's name is the public one, with its scheme's port. */
@@ -67,8 +72,8 @@ export function createMint({ config, host, codes, store, log }: MintParts) {
 
   return {
     /**
-     * Makes a code and its payload for a request body; `at` is the address that the payload names. Validation and all I/O come before the code is made, so that a
-     * refusal leaves none behind.
+     * Makes a code and its payload for a request body; `at` is the address that the payload names. Everything
+     * that may be refused comes before the code is made, so that a refusal leaves none behind.
      * @throws RelayError `invalid` naming the field; `rate-limited` when too many codes are pending.
      */
     async issue(body: Record<string, unknown>, at: Listener): Promise<MintAnswer> {
@@ -78,7 +83,7 @@ export function createMint({ config, host, codes, store, log }: MintParts) {
       const supplied = readCandidates(body.endpoints);
 
       const direct = { apiTls: speaksTls(overrides, config), relayTls: at.tls };
-      const [api, url, endpoints, key] = await Promise.all([
+      const [api, url, given, key] = await Promise.all([
         resolveApiTarget(overrides, { config, host, log }),
         relayUrl(at),
         finalCandidates(supplied, direct, host?.network),
@@ -86,6 +91,8 @@ export function createMint({ config, host, codes, store, log }: MintParts) {
       ]);
 
       const { code, expiresAt } = await codes.mint(policy);
+      const own = (await routes?.(expiresAt)) ?? [];
+      const endpoints = own.length > 0 ? orderCandidates([...(given ?? []), ...own]) : given;
       const parts = { api, relay: { url, code, policy }, endpoints, dashboardUrl };
       const text = JSON.stringify(buildPayload(parts, key));
       const access = api ? `API key ${api.key === '' ? 'absent' : 'present'}` : 'API server disabled';

@@ -2,7 +2,7 @@ import type { PhoneMessage, QueuedMessage } from '../../storage/schema.ts';
 
 const CAPACITY = 50;
 /** How long a message waits, milliseconds. */
-const RETENTION = 86_400_000;
+export const RETENTION = 86_400_000;
 
 /** The subscribed phones and the queued messages (contract 04 §5.4). `L` is the type of a phone's socket. */
 export interface Delivery<L> {

@@ -1,4 +1,4 @@
-import type { PhoneMessage, QueuedMessage, Reply, Store } from '../../storage/schema.ts';
+import type { PhoneHistoryItem, PhoneMessage, QueuedMessage, Reply, Store } from '../../storage/schema.ts';
 import { describeError, RelayError } from '../errors.ts';
 import { type Clock, seconds } from '../kit/clock.ts';
 import { isObject } from '../kit/json.ts';
@@ -7,7 +7,8 @@ import { isGranted } from '../sessions/grants.ts';
 import type { Session } from '../sessions/session.ts';
 import type { Sessions } from '../sessions/sessions.ts';
 import type { Payload } from '../socket/envelope.ts';
-import { type Delivery, type Effect, type Event, emptyDelivery, type Step, transition } from './delivery.ts';
+import { type Delivery, type Effect, type Event, emptyDelivery, RETENTION, type Step, transition } from './delivery.ts';
+import { type HistoryPage, openHistory } from './history.ts';
 import { readMessage } from './message.ts';
 import { createReplies, type Poll } from './replies.ts';
 import { readStoredReply } from './reply.ts';
@@ -30,8 +31,17 @@ export interface PhoneParts {
   log: Log;
   queue: Store<'phone'>;
   replies: Store<'phone-replies'>;
+  history: Store<'phone-history'>;
+  /** Makes durable at once what has been written to the stores. */
+  commit?(): void;
   /** Where subscriptions are stored; absent where the process lives as long as its sockets. */
   subscribers?: Store<'phone-subscribers'>;
+  /** Messages or replies have changed: how many messages wait, and the `seq` of the newest item of the history. */
+  changed?(queued: number, latest: number): void;
+  /** A message was sent to a device or its copy to another (`isHeard`), or it waits; called before it is stored. */
+  accepted?(message: PhoneMessage, isHeard: boolean): void;
+  /** Nobody has to be called to a message any more; `session` is that of the device that showed it. */
+  settled?(messageId: string, session?: Session): void;
   /** Called for the chat of every message and reply (contract 04 §5.7). */
   seen?(chat: SeenChat): void;
 }
@@ -40,6 +50,8 @@ export interface PhoneParts {
 export type Pushed = { messageId: string; delivered: true } | { messageId: string; delivered: false; buffered: number };
 
 const CHANNEL = 'proactive';
+/** States of a message to which nobody has to be called. */
+const SETTLED: ReadonlySet<string> = new Set(['shown', 'answered', 'cancelled', 'expired', 'dropped']);
 /** Needed for messages, replies and notifications, on routes and channels alike (contract 01 §6.2). */
 export const PHONE_GRANT = 'phone';
 
@@ -53,11 +65,31 @@ export async function openPhoneMessaging(parts: PhoneParts) {
   const { sessions, clock, log } = parts;
   const queueRows = await openRows({ store: parts.queue, log, read: readQueued });
   const replyRows = await openRows({ store: parts.replies, log, read: readStoredReply });
-  const replies = createReplies({ rows: replyRows, clock, log });
+  const history = await openHistory({
+    store: parts.history,
+    log,
+    changed: announce,
+  });
+  const replies = createReplies({ rows: replyRows, clock, log, history });
   const subscribers = parts.subscribers && (await openSubscribers<PhoneLink>(parts.subscribers, log));
   let state: Delivery<PhoneLink> = emptyDelivery(queueRows.loaded);
+  // The last process may have ended between the two transactions of a delivery.
+  history.delivered(new Set(queueRows.loaded.map(({ message }) => message.message_id)));
+  /** Sockets that get a copy of every message, and take none away (contract 09 §1). */
+  const mirrors = new Set<PhoneLink>();
   const events: Event<PhoneLink>[] = [];
   let isDispatching = false;
+
+  /** Tells the sockets that get copies what has become of messages and replies, and others what changed. */
+  function announce(items: readonly PhoneHistoryItem[], latest: number): void {
+    for (const { seq, kind, message_id, state } of items) {
+      if (kind === 'message' && SETTLED.has(state)) parts.settled?.(message_id);
+      for (const link of [...mirrors]) {
+        if (mayGet(link)) link.send(CHANNEL, 'proactive.history', { seq, kind, message_id, state });
+      }
+    }
+    parts.changed?.(state.queue.length, latest);
+  }
 
   /** Handles an event completely. One raised meanwhile (a socket closes while it is written to) is handled after it. */
   function dispatch(event: Event<PhoneLink>): void {
@@ -70,15 +102,33 @@ export async function openPhoneMessaging(parts: PhoneParts) {
       isDispatching = false;
     }
     // While sockets are restored one by one, the stored order must stay complete.
-    if (event.name !== 'restore') subscribers?.save(state.subscribers);
+    if (event.name !== 'restore') saveSubscriptions();
   }
+
+  const saveSubscriptions = () => subscribers?.save({ targets: state.subscribers, mirrors });
 
   function settle(event: Event<PhoneLink>): void {
     for (let next: Event<PhoneLink> | undefined = event; next; ) {
       const [after, effects]: Step<PhoneLink> = transition(state, next, clock.now());
+      recordLeavers(state.queue, after.queue, next);
       state = after;
       next = undefined;
       for (const effect of effects) next = perform(effect) ?? next;
+    }
+  }
+
+  /** Records why messages have left the queue. */
+  function recordLeavers(
+    before: readonly QueuedMessage[],
+    after: readonly QueuedMessage[],
+    event: Event<PhoneLink>,
+  ): void {
+    if (before === after) return;
+    const left = before.filter((entry) => !after.some(({ seq }) => seq === entry.seq));
+    for (const { message } of left) {
+      const isExpired = clock.now() - message.sent_at > RETENTION;
+      const others = event.name === 'cancel' ? 'cancelled' : event.name === 'written' ? 'sent' : 'dropped';
+      history.became(message.message_id, isExpired ? 'expired' : others);
     }
   }
 
@@ -90,8 +140,9 @@ export async function openPhoneMessaging(parts: PhoneParts) {
         to.send(CHANNEL, 'proactive.subscribed', { ts }, effect.id);
         return undefined;
       case 'complete':
-        // Saved first: a phone that is told that this was all must not get it again, even after a crash.
+        // Stored first: a phone that is told that this was all must not get it again, even after a crash.
         void saveQueue();
+        parts.commit?.();
         to.send(CHANNEL, 'proactive.backlog.complete', { count: effect.count, ts });
         log.info(`flushed ${effect.count} messages to session ${to.session.prefix}`);
         return undefined;
@@ -100,12 +151,17 @@ export async function openPhoneMessaging(parts: PhoneParts) {
     }
   }
 
+  const write = (to: PhoneLink, message: PhoneMessage, queued: boolean): boolean =>
+    send(to, queued ? { ...message, queued_delivery: true } : message);
+
   /** Checks session and grant before every push, not only at subscription. */
-  function write(to: PhoneLink, message: PhoneMessage, queued: boolean): boolean {
-    if (!to.isWritable || !sessions.isAlive(to.session)) return false;
-    if (!isGranted(to.session.grants, PHONE_GRANT, seconds(clock))) return false;
+  const mayGet = ({ isWritable, session }: PhoneLink): boolean =>
+    isWritable && sessions.isAlive(session) && isGranted(session.grants, PHONE_GRANT, seconds(clock));
+
+  function send(to: PhoneLink, message: PhoneMessage & Payload): boolean {
+    if (!mayGet(to)) return false;
     try {
-      to.send(CHANNEL, 'phone.message', queued ? { ...message, queued_delivery: true } : message, message.message_id);
+      to.send(CHANNEL, 'phone.message', message, message.message_id);
     } catch (error) {
       log.warn(`a message could not be sent: ${describeError(error)}`);
       return false;
@@ -113,29 +169,67 @@ export async function openPhoneMessaging(parts: PhoneParts) {
     return to.isWritable;
   }
 
-  const saveQueue = () => saveLater(queueRows, state.queue, log);
+  /**
+   * Stores the queue. The history follows in a transaction of its own: with a whole flush in it, the queue would be stored
+   * so late that a crash could deliver everything twice.
+   */
+  const saveQueue = (): Promise<void> => {
+    clock.after(0, () => void history.save());
+    return saveLater(queueRows, state.queue, log);
+  };
 
   return {
     /** `proactive.subscribe`: makes the socket the target and sends it the queue. */
     subscribe(link: PhoneLink, id: string): void {
+      mirrors.delete(link);
       dispatch({ name: 'subscribe', link, id });
       void saveQueue();
     },
 
+    /** `proactive.subscribe` with `mirror`: the socket gets copies, and is no target any more (contract 09 §1). */
+    mirror(link: PhoneLink, id: string): void {
+      mirrors.add(link);
+      dispatch({ name: 'leave', link });
+      void saveQueue();
+      link.send(CHANNEL, 'proactive.subscribed', { ts: Math.trunc(clock.now()) }, id);
+    },
+
+    isMirror: (link: PhoneLink): boolean => mirrors.has(link),
+
     /** `proactive.unsubscribe`, or the end of the socket: the previous subscriber that is still open takes over. */
     leave(link: PhoneLink): void {
-      if (!state.subscribers.includes(link)) return;
+      const wasMirror = mirrors.delete(link);
+      if (!wasMirror && !state.subscribers.includes(link)) return;
       dispatch({ name: 'leave', link });
       void saveQueue();
     },
 
+    /** `proactive.shown`: a device has shown a message to its owner (contract 09 §1). */
+    shown(link: PhoneLink, messageId: unknown): void {
+      if (typeof messageId !== 'string') return;
+      parts.settled?.(messageId, link.session);
+      history.became(messageId, 'shown');
+      void history.save();
+    },
+
+    /** The last messages and replies (contract 09 §1). */
+    history(page: { since: number; limit: number }): HistoryPage {
+      dispatch({ name: 'expire' });
+      void history.save();
+      return history.page(page);
+    },
+
     /** Restores the subscription of a socket that outlived the memory of the process (edge). */
     restore(link: PhoneLink): void {
-      if (subscribers) dispatch({ name: 'restore', links: subscribers.restore(state.subscribers, link) });
+      if (!subscribers) return;
+      if (subscribers.wasMirror(link)) mirrors.add(link);
+      dispatch({ name: 'restore', links: subscribers.restore(state.subscribers, link) });
     },
 
     /** Every socket that outlived a sleep is back: forgets the subscriptions of the others. */
-    restored: (): void => subscribers?.save(state.subscribers),
+    restored: (): void => saveSubscriptions(),
+
+    isSubscribed: (link: PhoneLink): boolean => state.subscribers.includes(link),
 
     /**
      * A message to the phone: sent, or stored until one subscribes (contract 04 §5.3, 5.4).
@@ -145,18 +239,27 @@ export async function openPhoneMessaging(parts: PhoneParts) {
       const message = readMessage(body, clock.now());
       const { message_id: messageId, chat_id: chatId, title } = message;
       const isQueued = () => state.queue.some((queued) => queued.message === message);
+      // A queued message of the same id that has expired keeps its own item.
+      dispatch({ name: 'expire' });
+      history.message(message);
       dispatch({ name: 'push', entry: { seq: queueRows.next(), message } });
+      const copies = [...mirrors].filter((link) => send(link, { ...message, mirrored: true }));
+      parts.accepted?.(message, !isQueued() || copies.length > 0);
       const buffered = isQueued() ? state.queue.length : 0;
+      const stored = queueRows.save(state.queue);
+      const recorded = history.save();
       try {
-        await queueRows.save(state.queue);
+        await stored;
       } catch (error) {
         log.error(`the queue of messages could not be saved: ${describeError(error)}`);
         if (isQueued()) {
           dispatch({ name: 'cancel', messageId });
+          parts.settled?.(messageId);
           void saveQueue();
           throw new RelayError('unavailable', 'the message could not be stored: try again later');
         }
       }
+      await recorded;
       const outcome = buffered > 0 ? `queued as one of ${buffered}` : 'delivered';
       log.info(`message ${messageId} of ${message.text.length} characters for chat ${chatId ?? '-'}: ${outcome}`);
       parts.seen?.({ chatId, title, messageId, at: message.sent_at });
@@ -199,7 +302,7 @@ export async function openPhoneMessaging(parts: PhoneParts) {
 
     /** Answers waiting polls; resolves when everything is stored. */
     async stop(): Promise<void> {
-      await Promise.all([replies.stop(), saveQueue()]);
+      await Promise.all([replies.stop(), saveQueue(), history.save()]);
     },
   };
 }

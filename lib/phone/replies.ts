@@ -2,6 +2,7 @@ import type { Reply, StoredReply } from '../../storage/schema.ts';
 import type { Cancel, Clock } from '../kit/clock.ts';
 import type { Log } from '../log.ts';
 import type { Payload } from '../socket/envelope.ts';
+import type { PhoneHistory } from './history.ts';
 import { readReply, sizeOf } from './reply.ts';
 import { type Rows, saveLater } from './rows.ts';
 
@@ -36,8 +37,16 @@ interface Waiter extends Pick<Poll, 'wanted' | 'mayRead'> {
 
 export type Replies = ReturnType<typeof createReplies>;
 
+export interface RepliesParts {
+  rows: Rows<StoredReply>;
+  clock: Clock;
+  log: Log;
+  /** A new reply is stored, and a reader has taken one. */
+  history: Pick<PhoneHistory, 'reply' | 'hasReply' | 'forget' | 'taken' | 'save'>;
+}
+
 /** Replies of phones until the agent's side reads them (contract 04 §5.5). They survive a restart. */
-export function createReplies({ rows, clock, log }: { rows: Rows<StoredReply>; clock: Clock; log: Log }) {
+export function createReplies({ rows, clock, log, history }: RepliesParts) {
   let records: readonly StoredReply[] = rows.loaded;
   const waiters = new Set<Waiter>();
   let stopped = false;
@@ -59,7 +68,11 @@ export function createReplies({ rows, clock, log }: { rows: Rows<StoredReply>; c
     const taken = records.filter((record) => isWanted(record, wanted));
     if (taken.length === 0) return [];
     records = records.filter((record) => !taken.includes(record));
-    clock.after(0, () => void saveLater(rows, records, log));
+    for (const { reply } of taken) history.taken(reply.message_id);
+    clock.after(0, () => {
+      void saveLater(rows, records, log);
+      void history.save();
+    });
     return taken.map(({ reply }) => reply);
   }
 
@@ -74,22 +87,28 @@ export function createReplies({ rows, clock, log }: { rows: Rows<StoredReply>; c
   return {
     /**
      * Keeps a `proactive.reply`. Resolves with it once it is stored, or with undefined when it has no text; a repeated id
-     * is kept once. Rejects, and keeps nothing, when it cannot be stored.
+     * is kept once, also when a reader has taken it already. Rejects, and keeps nothing, when it cannot be stored.
      */
     async add(payload: Payload): Promise<Reply | undefined> {
       const reply = readReply(payload, clock.now());
       if (!reply) return undefined;
       prune();
       if (records.some((record) => record.reply.message_id === reply.message_id)) return reply;
+      if (history.hasReply(reply)) return reply;
       const record: StoredReply = { seq: rows.next(), reply, arrived: clock.now(), bytes: sizeOf(reply) };
       records = [...records, record];
       prune();
+      const stored = rows.save(records);
+      history.reply(reply);
+      const recorded = history.save();
       try {
-        await rows.save(records);
+        await stored;
       } catch (error) {
         records = records.filter((other) => other !== record);
+        history.forget(reply.message_id);
         throw error;
       }
+      await recorded;
       serve();
       return reply;
     },

@@ -1,4 +1,4 @@
-import { base64url, bytesToHex, concatBytes, fromBase64, hexToBytes, randomBytes } from '../kit/bytes.ts';
+import { base64url, bytesToHex, concatBytes, fromBase64url, hexToBytes, randomBytes } from '../kit/bytes.ts';
 import { DAY } from './grants.ts';
 import type { Refresh } from './session.ts';
 
@@ -18,7 +18,7 @@ export const newRefreshToken = (family: string): string =>
 
 /** The family that a token names, good or dead. Tokens from before 1.0 name none. */
 export function familyOf(token: string): string | undefined {
-  const bytes = fromBase64(`${token.replaceAll('-', '+').replaceAll('_', '/')}=`);
+  const bytes = fromBase64url(token);
   return bytes?.length === 2 * HALF ? bytesToHex(bytes.subarray(0, HALF)) : undefined;
 }
 

@@ -77,7 +77,13 @@ export interface AuthParts {
   log: Log;
 }
 
-export type Admitted = { session: Session; token: string; refreshToken?: string };
+export interface Admitted {
+  session: Session;
+  token: string;
+  refreshToken?: string;
+  /** For `auth.ok` over Secure Link (contract 08 §6.4). */
+  routeCredential?: object;
+}
 
 /**
  * Authenticates a client: by session token, else refresh token, else pairing code (contract 01 §3.4). Returns undefined

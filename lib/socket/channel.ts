@@ -63,6 +63,8 @@ export interface Channel {
   denied?(connection: Connection, message: Message, text: string): void;
   /** False for messages that need no grant. */
   needsGrant?(head: EnvelopeHead): boolean;
+  /** State of the channel on a connection, for `GET /relay/devices` (contract 09 §2). */
+  describe?(connection: Connection): Payload;
   /** The socket has authenticated, or, when `slept`, was restored with a process that slept (edge). */
   opened?(connection: Connection, slept: boolean): void | Promise<void>;
   /** The grant ended while the socket stays open. */
@@ -82,6 +84,7 @@ export interface ChannelTable {
   readonly withGrant: Entries;
   readonly withOpened: Entries;
   readonly withClosed: Entries;
+  readonly withDescription: Entries;
 }
 
 export function createChannelTable(channels: Channels): ChannelTable {
@@ -91,5 +94,6 @@ export function createChannelTable(channels: Channels): ChannelTable {
     withGrant: entries.filter(([, channel]) => channel.grant),
     withOpened: entries.filter(([, channel]) => channel.opened),
     withClosed: entries.filter(([, channel]) => channel.closed),
+    withDescription: entries.filter(([, channel]) => channel.describe),
   };
 }

@@ -3,6 +3,7 @@ import { type Clock, nextTurn } from '../kit/clock.ts';
 import { isDeeperThan } from '../kit/json.ts';
 import { MAX_DEPTH, MAX_UNCOUNTED, readLongJson } from '../kit/long-json.ts';
 import type { Log } from '../log.ts';
+import { STALE_AFTER } from '../operator/device-state.ts';
 import { isGranted } from '../sessions/grants.ts';
 import type { Session } from '../sessions/session.ts';
 import type { Sessions } from '../sessions/sessions.ts';
@@ -23,6 +24,32 @@ const MAX_UNSENT = 64 * 1024 * 1024;
 const READ_LIMIT = { bytes: 1024 * 1024, messages: 2000 };
 const READ_AGAIN = { bytes: 256 * 1024, messages: 500 };
 
+/** The routes by which a client reaches the relay, as the wire names them (contract 09 §2). */
+const ROUTES = {
+  direct: 'direct',
+  ingress: 'ingress',
+  edge: 'edge',
+  'secure-link': 'secure_link',
+  reach: 'reach',
+} as const;
+
+/** A connection in `GET /relay/devices` (contract 09 §2). */
+export interface ConnectionRow {
+  id: string;
+  /** Epoch seconds. */
+  since: number;
+  client_surface: string;
+  route: (typeof ROUTES)[keyof typeof ROUTES];
+  /** Milliseconds since the last message of the client. */
+  last_seen_ms: number;
+  /** Milliseconds between the last ping and its answer; null before one was measured. */
+  rtt_ms: number | null;
+  /** Milliseconds since anything really came from the client: a message, a ping or the answer to one. */
+  proof_age_ms: number;
+  stale: boolean;
+  channels: Record<string, Payload>;
+}
+
 export interface ConnectionParts {
   channels: ChannelTable;
   sessions: Sessions;
@@ -38,6 +65,12 @@ export class SocketConnection implements Connection, Indexed {
   readonly session: Session;
   readonly typedStream: boolean;
   index = -1;
+  /** Epoch milliseconds. */
+  readonly since: number;
+  #lastMessage: number;
+  #lastProof: number;
+  #pingedAt: number | undefined;
+  #roundTrip: number | null = null;
   readonly #parts: ConnectionParts;
   readonly #transport: Transport;
   /** Made on demand: most sockets need neither. */
@@ -53,13 +86,16 @@ export class SocketConnection implements Connection, Indexed {
     transport: Transport,
     caller: Caller,
     session: Session,
-    options: { typedStream: boolean },
+    options: { typedStream: boolean; since?: number },
   ) {
     this.#parts = parts;
     this.#transport = transport;
     this.caller = caller;
     this.session = session;
     this.typedStream = options.typedStream;
+    this.since = options.since ?? parts.clock.now();
+    this.#lastMessage = this.since;
+    this.#lastProof = this.since;
   }
 
   get id(): string {
@@ -127,7 +163,9 @@ export class SocketConnection implements Connection, Indexed {
 
   /** One text frame from the client. */
   receive(frame: TextFrame): void {
-    if (this.#open) this.#inbox.receive(frame);
+    if (!this.#open) return;
+    this.#lastMessage = this.#lastProof = this.#parts.clock.now();
+    this.#inbox.receive(frame);
   }
 
   get #inbox(): Inbox {
@@ -328,7 +366,39 @@ export class SocketConnection implements Connection, Indexed {
   #received = -1;
 
   ping(): void {
+    this.#pingedAt ??= this.#parts.clock.now();
     this.#transport.ping?.();
+  }
+
+  /** The client pinged. */
+  pinged(): void {
+    this.#lastProof = this.#parts.clock.now();
+    this.checkUnsent();
+  }
+
+  /** The client answered a ping. */
+  ponged(): void {
+    this.#lastProof = this.#parts.clock.now();
+    if (this.#pingedAt !== undefined) this.#roundTrip = Math.max(0, this.#lastProof - this.#pingedAt);
+    this.#pingedAt = undefined;
+  }
+
+  /** The connection as `GET /relay/devices` shows it. */
+  describe(): ConnectionRow {
+    const now = this.#parts.clock.now();
+    const proofAge = Math.max(0, now - this.#lastProof);
+    const channels = this.#parts.channels.withDescription.map(([name, channel]) => [name, channel.describe?.(this)]);
+    return {
+      id: this.id,
+      since: Math.floor(this.since / 1000),
+      client_surface: this.session.device.surface,
+      route: ROUTES[this.caller.peer.via],
+      last_seen_ms: Math.max(0, now - this.#lastMessage),
+      rtt_ms: this.#roundTrip,
+      proof_age_ms: proofAge,
+      stale: proofAge > STALE_AFTER,
+      channels: Object.fromEntries(channels),
+    };
   }
 
   async answers(ms: number): Promise<boolean> {

@@ -1,7 +1,7 @@
 /** Bytes of a message that tell how it is dispatched. */
 const HEAD_BYTES = 4096;
 
-/** What decides on a message before it is parsed. */
+/** Members that decide on a message before it is parsed. */
 export interface EnvelopeHead {
   channel: string;
   type: string;

@@ -1,4 +1,5 @@
 import { describeError } from '../errors.ts';
+import type { Session } from '../sessions/session.ts';
 import {
   type Admitted,
   type AuthParts,
@@ -14,6 +15,8 @@ import type { Caller, Transport } from './transport.ts';
 const MAX_PRE_AUTH_BYTES = 64 * 1024;
 
 export interface HandshakeParts extends AuthParts {
+  /** Credential for a client over Secure Link to come back through the broker. Takes 3 s at most and never rejects. */
+  routeCredential?(session: Session): Promise<object | undefined>;
   /** The client was refused and told so. It has yet to disconnect. */
   refused(handshake: Handshake): void;
   /** The handshake is over: the client was admitted or has disconnected. */
@@ -89,13 +92,27 @@ export class Handshake implements Indexed {
     this.#state = 'authenticating';
     let result: ReturnType<typeof authenticate>;
     try {
-      result = authenticate(this.#parts, request, this.caller);
+      result = this.#isPinned() ? this.#authenticatePinned(request) : authenticate(this.#parts, request, this.caller);
     } catch (error) {
       result = this.#failed(error);
     }
     if (result instanceof Promise) {
       void result.catch((error) => this.#failed(error)).then((admitted) => this.#settle(request, admitted));
     } else this.#settle(request, result);
+  }
+
+  /** Whether the client came over Secure Link or Reach, which the runtime says and no header. */
+  #isPinned(): boolean {
+    const { via } = this.caller.peer;
+    return this.#parts.routeCredential !== undefined && (via === 'secure-link' || via === 'reach');
+  }
+
+  async #authenticatePinned(request: AuthRequest): Promise<Admitted | undefined> {
+    const admitted = await authenticate(this.#parts, request, this.caller);
+    if (!admitted) return undefined;
+    const routeCredential = await this.#parts.routeCredential?.(admitted.session);
+    // The session may have ended meanwhile.
+    return this.#parts.sessions.isAlive(admitted.session) ? { ...admitted, routeCredential } : undefined;
   }
 
   #failed(error: unknown): undefined {

@@ -55,6 +55,11 @@ export class SessionSockets {
     if (this.#connections.length > MAX_SOCKETS) this.#connections[0]?.close(1008, 'replaced');
   }
 
+  /** Oldest first. */
+  get connections(): readonly SocketConnection[] {
+    return this.#connections;
+  }
+
   remove(connection: SocketConnection): void {
     const index = this.#connections.indexOf(connection);
     if (index >= 0) this.#connections.splice(index, 1);

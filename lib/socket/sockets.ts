@@ -9,7 +9,7 @@ import type { Session } from '../sessions/session.ts';
 import type { Sessions } from '../sessions/sessions.ts';
 import type { Admitted } from './auth.ts';
 import { type Channels, type ChannelTable, createChannelTable } from './channel.ts';
-import { type ConnectionParts, SocketConnection } from './connection.ts';
+import { type ConnectionParts, type ConnectionRow, SocketConnection } from './connection.ts';
 import { DenseSet } from './dense-set.ts';
 import { encodeEnvelope, encodeEnvelopeAround, type Payload } from './envelope.ts';
 import { Handshake, type HandshakeParts } from './handshake.ts';
@@ -29,9 +29,13 @@ export interface SocketsParts {
   limiter: Limiter;
   clock: Clock;
   log: Log;
+  /** A device has opened or closed a socket. */
+  changed?(session: Session, change: 'connected' | 'disconnected'): void;
   version: string;
   /** The current profile rows. */
   profiles(): unknown[];
+  /** See `HandshakeParts`. Absent without Reach. */
+  routeCredential?: HandshakeParts['routeCredential'];
   /** Where open sockets are stored; absent where the process lives as long as its sockets. */
   store?: Store<'sockets'>;
 }
@@ -56,7 +60,11 @@ class SocketDispatcher implements SocketEvents {
   }
 
   pinged(): void {
-    this.connection?.checkUnsent();
+    this.connection?.pinged();
+  }
+
+  ponged(): void {
+    this.connection?.ponged();
   }
 
   closed(): void {
@@ -95,6 +103,7 @@ export function createSockets(parts: SocketsParts) {
     codes: parts.codes,
     limiter,
     log,
+    routeCredential: parts.routeCredential,
     refused: (handshake) => pending.refused(handshake),
     done: (handshake) => pending.remove(handshake),
   };
@@ -111,6 +120,7 @@ export function createSockets(parts: SocketsParts) {
       connections.remove(connection);
       bySession.get(session)?.remove(connection);
       if (store) written(store.removeItem(connection.id));
+      parts.changed?.(session, 'disconnected');
       log.info(`socket of session ${session.prefix} closed (${caller.key})`);
     },
   };
@@ -123,8 +133,13 @@ export function createSockets(parts: SocketsParts) {
     return sockets;
   }
 
-  function connect(transport: Transport, caller: Caller, session: Session, typedStream: boolean): SocketConnection {
-    const connection = new SocketConnection(connectionParts, transport, caller, session, { typedStream });
+  function connect(
+    transport: Transport,
+    caller: Caller,
+    session: Session,
+    options: { typedStream: boolean; since?: number },
+  ): SocketConnection {
+    const connection = new SocketConnection(connectionParts, transport, caller, session, options);
     connections.add(connection);
     socketsOf(session).add(connection);
     return connection;
@@ -143,17 +158,20 @@ export function createSockets(parts: SocketsParts) {
 
   /** Sends `auth.ok` and opens the connection (contract 01 §3.5). */
   function admit(transport: Transport, caller: Caller, admitted: Admitted, typedStream: boolean): SocketConnection {
-    const { session, token, refreshToken } = admitted;
+    const { session, token, refreshToken, routeCredential } = admitted;
     transport.authenticated?.();
     const text = JSON.stringify;
     const payload =
       `{"session_token":${text(token)},` +
       (refreshToken === undefined ? '' : `"refresh_token":${text(refreshToken)},`) +
+      (routeCredential === undefined ? '' : `"route_credential":${text(routeCredential)},`) +
       `"server_version":${version},${socketsOf(session).text},"profiles":${profilesText(session)}}`;
     transport.send(encodeEnvelopeAround('system', 'auth.ok', payload));
-    const connection = connect(transport, caller, session, typedStream);
+    const connection = connect(transport, caller, session, { typedStream });
     void connection.opened(false);
-    written(store?.setItem(transport.id, { family: session.family, typed_stream: typedStream, caller }));
+    const { family } = session;
+    written(store?.setItem(transport.id, { family, typed_stream: typedStream, caller, since: connection.since }));
+    parts.changed?.(session, 'connected');
     log.info(`socket of session ${session.prefix} authenticated (${caller.key})`);
     return connection;
   }
@@ -161,6 +179,10 @@ export function createSockets(parts: SocketsParts) {
   return {
     /** How many sockets are open and authenticated. */
     count: (): number => connections.size,
+
+    /** The open connections of a session, oldest first (contract 09 §2). */
+    describe: (session: Session): ConnectionRow[] =>
+      (bySession.get(session)?.connections ?? []).map((connection) => connection.describe()),
 
     /** Why a peer may not upgrade, and the seconds after which to try again; undefined when it may (contract 01 §3.1). */
     refusal(key: string): { blocked: boolean; retryAfter: number } | undefined {
@@ -192,7 +214,8 @@ export function createSockets(parts: SocketsParts) {
         return undefined;
       }
       const socket = new SocketDispatcher();
-      socket.connection = connect(transport, record.caller, session, record.typed_stream);
+      const { caller, typed_stream: typedStream, since } = record;
+      socket.connection = connect(transport, caller, session, { typedStream, since });
       await socket.connection.opened(true);
       return socket;
     },

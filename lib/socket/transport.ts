@@ -45,6 +45,8 @@ export interface SocketEvents {
   drained(): void;
   /** The client pinged; the runtime has already answered. */
   pinged(): void;
+  /** The client answered a ping of the relay. */
+  ponged?(): void;
   /** `end` is absent when the socket did not fail or close by itself: the relay ended it. */
   closed(end?: SocketEnd): void;
 }

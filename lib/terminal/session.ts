@@ -6,6 +6,7 @@ import type { Log } from '../log.ts';
 import { createInput, type InputParts } from './input.ts';
 import type { Size } from './names.ts';
 import { createOutput } from './output.ts';
+import { createPacing, type Pacing } from './pacing.ts';
 import { createScreen, type Replay } from './screen.ts';
 import { type Event, type Reason, type State, step } from './states.ts';
 
@@ -74,7 +75,7 @@ export function createSession(parts: SessionParts) {
   const flow = createFlow(terminal, clock);
   const exit = deferred();
   const firstOutput = deferred();
-  const output = createOutput(clock, (text) => viewer?.output(text));
+  const output = createOutput(clock, send);
   const screen =
     parts.parks && tmuxName === undefined
       ? createScreen({
@@ -94,6 +95,8 @@ export function createSession(parts: SessionParts) {
 
   let state: State = 'attaching';
   let viewer: Viewer | undefined;
+  /** Present for a viewer with a window. */
+  let pacing: Pacing | undefined;
   let unfollow: () => void = () => {};
   let size = parts.size;
   let ending: Promise<void> | undefined;
@@ -126,6 +129,26 @@ export function createSession(parts: SessionParts) {
     if (viewer) output.push(text, bytes);
   }
 
+  function send(text: string): void {
+    if (pacing) sendPaced(pacing.push(text));
+    else viewer?.output(text);
+  }
+
+  /** Sends what the window admits, and stops or continues reading. */
+  function sendPaced(text: string): void {
+    if (text !== '') viewer?.output(text);
+    if (pacing?.isReading) flow.resume('window');
+    else flow.pause('window');
+  }
+
+  /** Counts anew what the viewer has rendered, or no longer counts. Held text goes first. */
+  function setWindow(window: number | undefined): void {
+    const held = pacing?.rest() ?? '';
+    pacing = window === undefined ? undefined : createPacing(window);
+    flow.resume('window');
+    if (held !== '') send(held);
+  }
+
   function startReading(): void {
     if (isReading) return;
     isReading = true;
@@ -150,8 +173,12 @@ export function createSession(parts: SessionParts) {
   /** Detaches the viewer: it gets pending output, unless its grant is gone, and one farewell. */
   function dropViewer(reason: Reason | undefined, { silent, ...end }: End) {
     const last = viewer;
-    if (reason === 'grant expired') output.drop();
-    else if (last) output.flush();
+    if (reason === 'grant expired') {
+      output.drop();
+      pacing = undefined;
+    } else if (last) output.flush();
+    // The end does not wait for the client to render.
+    setWindow(undefined);
     output.drop();
     viewer = undefined;
     unfollow();
@@ -215,9 +242,10 @@ export function createSession(parts: SessionParts) {
     dispatch,
 
     /** Attaches a viewer, confirms that to it, then lets output through. */
-    open(next: Viewer, { redraw, ...facts }: { reattach: boolean } & Partial<Replay>): void {
+    open(next: Viewer, { redraw, window, ...facts }: { reattach: boolean; window?: number } & Partial<Replay>): void {
       viewer = next;
       dispatch('opened');
+      setWindow(window);
       flow.resume('parked');
       next.attached({ pid, shell, size, ...facts });
       log.info(`terminal ${name} (pid ${pid}, ${shell}) attached${facts.reattach ? ' again' : ''}`);
@@ -228,7 +256,7 @@ export function createSession(parts: SessionParts) {
         resume: () => flow.resume('client'),
       });
       // As a tmux client does, for the same reason: not every client shows `replay`.
-      if (redraw) next.output(redraw);
+      if (redraw) send(redraw);
       startReading();
     },
 
@@ -246,6 +274,14 @@ export function createSession(parts: SessionParts) {
       if (dispatch('lost')) flow.resume('parked');
     },
 
+    /** Begins another attach of the same viewer, which has been confirmed to it. */
+    reopen: setWindow,
+
+    /** The viewer has rendered this many characters since its attach. Ignored without a window. */
+    acknowledge(chars: unknown): void {
+      if (pacing) sendPaced(pacing.acknowledge(chars));
+    },
+
     /** Types text. False when more than 4 MiB would wait for the program. */
     write(text: string): boolean {
       output.hurry();
@@ -256,7 +292,7 @@ export function createSession(parts: SessionParts) {
   };
 }
 
-type PauseReason = 'client' | 'screen' | 'parked';
+type PauseReason = 'client' | 'screen' | 'parked' | 'window';
 
 /** Flow control of a terminal: it is read while there is no reason to pause it. */
 function createFlow(terminal: Pick<Terminal, 'pause' | 'resume'>, clock: Clock) {

@@ -51,6 +51,11 @@ export type KillResult =
   | { kind: 'unknown'; name?: string; tmux: boolean }
   | { kind: 'no-host' };
 
+export interface AttachRequest extends LaunchRequest {
+  /** Characters that the client takes without having rendered them; absent for a client that does not acknowledge. */
+  window?: number;
+}
+
 /** Sessions of one connection, in the order in which they were attached. */
 interface Attachments {
   sessions: Map<string, Session>;
@@ -195,17 +200,18 @@ export function createTerminals({ host, config, sessions, clock, log }: Terminal
     hasTmux: async (): Promise<boolean> => (await launcher?.tmux()) !== undefined,
 
     /** Attaches to a session, or creates it. On `attached` the viewer has been told, and gets output from now on. */
-    async attach(connection: Connection, request: LaunchRequest, viewer: Viewer): Promise<AttachResult> {
+    async attach(connection: Connection, request: AttachRequest, viewer: Viewer): Promise<AttachResult> {
       if (!host) return { kind: 'no-host' };
       if (!host.terminals) return { kind: 'no-pty' };
       const attachments = attachmentsOf(connection);
-      const { name } = request;
+      const { name, window } = request;
       const own = attachments.sessions.get(name);
       if (own) {
         own.resize(request.size);
         attachments.sessions.delete(name);
         attachments.sessions.set(name, own);
         viewer.attached({ pid: own.pid, shell: own.shell, size: request.size, reattach: true });
+        own.reopen(window);
         return { kind: 'attached' };
       }
       if (attachments.sessions.size >= MAX_PER_SOCKET) return { kind: 'full', limit: MAX_PER_SOCKET, of: 'socket' };
@@ -216,16 +222,23 @@ export function createTerminals({ host, config, sessions, clock, log }: Terminal
         if (opened.kind !== 'started') return opened;
         const { kind: _, session, ...shown } = opened;
         attachments.sessions.set(name, session);
-        session.open(viewer, shown);
+        session.open(viewer, { window, ...shown });
         return { kind: 'attached' };
       } finally {
         attachments.attempt = undefined;
       }
     },
 
+    /** How many shells a connection is attached to. */
+    shellsOf: (connection: Connection): number => byConnection.get(connection)?.sessions.size ?? 0,
+
     /** Types text into a session. False when too much input waits for its program; unknown sessions swallow it. */
     input: (connection: Connection, name: string | undefined, text: string): boolean =>
       find(connection, name)?.write(text) ?? true,
+
+    /** The client has rendered this many characters of a session since it attached (contract 09 §1). */
+    acknowledge: (connection: Connection, name: string | undefined, chars: unknown): void =>
+      find(connection, name)?.acknowledge(chars),
 
     resize: (connection: Connection, name: string | undefined, size: Size): void =>
       find(connection, name)?.resize(size),

@@ -31,7 +31,7 @@ set -g history-limit 10000
 set -g status off
 `;
 
-/** What runs in a session of the relay's tmux server, whatever its name. */
+/** Processes in a session of the relay's tmux server, whatever its name. */
 export interface TmuxShell {
   /** tmux's own name of it, such as `$3`, which no rename changes. */
   id: string;

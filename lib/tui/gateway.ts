@@ -72,23 +72,30 @@ export function createGateway(child: Child, { clock, log }: { clock: Clock; log:
     if (byItself) events.exited(exit);
   });
 
+  /**
+   * Queues the pieces of one line, with its end. False when 64 MiB wait already, and the line is dropped. `lost` is called
+   * when the gateway runs but no longer reads its input.
+   */
+  function writeLine(pieces: readonly Uint8Array[], lost: () => void = () => {}): boolean {
+    const length = pieces.reduce((sum, piece) => sum + piece.length, 0);
+    if (child.unwritten() + length > MAX_UNWRITTEN) return false;
+    const report = () => {
+      clock.after(LOST_DELAY, () => {
+        if (state === 'running') lost();
+      });
+    };
+    pieces.forEach((piece, at) => {
+      child.write(piece, at === pieces.length - 1 ? report : () => {});
+    });
+    return true;
+  }
+
   return {
     pid: child.pid,
 
-    /**
-     * Queues one message for the gateway: the text of a JSON object, without line breaks. False when 64 MiB wait already,
-     * and the message is dropped. `lost` is called when the gateway runs but no longer reads its input.
-     */
-    write(message: string, lost: () => void = () => {}): boolean {
-      const line = encoder.encode(`${message}\n`);
-      if (child.unwritten() + line.length > MAX_UNWRITTEN) return false;
-      child.write(line, () => {
-        clock.after(LOST_DELAY, () => {
-          if (state === 'running') lost();
-        });
-      });
-      return true;
-    },
+    /** Queues one message for the gateway: the text of a JSON object, without line breaks. As `writeLine`. */
+    write: (message: string, lost?: () => void): boolean => writeLine([encoder.encode(`${message}\n`)], lost),
+    writeLine,
 
     pause(): void {
       if (state === 'running') child.pause();

@@ -1,7 +1,7 @@
-import { compacted } from '../dispatch/json-text.ts';
+import { compactedPieces } from '../dispatch/json-text.ts';
 import { describeError } from '../errors.ts';
 import type { Child, Exit, Host } from '../host/index.ts';
-import type { Clock } from '../kit/clock.ts';
+import { type Clock, nextTurn } from '../kit/clock.ts';
 import type { Log } from '../log.ts';
 import type { Connection } from '../socket/channel.ts';
 import { type AttachPayload, clampEdge, type Plan, planCommand } from './command.ts';
@@ -50,6 +50,7 @@ export type Tui = ReturnType<typeof createTui>;
  * connection must come one after another; its end, the loss of its grant and the shutdown may come at any time.
  */
 export function createTui({ host, config, clock, log }: TuiParts) {
+  const encoder = new TextEncoder();
   const slots = new Map<Connection, Slot>();
   /** Gateways that run, start or end. */
   let count = 0;
@@ -163,15 +164,29 @@ export function createTui({ host, config, clock, log }: TuiParts) {
       }
     },
 
+    /** Whether a gateway runs for this connection. */
+    isAttached: (connection: Connection): boolean => slots.get(connection)?.gateway !== undefined,
+
     /**
      * Writes one JSON-RPC message, the text of an object; `lost` is called when the gateway no longer reads its input
      * (contract 02 §4.4). The text becomes one line and is otherwise unchanged, even numbers that a double cannot hold.
      */
-    request(connection: Connection, message: string, lost: () => void): RequestResult {
+    async request(connection: Connection, message: string, lost: () => void): Promise<RequestResult> {
       if (!host) return 'no-host';
       const gateway = slots.get(connection)?.gateway;
       if (!gateway) return 'no-session';
-      return gateway.write(compacted(message), lost) ? 'written' : 'full';
+      const pieces: Uint8Array[] = [];
+      let last: string | undefined;
+      for (const piece of compactedPieces(message)) {
+        if (last !== undefined) {
+          pieces.push(encoder.encode(last));
+          await nextTurn();
+        }
+        last = piece;
+      }
+      pieces.push(encoder.encode(`${last}\n`));
+      if (slots.get(connection)?.gateway !== gateway) return 'no-session';
+      return gateway.writeLine(pieces, lost) ? 'written' : 'full';
     },
 
     /** Tells the gateway the window size. No effect without a gateway or a valid size. */

@@ -41,7 +41,7 @@ export interface ActiveCredential {
 const MAX_FILE = 256 * 1024;
 const MAX_AGE = 7 * 86_400_000;
 
-/** What the agent's hook recorded for a session in the last seven days (contract 04 §9.3). `now` is epoch milliseconds. */
+/** Usage of a session that the agent's hook recorded in the last seven days (contract 04 §9.3). `now` is epoch milliseconds. */
 export async function readActiveCredential(
   files: HostFiles,
   home: string,

@@ -20,7 +20,7 @@ export type ProviderInfo = {
   supports_expression: boolean;
 };
 
-/** A row of the registry, and the model and voice of whoever names no other. */
+/** A row of the registry, and its default model and voice. */
 export interface StreamingProvider {
   readonly info: Readonly<ProviderInfo>;
   readonly defaultModel: string;

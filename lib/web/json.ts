@@ -135,17 +135,17 @@ export async function readJsonText(
  * block the process (contract 02 §1.1).
  * @throws RelayError `too-large`, `invalid`
  */
-async function decodeJson(bytes: Uint8Array, fatal: boolean): Promise<string> {
+function decodeJson(bytes: Uint8Array, fatal: boolean): string | Promise<string> {
   if (bytes.byteLength <= MAX_UNCOUNTED) {
     const text = fatal ? decodeUtf8Strict(bytes) : decodeUtf8(bytes);
     if (text === null) throw invalidJson();
     return text;
   }
-  const text = await readLongJson(bytes, { fatal }).catch(() => {
-    throw invalidJson();
-  });
-  if (text === null) throw new RelayError('too-large', 'the JSON of the body has too many parts or levels');
-  return text;
+  // Not awaited: this function would hold the bytes while the text is joined.
+  return readLongJson(bytes, { fatal }).then(
+    (text) => text ?? Promise.reject(new RelayError('too-large', 'the JSON of the body has too many parts or levels')),
+    () => Promise.reject(invalidJson()),
+  );
 }
 
 const invalidJson = () => new RelayError('invalid', 'invalid JSON body');

@@ -7,6 +7,8 @@ export type WebBody = string | Uint8Array | ReadableStream<Uint8Array> | PipedBo
 export interface WebResponseInit {
   status?: number;
   headers?: Record<string, string>;
+  /** The body is already in the form that `content-encoding` names: the edge would compress it once more otherwise. */
+  encodeBody?: 'manual';
 }
 
 /**
@@ -18,10 +20,11 @@ export class WebResponse extends FetchResponse {
   /** The body as it was given, so that Node can write it without a stream. */
   readonly content: WebBody | null;
 
-  constructor(content: WebBody | null, { status = 200, headers }: WebResponseInit = {}) {
+  constructor(content: WebBody | null, { status = 200, headers, encodeBody }: WebResponseInit = {}) {
     // The package writes `content-length` into whatever it is given, hence a copy; pairs are twice as fast as a record.
     const pairs = headers && Object.entries(headers);
-    super(isPiped(content) ? null : (content as BodyInit | null), { status, headers: pairs });
+    const init = { status, headers: pairs, ...(encodeBody && { encodeBody }) };
+    super(isPiped(content) ? null : (content as BodyInit | null), init);
     this.content = content;
   }
 }

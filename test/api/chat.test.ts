@@ -499,6 +499,46 @@ async function afterSession(client: Client): Promise<Client> {
   return client;
 }
 
+describeMatrix('chat.cancel (contract 09 §1)', (start) => {
+  it('§1: ends a stream with a last event, aborts the request, and leaves other streams alone', async () => {
+    for (const supports of [TYPED, LEGACY]) {
+      const { api, client } = await setUp(start, supports);
+      api.onStream(async (exchange) => {
+        exchange.open();
+        await exchange.write('data: {"type":"assistant.delta","delta":"a"}\n\n');
+      });
+      send(client, 'c1');
+      await client.next({ channel: 'chat', id: 'c1' });
+      send(client, 'c2');
+      await client.next({ channel: 'chat', id: 'c2' });
+      client.send('chat', 'chat.cancel', { request_id: 'c1' }, 'x1');
+      const last = await client.next({ channel: 'chat', id: 'c1' });
+      if (supports === TYPED) {
+        expect(last.payload).toMatchObject({ event: 'done', payload: { state: 'final', cancelled: true } });
+      } else {
+        expect(last).toMatchObject({ type: 'chat.completed', payload: { interrupted: true } });
+      }
+      await whenAbandoned(await api.request(0));
+      // Unknown, ended and malformed ids get no answer.
+      for (const id of ['c1', 'other', 7, null]) client.send('chat', 'chat.cancel', { request_id: id });
+      await settle(client);
+      expect(client.frames.filter(({ channel }) => channel === 'chat')).toEqual([]);
+      expect((await api.request(1)).abandoned).toBe(false);
+    }
+  });
+
+  it('§1: cancels a turn whose session is still being created', async () => {
+    const { api, client } = await setUp(start);
+    api.onAny(() => {});
+    send(client, 'c1', { message: 'hi' });
+    await api.request(0);
+    client.send('chat', 'chat.cancel', { request_id: 'c1' });
+    const { payload } = await client.next({ channel: 'chat', id: 'c1' });
+    expect(payload).toMatchObject({ event: 'done', session_id: '', payload: { cancelled: true } });
+    await whenAbandoned(await api.request(0));
+  });
+});
+
 describeMatrix(
   'chat on a host (contract 02 §1)',
   (start) => {

@@ -61,7 +61,9 @@ describe('management proxies of the dashboard plugin (contract 07 §4.1)', () =>
     });
     expect((await ask('DELETE', '/sessions/abc')).status).toBe(400);
     expect((await ask('DELETE', `/sessions/${'a'.repeat(65)}`)).status).toBe(400);
-    expect((await ask('DELETE', '/sessions/a%2fb')).status).toBe(400);
+    for (const id of ['a%2fb', '%20', '%20.%20', '%20..%20', '%e3%80%80..']) {
+      expect([id, (await ask('DELETE', `/sessions/${id}`)).status]).toEqual([id, 400]);
+    }
   });
 
   it('calls without Authorization, as the operator, and with no header of the browser', async () => {
@@ -280,6 +282,9 @@ describe('management proxies of the dashboard plugin (contract 07 §4.1)', () =>
     });
     expect(JSON.parse(await readFile(join(target.agentHome, 'relay-remote.json'), 'utf8'))).toEqual(put.body);
     expect((await ask('PUT', '/remote-access/public-url', { url: 'https://a/b' })).status).toBe(400);
+    for (const nothing of [undefined, {}]) {
+      expect((await ask('PUT', '/remote-access/public-url', nothing)).status).toBe(400);
+    }
     expect((await ask('GET', '/remote-access/status')).body.public.url).toBe('https://relay.example.com');
     expect((await ask('PUT', '/remote-access/public-url', { url: '' })).body.url).toBeNull();
   });
@@ -315,7 +320,7 @@ describe('management proxies of the dashboard plugin (contract 07 §4.1)', () =>
   it('lets the tailnet serve ports with arguments, never with a shell', async () => {
     const folder = await temporaryDirectory({
       tailscale:
-        '#!/bin/sh\nprintf "%s\\n" "$@" >> "$LOG"\n[ ! -e "$LOG.fail" ] || { echo "visit https://login.example"; exit 1; }\n',
+        '#!/bin/sh\nprintf "%s\\n" "$@" >> "$LOG"\n[ ! -e "$LOG.fail" ] || { echo "access denied" >&2; echo "visit https://login.example"; exit 1; }\n',
     });
     await chmod(join(folder, 'tailscale'), 0o755);
     const log = join(folder, 'log');
@@ -345,7 +350,9 @@ describe('management proxies of the dashboard plugin (contract 07 §4.1)', () =>
     await writeFile(`${log}.fail`, '');
     expect(await ask('POST', '/remote-access/tailscale/enable', { port: 8767 })).toMatchObject({
       status: 502,
-      body: { detail: 'tailscale serve failed with exit code 1 for port 8767: visit https://login.example' },
+      body: {
+        detail: 'tailscale serve failed with exit code 1 for port 8767: visit https://login.example access denied',
+      },
     });
   });
 

@@ -63,7 +63,7 @@ const BY_HANDLER = [...new Set(ROWS.map(({ handler }) => handler))].map((name) =
 /** Names of queries, by handler. */
 const WORDS = new Map(ROWS.map(({ handler }) => [handler, wordsBeside(handler)]));
 
-/** What a server behind the relay answers, and what phones and desktops do. Each case sets it. */
+/** Answers of a server behind the relay, of phones and of desktops. Each case sets them. */
 interface Behind {
   status: number;
   body: string;
@@ -408,7 +408,7 @@ function bytesOf(shot: Shot, host: string, caller: Record<string, string>): Buff
   );
 }
 
-/** What every answer of the relay has in common (contract 01 §1). */
+/** Checks that hold for every answer of the relay (contract 01 §1). */
 function expectSound({ status, headers, body }: RawResponse, { method, row }: Shot): void {
   // The contract wants 500 of these two when no provider can be used (05 §6, §7).
   const hasProvider = ['/voice/transcribe', '/voice/synthesize'].includes(row.path) && body.includes('"success":false');
@@ -417,8 +417,9 @@ function expectSound({ status, headers, body }: RawResponse, { method, row }: Sh
   expect(headers['x-content-type-options']).toBe('nosniff');
   expect(Object.keys(headers).filter((name) => name.startsWith('access-control'))).toEqual([]);
   if (method === 'HEAD' || status === 204 || status === 205 || status === 304) return;
-  // Voice routes answer errors as text (contract 05).
-  const errors = row.path.startsWith('/voice/') ? /^(?:application\/json|text\/plain)/ : /^application\/json/;
+  // Voice routes answer errors as text (contract 05), the console with a page for people (09 §5).
+  const types = row.path.startsWith('/voice/') ? 'application/json|text/plain' : 'application/json';
+  const errors = new RegExp(`^(?:${row.path === '/console/*' ? `${types}|text/html` : types})`);
   if (status >= 400) expect(headers['content-type']).toMatch(errors);
   if (!headers['content-type']?.startsWith('application/json')) return;
   JSON.parse(body);
@@ -581,7 +582,7 @@ function sendMessage({ socket }: Client, message: Message): void {
   }
 }
 
-/** What every message of the relay has in common (contract 02 §1.2). */
+/** Checks that hold for every message of the relay (contract 02 §1.2). */
 function expectEnvelopes(client: Client): void {
   for (const frame of client.frames) {
     expect(frame).toEqual(expect.objectContaining({ channel: expect.any(String), type: expect.any(String) }));

@@ -98,6 +98,23 @@ describe('refusals of an upgrade, in their order (contract 07 §4.3)', () => {
     expect(recorder.upgrades).toEqual([]);
   });
 
+  it.each(['isPluginEnabled', 'consumeWsTicket'] as const)('503 when %s hangs', async (name) => {
+    const dashboard = await startDashboard({ relayPort: 1, limits: { decision: 50, sockets: { maxSockets: 1 } } });
+    dashboard.host[name] = () => new Promise<never>(() => {});
+    for (let count = 0; count < 3; count++) {
+      const { status, body } = await upgrade(dashboard, '/ws?ticket=good');
+      expect([status, body]).toEqual([503, expect.stringContaining('cannot admit')]);
+    }
+  });
+
+  it('403 when checkHostOrigin answers with a promise of false', async () => {
+    const recorder = await startRecorder();
+    const dashboard = await startDashboard({ relayPort: recorder.port });
+    dashboard.host.checkHostOrigin = (async () => false) as unknown as () => boolean;
+    expect((await upgrade(dashboard, '/ws?ticket=good')).status).toBe(403);
+    expect(dashboard.asked).not.toContain('consumeWsTicket');
+  });
+
   it('502 when the relay is not there', async () => {
     const port = await closedPort();
     const dashboard = await startDashboard({ relayPort: port });
@@ -325,6 +342,12 @@ describe('the end of a socket (contract 07 §4.3)', () => {
   it('a dashboard that cannot tell whether the plugin is enabled closes them too', async () => {
     const { dashboard, client } = await open(undefined, { limits: { sockets: { check: 20 } } });
     dashboard.host.isPluginEnabled = () => Promise.reject(new Error('gone'));
+    expect((await closed(client)).code).toBe(1008);
+  });
+
+  it('so does one that no longer answers', async () => {
+    const { dashboard, client } = await open(undefined, { limits: { decision: 50, sockets: { check: 20 } } });
+    dashboard.host.isPluginEnabled = () => new Promise<never>(() => {});
     expect((await closed(client)).code).toBe(1008);
   });
 

@@ -27,7 +27,7 @@ const FORBIDDEN = [
   '/secure-link/preflight',
 ];
 
-/** What may reach the relay: one of the list, with any parameters. */
+/** Paths that may reach the relay: one of the list, with any parameters. */
 const PATTERNS = ingressRoutes.map(([method, path]) => {
   const source = path.replace('{token}', '[\\w-]{20,64}').replace('{token_prefix}', '[\\w-]{8,64}');
   return { method, form: new RegExp(`^${source.replace(/\{\w+\}/g, '(?!\\.{1,2}(?:/|$))[^/\\\\?#]+')}$`) };

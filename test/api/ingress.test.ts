@@ -3,7 +3,7 @@ import { request as httpRequest } from 'node:http';
 import { describe, expect, it } from 'vitest';
 import { ingressRoutes } from '../../lib/dashboard/ingress-routes.ts';
 import { closedPort } from '../support/closed-port.ts';
-import { SIGNED_IN, startDashboard, startRecorder, TRANSPORT } from '../support/dashboard.ts';
+import { MOUNT, SIGNED_IN, startDashboard, startRecorder, TRANSPORT } from '../support/dashboard.ts';
 
 const SESSION = { ...SIGNED_IN, 'x-svc-relay-session': 'a-session' };
 const filled = (path: string) =>
@@ -43,12 +43,31 @@ describe('admission to the ingress (contract 07 §4)', () => {
     expect(recorder.requests).toEqual([]);
   });
 
+  it.each(['isPluginEnabled', 'authenticate'] as const)('answers 503 when %s hangs', async (name) => {
+    const recorder = await startRecorder();
+    const dashboard = await startDashboard({ relayPort: recorder.port, limits: { decision: 50 } });
+    dashboard.host[name] = () => new Promise<never>(() => {});
+    for (const path of [`${TRANSPORT}/health`, `${MOUNT}/overview`, `${MOUNT}/mobile/manifest`]) {
+      const answer = await fetch(dashboard.url + path, { headers: SIGNED_IN });
+      expect([answer.status, await answer.json()]).toEqual([503, { detail: 'the plugin cannot answer now' }]);
+    }
+    expect(recorder.requests).toEqual([]);
+  });
+
   it('leaves paths beside the mount to the dashboard', async () => {
     const { url, asked } = await startDashboard({ relayPort: 1 });
     for (const path of ['/', '/api/plugins/svc-relayed', '/api/plugins', '/API/plugins/svc-relay/transport']) {
       expect((await fetch(url + path)).status).toBe(418);
     }
     expect(asked).toEqual([]);
+  });
+
+  it.each(['/hub/relay', '/hub/relay/'])('is mounted where the dashboard says: %s', async (mountPath) => {
+    const { url } = await startDashboard({ relayPort: 1, mountPath });
+    const answer = await fetch(`${url}/hub/relay/transport`, { headers: SIGNED_IN });
+    expect([answer.status, (await answer.json()).path]).toEqual([200, '/hub/relay/transport']);
+    expect((await fetch(`${url}/hub/relay`, { headers: SIGNED_IN })).status).toBe(404);
+    expect((await fetch(url + TRANSPORT, { headers: SIGNED_IN })).status).toBe(418);
   });
 
   it('describes itself at its base', async () => {

@@ -9,6 +9,8 @@ import { connectRaw, request } from '../support/raw-socket.ts';
 import { bearer, describeMatrix, type Target } from '../support/relay.ts';
 import { temporaryDirectory } from '../support/temp.ts';
 
+const MiB = 1024 * 1024;
+
 const pending = cleanups();
 
 async function startNode(env: Record<string, string> = {}, more: Parameters<typeof startBuiltTarget>[0] = {}) {
@@ -221,15 +223,17 @@ describe('uploads on a host (contract 04 §3.5)', () => {
   it('ends an upload that stalls for 30 s, not one that goes on slowly', async () => {
     const clock = createTestClock();
     const { relay, device, tmp, files } = await startNode({}, { clock });
-    const length = BEGUN.length + 1000 + END.length;
+    // Larger than what is gathered before a write.
+    const chunk = 'x'.repeat(MiB);
+    const length = BEGUN.length + 10 * MiB + END.length;
     const slow = raw(relay, device.token, { 'content-length': length, connection: 'close' });
     slow.socket.write(BEGUN);
     await expect.poll(files).toHaveLength(1);
     const size = async () => (await stat(join(tmp, (await files())[0] as string))).size;
     for (let at = 0; at < 10; at++) {
       await clock.advanceAsync(29_000);
-      slow.socket.write('x'.repeat(100));
-      await expect.poll(size).toBeGreaterThan(at * 100 + 50);
+      slow.socket.write(chunk);
+      await expect.poll(size).toBeGreaterThan(at * MiB);
     }
     slow.socket.write(END);
     await slow.status().toBe('200');

@@ -44,4 +44,27 @@ describeMatrix('operator routes (contract 01 §8)', (start, runtime) => {
     // Both runtimes hear and speak; only what is written to files, settings and recordings, needs a host.
     expect(info.capabilities).toContain('relay_voice');
   });
+
+  it('09 §4: the doctor has the checks of the command, and callers during a run share it', async () => {
+    // Nothing listens there.
+    const silent = { SVC_API_URL: 'http://127.0.0.1:1', SVC_DASHBOARD_URL: 'http://127.0.0.1:1' };
+    const target = await start({ env: silent });
+    const ask = () => target.operator('/relay/doctor', { method: 'POST' });
+    const foreign = { origin: 'https://elsewhere.example', 'x-svc-operator': '1' };
+    expect((await target.fetch('/relay/doctor', { method: 'POST', headers: foreign })).status).toBe(403);
+    if (runtime === 'edge') {
+      const refused = await ask();
+      expect([refused.status, (await refused.json()).error]).toEqual([501, expect.stringContaining('without a host')]);
+      return;
+    }
+    const [first, second] = await Promise.all([ask(), ask()].map(async (answer) => (await answer).json()));
+    expect(second).toEqual(first);
+    expect(first).toMatchObject({ schema_version: 1, relay: { port: Number(new URL(target.url).port) } });
+    const statusOf = (id: string) => first.checks.find((check: { id: string }) => check.id === id)?.status;
+    for (const id of ['plugin-root', 'relay-import-chain', 'relay-loopback']) {
+      expect([id, statusOf(id)]).toEqual([id, 'ok']);
+    }
+    expect(statusOf('api-capabilities')).toBe('warn');
+    for (const check of first.checks) expect(Object.keys(check).sort()).toEqual(['id', 'status', 'summary']);
+  });
 });

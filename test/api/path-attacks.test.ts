@@ -25,7 +25,7 @@ import { temporaryDirectory } from '../support/temp.ts';
 
 const pending = cleanups();
 const STRANGER = { 'x-forwarded-for': '203.0.113.9' };
-/** What a phone and the relay itself may write. */
+/** Paths that a phone and the relay itself may write. */
 const WRITABLE =
   /\/memories\/(?!secret)[^/]*$|\/memories$|\/images\/inbox(?:$|\/clip_)|\/svc-relay-upload-|\/tmp$|\/Ünï(?:\/SOUL\.md)?$|\/work$|\/away$|\/logs/;
 
@@ -52,7 +52,7 @@ async function start(mode: 'strict' | 'container') {
     return answer;
   }
 
-  /** What serves a file may only serve public ones, also in part, and tell only of their sizes. */
+  /** A route that serves files may only serve public ones, also in part, and tell only of their sizes. */
   function expectPublic({ status, headers, body }: RawResponse): void {
     if (status === 200 || status === 206) expect(mayServe(body, allowsOutside)).toBe(true);
     if (![200, 206, 304, 416].includes(status)) return;

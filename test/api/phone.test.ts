@@ -282,6 +282,10 @@ describeMatrix('messages to the phone (contract 04 §5)', (start, runtime) => {
     const generated = (await phone.client.next({ id: 'q4' })).payload.client_msg_id;
     expect(generated).toMatch(/^[0-9a-f]{12}$/);
     const [one, two, three, ...rest] = await replies(target);
+    // And once more after the agent has taken it: it is acknowledged, and not delivered twice.
+    phone.client.send('proactive', 'proactive.reply', full, 'q5');
+    expect((await phone.client.next({ id: 'q5' })).payload).toMatchObject({ client_msg_id: 'r1' });
+    expect(await replies(target)).toEqual([]);
     expect(rest).toEqual([]);
     expect({ ...one, metadata: undefined }).toEqual({ ...full, metadata: undefined, ts: 5 });
     expect(Object.keys(one.metadata)).toHaveLength(22);

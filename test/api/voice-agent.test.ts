@@ -15,6 +15,7 @@ import {
   setUpAgent,
   typesOf,
 } from '../support/voice/agent.ts';
+import { holdRuns } from '../support/voice/agent-api.ts';
 import { sinePcm } from '../support/voice/audio.ts';
 import { connectVoice, refusedVoice, type VoiceEvent } from '../support/voice/client.ts';
 
@@ -427,16 +428,7 @@ describeMatrix('a turn (contract 06 §6)', (start) => {
     const { client, api, connect, resume } = await openAgent(start, {
       turns: [runTask('a long one', { mode: 'background' }), { text: 'I have begun.' }, { text: ANSWER }],
     });
-    let finish = () => {};
-    api.onRun(async (run) => {
-      run.open();
-      await run.event({ type: 'run.started', run_id: 'run-1' });
-      await new Promise<void>((resolve) => {
-        finish = resolve;
-      });
-      await run.event({ type: 'assistant.delta', delta: ANSWER });
-      run.end();
-    });
+    const finish = holdRuns(api, ANSWER);
     client.send(say('Do it'));
     const begun = await client.through('voice.response.done');
     expect(ofType(begun, 'svc.run.promoted')).toMatchObject([{ tier: 'durable', spoken_handoff: true }]);
@@ -459,16 +451,7 @@ describeMatrix('a turn (contract 06 §6)', (start) => {
 
   it('a run goes on while the phone changes its network', async () => {
     const { client, api, connect, resume } = await openAgent(start, { turns: [runTask('x'), { text: ANSWER }] });
-    let finish = () => {};
-    api.onRun(async (run) => {
-      run.open();
-      await run.event({ type: 'run.started', run_id: 'run-1' });
-      await new Promise<void>((resolve) => {
-        finish = resolve;
-      });
-      await run.event({ type: 'assistant.delta', delta: ANSWER });
-      run.end();
-    });
+    const finish = holdRuns(api, ANSWER);
     client.send(say('Do it'));
     const started = await client.next('svc.run.started');
     const next = await connect();
@@ -492,7 +475,9 @@ describeMatrix('a turn (contract 06 §6)', (start) => {
     await client.next('svc.run.started');
     client.send({ type: 'response.cancel' });
     expect(await client.next('svc.run.cancelled')).toMatchObject({ run_id: 'run-1' });
-    expect(ofType(client.events, 'voice.response.done')).toMatchObject([{ cancelled: true }]);
+    // The response ends last: with it the client's turn is over.
+    expect(await client.next('voice.response.done')).toMatchObject({ cancelled: true });
+    expect(ofType(client.events, 'voice.response.done')).toHaveLength(1);
     const stream = api.requests.find(({ path }) => path.endsWith('/chat/stream'));
     await expect.poll(() => stream?.abandoned).toBe(true);
     client.send(say('Hello'));
@@ -504,17 +489,8 @@ describeMatrix('a turn (contract 06 §6)', (start) => {
       capabilities: { features: { run_approval: true } },
       turns: [runTask('delete it'), { text: ANSWER }],
     });
-    let finish = () => {};
-    api.onRun(async (run) => {
-      run.open();
-      await run.event({ type: 'run.started', run_id: 'run-1' });
-      await run.event({ type: 'confirmation.requested', confirmation_id: 'c1', message: 'Really?' });
-      await new Promise<void>((resolve) => {
-        finish = resolve;
-      });
-      await run.event({ type: 'assistant.delta', delta: ANSWER });
-      run.end();
-    });
+    const question = { type: 'confirmation.requested', confirmation_id: 'c1', message: 'Really?' };
+    const finish = holdRuns(api, ANSWER, [question]);
     client.send(say('Delete it'));
     expect(await client.next('svc.confirmation.requested')).toMatchObject({
       confirmation_id: 'c1',
@@ -643,16 +619,7 @@ describeMatrix('the stub (contract 06 §9)', (start) => {
 
   it('goes on while the phone is away', async () => {
     const { client, api, connect, resume } = await openAgent(start, { body: STUB });
-    let finish = () => {};
-    api.onRun(async (run) => {
-      run.open();
-      await run.event({ type: 'run.started', run_id: 'run-1' });
-      await new Promise<void>((resolve) => {
-        finish = resolve;
-      });
-      await run.event({ type: 'assistant.delta', delta: 'Done.' });
-      run.end();
-    });
+    const finish = holdRuns(api, 'Done.');
     client.send(say('Go'));
     const { event_id } = await client.next('svc.run.started');
     client.terminate();

@@ -96,7 +96,8 @@ describeMatrix('a phone that loses its network in the middle of a sentence (cont
     call.end();
     await phone.finished;
     expect(phone.audio()).toEqual(Buffer.from(pcm));
-    await vi.waitFor(() => expect(phone.closes).toEqual([4000, 4000, 4000, 4000, 1000]));
+    // Sockets report their ends in any order.
+    await vi.waitFor(() => expect(phone.closes.toSorted()).toEqual([1000, 4000, 4000, 4000, 4000]));
   });
 
   it('aborts the call to the provider when its session is closed', async () => {

@@ -16,14 +16,19 @@ import { join, resolve } from 'node:path';
 import { parseArgs } from 'node:util';
 import bridge from './benches/bridge.mjs';
 import bridgeP50 from './benches/bridge-p50.mjs';
+import brokerTunnels from './benches/broker-tunnels.mjs';
 import connect from './benches/connect.mjs';
 import health from './benches/health.mjs';
+import ingress from './benches/ingress.mjs';
 import manySessions from './benches/many-sessions.mjs';
 import media from './benches/media.mjs';
 import mediaMemory from './benches/media-memory.mjs';
 import memory from './benches/memory.mjs';
+import phoneMessages from './benches/phone-messages.mjs';
 import ping from './benches/ping.mjs';
+import reach from './benches/reach.mjs';
 import rescan from './benches/rescan.mjs';
+import secureLink from './benches/secure-link.mjs';
 import sessions from './benches/sessions.mjs';
 import sockets from './benches/sockets.mjs';
 import start from './benches/start.mjs';
@@ -31,6 +36,7 @@ import terminal from './benches/terminal.mjs';
 import terminalEcho from './benches/terminal-echo.mjs';
 import terminalTmux from './benches/terminal-tmux.mjs';
 import transcribe from './benches/transcribe.mjs';
+import upload from './benches/upload.mjs';
 import uploads from './benches/uploads.mjs';
 import voice from './benches/voice.mjs';
 import voiceAgent from './benches/voice-agent.mjs';
@@ -42,6 +48,9 @@ import { formatHead, formatRow, load, machine } from './support/report.mjs';
 const benches = [
   health,
   sessions,
+  ...ingress,
+  ...secureLink,
+  ...reach,
   ping,
   connect,
   bridge,
@@ -49,10 +58,12 @@ const benches = [
   terminal,
   terminalTmux,
   terminalEcho,
+  ...phoneMessages,
   media,
   mediaMemory,
+  upload,
   uploads,
-  start,
+  ...start,
   memory,
   rescan,
   sockets,
@@ -60,6 +71,7 @@ const benches = [
   ...voiceAgent,
   ...transcribe,
   ...manySessions,
+  brokerTunnels,
 ];
 
 function usageError(text) {

@@ -24,10 +24,8 @@ it('the companion shows every call of the example in cli/README.md', { timeout: 
   const token = (
     await run(['pair', '--token', '--name', 'curl'], { env: { RELAY_PORT: String(relay.port) } })
   ).stdout.trim();
-  const companion = begin(['companion', 'run'], { home, tty: true });
-  await companion.prints(/online: [^|]*\| master off/);
-  companion.type('m');
-  companion.type('A');
+  const companion = begin(['companion', 'run', '--master', 'on', '--grant', 'all'], { home, tty: true });
+  await companion.prints(/online: [^|]*\| master ON/);
   await companion.prints(/master ON \| grants 10\/10/);
 
   const answers: [path: string, status: number, text: string][] = [];

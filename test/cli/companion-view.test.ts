@@ -27,7 +27,12 @@ function createView(columns: number, questions: OpenQuestion[] = []) {
   const endpoint = { role: 'lan', url: 'ws://192.168.178.20:8767/ws', priority: 0 };
   const relay = { serverVersion: '1', expiresAt: null, grants: {} };
   view.state({ name: 'online', endpoint, since: 0, relay });
-  return { view, statusLine: () => written.split('\u001b[2K').at(-1) ?? '' };
+  /** The lines at the bottom, as last drawn, with the cursor on the last of them. */
+  const footer = () => {
+    const drawn = written.split('\u001b[J').at(-1) ?? '';
+    return (drawn.split('[?7l')[1] ?? '').replace('\u001b[?7h\r', '').split('\r\n');
+  };
+  return { view, footer, statusLine: () => footer().at(-1), written: () => written };
 }
 
 const question = (clock = createTestClock()): OpenQuestion => ({
@@ -35,29 +40,54 @@ const question = (clock = createTestClock()): OpenQuestion => ({
   verb: 'send_sms',
   title: 'Send a text message?',
   detail: 'SMS to +1555: hi',
+  about: { command: 'POST /send_sms', app: 'Messages', effect: 'sends this message' },
   timeoutMs: 28_000,
   deadline: clock.monotonic() + 28_000,
 });
 
 describe('the status line', () => {
   it.each([
-    [120, 'online: 192.168.178.20:8767 (lan, no TLS) | master ON | grants 10/10 | m master  g grants  ? help  q quit'],
+    [
+      120,
+      'online: 192.168.178.20:8767 (lan, no TLS) | master ON | grants 10/10 | m master  g grants  v screen  ? help  q quit',
+    ],
     [90, 'online: 192.168.178.20:8767 (lan, no TLS) | master ON | grants 10/10 | ? help  q quit'],
-    [80, 'online | master ON | grants 10/10 | m master  g grants  ? help  q quit'],
-    [60, 'online | master ON | grants 10/10 | ? help  q quit'],
-    [40, 'online | master ON | grants 10/10'],
-    [20, 'online | master ON |'.slice(0, 19)],
+    [80, 'lan | master ON | grants 10/10 | m master  g grants  ? help  q quit'],
+    [60, 'lan | master ON | grants 10/10 | ? help  q quit'],
+    [40, 'lan | master ON | grants 10/10'],
+    [30, 'lan | master ON | 10/10'],
+    [20, 'lan | master ON | 1'],
   ])('fits into a terminal of %i columns and shows what matters most', (columns, text) => {
     expect(createView(columns).statusLine()).toBe(text);
   });
 
   it.each([
+    [100, '? Send a text message?  Messages: SMS to +1555: hi  y allow  n deny  a always  28 s'],
     [80, '? Send a text message?  y allow  n deny  a always  28 s'],
     [40, '? y allow  n deny  a always  28 s'],
-  ])('asks on %i columns', (columns, text) => {
-    const { view, statusLine } = createView(columns, [question()]);
+  ])('asks on %i columns, above the route', (columns, text) => {
+    const { view, footer } = createView(columns, [question()]);
     view.asked(question());
-    expect(statusLine()).toBe(text);
+    expect(footer()).toEqual([text, expect.stringMatching(/^(online: .*)?lan.* \| master ON/)]);
+  });
+
+  it.each([40, 80])('explains a question in lines of less than %i characters, broken between words', (columns) => {
+    const { view, written } = createView(columns);
+    const before = written().length;
+    const detail = 'SMS to +1555: we shall meet at the usual place, at the usual time, with the usual cake';
+    view.asked({ ...question(), detail });
+    const lines = written()
+      .slice(before)
+      .split('\u001b[J')
+      .map((part) => (part.split('\u001b[?7l')[0] ?? '').replace(/\r.*/, ''))
+      .join('')
+      .split('\n');
+    for (const line of lines) expect(line.length).toBeLessThan(columns);
+    const text = lines
+      .map((line) => line.trim())
+      .join(' ')
+      .replace(/ +/g, ' ');
+    expect(text).toContain(`What ${detail} App Messages Command POST /send_sms Allowed it sends this message;`);
   });
 });
 

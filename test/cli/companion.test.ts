@@ -46,7 +46,7 @@ vi.mock('../../cli/companion/phone.ts', () => ({
       status: answer.status,
       durationMs,
     });
-    return { phone, trackRows: () => ({ rowOf, stop() {} }) };
+    return { phone, trackRows: () => ({ rowOf, stop() {} }), screen: async () => [] };
   },
 }));
 
@@ -168,7 +168,9 @@ describe('svc companion status and unpair', () => {
     const json = await run(['companion', 'status', '--json'], { home });
     expect(JSON.parse(json.stdout)).toMatchObject({ paired: true, master: false, policy: 'bound', grants: {} });
     const gone = await run(['companion', 'unpair'], { home });
-    expect(gone.stdout).toContain(`svc devices revoke ${pairing.session_token.slice(0, 8)}`);
+    expect(gone.stdout).toContain('The relay has ended the session.');
+    const { status } = await relay.fetch('/sessions', { headers: bearer(pairing.session_token) });
+    expect(status).toBe(401);
     for (const { stdout } of [shown, json, gone]) {
       expect(stdout).not.toContain(pairing.session_token);
       expect(stdout).not.toContain(pairing.refresh_token);
@@ -180,6 +182,22 @@ describe('svc companion status and unpair', () => {
     expect(JSON.stringify(await settingsOf(home))).not.toContain(pairing.session_token);
     const result = await run(['companion', 'run'], { home });
     expect([result.code, result.stderr]).toEqual([1, expect.stringContaining('not paired')]);
+  });
+
+  it('unpairs without the relay too, and names the session that stays', async () => {
+    const home = await paired(relay.port);
+    const { pairing } = await settingsOf(home);
+    await relay.stop();
+    const gone = await run(['companion', 'unpair'], { home });
+    expect([gone.code, gone.stdout]).toEqual([
+      0,
+      expect.stringMatching(
+        new RegExp(
+          `The relay could not be told: .*\\n.*\\n {2}svc devices revoke ${pairing.session_token.slice(0, 8)}\\n$`,
+        ),
+      ),
+    ]);
+    expect((await settingsOf(home)).pairing).toBeNull();
   });
 
   it('set a damaged file aside with a warning', async () => {

@@ -16,6 +16,10 @@ test('a # begins a comment only after white space (07 §6.1)', () => {
   expect(loadEnvironment({ SVC_HOME: home }).env).toMatchObject({ A: '#key', B: '', C: 'x#y', D: '', E: '#' });
 });
 
+test('a relative home is refused', () => {
+  expect(() => loadEnvironment({ SVC_HOME: 'mine' })).toThrow(/SVC_HOME is relative \('mine'\).*\/mine$/);
+});
+
 test('without a file, the process environment applies, and ~/.svc is the home', () => {
   const home = agentHome();
   const loaded = loadEnvironment({ HOME: home, RELAY_PORT: '2' });

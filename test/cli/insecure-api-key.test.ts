@@ -59,7 +59,7 @@ describe('insecure-api-key (01 §9.3)', () => {
     const { env, seen } = await relayWith(false);
     const { code, stderr } = await run(['relay', 'insecure-api-key', 'maybe'], { env });
     expect([code, seen.length]).toEqual([2, 0]);
-    expect(stderr).toContain("unknown state 'maybe'");
+    expect(stderr).toContain("unknown action 'maybe'");
   });
 
   test('unreachable, refused, and no relay at all: exit 1', async () => {

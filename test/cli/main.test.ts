@@ -4,6 +4,10 @@ import { run } from '../support/cli.ts';
 const usage = [
   ['svc', ['nonsense'], "unknown command 'nonsense'"],
   ['svc', ['start'], "it is 'svc relay start'"],
+  ['svc', ['devcies'], "did you mean 'devices'?"],
+  ['svc', ['realy', 'start'], "did you mean 'relay'?"],
+  ['svc', ['devices', 'wacth'], "did you mean 'watch'?"],
+  ['svc', ['devices', '--jsno'], "did you mean '--json'?"],
   ['svc', ['relay', 'pair'], "it is 'svc pair'"],
   ['svc', ['relay', 'nonsense'], "unknown command 'nonsense'"],
   ['svc-relay', ['relay', 'start'], "unknown command 'relay'"],
@@ -36,11 +40,12 @@ describe('wrong command lines: one line, a hint, exit 2 (07 §5)', () => {
     expect(rest).toEqual([]);
   });
 
-  test('without a command, the help goes to stderr', async () => {
-    for (const argv of [[], ['relay']]) {
+  test('without a command: the help, then one line on stderr', async () => {
+    for (const argv of [[], ['relay'], ['phone'], ['voice'], ['reach'], ['companion']]) {
       const { code, stdout, stderr } = await run(argv);
-      expect([code, stdout]).toEqual([2, '']);
-      expect(stderr).toContain('Usage:');
+      expect(code).toBe(2);
+      expect(stdout).toBe((await run([...argv, '--help'])).stdout);
+      expect(stderr).toBe(`error: missing command after '${['svc', ...argv].join(' ')}'\n`);
     }
   });
 

@@ -1,4 +1,4 @@
-import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync, statSync, utimesSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { encode } from 'uqr';
 import { describe, expect, test } from 'vitest';
@@ -48,6 +48,7 @@ describe('options: an invalid value is named, exit 2, no network (01 §9.4)', ()
     ['--only', ','],
     ['--without', 'terminal=1d'],
     ['--without', 'everything'],
+    ['--grants', 'termnal=1d'],
     ['--host', 'http://x'],
     ['--host', 'a b'],
     ['--port', '0'],
@@ -73,7 +74,18 @@ describe('options: an invalid value is named, exit 2, no network (01 §9.4)', ()
   });
 
   test.each([
+    ['--grants', 'termnal=1d', 'terminal'],
+    ['--only', 'chat,fils', 'files'],
+    ['--without', 'brigde', 'bridge'],
+  ])('%s %s names the likely grant', async (flag, value, likely) => {
+    const { stderr } = await run(['pair', flag, value]);
+    expect(stderr).toContain(`is no grant; did you mean ${likely}?`);
+  });
+
+  test.each([
     [['--png', '--no-qr']],
+    [['--json', '--token']],
+    [['--json', '--no-qr']],
     [['--register-code', 'ABC123', '--no-relay']],
     [['--only', 'chat', '--without', 'terminal']],
     [['--only', 'chat', '--no-relay']],
@@ -181,6 +193,36 @@ describe('with a running relay', () => {
     expect(stderr).toMatch(/the relay is not running/);
   });
 
+  test.each<[words: string, without: string[] | undefined]>([
+    ['', ['bridge', 'desktop']],
+    ['--without chat', ['chat', 'bridge', 'desktop']],
+    ['--grants bridge=1d', ['desktop']],
+    ['--grants bridge=1d,desktop=1d', undefined],
+    ['--only chat,files', ALL_BUT_CHAT_AND_FILES],
+  ])(
+    '--web %s shows the address of the app, for a session without bridge and desktop (09 §5)',
+    async (words, without) => {
+      const relay = await relayAnswering();
+      const { code, stdout, stderr } = await run(['pair', '--web', ...words.split(' ').filter(Boolean)], relay);
+      expect([code, stderr]).toEqual([0, '']);
+      expect(relay.sent()?.without).toEqual(without);
+      expect(relay.sent()?.api_key).toBe(undefined);
+      expect(stdout).toMatch(/^ {2}http:\/\/[\d.]+:\d+\/app\/#code=ABC123$/m);
+      expect(stdout).not.toContain('svc-relay://');
+      expect(stdout).not.toContain(KEY);
+    },
+  );
+
+  test('--web prefers an address with a certificate that a browser can check (09 §5)', async () => {
+    const relay = await relayAnswering();
+    const words = ['pair', '--web', '--json', '--public-url', 'https://relay.example.com/base/'];
+    const { stdout } = await run(words, relay);
+    expect(JSON.parse(stdout).page_url).toBe('https://relay.example.com/base/app/#code=ABC123');
+    const local = await run(['pair', '--web', '--json'], { ...relay, env: { ...relay.env, RELAY_HOST: '127.0.0.1' } });
+    expect(JSON.parse(local.stdout).page_url).toBe(`http://localhost:${relay.port}/app/#code=ABC123`);
+    expect(local.stderr).toBe('');
+  });
+
   test('--prefer with an unknown role warns and changes nothing', async () => {
     const relay = await relayAnswering();
     const { code, stderr } = await run(['pair', '--prefer', 'pigeon'], { ...relay, tailnet });
@@ -212,9 +254,8 @@ describe('with a running relay', () => {
 
   test('without a key of its own, the command leaves the key to the relay', async () => {
     const relay = await relayAnswering(minted, { API_SERVER_KEY: '' });
-    const { stdout } = await run(['pair'], relay);
+    await run(['pair'], { ...relay, agentDown: true });
     expect(relay.sent()).not.toHaveProperty('api_key');
-    expect(stdout).toMatch(/Auth +open access/);
   });
 
   test('a disabled API server is not sent, unless a flag names it', async () => {
@@ -311,18 +352,67 @@ describe('the API key in the output', () => {
   });
 });
 
+describe('what is said about the API server', () => {
+  test.each<[string, Reply, string, string | null]>([
+    ['open', { body: { data: [] } }, 'open access: the API server has no key', null],
+    ['locked', { status: 401 }, 'API key required, and none was found', 'requires a key'],
+  ])('without a key, one that is %s', async (_, reply, shown, problem) => {
+    const api = await fakeRelay(() => reply);
+    const relay = await relayAnswering(minted, { API_SERVER_KEY: '' });
+    const words = ['pair', '--port', String(api.port)];
+    const { stdout, stderr } = await run(words, { ...relay, lanAddress: '127.0.0.1', agentDown: false });
+    expect(stdout).toContain(shown);
+    expect(api.seen.map(({ headers }) => headers.authorization)).toEqual([undefined]);
+    if (problem === null) expect(stderr).toBe('');
+    else expect(stderr).toContain(problem);
+  });
+
+  test('one that does not answer is never called open, and is said last', async () => {
+    const relay = await relayAnswering(minted, { API_SERVER_KEY: '' });
+    const { code, stdout, stderr } = await run(['pair'], { ...relay, agentDown: true });
+    expect(code).toBe(0);
+    expect(stdout).not.toContain('open access');
+    expect(stdout).toMatch(/Auth +not known/);
+    expect(stderr).toMatch(
+      /^warning: the API server on http:\/\/192\.168\.1\.20:8642 does not answer.*\nStart the agent/,
+    );
+  });
+});
+
+describe('--json', () => {
+  test('one document with the code, the link and the problems', async () => {
+    const relay = await relayAnswering((seen) => {
+      const reply = minted(seen);
+      return { body: { ...(reply.body as object), expires_at: 1_790_000_600 } };
+    });
+    const { code, stdout, stderr } = await run(['pair', '--json'], { ...relay, tty: true, agentDown: true });
+    expect([code, stderr]).toEqual([0, '']);
+    const answer = JSON.parse(stdout);
+    expect(answer).toMatchObject({
+      ok: true,
+      code: 'ABC123',
+      expires_at: 1_790_000_600,
+      api_state: 'silent',
+      png: null,
+    });
+    expect(answer.pairing_url).toBe(linkTo(answer.qr_payload));
+    expect(answer.routes).toEqual([{ role: 'lan', url: `ws://192.168.1.20:${relay.port}` }]);
+    expect(answer.problems[0].text).toContain('does not answer');
+  });
+});
+
 describe('pictures', () => {
   const pngs = (home: string) => readdirSync(home).filter((name) => name.endsWith('.png'));
 
   test.each([
-    ['terminal', true, [], true, 1],
+    ['terminal', true, [], true, 0],
     ['terminal, --png', true, ['--png'], false, 1],
     ['terminal, --no-qr', true, ['--no-qr'], false, 0],
     ['pipe', false, [], false, 0],
     ['pipe, --png', false, ['--png'], false, 1],
   ] as const)('%s', async (_, tty, flags, drawn, files) => {
     const relay = await relayAnswering();
-    const { stdout } = await run(['pair', ...flags], { ...relay, tty });
+    const { stdout } = await run(['pair', ...flags], { ...relay, tty, columns: 100, rows: 60 });
     expect(stdout.includes('█')).toBe(drawn);
     expect(pngs(relay.env.SVC_HOME)).toHaveLength(files);
     for (const name of pngs(relay.env.SVC_HOME)) {
@@ -337,12 +427,94 @@ describe('pictures', () => {
     }
   });
 
+  test.each([
+    [80, 24],
+    [40, 60],
+    [undefined, undefined],
+  ])('a terminal of %s x %s gets a file instead of half a code', async (columns, rows) => {
+    const relay = await relayAnswering();
+    const { stdout } = await run(['pair'], { ...relay, tty: true, columns, rows });
+    expect(stdout).not.toContain('█');
+    expect(stdout.replace(/\n/g, ' ')).toMatch(/Enlarge the window to \d+ columns and \d+ rows to see it here/);
+    expect(stdout.replace(/\n/g, ' ')).toMatch(
+      /svc-pair-[\w-]{16}\.png Delete the file after use\. The next 'svc pair' after \d\d:\d\d removes it/,
+    );
+    expect(pngs(relay.env.SVC_HOME)).toHaveLength(1);
+  });
+
+  test('the code fits into as many rows as it says, with everything below it', async () => {
+    const relay = await relayAnswering();
+    const size = { tty: true, columns: 20, rows: 5 };
+    const { stdout } = await run(['pair'], { ...relay, ...size });
+    const [, columns, rows] = /window to (\d+) columns and (\d+) rows/.exec(
+      stdout.replace(/\n/g, ' '),
+    ) as RegExpExecArray;
+    const fits = await run(['pair'], { ...relay, tty: true, columns: Number(columns), rows: Number(rows) });
+    expect(fits.stdout.trimEnd()).toMatch(/[█▀▄][^\n]{3,5}$/);
+    for (const smaller of [{ columns: Number(columns) - 1 }, { rows: Number(rows) - 1 }]) {
+      const size = { tty: true, columns: Number(columns), rows: Number(rows), ...smaller };
+      expect((await run(['pair'], { ...relay, ...size })).stdout).not.toContain('█');
+    }
+  });
+
+  test('above version 25 the code is a file on any terminal', async () => {
+    const relay = await relayAnswering(() => {
+      const payload = JSON.stringify({ svc: 3, relay: { url: 'ws://x', code: 'ABC123' }, filler: 'x'.repeat(1300) });
+      return { body: { ok: true, qr_payload: payload, pairing_url: linkTo(payload) } };
+    });
+    const { stdout } = await run(['pair'], { ...relay, tty: true, columns: 500, rows: 500 });
+    expect(stdout).not.toContain('█');
+    expect(stdout).toContain('too large to scan off a terminal');
+    expect(pngs(relay.env.SVC_HOME)).toHaveLength(1);
+  });
+
+  test('files of codes that are over are removed by the next call', async () => {
+    const relay = await relayAnswering();
+    const home = relay.env.SVC_HOME;
+    const old = join(home, `svc-pair-${'a'.repeat(16)}.png`);
+    const fresh = join(home, `svc-pair-${'b'.repeat(16)}.png`);
+    for (const path of [old, fresh, join(home, 'other.png')]) writeFileSync(path, '');
+    const elevenMinutesAgo = Date.now() / 1000 - 660;
+    for (const path of [old, join(home, 'other.png')]) utimesSync(path, elevenMinutesAgo, elevenMinutesAgo);
+    await run(['pair'], relay);
+    expect(pngs(home).sort()).toEqual(['other.png', `svc-pair-${'b'.repeat(16)}.png`]);
+  });
+
+  test('08 §6.2: a payload above version 25 is a picture on a terminal too, and a link without one above version 40', async () => {
+    const padded = (bytes: number) => (seen: Seen) => {
+      const payload = JSON.stringify({
+        ...JSON.parse((minted(seen).body as { qr_payload: string }).qr_payload),
+        pad: 'x'.repeat(bytes),
+      });
+      return { body: { ok: true, code: 'ABC123', qr_payload: payload, pairing_url: linkTo(payload) } };
+    };
+    for (const [bytes, files] of [
+      [2_200, 1],
+      [3_000, 0],
+    ] as const) {
+      const relay = await relayAnswering((seen) =>
+        seen.path === '/pairing/mint' ? padded(bytes)(seen) : { body: {} },
+      );
+      const { stdout } = await run(['pair'], { ...relay, tty: true });
+      expect(stdout).not.toContain('█');
+      expect(pngs(relay.env.SVC_HOME)).toHaveLength(files);
+      for (const name of pngs(relay.env.SVC_HOME)) {
+        expect(stdout).toContain(join(relay.env.SVC_HOME, name));
+        const { side } = readPng(readFileSync(join(relay.env.SVC_HOME, name)));
+        const { qr_payload } = padded(bytes)({ body: relay.sent() } as Seen).body;
+        expect(side).toBe(encode(qr_payload, { ecc: 'L', boostEcc: false, border: 4 }).data.length * 8);
+      }
+      expect(payloadOf(stdout)).toHaveProperty('pad');
+    }
+  });
+
   test('colour on a terminal, none with NO_COLOR or in a pipe', async () => {
     const relay = await relayAnswering();
-    expect((await run(['pair'], { ...relay, tty: true })).stdout).toContain('\u001b[');
+    const size = { tty: true, columns: 100, rows: 60 };
+    expect((await run(['pair'], { ...relay, ...size })).stdout).toContain('\u001b[97m\u001b[40m█');
     expect((await run(['pair'], relay)).stdout).not.toContain('\u001b[');
     const plain = { ...relay.env, NO_COLOR: '1' };
-    expect((await run(['pair'], { env: plain, tty: true })).stdout).not.toContain('\u001b[');
+    expect((await run(['pair'], { env: plain, ...size })).stdout).not.toContain('\u001b[');
   });
 
   test('too much for a QR code: a warning and the link', async () => {

@@ -27,7 +27,13 @@ describe('svc phone', () => {
     expect(payload).toMatchObject({ message_id: id, text: 'one', title: 'Kitchen', chat_id: 'c1', surfacing: 'inbox' });
     expect((await phone(['send', '--', '--two'])).stdout).toMatch(/^Delivered: [0-9a-f]{12}\n$/);
     const sent = JSON.parse((await phone(['send', '-', '--json'], 'from\nstdin\n')).stdout);
-    expect(sent).toEqual({ message_id: expect.any(String), chat_id: null, delivered: true, buffered: 0 });
+    expect(sent).toEqual({
+      message_id: expect.any(String),
+      chat_id: null,
+      delivered: true,
+      buffered: 0,
+      state: 'sent',
+    });
     expect((await device.client.next({ id: sent.message_id })).payload).toMatchObject({ text: 'from\nstdin' });
   });
 
@@ -60,6 +66,8 @@ describe('svc phone', () => {
     [['send', 'x', '--wait=soon'], /--wait: must be like/],
     [['send', 'x', '--wait=never'], /--wait: must have an end/],
     [['send', 'x', '--chat'], /--chat needs a value/],
+    [['send', 'x', '--surfacing', 'banner'], /--surfacing: must be one of default, notification, inbox, session/],
+    [['history', '-n', '0'], /--limit: must be a whole number/],
     [['send', 'x', 'y'], /unexpected argument/],
     [['send', '--wait', '5'], /missing <text>/],
     [['list', 'x'], /unexpected argument/],
@@ -78,7 +86,7 @@ describe('svc phone', () => {
     expect([nobody.code, nobody.stdout]).toEqual([1, '']);
     expect(nobody.stderr).toMatch(/no relay answers on 127\.0\.0\.1:\d+.*\n.*svc relay start/);
     const other = await fakeRelay(() => ({ status: 404, body: { error: 'not\u001b found' } }));
-    for (const words of [['send', 'x'], ['send', 'x', '--wait=5'], ['list'], ['cancel', '--all']]) {
+    for (const words of [['send', 'x'], ['send', 'x', '--wait=5'], ['list'], ['history'], ['cancel', '--all']]) {
       const result = await run(['phone', ...words], { env: { RELAY_PORT: String(other.port) } });
       expect([result.code, result.stdout]).toEqual([1, '']);
       expect(result.stderr).toMatch(/refused: not found \(HTTP 404\)\n.*Restart it/);
@@ -115,6 +123,37 @@ describe('svc phone', () => {
     expect(asking.stderr).toMatch(/^Delivered\. Waiting 20 s/);
     device.client.send('proactive', 'proactive.reply', { text: 'to the agent', chat_id: 'phone' });
     expect((await (await agent).json()).replies).toMatchObject([{ text: 'to the agent' }]);
+  });
+
+  it('send names the last state that it saw, and history lists what became of all', async () => {
+    const waiting = begin(['phone', 'send', 'Anybody?', '--wait=20'], { env: env() });
+    await waiting.prints(/queued \(1 waiting\)\. Waiting 20 s/);
+    const device = await pair(relay);
+    device.client.send('proactive', 'proactive.subscribe');
+    const { id, payload } = await device.client.next({ type: 'phone.message' });
+    await waiting.prints(/Delivered: a phone has connected\./);
+    device.client.send('proactive', 'proactive.shown', { message_id: id });
+    await waiting.prints(/The phone shows it\./);
+    const { chat_id } = payload as { chat_id: string };
+    device.client.send('proactive', 'proactive.reply', { text: 'me', chat_id, reply_to: id });
+    expect(await waiting.ended).toMatchObject({ code: 0, stdout: 'me\n' });
+
+    const shown = begin(['phone', 'send', 'Look'], { env: env(), tty: true });
+    const second = await device.client.next({ type: 'phone.message' });
+    device.client.send('proactive', 'proactive.shown', { message_id: second.id });
+    expect(await shown.ended).toMatchObject({ code: 0, stdout: `Shown: ${second.id}\n` });
+    const late = await phone(['send', 'Hm?', '--wait', '1']);
+    expect(late.stderr).toMatch(/no reply came within 1 s\nThe phone has received it\./);
+
+    const { stdout } = await phone(['history', '-n', '3']);
+    const rows = stdout.trimEnd().split('\n');
+    expect(rows[0]).toMatch(/^WHEN +KIND +STATE +ID +CHAT +TEXT$/);
+    expect(rows[1]).toMatch(/ago +from phone +taken +\w+ +svc-\w+ +me$/);
+    expect(rows[2]).toMatch(new RegExp(`ago +to phone +shown +${second.id} +- +Look$`));
+    expect(rows[3]).toMatch(/ago +to phone +sent +\w+ +svc-\w+ +Hm\?$/);
+    expect(rows).toHaveLength(4);
+    const all = JSON.parse((await phone(['history', '--json'])).stdout);
+    expect(all.items.map(({ state }: { state: string }) => state)).toEqual(['answered', 'taken', 'shown', 'sent']);
   });
 
   it('send --wait --json ignores older replies of the chat, and an aborted wait takes nothing', async () => {

@@ -52,7 +52,7 @@ describe('terminal', () => {
 
   test('every coloured row sets and resets the colour', () => {
     for (const row of terminalQr(text, { colour: true }) as string[]) {
-      expect(row.startsWith('\u001b[97;40m') && row.endsWith('\u001b[0m')).toBe(true);
+      expect(row.startsWith('\u001b[97m\u001b[40m') && row.endsWith('\u001b[0m')).toBe(true);
     }
   });
 });

@@ -30,10 +30,8 @@ describe('commands with --relay (contract 01 §12)', () => {
   };
 
   test('svc pair: one command from nothing to a paired phone, with a QR code', async () => {
-    const { code, stdout, stderr } = await run(['pair', '--relay', url, '--ttl', '7d', '--only', 'chat'], {
-      env,
-      tty: true,
-    });
+    const words = ['pair', '--relay', url, '--ttl', '7d', '--only', 'chat', '--no-wait'];
+    const { code, stdout, stderr } = await run(words, { env, tty: true, columns: 100, rows: 60 });
     expect([code, stderr]).toEqual([0, '']);
     expect(stdout).toMatch(/[▀▄█]{10}/);
     const payload = linkOf(stdout);
@@ -76,10 +74,12 @@ describe('commands with --relay (contract 01 §12)', () => {
     expect(await phone('cancel', sent.message_id)).toEqual({ cancelled: 1 });
   });
 
-  test('svc devices list, revoke', async () => {
+  test('svc devices list, reduce, revoke', async () => {
     const { stdout: token } = await run(['pair', '--relay', url, '--token', '--name', 'lost'], { env });
     const { code, stdout } = await run(['devices', '--relay', url], { env });
-    expect([code, stdout]).toEqual([0, expect.stringMatching(/\nlost +\w+ +[0-9a-f]{8} /)]);
+    expect([code, stdout]).toEqual([0, expect.stringMatching(/\nlost +\w+ +offline \d+ s +- +[0-9a-f]{8} /)]);
+    const reduced = await run(['devices', 'reduce', 'lost', '--ttl', '1h', '--relay', url, '--json'], { env });
+    expect([reduced.code, JSON.parse(reduced.stdout)]).toMatchObject([0, { ok: true }]);
     expect((await run(['devices', 'revoke', 'lost', '--yes', '--relay', url], { env })).code).toBe(0);
     expect((await fetch(`${url}/sessions`, { headers: bearer(token.trim()) })).status).toBe(401);
   });

@@ -1,8 +1,10 @@
 import { existsSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
+import { cac } from 'cac';
 import { expect, it } from 'vitest';
-import { nestedPrograms, programs } from '../../cli/commands.ts';
+import { type CommandEntry, nestedPrograms, programs } from '../../cli/commands.ts';
+import { parseCommandLine } from '../../cli/options.ts';
 import { DEVICE_PATHS } from '../../handlers/device-control.ts';
 import { routes } from '../../handlers/routes.ts';
 import { type SocketRow, sockets } from '../../handlers/sockets.ts';
@@ -15,6 +17,7 @@ const DOCUMENTS = [
   'CHANGELOG.md',
   ...ROOMS.map((room) => `${room}/README.md`),
   'handlers/dashboard/README.md',
+  'handlers/web/README.md',
 ];
 
 const read = (path: string): Promise<string> => readFile(path, 'utf8');
@@ -112,4 +115,41 @@ it('handlers/README.md lists exactly the rows of the socket table, with their li
     `| \`${documentedPath(path)}\` | ${maxMessage / (1024 * 1024)} MiB | ${binary ? 'delivered' : 'ignored'} |`;
   const rows = section(await read('handlers/README.md'), 'sockets').filter((line) => line.startsWith('| `'));
   expect(rows.map((line) => line.slice(0, line.lastIndexOf('|', line.length - 3) + 1))).toEqual(sockets.map(row));
+});
+
+/** The words of each `svc` command in a document: in its code blocks, after pipes and in `$(…)`, and in its inline code. */
+function commandLines(text: string): string[][] {
+  const blocks = [...text.matchAll(/^```sh$(.*?)^```$/gms)].flatMap(([, block = '']) => block.split('\n'));
+  const inline = [...prose(text).matchAll(/`([^`\n]+)`/g)].map(([, code = '']) => code);
+  return [...blocks, ...inline]
+    .map((line) => line.replace(/(^|\s)#.*/, ''))
+    .flatMap((line) => line.split(/\||\$\(|\)|2>|&&/))
+    .map((part) => [...part.matchAll(/"([^"]*)"|(\S+)/g)].map(([, quoted, word = '']) => quoted ?? word))
+    .map((words) => (words[0] === 'npx' ? words.slice(1) : words))
+    .filter(([program]) => program === 'svc');
+}
+
+it('README.md: every svc command exists, with its options and arguments', async () => {
+  const lines = commandLines(await read('README.md')).filter((words) => words.length > 1);
+  expect(lines.length).toBeGreaterThan(30);
+  for (const [, first = '', ...rest] of lines) {
+    const nested = nestedPrograms[first];
+    const { commands } = nested ?? programs.svc;
+    const [name, ...words] = nested ? rest : [first, ...rest];
+    const entry = commands.find(({ usage }) => usage.split(' ')[0] === name);
+    expect([first, ...rest, entry !== undefined]).toEqual([first, ...rest, true]);
+    const command = cac('svc').command((entry as CommandEntry).usage);
+    (await (entry as CommandEntry).load()).define(command);
+    expect(() => parseCommandLine(command, words), [first, ...rest].join(' ')).not.toThrow();
+  }
+});
+
+it('README.md: a command with an option that does not exist is found', () => {
+  expect(
+    commandLines('`svc pair --nope`\n\n```sh\nA=$(npx svc pair --token) # svc x\nls | svc devices "a b"\n```\n'),
+  ).toEqual([
+    ['svc', 'pair', '--token'],
+    ['svc', 'devices', 'a b'],
+    ['svc', 'pair', '--nope'],
+  ]);
 });

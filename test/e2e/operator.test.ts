@@ -131,7 +131,7 @@ async function startCaddy(site: string): Promise<string> {
   return startProxy('caddy', ['run', '--adapter', 'caddyfile', '--config', join(directory, 'Caddyfile')], listen);
 }
 
-/** What the internet tries through a proxy. */
+/** Requests that the internet tries through a proxy. */
 async function expectNoOperator(url: string, home: string): Promise<void> {
   const operator = { 'x-svc-operator': '1' };
   for (const headers of [{}, operator, { 'x-svc-operator-key': 'k'.repeat(43) }] as Record<string, string>[]) {

@@ -34,8 +34,8 @@ async function device(relay: RelayProcess, policy?: Record<string, unknown>): Pr
   return raw;
 }
 
-/** A second of every grant. */
-const SHORT = { grants: { chat: 1, terminal: 1, tui: 1, desktop: 1, bridge: 1 } };
+/** No grant of a channel. */
+const POOR = { without: ['chat', 'terminal', 'tui', 'desktop', 'bridge'] };
 
 /** Checks that an attack neither delays `/health` nor takes `memory` bytes. */
 async function expectHealthy(relay: RelayProcess, memory: number, attack: () => Promise<void>): Promise<void> {
@@ -44,7 +44,7 @@ async function expectHealthy(relay: RelayProcess, memory: number, attack: () => 
   expect(growth).toBeLessThan(memory);
 }
 
-/** JSON values of some 39 MiB, or of another size, and what is none. */
+/** JSON values of some 39 MiB, or of another size, and text that is not JSON. */
 const CONTENTS: Record<string, (size: number) => string> = {
   'empty objects': (size) => `[${filled('{},', size)}{}]`,
   'arrays in arrays': (size) => filled('[', size),
@@ -54,12 +54,18 @@ const CONTENTS: Record<string, (size: number) => string> = {
   'one text of mixed characters': (size) => `{"a":"${filled('xxxxxx\u4e2d', size / 1.3)}"}`,
   digits: (size) => `{"a":${filled('7', size)}}`,
   quotes: (size) => `{"a":"${filled('\\"', size)}"}`,
-  'as many keys as may be': (size) =>
-    `{${Array.from({ length: 190_000 }, (_, index) => `"${'k'.repeat(size / 200_000)}${index}":1`).join(',')}}`,
-  'as long names as may be': (size) =>
-    `{${Array.from({ length: 190_000 }, (_, index) => `"${'k'.repeat(37)}${index}":1`).join(',')},"a":"${filled('x', size - 10 * MiB)}"}`,
+  blanks: (size) => `{"a":[${filled(`1,${' '.repeat(200)}`, size)}1]}`,
+  'as many parts as may be': (size) =>
+    `{"a":[${Array.from({ length: 190_000 }, (_, index) => `"${'x'.repeat(size / 200_000)}${index}"`).join(',')}]}`,
+  'more names than may be': (size) => withNames(190_000, 1, size),
+  'as many names as may be': (size) => withNames(95_000, 1, size),
+  'as long names as may be': (size) => withNames(65_000, 37, size),
   'as deep as may be': (size) => `{"a":${'['.repeat(250)}"${filled('x', size)}"${']'.repeat(250)}}`,
 };
+
+/** An object of `count` members, whose names begin with as many as `length` characters, and of one long text. */
+const withNames = (count: number, length: number, size: number): string =>
+  `{${Array.from({ length: count }, (_, index) => `"${'k'.repeat(length)}${index}":1`).join(',')},"a":"${filled('x', size - 4 * MiB)}"}`;
 
 const filled = (text: string, size: number): string => text.repeat(Math.floor(size / text.length));
 
@@ -69,18 +75,14 @@ describe('contract 02 §1.1: one message of 39 MiB', () => {
   it.each(Object.keys(CONTENTS))('of %s', TIMED, async (name) => {
     const content = contentOf(name, LARGE);
     const relay = await startRelayProcess();
-    const poor = await device(relay, SHORT);
-    const rich = await device(relay);
-    const paired = Date.now();
-    await expect.poll(() => Date.now() - paired).toBeGreaterThan(1000);
-    for (const [raw, payload] of [
-      [poor, `{"channel":"tui","type":"tui.rpc.request","id":"large","payload":${content}}`],
-      [poor, content],
-      [rich, `{"channel":"tui","type":"tui.rpc.request","id":"large","payload":${content}}`],
+    const [poor, rich] = [await device(relay, POOR), await device(relay)];
+    const request = frame({ payload: `{"channel":"tui","type":"tui.rpc.request","id":"large","payload":${content}}` });
+    for (const [raw, frames] of [
+      [poor, [request, frame({ payload: content })]],
+      [rich, [request]],
     ] as const) {
-      const bytes = frame({ payload });
       await expectHealthy(relay, 200 * MiB, async () => {
-        raw.write(bytes);
+        for (const bytes of frames) raw.write(bytes);
         // Messages of one channel are handled in order.
         raw.write(textFrame('tui', 'unknown', {}, 'after'));
         for (let id = ''; id !== 'after'; ) ({ id } = await raw.envelope());

@@ -52,6 +52,25 @@ async function failingStart(options: Parameters<typeof runSvc>[1] & { flags?: st
   return { code, error: errors[0] as string, stderr };
 }
 
+/** Reports when something touches a global that loads Node's own fetch. */
+const TELLS_OF_FETCH = `for (const name of ['Request', 'Response', 'Headers', 'FormData']) {
+  const { get } = Object.getOwnPropertyDescriptor(globalThis, name);
+  Object.defineProperty(globalThis, name, { configurable: true, get() {
+    process._rawDebug('fetch loaded by ' + name);
+    return get.call(this);
+  } });
+}`;
+
+describe('what a start loads', () => {
+  it("does without Node's own fetch, and answers without it", async () => {
+    const file = join(await temporaryHome(), 'tells.cjs');
+    await writeFile(file, TELLS_OF_FETCH);
+    const relay = await startRelayProcess({ env: { NODE_OPTIONS: `--require ${file}` } });
+    expect((await relay.ask('/health')).status).toBe(200);
+    expect(relay.child.stderr).not.toContain('fetch loaded');
+  });
+});
+
 describe('a first start (01 §9.2, issue: works without any configuration)', () => {
   it('needs no configuration, and prints its address, its state file and the next step', async (context) => {
     if (!(await isPortFree(8767))) return context.skip('the default port 8767 is taken on this machine');
@@ -237,7 +256,9 @@ describe('a failing start (01 §9.1, §9.2)', () => {
     });
     expect(code).toBe(1);
     expect(error).toMatch(/another relay/);
-    expect(error, 'names it, and says how to see and stop it').toContain(`(process ${first.child.pid})`);
+    expect(error, 'names it, and says how to see and stop it').toContain(
+      `(process ${first.child.pid}, port ${first.port})`,
+    );
     expect(stderr).toContain(`ps -f -p ${first.child.pid}`);
     expect(stderr).toContain(`kill ${first.child.pid}`);
     expect((await first.ask('/sessions', { headers: bearer(device.token) })).status).toBe(200);

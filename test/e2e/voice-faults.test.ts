@@ -11,7 +11,7 @@ import { clipForm, PROVIDER_KEY } from '../support/voice/relay.ts';
 
 const RATE = 24_000;
 
-/** What a provider does wrong, by the text that it is to say, and the error that a client is shown. */
+/** Faults of a provider, by the text that it is to say, and the error that a client is shown. */
 const FAULTS: Record<string, { misbehave(call: ProviderCall): void | Promise<void>; error: RegExp }> = {
   'hang before the answer': { misbehave: () => {}, error: /^no audio within 12 s$/ },
   'hang after the headers': { misbehave: (call) => call.begin(), error: /^no audio within 12 s$/ },

@@ -4,6 +4,7 @@ import { call, health, reconnect as reconnectDesktop, startDesktop } from '../su
 import { reconnect, startPhone } from '../support/phone.ts';
 import { bearer, describeMatrix, pair, post, type Target } from '../support/relay.ts';
 import { openAgent, runTask, saidIn } from '../support/voice/agent.ts';
+import { holdRuns } from '../support/voice/agent-api.ts';
 import { connectVoice } from '../support/voice/client.ts';
 import { createOutput } from '../support/voice/output.ts';
 
@@ -199,23 +200,15 @@ const ANSWER = 'There are 17 meetings on Thursday, the longest with Marguerite a
 describeMatrix(
   'the realtime agent at the edge',
   (start) => {
-    // Not concurrent: its fakes are closed after the case.
     it('contract 06 §8: a session keeps its object awake, and a run in the background, while the phone is off', async ({
       expect,
+      onTestFinished,
     }) => {
       const { client, api, connect, resume } = await openAgent(start, {
+        onEnd: onTestFinished,
         turns: [runTask('a long one', { mode: 'background' }), { text: 'I have begun.' }, { text: ANSWER }],
       });
-      let finish = () => {};
-      api.onRun(async (run) => {
-        run.open();
-        await run.event({ type: 'run.started', run_id: 'run-1' });
-        await new Promise<void>((resolve) => {
-          finish = resolve;
-        });
-        await run.event({ type: 'assistant.delta', delta: ANSWER });
-        run.end();
-      });
+      const finish = holdRuns(api, ANSWER);
       client.send({ type: 'response.create', text: 'Do it' });
       const { event_id } = await client.next('voice.response.done');
       client.terminate();
@@ -229,4 +222,5 @@ describeMatrix(
     });
   },
   ['edge'],
+  describe.concurrent,
 );

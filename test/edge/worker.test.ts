@@ -209,7 +209,7 @@ describe('which relay answers at the edge (contract 01 §12)', () => {
 describe('the own address at the edge (contract 01 §12)', () => {
   const HOSTS = ['evil.example', 'a.example', '127.0.0.1', 'evil.example:8443', 'localhost:1', 'b.example'];
 
-  /** What 60 mints under way at once carry, by the host that asked; only those that were made. */
+  /** Payloads of 60 concurrent mints, by the host that asked; only those that were made. */
   async function mints(runtime: EdgeRuntime, token: string): Promise<{ host: string; urls: string[] }[]> {
     const made = await Promise.all(
       Array.from({ length: 60 }, async (_, index) => {

@@ -8,6 +8,7 @@ import {
   allowMissingHost,
   checkConnectionsEvery,
   currentResponse,
+  gatherOnArrival,
   releaseChunk,
   responseOn,
   takeEndListener,
@@ -144,6 +145,53 @@ it('releaseChunk: the ws of crossws keeps the mask of a frame, and needs it no l
   raw.write(frame({ payload: ' three', opcode: 0 }));
   await expect.poll(() => texts).toEqual(['one', 'two three']);
   expect(masks).toEqual([expect.any(Uint8Array), undefined, expect.any(Uint8Array), undefined]);
+});
+
+it('gatherOnArrival: a large frame is joined and unmasked while it arrives, and ws only takes it', async () => {
+  const texts: string[] = [];
+  const gathered: number[] = [];
+  let receiver: { whole?: Uint8Array; _bufferedBytes: number; consume(length: number): Uint8Array } | undefined;
+  const server = createServer();
+  const { handleUpgrade } = nodeAdapter({
+    hooks: {
+      open(peer) {
+        const webSocket = webSocketOf(peer);
+        gatherOnArrival(webSocket);
+        receiver = (webSocket as unknown as { _receiver: NonNullable<typeof receiver> })._receiver;
+        const { consume } = receiver;
+        receiver.consume = function (length) {
+          const taken = consume.call(this, length);
+          // One buffer of its own for each large payload, with a mask that changes nothing.
+          if (length > 65_536 && taken.buffer.byteLength === length) gathered.push(length);
+          return taken;
+        };
+      },
+      message(_peer, message) {
+        texts.push(message.text());
+      },
+    },
+  });
+  server.on('upgrade', (req: IncomingMessage, socket: Socket, head: Buffer) => void handleUpgrade(req, socket, head));
+  const raw = await listen(server);
+  raw.write(request('GET', '/', handshakeHeaders()));
+  await raw.head();
+  const large = Array.from({ length: 300_000 }, (_, index) => `${index} \u4e2d`).join();
+  const size = Buffer.byteLength(large);
+  const first = Buffer.concat([frame({ payload: 'one' }), frame({ payload: large, fin: false })]);
+  const rest = Buffer.concat([
+    frame({ payload: large, opcode: 0 }),
+    frame({ payload: 'two' }),
+    frame({ payload: large }),
+  ]);
+  // A piece that ends just before the frame does, so that the next one ends it and begins another.
+  raw.write(first.subarray(0, -3));
+  await expect.poll(() => receiver?._bufferedBytes).toBe(size - 3);
+  expect(receiver?.whole).toHaveLength(size);
+  raw.write(Buffer.concat([first.subarray(-3), rest]));
+  await expect.poll(() => texts.map((text) => text.length)).toEqual([3, 2 * large.length, 3, large.length]);
+  expect(texts).toEqual(['one', large + large, 'two', large]);
+  expect(gathered).toEqual([size, size, size]);
+  expect(receiver?.whole).toBeUndefined();
 });
 
 it('allowMissingHost: a server that listens answers requests without Host', async () => {

@@ -1,9 +1,18 @@
 import { once } from 'node:events';
-import { readFile } from 'node:fs/promises';
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:http';
+import { createServer as createHttpsServer, type Server as HttpsServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
+import { WebSocketServer } from 'ws';
+import { createIdentities } from '../../lib/host/node/identity.ts';
 import { signPayload } from '../../lib/pairing/signature.ts';
+import { newToken } from '../../lib/reach/ids.ts';
+import { encodeMessage, type HostMessage } from '../../lib/reach/messages.ts';
+import type { Reach } from '../../lib/reach/reach.ts';
+import type { Session } from '../../lib/sessions/session.ts';
 import { PLACES } from '../../storage/index.ts';
 import { type Client, connect } from '../support/client.ts';
 import { call, health, startDesktop } from '../support/desktop.ts';
@@ -11,6 +20,8 @@ import { startEdgeTarget } from '../support/edge.ts';
 import { PATIENCE } from '../support/limits.ts';
 import { mediaDevice, PNG } from '../support/media.ts';
 import { startPhone } from '../support/phone.ts';
+import { freePort } from '../support/process.ts';
+import { type PushService, startPushService } from '../support/push-service.ts';
 import {
   attemptFrom,
   authenticate,
@@ -30,8 +41,10 @@ interface State {
   name: string;
   /** It is work under way: the object stays awake for it. `test/edge/eviction.test.ts` evicts it all the same. */
   keepsAwake?: true;
-  /** Its relay has this API server, which accepts `API_KEY`. */
-  api?: ApiServer;
+  /** A server on loopback that its relay calls, started with it; returns the variables that name it. */
+  api?: { start(): Promise<Record<string, string>> };
+  /** Only a host has it: the cell of the edge is `none`. */
+  hostOnly?: true;
   /** It ends by itself within a minute: put last and looked for first, so that a busy machine has the time. */
   isBrief?: true;
   /** Puts the state into a new relay. Returns a check that it is still there, unchanged. */
@@ -80,10 +93,83 @@ class ApiServer {
   stop = () => this.#server.close();
 }
 
+/** A broker of Reach on loopback, for one host: confirms what that asks for, unless told otherwise. */
+class ReachBroker {
+  readonly requests: HostMessage[] = [];
+  confirmsRevocations = true;
+  maxUses = 8;
+  #server: HttpsServer | undefined;
+  #directory = '';
+
+  async start(): Promise<Record<string, string>> {
+    const pem = await createIdentities().generate('127.0.0.1', Date.now());
+    this.#directory = await mkdtemp(join(tmpdir(), 'svc-relay-test-'));
+    const ca = join(this.#directory, 'ca.pem');
+    await writeFile(ca, pem.cert);
+    this.#server = createHttpsServer(pem);
+    const sockets = new WebSocketServer({ server: this.#server, path: '/v1/connect' });
+    sockets.on('connection', (socket) => {
+      socket.on('error', () => {});
+      socket.on('message', (text) => this.#receive(JSON.parse(String(text)), (answer) => socket.send(answer)));
+    });
+    await once(this.#server.listen(0, '127.0.0.1'), 'listening');
+    const { port } = this.#server.address() as AddressInfo;
+    return {
+      RELAY_SECURE_LINK_ENABLED: '1',
+      RELAY_SECURE_LINK_HOST: '127.0.0.1',
+      RELAY_SECURE_LINK_PORT: String(await freePort()),
+      RELAY_EXPERIMENTAL_REACH_ENABLED: '1',
+      RELAY_SECURE_LINK_BROKER_URL: `wss://127.0.0.1:${port}`,
+      RELAY_SECURE_LINK_BROKER_HOST_TOKEN: newToken(),
+      NODE_EXTRA_CA_CERTS: ca,
+    };
+  }
+
+  #receive(message: HostMessage | { type: 'register' }, send: (text: string) => void): void {
+    if (message.type === 'register') send(encodeMessage({ type: 'registered' }));
+    else {
+      this.requests.push(message);
+      if (message.type === 'publish_route') {
+        const { credential_id } = message;
+        send(encodeMessage({ type: 'published', credential_kind: 'route', credential_id }));
+      } else if (message.type === 'publish_bootstrap') {
+        const { pairing_id, max_uses } = message;
+        if (max_uses > this.maxUses) send(encodeMessage({ type: 'error', code: 'unauthorized' }));
+        else send(encodeMessage({ type: 'published', credential_kind: 'bootstrap', pairing_id }));
+      } else if (message.type === 'revoke' && this.confirmsRevocations) {
+        send(encodeMessage({ type: 'revoked', credential_kind: 'route', credential_id: message.credential_id }));
+      }
+    }
+  }
+
+  count = (type: HostMessage['type']) => this.requests.filter((request) => request.type === type).length;
+  stop = async () => {
+    this.#server?.closeAllConnections();
+    this.#server?.close();
+    if (this.#directory) await rm(this.#directory, { recursive: true, force: true });
+  };
+}
+
+/** The connector of a relay to its broker, once it is connected. */
+async function reachOf(target: Target): Promise<Reach> {
+  const reach = target.relay?.reach as Reach;
+  await vi.waitFor(() => expect(reach.health(true)).toMatchObject({ state: 'connected' }), PATIENCE);
+  return reach;
+}
+
+/** The route of a relay's only session. */
+const routeOf = async (target: Target) =>
+  (await reachOf(target)).routeCredential(target.relay?.sessions.list()[0] as Session);
+
+const reachBrokers = [new ReachBroker(), new ReachBroker(), new ReachBroker()] as const;
+const [keeping, forgetful, simple] = reachBrokers;
 const [remembering, counting] = [new ApiServer(), new ApiServer()];
-afterAll(() => {
-  for (const api of [remembering, counting]) api.stop();
+let pushService: PushService;
+const servers: (() => unknown)[] = [remembering, counting, ...reachBrokers].map(({ stop }) => stop);
+beforeAll(async () => {
+  pushService = await startPushService((stop) => servers.push(stop));
 });
+afterAll(() => Promise.all(servers.map((stop) => stop())));
 
 /** Status of a call of voice that lacks its body: 400, unless its bearer is refused. */
 const useVoice = async (target: Target, key: string) =>
@@ -283,6 +369,46 @@ const STATES: State[] = [
     },
   },
   {
+    name: 'key of web push',
+    async put(target) {
+      const { token, client } = await pair(target);
+      client.terminate();
+      const key = async () => (await (await target.fetch('/push/key', { headers: bearer(token) })).json()).key;
+      const before = await key();
+      return async () => (await key()) === before;
+    },
+  },
+  {
+    name: 'subscription to web push',
+    async put(target) {
+      const { token, client } = await pair(target);
+      client.terminate();
+      const { keys } = pushService.subscription();
+      const subscription = { endpoint: 'https://fcm.googleapis.com/fcm/send/1', keys };
+      const call = async (method: string) => {
+        const init = { method, body: JSON.stringify(subscription), headers: bearer(token) };
+        return (await target.fetch('/push/subscribe', init)).json();
+      };
+      await call('POST');
+      return async () => (await call('DELETE')).removed;
+    },
+  },
+  {
+    name: 'message that nobody has shown yet, with web push',
+    // Ten seconds, at the end of which it sends the knock.
+    keepsAwake: true,
+    api: { start: async () => ({ RELAY_PUSH_HOSTS: pushService.host }) },
+    async put(target) {
+      const { client, token } = await pair(target);
+      const subscription = pushService.subscription();
+      await target.fetch('/push/subscribe', { ...post(subscription), headers: bearer(token) });
+      client.send('proactive', 'proactive.subscribe');
+      await client.next({ type: 'proactive.subscribed' });
+      await target.operator('/phone/message', post({ text: 'look', message_id: 'm1' }));
+      return async () => (await pushService.knocksOf(subscription, 1))[0]?.payload.message_id === 'm1';
+    },
+  },
+  {
     name: 'unread phone reply',
     async put(target) {
       const { client } = await pair(target);
@@ -292,6 +418,32 @@ const STATES: State[] = [
       return async () => {
         const { replies } = await (await target.operator('/phone/replies?timeout=0')).json();
         return replies.some(({ text }: { text: string }) => text === 'mine');
+      };
+    },
+  },
+  {
+    name: 'history of messages and replies',
+    async put(target) {
+      await target.operator('/phone/message', post({ text: 'kept', message_id: 'h1' }));
+      return async () => {
+        const headers = { 'x-svc-operator': '1' };
+        const { items } = await (await target.operator('/phone/history', { headers })).json();
+        return items.some(({ text }: { text: string }) => text === 'kept');
+      };
+    },
+  },
+  {
+    name: 'copies of phone messages',
+    async put(target) {
+      const { client } = await pair(target);
+      client.send('proactive', 'proactive.subscribe', { mirror: true });
+      await client.next({ type: 'proactive.subscribed' });
+      return async () => {
+        const headers = { 'x-svc-operator': '1' };
+        const { devices } = await (await target.operator('/relay/devices', { headers })).json();
+        return devices.some(({ connections }: { connections: { channels: { proactive: { mirror: boolean } } }[] }) =>
+          connections.some(({ channels }) => channels.proactive.mirror),
+        );
       };
     },
   },
@@ -468,6 +620,56 @@ const STATES: State[] = [
       };
     },
   },
+  {
+    name: 'route through the broker of Reach',
+    hostOnly: true,
+    api: keeping,
+    async put(target) {
+      (await pair(target)).client.terminate();
+      const route = await routeOf(target);
+      if (!route) throw new Error('the session has no route');
+      return async () => (await routeOf(target))?.token === route.token && keeping.count('publish_route') === 2;
+    },
+  },
+  {
+    name: 'revocation that the broker of Reach has not confirmed',
+    hostOnly: true,
+    api: forgetful,
+    async put(target) {
+      forgetful.confirmsRevocations = false;
+      const { token, prefix, client } = await pair(target);
+      client.terminate();
+      await routeOf(target);
+      await target.fetch(`/sessions/${prefix}`, { method: 'DELETE', headers: bearer(token) });
+      await vi.waitFor(() => expect(forgetful.count('revoke')).toBe(1), PATIENCE);
+      return async () => {
+        await reachOf(target);
+        return vi
+          .waitFor(() => expect(forgetful.count('revoke')).toBe(2), PATIENCE)
+          .then(
+            () => true,
+            () => false,
+          );
+      };
+    },
+  },
+  {
+    name: 'broker of Reach that takes one use of a code',
+    hostOnly: true,
+    api: simple,
+    async put(target) {
+      simple.maxUses = 1;
+      await reachOf(target);
+      await target.operator('/pairing/mint', post({}));
+      expect(simple.requests).toMatchObject([{ max_uses: 4 }, { max_uses: 1 }]);
+      return async () => {
+        await reachOf(target);
+        await target.operator('/pairing/mint', post({}));
+        const [, , next] = simple.requests;
+        return next?.type === 'publish_bootstrap' && next.max_uses === 1;
+      };
+    },
+  },
 ];
 
 /** The response arrives after the interruption, when its caller may be gone. */
@@ -526,6 +728,11 @@ it('contract 00: every row of the table in storage/README.md has a case, and eve
   expect(STATES.map(({ name }) => name).sort()).toEqual([...expected.keys()].sort());
 });
 
+it('what only a host has is not at the edge', () => {
+  const none = [...expected].filter(([, { edge }]) => edge === 'none').map(([name]) => name);
+  expect(none).toEqual(STATES.filter(({ hostOnly }) => hostOnly).map(({ name }) => name));
+});
+
 it('design 4: every store has its keys in storage/README.md', async () => {
   const readme = await readFile(README, 'utf8');
   const [, keys = ''] = readme.split('## Every key');
@@ -535,6 +742,7 @@ it('design 4: every store has its keys in storage/README.md', async () => {
 
 describe.each(['node', 'edge'] as const)('contract 00, what survives [%s]:', (runtime) => {
   const { event, start, interrupt } = runtimes[runtime];
+  const states = STATES.filter(({ hostOnly }) => runtime === 'node' || !hostOnly);
   const looks = new Map<string, () => Promise<boolean>>();
   const targets: Target[] = [];
   const idle: Target[] = [];
@@ -542,7 +750,7 @@ describe.each(['node', 'edge'] as const)('contract 00, what survives [%s]:', (ru
   beforeAll(async () => {
     // A relay for each: no case depends on another. All sleep at the same time.
     const prepared = await Promise.all(
-      STATES.map(async (state) => {
+      states.map(async (state) => {
         const target = await start({ env: { ...BEHIND_PROXY.env, ...(await state.api?.start()) } });
         targets.push(target);
         if (!state.keepsAwake) idle.push(target);
@@ -558,7 +766,7 @@ describe.each(['node', 'edge'] as const)('contract 00, what survives [%s]:', (ru
   });
   afterAll(() => Promise.all(targets.map((target) => target.stop())));
 
-  const briefFirst = STATES.toSorted((a, b) => Number(b.isBrief ?? false) - Number(a.isBrief ?? false));
+  const briefFirst = states.toSorted((a, b) => Number(b.isBrief ?? false) - Number(a.isBrief ?? false));
   it.each(briefFirst)(`${event}, $name`, async ({ name }) => {
     const outcome: Outcome = (await looks.get(name)?.()) ? 'kept' : 'forgotten';
     expect(outcome).toBe(expected.get(name)?.[runtime]);

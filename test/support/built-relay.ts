@@ -5,6 +5,7 @@ import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach } from 'vitest';
+import { loadPages } from '../../cli/runtime/node/pages.ts';
 import { createRelayServer } from '../../cli/runtime/node/server.ts';
 import { createChannels } from '../../handlers/channels/index.ts';
 import { createFetch } from '../../handlers/routes.ts';
@@ -12,7 +13,7 @@ import { createSocketTable, type SocketRow, sockets } from '../../handlers/socke
 import { readConfig } from '../../lib/config.ts';
 import { createNodeHost } from '../../lib/host/node/index.ts';
 import { createNodeUpstream } from '../../lib/host/node/upstream.ts';
-import { createNodeDialUpstream } from '../../lib/host/node/upstream-socket.ts';
+import { createNodeDialBroker, createNodeDialUpstream } from '../../lib/host/node/upstream-socket.ts';
 import type { Upstream } from '../../lib/host/upstream.ts';
 import { type Clock, systemClock } from '../../lib/kit/clock.ts';
 import { createLog } from '../../lib/log.ts';
@@ -62,6 +63,8 @@ export async function startBuiltTarget(options: BuiltOptions = {}) {
     host: createNodeHost({ agentHome, env: hostEnv?.(agentHome) }),
     upstream,
     dialUpstream: createNodeDialUpstream({}),
+    dialBroker: createNodeDialBroker({}),
+    pages: loadPages,
   });
   const server = createRelayServer({
     log: relay.log,

@@ -9,6 +9,7 @@ import { main } from '../../cli/main.ts';
 import { type OwnPackage, ownPackage } from '../../cli/own-package.ts';
 import type { Tailnet } from '../../lib/host/index.ts';
 import { createNodeHost } from '../../lib/host/node/index.ts';
+import { createNetwork } from '../../lib/host/node/network.ts';
 
 export interface Result {
   code: number;
@@ -22,6 +23,10 @@ export interface Setting {
   tty?: boolean;
   /** Width of the terminal. */
   columns?: number;
+  /** Height of the terminal. */
+  rows?: number;
+  /** Whether nothing answers on any address; by default nothing on 127.0.0.1. */
+  agentDown?: boolean;
   lanAddress?: string | null;
   tailnet?: Tailnet | null;
   /** Whether the relay's port is taken. */
@@ -47,6 +52,7 @@ export async function run(argv: string[], setting: Setting = {}): Promise<Result
     },
     isTTY: setting.tty === true,
     columns: setting.columns,
+    rows: setting.rows,
   });
   const { lanAddress = '192.168.1.20', tailnet = null } = setting;
   const code = await main(argv, setting.program ?? 'svc', {
@@ -57,9 +63,10 @@ export async function run(argv: string[], setting: Setting = {}): Promise<Result
     createHost: (home) => ({
       ...createNodeHost({ agentHome: home, env: { ...process.env, ...setting.env } }),
       network: {
+        ...createNetwork(),
         lanAddress: async () => lanAddress,
         tailnet: async () => tailnet,
-        canConnect: async () => setting.portTaken === true,
+        canConnect: async (host) => setting.portTaken ?? !(setting.agentDown ?? host === '127.0.0.1'),
       },
     }),
   });

@@ -13,12 +13,18 @@ export interface Setting {
   /** The whole of stdin. Without it, stdin stays open for `type`. */
   input?: string;
   tty?: boolean;
+  /** Size of the terminal. */
+  columns?: number;
+  rows?: number;
 }
 
 export type Running = ReturnType<typeof begin>;
 
 /** Starts a command line through `main` in this process, to be typed to, watched and stopped. */
-export function begin(argv: string[], { home = agentHome(), env = {}, input, tty = false }: Setting = {}) {
+export function begin(
+  argv: string[],
+  { home = agentHome(), env = {}, input, tty = false, columns = 100, rows = 60 }: Setting = {},
+) {
   const printed = { stdout: '', stderr: '' };
   const waiters = new Set<() => void>();
   const wake = () => {
@@ -29,7 +35,8 @@ export function begin(argv: string[], { home = agentHome(), env = {}, input, tty
     on: (_event: 'error', listener: () => void) => name === 'stdout' && broken.on('broken', listener),
     off: (_event: 'error', listener: () => void) => broken.off('broken', listener),
     isTTY: tty,
-    columns: 100,
+    columns,
+    rows,
     write(text: string) {
       printed[name] += text;
       wake();
@@ -98,6 +105,9 @@ export function begin(argv: string[], { home = agentHome(), env = {}, input, tty
         .filter(({ event }) => name === undefined || event === name),
   };
 }
+
+/** `companion run` that allows everything, with nobody at its terminal. */
+export const RUN_UNATTENDED = 'run --json --master on --grant all --messages on --approve always'.split(' ');
 
 /** Runs a command line to its end. */
 export const run = (argv: string[], setting: Setting = {}) => begin(argv, { input: '', ...setting }).ended;

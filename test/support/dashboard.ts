@@ -20,7 +20,7 @@ export interface TestDashboard {
   port: number;
   url: string;
   plugin: DashboardPlugin;
-  /** What the plugin has asked its host, in order. */
+  /** Calls of the plugin to its host, in order. */
   asked: string[];
   /** Replaces decisions of the host. */
   host: DashboardHost;
@@ -31,7 +31,10 @@ export const SIGNED_IN = { cookie: 'user=1' };
 
 /** Starts a real HTTP server with the plugin in it. It is stopped after the test. */
 export async function startDashboard(
-  options: Partial<DashboardPluginOptions> & { limits?: PluginLimits } = {},
+  options: Partial<DashboardPluginOptions> & {
+    limits?: PluginLimits;
+    activeCredential?: DashboardHost['activeCredential'];
+  } = {},
 ): Promise<TestDashboard> {
   const asked: string[] = [];
   const host: DashboardHost = {
@@ -45,7 +48,7 @@ export async function startDashboard(
       asked.push(name);
       return (host[name] as (...args: unknown[]) => unknown)(...args);
     }) as DashboardHost[Name];
-  const { limits, ...given } = options;
+  const { limits, activeCredential, ...given } = options;
   const plugin = createDashboardPlugin(
     {
       env: {},
@@ -56,6 +59,7 @@ export async function startDashboard(
         checkHostOrigin: asking('checkHostOrigin'),
         consumeWsTicket: asking('consumeWsTicket'),
         isPluginEnabled: asking('isPluginEnabled'),
+        activeCredential,
       },
     },
     limits,
@@ -90,12 +94,18 @@ export async function startRecorder(answer: RequestListener = (_req, res) => voi
   const requests: Recorded[] = [];
   const upgrades: Recorded[] = [];
   const sockets: WebSocket[] = [];
+  /** The subprotocol of an accepted upgrade: the first that was offered unless set. */
+  const recorder = { requests, upgrades, sockets, selects: undefined as string | false | undefined };
   const record = ({ method = '', url = '', headers }: IncomingMessage): Recorded => ({ method, url, headers });
   const server = createServer((req, res) => {
     requests.push(record(req));
     answer(req, res);
   });
-  const webSockets = new WebSocketServer({ noServer: true, maxPayload: 64 * 1024 * 1024 });
+  const webSockets = new WebSocketServer({
+    noServer: true,
+    maxPayload: 64 * 1024 * 1024,
+    handleProtocols: (offered) => recorder.selects ?? [...offered][0] ?? false,
+  });
   server.on('upgrade', (req, socket, head) => {
     upgrades.push(record(req));
     webSockets.handleUpgrade(req, socket, head, (webSocket) => {
@@ -109,7 +119,7 @@ export async function startRecorder(answer: RequestListener = (_req, res) => voi
     server.closeAllConnections();
     server.close();
   });
-  return { port, requests, upgrades, sockets, server };
+  return Object.assign(recorder, { port, server });
 }
 
 async function listen(server: Server): Promise<number> {

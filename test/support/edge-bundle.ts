@@ -7,22 +7,35 @@ import type { TestProject } from 'vitest/node';
 declare module 'vitest' {
   export interface ProvidedContext {
     edgeBundle: string;
+    brokerBundle: string;
   }
 }
 
-/** Bundles the edge entry for the tests once per run, as a deployment would. */
+/** Bundles the edge entries for the tests of a project, once per run, as deployments would. */
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {
-  const outfile = join(tmpdir(), `svc-relay-worker-${process.pid}.mjs`);
+  const relay = await bundle('test/support/edge-entry.ts', `worker-${project.name}`);
+  const broker = await bundle('cli/runtime/edge/broker-worker.ts', `broker-${project.name}`);
+  project.provide('edgeBundle', relay);
+  project.provide('brokerBundle', broker);
+  return async () => {
+    await rm(relay, { force: true });
+    await rm(broker, { force: true });
+  };
+}
+
+async function bundle(entry: string, name: string): Promise<string> {
+  const outfile = join(tmpdir(), `svc-relay-${name}-${process.pid}.mjs`);
   await build({
-    entryPoints: ['test/support/edge-entry.ts'],
+    entryPoints: [entry],
     outfile,
     bundle: true,
     format: 'esm',
     target: 'es2023',
     conditions: ['workerd', 'worker', 'browser'],
     external: ['cloudflare:*', 'node:*'],
+    // As in `wrangler.toml`.
+    alias: { 'svc-relay-pages': './dist/cli/pages.js' },
     logLevel: 'error',
   });
-  project.provide('edgeBundle', outfile);
-  return () => rm(outfile, { force: true });
+  return outfile;
 }

@@ -9,7 +9,7 @@ type Env = ConstructorParameters<typeof DeployedRelay>[1];
 /** Host for control requests: `PUT /<host name>` sets the variables of that host's relay. */
 const VARIABLES_HOST = 'variables.test';
 
-const worker = createEntry([...sockets, ...testRows]);
+const worker = createEntry(async () => (await import('svc-relay-pages')).files, [...sockets, ...testRows]);
 const variables = new Map<string, Record<string, string>>();
 
 /** The deployed object with variables of its own, and with sockets made up for tests. */

@@ -1,13 +1,11 @@
 import { mkdtemp, readdir, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
-import { basename, dirname, join } from 'node:path';
-import { createInterface } from 'node:readline';
-import type { Readable } from 'node:stream';
+import { basename, join } from 'node:path';
 import { exportSPKI, generateKeyPair, SignJWT } from 'jose';
 import Database from 'libsql';
-import { Log, LogLevel, Miniflare } from 'miniflare';
 import { inject } from 'vitest';
 import { OPERATOR_ALGORITHM } from '../../lib/access/operator-token.ts';
+import { startMiniflare } from './miniflare.ts';
 
 export type EdgeRuntime = Awaited<ReturnType<typeof startEdgeRuntime>>;
 
@@ -33,27 +31,15 @@ export async function startEdgeRuntime(deployment: Record<string, string> = {}) 
   const variables = new Map<string, Record<string, string>>();
 
   const start = () =>
-    new Miniflare({
-      modules: true,
+    startMiniflare({
       scriptPath,
-      modulesRoot: dirname(scriptPath),
-      modulesRules: [{ type: 'ESModule', include: ['**/*.mjs'] }],
-      compatibilityDate: '2026-03-01',
-      host: '127.0.0.1',
-      port: 0,
-      cf: false,
-      log: new Log(LogLevel.ERROR),
-      handleRuntimeStdio(stdout: Readable, stderr: Readable) {
-        for (const input of [stdout, stderr]) createInterface({ input }).on('line', (line) => log.push(line));
-      },
       bindings,
       durableObjects: { RELAY: { className: 'RelayObject', useSQLite: true } },
-      durableObjectsPersist: persist,
-      r2Buckets: ['MEDIA'],
-      r2Persist: `${persist}/r2`,
+      persist,
+      log,
+      options: { r2Buckets: ['MEDIA'], r2Persist: `${persist}/r2` },
     });
-  let miniflare = start();
-  let port = (await miniflare.ready).port;
+  let { miniflare, port } = await start();
 
   async function sendVariables(name: string): Promise<void> {
     const body = JSON.stringify(variables.get(name));
@@ -110,8 +96,7 @@ export async function startEdgeRuntime(deployment: Record<string, string> = {}) 
     /** Kills the runtime with every relay in it, and starts it again on the same state. */
     async restart(): Promise<void> {
       await miniflare.dispose();
-      miniflare = start();
-      port = (await miniflare.ready).port;
+      ({ miniflare, port } = await start());
       await Promise.all([...variables.keys()].map(sendVariables));
     },
     async stop(): Promise<void> {

@@ -1,14 +1,21 @@
 import dns from 'node:dns';
-import { afterAll } from 'vitest';
 import { type EdgeRuntime, relayHost, startEdgeRuntime } from './edge-runtime.ts';
+import { atFileEnd } from './file-end.ts';
 import type { Target, TargetOptions } from './relay.ts';
 
 /** The runtime of this test file, shared because starting one takes longer than most cases. */
 let shared: Promise<EdgeRuntime> | undefined;
 let relays = 0;
-afterAll(async () => {
-  await (await shared)?.stop();
-});
+
+function startShared(): Promise<EdgeRuntime> {
+  const starting = startEdgeRuntime();
+  relays = 0;
+  atFileEnd(async () => {
+    shared = undefined;
+    await (await starting).stop();
+  });
+  return starting;
+}
 
 // Names below `localhost` are this machine (RFC 6761 §6.3), but not every resolver knows that.
 const { lookup } = dns;
@@ -22,7 +29,7 @@ dns.lookup = Object.assign(
  * every other relay of the file.
  */
 export async function startEdgeTarget({ env = {} }: TargetOptions = {}): Promise<Target> {
-  shared ??= startEdgeRuntime();
+  shared ??= startShared();
   const runtime = await shared;
   const name = relayHost(relays++);
   await runtime.configure(name, env);
@@ -43,6 +50,7 @@ export async function startEdgeTarget({ env = {} }: TargetOptions = {}): Promise
       return `${runtime.origin(name).replace('http', 'ws')}/ws`;
     },
     agentHome: '',
+    operatorToken,
     log: runtime.log,
     fetch: (path, init) => call(path, init),
     operator: (path, init) => call(path, init, { authorization: `Bearer ${operatorToken}` }),

@@ -1,11 +1,14 @@
 import { createChannels } from '../../handlers/channels/index.ts';
 import { readConfig } from '../../lib/config.ts';
+import type { Upstream } from '../../lib/host/upstream.ts';
 import { createRelay, type Relay } from '../../lib/relay.ts';
 import type { SocketEvents, Transport } from '../../lib/socket/transport.ts';
 import type { Frame } from './client.ts';
 import { createTestClock } from './clock.ts';
 import { randomCode } from './relay.ts';
 import { memoryStores, noLog } from './states.ts';
+
+type Env = Record<string, string>;
 
 /** A client of a relay that runs in this process. Its socket is open until it is closed or lost. */
 export interface LocalClient {
@@ -25,19 +28,24 @@ export interface LocalClient {
  * A relay as a Durable Object runs it, in this process and on a clock of its own: `evict` takes its memory away at any
  * moment, also while commands are under way, which the local runtime never does.
  */
-export async function startEvictedRelay() {
+export async function startEvictedRelay({ env = {}, upstream }: { env?: Env; upstream?: Upstream } = {}) {
   const stores = memoryStores();
   const clock = createTestClock();
-  const { config } = readConfig({}, { home: '', agentHome: '' });
+  const { config } = readConfig(env, { home: '', agentHome: '' });
   const sockets = new Map<Transport, SocketEvents>();
   let relay: Relay;
+  let lives = 0;
 
   async function wake(): Promise<void> {
+    const life = ++lives;
+    // Its timers go with its memory.
+    const after = (delay: number, run: () => void) => clock.after(delay, () => life === lives && run());
     relay = await createRelay({
       version: '1.0.0',
       config,
       stores,
-      clock,
+      clock: { ...clock, after },
+      upstream,
       log: noLog,
       channels: createChannels,
       socketsOutliveMemory: true,

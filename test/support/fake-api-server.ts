@@ -26,6 +26,9 @@ export interface Exchange {
 
 type Handle = (exchange: Exchange) => void | Promise<void>;
 
+/** Registers work for the end of a test. */
+export type OnEnd = (work: () => void) => void;
+
 export interface FakeApi {
   url: string;
   requests: Exchange[];
@@ -37,8 +40,8 @@ export interface FakeApi {
   request(index: number): Promise<Exchange>;
 }
 
-/** The agent's API server, faked on loopback. Closed after the test. */
-export async function startFakeApi(): Promise<FakeApi> {
+/** The agent's API server, faked on loopback. Closed after the test; `onEnd` is the test's own hook in a concurrent one. */
+export async function startFakeApi(onEnd: OnEnd = onTestFinished): Promise<FakeApi> {
   const requests: Exchange[] = [];
   let stream: Handle = (exchange) => {
     exchange.open();
@@ -57,7 +60,7 @@ export async function startFakeApi(): Promise<FakeApi> {
     await route(exchange);
   });
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  onTestFinished(() => {
+  onEnd(() => {
     server.closeAllConnections();
     server.close();
   });

@@ -11,6 +11,7 @@ const { stdin, stdout, stderr } = process;
 const write = async (text) => {
   if (!stdout.write(text)) await once(stdout, 'drain');
 };
+const reply = (id, result) => write(`${JSON.stringify({ jsonrpc: '2.0', id, result })}\n`);
 const event = (type, payload) => write(`${JSON.stringify({ method: 'event', params: { type, payload } })}\n`);
 
 /** A process in the same group that outlives its parent unless it is killed, and does not hold its pipes. */
@@ -44,6 +45,17 @@ const methods = {
   huge: async ({ bytes }) => {
     const around = JSON.stringify({ method: 'event', params: { type: 'huge', payload: '' } });
     await write(`${around.replace('""', `"${'x'.repeat(bytes - around.length)}"`)}\n`);
+  },
+  /** A conversation as the agent's own gateway has it. */
+  'session.create': (_params, id) => reply(id, { session_id: 's1' }),
+  'session.list': (_params, id) => reply(id, { sessions: [{ id: 's0', title: 'Yesterday' }] }),
+  'session.resume': ({ session_id }, id) => reply(id, { session_id }),
+  'session.interrupt': (_params, id) => reply(id, { status: 'interrupted' }),
+  'prompt.submit': async ({ session_id, text }, id) => {
+    await event('tool.start', { name: 'look', context: text });
+    for (const part of [`In ${session_id}: `, 'you said ', `"${text}"`]) await event('message.delta', { text: part });
+    if (text !== 'endless') await event('message.complete', { text });
+    await reply(id, { status: 'streaming' });
   },
   noise: async ({ text }) => void stderr.write(text),
   measure: async ({ data }, id) => write(`${JSON.stringify({ id, result: data.length })}\n`),

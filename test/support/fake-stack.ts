@@ -25,6 +25,7 @@ const DASHBOARD: Answers = {
 
 const RELAY: Answers = {
   'GET /relay/info': { body: { version: '1.0.0', health: 'ok' } },
+  'GET /relay/devices': { body: { devices: [] } },
   'GET /sessions': { status: 401, body: { error: 'no bearer; a tool sends X-Svc-Operator: 1' } },
   'GET /desktop/health': { status: 401, body: { error: 'no bearer; a tool sends DESKTOP_RELAY_TOKEN' } },
 };
@@ -34,6 +35,7 @@ const FILES: Record<string, string> = {
   'dist/cli/svc-relay.js': '',
   'dist/cli/compat/index.js': 'export const register = () => {};\n',
   'dashboard/manifest.json': '{}',
+  'bin/tmux': '',
 };
 
 export interface Broken {
@@ -56,12 +58,12 @@ export async function fakeStack(broken: Broken = {}) {
   for (const [name, text] of Object.entries({ ...FILES, ...broken.files })) {
     if (text === '' && broken.files?.[name] === '') continue;
     await mkdir(dirname(join(directory, name)), { recursive: true });
-    await writeFile(join(directory, name), text);
+    await writeFile(join(directory, name), text, { mode: name.startsWith('bin/') ? 0o755 : 0o644 });
   }
   const env: Record<string, string> = {
     SVC_HOME: agentHome(),
     HOME: agentHome(),
-    PATH: '',
+    PATH: join(directory, 'bin'),
     SVC_API_URL: `http://127.0.0.1:${api.port}`,
     SVC_DASHBOARD_URL: `http://127.0.0.1:${dashboard.port}/`,
     RELAY_PORT: String(relay.port),

@@ -36,7 +36,7 @@ const ask = () => {
 ask();
 `;
 
-/** What an attack does to another process. */
+/** Effect of an attack on another process. */
 export interface Impact {
   /** Milliseconds of the slowest answer of `/health`. */
   slowest: number;

@@ -174,7 +174,7 @@ const SYSTEM = [
   '/boot/grub',
 ];
 const PROC = ['/proc/self/root', '/proc/thread-self/root', `/proc/${process.pid}/root`, '/dev/fd/../root'];
-/** What looks like a character to a reader, or to a file system that normalises or folds names. */
+/** Lookalikes of a character for a reader, or to a file system that normalises or folds names. */
 const ALIKE: Record<string, string[]> = {
   '.': ['\u2024', '\uff0e', '\u3002', '%2e', '%252e'],
   '/': ['\u2215', '\uff0f', '\\', '%2f', '%5c', '%252f', '//', '/./', '/;/'],

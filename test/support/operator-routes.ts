@@ -11,6 +11,8 @@ export interface OperatorRoute {
   /** Status for the operator, and for everyone else. */
   operator: number;
   stranger: number;
+  /** Status for the operator at the edge, where it is another one. */
+  edge?: number;
 }
 
 /** Every kind of route that does more for the operator than for others. */
@@ -27,6 +29,9 @@ export const OPERATOR_ROUTES: OperatorRoute[] = [
     operator: 200,
     stranger: 403,
   },
+  { method: 'GET', path: '/secure-link/preflight', operator: 200, stranger: 403, edge: 501 },
+  { method: 'GET', path: '/relay/devices', operator: 200, stranger: 403 },
+  { method: 'GET', path: '/relay/log', operator: 200, stranger: 403 },
   { method: 'GET', path: '/relay/info', operator: 200, stranger: 403 },
   { method: 'GET', path: '/relay/update-check', operator: 200, stranger: 403 },
   { method: 'GET', path: '/sessions', headers: { 'x-svc-operator': '1' }, operator: 200, stranger: 401 },

@@ -1,4 +1,5 @@
-import { vi } from 'vitest';
+import { afterAll, vi } from 'vitest';
+import { endFile } from './file-end.ts';
 import { PATIENCE, POLL } from './limits.ts';
 
 const PATIENT = Symbol.for('svc-relay tests: patient');
@@ -18,3 +19,4 @@ function makePatient(tool: typeof vi & { [PATIENT]?: true }): void {
 }
 
 makePatient(vi);
+afterAll(endFile);

@@ -1,5 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import { connect as connectTcp, type Socket } from 'node:net';
+import { type ConnectionOptions, connect as connectTls } from 'node:tls';
 import { PATIENCE } from './limits.ts';
 
 /** Every bit of a client's frame. The defaults make a valid frame (RFC 6455 §5.2). */
@@ -31,7 +32,11 @@ export function frame({ fin = true, rsv = 0, opcode = OPCODE.text, masked = true
   if (bits === 64) head.writeBigUInt64BE(length, 2);
   if (!masked) return Buffer.concat([head, payload]);
   const mask = randomBytes(4);
-  return Buffer.concat([head, mask, payload.map((byte, index) => byte ^ (mask[index & 3] as number))]);
+  const bytes = Buffer.concat([head, mask, payload]);
+  // In place: `map` takes six times as long, 0.3 s for 39 MiB.
+  const start = head.length + mask.length;
+  for (let at = start; at < bytes.length; at++) bytes[at] = (bytes[at] as number) ^ (mask[(at - start) & 3] as number);
+  return bytes;
 }
 
 export const textFrame = (channel: string, type: string, payload: unknown = {}, id = 'raw'): Buffer =>
@@ -53,9 +58,10 @@ export interface RawResponse {
 
 export type RawConnection = Awaited<ReturnType<typeof connectRaw>>;
 
-/** A TCP connection that collects what it receives and sends nothing by itself. */
-export async function connectRaw(port: number) {
-  const socket: Socket = connectTcp({ port, host: '127.0.0.1', noDelay: true });
+/** A TCP connection, or TLS with `secure`, that collects what it receives and sends nothing by itself. */
+export async function connectRaw(port: number, secure?: ConnectionOptions) {
+  const target = { port, host: '127.0.0.1', noDelay: true };
+  const socket: Socket = secure ? connectTls({ ...target, ...secure }) : connectTcp(target);
   let received: Buffer = Buffer.alloc(0);
   let over = false;
   const waiters = new Set<() => void>();
@@ -76,7 +82,7 @@ export async function connectRaw(port: number) {
     wake();
   });
   await new Promise<void>((resolve, reject) => {
-    socket.once('connect', resolve);
+    socket.once(secure ? 'secureConnect' : 'connect', resolve);
     socket.once('error', reject);
   });
 
@@ -127,11 +133,17 @@ export async function connectRaw(port: number) {
     /** Bytes received and not yet read. */
     unread: () => received.length,
     isOver: () => over,
+    /** Discards bytes that were received. */
+    take,
     head,
-    /** Reads one whole response. Without a length, the body extends to the end of the connection. */
+    /**
+     * Reads one whole response. Without a length, the body extends to the end of the connection. Of an event stream, which
+     * does not end, only the head is read.
+     */
     async response(method = 'GET'): Promise<RawResponse> {
       const { status, headers } = await head();
-      if (method === 'HEAD' || status === 204 || status === 304) return { status, headers, body: '' };
+      const isEndless = headers['content-type'] === 'text/event-stream';
+      if (isEndless || method === 'HEAD' || status === 204 || status === 304) return { status, headers, body: '' };
       const length = headers['content-length'];
       if (length !== undefined) {
         const size = Number(length);
@@ -216,8 +228,13 @@ export function request(
 }
 
 /** Sends bytes on a new connection and returns the first response. */
-export async function exchange(port: number, bytes: Buffer, method = 'GET'): Promise<RawResponse> {
-  const connection = await connectRaw(port);
+export async function exchange(
+  port: number,
+  bytes: Buffer,
+  method = 'GET',
+  secure?: ConnectionOptions,
+): Promise<RawResponse> {
+  const connection = await connectRaw(port, secure);
   try {
     connection.write(bytes);
     return await connection.response(method);
@@ -236,9 +253,13 @@ export const handshakeHeaders = (): Record<string, string> => ({
 /** A connection after the opening handshake. */
 export async function openRaw(
   port: number,
-  { path = '/ws', headers = {} }: { path?: string; headers?: Record<string, string> } = {},
+  {
+    path = '/ws',
+    headers = {},
+    secure,
+  }: { path?: string; headers?: Record<string, string>; secure?: ConnectionOptions } = {},
 ): Promise<RawConnection & { upgrade: { status: number; headers: Record<string, string> } }> {
-  const connection = await connectRaw(port);
+  const connection = await connectRaw(port, secure);
   connection.write(request('GET', path, { ...handshakeHeaders(), ...headers }));
   const upgrade = await connection.head();
   if (upgrade.status !== 101) {

@@ -24,6 +24,8 @@ export interface Target {
   /** Stops the relay and starts it again on the same state; at the edge without a shutdown. */
   restart(): Promise<void>;
   stop(): Promise<void>;
+  /** A token of its operator (edge only). */
+  operatorToken?: string;
   /** Keys in its object store (edge only). */
   objects?(): Promise<string[]>;
   /** A stored value as JSON text (edge only). */
@@ -35,12 +37,13 @@ export interface Target {
 export interface TargetOptions {
   /** Variables of the relay and its host; at the edge those of the deployment. */
   env?: Record<string, string>;
+  /** Port to listen on (Node only); by default any that is free. */
+  port?: number;
 }
 
-export async function startNodeTarget({ env = {} }: TargetOptions = {}): Promise<Target> {
+export async function startNodeTarget({ env = {}, port = 0 }: TargetOptions = {}): Promise<Target> {
   const agentHome = await mkdtemp(join(tmpdir(), 'svc-relay-test-'));
   const log: string[] = [];
-  let port = 0;
   const start = async () => {
     const { config } = readConfig({ RELAY_HOST: '127.0.0.1', ...env }, { home: agentHome, agentHome });
     const running = await startNodeRelay({

@@ -1,4 +1,5 @@
 import { existsSync } from 'node:fs';
+import axe from 'axe-core';
 import { type Browser, chromium, type Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 import { documentOf } from '../lib/dashboard/pages/support.ts';
@@ -33,7 +34,7 @@ describe.skipIf(!hasBrowser)('the demo dashboard in a browser', () => {
     const problems: string[] = [];
     page.on('pageerror', (error) => problems.push(error.message));
     page.on('console', (message) => message.type() === 'error' && problems.push(message.text()));
-    return { demo, page, problems, token: frame.payload.session_token as string };
+    return { relay, demo, page, problems, token: frame.payload.session_token as string };
   }
 
   async function signIn(page: Page, { url, password }: { url: string; password: string }) {
@@ -56,6 +57,45 @@ describe.skipIf(!hasBrowser)('the demo dashboard in a browser', () => {
     expect(await page.locator('code').textContent()).toBe(demo.url);
     await page.getByRole('button', { name: 'Revoke' }).click();
     await page.getByText('No device is paired yet.').waitFor();
+    expect(problems).toEqual([]);
+  });
+
+  it('shows a code that pairs a device, without violations of accessibility, on a narrow screen too', async () => {
+    const { demo, page, problems, relay } = await start();
+    await page.setViewportSize({ width: 320, height: 640 });
+    const check = async () => {
+      for (const colorScheme of ['light', 'dark'] as const) {
+        await page.emulateMedia({ colorScheme });
+        await page.evaluate(axe.source);
+        const found = await page.evaluate(async () => {
+          const { violations } = await (globalThis as unknown as { axe: typeof axe }).axe.run();
+          const { scrollWidth, clientWidth } = document.documentElement;
+          return {
+            violations: violations.map(({ id, nodes }) => [id, nodes[0]?.html]),
+            excess: scrollWidth - clientWidth,
+          };
+        });
+        expect(found).toEqual({ violations: [], excess: 0 });
+      }
+    };
+    await page.goto(demo.url);
+    await check();
+    await signIn(page, demo);
+    await check();
+    await page.getByRole('link', { name: 'Relay tab' }).click();
+    await page.getByText('Paired devices: 1').waitFor();
+    await page.getByText('Pixel <b>8</b>').waitFor();
+    await check();
+    await page.getByRole('button', { name: 'Show a pairing code' }).click();
+    await page.getByRole('img', { name: 'QR code to pair a device' }).waitFor();
+    await check();
+    const code = (await page.locator('code').last().textContent()) ?? '';
+    expect(code).toMatch(/^[A-Z0-9]{6}$/);
+    const { frame, socket } = await relay.offer({ pairing_code: code, device_name: 'Tablet', device_id: 'tablet' });
+    onTestFinished(() => socket.terminate());
+    expect(frame.type).toBe('auth.ok');
+    await page.getByRole('button', { name: 'Hide' }).click();
+    expect(await page.getByText(code, { exact: true }).count()).toBe(0);
     expect(problems).toEqual([]);
   });
 

@@ -2,9 +2,11 @@ import type { DurableObjectNamespace } from '@cloudflare/workers-types';
 import { errorFor } from '../../../handlers/errors.ts';
 import { createPathCheck } from '../../../handlers/routes.ts';
 import { type SocketRow, sockets } from '../../../handlers/sockets.ts';
+import { pageResponse, toApp, wantsPage } from '../../../handlers/web/serve.ts';
 import { type Config, variables } from '../../../lib/config.ts';
 import { isLoopbackName } from '../../../lib/kit/addresses.ts';
 import { errorResponse } from '../../../lib/web/json.ts';
+import { createPages, type LoadPages } from '../../../lib/web/pages.ts';
 
 export interface EntryEnv extends Record<string, unknown> {
   RELAY: DurableObjectNamespace;
@@ -13,14 +15,18 @@ export interface EntryEnv extends Record<string, unknown> {
 /** Which relay a deployment answers with (contract 01 §12). */
 export type Naming = Pick<Config, 'relayName' | 'relayHosts' | 'publicUrl'>;
 
+/** Variables of the deployment that the Worker itself reads. */
+export type Settings = Naming & Pick<Config, 'serviceWorker'>;
+
 /** @throws RelayError `invalid` for a bad `RELAY_PUBLIC_URL`. */
-export function readNaming(env: Record<string, unknown>): Naming {
+export function readSettings(env: Record<string, unknown>): Settings {
   const text = (name: string) => (typeof env[name] === 'string' ? env[name] : undefined);
   const reading = {
     env: {
       RELAY_NAME: text('RELAY_NAME'),
       RELAY_HOSTS: text('RELAY_HOSTS'),
       RELAY_PUBLIC_URL: text('RELAY_PUBLIC_URL'),
+      RELAY_SERVICE_WORKER: text('RELAY_SERVICE_WORKER'),
     },
     places: { home: '', agentHome: '' },
     // The object logs it.
@@ -30,6 +36,7 @@ export function readNaming(env: Record<string, unknown>): Naming {
     relayName: variables.relayName.read(reading),
     relayHosts: variables.relayHosts.read(reading),
     publicUrl: variables.publicUrl.read(reading),
+    serviceWorker: variables.serviceWorker.read(reading),
   };
 }
 
@@ -48,10 +55,22 @@ export function relayNameOf(hostname: string, { relayName, relayHosts, publicUrl
 
 /**
  * The stateless Worker: hands a request to the object of its relay. It refuses what a stranger may invent, hosts and
- * paths, by itself: an object costs memory, storage and money from its first request on.
+ * paths, and serves the pages by itself: an object costs memory, storage and money from its first request on.
  */
-export function createEntry(rows: readonly SocketRow[] = sockets) {
+export function createEntry(loadPages: LoadPages, rows: readonly SocketRow[] = sockets) {
   const isServed = createPathCheck(rows);
+  const pages = createPages(loadPages);
+
+  /** Answers requests that need no relay; undefined for all others. */
+  async function staticAnswer(request: Request, { pathname }: URL, config: Settings): Promise<Response | undefined> {
+    if (request.method !== 'GET' && request.method !== 'HEAD') return undefined;
+    if (pathname === '/' && !request.headers.has('upgrade') && wantsPage(request)) return toApp();
+    if (!/^\/(?:app|console)(?:\/|$)/.test(pathname)) return undefined;
+    return (
+      (await pageResponse(request, { pages, config, accepted: clientEncoding(request) })) ??
+      errorFor({ url: request.url }, 404, 'not found')
+    );
+  }
 
   function refusal(url: URL, name: string | undefined): Response | undefined {
     if (name === undefined) return errorResponse(421, 'this relay does not answer for that host name');
@@ -65,8 +84,9 @@ export function createEntry(rows: readonly SocketRow[] = sockets) {
   return {
     async fetch(request: Request, env: EntryEnv): Promise<Response> {
       const url = new URL(request.url);
-      const name = relayNameOf(url.hostname, readNaming(env));
-      const refused = refusal(url, name);
+      const settings = readSettings(env);
+      const name = relayNameOf(url.hostname, settings);
+      const refused = refusal(url, name) ?? (await staticAnswer(request, url, settings));
       if (refused || name === undefined) {
         await drain(request);
         return refused as Response;
@@ -75,6 +95,12 @@ export function createEntry(rows: readonly SocketRow[] = sockets) {
       return stub.fetch(request as never) as unknown as Promise<Response>;
     },
   };
+}
+
+/** The client's own `Accept-Encoding`: the platform replaces the header, and re-encodes responses for the client. */
+function clientEncoding(request: Request): string | null | undefined {
+  const { cf } = request as { cf?: { clientAcceptEncoding?: string } };
+  return cf && (cf.clientAcceptEncoding ?? null);
 }
 
 /** Bytes of an unread body to discard, and milliseconds for which the response waits for them. */

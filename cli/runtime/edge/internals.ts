@@ -1,5 +1,5 @@
 /**
- * What crossws keeps with a socket over a sleep of the object: the id of its peer and the URL of its handshake. The
+ * Data that crossws keeps with a socket over a sleep of the object: the id of its peer and the URL of its handshake. The
  * members are undocumented: test/edge/sleep.test.ts fails when one of them changes.
  */
 export function attachmentOf(socket: { deserializeAttachment(): unknown }): { id?: string; url?: string } {

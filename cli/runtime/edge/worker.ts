@@ -197,4 +197,5 @@ function peerOf(request: Request): Peer {
   };
 }
 
-export default createEntry();
+/** The pages are part of the Worker's bundle: `wrangler.toml` names the file that the build makes. */
+export default createEntry(async () => (await import('svc-relay-pages')).files);

@@ -9,3 +9,13 @@ declare module 'cloudflare:workers' {
     constructor(ctx: DurableObjectState, env: Env);
   }
 }
+
+/** An alias of `dist/cli/pages.js`. */
+declare module 'svc-relay-pages' {
+  export const files: import('../../../lib/web/pages.ts').PageFile[];
+}
+
+declare class WebSocketPair {
+  0: WebSocket;
+  1: WebSocket;
+}

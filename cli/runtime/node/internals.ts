@@ -70,3 +70,83 @@ export function releaseChunk(webSocket: unknown): void {
   const receiver = (webSocket as { _receiver?: { _mask?: Uint8Array } })._receiver;
   if (receiver) receiver._mask = undefined;
 }
+
+/** The part of the `ws` receiver that takes what a client sends. */
+interface Receiver {
+  _state: number;
+  /** Bytes of the payload of the current frame. */
+  _payloadLength: number;
+  _mask?: Uint8Array;
+  /** Received data that has not been taken yet: chunks, and their bytes. */
+  _buffers: Buffer[];
+  _bufferedBytes: number;
+  /** Ours: whether what has been received of a large payload is unmasked, and where it is joined once an eighth is there. */
+  isUnmasked?: boolean;
+  whole?: Buffer;
+  startLoop(done: Done): void;
+  _write(chunk: Buffer, encoding: string, done: Done): void;
+}
+
+type Done = (error?: Error) => void;
+
+/** The state of a receiver that waits for the rest of a payload. */
+const WAITS_FOR_PAYLOAD = 4;
+const MIN_GATHERED = 1024 * 1024;
+const NO_MASK = new Uint8Array(4);
+
+/**
+ * Has a socket of crossws unmask and join a large frame while it arrives. Its `ws` does it when the frame is whole, which
+ * blocks the event loop for 85 ms at 39 MiB, and takes twice the memory (2026-11).
+ */
+export function gatherOnArrival(webSocket: unknown): void {
+  (webSocket as { _receiver: Receiver })._receiver._write = writeGathered;
+}
+
+function writeGathered(this: Receiver, chunk: Buffer, encoding: string, done: Done): void {
+  const { _payloadLength: length, _bufferedBytes: received, _buffers: buffers, _mask: mask } = this;
+  const write = (Object.getPrototypeOf(this) as Receiver)._write;
+  if (this._state !== WAITS_FOR_PAYLOAD || !mask || length < MIN_GATHERED) {
+    write.call(this, chunk, encoding, done);
+    return;
+  }
+  if (!this.isUnmasked) {
+    this.isUnmasked = true;
+    let at = 0;
+    for (const buffer of buffers) at = unmask(buffer, mask, at);
+  }
+  if (!this.whole && received * 8 >= length) {
+    // Not before: a frame that is only announced takes no memory.
+    this.whole = Buffer.allocUnsafeSlow(length);
+    let at = 0;
+    for (const buffer of buffers.splice(0)) at += buffer.copy(this.whole, at);
+  }
+  const part = chunk.subarray(0, length - received);
+  unmask(part, mask, received);
+  const isComplete = received + part.length === length;
+  if (isComplete) {
+    this._mask = NO_MASK;
+    this.isUnmasked = false;
+  }
+  if (!this.whole) {
+    write.call(this, chunk, encoding, done);
+    return;
+  }
+  part.copy(this.whole, received);
+  this._bufferedBytes += chunk.length;
+  if (!isComplete) {
+    done();
+    return;
+  }
+  buffers.push(this.whole);
+  if (part.length < chunk.length) buffers.push(chunk.subarray(part.length));
+  this.whole = undefined;
+  this.startLoop(done);
+}
+
+/** Unmasks, in place, bytes that begin at index `at` of their payload. Returns the index after them. */
+function unmask(bytes: Uint8Array, mask: Uint8Array, at: number): number {
+  for (let next = 0; next < bytes.length; next++) {
+    bytes[next] = (bytes[next] as number) ^ (mask[(at + next) & 3] as number);
+  }
+  return at + bytes.length;
+}

@@ -1,21 +1,30 @@
 import { readFile } from 'node:fs/promises';
+import { homedir } from 'node:os';
+import { dirname } from 'node:path';
 import { createSecureContext } from 'node:tls';
 import { createChannels } from '../../../handlers/channels/index.ts';
 import { createFetch } from '../../../handlers/routes.ts';
 import { createSocketTable } from '../../../handlers/sockets.ts';
 import { isLoopbackAddress } from '../../../lib/access/peer.ts';
 import type { Config } from '../../../lib/config.ts';
+import { describeError } from '../../../lib/errors.ts';
+import type { Host } from '../../../lib/host/index.ts';
+import { makeDirectory } from '../../../lib/host/node/files.ts';
 import { createNodeHost } from '../../../lib/host/node/index.ts';
 import { readTrust } from '../../../lib/host/node/trust.ts';
 import { createNodeUpstream } from '../../../lib/host/node/upstream.ts';
-import { createNodeDialUpstream } from '../../../lib/host/node/upstream-socket.ts';
-import { isWildcard } from '../../../lib/kit/addresses.ts';
+import { createNodeDialBroker, createNodeDialUpstream } from '../../../lib/host/node/upstream-socket.ts';
+import { isWildcard, urlHost } from '../../../lib/kit/addresses.ts';
 import { systemClock } from '../../../lib/kit/clock.ts';
 import type { Log } from '../../../lib/log.ts';
+import type { Diagnosis } from '../../../lib/operator/doctor/doctor.ts';
 import { createRelay, type Relay } from '../../../lib/relay.ts';
 import { createStores } from '../../../storage/index.ts';
 import { openStateFile } from '../../../storage/node.ts';
 import { type Listening, type ListenOptions, openListener, type Tls } from './listen.ts';
+import { loadPages } from './pages.ts';
+import { type MainParts, openSecureLink, type SecureLinkListener } from './secure-link/listener.ts';
+import { acceptStreams } from './secure-link/streams.ts';
 import { createRelayServer, type RelayServer } from './server.ts';
 
 export interface NodeRelayOptions {
@@ -47,13 +56,14 @@ export async function startNodeRelay({ version, config, log, env, noTls }: NodeR
   const tls = noTls ? undefined : await readCertificate(config);
   const trust = await readTrust(config, log.named('host').warn);
   const state = log.named('state');
+  if (config.stateFile !== null) await makeDirectory(dirname(config.stateFile));
   const stores = createStores(
     'node',
     config.stateFile === null ? undefined : openStateFile(config.stateFile, (message) => state.warn(message)),
   );
   try {
     const host = createNodeHost({ agentHome: config.agentHome, env, log: log.named('host') });
-    const relay = await createRelay({
+    const relay: Relay = await createRelay({
       version,
       config,
       stores,
@@ -63,9 +73,13 @@ export async function startNodeRelay({ version, config, log, env, noTls }: NodeR
       host,
       upstream: createNodeUpstream({ trust }),
       dialUpstream: createNodeDialUpstream({ trust }),
+      dialBroker: createNodeDialBroker({ trust }),
+      diagnose: () => diagnoseRelay(relay, host, env ?? process.env),
+      pages: loadPages,
     });
     if (config.pairingCode !== undefined) await relay.codes.register(config.pairingCode, {});
-    const server = createRelayServer({ log, fetch: createFetch(relay), sockets: createSocketTable(relay) });
+    const main: MainParts = { log, fetch: createFetch(relay), sockets: createSocketTable(relay) };
+    const server = createRelayServer(main);
     let listening: Listening;
     try {
       listening = await listen(server, { host: config.host, port: config.port, tls });
@@ -75,6 +89,7 @@ export async function startNodeRelay({ version, config, log, env, noTls }: NodeR
       throw error;
     }
     relay.start();
+    const secureLink = await startSecureLink(relay, main);
     // Profiles are read while the relay already answers: a slow disk must not delay the first healthy answer.
     const ready = relay.profiles.rescan().then(() => {
       if (relay.state === 'starting') relay.state = 'ready';
@@ -84,7 +99,7 @@ export async function startNodeRelay({ version, config, log, env, noTls }: NodeR
       urls: listening.urls,
       async stop() {
         await relay.stop();
-        await server.close();
+        await Promise.all([server.close(), secureLink?.close()]);
         await ready;
         stores.close();
       },
@@ -92,6 +107,51 @@ export async function startNodeRelay({ version, config, log, env, noTls }: NodeR
   } catch (error) {
     stores.close();
     throw error;
+  }
+}
+
+/** The examination of `svc relay doctor`, by the relay itself. Its parts are loaded when they are first asked for. */
+async function diagnoseRelay(relay: Relay, host: Host, env: Record<string, string | undefined>): Promise<Diagnosis> {
+  const [{ diagnose }, { doctorParts }, { operatorHeaders }, { ownPackage }] = await Promise.all([
+    import('../../../lib/operator/doctor/doctor.ts'),
+    import('../../doctor-parts.ts'),
+    import('../../operator-key.ts'),
+    import('../../own-package.ts'),
+  ]);
+  const { config, listener } = relay;
+  const { agentHome } = config;
+  const environment = { env, places: { home: env.HOME ?? homedir(), agentHome }, fileLoaded: false };
+  const installation = { createHost: () => host, ownPackage: { ...ownPackage(), version: relay.version }, env };
+  const headers = await operatorHeaders(agentHome, listener.port);
+  const parts = await doctorParts(environment, installation, {
+    relay: { port: listener.port, tls: listener.tls, headers },
+    port: listener.port,
+    // The relay runs, so it has loaded.
+    modules: { relay: async () => {}, terminal: () => import('@lydell/node-pty') },
+    config: { ...config, port: listener.port },
+    process: async () => process.pid,
+  });
+  return diagnose(parts);
+}
+
+/** Opens the listener of Secure Link, where that is enabled. A failure leaves the relay as it is. Never rejects. */
+async function startSecureLink(relay: Relay, main: MainParts): Promise<SecureLinkListener | undefined> {
+  const { secureLink } = relay;
+  const plan = await secureLink?.prepare();
+  if (!secureLink || !plan) return undefined;
+  try {
+    const listener = await openSecureLink(relay, plan, main);
+    relay.reach?.serve(acceptStreams(listener.accept));
+    // Closed for a reason, such as the end of its certificate. `stop` closes it in its turn.
+    secureLink.onChange(() => {
+      if (secureLink.problem !== null) void listener.close();
+    });
+    secureLink.listening(listener.port);
+    return listener;
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    secureLink.failed(`cannot listen on ${urlHost(plan.bindHost)}:${plan.port} (${code ?? describeError(error)})`);
+    return undefined;
   }
 }
 

@@ -9,7 +9,7 @@ import type { Log } from '../../../lib/log.ts';
 import type { Transport } from '../../../lib/socket/transport.ts';
 import { createSocketHooks, type OpenSocket } from '../socket-hooks.ts';
 import { WEBSOCKET_VERSION } from './handshake.ts';
-import { releaseChunk, takeEndListener, takeMessageListener, webSocketOf } from './internals.ts';
+import { gatherOnArrival, releaseChunk, takeEndListener, takeMessageListener, webSocketOf } from './internals.ts';
 
 /** Milliseconds for which a client that does not answer a closing handshake keeps its connection. */
 export const CLOSE_TIMEOUT = 2_000;
@@ -30,7 +30,7 @@ const SERVER_OPTIONS = {
 /** One group: the relay publishes to sockets by itself. */
 const NAMESPACE = 'sockets';
 
-/** What crossws keeps with a peer for us. */
+/** Our own data, which crossws keeps with a peer. */
 interface PeerContext {
   accepted?: Accepted;
   socket: Socket;
@@ -77,6 +77,7 @@ export function createNodeSockets(log: Log, stallTimeout = STALL_TIMEOUT): NodeS
   /** Takes messages as bytes, before crossws makes them text: 40 MiB take it up to 0.2 s. */
   function takeMessages(peer: Peer): void {
     const webSocket = webSocketOf(peer) as WebSocketPart;
+    gatherOnArrival(webSocket);
     // crossws listens as soon as it has announced the socket.
     queueMicrotask(() => {
       takeMessageListener(webSocket);
@@ -89,7 +90,13 @@ export function createNodeSockets(log: Log, stallTimeout = STALL_TIMEOUT): NodeS
 
   const create = (maxPayload: number) =>
     nodeAdapter({
-      hooks: { ...hooks, pong: (peer) => releaseChunk(peer.websocket) },
+      hooks: {
+        ...hooks,
+        pong(peer, data) {
+          releaseChunk(peer.websocket);
+          hooks.pong(peer, data);
+        },
+      },
       getNamespace: () => NAMESPACE,
       // The relay has its own keep-alive.
       idleTimeout: 0,

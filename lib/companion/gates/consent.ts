@@ -1,6 +1,7 @@
 import { describeError } from '../../errors.ts';
 import { singleLine, truncate, wordsIn } from '../text.ts';
 import type { Decision, Question } from '../types.ts';
+import { aboutOf } from './about.ts';
 import { type CommandCall, firstRefusal, PASS, type SafetyGate, type Verdict } from './gate.ts';
 import { STANDING_GATES } from './standing.ts';
 
@@ -64,6 +65,7 @@ async function requireConsent(
     return PASS;
   }
   const denied: Verdict = { kind: 'denied', detail: singleLine(detail, 200) };
+  const about = await aboutOf(call);
   const timeoutMs = questionTimeout(call);
   if (timeoutMs <= 0) return denied;
   const { allowed, dontAskAgain } = await ask(call, {
@@ -71,6 +73,7 @@ async function requireConsent(
     verb: verbs.join(', '),
     title: singleLine(title, 80),
     detail: singleLine(detail, 200),
+    about: { ...about, app: singleLine(about.app, 80) },
     timeoutMs,
   });
   if (allowed !== true || isTooLate(call)) return denied;

@@ -38,6 +38,8 @@ export interface RelayInfo {
   /** Epoch seconds; null = never. */
   expiresAt: number | null;
   grants: Record<string, number | null>;
+  /** As they came (contract 07 §1.2). */
+  profiles?: unknown;
 }
 
 /** A usable `auth.ok`. */
@@ -45,6 +47,8 @@ export interface IssuedSession extends RelayInfo {
   sessionToken: string;
   /** Only when newly issued. */
   refreshToken?: string;
+  /** As it came: whether it counts depends on the route (`readRouteCredential`). */
+  routeCredential?: unknown;
 }
 
 /** Whether a token can be stored and sent: printable ASCII on one line (contract 01 §3.5). */
@@ -62,8 +66,10 @@ export function readIssuedSession(payload: Payload): IssuedSession | null {
   return {
     sessionToken,
     refreshToken: refreshToken ?? undefined,
+    routeCredential: payload.route_credential,
     serverVersion: typeof payload.server_version === 'string' ? payload.server_version.slice(0, 64) : 'unknown',
     expiresAt: isExpiry(expiresAt) ? expiresAt : null,
     grants: Object.fromEntries(known) as RelayInfo['grants'],
+    profiles: payload.profiles,
   };
 }

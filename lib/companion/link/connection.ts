@@ -1,5 +1,6 @@
-import type { Dial, DialedSocket, SocketEnd } from '../../host/dial.ts';
+import type { Dial, DialedSocket, PeerKey, PinnedRoute, SocketEnd, SocketEvents } from '../../host/dial.ts';
 import type { Cancel, Clock } from '../../kit/clock.ts';
+import { newUuid } from '../../kit/uuid.ts';
 import { encodeEnvelope, type Message, type Payload, parseEnvelope } from '../../socket/envelope.ts';
 import type { Disconnect } from './state.ts';
 
@@ -8,8 +9,10 @@ const CLOSE_TIMEOUT = 1000;
 export interface ConnectionParts {
   dial: Dial;
   url: string;
+  /** Of a pinned endpoint. */
+  route?: PinnedRoute;
   clock: Clock;
-  onOpen(spki: string | undefined): void;
+  onOpen(spki: PeerKey): void;
   onMessage(message: Message): void;
   onClose(end: SocketEnd): void;
 }
@@ -26,7 +29,7 @@ export interface Connection {
   disconnect(how: Disconnect): Promise<void>;
 }
 
-export function openConnection({ dial, url, clock, onOpen, onMessage, onClose }: ConnectionParts): Connection {
+export function openConnection({ dial, url, route, clock, onOpen, onMessage, onClose }: ConnectionParts): Connection {
   const gone = new AbortController();
   let heardAt = clock.monotonic();
   let socket: DialedSocket | null = null;
@@ -35,7 +38,7 @@ export function openConnection({ dial, url, clock, onOpen, onMessage, onClose }:
     return !gone.signal.aborted;
   };
 
-  socket = dial(url, {
+  const events: SocketEvents = {
     open(spki) {
       if (alive()) onOpen(spki);
     },
@@ -48,7 +51,8 @@ export function openConnection({ dial, url, clock, onOpen, onMessage, onClose }:
     close(end) {
       if (!gone.signal.aborted) onClose(end);
     },
-  });
+  };
+  socket = dial(url, events, route);
 
   /** Resolves when the socket has ended, or has had enough time to. */
   const sayGoodbye = () =>
@@ -65,7 +69,7 @@ export function openConnection({ dial, url, clock, onOpen, onMessage, onClose }:
       return heardAt;
     },
     gone: gone.signal,
-    send(channel, type, payload, id = crypto.randomUUID()) {
+    send(channel, type, payload, id = newUuid()) {
       if (!gone.signal.aborted) socket?.send(encodeEnvelope(channel, type, payload, id));
     },
     async disconnect(how) {

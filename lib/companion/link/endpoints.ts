@@ -1,20 +1,79 @@
+import type { PeerKey, PinnedOrigin } from '../../host/dial.ts';
 import { defaultPort, splitUrl, urlHost } from '../../kit/addresses.ts';
+import { base64, hexToBytes } from '../../kit/bytes.ts';
 
-/** One address of the relay's socket. */
+/** One route to the relay's socket. */
 export interface Endpoint {
   /** `lan`, `tailscale`, `public`, …: an open set. */
   role: string;
-  /** `ws:` or `wss:`. */
+  /** `ws:` or `wss:`. Of a pinned endpoint, always `wss://AUTHORITY/relay/ws`. */
   url: string;
   /** Lower is tried first. */
   priority: number;
+  /** A Secure Link origin. */
+  pinned?: PinnedOrigin;
+  /** The pinned origin is reached through this broker. */
+  broker?: Broker;
 }
 
-/** The order of one round of attempts: the endpoint that last worked, then by priority. */
+/** A Reach broker, as the pairing link names it (contract 08 §6.2). */
+export interface Broker {
+  /** `wss:` URL that ends in `/v1/connect`. */
+  url: string;
+  hostId: string;
+  /** Works a few times, until `expiresAt` (epoch seconds). Secret. */
+  bootstrap: { token: string; expiresAt: number };
+}
+
+/** The kinds of route that people are told of. */
+export type RouteKind = 'direct' | 'tailscale' | 'public' | 'secure_link' | 'reach';
+
+export function routeKind({ role, pinned, broker }: Endpoint): RouteKind {
+  if (broker) return 'reach';
+  if (pinned) return 'secure_link';
+  const name = role.toLowerCase();
+  return name === 'tailscale' || name === 'public' ? name : 'direct';
+}
+
+const ROUTE_NAMES: Record<RouteKind, string> = {
+  direct: 'direct',
+  tailscale: 'Tailscale',
+  public: 'public',
+  secure_link: 'Secure Link',
+  reach: 'Reach',
+};
+
+/** The route in a word or two for people; the role of other direct routes, such as `lan`. */
+export function routeName(endpoint: Endpoint): string {
+  const kind = routeKind(endpoint);
+  return kind === 'direct' ? endpoint.role : ROUTE_NAMES[kind];
+}
+
+/** Identifies an endpoint among those of one pairing: two of them may share a URL, because Reach ends in Secure Link. */
+export const endpointId = ({ url, broker }: Endpoint): string => (broker ? `${broker.url}#${broker.hostId}` : url);
+
+/** The endpoint that was used last. */
+export const lastEndpoint = (endpoints: readonly Endpoint[], lastGood?: string): Endpoint | undefined =>
+  endpoints.find((endpoint) => endpointId(endpoint) === lastGood);
+
+/** By priority, Reach after every other route (contract 08 §6.2). */
+export const inPreference = (endpoints: readonly Endpoint[]): Endpoint[] =>
+  [...endpoints].sort((a, b) => Number(Boolean(a.broker)) - Number(Boolean(b.broker)) || a.priority - b.priority);
+
+/** The order of one round of attempts: the endpoint that last worked unless it is Reach, then as preferred. */
 export function attemptOrder(endpoints: readonly Endpoint[], lastGood?: string): Endpoint[] {
-  const rank = ({ url, priority }: Endpoint) => (url === lastGood ? Number.NEGATIVE_INFINITY : priority);
-  // Ranks are compared, not subtracted, because -Infinity minus itself is NaN.
-  return [...endpoints].sort((a, b) => (rank(a) < rank(b) ? -1 : rank(a) > rank(b) ? 1 : 0));
+  const isFirst = (endpoint: Endpoint) => !endpoint.broker && endpointId(endpoint) === lastGood;
+  return inPreference(endpoints).sort((a, b) => Number(isFirst(b)) - Number(isFirst(a)));
+}
+
+/**
+ * The endpoints that a link should return to from `current`, best first: those before it in preference. A link that is
+ * protected by TLS never goes back to one that is not, which anybody in the local network could have set up.
+ */
+export function betterThan(current: Endpoint, endpoints: readonly Endpoint[]): Endpoint[] {
+  const ordered = inPreference(endpoints);
+  const index = ordered.findIndex((endpoint) => endpointId(endpoint) === endpointId(current));
+  return ordered.slice(0, Math.max(0, index)).filter(({ url }) => isSecure(url) || !isSecure(current.url));
 }
 
 /** The endpoints with those of `role` (ignoring case) first, or null if there is none of that role. */
@@ -38,7 +97,7 @@ export const isSecure = (url: string): boolean => /^wss:/i.test(url);
 export type Pins = Readonly<Record<string, string>>;
 
 export type PinCheck =
-  /** A plain connection has nothing to pin. */
+  /** Nothing to pin: a plain connection, or one whose certificate the platform has checked. */
   | { kind: 'none' }
   /** First connection to this `host:port`: record the pin once the connection has proved good. */
   | { kind: 'first'; pins: Pins }
@@ -48,19 +107,33 @@ export type PinCheck =
 
 /**
  * Trust on first use: the certificate of a home relay is self-signed, so what counts is not its issuer but that its key
- * stays the same. Every pairing starts with no pins.
+ * stays the same. Every pairing starts with no pins. A pinned origin is known from the start, by its pairing link alone.
  */
-export function checkPin(pins: Pins, url: string, spki: string | undefined): PinCheck {
-  if (!isSecure(url)) return { kind: 'none' };
+export function checkPin(pins: Pins, { url, pinned }: Target, spki: PeerKey): PinCheck {
+  if (!isSecure(url)) return pinned ? { kind: 'refused', reason: 'a pinned route needs TLS' } : { kind: 'none' };
   const place = authority(url);
+  if (spki === null && !pinned) return { kind: 'none' };
   if (!spki || !/^[0-9a-f]{64}$/.test(spki)) return { kind: 'refused', reason: `${place} shows no certificate` };
-  const pinned = Object.hasOwn(pins, place) ? pins[place] : undefined;
-  if (pinned === undefined) return { kind: 'first', pins: { ...pins, [place]: spki } };
-  if (pinned === spki) return { kind: 'known' };
+  if (pinned) {
+    if (pinned.pin === `sha256/${base64(hexToBytes(spki))}`) return { kind: 'known' };
+    return { kind: 'refused', reason: `${place} does not have the key of the pairing link` };
+  }
+  const known = Object.hasOwn(pins, place) ? pins[place] : undefined;
+  if (known === undefined) return { kind: 'first', pins: { ...pins, [place]: spki } };
+  if (known === spki) return { kind: 'known' };
   return {
     kind: 'refused',
-    reason: `the certificate of ${place} has changed (pinned ${shorten(pinned)}, now ${shorten(spki)})`,
+    reason: `the certificate of ${place} has changed (pinned ${shorten(known)}, now ${shorten(spki)})`,
   };
 }
+
+/** Why a call with the bearer of a pairing is refused, or null: a key without a pin belongs to somebody else. */
+export function refuseKey(pins: Pins, endpoint: Endpoint, spki: string | undefined): string | null {
+  const check = checkPin(pins, endpoint, spki);
+  if (check.kind === 'refused') return check.reason;
+  return check.kind === 'first' ? 'the key of the relay is not pinned' : null;
+}
+
+type Target = Pick<Endpoint, 'url' | 'pinned'>;
 
 const shorten = (hex: string): string => `${hex.slice(0, 8)}…`;

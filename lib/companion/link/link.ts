@@ -1,18 +1,21 @@
 import { describeError } from '../../errors.ts';
-import type { Dial } from '../../host/dial.ts';
-import type { Cancel, Clock } from '../../kit/clock.ts';
+import type { CallRelay, Dial } from '../../host/dial.ts';
+import { type Cancel, type Clock, seconds } from '../../kit/clock.ts';
 import type { Log } from '../../log.ts';
 import type { Message, Payload } from '../../socket/envelope.ts';
 import type { Phone, PhoneCommand } from '../types.ts';
 import { authPayload, type DeviceFacts, readIssuedSession } from './auth.ts';
+import { createBetterRouteWatch } from './better-route.ts';
 import { type AnsweredCommand, createCommandRunner, readCommand } from './commands.ts';
 import { type Connection, openConnection, startHeartbeat } from './connection.ts';
-import type { Endpoint } from './endpoints.ts';
+import { authority, type Endpoint, endpointId } from './endpoints.ts';
 import type { PairingOffer } from './pairing-url.ts';
+import { readRouteCredential, routeTo } from './reach.ts';
 import type { PairingStore } from './settings.ts';
-import { initialMachine, type LinkEffect, type LinkEvent, type LinkState, transition } from './state.ts';
+import { aboutKey, initialMachine, type LinkEffect, type LinkEvent, type LinkState, transition } from './state.ts';
 
-export type SendOnChannel = (type: string, payload: Payload) => void;
+/** `id` is that of the envelope, a new one by default. */
+export type SendOnChannel = (type: string, payload: Payload, id?: string) => void;
 
 /** A channel besides `system` and `bridge` that this device takes part in. */
 export interface LinkChannel {
@@ -26,6 +29,8 @@ export type LinkPhone = Pick<Phone, 'handle' | 'status' | 'onStatusChange'>;
 
 export interface LinkParts {
   dial: Dial;
+  /** To find out whether a better route works again; without it, the link stays where it is. */
+  callRelay?: CallRelay;
   store: PairingStore;
   clock: Clock;
   log: Log;
@@ -59,6 +64,19 @@ export function createLink(parts: LinkParts): Link {
   const { onCommand, onAnswer } = parts;
   const log = parts.log.named('link');
   const run = phone && createCommandRunner({ handle: (command) => phone.handle(command), clock, onCommand, onAnswer });
+  const { callRelay } = parts;
+  const watchBetterRoutes =
+    callRelay &&
+    createBetterRouteWatch({
+      callRelay,
+      clock,
+      pairing: () => store.pairing(),
+      isIdle: () => inFlight === 0,
+      onBetter: (endpoint) => dispatch({ name: 'better', endpoint }),
+      onOtherPeer: ({ url }, reason) => log.error(aboutKey(`${authority(url)}: ${reason}`)),
+    });
+  /** Commands that have not been answered. */
+  let inFlight = 0;
   let machine = initialMachine(parts.offer);
   let connection: Connection | null = null;
   let cancelTimer: Cancel = () => {};
@@ -68,7 +86,8 @@ export function createLink(parts: LinkParts): Link {
   let notice = '';
 
   function dispatch(event: LinkEvent): void {
-    const step = transition(machine, event, { now: clock.monotonic(), random: random(), pairing: store.pairing() });
+    const facts = { now: clock.monotonic(), epoch: seconds(clock), random: random(), pairing: store.pairing() };
+    const step = transition(machine, event, facts);
     machine = step.machine;
     for (const effect of step.effects) {
       // A listener that was told of the new state may have stopped the link.
@@ -117,6 +136,7 @@ export function createLink(parts: LinkParts): Link {
     connection = openConnection({
       dial,
       url: endpoint.url,
+      route: routeTo(endpoint, machine.offer ? null : store.pairing(), seconds(clock)),
       clock,
       onOpen: (spki) => dispatch({ name: 'opened', spki }),
       onMessage: receive,
@@ -125,11 +145,15 @@ export function createLink(parts: LinkParts): Link {
   }
 
   async function storeSession({ session, endpoint, pins, offer }: Extract<LinkEffect, { name: 'store' }>) {
-    const { sessionToken, refreshToken, ...relay } = session;
+    const { sessionToken, refreshToken, routeCredential, ...relay } = session;
+    const endpoints = offer ? offer.endpoints : (store.pairing()?.endpoints ?? []);
+    const route = readRouteCredential(routeCredential, { endpoint, endpoints, now: seconds(clock) });
+    if (routeCredential !== undefined && !route) log.warn('the relay sent access to Reach that is not for this route');
     const change = {
       session_token: sessionToken,
       ...(refreshToken !== undefined && { refresh_token: refreshToken }),
-      last_good: endpoint.url,
+      ...(route && { route_credential: route }),
+      last_good: endpointId(endpoint),
       tofu_pins: { ...pins },
       server_version: relay.serverVersion,
       expires_at: relay.expiresAt,
@@ -159,10 +183,12 @@ export function createLink(parts: LinkParts): Link {
       status: phone && { payload: () => phone.status(), onChange: (listener) => phone.onStatusChange(listener) },
     });
     const leaveChannels = Object.entries(channels).map(([name, channel]) =>
-      channel.online((type, payload) => current.send(name, type, payload)),
+      channel.online((type, payload, id) => current.send(name, type, payload, id)),
     );
+    const stopWatching = machine.state.name === 'online' ? watchBetterRoutes?.(machine.state.endpoint) : undefined;
     goOffline = () => {
       stopHeartbeat();
+      stopWatching?.();
       for (const leave of leaveChannels) leave();
     };
   }
@@ -188,11 +214,15 @@ export function createLink(parts: LinkParts): Link {
       const text = typeof payload.message === 'string' ? payload.message.slice(0, 300) : '';
       if (text !== notice) parts.onNotice?.(text);
       notice = text;
+      channels.system?.message(message);
     } else if (channel === 'bridge' && type === 'bridge.command') {
       const command = readCommand(payload);
       if (!command || !run) return;
       // The answer belongs to the connection that the command came on.
-      void run({ ...command, gone: current.gone }, (answer) => current.send('bridge', 'bridge.response', answer));
+      inFlight++;
+      void run({ ...command, gone: current.gone }, (answer) =>
+        current.send('bridge', 'bridge.response', answer),
+      ).finally(() => inFlight--);
     } else if (Object.hasOwn(channels, channel)) channels[channel]?.message(message);
   }
 

@@ -1,37 +1,47 @@
 import { RelayError } from '../../errors.ts';
 import type { CallRelay, RelayCall, RelayResponse } from '../../host/dial.ts';
 import { concatBytes, utf8ToBytes } from '../../kit/bytes.ts';
+import { type Clock, seconds } from '../../kit/clock.ts';
+import { createSemaphore } from '../../kit/semaphore.ts';
 import { decodeUtf8 } from '../../kit/text.ts';
 import { baseName, contentDisposition, DEFAULT_TYPE } from '../../media/names.ts';
 import type { FetchMedia, MediaSource, Upload, UploadFile } from '../types.ts';
-import { attemptOrder, checkPin } from './endpoints.ts';
+import { inPreference, lastEndpoint, refuseKey } from './endpoints.ts';
+import { routeTo } from './reach.ts';
 import type { PairingStore } from './settings.ts';
 
 /** Files are held in memory as a whole. */
 const MAX_FILE_BYTES = 100 * 1024 * 1024;
 
+/** A broker admits six tunnels per device (contract 08 §7.7), and one of them is the link's. */
+const MAX_TUNNELS = 4;
+const MAX_WAITING = 64;
+const NEVER = new AbortController().signal;
+
+export interface MediaParts {
+  callRelay: CallRelay;
+  store: PairingStore;
+  clock: Clock;
+}
+
 /** The phone's media calls: with the bearer of its pairing, to the endpoint that last worked (contract 03 §5, §7). */
-export function createMediaClient({ callRelay, store }: { callRelay: CallRelay; store: PairingStore }): {
-  upload: Upload;
-  fetchMedia: FetchMedia;
-} {
+export function createMediaClient({ callRelay, store, clock }: MediaParts): { upload: Upload; fetchMedia: FetchMedia } {
+  const tunnels = createSemaphore(MAX_TUNNELS, MAX_WAITING);
   function callPaired(
     request: Pick<RelayCall, 'method' | 'path' | 'headers' | 'body' | 'limit'>,
   ): Promise<RelayResponse> {
     const pairing = store.pairing();
-    const endpoint = pairing && attemptOrder(pairing.endpoints, pairing.last_good)[0];
+    const endpoint =
+      pairing && (lastEndpoint(pairing.endpoints, pairing.last_good) ?? inPreference(pairing.endpoints)[0]);
     if (!pairing || !endpoint) throw new RelayError('unavailable', 'this phone is not paired');
-    return callRelay({
+    const call: RelayCall = {
       ...request,
       socketUrl: endpoint.url,
+      route: routeTo(endpoint, pairing, seconds(clock)),
       headers: { ...request.headers, authorization: `Bearer ${pairing.session_token}` },
-      refuse(spki) {
-        const check = checkPin(pairing.tofu_pins, endpoint.url, spki);
-        if (check.kind === 'refused') return check.reason;
-        // The socket has pinned this place, so a key without a pin belongs to somebody else.
-        return check.kind === 'first' ? 'the key of the relay is not pinned' : null;
-      },
-    });
+      refuse: (spki) => refuseKey(pairing.tofu_pins, endpoint, spki),
+    };
+    return endpoint.broker ? tunnels.run(NEVER, () => callRelay(call)) : callRelay(call);
   }
 
   return {

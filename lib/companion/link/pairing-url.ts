@@ -3,7 +3,8 @@ import { isHost, splitUrl, urlHost } from '../../kit/addresses.ts';
 import { isObject } from '../../kit/json.ts';
 import { decodeUtf8Strict } from '../../kit/text.ts';
 import { isPairingCode } from '../../pairing/codes.ts';
-import type { Endpoint } from './endpoints.ts';
+import { readPinnedCandidate } from './candidates.ts';
+import { authority, type Endpoint, endpointId, inPreference } from './endpoints.ts';
 
 /** The content of a pairing link or QR code, for a device that wants to pair. */
 export interface PairingOffer {
@@ -11,12 +12,20 @@ export interface PairingOffer {
   code: string;
   /** In the order in which to try them. Never empty. */
   endpoints: Endpoint[];
+  /** Pinned routes of the link that cannot be used, with the member that is missing or malformed. */
+  unusable?: UnusableRoute[];
+}
+
+export interface UnusableRoute {
+  role: string;
+  problem: string;
 }
 
 /** Real links and payloads are far smaller. */
 const MAX_TEXT = 64 * 1024;
 const MAX_CANDIDATES = 16;
 const MAX_URL = 2048;
+const PINNED_ROLE = /^(?:plugin_proxy|outbound_broker)$/i;
 const BASE64URL = /^[A-Za-z0-9_-]+$/;
 
 const invalid = (message: string) => new RelayError('invalid', message);
@@ -64,7 +73,8 @@ function readPayload(json: string): PairingOffer {
   if (!isPairingCode(code)) throw invalid('relay.code must be 6 letters and digits');
   const direct = relayUrl(relay.url);
   if (!direct) throw invalid('relay.url must be a ws:// or wss:// URL');
-  return { code, endpoints: inOrder(readCandidates(endpoints), direct) };
+  const { usable, unusable } = readCandidates(endpoints);
+  return { code, endpoints: inOrder(usable, direct), unusable };
 }
 
 /** A phone rejects `3600.0` and `1e3`, which `JSON.parse` cannot tell from integers. */
@@ -73,29 +83,37 @@ function hasOnlyIntegers(json: string): boolean {
   return !/\d(?:[.eE]|\d{18})/.test(withoutStrings);
 }
 
-function readCandidates(value: unknown): Endpoint[] {
-  if (value === undefined || value === null) return [];
+function readCandidates(value: unknown): { usable: Endpoint[]; unusable: UnusableRoute[] } {
+  const read: { usable: Endpoint[]; unusable: UnusableRoute[] } = { usable: [], unusable: [] };
+  if (value === undefined || value === null) return read;
   if (!Array.isArray(value) || !value.every(isObject)) throw invalid('endpoints must be an array of objects');
   if (value.length > MAX_CANDIDATES) throw invalid(`endpoints must have at most ${MAX_CANDIDATES} entries`);
-  return value.flatMap(({ role, priority, relay, proxy, broker }) => {
-    // Proxy and broker endpoints need more than a socket. This client skips them; they are not an error.
-    const url = proxy !== undefined || broker !== undefined || !isObject(relay) ? null : relayUrl(relay.url);
-    if (!url) return [];
-    return [
-      {
-        role: typeof role === 'string' && role.trim() !== '' ? role.trim().slice(0, 64) : 'unknown',
-        url,
-        priority: typeof priority === 'number' ? priority : Number.MAX_SAFE_INTEGER,
-      },
-    ];
-  });
+  for (const candidate of value) {
+    const { role: name, priority: rank, relay, proxy, broker } = candidate;
+    const role = typeof name === 'string' && name.trim() !== '' ? name.trim().slice(0, 64) : 'unknown';
+    const priority = typeof rank === 'number' ? rank : Number.MAX_SAFE_INTEGER;
+    if (proxy !== undefined || broker !== undefined || PINNED_ROLE.test(role)) {
+      const pinned = readPinnedCandidate(candidate);
+      if ('problem' in pinned) read.unusable.push({ role, problem: pinned.problem });
+      else read.usable.push({ role, priority, ...pinned.endpoint });
+    } else {
+      const url = isObject(relay) ? relayUrl(relay.url) : null;
+      if (url) read.usable.push({ role, url, priority });
+    }
+  }
+  return read;
 }
 
-/** Candidates by priority, then the payload's own URL unless it is among them. */
+/**
+ * Candidates by priority, then the payload's own URL unless it is among them, then Reach. An authority with a pin is
+ * reached with that pin or not at all.
+ */
 function inOrder(candidates: Endpoint[], direct: string): Endpoint[] {
-  const sorted = [...candidates].sort((a, b) => a.priority - b.priority);
-  const all = [...sorted, { role: 'direct', url: direct, priority: Number.MAX_SAFE_INTEGER }];
-  return all.filter((endpoint, index) => all.findIndex(({ url }) => url === endpoint.url) === index);
+  const pinned = new Set(candidates.filter((endpoint) => endpoint.pinned).map(({ url }) => authority(url)));
+  const all = inPreference([...candidates, { role: 'direct', url: direct, priority: Number.MAX_SAFE_INTEGER }]);
+  return all
+    .filter((endpoint) => endpoint.pinned || !pinned.has(authority(endpoint.url)))
+    .filter((endpoint, index, kept) => kept.findIndex((other) => endpointId(other) === endpointId(endpoint)) === index);
 }
 
 /**

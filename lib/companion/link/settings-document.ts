@@ -1,7 +1,9 @@
 import * as v from 'valibot';
 import { parseJson } from '../../kit/json.ts';
+import { isDigest, isId } from '../../reach/ids.ts';
 import type { PolicyState, SafetySettings } from '../safety-settings.ts';
 import { defaultSettings, isWellFormed } from '../safety-settings.ts';
+import { isCertificate, isPin, readBrokerUrl } from './candidates.ts';
 
 const VERSION = 1;
 const POLICY_SCHEMA = 1;
@@ -9,17 +11,45 @@ const POLICY_SCHEMA = 1;
 const Strings = v.array(v.string());
 const Epoch = v.nullable(v.number());
 
-const EndpointSchema = v.object({
-  role: v.string(),
-  url: v.pipe(v.string(), v.regex(/^wss?:\/\//i)),
-  priority: v.number(),
+const PinnedSchema = v.object({
+  pin: v.custom<string>(isPin),
+  certDer: v.custom<string>(isCertificate),
+});
+
+const BrokerSchema = v.object({
+  url: v.custom<string>((url) => typeof url === 'string' && readBrokerUrl(url) === url),
+  hostId: v.custom<string>(isId),
+  bootstrap: v.object({ token: v.custom<string>(isDigest), expiresAt: v.number() }),
+});
+
+const EndpointSchema = v.pipe(
+  v.object({
+    role: v.string(),
+    url: v.pipe(v.string(), v.regex(/^wss?:\/\//i)),
+    priority: v.number(),
+    pinned: v.optional(PinnedSchema),
+    broker: v.optional(BrokerSchema),
+  }),
+  // A route that lost its pin must not become one without a pin.
+  v.check(({ url, pinned, broker }) => (pinned ? /^wss:/.test(url) : broker === undefined)),
+);
+
+const RouteCredentialSchema = v.object({
+  broker_url: v.string(),
+  host_id: v.string(),
+  credential_id: v.string(),
+  token: v.string(),
+  expires_at: v.number(),
 });
 
 const PairingSchema = v.object({
   session_token: v.pipe(v.string(), v.minLength(1)),
   refresh_token: v.optional(v.string()),
   endpoints: v.pipe(v.array(EndpointSchema), v.minLength(1)),
+  /** `endpointId` of the route that was used last. */
   last_good: v.optional(v.string()),
+  /** For the Reach broker of the pairing link. */
+  route_credential: v.optional(RouteCredentialSchema),
   /** SHA-256 of the SPKI in hex by host:port (spec 2.1). */
   tofu_pins: v.record(v.string(), v.string()),
   paired_at: v.number(),

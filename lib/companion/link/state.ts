@@ -1,11 +1,25 @@
-import type { SocketEnd } from '../../host/dial.ts';
+import type { PeerKey, SocketEnd } from '../../host/dial.ts';
 import type { Credentials, IssuedSession, RelayInfo } from './auth.ts';
-import { attemptOrder, checkPin, type Endpoint, type Pins } from './endpoints.ts';
+import {
+  attemptOrder,
+  authority,
+  checkPin,
+  type Endpoint,
+  endpointId,
+  isSecure,
+  lastEndpoint,
+  type Pins,
+} from './endpoints.ts';
 import type { PairingOffer } from './pairing-url.ts';
+import { isUsable } from './reach.ts';
 import type { Pairing } from './settings.ts';
 
 /** Limits in ms. */
 const CONNECT_TIMEOUT = 15_000;
+/** Broker, its answer, TLS and upgrade. */
+const REACH_TIMEOUT = 35_000;
+/** For other routes while this device is where only Reach works. */
+const BEFORE_REACH_TIMEOUT = 5000;
 const AUTH_TIMEOUT = 20_000;
 const FIRST_BACKOFF = 1000;
 const MAX_BACKOFF = 30_000;
@@ -26,7 +40,7 @@ export type LinkState =
   | { name: 'waiting'; reason: string; wait: number; rateLimited: boolean }
   | { name: 'stopped' };
 
-/** What authentication is waiting for. */
+/** The answer that authentication waits for. */
 export type AuthStep =
   | { name: 'answer' }
   /** The issued session is being stored. `end` is set if the socket ends meanwhile. */
@@ -37,8 +51,8 @@ export type AuthStep =
 export type LinkEvent =
   | { name: 'start' }
   | { name: 'stop' }
-  /** The socket is open. `spki` as in `SocketEvents.open`. */
-  | { name: 'opened'; spki: string | undefined }
+  /** The socket is open. */
+  | { name: 'opened'; spki: PeerKey }
   /** `auth.ok`; null if it lacks a usable session. */
   | { name: 'auth-ok'; session: IssuedSession | null }
   /** `auth.fail`. */
@@ -51,6 +65,8 @@ export type LinkEvent =
   | { name: 'closed'; end: SocketEnd }
   /** The relay no longer answers. */
   | { name: 'silent'; reason: string }
+  /** A better endpoint answers again. */
+  | { name: 'better'; endpoint: Endpoint }
   /** The timer of the current state has run out. */
   | { name: 'timeout' };
 
@@ -83,10 +99,12 @@ export interface LinkMachine {
   readonly failures: number;
 }
 
-/** What a transition depends on besides machine and event. */
+/** Inputs of a transition besides machine and event. */
 export interface LinkFacts {
   /** Monotonic ms. */
   now: number;
+  /** Epoch seconds. */
+  epoch: number;
   /** From [0, 1). */
   random: number;
   /** As stored now. */
@@ -122,11 +140,13 @@ export const initialMachine = (offer: PairingOffer | null = null): LinkMachine =
  * | authenticating | answer | auth-ok                 | store                                       |
  * |                |        | auth-fail               | forget; unpaired if an offer was refused    |
  * |                |        | auth-fail by timeout    | next endpoint or waiting, pairing kept      |
+ * |                |        | auth-fail without TLS   | the same, if the round has a pinned route   |
  * |                |        | closed, timeout         | next endpoint or waiting                    |
  * |                | store  | stored                  | online; next endpoint if the socket ended   |
  * |                |        | store-failed            | next endpoint or waiting                    |
  * |                | forget | forgotten               | unpaired                                    |
  * | online         |        | closed, silent          | waiting                                     |
+ * |                |        | better                  | connecting, to that endpoint first          |
  * | any            |        | stop                    | stopped, for good                           |
  */
 export function transition(machine: LinkMachine, event: LinkEvent, facts: LinkFacts): Step {
@@ -144,11 +164,11 @@ export function transition(machine: LinkMachine, event: LinkEvent, facts: LinkFa
         case 'opened':
           return opened(machine, state, event.spki, facts);
         case 'closed':
-          return event.end.status === 429
-            ? rateLimited(machine, facts)
-            : tryNext(machine, 'ended', describeEnd(event.end), facts);
-        case 'timeout':
-          return tryNext(machine, 'terminate', `no connection within ${CONNECT_TIMEOUT / 1000} s`, facts);
+          return notConnected(machine, state, event.end, facts);
+        case 'timeout': {
+          const limit = connectTimeout(machine, state.endpoint, facts.pairing);
+          return tryNext(machine, 'terminate', `no connection within ${limit / 1000} s`, facts);
+        }
         default:
           return ignored;
       }
@@ -156,6 +176,7 @@ export function transition(machine: LinkMachine, event: LinkEvent, facts: LinkFa
       return authenticating(machine, state, event, facts) ?? ignored;
     case 'online':
       if (event.name === 'closed') return lost(machine, state.since, 'ended', describeEnd(event.end), facts);
+      if (event.name === 'better') return goBack(machine, event.endpoint, facts);
       return event.name === 'silent' ? lost(machine, state.since, 'terminate', event.reason, facts) : ignored;
   }
 }
@@ -164,17 +185,11 @@ type Connecting = Extract<LinkState, { name: 'connecting' }>;
 type Authenticating = Extract<LinkState, { name: 'authenticating' }>;
 
 /** The certificate's key is checked before anything is sent. */
-function opened(
-  machine: LinkMachine,
-  { endpoint, pins }: Connecting,
-  spki: string | undefined,
-  facts: LinkFacts,
-): Step {
-  const check = checkPin(pins, endpoint.url, spki);
+function opened(machine: LinkMachine, { endpoint, pins }: Connecting, spki: PeerKey, facts: LinkFacts): Step {
+  const check = checkPin(pins, endpoint, spki);
   if (check.kind === 'refused') {
-    const text = `${check.reason}: nothing was sent. If the relay has a new certificate, pair again`;
     const { machine: next, effects } = tryNext(machine, 'terminate', check.reason, facts);
-    return { machine: next, effects: [{ name: 'log', level: 'error', text }, ...effects] };
+    return { machine: next, effects: [{ name: 'log', level: 'error', text: aboutKey(check.reason) }, ...effects] };
   }
   const { pairing } = facts;
   const credentials: Credentials = machine.offer
@@ -187,6 +202,19 @@ function opened(
     { timer: AUTH_TIMEOUT, start: { name: 'authenticate', credentials } },
   );
 }
+
+/** Another route may still be tried, but not without a word: somebody may want exactly that. */
+function notConnected(machine: LinkMachine, { endpoint }: Connecting, end: SocketEnd, facts: LinkFacts): Step {
+  if (end.status === 429) return rateLimited(machine, facts);
+  const { machine: next, effects } = tryNext(machine, 'ended', describeEnd(end), facts);
+  if (!end.isOtherPeer) return { machine: next, effects };
+  const text = aboutKey(`${authority(endpoint.url)}: ${end.reason}`);
+  return { machine: next, effects: [{ name: 'log', level: 'error', text }, ...effects] };
+}
+
+/** For people, when a relay does not have the key that it should have. */
+export const aboutKey = (reason: string): string =>
+  `${reason}: nothing was sent. If the relay has a new certificate, pair again`;
 
 function authenticating(machine: LinkMachine, state: Authenticating, event: LinkEvent, facts: LinkFacts): Step | null {
   const { endpoint, pins, step } = state;
@@ -204,7 +232,7 @@ function authenticating(machine: LinkMachine, state: Authenticating, event: Link
         return { machine: during({ name: 'store' }), effects: [noTimer, store] };
       }
       case 'auth-fail':
-        return refused(machine, event.reason, during, facts);
+        return refused(machine, endpoint, event.reason, during, facts);
       case 'closed':
         return tryNext(machine, 'ended', describeEnd(event.end), facts);
       case 'timeout': {
@@ -237,31 +265,40 @@ function authenticating(machine: LinkMachine, state: Authenticating, event: Link
 
 function refused(
   machine: LinkMachine,
+  endpoint: Endpoint,
   reason: string,
   during: (step: AuthStep) => LinkMachine,
   facts: LinkFacts,
 ): Step {
   const log: LinkEffect = { name: 'log', level: 'warn', text: `the relay refused this device: ${reason}` };
   // A refused code says nothing about the stored pairing.
-  const next = isAuthTimeout(reason)
-    ? tryNext(machine, 'close', reason, facts)
-    : machine.offer
-      ? unpair(machine, reason)
-      : {
-          machine: during({ name: 'forget', reason }),
-          effects: [{ name: 'timer', delay: null } as const, { name: 'forget' } as const],
-        };
+  const next =
+    isAuthTimeout(reason) || (!machine.offer && provesNothing(machine, endpoint))
+      ? tryNext(machine, 'close', reason, facts)
+      : machine.offer
+        ? unpair(machine, reason)
+        : {
+            machine: during({ name: 'forget', reason }),
+            effects: [{ name: 'timer', delay: null } as const, { name: 'forget' } as const],
+          };
   return { machine: next.machine, effects: [log, ...next.effects] };
 }
 
 /** The only refusal that is about time, not about credentials (contract 01 §3.6). */
 const isAuthTimeout = (reason: string): boolean => /auth/i.test(reason) && /timeout/i.test(reason);
 
+/**
+ * Away from home, the plain address of the relay may belong to somebody else's, whose refusal is no reason to forget a
+ * pairing that has a route on which the relay proves who it is.
+ */
+const provesNothing = ({ round }: LinkMachine, { url }: Endpoint): boolean =>
+  !isSecure(url) && round.some(({ pinned }) => pinned !== undefined);
+
 interface Entry {
   disconnect?: Disconnect;
   /** How long the new state may last, ms; null for any time. */
   timer: number | null;
-  /** What the new state begins with. */
+  /** Effect with which the new state begins. */
   start?: LinkEffect;
 }
 
@@ -286,12 +323,31 @@ function stop(machine: LinkMachine): Step {
 const unpair = ({ offer }: LinkMachine, reason: string): Step =>
   enter(initialMachine(offer), { name: 'unpaired', reason }, { disconnect: 'close', timer: null });
 
-function startRound(machine: LinkMachine, { pairing }: LinkFacts): Step {
+function startRound(machine: LinkMachine, { pairing, epoch }: LinkFacts): Step {
   const { offer } = machine;
-  const round = offer ? offer.endpoints : pairing ? attemptOrder(pairing.endpoints, pairing.last_good) : [];
+  const all = offer ? offer.endpoints : pairing ? attemptOrder(pairing.endpoints, pairing.last_good) : [];
+  const usable = all.filter((endpoint) => isUsable(endpoint, pairing, epoch));
+  // With nothing else, an expired credential is tried, so that the broker's answer is shown.
+  const round = usable.length > 0 ? usable : all;
   const [endpoint] = round;
   if (!endpoint) return enter(initialMachine(offer), { name: 'unpaired' }, { timer: null });
   return connect({ ...machine, round, index: 0 }, endpoint, pairing, {});
+}
+
+/** Tries the better endpoint, and then all others: what answers a probe may still refuse the socket. */
+function goBack(machine: LinkMachine, better: Endpoint, { pairing, epoch }: LinkFacts): Step {
+  const others = pairing ? attemptOrder(pairing.endpoints, pairing.last_good) : [];
+  const usable = others.filter(
+    (endpoint) => endpointId(endpoint) !== endpointId(better) && isUsable(endpoint, pairing, epoch),
+  );
+  const round = [better, ...usable];
+  return connect({ ...machine, round, index: 0 }, better, pairing, { disconnect: 'close' });
+}
+
+function connectTimeout({ offer }: LinkMachine, { broker }: Endpoint, pairing: Pairing | null): number {
+  if (broker) return REACH_TIMEOUT;
+  const last = pairing && !offer ? lastEndpoint(pairing.endpoints, pairing.last_good) : undefined;
+  return last?.broker ? BEFORE_REACH_TIMEOUT : CONNECT_TIMEOUT;
 }
 
 /** Tries the next endpoint at once, because it may work when this one does not; waits when there is none left. */
@@ -311,7 +367,8 @@ function connect(
   // A new pairing starts with no pins (spec 2.1).
   const pins = machine.offer ? {} : (pairing?.tofu_pins ?? {});
   const state: LinkState = { name: 'connecting', endpoint, pins, ...(after !== undefined && { after }) };
-  return enter(machine, state, { disconnect, timer: CONNECT_TIMEOUT, start: { name: 'dial', endpoint } });
+  const timer = connectTimeout(machine, endpoint, pairing);
+  return enter(machine, state, { disconnect, timer, start: { name: 'dial', endpoint } });
 }
 
 function lost(machine: LinkMachine, since: number, disconnect: Disconnect, reason: string, facts: LinkFacts): Step {

@@ -8,7 +8,7 @@ export interface Page {
   argument: string;
 }
 
-/** What an app can use besides its own state. */
+/** Services that an app can use besides its own state. */
 export interface AppHost {
   system: System;
   /** Launchable apps, for the launcher. */
@@ -34,6 +34,8 @@ export interface AppDefinition<S extends object> {
   label: string;
   /** False hides it from the launcher. */
   launchable?: boolean;
+  /** Opening it from elsewhere starts it from scratch, as if it had been closed. */
+  startsAnew?: boolean;
   initialState(): S;
   screen(context: ScreenContext<S>): View;
   /** The page that an intent opens, or null if this app does not accept it. */
@@ -44,6 +46,7 @@ export interface App {
   package: string;
   label: string;
   launchable: boolean;
+  startsAnew: boolean;
   accepts(intent: Intent): Page | null;
   /** Starts an instance with state of its own. Returns its renderer. */
   run(host: AppHost): (page: Page) => View;
@@ -56,6 +59,7 @@ export const defineApp = <S extends object>(definition: AppDefinition<S>): App =
   package: definition.package,
   label: definition.label,
   launchable: definition.launchable ?? true,
+  startsAnew: definition.startsAnew ?? false,
   accepts: (intent) => definition.accepts?.(intent) ?? null,
   run(host) {
     let state = definition.initialState();

@@ -110,8 +110,10 @@ export function createShell(system: System, apps: readonly App[], listener: (eve
   }
 
   function launch(packageName: string): boolean {
-    if (!apps.some((app) => app.package === packageName)) return false;
+    const app = apps.find((one) => one.package === packageName);
+    if (!app) return false;
     overlay = null;
+    if (app.startsAnew && front().app !== app) running.delete(packageName);
     bringToFront(packageName);
     emit('window_state_changed', packageName);
     return true;

@@ -27,6 +27,9 @@ const MAX_DEPTH = 16;
 /** Levels of JSON: elements take two each, and their properties a few more. */
 const MAX_LEVELS = 64;
 
+/** From here on, the canonical form writes a number with all its digits, which is far longer than the document. */
+const MAX_NUMBER = 1e21;
+
 const SAFE_ID = /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/;
 
 /** Names of members that hold an address: `url`, `src`, `imageUrl`, `link_href`, `icon`. */
@@ -46,8 +49,8 @@ const noRequests = () => invalid('a page may not send requests: action.request i
  * Checks a document of the mobile page store (contract 07 §4.4) and returns it.
  *
  * Where the contract is silent, a page fails closed: members that hold an address take `http:`, `https:`, relative and
- * raster `data:` URLs only; no other text may be a script's URL; a `type` of the document or of a page, if
- * there is one, is `document` or `page`; only a group has `children` and only a card has `child`.
+ * raster `data:` URLs only; no other text may be a script's URL; numbers are below 1e21; a `type` of the document or of
+ * a page, if there is one, is `document` or `page`; only a group has `children` and only a card has `child`.
  * @throws RelayError `invalid` with the rule that is broken.
  */
 export function checkDocument(value: unknown): JsonObject {
@@ -114,7 +117,8 @@ function checkElement(element: unknown, depth: number, ids: Set<string>): void {
 
 /** Checks every value, wherever it stands. Needs a bounded depth. */
 function checkValues(value: unknown, name = '', isInAction = false): void {
-  if (typeof value === 'number' && !Number.isFinite(value)) throw invalid('document has a number that JSON lacks');
+  if (typeof value === 'number' && !(Math.abs(value) < MAX_NUMBER))
+    throw invalid('document has a number that is too large');
   if (typeof value === 'string') checkText(value, name);
   if (Array.isArray(value)) for (const each of value) checkValues(each, name, isInAction);
   if (!isObject(value)) return;

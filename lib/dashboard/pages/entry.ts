@@ -25,7 +25,7 @@ export type PageSummary = Omit<PageEntry, 'document'>;
 
 export type Lifecycle = 'session' | 'persistent';
 
-/** What a client gives for a draft. */
+/** A client's input for a draft. */
 export type Draft = Pick<PageEntry, 'title' | 'description' | 'document' | 'lifecycle'>;
 
 const PAGE_ID = /^[a-z0-9][a-z0-9._-]{0,63}$/;

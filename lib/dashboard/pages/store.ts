@@ -1,6 +1,6 @@
 import { RelayError } from '../../errors.ts';
 import type { Host } from '../../host/index.ts';
-import type { OpenBytes } from '../../host/media.ts';
+import type { OpenBytes, OpenFailure } from '../../host/media.ts';
 import { utf8ToBytes } from '../../kit/bytes.ts';
 import { type Clock, seconds } from '../../kit/clock.ts';
 import { createSemaphore } from '../../kit/semaphore.ts';
@@ -23,6 +23,7 @@ const MODE = 0o600;
 /** Bytes: a document of the largest size, and what is around it, with every character of a title escaped. */
 const MAX_FILE = MAX_DOCUMENT + 64 * 1024;
 const MAX_WAITING = 64;
+const MAX_ATTEMPTS = 5;
 const SUFFIX = '.json';
 
 export interface PageStore {
@@ -55,7 +56,6 @@ interface Seen {
  */
 export function createPageStore({ host: { agentHome, files, media }, clock }: PageStoreParts): PageStore {
   const changes = createSemaphore(1, MAX_WAITING);
-  const never = new AbortController().signal;
   /** Files of the last list, by id. */
   let seen: ReadonlyMap<string, Seen> = new Map();
   /** Counts the changes of this process. */
@@ -79,6 +79,14 @@ export function createPageStore({ host: { agentHome, files, media }, clock }: Pa
 
   const pathOf = (folder: string, id: string) => `${folder}/${id}${SUFFIX}`;
 
+  /** Opens a file. One that is replaced in that moment is reported as missing, and is opened again. */
+  async function openFile(path: string): Promise<OpenBytes | OpenFailure> {
+    for (let attempt = 1; ; attempt++) {
+      const file = await media.open(path);
+      if (file !== 'missing' || attempt === MAX_ATTEMPTS || (await files.stat(path)) === null) return file;
+    }
+  }
+
   async function parse(file: OpenBytes, id: string): Promise<PageEntry | 'damaged'> {
     if (file.size > MAX_FILE) return 'damaged';
     const text = decodeUtf8Strict(await file.head(file.size));
@@ -87,7 +95,7 @@ export function createPageStore({ host: { agentHome, files, media }, clock }: Pa
 
   /** Null without the file. */
   async function read(folder: string, id: string): Promise<PageEntry | 'damaged' | null> {
-    const file = await media.open(pathOf(folder, id));
+    const file = await openFile(pathOf(folder, id));
     if (file === 'missing') return null;
     if (typeof file === 'string') return 'damaged';
     return parse(file, id).finally(() => file.close());
@@ -95,7 +103,7 @@ export function createPageStore({ host: { agentHome, files, media }, clock }: Pa
 
   /** Reads a file only when it has changed: every phone asks for the list every five seconds. Null if it is no page. */
   async function look(folder: string, id: string): Promise<Seen | null> {
-    const file = await media.open(pathOf(folder, id));
+    const file = await openFile(pathOf(folder, id));
     if (typeof file === 'string') return null;
     try {
       const before = seen.get(id);
@@ -128,7 +136,8 @@ export function createPageStore({ host: { agentHome, files, media }, clock }: Pa
   }
 
   const change = <T>(work: (folder: string) => Promise<T>): Promise<T> =>
-    changes.run(never, async () => {
+    // Nothing aborts a change; a signal of its own, since Node warns of one with many listeners.
+    changes.run(new AbortController().signal, async () => {
       try {
         return await work(await directory());
       } finally {

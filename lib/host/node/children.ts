@@ -35,19 +35,19 @@ async function isExecutable(path: string): Promise<boolean> {
   }
 }
 
-function run({ file, args, env, cwd }: Command, timeout: number): Promise<{ code: number | null; stdout: string }> {
+function run({ file, args, env, cwd }: Command, timeout: number): ReturnType<HostChildren['run']> {
   return new Promise((resolve) => {
     const options = { env, cwd, timeout, killSignal: 'SIGKILL', maxBuffer: MAX_OUTPUT } as const;
     try {
-      const child = execFile(file, args, options, (error, stdout) => {
+      const child = execFile(file, args, options, (error, stdout, stderr) => {
         const code = error ? error.code : 0;
-        resolve({ code: typeof code === 'number' ? code : null, stdout });
+        resolve({ code: typeof code === 'number' ? code : null, stdout, stderr });
       });
       // The program reads an empty input. One that has exited already is no error.
       child.stdin?.on('error', () => {});
       child.stdin?.end();
     } catch {
-      resolve({ code: null, stdout: '' });
+      resolve({ code: null, stdout: '', stderr: '' });
     }
   });
 }

@@ -1,22 +1,50 @@
 import { createHash, X509Certificate } from 'node:crypto';
 import { TLSSocket } from 'node:tls';
 import { WebSocket } from 'ws';
-import type { Dial, DialedSocket, SocketEvents } from '../dial.ts';
+import { type Dial, type DialedSocket, OtherPeer, type PinnedRoute, type SocketEvents } from '../dial.ts';
+import { explain } from './explain.ts';
+import { createPinnedConnector, type PinnedConnector } from './pinned.ts';
 
 /** The relay's own limit for a message (contract 01 §3.1). */
 const MAX_MESSAGE_BYTES = 40 * 1024 * 1024;
 
 /**
- * Dials with the client of `ws`. Certificates are not checked against any authority: a home relay's certificate is
- * self-signed, and the link compares its key with the pinned one before it sends anything.
+ * Dials with the client of `ws`. Without a pinned route, certificates are not checked against any authority: a home
+ * relay's certificate is self-signed, and the link compares its key with the one of the first connection before it sends
+ * anything.
  */
-export const dial: Dial = (url, events) => dialWith(url, events, false);
+export function createDial(pinned: PinnedConnector): Dial {
+  return (url, events, route) => dialWith(url, events, route ? overPinned(url, route, pinned) : NO_AUTHORITY);
+}
+
+/** Like `createDial`, with the authorities of Node alone. */
+export const dial: Dial = createDial({ connect: (...args) => createPinnedConnector().connect(...args) });
 
 /** Dials a relay at a public name, whose certificate has to be valid for it: there is no pinned key yet. */
-export const dialVerified: Dial = (url, events) => dialWith(url, events, true);
+export const dialVerified: Dial = (url, events) => dialWith(url, events, {});
 
-function dialWith(url: string, events: SocketEvents, rejectUnauthorized: boolean): DialedSocket {
-  const options = { rejectUnauthorized, perMessageDeflate: false, maxPayload: MAX_MESSAGE_BYTES };
+type ConnectOptions = WebSocket.ClientOptions & { ended?: AbortController };
+
+const NO_AUTHORITY: ConnectOptions = { rejectUnauthorized: false };
+
+/** Options for a connection that is made here, and has proved to be the pinned origin. */
+function overPinned(url: string, route: PinnedRoute, pinned: PinnedConnector): ConnectOptions {
+  const ended = new AbortController();
+  const createConnection = (_options: unknown, made: (error: Error | null, socket?: TLSSocket) => void) => {
+    // A plain URL must never be spoken to, not even inside a pinned connection.
+    const connecting = /^wss:/i.test(url)
+      ? pinned.connect(url, route, ended.signal)
+      : Promise.reject(new Error('a pinned route needs a wss:// URL'));
+    connecting.then(
+      (socket) => made(null, socket),
+      (error) => made(error),
+    );
+  };
+  return { ended, createConnection: createConnection as unknown as WebSocket.ClientOptions['createConnection'] };
+}
+
+function dialWith(url: string, events: SocketEvents, { ended, ...connect }: ConnectOptions): DialedSocket {
+  const options = { ...connect, perMessageDeflate: false, maxPayload: MAX_MESSAGE_BYTES };
   let socket: WebSocket;
   try {
     socket = new WebSocket(url, options);
@@ -27,6 +55,7 @@ function dialWith(url: string, events: SocketEvents, rejectUnauthorized: boolean
   let spki: string | undefined;
   let status: number | undefined;
   let failure = '';
+  let isOtherPeer = false;
   socket.on('upgrade', (response) => {
     if (response.socket instanceof TLSSocket) spki = fingerprint(response.socket);
   });
@@ -43,8 +72,12 @@ function dialWith(url: string, events: SocketEvents, rejectUnauthorized: boolean
   });
   socket.on('error', (error: NodeJS.ErrnoException) => {
     failure = explain(error);
+    isOtherPeer = error instanceof OtherPeer;
   });
-  socket.on('close', (code, reason) => events.close({ code, reason: String(reason) || failure, status }));
+  socket.on('close', (code, reason) => {
+    ended?.abort();
+    events.close({ code, reason: String(reason) || failure, status, ...(isOtherPeer && { isOtherPeer }) });
+  });
   return {
     send(text) {
       if (socket.readyState === WebSocket.OPEN) socket.send(text);
@@ -64,20 +97,4 @@ export function fingerprint(socket: TLSSocket): string | undefined {
   if (!raw) return undefined;
   const spki = new X509Certificate(raw).publicKey.export({ type: 'spki', format: 'der' });
   return createHash('sha256').update(spki).digest('hex');
-}
-
-const REASONS: Record<string, string> = {
-  ECONNREFUSED: 'nothing is listening there',
-  ENOTFOUND: 'host not found',
-  EAI_AGAIN: 'the host name cannot be looked up',
-  EHOSTUNREACH: 'host unreachable',
-  ENETUNREACH: 'network unreachable',
-  ETIMEDOUT: 'no answer',
-  ECONNRESET: 'the connection was reset',
-  EPROTO: 'the server does not speak TLS',
-};
-
-function explain(error: NodeJS.ErrnoException): string {
-  const reason = error.code === undefined ? undefined : REASONS[error.code];
-  return reason ?? (error.code ? `${error.code}: ${error.message}` : error.message);
 }

@@ -1,6 +1,19 @@
 import { randomBytes } from 'node:crypto';
 import { constants, type Stats } from 'node:fs';
-import { type FileHandle, mkdir, mkdtemp, open, readdir, realpath, rename, rm, stat, unlink } from 'node:fs/promises';
+import {
+  access,
+  chmod,
+  type FileHandle,
+  mkdir,
+  mkdtemp,
+  open,
+  readdir,
+  realpath,
+  rename,
+  rm,
+  stat,
+  unlink,
+} from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { concatBytes } from '../../kit/bytes.ts';
 import { decodeUtf8 } from '../../kit/text.ts';
@@ -23,6 +36,8 @@ export function createFiles(): HostFiles {
     remove,
     chunks,
     createDirectory: (prefix) => mkdtemp(prefix),
+    tighten,
+    isWritable,
     removeAll: (path) => rm(path, { recursive: true, force: true }),
     watch: watchPaths,
     async readText(path, limit) {
@@ -140,7 +155,7 @@ async function append(path: string, bytes: Uint8Array): Promise<void> {
   const openFile = () => open(path, flags, 0o600);
   let file = await unlessMissing(openFile);
   if (!file) {
-    await mkdir(dirname(path), { recursive: true, mode: 0o700 });
+    await makeDirectory(dirname(path));
     file = await openFile();
   }
   try {
@@ -178,10 +193,35 @@ export async function fill(path: string, bytes: Uint8Array, mode: number): Promi
   }
 }
 
+/**
+ * Creates a directory and its missing parents, mode 0700. Returns the first one that it created, undefined when all
+ * exist. Node's own recursion never ends below `/proc`, where nothing can be created and the parent exists (20.20.2).
+ */
+export async function makeDirectory(path: string): Promise<string | undefined> {
+  try {
+    await mkdir(path, 0o700);
+    return path;
+  } catch (error) {
+    const code = errnoOf(error);
+    if (code === 'EEXIST' && (await isDirectory(path))) return undefined;
+    const parent = dirname(path);
+    if (code !== 'ENOENT' || parent === path || (await isDirectory(parent))) throw error;
+    const first = await makeDirectory(parent);
+    const own = await makeDirectory(path);
+    return first ?? own;
+  }
+}
+
+const isDirectory = (path: string): Promise<boolean> =>
+  stat(path).then(
+    (found) => found.isDirectory(),
+    () => false,
+  );
+
 /** Creates missing directories above `path` and makes their entries durable. Returns the directory. */
 async function makeParent(path: string): Promise<string> {
   const directory = dirname(path);
-  const first = await mkdir(directory, { recursive: true, mode: 0o700 });
+  const first = await makeDirectory(directory);
   if (first) {
     for (let made = directory; made.length >= first.length; made = dirname(made)) await syncDirectory(dirname(made));
   }
@@ -199,4 +239,21 @@ export async function syncDirectory(directory: string): Promise<void> {
 
 export async function remove(path: string): Promise<void> {
   await unlessMissing(() => unlink(path));
+}
+
+const tighten = (path: string, mode: number): Promise<boolean | null> =>
+  unlessMissing(async () => {
+    const present = (await stat(path)).mode & 0o7777;
+    if ((present & ~mode) === 0) return false;
+    await chmod(path, present & mode);
+    return true;
+  });
+
+async function isWritable(directory: string): Promise<boolean> {
+  try {
+    await access(directory, constants.W_OK | constants.X_OK);
+    return (await stat(directory)).isDirectory();
+  } catch {
+    return false;
+  }
 }

@@ -4,6 +4,8 @@ import { createChildren } from './children.ts';
 import { createDatabases } from './databases.ts';
 import { createFiles } from './files.ts';
 import { createHomeFiles } from './home-files.ts';
+import { createIdentities } from './identity.ts';
+import { createMachine } from './machine.ts';
 import { createMediaFiles } from './media.ts';
 import { createNetwork } from './network.ts';
 import { createProcesses } from './processes.ts';
@@ -26,7 +28,9 @@ export function createNodeHost({ agentHome, env = process.env, log }: NodeHostOp
     files: createFiles(),
     media: createMediaFiles({ env }),
     homeFiles: createHomeFiles(),
+    machine: createMachine(),
     network: createNetwork(),
+    identities: createIdentities(),
     processes: createProcesses(),
     users: createUsers(),
     children: createChildren(env),

@@ -82,16 +82,33 @@ async function resolveByName(path: string): Promise<string> {
   return real || '/';
 }
 
+/** Bytes, and chunks, to gather before a write: each write costs a trip to another thread. */
+const BATCH = 512 * 1024;
+const BATCH_CHUNKS = 64;
+
 async function create(path: string): Promise<NewBytes> {
   // `wx` is O_EXCL, which also follows no link.
   const file: FileHandle = await open(path, 'wx', 0o600);
+  let batch: Uint8Array[] = [];
+  let gathered = 0;
+  async function flush(): Promise<void> {
+    const [chunks, size] = [batch, gathered];
+    [batch, gathered] = [[], 0];
+    let done = (await file.writev(chunks)).bytesWritten;
+    if (done === size) return;
+    // Little room is left: the next write says so.
+    for (const bytes = Buffer.concat(chunks, size); done < size; ) {
+      done += (await file.write(bytes, done, size - done)).bytesWritten;
+    }
+  }
   return {
     async write(bytes) {
-      for (let done = 0; done < bytes.length; ) {
-        done += (await file.write(bytes, done, bytes.length - done)).bytesWritten;
-      }
+      batch.push(bytes);
+      gathered += bytes.length;
+      if (gathered >= BATCH || batch.length === BATCH_CHUNKS) await flush();
     },
     async finish() {
+      if (gathered > 0) await flush();
       await file.close();
       return path;
     },

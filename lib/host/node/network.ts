@@ -1,12 +1,15 @@
 import { execFile } from 'node:child_process';
 import { createSocket } from 'node:dgram';
-import { connect, isIPv4 } from 'node:net';
+import { lookup } from 'node:dns/promises';
+import { connect, createServer, isIP, isIPv4 } from 'node:net';
 import { networkInterfaces } from 'node:os';
+import { plainAddress } from '../../kit/addresses.ts';
 import type { HostNetwork } from '../index.ts';
 import { readTailnet } from './tailnet.ts';
 
 /** A documentation address (RFC 5737): routed like any public one, and unused, should a packet ever leave. */
 const SOMEWHERE_PUBLIC = '192.0.2.1';
+const MAX_RESOLVED = 16;
 const CLI_TIMEOUT_MS = 5000;
 /** `status` lists every machine of the tailnet. */
 const MAX_CLI_OUTPUT = 16 * 1024 * 1024;
@@ -24,6 +27,9 @@ export function createNetwork(): HostNetwork {
       return status === null || serve === null ? null : readTailnet(status, serve);
     },
     canConnect,
+    addresses: () => interfaceAddresses().map(({ address }) => plainAddress(address)),
+    resolve: resolveHost,
+    canListen,
   };
 }
 
@@ -45,12 +51,10 @@ function routedAddress(): Promise<string | null> {
   });
 }
 
-function interfaceAddress(): string | null {
-  for (const addresses of Object.values(networkInterfaces())) {
-    for (const { family, internal, address } of addresses ?? []) if (family === 'IPv4' && !internal) return address;
-  }
-  return null;
-}
+const interfaceAddresses = () => Object.values(networkInterfaces()).flatMap((addresses) => addresses ?? []);
+
+const interfaceAddress = (): string | null =>
+  interfaceAddresses().find(({ family, internal }) => family === 'IPv4' && !internal)?.address ?? null;
 
 /** Output of a command; null when it is missing, fails or takes too long. */
 function output(command: string, args: string[]): Promise<string | null> {
@@ -73,5 +77,26 @@ function canConnect(host: string, port: number, timeout: number): Promise<boolea
     // `on`: a socket that tries several addresses may report more than one error when it is destroyed.
     socket.on('error', () => end(false));
     socket.once('connect', () => end(true));
+  });
+}
+
+async function resolveHost(host: string, timeout: number): Promise<string[]> {
+  if (isIP(host)) return [host];
+  let timer: NodeJS.Timeout | undefined;
+  // A lookup cannot be cancelled: one that takes longer ends unheard.
+  const late = new Promise<never[]>((resolve) => {
+    timer = setTimeout(resolve, timeout, []);
+  });
+  const found = lookup(host, { all: true }).catch(() => []);
+  const addresses = await Promise.race([found, late]);
+  clearTimeout(timer);
+  return addresses.slice(0, MAX_RESOLVED).map(({ address }) => plainAddress(address));
+}
+
+function canListen(address: string, port: number): Promise<boolean> {
+  return new Promise((resolve) => {
+    const server = createServer((socket) => socket.destroy());
+    server.once('error', () => resolve(false));
+    server.listen({ host: address, port, exclusive: true, backlog: 1 }, () => server.close(() => resolve(true)));
   });
 }

@@ -1,10 +1,12 @@
 import { readFile } from 'node:fs/promises';
 import * as tls from 'node:tls';
 
-/** Whose certificates calls to other servers accept. */
+/** Certificate authorities that calls to other servers accept. */
 export interface Trust {
-  /** What TLS needs for it; undefined where Node's own certificates are enough. Made once. */
+  /** TLS options for it; undefined where Node's own certificates are enough. Made once. */
   secureContext(): tls.SecureContext | undefined;
+  /** Accepts one more certificate (PEM) of any issuer. Keeps the last one only. */
+  contextWith(certificate: string): tls.SecureContext;
 }
 
 const CERTIFICATE = /-----BEGIN CERTIFICATE-----[\s\S]+?-----END CERTIFICATE-----/g;
@@ -57,12 +59,25 @@ export async function readTrust(config: Bundles, warn: (message: string) => void
     extra.push(...found);
     break;
   }
-  if (extra.length === 0) return { secureContext: () => undefined };
+  return createTrust(extra);
+}
+
+/** Trusts these authorities (PEM) beside those of Node. */
+export function createTrust(extra: readonly string[] = []): Trust {
   let context: tls.SecureContext | undefined;
+  let last: { certificate: string; context: tls.SecureContext } | undefined;
   return {
     secureContext() {
-      context ??= tls.createSecureContext({ ca: [...ownAuthorities(), ...extra] });
+      if (extra.length > 0) context ??= tls.createSecureContext({ ca: [...ownAuthorities(), ...extra] });
       return context;
+    },
+    contextWith(certificate) {
+      if (last?.certificate !== certificate) {
+        const ca = [...ownAuthorities(), ...extra, certificate];
+        const made = tls.createSecureContext({ ca, allowPartialTrustChain: true, minVersion: 'TLSv1.2' });
+        last = { certificate, context: made };
+      }
+      return last.context;
     },
   };
 }

@@ -1,13 +1,15 @@
 import type { SecureContext } from 'node:tls';
 import { WebSocket } from 'ws';
 import { systemClock } from '../../kit/clock.ts';
+import type { BrokerSocket, BrokerSocketEvents, DialBroker } from '../broker-socket.ts';
 import { upstreamReason } from '../upstream.ts';
 import {
   CONNECT_TIMEOUT,
   type DialUpstream,
   TIMED_OUT,
-  type UpstreamSocket,
   UpstreamSocketError,
+  type UpstreamSocketEvents,
+  type UpstreamSocketRequest,
 } from '../upstream-socket.ts';
 import type { Trust } from './trust.ts';
 
@@ -19,7 +21,21 @@ interface NodeDialOptions {
 }
 
 /** Dials with the client of `ws`. */
-export function createNodeDialUpstream(options: NodeDialOptions = {}): DialUpstream {
+export const createNodeDialUpstream = (options: NodeDialOptions = {}): DialUpstream => createDial(options, {});
+
+/** `NODE_TLS_REJECT_UNAUTHORIZED` must not end the verification of a broker. */
+const TO_BROKER = { rejectUnauthorized: true };
+
+/** Dials the broker of Reach. */
+export const createNodeDialBroker = (options: NodeDialOptions = {}): DialBroker => createDial(options, TO_BROKER);
+
+function createDial(
+  options: NodeDialOptions,
+  fixed: WebSocket.ClientOptions,
+): (
+  request: UpstreamSocketRequest,
+  events: UpstreamSocketEvents & Partial<BrokerSocketEvents>,
+) => Promise<BrokerSocket> {
   const { trust } = options;
   return (request, events) =>
     new Promise((resolve, reject) => {
@@ -31,6 +47,7 @@ export function createNodeDialUpstream(options: NodeDialOptions = {}): DialUpstr
         perMessageDeflate: false,
         handshakeTimeout: connectTimeout,
         secureContext: trust?.secureContext(),
+        ...fixed,
       });
       let isOpen = false;
       let isTooLarge = false;
@@ -53,7 +70,8 @@ export function createNodeDialUpstream(options: NodeDialOptions = {}): DialUpstr
         resolve(socketOf(socket, () => pings?.excuse()));
       });
       socket.on('message', (data, isBinary) => {
-        if (!isBinary) events.message(String(data));
+        if (isBinary) events.bytes?.(data as Buffer);
+        else events.message(String(data));
       });
       socket.on('unexpected-response', (_request, response) => {
         status = response.statusCode;
@@ -107,11 +125,15 @@ function pingRegularly(socket: WebSocket, interval: number, onGone: () => void):
   return { excuse, stop: () => cancel() };
 }
 
-function socketOf(socket: WebSocket, onResume: () => void): UpstreamSocket {
+function socketOf(socket: WebSocket, onResume: () => void): BrokerSocket {
   const isOpen = () => socket.readyState === WebSocket.OPEN;
   return {
     send(text) {
       if (isOpen()) socket.send(text);
+    },
+    sendBytes(bytes, sent) {
+      if (isOpen()) socket.send(bytes, sent);
+      else sent();
     },
     unsent: () => socket.bufferedAmount,
     pause() {

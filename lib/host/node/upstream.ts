@@ -1,3 +1,4 @@
+import { type LookupAddress, type LookupOptions, lookup } from 'node:dns';
 import { Agent as HttpAgent, request as httpRequest, type IncomingMessage } from 'node:http';
 import { Agent as HttpsAgent, request as httpsRequest, type RequestOptions } from 'node:https';
 import { Readable } from 'node:stream';
@@ -27,7 +28,15 @@ export function createNodeUpstream({ connectTimeout = CONNECT_TIMEOUT, trust }: 
   const plainAgent = new HttpAgent(idle);
   const secureAgent = new HttpsAgent(idle);
 
-  function call({ method, url, headers, body, signal, keepAlive }: UpstreamRequest): Promise<UpstreamResponse> {
+  function call({
+    method,
+    url,
+    headers,
+    body,
+    signal,
+    keepAlive,
+    mayConnect,
+  }: UpstreamRequest): Promise<UpstreamResponse> {
     const secure = new URL(url).protocol === 'https:';
     const isWhole = typeof body === 'string' || body instanceof Uint8Array;
     const length = isWhole ? { 'content-length': String(Buffer.byteLength(body)) } : {};
@@ -39,6 +48,7 @@ export function createNodeUpstream({ connectTimeout = CONNECT_TIMEOUT, trust }: 
         agent: isKept && (secure ? secureAgent : plainAgent),
         secureContext: secure ? trust?.secureContext() : undefined,
         signal,
+        ...(mayConnect && { lookup: guardedLookup(mayConnect) }),
       };
       const request = (secure ? httpsRequest : httpRequest)(url, options);
       const timer = setTimeout(() => request.destroy(new Error('timed out while connecting')), connectTimeout);
@@ -71,6 +81,21 @@ export function createNodeUpstream({ connectTimeout = CONNECT_TIMEOUT, trust }: 
     }
   };
 }
+
+type LookedUp = (error: NodeJS.ErrnoException | null, address: string | LookupAddress[], family?: number) => void;
+
+/** The resolver of a connection, without the addresses that the caller refuses: it connects to what was checked. */
+const guardedLookup =
+  (mayConnect: (address: string) => boolean) =>
+  (name: string, options: LookupOptions, done: LookedUp): void => {
+    lookup(name, { ...options, all: true }, (error, addresses) => {
+      if (error) return done(error, []);
+      const [first, ...rest] = addresses.filter(({ address }) => mayConnect(address));
+      if (!first) return done(new Error('its address is not a public one'), []);
+      if (options.all) done(null, [first, ...rest]);
+      else done(null, first.address, first.family);
+    });
+  };
 
 const isRepeatable = (method: string): boolean => method === 'GET' || method === 'HEAD';
 

@@ -1,9 +1,9 @@
-import { createRequire } from 'node:module';
 import { Worker } from 'node:worker_threads';
 import { describeError } from '../../errors.ts';
 import { createYaml, type Yaml } from '../../kit/yaml.ts';
 import type { Log } from '../../log.ts';
 import type { HostYaml } from '../index.ts';
+import { packageFile } from './packages.ts';
 
 export interface YamlThreadOptions {
   /** Milliseconds for one text. */
@@ -54,8 +54,7 @@ export function createYamlThread({ timeout = TIMEOUT, idle = IDLE, log }: YamlTh
   let queue: Pending[] = [];
 
   function start(): Worker {
-    const library = createRequire(import.meta.url).resolve('yaml');
-    const started = new Worker(program(library), {
+    const started = new Worker(program(packageFile('yaml')), {
       eval: true,
       env: {},
       execArgv: [],

@@ -1,6 +1,6 @@
 import type { ProbeResult } from '../../host/probe.ts';
 import type { Heartbeat, PriorExit } from '../gateway.ts';
-import { adviceFor, type Base, type Check, ok, outcome, warn } from './check.ts';
+import { adviceFor, type Base, type Check, ok, outcome, unknown, warn } from './check.ts';
 
 export interface ApiFacts {
   capabilities: ProbeResult;
@@ -45,7 +45,7 @@ function heartbeatCheck({ status, age_seconds }: Heartbeat): Check {
     case 'legacy':
       return ok(id, 'this gateway writes no heartbeat, only its pid');
     case 'missing':
-      return ok(id, 'no gateway has written a heartbeat here');
+      return unknown(id, 'no gateway has written a heartbeat here');
     case 'stale':
       return warn(id, `the last heartbeat is ${age_seconds} s old`, `The gateway hangs or has exited. ${RESTART}`);
     case 'malformed':
@@ -64,7 +64,7 @@ function heartbeatCheck({ status, age_seconds }: Heartbeat): Check {
 function priorExitCheck({ prior_exit, suspected_oom }: PriorExit): Check {
   const id = 'gateway-prior-exit';
   if (prior_exit === 'clean') return ok(id, 'the gateway last exited cleanly');
-  if (prior_exit === 'unknown') return ok(id, 'how the gateway last exited is unknown');
+  if (prior_exit === 'unknown') return unknown(id, 'how the gateway last exited is unknown');
   return suspected_oom
     ? warn(id, 'the gateway was killed, apparently for lack of memory', 'Give the machine or the agent more memory.')
     : warn(id, 'the gateway did not exit cleanly the last time', 'Check logs/gateway-exit-diag.log in the agent home.');

@@ -9,12 +9,21 @@ export interface Check {
   /** One line. May quote a probed service: make it printable before it goes to a terminal. */
   summary: string;
   next?: string;
+  /** Too little is known to call it fine or a problem. Not part of the JSON either. */
+  isUnknown?: true;
 }
 
 /** Advice for checks that ran out of time. */
 export const MORE_TIME = 'Run this again with more time, such as --timeout 10.';
 
 export const ok = (id: string, summary: string): Check => ({ id, status: 'ok', summary });
+/** A check that the contract counts as `ok`, although nothing was found out. */
+export const unknown = (id: string, summary: string): Check => ({ id, status: 'ok', summary, isUnknown: true });
+/** Too little was found out for a verdict, which is a warning to scripts. */
+export const notKnown = (id: string, summary: string): Check => ({
+  ...{ id, status: 'warn', summary: `not known: ${summary}` },
+  isUnknown: true,
+});
 export const warn = (id: string, summary: string, next: string): Check => ({ id, status: 'warn', summary, next });
 export const fail = (id: string, summary: string, next: string): Check => ({ id, status: 'error', summary, next });
 

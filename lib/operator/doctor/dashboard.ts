@@ -1,6 +1,6 @@
 import type { ProbeResult } from '../../host/probe.ts';
 import { isMapping } from '../../kit/yaml.ts';
-import { adviceFor, type Base, type Check, ok, outcome, warn } from './check.ts';
+import { adviceFor, type Base, type Check, ok, outcome, unknown, warn } from './check.ts';
 
 /** Probes of the dashboard's address. */
 export interface DashboardProbes {
@@ -73,7 +73,7 @@ function statusAdvice(result: ProbeResult, base: Base): string {
 function healthCheck({ supported, components }: ComponentHealth, { ok: isKnown }: ProbeResult): Check {
   const id = 'dashboard-component-health';
   if (!supported) {
-    return ok(id, isKnown ? 'the dashboard does not report components' : 'not known without the status above');
+    return unknown(id, isKnown ? 'the dashboard does not report components' : 'not known without the status above');
   }
   const ill = components.filter(({ healthy }) => !healthy).map(({ name, status }) => `${name} is ${status}`);
   if (ill.length === 0) return ok(id, `all ${components.length} components are healthy`);
@@ -137,7 +137,7 @@ export interface ManageSurface {
   recommendation: string | null;
 }
 
-/** What kind of server answers at the dashboard's address (contract 07 §5.2). */
+/** The kind of server that answers at the dashboard's address (contract 07 §5.2). */
 export function manageSurface(probes: { status: ProbeResult; capabilities: ProbeResult }): ManageSurface {
   const { status, capabilities } = probes;
   if (status.ok) {

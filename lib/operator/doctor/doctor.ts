@@ -1,3 +1,4 @@
+import type { Config } from '../../config.ts';
 import type { Host } from '../../host/index.ts';
 import { type Probe, type ProbeMethod, type ProbeResult, unanswered } from '../../host/probe.ts';
 import type { Clock } from '../../kit/clock.ts';
@@ -6,8 +7,9 @@ import { type CompatParts, type CompatStatus, compatEntry, compatStatus } from '
 import { type Heartbeat, type PriorExit, readHeartbeat, readPriorExit } from '../gateway.ts';
 import type { ServiceParts } from '../service/service.ts';
 import { type ApiFacts, apiChecks, gatewayChecks } from './agent.ts';
-import { type Base, type Check, ok, warn } from './check.ts';
+import { type Base, type Check, notKnown, ok, warn } from './check.ts';
 import { type DashboardFacts, dashboardChecks, dashboardFacts, surfaceChecks } from './dashboard.ts';
+import { devicesCheck, machineChecks } from './machine.ts';
 import {
   type OperatorFacts,
   type OperatorSettings,
@@ -29,6 +31,7 @@ import {
   tryImports,
   unknownImports,
 } from './relay.ts';
+import { readSecureLink, type SecureLinkFacts, secureLinkChecks, unknownSecureLink } from './secure-link.ts';
 
 export interface DoctorParts {
   version: string;
@@ -43,6 +46,10 @@ export interface DoctorParts {
   /** `url` of a relay elsewhere, instead of the one on this machine; `headers` by which it knows its operator. */
   relay: { port: number; tls: boolean; url?: string; headers?: Record<string, string> };
   operator: OperatorSettings;
+  /** The relay's configuration, where it is valid. */
+  config?: Config;
+  /** Process of the relay on this machine; null without one that this user can see. */
+  process(): Promise<number | null>;
   /** Milliseconds for every check; all run at once. */
   timeout: number;
 }
@@ -107,6 +114,17 @@ export async function diagnose(parts: DoctorParts): Promise<Diagnosis> {
   /** A relay elsewhere is not asked how it treats callers on this machine. */
   const localBase = relay.url === undefined ? relayBase : '';
 
+  const infoProbe = probe('GET', relayBase, '/relay/info', relay.headers);
+  const lifecycleRead = bounded(readLifecycle(parts.service), () => noLifecycle(parts.service));
+  const devices = probe('GET', relayBase, '/relay/devices', relay.headers).then(devicesCheck);
+  const machine: [id: string, check: Promise<Check>][] =
+    relay.url === undefined
+      ? machineChecks({
+          ...{ host, config: parts.config, now: clock.now(), relay, process: parts.process, timeout: parts.timeout },
+          ...{ info: infoProbe, devices, lifecycle: lifecycleRead },
+        })
+      : [['relay-devices', devices]];
+
   const [
     capabilities,
     toolsets,
@@ -119,12 +137,14 @@ export async function diagnose(parts: DoctorParts): Promise<Diagnosis> {
     sessions,
     desktop,
     operator,
+    secureLink,
     plugin,
     import_chain,
     gateway_heartbeat,
     gateway_prior_exit,
     bootstrap,
     lifecycle,
+    machineSide,
   ] = await Promise.all([
     probe('GET', api.url, '/v1/capabilities'),
     probe('GET', api.url, '/v1/toolsets'),
@@ -134,16 +154,30 @@ export async function diagnose(parts: DoctorParts): Promise<Diagnosis> {
     probe('GET', dashboard.url, '/v1/capabilities'),
     // Never POST: that deletes sessions.
     probe('HEAD', dashboard.url, '/api/sessions/prune'),
-    probe('GET', relayBase, '/relay/info', relay.headers),
+    infoProbe,
     probe('GET', localBase, '/sessions', relay.headers),
     probe('GET', localBase, '/desktop/health', relay.headers),
     bounded<OperatorFacts | string>(readOperator(host, relay.port, parts.operator), (reason) => reason),
+    parts.config &&
+      bounded<SecureLinkFacts | string | undefined>(
+        readSecureLink({
+          config: parts.config,
+          host,
+          now: clock.now(),
+          health: probe('GET', localBase, '/health', relay.headers),
+          probe: (base, path) => probe('GET', base, path),
+          timeout: parts.timeout,
+        }),
+        // Most relays have no Secure Link, and need no warning about it.
+        (reason) => (parts.config?.secureLinkEnabled ? reason : undefined),
+      ),
     bounded(readPlugin(host, version, pluginDirectory), latePlugin),
     bounded(tryImports(parts.modules), lateImports),
     bounded(readHeartbeat(host, clock), (): Heartbeat => ({ status: 'malformed', supported: true })),
     bounded(readPriorExit(host), (): PriorExit => ({ prior_exit: 'unknown' })),
     bounded(readBootstrap(parts.compat), () => noBootstrap(parts.compat)),
-    bounded(readLifecycle(parts.service), () => noLifecycle(parts.service)),
+    lifecycleRead,
+    Promise.all(machine.map(([id, check]) => bounded(check, (reason) => notKnown(id, reason)))),
   ]);
 
   const apiFacts = { capabilities, toolsets };
@@ -174,12 +208,17 @@ export async function diagnose(parts: DoctorParts): Promise<Diagnosis> {
             loopbackCheck(info, version, relay.port),
             typeof operator === 'string' ? unknownOperator(operator) : operatorCheck(operator, info),
             toolsCheck(parts.operator, { info, sessions, desktop }),
+            ...(secureLink === undefined ? [] : linkChecks(secureLink)),
           ]
         : [remoteCheck(info, version)]),
+      ...machineSide,
       bootstrapCheck(bootstrap),
     ],
   };
 }
+
+const linkChecks = (facts: SecureLinkFacts | string): Check[] =>
+  typeof facts === 'string' ? unknownSecureLink(facts) : secureLinkChecks(facts);
 
 /** Whether the diagnosis is a failure: an error, or with `strict` a warning. */
 export const hasProblems = (checks: Check[], strict: boolean): boolean =>

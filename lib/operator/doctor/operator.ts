@@ -1,9 +1,9 @@
 import type { Host } from '../../host/index.ts';
 import type { ProbeResult } from '../../host/probe.ts';
 import { isMapping } from '../../kit/yaml.ts';
-import { type Check, MORE_TIME, ok, warn } from './check.ts';
+import { type Check, MORE_TIME, notKnown, ok, warn } from './check.ts';
 
-/** What this command knows of the settings that decide who operates the relay (contract 01 §1.3 rule 6). */
+/** Settings that decide who operates the relay, as far as this command knows them (contract 01 §1.3 rule 6). */
 export interface OperatorSettings {
   /** `RELAY_REQUIRE_OPERATOR_KEY`. */
   requireKey: boolean;
@@ -75,7 +75,7 @@ export function toolsCheck(
 ): Check {
   const id = 'relay-host-tools';
   const token = `desktop tools need DESKTOP_RELAY_TOKEN, which is ${hasDesktopToken ? '' : 'not '}set here`;
-  if (!info.ok) return ok(id, `not known: the relay does not admit this command; ${token}`);
+  if (!info.ok) return notKnown(id, `the relay does not admit this command; ${token}`);
   const isNamed = errorOf(sessions).includes('X-Svc-Operator') && errorOf(desktop).includes('DESKTOP_RELAY_TOKEN');
   const sent = requireKey ? 'X-Svc-Operator: 1 and the operator key' : 'X-Svc-Operator: 1';
   return isNamed

@@ -2,7 +2,7 @@ import type { ProbeResult } from '../../host/probe.ts';
 import { isMapping } from '../../kit/yaml.ts';
 import { type ServiceParts, serviceStatus, unitPath } from '../service/service.ts';
 import type { SystemdState } from '../service/systemd.ts';
-import { type Check, fail, MORE_TIME, ok, outcome, warn } from './check.ts';
+import { type Check, fail, MORE_TIME, ok, outcome, unknown, warn } from './check.ts';
 
 /** Modules of a relay, in the order in which they are loaded. */
 export interface RelayModules {
@@ -59,7 +59,7 @@ export function loopbackCheck(info: ProbeResult, version: string, port: number):
   const id = 'relay-loopback';
   if (info.ok) {
     const running = isMapping(info.json) && typeof info.json.version === 'string' ? info.json.version : null;
-    if (running === null) return ok(id, `port ${port} answers /relay/info, but does not say that it is svc-relay`);
+    if (running === null) return unknown(id, `port ${port} answers /relay/info, but does not say that it is svc-relay`);
     const other = running === version ? '' : `; ${version} is installed: restart it to run that`;
     return ok(id, `svc-relay ${running} answers on port ${port}${other}`);
   }
@@ -101,7 +101,7 @@ export function remoteCheck(info: ProbeResult, version: string): Check {
   return fail(id, summary, "Check the URL, and that 'wrangler deploy' has published the relay on that host.");
 }
 
-/** What keeps the relay running: facts without a verdict (contract 07 §5.2 leaves the members open). */
+/** The service that keeps the relay running: facts without a verdict (contract 07 §5.2 leaves the members open). */
 export interface Lifecycle {
   service: {
     systemd: SystemdState | 'unknown';
@@ -110,12 +110,13 @@ export interface Lifecycle {
     current: boolean;
     enabled: boolean | null;
     active: string | null;
+    linger: boolean | null;
   };
 }
 
 export async function readLifecycle(parts: ServiceParts): Promise<Lifecycle> {
-  const { systemd, unit_path, installed, current, enabled, active } = await serviceStatus(parts);
-  return { service: { systemd, unit_path, installed, current, enabled, active } };
+  const { systemd, unit_path, installed, current, enabled, active, linger } = await serviceStatus(parts);
+  return { service: { systemd, unit_path, installed, current, enabled, active, linger } };
 }
 
 export const noLifecycle = (parts: ServiceParts): Lifecycle => ({
@@ -126,5 +127,6 @@ export const noLifecycle = (parts: ServiceParts): Lifecycle => ({
     current: false,
     enabled: null,
     active: null,
+    linger: null,
   },
 });

@@ -28,7 +28,7 @@ const MAX_CHAT_SESSION_ID = 200;
 const MAX_MESSAGE = 280;
 const LIMITS: SessionLimits = { perPrincipal: 8, total: 64, evicts: 'unattached', error: 'unavailable' };
 
-/** What a client asks for beyond provider, model and voice (contract 06 §3.3). */
+/** Wishes of a client beyond provider, model and voice (contract 06 §3.3). */
 interface AgentRequest {
   /** The chat session to continue. */
   chatSessionId: string | null;

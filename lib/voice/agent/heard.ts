@@ -35,7 +35,7 @@ export interface SentAudio {
   contentIndex?: number;
 }
 
-/** What of the sent speech the phone has played (contract 06 §6.6). Times are monotonic milliseconds. */
+/** Tracks how much of the sent speech the phone has played (contract 06 §6.6). Times are monotonic milliseconds. */
 export class HeardLedger {
   readonly #items: Item[] = [];
   #last = 0;

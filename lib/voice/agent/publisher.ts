@@ -53,7 +53,7 @@ export class Publisher {
     this.#held.delete(hold);
   }
 
-  /** What the phone has played, as far as is known. */
+  /** Playback on the phone, as far as is known. */
   get playback(): Playback {
     const played = this.#played;
     return { played, isAllHeard: this.#heard.isAllHeard(played, this.#now) };

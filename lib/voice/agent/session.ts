@@ -19,6 +19,7 @@ import {
   type State,
   type Task,
 } from './core/state.ts';
+import { ProviderInlet } from './inlet.ts';
 import type { ConnectProvider, ProviderOptions, ProviderSession } from './provider/provider.ts';
 import { Publisher } from './publisher.ts';
 import type { ContextMessage } from './text/context.ts';
@@ -42,9 +43,9 @@ export interface AgentSessionParts<S extends StreamingSettings = StreamingSettin
   config: AgentConfig;
   /** Milliseconds that the session waits for its first socket. */
   unattachedTtl: number;
-  /** What was said before, oldest message first. */
+  /** Earlier conversation, oldest message first. */
   context: readonly ContextMessage[];
-  /** What the provider is told of the profile. */
+  /** Description of the profile for the provider. */
   profileBlock: string;
   upstream: AgentUpstream;
   connectProvider: ConnectProvider;
@@ -201,10 +202,14 @@ export class AgentSession implements TableSession {
     const time = localTime(clock.now());
     const instructions = providerInstructions({ facts: this.#facts, time, finalAnswerOnly, context, profileBlock });
     const options = { ...providerOptions, model, voice, sampleRate, instructions, tools: TOOLS };
-    try {
-      const session = await connectProvider({ ...options, signal: connection.signal }, (event) => {
+    const inlet = new ProviderInlet({
+      room: () => this.#socket.room(),
+      post: (event) => {
         if (!connection.signal.aborted) this.#post({ type: 'provider', event, playback: this.#publisher.playback });
-      });
+      },
+    });
+    try {
+      const session = await connectProvider({ ...options, signal: connection.signal }, (event) => inlet.push(event));
       if (connection.signal.aborted) {
         session.close();
         return;
@@ -345,7 +350,7 @@ export class AgentSession implements TableSession {
     }
   }
 
-  /** What the provider must take for the turn to go on. */
+  /** Sends a message without which the turn cannot go on. */
   #tell(what: 'toolResult' | 'request', send: (provider: ProviderSession) => void): void {
     try {
       if (this.#provider) send(this.#provider);

@@ -11,7 +11,7 @@ import {
 import { MAX_DELIVERED_ANSWER, speechSafe } from './text/speech-safe.ts';
 import { type RunStatus, toolResults } from './text/tools.ts';
 
-/** What the provider is asked for (contract 06 §6.7, §7). */
+/** Requests to the provider, in words (contract 06 §6.7, §7). */
 export function responseRequest(prompt: Prompt | null): ResponseRequest {
   switch (prompt?.type) {
     case undefined:
@@ -36,7 +36,7 @@ export function responseRequest(prompt: Prompt | null): ResponseRequest {
   }
 }
 
-/** What results of functions say of the session. */
+/** Facts of the session in the results of functions. */
 export interface ResultFacts {
   sessionId: string | null;
   profile: string | null;

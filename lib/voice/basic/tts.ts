@@ -142,7 +142,7 @@ export const isTtsProvider = (name: string): boolean => Object.hasOwn(PROVIDERS,
 /** Code points that a provider takes in one request. */
 export const maxTextOf = (provider: string): number => PROVIDERS[provider]?.maxText ?? MAX_TEXT;
 
-/** The request that speaks a text. @throws RelayError for the id of a voice or a model that is none. */
+/** The request that speaks a text. @throws RelayError for an invalid id of a voice or a model. */
 export function ttsRequest(provider: string, speech: Speech, { baseUrl, secret }: Credential): ProviderRequest {
   const { path, headers, body } = (PROVIDERS[provider] as TtsProvider).call(speech, secret);
   return {

@@ -8,7 +8,7 @@ import type { Effect, EventBody, Input, Phase, SocketId } from './types.ts';
 
 /** Sockets are pinged every second time, and checked for an answer in between. */
 const TICK = 10_000;
-/** Unsent bytes above which the producer pauses, unless the transport allows less. */
+/** Unsent bytes above which the producer pauses, unless the transport or the rules allow less. */
 const HIGH_WATER = 4 * 1024 * 1024;
 
 export interface SessionSocketParts {
@@ -255,7 +255,8 @@ export class SessionSocket {
     }
     const { transport, replayed } = link;
     const unsent = transport.unsent();
-    const high = Math.min(HIGH_WATER, transport.credit ?? HIGH_WATER);
+    // Halfway to the limit, so that a producer that pauses never costs a client its socket.
+    const high = Math.min(HIGH_WATER, this.#parts.rules.maxUnsent / 2, transport.credit ?? HIGH_WATER);
     this.#isSocketFull = this.#isSocketFull ? unsent > high / 2 : unsent > high;
     if (unsent - replayed > this.#parts.rules.maxUnsent) this.#drop(transport.id);
   }

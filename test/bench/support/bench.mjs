@@ -2,7 +2,8 @@
  * Each file in `benches/` exports as its default:
  *
  * - `name`: selects it on the command line; `title`: its line in the table; `unit`: of the measured value
- * - `minRatio`: lower bound of `relay / bare`, for rates; or `max`: upper bound of `relay` itself, for times and sizes
+ * - `minRatio`: lower bound of `relay / bare`, for rates; or `maxRatio`: its upper bound, for times beside a bare one;
+ *   or `max`: upper bound of `relay` itself, for times and sizes
  * - `operation`: what server CPU is counted per ("request"); only for benches whose measurements carry `cpu`
  * - `rounds`: how often each side is measured (3); the medians count
  * - `prepare(stage)`: starts the servers and returns `{ relay, bare }`, two functions that measure once and return
@@ -21,7 +22,12 @@ export async function runBench({ prepare, rounds: usual = 3, ...bench }, { stage
     for (const [side, measure] of Object.entries(sides)) measured[side].push(await measure());
   }
   const { relay, bare, ratio, ...rest } = compare(measured, plainValue);
-  const ok = bench.minRatio === undefined ? relay <= bench.max : ratio >= bench.minRatio;
+  const {
+    minRatio = Number.NEGATIVE_INFINITY,
+    maxRatio = Number.POSITIVE_INFINITY,
+    max = Number.POSITIVE_INFINITY,
+  } = bench;
+  const ok = ratio >= minRatio && ratio <= maxRatio && relay <= max;
   const cpu = bench.operation && compare(measured, ({ cpu }) => cpu);
   return { ...bench, relay, bare, ratio, ...rest, ok, ...(cpu && { cpu }) };
 }

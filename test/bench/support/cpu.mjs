@@ -27,14 +27,15 @@ function threadTime(path) {
 }
 
 /**
- * Starts measuring a server. The function it returns ends the measurement: given the number of operations done since,
- * it returns `{ value, cpu }`: operations per second, and microseconds of server CPU per operation.
+ * Starts measuring servers. The function it returns ends the measurement: given the number of operations done since,
+ * it returns `{ value, cpu }`: operations per second, and microseconds of CPU of all servers per operation.
  */
-export function startMeter(server) {
-  const cpu = cpuTime(server);
+export function startMeter(...servers) {
+  const total = () => servers.reduce((sum, server) => sum + cpuTime(server), 0);
+  const cpu = total();
   const began = performance.now();
   return (operations) => ({
     value: (operations * 1000) / (performance.now() - began),
-    cpu: (cpuTime(server) - cpu) / operations,
+    cpu: (total() - cpu) / operations,
   });
 }

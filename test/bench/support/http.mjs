@@ -1,4 +1,5 @@
 import { connect } from 'node:net';
+import { connect as connectTls } from 'node:tls';
 import { median } from './bench.mjs';
 import { startMeter } from './cpu.mjs';
 
@@ -43,7 +44,7 @@ export async function httpRate(server, path, headers, { method = 'GET', body, co
   const request = Buffer.from(requestText(method, path, headers, body), 'latin1');
   let answers = 0;
   const count = () => void answers++;
-  const clients = await Promise.all(Array.from({ length: connections }, () => openClient(server.port, request, count)));
+  const clients = await Promise.all(Array.from({ length: connections }, () => openClient(server, request, count)));
   try {
     const failure = Promise.race(clients.map((client) => client.failed));
     for (const client of clients) client.begin();
@@ -62,7 +63,7 @@ export async function httpLatency(server, path, headers, { method = 'GET', body 
   const request = Buffer.from(requestText(method, path, headers, body), 'latin1');
   const times = [];
   let asked = 0;
-  const client = await openClient(server.port, request, () => {
+  const client = await openClient(server, request, () => {
     const now = performance.now();
     if (asked > 0) times.push(now - asked);
     asked = now;
@@ -82,7 +83,7 @@ export async function httpLatency(server, path, headers, { method = 'GET', body 
 const delay = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
 /** Sends `request` again after each answer from `begin()` to `end()`; `failed` rejects at the first failure. */
-function openClient(port, request, onAnswer) {
+function openClient({ port, tls }, request, onAnswer) {
   return new Promise((resolve, reject) => {
     // Bytes still missing from the current answer. Bodies may differ in length, so every head is looked at.
     let missing = 0;
@@ -103,13 +104,15 @@ function openClient(port, request, onAnswer) {
         return true;
       },
     };
-    const socket = connect({ port, host: '127.0.0.1', noDelay: true, onread });
+    const target = { port, host: '127.0.0.1', noDelay: true };
+    const socket = tls ? connectTls({ ...target, rejectUnauthorized: false }) : connect({ ...target, onread });
+    if (tls) socket.on('data', (chunk) => onread.callback(chunk.length, chunk));
     socket.on('error', (error) => {
       reject(error);
       fail(error);
     });
     socket.on('close', () => fail(new Error('the server closed a connection')));
-    socket.on('connect', () =>
+    socket.on(tls ? 'secureConnect' : 'connect', () =>
       resolve({ failed, begin: () => socket.write(request), end: () => void socket.destroy() }),
     );
   });

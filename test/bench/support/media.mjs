@@ -26,7 +26,7 @@ export async function registerSparse(stage, size) {
   return { relay, path, url: `/media/${JSON.parse(answer.body).token}`, headers, end: () => rm(path) };
 }
 
-/** One whole download on its own connection: megabytes per second, and server CPU per megabyte. */
+/** One whole download, or range, on its own connection: megabytes per second, and server CPU per megabyte. */
 export function download(server, path, size, headers = {}) {
   return new Promise((resolve, reject) => {
     const read = startMeter(server);
@@ -48,7 +48,7 @@ export function download(server, path, size, headers = {}) {
     const socket = connect({ port: server.port, host: '127.0.0.1', onread });
     socket.on('error', reject);
     socket.on('close', () => {
-      if (!head.startsWith('HTTP/1.1 200 ') || received !== size) reject(new Error(`${received} bytes after ${head}`));
+      if (!/^HTTP\/1\.1 20[06] /.test(head) || received !== size) reject(new Error(`${received} bytes after ${head}`));
       else resolve(read(size / 1e6));
     });
     socket.write(`GET ${path} HTTP/1.1\r\n${lines.map(([name, value]) => `${name}: ${value}\r\n`).join('')}\r\n`);
@@ -58,7 +58,7 @@ export function download(server, path, size, headers = {}) {
 const CHUNK = Buffer.alloc(256 * 1024, 7);
 
 /** Uploads `size` bytes as fast as the server takes them and resolves with the status. */
-export function upload(port, token, size, path = '/media/upload') {
+export function upload(port, token, size, path = '/media/upload', headers = {}) {
   return new Promise((resolve, reject) => {
     const start = '--b\r\ncontent-disposition: form-data; name="file"; filename="film.mp4"\r\n\r\n';
     const end = '\r\n--b--\r\n';
@@ -66,6 +66,7 @@ export function upload(port, token, size, path = '/media/upload') {
       `POST ${path} HTTP/1.1`,
       'host: 127.0.0.1',
       `authorization: Bearer ${token}`,
+      ...Object.entries(headers).map(([name, value]) => `${name}: ${value}`),
       'content-type: multipart/form-data; boundary=b',
       `content-length: ${start.length + size + end.length}`,
       'connection: close',

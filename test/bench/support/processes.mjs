@@ -1,6 +1,6 @@
 import { spawn } from 'node:child_process';
-import { readFileSync } from 'node:fs';
-import { mkdtemp, open, rm } from 'node:fs/promises';
+import { existsSync, readFileSync } from 'node:fs';
+import { mkdir, mkdtemp, open, rm, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
@@ -27,18 +27,45 @@ export class Stage {
     this.#executable = executable;
   }
 
+  get executable() {
+    return this.#executable;
+  }
+
+  /** Milliseconds that Node takes from its start to its end with these arguments. */
+  timed(args) {
+    const began = performance.now();
+    return new Promise((resolve, reject) => {
+      const child = spawn(process.execPath, args, { env: { PATH: process.env.PATH }, stdio: 'ignore' });
+      child.once('error', reject);
+      child.once('exit', (code) => {
+        if (code === 0) resolve(performance.now() - began);
+        else reject(new Error(`node ${args.join(' ')} ended with ${code}`));
+      });
+    });
+  }
+
   /** The built modules of the measured relay. */
   get dist() {
     return dirname(dirname(this.#executable));
   }
 
-  /**
-   * Starts the built relay on a new home and waits for its first healthy answer, which took `startedIn` ms.
-   * `collectable` adds the signal that `collectedMemory` needs.
-   */
-  async relay({ collectable = false, env: extra = {} } = {}) {
+  /** A new directory, removed by `clear`. */
+  async home() {
     const home = await mkdtemp(join(tmpdir(), 'svc-bench-'));
     this.#homes.push(home);
+    return home;
+  }
+
+  /**
+   * Starts the built relay on a new home and waits for its first healthy answer, which took `startedIn` ms.
+   * `collectable` adds the signal that `collectedMemory` needs; `hostId` is the relay's name at a Reach broker.
+   */
+  async relay({ collectable = false, hostId, env: extra = {} } = {}) {
+    const home = await this.home();
+    if (hostId !== undefined) {
+      await mkdir(join(home, 'relay-secure-link'), { mode: 0o700 });
+      await writeFile(join(home, 'relay-secure-link/host-id'), `${hostId}\n`, { mode: 0o600 });
+    }
     const port = await freePort();
     const args = [this.#executable, 'relay', 'start', '--host', '127.0.0.1', '--port', String(port)];
     const env = { PATH: process.env.PATH, HOME: home, SVC_HOME: home, TMPDIR: home, TMUX_TMPDIR: home, ...extra };
@@ -49,6 +76,24 @@ export class Stage {
     await healthy(server);
     server.startedIn = performance.now() - began;
     server.home = home;
+    return server;
+  }
+
+  /**
+   * Starts the built Reach broker for these hosts, on a new state: with TLS by the files `{ cert, key }`, otherwise with
+   * clients that come by `x-forwarded-for`.
+   */
+  async broker(credentials, tls) {
+    const home = await this.home();
+    const port = await freePort();
+    const file = join(home, 'hosts.json');
+    await writeFile(file, JSON.stringify(credentials), { mode: 0o600 });
+    const flags = ['--credentials', file, '--port', String(port), '--log-level', 'ERROR'];
+    if (tls) flags.push('--tls-cert', tls.cert, '--tls-key', tls.key);
+    else flags.push('--insecure-dev', '--client-ip-header', 'x-forwarded-for');
+    const args = [this.#executable, 'reach', 'start', ...flags];
+    const server = this.#spawn(args, { PATH: process.env.PATH, HOME: home, SVC_HOME: home }, port, true, 'inherit');
+    if (!tls) await healthy(server);
     return server;
   }
 
@@ -82,8 +127,9 @@ export class Stage {
 
   /** The last warnings and errors that the relays of this bench logged. */
   complaints() {
-    const lines = this.#homes.flatMap((home) => readFileSync(join(home, 'relay.log'), 'utf8').split('\n'));
-    return lines
+    const logs = this.#homes.map((home) => join(home, 'relay.log')).filter((path) => existsSync(path));
+    return logs
+      .flatMap((path) => readFileSync(path, 'utf8').split('\n'))
       .filter((text) => !/\[(INFO|DEBUG)\]/.test(text))
       .slice(-20)
       .join('\n');
@@ -105,7 +151,8 @@ async function healthy(server) {
   throw new Error(`no healthy answer from ${server.child.spawnargs.at(-1)} (exit code ${server.child.exitCode})`);
 }
 
-function freePort() {
+/** A port that was free just now. */
+export function freePort() {
   return new Promise((resolve, reject) => {
     const server = createServer().once('error', reject);
     server.listen(0, '127.0.0.1', () => {

@@ -39,8 +39,9 @@ export function formatHead({ node, cpu, cores, load }, withFormer) {
 }
 
 /** The line of a bench, and a second one for the CPU of its server. */
-export function formatRow({ title, unit, minRatio, max, ok, operation, cpu, ...value }, withFormer) {
-  const bound = minRatio === undefined ? `<= ${number(max)}` : `>= ${minRatio.toFixed(2)}`;
+export function formatRow({ title, unit, minRatio, maxRatio, max, ok, operation, cpu, ...value }, withFormer) {
+  const atMost = maxRatio === undefined ? number(max) : maxRatio.toFixed(2);
+  const bound = minRatio === undefined ? `<= ${atMost}` : `>= ${minRatio.toFixed(2)}`;
   const verdict = ok ? 'ok' : minRatio === undefined ? 'ABOVE' : 'BELOW';
   const text = (row) => ({
     relay: number(row.relay),

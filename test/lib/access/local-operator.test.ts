@@ -11,7 +11,7 @@ const OWN = 1000;
 const KEY = 'k'.repeat(43);
 
 interface Setting {
-  /** Who is at the other end. */
+  /** Owner of the other end. */
   owner?: Owner;
   own?: number | null;
   requireOperatorKey?: boolean;
@@ -59,7 +59,7 @@ it.each<[string, Setting, string | undefined, string | undefined]>([
   ['a user that RELAY_OPERATOR_UIDS names', { owner: 7, operatorUids: [6, 7] }, undefined, undefined],
   ['a user that it does not name', { owner: 8, operatorUids: [6, 7] }, 'other-user', undefined],
   ['a connection that cannot be found', { owner: 'unknown' }, 'other-user', undefined],
-  ['a number that is none', { owner: Number.NaN }, 'other-user', undefined],
+  ['not a number', { owner: Number.NaN }, 'other-user', undefined],
   ['a system that does not tell', { owner: 'untold' }, undefined, undefined],
   ['a system whose users have no numbers', { owner: 'untold', own: null }, undefined, undefined],
   ['the own user where the key is required', { owner: OWN, requireOperatorKey: true }, 'no-key', undefined],

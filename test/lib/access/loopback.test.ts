@@ -121,6 +121,18 @@ it.each([
   expect(check({ origin })).toBe(false);
 });
 
+it.each([
+  ['127.0.0.1:9', true],
+  ['[::1]:9', true],
+  ['[::1]', true],
+  ['localhost:9', false],
+  ['LOCALHOST', false],
+])('contract 09 §5: a browser at %s: %s', (host, expected) => {
+  expect(check({ ...BROWSER, host, origin: `http://${host}` })).toBe(expected);
+  expect(check({ ...BROWSER, host, 'sec-fetch-site': 'same-origin' })).toBe(expected);
+  expect(check({ ...BROWSER, host })).toBe(true);
+});
+
 it('contract 01 §1.3 rule 4: over TLS the own origin is https', () => {
   const tls = { peer: { tls: true } };
   expect(check({ ...BROWSER, origin: `https://${HOST}` }, tls)).toBe(true);

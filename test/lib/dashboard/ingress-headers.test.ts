@@ -2,6 +2,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import {
   FRAMING_HEADERS,
+  HeaderFilter,
   pickHeaders,
   REQUEST_HEADERS,
   RESPONSE_HEADERS,
@@ -49,5 +50,13 @@ describe('the headers that pass (contract 07 §4.3)', () => {
         expect(picked.every((part) => typeof part === 'string')).toBe(true);
       }),
     );
+  });
+});
+
+describe('a filter of raw headers', () => {
+  it('keeps the named ones, whatever their case, as they were sent', () => {
+    const filter = new HeaderFilter(RESPONSE_HEADERS);
+    const raw = ['ETag', '"x"', 'Set-Cookie', 'a=b', 'vary', 'accept', 'Vary', 'range', 'Location', '/etag'];
+    expect(filter.pick(raw)).toEqual(['ETag', '"x"', 'vary', 'accept', 'Vary', 'range']);
   });
 });

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { compacted, memberNamed, membersOf, withoutMembers } from '../../../lib/dispatch/json-text.ts';
+import { compactedPieces, memberNamed, membersOf, withoutMembers } from '../../../lib/dispatch/json-text.ts';
 
 /** The same value with blanks wherever JSON allows them. */
 const spread = (value: unknown): string =>
@@ -27,12 +27,16 @@ describe('JSON that is handed on as text', () => {
     );
   });
 
-  it('makes one line of any value and leaves the rest as it was written', () => {
+  it('makes one line of any value and leaves the rest as it was written, in pieces of whole characters', () => {
+    const compacted = (text: string, length?: number) => [...compactedPieces(text, length)].join('');
     fc.assert(
-      fc.property(fc.jsonValue(), (value) => {
-        expect(compacted(JSON.stringify(value, null, ' \t\n'))).toBe(JSON.stringify(value));
+      fc.property(fc.jsonValue(), fc.integer({ min: 1, max: 20 }), (value, length) => {
+        const text = JSON.stringify(value, null, ' \t\n');
+        expect(compacted(text)).toBe(JSON.stringify(value));
+        expect(compacted(text, length)).toBe(JSON.stringify(value));
       }),
     );
+    expect([...compactedPieces('"a\u{1f600}\u{1f600}b"', 3)]).toEqual(['"a\u{1f600}', '\u{1f600}b', '"']);
     const compact = '{"a":1e400,"a":-0.0,"b":"\\u00e9 \\" : ,\\\\"}';
     expect(compacted(compact)).toBe(compact);
     expect(compacted(`\r\n${compact.replace(',', ' , ')}\t`)).toBe(compact);

@@ -17,17 +17,19 @@ describe('long JSON (contract 02 §1.1)', () => {
     [
       'names of 8 MiB',
       `[${Array(1023)
-        .fill(`{"${'n'.repeat(8 * KiB - 1)}":1}`)
+        .fill(`{"${'n'.repeat(8 * KiB - 81)}":1}`)
         .join(',')}]`,
       true,
     ],
     [
       'longer names',
       `[${Array(1025)
-        .fill(`{"${'n'.repeat(8 * KiB - 1)}":1}`)
+        .fill(`{"${'n'.repeat(8 * KiB - 81)}":1}`)
         .join(',')}]`,
       false,
     ],
+    ['100,000 short names', `{${Array(100_000).fill('"n":1').join(',')}}`, true],
+    ['more short names', `{${Array(104_000).fill('"n":1').join(',')}}`, false],
     ['other strings of more than that', `["${'n:'.repeat(5 * MiB)}"]`, true],
     ['structure in a string', `["${'[{,'.repeat(200_000)}"]`, true],
     ['structure after an escaped quote', `["\\"${'[{,'.repeat(200_000)}\\\\"]`, true],
@@ -40,20 +42,26 @@ describe('long JSON (contract 02 §1.1)', () => {
   });
 
   it('keeps what slices cut', async () => {
-    for (const start of ['', ' ', '  ', '   ']) {
-      const text = `${start}["${'\u4e2d'.repeat(MiB)}","${'\\"[],'.repeat(MiB)}"]`;
+    const starts = ['', ' ', '  ', '   '];
+    const wide = starts.map((start) => `${start}["${'\u4e2d\u{1f600}'.repeat(MiB)}"]`);
+    for (const text of [...wide, ...starts.map((start) => `${start}["\u4e2d","${'\\"[],'.repeat(MiB)}"]`)]) {
       expect((await readLongJson(bytes(text))) === text).toBe(true);
       expect((await readLongJson(text)) === text).toBe(true);
     }
   });
 
-  it('keeps or drops a byte-order mark, and refuses invalid UTF-8 if asked', async () => {
-    expect(await readLongJson(bytes('\ufeff{}'))).toBe('{}');
-    expect(await readLongJson(bytes('\ufeff{}'), { ignoreBOM: true })).toBe('\ufeff{}');
-    const invalid = new Uint8Array([0x5b, 0x22, 0xff, 0x22, 0x5d]);
-    expect(await readLongJson(invalid)).toBe('["\ufffd"]');
+  it.each([
+    ['short', ''],
+    ['decoded in slices', '\u4e2d'.repeat(MiB)],
+  ])('keeps or drops a byte-order mark, and refuses invalid UTF-8 if asked: %s', async (_name, rest) => {
+    expect((await readLongJson(bytes(`\ufeff{}${rest}`))) === `{}${rest}`).toBe(true);
+    expect((await readLongJson(bytes(`\ufeff{}${rest}`), { ignoreBOM: true })) === `\ufeff{}${rest}`).toBe(true);
+    const invalid = Buffer.concat([bytes(`["${rest}`), new Uint8Array([0xff, 0xe4, 0xb8]), bytes('"]')]);
+    expect((await readLongJson(invalid)) === `["${rest}\ufffd\ufffd"]`).toBe(true);
     await expect(readLongJson(invalid, { fatal: true })).rejects.toThrow(TypeError);
-    await expect(readLongJson(new Uint8Array([0x22, 0xe4, 0xb8]), { fatal: true })).rejects.toThrow(TypeError);
+    const cut = bytes(`"${rest}\u4e2d`).subarray(0, -1);
+    expect((await readLongJson(cut)) === `"${rest}\ufffd`).toBe(true);
+    await expect(readLongJson(cut, { fatal: true })).rejects.toThrow(TypeError);
   });
 });
 

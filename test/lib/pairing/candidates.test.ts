@@ -53,6 +53,9 @@ describe('tailscale candidates (contract 01 §5.4)', () => {
     lanAddress: async () => null,
     tailnet: async () => state,
     canConnect: async () => false,
+    addresses: () => [],
+    resolve: async () => [],
+    canListen: async () => false,
   });
   const plain = { apiTls: false, relayTls: false };
   const stale: Candidate = {

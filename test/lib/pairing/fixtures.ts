@@ -6,7 +6,10 @@ import { type Config, readConfig } from '../../../lib/config.ts';
 import type { Host, HostFiles, Tailnet } from '../../../lib/host/index.ts';
 import { createFiles } from '../../../lib/host/node/files.ts';
 import { createHomeFiles } from '../../../lib/host/node/home-files.ts';
+import { createIdentities } from '../../../lib/host/node/identity.ts';
+import { createMachine } from '../../../lib/host/node/machine.ts';
 import { createMediaFiles } from '../../../lib/host/node/media.ts';
+import { createNetwork } from '../../../lib/host/node/network.ts';
 import { createYamlThread } from '../../../lib/host/node/yaml.ts';
 import type { Clock } from '../../../lib/kit/clock.ts';
 import { createLog } from '../../../lib/log.ts';
@@ -53,7 +56,14 @@ export async function fakeHost(options: FakeHostOptions = {}): Promise<Host> {
     files: { ...createFiles(), ...files },
     media: createMediaFiles({ env: {} }),
     homeFiles: createHomeFiles(),
-    network: { lanAddress: async () => lan, tailnet: async () => tailnet, canConnect: async () => false },
+    machine: createMachine(),
+    network: {
+      ...createNetwork(),
+      lanAddress: async () => lan,
+      tailnet: async () => tailnet,
+      canConnect: async () => false,
+    },
+    identities: createIdentities(),
     processes: { own: 1, exists: () => false, facts: async () => null, endAll: async () => ({ ended: 0, left: 0 }) },
     users: { own: 1, ofConnection: async () => 'untold', ofListeners: async () => 'untold' },
     env: {},

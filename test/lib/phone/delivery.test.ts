@@ -5,7 +5,7 @@ import { describe, expect, it } from 'vitest';
 import { openPhoneMessaging, type PhoneLink } from '../../../lib/phone/phone.ts';
 import type { SeenChat } from '../../../lib/phone/threads.ts';
 import type { Session } from '../../../lib/sessions/session.ts';
-import type { QueuedMessage, StoredReply } from '../../../storage/schema.ts';
+import type { PhoneHistoryItem, QueuedMessage, StoredReply } from '../../../storage/schema.ts';
 import { createTestClock } from '../../support/clock.ts';
 import { createTestLog } from '../../support/log.ts';
 
@@ -43,6 +43,7 @@ function stores() {
   return {
     queue: createStorage<QueuedMessage>({ driver: memoryDriver() }),
     replies: createStorage<StoredReply>({ driver: memoryDriver() }),
+    history: createStorage<PhoneHistoryItem>({ driver: memoryDriver() }),
   };
 }
 
@@ -184,6 +185,7 @@ describe('message delivery (contract 04 §5.4)', () => {
     const { phone, log } = await setup({
       queue: Object.assign(kept.queue, { setItem: full }),
       replies: Object.assign(kept.replies, { setItem: full }),
+      history: Object.assign(kept.history, { setItem: full }),
     });
     await expect(phone.push({ text: 'secret', message_id: 'a' })).rejects.toMatchObject({ kind: 'unavailable' });
     expect(phone.queued()).toEqual([]);

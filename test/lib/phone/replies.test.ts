@@ -2,16 +2,18 @@ import fc from 'fast-check';
 import { createStorage, type Storage } from 'unstorage';
 import memoryDriver from 'unstorage/drivers/memory';
 import { expect, it } from 'vitest';
+import { openHistory } from '../../../lib/phone/history.ts';
 import { createReplies } from '../../../lib/phone/replies.ts';
 import { readStoredReply } from '../../../lib/phone/reply.ts';
 import { openRows } from '../../../lib/phone/rows.ts';
-import type { Reply, StoredReply } from '../../../storage/schema.ts';
+import type { PhoneHistoryItem, Reply, StoredReply } from '../../../storage/schema.ts';
 import { createTestClock, type TestClock } from '../../support/clock.ts';
 import { createTestLog } from '../../support/log.ts';
 
 async function open(store: Storage<StoredReply>, clock: TestClock) {
   const log = createTestLog();
-  return createReplies({ rows: await openRows({ store, log, read: readStoredReply }), clock, log });
+  const history = await openHistory({ store: createStorage<PhoneHistoryItem>(), log });
+  return createReplies({ rows: await openRows({ store, log, read: readStoredReply }), clock, log, history });
 }
 
 const CHATS = ['a', 'b', 'c'];

@@ -1,6 +1,6 @@
 import { copyFile, mkdir, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
 import type { Limiter } from '../../../lib/access/limiter.ts';
@@ -88,6 +88,7 @@ class Real {
   #path = () => join(this.directory, String(this.#life), 'state.db');
 
   async open(): Promise<void> {
+    await mkdir(dirname(this.#path()), { recursive: true });
     this.#stores = createStores(
       'node',
       openStateFile(this.#path(), (message) => this.log.warn(message)),

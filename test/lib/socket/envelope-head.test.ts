@@ -6,7 +6,7 @@ import { readHead } from '../../../lib/socket/envelope-head.ts';
 const KiB = 1024;
 const bytes = (text: string): Uint8Array => new TextEncoder().encode(text);
 
-/** What a head is compared with: the same three of a parsed envelope. */
+/** The same three members of a parsed envelope, to compare a head with. */
 function parsed(text: string) {
   const message = parseEnvelope(text);
   return message && { channel: message.channel, type: message.type, id: message.id };

@@ -15,7 +15,7 @@ const start = (onPressure = (_: boolean) => {}) =>
     },
   });
 
-/** What a terminal shows after it received the text, in the form of a replay. */
+/** Screen of a terminal after it received the text, in the form of a replay. */
 async function shown(text: string, { cols, rows } = SIZE): Promise<string> {
   const reference = createReference(cols, rows);
   reference.write(text);

@@ -170,6 +170,87 @@ describe('terminal sessions', () => {
     expect(limits()).toBeUndefined();
   });
 
+  describe('a window (contract 09 §1)', () => {
+    const WINDOW = 16_384;
+    const open = async (window?: number) => {
+      const terminals = create();
+      const connection = connect();
+      const { viewer, seen } = createViewer();
+      const attach = (window?: number) => terminals.attach(connection, { name: 'a', size: SIZE, window }, viewer);
+      await attach(window);
+      const length = () => seen.filter((text) => text.startsWith('x')).join('').length;
+      return { terminals, connection, seen, attach, length };
+    };
+
+    test('stops reading when it is full, and goes on below a quarter', async () => {
+      const { terminals, connection, length } = await open(WINDOW);
+      program().print('x'.repeat(WINDOW - 1));
+      expect(program().done).not.toContain('pause');
+      program().print('x'.repeat(5_000));
+      await clock.advanceAsync(20);
+      expect(program().done.at(-1)).toBe('pause');
+      expect(length()).toBe(WINDOW);
+      terminals.acknowledge(connection, undefined, 5_000);
+      expect(length()).toBe(WINDOW + 4_999);
+      expect(program().done.at(-1)).toBe('pause');
+      terminals.acknowledge(connection, 'a', WINDOW + 4_999);
+      expect(program().done.at(-1)).toBe('resume');
+    });
+
+    test('another attach of the same socket counts anew, or no longer', async () => {
+      const { terminals, connection, attach, seen, length } = await open(WINDOW);
+      program().print('x'.repeat(WINDOW + 100));
+      await attach(WINDOW);
+      expect(seen.slice(-2)).toEqual(['attached 100 again', 'x'.repeat(100)]);
+      expect(program().done.at(-1)).toBe('resume');
+      program().print('x'.repeat(WINDOW));
+      await clock.advanceAsync(20);
+      expect(length()).toBe(2 * WINDOW);
+      terminals.acknowledge(connection, 'a', WINDOW + 1);
+      expect(length()).toBe(2 * WINDOW);
+      await attach();
+      expect(length()).toBe(2 * WINDOW + 100);
+      program().print('x'.repeat(3 * WINDOW));
+      await clock.advanceAsync(20);
+      expect(length()).toBe(5 * WINDOW + 100);
+      expect(program().done.at(-1)).toBe('resume');
+    });
+
+    test.each(['detach', 'exit'])('%s ends it: the text that was read is sent, then the farewell', async (end) => {
+      const { terminals, connection, seen, length } = await open(WINDOW);
+      program().print('x'.repeat(WINDOW + 100));
+      if (end === 'detach') terminals.detach(connection, 'a', 'id');
+      else program().exit({ code: 0, signal: null });
+      expect(length()).toBe(WINDOW + 100);
+      expect(seen.at(-1)).toBe(end === 'detach' ? 'detached: client detach' : 'detached: eof 0');
+      expect(program().done).toContain('resume');
+    });
+
+    test('a lost grant sends nothing more', async () => {
+      const { terminals, connection, seen, length } = await open(WINDOW);
+      program().print('x'.repeat(WINDOW + 100));
+      terminals.release(connection, 'grant-lost');
+      expect(length()).toBe(WINDOW);
+      expect(seen.at(-1)).toBe('detached: grant expired');
+    });
+
+    test('input does not wait for it', async () => {
+      const { terminals, connection } = await open(WINDOW);
+      program().print('x'.repeat(WINDOW));
+      terminals.input(connection, 'a', '\x03');
+      expect(program().done.slice(-2)).toEqual(['pause', 'write \x03']);
+    });
+
+    test('acknowledgements without one, or of an unknown session, have no effect', async () => {
+      const { terminals, connection, length } = await open();
+      program().print('x'.repeat(2 * WINDOW));
+      terminals.acknowledge(connection, 'a', 10);
+      terminals.acknowledge(connection, 'b', 10);
+      expect(length()).toBe(2 * WINDOW);
+      expect(program().done).not.toContain('pause');
+    });
+  });
+
   test('a parked shell gets SIGHUP after 600 s, and SIGKILL a second later', async () => {
     const terminals = create();
     const connection = connect();

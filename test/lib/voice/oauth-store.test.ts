@@ -63,7 +63,7 @@ describe('until when a token is valid (contract 05 §13)', () => {
   });
 });
 
-it('contract 05 §8: a token keeps its base URL, and is not used when that is none', () => {
+it('contract 05 §8: a token keeps its base URL, and is not used when that is invalid', () => {
   expect(tokenIn({ ...fresh, base_url: 'https://own.example/v1/' }, NOW)?.baseUrl).toBe('https://own.example/v1');
   expect(tokenIn({ ...fresh, base_url: 'wss://own.example/v1' }, NOW)?.baseUrl).toBe('https://own.example/v1');
   expect(tokenIn({ ...fresh, base_url: 'own.example' }, NOW)).toBeNull();

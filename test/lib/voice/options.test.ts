@@ -337,7 +337,7 @@ describe('discovery (contract 05 §11)', () => {
     });
   });
 
-  it('a base URL that is none is told without its value', async () => {
+  it('an invalid base URL is reported without its value', async () => {
     const { of, calls } = setUp({ env: { XAI_API_KEY: SECRET, XAI_BASE_URL: `https://user:${SECRET}@host` } });
     const { dynamic } = await of('xai_tts');
     expect(dynamic).toMatchObject({

@@ -1,5 +1,5 @@
 import { expect, onTestFinished } from 'vitest';
-import { type Exchange, startFakeApi } from '../fake-api-server.ts';
+import { type Exchange, type OnEnd, startFakeApi } from '../fake-api-server.ts';
 
 export interface AgentApiOptions {
   /** The bearer that it demands. Without one, requests must have none. */
@@ -8,6 +8,8 @@ export interface AgentApiOptions {
   sessions?: string[];
   /** The answer of `GET /v1/capabilities`; without one, the route is missing. */
   capabilities?: unknown;
+  /** The test's own hook, which a concurrent one needs. */
+  onEnd?: OnEnd;
 }
 
 export interface AgentApi {
@@ -29,8 +31,13 @@ export interface AgentApi {
  * The agent's API server as voice uses it, faked on loopback. It checks what it is sent, and fails the test when the test
  * is over if anything was wrong.
  */
-export async function startAgentApi({ key, sessions = [], capabilities }: AgentApiOptions = {}): Promise<AgentApi> {
-  const fake = await startFakeApi();
+export async function startAgentApi({
+  key,
+  sessions = [],
+  capabilities,
+  onEnd = onTestFinished,
+}: AgentApiOptions = {}): Promise<AgentApi> {
+  const fake = await startFakeApi(onEnd);
   const faults: string[] = [];
   let handleRun = (exchange: Exchange): void | Promise<void> => {
     exchange.open();
@@ -90,6 +97,23 @@ export async function startAgentApi({ key, sessions = [], capabilities }: AgentA
     return exchange.answer(404, { error: 'not found' });
   });
 
-  onTestFinished(() => expect(faults).toEqual([]));
+  onEnd(() => expect(faults).toEqual([]));
   return agent;
+}
+
+/** Has every run send `before` and answer only once the returned function is called. */
+export function holdRuns(api: AgentApi, answer: string, before: object[] = []): () => void {
+  let finish = () => {};
+  const finished = new Promise<void>((resolve) => {
+    finish = resolve;
+  });
+  api.onRun(async (run) => {
+    run.open();
+    await run.event({ type: 'run.started', run_id: 'run-1' });
+    for (const event of before) await run.event(event);
+    await finished;
+    await run.event({ type: 'assistant.delta', delta: answer });
+    run.end();
+  });
+  return finish;
 }

@@ -42,7 +42,7 @@ export async function createAgent(target: Target, token: string, body?: unknown)
 }
 
 export interface AgentSetup extends AgentApiOptions {
-  /** What the provider says, in order. */
+  /** Answers of the provider, in order. */
   turns?: ScriptedTurn[];
   transcripts?: (string | null)[];
   env?: Record<string, string>;
@@ -60,18 +60,18 @@ export interface AgentStage {
   session: AgentAnswer;
   /** Another socket of the session, which is terminated after the test. */
   connect(): Promise<VoiceClient>;
-  /** What a client says that comes back. */
+  /** First message of a client that comes back. */
   resume(cursors?: object): object;
 }
 
 /** A relay between a fake OpenAI and a fake API server of the agent, and a session on it. */
 export async function setUpAgent(
   start: (options?: TargetOptions) => Promise<Target>,
-  { turns, transcripts, env = {}, body = {}, ...options }: AgentSetup = {},
+  { turns, transcripts, env = {}, body = {}, onEnd = onTestFinished, ...options }: AgentSetup = {},
 ): Promise<AgentStage> {
-  const provider = await startProvider();
+  const provider = await startProvider(onEnd);
   const script = scriptRealtime(provider, { turns, transcripts });
-  const api = await startAgentApi({ key: AGENT_KEY, ...options });
+  const api = await startAgentApi({ key: AGENT_KEY, onEnd, ...options });
   const target = await start({
     env: {
       OPENAI_REALTIME_API_KEY: REALTIME_KEY,
@@ -97,7 +97,7 @@ export async function setUpAgent(
     session,
     async connect() {
       const client = await connectVoice(target, session.websocket_path, token);
-      onTestFinished(() => client.terminate());
+      onEnd(() => client.terminate());
       return client;
     },
     resume: (cursors = {}) => ({ type: 'session.resume', resume_token: session.resume_token, ...cursors }),

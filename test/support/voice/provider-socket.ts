@@ -31,7 +31,7 @@ export interface ProviderSocket {
 
 export interface ProviderSockets {
   sockets: ProviderSocket[];
-  /** What clients did against RFC 6455: unmasked frames, reserved bits, offered extensions, invalid UTF-8. */
+  /** Violations of RFC 6455 by clients: unmasked frames, reserved bits, offered extensions, invalid UTF-8. */
   violations: string[];
   /** Called with each new connection. */
   onSocket(handle: (socket: ProviderSocket) => void | Promise<void>): void;

@@ -1,6 +1,7 @@
 import { createServer, type IncomingHttpHeaders, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { expect, onTestFinished, vi } from 'vitest';
+import type { OnEnd } from '../fake-api-server.ts';
 import { type ProviderSockets, serveProviderSockets } from './provider-socket.ts';
 
 /** One call to the fake provider, with functions that answer it. */
@@ -40,8 +41,11 @@ export interface Provider extends ProviderSockets {
   call(index: number): Promise<ProviderCall>;
 }
 
-/** A provider of speech, faked on loopback: HTTP and WebSocket. Closed after the test, which fails on violations. */
-export async function startProvider(): Promise<Provider> {
+/**
+ * A provider of speech, faked on loopback: HTTP and WebSocket. Closed after the test, which fails on violations; `onEnd`
+ * is the test's own hook in a concurrent one.
+ */
+export async function startProvider(onEnd: OnEnd = onTestFinished): Promise<Provider> {
   const calls: ProviderCall[] = [];
   let handle: Handle = () => {};
   const server = createServer(async (incoming, response) => {
@@ -51,7 +55,7 @@ export async function startProvider(): Promise<Provider> {
   });
   const sockets = serveProviderSockets(server);
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  onTestFinished(() => {
+  onEnd(() => {
     for (const socket of sockets.sockets) socket.cut();
     for (const stream of sockets.ignored) stream.destroy();
     server.closeAllConnections();

@@ -159,6 +159,8 @@ const basketPage = ({ state, set, open }: ScreenContext<ShopState>): View =>
 export const shop = defineApp<ShopState>({
   package: 'org.example.shop',
   label: 'Tea shop',
+  // Otherwise the example of cli/README.md would find the basket of its last run.
+  startsAnew: true,
   initialState: () => ({ basket: [], orders: 0 }),
   screen(context) {
     switch (context.page.name) {

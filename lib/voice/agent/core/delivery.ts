@@ -19,7 +19,7 @@ import type { Step } from './step.ts';
 const MiB = 1024 * 1024;
 /** Bytes of audio and characters of text that are held back until the response is known to be good. */
 const MAX_HELD = 8 * MiB;
-/** What an event takes besides its text or audio: there may be many small ones. */
+/** Bytes that an event takes besides its text or audio: there may be many small ones. */
 const HELD_EVENT = 256;
 const MAX_SAID = 64 * 1024;
 const MAX_BACKLOG = 4;
@@ -237,7 +237,7 @@ export function preempt(step: Step): void {
   const { delivery } = step.state;
   const { current } = delivery;
   delivery.cut = null;
-  // What was not heard of it can be asked for.
+  // The unheard rest can be asked for.
   if (delivery.spoken && !step.playback.isAllHeard) delivery.last = delivery.spoken;
   else if (current?.phase === 'streaming') delivery.last = current.result;
   delivery.spoken = null;

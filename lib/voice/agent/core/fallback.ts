@@ -60,7 +60,7 @@ export function fallBack(step: Step, current: Delivery, reason: string): void {
   state.turn.isSuppressing = true;
 }
 
-/** What the provider did not say goes into its history, and is mentioned in the next turn. */
+/** An answer that the provider did not speak goes into its history, and is mentioned in the next turn. */
 function seed(step: Step, { request, answer, runId }: Result): void {
   step.provider({ type: 'context', role: 'assistant', text: answer });
   step.state.delivery.remembered = { request, answer };

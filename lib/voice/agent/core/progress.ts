@@ -2,7 +2,7 @@ import { floorLabel } from './floor.ts';
 import type { Run } from './state.ts';
 import type { Step } from './step.ts';
 
-/** What a run says of itself while it is alive (contract 06 §6.4). */
+/** Progress reports of a run while it is alive (contract 06 §6.4). */
 
 /** The heartbeat of the run. */
 export function beat(step: Step): void {

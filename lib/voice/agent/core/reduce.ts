@@ -170,12 +170,18 @@ function clientMessage(step: Step, message: JsonObject): void {
   }
 }
 
-/** `response.cancel` of the client stops the run and the speech (contract 06 §6.6). */
+/**
+ * `response.cancel` of the client stops the run and the speech (contract 06 §6.6). The run's end comes before that of the
+ * response, at which the client's turn is over.
+ */
 function cancel(step: Step): void {
-  turn.cancelTurn(step, response.shownId(step) ?? fallback.renderedId(step));
+  const id = response.shownId(step) ?? fallback.renderedId(step);
+  const runId = step.state.run.current?.runId;
+  turn.cancelTurn(step);
+  run.cancelRuns(step);
+  step.emit(response.doneEvent(step, id, { cancelled: true, ...(runId !== undefined && { run_id: runId }) }));
   step.do({ type: 'truncate', isCertain: !step.playback.isAllHeard });
   delivery.cancelDelivery(step);
-  run.cancelRuns(step);
 }
 
 function providerEvent(step: Step, event: ProviderEvent): void {

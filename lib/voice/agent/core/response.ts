@@ -104,7 +104,7 @@ function isHeld({ state }: Step, { request, isSuspect }: ActiveResponse): boolea
   return isSuspect || (request.kind === 'delivery' && state.delivery.current?.phase === 'requested');
 }
 
-/** What marks the events of a response of the provider. */
+/** Labels for the events of a response of the provider. */
 const labelsOf = (step: Step, { request }: ActiveResponse) =>
   request.kind === 'delivery' ? { delivery: step.state.delivery.current?.label ?? 'forced_summary' } : {};
 

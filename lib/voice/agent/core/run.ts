@@ -242,7 +242,8 @@ function svcEvent(step: Step, run: Run, event: JsonObject & { type: string }): v
     run.status = 'waiting_for_confirmation';
     run.confirmationId = textIn(event.confirmation_id).slice(0, MAX_ID);
   } else toolEvent(step, run, event);
-  step.emitSvc({ ...event, ...(run.isNamed && { run_id: run.runId }) });
+  const confirmation = event.type === 'svc.confirmation.requested' && { confirmation_id: run.confirmationId };
+  step.emitSvc({ ...event, ...confirmation, ...(run.isNamed && { run_id: run.runId }) });
 }
 
 function toolEvent(step: Step, run: Run, { type, tool_name, message }: JsonObject): void {
@@ -392,12 +393,12 @@ function answerCancelled(step: Step, { callId, localId }: Task): void {
   step.do({ type: 'toolResult', callId, toolName: 'svc_run_task', outcome });
 }
 
-/** `svc.confirm` of the client. */
+/** `svc.confirm` of the client. Long members are cut, as the id was when it was announced: an error ends the session. */
 export function confirm(step: Step, { confirmation_id, answer }: JsonObject): void {
-  const id = textIn(confirmation_id);
-  const decision = textIn(answer);
-  if (id === '' || id.length > MAX_ID) step.error('svc.confirm missing confirmation_id');
-  else if (decision === '' || decision.length > MAX_ID) step.error('svc.confirm missing answer');
+  const id = textIn(confirmation_id).slice(0, MAX_ID);
+  const decision = textIn(answer).slice(0, MAX_ID);
+  if (id === '') step.error('svc.confirm missing confirmation_id');
+  else if (decision === '') step.error('svc.confirm missing answer');
   else forwardConfirmation(step, id, decision);
 }
 

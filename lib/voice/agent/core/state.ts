@@ -29,7 +29,7 @@ export interface State {
   timers: Readonly<Record<string, number>>;
   /** The last number given to a timer, a run, a delivery or a drain. */
   counter: number;
-  /** What the socket was told last about the session's work. */
+  /** The state of the session's work that the socket was last told. */
   told: { isBusy: boolean; isAlive: boolean };
   /** The end of a session in phase `closing`. */
   ending: Ending | null;
@@ -86,7 +86,7 @@ export interface Turn {
   totalBytes: number;
   /** When the microphone was last heard. */
   micAt: number | null;
-  /** What the phone had played when the user began to speak. */
+  /** Playback when the user began to speak. */
   playedBefore: number;
   active: ActiveResponse | null;
   /** At most one per kind. */
@@ -109,7 +109,7 @@ export interface ResponseRequest {
   prompt: Prompt | null;
 }
 
-/** What a response is to say, beyond the provider's own instructions; the actor words it. */
+/** Content of a response, beyond the provider's own instructions; the actor words it. */
 export type Prompt =
   /** An answer that the user already has, although the provider did not speak it (contract 06 §7.3). */
   | { type: 'delivered'; request: string; answer: string }
@@ -164,7 +164,7 @@ export interface Drain {
 export interface Result {
   runKey: number;
   runId: string;
-  /** What the user asked for. */
+  /** The user's request. */
   request: string;
   /** The authoritative answer, or for a failed run its error. */
   answer: string;
@@ -199,7 +199,7 @@ export interface Delivery {
   result: Result;
   label: 'forced_summary' | 'fallback' | 'respeak';
   phase: 'waiting_floor' | 'held' | 'draining' | 'requested' | 'streaming' | 'fallback';
-  /** What the provider has said of it. */
+  /** The part that the provider has said. */
   text: string;
   hasAudio: boolean;
   /** Size of the events that are held back, about in bytes. */
@@ -226,7 +226,7 @@ export interface Runs {
   last: RunFacts | null;
 }
 
-/** What the provider asked for with `svc_run_task`. */
+/** A task that the provider asked for with `svc_run_task`. */
 export interface Task {
   callId: string;
   /** Names the run until the agent does. */
@@ -236,7 +236,7 @@ export interface Task {
   sessionId: string | null;
 }
 
-/** What a run has done so far. */
+/** Progress of a run. */
 export interface RunFacts {
   runId: string;
   status: 'running' | 'waiting_for_confirmation' | 'completed' | 'cancelled' | 'error' | 'timeout';
@@ -259,7 +259,7 @@ export interface Run extends RunFacts {
   hasCallerSpoken: boolean;
   startedAt: number;
   isDrafting: boolean;
-  /** What the active tool said last. */
+  /** Latest message of the active tool. */
   progress: string | null;
   /** How often `svc.run.started` was made. */
   announced: number;
@@ -298,14 +298,14 @@ export type ToolOutcome =
   | { type: 'confirmed'; confirmationId: string }
   | { type: 'refused'; result: JsonObject };
 
-/** What an `AgentUpstream` reports of a run (contract 06 §5.3). `answer` has a piece of the answer, `end` all of it. */
+/** A report of an `AgentUpstream` on a run (contract 06 §5.3). `answer` has a piece of the answer, `end` all of it. */
 export type RunEvent =
   | { type: `svc.${string}` }
   | { type: 'answer'; text: string }
   | { type: 'end'; text: string }
   | { type: 'error'; message: string; code?: string };
 
-/** What the phone has played of the audio that it was sent. */
+/** Playback on the phone of the audio that it was sent. */
 export interface Playback {
   /** Highest `audio_event_id` that it has reported; 0 for none. */
   played: number;
@@ -313,7 +313,7 @@ export interface Playback {
   isAllHeard: boolean;
 }
 
-/** What happened, at `at` (monotonic milliseconds). */
+/** An event, at `at` (monotonic milliseconds). */
 export type Event = { at: number } & (
   | {
       /** A message of the owner that the socket does not handle by itself. */
@@ -343,7 +343,7 @@ export type ProviderCommand =
   | { type: 'cancel' }
   | { type: 'context'; role: 'assistant' | 'user'; text: string };
 
-/** What is to be done. */
+/** An action for the actor to perform. */
 export type Effect =
   /** Publish an event. With `hold`, keep it until `release` or `discard` of the response of that id. */
   | { type: 'emit'; event: EventBody; hold?: string }

@@ -12,7 +12,7 @@ import type {
   State,
 } from './state.ts';
 
-/** What one region tells the others; handled after the region has done its part. */
+/** A message of one region to the others; handled after the region has done its part. */
 export type Signal =
   /** The user has said something, so that an unfinished delivery gives way. */
   | { type: 'userTurn' }

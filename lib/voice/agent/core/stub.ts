@@ -7,7 +7,7 @@ import type { Event, Run, RunEvent } from './state.ts';
 import type { Step } from './step.ts';
 import * as turn from './turn.ts';
 
-/** What the stub is: its model and voice in answers. */
+/** Model and voice of the stub in answers. */
 const VOICE = { model: 'local-tone', voice: 'sine' };
 const MAX_TEXT = 5000;
 const SVC = { source: 'svc' } as const;

@@ -2,7 +2,7 @@ import { fromBase64 } from '../../../kit/bytes.ts';
 import type { JsonObject } from '../../../kit/json.ts';
 import { MAX_RATE, MIN_RATE } from '../../limits.ts';
 import { dropDrains } from './floor.ts';
-import { cancelActive, doneEvent, request } from './response.ts';
+import { cancelActive, request } from './response.ts';
 import type { Step } from './step.ts';
 
 /** The user's half of region P: microphone audio, utterances and text turns (contract 06 §6.1). */
@@ -125,10 +125,10 @@ export function requestAnswer(step: Step): void {
 }
 
 /**
- * `response.cancel`: the provider stops, and nothing that was wanted of it is wanted any more (contract 06 §6.6). `id` is
- * the response that the client hears.
+ * `response.cancel`: the provider stops, and nothing that was wanted of it is wanted any more (contract 06 §6.6). The
+ * caller tells the client.
  */
-export function cancelTurn(step: Step, id: string | null): void {
+export function cancelTurn(step: Step): void {
   const { turn } = step.state;
   if (!turn.active) step.provider({ type: 'cancel' });
   step.provider({ type: 'clear' });
@@ -139,8 +139,6 @@ export function cancelTurn(step: Step, id: string | null): void {
   step.clearTimer('transcript');
   dropDrains(step);
   cancelActive(step, { isSilent: true });
-  const runId = step.state.run.current?.runId;
-  step.emit(doneEvent(step, id, { cancelled: true, ...(runId !== undefined && { run_id: runId }) }));
 }
 
 /** Whether the user is speaking or waits for an answer. */

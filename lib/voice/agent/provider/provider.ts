@@ -1,5 +1,5 @@
 /**
- * What a realtime provider reports, whatever it calls it (contract 06 §9). Texts are redacted and may be shown to a client.
+ * A report of a realtime provider, whatever it calls it (contract 06 §9). Texts are redacted and may be shown to a client.
  * A response id is the provider's, or one that the adapter makes up for a provider that sends none.
  */
 export type ProviderEvent =

@@ -19,7 +19,7 @@ const MAX_UNSENT = 16 * 1024 * 1024;
 /** Bytes of audio in one message. */
 const MAX_APPEND = 1024 * 1024;
 
-/** What differs between the providers. */
+/** The differences between the providers. */
 export interface Dialect {
   /** Id in the registry. */
   provider: string;

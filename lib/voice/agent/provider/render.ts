@@ -5,7 +5,7 @@ import type { Adapters } from '../../streaming/adapters.ts';
 import type { ProviderOptions } from './provider.ts';
 import { createResampler, type Resampler } from './resample.ts';
 
-/** What the relay has read aloud by itself. */
+/** A text that the relay has a provider read aloud. */
 export interface Speech
   extends Pick<ProviderOptions, 'model' | 'voice' | 'sampleRate' | 'headers' | 'oauthPath' | 'signal'> {
   provider: string;

@@ -4,11 +4,11 @@ import { isPrintable } from '../../../kit/text.ts';
 export interface UpstreamCredential {
   /** Empty when there is none: open local servers work without. */
   secret: string;
-  /** Whose it is: the caller's own bearer, the relay's key, or nobody's. */
+  /** Owner of the secret: the caller (its own bearer), the relay (its key), or nobody. */
   origin: 'caller' | 'relay' | 'none';
 }
 
-/** Who opened a voice session. Paired callers have a relay token, which is never sent to the API server. */
+/** The opener of a voice session. Paired callers have a relay token, which is never sent to the API server. */
 export type UpstreamCaller = { kind: 'api'; bearer: string } | { kind: 'session' };
 
 /**

@@ -33,19 +33,19 @@ describe('pins (spec 2.1)', () => {
   const [a, b] = ['a'.repeat(64), 'b'.repeat(64)];
 
   it('records the first key, recognises it, and refuses another key or none', () => {
-    const first = checkPin({}, 'wss://host/ws', a);
+    const first = checkPin({}, { url: 'wss://host/ws' }, a);
     expect(first).toEqual({ kind: 'first', pins: { 'host:443': a } });
     const pins = first.kind === 'first' ? first.pins : {};
-    expect(checkPin(pins, 'wss://HOST:443/other', a)).toEqual({ kind: 'known' });
-    expect(checkPin(pins, 'wss://host/ws', b)).toMatchObject({ kind: 'refused' });
-    expect(checkPin(pins, 'wss://host/ws', undefined)).toMatchObject({ kind: 'refused' });
-    expect(checkPin(pins, 'wss://host/ws', 'xyz')).toMatchObject({ kind: 'refused' });
+    expect(checkPin(pins, { url: 'wss://HOST:443/other' }, a)).toEqual({ kind: 'known' });
+    expect(checkPin(pins, { url: 'wss://host/ws' }, b)).toMatchObject({ kind: 'refused' });
+    expect(checkPin(pins, { url: 'wss://host/ws' }, undefined)).toMatchObject({ kind: 'refused' });
+    expect(checkPin(pins, { url: 'wss://host/ws' }, 'xyz')).toMatchObject({ kind: 'refused' });
     // Another port is another place.
-    expect(checkPin(pins, 'wss://host:8767/ws', b)).toMatchObject({ kind: 'first' });
+    expect(checkPin(pins, { url: 'wss://host:8767/ws' }, b)).toMatchObject({ kind: 'first' });
   });
 
   it('does not apply to plain connections, and is not fooled by a host named like an object member', () => {
-    expect(checkPin({}, 'ws://host/ws', undefined)).toEqual({ kind: 'none' });
-    expect(checkPin({}, 'wss://constructor/ws', a).kind).toBe('first');
+    expect(checkPin({}, { url: 'ws://host/ws' }, undefined)).toEqual({ kind: 'none' });
+    expect(checkPin({}, { url: 'wss://constructor/ws' }, a).kind).toBe('first');
   });
 });

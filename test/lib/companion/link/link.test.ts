@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import type { PhoneAnswer } from '../../../../lib/companion/types.ts';
-import { PAIRING, sentOf, settle, setup } from './support.ts';
+import { BROKER, PAIRING, REACH, SECURE_LINK, sentOf, settle, setup } from './support.ts';
 
 const OFFER = { code: 'ABC123', endpoints: PAIRING.endpoints };
 const command = (requestId: unknown, path = '/ping') => ({
@@ -186,6 +186,22 @@ describe('refusals (01 §3.6)', () => {
       expect(states.at(-1)).toEqual({ name: 'unpaired', reason });
       expect(clock.pending).toBe(0);
     } else expect(link.state.name).toBe('connecting');
+  });
+
+  it('without TLS proves nothing while the pairing has a pinned route: that one is tried', async () => {
+    const endpoints = [{ role: 'lan', url: 'ws://192.0.2.9:8767/ws', priority: 0 }, SECURE_LINK];
+    const { link, socket, store } = setup({ pairing: { ...PAIRING, endpoints } });
+    link.start();
+    socket().open();
+    socket().push('system', 'auth.fail', { reason: 'Invalid session token' });
+    await settle();
+    expect([store.pairing()?.session_token, socket().url]).toEqual(['token-1', SECURE_LINK.url]);
+    // The pinned relay's word counts.
+    const { pin } = SECURE_LINK.pinned;
+    socket().open(Buffer.from(pin.slice(7), 'base64').toString('hex'));
+    socket().push('system', 'auth.fail', { reason: 'Invalid session token' });
+    await settle();
+    expect([store.pairing(), link.state.name]).toEqual([null, 'unpaired']);
   });
 
   it('a refused code does not change the stored pairing', async () => {
@@ -530,4 +546,88 @@ it('logs no secret', async () => {
   socket().push('system', 'auth.fail', { reason: 'Invalid session token' });
   await settle();
   expect(log.lines.join('\n')).not.toMatch(/token-\d|refresh-\d/);
+});
+
+describe('pinned routes (08 §2.5, §7.9)', () => {
+  const KEY = Buffer.from(SECURE_LINK.pinned.pin.slice(7), 'base64').toString('hex');
+  const credential = {
+    kind: 'broker_route',
+    broker_url: BROKER.url,
+    host_id: BROKER.host_id,
+    credential_id: `${'c'.repeat(21)}A`,
+    token: `${'r'.repeat(42)}A`,
+    expires_at: 2_000_000_000,
+  };
+  const offer = { code: 'ABC123', endpoints: [SECURE_LINK, REACH] };
+
+  it('send nothing to another key, even if the connection were made', () => {
+    const { link, socket, sockets } = setup({ pairing: null, parts: { offer } });
+    link.start();
+    const first = socket();
+    first.open('b'.repeat(64));
+    expect([first.sent, first.letGo, sockets.length]).toEqual([[], 'terminated', 2]);
+  });
+
+  it('say it when somebody else answers, before the next route is tried', async () => {
+    const lan = { role: 'lan', url: 'ws://192.0.2.9:8767/ws', priority: 1 };
+    const { link, socket, log } = setup({ pairing: { ...PAIRING, endpoints: [SECURE_LINK, lan] } });
+    link.start();
+    socket().end({ reason: 'the key of the certificate is not the pinned one', isOtherPeer: true });
+    expect(log.lines).toEqual([
+      expect.stringMatching(
+        /\[ERROR\].*: the key of the certificate is not the pinned one: nothing was sent\. If the relay has a new certificate/,
+      ),
+    ]);
+    expect([socket().url, socket().sent]).toEqual([lan.url, []]);
+    // A route that merely fails is no such news.
+    socket().end({ reason: 'connection refused' });
+    expect(log.lines).toHaveLength(1);
+  });
+
+  it('pair over Reach: the credential of auth.ok is stored with the session, and used from then on', async () => {
+    const { link, socket, written, clock, admit } = setup({ pairing: null, parts: { offer } });
+    link.start();
+    socket().end();
+    expect(socket().route?.tunnel?.hello()).toContain('"credential_kind":"bootstrap"');
+    await admit({ session_token: 'new', route_credential: credential }, KEY);
+    const { kind: _, ...stored } = credential;
+    expect(written).toMatchObject([{ session_token: 'new', route_credential: stored }]);
+    socket().end();
+    clock.advance(1000);
+    // Where only Reach works, the others get five seconds.
+    expect(socket().route).toEqual({ origin: SECURE_LINK.pinned });
+    clock.advance(5000);
+    expect(socket().route?.tunnel?.hello()).toContain(credential.token);
+  });
+
+  it('keep the credential when an answer has none, and ignore one for somebody else', async () => {
+    const { link, socket, written, log, admit, clock } = setup({ pairing: null, parts: { offer } });
+    link.start();
+    await admit({ route_credential: credential }, KEY);
+    for (const next of [undefined, { ...credential, host_id: `${'x'.repeat(21)}A` }]) {
+      socket().end();
+      clock.advance(1000);
+      clock.advance(1000);
+      await admit({ route_credential: next }, KEY);
+    }
+    expect(written).toHaveLength(3);
+    for (const pairing of written) expect(pairing?.route_credential?.token).toBe(credential.token);
+    expect(log.lines.filter((line) => line.includes('not for this route'))).toHaveLength(1);
+  });
+
+  it('leave Reach out of a round when its credential has expired', () => {
+    const expired = { ...REACH, broker: { ...REACH.broker, bootstrap: { token: BROKER.token, expiresAt: 1 } } };
+    const { link, socket, sockets, states } = setup({ pairing: { ...PAIRING, endpoints: [SECURE_LINK, expired] } });
+    link.start();
+    socket().end();
+    expect([sockets.length, states.at(-1)?.name]).toEqual([1, 'waiting']);
+  });
+
+  it('never start from what auth.ok says of endpoints, pins or health', async () => {
+    const { link, written, admit } = setup({ pairing: null, parts: { offer } });
+    link.start();
+    const evil = { ...SECURE_LINK, url: 'wss://evil.example/relay/ws' };
+    await admit({ endpoints: [evil], secure_proxy: evil, tofu_pins: { 'evil.example:443': 'a'.repeat(64) } }, KEY);
+    expect(written).toMatchObject([{ endpoints: offer.endpoints, tofu_pins: {} }]);
+  });
 });

@@ -3,7 +3,7 @@ import { createLink } from '../../../../lib/companion/link/link.ts';
 import type { Pairing, PairingStore } from '../../../../lib/companion/link/settings.ts';
 import type { LinkState } from '../../../../lib/companion/link/state.ts';
 import type { PhoneAnswer, PhoneCommand } from '../../../../lib/companion/types.ts';
-import type { Dial, SocketEnd, SocketEvents } from '../../../../lib/host/dial.ts';
+import type { Dial, PinnedRoute, SocketEnd, SocketEvents } from '../../../../lib/host/dial.ts';
 import { createTestClock } from '../../../support/clock.ts';
 import { createTestLog } from '../../../support/log.ts';
 
@@ -17,7 +17,8 @@ export interface Frame {
 /** The relay's end of one dialled socket. */
 export interface FakeSocket {
   url: string;
-  /** What the companion sent. */
+  route?: PinnedRoute;
+  /** Messages that the companion sent. */
   sent: Frame[];
   /** `terminated`, or the code it was closed with. */
   letGo: 'terminated' | number | null;
@@ -30,21 +31,22 @@ export interface FakeSocket {
 
 export function createFakeDial() {
   const sockets: FakeSocket[] = [];
-  const dial: Dial = (url, events: SocketEvents) => {
+  const dial: Dial = (url, events: SocketEvents, route) => {
     let over = false;
     let done: () => void = () => {};
     const socket: FakeSocket = {
       url,
+      route,
       sent: [],
       letGo: null,
       open: (spki) => events.open(spki),
       push: (channel, type, payload = {}, id = 'r1') => events.message(JSON.stringify({ channel, type, id, payload })),
       raw: (text) => events.message(text),
       alive: () => events.alive(),
-      end({ code = 1006, reason = '', status } = {}) {
+      end({ code = 1006, reason = '', ...rest } = {}) {
         if (over) return;
         over = true;
-        events.close({ code, reason, status });
+        events.close({ code, reason, ...rest });
         done();
       },
     };
@@ -77,6 +79,38 @@ export const PAIRING: Pairing = {
   server_version: '1.0.0',
   expires_at: null,
   grants: {},
+};
+
+/** Members of pinned candidates (contract 08 §6.2). */
+export const PIN = `sha256/${'p'.repeat(42)}A=`;
+export const PROXY = {
+  url: 'https://192.0.2.9:9443',
+  transport_hint: 'https',
+  pin_sha256: PIN,
+  cert_der: 'MIIB',
+  surfaces: ['relay', 'api', 'dashboard'],
+};
+export const BROKER = {
+  protocol_version: 1,
+  url: 'wss://reach.example/v1/connect',
+  host_id: `${'h'.repeat(21)}A`,
+  credential_kind: 'bootstrap',
+  token: `${'t'.repeat(42)}A`,
+  expires_at: 2_000_000_000,
+};
+
+/** The routes of a pairing link with these candidates. */
+const PINNED = { url: 'wss://192.0.2.9:9443/relay/ws', pinned: { pin: PIN, certDer: PROXY.cert_der } };
+export const SECURE_LINK = { role: 'plugin_proxy', priority: 0, ...PINNED };
+export const REACH = {
+  role: 'outbound_broker',
+  priority: 1,
+  ...PINNED,
+  broker: {
+    url: BROKER.url,
+    hostId: BROKER.host_id,
+    bootstrap: { token: BROKER.token, expiresAt: BROKER.expires_at },
+  },
 };
 
 /** A store that records its writes and can be delayed or made to fail. */
@@ -138,9 +172,9 @@ export function setup({ pairing = PAIRING, handle, parts = {} }: Setup = {}) {
   });
   const socket = (): FakeSocket => sockets.at(-1) as FakeSocket;
   /** Opens the newest socket and sends `auth.ok`. */
-  async function admit(payload: Record<string, unknown> = {}): Promise<FakeSocket> {
+  async function admit(payload: Record<string, unknown> = {}, spki = 'a'.repeat(64)): Promise<FakeSocket> {
     const current = socket();
-    current.open('a'.repeat(64));
+    current.open(spki);
     current.push('system', 'auth.ok', { session_token: 'token-1', grants: {}, expires_at: null, ...payload });
     await settle();
     return current;

@@ -72,6 +72,7 @@ describe('documents of the page store (contract 07 §4.4)', () => {
     ['17 levels', documentOf(nested(17)), /16 levels/],
     ['levels beyond any page', documentOf(deep(80)), /64 levels/],
     ['a number that JSON lacks', documentOf(text('a', { value: JSON.parse('1e999') })), /number/],
+    ['a number with more digits than the document', documentOf(text('a', { value: -1e21 })), /number/],
   ])('refuses %s', (_name, document, reason) => refuses(document, reason));
 
   it('counts levels, elements and bytes exactly', () => {

@@ -1,12 +1,15 @@
+import { execFile } from 'node:child_process';
 import { lstat, mkdir, readdir, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { promisify } from 'node:util';
 import { describe, expect, it } from 'vitest';
+import { MAX_DOCUMENT } from '../../../../lib/dashboard/pages/document.ts';
 import { readDraft } from '../../../../lib/dashboard/pages/entry.ts';
 import { createPageStore } from '../../../../lib/dashboard/pages/store.ts';
 import { createNodeHost } from '../../../../lib/host/node/index.ts';
 import { systemClock } from '../../../../lib/kit/clock.ts';
 import { temporaryDirectory } from '../../../support/temp.ts';
-import { draftOf } from './support.ts';
+import { documentOf, draftOf } from './support.ts';
 
 async function openStore() {
   const agentHome = await temporaryDirectory();
@@ -68,6 +71,47 @@ describe('the page store (contract 07 §4.4)', () => {
     expect(results.map(({ status }) => status).sort()).toEqual(['fulfilled', 'rejected']);
     const revisions = await Promise.all(Array.from({ length: 8 }, () => store.draft('b', draft())));
     expect(revisions.map(({ revision }) => revision).sort()).toEqual([1, 2, 3, 4, 5, 6, 7, 8]);
+  });
+
+  it('never misses a page while it is replaced', async () => {
+    const { store } = await openStore();
+    await store.draft('a', draft());
+    let isOver = false;
+    const seen: unknown[] = [];
+    const reader = async () => {
+      while (!isOver) {
+        seen.push(await store.get('a').then(({ id }) => id, String));
+        seen.push(...(await store.list().then((list) => (list.length === 1 ? [] : ['an empty list']))));
+      }
+    };
+    const readers = [reader(), reader(), reader()];
+    for (let count = 0; count < 40; count++) await store.draft('a', draft());
+    isOver = true;
+    await Promise.all(readers);
+    expect(new Set(seen)).toEqual(new Set(['a']));
+  });
+
+  it('has a bound on changes that wait, and loses none that it has accepted', async () => {
+    const { store } = await openStore();
+    const results = await Promise.allSettled(Array.from({ length: 100 }, () => store.draft('a', draft())));
+    const refused = results.flatMap((result) => (result.status === 'rejected' ? [result.reason.kind] : []));
+    expect(refused).toEqual(Array(35).fill('unavailable'));
+    expect(await store.get('a')).toMatchObject({ revision: 65 });
+  });
+
+  it('takes neither a FIFO nor what a crash has left for a page, and one of the largest size', async () => {
+    const { store, folder, file } = await openStore();
+    await store.draft('real', draft());
+    await promisify(execFile)('mkfifo', [file('fifo')]);
+    await writeFile(join(folder, '.0123456789abcdef01234567.tmp'), '{"id"');
+    await expect(store.get('fifo')).rejects.toMatchObject({ kind: 'not-found' });
+    await expect(store.draft('fifo', draft())).rejects.toMatchObject({ kind: 'conflict' });
+    const text = 'x'.repeat(MAX_DOCUMENT - 1000);
+    const body = { ...draftOf('\u0001\u{1f600}'.repeat(60), documentOf({ type: 'text', id: 'a', text })) };
+    const large = await store.draft('large', readDraft({ ...body, description: '"'.repeat(1000) }));
+    expect(await store.get('large')).toEqual(large);
+    expect((await store.list()).map(({ id }) => id)).toEqual(['large', 'real']);
+    expect(await store.promote('large', large.digest)).toMatchObject({ status: 'published' });
   });
 
   it('keeps 64 pages and no more', async () => {

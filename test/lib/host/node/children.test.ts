@@ -51,9 +51,12 @@ it('runs a command to its end and never throws', async () => {
   expect(await children.run(command('console.log(process.argv[1])', '$HOME `id`; "'), 5000)).toEqual({
     code: 0,
     stdout: '$HOME `id`; "\n',
+    stderr: '',
   });
-  expect(await children.run(command('process.exit(7)'), 5000)).toEqual({ code: 7, stdout: '' });
-  expect(await children.run({ ...command(''), file: '/nowhere/at-all' }, 5000)).toEqual({ code: null, stdout: '' });
+  const failed = await children.run(command('console.error("no"); process.exit(7)'), 5000);
+  expect(failed).toEqual({ code: 7, stdout: '', stderr: 'no\n' });
+  const absent = await children.run({ ...command(''), file: '/nowhere/at-all' }, 5000);
+  expect(absent).toEqual({ code: null, stdout: '', stderr: '' });
   expect((await children.run({ ...command(''), args: ['nul\0'] }, 5000)).code).toBeNull();
   expect((await children.run(command('setInterval(() => {}, 1000)'), 100)).code).toBeNull();
   expect((await children.run(command('process.stdin.resume()'), 5000)).code).toBe(0);

@@ -3,7 +3,7 @@ import { createServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import { expect, it, onTestFinished, type TestContext } from 'vitest';
 import { WebSocketServer } from 'ws';
-import type { Dial, SocketEnd } from '../../../../lib/host/dial.ts';
+import type { Dial, PeerKey, SocketEnd } from '../../../../lib/host/dial.ts';
 import { dial, dialVerified } from '../../../../lib/host/node/dial.ts';
 import { selfSigned } from '../../../support/certificate.ts';
 import { temporaryDirectory } from '../../../support/temp.ts';
@@ -25,9 +25,9 @@ async function started(context: TestContext) {
 }
 
 /** Opens a socket, sends a text and closes it: the key of the other side, and how the socket ended. */
-const opened = (open: Dial, url: string): Promise<{ spki?: string; end: SocketEnd }> =>
+const opened = (open: Dial, url: string): Promise<{ spki: PeerKey; end: SocketEnd }> =>
   new Promise((resolve) => {
-    let known: string | undefined;
+    let known: PeerKey;
     const socket = open(url, {
       open(spki) {
         known = spki;

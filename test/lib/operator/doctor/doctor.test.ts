@@ -23,6 +23,7 @@ async function parts(given: Partial<DoctorParts> = {}): Promise<DoctorParts> {
     dashboard: { url: 'http://dashboard', source: null },
     relay: { port: 8767, tls: false },
     operator: { requireKey: false, uids: [], hasKey: false, hasDesktopToken: false },
+    process: async () => null,
     timeout: 2000,
     ...given,
   };

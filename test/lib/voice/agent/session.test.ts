@@ -200,6 +200,29 @@ describe('a session of the realtime agent (contract 06 §4)', () => {
     expect(JSON.stringify(setting.log)).not.toContain('I have a cat');
   });
 
+  it('sends speech of 3 MiB in pieces, no faster than the phone reads, and what follows after it', async () => {
+    const setting = setUp();
+    const phone = await setting.open('a');
+    const { report } = setting.provider;
+    report({ type: 'responseStarted', responseId: 'r1' });
+    report({ type: 'audioDelta', responseId: 'r1', pcm: new Uint8Array(3 * 1024 * 1024) });
+    report({ type: 'audioDone', responseId: 'r1' });
+    report({ type: 'responseDone', responseId: 'r1' });
+    expect(phone.end).toBeUndefined();
+    expect(phone.waiting).toBeLessThan(4 * 1024 * 1024);
+    expect(phone.types()).not.toContain('voice.response.done');
+    expect(setting.provider.names()).toContain('pause');
+    for (let read = 0; read < 4; read++) {
+      phone.drain();
+      await setting.settle();
+    }
+    const bytes = of(phone, 'voice.output_audio.delta').map(({ byte_count }) => byte_count as number);
+    expect(bytes.reduce((sum, count) => sum + count, 0)).toBe(3 * 1024 * 1024);
+    expect(Math.max(...bytes)).toBe(128 * 1024);
+    expect(phone.types().slice(-2)).toEqual(['voice.output_audio.done', 'voice.response.done']);
+    expect(setting.provider.names().at(-1)).toBe('resume');
+  });
+
   it('stays attachable when the provider cannot be reached', async () => {
     let attempts = 0;
     const setting = setUp(

@@ -12,7 +12,7 @@ const MP3 = Buffer.from('fff3 mp3');
 const TEXT = 'Hello there.';
 const base64 = (bytes: Uint8Array) => Buffer.from(bytes).toString('base64');
 
-/** What each provider is sent, and how it answers. */
+/** Request that each provider expects, and its answer. */
 interface Case {
   provider: string;
   key: string;
@@ -25,7 +25,7 @@ interface Case {
   body: Record<string, unknown>;
   reply?: unknown;
   settings: Mapping;
-  /** What the settings change in the body. */
+  /** Members of the body that the settings change. */
   changed: Record<string, unknown>;
   changedPath?: string;
 }

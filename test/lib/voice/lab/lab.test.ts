@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest';
 import { RelayError } from '../../../../lib/errors.ts';
 import type { JsonObject } from '../../../../lib/kit/json.ts';
-import type { LogLevel } from '../../../../lib/log.ts';
+import type { LogLevel } from '../../../../lib/log-tail.ts';
 import type { Transport } from '../../../../lib/socket/transport.ts';
 import type { Artifacts } from '../../../../lib/voice/artifacts.ts';
 import { createVoiceLab } from '../../../../lib/voice/lab/lab.ts';

@@ -42,7 +42,7 @@ export function createTestSession(rules: Rules = OUTPUT_RULES) {
     machine,
     effects,
     step,
-    /** What a socket was sent. */
+    /** Messages that a socket was sent. */
     from,
     types: (socket: string): unknown[] => from(socket).map(({ type }) => type),
     /** The code that the session closed a socket with. */

@@ -374,3 +374,24 @@ describe.each(TTS)('%s', (id) => {
     expect(provider.calls).toEqual([]);
   });
 });
+
+it.each([
+  ['MP3', 'audio/mpeg', 'ID3\u0004'],
+  ['MP3', 'audio/mpeg', '\u00ff\u00fb\u0090\u0064'],
+  ['Ogg', 'application/octet-stream', 'OggS'],
+  ['WAV', 'audio/wav', 'RIFF'],
+])('05 §13: %s instead of PCM (%s) is an error, and not samples', async (format, type, magic) => {
+  const { provider, adapter } = await startAdapters();
+  const bytes = Buffer.concat([Buffer.from(magic, 'latin1'), audioBytes(5000)]);
+  provider.onCall((call) => call.audio(bytes, { size: 3, headers: { 'content-type': type } }));
+  for (const id of TTS) {
+    await expect(rendered(adapter(id), aRequest({ text: 'x' }))).rejects.toThrow(`sent ${format} instead of raw PCM`);
+  }
+});
+
+it('05 §13: samples that look like the header of a frame stay samples', async () => {
+  const { provider, adapter } = await startAdapters();
+  const bytes = Buffer.from([0xff, 0xfb, 0x90, 0x64, 1, 0]);
+  provider.onCall((call) => call.audio(bytes, { size: 1 }));
+  for (const id of TTS) expect((await rendered(adapter(id), aRequest({ text: 'x' }))).pcm.equals(bytes)).toBe(true);
+});

@@ -169,7 +169,7 @@ class World {
     this.sync();
   }
 
-  /** What a run that is over may still say, although it was cancelled. */
+  /** A late event of a run that was cancelled. */
   lateEvent(): void {
     const run = this.runs.find(({ outcome }) => outcome === 'cancelled');
     if (run) this.agent.run({ type: 'end', text: run.answer }, run.key);
@@ -244,7 +244,7 @@ class World {
     expect(this.agent.heldResponses).toEqual([]);
   }
 
-  /** What holds at every moment. */
+  /** Invariants at every moment. */
   check(): void {
     const { turn, delivery, run, floor, phase } = this.agent.state;
     expect(turn.queue.length).toBeLessThanOrEqual(4);
@@ -258,7 +258,7 @@ class World {
     if (phase === 'closed') expect(this.agent.timers).toEqual([]);
   }
 
-  /** What holds of the whole history. */
+  /** Invariants of the whole history. */
   checkHistory(): void {
     this.#checkResponses();
     const ends = this.agent.events.filter(({ type }) => /^svc\.run\.(?:completed|cancelled)$/.test(String(type)));

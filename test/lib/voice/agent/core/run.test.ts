@@ -210,15 +210,25 @@ describe('function calls (contract 06 §6.2)', () => {
     }
   });
 
-  it.each([{}, { confirmation_id: 'k' }, { answer: 'allow' }, { confirmation_id: 'k'.repeat(201), answer: 'allow' }])(
-    'svc.confirm needs both members, of 200 characters at most: %j',
-    (members) => {
-      const agent = new TestAgent();
-      agent.say('svc.confirm', members);
-      expect(agent.of('voice.error')).toHaveLength(1);
-      expect(agent.of('svc.confirmation.forwarded')).toEqual([]);
-    },
-  );
+  it.each([{}, { confirmation_id: 'k' }, { answer: 'allow' }])('svc.confirm needs both members: %j', (members) => {
+    const agent = new TestAgent();
+    agent.say('svc.confirm', members);
+    expect(agent.of('voice.error')).toHaveLength(1);
+    expect(agent.of('svc.confirmation.forwarded')).toEqual([]);
+  });
+
+  it('cuts a confirmation id to 200 characters, and takes it back at any length', () => {
+    const long = 'k'.repeat(300);
+    const agent = new TestAgent({ promotes: false });
+    agent.startRun();
+    agent.run({ type: 'svc.run.started', run_id: 'run-1' });
+    agent.run({ type: 'svc.confirmation.requested', confirmation_id: long, message: 'Delete?' });
+    expect(agent.last('svc.confirmation.requested')).toMatchObject({ confirmation_id: long.slice(0, 200) });
+    agent.say('svc.confirm', { confirmation_id: long, answer: 'allow' });
+    expect(agent.of('voice.error')).toEqual([]);
+    expect(agent.did('approve')).toMatchObject([{ confirmationId: long.slice(0, 200), answer: 'allow' }]);
+    expect(agent.state.run.current).toMatchObject({ status: 'running', confirmationId: null });
+  });
 });
 
 describe('promotion (contract 06 §6.7)', () => {
@@ -445,6 +455,9 @@ describe('cancel (contract 06 §6.6)', () => {
     expect(agent.did('abortRun')).toHaveLength(1);
     expect(agent.of('svc.run.cancelled')).toHaveLength(1);
     expect(agent.outcomes()).toEqual(['cancelled']);
+    // The client's turn is over with the response: its run must be, too.
+    const types = agent.events.map(({ type }) => type);
+    expect(types.indexOf('svc.run.cancelled')).toBeLessThan(types.indexOf('voice.response.done'));
     agent.run(end);
     agent.pass(60_000);
     expect(agent.requests()).toEqual(['user']);

@@ -59,12 +59,12 @@ export class TestAgent {
   state: State;
   now = 1000;
   readonly effects: Effect[] = [];
-  /** What the client was sent, or finds in the ring. */
+  /** Events that the client was sent, or finds in the ring. */
   readonly events: JsonObject[] = [];
   readonly marks: JsonObject[] = [];
   /** Both, in order. */
   readonly log: JsonObject[] = [];
-  /** What the phone has played. */
+  /** Playback as the phone reports it. */
   playback: Playback = { played: 0, isAllHeard: true };
   readonly #held = new Map<string, JsonObject[]>();
   readonly #timers = new Map<string, { generation: number; due: number }>();

@@ -227,7 +227,7 @@ describe('06 §9: function calls', () => {
     ]);
   });
 
-  it('a call that was cut off is none', () => {
+  it('a call that was cut off is not reported', () => {
     const cut = call({ status: 'incomplete', arguments: '{"te' });
     const done = { type: 'response.done', response: { id: 'r', status: 'cancelled', output: [cut] } };
     expect(eventsOf(CREATED, { ...DONE, item: cut }, done)).toEqual([

@@ -1,0 +1,10 @@
+/** Words that a command takes as its first argument; the first one is meant where none is given. */
+export const ACTIONS = {
+  devices: ['list', 'revoke', 'reduce', 'watch'],
+  service: ['status', 'install', 'remove'],
+  'secure-link': ['status', 'enable', 'disable', 'rotate'],
+  profiles: ['list', 'enable'],
+  compat: ['status', 'install', 'remove'],
+  'insecure-api-key': ['status', 'on', 'off', 'enable', 'disable'],
+  completion: ['bash', 'zsh', 'fish'],
+} as const;

@@ -1,0 +1,31 @@
+import { variables } from '../../lib/config.ts';
+import type { CallRelay, Dial } from '../../lib/host/dial.ts';
+import { loadEnvironment, readVariable } from '../environment.ts';
+import { type CommandContext, printWarning } from '../output.ts';
+
+/** Parts that connect a companion to its relay. */
+export interface CompanionNetwork {
+  dial: Dial;
+  callRelay: CallRelay;
+}
+
+/** Trusts the authorities of Node and those of `NODE_EXTRA_CA_CERTS` and its like, for Reach brokers. */
+export async function openNetwork(context: CommandContext): Promise<CompanionNetwork> {
+  const [{ createDial }, { createCallRelay }, { createPinnedConnector }, { readTrust }] = await Promise.all([
+    import('../../lib/host/node/dial.ts'),
+    import('../../lib/host/node/relay-call.ts'),
+    import('../../lib/host/node/pinned.ts'),
+    import('../../lib/host/node/trust.ts'),
+  ]);
+  const environment = loadEnvironment(context.env);
+  const bundles = {
+    nodeExtraCaCerts: readVariable(variables.nodeExtraCaCerts, environment),
+    caBundle: readVariable(variables.caBundle, environment),
+    sslCertFile: readVariable(variables.sslCertFile, environment),
+    requestsCaBundle: readVariable(variables.requestsCaBundle, environment),
+    curlCaBundle: readVariable(variables.curlCaBundle, environment),
+  };
+  const trust = await readTrust(bundles, (message) => printWarning(context, message));
+  const pinned = createPinnedConnector({ trust });
+  return { dial: createDial(pinned), callRelay: createCallRelay(pinned) };
+}

@@ -1,0 +1,113 @@
+import { parseDuration, parseGrants } from '../../lib/pairing/duration.ts';
+import { confirm } from '../confirm.ts';
+import { didYouMean } from '../nearest.ts';
+import { type OperatorRelay, openOperatorRelay, Refused } from '../operator-relay.ts';
+import { flag, type Options, option } from '../options.ts';
+import { type CommandContext, CommandError, line, printable, printJson, UsageError } from '../output.ts';
+import { type Device, devicesOf, duration, grantsLeft, nameOf } from './rows.ts';
+
+/** Characters of a session's prefix that name it at least (contract 01 §6.4). */
+const MIN_PREFIX = 4;
+
+/** `svc devices revoke <device>`: ends its session and, unless told otherwise, its shells. */
+export async function revoke(device: string | undefined, options: Options, context: CommandContext): Promise<void> {
+  const wanted = required(device);
+  const relay = await openOperatorRelay(options, context);
+  const found = await find(relay, wanted, context);
+  const keepsShells = flag(options, '--keep-shells');
+  if (!flag(options, '--yes')) {
+    const shells = keepsShells ? 'Its shells in tmux go on.' : 'Its shells end, with everything that runs in them.';
+    const question = `Revoke ${nameOf(found)}? ${shells}`;
+    const isSure = await confirm(context, question, 'revoke asks on a terminal: give --yes to revoke without asking');
+    if (!isSure) throw new CommandError('nothing was revoked');
+  }
+  const query = keepsShells ? '?keep_shells=1' : '';
+  const answer = await relay.call({ method: 'DELETE', path: `/sessions/${found.prefix}${query}` });
+  if (flag(options, '--json')) return printJson(context.stdout, { ...answer, keep_shells: keepsShells });
+  line(context.stdout, `Revoked ${nameOf(found)}.`);
+}
+
+/** `svc devices reduce <device>`: shortens its session or its grants; nothing is ever extended (contract 09 §1). */
+export async function reduce(device: string | undefined, options: Options, context: CommandContext): Promise<void> {
+  const wanted = required(device);
+  const ttl = option(options, '--ttl', parseDuration);
+  const grants = option(options, '--grants', parseGrants);
+  if (ttl === undefined && grants === undefined) {
+    throw new UsageError('nothing to reduce: give --ttl, --grants or both');
+  }
+  const relay = await openOperatorRelay(options, context);
+  const found = await find(relay, wanted, context);
+  const body = { ttl_seconds: ttl, grants: grants && expand(grants, found) };
+  const answer = await relay
+    .call({ method: 'PATCH', path: `/sessions/${found.prefix}`, body })
+    .catch((error) => Promise.reject(explain(error, found, context)));
+  if (flag(options, '--json')) return printJson(context.stdout, answer);
+  const now = Date.now() / 1000;
+  const left = { grants: (answer.grants ?? {}) as Record<string, unknown>, expiresAt: expiryOf(answer) };
+  line(context.stdout, `Reduced ${nameOf(found)}.`);
+  line(context.stdout, `  Ends    ${left.expiresAt === null ? 'never' : `in ${duration(left.expiresAt - now)}`}`);
+  line(context.stdout, `  Grants  ${grantsLeft(left, now)}`);
+}
+
+const expiryOf = ({ expires_at: expiry }: Record<string, unknown>): number | null =>
+  typeof expiry === 'number' ? expiry : null;
+
+/**
+ * `voice` names every grant of voice, as the list shows it.
+ * @throws UsageError for a grant that the device does not have.
+ */
+function expand(grants: Record<string, number>, { grants: held, name }: Device): Record<string, number> {
+  return Object.fromEntries(
+    Object.entries(grants).flatMap(([grant, seconds]) => {
+      const names = Object.keys(held).filter((own) => own === grant || (grant === 'voice' && own.startsWith('voice:')));
+      if (names.length > 0) return names.map((own) => [own, seconds]);
+      const own = Object.keys(held).map((text) => printable(text).replace(/^voice:.*/, 'voice'));
+      const has = own.length > 0 ? `it has ${[...new Set(own)].join(', ')}` : 'it has none';
+      throw new UsageError(`--grants: ${name} has no grant '${grant}'; ${has}`);
+    }),
+  );
+}
+
+/** A refusal to extend has nothing to do with credentials, so it gets its own advice. */
+function explain(error: unknown, device: Device, { program }: CommandContext): unknown {
+  if (!(error instanceof Refused) || error.status !== 403 || !/extend|expir/.test(error.reason)) return error;
+  const end = device.expiresAt === null ? 'never' : `in ${duration(device.expiresAt - Date.now() / 1000)}`;
+  return new CommandError(
+    `${nameOf(device)} ends ${end}, and can only be reduced; nothing was changed`,
+    `See what is left with '${program} devices'. To give more, pair it again with: ${program} pair`,
+  );
+}
+
+function required(device: string | undefined): string {
+  if (device === undefined) throw new UsageError('missing <device>: give its name, or the prefix of its session');
+  return device;
+}
+
+/** The one device of a name (in any case), or of a session's prefix. */
+async function find(relay: OperatorRelay, device: string, context: CommandContext): Promise<Device> {
+  const answer = await relay.call({ method: 'GET', path: '/relay/devices' });
+  const wanted = printable(device).toLowerCase();
+  const devices = devicesOf(answer, Date.now() / 1000);
+  const found = devices.filter(
+    ({ name, prefix }) =>
+      name.toLowerCase() === wanted || (device.length >= MIN_PREFIX && prefix !== '' && prefix.startsWith(device)),
+  );
+  const [row, second] = found;
+  if (!row) {
+    const names = devices.map(({ name }) => name);
+    const begun = names.find((name) => name.toLowerCase().startsWith(wanted));
+    const likely = begun === undefined ? didYouMean(wanted, names) : `; did you mean '${begun}'?`;
+    throw new CommandError(
+      `no paired device has the name or session '${printable(device)}'${likely}`,
+      `List them with: ${context.program} devices`,
+    );
+  }
+  if (second) {
+    const which = found.map(({ prefix, name }) => `${prefix} (${name})`).join(', ');
+    throw new CommandError(
+      `'${printable(device)}' names several devices: ${which}`,
+      'Give the session of one of them.',
+    );
+  }
+  return row;
+}

@@ -1,0 +1,210 @@
+import { type OperatorRelay, openOperatorRelay } from '../operator-relay.ts';
+import { flag, type Options } from '../options.ts';
+import { type CommandContext, createStyle, line, printJson, type Style } from '../output.ts';
+import { pause } from '../pause.ts';
+import { followEvents, mayRecover } from '../relay-events.ts';
+import { onSignals } from '../signals.ts';
+import { type Device, devicesOf, nameOf } from './rows.ts';
+import { cutLine, deviceLines, stateText } from './table.ts';
+
+/** Milliseconds between looks at ages and round trips, of which no event tells. */
+const PERIOD = 3000;
+const ENTER = '\u001b[?1049h\u001b[?25l';
+const LEAVE = '\u001b[?25h\u001b[?1049l';
+
+type Change = 'paired' | 'revoked' | 'connected' | 'stale' | 'offline' | 'reduced';
+
+/** Shows the devices as they are now, again and again. */
+interface View {
+  show(devices: Device[]): void;
+  /** The relay does not answer. */
+  lost(reason: string): void;
+  close(): void;
+}
+
+/**
+ * `svc devices watch`: the devices as they change, until Ctrl-C. On a terminal the table is redrawn; otherwise, and with
+ * `--json`, every change is a line. Goes on over restarts of the relay.
+ */
+export async function watch(options: Options, context: CommandContext): Promise<void> {
+  const relay = await openOperatorRelay(options, context);
+  const over = new AbortController();
+  const release = onSignals(() => over.abort(), context);
+  const { stdout, env } = context;
+  // Before the screen is touched: a relay that cannot be asked is an error like any other.
+  const first = await relay.call({ method: 'GET', path: '/relay/devices', signal: over.signal });
+  const view = flag(options, '--json')
+    ? jsonView(context)
+    : stdout.isTTY && env.TERM !== 'dumb'
+      ? screenView(relay, context)
+      : lineView(context);
+  try {
+    view.show(devicesOf(first, Date.now() / 1000));
+    await follow(relay, view, over);
+  } finally {
+    over.abort();
+    release();
+    view.close();
+  }
+}
+
+/** Looks again at every event about a device, and every few seconds. */
+async function follow(relay: OperatorRelay, view: View, over: AbortController): Promise<void> {
+  const { signal } = over;
+  let wake = new AbortController();
+  const look = () => wake.abort();
+  signal.addEventListener('abort', look);
+  let isLost = false;
+
+  async function looking(): Promise<void> {
+    while (!signal.aborted) {
+      wake = new AbortController();
+      try {
+        const answer = await relay.call({ method: 'GET', path: '/relay/devices', signal });
+        isLost = false;
+        if (!signal.aborted) view.show(devicesOf(answer, Date.now() / 1000));
+      } catch (error) {
+        if (signal.aborted) return;
+        if (!mayRecover(error)) throw error;
+        if (!isLost) view.lost((error as Error).message);
+        isLost = true;
+      }
+      await pause(PERIOD, wake.signal);
+    }
+  }
+
+  const events = followEvents({
+    relay,
+    signal,
+    onEvent(event) {
+      if (event === 'device' || event === 'reset') look();
+    },
+    onLost: look,
+  });
+  try {
+    await Promise.all([looking(), events]);
+  } finally {
+    over.abort();
+    signal.removeEventListener('abort', look);
+    await Promise.allSettled([events]);
+  }
+}
+
+/** The table on a screen of its own, which leaves the text above the command as it was. */
+function screenView(relay: OperatorRelay, context: CommandContext): View {
+  const { stdout, env } = context;
+  const style = createStyle(stdout, env);
+  let devices: Device[] = [];
+  let trouble = '';
+
+  function draw(): void {
+    const width = stdout.columns || 80;
+    const height = stdout.rows || 24;
+    const now = new Date();
+    const status = trouble === '' ? `${counted(devices)}  ${now.toLocaleTimeString()}` : style.yellow(trouble);
+    const body =
+      devices.length === 0
+        ? [`No device is paired. Pair one with: ${context.program} pair`]
+        : deviceLines(devices, now.getTime() / 1000, style, stdout);
+    const room = Math.max(1, height - 4);
+    const shown =
+      body.length > room ? [...body.slice(0, room - 1), style.dim(`… ${body.length - room + 1} more lines`)] : body;
+    const lines = [`${style.bold(`Devices of ${relay.name}`)}  ${status}`, '', ...shown, '', style.dim('Ctrl-C ends.')];
+    stdout.write(`\u001b[H${lines.map((text) => `${cutLine(text, width)}\u001b[K`).join('\r\n')}\u001b[J`);
+  }
+
+  stdout.write(ENTER);
+  stdout.on?.('resize', draw);
+  return {
+    show(next) {
+      devices = next;
+      trouble = '';
+      draw();
+    },
+    lost() {
+      trouble = 'The relay does not answer; trying again.';
+      draw();
+    },
+    close() {
+      stdout.off?.('resize', draw);
+      stdout.write(LEAVE);
+    },
+  };
+}
+
+const counted = (devices: Device[]): string => {
+  const count = (state: Device['state']) => devices.filter((device) => device.state === state).length;
+  return `${count('connected')} connected, ${count('stale')} stale, ${count('offline')} offline`;
+};
+
+/** A view of changes: `print` gets each change, and first the present state. */
+function changeView(print: { first(devices: Device[]): void; change(change: Change, device: Device): void }) {
+  let known: Map<string, Device> | undefined;
+  return (devices: Device[]): void => {
+    const before = known;
+    known = new Map(devices.map((device) => [device.prefix, device]));
+    if (!before) {
+      print.first(devices);
+      return;
+    }
+    for (const [prefix, device] of before) if (!known.has(prefix)) print.change('revoked', device);
+    for (const device of devices) {
+      const former = before.get(device.prefix);
+      if (!former) print.change('paired', device);
+      if (former && isReduced(former, device)) print.change('reduced', device);
+      if (former ? former.state !== device.state : device.state !== 'offline') print.change(device.state, device);
+    }
+  };
+}
+
+const isReduced = (before: Device, { expiresAt, grants }: Device): boolean =>
+  before.expiresAt !== expiresAt || JSON.stringify(before.grants) !== JSON.stringify(grants);
+
+function lineView(context: CommandContext): View {
+  const { stdout, env } = context;
+  const style: Style = createStyle(stdout, env);
+  const stamped = (text: string) => line(stdout, `${new Date().toLocaleTimeString('sv')}  ${text}`);
+  const trip = ({ roundTrip }: Device) => (roundTrip === null ? '' : `, round trip ${Math.round(roundTrip)} ms`);
+  let isLost = false;
+  const changes = changeView({
+    first(devices) {
+      if (devices.length === 0) stamped('No device is paired.');
+      for (const device of devices) stamped(`${nameOf(device)}: ${stateText(device, style)}${trip(device)}`);
+    },
+    change: (change, device) => stamped(`${nameOf(device)}: ${change}${trip(device)}`),
+  });
+  return {
+    show(devices) {
+      if (isLost) stamped('The relay answers again.');
+      isLost = false;
+      changes(devices);
+    },
+    lost(reason) {
+      isLost = true;
+      stamped(`${reason}; trying again`);
+    },
+    close() {},
+  };
+}
+
+/** One JSON object per line: `devices` first, then each change by its name, `lost` and `back`. */
+function jsonView({ stdout }: CommandContext): View {
+  const put = (event: string, rest: object) => printJson(stdout, { event, ts: Date.now() / 1000, ...rest });
+  let isLost = false;
+  const changes = changeView({
+    first: (devices) => put('devices', { devices: devices.map(({ raw }) => raw) }),
+    change: (change, { raw }) => put(change, { device: raw }),
+  });
+  return {
+    show(devices) {
+      if (isLost) put('back', {});
+      isLost = false;
+      changes(devices);
+    },
+    lost(error) {
+      isLost = true;
+      put('lost', { error });
+    },
+    close() {},
+  };
+}

@@ -1,0 +1,167 @@
+/**
+ * Builds the pages of `handlers/web` into one module, `export const files = [...]`, which the relay reads when a browser
+ * asks for a page, and which is part of the Worker's bundle at the edge (`PageFile` of `lib/web/pages.ts`). Used by
+ * `bundle.mjs`.
+ */
+import { createHash } from 'node:crypto';
+import { readFile, writeFile } from 'node:fs/promises';
+import { basename, join } from 'node:path';
+import { promisify } from 'node:util';
+import { brotliCompress, constants, gzip } from 'node:zlib';
+import { drawIcon } from './page-icons.mjs';
+
+const WEB = 'handlers/web';
+
+/** Pages, with the files that they have as they are, under names that never change. */
+const PAGES = {
+  app: ['../shared/icon.svg', 'manifest.webmanifest'],
+  console: ['../shared/icon.svg'],
+};
+
+const TYPES = {
+  css: 'text/css; charset=utf-8',
+  html: 'text/html; charset=utf-8',
+  js: 'text/javascript; charset=utf-8',
+  png: 'image/png',
+  svg: 'image/svg+xml',
+  webmanifest: 'application/manifest+json',
+};
+
+/** Browsers since spring 2023, the first with everything that the pages use. */
+const TARGET = ['chrome111', 'firefox113', 'safari16.4'];
+
+/**
+ * xterm 6.0 sets colours by the style attribute, which the policy of the pages forbids. Through the style object it may.
+ */
+// biome-ignore lint/suspicious/noTemplateCurlyInString: it is a template in xterm
+const XTERM_STYLES = 't.setAttribute("style",`${t.getAttribute("style")||""}${e};`)';
+
+const xtermStyles = {
+  name: 'xterm-styles',
+  setup(build) {
+    build.onLoad({ filter: /@xterm\/xterm\/lib\/xterm\.mjs$/ }, async ({ path }) => {
+      const [before, after, ...more] = (await readFile(path, 'utf8')).split(XTERM_STYLES);
+      if (after === undefined || more.length > 0)
+        throw new Error('xterm no longer sets styles as cli/pages.mjs expects');
+      return { contents: `${before}t.style.cssText+=e${after}` };
+    });
+  },
+};
+
+const digest = (content) => createHash('sha256').update(content).digest('hex').slice(0, 16);
+const toBrotli = promisify(brotliCompress);
+const toGzip = promisify(gzip);
+
+/** Writes the module and returns esbuild's results, whose metafiles name the packages inside. */
+export async function buildPages(root, file) {
+  const { build } = await import('esbuild');
+  const { version } = JSON.parse(await readFile(join(root, 'package.json'), 'utf8'));
+  const options = {
+    absWorkingDir: root,
+    bundle: true,
+    minify: true,
+    platform: 'browser',
+    format: 'esm',
+    target: TARGET,
+    plugins: [xtermStyles],
+    jsx: 'automatic',
+    jsxImportSource: 'preact',
+    legalComments: 'none',
+    metafile: true,
+    logLevel: 'warning',
+    write: false,
+    define: { __VERSION__: JSON.stringify(version) },
+  };
+  const results = await Promise.all(
+    Object.entries(PAGES).map(([page, fixed]) => buildPage(build, options, root, page, fixed)),
+  );
+  const [app] = results;
+  const extra = [...icons(), ...(await buildWorkers(build, options, app.files))];
+  const rows = await Promise.all([...results.flatMap(({ files }) => files), ...extra].map(rowOf));
+  await writeFile(file, `export const files = ${JSON.stringify(rows)};\n`);
+  return { metafile: { inputs: Object.assign({}, ...results.map(({ inputs }) => inputs)), outputs: {} } };
+}
+
+/** The files of one page: chunks and styles under names with a hash, and the document that names them. */
+async function buildPage(build, options, root, page, fixed) {
+  const source = (name) => join(WEB, page, name);
+  const { outputFiles, metafile } = await build({
+    ...options,
+    entryPoints: { main: source('main.tsx'), style: source('style.css') },
+    outdir: `/${page}`,
+    splitting: true,
+    entryNames: '[name]-[hash]',
+    chunkNames: '[name]-[hash]',
+  });
+  const outputs = Object.entries(metafile.outputs).map(([path, output]) => ({ ...output, name: basename(path) }));
+  const nameOf = (entry) => outputs.find(({ entryPoint }) => entryPoint === source(entry)).name;
+  const preload = staticImports(outputs, nameOf('main.tsx'));
+  const document = (await readFile(join(root, source('index.html')), 'utf8'))
+    .replaceAll('{style}', nameOf('style.css'))
+    .replaceAll('{main}', nameOf('main.tsx'))
+    .replaceAll('{preload}', preload.map((name) => `<link rel="modulepreload" href="${name}">`).join(''));
+  const files = outputFiles.map(({ path, contents }) => ({
+    path: `${page}/${basename(path)}`,
+    contents,
+    immutable: true,
+  }));
+  for (const name of fixed) {
+    const contents = await readFile(join(root, source(name)));
+    files.push({ path: `${page}/${basename(name)}`, contents, immutable: false });
+  }
+  files.push({ path: `${page}/`, contents: Buffer.from(document), immutable: false });
+  return { files, inputs: metafile.inputs };
+}
+
+const icons = () =>
+  [192, 512].map((size) => ({ path: `app/icon-${size}.png`, contents: drawIcon(size), immutable: false }));
+
+/** The service worker of the app, which stores all of its files, and what takes its place when it is turned off. */
+async function buildWorkers(build, options, files) {
+  const stored = files.map(({ path }) => path.replace('app/', '')).filter((name) => name !== '');
+  const { outputFiles } = await build({
+    ...options,
+    entryPoints: [join(WEB, 'app/sw.ts'), join(WEB, 'app/sw-off.ts')],
+    outdir: '/app',
+    format: 'iife',
+    define: {
+      ...options.define,
+      __FILES__: JSON.stringify(stored),
+      __BUILD__: JSON.stringify(digest(files.map(({ contents }) => digest(contents)).join())),
+    },
+  });
+  return outputFiles.map(({ path, contents }) => ({ path: `app/${basename(path)}`, contents, immutable: false }));
+}
+
+/** Chunks that a file needs before it runs: without a hint, the browser would find them one after the other. */
+function staticImports(outputs, entry) {
+  const found = new Set();
+  const visit = (name) => {
+    const { imports } = outputs.find((output) => output.name === name);
+    for (const { path, kind } of imports) {
+      const chunk = basename(path);
+      if (kind !== 'import-statement' || found.has(chunk)) continue;
+      found.add(chunk);
+      visit(chunk);
+    }
+  };
+  visit(entry);
+  return [...found];
+}
+
+async function rowOf({ path, contents, immutable }) {
+  const [br, gz] = await Promise.all([
+    toBrotli(contents, { params: { [constants.BROTLI_PARAM_SIZE_HINT]: contents.length } }),
+    toGzip(contents, { level: 9 }),
+  ]);
+  const type = TYPES[path.endsWith('/') ? 'html' : path.split('.').at(-1)];
+  if (!type) throw new Error(`no media type is known for ${path}`);
+  return {
+    path,
+    type,
+    hash: digest(contents),
+    immutable,
+    br: br.toString('base64'),
+    gzip: gz.toString('base64'),
+  };
+}

@@ -1,0 +1,105 @@
+import type { Config } from '../../lib/config.ts';
+import { describeError } from '../../lib/errors.ts';
+import type { Host } from '../../lib/host/index.ts';
+import { isLoopbackName } from '../../lib/kit/addresses.ts';
+import { asObject, parseObject } from '../../lib/kit/json.ts';
+import { type BuiltCandidate, buildCandidates, preferRole } from '../../lib/pairing/build-candidates.ts';
+import type { ApiTarget } from '../../lib/pairing/payload.ts';
+import { type CommandContext, CommandError, printWarning } from '../output.ts';
+import {
+  addressText,
+  callRelay,
+  configured,
+  isSuccess,
+  nextAfterRefusal,
+  nextAfterSilence,
+  type RelayAddress,
+  refusal,
+} from '../relay-client.ts';
+import type { PairOptions } from './options.ts';
+import type { Pairing } from './print.ts';
+
+const PROBE_TIMEOUT = 1000;
+/** A mint may wait for the broker twice. */
+const CALL_TIMEOUT = 30_000;
+
+/** Address of the running relay, or null when nothing there answers like one. */
+export async function findRelay(config: Config): Promise<RelayAddress | null> {
+  const call = { method: 'GET', path: '/health', timeout: PROBE_TIMEOUT } as const;
+  const answer = await callRelay(configured(config), call).catch(() => null);
+  return answer && isSuccess(answer) && asObject(answer.body)?.status === 'ok' ? answer.address : null;
+}
+
+/**
+ * Has the relay make a code in a signed payload.
+ * @throws CommandError when it refuses, does not answer, or answers otherwise than a relay.
+ */
+export async function mint(
+  options: PairOptions,
+  relay: RelayAddress,
+  api: ApiTarget | null,
+  host: Host,
+  context: CommandContext,
+): Promise<Pairing> {
+  const endpoints = relay.url === undefined ? await candidates(options, relay, api, host, context) : [];
+  const body = {
+    // A key that this command cannot find may still be known to the relay, so an empty one is not sent.
+    ...(api && { host: api.host, port: api.port, tls: api.tls, api_key: api.key || undefined }),
+    transport_hint: options.hint ?? (relay.tls ? 'wss' : 'ws'),
+    ttl_seconds: options.ttl,
+    grants: options.grants,
+    without: options.without,
+    endpoints: endpoints.length > 0 ? endpoints : undefined,
+    dashboard_url: options.dashboardUrl,
+  };
+  const call = { method: 'POST', path: '/pairing/mint', body, timeout: CALL_TIMEOUT } as const;
+  const answer = await callRelay(relay, call).catch((error) => {
+    throw new CommandError(
+      `the relay on ${addressText(relay)} did not answer: ${describeError(error)}`,
+      nextAfterSilence(relay),
+    );
+  });
+  if (!isSuccess(answer)) {
+    throw new CommandError(
+      `the relay refused to make a pairing code: ${refusal(answer)}`,
+      nextAfterRefusal(answer) ?? "Nothing was paired. The relay's log says more.",
+    );
+  }
+  const minted = asObject(answer.body);
+  const { qr_payload: payload, pairing_url: url, code, expires_at: expiresAt } = minted ?? {};
+  if (typeof payload !== 'string' || !parseObject(payload) || typeof url !== 'string') {
+    throw new CommandError(`the server on ${addressText(relay)} does not answer like a relay of this version`);
+  }
+  return {
+    payload,
+    pairingUrl: url,
+    ...(typeof code === 'string' && typeof expiresAt === 'number' && { code: { text: code, expiresAt } }),
+  };
+}
+
+async function candidates(
+  options: PairOptions,
+  relay: RelayAddress,
+  api: ApiTarget | null,
+  { network }: Host,
+  context: CommandContext,
+): Promise<BuiltCandidate[]> {
+  const { mode, publicUrl, prefer } = options;
+  const [lanAddress, tailnet] = await Promise.all([
+    network.lanAddress(),
+    mode === 'lan' ? null : network.tailnet().catch(() => null),
+  ]);
+  // An API server on another machine stays there on the LAN route.
+  const target = api && { ...api, host: isLoopbackName(api.host) ? undefined : api.host };
+  const built = buildCandidates({ mode, api: target, relay, lanAddress, tailnet, publicUrl });
+  if (built.length === 0 && mode !== 'auto') {
+    throw new CommandError(
+      mode === 'lan' ? 'this machine has no LAN address' : 'no tailnet answers on this machine',
+      'Use another --mode, or --mode public with --public-url.',
+    );
+  }
+  if (prefer === undefined) return built;
+  const preferred = preferRole(built, prefer);
+  if (!preferred) printWarning(context, `--prefer: there is no route '${prefer}'; the order is unchanged`);
+  return preferred ?? built;
+}

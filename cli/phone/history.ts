@@ -1,0 +1,61 @@
+import type { Command } from 'cac';
+import { RelayError } from '../../lib/errors.ts';
+import { asObject } from '../../lib/kit/json.ts';
+import { cutLine } from '../devices/table.ts';
+import { openOperatorRelay } from '../operator-relay.ts';
+import { flag, type Options, option } from '../options.ts';
+import { type CommandContext, columns, createStyle, line, printJson, sentence } from '../output.ts';
+import { RELAY_OPTION } from '../remote-relay.ts';
+import { age, cell } from './list.ts';
+
+const DEFAULT_COUNT = 20;
+const MAX_COUNT = 200;
+const MAX_TEXT = 60;
+const MAX_LABEL = 24;
+
+/** `svc phone history`: the last messages and replies, and what became of them (contract 09 §1). */
+export function define(command: Command): void {
+  command
+    .option('-n, --limit <n>', `how many of the last (default ${DEFAULT_COUNT}, at most ${MAX_COUNT})`)
+    .option(...RELAY_OPTION)
+    .option('--json', 'print one JSON document')
+    .example((name) => `${name} history`)
+    .example((name) => `${name} history -n 100 --json`)
+    .action(run);
+}
+
+async function run(options: Options, context: CommandContext): Promise<void> {
+  const count = option(options, '--limit', asCount) ?? DEFAULT_COUNT;
+  const relay = await openOperatorRelay(options, context);
+  const page = (since: number, limit: number) =>
+    relay.call({ method: 'GET', path: `/phone/history?since=${since}&limit=${limit}` });
+  // The relay lists forward from a number, so its newest one is asked for first.
+  const { latest } = await page(0, 1);
+  const answer = await page(Math.max(0, (typeof latest === 'number' ? latest : 0) - count), count);
+  if (flag(options, '--json')) return printJson(context.stdout, answer);
+  const items = Array.isArray(answer.items) ? answer.items.map((row) => asObject(row) ?? {}) : [];
+  if (items.length === 0)
+    return sentence(context.stdout, `No messages yet. Send one with: ${context.program} send "Hello"`);
+  const { bold } = createStyle(context.stdout, context.env);
+  const now = Date.now();
+  const rows = items.map((row) => [
+    typeof row.ts === 'number' ? `${age(now - row.ts)} ago` : '-',
+    row.kind === 'reply' ? 'from phone' : 'to phone',
+    cell(row.state, MAX_LABEL),
+    cell(row.message_id, MAX_LABEL),
+    cell(row.chat_id, MAX_LABEL),
+    cell(row.text, MAX_TEXT),
+  ]);
+  const { isTTY, columns: width } = context.stdout;
+  const lines = columns([['WHEN', 'KIND', 'STATE', 'ID', 'CHAT', 'TEXT'], ...rows], '');
+  lines.forEach((text, at) => {
+    const shown = isTTY && width ? cutLine(text, width) : text;
+    line(context.stdout, at === 0 ? bold(shown) : shown);
+  });
+}
+
+function asCount(text: string): number {
+  const count = Number(text);
+  if (/^\d{1,3}$/.test(text) && count >= 1 && count <= MAX_COUNT) return count;
+  throw new RelayError('invalid', `must be a whole number from 1 to ${MAX_COUNT}`);
+}

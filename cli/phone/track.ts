@@ -1,0 +1,68 @@
+import { asObject } from '../../lib/kit/json.ts';
+import type { OperatorRelay } from '../operator-relay.ts';
+import { pause } from '../pause.ts';
+
+/** Milliseconds between looks. */
+const PERIOD = 500;
+/** Items that may be newer than the message when it is looked up first. */
+const PAGE = 200;
+
+export interface Tracker {
+  /** The state of the message now (contract 09 §1); the last known one when the relay does not answer, null without any. */
+  look(): Promise<string | null>;
+  /** Looks until `isEnough`, for at most `ms` milliseconds. Returns the last state. */
+  until(isEnough: (state: string) => boolean, ms: number, signal?: AbortSignal): Promise<string | null>;
+  /** Calls back with every state after `known` until `signal` aborts. Never rejects. */
+  follow(known: string, onState: (state: string) => void, signal: AbortSignal): Promise<void>;
+}
+
+/**
+ * Follows what becomes of a message that is about to be sent. It is about information only: where the relay has no
+ * history, or does not answer, nothing fails.
+ */
+export async function createTracker(relay: OperatorRelay, messageId: string): Promise<Tracker> {
+  const page = (since: number, limit: number) =>
+    relay.call({ method: 'GET', path: `/phone/history?since=${since}&limit=${limit}` }).catch(() => undefined);
+  const latest = (await page(0, 1))?.latest;
+  /** `seq` before the message; undefined where there is no history. */
+  let since = typeof latest === 'number' ? latest : undefined;
+  let state: string | null = null;
+  let isFound = false;
+
+  async function look(): Promise<string | null> {
+    if (since === undefined) return null;
+    const answer = await page(since, isFound ? 1 : PAGE);
+    const items = Array.isArray(answer?.items) ? answer.items.map((item) => asObject(item) ?? {}) : [];
+    const own = items.find((item) => item.kind === 'message' && item.message_id === messageId);
+    if (typeof own?.seq === 'number' && typeof own.state === 'string') {
+      since = own.seq - 1;
+      isFound = true;
+      state = own.state;
+    }
+    return state;
+  }
+
+  return {
+    look,
+    async until(isEnough, ms, signal) {
+      const deadline = performance.now() + ms;
+      for (;;) {
+        const seen = await look();
+        const left = deadline - performance.now();
+        if (seen === null || isEnough(seen) || left <= 0 || signal?.aborted) return seen;
+        await pause(Math.min(PERIOD, left), signal);
+      }
+    },
+    async follow(known, onState, signal) {
+      for (let before = known; since !== undefined && !signal.aborted; ) {
+        const now = await look();
+        if (signal.aborted) return;
+        if (now !== null && now !== before) {
+          before = now;
+          onState(now);
+        }
+        await pause(PERIOD, signal);
+      }
+    },
+  };
+}

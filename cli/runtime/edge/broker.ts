@@ -1,0 +1,268 @@
+import { DurableObject } from 'cloudflare:workers';
+import type {
+  DurableObjectNamespace,
+  DurableObjectState,
+  KVNamespace,
+  WebSocket as WorkerSocket,
+} from '@cloudflare/workers-types';
+import { limitKey } from '../../../lib/access/peer.ts';
+import { describeError } from '../../../lib/errors.ts';
+import { systemClock } from '../../../lib/kit/clock.ts';
+import { parseJson } from '../../../lib/kit/json.ts';
+import { createLog, type Log } from '../../../lib/log.ts';
+import { Broker, type Snapshot } from '../../../lib/reach/broker/broker.ts';
+import type { Effect } from '../../../lib/reach/broker/effects.ts';
+import { parseHosts } from '../../../lib/reach/broker/hosts.ts';
+import { isDigest } from '../../../lib/reach/ids.ts';
+import { type BrokerStore, openBrokerStore } from '../../../storage/broker.ts';
+import { durableObjectExecutor } from '../../../storage/durable-object.ts';
+
+export interface BrokerEnv {
+  BROKER: DurableObjectNamespace;
+  COUNTER: DurableObjectNamespace;
+  /** A credentials file as on a host (contract 08 §7.1), as a secret. */
+  REACH_HOSTS?: string;
+  /** Or an entry `host:<ID>` for each host: its digest, or a JSON list of one or two. */
+  HOSTS?: KVNamespace;
+  /** Limits the attempts of one source address. */
+  ATTEMPTS?: { limit(options: { key: string }): Promise<{ success: boolean }> };
+  REACH_LOG_LEVEL?: string;
+}
+
+/** Header by which the Worker tells an object where a client is. */
+export const SOURCE_HEADER = 'cf-connecting-ip';
+
+/** Milliseconds between checks of busy streams, and of idle ones (contract 08 §8). */
+const TICK = 1_000;
+const ALARM = 60_000;
+/** The platform does not report sent bytes, so each stream is assumed to send 2 MiB/s. */
+const PACE_BYTES = 64 * 1024;
+const PACE = 31.25;
+/** Milliseconds after which a registration replaces the former one: nothing here finds out that a host is dead. */
+const REPLACE_AFTER = 10_000;
+/**
+ * The platform reads from a client whether or not its host takes the bytes, and does not wait for the end of the event of a
+ * message either (tried 2026-11). A whole request body of Secure Link, 16 MiB, therefore has to fit in the queue.
+ */
+const MiB = 1024 * 1024;
+const LIMITS = { maxStreamsWithoutFlow: 4, maxUnanswered: 8 * MiB, maxQueuedToHost: 20 * MiB };
+/** Reported for a close frame without a code, and never sent. */
+const NO_CODE = 1005;
+
+/** Digests of a host's tokens; empty for one that is not known. */
+export async function digestsOf(env: BrokerEnv, hostId: string): Promise<string[]> {
+  const hosts = env.REACH_HOSTS === undefined ? undefined : parseHosts(env.REACH_HOSTS);
+  // biome-ignore lint/suspicious/noConsole: the console is the log of a Worker
+  if (typeof hosts === 'string') console.log(`REACH_HOSTS is invalid: ${hosts}`);
+  const listed = typeof hosts === 'object' ? hosts.get(hostId) : undefined;
+  if (listed || !env.HOSTS) return listed ?? [];
+  const entry = await env.HOSTS.get(`host:${hostId}`);
+  if (entry === null) return [];
+  const list = isDigest(entry.trim()) ? [entry.trim()] : parseJson(entry);
+  return Array.isArray(list) && list.length <= 2 && list.every(isDigest) ? list : [];
+}
+
+/** The broker of one host: the same core as on Node, with sockets that outlive its memory (contract 08 §8). */
+export class BrokerObject extends DurableObject<BrokerEnv> {
+  readonly #state: DurableObjectState;
+  readonly #hostId: string;
+  readonly #log: Log;
+  #store!: BrokerStore;
+  #broker!: Broker<WorkerSocket>;
+  /** Bytes sent to clients that have not been taken to leave. */
+  readonly #unsent = new Map<WorkerSocket, number>();
+  #isTicking = false;
+  #isPacing = false;
+  #reported = '';
+
+  constructor(state: DurableObjectState, env: BrokerEnv) {
+    super(state as never, env);
+    this.#state = state;
+    this.#hostId = state.id.name ?? '';
+    const level = env.REACH_LOG_LEVEL === 'DEBUG' ? 'DEBUG' : 'INFO';
+    // biome-ignore lint/suspicious/noConsole: the console is the log of a Worker
+    this.#log = createLog(level, (line) => console.log(line)).named('reach');
+    void state.blockConcurrencyWhile(() => this.#wake());
+  }
+
+  async #wake(): Promise<void> {
+    this.#store = openBrokerStore(durableObjectExecutor(this.#state.storage));
+    const digests = await digestsOf(this.env, this.#hostId);
+    this.#broker = new Broker({
+      // Workers have no monotonic clock, and this one survives a sleep.
+      clock: { now: systemClock.now, monotonic: systemClock.now },
+      hosts: new Map(digests.length > 0 ? [[this.#hostId, digests]] : []),
+      stored: await this.#store.all(),
+      limits: LIMITS,
+      replaceAfter: REPLACE_AFTER,
+      keepsSeen: true,
+    });
+    const sockets = this.#state.getWebSockets().map((socket) => ({
+      socket,
+      snapshot: socket.deserializeAttachment() as Snapshot | null,
+    }));
+    // Clients need their host.
+    sockets.sort((a, b) => Number(b.snapshot?.role === 'host') - Number(a.snapshot?.role === 'host'));
+    for (const { socket, snapshot } of sockets) {
+      if (!snapshot || !this.#broker.restore(socket, snapshot)) socket.close(1001, '');
+    }
+    this.#run(this.#broker.pending());
+    this.#log.debug(`awake with ${sockets.length} sockets`);
+  }
+
+  async fetch(request: Request): Promise<Response> {
+    const source = limitKey(request.headers.get(SOURCE_HEADER));
+    if (!this.#broker.admits(source)) return new Response(null, { status: 429 });
+    const { 0: client, 1: server } = new WebSocketPair();
+    this.#state.acceptWebSocket(server as never);
+    this.#run(this.#broker.opened(server as never, source));
+    await this.#arm();
+    return new Response(null, { status: 101, webSocket: client } as ResponseInit);
+  }
+
+  async webSocketMessage(socket: WebSocket, message: string | ArrayBuffer): Promise<void> {
+    const own = socket as never as WorkerSocket;
+    this.#run(
+      typeof message === 'string' ? this.#broker.text(own, message) : this.#broker.binary(own, new Uint8Array(message)),
+    );
+  }
+
+  async webSocketClose(socket: WebSocket, code: number): Promise<void> {
+    this.#ended(socket as never);
+    try {
+      socket.close(code === NO_CODE ? 1000 : code, '');
+    } catch {
+      // Closed by us before, or a code that cannot be sent.
+    }
+  }
+
+  async webSocketError(socket: WebSocket): Promise<void> {
+    this.#ended(socket as never);
+  }
+
+  async alarm(): Promise<void> {
+    this.#run([...this.#broker.tick(), ...this.#broker.prune()]);
+    await this.#arm();
+  }
+
+  /** Looks at idle streams and old records once a minute, as long as there are sockets. */
+  async #arm(): Promise<void> {
+    if (this.#state.getWebSockets().length === 0) return;
+    if ((await this.#state.storage.getAlarm()) === null) await this.#state.storage.setAlarm(Date.now() + ALARM);
+  }
+
+  #ended(socket: WorkerSocket): void {
+    this.#unsent.delete(socket);
+    this.#run(this.#broker.closed(socket));
+  }
+
+  #run(effects: Effect<WorkerSocket>[]): void {
+    for (const effect of effects) {
+      if (effect.do === 'log') this.#log[effect.level](effect.text);
+      else if (effect.do === 'save') void this.#save(effect);
+      else if (effect.do === 'send') this.#send(effect.socket, effect.data);
+      else if (effect.do === 'close') {
+        this.#unsent.delete(effect.socket);
+        quietly(() => effect.socket.close(effect.code, ''));
+      }
+      // Pausing has no effect here: a stream ends when its queue is full.
+    }
+    this.#schedule();
+  }
+
+  #send(socket: WorkerSocket, data: string | Uint8Array): void {
+    quietly(() => socket.send(data as string));
+    this.#unsent.set(socket, (this.#unsent.get(socket) ?? 0) + data.length);
+    this.#pace();
+  }
+
+  /** Takes a bit of every client to have left, time and again; towards a host its credit is the measure. */
+  #pace(): void {
+    if (this.#isPacing) return;
+    this.#isPacing = true;
+    setTimeout(() => {
+      this.#isPacing = false;
+      for (const [socket, unsent] of [...this.#unsent]) {
+        const isHost = this.#broker.snapshot(socket)?.role === 'host';
+        const left = isHost ? unsent : Math.min(unsent, PACE_BYTES);
+        if (left < unsent) this.#unsent.set(socket, unsent - left);
+        else this.#unsent.delete(socket);
+        this.#run(this.#broker.sent(socket, left));
+      }
+      if (this.#unsent.size > 0) this.#pace();
+    }, PACE);
+  }
+
+  /** The platform holds messages back until what was written before them is durable. */
+  async #save({ changes, id }: Extract<Effect<WorkerSocket>, { do: 'save' }>): Promise<void> {
+    let ok = true;
+    try {
+      await this.#store.write(changes);
+    } catch (error) {
+      ok = false;
+      this.#log.error(`the state could not be stored: ${describeError(error)}`);
+    }
+    this.#run(this.#broker.saved(id, ok));
+  }
+
+  /** One timer after every event, and as long as something is under way. The object sleeps only without one. */
+  #schedule(): void {
+    if (this.#isTicking) return;
+    this.#isTicking = true;
+    setTimeout(() => {
+      this.#isTicking = false;
+      const effects = this.#broker.tick();
+      if (effects.length > 0 || this.#broker.isBusy()) this.#run(effects);
+      this.#attach();
+      void this.#report();
+    }, TICK);
+  }
+
+  /** Attaches to each socket the facts that must survive a sleep. */
+  #attach(): void {
+    for (const socket of this.#state.getWebSockets()) {
+      const snapshot = this.#broker.snapshot(socket);
+      if (snapshot) quietly(() => socket.serializeAttachment(snapshot));
+    }
+  }
+
+  /** Tells the counter when something has changed. Its figures are best effort. */
+  async #report(): Promise<void> {
+    const counts = this.#broker.counts();
+    const text = JSON.stringify(counts);
+    if (text === this.#reported) return;
+    this.#reported = text;
+    try {
+      const counter = this.env.COUNTER.get(this.env.COUNTER.idFromName(COUNTER_NAME)) as unknown as BrokerCounter;
+      await counter.report(this.#hostId, counts.hosts_online, counts.active_streams);
+    } catch (error) {
+      this.#reported = '';
+      this.#log.debug(`the counter does not answer: ${describeError(error)}`);
+    }
+  }
+}
+
+/** Name of the one object that counts. */
+export const COUNTER_NAME = 'counter';
+const MAX_COUNTED = 1000;
+
+/** Sums up what the objects of all hosts report, for `/health`. */
+export class BrokerCounter extends DurableObject<BrokerEnv> {
+  async report(hostId: string, online: number, streams: number): Promise<void> {
+    if (online === 0) await this.ctx.storage.delete(hostId);
+    else await this.ctx.storage.put(hostId, streams);
+  }
+
+  async counts(): Promise<{ hosts_online: number; active_streams: number }> {
+    const streams = await this.ctx.storage.list<number>({ limit: MAX_COUNTED });
+    return { hosts_online: streams.size, active_streams: [...streams.values()].reduce((sum, each) => sum + each, 0) };
+  }
+}
+
+function quietly(action: () => void): void {
+  try {
+    action();
+  } catch {
+    // Already closed: the close event follows or has passed.
+  }
+}

@@ -1,0 +1,371 @@
+import {
+  createServer as createHttpServer,
+  type Server as HttpServer,
+  type IncomingMessage,
+  type ServerResponse,
+  STATUS_CODES,
+} from 'node:http';
+import { createServer as createHttpsServer, type Server as HttpsServer } from 'node:https';
+import type { AddressInfo, Socket } from 'node:net';
+import type { Duplex } from 'node:stream';
+import { type RawData, type WebSocket, WebSocketServer } from 'ws';
+import { isLoopbackAddress, limitKey } from '../../../lib/access/peer.ts';
+import { describeError } from '../../../lib/errors.ts';
+import { type Clock, every, systemClock } from '../../../lib/kit/clock.ts';
+import type { Log } from '../../../lib/log.ts';
+import { Broker, type Hosts } from '../../../lib/reach/broker/broker.ts';
+import type { Effect } from '../../../lib/reach/broker/effects.ts';
+import { MAX_FRAME } from '../../../lib/reach/frames.ts';
+import { PROTOCOL_VERSION } from '../../../lib/reach/messages.ts';
+import type { BrokerStore } from '../../../storage/broker.ts';
+import { isHandshake } from './handshake.ts';
+import { releaseChunk } from './internals.ts';
+
+const CONNECT_PATH = '/v1/connect';
+/** Milliseconds between checks for overdue sockets, and for records to remove. */
+const TICK = 1_000;
+const PRUNE_EVERY = 60_000;
+/** Milliseconds of silence after which a socket is pinged, and until its answer is missed (contract 08 §7.3). */
+const PING_AFTER = 30_000;
+const PONG_WITHIN = 15_000;
+/** Milliseconds for which a closed socket may still take what was sent before. */
+const CLOSE_TIMEOUT = 10_000;
+/** Milliseconds that clients get to answer the close of a stopping broker. */
+const STOP_GRACE = 1_500;
+/** Bytes on the wire that a socket may send before it has registered. */
+const PRE_REGISTRATION_BYTES = 64 * 1024;
+/** Milliseconds for the TLS handshake, and for the head of a request. */
+const HANDSHAKE_TIMEOUT = 10_000;
+/** 256 hosts with 16 streams, 512 sockets that register, and probes of health. */
+const MAX_CONNECTIONS = 256 * 17 + 512 + 256;
+
+export interface NodeBrokerOptions {
+  hosts: Hosts;
+  store: BrokerStore;
+  /** Address and port to listen on; 0 for any port. */
+  host: string;
+  port: number;
+  tls?: { cert: string | Buffer; key: string | Buffer };
+  /** Lower-case name of the header with a client's address, believed from a loopback peer only. */
+  clientIpHeader?: string;
+  log: Log;
+  clock?: Clock;
+}
+
+export interface NodeBroker {
+  readonly address: AddressInfo;
+  /** Takes another list of hosts and, with TLS, another certificate. */
+  reload(hosts: Hosts, tls?: NodeBrokerOptions['tls']): void;
+  /** Closes every socket with 1001, then the listener and the store. */
+  stop(): Promise<void>;
+}
+
+/** One open WebSocket. */
+interface Connection {
+  socket: WebSocket;
+  tcp: Socket;
+  isPaused: boolean;
+  /** The broker no longer counts with it. */
+  isOver: boolean;
+  /** `tcp.bytesRead` when last looked at, and the monotonic time of its last change or of the ping that followed. */
+  read: number;
+  heardAt: number;
+  pingedAt: number | null;
+  guard: (() => void) | undefined;
+}
+
+/**
+ * Starts the broker of Reach on this machine (contract 08 §7).
+ * @throws Node's listening error, such as `EADDRINUSE`; nothing stays open then.
+ */
+export async function startNodeBroker(options: NodeBrokerOptions): Promise<NodeBroker> {
+  const { store, hosts, log, clock = systemClock } = options;
+  const adapter = new BrokerAdapter(new Broker({ clock, hosts, stored: await store.all() }), options, clock);
+  const server = createServer(options, adapter);
+  try {
+    await listen(server, options);
+  } catch (error) {
+    store.close();
+    throw error;
+  }
+  const stopTicking = [
+    every(
+      clock,
+      TICK,
+      () => adapter.tick(),
+      (error) => log.error(describeError(error)),
+    ),
+    every(
+      clock,
+      PRUNE_EVERY,
+      () => adapter.run(adapter.broker.prune()),
+      (error) => log.error(describeError(error)),
+    ),
+  ];
+  adapter.run(adapter.broker.pending());
+  return {
+    address: server.address() as AddressInfo,
+    reload(next, tls) {
+      if (tls) (server as HttpsServer).setSecureContext({ ...tls, minVersion: 'TLSv1.2' });
+      adapter.run(adapter.broker.reload(next));
+    },
+    async stop() {
+      for (const stop of stopTicking) stop();
+      const closed = new Promise<void>((resolve) => server.close(() => resolve()));
+      await adapter.stop();
+      server.closeAllConnections();
+      await closed;
+      store.close();
+    },
+  };
+}
+
+function createServer({ tls }: NodeBrokerOptions, adapter: BrokerAdapter): HttpServer | HttpsServer {
+  const timeouts = { headersTimeout: HANDSHAKE_TIMEOUT, requestTimeout: HANDSHAKE_TIMEOUT, keepAliveTimeout: 5_000 };
+  const server = tls
+    ? createHttpsServer({
+        ...timeouts,
+        ...tls,
+        minVersion: 'TLSv1.2',
+        ALPNProtocols: ['http/1.1'],
+        handshakeTimeout: HANDSHAKE_TIMEOUT,
+      })
+    : createHttpServer(timeouts);
+  server.maxConnections = MAX_CONNECTIONS;
+  server.on('request', (request, response) => adapter.answer(request, response));
+  server.on('upgrade', (request, socket, head) => adapter.upgrade(request, socket, head));
+  return server;
+}
+
+const listen = (server: HttpServer, { host, port }: NodeBrokerOptions): Promise<void> =>
+  new Promise((resolve, reject) => {
+    server.once('error', reject);
+    server.listen({ host, port }, () => {
+      server.off('error', reject);
+      resolve();
+    });
+  });
+
+/** Runs the effects of the broker on the sockets of `ws`. */
+class BrokerAdapter {
+  readonly broker: Broker<Connection>;
+  readonly #options: NodeBrokerOptions;
+  readonly #clock: Clock;
+  readonly #connections = new Set<Connection>();
+  readonly #webSockets = new WebSocketServer({
+    noServer: true,
+    // Larger than any frame, so that the broker answers one that is too large by its own code.
+    maxPayload: 2 * MAX_FRAME,
+    maxFragments: 4096,
+    maxBufferedChunks: 65_536,
+    perMessageDeflate: false,
+    clientTracking: false,
+    closeTimeout: CLOSE_TIMEOUT,
+  } as object);
+
+  constructor(broker: Broker<Connection>, options: NodeBrokerOptions, clock: Clock) {
+    this.broker = broker;
+    this.#options = options;
+    this.#clock = clock;
+  }
+
+  /** Everything but upgrades (contract 08 §7.2). */
+  answer(request: IncomingMessage, response: ServerResponse): void {
+    const [path, query] = splitTarget(request.url);
+    request.resume();
+    if (path === '/health' && (request.method === 'GET' || request.method === 'HEAD')) {
+      const health = { ok: true, service: 'svc_reach', protocol_version: PROTOCOL_VERSION, ...this.broker.counts() };
+      respond(response, 200, health);
+    } else if (path !== CONNECT_PATH) respond(response, 404, { ok: false, error: 'not found' });
+    else if (query !== undefined || request.headers.authorization !== undefined) {
+      respond(response, 400, { ok: false, error: 'neither a query nor an Authorization header is accepted' });
+    } else {
+      response.setHeader('upgrade', 'websocket');
+      respond(response, 426, { ok: false, error: 'this is a WebSocket' });
+    }
+  }
+
+  upgrade(request: IncomingMessage, stream: Duplex, head: Buffer): void {
+    const tcp = stream as Socket;
+    tcp.on('error', ignore);
+    const source = this.#sourceOf(request, tcp);
+    const status = this.#refusal(request, source);
+    if (status !== undefined) refuse(tcp, status);
+    else this.#webSockets.handleUpgrade(request, tcp, head, (socket) => this.#open(socket, tcp, source));
+  }
+
+  #refusal(request: IncomingMessage, source: string): number | undefined {
+    const [path, query] = splitTarget(request.url);
+    if (path !== CONNECT_PATH) return 404;
+    if (query !== undefined || request.headers.authorization !== undefined) return 400;
+    if (!isHandshake(request)) return 400;
+    return this.broker.admits(source) ? undefined : 429;
+  }
+
+  #sourceOf(request: IncomingMessage, { remoteAddress = null }: { remoteAddress?: string | null }): string {
+    const name = this.#options.clientIpHeader;
+    const value = name && isLoopbackAddress(remoteAddress) ? request.headers[name] : undefined;
+    const last = String(value ?? '')
+      .split(',')
+      .at(-1)
+      ?.trim();
+    return limitKey(last ? last.slice(0, 64) : remoteAddress);
+  }
+
+  #open(socket: WebSocket, tcp: Socket, source: string): void {
+    const heardAt = this.#clock.monotonic();
+    const connection: Connection = {
+      socket,
+      tcp,
+      isPaused: false,
+      isOver: false,
+      read: tcp.bytesRead,
+      heardAt,
+      pingedAt: null,
+      guard: undefined,
+    };
+    this.#connections.add(connection);
+    this.#guard(connection);
+    socket.on('message', (data: RawData, isBinary: boolean) => {
+      const bytes = data as Buffer;
+      this.#event(connection, () =>
+        isBinary ? this.broker.binary(connection, bytes) : this.broker.text(connection, bytes.toString()),
+      );
+      releaseChunk(socket);
+    });
+    socket.on('error', ignore);
+    socket.on('close', () => {
+      this.#connections.delete(connection);
+      this.#event(connection, () => this.broker.closed(connection));
+      connection.isOver = true;
+    });
+    this.run(this.broker.opened(connection, source));
+  }
+
+  /** Refuses a socket that sends much before it has registered: a message counts for the broker only when it is whole. */
+  #guard(connection: Connection): void {
+    const { tcp } = connection;
+    const start = tcp.bytesRead;
+    connection.guard = () => {
+      if (tcp.bytesRead - start <= PRE_REGISTRATION_BYTES) return;
+      this.#release(connection);
+      this.#event(connection, () => this.broker.binary(connection, new Uint8Array()));
+    };
+    tcp.on('data', connection.guard);
+  }
+
+  #release(connection: Connection): void {
+    if (connection.guard) connection.tcp.off('data', connection.guard);
+    connection.guard = undefined;
+  }
+
+  #event(connection: Connection, event: () => Effect<Connection>[]): void {
+    if (connection.isOver) return;
+    this.run(event());
+    if (connection.guard && this.broker.isRegistered(connection)) this.#release(connection);
+  }
+
+  run(effects: Effect<Connection>[]): void {
+    for (const effect of effects) {
+      if (effect.do === 'log') this.#options.log[effect.level](effect.text);
+      else if (effect.do === 'save') void this.#save(effect);
+      else if (effect.do === 'send') this.#send(effect.socket, effect.data);
+      else if (effect.do === 'close') this.#close(effect.socket, effect.code);
+      else this.#setPaused(effect.socket, effect.do === 'pause');
+    }
+  }
+
+  #send(connection: Connection, data: string | Uint8Array): void {
+    connection.socket.send(data, { binary: typeof data !== 'string' }, () => {
+      this.#event(connection, () => this.broker.sent(connection, data.length));
+    });
+  }
+
+  #setPaused(connection: Connection, paused: boolean): void {
+    connection.isPaused = paused;
+    if (paused) connection.socket.pause();
+    else connection.socket.resume();
+    connection.heardAt = this.#clock.monotonic();
+  }
+
+  #close(connection: Connection, code: number): void {
+    connection.isOver = true;
+    this.#release(connection);
+    // The answer to the close has to be read.
+    if (connection.isPaused) connection.socket.resume();
+    connection.socket.close(code);
+  }
+
+  async #save({ changes, id }: Extract<Effect<Connection>, { do: 'save' }>): Promise<void> {
+    let ok = true;
+    try {
+      await this.#options.store.write(changes);
+    } catch (error) {
+      ok = false;
+      this.#options.log.error(`the state could not be stored: ${describeError(error)}`);
+    }
+    this.run(this.broker.saved(id, ok));
+  }
+
+  tick(): void {
+    this.run(this.broker.tick());
+    for (const connection of this.#connections) this.#checkLife(connection);
+  }
+
+  /** Pings a silent socket, and drops one that does not answer. A paused one is not read, so it is not asked. */
+  #checkLife(connection: Connection): void {
+    const { socket, tcp, isPaused, isOver, pingedAt } = connection;
+    if (isOver || isPaused) return;
+    const now = this.#clock.monotonic();
+    if (tcp.bytesRead !== connection.read) {
+      connection.read = tcp.bytesRead;
+      connection.heardAt = now;
+      connection.pingedAt = null;
+    } else if (pingedAt !== null && now - pingedAt >= PONG_WITHIN) socket.terminate();
+    else if (pingedAt === null && now - connection.heardAt >= PING_AFTER) {
+      connection.pingedAt = now;
+      socket.ping();
+    }
+  }
+
+  async stop(): Promise<void> {
+    const open = [...this.#connections];
+    for (const connection of open) this.#close(connection, 1001);
+    const closed = open.map(({ socket }) => new Promise<void>((resolve) => socket.once('close', () => resolve())));
+    const late = new Promise<void>((resolve) => void setTimeout(resolve, STOP_GRACE).unref());
+    await Promise.race([Promise.all(closed), late]);
+    for (const { socket } of open) socket.terminate();
+  }
+}
+
+/** Path and query of a request target, undecoded. */
+function splitTarget(target = ''): [path: string, query: string | undefined] {
+  const at = target.indexOf('?');
+  return at < 0 ? [target, undefined] : [target.slice(0, at), target.slice(at + 1)];
+}
+
+const HEADERS = {
+  'content-type': 'application/json',
+  'x-content-type-options': 'nosniff',
+  'cache-control': 'no-store',
+};
+
+function respond(response: ServerResponse, status: number, body: object): void {
+  const text = JSON.stringify(body);
+  response.writeHead(status, { ...HEADERS, 'content-length': Buffer.byteLength(text) }).end(text);
+}
+
+/** Answers an upgrade that is not made, and ends the connection. */
+function refuse(tcp: Socket, status: number): void {
+  const body = JSON.stringify({ ok: false, error: STATUS_CODES[status]?.toLowerCase() });
+  const head = [
+    `HTTP/1.1 ${status} ${STATUS_CODES[status]}`,
+    ...Object.entries(HEADERS).map(([name, value]) => `${name}: ${value}`),
+    `content-length: ${body.length}`,
+    'connection: close',
+  ];
+  tcp.resume();
+  tcp.end(`${head.join('\r\n')}\r\n\r\n${body}`, () => tcp.destroy());
+}
+
+const ignore = () => {};

@@ -1,0 +1,35 @@
+// Masks payloads of WebSocket messages (RFC 6455 §5.3), in the place of `bufferutil`: `ws` calls a package of that name when
+// there is one, for all but the shortest payloads, and the bundle puts this file in its place. Four bytes at a time cost a
+// third of what the loop of `ws` does, which is most of what a large message costs otherwise.
+
+/** Bytes below which making the view costs more than it saves. */
+const MIN_WORDS = 128;
+
+/** Writes `length` bytes of `source` to `output` from `offset` on, masked by the four bytes of `mask`. */
+export function mask(source: Uint8Array, mask: Uint8Array, output: Uint8Array, offset: number, length: number): void {
+  const target = output.subarray(offset, offset + length);
+  if (source !== output || offset !== 0) target.set(source.length === length ? source : source.subarray(0, length));
+  unmask(target, mask);
+}
+
+/** Masks bytes in place, which also removes a mask. */
+export function unmask(bytes: Uint8Array, mask: Uint8Array): void {
+  const { length } = bytes;
+  let at = 0;
+  if (length >= MIN_WORDS) {
+    const { buffer, byteOffset } = bytes;
+    at = -byteOffset & 3;
+    for (let index = 0; index < at; index++) bytes[index] = (bytes[index] as number) ^ (mask[index] as number);
+    const words = new Int32Array(buffer, byteOffset + at, (length - at) >> 2);
+    const word = maskWord(mask, at);
+    for (let index = 0; index < words.length; index++) words[index] = (words[index] as number) ^ word;
+    at += words.length * 4;
+  }
+  for (; at < length; at++) bytes[at] = (bytes[at] as number) ^ (mask[at & 3] as number);
+}
+
+/** The mask as it lies over a word that begins `at` bytes into the payload, in this machine's byte order. */
+function maskWord(mask: Uint8Array, at: number): number {
+  const rotated = Uint8Array.of(0, 1, 2, 3).map((index) => mask[(at + index) & 3] as number);
+  return new Int32Array(rotated.buffer)[0] as number;
+}

@@ -1,0 +1,253 @@
+import { once } from 'node:events';
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { createServer as createHttpsServer, type Server as HttpsServer } from 'node:https';
+import { type AddressInfo, createServer, type Socket } from 'node:net';
+import type { Duplex } from 'node:stream';
+import type { Fetch } from '../../../../handlers/routes.ts';
+import type { SocketTable } from '../../../../handlers/sockets.ts';
+import { limitKey } from '../../../../lib/access/peer.ts';
+import { createNodeUpstream } from '../../../../lib/host/node/upstream.ts';
+import { plainAddress } from '../../../../lib/kit/addresses.ts';
+import { systemClock } from '../../../../lib/kit/clock.ts';
+import type { Log } from '../../../../lib/log.ts';
+import type { Relay } from '../../../../lib/relay.ts';
+import { createGate } from '../../../../lib/secure-link/gate.ts';
+import type { SecureLinkPlan } from '../../../../lib/secure-link/secure-link.ts';
+import { surfaceHealth } from '../../../../lib/secure-link/surface.ts';
+import { createTargets, type Target } from '../../../../lib/secure-link/targets.ts';
+import { json } from '../../../../lib/web/json.ts';
+import { peerOf, setPeer } from '../adapter.ts';
+import { send } from '../send.ts';
+import { refusalOn, type ServeLimits, serveHttp } from '../serve.ts';
+import { createRelayEndpoint } from '../server.ts';
+import type { PairLimits } from '../socket-pairs.ts';
+import { createProxy, PROXY_LIMITS, type ProxyLimits, refuse } from './proxy.ts';
+import { createProxySockets, PROXY_SOCKET_LIMITS } from './proxy-sockets.ts';
+
+/** Limits of the listener (contract 08 §4.4). */
+export interface SecureLinkLimits {
+  http: ProxyLimits;
+  sockets: PairLimits;
+  serve: ServeLimits;
+  /** Milliseconds for the TLS handshake. */
+  handshake: number;
+  /** TCP connections, in all and per peer address; streams of Reach. */
+  maxConnections: number;
+  maxPerPeer: number;
+  maxStreams: number;
+}
+
+const LIMITS: SecureLinkLimits = {
+  http: PROXY_LIMITS,
+  sockets: PROXY_SOCKET_LIMITS,
+  serve: { head: 15_000, request: 80_000, idle: 75_000, check: 1_000 },
+  handshake: 10_000,
+  maxConnections: 256,
+  maxPerPeer: 64,
+  maxStreams: 64,
+};
+
+const NO_UPGRADE = 'there are no upgrades here';
+const MAX_HEAD = 16 * 1024;
+/** Milliseconds that responses get to end when the listener stops. */
+const CLOSE_GRACE = 1_500;
+
+/** The parts of the relay that are served under `/relay`. */
+export interface MainParts {
+  fetch: Fetch;
+  sockets: SocketTable;
+  log: Log;
+}
+
+export interface SecureLinkListener {
+  readonly port: number;
+  /** Serves a stream of Reach: TLS inside it ends here. Its peer is tagged `via: 'reach'`. */
+  accept(stream: Duplex): void;
+  /** Stops accepting, closes sockets with 1001, and drops remaining connections after a moment. */
+  close(): Promise<void>;
+}
+
+/**
+ * Listens with TLS for `/relay`, `/api` and `/dashboard` (contract 08 §3, §4). Nothing that comes through here is a local
+ * caller, whatever its address or headers.
+ * @throws Node's listening error, or that of a certificate which cannot be used; nothing stays open then.
+ */
+export async function openSecureLink(
+  relay: Relay,
+  plan: SecureLinkPlan,
+  { fetch, sockets, log: all }: MainParts,
+  given: Partial<SecureLinkLimits> = {},
+): Promise<SecureLinkListener> {
+  const limits = { ...LIMITS, ...given };
+  const log = all.named('secure-link');
+  const endpoint = createRelayEndpoint({ log, fetch, sockets });
+  const gate = createGate({ ...plan, upstream: createNodeUpstream(), clock: systemClock });
+  const proxy = createProxy({ plan, gate, log, limits: limits.http });
+  const proxySockets = createProxySockets({ space: proxy.dashboard, gate, log, limits: limits.sockets });
+  const targetOf = createTargets();
+
+  async function answerHealth(req: IncomingMessage, res: ServerResponse): Promise<void> {
+    const availability = await gate.check();
+    const counters = { version: relay.version, clients: relay.sockets.count(), sessions: relay.sessions.count() };
+    await send(req, res, json(surfaceHealth(counters, availability)));
+  }
+
+  function answer(req: IncomingMessage, res: ServerResponse, target: Target): void {
+    if (target.kind === 'refused') {
+      const isEnd = req.method === 'TRACE' || req.method === 'CONNECT';
+      const allow = target.allow === undefined ? undefined : { allow: target.allow };
+      refuse(req, res, target.status, target.error, isEnd ? { connection: 'close' } : allow);
+    } else if (target.kind === 'proxy') {
+      if (req.headers.upgrade?.toLowerCase() === 'websocket') {
+        refuse(req, res, 400, 'a WebSocket handshake of version 13 is required');
+      } else {
+        const { namespace, path } = target;
+        proxy.handle(req, res, { namespace, path, client: peerOf(req.socket).address });
+      }
+    } else if (target.kind === 'health') void answerHealth(req, res);
+    else if (target.kind === 'route' && target.needsBearer && !req.headers.authorization) {
+      refuse(req, res, 401, 'a valid session bearer is required', { 'www-authenticate': 'Bearer' });
+    } else {
+      req.url = target.path;
+      endpoint.handler(req, res);
+    }
+  }
+
+  const dispatch = (req: IncomingMessage, res: ServerResponse): void =>
+    answer(req, res, targetOf(req.method as string, req.url as string));
+
+  /** A pipelined request waits for the responses before it: a client must not have many calls in flight at once. */
+  const handler = (req: IncomingMessage, res: ServerResponse): void => {
+    if (res.socket) dispatch(req, res);
+    else res.once('socket', () => dispatch(req, res));
+  };
+
+  async function upgrade(req: IncomingMessage, socket: Socket, head: Buffer): Promise<void> {
+    const target = targetOf(req.method as string, req.url as string);
+    if (target.kind === 'socket') {
+      req.url = target.path;
+      req.headers = handshakeHeaders(req);
+      return endpoint.upgrade(req, socket, head);
+    }
+    if (target.kind === 'proxy' && target.namespace === 'dashboard') {
+      return proxySockets.upgrade(req, socket, head, { ...target, client: peerOf(socket).address });
+    }
+    const res = refusalOn(socket, req);
+    if (target.kind === 'proxy') refuse(req, res, 400, NO_UPGRADE);
+    else if (target.kind === 'refused') answer(req, res, target);
+    else refuse(req, res, 400, 'there is no socket here');
+  }
+
+  /** Below `/api` no upgrade is ignored, whatever its protocol (contract 08 §4.4). */
+  function refuseUpgrade(req: IncomingMessage, socket: Socket): boolean {
+    const target = targetOf(req.method as string, req.url as string);
+    if (target.kind !== 'proxy' || target.namespace !== 'api') return false;
+    refuse(req, refusalOn(socket, req), 400, NO_UPGRADE);
+    return true;
+  }
+
+  /** One server for each way in, so that a connection's way is beyond doubt. */
+  function createTlsServer(via: 'secure-link' | 'reach'): HttpsServer {
+    const server = createHttpsServer(
+      {
+        cert: plan.cert,
+        key: plan.key,
+        minVersion: 'TLSv1.2',
+        ALPNProtocols: ['http/1.1'],
+        handshakeTimeout: limits.handshake,
+        maxHeaderSize: MAX_HEAD,
+      },
+      handler,
+    );
+    serveHttp(server, { log, handler, upgrade, refuseUpgrade, limits: limits.serve });
+    server.on('secureConnection', (socket: Socket) => {
+      const address = via === 'reach' || !socket.remoteAddress ? null : plainAddress(socket.remoteAddress);
+      setPeer(socket, { address, tls: true, via, transportHint: 'wss' });
+    });
+    server.on('checkContinue', (req: IncomingMessage, res: ServerResponse) => {
+      const isProxied = targetOf(req.method as string, req.url as string).kind === 'proxy';
+      if (!(isProxied && proxy.isTooLarge(req))) res.writeContinue();
+      handler(req, res);
+    });
+    server.on('connect', (req: IncomingMessage, socket: Duplex) => {
+      answer(req, refusalOn(socket as Socket, req), targetOf('CONNECT', ''));
+    });
+    return server;
+  }
+
+  const tcp = createTlsServer('secure-link');
+  const reach = createTlsServer('reach');
+  const perPeer = new Map<string, number>();
+  const connections = new Set<Socket>();
+  const streams = new Set<Duplex>();
+
+  const front = createServer({ noDelay: true }, (socket) => {
+    const key = limitKey(socket.remoteAddress ?? null);
+    const count = perPeer.get(key) ?? 0;
+    if (connections.size >= limits.maxConnections || count >= limits.maxPerPeer) {
+      socket.destroy();
+      return;
+    }
+    perPeer.set(key, count + 1);
+    connections.add(socket);
+    socket.once('close', () => {
+      connections.delete(socket);
+      const left = (perPeer.get(key) ?? 1) - 1;
+      if (left > 0) perPeer.set(key, left);
+      else perPeer.delete(key);
+    });
+    tcp.emit('connection', socket);
+  });
+
+  /** Also frees a listener that could not be bound. */
+  async function close(): Promise<void> {
+    front.close();
+    for (const server of [tcp, reach]) {
+      server.closeIdleConnections();
+      server.close();
+    }
+    const open = [...connections, ...streams].filter(({ closed }) => !closed);
+    const ended = open.map((stream) => once(stream, 'close').catch(() => {}));
+    const timer = setTimeout(() => {
+      for (const stream of [...connections, ...streams]) stream.destroy();
+    }, CLOSE_GRACE);
+    await proxySockets.close();
+    await Promise.all(ended);
+    clearTimeout(timer);
+    proxy.close();
+  }
+
+  try {
+    front.listen({ host: plan.bindHost, port: plan.port });
+    await once(front, 'listening');
+  } catch (error) {
+    await close();
+    throw error;
+  }
+  front.on('error', (error) => log.warn(`a connection could not be accepted: ${error.message}`));
+
+  return {
+    port: (front.address() as AddressInfo).port,
+
+    accept(stream) {
+      if (streams.size >= limits.maxStreams) {
+        stream.destroy();
+        return;
+      }
+      streams.add(stream);
+      stream.once('close', () => streams.delete(stream));
+      reach.emit('connection', stream);
+    },
+
+    close,
+  };
+}
+
+/** The headers of a handshake that reach the relay: no others have a meaning there (contract 08 §4.5). */
+function handshakeHeaders({ headers }: IncomingMessage): IncomingMessage['headers'] {
+  const kept: IncomingMessage['headers'] = {};
+  for (const name of ['upgrade', 'connection', 'sec-websocket-key', 'sec-websocket-version', 'authorization']) {
+    if (headers[name] !== undefined) kept[name] = headers[name];
+  }
+  return kept;
+}

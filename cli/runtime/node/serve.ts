@@ -1,0 +1,159 @@
+import {
+  type Server as HttpServer,
+  type IncomingMessage,
+  type RequestListener,
+  type ServerResponse,
+  STATUS_CODES,
+} from 'node:http';
+import type { Socket } from 'node:net';
+import type { Duplex } from 'node:stream';
+import { describeError } from '../../../lib/errors.ts';
+import type { Log } from '../../../lib/log.ts';
+import { isSelfTimed } from './adapter.ts';
+import { isHandshake, WEBSOCKET_VERSION } from './handshake.ts';
+import { allowMissingHost, checkConnectionsEvery, currentResponse, responseOn } from './internals.ts';
+import { CLOSE_TIMEOUT } from './sockets.ts';
+
+/** Milliseconds that clients have. */
+export interface ServeLimits {
+  /** For the head of a request. */
+  head: number;
+  /** For the whole of it. */
+  request: number;
+  /** Between two requests of a connection. */
+  idle: number;
+  /** Between checks for late requests. Node's default of 30 s would stretch the limits above. */
+  check: number;
+}
+
+export interface ServeOptions {
+  log: Log;
+  /** Also answers an incomplete WebSocket handshake. */
+  handler: RequestListener;
+  /** Takes a complete handshake. Never rejects. */
+  upgrade(req: IncomingMessage, socket: Socket, head: Buffer): Promise<void>;
+  /** Answers an upgrade to another protocol, and returns true. Otherwise the request is served as if it did not ask for it. */
+  refuseUpgrade?(req: IncomingMessage, socket: Socket): boolean;
+  limits: ServeLimits;
+}
+
+const UNREADABLE: Record<string, [status: number, sentence: string]> = {
+  ERR_HTTP_REQUEST_TIMEOUT: [408, 'the request took too long to arrive'],
+  HPE_HEADER_OVERFLOW: [431, 'the request head is too large'],
+  HPE_CHUNK_EXTENSIONS_OVERFLOW: [413, 'the body is too large'],
+};
+
+/** Serves the upgrades of a listening server, with the limits on its clients and answers to broken requests. */
+export function serveHttp(server: HttpServer, { log, handler, upgrade, refuseUpgrade, limits }: ServeOptions): void {
+  function onUpgrade(this: HttpServer, req: IncomingMessage, stream: Duplex, head: Buffer): void {
+    const socket = stream as Socket;
+    const answering = currentResponse(socket);
+    if (answering) {
+      // A pipelined upgrade waits for the responses before it, like any request.
+      ignoreErrors(socket);
+      answering.once('close', () => {
+        if (socket.writable) onUpgrade.call(this, req, stream, head);
+      });
+      return;
+    }
+    if (req.headers.upgrade?.toLowerCase() !== 'websocket') {
+      if (!refuseUpgrade?.(req, socket)) parseAgain(this, req, socket, head);
+      return;
+    }
+    if (!isHandshake(req)) {
+      const response = refusalOn(socket, req);
+      // RFC 6455 §4.4: a client that asks for another version is told the supported one.
+      response.setHeader('sec-websocket-version', WEBSOCKET_VERSION);
+      handler(req, response);
+      return;
+    }
+    ignoreErrors(socket);
+    void upgrade(req, socket, head);
+  }
+
+  // A request without `Host` is refused only where loopback matters.
+  allowMissingHost(server);
+  server.headersTimeout = limits.head;
+  server.requestTimeout = limits.request;
+  server.keepAliveTimeout = limits.idle;
+  checkConnectionsEvery(server, limits.check);
+  server.on('error', (error) => log.error(`listener failed: ${describeError(error)}`));
+  server.on('upgrade', onUpgrade);
+  server.on('clientError', (error: NodeJS.ErrnoException, socket) => {
+    const late = error.code === 'ERR_HTTP_REQUEST_TIMEOUT' ? currentResponse(socket)?.req : undefined;
+    // Node reports this once per request, and goes on reading it.
+    if (!late || !isSelfTimed(late)) refuseUnreadable(error, socket);
+  });
+  server.on('checkExpectation', (_req, res: ServerResponse) => {
+    res.writeHead(417, ERROR_HEADERS).end(errorBody('unknown expectation'));
+  });
+  server.on('tlsClientError', (error: Error, socket: Duplex) => {
+    // The broken handshake of one client matters to nobody else.
+    log.debug(`TLS handshake failed: ${error.message}`);
+    // Before a handshake is complete nothing can be answered, and Node leaves a late one open.
+    socket.destroy();
+  });
+}
+
+/** The response to a refused upgrade, which ends the connection. */
+export function refusalOn(socket: Socket, request: IncomingMessage): ServerResponse {
+  ignoreErrors(socket);
+  const response = responseOn(socket, request);
+  response.shouldKeepAlive = false;
+  socket.on('timeout', () => socket.destroy());
+  // Discards what still arrives: unread, it would also hide that the client has gone.
+  socket.resume();
+  response.on('finish', () => {
+    socket.end();
+    const timer = setTimeout(() => socket.destroy(), CLOSE_TIMEOUT);
+    socket.once('close', () => clearTimeout(timer));
+  });
+  return response;
+}
+
+/** Node no longer handles the errors of this connection, and a reset must not become an uncaught exception. */
+function ignoreErrors(socket: Socket): void {
+  if (!socket.listeners('error').includes(ignore)) socket.on('error', ignore);
+}
+
+/** Answers what Node's parser refused, with the error body of every other response. */
+function refuseUnreadable(error: NodeJS.ErrnoException, socket: Duplex): void {
+  // A response under way cannot be replaced.
+  const answering = currentResponse(socket)?.headersSent;
+  if (error.code === 'ECONNRESET' || !socket.writable || answering) {
+    socket.destroy();
+    return;
+  }
+  const [status, sentence] = UNREADABLE[error.code ?? ''] ?? [400, 'malformed request'];
+  const body = errorBody(sentence);
+  const head = [
+    `HTTP/1.1 ${status} ${STATUS_CODES[status]}`,
+    ...Object.entries(ERROR_HEADERS).map(([name, value]) => `${name}: ${value}`),
+    `content-length: ${body.length}`,
+    'connection: close',
+  ];
+  socket.end(`${head.join('\r\n')}\r\n\r\n${body}`, () => socket.destroy());
+}
+
+const ERROR_HEADERS = { 'content-type': 'application/json', 'x-content-type-options': 'nosniff' };
+const errorBody = (error: string): string => JSON.stringify({ ok: false, error });
+
+/** Headers of the hop, and of the upgrade that is declined. */
+const UPGRADE_HEADERS = new Set(['connection', 'upgrade', 'http2-settings']);
+
+/**
+ * Declines an upgrade to another protocol: curl --http2 offers h2c. The offer may be ignored, but Node stops parsing at
+ * it, so the request is put back without it and the server parses the connection again.
+ */
+function parseAgain(server: HttpServer, req: IncomingMessage, socket: Socket, head: Buffer): void {
+  ignoreErrors(socket);
+  const lines = [`${req.method} ${req.url} HTTP/${req.httpVersion}`];
+  for (let index = 0; index < req.rawHeaders.length; index += 2) {
+    const [name = '', value = ''] = req.rawHeaders.slice(index, index + 2);
+    if (!UPGRADE_HEADERS.has(name.toLowerCase())) lines.push(`${name}: ${value}`);
+  }
+  socket.unshift(Buffer.concat([Buffer.from(`${lines.join('\r\n')}\r\n\r\n`, 'latin1'), head]));
+  server.emit('encrypted' in socket ? 'secureConnection' : 'connection', socket);
+}
+
+const ignore = () => {};

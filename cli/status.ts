@@ -1,0 +1,206 @@
+import type { Command } from 'cac';
+import { readConfig } from '../lib/config.ts';
+import { describeError } from '../lib/errors.ts';
+import { asObject } from '../lib/kit/json.ts';
+import { apiBase, dashboardBase, outcome } from '../lib/operator/doctor/check.ts';
+import { serviceStatus } from '../lib/operator/service/service.ts';
+import { UNIT } from '../lib/operator/service/unit.ts';
+import { devicesOf, duration } from './devices/rows.ts';
+import { loadEnvironment } from './environment.ts';
+import { type OperatorRelay, openOperatorRelay, Unreachable } from './operator-relay.ts';
+import { flag, type Options } from './options.ts';
+import { type CommandContext, createStyle, hung, line, printable, printJson, type Style } from './output.ts';
+import { relayProcess } from './relay-process.ts';
+import { RELAY_OPTION } from './remote-relay.ts';
+import { serviceParts } from './service.ts';
+
+/** Milliseconds for each thing that is asked. */
+const TIMEOUT = 2000;
+const LABEL_WIDTH = 11;
+
+interface Reachable {
+  url: string;
+  reachable: boolean;
+  /** Why not. */
+  error: string | null;
+}
+
+/** The JSON document. What could not be found out is null. */
+interface Status {
+  ok: boolean;
+  relay: {
+    running: boolean;
+    ready: boolean;
+    address: string;
+    tls: boolean;
+    version: string | null;
+    uptime_seconds: number | null;
+    pid: number | null;
+    state_file: string | null;
+    error: string | null;
+  };
+  /** Agent, dashboard and service belong to this machine: null for a relay elsewhere. */
+  agent: Reachable | null;
+  dashboard: Reachable | null;
+  devices: { connected: number; stale: number; offline: number } | null;
+  queued: number | null;
+  service: { installed: boolean; active: string | null } | null;
+  next: string;
+}
+
+/** `svc status`: one screen that says whether everything works, and what to do next (contract 09 §2). */
+export function define(command: Command): void {
+  command
+    .option(...RELAY_OPTION)
+    .option('--json', 'print one JSON document')
+    .example((name) => `${name} status`)
+    .example((name) => `${name} status --json`)
+    .action(run);
+}
+
+/** Exits with 1 when no relay is ready. */
+async function run(options: Options, context: CommandContext): Promise<number> {
+  const status = await look(options, context);
+  if (flag(options, '--json')) printJson(context.stdout, status, 2);
+  else print(status, context);
+  return status.ok ? 0 : 1;
+}
+
+async function look(options: Options, context: CommandContext): Promise<Status> {
+  const isRemote = typeof options.relay === 'string';
+  const relay = await openOperatorRelay(options, context);
+  const environment = loadEnvironment(context.env);
+  const { config } = readConfig(environment.env, environment.places);
+  const asked = Promise.all([
+    ask(relay, '/health'),
+    ask(relay, '/relay/info'),
+    ask(relay, '/relay/devices'),
+    ask(relay, '/phone/outbound'),
+  ]);
+  const local = isRemote ? undefined : await lookAround(config, environment, context);
+  const [health, info, devices, queue] = await asked;
+  const isRelay = Boolean(asObject(health.body?.readiness));
+  const states = devices.body && devicesOf(devices.body, Date.now() / 1000).map(({ state }) => state);
+  const count = (state: string) => states?.filter((other) => other === state).length ?? 0;
+  const status: Status = {
+    ok: false,
+    relay: {
+      running: isRelay,
+      ready: asObject(health.body?.readiness)?.ready === true,
+      address: relay.name,
+      tls: relay.tls,
+      version: isRelay ? printable(String(health.body?.version)) : null,
+      uptime_seconds: typeof info.body?.uptime_seconds === 'number' ? info.body.uptime_seconds : null,
+      pid: local?.pid ?? null,
+      state_file: isRemote ? null : config.stateFile,
+      error: isRelay ? null : (health.error ?? 'the answer is not that of a relay'),
+    },
+    agent: local?.agent ?? null,
+    dashboard: local?.dashboard ?? null,
+    devices: states ? { connected: count('connected'), stale: count('stale'), offline: count('offline') } : null,
+    queued: typeof queue.body?.queued === 'number' ? queue.body.queued : null,
+    service: local?.service ?? null,
+    next: '',
+  };
+  status.ok = status.relay.ready;
+  status.next = nextStep(status, devices.next, isRemote);
+  return status;
+}
+
+interface Asked {
+  body?: Record<string, unknown>;
+  error?: string;
+  next?: string;
+}
+
+/** One call, whose failure is part of the picture. */
+const ask = (relay: OperatorRelay, path: string): Promise<Asked> =>
+  relay.call({ method: 'GET', path, timeout: TIMEOUT }).then(
+    (body) => ({ body }),
+    (error) => ({
+      error: describeError(error),
+      next: error instanceof Unreachable ? undefined : (error as { next?: string }).next,
+    }),
+  );
+
+/** Everything that is found out without the relay. */
+async function lookAround(
+  config: ReturnType<typeof readConfig>['config'],
+  environment: ReturnType<typeof loadEnvironment>,
+  context: CommandContext,
+) {
+  const { probe } = await import('../lib/host/node/probe.ts');
+  const parts = await serviceParts(environment, context, config.port);
+  const reach = async (url: string, path: string): Promise<Reachable> => {
+    const result = await probe('GET', `${url}${path}`, TIMEOUT);
+    return {
+      url,
+      reachable: result.status !== null,
+      error: result.status === null ? printable(outcome(result)) : null,
+    };
+  };
+  const [process, agent, dashboard, service] = await Promise.all([
+    relayProcess(config).catch(() => null),
+    reach(apiBase(undefined, environment.env).url, '/health'),
+    reach(dashboardBase(undefined, environment.env).url, '/api/status'),
+    serviceStatus(parts).catch(() => null),
+  ]);
+  return {
+    pid: process?.pid ?? null,
+    agent,
+    dashboard,
+    service: service && { installed: service.installed, active: service.active },
+  };
+}
+
+function nextStep({ relay, devices, agent, service }: Status, refusal: string | undefined, isRemote: boolean): string {
+  if (!relay.running && isRemote) return "Check the URL, and that 'wrangler deploy' has published the relay there.";
+  if (!relay.running && service?.active === 'failed') return `Find out why with: journalctl --user -u ${UNIT} -n 20`;
+  if (!relay.running && service?.installed) return `Start it with: systemctl --user start ${UNIT}`;
+  if (!relay.running) return 'Start it with: svc relay start';
+  if (!relay.ready) return 'It starts or stops just now. Look again in a few seconds, or with: svc logs -f';
+  if (!devices) return refusal ?? 'Find out more with: svc relay doctor';
+  if (devices.connected + devices.stale + devices.offline === 0) return 'Pair a phone with: svc pair';
+  if (agent && !agent.reachable) return 'Start the agent, or find out more with: svc relay doctor';
+  return 'Nothing to do. Follow the devices with: svc devices watch';
+}
+
+function print({ relay, devices, queued, agent, dashboard, service, next }: Status, context: CommandContext): void {
+  const style = createStyle(context.stdout, context.env);
+  const { bold, green, red, yellow } = style;
+  const columns = context.stdout.isTTY ? context.stdout.columns : undefined;
+  const row = (label: string, value: string) => {
+    const [first = '', ...more] = hung(value, { indent: LABEL_WIDTH + 2, columns });
+    line(context.stdout, `  ${bold(label)}${' '.repeat(LABEL_WIDTH - label.length)}${first.trimStart()}`);
+    for (const text of more) line(context.stdout, text);
+  };
+  const state = relay.ready ? green('running') : relay.running ? yellow('not ready') : red('not running');
+  const facts = [
+    state,
+    ...(relay.version === null ? [] : [`version ${relay.version}`]),
+    ...(relay.uptime_seconds === null ? [] : [`up ${duration(relay.uptime_seconds)}`]),
+    ...(relay.pid === null ? [] : [`process ${relay.pid}`]),
+  ];
+  row('Relay', facts.join(', '));
+  row('Address', `${relay.address}, ${relay.tls ? 'TLS' : 'no TLS'}`);
+  if (relay.error !== null) row('Error', printable(relay.error));
+  if (relay.state_file !== null) row('State', printable(relay.state_file));
+  if (agent) row('Agent', reachableText(agent, style));
+  if (dashboard) row('Dashboard', reachableText(dashboard, style));
+  if (relay.running) row('Devices', devices ? devicesText(devices, style) : yellow('unknown: the relay refused'));
+  if (queued !== null) row('Queue', queued === 0 ? 'empty' : `${queued} message${queued === 1 ? '' : 's'} wait`);
+  if (service) row('Service', service.installed ? printable(service.active ?? 'installed') : 'not installed');
+  for (const text of hung(next, { indent: 0, columns })) line(context.stdout, text);
+}
+
+const reachableText = ({ url, reachable, error }: Reachable, { green, yellow }: Style): string =>
+  `${url || 'not a URL'} ${reachable ? green('answers') : yellow(`does not answer: ${error}`)}`;
+
+function devicesText({ connected, stale, offline }: NonNullable<Status['devices']>, style: Style): string {
+  if (connected + stale + offline === 0) return 'none is paired';
+  return [
+    `${connected > 0 ? style.green(`${connected} connected`) : '0 connected'}`,
+    ...(stale > 0 ? [style.yellow(`${stale} stale`)] : []),
+    `${offline} offline`,
+  ].join(', ');
+}

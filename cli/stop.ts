@@ -1,0 +1,98 @@
+import type { Command } from 'cac';
+import { readConfig } from '../lib/config.ts';
+import { createSystemd } from '../lib/operator/service/systemd.ts';
+import { UNIT } from '../lib/operator/service/unit.ts';
+import { loadEnvironment } from './environment.ts';
+import { flag, type Options } from './options.ts';
+import { type CommandContext, CommandError, line, printJson, sentence } from './output.ts';
+import { pause } from './pause.ts';
+import { callRelay, configured } from './relay-client.ts';
+import { relayProcess } from './relay-process.ts';
+
+/** Milliseconds that a relay may take to stop; it ends by itself after 5 s. */
+const PATIENCE = 10_000;
+const POLL = 50;
+const ANSWER_TIMEOUT = 2000;
+
+interface Stopped {
+  stopped: boolean;
+  pid: number | null;
+  by: 'signal' | 'systemd' | null;
+}
+
+/** `svc stop`: ends the relay of this machine in order, as a service or in a terminal. */
+export function define(command: Command): void {
+  command
+    .option('--json', 'print one JSON document')
+    .example((name) => `${name} stop`)
+    .action(run);
+}
+
+async function run(options: Options, context: CommandContext): Promise<void> {
+  const result = await stop(context);
+  if (flag(options, '--json')) return printJson(context.stdout, result);
+  const { stopped, pid, by } = result;
+  if (!stopped) sentence(context.stdout, 'No relay is running.');
+  else if (by === 'signal') sentence(context.stdout, `Stopped the relay (process ${pid}).`);
+  else {
+    sentence(context.stdout, `Stopped the service ${UNIT}. It starts again at the next sign-in.`);
+    line(
+      context.stdout,
+      'To keep it from that: svc relay service remove. To start it now: systemctl --user start svc-relay',
+    );
+  }
+}
+
+async function stop(context: CommandContext): Promise<Stopped> {
+  const { env, places } = loadEnvironment(context.env);
+  const { config } = readConfig(env, places);
+  const found = await relayProcess(config);
+  if (found === null) {
+    const answer = await callRelay(configured(config), {
+      method: 'GET',
+      path: '/health',
+      timeout: ANSWER_TIMEOUT,
+    }).catch(() => undefined);
+    if (!answer) return { stopped: false, pid: null, by: null };
+    throw new CommandError(
+      `something answers on port ${config.port}, but it is no relay on this state that this user can stop`,
+      "Look at it with 'svc status', and stop it as the user that started it.",
+    );
+  }
+  const { pid, isService } = found;
+  if (isService) await stopService(context, places.agentHome);
+  else signal(pid);
+  const deadline = performance.now() + PATIENCE;
+  while (isAlive(pid)) {
+    if (performance.now() > deadline) {
+      throw new CommandError(`the relay (process ${pid}) does not stop`, `End it at once with: kill -9 ${pid}`);
+    }
+    await pause(POLL);
+  }
+  return { stopped: true, pid, by: isService ? 'systemd' : 'signal' };
+}
+
+/** The manager would start a relay again that ended by itself. */
+async function stopService(context: CommandContext, agentHome: string): Promise<void> {
+  const systemd = createSystemd(await context.createHost(agentHome));
+  if (await systemd.call('stop', UNIT)) return;
+  throw new CommandError(`systemctl --user stop ${UNIT} failed`, `Find out why with: systemctl --user status ${UNIT}`);
+}
+
+/** @throws CommandError when the process belongs to somebody else. */
+function signal(pid: number): void {
+  try {
+    process.kill(pid, 'SIGTERM');
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'EPERM') return;
+    throw new CommandError(`the relay (process ${pid}) belongs to another user`, `Stop it as that user, or as root.`);
+  }
+}
+
+function isAlive(pid: number): boolean {
+  try {
+    return process.kill(pid, 0);
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code === 'EPERM';
+  }
+}

@@ -1,0 +1,90 @@
+import { RelayError } from '../lib/errors.ts';
+import { utf8ToBytes } from '../lib/kit/bytes.ts';
+import type { RelayEvent, Subscription } from '../lib/operator/events.ts';
+import type { Relay } from '../lib/relay.ts';
+import { json } from '../lib/web/json.ts';
+import { WebResponse } from '../lib/web/response.ts';
+import { type Handler, integerOf, lastOf } from './request.ts';
+
+/** Milliseconds between comments, which show both sides that the connection is alive. */
+const COMMENT_PERIOD = 15_000;
+/** Characters that may wait for a listener: it is then sent away, and resumes. */
+const MAX_WAITING = 1024 * 1024;
+const MAX_LINES = 500;
+
+/** `GET /relay/log?limit=`: the last lines of the log (contract 09 §4). */
+export const relayLog: Handler = (request, relay) => {
+  const limit = integerOf(lastOf(request.query).limit, 'limit', { min: 1, max: MAX_LINES, otherwise: MAX_LINES });
+  return json({ lines: relay.log.tail?.last(limit) ?? [] });
+};
+
+/**
+ * `GET /relay/events`: everything that happens, as it happens (contract 09 §4). Resumes after `Last-Event-ID`; when that
+ * is not known, or absent, the first event is `reset`: the listener has to read the state anew.
+ */
+export const relayEvents: Handler = (request, relay) => {
+  const after = Number(request.headers.get('last-event-id') ?? Number.NaN);
+  return new WebResponse(follow(relay, Number.isSafeInteger(after) ? after : undefined), {
+    headers: {
+      'content-type': 'text/event-stream',
+      'x-content-type-options': 'nosniff',
+      'cache-control': 'no-store',
+      // Tells proxies such as nginx not to hold the stream back.
+      'x-accel-buffering': 'no',
+    },
+  });
+};
+
+const textOf = ({ id, event, data }: RelayEvent): string => `id: ${id}\nevent: ${event}\ndata: ${data}\n\n`;
+
+/** @throws RelayError `rate-limited` when too many listen. */
+function follow({ events, clock }: Relay, after: number | undefined): ReadableStream<Uint8Array> {
+  let waiting = '';
+  let wake = () => {};
+  let isOver = false;
+  let cancelComment = () => {};
+
+  const put = (text: string): void => {
+    waiting += text;
+    if (waiting.length > MAX_WAITING) end();
+    wake();
+  };
+  const subscription: Subscription | undefined = events.subscribe(after, (event) => put(textOf(event)));
+  if (!subscription) throw new RelayError('rate-limited', 'too many listeners follow the events', { retryAfter: 15 });
+
+  function end(): void {
+    isOver = true;
+    subscription?.end();
+    cancelComment();
+    wake();
+  }
+  function comment(): void {
+    cancelComment = clock.after(COMMENT_PERIOD, () => {
+      put(': \n\n');
+      if (!isOver) comment();
+    });
+  }
+  const { missed, latest } = subscription;
+  // The first bytes also send the head of the response.
+  put(missed ? `: \n\n${missed.map(textOf).join('')}` : `id: ${latest}\nevent: reset\ndata: {}\n\n`);
+  comment();
+
+  return new ReadableStream<Uint8Array>(
+    {
+      async pull(controller) {
+        if (waiting === '' && !isOver) {
+          await new Promise<void>((resolve) => {
+            wake = resolve;
+          });
+        }
+        if (isOver) controller.close();
+        else {
+          controller.enqueue(utf8ToBytes(waiting));
+          waiting = '';
+        }
+      },
+      cancel: end,
+    },
+    { highWaterMark: 0 },
+  );
+}

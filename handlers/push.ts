@@ -1,0 +1,21 @@
+import type { Session } from '../lib/sessions/session.ts';
+import { json, readJson } from '../lib/web/json.ts';
+import type { Handler } from './request.ts';
+
+/** Bytes of a subscription, whose endpoint has at most 2,048 characters. */
+const LIMIT = 8 * 1024;
+
+/** `GET /push/key`: the public key with which a device subscribes (contract 09 §6). */
+export const pushKey: Handler = async (_request, relay) => json({ key: await relay.push.publicKey() });
+
+/** `POST /push/subscribe`: call this device to messages (contract 09 §6). */
+export const subscribePush: Handler = async (request, relay) => {
+  await relay.push.subscribe(request.session as Session, await readJson(request, { limit: LIMIT }));
+  return json({ ok: true });
+};
+
+/** `DELETE /push/subscribe`: no longer. `removed` is false when this device had no such subscription. */
+export const unsubscribePush: Handler = async (request, relay) => {
+  const { endpoint } = await readJson(request, { limit: LIMIT });
+  return json({ ok: true, removed: await relay.push.unsubscribe(request.session as Session, endpoint) });
+};

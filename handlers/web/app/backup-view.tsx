@@ -1,0 +1,98 @@
+import { useSignal } from '@preact/signals';
+import { useId } from 'preact/hooks';
+import { Button, Field, useToast } from '../shared/components.tsx';
+import { useT } from '../shared/i18n.ts';
+import { messageOf } from '../shared/load.tsx';
+import { MIN_PASSPHRASE, openBackup, sealBackup } from './backup.ts';
+import { useApp } from './context.ts';
+
+/** Exports and imports the settings with the pairing, behind a passphrase. */
+export function BackupCard() {
+  const t = useT();
+  const { session, settings } = useApp();
+  const toast = useToast();
+  const id = useId();
+  const passphrase = useSignal('');
+  const error = useSignal('');
+  const isUsable = passphrase.value.length >= MIN_PASSPHRASE;
+
+  async function attempt(work: () => Promise<void>): Promise<void> {
+    error.value = '';
+    try {
+      await work();
+    } catch (failure) {
+      error.value = messageOf(failure);
+    }
+  }
+
+  const save = () =>
+    attempt(async () => {
+      const pairing = session.pairing.value && { ...session.pairing.value };
+      const text = await sealBackup({ settings: settings.all(), pairing }, passphrase.value);
+      const url = URL.createObjectURL(new Blob([text], { type: 'application/json' }));
+      Object.assign(document.createElement('a'), { href: url, download: 'svc-backup.json' }).click();
+      URL.revokeObjectURL(url);
+    });
+
+  const restore = (file: File | undefined) =>
+    attempt(async () => {
+      if (!file) return;
+      const backup = await openBackup(await file.text(), passphrase.value);
+      settings.replace(backup.settings);
+      if (backup.pairing) await session.restore(backup.pairing);
+      toast(t('Restored.'));
+    });
+
+  if (!isSecureContext) {
+    return (
+      <p class="small soft">{t('A backup needs a secure page: over plain http, browsers offer no encryption.')}</p>
+    );
+  }
+  return (
+    <section class="card" aria-labelledby="backup">
+      <h2 id="backup">{t('Backup')}</h2>
+      <p class="small soft">
+        {t('Settings and pairing in one file. Whoever has the file and its passphrase is this device.')}
+      </p>
+      <Field
+        label={t('Passphrase')}
+        hint={t('At least {n} characters', { n: MIN_PASSPHRASE })}
+        error={error.value === '' ? undefined : t(error.value)}
+      >
+        {(control) => (
+          <input
+            {...control}
+            class="input"
+            type="password"
+            autocomplete="new-password"
+            value={passphrase.value}
+            onInput={(event) => {
+              passphrase.value = event.currentTarget.value;
+            }}
+          />
+        )}
+      </Field>
+      <div class="row">
+        <Button icon="download" disabled={!isUsable} onClick={() => void save()}>
+          {t('Export')}
+        </Button>
+        <span class="pick">
+          <input
+            id={id}
+            class="off-screen"
+            type="file"
+            accept="application/json"
+            disabled={!isUsable}
+            onChange={({ currentTarget }) => {
+              void restore(currentTarget.files?.[0]);
+              currentTarget.value = '';
+            }}
+          />
+          <label for={id} class="button">
+            {t('Import')}
+          </label>
+        </span>
+      </div>
+    </section>
+  );
+}

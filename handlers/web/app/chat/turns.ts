@@ -1,0 +1,111 @@
+import type { Message } from '../../../../lib/socket/envelope.ts';
+
+/** A call of a tool during an answer. */
+export interface ToolCall {
+  id: string;
+  name: string;
+  state: 'running' | 'done' | 'failed';
+  /** What it was called with, and what came back or went wrong, as the relay shows it: shortened, without secrets. */
+  args: unknown;
+  result: string;
+}
+
+/** One message of a conversation. */
+export interface Turn {
+  /** Of the request, for both of its sides. */
+  request: string;
+  from: 'person' | 'agent';
+  text: string;
+  reasoning: string;
+  tools: readonly ToolCall[];
+  /** `stopped` by the person; `broken` when the connection or the agent failed, with the reason in `error`. */
+  state: 'streaming' | 'done' | 'stopped' | 'broken';
+  error?: string;
+  /** Epoch ms. */
+  at: number;
+}
+
+/** Characters of reasoning and of a tool's result to keep of an answer, and how many of its calls. */
+const MAX_REASONING = 64 * 1024;
+const MAX_RESULT = 4 * 1024;
+const MAX_TOOLS = 200;
+
+export const personTurn = (request: string, text: string, at: number): Turn => ({
+  request,
+  from: 'person',
+  text,
+  reasoning: '',
+  tools: [],
+  state: 'done',
+  at,
+});
+
+export const agentTurn = (request: string, at: number): Turn => ({
+  ...personTurn(request, '', at),
+  from: 'agent',
+  state: 'streaming',
+});
+
+/** The answer after a message of its stream (contract 02 §5.6); the same turn for one that says nothing of it. */
+export function advance(turn: Turn, { type, payload }: Pick<Message, 'type' | 'payload'>): Turn {
+  switch (type) {
+    case 'chat.delta':
+      return { ...turn, text: turn.text + textOf(payload.delta) };
+    case 'chat.progress':
+      return { ...turn, reasoning: (turn.reasoning + textOf(payload.delta)).slice(-MAX_REASONING) };
+    case 'chat.tool.started':
+      return { ...turn, tools: [...turn.tools, startedTool(payload)].slice(-MAX_TOOLS) };
+    case 'chat.tool.completed': {
+      const state = payload.success === false ? 'failed' : 'done';
+      return endTool(turn, payload, state, payload.result_preview);
+    }
+    case 'chat.tool.failed':
+      return endTool(turn, payload, 'failed', payload.error);
+    case 'chat.turn.completed':
+      return withWhole(turn, payload.content);
+    case 'chat.completed': {
+      const whole = withWhole(turn, payload.content);
+      return { ...whole, tools: turn.tools.map(ended), state: payload.interrupted === true ? 'stopped' : 'done' };
+    }
+    case 'chat.error':
+      return broken(turn, textOf(payload.message) || 'The agent failed.');
+    default:
+      return turn;
+  }
+}
+
+/** An answer that will not go on. */
+export const broken = (turn: Turn, error: string): Turn => ({
+  ...turn,
+  tools: turn.tools.map(ended),
+  state: 'broken',
+  error,
+});
+
+const startedTool = ({ tool_call_id, tool_name, args, preview }: Message['payload']): ToolCall => ({
+  id: textOf(tool_call_id),
+  name: textOf(tool_name) || 'tool',
+  state: 'running',
+  args: args ?? preview ?? null,
+  result: '',
+});
+
+/** Ends the call that a message names, else the last one of that name that runs. */
+function endTool(turn: Turn, payload: Message['payload'], state: ToolCall['state'], result: unknown): Turn {
+  const id = textOf(payload.tool_call_id);
+  const name = textOf(payload.tool_name);
+  const at = turn.tools.findLastIndex((tool) =>
+    id === '' ? tool.name === name && tool.state === 'running' : tool.id === id,
+  );
+  const text = (typeof result === 'string' ? result : JSON.stringify(result ?? '')).slice(0, MAX_RESULT);
+  if (at < 0) return { ...turn, tools: [...turn.tools, { ...startedTool(payload), state, result: text }] };
+  return { ...turn, tools: turn.tools.map((tool, index) => (index === at ? { ...tool, state, result: text } : tool)) };
+}
+
+const ended = (tool: ToolCall): ToolCall => (tool.state === 'running' ? { ...tool, state: 'done' } : tool);
+
+/** Some agents send the whole text at the end, and some nothing but that. */
+const withWhole = (turn: Turn, content: unknown): Turn =>
+  textOf(content) !== '' && turn.text === '' ? { ...turn, text: textOf(content) } : turn;
+
+const textOf = (value: unknown): string => (typeof value === 'string' ? value : '');

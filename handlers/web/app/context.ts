@@ -1,0 +1,23 @@
+import type { Api } from '../shared/api.ts';
+import { createRequired } from '../shared/context.ts';
+import type { Inbox } from './inbox/inbox.ts';
+import type { Knocks } from './knock/knocks.ts';
+import type { Session } from './session.ts';
+import type { Settings } from './settings.ts';
+
+/** Context of every screen of the app. */
+export interface App {
+  session: Session;
+  /** The relay's routes with the bearer of this session, which is renewed when it has expired. */
+  api: Api;
+  settings: Settings;
+  inbox: Inbox;
+  knocks: Knocks;
+  /** Address of the relay, with a slash at its end. */
+  base: string;
+  /** The store that `make` creates, once for the page: what it holds outlives the screen that asks first. */
+  kept<T>(make: (app: App) => T): T;
+}
+
+/** `const { session, api } = useApp()`. */
+export const [ProvideApp, useApp] = createRequired<App>('The app');

@@ -1,0 +1,274 @@
+import { computed, type ReadonlySignal, signal } from '@preact/signals';
+import { type Cancel, every, systemClock } from '../../../../lib/kit/clock.ts';
+import { isGranted } from '../../../../lib/sessions/grants.ts';
+import type { Message } from '../../../../lib/socket/envelope.ts';
+import type { Api } from '../../shared/api.ts';
+import type { Session } from '../session.ts';
+import {
+  type HistoryRow,
+  type Item,
+  inOrder,
+  isUnread,
+  itemOfCopy,
+  itemOfRow,
+  keyOf,
+  merged,
+  threadOf,
+  threadsOf,
+} from './items.ts';
+import { type Keep, openKeep } from './keep.ts';
+import { createOutbox, inboxChannel, type NewReply, type WaitingReply } from './outbox.ts';
+
+/** Items asked for at once, the most that the relay gives. */
+const PAGE = 200;
+/** After a loss, the states of this many items are read again. */
+const REREAD = 100;
+/** Milliseconds for one page of the history. */
+const READ_TIMEOUT = 20_000;
+/** A reply without an acknowledgement is sent again after this time, ms. */
+const RESEND_EVERY = 15_000;
+/** Changes are kept after this time, ms: messages come in bursts. */
+const KEEP_AFTER = 500;
+const MAX_DRAFTS = 50;
+const GRANT = 'phone';
+
+/** Messages between the tabs of a browser and its service worker. */
+export type InboxNews = { name: 'outbox' } | { name: 'shown'; ids: string[] };
+
+export interface InboxParts {
+  session: Session;
+  api: Api;
+  base: string;
+  /** Told of messages that were seen, here or elsewhere; of some more than once. */
+  onSeen?(ids: readonly string[]): void;
+}
+
+export type Inbox = ReturnType<typeof createInbox>;
+
+/**
+ * Messages of the agent and the replies. Copies arrive live; what was missed is read from the history by its numbers, so
+ * that none is lost or shown twice. Replies wait in the outbox until the relay has them.
+ */
+export function createInbox({ session, api, base, onSeen }: InboxParts) {
+  const keep: Keep = openKeep(base);
+  const outbox = createOutbox(keep);
+  const channel = inboxChannel(base);
+  const port = session.port('proactive');
+  const items = signal<ReadonlyMap<string, Item>>(new Map());
+  const waiting = signal<readonly WaitingReply[]>([]);
+  const titles = signal<ReadonlyMap<string, string>>(new Map());
+  const drafts = signal<Readonly<Record<string, string>>>({});
+  /** Why the history could not be read. */
+  const error = signal<unknown>(null);
+  const isLoaded = signal(false);
+  /** Every item up to this number of the history is here. */
+  let known = 0;
+  let reading: AbortController | null = null;
+  let isBehind = false;
+  let cancelKeep: Cancel = () => {};
+  const isOffered = computed(() => isGranted(session.grants.value, GRANT, Date.now() / 1000));
+  const ordered = computed(() => inOrder(items.value.values()));
+
+  function put(changes: readonly Item[]): void {
+    if (changes.length === 0) return;
+    const next = new Map(items.value);
+    for (const item of changes) next.set(keyOf(item), merged(next.get(keyOf(item)), item));
+    items.value = new Map(inOrder(next.values()).map((item) => [keyOf(item), item]));
+    const read = changes.filter(({ kind, id }) => {
+      const item = next.get(keyOf({ kind, id }));
+      return kind === 'message' && item !== undefined && !isUnread(item);
+    });
+    if (read.length > 0) onSeen?.(read.map(({ id }) => id));
+    // The relay has it, so it waits no more.
+    const arrived = new Set(changes.filter(({ kind }) => kind === 'reply').map(({ id }) => id));
+    if (waiting.value.some(({ message_id }) => arrived.has(message_id))) void settle(arrived);
+    cancelKeep();
+    cancelKeep = systemClock.after(KEEP_AFTER, () => {
+      void keep.change('items', () => ({ known, items: ordered.value }));
+    });
+  }
+
+  /** Reads the history from where it was left. Calls while it runs make it run once more. */
+  async function catchUp(): Promise<void> {
+    isBehind = true;
+    if (reading) return;
+    const attempt = new AbortController();
+    reading = attempt;
+    try {
+      while (isBehind) {
+        isBehind = false;
+        await readOn(attempt);
+      }
+      error.value = null;
+    } catch (failure) {
+      // The next connection tries again, and may have done so already.
+      if (reading === attempt) error.value = failure;
+    } finally {
+      if (reading === attempt) reading = null;
+      isLoaded.value = true;
+    }
+  }
+
+  async function readOn(attempt: AbortController): Promise<void> {
+    for (;;) {
+      // On a connection that has broken silently, an answer may never come.
+      const cancelTimeout = systemClock.after(READ_TIMEOUT, () => attempt.abort());
+      const { items: rows, latest } = await api
+        .call<{ items: HistoryRow[]; latest: number }>(`phone/history?since=${known}&limit=${PAGE}`, attempt)
+        .finally(cancelTimeout);
+      if (attempt.signal.aborted) return;
+      if (latest < known) {
+        // The relay has lost its state, and counts from the beginning.
+        known = 0;
+        items.value = new Map();
+        continue;
+      }
+      put(rows.map(itemOfRow));
+      known = rows.at(-1)?.seq ?? Math.max(known, latest);
+      if (rows.length < PAGE) return;
+    }
+  }
+
+  function receive({ type, payload }: Message): void {
+    if (type === 'phone.message') {
+      const item = itemOfCopy(payload);
+      if (item) put([item]);
+    } else if (type === 'proactive.reply.ack') {
+      if (typeof payload.client_msg_id === 'string') void settle(new Set([payload.client_msg_id]));
+    } else if (type === 'proactive.history') changed(payload as unknown as HistoryRow);
+  }
+
+  /** The relay says what has become of an item. */
+  function changed({ seq, kind, message_id: id, state }: HistoryRow): void {
+    const item = items.value.get(keyOf({ kind, id }));
+    if (item && (item.seq === undefined || item.seq === seq)) {
+      put([{ ...item, seq, state }]);
+      if (seq === known + 1) known = seq;
+    }
+    if (seq > known) void catchUp();
+  }
+
+  async function settle(ids: ReadonlySet<string>): Promise<void> {
+    waiting.value = await outbox.remove(ids);
+    channel.postMessage({ name: 'outbox' } satisfies InboxNews);
+  }
+
+  function sendWaiting(): void {
+    for (const reply of waiting.value) port.send('proactive.reply', { ...reply }, reply.message_id);
+  }
+
+  async function readTitles(): Promise<void> {
+    type Row = { chat_id: string; title: string | null };
+    const { threads } = await api.call<{ threads: Row[] }>('phone/threads').catch(() => ({ threads: [] as Row[] }));
+    if (threads.length === 0) return;
+    const named = threads.flatMap(({ chat_id, title }) => (title ? [[threadOf(chat_id), title] as const] : []));
+    titles.value = new Map(named.reverse());
+  }
+
+  function enter(): Cancel | void {
+    if (!isOffered.value) return undefined;
+    port.send('proactive.subscribe', { mirror: true });
+    known = Math.max(0, known - REREAD);
+    // Requests of the former connection may never be answered.
+    reading?.abort();
+    reading = null;
+    void catchUp();
+    void readTitles();
+    sendWaiting();
+    return every(systemClock, RESEND_EVERY, sendWaiting, () => {});
+  }
+
+  channel.onmessage = async ({ data }: MessageEvent<InboxNews>) => {
+    if (data.name === 'shown') {
+      put(data.ids.flatMap((id) => seen(id) ?? []));
+      return;
+    }
+    const before = new Set(waiting.value.map(({ message_id }) => message_id));
+    waiting.value = await outbox.list();
+    if (waiting.value.some(({ message_id }) => !before.has(message_id))) sendWaiting();
+  };
+
+  function seen(id: string): Item | undefined {
+    const item = items.value.get(keyOf({ kind: 'message', id }));
+    return item && isUnread(item) ? { ...item, state: 'shown' } : undefined;
+  }
+
+  const stops: Cancel[] = [];
+  /** What was kept comes first, so that nothing that arrives is older than it. */
+  const opened = (async () => {
+    const kept = await keep.read<{ known: number; items: Item[] }>('items');
+    if (kept) {
+      known = kept.known;
+      items.value = new Map(kept.items.map((item) => [keyOf(item), item]));
+      isLoaded.value = items.value.size > 0;
+    }
+    drafts.value = (await keep.read<Record<string, string>>('drafts')) ?? {};
+    waiting.value = await outbox.list();
+    stops.push(port.onMessage(receive), port.onOnline(enter));
+  })();
+
+  return {
+    opened,
+    /** Whether this session may have messages at all. */
+    isOffered,
+    /** Oldest first. */
+    items: ordered as ReadonlySignal<readonly Item[]>,
+    threads: computed(() => threadsOf(ordered.value, titles.value)),
+    unread: computed(() => ordered.value.filter(isUnread).length),
+    waiting: waiting as ReadonlySignal<readonly WaitingReply[]>,
+    drafts: drafts as ReadonlySignal<Readonly<Record<string, string>>>,
+    error: error as ReadonlySignal<unknown>,
+    isLoaded: isLoaded as ReadonlySignal<boolean>,
+    /** Called at every connection. */
+    onOnline: (listener: () => void): Cancel =>
+      port.onOnline(() => {
+        listener();
+      }),
+    catchUp,
+
+    /** Sends a reply, now or once there is a connection. @throws Error in words for people. */
+    async reply(reply: NewReply): Promise<void> {
+      const added = await outbox.add(reply);
+      waiting.value = await outbox.list();
+      port.send('proactive.reply', { ...added }, added.message_id);
+      channel.postMessage({ name: 'outbox' } satisfies InboxNews);
+    },
+
+    /** Somebody sees these messages now. */
+    show(ids: readonly string[]): void {
+      const fresh = ids.flatMap((id) => seen(id) ?? []);
+      if (fresh.length === 0) return;
+      for (const { id } of fresh) {
+        // One that is not sent stays unread on the relay, and is said again when it is next seen.
+        if (!port.send('proactive.shown', { message_id: id })) return;
+      }
+      put(fresh);
+      const shown = fresh.map(({ id }) => id);
+      channel.postMessage({ name: 'shown', ids: shown } satisfies InboxNews);
+    },
+
+    /** Keeps what is being written; an empty text removes it. */
+    draft(thread: string, text: string): void {
+      const { [thread]: _, ...others } = drafts.value;
+      const kept = Object.entries(others).slice(-MAX_DRAFTS + 1);
+      drafts.value = Object.fromEntries(text === '' ? kept : [...kept, [thread, text]]);
+      void keep.change('drafts', () => drafts.value);
+    },
+
+    /** The pairing is over: nothing stays in this browser. */
+    async clear(): Promise<void> {
+      cancelKeep();
+      known = 0;
+      items.value = new Map();
+      drafts.value = {};
+      waiting.value = [];
+      await keep.clear();
+    },
+
+    close(): void {
+      cancelKeep();
+      for (const stop of stops) stop();
+      channel.close();
+    },
+  };
+}

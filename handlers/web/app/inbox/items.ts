@@ -1,0 +1,138 @@
+import { isQuestion } from '../../../../lib/phone/question.ts';
+import type { Payload } from '../../../../lib/socket/envelope.ts';
+
+type MessageState = 'queued' | 'sent' | 'shown' | 'answered' | 'expired' | 'cancelled' | 'dropped';
+
+/** A message of the agent, or a reply to it. */
+export interface Item {
+  kind: 'message' | 'reply';
+  id: string;
+  /** The thread that it belongs to: `chat_id`, or the home thread of messages without one. */
+  thread: string;
+  chatId: string | null;
+  title: string | null;
+  text: string;
+  replyTo: string | null;
+  /** Epoch ms. */
+  ts: number;
+  state: MessageState | 'waiting' | 'taken';
+  /** Its place in the relay's history; absent until that is known. */
+  seq?: number;
+  isQuestion: boolean;
+}
+
+/** One row of `GET /phone/history` (contract 09 §1). */
+export interface HistoryRow {
+  seq: number;
+  kind: 'message' | 'reply';
+  message_id: string;
+  chat_id: string | null;
+  title: string | null;
+  text: string;
+  reply_to: string | null;
+  ts: number;
+  state: Item['state'];
+}
+
+/** The thread of messages that name no chat (contract 04 §5.7). */
+export const HOME_THREAD = 'phone';
+
+/** As many as the relay keeps. */
+const MAX_ITEMS = 500;
+
+export const threadOf = (chatId: string | null): string => (chatId?.trim() ? chatId : HOME_THREAD);
+
+export const keyOf = ({ kind, id }: Pick<Item, 'kind' | 'id'>): string => `${kind} ${id}`;
+
+export const itemOfRow = (row: HistoryRow): Item => ({
+  kind: row.kind,
+  id: row.message_id,
+  thread: threadOf(row.chat_id),
+  chatId: row.chat_id,
+  title: row.title,
+  text: row.text,
+  replyTo: row.reply_to,
+  ts: row.ts,
+  state: row.state,
+  seq: row.seq,
+  isQuestion: row.kind === 'message' && isQuestion({ text: row.text }),
+});
+
+/** A copy of a message that has just arrived (contract 09 §1); undefined for one that cannot be read. */
+export function itemOfCopy(payload: Payload): Item | undefined {
+  const { message_id: id, chat_id, title, text, reply_to, sent_at: ts, metadata } = payload;
+  if (typeof id !== 'string' || typeof text !== 'string') return undefined;
+  const label = (value: unknown) => (typeof value === 'string' ? value : null);
+  const chatId = label(chat_id);
+  return {
+    kind: 'message',
+    id,
+    thread: threadOf(chatId),
+    chatId,
+    title: label(title),
+    text,
+    replyTo: label(reply_to),
+    ts: typeof ts === 'number' ? ts : Date.now(),
+    // The history tells its state right after it.
+    state: 'queued',
+    isQuestion: isQuestion({ text, metadata: metadata as never }),
+  };
+}
+
+const PROGRESS: Readonly<Record<Item['state'], number>> = {
+  queued: 0,
+  waiting: 0,
+  sent: 1,
+  taken: 1,
+  shown: 2,
+  answered: 3,
+  expired: 3,
+  cancelled: 3,
+  dropped: 3,
+};
+
+/** Two sights of the same item: the place of the newer one, and the state that is further on. */
+export function merged(known: Item | undefined, next: Item): Item {
+  if (!known || (known.seq !== undefined && next.seq !== undefined && known.seq !== next.seq)) return next;
+  const isFurther = PROGRESS[next.state] >= PROGRESS[known.state];
+  return {
+    ...next,
+    seq: next.seq ?? known.seq,
+    state: isFurther ? next.state : known.state,
+    // What the history leaves out: that the metadata marked a question.
+    isQuestion: next.isQuestion || known.isQuestion,
+  };
+}
+
+/** Oldest first; without a place in the history, by time at the end. */
+export const inOrder = (items: Iterable<Item>): Item[] =>
+  [...items]
+    .sort((a, b) => (a.seq ?? Number.MAX_SAFE_INTEGER) - (b.seq ?? Number.MAX_SAFE_INTEGER) || a.ts - b.ts)
+    .slice(-MAX_ITEMS);
+
+/** Whether nobody has seen a message yet. */
+export const isUnread = ({ kind, state }: Item): boolean =>
+  kind === 'message' && (state === 'queued' || state === 'sent');
+
+export interface Thread {
+  id: string;
+  title: string | null;
+  last: Item;
+  unread: number;
+}
+
+/** Threads of the items, the one with the newest item first. `titles` are those that the relay knows. */
+export function threadsOf(items: readonly Item[], titles: ReadonlyMap<string, string>): Thread[] {
+  const threads = new Map<string, Thread>();
+  for (const item of items) {
+    const known = threads.get(item.thread);
+    threads.delete(item.thread);
+    threads.set(item.thread, {
+      id: item.thread,
+      title: titles.get(item.thread) ?? item.title ?? known?.title ?? null,
+      last: item,
+      unread: (known?.unread ?? 0) + (isUnread(item) ? 1 : 0),
+    });
+  }
+  return [...threads.values()].reverse();
+}

@@ -1,0 +1,51 @@
+import { bytesToHex, randomBytes } from '../../../../lib/kit/bytes.ts';
+import type { Keep } from './keep.ts';
+
+/** A reply until the relay has acknowledged it, as it goes on the wire (contract 04 §5.1). */
+export interface WaitingReply {
+  /** The same at every attempt, so that the relay takes it once. */
+  message_id: string;
+  text: string;
+  chat_id: string | null;
+  reply_to: string | null;
+  /** Epoch ms. */
+  ts: number;
+}
+
+export type NewReply = Pick<WaitingReply, 'text' | 'chat_id' | 'reply_to'>;
+
+const NAME = 'outbox';
+const MAX_WAITING = 100;
+/** Bytes of a reply's text that the relay takes; what is longer would be cut. */
+const MAX_TEXT = 256 * 1024;
+
+export type Outbox = ReturnType<typeof createOutbox>;
+
+/** Replies that wait for the relay's acknowledgement, kept across pages and restarts of the browser. */
+export const createOutbox = (keep: Keep) => ({
+  list: async (): Promise<readonly WaitingReply[]> => (await keep.read<WaitingReply[]>(NAME)) ?? [],
+
+  /** @throws Error in words for people, when too many wait. */
+  async add({ text, chat_id, reply_to }: NewReply): Promise<WaitingReply> {
+    const reply = {
+      message_id: bytesToHex(randomBytes(6)),
+      text: text.slice(0, MAX_TEXT).toWellFormed(),
+      chat_id,
+      reply_to,
+      ts: Date.now(),
+    };
+    const waiting = await keep.change<WaitingReply[]>(NAME, (replies = []) =>
+      replies.length < MAX_WAITING ? [...replies, reply] : replies,
+    );
+    if (!waiting.some(({ message_id }) => message_id === reply.message_id)) {
+      throw new Error('Too many replies wait for the relay. Connect first.');
+    }
+    return reply;
+  },
+
+  remove: (ids: ReadonlySet<string>): Promise<readonly WaitingReply[]> =>
+    keep.change<WaitingReply[]>(NAME, (replies = []) => replies.filter(({ message_id }) => !ids.has(message_id))),
+});
+
+/** Tells pages and the service worker of this relay that the outbox has changed, or a message was read. */
+export const inboxChannel = (base: string): BroadcastChannel => new BroadcastChannel(`inbox ${new URL(base).pathname}`);

@@ -1,0 +1,247 @@
+import { useSignal } from '@preact/signals';
+import { useEffect, useLayoutEffect, useMemo, useRef } from 'preact/hooks';
+import { timeText } from '../../shared/ages.ts';
+import { Button, Empty, useToast } from '../../shared/components.tsx';
+import { useI18n } from '../../shared/i18n.ts';
+import { Icon } from '../../shared/icons.tsx';
+import { messageOf } from '../../shared/load.tsx';
+import { hrefOf, useRouter } from '../../shared/router.ts';
+import { useApp } from '../context.ts';
+import { HOME_THREAD, type Item, isUnread } from './items.ts';
+import { useThreadName } from './names.ts';
+import type { WaitingReply } from './outbox.ts';
+
+/** Part of a message that has to be in sight for it to count as shown. */
+const IN_SIGHT = 0.5;
+/** A message that is higher than the screen counts when this much of the screen shows it. */
+const TALL = 0.6;
+
+/** One thread: its messages, the replies, and the field for the next one. */
+export function ThreadView({ thread }: { thread: string }) {
+  const { t } = useI18n();
+  const { inbox } = useApp();
+  const nameOf = useThreadName();
+  const row = inbox.threads.value.find(({ id }) => id === thread);
+  const items = inbox.items.value.filter((item) => item.thread === thread);
+  const present = new Set(items.map(({ id }) => id));
+  const waiting = inbox.waiting.value.filter(
+    (reply) => threadOfReply(reply) === thread && !present.has(reply.message_id),
+  );
+  const answered = useMemo(() => new Set(inbox.waiting.value.map(({ reply_to }) => reply_to)), [inbox.waiting.value]);
+  const chatId = items.findLast((item) => item.chatId !== null)?.chatId ?? (thread === HOME_THREAD ? null : thread);
+  const list = useRef<HTMLOListElement>(null);
+  useSight(list, items);
+  useScroll(list, items.length + waiting.length);
+  return (
+    <div class="screen thread">
+      <div class="row nowrap">
+        <a class="button plain icon-only" href={hrefOf('inbox')} aria-label={t('All threads')}>
+          <Icon name="back" />
+        </a>
+        <h2 class="cut">{nameOf(row ?? { id: thread, title: null })}</h2>
+      </div>
+      {items.length + waiting.length === 0 && <Empty icon="chat">{t('Nothing was said here yet.')}</Empty>}
+      <ol class="bubbles" ref={list} aria-label={t('Messages')} aria-live="polite" aria-relevant="additions">
+        {items.map((item, at) => (
+          <Bubble
+            key={`${item.kind} ${item.id}`}
+            item={item}
+            title={item.title === row?.title ? null : item.title}
+            original={quoted(items, at)}
+            isOpenQuestion={item.isQuestion && !answered.has(item.id) && isAnswerable(item)}
+          />
+        ))}
+        {waiting.map((reply) => (
+          <li key={`reply ${reply.message_id}`} class="bubble own">
+            <p>{reply.text}</p>
+            <span class="small soft">{t('Waits for the relay')}</span>
+          </li>
+        ))}
+      </ol>
+      <Composer
+        thread={thread}
+        chatId={chatId}
+        replyTo={items.findLast(({ kind }) => kind === 'message')?.id ?? null}
+      />
+    </div>
+  );
+}
+
+/** The message that a reply answers, unless it stands right above. */
+function quoted(items: readonly Item[], at: number): Item | undefined {
+  const { kind, replyTo } = items[at] as Item;
+  if (kind !== 'reply' || replyTo === null || items[at - 1]?.id === replyTo) return undefined;
+  return items.find(({ id }) => id === replyTo);
+}
+
+const threadOfReply = ({ chat_id }: WaitingReply): string => chat_id ?? HOME_THREAD;
+
+const isAnswerable = ({ state }: Item): boolean => ['queued', 'sent', 'shown'].includes(state);
+
+/** State of an item, for people. */
+const STATES: Readonly<Record<Item['state'], string>> = {
+  queued: 'Waits for the phone',
+  sent: 'Sent to the phone',
+  shown: 'Seen',
+  answered: 'Answered',
+  expired: 'Expired',
+  cancelled: 'Cancelled',
+  dropped: 'Dropped, as too many waited',
+  waiting: 'Sent, not read yet',
+  taken: 'Read by the agent',
+};
+
+interface BubbleProps {
+  item: Item;
+  /** Unless it is that of the thread. */
+  title: string | null;
+  /** The message that a reply answers. */
+  original?: Item;
+  isOpenQuestion: boolean;
+}
+
+function Bubble({ item, title, original, isOpenQuestion }: BubbleProps) {
+  const { t, language } = useI18n();
+  const { inbox } = useApp();
+  const toast = useToast();
+  const { place } = useRouter();
+  const isFound = place.value.query.get('at') === item.id;
+  const answer = (text: string) =>
+    void inbox.reply({ text, chat_id: item.chatId, reply_to: item.id }).catch((error) => toast(t(messageOf(error))));
+  return (
+    <li
+      class={`bubble ${item.kind === 'reply' ? 'own' : ''} ${isFound ? 'found' : ''}`}
+      data-id={item.id}
+      data-unread={isUnread(item) ? '' : undefined}
+    >
+      <span class="off-screen">{item.kind === 'reply' ? t('You') : t('Your agent')}</span>
+      {title && <b>{title}</b>}
+      {original && <span class="quote small soft cut">{original.text.slice(0, 120)}</span>}
+      <p>
+        <Linked text={item.text} />
+      </p>
+      {isOpenQuestion && (
+        <div class="row">
+          <Button kind="primary" onClick={() => answer(t('Yes'))}>
+            {t('Yes')}
+          </Button>
+          <Button onClick={() => answer(t('No'))}>{t('No')}</Button>
+        </div>
+      )}
+      <span class="small soft">
+        <time dateTime={new Date(item.ts).toISOString()}>{timeText(item.ts, language)}</time> · {t(STATES[item.state])}
+      </span>
+    </li>
+  );
+}
+
+/** A text whose addresses are links. */
+const Linked = ({ text }: { text: string }) => (
+  <>
+    {text.split(/(https?:\/\/[^\s<>"]*[^\s<>".,;:!?)\]}'])/).map((part, at) =>
+      at % 2 === 0 ? (
+        part
+      ) : (
+        <a key={at} href={part} target="_blank" rel="noopener noreferrer">
+          {part}
+        </a>
+      ),
+    )}
+  </>
+);
+
+function Composer({ thread, chatId, replyTo }: { thread: string; chatId: string | null; replyTo: string | null }) {
+  const { t } = useI18n();
+  const { inbox, session } = useApp();
+  const toast = useToast();
+  const text = inbox.drafts.value[thread] ?? '';
+  const isSending = useSignal(false);
+
+  async function send(): Promise<void> {
+    if (text.trim() === '' || isSending.value) return;
+    isSending.value = true;
+    try {
+      await inbox.reply({ text, chat_id: chatId, reply_to: replyTo });
+      inbox.draft(thread, '');
+    } catch (error) {
+      toast(t(messageOf(error)));
+    } finally {
+      isSending.value = false;
+    }
+  }
+
+  return (
+    <form
+      class="composer"
+      onSubmit={(event) => {
+        event.preventDefault();
+        void send();
+      }}
+    >
+      <textarea
+        class="input"
+        rows={Math.min(6, text.split('\n').length)}
+        aria-label={t('Reply')}
+        placeholder={session.isOnline.value ? t('Reply') : t('Reply: it is sent once there is a connection')}
+        value={text}
+        onInput={({ currentTarget }) => inbox.draft(thread, currentTarget.value)}
+        onKeyDown={(event) => {
+          // Where there is a keyboard, Enter sends; phones have a button for it.
+          if (event.key !== 'Enter' || event.shiftKey || event.isComposing || isTouch()) return;
+          event.preventDefault();
+          void send();
+        }}
+      />
+      <Button type="submit" kind="primary" icon="send" label={t('Send')} disabled={text.trim() === ''} />
+    </form>
+  );
+}
+
+const isTouch = (): boolean => matchMedia('(pointer: coarse)').matches;
+
+/** Reports messages as shown while somebody can really see them: in sight, in a page that is visible and in use. */
+function useSight(list: { current: HTMLElement | null }, items: readonly Item[]): void {
+  const { inbox } = useApp();
+  const unread = items.filter(isUnread).map(({ id }) => id);
+  useEffect(() => {
+    const elements = [...(list.current?.querySelectorAll<HTMLElement>('[data-unread]') ?? [])];
+    if (elements.length === 0) return undefined;
+    const inSight = new Set<string>();
+    const report = () => {
+      if (document.visibilityState === 'visible' && document.hasFocus()) inbox.show([...inSight]);
+    };
+    const observer = new IntersectionObserver(
+      (entries) => {
+        for (const { target, intersectionRatio: ratio, intersectionRect, rootBounds } of entries) {
+          const id = (target as HTMLElement).dataset.id as string;
+          const isTall = rootBounds !== null && intersectionRect.height >= rootBounds.height * TALL;
+          if (ratio >= IN_SIGHT || isTall) inSight.add(id);
+          else inSight.delete(id);
+        }
+        report();
+      },
+      { threshold: [0, 0.1, 0.25, IN_SIGHT, 1] },
+    );
+    for (const element of elements) observer.observe(element);
+    addEventListener('focus', report);
+    document.addEventListener('visibilitychange', report);
+    const stopOnline = inbox.onOnline(report);
+    return () => {
+      observer.disconnect();
+      removeEventListener('focus', report);
+      document.removeEventListener('visibilitychange', report);
+      stopOnline();
+    };
+  }, [unread.join('\n'), inbox]);
+}
+
+/** Goes to the end when something is added, or to the message that was searched for. */
+function useScroll(list: { current: HTMLElement | null }, length: number): void {
+  const { place } = useRouter();
+  const at = place.value.query.get('at');
+  useLayoutEffect(() => {
+    const found = at === null ? null : list.current?.querySelector(`[data-id="${CSS.escape(at)}"]`);
+    if (found) found.scrollIntoView({ block: 'center' });
+    else list.current?.lastElementChild?.scrollIntoView({ block: 'end' });
+  }, [length, at]);
+}

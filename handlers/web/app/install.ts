@@ -1,0 +1,23 @@
+interface TrustedTypes {
+  createPolicy(name: string, rules: { createScriptURL(url: string): string }): { createScriptURL(url: string): string };
+}
+
+const WORKER = 'sw.js';
+
+/**
+ * Registers the service worker, where the page is secure. The browser asks for its script again with each start of the
+ * app, which is how a bad one is replaced.
+ */
+export async function registerWorker(): Promise<ServiceWorkerRegistration | undefined> {
+  if (!isSecureContext || !('serviceWorker' in navigator)) return undefined;
+  const { trustedTypes } = globalThis as { trustedTypes?: TrustedTypes };
+  const policy = trustedTypes?.createPolicy('svc', {
+    createScriptURL(url) {
+      if (url !== WORKER) throw new TypeError('only the service worker is a script that this page names');
+      return url;
+    },
+  });
+  const url = policy ? policy.createScriptURL(WORKER) : WORKER;
+  // A browser may refuse, as in a private window; the app then starts with a network only.
+  return navigator.serviceWorker.register(url, { updateViaCache: 'none' }).catch(() => undefined);
+}

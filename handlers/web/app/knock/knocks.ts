@@ -1,0 +1,142 @@
+import { signal } from '@preact/signals';
+import { fromBase64url } from '../../../../lib/kit/bytes.ts';
+import { systemClock } from '../../../../lib/kit/clock.ts';
+import { withTimeout } from '../../../../lib/kit/timeouts.ts';
+import type { Api } from '../../shared/api.ts';
+import type { I18n } from '../../shared/i18n.ts';
+import { openKeep } from '../inbox/keep.ts';
+import type { KnockData, OpenThread } from '../worker/knock.ts';
+import { KNOCK_WORDS, knockWords } from '../worker/words.ts';
+
+const SUBSCRIBE_TIMEOUT = 20_000;
+
+/** State of notifications in this browser, or what it lacks for them. */
+export type KnockState =
+  /** The page came over plain http. */
+  | 'insecure'
+  /** On an iPhone or iPad, only an app on the home screen gets notifications. */
+  | 'not-installed'
+  | 'unsupported'
+  /** The person has forbidden them. */
+  | 'blocked'
+  | 'off'
+  | 'on';
+
+export interface KnockParts {
+  api: Api;
+  base: string;
+  /** The service worker of the app, where the browser has one. */
+  worker: Promise<ServiceWorkerRegistration | undefined>;
+  /** Shows a thread that was tapped. */
+  openThread(thread: string): void;
+}
+
+export type Knocks = ReturnType<typeof createKnocks>;
+
+/** Web push in this browser: its service worker, and the subscription at the relay (contract 09 §6). */
+export function createKnocks({ api, base, worker, openThread }: KnockParts) {
+  const state = signal<KnockState>(found());
+  const hasContent = signal(false);
+  const keep = openKeep(base);
+  const container = 'serviceWorker' in navigator ? navigator.serviceWorker : undefined;
+  container?.addEventListener('message', ({ data }: MessageEvent<OpenThread | undefined>) => {
+    if (data?.name === 'open-thread') openThread(data.thread);
+  });
+
+  function found(): KnockState {
+    if (!isSecureContext) return 'insecure';
+    if (!('serviceWorker' in navigator) || !('PushManager' in window) || !('Notification' in window)) {
+      return isApple() && !isInstalled() ? 'not-installed' : 'unsupported';
+    }
+    return Notification.permission === 'denied' ? 'blocked' : 'off';
+  }
+
+  const ready = async (): Promise<ServiceWorkerRegistration> => {
+    if (!(await worker)) throw new Error('The service worker could not be started. Reload the page.');
+    return (container as ServiceWorkerContainer).ready;
+  };
+
+  async function subscribe(): Promise<void> {
+    const { pushManager } = await ready();
+    const { key } = await api.call<{ key: string }>('push/key');
+    let known = await pushManager.getSubscription();
+    // Made for another relay, or for this one before it lost its state.
+    if (known && !isFor(known, key)) {
+      await known.unsubscribe();
+      known = null;
+    }
+    const applicationServerKey = fromBase64url(key) as Uint8Array<ArrayBuffer>;
+    const options = { userVisibleOnly: true, applicationServerKey };
+    const subscription = known ?? (await inTime(pushManager.subscribe(options)));
+    const body = { ...subscription.toJSON(), content: hasContent.value };
+    await api.call('push/subscribe', { method: 'POST', body });
+    state.value = 'on';
+  }
+
+  return {
+    state,
+    /** Whether notifications have title and text. */
+    hasContent,
+
+    /** After every connection: a relay that has forgotten this browser learns of it again. */
+    async renew(): Promise<void> {
+      if (state.value === 'insecure' || state.value === 'unsupported' || state.value === 'not-installed') return;
+      hasContent.value = (await keep.read<boolean>('knock-content')) === true;
+      const isWanted = (await keep.read<boolean>('knock')) === true && Notification.permission === 'granted';
+      if (isWanted) await subscribe().catch(() => {});
+    },
+
+    /** Has to be called from a tap. @throws Error or ApiError in words for people. */
+    async turnOn(): Promise<void> {
+      const permission = await Notification.requestPermission();
+      state.value = permission === 'denied' ? 'blocked' : state.value;
+      if (permission !== 'granted') throw new Error('This browser was not allowed to show notifications.');
+      await subscribe();
+      await keep.change('knock', () => true);
+    },
+
+    /** @throws ApiError */
+    async turnOff(): Promise<void> {
+      await keep.change('knock', () => false);
+      const subscription = await (await ready()).pushManager.getSubscription();
+      state.value = 'off';
+      if (!subscription) return;
+      const { endpoint } = subscription;
+      await subscription.unsubscribe();
+      await api.call('push/subscribe', { method: 'DELETE', body: { endpoint } });
+    },
+
+    async setContent(wanted: boolean): Promise<void> {
+      hasContent.value = await keep.change('knock-content', () => wanted);
+      if (state.value === 'on') await subscribe();
+    },
+
+    /** Keeps what notifications say, in the language of the page. */
+    speak: (t: I18n['t']): Promise<unknown> => keep.change(KNOCK_WORDS, () => knockWords(t)),
+
+    /** Takes away the notifications of messages that were seen. */
+    async close(messageIds: readonly string[]): Promise<void> {
+      const registration = await worker;
+      for (const notification of (await registration?.getNotifications()) ?? []) {
+        if (messageIds.includes((notification.data as KnockData | null)?.messageId ?? '')) notification.close();
+      }
+    },
+  };
+}
+
+/** Browsers without a push service never answer, where they do not refuse. */
+const inTime = (subscribing: Promise<PushSubscription>): Promise<PushSubscription> =>
+  withTimeout({ clock: systemClock, timeout: SUBSCRIBE_TIMEOUT }, subscribing, () => {
+    throw new Error("This browser's push service does not answer. Try again later, or another browser.");
+  });
+
+const isApple = (): boolean =>
+  /iphone|ipad|ipod/i.test(navigator.userAgent) || (/mac/i.test(navigator.userAgent) && navigator.maxTouchPoints > 1);
+
+const isInstalled = (): boolean => matchMedia('(display-mode: standalone)').matches;
+
+function isFor({ options }: PushSubscription, key: string): boolean {
+  const own = new Uint8Array(options.applicationServerKey ?? new ArrayBuffer(0));
+  const wanted = fromBase64url(key);
+  return wanted !== null && own.length === wanted.length && own.every((byte, at) => byte === wanted[at]);
+}

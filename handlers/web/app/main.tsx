@@ -1,0 +1,96 @@
+import { effect, signal } from '@preact/signals';
+import { render } from 'preact';
+import { createApi } from '../shared/api.ts';
+import { createToasts, ProvideToasts } from '../shared/components.tsx';
+import { createI18n, type LoadTable, ProvideI18n } from '../shared/i18n.ts';
+import { createRouter, ProvideRouter } from '../shared/router.ts';
+import { AppShell } from './app.tsx';
+import { type App, ProvideApp } from './context.ts';
+import { createInbox } from './inbox/inbox.ts';
+import { registerWorker } from './install.ts';
+import { createKnocks } from './knock/knocks.ts';
+import { describeBrowser, takeCode } from './launch.ts';
+import { openPairingStore } from './pairing-store.ts';
+import { createSession } from './session.ts';
+import { applyTheme, languageOf, openSettings } from './settings.ts';
+
+/** Sentences of the app in other languages, one file for each area. */
+const TABLES: readonly LoadTable[] = [
+  () => import('../shared/locales/app.ts'),
+  () => import('../shared/locales/chat.ts'),
+  () => import('../shared/locales/devices.ts'),
+  () => import('../shared/locales/settings.ts'),
+  () => import('../shared/locales/inbox.ts'),
+  () => import('../shared/locales/profiles.ts'),
+  () => import('../shared/locales/terminal.ts'),
+  () => import('../shared/locales/voice.ts'),
+];
+
+/** Builds the app from its parts and draws it. The code of a pairing link leaves the address before anything else. */
+async function main(): Promise<void> {
+  const code = signal(takeCode());
+  addEventListener('hashchange', () => {
+    code.value = takeCode() ?? code.value;
+  });
+  const base = new URL('../', location.href).href.replace(/[?#].*$/, '');
+  const settings = openSettings();
+  const i18n = createI18n(TABLES);
+  const toasts = createToasts();
+  const router = createRouter('home');
+  effect(() => applyTheme(settings.values.theme.value));
+  effect(() => {
+    // A language that cannot be loaded leaves the page in the one it has.
+    i18n.choose(languageOf(settings.values.language.value)).catch(() => {});
+  });
+  const store = await openPairingStore(base);
+  const session = createSession({ store, base, deviceName: describeBrowser() });
+  const api = createApi({
+    base,
+    credentials(): Record<string, string> {
+      const token = session.token();
+      return token === null ? {} : { authorization: `Bearer ${token}` };
+    },
+    renew: ({ authorization }) => session.renew(authorization?.slice('Bearer '.length) ?? null),
+  });
+  const worker = registerWorker();
+  const knocks = createKnocks({ api, base, worker, openThread: (thread) => router.go('inbox', thread) });
+  const inbox = createInbox({ session, api, base, onSeen: (ids) => void knocks.close(ids) });
+  await inbox.opened;
+  session.port('proactive').onOnline(() => {
+    if (inbox.isOffered.value) void knocks.renew();
+  });
+  effect(() => {
+    if (i18n.language) void knocks.speak(i18n.t);
+  });
+  let wasPaired = store.pairing() !== null;
+  effect(() => {
+    const isPaired = session.pairing.value !== null;
+    if (wasPaired && !isPaired) void inbox.clear();
+    wasPaired = isPaired;
+  });
+  const app: App = { session, api, settings, base, inbox, knocks, kept: createKeeper((make) => make(app)) };
+  if (store.pairing()) session.start();
+  render(
+    <ProvideI18n value={i18n}>
+      <ProvideToasts value={toasts}>
+        <ProvideRouter value={router}>
+          <ProvideApp value={app}>
+            <AppShell code={code} isKept={store.isKept} />
+          </ProvideApp>
+        </ProvideRouter>
+      </ProvideToasts>
+    </ProvideI18n>,
+    document.getElementById('page') as HTMLElement,
+  );
+}
+
+/** Remembers what each function has made. */
+function createKeeper(create: (make: (app: App) => unknown) => unknown): App['kept'] {
+  const made = new Map<(app: App) => unknown, unknown>();
+  return <T,>(make: (app: App) => T): T => {
+    if (!made.has(make)) made.set(make, create(make));
+    return made.get(make) as T;
+  };
+}
+
+void main();

@@ -1,0 +1,91 @@
+import { type ReadonlySignal, signal } from '@preact/signals';
+import { createStore, get, set } from 'idb-keyval';
+import { every, systemClock } from '../../../lib/kit/clock.ts';
+import { newUuid } from '../../../lib/kit/uuid.ts';
+import { isGranted } from '../../../lib/sessions/grants.ts';
+import type { App } from './context.ts';
+
+/** What the home screen tells of the relay. Null is what this session may not know, or what failed. */
+export interface Overview {
+  /** Epoch ms at which it was so. */
+  at: number;
+  version: string;
+  uptimeSeconds: number;
+  /** Of the heartbeat of the agent's gateway: `fresh`, `stale`, `missing`, … (contract 01 §8.1). */
+  agent: string;
+  /** Shells of this device. */
+  shells: number | null;
+  /** Files that the relay holds. */
+  files: number;
+}
+
+interface Info {
+  version: string;
+  uptime_seconds: number;
+  media_entry_count: number;
+  gateway_heartbeat: { status: string };
+}
+
+const REFRESH_EVERY = 30_000;
+const SHELLS_TIMEOUT = 5_000;
+
+/** Keeps the overview fresh while the page is connected and shown, and stored for when it is not. */
+export function createOverview({ session, api, base }: App) {
+  const current = signal<Overview | null>(null);
+  const database = createStore('svc overview', 'overview');
+  const key = new URL(base).pathname;
+  const port = session.port('terminal');
+  const may = (grant: string) => isGranted(session.grants.value, grant, Date.now() / 1000);
+
+  void get<Overview>(key, database).then(
+    (stored) => {
+      current.value ??= stored ?? null;
+    },
+    () => {},
+  );
+
+  async function shells(): Promise<number | null> {
+    if (!may('terminal')) return null;
+    const id = newUuid();
+    return new Promise((resolve) => {
+      const settle = (count: number | null) => {
+        stop();
+        cancel();
+        resolve(count);
+      };
+      const stop = port.onMessage((message) => {
+        if (message.id !== id) return;
+        const { sessions } = message.payload;
+        settle(message.type === 'terminal.sessions' && Array.isArray(sessions) ? sessions.length : null);
+      });
+      const cancel = systemClock.after(SHELLS_TIMEOUT, () => settle(null));
+      port.send('terminal.list', {}, id);
+    });
+  }
+
+  async function refresh(): Promise<void> {
+    if (!session.isOnline.value || document.visibilityState !== 'visible') return;
+    const [info, terminals] = await Promise.all([api.call<Info>('relay/info'), shells()]);
+    current.value = {
+      at: Date.now(),
+      version: info.version,
+      uptimeSeconds: info.uptime_seconds,
+      agent: info.gateway_heartbeat.status,
+      shells: terminals,
+      files: info.media_entry_count,
+    };
+    await set(key, current.value, database).catch(() => {});
+  }
+
+  const refreshQuietly = () => void refresh().catch(() => {});
+  port.onOnline(() => {
+    refreshQuietly();
+    return every(systemClock, REFRESH_EVERY, refresh, () => {});
+  });
+  document.addEventListener('visibilitychange', refreshQuietly);
+
+  return {
+    current: current as ReadonlySignal<Overview | null>,
+    refresh: refreshQuietly,
+  };
+}

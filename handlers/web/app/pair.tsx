@@ -1,0 +1,177 @@
+import { useSignal } from '@preact/signals';
+import { useEffect } from 'preact/hooks';
+import { Button, Field, Notice, useToast } from '../shared/components.tsx';
+import { useI18n } from '../shared/i18n.ts';
+import type { AppShellProps } from './app.tsx';
+import { Camera } from './camera.tsx';
+import { useApp } from './context.ts';
+import { readCode } from './launch.ts';
+import { PlainHttp, TierNotice } from './tier.tsx';
+
+type Attempt =
+  | { name: 'idle' }
+  | { name: 'busy' }
+  /** `until`: epoch ms before which the relay refuses every attempt. */
+  | { name: 'failed'; text: string; until?: number };
+
+/** Pairs this browser: with the code of a link, a typed one, or one from the camera. */
+export function Pair({ code, isKept }: AppShellProps) {
+  const { t } = useI18n();
+  const { session, settings } = useApp();
+  const toast = useToast();
+  const typed = useSignal(code.value ?? '');
+  const attempt = useSignal<Attempt>({ name: 'idle' });
+  const isLooking = useSignal(false);
+  const { all_insecure_pair_ack_seen: consent } = settings.values;
+  const mayPair = isSecureContext || consent.value;
+
+  async function pair(text: string): Promise<void> {
+    const read = readCode(text);
+    if (read === null) {
+      attempt.value = { name: 'failed', text: t('A pairing code has six letters and digits.') };
+      return;
+    }
+    attempt.value = { name: 'busy' };
+    const result = await session.pair(read);
+    switch (result.kind) {
+      case 'paired':
+        code.value = null;
+        return;
+      case 'refused':
+        attempt.value = {
+          name: 'failed',
+          text: t(
+            'The relay does not accept this code: it works once, for ten minutes. Make a new one with: svc pair --web',
+          ),
+        };
+        break;
+      case 'limited':
+        attempt.value = {
+          name: 'failed',
+          text: t('Too many wrong codes came from here.'),
+          until: Date.now() + result.seconds * 1000,
+        };
+        break;
+      case 'unreachable':
+        attempt.value = { name: 'failed', text: t('The relay does not answer. The code is still good: try again.') };
+    }
+    if (session.pairing.value && attempt.value.name === 'failed') toast(attempt.value.text);
+    code.value = null;
+  }
+
+  const reset = () => {
+    attempt.value = { name: 'idle' };
+  };
+
+  // A link is a decision already made; over plain http, it waits for the consent.
+  useEffect(() => {
+    if (code.value === null || attempt.peek().name === 'busy') return;
+    typed.value = code.value;
+    if (mayPair) void pair(code.value);
+  }, [code.value, mayPair]);
+
+  const state = session.state.value;
+  const canLook = isSecureContext && navigator.mediaDevices !== undefined;
+  const failed = attempt.value.name === 'failed' ? attempt.value : null;
+  return (
+    <div class="screen">
+      <h1>{t('Pair this browser')}</h1>
+      <p class="soft">
+        {t('On the machine of the relay, run this command and scan its code, or type it here.')}{' '}
+        <code>svc pair --web</code>
+      </p>
+      {state.name === 'unpaired' && state.reason !== undefined && (
+        <Notice tone="bad">
+          {t('The relay no longer knows this browser: its session was revoked or has ended. Pair it again.')}
+        </Notice>
+      )}
+      {!mayPair && <PlainHttp />}
+      {mayPair && (
+        <form
+          class="card"
+          onSubmit={(event) => {
+            event.preventDefault();
+            void pair(typed.value);
+          }}
+        >
+          <Field label={t('Pairing code')} error={failed && !failed.until ? failed.text : undefined}>
+            {(control) => (
+              <input
+                {...control}
+                class="input"
+                value={typed.value}
+                onInput={(event) => {
+                  typed.value = event.currentTarget.value;
+                }}
+                autocomplete="one-time-code"
+                autocapitalize="characters"
+                autocorrect="off"
+                spellcheck={false}
+                enterkeyhint="go"
+                maxLength={200}
+              />
+            )}
+          </Field>
+          {failed?.until ? (
+            <Countdown text={failed.text} until={failed.until} onOver={reset} />
+          ) : (
+            <Button type="submit" kind="primary" icon="link" disabled={attempt.value.name === 'busy'}>
+              {attempt.value.name === 'busy' ? t('Pairing') : t('Pair')}
+            </Button>
+          )}
+        </form>
+      )}
+      {mayPair && isLooking.value && (
+        <Camera
+          onText={(text) => {
+            const seen = readCode(text);
+            if (seen === null) return false;
+            isLooking.value = false;
+            typed.value = seen;
+            void pair(seen);
+            return true;
+          }}
+          onClose={() => {
+            isLooking.value = false;
+          }}
+        />
+      )}
+      {mayPair && canLook && !isLooking.value && (
+        <Button
+          icon="camera"
+          onClick={() => {
+            isLooking.value = true;
+          }}
+        >
+          {t('Scan the code with the camera')}
+        </Button>
+      )}
+      {!isKept && (
+        <Notice tone="warn">
+          {t('This window keeps nothing: the pairing ends when you close it. Open the page in a normal window.')}
+        </Notice>
+      )}
+      <TierNotice />
+    </div>
+  );
+}
+
+/** Counts down to the moment from which the relay accepts an attempt again. */
+function Countdown({ text, until, onOver }: { text: string; until: number; onOver(): void }) {
+  const { t } = useI18n();
+  const left = useSignal(Math.ceil((until - Date.now()) / 1000));
+  useEffect(() => {
+    const timer = setInterval(() => {
+      left.value = Math.ceil((until - Date.now()) / 1000);
+      if (left.value <= 0) onOver();
+    }, 250);
+    return () => clearInterval(timer);
+  });
+  const minutes = Math.floor(left.value / 60);
+  const seconds = String(left.value % 60).padStart(2, '0');
+  return (
+    <Notice tone="bad">
+      {text} {t('Next attempt in {time}.', { time: `${minutes}:${seconds}` })}
+    </Notice>
+  );
+}

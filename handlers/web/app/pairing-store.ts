@@ -1,0 +1,76 @@
+import { type ReadonlySignal, signal } from '@preact/signals';
+import { get, set, update } from 'idb-keyval';
+import type { Pairing, PairingStore } from '../../../lib/companion/link/settings.ts';
+import { newUuid } from '../../../lib/kit/uuid.ts';
+import { pairingDatabase, pairingKey, type StoredPairing } from './stored-pairing.ts';
+
+export interface BrowserPairingStore extends PairingStore {
+  /** The pairing as it is stored now; changes of other tabs included. */
+  readonly current: ReadonlySignal<Pairing | null>;
+  /** False where this browser keeps nothing: the pairing is over with the page. */
+  readonly isKept: boolean;
+  /** Forgets the pairing, whoever has renewed it. `removePairing` keeps one that another tab has renewed. */
+  clear(): Promise<void>;
+  close(): void;
+}
+
+/**
+ * The pairing in this browser's database, for the relay at `base`. A browser that keeps nothing (a private window) gets a store in memory.
+ */
+export async function openPairingStore(base: string): Promise<BrowserPairingStore> {
+  const key = pairingKey(base);
+  const channel = new BroadcastChannel(key);
+  const database = pairingDatabase();
+  let isKept = true;
+  const found = await get<StoredPairing>(key, database).catch(() => {
+    isKept = false;
+    return undefined;
+  });
+  const deviceId = found?.deviceId ?? newUuid();
+  const current = signal(found?.pairing ?? null);
+  if (!found) await write(null);
+
+  async function write(pairing: Pairing | null): Promise<void> {
+    if (isKept) await set(key, { deviceId, pairing } satisfies StoredPairing, database);
+    current.value = pairing;
+    channel.postMessage(null);
+  }
+
+  // Another tab has a newer token than this one: the relay knows only the newest.
+  channel.onmessage = async () => {
+    const stored = await get<StoredPairing>(key, database).catch(() => undefined);
+    if (stored) current.value = stored.pairing;
+  };
+
+  return {
+    deviceId,
+    current,
+    isKept,
+    pairing: () => current.value,
+    replacePairing: write,
+    async updatePairing(change) {
+      let next: Pairing | null = current.value && { ...current.value, ...change };
+      if (isKept) {
+        await update<StoredPairing>(
+          key,
+          (stored) => {
+            const pairing = stored?.pairing ?? current.value;
+            next = pairing && { ...pairing, ...change };
+            return { deviceId, pairing: next };
+          },
+          database,
+        );
+      }
+      current.value = next;
+      channel.postMessage(null);
+    },
+    async removePairing() {
+      const stored = isKept ? await get<StoredPairing>(key, database) : undefined;
+      if (stored?.pairing && stored.pairing.session_token !== current.value?.session_token)
+        current.value = stored.pairing;
+      else await write(null);
+    },
+    clear: () => write(null),
+    close: () => channel.close(),
+  };
+}

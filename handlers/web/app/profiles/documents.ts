@@ -1,0 +1,131 @@
+import { type Api, ApiError } from '../../shared/api.ts';
+import type { App } from '../context.ts';
+import { type Keep, openKeep } from '../inbox/keep.ts';
+
+/** A file of a profile as the relay has it. */
+export interface Document {
+  content: string;
+  /** Null while there is no such file. */
+  etag: string | null;
+  /** Only the beginning of a long file is here, which must not replace the whole. */
+  truncated: boolean;
+}
+
+export interface MemoryEntry extends Document {
+  filename: string;
+  /** Bytes on disk. */
+  size: number;
+}
+
+export interface Skill {
+  name: string;
+  category: string;
+  description: string;
+  path: string;
+}
+
+/** SOUL.md, or a file of `memories/` by its name. */
+export interface DocumentName {
+  profile: string;
+  /** Null for SOUL.md. */
+  memory: string | null;
+}
+
+/** Unsaved text, and the version that it is based on. */
+export interface Draft {
+  content: string;
+  etag: string | null;
+}
+
+export type SaveResult = { kind: 'saved'; etag: string } | { kind: 'conflict'; theirs: Document };
+
+const pathOf = (profile: string): string => `api/profiles/${encodeURIComponent(profile)}`;
+
+/** The relay's profile routes (contract 07 §1.5), and drafts in this browser. */
+export const createDocuments = ({ api, base }: App) => documentsOf(api, openKeep(base));
+
+function documentsOf(api: Api, keep: Keep) {
+  const draftKey = ({ profile, memory }: DocumentName) => `draft ${profile}/${memory ?? ''}`;
+
+  /** @throws ApiError, or Error when the profile is not there any more. */
+  async function ask<T>(profile: string, path: string, signal?: AbortSignal): Promise<T> {
+    try {
+      return await api.call<T>(`${pathOf(profile)}/${path}`, { signal });
+    } catch (error) {
+      if (error instanceof ApiError && error.status === 404) throw new Error('There is no such profile.');
+      throw error;
+    }
+  }
+
+  async function memory(profile: string, signal?: AbortSignal): Promise<MemoryEntry[]> {
+    type Answer = {
+      entries: { filename: string; content: string; size_bytes: number; truncated: boolean; etag: string }[];
+    };
+    const { entries } = await ask<Answer>(profile, 'memory', signal);
+    return entries.map(({ size_bytes: size, ...entry }) => ({ ...entry, size }));
+  }
+
+  async function read({ profile, memory: filename }: DocumentName, signal?: AbortSignal): Promise<Document> {
+    if (filename !== null) {
+      const found = (await memory(profile, signal)).find((entry) => entry.filename === filename);
+      return found ?? { content: '', etag: null, truncated: false };
+    }
+    type Answer = { content: string; etag?: string; truncated?: boolean };
+    const { content, etag = null, truncated = false } = await ask<Answer>(profile, 'soul', signal);
+    return { content, etag, truncated };
+  }
+
+  return {
+    memory,
+    read,
+
+    async skills(profile: string, signal?: AbortSignal): Promise<Skill[]> {
+      return (await ask<{ skills: Skill[] }>(profile, 'skills', signal)).skills;
+    },
+
+    /** The picture of a profile; null where it has none. */
+    async avatar(profile: string, signal?: AbortSignal): Promise<Blob | null> {
+      const response = await api.fetchRaw(`${pathOf(profile)}/avatar`, { signal });
+      return response.ok ? response.blob() : null;
+    },
+
+    /**
+     * Saves a draft unless somebody else has changed the file since the draft began.
+     * @throws ApiError
+     */
+    async save(name: DocumentName, { content, etag }: Draft): Promise<SaveResult> {
+      // A file that is not there has no version that a request could name.
+      if (etag === null) {
+        const theirs = await read(name);
+        if (theirs.etag !== null) return { kind: 'conflict', theirs };
+      }
+      const { profile, memory: filename } = name;
+      const path = filename === null ? 'soul' : `memory/${encodeURIComponent(filename)}`;
+      const request = {
+        method: 'PUT',
+        body: { content },
+        ...(etag !== null && { headers: { 'if-match': etag } }),
+      } as const;
+      try {
+        const saved = await api.call<{ etag: string }>(`${pathOf(profile)}/${path}`, request);
+        return { kind: 'saved', etag: saved.etag };
+      } catch (error) {
+        if (!(error instanceof ApiError) || error.status !== 412) throw error;
+        return { kind: 'conflict', theirs: await read(name) };
+      }
+    },
+
+    draft: (name: DocumentName): Promise<Draft | undefined> => keep.read<Draft>(draftKey(name)),
+    keepDraft: (name: DocumentName, draft: Draft | undefined): Promise<unknown> =>
+      keep.change<Draft | undefined>(draftKey(name), () => draft),
+  };
+}
+
+export type Documents = ReturnType<typeof createDocuments>;
+
+/** Whether a memory document may have this name (contract 07 §1.5). */
+export const isMemoryName = (name: string): boolean =>
+  /^[A-Za-z0-9_-][A-Za-z0-9._-]*\.md$/.test(name) &&
+  name.length <= 128 &&
+  !name.includes('..') &&
+  name.toLowerCase() !== 'soul.md';

@@ -1,0 +1,30 @@
+import { isObject } from '../../../../lib/kit/json.ts';
+
+/** A profile of the agent, as the relay lists it (contract 07 §1.2). */
+export interface ProfileRow {
+  name: string;
+  description: string;
+  model: string;
+  provider: string;
+  skills: number;
+  /** Whether its gateway seemed to run when the relay last looked. */
+  isRunning: boolean;
+}
+
+const text = (value: unknown): string => (typeof value === 'string' ? value : '');
+
+/** Reads `profiles` of `auth.ok` or of `profiles.updated`. What is no profile is left out. */
+export function readProfiles(value: unknown): ProfileRow[] {
+  if (!Array.isArray(value)) return [];
+  return value
+    .filter(isObject)
+    .filter(({ name }) => text(name) !== '')
+    .map((row) => ({
+      name: text(row.name),
+      description: text(row.description),
+      model: text(row.model),
+      provider: text(row.provider),
+      skills: typeof row.skill_count === 'number' ? row.skill_count : 0,
+      isRunning: row.gateway_running === true,
+    }));
+}

@@ -1,0 +1,235 @@
+import { useSignalEffect } from '@preact/signals';
+import { useEffect, useRef } from 'preact/hooks';
+import { timeText } from '../../shared/ages.ts';
+import { Button, Empty, Notice, useToast } from '../../shared/components.tsx';
+import { useI18n } from '../../shared/i18n.ts';
+import { Icon } from '../../shared/icons.tsx';
+import { LoadedView, useLoad } from '../../shared/load.tsx';
+import { Prose } from '../../shared/prose.tsx';
+import { hrefOf, useRouter } from '../../shared/router.ts';
+import { type Conversation, createChats } from '../chat/chats.ts';
+import type { ToolCall, Turn } from '../chat/turns.ts';
+import { useApp } from '../context.ts';
+
+const NEW = 'new';
+/** Pixels from the end within which a growing text is followed. */
+const NEAR_END = 80;
+
+/** The agent's conversations: the list, or one of them. */
+export default function Chat() {
+  const { argument } = useRouter().place.value;
+  return argument === '' ? <Sessions /> : <Talk id={argument === NEW ? null : argument} />;
+}
+
+function Sessions() {
+  const { t, language } = useI18n();
+  const app = useApp();
+  const chats = app.kept(createChats);
+  const isOnline = app.session.isOnline.value;
+  const sessions = useLoad((signal) => chats.list(signal), [isOnline]);
+  return (
+    <div class="screen">
+      <a class="button primary" href={hrefOf('chat', NEW)}>
+        <Icon name="plus" />
+        {t('New conversation')}
+      </a>
+      <LoadedView {...sessions}>
+        {(list) =>
+          list.length === 0 ? (
+            <Empty icon="chat">{t('There is no conversation yet. Begin one above.')}</Empty>
+          ) : (
+            <ul class="list">
+              {list.map(({ id, title, model, updatedAt }) => (
+                <li key={id}>
+                  <a class="item" href={hrefOf('chat', id)}>
+                    <span class="text">
+                      <span>{title}</span>
+                      <span class="small soft">
+                        {[model, updatedAt !== null && timeText(updatedAt, language)].filter(Boolean).join(' · ')}
+                      </span>
+                    </span>
+                    <Icon name="next" />
+                  </a>
+                </li>
+              ))}
+            </ul>
+          )
+        }
+      </LoadedView>
+    </div>
+  );
+}
+
+/** One conversation, with the field for the next words. */
+function Talk({ id }: { id: string | null }) {
+  const { t } = useI18n();
+  const app = useApp();
+  const router = useRouter();
+  const chats = app.kept(createChats);
+  const opened = useRef<{ id: string | null; conversation: Conversation }>(undefined);
+  const isOpened = opened.current && (opened.current.id === id || opened.current.conversation.id.value === id);
+  // One that the agent has just made stays the same, with the focus of its field.
+  if (!isOpened) opened.current = { id, conversation: chats.open(id) };
+  const { conversation } = opened.current as { conversation: Conversation };
+  const turns = conversation.turns.value;
+  const isStreaming = turns.some(({ state }) => state === 'streaming');
+
+  // The agent has made the session: a reload must find it again.
+  useSignalEffect(() => {
+    const { value } = conversation.id;
+    if (id === null && value !== null) router.go('chat', value, { replace: true });
+  });
+
+  return (
+    <div class="screen full talk">
+      <div class="row bar">
+        <a class="button plain icon-only" href={hrefOf('chat')} aria-label={t('All conversations')}>
+          <Icon name="back" />
+        </a>
+        <h2 class="grow">{conversation.title.value || (id === null ? t('New conversation') : t('Conversation'))}</h2>
+      </div>
+      <Log turns={turns} isKnown={id !== null} />
+      <Composer conversation={conversation} isStreaming={isStreaming} />
+    </div>
+  );
+}
+
+/** The messages of a conversation. Keeps scrolling to the end while that is in sight. */
+function Log({ turns, isKnown }: { turns: readonly Turn[]; isKnown: boolean }) {
+  const { t } = useI18n();
+  const scroller = useRef<HTMLDivElement>(null);
+  const isAtEnd = useRef(true);
+  useEffect(() => {
+    const { current } = scroller;
+    if (current && isAtEnd.current) current.scrollTop = current.scrollHeight;
+  }, [turns]);
+  return (
+    <div
+      ref={scroller}
+      class="log"
+      role="log"
+      aria-label={t('Conversation')}
+      // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reachable by keyboard
+      tabIndex={0}
+      onScroll={({ currentTarget: { scrollTop, scrollHeight, clientHeight } }) => {
+        isAtEnd.current = scrollHeight - scrollTop - clientHeight < NEAR_END;
+      }}
+    >
+      {turns.length === 0 && (
+        <Empty icon="chat">
+          {isKnown
+            ? t('This browser has not seen what was said before. The agent knows it: go on below.')
+            : t('Ask the agent something.')}
+        </Empty>
+      )}
+      {turns.map((turn) => (
+        <TurnView key={`${turn.request} ${turn.from}`} turn={turn} />
+      ))}
+    </div>
+  );
+}
+
+function TurnView({ turn }: { turn: Turn }) {
+  const { t } = useI18n();
+  const { show_reasoning, tool_display } = useApp().settings.values;
+  const { from, text, reasoning, tools, state, error } = turn;
+  return (
+    <article class={`turn ${from}`} aria-label={from === 'person' ? t('You') : t('Agent')}>
+      {show_reasoning.value && reasoning !== '' && (
+        <details>
+          <summary>{t('Reasoning')}</summary>
+          <p class="small soft written">{reasoning}</p>
+        </details>
+      )}
+      {tool_display.value !== 'off' &&
+        tools.map((tool, index) => <ToolView key={index} tool={tool} isDetailed={tool_display.value === 'detailed'} />)}
+      {from === 'person' ? <p class="written">{text}</p> : <Prose text={text} />}
+      {state === 'streaming' && (
+        <p class="row small soft">
+          <span class="spinner small" /> {t('The agent is at work')}
+        </p>
+      )}
+      {state === 'stopped' && <p class="small soft">{t('Stopped.')}</p>}
+      {state === 'broken' && <Notice tone="bad">{t(error ?? '')}</Notice>}
+    </article>
+  );
+}
+
+const TOOL_STATES = { running: 'running', done: 'done', failed: 'failed' } as const;
+
+function ToolView({ tool, isDetailed }: { tool: ToolCall; isDetailed: boolean }) {
+  const { t } = useI18n();
+  const head = (
+    <>
+      <Icon name={tool.state === 'failed' ? 'warning' : tool.state === 'done' ? 'check' : 'play'} />
+      <code>{tool.name}</code> <span class="soft">{t(TOOL_STATES[tool.state])}</span>
+    </>
+  );
+  if (!isDetailed) return <p class="row small">{head}</p>;
+  const args = tool.args === null ? '' : typeof tool.args === 'string' ? tool.args : JSON.stringify(tool.args, null, 2);
+  return (
+    <details class="small">
+      <summary>{head}</summary>
+      {args !== '' && args !== '{}' && (
+        <pre>
+          <code>{args}</code>
+        </pre>
+      )}
+      {tool.result !== '' && (
+        <pre>
+          <code>{tool.result}</code>
+        </pre>
+      )}
+    </details>
+  );
+}
+
+function Composer({ conversation, isStreaming }: { conversation: Conversation; isStreaming: boolean }) {
+  const { t } = useI18n();
+  const toast = useToast();
+  const app = useApp();
+  const chats = app.kept(createChats);
+  const { draft } = conversation;
+
+  function send(): void {
+    const text = draft.value.trim();
+    if (text === '' || isStreaming) return;
+    if (chats.send(conversation, text)) draft.value = '';
+    else toast(t('Not sent: the relay does not answer. Your words stay here.'));
+  }
+
+  return (
+    <form
+      class="composer"
+      onSubmit={(event) => {
+        event.preventDefault();
+        send();
+      }}
+    >
+      <textarea
+        class="input"
+        rows={1}
+        aria-label={t('Message')}
+        placeholder={t('Message')}
+        value={draft.value}
+        onInput={(event) => {
+          draft.value = event.currentTarget.value;
+        }}
+        onKeyDown={(event) => {
+          // A composing keyboard confirms its word with the same key.
+          if (event.key !== 'Enter' || event.shiftKey || event.isComposing || matchMedia('(pointer: coarse)').matches)
+            return;
+          event.preventDefault();
+          send();
+        }}
+      />
+      {isStreaming ? (
+        <Button kind="danger" icon="stop" onClick={() => chats.stop(conversation)}>
+          {t('Stop')}
+        </Button>
+      ) : (
+        <Button type="submit" kind="primary" icon="send" label={t('Send')} disabled={draft.value.trim() === ''} />
+      )}
+    </form>
+  );
+}

@@ -1,0 +1,129 @@
+import { useEffect } from 'preact/hooks';
+import { ageText, timeText } from '../../shared/ages.ts';
+import { Button, Chip, Loading, Notice } from '../../shared/components.tsx';
+import { type I18n, useI18n } from '../../shared/i18n.ts';
+import { Icon, type IconName } from '../../shared/icons.tsx';
+import { hrefOf } from '../../shared/router.ts';
+import { useApp } from '../context.ts';
+import { offered } from '../offered.ts';
+import { createOverview, type Overview } from '../overview.ts';
+import { screens } from '../screens.ts';
+import { ConnectionChip } from '../status.tsx';
+import { TierNotice } from '../tier.tsx';
+
+/** The state of the connection, and what waits. */
+export default function Home() {
+  const { t, language } = useI18n();
+  const app = useApp();
+  const { session } = app;
+  const overview = app.kept(createOverview);
+  const state = overview.current.value;
+  const isOnline = session.isOnline.value;
+  useEffect(overview.refresh, [overview]);
+  return (
+    <div class="screen">
+      {session.state.value.name === 'waiting' && (
+        <Notice
+          tone="bad"
+          action={
+            <Button icon="refresh" onClick={session.retry}>
+              {t('Retry')}
+            </Button>
+          }
+        >
+          {state
+            ? t('Offline. What you see is from {time}.', { time: timeText(state.at, language) })
+            : t('The relay does not answer.')}
+        </Notice>
+      )}
+      <div class="row">
+        <ConnectionChip />
+        {isOnline && state && <AgentChip state={state} />}
+      </div>
+      {state ? <Counts state={state} /> : isOnline && <Loading />}
+      {state && (
+        <section class="card" aria-labelledby="about-relay">
+          <h2 id="about-relay">{t('Relay')}</h2>
+          <dl class="facts">
+            <dt>{t('Address')}</dt>
+            <dd>{new URL(app.base).host}</dd>
+            <dt>{t('Version')}</dt>
+            <dd>{state.version}</dd>
+            <dt>{t('Running for')}</dt>
+            <dd>{ageText(state.uptimeSeconds * 1000, t)}</dd>
+          </dl>
+        </section>
+      )}
+      <TierNotice />
+    </div>
+  );
+}
+
+/** The agent's gateway, as the relay last saw it. */
+function AgentChip({ state: { agent } }: { state: Overview }) {
+  const { t } = useI18n();
+  if (agent === 'fresh') return <Chip tone="good">{t('Agent running')}</Chip>;
+  if (agent === 'missing' || agent === 'legacy') return <Chip>{t('Agent: no sign of life yet')}</Chip>;
+  return <Chip tone="warn">{t('Agent: {state}', { state: agent })}</Chip>;
+}
+
+/** What waits, each a way to its screen. */
+function Counts({ state }: { state: Overview }) {
+  const { t } = useI18n();
+  const { session, inbox } = useApp();
+  const paths = offered(screens, session).map(({ path }) => path);
+  return (
+    <ul class="cards">
+      {paths.includes('inbox') && <Count screen="inbox" icon="inbox" text={unreadText(inbox.unread.value, t)} />}
+      {state.shells !== null && (
+        <Count
+          screen={paths.includes('terminal') ? 'terminal' : undefined}
+          icon="terminal"
+          text={t('Open shells')}
+          count={state.shells}
+        />
+      )}
+      <Count
+        screen={paths.includes('files') ? 'files' : undefined}
+        icon="files"
+        text={t('Files on the relay')}
+        count={state.files}
+      />
+    </ul>
+  );
+}
+
+function unreadText(count: number, t: I18n['t']): string {
+  if (count === 0) return t('No unread messages');
+  return count === 1 ? t('1 unread message') : t('{n} unread messages', { n: count });
+}
+
+interface CountProps {
+  /** Where it leads. */
+  screen?: string;
+  icon: IconName;
+  text: string;
+  count?: number;
+}
+
+function Count({ screen, icon, text, count }: CountProps) {
+  const content = (
+    <>
+      <Icon name={icon} />
+      <span class="text">{text}</span>
+      {count !== undefined && <strong>{count}</strong>}
+      {screen && <Icon name="next" />}
+    </>
+  );
+  return (
+    <li class="card slim">
+      {screen ? (
+        <a class="item" href={hrefOf(screen)}>
+          {content}
+        </a>
+      ) : (
+        <span class="item">{content}</span>
+      )}
+    </li>
+  );
+}

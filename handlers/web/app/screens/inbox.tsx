@@ -1,0 +1,149 @@
+import { useSignal } from '@preact/signals';
+import { useEffect } from 'preact/hooks';
+import { timeText } from '../../shared/ages.ts';
+import { Button, Empty, Loading, Notice } from '../../shared/components.tsx';
+import { useI18n } from '../../shared/i18n.ts';
+import { Icon } from '../../shared/icons.tsx';
+import { messageOf } from '../../shared/load.tsx';
+import { hrefOf, useRouter } from '../../shared/router.ts';
+import { useApp } from '../context.ts';
+import { HOME_THREAD, type Item, type Thread } from '../inbox/items.ts';
+import { useThreadName } from '../inbox/names.ts';
+import { ThreadView } from '../inbox/thread.tsx';
+import { KnockHint } from '../knock/switches.tsx';
+
+/** Results of a search, newest first. */
+const MAX_RESULTS = 50;
+
+/** The threads with the agent, or the one that the address names. */
+export default function Inbox() {
+  const { inbox } = useApp();
+  const { argument } = useRouter().place.value;
+  // What arrived while the page was hidden and its socket cut.
+  useEffect(() => void inbox.catchUp(), [inbox]);
+  return argument === '' ? <ThreadList /> : <ThreadView key={argument} thread={argument} />;
+}
+
+function ThreadList() {
+  const { t } = useI18n();
+  const { inbox, session } = useApp();
+  const query = useSignal('');
+  const threads = inbox.threads.value;
+  const failure = inbox.error.value;
+  const isEmpty = threads.length === 0;
+  return (
+    <div class="screen">
+      {failure !== null && session.isOnline.value && (
+        <Notice tone="bad" action={<Button onClick={() => void inbox.catchUp()}>{t('Retry')}</Button>}>
+          {t(messageOf(failure))}
+        </Notice>
+      )}
+      <KnockHint />
+      {!isEmpty && (
+        <input
+          class="input"
+          type="search"
+          aria-label={t('Search messages')}
+          placeholder={t('Search messages')}
+          value={query.value}
+          onInput={({ currentTarget }) => {
+            query.value = currentTarget.value;
+          }}
+        />
+      )}
+      {query.value.trim() !== '' ? (
+        <Results query={query.value} />
+      ) : !isEmpty ? (
+        <ul class="list" aria-label={t('Threads')}>
+          {threads.map((thread) => (
+            <ThreadRow key={thread.id} thread={thread} />
+          ))}
+        </ul>
+      ) : !inbox.isLoaded.value && session.state.value.name !== 'waiting' ? (
+        <Loading />
+      ) : (
+        <Empty
+          icon="inbox"
+          action={
+            <a class="button" href={hrefOf('inbox', HOME_THREAD)}>
+              {t('Write to your agent')}
+            </a>
+          }
+        >
+          {t('No messages yet. When your agent writes to you, it shows here.')}
+        </Empty>
+      )}
+    </div>
+  );
+}
+
+function ThreadRow({ thread }: { thread: Thread }) {
+  const { t, language } = useI18n();
+  const nameOf = useThreadName();
+  const { last, unread } = thread;
+  const preview = last.text.slice(0, 160);
+  return (
+    <li>
+      <a class="item" href={hrefOf('inbox', thread.id)}>
+        <span class="text">
+          <span class="row apart nowrap">
+            <b class="cut">{nameOf(thread)}</b>
+            <span class="small soft">{timeText(last.ts, language)}</span>
+          </span>
+          <span class="row apart nowrap">
+            <span class="small soft cut">{last.kind === 'reply' ? t('You: {text}', { text: preview }) : preview}</span>
+            {unread > 0 && (
+              <b class="badge">
+                {unread}
+                <span class="off-screen"> {t('unread')}</span>
+              </b>
+            )}
+          </span>
+        </span>
+      </a>
+    </li>
+  );
+}
+
+function Results({ query }: { query: string }) {
+  const { t } = useI18n();
+  const { inbox } = useApp();
+  const wanted = query.trim().toLocaleLowerCase();
+  const matches = ({ text, title }: Item) =>
+    text.toLocaleLowerCase().includes(wanted) || (title ?? '').toLocaleLowerCase().includes(wanted);
+  const found = inbox.items.value.filter(matches).reverse().slice(0, MAX_RESULTS);
+  if (found.length === 0) return <Empty icon="search">{t('No message has these words.')}</Empty>;
+  return (
+    <ul class="list" aria-label={t('Found messages')}>
+      {found.map((item) => (
+        <Result key={`${item.kind} ${item.id}`} item={item} wanted={wanted} />
+      ))}
+    </ul>
+  );
+}
+
+/** Characters before the found words. */
+const LEAD = 40;
+
+function Result({ item, wanted }: { item: Item; wanted: string }) {
+  const { t, language } = useI18n();
+  const { inbox } = useApp();
+  const nameOf = useThreadName();
+  const thread = inbox.threads.value.find(({ id }) => id === item.thread);
+  const at = Math.max(item.text.toLocaleLowerCase().indexOf(wanted) - LEAD, 0);
+  const text = `${at > 0 ? '…' : ''}${item.text.slice(at, at + 160)}`;
+  return (
+    <li>
+      <a class="item" href={`${hrefOf('inbox', item.thread)}?at=${encodeURIComponent(item.id)}`}>
+        <Icon name={item.kind === 'reply' ? 'send' : 'inbox'} />
+        <span class="text">
+          <span class="row apart nowrap">
+            <b class="cut">{nameOf(thread)}</b>
+            <span class="small soft">{timeText(item.ts, language)}</span>
+          </span>
+          <span class="small soft cut">{item.kind === 'reply' ? t('You: {text}', { text }) : text}</span>
+        </span>
+      </a>
+    </li>
+  );
+}

@@ -1,0 +1,310 @@
+import { useSignal } from '@preact/signals';
+import type { ComponentChildren } from 'preact';
+import { useEffect, useRef } from 'preact/hooks';
+import { Button, Dialog, SwitchRow, useToast } from '../../shared/components.tsx';
+import { useT } from '../../shared/i18n.ts';
+import { useApp } from '../context.ts';
+import { copyText, readClipboard } from '../terminal/clipboard.ts';
+import { KeyRow } from '../terminal/key-row.tsx';
+import { NO_MODIFIERS } from '../terminal/keys.ts';
+import { useLook } from '../terminal/look.ts';
+import { type Pane, TerminalPane } from '../terminal/pane.tsx';
+import { SearchBar } from '../terminal/search-bar.tsx';
+import { MAX_FONT, MIN_FONT } from '../terminal/view.ts';
+import { useVisibleHeight } from '../terminal/viewport.ts';
+
+/** As many as the relay opens for one socket (contract 02 §3.2). */
+const TABS = [1, 2, 3, 4] as const;
+type Tab = (typeof TABS)[number];
+
+/** Shells at home, in four tabs. */
+export default function TerminalScreen() {
+  const t = useT();
+  const toast = useToast();
+  const { session, settings } = useApp();
+  const look = useLook();
+  const active = useSignal<Tab>(1);
+  const started = useSignal<ReadonlySet<Tab>>(new Set([1]));
+  const modifiers = useSignal(NO_MODIFIERS);
+  const selection = useSignal('');
+  const open = useSignal<'menu' | 'kill' | 'paste' | 'search' | undefined>(undefined);
+  const panes = useRef(new Map<Tab, Pane>());
+  const tabButtons = useRef(new Map<Tab, HTMLButtonElement>());
+  useVisibleHeight();
+
+  const current = (): Pane | undefined => panes.current.get(active.value);
+  const isOnline = () => session.isOnline.value;
+
+  useEffect(() => {
+    const port = session.port('terminal');
+    const all = () => [...panes.current.values()];
+    const stopMessages = port.onMessage((message) => {
+      for (const { shell } of all()) shell.receive(message);
+    });
+    const stopOnline = port.onOnline(() => {
+      // The shell that is looked at comes back first.
+      const shown = current();
+      for (const { shell } of all().sort((a, b) => Number(b === shown) - Number(a === shown))) {
+        if (shell.state.value.name === 'waiting') shell.attach();
+      }
+      return () => {
+        for (const { shell } of all()) shell.lost();
+      };
+    });
+    return () => {
+      stopMessages();
+      stopOnline();
+    };
+  }, []);
+
+  function show(tab: Tab): void {
+    started.value = new Set(started.value).add(tab);
+    active.value = tab;
+    selection.value = panes.current.get(tab)?.view.selection ?? '';
+  }
+
+  /** Arrow keys go from tab to tab, as in any list of tabs. */
+  function onTabKey(event: KeyboardEvent): void {
+    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (step === undefined) return;
+    event.preventDefault();
+    tabButtons.current.get(TABS[(active.value - 1 + step + TABS.length) % TABS.length] as Tab)?.focus();
+  }
+
+  async function copy(): Promise<void> {
+    const isCopied = await copyText(selection.value);
+    toast(isCopied ? t('Copied') : t('This browser does not let the page copy.'));
+    if (isCopied) current()?.view.clearSelection();
+    current()?.view.focus();
+  }
+
+  async function paste(): Promise<void> {
+    const text = await readClipboard();
+    // A browser that does not show the clipboard to the page still pastes into a field.
+    if (text === null) open.value = 'paste';
+    else {
+      close();
+      current()?.view.input.paste(text);
+    }
+  }
+
+  function close(): void {
+    open.value = undefined;
+    current()?.view.focus();
+  }
+
+  function setFontSize(size: number): void {
+    settings.set('terminal_font_size', Math.min(MAX_FONT, Math.max(MIN_FONT, size)));
+  }
+
+  return (
+    <div class="screen full terminal-screen">
+      <div class="terminal-bar">
+        <div class="tabs" role="tablist" aria-label={t('Shells')} onKeyDown={onTabKey}>
+          {TABS.map((tab) => (
+            <button
+              key={tab}
+              ref={(element) => {
+                if (element) tabButtons.current.set(tab, element);
+              }}
+              type="button"
+              id={`tab-${tab}`}
+              class={`tab ${started.value.has(tab) ? 'started' : ''}`}
+              role="tab"
+              aria-selected={active.value === tab}
+              aria-controls={started.value.has(tab) ? `shell-${tab}` : undefined}
+              aria-label={t('Shell {n}', { n: tab })}
+              tabIndex={active.value === tab ? 0 : -1}
+              onClick={() => show(tab)}
+            >
+              {tab}
+            </button>
+          ))}
+        </div>
+        <Button
+          kind="plain"
+          icon="search"
+          label={t('Search')}
+          aria-expanded={open.value === 'search'}
+          onClick={() => {
+            open.value = open.value === 'search' ? undefined : 'search';
+          }}
+        />
+        <Button
+          kind="plain"
+          icon="more"
+          label={t('More')}
+          aria-haspopup="dialog"
+          onClick={() => {
+            open.value = 'menu';
+          }}
+        />
+      </div>
+      {open.value === 'search' && (
+        <SearchBar find={(text, direction) => current()?.view.find(text, direction) ?? false} onClose={close} />
+      )}
+      <div class="panes">
+        {TABS.filter((tab) => started.value.has(tab)).map((tab) => (
+          <TerminalPane
+            key={tab}
+            tab={tab}
+            isActive={active.value === tab}
+            look={look}
+            modifiers={modifiers}
+            onPane={(pane) => {
+              if (pane) panes.current.set(tab, pane);
+              else panes.current.delete(tab);
+              if (pane && isOnline()) pane.shell.attach();
+            }}
+            onSelection={(text) => {
+              if (tab === active.value) selection.value = text;
+            }}
+            onFontSize={setFontSize}
+            onLeave={() => tabButtons.current.get(active.value)?.focus()}
+          />
+        ))}
+        {selection.value !== '' && (
+          <div class="selection-bar">
+            <Button icon="copy" onClick={() => void copy()}>
+              {t('Copy')}
+            </Button>
+            <Button kind="plain" onClick={() => current()?.view.clearSelection()}>
+              {t('Clear the selection')}
+            </Button>
+          </div>
+        )}
+      </div>
+      <KeyRow
+        modifiers={modifiers}
+        onPress={(key) => current()?.view.input.press(key)}
+        onType={(text) => current()?.view.input.type(text)}
+        onPaste={() => void paste()}
+      />
+      {open.value === 'menu' && (
+        <Dialog title={t('Shell {n}', { n: active.value })} cancelText={t('Close')} onClose={close}>
+          <ul class="list">
+            <li>
+              <MenuItem onClick={() => void paste()}>{t('Paste')}</MenuItem>
+            </li>
+            <li>
+              <MenuItem
+                onClick={() => {
+                  close();
+                  current()?.view.selectScreen();
+                }}
+              >
+                {t('Select the screen')}
+              </MenuItem>
+            </li>
+            <li>
+              <div class="item text-size">
+                <span class="text">{t('Text size: {n}', { n: settings.values.terminal_font_size.value })}</span>
+                <Button onClick={() => setFontSize(look.value.fontSize - 1)}>{t('Smaller')}</Button>
+                <Button onClick={() => setFontSize(look.value.fontSize + 1)}>{t('Larger')}</Button>
+              </div>
+            </li>
+            <li>
+              <SwitchRow
+                label={t('Screen reader')}
+                hint={t('Reads out what the shell prints. Slower.')}
+                checked={settings.values.terminal_screen_reader.value}
+                onChange={(value) => settings.set('terminal_screen_reader', value)}
+              />
+            </li>
+            <li>
+              <MenuItem
+                onClick={() => {
+                  close();
+                  current()?.shell.detach();
+                }}
+              >
+                {t('Detach: the shell goes on at home')}
+              </MenuItem>
+            </li>
+            <li>
+              <MenuItem
+                isBad
+                onClick={() => {
+                  open.value = 'kill';
+                }}
+              >
+                {t('End the shell')}
+              </MenuItem>
+            </li>
+          </ul>
+        </Dialog>
+      )}
+      {open.value === 'kill' && (
+        <Dialog
+          title={t('End shell {n}?', { n: active.value })}
+          onClose={close}
+          onSubmit={() => {
+            current()?.shell.kill();
+            close();
+          }}
+          actions={
+            <Button type="submit" kind="danger">
+              {t('End the shell')}
+            </Button>
+          }
+        >
+          <p>{t('Everything that runs in it ends, too, also where another device shows it.')}</p>
+        </Dialog>
+      )}
+      {open.value === 'paste' && (
+        <PasteDialog
+          onClose={close}
+          onPaste={(text) => {
+            close();
+            current()?.view.input.paste(text);
+          }}
+        />
+      )}
+    </div>
+  );
+}
+
+/** Where the page may not read the clipboard. */
+function PasteDialog({ onPaste, onClose }: { onPaste(text: string): void; onClose(): void }) {
+  const t = useT();
+  const text = useSignal('');
+  return (
+    <Dialog
+      title={t('Paste')}
+      onClose={onClose}
+      onSubmit={() => onPaste(text.value)}
+      actions={
+        <Button type="submit" kind="primary">
+          {t('Paste')}
+        </Button>
+      }
+    >
+      <label for="paste-text">{t('This browser does not show the clipboard to the page. Paste the text here.')}</label>
+      <textarea
+        id="paste-text"
+        class="input"
+        rows={5}
+        value={text.value}
+        onInput={(event) => {
+          text.value = event.currentTarget.value;
+        }}
+      />
+    </Dialog>
+  );
+}
+
+function MenuItem({
+  isBad = false,
+  onClick,
+  children,
+}: {
+  isBad?: boolean;
+  onClick(): void;
+  children: ComponentChildren;
+}) {
+  return (
+    <button type="button" class={isBad ? 'item bad' : 'item'} onClick={onClick}>
+      {children}
+    </button>
+  );
+}

@@ -1,0 +1,350 @@
+import { computed, type ReadonlySignal, signal } from '@preact/signals';
+import type { Endpoint } from '../../../lib/companion/link/endpoints.ts';
+import { createLink, type Link, type LinkChannel, type SendOnChannel } from '../../../lib/companion/link/link.ts';
+import type { PairingOffer } from '../../../lib/companion/link/pairing-url.ts';
+import type { Pairing } from '../../../lib/companion/link/settings.ts';
+import type { LinkState } from '../../../lib/companion/link/state.ts';
+import { type Cancel, every, systemClock } from '../../../lib/kit/clock.ts';
+import { createLog } from '../../../lib/log.ts';
+import type { Message, Payload } from '../../../lib/socket/envelope.ts';
+import { createBrowserDial } from './dial.ts';
+import type { BrowserPairingStore } from './pairing-store.ts';
+import { type ProfileRow, readProfiles } from './profiles/rows.ts';
+
+/** Channels of the socket that a screen may use (contract 02). */
+const CHANNELS = ['chat', 'terminal', 'tui', 'proactive', 'notifications', 'pairing', 'system'] as const;
+export type ChannelName = (typeof CHANNELS)[number];
+
+/** Milliseconds between the echoes that prove the connection, and after which one that is due counts as lost. */
+const ECHO_EVERY = 15_000;
+const ECHO_TIMEOUT = 10_000;
+/** The same right after the page was shown again: phones cut sockets of hidden pages, and tell nobody. */
+const FIRST_ECHO_TIMEOUT = 4_000;
+/** Without a proof for this long, a connection is never shown as good (contract 09 §2). */
+export const PROOF_LIFE = 45_000;
+/** A connection that lasted this long is made again at once when it breaks. */
+const WORTH_A_RETRY = 1_000;
+/** For new credentials after a 401. */
+const RENEW_TIMEOUT = 10_000;
+
+/** The last echo of the relay. */
+export interface Proof {
+  /** Epoch ms. */
+  at: number;
+  /** Round trip, ms. */
+  roundTrip: number;
+}
+
+/** One channel of the socket. It outlives connections. */
+export interface Port {
+  /** False while there is no connection: nothing was sent. */
+  send: (type: string, payload: Payload, id?: string) => boolean;
+  onMessage(listener: (message: Message) => void): Cancel;
+  /** Called after every `auth.ok`, and at once while connected. What it returns is called when the connection ends. */
+  onOnline(listener: () => Cancel | void): Cancel;
+}
+
+/** How an attempt to pair ended. */
+export type PairResult =
+  | { kind: 'paired' }
+  /** The relay does not accept the code. */
+  | { kind: 'refused'; reason: string }
+  /** Too many failed attempts from here. */
+  | { kind: 'limited'; seconds: number }
+  | { kind: 'unreachable'; reason: string };
+
+export interface SessionParts {
+  store: BrowserPairingStore;
+  /** Address of the relay, with a slash at its end. */
+  base: string;
+  deviceName: string;
+}
+
+export type Session = ReturnType<typeof createSession>;
+
+/** The connection of this browser to its relay: kept up, proved by echoes, and made anew when it breaks. */
+export function createSession({ store, base, deviceName }: SessionParts) {
+  const state = signal<LinkState>({ name: 'unpaired' });
+  const proof = signal<Proof | null>(null);
+  /** The last message of the relay for people, such as an expired grant. */
+  const notice = signal('');
+  const profiles = signal<readonly ProfileRow[]>([]);
+  const ports = new Map(CHANNELS.map((name) => [name, createPort()]));
+  const endpoint: Endpoint = { role: 'web', url: socketUrl(base), priority: 0 };
+  const device = { name: deviceName, platform: 'web', surface: 'web', formFactor: formFactor() };
+  const log = createLog('ERROR', () => {});
+  let link = makeLink();
+  let onlineSince = 0;
+  let limitedFor = 0;
+
+  function makeLink(offer?: PairingOffer): Link {
+    const made: Link = createLink({
+      dial: createBrowserDial((seconds) => {
+        limitedFor = seconds;
+      }),
+      store,
+      clock: systemClock,
+      log,
+      device,
+      offer,
+      channels: Object.fromEntries([...ports].map(([name, port]) => [name, port.channel])),
+      // An old link that is being stopped has no say.
+      onState: (next) => link === made && report(next),
+      onNotice: (text) => {
+        notice.value = text;
+      },
+    });
+    return made;
+  }
+
+  function report(next: LinkState): void {
+    const lasted = state.value.name === 'online' ? systemClock.monotonic() - onlineSince : 0;
+    if (next.name === 'online') onlineSince = systemClock.monotonic();
+    state.value = next;
+    if (next.name === 'online') profiles.value = readProfiles(next.relay.profiles);
+    if (next.name === 'unpaired') profiles.value = [];
+    // Another tab has renewed the credentials that the relay has refused here.
+    if (next.name === 'unpaired' && store.current.value) queueMicrotask(() => link.start());
+    // A connection that worked is made again at once; the relay's own waits are for those that do not.
+    if (next.name === 'waiting' && lasted > WORTH_A_RETRY && !next.rateLimited && isUsed()) {
+      queueMicrotask(() => link.start());
+    }
+  }
+
+  /** Starts with a new link: the old connection is given up whatever state it is in. */
+  function reconnect(): void {
+    const old = link;
+    link = makeLink();
+    void old.stop();
+    link.start();
+  }
+
+  const system = ports.get('system') as ReturnType<typeof createPort>;
+  ports.get('pairing')?.onMessage(({ type, payload }) => {
+    if (type === 'profiles.updated') profiles.value = readProfiles(payload.profiles);
+  });
+  const stopEchoes = watchEchoes(system, proof, () => reconnect());
+
+  function resume(): void {
+    if (state.value.name === 'waiting') link.start();
+    else if (state.value.name === 'online') system.wake();
+  }
+  const onShown = () => {
+    if (document.visibilityState === 'visible') resume();
+  };
+  addEventListener('online', resume);
+  document.addEventListener('visibilitychange', onShown);
+
+  /** Resolves when the link has settled: online, or not to be so for now. */
+  function settled(): Promise<LinkState> {
+    return new Promise((resolve) => {
+      const stop = state.subscribe((next) => {
+        if (!['online', 'waiting', 'unpaired', 'stopped'].includes(next.name)) return;
+        queueMicrotask(() => stop());
+        resolve(next);
+      });
+    });
+  }
+
+  return {
+    state: state as ReadonlySignal<LinkState>,
+    proof: proof as ReadonlySignal<Proof | null>,
+    notice: notice as ReadonlySignal<string>,
+    dismissNotice(): void {
+      notice.value = '';
+    },
+    pairing: store.current,
+    /** Of this browser, as long as it keeps its data. */
+    deviceId: store.deviceId,
+    /** Grants of this session by name, with their ends (epoch seconds, null = never). */
+    grants: computed(() => store.current.value?.grants ?? {}),
+    /** The relay's version, as it said when this page last connected. */
+    relayVersion: computed(() => store.current.value?.server_version),
+    /** The agent's profiles, as the relay last listed them (contract 07 §1.2). */
+    profiles: profiles as ReadonlySignal<readonly ProfileRow[]>,
+    isOnline: computed(() => state.value.name === 'online'),
+    port: (name: ChannelName): Port => ports.get(name) as Port,
+    token: (): string | null => store.current.value?.session_token ?? null,
+
+    start: () => link.start(),
+    reconnect,
+
+    /** Tries at once, whatever it is waiting for. */
+    retry(): void {
+      if (state.value.name === 'online') system.wake();
+      else if (state.value.name === 'waiting') link.start();
+      else reconnect();
+    },
+
+    /** Redeems a code (contract 01 §3.4). The connection stays when it was good. */
+    async pair(code: string): Promise<PairResult> {
+      limitedFor = 0;
+      const old = link;
+      link = makeLink({ code: code.trim().toUpperCase(), endpoints: [endpoint] });
+      state.value = { name: 'connecting', endpoint, pins: {} };
+      void old.stop();
+      const settling = settled();
+      link.start();
+      const end = await settling;
+      if (end.name === 'online') return { kind: 'paired' };
+      void link.stop();
+      link = makeLink();
+      state.value = { name: 'unpaired' };
+      // A bad code says nothing about the pairing that there was.
+      if (store.current.value) link.start();
+      if (end.name === 'waiting') {
+        if (end.rateLimited) return { kind: 'limited', seconds: limitedFor };
+        return { kind: 'unreachable', reason: end.reason };
+      }
+      return { kind: 'refused', reason: end.name === 'unpaired' ? (end.reason ?? '') : '' };
+    },
+
+    /** After a 401: resolves to whether there is another token than `used`. */
+    async renew(used: string | null): Promise<boolean> {
+      if (store.current.value && store.current.value.session_token !== used) return true;
+      reconnect();
+      const timeout = new Promise<null>((resolve) => setTimeout(() => resolve(null), RENEW_TIMEOUT));
+      await Promise.race([settled(), timeout]);
+      return store.current.value !== null && store.current.value.session_token !== used;
+    },
+
+    /** Takes over the pairing of a backup, for this very relay. @throws Error with a sentence for people. */
+    async restore(pairing: Record<string, unknown>): Promise<void> {
+      if (typeof pairing.session_token !== 'string') throw new Error('This backup holds no pairing.');
+      const restored = { ...(pairing as unknown as Pairing), endpoints: [endpoint], last_good: endpoint.url };
+      await store.replacePairing(restored);
+      reconnect();
+    },
+
+    /** Forgets the pairing here. The caller has told the relay. */
+    async forget(): Promise<void> {
+      const old = link;
+      link = makeLink();
+      void old.stop();
+      await store.clear();
+      state.value = { name: 'unpaired' };
+    },
+
+    close(): void {
+      removeEventListener('online', resume);
+      document.removeEventListener('visibilitychange', onShown);
+      stopEchoes();
+      void link.stop();
+      store.close();
+    },
+  };
+}
+
+export type { Pairing };
+
+/** Whether somebody may be looking at the page. */
+const isUsed = (): boolean => document.visibilityState === 'visible' && navigator.onLine;
+
+/** The socket beside the pages, which lie in `app/`. */
+function socketUrl(base: string): string {
+  const url = new URL('ws', base);
+  url.protocol = url.protocol === 'https:' ? 'wss:' : 'ws:';
+  return url.href;
+}
+
+function formFactor(): string {
+  return matchMedia('(pointer: coarse)').matches ? 'phone' : 'desktop';
+}
+
+function createPort() {
+  const listeners = new Set<(message: Message) => void>();
+  const waiting = new Set<() => Cancel | void>();
+  const leaving = new Map<() => Cancel | void, Cancel>();
+  let sendNow: SendOnChannel | null = null;
+
+  function enter(listener: () => Cancel | void): void {
+    const leave = listener();
+    if (leave) leaving.set(listener, leave);
+  }
+
+  const channel: LinkChannel = {
+    online(send) {
+      sendNow = send;
+      for (const listener of [...waiting]) enter(listener);
+      return () => {
+        sendNow = null;
+        for (const leave of leaving.values()) leave();
+        leaving.clear();
+      };
+    },
+    message(message) {
+      for (const listener of [...listeners]) listener(message);
+    },
+  };
+
+  return {
+    channel,
+    /** Asks for an echo now. */
+    wake: () => {},
+    send(type: string, payload: Payload, id?: string): boolean {
+      sendNow?.(type, payload, id);
+      return sendNow !== null;
+    },
+    onMessage(listener: (message: Message) => void): Cancel {
+      listeners.add(listener);
+      return () => void listeners.delete(listener);
+    },
+    onOnline(listener: () => Cancel | void): Cancel {
+      waiting.add(listener);
+      if (sendNow) enter(listener);
+      return () => {
+        waiting.delete(listener);
+        leaving.get(listener)?.();
+        leaving.delete(listener);
+      };
+    },
+  };
+}
+
+/** Sends `system/ping` while connected. Without an echo in time, `lost` is called. */
+function watchEchoes(port: ReturnType<typeof createPort>, proof: { value: Proof | null }, lost: () => void): Cancel {
+  let cancelTimeout: Cancel = () => {};
+  let sentAt = 0;
+  let pending = '';
+
+  function ask(timeout: number): void {
+    if (pending !== '') return;
+    sentAt = performance.now();
+    pending = String(sentAt);
+    port.send('ping', { ts: sentAt }, pending);
+    cancelTimeout = systemClock.after(timeout, () => {
+      pending = '';
+      lost();
+    });
+  }
+
+  const stopMessages = port.onMessage(({ type, id }) => {
+    if (type !== 'pong' || id !== pending) return;
+    cancelTimeout();
+    pending = '';
+    proof.value = { at: Date.now(), roundTrip: Math.round(performance.now() - sentAt) };
+  });
+  const stopOnline = port.onOnline(() => {
+    ask(ECHO_TIMEOUT);
+    const stop = every(
+      systemClock,
+      ECHO_EVERY,
+      () => ask(ECHO_TIMEOUT),
+      () => {},
+    );
+    return () => {
+      stop();
+      cancelTimeout();
+      pending = '';
+    };
+  });
+  port.wake = () => {
+    cancelTimeout();
+    pending = '';
+    ask(FIRST_ECHO_TIMEOUT);
+  };
+  return () => {
+    stopMessages();
+    stopOnline();
+  };
+}

@@ -1,0 +1,13 @@
+import { createStore } from 'idb-keyval';
+import type { Pairing } from '../../../lib/companion/link/settings.ts';
+
+/** The pairing as this browser keeps it. The service worker reads it, and never writes. */
+export interface StoredPairing {
+  deviceId: string;
+  pairing: Pairing | null;
+}
+
+export const pairingDatabase = () => createStore('svc', 'keep');
+
+/** Several relays may share an origin, each below a path of its own. */
+export const pairingKey = (base: string): string => `pairing ${new URL(base).pathname}`;

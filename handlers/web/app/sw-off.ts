@@ -1,0 +1,29 @@
+/** Stands in for a bad service worker (`RELAY_SERVICE_WORKER=0`): it removes every trace of that one, then itself. */
+
+interface ExtendableEvent extends Event {
+  waitUntil(promise: Promise<unknown>): void;
+}
+interface WorkerScope {
+  readonly registration: { unregister(): Promise<boolean> };
+  readonly clients: { matchAll(): Promise<{ url: string; navigate(url: string): Promise<unknown> }[]> };
+  skipWaiting(): Promise<void>;
+  addEventListener(type: 'install' | 'activate', listener: (event: ExtendableEvent) => void): void;
+}
+const scope = globalThis as unknown as WorkerScope;
+
+scope.addEventListener('install', (event) => {
+  event.waitUntil(scope.skipWaiting());
+});
+
+scope.addEventListener('activate', (event) => {
+  event.waitUntil(leave());
+});
+
+async function leave(): Promise<void> {
+  const names = (await caches.keys()).filter((name) => name.startsWith('svc app '));
+  await Promise.all(names.map((name) => caches.delete(name)));
+  // Pages of the old worker have its files: they are loaded anew, from the relay.
+  const pages = await scope.clients.matchAll();
+  await scope.registration.unregister();
+  await Promise.all(pages.map((page) => page.navigate(page.url).catch(() => {})));
+}

@@ -1,0 +1,64 @@
+/**
+ * The service worker: the app starts without a network, from the files of the build that it was installed with. It
+ * never answers for the relay. It also shows the relay's knocks (`worker/knock.ts`). `sw-off.ts` takes its place when the
+ * operator turns it off.
+ */
+
+import { serveKnocks } from './worker/knock.ts';
+import type { WorkerScope } from './worker/scope.ts';
+
+/** Set by the build: names of all files of the app, and a name for their sum. */
+declare const __FILES__: readonly string[];
+declare const __BUILD__: string;
+
+const scope = globalThis as unknown as WorkerScope;
+
+const CACHE = `svc app ${__BUILD__}`;
+const DOCUMENT = './';
+/** Milliseconds that a network gets to answer for the document before the stored one is shown. */
+const PATIENCE = 3000;
+
+scope.addEventListener('install', (event) => {
+  event.waitUntil(store().then(() => scope.skipWaiting()));
+});
+
+scope.addEventListener('activate', (event) => {
+  event.waitUntil(removeOthers().then(() => scope.clients.claim()));
+});
+
+scope.addEventListener('fetch', (event) => {
+  const { request } = event;
+  if (request.method !== 'GET' || !request.url.startsWith(scope.registration.scope)) return;
+  const name = request.url.slice(scope.registration.scope.length).replace(/[?#].*$/, '');
+  if (request.mode === 'navigate' && name === '') event.respondWith(freshDocument(request));
+  else if (__FILES__.includes(name)) event.respondWith(storedFile(request));
+});
+
+serveKnocks(scope, scope.registration.scope);
+
+async function store(): Promise<void> {
+  const cache = await caches.open(CACHE);
+  // Names hold a hash, so what the browser has already is right; the document has to be of this very build.
+  await Promise.all([cache.addAll(__FILES__), cache.add(new Request(DOCUMENT, { cache: 'reload' }))]);
+}
+
+async function removeOthers(): Promise<void> {
+  const names = (await caches.keys()).filter((name) => name.startsWith('svc app ') && name !== CACHE);
+  await Promise.all(names.map((name) => caches.delete(name)));
+}
+
+/** The document from the network, or the stored one when that does not answer in time. */
+async function freshDocument(request: Request): Promise<Response> {
+  const late = AbortSignal.timeout(PATIENCE);
+  try {
+    const response = await fetch(request, { signal: late });
+    if (response.status < 500) return response;
+  } catch {
+    // No network: the stored one follows.
+  }
+  return (await caches.match(DOCUMENT, { cacheName: CACHE })) ?? Response.error();
+}
+
+async function storedFile(request: Request): Promise<Response> {
+  return (await caches.match(request, { cacheName: CACHE })) ?? fetch(request);
+}

@@ -1,0 +1,164 @@
+import type { Terminal } from '@xterm/xterm';
+import { type Change, createComposer, PADDING } from './compose.ts';
+import { isModified, type KeyName, type Modifiers, pressKey, typeText } from './keys.ts';
+
+/** The modifiers of the key row, which also apply to what is typed. */
+export interface ModifierState {
+  value: Modifiers;
+}
+
+export interface InputParts {
+  terminal: Terminal;
+  /** The field that takes the text, which is the terminal's own. */
+  field: HTMLTextAreaElement;
+  /** Above the terminal in the page: sees each event first. */
+  root: HTMLElement;
+  modifiers: ModifierState;
+  /** Composed text that is not typed yet, to be shown at the cursor. */
+  onPreview(text: string): void;
+  /** The user wants to leave the terminal, whose Tab is the shell's. */
+  onLeave(): void;
+}
+
+/** Keys with modifiers of the row that the terminal would send without them. */
+const NAMED = new Set<string>([
+  'Escape',
+  'Tab',
+  'Enter',
+  'Backspace',
+  'Delete',
+  'ArrowUp',
+  'ArrowDown',
+  'ArrowRight',
+  'ArrowLeft',
+  'Home',
+  'End',
+  'PageUp',
+  'PageDown',
+]);
+const IS_MAC = /Mac|iPhone|iPad/.test(navigator.userAgent);
+/** `keyCode` of a key that an input method takes. */
+const COMPOSED_KEY = 229;
+
+/**
+ * Text goes one way, whatever keyboard it comes from: into the field, and from there through the composer. Only keys that
+ * print nothing, and those with Ctrl or Alt, are the terminal's own affair.
+ */
+export function createInput({ terminal, field, root, modifiers, onPreview, onLeave }: InputParts) {
+  const language = navigator.language.slice(0, 2);
+  const composer = createComposer({ converts: ['ja', 'ko', 'zh'].includes(language) });
+  const stopping = new AbortController();
+  let lastKey: string | undefined;
+
+  field.autocapitalize = 'off';
+  field.autocomplete = 'off';
+  field.spellcheck = false;
+  field.setAttribute('autocorrect', 'off');
+  field.setAttribute('enterkeyhint', 'enter');
+
+  function clearField(): void {
+    field.value = PADDING;
+    field.setSelectionRange(PADDING.length, PADDING.length);
+  }
+
+  /** Forgets the context of the field, because the cursor is elsewhere now. What was not typed yet goes first. */
+  function restart(): void {
+    const rest = composer.reset();
+    onPreview('');
+    if (rest !== '') terminal.input(rest);
+    if (field.value !== PADDING) clearField();
+  }
+
+  function apply({ text, paste, reset }: Change): void {
+    const { data, modifiers: next } = typeText(modifiers.value, text);
+    // With a modifier, the field no longer holds what the shell has.
+    const isForeign = text !== '' && isModified(modifiers.value);
+    modifiers.value = next;
+    if (data !== '') terminal.input(data);
+    if (paste !== undefined) terminal.paste(paste);
+    onPreview(composer.preview);
+    if (isForeign) composer.reset();
+    if (reset || isForeign) clearField();
+  }
+
+  function press(key: KeyName): void {
+    restart();
+    const { applicationCursorKeysMode: applicationCursor } = terminal.modes;
+    const pressed = pressKey(modifiers.value, key, { applicationCursor });
+    modifiers.value = pressed.modifiers;
+    terminal.input(pressed.data);
+  }
+
+  function keyDown(event: KeyboardEvent): void {
+    lastKey = event.key;
+    if (event.isComposing || event.keyCode === COMPOSED_KEY || isPrinting(event)) event.stopPropagation();
+    else if (event.key === 'F6' && event.ctrlKey) take(event, onLeave);
+    else if (isModified(modifiers.value) && NAMED.has(event.key)) take(event, () => press(event.key as KeyName));
+    else if (!['Shift', 'Control', 'Alt', 'Meta', 'AltGraph', 'CapsLock'].includes(event.key)) restart();
+  }
+
+  function take(event: Event, act: () => void): void {
+    event.stopPropagation();
+    event.preventDefault();
+    act();
+  }
+
+  const listen = <Type extends keyof HTMLElementEventMap>(
+    type: Type,
+    listener: (event: HTMLElementEventMap[Type]) => void,
+  ) => root.addEventListener(type, listener, { capture: true, signal: stopping.signal });
+
+  listen('keydown', keyDown);
+  listen('keypress', (event) => event.stopPropagation());
+  listen('beforeinput', (event) => {
+    event.stopPropagation();
+    composer.before(field.value);
+  });
+  listen('input', (event) => {
+    event.stopPropagation();
+    apply(composer.input(field.value, (event as InputEvent).inputType));
+  });
+  listen('compositionstart', (event) => {
+    event.stopPropagation();
+    composer.start(lastKey);
+    lastKey = undefined;
+  });
+  listen('compositionupdate', (event) => event.stopPropagation());
+  listen('compositionend', (event) => {
+    event.stopPropagation();
+    apply(composer.end(field.value));
+  });
+  listen('paste', (event) =>
+    take(event, () => {
+      restart();
+      terminal.paste(event.clipboardData?.getData('text/plain') ?? '');
+    }),
+  );
+  listen('focus', restart);
+  listen('blur', () => {
+    const rest = composer.reset();
+    onPreview('');
+    if (rest !== '') terminal.input(rest);
+  });
+
+  return {
+    press,
+    /** Types text of the key row, such as `|`. */
+    type(text: string): void {
+      restart();
+      apply({ text, reset: false });
+    },
+    paste(text: string): void {
+      restart();
+      terminal.paste(text);
+    },
+    stop: () => stopping.abort(),
+  };
+}
+
+/** Whether a key puts text into the field. With Option it does on a Mac, with AltGr elsewhere. */
+function isPrinting(event: KeyboardEvent): boolean {
+  if ([...event.key].length !== 1) return false;
+  if (event.getModifierState('AltGraph')) return true;
+  return !event.ctrlKey && !event.metaKey && (!event.altKey || IS_MAC);
+}

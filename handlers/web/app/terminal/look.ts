@@ -1,0 +1,32 @@
+import { useComputed, useSignal } from '@preact/signals';
+import { useEffect } from 'preact/hooks';
+import { useApp } from '../context.ts';
+import type { Look } from './view.ts';
+
+/** Whether a media query matches, now and later. */
+function useMedia(query: string) {
+  const matches = useSignal(false);
+  useEffect(() => {
+    const list = matchMedia(query);
+    const follow = () => {
+      matches.value = list.matches;
+    };
+    follow();
+    list.addEventListener('change', follow);
+    return () => list.removeEventListener('change', follow);
+  }, [query, matches]);
+  return matches;
+}
+
+/** How terminals look: by the settings, and by what the system prefers. */
+export function useLook() {
+  const { values } = useApp().settings;
+  const isDarkSystem = useMedia('(prefers-color-scheme: dark)');
+  const isCalm = useMedia('(prefers-reduced-motion: reduce)');
+  return useComputed<Look>(() => ({
+    fontSize: values.terminal_font_size.value,
+    isDark: values.theme.value === 'dark' || (values.theme.value === 'auto' && isDarkSystem.value),
+    screenReader: values.terminal_screen_reader.value,
+    isCalm: isCalm.value,
+  }));
+}

@@ -1,0 +1,144 @@
+import type { ReadonlySignal, Signal } from '@preact/signals';
+import { useSignal, useSignalEffect } from '@preact/signals';
+import { useEffect, useRef } from 'preact/hooks';
+import { Button, Notice, useToast } from '../../shared/components.tsx';
+import { useT } from '../../shared/i18n.ts';
+import { useApp } from '../context.ts';
+import type { Modifiers } from './keys.ts';
+import { createShell, type Shell } from './shell.ts';
+import { createView, type Look, type View } from './view.ts';
+
+/** A started tab: the shell and its screen. */
+export interface Pane {
+  shell: Shell;
+  view: View;
+}
+
+interface TerminalPaneProps {
+  /** From 1. */
+  tab: number;
+  isActive: boolean;
+  look: ReadonlySignal<Look>;
+  modifiers: Signal<Modifiers>;
+  /** Called with the pane once it can be used, and with undefined when it is gone. */
+  onPane(pane: Pane | undefined): void;
+  onSelection(text: string): void;
+  onFontSize(size: number): void;
+  onLeave(): void;
+}
+
+/** One tab of the terminal. The shell is left running at home when the tab goes. */
+export function TerminalPane({ tab, isActive, look, modifiers, onPane, ...events }: TerminalPaneProps) {
+  const t = useT();
+  const toast = useToast();
+  const { session } = useApp();
+  const host = useRef<HTMLDivElement>(null);
+  const pane = useSignal<Pane | undefined>(undefined);
+  const latest = useRef(events);
+  latest.current = events;
+
+  useEffect(() => {
+    const name = `web-${session.deviceId.slice(0, 8)}-tab${tab}`;
+    const view = createView({
+      host: host.current as HTMLDivElement,
+      look: look.value,
+      modifiers,
+      label: t('Shell {n}. Press Ctrl+F6 to leave it.', { n: tab }),
+      onInput: (data) => shell.type(data),
+      onResize: (size) => shell.resize(size),
+      onFontSize: (size) => latest.current.onFontSize(size),
+      onSelection: (text) => latest.current.onSelection(text),
+      onLeave: () => latest.current.onLeave(),
+    });
+    const shell = createShell({ port: session.port('terminal'), name, view, onProblem: toast });
+    view.fill();
+    pane.value = { view, shell };
+    onPane(pane.value);
+    return () => {
+      onPane(undefined);
+      if (shell.state.value.name === 'attached') shell.detach();
+      view.dispose();
+    };
+  }, [tab]);
+
+  useSignalEffect(() => pane.value?.view.setLook(look.value));
+  useEffect(() => {
+    if (isActive) pane.value?.view.focus();
+  }, [isActive]);
+
+  return (
+    <div
+      id={`shell-${tab}`}
+      class="pane"
+      role="tabpanel"
+      aria-labelledby={`tab-${tab}`}
+      hidden={!isActive}
+      tabIndex={-1}
+    >
+      <div ref={host} class="terminal-view" />
+      {pane.value && <PaneNotice {...pane.value} />}
+    </div>
+  );
+}
+
+/** Above a screen that does not follow its shell: why, and the next step. */
+function PaneNotice({ shell, view }: Pane) {
+  const t = useT();
+  const { session } = useApp();
+  const state = shell.state.value;
+
+  function again(): void {
+    shell.attach();
+    view.focus();
+  }
+
+  switch (state.name) {
+    case 'attached':
+      return null;
+    case 'waiting':
+      if (session.isOnline.value) return null;
+      return <Notice tone="warn">{t('The connection is lost. Your shell goes on, and comes back by itself.')}</Notice>;
+    case 'failed':
+      return (
+        <Notice
+          tone="bad"
+          action={
+            <Button icon="refresh" onClick={again}>
+              {t('Retry')}
+            </Button>
+          }
+        >
+          {state.message}
+        </Notice>
+      );
+    case 'ended': {
+      const isLeft = state.reason === 'client detach';
+      return (
+        <Notice
+          action={
+            <Button icon={isLeft ? 'link' : 'plus'} onClick={again}>
+              {isLeft ? t('Attach again') : t('New shell')}
+            </Button>
+          }
+        >
+          {isLeft ? t('Detached. The shell goes on at home.') : endOf(state.reason, t)}
+        </Notice>
+      );
+    }
+  }
+}
+
+/** Why a shell has ended, in words. */
+function endOf(reason: string, t: ReturnType<typeof useT>): string {
+  switch (reason) {
+    case 'eof':
+    case 'client kill':
+      return t('The shell has ended.');
+    case 'grant expired':
+      return t('This device may no longer use the terminal. Pair it again to allow it.');
+    case 'server shutdown':
+      return t('The relay was stopped.');
+    default:
+      return t('The shell has ended: {reason}', { reason });
+  }
+}

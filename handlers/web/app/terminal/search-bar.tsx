@@ -1,0 +1,59 @@
+import { useSignal } from '@preact/signals';
+import { useEffect, useRef } from 'preact/hooks';
+import { Button } from '../../shared/components.tsx';
+import { useT } from '../../shared/i18n.ts';
+
+interface SearchBarProps {
+  /** Selects the next place of a text; false when there is none. */
+  find(text: string, direction: 'up' | 'down'): boolean;
+  onClose(): void;
+}
+
+/** Searches the screen and the lines that the page holds above it, upwards. In tmux, older lines are at home. */
+export function SearchBar({ find, onClose }: SearchBarProps) {
+  const t = useT();
+  const field = useRef<HTMLInputElement>(null);
+  const isFound = useSignal(true);
+  useEffect(() => field.current?.focus(), []);
+
+  function search(direction: 'up' | 'down'): void {
+    const text = field.current?.value ?? '';
+    isFound.value = text === '' || find(text, direction);
+  }
+
+  return (
+    <search>
+      <form
+        class="search-bar"
+        onSubmit={(event) => {
+          event.preventDefault();
+          search('up');
+        }}
+        onKeyDown={(event) => {
+          if (event.key === 'Escape') onClose();
+        }}
+      >
+        <input
+          ref={field}
+          class="input"
+          type="search"
+          aria-label={t('Search in the shell')}
+          aria-invalid={isFound.value ? undefined : 'true'}
+          enterkeyhint="search"
+          autocapitalize="off"
+          onInput={() => search('up')}
+        />
+        <span class="small bad" role="status">
+          {isFound.value ? '' : t('Not on the screen. Scroll up for older lines.')}
+        </span>
+        <Button kind="plain" aria-label={t('Previous')} onClick={() => search('up')}>
+          ↑
+        </Button>
+        <Button kind="plain" aria-label={t('Next')} onClick={() => search('down')}>
+          ↓
+        </Button>
+        <Button kind="plain" icon="close" label={t('Close')} onClick={onClose} />
+      </form>
+    </search>
+  );
+}

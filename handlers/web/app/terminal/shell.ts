@@ -1,0 +1,136 @@
+import { type ReadonlySignal, signal } from '@preact/signals';
+import type { Message } from '../../../../lib/socket/envelope.ts';
+import type { Port } from '../session.ts';
+
+/** Characters of output that the relay may send before they are drawn (contract 09 §1). */
+export const WINDOW = 65_536;
+/** So that less than a quarter of the window, below which the relay reads on, is ever left without an answer. */
+const ACKNOWLEDGE_EVERY = WINDOW / 8;
+/** Characters of one message with input; the relay takes 1 MiB. */
+const MAX_INPUT = 262_144;
+/** Leaves whatever sequence the lost output ended in. */
+const CANCEL = '\x18';
+
+export type ShellState =
+  /** For the connection, or for the answer to the attach. */
+  | { name: 'waiting' }
+  | { name: 'attached' }
+  /** `reason` as in contract 02 §3.6. */
+  | { name: 'ended'; reason: string; exitCode?: number }
+  | { name: 'failed'; message: string };
+
+/** The screen of a shell. */
+export interface ShellView {
+  readonly size: { cols: number; rows: number };
+  write(text: string, done?: () => void): void;
+}
+
+export interface ShellParts {
+  port: Pick<Port, 'send'>;
+  /** Name of the session. */
+  name: string;
+  view: ShellView;
+  /** Something went wrong that does not end the shell. */
+  onProblem(message: string): void;
+}
+
+export type Shell = ReturnType<typeof createShell>;
+
+/**
+ * A shell at home on a screen of the page: attached when there is a connection and again after each loss, paced by what
+ * the screen has drawn, until it ends (contract 02 §3, 09 §1).
+ */
+export function createShell({ port, name, view, onProblem }: ShellParts) {
+  const state = signal<ShellState>({ name: 'waiting' });
+  let isFirst = true;
+  /** Counts the attaches, since what was written for one is drawn during another. */
+  let attach = 0;
+  let drawn = 0;
+  let acknowledged = 0;
+
+  const send = (type: string, payload: Record<string, unknown> = {}): boolean =>
+    port.send(`terminal.${type}`, { session_name: name, ...payload });
+
+  function print(text: string): void {
+    const current = attach;
+    view.write(text, () => {
+      if (current !== attach) return;
+      drawn += text.length;
+      if (drawn - acknowledged < ACKNOWLEDGE_EVERY) return;
+      acknowledged = drawn;
+      send('ack', { chars: drawn });
+    });
+  }
+
+  function attached({ replay, tmux_available: isTmux }: Message['payload']): void {
+    attach++;
+    drawn = acknowledged = 0;
+    view.write(CANCEL);
+    // On a screen that has shown this shell before, the lines of the replay are already there.
+    if (isFirst && typeof replay === 'string') view.write(isTmux ? `${replay.replaceAll('\n', '\r\n')}\r\n` : replay);
+    isFirst = false;
+    state.value = { name: 'attached' };
+    send('resize', view.size);
+  }
+
+  return {
+    name,
+    state: state as ReadonlySignal<ShellState>,
+
+    /** Attaches, or begins a new shell. Does nothing while there is no connection: call it again with the next one. */
+    attach(): void {
+      state.value = { name: 'waiting' };
+      send('attach', { ...view.size, window: WINDOW });
+    },
+
+    /** The connection is gone. */
+    lost(): void {
+      if (state.value.name === 'attached') state.value = { name: 'waiting' };
+    },
+
+    receive({ type, payload }: Message): void {
+      if (payload.session_name !== name) return;
+      switch (type) {
+        case 'terminal.attached':
+          attached(payload);
+          return;
+        case 'terminal.output':
+          if (typeof payload.data === 'string') print(payload.data);
+          return;
+        case 'terminal.detached': {
+          const exitCode = typeof payload.exit_code === 'number' ? payload.exit_code : undefined;
+          state.value = { name: 'ended', reason: String(payload.reason), exitCode };
+          return;
+        }
+        case 'terminal.error':
+          if (state.value.name === 'waiting') state.value = { name: 'failed', message: String(payload.message) };
+          else onProblem(String(payload.message));
+      }
+    },
+
+    /** Types text. What is typed while nothing is attached is lost, as it would be on a screen that is off. */
+    type(data: string): void {
+      if (state.value.name !== 'attached') return;
+      for (const piece of piecesOf(data)) send('input', { data: piece });
+    },
+
+    resize(size: { cols: number; rows: number }): void {
+      if (state.value.name === 'attached') send('resize', size);
+    },
+
+    /** Leaves the shell running at home. */
+    detach: () => void send('detach'),
+    /** Ends the shell with what runs in it. */
+    kill: () => void send('kill'),
+  };
+}
+
+/** Text in pieces that a message may have, without splitting a surrogate pair. */
+function* piecesOf(text: string): Iterable<string> {
+  for (let start = 0; start < text.length; ) {
+    let end = Math.min(text.length, start + MAX_INPUT);
+    if (end < text.length && /[\ud800-\udbff]/.test(text[end - 1] as string)) end--;
+    yield text.slice(start, end);
+    start = end;
+  }
+}

@@ -1,0 +1,204 @@
+import { FitAddon } from '@xterm/addon-fit';
+import { Unicode11Addon } from '@xterm/addon-unicode11';
+import { Terminal } from '@xterm/xterm';
+import { colorsOf } from './colors.ts';
+import { followFingers, type Point } from './gestures.ts';
+import { createInput, type ModifierState } from './input.ts';
+import { findText, type Match, wordAt } from './search.ts';
+
+export const MIN_FONT = 8;
+export const MAX_FONT = 32;
+/** Lines above the screen. */
+const SCROLLBACK = 5_000;
+/** Lines of a finger for a turn of the wheel: programs scroll several lines with each. */
+const LINES_PER_TURN = 3;
+
+/** How a terminal looks. It may change at any time. */
+export interface Look {
+  fontSize: number;
+  isDark: boolean;
+  /** Keeps a text of the screen for screen readers, and announces what is printed. */
+  screenReader: boolean;
+  isCalm: boolean;
+}
+
+export interface ViewParts {
+  /** Filled by the terminal. */
+  host: HTMLElement;
+  look: Look;
+  modifiers: ModifierState;
+  /** Name of the field that takes the text, for screen readers. */
+  label: string;
+  onInput(data: string): void;
+  onResize(size: { cols: number; rows: number }): void;
+  onFontSize(size: number): void;
+  /** The selected text, or an empty one. */
+  onSelection(text: string): void;
+  onLeave(): void;
+}
+
+export type View = ReturnType<typeof createView>;
+
+/** A terminal in the page: screen, keyboard, fingers, selection and search. */
+export function createView({ host, look, modifiers, label, ...events }: ViewParts) {
+  const terminal = new Terminal({
+    allowProposedApi: true,
+    fontFamily: getComputedStyle(host).fontFamily,
+    lineHeight: 1.1,
+    scrollback: SCROLLBACK,
+    // Colours that a program chooses may be unreadable on this background.
+    minimumContrastRatio: 4.5,
+    ...optionsOf(look),
+  });
+  const fitting = new FitAddon();
+  terminal.loadAddon(fitting);
+  terminal.loadAddon(new Unicode11Addon());
+  terminal.unicode.activeVersion = '11';
+  terminal.open(host);
+
+  const field = terminal.textarea as HTMLTextAreaElement;
+  field.setAttribute('aria-label', label);
+  const preview = document.createElement('span');
+  preview.className = 'preview';
+  host.append(preview);
+  const input = createInput({
+    terminal,
+    field,
+    root: host,
+    modifiers,
+    onPreview: showPreview,
+    onLeave: events.onLeave,
+  });
+  terminal.onData(events.onInput);
+  terminal.onResize(events.onResize);
+  terminal.onSelectionChange(() => events.onSelection(terminal.getSelection()));
+
+  const observer = new ResizeObserver(fill);
+  observer.observe(host);
+  const stopFingers = followFingers(host, { scroll, pinch, press, extend });
+  const fontAtStart = look.fontSize;
+  let fontSize = look.fontSize;
+  let scrolled = 0;
+  let anchor: { column: number; row: number; length: number } | undefined;
+  let match: Match | undefined;
+
+  function fill(): void {
+    // Hidden, it has no size.
+    if (host.clientWidth > 0 && host.clientHeight > 0) fitting.fit();
+  }
+
+  function showPreview(text: string): void {
+    preview.textContent = text;
+    preview.style.left = field.style.left;
+    preview.style.top = field.style.top;
+  }
+
+  const screen = (): DOMRect => (host.querySelector('.xterm-screen') ?? host).getBoundingClientRect();
+
+  function scroll(distance: number, at: Point): void {
+    const height = screen().height / terminal.rows;
+    scrolled += distance / height;
+    const isOwn = terminal.buffer.active.type === 'normal' && terminal.modes.mouseTrackingMode === 'none';
+    const unit = terminal.modes.mouseTrackingMode === 'none' ? 1 : LINES_PER_TURN;
+    const turns = Math.trunc(scrolled / unit);
+    if (turns === 0) return;
+    scrolled -= turns * unit;
+    if (isOwn) terminal.scrollLines(-turns);
+    else for (let turn = 0; turn < Math.abs(turns); turn++) turnWheel(-Math.sign(turns), at);
+  }
+
+  /** Scrolls as a mouse does, for programs that scroll themselves. */
+  function turnWheel(deltaY: number, { x, y }: Point): void {
+    const options = {
+      deltaY,
+      deltaMode: WheelEvent.DOM_DELTA_LINE,
+      clientX: x,
+      clientY: y,
+      bubbles: true,
+      cancelable: true,
+    };
+    host.querySelector('.xterm-screen')?.dispatchEvent(new WheelEvent('wheel', options));
+  }
+
+  function pinch(scale: number): void {
+    const size = Math.round(Math.min(MAX_FONT, Math.max(MIN_FONT, fontAtStart * scale)));
+    if (size !== fontSize) events.onFontSize(size);
+  }
+
+  function cellAt({ x, y }: Point): { column: number; row: number } {
+    const { left, top, width, height } = screen();
+    const clamp = (value: number, count: number) => Math.min(count - 1, Math.max(0, Math.floor(value)));
+    return {
+      column: clamp(((x - left) / width) * terminal.cols, terminal.cols),
+      row: clamp(((y - top) / height) * terminal.rows, terminal.rows) + terminal.buffer.active.viewportY,
+    };
+  }
+
+  function press(at: Point): void {
+    const { column, row } = cellAt(at);
+    anchor = { row, ...wordAt(terminal.buffer.active.getLine(row), column) };
+    terminal.select(anchor.column, anchor.row, anchor.length);
+    navigator.vibrate?.(10);
+  }
+
+  function extend(at: Point): void {
+    if (!anchor) return;
+    const { cols } = terminal;
+    const { column, row } = cellAt(at);
+    const here = row * cols + column;
+    const first = anchor.row * cols + anchor.column;
+    const start = Math.min(first, here);
+    const end = Math.max(first + anchor.length, here + 1);
+    terminal.select(start % cols, Math.floor(start / cols), end - start);
+  }
+
+  return {
+    input,
+    get size() {
+      return { cols: terminal.cols, rows: terminal.rows };
+    },
+    fill,
+
+    setLook(next: Look): void {
+      fontSize = next.fontSize;
+      Object.assign(terminal.options, optionsOf(next));
+      fill();
+    },
+
+    /** Prints output. `done` is called when it is on the screen's way. */
+    write: (text: string, done?: () => void): void => terminal.write(text, done),
+
+    focus: () => terminal.focus(),
+    get selection() {
+      return terminal.getSelection();
+    },
+    clearSelection: () => terminal.clearSelection(),
+    selectScreen(): void {
+      terminal.select(0, terminal.buffer.active.viewportY, terminal.cols * terminal.rows);
+    },
+
+    /** Selects the next place of a text and scrolls to it. False when there is none. */
+    find(text: string, direction: 'up' | 'down'): boolean {
+      match = findText(terminal.buffer.active, text, terminal.hasSelection() ? match : undefined, direction);
+      if (!match) {
+        terminal.clearSelection();
+        return false;
+      }
+      terminal.select(match.column, match.row, match.length);
+      terminal.scrollToLine(Math.max(0, match.row - (terminal.rows >> 1)));
+      return true;
+    },
+
+    dispose(): void {
+      observer.disconnect();
+      stopFingers();
+      input.stop();
+      terminal.dispose();
+      preview.remove();
+    },
+  };
+
+  function optionsOf({ fontSize, isDark, screenReader, isCalm }: Look) {
+    return { fontSize, theme: colorsOf(isDark), screenReaderMode: screenReader, cursorBlink: !isCalm };
+  }
+}

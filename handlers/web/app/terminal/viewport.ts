@@ -1,0 +1,41 @@
+import { useEffect } from 'preact/hooks';
+
+/** Below this part of its full height, the rest of the window is an on-screen keyboard. */
+const TYPING = 0.75;
+const MAX_WIDTHS = 8;
+
+/**
+ * Keeps the page as high as what an on-screen keyboard leaves of it, and marks the document as `typing` meanwhile: not
+ * every browser shrinks the page by itself.
+ */
+export function useVisibleHeight(): void {
+  useEffect(() => {
+    const viewport = window.visualViewport;
+    const root = document.documentElement;
+    if (!viewport) return;
+    /** By width, since a window that is turned round has another one. */
+    const fullHeights = new Map<number, number>();
+
+    function follow(): void {
+      if (!viewport || viewport.scale > 1.01) return;
+      if (fullHeights.size > MAX_WIDTHS) fullHeights.clear();
+      const fullHeight = Math.max(fullHeights.get(viewport.width) ?? 0, viewport.height);
+      fullHeights.set(viewport.width, fullHeight);
+      const isTyping = matchMedia('(pointer: coarse)').matches && viewport.height < fullHeight * TYPING;
+      root.classList.toggle('typing', isTyping);
+      root.style.setProperty('--visible-height', `${viewport.height}px`);
+      // iOS scrolls the page to a field that the keyboard would hide. The terminal moves it into sight itself.
+      if (isTyping && viewport.offsetTop > 0) scrollTo(0, 0);
+    }
+
+    follow();
+    viewport.addEventListener('resize', follow);
+    viewport.addEventListener('scroll', follow);
+    return () => {
+      viewport.removeEventListener('resize', follow);
+      viewport.removeEventListener('scroll', follow);
+      root.classList.remove('typing');
+      root.style.removeProperty('--visible-height');
+    };
+  }, []);
+}

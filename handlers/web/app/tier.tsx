@@ -1,0 +1,74 @@
+import { useSignal } from '@preact/signals';
+import { Button, Notice } from '../shared/components.tsx';
+import { useT } from '../shared/i18n.ts';
+import { useApp } from './context.ts';
+
+const REASONS = [
+  ['lan_only', 'I am at home, in my own network'],
+  ['tailscale_vpn', 'I am connected through a VPN'],
+  ['local_dev', 'I am testing on this machine'],
+] as const;
+
+/** Asked once before a page over plain http pairs: what it means, and why it is in order here. */
+export function PlainHttp() {
+  const t = useT();
+  const { settings } = useApp();
+  const reason = useSignal(settings.values.insecure_reason.value);
+  return (
+    <form
+      class="card"
+      onSubmit={(event) => {
+        event.preventDefault();
+        if (reason.value === '') return;
+        settings.set('insecure_reason', reason.value);
+        settings.set('insecure_ack_seen', true);
+        settings.set('all_insecure_pair_ack_seen', true);
+      }}
+    >
+      <h2>{t('This page is not encrypted')}</h2>
+      <p>
+        {t(
+          'It came over plain http. Everybody between this device and the relay can read and change what you send, the pairing included.',
+        )}
+      </p>
+      <fieldset>
+        <legend>{t('Why is that in order here?')}</legend>
+        {REASONS.map(([value, text]) => (
+          <label key={value} class="item">
+            <input
+              type="radio"
+              name="reason"
+              value={value}
+              checked={reason.value === value}
+              onChange={() => {
+                reason.value = value;
+              }}
+            />
+            <span class="text">{t(text)}</span>
+          </label>
+        ))}
+      </fieldset>
+      <Button type="submit" kind="primary" disabled={reason.value === ''}>
+        {t('Continue without encryption')}
+      </Button>
+    </form>
+  );
+}
+
+/** Names the tier that this page is in (contract 09 §5), and the one step to the better one. */
+export function TierNotice() {
+  const t = useT();
+  if (isSecureContext)
+    return (
+      <p class="small soft">
+        {t('Secure page: installing, offline start, camera, microphone and notifications are available.')}
+      </p>
+    );
+  return (
+    <Notice tone="warn">
+      {t(
+        'Plain http: installing, offline start, camera, microphone and notifications need https. One step gives you that: open the relay by its https address, with Tailscale Serve or a certificate (RELAY_SSL_CERT).',
+      )}
+    </Notice>
+  );
+}

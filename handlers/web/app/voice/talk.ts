@@ -1,0 +1,159 @@
+import { batch, type ReadonlySignal, signal } from '@preact/signals';
+import { type Cancel, systemClock } from '../../../../lib/kit/clock.ts';
+import { messageOf } from '../../shared/load.tsx';
+import { createChats } from '../chat/chats.ts';
+import type { Turn } from '../chat/turns.ts';
+import type { App } from '../context.ts';
+import { clipName, type Recorder, startRecorder } from './recorder.ts';
+
+/** `opening` while the browser asks whether the page may use the microphone. */
+export type TalkState = 'idle' | 'opening' | 'listening' | 'transcribing' | 'thinking' | 'speaking';
+
+/** Milliseconds after which a recording ends by itself. Far below the 25 MiB that the relay takes. */
+const MAX_RECORDING = 5 * 60_000;
+/** Code points that the relay speaks at once (contract 05 §7). */
+const MAX_SPOKEN = 5000;
+
+export type Talk = ReturnType<typeof createTalk>;
+
+/**
+ * A spoken conversation: records, has it transcribed, asks the agent, and speaks its answer (contract 05 §6, §7). One
+ * round at a time; another press during an answer interrupts it.
+ */
+export function createTalk(app: App) {
+  const { api } = app;
+  const chats = app.kept(createChats);
+  const conversation = chats.open(null);
+  const state = signal<TalkState>('idle');
+  const level = signal(0);
+  const error = signal('');
+  const isSpeaking = signal(true);
+  /** Ends everything of the round that is under way. */
+  let round = new AbortController();
+  let recorder: Recorder | null = null;
+
+  function fail(reason: unknown): void {
+    batch(() => {
+      error.value = typeof reason === 'string' ? reason : messageOf(reason);
+      state.value = 'idle';
+    });
+  }
+
+  /** Ends the recording or the speech. The agent goes on. */
+  function leave(): void {
+    round.abort();
+    recorder = null;
+    state.value = 'idle';
+    level.value = 0;
+  }
+
+  function interrupt(): void {
+    if (state.value === 'thinking') chats.stop(conversation);
+    leave();
+  }
+
+  async function listen(): Promise<void> {
+    interrupt();
+    round = new AbortController();
+    const { signal: over } = round;
+    error.value = '';
+    state.value = 'opening';
+    try {
+      const opened = await startRecorder();
+      if (over.aborted) return opened.cancel();
+      recorder = opened;
+      const stopLevel = opened.level.subscribe((value) => {
+        level.value = value;
+      });
+      const stopTimer = systemClock.after(MAX_RECORDING, () => void finish());
+      over.addEventListener('abort', () => {
+        stopLevel();
+        stopTimer();
+        opened.cancel();
+      });
+      state.value = 'listening';
+    } catch (reason) {
+      if (!over.aborted) fail(reason);
+    }
+  }
+
+  async function finish(): Promise<void> {
+    const ended = recorder;
+    if (!ended) return;
+    recorder = null;
+    const { signal: over } = round;
+    state.value = 'transcribing';
+    try {
+      const text = await transcribe(await ended.finish(), over);
+      level.value = 0;
+      if (over.aborted) return;
+      if (text === '') return fail('Nothing was heard. Speak closer to the microphone.');
+      if (!chats.send(conversation, text)) return fail('The relay does not answer.');
+      state.value = 'thinking';
+      const answer = await answered(over);
+      if (over.aborted) return;
+      if (answer.state === 'done' && isSpeaking.value && answer.text.trim() !== '') await speak(answer.text, over);
+      if (!over.aborted) state.value = 'idle';
+    } catch (reason) {
+      if (!over.aborted) fail(reason);
+    }
+  }
+
+  async function transcribe(clip: Blob, over: AbortSignal): Promise<string> {
+    const form = new FormData();
+    form.append('audio', clip, clipName(clip));
+    const request = { method: 'POST', raw: form, signal: over } as const;
+    return (await api.call<{ text: string }>('voice/transcribe', request)).text.trim();
+  }
+
+  /** The agent's last turn, once it goes on no more. */
+  function answered(over: AbortSignal): Promise<Turn> {
+    return new Promise((resolve) => {
+      let stop: Cancel = () => {};
+      const check = (turns: readonly Turn[]) => {
+        const last = turns.at(-1);
+        if (!last || (last.state === 'streaming' && !over.aborted)) return;
+        queueMicrotask(() => stop());
+        resolve(last);
+      };
+      stop = conversation.turns.subscribe(check);
+      over.addEventListener('abort', () => check(conversation.turns.peek()));
+    });
+  }
+
+  async function speak(text: string, over: AbortSignal): Promise<void> {
+    const spoken = [...text.trim()].slice(0, MAX_SPOKEN).join('');
+    const request = { method: 'POST', body: { text: spoken }, signal: over } as const;
+    const response = await api.open('voice/synthesize', request);
+    const url = URL.createObjectURL(await response.blob());
+    const audio = new Audio(url);
+    try {
+      if (over.aborted) return;
+      state.value = 'speaking';
+      await new Promise<void>((resolve, reject) => {
+        audio.onended = () => resolve();
+        audio.onerror = () => reject(new Error('This browser cannot play the answer.'));
+        over.addEventListener('abort', () => resolve());
+        audio.play().catch(reject);
+      });
+    } finally {
+      audio.pause();
+      URL.revokeObjectURL(url);
+    }
+  }
+
+  return {
+    state: state as ReadonlySignal<TalkState>,
+    /** Loudness of the microphone, 0 to 1. */
+    level: level as ReadonlySignal<number>,
+    /** Why the last round ended early, in words for people. */
+    error: error as ReadonlySignal<string>,
+    turns: conversation.turns as ReadonlySignal<readonly Turn[]>,
+    /** Whether answers are spoken. */
+    isSpeaking,
+    listen,
+    finish,
+    interrupt,
+    leave,
+  };
+}

@@ -1,0 +1,154 @@
+import { get } from 'idb-keyval';
+import { isObject } from '../../../../lib/kit/json.ts';
+import type { PushPayload } from '../../../../lib/push/payload.ts';
+import type { InboxNews } from '../inbox/inbox.ts';
+import { threadOf } from '../inbox/items.ts';
+import { openKeep } from '../inbox/keep.ts';
+import { createOutbox, inboxChannel } from '../inbox/outbox.ts';
+import { pairingDatabase, pairingKey, type StoredPairing } from '../stored-pairing.ts';
+import { deliver } from './deliver.ts';
+import type { FullNotificationOptions, WorkerScope } from './scope.ts';
+import { ENGLISH, KNOCK_WORDS, type KnockWords } from './words.ts';
+
+/** Kept with a notification. */
+export interface KnockData {
+  messageId: string;
+  chatId: string | null;
+  thread: string;
+}
+
+/**
+ * Reads what was sent. Anything that is no knock calls to the inbox all the same: browsers punish a push that shows
+ * nothing.
+ */
+function readKnock(data: { json(): unknown } | null): PushPayload {
+  const fallback: PushPayload = {
+    type: 'message',
+    message_id: '',
+    chat_id: null,
+    question: false,
+    sent_at: Date.now(),
+  };
+  try {
+    const knock = data?.json();
+    if (!isObject(knock) || typeof knock.message_id !== 'string') return fallback;
+    const isKnown = knock.type === 'read' || (knock.type === 'message' && typeof knock.sent_at === 'number');
+    return isKnown ? (knock as PushPayload) : fallback;
+  } catch {
+    return fallback;
+  }
+}
+
+/** Asks a page to show a thread. */
+export type OpenThread = { name: 'open-thread'; thread: string };
+
+/** For background sync, where browsers have it. */
+const SYNC = 'outbox';
+
+/** Shows the relay's knocks as notifications, and answers from them. `app` is the address of the page. */
+export function serveKnocks(scope: WorkerScope, app: string): void {
+  const base = new URL('../', app).href;
+  const keep = openKeep(base);
+  const outbox = createOutbox(keep);
+
+  async function words(): Promise<KnockWords> {
+    return (await keep.read<KnockWords>(KNOCK_WORDS)) ?? ENGLISH;
+  }
+
+  async function knocked(knock: PushPayload): Promise<void> {
+    if (knock.type === 'read') return close((data) => data.messageId === knock.message_id);
+    const { title, message, question, yes, no } = await words();
+    const thread = threadOf(knock.chat_id);
+    const options: FullNotificationOptions = {
+      body: knock.text ?? (knock.question ? question : message),
+      // One for each thread: the newest message takes the place of the others, and calls again.
+      tag: thread,
+      renotify: true,
+      timestamp: knock.sent_at,
+      data: { messageId: knock.message_id, chatId: knock.chat_id, thread } satisfies KnockData,
+      actions: knock.question
+        ? [
+            { action: 'yes', title: yes },
+            { action: 'no', title: no },
+          ]
+        : [],
+    };
+    await scope.registration.showNotification(knock.title || title, options);
+  }
+
+  async function close(which: (data: KnockData) => boolean): Promise<void> {
+    for (const notification of await scope.registration.getNotifications()) {
+      if (which(notification.data as KnockData)) notification.close();
+    }
+  }
+
+  /** A page that is open sends the reply; without one, the worker does. What fails waits for the page. */
+  async function answer(text: string, { messageId, chatId, thread }: KnockData): Promise<void> {
+    await outbox.add({ text, chat_id: chatId, reply_to: messageId });
+    if (await empty()) return;
+    const { title, waits } = await words();
+    await scope.registration.showNotification(title, { body: waits, tag: thread, data: { messageId, chatId, thread } });
+    const { sync } = scope.registration as { sync?: { register(tag: string): Promise<void> } };
+    await sync?.register(SYNC).catch(() => {});
+  }
+
+  /** Sends what waits in the outbox. Resolves with whether nothing is left. */
+  async function empty(): Promise<boolean> {
+    const channel = inboxChannel(base);
+    channel.postMessage({ name: 'outbox' } satisfies InboxNews);
+    const waiting = await outbox.list();
+    const stored = await get<StoredPairing>(pairingKey(base), pairingDatabase()).catch(() => undefined);
+    if (stored) {
+      const sent = await deliver(base, stored, waiting);
+      if (sent.size > 0) await outbox.remove(sent);
+      channel.postMessage({ name: 'outbox' } satisfies InboxNews);
+    }
+    channel.close();
+    return (await outbox.list()).length === 0;
+  }
+
+  /** Shows the thread in a page that is open, or in a new one. */
+  async function open(thread: string): Promise<void> {
+    const pages = await scope.clients.matchAll({ type: 'window', includeUncontrolled: true });
+    const page = pages.find(({ url }) => url.split(/[?#]/)[0] === app);
+    if (!page) return void (await scope.clients.openWindow(`${app}#/inbox/${encodeURIComponent(thread)}`));
+    page.postMessage({ name: 'open-thread', thread } satisfies OpenThread);
+    // Not allowed without a tap, which only a test does without.
+    await page.focus().catch(() => {});
+  }
+
+  /** One after the other: of two messages in a thread, the newer one has to stay. */
+  let last: Promise<void> = Promise.resolve();
+  scope.addEventListener('push', (event) => {
+    const knock = readKnock(event.data);
+    last = last.catch(() => {}).then(() => knocked(knock));
+    event.waitUntil(last);
+  });
+  scope.addEventListener('notificationclick', (event) => {
+    const { action, notification } = event;
+    const data = notification.data as KnockData;
+    notification.close();
+    event.waitUntil(
+      action === '' ? open(data.thread) : words().then(({ yes, no }) => answer(action === 'yes' ? yes : no, data)),
+    );
+  });
+  scope.addEventListener('sync', (event) => {
+    if (event.tag === SYNC) event.waitUntil(empty());
+  });
+  scope.addEventListener('pushsubscriptionchange', (event) => {
+    event.waitUntil(renew(event.oldSubscription));
+  });
+
+  /** The push service has given up a subscription: makes another like it. */
+  async function renew(old: PushSubscription | null | undefined): Promise<void> {
+    const stored = await get<StoredPairing>(pairingKey(base), pairingDatabase());
+    if (!old || !stored?.pairing) return;
+    const content = (await keep.read<boolean>('knock-content')) === true;
+    const next = await scope.registration.pushManager.subscribe(old.options as PushSubscriptionOptionsInit);
+    await fetch(new URL('push/subscribe', base), {
+      method: 'POST',
+      headers: { authorization: `Bearer ${stored.pairing.session_token}`, 'content-type': 'application/json' },
+      body: JSON.stringify({ ...next.toJSON(), content }),
+    });
+  }
+}

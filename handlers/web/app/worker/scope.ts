@@ -1,0 +1,53 @@
+/** The parts of `ServiceWorkerGlobalScope` in use: its own types would replace those of the page. */
+export interface WorkerScope {
+  readonly registration: ServiceWorkerRegistration;
+  readonly clients: {
+    matchAll(options: { type: 'window'; includeUncontrolled: boolean }): Promise<WindowClient[]>;
+    openWindow(url: string): Promise<WindowClient | null>;
+    claim(): Promise<void>;
+  };
+  skipWaiting(): Promise<void>;
+  addEventListener(type: 'install' | 'activate', listener: (event: Extendable) => void): void;
+  addEventListener(type: 'fetch', listener: (event: FetchEvent) => void): void;
+  addEventListener(type: 'push', listener: (event: PushEvent) => void): void;
+  addEventListener(type: 'notificationclick', listener: (event: NotificationEvent) => void): void;
+  addEventListener(type: 'sync', listener: (event: Extendable & { readonly tag: string }) => void): void;
+  addEventListener(type: 'pushsubscriptionchange', listener: (event: ChangeEvent) => void): void;
+}
+
+export interface Extendable {
+  waitUntil(work: Promise<unknown>): void;
+}
+
+export interface FetchEvent extends Extendable {
+  readonly request: Request;
+  respondWith(response: Promise<Response>): void;
+}
+
+export interface PushEvent extends Extendable {
+  readonly data: { json(): unknown } | null;
+}
+
+export interface NotificationEvent extends Extendable {
+  readonly action: string;
+  readonly notification: Notification;
+}
+
+export interface ChangeEvent extends Extendable {
+  readonly oldSubscription?: PushSubscription | null;
+  readonly newSubscription?: PushSubscription | null;
+}
+
+export interface WindowClient {
+  readonly url: string;
+  readonly visibilityState: DocumentVisibilityState;
+  focus(): Promise<WindowClient>;
+  postMessage(message: unknown): void;
+}
+
+/** Options of a notification that not every browser knows. */
+export interface FullNotificationOptions extends NotificationOptions {
+  actions?: { action: string; title: string }[];
+  renotify?: boolean;
+  timestamp?: number;
+}

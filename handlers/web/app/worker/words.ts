@@ -1,0 +1,28 @@
+import type { I18n } from '../../shared/i18n.ts';
+
+/** What notifications say. The page keeps them in its language, since a worker cannot load one. */
+export interface KnockWords {
+  title: string;
+  message: string;
+  question: string;
+  yes: string;
+  no: string;
+  waits: string;
+}
+
+/** Under this name, beside the inbox. */
+export const KNOCK_WORDS = 'knock-words';
+
+/** Until the page has kept others. */
+export const ENGLISH: KnockWords = knockWords((sentence) => sentence);
+
+export function knockWords(t: I18n['t']): KnockWords {
+  return {
+    title: t('Your agent'),
+    message: t('There is a message for you.'),
+    question: t('There is a question for you.'),
+    yes: t('Yes'),
+    no: t('No'),
+    waits: t('Your answer waits for the network. It is sent when you open the app.'),
+  };
+}

@@ -1,0 +1,20 @@
+import type { ReadonlySignal, Signal } from '@preact/signals';
+import type { Api } from '../shared/api.ts';
+import { createRequired } from '../shared/context.ts';
+import type { PairingStore } from './stores/pairing.ts';
+import type { RelayStore } from './stores/relay.ts';
+
+/** Context of every screen of the console. */
+export interface Console {
+  /** The relay's operator routes. */
+  api: Api;
+  /** An operator token or the operator key, in memory alone: for relays that do not know this browser otherwise. */
+  credential: Signal<string | null>;
+  relay: RelayStore;
+  pairing: PairingStore;
+  /** Whether the relay does not answer: what is shown is old, and nothing can be changed. */
+  isAway: ReadonlySignal<boolean>;
+}
+
+/** `const { relay } = useConsole()`. */
+export const [ProvideConsole, useConsole] = createRequired<Console>('The console');

@@ -1,0 +1,79 @@
+import type { ComponentChildren } from 'preact';
+import { useEffect } from 'preact/hooks';
+import { DAY } from '../../../lib/sessions/grants.ts';
+import { Button, Choice, Empty, Loading, Notice } from '../shared/components.tsx';
+import { useDurationText } from '../shared/devices.tsx';
+import { useT } from '../shared/i18n.ts';
+import { useCall } from '../shared/load.tsx';
+import { useConsole } from './context.ts';
+import type { Resource } from './stores/resource.ts';
+
+interface ResourceViewProps<T> {
+  of: Resource<T>;
+  /** `at` is when the relay sent the value, in epoch milliseconds. */
+  children(value: T, at: number): ComponentChildren;
+}
+
+/** Something of the relay, kept up to date while it is shown. */
+export function ResourceView<T>({ of, children }: ResourceViewProps<T>) {
+  const t = useT();
+  const { isAway } = useConsole();
+  useEffect(() => of.watch(), [of]);
+  const { value, at, error } = of.state.value;
+  const retry = (
+    <Button icon="refresh" disabled={isAway.value} onClick={() => void of.refresh()}>
+      {t('Retry')}
+    </Button>
+  );
+  if (value === undefined) {
+    if (error === undefined) return <Loading />;
+    return (
+      <Empty icon="warning" action={retry}>
+        {t(error)}
+      </Empty>
+    );
+  }
+  return (
+    <>
+      {/* That the relay is away is said above the screen. */}
+      {error !== undefined && !isAway.value && (
+        <Notice tone="warn" action={retry}>
+          {t(error)}
+        </Notice>
+      )}
+      {children(value, at)}
+    </>
+  );
+}
+
+/** Asks for something anew every `period` ms while it is shown in a visible tab: for ages, of which no event tells. */
+export function useRefresh(resource: Resource<unknown>, period: number): void {
+  const { isAway } = useConsole();
+  useEffect(() => {
+    const timer = setInterval(() => {
+      if (document.visibilityState === 'visible' && !isAway.value) resource.invalidate();
+    }, period);
+    return () => clearInterval(timer);
+  }, [resource, period, isAway]);
+}
+
+/** A call that changes something: says what was done, or why not. One at a time. */
+export const useAction = () => useCall(useConsole().api);
+
+/** How long a session may last, in seconds; 0 is for ever. */
+const LIFETIMES = [DAY, 7 * DAY, 30 * DAY, 90 * DAY, 365 * DAY, 0] as const;
+export const DEFAULT_LIFETIME = 30 * DAY;
+
+export function LifetimeChoice({ value, onChange }: { value: number; onChange(seconds: number): void }) {
+  const t = useT();
+  const text = useDurationText();
+  return (
+    <Choice
+      label={t('Good for')}
+      hint={t('After that the device has to be paired again.')}
+      value={String(value)}
+      options={LIFETIMES.map((seconds) => [String(seconds), text(seconds)] as const)}
+      onChange={(chosen) => onChange(Number(chosen))}
+    />
+  );
+}

@@ -1,0 +1,111 @@
+import { useEffect } from 'preact/hooks';
+import { timeText } from '../../shared/ages.ts';
+import { Button, Chip, Empty, type Tone } from '../../shared/components.tsx';
+import { useI18n, useT } from '../../shared/i18n.ts';
+import { useConsole } from '../context.ts';
+import { ResourceView, useAction } from '../parts.tsx';
+import type { Activity, BridgeDevices } from '../stores/answers.ts';
+
+/** The agent's commands to phones, live. */
+export default function Commands() {
+  const t = useT();
+  const { relay } = useConsole();
+  return (
+    <div class="screen">
+      <ResourceView of={relay.bridges}>{(bridges) => <Phones bridges={bridges} />}</ResourceView>
+      <section aria-labelledby="commands">
+        <h2 id="commands">{t('Last commands')}</h2>
+        <ResourceView of={relay.activity}>
+          {(records) =>
+            records.length === 0 ? (
+              <Empty icon="phone">
+                {t('No command has been sent to a phone yet. They appear here as they happen.')}
+              </Empty>
+            ) : (
+              <ul class="list">
+                {records.toReversed().map((record) => (
+                  <li key={record.request_id}>
+                    <Command record={record} />
+                  </li>
+                ))}
+              </ul>
+            )
+          }
+        </ResourceView>
+      </section>
+    </div>
+  );
+}
+
+/** The phones that take commands, and which of them gets those that name none. */
+function Phones({ bridges: { devices } }: { bridges: BridgeDevices }) {
+  const t = useT();
+  const { relay, isAway } = useConsole();
+  const { isBusy, run } = useAction();
+  useEffect(() => relay.devices.watch(), [relay]);
+  if (devices.length === 0) return <p class="soft">{t('No phone takes commands now.')}</p>;
+  return (
+    <section aria-labelledby="phones">
+      <h2 id="phones">{t('Phones that take commands')}</h2>
+      <ul class="list">
+        {devices.map(({ device_id: id, device_name: name, active }) => (
+          <li key={id} class="item">
+            <span class="text">
+              <b>{name}</b>
+              <span class="small soft">{active ? t('Gets commands that name no phone') : id}</span>
+            </span>
+            {!active && devices.length > 1 && (
+              <Button
+                disabled={isBusy || isAway.value}
+                onClick={async () => {
+                  const body = { device_id: id };
+                  await run('bridge/select-active', { method: 'POST', body }, t('{name} is the active one.', { name }));
+                  void relay.bridges.refresh();
+                }}
+              >
+                {t('Make active')}
+              </Button>
+            )}
+          </li>
+        ))}
+      </ul>
+    </section>
+  );
+}
+
+const DECISIONS: Readonly<Record<Activity['decision'], readonly [string, Tone | undefined]>> = {
+  pending: ['Under way', undefined],
+  executed: ['Done', 'good'],
+  confirmed: ['Confirmed by the owner', 'good'],
+  blocked: ['Refused', 'warn'],
+  timeout: ['No answer', 'bad'],
+  error: ['Failed', 'bad'],
+};
+
+function Command({ record }: { record: Activity }) {
+  const { t, language } = useI18n();
+  const { isAway } = useConsole();
+  const { method, path, params, decision, device_name: device, sent_at: at, response_status: status } = record;
+  const [word, tone] = DECISIONS[decision] ?? [decision, undefined];
+  const details = Object.keys(params).length > 0 ? JSON.stringify(params) : '';
+  const outcome = record.error ?? (record.result_summary === '{}' ? null : record.result_summary);
+  return (
+    <div class="item">
+      <span class="text">
+        <span>
+          <code>
+            {method} {path}
+          </code>
+        </span>
+        {details !== '' && <code class="small soft">{details}</code>}
+        {outcome && <span class={`small ${record.error ? 'bad' : 'soft'}`}>{outcome}</span>}
+        <span class="small soft">
+          {[device ?? t('no phone'), timeText(at, language), status === null ? '' : String(status)]
+            .filter(Boolean)
+            .join(' · ')}
+        </span>
+      </span>
+      <Chip tone={isAway.value ? undefined : tone}>{t(word)}</Chip>
+    </div>
+  );
+}

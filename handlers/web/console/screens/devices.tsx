@@ -1,0 +1,138 @@
+import { useSignal } from '@preact/signals';
+import { type Liveness, livenessOf } from '../../../../lib/operator/device-state.ts';
+import { ageText, useNow } from '../../shared/ages.ts';
+import { Button, Chip, Empty } from '../../shared/components.tsx';
+import { DeviceFactList, ReduceDialog, RevokeDialog } from '../../shared/devices.tsx';
+import { useT } from '../../shared/i18n.ts';
+import { hrefOf } from '../../shared/router.ts';
+import { useConsole } from '../context.ts';
+import { ResourceView, useRefresh } from '../parts.tsx';
+import type { ConnectionRow, DeviceRow } from '../stores/answers.ts';
+
+/** Milliseconds between looks at ages and round trips, of which no event tells. */
+const PERIOD = 5000;
+
+/** The paired devices as they are now, and what they may do. */
+export default function Devices() {
+  const t = useT();
+  const { relay } = useConsole();
+  useRefresh(relay.devices, PERIOD);
+  return (
+    <div class="screen">
+      <ResourceView of={relay.devices}>
+        {(rows, at) =>
+          rows.length === 0 ? (
+            <Empty
+              icon="devices"
+              action={
+                <a class="button primary" href={hrefOf('pair')}>
+                  {t('Pair a device')}
+                </a>
+              }
+            >
+              {t('No device is paired.')}
+            </Empty>
+          ) : (
+            <ul class="stack">
+              {rows.map((row) => (
+                <li key={row.token_prefix}>
+                  <Device row={row} at={at} />
+                </li>
+              ))}
+            </ul>
+          )
+        }
+      </ResourceView>
+    </div>
+  );
+}
+
+function Device({ row, at }: { row: DeviceRow; at: number }) {
+  const t = useT();
+  const now = useNow();
+  const { api, isAway, relay } = useConsole();
+  const open = useSignal<'reduce' | 'revoke' | undefined>(undefined);
+  const close = () => {
+    open.value = undefined;
+  };
+  const liveness = livenessOf({ ...row }, now.value / 1000, now.value - at);
+  const dialog = { api, row, onClose: close, onDone: () => void relay.devices.refresh() };
+  return (
+    <article class="card" aria-label={row.device_name}>
+      <div class="row apart">
+        <h2>{row.device_name}</h2>
+        <StateChip liveness={liveness} />
+      </div>
+      <DeviceFactList row={row}>
+        {row.connections.map((connection) => (
+          <Connection key={connection.id} row={connection} elapsed={Math.max(0, now.value - at)} />
+        ))}
+      </DeviceFactList>
+      <div class="actions">
+        <Button
+          disabled={isAway.value}
+          onClick={() => {
+            open.value = 'reduce';
+          }}
+        >
+          {t('Reduce')}
+        </Button>
+        <Button
+          kind="danger"
+          icon="trash"
+          disabled={isAway.value}
+          onClick={() => {
+            open.value = 'revoke';
+          }}
+        >
+          {t('Revoke')}
+        </Button>
+      </div>
+      {open.value === 'revoke' && <RevokeDialog {...dialog} />}
+      {open.value === 'reduce' && <ReduceDialog {...dialog} />}
+    </article>
+  );
+}
+
+/** Nothing is called connected without a sign of life in the last 45 s, nor while the relay is away. */
+function StateChip({ liveness: { state, age } }: { liveness: Liveness }) {
+  const t = useT();
+  const { isAway } = useConsole();
+  const time = ageText(age * 1000, t);
+  if (state === 'offline') return <Chip>{t('Offline for {age}', { age: time })}</Chip>;
+  if (isAway.value) return <Chip>{t('Not known')}</Chip>;
+  if (state === 'stale') return <Chip tone="warn">{t('No sign of life for {age}', { age: time })}</Chip>;
+  return <Chip tone="good">{t('Connected for {age}', { age: time })}</Chip>;
+}
+
+const ROUTES: Readonly<Record<ConnectionRow['route'], string>> = {
+  direct: 'Direct',
+  secure_link: 'Secure Link',
+  reach: 'Reach',
+  ingress: 'Dashboard',
+  edge: 'Edge',
+};
+
+function Connection({ row, elapsed }: { row: ConnectionRow; elapsed: number }) {
+  const t = useT();
+  const { terminal, bridge, proactive, tui, chat, desktop } = row.channels;
+  const uses = [
+    terminal?.shells ? t('shells: {n}', { n: terminal.shells }) : '',
+    bridge?.in_flight ? t('commands under way: {n}', { n: bridge.in_flight }) : '',
+    chat?.streams ? t('chats: {n}', { n: chat.streams }) : '',
+    tui?.attached ? t("the agent's screen") : '',
+    desktop?.tools.length ? t('tools: {n}', { n: desktop.tools.length }) : '',
+    proactive?.subscribed ? t('gets messages') : '',
+  ].filter(Boolean);
+  const facts = [
+    t('heard {age} ago', { age: ageText(row.proof_age_ms + elapsed, t) }),
+    row.rtt_ms === null ? '' : t('round trip {n} ms', { n: Math.round(row.rtt_ms) }),
+    ...uses,
+  ].filter(Boolean);
+  return (
+    <>
+      <dt>{t(ROUTES[row.route] ?? row.route)}</dt>
+      <dd>{facts.join(' · ')}</dd>
+    </>
+  );
+}

@@ -1,0 +1,240 @@
+import type { ComponentChildren } from 'preact';
+import { useEffect } from 'preact/hooks';
+import { livenessOf } from '../../../../lib/operator/device-state.ts';
+import { ageText, timeText, useNow } from '../../shared/ages.ts';
+import { Button, Chip, Notice, type Tone } from '../../shared/components.tsx';
+import { useI18n, useT } from '../../shared/i18n.ts';
+import { hrefOf } from '../../shared/router.ts';
+import { useConsole } from '../context.ts';
+import { ResourceView, useRefresh } from '../parts.tsx';
+import type { DeviceRow, DoctorReport, Health, Info } from '../stores/answers.ts';
+
+/** Milliseconds between looks at what no event tells of. */
+const PERIOD = 15_000;
+
+/** The state of the relay at a glance. */
+export default function Overview() {
+  const t = useT();
+  const { relay } = useConsole();
+  useRefresh(relay.health, PERIOD);
+  useRefresh(relay.info, PERIOD);
+  useRefresh(relay.devices, PERIOD);
+  return (
+    <div class="screen">
+      <div class="cards">
+        <Card title={t('Relay')}>
+          <ResourceView of={relay.health}>{(health) => <Readiness health={health} />}</ResourceView>
+          <ResourceView of={relay.info}>{(info, at) => <RelayFacts info={info} at={at} />}</ResourceView>
+        </Card>
+        <Card title={t('Devices')}>
+          <ResourceView of={relay.devices}>{(rows, at) => <DeviceCounts rows={rows} at={at} />}</ResourceView>
+        </Card>
+        <Card title={t('Waiting')}>
+          <Waiting />
+        </Card>
+      </div>
+      <Doctor />
+    </div>
+  );
+}
+
+const Card = ({ title, children }: { title: string; children: ComponentChildren }) => (
+  <section class="card" aria-label={title}>
+    <h2>{title}</h2>
+    {children}
+  </section>
+);
+
+function Readiness({ health }: { health: Health }) {
+  const t = useT();
+  const { isAway } = useConsole();
+  const { readiness, secure_link: link } = health;
+  const store = readiness.checks.session_store;
+  return (
+    <>
+      <p class="row">
+        <Chip tone={isAway.value ? undefined : readiness.ready ? 'good' : 'warn'}>
+          {readiness.ready ? t('Ready') : t(readiness.state === 'stopping' ? 'Stopping' : 'Starting')}
+        </Chip>
+        {link.enabled && (
+          <Chip tone={link.status === 'available' ? undefined : 'warn'}>
+            {t(link.status === 'available' ? 'Secure Link on' : 'Secure Link does not work')}
+          </Chip>
+        )}
+      </p>
+      {store === 'memory' && <Notice tone="warn">{t('Pairings are kept in memory: they end with the relay.')}</Notice>}
+      {store === 'degraded' && (
+        <Notice tone="bad">{t('Pairings could not be saved. Look at the disk, then at the log.')}</Notice>
+      )}
+    </>
+  );
+}
+
+function RelayFacts({ info, at }: { info: Info; at: number }) {
+  const t = useT();
+  const now = useNow(PERIOD);
+  const { api } = useConsole();
+  const { gateway_heartbeat: heartbeat } = info;
+  return (
+    <dl class="facts">
+      <dt>{t('Version')}</dt>
+      <dd>{info.version}</dd>
+      <dt>{t('Running for')}</dt>
+      <dd>{ageText(info.uptime_seconds * 1000 + Math.max(0, now.value - at), t)}</dd>
+      <dt>{t('Address')}</dt>
+      <dd>{new URL(api.base).host}</dd>
+      {heartbeat.supported && (
+        <>
+          <dt>{t('Agent')}</dt>
+          <dd>{t(heartbeat.status === 'fresh' ? 'Running' : 'No sign of life')}</dd>
+        </>
+      )}
+    </dl>
+  );
+}
+
+function DeviceCounts({ rows, at }: { rows: readonly DeviceRow[]; at: number }) {
+  const t = useT();
+  const now = useNow();
+  const { isAway } = useConsole();
+  if (rows.length === 0) {
+    return (
+      <>
+        <p>{t('No device is paired.')}</p>
+        <p>
+          <a class="link" href={hrefOf('pair')}>
+            {t('Pair a device')}
+          </a>
+        </p>
+      </>
+    );
+  }
+  const states = rows.map((row) => livenessOf({ ...row }, now.value / 1000, now.value - at).state);
+  const count = (state: string) => states.filter((one) => one === state).length;
+  const chips: [string, string, Tone | undefined][] = [
+    ['connected', '{n} connected', 'good'],
+    ['stale', '{n} without a sign of life', 'warn'],
+    ['offline', '{n} offline', undefined],
+  ];
+  return (
+    <>
+      <p class="row">
+        {chips
+          .filter(([state]) => count(state) > 0)
+          .map(([state, text, tone]) => (
+            <Chip key={state} tone={isAway.value ? undefined : tone}>
+              {t(text, { n: count(state) })}
+            </Chip>
+          ))}
+      </p>
+      <p>
+        <a class="link" href={hrefOf('devices')}>
+          {t('Show devices')}
+        </a>
+      </p>
+    </>
+  );
+}
+
+function Waiting() {
+  const t = useT();
+  const { relay } = useConsole();
+  return (
+    <ul class="lines">
+      <li>
+        <ResourceView of={relay.pending}>
+          {({ requests }) => (
+            <a class="link" href={hrefOf('pair')}>
+              {t('Requests to pair: {n}', { n: requests.length })}
+            </a>
+          )}
+        </ResourceView>
+      </li>
+      <li>
+        <ResourceView of={relay.outbound}>
+          {({ queued }) => (
+            <a class="link" href={hrefOf('messages')}>
+              {t('Messages for the phone: {n}', { n: queued })}
+            </a>
+          )}
+        </ResourceView>
+      </li>
+    </ul>
+  );
+}
+
+const TONES = { error: 'bad', warn: 'warn', ok: 'good' } as const;
+const WORDS = { error: 'Error', warn: 'Warning', ok: 'Fine' } as const;
+
+/** Findings of `svc relay doctor`. Runs when the page first shows it, then on demand. */
+function Doctor() {
+  const { t, language } = useI18n();
+  const { relay, isAway } = useConsole();
+  const { doctor, feed } = relay;
+  const { isRunning, report, at, error, isAbsent } = doctor.state.value;
+  const isLive = feed.state.value.kind === 'live';
+  useEffect(() => {
+    const { report, error, isAbsent } = doctor.state.peek();
+    if (isLive && !report && error === undefined && !isAbsent) void doctor.run();
+  }, [isLive]);
+  return (
+    <section class="card" aria-labelledby="doctor">
+      <div class="row apart">
+        <h2 id="doctor">{t('Doctor')}</h2>
+        {!isAbsent && (
+          <Button icon="refresh" disabled={isRunning || isAway.value} onClick={() => void doctor.run()}>
+            {isRunning ? t('Examining') : t('Run again')}
+          </Button>
+        )}
+      </div>
+      {isAbsent && <p class="soft">{t('This relay runs without a host, so there is nothing to examine.')}</p>}
+      {error !== undefined && <Notice tone="bad">{t(error)}</Notice>}
+      {at !== undefined && report && (
+        <>
+          <p class="small soft" role="status">
+            {t('As of {time}', { time: timeText(at, language) })}
+          </p>
+          <Checks report={report} />
+        </>
+      )}
+      {!report && isRunning && <p class="soft">{t('The relay examines its installation, the agent and itself.')}</p>}
+    </section>
+  );
+}
+
+function Checks({ report: { checks } }: { report: DoctorReport }) {
+  const t = useT();
+  const { isAway } = useConsole();
+  const list = (shown: DoctorReport['checks']) => (
+    <ul class="checks">
+      {shown.map(({ id, status, summary }) => (
+        <li key={id}>
+          <Chip tone={isAway.value ? undefined : TONES[status]}>{t(WORDS[status])}</Chip>
+          <span class="lead">
+            <code>{id}</code>
+            <span>{summary}</span>
+          </span>
+        </li>
+      ))}
+    </ul>
+  );
+  const fine = checks.filter(({ status }) => status === 'ok');
+  const problems = [
+    ...checks.filter(({ status }) => status === 'error'),
+    ...checks.filter(({ status }) => status === 'warn'),
+  ];
+  return (
+    <>
+      {problems.length > 0 && list(problems)}
+      {problems.length > 0 && (
+        <p class="small soft">
+          {t('On the machine of the relay, this says how to fix each:')} <code>svc relay doctor</code>
+        </p>
+      )}
+      <details>
+        <summary>{t('Checks that are fine: {n}', { n: fine.length })}</summary>
+        {list(fine)}
+      </details>
+    </>
+  );
+}

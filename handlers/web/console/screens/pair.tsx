@@ -1,0 +1,352 @@
+import { type Signal, useSignal } from '@preact/signals';
+import type { ComponentChildren } from 'preact';
+import { useEffect, useRef } from 'preact/hooks';
+import { NOT_FOR_BROWSERS } from '../../../../lib/pairing/web-link.ts';
+import { ageText, useNow } from '../../shared/ages.ts';
+import { Button, Dialog, Field, Notice, useToast } from '../../shared/components.tsx';
+import { expandGrant, GRANT_NAMES, GrantChoice } from '../../shared/devices.tsx';
+import { useT } from '../../shared/i18n.ts';
+import { messageOf } from '../../shared/load.tsx';
+import { QrCode } from '../../shared/qr.tsx';
+import { hrefOf } from '../../shared/router.ts';
+import { useConsole } from '../context.ts';
+import { DEFAULT_LIFETIME, LifetimeChoice, ResourceView } from '../parts.tsx';
+import type { Pending } from '../stores/answers.ts';
+import type { Code, PairingKind } from '../stores/pairing.ts';
+
+/** Makes codes, shows what became of them, and admits those who ask. */
+export default function Pair() {
+  const t = useT();
+  const { pairing, relay } = useConsole();
+  // Who has used a code is seen in the list of devices.
+  useEffect(() => relay.devices.watch(), [relay]);
+  const code = pairing.code.value;
+  return (
+    <div class="screen">
+      {code ? <ShownCode key={code.code} shown={code} /> : <NewCode />}
+      <ResourceView of={relay.pending}>{(pending) => <Waiting pending={pending} />}</ResourceView>
+      <p class="small soft">
+        {t('In a terminal:')} <code>svc pair</code>
+      </p>
+    </div>
+  );
+}
+
+const KINDS: readonly (readonly [PairingKind, string, string])[] = [
+  ['app', 'App', 'A phone or computer with the app'],
+  ['web', 'Browser', 'Any phone or computer, without installing anything'],
+];
+
+interface Policy {
+  /** Seconds, 0 for ever. */
+  ttl: Signal<number>;
+  /** Grants that the device does not get. */
+  without: Signal<ReadonlySet<string>>;
+}
+
+const usePolicy = (): Policy => ({
+  ttl: useSignal(DEFAULT_LIFETIME),
+  without: useSignal<ReadonlySet<string>>(new Set()),
+});
+
+/** What the relay is asked to hold a device to. */
+const chosenOf = ({ ttl, without }: Policy) => ({
+  ttl: ttl.value,
+  without: [...without.value].flatMap((name) => expandGrant(name)),
+});
+
+/** How long a device may come, and what it may do. */
+function PolicyFields({ policy }: { policy: Policy }) {
+  const t = useT();
+  const all = GRANT_NAMES.length;
+  return (
+    <>
+      <LifetimeChoice
+        value={policy.ttl.value}
+        onChange={(seconds) => {
+          policy.ttl.value = seconds;
+        }}
+      />
+      <details>
+        <summary>{t('What it may do: {n} of {all}', { n: all - policy.without.value.size, all })}</summary>
+        <GrantChoice
+          legend={t('Grants')}
+          names={GRANT_NAMES}
+          without={policy.without.value}
+          onChange={(next) => {
+            policy.without.value = next;
+          }}
+        />
+      </details>
+    </>
+  );
+}
+
+function NewCode() {
+  const t = useT();
+  const { pairing, isAway } = useConsole();
+  const kind = useSignal<PairingKind>('app');
+  const policy = usePolicy();
+  const busy = useSignal(false);
+  const error = useSignal<string | undefined>(undefined);
+
+  function choose(next: PairingKind): void {
+    kind.value = next;
+    policy.without.value = new Set(next === 'web' ? NOT_FOR_BROWSERS : []);
+  }
+
+  async function mint(): Promise<void> {
+    busy.value = true;
+    error.value = undefined;
+    try {
+      await pairing.mint({ kind: kind.value, ...chosenOf(policy) });
+    } catch (failure) {
+      error.value = messageOf(failure);
+    } finally {
+      busy.value = false;
+    }
+  }
+
+  return (
+    <form
+      class="card"
+      onSubmit={(event) => {
+        event.preventDefault();
+        void mint();
+      }}
+    >
+      <h2>{t('Pair a device')}</h2>
+      <fieldset>
+        <legend>{t('What will be paired')}</legend>
+        {KINDS.map(([value, name, meaning]) => (
+          <label key={value}>
+            <input type="radio" name="kind" checked={kind.value === value} onChange={() => choose(value)} />
+            <span class="lead">
+              {t(name)}
+              <span class="small soft">{t(meaning)}</span>
+            </span>
+          </label>
+        ))}
+      </fieldset>
+      <PolicyFields policy={policy} />
+      {error.value !== undefined && <Notice tone="bad">{t(error.value)}</Notice>}
+      <div class="actions">
+        <Button type="submit" kind="primary" icon="plus" disabled={busy.value || isAway.value}>
+          {t('Show a code')}
+        </Button>
+      </div>
+    </form>
+  );
+}
+
+function ShownCode({ shown }: { shown: Code }) {
+  const t = useT();
+  const box = useRef<HTMLElement>(null);
+  // The button that was pressed is gone, and keyboards go on from here.
+  useEffect(() => box.current?.focus(), []);
+  const { pairing } = useConsole();
+  const now = useNow();
+  const state = pairing.stateAt(now.value / 1000);
+  const another = (
+    <Button kind={state.kind === 'waiting' ? undefined : 'primary'} icon="plus" onClick={pairing.forget}>
+      {t(state.kind === 'waiting' ? 'Start over' : 'Pair another device')}
+    </Button>
+  );
+  return (
+    <section ref={box} class="card" tabIndex={-1} aria-label={t('Pairing code')}>
+      <div role="status">
+        {state.kind === 'used' && (
+          <h2>
+            {state.device ? t('Paired: {name}', { name: state.device.device_name }) : t('The code was used')}
+            {state.device && <span class="soft"> ({state.device.device_platform || state.device.client_surface})</span>}
+          </h2>
+        )}
+        {state.kind === 'expired' && (
+          <>
+            <h2>{t('The code has expired')}</h2>
+            <p>{t('Codes are good for ten minutes, and once.')}</p>
+          </>
+        )}
+      </div>
+      {state.kind === 'waiting' ? (
+        <Picture shown={shown} now={now.value}>
+          {another}
+        </Picture>
+      ) : (
+        <div class="actions">
+          {state.kind === 'used' && (
+            <a class="button" href={hrefOf('devices')}>
+              {t('Show devices')}
+            </a>
+          )}
+          {another}
+        </div>
+      )}
+    </section>
+  );
+}
+
+/** A code that waits: to scan, to type, to copy. `now` is epoch milliseconds. */
+function Picture({ shown, now, children }: { shown: Code; now: number; children: ComponentChildren }) {
+  const t = useT();
+  const toast = useToast();
+  const left = Math.max(0, Math.ceil(shown.expiresAt - now / 1000));
+  const copy = () =>
+    navigator.clipboard.writeText(shown.link).then(
+      () => toast(t('Copied')),
+      () => toast(t('The browser did not allow it.')),
+    );
+  return (
+    <div class="code">
+      <QrCode text={shown.qr} label={t('QR code that pairs a device')} />
+      <div class="beside">
+        <p>
+          {shown.kind === 'web'
+            ? t('Scan this with the camera of a phone, or open the link.')
+            : t('Scan this with the app. The picture holds credentials: show it to nobody else.')}
+        </p>
+        <output class="big" aria-label={t('Code')}>
+          {shown.code}
+        </output>
+        <p role="timer">
+          {t('Good for {time}', { time: `${Math.floor(left / 60)}:${String(left % 60).padStart(2, '0')}` })}
+        </p>
+        {shown.kind === 'web' && <p class="small wrap">{shown.link}</p>}
+        <div class="row">
+          <Button icon="copy" onClick={copy}>
+            {t('Copy the link')}
+          </Button>
+          {children}
+        </div>
+      </div>
+    </div>
+  );
+}
+
+function Waiting({ pending: { codes, requests } }: { pending: Pending }) {
+  const t = useT();
+  const now = useNow(5000);
+  const asked = useSignal<string | undefined>(undefined);
+  const leftOf = (expiresAt: number) => ageText(expiresAt * 1000 - now.value, t);
+  return (
+    <>
+      <section aria-labelledby="requests">
+        <h2 id="requests">{t('Requests to pair')}</h2>
+        {requests.length === 0 ? (
+          <p class="soft">{t('Nobody asks to pair.')}</p>
+        ) : (
+          <ul class="list">
+            {requests.map(({ masked, peer, expires_at: expiresAt }) => (
+              <li key={`${masked} ${peer} ${expiresAt}`} class="item wraps">
+                <span class="text">
+                  <b>{peer}</b>
+                  <span class="small soft">
+                    {t('code {masked}, for another {age}', { masked, age: leftOf(expiresAt) })}
+                  </span>
+                </span>
+                <Button
+                  icon="check"
+                  onClick={() => {
+                    asked.value = masked;
+                  }}
+                >
+                  {t('Admit')}
+                </Button>
+              </li>
+            ))}
+          </ul>
+        )}
+      </section>
+      {codes.length > 0 && (
+        <section aria-labelledby="codes">
+          <h2 id="codes">{t('Codes that can be used')}</h2>
+          <ul class="list">
+            {codes.map(({ masked, expires_at: expiresAt, without }) => (
+              <li key={`${masked} ${expiresAt}`} class="item">
+                <span class="text">
+                  <code>{masked}</code>
+                  <span class="small soft">
+                    {t('for another {age}', { age: leftOf(expiresAt) })}
+                    {without.length > 0 && ` · ${t('without {grants}', { grants: without.join(', ') })}`}
+                  </span>
+                </span>
+              </li>
+            ))}
+          </ul>
+        </section>
+      )}
+      {asked.value !== undefined && (
+        <Admit
+          masked={asked.value}
+          onClose={() => {
+            asked.value = undefined;
+          }}
+        />
+      )}
+    </>
+  );
+}
+
+/** Admits a request to pair, by the whole code that only the relay's log shows. */
+function Admit({ masked, onClose }: { masked: string; onClose(): void }) {
+  const t = useT();
+  const toast = useToast();
+  const { pairing, isAway } = useConsole();
+  const typed = useSignal('');
+  const policy = usePolicy();
+  const error = useSignal<string | undefined>(undefined);
+
+  async function admit(): Promise<void> {
+    const code = typed.value.trim().toUpperCase();
+    if (!/^[A-Z0-9]{6}$/.test(code) || !code.startsWith(masked.slice(0, 2))) {
+      error.value = t('Type the six letters and digits of the code that begins with {start}.', {
+        start: masked.slice(0, 2),
+      });
+      return;
+    }
+    try {
+      await pairing.approve(code, chosenOf(policy));
+      toast(t('The code is good now. Give it to the person who asked.'));
+      onClose();
+    } catch (failure) {
+      error.value = t(messageOf(failure));
+    }
+  }
+
+  return (
+    <Dialog
+      title={t('Admit {masked}', { masked })}
+      onClose={onClose}
+      onSubmit={() => void admit()}
+      actions={
+        <Button type="submit" kind="primary" disabled={isAway.value}>
+          {t('Admit')}
+        </Button>
+      }
+    >
+      <p>{t('Only the log of the relay shows the whole code, so that nobody is admitted by mistake.')}</p>
+      <p>
+        <a class="link" href={hrefOf('logs', 'asks to pair')}>
+          {t('Open the log')}
+        </a>
+      </p>
+      <Field label={t('Code')} error={error.value}>
+        {(control) => (
+          <input
+            {...control}
+            class="input"
+            autocomplete="off"
+            autocapitalize="characters"
+            spellcheck={false}
+            maxLength={6}
+            value={typed.value}
+            onInput={(event) => {
+              typed.value = event.currentTarget.value;
+            }}
+          />
+        )}
+      </Field>
+      <PolicyFields policy={policy} />
+    </Dialog>
+  );
+}

@@ -1,0 +1,153 @@
+/** Answers of the operator's routes, as far as the console reads them. */
+
+/** `GET /health` (contract 01 §2). */
+export interface Health {
+  version: string;
+  clients: number;
+  sessions: number;
+  readiness: { ready: boolean; state: string; checks: { session_store: string } };
+  secure_link: { enabled: boolean; status: string; reason?: string; reach: { enabled: boolean; state: string } };
+}
+
+/** `GET /relay/info` (contract 01 §8.1). */
+export interface Info {
+  version: string;
+  capabilities: string[];
+  profiles: { name: string; relay_state: string }[];
+  uptime_seconds: number;
+  gateway_heartbeat: { status: string; supported: boolean; age_seconds?: number };
+}
+
+/** A connection of a device (contract 09 §2). `since` is epoch seconds. */
+export interface ConnectionRow {
+  id: string;
+  since: number;
+  client_surface: string;
+  route: 'direct' | 'secure_link' | 'reach' | 'ingress' | 'edge';
+  last_seen_ms: number;
+  rtt_ms: number | null;
+  proof_age_ms: number;
+  stale: boolean;
+  channels: {
+    terminal?: { shells: number };
+    bridge?: { in_flight: number; last_answer_ms: number | null };
+    proactive?: { subscribed: boolean; mirror: boolean };
+    tui?: { attached: boolean };
+    chat?: { streams: number };
+    desktop?: { tools: string[] };
+  };
+}
+
+/** A row of `GET /relay/devices`. Times are epoch seconds, null is never. */
+export interface DeviceRow {
+  token_prefix: string;
+  device_name: string;
+  device_id: string;
+  created_at: number;
+  last_seen: number;
+  expires_at: number | null;
+  grants: Record<string, number | null>;
+  client_surface: string;
+  device_model: string;
+  device_platform: string;
+  connections: ConnectionRow[];
+}
+
+/** `GET /pairing/pending` (contract 09 §4). Codes are masked; `expires_at` is epoch seconds. */
+export interface Pending {
+  codes: {
+    masked: string;
+    expires_at: number;
+    transport_hint: string | null;
+    grants: Record<string, number> | null;
+    without: string[];
+    anonymous: boolean;
+  }[];
+  requests: { masked: string; expires_at: number; peer: string }[];
+}
+
+/** `POST /pairing/mint`, as far as it is shown. `qr_payload` may hold the API key of the agent. */
+export interface Minted {
+  code: string;
+  qr_payload: string;
+  pairing_url: string;
+  expires_at: number;
+}
+
+/** A command for a phone (contract 03 §6). `sent_at` is epoch milliseconds. */
+export interface Activity {
+  request_id: string;
+  method: string;
+  path: string;
+  params: Record<string, unknown>;
+  sent_at: number;
+  response_status: number | null;
+  result_summary: string | null;
+  error: string | null;
+  decision: 'pending' | 'executed' | 'blocked' | 'confirmed' | 'timeout' | 'error';
+  device_name: string | null;
+  device_id: string | null;
+}
+
+/** `GET /bridge/devices` (contract 03 §6). */
+export interface BridgeDevices {
+  active_device_id: string | null;
+  devices: { device_id: string; device_name: string; active: boolean; last_seen_seconds_ago: number | null }[];
+}
+
+/** `GET /phone/outbound` (contract 04 §5.6). `sent_at` is epoch milliseconds. */
+export interface Outbound {
+  queued: number;
+  messages: { message_id: string; chat_id: string; text: string; sent_at: number }[];
+}
+
+/** An item of `GET /phone/history` (contract 09 §1). `ts` is epoch milliseconds. */
+export interface HistoryItem {
+  seq: number;
+  kind: 'message' | 'reply';
+  message_id: string;
+  chat_id: string;
+  title: string | null;
+  text: string;
+  ts: number;
+  state: string;
+}
+
+/** A row of `GET /media/inspect` (contract 04 §3.10). Times are epoch seconds. */
+export interface MediaRow {
+  token: string;
+  file_name: string;
+  content_type: string;
+  size: number | null;
+  created_at: number;
+  expires_at: number;
+  last_accessed: number | null;
+}
+
+/** A line of `GET /relay/log`. `ts` is epoch seconds. */
+export interface LogLine {
+  ts: number;
+  level: 'DEBUG' | 'INFO' | 'WARNING' | 'ERROR';
+  name: string;
+  text: string;
+}
+
+/** `GET /relay/security` (contract 01 §8.2). */
+export interface Security {
+  allow_insecure_api_bearer: boolean;
+  trust_proxy_headers: boolean;
+}
+
+/** `GET /relay/update-check` (contract 01 §8.3). */
+export interface Update {
+  current: string;
+  latest: string | null;
+  update_available: boolean;
+  update_command: string | null;
+  error?: string;
+}
+
+/** `POST /relay/doctor` (contract 07 §5.2), as far as it is shown. */
+export interface DoctorReport {
+  checks: { id: string; status: 'ok' | 'warn' | 'error'; summary: string }[];
+}

@@ -1,0 +1,150 @@
+import { type ReadonlySignal, signal } from '@preact/signals';
+import type { Clock } from '../../../../lib/kit/clock.ts';
+import { parseJson } from '../../../../lib/kit/json.ts';
+import type { Api } from '../../shared/api.ts';
+import type {
+  Activity,
+  BridgeDevices,
+  DeviceRow,
+  DoctorReport,
+  Health,
+  HistoryItem,
+  Info,
+  LogLine,
+  MediaRow,
+  Outbound,
+  Pending,
+  Security,
+  Update,
+} from './answers.ts';
+import { createFeed, isRefusal } from './feed.ts';
+import { createResource, type Resource } from './resource.ts';
+import { createTail, type Tail } from './tail.ts';
+
+const MAX_ACTIVITY = 200;
+const MAX_LINES = 500;
+const MAX_HISTORY = 200;
+
+/** Tells the lines of the log apart, which have no identity of their own. */
+export const keyOfLine = ({ ts, name, text }: LogLine): string => `${ts} ${name} ${text}`;
+
+export interface RelayStoreParts {
+  api: Api;
+  clock: Clock;
+}
+
+export type RelayStore = ReturnType<typeof createRelayStore>;
+
+/** What the console knows of the relay. Everything is read when a screen first watches it, and again when events say so. */
+export function createRelayStore({ api, clock }: RelayStoreParts) {
+  const refusal = signal<string | undefined>(undefined);
+  const onError = (error: unknown): void => {
+    if (isRefusal(error)) refusal.value = error.message;
+  };
+  const now = clock.now;
+  const resource = <T>(path: string, pick: (answer: never) => T = (answer) => answer): Resource<T> =>
+    createResource({ load: async () => pick((await api.call(path)) as never), onError, now });
+
+  const all = {
+    health: resource<Health>('health'),
+    info: resource<Info>('relay/info'),
+    devices: resource('relay/devices', ({ devices }: { devices: DeviceRow[] }) => devices),
+    pending: resource<Pending>('pairing/pending'),
+    bridges: resource<BridgeDevices>('bridge/devices'),
+    outbound: resource<Outbound>('phone/outbound'),
+    history: resource(`phone/history?limit=${MAX_HISTORY}`, ({ items }: { items: HistoryItem[] }) => items),
+    media: resource('media/inspect', ({ media }: { media: MediaRow[] }) => media),
+    security: resource<Security>('relay/security'),
+    update: resource<Update>('relay/update-check'),
+    activity: createTail<Activity>({
+      // The relay lists the newest first.
+      load: async () =>
+        (await api.call<{ activity: Activity[] }>(`bridge/activity?limit=${MAX_ACTIVITY}`)).activity.toReversed(),
+      keyOf: ({ request_id: id }) => id,
+      max: MAX_ACTIVITY,
+      clock,
+      onError,
+    }),
+    log: createTail<LogLine>({
+      load: async () => (await api.call<{ lines: LogLine[] }>(`relay/log?limit=${MAX_LINES}`)).lines,
+      keyOf: keyOfLine,
+      max: MAX_LINES,
+      clock,
+      onError,
+    }),
+  };
+
+  /** What each event of the relay makes out of date. `reset` may stand for any of them. */
+  const affected: Record<string, readonly Resource<unknown>[]> = {
+    device: [all.devices, all.health, all.bridges],
+    queue: [all.outbound, all.history],
+    media: [all.media],
+    pairing: [all.pending, all.devices],
+    security: [all.security],
+    reset: Object.values<Resource<unknown>>(all),
+  };
+
+  const feed = createFeed({
+    api,
+    clock,
+    onEvent(event, data) {
+      if (event === 'bridge') addTo(all.activity, data);
+      else if (event === 'log') addTo(all.log, data);
+      else for (const one of affected[event] ?? []) one.invalidate();
+    },
+  });
+
+  return {
+    ...all,
+    feed,
+    doctor: createDoctor(api, onError),
+    /** Why the relay did not take a call for its operator's; undefined while it does. */
+    refusal: refusal as ReadonlySignal<string | undefined>,
+    /** Begins anew, with other credentials. */
+    restart(): void {
+      refusal.value = undefined;
+      feed.stop();
+      feed.start();
+    },
+  };
+}
+
+function addTo<T>(tail: Tail<T>, data: string): void {
+  const item = parseJson(data);
+  if (item !== undefined) tail.add(item as T);
+}
+
+export interface DoctorState {
+  isRunning: boolean;
+  report?: DoctorReport;
+  /** Epoch milliseconds of the report. */
+  at?: number;
+  error?: string;
+  /** Whether the relay runs without a host that could be examined (edge). */
+  isAbsent?: boolean;
+}
+
+function createDoctor(api: Api, onError: (error: unknown) => void) {
+  const state = signal<DoctorState>({ isRunning: false });
+  return {
+    state: state as ReadonlySignal<DoctorState>,
+    /** Runs the doctor, unless it runs already. Never rejects. */
+    async run(): Promise<void> {
+      if (state.value.isRunning) return;
+      state.value = { ...state.value, isRunning: true, error: undefined };
+      try {
+        const report = await api.call<DoctorReport>('relay/doctor', { method: 'POST' });
+        state.value = { isRunning: false, report, at: Date.now() };
+      } catch (error) {
+        onError(error);
+        const isAbsent = (error as { status?: number }).status === 501;
+        state.value = {
+          ...state.value,
+          isRunning: false,
+          isAbsent,
+          error: isAbsent ? undefined : (error as Error).message,
+        };
+      }
+    },
+  };
+}

@@ -1,0 +1,78 @@
+import { type ReadonlySignal, signal } from '@preact/signals';
+import { describeError } from '../../../../lib/errors.ts';
+
+export interface Snapshot<T> {
+  /** The last answer, also while a later one is missing. */
+  value?: T;
+  /** Epoch milliseconds of that answer. */
+  at: number;
+  /** Why the last attempt failed. */
+  error?: string;
+}
+
+/** Something that the relay is asked for. */
+export interface Resource<T> {
+  readonly state: ReadonlySignal<Snapshot<T>>;
+  /** Asks again, after an attempt that is under way. Never rejects. */
+  refresh(): Promise<void>;
+  /** The answer is out of date: asks again at once when it is watched, else when it next is. */
+  invalidate(): void;
+  /** Keeps the answer up to date until the returned function is called. */
+  watch(): () => void;
+}
+
+export interface ResourceParts<T> {
+  load(): Promise<T>;
+  /** Told of every failure, before `state` is. */
+  onError?(error: unknown): void;
+  now?(): number;
+}
+
+/** A resource, loaded when it is first watched. However often it is invalidated, one request is under way at a time. */
+export function createResource<T>({ load, onError, now = Date.now }: ResourceParts<T>): Resource<T> {
+  const state = signal<Snapshot<T>>({ at: 0 });
+  let watchers = 0;
+  let isCurrent = false;
+  let running: Promise<void> | undefined;
+  let again = false;
+
+  async function run(): Promise<void> {
+    do {
+      again = false;
+      isCurrent = true;
+      try {
+        state.value = { value: await load(), at: now() };
+      } catch (error) {
+        isCurrent = false;
+        onError?.(error);
+        state.value = { ...state.value, error: describeError(error) };
+      }
+    } while (again);
+  }
+
+  function refresh(): Promise<void> {
+    if (running) again = true;
+    running ??= run().finally(() => {
+      running = undefined;
+    });
+    return running;
+  }
+
+  return {
+    state,
+    refresh,
+    invalidate() {
+      isCurrent = false;
+      if (watchers > 0) void refresh();
+    },
+    watch() {
+      watchers++;
+      if (!isCurrent) void refresh();
+      let isWatching = true;
+      return () => {
+        if (isWatching) watchers--;
+        isWatching = false;
+      };
+    },
+  };
+}

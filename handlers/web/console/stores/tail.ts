@@ -1,0 +1,72 @@
+import { signal } from '@preact/signals';
+import type { Clock } from '../../../../lib/kit/clock.ts';
+import { createResource, type Resource } from './resource.ts';
+
+/** Milliseconds for which new items wait for others: a busy relay logs thousands of lines a second. */
+const BATCH = 100;
+
+export interface TailParts<T> {
+  /** The last items, oldest first. */
+  load(): Promise<readonly T[]>;
+  /** Tells items apart: a later one of the same key replaces the former. */
+  keyOf(item: T): string;
+  /** Items that are kept. */
+  max: number;
+  clock: Pick<Clock, 'after' | 'now'>;
+  onError?(error: unknown): void;
+}
+
+export interface Tail<T> extends Resource<readonly T[]> {
+  /** An item that is new, or has changed. */
+  add(item: T): void;
+}
+
+/** The last items of something, read once and kept up to date by events. */
+export function createTail<T>({ load, keyOf, max, clock, onError }: TailParts<T>): Tail<T> {
+  const items = signal<{ value?: readonly T[]; at: number; error?: string }>({ at: 0 });
+  /** What came while the list was being read: it may be in that list too, or be newer than it. */
+  let arrived: T[] | undefined;
+  let waiting: T[] = [];
+
+  const source = createResource<readonly T[]>({
+    async load() {
+      arrived = [];
+      waiting = [];
+      try {
+        return merge(await load(), arrived);
+      } finally {
+        arrived = undefined;
+      }
+    },
+    onError,
+    now: clock.now,
+  });
+  source.state.subscribe((snapshot) => {
+    items.value = snapshot;
+  });
+
+  function merge(former: readonly T[], later: readonly T[]): readonly T[] {
+    const byKey = new Map<string, T>();
+    for (const item of [...former, ...later]) byKey.set(keyOf(item), item);
+    return [...byKey.values()].slice(-max);
+  }
+
+  function flush(): void {
+    const added = waiting;
+    waiting = [];
+    const { value } = items.value;
+    if (value && added.length > 0) items.value = { ...items.value, value: merge(value, added) };
+  }
+
+  return {
+    ...source,
+    state: items,
+    add(item) {
+      arrived?.push(item);
+      if (arrived) return;
+      if (waiting.length === 0) clock.after(BATCH, flush);
+      waiting.push(item);
+      if (waiting.length > max) waiting.shift();
+    },
+  };
+}

@@ -1,0 +1,154 @@
+import { isLocalCaller, namesLoopbackAddress } from '../../lib/access/loopback.ts';
+import type { Config } from '../../lib/config.ts';
+import { isHost } from '../../lib/kit/addresses.ts';
+import { acceptedEncoding, type Encoding, type Page, type Pages } from '../../lib/web/pages.ts';
+import { isKnown } from '../../lib/web/ranges.ts';
+import { WebResponse } from '../../lib/web/response.ts';
+import { errorFor } from '../errors.ts';
+import { type Handler, pathOf, type RelayRequest } from '../request.ts';
+
+/** Content security policy of both pages (contract 09 §5). xterm inserts style elements, which only the app has. */
+const policy = (styleElements: string): string =>
+  [
+    "default-src 'none'",
+    "script-src 'self'",
+    "connect-src 'self'",
+    "img-src 'self' blob: data:",
+    "media-src 'self' blob:",
+    "manifest-src 'self'",
+    "worker-src 'self'",
+    "style-src 'self'",
+    `style-src-elem ${styleElements}`,
+    "style-src-attr 'none'",
+    "frame-ancestors 'none'",
+    "base-uri 'none'",
+    "form-action 'none'",
+    "require-trusted-types-for 'script'",
+    'trusted-types svc',
+  ].join('; ');
+
+const COMMON = {
+  'x-content-type-options': 'nosniff',
+  'referrer-policy': 'no-referrer',
+  'cross-origin-opener-policy': 'same-origin',
+  'cross-origin-resource-policy': 'same-origin',
+};
+
+/** The headers of everything below each page. */
+const HEADERS: Readonly<Record<string, Record<string, string>>> = {
+  app: {
+    ...COMMON,
+    'content-security-policy': policy("'self' 'unsafe-inline'"),
+    'permissions-policy':
+      'camera=(self), microphone=(self), clipboard-read=(self), clipboard-write=(self), display-capture=(), geolocation=(), payment=(), usb=()',
+  },
+  console: {
+    ...COMMON,
+    'content-security-policy': policy("'self'"),
+    'permissions-policy':
+      'clipboard-write=(self), camera=(), microphone=(), display-capture=(), geolocation=(), payment=(), usb=()',
+  },
+};
+
+const IMMUTABLE = 'public, max-age=31536000, immutable';
+
+export interface PageParts {
+  pages: Pages;
+  config: Pick<Config, 'serviceWorker'>;
+  /** The client's `Accept-Encoding`, where a platform has replaced the header. */
+  accepted?: string | null;
+}
+
+/** The service worker of the app, and what removes it where it is turned off. */
+const WORKER = 'app/sw.js';
+const NO_WORKER = 'app/sw-off.js';
+
+/** The answer to a `GET` below a page; undefined for a path that is no file of it. */
+export async function pageResponse(
+  request: Request,
+  { pages, config, accepted = request.headers.get('accept-encoding') }: PageParts,
+): Promise<Response | undefined> {
+  const [path = ''] = pathOf(request.url).slice(1).split(/[?#]/, 1);
+  const headers = HEADERS[path.split('/', 1)[0] ?? ''];
+  if (!headers) return undefined;
+  // Without the slash, the relative addresses in the document would miss the page.
+  if (!path.includes('/')) return redirect(`${path}/`);
+  const page = await pages.find(path === WORKER && !config.serviceWorker ? NO_WORKER : path);
+  return page && fileResponse(request, page, acceptedEncoding(accepted), headers);
+}
+
+async function fileResponse(
+  request: Request,
+  page: Page,
+  encoding: Encoding,
+  headers: Record<string, string>,
+): Promise<Response> {
+  const etag = `"${page.hash}${encoding === 'identity' ? '' : `-${encoding}`}"`;
+  const all: Record<string, string> = {
+    ...headers,
+    'cache-control': page.immutable ? IMMUTABLE : 'no-cache',
+    vary: 'Accept-Encoding',
+    etag,
+  };
+  if (isKnown(request.headers, etag)) return new WebResponse(null, { status: 304, headers: all });
+  all['content-type'] = page.type;
+  if (encoding !== 'identity') all['content-encoding'] = encoding;
+  return new WebResponse(await page.content(encoding), { headers: all, encodeBody: 'manual' });
+}
+
+const redirect = (location: string): Response =>
+  new WebResponse(null, { status: 302, headers: { ...COMMON, location, 'cache-control': 'no-cache' } });
+
+/** Whether a plain `GET /` comes from somebody who wants to see a page (contract 09 §1). */
+export const wantsPage = (request: Request): boolean => /\btext\/html\b/i.test(request.headers.get('accept') ?? '');
+
+export const toApp = (): Response => redirect('app/');
+
+const notFound = (request: RelayRequest): Response => errorFor(request, 404, 'not found');
+
+/**
+ * `GET /app/…`: the page for phones. It is never served under the address of the console: what goes wrong in it must not
+ * be the operator's.
+ */
+export const serveApp: Handler = async (request, relay) => {
+  const host = request.headers.get('host');
+  if (host !== null && request.peer.via === 'direct' && namesLoopbackAddress(host)) {
+    const { protocol } = new URL(`${request.peer.tls ? 'https' : 'http'}://${host}`);
+    const port = /:(\d+)$/.exec(host)?.[1];
+    return redirect(`${protocol}//localhost${port ? `:${port}` : ''}${pathOf(request.url)}`);
+  }
+  return (await pageResponse(request, relay)) ?? notFound(request);
+};
+
+/** `GET /console/…`: the operator's page, for browsers on this host alone. */
+export const serveConsole: Handler = async (request, relay) => {
+  const isOperators = isLocalCaller(request) && namesLoopbackAddress(request.headers.get('host'));
+  if (!isOperators) return refusedConsole(request, relay.listener.port);
+  return (await pageResponse(request, relay)) ?? notFound(request);
+};
+
+/** Tells people on other machines how to get at the console. It has no style, as its policy allows none but files. */
+function refusedConsole({ headers, peer }: RelayRequest, port: number): Response {
+  const name = (headers.get('host') ?? '').replace(/:\d+$/, '');
+  const target = isHost(name.replace(/^\[|\]$/g, '')) && name !== 'localhost' ? name : 'the-relay-host';
+  const address = `${peer.tls ? 'https' : 'http'}://127.0.0.1:${port}/console/`;
+  const page = `<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<link rel="icon" href="data:,">
+<title>svc console</title>
+<main>
+<h1>The console is for the relay's own machine</h1>
+<p>On that machine, open <code>${address}</code>.</p>
+<p>From another machine, run this first and leave it open, then open the same address there:</p>
+<p><code>ssh -L ${port}:127.0.0.1:${port} ${target}</code></p>
+</main>
+</html>
+`;
+  return new WebResponse(page, {
+    status: 403,
+    headers: { ...HEADERS.console, 'content-type': 'text/html; charset=utf-8', 'cache-control': 'no-store' },
+  });
+}

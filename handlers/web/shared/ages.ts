@@ -1,0 +1,40 @@
+import { type ReadonlySignal, signal } from '@preact/signals';
+import { useEffect, useState } from 'preact/hooks';
+import type { I18n } from './i18n.ts';
+
+/** How long something took or has lasted, in one unit: `12 s`, `3 min`, `2 h`, `5 d`. */
+export function ageText(milliseconds: number, t: I18n['t']): string {
+  const seconds = Math.max(0, Math.round(milliseconds / 1000));
+  if (seconds < 60) return t('{n} s', { n: seconds });
+  if (seconds < 3600) return t('{n} min', { n: Math.round(seconds / 60) });
+  if (seconds < 86_400) return t('{n} h', { n: Math.round(seconds / 3600) });
+  return t('{n} d', { n: Math.round(seconds / 86_400) });
+}
+
+/** A moment for people: the time of today, else with its date. */
+export function timeText(epochMs: number, language: string, now = Date.now()): string {
+  const isToday = new Date(epochMs).toDateString() === new Date(now).toDateString();
+  const time = { hour: '2-digit', minute: '2-digit' } as const;
+  return new Intl.DateTimeFormat(language, isToday ? time : { ...time, day: 'numeric', month: 'short' }).format(
+    epochMs,
+  );
+}
+
+/** Bytes in the unit that fits. */
+export function sizeText(bytes: number): string {
+  if (bytes < 1024) return `${bytes} B`;
+  const [value, unit] = bytes < 1024 * 1024 ? [bytes / 1024, 'KB'] : [bytes / (1024 * 1024), 'MB'];
+  return `${value < 10 ? value.toFixed(1) : Math.round(value)} ${unit}`;
+}
+
+/** `Date.now()`, again every `period` ms while the component is shown. */
+export function useNow(period = 1000): ReadonlySignal<number> {
+  const [now] = useState(() => signal(Date.now()));
+  useEffect(() => {
+    const timer = setInterval(() => {
+      now.value = Date.now();
+    }, period);
+    return () => clearInterval(timer);
+  }, [now, period]);
+  return now;
+}

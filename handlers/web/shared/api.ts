@@ -1,0 +1,112 @@
+/** A refusal or failure of the relay, in words for people. */
+export class ApiError extends Error {
+  /** HTTP status; 0 when there was no answer. */
+  readonly status: number;
+  /** Seconds until another attempt makes sense, where the relay said so. */
+  readonly retryAfter?: number;
+
+  constructor(message: string, status: number, retryAfter?: number) {
+    super(message);
+    this.status = status;
+    this.retryAfter = retryAfter;
+  }
+}
+
+export interface ApiRequest {
+  method?: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
+  /** Sent as JSON. */
+  body?: unknown;
+  /** Sent as it is, instead of `body`. */
+  raw?: BodyInit;
+  headers?: Record<string, string>;
+  signal?: AbortSignal;
+}
+
+export interface ApiParts {
+  /** Address of the relay, with a slash at its end: pages may lie below any path. */
+  base: string;
+  /** Headers that say who calls; asked for every request. */
+  credentials(): Record<string, string>;
+  /** Called after a 401 with the headers that were sent. True when there are new ones, with which it is sent once more. */
+  renew?(used: Record<string, string>): Promise<boolean>;
+}
+
+export type Api = ReturnType<typeof createApi>;
+
+/** Calls the relay's routes. Paths are relative to its address: `sessions`, not `/sessions`. */
+export function createApi({ base, credentials, renew }: ApiParts) {
+  async function send(
+    path: string,
+    { method = 'GET', body, raw, headers, signal }: ApiRequest,
+    caller: Record<string, string>,
+  ): Promise<Response> {
+    const json: Record<string, string> = body === undefined ? {} : { 'content-type': 'application/json' };
+    try {
+      return await fetch(new URL(path, base), {
+        method,
+        headers: { ...json, ...headers, ...caller },
+        body: raw ?? (body === undefined ? undefined : JSON.stringify(body)),
+        signal,
+        cache: 'no-store',
+        redirect: 'error',
+        credentials: 'omit',
+      });
+    } catch (error) {
+      if (signal?.aborted) throw error;
+      throw new ApiError('The relay does not answer.', 0);
+    }
+  }
+
+  /** The response, whatever its status. */
+  async function fetchRaw(path: string, request: ApiRequest = {}): Promise<Response> {
+    const used = credentials();
+    const response = await send(path, request, used);
+    if (response.status !== 401 || !(await renew?.(used))) return response;
+    return send(path, request, credentials());
+  }
+
+  /** @throws ApiError for every status but 2xx. */
+  async function open(path: string, request: ApiRequest = {}): Promise<Response> {
+    const response = await fetchRaw(path, request);
+    if (response.ok) return response;
+    throw await errorOf(response);
+  }
+
+  return {
+    base,
+    fetchRaw,
+    open,
+    /** The parsed JSON of the answer. @throws ApiError */
+    async call<T>(path: string, request: ApiRequest = {}): Promise<T> {
+      const response = await open(path, request);
+      return (await response.json().catch(() => {
+        throw new ApiError('The relay sent an answer that cannot be read.', response.status);
+      })) as T;
+    },
+  };
+}
+
+/** The error that a response with a bad status means. */
+export async function errorOf(response: Response): Promise<ApiError> {
+  const text = await response.text().catch(() => '');
+  const after = Number(response.headers.get('retry-after'));
+  return new ApiError(
+    sentenceOf(text) ?? `The relay answered ${response.status}.`,
+    response.status,
+    after > 0 ? after : undefined,
+  );
+}
+
+function sentenceOf(text: string): string | undefined {
+  try {
+    const { error } = JSON.parse(text) as { error?: unknown };
+    if (typeof error === 'string' && error !== '') return sentence(error);
+    return undefined;
+  } catch {
+    // Errors of voice are a line of text.
+    return text !== '' && text.length < 200 && !text.includes('<') ? sentence(text) : undefined;
+  }
+}
+
+const sentence = (text: string): string =>
+  `${text.charAt(0).toUpperCase()}${text.slice(1)}${/[.!?]$/.test(text) ? '' : '.'}`;

@@ -1,0 +1,283 @@
+import { type Signal, signal } from '@preact/signals';
+import type { ButtonHTMLAttributes, ComponentChildren } from 'preact';
+import { useEffect, useId, useRef } from 'preact/hooks';
+import { createRequired } from './context.ts';
+import { useT } from './i18n.ts';
+import { Icon, type IconName } from './icons.tsx';
+
+type ButtonKind = 'primary' | 'danger' | 'plain';
+
+interface ButtonProps extends Omit<ButtonHTMLAttributes<HTMLButtonElement>, 'icon' | 'class'> {
+  kind?: ButtonKind;
+  icon?: IconName;
+  /** Name of a button that shows its icon alone. */
+  label?: string;
+  children?: ComponentChildren;
+}
+
+/** A button of at least 44 pixels. It submits nothing unless its type says so. */
+export function Button({ kind, icon, label, children, type = 'button', ...rest }: ButtonProps) {
+  const isIconOnly = children === undefined;
+  return (
+    <button
+      type={type}
+      class={`button ${kind ?? ''} ${isIconOnly ? 'icon-only' : ''}`}
+      aria-label={label}
+      title={isIconOnly ? label : undefined}
+      {...rest}
+    >
+      {icon && <Icon name={icon} />}
+      {children}
+    </button>
+  );
+}
+
+export type Tone = 'good' | 'warn' | 'bad';
+
+/** A short state. Without a tone it claims nothing. */
+export const Chip = ({ tone, children }: { tone?: Tone; children: ComponentChildren }) => (
+  <span class={`chip ${tone ?? ''}`}>{children}</span>
+);
+
+/** Something that the reader should know here, with what can be done about it. */
+export function Notice({
+  tone,
+  children,
+  action,
+}: {
+  tone?: Tone;
+  children: ComponentChildren;
+  action?: ComponentChildren;
+}) {
+  return (
+    <div class={`notice ${tone ?? ''}`} role={tone === 'bad' ? 'alert' : 'status'}>
+      <span class="text">{children}</span>
+      {action}
+    </div>
+  );
+}
+
+/** In place of content that is not there: why, and the one next step. */
+export const Empty = ({
+  icon,
+  children,
+  action,
+}: {
+  icon: IconName;
+  children: ComponentChildren;
+  action?: ComponentChildren;
+}) => (
+  <div class="empty">
+    <Icon name={icon} />
+    <p>{children}</p>
+    {action}
+  </div>
+);
+
+export function Loading() {
+  const t = useT();
+  return (
+    <div class="empty" role="status">
+      <span class="spinner" />
+      <span class="off-screen">{t('Loading')}</span>
+    </div>
+  );
+}
+
+interface FieldProps {
+  label: string;
+  hint?: string;
+  error?: string;
+  /** The control, which gets the id that the label names and what describes it. */
+  children(control: { id: string; 'aria-describedby'?: string; 'aria-invalid'?: 'true' }): ComponentChildren;
+}
+
+/** A labelled control with a hint and an error. */
+export function Field({ label, hint, error, children }: FieldProps) {
+  const id = useId();
+  const describedBy = (error ?? hint) ? `${id}-about` : undefined;
+  return (
+    <div class="field">
+      <label for={id}>{label}</label>
+      {children({ id, 'aria-describedby': describedBy, 'aria-invalid': error ? 'true' : undefined })}
+      {(error ?? hint) && (
+        <span id={describedBy} class={`small ${error ? 'bad' : 'soft'}`} role={error ? 'alert' : undefined}>
+          {error ?? hint}
+        </span>
+      )}
+    </div>
+  );
+}
+
+interface SwitchProps {
+  label: string;
+  hint?: string;
+  checked: boolean;
+  disabled?: boolean;
+  onChange(checked: boolean): void;
+}
+
+/** A row of a list that is on or off. */
+export function SwitchRow({ label, hint, checked, disabled, onChange }: SwitchProps) {
+  const id = useId();
+  return (
+    <div class="item">
+      <span class="text">
+        <label for={id}>{label}</label>
+        {hint && (
+          <span id={`${id}-about`} class="small soft">
+            {hint}
+          </span>
+        )}
+      </span>
+      <input
+        id={id}
+        class="switch"
+        type="checkbox"
+        role="switch"
+        checked={checked}
+        aria-checked={checked}
+        disabled={disabled}
+        aria-describedby={hint ? `${id}-about` : undefined}
+        onChange={(event) => onChange(event.currentTarget.checked)}
+      />
+    </div>
+  );
+}
+
+interface ChoiceProps {
+  label: string;
+  hint?: string;
+  value: string;
+  options: readonly (readonly [value: string, text: string])[];
+  onChange(value: string): void;
+}
+
+/** A labelled choice of one. */
+export const Choice = ({ label, hint, value, options, onChange }: ChoiceProps) => (
+  <Field label={label} hint={hint}>
+    {(control) => (
+      <select {...control} class="input" value={value} onChange={(event) => onChange(event.currentTarget.value)}>
+        {options.map(([option, text]) => (
+          <option key={option} value={option}>
+            {text}
+          </option>
+        ))}
+      </select>
+    )}
+  </Field>
+);
+
+interface DialogProps {
+  title: string;
+  children: ComponentChildren;
+  /** Buttons beside `Cancel`, which is always there. */
+  actions?: ComponentChildren;
+  cancelText?: string;
+  /** Escape, `Cancel`, or the end of the form. */
+  onClose(): void;
+  onSubmit?(): void;
+}
+
+/** A question above the page, which keeps the focus until it is answered. */
+export function Dialog({ title, children, actions, cancelText, onClose, onSubmit }: DialogProps) {
+  const t = useT();
+  const id = useId();
+  const element = useRef<HTMLDialogElement>(null);
+  useEffect(() => {
+    const dialog = element.current;
+    if (!dialog?.open) dialog?.showModal();
+    return () => dialog?.close();
+  }, []);
+  return (
+    <dialog
+      ref={element}
+      aria-labelledby={id}
+      onCancel={(event) => {
+        event.preventDefault();
+        onClose();
+      }}
+    >
+      <form
+        onSubmit={(event) => {
+          event.preventDefault();
+          onSubmit?.();
+        }}
+      >
+        <h2 id={id}>{title}</h2>
+        {children}
+        <div class="actions">
+          <Button onClick={onClose}>{cancelText ?? t('Cancel')}</Button>
+          {actions}
+        </div>
+      </form>
+    </dialog>
+  );
+}
+
+interface QuestionProps {
+  title: string;
+  children: ComponentChildren;
+  /** The button that does it. */
+  confirm: string;
+  isBusy: boolean;
+  onConfirm(): void;
+  onClose(): void;
+}
+
+/** Asks before something that cannot be taken back. */
+export const Question = ({ title, children, confirm, isBusy, onConfirm, onClose }: QuestionProps) => (
+  <Dialog
+    title={title}
+    onClose={onClose}
+    onSubmit={onConfirm}
+    actions={
+      <Button type="submit" kind="danger" disabled={isBusy}>
+        {confirm}
+      </Button>
+    }
+  >
+    {children}
+  </Dialog>
+);
+
+const TOAST_TIME = 6000;
+const MAX_TOASTS = 3;
+
+interface Toast {
+  id: number;
+  text: string;
+}
+
+export type Toasts = ReturnType<typeof createToasts>;
+
+/** Short messages about what has just happened. Each goes by itself. */
+export function createToasts() {
+  const shown: Signal<readonly Toast[]> = signal([]);
+  let last = 0;
+  return {
+    shown,
+    show(text: string): void {
+      const id = ++last;
+      shown.value = [...shown.value, { id, text }].slice(-MAX_TOASTS);
+      setTimeout(() => {
+        shown.value = shown.value.filter((toast) => toast.id !== id);
+      }, TOAST_TIME);
+    },
+  };
+}
+
+const [ProvideToasts, useToasts] = createRequired<Toasts>('The list of toasts');
+
+export { ProvideToasts };
+
+/** `const toast = useToast(); toast('Saved')`. */
+export const useToast = (): Toasts['show'] => useToasts().show;
+
+export const ToastList = () => (
+  <div class="toasts" role="status" aria-live="polite">
+    {useToasts().shown.value.map(({ id, text }) => (
+      <p key={id}>{text}</p>
+    ))}
+  </div>
+);

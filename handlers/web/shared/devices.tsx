@@ -1,0 +1,241 @@
+import { useSignal } from '@preact/signals';
+import type { ComponentChildren } from 'preact';
+import { grantsLeft } from '../../../lib/operator/device-state.ts';
+import { DAY, GRANTS, type Grants } from '../../../lib/sessions/grants.ts';
+import { ageText, useNow } from './ages.ts';
+import type { Api } from './api.ts';
+import { Button, Choice, Dialog, Question } from './components.tsx';
+import { useI18n, useT } from './i18n.ts';
+import { useCall } from './load.tsx';
+
+/** A paired device on both pages: a row of `GET /sessions`, or of `GET /relay/devices`. */
+export interface DeviceFacts {
+  token_prefix: string;
+  device_name: string;
+  client_surface: string;
+  device_platform: string;
+  device_model: string;
+  /** Epoch seconds; null = never. */
+  expires_at: number | null;
+  grants: Grants;
+}
+
+const HOUR = 3600;
+
+/** Description of each grant. `voice` stands for its four grants. */
+const MEANINGS: Readonly<Record<string, string>> = {
+  chat: 'Talk to the agent',
+  voice: 'Speak with the agent',
+  terminal: 'Open shells on this machine',
+  tui: "Use the agent's own screen",
+  bridge: 'Let the agent use the device',
+  desktop: 'Offer tools of a computer',
+  files: 'Send and receive files',
+  profiles: "Read and change the agent's profiles",
+  phone: 'Get messages, and answer them',
+  devices: 'See and revoke other devices',
+};
+
+/** The grants as people choose them: those of voice are one. */
+export const GRANT_NAMES: readonly string[] = Object.keys(MEANINGS);
+
+const meaningOf = (grant: string): string => MEANINGS[grant] ?? grant;
+
+/** The names of all grants behind a chosen one. */
+export const expandGrant = (name: string, grants: readonly string[] = GRANTS): string[] =>
+  grants.filter((grant) => grant === name || grant.startsWith(`${name}:`));
+
+/** A lifetime in words: `1 day`, `12 hours`. */
+export function useDurationText(): (seconds: number) => string {
+  const { t, language } = useI18n();
+  return (seconds) => {
+    if (seconds === 0) return t('until it is revoked');
+    const [unit, length] = seconds < DAY ? (['hour', HOUR] as const) : (['day', DAY] as const);
+    const format = new Intl.NumberFormat(language, { style: 'unit', unit, unitDisplay: 'long' });
+    return format.format(Math.round(seconds / length));
+  };
+}
+
+interface GrantChoiceProps {
+  legend: string;
+  names: readonly string[];
+  /** Those that are not chosen. */
+  without: ReadonlySet<string>;
+  onChange(without: ReadonlySet<string>): void;
+}
+
+/** Which grants a device gets. */
+export function GrantChoice({ legend, names, without, onChange }: GrantChoiceProps) {
+  const t = useT();
+  return (
+    <fieldset>
+      <legend>{legend}</legend>
+      {names.map((name) => (
+        <label key={name}>
+          <input
+            type="checkbox"
+            checked={!without.has(name)}
+            onChange={(event) => {
+              const next = new Set(without);
+              if (event.currentTarget.checked) next.delete(name);
+              else next.add(name);
+              onChange(next);
+            }}
+          />
+          <span class="lead">
+            {name}
+            <span class="small soft">{t(meaningOf(name))}</span>
+          </span>
+        </label>
+      ))}
+    </fieldset>
+  );
+}
+
+/** A device's kind, session, and grants with what is left of them. */
+export function DeviceFactList({ row, children }: { row: DeviceFacts; children?: ComponentChildren }) {
+  const t = useT();
+  const now = useNow();
+  const kind = [row.device_platform || row.client_surface, row.device_model]
+    .filter((text) => text !== '' && text !== 'unknown')
+    .join(', ');
+  const left = grantsLeft(row.grants, row.expires_at, now.value / 1000);
+  return (
+    <dl class="facts">
+      <dt>{t('Kind')}</dt>
+      <dd>{kind === '' ? t('Not known') : kind}</dd>
+      <dt>{t('Session')}</dt>
+      <dd>
+        <code>{row.token_prefix}</code>{' '}
+        {row.expires_at === null
+          ? t('never ends')
+          : t('ends in {age}', { age: ageText(row.expires_at * 1000 - now.value, t) })}
+      </dd>
+      <dt>{t('May use')}</dt>
+      <dd>
+        {left.length === 0
+          ? t('nothing')
+          : left
+              .map(({ name, seconds }) => (seconds === null ? name : `${name} ${ageText(seconds * 1000, t)}`))
+              .join(', ')}
+      </dd>
+      {children}
+    </dl>
+  );
+}
+
+interface DialogProps {
+  api: Api;
+  row: DeviceFacts;
+  onClose(): void;
+  /** After the relay has done it. */
+  onDone(): void;
+}
+
+/** Ends the session of a device, and its shells unless they are to stay (contract 01 §6.4, 02 §1.5). */
+export function RevokeDialog({ api, row, onClose, onDone, own = false }: DialogProps & { own?: boolean }) {
+  const t = useT();
+  const keep = useSignal(false);
+  const { isBusy, run } = useCall(api);
+
+  async function revoke(): Promise<void> {
+    const query = keep.value ? '?keep_shells=1' : '';
+    const done = own ? t('Signed out.') : t('Revoked {name}.', { name: row.device_name });
+    if (!(await run(`sessions/${row.token_prefix}${query}`, { method: 'DELETE' }, done))) return;
+    onClose();
+    onDone();
+  }
+
+  return (
+    <Question
+      title={own ? t('Sign out this device?') : t('Revoke {name}?', { name: row.device_name })}
+      confirm={own ? t('Sign out') : t('Revoke')}
+      isBusy={isBusy}
+      onConfirm={() => void revoke()}
+      onClose={onClose}
+    >
+      <p>
+        {own
+          ? t('Its session ends and the pairing is forgotten here. To come back, it has to be paired again.')
+          : t('It is disconnected at once, and has to be paired again to come back.')}
+      </p>
+      <label class="check">
+        <input
+          type="checkbox"
+          checked={keep.value}
+          onChange={(event) => {
+            keep.value = event.currentTarget.checked;
+          }}
+        />
+        <span class="lead">
+          {t('Leave its shells in tmux')}
+          <span class="small soft">{t('Otherwise they end, with everything that runs in them.')}</span>
+        </span>
+      </label>
+    </Question>
+  );
+}
+
+const SHORTER = [HOUR, DAY, 7 * DAY, 30 * DAY];
+
+/** Takes rights away; nothing is ever extended (contract 01 §6.4). */
+export function ReduceDialog({ api, row, onClose, onDone }: DialogProps) {
+  const t = useT();
+  const text = useDurationText();
+  const ttl = useSignal('');
+  const without = useSignal<ReadonlySet<string>>(new Set());
+  const { isBusy, run } = useCall(api);
+  const now = Date.now() / 1000;
+  const held = [...new Set(grantsLeft(row.grants, row.expires_at, now).map(({ name }) => name))];
+  const left = row.expires_at === null ? Number.POSITIVE_INFINITY : row.expires_at - now;
+  const isNothing = ttl.value === '' && without.value.size === 0;
+
+  async function reduce(): Promise<void> {
+    const ended = [...without.value].flatMap((name) => expandGrant(name, Object.keys(row.grants)));
+    const body = {
+      // 0 would mean never, so that one second is the least.
+      ...(ended.length > 0 && { grants: Object.fromEntries(ended.map((grant) => [grant, 1])) }),
+      ...(ttl.value !== '' && { ttl_seconds: Number(ttl.value) }),
+    };
+    const done = t('Reduced {name}.', { name: row.device_name });
+    if (!(await run(`sessions/${row.token_prefix}`, { method: 'PATCH', body }, done))) return;
+    onClose();
+    onDone();
+  }
+
+  return (
+    <Dialog
+      title={t('Reduce {name}', { name: row.device_name })}
+      onClose={onClose}
+      onSubmit={() => void reduce()}
+      actions={
+        <Button type="submit" kind="primary" disabled={isBusy || isNothing}>
+          {t('Reduce')}
+        </Button>
+      }
+    >
+      <p>{t('What is taken away does not come back: to give more, pair the device again.')}</p>
+      <Choice
+        label={t('Its session ends')}
+        value={ttl.value}
+        options={[
+          ['', t('as before')],
+          ...SHORTER.filter((seconds) => seconds < left).map(
+            (seconds) => [String(seconds), t('in {age}', { age: text(seconds) })] as const,
+          ),
+        ]}
+        onChange={(value) => {
+          ttl.value = value;
+        }}
+      />
+      <GrantChoice
+        legend={t('Grants it keeps')}
+        names={held}
+        without={without.value}
+        onChange={(next) => {
+          without.value = next;
+        }}
+      />
+    </Dialog>
+  );
+}

@@ -1,0 +1,78 @@
+import type { Table } from '../i18n.ts';
+
+/** Sentences of the chat. */
+export default {
+  'All conversations': [
+    'Alle Gespräche',
+    'Todas las conversaciones',
+    'Toutes les conversations',
+    'すべての会話',
+    'Todas as conversas',
+  ],
+  'Ask the agent something.': [
+    'Frag den Agenten etwas.',
+    'Pregunta algo al agente.',
+    "Demandez quelque chose à l'agent.",
+    'エージェントに何か聞いてみましょう。',
+    'Pergunte algo ao agente.',
+  ],
+  Chat: ['Chat', 'Chat', 'Chat', 'チャット', 'Chat'],
+  Conversation: ['Gespräch', 'Conversación', 'Conversation', '会話', 'Conversa'],
+  'New conversation': ['Neues Gespräch', 'Nueva conversación', 'Nouvelle conversation', '新しい会話', 'Nova conversa'],
+  'Not sent: the relay does not answer. Your words stay here.': [
+    'Nicht gesendet: Das Relay antwortet nicht. Dein Text bleibt hier.',
+    'No enviado: el relay no responde. Tu texto sigue aquí.',
+    'Non envoyé : le relais ne répond pas. Votre texte reste ici.',
+    '送信できませんでした。リレーが応答しません。入力した内容は残っています。',
+    'Não enviado: o relay não responde. Seu texto continua aqui.',
+  ],
+  Reasoning: ['Überlegung', 'Razonamiento', 'Raisonnement', '思考', 'Raciocínio'],
+  Stop: ['Stopp', 'Detener', 'Arrêter', '停止', 'Parar'],
+  'Stopped.': ['Angehalten.', 'Detenido.', 'Arrêté.', '停止しました。', 'Parado.'],
+  'The agent does not answer.': [
+    'Der Agent antwortet nicht.',
+    'El agente no responde.',
+    "L'agent ne répond pas.",
+    'エージェントが応答しません。',
+    'O agente não responde.',
+  ],
+  'The agent failed.': [
+    'Der Agent ist gescheitert.',
+    'El agente ha fallado.',
+    "L'agent a échoué.",
+    'エージェントが失敗しました。',
+    'O agente falhou.',
+  ],
+  'The agent is at work': [
+    'Der Agent arbeitet',
+    'El agente trabaja',
+    "L'agent travaille",
+    'エージェントが作業中',
+    'O agente está trabalhando',
+  ],
+  'The connection broke. The agent has stopped; what it had said is here.': [
+    'Die Verbindung brach ab. Der Agent hat aufgehört; was er gesagt hatte, steht hier.',
+    'La conexión se cortó. El agente se detuvo; lo que había dicho está aquí.',
+    "La connexion s'est rompue. L'agent s'est arrêté ; ce qu'il avait dit est ici.",
+    '接続が切れました。エージェントは停止しました。それまでの内容はここにあります。',
+    'A conexão caiu. O agente parou; o que ele tinha dito está aqui.',
+  ],
+  'There is no conversation yet. Begin one above.': [
+    'Es gibt noch kein Gespräch. Beginne oben eines.',
+    'Aún no hay conversaciones. Empieza una arriba.',
+    "Il n'y a pas encore de conversation. Commencez-en une ci-dessus.",
+    'まだ会話がありません。上から始めてください。',
+    'Ainda não há conversas. Comece uma acima.',
+  ],
+  'This browser has not seen what was said before. The agent knows it: go on below.': [
+    'Dieser Browser hat das Bisherige nicht gesehen. Der Agent kennt es: Mach unten weiter.',
+    'Este navegador no ha visto lo dicho antes. El agente lo sabe: continúa abajo.',
+    "Ce navigateur n'a pas vu ce qui a été dit. L'agent le sait : continuez ci-dessous.",
+    'このブラウザーは以前の内容を知りません。エージェントは覚えています。下から続けてください。',
+    'Este navegador não viu o que foi dito antes. O agente sabe: continue abaixo.',
+  ],
+  You: ['Du', 'Tú', 'Vous', 'あなた', 'Você'],
+  done: ['fertig', 'hecho', 'terminé', '完了', 'concluído'],
+  failed: ['gescheitert', 'falló', 'échoué', '失敗', 'falhou'],
+  running: ['läuft', 'en curso', 'en cours', '実行中', 'em execução'],
+} satisfies Table;

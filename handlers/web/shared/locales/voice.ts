@@ -1,0 +1,101 @@
+import type { Table } from '../i18n.ts';
+
+/** Sentences of voice. */
+export default {
+  'Answers are shown, not spoken: the relay has no provider of speech.': [
+    'Antworten werden gezeigt, nicht vorgelesen: Das Relay hat keinen Anbieter für Sprachausgabe.',
+    'Las respuestas se muestran, no se leen: el relay no tiene proveedor de voz.',
+    "Les réponses sont affichées, pas lues : le relais n'a pas de fournisseur de synthèse vocale.",
+    '回答は表示のみです。リレーに音声合成のプロバイダーがありません。',
+    'As respostas são mostradas, não faladas: o relay não tem provedor de voz.',
+  ],
+  'Asking for the microphone': [
+    'Fragt nach dem Mikrofon',
+    'Pidiendo el micrófono',
+    'Demande du microphone',
+    'マイクの許可を確認中',
+    'Pedindo o microfone',
+  ],
+  'Browsers give the microphone to encrypted pages only, and this one came over plain http. Open the relay by its https address, with Tailscale Serve or a certificate (RELAY_SSL_CERT).':
+    [
+      'Browser geben das Mikrofon nur verschlüsselten Seiten, und diese kam über einfaches http. Öffne das Relay über seine https-Adresse, mit Tailscale Serve oder einem Zertifikat (RELAY_SSL_CERT).',
+      'Los navegadores solo dan el micrófono a páginas cifradas, y esta llegó por http sin cifrar. Abre el relay por su dirección https, con Tailscale Serve o un certificado (RELAY_SSL_CERT).',
+      "Les navigateurs ne donnent le microphone qu'aux pages chiffrées, et celle-ci est arrivée en http simple. Ouvrez le relais par son adresse https, avec Tailscale Serve ou un certificat (RELAY_SSL_CERT).",
+      'ブラウザーは暗号化されたページにだけマイクを許可しますが、このページは通常の http で届きました。Tailscale Serve か証明書 (RELAY_SSL_CERT) を使い、https のアドレスでリレーを開いてください。',
+      'Os navegadores só liberam o microfone para páginas criptografadas, e esta veio por http simples. Abra o relay pelo endereço https, com Tailscale Serve ou um certificado (RELAY_SSL_CERT).',
+    ],
+  'Hold to talk, or tap': [
+    'Zum Sprechen halten oder tippen',
+    'Mantén pulsado para hablar, o toca',
+    'Maintenez pour parler, ou touchez',
+    '押し続けるかタップして話す',
+    'Segure para falar, ou toque',
+  ],
+  'Listening: let go or tap to send': [
+    'Hört zu: loslassen oder tippen zum Senden',
+    'Escuchando: suelta o toca para enviar',
+    "À l'écoute : relâchez ou touchez pour envoyer",
+    '聞いています: 離すかタップで送信',
+    'Ouvindo: solte ou toque para enviar',
+  ],
+  Loudness: ['Lautstärke', 'Volumen', 'Volume', '音量', 'Volume'],
+  'Nothing was heard. Speak closer to the microphone.': [
+    'Nichts war zu hören. Sprich näher am Mikrofon.',
+    'No se oyó nada. Habla más cerca del micrófono.',
+    "Rien n'a été entendu. Parlez plus près du microphone.",
+    '何も聞き取れませんでした。マイクの近くで話してください。',
+    'Nada foi ouvido. Fale mais perto do microfone.',
+  ],
+  'Speak the answers': [
+    'Antworten vorlesen',
+    'Leer las respuestas en voz alta',
+    'Lire les réponses à voix haute',
+    '回答を読み上げる',
+    'Falar as respostas',
+  ],
+  'Speaking: tap to interrupt': [
+    'Spricht: zum Unterbrechen tippen',
+    'Hablando: toca para interrumpir',
+    'Lecture : touchez pour interrompre',
+    '読み上げ中: タップで中断',
+    'Falando: toque para interromper',
+  ],
+  Talk: ['Sprechen', 'Hablar', 'Parler', '話す', 'Falar'],
+  'The microphone cannot be used now: another program may hold it.': [
+    'Das Mikrofon ist gerade nicht nutzbar: Vielleicht belegt es ein anderes Programm.',
+    'El micrófono no se puede usar ahora: quizá lo ocupa otro programa.',
+    "Le microphone est inutilisable pour l'instant : un autre programme l'occupe peut-être.",
+    'マイクを使えません。別のプログラムが使用中かもしれません。',
+    'O microfone não pode ser usado agora: talvez outro programa o ocupe.',
+  ],
+  'The relay has no provider that understands speech. Name one under stt in the configuration of the agent.': [
+    'Das Relay hat keinen Anbieter, der Sprache versteht. Nenne einen unter stt in der Konfiguration des Agenten.',
+    'El relay no tiene ningún proveedor que entienda el habla. Indica uno en stt en la configuración del agente.',
+    "Le relais n'a pas de fournisseur qui comprend la parole. Nommez-en un sous stt dans la configuration de l'agent.",
+    'リレーに音声認識のプロバイダーがありません。エージェントの設定の stt で指定してください。',
+    'O relay não tem um provedor que entenda fala. Indique um em stt na configuração do agente.',
+  ],
+  'This browser cannot play the answer.': [
+    'Dieser Browser kann die Antwort nicht abspielen.',
+    'Este navegador no puede reproducir la respuesta.',
+    'Ce navigateur ne peut pas lire la réponse.',
+    'このブラウザーは回答を再生できません。',
+    'Este navegador não consegue reproduzir a resposta.',
+  ],
+  'This device has no microphone.': [
+    'Dieses Gerät hat kein Mikrofon.',
+    'Este dispositivo no tiene micrófono.',
+    "Cet appareil n'a pas de microphone.",
+    'このデバイスにはマイクがありません。',
+    'Este dispositivo não tem microfone.',
+  ],
+  'This page may not use the microphone. Allow it in the settings of the browser.': [
+    'Diese Seite darf das Mikrofon nicht nutzen. Erlaube es in den Einstellungen des Browsers.',
+    'Esta página no puede usar el micrófono. Permítelo en los ajustes del navegador.',
+    'Cette page ne peut pas utiliser le microphone. Autorisez-le dans les réglages du navigateur.',
+    'このページはマイクを使えません。ブラウザーの設定で許可してください。',
+    'Esta página não pode usar o microfone. Permita nas configurações do navegador.',
+  ],
+  Understanding: ['Versteht', 'Transcribiendo', 'Transcription', '認識中', 'Transcrevendo'],
+  Voice: ['Sprache', 'Voz', 'Voix', '音声', 'Voz'],
+} satisfies Table;

@@ -1,0 +1,52 @@
+import { type ReadonlySignal, signal } from '@preact/signals';
+import { createRequired } from './context.ts';
+
+/** Where the page is: `#/chat/abc?tools=off` is screen `chat`, argument `abc`. */
+export interface Place {
+  screen: string;
+  /** What follows the screen's name, decoded; empty without one. */
+  argument: string;
+  query: URLSearchParams;
+}
+
+export type Router = ReturnType<typeof createRouter>;
+
+/** The place in the fragment of the address: pages lie below any path, and their server never sees a fragment. */
+export function createRouter(home: string) {
+  const place = signal(read());
+
+  function read(): Place {
+    const [path = '', query = ''] = location.hash.replace(/^#\/?/, '').split('?', 2) as [string, string?];
+    const [screen = '', ...rest] = path.split('/');
+    return { screen: screen || home, argument: decode(rest.join('/')), query: new URLSearchParams(query) };
+  }
+
+  addEventListener('hashchange', () => {
+    place.value = read();
+  });
+
+  return {
+    place: place as ReadonlySignal<Place>,
+    /** Goes to a screen; `replace` leaves no entry to go back to. */
+    go(screen: string, argument = '', { replace = false } = {}): void {
+      const target = hrefOf(screen, argument);
+      if (replace) history.replaceState(history.state, '', target);
+      else history.pushState(null, '', target);
+      place.value = read();
+    },
+  };
+}
+
+/** The address of a screen, for links. */
+export const hrefOf = (screen: string, argument = ''): string =>
+  `#/${screen}${argument === '' ? '' : `/${encodeURIComponent(argument)}`}`;
+
+function decode(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return '';
+  }
+}
+
+export const [ProvideRouter, useRouter] = createRequired<Router>('The router');

@@ -1,0 +1,144 @@
+import { type ReadonlySignal, useSignal } from '@preact/signals';
+import type { ComponentChildren, ComponentType } from 'preact';
+import { useEffect, useRef } from 'preact/hooks';
+import { Button, Empty, Loading, ToastList } from './components.tsx';
+import { useT } from './i18n.ts';
+import { Icon, type IconName } from './icons.tsx';
+import { hrefOf, useRouter } from './router.ts';
+
+/** A row of the screen table of a page. A screen is one file and one row. */
+export interface Screen {
+  /** Name in the fragment of the address. */
+  path: string;
+  /** English; translated where it is shown. */
+  title: string;
+  icon: IconName;
+  load(): Promise<{ default: ComponentType }>;
+  /** Grant without which the screen is not offered. */
+  grant?: string;
+  /**
+   * Where it is offered: `bar` at the bottom of a phone and in the rail of a wide screen, `rail` in the rail and on the
+   * screen `more`, `hidden` by links alone.
+   */
+  place: 'bar' | 'rail' | 'hidden';
+}
+
+export interface ShellProps {
+  screens: readonly Screen[];
+  /** At the right of the title: the state of the connection. */
+  status: ComponentChildren;
+  /** Above the screen: what concerns the whole page. */
+  notices?: ComponentChildren;
+  /** Numbers beside a screen's name, such as unread messages. */
+  badges?: Readonly<Record<string, ReadonlySignal<number>>>;
+}
+
+/** The frame of a page: title, state, navigation, and the screen that the address names. */
+export function Shell({ screens, status, notices, badges = {} }: ShellProps) {
+  const t = useT();
+  const { screen: name } = useRouter().place.value;
+  const current = screens.find(({ path }) => path === name) ?? screens[0];
+  const heading = useRef<HTMLHeadingElement>(null);
+  const isFirst = useRef(true);
+  const title = current ? t(current.title) : '';
+
+  // Keyboards and screen readers go on where the new screen begins.
+  useEffect(() => {
+    document.title = `${title} · svc`;
+    if (!isFirst.current) heading.current?.focus();
+    isFirst.current = false;
+  }, [title]);
+
+  return (
+    <div class="shell">
+      <header>
+        <h1 ref={heading} tabIndex={-1}>
+          {title}
+        </h1>
+        {status}
+      </header>
+      <nav aria-label={t('Screens')}>
+        {screens
+          .filter(({ place }) => place !== 'hidden')
+          .map(({ path, title, icon, place }) => {
+            const count = badges[path]?.value ?? 0;
+            return (
+              <a
+                key={path}
+                href={hrefOf(path)}
+                class={place === 'rail' ? 'rail-only' : path === 'more' ? 'bar-only' : ''}
+                aria-current={path === current?.path ? 'page' : undefined}
+              >
+                <Icon name={icon} />
+                <span>{t(title)}</span>
+                {count > 0 && <b class="badge">{count > 99 ? '99+' : count}</b>}
+              </a>
+            );
+          })}
+      </nav>
+      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reachable by keyboard */}
+      <main tabIndex={0}>
+        {notices}
+        {current && <Lazy key={current.path} screen={current} />}
+      </main>
+      <ToastList />
+    </div>
+  );
+}
+
+/** A screen, loaded when it is first shown. */
+function Lazy({ screen }: { screen: Screen }) {
+  const t = useT();
+  const loaded = useSignal<{ Screen?: ComponentType; failed?: boolean }>({});
+
+  function load(): void {
+    loaded.value = {};
+    screen.load().then(
+      ({ default: Screen }) => {
+        loaded.value = { Screen };
+      },
+      () => {
+        loaded.value = { failed: true };
+      },
+    );
+  }
+  useEffect(load, [screen.path]);
+
+  const { Screen, failed } = loaded.value;
+  if (Screen) return <Screen />;
+  if (!failed) return <Loading />;
+  return (
+    <Empty
+      icon="offline"
+      action={
+        <Button icon="refresh" onClick={load}>
+          {t('Retry')}
+        </Button>
+      }
+    >
+      {t('This screen could not be loaded: the relay does not answer.')}
+    </Empty>
+  );
+}
+
+/** The screens that do not fit into the bar of a phone. */
+export function MoreList({ screens }: { screens: readonly Screen[] }) {
+  const t = useT();
+  return (
+    <div class="screen">
+      <ul class="list">
+        {screens
+          .filter(({ place }) => place === 'rail')
+          .map(({ path, title, icon }) => (
+            <li key={path}>
+              <a class="item" href={hrefOf(path)}>
+                <Icon name={icon} />
+                <span class="text">{t(title)}</span>
+                <Icon name="next" />
+              </a>
+            </li>
+          ))}
+      </ul>
+    </div>
+  );
+}

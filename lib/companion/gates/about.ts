@@ -1,0 +1,35 @@
+import type { Question } from '../types.ts';
+import type { CommandCall } from './gate.ts';
+
+interface Effect {
+  /** Effect of the command when it is allowed. */
+  effect: string;
+  /** The app that does it, whatever is in the foreground. */
+  app?: string;
+}
+
+const EFFECTS: Record<string, Effect> = {
+  '/tap': { effect: 'taps it' },
+  '/tap_text': { effect: 'taps it' },
+  '/long_press': { effect: 'presses it long' },
+  '/type': { effect: 'types it into the focused field' },
+  '/call': { effect: 'calls this number', app: 'Phone' },
+  '/send_sms': { effect: 'sends this message', app: 'Messages' },
+  '/send_mms': { effect: 'opens this message, ready to be sent', app: 'Messages' },
+  '/share_media': { effect: 'opens the share sheet with this', app: 'Share sheet' },
+};
+
+/** The command behind a question, the app that it would act on, and what it would do there. */
+export async function aboutOf({ command, route, env }: CommandCall): Promise<NonNullable<Question['about']>> {
+  const { effect, app } = EFFECTS[route.path] ?? { effect: 'runs the command' };
+  return { command: `${command.method} ${route.path}`, app: app ?? (await foregroundApp(env)), effect };
+}
+
+/** `Tea shop (org.example.shop)`; the package alone for an app that is not in the launcher. */
+async function foregroundApp({ device }: CommandCall['env']): Promise<string> {
+  const { foreground } = device.info();
+  if (foreground === null) return 'unknown';
+  const apps = await device.apps().catch(() => []);
+  const label = apps.find((one) => one.package === foreground)?.label;
+  return label === undefined ? foreground : `${label} (${foreground})`;
+}

@@ -1,0 +1,131 @@
+import { Duplex } from 'node:stream';
+import { WebSocket } from 'ws';
+import type { TunnelRequest } from '../dial.ts';
+import { upstreamReason } from '../upstream.ts';
+import type { Trust } from './trust.ts';
+
+/** Milliseconds until the socket is open, and then until the server has answered (contract 08 §7.3). */
+const OPEN_TIMEOUT = 10_000;
+const ANSWER_TIMEOUT = 10_000;
+const CLOSE_TIMEOUT = 2000;
+/** Bytes of the largest message that may arrive: one record of the other side (contract 08 §7.5). */
+const MAX_MESSAGE = 1024 * 1024;
+/** Bytes of the largest message that is sent: records up to this size wait for nothing but each other. */
+const MAX_RECORD = 64 * 1024;
+
+export interface TunnelParts {
+  trust: Trust;
+  /** Ends the attempt. */
+  signal: AbortSignal;
+  /** Milliseconds to wait for the server's answer. */
+  answerTimeout?: number;
+}
+
+/**
+ * Opens a byte stream over a WebSocket (contract 08 §7.9, steps 1 to 3). Rejects with a sentence for people that holds no
+ * secret. Reading stops while the stream is not read, and a write is done once the socket has taken it, so that neither
+ * side queues more than a few records. The stream has no half-open state: the other side's end ends it.
+ */
+export function openTunnel(request: TunnelRequest, { trust, signal, answerTimeout }: TunnelParts): Promise<Duplex> {
+  return new Promise((resolve, reject) => {
+    let socket: WebSocket;
+    try {
+      const options = { handshakeTimeout: OPEN_TIMEOUT, maxPayload: MAX_MESSAGE, perMessageDeflate: false };
+      const secureContext = trust.secureContext();
+      socket = new WebSocket(request.url, { ...options, ...(secureContext && { secureContext }) });
+    } catch {
+      reject(new Error('this is not the address of a broker'));
+      return;
+    }
+    let timer: NodeJS.Timeout | undefined;
+    const settle = () => {
+      clearTimeout(timer);
+      signal.removeEventListener('abort', abort);
+      socket.off('message', answered);
+      socket.off('close', closed);
+      socket.off('error', failed);
+    };
+    const fail = (message: string) => {
+      settle();
+      // An abort during the handshake is reported as an error, which must have a listener.
+      socket.on('error', () => {});
+      socket.terminate();
+      reject(new Error(message));
+    };
+    const abort = () => fail('aborted');
+    const closed = () => fail('the broker closed the connection');
+    const failed = (error: Error) => fail(`broker: ${upstreamReason(error)}`);
+    function answered(data: WebSocket.RawData, isBinary: boolean): void {
+      const refusal = isBinary ? 'the broker answered with what is no answer' : request.refuse(String(data));
+      if (refusal !== null) fail(refusal);
+      else {
+        settle();
+        resolve(streamOf(socket));
+      }
+    }
+
+    socket.on('unexpected-response', (_request, response) => {
+      response.destroy();
+      fail(`the broker answered the upgrade with HTTP ${response.statusCode}`);
+    });
+    socket.on('open', () => {
+      timer = setTimeout(
+        () => fail('the broker did not connect to the relay in time'),
+        answerTimeout ?? ANSWER_TIMEOUT,
+      );
+      socket.send(request.hello());
+    });
+    socket.on('message', answered);
+    socket.on('close', closed);
+    socket.on('error', failed);
+    signal.addEventListener('abort', abort);
+    if (signal.aborted) abort();
+  });
+}
+
+function streamOf(socket: WebSocket): Duplex {
+  const stream = new Duplex({
+    allowHalfOpen: false,
+    read: () => socket.resume(),
+    write: (chunk: Buffer, _encoding, done) => send([chunk], done),
+    writev: (chunks, done) =>
+      send(
+        chunks.map(({ chunk }) => chunk as Buffer),
+        done,
+      ),
+    final(done) {
+      socket.close(1000);
+      done();
+    },
+    destroy(error, done) {
+      // Bytes sent before the end still arrive, unless the other side no longer reads.
+      if (error || socket.readyState !== WebSocket.CLOSING) socket.terminate();
+      else setTimeout(() => socket.terminate(), CLOSE_TIMEOUT).unref();
+      done(error);
+    },
+  });
+
+  /** Sends bytes in records. An empty message would end the tunnel, so none is sent. */
+  function send(chunks: Buffer[], done: (error?: Error | null) => void): void {
+    const bytes = chunks.length === 1 ? (chunks[0] as Buffer) : Buffer.concat(chunks);
+    if (bytes.length === 0) done();
+    for (let start = 0; start < bytes.length; start += MAX_RECORD) {
+      const record = bytes.subarray(start, start + MAX_RECORD);
+      const isLast = start + MAX_RECORD >= bytes.length;
+      socket.send(record, { binary: true }, isLast ? done : undefined);
+    }
+  }
+
+  socket.on('message', (data, isBinary) => {
+    if (stream.destroyed) return;
+    const bytes = data as Buffer;
+    if (!isBinary || bytes.length === 0) stream.destroy(new Error('the broker sent what is no data'));
+    else if (!stream.push(bytes)) socket.pause();
+  });
+  socket.on('error', (error) => stream.destroy(new Error(`broker: ${upstreamReason(error)}`)));
+  socket.on('close', () => {
+    if (!stream.readableEnded) stream.push(null);
+    stream.end();
+  });
+  return stream;
+}

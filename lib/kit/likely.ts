@@ -1,0 +1,41 @@
+/** Longest words that are compared: the work grows with the product of both lengths. */
+const MAX_WORD = 64;
+
+/** How many letters differ: added, left out, replaced, or swapped with their neighbour. */
+function distance(one: string, other: string): number {
+  let beforeLast: number[] = [];
+  let last = Array.from({ length: other.length + 1 }, (_, at) => at);
+  for (let row = 1; row <= one.length; row++) {
+    const current = [row];
+    for (let at = 1; at <= other.length; at++) {
+      const isSame = one[row - 1] === other[at - 1];
+      let least = Math.min(
+        (last[at] as number) + 1,
+        (current[at - 1] as number) + 1,
+        (last[at - 1] as number) + (isSame ? 0 : 1),
+      );
+      const isSwapped = row > 1 && at > 1 && one[row - 1] === other[at - 2] && one[row - 2] === other[at - 1];
+      if (isSwapped) least = Math.min(least, (beforeLast[at - 2] as number) + 1);
+      current.push(least);
+    }
+    beforeLast = last;
+    last = current;
+  }
+  return last[other.length] as number;
+}
+
+/**
+ * The known word that somebody most likely meant: it begins with theirs, or at most a third of its letters differ.
+ * Undefined when none is near. Case does not count.
+ */
+export function likelyWord(typed: string, known: readonly string[]): string | undefined {
+  const word = typed.toLowerCase();
+  if (word === '' || word.length > MAX_WORD) return undefined;
+  let best: { name: string; far: number } | undefined;
+  for (const name of known) {
+    const lower = name.toLowerCase();
+    const far = word.length >= 3 && lower.startsWith(word) ? 0.5 : distance(word, lower);
+    if (far <= Math.max(1, Math.floor(lower.length / 3)) && (!best || far < best.far)) best = { name, far };
+  }
+  return best?.name;
+}

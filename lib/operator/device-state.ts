@@ -1,0 +1,59 @@
+import { asObject } from '../kit/json.ts';
+
+/** Milliseconds without proof of life after which nothing is called connected (contract 09 §2). */
+export const STALE_AFTER = 45_000;
+
+export type DeviceState = 'connected' | 'stale' | 'offline';
+
+export interface Liveness {
+  state: DeviceState;
+  /** Seconds: since it connected, since its last sign of life (`stale`), or since it was last seen (`offline`). */
+  age: number;
+  /** Milliseconds since the last sign of life; null without a connection. */
+  proofAge: number | null;
+  /** Milliseconds; null when there is no connection, or none was measured. */
+  roundTrip: number | null;
+}
+
+const number = (value: unknown) => (typeof value === 'number' && Number.isFinite(value) ? value : null);
+
+/**
+ * How the device of a row of `GET /relay/devices` is: by its connection with the latest sign of life. `now` is epoch
+ * seconds, `elapsed` the milliseconds since the relay sent the row.
+ */
+export function livenessOf(row: Record<string, unknown>, now: number, elapsed = 0): Liveness {
+  const rows = Array.isArray(row.connections) ? row.connections.map((item) => asObject(item) ?? {}) : [];
+  const connections = rows.map((connection) => ({
+    since: number(connection.since) ?? now,
+    proofAge: (number(connection.proof_age_ms) ?? Number.POSITIVE_INFINITY) + elapsed,
+    isStale: connection.stale !== false,
+    roundTrip: number(connection.rtt_ms),
+  }));
+  const [best] = connections.sort((a, b) => a.proofAge - b.proofAge);
+  if (!best) {
+    return { state: 'offline', age: Math.max(0, now - (number(row.last_seen) ?? 0)), proofAge: null, roundTrip: null };
+  }
+  const { proofAge } = best;
+  if (best.isStale || proofAge > STALE_AFTER)
+    return { state: 'stale', age: proofAge / 1000, proofAge, roundTrip: null };
+  const { roundTrip } = connections.find((one) => !one.isStale && one.roundTrip !== null) ?? best;
+  return { state: 'connected', age: Math.max(0, now - best.since), proofAge, roundTrip };
+}
+
+/** A grant that a device still has, and the seconds until it ends where that is before its session; else null. */
+export interface GrantLeft {
+  name: string;
+  seconds: number | null;
+}
+
+/** The grants that are left, those of voice as one. `now` is epoch seconds. */
+export function grantsLeft(grants: Record<string, unknown>, expiresAt: number | null, now: number): GrantLeft[] {
+  const left = new Map<string, GrantLeft>();
+  for (const [grant, expiry] of Object.entries(grants)) {
+    const name = grant.startsWith('voice:') ? 'voice' : grant;
+    const end = number(expiry);
+    if (expiry === null || expiry === expiresAt) left.set(`${name} `, { name, seconds: null });
+    else if (end !== null && end > now) left.set(`${name} ${Math.round(end)}`, { name, seconds: end - now });
+  }
+  return [...left.values()];
+}

@@ -1,0 +1,24 @@
+import { asObject, parseObject } from '../kit/json.ts';
+
+/** Grants that a browser does not get unless they are named (contract 09 §5): it is no phone, and no computer. */
+export const NOT_FOR_BROWSERS: readonly string[] = ['bridge', 'desktop'];
+
+/**
+ * The address of the app with the code of a payload, `<base>/app/#code=ABC123` (contract 09 §5): of the first route with TLS that a
+ * browser can check, which has the most to offer there, else of the first one. A pinned route is none for browsers.
+ * `local` is the relay's port when nothing but this machine reaches it.
+ */
+export function pageLink(payload: string, local?: { port: number; tls: boolean }): string {
+  const { relay, endpoints } = parseObject(payload) ?? {};
+  const { url: direct, code } = asObject(relay) ?? {};
+  const routes = Array.isArray(endpoints) ? endpoints.map(asObject) : [];
+  const open = routes.filter((route) => route && !route.proxy && !route.broker);
+  const urls = [...open.map((route) => asObject(route?.relay)?.url), direct].filter((url) => typeof url === 'string');
+  const own = local && `${local.tls ? 'wss' : 'ws'}://localhost:${local.port}`;
+  const secure = urls.find((url) => /^wss:/i.test(url) && isName(url));
+  const url = secure ?? own ?? urls[0] ?? '';
+  return `${url.replace(/^ws/i, 'http').replace(/\/(?:ws\/?)?$/, '')}/app/#code=${code}`;
+}
+
+/** Whether a browser may find a valid certificate there: nobody issues one for the addresses of a home. */
+const isName = (url: string): boolean => /^wss:\/\/(?:[\w-]+\.)+[a-z][\w-]*(?:[:/]|$)/i.test(url);

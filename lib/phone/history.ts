@@ -1,0 +1,201 @@
+import type { PhoneHistoryItem, PhoneMessage, Reply, Store } from '../../storage/schema.ts';
+import { describeError } from '../errors.ts';
+import { isObject } from '../kit/json.ts';
+import type { Log } from '../log.ts';
+
+const MAX_ITEMS = 500;
+/** Characters of text in all items: one reply may have a million. */
+const MAX_CHARACTERS = 8 * 1024 * 1024;
+
+export type MessageState = Extract<PhoneHistoryItem, { kind: 'message' }>['state'];
+
+/** States that a message may be in before it gets into another one. It never goes back. */
+const BEFORE: Readonly<Record<Exclude<MessageState, 'queued'>, readonly MessageState[]>> = {
+  sent: ['queued'],
+  // A device that gets copies shows messages that still wait for the phone.
+  shown: ['queued', 'sent'],
+  answered: ['queued', 'sent', 'shown'],
+  expired: ['queued'],
+  cancelled: ['queued'],
+  dropped: ['queued'],
+};
+
+export interface HistoryPage {
+  items: PhoneHistoryItem[];
+  /** `seq` of the newest item, 0 without one. */
+  latest: number;
+}
+
+export interface HistoryParts {
+  store: Store<'phone-history'>;
+  log: Log;
+  /** Items are new or have changed; `latest` is the `seq` of the newest. */
+  changed?(items: readonly PhoneHistoryItem[], latest: number): void;
+}
+
+export type PhoneHistory = Awaited<ReturnType<typeof openHistory>>;
+
+/**
+ * The last messages and replies with what became of them (contract 09 §1). Changes are made at once and written by
+ * `save`: an item that changes twice in one turn is written once.
+ */
+export async function openHistory({ store, log, changed: notify }: HistoryParts) {
+  /** By `seq`, oldest first. */
+  const items = new Map<number, PhoneHistoryItem>();
+  /** `seq` of the newest item of an id. */
+  const seqs = { message: new Map<string, number>(), reply: new Map<string, number>() };
+  const changed = new Set<number>();
+  let latest = 0;
+  let characters = 0;
+
+  function insert(item: PhoneHistoryItem): void {
+    items.set(item.seq, item);
+    seqs[item.kind].set(item.message_id, item.seq);
+    characters += item.text.length;
+    latest = item.seq;
+  }
+
+  function remove(item: PhoneHistoryItem): void {
+    items.delete(item.seq);
+    characters -= item.text.length;
+    if (seqs[item.kind].get(item.message_id) === item.seq) seqs[item.kind].delete(item.message_id);
+    changed.add(item.seq);
+  }
+
+  /** Removes the oldest items over the bounds, never the newest one. */
+  function prune(): void {
+    for (const item of items.values()) {
+      if ((items.size <= MAX_ITEMS && characters <= MAX_CHARACTERS) || item.seq === latest) return;
+      remove(item);
+    }
+  }
+
+  function add(item: PhoneHistoryItem): void {
+    insert(item);
+    changed.add(item.seq);
+    prune();
+  }
+
+  function replace(item: PhoneHistoryItem): void {
+    characters += item.text.length - (items.get(item.seq)?.text.length ?? 0);
+    items.set(item.seq, item);
+    changed.add(item.seq);
+  }
+
+  const find = (kind: PhoneHistoryItem['kind'], id: string): PhoneHistoryItem | undefined =>
+    items.get(seqs[kind].get(id) ?? 0);
+
+  for (const key of await store.getKeys()) {
+    const item = readItem(await store.getItem(key));
+    if (item) items.set(item.seq, item);
+    else log.warn('skipped a stored record that cannot be read');
+  }
+  const loaded = [...items.values()].sort((a, b) => a.seq - b.seq);
+  items.clear();
+  for (const item of loaded) insert(item);
+  prune();
+
+  return {
+    /** A message has been accepted. One that replaces a queued message takes its item. */
+    message({ message_id, chat_id, title, text, reply_to, sent_at: ts }: PhoneMessage): void {
+      const content = { kind: 'message', message_id, chat_id, title, text, reply_to, ts, state: 'queued' } as const;
+      const queued = find('message', message_id);
+      if (queued?.state === 'queued') replace({ seq: queued.seq, ...content });
+      else add({ seq: latest + 1, ...content });
+    },
+
+    /** A message gets into a state, unless it is past it. Ignores unknown ids. */
+    became(messageId: string, state: Exclude<MessageState, 'queued'>): void {
+      const item = find('message', messageId);
+      if (item?.kind === 'message' && BEFORE[state].includes(item.state)) replace({ ...item, state });
+    },
+
+    /** Messages that count as queued, but wait no longer, were sent. */
+    delivered(waiting: ReadonlySet<string>): void {
+      for (const item of items.values()) {
+        if (item.kind === 'message' && item.state === 'queued' && !waiting.has(item.message_id)) {
+          replace({ ...item, state: 'sent' });
+        }
+      }
+    },
+
+    /** A new reply has arrived. */
+    reply({ message_id, chat_id, text, reply_to, ts }: Reply): void {
+      const content = {
+        kind: 'reply',
+        message_id,
+        chat_id,
+        title: null,
+        text,
+        reply_to,
+        ts,
+        state: 'waiting',
+      } as const;
+      add({ seq: latest + 1, ...content });
+      if (reply_to !== null) this.became(reply_to, 'answered');
+    },
+
+    /** Whether this very reply has arrived before: the phone sends it again when it has missed the acknowledgement. */
+    hasReply({ message_id, chat_id, text }: Reply): boolean {
+      const item = find('reply', message_id);
+      return item !== undefined && item.text === text && item.chat_id === chat_id;
+    },
+
+    /** A reply could not be stored after all. */
+    forget(messageId: string): void {
+      const item = find('reply', messageId);
+      if (item) remove(item);
+    },
+
+    /** A reader took a reply. */
+    taken(messageId: string): void {
+      const item = find('reply', messageId);
+      if (item?.kind === 'reply') replace({ ...item, state: 'taken' });
+    },
+
+    /** Writes what has changed. Resolves when it is durable; a failure is logged, for no message depends on it. */
+    async save(): Promise<void> {
+      if (changed.size === 0) return;
+      notify?.(
+        [...changed].flatMap((seq) => items.get(seq) ?? []),
+        latest,
+      );
+      const writes = [...changed].map((seq) => {
+        const item = items.get(seq);
+        const slot = String(seq % MAX_ITEMS);
+        if (item) return store.setItem(slot, item);
+        // A newer item may already have taken the slot.
+        return items.has(seq + MAX_ITEMS) ? undefined : store.removeItem(slot);
+      });
+      changed.clear();
+      try {
+        await Promise.all(writes);
+      } catch (error) {
+        log.warn(`the history of messages could not be saved: ${describeError(error)}`);
+      }
+    },
+
+    /** At most `limit` items after `since`, oldest first. */
+    page({ since, limit }: { since: number; limit: number }): HistoryPage {
+      const page: PhoneHistoryItem[] = [];
+      for (const item of items.values()) {
+        if (item.seq > since) page.push(item);
+        if (page.length === limit) break;
+      }
+      return { items: page, latest };
+    },
+  };
+}
+
+/** Reads a stored item; undefined if it is not one. */
+function readItem(value: unknown): PhoneHistoryItem | undefined {
+  if (!isObject(value)) return undefined;
+  const { seq, kind, message_id: id, text, ts } = value;
+  const isItem =
+    Number.isSafeInteger(seq) &&
+    (kind === 'message' || kind === 'reply') &&
+    typeof id === 'string' &&
+    typeof text === 'string' &&
+    typeof ts === 'number';
+  return isItem ? (value as unknown as PhoneHistoryItem) : undefined;
+}

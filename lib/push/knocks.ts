@@ -1,0 +1,233 @@
+import type { PushKnockRecord, PushSubscriptionRecord, Store } from '../../storage/schema.ts';
+import { describeError } from '../errors.ts';
+import { sha256 } from '../kit/bytes.ts';
+import type { Cancel, Clock } from '../kit/clock.ts';
+import { isObject } from '../kit/json.ts';
+import type { Log } from '../log.ts';
+import type { Subscriptions } from './subscriptions.ts';
+
+/** Messages that devices are still to be told of, or have been told of and not seen yet. */
+const MAX_KNOCKS = 100;
+/** Milliseconds before the second attempt at a device, and so on; after the last one it is given up. */
+const BACKOFF = [5_000, 30_000, 120_000, 600_000];
+/** The longest wait that a push service may ask for, milliseconds. */
+const MAX_WAIT = 3_600_000;
+/** A timer this long is an alarm at the edge, which wakes an object from its sleep. */
+const ALARM = 60_000;
+const PREFIX = 'knock:';
+
+/** Outcome of a call to a push service. */
+export type Outcome =
+  | { result: 'sent' }
+  /** The subscription is over. */
+  | { result: 'gone' }
+  /** It will never take this. */
+  | { result: 'refused' }
+  /** Try again, after the milliseconds that it asked for. */
+  | { result: 'later'; wait: number };
+
+export interface KnocksParts {
+  store: Store<'push'>;
+  clock: Clock;
+  log: Log;
+  subscriptions: Pick<Subscriptions, 'find' | 'keys' | 'gone'>;
+  /** Sends one knock. Rejects without an answer from the push service. */
+  send(knock: PushKnockRecord, to: PushSubscriptionRecord, signal: AbortSignal): Promise<Outcome>;
+  /** Whether a device may be told that a message was read, which shows nothing. */
+  acceptsRead(to: PushSubscriptionRecord): boolean;
+}
+
+/** A knock without the fields that are filled in later. */
+export type NewKnock = Omit<PushKnockRecord, 'seq' | 'kind' | 'pending' | 'told'>;
+
+export type Knocks = Awaited<ReturnType<typeof openKnocks>>;
+
+/**
+ * Tells devices of messages, each at its time, and takes that back once a message was read. What is to be done is stored
+ * before it is done, so that it survives a restart and a sleep; a crash may tell a device twice, which replaces its
+ * notification.
+ */
+export async function openKnocks(parts: KnocksParts) {
+  const { store, clock, log, subscriptions } = parts;
+  /** By message id, oldest first. */
+  const knocks = new Map<string, PushKnockRecord>();
+  /** The knock that is on its way to a subscription: one at a time. */
+  const busy = new Map<string, PushKnockRecord>();
+  /** When a push service that asked for patience may be asked again, by subscription. */
+  const patience = new Map<string, number>();
+  const end = new AbortController();
+  let cancelTimers: Cancel = () => {};
+  let isRunning = false;
+
+  for (const key of (await store.getKeys()).filter((key) => key.startsWith(PREFIX))) {
+    const knock = readKnock(await store.getItem(key));
+    if (knock) knocks.set(knock.message_id, knock);
+    else log.warn('skipped a stored record that cannot be read');
+  }
+  const stored = [...knocks.values()].sort((a, b) => a.seq - b.seq);
+  knocks.clear();
+  for (const knock of stored) knocks.set(knock.message_id, knock);
+  let seq = stored.at(-1)?.seq ?? 0;
+
+  function save(knock: PushKnockRecord): void {
+    const key = PREFIX + sha256(knock.message_id);
+    const isCurrent = knocks.get(knock.message_id) === knock;
+    if (!isCurrent && knocks.has(knock.message_id)) return;
+    const write = isCurrent ? store.setItem(key, { knock }) : store.removeItem(key);
+    write.catch((error) => log.warn(`a push message could not be saved: ${describeError(error)}`));
+  }
+
+  function remove(knock: PushKnockRecord): void {
+    if (knocks.get(knock.message_id) === knock) knocks.delete(knock.message_id);
+    save(knock);
+  }
+
+  /** When there is something to do for a knock next. */
+  function nextOf(knock: PushKnockRecord): number {
+    if (knock.pending === null) return knock.due;
+    const times = knock.pending
+      .filter(({ subscription }) => !busy.has(subscription))
+      .map(({ subscription, at }) => Math.max(at, patience.get(subscription) ?? 0));
+    return Math.min(knock.until, ...times);
+  }
+
+  /** Sends due knocks, and sets the timer for the rest. */
+  function run(): void {
+    if (!isRunning) return;
+    cancelTimers();
+    const now = clock.now();
+    for (const knock of [...knocks.values()]) {
+      if (now >= knock.until) remove(knock);
+      else if (nextOf(knock) <= now) advance(knock, now);
+    }
+    for (const [subscription, until] of patience) if (until <= now) patience.delete(subscription);
+    const next = Math.min(...[...knocks.values()].map(nextOf));
+    if (!Number.isFinite(next)) return;
+    const delay = Math.max(next - now, 0);
+    const timers = [clock.after(delay, run)];
+    // A short timer dies with the memory of an object.
+    if (delay < ALARM) timers.push(clock.after(ALARM, run));
+    cancelTimers = () => {
+      for (const cancel of timers) cancel();
+    };
+  }
+
+  function advance(knock: PushKnockRecord, now: number): void {
+    if (knock.pending === null) {
+      knock.pending = subscriptions.keys().map((subscription) => ({ subscription, attempts: 0, at: now }));
+      save(knock);
+    }
+    for (const { subscription, at } of [...knock.pending]) {
+      if (!busy.has(subscription) && Math.max(at, patience.get(subscription) ?? 0) <= now)
+        void tell(knock, subscription);
+    }
+    closeIfDone(knock);
+  }
+
+  async function tell(knock: PushKnockRecord, subscription: string): Promise<void> {
+    const to = subscriptions.find(subscription);
+    if (!to) return settle(knock, subscription);
+    const { kind } = knock;
+    busy.set(subscription, knock);
+    const outcome = await parts.send({ ...knock }, to, end.signal).catch((error): Outcome => {
+      log.debug(`a push message could not be sent: ${describeError(error)}`);
+      return { result: 'later', wait: 0 };
+    });
+    busy.delete(subscription);
+    if (!isRunning) return;
+    if (outcome.result === 'gone') subscriptions.gone(subscription);
+    // A message that was read meanwhile is not tried again.
+    if (outcome.result === 'later' && knock.kind === kind) postpone(knock, subscription, outcome.wait);
+    else settle(knock, subscription);
+    if (outcome.result === 'sent' && kind === 'message') {
+      knock.told.push(subscription);
+      // It was read while the knock was on its way.
+      if (knock.kind === 'read') takeBack(knock);
+    }
+    closeIfDone(knock);
+    if (knocks.get(knock.message_id) === knock) save(knock);
+    run();
+  }
+
+  function settle(knock: PushKnockRecord, subscription: string): void {
+    knock.pending = (knock.pending ?? []).filter((entry) => entry.subscription !== subscription);
+  }
+
+  function postpone(knock: PushKnockRecord, subscription: string, wait: number): void {
+    const entry = knock.pending?.find((entry) => entry.subscription === subscription);
+    const backoff = entry && BACKOFF[entry.attempts];
+    if (entry && backoff !== undefined) {
+      entry.attempts++;
+      entry.at = clock.now() + Math.max(backoff, Math.min(wait, MAX_WAIT));
+      patience.set(subscription, entry.at);
+    } else settle(knock, subscription);
+  }
+
+  /** Has the devices that were told of a message take its notification away. */
+  function takeBack(knock: PushKnockRecord): void {
+    const at = clock.now();
+    const told = knock.told.filter((subscription) => {
+      const to = subscriptions.find(subscription);
+      return to !== undefined && parts.acceptsRead(to);
+    });
+    knock.told = [];
+    knock.pending = [...(knock.pending ?? []), ...told.map((subscription) => ({ subscription, attempts: 0, at }))];
+  }
+
+  /** Removes a knock for which nothing is left to do. One that a device was told of waits until it is read. */
+  function closeIfDone(knock: PushKnockRecord): void {
+    const isUnderWay = knock.pending === null || knock.pending.length > 0;
+    if (!isUnderWay && knock.told.length === 0) remove(knock);
+  }
+
+  return {
+    /** Begins to send. */
+    start(): void {
+      isRunning = true;
+      run();
+    },
+
+    /** Tells devices of a message when it is due. Stored in the same transaction as what the caller stores now. */
+    add(knock: NewKnock): void {
+      const [oldest] = knocks.values();
+      if (oldest && knocks.size >= MAX_KNOCKS && !knocks.has(knock.message_id)) remove(oldest);
+      knocks.delete(knock.message_id);
+      const added: PushKnockRecord = { ...knock, seq: ++seq, kind: 'message', pending: null, told: [] };
+      knocks.set(knock.message_id, added);
+      save(added);
+      run();
+    },
+
+    /** A message was read, or there is nothing to read any more. `by` are the subscriptions of the device that read it. */
+    settled(messageId: string, by: readonly string[]): void {
+      const knock = knocks.get(messageId);
+      if (!knock || knock.kind === 'read') return;
+      knock.kind = 'read';
+      // A knock that is on its way is taken back once it has arrived.
+      knock.pending = (knock.pending ?? []).filter(({ subscription }) => busy.get(subscription) === knock);
+      knock.told = knock.told.filter((subscription) => !by.includes(subscription));
+      takeBack(knock);
+      closeIfDone(knock);
+      if (knocks.has(messageId)) save(knock);
+      run();
+    },
+
+    /** How many are stored. */
+    size: (): number => knocks.size,
+
+    stop(): void {
+      isRunning = false;
+      cancelTimers();
+      end.abort();
+    },
+  };
+}
+
+function readKnock(value: unknown): PushKnockRecord | undefined {
+  if (!isObject(value) || !isObject(value.knock)) return undefined;
+  const { message_id: id, text, seq, due, until, kind, pending, told } = value.knock;
+  const areNumbers = [seq, due, until].every((number) => typeof number === 'number');
+  const isWhole = typeof id === 'string' && typeof text === 'string' && (kind === 'message' || kind === 'read');
+  if (!areNumbers || !isWhole || !Array.isArray(told)) return undefined;
+  return pending === null || Array.isArray(pending) ? (value.knock as unknown as PushKnockRecord) : undefined;
+}

@@ -1,0 +1,148 @@
+import type { PhoneMessage, PushKnockRecord, PushSubscriptionRecord, Store } from '../../storage/schema.ts';
+import type { Config } from '../config.ts';
+import type { Upstream } from '../host/upstream.ts';
+import { isSuccess } from '../host/upstream.ts';
+import { utf8ToBytes } from '../kit/bytes.ts';
+import { type Clock, seconds } from '../kit/clock.ts';
+import { visibleLine, visibleName } from '../kit/text.ts';
+import { withDeadline } from '../kit/timeouts.ts';
+import type { Log } from '../log.ts';
+import { RETENTION } from '../phone/delivery.ts';
+import { isQuestion } from '../phone/question.ts';
+import type { Session } from '../sessions/session.ts';
+import type { Sessions } from '../sessions/sessions.ts';
+import { encryptMessage } from './encrypt.ts';
+import { acceptsSilence, createEndpointPolicy } from './endpoint.ts';
+import { type Outcome, openKnocks } from './knocks.ts';
+import type { PushPayload } from './payload.ts';
+import { openSubscriptions, receiverKeys } from './subscriptions.ts';
+import { createVapid } from './vapid.ts';
+
+/** How long connected devices have for showing a message, milliseconds (contract 09 §6). */
+const SHOW_TIMEOUT = 10_000;
+/** How long a push service has for its answer, milliseconds. */
+const ANSWER_TIMEOUT = 15_000;
+/** Characters of a message's text in a knock (contract 09 §6). */
+const MAX_TEXT = 120;
+/** Push services want to know whom to write to; this one is nobody. */
+const NO_CONTACT = 'mailto:nobody@example.com';
+
+export interface PushParts {
+  store: Store<'push'>;
+  config: Pick<Config, 'pushHosts' | 'pushContact' | 'publicUrl'>;
+  sessions: Pick<Sessions, 'byFamily' | 'onEnd'>;
+  upstream: Upstream;
+  clock: Clock;
+  log: Log;
+  /** The grant without which a device is told of no message. */
+  grant: string;
+}
+
+export type Push = Awaited<ReturnType<typeof openPush>>;
+
+/**
+ * Web push: calls devices to messages that nobody looks at (contract 09 §6). Works the same with browsers and UnifiedPush.
+ */
+export async function openPush({ store, config, sessions, upstream, clock, log, grant }: PushParts) {
+  const policy = createEndpointPolicy(config.pushHosts);
+  const contact = config.pushContact ?? (config.publicUrl?.startsWith('https:') ? config.publicUrl : NO_CONTACT);
+  const vapid = createVapid({ store, clock, contact });
+  const subscriptions = await openSubscriptions({ store, sessions, policy, grant, now: () => seconds(clock), log });
+  const acceptsRead = ({ endpoint }: PushSubscriptionRecord) => acceptsSilence(new URL(endpoint));
+  const knocks = await openKnocks({ store, clock, log, subscriptions, send, acceptsRead });
+
+  async function send(knock: PushKnockRecord, to: PushSubscriptionRecord, signal: AbortSignal): Promise<Outcome> {
+    const url = new URL(to.endpoint);
+    const plaintext = utf8ToBytes(JSON.stringify(payloadOf(knock, to.content)));
+    const [body, authorization] = await Promise.all([
+      encryptMessage(plaintext, receiverKeys(to)),
+      vapid.authorization(url),
+    ]);
+    return withDeadline({ clock, timeout: ANSWER_TIMEOUT, signal }, async (signal) => {
+      const { status, headers } = await upstream({
+        method: 'POST',
+        url: url.href,
+        headers: {
+          authorization,
+          'content-type': 'application/octet-stream',
+          'content-encoding': 'aes128gcm',
+          ttl: String(Math.max(1, Math.ceil((knock.until - clock.now()) / 1000))),
+          urgency: knock.question && knock.kind === 'message' ? 'high' : 'normal',
+        },
+        body,
+        mayConnect: policy.mayConnect,
+        signal,
+      });
+      const outcome = outcomeOf(status, headers['retry-after'], clock.now());
+      if (outcome.result !== 'sent') log.warn(`the push service ${url.host} answered ${status}`);
+      return outcome;
+    });
+  }
+
+  const start = () => knocks.start();
+
+  return {
+    /** Begins to send, on a host once it listens. */
+    start,
+
+    /** Begins to send, at the edge whenever the object wakes. */
+    restored: start,
+
+    /** The key with which devices subscribe, base64url. Made with the first call. */
+    publicKey: vapid.publicKey,
+
+    subscribe: subscriptions.add,
+    unsubscribe: subscriptions.end,
+
+    /** How many devices have subscribed. */
+    count: (): number => subscriptions.keys().length,
+
+    /**
+     * A message was sent to devices (`isHeard`), or waits for one. Devices are called at once, or if none shows it in
+     * time: being connected is not looking. A message that asks for silence calls nobody (contract 04 §5.3).
+     */
+    accepted(message: PhoneMessage, isHeard: boolean): void {
+      if (message.surfacing === 'inbox' || subscriptions.keys().length === 0) return;
+      const { message_id, chat_id, title, text, sent_at } = message;
+      knocks.add({
+        message_id,
+        chat_id,
+        title: title === null ? null : visibleName(title),
+        text: visibleLine(text.slice(0, MAX_TEXT)).toWellFormed(),
+        question: isQuestion(message),
+        due: clock.now() + (isHeard ? SHOW_TIMEOUT : 0),
+        until: sent_at + RETENTION,
+      });
+    },
+
+    /** A message was shown (by the device of this session), answered or cancelled: nobody is called to it any more. */
+    settled(messageId: string, session?: Pick<Session, 'family'>): void {
+      knocks.settled(messageId, session ? subscriptions.of(session) : []);
+    },
+
+    stop: knocks.stop,
+  };
+}
+
+function payloadOf({ kind, ...knock }: PushKnockRecord, hasContent: boolean): PushPayload {
+  if (kind === 'read') return { type: 'read', message_id: knock.message_id };
+  const { message_id, chat_id, question, title, text, until } = knock;
+  const call = { type: 'message', message_id, chat_id, question, sent_at: until - RETENTION } as const;
+  return hasContent ? { ...call, title, text } : call;
+}
+
+/** Outcome of a push service's status (RFC 8030 §5, §7.3). Redirects are not followed: they count as a refusal. */
+function outcomeOf(status: number, retryAfter: string | undefined, now: number): Outcome {
+  if (isSuccess(status)) return { result: 'sent' };
+  if (status === 404 || status === 410) return { result: 'gone' };
+  if (status === 429 || status >= 500) return { result: 'later', wait: waitOf(retryAfter, now) };
+  return { result: 'refused' };
+}
+
+/** Milliseconds of `Retry-After`, seconds or a date. */
+function waitOf(value: string | undefined, now: number): number {
+  if (value === undefined) return 0;
+  if (/^\d{1,9}$/.test(value.trim())) return Number(value) * 1000;
+  const date = Date.parse(value);
+  return Number.isNaN(date) ? 0 : Math.max(0, date - now);
+}

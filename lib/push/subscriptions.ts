@@ -1,0 +1,145 @@
+import type { PushSubscriptionRecord, Store } from '../../storage/schema.ts';
+import { RelayError } from '../errors.ts';
+import { base64url, fromBase64url, sha256, timingSafeEqual } from '../kit/bytes.ts';
+import { asObject, isObject } from '../kit/json.ts';
+import type { Log } from '../log.ts';
+import { isGranted } from '../sessions/grants.ts';
+import type { Session } from '../sessions/session.ts';
+import type { Sessions } from '../sessions/sessions.ts';
+import { isPublicKey, type ReceiverKeys } from './encrypt.ts';
+import type { EndpointPolicy } from './endpoint.ts';
+
+const MAX_PER_SESSION = 4;
+const MAX_TOTAL = 64;
+/** Characters of the longer key, 65 bytes in base64url, with room for padding. */
+const MAX_KEY = 90;
+const AUTH_BYTES = 16;
+const PREFIX = 'subscription:';
+
+export interface SubscriptionsParts {
+  store: Store<'push'>;
+  sessions: Pick<Sessions, 'byFamily' | 'onEnd'>;
+  policy: EndpointPolicy;
+  /** The grant without which a device is told nothing. */
+  grant: string;
+  /** Epoch seconds. */
+  now(): number;
+  log: Log;
+}
+
+export type Subscriptions = Awaited<ReturnType<typeof openSubscriptions>>;
+
+/** The devices that want to be told of messages: few, in memory, and written through. */
+export async function openSubscriptions({ store, sessions, policy, grant, now, log }: SubscriptionsParts) {
+  /** By key, in the order of subscription. */
+  const records = new Map<string, PushSubscriptionRecord>();
+
+  const ofFamily = (family: string) => [...records].filter(([, record]) => record.family === family);
+
+  async function remove(keys: readonly string[]): Promise<void> {
+    for (const key of keys) records.delete(key);
+    await Promise.all(keys.map((key) => store.removeItem(PREFIX + key)));
+  }
+
+  const removeSafely = (keys: readonly string[]): void =>
+    void remove(keys).catch(() => log.warn('a subscription to push messages could not be removed'));
+
+  // Other records of the store are not subscriptions, and have owners of their own.
+  const keys = (await store.getKeys()).filter((key) => key.startsWith(PREFIX));
+  const loaded = await Promise.all(keys.map(async (key) => readRecord(await store.getItem(key))));
+  const isSession = ({ family }: PushSubscriptionRecord) => sessions.byFamily(family) !== undefined;
+  const kept = loaded.filter((record) => record !== undefined && isSession(record)) as PushSubscriptionRecord[];
+  for (const record of kept.sort((a, b) => a.seq - b.seq)) records.set(sha256(record.endpoint), record);
+  removeSafely(keys.map((key) => key.slice(PREFIX.length)).filter((key) => !records.has(key)));
+  let seq = kept.at(-1)?.seq ?? 0;
+
+  sessions.onEnd(({ family }) => {
+    // A refresh ends a session too, and puts another of the same family in its place at once.
+    queueMicrotask(() => {
+      if (!sessions.byFamily(family)) removeSafely(ofFamily(family).map(([key]) => key));
+    });
+  });
+
+  return {
+    /**
+     * Subscribes a device, or renews its subscription. Beyond four of a device, its oldest one ends.
+     * @throws RelayError `invalid` for a bad endpoint or key, `conflict` for the endpoint of another device,
+     * `unavailable` when too many devices have subscribed.
+     */
+    async add(session: Session, body: Readonly<Record<string, unknown>>): Promise<void> {
+      const endpoint = policy.read(body.endpoint).href;
+      const keys = await readKeys(asObject(body.keys) ?? {});
+      if (body.content !== undefined && typeof body.content !== 'boolean') {
+        throw new RelayError('invalid', 'content must be true or false');
+      }
+      const { family } = session;
+      const key = sha256(endpoint);
+      const known = records.get(key);
+      // A browser that was paired anew keeps its keys; nobody else knows them.
+      const isOwn = known?.family === family || (known !== undefined && timingSafeEqual(known.auth, keys.auth));
+      if (known && !isOwn) throw new RelayError('conflict', 'this endpoint belongs to another device');
+      const others = ofFamily(family).filter(([other]) => other !== key);
+      const surplus = others.slice(0, Math.max(others.length - MAX_PER_SESSION + 1, 0)).map(([other]) => other);
+      if (!known && records.size - surplus.length >= MAX_TOTAL) {
+        throw new RelayError('unavailable', `${MAX_TOTAL} devices have subscribed to push messages: revoke one first`);
+      }
+      const record = { endpoint, ...keys, family, content: body.content === true, seq: ++seq };
+      records.delete(key);
+      records.set(key, record);
+      await Promise.all([remove(surplus), store.setItem(PREFIX + key, { subscription: record })]);
+      log.info(`session ${session.prefix} subscribed to push messages at ${new URL(endpoint).host}`);
+    },
+
+    /** Ends a subscription of a device. Resolves with whether there was one. */
+    async end(session: Session, endpoint: unknown): Promise<boolean> {
+      if (typeof endpoint !== 'string') throw new RelayError('invalid', 'endpoint must be a string');
+      const key = sha256(URL.canParse(endpoint) ? new URL(endpoint).href : endpoint);
+      if (records.get(key)?.family !== session.family) return false;
+      await remove([key]);
+      return true;
+    },
+
+    /** The push service has forgotten it. */
+    gone(key: string): void {
+      removeSafely([key]);
+    },
+
+    /** A subscription whose device may be told of messages now. */
+    find(key: string): PushSubscriptionRecord | undefined {
+      const record = records.get(key);
+      const session = record && sessions.byFamily(record.family);
+      return session && isGranted(session.grants, grant, now()) ? record : undefined;
+    },
+
+    keys: (): string[] => [...records.keys()],
+
+    /** Keys of a device's subscriptions. */
+    of: ({ family }: Pick<Session, 'family'>): string[] => ofFamily(family).map(([key]) => key),
+  };
+}
+
+/** The keys of a stored subscription. */
+export const receiverKeys = ({ p256dh, auth }: PushSubscriptionRecord): ReceiverKeys => ({
+  p256dh: fromBase64url(p256dh) ?? new Uint8Array(),
+  auth: fromBase64url(auth) ?? new Uint8Array(),
+});
+
+/** Keys in their canonical spelling. @throws RelayError `invalid` for any that messages cannot be encrypted with. */
+async function readKeys(keys: Readonly<Record<string, unknown>>): Promise<{ p256dh: string; auth: string }> {
+  const bytesOf = (value: unknown) =>
+    typeof value === 'string' && value.length <= MAX_KEY ? fromBase64url(value) : null;
+  const [p256dh, auth] = [bytesOf(keys.p256dh), bytesOf(keys.auth)];
+  if (!p256dh || !(await isPublicKey(p256dh))) {
+    throw new RelayError('invalid', 'keys.p256dh must be an uncompressed P-256 public key in base64url');
+  }
+  if (auth?.length !== AUTH_BYTES) throw new RelayError('invalid', 'keys.auth must be 16 bytes in base64url');
+  return { p256dh: base64url(p256dh), auth: base64url(auth) };
+}
+
+function readRecord(value: unknown): PushSubscriptionRecord | undefined {
+  if (!isObject(value) || !isObject(value.subscription)) return undefined;
+  const { endpoint, p256dh, auth, family, content, seq } = value.subscription;
+  const areTexts = [endpoint, p256dh, auth, family].every((text) => typeof text === 'string');
+  if (!areTexts || typeof content !== 'boolean' || typeof seq !== 'number') return undefined;
+  return value.subscription as unknown as PushSubscriptionRecord;
+}

@@ -1,0 +1,84 @@
+import { SignJWT } from 'jose/jwt/sign';
+import { importJWK } from 'jose/key/import';
+import type { Store } from '../../storage/schema.ts';
+import { base64url, concatBytes, fromBase64url } from '../kit/bytes.ts';
+import { type Clock, seconds } from '../kit/clock.ts';
+import { isObject } from '../kit/json.ts';
+
+const ALGORITHM = 'ES256';
+/** Seconds that a token is good for; push services accept a day at most (RFC 8292 §2). */
+const TOKEN_TTL = 12 * 3600;
+const STORE_KEY = 'vapid';
+
+interface KeyPair {
+  d: string;
+  x: string;
+  y: string;
+}
+
+export interface VapidParts {
+  store: Store<'push'>;
+  clock: Clock;
+  /** Where push services reach the operator: a `mailto:` or `https:` URL. */
+  contact: string;
+}
+
+/** The identity of this relay for push services (RFC 8292). Its key is made when it is first needed, and kept. */
+export function createVapid({ store, clock, contact }: VapidParts) {
+  let made: Promise<{ signing: Awaited<ReturnType<typeof importJWK>>; publicKey: string }> | undefined;
+
+  /** Made once for all callers at the same time; a failure is tried again with the next call. */
+  function identity() {
+    made ??= open().catch((error) => {
+      made = undefined;
+      throw error;
+    });
+    return made;
+  }
+
+  async function open() {
+    const pair = readPair(await store.getItem(STORE_KEY)) ?? (await makePair());
+    const point = concatBytes(Uint8Array.of(4), coordinate(pair.x), coordinate(pair.y));
+    return {
+      signing: await importJWK({ kty: 'EC', crv: 'P-256', ...pair }, ALGORITHM),
+      publicKey: base64url(point),
+    };
+  }
+
+  async function makePair(): Promise<KeyPair> {
+    const algorithm = { name: 'ECDSA', namedCurve: 'P-256' };
+    const { privateKey } = (await crypto.subtle.generateKey(algorithm, true, ['sign', 'verify'])) as CryptoKeyPair;
+    const { d, x, y } = (await crypto.subtle.exportKey('jwk', privateKey)) as Required<JsonWebKey>;
+    // Durable before a device subscribes with it: no other key may speak to that subscription.
+    await store.setItem(STORE_KEY, { vapid: { d, x, y } });
+    return { d, x, y };
+  }
+
+  return {
+    /** The public key, which a device subscribes with: an uncompressed point in base64url. */
+    publicKey: async (): Promise<string> => (await identity()).publicKey,
+
+    /** The header `Authorization` for a call to a push service (RFC 8292 §3). */
+    async authorization(endpoint: URL): Promise<string> {
+      const { signing, publicKey } = await identity();
+      const token = await new SignJWT({})
+        .setProtectedHeader({ typ: 'JWT', alg: ALGORITHM })
+        .setAudience(endpoint.origin)
+        .setExpirationTime(Math.floor(seconds(clock)) + TOKEN_TTL)
+        .setSubject(contact)
+        .sign(signing);
+      return `vapid t=${token}, k=${publicKey}`;
+    },
+  };
+}
+
+export type Vapid = ReturnType<typeof createVapid>;
+
+const coordinate = (text: string): Uint8Array => fromBase64url(text) ?? new Uint8Array();
+
+function readPair(value: unknown): KeyPair | undefined {
+  if (!isObject(value) || !isObject(value.vapid)) return undefined;
+  const { d, x, y } = value.vapid;
+  const isPair = [d, x, y].every((part) => typeof part === 'string' && fromBase64url(part)?.length === 32);
+  return isPair ? (value.vapid as unknown as KeyPair) : undefined;
+}

@@ -1,0 +1,174 @@
+import { timingSafeEqual } from '../../kit/bytes.ts';
+import { isObject } from '../../kit/json.ts';
+import { isDigest, isId } from '../ids.ts';
+import { type ClientKind, MAX_USES } from '../messages.ts';
+import type { SeenRecord } from './limits.ts';
+
+/** Credentials of one host (contract 08 §7.7). */
+const MAX_PER_HOST = 1024;
+/** Seconds: how long an expired credential is still known as such, and how long a consumed one is at least. */
+const KEPT_AFTER = 24 * 3600;
+/** Seconds: how far ahead a credential may expire. */
+const MAX_LIFE = { bootstrap: 24 * 3600, route: 400 * 24 * 3600 };
+
+/** A credential by which clients reach a host. Times are epoch seconds. */
+export interface CredentialRecord {
+  host_id: string;
+  token_sha256: string;
+  expires_at: number;
+  /** Null for a route, which has no number of uses. */
+  uses_left: number | null;
+  kind: ClientKind;
+  /** `pairing_id` of a bootstrap. */
+  credential_id: string;
+  device_id_hash: string | null;
+}
+
+/** A bootstrap without uses left. */
+export interface ConsumedRecord {
+  token_sha256: string;
+  expires_at: number;
+}
+
+/** A change to store: the record of a digest (of a connection ID, for `seen`), or null to remove it. */
+export type Change =
+  | { table: 'credential'; digest: string; record: CredentialRecord | null }
+  | { table: 'consumed'; digest: string; record: ConsumedRecord | null }
+  | { table: 'seen'; digest: string; record: SeenRecord | null };
+
+type Refusal = 'unauthorized' | 'quota_exceeded';
+
+/** Digests of client credentials. Methods that change something return what has to be stored. */
+export class Credentials {
+  readonly #records = new Map<string, CredentialRecord>();
+  readonly #ofHost = new Map<string, Set<string>>();
+  readonly #consumed = new Map<string, ConsumedRecord>();
+
+  /** Takes records from the store: those that are valid, not yet to be forgotten, and of a known host. Counts the rest. */
+  load(values: unknown[], isKnown: (hostId: string) => boolean, now: number): Change[] {
+    const dropped: Change[] = [];
+    for (const value of values) {
+      if (isCredential(value)) {
+        const fits = isKnown(value.host_id) && !isForgotten(value, now) && this.#countOf(value.host_id) < MAX_PER_HOST;
+        if (fits) this.#put(value);
+        else dropped.push({ table: 'credential', digest: value.token_sha256, record: null });
+      } else if (isConsumed(value)) {
+        if (value.expires_at > now) this.#consumed.set(value.token_sha256, value);
+        else dropped.push({ table: 'consumed', digest: value.token_sha256, record: null });
+      }
+    }
+    return dropped;
+  }
+
+  /** Stores a credential of a host. Another route with the same credential ID gives way to it. */
+  publish(record: CredentialRecord, now: number): Change[] | Refusal {
+    const { expires_at, kind, token_sha256: digest, host_id } = record;
+    if (expires_at <= now || expires_at > now + MAX_LIFE[kind]) return 'unauthorized';
+    const former = this.#records.get(digest);
+    if (former && former.host_id !== host_id) return 'unauthorized';
+    const changes: Change[] = [];
+    if (kind === 'route') changes.push(...this.revoke(host_id, record.credential_id));
+    if (!this.#records.has(digest) && this.#countOf(host_id) >= MAX_PER_HOST) {
+      changes.push(...this.#remove([...this.#of(host_id)].filter((each) => this.#isExpired(each, now))));
+      if (this.#countOf(host_id) >= MAX_PER_HOST) return 'quota_exceeded';
+    }
+    this.#put(record);
+    return [
+      ...changes.filter((change) => change.digest !== digest),
+      { table: 'credential', digest, record: { ...record } },
+    ];
+  }
+
+  /** Drops the routes of a host with this credential ID. */
+  revoke(hostId: string, credentialId: string): Change[] {
+    const isMeant = (record?: CredentialRecord) => record?.kind === 'route' && record.credential_id === credentialId;
+    return this.#remove([...this.#of(hostId)].filter((digest) => isMeant(this.#records.get(digest))));
+  }
+
+  /** The usable credential with this digest, or the reason for refusing it. Digests are compared in constant time. */
+  find(
+    digest: string,
+    hostId: string,
+    kind: string,
+    now: number,
+  ): CredentialRecord | 'replayed' | 'unauthorized' | 'expired' {
+    const consumed = this.#consumed.get(digest);
+    if (consumed && timingSafeEqual(consumed.token_sha256, digest) && consumed.expires_at > now) return 'replayed';
+    const record = this.#records.get(digest);
+    if (!record || !timingSafeEqual(record.token_sha256, digest)) return 'unauthorized';
+    if (record.host_id !== hostId || record.kind !== kind || isForgotten(record, now)) return 'unauthorized';
+    return record.expires_at > now ? record : 'expired';
+  }
+
+  /** Spends one use of a bootstrap. With the last one the digest is consumed. A route is not changed. */
+  spend(record: CredentialRecord, now: number): Change[] {
+    if (record.uses_left === null) return [];
+    const digest = record.token_sha256;
+    if (record.uses_left > 1) {
+      record.uses_left--;
+      return [{ table: 'credential', digest, record: { ...record } }];
+    }
+    const consumed = { token_sha256: digest, expires_at: Math.max(now + KEPT_AFTER, record.expires_at) };
+    this.#consumed.set(digest, consumed);
+    return [...this.#remove([digest]), { table: 'consumed', digest, record: consumed }];
+  }
+
+  /** Forgets long expired records, and everything of hosts that are no longer known. */
+  prune(now: number, isKnown: (hostId: string) => boolean): Change[] {
+    const changes: Change[] = [];
+    for (const [hostId, digests] of this.#ofHost) {
+      const over = (digest: string) => isForgotten(this.#records.get(digest) as CredentialRecord, now);
+      changes.push(...this.#remove(isKnown(hostId) ? [...digests].filter(over) : [...digests]));
+    }
+    for (const [digest, { expires_at }] of this.#consumed) {
+      if (expires_at > now) continue;
+      this.#consumed.delete(digest);
+      changes.push({ table: 'consumed', digest, record: null });
+    }
+    return changes;
+  }
+
+  #of(hostId: string): Set<string> {
+    return this.#ofHost.get(hostId) ?? new Set();
+  }
+
+  #countOf(hostId: string): number {
+    return this.#of(hostId).size;
+  }
+
+  #isExpired(digest: string, now: number): boolean {
+    return (this.#records.get(digest)?.expires_at ?? 0) <= now;
+  }
+
+  #put(record: CredentialRecord): void {
+    this.#records.set(record.token_sha256, record);
+    const digests = this.#ofHost.get(record.host_id) ?? new Set();
+    this.#ofHost.set(record.host_id, digests.add(record.token_sha256));
+  }
+
+  #remove(digests: string[]): Change[] {
+    for (const digest of digests) {
+      const hostId = this.#records.get(digest)?.host_id ?? '';
+      this.#records.delete(digest);
+      const left = this.#ofHost.get(hostId);
+      left?.delete(digest);
+      if (left?.size === 0) this.#ofHost.delete(hostId);
+    }
+    return digests.map((digest) => ({ table: 'credential', digest, record: null }));
+  }
+}
+
+const isForgotten = ({ expires_at }: CredentialRecord, now: number): boolean => expires_at + KEPT_AFTER <= now;
+
+const isName = (value: unknown): boolean => typeof value === 'string' && value.length > 0 && value.length <= 128;
+
+function isCredential(value: unknown): value is CredentialRecord {
+  if (!isObject(value) || !isId(value.host_id) || !isDigest(value.token_sha256)) return false;
+  if (!Number.isFinite(value.expires_at) || !isName(value.credential_id)) return false;
+  if (value.kind === 'route') return value.uses_left === null && isDigest(value.device_id_hash);
+  const uses = value.uses_left;
+  return value.kind === 'bootstrap' && Number.isInteger(uses) && (uses as number) >= 1 && (uses as number) <= MAX_USES;
+}
+
+const isConsumed = (value: unknown): value is ConsumedRecord =>
+  isObject(value) && isDigest(value.token_sha256) && Number.isFinite(value.expires_at) && value.kind === undefined;

@@ -1,0 +1,24 @@
+import { base32 } from 'rfc4648';
+import { bytesOfId, ID_BYTES, idOfBytes } from '../ids.ts';
+
+/** 16 bytes in base32. */
+const LABEL = /^[a-z2-7]{26}$/;
+
+/**
+ * The label of a host's own name at the edge (contract 08 §8): host names have no case, and IDs do.
+ * @throws Error for a text that is no ID
+ */
+export const labelOf = (hostId: string): string => base32.stringify(bytesOfId(hostId), { pad: false }).toLowerCase();
+
+/** The host ID of a label; null for any other text. */
+export function hostIdOfLabel(label: string): string | null {
+  if (!LABEL.test(label)) return null;
+  try {
+    const bytes = base32.parse(label.toUpperCase(), { loose: true });
+    const hostId = bytes.length === ID_BYTES ? idOfBytes(bytes) : null;
+    // One name for each host: the last character has bits to spare.
+    return hostId !== null && labelOf(hostId) === label ? hostId : null;
+  } catch {
+    return null;
+  }
+}

@@ -1,0 +1,342 @@
+import type { ReachRecord, ReachRouteRecord, Store } from '../../storage/schema.ts';
+import { describeError } from '../errors.ts';
+import { hexToBytes } from '../kit/bytes.ts';
+import { type Clock, seconds } from '../kit/clock.ts';
+import { isObject } from '../kit/json.ts';
+import { mapLimit } from '../kit/semaphore.ts';
+import { loadAll } from '../kit/write-behind.ts';
+import type { Log } from '../log.ts';
+import { isDeviceId } from '../sessions/device.ts';
+import { DAY } from '../sessions/grants.ts';
+import type { Session } from '../sessions/session.ts';
+import type { Sessions } from '../sessions/sessions.ts';
+import type { BrokerRequest } from './host-link.ts';
+import { digestOf, idOfBytes, isDigest, isId, newToken } from './ids.ts';
+
+/** Routes of this host: the broker keeps 1024 credentials, some of which are bootstraps. */
+const MAX_ROUTES = 960;
+/** Revocations that wait for the broker. */
+const MAX_REVOKES = 1024;
+/** Seconds that the route of a session without an end lasts. */
+const UNENDING = 30 * DAY;
+/** Seconds for which a broker accepts a route at most, less an hour for clocks that differ. */
+const MAX_LIFE = 400 * DAY - 3600;
+/** Seconds by which a route has to fall short of its session before it is prolonged. */
+const PROLONG_AFTER = 15 * DAY;
+/** Seconds that a route has to last to be published: a broker ends the connection over one that has ended on its clock. */
+const MIN_LIFE = 60;
+/** Requests in flight while what changed offline is sent. */
+const CONCURRENCY = 16;
+
+/** The one broker connection of the moment. Another connection is another object. */
+export interface Broker {
+  /** `wss://` and authority. */
+  readonly url: string;
+  readonly hostId: string;
+  /** @throws BrokerRequestError */
+  request(message: BrokerRequest): Promise<void>;
+}
+
+/** Credential for a client to come back through the broker; `expiresAt` is epoch seconds. */
+export interface Route {
+  credentialId: string;
+  token: string;
+  expiresAt: number;
+}
+
+export interface RoutesParts {
+  store: Store<'reach'>;
+  sessions: Sessions;
+  clock: Clock;
+  log: Log;
+  /** The connected broker. */
+  broker(): Broker | undefined;
+}
+
+interface KeptRoute extends Route {
+  readonly key: string;
+  readonly family: string;
+  readonly sessionHash: string;
+  readonly brokerUrl: string;
+  readonly hostId: string;
+  readonly deviceHash: string;
+  /** The connection on which it was last published, and with which end. */
+  publishedTo: Broker | undefined;
+  publishedEnd: number;
+  /** The publication in flight. */
+  publishing: Promise<void> | undefined;
+  isDropped: boolean;
+}
+
+interface Revocation {
+  brokerUrl: string;
+  hostId: string;
+}
+
+export type Routes = Awaited<ReturnType<typeof openRoutes>>;
+
+const keyOf = ({ tokenHash }: Session): string => tokenHash.slice(0, 32);
+const credentialIdOf = (key: string): string => idOfBytes(hexToBytes(key));
+
+/** The broker knows a device by a digest only. */
+const deviceHashOf = ({ device, token, tokenHash }: Session): string =>
+  digestOf(isDeviceId(device.id) ? device.id : (token ?? tokenHash));
+
+/**
+ * Route credentials: one token per session, kept with the relay's state so that phones keep their route over a restart
+ * (contract 08 §6.4). A session that ends takes its route along at once; the broker is told now, or when it is back.
+ */
+export async function openRoutes({ store, sessions, clock, log, broker }: RoutesParts) {
+  const routes = new Map<string, KeptRoute>();
+  /** Keyed as the routes were, oldest first. */
+  const revocations = new Map<string, Revocation>();
+
+  const now = () => seconds(clock);
+  const isOf = ({ brokerUrl, hostId }: Revocation, to: Broker) => brokerUrl === to.url && hostId === to.hostId;
+
+  function written(write: Promise<void>): Promise<void> {
+    return write.catch((error) => log.error(`a route could not be saved: ${describeError(error)}`));
+  }
+
+  /** The end of a session's route, epoch seconds. */
+  const endOf = ({ expiresAt }: Session): number =>
+    Math.floor(Math.min(expiresAt ?? now() + UNENDING, now() + MAX_LIFE));
+
+  const isLasting = (end: number): boolean => end > now() + MIN_LIFE;
+
+  /** Follows the session's end when it comes sooner, and when it is much later. */
+  function adjustEnd(route: KeptRoute, session: Session): boolean {
+    const end = endOf(session);
+    if (end >= route.expiresAt && end - route.expiresAt < PROLONG_AFTER) return false;
+    route.expiresAt = end;
+    return true;
+  }
+
+  const save = (route: KeptRoute): Promise<void> => store.setItem(route.key, { route: toStored(route) });
+
+  function revoke(route: KeptRoute): void {
+    route.isDropped = true;
+    routes.delete(route.key);
+    queueRevocation(route.key, { brokerUrl: route.brokerUrl, hostId: route.hostId });
+    // The token is forgotten with this.
+    void written(store.setItem(route.key, { revoke: { broker_url: route.brokerUrl, host_id: route.hostId } }));
+  }
+
+  function queueRevocation(key: string, revocation: Revocation): void {
+    revocations.set(key, revocation);
+    if (revocations.size <= MAX_REVOKES) return;
+    const [oldest] = revocations.keys();
+    log.warn('too many revoked routes wait for the broker: forgetting the oldest');
+    forgetRevocation(oldest as string);
+  }
+
+  function forgetRevocation(key: string): void {
+    revocations.delete(key);
+    void written(store.removeItem(key));
+  }
+
+  /** Tells the broker of a revocation; one that fails waits for the next connection. */
+  async function sendRevocation(key: string, to: Broker): Promise<void> {
+    try {
+      await to.request({ type: 'revoke', credential_kind: 'route', credential_id: credentialIdOf(key) });
+      forgetRevocation(key);
+    } catch (error) {
+      log.debug(`a route is not revoked yet: ${describeError(error)}`);
+    }
+  }
+
+  function end(route: KeptRoute): void {
+    revoke(route);
+    const to = broker();
+    if (to && isOf(route, to)) void sendRevocation(route.key, to);
+  }
+
+  /** Publishes a route unless the connection has it as it is. Callers at the same time share one publication. */
+  function publish(route: KeptRoute, to: Broker): Promise<void> {
+    route.publishing ??= publishUntilCurrent(route, to).finally(() => {
+      route.publishing = undefined;
+    });
+    return route.publishing;
+  }
+
+  async function publishUntilCurrent(route: KeptRoute, to: Broker): Promise<void> {
+    while (!route.isDropped && (route.publishedTo !== to || route.publishedEnd !== route.expiresAt)) {
+      const { expiresAt, credentialId, token, deviceHash } = route;
+      await to.request({
+        type: 'publish_route',
+        credential_id: credentialId,
+        token_sha256: digestOf(token),
+        expires_at: expiresAt,
+        device_id_hash: deviceHash,
+      });
+      route.publishedTo = to;
+      route.publishedEnd = expiresAt;
+    }
+  }
+
+  function create(session: Session, to: Broker): KeptRoute {
+    const key = keyOf(session);
+    const route: KeptRoute = {
+      key,
+      family: session.family,
+      sessionHash: session.tokenHash,
+      credentialId: credentialIdOf(key),
+      token: newToken(),
+      expiresAt: endOf(session),
+      brokerUrl: to.url,
+      hostId: to.hostId,
+      deviceHash: deviceHashOf(session),
+      publishedTo: undefined,
+      publishedEnd: 0,
+      publishing: undefined,
+      isDropped: false,
+    };
+    routes.set(key, route);
+    return route;
+  }
+
+  /** The kept route of a session, if it is one of this broker and has not ended. */
+  function find(session: Session, to: Broker): KeptRoute | undefined {
+    const route = routes.get(keyOf(session));
+    if (route && isOf(route, to) && isLasting(route.expiresAt)) return route;
+    if (route) {
+      route.isDropped = true;
+      routes.delete(route.key);
+    }
+    return undefined;
+  }
+
+  async function load(): Promise<void> {
+    const records = await loadAll(store, log, (value, key) => readRecord(value, key));
+    for (const [key, record] of records) {
+      if ('max_uses' in record) continue;
+      if ('revoke' in record) {
+        queueRevocation(key, { brokerUrl: record.revoke.broker_url, hostId: record.revoke.host_id });
+        continue;
+      }
+      const route = fromStored(key, record.route);
+      const session = sessions.byFamily(route.family);
+      // It ended, or got another token, just before the last process did.
+      if (session?.tokenHash !== route.sessionHash) revoke(route);
+      else {
+        routes.set(key, route);
+        if (adjustEnd(route, session)) void written(save(route));
+      }
+    }
+  }
+
+  await load();
+  sessions.onEnd((session) => {
+    const route = routes.get(keyOf(session));
+    if (route) end(route);
+  });
+  sessions.onReduce((session) => {
+    const route = routes.get(keyOf(session));
+    if (!route || !adjustEnd(route, session)) return;
+    if (!isLasting(route.expiresAt)) return end(route);
+    void written(save(route));
+    const to = broker();
+    if (!to || !isOf(route, to)) return;
+    publish(route, to).catch((error) => log.warn(`a route could not be shortened: ${describeError(error)}`));
+  });
+
+  return {
+    /** How many routes are kept. */
+    get size(): number {
+      return routes.size;
+    },
+
+    /**
+     * The route of a session, published: the one that it has, or a new one. Undefined without a broker, for a session that
+     * is about to end or has ended meanwhile, and when there are too many.
+     * @throws BrokerRequestError
+     */
+    async credential(session: Session): Promise<Route | undefined> {
+      const to = broker();
+      if (!to || session.ended || !isLasting(endOf(session))) return undefined;
+      let route = find(session, to);
+      if (!route && routes.size >= MAX_ROUTES) {
+        log.warn(`no route for session ${session.prefix}: ${MAX_ROUTES} exist already`);
+        return undefined;
+      }
+      const isNew = route === undefined;
+      route ??= create(session, to);
+      const isAdjusted = !isNew && adjustEnd(route, session);
+      try {
+        await publish(route, to);
+      } catch (error) {
+        // Nobody has its token.
+        if (isNew && routes.get(route.key) === route) routes.delete(route.key);
+        throw error;
+      }
+      if (route.isDropped) return undefined;
+      if (isNew || isAdjusted) await save(route);
+      return route.isDropped ? undefined : route;
+    },
+
+    /**
+     * A broker is connected: sends the revocations that wait, then publishes every route again, because the end of some
+     * has changed, or the broker may have lost its state.
+     */
+    async connected(to: Broker): Promise<void> {
+      const waiting: string[] = [];
+      for (const [key, revocation] of revocations) {
+        if (isOf(revocation, to)) waiting.push(key);
+        else forgetRevocation(key);
+      }
+      await mapLimit(CONCURRENCY, waiting, (key) => sendRevocation(key, to));
+      const kept = [...routes.values()].filter((route) => isOf(route, to) && isLasting(route.expiresAt));
+      try {
+        await mapLimit(CONCURRENCY, kept, (route) => publish(route, to));
+      } catch (error) {
+        log.debug(`routes are not published again: ${describeError(error)}`);
+      }
+    },
+  };
+}
+
+const toStored = (route: KeptRoute): ReachRouteRecord['route'] => ({
+  family: route.family,
+  session_sha256: route.sessionHash,
+  broker_url: route.brokerUrl,
+  host_id: route.hostId,
+  token: route.token,
+  device_id_hash: route.deviceHash,
+  expires_at: route.expiresAt,
+});
+
+const fromStored = (key: string, stored: ReachRouteRecord['route']): KeptRoute => ({
+  key,
+  family: stored.family,
+  sessionHash: stored.session_sha256,
+  credentialId: credentialIdOf(key),
+  token: stored.token,
+  expiresAt: stored.expires_at,
+  brokerUrl: stored.broker_url,
+  hostId: stored.host_id,
+  deviceHash: stored.device_id_hash,
+  publishedTo: undefined,
+  publishedEnd: 0,
+  publishing: undefined,
+  isDropped: false,
+});
+
+/** A stored record, or undefined when it is malformed. */
+function readRecord(value: unknown, key: string): ReachRecord | undefined {
+  if (!isObject(value)) return undefined;
+  const record = value as unknown as ReachRecord;
+  if ('max_uses' in record) return record;
+  if (!/^[0-9a-f]{32}$/.test(key)) return undefined;
+  const of: unknown = 'revoke' in record ? record.revoke : record.route;
+  if (!isObject(of) || typeof of.broker_url !== 'string' || !isId(of.host_id)) return undefined;
+  if ('revoke' in record) return record;
+  const { family, session_sha256, token, device_id_hash, expires_at } = of;
+  const isWhole =
+    typeof family === 'string' &&
+    typeof session_sha256 === 'string' &&
+    session_sha256.startsWith(key) &&
+    isDigest(token) &&
+    isDigest(device_id_hash) &&
+    Number.isSafeInteger(expires_at);
+  return isWhole ? record : undefined;
+}

@@ -1,0 +1,102 @@
+import { isSuccess, type Upstream } from '../host/upstream.ts';
+import { concatBytes } from '../kit/bytes.ts';
+import type { Clock } from '../kit/clock.ts';
+import { parseObject } from '../kit/json.ts';
+import { decodeUtf8 } from '../kit/text.ts';
+import { withDeadline } from '../kit/timeouts.ts';
+
+/** Milliseconds for one probe, and for which its result counts. */
+const PROBE_TIMEOUT = 3_000;
+const MAX_AGE = 15_000;
+/** Milliseconds after which a result no longer serves callers during the next probe: a gate that is off stays shut. */
+const MAX_STALE = 30_000;
+/** Bytes of a dashboard's health. */
+const MAX_BODY = 64 * 1024;
+
+/** Whether the servers behind Secure Link may be used. */
+export interface Availability {
+  /** The API server is healthy. */
+  api: boolean;
+  /** The dashboard gate: it confirms that it asks its users to sign in. */
+  dashboard: boolean;
+}
+
+export interface GateParts {
+  api: URL;
+  dashboard: URL;
+  upstream: Upstream;
+  clock: Clock;
+}
+
+export interface Gate {
+  /** The last result while it counts; null when it has to be awaited with `check`. */
+  known(): Availability | null;
+  /**
+   * Probes both servers, in parallel and at most once in 15 s, for any number of callers. The caller that begins a probe
+   * waits for it; others take the result before, unless it is older than 30 s (contract 08 §3). Never rejects.
+   */
+  check(): Promise<Availability>;
+}
+
+export function createGate({ api, dashboard, upstream, clock }: GateParts): Gate {
+  let last: { value: Availability; at: number } | undefined;
+  let probing: Promise<Availability> | undefined;
+
+  const youngerThan = (age: number): Availability | null =>
+    last && clock.monotonic() - last.at < age ? last.value : null;
+
+  async function probe(): Promise<Availability> {
+    const by = { upstream, clock };
+    const [isHealthy, isGated] = await Promise.all([isApiHealthy(api, by), isDashboardGated(dashboard, by)]);
+    const value = { api: isHealthy, dashboard: isGated };
+    last = { value, at: clock.monotonic() };
+    probing = undefined;
+    return value;
+  }
+
+  return {
+    known: () => youngerThan(MAX_AGE),
+    async check() {
+      const fresh = youngerThan(MAX_AGE);
+      if (fresh) return fresh;
+      if (probing) return youngerThan(MAX_STALE) ?? probing;
+      probing = probe();
+      return probing;
+    },
+  };
+}
+
+/** Asks a server behind Secure Link whether it may be used. Never rejects. */
+export type Probe = (server: URL, by: Pick<GateParts, 'upstream' | 'clock'>) => Promise<boolean>;
+
+/** Whether the API server is healthy. */
+export const isApiHealthy: Probe = async (api, by) => (await get(below(api, '/health'), isSuccess, by)) !== null;
+
+/** Whether the dashboard confirms that it asks its users to sign in. */
+export const isDashboardGated: Probe = async (dashboard, by) => {
+  const health = await get(below(dashboard, '/api/health'), (status) => status === 200, by);
+  return health !== null && parseObject(health)?.auth_required === true;
+};
+
+/** Reads a whole answer; null for one that is too large, late or fails. */
+async function get(
+  url: string,
+  accepts: (status: number) => boolean,
+  { upstream, clock }: Pick<GateParts, 'upstream' | 'clock'>,
+): Promise<string | null> {
+  const headers = { accept: 'application/json' };
+  return withDeadline({ clock, timeout: PROBE_TIMEOUT }, async (signal) => {
+    const { status, body } = await upstream({ method: 'GET', url, headers, signal });
+    if (!accepts(status)) return null;
+    const chunks: Uint8Array[] = [];
+    let size = 0;
+    for await (const chunk of body) {
+      size += chunk.byteLength;
+      if (size > MAX_BODY) return null;
+      chunks.push(chunk);
+    }
+    return decodeUtf8(concatBytes(...chunks));
+  }).catch(() => null);
+}
+
+const below = ({ origin, pathname }: URL, path: string): string => origin + pathname.replace(/\/$/, '') + path;

@@ -1,0 +1,80 @@
+import { isLoopbackName } from '../kit/addresses.ts';
+import { parseObject } from '../kit/json.ts';
+
+// How the answers of a dashboard are changed so that it works below `/dashboard` (contract 08 §4.3).
+
+const PREFIX = '/dashboard';
+
+/** A path of the dashboard as its client sees it. `path` begins with a slash and may have a query. */
+function prefixed(path: string): string {
+  const end = path.search(/[?#]/);
+  const pathname = end < 0 ? path : path.slice(0, end);
+  return pathname === PREFIX || pathname.startsWith(`${PREFIX}/`) ? path : PREFIX + path;
+}
+
+const isRootRelative = (text: string): boolean => text.startsWith('/') && !text.startsWith('//');
+
+/** `Set-Cookie` with its path forced below `/dashboard`, and no domain. Other attributes keep their order. */
+export function rewriteCookie(value: string): string {
+  let hasPath = false;
+  const kept: string[] = [];
+  for (const [index, part] of value.split(';').entries()) {
+    const name = index === 0 ? '' : (part.split('=', 1)[0] as string).trim().toLowerCase();
+    if (name === 'domain') continue;
+    if (name !== 'path') kept.push(part);
+    else if (!hasPath) {
+      kept.push(` Path=${PREFIX}`);
+      hasPath = true;
+    }
+  }
+  if (!hasPath) kept.push(` Path=${PREFIX}`);
+  return kept.join(';');
+}
+
+/**
+ * `Location` for the client; null when it has to be dropped. `host` is the upstream's authority. An identity provider on
+ * https stays as it is.
+ */
+export function rewriteLocation(value: string, host: string): string | null {
+  if (isRootRelative(value)) return prefixed(value);
+  if (!/^https?:\/\//i.test(value) || !URL.canParse(value)) return null;
+  const url = new URL(value);
+  const upstream = new URL(`http://${host}/`);
+  const port = url.port || (url.protocol === 'https:' ? '443' : '80');
+  // The upstream is on this host, whatever it calls itself.
+  if (isLoopbackName(url.hostname) && port === (upstream.port || '80')) {
+    return prefixed(url.pathname + url.search);
+  }
+  return url.protocol === 'https:' ? value : null;
+}
+
+/** Largest body that is held to be rewritten. A larger one passes as it is. */
+export const MAX_REWRITTEN = 1024 * 1024;
+
+export type Rewriting = 'html' | 'json';
+
+/** How a body of this type is rewritten; null when it is not. */
+export function rewritingOf(contentType: string | undefined): Rewriting | null {
+  const [type = ''] = (contentType ?? '').split(';', 1);
+  const media = type.trim().toLowerCase();
+  if (media === 'text/html') return 'html';
+  return media === 'application/json' ? 'json' : null;
+}
+
+const LINKS = /(fetch\(['"]|href=['"])(?=\/auth\/)|(href=['"])(?=\/login)|(url\(['"])(?=\/fonts\/)/g;
+const FALLBACK = /(window\.location\.assign\(\(data && data\.next\) \|\| )(['"])\/\2/g;
+
+/** The links of a login page, in any encoding that extends ASCII: `text` holds one byte per character. */
+export const rewriteHtml = (text: string): string =>
+  text.replace(LINKS, (link) => link + PREFIX).replace(FALLBACK, `$1$2${PREFIX}/$2`);
+
+/** A JSON object with its `next` below `/dashboard`; any other text unchanged. */
+export function rewriteJson(text: string): string {
+  // Most answers have no such member, and need not be parsed.
+  if (!text.includes('next') && !text.includes('\\u')) return text;
+  const value = parseObject(text);
+  const next = value?.next;
+  if (typeof next !== 'string' || !isRootRelative(next)) return text;
+  const path = prefixed(next);
+  return path === next ? text : JSON.stringify({ ...value, next: path });
+}

@@ -1,0 +1,182 @@
+import type { Config } from '../config.ts';
+import { describeError } from '../errors.ts';
+import { errnoOf } from '../host/errors.ts';
+import type { Host } from '../host/index.ts';
+import type { Upstream } from '../host/upstream.ts';
+import { isLoopbackName, urlHost } from '../kit/addresses.ts';
+import type { Cancel, Clock } from '../kit/clock.ts';
+import { createSemaphore } from '../kit/semaphore.ts';
+import type { Log } from '../log.ts';
+import type { AdvertisedLink } from './advertised.ts';
+import { type LinkHealth, linkHealth, type SecureLinkStatus } from './candidate.ts';
+import { EXPIRED, type Identity, openIdentity, REPLACE } from './identity.ts';
+import { type PreflightReport, type Proposal, preflight } from './preflight.ts';
+import { readSettings } from './settings.ts';
+import { loopbackLiteral } from './upstreams.ts';
+
+/** Parts that the runtime gives the listener. */
+export interface SecureLinkPlan {
+  /** Address to bind. */
+  bindHost: string;
+  port: number;
+  /** `host:port` as clients write it, with brackets around IPv6. */
+  authority: string;
+  /** PEM. */
+  cert: string;
+  key: string;
+  /** Upstreams, with a loopback address as host and no final slash. */
+  api: URL;
+  dashboard: URL;
+}
+
+export interface SecureLink {
+  /**
+   * Reads or makes the identity and checks the upstreams; null when disabled or unavailable, which is logged. Called by the
+   * runtime after the main listener is bound. Never rejects.
+   */
+  prepare(): Promise<SecureLinkPlan | null>;
+  /** The runtime has bound the listener: now `available`. */
+  listening(port: number): void;
+  /** The listener could not be bound, or was lost: `unavailable`. It also becomes that when the certificate expires. */
+  failed(reason: string): void;
+  readonly status: SecureLinkStatus;
+  /** While available. */
+  readonly advertised: AdvertisedLink | null;
+  /** Why it is unavailable, without paths; null while it is not. */
+  readonly problem: string | null;
+  /** Made again only when `status` or `advertised` changes. */
+  readonly health: LinkHealth;
+  /** Examines a proposed origin, and changes nothing (contract 08 §5). Never rejects. */
+  preflight(proposal: Proposal): Promise<PreflightReport>;
+  /** Calls back after every change of `status` or `advertised`. Returns the stop function. */
+  onChange(listener: () => void): () => void;
+  /** From now on nothing is advertised. */
+  stop(): void;
+}
+
+export interface SecureLinkParts {
+  config: Config;
+  host: Pick<Host, 'agentHome' | 'files' | 'identities' | 'network'>;
+  upstream: Upstream;
+  clock: Clock;
+  log: Log;
+}
+
+/** Milliseconds between looks at the end of the certificate: wall time may jump, as on a laptop that slept. */
+const LOOK_EVERY = 3_600_000;
+/** Milliseconds before its end from which a certificate is worth a warning. */
+const SOON = 30 * 86_400_000;
+
+/** Preflight reports whose trial listener waits for another one. */
+const MAX_WAITING_TRIALS = 16;
+
+/** The state of Secure Link: the advertised route, or the reason for none (contract 08 §2, §9). */
+export function createSecureLink({ config, host, upstream, clock, log }: SecureLinkParts): SecureLink {
+  const listeners = new Set<() => void>();
+  let status: SecureLinkStatus = config.secureLinkEnabled ? 'unavailable' : 'disabled';
+  let identity: Identity | null = null;
+  let advertised: AdvertisedLink | null = null;
+  let problem: string | null = null;
+  let hasWarned = false;
+  let cancelLook: Cancel = () => {};
+  let health = linkHealth(status, advertised);
+  const trials = createSemaphore(1, MAX_WAITING_TRIALS);
+
+  function change(next: SecureLinkStatus, link: AdvertisedLink | null): void {
+    if (status === next && advertised?.url === link?.url) return;
+    status = next;
+    advertised = link;
+    health = linkHealth(status, advertised);
+    for (const listener of [...listeners]) listener();
+  }
+
+  function unavailable(reason: string): null {
+    cancelLook();
+    log.error(`Secure Link is unavailable: ${reason}`);
+    problem = reason;
+    change('unavailable', null);
+    return null;
+  }
+
+  async function plan(): Promise<SecureLinkPlan | null> {
+    const settings = readSettings(config);
+    if (typeof settings === 'string') return unavailable(settings);
+    const opened = await openIdentity(settings, host, clock.now(), log);
+    if (typeof opened === 'string') return unavailable(opened);
+    identity = opened;
+    const { bindHost, port } = settings;
+    const [api, dashboard] = await Promise.all([
+      loopbackLiteral(settings.api, host.network),
+      loopbackLiteral(settings.dashboard, host.network),
+    ]);
+    const { cert, key } = opened;
+    return { bindHost, port, authority: `${urlHost(opened.host)}:${port}`, cert, key, api, dashboard };
+  }
+
+  /** Ends with the certificate, as a restart would: phones refuse it from then on (contract 08 §2.4). */
+  function watchEnd(facts: Identity['facts']): void {
+    const left = facts.validTo - clock.now();
+    if (left <= 0) {
+      unavailable(`${EXPIRED}; ${REPLACE}`);
+      return;
+    }
+    if (left < SOON && !hasWarned) {
+      hasWarned = true;
+      log.warn(`the certificate of Secure Link ends on ${new Date(facts.validTo).toISOString().slice(0, 10)}`);
+    }
+    cancelLook = clock.after(Math.min(left, LOOK_EVERY), () => watchEnd(facts));
+  }
+
+  return {
+    async prepare() {
+      if (!config.secureLinkEnabled) return null;
+      try {
+        return await plan();
+      } catch (error) {
+        return unavailable(errnoOf(error) || describeError(error));
+      }
+    },
+
+    listening(port) {
+      if (!identity) return;
+      const authority = `${urlHost(identity.host)}:${port}`;
+      const { pin, certDer } = identity.facts;
+      problem = null;
+      change('available', { url: `https://${authority}`, authority, pin, certDer });
+      log.info(`Secure Link serves https://${authority}`);
+      watchEnd(identity.facts);
+      if (isLoopbackName(identity.host)) log.warn(`no phone can reach Secure Link at ${identity.host} directly`);
+    },
+
+    failed: (reason) => void unavailable(reason),
+
+    get status() {
+      return status;
+    },
+    get advertised() {
+      return advertised;
+    },
+    get problem() {
+      return problem;
+    },
+    get health() {
+      return health;
+    },
+
+    preflight(proposal) {
+      const current = advertised && { link: advertised, bindHost: config.secureLinkHost };
+      return preflight(proposal, { config, host, upstream, clock, current, trials });
+    },
+
+    onChange(listener) {
+      listeners.add(listener);
+      return () => void listeners.delete(listener);
+    },
+
+    stop() {
+      cancelLook();
+      if (status === 'available') change('unavailable', null);
+      listeners.clear();
+    },
+  };
+}

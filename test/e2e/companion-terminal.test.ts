@@ -1,0 +1,83 @@
+import { fileURLToPath } from 'node:url';
+import { beforeEach, expect, it } from 'vitest';
+import { type BuiltTarget, cleanups, startBuiltTarget } from '../support/built-relay.ts';
+import { paired, run } from '../support/companion-cli.ts';
+import { openPty } from '../support/pty.ts';
+import { bearer } from '../support/relay.ts';
+
+const PROGRAM = fileURLToPath(new URL('../../dist/cli/svc.js', import.meta.url));
+
+const pending = cleanups();
+let relay: BuiltTarget;
+beforeEach(async () => {
+  relay = await startBuiltTarget();
+  pending.push(() => relay.stop());
+});
+
+/** `svc companion run` in a terminal of its own. */
+const openCompanion = (home: string, cols: number, rows = 24) =>
+  openPty(process.execPath, [PROGRAM, 'companion', 'run', '--master', 'on', '--grant', 'all'], {
+    cols,
+    rows,
+    env: { HOME: home, SVC_HOME: home },
+  });
+
+it('asks, shows the screen and stays legible at 40 columns and after a resize', { timeout: 60_000 }, async () => {
+  const home = await paired(relay.port);
+  const tool = await run(['pair', '--token', '--name', 'curl'], { env: { RELAY_PORT: String(relay.port) } });
+  const headers = bearer(tool.stdout.trim());
+  const call = (path: string, body: object) =>
+    relay.fetch(path, { method: 'POST', headers, body: JSON.stringify(body) });
+  const companion = openCompanion(home, 80);
+  await companion.shows(/^(direct|online).* \| master ON \| grants 10\/10/m);
+
+  // Each run, and each time it is opened, the shop has an empty basket and asks again.
+  for (const [key, status] of [
+    ['a', 200],
+    ['y', 200],
+  ] as const) {
+    await call('/open_app', { package: 'org.example.notes' });
+    await call('/open_app', { package: 'org.example.shop' });
+    await call('/tap_text', { text: 'Cups' });
+    companion.type('v');
+    await companion.shows(
+      /┌ Tea shop ─+┐\s+│ Cups, set of four +│\s+│ 18\.00 +│\s+│ \[ Add to basket \] +│\s+│ \[ Buy now \] +│/,
+    );
+    const answer = call('/tap_text', { text: 'Buy now' });
+    if (key === 'a') {
+      const asking = await companion.shows(/y allow {2}n deny {2}a always/);
+      expect(asking).toMatch(/App +Tea shop \(org\.example\.shop\)\s+Command +POST \/tap_text\s+Allowed +it taps it/);
+      // The route stays on the last line while a question is open.
+      expect(asking.split('\n').at(-1)).toMatch(/^direct \| master ON/);
+
+      companion.resize(40);
+      const narrow = await companion.shows(
+        /^\? y allow {2}n deny {2}a always {2}\d+ s\ndirect \| master ON \| grants 10\/10$/m,
+      );
+      expect(narrow.match(/y allow/g), narrow).toHaveLength(1);
+      companion.type(key);
+    }
+    expect((await answer).status).toBe(status);
+    companion.type('v');
+    await companion.shows(/┌ Tea shop ─+┐\s+│ Basket +│\s+│ Cups, set of four +│\s+│ \[ Pay \] +│\s+└/);
+  }
+  for (const columns of [100, 40, 61, 80]) companion.resize(columns);
+  companion.type('m');
+  const last = await companion.shows(/^direct \| master off \| .* q quit$/m);
+  expect(last.match(/\| master off/g)).toHaveLength(1);
+  companion.type('q');
+  expect(await companion.ended).toBe(0);
+
+  const again = openCompanion(home, 40);
+  await again.shows(/direct \| master ON/);
+  await call('/open_app', { package: 'org.example.shop' });
+  await call('/tap_text', { text: 'Cups' });
+  const answer = call('/tap_text', { text: 'Buy now' });
+  const asking = await again.shows(/y allow/);
+  // Lines end between words.
+  expect(asking).toMatch(/"always" stops\n +asking about buy$/m);
+  again.type('n');
+  expect((await answer).status).toBe(403);
+  again.type('q');
+  await again.ended;
+});

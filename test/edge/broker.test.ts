@@ -1,0 +1,86 @@
+import { once } from 'node:events';
+import { expect, it, onTestFinished } from 'vitest';
+import { decodeFrame, windowFrame } from '../../lib/reach/frames.ts';
+import { newId, newToken } from '../../lib/reach/ids.ts';
+import { broker } from '../support/broker.ts';
+import { startEdgeBrokerTarget } from '../support/broker-edge.ts';
+
+/** The edge runtime puts an object away after ten seconds without events. */
+const SLEEP = 13_000;
+
+async function start(isShared = false) {
+  const target = await startEdgeBrokerTarget(isShared);
+  const actions = broker(target);
+  onTestFinished(actions.close);
+  return { ...actions, target };
+}
+
+it('08 §8: sockets, streams and credit outlive a sleep of the object', async () => {
+  const { host: register, match, publish, client: dial, target } = await start();
+  const host = await register(0, 262_144);
+  const token = await publish(host);
+  const { client, id } = await match(host, token);
+  client.send(new Uint8Array(100_000));
+  await host.next();
+  host.data(id, new Uint8Array(60_000));
+  await client.next();
+  const wakes = () => target.log.filter((line) => line.includes('awake')).length;
+  const before = wakes();
+  await new Promise((resolve) => setTimeout(resolve, SLEEP));
+  host.data(id, 'after the sleep');
+  expect(await client.next()).toEqual(Buffer.from('after the sleep'));
+  client.send(new Uint8Array(200_000));
+  expect(decodeFrame(await host.next(), true)).toMatchObject({ type: 'data', payload: { length: 162_144 } });
+  await expect.poll(wakes).toBeGreaterThan(before);
+  const again = await dial(token);
+  expect(await again.next()).toMatchObject({ type: 'matched' });
+});
+
+it('08 §8: one name for all hosts leads to each host, and refuses others', async () => {
+  const { host: register, match, publish, register: send, target } = await start(true);
+  const host = await register();
+  const other = await register(1);
+  const { client, id } = await match(host, await publish(host));
+  const second = await match(other, await publish(other), 1);
+  host.data(id, 'one');
+  other.data(second.id, 'two');
+  expect([await client.next(), await second.client.next()]).toEqual([Buffer.from('one'), Buffer.from('two')]);
+  client.socket.close();
+  expect(decodeFrame(await host.next(), false)).toEqual({ type: 'close', streamId: id });
+  const refused = { type: 'error', protocol_version: 1, code: 'unauthorized' };
+  const stranger = await send({ host_id: newId(), token: newToken() });
+  expect(await stranger.next()).toEqual(refused);
+  expect(await stranger.closed()).toBe(1008);
+  const wrong = await send({ host_id: target.hosts[0].id, token: newToken() });
+  expect([await wrong.next(), await wrong.closed()]).toEqual([refused, 1008]);
+});
+
+it('08 §8: a request body of 16 MiB waits for a slow host', async () => {
+  const { host: register, match } = await start();
+  const host = await register(0, 262_144);
+  const { client, id } = await match(host);
+  const [size, count] = [1024 * 1024, 17];
+  for (let sent = 0; sent < count; sent++) client.send(new Uint8Array(size).fill(sent));
+  // An answer means that the broker has got all of it.
+  client.socket.ping();
+  await once(client.socket, 'pong');
+  for (let received = 0; received < size * count; ) {
+    const frame = decodeFrame(await host.next(), true);
+    if (frame.type !== 'data') throw new Error(`a frame of type ${frame.type}`);
+    expect(frame.payload[0]).toBe(Math.floor(received / size));
+    received += frame.payload.length;
+    host.send(windowFrame(id, frame.payload.length));
+  }
+  expect(client.closeCode).toBeUndefined();
+});
+
+it('08 §8: a client that sends more than the queue holds ends its own stream only', async () => {
+  const { host: register, match } = await start();
+  const host = await register(0, 262_144);
+  const [{ client }, other] = [await match(host), await match(host)];
+  for (let sent = 0; sent < 24; sent++) client.send(new Uint8Array(1024 * 1024));
+  expect(await client.next()).toEqual({ type: 'error', protocol_version: 1, code: 'quota_exceeded' });
+  expect(await client.closed()).toBe(1008);
+  host.data(other.id, 'undisturbed');
+  expect(await other.client.next()).toEqual(Buffer.from('undisturbed'));
+});

@@ -1,0 +1,305 @@
+import { expect, it, onTestFinished } from 'vitest';
+import { createNodeUpstream } from '../../../lib/host/node/upstream.ts';
+import type { PushPayload } from '../../../lib/push/payload.ts';
+import type { Session } from '../../../lib/sessions/session.ts';
+import { startEvictedRelay } from '../../support/evicted-relay.ts';
+import { type Subscription, startPushService } from '../../support/push-service.ts';
+
+const SHOW_TIMEOUT = 10_000;
+
+/** A relay with a push service, and a paired device that has subscribed to both. */
+async function start() {
+  const service = await startPushService();
+  const relay = await startEvictedRelay({ env: { RELAY_PUSH_HOSTS: service.host }, upstream: createNodeUpstream() });
+  onTestFinished(() => relay.relay.stop());
+  const client = await relay.connect();
+  const sessionOf = (token: string) => relay.relay.sessions.authenticate(token) as Session;
+  const subscribe = async (token = client.token, subscription = service.subscription(), more = {}) => {
+    await relay.relay.push.subscribe(sessionOf(token), { ...subscription, ...more });
+    return subscription;
+  };
+  const say = (text: string, more = {}) => relay.relay.phone.push({ text, message_id: text, ...more });
+  /** Lets time pass in steps, as sends are answered at their own pace. */
+  const pass = async (ms: number) => {
+    await relay.clock.advanceAsync(ms);
+  };
+  return { service, relay, client, subscribe, say, pass };
+}
+
+const ids = (service: { knocks: { payload: PushPayload }[] }) =>
+  service.knocks.map(({ payload }) => `${payload.type} ${payload.message_id}`);
+
+it('§6: a message that waits for a phone is knocked for at once, one that was sent when nobody has shown it in 10 s', async () => {
+  const { service, client, subscribe, say, pass } = await start();
+  const device = await subscribe();
+  await say('waits');
+  await pass(0);
+  await service.knocksOf(device, 1);
+  client.send('proactive', 'proactive.subscribe');
+  await pass(0);
+  await say('unseen');
+  await say('seen');
+  await pass(SHOW_TIMEOUT - 1);
+  client.send('proactive', 'proactive.shown', { message_id: 'seen' });
+  await pass(0);
+  expect(ids(service)).toEqual(['message waits']);
+  await pass(1);
+  await service.knocksOf(device, 2);
+  await pass(SHOW_TIMEOUT);
+  expect(ids(service)).toEqual(['message waits', 'message unseen']);
+  expect(service.faults).toEqual([]);
+});
+
+it('§6: a mirror that is connected has 10 s, too, and settles a message that waits by showing it', async () => {
+  const { service, relay, client, subscribe, say, pass } = await start();
+  const device = await subscribe();
+  client.send('proactive', 'proactive.subscribe', { mirror: true });
+  await pass(0);
+  await say('shown');
+  await say('not shown');
+  client.send('proactive', 'proactive.shown', { message_id: 'shown' });
+  await pass(SHOW_TIMEOUT);
+  await service.knocksOf(device, 1);
+  expect(ids(service)).toEqual(['message not shown']);
+  expect(relay.relay.phone.history({ since: 0, limit: 9 }).items.map(({ state }) => state)).toEqual([
+    'shown',
+    'queued',
+  ]);
+  expect(client.received('proactive.history').at(-1)).toMatchObject({ seq: 1, kind: 'message', state: 'shown' });
+});
+
+it('§6: what was read on one device is taken back from the others, and from one whose knock is on its way', async () => {
+  const { service, relay, client, subscribe, say, pass } = await start();
+  const [reader, other] = [client, await relay.connect()];
+  const [own, others] = [await subscribe(reader.token), await subscribe(other.token)];
+  await say('first');
+  await pass(0);
+  await Promise.all([service.knocksOf(own, 1), service.knocksOf(others, 1)]);
+  reader.send('proactive', 'proactive.shown', { message_id: 'first' });
+  await pass(0);
+  const knocks = await service.knocksOf(others, 2);
+  expect(knocks[1]?.payload).toEqual({ type: 'read', message_id: 'first' });
+  expect((await service.knocksOf(own, 1)).length).toBe(1);
+
+  const release = service.hold();
+  await say('second');
+  await pass(0);
+  await service.knocksOf(others, 3);
+  reader.send('proactive', 'proactive.shown', { message_id: 'second' });
+  await pass(0);
+  release();
+  expect((await service.knocksOf(others, 4)).at(-1)?.payload).toEqual({ type: 'read', message_id: 'second' });
+});
+
+it('§6: TTL is the rest of the message, a question is urgent, and content needs to be asked for', async () => {
+  const { service, relay, client, subscribe, say, pass } = await start();
+  const [plain, wordy] = [await subscribe(), await subscribe(client.token, undefined, { content: true })];
+  const text = `Deploy ${'x'.repeat(200)} now?`;
+  await relay.relay.phone.push({ text, title: 'Agent', chat_id: 't-1', message_id: 'q' });
+  await pass(0);
+  const [[knock], [wordyKnock]] = [await service.knocksOf(plain, 1), await service.knocksOf(wordy, 1)];
+  const payload = { type: 'message', message_id: 'q', chat_id: 't-1', question: true, sent_at: relay.clock.now() };
+  expect(knock?.payload).toEqual(payload);
+  expect(wordyKnock?.payload).toEqual({ ...payload, title: 'Agent', text: text.slice(0, 120) });
+  expect(knock?.headers).toMatchObject({ ttl: '86400', urgency: 'high', 'content-encoding': 'aes128gcm' });
+  await say('no question');
+  await say('told?', { metadata: { question: false } });
+  await say('said', { metadata: { question: true } });
+  await say('quiet', { surfacing: 'inbox' });
+  await pass(0);
+  const urgencies = (await service.knocksOf(plain, 4)).map(({ headers }) => headers.urgency);
+  expect(urgencies).toEqual(['high', 'normal', 'normal', 'high']);
+});
+
+it('§6: the largest message fits into what push services accept', async () => {
+  const { service, relay, client, subscribe, pass } = await start();
+  const device = await subscribe(client.token, undefined, { content: true });
+  const lone = '\ud800';
+  const wide = {
+    text: '\u0001語'.repeat(80),
+    title: '語'.repeat(256),
+    chat_id: lone.repeat(256),
+    message_id: lone.repeat(128),
+  };
+  await relay.relay.phone.push(wide);
+  await pass(0);
+  const [knock] = await service.knocksOf(device, 1);
+  expect(knock?.size).toBeLessThanOrEqual(4096);
+  expect(knock?.payload).toMatchObject({ chat_id: wide.chat_id, message_id: wide.message_id });
+});
+
+it('RFC 8030 §5, §7.3: 429 and 5xx are tried again after what they ask for, at most five times; 404 and 410 end it', async () => {
+  const { service, relay, subscribe, say, pass } = await start();
+  const device = await subscribe();
+  service.answer(device, { status: 429, headers: { 'retry-after': '120' } }, { status: 503 });
+  await say('m');
+  await pass(0);
+  await service.knocksOf(device, 1);
+  await pass(119_000);
+  expect(service.knocks).toHaveLength(1);
+  await pass(1_000);
+  await service.knocksOf(device, 2);
+  await pass(30_000);
+  await service.knocksOf(device, 3);
+  await pass(3_600_000);
+  expect(service.knocks).toHaveLength(3);
+
+  service.answer(device, ...Array.from({ length: 9 }, () => ({ status: 500 })));
+  await say('hopeless');
+  for (const [at, wait] of [0, 5_000, 30_000, 120_000, 600_000].entries()) {
+    await pass(wait);
+    await service.knocksOf(device, 4 + at);
+  }
+  await pass(3_600_000);
+  expect(service.knocks).toHaveLength(8);
+
+  for (const status of [404, 410]) {
+    const gone = await subscribe();
+    service.answer(gone, { status });
+    await say(`gone ${status}`);
+    await pass(0);
+    await service.knocksOf(gone, 1);
+    await expect.poll(() => pass(0).then(relay.relay.push.count)).toBe(1);
+  }
+});
+
+it('§6: refuses to follow a redirect, and gives up at once what a push service refuses', async () => {
+  const { service, relay, subscribe, say, pass } = await start();
+  const device = await subscribe();
+  service.answer(device, { status: 307, headers: { location: `${service.origin}/elsewhere` } }, { status: 403 });
+  await say('one');
+  await pass(0);
+  await service.knocksOf(device, 1);
+  await say('two');
+  await pass(0);
+  await service.knocksOf(device, 2);
+  await pass(3_600_000);
+  expect(ids(service)).toEqual(['message one', 'message two']);
+  expect(service.faults).toEqual([]);
+  expect(relay.relay.push.count()).toBe(1);
+});
+
+it('§6: at most one knock at a time is on its way to a device', async () => {
+  const { service, subscribe, say, pass } = await start();
+  const device = await subscribe();
+  const release = service.hold();
+  for (let n = 0; n < 5; n++) await say(`m${n}`);
+  await pass(0);
+  await service.knocksOf(device, 1);
+  release();
+  await expect.poll(() => pass(0).then(() => service.knocks.length)).toBe(5);
+  expect(service.mostInFlight()).toBe(1);
+  expect(ids(service)).toEqual([0, 1, 2, 3, 4].map((n) => `message m${n}`));
+});
+
+it('contract 00: a knock that is due in 10 s survives a sleep of the object, and so do key and subscription', async () => {
+  const { service, relay, client, subscribe, say, pass } = await start();
+  const device = await subscribe();
+  const key = await relay.relay.push.publicKey();
+  client.send('proactive', 'proactive.subscribe');
+  await pass(0);
+  await say('m');
+  await relay.evict();
+  expect(await relay.relay.push.publicKey()).toBe(key);
+  await pass(SHOW_TIMEOUT - 1_001);
+  expect(service.knocks).toEqual([]);
+  await pass(1);
+  const [knock] = await service.knocksOf(device, 1);
+  expect(knock?.key).toBe(key);
+});
+
+it('§6: an alarm wakes the object for a knock whose timer went with its memory', async () => {
+  const { relay, client, subscribe, say, pass } = await start();
+  await subscribe();
+  client.send('proactive', 'proactive.subscribe');
+  await pass(0);
+  const delays: number[] = [];
+  const { after } = relay.clock;
+  relay.clock.after = (delay, run) => {
+    delays.push(delay);
+    return after(delay, run);
+  };
+  await say('m');
+  expect(delays).toContain(60_000);
+});
+
+it('§6: four subscriptions of a device, 64 in all; they end with its session, and stay when it is refreshed', async () => {
+  const { service, relay, client, subscribe } = await start();
+  const first = await subscribe();
+  for (let n = 0; n < 4; n++) await subscribe();
+  expect(relay.relay.push.count()).toBe(4);
+  const session = relay.relay.sessions.authenticate(client.token) as Session;
+  expect(await relay.relay.push.unsubscribe(session, first.endpoint)).toBe(false);
+
+  const others = await Promise.all(Array.from({ length: 15 }, () => relay.connect()));
+  for (const { token } of others) for (let n = 0; n < 4; n++) await subscribe(token);
+  const last = await relay.connect();
+  await expect(subscribe(last.token)).rejects.toMatchObject({ kind: 'unavailable' });
+
+  const [other] = others;
+  const { device } = relay.relay.sessions.authenticate(other?.token as string) as Session;
+  const refreshToken = other?.frames[0]?.payload.refresh_token as string;
+  expect((await relay.relay.sessions.refresh(refreshToken, device))?.token).toMatch(/./);
+  expect(relay.relay.push.count()).toBe(64);
+  await relay.relay.sessions.revoke(session);
+  expect(relay.relay.push.count()).toBe(60);
+  // What was stored ends with the session as well.
+  await relay.evict();
+  expect(relay.relay.push.count()).toBe(60);
+  expect(service.knocks).toEqual([]);
+});
+
+it('§6: refuses bad keys, and the endpoint of another device', async () => {
+  const { service, relay, client, subscribe } = await start();
+  const device = await subscribe();
+  const bad: [string, Partial<Subscription['keys']>][] = [
+    ['auth', { auth: 'AAAA' }],
+    ['auth', { auth: 'A'.repeat(100_000) }],
+    ['p256dh', { p256dh: device.keys.p256dh.slice(0, -4) }],
+    ['p256dh', { p256dh: `${device.keys.p256dh}${'A'.repeat(1000)}` }],
+    ['p256dh', { p256dh: `BA${'A'.repeat(85)}` }],
+    ['p256dh', { p256dh: undefined }],
+  ];
+  for (const [name, keys] of bad) {
+    const subscription = { ...device, keys: { ...device.keys, ...keys } };
+    await expect(subscribe(client.token, subscription)).rejects.toThrow(`keys.${name}`);
+  }
+  await expect(subscribe(client.token, undefined, { content: 'yes' })).rejects.toThrow('content');
+
+  const attacker = await relay.connect();
+  const stolen = { ...service.subscription(), endpoint: device.endpoint };
+  await expect(subscribe(attacker.token, stolen)).rejects.toMatchObject({ kind: 'conflict' });
+  const session = relay.relay.sessions.authenticate(attacker.token) as Session;
+  expect(await relay.relay.push.unsubscribe(session, device.endpoint)).toBe(false);
+  // The browser itself, which was paired anew, knows its keys.
+  await subscribe(attacker.token, device);
+  expect(await relay.relay.push.unsubscribe(session, device.endpoint)).toBe(true);
+});
+
+it('§6: a device without the grant is told nothing', async () => {
+  const { service, relay, client, subscribe, say, pass } = await start();
+  const other = await relay.connect();
+  const [device, without] = [await subscribe(), await subscribe(other.token)];
+  const session = relay.relay.sessions.authenticate(other.token) as Session;
+  await relay.relay.sessions.reduce(session, { grants: { phone: 1 } });
+  await pass(1_000);
+  await say('m');
+  await pass(0);
+  await service.knocksOf(device, 1);
+  expect(service.knocks.filter(({ path }) => without.endpoint.endsWith(path))).toEqual([]);
+  expect(client.isOpen).toBe(true);
+});
+
+it('§6: resolves a name only to addresses that may be reached', async () => {
+  const upstream = createNodeUpstream();
+  const call = (mayConnect: (address: string) => boolean) =>
+    upstream({
+      method: 'POST',
+      url: 'http://localhost:1/x',
+      headers: {},
+      signal: AbortSignal.timeout(20_000),
+      mayConnect,
+    });
+  await expect(call(() => false)).rejects.toThrow('not a public one');
+  await expect(call(() => true)).rejects.toThrow(/ECONNREFUSED|connect/);
+});

@@ -1,0 +1,32 @@
+import { constants, type PerformanceEntry, PerformanceObserver } from 'node:perf_hooks';
+import { expect, it } from 'vitest';
+import { createYoungCollector } from '../../cli/runtime/node/young-memory.ts';
+
+const MiB = 1024 * 1024;
+
+/** Kinds of the collections that were asked for, not those that V8 has found necessary. */
+function forcedCollections() {
+  const kinds: number[] = [];
+  const observer = new PerformanceObserver((list) => {
+    for (const entry of list.getEntries() as (PerformanceEntry & { detail: { kind: number; flags: number } })[]) {
+      if (entry.detail.flags & constants.NODE_PERFORMANCE_GC_FLAGS_FORCED) kinds.push(entry.detail.kind);
+    }
+  });
+  observer.observe({ entryTypes: ['gc'] });
+  return { kinds, end: () => observer.disconnect() };
+}
+
+it('collects the young objects, and nothing else, every 8 MiB', async () => {
+  const { kinds, end } = forcedCollections();
+  const carry = createYoungCollector();
+  for (let carried = 0; carried < 24 * MiB; carried += 64 * 1024) carry(64 * 1024);
+  carry(7 * MiB);
+  const expected = new Array(3).fill(constants.NODE_PERFORMANCE_GC_MINOR);
+  await expect.poll(() => kinds).toEqual(expected);
+  end();
+});
+
+it('does not give a collector to the rest of the process', () => {
+  createYoungCollector()(8 * MiB);
+  expect('gc' in globalThis).toBe(false);
+});

@@ -1,0 +1,115 @@
+import { existsSync } from 'node:fs';
+import axe from 'axe-core';
+import { type Browser, type BrowserContextOptions, chromium, devices, type Page } from 'playwright-core';
+import { afterAll, afterEach, beforeAll, describe, expect } from 'vitest';
+import { PATIENCE } from './limits.ts';
+
+const CHROMIUM = '/usr/bin/chromium';
+const hasBrowser = existsSync(CHROMIUM);
+if (!hasBrowser) process.stderr.write('SKIPPED: there is no chromium here\n');
+
+/** How a page is shown. */
+export const DEVICES = {
+  phone: devices['Pixel 7'],
+  desktop: { viewport: { width: 1280, height: 800 } },
+} as const satisfies Record<string, BrowserContextOptions>;
+
+export interface PageOptions {
+  device?: keyof typeof DEVICES;
+  context?: BrowserContextOptions;
+}
+
+export interface TestPage {
+  page: Page;
+  /** Lets a problem of this page pass, such as a socket that a case has cut. */
+  allow(pattern: RegExp): void;
+  /** Opens another tab of the same browser. */
+  tab(): Promise<Page>;
+}
+
+export interface TestBrowser {
+  /** A window of its own, with nothing stored. It is closed after the case, which fails for any problem in it. */
+  open(options?: PageOptions): Promise<TestPage>;
+}
+
+/**
+ * Declares cases with one browser for all of them. After a case, an error of a page, a report of its content security
+ * policy, or a request to another origin than that of the page fails it.
+ */
+export function describeInBrowser(name: string, declare: (browser: TestBrowser) => void, args: string[] = []): void {
+  describe.skipIf(!hasBrowser)(name, () => {
+    let browser: Browser;
+    const endings: (() => Promise<string[]>)[] = [];
+    beforeAll(async () => {
+      browser = await chromium.launch({ executablePath: CHROMIUM, args: ['--no-sandbox', ...args] });
+    });
+    afterAll(() => browser?.close());
+    afterEach(async () => {
+      const problems = (await Promise.all(endings.splice(0).map((end) => end()))).flat();
+      expect(problems, 'problems of the pages').toEqual([]);
+    });
+
+    async function open({ device = 'phone', context: options = {} }: PageOptions = {}): Promise<TestPage> {
+      const context = await browser.newContext({ ...DEVICES[device], ...options });
+      context.setDefaultTimeout(PATIENCE);
+      const problems: string[] = [];
+      const allowed: RegExp[] = [];
+      const watch = (page: Page) => {
+        page.on('pageerror', (error) => problems.push(`error: ${error.message}`));
+        page.on('console', (message) => message.type() === 'error' && problems.push(`console: ${message.text()}`));
+      };
+      context.on('page', watch);
+      context.on('request', (request) => {
+        const origin = new URL(request.url()).origin;
+        // A request of a service worker has no page.
+        const own = request.serviceWorker()?.url() ?? (request.isNavigationRequest() ? '' : request.frame().url());
+        if (own !== '' && origin !== 'null' && new URL(own).origin !== origin) problems.push(`request to ${origin}`);
+      });
+      const page = await context.newPage();
+      endings.push(async () => {
+        await context.close();
+        return problems.filter((problem) => !allowed.some((pattern) => pattern.test(problem)));
+      });
+      return { page, allow: (pattern) => allowed.push(pattern), tab: () => context.newPage() };
+    }
+
+    declare({ open });
+  });
+}
+
+/** Checks a page with axe in both themes, and that 320 pixels are enough for it without sideways scrolling. */
+export async function expectAccessible(page: Page): Promise<void> {
+  const size = page.viewportSize();
+  for (const [colorScheme, width] of [
+    ['light', size?.width ?? 412],
+    ['dark', 320],
+  ] as const) {
+    await page.setViewportSize({ width, height: size?.height ?? 800 });
+    await page.emulateMedia({ colorScheme });
+    // The page's policy allows no foreign script; what playwright evaluates is not subject to it.
+    await page.evaluate(axe.source);
+    const found = await page.evaluate(async () => {
+      const { violations } = await (globalThis as unknown as { axe: typeof axe }).axe.run();
+      const { scrollWidth, clientWidth } = document.documentElement;
+      return {
+        violations: violations.map(({ id, nodes }) => [id, nodes.map(({ html }) => html.slice(0, 200))]),
+        excess: scrollWidth - clientWidth,
+      };
+    });
+    expect(found, `${colorScheme}, ${width} pixels`).toEqual({ violations: [], excess: 0 });
+  }
+  await page.emulateMedia({ colorScheme: null });
+  if (size) await page.setViewportSize(size);
+}
+
+/** Elements that a finger has to hit and that are smaller than 44 pixels. Of a choice or a file, that is the label. */
+export const smallTargets = (page: Page): Promise<string[]> =>
+  page.evaluate(() =>
+    [...document.querySelectorAll('button, a[href], select, input:not([type=radio], [type=checkbox], [type=file])')]
+      .filter((element) => (element as HTMLElement).checkVisibility())
+      .filter((element) => {
+        const { width, height } = element.getBoundingClientRect();
+        return width < 43.5 || height < 43.5;
+      })
+      .map((element) => element.outerHTML.slice(0, 150)),
+  );

@@ -1,0 +1,67 @@
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { describeInBrowser, expectAccessible, smallTargets } from '../support/browser.ts';
+import { randomCode, registerCode, startNodeTarget, type Target } from '../support/relay.ts';
+
+describeInBrowser('the app in a browser (contract 09 §5)', ({ open }) => {
+  let relay: Target;
+  /** Where the app has its own origin. */
+  let app: string;
+  beforeAll(async () => {
+    relay = await startNodeTarget();
+    app = `${relay.url.replace('127.0.0.1', 'localhost')}/app/`;
+  });
+  afterAll(() => relay?.stop());
+
+  async function newCode(): Promise<string> {
+    const code = randomCode();
+    await registerCode(relay, code, { without: ['bridge', 'desktop'] });
+    return code;
+  }
+
+  const devices = async () => (await (await relay.operator('/relay/devices')).json()) as { devices: unknown[] };
+
+  it('pairs with the code of a link, which leaves the address at once, and stays paired', async () => {
+    const { page } = await open();
+    const code = await newCode();
+    await page.goto(`${app}#code=${code}`);
+    await page
+      .getByText(/^Connected · \d+ ms$/)
+      .first()
+      .waitFor();
+    expect(page.url()).toBe(app);
+    expect(await page.evaluate(() => history.length)).toBe(2);
+    expect((await devices()).devices).toContainEqual(expect.objectContaining({ client_surface: 'web' }));
+    await page.reload();
+    await page
+      .getByText(/^Connected · \d+ ms$/)
+      .first()
+      .waitFor();
+    await expectAccessible(page);
+    expect(await smallTargets(page)).toEqual([]);
+  });
+
+  it('shows every screen of the table by keyboard alone, on a desktop and a phone', async () => {
+    for (const device of ['desktop', 'phone'] as const) {
+      const { page } = await open({ device });
+      await page.goto(`${app}#code=${await newCode()}`);
+      await page
+        .getByText(/^Connected/)
+        .first()
+        .waitFor();
+      const path = device === 'phone' ? ['More', 'Settings'] : ['Settings'];
+      for (const name of path) {
+        await page.getByRole('link', { name }).focus();
+        await page.keyboard.press('Enter');
+        await page.getByRole('heading', { name, level: 1 }).waitFor();
+        await expect.poll(() => page.evaluate(() => document.activeElement?.tagName)).toBe('H1');
+      }
+      await page.getByLabel('Theme').selectOption('dark');
+      await page.getByLabel('Language').selectOption('de');
+      await expect.poll(() => page.evaluate(() => document.documentElement.lang)).toBe('de');
+      expect(await page.evaluate(() => document.documentElement.dataset.theme)).toBe('dark');
+      await page.reload();
+      await expect.poll(() => page.evaluate(() => document.documentElement.lang)).toBe('de');
+      await expectAccessible(page);
+    }
+  });
+});

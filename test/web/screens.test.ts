@@ -1,0 +1,128 @@
+import { readFile } from 'node:fs/promises';
+import type { Page } from 'playwright-core';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { describeInBrowser, expectAccessible, smallTargets } from '../support/browser.ts';
+import { post, randomCode, registerCode, startNodeTarget, type Target } from '../support/relay.ts';
+
+describeInBrowser('the screens of the app (issue 17)', ({ open }) => {
+  let relay: Target;
+  let app: string;
+  beforeAll(async () => {
+    // A tmux server would outlive the relay.
+    relay = await startNodeTarget({ env: { RELAY_TERMINAL_TMUX: '0' } });
+    app = `${relay.url.replace('127.0.0.1', 'localhost')}/app/`;
+  });
+  afterAll(() => relay?.stop());
+
+  /** A paired page at a screen. */
+  async function openAt(screen: string, policy: Record<string, unknown> = {}, allowed?: RegExp): Promise<Page> {
+    const { page, allow } = await open();
+    if (allowed) allow(allowed);
+    const code = randomCode();
+    await registerCode(relay, code, { without: ['bridge', 'desktop'], ...policy });
+    await page.goto(`${app}#code=${code}`);
+    await page
+      .getByText(/^Connected/)
+      .first()
+      .waitFor();
+    await page.goto(`${app}#/${screen}`);
+    return page;
+  }
+
+  async function check(page: Page): Promise<void> {
+    await expectAccessible(page);
+    expect(await smallTargets(page)).toEqual([]);
+  }
+
+  it('home counts what waits, and offers only what the session may do', async () => {
+    const sent = await relay.operator('/phone/message', post({ text: 'Buy milk?', chat_id: 'c' }));
+    expect(sent.status).toBeLessThan(300);
+    const page = await openAt('home');
+    await page.getByRole('link', { name: '1 unread message' }).waitFor();
+    await page.getByRole('listitem').filter({ hasText: 'Open shells' }).getByText('0', { exact: true }).waitFor();
+    await check(page);
+    const narrow = await openAt('home', { without: ['chat', 'terminal', 'phone', 'bridge', 'desktop'] });
+    await narrow.getByText('Files on the relay').waitFor();
+    expect(await narrow.getByText(/unread message/).count()).toBe(0);
+    expect(await narrow.getByRole('link', { name: 'Chat' }).count()).toBe(0);
+  });
+
+  it('files are sent with progress, cancelled, opened again, and blurred when they are sensitive', async () => {
+    const page = await openAt('files', {}, /ERR_ABORTED|Failed to load resource/);
+    const note = await readFile(new URL('../../handlers/web/shared/icon.svg', import.meta.url));
+    await page.getByLabel('Send files').setInputFiles({ name: 'note <b>.txt', mimeType: 'text/plain', buffer: note });
+    const row = page.getByRole('listitem').filter({ hasText: 'note <b>.txt' });
+    await row.waitFor();
+    await check(page);
+    await row.getByRole('button', { name: 'Open' }).click();
+    await page.getByRole('dialog').getByText('text/plain').waitFor();
+    const download = page.waitForEvent('download');
+    await page.getByRole('link', { name: 'Download' }).click();
+    expect(await readFile(await (await download).path())).toEqual(note);
+    await page.getByRole('dialog').getByRole('button', { name: 'Close' }).click();
+
+    const token = await page.evaluate(
+      () =>
+        new Promise<string>((resolve) => {
+          const opening = indexedDB.open('svc files');
+          opening.onsuccess = () => {
+            const reading = opening.result.transaction('files').objectStore('files').getAll();
+            reading.onsuccess = () => resolve(reading.result[0][0].token);
+          };
+        }),
+    );
+    expect((await relay.operator(`/media/${token}/sensitive`, { method: 'POST' })).status).toBe(200);
+    await row.getByRole('button', { name: 'Open' }).click();
+    await page.getByText('The agent has marked this file as sensitive.').waitFor();
+    await check(page);
+    await page.getByRole('dialog').getByRole('button', { name: 'Close' }).click();
+
+    const network = await page.context().newCDPSession(page);
+    await network.send('Network.emulateNetworkConditions', {
+      offline: false,
+      latency: 0,
+      downloadThroughput: -1,
+      uploadThroughput: 50_000,
+    });
+    const large = Buffer.alloc(4 * 1024 * 1024, 7);
+    await page.getByLabel('Send files').setInputFiles({ name: 'film.mp4', mimeType: 'video/mp4', buffer: large });
+    await page.getByRole('progressbar', { name: 'film.mp4' }).waitFor();
+    await check(page);
+    await page.getByRole('button', { name: 'Cancel' }).click();
+    await page.getByText('film.mp4 was not sent: you cancelled it.').waitFor();
+  });
+
+  it('settings check numbers, are kept, and move to another browser behind a passphrase', async () => {
+    const page = await openAt('settings');
+    const size = page.getByLabel('Largest file to load, MB');
+    await size.fill('500');
+    await page.getByText('A whole number from 5 to 100.').waitFor();
+    await size.fill('50');
+    await page.getByLabel('Tool calls').selectOption('off');
+    await page.getByText('What only the app of a phone can set').click();
+    await page.getByText('tofu_pins').waitFor();
+    await check(page);
+    await page.getByLabel('Passphrase').fill('correct horse');
+    const download = page.waitForEvent('download');
+    await page.getByRole('button', { name: 'Export' }).click();
+    const file = await (await download).path();
+    expect(await readFile(file, 'utf8')).not.toContain('session_token');
+
+    const other = await openAt('settings');
+    const restore = async (passphrase: string) => {
+      await other.getByLabel('Passphrase').fill(passphrase);
+      await other.getByLabel('Import').setInputFiles(file);
+    };
+    await restore('another horse');
+    await other.getByText('The passphrase is not that of this backup.').waitFor();
+    await restore('correct horse');
+    await other.getByText('Restored.').waitFor();
+    await other
+      .getByText(/^Connected/)
+      .first()
+      .waitFor();
+    await other.reload();
+    expect(await other.getByLabel('Tool calls').inputValue()).toBe('off');
+    expect(await other.getByLabel('Largest file to load, MB').inputValue()).toBe('50');
+  });
+});

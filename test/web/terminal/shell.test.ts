@@ -1,0 +1,116 @@
+import { describe, expect, test } from 'vitest';
+import { createShell, WINDOW } from '../../../handlers/web/app/terminal/shell.ts';
+
+/** A shell on a screen that draws when it is told to. */
+function create() {
+  const sent: [type: string, payload: Record<string, unknown>][] = [];
+  const problems: string[] = [];
+  const written: string[] = [];
+  let drawing: (() => void)[] = [];
+  const shell = createShell({
+    port: { send: (type, payload) => sent.push([type, payload]) > 0 },
+    name: 'a',
+    view: {
+      size: { cols: 80, rows: 24 },
+      write(text, done) {
+        written.push(text);
+        if (done) drawing.push(done);
+      },
+    },
+    onProblem: (message) => problems.push(message),
+  });
+  const receive = (type: string, payload: Record<string, unknown> = {}) =>
+    shell.receive({
+      channel: 'terminal',
+      type: `terminal.${type}`,
+      id: 'x',
+      payload: { session_name: 'a', ...payload },
+      badPayload: false,
+    } as never);
+  return {
+    shell,
+    sent,
+    problems,
+    written,
+    receive,
+    draw() {
+      const due = drawing;
+      drawing = [];
+      for (const done of due) done();
+    },
+    /** What was acknowledged. */
+    acknowledged: () => sent.filter(([type]) => type === 'terminal.ack').map(([, { chars }]) => chars),
+  };
+}
+
+describe('a shell of the page (contract 02 §3, 09 §1)', () => {
+  test('attaches with a window and its size', () => {
+    const { shell, sent } = create();
+    shell.attach();
+    expect(sent).toEqual([['terminal.attach', { session_name: 'a', cols: 80, rows: 24, window: WINDOW }]]);
+  });
+
+  test('acknowledges what was drawn, an eighth of the window at a time', () => {
+    const { receive, draw, acknowledged } = create();
+    receive('attached');
+    receive('output', { data: 'x'.repeat(WINDOW / 8 - 1) });
+    draw();
+    expect(acknowledged()).toEqual([]);
+    receive('output', { data: 'xy' });
+    expect(acknowledged()).toEqual([]);
+    draw();
+    expect(acknowledged()).toEqual([WINDOW / 8 + 1]);
+  });
+
+  test('counts anew after another attach, also what is drawn late', () => {
+    const { shell, receive, draw, acknowledged } = create();
+    receive('attached');
+    receive('output', { data: 'x'.repeat(WINDOW) });
+    shell.lost();
+    expect(shell.state.value).toEqual({ name: 'waiting' });
+    receive('attached');
+    draw();
+    expect(acknowledged()).toEqual([]);
+    receive('output', { data: 'x'.repeat(WINDOW / 8) });
+    draw();
+    expect(acknowledged()).toEqual([WINDOW / 8]);
+  });
+
+  test('shows the replay once: later the lines are there', () => {
+    const { receive, written } = create();
+    receive('attached', { replay: 'one\ntwo', tmux_available: true });
+    receive('attached', { replay: 'one\ntwo', tmux_available: true });
+    expect(written.filter((text) => text.includes('one'))).toEqual(['one\r\ntwo\r\n']);
+  });
+
+  test('ignores other shells, and tells what went wrong', () => {
+    const { shell, receive, written, problems } = create();
+    receive('attached', { session_name: 'b' });
+    receive('output', { session_name: 'b', data: 'x' });
+    expect(written).toEqual([]);
+    receive('error', { message: 'Session cap reached' });
+    expect(shell.state.value).toEqual({ name: 'failed', message: 'Session cap reached' });
+    shell.attach();
+    receive('attached');
+    receive('error', { message: 'input queue full' });
+    expect(problems).toEqual(['input queue full']);
+    receive('detached', { reason: 'eof', exit_code: 2 });
+    expect(shell.state.value).toEqual({ name: 'ended', reason: 'eof', exitCode: 2 });
+    shell.lost();
+    expect(shell.state.value.name).toBe('ended');
+  });
+
+  test('types only into a shell that is there, and long text in pieces that stay whole', () => {
+    const { shell, sent, receive } = create();
+    shell.type('lost');
+    expect(sent).toEqual([]);
+    receive('attached');
+    sent.length = 0;
+    const text = `x${'🎈'.repeat(300_000)}`;
+    shell.type(text);
+    const pieces = sent.map(([, { data }]) => String(data));
+    expect(pieces.length).toBeGreaterThan(2);
+    expect(pieces.join('')).toBe(text);
+    for (const piece of pieces) expect(piece.isWellFormed()).toBe(true);
+  });
+});
