@@ -8,11 +8,12 @@ import { expect } from 'vitest';
 const ROUNDS = Number(process.env.FUZZ_ROUNDS ?? 1);
 
 /** Settings of a property with this many runs in a normal suite. `FUZZ_SEED` repeats the cases of a run. */
-export function fuzzRuns(runs: number): { numRuns: number; seed: number } {
+export function fuzzRuns(runs: number): { numRuns: number; seed: number; endOnFailure: boolean } {
   const seed = process.env.FUZZ_SEED === undefined ? Date.now() & 0x7fffffff : Number(process.env.FUZZ_SEED);
   const numRuns = Math.ceil(runs * ROUNDS);
   if (ROUNDS > 1) process.stderr.write(`fuzz: ${numRuns} runs, FUZZ_SEED=${seed}\n`);
-  return { numRuns, seed };
+  // A run that waits for an answer in vain takes `PATIENCE`, and shrinking would repeat it until the case times out.
+  return { numRuns, seed, endOnFailure: process.env.FUZZ_SEED === undefined };
 }
 
 /** For a case that makes `fuzzRuns`. */

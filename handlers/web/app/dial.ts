@@ -16,6 +16,7 @@ export const createBrowserDial = (onLimited: OnLimited): Dial => {
   return (url, events) => {
     const socket = new WebSocket(url);
     let isOpen = false;
+    let isClosing = false;
     let isOver = false;
     let whenClosed = () => {};
 
@@ -42,7 +43,7 @@ export const createBrowserDial = (onLimited: OnLimited): Dial => {
       if (typeof data === 'string' && !isOver) events.message(data);
     };
     socket.onclose = ({ code, reason }) => {
-      if (isOpen || isOver) end(code, reason);
+      if (isOpen || isClosing || isOver) end(code, reason);
       else void explainRefusal();
     };
 
@@ -53,7 +54,10 @@ export const createBrowserDial = (onLimited: OnLimited): Dial => {
       close(code, reason, done) {
         if (done) whenClosed = done;
         if (isOver) done?.();
-        else socket.close(code, reason);
+        else {
+          isClosing = true;
+          socket.close(code, reason);
+        }
       },
       terminate() {
         // A browser cannot drop a connection; it is not waited for.
