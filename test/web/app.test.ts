@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, expect, it } from 'vitest';
+import { LANGUAGES } from '../../handlers/web/shared/i18n.ts';
 import { describeInBrowser, expectAccessible, smallTargets } from '../support/browser.ts';
 import { randomCode, registerCode, startNodeTarget, type Target } from '../support/relay.ts';
 
@@ -61,7 +62,32 @@ describeInBrowser('the app in a browser (contract 09 §5)', ({ open }) => {
       expect(await page.evaluate(() => document.documentElement.dataset.theme)).toBe('dark');
       await page.reload();
       await expect.poll(() => page.evaluate(() => document.documentElement.lang)).toBe('de');
+      await page.getByRole('heading', { name: 'Einstellungen', level: 1 }).waitFor();
       await expectAccessible(page);
     }
+  });
+
+  it('specification 2.1: offers six languages, and follows the browser where another was stored', async () => {
+    const { page } = await open({ context: { locale: 'pt-PT' } });
+    const lang = () => page.evaluate(() => document.documentElement.lang);
+    await page.goto(app);
+    await expect.poll(lang).toBe('pt-BR');
+    // An earlier version spoke French.
+    await page.evaluate(() => localStorage.setItem('svc settings', JSON.stringify({ language: 'fr' })));
+    await page.reload();
+    await expect.poll(lang).toBe('pt-BR');
+    await page.goto(`${app}#code=${await newCode()}`);
+    await page
+      .getByText(/^Conectado/)
+      .first()
+      .waitFor();
+    await page.goto(`${app}#settings`);
+    const choice = page.getByLabel('Idioma');
+    expect(await choice.inputValue()).toBe('auto');
+    expect((await choice.locator('option').allTextContents()).slice(1)).toEqual(Object.values(LANGUAGES));
+    await choice.selectOption('zh');
+    await expect.poll(lang).toBe('zh-Hans');
+    await page.getByRole('heading', { name: '设置', level: 1 }).waitFor();
+    await expectAccessible(page);
   });
 });

@@ -97,6 +97,25 @@ async function sentencesOf(folders: string[]): Promise<string[]> {
   return [...found];
 }
 
+const CJK = String.raw`\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}`;
+
+/** What no translation in a language holds, so that a row with its columns in another order is found. */
+const FOREIGN: Readonly<Record<string, RegExp>> = {
+  de: new RegExp(`[ñãõçáéíóúâêà¿¡${CJK}]`, 'u'),
+  es: new RegExp(`[äößãõçâêà${CJK}]`, 'u'),
+  // Simplified characters that Japanese writes otherwise.
+  ja: /[À-ÖØ-öø-ÿ这们吗请设备连时间无页应发现后对话权级码证书关开读问题车门]/u,
+  pt: new RegExp(`[ñäöß¿¡${CJK}]`, 'u'),
+  // Japanese and traditional forms of characters that Simplified Chinese writes otherwise.
+  zh: /[À-ÖØ-öø-ÿ\p{Script=Hiragana}\p{Script=Katakana}設備連時間無頁応應発發後対對話権權級碼証證書関關開読讀問題検檢続済気経変込]/u,
+};
+
+/** Text with letters beyond ASCII is in the script of its language. */
+const OWN_SCRIPT: Readonly<Record<string, RegExp>> = {
+  ja: /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}]/u,
+  zh: /\p{Script=Han}/u,
+};
+
 it.each(['app', 'console'])(
   'issue 17: every sentence of the %s has its translations, with the same values',
   async (page) => {
@@ -107,10 +126,18 @@ it.each(['app', 'console'])(
     const sentences = await sentencesOf(['shared', page]);
     expect(sentences.length).toBeGreaterThan(10);
     expect(sentences.filter((sentence) => !rows.has(sentence))).toEqual([]);
+    const languages = Object.keys(LANGUAGES).filter((language) => language !== 'en');
+    expect(languages).toEqual(Object.keys(FOREIGN));
     const valuesOf = (text: string) => (text.match(/\{\w+\}/g) ?? []).toSorted();
     for (const [sentence, row] of rows) {
-      expect(row).toHaveLength(Object.keys(LANGUAGES).length - 1);
+      expect(row).toHaveLength(languages.length);
       for (const text of row) expect([text, valuesOf(text)]).toEqual([text, valuesOf(sentence)]);
+      for (const [at, language] of languages.entries()) {
+        const text = row[at] ?? '';
+        const isPlain = !/[^\P{Letter}A-Za-z]/u.test(text);
+        expect([language, text, FOREIGN[language]?.exec(text)?.[0]]).toEqual([language, text, undefined]);
+        expect([language, text, isPlain || (OWN_SCRIPT[language]?.test(text) ?? true)]).toEqual([language, text, true]);
+      }
     }
   },
 );

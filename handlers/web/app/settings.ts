@@ -1,5 +1,5 @@
 import { type Signal, signal } from '@preact/signals';
-import { preferredLanguage } from '../shared/i18n.ts';
+import { LANGUAGES, preferredLanguage } from '../shared/i18n.ts';
 
 /** Settings of this browser by their keys (specification 2.1), with what they are before anybody changes them. */
 export const DEFAULTS = {
@@ -38,7 +38,7 @@ export interface Settings {
   set<Key extends keyof SettingValues>(key: Key, value: SettingValues[Key]): void;
   /** All of them, for a backup. */
   all(): Record<string, unknown>;
-  /** Takes what a backup holds of the right type; all others stay. */
+  /** Takes the values of a backup that fit; all others stay. */
   replace(stored: Readonly<Record<string, unknown>>): void;
 }
 
@@ -49,7 +49,7 @@ export function openSettings(): Settings {
   const stored = read();
   const entries = Object.entries(DEFAULTS).map(([key, fallback]) => {
     const value = stored[key];
-    return [key, signal(typeof value === typeof fallback ? value : fallback)];
+    return [key, signal(isValue(key, value) ? value : fallback)];
   });
   const values = Object.fromEntries(entries) as { [Key in keyof SettingValues]: Signal<SettingValues[Key]> };
 
@@ -72,7 +72,7 @@ export function openSettings(): Settings {
     },
     replace(stored) {
       for (const [name, own] of Object.entries<Signal<unknown>>(values)) {
-        if (typeof stored[name] === typeof own.value) own.value = stored[name];
+        if (isValue(name, stored[name])) own.value = stored[name];
       }
       store();
     },
@@ -86,6 +86,12 @@ function read(): Record<string, unknown> {
   } catch {
     return {};
   }
+}
+
+/** Whether a stored value can be that setting. A language that the pages no longer speak cannot. */
+function isValue(key: string, value: unknown): boolean {
+  if (typeof value !== typeof DEFAULTS[key as keyof SettingValues]) return false;
+  return key !== 'language' || value === 'auto' || Object.hasOwn(LANGUAGES, String(value));
 }
 
 /** The language that a setting means. */

@@ -1,23 +1,25 @@
 import { signal } from '@preact/signals';
 import { createRequired } from './context.ts';
 
-/** The languages besides English, in the order of every row of a table. */
-const TRANSLATED: readonly string[] = ['de', 'es', 'fr', 'ja', 'pt'];
-
-/** Sentences of an area by their English text, in each language of `TRANSLATED`. What is missing stays English. */
-export type Table = Readonly<Record<string, readonly [de: string, es: string, fr: string, ja: string, pt: string]>>;
+/** Sentences of an area by their English text, in each other language. What is missing stays English. */
+export type Table = Readonly<Record<string, readonly [de: string, es: string, ja: string, pt: string, zh: string]>>;
 
 export type LoadTable = () => Promise<{ default: Table }>;
 
-/** Languages by their code, each with its own name. */
+/** Languages by their code, each with its own name (specification 2.1). A row of a table follows this order. */
 export const LANGUAGES: Readonly<Record<string, string>> = {
   en: 'English',
   de: 'Deutsch',
   es: 'Español',
-  fr: 'Français',
   ja: '日本語',
-  pt: 'Português',
+  pt: 'Português (Brasil)',
+  zh: '简体中文',
 };
+
+const TRANSLATED: readonly string[] = Object.keys(LANGUAGES).filter((language) => language !== 'en');
+
+/** Tags of the languages whose code alone does not name the variant that the tables hold. */
+const TAGS: Readonly<Record<string, string>> = { pt: 'pt-BR', zh: 'zh-Hans' };
 
 export type Values = Readonly<Record<string, string | number>>;
 
@@ -39,8 +41,9 @@ export function createI18n(tables: readonly LoadTable[]) {
   }
 
   return {
+    /** Tag of the chosen language, for `Intl` and `lang`: screen readers and fonts go by it. */
     get language(): string {
-      return chosen.value.language;
+      return tagOf(chosen.value.language);
     },
     /** The sentence in the chosen language, with `{name}` replaced by its value. Following a change of language. */
     t(sentence: string, values: Values = {}): string {
@@ -51,14 +54,16 @@ export function createI18n(tables: readonly LoadTable[]) {
     async choose(language: string): Promise<void> {
       const known = Object.hasOwn(LANGUAGES, language) ? language : 'en';
       chosen.value = { language: known, sentences: await sentencesOf(known) };
-      document.documentElement.lang = known;
+      document.documentElement.lang = tagOf(known);
     },
   };
 }
 
-/** The best of the languages for this browser. */
+const tagOf = (language: string): string => TAGS[language] ?? language;
+
+/** The best of the languages for this browser: `pt-PT` is served `pt`, and `zh-CN` `zh`. */
 export function preferredLanguage(): string {
-  const preferred = navigator.languages.map((tag) => tag.slice(0, 2).toLowerCase());
+  const preferred = navigator.languages.map((tag) => tag.toLowerCase().split('-')[0] ?? '');
   return preferred.find((language) => Object.hasOwn(LANGUAGES, language)) ?? 'en';
 }
 

@@ -129,7 +129,7 @@ function Item({ item }: { item: HistoryItem }) {
         {item.title && <b>{item.title}</b>}
         <span class="clamp">{item.text}</span>
         <span class="small soft">
-          {t(item.kind === 'reply' ? 'Reply' : 'Message')} · {timeText(item.ts, language)}
+          {t(item.kind === 'reply' ? 'Reply from the phone' : 'Message')} · {timeText(item.ts, language)}
         </span>
       </span>
       <Chip tone={isAway.value ? undefined : tone}>{t(word)}</Chip>
