@@ -8,6 +8,9 @@ const LIMIT = 8 * 1024;
 /** `GET /push/key`: the public key with which a device subscribes (contract 09 §6). */
 export const pushKey: Handler = async (_request, relay) => json({ key: await relay.push.publicKey() });
 
+/** `GET /push/status`: whether calls to devices arrive, for the doctor. */
+export const pushStatus: Handler = (_request, relay) => json(relay.push.status());
+
 /** `POST /push/subscribe`: call this device to messages (contract 09 §6). */
 export const subscribePush: Handler = async (request, relay) => {
   await relay.push.subscribe(request.session as Session, await readJson(request, { limit: LIMIT }));

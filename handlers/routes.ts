@@ -29,7 +29,7 @@ import {
   putProfileSoul,
   toggleSkill,
 } from './profiles.ts';
-import { pushKey, subscribePush, unsubscribePush } from './push.ts';
+import { pushKey, pushStatus, subscribePush, unsubscribePush } from './push.ts';
 import { pathOf, type RelayRequest, type Route } from './request.ts';
 import { indexRoutes } from './route-index.ts';
 import { secureLinkPreflight } from './secure-link/preflight.ts';
@@ -91,6 +91,7 @@ export const routes: readonly Route[] = [
   ['POST', '/phone/outbound', pairedOrHostTool('phone'), postMessage],
   ['DELETE', '/phone/outbound', pairedOrHostTool('phone'), cancelOutbound],
   ['GET', '/push/key', paired('phone'), pushKey],
+  ['GET', '/push/status', operator, pushStatus],
   ['POST', '/push/subscribe', paired('phone'), subscribePush],
   ['DELETE', '/push/subscribe', paired('phone'), unsubscribePush],
   ['GET', '/bridge/status', operator, bridgeStatus],

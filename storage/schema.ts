@@ -319,10 +319,23 @@ export interface PushKnockRecord {
   told: string[];
 }
 
+/** The last call to a push service, in the list keyed `services`. `at` is epoch milliseconds. */
+export interface PushServiceRecord {
+  host: string;
+  at: number;
+  /** `gone`: it took the call, and said that the subscription is over. `later`: it is tried again. */
+  result: 'sent' | 'gone' | 'refused' | 'later';
+  /** Status of its answer; null without one. */
+  status: number | null;
+  /** Why there was no answer. */
+  error: string | null;
+}
+
 /** Beside those: the key pair that identifies this relay to push services (RFC 8292), keyed `vapid`. */
 export type PushRecord =
   | { subscription: PushSubscriptionRecord }
   | { knock: PushKnockRecord }
+  | { services: PushServiceRecord[] }
   | { vapid: { d: string; x: string; y: string } };
 
 /** A chat that passed through the relay, keyed by the SHA-256 of its id (contract 04 §5.7). */

@@ -1,5 +1,6 @@
 import type { PhoneMessage, PushKnockRecord, PushSubscriptionRecord, Store } from '../../storage/schema.ts';
 import type { Config } from '../config.ts';
+import { describeError } from '../errors.ts';
 import type { Upstream } from '../host/upstream.ts';
 import { isSuccess } from '../host/upstream.ts';
 import { utf8ToBytes } from '../kit/bytes.ts';
@@ -15,6 +16,7 @@ import { encryptMessage } from './encrypt.ts';
 import { acceptsSilence, createEndpointPolicy } from './endpoint.ts';
 import { type Outcome, openKnocks } from './knocks.ts';
 import type { PushPayload } from './payload.ts';
+import { openServices } from './services.ts';
 import { openSubscriptions, receiverKeys } from './subscriptions.ts';
 import { createVapid } from './vapid.ts';
 
@@ -45,14 +47,29 @@ export type Push = Awaited<ReturnType<typeof openPush>>;
  */
 export async function openPush({ store, config, sessions, upstream, clock, log, grant }: PushParts) {
   const policy = createEndpointPolicy(config.pushHosts);
-  const contact = config.pushContact ?? (config.publicUrl?.startsWith('https:') ? config.publicUrl : NO_CONTACT);
-  const vapid = createVapid({ store, clock, contact });
+  const contact = config.pushContact ?? (config.publicUrl?.startsWith('https:') ? config.publicUrl : null);
+  const vapid = createVapid({ store, clock, contact: contact ?? NO_CONTACT });
+  const services = await openServices({ store, log });
   const subscriptions = await openSubscriptions({ store, sessions, policy, grant, now: () => seconds(clock), log });
   const acceptsRead = ({ endpoint }: PushSubscriptionRecord) => acceptsSilence(new URL(endpoint));
   const knocks = await openKnocks({ store, clock, log, subscriptions, send, acceptsRead });
 
   async function send(knock: PushKnockRecord, to: PushSubscriptionRecord, signal: AbortSignal): Promise<Outcome> {
     const url = new URL(to.endpoint);
+    const note = (result: Outcome['result'], status: number | null, error: string | null = null) =>
+      services.note({ host: url.host, at: clock.now(), result, status, error });
+    try {
+      const { status, outcome } = await call(knock, to, url, signal);
+      note(outcome.result, status);
+      if (outcome.result !== 'sent') log.warn(`the push service ${url.host} answered ${status}`);
+      return outcome;
+    } catch (error) {
+      if (!signal.aborted) note('later', null, describeError(error));
+      throw error;
+    }
+  }
+
+  async function call(knock: PushKnockRecord, to: PushSubscriptionRecord, url: URL, signal: AbortSignal) {
     const plaintext = utf8ToBytes(JSON.stringify(payloadOf(knock, to.content)));
     const [body, authorization] = await Promise.all([
       encryptMessage(plaintext, receiverKeys(to)),
@@ -73,9 +90,7 @@ export async function openPush({ store, config, sessions, upstream, clock, log, 
         mayConnect: policy.mayConnect,
         signal,
       });
-      const outcome = outcomeOf(status, headers['retry-after'], clock.now());
-      if (outcome.result !== 'sent') log.warn(`the push service ${url.host} answered ${status}`);
-      return outcome;
+      return { status, outcome: outcomeOf(status, headers['retry-after'], clock.now()) };
     });
   }
 
@@ -96,6 +111,16 @@ export async function openPush({ store, config, sessions, upstream, clock, log, 
 
     /** How many devices have subscribed. */
     count: (): number => subscriptions.keys().length,
+
+    /**
+     * Whether calls can arrive: the address that push services get as the operator's (null for nobody's), and the last
+     * call to each service of a subscription.
+     */
+    status() {
+      const endpoints = subscriptions.keys().flatMap((key) => subscriptions.find(key)?.endpoint ?? []);
+      const hosts = new Set(endpoints.map((endpoint) => new URL(endpoint).host));
+      return { subscriptions: endpoints.length, contact, services: services.of(hosts) };
+    },
 
     /**
      * A message was sent to devices (`isHeard`), or waits for one. Devices are called at once, or if none shows it in

@@ -117,4 +117,20 @@ describeMatrix('web push (contract 09 §6)', (start) => {
     }
     expect((await target.fetch('/push/key')).status).toBe(401);
   });
+
+  it('tells the operator whether push services take what is sent', async () => {
+    const { target, phone, token } = await started();
+    const status = async () => (await target.operator('/push/status')).json();
+    expect(await status()).toEqual({ subscriptions: 0, contact: null, services: [] });
+    const device = await subscribed(target, phone);
+    service.answer(device, { status: 403 });
+    await say(target, { text: 'Look' });
+    const failed = { host: service.host, at: expect.any(Number), result: 'refused', status: 403, error: null };
+    await expect.poll(status).toEqual({ subscriptions: 1, contact: null, services: [failed] });
+    await say(target, { text: 'Look again' });
+    await expect.poll(status).toMatchObject({ services: [{ result: 'sent', status: 201 }] });
+    // A service that nobody is subscribed to any more says nothing about the others.
+    await call(target, token, 'DELETE', device);
+    expect(await status()).toMatchObject({ subscriptions: 0, services: [] });
+  });
 });

@@ -53,6 +53,7 @@ const ORDER = [
   'relay-tls',
   'relay-address',
   'relay-devices',
+  'relay-push',
   'relay-tmux',
   'relay-descriptors',
   'relay-node',
@@ -151,6 +152,7 @@ describe('doctor on a healthy stack (07 §5.2)', () => {
       'GET /api/status',
       'GET /desktop/health',
       'GET /health',
+      'GET /push/status',
       'GET /relay/devices',
       'GET /relay/info',
       'GET /sessions',
@@ -172,7 +174,14 @@ describe('doctor on a healthy stack (07 §5.2)', () => {
     expect(stdout + JSON.stringify(seen)).not.toMatch(/sk-secret|secret-token/);
     // Contract 01 §1.3 rule 6: every command sends the operator key to the relay, and to nobody else.
     const keyed = seen.filter(({ headers }) => headers['x-svc-operator-key'] === OPERATOR_KEY).map(({ path }) => path);
-    expect(keyed.sort()).toEqual(['/desktop/health', '/health', '/relay/devices', '/relay/info', '/sessions']);
+    expect(keyed.sort()).toEqual([
+      '/desktop/health',
+      '/health',
+      '/push/status',
+      '/relay/devices',
+      '/relay/info',
+      '/sessions',
+    ]);
     expect(stdout).not.toContain(OPERATOR_KEY);
   });
 
@@ -187,7 +196,7 @@ describe('doctor on a healthy stack (07 §5.2)', () => {
     for (const row of rows) expect(row).toMatch(/^ {5}\[(?:OK|--)\] [a-z-]+: \S/);
     // Nothing is known of a gateway that has written no file: that is not called fine.
     expect(plain.stdout).toMatch(/\[--\] gateway-heartbeat: [\s\S]*\[--\] gateway-prior-exit: /);
-    expect(plain.stdout.trimEnd()).toMatch(/24 checks are fine, 2 not known\.$/);
+    expect(plain.stdout.trimEnd()).toMatch(/25 checks are fine, 2 not known\.$/);
     expect(plain.stdout).toMatch(
       /\nRelay\n +\[OK\] plugin-root[\s\S]*\nAgent\n +\[OK\] api-[\s\S]*\nDashboard\n +\[OK\] dashboard-status/,
     );
@@ -310,6 +319,7 @@ describe('doctor names each broken part and the fix', () => {
       'relay-host-tools',
       'relay-address',
       'relay-devices',
+      'relay-push',
     ]);
     expect(found).toMatchObject({ standard: { dashboard: { manage_surface: { kind: 'unreachable' } } } });
     expect(stack.seen()).toEqual([]);
@@ -397,10 +407,10 @@ describe('doctor options and variables', () => {
       ...['--api-url', url, '--dashboard-url', url, '--relay-port', String(hanging.port), '--timeout', '1'],
     );
     expect(performance.now() - started).toBeLessThan(3000);
-    expect(ids(found.checks, 'warn')).toHaveLength(11);
+    expect(ids(found.checks, 'warn')).toHaveLength(12);
     expect(found.checks.find(({ id }) => id === 'api-toolsets')?.summary).toMatch(/no whole answer within 1 s/);
-    // 8, the two of `relay-host-tools`, the devices, and the health that tells of Secure Link.
-    expect(hanging.seen).toHaveLength(12);
+    // 8, the two of `relay-host-tools`, the devices, web push, and the health that tells of Secure Link.
+    expect(hanging.seen).toHaveLength(13);
   });
 
   test('a flag overrides the variables, which override each other in order, and no secret in a URL is shown', async () => {

@@ -394,6 +394,20 @@ const STATES: State[] = [
     },
   },
   {
+    name: 'last answer of each push service',
+    api: { start: async () => ({ RELAY_PUSH_HOSTS: pushService.host }) },
+    async put(target) {
+      const { token, client } = await pair(target);
+      client.terminate();
+      const subscription = pushService.subscription();
+      await target.fetch('/push/subscribe', { ...post(subscription), headers: bearer(token) });
+      await target.operator('/phone/message', post({ text: 'look' }));
+      const last = async () => (await (await target.operator('/push/status')).json()).services[0]?.status;
+      await vi.waitFor(async () => expect(await last()).toBe(201), PATIENCE);
+      return async () => (await last()) === 201;
+    },
+  },
+  {
     name: 'message that nobody has shown yet, with web push',
     // Ten seconds, at the end of which it sends the knock.
     keepsAwake: true,

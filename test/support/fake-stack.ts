@@ -26,6 +26,7 @@ const DASHBOARD: Answers = {
 const RELAY: Answers = {
   'GET /relay/info': { body: { version: '1.0.0', health: 'ok' } },
   'GET /relay/devices': { body: { devices: [] } },
+  'GET /push/status': { body: { subscriptions: 0, contact: null, services: [] } },
   'GET /sessions': { status: 401, body: { error: 'no bearer; a tool sends X-Svc-Operator: 1' } },
   'GET /desktop/health': { status: 401, body: { error: 'no bearer; a tool sends DESKTOP_RELAY_TOKEN' } },
 };

@@ -19,6 +19,7 @@ import {
   unknownOperator,
 } from './operator.ts';
 import { noPluginFacts, type PluginFacts, pluginChecks, readPlugin, unknownPlugin } from './plugin.ts';
+import { pushCheck } from './push.ts';
 import {
   type ImportChain,
   importCheck,
@@ -117,13 +118,17 @@ export async function diagnose(parts: DoctorParts): Promise<Diagnosis> {
   const infoProbe = probe('GET', relayBase, '/relay/info', relay.headers);
   const lifecycleRead = bounded(readLifecycle(parts.service), () => noLifecycle(parts.service));
   const devices = probe('GET', relayBase, '/relay/devices', relay.headers).then(devicesCheck);
+  const push = probe('GET', relayBase, '/push/status', relay.headers).then((answer) => pushCheck(answer, clock.now()));
   const machine: [id: string, check: Promise<Check>][] =
     relay.url === undefined
       ? machineChecks({
           ...{ host, config: parts.config, now: clock.now(), relay, process: parts.process, timeout: parts.timeout },
-          ...{ info: infoProbe, devices, lifecycle: lifecycleRead },
+          ...{ info: infoProbe, devices, push, lifecycle: lifecycleRead },
         })
-      : [['relay-devices', devices]];
+      : [
+          ['relay-devices', devices],
+          ['relay-push', push],
+        ];
 
   const [
     capabilities,

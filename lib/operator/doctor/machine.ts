@@ -30,6 +30,7 @@ export interface MachineDoctor {
   /** `GET /relay/info` of the relay on this machine. */
   info: Promise<ProbeResult>;
   devices: Promise<Check>;
+  push: Promise<Check>;
   /** Process of the relay; null without one that this user can see. */
   process(): Promise<number | null>;
   lifecycle: Promise<Lifecycle>;
@@ -42,6 +43,7 @@ export const machineChecks = (parts: MachineDoctor): [id: string, check: Promise
   ['relay-tls', tlsCheck(parts)],
   ['relay-address', addressCheck(parts)],
   ['relay-devices', parts.devices],
+  ['relay-push', parts.push],
   ['relay-tmux', tmuxCheck(parts)],
   ['relay-descriptors', descriptorsCheck(parts)],
   ['relay-node', Promise.resolve(nodeCheck(parts.host.machine.runtimeVersion))],

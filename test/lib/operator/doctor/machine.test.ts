@@ -39,6 +39,7 @@ async function look(
     relay: { port: 8767, tls: false },
     info: Promise.resolve(answer(200)),
     devices: Promise.resolve(ok('relay-devices', '')),
+    push: Promise.resolve(ok('relay-push', '')),
     process: async () => process.pid,
     lifecycle: Promise.resolve(lifecycle({})),
     timeout: 2000,
