@@ -1,4 +1,5 @@
 import { Router } from 'itty-router';
+import { offeredProtocols } from '../lib/access/bearer.ts';
 import { isSecureTransport, type Peer, peerKey } from '../lib/access/peer.ts';
 import type { Relay } from '../lib/relay.ts';
 import type { Caller, SocketEvents, Transport } from '../lib/socket/transport.ts';
@@ -17,6 +18,8 @@ export interface SocketRow {
   maxMessage: number;
   /** Whether binary messages are delivered. Without it they are ignored. */
   binary: boolean;
+  /** Subprotocol that is selected when the client offers it. */
+  protocol?: string;
   open(request: RelayRequest, socket: Transport, relay: Relay): SocketEvents;
   /** Restores a socket that outlived a sleep of its object (edge). Sockets of a row without it are closed then. */
   restore?(socket: Transport, relay: Relay): Promise<SocketEvents | undefined>;
@@ -80,6 +83,8 @@ export type Upgrade = Accepted | { refusal: Response };
 export interface Accepted {
   refusal?: undefined;
   row: SocketRow;
+  /** The selected subprotocol: a browser that offered some drops a connection without one. */
+  protocol?: string;
   open(socket: Transport): SocketEvents;
 }
 
@@ -94,7 +99,11 @@ export interface SocketTable {
 export function createSocketTable(relay: Relay, rows: readonly SocketRow[] = sockets): SocketTable {
   const router = Router<RelayRequest, [Relay]>();
   for (const row of rows) {
-    const accept = (request: RelayRequest): Accepted => ({ row, open: (socket) => row.open(request, socket, relay) });
+    const accept = (request: RelayRequest): Accepted => ({
+      row,
+      protocol: offeredProtocols(request.headers).find((protocol) => protocol === row.protocol),
+      open: (socket) => row.open(request, socket, relay),
+    });
     router.get(row.path, row.guard, accept);
   }
 

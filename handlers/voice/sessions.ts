@@ -1,4 +1,4 @@
-import { bearerOf } from '../../lib/access/bearer.ts';
+import { bearerOf, VOICE_PROTOCOL } from '../../lib/access/bearer.ts';
 import type { Relay } from '../../lib/relay.ts';
 import type { VoiceGrant, VoicePrincipal } from '../../lib/voice/principal.ts';
 import { json } from '../../lib/web/json.ts';
@@ -44,6 +44,7 @@ function voiceSocket(path: string, grant: VoiceGrant, kind: Kind): SocketRow {
     },
     maxMessage: MAX_MESSAGE,
     binary: true,
+    protocol: VOICE_PROTOCOL,
     open: (request, socket, relay: Relay) =>
       relay.voice[kind].open(pathParam(request, 'id'), callerOf(request), socket),
   };

@@ -1,6 +1,6 @@
 import type { Storage } from 'unstorage';
 import type { VoiceCallerRecord } from '../../storage/schema.ts';
-import { bearerOf } from '../access/bearer.ts';
+import { bearerOf, offeredBearer } from '../access/bearer.ts';
 import type { LocalOperator } from '../access/local-operator.ts';
 import type { CallerFacts } from '../access/loopback.ts';
 import { addressOf, isLoopbackAddress, peerKey } from '../access/peer.ts';
@@ -47,7 +47,7 @@ export interface VoiceCallersParts {
 export interface VoiceCallers {
   /**
    * The principal of a request: a live session with the grant, or a bearer that the agent's API server accepts, over a
-   * safe transport. A live session is marked as seen. Nothing that the relay itself has issued is sent to that server.
+   * safe transport. A page offers its token as a subprotocol of the upgrade. A live session is marked as seen. Nothing that the relay itself has issued is sent to that server.
    * @throws RelayError `unauthorized`, `forbidden` or `rate-limited`, without the token.
    */
   authenticate(caller: CallerFacts, grant: VoiceGrant): Promise<VoicePrincipal>;
@@ -178,10 +178,14 @@ export async function createVoiceCallers(parts: VoiceCallersParts): Promise<Voic
 
   return {
     async authenticate(caller, grant) {
-      const token = bearerOf(caller.headers.get('authorization'));
+      const authorization = caller.headers.get('authorization');
+      const isOffered = authorization === null;
+      const token = isOffered ? offeredBearer(caller.headers) : bearerOf(authorization);
       if (token === null) throw new RelayError('unauthorized', 'voice needs the header Authorization: Bearer <token>');
       const session = sessions.authenticate(token);
       if (session) return ofSession(session, grant);
+      // A page of any origin can offer subprotocols, so nobody's API key is tried by them.
+      if (isOffered) throw invalidBearer();
       try {
         return await ofApiBearer(token, caller);
       } catch (error) {

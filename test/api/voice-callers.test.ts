@@ -44,13 +44,19 @@ interface Refused {
 
 interface Opened {
   status: 101;
+  protocol: string;
   principal: Promise<{ kind: string; key: string }>;
   closed: Promise<[code: number, reason: string]>;
 }
 
 /** Connects to a socket behind the guard `voice('voice:tts')`. */
-async function connect(target: Target, headers: Record<string, string>): Promise<Refused | Opened> {
-  const socket = new WebSocket(target.wsUrl.replace(/\/ws$/, '/voice/test'), { perMessageDeflate: false, headers });
+async function connect(
+  target: Target,
+  headers: Record<string, string>,
+  protocols: string[] = [],
+): Promise<Refused | Opened> {
+  const options = { perMessageDeflate: false, headers };
+  const socket = new WebSocket(target.wsUrl.replace(/\/ws$/, '/voice/test'), protocols, options);
   pending.push(() => socket.terminate());
   socket.on('error', () => {});
   return new Promise((resolve) => {
@@ -63,7 +69,7 @@ async function connect(target: Target, headers: Record<string, string>): Promise
     socket.once('open', () => {
       // The local edge runtime keeps the connection of a client that has never sent anything for 12 s after the close.
       socket.send('hello');
-      resolve({ status: 101, principal, closed });
+      resolve({ status: 101, protocol: socket.protocol, principal, closed });
     });
     socket.once('unexpected-response', async (_request, response) => {
       let text = '';
@@ -116,6 +122,25 @@ describe.each(['node', 'edge'] as const)('callers of voice (contract 05 §2) [%s
     const { token } = await pair(target, { policy: { without: ['voice:tts'] } });
     const refused = await connect(target, bearer(token));
     expect(refused).toMatchObject({ status: 403, text: 'session lacks active voice:tts grant' });
+    expect(api.requests).toHaveLength(0);
+  });
+
+  it('2: a page offers its session token as a subprotocol, which is never echoed', async () => {
+    const { api, target } = await start(runtime, INSECURE);
+    const { token } = await pair(target, { device: { device_id: 'the-page' } });
+    const offer = (...tokens: string[]) =>
+      connect(target, {}, ['svc.voice', ...tokens.map((one) => `svc.bearer.${one}`)]);
+    const { protocol, principal } = await opened(offer(token));
+    expect([protocol, await principal]).toEqual(['svc.voice', { kind: 'session', key: 'the-page' }]);
+    // Clients that send the header select nothing.
+    expect((await opened(connect(target, bearer(token)))).protocol).toBe('');
+    for (const tokens of [[], [token, token.toUpperCase()], [crypto.randomUUID()], [KEY]]) {
+      expect(await offer(...tokens)).toMatchObject({ status: 401 });
+    }
+    // The header decides alone.
+    expect(await connect(target, { authorization: 'Basic eDp5' }, ['svc.voice', `svc.bearer.${token}`])).toMatchObject({
+      status: 401,
+    });
     expect(api.requests).toHaveLength(0);
   });
 

@@ -1,6 +1,7 @@
 import { paired, voice } from '../../handlers/guards.ts';
 import type { Guard, RelayRequest } from '../../handlers/request.ts';
 import type { SocketRow } from '../../handlers/sockets.ts';
+import { VOICE_PROTOCOL } from '../../lib/access/bearer.ts';
 import { type ErrorKind, RelayError } from '../../lib/errors.ts';
 import type { Relay } from '../../lib/relay.ts';
 import type { SocketEvents, Transport } from '../../lib/socket/transport.ts';
@@ -153,6 +154,7 @@ export const testRows: readonly SocketRow[] = [
     guard: voice('voice:tts'),
     maxMessage: ECHO_LIMIT,
     binary: false,
+    protocol: VOICE_PROTOCOL,
     open: watched,
   },
   {

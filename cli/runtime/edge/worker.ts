@@ -84,7 +84,9 @@ export class RelayObject extends DurableObject<Env> {
     });
     this.#fetch = createFetch(this.#relay);
     this.#table = createSocketTable(this.#relay, this.rows());
-    this.#crossws = crossws({ hooks: this.#hooks(log) });
+    // As on Node: the table has selected the subprotocol.
+    const upgrade = (handshake: unknown) => ({ protocol: (handshake as Handshake).accepted?.protocol });
+    this.#crossws = crossws({ hooks: { ...this.#hooks(log), upgrade } });
     await registerInitialCode(config.pairingCode, { codes: this.#relay.codes, store: stores.open('pairing') });
     this.#relay.state = 'ready';
     for (const socket of state.getWebSockets()) await this.#restore(socket, log);

@@ -26,6 +26,7 @@ const SERVER_OPTIONS = {
   clientTracking: false,
   // The answers are counted with everything else that is sent.
   autoPong: false,
+  handleProtocols: ([selected]: Set<string>): string | false => selected ?? false,
 };
 /** One group: the relay publishes to sockets by itself. */
 const NAMESPACE = 'sockets';
@@ -114,22 +115,25 @@ export function createNodeSockets(log: Log, stallTimeout = STALL_TIMEOUT): NodeS
   return {
     accept(accepted, req, socket, head) {
       const context: PeerContext = { accepted, socket };
-      return adapterFor(accepted).handleUpgrade(handshakeOf(req) as never, socket, head, { context } as never);
+      return adapterFor(accepted).handleUpgrade(handshakeOf(req, accepted) as never, socket, head, {
+        context,
+      } as never);
     },
   };
 }
 
 /**
  * The part of a request that crossws needs for the handshake. It keeps what it is given for as long as the socket is
- * open: the request itself would be several kilobytes. No subprotocol is offered on, for none is spoken here.
+ * open: the request itself would be several kilobytes. Of the subprotocols, only the selected one is passed on.
  */
-const handshakeOf = ({ headers }: IncomingMessage) => ({
+const handshakeOf = ({ headers }: IncomingMessage, { protocol }: Accepted) => ({
   method: 'GET',
   url: '/',
   headers: {
     upgrade: 'websocket',
     'sec-websocket-key': headers['sec-websocket-key'],
     'sec-websocket-version': WEBSOCKET_VERSION,
+    ...(protocol !== undefined && { 'sec-websocket-protocol': protocol }),
   },
 });
 
