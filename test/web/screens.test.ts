@@ -49,6 +49,7 @@ describeInBrowser('the screens of the app (issue 17)', ({ open }) => {
 
   it('files are sent with progress, cancelled, opened again, and blurred when they are sensitive', async () => {
     const page = await openAt('files', {}, /ERR_ABORTED|Failed to load resource/);
+    await page.waitForFunction(() => navigator.serviceWorker.controller !== null);
     const note = await readFile(new URL('../../handlers/web/shared/icon.svg', import.meta.url));
     await page.getByLabel('Send files').setInputFiles({ name: 'note <b>.txt', mimeType: 'text/plain', buffer: note });
     const row = page.getByRole('listitem').filter({ hasText: 'note <b>.txt' });
@@ -57,7 +58,7 @@ describeInBrowser('the screens of the app (issue 17)', ({ open }) => {
     await row.getByRole('button', { name: 'Open' }).click();
     await page.getByRole('dialog').getByText('text/plain').waitFor();
     const download = page.waitForEvent('download');
-    await page.getByRole('link', { name: 'Download' }).click();
+    await page.getByRole('button', { name: 'Download' }).click();
     expect(await readFile(await (await download).path())).toEqual(note);
     await page.getByRole('dialog').getByRole('button', { name: 'Close' }).click();
 

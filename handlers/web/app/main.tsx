@@ -10,6 +10,7 @@ import { createInbox } from './inbox/inbox.ts';
 import { registerWorker } from './install.ts';
 import { createKnocks } from './knock/knocks.ts';
 import { describeBrowser, takeCode } from './launch.ts';
+import { renewForWorker } from './media/media.ts';
 import { openPairingStore } from './pairing-store.ts';
 import { createSession } from './session.ts';
 import { applyTheme, languageOf, openSettings } from './settings.ts';
@@ -19,6 +20,7 @@ const TABLES: readonly LoadTable[] = [
   () => import('../shared/locales/app.ts'),
   () => import('../shared/locales/chat.ts'),
   () => import('../shared/locales/devices.ts'),
+  () => import('../shared/locales/files.ts'),
   () => import('../shared/locales/settings.ts'),
   () => import('../shared/locales/inbox.ts'),
   () => import('../shared/locales/profiles.ts'),
@@ -52,6 +54,7 @@ async function main(): Promise<void> {
     },
     renew: ({ authorization }) => session.renew(authorization?.slice('Bearer '.length) ?? null),
   });
+  renewForWorker((used) => session.renew(used));
   const worker = registerWorker();
   const knocks = createKnocks({ api, base, worker, openThread: (thread) => router.go('inbox', thread) });
   const inbox = createInbox({ session, api, base, onSeen: (ids) => void knocks.close(ids) });

@@ -5,6 +5,7 @@
  */
 
 import { serveKnocks } from './worker/knock.ts';
+import { serveMedia } from './worker/media.ts';
 import type { WorkerScope } from './worker/scope.ts';
 
 /** Set by the build: names of all files of the app, and a name for their sum. */
@@ -34,6 +35,7 @@ scope.addEventListener('fetch', (event) => {
   else if (__FILES__.includes(name)) event.respondWith(storedFile(request));
 });
 
+serveMedia(scope, scope.registration.scope);
 serveKnocks(scope, scope.registration.scope);
 
 async function store(): Promise<void> {

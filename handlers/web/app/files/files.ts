@@ -26,22 +26,12 @@ export interface Transfer {
   error?: string;
 }
 
-/** A file of the relay, as it came. */
-export interface OpenedFile {
-  name: string;
-  type: string;
-  blob: Blob;
-  /** The agent has marked it: it is not to be seen by whoever looks over a shoulder. */
-  isSensitive: boolean;
-}
-
 const MAX_KEPT = 200;
-const MiB = 1024 * 1024;
 
 export type Files = ReturnType<typeof createFiles>;
 
 /** Files to and from the relay (contract 04 §3). Uploads go on while another screen is shown. */
-export function createFiles({ session, api, base, settings }: App) {
+export function createFiles({ session, base }: App) {
   const database = createStore('svc files', 'files');
   const key = new URL(base).pathname;
   const kept = signal<readonly SentFile[]>([]);
@@ -102,23 +92,6 @@ export function createFiles({ session, api, base, settings }: App) {
     cancel: (id: string) => requests.get(id)?.abort(),
     /** Takes a transfer that has ended off the list. */
     dismiss: (id: string) => change(id, null),
-
-    /** Loads a file by its token or its path on the host. @throws ApiError, or Error with a sentence for people. */
-    async open(place: { token: string; name: string } | { path: string }, abort: AbortSignal): Promise<OpenedFile> {
-      const route = 'token' in place ? `media/${place.token}` : `media/by-path?path=${encodeURIComponent(place.path)}`;
-      const response = await api.open(route, { signal: abort });
-      const limit = settings.values.max_inbound_mb.value * MiB;
-      if (Number(response.headers.get('content-length')) > limit) {
-        await response.body?.cancel();
-        throw new Error('The file is larger than your settings allow: raise the limit for attachments there.');
-      }
-      return {
-        name: 'token' in place ? place.name : (place.path.split('/').at(-1) ?? 'file'),
-        type: response.headers.get('content-type') ?? '',
-        blob: await response.blob(),
-        isSensitive: /^(?:1|true)$/i.test(response.headers.get('x-media-sensitive') ?? ''),
-      };
-    },
 
     /** Forgets a file here. The relay deletes it when it expires. */
     async forget(token: string): Promise<void> {

@@ -1,21 +1,26 @@
 import { useSignal } from '@preact/signals';
-import { useEffect, useId, useMemo } from 'preact/hooks';
+import { useId } from 'preact/hooks';
 import { sizeText, timeText } from '../../shared/ages.ts';
 import { Button, Dialog, Empty, Field, Notice } from '../../shared/components.tsx';
 import { useI18n } from '../../shared/i18n.ts';
 import { Icon } from '../../shared/icons.tsx';
 import { LoadedView, useLoad } from '../../shared/load.tsx';
 import { useApp } from '../context.ts';
-import { createFiles, type Files, type OpenedFile, type Transfer } from '../files/files.ts';
+import { createFiles, type Files, type Transfer } from '../files/files.ts';
+import { createMedia, type MediaPlace } from '../media/media.ts';
+import { MediaView } from '../media/view.tsx';
 
-type Place = { token: string; name: string } | { path: string };
+interface Opened {
+  place: MediaPlace;
+  name: string;
+}
 
 /** Sends files to the agent's machine, and shows those that are there. */
 export default function FilesScreen() {
   const { t, language } = useI18n();
   const app = useApp();
   const files = app.kept(createFiles);
-  const opened = useSignal<Place | null>(null);
+  const opened = useSignal<Opened | null>(null);
   const path = useSignal('');
   const kept = files.kept.value.filter(({ expiresAt }) => expiresAt > Date.now());
   return (
@@ -44,7 +49,7 @@ export default function FilesScreen() {
                 </span>
                 <Button
                   onClick={() => {
-                    opened.value = { token, name };
+                    opened.value = { place: { token }, name };
                   }}
                 >
                   {t('Open')}
@@ -63,7 +68,8 @@ export default function FilesScreen() {
         class="card"
         onSubmit={(event) => {
           event.preventDefault();
-          if (path.value.trim() !== '') opened.value = { path: path.value.trim() };
+          const whole = path.value.trim();
+          if (whole !== '') opened.value = { place: { path: whole }, name: whole.split('/').at(-1) || whole };
         }}
       >
         <Field label={t('File on the machine of the relay')} hint={t('Its whole path, as the agent names it.')}>
@@ -88,8 +94,7 @@ export default function FilesScreen() {
       </form>
       {opened.value && (
         <FileDialog
-          place={opened.value}
-          files={files}
+          {...opened.value}
           onClose={() => {
             opened.value = null;
           }}
@@ -161,48 +166,13 @@ function TransferView({ transfer, files }: { transfer: Transfer; files: Files })
   );
 }
 
-function FileDialog({ place, files, onClose }: { place: Place; files: Files; onClose(): void }) {
+function FileDialog({ place, name, onClose }: Opened & { onClose(): void }) {
   const { t } = useI18n();
-  const loaded = useLoad((signal) => files.open(place, signal));
+  const media = useApp().kept(createMedia);
+  const loaded = useLoad((signal) => media.look(place, name, signal));
   return (
-    <Dialog title={'name' in place ? place.name : place.path} cancelText={t('Close')} onClose={onClose}>
-      <LoadedView {...loaded}>{(file) => <FileView file={file} />}</LoadedView>
+    <Dialog title={name} cancelText={t('Close')} onClose={onClose}>
+      <LoadedView {...loaded}>{(medium) => <MediaView medium={medium} />}</LoadedView>
     </Dialog>
-  );
-}
-
-/** A picture, blurred until somebody asks for it where the agent has marked it; else what there is to download. */
-function FileView({ file }: { file: OpenedFile }) {
-  const { t } = useI18n();
-  const isShown = useSignal(!file.isSensitive);
-  const url = useMemo(() => URL.createObjectURL(file.blob), [file.blob]);
-  useEffect(() => () => URL.revokeObjectURL(url), [url]);
-  const isPicture = /^image\/(?!svg)/.test(file.type);
-  return (
-    <>
-      {isPicture && <img class={isShown.value ? 'shown' : 'shown blurred'} src={url} alt={file.name} />}
-      {!isShown.value && (
-        <Notice
-          tone="warn"
-          action={
-            <Button
-              onClick={() => {
-                isShown.value = true;
-              }}
-            >
-              {t('Show')}
-            </Button>
-          }
-        >
-          {t('The agent has marked this file as sensitive.')}
-        </Notice>
-      )}
-      <p class="small soft">
-        {file.type} · {sizeText(file.blob.size)}
-      </p>
-      <a class="button" href={url} download={file.name}>
-        <Icon name="download" /> {t('Download')}
-      </a>
-    </>
   );
 }

@@ -2,6 +2,7 @@
 export interface WorkerScope {
   readonly registration: ServiceWorkerRegistration;
   readonly clients: {
+    get(id: string): Promise<WindowClient | undefined>;
     matchAll(options: { type: 'window'; includeUncontrolled: boolean }): Promise<WindowClient[]>;
     openWindow(url: string): Promise<WindowClient | null>;
     claim(): Promise<void>;
@@ -9,6 +10,7 @@ export interface WorkerScope {
   skipWaiting(): Promise<void>;
   addEventListener(type: 'install' | 'activate', listener: (event: Extendable) => void): void;
   addEventListener(type: 'fetch', listener: (event: FetchEvent) => void): void;
+  addEventListener(type: 'message', listener: (event: PageMessage) => void): void;
   addEventListener(type: 'push', listener: (event: PushEvent) => void): void;
   addEventListener(type: 'notificationclick', listener: (event: NotificationEvent) => void): void;
   addEventListener(type: 'sync', listener: (event: Extendable & { readonly tag: string }) => void): void;
@@ -21,7 +23,16 @@ export interface Extendable {
 
 export interface FetchEvent extends Extendable {
   readonly request: Request;
+  /** The page that asks; empty for a navigation. */
+  readonly clientId: string;
   respondWith(response: Promise<Response>): void;
+}
+
+/** A message of a page. */
+export interface PageMessage extends Extendable {
+  readonly data: { readonly name?: unknown } | null;
+  readonly source: WindowClient;
+  readonly ports: readonly MessagePort[];
 }
 
 export interface PushEvent extends Extendable {
@@ -42,7 +53,7 @@ export interface WindowClient {
   readonly url: string;
   readonly visibilityState: DocumentVisibilityState;
   focus(): Promise<WindowClient>;
-  postMessage(message: unknown): void;
+  postMessage(message: unknown, ports?: MessagePort[]): void;
 }
 
 /** Options of a notification that not every browser knows. */

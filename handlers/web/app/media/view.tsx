@@ -1,0 +1,120 @@
+import { useSignal } from '@preact/signals';
+import { useEffect, useMemo } from 'preact/hooks';
+import { sizeText } from '../../shared/ages.ts';
+import { Button, Notice, useToast } from '../../shared/components.tsx';
+import { useT } from '../../shared/i18n.ts';
+import { Icon } from '../../shared/icons.tsx';
+import { LoadedView, messageOf, useLoad } from '../../shared/load.tsx';
+import { useApp } from '../context.ts';
+import { createMedia, type Medium } from './media.ts';
+
+type Kind = 'picture' | 'video' | 'audio' | 'other';
+
+function kindOf(type: string): Kind {
+  if (/^image\/(?!svg)/.test(type)) return 'picture';
+  if (type.startsWith('video/')) return 'video';
+  return type.startsWith('audio/') ? 'audio' : 'other';
+}
+
+/** A file, shown where a browser can show it, with its type, its size, and a button that saves it. */
+export function MediaView({ medium }: { medium: Medium }) {
+  const t = useT();
+  const media = useApp().kept(createMedia);
+  const address = media.addressOf(medium.place);
+  const isAllowed = media.isAllowed(medium.size);
+  const isStreamed = address !== null && ['video', 'audio'].includes(kindOf(medium.type));
+  return (
+    <>
+      {!isAllowed && !isStreamed && (
+        <Notice tone="warn">
+          {t('The file is larger than your settings allow: raise the limit for attachments there.')}
+        </Notice>
+      )}
+      {address === null ? isAllowed && <Whole medium={medium} /> : <Streamed {...{ medium, address, isAllowed }} />}
+    </>
+  );
+}
+
+/** Through the service worker: elements ask for the parts that they need. */
+function Streamed({ medium, address, isAllowed }: { medium: Medium; address: string; isAllowed: boolean }) {
+  const t = useT();
+  const toast = useToast();
+  const media = useApp().kept(createMedia);
+  return (
+    <>
+      {(isAllowed || kindOf(medium.type) !== 'picture') && <Shown medium={medium} url={address} />}
+      <About medium={medium} />
+      <Button icon="download" onClick={() => void media.save(medium).catch((error) => toast(t(messageOf(error))))}>
+        {t('Download')}
+      </Button>
+    </>
+  );
+}
+
+/** Where there is no service worker, a file is loaded before any of it is shown. */
+function Whole({ medium }: { medium: Medium }) {
+  const media = useApp().kept(createMedia);
+  const loaded = useLoad((signal) => media.load(medium, signal));
+  return <LoadedView {...loaded}>{(blob) => <Loaded medium={medium} blob={blob} />}</LoadedView>;
+}
+
+function Loaded({ medium, blob }: { medium: Medium; blob: Blob }) {
+  const t = useT();
+  const url = useMemo(() => URL.createObjectURL(blob), [blob]);
+  useEffect(() => () => URL.revokeObjectURL(url), [url]);
+  return (
+    <>
+      <Shown medium={medium} url={url} />
+      <About medium={medium} />
+      <a class="button" href={url} download={medium.name}>
+        <Icon name="download" /> {t('Download')}
+      </a>
+    </>
+  );
+}
+
+const About = ({ medium }: { medium: Medium }) => (
+  <p class="small soft">
+    {medium.type} · {sizeText(medium.size)}
+  </p>
+);
+
+/** The file itself, blurred and silent until somebody asks for it where the agent has marked it. */
+function Shown({ medium, url }: { medium: Medium; url: string }) {
+  const t = useT();
+  const isShown = useSignal(!medium.isSensitive);
+  const isBroken = useSignal(false);
+  const kind = kindOf(medium.type);
+  const shared = {
+    class: isShown.value ? 'shown' : 'shown blurred',
+    src: url,
+    onError: () => {
+      isBroken.value = true;
+    },
+  };
+  const sounding = { ...shared, controls: isShown.value, preload: 'metadata', 'aria-label': medium.name } as const;
+  return (
+    <>
+      {isBroken.value && <Notice tone="warn">{t('This browser cannot show the file.')}</Notice>}
+      {!isBroken.value && kind === 'picture' && <img {...shared} alt={medium.name} />}
+      {!isBroken.value && kind === 'video' && <video {...sounding} playsInline />}
+      {!isBroken.value && kind === 'audio' && <audio {...sounding} />}
+      {!isShown.value && (
+        <Notice
+          tone="warn"
+          action={
+            <Button
+              onClick={() => {
+                isShown.value = true;
+              }}
+            >
+              {t('Show')}
+            </Button>
+          }
+        >
+          {t('The agent has marked this file as sensitive.')}
+        </Notice>
+      )}
+    </>
+  );
+}

@@ -1,0 +1,141 @@
+import { get } from 'idb-keyval';
+import { pairingDatabase, pairingKey, type StoredPairing } from '../stored-pairing.ts';
+import type { WindowClient, WorkerScope } from './scope.ts';
+
+/** Asks a page for another bearer than `used`. It answers through the port that comes along: whether there is one. */
+export interface RenewBearer {
+  name: 'renew-bearer';
+  used: string;
+}
+
+/**
+ * Asks the worker to fetch a file that the page then goes to, which saves it. It answers through the port that comes
+ * along with the relay's status, 0 for none.
+ */
+export interface SaveMedia {
+  name: 'save-media';
+  /** `media/<token>` or `media/by-path?path=…`. */
+  route: string;
+}
+
+/**
+ * Elements that get a file. It is never answered as a document or a frame: a page of the agent's would run in this origin.
+ */
+const DESTINATIONS: ReadonlySet<string> = new Set(['audio', 'image', 'video']);
+const PASSED_ON = ['range', 'if-range'];
+/** Milliseconds for a page to get another bearer, and to go where it saves a file. */
+const RENEW_TIMEOUT = 15_000;
+const SAVE_TIMEOUT = 15_000;
+
+/**
+ * Fetches the relay's media for elements of the page, which cannot send a bearer: `media/<token>` and
+ * `media/by-path?path=…` below the app are the relay's routes of that name (contract 04 §3.6, §3.7). Ranges are passed on,
+ * bodies are streamed, nothing is stored. `app` is the address of the page.
+ */
+export function serveMedia(scope: WorkerScope, app: string): void {
+  const base = new URL('../', app).href;
+  /** Files that a page is about to save, by their addresses. */
+  const saves = new Map<string, () => Response>();
+
+  async function bearer(): Promise<string | null> {
+    const stored = await get<StoredPairing>(pairingKey(base), pairingDatabase()).catch(() => undefined);
+    return stored?.pairing?.session_token ?? null;
+  }
+
+  function fetchOnce(token: string | null, route: string, init: RequestInit): Promise<Response> {
+    const headers = new Headers(init.headers);
+    if (token !== null) headers.set('authorization', `Bearer ${token}`);
+    return fetch(new URL(route, base), {
+      ...init,
+      headers,
+      cache: 'no-store',
+      redirect: 'error',
+      credentials: 'omit',
+    });
+  }
+
+  /** For a page of this app alone, which is asked for another bearer when the relay does not accept the stored one. */
+  async function fetchFor(page: WindowClient | undefined, route: string, init: RequestInit): Promise<Response> {
+    if (page?.url.split(/[?#]/)[0] !== app) return Response.error();
+    const token = await bearer();
+    const response = await fetchOnce(token, route, init);
+    if (response.status !== 401 || token === null || !(await renewed(page, token))) return response;
+    await response.body?.cancel();
+    return fetchOnce(await bearer(), route, init);
+  }
+
+  scope.addEventListener('fetch', (event) => {
+    const { method, url, destination, mode, headers, signal } = event.request;
+    if (method !== 'GET' || !url.startsWith(`${app}media/`)) return;
+    const take = mode === 'navigate' ? saves.get(url) : undefined;
+    if (take) event.respondWith(Promise.resolve(take()));
+    if (!DESTINATIONS.has(destination)) return;
+    const own = PASSED_ON.flatMap((name) => (headers.has(name) ? [[name, headers.get(name) as string] as const] : []));
+    const init = { headers: Object.fromEntries(own), signal };
+    event.respondWith(scope.clients.get(event.clientId).then((page) => fetchFor(page, url.slice(app.length), init)));
+  });
+
+  scope.addEventListener('message', (event) => {
+    const { data, source, ports } = event;
+    const [port] = ports;
+    if (data?.name === 'save-media' && port) event.waitUntil(save(source, (data as SaveMedia).route, port));
+  });
+
+  /** Fetches a file, and keeps it until the page comes for it. */
+  async function save(page: WindowClient, route: string, port: MessagePort): Promise<void> {
+    const address = `${app}${route}`;
+    const abort = new AbortController();
+    const response = await fetchFor(page, route, { signal: abort.signal }).catch(() => Response.error());
+    if (!response.ok || !address.startsWith(`${app}media/`)) {
+      abort.abort();
+      return port.postMessage(response.status);
+    }
+    await new Promise<void>((resolve) => {
+      const end = () => {
+        clearTimeout(timer);
+        saves.delete(address);
+        resolve();
+      };
+      const timer = setTimeout(() => {
+        abort.abort();
+        end();
+      }, SAVE_TIMEOUT);
+      saves.set(address, () => {
+        end();
+        return attachment(response);
+      });
+      port.postMessage(response.status);
+    });
+  }
+}
+
+/** A file as the browser saves it, whatever it is. */
+function attachment({ body, headers }: Response): Response {
+  const disposition = headers.get('content-disposition') ?? '';
+  const length = headers.get('content-length');
+  return new Response(body, {
+    headers: {
+      'content-type': 'application/octet-stream',
+      'content-disposition': `attachment${disposition.replace(/^[^;]*/, '')}`,
+      'content-security-policy': "default-src 'none'; sandbox",
+      'cache-control': 'no-store',
+      'x-content-type-options': 'nosniff',
+      ...(length !== null && { 'content-length': length }),
+    },
+  });
+}
+
+/** Only a page may renew the pairing: two that do so at once would lose it. */
+function renewed(page: WindowClient, used: string): Promise<boolean> {
+  const { port1, port2 } = new MessageChannel();
+  return new Promise((resolve) => {
+    const end = (isRenewed: boolean) => {
+      clearTimeout(timer);
+      port1.close();
+      resolve(isRenewed);
+    };
+    const timer = setTimeout(() => end(false), RENEW_TIMEOUT);
+    port1.onmessage = ({ data }) => end(data === true);
+    page.postMessage({ name: 'renew-bearer', used } satisfies RenewBearer, [port2]);
+  });
+}
