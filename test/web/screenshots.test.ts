@@ -4,9 +4,10 @@ import type { Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { screens as appScreens } from '../../handlers/web/app/screens.ts';
 import { screens as consoleScreens } from '../../handlers/web/console/screens.ts';
+import { startFilledRelay } from '../support/app-scene.ts';
 import { describeInBrowser } from '../support/browser.ts';
 import { fillRelay } from '../support/console-scene.ts';
-import { randomCode, registerCode, startNodeTarget, type Target } from '../support/relay.ts';
+import { randomCode, registerCode, type Target } from '../support/relay.ts';
 
 /** Pictures of every screen, to be looked at: `npm run screens` writes them into `SCREENS`. */
 const folder = process.env.SCREENS;
@@ -14,18 +15,42 @@ const folder = process.env.SCREENS;
 describe.skipIf(!folder)('pictures of the screens', () => {
   describeInBrowser('in a browser', ({ open }) => {
     let relay: Target;
+    const ends: (() => void)[] = [];
     beforeAll(async () => {
       await mkdir(folder as string, { recursive: true });
-      // A tmux server would outlive the relay.
-      relay = await startNodeTarget({ env: { RELAY_TERMINAL_TMUX: '0' } });
+      relay = await startFilledRelay((end) => ends.push(end));
       await fillRelay(relay);
     });
-    afterAll(() => relay?.stop());
+    afterAll(() => {
+      for (const end of ends.reverse()) end();
+    });
 
     async function shoot(page: Page, name: string): Promise<void> {
       await expect.poll(() => page.locator('.spinner').count()).toBe(0);
       await page.screenshot({ path: join(folder as string, `${name}.png`) });
     }
+
+    /** Brings a screen into use, where it shows nothing otherwise. */
+    const USED: Record<string, (page: Page) => Promise<void>> = {
+      async chat(page) {
+        await page.getByRole('link', { name: 'New conversation' }).click();
+        await page.getByRole('textbox', { name: 'Message' }).fill('How did the backup go?');
+        await page.getByRole('button', { name: 'Send' }).click();
+        await page.getByText('The next one starts at 02:00.').waitFor();
+        await page.getByRole('button', { name: 'Send' }).waitFor();
+      },
+      async terminal(page) {
+        await page.locator('.xterm-helper-textarea').focus();
+        await page.keyboard.type('uname -o; seq 3\n');
+        await expect.poll(() => page.locator('.xterm-rows').textContent()).toContain('GNU/Linux');
+      },
+      async tui(page) {
+        await expect.poll(() => page.getByRole('button', { name: 'Send' }).isEnabled()).toBe(true);
+        await page.getByLabel('Ask the agent').fill('hello');
+        await page.keyboard.press('Enter');
+        await expect.poll(() => page.locator('.xterm-rows').textContent()).toContain('you said');
+      },
+    };
 
     const LOOKS = [
       ['phone', 'light'],
@@ -49,8 +74,17 @@ describe.skipIf(!folder)('pictures of the screens', () => {
         .waitFor();
       for (const { path } of appScreens) {
         await page.goto(`${app}#/${path}`);
+        await USED[path]?.(page);
         await shoot(page, `app-${path}-${device}-${colorScheme}`);
       }
+      for (const place of ['profiles/default', 'profiles/default%2Fsoul']) {
+        await page.goto(`${app}#/${place}`);
+        await shoot(page, `app-${place.replace(/\W+/g, '-')}-${device}-${colorScheme}`);
+      }
+      await page.goto(`${app}#/inbox`);
+      await page.locator('a.item').first().click();
+      await page.getByText('Dinner is ready').waitFor();
+      await shoot(page, `app-inbox-thread-${device}-${colorScheme}`);
     });
 
     it.each(LOOKS)('the console on a %s, %s', async (device, colorScheme) => {
