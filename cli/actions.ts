@@ -6,5 +6,7 @@ export const ACTIONS = {
   profiles: ['list', 'enable'],
   compat: ['status', 'install', 'remove'],
   'insecure-api-key': ['status', 'on', 'off', 'enable', 'disable'],
+  trusted: ['list', 'add', 'remove'],
+  blocklist: ['list', 'add', 'remove', 'reset'],
   completion: ['bash', 'zsh', 'fish'],
 } as const;

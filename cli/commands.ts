@@ -151,6 +151,18 @@ const companionCommands: CommandEntry[] = [
     load: () => import('./companion/status.ts'),
   },
   {
+    usage: 'trusted [action] [...verbs]',
+    actions: ACTIONS.trusted,
+    summary: 'show or change the verbs that the phone does not ask about',
+    load: () => import('./companion/trusted.ts'),
+  },
+  {
+    usage: 'blocklist [action] [...packages]',
+    actions: ACTIONS.blocklist,
+    summary: 'show or change the apps in which the agent can do nothing',
+    load: () => import('./companion/blocklist.ts'),
+  },
+  {
     usage: 'unpair',
     summary: 'forget the relay: credentials, certificate pins and grants',
     load: () => import('./companion/unpair.ts'),

@@ -1,6 +1,6 @@
 import type { AnsweredCommand } from '../../lib/companion/link/commands.ts';
 import { createPhone } from '../../lib/companion/phone.ts';
-import type { SettingsStore } from '../../lib/companion/safety-settings.ts';
+import type { SafetySettings, SettingsStore } from '../../lib/companion/safety-settings.ts';
 import { createSimulatedDevice } from '../../lib/companion/simulated/device.ts';
 import type { ActivityEntry, Confirm, FetchMedia, Phone, Upload } from '../../lib/companion/types.ts';
 import type { Clock } from '../../lib/kit/clock.ts';
@@ -24,7 +24,7 @@ export interface SimulatedPhoneParts {
 /** The phone of `--device simulated`, and the rows to show for its commands. */
 export function createSimulatedPhone({ name, media, ...parts }: SimulatedPhoneParts) {
   const device = createSimulatedDevice({ clock: parts.clock, name });
-  const phone = createPhone({ ...parts, ...media, device });
+  const phone = createPhone({ ...parts, ...media, settings: trustUntilQuit(parts.settings), device });
   return {
     phone,
     trackRows: (onOwnRow: (row: CommandRow) => void) => trackRows(phone, onOwnRow),
@@ -34,6 +34,27 @@ export function createSimulatedPhone({ name, media, ...parts }: SimulatedPhonePa
       const name = windows[0]?.packageName ?? '';
       return drawScreen(windows, apps.find((app) => app.package === name)?.label ?? name, columns);
     },
+  };
+}
+
+/**
+ * The settings, with verbs that the person stopped being asked about until the end of this run: the simulated phone
+ * starts anew each time, so only `svc companion trusted` keeps one for good.
+ */
+function trustUntilQuit(settings: SettingsStore): SettingsStore {
+  let untilQuit: string[] = [];
+  const merged = (stored: SafetySettings): SafetySettings => ({
+    ...stored,
+    trustedVerbs: [...new Set([...stored.trustedVerbs, ...untilQuit])],
+  });
+  return {
+    get: () => merged(settings.get()),
+    async update({ trustedVerbs, ...change }) {
+      const kept = new Set(settings.get().trustedVerbs);
+      if (trustedVerbs) untilQuit = trustedVerbs.filter((verb) => !kept.has(verb));
+      if (Object.keys(change).length > 0) await settings.update(change);
+    },
+    onChange: (listener) => settings.onChange((stored) => listener(merged(stored))),
   };
 }
 

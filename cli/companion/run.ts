@@ -36,8 +36,6 @@ function readRunOptions(options: Options, now: number): RunOptions {
     approve: option(options, '--approve', asChoice('ask', 'never', 'always')) ?? 'ask',
     json: flag(options, '--json'),
     change: {
-      // The simulated phone starts anew: what an earlier run allowed for good with `a` is asked again.
-      trustedVerbs: [],
       ...(master && { masterEnabled: master === 'on' }),
       ...(messages && { messagesEnabled: messages === 'on' }),
       ...(capabilities && { capabilities }),

@@ -36,6 +36,9 @@ export interface SettingsStore {
   onChange(listener: (settings: SafetySettings) => void): () => void;
 }
 
+/** Routes that always ask, by the verb that can be trusted (contract 03 §8.3). */
+export const ROUTE_VERBS = ['call', 'send_sms', 'share_media', 'send_mms'] as const;
+
 const DEFAULT_BLOCKLIST = `com.chase.sig.android com.wf.wellsfargomobile com.bankofamerica.digitalwallet
 com.usaa.mobile.android.usaa com.konylabs.capitalone com.americanexpress.android.acctsvcs.us
 com.discoverfinancial.mobile com.infonow.bofa uk.co.hsbc.hsbcukmobilebanking com.barclays.android.barclaysmobilebanking

@@ -66,7 +66,8 @@ const SafetySchema = v.partial(
     unattended: v.boolean(),
     blocklist: Strings,
     destructiveVerbs: Strings,
-    trustedVerbs: Strings,
+    /** `trustedVerbs`, under the key of specification 2.1. */
+    bridge_trusted_destructive_verbs: Strings,
     autoDisableMinutes: v.pipe(v.number(), v.integer(), v.minValue(5), v.maxValue(120)),
     confirmationTimeoutSeconds: v.pipe(v.number(), v.integer(), v.minValue(10), v.maxValue(60)),
   }),
@@ -113,6 +114,15 @@ export function readDocument(text: string): ReadResult {
   return read.success ? { kind: 'document', document: read.output } : { kind: 'damaged' };
 }
 
+/** A change of safety settings as the document stores it. */
+export const storedSafety = ({
+  trustedVerbs,
+  ...rest
+}: Partial<Omit<SafetySettings, 'policy' | 'capabilities'>>): SettingsDocument['safety'] => ({
+  ...rest,
+  ...(trustedVerbs && { bridge_trusted_destructive_verbs: trustedVerbs }),
+});
+
 const PolicySchema = v.object({
   schema_version: v.literal(POLICY_SCHEMA),
   device_id: v.string(),
@@ -121,7 +131,8 @@ const PolicySchema = v.object({
 
 /** The effective safety settings: defaults for everything that the document lacks (contract 03 §8.2, §8.6). */
 export function safetyOf({ safety, policy, pairing, device_id: deviceId }: SettingsDocument): SafetySettings {
-  const settings = { ...defaultSettings(), ...safety };
+  const { bridge_trusted_destructive_verbs: trustedVerbs, ...rest } = safety;
+  const settings = { ...defaultSettings(), ...rest, ...(trustedVerbs && { trustedVerbs }) };
   const denied = (state: PolicyState): SafetySettings => ({ ...settings, policy: state, capabilities: {} });
   if (pairing === null || policy === null || policy === undefined) return denied('unbound');
   const read = v.safeParse(PolicySchema, policy);

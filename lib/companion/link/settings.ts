@@ -11,6 +11,7 @@ import {
   readDocument,
   type SettingsDocument,
   safetyOf,
+  storedSafety,
 } from './settings-document.ts';
 
 export type { Pairing } from './settings-document.ts';
@@ -115,7 +116,7 @@ export async function openSettings({ files, path, clock }: SettingsParts): Promi
       const { pairing, device_id: deviceId } = document;
       // Without a pairing there is no relay to grant anything to.
       const policy = capabilities && pairing ? { policy: policyOf(deviceId, capabilities) } : {};
-      document = { ...document, safety: { ...document.safety, ...safety }, ...policy };
+      document = { ...document, safety: { ...document.safety, ...storedSafety(safety) }, ...policy };
       notify();
       return flush();
     },
