@@ -93,6 +93,36 @@ describeInBrowser('the screens of the app (issue 17)', ({ open }) => {
     await page.getByText('film.mp4 was not sent: you cancelled it.').waitFor();
   });
 
+  it('01 §5: a file that is sent with a token that has ended arrives with the next one', async () => {
+    const page = await openAt('files', {}, /401|WebSocket/);
+    // The socket stays, as it does when a token ends under it: only the next request finds out.
+    await page.evaluate(async () => {
+      const key = 'pairing /';
+      const done = <T>(request: IDBRequest<T>) =>
+        new Promise<T>((resolve) => {
+          request.onsuccess = () => resolve(request.result);
+        });
+      const database = await done(indexedDB.open('svc'));
+      const keep = (mode: IDBTransactionMode) => database.transaction('keep', mode).objectStore('keep');
+      const stored = await done(keep('readonly').get(key));
+      await done(keep('readwrite').put({ ...stored, pairing: { ...stored.pairing, session_token: 'ended' } }, key));
+      // As another tab says that it has changed the pairing. The page hears it before this listener does.
+      const heard = new BroadcastChannel(key);
+      const told = new Promise((resolve) => {
+        heard.onmessage = resolve;
+      });
+      new BroadcastChannel(key).postMessage(null);
+      await told;
+      await done(keep('readonly').get(key));
+    });
+    const statuses: number[] = [];
+    page.on('response', (response) => response.url().endsWith('/media/upload') && statuses.push(response.status()));
+    const film = { name: 'film.mp4', mimeType: 'video/mp4', buffer: Buffer.alloc(4 * 1024 * 1024, 7) };
+    await page.getByLabel('Send files').setInputFiles(film);
+    await page.getByRole('listitem').filter({ hasText: 'film.mp4' }).getByText('4.0 MB').waitFor();
+    expect(statuses).toEqual([401, 200]);
+  });
+
   it('settings check numbers, are kept, and move to another browser behind a passphrase', async () => {
     const page = await openAt('settings');
     const size = page.getByLabel('Largest file to load, MB');

@@ -20,6 +20,8 @@ export interface ApiRequest {
   raw?: BodyInit;
   headers?: Record<string, string>;
   signal?: AbortSignal;
+  /** Told how many bytes of the body have left; from 0 again when the request is sent once more. */
+  onProgress?(sent: number): void;
 }
 
 export interface ApiParts {
@@ -37,20 +39,22 @@ export type Api = ReturnType<typeof createApi>;
 export function createApi({ base, credentials, renew }: ApiParts) {
   async function send(
     path: string,
-    { method = 'GET', body, raw, headers, signal }: ApiRequest,
+    { method = 'GET', body, raw, headers, signal, onProgress }: ApiRequest,
     caller: Record<string, string>,
   ): Promise<Response> {
     const json: Record<string, string> = body === undefined ? {} : { 'content-type': 'application/json' };
+    const url = new URL(path, base);
+    const init = {
+      method,
+      headers: { ...json, ...headers, ...caller },
+      body: raw ?? (body === undefined ? undefined : JSON.stringify(body)),
+      signal,
+      cache: 'no-store',
+      redirect: 'error',
+      credentials: 'omit',
+    } as const;
     try {
-      return await fetch(new URL(path, base), {
-        method,
-        headers: { ...json, ...headers, ...caller },
-        body: raw ?? (body === undefined ? undefined : JSON.stringify(body)),
-        signal,
-        cache: 'no-store',
-        redirect: 'error',
-        credentials: 'omit',
-      });
+      return await (onProgress ? upload(url, init, onProgress) : fetch(url, init));
     } catch (error) {
       if (signal?.aborted) throw error;
       throw new ApiError('The relay does not answer.', 0);
@@ -84,6 +88,41 @@ export function createApi({ base, credentials, renew }: ApiParts) {
       })) as T;
     },
   };
+}
+
+interface Upload {
+  method: string;
+  headers: Readonly<Record<string, string>>;
+  body?: BodyInit;
+  signal?: AbortSignal;
+}
+
+/** As `fetch`, which reports no progress of a request's body. */
+function upload(
+  url: URL,
+  { method, headers, body, signal }: Upload,
+  onProgress: (sent: number) => void,
+): Promise<Response> {
+  return new Promise((resolve, reject) => {
+    signal?.throwIfAborted();
+    const request = new XMLHttpRequest();
+    request.open(method, url);
+    for (const [name, value] of Object.entries(headers)) request.setRequestHeader(name, value);
+    request.responseType = 'blob';
+    request.upload.onprogress = ({ loaded }) => onProgress(loaded);
+    request.onload = () => {
+      const { status } = request;
+      const answer = request.response as Blob;
+      const type = request.getResponseHeader('content-type');
+      const after = request.getResponseHeader('retry-after');
+      const answered = { ...(type && { 'content-type': type }), ...(after && { 'retry-after': after }) };
+      resolve(new Response(answer.size > 0 ? answer : null, { status, headers: answered }));
+    };
+    request.onerror = () => reject(new TypeError('the connection broke'));
+    request.onabort = () => reject(signal?.reason);
+    signal?.addEventListener('abort', () => request.abort());
+    request.send(body as XMLHttpRequestBodyInit);
+  });
 }
 
 /** The error that a response with a bad status means. */

@@ -1,6 +1,7 @@
 import { type ReadonlySignal, signal } from '@preact/signals';
 import { createStore, get, set } from 'idb-keyval';
 import { newUuid } from '../../../../lib/kit/uuid.ts';
+import { messageOf } from '../../shared/load.tsx';
 import type { App } from '../context.ts';
 
 /** A file that this browser has sent to the relay, which keeps it until it expires. */
@@ -31,12 +32,12 @@ const MAX_KEPT = 200;
 export type Files = ReturnType<typeof createFiles>;
 
 /** Files to and from the relay (contract 04 §3). Uploads go on while another screen is shown. */
-export function createFiles({ session, base }: App) {
+export function createFiles({ api, base }: App) {
   const database = createStore('svc files', 'files');
   const key = new URL(base).pathname;
   const kept = signal<readonly SentFile[]>([]);
   const transfers = signal<readonly Transfer[]>([]);
-  const requests = new Map<string, XMLHttpRequest>();
+  const aborts = new Map<string, AbortController>();
 
   void get<SentFile[]>(key, database).then(
     (stored) => {
@@ -56,40 +57,35 @@ export function createFiles({ session, base }: App) {
     await set(key, kept.value, database).catch(() => {});
   }
 
-  function send(file: File): void {
+  async function send(file: File): Promise<void> {
     const id = newUuid();
-    const request = new XMLHttpRequest();
-    requests.set(id, request);
+    const abort = new AbortController();
+    aborts.set(id, abort);
     transfers.value = [...transfers.value, { id, name: file.name, size: file.size, sent: 0, state: 'sending' }];
-    // `fetch` reports no upload progress.
-    request.open('POST', new URL('media/upload', base));
-    request.setRequestHeader('authorization', `Bearer ${session.token()}`);
-    request.responseType = 'json';
-    request.upload.onprogress = ({ loaded }) => change(id, { sent: Math.min(loaded, file.size) });
-    request.onload = () => {
-      const answer = request.response as { token?: string; expires_at?: number; error?: string } | null;
-      if (request.status !== 200 || !answer?.token) {
-        const error = answer?.error ?? `The relay answered ${request.status}.`;
-        return change(id, { state: 'failed', error });
-      }
-      change(id, null);
-      const { name, type, size } = file;
-      const expiresAt = (answer.expires_at ?? 0) * 1000;
-      void keep({ token: answer.token, name, type, size, at: Date.now(), expiresAt });
-    };
-    request.onerror = () => change(id, { state: 'failed', error: 'The connection broke.' });
-    request.onabort = () => change(id, { state: 'cancelled' });
-    request.onloadend = () => requests.delete(id);
     const form = new FormData();
     form.append('file', file);
-    request.send(form);
+    try {
+      const { token, expires_at } = await api.call<{ token: string; expires_at: number }>('media/upload', {
+        method: 'POST',
+        raw: form,
+        signal: abort.signal,
+        onProgress: (sent) => change(id, { sent: Math.min(sent, file.size) }),
+      });
+      change(id, null);
+      const { name, type, size } = file;
+      await keep({ token, name, type, size, at: Date.now(), expiresAt: expires_at * 1000 });
+    } catch (error) {
+      change(id, abort.signal.aborted ? { state: 'cancelled' } : { state: 'failed', error: messageOf(error) });
+    } finally {
+      aborts.delete(id);
+    }
   }
 
   return {
     kept: kept as ReadonlySignal<readonly SentFile[]>,
     transfers: transfers as ReadonlySignal<readonly Transfer[]>,
-    send,
-    cancel: (id: string) => requests.get(id)?.abort(),
+    send: (file: File) => void send(file),
+    cancel: (id: string) => aborts.get(id)?.abort(),
     /** Takes a transfer that has ended off the list. */
     dismiss: (id: string) => change(id, null),
 

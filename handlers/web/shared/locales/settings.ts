@@ -144,13 +144,6 @@ export default {
     'O agente marcou este arquivo como sensível.',
     '智能体已将此文件标记为敏感。',
   ],
-  'The connection broke.': [
-    'Die Verbindung brach ab.',
-    'La conexión se cortó.',
-    '接続が切れました。',
-    'A conexão caiu.',
-    '连接已中断。',
-  ],
   'The file is larger than your settings allow: raise the limit for attachments there.': [
     'Die Datei ist größer als erlaubt: Erhöhe die Grenze für Anhänge in den Einstellungen.',
     'El archivo supera lo permitido: sube el límite de adjuntos en los ajustes.',
