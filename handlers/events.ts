@@ -8,7 +8,7 @@ import { type Handler, integerOf, lastOf } from './request.ts';
 
 /** Milliseconds between comments, which show both sides that the connection is alive. */
 const COMMENT_PERIOD = 15_000;
-/** Characters that may wait for a listener: it is then sent away, and resumes. */
+/** Characters of new events that may wait for a listener: it is then sent away, and resumes. */
 const MAX_WAITING = 1024 * 1024;
 const MAX_LINES = 500;
 
@@ -24,7 +24,9 @@ export const relayLog: Handler = (request, relay) => {
  */
 export const relayEvents: Handler = (request, relay) => {
   const after = Number(request.headers.get('last-event-id') ?? Number.NaN);
-  return new WebResponse(follow(relay, Number.isSafeInteger(after) ? after : undefined), {
+  // Nobody reads the stream of a `HEAD`, which the edge would wait for.
+  const isAsked = request.method !== 'HEAD';
+  return new WebResponse(isAsked ? follow(relay, Number.isSafeInteger(after) ? after : undefined) : null, {
     headers: {
       'content-type': 'text/event-stream',
       'x-content-type-options': 'nosniff',
@@ -65,8 +67,10 @@ function follow({ events, clock }: Relay, after: number | undefined): ReadableSt
     });
   }
   const { missed, latest } = subscription;
+  // Not among what waits: the ring may hold more than that, and the listener would come back for it forever.
+  const backlog = [...(missed ?? [])];
   // The first bytes also send the head of the response.
-  put(missed ? `: \n\n${missed.map(textOf).join('')}` : `id: ${latest}\nevent: reset\ndata: {}\n\n`);
+  put(missed ? ': \n\n' : `id: ${latest}\nevent: reset\ndata: {}\n\n`);
   comment();
 
   return new ReadableStream<Uint8Array>(
@@ -77,7 +81,9 @@ function follow({ events, clock }: Relay, after: number | undefined): ReadableSt
             wake = resolve;
           });
         }
+        const missing = backlog.shift();
         if (isOver) controller.close();
+        else if (missing) controller.enqueue(utf8ToBytes(textOf(missing)));
         else {
           controller.enqueue(utf8ToBytes(waiting));
           waiting = '';

@@ -64,6 +64,30 @@ describeMatrix('events (contract 09 §4)', (start) => {
     expect((await stranger.next(() => true)).event).toBe('reset');
   });
 
+  it('§4: more missed events than may wait for a slow listener resume it all the same', async () => {
+    const target = await start();
+    const events = await follow(target);
+    const { id } = await events.next(() => true);
+    events.end();
+    // At the edge, only what a caller does is published.
+    const publish = target.relay?.events.publish;
+    for (let at = 0; at < 400; at++) publish?.('log', () => ({ at, text: 'x'.repeat(4000) }));
+    const again = await follow(target, { 'last-event-id': String(id) });
+    await target.operator('/relay/security', { ...post({ allow_insecure_api_bearer: true }), method: 'PATCH' });
+    if (publish) await again.next(isOf('log', '"at":0,'));
+    if (publish) await again.next(isOf('log', '"at":399,'));
+    await again.next(isOf('security', 'true'));
+  });
+
+  it('§4, 01 §1: HEAD is answered, and follows nothing', async () => {
+    const target = await start();
+    for (let attempt = 0; attempt < 40; attempt++) {
+      const head = await target.operator('/relay/events', { method: 'HEAD' });
+      expect([head.status, head.headers.get('content-type')]).toEqual([200, 'text/event-stream']);
+    }
+    await follow(target);
+  });
+
   it('§4: commands for a phone, requests to pair and files show too', async () => {
     const target = await start();
     const phone = await startPhone(target);
