@@ -163,6 +163,16 @@ const companionCommands: CommandEntry[] = [
     load: () => import('./companion/blocklist.ts'),
   },
   {
+    usage: 'export <file>',
+    summary: 'write a backup of settings and pairing behind a passphrase',
+    load: () => import('./companion/export.ts'),
+  },
+  {
+    usage: 'import <file>',
+    summary: 'take over a backup of a companion or of the web app',
+    load: () => import('./companion/import.ts'),
+  },
+  {
     usage: 'unpair',
     summary: 'forget the relay: credentials, certificate pins and grants',
     load: () => import('./companion/unpair.ts'),

@@ -1,9 +1,9 @@
 import { useSignal } from '@preact/signals';
 import { useId } from 'preact/hooks';
+import { MAX_BACKUP, MIN_PASSPHRASE, openBackup, sealBackup } from '../../../lib/companion/backup.ts';
 import { Button, Field, useToast } from '../shared/components.tsx';
 import { useT } from '../shared/i18n.ts';
 import { messageOf } from '../shared/load.tsx';
-import { MIN_PASSPHRASE, openBackup, sealBackup } from './backup.ts';
 import { useApp } from './context.ts';
 
 /** Exports and imports the settings with the pairing, behind a passphrase. */
@@ -28,7 +28,10 @@ export function BackupCard() {
   const save = () =>
     attempt(async () => {
       const pairing = session.pairing.value && { ...session.pairing.value };
-      const text = await sealBackup({ settings: settings.all(), pairing }, passphrase.value);
+      const text = await sealBackup(
+        { settings: settings.all(), pairing, deviceId: session.deviceId },
+        passphrase.value,
+      );
       const url = URL.createObjectURL(new Blob([text], { type: 'application/json' }));
       Object.assign(document.createElement('a'), { href: url, download: 'svc-backup.json' }).click();
       URL.revokeObjectURL(url);
@@ -37,9 +40,9 @@ export function BackupCard() {
   const restore = (file: File | undefined) =>
     attempt(async () => {
       if (!file) return;
-      const backup = await openBackup(await file.text(), passphrase.value);
+      const backup = await openBackup(await file.slice(0, MAX_BACKUP + 1).text(), passphrase.value);
       settings.replace(backup.settings);
-      if (backup.pairing) await session.restore(backup.pairing);
+      if (backup.pairing) await session.restore(backup.pairing, backup.deviceId);
       toast(t('Restored.'));
     });
 

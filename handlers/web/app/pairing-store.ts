@@ -9,10 +9,14 @@ export interface BrowserPairingStore extends PairingStore {
   readonly current: ReadonlySignal<Pairing | null>;
   /** False where this browser keeps nothing: the pairing is over with the page. */
   readonly isKept: boolean;
+  /** Takes over the pairing of a backup with its device id, the only one for which the relay renews the tokens. */
+  restorePairing(pairing: Pairing, id: string | null): Promise<void>;
   /** Forgets the pairing, whoever has renewed it. `removePairing` keeps one that another tab has renewed. */
   clear(): Promise<void>;
   close(): void;
 }
+
+const UUID = /^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i;
 
 /**
  * The pairing in this browser's database, for the relay at `base`. A browser that keeps nothing (a private window) gets a store in memory.
@@ -26,7 +30,7 @@ export async function openPairingStore(base: string): Promise<BrowserPairingStor
     isKept = false;
     return undefined;
   });
-  const deviceId = found?.deviceId ?? newUuid();
+  let deviceId = found?.deviceId ?? newUuid();
   const current = signal(found?.pairing ?? null);
   if (!found) await write(null);
 
@@ -39,15 +43,23 @@ export async function openPairingStore(base: string): Promise<BrowserPairingStor
   // Another tab has a newer token than this one: the relay knows only the newest.
   channel.onmessage = async () => {
     const stored = await get<StoredPairing>(key, database).catch(() => undefined);
-    if (stored) current.value = stored.pairing;
+    if (!stored) return;
+    deviceId = stored.deviceId;
+    current.value = stored.pairing;
   };
 
   return {
-    deviceId,
+    get deviceId() {
+      return deviceId;
+    },
     current,
     isKept,
     pairing: () => current.value,
     replacePairing: write,
+    restorePairing(pairing, id) {
+      if (id !== null && UUID.test(id)) deviceId = id;
+      return write(pairing);
+    },
     async updatePairing(change) {
       let next: Pairing | null = current.value && { ...current.value, ...change };
       if (isKept) {

@@ -155,7 +155,9 @@ export function createSession({ store, base, deviceName }: SessionParts) {
     },
     pairing: store.current,
     /** Of this browser, as long as it keeps its data. */
-    deviceId: store.deviceId,
+    get deviceId(): string {
+      return store.deviceId;
+    },
     /** Grants of this session by name, with their ends (epoch seconds, null = never). */
     grants: computed(() => store.current.value?.grants ?? {}),
     /** The relay's version, as it said when this page last connected. */
@@ -209,10 +211,10 @@ export function createSession({ store, base, deviceName }: SessionParts) {
     },
 
     /** Takes over the pairing of a backup, for this very relay. @throws Error with a sentence for people. */
-    async restore(pairing: Record<string, unknown>): Promise<void> {
+    async restore(pairing: Record<string, unknown>, deviceId: string | null): Promise<void> {
       if (typeof pairing.session_token !== 'string') throw new Error('This backup holds no pairing.');
       const restored = { ...(pairing as unknown as Pairing), endpoints: [endpoint], last_good: endpoint.url };
-      await store.replacePairing(restored);
+      await store.restorePairing(restored, deviceId);
       reconnect();
     },
 

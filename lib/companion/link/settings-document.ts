@@ -42,7 +42,7 @@ const RouteCredentialSchema = v.object({
   expires_at: v.number(),
 });
 
-const PairingSchema = v.object({
+export const PairingSchema = v.object({
   session_token: v.pipe(v.string(), v.minLength(1)),
   refresh_token: v.optional(v.string()),
   endpoints: v.pipe(v.array(EndpointSchema), v.minLength(1)),
@@ -58,7 +58,7 @@ const PairingSchema = v.object({
   grants: v.record(v.string(), Epoch),
 });
 
-const SafetySchema = v.partial(
+export const SafetySchema = v.partial(
   v.object({
     masterEnabled: v.boolean(),
     messagesEnabled: v.boolean(),
@@ -73,9 +73,11 @@ const SafetySchema = v.partial(
   }),
 );
 
+export const DeviceIdSchema = v.pipe(v.string(), v.uuid());
+
 const DocumentSchema = v.object({
   version: v.literal(VERSION),
-  device_id: v.pipe(v.string(), v.uuid()),
+  device_id: DeviceIdSchema,
   pairing: v.nullable(PairingSchema),
   safety: SafetySchema,
   /** Grants for the relay of `pairing`. Anything but a policy of this install denies everything. */

@@ -2,7 +2,9 @@ import { RelayError } from '../../errors.ts';
 import type { HostFiles } from '../../host/index.ts';
 import { utf8ToBytes } from '../../kit/bytes.ts';
 import { type Clock, seconds } from '../../kit/clock.ts';
+import type { Backup } from '../backup.ts';
 import type { SafetySettings, SettingsStore } from '../safety-settings.ts';
+import { backupOf, type Restored, restoredFrom } from './settings-backup.ts';
 import {
   emptyDocument,
   emptyPolicy,
@@ -30,6 +32,13 @@ export interface PairingStore {
 export interface CompanionSettings extends SettingsStore, PairingStore {
   /** Where a damaged file was moved to, if there was one. */
   readonly setAside?: string;
+  /** Settings and pairing for a backup. */
+  backup(): Backup;
+  /**
+   * Takes over a backup, as a whole or not at all.
+   * @throws RelayError `invalid` when it cannot be used here.
+   */
+  restore(backup: Backup): Promise<Restored>;
   /** Resolves when every change so far has been written, or has failed to be. */
   settled(): Promise<void>;
 }
@@ -129,6 +138,12 @@ export async function openSettings({ files, path, clock }: SettingsParts): Promi
     updatePairing: (change) =>
       commit((current) => ({ ...current, pairing: current.pairing && { ...current.pairing, ...change } })),
     removePairing: () => commit((current) => ({ ...current, pairing: null, policy: null })),
+    backup: () => backupOf(document),
+    async restore(backup) {
+      const { restored } = restoredFrom(backup, document);
+      await commit((current) => restoredFrom(backup, current).document);
+      return restored;
+    },
     settled: () => lastWrite.then(() => {}),
   };
 }

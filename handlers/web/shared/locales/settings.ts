@@ -179,6 +179,13 @@ export default {
     'Este arquivo não é um backup deste app.',
     '此文件不是本应用的备份。',
   ],
+  'This file is larger than any backup.': [
+    'Diese Datei ist größer als jedes Backup.',
+    'Este archivo es mayor que cualquier copia.',
+    'このファイルはバックアップとしては大きすぎます。',
+    'Este arquivo é maior que qualquer backup.',
+    '此文件比任何备份都大。',
+  ],
   'This session is now limited.': [
     'Diese Sitzung ist jetzt begrenzt.',
     'Esta sesión ya está limitada.',

@@ -1,0 +1,94 @@
+import { MIN_PASSPHRASE } from '../../lib/companion/backup.ts';
+import { asText, flag, type Options, option } from '../options.ts';
+import { type CommandContext, CommandError, printable, UsageError } from '../output.ts';
+import { readAll } from '../stdin.ts';
+import type { Companion } from './settings.ts';
+
+const MAX_PASSPHRASE = 4096;
+
+/** The options of the commands that call `readPassphrase`. Arguments and environment are seen by other users. */
+export const PASSPHRASE_OPTIONS: readonly (readonly [flag: string, description: string])[] = [
+  ['--passphrase-file <path>', 'read the passphrase from the first line of this file'],
+  ['--passphrase-stdin', 'read the passphrase from the first line of stdin'],
+];
+
+/**
+ * The passphrase, typed without echo, or from where the options say. A new one is typed twice.
+ * @throws UsageError without a terminal and without an option; CommandError for one that cannot be used.
+ */
+export async function readPassphrase(
+  options: Options,
+  context: CommandContext,
+  { host, isNew }: Pick<Companion, 'host'> & { isNew: boolean },
+): Promise<string> {
+  const path = option(options, '--passphrase-file', asText);
+  const fromStdin = flag(options, '--passphrase-stdin');
+  if (path !== undefined && fromStdin) {
+    throw new UsageError('give --passphrase-file or --passphrase-stdin, not both');
+  }
+  const typed = path === undefined && !fromStdin;
+  const passphrase = typed
+    ? await type('Passphrase', context)
+    : firstLine(path === undefined ? await readAll(context.stdin, 'stdin is too long') : await readFile(path, host));
+  if (!isNew) return passphrase;
+  if (passphrase.length < MIN_PASSPHRASE) {
+    throw new CommandError(
+      `the passphrase is too short: it needs at least ${MIN_PASSPHRASE} characters`,
+      'Choose a longer one, such as four words, and try again.',
+    );
+  }
+  if (typed && (await type('The same again', context)) !== passphrase) {
+    throw new CommandError('the two passphrases differ', 'Type the same one twice.');
+  }
+  return passphrase;
+}
+
+const firstLine = (text: string): string => text.split(/\r?\n/, 1)[0] ?? '';
+
+async function readFile(path: string, { files }: Companion['host']): Promise<string> {
+  const text = await files.readText(path, MAX_PASSPHRASE).catch((error: NodeJS.ErrnoException) => error);
+  if (typeof text === 'string') return text;
+  throw new CommandError(
+    `the passphrase file ${printable(path)} ${text === null ? 'does not exist' : `cannot be read: ${text.code}`}`,
+    'Give another file with --passphrase-file, or none to type the passphrase.',
+  );
+}
+
+/** Reads a line from the terminal without showing it. Ctrl-C gives up. */
+function type(label: string, { stdin, stderr, program }: CommandContext): Promise<string> {
+  if (!stdin.isTTY || !stderr.isTTY) {
+    throw new UsageError(
+      'there is no terminal to type the passphrase on: give --passphrase-file or --passphrase-stdin',
+    );
+  }
+  stderr.write(`${label}: `);
+  stdin.setRawMode?.(true);
+  return new Promise((resolve, reject) => {
+    let text = '';
+    const done = (settle: () => void) => {
+      stdin.off('data', onData);
+      stdin.off('end', onEnd);
+      stdin.setRawMode?.(false);
+      stdin.pause();
+      stderr.write('\n');
+      settle();
+    };
+    const giveUp = () => {
+      const again = `Run '${program}' with the same command to try again.`;
+      done(() => reject(new CommandError('no passphrase was typed; nothing was changed', again)));
+    };
+    const onEnd = giveUp;
+    const onData = (data: Buffer | string) => {
+      for (const key of String(data)) {
+        if (key === '\r' || key === '\n') return done(() => resolve(text));
+        if (key === '\u0003' || key === '\u0004') return giveUp();
+        if (key === '\u007f' || key === '\b') text = [...text].slice(0, -1).join('');
+        else if (key === '\u0015') text = '';
+        else if (key >= ' ' && text.length < MAX_PASSPHRASE) text += key;
+      }
+    };
+    stdin.on('data', onData);
+    stdin.on('end', onEnd);
+    stdin.resume();
+  });
+}

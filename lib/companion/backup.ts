@@ -1,0 +1,86 @@
+import { RelayError } from '../errors.ts';
+import { base64, fromBase64, randomBytes, utf8ToBytes } from '../kit/bytes.ts';
+import { asObject, type JsonObject, parseObject } from '../kit/json.ts';
+import { decodeUtf8 } from '../kit/text.ts';
+
+/** Contents of a backup: the settings of one companion and its pairing, with the tokens. Apps and terminals share it. */
+export interface Backup {
+  /** By their keys of specification 2.1; each companion takes those that it knows. */
+  settings: JsonObject;
+  pairing: JsonObject | null;
+  /** The id under which the relay knows the device of `pairing`. */
+  deviceId: string | null;
+}
+
+const FORMAT = 1;
+/** OWASP's figure for PBKDF2 with SHA-256 (2023). */
+const ITERATIONS = 600_000;
+const SALT_BYTES = 16;
+const IV_BYTES = 12;
+export const MIN_PASSPHRASE = 10;
+/** Characters of a backup; a larger file is not even read to its end. */
+export const MAX_BACKUP = 1024 * 1024;
+
+async function keyOf(passphrase: string, salt: Uint8Array, usage: 'encrypt' | 'decrypt'): Promise<CryptoKey> {
+  const secret = await crypto.subtle.importKey('raw', utf8ToBytes(passphrase) as BufferSource, 'PBKDF2', false, [
+    'deriveKey',
+  ]);
+  const derivation = { name: 'PBKDF2', hash: 'SHA-256', salt: salt as BufferSource, iterations: ITERATIONS };
+  return crypto.subtle.deriveKey(derivation, secret, { name: 'AES-GCM', length: 256 }, false, [usage]);
+}
+
+/** Seals a backup behind a passphrase, as JSON text. In a browser, this needs a secure context. */
+export async function sealBackup({ settings, pairing, deviceId }: Backup, passphrase: string): Promise<string> {
+  const [salt, iv] = [randomBytes(SALT_BYTES), randomBytes(IV_BYTES)];
+  const plain = utf8ToBytes(JSON.stringify({ settings, pairing, device_id: deviceId }));
+  const key = await keyOf(passphrase, salt, 'encrypt');
+  const sealed = await crypto.subtle.encrypt({ name: 'AES-GCM', iv: iv as BufferSource }, key, plain as BufferSource);
+  return JSON.stringify({
+    svc_backup: FORMAT,
+    salt: base64(salt),
+    iv: base64(iv),
+    data: base64(new Uint8Array(sealed)),
+  });
+}
+
+interface SealedBackup {
+  salt: Uint8Array;
+  iv: Uint8Array;
+  data: Uint8Array;
+}
+
+/**
+ * Reads the text of a backup that is still sealed.
+ * @throws RelayError with a sentence for people: `too-large`, or `unsupported-media` for another file.
+ */
+export function readSealed(text: string): SealedBackup {
+  if (text.length > MAX_BACKUP) throw new RelayError('too-large', 'This file is larger than any backup.');
+  const file = parseObject(text);
+  const [salt, iv, data] = [file?.salt, file?.iv, file?.data].map((part) =>
+    typeof part === 'string' ? fromBase64(part) : null,
+  );
+  if (file?.svc_backup !== FORMAT || salt?.length !== SALT_BYTES || iv?.length !== IV_BYTES || !data) {
+    throw new RelayError('unsupported-media', 'This file is no backup of this app.');
+  }
+  return { salt, iv, data };
+}
+
+/**
+ * Opens a backup.
+ * @throws RelayError as `readSealed`, and `forbidden` for another passphrase or a file that was changed.
+ */
+export async function openBackup(text: string, passphrase: string): Promise<Backup> {
+  const { salt, iv, data } = readSealed(text);
+  const key = await keyOf(passphrase, salt, 'decrypt');
+  const plain = await crypto.subtle
+    .decrypt({ name: 'AES-GCM', iv: iv as BufferSource }, key, data as BufferSource)
+    .catch(() => {
+      throw new RelayError('forbidden', 'The passphrase is not that of this backup.');
+    });
+  const { settings, pairing, device_id: deviceId } = parseObject(decodeUtf8(new Uint8Array(plain))) ?? {};
+  return {
+    settings: asObject(settings) ?? {},
+    pairing: asObject(pairing),
+    deviceId: typeof deviceId === 'string' ? deviceId : null,
+  };
+}

@@ -1,0 +1,98 @@
+import * as v from 'valibot';
+import { RelayError } from '../../errors.ts';
+import type { JsonObject } from '../../kit/json.ts';
+import type { Backup } from '../backup.ts';
+import type { SafetySettings } from '../safety-settings.ts';
+import {
+  DeviceIdSchema,
+  emptyPolicy,
+  PairingSchema,
+  SafetySchema,
+  type SettingsDocument,
+  safetyOf,
+  storedSafety,
+} from './settings-document.ts';
+
+const { entries } = SafetySchema;
+
+/**
+ * Settings that move between companions: their keys in a backup, their names here, and what they may be. The master
+ * toggle, unattended access and grants do not: they hold for this phone and its relay (contract 03 §8.2).
+ */
+const SHARED = {
+  messages_enabled: ['messagesEnabled', entries.messagesEnabled],
+  blocklist: ['blocklist', entries.blocklist],
+  destructive_verbs: ['destructiveVerbs', entries.destructiveVerbs],
+  bridge_trusted_destructive_verbs: ['trustedVerbs', entries.bridge_trusted_destructive_verbs],
+  auto_disable_minutes: ['autoDisableMinutes', entries.autoDisableMinutes],
+  confirmation_timeout_seconds: ['confirmationTimeoutSeconds', entries.confirmationTimeoutSeconds],
+} as const;
+
+type SharedKey = keyof typeof SHARED;
+const isShared = (key: string): key is SharedKey => Object.hasOwn(SHARED, key);
+
+export interface ReadSettings {
+  change: Partial<SafetySettings>;
+  /** Keys of `change`, as they were given. */
+  known: string[];
+  /** Keys that this companion does not have. */
+  ignored: string[];
+}
+
+/**
+ * Reads settings by their shared keys.
+ * @throws RelayError `invalid` when one has a value that it cannot have: then none of them counts.
+ */
+export function readSharedSettings(settings: JsonObject): ReadSettings {
+  const known = Object.keys(settings).filter(isShared);
+  const change = known.map((key) => {
+    const [name, schema] = SHARED[key];
+    const read = v.safeParse(schema, settings[key]);
+    if (!read.success || read.output === undefined) throw new RelayError('invalid', `${key} has no usable value`);
+    return [name, read.output] as const;
+  });
+  return {
+    change: Object.fromEntries(change),
+    known,
+    ignored: Object.keys(settings).filter((key) => !isShared(key)),
+  };
+}
+
+/** The settings that move between companions, by their shared keys. */
+export function sharedSettings(settings: SafetySettings): JsonObject {
+  return Object.fromEntries(Object.entries(SHARED).map(([key, [name]]) => [key, settings[name]]));
+}
+
+/** What an import has taken over. */
+export interface Restored {
+  /** Keys of settings. */
+  settings: string[];
+  /** Keys of settings that this companion does not have. */
+  ignored: string[];
+  pairing: boolean;
+}
+
+/** The content of a backup of this document: settings, pairing and device id; no grants (contract 03 §8.2). */
+export function backupOf(document: SettingsDocument): Backup {
+  const { pairing, device_id: deviceId } = document;
+  return { settings: sharedSettings(safetyOf(document)), pairing: pairing && { ...pairing }, deviceId };
+}
+
+/**
+ * The document after an import. A pairing replaces the one that there was, together with the id of its device: the relay
+ * renews the tokens of that device only. It grants nothing.
+ * @throws RelayError `invalid` for a backup that this companion cannot use.
+ */
+export function restoredFrom(
+  { settings, pairing, deviceId }: Backup,
+  document: SettingsDocument,
+): { document: SettingsDocument; restored: Restored } {
+  const { change, known, ignored } = readSharedSettings(settings);
+  const restored = { settings: known, ignored, pairing: pairing !== null };
+  const next = { ...document, safety: { ...document.safety, ...storedSafety(change) } };
+  if (!pairing) return { document: next, restored };
+  const read = v.safeParse(PairingSchema, pairing);
+  if (!read.success) throw new RelayError('invalid', 'the pairing in it is not usable here');
+  const id = v.is(DeviceIdSchema, deviceId) ? deviceId : document.device_id;
+  return { document: { ...next, device_id: id, pairing: read.output, policy: emptyPolicy(id) }, restored };
+}
