@@ -51,7 +51,7 @@ import {
 import { createAgentSession, createLabSession, createOutputSession } from './voice/sessions.ts';
 import { synthesize } from './voice/synthesize.ts';
 import { transcribe } from './voice/transcribe.ts';
-import { serveApp, serveConsole, toApp, wantsPage } from './web/serve.ts';
+import { missShare, SHARE_PATH, serveApp, serveConsole, toApp, wantsPage } from './web/serve.ts';
 
 /**
  * THE route table. `ALL` is every method, which the guard then sorts out. Routes with the same first segment are tried
@@ -135,6 +135,7 @@ export const routes: readonly Route[] = [
   ['POST', '/voice/realtime/session', voice('voice:realtime'), createLabSession],
   ['POST', '/voice/realtime-agent/session', voice('voice:realtime'), createAgentSession],
   ['GET', '/app/*', open, serveApp],
+  ['POST', SHARE_PATH, open, missShare],
   ['GET', '/console/*', open, serveConsole],
   // Last, because `/voice/output/config` also has the form of a socket's path.
   ...sockets.map(plainGet),

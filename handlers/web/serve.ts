@@ -104,6 +104,18 @@ export const wantsPage = (request: Request): boolean => /\btext\/html\b/i.test(r
 
 export const toApp = (): Response => redirect('app/');
 
+/** What the manifest names for other apps to post to. */
+export const SHARE_PATH = '/app/share';
+
+/**
+ * `POST /app/share`: the form is for the app's service worker, which was not there. Nothing of it is read; the page says so.
+ */
+export const missShare = (): Response =>
+  new WebResponse(null, {
+    status: 303,
+    headers: { ...COMMON, location: './#/shared?lost=1', 'cache-control': 'no-store' },
+  });
+
 const notFound = (request: RelayRequest): Response => errorFor(request, 404, 'not found');
 
 /**

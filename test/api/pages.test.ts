@@ -106,6 +106,10 @@ describeMatrix('the pages (contract 09 §5)', (start, runtime) => {
       expect([path, status]).toEqual([path, 404]);
     }
     expect((await ask(target, '/app/', {}, 'POST')).status).toBe(405);
+    // For the service worker; without one, the page says that it was missed.
+    const shared = await ask(target, '/app/share', { 'content-type': 'multipart/form-data; boundary=x' }, 'POST');
+    expect([shared.status, shared.headers.location]).toEqual([303, './#/shared?lost=1']);
+    expect((await ask(target, '/app/share')).status).toBe(404);
   });
 
   if (runtime === 'node') {

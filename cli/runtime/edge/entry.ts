@@ -2,7 +2,7 @@ import type { DurableObjectNamespace } from '@cloudflare/workers-types';
 import { errorFor } from '../../../handlers/errors.ts';
 import { createPathCheck } from '../../../handlers/routes.ts';
 import { type SocketRow, sockets } from '../../../handlers/sockets.ts';
-import { pageResponse, toApp, wantsPage } from '../../../handlers/web/serve.ts';
+import { missShare, pageResponse, SHARE_PATH, toApp, wantsPage } from '../../../handlers/web/serve.ts';
 import { type Config, variables } from '../../../lib/config.ts';
 import { isLoopbackName } from '../../../lib/kit/addresses.ts';
 import { errorResponse } from '../../../lib/web/json.ts';
@@ -63,6 +63,7 @@ export function createEntry(loadPages: LoadPages, rows: readonly SocketRow[] = s
 
   /** Answers requests that need no relay; undefined for all others. */
   async function staticAnswer(request: Request, { pathname }: URL, config: Settings): Promise<Response | undefined> {
+    if (request.method === 'POST' && pathname === SHARE_PATH) return missShare();
     if (request.method !== 'GET' && request.method !== 'HEAD') return undefined;
     if (pathname === '/' && !request.headers.has('upgrade') && wantsPage(request)) return toApp();
     if (!/^\/(?:app|console)(?:\/|$)/.test(pathname)) return undefined;

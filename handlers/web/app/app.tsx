@@ -4,6 +4,7 @@ import { useEffect } from 'preact/hooks';
 import { useNow } from '../shared/ages.ts';
 import { Button, Loading, Notice, ToastList } from '../shared/components.tsx';
 import { useT } from '../shared/i18n.ts';
+import { hrefOf, useRouter } from '../shared/router.ts';
 import { Shell } from '../shared/shell.tsx';
 import { VersionNotice } from '../shared/version-notice.tsx';
 import { useApp } from './context.ts';
@@ -56,12 +57,24 @@ function PairPage(props: AppShellProps) {
 /** What concerns every screen: another version of the relay, and what the relay says to people. */
 function PageNotices() {
   const t = useT();
-  const { session } = useApp();
+  const { session, shares } = useApp();
+  const { screen } = useRouter().place.value;
   const version = session.relayVersion.value;
   const { notice } = session;
   return (
     <>
       <VersionNotice version={session.isOnline.value ? version : undefined} />
+      {shares.pending.value && screen !== 'shared' && (
+        <Notice
+          action={
+            <a class="button" href={hrefOf('shared')}>
+              {t('Open')}
+            </a>
+          }
+        >
+          {t('What another app has shared waits here.')}
+        </Notice>
+      )}
       {notice.value !== '' && (
         <Notice
           tone="warn"

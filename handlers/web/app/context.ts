@@ -4,6 +4,7 @@ import type { Inbox } from './inbox/inbox.ts';
 import type { Knocks } from './knock/knocks.ts';
 import type { Session } from './session.ts';
 import type { Settings } from './settings.ts';
+import type { Shares } from './share/shares.ts';
 
 /** Context of every screen of the app. */
 export interface App {
@@ -13,6 +14,7 @@ export interface App {
   settings: Settings;
   inbox: Inbox;
   knocks: Knocks;
+  shares: Shares;
   /** Address of the relay, with a slash at its end. */
   base: string;
   /** The store that `make` creates, once for the page: what it holds outlives the screen that asks first. */

@@ -14,6 +14,7 @@ import { renewForWorker } from './media/media.ts';
 import { openPairingStore } from './pairing-store.ts';
 import { createSession } from './session.ts';
 import { applyTheme, languageOf, openSettings } from './settings.ts';
+import { createShares } from './share/shares.ts';
 
 /** Sentences of the app in other languages, one file for each area. */
 const TABLES: readonly LoadTable[] = [
@@ -58,6 +59,7 @@ async function main(): Promise<void> {
   const worker = registerWorker();
   const knocks = createKnocks({ api, base, worker, openThread: (thread) => router.go('inbox', thread) });
   const inbox = createInbox({ session, api, base, onSeen: (ids) => void knocks.close(ids) });
+  const shares = createShares(base);
   await inbox.opened;
   session.port('proactive').onOnline(() => {
     if (inbox.isOffered.value) void knocks.renew();
@@ -68,10 +70,10 @@ async function main(): Promise<void> {
   let wasPaired = store.pairing() !== null;
   effect(() => {
     const isPaired = session.pairing.value !== null;
-    if (wasPaired && !isPaired) void inbox.clear();
+    if (wasPaired && !isPaired) void Promise.all([inbox.clear(), shares.clear()]);
     wasPaired = isPaired;
   });
-  const app: App = { session, api, settings, base, inbox, knocks, kept: createKeeper((make) => make(app)) };
+  const app: App = { session, api, settings, base, inbox, knocks, shares, kept: createKeeper((make) => make(app)) };
   if (store.pairing()) session.start();
   render(
     <ProvideI18n value={i18n}>

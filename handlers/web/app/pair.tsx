@@ -17,7 +17,7 @@ type Attempt =
 /** Pairs this browser: with the code of a link, a typed one, or one from the camera. */
 export function Pair({ code, isKept }: AppShellProps) {
   const { t } = useI18n();
-  const { session, settings } = useApp();
+  const { session, settings, shares } = useApp();
   const toast = useToast();
   const typed = useSignal(code.value ?? '');
   const attempt = useSignal<Attempt>({ name: 'idle' });
@@ -84,6 +84,9 @@ export function Pair({ code, isKept }: AppShellProps) {
         <Notice tone="bad">
           {t('The relay no longer knows this browser: its session was revoked or has ended. Pair it again.')}
         </Notice>
+      )}
+      {shares.pending.value && (
+        <Notice>{t('What another app has shared waits here until this browser is paired.')}</Notice>
       )}
       {!mayPair && <PlainHttp />}
       {mayPair && (

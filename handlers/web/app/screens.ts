@@ -83,6 +83,13 @@ export const screens: readonly Screen[] = [
     load: () => import('./screens/files.tsx'),
   },
   {
+    path: 'shared',
+    title: 'Shared with this app',
+    icon: 'upload',
+    place: 'hidden',
+    load: () => import('./screens/shared.tsx'),
+  },
+  {
     path: 'settings',
     title: 'Settings',
     icon: 'settings',

@@ -7,6 +7,7 @@
 import { serveKnocks } from './worker/knock.ts';
 import { serveMedia } from './worker/media.ts';
 import type { WorkerScope } from './worker/scope.ts';
+import { serveShares } from './worker/share.ts';
 
 /** Set by the build: names of all files of the app, and a name for their sum. */
 declare const __FILES__: readonly string[];
@@ -36,6 +37,7 @@ scope.addEventListener('fetch', (event) => {
 });
 
 serveMedia(scope, scope.registration.scope);
+serveShares(scope, scope.registration.scope);
 serveKnocks(scope, scope.registration.scope);
 
 async function store(): Promise<void> {

@@ -39,6 +39,7 @@ export function createChats({ session, base }: App) {
   const conversations = new Map<string, Conversation>();
   /** Conversations with an answer under way, by request. */
   const running = new Map<string, Conversation>();
+  let prepared: Conversation | undefined;
   const waiting = new Map<string, (answer: { sessions?: ChatSession[]; error?: string }) => void>();
 
   function create(id: string | null): Conversation {
@@ -115,6 +116,19 @@ export function createChats({ session, base }: App) {
         },
         () => {},
       );
+      return conversation;
+    },
+
+    /** Begins a new conversation with a draft, which the screen of a new one then shows. */
+    prepare(text: string): void {
+      prepared = create(null);
+      prepared.draft.value = text;
+    },
+
+    /** A new conversation: the one that was prepared, if there is one. */
+    begin(): Conversation {
+      const conversation = prepared ?? create(null);
+      prepared = undefined;
       return conversation;
     },
 

@@ -69,7 +69,7 @@ function Talk({ id }: { id: string | null }) {
   const opened = useRef<{ id: string | null; conversation: Conversation }>(undefined);
   const isOpened = opened.current && (opened.current.id === id || opened.current.conversation.id.value === id);
   // One that the agent has just made stays the same, with the focus of its field.
-  if (!isOpened) opened.current = { id, conversation: chats.open(id) };
+  if (!isOpened) opened.current = { id, conversation: id === null ? chats.begin() : chats.open(id) };
   const { conversation } = opened.current as { conversation: Conversation };
   const turns = conversation.turns.value;
   const isStreaming = turns.some(({ state }) => state === 'streaming');

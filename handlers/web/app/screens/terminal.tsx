@@ -21,16 +21,21 @@ type Tab = (typeof TABS)[number];
 export default function TerminalScreen() {
   const t = useT();
   const toast = useToast();
-  const { session, settings } = useApp();
+  const { session, settings, shares } = useApp();
   const look = useLook();
   const active = useSignal<Tab>(1);
   const started = useSignal<ReadonlySet<Tab>>(new Set([1]));
   const modifiers = useSignal(NO_MODIFIERS);
   const selection = useSignal('');
-  const open = useSignal<'menu' | 'kill' | 'paste' | 'search' | undefined>(undefined);
+  const shared = useSignal(shares.forTerminal.peek());
+  const open = useSignal<'menu' | 'kill' | 'paste' | 'search' | undefined>(shared.value === '' ? undefined : 'paste');
   const panes = useRef(new Map<Tab, Pane>());
   const tabButtons = useRef(new Map<Tab, HTMLButtonElement>());
   useVisibleHeight();
+
+  useEffect(() => {
+    shares.forTerminal.value = '';
+  }, [shares]);
 
   const current = (): Pane | undefined => panes.current.get(active.value);
   const isOnline = () => session.isOnline.value;
@@ -90,6 +95,7 @@ export default function TerminalScreen() {
 
   function close(): void {
     open.value = undefined;
+    shared.value = '';
     current()?.view.focus();
   }
 
@@ -253,6 +259,7 @@ export default function TerminalScreen() {
       )}
       {open.value === 'paste' && (
         <PasteDialog
+          shared={shared.value}
           onClose={close}
           onPaste={(text) => {
             close();
@@ -264,10 +271,17 @@ export default function TerminalScreen() {
   );
 }
 
-/** Where the page may not read the clipboard. */
-function PasteDialog({ onPaste, onClose }: { onPaste(text: string): void; onClose(): void }) {
+interface PasteProps {
+  /** Text of another app, to be looked at first. */
+  shared: string;
+  onPaste(text: string): void;
+  onClose(): void;
+}
+
+/** For shared text, and where the page may not read the clipboard. */
+function PasteDialog({ shared, onPaste, onClose }: PasteProps) {
   const t = useT();
-  const text = useSignal('');
+  const text = useSignal(shared);
   return (
     <Dialog
       title={t('Paste')}
@@ -279,7 +293,11 @@ function PasteDialog({ onPaste, onClose }: { onPaste(text: string): void; onClos
         </Button>
       }
     >
-      <label for="paste-text">{t('This browser does not show the clipboard to the page. Paste the text here.')}</label>
+      <label for="paste-text">
+        {shared === ''
+          ? t('This browser does not show the clipboard to the page. Paste the text here.')
+          : t('Another app has shared this text. A shell may run each of its lines.')}
+      </label>
       <textarea
         id="paste-text"
         class="input"

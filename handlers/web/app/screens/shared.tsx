@@ -1,0 +1,172 @@
+import { useSignal } from '@preact/signals';
+import { isGranted } from '../../../../lib/sessions/grants.ts';
+import { sizeText } from '../../shared/ages.ts';
+import { Button, Choice, Empty, Notice } from '../../shared/components.tsx';
+import { useT } from '../../shared/i18n.ts';
+import { useRouter } from '../../shared/router.ts';
+import { createChats } from '../chat/chats.ts';
+import { useApp } from '../context.ts';
+import { createFiles } from '../files/files.ts';
+import { HOME_THREAD } from '../inbox/items.ts';
+import { useThreadName } from '../inbox/names.ts';
+
+/** What another app has shared with this one, and where it may go. Nothing goes anywhere by itself. */
+export default function Shared() {
+  const t = useT();
+  const { session, shares } = useApp();
+  const isLost = useRouter().place.value.query.has('lost');
+  const may = (grant: string) => isGranted(session.grants.value, grant, Date.now() / 1000);
+  const share = shares.pending.value;
+  if (!share) {
+    return (
+      <div class="screen">
+        {isLost ? (
+          <Notice tone="warn">
+            {t('What was shared did not arrive: the app was not ready yet. Share it once more.')}
+          </Notice>
+        ) : (
+          <Empty icon="upload">{t('Nothing waits here. Share something with this app from another one.')}</Empty>
+        )}
+      </div>
+    );
+  }
+  const { text, files, refused } = share;
+  return (
+    <div class="screen">
+      {refused.length > 0 && (
+        <Notice tone="warn">
+          {t('Too much at once, so these are missing: {names}', { names: refused.join(', ') })}
+        </Notice>
+      )}
+      {files.length > 0 && (
+        <section class="card" aria-labelledby="shared-files">
+          <h2 id="shared-files">{t('Files')}</h2>
+          <ul class="list">
+            {files.map(({ name, type, size }, index) => (
+              <li key={index} class="item">
+                <span class="text">
+                  <span>{name}</span>
+                  <span class="small soft">{[type, sizeText(size)].filter(Boolean).join(' · ')}</span>
+                </span>
+              </li>
+            ))}
+          </ul>
+          {may('files') ? <SendFiles files={files} /> : <NotAllowed />}
+        </section>
+      )}
+      {text !== '' && (
+        <section class="card" aria-labelledby="shared-text">
+          <h2 id="shared-text">{t('Text')}</h2>
+          <p class="written excerpt">{text}</p>
+          {may('chat') && <NewConversation text={text} />}
+          {may('phone') && <Reply text={text} />}
+          {may('terminal') && <Paste text={text} />}
+          {!may('chat') && !may('phone') && !may('terminal') && <NotAllowed />}
+        </section>
+      )}
+      <Button icon="trash" onClick={() => void shares.clear()}>
+        {t('Discard')}
+      </Button>
+    </div>
+  );
+}
+
+const NotAllowed = () => {
+  const t = useT();
+  return <Notice tone="warn">{t('This device may not send that. Pair it again to allow it.')}</Notice>;
+};
+
+function SendFiles({ files }: { files: readonly File[] }) {
+  const t = useT();
+  const app = useApp();
+  const router = useRouter();
+  return (
+    <Button
+      kind="primary"
+      icon="upload"
+      onClick={() => {
+        const { send } = app.kept(createFiles);
+        for (const file of files) send(file);
+        void app.shares.used('files');
+        router.go('files');
+      }}
+    >
+      {t("Send to the relay's machine")}
+    </Button>
+  );
+}
+
+function NewConversation({ text }: { text: string }) {
+  const t = useT();
+  const app = useApp();
+  const router = useRouter();
+  return (
+    <Button
+      kind="primary"
+      icon="chat"
+      onClick={() => {
+        app.kept(createChats).prepare(text);
+        void app.shares.used('text');
+        router.go('chat', 'new');
+      }}
+    >
+      {t('New conversation')}
+    </Button>
+  );
+}
+
+/** Puts the text into the draft of a thread, behind what is there. */
+function Reply({ text }: { text: string }) {
+  const t = useT();
+  const { inbox, shares } = useApp();
+  const router = useRouter();
+  const nameOf = useThreadName();
+  const threads = inbox.threads.value;
+  const options = threads.some(({ id }) => id === HOME_THREAD)
+    ? threads
+    : [{ id: HOME_THREAD, title: null }, ...threads];
+  const chosen = useSignal(options[0]?.id ?? HOME_THREAD);
+  return (
+    <>
+      {options.length > 1 && (
+        <Choice
+          label={t('Thread')}
+          value={chosen.value}
+          options={options.map((thread) => [thread.id, nameOf(thread)])}
+          onChange={(id) => {
+            chosen.value = id;
+          }}
+        />
+      )}
+      <Button
+        icon="inbox"
+        onClick={() => {
+          const draft = inbox.drafts.value[chosen.value] ?? '';
+          inbox.draft(chosen.value, draft === '' ? text : `${draft}\n${text}`);
+          void shares.used('text');
+          router.go('inbox', chosen.value);
+        }}
+      >
+        {t('Reply with it in the inbox')}
+      </Button>
+    </>
+  );
+}
+
+function Paste({ text }: { text: string }) {
+  const t = useT();
+  const { shares } = useApp();
+  const router = useRouter();
+  return (
+    <Button
+      icon="terminal"
+      onClick={() => {
+        shares.forTerminal.value = text;
+        void shares.used('text');
+        router.go('terminal');
+      }}
+    >
+      {t('Paste into the terminal')}
+    </Button>
+  );
+}

@@ -1,0 +1,39 @@
+import { type ReadonlySignal, signal } from '@preact/signals';
+import { isEmpty, readShare, type Share, storeShare } from './stored-share.ts';
+
+export type Shares = ReturnType<typeof createShares>;
+
+/** What another app has shared with this one, as the service worker has kept it. */
+export function createShares(base: string) {
+  const pending = signal<Share | null>(null);
+  const forTerminal = signal('');
+
+  void readShare(base).then(
+    (share) => {
+      pending.value = share;
+    },
+    () => {},
+  );
+
+  async function keep(share: Share): Promise<void> {
+    pending.value = isEmpty(share) ? null : share;
+    await storeShare(base, share).catch(() => {});
+  }
+
+  const clear = (): Promise<void> => keep({ text: '', files: [], refused: [], at: 0 });
+
+  return {
+    pending: pending as ReadonlySignal<Share | null>,
+    /** Text that the terminal is to offer for pasting. */
+    forTerminal,
+
+    /** A part was used: it is kept no longer. */
+    async used(part: 'text' | 'files'): Promise<void> {
+      const share = pending.value;
+      if (share) await keep({ ...share, ...(part === 'text' ? { text: '' } : { files: [], refused: [] }) });
+    },
+
+    /** Nothing stays in this browser. */
+    clear,
+  };
+}
