@@ -168,7 +168,7 @@ export async function readJson(
 
 /** Reads any JSON value, within the bounds of `readJson`. */
 export async function readJsonValue(request: Request, limit: number, empty = false): Promise<unknown> {
-  const text = await decodeJson(await readBody(request, limit), true);
+  const text = await decodeJson(await readAnnounced(request, limit), true);
   if (empty && text === '') return {};
   const value = parseJson(text);
   if (value === undefined) throw invalidJson();
