@@ -9,7 +9,7 @@ export interface IndexedRoute {
 }
 
 /**
- * The routes without parameters, by method and path as a request line has them. The router parses the URL and its
+ * The routes without parameters, by method and path as a request line has them, without the query. The router parses the URL and its
  * query before it looks at a route, which is a sixth of the CPU time of `/health` (18.4 against 15.3 µs, 2026-11).
  */
 export function indexRoutes(routes: readonly Route[]): ReadonlyMap<string, IndexedRoute> {
@@ -23,4 +23,19 @@ export function indexRoutes(routes: readonly Route[]): ReadonlyMap<string, Index
     } else if (method !== 'ALL' && /^[\w/-]*$/.test(path)) index.set(`${method} ${path}`, { route, params: {} });
   }
   return index;
+}
+
+/**
+ * What itty-router reads of the end of a URL that begins with `?` or `#`: the value of each name, an array where it has
+ * several.
+ */
+export function readQuery(end: string): RelayRequest['query'] {
+  const query: Record<string, string | string[]> = Object.create(null);
+  const [search = ''] = end.split('#', 1);
+  // Beside an escape, Node's URLSearchParams takes any other character for a byte. URL escapes them, too.
+  const escaped = search.replace(/[^ -~]+/g, encodeURIComponent);
+  for (const [name, value] of new URLSearchParams(escaped)) {
+    query[name] = query[name] ? [query[name], value].flat() : value;
+  }
+  return query;
 }

@@ -31,7 +31,7 @@ import {
 } from './profiles.ts';
 import { pushKey, pushStatus, subscribePush, unsubscribePush } from './push.ts';
 import { pathOf, type RelayRequest, type Route } from './request.ts';
-import { indexRoutes } from './route-index.ts';
+import { indexRoutes, readQuery } from './route-index.ts';
 import { secureLinkPreflight } from './secure-link/preflight.ts';
 import { listSessions, reduceSession, revokeSession } from './sessions.ts';
 import { type SocketRow, sockets, upgradeRequired } from './sockets.ts';
@@ -162,10 +162,11 @@ export function createFetch(relay: Relay): Fetch {
 
   async function answer(request: RelayRequest): Promise<Response> {
     const path = pathOf(request.url);
-    const indexed = index.get(`${request.method} ${path}`);
+    const end = path.search(/[?#]/);
+    const indexed = index.get(`${request.method} ${end < 0 ? path : path.slice(0, end)}`);
     if (indexed) {
       const { route, params } = indexed;
-      Object.assign(request, { params, query: NO_QUERY });
+      Object.assign(request, { params, query: end < 0 ? NO_QUERY : readQuery(path.slice(end)) });
       return (await route[2](request, relay)) ?? route[3](request, relay);
     }
     const segment = segmentOf(path);

@@ -1,7 +1,8 @@
+import fc from 'fast-check';
 import { Router } from 'itty-router';
 import { expect, it } from 'vitest';
 import type { Route } from '../../handlers/request.ts';
-import { indexRoutes } from '../../handlers/route-index.ts';
+import { indexRoutes, readQuery } from '../../handlers/route-index.ts';
 import { routes } from '../../handlers/routes.ts';
 import { cleanups, startBuiltTarget } from '../support/built-relay.ts';
 import { exchange, request } from '../support/raw-socket.ts';
@@ -21,10 +22,29 @@ it('the index leads to the route that a router with the whole table takes', asyn
   }
 });
 
+it('reads the query of an indexed path as the router does', async () => {
+  const router = Router();
+  router.get('/x', () => true);
+  // A request line has no blanks.
+  const part = fc.constantFrom('a', 'b', '=', '&', '&', '?', '#', '+', '%20', '%', '%ff', '%C3%BC', 'ü', '__proto__');
+  await fc.assert(
+    fc.asyncProperty(fc.constantFrom('?', '#'), fc.array(part, { maxLength: 20 }), async (mark, parts) => {
+      const end = mark + parts.join('');
+      const incoming = { method: 'GET', url: `http://localhost/x${end}`, query: {} };
+      expect(await router.fetch(incoming)).toBe(true);
+      expect(Object.entries(readQuery(end))).toEqual(Object.entries(incoming.query));
+    }),
+  );
+});
+
 it.each([
   ['/health', 200],
   ['/health/', 200],
   ['/health?x=1', 200],
+  ['/health?x=1?y#z', 200],
+  ['/health?', 200],
+  ['/sessions?x', 401],
+  ['/nowhere?/health', 404],
   ['/nowhere/../health', 200],
   ['/sessions/../health', 200],
   ['/nowhere/%2e%2e/health', 200],
