@@ -1,11 +1,13 @@
 import { peerKey } from '../lib/access/peer.ts';
 import { RelayError } from '../lib/errors.ts';
+import { isLoopbackName } from '../lib/kit/addresses.ts';
 import { isPairingCode, maskCode } from '../lib/pairing/codes.ts';
+import { readPublicUrl } from '../lib/pairing/host-candidates.ts';
 import { describePolicy, readPolicy } from '../lib/pairing/policy.ts';
 import type { Relay } from '../lib/relay.ts';
 import { json, readJson } from '../lib/web/json.ts';
 import { isOperatorWithoutBearer } from './guards.ts';
-import { ownAddress, type RelayRequest } from './request.ts';
+import { lastOf, ownAddress, type RelayRequest } from './request.ts';
 
 /**
  * `POST /pairing` (contract 01 §5.5). The operator gets a code without a policy. Any other caller only makes a request to
@@ -93,4 +95,14 @@ export async function mintCode(request: RelayRequest, relay: Relay): Promise<Res
   const answer = await relay.mint.issue(await readJson(request, { empty: true }), ownAddress(request, relay));
   clearLimits(relay);
   return json(answer);
+}
+
+/**
+ * `GET /pairing/routes?public_url=`: the addresses of this host that a code may name, best first, as `endpoints` of
+ * `POST /pairing/mint` takes them. `local` says that the relay listens for this machine alone.
+ */
+export async function listRoutes(request: RelayRequest, relay: Relay): Promise<Response> {
+  const at = ownAddress(request, relay);
+  const endpoints = await relay.mint.candidates(at, readPublicUrl(lastOf(request.query).public_url ?? ''));
+  return json({ endpoints, local: relay.host !== undefined && isLoopbackName(at.host) });
 }

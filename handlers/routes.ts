@@ -16,7 +16,7 @@ import { getByPath, getMedia, inspectMedia, MEDIA_TOKEN, markSensitive, register
 import { modelCapabilities } from './model-capabilities.ts';
 import { recentNotifications } from './notifications.ts';
 import { getSecurity, patchSecurity, relayDevices, relayInfo, runDoctor, updateCheck } from './operator.ts';
-import { approveCode, createCode, listPending, mintCode, registerCode } from './pairing.ts';
+import { approveCode, createCode, listPending, listRoutes, mintCode, registerCode } from './pairing.ts';
 import { cancelOutbound, listOutbound, phoneHistory, postMessage, takeReplies } from './phone.ts';
 import { listThreads, putThread } from './phone-threads.ts';
 import {
@@ -71,6 +71,7 @@ export const routes: readonly Route[] = [
   ['POST', '/pairing/approve', operator, approveCode],
   ['POST', '/pairing/mint', operator, mintCode],
   ['GET', '/pairing/pending', operator, listPending],
+  ['GET', '/pairing/routes', operator, listRoutes],
   ['POST', '/clipboard/inbox', paired('files'), postClipboard],
   ['POST', '/media/register', operator, registerMedia],
   ['POST', '/media/upload', paired('files'), uploadMedia],

@@ -9,6 +9,7 @@ import { createClipboardInbox } from './clipboard/inbox.ts';
 import type { Config } from './config.ts';
 import { createInjectedContext } from './context/injected.ts';
 import { createIngressMarker } from './dashboard/marker.ts';
+import { readPinnedUrl } from './dashboard/public-url.ts';
 import { openDesktop } from './desktop/desktop.ts';
 import { describeError } from './errors.ts';
 import type { DialBroker } from './host/broker-socket.ts';
@@ -246,6 +247,7 @@ async function createDomains(parts: DomainParts, late: Late) {
       codes,
       store: stores.open('pairing'),
       routes: (expiresAt) => ownRoutes(expiresAt, secureLink, reach),
+      publicUrl: host && (async () => (await readPinnedUrl(host)).url),
       log: log.named('pairing'),
     }),
     info: createRelayInfo({

@@ -4,13 +4,14 @@ import { readRemoteAccess } from '../../lib/dashboard/remote-access.ts';
 import { describeError, RelayError } from '../../lib/errors.ts';
 import type { Host } from '../../lib/host/index.ts';
 import { probe } from '../../lib/host/node/probe.ts';
-import { isLoopbackName, pathSegment } from '../../lib/kit/addresses.ts';
+import { pathSegment } from '../../lib/kit/addresses.ts';
 import type { JsonObject } from '../../lib/kit/json.ts';
 import { visibleLine } from '../../lib/kit/text.ts';
 import type { Log } from '../../lib/log.ts';
 import type { UpdateCheck } from '../../lib/operator/update-check.ts';
 import { readApiOverrides, resolveApiTarget } from '../../lib/pairing/api-target.ts';
-import { buildCandidates, type Mode, preferRole } from '../../lib/pairing/build-candidates.ts';
+import { type Mode, preferRole } from '../../lib/pairing/build-candidates.ts';
+import { hostCandidates } from '../../lib/pairing/host-candidates.ts';
 import type { LiveCredential, Usage } from '../../lib/usage/usage.ts';
 import { type Environment, readVariable } from '../environment.ts';
 import type { CallAsOperator } from './operator-calls.ts';
@@ -152,17 +153,13 @@ async function endpointsOf(
 ) {
   const { env, places } = environment();
   const { config } = readConfig(env, places);
-  const [lanAddress, tailnet, pinned, api] = await Promise.all([
-    host.network.lanAddress(),
-    mode === 'lan' ? null : host.network.tailnet(),
+  const [pinned, api] = await Promise.all([
     publicUrl.read(),
     resolveApiTarget(readApiOverrides(body), { config, host, log }),
   ]);
   const url = givenUrl ?? pinned.url ?? undefined;
   if (mode === 'public' && url === undefined) throw invalid('mode public needs public_url, here or pinned');
-  // An API server on another machine stays there on the LAN route.
-  const target = api && { ...api, host: isLoopbackName(api.host) ? undefined : api.host };
-  const built = buildCandidates({ mode, api: target, relay, lanAddress, tailnet, publicUrl: url });
+  const built = await hostCandidates({ mode, api, relay, publicUrl: url, network: host.network });
   if (built.length === 0 && mode !== 'auto') {
     throw invalid(mode === 'lan' ? 'this machine has no LAN address' : 'no tailnet answers on this machine');
   }

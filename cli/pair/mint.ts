@@ -1,9 +1,9 @@
 import type { Config } from '../../lib/config.ts';
 import { describeError } from '../../lib/errors.ts';
 import type { Host } from '../../lib/host/index.ts';
-import { isLoopbackName } from '../../lib/kit/addresses.ts';
 import { asObject, parseObject } from '../../lib/kit/json.ts';
-import { type BuiltCandidate, buildCandidates, preferRole } from '../../lib/pairing/build-candidates.ts';
+import { type BuiltCandidate, preferRole } from '../../lib/pairing/build-candidates.ts';
+import { hostCandidates } from '../../lib/pairing/host-candidates.ts';
 import type { ApiTarget } from '../../lib/pairing/payload.ts';
 import { type CommandContext, CommandError, printWarning } from '../output.ts';
 import {
@@ -85,13 +85,7 @@ async function candidates(
   context: CommandContext,
 ): Promise<BuiltCandidate[]> {
   const { mode, publicUrl, prefer } = options;
-  const [lanAddress, tailnet] = await Promise.all([
-    network.lanAddress(),
-    mode === 'lan' ? null : network.tailnet().catch(() => null),
-  ]);
-  // An API server on another machine stays there on the LAN route.
-  const target = api && { ...api, host: isLoopbackName(api.host) ? undefined : api.host };
-  const built = buildCandidates({ mode, api: target, relay, lanAddress, tailnet, publicUrl });
+  const built = await hostCandidates({ mode, api, relay, publicUrl, network });
   if (built.length === 0 && mode !== 'auto') {
     throw new CommandError(
       mode === 'lan' ? 'this machine has no LAN address' : 'no tailnet answers on this machine',

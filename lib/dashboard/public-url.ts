@@ -36,26 +36,30 @@ export function readPublicUrl(value: unknown): string | null {
   throw new RelayError('invalid', 'url must be http:// or https:// and a host, with a port if need be, and no path');
 }
 
+const pathOf = (agentHome: string): string => `${agentHome}/relay-remote.json`;
+
+/** Reads the pinned URL. A file that is damaged counts as absent. */
+export async function readPinnedUrl({ files, agentHome }: { files: HostFiles; agentHome: string }): Promise<PinnedUrl> {
+  const stored = parseObject((await files.readText(pathOf(agentHome), MAX_FILE)) ?? '');
+  try {
+    const updatedAt = stored?.updated_at;
+    return {
+      url: readPublicUrl(stored?.url),
+      updated_at: typeof updatedAt === 'number' && Number.isFinite(updatedAt) ? updatedAt : null,
+    };
+  } catch {
+    return { url: null, updated_at: null };
+  }
+}
+
 /** The pinned URL, in `<agent_home>/relay-remote.json`. */
 export function createPublicUrl(parts: { files: HostFiles; agentHome: string; clock: Clock }): PublicUrl {
   const { files, agentHome, clock } = parts;
-  const path = `${agentHome}/relay-remote.json`;
   return {
-    async read() {
-      const stored = parseObject((await files.readText(path, MAX_FILE)) ?? '');
-      try {
-        const updatedAt = stored?.updated_at;
-        return {
-          url: readPublicUrl(stored?.url),
-          updated_at: typeof updatedAt === 'number' && Number.isFinite(updatedAt) ? updatedAt : null,
-        };
-      } catch {
-        return { url: null, updated_at: null };
-      }
-    },
+    read: () => readPinnedUrl(parts),
     async write(url) {
       const pinned = { url, updated_at: seconds(clock) };
-      await files.writeAtomic(path, utf8ToBytes(JSON.stringify(pinned)), 0o600);
+      await files.writeAtomic(pathOf(agentHome), utf8ToBytes(JSON.stringify(pinned)), 0o600);
       return pinned;
     },
   };

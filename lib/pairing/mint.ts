@@ -5,8 +5,10 @@ import type { Host } from '../host/index.ts';
 import { defaultPort, joinUrl, unbracket } from '../kit/addresses.ts';
 import type { Log } from '../log.ts';
 import { lanForm, readApiOverrides, resolveApiTarget, speaksTls } from './api-target.ts';
+import type { BuiltCandidate } from './build-candidates.ts';
 import { type Candidate, finalCandidates, orderCandidates, readCandidates } from './candidates.ts';
 import { maskCode, type PairingCodes } from './codes.ts';
+import { hostCandidates } from './host-candidates.ts';
 import { buildPayload, pairingUrl } from './payload.ts';
 import { describePolicy, readPolicy } from './policy.ts';
 import { createQrSecret } from './secret.ts';
@@ -30,6 +32,8 @@ export interface MintParts {
    * caller; none by default. Must not reject: the code is already made (contract 08 §6.2).
    */
   routes?(expiresAt: number): Promise<Candidate[]>;
+  /** The URL under which the operator has said that this relay is published; none by default. */
+  publicUrl?(): Promise<string | null>;
   log: Log;
 }
 
@@ -59,7 +63,7 @@ function readDashboardUrl(body: Record<string, unknown>): string | undefined {
 }
 
 /** Makes signed QR payloads, each with a new pairing code (contract 01 §5.3, §5.4). */
-export function createMint({ config, host, codes, store, routes, log }: MintParts) {
+export function createMint({ config, host, codes, store, routes, publicUrl, log }: MintParts) {
   const secret = createQrSecret({ host, store, log });
 
   /** The relay's own WebSocket URL. At the edge the listener's name is the public one, with its scheme's port. */
@@ -71,6 +75,18 @@ export function createMint({ config, host, codes, store, routes, log }: MintPart
   }
 
   return {
+    /**
+     * The addresses of this host for `endpoints` of a request body, best first; none at the edge, which has one address.
+     * `published` replaces the URL that the operator has pinned.
+     * @throws RelayError `invalid` when the API server's host is a wildcard.
+     */
+    async candidates({ port, tls }: Listener, published?: string): Promise<BuiltCandidate[]> {
+      if (!host) return [];
+      const [api, pinned] = await Promise.all([resolveApiTarget({}, { config, host, log }), publicUrl?.() ?? null]);
+      const url = published ?? pinned ?? undefined;
+      return hostCandidates({ mode: 'auto', api, relay: { port, tls }, publicUrl: url, network: host.network });
+    },
+
     /**
      * Makes a code and its payload for a request body; `at` is the address that the payload names. Everything
      * that may be refused comes before the code is made, so that a refusal leaves none behind.

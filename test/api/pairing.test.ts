@@ -68,6 +68,22 @@ describeMatrix('pairing over HTTP (contract 01 §5)', (start) => {
     expect(Number.isInteger(answer.expires_at)).toBe(true);
   });
 
+  it('§9.4: the addresses that a code may name are listed, with one where the relay is published', async () => {
+    const target = await start();
+    const list = async (query = '') => {
+      const response = await target.operator(`/pairing/routes${query}`);
+      return { status: response.status, ...(await response.json()) };
+    };
+    expect(await list()).toMatchObject({ status: 200, local: target.runtime === 'node' });
+    const { endpoints } = await list('?public_url=https%3A%2F%2Frelay.example.com%2Fsvc%2F');
+    const urls = endpoints.map(({ role, relay }: { role: string; relay: { url: string } }) => `${role} ${relay.url}`);
+    if (target.runtime === 'edge') expect(urls).toEqual([]);
+    else expect(urls).toContain('public wss://relay.example.com/svc');
+    for (const wrong of ['ftp://a', 'https://a?b', 'https://a%23b', 'https://u:p@a', 'relay', '//a']) {
+      expect([wrong, (await list(`?public_url=${encodeURIComponent(wrong)}`)).status]).toEqual([wrong, 400]);
+    }
+  });
+
   it('§5.5: POST /pairing shows the code to the operator only, five times a minute', async () => {
     const target = await start();
     const mine = await target.operator('/pairing', { method: 'POST', body: '{"ttl_seconds":0}' });

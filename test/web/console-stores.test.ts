@@ -207,7 +207,8 @@ it('contract 09 §5: a code for a browser is a link, and is over once the relay 
   const row = { masked: 'AB****', expires_at: expiresAt, without: [], grants: null };
   const payload = JSON.stringify({ svc: 1, relay: { url: 'ws://192.0.2.1:8767', code: 'ABC123' } });
   const answers: Record<string, unknown> = {
-    'pairing/mint': { code: 'ABC123', expires_at: expiresAt, qr_payload: payload },
+    'pairing/mint': { code: 'ABC123', expires_at: expiresAt, qr_payload: payload, relay_url: 'ws://192.0.2.1:8767' },
+    'pairing/routes': { endpoints: [], local: false },
     'pairing/pending': { codes: [row], requests: [] },
     'relay/devices': { devices: [] },
   };
@@ -215,7 +216,10 @@ it('contract 09 §5: a code for a browser is a link, and is over once the relay 
   const relay = createRelayStore({ api, clock });
   const pairing = createPairingStore(api, relay);
   await pairing.mint({ kind: 'web', ttl: 86_400, without: ['bridge'] });
-  expect(calls[0]).toBe('POST pairing/mint {"ttl_seconds":86400,"without":["bridge"]}');
+  expect(calls.slice(0, 2)).toEqual([
+    'GET pairing/routes',
+    'POST pairing/mint {"ttl_seconds":86400,"without":["bridge"]}',
+  ]);
   expect(pairing.code.value).toMatchObject({ qr: 'http://192.0.2.1:8767/app/#code=ABC123' });
   expect(pairing.stateAt(now())).toEqual({ kind: 'waiting' });
 
@@ -230,4 +234,45 @@ it('contract 09 §5: a code for a browser is a link, and is over once the relay 
   expect(pairing.stateAt(expiresAt)).toEqual({ kind: 'expired' });
   pairing.forget();
   expect(pairing.code.value).toBeUndefined();
+});
+
+it('contract 01 §9.4: a code names the chosen ways, and holds single grants to their durations', async () => {
+  const lan = { role: 'lan', priority: 1, relay: { url: 'ws://192.0.2.1:8767' } };
+  const published = { role: 'public', priority: 0, relay: { url: 'wss://relay.example.com:443' } };
+  const payload = (key: string) =>
+    JSON.stringify({ key, relay: { url: lan.relay.url, code: 'ABC123' }, endpoints: [published] });
+  const answers: Record<string, unknown> = {
+    'pairing/mint': {
+      code: 'ABC123',
+      expires_at: 1,
+      qr_payload: payload('k'),
+      relay_url: lan.relay.url,
+      endpoints: [lan],
+    },
+    'pairing/routes': { endpoints: [published, lan], local: false },
+    'pairing/routes?public_url=https%3A%2F%2Frelay.example.com': { endpoints: [published, lan], local: false },
+    'pairing/pending': { codes: [], requests: [] },
+  };
+  const { api, calls } = createAnswers(answers);
+  const pairing = createPairingStore(api, createRelayStore({ api, clock: createTestClock() }));
+  const policy = { ttl: 0, without: [], grants: { terminal: 3600 } };
+  const minted = () => JSON.parse((calls.findLast((call) => call.startsWith('POST')) ?? '').split(' ')[2] ?? '');
+
+  await pairing.mint({ kind: 'app', ...policy, role: 'lan' });
+  expect(minted()).toEqual({ ttl_seconds: 0, without: [], grants: { terminal: 3600 }, endpoints: [lan] });
+  expect(pairing.code.value).toMatchObject({ routes: [{ role: 'lan', url: lan.relay.url }], holdsKey: true });
+  await pairing.mint({ kind: 'app', ...policy, publicUrl: 'https://relay.example.com' });
+  expect(minted().endpoints).toEqual([published, lan]);
+  // A browser goes to the address that was given.
+  await pairing.mint({ kind: 'web', ...policy, publicUrl: 'https://relay.example.com' });
+  expect(pairing.code.value?.link).toBe('https://relay.example.com/app/#code=ABC123');
+  await pairing.mint({ kind: 'web', ...policy });
+  expect(pairing.code.value?.link).toBe('https://relay.example.com:443/app/#code=ABC123');
+  await expect(pairing.mint({ kind: 'app', ...policy, role: 'tailscale' })).rejects.toThrow('lost that way');
+
+  // A relay for its own machine alone is reached from there.
+  answers['pairing/routes'] = { endpoints: [lan], local: true };
+  answers['pairing/mint'] = { ...(answers['pairing/mint'] as object), qr_payload: payload('').replace('wss:', 'ws:') };
+  await pairing.mint({ kind: 'web', ...policy });
+  expect(pairing.code.value?.link).toBe('http://localhost:8767/app/#code=ABC123');
 });

@@ -60,10 +60,14 @@ describeInBrowser('the console in a browser (contract 09 §4, §5)', ({ open }) 
     const { page } = await openAt('pair');
     await page.getByLabel('Good for').selectOption({ label: '7 days' });
     await page.getByText('What it may do').click();
-    await page.getByLabel('terminal').uncheck();
+    await page.getByRole('checkbox', { name: /^terminal/ }).uncheck();
+    await page.getByLabel('How long: voice').selectOption({ label: '1 hour' });
+    await page.getByLabel('How long: tui').selectOption({ label: '1 day' });
+    await expectAccessible(page);
     await button(page, 'Show a code').click();
     await page.getByRole('img', { name: 'QR code' }).waitFor();
     await expectAccessible(page);
+    await page.getByText(/^ws:\/\/[\d.]+:\d+$/).waitFor();
     await button(page, 'Copy the link').click();
     await page.getByText('Copied').waitFor();
     const link = await page.evaluate(() => navigator.clipboard.readText());
@@ -76,6 +80,7 @@ describeInBrowser('the console in a browser (contract 09 §4, §5)', ({ open }) 
     await row.getByText(/^Connected for/).waitFor();
     expect(await row.innerText()).toMatch(/ends in 7 d/);
     expect(await row.innerText()).not.toMatch(/\bterminal\b/);
+    expect(await row.innerText()).toMatch(/voice (?:1 h|\d\d min).*tui (?:1 d|24 h)/s);
     companion.stop();
     await row.getByText(/^Offline for/).waitFor();
   });
@@ -103,6 +108,7 @@ describeInBrowser('the console in a browser (contract 09 §4, §5)', ({ open }) 
 
   it('§4: shows who asks to pair, and admits them by the whole code alone', async () => {
     const { page } = await openAt('pair');
+    await page.getByText('elsewhere.example').waitFor();
     const before = await page.getByRole('button', { name: 'Admit' }).count();
     const from = { headers: { origin: 'https://tablet.example' } };
     await relay.fetch('/pairing', { method: 'POST', ...from });
@@ -132,11 +138,12 @@ describeInBrowser('the console in a browser (contract 09 §4, §5)', ({ open }) 
     await row.getByText(/^Connected for/).waitFor();
     await row.getByRole('button', { name: 'Reduce' }).click();
     await page.getByLabel('Its session ends').selectOption({ label: 'in 1 day' });
-    await page.getByLabel('voice').uncheck();
+    await page.getByRole('checkbox', { name: /^voice/ }).uncheck();
+    await page.getByLabel('How long: files').selectOption({ label: '1 hour' });
     await expectAccessible(page);
     await page.getByRole('dialog').getByRole('button', { name: 'Reduce' }).click();
     await page.getByText('Reduced Lost phone.').waitFor();
-    await expect.poll(() => row.innerText()).toMatch(/ends in 24 h.*chat, terminal/s);
+    await expect.poll(() => row.innerText()).toMatch(/ends in 24 h.*chat, terminal.*files (?:1 h|\d\d min)/s);
 
     await row.getByRole('button', { name: 'Revoke' }).click();
     await page.getByRole('dialog', { name: 'Revoke Lost phone?' }).waitFor();

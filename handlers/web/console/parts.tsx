@@ -1,8 +1,6 @@
 import type { ComponentChildren } from 'preact';
 import { useEffect } from 'preact/hooks';
-import { DAY } from '../../../lib/sessions/grants.ts';
-import { Button, Choice, Empty, Loading, Notice } from '../shared/components.tsx';
-import { useDurationText } from '../shared/devices.tsx';
+import { Button, Empty, Loading, Notice } from '../shared/components.tsx';
 import { useT } from '../shared/i18n.ts';
 import { useCall } from '../shared/load.tsx';
 import { useConsole } from './context.ts';
@@ -59,21 +57,3 @@ export function useRefresh(resource: Resource<unknown>, period: number): void {
 
 /** A call that changes something: says what was done, or why not. One at a time. */
 export const useAction = () => useCall(useConsole().api);
-
-/** How long a session may last, in seconds; 0 is for ever. */
-const LIFETIMES = [DAY, 7 * DAY, 30 * DAY, 90 * DAY, 365 * DAY, 0] as const;
-export const DEFAULT_LIFETIME = 30 * DAY;
-
-export function LifetimeChoice({ value, onChange }: { value: number; onChange(seconds: number): void }) {
-  const t = useT();
-  const text = useDurationText();
-  return (
-    <Choice
-      label={t('Good for')}
-      hint={t('After that the device has to be paired again.')}
-      value={String(value)}
-      options={LIFETIMES.map((seconds) => [String(seconds), text(seconds)] as const)}
-      onChange={(chosen) => onChange(Number(chosen))}
-    />
-  );
-}

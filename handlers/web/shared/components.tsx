@@ -174,13 +174,15 @@ interface DialogProps {
   /** Buttons beside `Cancel`, which is always there. */
   actions?: ComponentChildren;
   cancelText?: string;
+  /** Whether the relay does not answer. The caller disables what would change something. */
+  isAway?: boolean;
   /** Escape, `Cancel`, or the end of the form. */
   onClose(): void;
   onSubmit?(): void;
 }
 
 /** A question above the page, which keeps the focus until it is answered. */
-export function Dialog({ title, children, actions, cancelText, onClose, onSubmit }: DialogProps) {
+export function Dialog({ title, children, actions, cancelText, isAway, onClose, onSubmit }: DialogProps) {
   const t = useT();
   const id = useId();
   const element = useRef<HTMLDialogElement>(null);
@@ -201,11 +203,12 @@ export function Dialog({ title, children, actions, cancelText, onClose, onSubmit
       <form
         onSubmit={(event) => {
           event.preventDefault();
-          onSubmit?.();
+          if (!isAway) onSubmit?.();
         }}
       >
         <h2 id={id}>{title}</h2>
         {children}
+        {isAway && <Notice tone="warn">{t('The relay does not answer.')}</Notice>}
         <div class="actions">
           <Button onClick={onClose}>{cancelText ?? t('Cancel')}</Button>
           {actions}
@@ -221,18 +224,20 @@ interface QuestionProps {
   /** The button that does it. */
   confirm: string;
   isBusy: boolean;
+  isAway?: boolean;
   onConfirm(): void;
   onClose(): void;
 }
 
 /** Asks before something that cannot be taken back. */
-export const Question = ({ title, children, confirm, isBusy, onConfirm, onClose }: QuestionProps) => (
+export const Question = ({ title, children, confirm, isBusy, isAway, onConfirm, onClose }: QuestionProps) => (
   <Dialog
     title={title}
+    isAway={isAway}
     onClose={onClose}
     onSubmit={onConfirm}
     actions={
-      <Button type="submit" kind="danger" disabled={isBusy}>
+      <Button type="submit" kind="danger" disabled={isBusy || isAway}>
         {confirm}
       </Button>
     }

@@ -62,31 +62,55 @@ interface GrantChoiceProps {
   /** Those that are not chosen. */
   without: ReadonlySet<string>;
   onChange(without: ReadonlySet<string>): void;
+  durations: {
+    /** Seconds as text, with the words for them; the empty one is what it has without a choice. */
+    choices(name: string): readonly (readonly [value: string, text: string])[];
+    chosen: Readonly<Record<string, number>>;
+    onChange(name: string, seconds: number | undefined): void;
+  };
 }
 
-/** Which grants a device gets. */
-export function GrantChoice({ legend, names, without, onChange }: GrantChoiceProps) {
+/** Which grants a device gets, and for how long. */
+export function GrantChoice({ legend, names, without, onChange, durations }: GrantChoiceProps) {
   const t = useT();
   return (
     <fieldset>
       <legend>{legend}</legend>
       {names.map((name) => (
-        <label key={name}>
-          <input
-            type="checkbox"
-            checked={!without.has(name)}
-            onChange={(event) => {
-              const next = new Set(without);
-              if (event.currentTarget.checked) next.delete(name);
-              else next.add(name);
-              onChange(next);
-            }}
-          />
-          <span class="lead">
-            {name}
-            <span class="small soft">{t(meaningOf(name))}</span>
-          </span>
-        </label>
+        <div key={name} class="grant">
+          <label>
+            <input
+              type="checkbox"
+              checked={!without.has(name)}
+              onChange={(event) => {
+                const next = new Set(without);
+                if (event.currentTarget.checked) next.delete(name);
+                else next.add(name);
+                onChange(next);
+              }}
+            />
+            <span class="lead">
+              {name}
+              <span class="small soft">{t(meaningOf(name))}</span>
+            </span>
+          </label>
+          {!without.has(name) && (
+            <select
+              class="input"
+              aria-label={t('How long: {name}', { name })}
+              value={String(durations.chosen[name] ?? '')}
+              onChange={({ currentTarget: { value } }) =>
+                durations.onChange(name, value === '' ? undefined : Number(value))
+              }
+            >
+              {durations.choices(name).map(([value, text]) => (
+                <option key={value} value={value}>
+                  {text}
+                </option>
+              ))}
+            </select>
+          )}
+        </div>
       ))}
     </fieldset>
   );
@@ -127,13 +151,15 @@ export function DeviceFactList({ row, children }: { row: DeviceFacts; children?:
 interface DialogProps {
   api: Api;
   row: DeviceFacts;
+  /** Whether the relay does not answer, so that nothing can be changed. */
+  isAway?: boolean;
   onClose(): void;
   /** After the relay has done it. */
   onDone(): void;
 }
 
 /** Ends the session of a device, and its shells unless they are to stay (contract 01 §6.4, 02 §1.5). */
-export function RevokeDialog({ api, row, onClose, onDone, own = false }: DialogProps & { own?: boolean }) {
+export function RevokeDialog({ api, row, isAway, onClose, onDone, own = false }: DialogProps & { own?: boolean }) {
   const t = useT();
   const keep = useSignal(false);
   const { isBusy, run } = useCall(api);
@@ -151,6 +177,7 @@ export function RevokeDialog({ api, row, onClose, onDone, own = false }: DialogP
       title={own ? t('Sign out this device?') : t('Revoke {name}?', { name: row.device_name })}
       confirm={own ? t('Sign out') : t('Revoke')}
       isBusy={isBusy}
+      isAway={isAway}
       onConfirm={() => void revoke()}
       onClose={onClose}
     >
@@ -179,22 +206,38 @@ export function RevokeDialog({ api, row, onClose, onDone, own = false }: DialogP
 const SHORTER = [HOUR, DAY, 7 * DAY, 30 * DAY];
 
 /** Takes rights away; nothing is ever extended (contract 01 §6.4). */
-export function ReduceDialog({ api, row, onClose, onDone }: DialogProps) {
+export function ReduceDialog({ api, row, isAway, onClose, onDone }: DialogProps) {
   const t = useT();
   const text = useDurationText();
   const ttl = useSignal('');
   const without = useSignal<ReadonlySet<string>>(new Set());
+  const durations = useSignal<Readonly<Record<string, number>>>({});
   const { isBusy, run } = useCall(api);
   const now = Date.now() / 1000;
   const held = [...new Set(grantsLeft(row.grants, row.expires_at, now).map(({ name }) => name))];
   const left = row.expires_at === null ? Number.POSITIVE_INFINITY : row.expires_at - now;
-  const isNothing = ttl.value === '' && without.value.size === 0;
+  const shorter = Object.entries(durations.value).filter(([name]) => !without.value.has(name));
+  const isNothing = ttl.value === '' && without.value.size === 0 && shorter.length === 0;
+
+  /** Seconds that a grant has left. */
+  function leftOf(grant: string): number {
+    const end = row.grants[grant];
+    return end == null ? Number.POSITIVE_INFINITY : end - now;
+  }
+  const grantsOf = (name: string): string[] => expandGrant(name, Object.keys(row.grants));
 
   async function reduce(): Promise<void> {
-    const ended = [...without.value].flatMap((name) => expandGrant(name, Object.keys(row.grants)));
-    const body = {
+    const reduced = [
       // 0 would mean never, so that one second is the least.
-      ...(ended.length > 0 && { grants: Object.fromEntries(ended.map((grant) => [grant, 1])) }),
+      ...[...without.value].flatMap(grantsOf).map((grant) => [grant, 1] as const),
+      ...shorter.flatMap(([name, seconds]) =>
+        grantsOf(name)
+          .filter((grant) => leftOf(grant) > seconds)
+          .map((grant) => [grant, seconds] as const),
+      ),
+    ];
+    const body = {
+      ...(reduced.length > 0 && { grants: Object.fromEntries(reduced) }),
       ...(ttl.value !== '' && { ttl_seconds: Number(ttl.value) }),
     };
     const done = t('Reduced {name}.', { name: row.device_name });
@@ -207,9 +250,10 @@ export function ReduceDialog({ api, row, onClose, onDone }: DialogProps) {
     <Dialog
       title={t('Reduce {name}', { name: row.device_name })}
       onClose={onClose}
+      isAway={isAway}
       onSubmit={() => void reduce()}
       actions={
-        <Button type="submit" kind="primary" disabled={isBusy || isNothing}>
+        <Button type="submit" kind="primary" disabled={isBusy || isAway || isNothing}>
           {t('Reduce')}
         </Button>
       }
@@ -234,6 +278,19 @@ export function ReduceDialog({ api, row, onClose, onDone }: DialogProps) {
         without={without.value}
         onChange={(next) => {
           without.value = next;
+        }}
+        durations={{
+          choices: (name) => [
+            ['', t('as before')],
+            ...SHORTER.filter((seconds) => grantsOf(name).some((grant) => leftOf(grant) > seconds)).map(
+              (seconds) => [String(seconds), text(seconds)] as const,
+            ),
+          ],
+          chosen: durations.value,
+          onChange(name, seconds) {
+            const { [name]: _former, ...others } = durations.value;
+            durations.value = seconds === undefined ? others : { ...others, [name]: seconds };
+          },
         }}
       />
     </Dialog>

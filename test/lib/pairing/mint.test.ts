@@ -13,17 +13,23 @@ interface Options extends FakeHostOptions {
   env?: Record<string, string>;
   listener?: Listener;
   edge?: boolean;
+  /** The public URL that the operator has pinned. */
+  pinned?: string | null;
 }
 
-async function setup({ env = {}, listener, edge = false, ...options }: Options = {}) {
+async function setup({ env = {}, listener, edge = false, pinned = null, ...options }: Options = {}) {
   const host = edge ? undefined : await fakeHost(options);
   const { clock } = fakeClock();
   const { log, lines } = fakeLog();
   const codes = await codesOf(clock, log.named('pairing'));
   const store = createStorage<PairingRecord>();
-  const made = createMint({ config: configOf(env, host), host, codes, store, log });
+  const publicUrl = async () => pinned;
+  const made = createMint({ config: configOf(env, host), host, codes, store, publicUrl, log });
   const at = listener ?? { host: '0.0.0.0', port: 8767, tls: false };
-  const mint = { issue: (body: Record<string, unknown>) => made.issue(body, at) };
+  const mint = {
+    issue: (body: Record<string, unknown>) => made.issue(body, at),
+    candidates: (publicUrl?: string) => made.candidates(at, publicUrl),
+  };
   const secret = async () =>
     host
       ? readFile(join(host.agentHome, 'svc-relay-qr-secret'))
@@ -223,5 +229,29 @@ describe('every refusal names its field and leaves no code behind (contract 01 ย
     await expect(mint.issue({})).rejects.toThrow(/host/);
     expect(made).not.toHaveBeenCalled();
     expect((await mint.issue({ host: 'localhost' })).host).toBe('192.168.1.20');
+  });
+});
+
+describe('the ways that the console offers (contract 01 ยง9.4)', () => {
+  const tailnet = { address: '100.64.0.7', name: 'home.tail.ts.net', servedPorts: [], funnelPorts: [] };
+  const urls = (candidates: { role: string; relay: { url: string } }[]) =>
+    candidates.map(({ role, relay }) => `${role} ${relay.url}`);
+
+  test('tailnet, public URL and LAN, as a code may name them', async () => {
+    const { mint } = await setup({ tailnet, pinned: 'https://pinned.example' });
+    const found = await mint.candidates();
+    expect(urls(found)).toEqual([
+      'tailscale ws://100.64.0.7:8767',
+      'public wss://pinned.example:8767',
+      'lan ws://192.168.1.20:8767',
+    ]);
+    expect(urls(await mint.candidates('https://relay.example.com/svc'))[1]).toBe('public wss://relay.example.com/svc');
+    const { endpoints } = await mint.issue({ endpoints: found });
+    expect(endpoints).toEqual(found);
+  });
+
+  test('none at the edge, which has one address', async () => {
+    const { mint } = await setup({ edge: true, listener: { host: 'relay.example.com', port: 443, tls: true } });
+    expect(await mint.candidates()).toEqual([]);
   });
 });

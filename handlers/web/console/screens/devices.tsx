@@ -56,7 +56,7 @@ function Device({ row, at }: { row: DeviceRow; at: number }) {
     open.value = undefined;
   };
   const liveness = livenessOf({ ...row }, now.value / 1000, now.value - at);
-  const dialog = { api, row, onClose: close, onDone: () => void relay.devices.refresh() };
+  const dialog = { api, row, isAway: isAway.value, onClose: close, onDone: () => void relay.devices.refresh() };
   return (
     <article class="card" aria-label={row.device_name}>
       <div class="row apart">

@@ -97,6 +97,7 @@ function Queue({ outbound: { queued, messages } }: { outbound: Outbound }) {
           title={t('Cancel {n} messages?', { n: messages.length })}
           confirm={t('Cancel them')}
           isBusy={isBusy}
+          isAway={isAway.value}
           onConfirm={() => void cancel()}
           onClose={close}
         >

@@ -1,18 +1,19 @@
-import { type Signal, useSignal } from '@preact/signals';
-import type { ComponentChildren } from 'preact';
+import { useSignal } from '@preact/signals';
+import { type ComponentChildren, Fragment } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
 import { NOT_FOR_BROWSERS } from '../../../../lib/pairing/web-link.ts';
 import { ageText, useNow } from '../../shared/ages.ts';
 import { Button, Dialog, Field, Notice, useToast } from '../../shared/components.tsx';
-import { expandGrant, GRANT_NAMES, GrantChoice } from '../../shared/devices.tsx';
 import { useT } from '../../shared/i18n.ts';
 import { messageOf } from '../../shared/load.tsx';
 import { QrCode } from '../../shared/qr.tsx';
 import { hrefOf } from '../../shared/router.ts';
 import { useConsole } from '../context.ts';
-import { DEFAULT_LIFETIME, LifetimeChoice, ResourceView } from '../parts.tsx';
+import { ResourceView } from '../parts.tsx';
+import { chosenOf, PolicyFields, usePolicy } from '../policy.tsx';
 import type { Pending } from '../stores/answers.ts';
 import type { Code, PairingKind } from '../stores/pairing.ts';
+import { ROLES, useWay, WayFields, wayOf } from '../way.tsx';
 
 /** Makes codes, shows what became of them, and admits those who ask. */
 export default function Pair() {
@@ -37,55 +38,11 @@ const KINDS: readonly (readonly [PairingKind, string, string])[] = [
   ['web', 'Browser', 'Any phone or computer, without installing anything'],
 ];
 
-interface Policy {
-  /** Seconds, 0 for ever. */
-  ttl: Signal<number>;
-  /** Grants that the device does not get. */
-  without: Signal<ReadonlySet<string>>;
-}
-
-const usePolicy = (): Policy => ({
-  ttl: useSignal(DEFAULT_LIFETIME),
-  without: useSignal<ReadonlySet<string>>(new Set()),
-});
-
-/** What the relay is asked to hold a device to. */
-const chosenOf = ({ ttl, without }: Policy) => ({
-  ttl: ttl.value,
-  without: [...without.value].flatMap((name) => expandGrant(name)),
-});
-
-/** How long a device may come, and what it may do. */
-function PolicyFields({ policy }: { policy: Policy }) {
-  const t = useT();
-  const all = GRANT_NAMES.length;
-  return (
-    <>
-      <LifetimeChoice
-        value={policy.ttl.value}
-        onChange={(seconds) => {
-          policy.ttl.value = seconds;
-        }}
-      />
-      <details>
-        <summary>{t('What it may do: {n} of {all}', { n: all - policy.without.value.size, all })}</summary>
-        <GrantChoice
-          legend={t('Grants')}
-          names={GRANT_NAMES}
-          without={policy.without.value}
-          onChange={(next) => {
-            policy.without.value = next;
-          }}
-        />
-      </details>
-    </>
-  );
-}
-
 function NewCode() {
   const t = useT();
   const { pairing, isAway } = useConsole();
   const kind = useSignal<PairingKind>('app');
+  const way = useWay();
   const policy = usePolicy();
   const busy = useSignal(false);
   const error = useSignal<string | undefined>(undefined);
@@ -99,7 +56,7 @@ function NewCode() {
     busy.value = true;
     error.value = undefined;
     try {
-      await pairing.mint({ kind: kind.value, ...chosenOf(policy) });
+      await pairing.mint({ kind: kind.value, ...chosenOf(policy), ...wayOf(way) });
     } catch (failure) {
       error.value = messageOf(failure);
     } finally {
@@ -128,6 +85,7 @@ function NewCode() {
           </label>
         ))}
       </fieldset>
+      <WayFields kind={kind.value} way={way} />
       <PolicyFields policy={policy} />
       {error.value !== undefined && <Notice tone="bad">{t(error.value)}</Notice>}
       <div class="actions">
@@ -211,7 +169,7 @@ function Picture({ shown, now, children }: { shown: Code; now: number; children:
         <p role="timer">
           {t('Good for {time}', { time: `${Math.floor(left / 60)}:${String(left % 60).padStart(2, '0')}` })}
         </p>
-        {shown.kind === 'web' && <p class="small wrap">{shown.link}</p>}
+        {shown.kind === 'web' ? <p class="small wrap">{shown.link}</p> : <Contents shown={shown} />}
         <div class="row">
           <Button icon="copy" onClick={copy}>
             {t('Copy the link')}
@@ -220,6 +178,28 @@ function Picture({ shown, now, children }: { shown: Code; now: number; children:
         </div>
       </div>
     </div>
+  );
+}
+
+/** What a code for the app names, and holds. */
+function Contents({ shown: { routes, api, holdsKey } }: { shown: Code }) {
+  const t = useT();
+  return (
+    <>
+      <dl class="facts small">
+        {routes.map(({ role, url }) => (
+          <Fragment key={`${role} ${url}`}>
+            <dt>{t(ROLES[role] ?? role)}</dt>
+            <dd class="wrap">{url}</dd>
+          </Fragment>
+        ))}
+        <dt>{t('API server')}</dt>
+        <dd class="wrap">{api ?? t('disabled: the device reaches the relay only')}</dd>
+      </dl>
+      {holdsKey && (
+        <p class="small soft">{t("It also holds the key of the agent's API server, which grants do not restrict.")}</p>
+      )}
+    </>
   );
 }
 
@@ -316,6 +296,7 @@ function Admit({ masked, onClose }: { masked: string; onClose(): void }) {
   return (
     <Dialog
       title={t('Admit {masked}', { masked })}
+      isAway={isAway.value}
       onClose={onClose}
       onSubmit={() => void admit()}
       actions={

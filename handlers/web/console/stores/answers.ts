@@ -66,12 +66,32 @@ export interface Pending {
   requests: { masked: string; expires_at: number; peer: string }[];
 }
 
+/** One way to the relay (contract 01 §5.4), as far as it is shown. */
+export interface RouteRow {
+  role: string;
+  relay?: { url: string };
+  proxy?: { url: string };
+  broker?: { url: string };
+}
+
+/** `GET /pairing/routes`. `local`: the relay listens for its own machine alone. */
+export interface PairingRoutes {
+  endpoints: RouteRow[];
+  local: boolean;
+}
+
 /** `POST /pairing/mint`, as far as it is shown. `qr_payload` may hold the API key of the agent. */
 export interface Minted {
   code: string;
   qr_payload: string;
   pairing_url: string;
   expires_at: number;
+  relay_url: string;
+  /** The agent's API server; absent when it is disabled. */
+  host?: string;
+  port?: number;
+  tls?: boolean;
+  endpoints?: RouteRow[];
 }
 
 /** A command for a phone (contract 03 §6). `sent_at` is epoch milliseconds. */

@@ -1,7 +1,8 @@
 import { computed, type ReadonlySignal, signal } from '@preact/signals';
+import { parseObject } from '../../../../lib/kit/json.ts';
 import { pageLink } from '../../../../lib/pairing/web-link.ts';
 import type { Api } from '../../shared/api.ts';
-import type { DeviceRow, Minted } from './answers.ts';
+import type { DeviceRow, Minted, PairingRoutes } from './answers.ts';
 import type { RelayStore } from './relay.ts';
 
 /** Seconds for which a code is good (contract 01 §5.1). */
@@ -9,12 +10,22 @@ const LIFETIME = 600;
 
 export type PairingKind = 'app' | 'web';
 
-export interface PairingChoice {
-  kind: PairingKind;
+/** What the host holds a device to (contract 01 §5.2). */
+export interface PairingPolicy {
   /** Seconds, 0 for ever. */
   ttl: number;
   /** Names of the grants that the session does not get. */
   without: readonly string[];
+  /** Seconds of single grants, 0 for as long as the session. */
+  grants?: Readonly<Record<string, number>>;
+}
+
+export interface PairingChoice extends PairingPolicy {
+  kind: PairingKind;
+  /** Role of the one way to the relay that the code names; without it, every way. */
+  role?: string;
+  /** http(s) address under which the relay is published. */
+  publicUrl?: string;
 }
 
 /** A code that this page has made. */
@@ -25,6 +36,12 @@ export interface Code {
   qr: string;
   /** Opens the pairing where it is followed. The app's may hold the API key of the agent. */
   link: string;
+  /** Ways to the relay that the code names, best first. */
+  routes: readonly { role: string; url: string }[];
+  /** Address of the agent's API server in the code, where it is in there. */
+  api?: string;
+  /** Whether the code holds the API key of the agent. */
+  holdsKey: boolean;
   /** Epoch seconds. */
   expiresAt: number;
 }
@@ -62,19 +79,37 @@ export function createPairingStore(api: Api, relay: Pick<RelayStore, 'pending' |
     return shown.expiresAt <= now && !device ? { kind: 'expired' } : { kind: 'used', device };
   }
 
+  const policyOf = ({ ttl, without, grants }: PairingPolicy) => ({ ttl_seconds: ttl, without, grants });
+
+  /** The ways that a code shall name, as the machine has them now. */
+  async function findRoutes({ role, publicUrl = '' }: PairingChoice): Promise<PairingRoutes> {
+    const query = publicUrl === '' ? '' : `?public_url=${encodeURIComponent(publicUrl)}`;
+    const found = await api.call<PairingRoutes>(`pairing/routes${query}`);
+    if (role === undefined) return found;
+    const endpoints = found.endpoints.filter((endpoint) => endpoint.role === role);
+    if (endpoints.length === 0) throw new Error('The relay has lost that way. Choose another one.');
+    return { ...found, endpoints };
+  }
+
   return {
     code: code as ReadonlySignal<Code | undefined>,
     stateAt,
     /** Makes a code. @throws ApiError */
-    async mint({ kind, ttl, without }: PairingChoice): Promise<void> {
-      const minted = await api.call<Minted>('pairing/mint', { method: 'POST', body: { ttl_seconds: ttl, without } });
-      const link = kind === 'web' ? pageLink(minted.qr_payload) : minted.pairing_url;
+    async mint(choice: PairingChoice): Promise<void> {
+      const { kind } = choice;
+      const { endpoints, local } = await findRoutes(choice);
+      const body = { ...policyOf(choice), ...(endpoints.length > 0 && { endpoints }) };
+      const minted = await api.call<Minted>('pairing/mint', { method: 'POST', body });
+      const link = kind === 'app' ? minted.pairing_url : pageOf(minted, local, choice.publicUrl);
       wasAsked.value = false;
       code.value = {
         kind,
         code: minted.code,
         qr: kind === 'web' ? link : minted.qr_payload,
         link,
+        routes: kind === 'web' ? [] : routesOf(minted),
+        api: kind === 'web' ? undefined : apiOf(minted),
+        holdsKey: kind === 'app' && Boolean(parseObject(minted.qr_payload)?.key),
         expiresAt: minted.expires_at,
       };
       await relay.pending.refresh();
@@ -85,10 +120,31 @@ export function createPairingStore(api: Api, relay: Pick<RelayStore, 'pending' |
       code.value = undefined;
     },
     /** Admits a request to pair. @throws ApiError */
-    async approve(requested: string, { ttl, without }: Omit<PairingChoice, 'kind'>): Promise<void> {
-      const body = { code: requested, ttl_seconds: ttl, without };
+    async approve(requested: string, policy: PairingPolicy): Promise<void> {
+      const body = { code: requested, ...policyOf(policy) };
       await api.call('pairing/approve', { method: 'POST', body });
       await relay.pending.refresh();
     },
   };
 }
+
+/** The page for a browser: where the operator says that the relay is published, else by the best way of the code. */
+function pageOf(minted: Minted, isLocal: boolean, publicUrl = ''): string {
+  if (publicUrl !== '') return `${publicUrl.replace(/\/+$/, '')}/app/#code=${minted.code}`;
+  return pageLink(minted.qr_payload, isLocal ? portOf(minted) : undefined);
+}
+
+/** Where the relay listens, on a machine that nobody else reaches. */
+function portOf({ relay_url: url }: Minted): { port: number; tls: boolean } {
+  const { protocol, port } = new URL(url);
+  const tls = protocol === 'wss:';
+  return { port: Number(port) || (tls ? 443 : 80), tls };
+}
+
+const routesOf = ({ endpoints = [], relay_url: url }: Minted): Code['routes'] =>
+  endpoints.length === 0
+    ? [{ role: 'lan', url }]
+    : endpoints.map(({ role, relay, broker, proxy }) => ({ role, url: (relay ?? broker ?? proxy)?.url ?? '' }));
+
+const apiOf = ({ host, port, tls }: Minted): string | undefined =>
+  host === undefined ? undefined : `${tls ? 'https' : 'http'}://${host.includes(':') ? `[${host}]` : host}:${port}`;

@@ -4,13 +4,16 @@ import type { Table } from '../i18n.ts';
 export default {
   Address: ['Adresse', 'Dirección', 'アドレス', 'Endereço', '地址'],
   Agent: ['Agent', 'Agente', 'エージェント', 'Agente', '智能体'],
+  Answered: ['Beantwortet', 'Respondido', '回答済み', 'Respondida', '已回复'],
   App: ['App', 'Aplicación', 'アプリ', 'Aplicativo', '应用'],
   'As of {time}': ['Stand {time}', 'A las {time}', '{time} 現在', 'Às {time}', '截至 {time}'],
   Cancel: ['Abbrechen', 'Cancelar', 'キャンセル', 'Cancelar', '取消'],
+  Cancelled: ['Zurückgezogen', 'Cancelado', '取り消し', 'Cancelada', '已取消'],
   Close: ['Schließen', 'Cerrar', '閉じる', 'Fechar', '关闭'],
   Connecting: ['Verbindet', 'Conectando', '接続中', 'Conectando', '正在连接'],
   Copied: ['Kopiert', 'Copiado', 'コピーしました', 'Copiado', '已复制'],
   Devices: ['Geräte', 'Dispositivos', 'デバイス', 'Dispositivos', '设备'],
+  Expired: ['Abgelaufen', 'Caducado', '期限切れ', 'Expirada', '已过期'],
   'Get messages, and answer them': [
     'Nachrichten empfangen und beantworten',
     'Recibir mensajes y responderlos',
@@ -24,6 +27,13 @@ export default {
     '残す権限',
     'Permissões que mantém',
     '保留的权限',
+  ],
+  'How long: {name}': [
+    'Wie lange: {name}',
+    'Cuánto tiempo: {name}',
+    '期間：{name}',
+    'Por quanto tempo: {name}',
+    '时长：{name}',
   ],
   'It is disconnected at once, and has to be paired again to come back.': [
     'Es wird sofort getrennt und muss neu gekoppelt werden, um zurückzukommen.',
@@ -64,7 +74,9 @@ export default {
   Loading: ['Lädt', 'Cargando', '読み込み中', 'Carregando', '正在加载'],
   'May use': ['Darf nutzen', 'Puede usar', '使用できる機能', 'Pode usar', '可使用'],
   Message: ['Nachricht', 'Mensaje', 'メッセージ', 'Mensagem', '消息'],
+  Messages: ['Nachrichten', 'Mensajes', 'メッセージ', 'Mensagens', '消息'],
   More: ['Mehr', 'Más', 'その他', 'Mais', '更多'],
+  'Not known': ['Unbekannt', 'Desconocido', '不明', 'Desconhecido', '未知'],
   'Offer tools of a computer': [
     'Werkzeuge eines Computers anbieten',
     'Ofrecer herramientas de un ordenador',
@@ -102,6 +114,13 @@ export default {
     'Ler e alterar os perfis do agente',
     '查看和修改智能体的配置档案',
   ],
+  'Read by the agent': [
+    'Vom Agenten gelesen',
+    'Leído por el agente',
+    'エージェントが既読',
+    'Lida pelo agente',
+    '智能体已读',
+  ],
   Reduce: ['Einschränken', 'Reducir', '制限する', 'Reduzir', '缩减权限'],
   'Reduce {name}': ['{name} einschränken', 'Reducir {name}', '{name} を制限', 'Reduzir {name}', '缩减 {name} 的权限'],
   'Reduced {name}.': [
@@ -113,7 +132,6 @@ export default {
   ],
   Relay: ['Relay', 'Relay', 'リレー', 'Relay', '中继'],
   Reload: ['Neu laden', 'Recargar', '再読み込み', 'Recarregar', '重新加载'],
-  'Not known': ['Unbekannt', 'Desconocido', '不明', 'Desconhecido', '未知'],
   Retry: ['Erneut versuchen', 'Reintentar', '再試行', 'Tentar de novo', '重试'],
   Revoke: ['Entziehen', 'Revocar', '取り消す', 'Revogar', '撤销'],
   'Revoke {name}?': [
@@ -130,6 +148,7 @@ export default {
     '{name} foi revogado.',
     '已撤销 {name}。',
   ],
+  'Running for': ['Läuft seit', 'En marcha desde hace', '稼働時間', 'Em execução há', '已运行'],
   Screens: ['Ansichten', 'Pantallas', '画面', 'Telas', '页面'],
   'See and revoke other devices': [
     'Andere Geräte sehen und ihnen den Zugang entziehen',
@@ -223,16 +242,4 @@ export default {
   '{n} h': ['{n} Std.', '{n} h', '{n}時間', '{n} h', '{n} 小时'],
   '{n} min': ['{n} Min.', '{n} min', '{n}分', '{n} min', '{n} 分钟'],
   '{n} s': ['{n} s', '{n} s', '{n}秒', '{n} s', '{n} 秒'],
-  Messages: ['Nachrichten', 'Mensajes', 'メッセージ', 'Mensagens', '消息'],
-  Answered: ['Beantwortet', 'Respondido', '回答済み', 'Respondida', '已回复'],
-  Expired: ['Abgelaufen', 'Caducado', '期限切れ', 'Expirada', '已过期'],
-  Cancelled: ['Zurückgezogen', 'Cancelado', '取り消し', 'Cancelada', '已取消'],
-  'Read by the agent': [
-    'Vom Agenten gelesen',
-    'Leído por el agente',
-    'エージェントが既読',
-    'Lida pelo agente',
-    '智能体已读',
-  ],
-  'Running for': ['Läuft seit', 'En marcha desde hace', '稼働時間', 'Em execução há', '已运行'],
 } satisfies Table;

@@ -9,6 +9,7 @@ export default {
     'Um telefone ou computador com o aplicativo',
     '装有应用的手机或电脑',
   ],
+  'API server': ['API-Server', 'Servidor de API', 'APIサーバー', 'Servidor de API', 'API 服务器'],
   'Accept the API key without encryption': [
     'Den API-Schlüssel ohne Verschlüsselung annehmen',
     'Aceptar la clave de API sin cifrado',
@@ -132,6 +133,13 @@ export default {
   Edge: ['Edge', 'Edge', 'エッジ', 'Edge', '边缘'],
   Error: ['Fehler', 'Error', 'エラー', 'Erro', '错误'],
   Errors: ['Fehler', 'Errores', 'エラー', 'Erros', '错误'],
+  'Every way, the best first': [
+    'Alle Wege, der beste zuerst',
+    'Todas las vías, la mejor primero',
+    'すべての経路（最適なものから）',
+    'Todos os caminhos, o melhor primeiro',
+    '所有途径，最佳的优先',
+  ],
   Everything: ['Alles', 'Todo', 'すべて', 'Tudo', '全部'],
   Examining: ['Prüft', 'Examinando', '診断中', 'Examinando', '正在检查'],
   Failed: ['Fehlgeschlagen', 'Fallido', '失敗', 'Falhou', '失败'],
@@ -164,6 +172,13 @@ export default {
   Grants: ['Rechte', 'Permisos', '権限', 'Permissões', '权限'],
   'In a terminal:': ['In einem Terminal:', 'En un terminal:', 'ターミナルでは：', 'Em um terminal:', '在终端中：'],
   'Info and worse': ['Info und höher', 'Información y superiores', '情報以上', 'Informação e superiores', '信息及以上'],
+  "It also holds the key of the agent's API server, which grants do not restrict.": [
+    'Er enthält auch den Schlüssel des API-Servers des Agenten, den Rechte nicht einschränken.',
+    'También contiene la clave del servidor de API del agente, que los permisos no restringen.',
+    'エージェントのAPIサーバーのキーも含まれます。権限では制限されません。',
+    'Ele também contém a chave do servidor de API do agente, que as permissões não restringem.',
+    '其中还包含智能体的 API 服务器密钥，权限对其不起限制作用。',
+  ],
   'It stays in the memory of this page, and is gone when you close or reload it.': [
     'Es bleibt im Speicher dieser Seite und ist weg, sobald du sie schließt oder neu lädst.',
     'Se queda en la memoria de esta página y desaparece al cerrarla o recargarla.',
@@ -182,6 +197,7 @@ export default {
   Level: ['Stufe', 'Nivel', 'レベル', 'Nível', '级别'],
   'Lines of the log': ['Zeilen des Protokolls', 'Líneas del registro', 'ログの行', 'Linhas do registro', '日志行'],
   Live: ['Live', 'En directo', 'ライブ', 'Ao vivo', '实时'],
+  'Local network': ['Lokales Netz', 'Red local', 'ローカルネットワーク', 'Rede local', '本地网络'],
   Locked: ['Gesperrt', 'Bloqueado', 'ロック中', 'Bloqueado', '已锁定'],
   Log: ['Protokoll', 'Registro', 'ログ', 'Registro', '日志'],
   'Look again': ['Erneut nachsehen', 'Volver a mirar', 'もう一度確認', 'Olhar de novo', '重新检查'],
@@ -333,6 +349,7 @@ export default {
     'Imagens, gravações e envios que os dispositivos podem buscar por um dia.',
     '图片、录音和上传的文件，设备可在一天内获取。',
   ],
+  'Public address': ['Öffentliche Adresse', 'Dirección pública', '公開アドレス', 'Endereço público', '公网地址'],
   'QR code that pairs a device': [
     'QR-Code, der ein Gerät koppelt',
     'Código QR que empareja un dispositivo',
@@ -404,6 +421,13 @@ export default {
     'Secure Link ativo',
     'Secure Link 已启用',
   ],
+  'Secure Link, and Reach where it is connected, come with every code for the app.': [
+    'Secure Link, und Reach, wo es verbunden ist, sind in jedem Code für die App enthalten.',
+    'Secure Link, y Reach si está conectado, van en cada código para la aplicación.',
+    'Secure Linkと、接続中のReachは、アプリ用のすべてのコードに含まれます。',
+    'O Secure Link, e o Reach quando conectado, vão em cada código para o aplicativo.',
+    '每个应用配对码都包含 Secure Link，以及已连接的 Reach。',
+  ],
   Security: ['Sicherheit', 'Seguridad', 'セキュリティ', 'Segurança', '安全'],
   Sent: ['Gesendet', 'Enviado', '送信済み', 'Enviada', '已发送'],
   'Show a code': ['Code anzeigen', 'Mostrar un código', 'コードを表示', 'Mostrar um código', '显示配对码'],
@@ -412,6 +436,7 @@ export default {
   'Start over': ['Von vorn', 'Empezar de nuevo', 'やり直す', 'Recomeçar', '重新开始'],
   Starting: ['Startet', 'Iniciando', '起動中', 'Iniciando', '正在启动'],
   Stopping: ['Wird beendet', 'Deteniéndose', '停止中', 'Parando', '正在停止'],
+  Tailnet: ['Tailnet', 'Tailnet', 'テールネット', 'Tailnet', 'Tailnet'],
   'The API key is accepted now.': [
     'Der API-Schlüssel wird jetzt angenommen.',
     'La clave de API se acepta ahora.',
@@ -426,6 +451,7 @@ export default {
     'A chave de API agora é recusada.',
     '现在拒绝 API 密钥。',
   ],
+  'The best one': ['Der beste', 'La mejor', '最適なもの', 'O melhor', '最佳途径'],
   'The browser did not allow it.': [
     'Der Browser hat es nicht erlaubt.',
     'El navegador no lo ha permitido.',
@@ -482,12 +508,26 @@ export default {
     'O relay examina sua instalação, o agente e a si mesmo.',
     '中继会检查其安装、智能体及自身。',
   ],
+  'The relay has lost that way. Choose another one.': [
+    'Diesen Weg hat das Relay nicht mehr. Wähle einen anderen.',
+    'El relay ha perdido esa vía. Elige otra.',
+    'その経路は使えなくなりました。別の経路を選んでください。',
+    'O relay perdeu esse caminho. Escolha outro.',
+    '中继已失去该途径。请选择其他途径。',
+  ],
   'The relay has not answered for {age}. This is how it last was; the page follows it again by itself.': [
     'Das Relay antwortet seit {age} nicht. Dies ist sein letzter Stand; die Seite verbindet sich von selbst wieder.',
     'El relay no responde desde hace {age}. Así estaba la última vez; la página vuelve a seguirlo por sí sola.',
     'リレーは {age} 応答していません。これは最後の状態です。ページは自動的に再接続します。',
     'O relay não responde há {age}. Este é o último estado; a página volta a segui-lo sozinha.',
     '中继已 {age}没有响应。这是最后的状态；页面会自动恢复跟踪。',
+  ],
+  'The relay listens for its own machine alone (RELAY_HOST): no phone reaches it over the local network.': [
+    'Das Relay lauscht nur auf dem eigenen Rechner (RELAY_HOST): Über das lokale Netz erreicht es kein Telefon.',
+    'El relay solo escucha en su propia máquina (RELAY_HOST): ningún teléfono lo alcanza por la red local.',
+    'リレーは自身のマシンだけで待ち受けています（RELAY_HOST）。ローカルネットワークからは届きません。',
+    'O relay escuta somente na própria máquina (RELAY_HOST): nenhum telefone o alcança pela rede local.',
+    '中继仅在本机上监听 (RELAY_HOST)：手机无法通过本地网络访问它。',
   ],
   'The relay takes the address of a caller from X-Forwarded-For of a proxy on its own machine.': [
     'Das Relay liest die Adresse eines Aufrufers aus X-Forwarded-For eines Proxys auf seinem eigenen Rechner.',
@@ -546,6 +586,13 @@ export default {
     'Digite as seis letras e dígitos do código que começa com {start}.',
     '请输入以 {start} 开头的六位字母数字码。',
   ],
+  'Under another address': [
+    'Unter einer anderen Adresse',
+    'En otra dirección',
+    '別のアドレスで',
+    'Em outro endereço',
+    '使用其他地址',
+  ],
   'Under way': ['Läuft', 'En curso', '実行中', 'Em andamento', '进行中'],
   Unlock: ['Entsperren', 'Desbloquear', 'ロック解除', 'Desbloquear', '解锁'],
   'Voice over plain http': [
@@ -566,6 +613,7 @@ export default {
   Waits: ['Wartet', 'En espera', '待機中', 'Em espera', '等待中'],
   Warning: ['Warnung', 'Aviso', '警告', 'Aviso', '警告'],
   'Warnings and errors': ['Warnungen und Fehler', 'Avisos y errores', '警告とエラー', 'Avisos e erros', '警告和错误'],
+  'Way to the relay': ['Weg zum Relay', 'Vía hasta el relay', 'リレーへの経路', 'Caminho até o relay', '到中继的途径'],
   'What it may do: {n} of {all}': [
     'Was es darf: {n} von {all}',
     'Lo que puede hacer: {n} de {all}',
@@ -579,6 +627,20 @@ export default {
     'ペアリングするもの',
     'O que será pareado',
     '要配对的对象',
+  ],
+  'Where you publish this relay, such as https://home.example.com/relay. Without a path, with its own port.': [
+    'Wo du dieses Relay veröffentlichst, etwa https://home.example.com/relay. Ohne Pfad mit seinem eigenen Port.',
+    'Donde publicas este relay, como https://home.example.com/relay. Sin ruta, con su propio puerto.',
+    'このリレーの公開先（例：https://home.example.com/relay）。パスがなければリレー自身のポートを使います。',
+    'Onde você publica este relay, como https://home.example.com/relay. Sem caminho, com a porta dele.',
+    '此中继的发布地址，例如 https://home.example.com/relay。没有路径时使用中继自己的端口。',
+  ],
+  'Where you publish this relay, such as https://relay.example.com': [
+    'Wo du dieses Relay veröffentlichst, etwa https://relay.example.com',
+    'Donde publicas este relay, como https://relay.example.com',
+    'このリレーの公開先（例：https://relay.example.com）',
+    'Onde você publica este relay, como https://relay.example.com',
+    '此中继的发布地址，例如 https://relay.example.com',
   ],
   'Whether there is a newer one is not known.': [
     'Ob es eine neuere gibt, ist unbekannt.',
@@ -594,6 +656,13 @@ export default {
     'Palavras de uma linha',
     '行中的文字',
   ],
+  'as long as the session': [
+    'so lange wie die Sitzung',
+    'tanto como la sesión',
+    'セッションと同じ',
+    'enquanto durar a sessão',
+    '与会话相同',
+  ],
   'chats: {n}': ['Chats: {n}', 'chats: {n}', 'チャット：{n}', 'chats: {n}', '聊天：{n}'],
   'code {masked}, for another {age}': [
     'Code {masked}, noch {age}',
@@ -608,6 +677,13 @@ export default {
     '実行中のコマンド：{n}',
     'comandos em andamento: {n}',
     '进行中的命令：{n}',
+  ],
+  'disabled: the device reaches the relay only': [
+    'deaktiviert: Das Gerät erreicht nur das Relay',
+    'desactivado: el dispositivo solo alcanza el relay',
+    '無効：デバイスはリレーにのみ接続します',
+    'desativado: o dispositivo alcança somente o relay',
+    '已禁用：设备只能访问中继',
   ],
   'for another {age}': ['noch {age}', 'durante {age} más', '残り {age}', 'por mais {age}', '剩余 {age}'],
   'gets messages': ['erhält Nachrichten', 'recibe mensajes', 'メッセージを受信', 'recebe mensagens', '接收消息'],
@@ -659,5 +735,12 @@ export default {
     '{n} 台応答なし',
     '{n} sem sinal de vida',
     '{n} 个没有响应',
+  ],
+  '{way} only: {address}': [
+    'Nur {way}: {address}',
+    'Solo {way}: {address}',
+    '{way}のみ：{address}',
+    'Somente {way}: {address}',
+    '仅{way}：{address}',
   ],
 } satisfies Table;
