@@ -11,7 +11,7 @@ export interface BrowserPairingStore extends PairingStore {
   readonly isKept: boolean;
   /** Takes over the pairing of a backup with its device id, the only one for which the relay renews the tokens. */
   restorePairing(pairing: Pairing, id: string | null): Promise<void>;
-  /** Forgets the pairing, whoever has renewed it. `removePairing` keeps one that another tab has renewed. */
+  /** Forgets the pairing, whoever has made it. `removePairing` keeps that of another tab. */
   clear(): Promise<void>;
   close(): void;
 }
@@ -76,11 +76,24 @@ export async function openPairingStore(base: string): Promise<BrowserPairingStor
       current.value = next;
       channel.postMessage(null);
     },
-    async removePairing() {
-      const stored = isKept ? await get<StoredPairing>(key, database) : undefined;
-      if (stored?.pairing && stored.pairing.session_token !== current.value?.session_token)
-        current.value = stored.pairing;
-      else await write(null);
+    async removePairing(refused) {
+      // Another tab may have paired this browser anew, and this one may have heard of that already.
+      const newer = (pairing: Pairing | null | undefined) =>
+        (pairing?.session_token === refused ? null : pairing) ?? null;
+      let next: StoredPairing = { deviceId, pairing: newer(current.value) };
+      if (isKept) {
+        await update<StoredPairing>(
+          key,
+          (stored) => {
+            next = { deviceId: stored?.deviceId ?? deviceId, pairing: newer(stored?.pairing) };
+            return next;
+          },
+          database,
+        );
+      }
+      deviceId = next.deviceId;
+      current.value = next.pairing;
+      channel.postMessage(null);
     },
     clear: () => write(null),
     close: () => channel.close(),

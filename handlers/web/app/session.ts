@@ -132,6 +132,11 @@ export function createSession({ store, base, deviceName }: SessionParts) {
   const onShown = () => {
     if (document.visibilityState === 'visible') resume();
   };
+  const found = store.current.peek();
+  const stopFollowing = store.current.subscribe((pairing) => {
+    // Another tab has paired this browser. What was found at the start waits for `start`.
+    if (pairing && pairing !== found && state.peek().name === 'unpaired') queueMicrotask(() => link.start());
+  });
   addEventListener('online', resume);
   document.addEventListener('visibilitychange', onShown);
 
@@ -231,6 +236,7 @@ export function createSession({ store, base, deviceName }: SessionParts) {
       removeEventListener('online', resume);
       document.removeEventListener('visibilitychange', onShown);
       stopEchoes();
+      stopFollowing();
       void link.stop();
       store.close();
     },

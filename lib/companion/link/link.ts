@@ -79,6 +79,8 @@ export function createLink(parts: LinkParts): Link {
   let inFlight = 0;
   let machine = initialMachine(parts.offer);
   let connection: Connection | null = null;
+  /** The token that the relay was last asked to accept. */
+  let presented: string | undefined;
   let cancelTimer: Cancel = () => {};
   let goOffline: Cancel = () => {};
   let disconnected = Promise.resolve();
@@ -112,6 +114,7 @@ export function createLink(parts: LinkParts): Link {
         connect(effect.endpoint);
         break;
       case 'authenticate':
+        presented = 'sessionToken' in effect.credentials ? effect.credentials.sessionToken : undefined;
         connection?.send('system', 'auth', authPayload(effect.credentials, store.deviceId, device));
         break;
       case 'store':
@@ -170,7 +173,9 @@ export function createLink(parts: LinkParts): Link {
   }
 
   async function forgetPairing(): Promise<void> {
-    await store.removePairing().catch((error) => log.error(`cannot remove the pairing: ${describeError(error)}`));
+    await store
+      .removePairing(presented)
+      .catch((error) => log.error(`cannot remove the pairing: ${describeError(error)}`));
     dispatch({ name: 'forgotten' });
   }
 

@@ -26,7 +26,8 @@ export interface PairingStore {
   /** Stores a new pairing and discards the pins and grants of the old one. */
   replacePairing(pairing: Pairing): Promise<void>;
   updatePairing(change: Partial<Pairing>): Promise<void>;
-  removePairing(): Promise<void>;
+  /** Forgets the pairing, whose `refused` token the relay knows no more. Shared stores keep one with another token. */
+  removePairing(refused?: string): Promise<void>;
 }
 
 export interface CompanionSettings extends SettingsStore, PairingStore {
