@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import type { Page, Request } from 'playwright-core';
 import { afterAll, beforeAll, expect, it, onTestFinished } from 'vitest';
 import { describeInBrowser, expectAccessible, smallTargets } from '../support/browser.ts';
+import { sentToken } from '../support/browser-storage.ts';
 import { registered } from '../support/media.ts';
 import { randomCode, registerCode, startNodeTarget, type Target } from '../support/relay.ts';
 import { temporaryDirectory } from '../support/temp.ts';
@@ -91,16 +92,7 @@ describeInBrowser(
     async function sendFile(page: Page, name: string, mimeType: string, buffer: Buffer): Promise<string> {
       await page.getByLabel('Send files').setInputFiles({ name, mimeType, buffer });
       await page.getByRole('listitem').filter({ hasText: name }).waitFor();
-      return page.evaluate(
-        () =>
-          new Promise<string>((resolve) => {
-            const opening = indexedDB.open('svc files');
-            opening.onsuccess = () => {
-              const reading = opening.result.transaction('files').objectStore('files').getAll();
-              reading.onsuccess = () => resolve(reading.result[0][0].token);
-            };
-          }),
-      );
+      return sentToken(page);
     }
 
     /** Ranges that the service worker asked the relay for. */

@@ -2,6 +2,7 @@ import { readFile } from 'node:fs/promises';
 import type { Page } from 'playwright-core';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { describeInBrowser, expectAccessible, smallTargets } from '../support/browser.ts';
+import { sentToken } from '../support/browser-storage.ts';
 import { post, randomCode, registerCode, startNodeTarget, type Target } from '../support/relay.ts';
 
 describeInBrowser('the screens of the app (issue 17)', ({ open }) => {
@@ -62,16 +63,7 @@ describeInBrowser('the screens of the app (issue 17)', ({ open }) => {
     expect(await readFile(await (await download).path())).toEqual(note);
     await page.getByRole('dialog').getByRole('button', { name: 'Close' }).click();
 
-    const token = await page.evaluate(
-      () =>
-        new Promise<string>((resolve) => {
-          const opening = indexedDB.open('svc files');
-          opening.onsuccess = () => {
-            const reading = opening.result.transaction('files').objectStore('files').getAll();
-            reading.onsuccess = () => resolve(reading.result[0][0].token);
-          };
-        }),
-    );
+    const token = await sentToken(page);
     expect((await relay.operator(`/media/${token}/sensitive`, { method: 'POST' })).status).toBe(200);
     await row.getByRole('button', { name: 'Open' }).click();
     await page.getByText('The agent has marked this file as sensitive.').waitFor();

@@ -9,6 +9,7 @@ it.each([
   ['Contraseña nueva', true],
   ['Mot de passe oublié ?', true],
   ['認証コード', true],
+  ['您的验证码', true],
   ['Use this PIN.', true],
   ['Lunch at noon?', false],
   ['3 new messages in 12 minutes', false],

@@ -1,6 +1,7 @@
 import type { Api } from '../shared/api.ts';
 import { createRequired } from '../shared/context.ts';
 import type { Inbox } from './inbox/inbox.ts';
+import type { Keep } from './keep.ts';
 import type { Knocks } from './knock/knocks.ts';
 import type { Session } from './session.ts';
 import type { Settings } from './settings.ts';
@@ -17,7 +18,12 @@ export interface App {
   shares: Shares;
   /** Address of the relay, with a slash at its end. */
   base: string;
-  /** The store that `make` creates, once for the page: what it holds outlives the screen that asks first. */
+  /** What outlives the page, until the pairing is over. */
+  keep: Keep;
+  /**
+   * The store that `make` creates, once for the pairing: it outlives the screen that asks first. When the pairing is over,
+   * its `close` is called, if it has one: nothing of it may reach `keep` after that.
+   */
   kept<T>(make: (app: App) => T): T;
 }
 

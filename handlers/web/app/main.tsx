@@ -1,4 +1,4 @@
-import { effect, signal } from '@preact/signals';
+import { computed, effect, signal } from '@preact/signals';
 import { render } from 'preact';
 import { createApi } from '../shared/api.ts';
 import { createToasts, ProvideToasts } from '../shared/components.tsx';
@@ -8,6 +8,7 @@ import { AppShell } from './app.tsx';
 import { type App, ProvideApp } from './context.ts';
 import { createInbox } from './inbox/inbox.ts';
 import { registerWorker } from './install.ts';
+import { openKeep } from './keep.ts';
 import { createKnocks } from './knock/knocks.ts';
 import { describeBrowser, takeCode } from './launch.ts';
 import { renewForWorker } from './media/media.ts';
@@ -57,23 +58,34 @@ async function main(): Promise<void> {
   });
   renewForWorker((used) => session.renew(used));
   const worker = registerWorker();
-  const knocks = createKnocks({ api, base, worker, openThread: (thread) => router.go('inbox', thread) });
-  const inbox = createInbox({ session, api, base, onSeen: (ids) => void knocks.close(ids) });
+  const keep = openKeep(base);
+  // The page may have been closed before everything was erased.
+  if (!store.pairing()) await keep.clear();
+  const knocks = createKnocks({ api, keep, worker, openThread: (thread) => router.go('inbox', thread) });
+  const inbox = createInbox({ session, api, base, keep, onSeen: (ids) => void knocks.close(ids) });
   const shares = createShares(base);
   await inbox.opened;
   session.port('proactive').onOnline(() => {
     if (inbox.isOffered.value) void knocks.renew();
   });
+  const stores = createStores((make) => make(app));
+  const app: App = { session, api, settings, base, inbox, knocks, shares, keep, kept: stores.kept };
+  const isPaired = computed(() => session.pairing.value !== null);
   effect(() => {
-    if (i18n.language) void knocks.speak(i18n.t);
+    if (isPaired.value && i18n.language) void knocks.speak(i18n.t);
   });
-  let wasPaired = store.pairing() !== null;
+  let wasPaired = isPaired.value;
   effect(() => {
-    const isPaired = session.pairing.value !== null;
-    if (wasPaired && !isPaired) void Promise.all([inbox.clear(), shares.clear()]);
-    wasPaired = isPaired;
+    if (wasPaired && !isPaired.value) {
+      stores.clear();
+      inbox.clear();
+      shares.forTerminal.value = '';
+      void Promise.all([keep.clear(), shares.clear()]);
+      // A browser that refuses still shows what it had shown.
+      void knocks.clear().catch(() => {});
+    }
+    wasPaired = isPaired.value;
   });
-  const app: App = { session, api, settings, base, inbox, knocks, shares, kept: createKeeper((make) => make(app)) };
   if (store.pairing()) session.start();
   render(
     <ProvideI18n value={i18n}>
@@ -89,12 +101,19 @@ async function main(): Promise<void> {
   );
 }
 
-/** Remembers what each function has made. */
-function createKeeper(create: (make: (app: App) => unknown) => unknown): App['kept'] {
+/** Remembers what each function has made, until the pairing is over. */
+function createStores(create: (make: (app: App) => unknown) => unknown) {
   const made = new Map<(app: App) => unknown, unknown>();
-  return <T,>(make: (app: App) => T): T => {
+  const kept = <T,>(make: (app: App) => T): T => {
     if (!made.has(make)) made.set(make, create(make));
     return made.get(make) as T;
+  };
+  return {
+    kept,
+    clear(): void {
+      for (const store of made.values()) (store as { close?(): void }).close?.();
+      made.clear();
+    },
   };
 }
 

@@ -1,5 +1,4 @@
 import { type ReadonlySignal, signal } from '@preact/signals';
-import { createStore, get, set } from 'idb-keyval';
 import { every, systemClock } from '../../../lib/kit/clock.ts';
 import { newUuid } from '../../../lib/kit/uuid.ts';
 import { isGranted } from '../../../lib/sessions/grants.ts';
@@ -30,19 +29,16 @@ const REFRESH_EVERY = 30_000;
 const SHELLS_TIMEOUT = 5_000;
 
 /** Keeps the overview fresh while the page is connected and shown, and stored for when it is not. */
-export function createOverview({ session, api, base }: App) {
+export function createOverview({ session, api, keep }: App) {
   const current = signal<Overview | null>(null);
-  const database = createStore('svc overview', 'overview');
-  const key = new URL(base).pathname;
   const port = session.port('terminal');
   const may = (grant: string) => isGranted(session.grants.value, grant, Date.now() / 1000);
 
-  void get<Overview>(key, database).then(
-    (stored) => {
-      current.value ??= stored ?? null;
-    },
-    () => {},
-  );
+  let isClosed = false;
+
+  void keep.read<Overview>('overview').then((stored) => {
+    current.value ??= stored ?? null;
+  });
 
   async function shells(): Promise<number | null> {
     if (!may('terminal')) return null;
@@ -66,7 +62,8 @@ export function createOverview({ session, api, base }: App) {
   async function refresh(): Promise<void> {
     if (!session.isOnline.value || document.visibilityState !== 'visible') return;
     const [info, terminals] = await Promise.all([api.call<Info>('relay/info'), shells()]);
-    current.value = {
+    if (isClosed) return;
+    const overview: Overview = {
       at: Date.now(),
       version: info.version,
       uptimeSeconds: info.uptime_seconds,
@@ -74,11 +71,12 @@ export function createOverview({ session, api, base }: App) {
       shells: terminals,
       files: info.media_entry_count,
     };
-    await set(key, current.value, database).catch(() => {});
+    current.value = overview;
+    await keep.change('overview', () => overview);
   }
 
   const refreshQuietly = () => void refresh().catch(() => {});
-  port.onOnline(() => {
+  const stopOnline = port.onOnline(() => {
     refreshQuietly();
     return every(systemClock, REFRESH_EVERY, refresh, () => {});
   });
@@ -87,5 +85,10 @@ export function createOverview({ session, api, base }: App) {
   return {
     current: current as ReadonlySignal<Overview | null>,
     refresh: refreshQuietly,
+    close(): void {
+      isClosed = true;
+      stopOnline();
+      document.removeEventListener('visibilitychange', refreshQuietly);
+    },
   };
 }

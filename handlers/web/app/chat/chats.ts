@@ -1,5 +1,4 @@
 import { type Signal, signal } from '@preact/signals';
-import { createStore, get, set } from 'idb-keyval';
 import { asObject } from '../../../../lib/kit/json.ts';
 import { newUuid } from '../../../../lib/kit/uuid.ts';
 import type { App } from '../context.ts';
@@ -32,10 +31,9 @@ const LIST_TIMEOUT = 30_000;
 export type Chats = ReturnType<typeof createChats>;
 
 /** The conversations with the agent over channel `chat` (contract 02 §5). Streams go on while another screen is shown. */
-export function createChats({ session, base }: App) {
+export function createChats({ session, keep }: App) {
   const port = session.port('chat');
-  const database = createStore('svc chats', 'chats');
-  const keyOf = (id: string) => `${new URL(base).pathname} ${id}`;
+  const keyOf = (id: string) => `chat ${id}`;
   const conversations = new Map<string, Conversation>();
   /** Conversations with an answer under way, by request. */
   const running = new Map<string, Conversation>();
@@ -57,11 +55,10 @@ export function createChats({ session, base }: App) {
   }
 
   async function store({ id, turns }: Conversation): Promise<void> {
-    // A browser that keeps nothing has the conversation until the page is closed.
-    if (id.value !== null) await set(keyOf(id.value), turns.value.slice(-MAX_TURNS), database).catch(() => {});
+    if (id.value !== null) await keep.change(keyOf(id.value), () => turns.value.slice(-MAX_TURNS));
   }
 
-  port.onMessage(({ type, id, payload }) => {
+  const stopMessages = port.onMessage(({ type, id, payload }) => {
     const listed = waiting.get(id);
     if (listed && type === 'chat.sessions') return listed({ sessions: sessionsOf(payload.sessions) });
     if (listed && type === 'chat.error') return listed({ error: String(payload.message ?? '') });
@@ -73,7 +70,7 @@ export function createChats({ session, base }: App) {
       conversations.set(payload.session_id, conversation);
     } else change(conversation, id, (turn) => advance(turn, { type, payload }));
   });
-  port.onOnline(() => () => {
+  const stopOnline = port.onOnline(() => () => {
     for (const [request, conversation] of [...running]) {
       change(conversation, request, (turn) =>
         broken(turn, 'The connection broke. The agent has stopped; what it had said is here.'),
@@ -110,12 +107,9 @@ export function createChats({ session, base }: App) {
       const conversation = create(id);
       if (id === null) return conversation;
       conversations.set(id, conversation);
-      void get<Turn[]>(keyOf(id), database).then(
-        (stored) => {
-          if (stored && conversation.turns.value.length === 0) conversation.turns.value = stored;
-        },
-        () => {},
-      );
+      void keep.read<Turn[]>(keyOf(id)).then((stored) => {
+        if (stored && conversation.turns.value.length === 0) conversation.turns.value = stored;
+      });
       return conversation;
     },
 
@@ -152,6 +146,13 @@ export function createChats({ session, base }: App) {
       for (const turn of conversation.turns.value) {
         if (turn.state === 'streaming') port.send('chat.cancel', { request_id: turn.request });
       }
+    },
+
+    close(): void {
+      // Leaving the port marks what is under way as broken, which must not be kept.
+      running.clear();
+      stopMessages();
+      stopOnline();
     },
   };
 }

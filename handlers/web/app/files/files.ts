@@ -1,5 +1,4 @@
 import { type ReadonlySignal, signal } from '@preact/signals';
-import { createStore, get, set } from 'idb-keyval';
 import { newUuid } from '../../../../lib/kit/uuid.ts';
 import { messageOf } from '../../shared/load.tsx';
 import type { App } from '../context.ts';
@@ -32,19 +31,16 @@ const MAX_KEPT = 200;
 export type Files = ReturnType<typeof createFiles>;
 
 /** Files to and from the relay (contract 04 §3). Uploads go on while another screen is shown. */
-export function createFiles({ api, base }: App) {
-  const database = createStore('svc files', 'files');
-  const key = new URL(base).pathname;
+export function createFiles({ api, keep }: App) {
   const kept = signal<readonly SentFile[]>([]);
   const transfers = signal<readonly Transfer[]>([]);
   const aborts = new Map<string, AbortController>();
 
-  void get<SentFile[]>(key, database).then(
-    (stored) => {
-      kept.value = [...kept.value, ...(stored ?? [])];
-    },
-    () => {},
-  );
+  let isClosed = false;
+
+  void keep.read<SentFile[]>('files').then((stored) => {
+    kept.value = [...kept.value, ...(stored ?? [])];
+  });
 
   function change(id: string, next: Partial<Transfer> | null): void {
     transfers.value = transfers.value.flatMap((transfer) =>
@@ -52,9 +48,10 @@ export function createFiles({ api, base }: App) {
     );
   }
 
-  async function keep(file: SentFile): Promise<void> {
-    kept.value = [file, ...kept.value].slice(0, MAX_KEPT);
-    await set(key, kept.value, database).catch(() => {});
+  async function store(files: readonly SentFile[]): Promise<void> {
+    if (isClosed) return;
+    kept.value = files;
+    await keep.change('files', () => files);
   }
 
   async function send(file: File): Promise<void> {
@@ -73,7 +70,8 @@ export function createFiles({ api, base }: App) {
       });
       change(id, null);
       const { name, type, size } = file;
-      await keep({ token, name, type, size, at: Date.now(), expiresAt: expires_at * 1000 });
+      const sent = { token, name, type, size, at: Date.now(), expiresAt: expires_at * 1000 };
+      await store([sent, ...kept.value].slice(0, MAX_KEPT));
     } catch (error) {
       change(id, abort.signal.aborted ? { state: 'cancelled' } : { state: 'failed', error: messageOf(error) });
     } finally {
@@ -90,9 +88,11 @@ export function createFiles({ api, base }: App) {
     dismiss: (id: string) => change(id, null),
 
     /** Forgets a file here. The relay deletes it when it expires. */
-    async forget(token: string): Promise<void> {
-      kept.value = kept.value.filter((file) => file.token !== token);
-      await set(key, kept.value, database).catch(() => {});
+    forget: (token: string): Promise<void> => store(kept.value.filter((file) => file.token !== token)),
+
+    close(): void {
+      isClosed = true;
+      for (const abort of aborts.values()) abort.abort();
     },
   };
 }

@@ -3,6 +3,7 @@ import { type Cancel, every, systemClock } from '../../../../lib/kit/clock.ts';
 import { isGranted } from '../../../../lib/sessions/grants.ts';
 import type { Message } from '../../../../lib/socket/envelope.ts';
 import type { Api } from '../../shared/api.ts';
+import type { Keep } from '../keep.ts';
 import type { Session } from '../session.ts';
 import {
   type HistoryRow,
@@ -16,7 +17,6 @@ import {
   threadOf,
   threadsOf,
 } from './items.ts';
-import { type Keep, openKeep } from './keep.ts';
 import { createOutbox, inboxChannel, type NewReply, type WaitingReply } from './outbox.ts';
 
 /** Items asked for at once, the most that the relay gives. */
@@ -39,6 +39,7 @@ export interface InboxParts {
   session: Session;
   api: Api;
   base: string;
+  keep: Keep;
   /** Told of messages that were seen, here or elsewhere; of some more than once. */
   onSeen?(ids: readonly string[]): void;
 }
@@ -49,8 +50,7 @@ export type Inbox = ReturnType<typeof createInbox>;
  * Messages of the agent and the replies. Copies arrive live; what was missed is read from the history by its numbers, so
  * that none is lost or shown twice. Replies wait in the outbox until the relay has them.
  */
-export function createInbox({ session, api, base, onSeen }: InboxParts) {
-  const keep: Keep = openKeep(base);
+export function createInbox({ session, api, base, keep, onSeen }: InboxParts) {
   const outbox = createOutbox(keep);
   const channel = inboxChannel(base);
   const port = session.port('proactive');
@@ -255,14 +255,16 @@ export function createInbox({ session, api, base, onSeen }: InboxParts) {
       void keep.change('drafts', () => drafts.value);
     },
 
-    /** The pairing is over: nothing stays in this browser. */
-    async clear(): Promise<void> {
+    /** Forgets everything, and writes none of it to `keep` any more. */
+    clear(): void {
       cancelKeep();
+      reading?.abort();
+      reading = null;
       known = 0;
       items.value = new Map();
+      titles.value = new Map();
       drafts.value = {};
       waiting.value = [];
-      await keep.clear();
     },
 
     close(): void {

@@ -1,5 +1,5 @@
 import { bytesToHex, randomBytes } from '../../../../lib/kit/bytes.ts';
-import type { Keep } from './keep.ts';
+import type { Keep } from '../keep.ts';
 
 /** A reply until the relay has acknowledged it, as it goes on the wire (contract 04 §5.1). */
 export interface WaitingReply {

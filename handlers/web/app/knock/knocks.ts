@@ -4,7 +4,7 @@ import { systemClock } from '../../../../lib/kit/clock.ts';
 import { withTimeout } from '../../../../lib/kit/timeouts.ts';
 import type { Api } from '../../shared/api.ts';
 import type { I18n } from '../../shared/i18n.ts';
-import { openKeep } from '../inbox/keep.ts';
+import type { Keep } from '../keep.ts';
 import type { KnockData, OpenThread } from '../worker/knock.ts';
 import { KNOCK_WORDS, knockWords } from '../worker/words.ts';
 
@@ -24,7 +24,7 @@ export type KnockState =
 
 export interface KnockParts {
   api: Api;
-  base: string;
+  keep: Keep;
   /** The service worker of the app, where the browser has one. */
   worker: Promise<ServiceWorkerRegistration | undefined>;
   /** Shows a thread that was tapped. */
@@ -34,10 +34,9 @@ export interface KnockParts {
 export type Knocks = ReturnType<typeof createKnocks>;
 
 /** Web push in this browser: its service worker, and the subscription at the relay (contract 09 §6). */
-export function createKnocks({ api, base, worker, openThread }: KnockParts) {
+export function createKnocks({ api, keep, worker, openThread }: KnockParts) {
   const state = signal<KnockState>(found());
   const hasContent = signal(false);
-  const keep = openKeep(base);
   const container = 'serviceWorker' in navigator ? navigator.serviceWorker : undefined;
   container?.addEventListener('message', ({ data }: MessageEvent<OpenThread | undefined>) => {
     if (data?.name === 'open-thread') openThread(data.thread);
@@ -49,6 +48,11 @@ export function createKnocks({ api, base, worker, openThread }: KnockParts) {
       return isApple() && !isInstalled() ? 'not-installed' : 'unsupported';
     }
     return Notification.permission === 'denied' ? 'blocked' : 'off';
+  }
+
+  async function closeWhere(isOver: (notification: Notification) => boolean): Promise<void> {
+    const notifications = (await (await worker)?.getNotifications()) ?? [];
+    for (const notification of notifications.filter(isOver)) notification.close();
   }
 
   const ready = async (): Promise<ServiceWorkerRegistration> => {
@@ -115,11 +119,16 @@ export function createKnocks({ api, base, worker, openThread }: KnockParts) {
     speak: (t: I18n['t']): Promise<unknown> => keep.change(KNOCK_WORDS, () => knockWords(t)),
 
     /** Takes away the notifications of messages that were seen. */
-    async close(messageIds: readonly string[]): Promise<void> {
-      const registration = await worker;
-      for (const notification of (await registration?.getNotifications()) ?? []) {
-        if (messageIds.includes((notification.data as KnockData | null)?.messageId ?? '')) notification.close();
-      }
+    close: (messageIds: readonly string[]): Promise<void> =>
+      closeWhere((notification) => messageIds.includes((notification.data as KnockData | null)?.messageId ?? '')),
+
+    /** The pairing is over: takes away every notification, and gives up the subscription, which the relay has forgotten. */
+    async clear(): Promise<void> {
+      state.value = found();
+      hasContent.value = false;
+      await closeWhere(() => true);
+      const subscription = await (await worker)?.pushManager?.getSubscription();
+      await subscription?.unsubscribe();
     },
   };
 }

@@ -1,6 +1,6 @@
 import { type Api, ApiError } from '../../shared/api.ts';
 import type { App } from '../context.ts';
-import { type Keep, openKeep } from '../inbox/keep.ts';
+import type { Keep } from '../keep.ts';
 
 /** A file of a profile as the relay has it. */
 export interface Document {
@@ -42,7 +42,7 @@ export type SaveResult = { kind: 'saved'; etag: string } | { kind: 'conflict'; t
 const pathOf = (profile: string): string => `api/profiles/${encodeURIComponent(profile)}`;
 
 /** The relay's profile routes (contract 07 §1.5), and drafts in this browser. */
-export const createDocuments = ({ api, base }: App) => documentsOf(api, openKeep(base));
+export const createDocuments = ({ api, keep }: App) => documentsOf(api, keep);
 
 function documentsOf(api: Api, keep: Keep) {
   const draftKey = ({ profile, memory }: DocumentName) => `draft ${profile}/${memory ?? ''}`;

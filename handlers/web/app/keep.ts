@@ -3,12 +3,13 @@ import { createStore, delMany, get, keys, update } from 'idb-keyval';
 export type Keep = ReturnType<typeof openKeep>;
 
 /**
- * What the inbox and the drafts of documents keep in this browser, for the relay at `base`. Pages and the service worker share it; a change is one
- * transaction. A browser that keeps nothing (a private window) has it in memory, until the page is closed.
+ * Everything that the app keeps in this browser for the pairing with the relay at `base`: messages, drafts, conversations,
+ * files. Pages and the service worker share it; a change is one transaction. A browser that keeps nothing (a private
+ * window) has it in memory, until the page is closed.
  */
 export function openKeep(base: string) {
   const place = new URL(base).pathname;
-  const database = createStore('svc-inbox', 'keep');
+  const database = createStore('svc kept', 'keep');
   const memory = new Map<string, unknown>();
   const keyOf = (name: string) => `${name} ${place}`;
 

@@ -1,0 +1,43 @@
+import type { Page } from 'playwright-core';
+
+export interface Stored {
+  /** Rows by their keys, of each database in IndexedDB. */
+  databases: Record<string, Record<string, unknown>>;
+  /** Keys of `localStorage` and `sessionStorage`. */
+  storage: string[];
+  /** Paths of what the service worker stores. */
+  cached: string[];
+}
+
+/** Everything that the browser keeps for the page's origin. */
+export const stored = (page: Page): Promise<Stored> =>
+  page.evaluate(async () => {
+    const done = <T>(request: IDBRequest<T>) =>
+      new Promise<T>((resolve, reject) => {
+        request.onsuccess = () => resolve(request.result);
+        request.onerror = () => reject(request.error);
+      });
+    const databases: Record<string, Record<string, unknown>> = {};
+    for (const { name = '' } of await indexedDB.databases()) {
+      const database = await done(indexedDB.open(name));
+      const rows: Record<string, unknown> = {};
+      for (const store of database.objectStoreNames) {
+        const open = () => database.transaction(store).objectStore(store);
+        for (const key of await done(open().getAllKeys())) rows[String(key)] = await done(open().get(key));
+      }
+      database.close();
+      databases[name] = rows;
+    }
+    const cached: string[] = [];
+    for (const name of await caches.keys()) {
+      const requests = await (await caches.open(name)).keys();
+      cached.push(...requests.map(({ url }) => new URL(url).pathname));
+    }
+    return { databases, storage: [...Object.keys(localStorage), ...Object.keys(sessionStorage)], cached };
+  });
+
+/** The relay's token of the file that the page has sent last. */
+export async function sentToken(page: Page): Promise<string> {
+  const files = (await stored(page)).databases['svc kept']?.['files /'] as { token: string }[];
+  return files[0]?.token ?? '';
+}
