@@ -1,5 +1,6 @@
 import { type ReadonlySignal, signal } from '@preact/signals';
 import { newUuid } from '../../../../lib/kit/uuid.ts';
+import { ApiError } from '../../shared/api.ts';
 import { messageOf } from '../../shared/load.tsx';
 import type { App } from '../context.ts';
 
@@ -22,11 +23,26 @@ export interface Transfer {
   size: number;
   /** Bytes that have left. */
   sent: number;
-  state: 'sending' | 'cancelled' | 'failed';
+  state: 'waiting' | 'sending' | 'cancelled' | 'failed';
   error?: string;
 }
 
 const MAX_KEPT = 200;
+/** Fewer than the uploads that the relay takes from one device at a time (contract 04 §3.5). */
+const MAX_AT_ONCE = 3;
+
+/** Sentences for the statuses of an upload; 507 is that of a proxy or a platform. */
+const REFUSALS: Readonly<Record<number, string>> = {
+  0: 'The connection broke before the whole file had arrived.',
+  401: 'The relay does not know this browser any more.',
+  403: 'This device may not send files.',
+  408: 'The connection was too slow for the file.',
+  413: 'The file is larger than the relay takes.',
+  429: 'Too many files are on their way already. Try again in a moment.',
+  500: 'The relay could not store the file.',
+  503: 'The relay takes no file right now. Try again in a moment.',
+  507: "The relay's machine has no room for the file.",
+};
 
 export type Files = ReturnType<typeof createFiles>;
 
@@ -34,6 +50,8 @@ export type Files = ReturnType<typeof createFiles>;
 export function createFiles({ api, keep }: App) {
   const kept = signal<readonly SentFile[]>([]);
   const transfers = signal<readonly Transfer[]>([]);
+  /** Of the transfers that are listed, so that they can be sent again. */
+  const sources = new Map<string, File>();
   const aborts = new Map<string, AbortController>();
 
   let isClosed = false;
@@ -54,11 +72,18 @@ export function createFiles({ api, keep }: App) {
     await keep.change('files', () => files);
   }
 
-  async function send(file: File): Promise<void> {
-    const id = newUuid();
+  /** Sends files that wait, as many as may be on their way. */
+  function proceed(): void {
+    for (const { id, state } of transfers.value) {
+      const file = sources.get(id);
+      if (state === 'waiting' && file && aborts.size < MAX_AT_ONCE) void send(id, file);
+    }
+  }
+
+  async function send(id: string, file: File): Promise<void> {
     const abort = new AbortController();
     aborts.set(id, abort);
-    transfers.value = [...transfers.value, { id, name: file.name, size: file.size, sent: 0, state: 'sending' }];
+    change(id, { state: 'sending', sent: 0, error: undefined });
     const form = new FormData();
     form.append('file', file);
     try {
@@ -68,24 +93,45 @@ export function createFiles({ api, keep }: App) {
         signal: abort.signal,
         onProgress: (sent) => change(id, { sent: Math.min(sent, file.size) }),
       });
+      sources.delete(id);
       change(id, null);
       const { name, type, size } = file;
       const sent = { token, name, type, size, at: Date.now(), expiresAt: expires_at * 1000 };
       await store([sent, ...kept.value].slice(0, MAX_KEPT));
     } catch (error) {
-      change(id, abort.signal.aborted ? { state: 'cancelled' } : { state: 'failed', error: messageOf(error) });
+      const refusal = error instanceof ApiError ? REFUSALS[error.status] : undefined;
+      const failure = { state: 'failed', error: refusal ?? messageOf(error) } as const;
+      change(id, abort.signal.aborted ? { state: 'cancelled' } : failure);
     } finally {
       aborts.delete(id);
+      proceed();
     }
   }
 
   return {
     kept: kept as ReadonlySignal<readonly SentFile[]>,
     transfers: transfers as ReadonlySignal<readonly Transfer[]>,
-    send: (file: File) => void send(file),
-    cancel: (id: string) => aborts.get(id)?.abort(),
+    /** Sends a file, once others have arrived. */
+    send(file: File): void {
+      const id = newUuid();
+      sources.set(id, file);
+      transfers.value = [...transfers.value, { id, name: file.name, size: file.size, sent: 0, state: 'waiting' }];
+      proceed();
+    },
+    /** Sends a file once more that was cancelled or has failed. */
+    retry(id: string): void {
+      change(id, { state: 'waiting', sent: 0 });
+      proceed();
+    },
+    cancel(id: string): void {
+      if (aborts.has(id)) aborts.get(id)?.abort();
+      else change(id, { state: 'cancelled' });
+    },
     /** Takes a transfer that has ended off the list. */
-    dismiss: (id: string) => change(id, null),
+    dismiss(id: string): void {
+      sources.delete(id);
+      change(id, null);
+    },
 
     /** Forgets a file here. The relay deletes it when it expires. */
     forget: (token: string): Promise<void> => store(kept.value.filter((file) => file.token !== token)),

@@ -140,11 +140,16 @@ function Pick({ files, icon, text, accept, capture }: PickProps) {
 function TransferView({ transfer, files }: { transfer: Transfer; files: Files }) {
   const { t } = useI18n();
   const { id, name, size, sent, state, error } = transfer;
-  if (state !== 'sending') {
+  if (state === 'failed' || state === 'cancelled') {
     return (
       <Notice
         tone={state === 'failed' ? 'bad' : undefined}
-        action={<Button icon="close" kind="plain" label={t('Close')} onClick={() => files.dismiss(id)} />}
+        action={
+          <>
+            <Button icon="refresh" label={t('Send {name} again', { name })} onClick={() => files.retry(id)} />
+            <Button icon="close" kind="plain" label={t('Close')} onClick={() => files.dismiss(id)} />
+          </>
+        }
       >
         {state === 'failed' ? `${name}: ${t(error ?? '')}` : t('{name} was not sent: you cancelled it.', { name })}
       </Notice>
@@ -155,7 +160,7 @@ function TransferView({ transfer, files }: { transfer: Transfer; files: Files })
       <div class="row apart">
         <span class="grow">{name}</span>
         <span class="small soft">
-          {sizeText(sent)} / {sizeText(size)}
+          {state === 'waiting' ? t('Waits for the others') : `${sizeText(sent)} / ${sizeText(size)}`}
         </span>
         <Button icon="close" onClick={() => files.cancel(id)}>
           {t('Cancel')}
