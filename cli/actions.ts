@@ -8,5 +8,6 @@ export const ACTIONS = {
   'insecure-api-key': ['status', 'on', 'off', 'enable', 'disable'],
   trusted: ['list', 'add', 'remove'],
   blocklist: ['list', 'add', 'remove', 'reset'],
+  triggers: ['list', 'add', 'remove', 'enable', 'disable', 'clear', 'on', 'off', 'kill', 'resume'],
   completion: ['bash', 'zsh', 'fish'],
 } as const;

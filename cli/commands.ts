@@ -163,6 +163,12 @@ const companionCommands: CommandEntry[] = [
     load: () => import('./companion/blocklist.ts'),
   },
   {
+    usage: 'triggers [action] [...rules]',
+    actions: ACTIONS.triggers,
+    summary: 'show or change the notifications that the phone asks about: whether to tell the agent',
+    load: () => import('./companion/triggers.ts'),
+  },
+  {
     usage: 'export <file>',
     summary: 'write a backup of settings and pairing behind a passphrase',
     load: () => import('./companion/export.ts'),

@@ -1,4 +1,4 @@
-import type { SafetySettings } from '../../lib/companion/safety-settings.ts';
+import type { SafetySettings, SettingsChange } from '../../lib/companion/safety-settings.ts';
 import type { Options } from '../options.ts';
 import type { CommandContext } from '../output.ts';
 import { lockSettings, openCompanion } from './settings.ts';
@@ -11,7 +11,7 @@ import { lockSettings, openCompanion } from './settings.ts';
 export async function changeSettings(
   options: Options,
   context: CommandContext,
-  change: (settings: SafetySettings) => Partial<SafetySettings> | null,
+  change: (settings: SafetySettings) => SettingsChange | null,
 ): Promise<SafetySettings> {
   const companion = await openCompanion(options, context);
   const release = await lockSettings(companion);

@@ -4,8 +4,11 @@ import { describeError } from '../../lib/errors.ts';
 import type { Clock } from '../../lib/kit/clock.ts';
 import { type Input, printable } from '../output.ts';
 import { allGrants, CAPABILITIES, cycleGrant, grantText } from './grants.ts';
+import { SENDER } from './phone.ts';
+import type { LinePrompt } from './prompt.ts';
 import type { Questions } from './questions.ts';
 import type { TerminalView } from './terminal-view.ts';
+import { triggerLines } from './trigger-lines.ts';
 
 /** The keys that switch the capabilities, in the order of `CAPABILITIES`. */
 const DIGITS = '1234567890';
@@ -24,6 +27,9 @@ const HELP = [
   '  v        show the screen of the simulated phone',
   '  t        messages toggle: while it is on, the agent can write to you',
   '  w i      reply to the newest message; show the last messages',
+  '  s        let the phone receive a text message: type it',
+  '  e        list the notification triggers, and what they did last',
+  '  k        kill switch of the notification triggers: while it is on, none of them asks',
   '  r        reconnect now instead of waiting',
   '  ?        this help',
   '  q        quit (so does Ctrl-C)',
@@ -35,10 +41,12 @@ export interface KeyParts {
   questions: Questions;
   settings: SettingsStore;
   messages: Messages;
-  prompt: ReplyPrompt;
+  prompt: LinePrompt;
   clock: Clock;
   /** Prints the screen of the phone. */
   showScreen(): void;
+  /** Lets the phone receive a text message. */
+  receiveSms(text: string): void;
   reconnect(): void;
   quit(): void;
   onFailure(error: unknown): void;
@@ -46,7 +54,8 @@ export interface KeyParts {
 
 /** Reads single keys from a terminal. Returns a function that stops and restores the terminal. */
 export function readKeys(parts: KeyParts): () => void {
-  const { input, view, questions, settings, messages, prompt, clock, showScreen, reconnect, quit, onFailure } = parts;
+  const { input, view, questions, settings, messages, prompt, clock } = parts;
+  const { showScreen, receiveSms, reconnect, quit, onFailure } = parts;
   const update = (change: Parameters<SettingsStore['update']>[0]) => void settings.update(change).catch(onFailure);
 
   function listGrants(): void {
@@ -56,6 +65,34 @@ export function readKeys(parts: KeyParts): () => void {
     );
     const { policy } = settings.get();
     view.print('Grants', ...rows, ...(policy === 'bound' ? [] : [`  (the policy is ${policy}: nothing is allowed)`]));
+  }
+
+  function openReply(): void {
+    const [original] = messages.list();
+    if (!original) {
+      view.print('There is no message to reply to.');
+      return;
+    }
+    const { chatId, messageId: replyTo, title } = original;
+    messages.setThreadOpen(true);
+    prompt.open({
+      label: `Reply to ${printable(title ?? 'the agent')}`,
+      onClose: () => messages.setThreadOpen(false),
+      onText(text) {
+        try {
+          messages.reply({ text, chatId, replyTo });
+          view.print(`  you: ${printable(text)}`);
+        } catch (error) {
+          view.print(`! ${describeError(error)}`);
+        }
+      },
+    });
+  }
+
+  function flipKillSwitch(): void {
+    const isOn = !settings.get().triggers.notification_triggers_kill_switch;
+    update({ triggers: { notification_triggers_kill_switch: isOn } });
+    view.print(`Kill switch of the notification triggers is ${isOn ? 'ON: none of them asks' : 'off'}.`);
   }
 
   function press(key: string): void {
@@ -70,7 +107,7 @@ export function readKeys(parts: KeyParts): () => void {
       const messagesEnabled = !settings.get().messagesEnabled;
       update({ messagesEnabled });
       view.print(`Messages toggle is ${messagesEnabled ? 'ON' : 'off'}.`);
-    } else if (key === 'w') prompt.open();
+    } else if (key === 'w') openReply();
     else if (key === 'i') view.print(...inboxLines(messages.list()));
     else if (key === 'g') listGrants();
     else if (key === 'A' || key === 'N') {
@@ -83,6 +120,9 @@ export function readKeys(parts: KeyParts): () => void {
     } else if (key === 'y' || key === 'a') questions.answer({ allowed: true, dontAskAgain: key === 'a' });
     else if (key === 'n') questions.answer({ allowed: false });
     else if (key === 'v') showScreen();
+    else if (key === 's') prompt.open({ label: `Text message from ${SENDER.name}`, onText: receiveSms });
+    else if (key === 'e') view.print(...triggerLines(settings.get().triggers));
+    else if (key === 'k') flipKillSwitch();
     else if (key === 'r') reconnect();
     else if (key === '?' || key === 'h') view.print(...HELP);
   }
@@ -123,74 +163,4 @@ function inboxLines(messages: readonly ReceivedMessage[]): string[] {
     return `  ${from}${printable(text)}`;
   });
   return ['Messages', ...rows.reverse()];
-}
-
-/** A reply while it is being written, on the status line. */
-export interface ReplyPrompt {
-  readonly isOpen: boolean;
-  /** The text of the status line; null while closed. */
-  line(): string | null;
-  /** Starts a reply to the newest message. */
-  open(): void;
-  key(key: string): void;
-  cancel(): void;
-}
-
-export interface ReplyPromptParts {
-  messages: Messages;
-  /** The line has changed. */
-  onChange(): void;
-  print(...lines: string[]): void;
-}
-
-const MAX_REPLY = 4096;
-
-/** Reads one line of text: Enter sends it, Esc discards it. */
-export function createReplyPrompt({ messages, onChange, print }: ReplyPromptParts): ReplyPrompt {
-  let original: ReceivedMessage | null = null;
-  let written = '';
-
-  function close(): void {
-    original = null;
-    messages.setThreadOpen(false);
-    onChange();
-  }
-
-  function send(): void {
-    const { chatId, messageId: replyTo } = original as ReceivedMessage;
-    const text = written;
-    close();
-    if (text.trim() === '') return;
-    try {
-      messages.reply({ text, chatId, replyTo });
-      print(`  you: ${printable(text)}`);
-    } catch (error) {
-      print(`! ${describeError(error)}`);
-    }
-  }
-
-  return {
-    get isOpen() {
-      return original !== null;
-    },
-    line: () =>
-      original
-        ? `Reply to ${printable(original.title ?? 'the agent')}: ${written}_   (Enter sends, Esc discards)`
-        : null,
-    open() {
-      original = messages.list()[0] ?? null;
-      if (!original) return print('There is no message to reply to.');
-      written = '';
-      messages.setThreadOpen(true);
-      onChange();
-    },
-    key(key) {
-      if (key === '\r' || key === '\n') return send();
-      if (key === '\u0003' || key === '\u0004') return close();
-      if (key === '\u007f' || key === '\b') written = [...written].slice(0, -1).join('');
-      else if (key >= ' ' && written.length < MAX_REPLY) written += key;
-      onChange();
-    },
-    cancel: close,
-  };
 }

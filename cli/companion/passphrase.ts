@@ -61,8 +61,9 @@ function type(label: string, { stdin, stderr, program }: CommandContext): Promis
       'there is no terminal to type the passphrase on: give --passphrase-file or --passphrase-stdin',
     );
   }
-  stderr.write(`${label}: `);
+  // Before the label: a fast typist must not be echoed.
   stdin.setRawMode?.(true);
+  stderr.write(`${label}: `);
   return new Promise((resolve, reject) => {
     let text = '';
     const done = (settle: () => void) => {

@@ -2,6 +2,7 @@ import type { AnsweredCommand } from '../../lib/companion/link/commands.ts';
 import { createPhone } from '../../lib/companion/phone.ts';
 import type { SafetySettings, SettingsStore } from '../../lib/companion/safety-settings.ts';
 import { createSimulatedDevice } from '../../lib/companion/simulated/device.ts';
+import type { PostedNotification } from '../../lib/companion/triggers.ts';
 import type { ActivityEntry, Confirm, FetchMedia, Phone, Upload } from '../../lib/companion/types.ts';
 import type { Clock } from '../../lib/kit/clock.ts';
 import { asObject } from '../../lib/kit/json.ts';
@@ -10,6 +11,9 @@ import { drawScreen } from './screen.ts';
 import type { CommandRow } from './view.ts';
 
 const MAX_PENDING_ENTRIES = 100;
+
+/** Sends the text messages that the person at the terminal types. */
+export const SENDER = { name: 'Ada Lovelace', number: '+15550101' };
 
 export interface SimulatedPhoneParts {
   settings: SettingsStore;
@@ -28,6 +32,17 @@ export function createSimulatedPhone({ name, media, ...parts }: SimulatedPhonePa
   return {
     phone,
     trackRows: (onOwnRow: (row: CommandRow) => void) => trackRows(phone, onOwnRow),
+    /** Subscribes to the notifications of the phone. */
+    onNotification: (listener: (notification: PostedNotification) => void) =>
+      device.onNotification?.(listener) ?? (() => {}),
+    /** Lets the phone show a notification, or receive a text message from the first of its contacts. */
+    post: device.post,
+    receiveSms: (text: string) => device.receiveSms(SENDER.number, text),
+    /** `Messages (com.android.messaging)`; the package alone for an app that is not in the launcher. */
+    async appName(packageName: string): Promise<string> {
+      const label = (await device.apps()).find((app) => app.package === packageName)?.label;
+      return label === undefined ? packageName : `${label} (${packageName})`;
+    },
     /** The screen as text, for a terminal of that width. */
     async screen(columns?: number): Promise<string[]> {
       const [windows, apps] = await Promise.all([device.windows(), device.apps()]);

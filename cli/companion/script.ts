@@ -1,5 +1,7 @@
+import { readSharedSettings } from '../../lib/companion/link/settings-backup.ts';
 import type { Messages } from '../../lib/companion/messages.ts';
-import type { SettingsStore } from '../../lib/companion/safety-settings.ts';
+import type { SettingsChange, SettingsStore } from '../../lib/companion/safety-settings.ts';
+import type { PostedNotification } from '../../lib/companion/triggers.ts';
 import { describeError, RelayError } from '../../lib/errors.ts';
 import type { Clock } from '../../lib/kit/clock.ts';
 import { asObject, parseObject } from '../../lib/kit/json.ts';
@@ -15,6 +17,8 @@ export interface ScriptParts {
   settings: SettingsStore;
   messages: Messages;
   clock: Clock;
+  /** Lets the phone show a notification. */
+  post(notification: PostedNotification): void;
   notice(text: string): void;
   quit(): void;
 }
@@ -23,10 +27,21 @@ export interface ScriptParts {
  * Reads the instructions of a script, one JSON object per line:
  * `{"request_id":"…","allow":true,"dont_ask_again":false}` answers a question, `{"master":true}` and
  * `{"messages":true}` set the toggles, `{"grant":"screen_control=30m"}` replaces all grants (`""` revokes them),
- * `{"reply":{"text":"…"}}` replies to the newest message, or to `reply_to` or `chat_id`, and `{"quit":true}` ends.
+ * `{"settings":{"blocklist":[]}}` sets what a backup may hold, by the same keys, at once, `{"notification":{…}}` lets the
+ * phone show a notification, `{"reply":{"text":"…"}}` replies to the newest message, or to `reply_to` or `chat_id`, and
+ * `{"quit":true}` ends.
  * The end of the input ends nothing. Returns a function that stops reading.
  */
-export function readScript({ input, questions, settings, messages, clock, notice, quit }: ScriptParts): () => void {
+export function readScript({
+  input,
+  questions,
+  settings,
+  messages,
+  clock,
+  post,
+  notice,
+  quit,
+}: ScriptParts): () => void {
   let rest = '';
 
   async function execute(text: string): Promise<void> {
@@ -44,9 +59,12 @@ export function readScript({ input, questions, settings, messages, clock, notice
       await settings.update({ capabilities });
     } else if (typeof instruction.messages === 'boolean') {
       await settings.update({ messagesEnabled: instruction.messages });
-    } else if (instruction.reply !== undefined) reply(instruction.reply, messages);
+    } else if (instruction.settings !== undefined) {
+      await settings.update(readSettings(instruction.settings));
+    } else if (instruction.notification !== undefined) post(readNotification(instruction.notification));
+    else if (instruction.reply !== undefined) reply(instruction.reply, messages);
     else if (instruction.quit === true) quit();
-    else notice('a line on stdin has none of allow, master, grant, messages, reply and quit');
+    else notice('a line on stdin has none of allow, master, grant, messages, settings, notification, reply and quit');
   }
 
   const onData = (data: Buffer | string) => {
@@ -64,6 +82,23 @@ export function readScript({ input, questions, settings, messages, clock, notice
     input.off('data', onData);
     input.pause();
   };
+}
+
+/** Settings by the keys of a backup. @throws RelayError `invalid`, naming the one that is unknown or unusable. */
+function readSettings(value: unknown): SettingsChange {
+  const given = asObject(value);
+  if (!given) throw new RelayError('invalid', 'settings must be a JSON object');
+  const { change, ignored } = readSharedSettings(given);
+  if (ignored.length > 0) throw new RelayError('invalid', `there is no setting ${ignored.join(', ')}`);
+  return change;
+}
+
+/** A notification with the members of `notification.posted` (contract 02 §6). @throws RelayError `invalid`. */
+function readNotification(value: unknown): PostedNotification {
+  const { package_name: packageName, title = null, text = null } = asObject(value) ?? {};
+  const isText = (member: unknown): member is string | null => member === null || typeof member === 'string';
+  if (typeof packageName === 'string' && isText(title) && isText(text)) return { packageName, title, text };
+  throw new RelayError('invalid', 'a notification needs a package_name; title and text must be strings');
 }
 
 /** @throws RelayError `invalid` for a malformed reply, and as `Messages.reply`. */

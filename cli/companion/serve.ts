@@ -2,14 +2,16 @@ import type { DeviceFacts } from '../../lib/companion/link/auth.ts';
 import { createLink } from '../../lib/companion/link/link.ts';
 import { createMediaClient } from '../../lib/companion/link/media.ts';
 import { createMessages } from '../../lib/companion/messages.ts';
-import type { SafetySettings } from '../../lib/companion/safety-settings.ts';
+import type { SettingsChange } from '../../lib/companion/safety-settings.ts';
+import { createTriggerRunner } from '../../lib/companion/trigger-runner.ts';
 import { describeError } from '../../lib/errors.ts';
 import { createLog } from '../../lib/log.ts';
 import type { CommandContext } from '../output.ts';
 import { onSignals } from '../signals.ts';
-import { createReplyPrompt, readKeys } from './keys.ts';
+import { readKeys } from './keys.ts';
 import { openNetwork } from './network.ts';
 import { createSimulatedPhone } from './phone.ts';
+import { createLinePrompt } from './prompt.ts';
 import { type ApprovalMode, createQuestions } from './questions.ts';
 import { readScript } from './script.ts';
 import type { Companion } from './settings.ts';
@@ -20,7 +22,7 @@ export interface RunOptions {
   approve: ApprovalMode;
   json: boolean;
   /** Settings to apply before connecting. */
-  change: Partial<SafetySettings>;
+  change: SettingsChange;
 }
 
 export interface ServeParts {
@@ -69,17 +71,13 @@ export async function serve({ options, companion, context, device }: ServeParts)
     log,
     onMessage: (message, surface) => view.message(message, surface),
     onBacklog: (count) => view.backlog(count),
-    onAcknowledged: (reply) => view.replied(reply),
+    onAcknowledged: (reply) => triggers.acknowledged(reply.message_id) || view.replied(reply),
     onSubscribed: (isSubscribed) => view.subscribed(isSubscribed),
   });
-  const prompt = createReplyPrompt({
-    messages,
-    onChange: () => terminal?.refresh(),
-    print: (...lines) => terminal?.print(...lines),
-  });
+  const prompt = createLinePrompt(() => terminal?.refresh());
   promptLine = prompt.line;
   const media = createMediaClient({ callRelay, store: settings, clock });
-  const { phone, trackRows, screen } = createSimulatedPhone({
+  const simulated = createSimulatedPhone({
     settings,
     confirm: questions.confirm,
     clock,
@@ -87,7 +85,17 @@ export async function serve({ options, companion, context, device }: ServeParts)
     name: device.name,
     media,
   });
-  const rows = trackRows((row) => view.command(row));
+  const { phone, screen, post, receiveSms, appName } = simulated;
+  const triggers = createTriggerRunner({
+    settings,
+    confirm: questions.confirm,
+    tell: (text, metadata) => messages.reply({ text, chatId: null, metadata }).message_id,
+    appName,
+    clock,
+    log,
+    onActivity: (row) => view.triggered(row),
+  });
+  const rows = simulated.trackRows((row) => view.command(row));
   const link = createLink({
     dial,
     callRelay,
@@ -118,6 +126,8 @@ export async function serve({ options, companion, context, device }: ServeParts)
       onSignals(quit, context),
       settings.onChange((now) => view.settings(now)),
       rows.stop,
+      simulated.onNotification(triggers.posted),
+      triggers.close,
       messages.close,
     );
     const input = context.stdin;
@@ -127,11 +137,11 @@ export async function serve({ options, companion, context, device }: ServeParts)
       const keys = { input, view: terminal, questions, settings, messages, prompt, clock };
       const onResize = () => terminal.refresh();
       context.stdout.on?.('resize', onResize);
-      cleanups.push(readKeys({ ...keys, showScreen, reconnect, quit, onFailure }), () =>
+      cleanups.push(readKeys({ ...keys, showScreen, receiveSms, reconnect, quit, onFailure }), () =>
         context.stdout.off?.('resize', onResize),
       );
     } else if (options.json) {
-      cleanups.push(readScript({ input, questions, settings, messages, clock, notice, quit }));
+      cleanups.push(readScript({ input, questions, settings, messages, clock, post, notice, quit }));
     }
     view.settings(settings.get());
     link.start();

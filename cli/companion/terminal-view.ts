@@ -2,6 +2,8 @@ import { authority, type Endpoint, isSecure, routeName } from '../../lib/compani
 import type { LinkState } from '../../lib/companion/link/state.ts';
 import type { ReceivedMessage, Surface } from '../../lib/companion/messages.ts';
 import type { SafetySettings } from '../../lib/companion/safety-settings.ts';
+import { areActive } from '../../lib/companion/triggers.ts';
+import type { Question } from '../../lib/companion/types.ts';
 import type { Clock } from '../../lib/kit/clock.ts';
 import {
   type CommandContext,
@@ -16,6 +18,7 @@ import {
 import { CAPABILITIES, liveGrants } from './grants.ts';
 import type { OpenQuestion, QuestionOutcome } from './questions.ts';
 import { routeText } from './routes.ts';
+import { triggerText } from './trigger-lines.ts';
 import type { CommandRow, View } from './view.ts';
 
 /** Whether the terminal continues long lines in the next row. */
@@ -79,7 +82,8 @@ export function createTerminalView(parts: TerminalViewParts): TerminalView {
     if (question) {
       const left = Math.max(0, Math.ceil((question.deadline - clock.monotonic()) / 1000));
       const more = open().length > 1 ? `  (${open().length - 1} more)` : '';
-      const keys = `y allow  n deny  a always  ${left} s`;
+      const isRule = question.about !== undefined && 'rule' in question.about;
+      const keys = `y allow  n deny${isRule ? '' : '  a always'}  ${left} s`;
       const about = question.about ? `  ${printable(question.about.app).replace(/ \(.*/, '')}: ` : '  ';
       const title = printable(question.title);
       return [
@@ -95,11 +99,12 @@ export function createTerminalView(parts: TerminalViewParts): TerminalView {
 
   /** Forms of the status line, longest first. Each names the route. */
   function statusLine(): string[] {
-    const { masterEnabled, messagesEnabled } = settings();
+    const { masterEnabled, messagesEnabled, triggers } = settings();
     const count = `${liveGrants(settings(), clock.now())}/${CAPABILITIES.length}`;
     const master = `master ${masterEnabled ? 'ON' : 'off'}`;
     const messages = messagesEnabled ? ' | messages ON' : '';
-    const safety = `${master} | grants ${count}${messages}`;
+    const asking = areActive(triggers) ? ' | triggers ON' : '';
+    const safety = `${master} | grants ${count}${messages}${asking}`;
     return [
       `${state} | ${safety} | m master  g grants  v screen  ? help  q quit`,
       `${state} | ${safety} | ? help  q quit`,
@@ -155,11 +160,12 @@ export function createTerminalView(parts: TerminalViewParts): TerminalView {
       const rows = questionRows(question).map(([label, value]) => `  ${label.padEnd(8)} ${value}`);
       stamped(style.bold(`? ${printable(question.title)}`), ...rows);
     },
-    answered: (question, outcome) => stamped(`  ${printable(question.title)}: ${OUTCOMES[outcome]}`),
+    answered: (question, outcome) => stamped(`  ${printable(question.title)}: ${outcomeText(question, outcome)}`),
     message: (message, surface) => stamped(messageText(message, surface, style)),
     backlog: (count) =>
       stamped(style.dim(`${count === 1 ? '1 queued message' : `${count} queued messages`} received.`)),
     replied: ({ text }) => stamped(style.dim(`The relay received your reply: ${printable(text).slice(0, 60)}`)),
+    triggered: (row) => stamped(triggerText(row)),
     subscribed: (isSubscribed) => stamped(`Messages are ${isSubscribed ? 'now' : 'no longer'} delivered here.`),
     settings: () => draw(),
     refresh: draw,
@@ -185,6 +191,14 @@ function wrapped(text: string, { isTTY, columns }: Writer): string[] {
 function questionRows({ detail, about, verb }: OpenQuestion): [label: string, value: string][] {
   const what: [string, string][] = detail === '' ? [] : [['What', printable(detail)]];
   if (!about) return what;
+  if ('rule' in about) {
+    return [
+      ...what,
+      ['App', printable(about.app)],
+      ['Rule', printable(about.rule)],
+      ['Allowed', `it ${printable(about.effect)}`],
+    ];
+  }
   return [
     ...what,
     ['App', printable(about.app)],
@@ -252,6 +266,9 @@ const OUTCOMES: Record<QuestionOutcome, string> = {
   gone: 'dropped: the connection was lost, so the command has failed',
   nobody: 'denied: no terminal to ask on (--approve always allows without asking; with --json, a script can answer)',
 };
+
+const outcomeText = ({ about }: Question, outcome: QuestionOutcome): string =>
+  outcome === 'gone' && about && 'rule' in about ? 'dropped: the trigger was stopped' : OUTCOMES[outcome];
 
 /** `Message from Kitchen: Dinner is ready`; dimmed if it only goes to the inbox. */
 function messageText(message: ReceivedMessage, surface: Surface, style: Style): string {

@@ -1,6 +1,7 @@
 import type { LinkState } from '../../lib/companion/link/state.ts';
 import type { OutgoingReply, ReceivedMessage, Surface } from '../../lib/companion/messages.ts';
 import type { SafetySettings } from '../../lib/companion/safety-settings.ts';
+import type { TriggerActivity } from '../../lib/companion/triggers.ts';
 import type { ActivityEntry, Question } from '../../lib/companion/types.ts';
 import type { Clock } from '../../lib/kit/clock.ts';
 import { type CommandContext, printJson } from '../output.ts';
@@ -25,6 +26,8 @@ export interface View {
   /** The relay has acknowledged a reply. */
   replied(reply: OutgoingReply): void;
   subscribed(isSubscribed: boolean): void;
+  /** What a notification trigger did. */
+  triggered(row: TriggerActivity): void;
   settings(settings: SafetySettings): void;
   notice(text: string): void;
   /** Restores the terminal. */
@@ -70,8 +73,16 @@ export function createJsonView(context: CommandContext, clock: Clock): View {
     backlog: (count) => put('backlog', { count }),
     replied: ({ message_id, chat_id, reply_to }) => put('reply', { message_id, chat_id, reply_to, state: 'received' }),
     subscribed: (isSubscribed) => put('messages', { subscribed: isSubscribed }),
-    settings: ({ masterEnabled, messagesEnabled, policy, capabilities }) =>
-      put('settings', { master: masterEnabled, messages: messagesEnabled, policy, grants: capabilities }),
+    triggered: ({ at: _, ...row }) => put('trigger', row),
+    settings: ({ masterEnabled, messagesEnabled, policy, capabilities, triggers }) =>
+      put('settings', {
+        master: masterEnabled,
+        messages: messagesEnabled,
+        policy,
+        grants: capabilities,
+        notification_triggers_enabled: triggers.notification_triggers_enabled,
+        notification_triggers_kill_switch: triggers.notification_triggers_kill_switch,
+      }),
     notice: (text) => put('notice', { message: text }),
     close() {},
   };

@@ -1,3 +1,5 @@
+import type { PostedNotification } from './triggers.ts';
+
 /** In screen pixels; `right` and `bottom` are exclusive. */
 export interface Rect {
   left: number;
@@ -176,6 +178,8 @@ export interface Device {
   onEvent(listener: (event: UiEvent) => void): () => void;
   /** Shows a notification from the companion. */
   notify(title: string, text: string): Promise<void>;
+  /** Subscribes to notifications of all apps. Returns the unsubscribe function; absent without that permission. */
+  onNotification?(listener: (notification: PostedNotification) => void): () => void;
   /** A PNG of the screen; absent when the device cannot capture it. */
   screenshot?(): Promise<Uint8Array>;
 }

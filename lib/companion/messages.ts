@@ -35,6 +35,8 @@ export interface OutgoingReply {
   message_id: string;
   /** Epoch ms. */
   ts: number;
+  /** For programs, such as where the words come from (contract 04 §5.5). */
+  metadata?: Record<string, string>;
 }
 
 /** A reply to a message (`replyTo`) or into a chat; with neither, to the newest message. */
@@ -42,6 +44,7 @@ export interface ReplyDraft {
   text: string;
   chatId?: string | null;
   replyTo?: string;
+  metadata?: Record<string, string>;
 }
 
 export interface MessagesParts {
@@ -115,7 +118,7 @@ export function createMessages(parts: MessagesParts): Messages {
       },
     },
     list: cache.list,
-    reply({ text, chatId, replyTo }) {
+    reply({ text, chatId, replyTo, metadata }) {
       if (text.trim() === '') throw new RelayError('invalid', 'the reply is empty');
       const newest = chatId === undefined && replyTo === undefined ? cache.list()[0] : undefined;
       const original = replyTo === undefined ? newest : cache.get(replyTo);
@@ -128,6 +131,7 @@ export function createMessages(parts: MessagesParts): Messages {
         reply_to: replyTo ?? original?.messageId ?? null,
         message_id: bytesToHex(randomBytes(6)),
         ts: clock.now(),
+        ...(metadata && { metadata }),
       };
       if (!outbox.add(reply)) throw new RelayError('conflict', 'too many replies are waiting for the relay');
       send?.('proactive.reply', { ...reply });

@@ -1,7 +1,7 @@
 import { RelayError } from '../errors.ts';
 import { ROUTE_VERBS, type SafetySettings } from './safety-settings.ts';
+import { isPackageName } from './text.ts';
 
-const MAX_PACKAGE = 255;
 /** Entries of the blocklist. */
 export const MAX_BLOCKED = 1000;
 
@@ -9,10 +9,6 @@ export const MAX_BLOCKED = 1000;
 export const trustableVerbs = ({ destructiveVerbs }: Pick<SafetySettings, 'destructiveVerbs'>): string[] => [
   ...new Set([...ROUTE_VERBS, ...destructiveVerbs.map((verb) => verb.trim().toLowerCase())]),
 ];
-
-/** Whether a text is an Android package name, such as `org.example.app`. */
-export const isPackageName = (text: string): boolean =>
-  text.length <= MAX_PACKAGE && /^[A-Za-z]\w*(?:\.[A-Za-z]\w*)+$/.test(text);
 
 /** @throws RelayError `invalid` for anything but a package name. */
 export function readPackageName(text: string): string {

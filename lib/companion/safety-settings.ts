@@ -1,3 +1,5 @@
+import { defaultTriggers, type NotificationTriggers } from './triggers.ts';
+
 /**
  * Whether the grants of the current relay connection can be used at all. `bound` means that a policy of schema version 1
  * and of this install was read; every other state denies every capability (contract 03 §8.2).
@@ -20,6 +22,7 @@ export interface SafetySettings {
   autoDisableMinutes: number;
   /** 10..60. */
   confirmationTimeoutSeconds: number;
+  triggers: NotificationTriggers;
   policy: PolicyState;
   /**
    * Capability id -> epoch ms, null = unlimited, absent = not granted. A permanent capability may only be null: a number
@@ -28,10 +31,13 @@ export interface SafetySettings {
   capabilities: Record<string, number | null>;
 }
 
+/** A change of settings. That of `triggers` names only the keys that change. */
+export type SettingsChange = Partial<Omit<SafetySettings, 'triggers'>> & { triggers?: Partial<NotificationTriggers> };
+
 /** Holds the settings. `get` reflects a change as soon as `update` is called; its promise resolves once it is durable. */
 export interface SettingsStore {
   get(): SafetySettings;
-  update(change: Partial<SafetySettings>): Promise<void>;
+  update(change: SettingsChange): Promise<void>;
   /** Returns the unsubscribe function. */
   onChange(listener: (settings: SafetySettings) => void): () => void;
 }
@@ -60,6 +66,7 @@ export const defaultSettings = (): SafetySettings => ({
   trustedVerbs: [],
   autoDisableMinutes: 30,
   confirmationTimeoutSeconds: 30,
+  triggers: defaultTriggers(),
   policy: 'unbound',
   capabilities: {},
 });

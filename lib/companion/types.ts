@@ -25,8 +25,11 @@ export interface Question {
   verb: string;
   title: string;
   detail: string;
-  /** The command that asks, such as `POST /tap_text`, the app that it acts on, and its effect, as in `taps it`. */
-  about?: { command: string; app: string; effect: string };
+  /**
+   * The command that asks, such as `POST /tap_text`, or the notification rule, which asks each time; the app that it is
+   * about, and its effect, as in `taps it`.
+   */
+  about?: { app: string; effect: string } & ({ command: string } | { rule: string });
   /** How long to wait for a decision; silence is a denial. */
   timeoutMs: number;
   /** Aborted when a decision no longer matters, before the timeout. */

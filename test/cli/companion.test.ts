@@ -12,6 +12,7 @@ import { begin, paired, payloadFor, run } from '../support/companion-cli.ts';
 /** A stand-in for the phone: it asks before `/call` and records the commands. */
 const phones = vi.hoisted(() => ({ last: null as null | { confirm: Confirm; handled: string[] } }));
 vi.mock('../../cli/companion/phone.ts', () => ({
+  SENDER: { name: 'Ada', number: '1' },
   createSimulatedPhone({ settings, confirm }: { settings: SettingsStore; confirm: Confirm }) {
     const last = { confirm, handled: [] as string[] };
     phones.last = last;
@@ -46,7 +47,8 @@ vi.mock('../../cli/companion/phone.ts', () => ({
       status: answer.status,
       durationMs,
     });
-    return { phone, trackRows: () => ({ rowOf, stop() {} }), screen: async () => [] };
+    const notifications = { onNotification: () => () => {}, post() {}, receiveSms() {}, appName: async () => '' };
+    return { phone, trackRows: () => ({ rowOf, stop() {} }), screen: async () => [], ...notifications };
   },
 }));
 

@@ -23,6 +23,9 @@ const OFFERED: [line: string, words: string[]][] = [
   ['svc completion ', ['bash', 'fish', 'zsh']],
   ['svc voice transcribe no', ['note.wav']],
   ['svc relay start --config no', ['note.wav']],
+  ['svc companion tr', ['triggers', 'trusted']],
+  ['svc companion triggers k', ['kill']],
+  ['svc companion import no', ['note.wav']],
   ['svc relay zz', []],
 ];
 

@@ -1,3 +1,5 @@
+import { stat } from 'node:fs/promises';
+import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { beforeEach, expect, it } from 'vitest';
 import { type BuiltTarget, cleanups, startBuiltTarget } from '../support/built-relay.ts';
@@ -80,4 +82,66 @@ it('asks, shows the screen and stays legible at 40 columns and after a resize', 
   expect((await answer).status).toBe(403);
   again.type('q');
   await again.ended;
+});
+
+it('asks about a notification, tells the agent on yes, and stops at the kill switch', { timeout: 60_000 }, async () => {
+  const home = await paired(relay.port);
+  const add = ['add', 'ada', '--app', 'com.android.messaging', '--title', 'ada', '--label', 'Ada writes'];
+  for (const words of [add, ['on']]) expect((await run(['companion', 'triggers', ...words], { home })).code).toBe(0);
+  const replies = async () => (await (await relay.fetch('/phone/replies?timeout=0')).json()).replies;
+  const companion = openCompanion(home, 100);
+  await companion.shows(/^(direct|online).* \| triggers ON/m);
+  companion.type('s');
+  await companion.shows(/Text message from Ada Lovelace: _/);
+  companion.type('Tea at four?\r');
+  const asking = await companion.shows(/y allow {2}n deny {2}\d+ s/);
+  expect(asking).toMatch(
+    /What +Ada Lovelace: Tea at four\?\s+App +Messages.*\s+Rule +Ada writes\s+Allowed +it sends its/,
+  );
+  companion.type('y');
+  await companion.shows(/Rule Ada writes: the agent was told/);
+  expect(await replies()).toMatchObject([{ text: expect.stringContaining('Text: Tea at four?') }]);
+
+  // The kill switch takes back a question that is open.
+  companion.type('sSecond\r');
+  await companion.shows(/Ada Lovelace: Second/);
+  companion.type('k');
+  await companion.shows(/dropped: the trigger was stopped/);
+  const stopped = await companion.shows(/Kill switch of the notification triggers is ON/);
+  expect(stopped.split('\n').at(-1)).not.toContain('triggers ON');
+  companion.type('sThird\r');
+  companion.type('e');
+  const listed = await companion.shows(/stopped by their kill switch[\s\S]*Latest/);
+  expect(listed).toMatch(/stopped before it was decided[\s\S]*the agent was told/);
+  expect(await replies()).toEqual([]);
+  companion.type('q');
+  expect(await companion.ended).toBe(0);
+});
+
+it('exports a backup with a passphrase that is not shown, and imports it', { timeout: 60_000 }, async () => {
+  const home = await paired(relay.port);
+  const file = join(home, 'backup.json');
+  const open = (words: string[], place: string) =>
+    openPty(process.execPath, [PROGRAM, 'companion', ...words], {
+      cols: 120,
+      env: { HOME: place, SVC_HOME: place },
+    });
+  const exporting = open(['export', file], home);
+  for (const label of ['Passphrase:', 'The same again:']) {
+    await exporting.shows(new RegExp(label));
+    exporting.type('correct horse battery\r');
+  }
+  await exporting.shows(/Next, on the other machine/);
+  expect(await exporting.ended).toBe(0);
+  expect(exporting.output).not.toContain('horse');
+  expect((await stat(file)).mode & 0o777).toBe(0o600);
+
+  const importing = open(['import', file], home);
+  await importing.shows(/Passphrase:/);
+  importing.type('correct horse battery\r');
+  await importing.shows(/Replace the pairing with 127\.0\.0\.1:\d+\?.*\[y\/N\]/);
+  importing.type('y\r');
+  await importing.shows(/^Imported$/m);
+  expect(await importing.ended).toBe(0);
+  expect(importing.output).not.toContain('horse');
 });

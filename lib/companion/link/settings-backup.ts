@@ -2,7 +2,8 @@ import * as v from 'valibot';
 import { RelayError } from '../../errors.ts';
 import type { JsonObject } from '../../kit/json.ts';
 import type { Backup } from '../backup.ts';
-import type { SafetySettings } from '../safety-settings.ts';
+import type { SafetySettings, SettingsChange } from '../safety-settings.ts';
+import { readRules } from '../triggers.ts';
 import {
   DeviceIdSchema,
   emptyPolicy,
@@ -10,10 +11,17 @@ import {
   SafetySchema,
   type SettingsDocument,
   safetyOf,
-  storedSafety,
+  TriggersSchema,
+  withSettings,
 } from './settings-document.ts';
 
 const { entries } = SafetySchema;
+
+/** The log of what the triggers did stays with the phone that did it. */
+const SharedTriggersSchema = v.pipe(
+  v.partial(v.omit(TriggersSchema, ['notification_trigger_activity_log_json'])),
+  v.check(({ notification_trigger_rules_json: json }) => json === undefined || readRules(json).problem === undefined),
+);
 
 /**
  * Settings that move between companions: their keys in a backup, their names here, and what they may be. The master
@@ -26,13 +34,14 @@ const SHARED = {
   bridge_trusted_destructive_verbs: ['trustedVerbs', entries.bridge_trusted_destructive_verbs],
   auto_disable_minutes: ['autoDisableMinutes', entries.autoDisableMinutes],
   confirmation_timeout_seconds: ['confirmationTimeoutSeconds', entries.confirmationTimeoutSeconds],
+  notification_triggers: ['triggers', SharedTriggersSchema],
 } as const;
 
 type SharedKey = keyof typeof SHARED;
 const isShared = (key: string): key is SharedKey => Object.hasOwn(SHARED, key);
 
 export interface ReadSettings {
-  change: Partial<SafetySettings>;
+  change: SettingsChange;
   /** Keys of `change`, as they were given. */
   known: string[];
   /** Keys that this companion does not have. */
@@ -60,7 +69,9 @@ export function readSharedSettings(settings: JsonObject): ReadSettings {
 
 /** The settings that move between companions, by their shared keys. */
 export function sharedSettings(settings: SafetySettings): JsonObject {
-  return Object.fromEntries(Object.entries(SHARED).map(([key, [name]]) => [key, settings[name]]));
+  const { notification_trigger_activity_log_json: _, ...triggers } = settings.triggers;
+  const shared = { ...settings, triggers };
+  return Object.fromEntries(Object.entries(SHARED).map(([key, [name]]) => [key, shared[name]]));
 }
 
 /** What an import has taken over. */
@@ -89,7 +100,7 @@ export function restoredFrom(
 ): { document: SettingsDocument; restored: Restored } {
   const { change, known, ignored } = readSharedSettings(settings);
   const restored = { settings: known, ignored, pairing: pairing !== null };
-  const next = { ...document, safety: { ...document.safety, ...storedSafety(change) } };
+  const next = withSettings(document, change);
   if (!pairing) return { document: next, restored };
   const read = v.safeParse(PairingSchema, pairing);
   if (!read.success) throw new RelayError('invalid', 'the pairing in it is not usable here');

@@ -1,8 +1,14 @@
 import * as v from 'valibot';
 import { parseJson } from '../../kit/json.ts';
 import { isDigest, isId } from '../../reach/ids.ts';
-import type { PolicyState, SafetySettings } from '../safety-settings.ts';
-import { defaultSettings, isWellFormed } from '../safety-settings.ts';
+import {
+  defaultSettings,
+  isWellFormed,
+  type PolicyState,
+  type SafetySettings,
+  type SettingsChange,
+} from '../safety-settings.ts';
+import { defaultTriggers } from '../triggers.ts';
 import { isCertificate, isPin, readBrokerUrl } from './candidates.ts';
 
 const VERSION = 1;
@@ -73,6 +79,14 @@ export const SafetySchema = v.partial(
   }),
 );
 
+/** The store `notification_triggers`. What its JSON texts hold is checked where they are read. */
+export const TriggersSchema = v.object({
+  notification_triggers_enabled: v.boolean(),
+  notification_triggers_kill_switch: v.boolean(),
+  notification_trigger_rules_json: v.string(),
+  notification_trigger_activity_log_json: v.string(),
+});
+
 export const DeviceIdSchema = v.pipe(v.string(), v.uuid());
 
 const DocumentSchema = v.object({
@@ -80,6 +94,7 @@ const DocumentSchema = v.object({
   device_id: DeviceIdSchema,
   pairing: v.nullable(PairingSchema),
   safety: SafetySchema,
+  notification_triggers: v.optional(TriggersSchema),
   /** Grants for the relay of `pairing`. Anything but a policy of this install denies everything. */
   policy: v.unknown(),
 });
@@ -116,14 +131,18 @@ export function readDocument(text: string): ReadResult {
   return read.success ? { kind: 'document', document: read.output } : { kind: 'damaged' };
 }
 
-/** A change of safety settings as the document stores it. */
-export const storedSafety = ({
-  trustedVerbs,
-  ...rest
-}: Partial<Omit<SafetySettings, 'policy' | 'capabilities'>>): SettingsDocument['safety'] => ({
-  ...rest,
-  ...(trustedVerbs && { bridge_trusted_destructive_verbs: trustedVerbs }),
-});
+/** The document after a change of settings. Grants are a policy of their own. */
+export function withSettings(
+  document: SettingsDocument,
+  { policy: _, capabilities: __, triggers, trustedVerbs, ...rest }: SettingsChange,
+): SettingsDocument {
+  const { safety, notification_triggers: stored = defaultTriggers() } = document;
+  return {
+    ...document,
+    safety: { ...safety, ...rest, ...(trustedVerbs && { bridge_trusted_destructive_verbs: trustedVerbs }) },
+    ...(triggers && { notification_triggers: { ...stored, ...triggers } }),
+  };
+}
 
 const PolicySchema = v.object({
   schema_version: v.literal(POLICY_SCHEMA),
@@ -132,9 +151,15 @@ const PolicySchema = v.object({
 });
 
 /** The effective safety settings: defaults for everything that the document lacks (contract 03 §8.2, §8.6). */
-export function safetyOf({ safety, policy, pairing, device_id: deviceId }: SettingsDocument): SafetySettings {
+export function safetyOf(document: SettingsDocument): SafetySettings {
+  const { safety, policy, pairing, device_id: deviceId, notification_triggers: triggers } = document;
   const { bridge_trusted_destructive_verbs: trustedVerbs, ...rest } = safety;
-  const settings = { ...defaultSettings(), ...rest, ...(trustedVerbs && { trustedVerbs }) };
+  const settings: SafetySettings = {
+    ...defaultSettings(),
+    ...rest,
+    ...(trustedVerbs && { trustedVerbs }),
+    ...(triggers && { triggers }),
+  };
   const denied = (state: PolicyState): SafetySettings => ({ ...settings, policy: state, capabilities: {} });
   if (pairing === null || policy === null || policy === undefined) return denied('unbound');
   const read = v.safeParse(PolicySchema, policy);

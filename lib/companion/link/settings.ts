@@ -13,7 +13,7 @@ import {
   readDocument,
   type SettingsDocument,
   safetyOf,
-  storedSafety,
+  withSettings,
 } from './settings-document.ts';
 
 export type { Pairing } from './settings-document.ts';
@@ -122,11 +122,12 @@ export async function openSettings({ files, path, clock }: SettingsParts): Promi
       return document.device_id;
     },
     get: () => safetyOf(document),
-    update({ policy: _, capabilities, ...safety }) {
+    update(change) {
       const { pairing, device_id: deviceId } = document;
+      const { capabilities } = change;
       // Without a pairing there is no relay to grant anything to.
       const policy = capabilities && pairing ? { policy: policyOf(deviceId, capabilities) } : {};
-      document = { ...document, safety: { ...document.safety, ...storedSafety(safety) }, ...policy };
+      document = { ...withSettings(document, change), ...policy };
       notify();
       return flush();
     },

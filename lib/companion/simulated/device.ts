@@ -1,12 +1,13 @@
 import type { Clock } from '../../kit/clock.ts';
 import { encodePng } from '../../kit/png.ts';
 import { type Device, DeviceFailure, type UiEvent } from '../device.ts';
+import type { PostedNotification } from '../triggers.ts';
 import type { App } from './app.ts';
 import { APPS } from './apps/index.ts';
 import { COMPANION } from './apps/system.ts';
 import { drawFrames, SCREEN } from './layout.ts';
 import { createShell } from './shell.ts';
-import { append, createSystem, prepend, record, type System, sendMessage } from './system.ts';
+import { append, createSystem, nameOf, prepend, record, type System, sendMessage } from './system.ts';
 import { createTouch } from './touch.ts';
 
 export interface SimulatedDevice extends Device {
@@ -14,6 +15,8 @@ export interface SimulatedDevice extends Device {
   system: System;
   /** Delivers a text message: adds it to its thread and shows a notification. */
   receiveSms(number: string, text: string): void;
+  /** Shows a notification of an app. */
+  post(notification: PostedNotification): void;
 }
 
 export interface SimulatedParts {
@@ -30,6 +33,7 @@ const VOLUME_STEPS: Record<number, number> = { 24: 10, 25: -10 };
 export function createSimulatedDevice({ clock, name, apps = APPS }: SimulatedParts): SimulatedDevice {
   const system = createSystem(clock);
   const listeners = new Set<(event: UiEvent) => void>();
+  const notificationListeners = new Set<(notification: PostedNotification) => void>();
   const shell = createShell(system, apps, (event) => {
     for (const listener of listeners) listener(event);
   });
@@ -53,13 +57,20 @@ export function createSimulatedDevice({ clock, name, apps = APPS }: SimulatedPar
     else media.playing = keycode === 126 || (keycode === 85 && !media.playing);
   }
 
+  function post(notification: PostedNotification): void {
+    const { packageName, title, text } = notification;
+    prepend(system.notifications, { package: packageName, title: title ?? '', text: text ?? '' });
+    shell.emit('window_content_changed', shell.foreground());
+    for (const listener of notificationListeners) listener(notification);
+  }
+
   return {
     system,
     receiveSms(number, text) {
       record(system, number, { from: 'them', text, at: clock.now() });
-      prepend(system.notifications, { package: 'com.android.messaging', title: number, text });
-      shell.emit('window_content_changed', shell.foreground());
+      post({ packageName: 'com.android.messaging', title: nameOf(system, number), text });
     },
+    post,
     info: () => ({
       name: name ?? 'Simulated phone',
       applicationId: COMPANION,
@@ -136,6 +147,10 @@ export function createSimulatedDevice({ clock, name, apps = APPS }: SimulatedPar
     onEvent(listener) {
       listeners.add(listener);
       return () => void listeners.delete(listener);
+    },
+    onNotification(listener) {
+      notificationListeners.add(listener);
+      return () => void notificationListeners.delete(listener);
     },
     async notify(title, text) {
       prepend(system.notifications, { package: COMPANION, title, text });

@@ -13,7 +13,7 @@ export function createMemorySettings(change: Partial<SafetySettings> = {}): Sett
   return {
     get: () => settings,
     async update(change) {
-      settings = { ...settings, ...change };
+      settings = { ...settings, ...change, triggers: { ...settings.triggers, ...change.triggers } };
       for (const listener of listeners) listener(settings);
     },
     onChange(listener) {

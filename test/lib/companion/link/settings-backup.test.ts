@@ -32,6 +32,32 @@ describe('backup and restore of the settings', () => {
     expect(JSON.parse(await text()).device_id).toBe(old.deviceId);
   });
 
+  it('move the rules of the triggers, and leave the log of what they did where it is (specification 2.1)', async () => {
+    const rule = {
+      id: 'a',
+      label: 'A',
+      enabled: true,
+      app_package: 'a.b',
+      action: 'ask_me',
+      require_confirmation: false,
+    };
+    const { settings: old } = await open();
+    const rules = JSON.stringify([rule]);
+    const log = '[{"id":"old"}]';
+    await old.update({
+      triggers: { notification_trigger_rules_json: rules, notification_trigger_activity_log_json: log },
+    });
+    const { settings } = await open();
+    await settings.update({ triggers: { notification_trigger_activity_log_json: '[{"id":"own"}]' } });
+    await settings.restore(JSON.parse(JSON.stringify(old.backup())));
+    expect(settings.get().triggers).toEqual({
+      notification_triggers_enabled: false,
+      notification_triggers_kill_switch: false,
+      notification_trigger_rules_json: rules,
+      notification_trigger_activity_log_json: '[{"id":"own"}]',
+    });
+  });
+
   it('name the keys of others as ignored, and keep the pairing when the backup has none', async () => {
     const { settings } = await open();
     await settings.replacePairing(PAIRING);
@@ -49,6 +75,7 @@ describe('backup and restore of the settings', () => {
     [{ settings: { blocklist: 'all' } }, /blocklist has no usable value/],
     [{ settings: { auto_disable_minutes: 1e9, blocklist: [] } }, /auto_disable_minutes/],
     [{ settings: { bridge_trusted_destructive_verbs: null } }, /bridge_trusted/],
+    [{ settings: { notification_triggers: { notification_trigger_rules_json: '[{}]' } } }, /notification_triggers/],
     [{ settings: { blocklist: [] }, pairing: { session_token: 'x' } }, /pairing/],
     [
       { settings: {}, pairing: { ...PAIRING, endpoints: [{ role: 'x', url: 'javascript:0', priority: 0 }] } },

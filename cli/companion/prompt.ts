@@ -1,0 +1,61 @@
+/** What a line of text is asked for. */
+export interface LineRequest {
+  /** What comes before the text, such as `Reply to Kitchen`. */
+  label: string;
+  /** Gets the text once Enter is pressed, unless it is blank. */
+  onText(text: string): void;
+  /** Called when the line closes, for whatever reason. */
+  onClose?(): void;
+}
+
+/** A line while it is being written, above the status line. */
+export interface LinePrompt {
+  readonly isOpen: boolean;
+  /** The text of the line; null while closed. */
+  line(): string | null;
+  open(request: LineRequest): void;
+  key(key: string): void;
+  cancel(): void;
+}
+
+const MAX_LINE = 4096;
+
+/** Reads one line of text: Enter sends it, Esc discards it. `onChange` is called when the line has changed. */
+export function createLinePrompt(onChange: () => void): LinePrompt {
+  let request: LineRequest | null = null;
+  let written = '';
+
+  function close(): void {
+    const closing = request;
+    request = null;
+    closing?.onClose?.();
+    onChange();
+  }
+
+  function send(): void {
+    const { onText } = request as LineRequest;
+    const text = written;
+    close();
+    if (text.trim() !== '') onText(text);
+  }
+
+  return {
+    get isOpen() {
+      return request !== null;
+    },
+    line: () => (request ? `${request.label}: ${written}_   (Enter sends, Esc discards)` : null),
+    open(next) {
+      request = next;
+      written = '';
+      onChange();
+    },
+    key(key) {
+      if (key === '\r' || key === '\n') return send();
+      if (key === '\u0003' || key === '\u0004') return close();
+      if (key === '\u007f' || key === '\b') written = [...written].slice(0, -1).join('');
+      else if (key >= ' ' && written.length < MAX_LINE) written += key;
+      onChange();
+    },
+    cancel: close,
+  };
+}
