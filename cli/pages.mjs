@@ -72,11 +72,13 @@ export async function buildPages(root, file) {
     write: false,
     define: { __VERSION__: JSON.stringify(version) },
   };
+  const worklet = await buildWorklet(build, options);
+  options.define.__WORKLET__ = JSON.stringify(basename(worklet.path));
   const results = await Promise.all(
     Object.entries(PAGES).map(([page, fixed]) => buildPage(build, options, root, page, fixed)),
   );
   const [app] = results;
-  const extra = [...icons(), ...(await buildWorkers(build, options, app.files))];
+  const extra = [worklet, ...icons(), ...(await buildWorkers(build, options, [...app.files, worklet]))];
   const rows = await Promise.all([...results.flatMap(({ files }) => files), ...extra].map(rowOf));
   await writeFile(file, `export const files = ${JSON.stringify(rows)};\n`);
   return { metafile: { inputs: Object.assign({}, ...results.map(({ inputs }) => inputs)), outputs: {} } };
@@ -115,6 +117,18 @@ async function buildPage(build, options, root, page, fixed) {
 
 const icons = () =>
   [192, 512].map((size) => ({ path: `app/icon-${size}.png`, contents: drawIcon(size), immutable: false }));
+
+/** What hears the microphone on the browser's audio thread. The page that names it is built after it. */
+async function buildWorklet(build, options) {
+  const { outputFiles } = await build({
+    ...options,
+    entryPoints: { microphone: join(WEB, 'app/voice/worklet.ts') },
+    outdir: '/app',
+    entryNames: '[name]-[hash]',
+  });
+  const [{ path, contents }] = outputFiles;
+  return { path: `app/${basename(path)}`, contents, immutable: true };
+}
 
 /** The service worker of the app, which stores all of its files, and what takes its place when it is turned off. */
 async function buildWorkers(build, options, files) {

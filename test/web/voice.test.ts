@@ -116,6 +116,11 @@ describeInBrowser(
       await page.keyboard.press('Enter');
       await page.getByText('Hold to talk, or tap').waitFor();
       await talk.focus();
+      await page.keyboard.down('Space');
+      await page.getByText('Listening: let go or tap to send').waitFor();
+      await page.evaluate(() => new Promise((resolve) => setTimeout(resolve, 450)));
+      await page.keyboard.up('Space');
+      await page.getByText('Speaking: tap to interrupt').waitFor();
       await page.keyboard.press('Enter');
       await page.getByText('Listening: let go or tap to send').waitFor();
       await page.getByRole('link', { name: 'Home' }).click();

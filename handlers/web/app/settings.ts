@@ -25,6 +25,8 @@ export const DEFAULTS = {
   tool_display: 'detailed',
   /** Show the model's reasoning in a chat. */
   show_reasoning: true,
+  /** Whether voice is a live conversation where the relay has a provider for one. */
+  voice_live: false,
   /** Size of the terminal's text in pixels, 8 to 32. */
   terminal_font_size: 14,
   /** Whether the terminal keeps its text for screen readers. */

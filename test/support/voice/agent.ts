@@ -16,6 +16,18 @@ const BRISK = {
   RELAY_VOICE_LONG_TOOL_QUICK_FINISH_MS: '20',
 };
 
+/** Variables of a relay whose realtime agent is a fake OpenAI, with a fake API server of the agent. */
+export const agentEnv = (provider: Pick<Provider, 'url'>, api: Pick<AgentApi, 'url'>): Record<string, string> => ({
+  OPENAI_REALTIME_API_KEY: REALTIME_KEY,
+  OPENAI_REALTIME_URL: provider.url.replace('http', 'ws'),
+  RELAY_REALTIME_VOICE_PROVIDER: 'openai_realtime',
+  RELAY_REALTIME_VOICE_MODEL: 'gpt-realtime-2.1',
+  RELAY_REALTIME_VOICE_VOICE: 'marin',
+  RELAY_WEBAPI_URL: api.url,
+  API_SERVER_KEY: AGENT_KEY,
+  ...BRISK,
+});
+
 /** Body of `POST /voice/realtime-agent/session`. */
 export interface AgentAnswer {
   session_id: string;
@@ -73,17 +85,7 @@ export async function setUpAgent(
   const script = scriptRealtime(provider, { turns, transcripts });
   const api = await startAgentApi({ key: AGENT_KEY, onEnd, ...options });
   const target = await start({
-    env: {
-      OPENAI_REALTIME_API_KEY: REALTIME_KEY,
-      OPENAI_REALTIME_URL: provider.url.replace('http', 'ws'),
-      RELAY_REALTIME_VOICE_PROVIDER: 'openai_realtime',
-      RELAY_REALTIME_VOICE_MODEL: 'gpt-realtime-2.1',
-      RELAY_REALTIME_VOICE_VOICE: 'marin',
-      RELAY_WEBAPI_URL: api.url,
-      API_SERVER_KEY: AGENT_KEY,
-      ...BRISK,
-      ...env,
-    },
+    env: { ...agentEnv(provider, api), ...env },
   });
   const { token, prefix } = await pair(target);
   const session = await createAgent(target, token, body);

@@ -1,3 +1,5 @@
+import { median } from '../limits.ts';
+
 /** A sine of 440 Hz as mono 16-bit little-endian PCM. */
 export function sinePcm(seconds: number, rate: number): Uint8Array {
   const pcm = new Uint8Array(Math.floor(seconds * rate) * 2);
@@ -55,4 +57,38 @@ export function mp3Frames(mp3: Uint8Array) {
     sampleRate = rate;
   }
   return { frames, seconds, sampleRate, rest: mp3.length - at };
+}
+
+const BURST_RATE = 48_000;
+
+/** A WAV for a false microphone, which plays it over and over: a voice-like hum of 440 Hz, and then silence. */
+export function burstsWav(seconds: { hum: number; silence: number }): Uint8Array<ArrayBuffer> {
+  const hum = Math.round(seconds.hum * BURST_RATE);
+  const pcm = new Uint8Array((hum + Math.round(seconds.silence * BURST_RATE)) * 2);
+  const view = new DataView(pcm.buffer);
+  for (let at = 0; at < hum; at++) {
+    const time = at / BURST_RATE;
+    // Browsers filter out what hums steadily.
+    const strength = 0.35 + 0.25 * Math.sin(2 * Math.PI * 6 * time);
+    view.setInt16(at * 2, Math.round(32_767 * strength * Math.sin(2 * Math.PI * 440 * time)), true);
+  }
+  return wavOf(pcm, BURST_RATE);
+}
+
+/**
+ * Hertz of the loud parts of 16-bit samples, by the times that they cross zero: the median of tenths of a second, as the
+ * false microphone of a busy machine stutters.
+ */
+export function pitchOf(pcm: Uint8Array, rate: number): number {
+  const view = new DataView(pcm.buffer, pcm.byteOffset, pcm.byteLength);
+  const samples = Array.from({ length: pcm.length >> 1 }, (_, at) => view.getInt16(at * 2, true));
+  const window = Math.round(rate / 10);
+  const pitches: number[] = [];
+  for (let start = 0; start + window <= samples.length; start += window) {
+    const part = samples.slice(start, start + window);
+    if (Math.max(...part) < 2000) continue;
+    const crossings = part.filter((sample, at) => at > 0 && sample < 0 !== (part[at - 1] ?? 0) < 0).length;
+    pitches.push((crossings * rate) / window / 2);
+  }
+  return median(pitches);
 }

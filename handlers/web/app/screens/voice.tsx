@@ -1,26 +1,20 @@
 import { useEffect, useRef } from 'preact/hooks';
 import { Button, Empty, Notice, SwitchRow } from '../../shared/components.tsx';
 import { useT } from '../../shared/i18n.ts';
-import { Icon } from '../../shared/icons.tsx';
 import { LoadedView, useLoad } from '../../shared/load.tsx';
 import { Prose } from '../../shared/prose.tsx';
 import { useApp } from '../context.ts';
+import { createLive } from '../voice/live.ts';
+import { LiveConversation } from '../voice/live-view.tsx';
+import { loadOffer, type VoiceOffer } from '../voice/offer.ts';
 import { createTalk, type Talk, type TalkState } from '../voice/talk.ts';
-
-/** Speech features of the relay (contract 05 §5). */
-interface VoiceConfig {
-  stt: { provider: string | null; available: boolean };
-  tts: { provider: string | null; available: boolean };
-}
-
-/** A press that lasts this many milliseconds is held: its end ends the recording. A shorter one starts it. */
-const HELD = 400;
+import { TalkButton } from '../voice/talk-button.tsx';
 
 /** Talk to the agent, and hear its answer. */
 export default function Voice() {
   const t = useT();
-  const { api, kept } = useApp();
-  const { state, reload } = useLoad((signal) => api.call<VoiceConfig>('voice/config', { signal }));
+  const app = useApp();
+  const { state, reload } = useLoad((signal) => loadOffer(app, signal));
   if (!isSecureContext || !navigator.mediaDevices) {
     return (
       <div class="screen">
@@ -35,19 +29,40 @@ export default function Voice() {
   return (
     <div class="screen voice">
       <LoadedView state={state} reload={reload}>
-        {({ stt, tts }) =>
-          stt.available ? (
-            <Conversation talk={kept(createTalk)} canSpeak={tts.available} />
-          ) : (
-            <Empty icon="voice">
-              {t(
-                'The relay has no provider that understands speech. Name one under stt in the configuration of the agent.',
-              )}
-            </Empty>
-          )
-        }
+        {(offer) => <Offered offer={offer} />}
       </LoadedView>
     </div>
+  );
+}
+
+/** One of the two ways to talk, and the choice between them. */
+function Offered({ offer: { stt, tts, live } }: { offer: VoiceOffer }) {
+  const t = useT();
+  const { kept, settings } = useApp();
+  const isLive = settings.values.voice_live.value && live.why === undefined;
+  return (
+    <>
+      <div class="list">
+        <SwitchRow
+          label={t('Live conversation')}
+          hint={live.why === undefined ? t('The microphone stays open, and you can interrupt the agent.') : t(live.why)}
+          checked={isLive}
+          disabled={live.why !== undefined}
+          onChange={(checked) => settings.set('voice_live', checked)}
+        />
+      </div>
+      {isLive ? (
+        <LiveConversation live={kept(createLive)} rate={live.rate} />
+      ) : stt.available ? (
+        <Conversation talk={kept(createTalk)} canSpeak={tts.available} />
+      ) : (
+        <Empty icon="voice">
+          {t(
+            'The relay has no provider that understands speech. Name one under stt in the configuration of the agent.',
+          )}
+        </Empty>
+      )}
+    </>
   );
 }
 
@@ -61,6 +76,7 @@ function Conversation({ talk, canSpeak }: { talk: Talk; canSpeak: boolean }) {
   }, [length]);
   // Nobody should be recorded by a screen that is not shown.
   useEffect(() => talk.leave, [talk]);
+  const isSpoken = canSpeak && talk.isSpeaking.value;
   return (
     <>
       {canSpeak ? (
@@ -76,7 +92,8 @@ function Conversation({ talk, canSpeak }: { talk: Talk; canSpeak: boolean }) {
       ) : (
         <p class="soft small">{t('Answers are shown, not spoken: the relay has no provider of speech.')}</p>
       )}
-      <div class="said" aria-live="polite">
+      {/* A screen reader would talk over the answer that is spoken, and read the parts of one that is still coming. */}
+      <div class="said" aria-live={isSpoken ? 'off' : 'polite'} aria-busy={turns.at(-1)?.state === 'streaming'}>
         {turns.map(({ request, from, text, state, error }) => (
           <article
             key={`${request} ${from}`}
@@ -107,42 +124,20 @@ const STATES: Readonly<Record<TalkState, string>> = {
 
 function Controls({ talk }: { talk: Talk }) {
   const t = useT();
-  const pressedAt = useRef(0);
   const state = talk.state.value;
-  const isListening = state === 'listening' || state === 'opening';
-
-  function press(): void {
-    if (talk.state.value === 'listening') void talk.finish();
-    else void talk.listen();
-  }
-
+  const isOn = state === 'listening' || state === 'opening';
+  const isListening = () => talk.state.value === 'listening';
   return (
     <div class="talk-controls">
       <p role="status">{t(STATES[state])}</p>
-      <progress class={isListening ? '' : 'hidden'} max={1} value={talk.level.value} aria-label={t('Loudness')} />
+      <progress class={isOn ? '' : 'hidden'} max={1} value={talk.level.value} aria-label={t('Loudness')} />
       <div class="row">
-        <button
-          type="button"
-          class={`talk-button ${isListening ? 'on' : ''}`}
-          aria-pressed={isListening}
-          aria-label={t('Talk')}
-          onPointerDown={(event) => {
-            if (event.button !== 0) return;
-            pressedAt.current = talk.state.value === 'listening' ? 0 : event.timeStamp;
-            press();
-          }}
-          onPointerUp={(event) => {
-            const isHeld = pressedAt.current !== 0 && event.timeStamp - pressedAt.current > HELD;
-            if (isHeld && talk.state.value === 'listening') void talk.finish();
-          }}
-          onContextMenu={(event) => event.preventDefault()}
-          onClick={(event) => {
-            // Of a keyboard or a screen reader; a pointer was heard before.
-            if (event.detail === 0) press();
-          }}
-        >
-          <Icon name="voice" />
-        </button>
+        <TalkButton
+          isOn={isOn}
+          isListening={isListening}
+          onPress={() => void (isListening() ? talk.finish() : talk.listen())}
+          onRelease={() => void talk.finish()}
+        />
         <Button icon="stop" disabled={state === 'idle'} onClick={talk.interrupt}>
           {t('Stop')}
         </Button>

@@ -1,4 +1,6 @@
 import { type ReadonlySignal, signal } from '@preact/signals';
+import { openMicrophone } from './microphone.ts';
+import { meterOf } from './speech.ts';
 
 /** A recording under way. */
 export interface Recorder {
@@ -13,12 +15,6 @@ export interface Recorder {
 /** In the order of preference: what browsers record and providers take (contract 05 §6). */
 const TYPES = ['audio/webm;codecs=opus', 'audio/mp4', 'audio/ogg;codecs=opus'];
 
-/** Speech is quiet: this root mean square fills the meter. */
-const LOUD = 0.25;
-
-/** Why the microphone cannot be had, in words for people. */
-export class MicrophoneError extends Error {}
-
 /** Records from the microphone, until one of the two ends is called. @throws MicrophoneError */
 export async function startRecorder(): Promise<Recorder> {
   const stream = await openMicrophone();
@@ -32,7 +28,7 @@ export async function startRecorder(): Promise<Recorder> {
   function measure(): void {
     analyser.getFloatTimeDomainData(samples);
     const square = samples.reduce((sum, sample) => sum + sample * sample, 0) / samples.length;
-    level.value = Math.min(1, Math.sqrt(square) / LOUD);
+    level.value = meterOf(Math.sqrt(square));
     frame = requestAnimationFrame(measure);
   }
 
@@ -67,19 +63,6 @@ export async function startRecorder(): Promise<Recorder> {
       close();
     },
   };
-}
-
-async function openMicrophone(): Promise<MediaStream> {
-  try {
-    return await navigator.mediaDevices.getUserMedia({ audio: { echoCancellation: true, noiseSuppression: true } });
-  } catch (error) {
-    const name = error instanceof DOMException ? error.name : '';
-    if (name === 'NotAllowedError') {
-      throw new MicrophoneError('This page may not use the microphone. Allow it in the settings of the browser.');
-    }
-    if (name === 'NotFoundError') throw new MicrophoneError('This device has no microphone.');
-    throw new MicrophoneError('The microphone cannot be used now: another program may hold it.');
-  }
 }
 
 /** The name of a clip, whose ending tells providers what it is. */

@@ -1,0 +1,167 @@
+import type { JsonObject } from '../../../../lib/kit/json.ts';
+
+/** Something that was said. */
+export interface LiveTurn {
+  key: string;
+  from: 'person' | 'agent';
+  text: string;
+  /** `stopped`: the agent was interrupted. */
+  state: 'open' | 'done' | 'stopped';
+}
+
+export interface LiveTool {
+  id: string;
+  name: string;
+  state: 'running' | 'done' | 'failed';
+}
+
+/** What the agent asks before it goes on (contract 06 §6.5). */
+export interface LiveQuestion {
+  id: string;
+  text: string;
+}
+
+/** What is to be seen of a conversation. */
+export interface LiveView {
+  turns: readonly LiveTurn[];
+  /** Counts the sessions, whose responses may have the same ids, and the utterances. */
+  session: number;
+  said: number;
+  /** The tools of the task under way, the latest last. */
+  tools: readonly LiveTool[];
+  question: LiveQuestion | null;
+  /** How the task is going, in the relay's words; empty without one. */
+  progress: string;
+  /** Somebody waits for an answer. */
+  isBusy: boolean;
+  /** The task goes on while something else is talked about. */
+  isInBackground: boolean;
+  /** Tasks that wait for their turn. */
+  queued: number;
+  /** Why a task in the background has failed. */
+  failure: string;
+  /** The last answer, if it is only written. */
+  unspoken: string;
+}
+
+export const EMPTY_VIEW: LiveView = {
+  turns: [],
+  session: 0,
+  said: 0,
+  tools: [],
+  question: null,
+  progress: '',
+  isBusy: false,
+  isInBackground: false,
+  queued: 0,
+  failure: '',
+  unspoken: '',
+};
+
+const MAX_TURNS = 200;
+const MAX_TOOLS = 6;
+
+const textOf = (value: unknown): string => (typeof value === 'string' ? value : '');
+
+/** The task is over, and nothing of it is shown any more. */
+const NO_TASK = { tools: [], question: null, progress: '', isInBackground: false } as const;
+
+/** The view after an event of the relay (contract 06 §4.2). */
+export function withEvent(view: LiveView, event: JsonObject): LiveView {
+  const { turns } = view;
+  switch (event.type) {
+    case 'voice.input_transcript.delta':
+      return { ...view, turns: appended(turns, 'person', `said ${view.said}`, textOf(event.delta)) };
+    case 'voice.input_transcript.final':
+      return transcribed(view, textOf(event.text).trim());
+    case 'voice.response.started':
+      return { ...view, isBusy: true, unspoken: '' };
+    case 'voice.response.delta':
+      return {
+        ...view,
+        turns: appended(turns, 'agent', keyOf(view, event), textOf(event.delta)),
+        unspoken: event.delivery === 'visual_only' ? textOf(event.delta) : view.unspoken,
+      };
+    case 'voice.response.done':
+      return { ...view, turns: answered(view, event), isBusy: false };
+    case 'svc.run.started':
+      return { ...view, failure: '' };
+    case 'svc.run.progress':
+      return { ...view, progress: textOf(event.message) };
+    case 'svc.run.promoted':
+      return { ...view, isInBackground: true, isBusy: event.spoken_handoff === true, queued: countIn(event) };
+    case 'svc.run.queued':
+      return { ...view, queued: countIn(event) };
+    case 'svc.run.background_completed':
+      return { ...view, ...NO_TASK, queued: countIn(event), failure: event.ok === false ? textOf(event.error) : '' };
+    case 'svc.run.completed':
+      return { ...view, ...NO_TASK };
+    case 'svc.run.cancelled':
+      return { ...view, ...NO_TASK, queued: 0, isBusy: false };
+    case 'svc.tool.started':
+      return { ...view, tools: withTool(view.tools, event, 'running') };
+    case 'svc.tool.completed':
+      return { ...view, tools: withTool(view.tools, event, event.success === false ? 'failed' : 'done') };
+    case 'svc.tool.failed':
+      return { ...view, tools: withTool(view.tools, event, 'failed') };
+    case 'svc.confirmation.requested':
+      return { ...view, question: { id: textOf(event.confirmation_id), text: textOf(event.message) } };
+    case 'svc.confirmation.forwarded':
+      return { ...view, question: null };
+    default:
+      return view;
+  }
+}
+
+/** What was being said is cut off. */
+export const withCut = (view: LiveView): LiveView => ({
+  ...view,
+  turns: view.turns.map((turn) =>
+    turn.state === 'open' && turn.from === 'agent' ? { ...turn, state: 'stopped' } : turn,
+  ),
+});
+
+/** The session is over, and nothing is under way any more. */
+export const withEnd = (view: LiveView): LiveView => ({
+  ...withCut(view),
+  ...NO_TASK,
+  session: view.session + 1,
+  isBusy: false,
+  queued: 0,
+});
+
+const keyOf = ({ session }: LiveView, { response_id }: JsonObject): string =>
+  `answer ${session} ${textOf(response_id)}`;
+const countIn = ({ queued_count }: JsonObject): number => (typeof queued_count === 'number' ? queued_count : 0);
+
+function appended(turns: readonly LiveTurn[], from: LiveTurn['from'], key: string, text: string): readonly LiveTurn[] {
+  if (text === '') return turns;
+  const open = turns.findLast((turn) => turn.key === key && turn.from === from);
+  if (!open) return [...turns, { key, from, text, state: 'open' } as const].slice(-MAX_TURNS);
+  // What was interrupted is not heard, so it is not shown either.
+  if (open.state === 'stopped') return turns;
+  return turns.map((turn) => (turn === open ? { ...turn, text: turn.text + text } : turn));
+}
+
+/** The utterance as it was understood in the end; an empty one was noise. */
+function transcribed(view: LiveView, text: string): LiveView {
+  const others = view.turns.filter(({ from, state }) => from !== 'person' || state !== 'open');
+  if (text === '') return { ...view, turns: others, isBusy: false };
+  const said = { key: `said ${view.said}`, from: 'person', text, state: 'done' } as const;
+  return { ...view, turns: [...others, said].slice(-MAX_TURNS), said: view.said + 1 };
+}
+
+function answered(view: LiveView, event: JsonObject): readonly LiveTurn[] {
+  const state = event.cancelled === true ? 'stopped' : 'done';
+  // A cancelled turn may have had no response yet.
+  const isMeant = ({ from, key }: LiveTurn) =>
+    from === 'agent' && (typeof event.response_id !== 'string' || key === keyOf(view, event));
+  return view.turns.map((turn) => (turn.state === 'open' && isMeant(turn) ? { ...turn, state } : turn));
+}
+
+function withTool(tools: readonly LiveTool[], event: JsonObject, state: LiveTool['state']): readonly LiveTool[] {
+  const id = textOf(event.tool_call_id);
+  const others = tools.filter((tool) => tool.id !== id);
+  const name = textOf(event.tool_name) || tools.find((tool) => tool.id === id)?.name || '';
+  return [...others, { id, name, state }].slice(-MAX_TOOLS);
+}

@@ -1,0 +1,48 @@
+import { isGranted } from '../../../../lib/sessions/grants.ts';
+import type { App } from '../context.ts';
+
+/** Speech features of the relay (contract 05 §5). */
+interface BasicConfig {
+  stt: { provider: string | null; available: boolean };
+  tts: { provider: string | null; available: boolean };
+}
+
+/** Settings of the realtime agent (contract 06 §3.1), as far as they are used. */
+interface AgentConfig {
+  enabled: boolean;
+  default_provider: string;
+  sample_rate: number;
+  auth: { xai_env: boolean; xai_oauth: boolean; openai_env: boolean };
+}
+
+/** What this device may do by voice. */
+export interface VoiceOffer extends BasicConfig {
+  /** Hertz of the agent's voice, or why there is no live conversation, in words for people. */
+  live: { rate: number; why?: undefined } | { why: string };
+}
+
+const GRANT = 'voice:realtime';
+
+/** Asks the relay. @throws ApiError */
+export async function loadOffer({ api, session }: App, signal: AbortSignal): Promise<VoiceOffer> {
+  const isAllowed = isGranted(session.grants.value, GRANT, Date.now() / 1000);
+  const [basic, agent] = await Promise.all([
+    api.call<BasicConfig>('voice/config', { signal }),
+    isAllowed ? api.call<AgentConfig>('voice/realtime-agent/config', { signal }).catch(() => null) : null,
+  ]);
+  return { ...basic, live: liveOf(isAllowed, agent) };
+}
+
+function liveOf(isAllowed: boolean, agent: AgentConfig | null): VoiceOffer['live'] {
+  if (!isAllowed) {
+    return { why: 'This device may not talk live: it has no grant voice:realtime. Pair it again to get one.' };
+  }
+  if (!agent?.enabled) return { why: 'The relay has turned live conversations off.' };
+  const { default_provider: provider, auth } = agent;
+  const hasKey: Readonly<Record<string, boolean>> = {
+    openai_realtime: auth.openai_env,
+    xai_realtime: auth.xai_env || auth.xai_oauth,
+  };
+  if (hasKey[provider]) return { rate: agent.sample_rate };
+  return { why: 'The relay has no provider for live conversations: it needs a key of OpenAI or xAI.' };
+}

@@ -1,0 +1,106 @@
+import { type ReadonlySignal, signal } from '@preact/signals';
+
+/** Seconds of sound that are handed to the browser ahead of time, so that a busy page does not stutter. */
+const AHEAD = 1;
+/** Seconds before the first sound of several, in which the next ones arrive. */
+const LEAD = 0.08;
+/** Seconds that may wait. Providers speak faster than anybody listens, and a page cannot stop reading its socket. */
+const MAX_WAITING = 300;
+
+export interface PlayerParts {
+  /** Hertz of the sound, as it is expected. Sound of another rate is converted. */
+  rate: number;
+  /** A piece of this number has been heard to its end. */
+  onPlayed(id: number): void;
+}
+
+export type Player = ReturnType<typeof createPlayer>;
+
+interface Piece {
+  id: number;
+  buffer: AudioBuffer;
+}
+
+/** Plays pieces of sound one after the other, without gaps. Created by a tap: browsers stay silent otherwise. */
+export function createPlayer({ rate, onPlayed }: PlayerParts) {
+  const context = createContext(rate);
+  const waiting: Piece[] = [];
+  const sounding = new Set<AudioBufferSourceNode>();
+  const isPlaying = signal(false);
+  /** When the last piece that was handed over ends, on the clock of the context. */
+  let end = 0;
+  let secondsWaiting = 0;
+  void context.resume();
+
+  function advance(): void {
+    for (let piece = waiting[0]; piece && end - context.currentTime < AHEAD; piece = waiting[0]) {
+      waiting.shift();
+      secondsWaiting -= piece.buffer.duration;
+      start(piece);
+    }
+    isPlaying.value = sounding.size > 0;
+  }
+
+  function start({ id, buffer }: Piece): void {
+    const source = context.createBufferSource();
+    source.buffer = buffer;
+    source.connect(context.destination);
+    source.onended = () => {
+      sounding.delete(source);
+      onPlayed(id);
+      advance();
+    };
+    sounding.add(source);
+    const at = Math.max(end, context.currentTime + (sounding.size === 1 ? LEAD : 0));
+    source.start(at);
+    end = at + buffer.duration;
+  }
+
+  return {
+    /** Whether there is something to hear, or about to be. */
+    isPlaying: isPlaying as ReadonlySignal<boolean>,
+
+    /** Plays 16-bit little-endian mono after everything before it. False when too much is waiting. */
+    play(id: number, pcm: Uint8Array, pieceRate: number): boolean {
+      const samples = pcm.length >> 1;
+      if (samples === 0 || context.state === 'closed') return true;
+      if (secondsWaiting > MAX_WAITING) return false;
+      const buffer = context.createBuffer(1, samples, pieceRate);
+      const view = new DataView(pcm.buffer, pcm.byteOffset, pcm.byteLength);
+      const channel = buffer.getChannelData(0);
+      for (let at = 0; at < samples; at++) channel[at] = view.getInt16(at * 2, true) / 32_768;
+      waiting.push({ id, buffer });
+      secondsWaiting += buffer.duration;
+      advance();
+      return true;
+    },
+
+    /** Is silent at once, and forgets what waits. */
+    clear(): void {
+      waiting.length = 0;
+      secondsWaiting = 0;
+      for (const source of sounding) {
+        source.onended = null;
+        source.stop();
+        source.disconnect();
+      }
+      sounding.clear();
+      end = 0;
+      isPlaying.value = false;
+    },
+
+    close(): void {
+      this.clear();
+      if (context.state !== 'closed') void context.close();
+    },
+  };
+}
+
+/** A context of the very rate joins pieces without a click, but not every device has every rate. */
+function createContext(sampleRate: number): AudioContext {
+  try {
+    return new AudioContext({ sampleRate });
+  } catch {
+    return new AudioContext();
+  }
+}

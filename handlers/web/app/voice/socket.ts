@@ -1,0 +1,47 @@
+import { asObject, type JsonObject, parseJson } from '../../../../lib/kit/json.ts';
+import type { App } from '../context.ts';
+
+export interface VoiceSocketEvents {
+  open(): void;
+  message(event: JsonObject): void;
+  /** Called once, also when it could not be opened. */
+  close(code: number, wasOpen: boolean): void;
+}
+
+export interface VoiceSocket {
+  send(message: JsonObject): void;
+  close(reason: string): void;
+}
+
+/**
+ * Opens the socket of a voice session. A page cannot send headers with it, so the token is a subprotocol, of which the
+ * relay selects the other one (`handlers/README.md`, sockets).
+ */
+export function openVoiceSocket({ base, session }: App, path: string, events: VoiceSocketEvents): VoiceSocket {
+  const url = new URL(path.replace(/^\//, ''), base);
+  url.protocol = url.protocol === 'https:' ? 'wss:' : 'ws:';
+  const socket = new WebSocket(url, ['svc.voice', `svc.bearer.${session.token()}`]);
+  let wasOpen = false;
+  let isOver = false;
+  socket.onopen = () => {
+    wasOpen = true;
+    if (!isOver) events.open();
+  };
+  socket.onmessage = ({ data }) => {
+    const event = asObject(parseJson(String(data)));
+    if (event && !isOver) events.message(event);
+  };
+  socket.onclose = ({ code }) => {
+    if (!isOver) events.close(code, wasOpen);
+    isOver = true;
+  };
+  return {
+    send(message) {
+      if (socket.readyState === WebSocket.OPEN) socket.send(JSON.stringify(message));
+    },
+    close(reason) {
+      isOver = true;
+      socket.close(1000, reason);
+    },
+  };
+}

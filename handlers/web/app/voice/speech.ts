@@ -1,0 +1,20 @@
+/** Hertz of speech on its way to the relay (contract 06 §9). A microphone that is slower sends its own rate. */
+export const SPEECH_RATE = 16_000;
+/** Samples in which the microphone is heard: 20 milliseconds. */
+export const FRAME = 320;
+/** Name of the processor that hears the microphone. */
+export const PROCESSOR = 'svc-microphone';
+
+const FULL_SCALE = 32_768;
+
+/** Root mean square of 16-bit samples, 0 to 1. */
+export function loudnessOf(samples: Int16Array): number {
+  const squares = samples.reduce((sum, sample) => sum + sample * sample, 0);
+  return Math.sqrt(squares / Math.max(samples.length, 1)) / FULL_SCALE;
+}
+
+/** Speech is quiet: this root mean square fills the meter. */
+const LOUD = 0.25;
+
+/** What a meter shows for a root mean square, 0 to 1. */
+export const meterOf = (loudness: number): number => Math.min(1, loudness / LOUD);

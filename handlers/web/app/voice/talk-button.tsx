@@ -1,0 +1,67 @@
+import { useRef } from 'preact/hooks';
+import { useT } from '../../shared/i18n.ts';
+import { Icon } from '../../shared/icons.tsx';
+
+/** A press that lasts this many milliseconds is held: its end ends the speech. A shorter one starts it. */
+const HELD = 400;
+
+interface TalkButtonProps {
+  /** Somebody is being heard, or about to be. */
+  isOn: boolean;
+  /** Whether a press would end the speech now. */
+  isListening(): boolean;
+  onPress(): void;
+  /** The end of a press that was held. */
+  onRelease(): void;
+}
+
+/** Hold to talk, or tap to begin and tap to end: by finger, mouse, or the space bar. */
+export function TalkButton({ isOn, isListening, onPress, onRelease }: TalkButtonProps) {
+  const t = useT();
+  const pressedAt = useRef(0);
+
+  function press(timeStamp: number): void {
+    // The press that ends the speech is not one that is held.
+    pressedAt.current = isListening() ? 0 : timeStamp;
+    onPress();
+  }
+
+  function release(timeStamp: number): void {
+    const isHeld = pressedAt.current !== 0 && timeStamp - pressedAt.current > HELD;
+    pressedAt.current = 0;
+    if (isHeld && isListening()) onRelease();
+  }
+
+  return (
+    <button
+      type="button"
+      class={`talk-button ${isOn ? 'on' : ''}`}
+      aria-pressed={isOn}
+      aria-label={t('Talk')}
+      onPointerDown={(event) => {
+        if (event.button !== 0) return;
+        // A finger that slides off the button still holds it.
+        event.currentTarget.setPointerCapture(event.pointerId);
+        press(event.timeStamp);
+      }}
+      onPointerUp={({ timeStamp }) => release(timeStamp)}
+      onPointerCancel={({ timeStamp }) => release(timeStamp)}
+      onContextMenu={(event) => event.preventDefault()}
+      onKeyDown={(event) => {
+        if (event.key === ' ' && !event.repeat) press(event.timeStamp);
+      }}
+      onKeyUp={(event) => {
+        if (event.key !== ' ') return;
+        // It would also click.
+        event.preventDefault();
+        release(event.timeStamp);
+      }}
+      onClick={(event) => {
+        // Of the enter key or a screen reader; pointers and the space bar were heard before.
+        if (event.detail === 0) onPress();
+      }}
+    >
+      <Icon name="voice" />
+    </button>
+  );
+}
