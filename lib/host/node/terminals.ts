@@ -174,8 +174,9 @@ function createTerminal(fd: number, pid: number, setSize: (size: { cols: number;
     kill(signal) {
       if (exit) return;
       const foreground = state === 'open' ? foregroundGroup(pid) : undefined;
-      if (foreground !== undefined && foreground !== pid) signalGroup(foreground, signal);
-      signalGroup(pid, signal);
+      if (foreground !== undefined && foreground !== pid) sendSignal(-foreground, signal);
+      // A child that was forked just now is not yet the leader of a group.
+      if (!sendSignal(-pid, signal)) sendSignal(pid, signal);
     },
     close() {
       if (state === 'open') state = 'closed';
@@ -280,11 +281,12 @@ function foregroundGroup(pid: number): number | undefined {
   }
 }
 
-function signalGroup(group: number, signal: Signal): void {
+/** Sends a signal to a process, or to a group by its negative id. False when there is none. */
+function sendSignal(target: number, signal: Signal): boolean {
   try {
-    process.kill(-group, signal);
+    return process.kill(target, signal);
   } catch {
-    // The group is gone, or about to be.
+    return false;
   }
 }
 

@@ -106,6 +106,15 @@ describe('input', () => {
 });
 
 describe('end', () => {
+  test('of a program that is signalled as soon as it was forked', async () => {
+    const shells = Array.from({ length: 50 }, () => {
+      const shell = open('sleep 60');
+      shell.terminal.kill('SIGHUP');
+      return shell.exit;
+    });
+    expect(new Set((await Promise.all(shells)).map(({ signal }) => signal))).toEqual(new Set(['SIGHUP']));
+  });
+
   test.each<[string, Exit]>([
     ['exit 3', { code: 3, signal: null }],
     ['kill -9 $$', { code: null, signal: 'SIGKILL' }],
