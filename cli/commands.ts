@@ -153,19 +153,20 @@ const companionCommands: CommandEntry[] = [
   {
     usage: 'trusted [action] [...verbs]',
     actions: ACTIONS.trusted,
-    summary: 'show or change the verbs that the phone does not ask about',
+    summary: 'verbs that the phone does not ask about: list, add or remove',
     load: () => import('./companion/trusted.ts'),
   },
   {
     usage: 'blocklist [action] [...packages]',
     actions: ACTIONS.blocklist,
-    summary: 'show or change the apps in which the agent can do nothing',
+    summary: 'apps in which the agent can do nothing: list, add, remove or reset',
     load: () => import('./companion/blocklist.ts'),
   },
   {
     usage: 'triggers [action] [...rules]',
     actions: ACTIONS.triggers,
-    summary: 'show or change the notifications that the phone asks about: whether to tell the agent',
+    summary:
+      'notifications that the phone offers to tell the agent of: list; add, remove, enable, disable or clear rules; on, off; kill, resume',
     load: () => import('./companion/triggers.ts'),
   },
   {

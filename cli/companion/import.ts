@@ -59,7 +59,10 @@ async function run(file: string, options: Options, context: CommandContext): Pro
     }
     const { bold } = createStyle(context.stdout, context.env);
     const rows: [string, string][] = [
-      ['Pairing', restored.pairing ? relayOf(companion) : 'none in the backup; the one here stays'],
+      [
+        'Pairing',
+        restored.pairing ? relayOf(companion) : `none in the backup${settings.pairing() ? '; the one here stays' : ''}`,
+      ],
       ['Settings', restored.settings.join(', ') || 'none'],
     ];
     if (restored.ignored.length > 0)

@@ -1,5 +1,6 @@
 import type { Command } from 'cac';
 import { inPreference, lastEndpoint, routeKind } from '../../lib/companion/link/endpoints.ts';
+import { areActive } from '../../lib/companion/triggers.ts';
 import { flag, type Options } from '../options.ts';
 import { aligned, type CommandContext, createStyle, line, printable, printJson } from '../output.ts';
 import { CAPABILITIES, expiryText, grantText } from './grants.ts';
@@ -41,6 +42,10 @@ async function status(options: Options, context: CommandContext): Promise<void> 
       master: safety.masterEnabled,
       policy: safety.policy,
       grants: safety.capabilities,
+      bridge_trusted_destructive_verbs: safety.trustedVerbs,
+      blocklist: safety.blocklist,
+      notification_triggers_enabled: safety.triggers.notification_triggers_enabled,
+      notification_triggers_kill_switch: safety.triggers.notification_triggers_kill_switch,
       settings: path,
     });
   }
@@ -59,6 +64,9 @@ async function status(options: Options, context: CommandContext): Promise<void> 
     ['Device', settings.deviceId],
     ['Master', safety.masterEnabled ? 'on' : 'off'],
     ['Grants', granted.map((id) => `${id} ${grantText(safety, id, clock.now())}`).join(', ') || 'none'],
+    ['Trusted', safety.trustedVerbs.map(printable).join(', ') || 'nothing: the phone asks'],
+    ['Blocked', `${safety.blocklist.length} ${safety.blocklist.length === 1 ? 'app' : 'apps'}`],
+    ['Triggers', areActive(safety.triggers) ? 'on' : 'off'],
     ['Settings', path],
   );
   line(context.stdout, bold(pairing ? 'Paired' : 'Not paired'));

@@ -38,6 +38,11 @@ describe('svc companion trusted and blocklist', () => {
     expect((await settingsOf(home)).safety.blocklist).toEqual([]);
     expect((await run(['companion', 'blocklist'], { home })).stdout).toMatch(/^No app is blocked/);
     expect((await json(home, 'blocklist', 'reset')).blocklist).toHaveLength(28);
+    const { blocklist: blocked, ...status } = await json(home, 'status');
+    expect([blocked.length, status.bridge_trusted_destructive_verbs]).toEqual([28, ['buy']]);
+    expect((await run(['companion', 'status'], { home })).stdout).toMatch(
+      /Trusted +buy\n +Blocked +28 apps\n +Triggers +off/,
+    );
   });
 
   it.each([
