@@ -102,14 +102,27 @@ export async function expectAccessible(page: Page): Promise<void> {
   if (size) await page.setViewportSize(size);
 }
 
-/** Elements that a finger has to hit and that are smaller than 44 pixels. Of a choice or a file, that is the label. */
+/**
+ * Elements that a finger has to hit and that are smaller than 44 pixels. Of a choice or a file, that is the label. Links
+ * within a sentence are as high as its line (WCAG 2.5.8).
+ */
 export const smallTargets = (page: Page): Promise<string[]> =>
-  page.evaluate(() =>
-    [...document.querySelectorAll('button, a[href], select, input:not([type=radio], [type=checkbox], [type=file])')]
+  page.evaluate(() => {
+    const choice = 'input:is([type=radio], [type=checkbox], [type=file])';
+    const targets = `button, a[href], select, textarea, summary, input:not(${choice}), label:has(${choice})`;
+    return [...document.querySelectorAll(targets)]
       .filter((element) => (element as HTMLElement).checkVisibility())
+      .filter((element) => !(element.matches('a') && getComputedStyle(element).display === 'inline'))
+      .filter((element) => !element.matches('.xterm-helper-textarea'))
       .filter((element) => {
         const { width, height } = element.getBoundingClientRect();
         return width < 43.5 || height < 43.5;
       })
-      .map((element) => element.outerHTML.slice(0, 150)),
-  );
+      .map((element) => element.outerHTML.slice(0, 150));
+  });
+
+/** Checks a page, or the dialog above it, with axe, at 320 pixels, and for fingers. */
+export async function expectUsable(page: Page): Promise<void> {
+  await expectAccessible(page);
+  expect(await smallTargets(page)).toEqual([]);
+}

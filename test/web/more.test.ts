@@ -1,8 +1,7 @@
 import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { Page } from 'playwright-core';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { describeInBrowser, expectAccessible, type PageOptions, smallTargets } from '../support/browser.ts';
+import { describeInBrowser, expectUsable, type PageOptions } from '../support/browser.ts';
 import { startFakeApi } from '../support/fake-api-server.ts';
 import { put } from '../support/profiles.ts';
 import { pair, randomCode, registerCode, startNodeTarget, type Target } from '../support/relay.ts';
@@ -27,11 +26,6 @@ describeInBrowser('screens of the app under More', ({ open }) => {
       .waitFor();
     await opened.page.goto(`${app}#/${screen}`);
     return { ...opened, go: (place: string) => opened.page.goto(`${app}#/${place}`) };
-  }
-
-  async function expectUsable(page: Page): Promise<void> {
-    await expectAccessible(page);
-    expect(await smallTargets(page)).toEqual([]);
   }
 
   const rows = async () => {

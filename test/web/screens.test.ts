@@ -1,7 +1,7 @@
 import { readFile } from 'node:fs/promises';
 import type { Page } from 'playwright-core';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { describeInBrowser, expectAccessible, smallTargets } from '../support/browser.ts';
+import { describeInBrowser, expectUsable } from '../support/browser.ts';
 import { sentToken } from '../support/browser-storage.ts';
 import { post, randomCode, registerCode, startNodeTarget, type Target } from '../support/relay.ts';
 
@@ -30,18 +30,13 @@ describeInBrowser('the screens of the app (issue 17)', ({ open }) => {
     return page;
   }
 
-  async function check(page: Page): Promise<void> {
-    await expectAccessible(page);
-    expect(await smallTargets(page)).toEqual([]);
-  }
-
   it('home counts what waits, and offers only what the session may do', async () => {
     const sent = await relay.operator('/phone/message', post({ text: 'Buy milk?', chat_id: 'c' }));
     expect(sent.status).toBeLessThan(300);
     const page = await openAt('home');
     await page.getByRole('link', { name: '1 unread message' }).waitFor();
     await page.getByRole('listitem').filter({ hasText: 'Open shells' }).getByText('0', { exact: true }).waitFor();
-    await check(page);
+    await expectUsable(page);
     const narrow = await openAt('home', { without: ['chat', 'terminal', 'phone', 'bridge', 'desktop'] });
     await narrow.getByText('Files on the relay').waitFor();
     expect(await narrow.getByText(/unread message/).count()).toBe(0);
@@ -55,7 +50,7 @@ describeInBrowser('the screens of the app (issue 17)', ({ open }) => {
     await page.getByLabel('Send files').setInputFiles({ name: 'note <b>.txt', mimeType: 'text/plain', buffer: note });
     const row = page.getByRole('listitem').filter({ hasText: 'note <b>.txt' });
     await row.waitFor();
-    await check(page);
+    await expectUsable(page);
     await row.getByRole('button', { name: 'Open' }).click();
     await page.getByRole('dialog').getByText('text/plain').waitFor();
     const download = page.waitForEvent('download');
@@ -67,7 +62,7 @@ describeInBrowser('the screens of the app (issue 17)', ({ open }) => {
     expect((await relay.operator(`/media/${token}/sensitive`, { method: 'POST' })).status).toBe(200);
     await row.getByRole('button', { name: 'Open' }).click();
     await page.getByText('The agent has marked this file as sensitive.').waitFor();
-    await check(page);
+    await expectUsable(page);
     await page.getByRole('dialog').getByRole('button', { name: 'Close' }).click();
 
     const network = await page.context().newCDPSession(page);
@@ -80,7 +75,7 @@ describeInBrowser('the screens of the app (issue 17)', ({ open }) => {
     const large = Buffer.alloc(4 * 1024 * 1024, 7);
     await page.getByLabel('Send files').setInputFiles({ name: 'film.mp4', mimeType: 'video/mp4', buffer: large });
     await page.getByRole('progressbar', { name: 'film.mp4' }).waitFor();
-    await check(page);
+    await expectUsable(page);
     await page.getByRole('button', { name: 'Cancel' }).click();
     await page.getByText('film.mp4 was not sent: you cancelled it.').waitFor();
   });
@@ -124,7 +119,7 @@ describeInBrowser('the screens of the app (issue 17)', ({ open }) => {
     await page.getByLabel('Tool calls').selectOption('off');
     await page.getByText('What only the app of a phone can set').click();
     await page.getByText('tofu_pins').waitFor();
-    await check(page);
+    await expectUsable(page);
     await page.getByLabel('Passphrase').fill('correct horse');
     const download = page.waitForEvent('download');
     await page.getByRole('button', { name: 'Export' }).click();
