@@ -57,3 +57,10 @@ export function useRefresh(resource: Resource<unknown>, period: number): void {
 
 /** A call that changes something: says what was done, or why not. One at a time. */
 export const useAction = () => useCall(useConsole().api);
+
+/** Where what had the focus has gone, keyboards and screen readers go on from the title of the screen. */
+export function restoreFocus(): void {
+  requestAnimationFrame(() => {
+    if (document.activeElement === document.body) document.querySelector<HTMLElement>('h1')?.focus();
+  });
+}

@@ -188,8 +188,15 @@ export function Dialog({ title, children, actions, cancelText, isAway, onClose, 
   const element = useRef<HTMLDialogElement>(null);
   useEffect(() => {
     const dialog = element.current;
+    const asked = document.activeElement;
     if (!dialog?.open) dialog?.showModal();
-    return () => dialog?.close();
+    return () => {
+      dialog?.close();
+      // What the browser gives the focus back to may be taken out with the dialog.
+      requestAnimationFrame(() => {
+        if (document.activeElement === document.body && asked instanceof HTMLElement) asked.focus();
+      });
+    };
   }, []);
   return (
     <dialog

@@ -3,7 +3,7 @@ import { timeText } from '../../shared/ages.ts';
 import { Button, Chip, Empty, Question, type Tone } from '../../shared/components.tsx';
 import { useI18n, useT } from '../../shared/i18n.ts';
 import { useConsole } from '../context.ts';
-import { ResourceView, useAction } from '../parts.tsx';
+import { ResourceView, restoreFocus, useAction } from '../parts.tsx';
 import type { HistoryItem, Outbound } from '../stores/answers.ts';
 
 /** Messages that wait for the phone, and what became of the last ones. */
@@ -51,8 +51,8 @@ function Queue({ outbound: { queued, messages } }: { outbound: Outbound }) {
       { method: 'DELETE' },
       t(id === undefined ? 'All were cancelled.' : 'Cancelled.'),
     );
-    void relay.outbound.refresh();
     close();
+    void relay.outbound.refresh().then(restoreFocus);
   }
 
   return (
@@ -79,7 +79,7 @@ function Queue({ outbound: { queued, messages } }: { outbound: Outbound }) {
           {messages.map(({ message_id: id, text, sent_at: at }) => (
             <li key={id} class="item">
               <span class="text">
-                <span>{text}</span>
+                <span dir="auto">{text}</span>
                 <span class="small soft">{timeText(at, language)}</span>
               </span>
               <Button
@@ -127,8 +127,10 @@ function Item({ item }: { item: HistoryItem }) {
   return (
     <div class="item">
       <span class="text">
-        {item.title && <b>{item.title}</b>}
-        <span class="clamp">{item.text}</span>
+        {item.title && <b dir="auto">{item.title}</b>}
+        <span class="clamp" dir="auto">
+          {item.text}
+        </span>
         <span class="small soft">
           {t(item.kind === 'reply' ? 'Reply from the phone' : 'Message')} · {timeText(item.ts, language)}
         </span>

@@ -9,7 +9,7 @@ import { messageOf } from '../../shared/load.tsx';
 import { QrCode } from '../../shared/qr.tsx';
 import { hrefOf } from '../../shared/router.ts';
 import { useConsole } from '../context.ts';
-import { ResourceView } from '../parts.tsx';
+import { ResourceView, restoreFocus } from '../parts.tsx';
 import { chosenOf, PolicyFields, usePolicy } from '../policy.tsx';
 import type { Pending } from '../stores/answers.ts';
 import type { Code, PairingKind } from '../stores/pairing.ts';
@@ -105,8 +105,12 @@ function ShownCode({ shown }: { shown: Code }) {
   const { pairing } = useConsole();
   const now = useNow();
   const state = pairing.stateAt(now.value / 1000);
+  const startOver = () => {
+    pairing.forget();
+    restoreFocus();
+  };
   const another = (
-    <Button kind={state.kind === 'waiting' ? undefined : 'primary'} icon="plus" onClick={pairing.forget}>
+    <Button kind={state.kind === 'waiting' ? undefined : 'primary'} icon="plus" onClick={startOver}>
       {t(state.kind === 'waiting' ? 'Start over' : 'Pair another device')}
     </Button>
   );
