@@ -48,11 +48,11 @@ export async function startEdgeRuntime(deployment: Record<string, string> = {}) 
 
   return {
     /** An operator token for a relay, by its name or URL. */
-    operatorToken: (audience: string): Promise<string> =>
+    operatorToken: (audience: string, lifetime = '10m'): Promise<string> =>
       new SignJWT({})
         .setProtectedHeader({ alg: OPERATOR_ALGORITHM })
         .setAudience(audience)
-        .setExpirationTime('10m')
+        .setExpirationTime(lifetime)
         .sign(privateKey),
     /** How many relays this runtime has made. */
     async count(): Promise<number> {

@@ -51,6 +51,7 @@ export async function startEdgeTarget({ env = {} }: TargetOptions = {}): Promise
     },
     agentHome: '',
     operatorToken,
+    operatorTokenFor: (lifetime) => runtime.operatorToken(name, lifetime),
     log: runtime.log,
     fetch: (path, init) => call(path, init),
     operator: (path, init) => call(path, init, { authorization: `Bearer ${operatorToken}` }),

@@ -26,6 +26,8 @@ export interface Target {
   stop(): Promise<void>;
   /** A token of its operator (edge only). */
   operatorToken?: string;
+  /** Another one with a lifetime such as `5s` (edge only). */
+  operatorTokenFor?(lifetime: string): Promise<string>;
   /** Keys in its object store (edge only). */
   objects?(): Promise<string[]>;
   /** A stored value as JSON text (edge only). */

@@ -55,6 +55,27 @@ it('a resource is read when it is watched, once at a time, and again after what 
   expect(loads.count()).toBe(4);
 });
 
+it('a flood of invalidations asks four times a second, and once more after the last', async () => {
+  const clock = createTestClock();
+  let count = 0;
+  const resource = createResource({ load: async () => ++count, now: clock.now, clock });
+  resource.watch();
+  await settle();
+  for (let passed = 0; passed < 1000; passed += 5) {
+    await clock.advanceAsync(5);
+    resource.invalidate();
+  }
+  expect(count).toBeLessThanOrEqual(5);
+  await clock.advanceAsync(250);
+  const last = count;
+  await clock.advanceAsync(5000);
+  expect([count, resource.state.value.value]).toEqual([last, last]);
+  // What comes alone is not kept waiting.
+  resource.invalidate();
+  await settle();
+  expect(count).toBe(last + 1);
+});
+
 it('a tail adds what is new in batches, replaces what has changed, and loses nothing while it is read anew', async () => {
   const clock = createTestClock();
   const loads = createLoads<{ id: string; state: string }[]>();
@@ -174,6 +195,8 @@ it('events bring up to date what is watched, and nothing else; a reset everythin
   relay.log.watch();
   relay.feed.start();
   await settle();
+  // What was just read is not asked for again at once.
+  clock.advance(250);
   calls.length = 0;
   streams.opened[0]?.put('id: 1\nevent: device\ndata: {}\n\nid: 2\nevent: queue\ndata: {}\n\n');
   await expect.poll(() => calls).toEqual(['GET relay/devices']);
@@ -181,6 +204,7 @@ it('events bring up to date what is watched, and nothing else; a reset everythin
   await expect.poll(() => clock.pending).toBeGreaterThan(1);
   clock.advance(100);
   expect(relay.log.state.value.value?.map(({ text }) => text)).toEqual(['up', 'more']);
+  clock.advance(250);
   calls.length = 0;
   streams.opened[0]?.put('id: 4\nevent: reset\ndata: {}\n\nid: 5\nevent: unheard-of\ndata: {}\n\n');
   await expect.poll(() => calls.toSorted()).toEqual(['GET relay/devices', 'GET relay/log?limit=500']);

@@ -238,11 +238,15 @@ describeInBrowser('the console in a browser (contract 09 §4, §5)', ({ open }) 
     await page.keyboard.press('Enter');
     await page.getByRole('dialog').waitFor();
     await page.keyboard.press('Escape');
-    await tabTo('Revoke', '[aria-label="By keyboard"]');
+    // The focus is back on the button that asked.
+    const focused = () => page.evaluate(() => document.activeElement?.textContent ?? '');
+    await expect.poll(focused).toBe('Revoke');
     await page.keyboard.press('Enter');
     await tabTo('Revoke', 'dialog');
     await page.keyboard.press('Enter');
     await page.getByText('Revoked By keyboard.').waitFor();
+    // That button has gone with its device.
+    await expect.poll(focused).toBe('Devices');
   });
 
   it('§5: refuses localhost, and pages of another origin', async () => {
@@ -282,9 +286,65 @@ describeInBrowser('the console in a browser (contract 09 §4, §5)', ({ open }) 
       ];
     }, relay.url);
     expect(outcomes).toEqual(['failed', 'opaque', 'opaque']);
+    // Nor may it show the console in a frame, where clicks could be stolen.
+    await foreign.page.evaluate((url) => {
+      const frame = document.body.appendChild(document.createElement('iframe'));
+      return new Promise<void>((resolve) => {
+        frame.onload = () => resolve();
+        frame.src = `${url}/console/`;
+      });
+    }, relay.url);
+    expect(foreign.page.frames()[1]?.url()).toMatch(/^chrome-error:/);
     for (const path of ['/pairing/mint', '/relay/doctor']) {
       expect(relay.log.join('\n')).toMatch(new RegExp(`refused an operator call from 127\\.0\\.0\\.1.* to ${path}`));
     }
+  });
+});
+
+describeInBrowser('a console with much to show', ({ open }) => {
+  it('shows some of 5,000 devices, finds each, and takes their names for text', async () => {
+    const relay = await startNodeTarget();
+    onTestFinished(() => relay.stop());
+    const { page } = await open();
+    const now = Date.now() / 1000;
+    const names = ['<img src=x onerror=alert(1)>', 'א'.repeat(128), 'w'.repeat(500), '\u202egnp.exe', '**bold** {n}'];
+    const devices = Array.from({ length: 5000 }, (_, index) => ({
+      ...{ token_prefix: String(index).padStart(8, '0'), device_id: `d${index}`, device_name: `Device ${index}` },
+      ...(index < names.length && { device_name: names[index] }),
+      ...{ created_at: now - index, last_seen: now - index, expires_at: now + 86_400, grants: { chat: now + 3600 } },
+      ...{ client_surface: 'android', device_model: 'Pixel', device_platform: 'Android 16', connections: [] },
+    }));
+    await page.route('**/relay/devices', (route) => route.fulfill({ json: { devices } }));
+    await page.goto(`${relay.url}/console/#/devices`);
+    await page.getByText('Device 49', { exact: true }).waitFor();
+    expect(await page.getByRole('article').count()).toBe(50);
+    for (const name of names) expect(await page.getByRole('heading', { name, exact: true }).count()).toBe(1);
+    expect(await page.locator('img').count()).toBe(0);
+    await expectAccessible(page);
+    await button(page, 'More: 4950').click();
+    await page.getByText('Device 99', { exact: true }).waitFor();
+    await page.getByLabel('Filter').fill('device 4999');
+    await device(page, 'Device 4999').waitFor();
+    expect(await page.getByRole('article').count()).toBe(1);
+    await page.getByLabel('Filter').fill('nothing like it');
+    await page.getByText('No device matches.').waitFor();
+  });
+
+  it('follows a flood of log lines, and holds the last 500 of them', async () => {
+    const relay = await startNodeTarget();
+    onTestFinished(() => relay.stop());
+    const { page } = await open();
+    await page.goto(`${relay.url}/console/#/logs`);
+    await isLive(page);
+    const log = relay.relay?.log.named('flood');
+    for (let part = 0; part < 20; part++) {
+      for (let line = 0; line < 1000; line++) log?.info(`<b>${part}</b>.${line}`);
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+    log?.info('the last line');
+    await page.getByText('flood: the last line').waitFor();
+    expect(await page.getByRole('log').locator('p').count()).toBeLessThanOrEqual(500);
+    expect(await page.getByRole('log').locator('span b').count()).toBe(0);
   });
 });
 
@@ -330,8 +390,18 @@ describeInBrowser('the console and its relay (contract 09 §4)', ({ open }) => {
       .getByText(/^Connected for/)
       .waitFor();
 
+    await button(page, 'Revoke').click();
     await relay.kill();
     await page.getByText('Relay away', { exact: true }).waitFor();
+    // A question that was asked before does nothing now, and later what it says.
+    const question = page.getByRole('dialog', { name: 'Revoke Pixel 9?' });
+    await question.getByText('The relay does not answer.').waitFor();
+    expect(await question.getByRole('button', { name: 'Revoke' }).isDisabled()).toBe(true);
+    await question.getByRole('checkbox').focus();
+    await page.keyboard.press('Enter');
+    await expectAccessible(page);
+    await page.keyboard.press('Escape');
+    await expect.poll(() => question.count()).toBe(0);
     await page.getByText('The relay has not answered for').waitFor();
     expect(await page.locator('.chip.good').count()).toBe(0);
     expect(await button(page, 'Revoke').isDisabled()).toBe(true);

@@ -33,7 +33,9 @@ function useRefusal(): string | undefined {
 /** Whether the relay reports what happens: its stream says something every 15 s, and is given up after 45. */
 function FeedChip() {
   const t = useT();
-  switch (useConsole().relay.feed.state.value.kind) {
+  const { kind } = useConsole().relay.feed.state.value;
+  // A stream outlives the token that opened it.
+  switch (useRefusal() === undefined ? kind : 'refused') {
     case 'live':
       return <Chip tone="good">{t('Live')}</Chip>;
     case 'connecting':

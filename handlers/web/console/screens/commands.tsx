@@ -51,7 +51,7 @@ function Phones({ bridges: { devices } }: { bridges: BridgeDevices }) {
         {devices.map(({ device_id: id, device_name: name, active }) => (
           <li key={id} class="item">
             <span class="text">
-              <b>{name}</b>
+              <b dir="auto">{name}</b>
               <span class="small soft">{active ? t('Gets commands that name no phone') : id}</span>
             </span>
             {!active && devices.length > 1 && (

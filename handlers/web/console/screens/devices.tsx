@@ -1,16 +1,21 @@
 import { useSignal } from '@preact/signals';
 import { type Liveness, livenessOf } from '../../../../lib/operator/device-state.ts';
 import { ageText, useNow } from '../../shared/ages.ts';
-import { Button, Chip, Empty } from '../../shared/components.tsx';
+import { Button, Chip, Empty, Field } from '../../shared/components.tsx';
 import { DeviceFactList, ReduceDialog, RevokeDialog } from '../../shared/devices.tsx';
 import { useT } from '../../shared/i18n.ts';
 import { hrefOf } from '../../shared/router.ts';
 import { useConsole } from '../context.ts';
-import { ResourceView, useRefresh } from '../parts.tsx';
+import { ResourceView, restoreFocus, useRefresh } from '../parts.tsx';
 import type { ConnectionRow, DeviceRow } from '../stores/answers.ts';
 
 /** Milliseconds between looks at ages and round trips, of which no event tells. */
 const PERIOD = 5000;
+
+/** Devices that are shown at first, and with each step. */
+const STEP = 50;
+/** Devices from which a filter is worth its place. */
+const MANY = 10;
 
 /** The paired devices as they are now, and what they may do. */
 export default function Devices() {
@@ -33,17 +38,63 @@ export default function Devices() {
               {t('No device is paired.')}
             </Empty>
           ) : (
-            <ul class="stack">
-              {rows.map((row) => (
-                <li key={row.token_prefix}>
-                  <Device row={row} at={at} />
-                </li>
-              ))}
-            </ul>
+            <List rows={rows} at={at} />
           )
         }
       </ResourceView>
     </div>
+  );
+}
+
+function List({ rows, at }: { rows: readonly DeviceRow[]; at: number }) {
+  const t = useT();
+  const filter = useSignal('');
+  const limit = useSignal(STEP);
+  const wanted = filter.value.trim().toLowerCase();
+  // In an order that no sign of life changes: what is moved loses the focus, and its dialog.
+  const matching = rows
+    .filter((row) =>
+      [row.device_name, row.token_prefix, row.device_platform, row.device_model].some((text) =>
+        text.toLowerCase().includes(wanted),
+      ),
+    )
+    .sort((a, b) => b.created_at - a.created_at || a.token_prefix.localeCompare(b.token_prefix));
+  return (
+    <>
+      {rows.length > MANY && (
+        <Field label={t('Filter')}>
+          {(control) => (
+            <input
+              {...control}
+              class="input"
+              type="search"
+              placeholder={t('Name or session')}
+              value={filter.value}
+              onInput={(event) => {
+                filter.value = event.currentTarget.value;
+              }}
+            />
+          )}
+        </Field>
+      )}
+      {matching.length === 0 && <Empty icon="devices">{t('No device matches.')}</Empty>}
+      <ul class="stack">
+        {matching.slice(0, limit.value).map((row) => (
+          <li key={row.token_prefix}>
+            <Device row={row} at={at} />
+          </li>
+        ))}
+      </ul>
+      {matching.length > limit.value && (
+        <Button
+          onClick={() => {
+            limit.value += STEP;
+          }}
+        >
+          {t('More: {n}', { n: matching.length - limit.value })}
+        </Button>
+      )}
+    </>
   );
 }
 
@@ -56,11 +107,17 @@ function Device({ row, at }: { row: DeviceRow; at: number }) {
     open.value = undefined;
   };
   const liveness = livenessOf({ ...row }, now.value / 1000, now.value - at);
-  const dialog = { api, row, isAway: isAway.value, onClose: close, onDone: () => void relay.devices.refresh() };
+  const dialog = {
+    api,
+    row,
+    isAway: isAway.value,
+    onClose: close,
+    onDone: () => void relay.devices.refresh().then(restoreFocus),
+  };
   return (
     <article class="card" aria-label={row.device_name}>
       <div class="row apart">
-        <h2>{row.device_name}</h2>
+        <h2 dir="auto">{row.device_name}</h2>
         <StateChip liveness={liveness} />
       </div>
       <DeviceFactList row={row}>

@@ -46,7 +46,7 @@ function File({ row }: { row: MediaRow }) {
   return (
     <div class="item wraps">
       <span class="text">
-        <span>{row.file_name}</span>
+        <span dir="auto">{row.file_name}</span>
         <span class="small soft">{facts.join(' · ')}</span>
       </span>
       <Button

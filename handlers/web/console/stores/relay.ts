@@ -44,7 +44,7 @@ export function createRelayStore({ api, clock }: RelayStoreParts) {
   };
   const now = clock.now;
   const resource = <T>(path: string, pick: (answer: never) => T = (answer) => answer): Resource<T> =>
-    createResource({ load: async () => pick((await api.call(path)) as never), onError, now });
+    createResource({ load: async () => pick((await api.call(path)) as never), onError, now, clock });
 
   const all = {
     health: resource<Health>('health'),

@@ -1,5 +1,6 @@
 import { type ReadonlySignal, signal } from '@preact/signals';
 import { describeError } from '../../../../lib/errors.ts';
+import type { Clock } from '../../../../lib/kit/clock.ts';
 
 export interface Snapshot<T> {
   /** The last answer, also while a later one is missing. */
@@ -26,20 +27,28 @@ export interface ResourceParts<T> {
   /** Told of every failure, before `state` is. */
   onError?(error: unknown): void;
   now?(): number;
+  /** With it, invalidations ask again four times a second at most: a busy relay tells of thousands of changes. */
+  clock?: Pick<Clock, 'after' | 'monotonic'>;
 }
 
+/** Milliseconds between the beginnings of two requests that nothing but invalidations asked for. */
+const SPACING = 250;
+
 /** A resource, loaded when it is first watched. However often it is invalidated, one request is under way at a time. */
-export function createResource<T>({ load, onError, now = Date.now }: ResourceParts<T>): Resource<T> {
+export function createResource<T>({ load, onError, now = Date.now, clock }: ResourceParts<T>): Resource<T> {
   const state = signal<Snapshot<T>>({ at: 0 });
   let watchers = 0;
   let isCurrent = false;
   let running: Promise<void> | undefined;
   let again = false;
+  let begun = Number.NEGATIVE_INFINITY;
+  let isPlanned = false;
 
   async function run(): Promise<void> {
     do {
       again = false;
       isCurrent = true;
+      begun = clock?.monotonic() ?? begun;
       try {
         state.value = { value: await load(), at: now() };
       } catch (error) {
@@ -58,12 +67,24 @@ export function createResource<T>({ load, onError, now = Date.now }: ResourcePar
     return running;
   }
 
+  function refreshSoon(): void {
+    const wait = clock ? begun + SPACING - clock.monotonic() : 0;
+    if (!clock || wait <= 0) void refresh();
+    else if (!isPlanned) {
+      isPlanned = true;
+      clock.after(wait, () => {
+        isPlanned = false;
+        if (watchers > 0) void refresh();
+      });
+    }
+  }
+
   return {
     state,
     refresh,
     invalidate() {
       isCurrent = false;
-      if (watchers > 0) void refresh();
+      if (watchers > 0) refreshSoon();
     },
     watch() {
       watchers++;

@@ -210,6 +210,8 @@ export default {
     'Mensagens para o telefone: {n}',
     '发给手机的消息：{n}',
   ],
+  'More: {n}': ['Weitere: {n}', 'Más: {n}', 'さらに表示：{n}', 'Mais: {n}', '更多：{n}'],
+  'Name or session': ['Name oder Sitzung', 'Nombre o sesión', '名前またはセッション', 'Nome ou sessão', '名称或会话'],
   'New lines: {n}': ['Neue Zeilen: {n}', 'Líneas nuevas: {n}', '新しい行：{n}', 'Linhas novas: {n}', '新行：{n}'],
   'No answer': ['Keine Antwort', 'Sin respuesta', '応答なし', 'Sem resposta', '无响应'],
   'No command has been sent to a phone yet. They appear here as they happen.': [
@@ -225,6 +227,13 @@ export default {
     'ペアリングされたデバイスはありません。',
     'Nenhum dispositivo está pareado.',
     '没有已配对的设备。',
+  ],
+  'No device matches.': [
+    'Kein Gerät passt.',
+    'Ningún dispositivo coincide.',
+    '一致するデバイスはありません。',
+    'Nenhum dispositivo corresponde.',
+    '没有匹配的设备。',
   ],
   'No line matches.': [
     'Keine Zeile passt.',
