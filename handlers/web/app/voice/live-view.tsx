@@ -3,7 +3,7 @@ import { Button, Chip, Notice } from '../../shared/components.tsx';
 import { useT } from '../../shared/i18n.ts';
 import { Prose } from '../../shared/prose.tsx';
 import type { Live, LiveState } from './live.ts';
-import type { LiveTool, LiveView } from './live-turns.ts';
+import type { LiveQuestion, LiveTool, LiveView } from './live-turns.ts';
 import { TalkButton } from './talk-button.tsx';
 
 /** A live conversation. `rate`: hertz of the agent's voice. */
@@ -33,27 +33,12 @@ export function LiveConversation({ live, rate }: { live: Live; rate: number }) {
       <p class="off-screen" role="status">
         {view.unspoken}
       </p>
-      {view.question && (
-        <Notice
-          tone="warn"
-          action={
-            <div class="row">
-              <Button kind="primary" onClick={() => live.answer(view.question?.id ?? '', 'allow_once')}>
-                {t('Allow once')}
-              </Button>
-              <Button onClick={() => live.answer(view.question?.id ?? '', 'deny')}>{t('Deny')}</Button>
-            </div>
-          }
-        >
-          {view.question.text === '' ? t('The agent asks for your permission.') : view.question.text}
-        </Notice>
-      )}
       {live.hint.value !== '' && <Notice tone="warn">{t(live.hint.value)}</Notice>}
       {view.failure !== '' && (
         <Notice tone="bad">{t('A task in the background has failed: {reason}', { reason: view.failure })}</Notice>
       )}
       {live.error.value !== '' && <Notice tone="bad">{t(live.error.value)}</Notice>}
-      <Controls live={live} rate={rate} />
+      <Controls live={live} rate={rate} question={view.question} />
     </>
   );
 }
@@ -100,7 +85,8 @@ const STATES: Readonly<Record<LiveState, string>> = {
   reconnecting: 'The connection is gone: connecting again',
 };
 
-function Controls({ live, rate }: { live: Live; rate: number }) {
+/** What the agent asks lies above the buttons, which would otherwise cover it on a small screen. */
+function Controls({ live, rate, question }: { live: Live; rate: number; question: LiveQuestion | null }) {
   const t = useT();
   const state = live.state.value;
   const isOn = state !== 'off' && state !== 'opening';
@@ -108,31 +94,50 @@ function Controls({ live, rate }: { live: Live; rate: number }) {
   const sentence = isMuted && state === 'listening' ? 'Muted: hold to talk, or tap' : STATES[state];
   return (
     <div class="talk-controls">
+      {question && <Permission live={live} question={question} />}
       <p role="status">{t(sentence)}</p>
       <progress class={isOn ? '' : 'hidden'} max={1} value={live.level.value} aria-label={t('Loudness')} />
-      <div class="row">
-        <TalkButton
-          isOn={state === 'hearing'}
-          isListening={live.isHearing}
-          onPress={() => (state === 'off' ? void live.start(rate) : live.press())}
-          onRelease={live.finish}
-        />
-        {isOn && (
-          <>
-            <Button icon="stop" disabled={state === 'listening'} onClick={live.interrupt}>
-              {t('Stop')}
-            </Button>
-            <Button icon={isMuted ? 'play' : 'pause'} aria-pressed={isMuted} onClick={() => live.mute(!isMuted)}>
-              {t('Mute')}
-            </Button>
-          </>
-        )}
-        {state !== 'off' && (
-          <Button icon="close" onClick={live.stop}>
-            {t('End')}
-          </Button>
-        )}
-      </div>
+      <TalkButton
+        isOn={state === 'hearing'}
+        isListening={live.isHearing}
+        onPress={() => (state === 'off' ? void live.start(rate) : live.press())}
+        onRelease={live.finish}
+      />
+      {state !== 'off' && (
+        <div class="row">
+          {isOn && (
+            <>
+              <Button icon="stop" disabled={state === 'listening'} onClick={live.interrupt}>
+                {t('Stop')}
+              </Button>
+              <Button aria-pressed={isMuted} onClick={() => live.mute(!isMuted)}>
+                {t('Mute')}
+              </Button>
+            </>
+          )}
+          <Button onClick={live.stop}>{t('End')}</Button>
+        </div>
+      )}
     </div>
+  );
+}
+
+/** The agent's question to the person, and the two answers. */
+function Permission({ live, question: { id, text } }: { live: Live; question: LiveQuestion }) {
+  const t = useT();
+  return (
+    <Notice
+      tone="warn"
+      action={
+        <div class="row">
+          <Button kind="primary" onClick={() => live.answer(id, 'allow_once')}>
+            {t('Allow once')}
+          </Button>
+          <Button onClick={() => live.answer(id, 'deny')}>{t('Deny')}</Button>
+        </div>
+      }
+    >
+      {text === '' ? t('The agent asks for your permission.') : text}
+    </Notice>
   );
 }
