@@ -1,11 +1,11 @@
 import { writeFile } from 'node:fs/promises';
-import { afterAll, beforeAll, expect, it } from 'vitest';
+import { afterAll, beforeAll, expect, it, onTestFinished } from 'vitest';
 import { describeInBrowser, expectAccessible, type PageOptions, smallTargets } from '../support/browser.ts';
 import { type FakeApi, startFakeApi } from '../support/fake-api-server.ts';
 import { randomCode, registerCode, startNodeTarget, type Target } from '../support/relay.ts';
 import { sinePcm, wavOf } from '../support/voice/audio.ts';
 import { readForm } from '../support/voice/form.ts';
-import { type Provider, startProvider } from '../support/voice/provider.ts';
+import { type Provider, type ProviderCall, startProvider } from '../support/voice/provider.ts';
 
 const ARGS = [
   '--host-resolver-rules=MAP relay.test 127.0.0.1',
@@ -25,22 +25,27 @@ describeInBrowser(
       agent = await startFakeApi((end) => ends.push(end));
       provider = await startProvider((end) => ends.push(end));
       relay = await startNodeTarget({ env: { RELAY_WEBAPI_URL: agent.url } });
+      await configure(relay);
+    });
+
+    async function configure({ agentHome }: Target): Promise<void> {
       const section = { provider: 'openai', openai: { api_key: 'sk-fake', base_url: provider.url } };
       // JSON is YAML.
-      await writeFile(`${relay.agentHome}/config.yaml`, JSON.stringify({ tts: section, stt: section }));
-    });
+      await writeFile(`${agentHome}/config.yaml`, JSON.stringify({ tts: section, stt: section }));
+    }
+
     afterAll(async () => {
       await relay?.stop();
       for (const end of ends) end();
     });
 
-    async function openVoice(host = 'localhost', options: PageOptions = {}) {
+    async function openVoice(host = 'localhost', options: PageOptions = {}, target = relay) {
       const { page, allow } = await open(options);
       // Over plain http, browsers say that they ignore the header.
       allow(/Cross-Origin-Opener-Policy/);
-      const app = `${relay.url.replace('127.0.0.1', host)}/app/`;
+      const app = `${target.url.replace('127.0.0.1', host)}/app/`;
       const code = randomCode();
-      await registerCode(relay, code, { without: ['bridge', 'desktop'] });
+      await registerCode(target, code, { without: ['bridge', 'desktop'] });
       await page.goto(`${app}#code=${code}`);
       if (host !== 'localhost') {
         await page.getByLabel('I am testing on this machine').check();
@@ -127,6 +132,54 @@ describeInBrowser(
       await page.getByRole('heading', { name: 'Home', level: 1 }).waitFor();
       await page.getByRole('link', { name: 'Voice' }).click();
       await page.getByText('Hold to talk, or tap').waitFor();
+    });
+
+    it('05 §12: speaks while the answer is rendered, and stops the render when it is interrupted', async () => {
+      const streaming = await startNodeTarget({
+        env: {
+          RELAY_WEBAPI_URL: agent.url,
+          OPENAI_API_KEY: 'sk-fake',
+          OPENAI_BASE_URL: provider.url,
+          RELAY_VOICE_OUTPUT_PROVIDER: 'openai_tts',
+        },
+      });
+      onTestFinished(() => streaming.stop());
+      await configure(streaming);
+      const renders: ProviderCall[] = [];
+      provider.onCall(async (call) => {
+        if (call.target.startsWith('/audio/transcriptions')) return call.answer(200, 'Tell me a story.');
+        renders.push(call);
+        call.begin({ 'content-type': 'audio/pcm' });
+        await call.write(sinePcm(30, 24_000));
+      });
+      agent.onStream(async (exchange) => {
+        exchange.open();
+        await exchange.event({ type: 'assistant.delta', delta: 'Once upon a time.' });
+        await exchange.event({ type: 'run.completed' });
+        exchange.end();
+      });
+      const page = await openVoice('localhost', {}, streaming);
+      const talk = page.getByRole('button', { name: 'Talk' });
+      await talk.click();
+      await page.getByText('Listening: let go or tap to send').waitFor();
+      await talk.click();
+      // The provider has not come to an end yet.
+      await page.getByText('Speaking: tap to interrupt').waitFor();
+      expect(renders.length).toBe(1);
+      expect(renders[0]?.json()).toMatchObject({ input: 'Once upon a time.', response_format: 'pcm' });
+      await page.getByRole('button', { name: 'Stop' }).click();
+      await page.getByText('Hold to talk, or tap').waitFor();
+      await expect.poll(() => renders[0]?.isAbandoned).toBe(true);
+      // Without any sound, the answer is spoken as a file.
+      provider.onCall((call) => {
+        if (call.target.startsWith('/audio/transcriptions')) return call.answer(200, 'And then?');
+        if (call.json().response_format === 'pcm') return call.answer(500, 'broken');
+        call.answer(200, Buffer.from(wavOf(sinePcm(60, 24_000), 24_000)));
+      });
+      await talk.click();
+      await page.getByText('Listening: let go or tap to send').waitFor();
+      await talk.click();
+      await page.getByText('Speaking: tap to interrupt').waitFor();
     });
 
     it('says when nothing was heard', async () => {

@@ -4,6 +4,7 @@ import { messageOf } from '../../shared/load.tsx';
 import { createChats } from '../chat/chats.ts';
 import type { Turn } from '../chat/turns.ts';
 import type { App } from '../context.ts';
+import { outputRate, speakOutput } from './output.ts';
 import { clipName, type Recorder, startRecorder } from './recorder.ts';
 
 /** `opening` while the browser asks whether the page may use the microphone. */
@@ -17,7 +18,7 @@ const MAX_SPOKEN = 5000;
 export type Talk = ReturnType<typeof createTalk>;
 
 /**
- * A spoken conversation: records, has it transcribed, asks the agent, and speaks its answer (contract 05 §6, §7). One
+ * A spoken conversation: records, has it transcribed, asks the agent, and speaks its answer (contract 05 §6, §7, §12). One
  * round at a time; another press during an answer interrupts it.
  */
 export function createTalk(app: App) {
@@ -83,6 +84,8 @@ export function createTalk(app: App) {
     recorder = null;
     const { signal: over } = round;
     state.value = 'transcribing';
+    // Asked meanwhile, so that nobody waits for it.
+    const streamed = isSpeaking.value ? outputRate(app, over) : null;
     try {
       const text = await transcribe(await ended.finish(), over);
       level.value = 0;
@@ -92,7 +95,8 @@ export function createTalk(app: App) {
       state.value = 'thinking';
       const answer = await answered(over);
       if (over.aborted) return;
-      if (answer.state === 'done' && isSpeaking.value && answer.text.trim() !== '') await speak(answer.text, over);
+      if (answer.state === 'done' && isSpeaking.value && answer.text.trim() !== '')
+        await speak(answer.text, await streamed, over);
       if (!over.aborted) state.value = 'idle';
     } catch (reason) {
       if (!over.aborted) fail(reason);
@@ -121,8 +125,17 @@ export function createTalk(app: App) {
     });
   }
 
-  async function speak(text: string, over: AbortSignal): Promise<void> {
+  /** `rate`: hertz of the relay's voice output, which speaks sooner than a file that is rendered whole. */
+  async function speak(text: string, rate: number | null, over: AbortSignal): Promise<void> {
     const spoken = [...text.trim()].slice(0, MAX_SPOKEN).join('');
+    const onSound = () => {
+      state.value = 'speaking';
+    };
+    if (rate !== null && (await speakOutput(app, { text: spoken, rate, over, onSound }).catch(() => false))) return;
+    if (!over.aborted) await speakFile(spoken, over);
+  }
+
+  async function speakFile(spoken: string, over: AbortSignal): Promise<void> {
     const request = { method: 'POST', body: { text: spoken }, signal: over } as const;
     const response = await api.open('voice/synthesize', request);
     const url = URL.createObjectURL(await response.blob());
