@@ -19,7 +19,7 @@ export const DEFAULTS = {
   pair_ttl_seconds: 2_592_000,
   /** Largest file to load, 5 to 100 MB. */
   max_inbound_mb: 25,
-  /** Largest file that clients load by themselves, 0 to 50 MB; kept, not enforced. */
+  /** Largest file that chats and messages load by themselves, 0 to 50 MB. */
   auto_fetch_mb: 2,
   /** How tool calls show in a chat: `off`, `compact` or `detailed`. */
   tool_display: 'detailed',

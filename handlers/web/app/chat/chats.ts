@@ -21,6 +21,8 @@ export interface Conversation {
   readonly title: Signal<string>;
   /** Text that is typed but not sent. */
   readonly draft: Signal<string>;
+  /** Pictures that go with the draft. */
+  readonly pictures: Signal<readonly File[]>;
 }
 
 /** Turns that are kept of a conversation. */
@@ -41,7 +43,13 @@ export function createChats({ session, keep }: App) {
   const waiting = new Map<string, (answer: { sessions?: ChatSession[]; error?: string }) => void>();
 
   function create(id: string | null): Conversation {
-    return { turns: signal<readonly Turn[]>([]), id: signal(id), title: signal(''), draft: signal('') };
+    return {
+      turns: signal<readonly Turn[]>([]),
+      id: signal(id),
+      title: signal(''),
+      draft: signal(''),
+      pictures: signal<readonly File[]>([]),
+    };
   }
 
   function change(conversation: Conversation, request: string, next: (turn: Turn) => Turn): void {
@@ -113,10 +121,11 @@ export function createChats({ session, keep }: App) {
       return conversation;
     },
 
-    /** Begins a new conversation with a draft, which the screen of a new one then shows. */
-    prepare(text: string): void {
+    /** Begins a new conversation with a draft and pictures, which the screen of a new one then shows. */
+    prepare(text: string, pictures: readonly File[] = []): void {
       prepared = create(null);
       prepared.draft.value = text;
+      prepared.pictures.value = pictures;
     },
 
     /** A new conversation: the one that was prepared, if there is one. */

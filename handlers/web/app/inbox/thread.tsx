@@ -7,6 +7,7 @@ import { Icon } from '../../shared/icons.tsx';
 import { messageOf } from '../../shared/load.tsx';
 import { hrefOf, useRouter } from '../../shared/router.ts';
 import { useApp } from '../context.ts';
+import { TextWithMedia } from '../media/text.tsx';
 import { HOME_THREAD, type Item, isUnread } from './items.ts';
 import { useThreadName } from './names.ts';
 import type { WaitingReply } from './outbox.ts';
@@ -117,9 +118,13 @@ function Bubble({ item, title, original, isOpenQuestion }: BubbleProps) {
       <span class="off-screen">{item.kind === 'reply' ? t('You') : t('Your agent')}</span>
       {title && <b>{title}</b>}
       {original && <span class="quote small soft cut">{original.text.slice(0, 120)}</span>}
-      <p>
-        <Linked text={item.text} />
-      </p>
+      <TextWithMedia text={item.text}>
+        {(part) => (
+          <p>
+            <Linked text={part} />
+          </p>
+        )}
+      </TextWithMedia>
       {isOpenQuestion && (
         <div class="row">
           <Button kind="primary" onClick={() => answer(t('Yes'))}>

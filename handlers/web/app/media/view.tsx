@@ -79,8 +79,13 @@ const About = ({ medium }: { medium: Medium }) => (
   </p>
 );
 
+interface ShownProps {
+  medium: Pick<Medium, 'name' | 'type' | 'isSensitive'>;
+  url: string;
+}
+
 /** The file itself, blurred and silent until somebody asks for it where the agent has marked it. */
-function Shown({ medium, url }: { medium: Medium; url: string }) {
+export function Shown({ medium, url }: ShownProps) {
   const t = useT();
   const isShown = useSignal(!medium.isSensitive);
   const isBroken = useSignal(false);

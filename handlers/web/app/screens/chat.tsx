@@ -1,15 +1,17 @@
 import { useSignalEffect } from '@preact/signals';
 import { useEffect, useRef } from 'preact/hooks';
 import { timeText } from '../../shared/ages.ts';
-import { Button, Empty, Notice, useToast } from '../../shared/components.tsx';
+import { Empty, Notice } from '../../shared/components.tsx';
 import { useI18n } from '../../shared/i18n.ts';
 import { Icon } from '../../shared/icons.tsx';
 import { LoadedView, useLoad } from '../../shared/load.tsx';
 import { Prose } from '../../shared/prose.tsx';
 import { hrefOf, useRouter } from '../../shared/router.ts';
 import { type Conversation, createChats } from '../chat/chats.ts';
+import { Composer } from '../chat/composer.tsx';
 import type { ToolCall, Turn } from '../chat/turns.ts';
 import { useApp } from '../context.ts';
+import { TextWithMedia } from '../media/text.tsx';
 
 const NEW = 'new';
 /** Pixels from the end within which a growing text is followed. */
@@ -143,7 +145,9 @@ function TurnView({ turn }: { turn: Turn }) {
       )}
       {tool_display.value !== 'off' &&
         tools.map((tool, index) => <ToolView key={index} tool={tool} isDetailed={tool_display.value === 'detailed'} />)}
-      {from === 'person' ? <p class="written">{text}</p> : <Prose text={text} />}
+      <TextWithMedia text={text} isWhole={state !== 'streaming'}>
+        {(part) => (from === 'person' ? <p class="written">{part.trim()}</p> : <Prose text={part} />)}
+      </TextWithMedia>
       {state === 'streaming' && (
         <p class="row small soft">
           <span class="spinner small" /> {t('The agent is at work')}
@@ -181,55 +185,5 @@ function ToolView({ tool, isDetailed }: { tool: ToolCall; isDetailed: boolean })
         </pre>
       )}
     </details>
-  );
-}
-
-function Composer({ conversation, isStreaming }: { conversation: Conversation; isStreaming: boolean }) {
-  const { t } = useI18n();
-  const toast = useToast();
-  const app = useApp();
-  const chats = app.kept(createChats);
-  const { draft } = conversation;
-
-  function send(): void {
-    const text = draft.value.trim();
-    if (text === '' || isStreaming) return;
-    if (chats.send(conversation, text)) draft.value = '';
-    else toast(t('Not sent: the relay does not answer. Your words stay here.'));
-  }
-
-  return (
-    <form
-      class="composer"
-      onSubmit={(event) => {
-        event.preventDefault();
-        send();
-      }}
-    >
-      <textarea
-        class="input"
-        rows={1}
-        aria-label={t('Message')}
-        placeholder={t('Message')}
-        value={draft.value}
-        onInput={(event) => {
-          draft.value = event.currentTarget.value;
-        }}
-        onKeyDown={(event) => {
-          // A composing keyboard confirms its word with the same key.
-          if (event.key !== 'Enter' || event.shiftKey || event.isComposing || matchMedia('(pointer: coarse)').matches)
-            return;
-          event.preventDefault();
-          send();
-        }}
-      />
-      {isStreaming ? (
-        <Button kind="danger" icon="stop" onClick={() => chats.stop(conversation)}>
-          {t('Stop')}
-        </Button>
-      ) : (
-        <Button type="submit" kind="primary" icon="send" label={t('Send')} disabled={draft.value.trim() === ''} />
-      )}
-    </form>
   );
 }

@@ -1,12 +1,11 @@
 import { useSignal } from '@preact/signals';
-import { useId } from 'preact/hooks';
 import { sizeText, timeText } from '../../shared/ages.ts';
 import { Button, Dialog, Empty, Field, Notice } from '../../shared/components.tsx';
 import { useI18n } from '../../shared/i18n.ts';
-import { Icon } from '../../shared/icons.tsx';
 import { LoadedView, useLoad } from '../../shared/load.tsx';
 import { useApp } from '../context.ts';
 import { createFiles, type Files, type Transfer } from '../files/files.ts';
+import { Pick } from '../files/pick.tsx';
 import { createMedia, type MediaPlace } from '../media/media.ts';
 import { MediaView } from '../media/view.tsx';
 
@@ -23,11 +22,14 @@ export default function FilesScreen() {
   const opened = useSignal<Opened | null>(null);
   const path = useSignal('');
   const kept = files.kept.value.filter(({ expiresAt }) => expiresAt > Date.now());
+  const send = (chosen: readonly File[]) => {
+    for (const file of chosen) files.send(file);
+  };
   return (
     <div class="screen">
       <div class="row">
-        <Pick files={files} icon="upload" text={t('Send files')} />
-        <Pick files={files} icon="camera" text={t('Take a picture')} accept="image/*" capture />
+        <Pick icon="upload" text={t('Send files')} isMultiple onFiles={send} />
+        <Pick icon="camera" text={t('Take a picture')} accept="image/*" capture onFiles={send} />
       </div>
       {files.transfers.value.map((transfer) => (
         <TransferView key={transfer.id} transfer={transfer} files={files} />
@@ -101,39 +103,6 @@ export default function FilesScreen() {
         />
       )}
     </div>
-  );
-}
-
-interface PickProps {
-  files: Files;
-  icon: 'upload' | 'camera';
-  text: string;
-  accept?: string;
-  capture?: boolean;
-}
-
-/** A button that chooses files and sends them. */
-function Pick({ files, icon, text, accept, capture }: PickProps) {
-  const id = useId();
-  return (
-    <span class="pick">
-      <input
-        id={id}
-        class="off-screen"
-        type="file"
-        multiple={!capture}
-        accept={accept}
-        capture={capture ? 'environment' : undefined}
-        onChange={({ currentTarget }) => {
-          for (const file of currentTarget.files ?? []) files.send(file);
-          // The same file may be chosen again.
-          currentTarget.value = '';
-        }}
-      />
-      <label for={id} class="button primary">
-        <Icon name={icon} /> {text}
-      </label>
-    </span>
   );
 }
 

@@ -129,7 +129,7 @@ function Attachments() {
       <NumberField
         of="auto_fetch_mb"
         label={t('Load by itself up to, MB')}
-        hint={t('From 0 to 50; 2 unless you change it. Kept for other clients: this page loads what you open.')}
+        hint={t('From 0 to 50; 2 unless you change it. What is larger waits for a tap in chats and messages.')}
         min={0}
         max={50}
       />

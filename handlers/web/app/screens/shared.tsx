@@ -5,6 +5,7 @@ import { Button, Choice, Empty, Notice } from '../../shared/components.tsx';
 import { useT } from '../../shared/i18n.ts';
 import { useRouter } from '../../shared/router.ts';
 import { createChats } from '../chat/chats.ts';
+import { isPicture, MAX_PICTURES } from '../chat/pictures.ts';
 import { useApp } from '../context.ts';
 import { createFiles } from '../files/files.ts';
 import { HOME_THREAD } from '../inbox/items.ts';
@@ -52,6 +53,7 @@ export default function Shared() {
             ))}
           </ul>
           {may('files') ? <SendFiles files={files} /> : <NotAllowed />}
+          {may('files') && may('chat') && files.some(isPicture) && <AskAbout files={files} />}
         </section>
       )}
       {text !== '' && (
@@ -92,6 +94,26 @@ function SendFiles({ files }: { files: readonly File[] }) {
       }}
     >
       {t("Send to the relay's machine")}
+    </Button>
+  );
+}
+
+/** The pictures go with the next message, the first ones of too many. */
+function AskAbout({ files }: { files: readonly File[] }) {
+  const t = useT();
+  const app = useApp();
+  const router = useRouter();
+  return (
+    <Button
+      icon="chat"
+      onClick={() => {
+        const pictures = files.filter(isPicture).slice(0, MAX_PICTURES);
+        app.kept(createChats).prepare(app.shares.pending.value?.text ?? '', pictures);
+        void app.shares.clear();
+        router.go('chat', 'new');
+      }}
+    >
+      {t('Ask the agent about the pictures')}
     </Button>
   );
 }

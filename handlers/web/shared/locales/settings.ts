@@ -51,12 +51,12 @@ export default {
     'Esquecer {name} aqui',
     '从此处移除 {name}',
   ],
-  'From 0 to 50; 2 unless you change it. Kept for other clients: this page loads what you open.': [
-    'Von 0 bis 50; 2, wenn du nichts änderst. Für andere Clients aufbewahrt: Diese Seite lädt, was du öffnest.',
-    'De 0 a 50; 2 si no lo cambias. Se guarda para otros clientes: esta página carga lo que abres.',
-    '0〜50、既定は 2。ほかのクライアントのために保存されます。このページは開いたものを読み込みます。',
-    'De 0 a 50; 2 se você não mudar. Guardado para outros clientes: esta página carrega o que você abre.',
-    '0 到 50，默认 2。此设置供其他客户端使用：此页面只加载你打开的文件。',
+  'From 0 to 50; 2 unless you change it. What is larger waits for a tap in chats and messages.': [
+    'Von 0 bis 50; 2, solange du nichts änderst. Was größer ist, wartet in Gesprächen und Nachrichten auf ein Antippen.',
+    'De 0 a 50; 2 si no lo cambias. Lo que es mayor espera un toque en conversaciones y mensajes.',
+    '0 から 50。変更しなければ 2。これより大きいものは、会話やメッセージでタップするまで読み込みません。',
+    'De 0 a 50; 2 se você não mudar. O que for maior espera um toque nas conversas e mensagens.',
+    '0 到 50；未更改时为 2。更大的文件在对话和消息中需点按后才加载。',
   ],
   'From 5 to 100; 25 unless you change it.': [
     'Von 5 bis 100; 25, wenn du nichts änderst.',

@@ -1,0 +1,153 @@
+import { useSignal } from '@preact/signals';
+import { useEffect, useMemo } from 'preact/hooks';
+import { isGranted } from '../../../../lib/sessions/grants.ts';
+import { Button, useToast } from '../../shared/components.tsx';
+import { useT } from '../../shared/i18n.ts';
+import { messageOf } from '../../shared/load.tsx';
+import { useApp } from '../context.ts';
+import { Pick } from '../files/pick.tsx';
+import { type Conversation, createChats } from './chats.ts';
+import { isPicture, MAX_PICTURES, PICTURE_TYPES, stagePicture, withPictures } from './pictures.ts';
+
+/** Pictures on their way to the agent's machine. */
+interface Sending {
+  abort: AbortController;
+  /** From 0 to 1, of all of them. */
+  part: number;
+}
+
+/** The field for the next words to the agent, and the pictures that go with them. */
+export function Composer({ conversation, isStreaming }: { conversation: Conversation; isStreaming: boolean }) {
+  const t = useT();
+  const toast = useToast();
+  const app = useApp();
+  const chats = app.kept(createChats);
+  const { draft, pictures } = conversation;
+  const sending = useSignal<Sending | null>(null);
+  const mayAttach = isGranted(app.session.grants.value, 'files', Date.now() / 1000);
+  const isEmpty = draft.value.trim() === '' && pictures.value.length === 0;
+
+  function attach(files: readonly File[]): void {
+    const found = files.filter(isPicture);
+    if (found.length < files.length) toast(t('Only pictures in PNG, JPEG, WebP or GIF can be sent.'));
+    const all = [...pictures.value, ...found];
+    if (all.length > MAX_PICTURES) toast(t('At most {n} pictures in one message.', { n: MAX_PICTURES }));
+    pictures.value = all.slice(0, MAX_PICTURES);
+  }
+
+  async function stage(files: readonly File[], { signal }: AbortController): Promise<{ name: string; path: string }[]> {
+    const staged: { name: string; path: string }[] = [];
+    // The relay takes two at a time, from all tabs of this browser together.
+    for (const [index, file] of files.entries()) {
+      const path = await stagePicture(app.api, file, signal, (sent) => {
+        if (sending.value)
+          sending.value = { ...sending.value, part: (index + Math.min(1, sent / (file.size * 1.34))) / files.length };
+      });
+      staged.push({ name: file.name, path });
+    }
+    return staged;
+  }
+
+  async function send(): Promise<void> {
+    if (isEmpty || isStreaming || sending.value) return;
+    const text = draft.value.trim();
+    const abort = new AbortController();
+    const files = pictures.value;
+    if (files.length > 0) sending.value = { abort, part: 0 };
+    try {
+      const staged = files.length > 0 ? await stage(files, abort) : [];
+      if (chats.send(conversation, withPictures(text, staged))) {
+        draft.value = '';
+        pictures.value = [];
+      } else toast(t('Not sent: the relay does not answer. Your words stay here.'));
+    } catch (error) {
+      if (!abort.signal.aborted) toast(t(messageOf(error)));
+    } finally {
+      sending.value = null;
+    }
+  }
+
+  return (
+    <form
+      class="composer"
+      onSubmit={(event) => {
+        event.preventDefault();
+        void send();
+      }}
+      onDragOver={(event) => {
+        if (mayAttach) event.preventDefault();
+      }}
+      onDrop={(event) => {
+        const { files } = event.dataTransfer ?? {};
+        if (!mayAttach || !files?.length) return;
+        event.preventDefault();
+        attach([...files]);
+      }}
+    >
+      {pictures.value.length > 0 && (
+        <ul class="attached">
+          {pictures.value.map((file, index) => (
+            <Attached
+              key={`${file.name} ${index}`}
+              file={file}
+              isBusy={sending.value !== null}
+              onRemove={() => {
+                pictures.value = pictures.value.filter((other) => other !== file);
+              }}
+            />
+          ))}
+        </ul>
+      )}
+      {sending.value && <progress value={sending.value.part} aria-label={t('Sending the pictures')} />}
+      {mayAttach && (
+        <Pick icon="camera" label={t('Attach pictures')} accept={PICTURE_TYPES} isMultiple onFiles={attach} />
+      )}
+      <textarea
+        class="input"
+        rows={1}
+        aria-label={t('Message')}
+        placeholder={t('Message')}
+        value={draft.value}
+        onInput={(event) => {
+          draft.value = event.currentTarget.value;
+        }}
+        onPaste={(event) => {
+          const { files } = event.clipboardData ?? {};
+          if (!mayAttach || !files?.length) return;
+          event.preventDefault();
+          attach([...files]);
+        }}
+        onKeyDown={(event) => {
+          // A composing keyboard confirms its word with the same key.
+          if (event.key !== 'Enter' || event.shiftKey || event.isComposing || matchMedia('(pointer: coarse)').matches)
+            return;
+          event.preventDefault();
+          void send();
+        }}
+      />
+      {sending.value ? (
+        <Button icon="close" onClick={() => sending.value?.abort.abort()}>
+          {t('Cancel')}
+        </Button>
+      ) : isStreaming ? (
+        <Button kind="danger" icon="stop" onClick={() => chats.stop(conversation)}>
+          {t('Stop')}
+        </Button>
+      ) : (
+        <Button type="submit" kind="primary" icon="send" label={t('Send')} disabled={isEmpty} />
+      )}
+    </form>
+  );
+}
+
+function Attached({ file, isBusy, onRemove }: { file: File; isBusy: boolean; onRemove(): void }) {
+  const t = useT();
+  const url = useMemo(() => URL.createObjectURL(file), [file]);
+  useEffect(() => () => URL.revokeObjectURL(url), [url]);
+  return (
+    <li>
+      <img src={url} alt={file.name} />
+      <Button icon="close" label={t('Remove {name}', { name: file.name })} disabled={isBusy} onClick={onRemove} />
+    </li>
+  );
+}

@@ -1,0 +1,40 @@
+import { useId } from 'preact/hooks';
+import { Icon, type IconName } from '../../shared/icons.tsx';
+
+interface PickProps {
+  icon: IconName;
+  /** Shown beside the icon. */
+  text?: string;
+  /** Name of a button that shows its icon alone. */
+  label?: string;
+  accept?: string;
+  isMultiple?: boolean;
+  /** Goes to the camera, where there is one. */
+  capture?: boolean;
+  onFiles(files: readonly File[]): void;
+}
+
+/** A button that chooses files. */
+export function Pick({ icon, text, label, accept, isMultiple = false, capture, onFiles }: PickProps) {
+  const id = useId();
+  return (
+    <span class="pick">
+      <input
+        id={id}
+        class="off-screen"
+        type="file"
+        multiple={isMultiple}
+        accept={accept}
+        capture={capture ? 'environment' : undefined}
+        onChange={({ currentTarget }) => {
+          onFiles([...(currentTarget.files ?? [])]);
+          // The same file may be chosen again.
+          currentTarget.value = '';
+        }}
+      />
+      <label for={id} class={text === undefined ? 'button icon-only' : 'button primary'} title={label}>
+        <Icon name={icon} /> {text ?? <span class="off-screen">{label}</span>}
+      </label>
+    </span>
+  );
+}

@@ -1,0 +1,77 @@
+import type { MediaPlace } from './media.ts';
+
+/** A file that a text refers to (contract 04 §3.1, §8). */
+export interface Reference {
+  /** At the relay, or in the text itself as a `data:` address of a picture. */
+  place: MediaPlace | { data: string };
+  /** What the text calls it; empty without a name. */
+  name: string;
+  /** Whether the agent has marked it in the text. */
+  isSensitive: boolean;
+}
+
+const FENCED = /(^```[^\n]*\n[\s\S]*?(?:^```[^\n]*$|$(?![\s\S])))/m;
+/** Bounded throughout: an agent may write anything, and a page must not stand still for it. */
+const MARKER = String.raw`MEDIA:(?:"([^"\n]{1,1024})"|([^\s|"\x60<>]{1,1024}))|svc-relay:\/\/([A-Za-z0-9_-]{16,128})`;
+const TARGET = String.raw`data:image\/[a-z]{3,4};base64,[A-Za-z0-9+/]+={0,2}|[^)\n>]{1,1024}?`;
+const PICTURE = String.raw`!\[([^[\]\n]{0,300})\]\( {0,2}<?(${TARGET})>? {0,2}\)`;
+/** `||…||` hides what is inside, as spoilers do. What follows a backtick or a letter is no marker. */
+const REFERENCE = new RegExp(String.raw`(\|\| {0,2})?(?<![\w\x60/:])(?:${PICTURE}|${MARKER})( {0,2}\|\|)?`, 'g');
+const SENSITIVE = /\b(?:nsfw|sensitive|spoiler)\b/i;
+const TOKEN = /^[A-Za-z0-9_-]{16,128}$/;
+const PICTURE_DATA = /^data:image\/(?:png|jpeg|gif|webp);base64,/;
+
+/**
+ * Splits a text at the files that it refers to: `MEDIA:svc-relay://<token>`, `MEDIA:/path`, `![name](either)`, and pictures
+ * as `data:` addresses. Code stays text, and so do addresses of other origins, from which pages load nothing. A marker at
+ * the very end is a reference only when the text `isWhole`: the rest of it may not have arrived.
+ */
+export function splitAtReferences(text: string, isWhole: boolean): (string | Reference)[] {
+  const pieces: (string | Reference)[] = [];
+  const addText = (more: string) => {
+    const last = pieces.at(-1);
+    if (typeof last === 'string') pieces[pieces.length - 1] = last + more;
+    else pieces.push(more);
+  };
+  for (const [index, block] of text.split(FENCED).entries()) {
+    if (index % 2 === 1) {
+      addText(block);
+      continue;
+    }
+    let end = 0;
+    for (const match of block.matchAll(REFERENCE)) {
+      const found = referenceOf(match, isWhole ? Number.POSITIVE_INFINITY : block.length);
+      if (!found) continue;
+      addText(block.slice(end, match.index));
+      pieces.push(found.reference);
+      end = match.index + found.length;
+    }
+    addText(block.slice(end));
+  }
+  return pieces.filter((piece) => typeof piece !== 'string' || piece.trim() !== '');
+}
+
+/** What a match of `REFERENCE` refers to, and how many characters of it belong to that. `limit` is where text may go on. */
+function referenceOf(match: RegExpExecArray, limit: number): { reference: Reference; length: number } | undefined {
+  const [whole, before, alt, target, quoted, bare, token, after] = match;
+  const isHidden = before !== undefined && after !== undefined;
+  // A dot or comma at the end belongs to the sentence.
+  const plain = bare?.replace(/[.,;:!?)\]'*]+$/, '');
+  const named = target ?? quoted ?? plain ?? token ?? '';
+  const place = placeOf(named.replace(/^MEDIA:/, ''), token !== undefined);
+  const isOpen = bare !== undefined || token !== undefined;
+  if (!place || (isOpen && after === undefined && match.index + whole.length >= limit)) return undefined;
+  const name = alt || ('path' in place ? (place.path.split('/').at(-1) ?? '') : '');
+  const cut = plain !== undefined && after === undefined ? (bare as string).length - plain.length : 0;
+  return {
+    reference: { place, name, isSensitive: isHidden || SENSITIVE.test(alt ?? '') },
+    length: whole.length - cut,
+  };
+}
+
+function placeOf(target: string, isToken: boolean): Reference['place'] | undefined {
+  const token = isToken ? target : /^svc-relay:\/\/(.*)$/.exec(target)?.[1];
+  if (token !== undefined) return TOKEN.test(token) ? { token } : undefined;
+  if (target.startsWith('/') && !target.startsWith('//')) return { path: target };
+  return PICTURE_DATA.test(target) ? { data: target } : undefined;
+}

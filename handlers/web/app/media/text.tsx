@@ -1,0 +1,107 @@
+import { useSignal } from '@preact/signals';
+import type { ComponentChildren } from 'preact';
+import { useMemo } from 'preact/hooks';
+import { isGranted } from '../../../../lib/sessions/grants.ts';
+import { sizeText } from '../../shared/ages.ts';
+import { Button, Loading } from '../../shared/components.tsx';
+import { useT } from '../../shared/i18n.ts';
+import { Icon } from '../../shared/icons.tsx';
+import { useLoad } from '../../shared/load.tsx';
+import { useApp } from '../context.ts';
+import { createMedia, type MediaPlace } from './media.ts';
+import { type Reference, splitAtReferences } from './references.ts';
+import { MediaView, Shown } from './view.tsx';
+
+interface TextProps {
+  text: string;
+  /** Whether nothing of the text is still to come. */
+  isWhole?: boolean;
+  /** Draws the text between the files. */
+  children(text: string): ComponentChildren;
+}
+
+/** A text with the files that it refers to. */
+export function TextWithMedia({ text, isWhole = true, children }: TextProps) {
+  const pieces = useMemo(() => splitAtReferences(text, isWhole), [text, isWhole]);
+  return (
+    <>
+      {pieces.map((piece, index) =>
+        typeof piece === 'string' ? (
+          <div key={index}>{children(piece)}</div>
+        ) : (
+          <ReferenceView key={index} reference={piece} />
+        ),
+      )}
+    </>
+  );
+}
+
+function ReferenceView({ reference }: { reference: Reference }) {
+  const t = useT();
+  const { session, kept } = useApp();
+  const media = kept(createMedia);
+  const { place, name, isSensitive } = reference;
+  if ('data' in place) {
+    return media.isAllowed(place.data.length) ? (
+      <div class="medium">
+        <Shown medium={{ name: name || t('Picture'), type: 'image/png', isSensitive }} url={place.data} />
+      </div>
+    ) : (
+      <Unavailable reason={t('The file is larger than your settings allow: raise the limit for attachments there.')} />
+    );
+  }
+  if (!isGranted(session.grants.value, 'files', Date.now() / 1000)) {
+    return <Unavailable reason={t('This device may not load files.')} />;
+  }
+  return <RelayFile place={place} name={name} isSensitive={isSensitive} />;
+}
+
+/** A file of the relay: loaded by itself while it is small, else on a tap. */
+function RelayFile({ place, name, isSensitive }: { place: MediaPlace; name: string; isSensitive: boolean }) {
+  const t = useT();
+  const { session, kept } = useApp();
+  const media = kept(createMedia);
+  const isWanted = useSignal(false);
+  const { state, reload } = useLoad((signal) => media.look(place, name || t('File'), signal), [session.isOnline.value]);
+  const { data, error } = state.value;
+  if (!data) return error === undefined ? <Loading /> : <Unavailable reason={t(error)} onRetry={reload} />;
+  const medium = { ...data, isSensitive: data.isSensitive || isSensitive };
+  return (
+    <div class="medium">
+      {isWanted.value || media.isSmall(medium.size) ? (
+        <MediaView medium={medium} />
+      ) : (
+        <p class="row">
+          <Icon name="files" />
+          <span class="grow">
+            {medium.name} <span class="small soft">{sizeText(medium.size)}</span>
+          </span>
+          <Button
+            icon="download"
+            onClick={() => {
+              isWanted.value = true;
+            }}
+          >
+            {t('Load')}
+          </Button>
+        </p>
+      )}
+    </div>
+  );
+}
+
+/** In place of a file: why it is not there. It names no path. */
+function Unavailable({ reason, onRetry }: { reason: string; onRetry?(): void }) {
+  const t = useT();
+  return (
+    <div class="medium">
+      <p class="row">
+        <Icon name="warning" />
+        <span class="grow">
+          {t('File unavailable')} <span class="small soft">{reason}</span>
+        </span>
+        {onRetry && <Button icon="refresh" label={t('Retry')} onClick={onRetry} />}
+      </p>
+    </div>
+  );
+}
