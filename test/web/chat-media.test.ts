@@ -65,7 +65,10 @@ describeInBrowser('pictures and files in the chat (contract 04 §3, §6)', ({ op
   it('shows what the agent refers to, blurred where it is marked, and a card for what is gone', async () => {
     const { page, allow } = await openAt('chat/new');
     allow(/404/);
-    const token = await registered(relay, await onDisk('one.png', icon), { content_type: 'image/png' });
+    const token = await registered(relay, await onDisk('one.png', icon), {
+      content_type: 'image/png',
+      file_name: 'Übersicht.png',
+    });
     const path = await onDisk('two.png', icon);
     const large = await onDisk('large.png', Buffer.concat([icon, Buffer.alloc(3 * 1024 * 1024)]));
     answerWith(
@@ -81,9 +84,9 @@ describeInBrowser('pictures and files in the chat (contract 04 §3, §6)', ({ op
     const answer = page.getByRole('article', { name: 'Agent' });
     await answer.getByText('File unavailable').waitFor();
     expect(await answer.getByText('secret-place').count()).toBe(0);
-    for (const name of ['File', 'Private', 'Inline']) await expect.poll(() => widthOf(page, name)).toBe(192);
+    for (const name of ['Übersicht.png', 'Private', 'Inline']) await expect.poll(() => widthOf(page, name)).toBe(192);
     const blur = (name: string) => page.getByRole('img', { name }).evaluate((image) => getComputedStyle(image).filter);
-    expect(await blur('File')).toBe('none');
+    expect(await blur('Übersicht.png')).toBe('none');
     expect(await blur('Private')).toMatch(/^blur/);
     await answer.getByRole('button', { name: 'Show' }).click();
     expect(await blur('Private')).toBe('none');

@@ -161,6 +161,16 @@ describeInBrowser('what other apps share with the app (issue 17)', ({ open }) =>
     phone.client.terminate();
   });
 
+  it('pictures go with the next message to the agent', async () => {
+    const { page } = await openApp();
+    const files = [{ name: 'a.png', type: 'image/png', text: 'x' }, ...FILES];
+    await share(page, { text: 'What is this?', files });
+    await page.getByRole('button', { name: 'Ask the agent about the pictures' }).click();
+    await page.getByRole('img', { name: 'a.png' }).waitFor();
+    expect(await page.locator('.attached img').count()).toBe(1);
+    expect(await page.getByRole('textbox', { name: 'Message' }).inputValue()).toBe('What is this?');
+  });
+
   it('is bounded: of too many or too large files the names are told', async () => {
     const { page } = await openApp();
     const many = Array.from({ length: 22 }, (_, n) => ({ name: `file-${n}.txt`, type: 'text/plain', text: `${n}` }));

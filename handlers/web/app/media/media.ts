@@ -42,12 +42,12 @@ export function createMedia({ api, settings, base }: App) {
   }
 
   return {
-    /** What the relay says of a file. @throws ApiError */
+    /** What the relay says of a file. An empty `name` becomes the relay's. @throws ApiError */
     async look(place: MediaPlace, name: string, signal: AbortSignal): Promise<Medium> {
       const { headers } = await open(place, 'HEAD', signal);
       return {
         place,
-        name,
+        name: name || nameIn(headers.get('content-disposition') ?? ''),
         type: headers.get('content-type') ?? '',
         size: Number(headers.get('content-length')),
         isSensitive: /^(?:1|true)$/i.test(headers.get('x-media-sensitive') ?? ''),
@@ -89,6 +89,17 @@ export function createMedia({ api, settings, base }: App) {
 /** The relay's route for a file, and below the page what its service worker answers. */
 const routeOf = (place: MediaPlace): string =>
   'token' in place ? `media/${place.token}` : `media/by-path?path=${encodeURIComponent(place.path)}`;
+
+/** The name in a `Content-Disposition` (contract 04 §3.9); the encoded one has every character. */
+function nameIn(disposition: string): string {
+  const encoded = /filename\*=UTF-8''([^;]+)/.exec(disposition)?.[1];
+  try {
+    if (encoded !== undefined) return decodeURIComponent(encoded);
+  } catch {
+    // The plain one follows.
+  }
+  return /filename="([^"]*)"/.exec(disposition)?.[1] ?? '';
+}
 
 /** Gets another bearer for the service worker, when the relay does not accept the one that is stored. */
 export function renewForWorker(renew: (used: string) => Promise<boolean>): void {

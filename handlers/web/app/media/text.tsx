@@ -62,10 +62,10 @@ function RelayFile({ place, name, isSensitive }: { place: MediaPlace; name: stri
   const { session, kept } = useApp();
   const media = kept(createMedia);
   const isWanted = useSignal(false);
-  const { state, reload } = useLoad((signal) => media.look(place, name || t('File'), signal), [session.isOnline.value]);
+  const { state, reload } = useLoad((signal) => media.look(place, name, signal), [session.isOnline.value]);
   const { data, error } = state.value;
   if (!data) return error === undefined ? <Loading /> : <Unavailable reason={t(error)} onRetry={reload} />;
-  const medium = { ...data, isSensitive: data.isSensitive || isSensitive };
+  const medium = { ...data, name: data.name || t('File'), isSensitive: data.isSensitive || isSensitive };
   return (
     <div class="medium">
       {isWanted.value || media.isSmall(medium.size) ? (
