@@ -19,5 +19,9 @@ export async function registerWorker(): Promise<ServiceWorkerRegistration | unde
   });
   const url = policy ? policy.createScriptURL(WORKER) : WORKER;
   // A browser may refuse, as in a private window; the app then starts with a network only.
-  return navigator.serviceWorker.register(url, { updateViaCache: 'none' }).catch(() => undefined);
+  try {
+    return await navigator.serviceWorker.register(url, { updateViaCache: 'none' });
+  } catch {
+    return undefined;
+  }
 }

@@ -1,4 +1,5 @@
-import { createStore, delMany, get, keys, update } from 'idb-keyval';
+import { delMany, get, keys, update } from 'idb-keyval';
+import { openStore } from './browser-storage.ts';
 
 export type Keep = ReturnType<typeof openKeep>;
 
@@ -9,29 +10,33 @@ export type Keep = ReturnType<typeof openKeep>;
  */
 export function openKeep(base: string) {
   const place = new URL(base).pathname;
-  const database = createStore('svc kept', 'keep');
+  const database = openStore('svc kept', 'keep');
   const memory = new Map<string, unknown>();
   const keyOf = (name: string) => `${name} ${place}`;
 
   return {
     async read<T>(name: string): Promise<T | undefined> {
-      const stored = await get<T>(keyOf(name), database).catch(() => undefined);
-      return stored ?? (memory.get(name) as T | undefined);
+      if (memory.has(name)) return memory.get(name) as T;
+      return get<T>(keyOf(name), database).catch(() => undefined);
     },
     /** Replaces a value by what `change` makes of it. Resolves with that. */
     async change<T>(name: string, change: (value: T | undefined) => T): Promise<T> {
+      let found: T | undefined;
       let next: T | undefined;
       try {
         await update<T>(
           keyOf(name),
           (value) => {
-            next = change(value);
+            found = memory.has(name) ? (memory.get(name) as T) : value;
+            next = change(found);
             return next;
           },
           database,
         );
+        memory.delete(name);
       } catch {
-        next = change(memory.get(name) as T | undefined);
+        // The disk is full, perhaps: until it takes a value again, memory has the newest.
+        next = change(memory.has(name) ? (memory.get(name) as T) : found);
         memory.set(name, next);
       }
       return next as T;

@@ -1,7 +1,8 @@
 import { type ReadonlySignal, signal } from '@preact/signals';
-import { get, set, update } from 'idb-keyval';
+import { get, update } from 'idb-keyval';
 import type { Pairing, PairingStore } from '../../../lib/companion/link/settings.ts';
 import { newUuid } from '../../../lib/kit/uuid.ts';
+import { openChannel } from './browser-storage.ts';
 import { pairingDatabase, pairingKey, type StoredPairing } from './stored-pairing.ts';
 
 export interface BrowserPairingStore extends PairingStore {
@@ -23,7 +24,7 @@ const UUID = /^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i;
  */
 export async function openPairingStore(base: string): Promise<BrowserPairingStore> {
   const key = pairingKey(base);
-  const channel = new BroadcastChannel(key);
+  const channel = openChannel(key);
   const database = pairingDatabase();
   let isKept = true;
   const found = await get<StoredPairing>(key, database).catch(() => {
@@ -32,18 +33,38 @@ export async function openPairingStore(base: string): Promise<BrowserPairingStor
   });
   let deviceId = found?.deviceId ?? newUuid();
   const current = signal(found?.pairing ?? null);
-  if (!found) await write(null);
+  // Another tab may have been first.
+  if (!found) await change((stored) => stored);
 
-  async function write(pairing: Pairing | null): Promise<void> {
-    if (isKept) await set(key, { deviceId, pairing } satisfies StoredPairing, database);
-    current.value = pairing;
+  /** Replaces what is stored by what `next` makes of it, in one transaction. */
+  async function change(next: (stored: StoredPairing) => StoredPairing): Promise<void> {
+    let made = next({ deviceId, pairing: current.value });
+    try {
+      if (isKept) {
+        await update<StoredPairing>(
+          key,
+          (stored) => {
+            if (stored) made = next(stored);
+            return made;
+          },
+          database,
+        );
+      }
+    } catch {
+      // A full disk, for example. The pairing works all the same, until the page is closed.
+      isKept = false;
+    }
+    deviceId = made.deviceId;
+    current.value = made.pairing;
     channel.postMessage(null);
   }
+
+  const write = (pairing: Pairing | null) => change(() => ({ deviceId, pairing }));
 
   // Another tab has a newer token than this one: the relay knows only the newest.
   channel.onmessage = async () => {
     const stored = await get<StoredPairing>(key, database).catch(() => undefined);
-    if (!stored) return;
+    if (!stored || !isKept) return;
     deviceId = stored.deviceId;
     current.value = stored.pairing;
   };
@@ -52,49 +73,27 @@ export async function openPairingStore(base: string): Promise<BrowserPairingStor
     get deviceId() {
       return deviceId;
     },
+    get isKept() {
+      return isKept;
+    },
     current,
-    isKept,
     pairing: () => current.value,
     replacePairing: write,
     restorePairing(pairing, id) {
       if (id !== null && UUID.test(id)) deviceId = id;
       return write(pairing);
     },
-    async updatePairing(change) {
-      let next: Pairing | null = current.value && { ...current.value, ...change };
-      if (isKept) {
-        await update<StoredPairing>(
-          key,
-          (stored) => {
-            const pairing = stored?.pairing ?? current.value;
-            next = pairing && { ...pairing, ...change };
-            return { deviceId, pairing: next };
-          },
-          database,
-        );
-      }
-      current.value = next;
-      channel.postMessage(null);
-    },
-    async removePairing(refused) {
+    updatePairing: (changes) =>
+      change((stored) => {
+        const pairing = stored.pairing ?? current.value;
+        return { deviceId: stored.deviceId, pairing: pairing && { ...pairing, ...changes } };
+      }),
+    removePairing: (refused) =>
       // Another tab may have paired this browser anew, and this one may have heard of that already.
-      const newer = (pairing: Pairing | null | undefined) =>
-        (pairing?.session_token === refused ? null : pairing) ?? null;
-      let next: StoredPairing = { deviceId, pairing: newer(current.value) };
-      if (isKept) {
-        await update<StoredPairing>(
-          key,
-          (stored) => {
-            next = { deviceId: stored?.deviceId ?? deviceId, pairing: newer(stored?.pairing) };
-            return next;
-          },
-          database,
-        );
-      }
-      deviceId = next.deviceId;
-      current.value = next.pairing;
-      channel.postMessage(null);
-    },
+      change(({ deviceId, pairing }) => ({
+        deviceId,
+        pairing: pairing?.session_token === refused ? null : pairing,
+      })),
     clear: () => write(null),
     close: () => channel.close(),
   };

@@ -1,5 +1,5 @@
-import { createStore } from 'idb-keyval';
 import type { Pairing } from '../../../lib/companion/link/settings.ts';
+import { openStore } from './browser-storage.ts';
 
 /** The pairing as this browser keeps it. The service worker reads it, and never writes. */
 export interface StoredPairing {
@@ -7,7 +7,7 @@ export interface StoredPairing {
   pairing: Pairing | null;
 }
 
-export const pairingDatabase = () => createStore('svc', 'keep');
+export const pairingDatabase = () => openStore('svc', 'keep');
 
 /** Several relays may share an origin, each below a path of its own. */
 export const pairingKey = (base: string): string => `pairing ${new URL(base).pathname}`;

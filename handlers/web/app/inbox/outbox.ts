@@ -1,4 +1,5 @@
 import { bytesToHex, randomBytes } from '../../../../lib/kit/bytes.ts';
+import { type Channel, openChannel } from '../browser-storage.ts';
 import type { Keep } from '../keep.ts';
 
 /** A reply until the relay has acknowledged it, as it goes on the wire (contract 04 §5.1). */
@@ -48,4 +49,4 @@ export const createOutbox = (keep: Keep) => ({
 });
 
 /** Tells pages and the service worker of this relay that the outbox has changed, or a message was read. */
-export const inboxChannel = (base: string): BroadcastChannel => new BroadcastChannel(`inbox ${new URL(base).pathname}`);
+export const inboxChannel = (base: string): Channel => openChannel(`inbox ${new URL(base).pathname}`);
