@@ -136,6 +136,9 @@ export async function openKnocks(parts: KnocksParts) {
     busy.delete(subscription);
     if (!isRunning) return;
     if (outcome.result === 'gone') subscriptions.gone(subscription);
+    if (outcome.result === 'later' && outcome.wait > 0) {
+      patience.set(subscription, clock.now() + Math.min(outcome.wait, MAX_WAIT));
+    }
     // A message that was read meanwhile is not tried again.
     if (outcome.result === 'later' && knock.kind === kind) postpone(knock, subscription, outcome.wait);
     else settle(knock, subscription);

@@ -64,7 +64,7 @@ export async function openSubscriptions({ store, sessions, policy, grant, now, l
     /**
      * Subscribes a device, or renews its subscription. Beyond four of a device, its oldest one ends.
      * @throws RelayError `invalid` for a bad endpoint or key, `conflict` for the endpoint of another device,
-     * `unavailable` when too many devices have subscribed.
+     * `unavailable` when too many devices have subscribed, `unauthorized` when the session has ended.
      */
     async add(session: Session, body: Readonly<Record<string, unknown>>): Promise<void> {
       const endpoint = policy.read(body.endpoint).href;
@@ -73,6 +73,8 @@ export async function openSubscriptions({ store, sessions, policy, grant, now, l
         throw new RelayError('invalid', 'content must be true or false');
       }
       const { family } = session;
+      // It may have ended meanwhile: nobody would remove the subscription.
+      if (!sessions.byFamily(family)) throw new RelayError('unauthorized', 'this session is over');
       const key = sha256(endpoint);
       const known = records.get(key);
       // A browser that was paired anew keeps its keys; nobody else knows them.

@@ -1,5 +1,6 @@
 import { expect, it, onTestFinished } from 'vitest';
 import { createNodeUpstream } from '../../../lib/host/node/upstream.ts';
+import type { Upstream } from '../../../lib/host/upstream.ts';
 import type { PushPayload } from '../../../lib/push/payload.ts';
 import type { Session } from '../../../lib/sessions/session.ts';
 import { startEvictedRelay } from '../../support/evicted-relay.ts';
@@ -10,7 +11,16 @@ const SHOW_TIMEOUT = 10_000;
 /** A relay with a push service, and a paired device that has subscribed to both. */
 async function start() {
   const service = await startPushService();
-  const relay = await startEvictedRelay({ env: { RELAY_PUSH_HOSTS: service.host }, upstream: createNodeUpstream() });
+  let answers = 0;
+  const calls: { url: string; at: number }[] = [];
+  const call = createNodeUpstream();
+  const upstream: Upstream = async (request) => {
+    calls.push({ url: request.url, at: relay.clock.now() });
+    const response = await call(request);
+    answers++;
+    return response;
+  };
+  const relay = await startEvictedRelay({ env: { RELAY_PUSH_HOSTS: service.host }, upstream });
   onTestFinished(() => relay.relay.stop());
   const client = await relay.connect();
   const sessionOf = (token: string) => relay.relay.sessions.authenticate(token) as Session;
@@ -23,7 +33,9 @@ async function start() {
   const pass = async (ms: number) => {
     await relay.clock.advanceAsync(ms);
   };
-  return { service, relay, client, subscribe, say, pass };
+  /** `calls` are the times of all calls. Resolves once the relay has had that many answers of the push service. */
+  const answered = (count: number) => expect.poll(() => pass(0).then(() => answers)).toBe(count);
+  return { service, relay, client, subscribe, say, pass, answered, calls };
 }
 
 const ids = (service: { knocks: { payload: PushPayload }[] }) =>
@@ -69,12 +81,13 @@ it('§6: a mirror that is connected has 10 s, too, and settles a message that wa
 });
 
 it('§6: what was read on one device is taken back from the others, and from one whose knock is on its way', async () => {
-  const { service, relay, client, subscribe, say, pass } = await start();
+  const { service, relay, client, subscribe, say, pass, answered } = await start();
   const [reader, other] = [client, await relay.connect()];
   const [own, others] = [await subscribe(reader.token), await subscribe(other.token)];
   await say('first');
   await pass(0);
-  await Promise.all([service.knocksOf(own, 1), service.knocksOf(others, 1)]);
+  await Promise.all([service.knocksOf(own, 1), service.knocksOf(others, 1), answered(2)]);
+  await pass(0);
   reader.send('proactive', 'proactive.shown', { message_id: 'first' });
   await pass(0);
   const knocks = await service.knocksOf(others, 2);
@@ -161,6 +174,46 @@ it('RFC 8030 §5, §7.3: 429 and 5xx are tried again after what they ask for, at
     await service.knocksOf(gone, 1);
     await expect.poll(() => pass(0).then(relay.relay.push.count)).toBe(1);
   }
+});
+
+it('RFC 8030 §8.4: Retry-After holds back other messages too, after the last attempt and for one that was read', async () => {
+  const { service, client, subscribe, say, pass, answered, calls } = await start();
+  const [busy, other] = [await subscribe(), await subscribe()];
+  const wait = 900_000;
+  service.answer(busy, ...Array.from({ length: 6 }, () => ({ status: 429, headers: { 'retry-after': '900' } })));
+  await say('hopeless');
+  for (let attempt = 1; attempt <= 5; attempt++) {
+    await answered(attempt + 1);
+    await pass(attempt < 5 ? wait : 0);
+  }
+  await say('read');
+  // By then, the busy one would have had it.
+  await service.knocksOf(other, 2);
+  await answered(7);
+  const release = service.hold();
+  await pass(wait);
+  await service.knocksOf(busy, 6);
+  client.send('proactive', 'proactive.shown', { message_id: 'read' });
+  await pass(0);
+  release();
+  await answered(8);
+  await pass(0);
+  await say('next');
+  await service.knocksOf(other, 3);
+  await pass(wait);
+  expect((await service.knocksOf(busy, 7)).at(-1)?.payload).toMatchObject({ message_id: 'next' });
+  const times = calls.flatMap(({ url, at }) => (url === busy.endpoint ? [at] : []));
+  expect(times.slice(1).map((at, before) => at - (times[before] as number))).toEqual(Array(6).fill(wait));
+});
+
+it('§6: a session that is revoked while it subscribes leaves no subscription', async () => {
+  const { service, relay, client } = await start();
+  const session = relay.relay.sessions.authenticate(client.token) as Session;
+  const subscribing = relay.relay.push.subscribe(session, { ...service.subscription() });
+  const refused = expect(subscribing).rejects.toMatchObject({ kind: 'unauthorized' });
+  await relay.relay.sessions.revoke(session);
+  await refused;
+  expect(relay.relay.push.count()).toBe(0);
 });
 
 it('§6: refuses to follow a redirect, and gives up at once what a push service refuses', async () => {
