@@ -122,7 +122,10 @@ it.each(['app', 'console'])(
     const main = await readFile(new URL(`../../handlers/web/${page}/main.tsx`, import.meta.url), 'utf8');
     const areas = ['common', ...[...main.matchAll(/locales\/(\w+)\.ts/g)].map(([, area]) => area)];
     const tables = await Promise.all(areas.map((area) => import(`../../handlers/web/shared/locales/${area}.ts`)));
-    const rows = new Map(tables.flatMap(({ default: table }) => Object.entries<string[]>(table)));
+    const all = tables.flatMap(({ default: table }) => Object.entries<string[]>(table));
+    const rows = new Map(all);
+    const repeated = all.map(([sentence]) => sentence).filter((sentence, at, list) => list.indexOf(sentence) !== at);
+    expect(repeated, 'sentences of two tables').toEqual([]);
     const sentences = await sentencesOf(['shared', page]);
     expect(sentences.length).toBeGreaterThan(10);
     expect(sentences.filter((sentence) => !rows.has(sentence))).toEqual([]);

@@ -233,6 +233,7 @@ export default {
     '收回的权限无法恢复：要授予更多权限，请重新配对该设备。',
   ],
   'as before': ['wie bisher', 'como antes', '変更なし', 'como antes', '保持不变'],
+  Discard: ['Verwerfen', 'Descartar', '破棄', 'Descartar', '放弃'],
   'ends in {age}': ['endet in {age}', 'termina en {age}', '{age} 後に終了', 'termina em {age}', '{age}后结束'],
   'in {age}': ['in {age}', 'en {age}', '{age} 後', 'em {age}', '{age}后'],
   'never ends': ['endet nie', 'no termina nunca', '無期限', 'nunca termina', '永不结束'],

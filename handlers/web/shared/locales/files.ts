@@ -1,7 +1,7 @@
 import type { Table } from '../i18n.ts';
 
 /** Files of the relay, wherever they are shown, and what other apps share with this one. */
-const table: Table = {
+export default {
   'The relay does not hand out this file.': [
     'Das Relay gibt diese Datei nicht heraus.',
     'El relay no entrega este archivo.',
@@ -68,7 +68,7 @@ const table: Table = {
   'Too much at once, so these are missing: {names}': [
     'Zu viel auf einmal, daher fehlen: {names}',
     'Demasiado a la vez, así que faltan: {names}',
-    '一度に多すぎるため、次のものがありません: {names}',
+    '一度に多すぎるため、次のものがありません：{names}',
     'Demais de uma vez, por isso faltam: {names}',
     '一次分享过多，因此缺少：{names}',
   ],
@@ -87,7 +87,6 @@ const table: Table = {
     '发送到中继所在的机器',
   ],
   Thread: ['Gespräch', 'Conversación', 'スレッド', 'Conversa', '对话'],
-  Discard: ['Verwerfen', 'Descartar', '破棄', 'Descartar', '丢弃'],
   'Reply with it in the inbox': [
     'Im Posteingang damit antworten',
     'Responder con ello en la bandeja de entrada',
@@ -97,7 +96,7 @@ const table: Table = {
   ],
   'Paste into the terminal': [
     'Ins Terminal einfügen',
-    'Pegar en la terminal',
+    'Pegar en el terminal',
     'ターミナルに貼り付け',
     'Colar no terminal',
     '粘贴到终端',
@@ -254,6 +253,4 @@ const table: Table = {
     'Perguntar ao agente sobre as imagens',
     '向智能体询问这些图片',
   ],
-};
-
-export default table;
+} satisfies Table;

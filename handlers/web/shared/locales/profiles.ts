@@ -11,7 +11,6 @@ export default {
   ],
   'All profiles': ['Alle Profile', 'Todos los perfiles', 'すべてのプロファイル', 'Todos os perfis', '所有配置档案'],
   'Back to {name}': ['Zurück zu {name}', 'Volver a {name}', '{name} に戻る', 'Voltar a {name}', '返回 {name}'],
-  Discard: ['Verwerfen', 'Descartar', '破棄', 'Descartar', '放弃'],
   Documents: ['Dokumente', 'Documentos', 'ドキュメント', 'Documentos', '文档'],
   'Each of them is on. They are switched in the configuration of the agent, not from here.': [
     'Alle sind eingeschaltet. Geschaltet werden sie in der Konfiguration des Agenten, nicht von hier.',
