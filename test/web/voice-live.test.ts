@@ -313,6 +313,15 @@ describeInBrowser(
       await page.getByText('Okay.').waitFor();
     });
 
+    it('says that a relay that has started anew does not know the conversation, and frees everything', async () => {
+      const { page, allow } = await openLive({ hum: false });
+      allow(/WebSocket|net::ERR|status of 426/);
+      await relay.restart();
+      await page.getByText('The relay no longer has this conversation. Start again.').waitFor();
+      await expect.poll(() => heldBy(page)).toEqual({ contexts: 0, tracks: 0, sockets: 0 });
+      await page.getByText('Tap to start a live conversation').waitFor();
+    });
+
     it('says why there is no live conversation', async () => {
       const { page } = await openVoice({ without: ['voice:realtime'] });
       await page.getByText('it has no grant voice:realtime').waitFor();
