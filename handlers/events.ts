@@ -4,6 +4,7 @@ import type { RelayEvent, Subscription } from '../lib/operator/events.ts';
 import type { Relay } from '../lib/relay.ts';
 import { json } from '../lib/web/json.ts';
 import { WebResponse } from '../lib/web/response.ts';
+import { operatorRefusal } from './guards.ts';
 import { type Handler, integerOf, lastOf } from './request.ts';
 
 /** Milliseconds between comments, which show both sides that the connection is alive. */
@@ -26,7 +27,10 @@ export const relayEvents: Handler = (request, relay) => {
   const after = Number(request.headers.get('last-event-id') ?? Number.NaN);
   // Nobody reads the stream of a `HEAD`, which the edge would wait for.
   const isAsked = request.method !== 'HEAD';
-  return new WebResponse(isAsked ? follow(relay, Number.isSafeInteger(after) ? after : undefined) : null, {
+  // An operator token is good for minutes; the stream that it opened must not go on for days.
+  const mayFollow = async () => request.peer.via !== 'edge' || (await operatorRefusal(request, relay)) === undefined;
+  const from = Number.isSafeInteger(after) ? after : undefined;
+  return new WebResponse(isAsked ? follow(relay, from, mayFollow) : null, {
     headers: {
       'content-type': 'text/event-stream',
       'x-content-type-options': 'nosniff',
@@ -39,8 +43,12 @@ export const relayEvents: Handler = (request, relay) => {
 
 const textOf = ({ id, event, data }: RelayEvent): string => `id: ${id}\nevent: ${event}\ndata: ${data}\n\n`;
 
-/** @throws RelayError `rate-limited` when too many listen. */
-function follow({ events, clock }: Relay, after: number | undefined): ReadableStream<Uint8Array> {
+/** Asks `mayFollow` with every comment. @throws RelayError `rate-limited` when too many listen. */
+function follow(
+  { events, clock }: Relay,
+  after: number | undefined,
+  mayFollow: () => Promise<boolean>,
+): ReadableStream<Uint8Array> {
   let waiting = '';
   let wake = () => {};
   let isOver = false;
@@ -61,7 +69,9 @@ function follow({ events, clock }: Relay, after: number | undefined): ReadableSt
     wake();
   }
   function comment(): void {
-    cancelComment = clock.after(COMMENT_PERIOD, () => {
+    cancelComment = clock.after(COMMENT_PERIOD, async () => {
+      if (!(await mayFollow())) end();
+      if (isOver) return;
       put(': \n\n');
       if (!isOver) comment();
     });

@@ -18,7 +18,7 @@ export const open: Guard = () => undefined;
  * Why the caller is not the operator, undefined when it is: on Node by the rules for local callers, at the edge, which has
  * no loopback, by a signed operator token.
  */
-async function operatorRefusal(request: RelayRequest, relay: Relay): Promise<Refusal | undefined> {
+export async function operatorRefusal(request: RelayRequest, relay: Relay): Promise<Refusal | undefined> {
   if (request.peer.via !== 'edge') return relay.localOperator.refusal(request);
   const token = bearerOf(request.headers.get('authorization'));
   return (await relay.operatorTokens.verify(token, audiences(request, relay))) ? undefined : 'remote';

@@ -1,5 +1,10 @@
 import { EventSourceParserStream } from 'eventsource-parser/stream';
 import { expect, it, onTestFinished } from 'vitest';
+import { relayEvents } from '../../handlers/events.ts';
+import type { RelayRequest } from '../../handlers/request.ts';
+import { createEvents } from '../../lib/operator/events.ts';
+import type { Relay } from '../../lib/relay.ts';
+import { createTestClock } from '../support/clock.ts';
 import { mediaDevice, PNG } from '../support/media.ts';
 import { startPhone } from '../support/phone.ts';
 import { describeMatrix, pair, post, type Target } from '../support/relay.ts';
@@ -124,4 +129,27 @@ describeMatrix('events (contract 09 §4)', (start) => {
       expect(refused.status, path).toBe(403);
     }
   });
+});
+
+it('01 §12: at the edge, a stream ends with the operator token that opened it', async () => {
+  const clock = createTestClock();
+  const events = createEvents(clock);
+  let isValid = true;
+  const operatorTokens = { verify: async () => isValid };
+  const relay = { events, clock, operatorTokens, config: { relayName: 'svc-relay' } } as unknown as Relay;
+  const request = new Request('https://relay.example.com/relay/events', { headers: { authorization: 'Bearer t' } });
+  const peer = { address: '192.0.2.1', tls: true, via: 'edge' };
+  const response = await relayEvents(Object.assign(request, { peer, params: {}, query: {} }) as RelayRequest, relay);
+  const reader = (response.body as ReadableStream<Uint8Array>).getReader();
+  const next = async () => {
+    const { done, value } = await reader.read();
+    return done ? 'end' : new TextDecoder().decode(value);
+  };
+  expect(await next()).toContain('event: reset');
+  await clock.advanceAsync(15_000);
+  expect(await next()).toBe(': \n\n');
+  isValid = false;
+  await clock.advanceAsync(15_000);
+  expect(await next()).toBe('end');
+  expect(clock.pending).toBe(0);
 });
