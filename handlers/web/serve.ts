@@ -40,7 +40,7 @@ const HEADERS: Readonly<Record<string, Record<string, string>>> = {
     ...COMMON,
     'content-security-policy': policy("'self' 'unsafe-inline'"),
     'permissions-policy':
-      'camera=(self), microphone=(self), clipboard-read=(self), clipboard-write=(self), display-capture=(), geolocation=(), payment=(), usb=()',
+      'camera=(self), microphone=(self), clipboard-read=(self), clipboard-write=(self), publickey-credentials-create=(self), publickey-credentials-get=(self), display-capture=(), geolocation=(), payment=(), usb=()',
   },
   console: {
     ...COMMON,

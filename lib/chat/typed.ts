@@ -5,10 +5,19 @@ import { previewObject } from './preview.ts';
 const TERMINAL = new Set(['run.completed', 'done', 'error']);
 const ENVELOPE_FIELDS = ['type', 'event', 'session_id', 'run_id', 'seq', 'ts', 'timestamp'];
 
-/** Events with the assistant's own text, which is not cut like a preview. */
-const ASSISTANT_EVENT = /^(?:assistant\.|message\.|tool\.progress$)/;
+/**
+ * Events with the assistant's own text, which is not cut like a preview. Includes the names of other agents, and the
+ * ends of a turn, which hold its whole text where an agent streams nothing (contract 02 §5.6).
+ */
+const ASSISTANT_EVENT =
+  /^(?:assistant\..*|message\..*|tool\.progress|(?:content_|thinking_|reasoning_)?delta|(?:run\.|content_)?completed?|done)$/s;
 const MAX_ASSISTANT_TEXT = 1024 * 1024;
-const ASSISTANT_LIMITS = { delta: MAX_ASSISTANT_TEXT, content: MAX_ASSISTANT_TEXT, text: MAX_ASSISTANT_TEXT };
+const ASSISTANT_LIMITS = {
+  delta: MAX_ASSISTANT_TEXT,
+  thinking_delta: MAX_ASSISTANT_TEXT,
+  content: MAX_ASSISTANT_TEXT,
+  text: MAX_ASSISTANT_TEXT,
+};
 
 /** A larger upstream `seq` is ignored, because counting on from it would lose precision. */
 const MAX_SEQ = 2 ** 52;

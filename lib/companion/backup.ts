@@ -22,9 +22,9 @@ export const MIN_PASSPHRASE = 10;
 export const MAX_BACKUP = 1024 * 1024;
 
 async function keyOf(passphrase: string, salt: Uint8Array, usage: 'encrypt' | 'decrypt'): Promise<CryptoKey> {
-  const secret = await crypto.subtle.importKey('raw', utf8ToBytes(passphrase) as BufferSource, 'PBKDF2', false, [
-    'deriveKey',
-  ]);
+  // Keyboards write the same letter with one character or with two.
+  const typed = utf8ToBytes(passphrase.normalize('NFKC')) as BufferSource;
+  const secret = await crypto.subtle.importKey('raw', typed, 'PBKDF2', false, ['deriveKey']);
   const derivation = { name: 'PBKDF2', hash: 'SHA-256', salt: salt as BufferSource, iterations: ITERATIONS };
   return crypto.subtle.deriveKey(derivation, secret, { name: 'AES-GCM', length: 256 }, false, [usage]);
 }

@@ -46,6 +46,7 @@ describeMatrix('the pages (contract 09 §5)', (start, runtime) => {
       vary: 'Accept-Encoding',
     });
     expect(plain.headers['permissions-policy']).toContain('camera=(self)');
+    expect(plain.headers['permissions-policy']).toContain('publickey-credentials-get=(self)');
     expect(plain.headers['content-security-policy']).toBe(
       "default-src 'none'; script-src 'self'; connect-src 'self'; img-src 'self' blob: data:; media-src 'self' blob:; " +
         "manifest-src 'self'; worker-src 'self'; style-src 'self'; style-src-elem 'self' 'unsafe-inline'; " +

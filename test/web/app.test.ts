@@ -83,7 +83,7 @@ describeInBrowser('the app in a browser (contract 09 §5)', ({ open }) => {
       .waitFor();
     await page.goto(`${app}#settings`);
     const choice = page.getByLabel('Idioma');
-    expect(await choice.inputValue()).toBe('auto');
+    expect(await choice.inputValue()).toBe('system');
     expect((await choice.locator('option').allTextContents()).slice(1)).toEqual(Object.values(LANGUAGES));
     await choice.selectOption('zh');
     await expect.poll(lang).toBe('zh-Hans');

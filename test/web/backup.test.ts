@@ -68,6 +68,9 @@ describeInBrowser('a backup moves between the app and the companion (issue 17)',
     await withPassphrase(home, 'export', file);
     const { page, online } = await openSettings();
     await page.getByLabel('Import').setInputFiles(file);
+    // The companion pairs with another address of the same relay.
+    await page.getByText(/^The pairing was made at ws:/).waitFor();
+    await page.getByRole('button', { name: 'Replace' }).click();
     await page.getByText('Restored.').waitFor();
     await page.reload();
     await online.waitFor();

@@ -6,6 +6,7 @@ import { Button, Loading, Notice, ToastList } from '../shared/components.tsx';
 import { useT } from '../shared/i18n.ts';
 import { hrefOf, useRouter } from '../shared/router.ts';
 import { Shell } from '../shared/shell.tsx';
+import { VERSION } from '../shared/version.ts';
 import { VersionNotice } from '../shared/version-notice.tsx';
 import { useApp } from './context.ts';
 import { offered } from './offered.ts';
@@ -24,9 +25,17 @@ export interface AppShellProps {
 
 /** The whole page: the pairing while there is none, else the screens. */
 export function AppShell({ code, isKept }: AppShellProps) {
-  const { session, inbox } = useApp();
+  const { session, inbox, lock } = useApp();
   const now = useNow(GRANT_CHECK);
-  if (!session.pairing.value || code.value !== null) return <PairPage code={code} isKept={isKept} />;
+  if (lock.isLocked.value && session.pairing.value) return <Late load={loadLock} />;
+  if (!session.pairing.value || code.value !== null) {
+    return (
+      <>
+        <Late load={loadPair} {...{ code, isKept }} />
+        <ToastList />
+      </>
+    );
+  }
   return (
     <Shell
       screens={offered(screens, session, now.value)}
@@ -37,32 +46,52 @@ export function AppShell({ code, isKept }: AppShellProps) {
   );
 }
 
-/** Loaded only where there is something to pair. */
-function PairPage(props: AppShellProps) {
-  const loaded = useSignal<{ Pair: ComponentType<AppShellProps> } | null>(null);
+const loadLock = () => import('./lock/page.tsx');
+const loadPair = () => import('./pair.tsx');
+
+/** A page without the frame, loaded when it is needed. */
+function Late<Props extends object>({
+  load,
+  ...props
+}: { load(): Promise<{ default: ComponentType<Props> }> } & Props) {
+  const loaded = useSignal<{ Page: ComponentType<Props> } | null>(null);
   useEffect(() => {
-    void import('./pair.tsx').then(({ Pair }) => {
-      loaded.value = { Pair };
+    loaded.value = null;
+    void load().then(({ default: Page }) => {
+      loaded.value = { Page };
     });
-  }, [loaded]);
-  const Pair = loaded.value?.Pair;
-  return (
-    <main>
-      {Pair ? <Pair {...props} /> : <Loading />}
-      <ToastList />
-    </main>
-  );
+  }, [load, loaded]);
+  const Page = loaded.value?.Page;
+  return <main>{Page ? <Page {...(props as unknown as Props)} /> : <Loading />}</main>;
 }
 
 /** What concerns every screen: another version of the relay, and what the relay says to people. */
 function PageNotices() {
   const t = useT();
-  const { session, shares } = useApp();
+  const { session, settings, shares } = useApp();
   const { screen } = useRouter().place.value;
   const version = session.relayVersion.value;
   const { notice } = session;
+  const seen = settings.values.last_seen_version.value;
+  useEffect(() => {
+    if (seen === '') settings.set('last_seen_version', VERSION);
+  }, [seen, settings]);
   return (
     <>
+      {seen !== '' && seen !== VERSION && (
+        <Notice
+          action={
+            <Button
+              kind="plain"
+              icon="close"
+              label={t('Close')}
+              onClick={() => settings.set('last_seen_version', VERSION)}
+            />
+          }
+        >
+          {t('This page was updated from version {before} to {version}.', { before: seen, version: VERSION })}
+        </Notice>
+      )}
       <VersionNotice version={session.isOnline.value ? version : undefined} />
       {shares.pending.value && screen !== 'shared' && (
         <Notice

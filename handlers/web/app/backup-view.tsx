@@ -1,7 +1,8 @@
 import { useSignal } from '@preact/signals';
 import { useId } from 'preact/hooks';
-import { MAX_BACKUP, MIN_PASSPHRASE, openBackup, sealBackup } from '../../../lib/companion/backup.ts';
-import { Button, Field, useToast } from '../shared/components.tsx';
+import { type Backup, MAX_BACKUP, MIN_PASSPHRASE, openBackup, sealBackup } from '../../../lib/companion/backup.ts';
+import { asObject, type JsonObject } from '../../../lib/kit/json.ts';
+import { Button, Field, Notice, Question, useToast } from '../shared/components.tsx';
 import { useT } from '../shared/i18n.ts';
 import { messageOf } from '../shared/load.tsx';
 import { useApp } from './context.ts';
@@ -14,6 +15,7 @@ export function BackupCard() {
   const id = useId();
   const passphrase = useSignal('');
   const error = useSignal('');
+  const opened = useSignal<Backup | null>(null);
   const isUsable = passphrase.value.length >= MIN_PASSPHRASE;
 
   async function attempt(work: () => Promise<void>): Promise<void> {
@@ -37,25 +39,34 @@ export function BackupCard() {
       URL.revokeObjectURL(url);
     });
 
-  const restore = (file: File | undefined) =>
+  const read = (file: File | undefined) =>
     attempt(async () => {
       if (!file) return;
-      const backup = await openBackup(await file.slice(0, MAX_BACKUP + 1).text(), passphrase.value);
-      settings.replace(backup.settings);
-      if (backup.pairing) await session.restore(backup.pairing, backup.deviceId);
+      opened.value = await openBackup(await file.slice(0, MAX_BACKUP + 1).text(), passphrase.value);
+    });
+
+  const restore = ({ settings: stored, pairing, deviceId }: Backup) =>
+    attempt(async () => {
+      opened.value = null;
+      if (pairing) await session.restore(pairing, deviceId);
+      settings.replace(stored);
       toast(t('Restored.'));
     });
 
   if (!isSecureContext) {
     return (
-      <p class="small soft">{t('A backup needs a secure page: over plain http, browsers offer no encryption.')}</p>
+      <section class="card" aria-labelledby="backup">
+        <h2 id="backup">{t('Backup')}</h2>
+        <p class="small soft">{t('A backup needs a secure page: over plain http, browsers offer no encryption.')}</p>
+      </section>
     );
   }
   return (
     <section class="card" aria-labelledby="backup">
       <h2 id="backup">{t('Backup')}</h2>
       <p class="small soft">
-        {t('Settings and pairing in one file. Whoever has the file and its passphrase is this device.')}
+        {t('Settings and pairing in one file. Whoever has the file and its passphrase is this device.')}{' '}
+        {t('Use it in one browser at a time: two that share a pairing sign each other out.')}
       </p>
       <Field
         label={t('Passphrase')}
@@ -87,7 +98,7 @@ export function BackupCard() {
             accept="application/json"
             disabled={!isUsable}
             onChange={({ currentTarget }) => {
-              void restore(currentTarget.files?.[0]);
+              void read(currentTarget.files?.[0]);
               currentTarget.value = '';
             }}
           />
@@ -96,6 +107,37 @@ export function BackupCard() {
           </label>
         </span>
       </div>
+      {opened.value && (
+        <Question
+          title={t('Replace settings and pairing?')}
+          confirm={t('Replace')}
+          isBusy={false}
+          onConfirm={() => void restore(opened.value as Backup)}
+          onClose={() => {
+            opened.value = null;
+          }}
+        >
+          <p>{t('The contents of the backup replace the settings and the pairing of this browser.')}</p>
+          {opened.value.pairing && !routesOf(opened.value.pairing).includes(session.address) && (
+            <Notice tone="warn">
+              {t(
+                'The pairing was made at {place}. Continue only if this page, {own}, belongs to the same relay: it receives the token.',
+                {
+                  place: routesOf(opened.value.pairing).join(', ') || '–',
+                  own: session.address,
+                },
+              )}
+            </Notice>
+          )}
+        </Question>
+      )}
     </section>
   );
 }
+
+/** Addresses of the relay that a pairing was made for. */
+const routesOf = ({ endpoints }: JsonObject): string[] =>
+  (Array.isArray(endpoints) ? endpoints : []).flatMap((endpoint) => {
+    const url = asObject(endpoint)?.url;
+    return typeof url === 'string' ? [url] : [];
+  });

@@ -3,6 +3,7 @@ import { createRequired } from '../shared/context.ts';
 import type { Inbox } from './inbox/inbox.ts';
 import type { Keep } from './keep.ts';
 import type { Knocks } from './knock/knocks.ts';
+import type { Lock } from './lock/lock.ts';
 import type { Session } from './session.ts';
 import type { Settings } from './settings.ts';
 import type { Shares } from './share/shares.ts';
@@ -13,6 +14,7 @@ export interface App {
   /** The relay's routes with the bearer of this session, which is renewed when it has expired. */
   api: Api;
   settings: Settings;
+  lock: Lock;
   inbox: Inbox;
   knocks: Knocks;
   shares: Shares;

@@ -11,10 +11,11 @@ import { registerWorker } from './install.ts';
 import { openKeep } from './keep.ts';
 import { createKnocks } from './knock/knocks.ts';
 import { describeBrowser, takeCode } from './launch.ts';
+import { createLock } from './lock/lock.ts';
 import { renewForWorker } from './media/media.ts';
 import { openPairingStore } from './pairing-store.ts';
 import { createSession } from './session.ts';
-import { applyTheme, languageOf, openSettings } from './settings.ts';
+import { applyLook, languageOf, openSettings } from './settings.ts';
 import { createShares } from './share/shares.ts';
 
 /** Sentences of the app in other languages, one file for each area. */
@@ -24,6 +25,7 @@ const TABLES: readonly LoadTable[] = [
   () => import('../shared/locales/devices.ts'),
   () => import('../shared/locales/files.ts'),
   () => import('../shared/locales/settings.ts'),
+  () => import('../shared/locales/lock.ts'),
   () => import('../shared/locales/inbox.ts'),
   () => import('../shared/locales/profiles.ts'),
   () => import('../shared/locales/terminal.ts'),
@@ -38,10 +40,11 @@ async function main(): Promise<void> {
   });
   const base = new URL('../', location.href).href.replace(/[?#].*$/, '');
   const settings = openSettings();
+  const lock = createLock(settings);
   const i18n = createI18n(TABLES);
   const toasts = createToasts();
   const router = createRouter('home');
-  effect(() => applyTheme(settings.values.theme.value));
+  effect(() => applyLook(settings.values));
   effect(() => {
     // A language that cannot be loaded leaves the page in the one it has.
     i18n.choose(languageOf(settings.values.language.value)).catch(() => {});
@@ -69,10 +72,13 @@ async function main(): Promise<void> {
     if (inbox.isOffered.value) void knocks.renew();
   });
   const stores = createStores((make) => make(app));
-  const app: App = { session, api, settings, base, inbox, knocks, shares, keep, kept: stores.kept };
+  const app: App = { session, api, settings, lock, base, inbox, knocks, shares, keep, kept: stores.kept };
   const isPaired = computed(() => session.pairing.value !== null);
   effect(() => {
     if (isPaired.value && i18n.language) void knocks.speak(i18n.t);
+  });
+  effect(() => {
+    if (isPaired.value) void import('./analytics.ts').then(({ createAnalytics }) => app.kept(createAnalytics));
   });
   let wasPaired = isPaired.value;
   effect(() => {
@@ -80,6 +86,7 @@ async function main(): Promise<void> {
       stores.clear();
       inbox.clear();
       shares.forTerminal.value = '';
+      settings.set('last_session', '');
       void Promise.all([keep.clear(), shares.clear()]);
       // A browser that refuses still shows what it had shown.
       void knocks.clear().catch(() => {});

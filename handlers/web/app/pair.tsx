@@ -1,11 +1,13 @@
 import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
-import { Button, Field, Notice, useToast } from '../shared/components.tsx';
+import { Button, Choice, Field, Notice, useToast } from '../shared/components.tsx';
 import { useI18n } from '../shared/i18n.ts';
+import { messageOf } from '../shared/load.tsx';
 import type { AppShellProps } from './app.tsx';
 import { Camera } from './camera.tsx';
 import { useApp } from './context.ts';
 import { readCode } from './launch.ts';
+import { lifetimeOptions, limitFor, limitSession } from './lifetime.ts';
 import { PlainHttp, TierNotice } from './tier.tsx';
 
 type Attempt =
@@ -15,9 +17,10 @@ type Attempt =
   | { name: 'failed'; text: string; until?: number };
 
 /** Pairs this browser: with the code of a link, a typed one, or one from the camera. */
-export function Pair({ code, isKept }: AppShellProps) {
+export default function Pair({ code, isKept }: AppShellProps) {
   const { t } = useI18n();
-  const { session, settings, shares } = useApp();
+  const app = useApp();
+  const { session, settings, shares } = app;
   const toast = useToast();
   const typed = useSignal(code.value ?? '');
   const attempt = useSignal<Attempt>({ name: 'idle' });
@@ -34,9 +37,13 @@ export function Pair({ code, isKept }: AppShellProps) {
     attempt.value = { name: 'busy' };
     const result = await session.pair(read);
     switch (result.kind) {
-      case 'paired':
+      case 'paired': {
         code.value = null;
+        const expiresAt = session.pairing.value?.expires_at ?? null;
+        const limit = limitFor(settings.values, { expiresAt, now: Date.now() / 1000, isPlain: !isSecureContext });
+        if (limit !== null) await limitSession(app, limit).catch((error) => toast(t(messageOf(error))));
         return;
+      }
       case 'refused':
         attempt.value = {
           name: 'failed',
@@ -123,6 +130,15 @@ export function Pair({ code, isKept }: AppShellProps) {
             </Button>
           )}
         </form>
+      )}
+      {mayPair && (
+        <Choice
+          label={t('Lifetime of a session')}
+          hint={t('Used when this browser pairs. The host sets the longest lifetime; a page can only shorten it.')}
+          value={String(settings.values.pair_ttl_seconds.value)}
+          options={lifetimeOptions(t).map(([seconds, text]) => [String(seconds), text])}
+          onChange={(value) => settings.set('pair_ttl_seconds', Number(value))}
+        />
       )}
       {mayPair && isLooking.value && (
         <Camera

@@ -31,14 +31,14 @@ export async function openPairingStore(base: string): Promise<BrowserPairingStor
     isKept = false;
     return undefined;
   });
-  let deviceId = found?.deviceId ?? newUuid();
+  const deviceId = signal(found?.deviceId ?? newUuid());
   const current = signal(found?.pairing ?? null);
   // Another tab may have been first.
   if (!found) await change((stored) => stored);
 
   /** Replaces what is stored by what `next` makes of it, in one transaction. */
   async function change(next: (stored: StoredPairing) => StoredPairing): Promise<void> {
-    let made = next({ deviceId, pairing: current.value });
+    let made = next({ deviceId: deviceId.value, pairing: current.value });
     try {
       if (isKept) {
         await update<StoredPairing>(
@@ -54,24 +54,24 @@ export async function openPairingStore(base: string): Promise<BrowserPairingStor
       // A full disk, for example. The pairing works all the same, until the page is closed.
       isKept = false;
     }
-    deviceId = made.deviceId;
+    deviceId.value = made.deviceId;
     current.value = made.pairing;
     channel.postMessage(null);
   }
 
-  const write = (pairing: Pairing | null) => change(() => ({ deviceId, pairing }));
+  const write = (pairing: Pairing | null) => change(() => ({ deviceId: deviceId.value, pairing }));
 
   // Another tab has a newer token than this one: the relay knows only the newest.
   channel.onmessage = async () => {
     const stored = await get<StoredPairing>(key, database).catch(() => undefined);
     if (!stored || !isKept) return;
-    deviceId = stored.deviceId;
+    deviceId.value = stored.deviceId;
     current.value = stored.pairing;
   };
 
   return {
     get deviceId() {
-      return deviceId;
+      return deviceId.value;
     },
     get isKept() {
       return isKept;
@@ -80,7 +80,7 @@ export async function openPairingStore(base: string): Promise<BrowserPairingStor
     pairing: () => current.value,
     replacePairing: write,
     restorePairing(pairing, id) {
-      if (id !== null && UUID.test(id)) deviceId = id;
+      if (id !== null && UUID.test(id)) deviceId.value = id;
       return write(pairing);
     },
     updatePairing: (changes) =>

@@ -1,4 +1,5 @@
 import { computed, type ReadonlySignal, signal } from '@preact/signals';
+import { readIssuedSession } from '../../../lib/companion/link/auth.ts';
 import type { Endpoint } from '../../../lib/companion/link/endpoints.ts';
 import { createLink, type Link, type LinkChannel, type SendOnChannel } from '../../../lib/companion/link/link.ts';
 import type { PairingOffer } from '../../../lib/companion/link/pairing-url.ts';
@@ -71,7 +72,7 @@ export function createSession({ store, base, deviceName }: SessionParts) {
   const profiles = signal<readonly ProfileRow[]>([]);
   const ports = new Map(CHANNELS.map((name) => [name, createPort()]));
   const endpoint: Endpoint = { role: 'web', url: socketUrl(base), priority: 0 };
-  const device = { name: deviceName, platform: 'web', surface: 'web', formFactor: formFactor() };
+  const device = { name: deviceName, platform: 'web', surface: 'web', formFactor: formFactor(), typedStream: true };
   const log = createLog('ERROR', () => {});
   let link = makeLink();
   let onlineSince = 0;
@@ -159,6 +160,8 @@ export function createSession({ store, base, deviceName }: SessionParts) {
       notice.value = '';
     },
     pairing: store.current,
+    /** Where it connects. */
+    address: endpoint.url,
     /** Of this browser, as long as it keeps its data. */
     get deviceId(): string {
       return store.deviceId;
@@ -216,10 +219,22 @@ export function createSession({ store, base, deviceName }: SessionParts) {
     },
 
     /** Takes over the pairing of a backup, for this very relay. @throws Error with a sentence for people. */
-    async restore(pairing: Record<string, unknown>, deviceId: string | null): Promise<void> {
-      if (typeof pairing.session_token !== 'string') throw new Error('This backup holds no pairing.');
-      const restored = { ...(pairing as unknown as Pairing), endpoints: [endpoint], last_good: endpoint.url };
-      await store.restorePairing(restored, deviceId);
+    async restore(backup: Record<string, unknown>, deviceId: string | null): Promise<void> {
+      const issued = readIssuedSession(backup);
+      if (!issued) throw new Error('This backup holds no pairing.');
+      const { sessionToken, refreshToken, expiresAt, grants, serverVersion } = issued;
+      const pairing: Pairing = {
+        session_token: sessionToken,
+        refresh_token: refreshToken,
+        endpoints: [endpoint],
+        last_good: endpoint.url,
+        tofu_pins: {},
+        paired_at: typeof backup.paired_at === 'number' ? backup.paired_at : Date.now() / 1000,
+        server_version: serverVersion,
+        expires_at: expiresAt,
+        grants,
+      };
+      await store.restorePairing(pairing, deviceId);
       reconnect();
     },
 

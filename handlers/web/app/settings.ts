@@ -1,39 +1,86 @@
 import { type Signal, signal } from '@preact/signals';
 import { LANGUAGES, preferredLanguage } from '../shared/i18n.ts';
 
-/** Settings of this browser by their keys (specification 2.1), with what they are before anybody changes them. */
+/** The host alone decides how long a session lasts. */
+export const AS_HOST_SAYS = -1;
+
+/** Settings of this browser by their keys, with their defaults (specification 2.1 and 8). */
 export const DEFAULTS = {
-  /** `auto`, `light` or `dark`. */
-  theme: 'auto',
-  /** A language of `shared/i18n.ts`; `auto` is the browser's. */
-  language: 'auto',
+  theme: 'system',
+  /** Take the accent colour of the system. */
+  dynamic_colors: true,
+  /** A language of `shared/i18n.ts`, or that of the browser. */
+  language: 'system',
   /** Whether what plain http means was acknowledged in this browser. */
   insecure_ack_seen: false,
-  /** Why plain http is in order here: `lan_only`, `tailscale_vpn`, `local_dev`, or empty. */
+  /** Why plain http is in order here, or empty. */
   insecure_reason: '',
   /** One-time consent to pairing where every route is plain http, as the only one of a page over http is. */
   all_insecure_pair_ack_seen: false,
   /** Whether the inbox need not offer notifications any more. */
   knock_hint_seen: false,
-  /** Last chosen lifetime of a session, 0 for no end. */
-  pair_ttl_seconds: 2_592_000,
-  /** Largest file to load, 5 to 100 MB. */
+  /** Last chosen lifetime of a session in seconds, 0 for no end. */
+  pair_ttl_seconds: AS_HOST_SAYS,
+  /** Largest file to load. */
   max_inbound_mb: 25,
-  /** Largest file that chats and messages load by themselves, 0 to 50 MB. */
+  /** Largest file that chats and messages load by themselves. */
   auto_fetch_mb: 2,
-  /** How tool calls show in a chat: `off`, `compact` or `detailed`. */
+  /** Whether they do so over a mobile network. */
+  auto_fetch_on_cellular: false,
   tool_display: 'detailed',
   /** Show the model's reasoning in a chat. */
   show_reasoning: true,
+  /** Show the tokens of each answer, where the agent reports them. */
+  show_token_usage: true,
   /** Whether voice is a live conversation where the relay has a provider for one. */
   voice_live: false,
-  /** Size of the terminal's text in pixels, 8 to 32. */
+  /** Size of the terminal's text in pixels. */
   terminal_font_size: 14,
   /** Whether the terminal keeps its text for screen readers. */
   terminal_screen_reader: false,
+  /** Minutes out of sight after which a page with a passkey lock is locked. */
+  lock_after_minutes: 5,
+  /** The agent's id of the conversation that was last open here. */
+  last_session: '',
+  /** Whether the introduction after the first pairing was read. */
+  onboarding_complete: false,
+  /** Version of the page whose news were seen. */
+  last_seen_version: '',
 };
 
 export type SettingValues = typeof DEFAULTS;
+
+const DAY = 86_400;
+
+/** Choices of the settings that have some. */
+export const CHOICES = {
+  theme: ['system', 'light', 'dark'],
+  language: ['system', ...Object.keys(LANGUAGES)],
+  insecure_reason: ['', 'lan_only', 'tailscale_vpn', 'local_dev'],
+  tool_display: ['off', 'compact', 'detailed'],
+  pair_ttl_seconds: [AS_HOST_SAYS, DAY, 7 * DAY, 30 * DAY, 90 * DAY, 365 * DAY, 0],
+} as const satisfies Partial<Record<keyof SettingValues, readonly (string | number)[]>>;
+
+/** Smallest and largest value of the numbers that may be typed. */
+export const RANGES = {
+  max_inbound_mb: [5, 100],
+  auto_fetch_mb: [0, 50],
+  terminal_font_size: [8, 32],
+  lock_after_minutes: [0, 60],
+} as const satisfies Partial<Record<keyof SettingValues, readonly [number, number]>>;
+
+/** Of a text without choices. */
+const MAX_TEXT = 256;
+
+/** Whether a stored or restored value may be that of a setting. */
+export function isAllowed(key: string, value: unknown): boolean {
+  if (!Object.hasOwn(DEFAULTS, key) || typeof value !== typeof DEFAULTS[key as keyof SettingValues]) return false;
+  const choices: readonly unknown[] | undefined = CHOICES[key as keyof typeof CHOICES];
+  if (choices) return choices.includes(value);
+  const range: readonly [number, number] | undefined = RANGES[key as keyof typeof RANGES];
+  if (range) return Number.isInteger(value) && (value as number) >= range[0] && (value as number) <= range[1];
+  return typeof value !== 'string' || value.length <= MAX_TEXT;
+}
 
 export interface Settings {
   readonly values: { readonly [Key in keyof SettingValues]: Signal<SettingValues[Key]> };
@@ -50,8 +97,7 @@ const PLACE = 'svc settings';
 export function openSettings(): Settings {
   const stored = read();
   const entries = Object.entries(DEFAULTS).map(([key, fallback]) => {
-    const value = stored[key];
-    return [key, signal(isValue(key, value) ? value : fallback)];
+    return [key, signal(isAllowed(key, stored[key]) ? stored[key] : fallback)];
   });
   const values = Object.fromEntries(entries) as { [Key in keyof SettingValues]: Signal<SettingValues[Key]> };
 
@@ -65,6 +111,12 @@ export function openSettings(): Settings {
     }
   }
 
+  /** An upgrade to an encrypted connection ends the reason for a plain one. */
+  function forgetReason(): void {
+    if (location.protocol === 'https:') values.insecure_reason.value = '';
+  }
+
+  forgetReason();
   return {
     values,
     all,
@@ -74,8 +126,9 @@ export function openSettings(): Settings {
     },
     replace(stored) {
       for (const [name, own] of Object.entries<Signal<unknown>>(values)) {
-        if (isValue(name, stored[name])) own.value = stored[name];
+        if (isAllowed(name, stored[name])) own.value = stored[name];
       }
+      forgetReason();
       store();
     },
   };
@@ -90,18 +143,13 @@ function read(): Record<string, unknown> {
   }
 }
 
-/** Whether a stored value can be that setting. A language that the pages no longer speak cannot. */
-function isValue(key: string, value: unknown): boolean {
-  if (typeof value !== typeof DEFAULTS[key as keyof SettingValues]) return false;
-  return key !== 'language' || value === 'auto' || Object.hasOwn(LANGUAGES, String(value));
-}
-
 /** The language that a setting means. */
-export const languageOf = (setting: string): string => (setting === 'auto' ? preferredLanguage() : setting);
+export const languageOf = (setting: string): string => (setting === 'system' ? preferredLanguage() : setting);
 
-/** Applies a theme to the page. */
-export function applyTheme(theme: string): void {
-  const root = document.documentElement;
-  if (theme === 'auto') delete root.dataset.theme;
-  else root.dataset.theme = theme;
+/** Applies theme and colours to the page. */
+export function applyLook({ theme, dynamic_colors: isDynamic }: Settings['values']): void {
+  const { dataset } = document.documentElement;
+  if (theme.value === 'system') delete dataset.theme;
+  else dataset.theme = theme.value;
+  dataset.accent = isDynamic.value ? 'system' : 'own';
 }

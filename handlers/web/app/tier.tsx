@@ -13,7 +13,7 @@ const REASONS = [
 export function PlainHttp() {
   const t = useT();
   const { settings } = useApp();
-  const reason = useSignal(settings.values.insecure_reason.value);
+  const reason = useSignal(settings.values.insecure_reason.value || likelyReason(location.hostname));
   return (
     <form
       class="card"
@@ -53,6 +53,16 @@ export function PlainHttp() {
       </Button>
     </form>
   );
+}
+
+/** The reason that the address of the relay suggests. */
+function likelyReason(host: string): string {
+  if (/\.ts\.net$|^100\.(?:6[4-9]|[7-9]\d|1[01]\d|12[0-7])\.[\d.]+$|^\[fd7a:115c:a1e0:/.test(host))
+    return 'tailscale_vpn';
+  if (/\.(?:local|lan|home\.arpa)$|^(?:10|192\.168|169\.254|172\.(?:1[6-9]|2\d|3[01]))\.[\d.]+$|^\[f[cde]/.test(host)) {
+    return 'lan_only';
+  }
+  return '';
 }
 
 /** Names the tier that this page is in (contract 09 §5), and the one step to the better one. */

@@ -86,7 +86,7 @@ export function Loading() {
 
 interface FieldProps {
   label: string;
-  hint?: string;
+  hint?: ComponentChildren;
   error?: string;
   /** The control, which gets the id that the label names and what describes it. */
   children(control: { id: string; 'aria-describedby'?: string; 'aria-invalid'?: 'true' }): ComponentChildren;
@@ -111,7 +111,7 @@ export function Field({ label, hint, error, children }: FieldProps) {
 
 interface SwitchProps {
   label: string;
-  hint?: string;
+  hint?: ComponentChildren;
   checked: boolean;
   disabled?: boolean;
   onChange(checked: boolean): void;
@@ -147,7 +147,7 @@ export function SwitchRow({ label, hint, checked, disabled, onChange }: SwitchPr
 
 interface ChoiceProps {
   label: string;
-  hint?: string;
+  hint?: ComponentChildren;
   value: string;
   options: readonly (readonly [value: string, text: string])[];
   onChange(value: string): void;

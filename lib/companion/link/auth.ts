@@ -11,6 +11,8 @@ export interface DeviceFacts {
   surface?: string;
   /** Default `phone`. */
   formFactor?: string;
+  /** Whether it reads the typed events of chat (contract 02 §5.5). Default false. */
+  typedStream?: boolean;
 }
 
 export type Credentials = { pairingCode: string } | { sessionToken: string; refreshToken?: string };
@@ -28,7 +30,7 @@ export function authPayload(credentials: Credentials, deviceId: string, device: 
     device_platform: device.platform,
     client_surface: device.surface ?? 'android',
     device_form_factor: device.formFactor ?? 'phone',
-    supports: { typed_stream_events: false, event_schema_version: 1 },
+    supports: { typed_stream_events: device.typedStream ?? false, event_schema_version: 1 },
   };
 }
 

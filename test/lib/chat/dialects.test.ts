@@ -144,6 +144,12 @@ describe('typed events (contract 02 §5.5)', () => {
       expect(payload).toMatchObject({ nested: { text: expect.stringMatching(/^x{1599}…$/) }, api_key: '[REDACTED]' });
       expect(payload).toMatchObject({ output_preview: 'o' });
     }
+    // The names of other agents, and the ends of a turn, which may hold all of its text.
+    for (const name of ['content_delta', 'reasoning_delta', 'delta', 'content_complete', 'run.completed', 'done']) {
+      const { payload } = typedPayloads([event(name, data)])[0] as { payload: Record<string, string> };
+      for (const member of ['delta', 'content', 'text']) expect(payload[member]).toBe(long);
+      expect(payload.note).toHaveLength(1600);
+    }
     const other = typedPayloads([event('tool.completed', data)])[0] as { payload: Record<string, string> };
     expect(other.payload.content).toHaveLength(1600);
     const [huge] = typedPayloads([event('assistant.delta', { delta: 'x'.repeat(2 ** 20 + 1) })]);

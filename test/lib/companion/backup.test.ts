@@ -18,6 +18,11 @@ describe('backups behind a passphrase (specification 2.1)', () => {
     await expect(openBackup(one, 'correct horses')).rejects.toMatchObject({ kind: 'forbidden' });
   });
 
+  it('open with the same passphrase from another keyboard', async () => {
+    const sealed = await sealBackup(BACKUP, 'corréct horse');
+    expect(await openBackup(sealed, 'corréct horse'.normalize('NFD'))).toEqual(BACKUP);
+  });
+
   it('are refused after any change of a byte', { timeout: 60_000 }, async () => {
     const file = JSON.parse(await sealBackup(BACKUP, 'correct horse'));
     await fc.assert(

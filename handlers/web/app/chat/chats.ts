@@ -1,6 +1,7 @@
 import { type Signal, signal } from '@preact/signals';
 import { asObject } from '../../../../lib/kit/json.ts';
 import { newUuid } from '../../../../lib/kit/uuid.ts';
+import { type AnswerTimer, createAnalytics } from '../analytics.ts';
 import type { App } from '../context.ts';
 import { advance, agentTurn, broken, personTurn, type Turn } from './turns.ts';
 
@@ -33,12 +34,14 @@ const LIST_TIMEOUT = 30_000;
 export type Chats = ReturnType<typeof createChats>;
 
 /** The conversations with the agent over channel `chat` (contract 02 §5). Streams go on while another screen is shown. */
-export function createChats({ session, keep }: App) {
+export function createChats(app: App) {
+  const { session, keep } = app;
+  const analytics = app.kept(createAnalytics);
   const port = session.port('chat');
   const keyOf = (id: string) => `chat ${id}`;
   const conversations = new Map<string, Conversation>();
   /** Conversations with an answer under way, by request. */
-  const running = new Map<string, Conversation>();
+  const running = new Map<string, { conversation: Conversation; timer: AnswerTimer }>();
   let prepared: Conversation | undefined;
   const waiting = new Map<string, (answer: { sessions?: ChatSession[]; error?: string }) => void>();
 
@@ -57,6 +60,7 @@ export function createChats({ session, keep }: App) {
       turn.request === request && turn.from === 'agent' ? next(turn) : turn,
     );
     const turn = conversation.turns.value.findLast((one) => one.request === request);
+    if (turn) running.get(request)?.timer.follow(turn);
     if (turn?.state === 'streaming') return;
     running.delete(request);
     void store(conversation);
@@ -70,7 +74,7 @@ export function createChats({ session, keep }: App) {
     const listed = waiting.get(id);
     if (listed && type === 'chat.sessions') return listed({ sessions: sessionsOf(payload.sessions) });
     if (listed && type === 'chat.error') return listed({ error: String(payload.message ?? '') });
-    const conversation = running.get(id);
+    const conversation = running.get(id)?.conversation;
     if (!conversation) return;
     if (type === 'chat.session' && typeof payload.session_id === 'string') {
       conversation.id.value = payload.session_id;
@@ -79,7 +83,7 @@ export function createChats({ session, keep }: App) {
     } else change(conversation, id, (turn) => advance(turn, { type, payload }));
   });
   const stopOnline = port.onOnline(() => () => {
-    for (const [request, conversation] of [...running]) {
+    for (const [request, { conversation }] of [...running]) {
       change(conversation, request, (turn) =>
         broken(turn, 'The connection broke. The agent has stopped; what it had said is here.'),
       );
@@ -140,7 +144,7 @@ export function createChats({ session, keep }: App) {
       const request = newUuid();
       const payload = { message: text, ...(conversation.id.value !== null && { session_id: conversation.id.value }) };
       if (!port.send('chat.send', payload, request)) return false;
-      running.set(request, conversation);
+      running.set(request, { conversation, timer: analytics.startAnswer() });
       const at = Date.now();
       conversation.turns.value = [
         ...conversation.turns.value,

@@ -1,3 +1,6 @@
+import { initialState } from '../../../../lib/chat/events.ts';
+import { legacy } from '../../../../lib/chat/legacy.ts';
+import { asObject } from '../../../../lib/kit/json.ts';
 import type { Message } from '../../../../lib/socket/envelope.ts';
 
 /** A call of a tool during an answer. */
@@ -8,6 +11,13 @@ export interface ToolCall {
   /** What it was called with, and what came back or went wrong, as the relay shows it: shortened, without secrets. */
   args: unknown;
   result: string;
+}
+
+/** Tokens of an answer, as the API server has counted them. */
+export interface TokenUsage {
+  input: number;
+  output: number;
+  total: number;
 }
 
 /** One message of a conversation. */
@@ -21,6 +31,8 @@ export interface Turn {
   /** `stopped` by the person; `broken` when the connection or the agent failed, with the reason in `error`. */
   state: 'streaming' | 'done' | 'stopped' | 'broken';
   error?: string;
+  /** Where the API server reports it. */
+  usage?: TokenUsage;
   /** Epoch ms. */
   at: number;
 }
@@ -46,8 +58,39 @@ export const agentTurn = (request: string, at: number): Turn => ({
   state: 'streaming',
 });
 
-/** The answer after a message of its stream (contract 02 §5.6); the same turn for one that says nothing of it. */
-export function advance(turn: Turn, { type, payload }: Pick<Message, 'type' | 'payload'>): Turn {
+type Step = Pick<Message, 'type' | 'payload'>;
+
+/** The answer after a message of its stream (contract 02 §5.5); the same turn for one that says nothing of it. */
+export function advance(turn: Turn, step: Step): Turn {
+  if (step.type !== 'stream.event') return advanceUntyped(turn, step);
+  const data = asObject(step.payload.payload) ?? {};
+  // Agents name their events differently. The relay's table for clients without typed events knows all of the names.
+  const event = { kind: 'event', type: textOf(step.payload.event), data } as const;
+  const { send } = legacy(initialState(''), event, 0);
+  if (!send) return turn;
+  const isStopped = data.cancelled === true || data.interrupted === true;
+  const payload = isStopped ? { ...send.payload, interrupted: true } : send.payload;
+  const usage = usageOf(data.usage);
+  const next = advanceUntyped(turn, { ...send, payload });
+  return usage ? { ...next, usage } : next;
+}
+
+/** The usage under the names that API servers give it. */
+function usageOf(value: unknown): TokenUsage | undefined {
+  const usage = asObject(value);
+  if (!usage) return undefined;
+  const count = (...names: string[]) =>
+    names
+      .map((name) => usage[name])
+      .find((found): found is number => Number.isSafeInteger(found) && Number(found) >= 0);
+  const input = count('input_tokens', 'prompt_tokens');
+  const output = count('output_tokens', 'completion_tokens');
+  const total = count('total_tokens') ?? (input ?? 0) + (output ?? 0);
+  return total === 0 ? undefined : { input: input ?? 0, output: output ?? 0, total };
+}
+
+/** After a message of a stream without typed events (contract 02 §5.6), and after one of the relay itself. */
+function advanceUntyped(turn: Turn, { type, payload }: Step): Turn {
   switch (type) {
     case 'chat.delta':
       return { ...turn, text: turn.text + textOf(payload.delta) };

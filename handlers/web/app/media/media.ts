@@ -60,8 +60,10 @@ export function createMedia({ api, settings, base }: App) {
     /** Whether the settings allow to load so many bytes at once. */
     isAllowed: (size: number): boolean => size <= settings.values.max_inbound_mb.value * MiB,
 
-    /** Whether the settings allow to load so many bytes without being asked. */
-    isSmall: (size: number): boolean => size <= settings.values.auto_fetch_mb.value * MiB,
+    /** Whether the settings allow to load so many bytes without being asked, over the network of now. */
+    isSmall: (size: number): boolean =>
+      size <= settings.values.auto_fetch_mb.value * MiB &&
+      (settings.values.auto_fetch_on_cellular.value || !isOnCellular()),
 
     /** The whole file. @throws ApiError */
     load: async ({ place }: Medium, signal: AbortSignal): Promise<Blob> => (await open(place, 'GET', signal)).blob(),
@@ -85,6 +87,10 @@ export function createMedia({ api, settings, base }: App) {
     },
   };
 }
+
+/** Whether the browser says that it uses a mobile network. Most say nothing. */
+const isOnCellular = (): boolean =>
+  (navigator as Navigator & { connection?: { type?: string } }).connection?.type === 'cellular';
 
 /** The relay's route for a file, and below the page what its service worker answers. */
 const routeOf = (place: MediaPlace): string =>

@@ -7,6 +7,7 @@ import { Icon } from '../../shared/icons.tsx';
 import { LoadedView, useLoad } from '../../shared/load.tsx';
 import { Prose } from '../../shared/prose.tsx';
 import { hrefOf, useRouter } from '../../shared/router.ts';
+import { tokensText } from '../analytics-view.tsx';
 import { type Conversation, createChats } from '../chat/chats.ts';
 import { Composer } from '../chat/composer.tsx';
 import type { ToolCall, Turn } from '../chat/turns.ts';
@@ -29,12 +30,18 @@ function Sessions() {
   const chats = app.kept(createChats);
   const isOnline = app.session.isOnline.value;
   const sessions = useLoad((signal) => chats.list(signal), [isOnline]);
+  const last = app.settings.values.last_session.value;
   return (
     <div class="screen">
       <a class="button primary" href={hrefOf('chat', NEW)}>
         <Icon name="plus" />
         {t('New conversation')}
       </a>
+      {last !== '' && (
+        <a class="button" href={hrefOf('chat', last)}>
+          {t('Continue the last conversation')}
+        </a>
+      )}
       <LoadedView {...sessions}>
         {(list) =>
           list.length === 0 ? (
@@ -79,6 +86,7 @@ function Talk({ id }: { id: string | null }) {
   // The agent has made the session: a reload must find it again.
   useSignalEffect(() => {
     const { value } = conversation.id;
+    if (value !== null && app.settings.values.last_session.peek() !== value) app.settings.set('last_session', value);
     if (id === null && value !== null) router.go('chat', value, { replace: true });
   });
 
@@ -132,9 +140,9 @@ function Log({ turns, isKnown }: { turns: readonly Turn[]; isKnown: boolean }) {
 }
 
 function TurnView({ turn }: { turn: Turn }) {
-  const { t } = useI18n();
-  const { show_reasoning, tool_display } = useApp().settings.values;
-  const { from, text, reasoning, tools, state, error } = turn;
+  const { t, language } = useI18n();
+  const { show_reasoning, show_token_usage, tool_display } = useApp().settings.values;
+  const { from, text, reasoning, tools, state, error, usage } = turn;
   return (
     <article class={`turn ${from}`} aria-label={from === 'person' ? t('You') : t('Agent')}>
       {show_reasoning.value && reasoning !== '' && (
@@ -153,6 +161,7 @@ function TurnView({ turn }: { turn: Turn }) {
           <span class="spinner small" /> {t('The agent is at work')}
         </p>
       )}
+      {show_token_usage.value && usage && <p class="small soft">{tokensText(usage, t, language)}</p>}
       {state === 'stopped' && <p class="small soft">{t('Stopped.')}</p>}
       {state === 'broken' && <Notice tone="bad">{t(error ?? '')}</Notice>}
     </article>

@@ -1,7 +1,7 @@
 import { useEffect } from 'preact/hooks';
 import { ageText, timeText } from '../../shared/ages.ts';
 import { Button, Chip, Loading, Notice } from '../../shared/components.tsx';
-import { type I18n, useI18n } from '../../shared/i18n.ts';
+import { type I18n, useI18n, useT } from '../../shared/i18n.ts';
 import { Icon, type IconName } from '../../shared/icons.tsx';
 import { hrefOf } from '../../shared/router.ts';
 import { useApp } from '../context.ts';
@@ -22,6 +22,7 @@ export default function Home() {
   useEffect(overview.refresh, [overview]);
   return (
     <div class="screen">
+      <Introduction />
       {session.state.value.name === 'waiting' && (
         <Notice
           tone="bad"
@@ -56,6 +57,20 @@ export default function Home() {
       )}
       <TierNotice />
     </div>
+  );
+}
+
+/** Once after the first pairing. */
+function Introduction() {
+  const t = useT();
+  const { settings } = useApp();
+  if (settings.values.onboarding_complete.value) return null;
+  return (
+    <Notice action={<Button onClick={() => settings.set('onboarding_complete', true)}>{t('Got it')}</Button>}>
+      {t(
+        'This browser is paired. Talk to the agent under Chat, answer its messages under Inbox, use a shell under Terminal. Settings has notifications, the lock, and what a browser cannot do.',
+      )}
+    </Notice>
   );
 }
 

@@ -3,6 +3,7 @@ import { ApiError } from '../../shared/api.ts';
 import { Button, Chip, Empty, Notice } from '../../shared/components.tsx';
 import { useI18n, useT } from '../../shared/i18n.ts';
 import { LoadedView, useLoad } from '../../shared/load.tsx';
+import { AnalyticsCard } from '../analytics-view.tsx';
 import { useApp } from '../context.ts';
 
 interface Window {
@@ -59,6 +60,7 @@ export default function UsageScreen() {
   });
   return (
     <div class="screen">
+      <AnalyticsCard />
       <LoadedView state={state} reload={reload}>
         {(usage) =>
           usage ? (

@@ -25,7 +25,7 @@ export function useLook() {
   const isCalm = useMedia('(prefers-reduced-motion: reduce)');
   return useComputed<Look>(() => ({
     fontSize: values.terminal_font_size.value,
-    isDark: values.theme.value === 'dark' || (values.theme.value === 'auto' && isDarkSystem.value),
+    isDark: values.theme.value === 'dark' || (values.theme.value === 'system' && isDarkSystem.value),
     screenReader: values.terminal_screen_reader.value,
     isCalm: isCalm.value,
   }));

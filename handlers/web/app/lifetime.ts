@@ -1,0 +1,45 @@
+import type { I18n } from '../shared/i18n.ts';
+import type { App } from './context.ts';
+import { AS_HOST_SAYS, CHOICES } from './settings.ts';
+
+const DAY = 86_400;
+/** Of a session whose host has named none (contract 01 §6). */
+const HOST_DEFAULT = 30 * DAY;
+/** Preselected over a plain connection, where neither the host nor a person has chosen (specification 8). */
+const PLAIN_DEFAULT = 7 * DAY;
+/** Seconds between a pairing and its arrival here. */
+const TOLERANCE = 120;
+
+const NAMES: Readonly<Record<number, string>> = {
+  [AS_HOST_SAYS]: 'as the host decides',
+  [DAY]: '1 day',
+  [7 * DAY]: '7 days',
+  [30 * DAY]: '30 days',
+  [90 * DAY]: '90 days',
+  [365 * DAY]: '1 year',
+  0: 'no end',
+};
+
+/** The lifetimes of a session with their names. */
+export const lifetimeOptions = (t: I18n['t']) =>
+  CHOICES.pair_ttl_seconds.map((seconds) => [seconds, t(NAMES[seconds] ?? '')] as const);
+
+/** The seconds to which a new session is to be limited; null when it stays as it is. Times are epoch seconds. */
+export function limitFor(
+  { pair_ttl_seconds: chosen, insecure_reason: reason }: App['settings']['values'],
+  { expiresAt, now, isPlain }: { expiresAt: number | null; now: number; isPlain: boolean },
+): number | null {
+  const isHostsDefault = expiresAt !== null && Math.abs(expiresAt - now - HOST_DEFAULT) < TOLERANCE;
+  const isUnprotected = isPlain && reason.value !== 'tailscale_vpn';
+  const seconds = chosen.value !== AS_HOST_SAYS ? chosen.value : isUnprotected && isHostsDefault ? PLAIN_DEFAULT : 0;
+  if (seconds <= 0) return null;
+  return expiresAt === null || now + seconds < expiresAt - TOLERANCE ? seconds : null;
+}
+
+/** Ends the session of this browser earlier. Only the host may end it later. @throws ApiError */
+export async function limitSession({ api, session }: Pick<App, 'api' | 'session'>, seconds: number): Promise<void> {
+  const prefix = session.token()?.slice(0, 8);
+  await api.call(`sessions/${prefix}`, { method: 'PATCH', body: { ttl_seconds: seconds } });
+  // The relay tells the new end when it connects.
+  session.reconnect();
+}

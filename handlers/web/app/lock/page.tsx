@@ -1,0 +1,79 @@
+import { useSignal } from '@preact/signals';
+import { useEffect } from 'preact/hooks';
+import { Button, Notice, Question } from '../../shared/components.tsx';
+import { useT } from '../../shared/i18n.ts';
+import { Icon } from '../../shared/icons.tsx';
+import { useApp } from '../context.ts';
+import { askForPasskey } from './passkey.ts';
+import { signOut } from './sign-out.ts';
+import { usePasskey } from './use-passkey.ts';
+
+/** In place of everything while the page is locked. */
+export default function LockPage() {
+  const t = useT();
+  const app = useApp();
+  const { lock } = app;
+  const { isAsking, error, cancel, run } = usePasskey();
+  const isLost = useSignal(false);
+  const isLeaving = useSignal(false);
+
+  useEffect(() => {
+    document.title = 'svc';
+  }, []);
+
+  const unlock = () =>
+    run(async (signal) => {
+      await askForPasskey(lock.passkey.value ?? '', signal);
+      lock.open();
+    });
+
+  async function leave(): Promise<void> {
+    isLeaving.value = true;
+    await signOut(app);
+    location.reload();
+  }
+
+  return (
+    <div class="screen">
+      <h1 class="row">
+        <Icon name="lock" />
+        {t('Locked')}
+      </h1>
+      <p class="soft">{t('Confirm with the passkey of this device to see this page.')}</p>
+      {error !== undefined && <Notice tone="bad">{error}</Notice>}
+      <div class="row">
+        <Button kind="primary" icon="lock" disabled={isAsking} onClick={() => void unlock()}>
+          {isAsking ? t('Waiting for the passkey') : t('Unlock')}
+        </Button>
+        {isAsking && <Button onClick={cancel}>{t('Cancel')}</Button>}
+      </div>
+      <div class="row">
+        <Button
+          kind="plain"
+          onClick={() => {
+            isLost.value = true;
+          }}
+        >
+          {t('The passkey is lost')}
+        </Button>
+      </div>
+      {isLost.value && (
+        <Question
+          title={t('Sign out of this browser?')}
+          confirm={t('Sign out')}
+          isBusy={isLeaving.value}
+          onConfirm={() => void leave()}
+          onClose={() => {
+            isLost.value = false;
+          }}
+        >
+          <p>
+            {t(
+              'This ends the session and deletes the pairing, messages, conversations and drafts stored in this browser. Pair it again with a new code from the host: svc pair --web',
+            )}
+          </p>
+        </Question>
+      )}
+    </div>
+  );
+}
