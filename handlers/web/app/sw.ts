@@ -53,12 +53,16 @@ async function removeOthers(): Promise<void> {
 
 /** The document from the network, or the stored one when that does not answer in time. */
 async function freshDocument(request: Request): Promise<Response> {
-  const late = AbortSignal.timeout(PATIENCE);
+  const late = new AbortController();
+  // Until the head has come: a body that is still arriving is not cut off.
+  const timer = setTimeout(() => late.abort(), PATIENCE);
   try {
-    const response = await fetch(request, { signal: late });
+    const response = await fetch(request, { signal: late.signal });
     if (response.status < 500) return response;
   } catch {
     // No network: the stored one follows.
+  } finally {
+    clearTimeout(timer);
   }
   return (await caches.match(DOCUMENT, { cacheName: CACHE })) ?? Response.error();
 }

@@ -32,6 +32,8 @@ export function createI18n(tables: readonly LoadTable[]) {
     sentences: {},
   });
 
+  let wanted = 'en';
+
   async function sentencesOf(language: string): Promise<Record<string, string>> {
     const index = TRANSLATED.indexOf(language);
     if (index < 0) return {};
@@ -53,7 +55,11 @@ export function createI18n(tables: readonly LoadTable[]) {
     /** Changes to a language once its sentences are there. An unknown one is English. */
     async choose(language: string): Promise<void> {
       const known = Object.hasOwn(LANGUAGES, language) ? language : 'en';
-      chosen.value = { language: known, sentences: await sentencesOf(known) };
+      wanted = known;
+      const sentences = await sentencesOf(known);
+      // Loading may take longer than the next choice.
+      if (wanted !== known) return;
+      chosen.value = { language: known, sentences };
       document.documentElement.lang = tagOf(known);
     },
   };
