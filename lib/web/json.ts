@@ -50,22 +50,27 @@ const tooLarge = (limit: number) => new RelayError('too-large', `body is larger 
  */
 export async function readBody(request: Request, limit: number): Promise<Uint8Array> {
   let isLate = false;
-  const late = () => {
-    isLate = true;
-    throw new RelayError('timeout', 'the body took too long to arrive');
-  };
-  return withTimeout(
-    { clock: systemClock, timeout: BODY_TIMEOUT },
+  return inTime(
     collect(request, limit, () => isLate),
-    late,
+    () => {
+      isLate = true;
+    },
   );
+}
+
+/** The bytes of a body that arrive within a minute. @throws RelayError `timeout` after `late` was called */
+function inTime(body: Promise<Uint8Array>, late = () => {}): Promise<Uint8Array> {
+  return withTimeout({ clock: systemClock, timeout: BODY_TIMEOUT }, body, () => {
+    late();
+    throw new RelayError('timeout', 'the body took too long to arrive');
+  });
 }
 
 /**
  * Puts a body together, in place if its length was announced: a large one would take twice the memory otherwise. Does not
  * cancel a refused body: on Node, that would reset the connection before the response is sent.
  */
-async function collect({ headers, body }: Request, limit: number, isLate = () => false): Promise<Uint8Array> {
+async function collect({ headers, body }: Request, limit: number, isLate: () => boolean): Promise<Uint8Array> {
   const length = Number(headers.get('content-length'));
   if (length > limit) throw tooLarge(limit);
   if (!body) return new Uint8Array();
@@ -86,16 +91,15 @@ async function collect({ headers, body }: Request, limit: number, isLate = () =>
 }
 
 /**
- * Like `readBody`, but reads a short body whose length was announced in one call, which spares it the reader and its
- * timer.
- * @throws RelayError as `readBody`, except that the server's own limit on a request's time applies to an announced
- * length; `invalid` when the client hung up early.
+ * Like `readBody`, but reads a short body whose length was announced in one call, which spares it the reader.
+ * @throws RelayError as `readBody`
  */
 async function readAnnounced(request: Request, limit: number): Promise<Uint8Array> {
   const length = request.headers.get('content-length');
   if (length === null) return readBody(request, limit);
   const isShort = Number(length) <= Math.min(MAX_UNCOUNTED, limit);
-  const bytes = isShort ? new Uint8Array(await request.arrayBuffer().catch(cutOff)) : await collect(request, limit);
+  const whole = () => request.arrayBuffer().then((buffer) => new Uint8Array(buffer), cutOff);
+  const bytes = await (isShort ? inTime(whole()) : readBody(request, limit));
   // On Node, the body of a connection that has ended reads as empty, which would mean `{}` here.
   return bytes.byteLength === Number(length) ? bytes : cutOff();
 }
