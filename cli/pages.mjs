@@ -118,7 +118,7 @@ async function buildPage(build, options, root, page, fixed) {
 const icons = () =>
   [192, 512].map((size) => ({ path: `app/icon-${size}.png`, contents: drawIcon(size), immutable: false }));
 
-/** What hears the microphone on the browser's audio thread. The page that names it is built after it. */
+/** The worklet that reads the microphone on the browser's audio thread. The page that names it is built after it. */
 async function buildWorklet(build, options) {
   const { outputFiles } = await build({
     ...options,

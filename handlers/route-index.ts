@@ -26,8 +26,8 @@ export function indexRoutes(routes: readonly Route[]): ReadonlyMap<string, Index
 }
 
 /**
- * What itty-router reads of the end of a URL that begins with `?` or `#`: the value of each name, an array where it has
- * several.
+ * The query of the end of a URL that begins with `?` or `#`, as itty-router reads it: the value of each name, an array
+ * where it has several.
  */
 export function readQuery(end: string): RelayRequest['query'] {
   const query: Record<string, string | string[]> = Object.create(null);

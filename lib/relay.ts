@@ -389,7 +389,7 @@ export async function createRelay(parts: RelayParts): Promise<Relay> {
     async stop() {
       relay.state = 'stopping';
       cancelSweeps();
-      // One that fails must not keep the others open, nor the sessions unsaved.
+      // A failure must not keep the others open, nor the sessions unsaved.
       const end = async (stop: () => unknown) => {
         try {
           await stop();

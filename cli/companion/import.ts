@@ -94,7 +94,7 @@ async function read(path: string, options: Options, context: CommandContext, { h
     throw new CommandError(`${file} ${text === null ? 'does not exist' : `cannot be read: ${text.code}`}`, makeOne);
   }
   try {
-    // Nobody types a passphrase for a file that is none of ours.
+    // Checked before anybody types a passphrase for a file that is no backup.
     readSealed(text);
     return await openBackup(text, await readPassphrase(options, context, { host, isNew: false }));
   } catch (error) {

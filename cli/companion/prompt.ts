@@ -1,6 +1,6 @@
-/** What a line of text is asked for. */
+/** A prompt for a line of text. */
 export interface LineRequest {
-  /** What comes before the text, such as `Reply to Kitchen`. */
+  /** Label before the text, such as `Reply to Kitchen`. */
   label: string;
   /** Gets the text once Enter is pressed, unless it is blank. */
   onText(text: string): void;

@@ -26,7 +26,7 @@ export interface View {
   /** The relay has acknowledged a reply. */
   replied(reply: OutgoingReply): void;
   subscribed(isSubscribed: boolean): void;
-  /** What a notification trigger did. */
+  /** Outcome of a notification trigger. */
   triggered(row: TriggerActivity): void;
   settings(settings: SafetySettings): void;
   notice(text: string): void;

@@ -104,7 +104,7 @@ export const wantsPage = (request: Request): boolean => /\btext\/html\b/i.test(r
 
 export const toApp = (): Response => redirect('app/');
 
-/** What the manifest names for other apps to post to. */
+/** The manifest's share target, which other apps post to. */
 export const SHARE_PATH = '/app/share';
 
 /**

@@ -11,7 +11,7 @@ export function bearerOf(authorization: string | null): string | null {
 
 /** Subprotocol of a page's voice socket. The relay selects it; the token beside it is never echoed. */
 export const VOICE_PROTOCOL = 'svc.voice';
-/** What a page puts before its token in a second subprotocol. */
+/** Prefix of a page's token in a second subprotocol. */
 const BEARER_PROTOCOL = 'svc.bearer.';
 
 /** The subprotocols that an upgrade offers. */

@@ -81,7 +81,7 @@ export function createTriggerRunner(parts: TriggerRunnerParts): TriggerRunner {
     return decision === true || (typeof decision === 'object' && decision.allowed);
   }
 
-  /** What became of a notification that a rule matched. */
+  /** Outcome of a notification that a rule matched. */
   async function outcomeOf(rule: TriggerRule, notification: PostedNotification) {
     const id = bytesToHex(randomBytes(6));
     if (settings.get().blocklist.includes(notification.packageName)) return { id, outcome: 'blocked' } as const;
@@ -90,7 +90,7 @@ export function createTriggerRunner(parts: TriggerRunnerParts): TriggerRunner {
     open.add(end);
     try {
       const allowed = await ask(rule, notification, end);
-      // Whatever was switched off while the question was open counts.
+      // A switch turned off while the question was open counts.
       const isStopped = end.signal.aborted || matchingRule(settings.get().triggers, notification)?.id !== rule.id;
       if (isStopped) return { id, outcome: 'stopped' } as const;
       if (settings.get().blocklist.includes(notification.packageName)) return { id, outcome: 'blocked' } as const;
@@ -134,7 +134,7 @@ export function createTriggerRunner(parts: TriggerRunnerParts): TriggerRunner {
   };
 }
 
-/** What the agent reads. The words of a notification are those of whoever caused it, so they are marked as such. */
+/** The message to the agent. It marks the words of a notification as those of its sender. */
 export function wordsFor({ label, app_package }: TriggerRule, { title, text }: PostedNotification): string {
   return [
     `My phone shows a notification of ${app_package}, which my rule "${singleLine(label, 80)}" is about.`,

@@ -44,7 +44,7 @@ const RuleSchema = v.object({
   require_confirmation: v.optional(v.boolean(), false),
 });
 
-/** What the owner is asked about: notifications of an app, whose title and text contain what the rule names. */
+/** A rule that asks the owner about notifications of an app whose title and text contain the given texts. */
 export type TriggerRule = v.InferOutput<typeof RuleSchema>;
 
 const RulesSchema = v.pipe(

@@ -31,7 +31,7 @@ export async function endShells(parts: RevocationParts, revoked: PairedSession):
 
   const first = await host.processes.endAll(joined(origins));
   for (const { id } of shells) await tmux?.end(id);
-  // What a shell's own traps have started, or its last windows.
+  // Processes that a shell's own traps have started, or its last windows.
   const rest = await host.processes.endAll({ leaders: [], marks: joined(origins).marks });
   const ended = `shells: ${origins.length}, processes: ${first.ended + rest.ended}`;
   log.info(`session ${revoked.prefix} of ${revoked.device.name} is revoked, and its shells have ended (${ended})`);

@@ -7,7 +7,7 @@ import { pair, post, randomCode, registerCode, startNodeTarget, type Target } fr
 
 const asTool = { 'x-svc-operator': '1' };
 
-/** What is used of the worker's global scope, inside of it. */
+/** The part of the worker's global scope that the cases use. */
 declare const registration: ServiceWorkerRegistration;
 
 describeInBrowser('notifications in a browser (contract 09 §6)', ({ open }) => {

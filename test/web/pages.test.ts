@@ -99,7 +99,7 @@ async function sentencesOf(folders: string[]): Promise<string[]> {
 
 const CJK = String.raw`\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}`;
 
-/** What no translation in a language holds, so that a row with its columns in another order is found. */
+/** Characters that no translation into a language holds, so that a row with its columns in another order is found. */
 const FOREIGN: Readonly<Record<string, RegExp>> = {
   de: new RegExp(`[ñãõçáéíóúâêà¿¡${CJK}]`, 'u'),
   es: new RegExp(`[äößãõçâêà${CJK}]`, 'u'),

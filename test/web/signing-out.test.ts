@@ -7,7 +7,7 @@ import { post, randomCode, registerCode, type Target } from '../support/relay.ts
 
 const asTool = { 'x-svc-operator': '1' };
 
-/** What nobody may find in this browser any more. */
+/** Texts that must be gone from this browser. */
 const PRIVATE = ['a message', 'a draft', 'a draft of a document', 'a chat', 'a-file.txt', '12 minutes', 'a share'];
 
 describeInBrowser('what stays in a browser whose pairing is over (issue 17)', ({ open }) => {

@@ -13,7 +13,7 @@ import { burstsWav, pitchOf, sinePcm } from '../support/voice/audio.ts';
 import { type Provider, startProvider } from '../support/voice/provider.ts';
 import { type Conversation, type Script, scriptRealtime } from '../support/voice/realtime-provider.ts';
 
-/** What the false microphone hears. Chromium reads it whenever a page opens the microphone. */
+/** Sound for the fake microphone. Chromium reads it whenever a page opens the microphone. */
 const folder = mkdtempSync(join(tmpdir(), 'svc-relay-test-'));
 const SOUND = join(folder, 'microphone.wav');
 

@@ -65,7 +65,7 @@ function Late<Props extends object>({
   return <main>{Page ? <Page {...(props as unknown as Props)} /> : <Loading />}</main>;
 }
 
-/** What concerns every screen: another version of the relay, and what the relay says to people. */
+/** Notices for every screen: another version of the relay, and the relay's messages to people. */
 function PageNotices() {
   const t = useT();
   const { session, settings, shares } = useApp();

@@ -20,7 +20,7 @@ export interface App {
   shares: Shares;
   /** Address of the relay, with a slash at its end. */
   base: string;
-  /** What outlives the page, until the pairing is over. */
+  /** Storage that outlives the page, erased when the pairing ends. */
   keep: Keep;
   /**
    * The store that `make` creates, once for the pairing: it outlives the screen that asks first. When the pairing is over,

@@ -4,7 +4,7 @@ import { newUuid } from '../../../lib/kit/uuid.ts';
 import { isGranted } from '../../../lib/sessions/grants.ts';
 import type { App } from './context.ts';
 
-/** What the home screen tells of the relay. Null is what this session may not know, or what failed. */
+/** Facts about the relay for the home screen. A fact is null if this session may not know it or asking failed. */
 export interface Overview {
   /** Epoch ms at which it was so. */
   at: number;

@@ -11,7 +11,7 @@ const LIFETIMES = [DAY, 7 * DAY, 30 * DAY, 90 * DAY, 365 * DAY, 0] as const;
 const DURATIONS = [3600, 12 * 3600, DAY, 7 * DAY, 30 * DAY, 90 * DAY] as const;
 const DEFAULT_LIFETIME = 30 * DAY;
 
-/** What a device will be allowed to do, as the operator chooses it. */
+/** The operator's choice of a device's rights. */
 export interface Policy {
   /** Seconds, 0 for ever. */
   ttl: Signal<number>;
@@ -27,7 +27,7 @@ export const usePolicy = (): Policy => ({
   durations: useSignal<Readonly<Record<string, number>>>({}),
 });
 
-/** What the relay is asked to hold a device to. */
+/** The policy as the relay takes it. */
 export function chosenOf({ ttl, without, durations }: Policy): PairingPolicy {
   const named = Object.entries(durations.value).filter(([name]) => !without.value.has(name));
   const grants = named.flatMap(([name, seconds]) => expandGrant(name).map((grant) => [grant, seconds] as const));

@@ -192,7 +192,7 @@ export function Dialog({ title, children, actions, cancelText, isAway, onClose, 
     if (!dialog?.open) dialog?.showModal();
     return () => {
       dialog?.close();
-      // What the browser gives the focus back to may be taken out with the dialog.
+      // The element that the browser gives the focus back to may be removed with the dialog.
       requestAnimationFrame(() => {
         if (document.activeElement === document.body && asked instanceof HTMLElement) asked.focus();
       });

@@ -56,7 +56,7 @@ interface LoadedViewProps<T> {
   children(data: T): ComponentChildren;
 }
 
-/** What was loaded; until then that it is loading, or why it is not there and how to try again. */
+/** Shows the loaded value; before that, a spinner, or the error with a retry. */
 export function LoadedView<T>({ state, reload, children }: LoadedViewProps<T>) {
   const t = useT();
   const { data, error } = state.value;

@@ -4,7 +4,7 @@ import { createRequired } from './context.ts';
 /** Where the page is: `#/chat/abc?tools=off` is screen `chat`, argument `abc`. */
 export interface Place {
   screen: string;
-  /** What follows the screen's name, decoded; empty without one. */
+  /** The part after the screen's name, decoded; empty without one. */
   argument: string;
   query: URLSearchParams;
 }

@@ -74,7 +74,7 @@ export function sharedSettings(settings: SafetySettings): JsonObject {
   return Object.fromEntries(Object.entries(SHARED).map(([key, [name]]) => [key, shared[name]]));
 }
 
-/** What an import has taken over. */
+/** Result of an import. */
 export interface Restored {
   /** Keys of settings. */
   settings: string[];

@@ -1,7 +1,7 @@
 import { imageFormatOf } from '../../../../lib/kit/image-formats.ts';
 import { type Api, ApiError } from '../../shared/api.ts';
 
-/** What the file chooser offers: the formats of the agent's inbox. A phone converts its own to one of them. */
+/** Formats for the file chooser, those of the agent's inbox. A phone converts its own to one of them. */
 export const PICTURE_TYPES = 'image/png,image/jpeg,image/webp,image/gif';
 
 export const MAX_PICTURES = 4;

@@ -8,7 +8,7 @@ export interface ToolCall {
   id: string;
   name: string;
   state: 'running' | 'done' | 'failed';
-  /** What it was called with, and what came back or went wrong, as the relay shows it: shortened, without secrets. */
+  /** Its arguments, and its result or error, as the relay shows them: shortened, without secrets. */
   args: unknown;
   result: string;
 }

@@ -194,7 +194,7 @@ export function createInbox({ session, api, base, keep, onSeen }: InboxParts) {
   }
 
   const stops: Cancel[] = [];
-  /** What was kept comes first, so that nothing that arrives is older than it. */
+  /** Stored items are read first, so that nothing that arrives is older than they are. */
   const opened = (async () => {
     const kept = await keep.read<{ known: number; items: Item[] }>('items');
     if (kept) {
@@ -239,7 +239,7 @@ export function createInbox({ session, api, base, keep, onSeen }: InboxParts) {
       const fresh = ids.flatMap((id) => seen(id) ?? []);
       if (fresh.length === 0) return;
       for (const { id } of fresh) {
-        // One that is not sent stays unread on the relay, and is said again when it is next seen.
+        // An unsent receipt leaves the message unread on the relay; it is sent again when the message is next seen.
         if (!port.send('proactive.shown', { message_id: id })) return;
       }
       put(fresh);

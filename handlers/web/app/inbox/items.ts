@@ -99,7 +99,7 @@ export function merged(known: Item | undefined, next: Item): Item {
     ...next,
     seq: next.seq ?? known.seq,
     state: isFurther ? next.state : known.state,
-    // What the history leaves out: that the metadata marked a question.
+    // The history leaves out that the metadata marked a question.
     isQuestion: next.isQuestion || known.isQuestion,
   };
 }

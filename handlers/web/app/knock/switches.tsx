@@ -5,7 +5,7 @@ import { messageOf } from '../../shared/load.tsx';
 import { useApp } from '../context.ts';
 import type { KnockState } from './knocks.ts';
 
-/** What is in the way of notifications, and the one step that helps. */
+/** The obstacle to notifications, and the one step that removes it. */
 const OBSTACLES: Readonly<Partial<Record<KnockState, string>>> = {
   insecure:
     'Notifications need a secure page. Open the relay by its https address, with Tailscale Serve or a certificate (RELAY_SSL_CERT).',

@@ -42,7 +42,7 @@ export function createMedia({ api, settings, base }: App) {
   }
 
   return {
-    /** What the relay says of a file. An empty `name` becomes the relay's. @throws ApiError */
+    /** Facts that the relay reports about a file. An empty `name` becomes the relay's. @throws ApiError */
     async look(place: MediaPlace, name: string, signal: AbortSignal): Promise<Medium> {
       const { headers } = await open(place, 'HEAD', signal);
       return {

@@ -4,7 +4,7 @@ import type { MediaPlace } from './media.ts';
 export interface Reference {
   /** At the relay, or in the text itself as a `data:` address of a picture. */
   place: MediaPlace | { data: string };
-  /** What the text calls it; empty without a name. */
+  /** Its name in the text; empty without one. */
   name: string;
   /** Whether the agent has marked it in the text. */
   isSensitive: boolean;
@@ -51,7 +51,7 @@ export function splitAtReferences(text: string, isWhole: boolean): (string | Ref
   return pieces.filter((piece) => typeof piece !== 'string' || piece.trim() !== '');
 }
 
-/** What a match of `REFERENCE` refers to, and how many characters of it belong to that. `limit` is where text may go on. */
+/** The target of a match of `REFERENCE`, and how many characters belong to it. `limit` is where text may go on. */
 function referenceOf(match: RegExpExecArray, limit: number): { reference: Reference; length: number } | undefined {
   const [whole, before, alt, target, quoted, bare, token, after] = match;
   const isHidden = before !== undefined && after !== undefined;

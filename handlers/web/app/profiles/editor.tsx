@@ -62,7 +62,7 @@ function Writer({ name, found, kept }: EditorProps & { found: Document; kept: Dr
   const saved = useSignal<Document>(found);
   const draft = useSignal<Draft>(kept ?? found);
   const isBusy = useSignal(false);
-  /** What somebody else has made of it, while it is to be compared with the draft. */
+  /** Another editor's version, while it is compared with the draft. */
   const theirs = useSignal<Document | null>(kept && kept.etag !== found.etag ? found : null);
   /** Shown beside the draft while it is worked into it. */
   const beside = useSignal<Document | null>(null);
@@ -90,7 +90,7 @@ function Writer({ name, found, kept }: EditorProps & { found: Document; kept: Dr
         theirs.value = result.theirs;
         return;
       }
-      // What was typed meanwhile stays a draft, which begins from what was saved.
+      // Text typed meanwhile stays a draft on top of the saved version.
       const { content } = draft.value;
       settle({ content: next.content, etag: result.etag, truncated: false });
       if (content !== next.content) write({ content, etag: result.etag });

@@ -77,7 +77,7 @@ function Talk({ id }: { id: string | null }) {
   const chats = app.kept(createChats);
   const opened = useRef<{ id: string | null; conversation: Conversation }>(undefined);
   const isOpened = opened.current && (opened.current.id === id || opened.current.conversation.id.value === id);
-  // One that the agent has just made stays the same, with the focus of its field.
+  // A conversation that the agent has just made stays the same one, with the focus of its field.
   if (!isOpened) opened.current = { id, conversation: id === null ? chats.begin() : chats.open(id) };
   const { conversation } = opened.current as { conversation: Conversation };
   const turns = conversation.turns.value;

@@ -82,7 +82,7 @@ function AgentChip({ state: { agent } }: { state: Overview }) {
   return <Chip tone="warn">{t('Agent: {state}', { state: agent })}</Chip>;
 }
 
-/** What waits, each a way to its screen. */
+/** Counts of waiting things, each a link to its screen. */
 function Counts({ state }: { state: Overview }) {
   const { t } = useI18n();
   const { session, inbox } = useApp();

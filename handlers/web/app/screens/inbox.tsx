@@ -19,7 +19,7 @@ const MAX_RESULTS = 50;
 export default function Inbox() {
   const { inbox } = useApp();
   const { argument } = useRouter().place.value;
-  // What arrived while the page was hidden and its socket cut.
+  // Loads messages that arrived while the page was hidden and its socket cut.
   useEffect(() => void inbox.catchUp(), [inbox]);
   return argument === '' ? <ThreadList /> : <ThreadView key={argument} thread={argument} />;
 }

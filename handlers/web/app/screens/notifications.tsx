@@ -7,7 +7,7 @@ import { LoadedView, useLoad } from '../../shared/load.tsx';
 import { useApp } from '../context.ts';
 import { isSensitive } from '../sensitive.ts';
 
-/** What a phone sends of a notification (contract 02 §6); any of it may be missing. */
+/** A notification as a phone sends it (contract 02 §6); any member may be missing. */
 interface Posted {
   package_name?: unknown;
   title?: unknown;

@@ -112,7 +112,7 @@ function Attachments() {
   );
 }
 
-/** What the page remembers by itself. */
+/** Facts that the page remembers by itself. */
 function Remembered() {
   const t = useT();
   const { session, settings } = useApp();

@@ -11,7 +11,7 @@ import { createFiles } from '../files/files.ts';
 import { HOME_THREAD } from '../inbox/items.ts';
 import { useThreadName } from '../inbox/names.ts';
 
-/** What another app has shared with this one, and where it may go. Nothing goes anywhere by itself. */
+/** Content shared by another app, and where it may go. Nothing is sent without a tap. */
 export default function Shared() {
   const t = useT();
   const { session, shares } = useApp();

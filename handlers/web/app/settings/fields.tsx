@@ -12,11 +12,11 @@ type KeyOf<Value> = {
 interface FieldProps<Key> {
   of: Key;
   label: string;
-  /** What it means, where the label does not say it. */
+  /** Its meaning, unless the label says it. */
   hint?: string;
 }
 
-/** What a setting means, with its key, range and default. */
+/** The meaning of a setting, with its key, range and default. */
 function about(hint: string | undefined, key: string, facts: string[]): ComponentChildren {
   return (
     <>

@@ -3,7 +3,7 @@ import { isEmpty, readShare, type Share, storeShare } from './stored-share.ts';
 
 export type Shares = ReturnType<typeof createShares>;
 
-/** What another app has shared with this one, as the service worker has kept it. */
+/** Content shared by another app, as the service worker stored it. */
 export function createShares(base: string) {
   const pending = signal<Share | null>(null);
   const forTerminal = signal('');

@@ -1,6 +1,6 @@
 import { createStore, del, get, set } from 'idb-keyval';
 
-/** What another app has shared with this one. It stays in this browser until it is used, discarded, or a day old. */
+/** Content shared by another app. It stays in this browser until it is used, discarded, or a day old. */
 export interface Share {
   /** Title, text and address. */
   text: string;
@@ -53,7 +53,7 @@ export const isEmpty = ({ text, files, refused }: Share): boolean =>
 export const storeShare = (base: string, share: Share): Promise<void> =>
   isEmpty(share) ? del(keyOf(base), database()) : set(keyOf(base), share, database());
 
-/** What was shared last, unless it is gone or too old. */
+/** The latest share, unless it is gone or too old. */
 export async function readShare(base: string): Promise<Share | null> {
   const share = await get<Share>(keyOf(base), database());
   if (!share || Date.now() - share.at <= MAX_AGE) return share ?? null;

@@ -1,7 +1,7 @@
 import { DELETE } from './keys.ts';
 
 /**
- * What the field holds when nothing was typed. A phone's keyboard reports a deletion only where there is something to
+ * Content of the field when nothing was typed. A phone's keyboard reports a deletion only where there is something to
  * delete.
  */
 export const PADDING = ' '.repeat(8);
@@ -101,7 +101,7 @@ export function createComposer({ converts = false }: ComposerOptions = {}) {
   };
 }
 
-/** What was removed behind the common beginning of two texts, without the padding, and what was inserted there. */
+/** The text removed after the common beginning of two texts, without the padding, and the text inserted there. */
 function difference(from: string, to: string): { removed: string; inserted: string; isPaddingGone: boolean } {
   let at = 0;
   while (at < from.length && at < to.length && from[at] === to[at]) at++;

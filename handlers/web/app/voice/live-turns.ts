@@ -15,13 +15,13 @@ export interface LiveTool {
   state: 'running' | 'done' | 'failed';
 }
 
-/** What the agent asks before it goes on (contract 06 §6.5). */
+/** A question that the agent waits for (contract 06 §6.5). */
 export interface LiveQuestion {
   id: string;
   text: string;
 }
 
-/** What is to be seen of a conversation. */
+/** The visible part of a conversation. */
 export interface LiveView {
   turns: readonly LiveTurn[];
   /** Counts the sessions, whose responses may have the same ids, and the utterances. */
@@ -113,7 +113,7 @@ export function withEvent(view: LiveView, event: JsonObject): LiveView {
   }
 }
 
-/** What was being said is cut off. */
+/** Cuts off the utterance in progress. */
 export const withCut = (view: LiveView): LiveView => ({
   ...view,
   turns: view.turns.map((turn) =>
@@ -138,7 +138,7 @@ function appended(turns: readonly LiveTurn[], from: LiveTurn['from'], key: strin
   if (text === '') return turns;
   const open = turns.findLast((turn) => turn.key === key && turn.from === from);
   if (!open) return [...turns, { key, from, text, state: 'open' } as const].slice(-MAX_TURNS);
-  // What was interrupted is not heard, so it is not shown either.
+  // Interrupted speech is not heard, so it is not shown either.
   if (open.state === 'stopped') return turns;
   return turns.map((turn) => (turn === open ? { ...turn, text: turn.text + text } : turn));
 }

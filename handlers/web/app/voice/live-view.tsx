@@ -49,7 +49,7 @@ const TOOL_STATES: Readonly<Record<LiveTool['state'], string>> = {
   failed: 'failed',
 };
 
-/** What the agent is doing. */
+/** The agent's current activity. */
 function Task({ view: { tools, progress, isInBackground, queued } }: { view: LiveView }) {
   const t = useT();
   if (progress === '' && tools.length === 0 && !isInBackground && queued === 0) return null;
@@ -85,7 +85,7 @@ const STATES: Readonly<Record<LiveState, string>> = {
   reconnecting: 'The connection is gone: connecting again',
 };
 
-/** What the agent asks lies above the buttons, which would otherwise cover it on a small screen. */
+/** Questions of the agent lie above the buttons, which would otherwise cover them on a small screen. */
 function Controls({ live, rate, question }: { live: Live; rate: number; question: LiveQuestion | null }) {
   const t = useT();
   const state = live.state.value;

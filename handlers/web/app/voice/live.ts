@@ -197,7 +197,7 @@ export function createLive(app: App) {
       finish();
       return;
     }
-    // What came before the press was not meant for the agent.
+    // Sound from before the press was not meant for the agent.
     [isManual, before] = [true, []];
     begin();
   }
@@ -235,7 +235,7 @@ export function createLive(app: App) {
   function mute(on: boolean): void {
     isMuted.value = on;
     if (!on || isManual) return;
-    // What was half said is not sent.
+    // An unfinished utterance is not sent.
     if (isHearing.peek()) uplink.drop();
     before = [];
     detector.reset();

@@ -15,7 +15,7 @@ interface AgentConfig {
   auth: { xai_env: boolean; xai_oauth: boolean; openai_env: boolean };
 }
 
-/** What this device may do by voice. */
+/** The voice features that this device may use. */
 export interface VoiceOffer extends BasicConfig {
   /** Hertz of the agent's voice, or why there is no live conversation, in words for people. */
   live: { rate: number; why?: undefined } | { why: string };

@@ -16,5 +16,5 @@ export function loudnessOf(samples: Int16Array): number {
 /** Speech is quiet: this root mean square fills the meter. */
 const LOUD = 0.25;
 
-/** What a meter shows for a root mean square, 0 to 1. */
+/** Meter reading for a root mean square, 0 to 1. */
 export const meterOf = (loudness: number): number => Math.min(1, loudness / LOUD);

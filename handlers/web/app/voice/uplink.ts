@@ -98,7 +98,7 @@ export function createUplink({ send, onLost }: UplinkParts) {
     /** The relay has heard an utterance to its end. */
     heard(): void {
       const at = items.findIndex(({ type, isSent }) => type === 'end' && isSent);
-      // What came before the end has been heard with it.
+      // Chunks before the end have been heard with it.
       if (at >= 0) items = items.slice(at + 1);
     },
 

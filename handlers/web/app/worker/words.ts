@@ -1,6 +1,6 @@
 import type { I18n } from '../../shared/i18n.ts';
 
-/** What notifications say. The page keeps them in its language, since a worker cannot load one. */
+/** Words of notifications. The page stores them in its language, since a worker cannot load one. */
 export interface KnockWords {
   title: string;
   message: string;

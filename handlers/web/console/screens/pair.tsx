@@ -19,7 +19,7 @@ import { ROLES, useWay, WayFields, wayOf } from '../way.tsx';
 export default function Pair() {
   const t = useT();
   const { pairing, relay } = useConsole();
-  // Who has used a code is seen in the list of devices.
+  // The list of devices shows who has used a code.
   useEffect(() => relay.devices.watch(), [relay]);
   const code = pairing.code.value;
   return (
@@ -185,7 +185,7 @@ function Picture({ shown, now, children }: { shown: Code; now: number; children:
   );
 }
 
-/** What a code for the app names, and holds. */
+/** The addresses in a code for the app, and its contents. */
 function Contents({ shown: { routes, api, holdsKey } }: { shown: Code }) {
   const t = useT();
   return (

@@ -10,7 +10,7 @@ const LIFETIME = 600;
 
 export type PairingKind = 'app' | 'web';
 
-/** What the host holds a device to (contract 01 §5.2). */
+/** Policy that the host holds a device to (contract 01 §5.2). */
 export interface PairingPolicy {
   /** Seconds, 0 for ever. */
   ttl: number;

@@ -36,7 +36,7 @@ export interface RelayStoreParts {
 
 export type RelayStore = ReturnType<typeof createRelayStore>;
 
-/** What the console knows of the relay. Everything is read when a screen first watches it, and again when events say so. */
+/** State of the relay in the console: read when a screen first watches it, and again when events say so. */
 export function createRelayStore({ api, clock }: RelayStoreParts) {
   const refusal = signal<string | undefined>(undefined);
   const onError = (error: unknown): void => {
@@ -76,7 +76,7 @@ export function createRelayStore({ api, clock }: RelayStoreParts) {
     }),
   };
 
-  /** What each event of the relay makes out of date. `reset` may stand for any of them. */
+  /** Resources that each event of the relay makes stale. `reset` may stand for any of them. */
   const affected: Record<string, readonly Resource<unknown>[]> = {
     device: [all.devices, all.health, all.bridges],
     queue: [all.outbound, all.history],

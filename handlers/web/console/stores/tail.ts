@@ -24,7 +24,7 @@ export interface Tail<T> extends Resource<readonly T[]> {
 /** The last items of something, read once and kept up to date by events. */
 export function createTail<T>({ load, keyOf, max, clock, onError }: TailParts<T>): Tail<T> {
   const items = signal<{ value?: readonly T[]; at: number; error?: string }>({ at: 0 });
-  /** What came while the list was being read: it may be in that list too, or be newer than it. */
+  /** Lines that came while the list was being read: they may be in it too, or be newer. */
   let arrived: T[] | undefined;
   let waiting: T[] = [];
 
