@@ -65,7 +65,7 @@ export function LockCard() {
           )}
           <p class="small soft">
             {t(
-              'The lock stops somebody who holds your unlocked phone from reading and typing here, and nothing more: the token stays unencrypted in the storage of this browser, and notifications still show what you allow them to. If you lose the passkey, sign out on the locked page and pair again.',
+              'The lock stops somebody who holds your unlocked phone from reading and typing here, and nothing more: the token stays unencrypted in the storage of this browser, and notifications still show what you allow them to, and take a yes or no. If you lose the passkey, sign out on the locked page and pair again.',
             )}
           </p>
         </>

@@ -45,13 +45,13 @@ export default {
     '0 表示立即锁定。',
   ],
   'Lock now': ['Jetzt sperren', 'Bloquear ahora', '今すぐロック', 'Bloquear agora', '立即锁定'],
-  'The lock stops somebody who holds your unlocked phone from reading and typing here, and nothing more: the token stays unencrypted in the storage of this browser, and notifications still show what you allow them to. If you lose the passkey, sign out on the locked page and pair again.':
+  'The lock stops somebody who holds your unlocked phone from reading and typing here, and nothing more: the token stays unencrypted in the storage of this browser, and notifications still show what you allow them to, and take a yes or no. If you lose the passkey, sign out on the locked page and pair again.':
     [
-      'Die Sperre hindert jemanden, der dein entsperrtes Telefon in der Hand hat, hier zu lesen und zu tippen, und nicht mehr: Das Token bleibt unverschlüsselt im Speicher dieses Browsers, und Benachrichtigungen zeigen weiter, was du ihnen erlaubst. Wenn du den Passkey verlierst, melde dich auf der gesperrten Seite ab und kopple neu.',
-      'El bloqueo impide que alguien con tu teléfono desbloqueado lea y escriba aquí, y nada más: el token sigue sin cifrar en el almacenamiento de este navegador, y las notificaciones siguen mostrando lo que les permites. Si pierdes la llave de acceso, cierra la sesión en la página bloqueada y vuelve a emparejar.',
-      'このロックは、ロック解除済みの電話を手にした人がここで読んだり入力したりするのを防ぐだけです。トークンは暗号化されずにこのブラウザーの保存領域に残り、通知は許可した内容を表示し続けます。パスキーをなくしたときは、ロック画面でサインアウトして、もう一度ペアリングしてください。',
-      'O bloqueio impede que alguém com seu telefone desbloqueado leia e digite aqui, e nada mais: o token continua sem criptografia no armazenamento deste navegador, e as notificações continuam mostrando o que você permite. Se perder a chave de acesso, saia na página bloqueada e pareie de novo.',
-      '此锁只能阻止拿到你已解锁手机的人在这里查看和输入：令牌仍以未加密的形式保存在此浏览器中，通知仍会显示你允许的内容。如果丢失通行密钥，请在锁定页面退出登录并重新配对。',
+      'Die Sperre hindert jemanden, der dein entsperrtes Telefon in der Hand hat, hier zu lesen und zu tippen, und nicht mehr: Das Token bleibt unverschlüsselt im Speicher dieses Browsers, und Benachrichtigungen zeigen weiter, was du ihnen erlaubst, und nehmen ein Ja oder Nein an. Wenn du den Passkey verlierst, melde dich auf der gesperrten Seite ab und kopple neu.',
+      'El bloqueo impide que alguien con tu teléfono desbloqueado lea y escriba aquí, y nada más: el token sigue sin cifrar en el almacenamiento de este navegador, y las notificaciones siguen mostrando lo que les permites y admiten un sí o un no. Si pierdes la llave de acceso, cierra la sesión en la página bloqueada y vuelve a emparejar.',
+      'このロックは、ロック解除済みの電話を手にした人がここで読んだり入力したりするのを防ぐだけです。トークンは暗号化されずにこのブラウザーの保存領域に残り、通知は許可した内容を表示し続け、「はい」「いいえ」の返答も受け付けます。パスキーをなくしたときは、ロック画面でサインアウトして、もう一度ペアリングしてください。',
+      'O bloqueio impede que alguém com seu telefone desbloqueado leia e digite aqui, e nada mais: o token continua sem criptografia no armazenamento deste navegador, e as notificações continuam mostrando o que você permite e aceitam um sim ou não. Se perder a chave de acesso, saia na página bloqueada e pareie de novo.',
+      '此锁只能阻止拿到你已解锁手机的人在这里查看和输入：令牌仍以未加密的形式保存在此浏览器中，通知仍会显示你允许的内容，并接受“是”或“否”的回答。如果丢失通行密钥，请在锁定页面退出登录并重新配对。',
     ],
   Locked: ['Gesperrt', 'Bloqueado', 'ロック中', 'Bloqueado', '已锁定'],
   'Confirm with the passkey of this device to see this page.': [
