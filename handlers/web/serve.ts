@@ -96,8 +96,11 @@ async function fileResponse(
   return new WebResponse(await page.content(encoding), { headers: all, encodeBody: 'manual' });
 }
 
-const redirect = (location: string): Response =>
-  new WebResponse(null, { status: 302, headers: { ...COMMON, location, 'cache-control': 'no-cache' } });
+const redirect = (location: string, status = 302): Response =>
+  new WebResponse(null, {
+    status,
+    headers: { ...COMMON, location, 'cache-control': 'no-cache', 'content-length': '0' },
+  });
 
 /** Whether a plain `GET /` comes from somebody who wants to see a page (contract 09 §1). */
 export const wantsPage = (request: Request): boolean => /\btext\/html\b/i.test(request.headers.get('accept') ?? '');
@@ -110,11 +113,7 @@ export const SHARE_PATH = '/app/share';
 /**
  * `POST /app/share`: the form is for the app's service worker, which was not there. Nothing of it is read; the page says so.
  */
-export const missShare = (): Response =>
-  new WebResponse(null, {
-    status: 303,
-    headers: { ...COMMON, location: './#/shared?lost=1', 'cache-control': 'no-store' },
-  });
+export const missShare = (): Response => redirect('./#/shared?lost=1', 303);
 
 const notFound = (request: RelayRequest): Response => errorFor(request, 404, 'not found');
 

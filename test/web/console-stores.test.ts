@@ -79,7 +79,7 @@ it('a flood of invalidations asks four times a second, and once more after the l
 it('a tail adds what is new in batches, replaces what has changed, and loses nothing while it is read anew', async () => {
   const clock = createTestClock();
   const loads = createLoads<{ id: string; state: string }[]>();
-  const tail = createTail({ load: loads.load, keyOf: ({ id }) => id, max: 3, clock });
+  const tail = createTail({ load: loads.load, keyOf: ({ id }) => id, inPlace: true, max: 3, clock });
   const shown = () => tail.state.value.value?.map(({ id, state }) => `${id}:${state}`);
   tail.watch();
   tail.add({ id: 'b', state: 'done' });
@@ -97,6 +97,18 @@ it('a tail adds what is new in batches, replaces what has changed, and loses not
   tail.invalidate();
   await loads.end([{ id: 'e', state: 'done' }]);
   expect(shown()).toEqual(['e:done']);
+});
+
+it('a tail whose list is newer than the events that still arrive ends with the last items, in their order', async () => {
+  const clock = createTestClock();
+  const loads = createLoads<number[]>();
+  const tail = createTail({ load: loads.load, keyOf: String, max: 3, clock });
+  tail.watch();
+  for (let item = 1; item <= 5; item++) tail.add(item);
+  await loads.end([7, 8, 9]);
+  for (let item = 6; item <= 9; item++) tail.add(item);
+  clock.advance(100);
+  expect(tail.state.value.value).toEqual([7, 8, 9]);
 });
 
 /** An event stream that a test writes, one for each time it is opened. */

@@ -63,6 +63,7 @@ export function createRelayStore({ api, clock }: RelayStoreParts) {
       load: async () =>
         (await api.call<{ activity: Activity[] }>(`bridge/activity?limit=${MAX_ACTIVITY}`)).activity.toReversed(),
       keyOf: ({ request_id: id }) => id,
+      inPlace: true,
       max: MAX_ACTIVITY,
       clock,
       onError,

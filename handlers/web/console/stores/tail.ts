@@ -10,6 +10,11 @@ export interface TailParts<T> {
   load(): Promise<readonly T[]>;
   /** Tells items apart: a later one of the same key replaces the former. */
   keyOf(item: T): string;
+  /**
+   * Whether the later one takes the place of the former, as a state of the same thing. Otherwise it goes to the end: the
+   * list may hold items before the events that announce them, and before older ones, arrive.
+   */
+  inPlace?: boolean;
   /** Items that are kept. */
   max: number;
   clock: Pick<Clock, 'after' | 'now'>;
@@ -22,7 +27,7 @@ export interface Tail<T> extends Resource<readonly T[]> {
 }
 
 /** The last items of something, read once and kept up to date by events. */
-export function createTail<T>({ load, keyOf, max, clock, onError }: TailParts<T>): Tail<T> {
+export function createTail<T>({ load, keyOf, inPlace = false, max, clock, onError }: TailParts<T>): Tail<T> {
   const items = signal<{ value?: readonly T[]; at: number; error?: string }>({ at: 0 });
   /** Lines that came while the list was being read: they may be in it too, or be newer. */
   let arrived: T[] | undefined;
@@ -47,7 +52,11 @@ export function createTail<T>({ load, keyOf, max, clock, onError }: TailParts<T>
 
   function merge(former: readonly T[], later: readonly T[]): readonly T[] {
     const byKey = new Map<string, T>();
-    for (const item of [...former, ...later]) byKey.set(keyOf(item), item);
+    for (const item of [...former, ...later]) {
+      const key = keyOf(item);
+      if (!inPlace) byKey.delete(key);
+      byKey.set(key, item);
+    }
     return [...byKey.values()].slice(-max);
   }
 
@@ -62,8 +71,11 @@ export function createTail<T>({ load, keyOf, max, clock, onError }: TailParts<T>
     ...source,
     state: items,
     add(item) {
-      arrived?.push(item);
-      if (arrived) return;
+      if (arrived) {
+        arrived.push(item);
+        if (arrived.length > max) arrived.shift();
+        return;
+      }
       if (waiting.length === 0) clock.after(BATCH, flush);
       waiting.push(item);
       if (waiting.length > max) waiting.shift();
