@@ -18,7 +18,11 @@ export const isDigest = (value: unknown): value is string => typeof value === 's
 export const isToken = (value: unknown): value is string =>
   typeof value === 'string' && value.length >= 32 && value.length <= 512;
 
-export const newId = (): string => base64url(randomBytes(ID_BYTES));
+/** A random ID. It never begins with a hyphen: `--host-id <id>` would take it for another option. */
+export function newId(): string {
+  const id = base64url(randomBytes(ID_BYTES));
+  return id.startsWith('-') ? newId() : id;
+}
 
 /** A token of a bootstrap or route credential: 32 random bytes in 43 characters. */
 export const newToken = (): string => base64url(randomBytes(32));
