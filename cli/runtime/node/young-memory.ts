@@ -24,7 +24,7 @@ export function createYoungCollector(): (bytes: number) => void {
 
 type Collect = (options: { type: 'minor' }) => void;
 
-/** V8's `gc`, which a context only has when it was made while the flag was on. Where there is none, V8 is left alone. */
+/** V8's `gc`, which only contexts made while the flag was on have. Without it, V8 collects on its own schedule. */
 function exposeCollection(): Collect {
   setFlagsFromString('--expose-gc');
   try {

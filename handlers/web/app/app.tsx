@@ -23,7 +23,7 @@ export interface AppShellProps {
   isKept: boolean;
 }
 
-/** The whole page: the pairing while there is none, else the screens. */
+/** The whole page: the pairing screen until the browser is paired, then the app's screens. */
 export function AppShell({ code, isKept }: AppShellProps) {
   const { session, inbox, lock } = useApp();
   const now = useNow(GRANT_CHECK);

@@ -12,7 +12,7 @@ export interface BrowserPairingStore extends PairingStore {
   readonly isKept: boolean;
   /** Takes over the pairing of a backup with its device id, the only one for which the relay renews the tokens. */
   restorePairing(pairing: Pairing, id: string | null): Promise<void>;
-  /** Forgets the pairing, whoever has made it. `removePairing` keeps that of another tab. */
+  /** Forgets the pairing, even one made in another tab, which `removePairing` keeps. */
   clear(): Promise<void>;
   close(): void;
 }

@@ -85,8 +85,8 @@ async function ask(call: () => Promise<Credential | null>): Promise<PublicKeyCre
 }
 
 /**
- * Checks that the answer is to this question and that the person was verified. The signature proves nothing here: there
- * is nobody but this browser to deceive, and whoever could forge its answers could also leave out the check.
+ * Checks that the answer is to this question and that the person was verified. The signature is not checked: code that
+ * could forge the browser's answer could also skip the check.
  */
 function check(response: AuthenticatorResponse, data: Uint8Array, type: string, asked: Uint8Array): void {
   const client = parseObject(new TextDecoder().decode(response.clientDataJSON));

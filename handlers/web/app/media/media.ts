@@ -12,7 +12,7 @@ export interface Medium {
   type: string;
   /** Bytes. */
   size: number;
-  /** The agent has marked it: it is not to be seen by whoever looks over a shoulder. */
+  /** Marked by the agent: blurred until tapped, so that a bystander does not see it. */
   isSensitive: boolean;
 }
 
@@ -28,7 +28,7 @@ const REFUSALS: Readonly<Record<number, string>> = {
 
 export type Media = ReturnType<typeof createMedia>;
 
-/** Files of the relay: shown and saved through the service worker, which streams them, or loaded whole where there is none. */
+/** Files of the relay: streamed through the service worker, or loaded whole in a page without one. */
 export function createMedia({ api, settings, base }: App) {
   const worker = () => (isSecureContext ? navigator.serviceWorker?.controller : null) ?? null;
 

@@ -169,7 +169,7 @@ export function createGateway({ port, print }: GatewayParts) {
       return true;
     },
 
-    /** Asks the agent. Opens a session first, if there is none. Failures are printed. */
+    /** Asks the agent, in a new session unless one is open. Failures are printed. */
     async submit(text: string): Promise<void> {
       writeLine(`❯ ${text}`, BOLD);
       isBusy.value = true;

@@ -4,7 +4,7 @@ import { Button } from '../../shared/components.tsx';
 import { useT } from '../../shared/i18n.ts';
 
 interface SearchBarProps {
-  /** Selects the next place of a text; false when there is none. */
+  /** Selects the next match of a text; false without a match. */
   find(text: string, direction: 'up' | 'down'): boolean;
   onClose(): void;
 }

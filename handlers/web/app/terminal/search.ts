@@ -75,7 +75,7 @@ function readLine(line: SearchLine | undefined): { text: string; columns: number
 /** Characters at which a word ends, for a selection by a finger. */
 const BREAK = /[\s"'`()[\]{}<>|;,]/;
 
-/** The word at a cell; the cell alone where there is none. */
+/** The word at a cell, or the cell alone if it is not part of a word. */
 export function wordAt(line: SearchLine | undefined, column: number): { column: number; length: number } {
   const { text, columns } = readLine(line);
   const at = columns.findLastIndex((start) => start <= column);

@@ -177,7 +177,7 @@ export function createView({ host, look, modifiers, label, ...events }: ViewPart
       terminal.select(0, terminal.buffer.active.viewportY, terminal.cols * terminal.rows);
     },
 
-    /** Selects the next place of a text and scrolls to it. False when there is none. */
+    /** Selects the next match of a text and scrolls to it. False without a match. */
     find(text: string, direction: 'up' | 'down'): boolean {
       match = findText(terminal.buffer.active, text, terminal.hasSelection() ? match : undefined, direction);
       if (!match) {

@@ -38,7 +38,7 @@ interface Open {
 
 /**
  * A spoken conversation with the realtime agent (contract 06): the microphone stays open, an utterance begins and ends by
- * itself or by the button, and whoever speaks while the agent does interrupts it.
+ * itself or by the button, and speech interrupts the agent while it speaks.
  */
 export function createLive(app: App) {
   const view = signal<LiveView>(EMPTY_VIEW);
@@ -202,7 +202,7 @@ export function createLive(app: App) {
     begin();
   }
 
-  /** Silence at once. A task that is under way goes on, unless there is none whose answer this could be. */
+  /** Silences the agent at once, and cancels its answer unless a task is under way, which that would abort. */
   function interruptSpeech(): void {
     const { progress, isInBackground } = view.peek();
     silence();
