@@ -1,6 +1,6 @@
 import { type Signal, signal } from '@preact/signals';
 import type { ButtonHTMLAttributes, ComponentChildren } from 'preact';
-import { useEffect, useId, useRef } from 'preact/hooks';
+import { useId, useLayoutEffect, useRef } from 'preact/hooks';
 import { createRequired } from './context.ts';
 import { useT } from './i18n.ts';
 import { Icon, type IconName } from './icons.tsx';
@@ -186,7 +186,8 @@ export function Dialog({ title, children, actions, cancelText, isAway, onClose, 
   const t = useT();
   const id = useId();
   const element = useRef<HTMLDialogElement>(null);
-  useEffect(() => {
+  // Before the next key: after the paint, a Tab that follows at once would still move through the page below.
+  useLayoutEffect(() => {
     const dialog = element.current;
     const asked = document.activeElement;
     if (!dialog?.open) dialog?.showModal();
