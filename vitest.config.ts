@@ -1,44 +1,45 @@
-import { defineConfig } from 'vitest/config';
+import { readdirSync, readFileSync } from 'node:fs';
+import { defineConfig, type UserWorkspaceConfig as ProjectConfig } from 'vitest/config';
 import { PATIENCE, POLL } from './test/support/limits.ts';
 import { LongFirst } from './test/support/sequencer.ts';
 
-/** Domain tests share a process that loads the domain once: it has no state outside its objects. */
-const DOMAIN = 'test/lib/**/*.test.ts';
-/** Host tests count processes and descriptors, so each file gets its own process. */
-const HOST = 'test/lib/host/**/*.test.ts';
-/**
- * Tests of resources and channels that neither count nor change what is the process's share one too: loading the relay and
- * the local edge runtime takes 1.7 s of the processor for each file.
- */
-const SHARING = [
-  ...['auth', 'bridge-identity', 'chat', 'clipboard', 'context', 'dashboard-demo-names', 'dashboard-management'],
-  ...['desktop', 'devices', 'events', 'health', 'http', 'image-activity', 'model-capabilities'],
-  ...['notifications', 'operator', 'pairing', 'pairing-handlers', 'phone-history', 'profiles-read', 'profiles-write'],
-  ...['push', 'routes', 'secure-link-setup', 'sessions', 'usage', 'voice-agent-config', 'voice-config'],
-  ...['voice-options', 'voice-transcribe'],
-].map((name) => `test/api/${name}.test.ts`);
+/** What needs a browser, a build, kill rounds, floods or much time: `npm run test:long`. */
+const LONG = 'test/**/*.long.test.ts';
+
+/** Files of `test/api` with cases for both runtimes. */
+const BOTH = readdirSync('test/api')
+  .map((name) => `test/api/${name}`)
+  .filter((path) => /(?<!\.long)\.test\.ts$/.test(path))
+  .filter((path) => /describeMatrix\(|AtEdge\(|runtimes\(/.test(readFileSync(path, 'utf8')));
+
+/** Where the edge has code of its own. Guards, validation and domains are the same on both, so the rest is in the long suite. */
+const EDGE = ['events', 'http', 'media-uploads', 'operator', 'pairing', 'sockets'].map(
+  (name) => `test/api/${name}.test.ts`,
+);
+
+type Runtimes = ('node' | 'edge')[];
+const project = (name: string, runtimes: Runtimes, test: ProjectConfig['test']) => ({
+  extends: true as const,
+  test: { name, provide: { runtimes }, ...test },
+});
+/** Files of the long suite take whole cores. */
+const SLOW = { maxWorkers: 2, sequence: { groupOrder: 1 } };
 
 export default defineConfig({
   test: {
     projects: [
-      { extends: true, test: { name: 'domain', include: [DOMAIN], exclude: [HOST], isolate: false } },
-      {
-        extends: true,
-        test: { name: 'api', include: SHARING, isolate: false, globalSetup: ['test/support/edge-bundle.ts'] },
-      },
-      {
-        extends: true,
-        test: {
-          name: 'relay',
-          include: ['test/!(lib)/**/*.test.ts', HOST],
-          exclude: SHARING,
-          globalSetup: ['test/support/edge-bundle.ts'],
-        },
-      },
+      // `npm test`
+      project('node', ['node'], { include: ['test/**/*.test.ts'], exclude: [LONG, 'test/edge/**'], isolate: false }),
+      project('edge', ['edge'], { include: [...EDGE, 'test/edge/**/*.test.ts'], exclude: [LONG], isolate: false }),
+      // `npm run test:long`
+      project('long', ['node', 'edge'], { include: [LONG], ...SLOW }),
+      project('long-edge', ['edge'], { include: BOTH, exclude: EDGE, isolate: false, ...SLOW }),
     ],
+    globalSetup: ['test/support/edge-bundle.ts'],
     setupFiles: ['test/support/patience.ts'],
-    // The default is one worker less than cores: a single one on two cores, though most cases wait for sockets.
-    maxWorkers: 2,
+    reporters: ['default', 'test/support/budget.ts'],
+    // The default is one worker less than cores, though most cases wait for sockets and children.
+    maxWorkers: 4,
     sequence: { sequencer: LongFirst },
     // Only a failing case takes that long, so a busy machine does not fail one.
     testTimeout: 2 * PATIENCE,

@@ -3,7 +3,16 @@ import { type BuiltTarget, cleanups, startBuiltTarget } from '../support/built-r
 import { type Client, connect } from '../support/client.ts';
 import { attackOperatorRoutes, OPERATOR_ROUTES, operatorRequest } from '../support/operator-routes.ts';
 import { connectRaw, exchange, request } from '../support/raw-socket.ts';
-import { authenticate, bearer, describeMatrix, pair, randomCode, registerCode, type Target } from '../support/relay.ts';
+import {
+  authenticate,
+  bearer,
+  describeMatrix,
+  itOnNode,
+  pair,
+  randomCode,
+  registerCode,
+  type Target,
+} from '../support/relay.ts';
 
 const STRANGER = '203.0.113.9';
 const pending = cleanups();
@@ -300,7 +309,7 @@ async function startHost(): Promise<BuiltTarget> {
 /** Pages of the relay itself send this to operator routes (rule 4). */
 const OWN_PAGE = { 'x-svc-operator': '1' };
 
-it.each(OPERATOR_ROUTES)('contract 01 §1.3: $method $path is for the operator', async (route) => {
+itOnNode.each(OPERATOR_ROUTES)('contract 01 §1.3: $method $path is for the operator', async (route) => {
   const target = await startHost();
   const own: Record<string, string>[] = [
     {},
@@ -372,12 +381,15 @@ const FOREIGN: [name: string, headers: Record<string, string>][] = [
   ['a proxy header in capitals', { 'X-FORWARDED-FOR': '127.0.0.1' }],
 ];
 
-it.each(FOREIGN)('contract 01 §1.3: %s makes a caller a stranger on every operator route', async (_name, headers) => {
-  const target = await startHost();
-  await attackOperatorRoutes(target, (route) => exchange(target.port, operatorRequest(route, headers), route.method));
-});
+itOnNode.each(FOREIGN)(
+  'contract 01 §1.3: %s makes a caller a stranger on every operator route',
+  async (_name, headers) => {
+    const target = await startHost();
+    await attackOperatorRoutes(target, (route) => exchange(target.port, operatorRequest(route, headers), route.method));
+  },
+);
 
-it.each<[string, (line: string) => string]>([
+itOnNode.each<[string, (line: string) => string]>([
   ['HTTP/1.0', (line) => line.replace('HTTP/1.1', 'HTTP/1.0')],
   ['a target in absolute form', (line) => line.replace(' /', ' http://127.0.0.1/')],
   ['a target in absolute form over https', (line) => line.replace(' /', ' https://127.0.0.1/')],
@@ -390,7 +402,7 @@ it.each<[string, (line: string) => string]>([
   });
 });
 
-it.each([
+itOnNode.each([
   ['127.0.0.1', 'evil.example'],
   ['evil.example', '127.0.0.1'],
 ])('RFC 9112 §3.2: a request with the hosts %s and %s is 400 on every operator route', async (first, second) => {

@@ -1,7 +1,7 @@
-import { describe, expect, it } from 'vitest';
+import { expect, it } from 'vitest';
 import { clockedTargets } from '../support/built-relay.ts';
 import { type Command, echo, loseGrant, type Phone, reconnect, silent, startPhone } from '../support/phone.ts';
-import { bearer, describeMatrix, pair, post, type Target } from '../support/relay.ts';
+import { bearer, describeMatrix, describeOnNode, pair, post, type Target } from '../support/relay.ts';
 
 const read = async (target: Target, path: string) => {
   const response = await target.operator(path);
@@ -396,7 +396,7 @@ describeMatrix('faults on the bridge channel (contract 03 §1.1, 1.4)', (start, 
   });
 });
 
-describe('timeouts on the bridge (contract 03 §1.4, 4.2)', () => {
+describeOnNode('timeouts on the bridge (contract 03 §1.4, 4.2)', () => {
   const start = clockedTargets();
 
   it('§4.2: 504 after 30 s without an answer; a late one changes nothing', async () => {

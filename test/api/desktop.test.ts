@@ -1,4 +1,4 @@
-import { describe, expect, it } from 'vitest';
+import { expect, it } from 'vitest';
 import { clockedTargets } from '../support/built-relay.ts';
 import {
   call,
@@ -13,7 +13,15 @@ import {
   startDesktop,
   type ToolCommand,
 } from '../support/desktop.ts';
-import { authenticate, bearer, describeMatrix, type Paired, pair, type Target } from '../support/relay.ts';
+import {
+  authenticate,
+  bearer,
+  describeMatrix,
+  describeOnNode,
+  type Paired,
+  pair,
+  type Target,
+} from '../support/relay.ts';
 
 describeMatrix('faults on the desktop channel (contract 07 §2.3)', (start, runtime) => {
   it('commands of a desktop that vanishes fail with 502 at once, those of others go on', async () => {
@@ -127,7 +135,7 @@ describeMatrix('faults on the desktop channel (contract 07 §2.3)', (start, runt
   });
 });
 
-describe('timeouts of desktop tools (contract 07 §2.1, 2.3)', () => {
+describeOnNode('timeouts of desktop tools (contract 07 §2.1, 2.3)', () => {
   const start = clockedTargets();
 
   it.each([
@@ -327,7 +335,7 @@ describeMatrix('control sessions (contract 07 §2.4)', (start) => {
   });
 });
 
-describe('limits of control sessions (contract 07 §2.4)', () => {
+describeOnNode('limits of control sessions (contract 07 §2.4)', () => {
   const start = clockedTargets();
 
   it('end after 900 s without a command; each command restarts the period', async () => {

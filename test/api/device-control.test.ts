@@ -1,10 +1,10 @@
 import { get } from 'node:http';
-import { describe, expect, it } from 'vitest';
+import { expect, it } from 'vitest';
 import { DEVICE_ROUTES } from '../../lib/bridge/device-routes.ts';
 import { echo, loseGrant, type Phone, reconnect, startPhone } from '../support/phone.ts';
-import { bearer, describeMatrix, pair, post, type Target } from '../support/relay.ts';
+import { bearer, describeMatrix, describeOnNode, pair, post, type Target } from '../support/relay.ts';
 
-describe('table of device routes (contract 03 §5)', () => {
+describeOnNode('table of device routes (contract 03 §5)', () => {
   it('has 34 paths and 35 pairs of method and path', () => {
     expect(DEVICE_ROUTES).toHaveLength(35);
     expect(new Set(DEVICE_ROUTES.map(({ path }) => path)).size).toBe(34);

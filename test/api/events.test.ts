@@ -7,7 +7,7 @@ import type { Relay } from '../../lib/relay.ts';
 import { createTestClock } from '../support/clock.ts';
 import { mediaDevice, PNG } from '../support/media.ts';
 import { startPhone } from '../support/phone.ts';
-import { describeMatrix, pair, post, type Target } from '../support/relay.ts';
+import { describeMatrix, itAtEdge, pair, post, type Target } from '../support/relay.ts';
 
 interface Received {
   id?: string;
@@ -131,7 +131,7 @@ describeMatrix('events (contract 09 §4)', (start) => {
   });
 });
 
-it('01 §12: at the edge, a stream ends with the operator token that opened it', async () => {
+itAtEdge('01 §12: at the edge, a stream ends with the operator token that opened it', async () => {
   const clock = createTestClock();
   const events = createEvents(clock);
   let isValid = true;

@@ -1,12 +1,12 @@
 import { readdir, rm, stat } from 'node:fs/promises';
 import { connect } from 'node:net';
 import { join } from 'node:path';
-import { describe, expect, it } from 'vitest';
+import { expect, it } from 'vitest';
 import { cleanups, startBuiltTarget } from '../support/built-relay.ts';
 import { createTestClock } from '../support/clock.ts';
 import { form, type MediaDevice, mediaDevice, PNG, statusOf } from '../support/media.ts';
 import { connectRaw, request } from '../support/raw-socket.ts';
-import { bearer, describeMatrix, type Target } from '../support/relay.ts';
+import { bearer, describeMatrix, describeOnNode, type Target } from '../support/relay.ts';
 import { temporaryDirectory } from '../support/temp.ts';
 
 const MiB = 1024 * 1024;
@@ -190,7 +190,7 @@ describeMatrix('POST /media/upload (contract 04 §3.5)', (start, runtime) => {
   });
 });
 
-describe('uploads on a host (contract 04 §3.5)', () => {
+describeOnNode('uploads on a host (contract 04 §3.5)', () => {
   it('keeps an upload in the temporary directory, mode 0600, with a plain suffix', async () => {
     const { device, tmp, files } = await startNode();
     await device.put(PNG, '../../x/picture.png');

@@ -3,7 +3,7 @@ import { expect, it } from 'vitest';
 import { startBuiltTarget } from '../support/built-relay.ts';
 import { startFakeApi } from '../support/fake-api-server.ts';
 import { exchange, request } from '../support/raw-socket.ts';
-import { bearer, describeMatrix, pair, post, type Target } from '../support/relay.ts';
+import { bearer, describeMatrix, itOnNode, pair, post, type Target } from '../support/relay.ts';
 import { writeFiles } from '../support/temp.ts';
 
 const PATH = '/relay/model-capabilities';
@@ -213,7 +213,7 @@ describeMatrix('POST /relay/model-capabilities (contract 07 §3)', (start, runti
   });
 });
 
-it('contract 07 §3: does not read more than 2 MiB', async () => {
+itOnNode('contract 07 §3: does not read more than 2 MiB', async () => {
   const target = await startBuiltTarget();
   try {
     const head = request('POST', PATH, { host: '127.0.0.1', 'content-length': String(2 * 1024 * 1024 + 1) });
@@ -223,7 +223,7 @@ it('contract 07 §3: does not read more than 2 MiB', async () => {
   }
 });
 
-it('contract 07 §1.1: active_profile names the default at each use', async () => {
+itOnNode('contract 07 §1.1: active_profile names the default at each use', async () => {
   const target = await startBuiltTarget();
   try {
     await writeFiles(target.agentHome, { 'profiles/work/config.yaml': '', active_profile: 'work\n' });

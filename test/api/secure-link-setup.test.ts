@@ -9,7 +9,7 @@ import type { PreflightCheck, PreflightReport } from '../../lib/secure-link/pref
 import { createStores } from '../../storage/index.ts';
 import { type BuiltTarget, startBuiltTarget } from '../support/built-relay.ts';
 import { fakeRelay } from '../support/cli.ts';
-import { bearer, describeMatrix, pair, post } from '../support/relay.ts';
+import { bearer, describeMatrix, describeOnNode, pair, post } from '../support/relay.ts';
 
 const HOST = '192.0.2.7';
 const ORIGIN = `https://${HOST}:9443`;
@@ -26,7 +26,7 @@ async function startLinked(env: Record<string, string> = {}) {
 
 const healthOf = async (target: BuiltTarget, headers = {}) => (await target.fetch('/health', { headers })).json();
 
-describe('/health with Secure Link (contract 08 §6.1, §6.3)', () => {
+describeOnNode('/health with Secure Link (contract 08 §6.1, §6.3)', () => {
   it('has the pinned route while it is available', async () => {
     const target = await startLinked();
     const { secure_proxy: route, secure_link: link } = await healthOf(target);
@@ -63,7 +63,7 @@ describe('/health with Secure Link (contract 08 §6.1, §6.3)', () => {
   });
 });
 
-describe('mint with Secure Link (contract 08 §6.2)', () => {
+describeOnNode('mint with Secure Link (contract 08 §6.2)', () => {
   const mint = async (target: BuiltTarget, body: object = {}) =>
     (await target.operator('/pairing/mint', post({ host: '10.0.0.9', api_key: 'k'.repeat(32), ...body }))).json();
 
@@ -131,7 +131,7 @@ describe('mint with Secure Link (contract 08 §6.2)', () => {
   });
 });
 
-describe('GET /secure-link/preflight (contract 08 §5)', () => {
+describeOnNode('GET /secure-link/preflight (contract 08 §5)', () => {
   let target: BuiltTarget;
   let api: Awaited<ReturnType<typeof fakeRelay>>;
   beforeAll(async () => {

@@ -3,7 +3,7 @@ import { WebSocket } from 'ws';
 import { cleanups, startBuiltTarget } from '../support/built-relay.ts';
 import { startEdgeTarget } from '../support/edge.ts';
 import { openRaw } from '../support/raw-socket.ts';
-import { bearer, pair, type Target } from '../support/relay.ts';
+import { bearer, pair, runtimes, type Target } from '../support/relay.ts';
 import { giveUpGrant } from '../support/scripted.ts';
 import { ECHO_LIMIT, testRows } from '../support/socket-rows.ts';
 
@@ -44,7 +44,7 @@ async function open(target: Target, path: string, headers: Record<string, string
   };
 }
 
-describe.each(['node', 'edge'] as const)('the socket table [%s]', (runtime) => {
+describe.each(runtimes())('the socket table [%s]', (runtime) => {
   async function start(): Promise<Target> {
     const target = await starters[runtime]();
     pending.push(() => target.stop());

@@ -1,7 +1,7 @@
-import { describe, expect, test, vi } from 'vitest';
+import { expect, test, vi } from 'vitest';
 import { cleanups } from '../support/built-relay.ts';
 import type { Client, Frame } from '../support/client.ts';
-import { describeMatrix, pair } from '../support/relay.ts';
+import { describeMatrix, describeOnNode, pair } from '../support/relay.ts';
 import {
   attach,
   exists,
@@ -30,7 +30,7 @@ const ask = async (client: Client, type: string, payload: Record<string, unknown
 const withTmux = hasProgram('tmux') ? [false, true] : [false];
 if (!hasProgram('tmux')) process.stderr.write('SKIPPED: no tmux here, terminal sessions are only tested without it\n');
 
-describe.each(withTmux)('terminal, tmux: %s (contract 02 §3)', (tmux) => {
+describeOnNode.each(withTmux)('terminal, tmux: %s (contract 02 §3)', (tmux) => {
   test('§3.2: attach describes the session, then output follows', async () => {
     const { client, target } = await start({ tmux });
     const shell = await attach(client, 'my tab', { cols: 100, rows: 30 });
@@ -122,7 +122,7 @@ describe.each(withTmux)('terminal, tmux: %s (contract 02 §3)', (tmux) => {
     const { client } = await start({ tmux });
     const shell = await attach(client, 'a');
     await shell.shows('ready>');
-    shell.type(`stty size; bash -c 'trap "stty size" WINCH; echo u"p"; while :; do sleep 0.05; done'\r`);
+    shell.type(`stty size; bash -c 'trap "stty size" WINCH; trap exit INT; echo u"p"; while :; do sleep 0.05; done'\r`);
     await shell.shows(/^24 80\nup$/m);
     shell.resize(120, 40);
     await shell.shows(/^40 120$/m);
@@ -356,7 +356,7 @@ describe.each(withTmux)('terminal, tmux: %s (contract 02 §3)', (tmux) => {
   });
 });
 
-describe('invalid terminal messages (contract 02 §1.4, 3)', () => {
+describeOnNode('invalid terminal messages (contract 02 §1.4, 3)', () => {
   test.each([
     ['attach', { session_name: 'a\n' }, 'invalid_request'],
     ['attach', { session_name: 5 }, 'invalid_request'],

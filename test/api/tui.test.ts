@@ -1,72 +1,11 @@
-import { fileURLToPath } from 'node:url';
-import { describe, expect, it, vi } from 'vitest';
-import { type BuiltOptions, type BuiltTarget, cleanups, startBuiltTarget } from '../support/built-relay.ts';
-import type { Client, Frame } from '../support/client.ts';
+import { expect, it, onTestFinished, vi } from 'vitest';
+import type { Frame } from '../support/client.ts';
 import { createTestClock } from '../support/clock.ts';
-import { authenticate, bearer, describeMatrix, pair, post } from '../support/relay.ts';
+import { authenticate, bearer, describeMatrix, describeOnNode, pair, post } from '../support/relay.ts';
 import { isRunning, runningWith, untilGone } from '../support/running.ts';
+import { ask, attach, attached, detach, device, echo, eventPayload, isEvent, ofType, start } from '../support/tui.ts';
 
-const FAKE = fileURLToPath(new URL('../support/fake-gateway.mjs', import.meta.url));
-const MiB = 1024 * 1024;
-const pending = cleanups();
-type Cleanups = typeof pending;
-
-/** A relay with the fake gateway in the given modes; `after` receives what stops it. */
-async function start(modes: string[] = [], options: BuiltOptions = {}, after: Cleanups = pending) {
-  const RELAY_TUI_COMMAND = JSON.stringify([process.execPath, FAKE, ...modes]);
-  const target = await startBuiltTarget({ ...options, env: { RELAY_TUI_COMMAND, ...options.env } });
-  after.push(target.stop);
-  return target;
-}
-
-async function device(target: BuiltTarget, options: Parameters<typeof pair>[1] = {}, after: Cleanups = pending) {
-  const paired = await pair(target, options);
-  after.push(() => paired.client.terminate());
-  return paired;
-}
-
-const isEvent = (type: string) => (frame: Frame) =>
-  (frame.payload.params as { type?: string } | undefined)?.type === type;
-const eventPayload = ({ payload }: Frame) => (payload.params as { payload: Record<string, unknown> }).payload;
-
-interface Ready {
-  pid: number;
-  grandchild: number;
-  args: string[];
-  env: Record<string, string>;
-}
-
-/** Attaches and waits for the gateway. */
-async function attach(client: Client, payload: Record<string, unknown> = {}): Promise<Ready> {
-  client.send('tui', 'tui.attach', payload);
-  const attached = await client.next({ type: 'tui.attached' });
-  const ready = await client.next({ type: 'tui.rpc.event' });
-  expect(isEvent('gateway.ready')(ready)).toBe(true);
-  const payloadOfReady = eventPayload(ready) as unknown as Ready;
-  expect(attached.payload.pid).toBe(payloadOfReady.pid);
-  return payloadOfReady;
-}
-
-async function attached(modes: string[] = [], options: BuiltOptions = {}, after: Cleanups = pending) {
-  const target = await start(modes, options, after);
-  const paired = await device(target, {}, after);
-  return { target, ...paired, ready: await attach(paired.client) };
-}
-
-const ask = (client: Client, method: string, params: unknown = {}, id = crypto.randomUUID() as string) =>
-  client.send('tui', 'tui.rpc.request', { jsonrpc: '2.0', id, method, params }, id);
-
-const detach = ({ client }: { client: Client }) => client.send('tui', 'tui.detach');
-
-/** A request that the gateway answers after everything before it. */
-async function echo(client: Client): Promise<Frame> {
-  ask(client, 'echo');
-  return client.next({ type: 'tui.rpc.response' });
-}
-
-const ofType = (client: Client, type: string) => client.frames.filter((frame) => frame.type === type);
-
-describe('contract 02 §4.3: attach', () => {
+describeOnNode('contract 02 §4.3: attach', () => {
   it('answers with pid and version under the request id, before any output of the gateway', async () => {
     const target = await start();
     const { client } = await device(target);
@@ -147,29 +86,9 @@ describe('contract 02 §4.3: attach', () => {
     client.send('system', 'ping');
     expect((await client.next()).type).toBe('pong');
   });
-
-  it('a relay runs 16 gateways; a 17th is refused until one has ended', async () => {
-    const target = await start(['mute']);
-    const clients = await Promise.all(Array.from({ length: 17 }, () => device(target)));
-    for (const { client } of clients) client.send('tui', 'tui.attach');
-    const isIn = (type: string) => clients.filter(({ client }) => ofType(client, type).length > 0);
-    await vi.waitFor(() => expect([isIn('tui.attached').length, isIn('tui.error').length]).toEqual([16, 1]));
-    const refused = isIn('tui.error')[0]?.client as Client;
-    expect((await refused.next({ type: 'tui.error' })).payload).toEqual({
-      message: expect.stringContaining('16'),
-      error: 'session_limit',
-    });
-    // The client need not wait for the exit, only until the relay has seen it, which another socket shows.
-    const leaving = isIn('tui.attached')[0]?.client as Client;
-    detach({ client: leaving });
-    ask(leaving, 'echo', {}, 'behind');
-    await leaving.next({ type: 'tui.error', id: 'behind' });
-    refused.send('tui', 'tui.attach');
-    await refused.next({ type: 'tui.attached' });
-  });
 });
 
-describe('contract 02 §4.4: requests', () => {
+describeOnNode('contract 02 §4.4: requests', () => {
   it('are one compact line each, in order, with every member', async () => {
     const { client } = await attached();
     const sent = Array.from({ length: 200 }, (_, n) => ({ method: 'x', id: `r${n}`, unknown: { deep: ['é', null] } }));
@@ -201,24 +120,6 @@ describe('contract 02 §4.4: requests', () => {
     client.send('tui', 'tui.attach');
     await echo(client);
     expect(client.frames.map(({ type }) => type)).toEqual(['tui.attached', 'tui.rpc.event']);
-  });
-
-  it('may be 25 MiB long', async () => {
-    const { client } = await attached();
-    ask(client, 'measure', { data: 'x'.repeat(25 * MiB) });
-    expect((await client.next({ type: 'tui.rpc.response' })).payload.result).toBe(25 * MiB);
-  });
-
-  it('are refused beyond 64 MiB that the gateway does not read, and nothing else suffers', async () => {
-    const { client } = await attached();
-    ask(client, 'stall');
-    expect((await client.next({ type: 'tui.rpc.response' })).payload.result).toBe('stalled');
-    const data = 'x'.repeat(30 * MiB);
-    for (const id of ['r1', 'r2', 'r3']) ask(client, 'measure', { data }, id);
-    const { payload } = await client.next({ type: 'tui.error', id: 'r3' });
-    expect(payload.message).toMatch(/dropped/);
-    client.send('tui', 'tui.detach');
-    await attach(client);
   });
 
   it('to a gateway that closed its input yield tui.error with the request id', async () => {
@@ -258,7 +159,7 @@ describe('contract 02 §4.4: requests', () => {
   });
 });
 
-describe('contract 02 §4.5: output', () => {
+describeOnNode('contract 02 §4.5: output', () => {
   it('§10.7: lines that are not JSON are dropped, the event after them arrives', async () => {
     const { client, target } = await attached();
     ask(client, 'raw', { text: 'not json, secret\n{"method":"event","params":{"type":"x"}}\n' });
@@ -286,20 +187,6 @@ describe('contract 02 §4.5: output', () => {
     expect(client.frames.map((frame) => eventPayload(frame).n)).toEqual(Array.from({ length: 10_000 }, (_, n) => n));
   });
 
-  it('a line of 20 MiB passes; one over 32 MiB and invalid UTF-8 are dropped, and output goes on', async () => {
-    const { client, target } = await attached();
-    ask(client, 'huge', { bytes: 20 * MiB });
-    const { payload } = await client.next();
-    expect(JSON.stringify(payload)).toHaveLength(20 * MiB);
-    ask(client, 'huge', { bytes: 33 * MiB });
-    ask(client, 'raw', {
-      base64: Buffer.from([0x7b, 0x22, 0xc3, 0x28, 0x22, 0x3a, 0x31, 0x7d, 0x0a]).toString('base64'),
-    });
-    await echo(client);
-    expect(client.frames).toEqual([]);
-    expect(target.log.filter((line) => line.includes('WARNING'))).toHaveLength(2);
-  });
-
   it('stderr is drained and only logged', async () => {
     const { client, target } = await attached();
     ask(client, 'noise', { text: `${'n'.repeat(1000)}\n`.repeat(1000) });
@@ -307,36 +194,9 @@ describe('contract 02 §4.5: output', () => {
     await vi.waitFor(() => expect(target.log.filter((line) => line.includes('nnnn'))).toHaveLength(1000));
     expect(client.frames).toEqual([]);
   });
-
-  it('§1.7: a client that does not read pauses its gateway; nothing is lost and others go on', async () => {
-    const { client, target } = await attached();
-    const other = await device(target);
-    await attach(other.client);
-    const count = 1536;
-    client.socket.pause();
-    // 96 MiB: more than the 64 MiB at which the socket would be closed.
-    ask(client, 'burst', { count, size: 64 * 1024 });
-    const written = () => Math.max(0, ...target.log.map((line) => Number(/: written (\d+)$/.exec(line)?.[1] ?? 0)));
-    let last = -1;
-    await vi.waitFor(
-      async () => {
-        for (let n = 0; n < 50; n++) await echo(other.client);
-        const before = last;
-        last = written();
-        expect(last).toBeGreaterThan(0);
-        expect(last).toBe(before);
-      },
-      { interval: 100 },
-    );
-    // 4 MiB in the relay; the kernel holds the rest in the buffers of the connection and the pipe.
-    expect(last * 64 * 1024).toBeLessThan(40 * MiB);
-    client.socket.resume();
-    await echo(client);
-    expect(client.frames.map((frame) => eventPayload(frame).n)).toEqual(Array.from({ length: count }, (_, n) => n));
-  });
 });
 
-describe('contract 02 §4.6: end', () => {
+describeOnNode('contract 02 §4.6: end', () => {
   it('§10.8: exit code 3 is reported after the last line; then there is no session, and a new attach works', async () => {
     const { client } = await attached();
     ask(client, 'exit', { code: 3, tail: '{"method":"event","params":{"type":"bye"}}' });
@@ -398,7 +258,7 @@ describe('contract 02 §4.6: end', () => {
   it('two sockets of one device have their own gateways', async () => {
     const { target, token, client, ready } = await attached();
     const second = (await authenticate(target, { session_token: token })).client;
-    pending.push(() => second.terminate());
+    onTestFinished(() => second.terminate());
     const other = await attach(second);
     expect(other.pid).not.toBe(ready.pid);
     second.terminate();
@@ -409,63 +269,7 @@ describe('contract 02 §4.6: end', () => {
 });
 
 // Concurrent, because each waits two seconds for processes that stay or that nobody reaps.
-describe.concurrent('contract 02 §4.6: end of the process group', () => {
-  async function alone(modes: string[], onTestFinished: (cleanup: () => Promise<void>) => void) {
-    const after: Cleanups = [];
-    onTestFinished(async () => {
-      for (const cleanup of after.reverse()) await cleanup();
-    });
-    return attached(modes, {}, after);
-  }
-
-  it('a gateway that dies takes its children with it', async ({ onTestFinished }) => {
-    const { client, ready } = await alone(['grandchild', 'ignore-term'], onTestFinished);
-    ask(client, 'die', { signal: 'SIGKILL' });
-    await client.next({ type: 'tui.error' });
-    await untilGone(ready.grandchild);
-  });
-
-  const causes: [string, (made: Awaited<ReturnType<typeof attached>>) => unknown][] = [
-    ['detach', detach],
-    ['a cut socket', ({ client }) => client.terminate()],
-    ['a closed socket', ({ client }) => client.close()],
-    ['a re-attach', ({ client }) => client.send('tui', 'tui.attach')],
-    [
-      'a revoked session',
-      ({ target, prefix, token }) => target.fetch(`/sessions/${prefix}`, { method: 'DELETE', headers: bearer(token) }),
-    ],
-    ['shutdown', ({ target }) => target.relay.stop()],
-  ];
-  it.for(causes)('%s ends the whole process group silently', async ([_cause, act], { onTestFinished }) => {
-    const made = await alone(['grandchild'], onTestFinished);
-    const { pid, grandchild } = made.ready;
-    await act(made);
-    await untilGone(pid);
-    await untilGone(grandchild);
-    expect(ofType(made.client, 'tui.error')).toEqual([]);
-  });
-
-  it('a gateway that ignores SIGTERM gets SIGKILL after 2 s', async ({ onTestFinished }) => {
-    const { client, ready } = await alone(['ignore-term', 'grandchild'], onTestFinished);
-    const began = performance.now();
-    detach({ client });
-    await untilGone(ready.pid);
-    await untilGone(ready.grandchild);
-    expect(performance.now() - began).toBeGreaterThan(1500);
-  });
-
-  it('shutdown ends stubborn gateways within 5 s, and resolves only then', async ({ onTestFinished }) => {
-    const { target, ready } = await alone(['ignore-term', 'grandchild'], onTestFinished);
-    const began = performance.now();
-    await target.relay.stop();
-    expect(await isRunning(ready.pid)).toBe(false);
-    // Killed with its group: the system may take a moment for a process that is not the relay's own child.
-    await untilGone(ready.grandchild);
-    expect(performance.now() - began).toBeLessThan(5000);
-  });
-});
-
-describe('contract 02 §1.5: the grant', () => {
+describeOnNode('contract 02 §1.5: the grant', () => {
   const text = 'TUI grant expired for this device';
 
   it('without it only system/error is sent', async () => {

@@ -12,7 +12,17 @@ import { cleanups, startBuiltTarget } from '../support/built-relay.ts';
 import { privateAuthority } from '../support/certificate.ts';
 import { startEdgeTarget } from '../support/edge.ts';
 import { type FakeApi, startFakeApi } from '../support/fake-api-server.ts';
-import { bearer, pair, post, startNodeTarget, type Target } from '../support/relay.ts';
+import {
+  bearer,
+  describeAtEdge,
+  describeOnNode,
+  itOnNode,
+  pair,
+  post,
+  runtimes,
+  startNodeTarget,
+  type Target,
+} from '../support/relay.ts';
 import { giveUpGrant } from '../support/scripted.ts';
 import { testRows } from '../support/socket-rows.ts';
 import { temporaryDirectory } from '../support/temp.ts';
@@ -95,7 +105,7 @@ async function opened(answer: Promise<Refused | Opened>): Promise<Opened> {
 const allowInsecure = (target: Target, value: boolean) =>
   target.operator('/relay/security', { ...post({ allow_insecure_api_bearer: value }), method: 'PATCH' });
 
-describe.each(['node', 'edge'] as const)('callers of voice (contract 05 §2) [%s]', (runtime) => {
+describe.each(runtimes())('callers of voice (contract 05 §2) [%s]', (runtime) => {
   it('1: no bearer is 401, in one line of text that names the header', async () => {
     const { api, target } = await start(runtime, INSECURE);
     for (const authorization of [undefined, 'Basic eDp5', 'Bearer', 'Bearer  ']) {
@@ -353,7 +363,7 @@ describe.each(['node', 'edge'] as const)('callers of voice (contract 05 §2) [%s
   });
 });
 
-describe('callers of voice on a host (contract 05 §2)', () => {
+describeOnNode('callers of voice on a host (contract 05 §2)', () => {
   const startHost = (env?: Record<string, string>) => start('node', env);
 
   it('3: a strictly local caller needs no TLS, and may use an API server that accepts any key', async () => {
@@ -408,7 +418,7 @@ describe('callers of voice on a host (contract 05 §2)', () => {
   });
 });
 
-it('§1: an API server with a certificate of a private authority is asked', async (context) => {
+itOnNode('§1: an API server with a certificate of a private authority is asked', async (context) => {
   const directory = await temporaryDirectory();
   const { ca, cert, key } = await privateAuthority(context, directory);
   const server = createServer({ cert: await readFile(cert), key: await readFile(key) }, ({ headers }, response) =>
@@ -429,7 +439,7 @@ it('§1: an API server with a certificate of a private authority is asked', asyn
   }
 });
 
-describe('the parts that requests of voice have in common (contract 05 §3)', () => {
+describeOnNode('the parts that requests of voice have in common (contract 05 §3)', () => {
   const request = (url: string, body: string) =>
     Object.assign(new Request(`http://relay/${url}`, { method: 'POST', body }), {
       peer: {},
@@ -463,7 +473,7 @@ describe('the parts that requests of voice have in common (contract 05 §3)', ()
   });
 });
 
-describe('callers of voice at the edge (contract 05 §2)', () => {
+describeAtEdge('callers of voice at the edge (contract 05 §2)', () => {
   it('an operator token does not reach the API server', async () => {
     const { api, target } = await start('edge', INSECURE);
     let token = '';

@@ -1,7 +1,7 @@
 import { readdir, readFile, stat } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
-import { describe, expect, it, onTestFinished, vi } from 'vitest';
-import { authenticate, bearer, describeMatrix, pair, post, type Target } from '../support/relay.ts';
+import { expect, it, onTestFinished, vi } from 'vitest';
+import { authenticate, bearer, describeMatrix, describeOnNode, pair, post, type Target } from '../support/relay.ts';
 import { giveUpGrant } from '../support/scripted.ts';
 import { audioOf, connectVoice, refusedVoice, type VoiceClient } from '../support/voice/client.ts';
 import { createOutput, requestOutput } from '../support/voice/output.ts';
@@ -325,7 +325,7 @@ describeMatrix('the socket of a voice session (contract 05 §12)', (start, runti
   });
 });
 
-describe('what a session leaves on a host (contract 05 §15)', () => {
+describeOnNode('what a session leaves on a host (contract 05 §15)', () => {
   describeMatrix(
     'event log and recording',
     (start) => {

@@ -41,7 +41,9 @@ export function describeInBrowser(name: string, declare: (browser: TestBrowser) 
     let browser: Browser;
     const endings: (() => Promise<string[]>)[] = [];
     beforeAll(async () => {
-      browser = await chromium.launch({ executablePath: CHROMIUM, args: ['--no-sandbox', ...args] });
+      // With a window, every step waits long enough to be seen.
+      const shown = process.env.HEADED ? { headless: false, slowMo: 300 } : {};
+      browser = await chromium.launch({ executablePath: CHROMIUM, args: ['--no-sandbox', ...args], ...shown });
     });
     afterAll(() => browser?.close());
     afterEach(async () => {

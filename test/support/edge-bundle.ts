@@ -8,16 +8,26 @@ declare module 'vitest' {
   export interface ProvidedContext {
     edgeBundle: string;
     brokerBundle: string;
+    runtimes: ('node' | 'edge')[];
   }
 }
 
-/** Bundles the edge entries for the tests of a project, once per run, as deployments would. */
+/** One for all projects of a run, each of which loads this module anew. */
+const BUNDLES = Symbol.for('svc-relay tests: bundles');
+type Bundles = Promise<[relay: string, broker: string]>;
+
+/** Bundles the edge entries, once per run, as deployments would. */
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {
-  const relay = await bundle('test/support/edge-entry.ts', `worker-${project.name}`);
-  const broker = await bundle('cli/runtime/edge/broker-worker.ts', `broker-${project.name}`);
+  const run = globalThis as { [BUNDLES]?: Bundles };
+  run[BUNDLES] ??= Promise.all([
+    bundle('test/support/edge-entry.ts', 'worker'),
+    bundle('cli/runtime/edge/broker-worker.ts', 'broker'),
+  ]);
+  const [relay, broker] = await run[BUNDLES];
   project.provide('edgeBundle', relay);
   project.provide('brokerBundle', broker);
   return async () => {
+    run[BUNDLES] = undefined;
     await rm(relay, { force: true });
     await rm(broker, { force: true });
   };

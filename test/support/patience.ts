@@ -1,4 +1,5 @@
 import { afterAll, vi } from 'vitest';
+import { treeCpu } from './cpu.ts';
 import { endFile } from './file-end.ts';
 import { PATIENCE, POLL } from './limits.ts';
 
@@ -19,4 +20,18 @@ function makePatient(tool: typeof vi & { [PATIENT]?: true }): void {
 }
 
 makePatient(vi);
-afterAll(endFile);
+
+const CPU = Symbol.for('svc-relay tests: cpu');
+
+/** Seconds since the file before this one in the same process, or since the process began. */
+function takeCpu(counted: { [CPU]?: number }): number {
+  const before = counted[CPU] ?? 0;
+  counted[CPU] = treeCpu();
+  return counted[CPU] - before;
+}
+
+// biome-ignore lint/correctness/noEmptyPattern: vitest takes the first parameter for fixtures
+afterAll(async ({}, file) => {
+  await endFile();
+  file.meta.cpu = takeCpu(globalThis as { [CPU]?: number });
+});

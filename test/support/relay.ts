@@ -1,7 +1,7 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, describe } from 'vitest';
+import { afterEach, describe, inject, it } from 'vitest';
 import { startNodeRelay } from '../../cli/runtime/node/relay.ts';
 import { readConfig } from '../../lib/config.ts';
 import { createLog } from '../../lib/log.ts';
@@ -82,19 +82,31 @@ export async function startNodeTarget({ env = {}, port = 0 }: TargetOptions = {}
   return target;
 }
 
+type Runtime = Target['runtime'];
+
+/** The runtimes of this run: a project of `vitest.config.ts` declares the cases of Node, or those of the edge, or both. */
+export const runtimes = (): Runtime[] => inject('runtimes');
+const skipsNode = !runtimes().includes('node');
+const skipsEdge = !runtimes().includes('edge');
+/** For cases outside a matrix in a file that runs once for each runtime. */
+export const itOnNode = it.skipIf(skipsNode);
+export const describeOnNode = describe.skipIf(skipsNode);
+export const itAtEdge = it.skipIf(skipsEdge);
+export const describeAtEdge = describe.skipIf(skipsEdge);
+
 const starters = { node: startNodeTarget, edge: startEdgeTarget };
 
 /**
- * Declares the same cases for every runtime. `start` returns a fresh relay, which is stopped after the case. `suite` is
+ * Declares the same cases for every runtime of the run. `start` returns a fresh relay, which is stopped after the case. `suite` is
  * `describe.concurrent` for cases that mostly wait.
  */
 export function describeMatrix(
   name: string,
-  declare: (start: (options?: TargetOptions) => Promise<Target>, runtime: 'node' | 'edge') => void,
-  runtimes: ('node' | 'edge')[] = ['node', 'edge'],
+  declare: (start: (options?: TargetOptions) => Promise<Target>, runtime: Runtime) => void,
+  only: Runtime[] = ['node', 'edge'],
   suite: (name: string, declare: () => void) => void = describe,
 ): void {
-  for (const runtime of runtimes) {
+  for (const runtime of only.filter((one) => runtimes().includes(one))) {
     suite(`${name} [${runtime}]`, () => {
       const running: Target[] = [];
       afterEach(async () => {

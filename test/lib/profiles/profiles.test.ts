@@ -1,19 +1,13 @@
-import { execFile, spawn } from 'node:child_process';
+import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync } from 'node:fs';
-import { mkdir, mkdtemp, rm } from 'node:fs/promises';
 import { type AddressInfo, createServer } from 'node:net';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { promisify } from 'node:util';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import type { Host } from '../../../lib/host/index.ts';
 import { createProfiles } from '../../../lib/profiles/profiles.ts';
-import { TIMED } from '../../support/limits.ts';
 import { agent, handClock, listLog } from './support.ts';
 
-const ROOT = fileURLToPath(new URL('../../../', import.meta.url));
+const _ROOT = fileURLToPath(new URL('../../../', import.meta.url));
 
 /** Holds each listing of `profiles/` until it is released or made to fail. */
 function gate() {
@@ -286,24 +280,5 @@ describe('gateway_running (contract 07 §1.3)', () => {
     await once(child, 'exit');
     await profiles.rescan();
     expect(row().gateway_running).toBe(false);
-  });
-});
-
-describe('load', () => {
-  it('a scan of 200 profiles with 100 skills each leaves the event loop free', TIMED, async () => {
-    const directory = await mkdtemp(join(existsSync('/dev/shm') ? '/dev/shm' : tmpdir(), 'relay-profiles-'));
-    onTestFinished(() => rm(directory, { recursive: true, force: true }));
-    const run = (script: string, ...args: string[]) =>
-      promisify(execFile)(process.execPath, [join(ROOT, 'test/bench/support', script), ...args]);
-    const parts = join(directory, 'parts.mjs');
-    await run('rescan-parts.mjs', ROOT, parts);
-    const home = join(directory, 'home');
-    await mkdir(home);
-    const { stdout } = await run('rescan-probe.mjs', home, parts);
-    const { cold, blocked, profiles, skills } = JSON.parse(stdout);
-    expect([profiles, skills]).toEqual([200, 20_000]);
-    expect(blocked).toBeLessThan(20);
-    // Runs cold code, once per process, perhaps on a slow machine.
-    expect(cold).toBeLessThan(100);
   });
 });

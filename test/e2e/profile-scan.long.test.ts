@@ -1,0 +1,28 @@
+import { execFile } from 'node:child_process';
+import { existsSync } from 'node:fs';
+import { mkdir, mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
+import { expect, it, onTestFinished } from 'vitest';
+import { TIMED } from '../support/limits.ts';
+
+const ROOT = fileURLToPath(new URL('../../', import.meta.url));
+
+it('a scan of 200 profiles with 100 skills each leaves the event loop free', TIMED, async () => {
+  const directory = await mkdtemp(join(existsSync('/dev/shm') ? '/dev/shm' : tmpdir(), 'relay-profiles-'));
+  onTestFinished(() => rm(directory, { recursive: true, force: true }));
+  const run = (script: string, ...args: string[]) =>
+    promisify(execFile)(process.execPath, [join(ROOT, 'test/bench/support', script), ...args]);
+  const parts = join(directory, 'parts.mjs');
+  await run('rescan-parts.mjs', ROOT, parts);
+  const home = join(directory, 'home');
+  await mkdir(home);
+  const { stdout } = await run('rescan-probe.mjs', home, parts);
+  const { cold, blocked, profiles, skills } = JSON.parse(stdout);
+  expect([profiles, skills]).toEqual([200, 20_000]);
+  expect(blocked).toBeLessThan(20);
+  // Runs cold code, once per process, perhaps on a slow machine.
+  expect(cold).toBeLessThan(100);
+});

@@ -1,0 +1,101 @@
+import type { Page } from 'playwright-core';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { appOf, pairPage } from '../support/app.ts';
+import { describeInBrowser, expectAccessible, smallTargets } from '../support/browser.ts';
+import { type FakeApi, startFakeApi } from '../support/fake-api-server.ts';
+import { startNodeTarget, type Target } from '../support/relay.ts';
+
+describeInBrowser('the chat of the app (issue 17)', ({ open }) => {
+  let relay: Target;
+  let api: FakeApi;
+  const ends: (() => void)[] = [];
+  beforeAll(async () => {
+    api = await startFakeApi((end) => ends.push(end));
+    relay = await startNodeTarget({ env: { RELAY_WEBAPI_URL: api.url } });
+  });
+  afterAll(async () => {
+    await relay?.stop();
+    for (const end of ends) end();
+  });
+
+  async function openChat(place = 'new'): Promise<Page> {
+    const { page } = await open();
+    const app = appOf(relay);
+    await pairPage(page, relay);
+    await page.goto(`${app}#/chat/${place}`);
+    return page;
+  }
+
+  async function say(page: Page, text: string): Promise<void> {
+    await page.getByRole('textbox', { name: 'Message' }).fill(text);
+    await page.getByRole('button', { name: 'Send' }).click();
+  }
+
+  it('shows text, reasoning and tools as they come, and finds them again', async () => {
+    api.onStream(async (exchange) => {
+      expect(JSON.parse(exchange.body)).toMatchObject({ message: 'What is the weather?' });
+      exchange.open();
+      await exchange.event({ type: 'reasoning_delta', delta: 'Look outside.' });
+      await exchange.event({ type: 'tool.started', tool_name: 'weather', tool_call_id: 'c1', args: { city: 'Bern' } });
+      await exchange.event({ type: 'tool.completed', tool_name: 'weather', tool_call_id: 'c1', result: 'sunny' });
+      await exchange.event({ type: 'assistant.delta', delta: 'It is **sunny**, run:\n```sh\ncurl wttr.in\n```\n' });
+      await exchange.event({ type: 'assistant.delta', delta: '<img src=x onerror=alert(1)>' });
+      await exchange.event({ type: 'run.completed' });
+      exchange.end();
+    });
+    const page = await openChat();
+    await say(page, 'What is the weather?');
+    const answer = page.getByRole('article', { name: 'Agent' });
+    await answer.getByText('<img src=x onerror=alert(1)>').waitFor();
+    await page.getByText('The agent is at work').waitFor({ state: 'detached' });
+    expect(await answer.locator('strong').textContent()).toBe('sunny');
+    expect(await answer.locator('.prose pre').textContent()).toBe('curl wttr.in');
+    await answer.getByText('Reasoning').click();
+    await answer.getByText('Look outside.').waitFor();
+    await answer.getByText('weather').click();
+    await answer.getByText('"city": "Bern"').waitFor();
+    await expectAccessible(page);
+    expect(await smallTargets(page)).toEqual([]);
+    await expect.poll(() => page.url()).toMatch(/#\/chat\/s1$/);
+    await page.reload();
+    await answer.getByText('<img src=x onerror=alert(1)>').waitFor();
+  });
+
+  it('stops the agent, and keeps what it had said', async () => {
+    let ended: () => void = () => {};
+    const abandoned = new Promise<void>((resolve) => {
+      ended = resolve;
+    });
+    api.onStream(async (exchange) => {
+      exchange.open();
+      await exchange.event({ type: 'assistant.delta', delta: 'One, two' });
+      await expect.poll(() => exchange.abandoned).toBe(true);
+      ended();
+    });
+    const page = await openChat();
+    await say(page, 'Count.');
+    await page.getByText('One, two').waitFor();
+    await page.getByRole('button', { name: 'Stop' }).click();
+    await page.getByText('Stopped.').waitFor();
+    await page.getByText('One, two').waitFor();
+    await abandoned;
+    await page.getByRole('button', { name: 'Send' }).waitFor();
+  });
+
+  it('tells why the agent failed, and lists its conversations', async () => {
+    api.onAny((exchange) => {
+      if (exchange.method === 'GET') {
+        return exchange.answer(200, { sessions: [{ id: 'old', title: 'Taxes <2025>', model: 'm', updated_at: 1 }] });
+      }
+      exchange.answer(500, 'out of tokens');
+    });
+    const page = await openChat('');
+    await page.getByText('Taxes <2025>').waitFor();
+    await expectAccessible(page);
+    await page.getByText('Taxes <2025>').click();
+    await page.getByText('This browser has not seen what was said before').waitFor();
+    await say(page, 'Go on.');
+    await page.getByText(/API server error \(500\)/).waitFor();
+    await expectAccessible(page);
+  });
+});

@@ -1,0 +1,236 @@
+import type { BrowserContext, Page } from 'playwright-core';
+import { afterAll, beforeAll, expect, it, onTestFinished } from 'vitest';
+import { connected, webCode } from '../support/app.ts';
+import { describeInBrowser, expectAccessible, smallTargets } from '../support/browser.ts';
+import { startFlakyProxy } from '../support/flaky-proxy.ts';
+import { type Knock, type PushService, type Subscription, startPushService } from '../support/push-service.ts';
+import { pair, post, randomCode, registerCode, startNodeTarget, type Target } from '../support/relay.ts';
+
+const asTool = { 'x-svc-operator': '1' };
+
+/** The part of the worker's global scope that the cases use. */
+declare const registration: ServiceWorkerRegistration;
+
+describeInBrowser('notifications in a browser (contract 09 §6)', ({ open }) => {
+  let relay: Target;
+  let service: PushService;
+  const closings: (() => unknown)[] = [];
+  beforeAll(async () => {
+    service = await startPushService((work) => closings.push(work));
+    relay = await startNodeTarget({ env: { RELAY_PUSH_HOSTS: service.host } });
+  });
+  afterAll(async () => {
+    await relay?.stop();
+    for (const close of closings) await close();
+  });
+
+  /** The browser's own push service is out of reach here, so that `subscribe` never ends: the fake one takes its place. */
+  async function withPushService(context: BrowserContext): Promise<Subscription> {
+    const subscription = service.subscription();
+    await context.grantPermissions(['notifications']);
+    await context.addInitScript((made) => {
+      let current: object | null = null;
+      PushManager.prototype.getSubscription = async () => current as PushSubscription | null;
+      PushManager.prototype.subscribe = async (options) => {
+        const { applicationServerKey, userVisibleOnly } = options as {
+          applicationServerKey: Uint8Array;
+          userVisibleOnly: boolean;
+        };
+        if (!userVisibleOnly) throw new Error('refused by browsers');
+        current = {
+          ...made,
+          options: { applicationServerKey: applicationServerKey.slice().buffer },
+          toJSON: () => ({ ...made, expirationTime: null }),
+          unsubscribe: async () => {
+            current = null;
+            return true;
+          },
+        };
+        return current as PushSubscription;
+      };
+    }, subscription);
+    return subscription;
+  }
+
+  const originOf = (port: number) => `http://localhost:${port}`;
+  const relayPort = () => Number(new URL(relay.url).port);
+
+  /** A paired browser whose notifications were switched on in the settings, and that has no page of the app any more. */
+  async function subscribed(port = relayPort()) {
+    const opened = await open();
+    const { page, allow } = opened;
+    // The page without the app has no icon of its own.
+    allow(/404/);
+    const context = page.context();
+    const subscription = await withPushService(context);
+    const code = await webCode(relay);
+    await page.goto(`${originOf(port)}/app/#code=${code}`);
+    await connected(page);
+    await page.goto(`${originOf(port)}/app/#/settings`);
+    const call = page.getByRole('switch', { name: 'Call this device' });
+    await call.click();
+    await expect.poll(() => call.isChecked()).toBe(true);
+    await expect.poll(() => relay.relay?.push.count()).toBeGreaterThan(0);
+    const worker = context.serviceWorkers()[0] ?? (await context.waitForEvent('serviceworker'));
+    /** A page of the same origin without the app, from which the browser is told to deliver. */
+    const leave = async () => {
+      await expect.poll(() => worker.evaluate(() => registration.active?.state)).toBe('activated');
+      await page.goto(`${originOf(port)}/app/icon.svg`);
+      const devtools = await context.newCDPSession(page);
+      const registered = new Promise<string>((resolve) => {
+        devtools.on('ServiceWorker.workerRegistrationUpdated', ({ registrations }) => {
+          if (registrations[0]) resolve(registrations[0].registrationId);
+        });
+      });
+      await devtools.send('ServiceWorker.enable');
+      const registrationId = await registered;
+      return ({ payload }: Knock) =>
+        devtools.send('ServiceWorker.deliverPushMessage', {
+          origin: originOf(port),
+          registrationId,
+          data: JSON.stringify(payload),
+        });
+    };
+    const shown = () =>
+      worker.evaluate(async () =>
+        (await registration.getNotifications()).map((notification) => ({
+          title: notification.title,
+          body: notification.body,
+          tag: notification.tag,
+          id: notification.data.messageId,
+          actions: (notification as { actions?: readonly { title: string }[] }).actions?.map(({ title }) => title),
+        })),
+      );
+    /** The person taps the notification, or one of its buttons. */
+    const tap = (action: string) =>
+      worker.evaluate(async (action) => {
+        const [notification] = await registration.getNotifications();
+        const { NotificationEvent } = globalThis as unknown as { NotificationEvent: new (...of: unknown[]) => Event };
+        dispatchEvent(new NotificationEvent('notificationclick', { notification, action }));
+      }, action);
+    return { ...opened, subscription, worker, leave, shown, tap };
+  }
+
+  const say = async (body: Record<string, unknown>) => {
+    const response = await relay.operator('/phone/message', { ...post(body), headers: asTool });
+    expect(response.status).toBe(200);
+  };
+  const repliesTo = async (chatId: string) =>
+    (await (await relay.operator(`/phone/replies?chat_id=${chatId}&timeout=20`)).json()).replies;
+
+  it('§6: calls to a question, which is answered from the notification without a page', async () => {
+    const { subscription, leave, shown, tap } = await subscribed();
+    const deliver = await leave();
+    await say({ text: 'Shall I deploy?', chat_id: 'k1', title: 'Deploy', message_id: 'k1-m1' });
+    const [knock] = await service.knocksOf(subscription, 1);
+    await deliver(knock as Knock);
+    await expect
+      .poll(shown)
+      .toEqual([
+        { title: 'Your agent', body: 'There is a question for you.', tag: 'k1', id: 'k1-m1', actions: ['Yes', 'No'] },
+      ]);
+    await tap('yes');
+    expect(await repliesTo('k1')).toMatchObject([{ text: 'Yes', reply_to: 'k1-m1', chat_id: 'k1' }]);
+    await expect.poll(shown).toEqual([]);
+    expect(service.faults).toEqual([]);
+  });
+
+  it('§6: a notification of a thread gives way to its next message, and goes when that was read elsewhere', async () => {
+    const { page, subscription, leave, shown } = await subscribed();
+    const words = page.getByRole('switch', { name: 'Show the words' });
+    await words.click();
+    await expect.poll(() => words.isChecked()).toBe(true);
+    await expectAccessible(page);
+    expect(await smallTargets(page)).toEqual([]);
+    const deliver = await leave();
+    await say({ text: 'One', chat_id: 'k2', title: 'Counting', message_id: 'k2-m1' });
+    await say({ text: 'Two', chat_id: 'k2', title: 'Counting', message_id: 'k2-m2' });
+    for (const knock of await service.knocksOf(subscription, 2)) await deliver(knock);
+    await expect.poll(shown).toEqual([{ title: 'Counting', body: 'Two', tag: 'k2', id: 'k2-m2', actions: [] }]);
+    const phone = await pair(relay);
+    phone.client.send('proactive', 'proactive.subscribe');
+    await phone.client.next({ type: 'proactive.backlog.complete' });
+    phone.client.send('proactive', 'proactive.shown', { message_id: 'k2-m2' });
+    const knocks = await service.knocksOf(subscription, 3);
+    await deliver(knocks[2] as Knock);
+    await expect.poll(shown).toEqual([]);
+    phone.client.terminate();
+  });
+
+  it('§6: a tap opens the very thread, and reading it there takes the notification away', async () => {
+    const { page, tab, subscription, leave, shown, tap } = await subscribed();
+    const deliver = await leave();
+    await say({ text: 'Look at this', chat_id: 'k3', message_id: 'k3-m1' });
+    const [knock] = await service.knocksOf(subscription, 1);
+    await deliver(knock as Knock);
+    await expect.poll(shown).toMatchObject([{ id: 'k3-m1' }]);
+    const other: Page = await tab();
+    await other.goto(`${originOf(relayPort())}/app/`);
+    await connected(other);
+    await other.getByRole('link', { name: /unread message/ }).waitFor();
+    await tap('');
+    await other.getByText('Look at this').waitFor();
+    expect(other.url()).toContain('#/inbox/k3');
+    await other.getByText('Seen').waitFor();
+    await expect.poll(shown).toEqual([]);
+    await page.close();
+  });
+
+  it('§6: an answer from the notification waits when the relay is out of reach, and is sent once', async () => {
+    const proxy = await startFlakyProxy({ port: relayPort(), seed: 3, faults: ['none'] });
+    closings.unshift(proxy.close);
+    const { page, subscription, leave, shown, tap, allow } = await subscribed(proxy.port);
+    allow(/WebSocket|ERR_/);
+    const deliver = await leave();
+    await say({ text: 'Ready?', chat_id: 'k4', message_id: 'k4-m1' });
+    const [knock] = await service.knocksOf(subscription, 1);
+    await deliver(knock as Knock);
+    await expect.poll(shown).toMatchObject([{ id: 'k4-m1' }]);
+    proxy.plan(['reset']);
+    proxy.strike('reset');
+    await tap('no');
+    await expect.poll(shown).toMatchObject([{ body: expect.stringContaining('waits for the network'), actions: [] }]);
+    proxy.plan(['none']);
+    await page.goto(`${originOf(proxy.port)}/app/#/inbox/k4`);
+    expect(await repliesTo('k4')).toMatchObject([{ text: 'No', reply_to: 'k4-m1' }]);
+    await page.getByText('Answered').waitFor();
+    await expect.poll(shown).toEqual([]);
+  });
+
+  it('§6: switched off, the relay forgets this browser; a page over plain http says what it needs', async () => {
+    const { page, subscription } = await subscribed();
+    const before = relay.relay?.push.count() ?? 0;
+    const call = page.getByRole('switch', { name: 'Call this device' });
+    await call.click();
+    await expect.poll(() => call.isChecked()).toBe(false);
+    await expect.poll(() => relay.relay?.push.count()).toBe(before - 1);
+    await page.reload();
+    await connected(page);
+    expect(await call.isChecked()).toBe(false);
+    expect(relay.relay?.push.count()).toBe(before - 1);
+    expect(await service.knocksOf(subscription, 0)).toEqual([]);
+  });
+});
+
+describeInBrowser(
+  'notifications in an insecure page (contract 09 §5)',
+  ({ open }) => {
+    it('§5: the settings name the one step to notifications', async () => {
+      const relay = await startNodeTarget();
+      onTestFinished(() => relay.stop());
+      const { page, allow } = await open();
+      allow(/Cross-Origin-Opener-Policy/);
+      const code = randomCode();
+      await registerCode(relay, code);
+      await page.goto(`http://relay.test:${new URL(relay.url).port}/app/#code=${code}`);
+      await page.getByLabel('I am testing on this machine').check();
+      await page.getByRole('button', { name: 'Continue without encryption' }).click();
+      await connected(page);
+      await page.goto(`http://relay.test:${new URL(relay.url).port}/app/#/settings`);
+      await page.getByText('Notifications need a secure page.').waitFor();
+      expect(await page.getByRole('switch', { name: 'Call this device' }).count()).toBe(0);
+      await expectAccessible(page);
+    });
+  },
+  ['--host-resolver-rules=MAP relay.test 127.0.0.1'],
+);

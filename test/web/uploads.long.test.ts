@@ -1,0 +1,128 @@
+import { rm } from 'node:fs/promises';
+import type { Page } from 'playwright-core';
+import { afterAll, beforeAll, expect, it, onTestFinished } from 'vitest';
+import { connected, webCode } from '../support/app.ts';
+import { describeInBrowser, expectAccessible, smallTargets } from '../support/browser.ts';
+import { startFlakyProxy } from '../support/flaky-proxy.ts';
+import { startNodeTarget, type Target } from '../support/relay.ts';
+import { temporaryDirectory } from '../support/temp.ts';
+
+const MiB = 1024 * 1024;
+
+describeInBrowser('uploads in a browser (contract 04 §3.5)', ({ open }) => {
+  let relay: Target;
+  beforeAll(async () => {
+    relay = await startNodeTarget({ env: { RELAY_TERMINAL_TMUX: '0', RELAY_MEDIA_MAX_SIZE_MB: '2' } });
+  });
+  afterAll(() => relay?.stop());
+
+  async function openFiles(target = relay, port = new URL(target.url).port) {
+    const opened = await open();
+    const { page, allow } = opened;
+    allow(/Failed to load resource|WebSocket|ERR_/);
+    const code = await webCode(target);
+    await page.goto(`http://localhost:${port}/app/#code=${code}`);
+    await connected(page);
+    await page.goto(`http://localhost:${port}/app/#/files`);
+    return opened;
+  }
+
+  const file = (name: string, size: number) => ({ name, mimeType: 'text/plain', buffer: Buffer.alloc(size, 97) });
+  const choose = (page: Page, ...files: ReturnType<typeof file>[]) =>
+    page.getByLabel('Send files').setInputFiles(files);
+  const row = (page: Page, name: string) => page.getByRole('listitem').filter({ hasText: name });
+  const failure = (page: Page, name: string) => page.getByRole('alert').filter({ hasText: name });
+  async function held(target = relay): Promise<[string, number][]> {
+    const { media } = await (await target.operator('/media/inspect')).json();
+    return media.map(({ file_name, size }: { file_name: string; size: number }) => [file_name, size]);
+  }
+  /** Slows the page's uploads down to bytes per second, -1 for not at all. */
+  async function slowDown(page: Page, uploadThroughput: number): Promise<void> {
+    const network = await page.context().newCDPSession(page);
+    await network.send('Network.emulateNetworkConditions', {
+      offline: false,
+      latency: 0,
+      downloadThroughput: -1,
+      uploadThroughput,
+    });
+  }
+
+  it('takes empty files and names of any kind', async () => {
+    const { page } = await openFiles();
+    const long = `${'n'.repeat(296)}.txt`;
+    await choose(
+      page,
+      file('empty.txt', 0),
+      file('../../up.txt', 10),
+      file(long, 11),
+      file('a "b"; c=d\\ <i>é.txt', 12),
+    );
+    for (const name of ['empty.txt', 'up.txt', long, 'é.txt']) await row(page, name).waitFor();
+    await expectAccessible(page);
+    expect(await smallTargets(page)).toEqual([]);
+    const names = (await held()).map(([name]) => name);
+    expect(names).toEqual(expect.arrayContaining(['empty.txt', 'up.txt']));
+    for (const name of names) {
+      expect(name).not.toMatch(/[/\\]/);
+      expect(name.length).toBeLessThan(256);
+    }
+    await row(page, 'empty.txt').getByRole('button', { name: 'Open' }).click();
+    await page.getByRole('dialog').getByText('0 B').waitFor();
+  });
+
+  it('says that a file is too large, however much of it the relay had read', async () => {
+    const { page } = await openFiles();
+    await choose(page, file('much.bin', 12 * MiB), file('bit.bin', 2 * MiB + 500_000));
+    await failure(page, 'much.bin').getByText('The file is larger than the relay takes.').waitFor();
+    await failure(page, 'bit.bin').getByText('The file is larger than the relay takes.').waitFor();
+    await expectAccessible(page);
+    expect(await smallTargets(page)).toEqual([]);
+    await failure(page, 'bit.bin').getByRole('button', { name: 'Close' }).click();
+    await expect.poll(() => failure(page, 'bit.bin').count()).toBe(0);
+  });
+
+  it('sends many files one after the other, as many at once as the relay takes', async () => {
+    const { page } = await openFiles();
+    await slowDown(page, 400_000);
+    const many = Array.from({ length: 9 }, (_, n) => file(`many-${n}.txt`, 100_000 + n));
+    await choose(page, ...many);
+    await page.getByText('Waits for the others').first().waitFor();
+    expect(await page.getByRole('progressbar').count()).toBeGreaterThan(3);
+    for (const { name } of many) await row(page, name).waitFor();
+    expect(await page.getByRole('alert').count()).toBe(0);
+  });
+
+  it('sends a file again after the relay had gone midway', async () => {
+    const proxy = await startFlakyProxy({ port: Number(new URL(relay.url).port), seed: 4, faults: ['none'] });
+    onTestFinished(() => proxy.close());
+    const { page } = await openFiles(relay, String(proxy.port));
+    await slowDown(page, 100_000);
+    await choose(page, file('broken.txt', MiB));
+    const sent = page.getByRole('progressbar', { name: 'broken.txt' });
+    await expect.poll(() => sent.evaluate((bar) => (bar as HTMLProgressElement).value)).toBeGreaterThan(50_000);
+    // A browser tries a reused connection once more by itself.
+    proxy.plan(['reset']);
+    proxy.strike('reset');
+    await failure(page, 'broken.txt').getByText('The connection broke before the whole file had arrived.').waitFor();
+    await expectAccessible(page);
+    proxy.plan(['none']);
+    await slowDown(page, -1);
+    await page.getByRole('button', { name: 'Send broken.txt again' }).click();
+    await row(page, 'broken.txt').waitFor();
+    expect(await held()).toContainEqual(['broken.txt', MiB]);
+  });
+
+  it('says when the relay cannot store a file, or has no room for it', async () => {
+    const tmp = await temporaryDirectory();
+    const broken = await startNodeTarget({ env: { RELAY_TERMINAL_TMUX: '0', TMPDIR: tmp } });
+    onTestFinished(() => broken.stop());
+    const { page } = await openFiles(broken);
+    await rm(tmp, { recursive: true });
+    await choose(page, file('nowhere.txt', 10));
+    await failure(page, 'nowhere.txt').getByText('The relay could not store the file.').waitFor();
+    // A proxy before the relay has its own statuses.
+    await page.route('**/media/upload', (route) => route.fulfill({ status: 507, body: 'full' }));
+    await page.getByRole('button', { name: 'Send nowhere.txt again' }).click();
+    await failure(page, 'nowhere.txt').getByText("The relay's machine has no room for the file.").waitFor();
+  });
+});

@@ -1,0 +1,344 @@
+import { mkdtempSync } from 'node:fs';
+import { rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type { Page } from 'playwright-core';
+import { afterAll, beforeAll, beforeEach, expect, it } from 'vitest';
+import { connected } from '../support/app.ts';
+import { describeInBrowser, expectAccessible, smallTargets } from '../support/browser.ts';
+import { startFlakyProxy } from '../support/flaky-proxy.ts';
+import { randomCode, registerCode, startNodeTarget, type Target } from '../support/relay.ts';
+import { AGENT_KEY, agentEnv, runTask } from '../support/voice/agent.ts';
+import { type AgentApi, holdRuns, startAgentApi } from '../support/voice/agent-api.ts';
+import { burstsWav, pitchOf, sinePcm } from '../support/voice/audio.ts';
+import { type Provider, startProvider } from '../support/voice/provider.ts';
+import { type Conversation, type Script, scriptRealtime } from '../support/voice/realtime-provider.ts';
+
+/** Sound for the fake microphone. Chromium reads it whenever a page opens the microphone. */
+const folder = mkdtempSync(join(tmpdir(), 'svc-relay-test-'));
+const SOUND = join(folder, 'microphone.wav');
+
+const ARGS = [
+  '--use-fake-ui-for-media-stream',
+  '--use-fake-device-for-media-stream',
+  `--use-file-for-fake-audio-capture=${SOUND}`,
+  '--autoplay-policy=user-gesture-required',
+];
+
+const RATE = 24_000;
+const ANSWER = 'There are 17 meetings on Thursday, the longest with Marguerite about the budget.';
+
+/** Listens in at the loudspeaker, and remembers what a page has to free. Runs before the page's own code. */
+function watchSound(): void {
+  const taps: AnalyserNode[] = [];
+  const contexts: AudioContext[] = [];
+  const tracks: MediaStreamTrack[] = [];
+  const sockets: WebSocket[] = [];
+  const { connect } = AudioNode.prototype;
+  const link = connect as (this: AudioNode, target: unknown) => AudioNode;
+  AudioNode.prototype.connect = function (this: AudioNode, target: unknown) {
+    if (target instanceof AudioDestinationNode) {
+      const context = this.context as AudioContext;
+      if (!contexts.includes(context)) contexts.push(context);
+      const tap = context.createAnalyser();
+      taps.push(tap);
+      link.call(this, tap);
+    }
+    return link.call(this, target);
+  } as typeof connect;
+  const media = navigator.mediaDevices;
+  const open = media.getUserMedia.bind(media);
+  media.getUserMedia = async (constraints) => {
+    const stream = await open(constraints);
+    tracks.push(...stream.getTracks());
+    return stream;
+  };
+  const Native = WebSocket;
+  globalThis.WebSocket = class extends Native {
+    constructor(url: string | URL, protocols?: string | string[]) {
+      super(url, protocols);
+      if (String(url).includes('/voice/')) sockets.push(this);
+    }
+  };
+  Object.assign(globalThis, {
+    sound: () =>
+      Math.max(
+        0,
+        ...taps.map((tap) => {
+          const samples = new Float32Array(tap.fftSize);
+          if (tap.context.state === 'running') tap.getFloatTimeDomainData(samples);
+          return Math.max(...samples.map(Math.abs));
+        }),
+      ),
+    held: () => ({
+      contexts: contexts.filter(({ state }) => state !== 'closed').length,
+      tracks: tracks.filter(({ readyState }) => readyState !== 'ended').length,
+      sockets: sockets.filter(({ readyState }) => readyState !== 3).length,
+    }),
+  });
+}
+
+interface Watched {
+  sound(): number;
+  held(): { contexts: number; tracks: number; sockets: number };
+}
+
+const soundOf = (page: Page) => page.evaluate(() => (globalThis as unknown as Watched).sound());
+const heldBy = (page: Page) => page.evaluate(() => (globalThis as unknown as Watched).held());
+
+describeInBrowser(
+  'a live conversation in the app (contract 06)',
+  ({ open }) => {
+    let relay: Target;
+    let api: AgentApi;
+    let provider: Provider;
+    let script: Script;
+    const ends: (() => void)[] = [];
+    beforeAll(async () => {
+      api = await startAgentApi({
+        key: AGENT_KEY,
+        capabilities: { features: { run_approval: true } },
+        onEnd: (end) => ends.push(end),
+      });
+      provider = await startProvider((end) => ends.push(end));
+      relay = await startNodeTarget({ env: agentEnv(provider, api) });
+    });
+    afterAll(async () => {
+      await relay?.stop();
+      for (const end of ends) end();
+      await rm(folder, { recursive: true, force: true });
+    });
+    beforeEach(() => {
+      script = scriptRealtime(provider);
+    });
+
+    /** The app at its voice screen, of a browser whose microphone hears a hum every few seconds. */
+    async function openVoice({ without = [] as string[], url = relay.url, hum = true } = {}) {
+      await writeFile(SOUND, burstsWav({ hum: hum ? 1.2 : 0, silence: 3.6 }));
+      const { page, allow } = await open();
+      await page.addInitScript(watchSound);
+      const app = `${url.replace('127.0.0.1', 'localhost')}/app/`;
+      const code = randomCode();
+      await registerCode(relay, code, { without: ['bridge', 'desktop', ...without] });
+      await page.goto(`${app}#code=${code}`);
+      await connected(page);
+      await page.goto(`${app}#/voice`);
+      return { page, allow };
+    }
+
+    /** The same, in a live conversation. */
+    async function openLive(options: Parameters<typeof openVoice>[0] = {}) {
+      const opened = await openVoice(options);
+      const { page } = opened;
+      await page.getByRole('switch', { name: 'Live conversation' }).check();
+      await page.getByRole('button', { name: 'Talk' }).click();
+      await page.getByRole('button', { name: 'Mute' }).waitFor();
+      await expect.poll(() => script.conversations.length).toBe(1);
+      return { ...opened, conversation: script.conversations[0] as Conversation };
+    }
+
+    const heardBy = ({ sent }: Conversation): Buffer =>
+      Buffer.concat(sent('input_audio_buffer.append').map(({ audio }) => Buffer.from(String(audio), 'base64')));
+
+    it('hears an utterance by itself, has a task done, and speaks the answer', async () => {
+      script.transcripts.push('What is on Thursday?');
+      script.turns.push(runTask('Thursday'), { text: ANSWER, audio: [sinePcm(1, RATE)] });
+      api.onRun(async (run) => {
+        run.open();
+        await run.event({ type: 'run.started', run_id: 'run-1' });
+        await run.event({ type: 'tool.started', call_id: 'c1', tool_name: 'calendar' });
+        await run.event({ type: 'tool.completed', call_id: 'c1', tool_name: 'calendar', result: 'seventeen' });
+        await run.event({ type: 'assistant.delta', delta: ANSWER });
+        await run.event({ type: 'run.completed' });
+        run.end();
+      });
+      const { page, conversation } = await openLive();
+      await page.getByRole('article', { name: 'You' }).getByText('What is on Thursday?').waitFor();
+      await page.getByRole('article', { name: 'Agent' }).getByText(ANSWER).waitFor();
+      await expect.poll(() => soundOf(page)).toBeGreaterThan(0.1);
+      expect(api.runs.at(-1)?.body.message).toContain('Thursday');
+      const heard = heardBy(conversation);
+      expect(heard.length / 2 / RATE).toBeGreaterThan(1);
+      expect(pitchOf(heard, RATE)).toBeGreaterThan(420);
+      expect(pitchOf(heard, RATE)).toBeLessThan(460);
+      expect(await heldBy(page)).toEqual({ contexts: 2, tracks: 1, sockets: 1 });
+      await page.getByRole('link', { name: 'Home' }).click();
+      await expect.poll(() => heldBy(page)).toEqual({ contexts: 0, tracks: 0, sockets: 0 });
+      await expect.poll(() => conversation.socket.isOver).toBe(true);
+    });
+
+    const speaking = 'Speaking: talk or tap to interrupt';
+    /** An answer that goes on until the case ends it. */
+    const talkative = (seconds = 20) => ({ text: ANSWER, audio: [sinePcm(seconds, RATE)], isOpen: true });
+
+    it('is silent at once when it is stopped, and tells the provider how much was heard', async () => {
+      script.transcripts.push('Tell me everything.');
+      script.turns.push(talkative(60));
+      const { page, conversation } = await openLive({ hum: false });
+      const talk = page.getByRole('button', { name: 'Talk' });
+      await page.getByText('Speak whenever you like').waitFor();
+      await expectAccessible(page);
+      expect(await smallTargets(page)).toEqual([]);
+      // The room is quiet: the button begins and ends what is said.
+      await talk.click();
+      await page.getByText('Listening', { exact: true }).waitFor();
+      await talk.click();
+      const asked = performance.now();
+      await page.getByText(speaking).waitFor();
+      await expect.poll(() => soundOf(page)).toBeGreaterThan(0.1);
+      await expectAccessible(page);
+      await page.getByRole('button', { name: 'Stop' }).click();
+      await page.getByText('Stopped.').waitFor();
+      await expect.poll(() => conversation.sent('response.cancel').length).toBeGreaterThan(0);
+      await expect.poll(() => conversation.sent('conversation.item.truncate').length).toBe(1);
+      // What was heard, not the minute that was sent.
+      expect(conversation.sent('conversation.item.truncate')[0]?.audio_end_ms).toBeLessThan(performance.now() - asked);
+      await expect.poll(() => soundOf(page)).toBe(0);
+      // The next answer is heard again.
+      script.transcripts.push('Go on.');
+      script.turns.push({ text: 'Gladly.', audio: [sinePcm(1, RATE)] });
+      await talk.press('Enter');
+      await talk.press('Enter');
+      await page.getByText('Gladly.').waitFor();
+      await expect.poll(() => soundOf(page)).toBeGreaterThan(0.1);
+      expect(await page.getByText('Stopped.').count()).toBe(1);
+    });
+
+    it('is interrupted by speaking', async () => {
+      script.transcripts.push('Tell me everything.', 'No, something else.');
+      script.turns.push(talkative(60), { text: 'Something else, then.', audio: [sinePcm(0.5, RATE)] });
+      const { page, conversation } = await openLive();
+      await page.getByText(speaking).waitFor();
+      await page.getByText('No, something else.').waitFor();
+      await page.getByText('Stopped.').waitFor();
+      await page.getByText('Something else, then.').waitFor();
+      expect(conversation.sent('response.cancel').length).toBe(1);
+    });
+
+    it('hears nothing while muted, but what is said with the button held down', async () => {
+      script.transcripts.push('Are you there?');
+      script.turns.push({ text: 'I am.', audio: [sinePcm(0.5, RATE)] });
+      const { page, conversation } = await openLive({ hum: false });
+      await page.getByRole('button', { name: 'Mute' }).click();
+      await page.getByText('Muted: hold to talk, or tap').waitFor();
+      await expectAccessible(page);
+      const talk = page.getByRole('button', { name: 'Talk' });
+      await talk.focus();
+      await page.keyboard.down('Space');
+      await page.getByText('Listening', { exact: true }).waitFor();
+      expect(conversation.sent('input_audio_buffer.commit')).toEqual([]);
+      // Long enough to be held, not tapped.
+      await expect.poll(() => heardBy(conversation).length / 2 / RATE).toBeGreaterThan(0.5);
+      await page.keyboard.up('Space');
+      await page.getByText('I am.').waitFor();
+      await page.getByText('Muted: hold to talk, or tap').waitFor();
+      expect(conversation.sent('input_audio_buffer.commit').length).toBe(1);
+    });
+
+    it('asks the person what the agent asks, and passes the answer on', async () => {
+      script.transcripts.push('Delete it.');
+      script.turns.push(runTask('Delete'), { text: ANSWER, audio: [sinePcm(0.5, RATE)] });
+      const question = { type: 'confirmation.requested', confirmation_id: 'ask-1', message: 'Delete the folder?' };
+      const finish = holdRuns(api, ANSWER, [question]);
+      const { page } = await openLive();
+      await page.getByText('Delete the folder?').waitFor();
+      await expectAccessible(page);
+      expect(await smallTargets(page)).toEqual([]);
+      await page.getByRole('button', { name: 'Allow once' }).click();
+      await expect.poll(() => api.posts.at(-1)?.body).toMatchObject({ confirmation_id: 'ask-1', answer: 'allow_once' });
+      await page.getByText('Delete the folder?').waitFor({ state: 'hidden' });
+      finish();
+      await page.getByRole('article', { name: 'Agent' }).getByText(ANSWER).waitFor();
+    });
+
+    it('goes on where it was after a lost connection, and sends nothing twice', async () => {
+      const proxy = await startFlakyProxy({ port: Number(new URL(relay.url).port), seed: 1, faults: ['none'] });
+      ends.push(() => void proxy.close());
+      script.transcripts.push('What is on Thursday?');
+      script.turns.push({ text: ANSWER, audio: [sinePcm(1, RATE)] });
+      const { page, conversation, allow } = await openLive({ hum: false, url: `http://127.0.0.1:${proxy.port}` });
+      allow(/WebSocket|net::ERR|status of 426/);
+      const talk = page.getByRole('button', { name: 'Talk' });
+      await talk.click();
+      await expect.poll(() => heardBy(conversation).length).toBeGreaterThan(0);
+      proxy.strike('cut');
+      await talk.click();
+      await page.getByText(ANSWER).waitFor();
+      expect(conversation.sent('input_audio_buffer.commit').length).toBe(1);
+      const before = script.conversations.length;
+      proxy.plan(['reset']);
+      proxy.strike('reset');
+      await page.getByText('The connection is gone: connecting again').waitFor();
+      const id = conversation.start({ text: 'One more thing.', audio: [sinePcm(0.5, RATE)] });
+      conversation.finish(id);
+      proxy.plan(['none']);
+      await page.getByText('One more thing.').waitFor();
+      expect(await page.getByText(ANSWER).count()).toBe(1);
+      expect(script.conversations.length).toBe(before);
+    });
+
+    it('drops the oldest words when the connection takes none, and says so', async () => {
+      const proxy = await startFlakyProxy({ port: Number(new URL(relay.url).port), seed: 1, faults: ['none'] });
+      ends.push(() => void proxy.close());
+      const { page, conversation, allow } = await openLive({ hum: false, url: `http://127.0.0.1:${proxy.port}` });
+      allow(/WebSocket|net::ERR|status of 426/);
+      const talk = page.getByRole('button', { name: 'Talk' });
+      await talk.click();
+      await expect.poll(() => heardBy(conversation).length).toBeGreaterThan(0);
+      proxy.plan(['stall']);
+      proxy.strike('stall');
+      await page.getByText('The connection is too slow for your voice: some words were lost.').waitFor();
+      await expectAccessible(page);
+      proxy.plan(['none']);
+      proxy.dropClients();
+      script.transcripts.push('Hello.');
+      await talk.click();
+      await page.getByText('Okay.').waitFor();
+      // Twelve seconds are kept, and the little that was sent before.
+      expect(heardBy(conversation).length / 2 / RATE).toBeLessThan(20);
+    });
+
+    it('says that the provider has gone in the middle of an answer, and starts again', async () => {
+      script.transcripts.push('Tell me everything.');
+      script.turns.push(talkative());
+      const { page, conversation } = await openLive();
+      await page.getByText(speaking).waitFor();
+      conversation.reset();
+      await page.getByText('The provider of live voice has gone. Start again.').waitFor();
+      await expectAccessible(page);
+      await expect.poll(() => heldBy(page)).toEqual({ contexts: 0, tracks: 0, sockets: 0 });
+      script.transcripts.push('Once more.');
+      await page.getByRole('button', { name: 'Talk' }).click();
+      await page.getByText('Once more.').waitFor();
+      await page.getByText('Okay.').waitFor();
+    });
+
+    it('says that a relay that has started anew does not know the conversation, and frees everything', async () => {
+      const { page, allow } = await openLive({ hum: false });
+      allow(/WebSocket|net::ERR|status of 426/);
+      await relay.restart();
+      await page.getByText('The relay no longer has this conversation. Start again.').waitFor();
+      await expect.poll(() => heldBy(page)).toEqual({ contexts: 0, tracks: 0, sockets: 0 });
+      await page.getByText('Tap to start a live conversation').waitFor();
+    });
+
+    it('says why there is no live conversation', async () => {
+      const { page } = await openVoice({ without: ['voice:realtime'] });
+      await page.getByText('it has no grant voice:realtime').waitFor();
+      await expectAccessible(page);
+      expect(await page.getByRole('switch', { name: 'Live conversation' }).isDisabled()).toBe(true);
+    });
+
+    it('says that the provider refuses the key of the relay', async () => {
+      provider.refuseSockets(401);
+      ends.push(() => provider.refuseSockets(undefined));
+      const { page } = await openVoice();
+      await page.getByRole('switch', { name: 'Live conversation' }).check();
+      await page.getByRole('button', { name: 'Talk' }).click();
+      await page.getByText('The provider of live voice refused the relay: its key is missing or wrong.').waitFor();
+      provider.refuseSockets(undefined);
+      await expect.poll(() => heldBy(page)).toEqual({ contexts: 0, tracks: 0, sockets: 0 });
+    });
+  },
+  ARGS,
+);

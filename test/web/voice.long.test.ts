@@ -1,0 +1,203 @@
+import { writeFile } from 'node:fs/promises';
+import { afterAll, beforeAll, expect, it, onTestFinished } from 'vitest';
+import { connected, webCode } from '../support/app.ts';
+import { describeInBrowser, expectAccessible, type PageOptions, smallTargets } from '../support/browser.ts';
+import { type FakeApi, startFakeApi } from '../support/fake-api-server.ts';
+import { startNodeTarget, type Target } from '../support/relay.ts';
+import { sinePcm, wavOf } from '../support/voice/audio.ts';
+import { readForm } from '../support/voice/form.ts';
+import { type Provider, type ProviderCall, startProvider } from '../support/voice/provider.ts';
+
+const ARGS = [
+  '--host-resolver-rules=MAP relay.test 127.0.0.1',
+  '--use-fake-ui-for-media-stream',
+  '--use-fake-device-for-media-stream',
+  '--autoplay-policy=user-gesture-required',
+];
+
+describeInBrowser(
+  'voice in the app (contract 05 §6, §7)',
+  ({ open }) => {
+    let relay: Target;
+    let agent: FakeApi;
+    let provider: Provider;
+    const ends: (() => void)[] = [];
+    beforeAll(async () => {
+      agent = await startFakeApi((end) => ends.push(end));
+      provider = await startProvider((end) => ends.push(end));
+      relay = await startNodeTarget({ env: { RELAY_WEBAPI_URL: agent.url } });
+      await configure(relay);
+    });
+
+    async function configure({ agentHome }: Target): Promise<void> {
+      const section = { provider: 'openai', openai: { api_key: 'sk-fake', base_url: provider.url } };
+      // JSON is YAML.
+      await writeFile(`${agentHome}/config.yaml`, JSON.stringify({ tts: section, stt: section }));
+    }
+
+    afterAll(async () => {
+      await relay?.stop();
+      for (const end of ends) end();
+    });
+
+    async function openVoice(host = 'localhost', options: PageOptions = {}, target = relay) {
+      const { page, allow } = await open(options);
+      // Over plain http, browsers say that they ignore the header.
+      allow(/Cross-Origin-Opener-Policy/);
+      const app = `${target.url.replace('127.0.0.1', host)}/app/`;
+      const code = await webCode(target);
+      await page.goto(`${app}#code=${code}`);
+      if (host !== 'localhost') {
+        await page.getByLabel('I am testing on this machine').check();
+        await page.getByRole('button', { name: 'Continue without encryption' }).click();
+      }
+      await connected(page);
+      await page.goto(`${app}#/voice`);
+      return page;
+    }
+
+    /** Answers with `heard` for speech, and with a sound of this many seconds for text. */
+    function provide(heard: string, seconds: number): void {
+      provider.onCall((call) => {
+        if (call.target.startsWith('/audio/transcriptions')) return call.answer(200, heard);
+        call.answer(200, Buffer.from(wavOf(sinePcm(seconds, 24_000), 24_000)));
+      });
+    }
+
+    it('hears a tap to talk, asks the agent and speaks its answer', async () => {
+      provide('How late is it?', 0.3);
+      const said: string[] = [];
+      agent.onStream(async (exchange) => {
+        said.push(JSON.parse(exchange.body).message);
+        exchange.open();
+        await exchange.event({ type: 'assistant.delta', delta: 'Half past two.' });
+        await exchange.event({ type: 'run.completed' });
+        exchange.end();
+      });
+      const page = await openVoice();
+      const talk = page.getByRole('button', { name: 'Talk' });
+      await talk.click();
+      await page.getByText('Listening: let go or tap to send').waitFor();
+      // Chromium's false microphone beeps.
+      const loudness = page.getByRole('progressbar', { name: 'Loudness' });
+      await expect.poll(async () => Number(await loudness.getAttribute('value'))).toBeGreaterThan(0);
+      await expectAccessible(page);
+      expect(await smallTargets(page)).toEqual([]);
+      await talk.click();
+      await page.getByRole('article', { name: 'Agent' }).getByText('Half past two.').waitFor();
+      await page.getByText('Hold to talk, or tap').waitFor();
+      expect(said).toEqual(['How late is it?']);
+      const [heard, spoken] = provider.calls.splice(0);
+      const clip = readForm(heard?.headers['content-type'], heard?.body ?? Buffer.of()).file;
+      expect(clip.filename).toBe('audio.webm');
+      expect(clip.content.length).toBeGreaterThan(100);
+      expect(JSON.parse(String(spoken?.body))).toMatchObject({ input: 'Half past two.' });
+      await expectAccessible(page);
+    });
+
+    it('sends what was held, and is interrupted while it speaks, by keyboard alone', async () => {
+      provide('Tell me a story.', 60);
+      agent.onStream(async (exchange) => {
+        exchange.open();
+        await exchange.event({ type: 'assistant.delta', delta: 'Once upon a time.' });
+        await exchange.event({ type: 'run.completed' });
+        exchange.end();
+      });
+      const page = await openVoice('localhost', { device: 'desktop' });
+      const talk = page.getByRole('button', { name: 'Talk' });
+      await talk.hover();
+      await page.mouse.down();
+      await page.getByText('Listening: let go or tap to send').waitFor();
+      const loudness = page.getByRole('progressbar', { name: 'Loudness' });
+      await expect.poll(async () => Number(await loudness.getAttribute('value'))).toBeGreaterThan(0);
+      // Long enough to be held, not tapped.
+      await page.evaluate(() => new Promise((resolve) => setTimeout(resolve, 450)));
+      await page.mouse.up();
+      await page.getByText('Speaking: tap to interrupt').waitFor();
+      await page.getByRole('button', { name: 'Stop' }).focus();
+      await page.keyboard.press('Enter');
+      await page.getByText('Hold to talk, or tap').waitFor();
+      await talk.focus();
+      await page.keyboard.down('Space');
+      await page.getByText('Listening: let go or tap to send').waitFor();
+      await page.evaluate(() => new Promise((resolve) => setTimeout(resolve, 450)));
+      await page.keyboard.up('Space');
+      await page.getByText('Speaking: tap to interrupt').waitFor();
+      await page.keyboard.press('Enter');
+      await page.getByText('Listening: let go or tap to send').waitFor();
+      await page.getByRole('link', { name: 'Home' }).click();
+      await page.getByRole('heading', { name: 'Home', level: 1 }).waitFor();
+      await page.getByRole('link', { name: 'Voice' }).click();
+      await page.getByText('Hold to talk, or tap').waitFor();
+    });
+
+    it('05 §12: speaks while the answer is rendered, and stops the render when it is interrupted', async () => {
+      const streaming = await startNodeTarget({
+        env: {
+          RELAY_WEBAPI_URL: agent.url,
+          OPENAI_API_KEY: 'sk-fake',
+          OPENAI_BASE_URL: provider.url,
+          RELAY_VOICE_OUTPUT_PROVIDER: 'openai_tts',
+        },
+      });
+      onTestFinished(() => streaming.stop());
+      await configure(streaming);
+      const renders: ProviderCall[] = [];
+      provider.onCall(async (call) => {
+        if (call.target.startsWith('/audio/transcriptions')) return call.answer(200, 'Tell me a story.');
+        renders.push(call);
+        call.begin({ 'content-type': 'audio/pcm' });
+        await call.write(sinePcm(30, 24_000));
+      });
+      agent.onStream(async (exchange) => {
+        exchange.open();
+        await exchange.event({ type: 'assistant.delta', delta: 'Once upon a time.' });
+        await exchange.event({ type: 'run.completed' });
+        exchange.end();
+      });
+      const page = await openVoice('localhost', {}, streaming);
+      const talk = page.getByRole('button', { name: 'Talk' });
+      await talk.click();
+      await page.getByText('Listening: let go or tap to send').waitFor();
+      await talk.click();
+      // The provider has not come to an end yet.
+      await page.getByText('Speaking: tap to interrupt').waitFor();
+      expect(renders.length).toBe(1);
+      expect(renders[0]?.json()).toMatchObject({ input: 'Once upon a time.', response_format: 'pcm' });
+      await page.getByRole('button', { name: 'Stop' }).click();
+      await page.getByText('Hold to talk, or tap').waitFor();
+      await expect.poll(() => renders[0]?.isAbandoned).toBe(true);
+      // Without any sound, the answer is spoken as a file.
+      provider.onCall((call) => {
+        if (call.target.startsWith('/audio/transcriptions')) return call.answer(200, 'And then?');
+        if (call.json().response_format === 'pcm') return call.answer(500, 'broken');
+        call.answer(200, Buffer.from(wavOf(sinePcm(60, 24_000), 24_000)));
+      });
+      await talk.click();
+      await page.getByText('Listening: let go or tap to send').waitFor();
+      await talk.click();
+      await page.getByText('Speaking: tap to interrupt').waitFor();
+    });
+
+    it('says when nothing was heard', async () => {
+      provide('', 1);
+      const page = await openVoice();
+      const talk = page.getByRole('button', { name: 'Talk' });
+      const say = async () => {
+        await talk.click();
+        await page.getByText('Listening: let go or tap to send').waitFor();
+        await talk.click();
+      };
+      await say();
+      await page.getByText('Nothing was heard. Speak closer to the microphone.').waitFor();
+      await expectAccessible(page);
+    });
+
+    it('09 §5: says on plain http why there is no microphone', async () => {
+      const page = await openVoice('relay.test');
+      await page.getByText('Browsers give the microphone to encrypted pages only').waitFor();
+      await expectAccessible(page);
+    });
+  },
+  ARGS,
+);
