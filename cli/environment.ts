@@ -2,8 +2,9 @@ import { readFileSync } from 'node:fs';
 import { homedir } from 'node:os';
 import { join, resolve } from 'node:path';
 import type { Places, Variable } from '../lib/config.ts';
+import { errnoOf, isUnreadable } from '../lib/host/errors.ts';
 import { decodeEnvFile, parseEnvFile } from '../lib/kit/env-file.ts';
-import { printable, UsageError } from './output.ts';
+import { CommandError, printable, UsageError } from './output.ts';
 
 type Env = Record<string, string | undefined>;
 
@@ -16,8 +17,9 @@ export interface Environment {
 
 /**
  * Reads the environment of a command (contract 07 §6.1). The agent home is `SVC_HOME` of the process, else `~/.svc`; an
- * `SVC_HOME` in the file does not move it. A missing or unreadable file is ignored.
- * @throws UsageError for a relative `SVC_HOME`: every folder would have its own relay.
+ * `SVC_HOME` in the file does not move it. A missing file is ignored, and one that this user may not read.
+ * @throws UsageError for a relative `SVC_HOME`: every folder would have its own relay; CommandError when the disk or the
+ * machine fails, since the file may demand an operator key or restrict what is served.
  */
 export function loadEnvironment(processEnv: Env = process.env): Environment {
   const home = processEnv.HOME || homedir();
@@ -32,8 +34,11 @@ export function loadEnvironment(processEnv: Env = process.env): Environment {
   try {
     const file = parseEnvFile(decodeEnvFile(readFileSync(join(agentHome, '.env'))));
     return { env: { ...processEnv, ...file, SVC_HOME: processEnv.SVC_HOME }, places, fileLoaded: true };
-  } catch {
-    return { env: { ...processEnv }, places, fileLoaded: false };
+  } catch (error) {
+    if (isUnreadable(error)) return { env: { ...processEnv }, places, fileLoaded: false };
+    if (errnoOf(error) !== 'EIO') throw error;
+    const file = printable(join(agentHome, '.env'));
+    throw new CommandError(`${file} cannot be read: the disk reports an error (EIO)`, 'See what failed with: dmesg');
   }
 }
 

@@ -47,15 +47,19 @@ export function createIngressMarker(source: MarkerSource) {
   async function ofMarked(peer: Peer, headers: HeaderReader, given: string): Promise<Peer> {
     deriving ??= markerSecret(source);
     const secret = await deriving;
-    // Lets the next call try again.
-    if (secret === null) deriving = undefined;
-    return secret !== null && timingSafeEqual(given, secret) ? peerBehind(peer, headers) : peer;
+    if (secret === null) {
+      // Lets the next call try again.
+      deriving = undefined;
+      return { address: peer.address, tls: peer.tls, via: 'ingress', transportHint: 'unknown' };
+    }
+    return timingSafeEqual(given, secret) ? peerBehind(peer, headers) : peer;
   }
 
   return {
     /**
      * The peer by which a request is judged: the dashboard's client where a loopback peer proves that it is the ingress,
-     * else the peer itself. Returns a promise only for requests that carry the secret's header.
+     * else the peer itself. With no secret to compare, the peer counts as the ingress: its client would pass for a caller
+     * on this host. Returns a promise only for requests that carry the secret's header.
      */
     peerOf(peer: Peer, headers: HeaderReader): Peer | Promise<Peer> {
       if (peer.via !== 'direct' || !isLoopbackAddress(peer.address)) return peer;

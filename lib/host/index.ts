@@ -47,7 +47,7 @@ export interface Exit {
 }
 
 export interface HostChildren {
-  /** Absolute path of an executable, by path or on `PATH`; null when there is none. */
+  /** Absolute path of an executable, by path or on `PATH`; null when there is none. Rejects when the disk fails. */
   find(file: string): Promise<string | null>;
   /** Runs a short command, for at most `timeout` ms and 1 MiB of output. Never throws; `code` is null if it did not run. */
   run(command: Command, timeout: number): Promise<{ code: number | null; stdout: string; stderr: string }>;
@@ -227,7 +227,8 @@ export interface HostProcesses {
   facts(pid: number): Promise<{ startTime: number; command: string } | null>;
   /**
    * Ends processes with everything that they have started: SIGHUP and SIGTERM, SIGKILL to what is left after a second.
-   * Resolves within two seconds and never rejects. Without `/proc` it has no effect.
+   * Resolves within three seconds and never rejects. Without `/proc` it has no effect. Where that cannot be read, it ends
+   * the groups of the leaders, and counts them as left.
    */
   endAll(origin: ProcessOrigin): Promise<{ ended: number; left: number }>;
 }

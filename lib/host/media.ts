@@ -42,21 +42,21 @@ export interface HostMedia {
   temporaryDirectory(): string;
   /** Working directory of the relay. */
   currentDirectory(): string;
-  /** Home directories of the relay's user: from the environment and from the user database. */
+  /** Home directories of the relay's user: from the environment and from the user database. Throws if that cannot be read. */
   userHomes(): string[];
   /** Whether no file system of this platform distinguishes names by case. */
   readonly ignoresCase: boolean;
   /**
-   * The path without links and dots. Components that do not exist, or cannot be read, are kept by name. Never rejects:
-   * a loop of links is left unresolved.
+   * The path without links and dots. Components that do not exist, or that this account may not read, are kept by name,
+   * and a loop of links is left unresolved. Rejects when the disk or the machine fails.
    */
   resolve(path: string): Promise<string>;
   /**
    * The state of directories, which differs once a name in one of them was added, removed or replaced, and the time of
-   * the last such change (epoch milliseconds). Never rejects: a missing directory has a state too.
+   * the last such change (epoch milliseconds). A missing directory has a state too; rejects when one cannot be told.
    */
   directoryState(directories: readonly string[]): Promise<{ state: string; changed: number }>;
-  /** Whether two paths name one existing file. */
+  /** Whether two paths name one existing file. Rejects when that cannot be told. */
   isSame(path: string, other: string): Promise<boolean>;
   /**
    * Opens a regular file by a path without links. Follows no link, does not wait for a FIFO, and verifies that the opened

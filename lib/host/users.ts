@@ -13,7 +13,10 @@ export interface HostUsers {
    * during a search share the next one.
    */
   ofConnection(ends: ConnectionEnds): Promise<Owner>;
-  /** The accounts that listen on a port of loopback or of every address; `untold` where the system does not tell. */
+  /**
+   * The accounts that listen on a port of loopback or of every address; `untold` where the system does not tell. Rejects
+   * when it failed to tell of some.
+   */
   ofListeners(port: number): Promise<number[] | 'untold'>;
 }
 

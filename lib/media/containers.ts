@@ -1,4 +1,5 @@
 import type { Config } from '../config.ts';
+import { unlessUnreadable } from '../host/errors.ts';
 import type { Host } from '../host/index.ts';
 import { parseJson } from '../kit/json.ts';
 import { componentsOf, isUnder, spelledUnder } from './paths.ts';
@@ -39,7 +40,7 @@ export async function containerMounts({ files, media }: Host, config: ContainerC
   const mounts = volumes(config.dockerVolumes, config.home);
   for (const cache of CACHES) {
     const host = `${config.agentHome}/${cache}`;
-    const found = await files.stat(host).catch(() => null);
+    const found = await unlessUnreadable(files.stat(host));
     if (found?.kind === 'directory') mounts.push({ host, container: `${AGENT}/${cache}` });
   }
   if (config.containerPersistent) {

@@ -1,5 +1,6 @@
 import { agentRoot, type Config } from '../config.ts';
-import type { Host } from '../host/index.ts';
+import { errnoOf, unlessUnreadable } from '../host/errors.ts';
+import type { DirectoryEntry, Host, HostFiles } from '../host/index.ts';
 import { systemClock } from '../kit/clock.ts';
 import { anyCase, componentsOf, exactly, fold, type SameName, spelledUnder } from './paths.ts';
 
@@ -70,7 +71,10 @@ interface Guarded {
   files: readonly string[];
 }
 
-/** Whether a real path is in a location that is never served (contract 04 §2.1), as the disk is now. */
+/**
+ * Whether a real path is in a location that is never served (contract 04 §2.1), as the disk is now. Rejects when the disk
+ * does not tell.
+ */
 export type DenyList = (path: string) => Promise<boolean>;
 
 /** The list as the disk was at one time. */
@@ -171,7 +175,7 @@ const agentHome = (directory: string): Guarded => ({ directory, trees: AGENT_TRE
 async function profilesOf(host: Host, homes: readonly string[]): Promise<string[]> {
   const found = await Promise.all(
     homes.map(async (home) => {
-      const profiles = (await host.files.list(`${home}/profiles`).catch(() => null)) ?? [];
+      const profiles = await entriesOf(host.files, `${home}/profiles`);
       const paths = profiles.map(({ name }) => `${home}/profiles/${name}`);
       const links = paths.filter((_, at) => profiles[at]?.kind === 'link');
       return [...paths, ...(await Promise.all(links.map((link) => host.media.resolve(link))))];
@@ -194,7 +198,7 @@ function namedProfiles(path: string, homes: readonly string[]): Guarded[] {
  */
 async function contentsOf({ files, media }: Host, guarded: Guarded): Promise<{ links: string[]; watched: string[] }> {
   const { directory } = guarded;
-  const listed = (await files.list(directory).catch(() => null)) ?? [];
+  const listed = await entriesOf(files, directory, [...guarded.trees, ...guarded.files]);
   const present = new Set(listed.map(({ name }) => name));
   const isSecret = (name: string) => spelledInside(`${directory}/${name}`, guarded, anyCase) !== null;
   const links = listed.filter(({ name, kind }) => kind === 'link' && isSecret(name)).map(({ name }) => name);
@@ -209,6 +213,24 @@ async function contentsOf({ files, media }: Host, guarded: Guarded): Promise<{ l
     links: links.map((name) => `${directory}/${name}`),
     watched: [directory, ...parents.map((parent) => `${directory}/${parent}`)],
   };
+}
+
+/**
+ * The entries of a directory. In one that this account may not list (a directory of keys, mode 0710), every name of
+ * `known` counts as a link, to be followed. Without names, such a directory may only be one that nothing reaches.
+ */
+async function entriesOf(files: HostFiles, directory: string, known?: readonly string[]): Promise<DirectoryEntry[]> {
+  try {
+    return (await files.list(directory)) ?? [];
+  } catch (error) {
+    const code = errnoOf(error);
+    // Nothing lies behind a loop of links.
+    if (code === 'ELOOP' || code === 'ENAMETOOLONG') return [];
+    if (code !== 'EACCES' && code !== 'EPERM') throw error;
+    if (known) return known.map((name) => ({ name, kind: 'link' }));
+    if ((await unlessUnreadable(files.stat(directory))) !== null) throw error;
+    return [];
+  }
 }
 
 /** `path` respelled by the entry of a guarded directory that it equals or lies below; else null. */

@@ -1,6 +1,7 @@
 import type { Store } from '../../storage/schema.ts';
 import type { Config } from '../config.ts';
 import { RelayError } from '../errors.ts';
+import { errnoOf } from '../host/errors.ts';
 import type { Host } from '../host/index.ts';
 import { randomString } from '../kit/bytes.ts';
 import { type Cancel, type Clock, every } from '../kit/clock.ts';
@@ -58,14 +59,14 @@ export async function openHostMedia({ host, store, config, clock, log, changed }
       create: host.media.create,
 
       async accept(place) {
-        const found = await openPath(place, { host, isDenied, roots: await roots(), cap });
+        const found = await checked(async () => openPath(place, { host, isDenied, roots: await roots(), cap }));
         if (!found.ok) return null;
         await found.file.close();
         return found.path;
       },
 
       async open(place) {
-        const found = await openPath(place, { host, isDenied });
+        const found = await checked(() => openPath(place, { host, isDenied }));
         if (!found.ok) return null;
         if (found.path === place) return found.file;
         await found.file.close();
@@ -83,6 +84,16 @@ export async function openHostMedia({ host, store, config, clock, log, changed }
     },
   });
   const periodic: Cancel[] = [];
+
+  /** What a check of a path says. @throws RelayError `unavailable` when the disk does not tell. */
+  async function checked<T>(check: () => Promise<T>): Promise<T> {
+    try {
+      return await check();
+    } catch (cause) {
+      log.warn(`a path of media cannot be checked, so it is refused: ${codeOf(cause)}`);
+      throw new RelayError('unavailable', 'the file cannot be checked now', { cause });
+    }
+  }
 
   /** Computed for each use: directories move, links change. */
   async function roots(): Promise<string[]> {
@@ -108,23 +119,20 @@ export async function openHostMedia({ host, store, config, clock, log, changed }
     ...shared,
 
     async register({ path, contentType, fileName, sensitive, owned }) {
-      const found = await openPath(path, { host, isDenied, roots: await roots(), cap });
+      const found = await checked(async () => openPath(path, { host, isDenied, roots: await roots(), cap }));
       if (!found.ok) throw new RelayError('invalid', REFUSAL_TEXT[found.refusal]);
       const { size } = found.file;
       await found.file.close();
-      if (owned && !(await isManaged(found.path))) {
+      if (owned && !(await checked(() => isManaged(found.path)))) {
         throw new RelayError('invalid', 'only files that the relay manages can be owned');
       }
       return shared.add({ place: found.path, contentType, fileName, size, sensitive, owned });
     },
 
     async openPath(given, hint) {
-      const path = await translate(given, await containerMounts(host, config), host);
-      const found = await openPath(path, {
-        host,
-        isDenied,
-        roots: config.mediaStrictSandbox ? await roots() : undefined,
-        cap,
+      const found = await checked(async () => {
+        const path = await translate(given, await containerMounts(host, config), host);
+        return openPath(path, { host, isDenied, roots: config.mediaStrictSandbox ? await roots() : undefined, cap });
       });
       if (!found.ok) throw new RelayError(KIND[found.refusal], REFUSAL_TEXT[found.refusal]);
       const contentType = await typeOf(found.file, hint ?? guessType(found.path));
@@ -146,4 +154,4 @@ export async function openHostMedia({ host, store, config, clock, log, changed }
 }
 
 /** The errno only: messages name paths. */
-const codeOf = (error: unknown): string => String((error as { code?: unknown })?.code ?? 'failed');
+const codeOf = (error: unknown): string => errnoOf(error) || 'failed';

@@ -36,18 +36,19 @@ export interface ServedMedia {
 export interface Media {
   /**
    * Adds a file of this host.
-   * @throws RelayError `invalid` for whatever is wrong with it; `unsupported` without a host.
+   * @throws RelayError `invalid` for whatever is wrong with it; `unavailable` when the disk does not tell; `unsupported`
+   * without a host.
    */
   register(registration: Registration): Promise<MediaEntry>;
   /** Receives a file from a device. @throws RelayError, see `Uploads.receive`. */
   upload(body: UploadBody): Promise<MediaEntry>;
   /** Marks an entry sensitive for good; resolves when that is stored, with false if there is no such entry. */
   markSensitive(token: string): Promise<boolean>;
-  /** Opens an entry. @throws RelayError `not-found`. */
+  /** Opens an entry. @throws RelayError `not-found`, or `unavailable` when the disk does not tell. */
   open(token: string): Promise<ServedMedia>;
   /**
    * Opens a file of this host by its path, or by its path in the agent's container. The hint is a media type or null.
-   * @throws RelayError `forbidden`, `not-found`; `unsupported` without a host.
+   * @throws RelayError `forbidden`, `not-found`; `unavailable` when the disk does not tell; `unsupported` without a host.
    */
   openPath(path: string, hint: string | null): Promise<Omit<ServedMedia, 'sensitive'>>;
   /** Entries, newest first. */

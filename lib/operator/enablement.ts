@@ -1,4 +1,5 @@
 import { agentRoot, type Config } from '../config.ts';
+import { unlessUnreadable } from '../host/errors.ts';
 import type { Host } from '../host/index.ts';
 import { mapLimit } from '../kit/semaphore.ts';
 import { byCodePoint } from '../kit/text.ts';
@@ -53,7 +54,7 @@ async function profileNames(host: Host, directory: string): Promise<string[]> {
   const inside = await mapLimit(MAX_READERS, entries, async ({ name, kind }) => {
     if (name.startsWith('.') || (kind !== 'directory' && kind !== 'link')) return false;
     if (kind === 'directory') return true;
-    const real = await host.files.realPath(`${directory}/${name}`).catch(() => null);
+    const real = await unlessUnreadable(host.files.realPath(`${directory}/${name}`));
     return real?.startsWith(`${home}/`) ?? false;
   });
   return entries

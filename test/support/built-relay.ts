@@ -11,6 +11,7 @@ import { createChannels } from '../../handlers/channels/index.ts';
 import { createFetch } from '../../handlers/routes.ts';
 import { createSocketTable, type SocketRow, sockets } from '../../handlers/sockets.ts';
 import { readConfig } from '../../lib/config.ts';
+import type { Host } from '../../lib/host/index.ts';
 import { createNodeHost } from '../../lib/host/node/index.ts';
 import { createNodeUpstream } from '../../lib/host/node/upstream.ts';
 import { createNodeDialBroker, createNodeDialUpstream } from '../../lib/host/node/upstream-socket.ts';
@@ -20,6 +21,7 @@ import { createLog } from '../../lib/log.ts';
 import { createRelay, type Relay } from '../../lib/relay.ts';
 import type { Channels } from '../../lib/socket/channel.ts';
 import { createStores } from '../../storage/index.ts';
+import type { Stores } from '../../storage/schema.ts';
 import { createTestClock, type TestClock } from './clock.ts';
 import type { Target } from './relay.ts';
 
@@ -39,6 +41,9 @@ export interface BuiltOptions {
   hostEnv?(home: string): Record<string, string>;
   /** Calls the servers behind the relay. */
   upstream?: Upstream;
+  /** Changes the host, or the stores, before the relay gets them. */
+  withHost?(host: Host): Host;
+  withStores?(stores: Stores): Stores;
   /** Milliseconds in which a client that is not read must take something of what is sent. */
   stallTimeout?: number;
 }
@@ -46,6 +51,7 @@ export interface BuiltOptions {
 /** A relay assembled from its parts on a real listener, with state in memory, for test clocks and test channels. */
 export async function startBuiltTarget(options: BuiltOptions = {}) {
   const { channels = {}, clock = systemClock, env = {}, rows = [], hostEnv, upstream = createNodeUpstream() } = options;
+  const { withHost = (host: Host) => host, withStores = (stores: Stores) => stores } = options;
   const agentHome = await mkdtemp(join(tmpdir(), 'svc-relay-test-'));
   const log: string[] = [];
   const { config } = readConfig(
@@ -56,11 +62,11 @@ export async function startBuiltTarget(options: BuiltOptions = {}) {
   const relay = await createRelay({
     version: '1.0.0',
     config,
-    stores: createStores('node'),
+    stores: withStores(createStores('node')),
     clock,
     log: createLog('DEBUG', (line) => log.push(line)),
     channels: (relay) => ({ ...createChannels(relay), ...channels }),
-    host: createNodeHost({ agentHome, env: hostEnv?.(agentHome) }),
+    host: withHost(createNodeHost({ agentHome, env: hostEnv?.(agentHome) })),
     upstream,
     dialUpstream: createNodeDialUpstream({}),
     dialBroker: createNodeDialBroker({}),

@@ -3,6 +3,7 @@ import { constants } from 'node:fs';
 import { access, stat } from 'node:fs/promises';
 import { delimiter, isAbsolute, join } from 'node:path';
 import type { Readable } from 'node:stream';
+import { isUnreadable } from '../errors.ts';
 import type { Child, Command, Exit, HostChildren, Signal } from '../index.ts';
 
 const MAX_OUTPUT = 1024 * 1024;
@@ -30,8 +31,10 @@ async function isExecutable(path: string): Promise<boolean> {
   try {
     await access(path, constants.X_OK);
     return (await stat(path)).isFile();
-  } catch {
-    return false;
+  } catch (error) {
+    // Otherwise another program of this name would be started, such as a shell without the restrictions of this one.
+    if (isUnreadable(error)) return false;
+    throw error;
   }
 }
 

@@ -17,7 +17,7 @@ import {
 import { dirname } from 'node:path';
 import { concatBytes } from '../../kit/bytes.ts';
 import { decodeUtf8 } from '../../kit/text.ts';
-import { errnoOf } from '../errors.ts';
+import { errnoOf, unlessMissing } from '../errors.ts';
 import type { DirectoryEntry, FileFacts, HostFiles } from '../index.ts';
 import { watchPaths } from './watch.ts';
 
@@ -44,23 +44,17 @@ export function createFiles(): HostFiles {
       const bytes = await read(path, limit);
       return bytes && decodeUtf8(bytes);
     },
-    stat: (path) => unlessMissing(async () => facts(await stat(path))),
-    realPath: (path) => unlessMissing(() => realpath(path)),
+    async stat(path) {
+      const info = await unlessMissing(stat(path));
+      return info && facts(info);
+    },
+    realPath: (path) => unlessMissing(realpath(path)),
   };
-}
-
-export async function unlessMissing<T>(look: () => Promise<T>): Promise<T | null> {
-  try {
-    return await look();
-  } catch (error) {
-    if (errnoOf(error) === 'ENOENT' || errnoOf(error) === 'ENOTDIR') return null;
-    throw error;
-  }
 }
 
 /** Runs `use` with the open file. O_NONBLOCK, since opening a FIFO without a writer would block a pool thread forever. */
 async function withFile<T>(path: string, use: (file: FileHandle, size: number) => Promise<T>): Promise<T | null> {
-  const file = await unlessMissing(() => open(path, constants.O_RDONLY | constants.O_NONBLOCK));
+  const file = await unlessMissing(open(path, constants.O_RDONLY | constants.O_NONBLOCK));
   if (!file) return null;
   try {
     const info = await file.stat();
@@ -122,13 +116,15 @@ const facts = (info: Stats): FileFacts => ({
   mode: info.mode & 0o7777,
 });
 
-const list = (directory: string): Promise<DirectoryEntry[] | null> =>
-  unlessMissing(async () =>
-    (await readdir(directory, { withFileTypes: true })).map((entry) => ({
+async function list(directory: string): Promise<DirectoryEntry[] | null> {
+  const entries = await unlessMissing(readdir(directory, { withFileTypes: true }));
+  return (
+    entries?.map((entry) => ({
       name: entry.name,
       kind: entry.isFile() ? 'file' : entry.isDirectory() ? 'directory' : entry.isSymbolicLink() ? 'link' : 'other',
-    })),
+    })) ?? null
   );
+}
 
 async function writeAtomic(path: string, bytes: Uint8Array, mode: number): Promise<void> {
   const directory = await makeParent(path);
@@ -153,7 +149,7 @@ async function append(path: string, bytes: Uint8Array): Promise<void> {
   const { O_WRONLY, O_APPEND, O_CREAT, O_NOFOLLOW, O_NONBLOCK } = constants;
   const flags = O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK;
   const openFile = () => open(path, flags, 0o600);
-  let file = await unlessMissing(openFile);
+  let file = await unlessMissing(openFile());
   if (!file) {
     await makeDirectory(dirname(path));
     file = await openFile();
@@ -238,16 +234,16 @@ export async function syncDirectory(directory: string): Promise<void> {
 }
 
 export async function remove(path: string): Promise<void> {
-  await unlessMissing(() => unlink(path));
+  await unlessMissing(unlink(path));
 }
 
-const tighten = (path: string, mode: number): Promise<boolean | null> =>
-  unlessMissing(async () => {
-    const present = (await stat(path)).mode & 0o7777;
-    if ((present & ~mode) === 0) return false;
-    await chmod(path, present & mode);
-    return true;
-  });
+async function tighten(path: string, mode: number): Promise<boolean | null> {
+  const info = await unlessMissing(stat(path));
+  if (info === null) return null;
+  const present = info.mode & 0o7777;
+  if ((present & ~mode) === 0) return false;
+  return unlessMissing(chmod(path, present & mode).then(() => true));
+}
 
 async function isWritable(directory: string): Promise<boolean> {
   try {

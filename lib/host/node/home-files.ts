@@ -3,9 +3,9 @@ import { constants } from 'node:fs';
 import { type FileHandle, lstat, mkdir, open, readdir, realpath, rename, stat } from 'node:fs/promises';
 import { basename, dirname } from 'node:path';
 import { concatBytes } from '../../kit/bytes.ts';
-import { errnoOf } from '../errors.ts';
+import { errnoOf, unlessMissing } from '../errors.ts';
 import type { HomeFile, HomeFiles, MayReplace, ReadLimits, Written } from '../home-files.ts';
-import { fill, irregular, remove, syncDirectory, unlessMissing } from './files.ts';
+import { fill, irregular, remove, syncDirectory } from './files.ts';
 import { procDescriptorPath } from './open-exact.ts';
 import { createProcesses } from './processes.ts';
 
@@ -46,7 +46,7 @@ async function read(home: string, path: string, limits: ReadLimits): Promise<Hom
   // A file that is replaced all the time may be a different one at each access.
   for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
     // O_NONBLOCK, since opening a FIFO without a writer would block a pool thread forever.
-    const file = await unlessMissing(() => open(path, constants.O_RDONLY | constants.O_NONBLOCK));
+    const file = await unlessMissing(open(path, constants.O_RDONLY | constants.O_NONBLOCK));
     if (!file) return 'missing';
     try {
       const place = await placeOf(home, path, file);
@@ -71,12 +71,12 @@ async function placeOf(home: string, path: string, file: FileHandle): Promise<'i
   if (known !== null) return known === real ? 'inside' : 'moved';
   const [opened, found] = await Promise.all([
     file.stat({ bigint: true }),
-    unlessMissing(() => lstat(real, { bigint: true })),
+    unlessMissing(lstat(real, { bigint: true })),
   ]);
   return found?.ino === opened.ino && found.dev === opened.dev ? 'inside' : 'moved';
 }
 
-const realOf = (path: string): Promise<string | null> => unlessMissing(() => realpath(path));
+const realOf = (path: string): Promise<string | null> => unlessMissing(realpath(path));
 
 const isBelow = (path: string, top: string): boolean => path.startsWith(top === '/' ? top : `${top}/`);
 
@@ -109,7 +109,7 @@ async function targetOf(home: string, path: string): Promise<string | null> {
   const parent = await realOf(directory);
   if (parent === null || (parent !== top && !isBelow(parent, top))) return null;
   const target = `${parent}/${basename(path)}`;
-  const info = await unlessMissing(() => lstat(target));
+  const info = await unlessMissing(lstat(target));
   if (!info?.isSymbolicLink()) return target;
   const real = await realOf(target);
   return real !== null && isBelow(real, top) ? real : null;
@@ -132,7 +132,7 @@ async function makeDirectory(directory: string): Promise<void> {
 async function anchored<T>(directory: string, use: (anchor: string) => Promise<T>): Promise<T | 'moved'> {
   const flags = constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOLLOW;
   const handle = await open(directory, flags).catch(async (error: unknown) => {
-    const found = await unlessMissing(() => lstat(directory));
+    const found = await unlessMissing(lstat(directory));
     if (!found || found.isSymbolicLink()) return null;
     throw error;
   });
@@ -180,14 +180,14 @@ async function replace(
 
 /** The file to be replaced. The target is a real path: a link placed there in the meantime is not followed. */
 async function readPresent(target: string): Promise<{ sha256: string | null; mode: number } | null> {
-  const info = await unlessMissing(() => lstat(target));
+  const info = await unlessMissing(lstat(target));
   if (!info) return null;
   if (!info.isFile()) throw irregular(info);
   const mode = info.mode & 0o777;
   const flags = constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOFOLLOW;
   let file: FileHandle | null;
   try {
-    file = await unlessMissing(() => open(target, flags));
+    file = await unlessMissing(open(target, flags));
   } catch (error) {
     // An unreadable file may still be replaced.
     if (errnoOf(error) === 'EACCES') return { sha256: null, mode };

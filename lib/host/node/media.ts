@@ -1,5 +1,6 @@
 import { type FileHandle, lstat, open, readdir, readlink, realpath, stat, unlink } from 'node:fs/promises';
 import { homedir, tmpdir, userInfo } from 'node:os';
+import { errnoOf, unlessMissing, unlessUnreadable } from '../errors.ts';
 import type { HostMedia, NewBytes } from '../media.ts';
 import { createOpener, type DescriptorPath } from './open-exact.ts';
 
@@ -21,17 +22,17 @@ export function createMediaFiles({ env, descriptorPath }: NodeMediaOptions): Hos
     open: createOpener(descriptorPath),
     create,
     async resolve(path) {
-      return realpath(path).catch(() => resolveByName(path));
+      return (await unlessUnreadable(realpath(path))) ?? resolveByName(path);
     },
     async directoryState(directories) {
-      const facts = await Promise.all(directories.map((path) => stat(path, { bigint: true }).catch(() => null)));
+      const facts = await Promise.all(directories.map((path) => unlessUnreadable(stat(path, { bigint: true }))));
       return {
         state: facts.map((each) => (each ? `${each.dev}:${each.ino}:${each.ctimeNs}` : '-')).join(' '),
         changed: Math.max(0, ...facts.map((each) => Number(each?.ctimeMs ?? 0))),
       };
     },
     async isSame(path, other) {
-      const [one, two] = await Promise.all([path, other].map((each) => stat(each, { bigint: true }).catch(() => null)));
+      const [one, two] = await Promise.all([path, other].map((each) => unlessUnreadable(stat(each, { bigint: true }))));
       return !!one && !!two && one.dev === two.dev && one.ino === two.ino;
     },
     async ownFiles(directory, prefix) {
@@ -46,13 +47,15 @@ export function createMediaFiles({ env, descriptorPath }: NodeMediaOptions): Hos
 function recordedHome(): string {
   try {
     return userInfo().homedir;
-  } catch {
-    return '';
+  } catch (error) {
+    const { info } = error as { info?: unknown };
+    if (errnoOf(info) === 'ENOENT' || errnoOf(info) === 'ESRCH') return '';
+    throw error;
   }
 }
 
 async function ownFile(path: string): Promise<{ path: string; modified: number } | null> {
-  const info = await lstat(path).catch(() => null);
+  const info = await unlessMissing(lstat(path));
   if (!info?.isFile() || info.uid !== process.getuid?.()) return null;
   return { path, modified: info.mtimeMs };
 }
@@ -70,7 +73,7 @@ async function resolveByName(path: string): Promise<string> {
       continue;
     }
     const next = `${real}/${part}`;
-    const target = links < MAX_LINKS ? await readlink(next).catch(() => null) : null;
+    const target = links < MAX_LINKS ? await unlessUnreadable(readlink(next)) : null;
     if (target === null) {
       real = next;
       continue;

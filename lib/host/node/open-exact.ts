@@ -2,7 +2,7 @@ import { constants } from 'node:fs';
 import { type FileHandle, lstat, open, readlink } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { errnoOf } from '../errors.ts';
+import { errnoOf, unlessUnreadable } from '../errors.ts';
 import type { OpenBytes, OpenFailure } from '../media.ts';
 import { FileBody } from './file-body.ts';
 
@@ -16,10 +16,10 @@ const failureOf = (error: unknown): OpenFailure => {
   return MISSING.has(code) ? 'missing' : code === 'ENXIO' ? 'irregular' : 'unreadable';
 };
 
-/** The kernel's path of an open descriptor; null where it reports none. */
+/** The kernel's path of an open descriptor; null where it reports none. Rejects when that cannot be told. */
 export type DescriptorPath = (fd: number) => Promise<string | null>;
 
-export const procDescriptorPath: DescriptorPath = (fd) => readlink(`/proc/self/fd/${fd}`).catch(() => null);
+export const procDescriptorPath: DescriptorPath = (fd) => unlessUnreadable(readlink(`/proc/self/fd/${fd}`));
 
 /** Implements `HostMedia.open`. */
 export function createOpener(descriptorPath: DescriptorPath = procDescriptorPath) {

@@ -1,4 +1,5 @@
 import { readdir, readFile } from 'node:fs/promises';
+import { errnoOf, isUnreadable } from '../errors.ts';
 import type { ProcessOrigin } from '../index.ts';
 import { parseStat, type Stat } from './proc-stat.ts';
 
@@ -8,12 +9,24 @@ const KILL_WAIT = 200;
 /** Rounds of SIGKILL, for what was started while the last round looked. */
 const KILL_ROUNDS = 4;
 const POLL = 20;
+/** Milliseconds for which a failed look at `/proc` is repeated. */
+const LOOK_WAIT = 500;
 
 /** A process and when it started, which tells it from a later one with the same id. */
 type Found = Map<number, number>;
 
 /** `HostProcesses.endAll`. */
 export async function endAll(origin: ProcessOrigin): Promise<{ ended: number; left: number }> {
+  try {
+    return await endFound(origin);
+  } catch {
+    // Nobody knows what they have started, which is then left.
+    for (const leader of origin.leaders) for (const signal of [...SIGNALS, ...KILL]) send(-leader, signal);
+    return { ended: 0, left: Math.max(1, origin.leaders.length) };
+  }
+}
+
+async function endFound(origin: ProcessOrigin): Promise<{ ended: number; left: number }> {
   const all: Found = new Map();
   const sessions = new Set(origin.leaders);
   let alive: Found = new Map();
@@ -66,7 +79,7 @@ async function find(
 /** Every process but kernel threads and zombies. */
 async function processTable(): Promise<Map<number, Stat>> {
   const table = new Map<number, Stat>();
-  const names = await readdir('/proc').catch(() => []);
+  const names = (await look(() => readdir('/proc'))) ?? [];
   const pids = names.filter((name) => /^\d+$/.test(name)).map(Number);
   await Promise.all(
     pids.map(async (pid) => {
@@ -78,14 +91,30 @@ async function processTable(): Promise<Map<number, Stat>> {
 }
 
 const statOf = async (pid: number): Promise<Stat | null> =>
-  parseStat(await readFile(`/proc/${pid}/stat`, 'utf8').catch(() => ''));
+  parseStat((await look(() => readFile(`/proc/${pid}/stat`, 'utf8'))) ?? '');
+
+/**
+ * Null for a process that is gone, or whose files this user may not read. A shortage of descriptors may pass within a
+ * second; @throws after that, since there may be a process to end.
+ */
+async function look<T>(read: () => Promise<T>): Promise<T | null> {
+  for (const end = performance.now() + LOOK_WAIT; ; ) {
+    try {
+      return await read();
+    } catch (error) {
+      if (isUnreadable(error) || errnoOf(error) === 'ESRCH') return null;
+      if (performance.now() >= end) throw error;
+    }
+    await new Promise((resolve) => setTimeout(resolve, POLL));
+  }
+}
 
 /** Those of the processes that carry one of the marks. The environment of another user's process cannot be read. */
 async function withMark(pids: number[], marks: readonly string[]): Promise<number[]> {
   if (marks.length === 0) return [];
   const hits = await Promise.all(
     pids.map(async (pid) => {
-      const environment = await readFile(`/proc/${pid}/environ`, 'utf8').catch(() => '');
+      const environment = (await look(() => readFile(`/proc/${pid}/environ`, 'utf8'))) ?? '';
       const variables = new Set(environment.split('\0'));
       return marks.some((mark) => variables.has(mark)) ? [pid] : [];
     }),

@@ -52,7 +52,7 @@ export function createUsers({ tables = TABLES }: NodeUsersOptions = {}): HostUse
         for (const key of lookup.keys) wanted.set(key, [...(wanted.get(key) ?? []), lookup]);
       }
       let left = round.length;
-      const isTold = await eachRow(tables, wanted, ({ state, uid, inode }, lookups) => {
+      const { isTold } = await eachRow(tables, wanted, ({ state, uid, inode }, lookups) => {
         if (!OPEN.has(state) || inode === '0') return false;
         for (const { found } of lookups) found(uid);
         left -= lookups.length;
@@ -81,10 +81,11 @@ export function createUsers({ tables = TABLES }: NodeUsersOptions = {}): HostUse
       const local = ['127.0.0.1', '::1', '0.0.0.0', '::'].flatMap((address) => spellings({ address, port }));
       const remote = ['0.0.0.0', '::'].flatMap((address) => spellings({ address, port: 0 }));
       const byKey = new Map(product(local, remote).map((key) => [key, true]));
-      const isTold = await eachRow(tables, byKey, ({ state, uid, inode }) => {
+      const { isTold, failure } = await eachRow(tables, byKey, ({ state, uid, inode }) => {
         if (state === LISTENING && inode !== '0') uids.add(uid);
         return false;
       });
+      if (failure) throw failure;
       return isTold ? [...uids] : 'untold';
     },
   };
@@ -92,29 +93,32 @@ export function createUsers({ tables = TABLES }: NodeUsersOptions = {}): HostUse
 
 /**
  * Calls back for each row whose ends are a key of `wanted`, until told to stop. Returns whether the system has such
- * tables. A failure for another reason, such as a lack of descriptors, which a stranger can cause, finds nothing.
+ * tables, and the failure of one that it has: a lack of descriptors, which a stranger can cause, says nothing of its rows.
  */
 async function eachRow<T>(
   tables: readonly string[],
   wanted: ReadonlyMap<string, T>,
   visit: (row: Row, entry: T) => boolean,
-): Promise<boolean> {
+): Promise<{ isTold: boolean; failure?: unknown }> {
   let isTold = false;
+  let failure: unknown;
   for (const path of tables) {
     try {
       for await (const lines of linesOf(path)) {
         isTold = true;
         for (const line of lines) {
           const entry = wanted.get(endsOf(line));
-          if (entry !== undefined && visit(rowOf(line), entry)) return true;
+          if (entry !== undefined && visit(rowOf(line), entry)) return { isTold };
         }
       }
     } catch (error) {
       const isAbsent = ['ENOENT', 'EACCES', 'EPERM'].includes(errnoOf(error));
-      isTold ||= !isAbsent;
+      if (isAbsent) continue;
+      isTold = true;
+      failure = error;
     }
   }
-  return isTold;
+  return { isTold, failure };
 }
 
 /** The lines of a table, its heading too, a chunk at a time: other work runs in between. */

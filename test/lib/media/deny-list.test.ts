@@ -114,6 +114,42 @@ describe('the deny list (contract 04 §2.1)', () => {
     expect(await denied(`${home}/.svc-relay/notes`)).toBe(false);
   });
 
+  it.each(['EMFILE', 'ENFILE', 'EIO'])(
+    'a directory that cannot be listed (%s) is no empty one, then or later',
+    async (code) => {
+      const { root, home, agent, put } = await setup();
+      await put(`${root}/vault/id`);
+      await symlink(`${root}/vault`, `${home}/.ssh`);
+      const node = createNodeHost({ agentHome: agent, env: { HOME: home } });
+      let isFailing = true;
+      const list = async (path: string) => {
+        if (isFailing && path === home) throw Object.assign(new Error(code), { code });
+        return node.files.list(path);
+      };
+      const places = { agentHomes: [agent], relayHome: `${home}/.svc-relay`, files: [] };
+      const host: Host = { ...node, files: { ...node.files, list } };
+      const isDenied = createDenyList(host, places, () => Date.now() + 60_000);
+      await expect(isDenied(`${root}/vault/id`)).rejects.toMatchObject({ code });
+      isFailing = false;
+      expect(await isDenied(`${root}/vault/id`)).toBe(true);
+    },
+  );
+
+  it('in a directory that may not be listed, every secret name is followed', async () => {
+    const { root, home, agent, put } = await setup();
+    await put(`${root}/vault/id`);
+    await symlink(`${root}/vault`, `${home}/.ssh`);
+    const node = createNodeHost({ agentHome: agent, env: { HOME: home } });
+    const list = async (path: string) => {
+      if (path === home) throw Object.assign(new Error('EACCES'), { code: 'EACCES' });
+      return node.files.list(path);
+    };
+    const places = { agentHomes: [agent], relayHome: `${home}/.svc-relay`, files: [] };
+    const isDenied = createDenyList({ ...node, files: { ...node.files, list } }, places);
+    expect(await isDenied(`${root}/vault/id`)).toBe(true);
+    expect(await isDenied(`${root}/elsewhere`)).toBe(false);
+  });
+
   it('the target of a secret that is a symbolic link is denied', async () => {
     const { root, home, agent, put, denied } = await setup();
     await put(`${root}/vault/ssh/id`);

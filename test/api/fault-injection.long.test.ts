@@ -1,0 +1,334 @@
+import { rmSync, writeFileSync } from 'node:fs';
+import { mkdir, readdir, readFile, stat, symlink } from 'node:fs/promises';
+import { request as httpRequest } from 'node:http';
+import { join } from 'node:path';
+import { afterEach, describe, expect, it, vi } from 'vitest';
+import { routes } from '../../handlers/routes.ts';
+import { openLimiter } from '../../lib/access/limiter.ts';
+import { openOperatorKey } from '../../lib/access/operator-key.ts';
+import type { Host } from '../../lib/host/index.ts';
+import { createNodeHost } from '../../lib/host/node/index.ts';
+import { createUsers } from '../../lib/host/node/users.ts';
+import { createLog } from '../../lib/log.ts';
+import { openSecurity } from '../../lib/operator/security.ts';
+import { createQrSecret } from '../../lib/pairing/secret.ts';
+import { findIdentity, openIdentity } from '../../lib/secure-link/identity.ts';
+import { createStores } from '../../storage/index.ts';
+import type { StoreName, Stores } from '../../storage/schema.ts';
+import { type BuiltOptions, type BuiltTarget, cleanups, startBuiltTarget } from '../support/built-relay.ts';
+import { createTestClock } from '../support/clock.ts';
+import { faults, withEveryFault } from '../support/faults.ts';
+import { PNG } from '../support/media.ts';
+import { bearer, pair } from '../support/relay.ts';
+import { temporaryDirectory, writeFiles } from '../support/temp.ts';
+
+vi.mock('node:fs/promises', async (original) =>
+  (await import('../support/faults.ts')).faults.wrapFs(await original<object>()),
+);
+
+const pending = cleanups();
+afterEach(() => void faults.disarm());
+/** Marks every text that no caller may get. */
+const SECRET = 'SECRET-TEXT';
+
+interface Answer {
+  status: number;
+  body: string;
+}
+
+/** A request over a connection of its own: what the relay learns of one counts for the next request on it, too. */
+function ask(
+  { port }: BuiltTarget,
+  method: string,
+  path: string,
+  headers: Record<string, string> = {},
+  body = '',
+): Promise<Answer> {
+  return new Promise((resolve, reject) => {
+    const options = { host: '127.0.0.1', port, method, path, agent: false };
+    const all = { ...headers, 'content-length': String(Buffer.byteLength(body)) };
+    const sent = httpRequest({ ...options, headers: all }, (response) => {
+      let text = '';
+      response.setEncoding('latin1').on('data', (part) => {
+        text += part;
+      });
+      response.on('close', () => resolve({ status: response.statusCode ?? 0, body: text }));
+    });
+    sent.on('error', reject).end(body);
+  });
+}
+
+/** Every store of a relay, its calls among those that fail. */
+const faultyStores = (stores: Stores): Stores => ({
+  ...stores,
+  open: ((name: StoreName) => faults.wrap(name, stores.open(name))) as Stores['open'],
+});
+
+/** A relay with secrets behind links, as in homes whose settings are kept elsewhere, and a device with every grant. */
+async function start({ isPaired = true, ...options }: BuiltOptions & { isPaired?: boolean } = {}) {
+  const outside = await temporaryDirectory({
+    'note.md': `${SECRET} note`,
+    'SOUL.md': `${SECRET} soul`,
+    'icon.png': PNG.toString('latin1') + SECRET,
+  });
+  const target = await startBuiltTarget({
+    env: { RELAY_PROFILE_DISCOVERY: '0' },
+    hostEnv: (home) => ({ PATH: '', HOME: join(home, 'user'), TMPDIR: join(home, 'tmp') }),
+    withStores: faultyStores,
+    ...options,
+  });
+  pending.push(target.stop);
+  const at = (name: string) => join(target.agentHome, name);
+  await writeFiles(target.agentHome, {
+    'vault/id_rsa': `${SECRET} key`,
+    'vault/env': `${SECRET} env`,
+    'user/film.txt': 'film',
+    'workspace/a.txt': 'text',
+    'SOUL.md': `${SECRET} soul of the root`,
+    'profiles/work/SOUL.md': 'soul',
+    'profiles/work/config.yaml': 'description: w\n',
+    'profiles/linked/memories/own.md': 'own',
+    active_profile: 'work',
+  });
+  await mkdir(at('tmp'));
+  await symlink(at('vault'), at('user/.ssh'));
+  await symlink(at('vault/env'), at('.env'));
+  await symlink(outside, at('profiles/thief'));
+  await symlink(join(outside, 'SOUL.md'), at('profiles/linked/SOUL.md'));
+  await symlink(join(outside, 'icon.png'), at('profiles/linked/icon.png'));
+  await symlink(join(outside, 'note.md'), at('profiles/linked/memories/note.md'));
+  const { token, client } = isPaired ? await pair(target) : { token: '', client: undefined };
+  pending.push(() => client?.terminate());
+  const device = (method: string, path: string, body = '', headers: Record<string, string> = {}) =>
+    ask(target, method, path, { ...bearer(token), ...headers }, body);
+  const byPath = (name: string) => device('GET', `/media/by-path?path=${encodeURIComponent(at(name))}`);
+  /** Whatever the relay has read of these places does not count any more. */
+  const touch = () => {
+    for (const place of ['user', '']) {
+      writeFileSync(at(`${place}/.touched`), '');
+      rmSync(at(`${place}/.touched`));
+    }
+  };
+  return { target, at, outside, device, byPath, touch };
+}
+
+type World = Awaited<ReturnType<typeof start>>;
+
+/** Requests whose answer must be a refusal, whatever fails meanwhile. One line covers a new one. */
+const REFUSED: Record<string, (world: World) => Promise<Answer>> = {
+  'media by path, behind a linked directory': ({ byPath }) => byPath('vault/id_rsa'),
+  'media by path, through the link': ({ byPath }) => byPath('user/.ssh/id_rsa'),
+  'media by path, behind a linked file': ({ byPath }) => byPath('vault/env'),
+  'registering media': ({ target, at }) =>
+    ask(
+      target,
+      'POST',
+      '/media/register',
+      { 'content-type': 'application/json' },
+      JSON.stringify({ path: at('vault/env'), content_type: 'text/plain' }),
+    ),
+  'a soul that is a link out of the profile': ({ device }) => device('GET', '/api/profiles/linked/soul'),
+  'an avatar that is a link out of the profile': ({ device }) => device('GET', '/api/profiles/linked/avatar'),
+  'a profile that is a link': ({ device }) => device('GET', '/api/profiles/thief/soul'),
+  'writing through a link': ({ device }) => device('PUT', '/api/profiles/linked/soul', '{"content":"mine"}'),
+  'writing a profile that is a link': ({ device }) =>
+    device('PUT', '/api/profiles/thief/memory/note.md', '{"content":"mine"}'),
+  'writing over another version': ({ device }) =>
+    device('PUT', '/api/profiles/work/soul', '{"content":"mine"}', { 'if-match': '"0"' }),
+};
+
+describe('nothing that fails turns an answer to "allowed" (fail closed)', () => {
+  it.each(Object.entries(REFUSED))('%s', async (_name, request) => {
+    const world = await start();
+    const { status } = await request(world);
+    expect(status).toBeGreaterThanOrEqual(400);
+    const made = await withEveryFault(
+      () => {
+        world.touch();
+        return request(world);
+      },
+      ({ status, body }, fault) => {
+        expect({ fault, status, allowed: status < 400 }).toEqual({ fault, status, allowed: false });
+        expect(body).not.toContain(SECRET);
+      },
+    );
+    expect(made).toBeGreaterThan(0);
+    // Nothing of a failure is remembered.
+    expect((await request(world)).status).toBe(status);
+    expect(await readFile(join(world.outside, 'SOUL.md'), 'utf8')).toBe(`${SECRET} soul`);
+    expect(await readFile(join(world.outside, 'note.md'), 'utf8')).toBe(`${SECRET} note`);
+    expect(await readFile(world.at('profiles/work/SOUL.md'), 'utf8')).toBe('soul');
+  });
+
+  it('a memory, or the default profile, never shows what lies elsewhere', async () => {
+    const { device } = await start();
+    for (const path of ['/api/profiles/linked/memory', '/api/profiles/default/soul', '/api/profiles/default/memory']) {
+      expect((await device('GET', path)).status).toBe(200);
+      await withEveryFault(
+        () => device('GET', path),
+        ({ body }, fault) => expect({ path, fault, leaks: body.includes(SECRET) }).toMatchObject({ leaks: false }),
+      );
+    }
+  });
+
+  it('an image for the agent is private, whole, and replaces nothing', async () => {
+    const { device, at } = await start();
+    const image = JSON.stringify({ format: 'png', bytes_base64: PNG.toString('base64') });
+    await withEveryFault(
+      () => device('POST', '/clipboard/inbox', image),
+      async ({ status }, fault) => {
+        expect({ fault, isKnown: [200, 500].includes(status) }).toEqual({ fault, isKnown: true });
+        for (const name of await readdir(at('images/inbox')).catch(() => [])) {
+          const path = at(`images/inbox/${name}`);
+          const found = { fault, name, mode: (await stat(path)).mode & 0o777, bytes: await readFile(path) };
+          expect(found).toEqual({ fault, name: expect.stringMatching(/\.png$/), mode: 0o600, bytes: PNG });
+        }
+      },
+    );
+  });
+});
+
+/** A path of the route table with something in the place of each parameter. */
+const plainPath = (path: string): string[] =>
+  path.startsWith('/(?<command>')
+    ? path
+        .slice('/(?<command>'.length, -1)
+        .split('|')
+        .map((command) => `/${command}`)
+        .slice(0, 1)
+    : [
+        path
+          .replace(/\(\?![^:]*\):/, ':')
+          .replace(/:name/, 'work')
+          .replace(/:\w+/g, 'note.md'),
+      ];
+
+/** THE route table, so that new routes take part by themselves. */
+const ROWS = routes.flatMap(([method, path]) =>
+  plainPath(path).flatMap((plain) =>
+    (method === 'ALL' ? ['GET', 'POST'] : [method]).map((one) => [one, plain] as const),
+  ),
+);
+
+/** Of proc_net_tcp(5), as it is without a connection. */
+const HEADING = '  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n';
+
+describe('every route, with every call failing once', () => {
+  it.each([
+    ['another user of this host', {}],
+    ['a host tool of another user', { 'x-svc-operator': '1' }],
+    ['a client behind a proxy', { 'x-forwarded-for': '203.0.113.9' }],
+    ['a client behind the ingress, with a wrong marker', { 'x-svc-dashboard-proxy-secret': '0'.repeat(64) }],
+  ])('is no more open to %s', async (_name, headers) => {
+    // The tables of this machine have thousands of rows, and the relay runs as somebody else than this test.
+    const tables = await temporaryDirectory({ tcp: HEADING, tcp6: HEADING });
+    const users = createUsers({ tables: [join(tables, 'tcp'), join(tables, 'tcp6')] });
+    const withHost = (host: Host): Host => ({ ...host, users: { ...users, own: 4242 } });
+    const { target } = await start({ withHost, isPaired: false });
+    let made = 0;
+    for (const [method, path] of ROWS) {
+      const call = () => {
+        target.relay.limiter.clear();
+        return ask(
+          target,
+          method,
+          path,
+          { ...headers, 'content-type': 'application/json' },
+          method === 'GET' ? '' : '{}',
+        );
+      };
+      const { status } = await call();
+      if (status < 400) continue;
+      made += await withEveryFault(call, (answer, fault) => {
+        const allowed = answer.status < 400;
+        expect({ method, path, fault, allowed, status: answer.status }).toMatchObject({ allowed: false });
+        expect(answer.body).not.toContain(SECRET);
+      });
+    }
+    expect(made).toBeGreaterThan(0);
+  });
+
+  it('is no more open to a device without grants', async () => {
+    const { target } = await start();
+    const without = ['chat', 'terminal', 'tui', 'bridge', 'desktop', 'files', 'profiles', 'phone', 'devices'];
+    const { token, client } = await pair(target, { policy: { without } });
+    pending.push(() => client.terminate());
+    for (const [method, path] of ROWS) {
+      const call = () => {
+        target.relay.limiter.clear();
+        const headers = { ...bearer(token), 'x-forwarded-for': '203.0.113.9', 'content-type': 'application/json' };
+        return ask(target, method, path, headers, method === 'GET' ? '' : '{}');
+      };
+      const { status } = await call();
+      if (status !== 401 && status !== 403) continue;
+      await withEveryFault(call, (answer, fault) => {
+        expect({ method, path, fault, allowed: answer.status < 400 }).toMatchObject({ allowed: false });
+      });
+    }
+  });
+});
+
+describe('secrets of the relay itself', () => {
+  const log = createLog('ERROR', () => {});
+
+  it('no failure replaces an operator key, a QR secret or the identity that phones have pinned', async () => {
+    const agentHome = await temporaryDirectory();
+    const host = createNodeHost({ agentHome, env: { HOME: agentHome, PATH: '' } });
+    const keyPath = join(agentHome, 'svc-relay/operator-key');
+    const settings = { bindHost: '127.0.0.1' };
+    const qr = () => createQrSecret({ host, store: createStores('node').open('pairing'), log }).read();
+    const pinOf = (identity: Awaited<ReturnType<typeof openIdentity>>) =>
+      typeof identity === 'string' ? null : identity.facts.pin;
+    const identity = async () => pinOf(await openIdentity(settings, host, Date.now(), log).catch(() => 'failed'));
+    const made = {
+      key: await openOperatorKey(host.files, keyPath, log),
+      secret: Buffer.from((await qr()) ?? []).toString('hex'),
+      pin: await identity(),
+    };
+    expect(made.pin).not.toBeNull();
+    await withEveryFault(
+      () => openOperatorKey(host.files, keyPath, log).catch(() => null),
+      (key, fault) => expect([fault, null, made.key]).toContain(key),
+    );
+    await withEveryFault(qr, (secret, fault) =>
+      expect([fault, null, made.secret]).toContain(secret && Buffer.from(secret).toString('hex')),
+    );
+    await withEveryFault(identity, (pin, fault) => expect([fault, null, made.pin]).toContain(pin));
+    await withEveryFault(
+      () => findIdentity({}, host),
+      ({ kind }, fault) => expect({ fault, kind }).not.toEqual({ fault, kind: 'none' }),
+    );
+    expect(await identity()).toBe(made.pin);
+    expect(await openOperatorKey(host.files, keyPath, log)).toBe(made.key);
+  });
+
+  it('stores that fail while a relay starts end the start: nothing revoked comes back, no block and no switch is lost', async () => {
+    const stores = createStores('node');
+    const clock = createTestClock();
+    const parts = <K extends StoreName>(name: K) => ({ store: faults.wrap(name, stores.open(name)), clock, log });
+    const limiter = await openLimiter(parts('limiter'));
+    for (let attempt = 0; attempt < 50; attempt++) limiter.fail('203.0.113.9', 'session');
+    clock.advance(10_000);
+    await vi.waitFor(async () => expect((await stores.open('limiter').getKeys()).length).toBeGreaterThan(0));
+    expect(await blocks()).toBe(true);
+
+    async function blocks(): Promise<boolean | null> {
+      return openLimiter(parts('limiter')).then(
+        (opened) => opened.blockedFor('203.0.113.9') > 0,
+        () => null,
+      );
+    }
+    await withEveryFault(blocks, (blocked, fault) => expect({ fault, blocked }).not.toEqual({ fault, blocked: false }));
+
+    const config = { allowInsecureApiBearer: true };
+    await (await openSecurity({ ...parts('switches'), config })).setAllowInsecureApiBearer(false);
+    await withEveryFault(
+      () =>
+        openSecurity({ ...parts('switches'), config }).then(
+          (opened) => opened.allowInsecureApiBearer,
+          () => null,
+        ),
+      (allow, fault) => expect({ fault, allow }).not.toEqual({ fault, allow: true }),
+    );
+  });
+});
