@@ -1,5 +1,6 @@
 import { bearerOf } from '../lib/access/bearer.ts';
 import type { Refusal } from '../lib/access/local-operator.ts';
+import { limitKey } from '../lib/access/peer.ts';
 import { RelayError } from '../lib/errors.ts';
 import { isLoopbackName } from '../lib/kit/addresses.ts';
 import type { Relay } from '../lib/relay.ts';
@@ -49,7 +50,13 @@ const REASONS: Record<Refusal, string> = {
 
 async function logRefusal(request: RelayRequest, relay: Relay, refusal: Refusal): Promise<void> {
   const caller = await relay.localOperator.describe(request.peer);
-  relay.log.warn(`refused an operator call from ${caller} to ${loggedPath(request)}: ${REASONS[refusal]}`);
+  const path = loggedPath(request);
+  const route = `${request.method} ${path} ${refusal}`;
+  relay.refusals.note(
+    limitKey(request.peer.address),
+    route,
+    `refused an operator call from ${caller} to ${path}: ${REASONS[refusal]}`,
+  );
 }
 
 async function refuse(request: RelayRequest, relay: Relay, refusal: Refusal): Promise<never> {

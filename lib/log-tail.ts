@@ -14,31 +14,48 @@ export interface LogLine {
 
 export type LogTail = ReturnType<typeof createLogTail>;
 
-/** The last 500 lines of a log, for the operator's page (contract 09 §4). */
+/** Lines of refused requests, beside the others. */
+const MAX_REFUSED = 100;
+
+/**
+ * The last 500 lines of a log, for the operator's page (contract 09 §4), and up to 100 of refused requests, which push none
+ * of them out (contract 01 §9.1a).
+ */
 export function createLogTail() {
-  const lines: LogLine[] = [];
-  /** Index of the oldest line, once there are as many as are kept. */
-  let oldest = 0;
+  const rings = { own: createLines(MAX_LINES), refused: createLines(MAX_REFUSED) };
   const listeners = new Set<(line: LogLine) => void>();
 
   return {
-    push(level: LogLevel, name: string, text: string): void {
+    push(level: LogLevel, name: string, text: string, ring: keyof typeof rings = 'own'): void {
       const line = { ts: Date.now() / 1000, level, name, text: text.slice(0, MAX_TEXT) };
-      if (lines.length < MAX_LINES) lines.push(line);
-      else {
-        lines[oldest] = line;
-        oldest = (oldest + 1) % MAX_LINES;
-      }
+      rings[ring].push(line);
       for (const listener of listeners) listener(line);
     },
 
-    /** At most `limit` lines, oldest first. */
-    last: (limit: number): LogLine[] => [...lines.slice(oldest), ...lines.slice(0, oldest)].slice(-limit),
+    /** At most `limit` lines, and as many of refused requests, in the order of their times. */
+    last: (limit: number): LogLine[] =>
+      [...rings.own.last(limit), ...rings.refused.last(limit)].sort((one, other) => one.ts - other.ts),
 
     /** Calls back with every new line. Returns a function that ends it. */
     onLine(listener: (line: LogLine) => void): () => void {
       listeners.add(listener);
       return () => void listeners.delete(listener);
     },
+  };
+}
+
+function createLines(max: number) {
+  const lines: LogLine[] = [];
+  /** Index of the oldest line, once there are as many as are kept. */
+  let oldest = 0;
+  return {
+    push(line: LogLine): void {
+      if (lines.length < max) lines.push(line);
+      else {
+        lines[oldest] = line;
+        oldest = (oldest + 1) % max;
+      }
+    },
+    last: (limit: number): LogLine[] => [...lines.slice(oldest), ...lines.slice(0, oldest)].slice(-limit),
   };
 }

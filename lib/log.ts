@@ -13,6 +13,9 @@ export interface Log {
   readonly tail?: LogTail;
 }
 
+/** Name of the logger for refused requests, whose lines anyone can cause: they have a ring of their own. */
+export const REFUSED = 'refused';
+
 const LEVELS: readonly LogLevel[] = ['ERROR', 'WARNING', 'INFO', 'DEBUG'];
 
 const two = (value: number) => String(value).padStart(2, '0');
@@ -42,7 +45,7 @@ export function createLog(level: LogLevel, write: (line: string) => void): Log {
     return (message) => {
       const text = visibleLine(message);
       write(now() + head + text);
-      tail.push(entry, name, text);
+      tail.push(entry, name, text, name === REFUSED ? 'refused' : 'own');
     };
   };
 

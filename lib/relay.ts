@@ -2,6 +2,7 @@ import type { Stores } from '../storage/schema.ts';
 import { openLimiter } from './access/limiter.ts';
 import { openLocalOperator } from './access/local-operator.ts';
 import { createOperatorTokens } from './access/operator-token.ts';
+import { createRefusals } from './access/refusals.ts';
 import { openBridge } from './bridge/bridge.ts';
 import { createChat } from './chat/chat.ts';
 import { createReachability } from './chat/reachable.ts';
@@ -206,6 +207,7 @@ async function createDomains(parts: DomainParts, late: Late) {
 
   return {
     events,
+    refusals: createRefusals({ clock, log }),
     sessions,
     codes,
     limiter,
@@ -374,7 +376,11 @@ export async function createRelay(parts: RelayParts): Promise<Relay> {
 
     start() {
       const failed = (error: unknown) => log.error(`periodic work failed: ${describeError(error)}`);
-      cancelSweeps = every(clock, SWEEP_PERIOD, () => sessions.sweep(), failed);
+      const sweep = () => {
+        domains.refusals.sweep();
+        return sessions.sweep();
+      };
+      cancelSweeps = every(clock, SWEEP_PERIOD, sweep, failed);
       for (const domain of inOrder) if (domain && 'start' in domain) domain.start();
     },
 

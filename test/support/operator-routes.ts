@@ -46,6 +46,13 @@ export const operatorRequest = (
   further: Record<string, string> = {},
 ): Buffer => request(method, path, { 'content-length': String(body.length), ...headers, ...further }, body);
 
+/** How many operator calls were refused so far, by the log. */
+export function countRefusals(target: BuiltTarget): number {
+  target.relay.refusals.stop();
+  const lines = target.log.filter((line) => line.includes('refused an operator call'));
+  return lines.reduce((sum, line) => sum + 1 + Number(/\(and (\d+) times/.exec(line)?.[1] ?? 0), 0);
+}
+
 /**
  * Makes every operator call by `ask` as somebody else, and checks that each is refused, with a warning in the log, and
  * that nothing has changed.
@@ -56,6 +63,8 @@ export async function attackOperatorRoutes(
 ): Promise<void> {
   const victim = await pair(target);
   onTestFinished(() => victim.client.terminate());
+  // One line stands for all of a minute: those of earlier calls are over.
+  target.relay.refusals.stop();
   const before = target.log.length;
   for (const row of OPERATOR_ROUTES) {
     target.relay.limiter.clear();
