@@ -28,6 +28,8 @@ export async function answerMedia(request: RelayRequest, media: ServedMedia): Pr
       etag,
       'last-modified': httpDate(modified),
       'x-content-type-options': 'nosniff',
+      // A page or drawing of the agent runs no script in the relay's origin.
+      'content-security-policy': 'sandbox',
     };
     if (media.sensitive) headers['x-media-sensitive'] = '1';
     if (selection.kind === 'unchanged') return new WebResponse(null, { status: 304, headers });

@@ -12,6 +12,8 @@ export type RelayRequest = Request & {
   /** Version and target of the request line, as they were sent (`1.1`, `/health`). Absent at the edge. */
   readonly httpVersion?: string;
   readonly target?: string;
+  /** Whether the runtime is about to upgrade it, which headers alone do not tell. */
+  isHandshake?: boolean;
   /** Parts of the path, still percent-encoded. */
   params: Record<string, string | undefined>;
   query: Record<string, string | string[] | undefined>;

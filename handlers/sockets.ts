@@ -53,9 +53,16 @@ export const upgradeRequired: Handler = (request, relay) => {
   const refusal = relay.sockets.refusal(callerOf(request, relay).key);
   return errorFor(request, 426, 'connect to this path with a WebSocket', {
     upgrade: 'websocket',
-    connection: 'Upgrade',
+    // Whatever is said of the connection here replaces what the runtime would say.
+    connection: asksToClose(request) ? 'Upgrade, close' : 'Upgrade',
     ...(refusal && { 'retry-after': String(refusal.retryAfter) }),
   });
+};
+
+const asksToClose = ({ headers, httpVersion }: RelayRequest): boolean => {
+  const options = (headers.get('connection') ?? '').toLowerCase().split(',');
+  const has = (wanted: string) => options.some((option) => option.trim() === wanted);
+  return has('close') || (httpVersion === '1.0' && !has('keep-alive'));
 };
 
 /** A block after failed attempts, and the limits on sockets that have not authenticated (contract 01 §3.1). */
@@ -126,7 +133,7 @@ export function createSocketTable(relay: Relay, rows: readonly SocketRow[] = soc
 
   return {
     async upgrade(request, peer) {
-      const decided = await decide(Object.assign(request as RelayRequest, { peer }));
+      const decided = await decide(Object.assign(request as RelayRequest, { peer, isHandshake: true }));
       if ('row' in decided) return decided;
       decided.headers.set('connection', 'close');
       return { refusal: decided };

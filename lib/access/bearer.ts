@@ -20,10 +20,9 @@ export const offeredProtocols = (headers: HeaderReader): string[] =>
 
 /**
  * The token of an upgrade by a page: browsers send no `Authorization` with one, and an address would be logged. Null
- * without exactly one, and for plain requests.
+ * without exactly one. Only for handshakes: any page can send these headers with a plain request.
  */
 export function offeredBearer(headers: HeaderReader): string | null {
-  if (headers.get('upgrade') === null) return null;
   const [bearer, ...more] = offeredProtocols(headers).filter((protocol) => protocol.startsWith(BEARER_PROTOCOL));
   return more.length > 0 ? null : bearer?.slice(BEARER_PROTOCOL.length) || null;
 }

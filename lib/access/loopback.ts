@@ -9,6 +9,8 @@ export interface CallerFacts {
   readonly httpVersion?: string;
   /** The target of the request line as it was sent. */
   readonly target?: string;
+  /** Whether it is the handshake of a WebSocket, and not a plain request with its headers. */
+  readonly isHandshake?: boolean;
 }
 
 /** Each of these shows that a proxy stands between the caller and this relay (rules 2 and 7). */

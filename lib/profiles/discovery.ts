@@ -1,9 +1,9 @@
 import { agentRoot, type Config } from '../config.ts';
 import type { Host, HostFiles } from '../host/index.ts';
 import { mapLimit } from '../kit/semaphore.ts';
-import { byCodePoint } from '../kit/text.ts';
+import { byCodePoint, visibleLine } from '../kit/text.ts';
 import { createConfigReader, type ParseCache } from './config-file.ts';
-import { defaultHome, namedHome, type ProfilePlace } from './home.ts';
+import { defaultHome, isProfileName, namedHome, type ProfilePlace } from './home.ts';
 import { isGatewayRunning } from './liveness.ts';
 import { type ProfileRow, readRow } from './row.ts';
 
@@ -53,6 +53,10 @@ async function namedPlaces(
   const names: string[] = [];
   for (const { name, kind } of (await files.list(profiles)) ?? []) {
     if (name.startsWith('.') || (kind !== 'directory' && kind !== 'link')) continue;
+    if (!isProfileName(name)) {
+      warn(`profile directory ${visibleLine(name)} is left out: no client can name it so`);
+      continue;
+    }
     if (kind === 'link' && !(await namedHome(files, config, name))) continue;
     if (name === 'default') warn('profile directory default is left out: the name stands for the default profile');
     else names.push(name);

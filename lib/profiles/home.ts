@@ -16,6 +16,9 @@ const MAX_MARKER = 4096;
 // biome-ignore lint/suspicious/noControlCharactersInRegex: names must not contain control characters
 const NAME = /^(?!\.)[^/\\\u0000-\u001f\u007f-\u009f\ud800-\udfff]{1,128}$/u;
 
+/** Whether clients can name a profile so: neither hidden, nor with control characters such as a line end. */
+export const isProfileName = (name: string): boolean => NAME.test(name);
+
 /**
  * Home of the profile that a bare agent run uses: the one named by `active_profile`, else the root, with a warning when
  * the marker leads nowhere (contract 07 §1.1). Read on each use. Its `name` is `default`.
@@ -50,7 +53,7 @@ export async function profileHome(
   warn?: (message: string) => void,
 ): Promise<ProfilePlace | null> {
   if (name === 'default') return defaultHome(files, config, warn);
-  return NAME.test(name) ? namedHome(files, config, name) : null;
+  return isProfileName(name) ? namedHome(files, config, name) : null;
 }
 
 /** Home of an entry of `profiles/`; null unless it is a directory whose real path is directly there. */

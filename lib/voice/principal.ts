@@ -10,7 +10,7 @@ import type { Upstream } from '../host/upstream.ts';
 import { plainAddress } from '../kit/addresses.ts';
 import { sha256, timingSafeEqual } from '../kit/bytes.ts';
 import { type Cancel, type Clock, seconds } from '../kit/clock.ts';
-import type { Log } from '../log.ts';
+import { type Log, REFUSED } from '../log.ts';
 import type { Security } from '../operator/security.ts';
 import { isDeviceId } from '../sessions/device.ts';
 import { earlier, isGranted } from '../sessions/grants.ts';
@@ -179,7 +179,7 @@ export async function createVoiceCallers(parts: VoiceCallersParts): Promise<Voic
   return {
     async authenticate(caller, grant) {
       const authorization = caller.headers.get('authorization');
-      const isOffered = authorization === null;
+      const isOffered = authorization === null && caller.isHandshake === true;
       const token = isOffered ? offeredBearer(caller.headers) : bearerOf(authorization);
       if (token === null) throw new RelayError('unauthorized', 'voice needs the header Authorization: Bearer <token>');
       const session = sessions.authenticate(token);
@@ -189,7 +189,8 @@ export async function createVoiceCallers(parts: VoiceCallersParts): Promise<Voic
       try {
         return await ofApiBearer(token, caller);
       } catch (error) {
-        if (error instanceof RelayError) log.info(`refused a bearer for voice, ${tokenId(token)}: ${error.message}`);
+        if (error instanceof RelayError)
+          log.named(REFUSED).info(`refused a bearer for voice, ${tokenId(token)}: ${error.message}`);
         throw error;
       }
     },

@@ -14,6 +14,20 @@ describe('discovery (contract 07 §1.2)', () => {
     expect(warnings).toEqual([]);
   });
 
+  it('leaves out directories with names that no client can use', async () => {
+    const { profiles, names, warnings } = await agent({
+      'config.yaml': '',
+      'profiles/a\nb/config.yaml': '',
+      'profiles/c\u0007/config.yaml': '',
+      'profiles/good/config.yaml': '',
+    });
+    await profiles.rescan();
+    expect(names()).toEqual(['default', 'good']);
+    expect(warnings).toHaveLength(2);
+    for (const warning of warnings)
+      expect(warning).toMatch(/^profile directory [^\n]+ is left out: no client can name it so$/);
+  });
+
   it('leaves out profiles without a readable configuration, with one warning each', async () => {
     const { profiles, names, warnings, write } = await agent({
       'config.yaml': '',
