@@ -1,4 +1,5 @@
 import { describeError, type ErrorKind, RelayError } from '../lib/errors.ts';
+import { errnoOf } from '../lib/host/errors.ts';
 import { visibleLine } from '../lib/kit/text.ts';
 import type { Log } from '../lib/log.ts';
 import { errorResponse, json } from '../lib/web/json.ts';
@@ -62,6 +63,10 @@ export function failureResponse(error: unknown, request: Refused, what: string, 
   if (!(error instanceof RelayError)) {
     log.error(`${what} failed: ${describeError(error)}`);
     return errorFor(request, 500, 'internal error');
+  }
+  // Callers are told no more than the sentence.
+  if (error.kind === 'internal' && error.cause !== undefined) {
+    log.warn(`${what} failed: ${error.message}: ${errnoOf(error.cause) || describeError(error.cause)}`);
   }
   const headers: Record<string, string> = {};
   if (error.kind === 'unauthorized') headers['www-authenticate'] = 'Bearer';

@@ -5,7 +5,7 @@ import { describeError, RelayError } from '../../lib/errors.ts';
 import type { Host } from '../../lib/host/index.ts';
 import { probe } from '../../lib/host/node/probe.ts';
 import { pathSegment } from '../../lib/kit/addresses.ts';
-import type { JsonObject } from '../../lib/kit/json.ts';
+import { asObject, type JsonObject } from '../../lib/kit/json.ts';
 import { visibleLine } from '../../lib/kit/text.ts';
 import type { Log } from '../../lib/log.ts';
 import type { UpdateCheck } from '../../lib/operator/update-check.ts';
@@ -69,7 +69,7 @@ export function managementRoutes(parts: ManagementParts): PluginRoute[] {
     ['GET', '/bridge-activity', ({ query }) => get(`/bridge/activity${onlyQuery(query, 'limit')}`)],
     ['GET', '/media', ({ query }) => get(`/media/inspect?include_expired=${isTrue(query.get('include_expired'))}`)],
     ['GET', '/agent-context', () => agentContext(parts)],
-    ['GET', '/push', async () => ({ configured: false, reason: 'this relay sends no push notifications' })],
+    ['GET', '/push', () => pushState(get)],
     ['GET', '/phone/config', async () => phoneConfig(parts.environment())],
     ['GET', '/update-check', ({ query }) => updateCheck(updates, isTrue(query.get('refresh')), parts.environment())],
     ['GET', '/provider-usage', ({ query }) => providerUsage(parts, query)],
@@ -105,6 +105,17 @@ export function managementRoutes(parts: ManagementParts): PluginRoute[] {
         }),
     ],
   ];
+}
+
+/** Whether the relay calls devices by web push. Answers without a relay too, as it did before there was a call. */
+async function pushState(get: (path: string) => Promise<unknown>): Promise<object> {
+  const status = asObject(await get('/push/status').catch(() => null));
+  if (!status) return { configured: false, reason: 'the relay does not tell whether it calls devices' };
+  const configured = Number(status.subscriptions) > 0;
+  const reason = configured
+    ? `devices called by web push: ${status.subscriptions}`
+    : 'no device has subscribed to push messages; the app does so in its settings';
+  return { configured, reason, ...status };
 }
 
 const isTrue = (text: string | null): boolean => ['1', 'true', 'yes', 'on'].includes(text?.trim().toLowerCase() ?? '');

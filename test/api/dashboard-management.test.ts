@@ -40,6 +40,19 @@ async function startBehind(listener: RequestListener) {
   return { port, asked, ask: dashboard.ask };
 }
 
+it('GET /push says whether the relay calls devices (contract 07 §4.1)', async () => {
+  let subscriptions = 2;
+  const { ask } = await startBehind((_req, res) =>
+    res.end(JSON.stringify({ subscriptions, contact: null, services: [] })),
+  );
+  expect((await ask('GET', '/push')).body).toMatchObject({ configured: true, subscriptions: 2, services: [] });
+  subscriptions = 0;
+  expect((await ask('GET', '/push')).body).toMatchObject({
+    configured: false,
+    reason: expect.stringContaining('no device has subscribed'),
+  });
+});
+
 describe('management proxies of the dashboard plugin (contract 07 §4.1)', () => {
   it('passes on what the relay answers its operator', async () => {
     const { target, ask } = await start();

@@ -69,3 +69,15 @@ it('leaves a server with no listeners but those of Node and its own handler', as
   expect(secure.server.listeners('request')).toEqual([handle]);
   expect([secure.server.listenerCount('connection'), secure.server.listenerCount('secureConnection')]).toEqual([1, 1]);
 });
+
+it('takes no error for its own that something else has left uncaught meanwhile', async () => {
+  const port = await freePort();
+  const before = process.listeners('uncaughtException');
+  const fail = (event: string | symbol, listener: (error: Error) => void) => {
+    if (event === 'uncaughtException') queueMicrotask(() => listener(new Error('from elsewhere')));
+  };
+  process.on('newListener', fail);
+  onTestFinished(() => void process.off('newListener', fail));
+  expect((await open({ host: '127.0.0.1', port })).address).toMatchObject({ port });
+  expect(process.listeners('uncaughtException')).toEqual(before);
+});

@@ -120,13 +120,23 @@ async function freePort(host: string, port: number): Promise<number> {
 const unusable = (port: number): RelayError =>
   new RelayError('invalid', `port ${port} belongs to another protocol, and browsers refuse it: choose another`);
 
-/** Rejects with an error that listhen leaves uncaught: that of a port which was taken since it looked. */
+/**
+ * Rejects with an error that listhen leaves uncaught: that of a port which was taken since it looked. Any other uncaught
+ * error ends the process, as it would without this.
+ */
 async function orUncaught<T>(work: Promise<T>): Promise<T> {
   let caught = (_error: Error) => {};
   const uncaught = new Promise<never>((_, reject) => {
-    caught = reject;
+    caught = (error) => {
+      if ((error as NodeJS.ErrnoException).syscall === 'listen') return reject(error);
+      process.off('uncaughtException', caught);
+      if (process.listenerCount('uncaughtException') > 0) return;
+      queueMicrotask(() => {
+        throw error;
+      });
+    };
   });
-  process.once('uncaughtException', caught);
+  process.on('uncaughtException', caught);
   try {
     return await Promise.race([work, uncaught]);
   } finally {
