@@ -180,7 +180,8 @@ async function createDomains(parts: DomainParts, late: Late) {
   const localOperator = await openLocalOperator({ host, config, log: log.named('access') });
   /** Absent at the edge, as everything below that is made only with a host. */
   const profileFiles =
-    host && createProfileFiles({ host, config, log: log.named('profiles'), onWritten: () => void profiles.rescan() });
+    host &&
+    createProfileFiles({ host, config, clock, log: log.named('profiles'), onWritten: () => void profiles.rescan() });
   const push = await openPush({
     store: stores.open('push'),
     config,

@@ -19,6 +19,8 @@ const SWEEP_PERIOD = 300_000;
 const UPLOAD_PREFIX = 'svc-relay-upload-';
 /** Files that the relay may own: its uploads, and screenshots of old phones that the agent's tool writes. */
 const MANAGED = /^(?:svc-relay-upload-|android_screenshot_)/;
+/** The process of an upload, in base 36, and a mark that random names of earlier versions hardly have. */
+const WRITER = /^svc-relay-upload-([0-9a-z]{6})zz[0-9a-z]{16}(?![0-9a-z])/;
 const ALPHABET = 'abcdefghijklmnopqrstuvwxyz0123456789';
 
 export interface HostMediaParts {
@@ -46,6 +48,7 @@ const KIND: Record<PathRefusal, 'invalid' | 'forbidden' | 'not-found'> = {
 export async function openHostMedia({ host, store, config, clock, log, changed }: HostMediaParts): Promise<Media> {
   const cap = config.mediaMaxSizeMb * MiB;
   const temporary = host.media.temporaryDirectory;
+  const writer = `${host.processes.own.toString(36).padStart(6, '0')}zz`;
   const isDenied = createDenyList(host, secretPlaces(host, config));
   const shared = await openSharedMedia({
     store,
@@ -55,12 +58,15 @@ export async function openHostMedia({ host, store, config, clock, log, changed }
     changed,
     bytes: {
       maxUploads: MAX_UPLOADS,
-      newPlace: (suffix) => `${temporary()}/${UPLOAD_PREFIX}${randomString(ALPHABET, 24)}${suffix}`,
+      newPlace: (suffix) => `${temporary()}/${UPLOAD_PREFIX}${writer}${randomString(ALPHABET, 16)}${suffix}`,
       create: host.media.create,
 
       async accept(place) {
         const found = await checked(async () => openPath(place, { host, isDenied, roots: await roots(), cap }));
-        if (!found.ok) return null;
+        if (!found.ok) {
+          log.warn(`an upload could not be stored: ${REFUSAL_TEXT[found.refusal]}`);
+          return null;
+        }
         await found.file.close();
         return found.path;
       },
@@ -85,6 +91,13 @@ export async function openHostMedia({ host, store, config, clock, log, changed }
   });
   const periodic: Cancel[] = [];
 
+  /** Whether the process that received an upload is over, whose tokens nobody knows. In containers ids come back. */
+  function isLeftover({ path, modified }: { path: string; modified: number }): boolean {
+    const id = Number.parseInt(WRITER.exec(path.slice(path.lastIndexOf('/') + 1))?.[1] ?? '', 36);
+    if (Number.isNaN(id)) return false;
+    return id === host.processes.own ? modified < performance.timeOrigin : !host.processes.exists(id);
+  }
+
   /** What a check of a path says. @throws RelayError `unavailable` when the disk does not tell. */
   async function checked<T>(check: () => Promise<T>): Promise<T> {
     try {
@@ -107,10 +120,11 @@ export async function openHostMedia({ host, store, config, clock, log, changed }
     return path.slice(0, at) === (await host.media.resolve(temporary())) && MANAGED.test(path.slice(at + 1));
   }
 
-  async function discardLeftovers(): Promise<void> {
-    const oldest = clock.now() - config.mediaTtlSeconds * 1000;
+  /** Removes uploads of relays that were killed, and at the start whatever is older than any token. */
+  async function discardLeftovers(isStart = false): Promise<void> {
+    const oldest = isStart ? clock.now() - config.mediaTtlSeconds * 1000 : Number.NEGATIVE_INFINITY;
     const found = await host.media.ownFiles(temporary(), UPLOAD_PREFIX);
-    const stale = found.filter(({ modified }) => modified < oldest);
+    const stale = found.filter((file) => file.modified < oldest || isLeftover(file));
     await Promise.all(stale.map(({ path }) => host.files.remove(path)));
     if (stale.length > 0) log.info(`removed ${stale.length} uploads of an earlier run`);
   }
@@ -141,8 +155,12 @@ export async function openHostMedia({ host, store, config, clock, log, changed }
 
     start() {
       const failed = (error: unknown) => log.warn(`media sweep failed: ${codeOf(error)}`);
-      periodic.push(every(clock, SWEEP_PERIOD, shared.sweep, failed));
-      discardLeftovers().catch((error) => log.warn(`old uploads could not be removed: ${codeOf(error)}`));
+      const sweep = async () => {
+        await shared.sweep();
+        await discardLeftovers();
+      };
+      periodic.push(every(clock, SWEEP_PERIOD, sweep, failed));
+      discardLeftovers(true).catch((error) => log.warn(`old uploads could not be removed: ${codeOf(error)}`));
     },
 
     async stop() {

@@ -90,6 +90,8 @@ export interface SharedMediaParts {
 /** Tokens in a marker path have this form (contract 04 §3.4); tokens that the relay issues have 22 characters. */
 export const isToken = (text: string): boolean => /^[A-Za-z0-9_-]{16,128}$/.test(text);
 
+const isStopping = () => new RelayError('unavailable', 'the relay is stopping');
+
 /** The part of `Media` that is the same wherever the bytes are kept, and its index. */
 export async function openSharedMedia({ bytes, store, config, clock, log, changed }: SharedMediaParts) {
   const index = await openMediaIndex({
@@ -126,12 +128,13 @@ export async function openSharedMedia({ bytes, store, config, clock, log, change
 
   /** Adds an entry. @throws RelayError `unavailable` when the relay stops, `internal` when it cannot be stored. */
   async function add(fresh: Parameters<typeof index.add>[0]): Promise<MediaEntry> {
-    if (stopped) throw new RelayError('unavailable', 'the relay is stopping');
+    if (stopped) throw isStopping();
     const { entry, saved } = index.add(fresh);
     try {
       await saved;
     } catch (cause) {
       index.remove(entry);
+      if (stopped) throw isStopping();
       throw new RelayError('internal', 'the media entry could not be stored', { cause });
     }
     changed?.('added');
@@ -149,7 +152,7 @@ export async function openSharedMedia({ bytes, store, config, clock, log, change
       if (place === null || stopped) {
         await bytes.remove(received).catch(() => {});
         index.end(received);
-        throw new RelayError('internal', 'the upload could not be stored');
+        throw stopped ? isStopping() : new RelayError('internal', 'the upload could not be stored');
       }
       // In one turn, and so in one transaction: the bytes have an entry or are an orphan, never neither.
       const added = add({ place, contentType, fileName, size, sensitive: false, owned: true });

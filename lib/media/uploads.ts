@@ -42,6 +42,7 @@ export interface UploadsParts {
 export type Uploads = ReturnType<typeof createUploads>;
 
 const tooLarge = (cap: number) => new RelayError('too-large', `the file is larger than ${cap / SLACK} MiB`);
+const isStopping = () => new RelayError('unavailable', 'the relay is stopping');
 const notStored = (cause: unknown) => new RelayError('internal', 'the upload could not be stored', { cause });
 
 /** Receives uploads (contract 04 §3.5): streamed at the speed of the disk. A failed one leaves nothing behind. */
@@ -74,7 +75,7 @@ export function createUploads({ clock, cap, perOwner, total, part: wanted, creat
       if (left > 0) cancel = clock.after(left, check);
       else fail(new RelayError('timeout', 'the upload stood still for 30 seconds'));
     };
-    const stop = () => fail(new RelayError('unavailable', 'the relay is stopping'));
+    const stop = () => fail(isStopping());
     cancel = clock.after(IDLE, check);
     signal.addEventListener('abort', stop);
     if (signal.aborted) stop();
@@ -132,7 +133,8 @@ export function createUploads({ clock, cap, perOwner, total, part: wanted, creat
       // Not awaited: it would never settle for a silent client.
       void iterator.return?.()?.catch(() => {});
       await target?.discard();
-      throw error;
+      // What it writes to ends too.
+      throw stopping.signal.aborted ? isStopping() : error;
     } finally {
       chunks.end();
     }

@@ -1,6 +1,7 @@
 import { agentRoot, type Config } from '../config.ts';
 import { describeError, RelayError } from '../errors.ts';
 import type { Host } from '../host/index.ts';
+import { type Cancel, type Clock, every } from '../kit/clock.ts';
 import { isMapping } from '../kit/yaml.ts';
 import type { Log } from '../log.ts';
 import { type Avatar, readAvatar } from './avatar.ts';
@@ -27,8 +28,9 @@ export interface ProfileFiles {
   avatar(name: string): Promise<Avatar>;
   /** A profile to write to, so that the name is checked before a body is read. */
   find(name: string): Promise<WritableProfile>;
-  /** Removes leftovers of killed writes, in the background. */
+  /** Removes leftovers of killed writes, now and every five minutes, in the background. */
   start(): void;
+  stop(): void;
 }
 
 /** `ifMatch` is the header; with null the last write wins. Throws RelayError with the contract's codes. */
@@ -39,16 +41,19 @@ export interface WritableProfile {
 
 export interface ProfileFilesParts {
   host: Host;
-  config: Pick<Config, 'agentConfig' | 'mediaMaxSizeMb'>;
+  config: Pick<Config, 'agentConfig' | 'mediaMaxSizeMb' | 'relayHome'>;
+  clock: Clock;
   log: Log;
   /** Called after each successful write. */
   onWritten(): void;
 }
 
 const MIB = 1024 * 1024;
+const SWEEP_PERIOD = 300_000;
 
-export function createProfileFiles({ host, config, log, onWritten }: ProfileFilesParts): ProfileFiles {
+export function createProfileFiles({ host, config, clock, log, onWritten }: ProfileFilesParts): ProfileFiles {
   const readConfig = createConfigReader(host);
+  const periodic: Cancel[] = [];
 
   const placeOf = async (name: string): Promise<ProfilePlace> => {
     const place = await profileHome(host.files, config, name, (warning) => log.warn(warning));
@@ -66,10 +71,10 @@ export function createProfileFiles({ host, config, log, onWritten }: ProfileFile
     const root = agentRoot(config);
     try {
       const names = ((await host.files.list(`${root}/profiles`)) ?? []).map((entry) => entry.name);
-      for (const home of [root, ...names.map((name) => `${root}/profiles/${name}`)]) {
-        await host.homeFiles.sweep(home);
-        await host.homeFiles.sweep(`${home}/memories`);
-      }
+      const homes = [root, ...names.map((name) => `${root}/profiles/${name}`)];
+      const own = [host.agentHome, `${host.agentHome}/images/inbox`, `${host.agentHome}/svc-relay`, config.relayHome];
+      const places = [...own, ...homes.flatMap((home) => [home, `${home}/memories`])];
+      for (const place of new Set(places)) await host.homeFiles.sweep(place);
     } catch (error) {
       log.warn(`cannot remove leftovers of earlier writes: ${describeError(error)}`);
     }
@@ -96,7 +101,14 @@ export function createProfileFiles({ host, config, log, onWritten }: ProfileFile
       };
     },
 
-    start: () => void removeLeftovers(),
+    start() {
+      void removeLeftovers();
+      periodic.push(every(clock, SWEEP_PERIOD, removeLeftovers, () => {}));
+    },
+
+    stop() {
+      for (const cancel of periodic.splice(0)) cancel();
+    },
   };
 }
 

@@ -1,8 +1,9 @@
 import { execFileSync } from 'node:child_process';
 import { mkdir, rename, rm, stat, symlink, truncate, utimes, writeFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { cleanups, startBuiltTarget } from '../support/built-relay.ts';
+import { createTestClock } from '../support/clock.ts';
 import { mediaDevice, PNG, register, registered, statusOf } from '../support/media.ts';
 import { temporaryDirectory } from '../support/temp.ts';
 
@@ -41,6 +42,7 @@ describe('POST /media/register (contract 04 §3.3)', () => {
     expect(await got.text()).toBe('hello');
     expect(got.headers.get('content-disposition')).toBe('inline; filename="b.txt"');
     expect(got.headers.get('x-media-sensitive')).toBe('1');
+    expect(got.headers.get('content-security-policy')).toBe('sandbox');
     const plain = await device.get(`/media/${await registered(relay, path, { file_name: null })}`);
     expect(plain.headers.get('content-disposition')).toBe('inline');
     expect(plain.headers.has('x-media-sensitive')).toBe(false);
@@ -358,4 +360,32 @@ it('§3.1: uploads left by an earlier run are removed once their tokens have exp
     )
     .toBe('gone');
   for (const name of names.slice(1)) expect((await stat(join(old.tmp, name))).isFile()).toBe(true);
+});
+
+it('uploads and temporary files of killed relays are removed while another one runs', async () => {
+  const clock = createTestClock(Date.now());
+  const relay = await startBuiltTarget({
+    clock,
+    hostEnv: (home) => ({ PATH: '', HOME: home, TMPDIR: join(home, 'tmp') }),
+  });
+  pending.push(() => relay.stop());
+  // No process has so large an id.
+  const nameOf = (pid: number) => `svc-relay-upload-${pid.toString(36).padStart(6, '0')}zz${'a'.repeat(16)}.png`;
+  const [dead, living] = [2 ** 22 + 1, process.ppid];
+  const put = async (path: string) => {
+    await mkdir(dirname(join(relay.agentHome, path)), { recursive: true });
+    await writeFile(join(relay.agentHome, path), 'x');
+  };
+  const temporary = (pid: number) => `.svc-relay-${pid}-${'0'.repeat(24)}.tmp`;
+  const gone = [`tmp/${nameOf(dead)}`, temporary(dead), `images/inbox/${temporary(dead)}`];
+  gone.push(`profiles/work/${temporary(dead)}`, `tmp/svc-relay-voice-${dead}-abcdefgh-x/audio.wav`);
+  const kept = [`tmp/${nameOf(living)}`, 'tmp/svc-relay-upload-of-the-agent.png', temporary(living)];
+  for (const path of [...gone, ...kept]) await put(path);
+  const there = async (paths: string[]) => {
+    const found = await Promise.all(paths.map((path) => stat(join(relay.agentHome, path)).catch(() => null)));
+    return paths.filter((_, at) => found[at] !== null);
+  };
+  await clock.advanceAsync(300_000);
+  await expect.poll(() => there(gone)).toEqual([]);
+  expect(await there(kept)).toEqual(kept);
 });

@@ -2,6 +2,7 @@ import { readdir, rm, stat } from 'node:fs/promises';
 import { connect } from 'node:net';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
+import type { Host } from '../../lib/host/index.ts';
 import { cleanups, startBuiltTarget } from '../support/built-relay.ts';
 import { createTestClock } from '../support/clock.ts';
 import { form, type MediaDevice, mediaDevice, PNG, statusOf } from '../support/media.ts';
@@ -199,6 +200,47 @@ describeOnNode('uploads on a host (contract 04 §3.5)', () => {
     expect(names.filter((name) => /^svc-relay-upload-[a-z0-9]{24}\.png$/.test(name))).toHaveLength(1);
     expect(names.filter((name) => /^svc-relay-upload-[a-z0-9]{24}$/.test(name))).toHaveLength(1);
     for (const name of names) expect((await stat(join(tmp, name))).mode & 0o777).toBe(0o600);
+  });
+
+  it('logs why an upload failed', async () => {
+    const { relay, device, tmp } = await startNode();
+    await rm(tmp, { recursive: true });
+    expect((await device.upload(form(PNG))).status).toBe(500);
+    expect(relay.log.join('\n')).toMatch(/POST request failed: the upload could not be stored: ENOENT/);
+  });
+
+  it('an upload that is complete while the relay stops is told so, with 503', async () => {
+    let [accepts, release] = [() => {}, () => {}];
+    const accepting = new Promise<void>((resolve) => {
+      accepts = resolve;
+    });
+    const released = new Promise<void>((resolve) => {
+      release = resolve;
+    });
+    const withHost = (host: Host): Host => ({
+      ...host,
+      media: {
+        ...host.media,
+        async open(path) {
+          accepts();
+          await released;
+          return host.media.open(path);
+        },
+      },
+    });
+    const relay = await startBuiltTarget({ withHost });
+    pending.push(() => relay.stop());
+    const device = await mediaDevice(relay);
+    const uploaded = device.upload(form(PNG));
+    await accepting;
+    const stopping = relay.relay.stop();
+    release();
+    const answer = await uploaded;
+    expect({ status: answer.status, body: await answer.json() }).toMatchObject({
+      status: 503,
+      body: { ok: false, error: 'the relay is stopping' },
+    });
+    await stopping;
   });
 
   it('a client that sends everything before it reads can read the 413', async () => {

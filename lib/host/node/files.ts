@@ -1,4 +1,3 @@
-import { randomBytes } from 'node:crypto';
 import { constants, type Stats } from 'node:fs';
 import {
   access,
@@ -19,6 +18,7 @@ import { concatBytes } from '../../kit/bytes.ts';
 import { decodeUtf8 } from '../../kit/text.ts';
 import { errnoOf, unlessMissing } from '../errors.ts';
 import type { DirectoryEntry, FileFacts, HostFiles } from '../index.ts';
+import { createTemporaryName, sweepTemporaryFiles } from './temporary-files.ts';
 import { watchPaths } from './watch.ts';
 
 const CHUNK = 64 * 1024;
@@ -128,7 +128,8 @@ async function list(directory: string): Promise<DirectoryEntry[] | null> {
 
 async function writeAtomic(path: string, bytes: Uint8Array, mode: number): Promise<void> {
   const directory = await makeParent(path);
-  const temporary = `${directory}/.${randomBytes(12).toString('hex')}.tmp`;
+  await sweepTemporaryFiles(directory, remove);
+  const temporary = `${directory}/${createTemporaryName()}`;
   await fill(temporary, bytes, mode);
   try {
     await rename(temporary, path);

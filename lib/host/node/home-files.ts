@@ -1,13 +1,13 @@
-import { createHash, randomBytes } from 'node:crypto';
+import { createHash } from 'node:crypto';
 import { constants } from 'node:fs';
-import { type FileHandle, lstat, mkdir, open, readdir, realpath, rename, stat } from 'node:fs/promises';
+import { type FileHandle, lstat, mkdir, open, realpath, rename } from 'node:fs/promises';
 import { basename, dirname } from 'node:path';
 import { concatBytes } from '../../kit/bytes.ts';
 import { errnoOf, unlessMissing } from '../errors.ts';
 import type { HomeFile, HomeFiles, MayReplace, ReadLimits, Written } from '../home-files.ts';
 import { fill, irregular, remove, syncDirectory } from './files.ts';
 import { procDescriptorPath } from './open-exact.ts';
-import { createProcesses } from './processes.ts';
+import { createTemporaryName, sweepTemporaryFiles } from './temporary-files.ts';
 
 const CHUNK = 64 * 1024;
 const MAX_ATTEMPTS = 20;
@@ -15,8 +15,6 @@ const MAX_ATTEMPTS = 20;
 const MODE = 0o600;
 /** Largest file whose digest a write computes before replacing it. */
 const MAX_PRESENT = 8 * 1024 * 1024;
-/** Milliseconds after which a temporary file is stale even if a process with its id exists: ids are reused. */
-const STALE_AFTER = 60 * 60 * 1000;
 
 export function createHomeFiles(): HomeFiles {
   const queue = createKeyedQueue();
@@ -24,7 +22,7 @@ export function createHomeFiles(): HomeFiles {
   const live = new Set<string>();
   return {
     read,
-    sweep: (directory) => sweep(directory, live),
+    sweep: (directory) => sweepTemporaryFiles(directory, remove, live),
     async write(home, path, bytes, mayReplace) {
       // A refused write does not create the directory either.
       if ((await realOf(dirname(path))) === null && !mayReplace(null)) return 'refused';
@@ -154,7 +152,7 @@ async function replace(
   live: Set<string>,
 ): Promise<Written | 'refused'> {
   const target = `${directory}/${name}`;
-  await sweep(directory, live);
+  await sweepTemporaryFiles(directory, remove, live);
   const present = await readPresent(target);
   if (!mayReplace(present)) return 'refused';
   const temporaryName = createTemporaryName();
@@ -199,31 +197,6 @@ async function readPresent(target: string): Promise<{ sha256: string | null; mod
   } finally {
     await file.close();
   }
-}
-
-const TEMPORARY = /^\.svc-relay-(\d+)-[0-9a-f]{24}\.tmp$/;
-
-const createTemporaryName = (): string => `.svc-relay-${process.pid}-${randomBytes(12).toString('hex')}.tmp`;
-
-async function sweep(directory: string, live: Set<string>): Promise<void> {
-  const names = await readdir(directory).catch(() => []);
-  for (const name of names) {
-    const writer = TEMPORARY.exec(name)?.[1];
-    if (writer === undefined) continue;
-    if (live.has(name)) continue;
-    const path = `${directory}/${name}`;
-    const modified = await stat(path).then(
-      (info) => info.mtimeMs,
-      () => null,
-    );
-    if (modified !== null && isStale(Number(writer), modified)) await remove(path).catch(() => {});
-  }
-}
-
-/** In containers every relay may have the same process id: then the file is older than the process. */
-function isStale(writer: number, modified: number): boolean {
-  if (writer === process.pid) return modified < performance.timeOrigin;
-  return !createProcesses().exists(writer) || modified < Date.now() - STALE_AFTER;
 }
 
 /** Runs tasks of the same key one after another; a failed task does not stop the next one. Idle keys are forgotten. */

@@ -2,7 +2,7 @@ import type { Config } from '../../config.ts';
 import { RelayError } from '../../errors.ts';
 import type { Host } from '../../host/index.ts';
 import type { Upstream } from '../../host/upstream.ts';
-import type { Clock } from '../../kit/clock.ts';
+import { type Clock, every } from '../../kit/clock.ts';
 import { createAdmission } from '../../kit/semaphore.ts';
 import type { Log } from '../../log.ts';
 import type { DenyList } from '../../media/deny-list.ts';
@@ -39,6 +39,9 @@ export interface BasicCaller {
   signal: AbortSignal;
 }
 
+/** Milliseconds between sweeps for clips of relays that were killed. */
+const SWEEP_PERIOD = 300_000;
+
 export type BasicVoice = ReturnType<typeof createBasicVoice>;
 
 /** The basic path (contract 05 §6 to §8): a clip in, text out, and the other way round. */
@@ -46,6 +49,7 @@ export function createBasicVoice(parts: BasicVoiceParts) {
   const { log } = parts;
   const clips = createClips(parts.host, parts.clock, log);
   const stopping = new AbortController();
+  let cancelSweeps = () => {};
   const settling = new Set<Promise<unknown>>();
   const admit = createAdmission({
     perOwner: MAX_PER_PRINCIPAL,
@@ -106,11 +110,14 @@ export function createBasicVoice(parts: BasicVoiceParts) {
       call('speech', caller, (signal) => synthesize(parts, request, signal)),
 
     start() {
-      clips.start().catch(() => log.warn('voice clips of an earlier run could not be removed'));
+      const failed = () => log.warn('voice clips of an earlier run could not be removed');
+      clips.sweep().catch(failed);
+      cancelSweeps = every(parts.clock, SWEEP_PERIOD, clips.sweep, failed);
     },
 
     /** Aborts every call; resolves when none of them has left anything behind. */
     async stop(): Promise<void> {
+      cancelSweeps();
       stopping.abort();
       await clips.stop();
       await Promise.allSettled(settling);

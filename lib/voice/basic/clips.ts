@@ -70,7 +70,7 @@ export interface Clips {
    */
   use<T>(body: UploadBody, work: (clip: Clip) => Promise<T>): Promise<T>;
   /** Removes the files of processes that were killed. */
-  start(): Promise<void>;
+  sweep(): Promise<void>;
   stop(): Promise<void>;
 }
 
@@ -140,7 +140,7 @@ function createFileClips({ files, media, processes }: Host, clock: Clock, log: L
       };
       return useClip({ uploads, storedAt, log }, body, work);
     },
-    async start() {
+    async sweep() {
       for (const { name, kind } of (await files.list(media.temporaryDirectory())) ?? []) {
         if (kind !== 'directory' || !name.startsWith(PREFIX) || !(await isLeftover(name))) continue;
         // Another user's: theirs to remove.
@@ -195,7 +195,7 @@ function createMemoryClips(clock: Clock, log: Log): Clips {
       });
       return admit(body.owner, () => useClip({ uploads, storedAt, log }, body, work));
     },
-    start: async () => {},
+    sweep: async () => {},
     stop: uploads.stop,
   };
 }

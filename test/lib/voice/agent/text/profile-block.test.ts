@@ -2,6 +2,7 @@ import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { createNodeHost } from '../../../../../lib/host/node/index.ts';
+import { systemClock } from '../../../../../lib/kit/clock.ts';
 import { createProfileFiles } from '../../../../../lib/profiles/profile-files.ts';
 import { readProfileBlock } from '../../../../../lib/voice/agent/text/profile-block.ts';
 import { createTestLog } from '../../../../support/log.ts';
@@ -11,10 +12,10 @@ async function blockOf(files: Record<string, string>, profile: string | null = n
   const agentHome = await temporaryDirectory(files);
   for (const name of directories) await mkdir(join(agentHome, name));
   const log = createTestLog();
-  const config = { agentConfig: join(agentHome, 'config.yaml'), mediaMaxSizeMb: 1 };
+  const config = { agentConfig: join(agentHome, 'config.yaml'), mediaMaxSizeMb: 1, relayHome: `${agentHome}/relay` };
   const host = createNodeHost({ agentHome, env: {} });
   onTestFinished(() => host.yaml.close());
-  const profileFiles = createProfileFiles({ host, config, log, onWritten: () => {} });
+  const profileFiles = createProfileFiles({ host, config, clock: systemClock, log, onWritten: () => {} });
   return { block: await readProfileBlock(profileFiles, profile, log), log };
 }
 

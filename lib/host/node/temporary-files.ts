@@ -1,0 +1,38 @@
+import { randomBytes } from 'node:crypto';
+import { readdir, stat } from 'node:fs/promises';
+import { unlessMissing } from '../errors.ts';
+import { createProcesses } from './processes.ts';
+
+/** Milliseconds after which a temporary file is stale even if a process with its id exists: ids are reused. */
+const STALE_AFTER = 60 * 60 * 1000;
+
+/** The second form is that of earlier versions, which named no process. */
+const TEMPORARY = /^\.(?:svc-relay-(\d+)-)?[0-9a-f]{24}\.tmp$/;
+
+/** A name for a file that will replace another one. It tells the process, so that leftovers of killed ones are found. */
+export const createTemporaryName = (): string => `.svc-relay-${process.pid}-${randomBytes(12).toString('hex')}.tmp`;
+
+/**
+ * Removes what killed processes have left in a directory, except for the names in `live`. Leaves what cannot be removed
+ * to the next sweep, and never rejects.
+ */
+export async function sweepTemporaryFiles(
+  directory: string,
+  remove: (path: string) => Promise<void>,
+  live: ReadonlySet<string> = new Set(),
+): Promise<void> {
+  for (const name of await readdir(directory).catch(() => [])) {
+    const found = TEMPORARY.exec(name);
+    if (!found || live.has(name)) continue;
+    const path = `${directory}/${name}`;
+    const info = await unlessMissing(stat(path)).catch(() => null);
+    if (info !== null && isStale(found[1], info.mtimeMs)) await remove(path).catch(() => {});
+  }
+}
+
+/** In containers every relay may have the same process id: then the file is older than the process. */
+function isStale(writer: string | undefined, modified: number): boolean {
+  if (writer === String(process.pid)) return modified < performance.timeOrigin;
+  const isWriting = writer === undefined || createProcesses().exists(Number(writer));
+  return !isWriting || modified < Date.now() - STALE_AFTER;
+}
