@@ -6,6 +6,7 @@ import { describeError, RelayError } from '../lib/errors.ts';
 import { errnoOf } from '../lib/host/errors.ts';
 import { MIN_DESCRIPTORS } from '../lib/host/machine.ts';
 import { createMachine } from '../lib/host/node/machine.ts';
+import { isWildcard, urlHost } from '../lib/kit/addresses.ts';
 import { createLog, type Log } from '../lib/log.ts';
 import { loadEnvironment } from './environment.ts';
 import { misspeltVariables } from './misspelt.ts';
@@ -42,7 +43,7 @@ export function define(command: Command): void {
     .option('--port <n>', `port to listen on (default ${DEFAULT_PORT})`)
     .option('--no-ssl', 'serve plain http and ws even with a certificate configured')
     .option('--shell <path>', 'absolute path of the shell for terminal sessions')
-    .option('--webapi-url <url>', "the agent's API server (default http://localhost:8642)")
+    .option('--webapi-url <url>', "the agent's API server (default http://127.0.0.1:8642)")
     .option('--log-level <level>', 'DEBUG, INFO, WARNING or ERROR (default INFO)')
     .option('--config <path>', 'agent configuration file (default <agent home>/config.yaml)')
     .option('--allow-insecure-api-key', 'accept the API key for voice over plain http (development only)')
@@ -200,10 +201,9 @@ async function startFailure(
 ): Promise<CommandError | undefined> {
   const { code, path, syscall } = error as NodeJS.ErrnoException;
   if (code === 'EADDRINUSE') {
-    const { portHolder } = await import('../lib/host/node/port-holder.ts');
-    const holder = await portHolder(port);
+    const { address = host } = error as { address?: string };
     return new CommandError(
-      `port ${port} is in use${holder ? ` by ${printable(holder.program)} (process ${holder.pid})` : ''}`,
+      `port ${port} of ${urlHost(address)} is in use${await holderOf(address, port)}`,
       'Stop the program that uses it, or choose another port with --port.',
     );
   }
@@ -232,6 +232,18 @@ async function startFailure(
     );
   }
   return undefined;
+}
+
+/** ` by node svc.js (process 7, user 1000)`, as far as the system tells (contract 01 §9.1a); else empty. */
+async function holderOf(address: string, port: number): Promise<string> {
+  const { listenersOn } = await import('../lib/host/node/port-holder.ts');
+  const found = (await listenersOn(port)) ?? [];
+  const holder =
+    found.find((listener) => listener.address === address) ??
+    found.find((listener) => isWildcard(listener.address) || isWildcard(address));
+  if (!holder) return '';
+  const { program = 'a program', pid, uid } = holder;
+  return ` by ${printable(program)} (${pid === undefined ? '' : `process ${pid}, `}user ${uid})`;
 }
 
 async function announce({ relay, urls }: NodeRelay, context: CommandContext, log: Log): Promise<string[]> {

@@ -233,7 +233,7 @@ export const variables = {
   webapiUrl: {
     name: 'RELAY_WEBAPI_URL',
     type: 'URL',
-    fallback: 'http://localhost:8642',
+    fallback: 'http://127.0.0.1:8642',
     meaning: "the agent's API server",
     read(reading) {
       const value = raw(reading, this.name) ?? this.fallback;

@@ -14,10 +14,28 @@ export interface HostUsers {
    */
   ofConnection(ends: ConnectionEnds): Promise<Owner>;
   /**
+   * The accounts that may hold the server's end of a loopback connection which this process made (contract 01 §9.1a): the
+   * one that accepted it, or, as long as nobody has, those of the listener in whose queue it waits. Never rejects.
+   */
+  ofServer(ends: ConnectionEnds): Promise<number[] | 'unknown' | 'untold'>;
+  /**
    * The accounts that listen on a port of loopback or of every address; `untold` where the system does not tell. Rejects
    * when it failed to tell of some.
    */
   ofListeners(port: number): Promise<number[] | 'untold'>;
+  /** Every listener on a port, with its program where this user may see that; null where the system does not tell. */
+  listeners(port: number): Promise<PortListener[] | null>;
+}
+
+/** A program that listens on an address and port. */
+export interface PortListener {
+  /** Canonical: `127.0.0.1`, `::1`, `::`. */
+  address: string;
+  uid: number;
+  /** Of the process; absent where this user may not see it. */
+  pid?: number;
+  /** Its program, without arguments that may hold secrets: `nginx`, `node svc.js`. */
+  program?: string;
 }
 
 /** Both ends of a TCP connection, seen from this process. */

@@ -3,7 +3,7 @@ import { chown, mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
 import { misspeltVariables } from '../../cli/misspelt.ts';
-import { canBeNobody, NOBODY } from '../support/other-user.ts';
+import { canBeNobody, NOBODY, squatAsNobody } from '../support/other-user.ts';
 import { freePort, runSvc, startRelayProcess, temporaryHome } from '../support/process.ts';
 
 it('names a variable that looks misspelt, and no other', () => {
@@ -23,7 +23,9 @@ it('errors of start come last, with one next step (contract 07 §5.1)', async ()
   expect([busy.code, busy.stdout]).toEqual([1, '']);
   expect(busy.stderr).toMatch(/RELAY_PROT is unknown, and ignored: did you mean RELAY_PORT\?/);
   expect(busy.stderr).toMatch(
-    new RegExp(`\\nerror: port ${relay.port} is in use by node svc\\.js \\(process ${pid}\\)\\n[^\\n]+--port\\.\\n$`),
+    new RegExp(
+      `\\nerror: port ${relay.port} of 127\\.0\\.0\\.1 is in use by node svc\\.js \\(process ${pid}, user \\d+\\)\\n[^\\n]+--port\\.\\n$`,
+    ),
   );
   const second = await runSvc(flags, { home: relay.home });
   expect(second.stderr).toMatch(
@@ -33,6 +35,24 @@ it('errors of start come last, with one next step (contract 07 §5.1)', async ()
   const blocked = await runSvc(['relay', 'start'], { home, env: { RELAY_STATE_FILE: '/dev/null/state.db' } });
   expect(blocked.code).toBe(1);
   expect(blocked.stderr).toMatch(/\nerror: [^\n]+cannot be written: EEXIST\n[^\n]+SVC_HOME to another one\.\n$/);
+});
+
+it.skipIf(!canBeNobody).each([
+  ['127.0.0.1', '[::1]', '::1'],
+  ['127.0.0.1', '127.0.0.1', '127.0.0.1'],
+  ['0.0.0.0', '[::1]', '::1'],
+  ['::', '::', '127.0.0.1'],
+  ['::1', '127.0.0.1', '127.0.0.1'],
+])('contract 01 §9.1a: a relay on %s does not start while another user holds %s', async (host, named, held) => {
+  const { port, pid } = await squatAsNobody(held);
+  const { code, stderr } = await runSvc(['relay', 'start', '--host', host, '--port', String(port)]);
+  expect(code).toBe(1);
+  const address = named === '::' ? '\\[::\\]' : named.replace(/[.[\]]/g, '\\$&');
+  expect(stderr).toMatch(
+    new RegExp(
+      `\\nerror: port ${port} of ${address} is in use by node \\(process ${pid}, user ${NOBODY}\\)\\n[^\\n]+--port\\.\\n$`,
+    ),
+  );
 });
 
 /** One line and one next step come last, and nothing after them. */

@@ -51,3 +51,47 @@ export function fireAsNobody(port: number, bytes: Buffer): void {
   });
   if (status !== 0) throw new Error(`the attacking process ended with ${status}: ${stderr}`);
 }
+
+const SQUATTER = `
+  const { createServer } = require('node:net');
+  const server = createServer((socket) => {
+    socket.on('error', () => {});
+    socket.on('data', (data) => {
+      process.stdout.write(data);
+      socket.end('HTTP/1.1 200 OK\\r\\ncontent-length: 2\\r\\nconnection: close\\r\\n\\r\\n{}');
+    });
+  });
+  server.on('error', (error) => { console.error(error.message); process.exit(1); });
+  server.listen(Number(process.argv[2]), process.argv[1], () => console.log('listening ' + server.address().port));
+`;
+
+export interface Squatter {
+  pid: number;
+  port: number;
+  /** Everything that was sent to it so far. */
+  heard(): string;
+}
+
+/** Starts a process of another account that listens on an address and answers every request. Ends with the test. */
+export async function squatAsNobody(host: string, port = 0): Promise<Squatter> {
+  const child = spawn(process.execPath, ['-e', SQUATTER, host, String(port)], {
+    uid: NOBODY,
+    gid: NOBODY,
+    cwd: '/',
+    stdio: ['ignore', 'pipe', 'inherit'],
+  });
+  const closed = once(child, 'close');
+  onTestFinished(async () => {
+    child.kill('SIGKILL');
+    await closed;
+  });
+  let heard = '';
+  const [first] = await Promise.race([
+    once(child.stdout, 'data'),
+    closed.then(() => Promise.reject(new Error(`nobody cannot listen on ${host}:${port}`))),
+  ]);
+  child.stdout.on('data', (data) => {
+    heard += data;
+  });
+  return { pid: child.pid as number, port: Number(/listening (\d+)/.exec(String(first))?.[1]), heard: () => heard };
+}

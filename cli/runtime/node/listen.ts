@@ -6,7 +6,8 @@ import { type AddressInfo, createServer } from 'node:net';
 import { listen } from 'listhen';
 import { isLoopbackAddress } from '../../../lib/access/peer.ts';
 import { RelayError } from '../../../lib/errors.ts';
-import { isWildcard, urlHost } from '../../../lib/kit/addresses.ts';
+import { errnoOf } from '../../../lib/host/errors.ts';
+import { isWildcard, plainAddress, urlHost } from '../../../lib/kit/addresses.ts';
 import { removeShutdown } from './internals.ts';
 
 /** A certificate and its key: their files, and what was read from them. */
@@ -56,6 +57,17 @@ export async function openListener(handle: RequestListener, options: ListenOptio
     }
   }
 }
+
+/** Addresses of loopback that a listener on `bound` does not cover (contract 01 §9.1a). */
+export function missingLoopbacks(bound: string): string[] {
+  // Judged by the bound address: a name, `0` or `::0` may stand for either as well.
+  if (isWildcard(bound)) return bound.includes(':') ? [] : ['::1'];
+  return ['127.0.0.1', '::1'].filter((loopback) => loopback !== plainAddress(bound));
+}
+
+/** Whether listening failed because this machine has no such address: no IPv6, for `::1`. */
+export const isWithoutAddress = (error: unknown): boolean =>
+  ['EADDRNOTAVAIL', 'EAFNOSUPPORT'].includes(errnoOf(error));
 
 async function bind(
   handle: RequestListener,

@@ -7,6 +7,7 @@ import {
   request,
 } from 'node:http';
 import { connect, type Socket } from 'node:net';
+import type { LoopbackGuard } from '../../../lib/host/node/loopback-guard.ts';
 
 const MAX_IDLE = 64;
 
@@ -29,6 +30,8 @@ export interface LocalLinkOptions {
   idle: number;
   /** Opens a connection otherwise than in plain TCP. */
   open?(target: ConnectTarget): Opening | Promise<Opening>;
+  /** Judges each connection before anything is sent. Default: all may be used. */
+  guard?: LoopbackGuard;
 }
 
 export interface ConnectTarget {
@@ -44,7 +47,7 @@ export interface Opening {
   /** The event by which it is ready. */
   ready: 'connect' | 'secureConnect';
   /** Looks at a connection that is ready, before anything is sent. Returns why it must not be used. */
-  check?(): Error | undefined;
+  check?(): Error | undefined | Promise<Error | undefined>;
 }
 
 export interface LocalRequest {
@@ -85,7 +88,8 @@ class LinkAgent extends Agent {
 export type LocalLink = ReturnType<typeof createLocalLink>;
 
 /** Connections to a server on this host. */
-export function createLocalLink({ host, port, connectTimeout, idle, open = openPlain }: LocalLinkOptions) {
+export function createLocalLink(options: LocalLinkOptions) {
+  const { host, port, connectTimeout, idle, open = openPlain, guard } = options;
   const target: ConnectTarget = { host, port, noDelay: true, timeout: idle };
 
   async function connectChecked(): Promise<Socket> {
@@ -95,12 +99,15 @@ export function createLocalLink({ host, port, connectTimeout, idle, open = openP
     return new Promise((resolve, reject) => {
       const timer = setTimeout(() => socket.destroy(new ConnectTimeout('timed out while connecting')), connectTimeout);
       socket.once('error', reject);
-      socket.once('close', () => clearTimeout(timer));
-      socket.once(ready, () => {
+      socket.once('close', () => {
         clearTimeout(timer);
-        const refusal = check?.();
+        reject(new Error('connection closed'));
+      });
+      socket.once(ready, async () => {
+        const refusal = (await check?.()) ?? (await guard?.(socket));
+        clearTimeout(timer);
         if (refusal) socket.destroy(refusal);
-        else {
+        else if (!socket.destroyed) {
           socket.off('error', reject);
           resolve(socket);
         }
@@ -122,8 +129,8 @@ export function createLocalLink({ host, port, connectTimeout, idle, open = openP
     ): ClientRequest {
       const agent = keepAlive ? kept : single;
       // An empty server name keeps Node from looking for one.
-      const options = { host, port, method, path, headers, agent, servername: '' };
-      return request(options as RequestOptions, answered);
+      const target = { host, port, method, path, headers, agent, servername: '' };
+      return request(target as RequestOptions, answered);
     },
 
     /** Ends every connection. */

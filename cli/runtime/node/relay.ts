@@ -5,23 +5,23 @@ import { createSecureContext } from 'node:tls';
 import { createChannels } from '../../../handlers/channels/index.ts';
 import { createFetch } from '../../../handlers/routes.ts';
 import { createSocketTable } from '../../../handlers/sockets.ts';
-import { isLoopbackAddress } from '../../../lib/access/peer.ts';
 import type { Config } from '../../../lib/config.ts';
 import { describeError } from '../../../lib/errors.ts';
 import type { Host } from '../../../lib/host/index.ts';
 import { makeDirectory } from '../../../lib/host/node/files.ts';
 import { createNodeHost } from '../../../lib/host/node/index.ts';
+import { createLoopbackGuard, type LoopbackGuard } from '../../../lib/host/node/loopback-guard.ts';
 import { readTrust } from '../../../lib/host/node/trust.ts';
 import { createNodeUpstream } from '../../../lib/host/node/upstream.ts';
 import { createNodeDialBroker, createNodeDialUpstream } from '../../../lib/host/node/upstream-socket.ts';
-import { isWildcard, urlHost } from '../../../lib/kit/addresses.ts';
+import { urlHost } from '../../../lib/kit/addresses.ts';
 import { systemClock } from '../../../lib/kit/clock.ts';
 import type { Log } from '../../../lib/log.ts';
 import type { Diagnosis } from '../../../lib/operator/doctor/doctor.ts';
 import { createRelay, type Relay } from '../../../lib/relay.ts';
 import { createStores } from '../../../storage/index.ts';
 import { openStateFile } from '../../../storage/node.ts';
-import { type Listening, type ListenOptions, openListener, type Tls } from './listen.ts';
+import { isWithoutAddress, type Listening, type ListenOptions, missingLoopbacks, openListener, type Tls } from './listen.ts';
 import { loadPages } from './pages.ts';
 import { type MainParts, openSecureLink, type SecureLinkListener } from './secure-link/listener.ts';
 import { acceptStreams } from './secure-link/streams.ts';
@@ -63,6 +63,8 @@ export async function startNodeRelay({ version, config, log, env, noTls }: NodeR
   );
   try {
     const host = createNodeHost({ agentHome: config.agentHome, env, log: log.named('host') });
+    const { users } = host;
+    const guard = createLoopbackGuard({ users, operatorUids: config.operatorUids, log: log.named('access') });
     const relay: Relay = await createRelay({
       version,
       config,
@@ -71,9 +73,9 @@ export async function startNodeRelay({ version, config, log, env, noTls }: NodeR
       log,
       channels: createChannels,
       host,
-      upstream: createNodeUpstream({ trust }),
-      dialUpstream: createNodeDialUpstream({ trust }),
-      dialBroker: createNodeDialBroker({ trust }),
+      upstream: createNodeUpstream({ trust, guard }),
+      dialUpstream: createNodeDialUpstream({ trust, guard }),
+      dialBroker: createNodeDialBroker({ trust, guard }),
       diagnose: () => diagnoseRelay(relay, host, env ?? process.env),
       pages: loadPages,
     });
@@ -89,7 +91,7 @@ export async function startNodeRelay({ version, config, log, env, noTls }: NodeR
       throw error;
     }
     relay.start();
-    const secureLink = await startSecureLink(relay, main);
+    const secureLink = await startSecureLink(relay, main, guard);
     // Profiles are read while the relay already answers: a slow disk must not delay the first healthy answer.
     const ready = relay.profiles.rescan().then(() => {
       if (relay.state === 'starting') relay.state = 'ready';
@@ -135,12 +137,16 @@ async function diagnoseRelay(relay: Relay, host: Host, env: Record<string, strin
 }
 
 /** Opens the listener of Secure Link, where that is enabled. A failure leaves the relay as it is. Never rejects. */
-async function startSecureLink(relay: Relay, main: MainParts): Promise<SecureLinkListener | undefined> {
+async function startSecureLink(
+  relay: Relay,
+  main: MainParts,
+  guard: LoopbackGuard,
+): Promise<SecureLinkListener | undefined> {
   const { secureLink } = relay;
   const plan = await secureLink?.prepare();
   if (!secureLink || !plan) return undefined;
   try {
-    const listener = await openSecureLink(relay, plan, main);
+    const listener = await openSecureLink(relay, plan, { ...main, guard });
     relay.reach?.serve(acceptStreams(listener.accept));
     // Closed for a reason, such as the end of its certificate. `stop` closes it in its turn.
     secureLink.onChange(() => {
@@ -155,15 +161,34 @@ async function startSecureLink(relay: Relay, main: MainParts): Promise<SecureLin
   }
 }
 
-/** Listens on the configured address, and on loopback too where that does not cover it: host tools expect it there. */
+/** Tries to find a port that is free on every address, where any will do. */
+const MAX_ATTEMPTS = 5;
+
+/**
+ * Listens on the configured address and on both addresses of loopback (contract 01 §9.1a): host tools expect the relay
+ * there, and whoever holds the other one would get what is meant for `localhost`.
+ */
 async function listen(server: RelayServer, options: ListenOptions): Promise<Listening> {
-  const listening = await openListener(server.handler, options);
-  server.serve(listening.server);
-  const { address, port } = listening.address;
-  // Judged by the bound address: a name, `0` or `::0` may stand for either as well.
-  if (isWildcard(address) || isLoopbackAddress(address)) return listening;
-  server.serve((await openListener(server.handler, { ...options, host: '127.0.0.1', port })).server);
-  return listening;
+  for (let attempt = 1; ; attempt++) {
+    const first = await openListener(server.handler, options);
+    const { address, port } = first.address;
+    const opened = [first];
+    try {
+      for (const host of missingLoopbacks(address)) {
+        const listening = await openListener(server.handler, { ...options, host, port }).catch((error) => {
+          if (!isWithoutAddress(error)) throw error;
+        });
+        if (listening) opened.push(listening);
+      }
+    } catch (error) {
+      for (const listening of opened) listening.server.close();
+      // Another process may hold a port that is free elsewhere; any other will do.
+      if (options.port !== 0 || attempt === MAX_ATTEMPTS) throw error;
+      continue;
+    }
+    for (const listening of opened) server.serve(listening.server);
+    return first;
+  }
 }
 
 async function readCertificate({ sslCert, sslKey }: Config): Promise<Tls | undefined> {

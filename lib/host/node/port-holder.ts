@@ -1,5 +1,8 @@
 import { readdir, readFile, readlink } from 'node:fs/promises';
+import { endianness } from 'node:os';
 import { basename } from 'node:path';
+import { canonicalAddress } from '../../kit/addresses.ts';
+import type { PortListener } from '../users.ts';
 
 export interface PortHolder {
   pid: number;
@@ -8,40 +11,114 @@ export interface PortHolder {
 }
 
 /** States of a socket in `/proc/net/tcp`. */
+const ESTABLISHED = '01';
 const LISTEN = '0A';
 const INTERPRETER = /^(?:node|nodejs|bun|deno|python[\d.]*|ruby|perl|php|java|sh|bash)$/;
 
 /** The process that listens on a TCP port; null when this user can see no such process. Linux only. */
 export async function portHolder(port: number): Promise<PortHolder | null> {
-  const rows = (await Promise.all(['tcp', 'tcp6'].map(listening))).flat();
-  const sockets = new Set(rows.filter((row) => row.port === port).map(({ socket }) => socket));
-  if (sockets.size === 0) return null;
-  const pids = (await readdir('/proc').catch(() => [])).filter((name) => /^\d+$/.test(name));
-  for (const pid of pids) {
-    const files = await readdir(`/proc/${pid}/fd`).catch(() => []);
-    const links = await Promise.all(files.map((file) => readlink(`/proc/${pid}/fd/${file}`).catch(() => '')));
-    if (links.some((link) => sockets.has(link))) return { pid: Number(pid), program: await programOf(pid) };
-  }
-  return null;
+  const found = (await listenersOn(port))?.find(({ pid }) => pid !== undefined);
+  return found?.pid === undefined ? null : { pid: found.pid, program: found.program ?? '' };
+}
+
+/** Every listener on a TCP port; null where the system does not tell. */
+export async function listenersOn(port: number): Promise<PortListener[] | null> {
+  const rows = await sockets();
+  if (rows === null) return null;
+  const found = rows.filter((row) => row.state === LISTEN && row.local.port === port);
+  const holders = await holdersOf(new Set(found.map(({ socket }) => socket)));
+  return found.map(({ local, uid, socket }) => ({ address: local.address, uid, ...holders.get(socket) }));
 }
 
 /** TCP ports on which a process listens, ascending; empty when this user cannot see them. Linux only. */
 export async function listeningPorts(pid: number): Promise<number[]> {
-  const files = await readdir(`/proc/${pid}/fd`).catch(() => []);
-  const own = new Set(await Promise.all(files.map((file) => readlink(`/proc/${pid}/fd/${file}`).catch(() => ''))));
-  const rows = (await Promise.all(['tcp', 'tcp6'].map(listening))).flat();
-  const ports = rows.filter(({ socket }) => own.has(socket)).map(({ port }) => port);
-  return [...new Set(ports)].sort((a, b) => a - b);
+  const own = new Set(await socketsOf(String(pid)));
+  const rows = ((await sockets()) ?? []).filter(({ state, socket }) => state === LISTEN && own.has(socket));
+  return [...new Set(rows.map(({ local }) => local.port))].sort((a, b) => a - b);
 }
 
-/** Listening sockets, named as links of descriptors show them. */
-async function listening(table: string): Promise<{ socket: string; port: number }[]> {
-  const text = await readFile(`/proc/net/${table}`, 'utf8').catch(() => '');
-  return text
-    .split('\n')
-    .map((row) => row.trim().split(/\s+/))
-    .filter((fields) => fields[3] === LISTEN)
-    .map((fields) => ({ socket: `socket:[${fields[9]}]`, port: Number.parseInt(fields[1]?.split(':')[1] ?? '', 16) }));
+/**
+ * Programs that listen on another port and hold connections to `port` of this machine, as a proxy in front of it does.
+ * `uid` limits them to those of one account; processes in `except` do not count. Linux only: null elsewhere.
+ */
+export async function proxiesOf(
+  port: number,
+  { uid, except }: { uid: number; except: readonly number[] },
+): Promise<{ pid: number; program: string; ports: number[] }[] | null> {
+  const rows = await sockets();
+  if (rows === null) return null;
+  const calls = rows.filter((row) => row.state === ESTABLISHED && row.remote.port === port && row.uid === uid);
+  const holders = await holdersOf(new Set(calls.map(({ socket }) => socket)));
+  const callers = new Map([...holders.values()].map((holder) => [holder.pid, holder]));
+  const proxies = [];
+  for (const { pid, program } of callers.values()) {
+    const ports = except.includes(pid) ? [] : await listeningPorts(pid);
+    if (ports.length > 0) proxies.push({ pid, program, ports });
+  }
+  return proxies;
+}
+
+interface SocketRow {
+  /** Named as links of descriptors show it. */
+  socket: string;
+  state: string;
+  uid: number;
+  local: { address: string; port: number };
+  remote: { address: string; port: number };
+}
+
+/** The TCP sockets of this machine; null where the system has no such tables. */
+async function sockets(): Promise<SocketRow[] | null> {
+  const tables = await Promise.all(
+    ['tcp', 'tcp6'].map((table) => readFile(`/proc/net/${table}`, 'utf8').catch(() => null)),
+  );
+  if (tables.every((text) => text === null)) return null;
+  return tables
+    .flatMap((text) => (text ?? '').split('\n').slice(1))
+    .map((line) => line.trim().split(/\s+/))
+    .filter((fields) => fields.length > 9)
+    .map((fields) => ({
+      socket: `socket:[${fields[9]}]`,
+      state: fields[3] as string,
+      uid: Number(fields[7]),
+      local: endOf(fields[1] as string),
+      remote: endOf(fields[2] as string),
+    }));
+}
+
+/** `0100007F:1F90` as an address and a port: words of 32 bits, each printed as a number of this machine. */
+function endOf(text: string): { address: string; port: number } {
+  const [hex = '', port = ''] = text.split(':');
+  const words = hex.match(/.{8}/g) ?? [];
+  const bytes = words.flatMap((word) => {
+    const pairs = word.match(/../g) ?? [];
+    return endianness() === 'LE' ? pairs.reverse() : pairs;
+  });
+  const address =
+    bytes.length === 4
+      ? bytes.map((byte) => Number.parseInt(byte, 16)).join('.')
+      : (bytes.join('').match(/.{4}/g) ?? []).join(':');
+  return { address: canonicalAddress(address) ?? address, port: Number.parseInt(port, 16) };
+}
+
+/** The first process that holds each of the sockets, as far as this user may see. */
+async function holdersOf(wanted: ReadonlySet<string>): Promise<Map<string, PortHolder>> {
+  const found = new Map<string, PortHolder>();
+  if (wanted.size === 0) return found;
+  const pids = (await readdir('/proc').catch(() => [])).filter((name) => /^\d+$/.test(name));
+  for (const pid of pids) {
+    const held = (await socketsOf(pid)).filter((socket) => wanted.has(socket) && !found.has(socket));
+    if (held.length === 0) continue;
+    const holder = { pid: Number(pid), program: await programOf(pid) };
+    for (const socket of held) found.set(socket, holder);
+    if (found.size === wanted.size) break;
+  }
+  return found;
+}
+
+async function socketsOf(pid: string): Promise<string[]> {
+  const files = await readdir(`/proc/${pid}/fd`).catch(() => []);
+  return Promise.all(files.map((file) => readlink(`/proc/${pid}/fd/${file}`).catch(() => '')));
 }
 
 async function programOf(pid: string): Promise<string> {

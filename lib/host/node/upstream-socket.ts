@@ -11,6 +11,8 @@ import {
   type UpstreamSocketEvents,
   type UpstreamSocketRequest,
 } from '../upstream-socket.ts';
+import { carriesCredential, createAgents } from './agents.ts';
+import type { LoopbackGuard } from './loopback-guard.ts';
 import type { Trust } from './trust.ts';
 
 interface NodeDialOptions {
@@ -18,6 +20,8 @@ interface NodeDialOptions {
   connectTimeout?: number;
   /** Which certificates are accepted. Default: those of Node. */
   trust?: Trust;
+  /** Judges connections that are to carry a credential. Default: all may. */
+  guard?: LoopbackGuard;
 }
 
 /** Dials with the client of `ws`. */
@@ -36,13 +40,23 @@ function createDial(
   request: UpstreamSocketRequest,
   events: UpstreamSocketEvents & Partial<BrokerSocketEvents>,
 ) => Promise<BrokerSocket> {
-  const { trust } = options;
+  const { trust, guard } = options;
+
+  function agentFor(text: string, headers: Record<string, string>, connectTimeout: number) {
+    const url = URL.canParse(text) ? new URL(text) : undefined;
+    if (!url) return undefined;
+    const secure = /^(?:wss|https):$/.test(url.protocol);
+    const choice = { secure, kept: false, guarded: carriesCredential(url, headers) };
+    return createAgents({ guard, connectTimeout }).pick(choice);
+  }
+
   return (request, events) =>
     new Promise((resolve, reject) => {
       const { url, headers, signal, maxMessage, pingInterval } = request;
       const { connectTimeout = options.connectTimeout ?? CONNECT_TIMEOUT } = request;
       const socket = connect(url, {
         headers,
+        agent: agentFor(url, headers, connectTimeout),
         maxPayload: maxMessage,
         perMessageDeflate: false,
         handshakeTimeout: connectTimeout,

@@ -1,10 +1,12 @@
 import { type LookupAddress, type LookupOptions, lookup } from 'node:dns';
-import { Agent as HttpAgent, request as httpRequest, type IncomingMessage } from 'node:http';
-import { Agent as HttpsAgent, request as httpsRequest, type RequestOptions } from 'node:https';
+import { request as httpRequest, type IncomingMessage } from 'node:http';
+import { request as httpsRequest, type RequestOptions } from 'node:https';
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import type { ConnectionOptions } from 'node:tls';
 import type { Upstream, UpstreamRequest, UpstreamResponse } from '../upstream.ts';
+import { carriesCredential, createAgents } from './agents.ts';
+import type { LoopbackGuard } from './loopback-guard.ts';
 import type { Trust } from './trust.ts';
 
 const CONNECT_TIMEOUT = 10_000;
@@ -17,16 +19,18 @@ interface NodeUpstreamOptions {
   connectTimeout?: number;
   /** Which certificates are accepted. Default: those of Node. */
   trust?: Trust;
+  /** Judges connections that are to carry a credential. Default: all may. */
+  guard?: LoopbackGuard;
 }
 
 /**
  * An `Upstream` on Node's own streams: unlike the global `fetch`, it sets no limit of five minutes on a silent server, and
  * receives a body no faster than it is read.
  */
-export function createNodeUpstream({ connectTimeout = CONNECT_TIMEOUT, trust }: NodeUpstreamOptions = {}): Upstream {
+export function createNodeUpstream(options: NodeUpstreamOptions = {}): Upstream {
+  const { connectTimeout = CONNECT_TIMEOUT, trust, guard } = options;
   const idle = { keepAlive: true, timeout: IDLE_TIMEOUT, maxFreeSockets: MAX_IDLE_PER_SERVER };
-  const plainAgent = new HttpAgent(idle);
-  const secureAgent = new HttpsAgent(idle);
+  const agents = createAgents({ guard, connectTimeout, idle });
 
   function call({
     method,
@@ -37,7 +41,8 @@ export function createNodeUpstream({ connectTimeout = CONNECT_TIMEOUT, trust }: 
     keepAlive,
     mayConnect,
   }: UpstreamRequest): Promise<UpstreamResponse> {
-    const secure = new URL(url).protocol === 'https:';
+    const target = new URL(url);
+    const secure = target.protocol === 'https:';
     const isWhole = typeof body === 'string' || body instanceof Uint8Array;
     const length = isWhole ? { 'content-length': String(Buffer.byteLength(body)) } : {};
     const isKept = keepAlive === true && isRepeatable(method);
@@ -45,23 +50,21 @@ export function createNodeUpstream({ connectTimeout = CONNECT_TIMEOUT, trust }: 
       const options: RequestOptions & ConnectionOptions = {
         method,
         headers: { ...headers, ...length, 'accept-encoding': 'identity' },
-        agent: isKept && (secure ? secureAgent : plainAgent),
+        agent: agents.pick({ secure, kept: isKept, guarded: carriesCredential(target, headers) }),
         secureContext: secure ? trust?.secureContext() : undefined,
         signal,
         ...(mayConnect && { lookup: guardedLookup(mayConnect) }),
       };
       const request = (secure ? httpsRequest : httpRequest)(url, options);
-      const timer = setTimeout(() => request.destroy(new Error('timed out while connecting')), connectTimeout);
-      request.once('socket', (socket) => {
-        if (request.reusedSocket) clearTimeout(timer);
-        else socket.once(secure ? 'secureConnect' : 'connect', () => clearTimeout(timer));
-      });
       request.on('response', (response) =>
         resolve({ status: response.statusCode ?? 0, headers: headersOf(response), body: response }),
       );
       request.on('error', (error) => reject(request.reusedSocket ? new StaleConnection(error) : error));
+      // Without a connection, Node tells of the end of a request only once it would have one.
+      const onAbort = () => reject(signal.reason);
+      signal.addEventListener('abort', onAbort);
       request.on('close', () => {
-        clearTimeout(timer);
+        signal.removeEventListener('abort', onAbort);
         reject(new Error('connection closed'));
       });
       if (body === undefined || isWhole) request.end(body);

@@ -3,6 +3,7 @@ import { endianness } from 'node:os';
 import { plainAddress } from '../../kit/addresses.ts';
 import { errnoOf } from '../errors.ts';
 import type { HostUsers, Owner, SocketEnd } from '../users.ts';
+import { listenersOn } from './port-holder.ts';
 
 /** The tables of connections: proc_net_tcp(5). */
 const TABLES = ['/proc/net/tcp', '/proc/net/tcp6'];
@@ -14,6 +15,8 @@ const MAX_TIME = 30_000;
 
 const ESTABLISHED = '01';
 const LISTENING = '0A';
+/** A connection that no process was told of yet; its row names the account of the listener. */
+const CONNECTING = '03';
 /** States of a connection whose remote end is open; `FIN_WAIT` once that has sent all it had. */
 const OPEN = new Set([ESTABLISHED, '04', '05']);
 
@@ -27,8 +30,10 @@ interface Row {
 interface Lookup {
   /** The rows that it looks for, by their ends. */
   keys: string[];
-  /** Only the first call counts. */
-  found(owner: Owner): void;
+  /** Called for each row of these ends, until it returns true: the search is over for this lookup. */
+  visit(row: Row, key: string): boolean;
+  /** Called after the last row. */
+  end(isTold: boolean): void;
 }
 
 export interface NodeUsersOptions {
@@ -51,16 +56,24 @@ export function createUsers({ tables = TABLES }: NodeUsersOptions = {}): HostUse
       for (const lookup of round) {
         for (const key of lookup.keys) wanted.set(key, [...(wanted.get(key) ?? []), lookup]);
       }
-      let left = round.length;
-      const { isTold } = await eachRow(tables, wanted, ({ state, uid, inode }, lookups) => {
-        if (!OPEN.has(state) || inode === '0') return false;
-        for (const { found } of lookups) found(uid);
-        left -= lookups.length;
-        return left === 0;
+      const open = new Set(round);
+      const { isTold } = await eachRow(tables, wanted, (row, lookups, key) => {
+        for (const lookup of lookups) {
+          if (open.has(lookup) && lookup.visit(row, key)) {
+            open.delete(lookup);
+            lookup.end(true);
+          }
+        }
+        return open.size === 0;
       });
-      for (const { found } of round) found(isTold ? 'unknown' : 'untold');
+      for (const lookup of open) lookup.end(isTold);
     }
     isSearching = false;
+  }
+
+  function lookUp(lookup: Lookup): void {
+    waiting.push(lookup);
+    if (!isSearching) void search();
   }
 
   return {
@@ -70,17 +83,58 @@ export function createUsers({ tables = TABLES }: NodeUsersOptions = {}): HostUse
       // In the table, the row of the other end begins with its address.
       const keys = product(spellings(remote), spellings(local));
       if (keys.length === 0) return Promise.resolve('unknown');
-      return new Promise((found) => {
-        waiting.push({ keys, found });
-        if (!isSearching) void search();
+      return new Promise((resolve) => {
+        let owner: Owner | undefined;
+        lookUp({
+          keys,
+          visit({ state, uid, inode }) {
+            if (!OPEN.has(state) || inode === '0') return false;
+            owner = uid;
+            return true;
+          },
+          end: (isTold) => resolve(owner ?? (isTold ? 'unknown' : 'untold')),
+        });
       });
     },
+
+    ofServer({ local, remote }) {
+      const connection = new Set(product(spellings(remote), spellings(local)));
+      if (connection.size === 0) return Promise.resolve('unknown');
+      // The kernel prefers a listener on the address itself.
+      const places = [remote.address ?? '', '0.0.0.0', '::'];
+      const ranks = new Map<string, number>();
+      for (const [rank, address] of places.entries()) {
+        for (const key of product(spellings({ address, port: remote.port }), NOBODY)) ranks.set(key, rank);
+      }
+      return new Promise((resolve) => {
+        const listeners: number[][] = places.map(() => []);
+        let accepted: number | undefined;
+        let isQueued = false;
+        lookUp({
+          keys: [...connection, ...ranks.keys()],
+          visit({ state, uid, inode }, key) {
+            if (!connection.has(key)) {
+              if (state === LISTENING && inode !== '0') listeners[ranks.get(key) as number]?.push(uid);
+            } else if (OPEN.has(state) && inode !== '0') accepted = uid;
+            // A listener that is closed resets its queue: what still waits belongs to one that listens now.
+            else if (state === ESTABLISHED || state === CONNECTING) isQueued = true;
+            return accepted !== undefined;
+          },
+          end(isTold) {
+            const queue = isQueued ? listeners.find((uids) => uids.length > 0) : undefined;
+            const owners = accepted === undefined ? queue : [accepted];
+            resolve(owners ?? (isTold ? 'unknown' : 'untold'));
+          },
+        });
+      });
+    },
+
+    listeners: (port) => listenersOn(port),
 
     async ofListeners(port) {
       const uids = new Set<number>();
       const local = ['127.0.0.1', '::1', '0.0.0.0', '::'].flatMap((address) => spellings({ address, port }));
-      const remote = ['0.0.0.0', '::'].flatMap((address) => spellings({ address, port: 0 }));
-      const byKey = new Map(product(local, remote).map((key) => [key, true]));
+      const byKey = new Map(product(local, NOBODY).map((key) => [key, true]));
       const { isTold, failure } = await eachRow(tables, byKey, ({ state, uid, inode }) => {
         if (state === LISTENING && inode !== '0') uids.add(uid);
         return false;
@@ -98,7 +152,7 @@ export function createUsers({ tables = TABLES }: NodeUsersOptions = {}): HostUse
 async function eachRow<T>(
   tables: readonly string[],
   wanted: ReadonlyMap<string, T>,
-  visit: (row: Row, entry: T) => boolean,
+  visit: (row: Row, entry: T, key: string) => boolean,
 ): Promise<{ isTold: boolean; failure?: unknown }> {
   let isTold = false;
   let failure: unknown;
@@ -107,8 +161,9 @@ async function eachRow<T>(
       for await (const lines of linesOf(path)) {
         isTold = true;
         for (const line of lines) {
-          const entry = wanted.get(endsOf(line));
-          if (entry !== undefined && visit(rowOf(line), entry)) return { isTold };
+          const key = endsOf(line);
+          const entry = wanted.get(key);
+          if (entry !== undefined && visit(rowOf(line), entry, key)) return { isTold };
         }
       }
     } catch (error) {
@@ -154,7 +209,9 @@ function rowOf(line: string): Row {
 
 /** Network order in 32-bit words, each printed as a number of this machine. */
 const word = (hex: string): string => (endianness() === 'LE' ? (hex.match(/../g) ?? []).reverse().join('') : hex);
-const V4: Record<string, string> = { '127.0.0.1': word('7F000001'), '0.0.0.0': '00000000' };
+const hexOf = (v4: string): string => v4.split('.').reduce((hex, part) => hex + byte(Number(part)), '');
+const byte = (number: number): string => number.toString(16).toUpperCase().padStart(2, '0');
+const V4 = /^(?:127(?:\.\d{1,3}){3}|0\.0\.0\.0)$/;
 const V6: Record<string, string> = { '::1': '0'.repeat(24) + word('00000001'), '::': '0'.repeat(32) };
 const MAPPED = '0'.repeat(16) + word('0000FFFF');
 
@@ -166,10 +223,13 @@ function spellings({ address, port }: SocketEnd): string[] {
   if (address === undefined || port === undefined) return [];
   const plain = plainAddress(address);
   const suffix = `:${port.toString(16).toUpperCase().padStart(4, '0')}`;
-  const v4 = V4[plain];
+  const v4 = V4.test(plain) ? word(hexOf(plain)) : undefined;
   const v6 = V6[plain];
   return [...(v4 ? [v4 + suffix, MAPPED + v4 + suffix] : []), ...(v6 ? [v6 + suffix] : [])];
 }
 
 const product = (starts: string[], ends: string[]): string[] =>
   starts.flatMap((start) => ends.map((end) => `${start} ${end}`));
+
+/** How the tables write the remote end of a listener. */
+const NOBODY = ['0.0.0.0', '::'].flatMap((address) => spellings({ address, port: 0 }));

@@ -45,11 +45,11 @@ const DASHBOARD_VARIABLES = ['SVC_DASHBOARD_URL', 'SVC_WEB_URL', 'DASHBOARD_URL'
 
 /** Address of the agent's API server: flag, variables in order, default (contract 07 §5.2). */
 export const apiBase = (flag: string | undefined, env: Env): Base =>
-  base('--api-url', flag, API_VARIABLES, env, 'http://localhost:8642');
+  base('--api-url', flag, API_VARIABLES, env, 'http://127.0.0.1:8642');
 
 /** Address of the agent's dashboard, likewise. */
 export const dashboardBase = (flag: string | undefined, env: Env): Base =>
-  base('--dashboard-url', flag, DASHBOARD_VARIABLES, env, 'http://localhost:9119');
+  base('--dashboard-url', flag, DASHBOARD_VARIABLES, env, 'http://127.0.0.1:9119');
 
 function base(name: string, flag: string | undefined, variables: string[], env: Env, fallback: string): Base {
   if (flag !== undefined) return { url: plainUrl(flag), source: name };

@@ -28,7 +28,7 @@ async function setup({ owner = 'untold', own = OWN, ...config }: Setting = {}) {
     return owner;
   };
   const operator = await openLocalOperator({
-    host: { ...host, users: { own, ofConnection, ofListeners: async () => 'untold' } },
+    host: { ...host, users: { ...host.users, own, ofConnection } },
     config: { requireOperatorKey: false, operatorUids: [], ...config },
     log: createLog('ERROR', () => {}),
   });

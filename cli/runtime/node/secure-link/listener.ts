@@ -6,6 +6,7 @@ import type { Duplex } from 'node:stream';
 import type { Fetch } from '../../../../handlers/routes.ts';
 import type { SocketTable } from '../../../../handlers/sockets.ts';
 import { limitKey } from '../../../../lib/access/peer.ts';
+import type { LoopbackGuard } from '../../../../lib/host/node/loopback-guard.ts';
 import { createNodeUpstream } from '../../../../lib/host/node/upstream.ts';
 import { plainAddress } from '../../../../lib/kit/addresses.ts';
 import { systemClock } from '../../../../lib/kit/clock.ts';
@@ -57,6 +58,8 @@ export interface MainParts {
   fetch: Fetch;
   sockets: SocketTable;
   log: Log;
+  /** Judges connections to the servers behind `/api` and `/dashboard`. Default: all may be used. */
+  guard?: LoopbackGuard;
 }
 
 export interface SecureLinkListener {
@@ -75,14 +78,14 @@ export interface SecureLinkListener {
 export async function openSecureLink(
   relay: Relay,
   plan: SecureLinkPlan,
-  { fetch, sockets, log: all }: MainParts,
+  { fetch, sockets, log: all, guard }: MainParts,
   given: Partial<SecureLinkLimits> = {},
 ): Promise<SecureLinkListener> {
   const limits = { ...LIMITS, ...given };
   const log = all.named('secure-link');
   const endpoint = createRelayEndpoint({ log, fetch, sockets });
-  const gate = createGate({ ...plan, upstream: createNodeUpstream(), clock: systemClock });
-  const proxy = createProxy({ plan, gate, log, limits: limits.http });
+  const gate = createGate({ ...plan, upstream: createNodeUpstream({ guard }), clock: systemClock });
+  const proxy = createProxy({ plan, gate, log, limits: limits.http, guard });
   const proxySockets = createProxySockets({ space: proxy.dashboard, gate, log, limits: limits.sockets });
   const targetOf = createTargets();
 

@@ -1,4 +1,5 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { LoopbackGuard } from '../../../../lib/host/node/loopback-guard.ts';
 import { upstreamReason } from '../../../../lib/host/upstream.ts';
 import { unbracket } from '../../../../lib/kit/addresses.ts';
 import type { Log } from '../../../../lib/log.ts';
@@ -62,10 +63,11 @@ export interface ProxyParts {
   gate: Gate;
   log: Log;
   limits: ProxyLimits;
+  guard?: LoopbackGuard;
 }
 
 /** The HTTP proxy of `/api` and `/dashboard` (contract 08 §4). */
-export function createProxy({ plan, gate, log, limits }: ProxyParts) {
+export function createProxy({ plan, gate, log, limits, guard }: ProxyParts) {
   const carried = createYoungCollector();
   const createSpace = (namespace: Namespace, upstream: URL): Space & { forwarder: Forwarder } => {
     const { hostname, port, host, pathname } = upstream;
@@ -74,6 +76,7 @@ export function createProxy({ plan, gate, log, limits }: ProxyParts) {
       port: Number(port) || 80,
       connectTimeout: limits.connect,
       idle: limits.idle,
+      guard,
     });
     const refuseFailed = (res: ServerResponse, failure: Failure) => {
       if (failure.kind === 'unreachable') log.debug(`${namespace}: ${upstreamReason(failure.error)}`);

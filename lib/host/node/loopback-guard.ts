@@ -1,0 +1,59 @@
+import type { Socket } from 'node:net';
+import { plainAddress, urlHost } from '../../kit/addresses.ts';
+import type { Log } from '../../log.ts';
+import type { HostUsers } from '../users.ts';
+
+/** Why a connection must not be used; undefined when it may. */
+export type LoopbackGuard = (socket: Socket) => Promise<Error | undefined>;
+
+export interface LoopbackGuardParts {
+  users: HostUsers;
+  /** `RELAY_OPERATOR_UIDS`. */
+  operatorUids: readonly number[];
+  log: Log;
+}
+
+const ROOT = 0;
+/** Listeners that are remembered as warned of. */
+const MAX_WARNED = 256;
+
+/** Whether an address is one of loopback: any of 127/8, or `::1`. */
+const isLoopback = (address: string): boolean => address === '::1' || address.startsWith('127.');
+
+/**
+ * Looks at who serves a connection to this machine before a credential is sent over it (contract 01 §9.1a): the own
+ * account, root, or one of `RELAY_OPERATOR_UIDS`. It asks for this very connection, so that a program which takes over the
+ * port in between gains nothing. Where the system does not tell, every listener passes.
+ */
+export function createLoopbackGuard({ users, operatorUids, log }: LoopbackGuardParts): LoopbackGuard {
+  const trusted = new Set<unknown>([users.own, ROOT, ...operatorUids]);
+  const warned = new Set<string>();
+
+  return async ({ remoteAddress, remotePort, localAddress, localPort }) => {
+    const address = plainAddress(remoteAddress ?? '');
+    if (!isLoopback(address)) return undefined;
+    const ends = {
+      local: { address: localAddress, port: localPort },
+      remote: { address: remoteAddress, port: remotePort },
+    };
+    let owners = await users.ofServer(ends);
+    // Its row may have been moved while the table was read.
+    if (owners === 'unknown') owners = await users.ofServer(ends);
+    if (owners === 'untold') return undefined;
+    const stranger = owners === 'unknown' ? 'an unknown user' : owners.find((owner) => !trusted.has(owner));
+    if (stranger === undefined) return undefined;
+    const who = typeof stranger === 'number' ? `user ${stranger}` : stranger;
+    const reason = `${urlHost(address)}:${remotePort} is served by ${who}`;
+    if (!warned.has(reason)) {
+      if (warned.size >= MAX_WARNED) warned.clear();
+      warned.add(reason);
+      log.warn(
+        `${reason}, so no credential is sent there: stop that program, or name its user in RELAY_OPERATOR_UIDS if it is yours`,
+      );
+    }
+    return new ForeignListener(reason);
+  };
+}
+
+/** Another account serves the port. The message may be shown to a client. */
+export class ForeignListener extends Error {}
