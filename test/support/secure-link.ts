@@ -8,6 +8,7 @@ import {
 import { createFetch } from '../../handlers/routes.ts';
 import { createSocketTable } from '../../handlers/sockets.ts';
 import { createIdentities } from '../../lib/host/node/identity.ts';
+import type { LoopbackGuard } from '../../lib/host/node/loopback-guard.ts';
 import { type BuiltTarget, startBuiltTarget } from './built-relay.ts';
 import { startRecorder } from './dashboard.ts';
 import { connectRaw, exchange, openRaw, type RawResponse, request } from './raw-socket.ts';
@@ -49,12 +50,14 @@ export async function startSecureLink({
   dashboard: answerDashboard = withGate(),
   limits,
   upstreams,
+  guard,
 }: {
   api?: RequestListener;
   dashboard?: RequestListener;
   limits?: Partial<SecureLinkLimits>;
   /** URLs instead of the recorders. */
   upstreams?: { api?: string; dashboard?: string };
+  guard?: LoopbackGuard;
 } = {}): Promise<TestSecureLink> {
   const [api, dashboard, target] = await Promise.all([
     startRecorder(answerApi),
@@ -73,7 +76,7 @@ export async function startSecureLink({
     api: new URL(upstreams?.api ?? `http://${HOST}:${api.port}`),
     dashboard: new URL(upstreams?.dashboard ?? `http://${HOST}:${dashboard.port}`),
   };
-  const main = { fetch: createFetch(relay), sockets: createSocketTable(relay), log: relay.log };
+  const main = { fetch: createFetch(relay), sockets: createSocketTable(relay), log: relay.log, guard };
   const listener = await openSecureLink(relay, plan, main, limits);
   onTestFinished(listener.close);
   const { port } = listener;

@@ -66,8 +66,7 @@ export function missingLoopbacks(bound: string): string[] {
 }
 
 /** Whether listening failed because this machine has no such address: no IPv6, for `::1`. */
-export const isWithoutAddress = (error: unknown): boolean =>
-  ['EADDRNOTAVAIL', 'EAFNOSUPPORT'].includes(errnoOf(error));
+export const isWithoutAddress = (error: unknown): boolean => ['EADDRNOTAVAIL', 'EAFNOSUPPORT'].includes(errnoOf(error));
 
 async function bind(
   handle: RequestListener,

@@ -21,7 +21,14 @@ import type { Diagnosis } from '../../../lib/operator/doctor/doctor.ts';
 import { createRelay, type Relay } from '../../../lib/relay.ts';
 import { createStores } from '../../../storage/index.ts';
 import { openStateFile } from '../../../storage/node.ts';
-import { isWithoutAddress, type Listening, type ListenOptions, missingLoopbacks, openListener, type Tls } from './listen.ts';
+import {
+  isWithoutAddress,
+  type Listening,
+  type ListenOptions,
+  missingLoopbacks,
+  openListener,
+  type Tls,
+} from './listen.ts';
 import { loadPages } from './pages.ts';
 import { type MainParts, openSecureLink, type SecureLinkListener } from './secure-link/listener.ts';
 import { acceptStreams } from './secure-link/streams.ts';

@@ -146,6 +146,52 @@ describe('the account behind a connection (contract 01 §1.3 rule 6)', () => {
   });
 });
 
+describe('the account that serves a connection (contract 01 §9.1a)', () => {
+  // Seen from the client: it calls port 8080 from port 40000.
+  const call = { local: ends('127.0.0.1').remote, remote: ends('127.0.0.1').local };
+  const listener = (local: string, uid: number): Line => ({ local, remote: '00000000:0000', state: '0A', uid });
+  const served = (changes: Partial<Line>): Line => ({ ...ours(V4), ...changes });
+  const QUEUED = { inode: 0, uid: 0 };
+
+  it.each<[string, number[] | 'unknown', Line[]]>([
+    ['the one that accepted it', [7], [theirs(V4), served({ uid: 7 })]],
+    ['also when another one listens by now', [7], [listener(`${V4}:1F90`, 8), served({ uid: 7 })]],
+    ['also when it has closed its side', [7], [served({ uid: 7, state: '05' })]],
+    ['while it waits, the one that listens', [8], [listener(`${V4}:1F90`, 8), served(QUEUED)]],
+    [
+      'while it is being made, the one that listens',
+      [8],
+      [listener('00000000:1F90', 8), served({ state: '03', ...QUEUED })],
+    ],
+    [
+      'while it waits, the listener on the address',
+      [8],
+      [listener('00000000:1F90', 9), listener(`${V4}:1F90`, 8), served(QUEUED)],
+    ],
+    [
+      'while it waits, all that share the port',
+      [8, 9],
+      [listener(`${V4}:1F90`, 8), listener(`${V4}:1F90`, 9), served(QUEUED)],
+    ],
+    [
+      'nobody for a connection that nobody holds',
+      'unknown',
+      [listener(`${V4}:1F90`, 8), served({ ...QUEUED, state: '04' })],
+    ],
+    ['nobody while nobody listens', 'unknown', [served(QUEUED)]],
+    ['nobody without a row of it', 'unknown', [listener(`${V4}:1F90`, 8), theirs(V4)]],
+  ])('is %s', async (_name, expected, lines) => {
+    const { users } = await usersOf(lines);
+    expect(await users.ofServer(call)).toEqual(expected);
+  });
+
+  it('is known of every address of 127/8, and of no other', async () => {
+    const { users } = await usersOf([served({ local: '0700007F:1F90', uid: 7 })]);
+    expect(await users.ofServer({ ...call, remote: { address: '127.0.0.7', port: 8080 } })).toEqual([7]);
+    expect(await users.ofServer({ ...call, remote: { address: '192.168.1.7', port: 8080 } })).toBe('unknown');
+  });
+});
+
 /** Descriptors of this process that are open on a file. */
 const openCount = (path: string): number =>
   readdirSync('/proc/self/fd').filter((fd) => {
