@@ -171,8 +171,10 @@ async function launch(
         'Stop it, or give this one --state.',
       );
     }
-    const { code } = error as NodeJS.ErrnoException;
-    if (code === 'EADDRINUSE') throw new CommandError(`port ${port} is in use`, 'Choose another port with --port.');
+    const { code, address = host } = error as NodeJS.ErrnoException & { address?: string };
+    if (code === 'EADDRINUSE') {
+      throw new CommandError(`port ${port} of ${urlHost(address)} is in use`, 'Choose another port with --port.');
+    }
     if (code === 'EADDRNOTAVAIL' || code === 'ENOTFOUND') {
       throw new CommandError(`this machine has no address ${host}`, 'Choose one of its own with --listen.');
     }

@@ -1,12 +1,15 @@
 import { once } from 'node:events';
 import { createServer, type Server } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import { type AddressInfo, connect } from 'node:net';
 import { describe, expect, it, onTestFinished } from 'vitest';
+import { startNodeBroker } from '../../cli/runtime/node/broker.ts';
 import { createLoopbackGuard, type LoopbackGuard } from '../../lib/host/node/loopback-guard.ts';
 import { createNodeUpstream } from '../../lib/host/node/upstream.ts';
 import { createNodeDialUpstream } from '../../lib/host/node/upstream-socket.ts';
 import { createUsers } from '../../lib/host/node/users.ts';
+import { urlHost } from '../../lib/kit/addresses.ts';
 import { createLog } from '../../lib/log.ts';
+import { openBrokerStore } from '../../storage/broker.ts';
 import { canBeNobody, NOBODY, squatAsNobody } from '../support/other-user.ts';
 import { describeMatrix, pair, post } from '../support/relay.ts';
 import { startSecureLink } from '../support/secure-link.ts';
@@ -164,3 +167,39 @@ describe.runIf(canBeNobody)('the servers behind Secure Link (contract 01 §9.1a)
     expect((await link.ask('GET', '/dashboard/page', { cookie: `a=${KEY}` })).status).toBe(200);
   });
 });
+
+describe('listeners that are advertised by name (contract 01 §9.1a)', () => {
+  const startBroker = async (host: string, port = 0) => {
+    const broker = await startNodeBroker({
+      ...{ hosts: new Map(), store: openBrokerStore(), host, port },
+      log: createLog('ERROR', () => {}),
+    });
+    onTestFinished(broker.stop);
+    return broker.address.port;
+  };
+
+  it('hold both addresses of loopback', async () => {
+    const { port } = await startSecureLink();
+    const broker = await startBroker('localhost');
+    for (const address of ['127.0.0.1', '::1']) {
+      expect(await isListening(address, port)).toBe(true);
+      expect((await fetch(`http://${urlHost(address)}:${broker}/health`)).status).toBe(200);
+    }
+    expect(await isListening('::1', await startBroker('127.0.0.1'))).toBe(false);
+  });
+
+  it.skipIf(!canBeNobody)('do not start while another user holds one', async () => {
+    const { port } = await squatAsNobody('::1');
+    const inUse = { code: 'EADDRINUSE', address: '::1' };
+    await expect(startSecureLink({ port })).rejects.toMatchObject(inUse);
+    await expect(startBroker('localhost', port)).rejects.toMatchObject({ code: 'EADDRINUSE' });
+    expect(await isListening('127.0.0.1', port)).toBe(false);
+  });
+});
+
+async function isListening(host: string, port: number): Promise<boolean> {
+  const socket = connect({ host, port });
+  const answer = await Promise.race([once(socket, 'connect'), once(socket, 'close')]).catch(() => [true]);
+  socket.destroy();
+  return answer.length === 0;
+}

@@ -51,6 +51,7 @@ export async function startSecureLink({
   limits,
   upstreams,
   guard,
+  port: wanted = 0,
 }: {
   api?: RequestListener;
   dashboard?: RequestListener;
@@ -58,6 +59,7 @@ export async function startSecureLink({
   /** URLs instead of the recorders. */
   upstreams?: { api?: string; dashboard?: string };
   guard?: LoopbackGuard;
+  port?: number;
 } = {}): Promise<TestSecureLink> {
   const [api, dashboard, target] = await Promise.all([
     startRecorder(answerApi),
@@ -69,7 +71,7 @@ export async function startSecureLink({
   const { cert, key } = await createIdentities().generate(HOST, Date.now());
   const plan = {
     bindHost: HOST,
-    port: 0,
+    port: wanted,
     authority: AUTHORITY,
     cert,
     key,

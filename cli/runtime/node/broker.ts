@@ -6,11 +6,12 @@ import {
   STATUS_CODES,
 } from 'node:http';
 import { createServer as createHttpsServer, type Server as HttpsServer } from 'node:https';
-import type { AddressInfo, Socket } from 'node:net';
+import type { AddressInfo, Socket, Server as TcpServer } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { type RawData, type WebSocket, WebSocketServer } from 'ws';
 import { isLoopbackAddress, limitKey } from '../../../lib/access/peer.ts';
 import { describeError } from '../../../lib/errors.ts';
+import { canonicalAddress } from '../../../lib/kit/addresses.ts';
 import { type Clock, every, systemClock } from '../../../lib/kit/clock.ts';
 import type { Log } from '../../../lib/log.ts';
 import { Broker, type Hosts } from '../../../lib/reach/broker/broker.ts';
@@ -20,6 +21,7 @@ import { PROTOCOL_VERSION } from '../../../lib/reach/messages.ts';
 import type { BrokerStore } from '../../../storage/broker.ts';
 import { isHandshake } from './handshake.ts';
 import { releaseChunk } from './internals.ts';
+import { holdLoopbacks } from './listen.ts';
 
 const CONNECT_PATH = '/v1/connect';
 /** Milliseconds between checks for overdue sockets, and for records to remove. */
@@ -82,9 +84,14 @@ export async function startNodeBroker(options: NodeBrokerOptions): Promise<NodeB
   const { store, hosts, log, clock = systemClock } = options;
   const adapter = new BrokerAdapter(new Broker({ clock, hosts, stored: await store.all() }), options, clock);
   const server = createServer(options, adapter);
+  let others: TcpServer[] = [];
   try {
     await listen(server, options);
+    // It says its own address by the name that it was given, if it was one.
+    const accept = (socket: Socket) => void server.emit('connection', socket);
+    if (canonicalAddress(options.host) === null) others = await holdLoopbacks(server.address() as AddressInfo, accept);
   } catch (error) {
+    server.close();
     store.close();
     throw error;
   }
@@ -112,6 +119,7 @@ export async function startNodeBroker(options: NodeBrokerOptions): Promise<NodeB
     async stop() {
       for (const stop of stopTicking) stop();
       const closed = new Promise<void>((resolve) => server.close(() => resolve()));
+      for (const other of others) other.close();
       await adapter.stop();
       server.closeAllConnections();
       await closed;

@@ -2,7 +2,7 @@ import { lookup } from 'node:dns/promises';
 import { once } from 'node:events';
 import type { Server as HttpServer, RequestListener } from 'node:http';
 import type { Server as HttpsServer } from 'node:https';
-import { type AddressInfo, createServer } from 'node:net';
+import { type AddressInfo, createServer, type Socket, type Server as TcpServer } from 'node:net';
 import { listen } from 'listhen';
 import { isLoopbackAddress } from '../../../lib/access/peer.ts';
 import { RelayError } from '../../../lib/errors.ts';
@@ -63,6 +63,31 @@ export function missingLoopbacks(bound: string): string[] {
   // Judged by the bound address: a name, `0` or `::0` may stand for either as well.
   if (isWildcard(bound)) return bound.includes(':') ? [] : ['::1'];
   return ['127.0.0.1', '::1'].filter((loopback) => loopback !== plainAddress(bound));
+}
+
+/**
+ * Listens on the addresses of loopback that a listener advertised by name does not cover (contract 01 §9.1a), and hands
+ * their connections to `accept`. Another user of this machine could else stand in for the name.
+ * @throws Node's listening error; nothing stays open then.
+ */
+export async function holdLoopbacks(held: AddressInfo, accept: (socket: Socket) => void): Promise<TcpServer[]> {
+  const servers: TcpServer[] = [];
+  try {
+    for (const host of missingLoopbacks(held.address)) {
+      const server = createServer({ noDelay: true }, accept);
+      servers.push(server);
+      server.listen({ host, port: held.port });
+      await once(server, 'listening').catch((error) => {
+        if (!isWithoutAddress(error)) throw error;
+      });
+      // One connection that cannot be accepted is no reason to end the process.
+      server.on('error', () => {});
+    }
+    return servers;
+  } catch (error) {
+    for (const server of servers) server.close();
+    throw error;
+  }
 }
 
 /** Whether listening failed because this machine has no such address: no IPv6, for `::1`. */

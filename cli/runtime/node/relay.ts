@@ -162,8 +162,8 @@ async function startSecureLink(
     secureLink.listening(listener.port);
     return listener;
   } catch (error) {
-    const { code } = error as NodeJS.ErrnoException;
-    secureLink.failed(`cannot listen on ${urlHost(plan.bindHost)}:${plan.port} (${code ?? describeError(error)})`);
+    const { code, address = plan.bindHost } = error as NodeJS.ErrnoException & { address?: string };
+    secureLink.failed(`cannot listen on ${urlHost(address)}:${plan.port} (${code ?? describeError(error)})`);
     return undefined;
   }
 }

@@ -8,7 +8,7 @@ import type { SocketTable } from '../../../../handlers/sockets.ts';
 import { limitKey } from '../../../../lib/access/peer.ts';
 import type { LoopbackGuard } from '../../../../lib/host/node/loopback-guard.ts';
 import { createNodeUpstream } from '../../../../lib/host/node/upstream.ts';
-import { plainAddress } from '../../../../lib/kit/addresses.ts';
+import { canonicalAddress, plainAddress, splitUrl } from '../../../../lib/kit/addresses.ts';
 import { systemClock } from '../../../../lib/kit/clock.ts';
 import type { Log } from '../../../../lib/log.ts';
 import type { Relay } from '../../../../lib/relay.ts';
@@ -18,6 +18,7 @@ import { surfaceHealth } from '../../../../lib/secure-link/surface.ts';
 import { createTargets, type Target } from '../../../../lib/secure-link/targets.ts';
 import { json } from '../../../../lib/web/json.ts';
 import { peerOf, setPeer } from '../adapter.ts';
+import { holdLoopbacks } from '../listen.ts';
 import { send } from '../send.ts';
 import { refusalOn, type ServeLimits, serveHttp } from '../serve.ts';
 import { createRelayEndpoint } from '../server.ts';
@@ -184,7 +185,7 @@ export async function openSecureLink(
   const connections = new Set<Socket>();
   const streams = new Set<Duplex>();
 
-  const front = createServer({ noDelay: true }, (socket) => {
+  function acceptTcp(socket: Socket): void {
     const key = limitKey(socket.remoteAddress ?? null);
     const count = perPeer.get(key) ?? 0;
     if (connections.size >= limits.maxConnections || count >= limits.maxPerPeer) {
@@ -200,11 +201,14 @@ export async function openSecureLink(
       else perPeer.delete(key);
     });
     tcp.emit('connection', socket);
-  });
+  }
+
+  const front = createServer({ noDelay: true }, acceptTcp);
+  const fronts = [front];
 
   /** Also frees a listener that could not be bound. */
   async function close(): Promise<void> {
-    front.close();
+    for (const server of fronts) server.close();
     for (const server of [tcp, reach]) {
       server.closeIdleConnections();
       server.close();
@@ -223,11 +227,15 @@ export async function openSecureLink(
   try {
     front.listen({ host: plan.bindHost, port: plan.port });
     await once(front, 'listening');
+    const isNamed = canonicalAddress(splitUrl(`https://${plan.authority}`)?.host ?? '') === null;
+    if (isNamed) fronts.push(...(await holdLoopbacks(front.address() as AddressInfo, acceptTcp)));
   } catch (error) {
     await close();
     throw error;
   }
-  front.on('error', (error) => log.warn(`a connection could not be accepted: ${error.message}`));
+  for (const server of fronts) {
+    server.on('error', (error) => log.warn(`a connection could not be accepted: ${error.message}`));
+  }
 
   return {
     port: (front.address() as AddressInfo).port,
