@@ -9,7 +9,7 @@ import { createReachability } from './chat/reachable.ts';
 import { createClipboardInbox } from './clipboard/inbox.ts';
 import type { Config } from './config.ts';
 import { createInjectedContext } from './context/injected.ts';
-import { createIngressMarker } from './dashboard/marker.ts';
+import { createIngressMarker, type IngressMarker, openIngressMarker } from './dashboard/marker.ts';
 import { readPinnedUrl } from './dashboard/public-url.ts';
 import { openDesktop } from './desktop/desktop.ts';
 import { describeError } from './errors.ts';
@@ -273,10 +273,7 @@ async function createDomains(parts: DomainParts, late: Late) {
     security,
     localOperator,
     /** Decides who sent a request, before any guard. */
-    ingressMarker: createIngressMarker({
-      configured: config.dashboardProxySecret,
-      signingSecret: createQrSecret({ host, store: stores.open('pairing'), log: log.named('dashboard') }).read,
-    }),
+    ingressMarker: await openMarker(parts),
     voice: await createVoice({
       ...parts,
       log: log.named('voice'),
@@ -291,6 +288,18 @@ async function createDomains(parts: DomainParts, late: Late) {
     pages: createPages(parts.pages ?? (async () => [])),
     operatorTokens: createOperatorTokens(config.operatorPublicKey, clock, log.named('access')),
   };
+}
+
+/** Tells what the dashboard's ingress forwards from calls of this host. */
+function openMarker({ config, host, stores, log: all }: DomainParts): Promise<IngressMarker> | IngressMarker {
+  const log = all.named('dashboard');
+  const source = {
+    configured: config.dashboardProxySecret,
+    signingSecret: createQrSecret({ host, store: stores.open('pairing'), log }).read,
+  };
+  if (!host) return createIngressMarker(source);
+  const { files, agentHome, users } = host;
+  return openIngressMarker(source, { files, agentHome, users, operatorUids: config.operatorUids, log });
 }
 
 /** The routes through Secure Link for a pairing code: directly, and through the broker while that takes its credential. */

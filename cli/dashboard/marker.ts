@@ -1,12 +1,13 @@
 import type { IncomingMessage } from 'node:http';
 import { createStorage } from 'unstorage';
-import { markerHeaders, markerSecret } from '../../lib/dashboard/marker.ts';
+import { markerHeaders, markerOfStart, markerSecret, readStarts } from '../../lib/dashboard/marker.ts';
+import { describeError } from '../../lib/errors.ts';
 import type { HostFiles } from '../../lib/host/index.ts';
 import type { Log } from '../../lib/log.ts';
 import { createQrSecret } from '../../lib/pairing/secret.ts';
 
-/** Milliseconds after which the secret is read again: its file may be replaced while the dashboard runs. */
-const SECRET_AGE = 30_000;
+/** Milliseconds after which the secret is read again: the relay makes one at each start. */
+const SECRET_AGE = 1_000;
 
 export interface MarkerParts {
   /** `SVC_RELAY_DASHBOARD_PROXY_SECRET`. */
@@ -23,9 +24,17 @@ export function createMarker({ configured, files, agentHome, log }: MarkerParts)
   let secret: string | null = null;
   let readAt = Number.NEGATIVE_INFINITY;
 
+  /** Null when it cannot be read. A relay that makes no marker at its start has one of the signing secret. */
   async function readSecret(): Promise<string | null> {
     const { read } = createQrSecret({ host: { files, agentHome }, store: createStorage(), log });
-    secret = await markerSecret({ configured, signingSecret: read });
+    try {
+      const [start] = configured === undefined ? await readStarts(files, agentHome) : [];
+      const user = process.geteuid?.() ?? null;
+      secret = start ? markerOfStart(start, user) : await markerSecret({ configured, signingSecret: read });
+    } catch (error) {
+      log.warn(`the marker of the relay cannot be read: ${describeError(error)}`);
+      secret = null;
+    }
     readAt = performance.now();
     return secret;
   }
@@ -45,6 +54,6 @@ export function createMarker({ configured, files, agentHome, log }: MarkerParts)
     },
 
     /** Why a request cannot be forwarded. */
-    missing: `the secret that the relay trusts, ${agentHome}/svc-relay-qr-secret, can be neither read nor made`,
+    missing: `the secret that the relay trusts, in ${agentHome}, can be neither read nor made`,
   };
 }

@@ -2,6 +2,8 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Duplex } from 'node:stream';
 import { variables } from '../../lib/config.ts';
 import { createFiles } from '../../lib/host/node/files.ts';
+import { createLoopbackGuard } from '../../lib/host/node/loopback-guard.ts';
+import { createUsers } from '../../lib/host/node/users.ts';
 import { createLog } from '../../lib/log.ts';
 import type { LiveCredential } from '../../lib/usage/usage.ts';
 import { loadEnvironment, readVariable } from '../environment.ts';
@@ -94,13 +96,16 @@ export function createDashboardPlugin(options: DashboardPluginOptions, limits: P
     readVariable(variables.dashboardPort, environment) ??
     readVariable(variables.port, environment);
   const pinned = key === undefined ? undefined : certificate;
+  const log = createLog('WARNING', (line) => process.stderr.write(`${line}\n`)).named('dashboard');
+  const operatorUids = readVariable(variables.operatorUids, environment);
   const link = createRelayLink({
     port,
+    // Neither a session nor the marker is for a program that took the port of a stopped relay.
+    guard: createLoopbackGuard({ users: createUsers(), operatorUids, log }),
     certificate: pinned,
     connectTimeout: limits.connectTimeout ?? CONNECT_TIMEOUT,
     idle: limits.http?.idle ?? INGRESS_LIMITS.idle,
   });
-  const log = createLog('WARNING', (line) => process.stderr.write(`${line}\n`)).named('dashboard');
   const marker = createMarker({
     configured: readVariable(variables.dashboardProxySecret, environment),
     files: createFiles(),

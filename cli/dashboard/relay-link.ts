@@ -1,6 +1,7 @@
 import { X509Certificate } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { connect as connectTls } from 'node:tls';
+import type { LoopbackGuard } from '../../lib/host/node/loopback-guard.ts';
 import { upstreamReason } from '../../lib/host/upstream.ts';
 import { type ConnectTarget, createLocalLink, type LocalLink, type Opening } from '../runtime/node/local-link.ts';
 
@@ -15,6 +16,8 @@ export interface RelayLinkOptions {
   connectTimeout: number;
   /** Milliseconds of silence on a connection in use or kept: less than the relay keeps one. */
   idle?: number;
+  /** Judges each connection before anything is sent. Default: all may be used. */
+  guard?: LoopbackGuard;
 }
 
 export interface RelayLink extends LocalLink {
@@ -25,10 +28,11 @@ export interface RelayLink extends LocalLink {
 }
 
 /** Connections to the relay on this host. */
-export function createRelayLink({ port, certificate, connectTimeout, idle = 60_000 }: RelayLinkOptions): RelayLink {
+export function createRelayLink(options: RelayLinkOptions): RelayLink {
+  const { port, certificate, connectTimeout, idle = 60_000, guard } = options;
   const open = certificate === undefined ? undefined : (target: ConnectTarget) => openPinned(target, certificate);
   return {
-    ...createLocalLink({ host: HOST, port, connectTimeout, idle, open }),
+    ...createLocalLink({ host: HOST, port, connectTimeout, idle, open, guard }),
     host: `${HOST}:${port}`,
     unreachable: (error) => `relay unreachable at ${HOST}:${port}: ${upstreamReason(error)}`,
   };

@@ -1,15 +1,21 @@
-import { readFile } from 'node:fs/promises';
+import { readFile, stat } from 'node:fs/promises';
+import type { IncomingMessage } from 'node:http';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
+import { createMarker } from '../../cli/dashboard/marker.ts';
 import { DEVICE_PATHS } from '../../handlers/device-control.ts';
 import { operator } from '../../handlers/guards.ts';
 import { routes } from '../../handlers/routes.ts';
+import type { Peer } from '../../lib/access/peer.ts';
 import { DEVICE_ROUTES } from '../../lib/bridge/device-routes.ts';
-import { markerHeaders, markerSecret } from '../../lib/dashboard/marker.ts';
+import { createIngressMarker, markerHeaders, markerSecret, openIngressMarker } from '../../lib/dashboard/marker.ts';
+import { createFiles } from '../../lib/host/node/files.ts';
 import { base64url } from '../../lib/kit/bytes.ts';
+import { createLog } from '../../lib/log.ts';
 import { type BuiltTarget, cleanups, startBuiltTarget } from '../support/built-relay.ts';
 import { connect } from '../support/client.ts';
 import { attackOperatorRoutes, OPERATOR_ROUTES, operatorRequest } from '../support/operator-routes.ts';
+import { canBeNobody, forwardAsNobody, NOBODY } from '../support/other-user.ts';
 import { exchange, request } from '../support/raw-socket.ts';
 import { bearer, pair, randomCode, registerCode } from '../support/relay.ts';
 
@@ -109,6 +115,70 @@ describe('a marked request is never local (contract 07 §4.3)', () => {
     const headers = asObject(markerHeaders(secret as string, '192.0.2.7', true));
     expect((await send(target, 'GET', '/relay/security', headers)).status).toBe(403);
     expect((await send(target, 'GET', '/relay/security', {})).status).toBe(200);
+  });
+});
+
+describe('the marker of a relay without a configured secret (contract 01 §9.1a)', () => {
+  /** The headers that an ingress with the same home sends, and what they are made of. */
+  async function ofIngress({ agentHome }: BuiltTarget) {
+    const marker = createMarker({
+      configured: undefined,
+      files: createFiles(),
+      agentHome,
+      log: createLog('ERROR', () => {}),
+    });
+    const req = { socket: { remoteAddress: '192.0.2.7' } } as IncomingMessage;
+    return asObject((await marker.headersFor(req)) as string[]);
+  }
+  const refusals = ({ log }: BuiltTarget) => log.filter((line) => line.includes('refused an operator call'));
+
+  it('is that of the ingress on the same home, for its process user', async () => {
+    const target = await start({});
+    const headers = await ofIngress(target);
+    expect((await send(target, 'GET', '/relay/security', headers)).status).toBe(403);
+    expect(refusals(target)).toEqual([expect.stringContaining('from 192.0.2.7 to')]);
+    const { mode } = await stat(join(target.agentHome, 'svc-relay/dashboard-marker'));
+    expect(mode & 0o777).toBe(0o600);
+  });
+
+  it('is another at each start, and an earlier one shows no client, but is never local', async () => {
+    const target = await start({});
+    const before = await ofIngress(target);
+    const { host, config, log } = target.relay as Required<typeof target.relay>;
+    const parts = {
+      files: host.files,
+      agentHome: host.agentHome,
+      users: host.users,
+      operatorUids: config.operatorUids,
+      log,
+    };
+    const source = { configured: undefined, signingSecret: async () => null };
+    const marker = await openIngressMarker(source, parts);
+    const after = await ofIngress(target);
+    expect(after['x-svc-dashboard-proxy-secret']).not.toBe(before['x-svc-dashboard-proxy-secret']);
+    // Without ends, the account is taken for one of those that are trusted.
+    const peer: Peer = { address: '127.0.0.1', tls: false, via: 'direct' };
+    expect(await marker.peerOf(peer, new Headers(after))).toMatchObject({ via: 'ingress', address: '192.0.2.7' });
+    expect(await marker.peerOf(peer, new Headers(before))).toEqual({ ...peer, via: 'ingress' });
+    // The relay that runs learns of the one that has started beside it.
+    expect((await send(target, 'GET', '/relay/security', after)).status).toBe(403);
+    expect(refusals(target)).toEqual([expect.stringContaining('from 127.0.0.1 to')]);
+    // A file that cannot be read is no reason to take anybody for local.
+    const failing = { ...host.files, readText: () => Promise.reject(new Error('EMFILE')) };
+    const blind = createIngressMarker(source, { ...parts, files: failing, start: 'A'.repeat(43) });
+    expect(await blind.peerOf(peer, new Headers(after))).toEqual({ ...peer, via: 'ingress' });
+  });
+
+  it.skipIf(!canBeNobody)('is worth nothing from another user', async () => {
+    const target = await start({});
+    const headers = await ofIngress(target);
+    const port = await forwardAsNobody(target.port);
+    expect((await send({ ...target, port }, 'GET', '/relay/security', headers)).status).toBe(403);
+    expect(refusals(target)).toEqual([expect.stringContaining(`from 127.0.0.1, user ${NOBODY} to`)]);
+    const configured = await start();
+    const shared = await forwardAsNobody(configured.port);
+    await send({ ...configured, port: shared }, 'GET', '/relay/security', await marked());
+    expect(refusals(configured)).toEqual([expect.stringContaining('from 127.0.0.1 to')]);
   });
 });
 

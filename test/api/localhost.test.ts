@@ -10,7 +10,9 @@ import { createUsers } from '../../lib/host/node/users.ts';
 import { urlHost } from '../../lib/kit/addresses.ts';
 import { createLog } from '../../lib/log.ts';
 import { openBrokerStore } from '../../storage/broker.ts';
+import { SIGNED_IN, startDashboard, TRANSPORT } from '../support/dashboard.ts';
 import { canBeNobody, NOBODY, squatAsNobody } from '../support/other-user.ts';
+import { openRaw } from '../support/raw-socket.ts';
 import { describeMatrix, pair, post } from '../support/relay.ts';
 import { startSecureLink } from '../support/secure-link.ts';
 
@@ -203,3 +205,20 @@ async function isListening(host: string, port: number): Promise<boolean> {
   socket.destroy();
   return answer.length === 0;
 }
+
+describe.runIf(canBeNobody)('the ingress of the dashboard (contract 01 §9.1a)', () => {
+  it('attaches neither session nor marker for a program of another user in the place of the relay', async () => {
+    const squatter = await squatAsNobody('127.0.0.1');
+    const { url } = await startDashboard({ relayPort: squatter.port });
+    const headers = { ...SIGNED_IN, 'x-svc-relay-session': KEY };
+    for (const method of ['GET', 'POST']) {
+      const path = method === 'GET' ? '/sessions' : '/chat/send';
+      const answer = await fetch(`${url}${TRANSPORT}${path}`, { method, headers });
+      if (method === 'GET')
+        expect([answer.status, await answer.text()]).toEqual([502, expect.stringContaining(`user ${NOBODY}`)]);
+    }
+    const upgrade = await openRaw(Number(new URL(url).port), { path: `${TRANSPORT}/ws?ticket=good` }).catch(String);
+    expect(JSON.stringify(upgrade)).not.toContain('101');
+    expect(squatter.heard()).toBe('');
+  });
+});

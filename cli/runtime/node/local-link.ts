@@ -95,7 +95,6 @@ export function createLocalLink(options: LocalLinkOptions) {
   async function connectChecked(): Promise<Socket> {
     const opening = open(target);
     const { socket, ready, check } = opening instanceof Promise ? await opening : opening;
-    socket.on('timeout', () => socket.destroy(new IdleTimeout('no data for too long')));
     return new Promise((resolve, reject) => {
       const timer = setTimeout(() => socket.destroy(new ConnectTimeout('timed out while connecting')), connectTimeout);
       socket.once('error', reject);
@@ -109,6 +108,8 @@ export function createLocalLink(options: LocalLinkOptions) {
         if (refusal) socket.destroy(refusal);
         else if (!socket.destroyed) {
           socket.off('error', reject);
+          // Silence counts from now on: nothing was to be said before.
+          socket.on('timeout', () => socket.destroy(new IdleTimeout('no data for too long')));
           resolve(socket);
         }
       });

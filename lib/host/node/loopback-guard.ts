@@ -40,16 +40,15 @@ export function createLoopbackGuard({ users, operatorUids, log }: LoopbackGuardP
     // Its row may have been moved while the table was read.
     if (owners === 'unknown') owners = await users.ofServer(ends);
     if (owners === 'untold') return undefined;
-    const stranger = owners === 'unknown' ? 'an unknown user' : owners.find((owner) => !trusted.has(owner));
+    // A server that has hung up already; whoever it was, it gets nothing.
+    if (owners === 'unknown') return new Error(`${urlHost(address)}:${remotePort} does not show whose it is`);
+    const stranger = owners.find((owner) => !trusted.has(owner));
     if (stranger === undefined) return undefined;
-    const who = typeof stranger === 'number' ? `user ${stranger}` : stranger;
-    const reason = `${urlHost(address)}:${remotePort} is served by ${who}`;
+    const reason = `${urlHost(address)}:${remotePort} is served by user ${stranger}`;
     if (!warned.has(reason)) {
       if (warned.size >= MAX_WARNED) warned.clear();
       warned.add(reason);
-      log.warn(
-        `${reason}, so no credential is sent there: stop that program, or name its user in RELAY_OPERATOR_UIDS if it is yours`,
-      );
+      log.warn(`${reason}, so no credential is sent there: stop it, or name its user in RELAY_OPERATOR_UIDS`);
     }
     return new ForeignListener(reason);
   };
