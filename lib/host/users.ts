@@ -8,6 +8,8 @@ export type Owner = number | 'unknown' | 'untold';
 export interface HostUsers {
   /** The account that this process runs as; null where accounts have no number. */
   readonly own: number | null;
+  /** The home of that account as its passwd entry names it, whatever `HOME` says; null without an entry. */
+  readonly home: string | null;
   /**
    * The account at the remote end of a loopback connection (contract 01 §1.3 rule 6). Never rejects. Lookups that arrive
    * during a search share the next one.
@@ -25,6 +27,18 @@ export interface HostUsers {
   ofListeners(port: number): Promise<number[] | 'untold'>;
   /** Every listener on a port, with its program where this user may see that; null where the system does not tell. */
   listeners(port: number): Promise<PortListener[] | null>;
+  /**
+   * Programs of one account that hold connections to a port of this machine and listen on others, as a proxy before it
+   * does. Processes in `except` do not count; neither do those that this user may not see.
+   */
+  proxies(port: number, owner: number, except: readonly number[]): Promise<LocalProxy[]>;
+}
+
+export interface LocalProxy {
+  pid: number;
+  program: string;
+  /** Ports on which it listens, ascending. */
+  ports: number[];
 }
 
 /** A program that listens on an address and port. */

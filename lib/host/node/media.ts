@@ -1,8 +1,9 @@
 import { type FileHandle, lstat, open, readdir, readlink, realpath, stat, unlink } from 'node:fs/promises';
-import { homedir, tmpdir, userInfo } from 'node:os';
-import { errnoOf, unlessMissing, unlessUnreadable } from '../errors.ts';
+import { homedir, tmpdir } from 'node:os';
+import { unlessMissing, unlessUnreadable } from '../errors.ts';
 import type { HostMedia, NewBytes } from '../media.ts';
 import { createOpener, type DescriptorPath } from './open-exact.ts';
+import { recordedHome } from './users.ts';
 
 const MAX_LINKS = 40;
 
@@ -17,7 +18,7 @@ export function createMediaFiles({ env, descriptorPath }: NodeMediaOptions): Hos
   return {
     temporaryDirectory: () => (env.TMPDIR || tmpdir()).replace(/(?<=.)\/+$/, ''),
     currentDirectory: () => process.cwd(),
-    userHomes: () => [...new Set([env.HOME || homedir(), recordedHome()].filter((home) => home?.startsWith('/')))],
+    userHomes: () => [...new Set([env.HOME || homedir(), recordedHome() ?? ''].filter((home) => home.startsWith('/')))],
     ignoresCase: process.platform === 'darwin' || process.platform === 'win32',
     open: createOpener(descriptorPath),
     create,
@@ -41,17 +42,6 @@ export function createMediaFiles({ env, descriptorPath }: NodeMediaOptions): Hos
       return found.filter((file) => file !== null);
     },
   };
-}
-
-/** A container may run under a user id without a record. */
-function recordedHome(): string {
-  try {
-    return userInfo().homedir;
-  } catch (error) {
-    const { info } = error as { info?: unknown };
-    if (errnoOf(info) === 'ENOENT' || errnoOf(info) === 'ESRCH') return '';
-    throw error;
-  }
 }
 
 async function ownFile(path: string): Promise<{ path: string; modified: number } | null> {

@@ -2,7 +2,7 @@ import { readdir, readFile, readlink } from 'node:fs/promises';
 import { endianness } from 'node:os';
 import { basename } from 'node:path';
 import { canonicalAddress } from '../../kit/addresses.ts';
-import type { PortListener } from '../users.ts';
+import type { LocalProxy, PortListener } from '../users.ts';
 
 export interface PortHolder {
   pid: number;
@@ -37,20 +37,13 @@ export async function listeningPorts(pid: number): Promise<number[]> {
   return [...new Set(rows.map(({ local }) => local.port))].sort((a, b) => a - b);
 }
 
-/**
- * Programs that listen on another port and hold connections to `port` of this machine, as a proxy in front of it does.
- * `uid` limits them to those of one account; processes in `except` do not count. Linux only: null elsewhere.
- */
-export async function proxiesOf(
-  port: number,
-  { uid, except }: { uid: number; except: readonly number[] },
-): Promise<{ pid: number; program: string; ports: number[] }[] | null> {
-  const rows = await sockets();
-  if (rows === null) return null;
-  const calls = rows.filter((row) => row.state === ESTABLISHED && row.remote.port === port && row.uid === uid);
+/** Programs of one account that hold connections to a port and listen on others. Linux only: none elsewhere. */
+export async function proxiesOf(port: number, owner: number, except: readonly number[]): Promise<LocalProxy[]> {
+  const rows = (await sockets()) ?? [];
+  const calls = rows.filter(({ state, remote, uid }) => state === ESTABLISHED && remote.port === port && uid === owner);
   const holders = await holdersOf(new Set(calls.map(({ socket }) => socket)));
   const callers = new Map([...holders.values()].map((holder) => [holder.pid, holder]));
-  const proxies = [];
+  const proxies: LocalProxy[] = [];
   for (const { pid, program } of callers.values()) {
     const ports = except.includes(pid) ? [] : await listeningPorts(pid);
     if (ports.length > 0) proxies.push({ pid, program, ports });

@@ -1,9 +1,20 @@
 import { open } from 'node:fs/promises';
-import { endianness } from 'node:os';
+import { endianness, userInfo } from 'node:os';
 import { plainAddress } from '../../kit/addresses.ts';
 import { errnoOf } from '../errors.ts';
 import type { HostUsers, Owner, SocketEnd } from '../users.ts';
-import { listenersOn } from './port-holder.ts';
+import { listenersOn, proxiesOf } from './port-holder.ts';
+
+/** The home in the passwd entry of this account; null without one, as in a container. */
+export function recordedHome(): string | null {
+  try {
+    return userInfo().homedir;
+  } catch (error) {
+    const { info } = error as { info?: unknown };
+    if (errnoOf(info) === 'ENOENT' || errnoOf(info) === 'ESRCH') return null;
+    throw error;
+  }
+}
 
 /** The tables of connections: proc_net_tcp(5). */
 const TABLES = ['/proc/net/tcp', '/proc/net/tcp6'];
@@ -78,6 +89,7 @@ export function createUsers({ tables = TABLES }: NodeUsersOptions = {}): HostUse
 
   return {
     own: process.geteuid?.() ?? null,
+    home: recordedHome(),
 
     ofConnection({ local, remote }) {
       // In the table, the row of the other end begins with its address.
@@ -129,7 +141,8 @@ export function createUsers({ tables = TABLES }: NodeUsersOptions = {}): HostUse
       });
     },
 
-    listeners: (port) => listenersOn(port),
+    listeners: listenersOn,
+    proxies: proxiesOf,
 
     async ofListeners(port) {
       const uids = new Set<number>();

@@ -162,7 +162,16 @@ export async function diagnose(parts: DoctorParts): Promise<Diagnosis> {
     infoProbe,
     probe('GET', localBase, '/sessions', relay.headers),
     probe('GET', localBase, '/desktop/health', relay.headers),
-    bounded<OperatorFacts | string>(readOperator(host, relay.port, parts.operator), (reason) => reason),
+    bounded<OperatorFacts | string>(
+      readOperator(host, relay.port, parts.operator, {
+        urls: [
+          ['the API server', api.url],
+          ['the dashboard', dashboard.url],
+        ],
+        process: parts.process,
+      }),
+      (reason) => reason,
+    ),
     parts.config &&
       bounded<SecureLinkFacts | string | undefined>(
         readSecureLink({

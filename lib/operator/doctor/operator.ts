@@ -1,5 +1,7 @@
 import type { Host } from '../../host/index.ts';
 import type { ProbeResult } from '../../host/probe.ts';
+import type { LocalProxy, PortListener } from '../../host/users.ts';
+import { defaultPort, isLoopbackName, urlHost } from '../../kit/addresses.ts';
 import { isMapping } from '../../kit/yaml.ts';
 import { type Check, MORE_TIME, notKnown, ok, warn } from './check.ts';
 
@@ -15,23 +17,58 @@ export interface OperatorSettings {
   hasDesktopToken: boolean;
 }
 
+/** A server of this machine that gets credentials of the relay, and who listens on its port. */
+export interface ServerFacts {
+  /** `the API server`. */
+  name: string;
+  listeners: readonly PortListener[];
+}
+
 export interface OperatorFacts extends OperatorSettings {
   /** The user that runs this command. */
   own: number | null;
   /** The users that listen on the relay's port. */
   listeners: number[] | 'untold';
+  /** Each listener on it; absent where the system does not tell. */
+  places?: readonly PortListener[] | null;
+  /** The servers behind the relay that are on this machine. */
+  servers?: readonly ServerFacts[];
+  /** Programs of the relay's user that call it and listen elsewhere, except for those servers. */
+  proxies?: readonly LocalProxy[];
 }
 
-export const readOperator = async (host: Host, port: number, settings: OperatorSettings): Promise<OperatorFacts> => ({
-  ...settings,
-  own: host.users.own,
-  listeners: await host.users.ofListeners(port),
-});
+/** Reads who listens on the relay's port and on those of the servers behind it, given by name and URL. */
+export async function readOperator(
+  host: Pick<Host, 'users'>,
+  port: number,
+  settings: OperatorSettings,
+  { urls, process }: { urls: readonly (readonly [name: string, url: string])[]; process(): Promise<number | null> },
+): Promise<OperatorFacts> {
+  const { users } = host;
+  const local = urls.filter(([, url]) => URL.canParse(url) && isLoopbackName(new URL(url).hostname));
+  const [listeners, places, pid, ...servers] = await Promise.all([
+    users.ofListeners(port),
+    users.listeners(port),
+    process(),
+    ...local.map(async ([name, url]) => {
+      const { protocol, port: given } = new URL(url);
+      return { name, listeners: (await users.listeners(Number(given) || defaultPort(protocol.slice(0, -1)))) ?? [] };
+    }),
+  ]);
+  const known = [pid, ...(places ?? []), ...servers.flatMap(({ listeners: found }) => found)].flatMap((each) => {
+    const known = typeof each === 'number' ? each : each?.pid;
+    return known === undefined ? [] : [known];
+  });
+  const owner = places?.[0]?.uid;
+  const proxies = owner === undefined ? [] : await users.proxies(port, owner, known);
+  return { ...settings, own: users.own, listeners, places, servers, proxies };
+}
 
 const REQUIRE =
   'Set RELAY_REQUIRE_OPERATOR_KEY=1 and restart the relay. The commands of svc send the key by themselves.';
 
 const ID = 'relay-operator';
+const ROOT = 0;
 
 /** Verdict when the users were not found in time. */
 export const unknownOperator = (reason: string): Check =>
@@ -57,10 +94,40 @@ export function operatorCheck(facts: OperatorFacts, info: ProbeResult): Check {
   if (listeners === 'untold') {
     return warn(ID, 'this system does not tell which user calls: any user of it can operate the relay', REQUIRE);
   }
+  const { places, servers = [], proxies = [] } = facts;
+  const trusted: unknown[] = [own, ROOT, ...uids];
+  for (const { name, listeners: found } of servers) {
+    const foreign = found.find(({ uid }) => !trusted.includes(uid) && !listeners.includes(uid));
+    if (!foreign) continue;
+    return warn(
+      ID,
+      `${name} is served by ${placesOf([foreign])}, so the relay sends it no credential`,
+      `Stop that program if it is not yours; else set RELAY_OPERATOR_UIDS=${[...uids, foreign.uid].join(',')} for the relay.`,
+    );
+  }
+  const [proxy] = proxies;
+  if (proxy) {
+    const { program, pid, ports } = proxy;
+    return warn(
+      ID,
+      `${program} (process ${pid}, listens on ${ports.join(', ')}) calls the relay as the relay's own user: ` +
+        'if it forwards for others, each of them is the operator',
+      REQUIRE,
+    );
+  }
   const runner = listeners.length > 0 ? listeners : [own ?? 'unknown'];
   const users = [...new Set([...runner, ...uids])].join(', ');
-  return ok(ID, `only user ${users} may operate the relay; any other needs the operator key`);
+  const where = places && places.length > 0 ? `; it listens on ${placesOf(places)}` : '';
+  return ok(ID, `only user ${users} may operate the relay; any other needs the operator key${where}`);
 }
+
+/** `127.0.0.1 (node svc.js, user 1000) and [::1] (...)`. */
+const placesOf = (places: readonly PortListener[]): string =>
+  places
+    .map(
+      ({ address, uid, program }) => `${urlHost(address)} (${program === undefined ? '' : `${program}, `}user ${uid})`,
+    )
+    .join(' and ');
 
 const errorOf = ({ json }: ProbeResult): string =>
   isMapping(json) && typeof json.error === 'string' ? json.error.slice(0, 300) : '';

@@ -67,10 +67,12 @@ export async function fakeHost(options: FakeHostOptions = {}): Promise<Host> {
     processes: { own: 1, exists: () => false, facts: async () => null, endAll: async () => ({ ended: 0, left: 0 }) },
     users: {
       own: 1,
+      home: null,
       ofConnection: async () => 'untold',
       ofServer: async () => 'untold',
       ofListeners: async () => 'untold',
       listeners: async () => null,
+      proxies: async () => [],
     },
     env: {},
     databases: { read: async () => null, close() {} },

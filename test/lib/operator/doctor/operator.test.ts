@@ -1,6 +1,15 @@
-import { describe, expect, it } from 'vitest';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { type AddressInfo, createServer } from 'node:net';
+import { describe, expect, it, onTestFinished } from 'vitest';
+import { createUsers } from '../../../../lib/host/node/users.ts';
 import type { ProbeResult } from '../../../../lib/host/probe.ts';
-import { type OperatorFacts, operatorCheck, toolsCheck } from '../../../../lib/operator/doctor/operator.ts';
+import {
+  type OperatorFacts,
+  operatorCheck,
+  readOperator,
+  toolsCheck,
+} from '../../../../lib/operator/doctor/operator.ts';
 
 const FACTS: OperatorFacts = {
   requireKey: false,
@@ -60,6 +69,48 @@ describe('relay-operator: which rule holds here (contract 01 §1.3 rule 6)', () 
       /HTTP 403/,
       /Run this as the user that runs the relay/,
     ],
+    [
+      'both addresses',
+      {
+        places: [
+          { address: '127.0.0.1', uid: 1000, pid: 7, program: 'node svc.js' },
+          { address: '::1', uid: 1000 },
+        ],
+      },
+      answer(200),
+      'ok',
+      /needs the operator key; it listens on 127\.0\.0\.1 \(node svc\.js, user 1000\) and \[::1\] \(user 1000\)$/,
+    ],
+    [
+      'an API server of another user',
+      { servers: [{ name: 'the API server', listeners: [{ address: '::1', uid: 65534, program: 'nc' }] }] },
+      answer(200),
+      'warn',
+      /^the API server is served by \[::1\] \(nc, user 65534\), so the relay sends it no credential$/,
+      /RELAY_OPERATOR_UIDS=65534 /,
+    ],
+    [
+      'an API server of a user that is trusted',
+      { uids: [7], servers: [{ name: 'the API server', listeners: [{ address: '127.0.0.1', uid: 7 }] }] },
+      answer(200),
+      'ok',
+      /^only user/,
+    ],
+    [
+      'a proxy that runs as the user of the relay',
+      { proxies: [{ pid: 12, program: 'nginx', ports: [80, 443] }] },
+      answer(200),
+      'warn',
+      /^nginx \(process 12, listens on 80, 443\) calls the relay as the relay's own user/,
+      /RELAY_REQUIRE_OPERATOR_KEY=1/,
+    ],
+    [
+      'such a proxy where the key is required',
+      { requireKey: true, proxies: [{ pid: 12, program: 'nginx', ports: [80] }] },
+      answer(200),
+      'ok',
+      /every caller needs/,
+    ],
   ])('%s', (_name, facts, info, status, summary, next) => {
     const check = operatorCheck({ ...FACTS, ...facts }, info);
     expect(check).toMatchObject({ id: 'relay-operator', status, summary: expect.stringMatching(summary) });
@@ -98,3 +149,60 @@ describe('relay-host-tools: what tools of this machine send', () => {
     });
   });
 });
+
+describe('relay-operator: who listens where (contract 01 §9.1a)', () => {
+  const SETTINGS = { requireKey: false, uids: [], hasKey: true, hasDesktopToken: false };
+
+  it('finds a proxy that holds a connection to the relay, and no server behind it', async () => {
+    const [relay, api, proxy] = await Promise.all([listening(), listening(), forwarder()]);
+    const users = createUsers();
+    const read = (except: number | null) =>
+      readOperator({ users }, relay, SETTINGS, {
+        urls: [
+          ['the API server', `http://localhost:${api}`],
+          ['the dashboard', 'https://elsewhere.test'],
+        ],
+        process: async () => except,
+      });
+    proxy.forwardTo(relay);
+    await expect
+      .poll(async () => (await read(null)).proxies)
+      .toEqual([{ pid: proxy.pid, program: 'node', ports: [proxy.port] }]);
+    const facts = await read(proxy.pid);
+    const own = { address: '127.0.0.1', uid: users.own, pid: process.pid, program: expect.any(String) };
+    expect(facts).toMatchObject({
+      places: [own],
+      proxies: [],
+      servers: [{ name: 'the API server', listeners: [own] }],
+    });
+  });
+});
+
+async function listening(): Promise<number> {
+  const server = createServer(() => {}).listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  onTestFinished(() => void server.close());
+  return (server.address() as AddressInfo).port;
+}
+
+/** A process that listens on a port of its own, and keeps a connection to the one it is told. */
+async function forwarder() {
+  const child = spawn(process.execPath, ['-e', FORWARDER], { stdio: ['pipe', 'pipe', 'inherit'] });
+  const closed = once(child, 'close');
+  onTestFinished(async () => {
+    child.kill('SIGKILL');
+    await closed;
+  });
+  const [port] = await once(child.stdout, 'data');
+  return {
+    pid: child.pid as number,
+    port: Number(String(port)),
+    forwardTo: (to: number) => child.stdin.write(`${to}`),
+  };
+}
+
+const FORWARDER = `
+  const { connect, createServer } = require('node:net');
+  const server = createServer().listen(0, '127.0.0.1', () => console.log(server.address().port));
+  process.stdin.on('data', (port) => connect(Number(port), '127.0.0.1'));
+`;
