@@ -1,4 +1,5 @@
 import type { Host, ProcessOrigin } from '../host/index.ts';
+import type { HostUsers } from '../host/users.ts';
 import { sha256 } from '../kit/bytes.ts';
 import type { Log } from '../log.ts';
 import { childEnvironment, SESSION_VARIABLE } from './environment.ts';
@@ -53,7 +54,7 @@ export interface TmuxSession {
 export type Tmux = ReturnType<typeof createTmux>;
 
 export interface TmuxParts {
-  host: Pick<Host, 'env' | 'files' | 'children'>;
+  host: Pick<Host, 'env' | 'files' | 'children'> & { users?: Pick<HostUsers, 'home'> };
   agentHome: string;
   log: Log;
 }
@@ -216,10 +217,12 @@ const OWNER_LINE = new RegExp(`^${OWNER_OPTION}([0-9a-f]{16}) ([0-9a-f]{16}|-)$`
 const firstLine = (text: string): string => text.split('\n', 1)[0] as string;
 
 /** Name of the tmux server's socket: two relays of one user share no shells (contract 02 §3.5). */
-export async function socketOf({ env, files }: Pick<Host, 'env' | 'files'>, agentHome: string): Promise<string> {
+export async function socketOf({ env, files, users }: TmuxParts['host'], agentHome: string): Promise<string> {
   const real = async (path: string): Promise<string> => (await files.realPath(path).catch(() => null)) ?? path;
   const home = await real(agentHome);
-  const isDefault = env.HOME !== undefined && home === (await real(`${env.HOME}/.svc`));
+  // Not `HOME`: two relays of one account that differ in it alone would share a server.
+  const own = users ? users.home : env.HOME;
+  const isDefault = own != null && home === (await real(`${own}/.svc`));
   return isDefault ? SOCKET : `${SOCKET}-${sha256(home).slice(0, 8)}`;
 }
 

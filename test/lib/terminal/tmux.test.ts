@@ -133,6 +133,23 @@ describe('tmux commands (contract 02 §3.5)', () => {
     expect(await socketOf('/home/b/.svc')).not.toBe('svc-relay');
   });
 
+  test('a home that is the default one by HOME alone has a server of its own', async () => {
+    const socketOf = async (home: string, passwd: string | null): Promise<unknown> => {
+      const { host, commands, log } = fakeHost();
+      const users = { home: passwd } as Host['users'];
+      const tmux = createTmux('/usr/bin/tmux', {
+        host: { ...host, users, env: { HOME: '/srv/b' } },
+        agentHome: home,
+        log,
+      });
+      await tmux.exists('svc-a');
+      return commands[0]?.args[1];
+    };
+    expect(await socketOf('/srv/b/.svc', '/home/a')).toMatch(/^svc-relay-[0-9a-f]{8}$/);
+    expect(await socketOf('/home/a/.svc', '/home/a')).toBe('svc-relay');
+    expect(await socketOf('/srv/b/.svc', null)).toMatch(/^svc-relay-[0-9a-f]{8}$/);
+  });
+
   test('shells on the server that homes once shared are named in the log, once', async () => {
     const old = (await configOf('/home/a/.svc')).replace('mouse on', 'mouse off');
     const stdout = 'svc-main\nprivate\nsvc-build\n';
