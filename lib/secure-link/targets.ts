@@ -37,6 +37,9 @@ export const mountedRoutes = ingressRoutes.filter(([, path]) => path !== '/healt
 export const mountedSockets = ingressSockets;
 
 const PREFIX = '/relay';
+/** Served at the root too, since clients in the field drop the prefix: by the same rules, and nothing of the operator's. */
+const AT_ROOT = ['/sessions', '/voice'];
+const INFO = '/relay/info';
 
 /** Prepares the decision on a method and a raw request target, which is never decoded or normalised. */
 export function createTargets(): (method: string, target: string) => Target {
@@ -61,6 +64,11 @@ export function createTargets(): (method: string, target: string) => Target {
     const at = target.indexOf('?');
     const path = at < 0 ? target : target.slice(0, at);
     const query = at < 0 ? '' : target.slice(at);
+    if (path === INFO) {
+      const isRead = method === 'GET' || method === 'HEAD';
+      return isRead ? { kind: 'route', path: target, needsBearer: true } : wrongMethod('GET, HEAD');
+    }
+    if (AT_ROOT.some((prefix) => isUnder(path, prefix))) return ofRelay(method, path, query);
     if (path.startsWith(`${PREFIX}/`)) return ofRelay(method, path.slice(PREFIX.length), query);
     const namespace = namespaceOf(path);
     if (namespace === null) return NOT_FOUND;

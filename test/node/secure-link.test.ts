@@ -43,6 +43,31 @@ async function startRawUpstream(answer: string | Buffer, { isCut = false } = {})
   return `http://127.0.0.1:${(server.address() as { port: number }).port}`;
 }
 
+describe('/sessions, /relay/info and /voice at the root (contract 08 §3)', () => {
+  it('answer bearers as they do below /relay, and nobody else', async () => {
+    const link = await startSecureLink();
+    const { token } = await pair(link.target);
+    for (const path of ['/sessions', '/relay/info', '/voice/config']) {
+      expect([path, (await link.ask('GET', path)).status]).toEqual([path, 401]);
+      expect([path, (await link.ask('GET', path, FORGED)).status]).toEqual([path, 401]);
+      expect([path, (await link.ask('GET', path, bearer('x'.repeat(36)))).status]).toEqual([path, 401]);
+      expect([path, (await link.ask('GET', path, bearer(token))).status]).toEqual([path, 200]);
+    }
+    await expect(link.open(`/voice/output/${'s'.repeat(20)}`)).rejects.toMatchObject({ status: 401 });
+  });
+
+  it('serve nothing of the operator, to a bearer either', async () => {
+    const link = await startSecureLink();
+    const { token } = await pair(link.target);
+    for (const path of ['/relay/log', '/relay/events', '/relay/security', '/relay/devices', '/pairing/pending']) {
+      expect([path, (await link.ask('GET', path, { ...FORGED, ...bearer(token) })).status]).toEqual([path, 404]);
+    }
+    const body = '{}';
+    const type = { 'content-type': 'application/json' };
+    expect((await link.ask('POST', '/pairing/mint', { ...type, ...bearer(token) }, body)).status).toBe(404);
+  });
+});
+
 describe('/relay, in process (contract 08 §3)', () => {
   it('answers health with the counters of the relay, and probes once in 15 s', async () => {
     const link = await startSecureLink();
@@ -101,7 +126,6 @@ describe('/relay, in process (contract 08 §3)', () => {
     const { token } = await pair(link.target);
     for (const path of [
       '/health',
-      '/sessions',
       '/ws',
       '/pairing/mint',
       '/relay/pairing/mint',

@@ -33,6 +33,28 @@ describe('the table of the listener (contract 08 §3)', () => {
     expect(statusOf('POST', `/relay${filled(path)}`)).toBe(405);
   });
 
+  const AT_ROOT = /^\/(?:sessions|voice)(?:\/|$)/;
+
+  it.each(mountedRoutes.filter(([, path]) => AT_ROOT.test(path)))(
+    '%s %s is that route at the root too',
+    (method, path) => {
+      for (const query of ['', '?a=%2F']) {
+        expect(targetOf(method, filled(path) + query)).toEqual(targetOf(method, `/relay${filled(path)}${query}`));
+      }
+    },
+  );
+
+  it.each(mountedSockets.filter((path) => AT_ROOT.test(path)))('%s is that socket at the root too', (path) => {
+    expect(targetOf('GET', `${filled(path)}?ticket=1`)).toEqual({ kind: 'socket', path: filled(path) });
+  });
+
+  it('/relay/info is the route of that name, for bearers', () => {
+    for (const method of ['GET', 'HEAD']) {
+      const route = { kind: 'route', path: '/relay/info?a=1', needsBearer: true };
+      expect(targetOf(method, '/relay/info?a=1')).toEqual(route);
+    }
+  });
+
   it('mounts all of the allowlist but health and /relay/*', () => {
     expect(ingressRoutes.length - mountedRoutes.length).toBe(4);
   });
@@ -61,7 +83,17 @@ describe('the table of the listener (contract 08 §3)', () => {
     ['GET', '', 404],
     ['OPTIONS', '*', 404],
     ['GET', '/health', 404],
-    ['GET', '/sessions', 404],
+    ['GET', '/sessions/', 404],
+    ['GET', '/relay/info/', 404],
+    ['GET', '/relay/info/x', 404],
+    ['GET', '/relay/log', 404],
+    ['POST', '/relay/doctor', 404],
+    ['GET', '/voice', 404],
+    ['GET', '/voice/../relay/log', 404],
+    ['GET', '/sessions/../relay/log', 404],
+    ['POST', '/sessions', 405],
+    ['POST', '/relay/info', 405],
+    ['GET', '/voicex', 404],
     ['GET', '/ws', 404],
     ['POST', '/pairing/mint', 404],
     ['GET', '/apix', 404],
@@ -168,12 +200,13 @@ describe('nothing outside the table is reached', () => {
               expect(read.split('/')).not.toContain('..');
             }
           } else if (decided.kind === 'health') expect(path).toBe('/relay/health');
-          else if (decided.kind === 'socket') expect(`/relay${decided.path}`).toBe(decodeLax(path));
+          else if (decided.kind === 'socket')
+            expect([`/relay${decided.path}`, decided.path]).toContain(decodeLax(path));
           else {
             const [route = ''] = decided.path.split('?', 1);
             const asked = verb === 'HEAD' ? 'GET' : verb;
             expect(routes.some((row) => row.method === asked && row.path.test(route))).toBe(true);
-            expect(path.startsWith('/relay/')).toBe(true);
+            expect(path).toMatch(/^\/(?:relay\/|(?:sessions|voice)(?:\/|$))/);
           }
         },
       ),
