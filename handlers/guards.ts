@@ -7,6 +7,7 @@ import type { Relay } from '../lib/relay.ts';
 import { isGranted } from '../lib/sessions/grants.ts';
 import type { Session } from '../lib/sessions/session.ts';
 import type { VoiceGrant } from '../lib/voice/principal.ts';
+import { errorFor } from './errors.ts';
 import type { Guard, RelayRequest } from './request.ts';
 
 const INVALID_OPERATOR_TOKEN =
@@ -181,4 +182,16 @@ export function voice(grant: VoiceGrant): Guard {
     if (request.voice.kind === 'session') request.session = request.voice.session;
     return undefined;
   };
+}
+
+const FOREIGN_HOST = 'this relay does not answer browsers under that host name; its operator can add it to RELAY_HOSTS';
+
+/**
+ * The refusal of a browser that calls this relay by a name which is not its own, such as a page that rebinds its name to
+ * the relay's address (contract 01 §9.1a). Runs before everything that counts attempts.
+ */
+export function misdirected(request: RelayRequest, { ownHosts }: Relay): Promise<Response | undefined> | undefined {
+  const isForeign = ownHosts.isForeign(request.peer, request.headers);
+  if (isForeign === false) return undefined;
+  return Promise.resolve(isForeign).then((is) => (is ? errorFor(request, 421, FOREIGN_HOST) : undefined));
 }

@@ -9,7 +9,16 @@ import { callTool, desktopHealth, mayCallTool, mayUseDesktop, pingDesktop } from
 import { controlDevice, DEVICE_PATHS, mayControl } from './device-control.ts';
 import { errorFor, failureResponse } from './errors.ts';
 import { relayEvents, relayLog } from './events.ts';
-import { loopbackOrPaired, open, operator, operatorOrPaired, paired, pairedOrHostTool, voice } from './guards.ts';
+import {
+  loopbackOrPaired,
+  misdirected,
+  open,
+  operator,
+  operatorOrPaired,
+  paired,
+  pairedOrHostTool,
+  voice,
+} from './guards.ts';
 import { health } from './health.ts';
 import { imageActivity } from './image-activity.ts';
 import { getByPath, getMedia, inspectMedia, MEDIA_TOKEN, markSensitive, registerMedia, uploadMedia } from './media.ts';
@@ -185,7 +194,8 @@ export function createFetch(relay: Relay): Fetch {
     try {
       const judged = relay.ingressMarker.peerOf(peer, request.headers);
       if (judged !== peer) request.peer = await judged;
-      return await answer(request);
+      const refusal = misdirected(request, relay);
+      return (refusal && (await refusal)) ?? (await answer(request));
     } catch (error) {
       return failureResponse(error, request, `${request.method} request`, relay.log);
     }

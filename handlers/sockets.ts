@@ -5,6 +5,7 @@ import type { Relay } from '../lib/relay.ts';
 import type { Caller, SocketEvents, Transport } from '../lib/socket/transport.ts';
 import { errorResponse } from '../lib/web/json.ts';
 import { errorFor, failureResponse } from './errors.ts';
+import { misdirected } from './guards.ts';
 import { type Guard, type Handler, pathOf, type RelayRequest } from './request.ts';
 import { agentSocket, labSocket, outputSocket } from './voice/sessions.ts';
 
@@ -124,6 +125,8 @@ export function createSocketTable(relay: Relay, rows: readonly SocketRow[] = soc
     const [path = ''] = pathOf(request.url).split('?', 1);
     try {
       request.peer = await relay.ingressMarker.peerOf(request.peer, request.headers);
+      const refusal = await misdirected(request, relay);
+      if (refusal) return refusal;
       const decided: Accepted | Response | undefined = rowOf(path) && (await router.fetch(request, relay));
       return decided ?? errorFor(request, 404, 'not found');
     } catch (error) {

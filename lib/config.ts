@@ -608,7 +608,8 @@ export const variables = {
     name: 'RELAY_HOSTS',
     type: 'list',
     fallback: 'unset',
-    meaning: 'host names that are answered, each by a relay of its own: `host` or `host=name` (edge only)',
+    meaning:
+      'further host names under which browsers may call the relay; at the edge, all that are answered, each by a relay of its own: `host` or `host=name`',
     read(reading) {
       return readRelayHosts(reading, this.name);
     },
@@ -617,7 +618,7 @@ export const variables = {
     name: 'RELAY_PUBLIC_URL',
     type: 'URL',
     fallback: 'unset',
-    meaning: 'https:// address of the relay; without RELAY_HOSTS, no other host name is answered (edge only)',
+    meaning: 'https:// address of the relay; at the edge without RELAY_HOSTS, no other host name is answered',
     read(reading) {
       const value = raw(reading, this.name);
       if (value === undefined) return undefined;

@@ -3,6 +3,7 @@ import { openLimiter } from './access/limiter.ts';
 import { openLocalOperator } from './access/local-operator.ts';
 import { createOperatorTokens } from './access/operator-token.ts';
 import { createRefusals } from './access/refusals.ts';
+import { createOwnHosts } from './access/own-hosts.ts';
 import { openBridge } from './bridge/bridge.ts';
 import { createChat } from './chat/chat.ts';
 import { createReachability } from './chat/reachable.ts';
@@ -151,6 +152,13 @@ async function createDomains(parts: DomainParts, late: Late) {
           log: log.named('reach'),
         })
       : undefined;
+  const ownHosts = createOwnHosts({
+    config,
+    host,
+    urls: async () => [host && (await readPinnedUrl(host)).url, secureLink?.advertised?.url],
+    clock,
+    log: log.named('access'),
+  });
   const sockets = createSockets({
     channels: late.channels,
     sessions,
@@ -251,6 +259,7 @@ async function createDomains(parts: DomainParts, late: Late) {
       store: stores.open('pairing'),
       routes: (expiresAt) => ownRoutes(expiresAt, secureLink, reach),
       publicUrl: host && (async () => (await readPinnedUrl(host)).url),
+      advertised: ownHosts.advertise,
       log: log.named('pairing'),
     }),
     info: createRelayInfo({
@@ -272,6 +281,7 @@ async function createDomains(parts: DomainParts, late: Late) {
     media,
     security,
     localOperator,
+    ownHosts,
     /** Decides who sent a request, before any guard. */
     ingressMarker: await openMarker(parts),
     voice: await createVoice({

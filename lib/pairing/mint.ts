@@ -2,7 +2,8 @@ import type { Store } from '../../storage/schema.ts';
 import type { Config } from '../config.ts';
 import { RelayError } from '../errors.ts';
 import type { Host } from '../host/index.ts';
-import { defaultPort, joinUrl, unbracket } from '../kit/addresses.ts';
+import { defaultPort, isLoopbackName, joinUrl, unbracket } from '../kit/addresses.ts';
+import { asObject } from '../kit/json.ts';
 import type { Log } from '../log.ts';
 import { lanForm, readApiOverrides, resolveApiTarget, speaksTls } from './api-target.ts';
 import type { BuiltCandidate } from './build-candidates.ts';
@@ -34,6 +35,8 @@ export interface MintParts {
   routes?(expiresAt: number): Promise<Candidate[]>;
   /** The URL under which the operator has said that this relay is published; none by default. */
   publicUrl?(): Promise<string | null>;
+  /** Gets the URLs of the relay that a code names, before it is made. */
+  advertised?(urls: string[]): Promise<void>;
   log: Log;
 }
 
@@ -62,14 +65,26 @@ function readDashboardUrl(body: Record<string, unknown>): string | undefined {
   throw new RelayError('invalid', 'dashboard_url must be an absolute http:// or https:// URL');
 }
 
+/** The literal by which programs of this machine reach a relay that listens for them alone (contract 01 §9.1a). */
+const LOOPBACK = '127.0.0.1';
+
+/** Candidates without those of the local network, which does not reach a relay on loopback. */
+const withoutLan = (candidates: Candidate[] | undefined): Candidate[] | undefined => {
+  const others = candidates?.filter(({ role }) => String(role).toLowerCase() !== 'lan');
+  return others?.length === 0 ? undefined : others;
+};
+
 /** Makes signed QR payloads, each with a new pairing code (contract 01 §5.3, §5.4). */
-export function createMint({ config, host, codes, store, routes, publicUrl, log }: MintParts) {
+export function createMint({ config, host, codes, store, routes, publicUrl, advertised, log }: MintParts) {
   const secret = createQrSecret({ host, store, log });
 
   /** The relay's own WebSocket URL. At the edge the listener's name is the public one, with its scheme's port. */
   async function relayUrl({ host: bound, port, tls }: Listener): Promise<string> {
     const scheme = tls ? 'wss' : 'ws';
-    if (host) return joinUrl({ scheme, host: await lanForm(bound, host.network), port, rest: '' });
+    if (host) {
+      const reached = isLoopbackName(bound) ? LOOPBACK : await lanForm(bound, host.network);
+      return joinUrl({ scheme, host: reached, port, rest: '' });
+    }
     const implied = port === defaultPort(scheme);
     return joinUrl({ scheme, host: unbracket(bound), port: implied ? undefined : port, rest: '' });
   }
@@ -80,11 +95,12 @@ export function createMint({ config, host, codes, store, routes, publicUrl, log 
      * `published` replaces the URL that the operator has pinned.
      * @throws RelayError `invalid` when the API server's host is a wildcard.
      */
-    async candidates({ port, tls }: Listener, published?: string): Promise<BuiltCandidate[]> {
+    async candidates({ host: bound, port, tls }: Listener, published?: string): Promise<BuiltCandidate[]> {
       if (!host) return [];
       const [api, pinned] = await Promise.all([resolveApiTarget({}, { config, host, log }), publicUrl?.() ?? null]);
       const url = published ?? pinned ?? undefined;
-      return hostCandidates({ mode: 'auto', api, relay: { port, tls }, publicUrl: url, network: host.network });
+      const relay = { port, tls, isLocal: isLoopbackName(bound) };
+      return hostCandidates({ mode: 'auto', api, relay, publicUrl: url, network: host.network });
     },
 
     /**
@@ -96,7 +112,9 @@ export function createMint({ config, host, codes, store, routes, publicUrl, log 
       const policy = readPolicy(body);
       const overrides = readApiOverrides(body);
       const dashboardUrl = readDashboardUrl(body);
-      const supplied = readCandidates(body.endpoints);
+      const isLocal = host !== undefined && isLoopbackName(at.host);
+      const named = readCandidates(body.endpoints);
+      const supplied = isLocal ? withoutLan(named) : named;
 
       const direct = { apiTls: speaksTls(overrides, config), relayTls: at.tls };
       const [api, url, given, key] = await Promise.all([
@@ -106,6 +124,8 @@ export function createMint({ config, host, codes, store, routes, publicUrl, log 
         secret.read(),
       ]);
 
+      const urls = [url, ...(given ?? []).map((endpoint) => asObject(endpoint.relay)?.url)];
+      await advertised?.(urls.filter((each) => typeof each === 'string'));
       const { code, expiresAt } = await codes.mint(policy);
       const own = (await routes?.(expiresAt)) ?? [];
       const endpoints = own.length > 0 ? orderCandidates([...(given ?? []), ...own]) : given;

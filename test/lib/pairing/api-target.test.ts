@@ -49,7 +49,7 @@ describe('host, port and TLS of the API server (contract 01 §5.3)', () => {
   });
 
   test('without a LAN address, loopback is kept and a wildcard refused', async () => {
-    expect((await resolve({}, { lan: null })).api?.host).toBe('localhost');
+    expect((await resolve({}, { lan: null })).api?.host).toBe('127.0.0.1');
     await expect(resolve({ host: '0.0.0.0' }, { lan: null })).rejects.toThrow(/host/);
   });
 
