@@ -22,6 +22,7 @@ import { type PairOptions, readPairOptions } from './pair/options.ts';
 import { type Notice, type Pairing, printPairing, printPairingJson, timeOfDay } from './pair/print.ts';
 import { removeOldPngs } from './pair/qr.ts';
 import { registerCode } from './pair/register.ts';
+import { routeProblems } from './pair/route-problems.ts';
 import { createWaitScreen } from './pair/screen.ts';
 import { type PairingWatch, watchPairings } from './pair/wait.ts';
 import { addressText, configured } from './relay-client.ts';
@@ -102,9 +103,6 @@ async function run(given: Options, context: CommandContext): Promise<number | vo
       next: START,
     });
   }
-  if (relay && !remote && !options.web && isLoopbackName(config.host) && ['auto', 'lan'].includes(options.mode)) {
-    printWarning(context, `RELAY_HOST is ${config.host}: a phone cannot reach that relay over the local network`);
-  }
   // The key of this machine's API server goes to a relay elsewhere only together with an address given for it.
   // A browser reaches the relay alone.
   const api =
@@ -119,17 +117,27 @@ async function run(given: Options, context: CommandContext): Promise<number | vo
     relay
       ? withPage(await mint(options, relay, api, host, context))
       : apiOnly(options, api, await createQrSecret({ host, store: createStorage(), log }).read());
-  const isLocal = !remote && isLoopbackName(config.host) && options.publicUrl === undefined;
   const withPage = (pairing: Pairing): Pairing => {
     if (!options.web || !relay) return pairing;
+    // What the relay says counts: it may have been started with another RELAY_HOST.
+    const listener = pairing.listenerHost ?? config.host;
+    const isLocal = !remote && isLoopbackName(listener) && options.publicUrl === undefined;
     return { ...pairing, page: pageLink(pairing.payload, isLocal ? relay : undefined) };
   };
   const show = async (pairing: Pairing, waits: boolean) => {
+    // A relay of an older version names the LAN address all the same.
+    const isOlder = relay && !remote && !options.web && pairing.listenerHost === undefined;
+    if (isOlder && isLoopbackName(config.host) && ['auto', 'lan'].includes(options.mode)) {
+      printWarning(context, `RELAY_HOST is ${config.host}: a phone cannot reach that relay over the local network`);
+    }
     const payload = asObject(JSON.parse(pairing.payload)) ?? {};
-    const state = await findApiState(payload, host.network);
+    const [state, routes] = await Promise.all([
+      findApiState(payload, host.network),
+      relay && !options.web ? routeProblems(payload, pairing.listenerHost, host.network) : [],
+    ]);
     const problem = options.web ? undefined : apiProblem(payload, state);
     const parts = { options, directory: places.agentHome, api: state, context, waits };
-    const all = problem ? [...notices, problem] : notices;
+    const all = [...notices, ...(problem ? [problem] : []), ...routes];
     return (options.json ? printPairingJson : printPairing)(pairing, { ...parts, notices: all });
   };
   const waits = relay !== null && options.wait && !options.json && context.stdout.isTTY === true;

@@ -92,17 +92,19 @@ export async function approveCode(request: RelayRequest, relay: Relay): Promise<
 
 /** `POST /pairing/mint` (contract 01 §5.3): mints a code in a signed QR payload. The body may be empty. */
 export async function mintCode(request: RelayRequest, relay: Relay): Promise<Response> {
-  const answer = await relay.mint.issue(await readJson(request, { empty: true }), ownAddress(request, relay));
+  const listener = ownAddress(request, relay);
+  const answer = await relay.mint.issue(await readJson(request, { empty: true }), listener);
   clearLimits(relay);
-  return json(answer);
+  return json(relay.host ? { ...answer, listener } : answer);
 }
 
 /**
  * `GET /pairing/routes?public_url=`: the addresses of this host that a code may name, best first, as `endpoints` of
- * `POST /pairing/mint` takes them. `local` says that the relay listens for this machine alone.
+ * `POST /pairing/mint` takes them. `local` says that the relay listens for this machine alone, `listener` where it does.
  */
 export async function listRoutes(request: RelayRequest, relay: Relay): Promise<Response> {
   const at = ownAddress(request, relay);
   const endpoints = await relay.mint.candidates(at, readPublicUrl(lastOf(request.query).public_url ?? ''));
-  return json({ endpoints, local: relay.host !== undefined && isLoopbackName(at.host) });
+  const isHost = relay.host !== undefined;
+  return json({ endpoints, local: isHost && isLoopbackName(at.host), ...(isHost && { listener: at }) });
 }

@@ -81,30 +81,28 @@ async function walk(parts: CheckParts, signal: AbortSignal): Promise<Step[]> {
     checkState(asObject(readiness?.checks)?.session_store, remote ? null : config.stateFile),
   ];
   if (remote) steps.push(ok('public-url', `${remote.url} answers`));
-  else steps.push(...(await localSteps(parts, address, body)));
+  else steps.push(...(await localSteps(parts, address, body, await listenerOf(relay, config))));
   steps.push(await checkClock(host, systemClock.now()), ...(await trialSteps(relay, address, signal)));
   steps.push(await checkApiKey(config, host, options, remote !== undefined));
   return steps;
 }
 
 async function localSteps(
-  { config, host, options }: CheckParts,
+  { host, options }: CheckParts,
   address: RelayAddress,
   body: unknown,
+  listener: Listening,
 ): Promise<Step[]> {
   const { mode, publicUrl } = options;
   const [lanAddress, tailnet] = await Promise.all([
     host.network.lanAddress(),
     host.network.tailnet().catch(() => null),
   ]);
-  const isLoopbackOnly = isLoopbackName(config.host);
-  const listener = isLoopbackOnly
-    ? warning(
-        'listener',
-        `${config.host}:${config.port}: this machine only`,
-        'Listen on every address with: svc relay start --host 0.0.0.0',
-      )
-    : ok('listener', `${urlHost(config.host)}:${config.port}, ${address.tls ? 'TLS' : 'plain http'}`);
+  const isLoopbackOnly = isLoopbackName(listener.host);
+  const place = `${urlHost(listener.host)}:${listener.port}`;
+  const listens = isLoopbackOnly
+    ? warning('listener', `${place}: this machine only`, 'Listen on every address with: svc relay start --host 0.0.0.0')
+    : ok('listener', `${place}, ${address.tls ? 'TLS' : 'plain http'}`);
   const candidates = buildCandidates({ mode, api: null, relay: address, lanAddress, tailnet, publicUrl });
   const [routes, link, tls] = await Promise.all([
     checkRoutes(candidates, isLoopbackOnly),
@@ -119,7 +117,21 @@ async function localSteps(
       'Connect it to a network, or publish it with: svc pair --mode public --public-url <url>',
     );
   }
-  return [listener, ...judged, tls];
+  return [listens, ...judged, tls];
+}
+
+interface Listening {
+  host: string;
+  port: number;
+}
+
+/** Where the relay says that it listens; one of an older version is taken to listen where it is configured to. */
+async function listenerOf(relay: OperatorRelay, { host, port }: Config): Promise<Listening> {
+  const answer = await relay.call({ method: 'GET', path: '/pairing/routes' }).catch(() => null);
+  const told = asObject(asObject(answer)?.listener);
+  return typeof told?.host === 'string' && typeof told.port === 'number'
+    ? { host: told.host, port: told.port }
+    : { host, port };
 }
 
 /** Registers a code of its own, pairs with it over loopback, pings, and revokes the session. */

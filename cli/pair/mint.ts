@@ -66,13 +66,14 @@ export async function mint(
     );
   }
   const minted = asObject(answer.body);
-  const { qr_payload: payload, pairing_url: url, code, expires_at: expiresAt } = minted ?? {};
+  const { qr_payload: payload, pairing_url: url, code, expires_at: expiresAt, listener } = minted ?? {};
   if (typeof payload !== 'string' || !parseObject(payload) || typeof url !== 'string') {
     throw new CommandError(`the server on ${addressText(relay)} does not answer like a relay of this version`);
   }
   return {
     payload,
     pairingUrl: url,
+    ...(typeof asObject(listener)?.host === 'string' && { listenerHost: String(asObject(listener)?.host) }),
     ...(typeof code === 'string' && typeof expiresAt === 'number' && { code: { text: code, expiresAt } }),
   };
 }

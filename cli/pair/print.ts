@@ -43,6 +43,8 @@ export interface Pairing {
   page?: string;
   /** The one-shot code, and when it ends (epoch seconds). */
   code?: { text: string; expiresAt: number };
+  /** The address on which the relay listens, as it says itself. */
+  listenerHost?: string;
 }
 
 /** A problem that the user has to know about, said after everything else. */

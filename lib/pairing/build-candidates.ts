@@ -15,8 +15,8 @@ export interface CandidateSources {
   mode: Mode;
   /** The agent's API server; null when disabled. `host` is set only when it runs elsewhere. */
   api: { host?: string; port: number; tls: boolean } | null;
-  /** The relay's listener. */
-  relay: { port: number; tls: boolean };
+  /** The relay's listener; `isLocal` when it listens for this machine alone. */
+  relay: { port: number; tls: boolean; isLocal?: boolean };
   lanAddress: string | null;
   tailnet: Tailnet | null;
   /** http(s) URL under which the operator publishes this relay. */
@@ -51,7 +51,7 @@ const relayAt = (tls: boolean, host: string, rest: string): BuiltCandidate['rela
 };
 
 function lanRoute({ lanAddress, api, relay }: CandidateSources): Route | null {
-  if (lanAddress === null) return null;
+  if (lanAddress === null || relay.isLocal) return null;
   return {
     role: 'lan',
     ...(api && { api: { host: api.host ?? lanAddress, port: api.port, tls: api.tls } }),
@@ -64,7 +64,8 @@ function tailscaleRoute({ tailnet, api, relay }: CandidateSources): Route | null
   if (!tailnet) return null;
   const ports = [relay.port, ...(api ? [api.port] : [])];
   const name = tailnet.name && ports.every((port) => tailnet.servedPorts.includes(port)) ? tailnet.name : null;
-  const host = name ?? tailnet.address;
+  // What the tailnet serves is forwarded to loopback.
+  const host = name ?? (relay.isLocal ? null : tailnet.address);
   if (host === null) return null;
   return {
     role: 'tailscale',

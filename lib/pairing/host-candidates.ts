@@ -11,7 +11,7 @@ export interface HostFacts {
   /** The agent's API server as `resolveApiTarget` finds it; null when it is disabled. */
   api: ApiTarget | null;
   /** The relay's listener. */
-  relay: { port: number; tls: boolean };
+  relay: { port: number; tls: boolean; isLocal?: boolean };
   /** http(s) URL under which the operator publishes this relay. */
   publicUrl?: string;
   network: HostNetwork;

@@ -143,7 +143,9 @@ describe('mint (contract 01 §5.3)', () => {
 
   test.each<[Listener, string | null, string]>([
     [{ host: '0.0.0.0', port: 8767, tls: true }, '10.0.0.2', 'wss://10.0.0.2:8767'],
-    [{ host: '127.0.0.1', port: 443, tls: true }, '10.0.0.2', 'wss://10.0.0.2:443'],
+    [{ host: '127.0.0.1', port: 443, tls: true }, '10.0.0.2', 'wss://127.0.0.1:443'],
+    [{ host: '::1', port: 8767, tls: false }, '10.0.0.2', 'ws://127.0.0.1:8767'],
+    [{ host: 'localhost', port: 8767, tls: false }, '10.0.0.2', 'ws://127.0.0.1:8767'],
     [{ host: '10.9.9.9', port: 1, tls: false }, '10.0.0.2', 'ws://10.9.9.9:1'],
     [{ host: 'fd00::9', port: 8767, tls: false }, null, 'ws://[fd00::9]:8767'],
     [{ host: '::', port: 8767, tls: false }, 'fd00::2', 'ws://[fd00::2]:8767'],

@@ -1,0 +1,42 @@
+import type { HostNetwork } from '../../lib/host/index.ts';
+import { defaultPort, isLoopbackName, splitUrl } from '../../lib/kit/addresses.ts';
+import { asObject } from '../../lib/kit/json.ts';
+import type { Notice } from './print.ts';
+
+/** Milliseconds for each attempt; all run at once. */
+const TIMEOUT = 1500;
+
+const LISTEN_EVERYWHERE = 'Listen on every address with: svc relay start --host 0.0.0.0 (or RELAY_HOST)';
+
+/**
+ * Tries each route to the relay that a code names by one connection (contract 01 §9.4), and says which of them nothing
+ * answers, and whether the code is for this machine alone. `listenerHost` is the address on which the relay listens, as
+ * it says itself.
+ */
+export async function routeProblems(
+  payload: Record<string, unknown>,
+  listenerHost: string | undefined,
+  network: HostNetwork,
+): Promise<Notice[]> {
+  const { relay, endpoints } = payload;
+  const routes = Array.isArray(endpoints) ? endpoints.map((one) => asObject(asObject(one)?.relay)?.url) : [];
+  const urls = (routes.length > 0 ? routes : [asObject(relay)?.url]).filter((url) => typeof url === 'string');
+  const answers = await Promise.all(
+    [...new Set(urls)].map(async (url) => {
+      const { scheme = 'ws', host = '', port = defaultPort(scheme) } = splitUrl(url) ?? {};
+      return { url, host, isOpen: await network.canConnect(host, port, TIMEOUT) };
+    }),
+  );
+  const isLocal = listenerHost !== undefined && isLoopbackName(listenerHost);
+  const isForHere = isLocal && answers.length > 0 && answers.every(({ host }) => isLoopbackName(host));
+  const here: Notice = {
+    text: `the relay listens for this machine alone, so this code is no use to another one: ${answers[0]?.url}`,
+    next: LISTEN_EVERYWHERE,
+  };
+  const closed = answers.filter(({ isOpen }) => !isOpen).map(({ url }) => url);
+  const silent: Notice = {
+    text: `nothing answers on ${closed.join(' and ')}, which this code names`,
+    next: 'Leave the route out with --mode, or see every step of a phone with: svc pair --check',
+  };
+  return [...(isForHere ? [here] : []), ...(closed.length > 0 ? [silent] : [])];
+}
