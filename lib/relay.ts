@@ -185,7 +185,12 @@ async function createDomains(parts: DomainParts, late: Late) {
     log: log.named('operator'),
     changed: (allow) => events.publish('security', () => ({ allow_insecure_api_bearer: allow })),
   });
-  const localOperator = await openLocalOperator({ host, config, log: log.named('access') });
+  const localOperator = await openLocalOperator({
+    host,
+    config,
+    log: log.named('access'),
+    isBehindProxy: ownHosts.isBehindProxy,
+  });
   /** Absent at the edge, as everything below that is made only with a host. */
   const profileFiles =
     host &&

@@ -19,6 +19,8 @@ export interface LocalOperatorParts {
   host?: Host;
   config: Pick<Config, 'requireOperatorKey' | 'operatorUids'>;
   log: Log;
+  /** Whether a proxy on this machine forwards to the relay, so that everybody needs the key. */
+  isBehindProxy?(): Promise<boolean>;
 }
 
 export type LocalOperator = Awaited<ReturnType<typeof openLocalOperator>>;
@@ -27,7 +29,7 @@ export type LocalOperator = Awaited<ReturnType<typeof openLocalOperator>>;
  * Tells the operator from every other caller on this host, by the one rule for every area (contract 01 §1.3). Makes the
  * operator key at the first start; without one, no key is right.
  */
-export async function openLocalOperator({ host, config, log }: LocalOperatorParts) {
+export async function openLocalOperator({ host, config, log, isBehindProxy }: LocalOperatorParts) {
   const users = host?.users;
   const trusted = new Set([...(users?.own == null ? [] : [users.own]), ...config.operatorUids]);
   const key = host ? await readKey(host, log) : null;
@@ -48,7 +50,7 @@ export async function openLocalOperator({ host, config, log }: LocalOperatorPart
       if (!isStrictLoopback(caller)) return 'remote';
       const given = caller.headers.get(OPERATOR_KEY_HEADER);
       if (given !== null && key !== null && timingSafeEqual(given.trim(), key)) return undefined;
-      if (config.requireOperatorKey) return 'no-key';
+      if (config.requireOperatorKey || (await isBehindProxy?.())) return 'no-key';
       const owner = await ownerOf(caller.peer);
       return owner === 'untold' || (owner !== 'unknown' && trusted.has(owner)) ? undefined : 'other-user';
     },

@@ -1,18 +1,21 @@
 import type { Config } from '../config.ts';
 import { describeError } from '../errors.ts';
 import type { Host } from '../host/index.ts';
-import { canonicalAddress, isHost, splitUrl, unbracket } from '../kit/addresses.ts';
+import { canonicalAddress, defaultPort, isHost, splitUrl, unbracket } from '../kit/addresses.ts';
 import type { Clock } from '../kit/clock.ts';
 import type { Log } from '../log.ts';
 import type { HeaderReader, Peer } from './peer.ts';
 
 /** Milliseconds for which names are kept that cost a look at a file or a program. */
 const KEPT = 60_000;
+/** Milliseconds after which names are resolved again: the network may have been missing at the start. */
+const JUDGED = 600_000;
 const MAX_ADVERTISED = 64;
+const RESOLVE_TIMEOUT = 2_000;
 const MAX_FILE = 32 * 1024;
 
 export interface OwnHostsParts {
-  config: Pick<Config, 'host' | 'relayHosts' | 'publicUrl'>;
+  config: Pick<Config, 'host' | 'port' | 'relayHosts' | 'publicUrl'>;
   /** Absent at the edge, where the Worker in front knows the names. */
   host?: Host;
   /** URLs under which this relay can be reached beside those of the configuration. */
@@ -36,16 +39,18 @@ export function createOwnHosts({ config, host, urls, clock, log }: OwnHostsParts
   const path = host && `${host.agentHome}/svc-relay/advertised-hosts`;
   let looking: Promise<ReadonlySet<string>> | undefined;
   let until = Number.NEGATIVE_INFINITY;
+  let proxied: Promise<boolean> | undefined;
+  let judgeAgain = Number.NEGATIVE_INFINITY;
 
   async function advertised(): Promise<string[]> {
     const text = host && path ? await host.files.readText(path, MAX_FILE) : null;
-    return (text ?? '').split('\n').filter((line) => line !== '' && isHost(line));
+    return (text ?? '').split('\n').filter((line) => isHost(hostOf(`http://${line}`)));
   }
 
   /** Names that are known elsewhere. A failure leaves some out, which refuses a browser until the next look. */
   async function look(): Promise<ReadonlySet<string>> {
     const found = await Promise.all([
-      advertised(),
+      advertised().then((lines) => lines.map((line) => hostOf(`http://${line}`))),
       urls().then((list) => list.flatMap((url) => (url ? [hostOf(url)] : []))),
       host?.network.tailnet().then((tailnet) => (tailnet?.name ? [tailnet.name] : [])) ?? [],
     ]).catch((error: unknown) => {
@@ -63,7 +68,45 @@ export function createOwnHosts({ config, host, urls, clock, log }: OwnHostsParts
     return looking;
   }
 
+  /** Whether an authority leads to this machine, and there to another program than the relay. */
+  async function isProxy(authority: string, of: Host): Promise<boolean> {
+    const { host: name = '', port } = splitUrl(`http://${authority}`) ?? {};
+    if (port === config.port) return false;
+    const own = new Set(of.network.addresses().map((address) => canonicalAddress(address)));
+    return (await of.network.resolve(name, RESOLVE_TIMEOUT)).some((address) => own.has(canonicalAddress(address)));
+  }
+
+  /** A failure counts as a proxy: the operator key is then asked for once too often. */
+  async function findProxy(of: Host): Promise<boolean> {
+    try {
+      const pinned = [...(await urls()), config.publicUrl].flatMap((url) => (url && authorityOf(url)) || []);
+      const all = [...new Set([...pinned, ...(await advertised())])];
+      const found = (await Promise.all(all.map(async (one) => ((await isProxy(one, of)) ? [one] : [])))).flat();
+      if (found.length === 0) return false;
+      log.warn(
+        `${found[0]} leads to a proxy on this machine, so every operator call needs the operator key: RELAY_REQUIRE_OPERATOR_KEY`,
+      );
+      return true;
+    } catch (error) {
+      log.warn(`it is not known whether a proxy on this machine leads here: ${describeError(error)}`);
+      return true;
+    }
+  }
+
   return {
+    /**
+     * Whether a name under which the relay is published leads to a proxy on this machine: what that forwards may look like
+     * a call of the operator (contract 01 §1.3 rule 6). Looked up
+     * every ten minutes, and when a new name is advertised.
+     */
+    isBehindProxy(): Promise<boolean> {
+      if (!proxied || clock.monotonic() >= judgeAgain) {
+        proxied = host ? findProxy(host) : Promise.resolve(false);
+        judgeAgain = clock.monotonic() + JUDGED;
+      }
+      return proxied;
+    },
+
     /**
      * Whether a request is one of a browser that calls this relay by a name which is not its own. Returns a promise only for
      * a name that the configuration does not know.
@@ -77,15 +120,14 @@ export function createOwnHosts({ config, host, urls, clock, log }: OwnHostsParts
 
     /** Remembers the hosts of addresses that the operator gives to devices. Never rejects. */
     async advertise(given: readonly string[]): Promise<void> {
-      const names = given
-        .map((url) => nameOf(hostOf(url)))
-        .filter((name) => isHost(name) && canonicalAddress(name) === null);
+      const names = given.flatMap((url) => authorityOf(url) ?? []);
       if (!host || !path || names.length === 0) return;
       try {
         const before = await advertised();
         const all = [...new Set([...names, ...before])].slice(0, MAX_ADVERTISED);
         looking = undefined;
         if (all.join() === before.join()) return;
+        proxied = undefined;
         await host.files.writeAtomic(path, new TextEncoder().encode(`${all.join('\n')}\n`), 0o600);
       } catch (error) {
         log.warn(
@@ -99,6 +141,12 @@ export function createOwnHosts({ config, host, urls, clock, log }: OwnHostsParts
 /** Whether a browser says that it has sent this. */
 const isFromBrowser = (headers: HeaderReader): boolean =>
   headers.get('origin') !== null || headers.get('sec-fetch-site') !== null;
+
+/** Host and port of a URL by name, `home.test:443`; undefined for an address literal. */
+function authorityOf(url: string): string | undefined {
+  const { scheme = '', host = '', port = defaultPort(scheme) } = splitUrl(url) ?? {};
+  return isHost(host) && canonicalAddress(host) === null ? `${nameOf(host)}:${port}` : undefined;
+}
 
 const hostOf = (url: string): string => splitUrl(url)?.host ?? '';
 const nameOf = (host: string): string => unbracket(host).toLowerCase().replace(/\.$/, '');

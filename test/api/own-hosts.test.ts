@@ -1,6 +1,7 @@
-import { writeFile } from 'node:fs/promises';
+import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
+import { createOwnHosts } from '../../lib/access/own-hosts.ts';
 import { type BuiltTarget, cleanups, startBuiltTarget } from '../support/built-relay.ts';
 import { createTestClock } from '../support/clock.ts';
 import { exchange, handshakeHeaders, openRaw, request } from '../support/raw-socket.ts';
@@ -83,11 +84,47 @@ it('contract 01 §9.1a: a name in a pairing code is known at once, and after a r
   ];
   expect((await target.operator('/pairing/mint', post({ host: '192.168.1.5', endpoints }))).status).toBe(200);
   expect(await asPage(target, 'home.test')).toBe(200);
-  const { createOwnHosts } = await import('../../lib/access/own-hosts.ts');
   const { host, config, clock, log } = target.relay;
   const again = createOwnHosts({ config, host, clock, log, urls: async () => [] });
   const headers = (name: string) => new Headers({ host: name, origin: 'http://x' });
   const peer = { address: '127.0.0.1', tls: false, via: 'direct' } as const;
   expect(await again.isForeign(peer, headers('home.test'))).toBe(false);
   expect(await again.isForeign(peer, headers('other.test'))).toBe(true);
+});
+
+describe('a name that leads to a proxy on this machine (contract 01 §1.3 rule 6)', () => {
+  const mint = (target: BuiltTarget, url: string, headers: Record<string, string> = {}) =>
+    target.operator('/pairing/mint', {
+      ...post({ host: '192.168.1.5', endpoints: [{ role: 'public', relay: { url } }] }),
+      headers,
+    });
+
+  it('requires the operator key from the code on that names it, and after a restart', async () => {
+    const target = await start();
+    expect((await target.operator('/relay/security')).status).toBe(200);
+    expect((await mint(target, 'wss://localhost/relay')).status).toBe(200);
+    expect((await target.operator('/relay/security')).status).toBe(403);
+    expect(target.log.filter((line) => line.includes('RELAY_REQUIRE_OPERATOR_KEY'))).toHaveLength(1);
+    const key = await readFile(join(target.agentHome, 'svc-relay/operator-key'), 'utf8');
+    expect((await target.operator('/relay/security', { headers: { 'x-svc-operator-key': key } })).status).toBe(200);
+    const { host, config, clock, log } = target.relay;
+    const again = createOwnHosts({ config, host, clock, log, urls: async () => [] });
+    expect(await again.isBehindProxy()).toBe(true);
+  });
+
+  it('changes nothing for the relay’s own port, another machine, and an address', async () => {
+    const target = await start({ RELAY_PORT: '8767' });
+    for (const url of ['wss://localhost:8767', 'wss://no-such-host.invalid/relay', 'wss://127.0.0.1:444/relay']) {
+      expect((await mint(target, url)).status).toBe(200);
+      expect([url, (await target.operator('/relay/security')).status]).toEqual([url, 200]);
+    }
+  });
+
+  it('requires it where the look fails', async () => {
+    const { relay } = await start();
+    const { host, config, clock, log } = relay as Required<typeof relay>;
+    const files = { ...host.files, readText: () => Promise.reject(new Error('EMFILE')) };
+    const hosts = createOwnHosts({ config, host: { ...host, files }, clock, log, urls: async () => [] });
+    expect(await hosts.isBehindProxy()).toBe(true);
+  });
 });
