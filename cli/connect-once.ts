@@ -5,6 +5,7 @@ import { keepAlive } from './keep-alive.ts';
 import { CommandError, printable } from './output.ts';
 
 const NEW_CODE = "Create a new code with 'svc pair' on the relay's machine. Each works once, for ten minutes.";
+const WHOLE_LINK = "Others have tried many wrong codes. A new link of 'svc pair' pairs at once.";
 
 /**
  * Connects once over the first route that works and disconnects. The credentials that the relay issued are then in the
@@ -26,9 +27,9 @@ export function connectOnce(parts: Omit<LinkParts, 'onState' | 'phone'>): Promis
           last = state;
           if (state.name === 'online') settle(resolve);
           if (state.name === 'unpaired') {
-            settle(() =>
-              reject(new CommandError(`the relay refused: ${printable(state.reason ?? 'no reason given')}`, NEW_CODE)),
-            );
+            const reason = state.reason ?? 'no reason given';
+            const next = reason.startsWith('pairing is restricted') ? WHOLE_LINK : NEW_CODE;
+            settle(() => reject(new CommandError(`the relay refused: ${printable(reason)}`, next)));
           }
           if (state.name === 'waiting') settle(() => reject(failure(tried, state.rateLimited)));
         },

@@ -122,7 +122,7 @@ async function run(given: Options, context: CommandContext): Promise<number | vo
     // What the relay says counts: it may have been started with another RELAY_HOST.
     const listener = pairing.listenerHost ?? config.host;
     const isLocal = !remote && isLoopbackName(listener) && options.publicUrl === undefined;
-    return { ...pairing, page: pageLink(pairing.payload, isLocal ? relay : undefined) };
+    return { ...pairing, page: pageLink(pairing.payload, { local: isLocal ? relay : undefined }) };
   };
   const show = async (pairing: Pairing, waits: boolean) => {
     // A relay of an older version names the LAN address all the same.

@@ -96,6 +96,8 @@ export interface PairingCodeRecord {
   /** The first two characters of the code. */
   masked: string;
   anonymous: boolean;
+  /** Of the secret in the code's QR payload. */
+  secret_sha256?: string;
   /** The peer that made a request to pair. */
   requested_by?: string;
 }

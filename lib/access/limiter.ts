@@ -200,10 +200,13 @@ export async function openLimiter({ store, clock, log }: LimiterParts) {
       return Math.max(0, Math.ceil((blockedUntil(peer) - clock.monotonic()) / 1000));
     },
 
-    /** Counts a failure. True when it starts a block. */
-    fail(peer: string, bucket: Bucket): boolean {
+    /**
+     * Counts a failure. True when it starts a block. A wrong secret is no guess at a code: it counts for its peer, and not
+     * towards what restricts codes for all.
+     */
+    fail(peer: string, bucket: Bucket, { isGuess = true } = {}): boolean {
       const now = clock.monotonic();
-      if (bucket === 'pairing') countWrongCode(now);
+      if (bucket === 'pairing' && isGuess) countWrongCode(now);
       // An attempt that was already on its way when a block began does not lengthen it.
       if (blockedUntil(peer) > now) return false;
       let isBlocked = false;
@@ -263,6 +266,14 @@ export async function openLimiter({ store, clock, log }: LimiterParts) {
     codesFor(peer: string): 'all' | 'registered' | 'none' {
       if (restrictedUntil <= clock.monotonic()) return 'all';
       return paired.has(peer) ? 'registered' : 'none';
+    },
+
+    /**
+     * Seconds for which codes are restricted still, 0 when they are not. In tens: desktops take a reason that contains 429
+     * for a refusal by status, and wait for five minutes (contract 01 §3.6).
+     */
+    restrictedFor(): number {
+      return Math.max(0, Math.ceil((restrictedUntil - clock.monotonic()) / 10_000) * 10);
     },
 
     /** The host registered a code: ends every block, count and restriction. Returns how many peers had one. */

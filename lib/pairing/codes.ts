@@ -1,7 +1,7 @@
 import type { Storage } from 'unstorage';
 import type { PairingCodeRecord } from '../../storage/schema.ts';
 import { describeError, RelayError } from '../errors.ts';
-import { randomString, sha256 } from '../kit/bytes.ts';
+import { base64url, randomBytes, randomString, sha256, timingSafeEqual } from '../kit/bytes.ts';
 import { type Clock, seconds } from '../kit/clock.ts';
 import { isObject } from '../kit/json.ts';
 import { loadAll } from '../kit/write-behind.ts';
@@ -10,6 +10,8 @@ import { type CodePolicy, describePolicy, readPolicy } from './policy.ts';
 
 const ALPHABET = 'ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789';
 const LIFETIME = 600;
+/** Bytes of the secret beside a code. */
+const SECRET_LENGTH = 16;
 const MAX_PENDING = 256;
 /** Codes without a policy, and requests to pair, that wait at once: of each. */
 const MAX_ANONYMOUS = 32;
@@ -22,6 +24,8 @@ export interface PendingCode {
   /** First characters of the code, for people. */
   masked: string;
   anonymous: boolean;
+  /** SHA-256 of the secret beside the code, where there is one. */
+  secretHash?: string;
   /** Only on a request to pair: the peer that made it. */
   requestedBy?: string;
 }
@@ -30,6 +34,11 @@ export interface MintedCode {
   code: string;
   /** Epoch seconds, whole. */
   expiresAt: number;
+}
+
+/** A code for a QR payload, with the secret that a device may show beside it: 128 bits, base64url. */
+export interface MintedPair extends MintedCode {
+  secret: string;
 }
 
 export interface PairingCodesParts {
@@ -50,7 +59,8 @@ export type PairingCodes = Awaited<ReturnType<typeof openPairingCodes>>;
 /**
  * One-shot codes of 6 characters, good for ten minutes (contract 01 §5.1, uses logged as in §10). Memory decides, before
  * the first await: of two callers one gets a code. Methods resolve when the change is stored. Codes are kept by their
- * hash: a copy of the store does not show them, though 31 bits are soon guessed from a hash.
+ * hash: a copy of the store does not show them, though 31 bits are soon guessed from a hash. Codes for a QR payload have a
+ * secret of 128 bits beside them, which nobody guesses: a device that shows it is not subject to limits on guesses.
  *
  * A caller from elsewhere only makes a request to pair, with a code that is no good until the host registers it (§5.5).
  */
@@ -78,7 +88,7 @@ export async function openPairingCodes({ store, clock, log, changed }: PairingCo
   async function put(
     entries: Map<string, PendingCode>,
     code: string,
-    given: Pick<PendingCode, 'policy' | 'anonymous' | 'requestedBy'>,
+    given: Pick<PendingCode, 'policy' | 'anonymous' | 'requestedBy' | 'secretHash'>,
   ): Promise<MintedCode> {
     const hash = sha256(code);
     const expiresAt = Math.floor(seconds(clock)) + LIFETIME;
@@ -95,10 +105,15 @@ export async function openPairingCodes({ store, clock, log, changed }: PairingCo
   }
 
   /** @throws RelayError `rate-limited` when too many codes are pending, `unavailable` when it cannot be stored. */
-  async function add(code: string, policy: CodePolicy, anonymous: boolean): Promise<MintedCode> {
+  async function add(
+    code: string,
+    given: Pick<PendingCode, 'policy' | 'anonymous' | 'secretHash'>,
+  ): Promise<MintedCode> {
     dropExpired();
-    if (!codes.has(sha256(code)) && codes.size >= MAX_PENDING) throw tooMany(LIFETIME);
-    return put(codes, code, { policy, anonymous });
+    const known = codes.get(sha256(code));
+    if (!known && codes.size >= MAX_PENDING) throw tooMany(LIFETIME);
+    // A QR code that is on show stays good when its code is registered again.
+    return put(codes, code, { secretHash: known?.secretHash, ...given });
   }
 
   function fresh(): string {
@@ -117,21 +132,24 @@ export async function openPairingCodes({ store, clock, log, changed }: PairingCo
   return {
     /** Registers a code; a pending one gets this policy and its full time again, a requested one becomes good. */
     async register(code: string, policy: CodePolicy): Promise<MintedCode> {
-      const minted = await add(code, policy, false);
+      const minted = await add(code, { policy, anonymous: false });
       requests.delete(sha256(code));
       log.info(`registered pairing code ${maskCode(code)}: ${describePolicy(policy)}`);
       return minted;
     },
 
     /** A new code for the host's own QR payload. */
-    mint: (policy: CodePolicy): Promise<MintedCode> => add(fresh(), policy, false),
+    async mint(policy: CodePolicy): Promise<MintedPair> {
+      const secret = base64url(randomBytes(SECRET_LENGTH));
+      return { ...(await add(fresh(), { policy, anonymous: false, secretHash: sha256(secret) })), secret };
+    },
 
     /** A new code without any policy, for a host that calls `POST /pairing`; at most 32 of these are pending at once. */
     async mintAnonymous(): Promise<MintedCode> {
       dropExpired();
       const count = [...codes.values()].filter((entry) => entry.anonymous).length;
       if (count >= MAX_ANONYMOUS) throw tooMany(60);
-      return add(fresh(), {}, true);
+      return add(fresh(), { policy: {}, anonymous: true });
     },
 
     /** A peer elsewhere asks to pair: a code that is no good until it is registered. At most 32 requests wait at once. */
@@ -143,12 +161,22 @@ export async function openPairingCodes({ store, clock, log, changed }: PairingCo
 
     /**
      * Uses a code up: its policy, or undefined when it is not pending or not allowed. With `registered`, codes without a
-     * policy are not. Rejects when the use cannot be stored: the code would be good again after a sleep.
+     * policy are not. A `secret` decides by itself: with a wrong one, or for a code without one, the right code is
+     * refused too, since guesses at codes beside it would not be counted. Rejects when the use cannot be stored: the code
+     * would be good again after a sleep.
      */
-    async consume(code: string, allowed: 'all' | 'registered' | 'none' = 'all'): Promise<CodePolicy | undefined> {
+    async consume(
+      code: string,
+      { allowed = 'all', secret }: { allowed?: 'all' | 'registered' | 'none'; secret?: string } = {},
+    ): Promise<CodePolicy | undefined> {
       const hash = sha256(code);
+      // Hashed for unknown codes too: the time that it takes must not tell them apart.
+      const secretHash = secret === undefined ? undefined : sha256(secret);
       const entry = codes.get(hash);
-      if (!entry || allowed === 'none' || (allowed === 'registered' && entry.anonymous)) return undefined;
+      if (!entry) return undefined;
+      if (secretHash !== undefined) {
+        if (!timingSafeEqual(entry.secretHash ?? '', secretHash)) return undefined;
+      } else if (allowed === 'none' || (allowed === 'registered' && entry.anonymous)) return undefined;
       codes.delete(hash);
       await store.removeItem(hash);
       if (entry.expiresAt <= seconds(clock)) return undefined;
@@ -168,7 +196,14 @@ export async function openPairingCodes({ store, clock, log, changed }: PairingCo
 const tooMany = (retryAfter: number): RelayError =>
   new RelayError('rate-limited', 'too many pairing codes are waiting to be used', { retryAfter });
 
-const toRecord = ({ policy, expiresAt, masked, anonymous, requestedBy }: PendingCode): PairingCodeRecord => ({
+const toRecord = ({
+  policy,
+  expiresAt,
+  masked,
+  anonymous,
+  secretHash,
+  requestedBy,
+}: PendingCode): PairingCodeRecord => ({
   ttl_seconds: policy.ttlSeconds,
   grants: policy.grants,
   without: policy.without,
@@ -176,18 +211,20 @@ const toRecord = ({ policy, expiresAt, masked, anonymous, requestedBy }: Pending
   expires_at: expiresAt,
   masked,
   anonymous,
+  secret_sha256: secretHash,
   requested_by: requestedBy,
 });
 
 function fromRecord(value: unknown): PendingCode | undefined {
   if (!isObject(value) || typeof value.expires_at !== 'number') return undefined;
-  const { expires_at: expiresAt, masked, anonymous, requested_by: requestedBy } = value;
+  const { expires_at: expiresAt, masked, anonymous, secret_sha256: secretHash, requested_by: requestedBy } = value;
   try {
     return {
       policy: readPolicy(value),
       expiresAt,
       masked: typeof masked === 'string' ? masked : maskCode(''),
       anonymous: anonymous === true,
+      secretHash: typeof secretHash === 'string' ? secretHash : undefined,
       requestedBy: typeof requestedBy === 'string' ? requestedBy : undefined,
     };
   } catch {

@@ -126,10 +126,10 @@ export function createMint({ config, host, codes, store, routes, publicUrl, adve
 
       const urls = [url, ...(given ?? []).map((endpoint) => asObject(endpoint.relay)?.url)];
       await advertised?.(urls.filter((each) => typeof each === 'string'));
-      const { code, expiresAt } = await codes.mint(policy);
+      const { code, secret: codeSecret, expiresAt } = await codes.mint(policy);
       const own = (await routes?.(expiresAt)) ?? [];
       const endpoints = own.length > 0 ? orderCandidates([...(given ?? []), ...own]) : given;
-      const parts = { api, relay: { url, code, policy }, endpoints, dashboardUrl };
+      const parts = { api, relay: { url, code, secret: codeSecret, policy }, endpoints, dashboardUrl };
       const text = JSON.stringify(buildPayload(parts, key));
       const access = api ? `API key ${api.key === '' ? 'absent' : 'present'}` : 'API server disabled';
       log.info(`minted pairing code ${maskCode(code)}: ${describePolicy(policy)}, ${access}`);

@@ -14,7 +14,7 @@ export interface ApiTarget {
 export interface PayloadParts {
   /** Null when the API server is disabled. */
   api: ApiTarget | null;
-  relay: { url: string; code: string; policy: CodePolicy };
+  relay: { url: string; code: string; secret?: string; policy: CodePolicy };
   endpoints?: Candidate[];
   dashboardUrl?: string;
 }
@@ -37,6 +37,7 @@ export function buildPayload(parts: PayloadParts, secret: Uint8Array | null): Pa
     relay: {
       url: relay.url,
       code: relay.code,
+      secret: relay.secret,
       ttl_seconds: relay.policy.ttlSeconds,
       grants: relay.policy.grants,
       transport_hint: relay.policy.transportHint,

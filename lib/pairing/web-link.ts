@@ -4,20 +4,26 @@ import { asObject, parseObject } from '../kit/json.ts';
 export const NOT_FOR_BROWSERS: readonly string[] = ['bridge', 'desktop'];
 
 /**
- * The address of the app with the code of a payload, `<base>/app/#code=ABC123` (contract 09 §5): of the first route with TLS that a
- * browser can check, which has the most to offer there, else of the first one. A pinned route is none for browsers.
- * `local` is the relay's port when nothing but this machine reaches it.
+ * The address of the app with the code of a payload and the secret beside it, `<base>/app/#code=ABC123&secret=…` (contract
+ * 09 §5). The base is `published` where it is given, else that of the first route with TLS that a browser can check, which
+ * has the most to offer there, else of the first one. A pinned route is none for browsers. `local` is the relay's port
+ * when nothing but this machine reaches it.
  */
-export function pageLink(payload: string, local?: { port: number; tls: boolean }): string {
+export function pageLink(
+  payload: string,
+  { published, local }: { published?: string; local?: { port: number; tls: boolean } } = {},
+): string {
   const { relay, endpoints } = parseObject(payload) ?? {};
-  const { url: direct, code } = asObject(relay) ?? {};
+  const { url: direct, code, secret } = asObject(relay) ?? {};
+  const fragment = `#code=${code}${typeof secret === 'string' ? `&secret=${secret}` : ''}`;
+  if (published !== undefined) return `${published.replace(/\/+$/, '')}/app/${fragment}`;
   const routes = Array.isArray(endpoints) ? endpoints.map(asObject) : [];
   const open = routes.filter((route) => route && !route.proxy && !route.broker);
   const urls = [...open.map((route) => asObject(route?.relay)?.url), direct].filter((url) => typeof url === 'string');
   const own = local && `${local.tls ? 'wss' : 'ws'}://localhost:${local.port}`;
   const secure = urls.find((url) => /^wss:/i.test(url) && isName(url));
   const url = secure ?? own ?? urls[0] ?? '';
-  return `${url.replace(/^ws/i, 'http').replace(/\/(?:ws\/?)?$/, '')}/app/#code=${code}`;
+  return `${url.replace(/^ws/i, 'http').replace(/\/(?:ws\/?)?$/, '')}/app/${fragment}`;
 }
 
 /** Whether a browser may find a valid certificate there: nobody issues one for the addresses of a home. */

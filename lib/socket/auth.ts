@@ -11,6 +11,8 @@ import { type Message, type Payload, parseEnvelope } from './envelope.ts';
 /** Credentials and self-description in a client's first frame (contract 01 §3.3). */
 export interface AuthRequest {
   pairingCode?: string;
+  /** The secret of a QR code, beside its code. */
+  pairingSecret?: string;
   sessionToken?: string;
   refreshToken?: string;
   device: Device;
@@ -49,6 +51,7 @@ const refused = (reason: string): FirstFrame => ({ kind: 'refused', reason });
 function readAuthRequest(payload: Payload): AuthRequest {
   return {
     pairingCode: credential(payload.pairing_code)?.toUpperCase(),
+    pairingSecret: credential(payload.pairing_secret),
     sessionToken: credential(payload.session_token),
     refreshToken: credential(payload.refresh_token),
     device: {
@@ -63,8 +66,14 @@ function readAuthRequest(payload: Payload): AuthRequest {
   };
 }
 
-/** Depends on which credentials were sent, not on which check failed, so that it is no oracle (contract 01 §3.6). */
-export function refusalReason(request: AuthRequest): string {
+/**
+ * Depends on which credentials were sent, not on which check failed, so that it is no oracle (contract 01 §3.6).
+ * `restrictedFor` is how long codes without their secret are restricted, in seconds, 0 when they are not.
+ */
+export function refusalReason(request: AuthRequest, restrictedFor = 0): string {
+  if (request.pairingCode !== undefined && request.pairingSecret === undefined && restrictedFor > 0) {
+    return `pairing is restricted for ${restrictedFor} s`;
+  }
   if (request.pairingCode !== undefined) return 'Invalid pairing code or session token';
   if (request.sessionToken !== undefined || request.refreshToken !== undefined) return 'Invalid session token';
   return 'Missing pairing code or session token';
@@ -96,7 +105,7 @@ export function authenticate(
   peer: { key: string; transportHint: TransportHint },
 ): Admitted | undefined | Promise<Admitted | undefined> {
   const { sessions, codes, limiter } = parts;
-  const { sessionToken, refreshToken, pairingCode, device } = request;
+  const { sessionToken, refreshToken, pairingCode, pairingSecret, device } = request;
   const conclude = (by: 'token' | 'code', admitted: Admitted | undefined) =>
     updateLimiter(parts, request, peer.key, by, admitted);
 
@@ -114,7 +123,9 @@ export function authenticate(
   }
 
   async function pair(): Promise<Admitted | undefined> {
-    const policy = pairingCode === undefined ? undefined : await codes.consume(pairingCode, limiter.codesFor(peer.key));
+    if (pairingCode === undefined) return undefined;
+    const allowed = limiter.codesFor(peer.key);
+    const policy = await codes.consume(pairingCode, { allowed, secret: pairingSecret });
     if (!policy) return undefined;
     return sessions.create({ device, policy, transportHint: policy.transportHint ?? peer.transportHint });
   }
@@ -132,12 +143,14 @@ function updateLimiter(
     limiter.succeed(key, by);
     return admitted;
   }
-  const count = (bucket: 'pairing' | 'session') => {
-    if (limiter.fail(key, bucket)) log.warn(`${key} is blocked after too many failed ${bucket} attempts`);
+  const count = (bucket: 'pairing' | 'session', isBlocked: boolean) => {
+    if (isBlocked) log.warn(`${key} is blocked after too many failed ${bucket} attempts`);
   };
-  if (request.pairingCode !== undefined) count('pairing');
+  if (request.pairingCode !== undefined) {
+    count('pairing', limiter.fail(key, 'pairing', { isGuess: request.pairingSecret === undefined }));
+  }
   if (request.pairingCode === undefined || request.sessionToken !== undefined || request.refreshToken !== undefined) {
-    count('session');
+    count('session', limiter.fail(key, 'session'));
   }
   return undefined;
 }

@@ -41,6 +41,8 @@ export class Handshake implements Indexed {
   #state: 'waiting' | 'authenticating' | 'over' = 'waiting';
   #backlog: string[] | undefined;
   #budget = MAX_PRE_AUTH_BYTES;
+  /** How long codes were restricted when this client showed its own, seconds. */
+  #restrictedFor = 0;
 
   constructor(parts: HandshakeParts, transport: Transport, caller: Caller, admit: Admit) {
     this.#parts = parts;
@@ -90,6 +92,7 @@ export class Handshake implements Indexed {
     }
     const { request } = frame;
     this.#state = 'authenticating';
+    this.#restrictedFor = this.#parts.limiter.restrictedFor();
     let result: ReturnType<typeof authenticate>;
     try {
       result = this.#isPinned() ? this.#authenticatePinned(request) : authenticate(this.#parts, request, this.caller);
@@ -123,7 +126,7 @@ export class Handshake implements Indexed {
     // The socket may have closed, or the relay begun to stop, while the session was being saved.
     if (this.#state !== 'authenticating') return;
     if (!admitted) {
-      this.#fail(refusalReason(request));
+      this.#fail(refusalReason(request, this.#restrictedFor));
       return;
     }
     const backlog = this.#backlog;

@@ -90,7 +90,7 @@ describeInBrowser('the console in a browser (contract 09 §4, §5)', ({ open }) 
     const { page } = await openAt('pair', 'phone');
     await page.getByLabel('Browser').check();
     await button(page, 'Show a code').click();
-    const link = await page.getByText(/\/app\/#code=[A-Z0-9]{6}$/).innerText();
+    const link = await page.getByText(/\/app\/#code=[A-Z0-9]{6}&secret=[\w-]{22}$/).innerText();
     const app = await open();
     await app.page.goto(link.replace(/^http:\/\/[^:]+/, 'http://localhost'));
     await connected(app.page);

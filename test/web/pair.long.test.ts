@@ -5,7 +5,16 @@ import { afterAll, beforeAll, expect, it } from 'vitest';
 import { connected } from '../support/app.ts';
 import { describeInBrowser, expectAccessible, smallTargets } from '../support/browser.ts';
 import { qrVideo } from '../support/qr-video.ts';
-import { authenticate, randomCode, registerCode, startNodeTarget, type Target } from '../support/relay.ts';
+import {
+  attemptFrom,
+  authenticate,
+  BEHIND_PROXY,
+  post,
+  randomCode,
+  registerCode,
+  startNodeTarget,
+  type Target,
+} from '../support/relay.ts';
 
 /** The code before the camera. */
 const SEEN = 'CAM123';
@@ -110,6 +119,32 @@ describeInBrowser(
       });
       await page.reload();
       await connected(page);
+    });
+
+    it('pairs with the secret of a link while wrong codes of others restrict typed ones (issue 23, 1.9)', async ({
+      onTestFinished,
+    }) => {
+      const relay = await startNodeTarget(BEHIND_PROXY);
+      onTestFinished(() => relay.stop());
+      const app = `${relay.url.replace('127.0.0.1', 'localhost')}/app/`;
+      const mint = async (): Promise<{ code: string; secret: string }> =>
+        JSON.parse((await (await relay.operator('/pairing/mint', post({ host: '192.0.2.1' }))).json()).qr_payload)
+          .relay;
+      const [typed, linked] = [await mint(), await mint()];
+      for (let index = 0; index < 61; index++) {
+        await attemptFrom(relay, `2001:db8:${Math.floor(index / 9)}::1`, { pairing_code: `99${index + 1000}` });
+      }
+      const { page } = await open();
+      await page.goto(app);
+      await page.getByLabel('Pairing code').fill(typed.code);
+      await page.keyboard.press('Enter');
+      await page.getByText(/Others have tried many wrong codes.*Next attempt in \d+:\d\d/).waitFor();
+      await page.goto(`${app}#code=${linked.code}&secret=${linked.secret}`);
+      await page
+        .getByText(/^Connected · \d+ ms$/)
+        .first()
+        .waitFor();
+      expect(page.url()).not.toContain('secret');
     });
 
     it('leaves when the relay has revoked the session, and says so', async () => {

@@ -9,6 +9,7 @@ import { Shell } from '../shared/shell.tsx';
 import { VERSION } from '../shared/version.ts';
 import { VersionNotice } from '../shared/version-notice.tsx';
 import { useApp } from './context.ts';
+import type { LinkCode } from './launch.ts';
 import { offered } from './offered.ts';
 import { screens } from './screens.ts';
 import { ConnectionChip } from './status.tsx';
@@ -18,7 +19,7 @@ const GRANT_CHECK = 2000;
 
 export interface AppShellProps {
   /** The code of a pairing link, until it was used. */
-  code: Signal<string | null>;
+  code: Signal<LinkCode | null>;
   /** Whether this browser keeps the pairing. */
   isKept: boolean;
 }

@@ -1,15 +1,22 @@
-/** The code of a pairing link, `app/#code=ABC123`, taken out of the address and the history at once. */
-export function takeCode(): string | null {
-  const match = /^#code=([^&]*)/.exec(location.hash);
-  if (!match) return null;
+/** A pairing code, and the secret of its link: with it, wrong codes of others do not stop the pairing. */
+export interface LinkCode {
+  code: string;
+  secret?: string;
+}
+
+/** The code of a pairing link, `app/#code=ABC123&secret=…`, taken out of the address and the history at once. */
+export function takeCode(): LinkCode | null {
+  const { hash } = location;
+  if (!hash.startsWith('#code=')) return null;
   history.replaceState(null, '', `${location.pathname}${location.search}`);
-  return readCode(match[1] ?? '');
+  return readCode(hash);
 }
 
 /** The pairing code in what was typed, scanned or opened: the code alone, or a link that ends in it. */
-export function readCode(text: string): string | null {
-  const code = (/#code=([^&\s]*)/.exec(text)?.[1] ?? text).replace(/[\s-]/g, '').toUpperCase();
-  return /^[A-Z0-9]{6}$/.test(code) ? code : null;
+export function readCode(text: string): LinkCode | null {
+  const [, linked, secret] = /#code=([^&\s]*)(?:&secret=([\w-]+))?/.exec(text) ?? [];
+  const code = (linked ?? text).replace(/[\s-]/g, '').toUpperCase();
+  return /^[A-Z0-9]{6}$/.test(code) ? { code, secret } : null;
 }
 
 const SYSTEMS = [

@@ -1,12 +1,12 @@
 import { useSignal } from '@preact/signals';
-import { useEffect } from 'preact/hooks';
+import { useEffect, useRef } from 'preact/hooks';
 import { Button, Choice, Field, Notice, useToast } from '../shared/components.tsx';
 import { useI18n } from '../shared/i18n.ts';
 import { messageOf } from '../shared/load.tsx';
 import type { AppShellProps } from './app.tsx';
 import { Camera } from './camera.tsx';
 import { useApp } from './context.ts';
-import { readCode } from './launch.ts';
+import { type LinkCode, readCode } from './launch.ts';
 import { lifetimeOptions, limitFor, limitSession } from './lifetime.ts';
 import { PlainHttp, TierNotice } from './tier.tsx';
 
@@ -22,20 +22,22 @@ export default function Pair({ code, isKept }: AppShellProps) {
   const app = useApp();
   const { session, settings, shares } = app;
   const toast = useToast();
-  const typed = useSignal(code.value ?? '');
+  const typed = useSignal(code.value?.code ?? '');
   const attempt = useSignal<Attempt>({ name: 'idle' });
   const isLooking = useSignal(false);
+  /** The last link. Its code may be sent once more from the field, and the secret belongs to it still. */
+  const linked = useRef<LinkCode | null>(null);
   const { all_insecure_pair_ack_seen: consent } = settings.values;
   const mayPair = isSecureContext || consent.value;
 
-  async function pair(text: string): Promise<void> {
-    const read = readCode(text);
+  async function pair(read: LinkCode | null): Promise<void> {
+    if (read?.secret) linked.current = read;
     if (read === null) {
       attempt.value = { name: 'failed', text: t('A pairing code has six letters and digits.') };
       return;
     }
     attempt.value = { name: 'busy' };
-    const result = await session.pair(read);
+    const result = await session.pair(linked.current?.code === read.code ? linked.current : read);
     switch (result.kind) {
       case 'paired': {
         code.value = null;
@@ -59,6 +61,13 @@ export default function Pair({ code, isKept }: AppShellProps) {
           until: Date.now() + result.seconds * 1000,
         };
         break;
+      case 'restricted':
+        attempt.value = {
+          name: 'failed',
+          text: t('Others have tried many wrong codes. Open or scan a new link of: svc pair --web'),
+          until: Date.now() + result.seconds * 1000,
+        };
+        break;
       case 'unreachable':
         attempt.value = { name: 'failed', text: t('The relay does not answer. The code is still good: try again.') };
     }
@@ -73,7 +82,7 @@ export default function Pair({ code, isKept }: AppShellProps) {
   // A link is a decision already made; over plain http, it waits for the consent.
   useEffect(() => {
     if (code.value === null || attempt.peek().name === 'busy') return;
-    typed.value = code.value;
+    typed.value = code.value.code;
     if (mayPair) void pair(code.value);
   }, [code.value, mayPair]);
 
@@ -101,7 +110,7 @@ export default function Pair({ code, isKept }: AppShellProps) {
           class="card"
           onSubmit={(event) => {
             event.preventDefault();
-            void pair(typed.value);
+            void pair(readCode(typed.value));
           }}
         >
           <Field label={t('Pairing code')} error={failed && !failed.until ? failed.text : undefined}>
@@ -146,7 +155,7 @@ export default function Pair({ code, isKept }: AppShellProps) {
             const seen = readCode(text);
             if (seen === null) return false;
             isLooking.value = false;
-            typed.value = seen;
+            typed.value = seen.code;
             void pair(seen);
             return true;
           }}

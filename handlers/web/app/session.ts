@@ -9,6 +9,7 @@ import { type Cancel, every, systemClock } from '../../../lib/kit/clock.ts';
 import { createLog } from '../../../lib/log.ts';
 import type { Message, Payload } from '../../../lib/socket/envelope.ts';
 import { createBrowserDial } from './dial.ts';
+import type { LinkCode } from './launch.ts';
 import type { BrowserPairingStore } from './pairing-store.ts';
 import { type ProfileRow, readProfiles } from './profiles/rows.ts';
 
@@ -52,6 +53,8 @@ export type PairResult =
   | { kind: 'refused'; reason: string }
   /** Too many failed attempts from here. */
   | { kind: 'limited'; seconds: number }
+  /** Too many wrong codes came from anywhere: one without its secret does not count. */
+  | { kind: 'restricted'; seconds: number }
   | { kind: 'unreachable'; reason: string };
 
 export interface SessionParts {
@@ -187,10 +190,10 @@ export function createSession({ store, base, deviceName }: SessionParts) {
     },
 
     /** Redeems a code (contract 01 §3.4). The connection stays when it was good. */
-    async pair(code: string): Promise<PairResult> {
+    async pair({ code, secret }: LinkCode): Promise<PairResult> {
       limitedFor = 0;
       const old = link;
-      link = makeLink({ code: code.trim().toUpperCase(), endpoints: [endpoint] });
+      link = makeLink({ code, secret, endpoints: [endpoint] });
       state.value = { name: 'connecting', endpoint, pins: {} };
       void old.stop();
       const settling = settled();
@@ -206,7 +209,9 @@ export function createSession({ store, base, deviceName }: SessionParts) {
         if (end.rateLimited) return { kind: 'limited', seconds: limitedFor };
         return { kind: 'unreachable', reason: end.reason };
       }
-      return { kind: 'refused', reason: end.name === 'unpaired' ? (end.reason ?? '') : '' };
+      const reason = end.name === 'unpaired' ? (end.reason ?? '') : '';
+      const [, seconds] = /^pairing is restricted for (\d+) s/.exec(reason) ?? [];
+      return seconds === undefined ? { kind: 'refused', reason } : { kind: 'restricted', seconds: Number(seconds) };
     },
 
     /** After a 401: resolves to whether there is another token than `used`. */

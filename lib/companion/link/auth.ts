@@ -15,13 +15,15 @@ export interface DeviceFacts {
   typedStream?: boolean;
 }
 
-export type Credentials = { pairingCode: string } | { sessionToken: string; refreshToken?: string };
+export type Credentials =
+  | { pairingCode: string; pairingSecret?: string }
+  | { sessionToken: string; refreshToken?: string };
 
 /** Payload of `system/auth`. */
 export function authPayload(credentials: Credentials, deviceId: string, device: DeviceFacts): Payload {
   return {
     ...('pairingCode' in credentials
-      ? { pairing_code: credentials.pairingCode }
+      ? { pairing_code: credentials.pairingCode, pairing_secret: credentials.pairingSecret }
       : { session_token: credentials.sessionToken, refresh_token: credentials.refreshToken }),
     device_id: deviceId,
     device_name: device.name,

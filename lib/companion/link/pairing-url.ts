@@ -10,6 +10,8 @@ import { authority, type Endpoint, endpointId, inPreference } from './endpoints.
 export interface PairingOffer {
   /** One-time pairing code; a secret until it is used. */
   code: string;
+  /** What the QR code carries beside the code: with it, wrong codes of others do not stop the pairing. */
+  secret?: string;
   /** In the order in which to try them. Never empty. */
   endpoints: Endpoint[];
   /** Pinned routes of the link that cannot be used, with the member that is missing or malformed. */
@@ -27,6 +29,7 @@ const MAX_CANDIDATES = 16;
 const MAX_URL = 2048;
 const PINNED_ROLE = /^(?:plugin_proxy|outbound_broker)$/i;
 const BASE64URL = /^[A-Za-z0-9_-]+$/;
+const SECRET = /^[A-Za-z0-9_-]{16,128}$/;
 
 const invalid = (message: string) => new RelayError('invalid', message);
 
@@ -74,7 +77,9 @@ function readPayload(json: string): PairingOffer {
   const direct = relayUrl(relay.url);
   if (!direct) throw invalid('relay.url must be a ws:// or wss:// URL');
   const { usable, unusable } = readCandidates(endpoints);
-  return { code, endpoints: inOrder(usable, direct), unusable };
+  const { secret } = relay;
+  const isSecret = typeof secret === 'string' && SECRET.test(secret);
+  return { code, ...(isSecret && { secret }), endpoints: inOrder(usable, direct), unusable };
 }
 
 /** A phone rejects `3600.0` and `1e3`, which `JSON.parse` cannot tell from integers. */

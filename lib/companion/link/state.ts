@@ -193,7 +193,7 @@ function opened(machine: LinkMachine, { endpoint, pins }: Connecting, spki: Peer
   }
   const { pairing } = facts;
   const credentials: Credentials = machine.offer
-    ? { pairingCode: machine.offer.code }
+    ? { pairingCode: machine.offer.code, pairingSecret: machine.offer.secret }
     : { sessionToken: pairing?.session_token ?? '', refreshToken: pairing?.refresh_token };
   const known = check.kind === 'first' ? check.pins : pins;
   return enter(

@@ -134,3 +134,22 @@ test('a store that fails gives no code out and lets nobody in', async () => {
   expect(await codes.consume('ABC123')).toBeUndefined();
   await expect(codes.mint({})).rejects.toThrow(expect.objectContaining({ kind: 'unavailable' }));
 });
+
+test('issue 23, 1.9: the secret beside a code outlasts a sleep as a hash alone, and goes with the code', async () => {
+  const { clock } = fakeClock();
+  const { log } = fakeLog();
+  const stores = memoryStores();
+  const codes = await codesOf(clock, log, stores);
+  const { code, secret } = await codes.mint({ ttlSeconds: 60 });
+  const store = stores.open('pairing-codes');
+  const records = await Promise.all((await store.getKeys()).map((key) => store.getItem(key)));
+  expect(JSON.stringify(records)).not.toContain(secret);
+
+  const woken = await codesOf(clock, log, stores);
+  expect(await woken.consume(code, { secret: 'another' })).toBeUndefined();
+  expect(await woken.consume(code, { allowed: 'none' })).toBeUndefined();
+  expect(await woken.consume(code, { allowed: 'none', secret })).toEqual({ ttlSeconds: 60 });
+  expect(await woken.consume(code, { secret })).toBeUndefined();
+  await woken.register('ABC123', {});
+  expect(await woken.consume('ABC123', { secret: '' }), 'a code without a secret').toBeUndefined();
+});

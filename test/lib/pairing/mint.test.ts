@@ -64,7 +64,7 @@ describe('mint (contract 01 §5.3)', () => {
       port: 8642,
       key: 'k',
       tls: false,
-      relay: { url: 'ws://192.168.1.20:8767', code: answer.code },
+      relay: { url: 'ws://192.168.1.20:8767', code: answer.code, secret: expect.stringMatching(/^[\w-]{22}$/) },
       sig: signature(answer.qr_payload, await secret()),
     });
     expect(answer.qr_payload).toBe(JSON.stringify(payload));

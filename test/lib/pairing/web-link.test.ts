@@ -24,5 +24,13 @@ it.each([
 
 it('contract 09 §5: a relay that only this machine reaches has a link to localhost', () => {
   const text = payload('ws://192.168.1.20:8767');
-  expect(pageLink(text, { port: 8767, tls: false })).toBe('http://localhost:8767/app/#code=ABC123');
+  expect(pageLink(text, { local: { port: 8767, tls: false } })).toBe('http://localhost:8767/app/#code=ABC123');
+});
+
+it('the link carries the secret beside the code, so that wrong codes of others do not stop the pairing', () => {
+  const text = JSON.stringify({ svc: 1, relay: { url: 'ws://192.0.2.1:8767', code: 'ABC123', secret: 's3cr-_t' } });
+  expect(pageLink(text)).toBe('http://192.0.2.1:8767/app/#code=ABC123&secret=s3cr-_t');
+  expect(pageLink(text, { published: 'https://relay.example/' })).toBe(
+    'https://relay.example/app/#code=ABC123&secret=s3cr-_t',
+  );
 });

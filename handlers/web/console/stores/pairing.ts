@@ -130,8 +130,8 @@ export function createPairingStore(api: Api, relay: Pick<RelayStore, 'pending' |
 
 /** The page for a browser: where the operator says that the relay is published, else by the best way of the code. */
 function pageOf(minted: Minted, isLocal: boolean, publicUrl = ''): string {
-  if (publicUrl !== '') return `${publicUrl.replace(/\/+$/, '')}/app/#code=${minted.code}`;
-  return pageLink(minted.qr_payload, isLocal ? portOf(minted) : undefined);
+  const published = publicUrl === '' ? undefined : publicUrl;
+  return pageLink(minted.qr_payload, { published, local: isLocal ? portOf(minted) : undefined });
 }
 
 /** Where the relay listens, on a machine that nobody else reaches. */

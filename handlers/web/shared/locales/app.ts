@@ -90,6 +90,13 @@ export default {
     'Na máquina do relay, execute este comando e leia o código dele, ou digite-o aqui.',
     '在中继所在的机器上运行此命令，然后扫描显示的码，或在此输入。',
   ],
+  'Others have tried many wrong codes. Open or scan a new link of: svc pair --web': [
+    'Andere haben viele falsche Codes probiert. Öffne oder scanne einen neuen Link von: svc pair --web',
+    'Otros han probado muchos códigos erróneos. Abre o escanea un enlace nuevo de: svc pair --web',
+    '誰かが誤ったコードを何度も試しました。次のコマンドの新しいリンクを開くかスキャンしてください: svc pair --web',
+    'Outros tentaram muitos códigos errados. Abra ou escaneie um novo link de: svc pair --web',
+    '有人尝试了许多错误的配对码。请打开或扫描此命令的新链接：svc pair --web',
+  ],
   'Pair this browser': [
     'Diesen Browser koppeln',
     'Emparejar este navegador',

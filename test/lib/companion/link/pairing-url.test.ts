@@ -30,6 +30,7 @@ describe('a companion reads what svc pair prints (01 §5.4)', () => {
     }));
   const parts = fc.record({
     code: fc.stringMatching(/^[A-Z0-9]{6}$/),
+    codeSecret: fc.option(fc.stringMatching(/^[\w-]{22}$/), { nil: undefined }),
     endpoints: fc.array(candidate, { maxLength: 16 }),
     ttl: fc.option(fc.nat(3_153_600_000), { nil: undefined }),
     key: fc.string(),
@@ -38,12 +39,12 @@ describe('a companion reads what svc pair prints (01 §5.4)', () => {
 
   it('as a link and as JSON: the code, and every route once, by priority, the direct one last', () => {
     fc.assert(
-      fc.property(parts, ({ code, endpoints, ttl, key, secret }) => {
+      fc.property(parts, ({ code, codeSecret, endpoints, ttl, key, secret }) => {
         const payload = JSON.stringify(
           buildPayload(
             {
               api: { host: '192.0.2.1', port: 8642, tls: false, key },
-              relay: { url: relay.url, code, policy: { ttlSeconds: ttl } },
+              relay: { url: relay.url, code, secret: codeSecret, policy: { ttlSeconds: ttl } },
               endpoints,
             },
             secret ? new Uint8Array(32).fill(7) : null,
@@ -52,6 +53,7 @@ describe('a companion reads what svc pair prints (01 §5.4)', () => {
         const read = parsePairing(pairingUrl(payload));
         expect(parsePairing(` ${payload}\n`)).toEqual(read);
         expect(read.code).toBe(code);
+        expect(read.secret).toBe(codeSecret);
         const urls = read.endpoints.map(({ url }) => url);
         expect(new Set(urls).size).toBe(urls.length);
         expect(new Set(urls)).toEqual(
