@@ -1,3 +1,4 @@
+import { NONCE_HEADER } from '../lib/access/proofs.ts';
 import { describeError, type ErrorKind, RelayError } from '../lib/errors.ts';
 import { errnoOf } from '../lib/host/errors.ts';
 import { visibleLine } from '../lib/kit/text.ts';
@@ -70,6 +71,10 @@ export function failureResponse(error: unknown, request: Refused, what: string, 
   }
   const headers: Record<string, string> = {};
   if (error.kind === 'unauthorized') headers['www-authenticate'] = 'Bearer';
+  if (error.nonce !== undefined) {
+    headers['www-authenticate'] = 'Bearer, DPoP algs="ES256", error="use_dpop_nonce"';
+    headers[NONCE_HEADER] = error.nonce;
+  }
   if (error.retryAfter !== undefined) headers['retry-after'] = String(error.retryAfter);
   // The rest of the body is not read, so the connection cannot be reused.
   if (error.kind === 'too-large' || error.kind === 'timeout') headers.connection = 'close';

@@ -77,12 +77,15 @@ function loggedPath({ url, params }: RelayRequest): string {
 
 const NO_BEARER = 'a valid session bearer is required';
 
-/** The session of the request's bearer, now marked as seen. */
-function sessionOf({ headers }: RelayRequest, { sessions }: Relay, refusal = NO_BEARER): Session {
-  const token = bearerOf(headers.get('authorization'));
-  const session = token === null ? undefined : sessions.authenticate(token);
-  if (!session) throw new RelayError('unauthorized', refusal);
-  return session;
+/** The session of the request's bearer, now marked as seen. A promise only for one that is bound to a key. */
+function sessionOf(request: RelayRequest, relay: Relay, refusal = NO_BEARER): Session | Promise<Session> {
+  const token = bearerOf(request.headers.get('authorization'));
+  const found = token === null ? undefined : relay.sessionBearers.sessionOf(token, request);
+  const checked = (session: Session | undefined): Session => {
+    if (!session) throw new RelayError('unauthorized', refusal);
+    return session;
+  };
+  return found instanceof Promise ? found.then(checked) : checked(found);
 }
 
 /** The operator only. Needs no bearer, but refuses an invalid one (contract 01 §1.1). */
@@ -92,21 +95,23 @@ export const operator: Guard = async (request, relay) => {
   const refusal = await operatorRefusal(request, relay);
   if (refusal) {
     // A device's token is no operator token, but not an invalid one either.
-    if (isEdge && hasBearer) sessionOf(request, relay, INVALID_OPERATOR_TOKEN);
+    if (isEdge && hasBearer) await sessionOf(request, relay, INVALID_OPERATOR_TOKEN);
     await refuse(request, relay, refusal);
   }
-  if (!isEdge && hasBearer) sessionOf(request, relay);
+  if (!isEdge && hasBearer) await sessionOf(request, relay);
 };
 
 /** A device with a live session and, where one is named, the grant. `refusal` is the error for a missing grant. */
 export function paired(grant?: string, refusal = `this device has no ${grant} grant, or it has expired`): Guard {
   return (request, relay) => {
+    const admit = (session: Session): undefined => {
+      if (grant !== undefined && !isGranted(session.grants, grant, relay.clock.now() / 1000)) {
+        throw new RelayError('forbidden', refusal);
+      }
+      request.session = session;
+    };
     const session = sessionOf(request, relay);
-    if (grant !== undefined && !isGranted(session.grants, grant, relay.clock.now() / 1000)) {
-      throw new RelayError('forbidden', refusal);
-    }
-    request.session = session;
-    return undefined;
+    return session instanceof Promise ? session.then(admit) : admit(session);
   };
 }
 

@@ -42,7 +42,7 @@ import { pushKey, pushStatus, subscribePush, unsubscribePush } from './push.ts';
 import { pathOf, type RelayRequest, type Route } from './request.ts';
 import { indexRoutes, readQuery } from './route-index.ts';
 import { secureLinkPreflight } from './secure-link/preflight.ts';
-import { listSessions, reduceSession, revokeSession } from './sessions.ts';
+import { listSessions, reduceSession, revokeSession, sessionNonce, unbindSession } from './sessions.ts';
 import { type SocketRow, sockets, upgradeRequired } from './sockets.ts';
 import { providerUsage } from './usage.ts';
 import { getAgentConfig, getAgentOptions, patchAgentConfig, validateAgent } from './voice/agent.ts';
@@ -69,8 +69,10 @@ import { missShare, SHARE_PATH, serveApp, serveConsole, toApp, wantsPage } from 
 export const routes: readonly Route[] = [
   ['GET', '/health', open, health],
   ['GET', '/sessions', pairedOrHostTool(), listSessions],
+  ['GET', '/sessions/nonce', open, sessionNonce],
   ['DELETE', '/sessions/:prefix', pairedOrHostTool(), revokeSession],
   ['PATCH', '/sessions/:prefix', pairedOrHostTool(), reduceSession],
+  ['DELETE', '/sessions/:prefix/key', paired(), unbindSession],
   ['ALL', DEVICE_PATHS, mayControl, controlDevice],
   ['GET', '/desktop/_ping', mayUseDesktop, pingDesktop],
   ['GET', '/desktop/health', mayUseDesktop, desktopHealth],

@@ -25,6 +25,7 @@ export const rowOf = (session: Session, isCurrent: boolean) => ({
   device_model: session.device.model,
   device_platform: session.device.platform,
   is_current: isCurrent,
+  ...(session.keyThumbprint !== undefined && { bound: true }),
 });
 
 /**
@@ -35,6 +36,23 @@ export const listSessions: Handler = (request, relay) => {
   const own = request.session;
   const sessions = own && !hasGrant(request, relay, 'devices') ? [own] : relay.sessions.list();
   return json({ sessions: sessions.map((session) => rowOf(session, session === own)) });
+};
+
+/** `GET /sessions/nonce`: the nonce for proofs of a key (README of `web`). Says nothing about any session. */
+export function sessionNonce(_request: RelayRequest, relay: Relay): Response {
+  const { nonce, expiresIn } = relay.proofs.nonce();
+  return json({ nonce, expires_in: expiresIn });
+}
+
+/**
+ * `DELETE /sessions/{prefix}/key`: a device lets its own session go from its key, to take it elsewhere in a backup. The
+ * proof that the request carries is the last one that it needs.
+ */
+export const unbindSession: Handler = async (request, relay) => {
+  const session = sessionByPrefix(prefixOf(request), request, relay);
+  if (session !== request.session) throw new RelayError('forbidden', 'cannot modify another session');
+  await relay.sessions.unbind(session);
+  return json({ ok: true, token_prefix: session.prefix });
 };
 
 /**

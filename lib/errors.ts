@@ -22,18 +22,21 @@ export class RelayError extends Error {
   readonly kind: ErrorKind;
   /** Whole seconds to wait, for `rate-limited`. */
   readonly retryAfter?: number;
+  /** For `unauthorized`: the nonce for a proof of the caller's key. */
+  readonly nonce?: string;
   /** Further members of the error body, named by the contract. */
   readonly extra?: Readonly<Record<string, unknown>>;
 
   constructor(
     kind: ErrorKind,
     message: string,
-    options: { retryAfter?: number; extra?: Readonly<Record<string, unknown>>; cause?: unknown } = {},
+    options: { retryAfter?: number; nonce?: string; extra?: Readonly<Record<string, unknown>>; cause?: unknown } = {},
   ) {
     super(message, options.cause === undefined ? undefined : { cause: options.cause });
     this.name = 'RelayError';
     this.kind = kind;
     this.retryAfter = options.retryAfter;
+    this.nonce = options.nonce;
     this.extra = options.extra;
   }
 }

@@ -4,6 +4,8 @@ import { openLocalOperator } from './access/local-operator.ts';
 import { createOperatorTokens } from './access/operator-token.ts';
 import { createRefusals } from './access/refusals.ts';
 import { createOwnHosts } from './access/own-hosts.ts';
+import { createProofs } from './access/proofs.ts';
+import { createSessionBearers } from './access/session-bearers.ts';
 import { openBridge } from './bridge/bridge.ts';
 import { createChat } from './chat/chat.ts';
 import { createReachability } from './chat/reachable.ts';
@@ -119,6 +121,8 @@ async function createDomains(parts: DomainParts, late: Late) {
     log: log.named('sessions'),
     saveSeenAfter: parts.socketsOutliveMemory ? SAVE_SEEN_AFTER : undefined,
   });
+  const proofs = createProofs(clock);
+  const sessionBearers = createSessionBearers({ sessions, proofs });
   const deviceChanged = ({ prefix, device }: Session, change: string): void =>
     events.publish('device', () => ({ token_prefix: prefix, device_name: device.name, change }));
   sessions.onEnd((session, reason) => deviceChanged(session, reason));
@@ -164,6 +168,7 @@ async function createDomains(parts: DomainParts, late: Late) {
     sessions,
     codes,
     limiter,
+    proofs,
     clock,
     log: log.named('socket'),
     changed: deviceChanged,
@@ -223,6 +228,8 @@ async function createDomains(parts: DomainParts, late: Late) {
     events,
     refusals: createRefusals({ clock, log }),
     sessions,
+    proofs,
+    sessionBearers,
     codes,
     limiter,
     sockets,
@@ -295,6 +302,7 @@ async function createDomains(parts: DomainParts, late: Late) {
       upstream,
       dialUpstream,
       sessions,
+      sessionBearers,
       security,
       localOperator,
       profileFiles,

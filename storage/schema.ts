@@ -62,6 +62,8 @@ export interface SessionRecord {
   version?: number;
   grants: Record<string, number | null>;
   refresh: RefreshRecord | null;
+  /** Thumbprint of the key without which the session's credentials are no good (RFC 7638). */
+  key_thumbprint?: string;
 }
 
 /** A session's refresh credential (contract 01 §6.5). */

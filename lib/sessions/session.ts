@@ -48,6 +48,11 @@ export interface Session {
   expiresAt: Expiry;
   grants: Grants;
   refresh: Refresh | null;
+  /**
+   * Thumbprint (RFC 7638) of the key that the session is bound to: its credentials are no good without a proof of it
+   * (handlers/web/README.md).
+   */
+  keyThumbprint?: string;
   /** Set once, when the session ends: connections that hold the session check it. */
   ended?: EndReason;
 }
@@ -58,6 +63,8 @@ const seconds = v.pipe(v.number(), v.finite());
 const expiry = v.nullable(seconds);
 const hash = v.pipe(v.string(), v.regex(/^[0-9a-f]{64}$/));
 const text = v.optional(v.string(), '');
+/** Anything but a thumbprint makes the record unreadable: a session must not lose its key. */
+const thumbprint = v.optional(v.pipe(v.string(), v.regex(/^[\w-]{43}$/)));
 
 /** Version of a stored record since which it names every grant: what it does not name, the session does not have. */
 const ALL_GRANTS = 2;
@@ -94,6 +101,7 @@ const Stored: v.GenericSchema<unknown, SessionRecord> = v.object({
     ),
     null,
   ),
+  key_thumbprint: thumbprint,
 });
 
 /** The stored form of a session: hashes only. */
@@ -123,6 +131,7 @@ export function toStored(session: Session): SessionRecord {
       last_used: refresh.lastUsed,
       expires_at: refresh.expiresAt,
     },
+    ...(session.keyThumbprint !== undefined && { key_thumbprint: session.keyThumbprint }),
   };
 }
 
@@ -160,5 +169,6 @@ export function fromStored(value: unknown): Session | null {
       lastUsed: stored.refresh.last_used,
       expiresAt: stored.refresh.expires_at,
     },
+    ...(stored.key_thumbprint !== undefined && { keyThumbprint: stored.key_thumbprint }),
   };
 }

@@ -19,6 +19,8 @@ export interface NewSession {
   device: Device;
   policy: Policy;
   transportHint: TransportHint;
+  /** Of the key that it shall be bound to. */
+  keyThumbprint?: string;
 }
 
 /** A session together with the raw credentials that were made for it just now. */
@@ -131,17 +133,38 @@ export class Sessions {
 
   /**
    * The live session of a token: by hash the first time, then by its public prefix and a constant-time comparison,
-   * which spares every small request a hash.
+   * which spares every small request a hash. One that is bound to a key takes `proved`, the thumbprint of the key that
+   * the caller has just proved to hold.
    */
-  authenticate(token: string): Session | undefined {
+  authenticate(token: string, proved?: string): Session | undefined {
+    const session = this.#ofToken(token);
+    if (!session || (session.keyThumbprint !== undefined && session.keyThumbprint !== proved)) return undefined;
+    session.token = token;
+    this.touch(session);
+    return session;
+  }
+
+  #ofToken(token: string): Session | undefined {
     const known = this.#index.ofPrefix(token.slice(0, PREFIX_LENGTH));
     const isKnown = known?.token !== undefined && timingSafeEqual(known.token, token);
-    const session = this.#alive(isKnown ? known : this.#index.ofToken(sha256(token)));
-    if (session) {
-      session.token = token;
-      this.touch(session);
-    }
-    return session;
+    return this.#alive(isKnown ? known : this.#index.ofToken(sha256(token)));
+  }
+
+  /** Thumbprint of the key to which the live session of a token or refresh token is bound, if it is. */
+  keyOf({ token, refreshToken }: { token?: string; refreshToken?: string }): string | undefined {
+    const ofToken = token === undefined ? undefined : this.#ofToken(token);
+    if (ofToken || refreshToken === undefined) return ofToken?.keyThumbprint;
+    const hash = sha256(refreshToken);
+    const session = this.#alive(this.#index.ofRefresh(hash));
+    return session && isGood(session.refresh, hash, this.#now()) ? session.keyThumbprint : undefined;
+  }
+
+  /** Lets a session go from its key: its credentials are good by themselves again. Resolves when that is on disk. */
+  async unbind(session: Session): Promise<void> {
+    if (session.ended || session.keyThumbprint === undefined) return;
+    this.#log.warn(`session ${named(session)} is no longer bound to the key of its device: copies of it work anywhere`);
+    session.keyThumbprint = undefined;
+    await this.#records.save(session);
   }
 
   /** The live session of a family: of one that was alive when its socket went to sleep (edge), for example. */
@@ -174,7 +197,7 @@ export class Sessions {
    * Makes the session of a fresh pairing. Other sessions of the same device end with it (contract 01 §6.6), in the
    * same transaction: a crash leaves the device either the new session or the old ones.
    */
-  async create({ device, policy, transportHint }: NewSession): Promise<Issued> {
+  async create({ device, policy, transportHint, keyThumbprint }: NewSession): Promise<Issued> {
     const at = this.#now();
     const token = this.#newToken();
     const session: Session = {
@@ -189,6 +212,7 @@ export class Sessions {
       lastSeen: at,
       ...applyPolicy(policy, at),
       refresh: null,
+      ...(keyThumbprint !== undefined && { keyThumbprint }),
     };
     const replaced = new Set(this.#index.ofDevice(device));
     this.#index.add(session);
@@ -203,9 +227,10 @@ export class Sessions {
 
   /**
    * Replaces the session that a refresh token belongs to by one with the same policy and a new token.
-   * Undefined when the token is not good, or not for this device. A dead token ends its session: see `#endIfStolen`.
+   * Undefined when the token is not good, or not for this device, or the session is bound to another key than `proved`;
+   * one that is bound to none is bound to that. A dead token ends its session: see `#endIfStolen`.
    */
-  async refresh(refreshToken: string, device: Device): Promise<Issued | undefined> {
+  async refresh(refreshToken: string, device: Device, proved?: string): Promise<Issued | undefined> {
     const hash = sha256(refreshToken);
     const old = this.#alive(this.#index.ofRefresh(hash));
     if (!old?.refresh || !isGood(old.refresh, hash, this.#now())) {
@@ -213,6 +238,7 @@ export class Sessions {
       return undefined;
     }
     if (isDeviceId(old.device.id) && old.device.id !== device.id) return undefined;
+    if (old.keyThumbprint !== undefined && old.keyThumbprint !== proved) return undefined;
     const token = this.#newToken();
     const described = this.#describe(old, device);
     this.#drop(old, 'replaced');
@@ -226,6 +252,7 @@ export class Sessions {
       device: described,
       lastSeen: this.#now(),
       refresh: withoutOlder(old.refresh, hash),
+      ...(proved !== undefined && { keyThumbprint: proved }),
     };
     this.#index.add(session);
     const rotatedToken = this.#rotate(session);
@@ -236,10 +263,16 @@ export class Sessions {
 
   /**
    * A device came back with its token: adopts its description of itself, and gives it a refresh token if it lacks a
-   * good one (contract 01 §3.4): that token. `saved` is absent when nothing changed.
+   * good one (contract 01 §3.4): that token. A session that is bound to no key is bound to `proved`. `saved` is absent when
+   * nothing changed.
    */
-  resume(session: Session, device: Device, offeredRefresh?: string): Resumed {
+  resume(session: Session, device: Device, offeredRefresh?: string, proved?: string): Resumed {
     if (session.ended) return {};
+    const isBinding = proved !== undefined && session.keyThumbprint === undefined;
+    if (isBinding) {
+      session.keyThumbprint = proved;
+      this.#log.info(`session ${named(session)} is bound to the key of its device`);
+    }
     const merged = this.#describe(session, device);
     const isChanged = !isSameDevice(merged, session.device);
     if (isChanged) this.#index.setDevice(session, merged);
@@ -249,7 +282,7 @@ export class Sessions {
     if (!isServed) return { refreshToken: this.#rotate(session), saved: this.#records.save(session) };
     const rest = refresh && hash !== undefined ? withoutOlder(refresh, hash) : refresh;
     if (rest && rest !== refresh) this.#index.setRefresh(session, rest);
-    else if (!isChanged) return {};
+    else if (!isChanged && !isBinding) return {};
     return { saved: this.#records.save(session) };
   }
 

@@ -1,4 +1,5 @@
 import type { Limiter } from '../access/limiter.ts';
+import { RelayError } from '../errors.ts';
 import { isObject, parseObject } from '../kit/json.ts';
 import { visibleName } from '../kit/text.ts';
 import type { Log } from '../log.ts';
@@ -15,6 +16,8 @@ export interface AuthRequest {
   pairingSecret?: string;
   sessionToken?: string;
   refreshToken?: string;
+  /** A proof of the client's key (handlers/web/README.md). */
+  proof?: string;
   device: Device;
   /** Whether the client reads typed chat events. A property of the socket, never of the session. */
   typedStream: boolean;
@@ -54,6 +57,7 @@ function readAuthRequest(payload: Payload): AuthRequest {
     pairingSecret: credential(payload.pairing_secret),
     sessionToken: credential(payload.session_token),
     refreshToken: credential(payload.refresh_token),
+    proof: credential(payload.proof),
     device: {
       name: visibleName(payload.device_name) || visibleName(payload.device_hostname) || UNNAMED,
       id: visibleName(payload.device_id) || 'unknown',
@@ -79,6 +83,16 @@ export function refusalReason(request: AuthRequest, restrictedFor = 0): string {
   return 'Missing pairing code or session token';
 }
 
+/** The credential that a proof in the first frame goes with: the first of these. Empty without any. */
+export const provedCredential = ({ sessionToken, refreshToken, pairingCode }: AuthRequest): string =>
+  sessionToken ?? refreshToken ?? pairingCode ?? '';
+
+/**
+ * Reason for a client that does not prove the key of its session. Clients keep their pairing when a reason contains "auth"
+ * and "timeout" (contract 01 §3.6): a tab from before an update shares the pairing of one that has bound it.
+ */
+const NEEDS_PROOF = 'Authentication needs a proof of the key of this session (timeout)';
+
 export interface AuthParts {
   sessions: Sessions;
   codes: PairingCodes;
@@ -94,31 +108,43 @@ export interface Admitted {
   routeCredential?: object;
 }
 
+/** What became of the proof in a first frame: the thumbprint of its key, or false for a proof that is not good. */
+export type Proved = string | false | undefined;
+
 /**
  * Authenticates a client: by session token, else refresh token, else pairing code (contract 01 §3.4). Returns undefined
- * and counts the failure when none is valid, or when the session ended while it was being saved. Synchronous for a
- * session token that changes nothing, the usual case.
+ * and counts the failure when none is valid, the proof is not good, or the session ended while it was being saved. A
+ * session that is bound to no key is bound to `proved`. Synchronous for a session token that changes nothing, the usual
+ * case.
+ * @throws RelayError `unauthorized` with the reason when the session is bound to a key and there is no proof.
  */
 export function authenticate(
   parts: AuthParts,
   request: AuthRequest,
   peer: { key: string; transportHint: TransportHint },
+  proved?: Proved,
 ): Admitted | undefined | Promise<Admitted | undefined> {
   const { sessions, codes, limiter } = parts;
   const { sessionToken, refreshToken, pairingCode, pairingSecret, device } = request;
   const conclude = (by: 'token' | 'code', admitted: Admitted | undefined) =>
     updateLimiter(parts, request, peer.key, by, admitted);
 
-  const session = sessionToken === undefined ? undefined : sessions.authenticate(sessionToken);
+  if (proved === false) return conclude('token', undefined);
+  const session = sessionToken === undefined ? undefined : sessions.authenticate(sessionToken, proved);
   if (session) {
-    const { refreshToken: issued, saved } = sessions.resume(session, device, refreshToken);
+    const { refreshToken: issued, saved } = sessions.resume(session, device, refreshToken, proved);
     const admitted = { session, token: sessionToken as string, refreshToken: issued };
     return saved ? saved.then(() => conclude('token', admitted)) : conclude('token', admitted);
+  }
+  // Not a failed attempt: whoever has the token has not guessed it.
+  if (proved === undefined && sessions.keyOf({ token: sessionToken, refreshToken }) !== undefined) {
+    throw new RelayError('unauthorized', NEEDS_PROOF);
   }
   return refreshOrPair();
 
   async function refreshOrPair(): Promise<Admitted | undefined> {
-    const refreshed = refreshToken === undefined ? undefined : await sessions.refresh(refreshToken, device);
+    const refreshed =
+      refreshToken === undefined ? undefined : await sessions.refresh(refreshToken, device, proved || undefined);
     return refreshed ? conclude('token', refreshed) : conclude('code', await pair());
   }
 
@@ -127,7 +153,8 @@ export function authenticate(
     const allowed = limiter.codesFor(peer.key);
     const policy = await codes.consume(pairingCode, { allowed, secret: pairingSecret });
     if (!policy) return undefined;
-    return sessions.create({ device, policy, transportHint: policy.transportHint ?? peer.transportHint });
+    const transportHint = policy.transportHint ?? peer.transportHint;
+    return sessions.create({ device, policy, transportHint, keyThumbprint: proved || undefined });
   }
 }
 

@@ -1,10 +1,13 @@
-import { describeError } from '../errors.ts';
+import type { Proofs } from '../access/proofs.ts';
+import { describeError, RelayError } from '../errors.ts';
 import type { Session } from '../sessions/session.ts';
 import {
   type Admitted,
   type AuthParts,
   type AuthRequest,
   authenticate,
+  type Proved,
+  provedCredential,
   readFirstFrame,
   refusalReason,
 } from './auth.ts';
@@ -15,6 +18,7 @@ import type { Caller, Transport } from './transport.ts';
 const MAX_PRE_AUTH_BYTES = 64 * 1024;
 
 export interface HandshakeParts extends AuthParts {
+  proofs: Proofs;
   /** Credential for a client over Secure Link to come back through the broker. Takes 3 s at most and never rejects. */
   routeCredential?(session: Session): Promise<object | undefined>;
   /** The client was refused and told so. It has yet to disconnect. */
@@ -27,7 +31,8 @@ export interface HandshakeParts extends AuthParts {
 export type Admit = (admitted: Admitted, typedStream: boolean) => { receive(text: string): void };
 
 /**
- * A socket before it has authenticated (contract 01 §3.3-3.6): one first frame, 64 KiB, 30 seconds. Lasts until a
+ * A socket before it has authenticated (contract 01 §3.3-3.6): one first frame, 64 KiB, 30 seconds. A client whose proof
+ * has an old nonce gets another one, once (`auth.challenge`), and sends its first frame again. Lasts until a
  * refused client has disconnected, or has had the time to: it occupies a slot until then.
  */
 export class Handshake implements Indexed {
@@ -43,6 +48,9 @@ export class Handshake implements Indexed {
   #budget = MAX_PRE_AUTH_BYTES;
   /** How long codes were restricted when this client showed its own, seconds. */
   #restrictedFor = 0;
+  #wasChallenged = false;
+  /** Why the client is refused, where it is not for its credentials. */
+  #refusal: string | undefined;
 
   constructor(parts: HandshakeParts, transport: Transport, caller: Caller, admit: Admit) {
     this.#parts = parts;
@@ -93,9 +101,29 @@ export class Handshake implements Indexed {
     const { request } = frame;
     this.#state = 'authenticating';
     this.#restrictedFor = this.#parts.limiter.restrictedFor();
+    if (request.proof === undefined) this.#check(request);
+    else void this.#prove(request, request.proof);
+  }
+
+  async #prove(request: AuthRequest, proof: string): Promise<void> {
+    const { proofs } = this.#parts;
+    const target = { method: 'GET', path: '/ws', token: provedCredential(request) };
+    const verdict = await proofs.verify(proof, target);
+    if (this.#state !== 'authenticating') return;
+    if (verdict.kind === 'stale' && !this.#wasChallenged) {
+      this.#wasChallenged = true;
+      this.#state = 'waiting';
+      const { nonce } = proofs.nonce();
+      this.transport.send(encodeEnvelope('system', 'auth.challenge', { nonce }, crypto.randomUUID()));
+    } else this.#check(request, verdict.kind === 'proved' && verdict.thumbprint);
+  }
+
+  #check(request: AuthRequest, proved?: Proved): void {
     let result: ReturnType<typeof authenticate>;
     try {
-      result = this.#isPinned() ? this.#authenticatePinned(request) : authenticate(this.#parts, request, this.caller);
+      result = this.#isPinned()
+        ? this.#authenticatePinned(request, proved)
+        : authenticate(this.#parts, request, this.caller, proved);
     } catch (error) {
       result = this.#failed(error);
     }
@@ -110,8 +138,8 @@ export class Handshake implements Indexed {
     return this.#parts.routeCredential !== undefined && (via === 'secure-link' || via === 'reach');
   }
 
-  async #authenticatePinned(request: AuthRequest): Promise<Admitted | undefined> {
-    const admitted = await authenticate(this.#parts, request, this.caller);
+  async #authenticatePinned(request: AuthRequest, proved?: Proved): Promise<Admitted | undefined> {
+    const admitted = await authenticate(this.#parts, request, this.caller, proved);
     if (!admitted) return undefined;
     const routeCredential = await this.#parts.routeCredential?.(admitted.session);
     // The session may have ended meanwhile.
@@ -119,14 +147,15 @@ export class Handshake implements Indexed {
   }
 
   #failed(error: unknown): undefined {
-    this.#parts.log.error(`authentication failed unexpectedly: ${describeError(error)}`);
+    if (error instanceof RelayError && error.kind === 'unauthorized') this.#refusal = error.message;
+    else this.#parts.log.error(`authentication failed unexpectedly: ${describeError(error)}`);
   }
 
   #settle(request: AuthRequest, admitted: Admitted | undefined): void {
     // The socket may have closed, or the relay begun to stop, while the session was being saved.
     if (this.#state !== 'authenticating') return;
     if (!admitted) {
-      this.#fail(refusalReason(request, this.#restrictedFor));
+      this.#fail(this.#refusal ?? refusalReason(request, this.#restrictedFor));
       return;
     }
     const backlog = this.#backlog;

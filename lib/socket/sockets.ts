@@ -1,5 +1,6 @@
 import type { Store } from '../../storage/schema.ts';
 import type { Limiter } from '../access/limiter.ts';
+import type { Proofs } from '../access/proofs.ts';
 import { describeError } from '../errors.ts';
 import { type Cancel, type Clock, every, seconds } from '../kit/clock.ts';
 import type { Log } from '../log.ts';
@@ -27,6 +28,7 @@ export interface SocketsParts {
   sessions: Sessions;
   codes: PairingCodes;
   limiter: Limiter;
+  proofs: Proofs;
   clock: Clock;
   log: Log;
   /** A device has opened or closed a socket. */
@@ -102,6 +104,7 @@ export function createSockets(parts: SocketsParts) {
     sessions,
     codes: parts.codes,
     limiter,
+    proofs: parts.proofs,
     log,
     routeCredential: parts.routeCredential,
     refused: (handshake) => pending.refused(handshake),
@@ -165,6 +168,7 @@ export function createSockets(parts: SocketsParts) {
       `{"session_token":${text(token)},` +
       (refreshToken === undefined ? '' : `"refresh_token":${text(refreshToken)},`) +
       (routeCredential === undefined ? '' : `"route_credential":${text(routeCredential)},`) +
+      (session.keyThumbprint === undefined ? '' : '"bound":true,') +
       `"server_version":${version},${socketsOf(session).text},"profiles":${profilesText(session)}}`;
     transport.send(encodeEnvelopeAround('system', 'auth.ok', payload));
     const connection = connect(transport, caller, session, { typedStream });

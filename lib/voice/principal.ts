@@ -4,6 +4,7 @@ import { bearerOf, offeredBearer } from '../access/bearer.ts';
 import type { LocalOperator } from '../access/local-operator.ts';
 import type { CallerFacts } from '../access/loopback.ts';
 import { addressOf, isLoopbackAddress, peerKey } from '../access/peer.ts';
+import type { BearerRequest, SessionBearers } from '../access/session-bearers.ts';
 import type { Config } from '../config.ts';
 import { RelayError } from '../errors.ts';
 import type { Upstream } from '../host/upstream.ts';
@@ -35,6 +36,7 @@ export interface VoiceCallersParts {
   config: Pick<Config, 'webapiUrl' | 'trustProxyHeaders' | 'trustVpnPeers'>;
   upstream: Upstream;
   sessions: Sessions;
+  sessionBearers: SessionBearers;
   security: Security;
   localOperator: LocalOperator;
   /** The host's own API key, empty without one. */
@@ -44,13 +46,17 @@ export interface VoiceCallersParts {
   log: Log;
 }
 
+/** The parts of a request from which its caller is judged. */
+export type VoiceCaller = CallerFacts & BearerRequest;
+
 export interface VoiceCallers {
   /**
    * The principal of a request: a live session with the grant, or a bearer that the agent's API server accepts, over a
-   * safe transport. A page offers its token as a subprotocol of the upgrade. A live session is marked as seen. Nothing that the relay itself has issued is sent to that server.
+   * safe transport. A page offers its token, and the proof of a bound one, as subprotocols of the upgrade. A live session is
+   * marked as seen. Nothing that the relay itself has issued is sent to that server.
    * @throws RelayError `unauthorized`, `forbidden` or `rate-limited`, without the token.
    */
-  authenticate(caller: CallerFacts, grant: VoiceGrant): Promise<VoicePrincipal>;
+  authenticate(caller: VoiceCaller, grant: VoiceGrant): Promise<VoicePrincipal>;
   /**
    * Calls back once, with a few words for a close frame, when a principal may no longer use what it has open: its session
    * was revoked, replaced or has expired, or the grant has ended. A refresh of the session, which leaves the device its
@@ -79,7 +85,7 @@ interface Watch {
 
 /** Bearer checks of voice (contract 05 §2). */
 export async function createVoiceCallers(parts: VoiceCallersParts): Promise<VoiceCallers> {
-  const { config, upstream, sessions, security, localOperator, store, clock, log } = parts;
+  const { config, upstream, sessions, sessionBearers, security, localOperator, store, clock, log } = parts;
   const bearers = await openApiBearers({ base: config.webapiUrl, upstream, store, clock, log });
   const watches = new Map<Session, Set<Watch>>();
 
@@ -182,7 +188,7 @@ export async function createVoiceCallers(parts: VoiceCallersParts): Promise<Voic
       const isOffered = authorization === null && caller.isHandshake === true;
       const token = isOffered ? offeredBearer(caller.headers) : bearerOf(authorization);
       if (token === null) throw new RelayError('unauthorized', 'voice needs the header Authorization: Bearer <token>');
-      const session = sessions.authenticate(token);
+      const session = await sessionBearers.sessionOf(token, caller);
       if (session) return ofSession(session, grant);
       // A page of any origin can offer subprotocols, so nobody's API key is tried by them.
       if (isOffered) throw invalidBearer();

@@ -1,5 +1,6 @@
 import type { Stores } from '../../storage/schema.ts';
 import type { LocalOperator } from '../access/local-operator.ts';
+import type { SessionBearers } from '../access/session-bearers.ts';
 import type { Config } from '../config.ts';
 import { describeError } from '../errors.ts';
 import type { Host } from '../host/index.ts';
@@ -40,6 +41,7 @@ export interface VoiceParts {
   upstream: Upstream;
   dialUpstream: DialUpstream;
   sessions: Sessions;
+  sessionBearers: SessionBearers;
   security: Security;
   localOperator: LocalOperator;
   stores: Stores;
@@ -78,6 +80,7 @@ export async function createVoice(parts: VoiceParts) {
     config,
     upstream,
     sessions,
+    sessionBearers: parts.sessionBearers,
     security,
     localOperator,
     apiKey,

@@ -10,7 +10,7 @@ import { useApp } from './context.ts';
 /** Exports and imports the settings with the pairing, behind a passphrase. */
 export function BackupCard() {
   const t = useT();
-  const { session, settings } = useApp();
+  const { session, settings, api } = useApp();
   const toast = useToast();
   const id = useId();
   const passphrase = useSignal('');
@@ -29,9 +29,15 @@ export function BackupCard() {
 
   const save = () =>
     attempt(async () => {
-      const pairing = session.pairing.value && { ...session.pairing.value };
+      if (session.pairing.value) {
+        // A key cannot leave this browser. Whoever restores the file must be able to do without it.
+        const prefix = session.token()?.slice(0, 8);
+        if (session.pairing.value.bound) await api.call(`sessions/${prefix}/key`, { method: 'DELETE' });
+        await session.share();
+      }
+      const { bound: _, shared: __, ...pairing } = session.pairing.value ?? {};
       const text = await sealBackup(
-        { settings: settings.all(), pairing, deviceId: session.deviceId },
+        { settings: settings.all(), pairing: session.pairing.value && pairing, deviceId: session.deviceId },
         passphrase.value,
       );
       const url = URL.createObjectURL(new Blob([text], { type: 'application/json' }));
@@ -66,7 +72,8 @@ export function BackupCard() {
       <h2 id="backup">{t('Backup')}</h2>
       <p class="small soft">
         {t('Settings and pairing in one file. Whoever has the file and its passphrase is this device.')}{' '}
-        {t('Use it in one browser at a time: two that share a pairing sign each other out.')}
+        {t('Use it in one browser at a time: two that share a pairing sign each other out.')}{' '}
+        {t('An export takes this session from the key of this browser, which cannot leave it.')}
       </p>
       <Field
         label={t('Passphrase')}

@@ -53,11 +53,13 @@ async function main(): Promise<void> {
   const session = createSession({ store, base, deviceName: describeBrowser() });
   const api = createApi({
     base,
-    credentials(): Record<string, string> {
+    async credentials({ method, path, isLarge }): Promise<Record<string, string>> {
       const token = session.token();
-      return token === null ? {} : { authorization: `Bearer ${token}` };
+      const dpop = await session.proofFor({ method, path, fresh: isLarge });
+      return token === null ? {} : { authorization: `Bearer ${token}`, ...(dpop !== undefined && { dpop }) };
     },
-    renew: ({ authorization }) => session.renew(authorization?.slice('Bearer '.length) ?? null),
+    renew: ({ authorization, dpop }, response) =>
+      session.renew(authorization?.slice('Bearer '.length) ?? null, { response, proof: dpop }),
   });
   renewForWorker((used) => session.renew(used));
   const worker = registerWorker();

@@ -1,15 +1,18 @@
 import { type ReadonlySignal, signal } from '@preact/signals';
-import { get, update } from 'idb-keyval';
+import { del, get, set, update } from 'idb-keyval';
 import type { Pairing, PairingStore } from '../../../lib/companion/link/settings.ts';
 import { newUuid } from '../../../lib/kit/uuid.ts';
 import { openChannel } from './browser-storage.ts';
-import { pairingDatabase, pairingKey, type StoredPairing } from './stored-pairing.ts';
+import { makeKey, type ProofKey } from './proof.ts';
+import { pairingDatabase, pairingKey, proofKeyName, type StoredPairing } from './stored-pairing.ts';
 
 export interface BrowserPairingStore extends PairingStore {
   /** The pairing as it is stored now; changes of other tabs included. */
   readonly current: ReadonlySignal<Pairing | null>;
   /** False where this browser keeps nothing: the pairing is over with the page. */
   readonly isKept: boolean;
+  /** The key to bind the session to: as stored, else a new one. Null where the browser makes or stores none. */
+  key(): Promise<ProofKey | null>;
   /** Takes over the pairing of a backup with its device id, the only one for which the relay renews the tokens. */
   restorePairing(pairing: Pairing, id: string | null): Promise<void>;
   /** Forgets the pairing, even one made in another tab, which `removePairing` keeps. */
@@ -59,6 +62,32 @@ export async function openPairingStore(base: string): Promise<BrowserPairingStor
     channel.postMessage(null);
   }
 
+  let ownKey: ProofKey | null = null;
+  let findingKey: Promise<ProofKey | null> | undefined;
+
+  /** The stored key, or a new one, which is stored before anything is bound to it. Tabs share one. */
+  async function findKey(): Promise<ProofKey | null> {
+    if (!isKept || !isSecureContext) return null;
+    const stored = await get<ProofKey>(proofKeyName(base), database);
+    if (stored) return stored;
+    const made = await makeKey();
+    let kept = made;
+    await update<ProofKey>(
+      proofKeyName(base),
+      (other) => {
+        kept = other ?? made;
+        return kept;
+      },
+      database,
+    );
+    return kept;
+  }
+
+  async function dropKey(): Promise<void> {
+    ownKey = null;
+    if (isKept) await del(proofKeyName(base), database).catch(() => {});
+  }
+
   const write = (pairing: Pairing | null) => change(() => ({ deviceId: deviceId.value, pairing }));
 
   // Another tab has a newer token than this one: the relay knows only the newest.
@@ -67,6 +96,8 @@ export async function openPairingStore(base: string): Promise<BrowserPairingStor
     if (!stored || !isKept) return;
     deviceId.value = stored.deviceId;
     current.value = stored.pairing;
+    // It may have signed out, and paired again with a key of its own.
+    ownKey = null;
   };
 
   return {
@@ -78,7 +109,22 @@ export async function openPairingStore(base: string): Promise<BrowserPairingStor
     },
     current,
     pairing: () => current.value,
-    replacePairing: write,
+    async key() {
+      if (ownKey) return ownKey;
+      findingKey ??= findKey()
+        // A browser may store no keys. What it has without one is what every page over plain http has.
+        .catch(() => null)
+        .finally(() => {
+          findingKey = undefined;
+        });
+      ownKey = await findingKey;
+      return ownKey;
+    },
+    async replacePairing(pairing) {
+      // Another tab may have signed out meanwhile.
+      if (pairing.bound && ownKey && isKept) await set(proofKeyName(base), ownKey, database).catch(() => {});
+      await write(pairing);
+    },
     restorePairing(pairing, id) {
       if (id !== null && UUID.test(id)) deviceId.value = id;
       return write(pairing);
@@ -88,13 +134,18 @@ export async function openPairingStore(base: string): Promise<BrowserPairingStor
         const pairing = stored.pairing ?? current.value;
         return { deviceId: stored.deviceId, pairing: pairing && { ...pairing, ...changes } };
       }),
-    removePairing: (refused) =>
+    async removePairing(refused) {
       // Another tab may have paired this browser anew, and this one may have heard of that already.
-      change(({ deviceId, pairing }) => ({
+      await change(({ deviceId, pairing }) => ({
         deviceId,
         pairing: pairing?.session_token === refused ? null : pairing,
-      })),
-    clear: () => write(null),
+      }));
+      if (!current.value) await dropKey();
+    },
+    async clear() {
+      await write(null);
+      await dropKey();
+    },
     close: () => channel.close(),
   };
 }

@@ -12,6 +12,7 @@ import { createBrowserDial } from './dial.ts';
 import type { LinkCode } from './launch.ts';
 import type { BrowserPairingStore } from './pairing-store.ts';
 import { type ProfileRow, readProfiles } from './profiles/rows.ts';
+import { createProver, type ProofTarget } from './proof.ts';
 
 /** Channels of the socket that a screen may use (contract 02). */
 const CHANNELS = ['chat', 'terminal', 'tui', 'proactive', 'notifications', 'pairing', 'system'] as const;
@@ -77,9 +78,18 @@ export function createSession({ store, base, deviceName }: SessionParts) {
   const endpoint: Endpoint = { role: 'web', url: socketUrl(base), priority: 0 };
   const device = { name: deviceName, platform: 'web', surface: 'web', formFactor: formFactor(), typedStream: true };
   const log = createLog('ERROR', () => {});
+  const prover = createProver(base);
   let link = makeLink();
   let onlineSince = 0;
   let limitedFor = 0;
+
+  /** A session that a backup holds too stays without a key: its other browser has none. So does one that was signed out. */
+  async function prove(credential: string, isPairing: boolean, nonce?: string): Promise<string | undefined> {
+    const pairing = store.current.value;
+    if (!isPairing && (!pairing || pairing.shared)) return undefined;
+    const key = await store.key();
+    return key ? prover.proveSocket(credential, key, nonce) : undefined;
+  }
 
   function makeLink(offer?: PairingOffer): Link {
     const made: Link = createLink({
@@ -91,6 +101,7 @@ export function createSession({ store, base, deviceName }: SessionParts) {
       log,
       device,
       offer,
+      prove,
       channels: Object.fromEntries([...ports].map(([name, port]) => [name, port.channel])),
       // An old link that is being stopped has no say.
       onState: (next) => link === made && report(next),
@@ -179,6 +190,16 @@ export function createSession({ store, base, deviceName }: SessionParts) {
     port: (name: ChannelName): Port => ports.get(name) as Port,
     token: (): string | null => store.current.value?.session_token ?? null,
 
+    /**
+     * The proof for a request or upgrade with the token of now, `path` relative to the relay's address; undefined for an
+     * unbound session.
+     */
+    async proofFor(target: Pick<ProofTarget, 'method' | 'path' | 'fresh'>): Promise<string | undefined> {
+      const pairing = store.current.value;
+      const key = pairing?.bound ? await store.key() : null;
+      return pairing && key ? prover.prove({ ...target, token: pairing.session_token, key }) : undefined;
+    },
+
     start: () => link.start(),
     reconnect,
 
@@ -214,14 +235,21 @@ export function createSession({ store, base, deviceName }: SessionParts) {
       return seconds === undefined ? { kind: 'refused', reason } : { kind: 'restricted', seconds: Number(seconds) };
     },
 
-    /** After a 401: resolves to whether there is another token than `used`. */
-    async renew(used: string | null): Promise<boolean> {
-      if (store.current.value && store.current.value.session_token !== used) return true;
+    /** After a 401: resolves to whether there is another token than `used`, or another proof than was sent with it. */
+    async renew(used: string | null, refused?: { response: Response; proof: string | undefined }): Promise<boolean> {
+      if (refused && prover.take(refused.response, refused.proof)) return true;
+      const pairing = store.current.value;
+      if (pairing && pairing.session_token !== used) return true;
+      // Another tab has bound the session while this request was on its way.
+      if (pairing?.bound && refused && refused.proof === undefined) return true;
       reconnect();
       const timeout = new Promise<null>((resolve) => setTimeout(() => resolve(null), RENEW_TIMEOUT));
       await Promise.race([settled(), timeout]);
       return store.current.value !== null && store.current.value.session_token !== used;
     },
+
+    /** Says that a backup holds this session too: the relay has let it go from its key. */
+    share: () => store.updatePairing({ bound: false, shared: true }),
 
     /** Takes over the pairing of a backup, for this very relay. @throws Error with a sentence for people. */
     async restore(backup: Record<string, unknown>, deviceId: string | null): Promise<void> {
@@ -238,6 +266,7 @@ export function createSession({ store, base, deviceName }: SessionParts) {
         server_version: serverVersion,
         expires_at: expiresAt,
         grants,
+        shared: true,
       };
       await store.restorePairing(pairing, deviceId);
       reconnect();

@@ -11,3 +11,6 @@ export const pairingDatabase = () => openStore('svc', 'keep');
 
 /** Several relays may share an origin, each below a path of its own. */
 export const pairingKey = (base: string): string => `pairing ${new URL(base).pathname}`;
+
+/** Name of the session's key (`proof.ts`). Apart from the pairing, which a tab of an older version writes as a whole. */
+export const proofKeyName = (base: string): string => `key ${new URL(base).pathname}`;

@@ -4,6 +4,7 @@
  * operator turns it off.
  */
 
+import { createCaller } from './worker/caller.ts';
 import { serveKnocks } from './worker/knock.ts';
 import { serveMedia } from './worker/media.ts';
 import type { WorkerScope } from './worker/scope.ts';
@@ -36,9 +37,10 @@ scope.addEventListener('fetch', (event) => {
   else if (__FILES__.includes(name)) event.respondWith(storedFile(request));
 });
 
-serveMedia(scope, scope.registration.scope);
+const caller = createCaller(new URL('../', scope.registration.scope).href);
+serveMedia(scope, scope.registration.scope, caller);
 serveShares(scope, scope.registration.scope);
-serveKnocks(scope, scope.registration.scope);
+serveKnocks(scope, scope.registration.scope, caller);
 
 async function store(): Promise<void> {
   const cache = await caches.open(CACHE);

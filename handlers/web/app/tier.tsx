@@ -2,6 +2,7 @@ import { useSignal } from '@preact/signals';
 import { Button, Notice } from '../shared/components.tsx';
 import { useT } from '../shared/i18n.ts';
 import { useApp } from './context.ts';
+import type { Pairing } from './session.ts';
 
 const REASONS = [
   ['lan_only', 'I am at home, in my own network'],
@@ -68,17 +69,29 @@ function likelyReason(host: string): string {
 /** Names the tier that this page is in (contract 09 §5), and the one step to the better one. */
 export function TierNotice() {
   const t = useT();
+  const { session } = useApp();
+  const key = session.pairing.value && t(aboutKey(session.pairing.value));
   if (isSecureContext)
     return (
       <p class="small soft">
-        {t('Secure page: installing, offline start, camera, microphone and notifications are available.')}
+        {t('Secure page: installing, offline start, camera, microphone and notifications are available.')} {key}
       </p>
     );
   return (
     <Notice tone="warn">
       {t(
         'Plain http: installing, offline start, camera, microphone and notifications need https. One step gives you that: open the relay by its https address, with Tailscale Serve or a certificate (RELAY_SSL_CERT).',
-      )}
+      )}{' '}
+      {key}
     </Notice>
   );
+}
+
+/** Whether a copy of the token is of use to anybody, as a sentence. */
+function aboutKey({ bound, shared }: Pairing): string {
+  if (bound) return 'This session is bound to a key of this browser: a copy of its token is of no use elsewhere.';
+  if (shared) {
+    return 'A backup holds this session too, so it is not bound to this browser: a copy of its token works elsewhere. Pair again to bind it.';
+  }
+  return 'This session is not bound to a key of this browser: a copy of its token works elsewhere.';
 }

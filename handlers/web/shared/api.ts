@@ -24,13 +24,24 @@ export interface ApiRequest {
   onProgress?(sent: number): void;
 }
 
+/** The part of a request that its credentials depend on. */
+export interface CallerRequest {
+  method: string;
+  path: string;
+  /** Whether it has a body that should not be sent twice. */
+  isLarge: boolean;
+}
+
+/** Attempts with other credentials after a 401: a newer nonce, then a newer token. */
+const MAX_RENEWALS = 2;
+
 export interface ApiParts {
   /** Address of the relay, with a slash at its end: pages may lie below any path. */
   base: string;
   /** Headers that say who calls; asked for every request. */
-  credentials(): Record<string, string>;
-  /** Called after a 401 with the headers that were sent. True when there are new ones, with which it is sent once more. */
-  renew?(used: Record<string, string>): Promise<boolean>;
+  credentials(request: CallerRequest): Record<string, string> | Promise<Record<string, string>>;
+  /** Called after a 401 with the headers that were sent. True when there are new ones, with which it is sent again. */
+  renew?(used: Record<string, string>, response: Response): Promise<boolean>;
 }
 
 export type Api = ReturnType<typeof createApi>;
@@ -63,10 +74,12 @@ export function createApi({ base, credentials, renew }: ApiParts) {
 
   /** The response, whatever its status. */
   async function fetchRaw(path: string, request: ApiRequest = {}): Promise<Response> {
-    const used = credentials();
-    const response = await send(path, request, used);
-    if (response.status !== 401 || !(await renew?.(used))) return response;
-    return send(path, request, credentials());
+    const caller = { method: request.method ?? 'GET', path, isLarge: request.raw !== undefined };
+    for (let renewals = 0; ; renewals++) {
+      const used = await credentials(caller);
+      const response = await send(path, request, used);
+      if (response.status !== 401 || renewals === MAX_RENEWALS || !(await renew?.(used, response))) return response;
+    }
   }
 
   /** @throws ApiError for every status but 2xx. */
@@ -115,7 +128,12 @@ function upload(
       const answer = request.response as Blob;
       const type = request.getResponseHeader('content-type');
       const after = request.getResponseHeader('retry-after');
-      const answered = { ...(type && { 'content-type': type }), ...(after && { 'retry-after': after }) };
+      const nonce = request.getResponseHeader('dpop-nonce');
+      const answered = {
+        ...(type && { 'content-type': type }),
+        ...(after && { 'retry-after': after }),
+        ...(nonce && { 'dpop-nonce': nonce }),
+      };
       resolve(new Response(answer.size > 0 ? answer : null, { status, headers: answered }));
     };
     request.onerror = () => reject(new TypeError('the connection broke'));

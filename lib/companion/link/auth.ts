@@ -53,6 +53,8 @@ export interface IssuedSession extends RelayInfo {
   refreshToken?: string;
   /** As it came: whether it counts depends on the route (`readRouteCredential`). */
   routeCredential?: unknown;
+  /** Whether it is bound to the key that was proved. */
+  bound?: boolean;
 }
 
 /** Whether a token can be stored and sent: printable ASCII on one line (contract 01 §3.5). */
@@ -71,6 +73,7 @@ export function readIssuedSession(payload: Payload): IssuedSession | null {
     sessionToken,
     refreshToken: refreshToken ?? undefined,
     routeCredential: payload.route_credential,
+    bound: payload.bound === true,
     serverVersion: typeof payload.server_version === 'string' ? payload.server_version.slice(0, 64) : 'unknown',
     expiresAt: isExpiry(expiresAt) ? expiresAt : null,
     grants: Object.fromEntries(known) as RelayInfo['grants'],

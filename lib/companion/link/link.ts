@@ -4,7 +4,7 @@ import { type Cancel, type Clock, seconds } from '../../kit/clock.ts';
 import type { Log } from '../../log.ts';
 import type { Message, Payload } from '../../socket/envelope.ts';
 import type { Phone, PhoneCommand } from '../types.ts';
-import { authPayload, type DeviceFacts, readIssuedSession } from './auth.ts';
+import { authPayload, type Credentials, type DeviceFacts, readIssuedSession } from './auth.ts';
 import { createBetterRouteWatch } from './better-route.ts';
 import { type AnsweredCommand, createCommandRunner, readCommand } from './commands.ts';
 import { type Connection, openConnection, startHeartbeat } from './connection.ts';
@@ -39,6 +39,11 @@ export interface LinkParts {
   phone?: LinkPhone;
   /** Further channels, keyed by name. */
   channels?: Readonly<Record<string, LinkChannel>>;
+  /**
+   * A proof of this device's key for the credential that it shows, with the nonce of a challenge; undefined where there is
+   * no key (handlers/web/README.md).
+   */
+  prove?(credential: string, isPairing: boolean, nonce?: string): Promise<string | undefined>;
   /** Makes a new pairing. Without it the stored one is used. */
   offer?: PairingOffer;
   /** From [0, 1), for jitter. */
@@ -81,6 +86,7 @@ export function createLink(parts: LinkParts): Link {
   let connection: Connection | null = null;
   /** The token that the relay was last asked to accept. */
   let presented: string | undefined;
+  let credentials: Credentials | undefined;
   let cancelTimer: Cancel = () => {};
   let goOffline: Cancel = () => {};
   let disconnected = Promise.resolve();
@@ -114,8 +120,9 @@ export function createLink(parts: LinkParts): Link {
         connect(effect.endpoint);
         break;
       case 'authenticate':
-        presented = 'sessionToken' in effect.credentials ? effect.credentials.sessionToken : undefined;
-        connection?.send('system', 'auth', authPayload(effect.credentials, store.deviceId, device));
+        credentials = effect.credentials;
+        presented = 'sessionToken' in credentials ? credentials.sessionToken : undefined;
+        void authenticate(credentials);
         break;
       case 'store':
         void storeSession(effect);
@@ -147,8 +154,18 @@ export function createLink(parts: LinkParts): Link {
     });
   }
 
+  /** Sends the first frame; once more when the relay asks for a proof with its `nonce`. */
+  async function authenticate(shown: Credentials, nonce?: string): Promise<void> {
+    const current = connection;
+    const payload = authPayload(shown, store.deviceId, device);
+    const [credential, isPairing] = 'sessionToken' in shown ? [shown.sessionToken, false] : [shown.pairingCode, true];
+    // A browser that cannot sign is served as one without a key.
+    const proof = parts.prove && (await parts.prove(credential, isPairing, nonce).catch(() => undefined));
+    current?.send('system', 'auth', proof === undefined ? payload : { ...payload, proof });
+  }
+
   async function storeSession({ session, endpoint, pins, offer }: Extract<LinkEffect, { name: 'store' }>) {
-    const { sessionToken, refreshToken, routeCredential, ...relay } = session;
+    const { sessionToken, refreshToken, routeCredential, bound, ...relay } = session;
     const endpoints = offer ? offer.endpoints : (store.pairing()?.endpoints ?? []);
     const route = readRouteCredential(routeCredential, { endpoint, endpoints, now: seconds(clock) });
     if (routeCredential !== undefined && !route) log.warn('the relay sent access to Reach that is not for this route');
@@ -161,6 +178,7 @@ export function createLink(parts: LinkParts): Link {
       server_version: relay.serverVersion,
       expires_at: relay.expiresAt,
       grants: relay.grants,
+      ...(parts.prove && { bound: bound ?? false }),
     };
     const pairedAt = Math.floor(clock.now() / 1000);
     try {
@@ -203,6 +221,8 @@ export function createLink(parts: LinkParts): Link {
     if (machine.state.name === 'online') receiveOnline(message);
     else if (channel === 'system' && type === 'auth.ok') {
       dispatch({ name: 'auth-ok', session: readIssuedSession(payload) });
+    } else if (channel === 'system' && type === 'auth.challenge' && credentials) {
+      if (typeof payload.nonce === 'string') void authenticate(credentials, payload.nonce);
     } else if (channel === 'system' && type === 'auth.fail') {
       const { reason } = payload;
       const text = typeof reason === 'string' && reason !== '' ? reason.slice(0, 200) : 'no reason given';

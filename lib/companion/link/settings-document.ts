@@ -62,6 +62,10 @@ export const PairingSchema = v.object({
   server_version: v.string(),
   expires_at: Epoch,
   grants: v.record(v.string(), Epoch),
+  /** Whether the session is bound to a key of this browser (handlers/web/README.md). */
+  bound: v.optional(v.boolean()),
+  /** Whether a backup holds the session too, so that it must not be bound. */
+  shared: v.optional(v.boolean()),
 });
 
 export const SafetySchema = v.partial(

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import type { Peer } from '../../../lib/access/peer.ts';
+import { createProofs } from '../../../lib/access/proofs.ts';
 import { createLog } from '../../../lib/log.ts';
 import { openSessions } from '../../../lib/sessions/sessions.ts';
 import { createSockets, type SocketsParts } from '../../../lib/socket/sockets.ts';
@@ -20,6 +21,7 @@ async function setUp(routeCredential: SocketsParts['routeCredential']) {
     sessions,
     codes,
     limiter: await limiterOf(clock),
+    proofs: createProofs(clock),
     clock,
     log,
     version: '1.0.0',

@@ -1,9 +1,15 @@
 import { describe, expect, it } from 'vitest';
 import type { Refusal } from '../../../lib/access/local-operator.ts';
-import type { CallerFacts } from '../../../lib/access/loopback.ts';
 import type { Peer } from '../../../lib/access/peer.ts';
+import { createProofs } from '../../../lib/access/proofs.ts';
+import { createSessionBearers } from '../../../lib/access/session-bearers.ts';
 import type { Policy } from '../../../lib/sessions/grants.ts';
-import { createVoiceCallers, isSamePrincipal, type VoicePrincipal } from '../../../lib/voice/principal.ts';
+import {
+  createVoiceCallers,
+  isSamePrincipal,
+  type VoiceCaller,
+  type VoicePrincipal,
+} from '../../../lib/voice/principal.ts';
 import { createTestLog } from '../../support/log.ts';
 import { memoryStores } from '../../support/states.ts';
 import { setup as setupSessions } from '../sessions/setup.ts';
@@ -25,6 +31,7 @@ async function setup({ config = {}, local = 'remote' as Refusal | null, ownKey =
       return { status: [KEY, ownKey].includes(token) ? 200 : 401, headers: {}, body: (async function* () {})() };
     },
     sessions,
+    sessionBearers: createSessionBearers({ sessions, proofs: createProofs(clock) }),
     security: security as never,
     localOperator: { refusal: async () => local ?? undefined, describe: async () => 'a test' },
     apiKey: async () => ownKey,
@@ -47,11 +54,12 @@ async function setup({ config = {}, local = 'remote' as Refusal | null, ownKey =
   return { callers, sessions, clock, security, probed, log, sessionOf, watch };
 }
 
-function caller(token: string, peer: Partial<Peer> = {}, headers: Record<string, string> = {}): CallerFacts {
+function caller(token: string, peer: Partial<Peer> = {}, headers: Record<string, string> = {}): VoiceCaller {
   return {
     peer: { address: '192.0.2.1', tls: false, via: 'direct', ...peer },
     headers: new Headers({ authorization: `Bearer ${token}`, ...headers }),
     method: 'GET',
+    url: 'http://192.0.2.2/voice/output/config',
   };
 }
 

@@ -14,34 +14,43 @@ export interface VoiceSocket {
 }
 
 /**
- * Opens the socket of a voice session. A page cannot send headers with it, so the token is a subprotocol, of which the
- * relay selects the other one (`handlers/README.md`, sockets).
+ * Opens the socket of a voice session. A page cannot send headers with it, so the token is a subprotocol, and the proof of
+ * its key another one. The relay selects neither (`handlers/README.md`, sockets).
  */
 export function openVoiceSocket({ base, session }: App, path: string, events: VoiceSocketEvents): VoiceSocket {
   const url = new URL(path.replace(/^\//, ''), base);
   url.protocol = url.protocol === 'https:' ? 'wss:' : 'ws:';
-  const socket = new WebSocket(url, ['svc.voice', `svc.bearer.${session.token()}`]);
+  const token = session.token();
+  let socket: WebSocket | null = null;
   let wasOpen = false;
   let isOver = false;
-  socket.onopen = () => {
-    wasOpen = true;
-    if (!isOver) events.open();
-  };
-  socket.onmessage = ({ data }) => {
-    const event = asObject(parseJson(String(data)));
-    if (event && !isOver) events.message(event);
-  };
-  socket.onclose = ({ code }) => {
-    if (!isOver) events.close(code, wasOpen);
-    isOver = true;
-  };
+
+  function open(proof: string | undefined): void {
+    if (isOver) return;
+    const proofs = proof === undefined ? [] : [`svc.proof.${proof}`];
+    socket = new WebSocket(url, ['svc.voice', `svc.bearer.${token}`, ...proofs]);
+    socket.onopen = () => {
+      wasOpen = true;
+      if (!isOver) events.open();
+    };
+    socket.onmessage = ({ data }) => {
+      const event = asObject(parseJson(String(data)));
+      if (event && !isOver) events.message(event);
+    };
+    socket.onclose = ({ code }) => {
+      if (!isOver) events.close(code, wasOpen);
+      isOver = true;
+    };
+  }
+  void session.proofFor({ method: 'GET', path: url.pathname, fresh: true }).then(open);
+
   return {
     send(message) {
-      if (socket.readyState === WebSocket.OPEN) socket.send(JSON.stringify(message));
+      if (socket?.readyState === WebSocket.OPEN) socket.send(JSON.stringify(message));
     },
     close(reason) {
       isOver = true;
-      socket.close(1000, reason);
+      socket?.close(1000, reason);
     },
   };
 }

@@ -1,6 +1,7 @@
 import { authPayload } from '../../../../lib/companion/link/auth.ts';
 import type { WaitingReply } from '../inbox/outbox.ts';
 import type { StoredPairing } from '../stored-pairing.ts';
+import type { Caller } from './caller.ts';
 
 /** A worker is ended soon after its event: milliseconds for everything. */
 const TIMEOUT = 20_000;
@@ -9,7 +10,12 @@ const TIMEOUT = 20_000;
  * Sends replies over a socket of its own, for a worker without a page. Resolves with the ids that the relay acknowledged.
  * It takes no new credentials: those are the page's.
  */
-export function deliver(base: string, stored: StoredPairing, replies: readonly WaitingReply[]): Promise<Set<string>> {
+export function deliver(
+  base: string,
+  stored: StoredPairing,
+  replies: readonly WaitingReply[],
+  caller: Pick<Caller, 'socketProof'>,
+): Promise<Set<string>> {
   const url = new URL('ws', base);
   url.protocol = url.protocol === 'https:' ? 'wss:' : 'ws:';
   const missing = new Set(replies.map(({ message_id }) => message_id));
@@ -28,13 +34,20 @@ export function deliver(base: string, stored: StoredPairing, replies: readonly W
     };
     const timer = setTimeout(end, TIMEOUT);
     socket.onclose = end;
-    socket.onopen = () => {
+    const authenticate = async (nonce?: string) => {
       // The relay keeps what the page has told it.
       const device = { name: '', surface: 'web', formFactor: 'unknown' };
-      send('system', 'auth', 'auth', authPayload({ sessionToken: pairing.session_token }, deviceId, device));
+      const auth = authPayload({ sessionToken: pairing.session_token }, deviceId, device);
+      const proof = await caller.socketProof(stored, nonce).catch(() => undefined);
+      if (socket.readyState === WebSocket.OPEN) send('system', 'auth', 'auth', { ...auth, proof });
     };
+    socket.onopen = () => void authenticate();
     socket.onmessage = ({ data }) => {
-      const { type, payload } = JSON.parse(String(data)) as { type: string; payload: { client_msg_id?: string } };
+      const { type, payload } = JSON.parse(String(data)) as {
+        type: string;
+        payload: { client_msg_id?: string; nonce?: string };
+      };
+      if (type === 'auth.challenge') void authenticate(payload.nonce);
       if (type === 'auth.fail') end();
       if (type === 'auth.ok') {
         for (const reply of replies) send('proactive', 'proactive.reply', reply.message_id, reply);

@@ -1,11 +1,10 @@
-import { get } from 'idb-keyval';
 import { isObject } from '../../../../lib/kit/json.ts';
 import type { PushPayload } from '../../../../lib/push/payload.ts';
 import type { InboxNews } from '../inbox/inbox.ts';
 import { threadOf } from '../inbox/items.ts';
 import { createOutbox, inboxChannel } from '../inbox/outbox.ts';
 import { openKeep } from '../keep.ts';
-import { pairingDatabase, pairingKey, type StoredPairing } from '../stored-pairing.ts';
+import type { Caller } from './caller.ts';
 import { deliver } from './deliver.ts';
 import type { FullNotificationOptions, WorkerScope } from './scope.ts';
 import { ENGLISH, KNOCK_WORDS, type KnockWords } from './words.ts';
@@ -46,7 +45,7 @@ export type OpenThread = { name: 'open-thread'; thread: string };
 const SYNC = 'outbox';
 
 /** Shows the relay's knocks as notifications, and answers from them. `app` is the address of the page. */
-export function serveKnocks(scope: WorkerScope, app: string): void {
+export function serveKnocks(scope: WorkerScope, app: string, caller: Caller): void {
   const base = new URL('../', app).href;
   const keep = openKeep(base);
   const outbox = createOutbox(keep);
@@ -97,9 +96,9 @@ export function serveKnocks(scope: WorkerScope, app: string): void {
     const channel = inboxChannel(base);
     channel.postMessage({ name: 'outbox' } satisfies InboxNews);
     const waiting = await outbox.list();
-    const stored = await get<StoredPairing>(pairingKey(base), pairingDatabase()).catch(() => undefined);
+    const stored = await caller.stored();
     if (stored) {
-      const sent = await deliver(base, stored, waiting);
+      const sent = await deliver(base, stored, waiting, caller);
       if (sent.size > 0) await outbox.remove(sent);
       channel.postMessage({ name: 'outbox' } satisfies InboxNews);
     }
@@ -141,13 +140,13 @@ export function serveKnocks(scope: WorkerScope, app: string): void {
 
   /** The push service has given up a subscription: makes another like it. */
   async function renew(old: PushSubscription | null | undefined): Promise<void> {
-    const stored = await get<StoredPairing>(pairingKey(base), pairingDatabase());
+    const stored = await caller.stored();
     if (!old || !stored?.pairing) return;
     const content = (await keep.read<boolean>('knock-content')) === true;
     const next = await scope.registration.pushManager.subscribe(old.options as PushSubscriptionOptionsInit);
-    await fetch(new URL('push/subscribe', base), {
+    await caller.fetch('push/subscribe', {
       method: 'POST',
-      headers: { authorization: `Bearer ${stored.pairing.session_token}`, 'content-type': 'application/json' },
+      headers: { 'content-type': 'application/json' },
       body: JSON.stringify({ ...next.toJSON(), content }),
     });
   }

@@ -1,5 +1,4 @@
-import { get } from 'idb-keyval';
-import { pairingDatabase, pairingKey, type StoredPairing } from '../stored-pairing.ts';
+import type { Caller } from './caller.ts';
 import type { WindowClient, WorkerScope } from './scope.ts';
 
 /** Asks a page for another bearer than `used`. It answers through the port that comes along: whether there is one. */
@@ -32,36 +31,17 @@ const SAVE_TIMEOUT = 15_000;
  * `media/by-path?path=…` below the app are the relay's routes of that name (contract 04 §3.6, §3.7). Ranges are passed on,
  * bodies are streamed, nothing is stored. `app` is the address of the page.
  */
-export function serveMedia(scope: WorkerScope, app: string): void {
-  const base = new URL('../', app).href;
+export function serveMedia(scope: WorkerScope, app: string, caller: Caller): void {
   /** Files that a page is about to save, by their addresses. */
   const saves = new Map<string, () => Response>();
-
-  async function bearer(): Promise<string | null> {
-    const stored = await get<StoredPairing>(pairingKey(base), pairingDatabase()).catch(() => undefined);
-    return stored?.pairing?.session_token ?? null;
-  }
-
-  function fetchOnce(token: string | null, route: string, init: RequestInit): Promise<Response> {
-    const headers = new Headers(init.headers);
-    if (token !== null) headers.set('authorization', `Bearer ${token}`);
-    return fetch(new URL(route, base), {
-      ...init,
-      headers,
-      cache: 'no-store',
-      redirect: 'error',
-      credentials: 'omit',
-    });
-  }
 
   /** For a page of this app alone, which is asked for another bearer when the relay does not accept the stored one. */
   async function fetchFor(page: WindowClient | undefined, route: string, init: RequestInit): Promise<Response> {
     if (page?.url.split(/[?#]/)[0] !== app) return Response.error();
-    const token = await bearer();
-    const response = await fetchOnce(token, route, init);
+    const { response, token } = await caller.fetch(route, init);
     if (response.status !== 401 || token === null || !(await renewed(page, token))) return response;
     await response.body?.cancel();
-    return fetchOnce(await bearer(), route, init);
+    return (await caller.fetch(route, init)).response;
   }
 
   scope.addEventListener('fetch', (event) => {

@@ -179,6 +179,28 @@ export default {
     'O relay não conhece mais este navegador: a sessão foi revogada ou terminou. Pareie-o de novo.',
     '中继不再认识此浏览器：其会话已被撤销或已结束。请重新配对。',
   ],
+  'This session is bound to a key of this browser: a copy of its token is of no use elsewhere.': [
+    'Diese Sitzung ist an einen Schlüssel dieses Browsers gebunden: Eine Kopie ihres Tokens nützt anderswo nichts.',
+    'Esta sesión está ligada a una clave de este navegador: una copia de su token no sirve en otro lugar.',
+    'このセッションはこのブラウザーの鍵に結び付けられています。トークンをコピーしても他では使えません。',
+    'Esta sessão está vinculada a uma chave deste navegador: uma cópia do token não serve em outro lugar.',
+    '此会话已绑定到此浏览器的密钥：其令牌的副本在别处无法使用。',
+  ],
+  'This session is not bound to a key of this browser: a copy of its token works elsewhere.': [
+    'Diese Sitzung ist an keinen Schlüssel dieses Browsers gebunden: Eine Kopie ihres Tokens funktioniert auch anderswo.',
+    'Esta sesión no está ligada a una clave de este navegador: una copia de su token funciona en otro lugar.',
+    'このセッションはこのブラウザーの鍵に結び付けられていません。トークンのコピーは他でも使えます。',
+    'Esta sessão não está vinculada a uma chave deste navegador: uma cópia do token funciona em outro lugar.',
+    '此会话未绑定到此浏览器的密钥：其令牌的副本在别处也能使用。',
+  ],
+  'A backup holds this session too, so it is not bound to this browser: a copy of its token works elsewhere. Pair again to bind it.':
+    [
+      'Auch eine Sicherung enthält diese Sitzung, darum ist sie nicht an diesen Browser gebunden: Eine Kopie ihres Tokens funktioniert auch anderswo. Kopple neu, um sie zu binden.',
+      'Una copia de seguridad también contiene esta sesión, por eso no está ligada a este navegador: una copia de su token funciona en otro lugar. Empareja de nuevo para ligarla.',
+      'バックアップにもこのセッションが含まれるため、このブラウザーに結び付けられていません。トークンのコピーは他でも使えます。結び付けるにはもう一度ペアリングしてください。',
+      'Um backup também contém esta sessão, por isso ela não está vinculada a este navegador: uma cópia do token funciona em outro lugar. Pareie de novo para vinculá-la.',
+      '备份中也有此会话，因此它未绑定到此浏览器：其令牌的副本在别处也能使用。重新配对即可绑定。',
+    ],
   Theme: ['Farbschema', 'Tema', 'テーマ', 'Tema', '主题'],
   'This page is not encrypted': [
     'Diese Seite ist nicht verschlüsselt',

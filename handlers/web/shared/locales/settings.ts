@@ -476,6 +476,13 @@ export default {
     'Esta página foi atualizada da versão {before} para a {version}.',
     '此页面已从版本 {before} 更新到 {version}。',
   ],
+  'An export takes this session from the key of this browser, which cannot leave it.': [
+    'Ein Export löst diese Sitzung vom Schlüssel dieses Browsers, der ihn nicht verlassen kann.',
+    'Una exportación separa esta sesión de la clave de este navegador, que no puede salir de él.',
+    'エクスポートすると、このセッションはこのブラウザーから持ち出せない鍵から切り離されます。',
+    'Uma exportação separa esta sessão da chave deste navegador, que não pode sair dele.',
+    '导出会使此会话与此浏览器的密钥脱离，因为该密钥无法离开浏览器。',
+  ],
   'Use it in one browser at a time: two that share a pairing sign each other out.': [
     'Nutze sie nur in einem Browser zugleich: Zwei mit derselben Kopplung melden einander ab.',
     'Úsala en un solo navegador a la vez: dos que comparten un emparejamiento se cierran la sesión mutuamente.',

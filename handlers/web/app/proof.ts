@@ -1,0 +1,122 @@
+import { base64url, utf8ToBytes } from '../../../lib/kit/bytes.ts';
+import { asObject, parseObject } from '../../../lib/kit/json.ts';
+
+/**
+ * The key that the session is bound to. Nothing reads its private half, not even this page: the browser signs with it. The
+ * rest is public.
+ */
+export interface ProofKey {
+  privateKey: CryptoKey;
+  x: string;
+  y: string;
+}
+
+/** What a proof is made for. */
+export interface ProofTarget {
+  method: string;
+  /** Relative to the relay's address. */
+  path: string;
+  token: string;
+  key: ProofKey;
+  /** With a nonce of this moment: a socket cannot be told of another one, and a large body would be sent twice. */
+  fresh?: boolean;
+}
+
+export type Prover = ReturnType<typeof createProver>;
+
+/** Milliseconds for a nonce; without one, the relay answers 401 with the next. */
+const NONCE_TIMEOUT = 5000;
+const ALGORITHM = { name: 'ECDSA', namedCurve: 'P-256' };
+
+/** A new key. In secure contexts only. */
+export async function makeKey(): Promise<ProofKey> {
+  const { privateKey, publicKey } = await crypto.subtle.generateKey(ALGORITHM, false, ['sign', 'verify']);
+  const { x = '', y = '' } = await crypto.subtle.exportKey('jwk', publicKey);
+  return { privateKey, x, y };
+}
+
+const encode = (value: object): string => base64url(utf8ToBytes(JSON.stringify(value)));
+
+async function hashOf(text: string): Promise<string> {
+  return base64url(new Uint8Array(await crypto.subtle.digest('SHA-256', utf8ToBytes(text) as BufferSource)));
+}
+
+/** Makes proofs for the relay at `base` (README, "The key of a session"). */
+export function createProver(base: string) {
+  const root = new URL(base).pathname;
+  let nonce = '';
+  /** Epoch ms until which the nonce is used. */
+  let usedUntil = 0;
+  let usedFrom = 0;
+  let asking: Promise<void> | undefined;
+
+  /** The clock of a phone may be wrong, and may be set meanwhile: only differences count, and none below zero. */
+  const isFresh = (): boolean => nonce !== '' && Date.now() >= usedFrom && Date.now() < usedUntil;
+
+  async function ask(): Promise<void> {
+    const init = { cache: 'no-store', credentials: 'omit', signal: AbortSignal.timeout(NONCE_TIMEOUT) } as const;
+    try {
+      const answer = asObject(await (await fetch(new URL('sessions/nonce', base), init)).json());
+      if (typeof answer?.nonce !== 'string') return;
+      nonce = answer.nonce;
+      usedFrom = Date.now();
+      usedUntil = usedFrom + (Number(answer.expires_in) || 0) * 500;
+    } catch {
+      // The request that the proof is for says it better.
+    }
+  }
+
+  /** Asks once for all that need a nonce. */
+  function renewNonce(): Promise<void> {
+    asking ??= ask().finally(() => {
+      asking = undefined;
+    });
+    return asking;
+  }
+
+  async function sign({ method, path, token, key }: ProofTarget, given: string): Promise<string> {
+    const header = { alg: 'ES256', typ: 'dpop+jwt', jwk: { kty: 'EC', crv: 'P-256', x: key.x, y: key.y } };
+    const claims = {
+      jti: base64url(crypto.getRandomValues(new Uint8Array(16))),
+      htm: method,
+      htu: `/${new URL(path, base).pathname.slice(root.length)}`,
+      iat: Math.floor(Date.now() / 1000),
+      ath: await hashOf(token),
+      nonce: given,
+    };
+    const signed = `${encode(header)}.${encode(claims)}`;
+    const bytes = utf8ToBytes(signed) as BufferSource;
+    const signature = await crypto.subtle.sign({ name: 'ECDSA', hash: 'SHA-256' }, key.privateKey, bytes);
+    return `${signed}.${base64url(new Uint8Array(signature))}`;
+  }
+
+  return {
+    /** A proof for one request or upgrade. */
+    async prove(target: ProofTarget): Promise<string> {
+      if (target.fresh || !isFresh()) await renewNonce();
+      return sign(target, nonce);
+    },
+
+    /** A proof for the first frame of the channel socket, whose challenge gives another `nonce`. */
+    proveSocket: (token: string, key: ProofKey, challenge?: string): Promise<string> =>
+      sign({ method: 'GET', path: 'ws', token, key }, challenge ?? nonce),
+
+    /** After a 401: whether it was for the nonce of the `used` proof, and another attempt has a better one. */
+    take(response: Response, used: string | undefined): boolean {
+      const next = response.headers.get('dpop-nonce');
+      if (next === null || used === undefined || nonceIn(used) === next) return false;
+      if (nonce !== next) {
+        nonce = next;
+        usedFrom = Date.now();
+        usedUntil = usedFrom + 60_000;
+      }
+      return true;
+    },
+  };
+}
+
+/** The nonce of a proof that was made here. */
+function nonceIn(proof: string): unknown {
+  const claims = proof.split('.')[1] ?? '';
+  return parseObject(atob(claims.replaceAll('-', '+').replaceAll('_', '/')))?.nonce;
+}

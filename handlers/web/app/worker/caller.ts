@@ -1,0 +1,49 @@
+import { get } from 'idb-keyval';
+import { createProver, type ProofKey } from '../proof.ts';
+import { pairingDatabase, pairingKey, proofKeyName, type StoredPairing } from '../stored-pairing.ts';
+
+export type Caller = ReturnType<typeof createCaller>;
+
+/** Calls the relay at `base` with the stored pairing, and the proof of a bound session. It writes neither. */
+export function createCaller(base: string) {
+  const prover = createProver(base);
+  const database = pairingDatabase();
+
+  const stored = () => get<StoredPairing>(pairingKey(base), database).catch(() => undefined);
+
+  /** The key, where the stored session is bound to it. */
+  async function keyOf({ pairing }: StoredPairing): Promise<ProofKey | undefined> {
+    return pairing?.bound ? get<ProofKey>(proofKeyName(base), database).catch(() => undefined) : undefined;
+  }
+
+  return {
+    stored,
+
+    /** `route` is relative to the relay's address. Resolves with the token that was sent, too. */
+    async fetch(route: string, init: RequestInit = {}): Promise<{ response: Response; token: string | null }> {
+      const found = await stored();
+      const token = found?.pairing?.session_token ?? null;
+      const key = found && (await keyOf(found));
+      const send = async (): Promise<[Response, string | undefined]> => {
+        const headers = new Headers(init.headers);
+        const target = { method: init.method ?? 'GET', path: route };
+        const proof = token !== null && key ? await prover.prove({ ...target, token, key }) : undefined;
+        if (token !== null) headers.set('authorization', `Bearer ${token}`);
+        if (proof !== undefined) headers.set('dpop', proof);
+        const request = { ...init, headers, cache: 'no-store', redirect: 'error', credentials: 'omit' } as const;
+        return [await fetch(new URL(route, base), request), proof];
+      };
+      const [response, proof] = await send();
+      if (response.status !== 401 || !prover.take(response, proof)) return { response, token };
+      await response.body?.cancel();
+      return { response: (await send())[0], token };
+    },
+
+    /** The proof for the first frame of a socket; undefined for a session that is not bound. */
+    async socketProof(found: StoredPairing, challenge?: string): Promise<string | undefined> {
+      const token = found.pairing?.session_token;
+      const key = await keyOf(found);
+      return token !== undefined && key ? prover.proveSocket(token, key, challenge) : undefined;
+    },
+  };
+}
