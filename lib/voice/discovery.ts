@@ -1,6 +1,6 @@
 import { type Upstream, upstreamReason } from '../host/upstream.ts';
 import type { Clock } from '../kit/clock.ts';
-import { isObject, parseJson } from '../kit/json.ts';
+import { asObject, isObject, parseJson } from '../kit/json.ts';
 import { decodeJsonText } from '../kit/long-json.ts';
 import { visibleLine } from '../kit/text.ts';
 import { withDeadline } from '../kit/timeouts.ts';
@@ -15,12 +15,16 @@ const MAX_BODY = 2 * 1024 * 1024;
 const MAX_PAGES = 20;
 const MAX_ITEMS = 2000;
 const MAX_LABEL = 200;
+/** Characters of a description beside a name; a longer one is a text to read. */
+const MAX_DESCRIPTION = 60;
 const MAX_TOKEN = 4096;
 
 /** A model, voice or language that a provider listed. */
 export interface Listed {
   id: string;
   label?: string;
+  /** A few words of the provider about a voice. */
+  description?: string;
 }
 
 /** Lists of a provider. */
@@ -69,7 +73,7 @@ export async function discoverXai(parts: DiscoveryParts, { secret, baseUrl }: Cr
     isOk,
     models: [],
     voices: voices.items,
-    customVoices: custom.items.map(({ id, label }) => ({ id, label: `${label ?? capitalized(id)} (custom)` })),
+    customVoices: custom.items.map((voice) => ({ id: voice.id, label: `${voiceLabel(voice)} (custom)` })),
     languages: [],
     problems: isOk || problems.length > 0 ? problems : ['no voices were listed'],
   };
@@ -183,9 +187,24 @@ async function getJson(
 }
 
 const voicesIn = (value: unknown): Listed[] =>
-  itemsIn(value, ['voices', 'custom_voices', 'data', 'items']).flatMap((item) =>
-    listed(item, ['voice_id', 'id', 'voice'], ['name', 'display_name', 'label']),
-  );
+  itemsIn(value, ['voices', 'custom_voices', 'data', 'items']).flatMap((item) => {
+    const description = descriptionOf(item);
+    const voices = listed(item, ['voice_id', 'id', 'voice'], ['name', 'display_name', 'label']);
+    return description === undefined ? voices : voices.map((voice) => ({ ...voice, description }));
+  });
+
+/** The short description of a voice; ElevenLabs has it among the voice's labels. */
+function descriptionOf(item: unknown): string | undefined {
+  if (!isObject(item)) return undefined;
+  const { descriptive, description } = asObject(item.labels) ?? {};
+  const found = [item.description, descriptive, description].map((value) => textOf(value, MAX_DESCRIPTION));
+  return found.find((text) => text !== undefined)?.replace(/\.$/, '');
+}
+
+/** `Rex - confident, clear`: the name of a voice, and its short description where there is one (contract 05 §11). */
+export function voiceLabel({ id, label = capitalized(id), description }: Listed): string {
+  return description === undefined || label.includes(' - ') ? label : `${label} - ${description}`;
+}
 
 /** A bare list, or the first of these members that is one. */
 function itemsIn(value: unknown, members: readonly string[]): unknown[] {

@@ -4,7 +4,7 @@ import { sha256 } from '../kit/bytes.ts';
 import type { Clock } from '../kit/clock.ts';
 import type { Log } from '../log.ts';
 import type { Credential, VoiceCredentials } from './credentials.ts';
-import { capitalized, type Discovered, discoverElevenlabs, discoverXai, type Listed } from './discovery.ts';
+import { type Discovered, discoverElevenlabs, discoverXai, type Listed, voiceLabel } from './discovery.ts';
 import type { ProviderInfo, StreamingProvider } from './registry.ts';
 
 /** Milliseconds that a failed or partial discovery is cached at most. */
@@ -15,6 +15,14 @@ const XAI_VOICES =
     ' ',
   );
 const XAI_MODELS = ['xai-tts', 'grok-voice-latest', 'grok-voice-think-fast-1.0'];
+/** From xAI's documentation (2026-11), for lists without descriptions. */
+const XAI_DESCRIPTIONS: ReadonlyMap<string, string> = new Map([
+  ['ara', 'warm, friendly'],
+  ['eve', 'energetic, upbeat'],
+  ['leo', 'authoritative, strong'],
+  ['rex', 'confident, clear'],
+  ['sal', 'smooth, balanced'],
+]);
 const XAI_RECOMMENDED = ['eve', 'ara', 'sal'];
 const OPENAI_RECOMMENDED = ['marin', 'cedar', 'coral'];
 const OPENAI_OLD_VOICES = 'alloy ash coral echo fable onyx nova sage shimmer'.split(' ');
@@ -236,7 +244,10 @@ const xai: Discovery = {
   discover: discoverXai,
   parts(_, discovered) {
     const listed = discovered?.voices ?? [];
-    const builtin: Listed[] = listed.length > 0 ? listed : XAI_VOICES.map((id) => ({ id }));
+    const builtin = (listed.length > 0 ? listed : XAI_VOICES.map((id): Listed => ({ id }))).map((voice) => ({
+      ...voice,
+      description: voice.description ?? XAI_DESCRIPTIONS.get(voice.id),
+    }));
     const custom = discovered?.customVoices ?? [];
     const [ids, customIds] = [idsOf(builtin), idsOf(custom)];
     const recommended = XAI_RECOMMENDED.filter((id) => ids.includes(id));
@@ -291,7 +302,7 @@ const discoveries: Readonly<Record<string, Discovery | undefined>> = {
 const idsOf = (items: readonly Listed[]): string[] => [...new Set(items.map(({ id }) => id))];
 
 const labelsOf = (items: readonly Listed[]): Record<string, string> =>
-  Object.fromEntries(items.map(({ id, label }) => [id, label ?? capitalized(id)]));
+  Object.fromEntries(items.map((voice) => [voice.id, voiceLabel(voice)]));
 
 /** Named entries of `items` that have a label. */
 const givenLabels = (items: readonly Listed[] = []): Record<string, string> =>

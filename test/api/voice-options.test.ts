@@ -62,7 +62,7 @@ describeMatrix('provider options and validation (contract 05 §11)', (start) => 
         name: 'xAI Grok TTS',
         models: ['xai-tts'],
         voices: ['eve', 'ara', 'rex', 'sal', 'leo', 'mine', 'voice/9'],
-        voice_labels: { eve: 'Eve', mine: 'Mine (custom)' },
+        voice_labels: { eve: 'Eve - energetic, upbeat', mine: 'Mine (custom)' },
         requires_manual_id: false,
       },
       default_provider: 'stub',

@@ -151,7 +151,8 @@ describe('options without discovery (contract 05 §11)', () => {
     expect(xai.voice_groups[0]?.values).toHaveLength(26);
     expect(xai.voices.slice(0, 7)).toEqual(['eve', 'ara', 'rex', 'sal', 'leo', 'carina', 'zagan']);
     expect(xai.voices).toHaveLength(26);
-    expect(xai.voice_labels.zenith).toBe('Zenith');
+    expect(xai.voice_labels).toMatchObject({ zenith: 'Zenith', rex: 'Rex - confident, clear' });
+    expect(xai.voice_metadata.rex).toMatchObject({ label: 'Rex - confident, clear' });
     expect(Object.keys(xai.model_voice_compatibility)).toEqual([
       'xai-tts',
       'grok-voice-latest',
@@ -186,9 +187,9 @@ describe('discovery (contract 05 §11)', () => {
       { id: 'xai_custom', values: ['c1', 'c2'], custom: true },
     ]);
     expect(xai.voice_labels).toEqual({
-      eve: 'Eve',
+      eve: 'Eve - energetic, upbeat',
       nova: 'Nova',
-      ara: 'Ara',
+      ara: 'Ara - warm, friendly',
       sal: 'Sal - warm',
       c1: 'Mine (custom)',
       c2: 'C2 (custom)',
@@ -349,6 +350,27 @@ describe('discovery (contract 05 §11)', () => {
     expect(calls).toEqual([]);
   });
 
+  it('labels carry the short description of the provider, where there is one (issue 23, 3.6)', async () => {
+    const answers = () => [
+      { voice_id: 'rex', name: 'Rex', description: 'Deep\nand slow.' },
+      { voice_id: 'kai', labels: { descriptive: 'raspy', accent: 'american' } },
+      { voice_id: 'sal', name: 'Sal - warm', description: 'not said twice' },
+      { voice_id: 'lux', name: 'Lux', description: 'A whole story about this voice. '.repeat(5) },
+      { voice_id: 'odd', name: 'Odd', description: { text: 'x' }, labels: 'x' },
+    ];
+    const labels = {
+      rex: 'Rex - Deep and slow',
+      kai: 'Kai - raspy',
+      sal: 'Sal - warm',
+      lux: 'Lux',
+      odd: 'Odd',
+    };
+    const { of } = setUp({ answers, env: { XAI_API_KEY: SECRET, ELEVENLABS_API_KEY: SECRET } });
+    const custom = Object.fromEntries(Object.entries(labels).map(([id, label]) => [id, `${label} (custom)`]));
+    expect((await of('xai_tts')).provider.voice_labels).toEqual(custom);
+    expect((await of('elevenlabs_tts')).provider.voice_labels).toEqual(labels);
+  });
+
   it('ids and labels that no list can show are left out or cleaned', async () => {
     const answers = () => [
       { id: 'a'.repeat(161) },
@@ -410,7 +432,7 @@ describe('cache of options (contract 05 §11)', () => {
     for (let round = 0; round < 3; round++) {
       const { provider: xai, dynamic } = await of('xai_tts');
       expect(xai.voices[0]).toBe('eve');
-      expect(xai.voice_labels.eve).toBe('Eve');
+      expect(xai.voice_labels.eve).toBe('Eve - energetic, upbeat');
       expect(dynamic.cache).toBe(round === 0 ? 'miss' : 'hit');
       xai.voices.length = 0;
       xai.models.push('mine');
