@@ -4,6 +4,7 @@ import type { Host } from '../host/index.ts';
 import { concatBytes, utf8ToBytes } from '../kit/bytes.ts';
 import { type Clock, every } from '../kit/clock.ts';
 import type { JsonObject } from '../kit/json.ts';
+import { withTimeout } from '../kit/timeouts.ts';
 import type { Mapping } from '../kit/yaml.ts';
 import type { Log } from '../log.ts';
 import { canonicalJson, type Json } from '../pairing/canonical-json.ts';
@@ -19,6 +20,8 @@ const LOG_RESERVE = MiB / 2;
 /** Audio waits so many milliseconds, or until there are so many bytes, for one write to carry many frames. */
 const GATHER_TIME = 250;
 const GATHER_BYTES = MiB / 4;
+/** Milliseconds that a client waits for its recording. After them, it is told of none. */
+const SAVE_TIMEOUT = 3000;
 /** Bytes of an event log. A line says that it is full; the last line of the session follows all the same. */
 const MAX_LOG = 16 * MiB;
 /** Files of a directory. A sweep removes the oldest beyond, unless files are kept for good. */
@@ -45,6 +48,8 @@ export interface SessionArtifacts {
   audio(pcm: Uint8Array): void;
   /** Completes the recording. */
   endAudio(): void;
+  /** The same. Resolves with its path once the file is there as a whole; empty when it cannot be, or takes too long. */
+  savedAudio(path: string): Promise<string>;
   /** Resolves once everything is on disk, or has failed to get there. */
   settled(): Promise<void>;
 }
@@ -163,6 +168,7 @@ const NO_ARTIFACTS: SessionArtifacts = {
   startAudio: () => '',
   audio() {},
   endAudio() {},
+  savedAudio: async () => '',
   settled: async () => {},
 };
 
@@ -258,6 +264,13 @@ class FileArtifacts implements SessionArtifacts {
     this.#audio = undefined;
     this.#push({ path, bytes: wavHeader(sampleRate, bytes), isHeader: true });
     this.#hurry();
+  }
+
+  async savedAudio(path: string): Promise<string> {
+    this.endAudio();
+    const { clock } = this.#parts;
+    const isSaved = this.settled().then(() => !this.#hasFailed);
+    return (await withTimeout({ clock, timeout: SAVE_TIMEOUT }, isSaved, () => false)) ? path : '';
   }
 
   async settled(): Promise<void> {

@@ -418,7 +418,8 @@ export class AgentSession implements TableSession {
       if (keepsAudio) artifacts.endAudio();
     }
     metrics.response_done_ms = since();
-    const done = { audio_path: path, metrics, metadata: { sample_rate: sampleRate } };
+    const savedPath = path === '' ? '' : await artifacts.savedAudio(path);
+    const done = { audio_path: savedPath, metrics, metadata: { sample_rate: sampleRate } };
     this.#post({ type: 'renderEnded', id, done, ...(error !== undefined && { error }) });
   }
 

@@ -64,10 +64,13 @@ export async function render(parts: RenderParts): Promise<void> {
     const facts = { provider: rendered.provider, model: rendered.model, voice: rendered.voice };
     if (rendered.transcript) sink.publish({ type: 'voice.transcript.final', text: rendered.transcript });
     sink.publish({ type: 'voice.audio.done' });
+    // Whoever reads the event may read the file.
+    const savedPath = audioPath === '' ? '' : await artifacts.savedAudio(audioPath);
+    if (request.signal.aborted) return;
     sink.publish({
       type: 'voice.response.done',
       ...facts,
-      audio_path: audioPath,
+      audio_path: savedPath,
       event_log_path: artifacts.logPath,
       metrics: { ...facts, ...metrics },
       metadata: redacted(rendered.metadata),

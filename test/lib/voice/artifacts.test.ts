@@ -119,6 +119,34 @@ describe('an event log (contract 05 §15)', () => {
     expect(log.lines.join()).not.toContain(home);
   });
 
+  it('is named once it is there as a whole, and not at all when it is not to be (issue 23, 3.2)', async () => {
+    const { open: gate, append } = gated();
+    const slow = setUp({ append });
+    const session = open(slow.artifacts);
+    const path = session.startAudio(16_000);
+    session.audio(pcm(1, 2));
+    let saved: string | undefined;
+    const saving = session.savedAudio(path).then((named) => {
+      saved = named;
+    });
+    await slow.clock.advanceAsync(2999);
+    expect(saved).toBeUndefined();
+    gate();
+    await saving;
+    expect(saved).toBe(path);
+    const wav = await readFile(path);
+    expect([wav.length, wav.readUInt32LE(40)]).toEqual([48, 4]);
+    expect(slow.clock.pending).toBe(0);
+
+    const stuck = setUp({ append: () => new Promise(() => {}) });
+    const late = open(stuck.artifacts);
+    const named = late.savedAudio(late.startAudio(16_000));
+    await stuck.clock.advanceAsync(3000);
+    expect(await named).toBe('');
+    const broken = open(setUp({ append: () => Promise.reject(new Error('disk')) }).artifacts);
+    expect(await broken.savedAudio(broken.startAudio(16_000))).toBe('');
+  });
+
   it('goes on when the disk does not keep up, without the rest of the recording', async () => {
     const { open: gate, append } = gated();
     const { artifacts, log } = setUp({ append });

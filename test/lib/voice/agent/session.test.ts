@@ -107,6 +107,7 @@ function setUp(config: Partial<AgentConfig> = {}, overrides: Partial<AgentSessio
       startAudio: () => '',
       audio() {},
       endAudio() {},
+      savedAudio: async (path) => path,
       settled: async () => {},
     },
     clock,

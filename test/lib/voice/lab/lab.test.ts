@@ -39,6 +39,7 @@ function setUp({ adapter = renderStub as Adapter, logLevel = 'INFO' as LogLevel,
       startAudio: (rate: number) => `/logs/realtime-${recordings.push(rate)}.wav`,
       audio() {},
       endAudio() {},
+      savedAudio: async (path: string) => path,
       settled: async () => {},
     }),
   } as unknown as Artifacts;

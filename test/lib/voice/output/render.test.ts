@@ -1,4 +1,4 @@
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
 import { RelayError } from '../../../../lib/errors.ts';
 import type { SessionArtifacts } from '../../../../lib/voice/artifacts.ts';
 import { cutText, type RenderSink, redacted, render, startedEvent } from '../../../../lib/voice/output/render.ts';
@@ -26,6 +26,7 @@ const ARTIFACTS: SessionArtifacts = {
   startAudio: () => '/logs/x.wav',
   audio() {},
   endAudio() {},
+  savedAudio: async (path) => path,
   settled: async () => {},
 };
 const chunk = (bytes = 4): AudioChunk => ({ pcm: new Uint8Array(bytes), sampleRate: 16_000, label: 'l' });
@@ -70,6 +71,25 @@ const RENDERED = {
   voice: 'sine',
   metadata: { request_id: 'r', api_key: 'k', deep: [{ Token: 1 }] },
 };
+
+it('names its recording once that is there (issue 23, 3.2)', async () => {
+  let save = (_path: string) => {};
+  const saving = vi.spyOn(ARTIFACTS, 'savedAudio').mockReturnValue(
+    new Promise((resolve) => {
+      save = resolve;
+    }),
+  );
+  const { done, types, events } = setUp(async function* () {
+    yield chunk();
+    return RENDERED;
+  });
+  await vi.waitFor(() => expect(saving).toHaveBeenCalledWith('/logs/x.wav'));
+  expect(types().at(-1)).toBe('voice.audio.done');
+  save('/logs/x.wav');
+  await done;
+  expect(events.at(-1)).toMatchObject({ type: 'voice.response.done', audio_path: '/logs/x.wav' });
+  saving.mockRestore();
+});
 
 describe('a render (contract 05 §12)', () => {
   it('is started, deltas, audio.done, response.done', async () => {
