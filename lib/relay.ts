@@ -220,7 +220,6 @@ async function createDomains(parts: DomainParts, late: Late) {
     queue: stores.open('phone'),
     replies: stores.open('phone-replies'),
     history: stores.open('phone-history'),
-    commit: () => stores.commit(),
     subscribers: parts.socketsOutliveMemory ? stores.open('phone-subscribers') : undefined,
   });
 

@@ -45,7 +45,6 @@ export function createStores(runtime: Runtime, executor?: SqlExecutor): Stores {
   return {
     durable: executor !== undefined,
     open: <K extends StoreName>(name: K) => prefixStorage(storage, name) as unknown as Store<K>,
-    commit: () => commits?.flush(),
     close() {
       commits?.flush();
       executor?.close?.();

@@ -20,7 +20,7 @@ export interface StoreSchema {
   'phone-replies': StoredReply;
   'phone-history': PhoneHistoryItem;
   /** Ids of sockets: those that get messages, the latest last, and those that get copies. */
-  'phone-subscribers': { sockets: string[]; mirrors?: string[] };
+  'phone-subscribers': { sockets: string[]; mirrors?: string[]; custody?: Record<string, number[]> };
   'phone-threads': ThreadRecord;
   push: PushRecord;
   notifications: RingRecord;
@@ -34,8 +34,6 @@ export type Store<K extends StoreName> = Storage<StoreSchema[K]>;
 /** The relay's state, one named store at a time. */
 export interface Stores {
   open<K extends StoreName>(name: K): Store<K>;
-  /** Commits at once what has been written, before the turn of the event loop ends. */
-  commit(): void;
   /** Whether stores that are durable on this runtime survive the process: false where all are in memory. */
   readonly durable: boolean;
   /** Commits what has been written and lets the state go. */

@@ -125,7 +125,10 @@ async function post(relay: OperatorRelay, body: { message_id: string; chat_id?: 
 function report(sent: Sent, options: Options, context: CommandContext): void {
   const { delivered, buffered, message_id: id, state } = sent;
   if (flag(options, '--json')) printJson(context.stdout, sent);
-  else if (delivered) line(context.stdout, `${state === 'shown' ? 'Shown' : 'Delivered'}: ${id}`);
+  else if (delivered && state === 'queued') {
+    sentence(context.stdout, `Queued again: ${id}`);
+    sentence(context.stdout, 'The phone did not confirm it. It is delivered again when a phone connects.');
+  } else if (delivered) line(context.stdout, `${state === 'shown' ? 'Shown' : 'Delivered'}: ${id}`);
   else {
     sentence(context.stdout, `Queued: ${id} (${buffered} waiting)`);
     sentence(
@@ -151,8 +154,12 @@ function progress(
   context: CommandContext,
 ): void {
   if (flag(options, '--json')) return;
-  const words: Record<string, string> = { shown: 'The phone shows it.', ...GONE };
-  if (!delivered) words.sent = 'Delivered: a phone has connected.';
+  const words: Record<string, string> = {
+    queued: 'The phone did not confirm it: queued again.',
+    sent: 'Delivered: a phone has connected.',
+    shown: 'The phone shows it.',
+    ...GONE,
+  };
   const print = (state: string) => {
     if (words[state] !== undefined) line(context.stderr, words[state]);
   };
@@ -171,7 +178,7 @@ function afterSilence({ state, delivered }: Sent, { program }: CommandContext): 
   if (gone !== undefined) return `${gone} See: ${program} history`;
   const later = 'The relay keeps a later reply for readers of GET /phone/replies.';
   if (state === 'shown') return `The phone has shown it. ${later}`;
-  if (delivered || state === 'sent') return `The phone has received it. ${later}`;
+  if (state === 'sent' || (delivered && state !== 'queued')) return `The phone has received it. ${later}`;
   return `No phone has received it. List the queue with: ${program} list`;
 }
 

@@ -93,7 +93,7 @@ export function createSocketHooks(runtime: SocketRuntime, log: Log) {
       runtime.pong?.(peer, data as Uint8Array);
       deliver(peer, ({ events }) => events.pinged());
     },
-    pong: (peer) => deliver(peer, ({ events }) => events.ponged?.()),
+    pong: (peer, data) => deliver(peer, ({ events }) => events.ponged?.(data as Uint8Array | undefined)),
     close: end,
     error: (_peer, error) => log.debug(`socket error: ${describeError(error)}`),
   };

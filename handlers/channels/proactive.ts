@@ -28,7 +28,7 @@ export const createProactiveChannel = ({ phone, log: root }: Pick<Relay, 'phone'
     failed() {},
     describe: (connection) => ({ subscribed: phone.isSubscribed(connection), mirror: phone.isMirror(connection) }),
     opened: (connection, slept) => (slept ? phone.restore(connection) : undefined),
-    closed: (connection) => phone.leave(connection),
+    closed: (connection) => phone.ended(connection),
     grantLost: (connection) => phone.leave(connection),
   };
 

@@ -8,6 +8,8 @@ import type { SettingsStore } from './safety-settings.ts';
 
 const MAX_TEXT = 64 * 1024;
 const MAX_MESSAGES = 100;
+/** Ids of messages that are known when they come again (contract 04 §5.4a). */
+const MAX_KNOWN = 1000;
 const MAX_PENDING_REPLIES = 100;
 
 /** A message from the agent, as kept on this phone (contract 04 §5.2). */
@@ -169,14 +171,19 @@ function surfaceOf({ surfacing }: ReceivedMessage, isThreadOpen: boolean): Surfa
   return surfacing === 'session' && isThreadOpen ? 'open' : 'notification';
 }
 
-/** The 100 newest messages without duplicates (contract 04 §5.3). */
+/** The 100 newest messages (contract 04 §5.3), each once: a relay that cannot know whether one arrived sends it again. */
 function createMessageCache() {
   let messages: readonly ReceivedMessage[] = [];
+  /** Oldest first. */
+  const known = new Set<string>();
   const get = (messageId: string) => messages.find((message) => message.messageId === messageId);
   return {
     /** False for a duplicate. */
     add(message: ReceivedMessage): boolean {
-      if (get(message.messageId)) return false;
+      const isDuplicate = known.delete(message.messageId);
+      known.add(message.messageId);
+      if (isDuplicate) return false;
+      if (known.size > MAX_KNOWN) known.delete(known.values().next().value as string);
       messages = [message, ...messages].slice(0, MAX_MESSAGES);
       return true;
     },

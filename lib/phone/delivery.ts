@@ -14,15 +14,29 @@ export interface Delivery<L> {
   readonly fresh: QueuedMessage | null;
   /** The target that the queue is being written to, and how many backlog messages it has got. */
   readonly flush: { readonly to: L; readonly backlog: number } | null;
+  /** Messages written to sockets, oldest first, until their phones prove that they have arrived (contract 04 §5.4a). */
+  readonly custody: readonly Held<L>[];
+}
+
+/** A message that was written to a socket. A new object with every write. */
+export interface Held<L> {
+  readonly entry: QueuedMessage;
+  readonly to: L;
 }
 
 export type Event<L> =
   /** `id` of the request, for its acknowledgement. */
   | { name: 'subscribe'; link: L; id: string }
-  /** The socket unsubscribed or closed, or its session ended. */
+  /** The socket unsubscribed, or its grant ended. */
   | { name: 'leave'; link: L }
-  /** The sockets that had subscribed before the process slept, in their order (edge). */
-  | { name: 'restore'; links: readonly L[] }
+  /** The socket has closed. */
+  | { name: 'end'; link: L }
+  /** Messages have arrived at their phone. */
+  | { name: 'arrived'; held: readonly Held<L>[] }
+  /** The sockets that had subscribed before the process slept, in their order, and what was written to one (edge). */
+  | { name: 'restore'; links: readonly L[]; held: readonly Held<L>[] }
+  /** Messages whose socket did not outlive the process. */
+  | { name: 'return'; entries: readonly QueuedMessage[] }
   | { name: 'push'; entry: QueuedMessage }
   /** Without an id, all messages. */
   | { name: 'cancel'; messageId?: string }
@@ -45,11 +59,12 @@ export const emptyDelivery = <L>(queue: readonly QueuedMessage[] = []): Delivery
   queue,
   fresh: null,
   flush: null,
+  custody: [],
 });
 
 /**
- * One step of message delivery. `now` is epoch milliseconds. A message leaves the queue only when it is `written`:
- * messages that a failed flush did not send keep their places.
+ * One step of message delivery. `now` is epoch milliseconds. A message leaves the queue only when it is `written`, and
+ * returns to its place when its socket ends before it is known to have arrived.
  */
 export function transition<L>(before: Delivery<L>, event: Event<L>, now: number): Step<L> {
   const isFresh = ({ message }: QueuedMessage) => now - message.sent_at <= RETENTION;
@@ -61,9 +76,15 @@ export function transition<L>(before: Delivery<L>, event: Event<L>, now: number)
       return [next, [{ do: 'acknowledge', to: event.link, id: event.id }, ...effects]];
     }
     case 'leave':
-      return proceed({ ...state, subscribers: state.subscribers.filter((other) => other !== event.link) });
+      return proceed(without(state, event.link));
+    case 'end':
+      return proceed(returned(without(state, event.link), event.link, isFresh));
+    case 'arrived':
+      return [{ ...state, custody: state.custody.filter((held) => !event.held.includes(held)) }, []];
     case 'restore':
-      return [{ ...state, subscribers: event.links }, []];
+      return [{ ...state, subscribers: event.links, custody: [...state.custody, ...event.held] }, []];
+    case 'return':
+      return proceed({ ...state, queue: inOrder([...event.entries.filter(isFresh), ...state.queue]) });
     case 'push':
       return proceed(pushed(state, event.entry));
     case 'cancel': {
@@ -74,20 +95,39 @@ export function transition<L>(before: Delivery<L>, event: Event<L>, now: number)
     }
     case 'written': {
       const [head, ...rest] = state.queue;
-      const flush = state.flush && head !== state.fresh ? { ...state.flush, backlog: state.flush.backlog + 1 } : null;
-      return proceed({ ...state, queue: rest, flush: flush ?? state.flush });
+      if (!head || !state.flush) return proceed(state);
+      const custody = [...state.custody, { entry: head, to: state.flush.to }].slice(-CAPACITY);
+      const flush = head !== state.fresh ? { ...state.flush, backlog: state.flush.backlog + 1 } : state.flush;
+      return proceed({ ...state, queue: rest, flush, custody });
     }
     case 'failed': {
       const failed = state.flush?.to;
-      return proceed({ ...state, subscribers: state.subscribers.filter((other) => other !== failed), flush: null });
+      return proceed(failed ? returned({ ...without(state, failed), flush: null }, failed, isFresh) : state);
     }
     case 'expire':
       return proceed(state);
   }
 }
 
-/** Queues a message. It replaces a queued one of the same id; behind others it is part of their flush. */
-function pushed<L>(state: Delivery<L>, entry: QueuedMessage): Delivery<L> {
+const inOrder = (entries: readonly QueuedMessage[]): QueuedMessage[] => [...entries].sort((a, b) => a.seq - b.seq);
+
+const without = <L>(state: Delivery<L>, link: L): Delivery<L> => ({
+  ...state,
+  subscribers: state.subscribers.filter((other) => other !== link),
+});
+
+/** Returns what was written to a socket to its place in the queue. */
+function returned<L>(state: Delivery<L>, link: L, isFresh: (entry: QueuedMessage) => boolean): Delivery<L> {
+  const entries = state.custody.filter(({ to }) => to === link).map(({ entry }) => entry);
+  if (entries.length === 0) return state;
+  const custody = state.custody.filter(({ to }) => to !== link);
+  return { ...state, custody, queue: inOrder([...entries.filter(isFresh), ...state.queue]) };
+}
+
+/** Queues a message. It replaces one of the same id; behind others it is part of their flush. */
+function pushed<L>(before: Delivery<L>, entry: QueuedMessage): Delivery<L> {
+  const custody = before.custody.filter((held) => held.entry.message.message_id !== entry.message.message_id);
+  const state = custody.length === before.custody.length ? before : { ...before, custody };
   const at = state.queue.findIndex(({ message }) => message.message_id === entry.message.message_id);
   if (at < 0) return { ...state, queue: [...state.queue, entry], fresh: state.queue.length === 0 ? entry : null };
   return { ...state, queue: state.queue.with(at, { ...entry, seq: (state.queue[at] as QueuedMessage).seq }) };

@@ -9,7 +9,7 @@ const MAX_CHARACTERS = 8 * 1024 * 1024;
 
 export type MessageState = Extract<PhoneHistoryItem, { kind: 'message' }>['state'];
 
-/** States that a message may be in before it gets into another one. It never goes back. */
+/** States that a message may be in before it gets into another one. It goes back only from `sent` to `queued`. */
 const BEFORE: Readonly<Record<Exclude<MessageState, 'queued'>, readonly MessageState[]>> = {
   sent: ['queued'],
   // A device that gets copies shows messages that still wait for the phone.
@@ -108,6 +108,12 @@ export async function openHistory({ store, log, changed: notify }: HistoryParts)
     became(messageId: string, state: Exclude<MessageState, 'queued'>): void {
       const item = find('message', messageId);
       if (item?.kind === 'message' && BEFORE[state].includes(item.state)) replace({ ...item, state });
+    },
+
+    /** A message that was sent has to be sent again: its socket ended before the phone proved that it had arrived. */
+    returned(messageId: string): void {
+      const item = find('message', messageId);
+      if (item?.kind === 'message' && item.state === 'sent') replace({ ...item, state: 'queued' });
     },
 
     /** Messages that count as queued, but wait no longer, were sent. */

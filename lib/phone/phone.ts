@@ -7,7 +7,16 @@ import { isGranted } from '../sessions/grants.ts';
 import type { Session } from '../sessions/session.ts';
 import type { Sessions } from '../sessions/sessions.ts';
 import type { Payload } from '../socket/envelope.ts';
-import { type Delivery, type Effect, type Event, emptyDelivery, RETENTION, type Step, transition } from './delivery.ts';
+import {
+  type Delivery,
+  type Effect,
+  type Event,
+  emptyDelivery,
+  type Held,
+  RETENTION,
+  type Step,
+  transition,
+} from './delivery.ts';
 import { type HistoryPage, openHistory } from './history.ts';
 import { readMessage } from './message.ts';
 import { createReplies, type Poll } from './replies.ts';
@@ -23,6 +32,8 @@ export interface PhoneLink {
   /** Whether a frame that is sent now can still leave. */
   readonly isWritable: boolean;
   send(channel: string, type: string, payload: Payload, id?: string): void;
+  /** Calls back once everything sent before has arrived. Drops the socket when the phone stays silent. One at a time. */
+  probe(answered: () => void): void;
 }
 
 export interface PhoneParts {
@@ -32,8 +43,6 @@ export interface PhoneParts {
   queue: Store<'phone'>;
   replies: Store<'phone-replies'>;
   history: Store<'phone-history'>;
-  /** Makes durable at once what has been written to the stores. */
-  commit?(): void;
   /** Where subscriptions are stored; absent where the process lives as long as its sockets. */
   subscribers?: Store<'phone-subscribers'>;
   /** Messages or replies have changed: how many messages wait, and the `seq` of the newest item of the history. */
@@ -72,11 +81,18 @@ export async function openPhoneMessaging(parts: PhoneParts) {
   });
   const replies = createReplies({ rows: replyRows, clock, log, history });
   const subscribers = parts.subscribers && (await openSubscribers<PhoneLink>(parts.subscribers, log));
-  let state: Delivery<PhoneLink> = emptyDelivery(queueRows.loaded);
+  const { queued, written } = subscribers?.split(queueRows.loaded) ?? { queued: queueRows.loaded, written: [] };
+  let state: Delivery<PhoneLink> = emptyDelivery(queued);
+  /** Messages that were written to sockets before the process slept, until those are back (edge). */
+  let unclaimed: readonly QueuedMessage[] = written;
   // The last process may have ended between the two transactions of a delivery.
   history.delivered(new Set(queueRows.loaded.map(({ message }) => message.message_id)));
+  // Nor does it know any more whether what it had written has arrived.
+  for (const { message } of queued) history.returned(message.message_id);
   /** Sockets that get a copy of every message, and take none away (contract 09 §1). */
   const mirrors = new Set<PhoneLink>();
+  /** Sockets whose phones are asked whether their messages have arrived. */
+  const probed = new Set<PhoneLink>();
   const events: Event<PhoneLink>[] = [];
   let isDispatching = false;
 
@@ -101,30 +117,55 @@ export async function openPhoneMessaging(parts: PhoneParts) {
     } finally {
       isDispatching = false;
     }
+    for (const { to } of state.custody) if (!probed.has(to)) probe(to);
     // While sockets are restored one by one, the stored order must stay complete.
     if (event.name !== 'restore') saveSubscriptions();
   }
 
-  const saveSubscriptions = () => subscribers?.save({ targets: state.subscribers, mirrors });
+  const saveSubscriptions = () => subscribers?.save({ targets: state.subscribers, mirrors, custody: state.custody });
+
+  /** Asks a phone whether what was written to it has arrived (contract 04 §5.4a). What is written meanwhile comes next. */
+  function probe(link: PhoneLink): void {
+    const held = state.custody.filter(({ to }) => to === link);
+    probed.add(link);
+    link.probe(() => {
+      probed.delete(link);
+      arrived(held);
+    });
+  }
+
+  function arrived(held: readonly Held<PhoneLink>[]): void {
+    if (held.length === 0) return;
+    dispatch({ name: 'arrived', held });
+    void saveLater(queueRows, undelivered(), log);
+  }
+
+  /** A device has shown or answered a message, so it has arrived. */
+  const arrivedById = (messageId: string): void =>
+    arrived(state.custody.filter(({ entry }) => entry.message.message_id === messageId));
+
+  /** What a crash must not lose. */
+  const undelivered = (): QueuedMessage[] => [...state.custody.map(({ entry }) => entry), ...state.queue];
 
   function settle(event: Event<PhoneLink>): void {
     for (let next: Event<PhoneLink> | undefined = event; next; ) {
       const [after, effects]: Step<PhoneLink> = transition(state, next, clock.now());
-      recordLeavers(state.queue, after.queue, next);
+      recordMoves(state, after, next);
       state = after;
       next = undefined;
       for (const effect of effects) next = perform(effect) ?? next;
     }
   }
 
-  /** Records why messages have left the queue. */
-  function recordLeavers(
-    before: readonly QueuedMessage[],
-    after: readonly QueuedMessage[],
-    event: Event<PhoneLink>,
-  ): void {
-    if (before === after) return;
-    const left = before.filter((entry) => !after.some(({ seq }) => seq === entry.seq));
+  /** Records why messages have left the queue, or returned to it. */
+  function recordMoves(before: Delivery<PhoneLink>, after: Delivery<PhoneLink>, event: Event<PhoneLink>): void {
+    if (before.queue === after.queue) return;
+    const isLost = event.name === 'end' || event.name === 'failed';
+    const returned = isLost ? before.custody.filter((held) => !after.custody.includes(held)) : [];
+    for (const { entry } of returned) history.returned(entry.message.message_id);
+    if (returned.length > 0) log.info(`${returned.length} messages may not have arrived: they are queued again`);
+    const waited = [...before.queue, ...returned.map(({ entry }) => entry)];
+    const left = waited.filter((entry) => !after.queue.some(({ seq }) => seq === entry.seq));
     for (const { message } of left) {
       const isExpired = clock.now() - message.sent_at > RETENTION;
       const others = event.name === 'cancel' ? 'cancelled' : event.name === 'written' ? 'sent' : 'dropped';
@@ -140,9 +181,6 @@ export async function openPhoneMessaging(parts: PhoneParts) {
         to.send(CHANNEL, 'proactive.subscribed', { ts }, effect.id);
         return undefined;
       case 'complete':
-        // Stored first: a phone that is told that this was all must not get it again, even after a crash.
-        void saveQueue();
-        parts.commit?.();
         to.send(CHANNEL, 'proactive.backlog.complete', { count: effect.count, ts });
         log.info(`flushed ${effect.count} messages to session ${to.session.prefix}`);
         return undefined;
@@ -175,7 +213,7 @@ export async function openPhoneMessaging(parts: PhoneParts) {
    */
   const saveQueue = (): Promise<void> => {
     clock.after(0, () => void history.save());
-    return saveLater(queueRows, state.queue, log);
+    return saveLater(queueRows, undelivered(), log);
   };
 
   return {
@@ -196,7 +234,7 @@ export async function openPhoneMessaging(parts: PhoneParts) {
 
     isMirror: (link: PhoneLink): boolean => mirrors.has(link),
 
-    /** `proactive.unsubscribe`, or the end of the socket: the previous subscriber that is still open takes over. */
+    /** `proactive.unsubscribe`, or the end of the grant: the previous subscriber that is still open takes over. */
     leave(link: PhoneLink): void {
       const wasMirror = mirrors.delete(link);
       if (!wasMirror && !state.subscribers.includes(link)) return;
@@ -204,10 +242,20 @@ export async function openPhoneMessaging(parts: PhoneParts) {
       void saveQueue();
     },
 
+    /** The socket has ended: what may not have arrived is queued again, or goes to the previous subscriber. */
+    ended(link: PhoneLink): void {
+      const wasMirror = mirrors.delete(link);
+      const wasProbed = probed.delete(link);
+      if (!wasMirror && !wasProbed && !state.subscribers.includes(link)) return;
+      dispatch({ name: 'end', link });
+      void saveQueue();
+    },
+
     /** `proactive.shown`: a device has shown a message to its owner (contract 09 §1). */
     shown(link: PhoneLink, messageId: unknown): void {
       if (typeof messageId !== 'string') return;
       parts.settled?.(messageId, link.session);
+      arrivedById(messageId);
       history.became(messageId, 'shown');
       void history.save();
     },
@@ -223,11 +271,19 @@ export async function openPhoneMessaging(parts: PhoneParts) {
     restore(link: PhoneLink): void {
       if (!subscribers) return;
       if (subscribers.wasMirror(link)) mirrors.add(link);
-      dispatch({ name: 'restore', links: subscribers.restore(state.subscribers, link) });
+      const claimed = subscribers.written(unclaimed, link);
+      unclaimed = unclaimed.filter((entry) => !claimed.includes(entry));
+      const held = claimed.map((entry) => ({ entry, to: link }));
+      dispatch({ name: 'restore', links: subscribers.restore(state.subscribers, link), held });
     },
 
-    /** Every socket that outlived a sleep is back: forgets the subscriptions of the others. */
-    restored: (): void => saveSubscriptions(),
+    /** Every socket that outlived a sleep is back: forgets the others, and queues again what was written to them. */
+    restored(): void {
+      for (const { message } of unclaimed) history.returned(message.message_id);
+      dispatch({ name: 'return', entries: unclaimed });
+      unclaimed = [];
+      void saveQueue();
+    },
 
     isSubscribed: (link: PhoneLink): boolean => state.subscribers.includes(link),
 
@@ -246,7 +302,7 @@ export async function openPhoneMessaging(parts: PhoneParts) {
       const copies = [...mirrors].filter((link) => send(link, { ...message, mirrored: true }));
       parts.accepted?.(message, !isQueued() || copies.length > 0);
       const buffered = isQueued() ? state.queue.length : 0;
-      const stored = queueRows.save(state.queue);
+      const stored = queueRows.save(undelivered());
       const recorded = history.save();
       try {
         await stored;
@@ -287,7 +343,8 @@ export async function openPhoneMessaging(parts: PhoneParts) {
     async reply(link: PhoneLink, payload: Payload, id: string): Promise<void> {
       const reply = await replies.add(payload);
       if (!reply) return log.debug(`ignored a reply without text from session ${link.session.prefix}`);
-      const { message_id: messageId, chat_id: chatId, text } = reply;
+      const { message_id: messageId, chat_id: chatId, text, reply_to: replyTo } = reply;
+      if (replyTo !== null) arrivedById(replyTo);
       const ts = Math.trunc(clock.now());
       link.send(CHANNEL, 'proactive.reply.ack', { client_msg_id: messageId, status: 'received', ts }, id);
       log.info(`reply ${messageId} of ${text.length} characters in chat ${chatId ?? '-'}`);

@@ -1,6 +1,8 @@
-import type { Store } from '../../storage/schema.ts';
+import type { QueuedMessage, Store } from '../../storage/schema.ts';
 import { describeError } from '../errors.ts';
+import { isObject } from '../kit/json.ts';
 import type { Log } from '../log.ts';
+import type { Held } from './delivery.ts';
 
 /** Key of the ids of subscribed sockets, in the order of subscription. */
 const ORDER = 'order';
@@ -9,21 +11,30 @@ const ORDER = 'order';
 export interface Subscriptions<L> {
   readonly targets: readonly L[];
   readonly mirrors: ReadonlySet<L>;
+  /** What was written to sockets and may not have arrived. */
+  readonly custody: readonly Held<L>[];
 }
 
 /**
  * Stores the subscriptions for an object that is evicted while its sockets stay open (edge). Nothing waits for a write: a
- * lost one costs a subscription that the phone renews when it reconnects.
+ * lost one costs a subscription that the phone renews when it reconnects, or sends a message twice.
  */
 export async function openSubscribers<L extends { id: string }>(store: Store<'phone-subscribers'>, log: Log) {
   const record = await store.getItem(ORDER);
   const list = (value: unknown): string[] => (Array.isArray(value) ? value : []);
-  const stored = { sockets: list(record?.sockets), mirrors: list(record?.mirrors) };
+  const stored = {
+    sockets: list(record?.sockets),
+    mirrors: list(record?.mirrors),
+    custody: isObject(record?.custody) ? (record.custody as Record<string, number[]>) : {},
+  };
+  const seqsOf = (id: string): unknown[] => (Object.hasOwn(stored.custody, id) ? list(stored.custody[id]) : []);
   let saved = JSON.stringify(stored);
 
   return {
-    save({ targets, mirrors }: Subscriptions<L>): void {
-      const value = { sockets: targets.map(({ id }) => id), mirrors: [...mirrors].map(({ id }) => id) };
+    save({ targets, mirrors, custody: held }: Subscriptions<L>): void {
+      const custody: Record<string, number[]> = {};
+      for (const { entry, to } of held) custody[to.id] = [...(custody[to.id] ?? []), entry.seq];
+      const value = { sockets: targets.map(({ id }) => id), mirrors: [...mirrors].map(({ id }) => id), custody };
       if (JSON.stringify(value) === saved) return;
       saved = JSON.stringify(value);
       store.setItem(ORDER, value).catch((error) => {
@@ -36,6 +47,19 @@ export async function openSubscribers<L extends { id: string }>(store: Store<'ph
       const { sockets } = stored;
       if (!sockets.includes(link.id)) return links;
       return [...links, link].sort((a, b) => sockets.indexOf(a.id) - sockets.indexOf(b.id));
+    },
+
+    /** The messages that were written to this socket. */
+    written: (entries: readonly QueuedMessage[], { id }: L): QueuedMessage[] =>
+      entries.filter(({ seq }) => seqsOf(id).includes(seq)),
+
+    /** Stored messages: those that wait, and those that were written to any socket. */
+    split(entries: readonly QueuedMessage[]) {
+      const seqs = new Set(Object.keys(stored.custody).flatMap(seqsOf));
+      return {
+        queued: entries.filter(({ seq }) => !seqs.has(seq)),
+        written: entries.filter(({ seq }) => seqs.has(seq)),
+      };
     },
 
     wasMirror: ({ id }: L): boolean => stored.mirrors.includes(id),

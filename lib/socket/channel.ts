@@ -32,6 +32,13 @@ export interface Connection {
    * it is left to the keep-alive. Always true where the runtime keeps sockets alive.
    */
   answers(ms: number): Promise<boolean>;
+  /**
+   * Pings the client, and calls back once its answer proves that everything sent before has arrived. A client that stays
+   * silent for 10 s is dropped (contract 04 §5.4a). One at a time.
+   */
+  probe(answered: () => void): void;
+  /** The client answered a ping; `data` is what it repeats. */
+  ponged(data?: unknown): void;
 }
 
 /**

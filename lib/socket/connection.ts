@@ -12,6 +12,7 @@ import type { Indexed } from './dense-set.ts';
 import { encodeEnvelope, isLongerThan, type Message, type Payload, parseEnvelope } from './envelope.ts';
 import { type EnvelopeHead, isShort, KEEPING_BOM, readHead, type TextFrame, textOfFrame } from './envelope-head.ts';
 import { Inbox } from './inbox.ts';
+import type { Probes } from './probes.ts';
 import { SerialQueue } from './serial-queue.ts';
 import type { Caller, Transport } from './transport.ts';
 import { Watermark, type WatermarkLimits } from './watermark.ts';
@@ -19,6 +20,8 @@ import { Watermark, type WatermarkLimits } from './watermark.ts';
 const MAX_MESSAGE = 4 * 1024 * 1024;
 /** Milliseconds between checks for received bytes: no event announces them. */
 const ANSWER_POLL = 20;
+/** More bytes than these are part of a message, and not pings or answers of a proxy. */
+const CONTROL_BYTES = 1024;
 const MAX_UNSENT = 64 * 1024 * 1024;
 /** Unsent bytes and messages above which a client is not read, and below which it is again. */
 const READ_LIMIT = { bytes: 1024 * 1024, messages: 2000 };
@@ -55,8 +58,19 @@ export interface ConnectionParts {
   sessions: Sessions;
   clock: Clock;
   log: Log;
+  probes: Probes;
   /** Called once, when the connection has ended. */
   onClosed(connection: SocketConnection): void;
+}
+
+/** A ping that has to be answered. */
+interface Probe {
+  readonly answered: () => void;
+  /** A message has come since the last look. */
+  isHeard: boolean;
+  /** Bytes at the last look. */
+  received: number;
+  unsent: number;
 }
 
 /** One authenticated socket: dispatch, grants, order, backpressure and cleanup for every channel. */
@@ -71,6 +85,10 @@ export class SocketConnection implements Connection, Indexed {
   #lastProof: number;
   #pingedAt: number | undefined;
   #roundTrip: number | null = null;
+  #probe: Probe | undefined;
+  /** Data of the last ping of a probe, which its answer repeats. */
+  #lastMark = 0;
+  #hasAnswered = false;
   readonly #parts: ConnectionParts;
   readonly #transport: Transport;
   /** Made on demand: most sockets need neither. */
@@ -165,6 +183,7 @@ export class SocketConnection implements Connection, Indexed {
   receive(frame: TextFrame): void {
     if (!this.#open) return;
     this.#lastMessage = this.#lastProof = this.#parts.clock.now();
+    if (this.#probe) this.#heardWhileProbed(this.#probe);
     this.#inbox.receive(frame);
   }
 
@@ -342,6 +361,8 @@ export class SocketConnection implements Connection, Indexed {
     this.#open = false;
     this.#watermarks?.clear();
     this.#lazyInbox?.end();
+    this.#probe = undefined;
+    this.#parts.probes.remove(this);
     for (const [name, channel] of this.#parts.channels.withClosed) this.#cleanUp(name, channel);
     this.#parts.onClosed(this);
   }
@@ -370,6 +391,53 @@ export class SocketConnection implements Connection, Indexed {
     this.#transport.ping?.();
   }
 
+  probe(answered: () => void): void {
+    if (!this.#open || this.#probe) return;
+    const now = this.#parts.clock.now();
+    const mark = Math.max(Math.trunc(now), this.#lastMark + 1);
+    this.#lastMark = mark;
+    this.#probe = { answered, isHeard: false, ...this.#progress() };
+    this.#pingedAt ??= now;
+    if (this.#transport.ping) this.#transport.ping(String(mark));
+    // What a client answers by itself, the platform hides: this takes the client's own code (contract 02 §2).
+    else this.send('system', 'ping', { ts: mark });
+    this.#parts.probes.add(this);
+  }
+
+  /**
+   * A message alone proves nothing where pings are answered: it may have been sent first. At the edge, it has to do for
+   * clients that answer no `system/ping`.
+   */
+  #heardWhileProbed(probe: Probe): void {
+    probe.isHeard = true;
+    if (!this.#transport.ping && !this.#hasAnswered) this.#probeAnswered(probe);
+  }
+
+  /** The probe has had no answer for 10 s. Drops a client that was silent meanwhile; returns whether to wait on. */
+  missedProbe(): boolean {
+    const probe = this.#probe;
+    if (!probe) return false;
+    const { received, unsent } = this.#progress();
+    const isReceiving = received - probe.received > CONTROL_BYTES || this.#lazyInbox?.isPaused === true;
+    if (!probe.isHeard && !isReceiving && !(unsent < probe.unsent)) {
+      this.#parts.log.info(`socket of session ${this.session.prefix} dropped: it does not answer (${this.caller.key})`);
+      this.terminate();
+      return false;
+    }
+    Object.assign(probe, { isHeard: false, received, unsent });
+    return true;
+  }
+
+  #progress() {
+    return { received: this.#transport.received?.() ?? 0, unsent: this.#transport.unsent() };
+  }
+
+  #probeAnswered({ answered }: Probe): void {
+    this.#probe = undefined;
+    this.#parts.probes.remove(this);
+    answered();
+  }
+
   /** The client pinged. */
   pinged(): void {
     this.#lastProof = this.#parts.clock.now();
@@ -377,10 +445,16 @@ export class SocketConnection implements Connection, Indexed {
   }
 
   /** The client answered a ping. */
-  ponged(): void {
+  ponged(data?: unknown): void {
+    const mark = typeof data === 'number' ? String(data) : data;
     this.#lastProof = this.#parts.clock.now();
     if (this.#pingedAt !== undefined) this.#roundTrip = Math.max(0, this.#lastProof - this.#pingedAt);
     this.#pingedAt = undefined;
+    if (mark === undefined || mark !== String(this.#lastMark)) return;
+    this.#hasAnswered = true;
+    const probe = this.#probe;
+    if (!probe) return;
+    this.#probeAnswered(probe);
   }
 
   /** The connection as `GET /relay/devices` shows it. */

@@ -13,8 +13,10 @@ import { type Channels, type ChannelTable, createChannelTable } from './channel.
 import { type ConnectionParts, type ConnectionRow, SocketConnection } from './connection.ts';
 import { DenseSet } from './dense-set.ts';
 import { encodeEnvelope, encodeEnvelopeAround, type Payload } from './envelope.ts';
+import { textOfFrame } from './envelope-head.ts';
 import { Handshake, type HandshakeParts } from './handshake.ts';
 import { PendingSockets } from './pending-sockets.ts';
+import { Probes } from './probes.ts';
 import { SessionSockets } from './session-sockets.ts';
 import type { Caller, SocketEvents, Transport } from './transport.ts';
 
@@ -65,8 +67,8 @@ class SocketDispatcher implements SocketEvents {
     this.connection?.pinged();
   }
 
-  ponged(): void {
-    this.connection?.ponged();
+  ponged(data?: Uint8Array): void {
+    this.connection?.ponged(data && textOfFrame(data));
   }
 
   closed(): void {
@@ -110,6 +112,7 @@ export function createSockets(parts: SocketsParts) {
     refused: (handshake) => pending.refused(handshake),
     done: (handshake) => pending.remove(handshake),
   };
+  const probes = new Probes(clock);
   const connectionParts: ConnectionParts = {
     get channels() {
       table ??= createChannelTable(parts.channels());
@@ -118,6 +121,7 @@ export function createSockets(parts: SocketsParts) {
     sessions,
     clock,
     log,
+    probes,
     onClosed(connection) {
       const { session, caller } = connection;
       connections.remove(connection);

@@ -26,7 +26,8 @@ export interface Transport {
   resume(): void;
   /** Bytes received so far, as a sign of life. Undefined where the runtime keeps sockets alive itself. */
   received?(): number;
-  ping?(): void;
+  /** Sends a protocol ping, whose answer repeats `data`. Absent where the runtime hides pings (edge). */
+  ping?(data?: string): void;
   /** The client has authenticated: lifts its pre-auth byte budget. */
   authenticated?(): void;
 }
@@ -45,8 +46,8 @@ export interface SocketEvents {
   drained(): void;
   /** The client pinged; the runtime has already answered. */
   pinged(): void;
-  /** The client answered a ping of the relay. */
-  ponged?(): void;
+  /** The client answered a ping of the relay, and repeats its data. */
+  ponged?(data?: Uint8Array): void;
   /** `end` is absent when the socket did not fail or close by itself: the relay ended it. */
   closed(end?: SocketEnd): void;
 }

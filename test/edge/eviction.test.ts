@@ -174,3 +174,72 @@ it('records of sockets that did not outlive an eviction are removed', async () =
   await object.clock.advanceAsync(1_000);
   expect(await keys()).toEqual([]);
 });
+
+describe('contract 04 §5.4a: a message that was written when the object is evicted', () => {
+  const send = (object: EvictedRelay, id: string) => object.relay.phone.push({ text: id, message_id: id });
+  const stateOf = (object: EvictedRelay, id: string) =>
+    object.relay.phone.history({ since: 0, limit: 9 }).items.find((item) => item.message_id === id)?.state;
+  /** A phone that gets messages. */
+  async function listener(object: EvictedRelay, token?: string): Promise<LocalClient> {
+    const phone = await object.connect({}, token);
+    phone.send('proactive', 'proactive.subscribe');
+    return phone;
+  }
+  const answer = (phone: LocalClient) => phone.send('system', 'pong', phone.received('ping').at(-1));
+
+  it('is known to have arrived once its phone answers a system ping', async () => {
+    const object = await startEvictedRelay();
+    const phone = await listener(object);
+    await send(object, 'm1');
+    expect(phone.received('ping')).toEqual([{ ts: expect.any(Number) }]);
+    answer(phone);
+    await object.evict();
+    phone.lose();
+    await object.evict();
+    expect(stateOf(object, 'm1')).toBe('sent');
+    expect(object.relay.phone.queued()).toEqual([]);
+  });
+
+  it('is asked about again after the eviction, and its silent socket dropped', async () => {
+    const object = await startEvictedRelay();
+    const phone = await listener(object);
+    await send(object, 'm1');
+    await object.evict();
+    expect(phone.received('ping')).toHaveLength(2);
+    await object.clock.advanceAsync(9_999);
+    expect([phone.isOpen, stateOf(object, 'm1')]).toEqual([true, 'sent']);
+    await object.clock.advanceAsync(1);
+    expect([phone.isOpen, stateOf(object, 'm1')]).toEqual([false, 'queued']);
+    const again = await listener(object, phone.token);
+    expect(again.received('phone.message')).toMatchObject([{ message_id: 'm1', queued_delivery: true }]);
+    // An answer to an older ping proves nothing about what was sent later.
+    answer(again);
+    await send(object, 'm2');
+    again.send('system', 'pong', again.received('ping')[0]);
+    again.lose();
+    await object.evict();
+    expect(object.relay.phone.queued()).toMatchObject([{ message_id: 'm2' }]);
+  });
+
+  it('is queued when its socket ended meanwhile, and stays in its place', async () => {
+    const object = await startEvictedRelay();
+    const phone = await listener(object);
+    await send(object, 'm1');
+    phone.lose();
+    await object.evict();
+    await send(object, 'm2');
+    expect(stateOf(object, 'm1')).toBe('queued');
+    expect(object.relay.phone.queued()).toMatchObject([{ message_id: 'm1' }, { message_id: 'm2' }]);
+  });
+
+  it('counts as arrived with the next message of a client that answers no system ping', async () => {
+    const object = await startEvictedRelay();
+    const phone = await listener(object);
+    await send(object, 'm1');
+    phone.send('system', 'ping');
+    await object.clock.advanceAsync(10_000);
+    expect(phone.isOpen).toBe(true);
+    phone.close();
+    expect(stateOf(object, 'm1')).toBe('sent');
+  });
+});

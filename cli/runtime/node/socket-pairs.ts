@@ -152,6 +152,14 @@ export function createSocketPairs({ limits, mirror, onCheck }: SocketPairsParts)
     };
     client.webSocket.on('close', forget);
     upstream.webSocket.on('close', forget);
+    // Pings with data ask the client itself for a sign of life, the others only this side (contract 04 §5.4a).
+    upstream.webSocket.on('ping', (data: Buffer) => {
+      if (data.length === 0) upstream.webSocket.pong();
+      else if (client.webSocket.readyState === WebSocket.OPEN) client.webSocket.ping(data);
+    });
+    client.webSocket.on('pong', (data: Buffer) => {
+      if (data.length > 0 && upstream.webSocket.readyState === WebSocket.OPEN) upstream.webSocket.pong(data);
+    });
     upstream.webSocket.resume();
   }
 
@@ -175,6 +183,7 @@ export function createSocketPairs({ limits, mirror, onCheck }: SocketPairsParts)
           agent: link.agent,
           headers,
           ...receiving,
+          autoPong: false,
           handshakeTimeout: limits.handshake,
           finishRequest: (request) => {
             // As it was sent: `ws` has passed it through a parser of URLs.

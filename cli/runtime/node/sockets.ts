@@ -276,8 +276,8 @@ class NodeTransport implements Transport {
     return this.#socket.bytesRead;
   }
 
-  ping(): void {
-    if (this.isWritable()) this.#peer.ping();
+  ping(data?: string): void {
+    if (this.isWritable()) this.#peer.ping(data);
   }
 
   authenticated(): void {

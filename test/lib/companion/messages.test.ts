@@ -96,6 +96,14 @@ describe('messages on the companion (contract 04 §5)', () => {
     expect([kept.length, kept[0]?.messageId, kept.at(-1)?.messageId]).toEqual([100, 'm103', 'm4']);
   });
 
+  it('§5.4a knows the last 1,000 ids, and shows each message once', () => {
+    const phone = setup();
+    for (let n = 1; n <= 1001; n++) phone.gets('phone.message', message(`m${n}`));
+    for (let n = 1001; n >= 1; n--) phone.gets('phone.message', message(`m${n}`, { queued_delivery: true }));
+    expect(phone.told.slice(1001)).toEqual([['m1', 'notification']]);
+    expect(phone.messages.list()).toHaveLength(100);
+  });
+
   it('ignores malformed messages', () => {
     const phone = setup();
     for (const bad of [{}, { message_id: 5, text: 'x' }, message('a', { title: {} }), message('b', { chat_id: [] })]) {

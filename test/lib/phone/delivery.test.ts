@@ -21,9 +21,25 @@ class FakeLink implements PhoneLink {
   seen: Seen[] = [];
   onBroken: () => void = () => {};
   readonly id: string;
+  #answered: (() => void) | undefined;
 
   constructor(id: string) {
     this.id = id;
+  }
+
+  probe(answered: () => void): void {
+    this.#answered = answered;
+  }
+
+  get isProbed(): boolean {
+    return this.#answered !== undefined;
+  }
+
+  /** Proves that everything before the last probe has arrived. */
+  prove(): void {
+    const answered = this.#answered;
+    this.#answered = undefined;
+    answered?.();
   }
 
   send(_channel: string, type: string, payload: Record<string, unknown>): void {
@@ -63,7 +79,7 @@ describe('message delivery (contract 04 §5.4)', () => {
     const { phone } = await setup();
     for (const id of ['a', 'b', 'c', 'd']) await phone.push({ text: 'x', message_id: id });
     const link = new FakeLink('one');
-    link.onBroken = () => phone.leave(link);
+    link.onBroken = () => phone.ended(link);
     link.writesLeft = 2;
     phone.subscribe(link, 's');
     expect(link.seen).toEqual([
@@ -71,17 +87,24 @@ describe('message delivery (contract 04 §5.4)', () => {
       ['queued', 'a'],
       ['queued', 'b'],
     ]);
-    expect(ids(phone.queued())).toEqual(['c', 'd']);
+    expect(ids(phone.queued()), '§5.4a: nothing that was written is known to have arrived').toEqual([
+      'a',
+      'b',
+      'c',
+      'd',
+    ]);
     expect(phone.queued()[0]).not.toHaveProperty('queued_delivery');
     await phone.push({ text: 'x', message_id: 'e' });
     const next = new FakeLink('two');
     phone.subscribe(next, 's');
     expect(next.seen).toEqual([
       ['subscribed', null],
+      ['queued', 'a'],
+      ['queued', 'b'],
       ['queued', 'c'],
       ['queued', 'd'],
       ['queued', 'e'],
-      ['backlog.complete', 3],
+      ['backlog.complete', 5],
     ]);
   });
 
@@ -97,6 +120,7 @@ describe('message delivery (contract 04 §5.4)', () => {
       ['subscribed', null],
     ]);
     one.writesLeft = 0;
+    one.prove();
     expect(await phone.push({ text: 'x', message_id: 'b' })).toEqual({
       messageId: 'b',
       delivered: false,
@@ -117,9 +141,10 @@ describe('message delivery (contract 04 §5.4)', () => {
     ]);
     expect(one.seen).toEqual([
       ['subscribed', null],
+      ['queued', 'a'],
       ['queued', 'b'],
       ['queued', 'c'],
-      ['backlog.complete', 2],
+      ['backlog.complete', 3],
     ]);
   });
 
@@ -173,8 +198,14 @@ describe('message delivery (contract 04 §5.4)', () => {
     expect(writes.splice(0)).toEqual(['removeItem']);
     await phone.cancel('unknown');
     expect(writes.splice(0)).toEqual([]);
-    phone.subscribe(new FakeLink('one'), 's');
+    const link = new FakeLink('one');
+    phone.subscribe(link, 's');
+    expect(writes.splice(0), '§5.4a: they are kept until they have arrived').toEqual([]);
+    link.prove();
+    expect(writes.splice(0)).toEqual(['clear']);
     await phone.push({ text: 'live', message_id: 'l' });
+    expect(writes.splice(0)).toEqual(['setItem']);
+    link.prove();
     expect(writes.splice(0)).toEqual(['clear']);
     expect(await kept.queue.getKeys()).toEqual([]);
   });
@@ -255,9 +286,11 @@ describe('message delivery (contract 04 §5.4)', () => {
   });
 });
 
-/** A simple sequential model: a queue, a stack of phones, and what each must have received. */
+/** A simple sequential model: a queue, a stack of phones, what each must have received and what may not have arrived. */
 class Model {
-  queue: { id: string; at: number }[] = [];
+  queue: { id: string; at: number; seq: number }[] = [];
+  custody: { id: string; at: number; seq: number; link: number; isCovered: boolean }[] = [];
+  probed = new Set<number>();
   phones: { link: number; left: number }[] = [];
   seen = new Map<number, Seen[]>();
 
@@ -271,8 +304,26 @@ class Model {
     this.queue = this.queue.filter(({ at }) => now - at <= 86_400_000);
   }
 
+  /** A socket has ended: what it may not have got goes back to its place. */
+  end(link: number, now: number) {
+    this.phones = this.phones.filter((phone) => phone.link !== link);
+    this.queue = [...this.queue, ...this.custody.filter((held) => held.link === link)].sort((a, b) => a.seq - b.seq);
+    this.custody = this.custody.filter((held) => held.link !== link);
+    this.probed.delete(link);
+    this.prune(now);
+  }
+
+  /** Asks every phone that has not been asked. */
+  probe() {
+    for (const { link } of this.custody) {
+      if (this.probed.has(link)) continue;
+      this.probed.add(link);
+      for (const held of this.custody) if (held.link === link) held.isCovered = true;
+    }
+  }
+
   /** Delivers the queue. `live` is the id of a message that was not queued before. */
-  deliver(live?: string) {
+  deliver(now: number, live?: string) {
     let flushed = 0;
     for (;;) {
       const phone = this.phones.at(-1);
@@ -283,12 +334,13 @@ class Model {
         return;
       }
       if (phone.left <= 0) {
-        this.phones.pop();
+        this.end(phone.link, now);
         flushed = 0;
         continue;
       }
       phone.left--;
       this.queue.shift();
+      this.custody = [...this.custody, { ...head, link: phone.link, isCovered: false }].slice(-50);
       this.tell(phone.link, head.id === live ? 'live' : 'queued', head.id);
       if (head.id !== live) flushed++;
     }
@@ -300,6 +352,8 @@ const action = fc.oneof(
   { weight: 2, arbitrary: fc.record({ do: fc.constant('flood' as const), count: fc.integer({ min: 1, max: 60 }) }) },
   { weight: 3, arbitrary: fc.record({ do: fc.constant('subscribe' as const), link: fc.nat({ max: 3 }) }) },
   { weight: 2, arbitrary: fc.record({ do: fc.constant('leave' as const), link: fc.nat({ max: 3 }) }) },
+  { weight: 2, arbitrary: fc.record({ do: fc.constant('end' as const), link: fc.nat({ max: 3 }) }) },
+  { weight: 3, arbitrary: fc.record({ do: fc.constant('prove' as const), link: fc.nat({ max: 3 }) }) },
   {
     weight: 2,
     arbitrary: fc.record({
@@ -326,19 +380,23 @@ it('behaves like a simple sequential model, over restarts', { timeout: 60_000 },
         const known = links.get(number);
         if (known?.isWritable) return known;
         const link = new FakeLink(`${number}-${all.length}`);
-        link.onBroken = () => real.phone.leave(link);
+        link.onBroken = () => real.phone.ended(link);
         links.set(number, link);
         all.push([number, link]);
         return link;
       };
       let flood = 1000;
+      let seq = 0;
       const push = async (id: string) => {
         const now = real.clock.now();
         model.prune(now);
         const same = model.queue.find((entry) => entry.id === id);
+        model.custody = model.custody.filter((held) => held.id !== id);
+        seq++;
         if (same) same.at = now;
-        else model.queue.push({ id, at: now });
-        model.deliver(same || model.queue.length > 1 ? undefined : id);
+        else model.queue.push({ id, at: now, seq });
+        model.deliver(now, same || model.queue.length > 1 ? undefined : id);
+        model.probe();
         const delivered = !model.queue.some((entry) => entry.id === id);
         const expected = { messageId: id, delivered, ...(delivered ? {} : { buffered: model.queue.length }) };
         expect(await real.phone.push({ text: 'x', message_id: id })).toEqual(expected);
@@ -352,13 +410,25 @@ it('behaves like a simple sequential model, over restarts', { timeout: 60_000 },
           model.phones = model.phones.filter((phone) => phone.link !== step.link);
           model.phones.push({ link: step.link, left: link.writesLeft });
           model.tell(step.link, 'subscribed', null);
-          model.deliver();
+          model.deliver(real.clock.now());
           real.phone.subscribe(link, 's');
         } else if (step.do === 'leave') {
           model.phones = model.phones.filter((phone) => phone.link !== step.link);
-          model.deliver();
+          model.deliver(real.clock.now());
           const link = links.get(step.link);
           if (link) real.phone.leave(link);
+        } else if (step.do === 'end') {
+          model.end(step.link, real.clock.now());
+          model.deliver(real.clock.now());
+          const link = links.get(step.link);
+          if (link) real.phone.ended(link);
+          links.delete(step.link);
+        } else if (step.do === 'prove') {
+          const link = links.get(step.link);
+          expect(link?.isWritable === true && link.isProbed).toBe(model.probed.has(step.link));
+          if (!model.probed.delete(step.link)) continue;
+          model.custody = model.custody.filter((held) => held.link !== step.link || !held.isCovered);
+          link?.prove();
         } else if (step.do === 'break') {
           linkOf(step.link).writesLeft = step.after;
           const phone = model.phones.find(({ link }) => link === step.link);
@@ -372,13 +442,18 @@ it('behaves like a simple sequential model, over restarts', { timeout: 60_000 },
         else {
           // The queue survives the process, the sockets do not.
           real = await real.restart();
+          for (const { link } of [...model.custody]) model.end(link, real.clock.now());
           model.phones = [];
+          model.queue = model.queue.slice(-50);
           links = new Map();
         }
+        model.probe();
         model.prune(real.clock.now());
         expect(ids(real.phone.queued())).toEqual(model.queue.map(({ id }) => id));
       }
       const stored = await (await real.restart()).phone.queued();
+      for (const { link } of [...model.custody]) model.end(link, real.clock.now());
+      model.queue = model.queue.slice(-50);
       expect(ids(stored)).toEqual(model.queue.map(({ id }) => id));
       for (const [number, seen] of model.seen) {
         expect(all.filter(([link]) => link === number).flatMap(([, link]) => link.seen)).toEqual(seen);

@@ -3,6 +3,7 @@ import { createLog } from '../../../lib/log.ts';
 import type { Session } from '../../../lib/sessions/session.ts';
 import { createChannelTable } from '../../../lib/socket/channel.ts';
 import { SocketConnection } from '../../../lib/socket/connection.ts';
+import { Probes } from '../../../lib/socket/probes.ts';
 import type { Caller, Transport } from '../../../lib/socket/transport.ts';
 import { createTestClock } from '../../support/clock.ts';
 
@@ -28,6 +29,7 @@ function connect(since?: number) {
     sessions: { isAlive: () => true, touch() {} } as never,
     clock,
     log: createLog('ERROR', () => {}),
+    probes: new Probes(clock),
     onClosed() {},
   };
   const session = { device: { surface: 'android' }, grants: {} } as unknown as Session;

@@ -82,7 +82,8 @@ export function itemOfCopy(payload: Payload): Item | undefined {
 const PROGRESS: Readonly<Record<Item['state'], number>> = {
   queued: 0,
   waiting: 0,
-  sent: 1,
+  // One that may not have arrived is queued again.
+  sent: 0,
   taken: 1,
   shown: 2,
   answered: 3,
