@@ -1,5 +1,6 @@
+import { RelayError } from '../lib/errors.ts';
 import { PHONE_GRANT } from '../lib/phone/phone.ts';
-import { json, readJson } from '../lib/web/json.ts';
+import { BODY_LIMIT, json, readJson } from '../lib/web/json.ts';
 import { hasGrant } from './guards.ts';
 import { type Handler, integerOf, lastOf } from './request.ts';
 
@@ -8,6 +9,10 @@ const LIMIT = 2 * 1024 * 1024;
 /** Seconds. */
 const DEFAULT_TIMEOUT = 25;
 const MAX_TIMEOUT = 30;
+/** Seconds of a lease of replies. */
+const MIN_LEASE = 1;
+const MAX_LEASE = 300;
+const MAX_LEASE_ID = 128;
 /** Items of the history in one answer. */
 const DEFAULT_PAGE = 100;
 const MAX_PAGE = 200;
@@ -26,6 +31,9 @@ export const postMessage: Handler = async (request, relay) => {
  * `GET /phone/replies?timeout=` (contract 04 §5.5). Beyond the contract, a reader that waits for one reply may
  * select it: `chat_id` or `reply_to` must match, and `since` (epoch ms) is its earliest time. Such a reader comes before
  * readers of all replies and leaves other replies alone. `HEAD` takes nothing.
+ *
+ * With `lease=<seconds>`, 1 to 300, replies come again after that time unless they are acknowledged; without it they are
+ * taken once the whole response has been written (§5.4a).
  */
 export const takeReplies: Handler = async (request, relay) => {
   if (request.method === 'HEAD') return json({ replies: [] });
@@ -33,13 +41,29 @@ export const takeReplies: Handler = async (request, relay) => {
   const { chat_id: chatId, reply_to: replyTo } = query;
   const since = number(query.since);
   const isSelective = chatId !== undefined || replyTo !== undefined || since !== undefined;
-  const replies = await relay.phone.poll({
+  const lease = query.lease === undefined ? undefined : number(query.lease);
+  if (query.lease !== undefined && lease === undefined) {
+    throw new RelayError('invalid', 'lease must be a number of seconds');
+  }
+  const { replies, leaseId, sent } = await relay.phone.poll({
     timeout: Math.min(Math.max(number(query.timeout) ?? DEFAULT_TIMEOUT, 0), MAX_TIMEOUT) * 1000,
     signal: request.signal,
     mayRead: () => hasGrant(request, relay, PHONE_GRANT),
     wanted: isSelective ? { chatId, replyTo, since } : undefined,
+    lease: lease === undefined ? undefined : Math.min(Math.max(lease, MIN_LEASE), MAX_LEASE) * 1000,
   });
-  return json({ replies });
+  const response = json({ replies, ...(leaseId !== undefined && { lease_id: leaseId }) });
+  response.sent = sent;
+  return response;
+};
+
+/** `POST /phone/replies/ack`: takes the replies of a lease. `taken` is 0 when they were taken before (contract 04 §5.4a). */
+export const acknowledgeReplies: Handler = async (request, relay) => {
+  const { lease_id: id } = await readJson(request, { limit: BODY_LIMIT });
+  if (typeof id !== 'string' || id === '' || id.length > MAX_LEASE_ID) {
+    throw new RelayError('invalid', `lease_id must be a string of 1 to ${MAX_LEASE_ID} characters`);
+  }
+  return json({ ok: true, taken: await relay.phone.acknowledge(id) });
 };
 
 /** `GET /phone/outbound`: lists the queued messages (contract 04 §5.6). */

@@ -26,7 +26,7 @@ import { modelCapabilities } from './model-capabilities.ts';
 import { recentNotifications } from './notifications.ts';
 import { getSecurity, patchSecurity, relayDevices, relayInfo, runDoctor, updateCheck } from './operator.ts';
 import { approveCode, createCode, listPending, listRoutes, mintCode, registerCode } from './pairing.ts';
-import { cancelOutbound, listOutbound, phoneHistory, postMessage, takeReplies } from './phone.ts';
+import { acknowledgeReplies, cancelOutbound, listOutbound, phoneHistory, postMessage, takeReplies } from './phone.ts';
 import { listThreads, putThread } from './phone-threads.ts';
 import {
   getProfileAvatar,
@@ -98,6 +98,7 @@ export const routes: readonly Route[] = [
   ['GET', '/usage/providers', paired(), providerUsage],
   ['POST', '/phone/message', operatorOrPaired('phone'), postMessage],
   ['GET', '/phone/replies', operatorOrPaired('phone'), takeReplies],
+  ['POST', '/phone/replies/ack', operatorOrPaired('phone'), acknowledgeReplies],
   ['GET', '/phone/history', pairedOrHostTool('phone'), phoneHistory],
   ['GET', '/phone/outbound', pairedOrHostTool('phone'), listOutbound],
   ['POST', '/phone/outbound', pairedOrHostTool('phone'), postMessage],

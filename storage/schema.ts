@@ -284,6 +284,8 @@ export type StoredReply = {
   reply: Reply;
   arrived: number;
   bytes: number;
+  /** A reader has it until then (epoch milliseconds), unless it acknowledges the lease before. */
+  lease?: { id: string; until: number };
 };
 
 /** A device's subscription to web push (RFC 8030), keyed `subscription:<SHA-256 of the endpoint>`. */

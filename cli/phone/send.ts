@@ -79,10 +79,11 @@ async function run(given: string, options: Options, context: CommandContext): Pr
     const sent = await post(relay, message);
     if (!flag(options, '--json')) explain(sent, context, `Waiting ${wait} s for the reply.`);
     progress(tracker, sent, over.signal, options, context);
-    const replies = await waiting.replies;
+    const { replies, acknowledge } = await waiting.replies;
     over.abort();
     const state = await tracker.look();
     await finish({ ...sent, state: replies.length > 0 ? 'answered' : state }, replies, wait, options, context);
+    await acknowledge();
   } finally {
     over.abort();
     waiting.end();

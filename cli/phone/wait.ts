@@ -5,6 +5,8 @@ import { pause } from '../pause.ts';
 
 /** Seconds of one poll; the relay allows 30. */
 const POLL_WINDOW = 25;
+/** Seconds for which a reply is this command's: it is acknowledged once it is printed. */
+const LEASE = 30;
 /** Milliseconds that the answer to a poll may take beyond its window. */
 const GRACE = 10_000;
 /** Milliseconds between attempts to reach a relay that does not answer. */
@@ -12,6 +14,13 @@ const RETRY_DELAY = 1000;
 
 export interface PhoneReply extends Record<string, unknown> {
   text: string;
+}
+
+/** The replies that came, none when time is up. */
+export interface Waited {
+  replies: PhoneReply[];
+  /** Takes them from the relay, which gives them to the next reader otherwise. Never rejects. */
+  acknowledge(): Promise<void>;
 }
 
 export interface WaitParts {
@@ -27,7 +36,7 @@ export interface WaitParts {
  * first. Takes only new replies in this chat or to this message from the relay; all others stay for their readers.
  * Survives a restart of the relay. `replies` is empty when time is up.
  */
-export function startWaiting(parts: WaitParts): { replies: Promise<PhoneReply[]>; end(): void } {
+export function startWaiting(parts: WaitParts): { replies: Promise<Waited>; end(): void } {
   const over = new AbortController();
   const end = () => over.abort();
   parts.stop?.addEventListener('abort', end);
@@ -37,8 +46,9 @@ export function startWaiting(parts: WaitParts): { replies: Promise<PhoneReply[]>
   return { replies, end };
 }
 
-async function poll({ relay, chatId, messageId, seconds }: WaitParts, signal: AbortSignal): Promise<PhoneReply[]> {
-  const wanted = new URLSearchParams({ chat_id: chatId, reply_to: messageId, since: String(Date.now()) });
+async function poll({ relay, chatId, messageId, seconds }: WaitParts, signal: AbortSignal): Promise<Waited> {
+  const since = String(Date.now());
+  const wanted = new URLSearchParams({ chat_id: chatId, reply_to: messageId, since, lease: String(LEASE) });
   const deadline = performance.now() + seconds * 1000;
   for (let left = seconds; left > 0 && !signal.aborted; left = (deadline - performance.now()) / 1000) {
     const timeout = Math.min(left, POLL_WINDOW);
@@ -50,13 +60,25 @@ async function poll({ relay, chatId, messageId, seconds }: WaitParts, signal: Ab
         signal,
       });
       const replies = Array.isArray(answer.replies) ? answer.replies.filter(isReply) : [];
-      if (replies.length > 0) return replies;
+      if (replies.length > 0) return { replies, acknowledge: () => acknowledge(relay, answer.lease_id) };
     } catch (error) {
       if (!(error instanceof Unreachable)) throw error;
       if (!signal.aborted) await pause(Math.min(RETRY_DELAY, left * 1000), signal);
     }
   }
-  return [];
+  return { replies: [], acknowledge: async () => {} };
+}
+
+/** A relay that gave no lease has let go of the replies already. */
+async function acknowledge(relay: OperatorRelay, leaseId: unknown): Promise<void> {
+  if (typeof leaseId !== 'string') return;
+  const call = () => relay.call({ method: 'POST', path: '/phone/replies/ack', body: { lease_id: leaseId } });
+  // A relay that restarts remembers the lease.
+  await call().catch(async (error) => {
+    if (!(error instanceof Unreachable)) return;
+    await pause(RETRY_DELAY);
+    await call().catch(() => {});
+  });
 }
 
 const isReply = (value: unknown): value is PhoneReply => typeof asObject(value)?.text === 'string';

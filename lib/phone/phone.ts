@@ -1,4 +1,4 @@
-import type { PhoneHistoryItem, PhoneMessage, QueuedMessage, Reply, Store } from '../../storage/schema.ts';
+import type { PhoneHistoryItem, PhoneMessage, QueuedMessage, Store } from '../../storage/schema.ts';
 import { describeError, RelayError } from '../errors.ts';
 import { type Clock, seconds } from '../kit/clock.ts';
 import { isObject } from '../kit/json.ts';
@@ -19,7 +19,7 @@ import {
 } from './delivery.ts';
 import { type HistoryPage, openHistory } from './history.ts';
 import { readMessage } from './message.ts';
-import { createReplies, type Poll } from './replies.ts';
+import { createReplies, type Handout, type Poll } from './replies.ts';
 import { readStoredReply } from './reply.ts';
 import { openRows, saveLater } from './rows.ts';
 import { openSubscribers } from './subscribers.ts';
@@ -352,7 +352,10 @@ export async function openPhoneMessaging(parts: PhoneParts) {
     },
 
     /** Unread replies (contract 04 §5.5). */
-    poll: (poll: Poll): Promise<Reply[]> => replies.poll(poll),
+    poll: (poll: Poll): Promise<Handout> => replies.poll(poll),
+
+    /** A reader has the replies of a lease (contract 04 §5.4a). */
+    acknowledge: replies.acknowledge,
 
     /** How many polls wait. */
     pollsWaiting: replies.waiting,

@@ -1,4 +1,6 @@
 import type { Reply, StoredReply } from '../../storage/schema.ts';
+import { describeError, RelayError } from '../errors.ts';
+import { bytesToHex, randomBytes } from '../kit/bytes.ts';
 import type { Cancel, Clock } from '../kit/clock.ts';
 import type { Log } from '../log.ts';
 import type { Payload } from '../socket/envelope.ts';
@@ -27,13 +29,26 @@ export interface Poll {
   /** Aborted when the reader leaves: it then takes no replies. */
   signal?: AbortSignal;
   wanted?: ReplyFilter;
+  /** Milliseconds for which the reader has the replies before it must have acknowledged them; absent to take them. */
+  lease?: number;
   /** Asked again before a reply is handed to a poll that waits. */
   mayRead?(): boolean;
 }
 
-interface Waiter extends Pick<Poll, 'wanted' | 'mayRead'> {
-  settle(replies: Reply[]): void;
+/** Replies on their way to a reader. */
+export interface Handout {
+  replies: Reply[];
+  /** Acknowledges them. Absent without a lease, and without replies. */
+  leaseId?: string;
+  /** Must be called: `isWhole` when the whole response has been written, false when the connection ended before. */
+  sent(isWhole: boolean): void;
 }
+
+interface Waiter extends Pick<Poll, 'wanted' | 'mayRead' | 'lease'> {
+  settle(handout: Handout | Promise<Handout>): void;
+}
+
+const NOTHING: Handout = { replies: [], sent() {} };
 
 export type Replies = ReturnType<typeof createReplies>;
 
@@ -48,8 +63,12 @@ export interface RepliesParts {
 /** Replies of phones until the agent's side reads them (contract 04 §5.5). They survive a restart. */
 export function createReplies({ rows, clock, log, history }: RepliesParts) {
   let records: readonly StoredReply[] = rows.loaded;
+  /** `seq` of replies whose response is being written to a reader without a lease. */
+  const leaving = new Set<number>();
   const waiters = new Set<Waiter>();
   let stopped = false;
+  /** Serves the polls that wait when the first lease ends: one timer for all. */
+  let cancelEnd: Cancel = () => {};
 
   function prune(): void {
     const now = clock.now();
@@ -62,26 +81,77 @@ export function createReplies({ rows, clock, log, history }: RepliesParts) {
     if (kept.length !== records.length) records = kept;
   }
 
-  /** Removes the replies that a reader wants; from the store only after they are sent: a crash must not lose them. */
-  function take(wanted: ReplyFilter | undefined): Reply[] {
+  /** Hands out the replies that a reader wants and nobody else has; undefined without any. */
+  function take({ wanted, lease }: Pick<Poll, 'wanted' | 'lease'>): Handout | Promise<Handout> | undefined {
     prune();
-    const taken = records.filter((record) => isWanted(record, wanted));
-    if (taken.length === 0) return [];
+    const now = clock.now();
+    const isFree = (record: StoredReply) => !leaving.has(record.seq) && !(record.lease && record.lease.until > now);
+    const taken = records.filter((record) => isFree(record) && isWanted(record, wanted));
+    if (taken.length === 0) return undefined;
+    return lease === undefined ? give(taken) : lend(taken, now + lease);
+  }
+
+  /** Without a lease, replies are the reader's once they are written; a crash or a broken connection must not lose them. */
+  function give(taken: readonly StoredReply[]): Handout {
+    for (const { seq } of taken) leaving.add(seq);
+    let isOver = false;
+    return {
+      replies: taken.map(({ reply }) => reply),
+      sent(isWhole) {
+        if (isOver) return;
+        isOver = true;
+        for (const { seq } of taken) leaving.delete(seq);
+        if (!isWhole) serve();
+        else remove(({ seq }) => taken.some((other) => other.seq === seq)).catch(warn);
+      },
+    };
+  }
+
+  /** The lease is stored before the reader gets it, so that it can be acknowledged after a crash or a sleep. */
+  async function lend(taken: readonly StoredReply[], until: number): Promise<Handout> {
+    const id = bytesToHex(randomBytes(16));
+    records = records.map((record) => (taken.includes(record) ? { ...record, lease: { id, until } } : record));
+    awaitEnds();
+    await saveLater(rows, records, log);
+    return {
+      replies: taken.map(({ reply }) => reply),
+      leaseId: id,
+      sent(isWhole) {
+        if (isWhole || !records.some(({ lease }) => lease?.id === id)) return;
+        records = records.map((record) => (record.lease?.id === id ? { ...record, lease: undefined } : record));
+        void saveLater(rows, records, log);
+        serve();
+      },
+    };
+  }
+
+  const warn = (error: unknown) => log.warn(`a change could not be saved: ${describeError(error)}`);
+
+  /** Removes what readers have taken. Resolves with the number once that is stored. */
+  async function remove(isTaken: (record: StoredReply) => boolean): Promise<number> {
+    const taken = records.filter(isTaken);
+    if (taken.length === 0) return 0;
     records = records.filter((record) => !taken.includes(record));
     for (const { reply } of taken) history.taken(reply.message_id);
-    clock.after(0, () => {
-      void saveLater(rows, records, log);
-      void history.save();
-    });
-    return taken.map(({ reply }) => reply);
+    await Promise.all([rows.save(records), history.save()]);
+    return taken.length;
   }
 
   /** Hands replies to waiting polls: those with a filter first. */
   function serve(): void {
     for (const waiter of [...waiters].sort((a, b) => Number(!a.wanted) - Number(!b.wanted))) {
-      const replies = waiter.mayRead?.() === false ? undefined : take(waiter.wanted);
-      if (!replies || replies.length > 0) waiter.settle(replies ?? []);
+      const handout = waiter.mayRead?.() === false ? NOTHING : take(waiter);
+      if (handout) waiter.settle(handout);
     }
+    awaitEnds();
+  }
+
+  /** Replies come again after their lease, also to polls that wait already. */
+  function awaitEnds(): void {
+    cancelEnd();
+    const now = clock.now();
+    const ends = records.flatMap(({ lease }) => (lease && lease.until > now ? lease.until : []));
+    if (waiters.size > 0 && ends.length > 0) cancelEnd = clock.after(Math.min(...ends) - now, serve);
   }
 
   return {
@@ -104,7 +174,7 @@ export function createReplies({ rows, clock, log, history }: RepliesParts) {
       try {
         await stored;
       } catch (error) {
-        records = records.filter((other) => other !== record);
+        records = records.filter(({ seq }) => seq !== record.seq);
         history.forget(reply.message_id);
         throw error;
       }
@@ -114,28 +184,43 @@ export function createReplies({ rows, clock, log, history }: RepliesParts) {
     },
 
     /** The wanted replies in order of arrival: at once if there are any, else the first one within the timeout. */
-    poll({ timeout, signal, wanted, mayRead }: Poll): Promise<Reply[]> {
-      if (signal?.aborted) return Promise.resolve([]);
-      const present = take(wanted);
-      if (present.length > 0 || timeout <= 0 || stopped) return Promise.resolve(present);
+    async poll({ timeout, signal, wanted, lease, mayRead }: Poll): Promise<Handout> {
+      if (signal?.aborted) return NOTHING;
+      const present = take({ wanted, lease });
+      if (present || timeout <= 0 || stopped) return present ?? NOTHING;
       return new Promise((resolve) => {
         let cancel: Cancel = () => {};
-        const abandon = () => waiter.settle([]);
+        const abandon = () => waiter.settle(NOTHING);
         const waiter: Waiter = {
           wanted,
+          lease,
           mayRead,
-          settle(replies) {
+          settle(handout) {
             waiters.delete(waiter);
             cancel();
             signal?.removeEventListener('abort', abandon);
-            resolve(replies);
+            resolve(handout);
           },
         };
         cancel = clock.after(timeout, abandon);
         signal?.addEventListener('abort', abandon);
         waiters.add(waiter);
-        if (waiters.size > MAX_POLLS) waiters.values().next().value?.settle([]);
+        if (waiters.size > MAX_POLLS) waiters.values().next().value?.settle(NOTHING);
+        awaitEnds();
       });
+    },
+
+    /**
+     * The reader has the replies of a lease: takes those that nobody else was given since. Resolves with their number once
+     * that is stored. Rejects with `unavailable` when it cannot be.
+     */
+    async acknowledge(leaseId: string): Promise<number> {
+      try {
+        return await remove(({ lease }) => lease?.id === leaseId);
+      } catch (error) {
+        log.error(`the end of a lease could not be saved: ${describeError(error)}`);
+        throw new RelayError('unavailable', 'the end of the lease could not be stored: try again later');
+      }
     },
 
     /** How many polls wait. */
@@ -144,7 +229,8 @@ export function createReplies({ rows, clock, log, history }: RepliesParts) {
     /** Answers every waiting poll with nothing; resolves when the store is up to date. */
     async stop(): Promise<void> {
       stopped = true;
-      for (const waiter of [...waiters]) waiter.settle([]);
+      for (const waiter of [...waiters]) waiter.settle(NOTHING);
+      cancelEnd();
       await saveLater(rows, records, log);
     },
   };

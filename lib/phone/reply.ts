@@ -38,8 +38,17 @@ export const sizeOf = (reply: Reply): number => utf8ToBytes(JSON.stringify(reply
 /** Reads a stored reply; undefined if it is not one. */
 export function readStoredReply(value: unknown): StoredReply | undefined {
   if (!isObject(value) || !isObject(value.reply)) return undefined;
-  const { seq, arrived, reply } = value;
+  const { seq, arrived, reply, lease } = value;
   if (typeof seq !== 'number' || typeof arrived !== 'number' || typeof reply.ts !== 'number') return undefined;
   const read = readReply(reply, arrived);
-  return read && { seq, reply: read, arrived, bytes: sizeOf(read) };
+  const isLease = isObject(lease) && typeof lease.id === 'string' && typeof lease.until === 'number';
+  return (
+    read && {
+      seq,
+      reply: read,
+      arrived,
+      bytes: sizeOf(read),
+      ...(isLease && { lease: { id: lease.id as string, until: lease.until as number } }),
+    }
+  );
 }

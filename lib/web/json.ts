@@ -20,11 +20,11 @@ const JSON_HEADERS = {
 };
 
 /** A JSON response, `no-store` unless `headers` says otherwise (contract 01, conventions). */
-export const json = (body: unknown, status = 200, headers?: Record<string, string>): Response =>
+export const json = (body: unknown, status = 200, headers?: Record<string, string>): WebResponse =>
   jsonText(JSON.stringify(body), status, headers);
 
 /** Like `json`, for a body that is already JSON text; null for a status without a body. */
-export const jsonText = (text: string | null, status = 200, headers?: Record<string, string>): Response =>
+export const jsonText = (text: string | null, status = 200, headers?: Record<string, string>): WebResponse =>
   new WebResponse(text, { status, headers: headers ? { ...JSON_HEADERS, ...headers } : JSON_HEADERS });
 
 /** An error response of every area, `{"ok":false,"error":…}` (contract 01 §1). */

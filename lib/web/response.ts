@@ -19,6 +19,8 @@ export interface WebResponseInit {
 export class WebResponse extends FetchResponse {
   /** The body as it was given, so that Node can write it without a stream. */
   readonly content: WebBody | null;
+  /** Called by the runtime once: true when the whole response has been written to the connection, else false. */
+  sent?: (isWhole: boolean) => void;
 
   constructor(content: WebBody | null, { status = 200, headers, encodeBody }: WebResponseInit = {}) {
     // The package writes `content-length` into whatever it is given, hence a copy; pairs are twice as fast as a record.

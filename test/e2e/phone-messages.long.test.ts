@@ -60,6 +60,10 @@ it('keeps fifty queued messages and unread replies over kill -9, in order, and d
   const flushed = after.client.frames.filter(({ type }) => type === 'phone.message');
   expect(flushed.map(({ id }) => id)).toEqual(numbered(50, 'm'));
   expect(flushed.every(({ payload }) => payload.queued_delivery === true)).toBe(true);
+  // The answer follows the pong, with which the messages have arrived (§5.4a).
+  after.client.send('system', 'ping', {}, 'arrived');
+  await after.client.next({ id: 'arrived' });
+  expect(await outbound()).toEqual([]);
 
   await relay.restart();
   const third = await enter(session);

@@ -13,10 +13,12 @@ import {
 import type { Peer } from '../../../lib/access/peer.ts';
 import { readConfig } from '../../../lib/config.ts';
 import { describeError } from '../../../lib/errors.ts';
+import { utf8ToBytes } from '../../../lib/kit/bytes.ts';
 import { createLog, type Log } from '../../../lib/log.ts';
 import type { ObjectStore } from '../../../lib/media/objects.ts';
 import { registerInitialCode } from '../../../lib/pairing/initial-code.ts';
 import { createRelay, type Relay } from '../../../lib/relay.ts';
+import { WebResponse } from '../../../lib/web/response.ts';
 import packageJson from '../../../package.json' with { type: 'json' };
 import { durableObjectExecutor } from '../../../storage/durable-object.ts';
 import { createStores } from '../../../storage/index.ts';
@@ -146,7 +148,7 @@ export class RelayObject extends DurableObject<Env> {
     }
     const response = await this.#fetch(request, peer);
     await drain(request);
-    return response;
+    return whenSent(response);
   }
 
   webSocketMessage(socket: WorkerSocket, message: string | ArrayBuffer): Promise<void> {
@@ -188,6 +190,28 @@ function readOwnConfig(variables: Record<string, string>, name: string | undefin
     createLog('ERROR', write).error(`this relay cannot start: ${describeError(error)}`);
     throw error;
   }
+}
+
+/** A response whose handler wants to know whether it was written: the platform tells only when it takes a stream on. */
+function whenSent(response: Response): Response {
+  if (!(response instanceof WebResponse) || !response.sent || typeof response.content !== 'string') return response;
+  const { content, sent } = response;
+  let isTaken = false;
+  const body = new ReadableStream<Uint8Array>(
+    {
+      pull(controller) {
+        if (!isTaken) controller.enqueue(utf8ToBytes(content));
+        else {
+          controller.close();
+          sent(true);
+        }
+        isTaken = true;
+      },
+      cancel: () => sent(false),
+    },
+    { highWaterMark: 0 },
+  );
+  return new Response(body, { status: response.status, headers: response.headers });
 }
 
 /** The platform puts the client's address into a header that clients cannot set. */

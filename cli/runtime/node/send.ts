@@ -19,6 +19,7 @@ const LINGER_IDLE = 1_000;
  */
 export function send(req: IncomingMessage, res: ServerResponse, response: Response): void | Promise<void> {
   const content = response instanceof WebResponse ? response.content : response.body;
+  if (response instanceof WebResponse && response.sent) whenSent(res, response.sent);
   const isWhole = content === null || typeof content === 'string' || content instanceof Uint8Array;
   if (isWhole || req.method === 'HEAD' || res.destroyed) {
     if (!isWhole) discard(content);
@@ -36,6 +37,12 @@ export function send(req: IncomingMessage, res: ServerResponse, response: Respon
   if (isPiped(content)) content.pipe(res);
   // A client that hangs up ends the stream, which is no error.
   else return pipeline(Readable.fromWeb(content as NodeReadableStream), res).catch(() => {});
+}
+
+/** The response may wait behind others on its connection, or in a buffer that its client does not empty. */
+function whenSent(res: ServerResponse, sent: (isWhole: boolean) => void): void {
+  if (res.closed || res.destroyed) sent(false);
+  else res.once('close', () => sent(res.writableFinished));
 }
 
 function discard(content: PipedBody | ReadableStream): void {

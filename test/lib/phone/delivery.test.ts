@@ -2,10 +2,11 @@ import fc from 'fast-check';
 import { createStorage } from 'unstorage';
 import memoryDriver from 'unstorage/drivers/memory';
 import { describe, expect, it } from 'vitest';
-import { openPhoneMessaging, type PhoneLink } from '../../../lib/phone/phone.ts';
+import { openPhoneMessaging, type PhoneLink, type PhoneMessaging } from '../../../lib/phone/phone.ts';
+import type { Poll } from '../../../lib/phone/replies.ts';
 import type { SeenChat } from '../../../lib/phone/threads.ts';
 import type { Session } from '../../../lib/sessions/session.ts';
-import type { PhoneHistoryItem, QueuedMessage, StoredReply } from '../../../storage/schema.ts';
+import type { PhoneHistoryItem, QueuedMessage, Reply, StoredReply } from '../../../storage/schema.ts';
 import { createTestClock } from '../../support/clock.ts';
 import { createTestLog } from '../../support/log.ts';
 
@@ -70,6 +71,13 @@ async function setup(kept = stores(), clock = createTestClock()) {
   const sessions = { isAlive: alive };
   const phone = await openPhoneMessaging({ ...kept, sessions, clock, log, seen: (chat) => chats.push(chat) });
   return { phone, clock, log, chats, kept, restart: () => setup(kept, clock) };
+}
+
+/** Polls for replies, and takes them. */
+async function read(phone: PhoneMessaging, poll: Poll): Promise<Reply[]> {
+  const { replies, sent } = await phone.poll(poll);
+  sent(true);
+  return replies;
 }
 
 const ids = (messages: { message_id: string }[]) => messages.map(({ message_id: id }) => id);
@@ -174,7 +182,7 @@ describe('message delivery (contract 04 §5.4)', () => {
     expect(ids(phone.queued())).toEqual(['new']);
     expect(await phone.push({ text: 'x', message_id: 'newer' })).toMatchObject({ buffered: 2 });
     expect(await kept.queue.getKeys()).toHaveLength(2);
-    expect(await phone.poll({ timeout: 0 })).toEqual([]);
+    expect(await read(phone, { timeout: 0 })).toEqual([]);
   });
 
   it('writes once per change, even for the 51st message, a replacement and a full flush', async () => {
@@ -223,7 +231,7 @@ describe('message delivery (contract 04 §5.4)', () => {
     const link = new FakeLink('one');
     await expect(phone.reply(link, { text: 'secret' }, 'q')).rejects.toThrow('disk full');
     expect(link.seen).toEqual([]);
-    expect(await phone.poll({ timeout: 0 })).toEqual([]);
+    expect(await read(phone, { timeout: 0 })).toEqual([]);
     // With a phone connected, nothing needs to be stored.
     phone.subscribe(link, 's');
     expect(await phone.push({ text: 'secret', message_id: 'b' })).toMatchObject({ delivered: true });
@@ -256,22 +264,22 @@ describe('message delivery (contract 04 §5.4)', () => {
   it('an aborted poll takes nothing, and a shutdown answers the waiting ones', async () => {
     const { phone, clock } = await setup();
     const gone = new AbortController();
-    const first = phone.poll({ timeout: 5000, signal: gone.signal });
-    const second = phone.poll({ timeout: 5000 });
+    const first = read(phone, { timeout: 5000, signal: gone.signal });
+    const second = read(phone, { timeout: 5000 });
     gone.abort();
     await phone.reply(new FakeLink('one'), { text: 'a', message_id: 'r' }, 'q');
     expect(await first).toEqual([]);
     expect(await second).toMatchObject([{ text: 'a' }]);
     await phone.reply(new FakeLink('one'), { text: 'b', message_id: 's' }, 'q');
-    expect(await phone.poll({ timeout: 0, signal: gone.signal })).toEqual([]);
-    expect(await phone.poll({ timeout: 0 })).toMatchObject([{ text: 'b' }]);
-    const third = phone.poll({ timeout: 5000 });
-    const fourth = phone.poll({ timeout: 4000 });
+    expect(await read(phone, { timeout: 0, signal: gone.signal })).toEqual([]);
+    expect(await read(phone, { timeout: 0 })).toMatchObject([{ text: 'b' }]);
+    const third = read(phone, { timeout: 5000 });
+    const fourth = read(phone, { timeout: 4000 });
     clock.advance(4000);
     expect(await fourth).toEqual([]);
     await phone.stop();
     expect(await third).toEqual([]);
-    expect(await phone.poll({ timeout: 5000 })).toEqual([]);
+    expect(await read(phone, { timeout: 5000 })).toEqual([]);
     expect(phone.pollsWaiting()).toBe(0);
     clock.advance(10);
     expect(clock.pending).toBe(0);
@@ -279,7 +287,7 @@ describe('message delivery (contract 04 §5.4)', () => {
 
   it('beyond 64 polls the oldest is answered empty', async () => {
     const { phone } = await setup();
-    const polls = Array.from({ length: 65 }, () => phone.poll({ timeout: 5000 }));
+    const polls = Array.from({ length: 65 }, () => read(phone, { timeout: 5000 }));
     expect(await polls[0]).toEqual([]);
     expect(phone.pollsWaiting()).toBe(64);
     await phone.stop();

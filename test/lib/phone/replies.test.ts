@@ -3,10 +3,10 @@ import { createStorage, type Storage } from 'unstorage';
 import memoryDriver from 'unstorage/drivers/memory';
 import { expect, it } from 'vitest';
 import { openHistory } from '../../../lib/phone/history.ts';
-import { createReplies } from '../../../lib/phone/replies.ts';
+import { createReplies, type Handout } from '../../../lib/phone/replies.ts';
 import { readStoredReply } from '../../../lib/phone/reply.ts';
 import { openRows } from '../../../lib/phone/rows.ts';
-import type { PhoneHistoryItem, Reply, StoredReply } from '../../../storage/schema.ts';
+import type { PhoneHistoryItem, StoredReply } from '../../../storage/schema.ts';
 import { createTestClock, type TestClock } from '../../support/clock.ts';
 import { createTestLog } from '../../support/log.ts';
 
@@ -21,13 +21,23 @@ const chat = fc.constantFrom(...CHATS);
 const action = fc.oneof(
   { weight: 5, arbitrary: fc.record({ do: fc.constant('reply' as const), chat }) },
   { weight: 1, arbitrary: fc.record({ do: fc.constant('again' as const), number: fc.nat({ max: 40 }) }) },
-  { weight: 4, arbitrary: fc.record({ do: fc.constant('poll' as const), chat: fc.option(chat), wait: fc.boolean() }) },
+  {
+    weight: 4,
+    arbitrary: fc.record({
+      do: fc.constant('poll' as const),
+      chat: fc.option(chat),
+      wait: fc.boolean(),
+      lease: fc.option(fc.integer({ min: 1, max: 15 })),
+      isLost: fc.integer({ max: 3, min: 0 }).map((one) => one === 0),
+    }),
+  },
+  { weight: 2, arbitrary: fc.record({ do: fc.constant('acknowledge' as const), number: fc.nat({ max: 10 }) }) },
   { weight: 2, arbitrary: fc.record({ do: fc.constant('hang-up' as const), number: fc.nat({ max: 20 }) }) },
   { weight: 1, arbitrary: fc.record({ do: fc.constant('time' as const), seconds: fc.nat({ max: 20 }) }) },
   { weight: 1, arbitrary: fc.record({ do: fc.constant('restart' as const) }) },
 );
 
-it('every reply is read exactly once, by a reader that waits for it (contract 04 §5.5)', async () => {
+it('every reply has one reader at a time, until it is taken (contract 04 §5.4a, 5.5)', async () => {
   await fc.assert(
     fc.asyncProperty(fc.array(action, { maxLength: 60 }), async (actions) => {
       const store = createStorage<StoredReply>({ driver: memoryDriver() });
@@ -36,15 +46,33 @@ it('every reply is read exactly once, by a reader that waits for it (contract 04
       /** In order of arrival. */
       const added: string[] = [];
       const taken: string[] = [];
-      const polls: { abort: AbortController; hungUp: boolean; result: Promise<Reply[]> }[] = [];
-      const seen = (wanted: string | null, poll: { hungUp: boolean }) => (got: Reply[]) => {
-        if (poll.hungUp) expect(got).toEqual([]);
-        if (wanted !== null) expect(got.every(({ chat_id: id }) => id === wanted)).toBe(true);
-        const order = got.map(({ message_id: id }) => added.indexOf(id));
-        expect(order).toEqual([...order].sort((a, b) => a - b));
-        taken.push(...got.map(({ message_id: id }) => id));
-        return got;
-      };
+      /** The lease of a reply, and its end. */
+      const leased = new Map<string, { id: string; until: number }>();
+      const leases: string[] = [];
+      const polls: { abort: AbortController; hungUp: boolean; result: Promise<Handout> }[] = [];
+      const seen =
+        (
+          { chat: wanted, lease, isLost }: { chat: string | null; lease: number | null; isLost: boolean },
+          poll: { hungUp: boolean },
+        ) =>
+        (handout: Handout) => {
+          const got = handout.replies;
+          if (wanted !== null) expect(got.every(({ chat_id: id }) => id === wanted)).toBe(true);
+          const all = got.map(({ message_id: id }) => id);
+          const order = all.map((id) => added.indexOf(id));
+          expect(order).toEqual([...order].sort((a, b) => a - b));
+          expect(all.filter((id) => taken.includes(id) || (leased.get(id)?.until ?? 0) > clock.now())).toEqual([]);
+          for (const id of all) leased.delete(id);
+          const { leaseId } = handout;
+          expect(leaseId !== undefined).toBe(lease !== null && all.length > 0);
+          const isWhole = !poll.hungUp && !isLost;
+          if (isWhole && leaseId !== undefined && lease !== null) {
+            leases.push(leaseId);
+            for (const id of all) leased.set(id, { id: leaseId, until: clock.now() + lease * 1000 });
+          } else if (isWhole) taken.push(...all);
+          handout.sent(isWhole);
+          return handout;
+        };
       for (const step of actions) {
         if (step.do === 'reply') {
           const id = `r${added.length}`;
@@ -56,11 +84,16 @@ it('every reply is read exactly once, by a reader that waits for it (contract 04
           if (id !== undefined && !taken.includes(id)) await replies.add({ text: 'x', message_id: id });
         } else if (step.do === 'poll') {
           const abort = new AbortController();
-          const poll = { abort, hungUp: false, result: Promise.resolve<Reply[]>([]) };
+          const poll = { abort, hungUp: false, result: Promise.resolve<Handout>({ replies: [], sent() {} }) };
           const wanted = step.chat === null ? undefined : { chatId: step.chat };
           poll.result = replies
-            .poll({ timeout: step.wait ? 10_000 : 0, signal: abort.signal, wanted })
-            .then(seen(step.chat, poll));
+            .poll({
+              timeout: step.wait ? 10_000 : 0,
+              signal: abort.signal,
+              wanted,
+              lease: step.lease === null ? undefined : step.lease * 1000,
+            })
+            .then(seen(step, poll));
           polls.push(poll);
           if (!step.wait) await poll.result;
         } else if (step.do === 'hang-up') {
@@ -71,6 +104,13 @@ it('every reply is read exactly once, by a reader that waits for it (contract 04
             poll.hungUp = !answered;
             poll.abort.abort();
           }
+        } else if (step.do === 'acknowledge') {
+          const lease = leases[step.number];
+          if (lease === undefined) continue;
+          const ended = [...leased].filter(([, { id }]) => id === lease).map(([id]) => id);
+          for (const id of ended) leased.delete(id);
+          taken.push(...ended);
+          expect(await replies.acknowledge(lease)).toBe(ended.length);
         } else if (step.do === 'time') await clock.advanceAsync(step.seconds * 1000);
         else {
           await replies.stop();
@@ -81,7 +121,9 @@ it('every reply is read exactly once, by a reader that waits for it (contract 04
       }
       await replies.stop();
       await Promise.all(polls.map(({ result }) => result));
-      const left = (await (await open(store, clock)).poll({ timeout: 0 })).map(({ message_id: id }) => id);
+      clock.advance(15_000);
+      const rest = await (await open(store, clock)).poll({ timeout: 0 });
+      const left = rest.replies.map(({ message_id: id }) => id);
       expect(new Set(taken).size).toBe(taken.length);
       expect(left).toEqual(added.filter((id) => !taken.includes(id)));
     }),
