@@ -10,6 +10,8 @@ export const createBridgeChannel = ({ bridge, log }: Pick<Relay, 'bridge' | 'log
     switch (type) {
       case 'bridge.response':
         return bridge.answered(connection, payload, text);
+      case 'command.waiting':
+        return bridge.waiting(connection, payload);
       case 'bridge.status':
         return bridge.report(connection, payload, text.length);
       default:

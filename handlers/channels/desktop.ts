@@ -18,6 +18,8 @@ export const createDesktopChannel = ({ desktop, log }: Pick<Relay, 'desktop' | '
     switch (kind) {
       case 'response':
         return desktop.answered(connection, payload, text);
+      case 'command.waiting':
+        return desktop.waiting(connection, payload);
       case 'status':
         return desktop.report(connection, payload, text);
       case 'workspace':

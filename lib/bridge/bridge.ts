@@ -1,6 +1,6 @@
 import type { Store } from '../../storage/schema.ts';
 import { openActivity } from '../dispatch/activity.ts';
-import { createCommands, type Outcome } from '../dispatch/commands.ts';
+import { createCommands, type Outcome, OWNER_TIMEOUT } from '../dispatch/commands.ts';
 import { withoutMembers } from '../dispatch/json-text.ts';
 import type { Link } from '../dispatch/link.ts';
 import { startOf } from '../dispatch/recorder.ts';
@@ -10,7 +10,7 @@ import { isObject } from '../kit/json.ts';
 import type { Log } from '../log.ts';
 import { isGranted } from '../sessions/grants.ts';
 import type { Sessions } from '../sessions/sessions.ts';
-import type { Payload } from '../socket/envelope.ts';
+import { encodeEnvelope, type Payload } from '../socket/envelope.ts';
 import type { JsonText } from '../web/json.ts';
 import type { ActivityRecord } from './activity.ts';
 import { type DeviceRoute, deviceRoutes } from './device-routes.ts';
@@ -73,6 +73,8 @@ export async function openBridge(parts: BridgeParts) {
     log,
     name: 'the bridge activity',
   });
+  /** Commands whose phone said that it asks its owner. */
+  const asked = new WeakSet<ActivityRecord>();
   /** When a socket last answered a command. */
   const answers = new WeakMap<Link, number>();
   let stopping = false;
@@ -113,7 +115,12 @@ export async function openBridge(parts: BridgeParts) {
         return concludeAnswered(record, outcome.response, isPrivate);
       case 'timeout':
         record.decision = 'timeout';
-        return new RelayError('gateway-timeout', 'Phone did not respond within 30s');
+        return new RelayError(
+          'gateway-timeout',
+          asked.has(record)
+            ? `The owner of the phone did not decide within ${OWNER_TIMEOUT / 1000}s`
+            : 'Phone did not respond within 30s: its owner may still be asked there',
+        );
       case 'unsent':
         return failed(`Failed to send command to phone: ${outcome.error}`);
       case 'failed':
@@ -135,7 +142,7 @@ export async function openBridge(parts: BridgeParts) {
   /** Restores a socket after a sleep, with its device and the commands that were under way on it. */
   function restore(link: Link): void {
     persistence?.restore(link, registry);
-    for (const { record, timeLeft, save } of activity.takeInterrupted(link.id)) {
+    for (const { record, timeLeft, save, extend } of activity.takeInterrupted(link.id)) {
       const { request_id: id, method, path } = record;
       const route = deviceRoutes(path).find((other) => other.method === method);
       commands.open({
@@ -143,6 +150,7 @@ export async function openBridge(parts: BridgeParts) {
         owner: link,
         frame: undefined,
         timeout: timeLeft,
+        ownerAsked: () => extend(OWNER_TIMEOUT),
         settled(outcome) {
           conclude(record, outcome, route?.isPrivate ?? true);
           save();
@@ -192,6 +200,16 @@ export async function openBridge(parts: BridgeParts) {
       if (!commands.answer(id, link, () => readResponse(payload, text))) return;
       answers.set(link, clock.now());
       registry.seen(link);
+    },
+
+    /**
+     * `command.waiting` `{request_id, for:"owner"}`: the phone asks its owner before it acts, so the command has 150 s from
+     * its start. Is confirmed with `timeout_ms`, so that the phone knows a relay that waits.
+     */
+    waiting(link: Link, { request_id: id, for: whom }: Payload): void {
+      if (typeof id !== 'string' || whom !== 'owner' || !commands.wait(id, link)) return;
+      const confirmed = { request_id: id, for: whom, timeout_ms: OWNER_TIMEOUT };
+      link.sendFrame(encodeEnvelope('bridge', 'command.waiting', confirmed, crypto.randomUUID()));
     },
 
     /** The socket has authenticated, or, when `slept`, was restored with a process that slept (edge). */
@@ -251,7 +269,7 @@ export async function openBridge(parts: BridgeParts) {
           device_name: device.name,
           alias_used: selector ?? null,
         };
-        const save = activity.add(record, { socket: link.id, timeout: COMMAND_TIMEOUT });
+        const { save, extend } = activity.add(record, { socket: link.id, timeout: COMMAND_TIMEOUT });
         parts.changed?.(record);
         commands.open({
           id,
@@ -261,6 +279,10 @@ export async function openBridge(parts: BridgeParts) {
             `"method":"${method}","path":"${path}","params":${params},"body":${bodyText}}}`,
           timeout: COMMAND_TIMEOUT,
           signal,
+          ownerAsked() {
+            asked.add(record);
+            return extend(OWNER_TIMEOUT);
+          },
           settled(outcome) {
             const reply = conclude(record, outcome, isPrivate);
             save();

@@ -8,6 +8,11 @@ export interface PhoneCommand {
   body: Record<string, unknown>;
   /** Aborted when the command's socket ends: its caller has been told that it failed, so it must not act any more. */
   gone?: AbortSignal;
+  /**
+   * Tells the relay that the owner is asked. Resolves with the milliseconds from the arrival of the command in which the
+   * relay takes an answer; null from a relay that does not wait.
+   */
+  ownerAsked?(): Promise<number | null>;
 }
 
 /** Becomes a `bridge.response`. `blocked` marks a refusal by the safety pipeline. */

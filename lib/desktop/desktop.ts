@@ -1,6 +1,6 @@
 import type { Store } from '../../storage/schema.ts';
 import { openActivity } from '../dispatch/activity.ts';
-import { createCommands, type Outcome } from '../dispatch/commands.ts';
+import { createCommands, type Outcome, OWNER_TIMEOUT } from '../dispatch/commands.ts';
 import { textOf, withoutMembers } from '../dispatch/json-text.ts';
 import type { Link } from '../dispatch/link.ts';
 import { startOf } from '../dispatch/recorder.ts';
@@ -80,6 +80,8 @@ export async function openDesktop(parts: DesktopParts) {
       link.sendFrame(encodeEnvelope('desktop', 'desktop.control_session_end', payload, crypto.randomUUID())),
     changed: (link) => persistence?.controlChanged(link, control),
   });
+  /** Commands whose desktop said that it asks its owner. */
+  const asked = new WeakSet<ActivityRecord>();
   let stopping = false;
 
   sessions.onEnd(({ family }) => control.endWhere((other) => other.family === family, 'requester session ended'));
@@ -98,12 +100,13 @@ export async function openDesktop(parts: DesktopParts) {
       session.link === link && sessions.byFamily(session.family) === undefined;
     control.endWhere(isOver, 'requester session ended');
     const device = registry.of(link);
-    for (const { record, timeLeft, save } of activity.takeInterrupted(link.id)) {
+    for (const { record, timeLeft, save, extend } of activity.takeInterrupted(link.id)) {
       commands.open({
         id: record.request_id,
         owner: link,
         frame: undefined,
         timeout: timeLeft,
+        ownerAsked: () => extend(OWNER_TIMEOUT),
         settled(outcome) {
           conclude(record, outcome, device ?? { id: record.device_id, name: record.device_id });
           save();
@@ -155,7 +158,9 @@ export async function openDesktop(parts: DesktopParts) {
         return refusal(
           'gateway-timeout',
           'timeout',
-          `${name} did not answer within ${timeoutOf(record.tool) / 1000} s`,
+          asked.has(record)
+            ? `the owner of ${name} did not decide within ${Math.max(OWNER_TIMEOUT, timeoutOf(record.tool)) / 1000} s`
+            : `${name} did not answer within ${timeoutOf(record.tool) / 1000} s: its owner may still be asked there`,
         );
       case 'unsent':
         return failed(`the command could not be sent: ${outcome.error}`);
@@ -191,6 +196,13 @@ export async function openDesktop(parts: DesktopParts) {
       const { request_id: id } = payload;
       registry.seen(link);
       if (typeof id === 'string') commands.answer(id, link, () => readResponse(payload, frame));
+    },
+
+    /** `command.waiting`: the desktop asks its owner before it acts. As `Bridge.waiting`. */
+    waiting(link: Link, { request_id: id, for: whom }: Payload): void {
+      if (typeof id !== 'string' || whom !== 'owner' || !commands.wait(id, link)) return;
+      const confirmed = { request_id: id, for: whom, timeout_ms: OWNER_TIMEOUT };
+      link.sendFrame(encodeEnvelope('desktop', 'command.waiting', confirmed, crypto.randomUUID()));
     },
 
     /** The socket has authenticated, or, when `slept`, was restored with a process that slept (edge). */
@@ -268,8 +280,12 @@ export async function openDesktop(parts: DesktopParts) {
       });
       const frame = frameOf(id, call, args, device);
       const timeout = timeoutOf(tool);
-      const save = activity.add(record, { socket: link.id, timeout });
-      commands.open({ id, owner: link, frame, timeout, signal, settled });
+      const { save, extend } = activity.add(record, { socket: link.id, timeout });
+      const ownerAsked = () => {
+        asked.add(record);
+        return extend(OWNER_TIMEOUT);
+      };
+      commands.open({ id, owner: link, frame, timeout, signal, ownerAsked, settled });
       return reply;
     },
 

@@ -19,31 +19,46 @@ export interface Interrupted<R> {
   timeLeft: number;
   /** Stores the record as it is now. */
   save(): void;
+  /** Gives it this long from its start, in milliseconds; returns how much is left. */
+  extend(timeout: number): number;
 }
 
 /**
  * The records of the last 100 commands; one stays `pending` until it is settled, also over a sleep of the process
  * (contract 03 §6, 07 §2.3, 00).
  */
-export async function openActivity<R extends { decision: string }>(parts: ActivityParts) {
+export async function openActivity<R extends { decision: string; sent_at: number }>(parts: ActivityParts) {
   const { clock } = parts;
   const interrupted = new Map<string, Interrupted<R>[]>();
   const ring = await openRing<Entry<R>>({
     ...parts,
     isEntry: ({ record, socket, deadline }) =>
       isObject(record) && typeof socket === 'string' && typeof deadline === 'number',
-    loaded({ record, socket, deadline }, save) {
+    loaded(entry, save) {
+      const { record, socket, deadline } = entry;
       if (record.decision !== 'pending') return;
       const own = interrupted.get(socket) ?? [];
-      own.push({ record, timeLeft: Math.max(0, deadline - clock.now()), save });
+      const extend = (timeout: number) => extendEntry(entry, timeout, save);
+      own.push({ record, timeLeft: Math.max(0, deadline - clock.now()), save, extend });
       interrupted.set(socket, own);
     },
   });
 
+  function extendEntry(entry: Entry<R>, timeout: number, save: () => void): number {
+    const deadline = entry.record.sent_at + timeout;
+    if (deadline > entry.deadline) {
+      entry.deadline = deadline;
+      save();
+    }
+    return entry.deadline - clock.now();
+  }
+
   return {
-    /** Adds the record of a command that is about to be sent. The returned function stores it again once settled. */
-    add(record: R, { socket, timeout }: { socket: string; timeout: number }): () => void {
-      return ring.add({ record, socket, deadline: clock.now() + timeout });
+    /** Adds the record of a command that is about to be sent. */
+    add(record: R, { socket, timeout }: { socket: string; timeout: number }): Pick<Interrupted<R>, 'save' | 'extend'> {
+      const entry = { record, socket, deadline: clock.now() + timeout };
+      const save = ring.add(entry);
+      return { save, extend: (timeout) => extendEntry(entry, timeout, save) };
     },
 
     /** At most `limit` records, newest first. */

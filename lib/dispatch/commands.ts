@@ -4,6 +4,8 @@ import type { Link } from './link.ts';
 
 /** Commands under way on one socket (contract 03 §4.2, 07 §2.3). */
 export const MAX_IN_FLIGHT = 64;
+/** Milliseconds from its start for a command whose device asks its owner first (`command.waiting`). */
+export const OWNER_TIMEOUT = 150_000;
 
 /** How a command ended: exactly one of these. */
 export type Outcome<Response> =
@@ -26,12 +28,16 @@ export interface Command<Owner, Response> {
   timeout: number;
   /** Aborted when the caller leaves. */
   signal?: AbortSignal;
+  /** The device asks its owner first: returns the milliseconds that are left then. */
+  ownerAsked?(): number;
   /** Called once, possibly before `open` returns. */
   settled(outcome: Outcome<Response>): void;
 }
 
 interface Pending<Owner, Response> {
   owner: Owner;
+  /** The device asks its owner first. */
+  wait(): void;
   /** Cleared when settled: V8 keeps the outgrown tables of a `Map` alive, and with them a whole request. */
   settle: ((outcome: Outcome<Response>) => void) | undefined;
 }
@@ -83,13 +89,25 @@ export function createCommands<Owner extends Sendable, Response>(clock: Clock, f
     requireRoom,
 
     /** Begins a command: sends it and starts its timeout. Throws as `requireRoom`. */
-    open({ id, owner, frame, timeout, signal, settled }: Command<Owner, Response>): void {
+    open({ id, owner, frame, timeout, signal, ownerAsked, settled }: Command<Owner, Response>): void {
       requireRoom(owner);
       add(owner, 1);
       const abandon = () => settle(id, { kind: 'abandoned' });
-      const cancelTimeout: Cancel = clock.after(timeout, () => settle(id, { kind: 'timeout' }));
+      let cancelTimeout: Cancel = () => {};
+      let due = 0;
+      const arm = (left: number) => {
+        due = clock.monotonic() + left;
+        cancelTimeout = clock.after(left, () => settle(id, { kind: 'timeout' }));
+      };
+      arm(timeout);
       pending.set(id, {
         owner,
+        wait() {
+          const left = ownerAsked?.() ?? 0;
+          if (clock.monotonic() + left <= due) return;
+          cancelTimeout();
+          arm(left);
+        },
         settle(outcome) {
           cancelTimeout();
           signal?.removeEventListener('abort', abandon);
@@ -105,6 +123,14 @@ export function createCommands<Owner extends Sendable, Response>(clock: Clock, f
     answer(id: string, owner: Owner, read: () => Response): boolean {
       if (pending.get(id)?.owner !== owner) return false;
       settle(id, { kind: 'answered', response: read() });
+      return true;
+    },
+
+    /** The device asks its owner first. False unless it is a pending command of this socket. */
+    wait(id: string, owner: Owner): boolean {
+      const command = pending.get(id);
+      if (command?.owner !== owner) return false;
+      command.wait();
       return true;
     },
 

@@ -407,11 +407,51 @@ describeOnNode('timeouts on the bridge (contract 03 §1.4, 4.2)', () => {
     clock.advance(29_999);
     expect(target.relay.bridge.pendingCount()).toBe(1);
     clock.advance(1);
-    expect(await answerOf(asked)).toEqual([504, { ok: false, error: 'Phone did not respond within 30s' }]);
+    expect(await answerOf(asked)).toEqual([
+      504,
+      { ok: false, error: 'Phone did not respond within 30s: its owner may still be asked there' },
+    ]);
     phone.answer(command, { result: {} });
     await phone.settled();
     expect(await newest(target)).toMatchObject({ decision: 'timeout', response_status: null, error: null });
     expect(target.relay.bridge.pendingCount()).toBe(0);
+  });
+
+  it('23.3.4: a phone that asks its owner has 150 s, and is told so', async () => {
+    const { clock, target } = await start();
+    const phone = await startPhone(target, { script: silent });
+    const other = await startPhone(target, { script: silent });
+    const ask = (from: typeof phone, payload: unknown) => from.client.send('bridge', 'command.waiting', payload);
+    const [first, second] = [ping(target, phone), ping(target, phone)];
+    const one = await phone.received();
+    const two = await phone.received(1);
+    for (const payload of [{}, { request_id: one.request_id }, { request_id: 'x', for: 'owner' }]) ask(phone, payload);
+    // Another phone cannot extend it.
+    ask(other, { request_id: two.request_id, for: 'owner' });
+    await other.settled();
+    clock.advance(20_000);
+    ask(phone, { request_id: one.request_id, for: 'owner' });
+    expect((await phone.client.next({ channel: 'bridge', type: 'command.waiting' })).payload).toEqual({
+      request_id: one.request_id,
+      for: 'owner',
+      timeout_ms: 150_000,
+    });
+    clock.advance(10_000);
+    expect((await answerOf(second))[0]).toBe(504);
+    // Asked again, it gets no more.
+    ask(phone, { request_id: one.request_id, for: 'owner' });
+    await phone.client.next({ channel: 'bridge', type: 'command.waiting' });
+    for (let at = 30; at < 140; at += 10) {
+      await phone.settled();
+      await other.settled();
+      clock.advance(10_000);
+    }
+    await phone.settled();
+    clock.advance(9_999);
+    expect(target.relay.bridge.pendingCount()).toBe(1);
+    clock.advance(1);
+    const error = 'The owner of the phone did not decide within 150s';
+    expect(await answerOf(first)).toEqual([504, { ok: false, error }]);
   });
 
   it('§1.4: a settled command leaves no timer behind', async () => {

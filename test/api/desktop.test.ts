@@ -160,6 +160,32 @@ describeOnNode('timeouts of desktop tools (contract 07 §2.1, 2.3)', () => {
     expect((await call(target, desktop, tool)).status).toBe(200);
   });
 
+  it('23.3.4: a desktop that asks its owner has 150 s, and never less than the tool', async () => {
+    const { clock, target } = await start();
+    const advertised_tools = ['desktop_terminal', 'desktop_computer_action'];
+    const desktop = await startDesktop(target, { script: silent, status: { advertised_tools } });
+    const asked = call(target, desktop, 'desktop_terminal');
+    const first = await desktop.received();
+    const acting = call(target, desktop, 'desktop_computer_action');
+    const second = await desktop.received(1);
+    for (const { request_id } of [first, second]) {
+      desktop.client.send('desktop', 'desktop.command.waiting', { request_id, for: 'owner' });
+      const { payload } = await desktop.client.next({ channel: 'desktop', type: 'command.waiting' });
+      expect(payload).toEqual({ request_id, for: 'owner', timeout_ms: 150_000 });
+    }
+    for (let at = 0; at < 150; at += 10) {
+      await desktop.settled();
+      clock.advance(10_000);
+    }
+    expect(await refusalOf(asked)).toEqual([504, 'timeout']);
+    expect((await health(target, desktop)).pending_commands).toBe(1);
+    for (let at = 150; at < 180; at += 10) {
+      await desktop.settled();
+      clock.advance(10_000);
+    }
+    expect(await refusalOf(acting)).toEqual([504, 'timeout']);
+  });
+
   it('a settled command leaves no timer behind', async () => {
     const { clock, target } = await start();
     const desktop = await startDesktop(target);

@@ -243,3 +243,18 @@ describe('contract 04 §5.4a: a message that was written when the object is evic
     expect(stateOf(object, 'm1')).toBe('sent');
   });
 });
+
+describe('issue 23 3.4: a command whose phone asks its owner when the object is evicted', () => {
+  it('keeps its longer time', async () => {
+    const object = await startEvictedRelay();
+    const phone = await phoneOf(object);
+    command(object);
+    phone.send('bridge', 'command.waiting', { request_id: requestId(phone, 'bridge.command'), for: 'owner' });
+    expect(phone.received('command.waiting')).toMatchObject([{ timeout_ms: 150_000 }]);
+    await object.evict();
+    await object.clock.advanceAsync(148_999);
+    expect(object.relay.bridge.activity(1)).toMatchObject([{ decision: 'pending' }]);
+    await object.clock.advanceAsync(1);
+    expect(object.relay.bridge.activity(1)).toMatchObject([{ decision: 'timeout' }]);
+  });
+});

@@ -5,13 +5,20 @@ import { aboutOf } from './about.ts';
 import { type CommandCall, firstRefusal, PASS, type SafetyGate, type Verdict } from './gate.ts';
 import { STANDING_GATES } from './standing.ts';
 
-/** The relay gives up after 30 s: a denial must arrive before that, and nothing may be done after it (contract 03 §8.1). */
-const ANSWER_BY_MS = 28_000;
-const ACT_BY_MS = 29_000;
+/**
+ * The relay gives up after 30 s, unless it says that it waits for the owner: a denial must arrive before that, and nothing
+ * may be done after it (contract 03 §8.1).
+ */
+const RELAY_WAITS_MS = 30_000;
+const ANSWER_BEFORE_MS = 2_000;
+const ACT_BEFORE_MS = 1_000;
+
+const relayWaits = ({ relayWaits = RELAY_WAITS_MS }: CommandCall): number => relayWaits;
 
 const elapsed = ({ env, receivedAt }: CommandCall): number => env.clock.monotonic() - receivedAt;
 
-const isTooLate = (call: CommandCall): boolean => elapsed(call) > ACT_BY_MS || call.command.gone?.aborted === true;
+const isTooLate = (call: CommandCall): boolean =>
+  elapsed(call) > relayWaits(call) - ACT_BEFORE_MS || call.command.gone?.aborted === true;
 
 /** Refuses a command whose caller has already been told that it failed, however long it had to queue. */
 export const checkDeadline = (call: CommandCall): Verdict =>
@@ -24,7 +31,7 @@ const trustedVerbs = ({ env }: CommandCall): Set<string> =>
 function questionTimeout(call: CommandCall): number {
   const seconds = call.env.settings.get().confirmationTimeoutSeconds;
   const configured = Math.min(Math.max(Number.isFinite(seconds) ? seconds : 30, 10), 60) * 1000;
-  return Math.floor(Math.min(configured, ANSWER_BY_MS - elapsed(call)));
+  return Math.floor(Math.min(configured, relayWaits(call) - ANSWER_BEFORE_MS - elapsed(call)));
 }
 
 /** Asks the person. Silence, a failure and closing the phone all count as a denial. */
@@ -66,6 +73,7 @@ async function requireConsent(
   }
   const denied: Verdict = { kind: 'denied', detail: singleLine(detail, 200) };
   const about = await aboutOf(call);
+  call.relayWaits ??= (await call.command.ownerAsked?.()) ?? undefined;
   const timeoutMs = questionTimeout(call);
   if (timeoutMs <= 0) return denied;
   const { allowed, dontAskAgain } = await ask(call, {

@@ -34,6 +34,8 @@ export interface CommandCall {
   args: Record<string, unknown>;
   /** Monotonic ms. */
   receivedAt: number;
+  /** Milliseconds from then in which the relay takes an answer; absent for its 30 s. */
+  relayWaits?: number;
   /** `confirmed` when a person allowed it, `trusted` when trusted verbs made the question unnecessary. */
   consent: 'none' | 'trusted' | 'confirmed';
   /** The destructive text that was already allowed, so that nobody is asked twice. */

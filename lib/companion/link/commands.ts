@@ -3,6 +3,7 @@ import type { Clock } from '../../kit/clock.ts';
 import { isObject } from '../../kit/json.ts';
 import { isLongerThan, type Payload } from '../../socket/envelope.ts';
 import type { PhoneAnswer, PhoneCommand } from '../types.ts';
+import type { Connection } from './connection.ts';
 
 /** A relay has at most this many in flight with one device (contract 03 §1.4). */
 const MAX_IN_FLIGHT = 64;
@@ -61,6 +62,36 @@ export function createCommandRunner({ handle, clock, onCommand, onAnswer }: Comm
     const sent = sendable(command.requestId, await answer(command));
     reply(sent.payload);
     onAnswer?.({ command, answer: sent.answer, durationMs: clock.monotonic() - startedAt });
+  };
+}
+
+/** Milliseconds for a relay to confirm that it waits: an older one never does. */
+const CONFIRM_WITHIN = 1_000;
+
+/** Tells relays that the owner is asked before a command is carried out (`command.waiting`). */
+export function createOwnerWaits(clock: Clock) {
+  /** By request id; as many as commands run at most. */
+  const waiting = new Map<string, (ms: number | null) => void>();
+
+  return {
+    /** Resolves with the milliseconds from its start in which the relay takes an answer; null when it does not say. */
+    ask(connection: Pick<Connection, 'send'>, requestId: string): Promise<number | null> {
+      return new Promise((resolve) => {
+        const settle = (ms: number | null) => {
+          cancel();
+          waiting.delete(requestId);
+          resolve(ms);
+        };
+        const cancel = clock.after(CONFIRM_WITHIN, () => settle(null));
+        waiting.set(requestId, settle);
+        connection.send('bridge', 'command.waiting', { request_id: requestId, for: 'owner' });
+      });
+    },
+
+    /** The relay's answer. */
+    confirmed({ request_id: id, timeout_ms: ms }: Payload): void {
+      if (typeof id === 'string' && typeof ms === 'number' && ms > 0) waiting.get(id)?.(ms);
+    },
   };
 }
 

@@ -6,7 +6,7 @@ import type { Message, Payload } from '../../socket/envelope.ts';
 import type { Phone, PhoneCommand } from '../types.ts';
 import { authPayload, type Credentials, type DeviceFacts, readIssuedSession } from './auth.ts';
 import { createBetterRouteWatch } from './better-route.ts';
-import { type AnsweredCommand, createCommandRunner, readCommand } from './commands.ts';
+import { type AnsweredCommand, createCommandRunner, createOwnerWaits, readCommand } from './commands.ts';
 import { type Connection, openConnection, startHeartbeat } from './connection.ts';
 import { authority, type Endpoint, endpointId } from './endpoints.ts';
 import type { PairingOffer } from './pairing-url.ts';
@@ -68,6 +68,7 @@ export function createLink(parts: LinkParts): Link {
   const { dial, store, clock, device, phone, channels = {}, random = Math.random } = parts;
   const { onCommand, onAnswer } = parts;
   const log = parts.log.named('link');
+  const waits = createOwnerWaits(clock);
   const run = phone && createCommandRunner({ handle: (command) => phone.handle(command), clock, onCommand, onAnswer });
   const { callRelay } = parts;
   const watchBetterRoutes =
@@ -245,10 +246,12 @@ export function createLink(parts: LinkParts): Link {
       if (!command || !run) return;
       // The answer belongs to the connection that the command came on.
       inFlight++;
-      void run({ ...command, gone: current.gone }, (answer) =>
+      const ownerAsked = () => waits.ask(current, command.requestId);
+      void run({ ...command, gone: current.gone, ownerAsked }, (answer) =>
         current.send('bridge', 'bridge.response', answer),
       ).finally(() => inFlight--);
-    } else if (Object.hasOwn(channels, channel)) channels[channel]?.message(message);
+    } else if (channel === 'bridge' && type === 'command.waiting') waits.confirmed(payload);
+    else if (Object.hasOwn(channels, channel)) channels[channel]?.message(message);
   }
 
   return {

@@ -159,6 +159,20 @@ describe('the question (contract 03 §8.4)', () => {
     expect(phone.person.asked[0]?.timeoutMs).toBe(8000);
   });
 
+  it('23.3.4: a relay that waits for the owner gives the time that the owner has set', async () => {
+    const slow = async () => {
+      phone.clock.advance(59_000);
+      return true;
+    };
+    const phone = createTestPhone({ confirmationTimeoutSeconds: 60 }, { confirm: slow });
+    const command = { requestId: 'r', method: 'POST', path: '/send_sms', params: {}, body: SMS } as const;
+    const refused = await phone.phone.handle({ ...command, ownerAsked: async () => null });
+    expect(refused.result).toMatchObject(DENIAL);
+    expect(phone.system.outbox).toEqual([]);
+    expect(await phone.phone.handle({ ...command, ownerAsked: async () => 150_000 })).toMatchObject({ status: 200 });
+    expect(phone.system.outbox).toHaveLength(1);
+  });
+
   it('a yes after 29 s has no effect', async () => {
     const late = async () => {
       phone.clock.advance(29_001);
