@@ -46,10 +46,14 @@ export class Refused extends CommandError {
   /** The relay's error sentence, safe for a terminal. */
   readonly reason: string;
 
-  constructor(message: string, next: string, status: number, reason: string) {
+  /** Whether what was asked for is in effect, but not stored (contract 01 §6.7). */
+  readonly isApplied: boolean;
+
+  constructor(message: string, next: string, status: number, reason: string, isApplied = false) {
     super(message, next);
     this.status = status;
     this.reason = reason;
+    this.isApplied = isApplied;
   }
 }
 
@@ -87,6 +91,7 @@ export async function openOperatorRelay(options: Options, context: CommandContex
           (answer.status === 404 ? 'It may be of another version. Restart it.' : "The relay's log says more."),
         answer.status,
         reason,
+        body?.applied === true,
       );
     },
   };

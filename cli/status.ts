@@ -37,6 +37,8 @@ interface Status {
     uptime_seconds: number | null;
     pid: number | null;
     state_file: string | null;
+    /** Stores that it cannot write, with the reason. */
+    failing_stores: { store: string; error: string }[];
     error: string | null;
   };
   /** Agent, dashboard and service belong to this machine: null for a relay elsewhere. */
@@ -93,6 +95,7 @@ async function look(options: Options, context: CommandContext): Promise<Status> 
       uptime_seconds: typeof info.body?.uptime_seconds === 'number' ? info.body.uptime_seconds : null,
       pid: local?.pid ?? null,
       state_file: isRemote ? null : config.stateFile,
+      failing_stores: failingStores(info.body),
       error: isRelay ? null : (health.error ?? 'the answer is not that of a relay'),
     },
     agent: local?.agent ?? null,
@@ -105,6 +108,12 @@ async function look(options: Options, context: CommandContext): Promise<Status> 
   status.ok = status.relay.ready;
   status.next = nextStep(status, devices.next, isRemote);
   return status;
+}
+
+/** The stores that a relay cannot write, by the `/relay/info` of its operator. */
+function failingStores(info: Record<string, unknown> | undefined): { store: string; error: string }[] {
+  const rows = Array.isArray(info?.failing_stores) ? info.failing_stores.map(asObject) : [];
+  return rows.map((row) => ({ store: printable(String(row?.store)), error: printable(String(row?.error)) }));
 }
 
 interface Asked {
@@ -159,6 +168,10 @@ function nextStep({ relay, devices, agent, service }: Status, refusal: string | 
   if (!relay.running && service?.installed) return `Start it with: systemctl --user start ${UNIT}`;
   if (!relay.running) return 'Start it with: svc relay start';
   if (!relay.ready) return 'It starts or stops just now. Look again in a few seconds, or with: svc logs -f';
+  if (relay.failing_stores.length > 0) {
+    const where = relay.state_file === null ? 'its storage' : `the disk of ${printable(relay.state_file)}`;
+    return `Look at ${where}: a crash undoes what is not stored. Then type again: svc status`;
+  }
   if (!devices) return refusal ?? 'Find out more with: svc relay doctor';
   if (devices.connected + devices.stale + devices.offline === 0) return 'Pair a phone with: svc pair';
   if (agent && !agent.reachable) return 'Start the agent, or find out more with: svc relay doctor';
@@ -185,6 +198,7 @@ function print({ relay, devices, queued, agent, dashboard, service, next }: Stat
   row('Address', `${relay.address}, ${relay.tls ? 'TLS' : 'no TLS'}`);
   if (relay.error !== null) row('Error', printable(relay.error));
   if (relay.state_file !== null) row('State', printable(relay.state_file));
+  for (const { store, error } of relay.failing_stores) row('Storage', red(`cannot store ${store}: ${error}`));
   if (agent) row('Agent', reachableText(agent, style));
   if (dashboard) row('Dashboard', reachableText(dashboard, style));
   if (relay.running) row('Devices', devices ? devicesText(devices, style) : yellow('unknown: the relay refused'));

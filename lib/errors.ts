@@ -41,6 +41,10 @@ export class RelayError extends Error {
   }
 }
 
+/** What a client asked for did not reach the disk, and was not done (contract 01 §6.7). */
+export const notStored = (cause?: unknown): RelayError =>
+  new RelayError('unavailable', 'could not be stored: try again later', { cause });
+
 /** A short text for logs. Never a stack, which may contain paths. */
 export function describeError(error: unknown): string {
   if (error instanceof Error) {

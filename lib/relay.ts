@@ -1,10 +1,10 @@
-import type { Stores } from '../storage/schema.ts';
+import type { StoreName, Stores } from '../storage/schema.ts';
 import { openLimiter } from './access/limiter.ts';
 import { openLocalOperator } from './access/local-operator.ts';
 import { createOperatorTokens } from './access/operator-token.ts';
-import { createRefusals } from './access/refusals.ts';
 import { createOwnHosts } from './access/own-hosts.ts';
 import { createProofs } from './access/proofs.ts';
+import { createRefusals } from './access/refusals.ts';
 import { createSessionBearers } from './access/session-bearers.ts';
 import { openBridge } from './bridge/bridge.ts';
 import { createChat } from './chat/chat.ts';
@@ -372,8 +372,10 @@ export interface Relay extends Domains {
   readonly log: Log;
   /** Absent at the edge. */
   readonly host?: Host;
-  /** Whether sessions survive a restart: `ok`, `memory`, or `degraded` after a failed save. */
+  /** Whether state survives a restart: `ok`, `memory`, or `degraded` while any durable store fails. */
   storeState(): 'ok' | 'memory' | 'degraded';
+  /** Durable stores that hold less than they should, each with the reason (contract 01 §6.7). */
+  failingStores(): { store: StoreName; error: string }[];
   /** Set by a runtime on a host once it listens. At the edge, each request has its own address. */
   listener: Listener;
   state: Readiness;
@@ -402,7 +404,17 @@ export async function createRelay(parts: RelayParts): Promise<Relay> {
     clock,
     log,
     host,
-    storeState: () => (stores.durable ? sessions.storeState() : 'memory'),
+    storeState() {
+      if (!stores.durable) return 'memory';
+      return stores.failing.size > 0 ? 'degraded' : sessions.storeState();
+    },
+
+    failingStores() {
+      const failing = [...stores.failing].map(([store, error]) => ({ store, error: describeError(error) }));
+      const isWaiting = sessions.storeState() === 'degraded' && !stores.failing.has('sessions');
+      return isWaiting ? [...failing, { store: 'sessions', error: 'changes wait to be stored again' }] : failing;
+    },
+
     listener: { host: config.host, port: config.port, tls: false },
     state: 'starting',
 

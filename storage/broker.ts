@@ -38,9 +38,6 @@ export function openBrokerStore(executor?: SqlExecutor): BrokerStore {
       });
       await Promise.all(writes);
     },
-    close() {
-      commits?.flush();
-      executor?.close?.();
-    },
+    close: () => commits?.close(),
   };
 }

@@ -2,7 +2,8 @@ import type { SqlExecutor } from './sql-driver.ts';
 
 interface Statement {
   sql: string;
-  values: string[];
+  /** The first one names the store. */
+  values: [store: string, ...rest: string[]];
 }
 
 export type GroupCommit = ReturnType<typeof createGroupCommit>;
@@ -15,6 +16,9 @@ export type GroupCommit = ReturnType<typeof createGroupCommit>;
  */
 export function createGroupCommit(executor: SqlExecutor) {
   let batch: Statement[] = [];
+  let isClosed = false;
+  /** Stores whose writes have failed since the last transaction that did not, each with the reason. */
+  const failing = new Map<string, unknown>();
   /** Outcome of the batch. Its writers share it. */
   let outcome: { promise: Promise<void>; resolve(): void; reject(error: unknown): void } | undefined;
 
@@ -30,15 +34,20 @@ export function createGroupCommit(executor: SqlExecutor) {
         for (const { sql, values } of statements) executor.run(sql, ...values);
       });
     } catch (error) {
+      for (const { values } of statements) failing.set(values[0], error);
       reject(error);
       return;
     }
+    failing.clear();
     resolve();
   }
 
   return {
+    failing: failing as ReadonlyMap<string, unknown>,
+
     /** Resolves when the write is durable; rejects when its transaction failed. */
-    write(sql: string, ...values: string[]): Promise<void> {
+    write(sql: string, ...values: Statement['values']): Promise<void> {
+      if (isClosed) return Promise.reject(new Error('the state is closed'));
       if (!outcome) {
         outcome = withResolvers();
         executor.atTurnEnd(flush);
@@ -54,6 +63,13 @@ export function createGroupCommit(executor: SqlExecutor) {
     },
 
     flush,
+
+    /** Commits what has been written, and takes no more: libsql would end the process. */
+    close(): void {
+      flush();
+      isClosed = true;
+      executor.close?.();
+    },
   };
 }
 

@@ -44,10 +44,8 @@ export function createStores(runtime: Runtime, executor?: SqlExecutor): Stores {
   }
   return {
     durable: executor !== undefined,
+    failing: (commits?.failing ?? new Map()) as Stores['failing'],
     open: <K extends StoreName>(name: K) => prefixStorage(storage, name) as unknown as Store<K>,
-    close() {
-      commits?.flush();
-      executor?.close?.();
-    },
+    close: () => commits?.close(),
   };
 }

@@ -36,6 +36,8 @@ export interface Stores {
   open<K extends StoreName>(name: K): Store<K>;
   /** Whether stores that are durable on this runtime survive the process: false where all are in memory. */
   readonly durable: boolean;
+  /** Durable stores whose writes have failed since the last transaction that did not, each with the reason. */
+  readonly failing: ReadonlyMap<StoreName, unknown>;
   /** Commits what has been written and lets the state go. */
   close(): void;
 }

@@ -22,7 +22,9 @@ export async function revoke(device: string | undefined, options: Options, conte
     if (!isSure) throw new CommandError('nothing was revoked');
   }
   const query = keepsShells ? '?keep_shells=1' : '';
-  const answer = await relay.call({ method: 'DELETE', path: `/sessions/${found.prefix}${query}` });
+  const answer = await relay
+    .call({ method: 'DELETE', path: `/sessions/${found.prefix}${query}` })
+    .catch((error) => Promise.reject(explainUnstored(error, `Revoked ${nameOf(found)}`, context)));
   if (flag(options, '--json')) return printJson(context.stdout, { ...answer, keep_shells: keepsShells });
   line(context.stdout, `Revoked ${nameOf(found)}.`);
 }
@@ -68,8 +70,19 @@ function expand(grants: Record<string, number>, { grants: held, name }: Device):
   );
 }
 
+/** A change that is in effect, but that a crash of the relay would undo (contract 01 §6.7). */
+function explainUnstored(error: unknown, done: string, { program }: CommandContext): unknown {
+  if (!(error instanceof Refused) || !error.isApplied) return error;
+  return new CommandError(
+    `${done}, but the relay could not store that: a crash would undo it; it is tried again until it is stored`,
+    `See why, and whether it is stored by now, with: ${program} status`,
+  );
+}
+
 /** A refusal to extend has nothing to do with credentials, so it gets its own advice. */
-function explain(error: unknown, device: Device, { program }: CommandContext): unknown {
+function explain(error: unknown, device: Device, context: CommandContext): unknown {
+  const { program } = context;
+  if (error instanceof Refused && error.isApplied) return explainUnstored(error, `Reduced ${nameOf(device)}`, context);
   if (!(error instanceof Refused) || error.status !== 403 || !/extend|expir/.test(error.reason)) return error;
   const end = device.expiresAt === null ? 'never' : `in ${duration(device.expiresAt - Date.now() / 1000)}`;
   return new CommandError(

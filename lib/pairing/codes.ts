@@ -1,6 +1,6 @@
 import type { Storage } from 'unstorage';
 import type { PairingCodeRecord } from '../../storage/schema.ts';
-import { describeError, RelayError } from '../errors.ts';
+import { describeError, notStored, RelayError } from '../errors.ts';
 import { base64url, randomBytes, randomString, sha256, timingSafeEqual } from '../kit/bytes.ts';
 import { type Clock, seconds } from '../kit/clock.ts';
 import { isObject } from '../kit/json.ts';
@@ -15,6 +15,14 @@ const SECRET_LENGTH = 16;
 const MAX_PENDING = 256;
 /** Codes without a policy, and requests to pair, that wait at once: of each. */
 const MAX_ANONYMOUS = 32;
+
+export interface Consumption {
+  /** Codes that may be used without their secret. */
+  allowed?: 'all' | 'registered' | 'none';
+  /** The secret of the QR code. */
+  secret?: string;
+  use?(policy: CodePolicy): Promise<unknown>;
+}
 
 /** A code that can be used, or a request to pair; never the whole code. */
 export interface PendingCode {
@@ -124,6 +132,15 @@ export async function openPairingCodes({ store, clock, log, changed }: PairingCo
     }
   }
 
+  /** Makes a code good again whose use failed. */
+  function giveBack(hash: string, entry: PendingCode): void {
+    if (codes.has(hash)) return;
+    codes.set(hash, entry);
+    store
+      .setItem(hash, toRecord(entry))
+      .catch((error) => log.warn(`a pairing code could not be stored again: ${describeError(error)}`));
+  }
+
   for (const [hash, entry] of await loadAll(store, log, fromRecord)) {
     if (entry.expiresAt <= seconds(clock)) await store.removeItem(hash);
     else (entry.requestedBy === undefined ? codes : requests).set(hash, entry);
@@ -162,13 +179,11 @@ export async function openPairingCodes({ store, clock, log, changed }: PairingCo
     /**
      * Uses a code up: its policy, or undefined when it is not pending or not allowed. With `registered`, codes without a
      * policy are not. A `secret` decides by itself: with a wrong one, or for a code without one, the right code is
-     * refused too, since guesses at codes beside it would not be counted. Rejects when the use cannot be stored: the code
-     * would be good again after a sleep.
+     * refused too, since guesses at codes beside it would not be counted. `use` is part of the use: the code stays good
+     * when either fails (contract 01 §6.7).
+     * @throws RelayError `unavailable` when the use cannot be stored, as the code would be good again after a sleep.
      */
-    async consume(
-      code: string,
-      { allowed = 'all', secret }: { allowed?: 'all' | 'registered' | 'none'; secret?: string } = {},
-    ): Promise<CodePolicy | undefined> {
+    async consume(code: string, { allowed = 'all', secret, use }: Consumption = {}): Promise<CodePolicy | undefined> {
       const hash = sha256(code);
       // Hashed for unknown codes too: the time that it takes must not tell them apart.
       const secretHash = secret === undefined ? undefined : sha256(secret);
@@ -178,8 +193,14 @@ export async function openPairingCodes({ store, clock, log, changed }: PairingCo
         if (!timingSafeEqual(entry.secretHash ?? '', secretHash)) return undefined;
       } else if (allowed === 'none' || (allowed === 'registered' && entry.anonymous)) return undefined;
       codes.delete(hash);
-      await store.removeItem(hash);
-      if (entry.expiresAt <= seconds(clock)) return undefined;
+      try {
+        await store.removeItem(hash).catch((cause) => Promise.reject(notStored(cause)));
+        if (entry.expiresAt <= seconds(clock)) return undefined;
+        await use?.(entry.policy);
+      } catch (error) {
+        giveBack(hash, entry);
+        throw error;
+      }
       changed?.('used', entry.masked);
       log.info(`consumed pairing code ${maskCode(code)}: ${describePolicy(entry.policy)}`);
       return entry.policy;

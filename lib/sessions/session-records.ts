@@ -1,75 +1,110 @@
 import type { Store } from '../../storage/schema.ts';
 import { describeError } from '../errors.ts';
+import { type Cancel, type Clock, seconds } from '../kit/clock.ts';
 import type { Log } from '../log.ts';
 import { fromStored, type Session, toStored } from './session.ts';
 
 /** Seconds between two writes of one session's `last_seen` (contract 01 §6.7). */
 const LAST_SEEN_PERIOD = 60;
+/** Milliseconds. Short enough for a timer to keep an object awake at the edge, whose memory holds the change. */
+const MIN_RETRY_DELAY = 1_000;
+const MAX_RETRY_DELAY = 30_000;
 
 export interface SessionRecordsParts {
   store: Store<'sessions'>;
   log: Log;
-  /** Epoch seconds. */
-  now(): number;
+  clock: Clock;
   /** The live session of a family. */
   living(family: string): Session | undefined;
+}
+
+/** A session that takes the place of others, which have the families `over`. */
+export interface Replacement {
+  session: Session;
+  over?: readonly string[];
+  /** Names what else only one replacement at a time may concern, such as a device. */
+  key?: string;
 }
 
 export type SessionRecords = ReturnType<typeof createSessionRecords>;
 
 /**
- * The stored records of sessions, one per family. A write that fails is logged and tried again with the next one that
- * works, at every sweep, and at the end; until then the change stands in memory only (contract 01 §6.7).
+ * The stored records of sessions, one per family. A write that fails is logged and repeated until it is stored: after a
+ * second, then less and less often, with the next one that works, at every sweep, and at the end; until then the change
+ * stands in memory only (contract 01 §6.7).
  */
-export function createSessionRecords({ store, log, now, living }: SessionRecordsParts) {
-  /** Families that have a record, as far as this process knows. */
-  const stored = new Set<string>();
+export function createSessionRecords({ store, log, clock, living }: SessionRecordsParts) {
   /** Families whose record is not what it should be. */
   const unsaved = new Set<string>();
   /** When each family's record was written, epoch seconds. */
   const writtenAt = new Map<string, number>();
   /** Sessions seen since their record was written. */
   const seen = new Set<Session>();
+  /** Keyed by family or device: replacements under way, which other writes of that family wait for. */
+  const replacing = new Map<string, Promise<unknown>>();
   let isRetrying = false;
   let lastFailure: unknown;
+  let cancelRetry: Cancel | undefined;
+  let retryDelay = MIN_RETRY_DELAY;
 
   /** Follows one write of a family's record, or its removal. Whether it succeeded. */
-  async function follow(family: string, write: Promise<unknown>, exists: boolean): Promise<boolean> {
+  async function follow(family: string, write: Promise<unknown>): Promise<boolean> {
     try {
       await write;
     } catch (error) {
-      // A record that never reached the disk need not be removed from it.
-      if (exists || stored.has(family)) unsaved.add(family);
-      else unsaved.delete(family);
+      // A record that never reached the disk is removed all the same: a failed sync may have left it there.
+      unsaved.add(family);
       // Writes of one transaction fail with one error, which is worth one line.
       if (error !== lastFailure) {
         log.warn(`a session change could not be saved, which is tried again: ${describeError(error)}`);
       }
       lastFailure = error;
+      retryLater();
       return false;
     }
-    if (exists) stored.add(family);
-    else stored.delete(family);
     unsaved.delete(family);
+    if (unsaved.size === 0) stopRetrying();
     return true;
   }
 
+  function retryLater(): void {
+    cancelRetry ??= clock.after(retryDelay, () => {
+      cancelRetry = undefined;
+      retryDelay = Math.min(retryDelay * 2, MAX_RETRY_DELAY);
+      void retry();
+    });
+  }
+
+  function stopRetrying(): void {
+    cancelRetry?.();
+    cancelRetry = undefined;
+    retryDelay = MIN_RETRY_DELAY;
+  }
+
   async function put(session: Session): Promise<boolean> {
+    const { family } = session;
     seen.delete(session);
+    let current: Session | undefined = session;
+    for (let busy = replacing.get(family); busy; busy = replacing.get(family)) {
+      await busy;
+      current = living(family);
+    }
     // A caller may still hold a session that is over: its record must not come back.
-    if (session.ended) return true;
-    writtenAt.set(session.family, now());
-    return follow(session.family, store.setItem(session.family, toStored(session)), true);
+    if (!current || current.ended) return true;
+    writtenAt.set(family, seconds(clock));
+    return follow(family, store.setItem(family, toStored(current)));
   }
 
   async function drop(family: string): Promise<boolean> {
     writtenAt.delete(family);
-    return follow(family, store.removeItem(family), false);
+    return follow(family, store.removeItem(family));
   }
 
-  /** Once a write gets through, so may those that did not. */
-  async function settle(write: Promise<boolean>): Promise<void> {
-    if ((await write) && unsaved.size > 0) await retry();
+  /** Once a write gets through, so may those that did not. Whether it did. */
+  async function settle(write: Promise<boolean>): Promise<boolean> {
+    const isStored = await write;
+    if (isStored && unsaved.size > 0) await retry();
+    return isStored;
   }
 
   /** Writes what could not be written before, in one transaction. */
@@ -90,7 +125,8 @@ export function createSessionRecords({ store, log, now, living }: SessionRecords
     }
   }
 
-  const save = (session: Session): Promise<void> => settle(put(session));
+  /** Whether the record is on disk. */
+  const save = (session: Session): Promise<boolean> => settle(put(session));
 
   return {
     /** Reads every record. One that cannot be read is skipped with a warning, and kept. */
@@ -99,7 +135,6 @@ export function createSessionRecords({ store, log, now, living }: SessionRecords
       for (const key of await store.getKeys()) {
         const session = fromStored(await store.getItem(key));
         if (session?.family === key) {
-          stored.add(key);
           writtenAt.set(key, session.lastSeen);
           sessions.push(session);
         } else log.warn('skipped a session record that cannot be read');
@@ -107,11 +142,47 @@ export function createSessionRecords({ store, log, now, living }: SessionRecords
       return sessions;
     },
 
-    /** Resolves when the record is on disk, or has failed to get there. */
     save,
 
-    /** Resolves when the record is gone from disk, or has failed to go. */
-    remove(session: Session): Promise<void> {
+    /** A replacement under way that concerns one of the keys: to be awaited before another one begins. */
+    replacementOf: (keys: readonly (string | undefined)[]): Promise<unknown> | undefined => {
+      const key = keys.find((key) => key !== undefined && replacing.has(key));
+      return key === undefined ? undefined : replacing.get(key);
+    },
+
+    /**
+     * Stores a session that is not yet in memory, and removes the records of those that it replaces, in one transaction.
+     * `apply` is called once that is stored, before any other write of these families. Whether it is stored: if not, the
+     * records are restored as soon as the disk works.
+     */
+    async replace({ session, over = [], key }: Replacement, apply: () => void): Promise<boolean> {
+      const families = [session.family, ...over];
+      const keys = key === undefined ? families : [...families, key];
+      const work = (async () => {
+        const writes = [
+          follow(session.family, store.setItem(session.family, toStored(session))),
+          ...over.map((family) => follow(family, store.removeItem(family))),
+        ];
+        const isStored = (await Promise.all(writes)).every(Boolean);
+        if (isStored) {
+          writtenAt.set(session.family, seconds(clock));
+          for (const family of over) writtenAt.delete(family);
+          apply();
+        } else for (const family of families) unsaved.add(family);
+        return isStored;
+      })();
+      const released = work
+        .catch(() => {})
+        .then(() => {
+          for (const key of keys) replacing.delete(key);
+        });
+      for (const key of keys) replacing.set(key, released);
+      await released;
+      return settle(work);
+    },
+
+    /** Whether the record is gone from disk. */
+    remove(session: Session): Promise<boolean> {
       seen.delete(session);
       return settle(drop(session.family));
     },
@@ -123,7 +194,7 @@ export function createSessionRecords({ store, log, now, living }: SessionRecords
 
     /** Writes the marked sessions: those whose record is at least a minute old, or `all`. One transaction. */
     async saveSeen({ all = false } = {}): Promise<void> {
-      const before = now() - LAST_SEEN_PERIOD;
+      const before = seconds(clock) - LAST_SEEN_PERIOD;
       const due = [...seen].filter(({ family, ended }) => all || ended || (writtenAt.get(family) ?? 0) <= before);
       await Promise.all(due.map(save));
     },

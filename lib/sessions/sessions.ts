@@ -1,5 +1,5 @@
 import type { Store } from '../../storage/schema.ts';
-import { RelayError } from '../errors.ts';
+import { notStored, RelayError } from '../errors.ts';
 import { bytesToHex, randomBytes, sha256, timingSafeEqual } from '../kit/bytes.ts';
 import { type Cancel, type Clock, seconds } from '../kit/clock.ts';
 import type { Log } from '../log.ts';
@@ -32,9 +32,8 @@ export interface Issued {
 
 /** Result of a device's return. */
 export interface Resumed {
-  refreshToken?: string;
-  /** Settles when the change is on disk, or failed to get there. */
-  saved?: Promise<void>;
+  /** Settles when the change is on disk, or failed to get there: the refresh token that was issued, if any. */
+  saved?: Promise<string | undefined>;
 }
 
 /** Body of a `PATCH /sessions/{prefix}`: durations in seconds from now, 0 = never. */
@@ -55,17 +54,17 @@ export interface SessionsParts {
 }
 
 /**
- * All paired sessions: held in memory, written through. Methods change memory before their first await, so a check
- * and its change are one step; they resolve when the change is on disk, or has failed to get there (then
- * `storeState()` is `degraded` and the change stands in memory; contract 01 §6.7). Writes that belong together are
- * asked for in one step too, and so are one transaction.
+ * All paired sessions: held in memory, written through. What gives rights (a pairing, a refresh) is in effect once it
+ * is stored, and not at all when it cannot be. What takes rights away changes memory before the first await, so that a
+ * check and its change are one step; when it cannot be stored, it stands in memory, `storeState()` is `degraded`, and it
+ * is written again until it is stored (contract 01 §6.7). Writes that belong together are one transaction.
  */
 export async function openSessions(parts: SessionsParts): Promise<Sessions> {
   const index = createSessionIndex();
   const records = createSessionRecords({
     store: parts.store,
     log: parts.log,
-    now: () => seconds(parts.clock),
+    clock: parts.clock,
     living: index.ofFamily,
   });
   const sessions = new Sessions(parts, index, records);
@@ -81,6 +80,8 @@ export class Sessions {
   readonly #saveSeenAfter: number | undefined;
   readonly #endListeners = new Set<(session: Session, reason: EndReason) => void>();
   readonly #reduceListeners = new Set<(session: Session) => void>();
+  /** Keyed by family: the latest use of a refresh token that is not answered yet. */
+  readonly #refreshes = new Map<string, Promise<Issued | undefined>>();
   #cancelSaveSeen: Cancel | undefined;
 
   constructor({ clock, log, saveSeenAfter }: SessionsParts, index: SessionIndex, records: SessionRecords) {
@@ -196,12 +197,18 @@ export class Sessions {
   /**
    * Makes the session of a fresh pairing. Other sessions of the same device end with it (contract 01 §6.6), in the
    * same transaction: a crash leaves the device either the new session or the old ones.
+   * @throws RelayError `unavailable` when that cannot be stored: the old ones go on.
    */
   async create({ device, policy, transportHint, keyThumbprint }: NewSession): Promise<Issued> {
+    const key = isDeviceId(device.id) ? `device:${device.id.toLowerCase()}` : undefined;
+    const others = () => this.#index.ofDevice(device).map(({ family }) => family);
+    while (this.#replacement(key, ...others())) await this.#replacement(key, ...others());
     const at = this.#now();
     const token = this.#newToken();
+    const family = bytesToHex(randomBytes(16));
+    const refreshToken = newRefreshToken(family);
     const session: Session = {
-      family: bytesToHex(randomBytes(16)),
+      family,
       tokenHash: sha256(token),
       prefix: token.slice(0, PREFIX_LENGTH),
       token,
@@ -211,16 +218,21 @@ export class Sessions {
       firstSeen: at,
       lastSeen: at,
       ...applyPolicy(policy, at),
-      refresh: null,
+      refresh: rotated(null, sha256(refreshToken), at),
       ...(keyThumbprint !== undefined && { keyThumbprint }),
     };
     const replaced = new Set(this.#index.ofDevice(device));
-    this.#index.add(session);
-    const refreshToken = this.#rotate(session);
     const surplus = this.#surplusBeside(replaced);
     const ending = surplus ? [...replaced, surplus] : [...replaced];
-    // All writes are asked for before the first await, which makes them one transaction.
-    await Promise.all([this.#records.save(session), ...ending.map((other) => this.#end(other, 'replaced'))]);
+    const over = ending.map((other) => other.family);
+    const isStored = await this.#records.replace({ session, over, key }, () => {
+      this.#index.add(session);
+      for (const other of ending.filter(({ ended }) => !ended)) {
+        this.#drop(other, 'replaced');
+        this.#announceEnd(other, 'replaced');
+      }
+    });
+    if (!isStored) throw notStored();
     this.#log.info(`session ${session.prefix} created for ${device.name} (${device.id})`);
     return { session, token, refreshToken };
   }
@@ -229,9 +241,27 @@ export class Sessions {
    * Replaces the session that a refresh token belongs to by one with the same policy and a new token.
    * Undefined when the token is not good, or not for this device, or the session is bound to another key than `proved`;
    * one that is bound to none is bound to that. A dead token ends its session: see `#endIfStolen`.
+   * @throws RelayError `unavailable` when it cannot be stored: the session and this token stay good.
    */
   async refresh(refreshToken: string, device: Device, proved?: string): Promise<Issued | undefined> {
     const hash = sha256(refreshToken);
+    const family = this.#index.ofRefresh(hash)?.family;
+    if (!family) return this.#refresh(refreshToken, hash, device, proved);
+    const use = (async () => {
+      while (this.#replacement(family)) await this.#replacement(family);
+      return this.#refresh(refreshToken, hash, device, proved);
+    })();
+    this.#refreshes.set(family, use);
+    try {
+      return await use;
+    } finally {
+      // A use that came meanwhile replaces this session at once, and the caller is to see that.
+      if (this.#refreshes.get(family) === use) this.#refreshes.delete(family);
+      else await this.#refreshes.get(family)?.catch(() => {});
+    }
+  }
+
+  async #refresh(refreshToken: string, hash: string, device: Device, proved?: string): Promise<Issued | undefined> {
     const old = this.#alive(this.#index.ofRefresh(hash));
     if (!old?.refresh || !isGood(old.refresh, hash, this.#now())) {
       await this.#endIfStolen(refreshToken, hash);
@@ -240,23 +270,33 @@ export class Sessions {
     if (isDeviceId(old.device.id) && old.device.id !== device.id) return undefined;
     if (old.keyThumbprint !== undefined && old.keyThumbprint !== proved) return undefined;
     const token = this.#newToken();
-    const described = this.#describe(old, device);
-    this.#drop(old, 'replaced');
-    this.#announceEnd(old, 'replaced');
+    const rotatedToken = newRefreshToken(old.family);
     const session: Session = {
       ...old,
-      ended: undefined,
       tokenHash: sha256(token),
       prefix: token.slice(0, PREFIX_LENGTH),
       token,
-      device: described,
+      device: this.#describe(old, device),
       lastSeen: this.#now(),
-      refresh: withoutOlder(old.refresh, hash),
+      refresh: rotated(withoutOlder(old.refresh, hash), sha256(rotatedToken), this.#now()),
       ...(proved !== undefined && { keyThumbprint: proved }),
     };
-    this.#index.add(session);
-    const rotatedToken = this.#rotate(session);
-    await this.#records.save(session);
+    let isApplied = false;
+    const isStored = await this.#records.replace({ session }, () => {
+      if (old.ended) return;
+      isApplied = true;
+      // It may have been reduced while this was stored; the reduction is written next.
+      Object.assign(session, { expiresAt: old.expiresAt, grants: old.grants });
+      this.#drop(old, 'replaced');
+      this.#announceEnd(old, 'replaced');
+      this.#index.add(session);
+    });
+    if (!isStored) throw notStored();
+    if (!isApplied) {
+      // Revoked while this was stored. Its removal may have come first.
+      await this.#records.remove(old);
+      return undefined;
+    }
     this.#log.info(`session ${named(old)} refreshed as ${session.prefix}`);
     return { session, token, refreshToken: rotatedToken };
   }
@@ -277,13 +317,35 @@ export class Sessions {
     const isChanged = !isSameDevice(merged, session.device);
     if (isChanged) this.#index.setDevice(session, merged);
     const hash = offeredRefresh === undefined ? undefined : sha256(offeredRefresh);
+    const isServed = () => (hash === undefined ? session.refresh !== null : isGood(session.refresh, hash, this.#now()));
+    if (!isServed()) return { saved: this.#issueRefresh(session, isServed) };
     const { refresh } = session;
-    const isServed = hash === undefined ? refresh !== null : isGood(refresh, hash, this.#now());
-    if (!isServed) return { refreshToken: this.#rotate(session), saved: this.#records.save(session) };
     const rest = refresh && hash !== undefined ? withoutOlder(refresh, hash) : refresh;
     if (rest && rest !== refresh) this.#index.setRefresh(session, rest);
     else if (!isChanged && !isBinding) return {};
-    return { saved: this.#records.save(session) };
+    return { saved: this.#records.save(session).then(() => undefined) };
+  }
+
+  /** Gives a session a new refresh token once that is stored; none when it cannot be, as a crash would make it a stolen one. */
+  async #issueRefresh(session: Session, isServed: () => boolean): Promise<string | undefined> {
+    while (this.#replacement(session.family)) await this.#replacement(session.family);
+    if (session.ended) return undefined;
+    if (isServed()) {
+      // It may have been bound to a key.
+      await this.#records.save(session);
+      return undefined;
+    }
+    const token = newRefreshToken(session.family);
+    const refresh = rotated(session.refresh, sha256(token), this.#now());
+    const isStored = await this.#records.replace({ session: { ...session, refresh } }, () => {
+      if (!session.ended) this.#index.setRefresh(session, refresh);
+    });
+    return isStored ? token : undefined;
+  }
+
+  /** A replacement under way that concerns one of the keys. Checked again after it, and then acted upon at once. */
+  #replacement(...keys: (string | undefined)[]): Promise<unknown> | undefined {
+    return this.#records.replacementOf(keys);
   }
 
   /**
@@ -301,19 +363,22 @@ export class Sessions {
   /**
    * Ends a session for good, its refresh credential with it. With `answerFirst` it is over at once too, but listeners
    * are told only after whoever awaits this has been answered (contract 01 §6.4).
+   * @throws RelayError `unavailable` when it is over, but that could not be stored (contract 01 §6.7).
    */
   async revoke(session: Session, { answerFirst = false } = {}): Promise<void> {
     if (session.ended) return;
     this.#log.info(`session ${named(session)} revoked`);
     this.#drop(session, 'revoked');
     if (!answerFirst) this.#announceEnd(session, 'revoked');
-    await this.#records.remove(session);
+    const isStored = await this.#records.remove(session);
     if (answerFirst) this.#clock.after(0, () => this.#announceEnd(session, 'revoked'));
+    if (!isStored) throw appliedOnly('the session is revoked');
   }
 
   /**
    * Shortens a session's policy, all or nothing.
-   * @throws RelayError `invalid` for a grant the session has not, `forbidden` for anything that would extend it.
+   * @throws RelayError `invalid` for a grant the session has not, `forbidden` for anything that would extend it,
+   * `unavailable` when it is in effect, but could not be stored (contract 01 §6.7).
    */
   async reduce(session: Session, reduction: Reduction): Promise<void> {
     if (session.ended) throw new RelayError('not-found', 'this session is over');
@@ -321,7 +386,7 @@ export class Sessions {
     this.#index.expiryChanged(session);
     for (const listener of [...this.#reduceListeners]) listener(session);
     this.#log.info(`session ${named(session)} reduced`);
-    await this.#records.save(session);
+    if (!(await this.#records.save(session))) throw appliedOnly('the session is reduced');
   }
 
   /**
@@ -371,7 +436,7 @@ export class Sessions {
     for (const listener of [...this.#endListeners]) listener(session, reason);
   }
 
-  #end(session: Session, reason: EndReason): Promise<void> {
+  #end(session: Session, reason: EndReason): Promise<boolean> {
     this.#drop(session, reason);
     this.#announceEnd(session, reason);
     return this.#records.remove(session);
@@ -401,9 +466,9 @@ export class Sessions {
     await this.#end(session, 'revoked');
   }
 
-  /** The session that must end because there are too many even without `replaced`: the one not seen for longest. */
+  /** The session that must end because one more is too many even without `replaced`: the one not seen for longest. */
   #surplusBeside(replaced: ReadonlySet<Session>): Session | undefined {
-    if (this.#index.size - replaced.size <= MAX_SESSIONS) return undefined;
+    if (this.#index.size - replaced.size < MAX_SESSIONS) return undefined;
     for (const session of this.#index.all()) {
       if (replaced.has(session)) continue;
       this.#log.warn(`more than ${MAX_SESSIONS} sessions: ending the one not seen for longest (${session.prefix})`);
@@ -418,14 +483,13 @@ export class Sessions {
       if (!this.#index.ofPrefix(token.slice(0, PREFIX_LENGTH))) return token;
     }
   }
-
-  /** Gives a session a new refresh token: that token. */
-  #rotate(session: Session): string {
-    const token = newRefreshToken(session.family);
-    this.#index.setRefresh(session, rotated(session.refresh, sha256(token), this.#now()));
-    return token;
-  }
 }
+
+/** The answer to what is in effect, but could not be stored yet (contract 01 §6.7). */
+const appliedOnly = (what: string): RelayError =>
+  new RelayError('unavailable', `${what}, but that could not be stored: it is tried again until it is`, {
+    extra: { applied: true, stored: false },
+  });
 
 /**
  * A session's policy after a reduction at `now` (contract 01 §6.4).

@@ -4,9 +4,10 @@ import { isObject, parseObject } from '../kit/json.ts';
 import { visibleName } from '../kit/text.ts';
 import type { Log } from '../log.ts';
 import type { PairingCodes } from '../pairing/codes.ts';
+import type { CodePolicy } from '../pairing/policy.ts';
 import { UNNAMED } from '../sessions/device.ts';
 import type { Device, Session, TransportHint } from '../sessions/session.ts';
-import type { Sessions } from '../sessions/sessions.ts';
+import type { Issued, Sessions } from '../sessions/sessions.ts';
 import { type Message, type Payload, parseEnvelope } from './envelope.ts';
 
 /** Credentials and self-description in a client's first frame (contract 01 §3.3). */
@@ -117,6 +118,7 @@ export type Proved = string | false | undefined;
  * session that is bound to no key is bound to `proved`. Synchronous for a session token that changes nothing, the usual
  * case.
  * @throws RelayError `unauthorized` with the reason when the session is bound to a key and there is no proof.
+ * @throws RelayError `unavailable` when a pairing or refresh cannot be stored; no failure is counted then.
  */
 export function authenticate(
   parts: AuthParts,
@@ -132,9 +134,10 @@ export function authenticate(
   if (proved === false) return conclude('token', undefined);
   const session = sessionToken === undefined ? undefined : sessions.authenticate(sessionToken, proved);
   if (session) {
-    const { refreshToken: issued, saved } = sessions.resume(session, device, refreshToken, proved);
-    const admitted = { session, token: sessionToken as string, refreshToken: issued };
-    return saved ? saved.then(() => conclude('token', admitted)) : conclude('token', admitted);
+    const admitted = { session, token: sessionToken as string };
+    const { saved } = sessions.resume(session, device, refreshToken, proved);
+    if (!saved) return conclude('token', admitted);
+    return saved.then((issued) => conclude('token', { ...admitted, refreshToken: issued }));
   }
   // Not a failed attempt: whoever has the token has not guessed it.
   if (proved === undefined && sessions.keyOf({ token: sessionToken, refreshToken }) !== undefined) {
@@ -150,11 +153,14 @@ export function authenticate(
 
   async function pair(): Promise<Admitted | undefined> {
     if (pairingCode === undefined) return undefined;
+    let issued: Issued | undefined;
     const allowed = limiter.codesFor(peer.key);
-    const policy = await codes.consume(pairingCode, { allowed, secret: pairingSecret });
-    if (!policy) return undefined;
-    const transportHint = policy.transportHint ?? peer.transportHint;
-    return sessions.create({ device, policy, transportHint, keyThumbprint: proved || undefined });
+    const use = async (policy: CodePolicy) => {
+      const transportHint = policy.transportHint ?? peer.transportHint;
+      issued = await sessions.create({ device, policy, transportHint, keyThumbprint: proved || undefined });
+    };
+    await codes.consume(pairingCode, { allowed, secret: pairingSecret, use });
+    return issued;
   }
 }
 

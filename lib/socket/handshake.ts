@@ -49,8 +49,6 @@ export class Handshake implements Indexed {
   /** How long codes were restricted when this client showed its own, seconds. */
   #restrictedFor = 0;
   #wasChallenged = false;
-  /** Why the client is refused, where it is not for its credentials. */
-  #refusal: string | undefined;
 
   constructor(parts: HandshakeParts, transport: Transport, caller: Caller, admit: Admit) {
     this.#parts = parts;
@@ -125,10 +123,14 @@ export class Handshake implements Indexed {
         ? this.#authenticatePinned(request, proved)
         : authenticate(this.#parts, request, this.caller, proved);
     } catch (error) {
-      result = this.#failed(error);
+      this.#failed(request, error);
+      return;
     }
     if (result instanceof Promise) {
-      void result.catch((error) => this.#failed(error)).then((admitted) => this.#settle(request, admitted));
+      void result.then(
+        (admitted) => this.#settle(request, admitted),
+        (error) => this.#failed(request, error),
+      );
     } else this.#settle(request, result);
   }
 
@@ -146,16 +148,18 @@ export class Handshake implements Indexed {
     return this.#parts.sessions.isAlive(admitted.session) ? { ...admitted, routeCredential } : undefined;
   }
 
-  #failed(error: unknown): undefined {
-    if (error instanceof RelayError && error.kind === 'unauthorized') this.#refusal = error.message;
-    else this.#parts.log.error(`authentication failed unexpectedly: ${describeError(error)}`);
+  #failed(request: AuthRequest, error: unknown): void {
+    const isExpected = error instanceof RelayError && (error.kind === 'unavailable' || error.kind === 'unauthorized');
+    if (!isExpected) this.#parts.log.error(`authentication failed unexpectedly: ${describeError(error)}`);
+    if (this.#state !== 'authenticating') return;
+    this.#fail(isExpected ? error.message : refusalReason(request, this.#restrictedFor));
   }
 
   #settle(request: AuthRequest, admitted: Admitted | undefined): void {
     // The socket may have closed, or the relay begun to stop, while the session was being saved.
     if (this.#state !== 'authenticating') return;
     if (!admitted) {
-      this.#fail(this.#refusal ?? refusalReason(request, this.#restrictedFor));
+      this.#fail(refusalReason(request, this.#restrictedFor));
       return;
     }
     const backlog = this.#backlog;

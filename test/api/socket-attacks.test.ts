@@ -194,8 +194,12 @@ it('contract 01 §11: a revocation that races an authentication wins', async () 
   const original = sessions.resume.bind(sessions);
   // The session is revoked while its change is being saved.
   vi.spyOn(sessions, 'resume').mockImplementation((...args) => {
-    const { refreshToken, saved } = original(...args);
-    return { refreshToken, saved: Promise.resolve(saved).then(() => sessions.revoke(session)) };
+    const { saved } = original(...args);
+    return {
+      saved: Promise.resolve(saved)
+        .then(() => sessions.revoke(session))
+        .then(() => undefined),
+    };
   });
   const { client, frame } = await authenticate(target, { session_token: victim.token });
   expect(frame).toMatchObject({ type: 'auth.fail', payload: { reason: 'Invalid session token' } });

@@ -1,5 +1,9 @@
+import { spawnSync } from 'node:child_process';
+import { appendFileSync } from 'node:fs';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { expect, it, type TestContext, vi } from 'vitest';
+import { expect, it, onTestFinished, type TestContext, vi } from 'vitest';
 import { openStateFile } from '../../storage/node.ts';
 import { Gone, launch, type RelayProcess, startRelayProcess } from '../support/process.ts';
 import { randomCode } from '../support/relay.ts';
@@ -42,39 +46,57 @@ async function breakDisk(context: TestContext, pid: number): Promise<() => Promi
   return (await trace(context, pid, SYNCS, 'error=EIO')).end;
 }
 
-it('01 §6.7: a disk that fails to sync makes the relay degraded, not dead; changes saved before and after hold', async (context) => {
+const NOT_STORED = 'could not be stored: try again later';
+
+/** What a device that asks for a session is told. */
+const ask = async (relay: RelayProcess, credentials: Record<string, string>) => {
+  const { frame, socket } = await relay.offer(credentials);
+  socket.terminate();
+  return frame;
+};
+
+it('01 §6.7: a disk that fails to sync refuses what it cannot store, and stores what was taken away once it works', async (context) => {
   const relay = await startRelayProcess();
-  const before = await pairDevice(relay);
+  const [kept, revoked] = [await pairDevice(relay), await pairDevice(relay)];
+  const device_id = crypto.randomUUID();
+  const code = randomCode();
+  await relay.ask('/pairing/register', { method: 'POST', body: { code } });
   expect(await stateOf(relay)).toBe('ok');
 
   const repair = await breakDisk(context, relay.child.pid);
-  const during = await pairDevice(relay);
+  expect(await ask(relay, { pairing_code: code, device_id })).toMatchObject({
+    type: 'auth.fail',
+    payload: { reason: NOT_STORED },
+  });
   expect(await stateOf(relay)).toBe('degraded');
   await vi.waitFor(() => expect(relay.child.stderr).toMatch(/\[WARNING\] sessions: .*could not be saved/));
-  // Changes stand in memory, revocations included.
-  expect(await statusOf(relay, during)).toBe(200);
-  const revoked = await relay.ask(`/sessions/${during.slice(0, 8)}`, {
+  const end = await relay.ask(`/sessions/${revoked.slice(0, 8)}`, {
     method: 'DELETE',
-    headers: { authorization: `Bearer ${during}` },
+    headers: { authorization: `Bearer ${revoked}` },
   });
-  expect(revoked.status).toBe(200);
-  expect(await statusOf(relay, during)).toBe(401);
-  expect(await statusOf(relay, before)).toBe(200);
+  expect(end).toMatchObject({ status: 503, json: { ok: false, applied: true, stored: false } });
+  expect(await statusOf(relay, revoked)).toBe(401);
+  expect(await statusOf(relay, kept)).toBe(200);
 
   await repair();
-  const after = await pairDevice(relay);
-  expect(await stateOf(relay)).toBe('ok');
+  await vi.waitFor(async () => expect(await stateOf(relay)).toBe('ok'), 40_000);
+  const after = await ask(relay, { pairing_code: code, device_id });
+  expect(after.type, 'the code has stayed good').toBe('auth.ok');
+  await relay.kill('SIGKILL');
   await relay.restart();
-  expect(await statusOf(relay, before)).toBe(200);
-  expect(await statusOf(relay, after)).toBe(200);
+  expect(await statusOf(relay, kept)).toBe(200);
+  expect(await statusOf(relay, after.payload.session_token as string)).toBe(200);
+  expect(await statusOf(relay, revoked)).toBe(401);
   expect(relay.output).not.toMatch(/damaged|\[ERROR\]/);
 });
 
 it('01 §9.2: it stops in time while the disk fails, and loses nothing that was saved', async (context) => {
   const relay = await startRelayProcess();
   const before = await pairDevice(relay);
+  const code = randomCode();
+  await relay.ask('/pairing/register', { method: 'POST', body: { code } });
   const repair = await breakDisk(context, relay.child.pid);
-  await pairDevice(relay);
+  expect((await ask(relay, { pairing_code: code })).payload.reason).toBe(NOT_STORED);
   expect(await stateOf(relay)).toBe('degraded');
   const began = performance.now();
   const { signal } = await relay.kill('SIGTERM');
@@ -85,6 +107,55 @@ it('01 §9.2: it stops in time while the disk fails, and loses nothing that was 
   await relay.restart();
   expect(await statusOf(relay, before)).toBe(200);
   expect(await stateOf(relay)).toBe('ok');
+});
+
+/** A file system of its own, so small that it is soon full. Skips the test where this user cannot mount one. */
+async function smallDisk(context: TestContext) {
+  const path = await mkdtemp(join(tmpdir(), 'svc-relay-disk-'));
+  const mounted = spawnSync('mount', ['-t', 'tmpfs', '-o', 'size=1m,mode=0700', 'tmpfs', path], { encoding: 'utf8' });
+  onTestFinished(async () => {
+    spawnSync('umount', ['-l', path]);
+    await rm(path, { recursive: true, force: true });
+  });
+  if (mounted.status !== 0) context.skip(`A FULL DISK NOT TESTED: no tmpfs can be mounted here: ${mounted.stderr}`);
+  const filler = join(path, 'filler');
+  return {
+    path,
+    fill() {
+      const step = Buffer.alloc(1024, 1);
+      try {
+        for (;;) appendFileSync(filler, step);
+      } catch (error) {
+        expect((error as NodeJS.ErrnoException).code).toBe('ENOSPC');
+      }
+    },
+    free: () => rm(filler),
+  };
+}
+
+it('01 §6.7: on a full disk no revocation is acknowledged that a crash would undo', async (context) => {
+  const disk = await smallDisk(context);
+  const relay = await startRelayProcess({ env: { RELAY_STATE_FILE: join(disk.path, 'state.db') } });
+  const [kept, revoked] = [await pairDevice(relay), await pairDevice(relay)];
+  disk.fill();
+  // The log may have room for some changes: until one fails, each is stored.
+  const end = await vi.waitFor(async () => {
+    const code = randomCode();
+    await relay.ask('/pairing/register', { method: 'POST', body: { code } });
+    expect((await ask(relay, { pairing_code: code, device_id: crypto.randomUUID() })).type).toBe('auth.fail');
+    return relay.ask(`/sessions/${revoked.slice(0, 8)}`, {
+      method: 'DELETE',
+      headers: { authorization: `Bearer ${revoked}` },
+    });
+  }, 20_000);
+  expect(end).toMatchObject({ status: 503, json: { applied: true, stored: false } });
+  expect(await stateOf(relay)).toBe('degraded');
+  await disk.free();
+  await vi.waitFor(async () => expect(await stateOf(relay)).toBe('ok'), 40_000);
+  await relay.kill('SIGKILL');
+  await relay.restart();
+  expect(await statusOf(relay, revoked)).toBe(401);
+  expect(await statusOf(relay, kept)).toBe(200);
 });
 
 it('design 4: a phone that returns causes no sync to disk', async (context) => {

@@ -1,6 +1,7 @@
 import { createEntry } from '../../cli/runtime/edge/entry.ts';
 import { RelayObject as DeployedRelay } from '../../cli/runtime/edge/worker.ts';
 import { type SocketRow, sockets } from '../../handlers/sockets.ts';
+import { breakable } from './breakable.ts';
 import { testRows } from './socket-rows.ts';
 
 type State = ConstructorParameters<typeof DeployedRelay>[0];
@@ -12,10 +13,18 @@ const VARIABLES_HOST = 'variables.test';
 const worker = createEntry(async () => (await import('svc-relay-pages')).files, [...sockets, ...testRows]);
 const variables = new Map<string, Record<string, string>>();
 
+/** Host for control requests: `PUT /<host name>` makes the storage of that host's relay fail, `DELETE` repairs it. */
+const STORAGE_HOST = 'storage.test';
+const broken = new Set<string>();
+
 /** The deployed object with variables of its own, and with sockets made up for tests. */
 export class RelayObject extends DeployedRelay {
   constructor(state: State, env: Env) {
     super(state, { ...env, ...variables.get(state.id.name ?? '') });
+  }
+
+  protected override executor(state: State) {
+    return breakable(super.executor(state), () => broken.has(state.id.name ?? ''));
   }
 
   protected override rows(): readonly SocketRow[] {
@@ -27,6 +36,11 @@ export class RelayObject extends DeployedRelay {
 export default {
   async fetch(request: Request, env: Env): Promise<Response> {
     const { hostname, pathname } = new URL(request.url);
+    if (hostname === STORAGE_HOST) {
+      if (request.method === 'PUT') broken.add(pathname.slice(1));
+      else broken.delete(pathname.slice(1));
+      return new Response();
+    }
     if (hostname !== VARIABLES_HOST) return worker.fetch(request, env);
     variables.set(pathname.slice(1), await request.json());
     return new Response();

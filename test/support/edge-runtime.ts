@@ -73,6 +73,10 @@ export async function startEdgeRuntime(deployment: Record<string, string> = {}) 
       variables.set(name, env);
       await sendVariables(name);
     },
+    /** Makes every write of the relay of a host name fail, or repairs that. */
+    async breakStorage(name: string, isBroken: boolean): Promise<void> {
+      await miniflare.dispatchFetch(`http://storage.test/${name}`, { method: isBroken ? 'PUT' : 'DELETE' });
+    },
     /** Keys of the objects that the relay of a host name has stored. */
     async objects(name: string): Promise<string[]> {
       const relays = await miniflare.getDurableObjectNamespace('RELAY');

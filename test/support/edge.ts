@@ -57,6 +57,7 @@ export async function startEdgeTarget({ env = {} }: TargetOptions = {}): Promise
     operator: (path, init) => call(path, init, { authorization: `Bearer ${operatorToken}` }),
     objects: () => runtime.objects(name),
     stored: (store, key) => runtime.stored(name, store, key),
+    breakStorage: (isBroken) => runtime.breakStorage(name, isBroken),
     restart: runtime.restart,
     // The object stays until the runtime stops; the next case uses another.
     stop: async () => {},

@@ -28,6 +28,8 @@ export interface Target {
   operatorToken?: string;
   /** Another one with a lifetime such as `5s` (edge only). */
   operatorTokenFor?(lifetime: string): Promise<string>;
+  /** Makes every write of its state fail, or repairs that. On Node, a file that uses it mocks `openStateFile`. */
+  breakStorage?(isBroken: boolean): Promise<void>;
   /** Keys in its object store (edge only). */
   objects?(): Promise<string[]>;
   /** A stored value as JSON text (edge only). */

@@ -22,6 +22,7 @@ import { WebResponse } from '../../../lib/web/response.ts';
 import packageJson from '../../../package.json' with { type: 'json' };
 import { durableObjectExecutor } from '../../../storage/durable-object.ts';
 import { createStores } from '../../../storage/index.ts';
+import type { SqlExecutor } from '../../../storage/sql-driver.ts';
 import { createSocketHooks, type OpenSocket } from '../socket-hooks.ts';
 import { createEdgeClock } from './clock.ts';
 import { createEntry, drain, type EntryEnv, relayNameOf } from './entry.ts';
@@ -62,6 +63,11 @@ export class RelayObject extends DurableObject<Env> {
     return sockets;
   }
 
+  /** Where its state is kept. */
+  protected executor(state: DurableObjectState): SqlExecutor {
+    return durableObjectExecutor(state.storage);
+  }
+
   /** Builds the relay from its stores and restores the sockets that outlived the sleep. */
   async #wake(state: DurableObjectState, env: Env): Promise<void> {
     const variables = Object.fromEntries(
@@ -72,7 +78,7 @@ export class RelayObject extends DurableObject<Env> {
     const { config, warnings } = readOwnConfig(variables, state.id.name, write);
     const log = createLog(config.logLevel, write);
     for (const warning of warnings) log.warn(warning);
-    const stores = createStores('edge', durableObjectExecutor(state.storage));
+    const stores = createStores('edge', this.executor(state));
     this.#relay = await createRelay({
       version: packageJson.version,
       config,

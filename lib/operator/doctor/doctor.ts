@@ -29,6 +29,7 @@ import {
   type RelayModules,
   readLifecycle,
   remoteCheck,
+  storesChecks,
   tryImports,
   unknownImports,
 } from './relay.ts';
@@ -225,6 +226,7 @@ export async function diagnose(parts: DoctorParts): Promise<Diagnosis> {
             ...(secureLink === undefined ? [] : linkChecks(secureLink)),
           ]
         : [remoteCheck(info, version)]),
+      ...storesChecks(info),
       ...machineSide,
       bootstrapCheck(bootstrap),
     ],

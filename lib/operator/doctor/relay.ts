@@ -78,6 +78,16 @@ export function loopbackCheck(info: ProbeResult, version: string, port: number):
   return warn(id, summary, 'Restart the relay. If it runs without TLS, run this without RELAY_SSL_CERT.');
 }
 
+/** The stores that the relay cannot write, by its `/relay/info` (contract 01 §6.7). No check while there are none. */
+export function storesChecks({ ok: answers, json }: ProbeResult): Check[] {
+  const failing = answers && isMapping(json) && Array.isArray(json.failing_stores) ? json.failing_stores : [];
+  const names = failing.filter(isMapping).map(({ store, error }) => `${store} (${error})`);
+  if (names.length === 0) return [];
+  const advice =
+    'Free or replace the disk that holds its state: a crash undoes what is not stored. It tries again by itself.';
+  return [fail('relay-stores', `the relay cannot store ${names.join(', ')}`, advice)];
+}
+
 /** Whether the relay at the edge answers its operator, and in which version (contract 01 §12). */
 export function remoteCheck(info: ProbeResult, version: string): Check {
   const id = 'relay-edge';

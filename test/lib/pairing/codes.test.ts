@@ -128,11 +128,20 @@ test('a store that fails gives no code out and lets nobody in', async () => {
   const store = stores.open('pairing-codes');
   const codes = await openPairingCodes({ store, clock: fakeClock().clock, log: fakeLog().log });
   await codes.register('ABC123', {});
-  vi.spyOn(store, 'removeItem').mockRejectedValue(new Error('full'));
-  vi.spyOn(store, 'setItem').mockRejectedValue(new Error('full'));
-  await expect(codes.consume('ABC123')).rejects.toThrow('full');
-  expect(await codes.consume('ABC123')).toBeUndefined();
+  const remove = vi.spyOn(store, 'removeItem').mockRejectedValue(new Error('full'));
+  const set = vi.spyOn(store, 'setItem').mockRejectedValue(new Error('full'));
+  const unavailable = expect.objectContaining({ kind: 'unavailable', message: 'could not be stored: try again later' });
+  const use = vi.fn();
+  await expect(codes.consume('ABC123', { use })).rejects.toThrow(unavailable);
+  await expect(codes.consume('ABC123', { use }), 'the code stays good (01 §6.7)').rejects.toThrow(unavailable);
+  expect(use).not.toHaveBeenCalled();
   await expect(codes.mint({})).rejects.toThrow(expect.objectContaining({ kind: 'unavailable' }));
+  remove.mockRestore();
+  set.mockRestore();
+  const failing = { use: () => Promise.reject(new Error('not made')) };
+  await expect(codes.consume('ABC123', failing)).rejects.toThrow('not made');
+  expect(await codes.consume('ABC123')).toEqual({});
+  expect(await codes.consume('ABC123')).toBeUndefined();
 });
 
 test('issue 23, 1.9: the secret beside a code outlasts a sleep as a hash alone, and goes with the code', async () => {

@@ -184,7 +184,7 @@ describe('a re-pairing is one transaction (design 4)', () => {
     expect(left.map((families) => families.sort())).toEqual([before, before, after]);
   });
 
-  it('when it fails: degraded, in effect in memory, and the old record stays until both can be written', async () => {
+  it('when it fails: nothing has changed, on disk or in memory, and the next attempt succeeds', async () => {
     const { path, open } = await onDisk();
     let failing = 0;
     const store = open(path, (executor) => ({
@@ -198,15 +198,16 @@ describe('a re-pairing is one transaction (design 4)', () => {
     const { sessions, log, pair } = await setup(store);
     const old = await pair({ id: 'device' });
     failing = 1;
-    const fresh = await pair({ id: 'device' });
+    await expect(pair({ id: 'device' })).rejects.toThrow('could not be stored: try again later');
     expect(sessions.storeState()).toBe('degraded');
     expect(await store.getKeys()).toEqual([old.session.family]);
-    expect(sessions.authenticate(old.token)).toBeUndefined();
-    expect(sessions.authenticate(fresh.token)).toBe(fresh.session);
+    expect(sessions.authenticate(old.token)).toBe(old.session);
+    expect(sessions.count()).toBe(1);
     expect(log.lines.filter((line) => line.includes('could not be saved'))).toHaveLength(1);
     failing = 0;
-    await sessions.flush();
+    const fresh = await pair({ id: 'device' });
     expect(sessions.storeState()).toBe('ok');
+    expect(sessions.authenticate(old.token)).toBeUndefined();
     expect(await store.getKeys()).toEqual([fresh.session.family]);
   });
 });
@@ -229,73 +230,125 @@ describe('a failing store (01 §6.7)', () => {
     return { disk, ...(await setup(createStorage({ driver }) as Storage<SessionRecord>)) };
   }
 
-  it('is degraded, warns, and lets the change stand in memory', async () => {
-    const { disk, sessions, log, pair } = await failing();
+  const NOT_STORED = { kind: 'unavailable', message: 'could not be stored: try again later' };
+  const APPLIED = { kind: 'unavailable', extra: { applied: true, stored: false } };
+
+  it('is degraded, warns, and makes no session of a pairing', async () => {
+    const { disk, sessions, log, pair, ended } = await failing();
+    const old = await pair();
     disk.broken = true;
-    const { session, token } = await pair();
+    await expect(pair()).rejects.toMatchObject(NOT_STORED);
     expect(sessions.storeState()).toBe('degraded');
-    expect(sessions.authenticate(token)).toBe(session);
+    expect(sessions.list()).toEqual([old.session]);
+    expect(ended).toEqual([]);
     const warnings = log.lines.filter((line) => line.includes('[WARNING]'));
-    expect(warnings).toHaveLength(1);
+    expect(warnings).toHaveLength(2);
     expect(warnings[0]).toContain('ENOSPC');
+  });
+
+  it('refuses a refresh: session and refresh token stay good, also after a crash', async () => {
+    const { disk, sessions, pair, ended, restart } = await failing();
+    const { session, token, refreshToken = '' } = await pair();
+    disk.broken = true;
+    await expect(sessions.refresh(refreshToken, PHONE)).rejects.toMatchObject(NOT_STORED);
+    expect(sessions.authenticate(token)).toBe(session);
+    expect(ended).toEqual([]);
+    disk.broken = false;
+    expect((await (await restart()).sessions.refresh(refreshToken, PHONE))?.session.family).toBe(session.family);
+    expect((await sessions.refresh(refreshToken, PHONE))?.session.family).toBe(session.family);
+    expect(sessions.storeState()).toBe('ok');
+  });
+
+  it('issues no refresh token to a device that comes back: after a crash it would look stolen', async () => {
+    const { disk, sessions, pair, restart } = await failing();
+    const { session, token, refreshToken = '' } = await pair();
+    disk.broken = true;
+    expect(await sessions.resume(session, PHONE, 'not-a-token').saved).toBeUndefined();
+    disk.broken = false;
+    const next = (await restart()).sessions;
+    expect(await next.refresh(refreshToken, PHONE)).toBeDefined();
+    expect(sessions.authenticate(token)).toBe(session);
+  });
+
+  it('tells whoever revokes or reduces that it is in effect, and writes it again by itself', async () => {
+    const { disk, sessions, clock, pair, restart } = await failing();
+    const [revoked, reduced] = [await pair({ id: 'a' }), await pair({ id: 'b' })];
+    disk.broken = true;
+    await expect(sessions.revoke(revoked.session)).rejects.toMatchObject(APPLIED);
+    await expect(sessions.reduce(reduced.session, { ttlSeconds: 100 })).rejects.toMatchObject(APPLIED);
+    expect(sessions.authenticate(revoked.token)).toBeUndefined();
+    await clock.advanceAsync(60_000);
+    expect(sessions.storeState()).toBe('degraded');
+    disk.broken = false;
+    await clock.advanceAsync(30_000);
+    await vi.waitFor(() => expect(sessions.storeState()).toBe('ok'));
+    const next = (await restart()).sessions;
+    expect(next.authenticate(revoked.token)).toBeUndefined();
+    expect(next.authenticate(reduced.token)?.expiresAt).toBe(reduced.session.expiresAt);
+  });
+
+  it('keeps what was reduced or revoked while a refresh was stored', async () => {
+    let open = () => {};
+    const gate = new Promise<void>((resolve) => {
+      open = resolve;
+    });
+    const memory = memoryDriver();
+    let isSlow = false;
+    const driver = {
+      ...memory,
+      async setItem(key: string, value: string, options: never) {
+        if (isSlow) await gate;
+        return memory.setItem?.(key, value, options);
+      },
+    } as Driver;
+    const { sessions, pair, restart } = await setup(createStorage({ driver }) as Storage<SessionRecord>);
+    const [reduced, revoked] = [await pair({ id: 'a' }), await pair({ id: 'b' })];
+    isSlow = true;
+    const refreshed = sessions.refresh(reduced.refreshToken ?? '', { ...PHONE, id: 'a' });
+    const gone = sessions.refresh(revoked.refreshToken ?? '', { ...PHONE, id: 'b' });
+    const reduction = sessions.reduce(reduced.session, { ttlSeconds: 100 });
+    const revocation = sessions.revoke(revoked.session);
+    open();
+    await Promise.all([reduction, revocation]);
+    expect(await gone).toBeUndefined();
+    expect((await refreshed)?.session.expiresAt).toBe(reduced.session.expiresAt);
+    const next = (await restart()).sessions;
+    expect(next.list().map(({ device, expiresAt }) => [device.id, expiresAt])).toEqual([
+      ['a', reduced.session.expiresAt],
+    ]);
   });
 
   it('is ok again after the next save that works', async () => {
     const { disk, sessions, pair } = await failing();
-    disk.broken = true;
     const { session } = await pair();
+    disk.broken = true;
+    await expect(pair()).rejects.toMatchObject(NOT_STORED);
     disk.broken = false;
     await sessions.reduce(session, { ttlSeconds: 5 });
     expect(sessions.storeState()).toBe('ok');
-  });
-
-  it('still revokes in memory', async () => {
-    const { disk, sessions, pair } = await failing();
-    const { session, token } = await pair();
-    disk.broken = true;
-    await sessions.revoke(session);
-    expect(sessions.authenticate(token)).toBeUndefined();
-    expect(sessions.storeState()).toBe('degraded');
-  });
-
-  it('saves a failed change with a later save', async () => {
-    const { disk, sessions, clock, pair, restart } = await failing();
-    const { session, token } = await pair();
-    disk.broken = true;
-    await sessions.reduce(session, { ttlSeconds: 100 });
-    disk.broken = false;
-    clock.advance(1_000);
-    sessions.authenticate(token);
-    await sessions.flush();
-    expect((await restart()).sessions.authenticate(token)?.expiresAt).toBe(session.expiresAt);
   });
 
   it('stays degraded until every change is on disk; the next successful write saves the others', async () => {
     const { disk, sessions, pair, restart } = await failing();
     const [revoked, reduced] = [await pair({ id: 'a' }), await pair({ id: 'b' })];
     disk.broken = true;
-    const made = await pair({ id: 'c' });
-    const fleeting = await pair({ id: 'd' });
-    await sessions.revoke(revoked.session);
-    await sessions.reduce(reduced.session, { ttlSeconds: 100 });
-    await sessions.revoke(fleeting.session);
+    await expect(sessions.revoke(revoked.session)).rejects.toMatchObject(APPLIED);
+    await expect(sessions.reduce(reduced.session, { ttlSeconds: 100 })).rejects.toMatchObject(APPLIED);
     expect(sessions.storeState()).toBe('degraded');
     disk.broken = false;
     await pair({ id: 'e' });
     expect(sessions.storeState()).toBe('ok');
     const next = (await restart()).sessions;
     expect(next.authenticate(revoked.token)).toBeUndefined();
-    expect(next.authenticate(fleeting.token)).toBeUndefined();
     expect(next.authenticate(reduced.token)?.expiresAt).toBe(reduced.session.expiresAt);
-    expect(next.authenticate(made.token)?.prefix).toBe(made.session.prefix);
-    expect(next.count()).toBe(3);
+    expect(next.count()).toBe(2);
   });
 
   it.each(['sweep', 'flush'] as const)('retries failed writes at the next %s', async (when) => {
     const { disk, sessions, pair, restart } = await failing();
     const { session, token } = await pair();
     disk.broken = true;
-    await sessions.revoke(session);
+    await expect(sessions.revoke(session)).rejects.toMatchObject(APPLIED);
     await sessions[when]();
     await new Promise((resolve) => setImmediate(resolve));
     expect(sessions.storeState()).toBe('degraded');

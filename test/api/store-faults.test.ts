@@ -1,0 +1,140 @@
+import { beforeEach, expect, it, vi } from 'vitest';
+import { run } from '../support/companion-cli.ts';
+import { authenticate, bearer, describeMatrix, pair, post, randomCode, registerCode } from '../support/relay.ts';
+
+/** Whether the state file of this test's relays fails (Node). */
+const disk = vi.hoisted(() => ({ isBroken: false }));
+vi.mock('../../storage/node.ts', async (original) => {
+  const module = await original<typeof import('../../storage/node.ts')>();
+  const { breakable } = await import('../support/breakable.ts');
+  const openStateFile: typeof module.openStateFile = (...args) =>
+    breakable(module.openStateFile(...args), () => disk.isBroken);
+  return { ...module, openStateFile };
+});
+beforeEach(() => {
+  disk.isBroken = false;
+});
+
+const REFUSED = { type: 'auth.fail', payload: { reason: 'could not be stored: try again later' } };
+
+describeMatrix('a store that cannot be written (contract 01 §6.7)', (begin, runtime) => {
+  async function start() {
+    const target = await begin();
+    const setBroken = async (isBroken: boolean) => {
+      disk.isBroken = isBroken;
+      await target.breakStorage?.(isBroken);
+    };
+    const store = async () => (await (await target.fetch('/health')).json()).readiness.checks.session_store;
+    const info = async () => (await target.operator('/relay/info')).json();
+    return { target, setBroken, store, info };
+  }
+
+  it('refuses a pairing: the old session goes on, and the code stays good', async () => {
+    const { target, setBroken, store } = await start();
+    const device = { device_id: crypto.randomUUID() };
+    const old = await pair(target, { device });
+    const code = randomCode();
+    await registerCode(target, code);
+    await setBroken(true);
+    for (let attempt = 0; attempt < 7; attempt++) {
+      const { client, frame } = await authenticate(target, { pairing_code: code, ...device });
+      expect(frame).toMatchObject(REFUSED);
+      expect(await client.closed()).toMatchObject({ code: 1008, reason: REFUSED.payload.reason });
+    }
+    expect(await store()).toBe('degraded');
+    expect((await target.fetch('/sessions', { headers: bearer(old.token) })).status).toBe(200);
+    await setBroken(false);
+    const { client, frame } = await authenticate(target, { pairing_code: code, ...device });
+    expect(frame.type).toBe('auth.ok');
+    expect(await old.client.closed()).toMatchObject({ code: 4401 });
+    await vi.waitFor(async () => expect(await store()).toBe('ok'));
+    client.close();
+  });
+
+  it('refuses a refresh: session and refresh token stay good, also after a restart', async () => {
+    const { target, setBroken } = await start();
+    const device_id = crypto.randomUUID();
+    const { client, token, refreshToken } = await pair(target, { device: { device_id } });
+    await setBroken(true);
+    for (let attempt = 0; attempt < 7; attempt++) {
+      const refused = await authenticate(target, { refresh_token: refreshToken, device_id });
+      expect(refused.frame).toMatchObject(REFUSED);
+      refused.client.terminate();
+    }
+    expect((await target.fetch('/sessions', { headers: bearer(token) })).status).toBe(200);
+    client.terminate();
+    await setBroken(false);
+    await target.restart();
+    const back = await authenticate(target, { refresh_token: refreshToken, device_id });
+    expect(back.frame.type).toBe('auth.ok');
+    back.client.close();
+  });
+
+  it('ends or reduces a session all the same, says that this is not stored, and stores it later', async () => {
+    const { target, setBroken, store, info } = await start();
+    const [revoked, reduced] = [await pair(target), await pair(target)];
+    expect(await info()).not.toHaveProperty('failing_stores');
+    await setBroken(true);
+    const asOperator = { headers: { 'x-svc-operator': '1' } };
+    const end = await target.operator(`/sessions/${revoked.prefix}`, { method: 'DELETE', ...asOperator });
+    expect(end.status).toBe(503);
+    expect(await end.json()).toEqual({ ok: false, error: expect.any(String), applied: true, stored: false });
+    expect(await revoked.client.closed()).toMatchObject({ code: 4401 });
+    const less = await target.fetch(`/sessions/${reduced.prefix}`, {
+      ...post({ ttl_seconds: 600 }),
+      method: 'PATCH',
+      headers: bearer(reduced.token),
+    });
+    expect(less.status).toBe(503);
+    expect(await less.json()).toMatchObject({ ok: false, applied: true, stored: false });
+    expect(await store()).toBe('degraded');
+    expect((await info()).failing_stores).toContainEqual({
+      store: 'sessions',
+      error: 'SQLITE_FULL: database or disk is full',
+    });
+    const seenByDevice = await target.fetch('/relay/info', { headers: bearer(reduced.token) });
+    expect(await seenByDevice.json()).not.toHaveProperty('failing_stores');
+
+    await setBroken(false);
+    await vi.waitFor(async () => expect(await store()).toBe('ok'), 10_000);
+    await target.restart();
+    expect((await target.fetch('/sessions', { headers: bearer(revoked.token) })).status).toBe(401);
+    const { sessions } = await (await target.operator('/sessions', asOperator)).json();
+    expect(sessions).toHaveLength(1);
+    expect(sessions[0].expires_at).toBeLessThan(Date.now() / 1000 + 601);
+    reduced.client.terminate();
+  });
+
+  it('is named by any store, not by that of sessions alone', async () => {
+    const { target, setBroken, store, info } = await start();
+    const { client } = await pair(target);
+    await setBroken(true);
+    await target.operator('/phone/message', post({ text: 'hello' }));
+    await vi.waitFor(async () => expect(await store()).toBe('degraded'));
+    expect((await info()).failing_stores.map((row: { store: string }) => row.store)).toContain('phone');
+    client.terminate();
+  });
+
+  if (runtime === 'node') {
+    it('is reported by svc status, svc relay doctor and svc devices', async () => {
+      const { target, setBroken } = await start();
+      const { client, prefix } = await pair(target, { device: { device_name: 'Pixel 9' } });
+      const other = await pair(target, { device: { device_name: 'Tablet' } });
+      const env = { RELAY_PORT: new URL(target.url).port };
+      await setBroken(true);
+      const revoked = await run(['devices', 'revoke', prefix, '--yes'], { env });
+      expect(revoked).toMatchObject({ code: 1, stdout: '' });
+      expect(revoked.stderr).toMatch(/Revoked Pixel 9 .*could not store that/);
+      const reduced = await run(['devices', 'reduce', 'tablet', '--ttl', '10m'], { env });
+      expect(reduced).toMatchObject({ code: 1, stdout: '' });
+      expect(reduced.stderr).toMatch(/Reduced Tablet .*could not store that/);
+      expect(reduced.stderr.trimEnd().split('\n').at(-1)).toMatch(/svc status$/);
+      const status = await run(['status'], { env });
+      expect(status.stdout).toMatch(/Storage +cannot store sessions: SQLITE_FULL: database or disk is full/);
+      const doctor = await run(['relay', 'doctor'], { env });
+      expect(doctor.stdout).toMatch(/relay-stores.*the relay cannot store sessions \(SQLITE_FULL/);
+      client.terminate();
+      other.client.terminate();
+    });
+  }
+});
