@@ -180,7 +180,8 @@ function checkExternals(metafiles) {
   const known = new Set([...NATIVE, ...ABSENT, `./${REPLACEABLE}`, ...builtinModules]);
   for (const { outputs } of metafiles) {
     for (const { path, external } of Object.values(outputs).flatMap(({ imports }) => imports)) {
-      if (external && !known.has(path) && !path.startsWith('node:')) throw new Error(`${path} is not in the bundle`);
+      const isKnown = known.has(path) || path.startsWith('node:') || NATIVE.some((name) => path.startsWith(`${name}/`));
+      if (external && !isKnown) throw new Error(`${path} is not in the bundle`);
     }
   }
 }

@@ -1,4 +1,4 @@
-import type { SqlExecutor } from './sql-driver.ts';
+import type { Row, SqlExecutor } from './sql-driver.ts';
 
 interface Statement {
   sql: string;
@@ -6,40 +6,142 @@ interface Statement {
   values: [store: string, ...rest: string[]];
 }
 
+/** Writes of one turn of the event loop, which share a transaction and its outcome. */
+interface Batch {
+  statements: Statement[];
+  promise: Promise<void>;
+  resolve(): void;
+  reject(error: unknown): void;
+  /** Failed together with others, so that it is tried by itself. */
+  isAlone?: boolean;
+}
+
+type Read = () => void;
+
+/** Milliseconds without a write after which the file is tidied up. */
+export const IDLE = 5_000;
+/** Characters that may wait for a disk that stalls. With more, the event loop waits with them. */
+const MAX_WAITING = 16 * 1024 * 1024;
+
 export type GroupCommit = ReturnType<typeof createGroupCommit>;
 
 /**
  * Makes the writes of one turn of the event loop one transaction: one sync to disk for all of them, however many
- * stores and callers they come from. Writes keep the order in which they were asked for. A failed transaction changes
- * nothing and rejects every write in it. The batch needs no bound of its own: nothing is read from the network while
- * the turn lasts.
+ * stores and callers they come from. Where the executor commits off the event loop, what is written meanwhile shares the
+ * next transaction. Writes and reads keep the order in which they were asked for. A failed transaction changes nothing
+ * and rejects every write in it.
  */
 export function createGroupCommit(executor: SqlExecutor) {
-  let batch: Statement[] = [];
+  /** Of this turn. */
+  let batch: Batch | undefined;
+  const queue: (Batch | Read)[] = [];
+  /** Characters in `batch` and `queue`. */
+  let waiting = 0;
+  let isBusy = false;
   let isClosed = false;
+  let idle: ReturnType<typeof setTimeout> | undefined;
+  let lastWrite = 0;
   /** Stores whose writes have failed since the last transaction that did not, each with the reason. */
   const failing = new Map<string, unknown>();
-  /** Outcome of the batch. Its writers share it. */
-  let outcome: { promise: Promise<void>; resolve(): void; reject(error: unknown): void } | undefined;
 
-  /** Commits what has been written so far, now. Never throws: the outcome is told to the writers. */
+  /** Begins to commit what has been written so far. Never throws: the outcome is told to the writers. */
   function flush(): void {
-    if (!outcome) return;
-    const { resolve, reject } = outcome;
-    const statements = batch;
-    batch = [];
-    outcome = undefined;
+    if (!batch) return;
+    queue.push(batch);
+    batch = undefined;
+    work();
+  }
+
+  /** Takes the steps in their order, until one takes longer than this turn. */
+  function work(): void {
+    while (!isBusy) {
+      const step = queue.shift();
+      if (!step) return;
+      if (typeof step === 'function') step();
+      else {
+        const later = commit(withFollowers(step), executor.commitLater ?? executor.transaction);
+        if (later) begin(later);
+      }
+    }
+  }
+
+  /** A batch, and those behind it with no read in between. */
+  function withFollowers(first: Batch): Batch[] {
+    if (first.isAlone) return [first];
+    const end = queue.findIndex((step) => typeof step === 'function' || step.isAlone);
+    return [first, ...(queue.splice(0, end < 0 ? queue.length : end) as Batch[])];
+  }
+
+  /** The promise of a commit off the event loop, else undefined once it is over. */
+  function commit(batches: Batch[], run: (work: () => void) => void | Promise<void>): Promise<void> | undefined {
+    for (const { statements } of batches) waiting -= sizeOf(statements);
     try {
-      executor.transaction(() => {
-        for (const { sql, values } of statements) executor.run(sql, ...values);
+      const later = run(() => {
+        for (const { statements } of batches) for (const { sql, values } of statements) executor.run(sql, ...values);
       });
+      if (later)
+        return later.then(
+          () => succeeded(batches),
+          (error) => failed(batches, error),
+        );
+      succeeded(batches);
     } catch (error) {
-      for (const { values } of statements) failing.set(values[0], error);
-      reject(error);
+      failed(batches, error);
+    }
+    return undefined;
+  }
+
+  function succeeded(batches: Batch[]): void {
+    failing.clear();
+    for (const { resolve } of batches) resolve();
+    lastWrite = Date.now();
+    if (executor.maintain && !isClosed) idle ??= unref(setTimeout(whenIdle, IDLE));
+  }
+
+  function failed(batches: Batch[], error: unknown): void {
+    // A disk that fails would fail each of them. Anything else may lie in one of them.
+    if (
+      batches.length > 1 &&
+      !isClosed &&
+      !/^SQLITE_(IOERR|FULL|READONLY)/.test(String((error as { code?: unknown })?.code))
+    ) {
+      for (const one of batches) one.isAlone = true;
+      for (const { statements } of batches) waiting += sizeOf(statements);
+      queue.unshift(...batches);
       return;
     }
-    failing.clear();
-    resolve();
+    for (const { statements, reject } of batches) {
+      for (const { values } of statements) failing.set(values[0], error);
+      reject(error);
+    }
+  }
+
+  function whenIdle(): void {
+    const left = lastWrite + IDLE - Date.now();
+    const isIdle = left <= 0 && !isBusy && !batch;
+    idle = isIdle ? undefined : unref(setTimeout(whenIdle, left > 0 ? Math.min(left, IDLE) : IDLE));
+    if (isIdle) begin(executor.maintain?.() ?? Promise.resolve());
+  }
+
+  /** Follows work off the event loop, during which nothing else may use the database. */
+  function begin(later: Promise<void>): void {
+    isBusy = true;
+    const next = () => {
+      isBusy = false;
+      work();
+    };
+    // Maintenance that fails is tried again after the next write.
+    void later.then(next, next);
+  }
+
+  /** Commits everything that waits before it returns. What is being committed off the event loop comes first. */
+  function drain(): void {
+    if (batch) queue.push(batch);
+    batch = undefined;
+    for (let step = queue.shift(); step; step = queue.shift()) {
+      if (typeof step === 'function') step();
+      else commit([step], executor.transaction);
+    }
   }
 
   return {
@@ -48,38 +150,65 @@ export function createGroupCommit(executor: SqlExecutor) {
     /** Resolves when the write is durable; rejects when its transaction failed. */
     write(sql: string, ...values: Statement['values']): Promise<void> {
       if (isClosed) return Promise.reject(new Error('the state is closed'));
-      if (!outcome) {
-        outcome = withResolvers();
+      if (!batch) {
+        batch = newBatch();
         executor.atTurnEnd(flush);
       }
-      batch.push({ sql, values });
-      return outcome.promise;
+      const { promise, statements } = batch;
+      const statement = { sql, values };
+      statements.push(statement);
+      waiting += sizeOf([statement]);
+      if (waiting > MAX_WAITING) drain();
+      return promise;
     },
 
     /** Reads what is committed, having committed what was written before. */
-    read(sql: string, ...values: string[]): Record<string, unknown>[] {
+    read(sql: string, ...values: string[]): Row[] | Promise<Row[]> {
       flush();
-      return executor.all(sql, ...values);
+      if (!isBusy && queue.length === 0) return executor.all(sql, ...values);
+      return new Promise((resolve, reject) => {
+        queue.push(() => {
+          try {
+            resolve(executor.all(sql, ...values));
+          } catch (error) {
+            reject(error);
+          }
+        });
+      });
     },
 
-    flush,
+    /** Commits what has been written before it returns. The event loop waits for the disk. */
+    drain,
 
-    /** Commits what has been written, and takes no more: libsql would end the process. */
+    /** Commits what has been written before it returns, and takes no more: libsql would end the process. */
     close(): void {
-      flush();
+      clearTimeout(idle);
       isClosed = true;
+      drain();
       executor.close?.();
     },
   };
 }
 
-/** `Promise.withResolvers`, which Node 20 lacks. */
-function withResolvers() {
+const sizeOf = (statements: Statement[]): number => {
+  let size = 0;
+  for (const { values } of statements) for (const value of values) size += value.length;
+  return size;
+};
+
+/** On Node, a pending timer must not keep a stopping process alive. */
+function unref(timer: ReturnType<typeof setTimeout>): ReturnType<typeof setTimeout> {
+  (timer as { unref?: () => void }).unref?.();
+  return timer;
+}
+
+/** With `Promise.withResolvers`, which Node 20 lacks, spelt out. */
+function newBatch(): Batch {
   let resolve!: () => void;
   let reject!: (error: unknown) => void;
   const promise = new Promise<void>((onResolve, onReject) => {
     resolve = onResolve;
     reject = onReject;
   });
-  return { promise, resolve, reject };
+  return { statements: [], promise, resolve, reject };
 }

@@ -15,7 +15,8 @@ import {
 } from 'node:fs';
 import { dirname } from 'node:path';
 import Database from 'libsql';
-import { DROP, type SqlExecutor } from './sql-driver.ts';
+import AsyncDatabase from 'libsql/promise';
+import type { Row, SqlExecutor } from './sql-driver.ts';
 import { isDamagedLog } from './wal.ts';
 
 /** Another relay has the state database open. */
@@ -51,6 +52,9 @@ function isWritable(path: string): boolean {
     return false;
   }
 }
+
+/** Pages that are given back to the file system at once, when they are half of the file: 1 MiB. */
+const MIN_FREE_PAGES = 256;
 
 const LOG = '-wal';
 const FILES = ['', LOG, '-shm'];
@@ -90,8 +94,8 @@ function isEmptied(path: string): boolean {
 /**
  * Opens the state database, alone: WAL, every commit synced before it returns, exclusive lock for as long as it is
  * open, file 0600 in a directory made 0700, whose parent exists. A damaged or empty file is set aside as `*.corrupt-<epoch>`, never
- * overwritten; so is one whose log is damaged: without the rest of the log it may hold what was revoked. The warning
- * ends with `consequence`.
+ * overwritten. When its log is damaged, everything before the damage is kept, and a copy of the whole is set aside: what
+ * was revoked behind the damage may be back. The warning about a damaged file ends with `consequence`.
  * @throws StateInUseError when another relay holds it.
  */
 export function openStateFile(
@@ -109,9 +113,12 @@ export function openStateFile(
     const executor = open(path, emptied);
     // Judged again under the lock: it may have been the log of a relay that was writing to it.
     if (copy !== undefined && hasDamagedLog(path)) {
-      executor.run(DROP);
+      // SQLite has taken everything before the damage.
       executor.all('PRAGMA wal_checkpoint(TRUNCATE)');
-      startEmpty(copy);
+      warn(
+        `the log of the state database was damaged; it is kept as ${copy} and the changes behind the damage are lost: ` +
+          'look for devices that were revoked just before',
+      );
     } else if (copy !== undefined) remove(copy);
     return executor;
   } catch (error) {
@@ -200,27 +207,67 @@ function executor(database: Database.Database): SqlExecutor {
     }
     return statement;
   };
+  let isOpen = true;
+  const rollback = () => {
+    // SQLite has rolled back by itself after some failures.
+    if (isOpen && database.inTransaction) prepared('ROLLBACK').run();
+  };
+  /** Runs what is written by `work`, and leaves it to be committed. */
+  const begin = (work: () => void) => {
+    rollback();
+    prepared('BEGIN IMMEDIATE').run();
+    try {
+      work();
+    } catch (error) {
+      rollback();
+      throw error;
+    }
+  };
+  const pragma = (name: string) => Number(Object.values((prepared(`PRAGMA ${name}`).get() ?? {}) as object)[0]);
   return {
     run: (sql, ...values) => void prepared(sql).run(...values),
-    all: (sql, ...values) => prepared(sql).all(...values) as Record<string, unknown>[],
+    all: (sql, ...values) => prepared(sql).all(...values) as Row[],
     transaction(work) {
-      prepared('BEGIN IMMEDIATE').run();
+      begin(work);
       try {
-        work();
         prepared('COMMIT').run();
       } catch (error) {
-        // SQLite has rolled back by itself after some failures.
-        if (database.inTransaction) prepared('ROLLBACK').run();
+        rollback();
         throw error;
       }
+    },
+    async commitLater(work) {
+      begin(work);
+      try {
+        await execInThread(database, 'COMMIT');
+      } catch (error) {
+        rollback();
+        throw error;
+      }
+    },
+    async maintain() {
+      // One bad byte in the log costs what comes after it, and in the file mostly one record.
+      await execInThread(database, 'PRAGMA wal_checkpoint(TRUNCATE)');
+      if (!isOpen) return;
+      const free = pragma('freelist_count');
+      if (free < MIN_FREE_PAGES || free < pragma('page_count') / 2) return;
+      await execInThread(database, 'PRAGMA temp_store = MEMORY; VACUUM; PRAGMA wal_checkpoint(TRUNCATE);');
     },
     // After every event of this poll phase: messages of many sockets that arrived together share one sync.
     atTurnEnd: (run) => void setImmediate(run),
     close() {
       // libsql keeps the file open until its statements are garbage collected: give up the lock at once. Exclusive
-      // mode can only be left outside WAL.
+      // mode can only be left outside WAL. This waits for a commit in the thread.
+      isOpen = false;
       database.exec('PRAGMA journal_mode = DELETE; PRAGMA locking_mode = NORMAL; SELECT count(*) FROM sqlite_schema;');
       database.close();
     },
   };
 }
+
+/**
+ * Executes on one of libsql's own threads. Its two APIs share their connections, which only the synchronous one can
+ * prepare statements for without a round trip. Any other use of the connection stops the event loop until it is over.
+ */
+const execInThread = (database: Database.Database, sql: string): Promise<void> =>
+  AsyncDatabase.prototype.exec.call(database as never, sql) as unknown as Promise<void>;

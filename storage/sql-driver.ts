@@ -1,12 +1,21 @@
 import { defineDriver } from 'unstorage';
 import type { GroupCommit } from './group-commit.ts';
 
+export type Row = Record<string, unknown>;
+
 /** The part of a runtime's SQLite that the stores need. Statements run synchronously. */
 export interface SqlExecutor {
   run(sql: string, ...values: string[]): void;
-  all(sql: string, ...values: string[]): Record<string, unknown>[];
+  all(sql: string, ...values: string[]): Row[];
   /** Runs `work` as one transaction, durable on return. Throws when it fails, and then nothing has changed. */
   transaction(work: () => void): void;
+  /**
+   * The same, but the sync to disk does not stop the event loop: durable when it resolves. Nothing else may be called
+   * meanwhile, except `transaction` and `close`, which wait for it.
+   */
+  commitLater?(work: () => void): Promise<void>;
+  /** Tidies up after a while without writes, off the event loop. Nothing else may be called meanwhile, as above. */
+  maintain?(): Promise<void>;
   /** Calls `run` when the current turn of the event loop ends. */
   atTurnEnd(run: () => void): void;
   close?(): void;
@@ -14,8 +23,6 @@ export interface SqlExecutor {
 
 const SCHEMA =
   'CREATE TABLE IF NOT EXISTS items (store TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (store, key)) WITHOUT ROWID';
-/** Drops all stores; opening one creates the table again. */
-export const DROP = 'DROP TABLE IF EXISTS items';
 
 const strict = new TextDecoder('utf-8', { fatal: true });
 const lenient = new TextDecoder();
@@ -48,12 +55,12 @@ export const sqlDriver = defineDriver(({ commits, store }: SqlDriverOptions) => 
   return {
     name: 'svc-sql',
     options: { commits, store },
-    hasItem: (key) => commits.read('SELECT 1 FROM items WHERE store = ? AND key = ?', store, key).length > 0,
-    getItem: (key) =>
-      textOf(
-        commits.read('SELECT CAST(value AS BLOB) AS value FROM items WHERE store = ? AND key = ?', store, key)[0]
-          ?.value,
-      ),
+    hasItem: async (key) =>
+      (await commits.read('SELECT 1 FROM items WHERE store = ? AND key = ?', store, key)).length > 0,
+    async getItem(key) {
+      const sql = 'SELECT CAST(value AS BLOB) AS value FROM items WHERE store = ? AND key = ?';
+      return textOf((await commits.read(sql, store, key))[0]?.value);
+    },
     setItem: (key, value) =>
       commits.write(
         'INSERT INTO items (store, key, value) VALUES (?, ?, ?) ON CONFLICT (store, key) DO UPDATE SET value = excluded.value',
@@ -62,11 +69,11 @@ export const sqlDriver = defineDriver(({ commits, store }: SqlDriverOptions) => 
         value,
       ),
     removeItem: (key) => commits.write('DELETE FROM items WHERE store = ? AND key = ?', store, key),
-    getKeys: (base = '') =>
-      commits
-        .read(`SELECT CAST(key AS BLOB) AS key FROM items WHERE ${BELOW} ORDER BY key`, store, base, base)
-        // A damaged key is still listed; its value reads as null, which the caller reports.
-        .map((row) => lenient.decode(row.key as Uint8Array)),
+    async getKeys(base = '') {
+      const sql = `SELECT CAST(key AS BLOB) AS key FROM items WHERE ${BELOW} ORDER BY key`;
+      // A damaged key is still listed; its value reads as null, which the caller reports.
+      return (await commits.read(sql, store, base, base)).map((row) => lenient.decode(row.key as Uint8Array));
+    },
     clear: (base = '') => commits.write(`DELETE FROM items WHERE ${BELOW}`, store, base, base),
   };
 });

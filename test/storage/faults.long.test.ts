@@ -219,3 +219,30 @@ it('design 4: a relay killed at any write of a re-pairing comes back with the ol
   expect(kills).toBeGreaterThan(0);
   expect(relay.output).not.toMatch(/damaged/);
 });
+
+it('design 4: a slow sync delays those who wait for it, and nobody else', async (context) => {
+  const relay = await startRelayProcess();
+  const token = await pairDevice(relay);
+  const slow = await trace(context, relay.child.pid, SYNCS, 'delay_exit=200000');
+  let isDone = false;
+  const writing = (async () => {
+    const init = { method: 'POST', body: { text: 'hello' }, headers: { authorization: `Bearer ${token}` } };
+    for (let count = 0; count < 10; count++) await relay.ask('/phone/message', init);
+  })().finally(() => {
+    isDone = true;
+  });
+  const times: number[] = [];
+  while (!isDone) {
+    const began = performance.now();
+    await relay.ask('/health');
+    times.push(performance.now() - began);
+  }
+  await writing;
+  await slow.end();
+  times.sort((a, b) => a - b);
+  context.annotate?.(
+    `${times.length} answers of /health, p50 ${times[times.length >> 1]}, p99 ${times.at(-Math.ceil(times.length / 100))} ms`,
+  );
+  expect(times.length).toBeGreaterThan(40);
+  expect(times[Math.floor(times.length * 0.9)]).toBeLessThan(100);
+});

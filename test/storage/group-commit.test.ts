@@ -1,11 +1,11 @@
-import { copyFileSync, existsSync } from 'node:fs';
+import { copyFileSync, existsSync, statSync } from 'node:fs';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { build } from 'esbuild';
 import fc from 'fast-check';
 import { Log, LogLevel, Miniflare } from 'miniflare';
-import { afterAll, afterEach, describe, expect, it } from 'vitest';
+import { afterAll, afterEach, describe, expect, it, vi } from 'vitest';
 import { createStores } from '../../storage/index.ts';
 import { openStateFile } from '../../storage/node.ts';
 import type { SqlExecutor } from '../../storage/sql-driver.ts';
@@ -255,14 +255,14 @@ describe('a turn of writes on a state file (design 4)', () => {
   it('rejects every write if the commit itself fails', async () => {
     const inner = openStateFile(newPath(), fail);
     let broken = false;
+    const breaking = (work: () => void) => () => {
+      work();
+      if (broken) throw new Error(FAILURE);
+    };
     const stores = createStores('node', {
       ...inner,
-      transaction(work) {
-        inner.transaction(() => {
-          work();
-          if (broken) throw new Error(FAILURE);
-        });
-      },
+      transaction: (work) => inner.transaction(breaking(work)),
+      commitLater: (work) => inner.commitLater?.(breaking(work)) ?? Promise.reject(new Error('none')),
     });
     cleanups.push(() => stores.close());
     const store = openLoose(stores, 'sessions');
@@ -274,5 +274,150 @@ describe('a turn of writes on a state file (design 4)', () => {
     broken = false;
     await store.setItem('c', {});
     expect(await store.getKeys()).toEqual(['c']);
+  });
+});
+
+describe('a commit off the event loop (design 4)', () => {
+  /** A state file whose commits last until the case ends them. */
+  function held() {
+    const path = newPath();
+    const inner = openStateFile(path, fail);
+    const ends: ((error?: Error) => void)[] = [];
+    const statements: number[] = [];
+    const stores = createStores('node', {
+      ...inner,
+      async commitLater(work) {
+        await inner.commitLater?.(work);
+        await new Promise<void>((resolve, reject) => ends.push((error) => (error ? reject(error) : resolve())));
+      },
+      run(sql, ...values) {
+        statements.push(ends.length);
+        if (values[1] === 'too big') throw new Error('string or blob too big');
+        inner.run(sql, ...values);
+      },
+    });
+    let isOpen = true;
+    const close = () => {
+      if (isOpen) stores.close();
+      isOpen = false;
+    };
+    cleanups.push(close);
+    const next = (count: number) => vi.waitFor(() => expect(ends).toHaveLength(count));
+    return { path, stores, ends, statements, next, close, store: openLoose(stores, 'sessions') };
+  }
+
+  it('leaves the event loop to others, and takes what they write meanwhile into one next transaction', async () => {
+    const { store, ends, statements, next } = held();
+    const settled: string[] = [];
+    const write = (key: string) => store.setItem(key, {}).then(() => settled.push(key));
+    const first = write('a');
+    await next(1);
+    const rest: Promise<number>[] = [];
+    for (const key of ['b', 'c', 'd']) {
+      rest.push(write(key));
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+    expect([settled, statements.length]).toEqual([[], 2]);
+    ends[0]?.();
+    await first;
+    await next(2);
+    expect(settled).toEqual(['a']);
+    ends[1]?.();
+    await Promise.all(rest);
+    expect(settled).toEqual(['a', 'b', 'c', 'd']);
+    expect(ends).toHaveLength(2);
+  });
+
+  it('shows a read what was written before it, and nothing that was written after', async () => {
+    const { store, ends, next } = held();
+    void store.setItem('a', { n: 1 });
+    await next(1);
+    void store.setItem('a', { n: 2 });
+    const read = store.getItem('a');
+    void store.setItem('a', { n: 3 });
+    ends[0]?.();
+    await next(2);
+    ends[1]?.();
+    expect(await read).toEqual({ n: 2 });
+    await next(3);
+    ends[2]?.();
+  });
+
+  it('is waited for by close, which commits what has come meanwhile', async () => {
+    const { path, store, next, close } = held();
+    void store.setItem('a', { n: 1 });
+    await next(1);
+    const write = store.setItem('b', { n: 2 });
+    close();
+    await write;
+    expect((await openLoose(openFile(path).stores, 'sessions').getKeys()).sort()).toEqual(['a', 'b']);
+    await expect(store.setItem('c', {})).rejects.toThrow('closed');
+  });
+
+  it('rejects only the writes of the turn that fails, when several share a transaction', async () => {
+    const { store, ends, next } = held();
+    const first = store.setItem('a', {});
+    await next(1);
+    const writes: Promise<unknown>[] = [];
+    for (const key of ['b', 'too big', 'c']) {
+      writes.push(store.setItem(key, {}));
+      writes.at(-1)?.catch(() => {});
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+    ends[0]?.();
+    await first;
+    await next(2);
+    ends[1]?.();
+    await next(3);
+    ends[2]?.();
+    expect(await Promise.allSettled(writes)).toMatchObject([
+      { status: 'fulfilled' },
+      { status: 'rejected', reason: { message: 'string or blob too big' } },
+      { status: 'fulfilled' },
+    ]);
+    expect((await store.getKeys()).sort()).toEqual(['a', 'b', 'c']);
+  });
+
+  it('holds 16 MiB at most: with more, the event loop waits for the disk', async () => {
+    const { store, next } = held();
+    void store.setItem('a', {});
+    await next(1);
+    const big = { text: 'x'.repeat(1024 * 1024) };
+    const writes = Array.from({ length: 17 }, (_, at) => store.setItem(`big${at}`, big));
+    await Promise.all(writes.slice(0, 16));
+  });
+});
+
+describe('a state file that nobody writes to for 5 seconds (01 §6.7)', () => {
+  async function idle() {
+    vi.advanceTimersByTime(6_000);
+    vi.useRealTimers();
+  }
+  const size = (path: string) => statSync(path).size;
+
+  it('has an empty log: a damaged byte there costs nothing', async () => {
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'Date'] });
+    const { path, stores } = openFile(newPath());
+    await openLoose(stores, 'sessions').setItem('a', { n: 1 });
+    expect(size(`${path}-wal`)).toBeGreaterThan(0);
+    await idle();
+    await vi.waitFor(() => expect(size(`${path}-wal`)).toBe(0));
+    await openLoose(stores, 'sessions').setItem('b', { n: 2 });
+    expect((await openLoose(openFile(copyOf(path)).stores, 'sessions').getKeys()).sort()).toEqual(['a', 'b']);
+  });
+
+  it('gives back the space of what is gone', async () => {
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'Date'] });
+    const { path, stores } = openFile(newPath());
+    const store = openLoose(stores, 'sessions');
+    await store.setItem('kept', { n: 1 });
+    const text = 'x'.repeat(1_000);
+    await Promise.all(Array.from({ length: 4_000 }, (_, at) => store.setItem(`k${at}`, { text })));
+    await Promise.all(Array.from({ length: 4_000 }, (_, at) => store.removeItem(`k${at}`)));
+    await idle();
+    await vi.waitFor(() => expect(size(`${path}-wal`)).toBe(0));
+    await vi.waitFor(() => expect(size(path)).toBeLessThan(100_000), 10_000);
+    expect(await store.getKeys()).toEqual(['kept']);
+    expect(await store.getItem('kept')).toEqual({ n: 1 });
   });
 });

@@ -61,6 +61,12 @@ export function poisonable(executor: SqlExecutor) {
       executor.transaction(work);
       counted.transactions++;
     },
+    commitLater:
+      executor.commitLater &&
+      (async (work) => {
+        await executor.commitLater?.(work);
+        counted.transactions++;
+      }),
   };
   return { executor: poisoned, counted };
 }
