@@ -409,5 +409,5 @@ export type BrokerRecord =
       credential_id: string;
       device_id_hash: string | null;
     }
-  | { token_sha256: string; expires_at: number }
+  | { token_sha256: string; expires_at: number; host_id?: string; spent_until?: number }
   | { connection_id: string; expires_at: number };

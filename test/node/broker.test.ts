@@ -1,15 +1,17 @@
 import { once } from 'node:events';
-import { connect } from 'node:net';
-import { expect, it, onTestFinished } from 'vitest';
+import { connect, type Socket } from 'node:net';
+import { connect as connectTls } from 'node:tls';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import { WebSocket } from 'ws';
-import { startNodeBroker } from '../../cli/runtime/node/broker.ts';
+import { type NodeBrokerOptions, startNodeBroker } from '../../cli/runtime/node/broker.ts';
 import { createLog } from '../../lib/log.ts';
 import { digestOf, newId, newToken } from '../../lib/reach/ids.ts';
 import { encodeMessage } from '../../lib/reach/messages.ts';
 import { openBrokerStore } from '../../storage/broker.ts';
+import { makeIdentity } from '../support/certificate.ts';
 import { createTestClock } from '../support/clock.ts';
 
-async function start() {
+async function start(options: Partial<NodeBrokerOptions> = {}) {
   const clock = createTestClock();
   const [id, token] = [newId(), newToken()];
   const running = await startNodeBroker({
@@ -19,6 +21,7 @@ async function start() {
     port: 0,
     log: createLog('ERROR', () => {}),
     clock,
+    ...options,
   });
   onTestFinished(() => running.stop());
   const { port } = running.address;
@@ -71,6 +74,55 @@ it('08 §7.3: a socket that sends nothing is refused after 10 s', async () => {
   await clock.advanceAsync(11_000);
   expect(JSON.parse(String((await refused)[0]))).toMatchObject({ code: 'unauthorized' });
   expect((await closed).map(String)).toEqual(['1008', '']);
+});
+
+/** Opens idle TCP connections, and resolves to those that the broker holds. */
+async function hold(port: number, count: number, localAddress = '127.0.0.1'): Promise<Socket[]> {
+  const sockets = Array.from({ length: count }, () => connect({ port, host: '127.0.0.1', localAddress }));
+  onTestFinished(() => {
+    for (const socket of sockets) socket.destroy();
+  });
+  const closed = new Set<Socket>();
+  for (const socket of sockets) socket.on('error', () => {}).once('close', () => closed.add(socket));
+  await Promise.all(sockets.map((socket) => once(socket, 'connect').catch(() => {})));
+  // Connections are accepted in order, so that one which is answered stands behind all of these.
+  const last = connect({ port, host: '127.0.0.1', localAddress: '127.0.0.99' });
+  last.end('GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n');
+  last.resume();
+  await once(last, 'close');
+  return sockets.filter((socket) => !closed.has(socket));
+}
+
+describe('08 §7.7: connections per address', () => {
+  it('holds 256 of one address, whatever they are there for, and still serves the others', async () => {
+    const { port, host } = await start();
+    const held = await hold(port, 300, '127.0.0.2');
+    expect(held).toHaveLength(256);
+    expect((await host()).answer).toBe('registered');
+    for (const socket of held.slice(0, 100)) socket.destroy();
+    await expect.poll(async () => (await hold(port, 10, '127.0.0.2')).length).toBe(10);
+  });
+
+  it('refuses them before the TLS handshake', async (context) => {
+    const { cert, key } = await makeIdentity(context, { san: 'IP:127.0.0.1' });
+    const { port } = await start({ tls: { cert, key } });
+    const held = await hold(port, 300, '127.0.0.2');
+    expect(held).toHaveLength(256);
+    const shut = connectTls({
+      socket: connect({ port, host: '127.0.0.1', localAddress: '127.0.0.2' }),
+      rejectUnauthorized: false,
+    });
+    await expect(once(shut, 'secureConnect')).rejects.toThrow();
+    const other = connectTls({ port, host: '127.0.0.1', rejectUnauthorized: false });
+    await once(other, 'secureConnect');
+    other.destroy();
+  });
+
+  it('counts clients of a proxy on loopback by the address in its header', async () => {
+    const { port, host } = await start({ clientIpHeader: 'x-client-ip' });
+    expect(await hold(port, 300)).toHaveLength(300);
+    expect((await host({ headers: { 'x-client-ip': '192.0.2.1' } })).answer).toBe('registered');
+  });
 });
 
 it('08 §7.2: malformed requests and handshakes end their own connection only', async () => {

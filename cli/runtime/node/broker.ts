@@ -6,7 +6,7 @@ import {
   STATUS_CODES,
 } from 'node:http';
 import { createServer as createHttpsServer, type Server as HttpsServer } from 'node:https';
-import type { AddressInfo, Socket, Server as TcpServer } from 'node:net';
+import type { AddressInfo, Server, Socket, Server as TcpServer } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { type RawData, type WebSocket, WebSocketServer } from 'ws';
 import { isLoopbackAddress, limitKey } from '../../../lib/access/peer.ts';
@@ -19,8 +19,9 @@ import type { Effect } from '../../../lib/reach/broker/effects.ts';
 import { MAX_FRAME } from '../../../lib/reach/frames.ts';
 import { PROTOCOL_VERSION } from '../../../lib/reach/messages.ts';
 import type { BrokerStore } from '../../../storage/broker.ts';
+import { type ConnectionCaps, ConnectionLimits, createFront } from './front.ts';
 import { isHandshake } from './handshake.ts';
-import { releaseChunk } from './internals.ts';
+import { checkConnectionsEvery, releaseChunk } from './internals.ts';
 import { holdLoopbacks } from './listen.ts';
 
 const CONNECT_PATH = '/v1/connect';
@@ -38,8 +39,10 @@ const STOP_GRACE = 1_500;
 const PRE_REGISTRATION_BYTES = 64 * 1024;
 /** Milliseconds for the TLS handshake, and for the head of a request. */
 const HANDSHAKE_TIMEOUT = 10_000;
-/** 256 hosts with 16 streams, 512 sockets that register, and probes of health. */
-const MAX_CONNECTIONS = 256 * 17 + 512 + 256;
+/** 256 hosts with 16 streams, 512 sockets that register, and probes of health; each address has a share of them. */
+const CONNECTIONS: ConnectionCaps = { maxConnections: 256 * 17 + 512 + 256, maxPerPeer: 256 };
+/** Milliseconds between checks for heads of requests that are late. */
+const CHECK_EVERY = 1_000;
 
 export interface NodeBrokerOptions {
   hosts: Hosts;
@@ -84,12 +87,23 @@ export async function startNodeBroker(options: NodeBrokerOptions): Promise<NodeB
   const { store, hosts, log, clock = systemClock } = options;
   const adapter = new BrokerAdapter(new Broker({ clock, hosts, stored: await store.all() }), options, clock);
   const server = createServer(options, adapter);
+  const limits = new ConnectionLimits(CONNECTIONS);
+  const front = createFront(server, {
+    limits,
+    allowHalfOpen: !options.tls,
+    // A proxy's own connections are those of all its clients, who are counted by their upgrades.
+    keyOf: (address) => (options.clientIpHeader && isLoopbackAddress(address) ? null : limitKey(address)),
+  });
   let others: TcpServer[] = [];
   try {
-    await listen(server, options);
+    await listen(front, options);
+    checkConnectionsEvery(server, CHECK_EVERY);
     // It says its own address by the name that it was given, if it was one.
-    const accept = (socket: Socket) => void server.emit('connection', socket);
-    if (canonicalAddress(options.host) === null) others = await holdLoopbacks(server.address() as AddressInfo, accept);
+    const accept = (socket: Socket) => {
+      socket.allowHalfOpen = !options.tls;
+      front.emit('connection', socket);
+    };
+    if (canonicalAddress(options.host) === null) others = await holdLoopbacks(front.address() as AddressInfo, accept);
   } catch (error) {
     server.close();
     store.close();
@@ -111,17 +125,18 @@ export async function startNodeBroker(options: NodeBrokerOptions): Promise<NodeB
   ];
   adapter.run(adapter.broker.pending());
   return {
-    address: server.address() as AddressInfo,
+    address: front.address() as AddressInfo,
     reload(next, tls) {
       if (tls) (server as HttpsServer).setSecureContext({ ...tls, minVersion: 'TLSv1.2' });
       adapter.run(adapter.broker.reload(next));
     },
     async stop() {
       for (const stop of stopTicking) stop();
-      const closed = new Promise<void>((resolve) => server.close(() => resolve()));
+      const closed = new Promise<void>((resolve) => front.close(() => resolve()));
       for (const other of others) other.close();
       await adapter.stop();
-      server.closeAllConnections();
+      server.close();
+      for (const socket of limits.open) socket.destroy();
       await closed;
       store.close();
     },
@@ -139,13 +154,12 @@ function createServer({ tls }: NodeBrokerOptions, adapter: BrokerAdapter): HttpS
         handshakeTimeout: HANDSHAKE_TIMEOUT,
       })
     : createHttpServer(timeouts);
-  server.maxConnections = MAX_CONNECTIONS;
   server.on('request', (request, response) => adapter.answer(request, response));
   server.on('upgrade', (request, socket, head) => adapter.upgrade(request, socket, head));
   return server;
 }
 
-const listen = (server: HttpServer, { host, port }: NodeBrokerOptions): Promise<void> =>
+const listen = (server: Server, { host, port }: NodeBrokerOptions): Promise<void> =>
   new Promise((resolve, reject) => {
     server.once('error', reject);
     server.listen({ host, port }, () => {
@@ -160,6 +174,8 @@ class BrokerAdapter {
   readonly #options: NodeBrokerOptions;
   readonly #clock: Clock;
   readonly #connections = new Set<Connection>();
+  /** Clients of a proxy on loopback, by the address in its header. */
+  readonly #proxied = new ConnectionLimits(CONNECTIONS);
   readonly #webSockets = new WebSocketServer({
     noServer: true,
     // Larger than any frame, so that the broker answers one that is too large by its own code.
@@ -197,27 +213,33 @@ class BrokerAdapter {
     const tcp = stream as Socket;
     tcp.on('error', ignore);
     const source = this.#sourceOf(request, tcp);
-    const status = this.#refusal(request, source);
+    const status = this.#refusal(request, tcp, source);
     if (status !== undefined) refuse(tcp, status);
     else this.#webSockets.handleUpgrade(request, tcp, head, (socket) => this.#open(socket, tcp, source));
   }
 
-  #refusal(request: IncomingMessage, source: string): number | undefined {
+  #refusal(request: IncomingMessage, tcp: Socket, source: string): number | undefined {
     const [path, query] = splitTarget(request.url);
     if (path !== CONNECT_PATH) return 404;
     if (query !== undefined || request.headers.authorization !== undefined) return 400;
     if (!isHandshake(request)) return 400;
+    if (this.#proxyHeader(tcp) && !this.#proxied.hold(tcp, source)) return 429;
     return this.broker.admits(source) ? undefined : 429;
   }
 
-  #sourceOf(request: IncomingMessage, { remoteAddress = null }: { remoteAddress?: string | null }): string {
-    const name = this.#options.clientIpHeader;
-    const value = name && isLoopbackAddress(remoteAddress) ? request.headers[name] : undefined;
+  /** Name of the header that tells the address of this connection's client. */
+  #proxyHeader({ remoteAddress = null }: { remoteAddress?: string | null }): string | undefined {
+    return isLoopbackAddress(remoteAddress) ? this.#options.clientIpHeader : undefined;
+  }
+
+  #sourceOf(request: IncomingMessage, tcp: Socket): string {
+    const name = this.#proxyHeader(tcp);
+    const value = name ? request.headers[name] : undefined;
     const last = String(value ?? '')
       .split(',')
       .at(-1)
       ?.trim();
-    return limitKey(last ? last.slice(0, 64) : remoteAddress);
+    return limitKey(last ? last.slice(0, 64) : (tcp.remoteAddress ?? null));
   }
 
   #open(socket: WebSocket, tcp: Socket, source: string): void {

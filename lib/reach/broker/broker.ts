@@ -297,7 +297,8 @@ export class Broker<S> {
     }
     const { record, forgotten } = this.#seen.add(message.connection_id);
     const changes = this.#seenChanges(forgotten, record);
-    this.#sources.settled(connection.source, true);
+    // Phones open a stream for each few requests. Hosts and bootstraps come rarely, and their records take room.
+    this.#sources.settled(connection.source, message.credential_kind === 'route');
     if ('digest' in outcome) this.#admitHost(connection.link, message, outcome.digest, changes);
     else this.#match(connection.link, message, outcome.record, outcome.host, changes);
   }

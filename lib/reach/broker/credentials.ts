@@ -4,7 +4,7 @@ import { isDigest, isId } from '../ids.ts';
 import { type ClientKind, MAX_USES } from '../messages.ts';
 import type { SeenRecord } from './limits.ts';
 
-/** Credentials of one host (contract 08 §7.7). */
+/** Credentials of one host, with bootstraps that are consumed (contract 08 §7.7). */
 const MAX_PER_HOST = 1024;
 /** Seconds: how long an expired credential is still known as such, and how long a consumed one is at least. */
 const KEPT_AFTER = 24 * 3600;
@@ -24,10 +24,13 @@ export interface CredentialRecord {
   device_id_hash: string | null;
 }
 
-/** A bootstrap without uses left. */
+/** A bootstrap without uses left, and until when that is remembered. */
 export interface ConsumedRecord {
   token_sha256: string;
   expires_at: number;
+  /** Its host and its own end; absent in records of former versions, which count for no host. */
+  host_id?: string;
+  spent_until?: number;
 }
 
 /** A change to store: the record of a digest (of a connection ID, for `seen`), or null to remove it. */
@@ -43,6 +46,7 @@ export class Credentials {
   readonly #records = new Map<string, CredentialRecord>();
   readonly #ofHost = new Map<string, Set<string>>();
   readonly #consumed = new Map<string, ConsumedRecord>();
+  readonly #consumedOfHost = new Map<string, Set<string>>();
 
   /** Takes records from the store: those that are valid, not yet to be forgotten, and of a known host. Counts the rest. */
   load(values: unknown[], isKnown: (hostId: string) => boolean, now: number): Change[] {
@@ -53,7 +57,9 @@ export class Credentials {
         if (fits) this.#put(value);
         else dropped.push({ table: 'credential', digest: value.token_sha256, record: null });
       } else if (isConsumed(value)) {
-        if (value.expires_at > now) this.#consumed.set(value.token_sha256, value);
+        const { host_id } = value;
+        const fits = host_id === undefined || (isKnown(host_id) && this.#countOf(host_id) < MAX_PER_HOST);
+        if (fits && value.expires_at > now) this.#putConsumed(value);
         else dropped.push({ table: 'consumed', digest: value.token_sha256, record: null });
       }
     }
@@ -69,7 +75,7 @@ export class Credentials {
     const changes: Change[] = [];
     if (kind === 'route') changes.push(...this.revoke(host_id, record.credential_id));
     if (!this.#records.has(digest) && this.#countOf(host_id) >= MAX_PER_HOST) {
-      changes.push(...this.#remove([...this.#of(host_id)].filter((each) => this.#isExpired(each, now))));
+      changes.push(...this.#makeRoom(host_id, now));
       if (this.#countOf(host_id) >= MAX_PER_HOST) return 'quota_exceeded';
     }
     this.#put(record);
@@ -108,8 +114,13 @@ export class Credentials {
       record.uses_left--;
       return [{ table: 'credential', digest, record: { ...record } }];
     }
-    const consumed = { token_sha256: digest, expires_at: Math.max(now + KEPT_AFTER, record.expires_at) };
-    this.#consumed.set(digest, consumed);
+    const consumed = {
+      token_sha256: digest,
+      expires_at: Math.max(now + KEPT_AFTER, record.expires_at),
+      host_id: record.host_id,
+      spent_until: record.expires_at,
+    };
+    this.#putConsumed(consumed);
     return [...this.#remove([digest]), { table: 'consumed', digest, record: consumed }];
   }
 
@@ -120,10 +131,19 @@ export class Credentials {
       const over = (digest: string) => isForgotten(this.#records.get(digest) as CredentialRecord, now);
       changes.push(...this.#remove(isKnown(hostId) ? [...digests].filter(over) : [...digests]));
     }
-    for (const [digest, { expires_at }] of this.#consumed) {
-      if (expires_at > now) continue;
-      this.#consumed.delete(digest);
-      changes.push({ table: 'consumed', digest, record: null });
+    const isOver = ({ expires_at, host_id }: ConsumedRecord) =>
+      expires_at <= now || (host_id !== undefined && !isKnown(host_id));
+    for (const record of this.#consumed.values()) if (isOver(record)) changes.push(this.#forgetConsumed(record));
+    return changes;
+  }
+
+  /** Removes what has expired: credentials, and consumed bootstraps that would have by now. */
+  #makeRoom(hostId: string, now: number): Change[] {
+    const isExpired = (digest: string) => (this.#records.get(digest)?.expires_at ?? 0) <= now;
+    const changes = this.#remove([...this.#of(hostId)].filter(isExpired));
+    for (const digest of this.#consumedOfHost.get(hostId) ?? []) {
+      const record = this.#consumed.get(digest);
+      if (record && (record.spent_until ?? 0) <= now) changes.push(this.#forgetConsumed(record));
     }
     return changes;
   }
@@ -133,11 +153,7 @@ export class Credentials {
   }
 
   #countOf(hostId: string): number {
-    return this.#of(hostId).size;
-  }
-
-  #isExpired(digest: string, now: number): boolean {
-    return (this.#records.get(digest)?.expires_at ?? 0) <= now;
+    return this.#of(hostId).size + (this.#consumedOfHost.get(hostId)?.size ?? 0);
   }
 
   #put(record: CredentialRecord): void {
@@ -146,16 +162,34 @@ export class Credentials {
     this.#ofHost.set(record.host_id, digests.add(record.token_sha256));
   }
 
+  #putConsumed(record: ConsumedRecord): void {
+    this.#consumed.set(record.token_sha256, record);
+    if (record.host_id === undefined) return;
+    const digests = this.#consumedOfHost.get(record.host_id) ?? new Set();
+    this.#consumedOfHost.set(record.host_id, digests.add(record.token_sha256));
+  }
+
   #remove(digests: string[]): Change[] {
     for (const digest of digests) {
-      const hostId = this.#records.get(digest)?.host_id ?? '';
+      drop(this.#ofHost, this.#records.get(digest)?.host_id, digest);
       this.#records.delete(digest);
-      const left = this.#ofHost.get(hostId);
-      left?.delete(digest);
-      if (left?.size === 0) this.#ofHost.delete(hostId);
     }
     return digests.map((digest) => ({ table: 'credential', digest, record: null }));
   }
+
+  #forgetConsumed({ token_sha256: digest, host_id }: ConsumedRecord): Change {
+    this.#consumed.delete(digest);
+    drop(this.#consumedOfHost, host_id, digest);
+    return { table: 'consumed', digest, record: null };
+  }
+}
+
+/** Takes a digest out of its host's set, and an empty set out of the map. */
+function drop(sets: Map<string, Set<string>>, hostId: string | undefined, digest: string): void {
+  if (hostId === undefined) return;
+  const left = sets.get(hostId);
+  left?.delete(digest);
+  if (left?.size === 0) sets.delete(hostId);
 }
 
 const isForgotten = ({ expires_at }: CredentialRecord, now: number): boolean => expires_at + KEPT_AFTER <= now;
@@ -170,5 +204,8 @@ function isCredential(value: unknown): value is CredentialRecord {
   return value.kind === 'bootstrap' && Number.isInteger(uses) && (uses as number) >= 1 && (uses as number) <= MAX_USES;
 }
 
-const isConsumed = (value: unknown): value is ConsumedRecord =>
-  isObject(value) && isDigest(value.token_sha256) && Number.isFinite(value.expires_at) && value.kind === undefined;
+function isConsumed(value: unknown): value is ConsumedRecord {
+  if (!isObject(value) || !isDigest(value.token_sha256) || !Number.isFinite(value.expires_at)) return false;
+  const isOwned = isId(value.host_id) && Number.isFinite(value.spent_until);
+  return value.kind === undefined && (isOwned || value.host_id === undefined);
+}

@@ -52,13 +52,13 @@ export class SourceLimits {
     this.#pending.set(source, (this.#pending.get(source) ?? 0) + 1);
   }
 
-  /** The wait is over. A successful registration gives the attempt back. */
-  settled(source: string, successful: boolean): void {
+  /** The wait is over, and the attempt is given back where it leaves nothing behind. */
+  settled(source: string, isRefunded: boolean): void {
     this.#pendingTotal--;
     const left = (this.#pending.get(source) ?? 1) - 1;
     if (left > 0) this.#pending.set(source, left);
     else this.#pending.delete(source);
-    const attempts = successful ? this.#attempts.get(source) : undefined;
+    const attempts = isRefunded ? this.#attempts.get(source) : undefined;
     attempts?.pop();
     if (attempts?.length === 0) this.#attempts.delete(source);
   }

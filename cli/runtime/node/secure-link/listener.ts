@@ -1,11 +1,10 @@
 import { once } from 'node:events';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { createServer as createHttpsServer, type Server as HttpsServer } from 'node:https';
-import { type AddressInfo, createServer, type Socket } from 'node:net';
+import type { AddressInfo, Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import type { Fetch } from '../../../../handlers/routes.ts';
 import type { SocketTable } from '../../../../handlers/sockets.ts';
-import { limitKey } from '../../../../lib/access/peer.ts';
 import type { LoopbackGuard } from '../../../../lib/host/node/loopback-guard.ts';
 import { createNodeUpstream } from '../../../../lib/host/node/upstream.ts';
 import { canonicalAddress, plainAddress, splitUrl } from '../../../../lib/kit/addresses.ts';
@@ -18,6 +17,7 @@ import { surfaceHealth } from '../../../../lib/secure-link/surface.ts';
 import { createTargets, type Target } from '../../../../lib/secure-link/targets.ts';
 import { json } from '../../../../lib/web/json.ts';
 import { peerOf, setPeer } from '../adapter.ts';
+import { type ConnectionCaps, ConnectionLimits, createFront } from '../front.ts';
 import { holdLoopbacks } from '../listen.ts';
 import { send } from '../send.ts';
 import { refusalOn, type ServeLimits, serveHttp } from '../serve.ts';
@@ -27,15 +27,13 @@ import { createProxy, PROXY_LIMITS, type ProxyLimits, refuse } from './proxy.ts'
 import { createProxySockets, PROXY_SOCKET_LIMITS } from './proxy-sockets.ts';
 
 /** Limits of the listener (contract 08 §4.4). */
-export interface SecureLinkLimits {
+export interface SecureLinkLimits extends ConnectionCaps {
   http: ProxyLimits;
   sockets: PairLimits;
   serve: ServeLimits;
   /** Milliseconds for the TLS handshake. */
   handshake: number;
-  /** TCP connections, in all and per peer address; streams of Reach. */
-  maxConnections: number;
-  maxPerPeer: number;
+  /** Streams of Reach. */
   maxStreams: number;
 }
 
@@ -181,29 +179,9 @@ export async function openSecureLink(
 
   const tcp = createTlsServer('secure-link');
   const reach = createTlsServer('reach');
-  const perPeer = new Map<string, number>();
-  const connections = new Set<Socket>();
+  const held = new ConnectionLimits(limits);
   const streams = new Set<Duplex>();
-
-  function acceptTcp(socket: Socket): void {
-    const key = limitKey(socket.remoteAddress ?? null);
-    const count = perPeer.get(key) ?? 0;
-    if (connections.size >= limits.maxConnections || count >= limits.maxPerPeer) {
-      socket.destroy();
-      return;
-    }
-    perPeer.set(key, count + 1);
-    connections.add(socket);
-    socket.once('close', () => {
-      connections.delete(socket);
-      const left = (perPeer.get(key) ?? 1) - 1;
-      if (left > 0) perPeer.set(key, left);
-      else perPeer.delete(key);
-    });
-    tcp.emit('connection', socket);
-  }
-
-  const front = createServer({ noDelay: true }, acceptTcp);
+  const front = createFront(tcp, { limits: held, allowHalfOpen: false });
   const fronts = [front];
 
   /** Also frees a listener that could not be bound. */
@@ -213,10 +191,10 @@ export async function openSecureLink(
       server.closeIdleConnections();
       server.close();
     }
-    const open = [...connections, ...streams].filter(({ closed }) => !closed);
+    const open = [...held.open, ...streams].filter(({ closed }) => !closed);
     const ended = open.map((stream) => once(stream, 'close').catch(() => {}));
     const timer = setTimeout(() => {
-      for (const stream of [...connections, ...streams]) stream.destroy();
+      for (const stream of [...held.open, ...streams]) stream.destroy();
     }, CLOSE_GRACE);
     await proxySockets.close();
     await Promise.all(ended);
@@ -228,7 +206,10 @@ export async function openSecureLink(
     front.listen({ host: plan.bindHost, port: plan.port });
     await once(front, 'listening');
     const isNamed = canonicalAddress(splitUrl(`https://${plan.authority}`)?.host ?? '') === null;
-    if (isNamed) fronts.push(...(await holdLoopbacks(front.address() as AddressInfo, acceptTcp)));
+    if (isNamed)
+      fronts.push(
+        ...(await holdLoopbacks(front.address() as AddressInfo, (socket) => front.emit('connection', socket))),
+      );
   } catch (error) {
     await close();
     throw error;

@@ -3,7 +3,7 @@ import { dataFrame } from '../../../../lib/reach/frames.ts';
 import { digestOf, newId, newToken } from '../../../../lib/reach/ids.ts';
 import { encodeMessage } from '../../../../lib/reach/messages.ts';
 import { createTestClock } from '../../../support/clock.ts';
-import { World } from './world.ts';
+import { World, type WorldSocket } from './world.ts';
 
 const refused = (code: string) => ({ json: [{ type: 'error', protocol_version: 1, code }], closed: 1008 });
 const DAY = 24 * 3_600_000;
@@ -284,6 +284,39 @@ describe('control §7.4', () => {
     expect(world.codeOf(first)).toBe('quota_exceeded');
   });
 
+  it('counts consumed bootstraps towards the limit, also after a restart, until they would have expired', async () => {
+    const world = new World();
+    const host = world.host();
+    const consume = () =>
+      world.drop(world.register({ token: world.bootstrap(host, 1, 60), credential_kind: 'bootstrap' }));
+    for (let index = 0; index < 1024; index++) consume();
+    expect([host.closed, world.stored.size]).toEqual([undefined, 1024]);
+    world.bootstrap(host);
+    expect(world.codeOf(host)).toBe('quota_exceeded');
+
+    const hosts = new Map([[world.hostId, [digestOf(world.hostToken)]]]);
+    const again = new World({ hosts, stored: [...world.stored.values()] });
+    const known = { host_id: world.hostId, token: world.hostToken };
+    const second = again.host(known);
+    again.bootstrap(second);
+    expect(again.codeOf(second)).toBe('quota_exceeded');
+    // The bootstraps are over, so that their digests open nothing any more.
+    await again.pass(61_000);
+    const third = again.host(known);
+    again.bootstrap(third);
+    expect(third.closed).toBeUndefined();
+  });
+
+  it('still refuses what a former version stored as consumed, without its host', () => {
+    const [hostToken, token] = [newToken(), newToken()];
+    const host_id = newId();
+    const expires_at = createTestClock().now() / 1000 + 3600;
+    const stored = [{ token_sha256: digestOf(token), expires_at }];
+    const world = new World({ hosts: new Map([[host_id, [digestOf(hostToken)]]]), stored });
+    world.host({ host_id, token: hostToken });
+    expect(world.register({ host_id, token, credential_kind: 'bootstrap' })).toMatchObject(refused('replayed'));
+  });
+
   it('drops the credentials of a host that is no longer listed, and closes it', () => {
     const world = new World();
     const host = world.host();
@@ -309,7 +342,7 @@ describe('control §7.4', () => {
 });
 
 describe('limits §7.7', () => {
-  it('admits 30 attempts a minute from a source, and gives successful ones back', async () => {
+  it('admits 30 attempts a minute from a source, and gives those back that a route credential matched', async () => {
     const world = new World();
     const attempts = (count: number, source = '192.0.2.9') =>
       Array.from({ length: count }, () => world.broker.admits(source)).filter(Boolean).length;
@@ -317,8 +350,27 @@ describe('limits §7.7', () => {
     expect(attempts(1, '192.0.2.10')).toBe(1);
     await world.pass(61_000);
     expect(attempts(1)).toBe(1);
-    world.register({ role: 'host', credential_kind: 'host', token: world.hostToken }, '192.0.2.9');
+    const host = world.host();
+    world.register({ token: world.route(host) }, '192.0.2.9');
     expect(attempts(40)).toBe(30);
+  });
+
+  it('gives no attempt back for a host, nor for a bootstrap: each of those leaves a record', async () => {
+    const world = new World();
+    const source = '192.0.2.9';
+    const admitted = (connect: () => WorldSocket) =>
+      Array.from({ length: 40 }, () => {
+        if (!world.broker.admits(source)) return false;
+        const socket = connect();
+        expect(socket.closed).toBeUndefined();
+        world.drop(socket);
+        return true;
+      }).filter(Boolean).length;
+    expect(admitted(() => world.host({}, source))).toBe(30);
+    await world.pass(61_000);
+    const host = world.host();
+    const bootstrap = () => ({ token: world.bootstrap(host), credential_kind: 'bootstrap' }) as const;
+    expect(admitted(() => world.register(bootstrap(), source))).toBe(30);
   });
 
   it('admits at most 16 sockets of a source and 512 in all that have not registered', () => {

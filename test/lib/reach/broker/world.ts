@@ -126,8 +126,8 @@ export class World {
     return socket;
   }
 
-  host({ flow, ...change }: Partial<Register> & { flow?: number } = {}): WorldSocket {
-    const host = this.register({ role: 'host', credential_kind: 'host', token: this.hostToken, ...change });
+  host({ flow, ...change }: Partial<Register> & { flow?: number } = {}, source?: string): WorldSocket {
+    const host = this.register({ role: 'host', credential_kind: 'host', token: this.hostToken, ...change }, source);
     if (flow !== undefined) this.send(host, encodeMessage({ type: 'flow', window: flow }));
     return host;
   }
