@@ -83,6 +83,11 @@ export class Connector {
     return this.#state === 'connected';
   }
 
+  /** Bytes of streams that have not left for the broker. */
+  get unsentBytes(): number {
+    return this.#link?.unsentBytes ?? 0;
+  }
+
   start(): void {
     if (this.#state === 'stopped') this.#connect();
   }

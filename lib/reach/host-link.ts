@@ -76,6 +76,10 @@ export class HostLink {
     return this.#streams?.size ?? 0;
   }
 
+  get unsentBytes(): number {
+    return this.#streams?.unsentBytes ?? 0;
+  }
+
   /** Dials and registers. Never throws: see `ended`. */
   start(): void {
     void this.#dial();

@@ -121,6 +121,13 @@ export class HostStreams {
     return this.#streams.size;
   }
 
+  /** Bytes of local ends that wait to be sent. */
+  get unsentBytes(): number {
+    let bytes = 0;
+    for (const stream of this.#streams.values()) bytes += stream.outboundBytes;
+    return bytes;
+  }
+
   /** A client was matched. One stream too many is closed at once; a known one is ignored. */
   open(id: string): void {
     if (this.#over || this.#streams.has(id)) return;

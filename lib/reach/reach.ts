@@ -139,7 +139,13 @@ export async function openReach(parts: ReachParts) {
       clock,
       log,
       onConnected: () =>
-        connected(made, { url: brokerUrl, hostId: known.hostId, request: (message) => made.request(message) }),
+        connected(made, {
+          url: brokerUrl,
+          hostId: known.hostId,
+          activeStreams: () => made.status.activeStreams,
+          unsentBytes: () => made.unsentBytes,
+          request: (message) => made.request(message),
+        }),
     });
     connector = made;
     made.start();

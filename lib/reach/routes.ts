@@ -25,6 +25,12 @@ const MAX_LIFE = 400 * DAY - 3600;
 const PROLONG_AFTER = 15 * DAY;
 /** Seconds that a route has to last to be published: a broker ends the connection over one that has ended on its clock. */
 const MIN_LIFE = 60;
+/**
+ * A broker drops the streams of a revoked route, so what they still carry leaves first: milliseconds between looks, and
+ * how many there are at most.
+ */
+const FLUSH_INTERVAL = 50;
+const MAX_FLUSH_LOOKS = 20;
 /** Requests in flight while what changed offline is sent. */
 const CONCURRENCY = 16;
 
@@ -33,6 +39,9 @@ export interface Broker {
   /** `wss://` and authority. */
   readonly url: string;
   readonly hostId: string;
+  /** Streams that are open on it, and their bytes that have not left. */
+  activeStreams(): number;
+  unsentBytes(): number;
   /** @throws BrokerRequestError */
   request(message: BrokerRequest): Promise<void>;
 }
@@ -145,10 +154,22 @@ export async function openRoutes({ store, sessions, clock, log, broker }: Routes
     }
   }
 
+  /** The relay refuses the session already: its sockets get their 4401 before the broker drops their streams. */
   function end(route: KeptRoute): void {
     revoke(route);
     const to = broker();
-    if (to && isOf(route, to)) void sendRevocation(route.key, to);
+    if (!to || !isOf(route, to)) return;
+    if (to.activeStreams() === 0) void sendRevocation(route.key, to);
+    else afterFlush(to, MAX_FLUSH_LOOKS, () => void sendRevocation(route.key, to));
+  }
+
+  /** Calls `then` once the streams have sent what they have, unless the connection ends before. */
+  function afterFlush(to: Broker, looks: number, then: () => void): void {
+    clock.after(FLUSH_INTERVAL, () => {
+      if (broker() !== to) return;
+      if (looks > 1 && to.unsentBytes() > 0) afterFlush(to, looks - 1, then);
+      else then();
+    });
   }
 
   /** Publishes a route unless the connection has it as it is. Callers at the same time share one publication. */

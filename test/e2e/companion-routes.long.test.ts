@@ -135,11 +135,15 @@ it('08 §6, §7.9: leaves home and returns, while broker and relay are killed', 
   await network.open();
   phone = start();
   await online('secure_link');
-  // Revoked, it ends, and its access to the broker with it.
+  // Revoked while only Reach works, it is told so and ends, and its access to the broker with it.
+  await network.close();
+  await online('reach', 2);
   const prefix = (await stored()).session_token.slice(0, 8);
   const { status: revoked } = await relay.ask(`/sessions/${prefix}`, { method: 'DELETE', headers: { authorization } });
   expect(revoked).toBe(200);
   expect((await phone.ended).code).toBe(1);
+  expect(statesOf(phone).slice(-2)).toMatchObject([{ state: 'unpaired' }, { state: 'stopped' }]);
+  expect(phone.stdout + phone.stderr).toContain('session revoked');
   for (const secret of [credential.token, host.token]) {
     expect(relay.output + broker.child.stderr + phone.stdout + phone.stderr).not.toContain(secret);
   }

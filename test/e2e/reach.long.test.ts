@@ -86,14 +86,17 @@ describe('contract 08 §6, §7.9: a phone behind the broker', () => {
     expect(await statusThrough(back, '/relay/sessions', { authorization: `Bearer ${token}` })).toBe(200);
     expect(await statusThrough(back, '/relay/pairing/mint', { authorization: `Bearer ${token}` })).toBe(404);
 
-    const closed = closing(again.socket);
+    // Also on a stream that the bootstrap has opened.
+    const first = await authenticateThrough(route, { session_token: token });
+    const closed = Promise.all([again, first].map(({ socket }) => closing(socket)));
     const prefix = token.slice(0, 8);
     const { status } = await relay.ask(`/sessions/${prefix}`, {
       method: 'DELETE',
       headers: { authorization: `Bearer ${token}` },
     });
     expect(status).toBe(200);
-    await closed;
+    const end = { code: 4401, reason: 'session revoked' };
+    expect(await closed).toEqual([end, end]);
     await vi.waitFor(() => expect(openStream(back)).rejects.toMatchObject({ code: 'unauthorized' }), PATIENCE);
     const direct = await relay.offer({ pairing_code: (await stack.mint()).code, device_id: 'lan' });
     expect(direct.frame.payload).not.toHaveProperty('route_credential');

@@ -85,7 +85,7 @@ export function createLink(parts: LinkParts): Link {
   let inFlight = 0;
   let machine = initialMachine(parts.offer);
   let connection: Connection | null = null;
-  /** The token that the relay was last asked to accept. */
+  /** The token that the relay was last asked to accept, or has issued. */
   let presented: string | undefined;
   let credentials: Credentials | undefined;
   let cancelTimer: Cancel = () => {};
@@ -188,6 +188,7 @@ export function createLink(parts: LinkParts): Link {
     } catch (error) {
       return dispatch({ name: 'store-failed', reason: `cannot store the credentials: ${describeError(error)}` });
     }
+    presented = sessionToken;
     dispatch({ name: 'stored', relay });
   }
 

@@ -146,6 +146,7 @@ export const initialMachine = (offer: PairingOffer | null = null): LinkMachine =
  * |                |        | store-failed            | next endpoint or waiting                    |
  * |                | forget | forgotten               | unpaired                                    |
  * | online         |        | closed, silent          | waiting                                     |
+ * |                |        | closed, revoked, pinned | forget                                      |
  * |                |        | better                  | connecting, to that endpoint first          |
  * | any            |        | stop                    | stopped, for good                           |
  */
@@ -175,6 +176,9 @@ export function transition(machine: LinkMachine, event: LinkEvent, facts: LinkFa
     case 'authenticating':
       return authenticating(machine, state, event, facts) ?? ignored;
     case 'online':
+      if (event.name === 'closed' && isRevoked(event.end, state.endpoint)) {
+        return revoked(machine, state.endpoint, event.end.reason, facts);
+      }
       if (event.name === 'closed') return lost(machine, state.since, 'ended', describeEnd(event.end), facts);
       if (event.name === 'better') return goBack(machine, event.endpoint, facts);
       return event.name === 'silent' ? lost(machine, state.since, 'terminate', event.reason, facts) : ignored;
@@ -282,6 +286,26 @@ function refused(
             effects: [{ name: 'timer', delay: null } as const, { name: 'forget' } as const],
           };
   return { machine: next.machine, effects: [log, ...next.effects] };
+}
+
+/**
+ * A session that the relay has revoked (contract 02 §9). Elsewhere the next connection is told so by `auth.fail`. But a
+ * broker does not let a revoked device through to its relay, and on a pinned route it is the relay that has said this.
+ */
+const isRevoked = ({ code, reason }: SocketEnd, { pinned }: Endpoint): boolean =>
+  code === 4401 && reason === 'session revoked' && pinned !== undefined;
+
+function revoked(machine: LinkMachine, endpoint: Endpoint, reason: string, { pairing }: LinkFacts): Step {
+  const pins = pairing?.tofu_pins ?? {};
+  return {
+    machine: { ...machine, state: { name: 'authenticating', endpoint, pins, step: { name: 'forget', reason } } },
+    effects: [
+      { name: 'disconnect', how: 'ended' },
+      { name: 'timer', delay: null },
+      { name: 'log', level: 'warn', text: `the relay has ended the session of this device: ${reason}` },
+      { name: 'forget' },
+    ],
+  };
 }
 
 /** The only refusal that is about time, not about credentials (contract 01 §3.6). */

@@ -440,7 +440,7 @@ export class Broker<S> {
   #revoke(host: HostLink<S>, credentialId: string): void {
     const changes = this.#credentials.revoke(host.id, credentialId);
     for (const stream of [...host.streams.values()]) {
-      if (stream.credentialId === credentialId) host.abort(stream, 1000, 'its credential was revoked');
+      if (stream.credentialId === credentialId) host.revoke(stream);
     }
     const reply = { type: 'revoked', credential_kind: 'route', credential_id: credentialId } as const;
     this.#acknowledge(host, changes, encodeMessage(reply));

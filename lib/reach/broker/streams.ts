@@ -268,6 +268,13 @@ export class HostLink<S> {
     this.#feed(stream);
   }
 
+  /** The credential of a stream is revoked: nothing more passes, but what the host has sent still reaches the client. */
+  revoke(stream: Stream<S>): void {
+    if (stream.hostLive && stream.isAnnounced) this.#closes.push(closeFrame(stream.id));
+    this.#closeFromHost(stream);
+    this.pump();
+  }
+
   /** Sends the client as much as it takes. */
   #feed(stream: Stream<S>): void {
     while (stream.client.unsent < HIGH_WATER) {
@@ -279,7 +286,7 @@ export class HostLink<S> {
     if (!stream.hostLive && stream.toClient.bytes === 0) {
       stream.client.close(1000);
       stream.clientLive = false;
-      this.#remove(stream, 'closed by the host');
+      this.#remove(stream, 'closed to the client');
     }
   }
 

@@ -3,6 +3,8 @@ import { join } from 'node:path';
 import { createStorage } from 'unstorage';
 import memoryDriver from 'unstorage/drivers/memory';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
+import { windowFrame } from '../../../lib/reach/frames.ts';
+import type { OpenLocalEnd, StreamPort } from '../../../lib/reach/host-streams.ts';
 import { digestOf, idOfBytes } from '../../../lib/reach/ids.ts';
 import type { HostMessage } from '../../../lib/reach/messages.ts';
 import { openReach } from '../../../lib/reach/reach.ts';
@@ -51,9 +53,13 @@ interface Options {
   home?: Awaited<ReturnType<typeof createHome>>;
   /** Does not make Secure Link available. */
   unavailable?: boolean;
+  /** Makes the local end of each stream. */
+  open?: OpenLocalEnd;
 }
 
-async function setUp({ env = READY, broker: options, home, unavailable }: Options = {}) {
+const NO_END: OpenLocalEnd = () => ({ write: () => true, end() {}, destroy() {} });
+
+async function setUp({ env = READY, broker: options, home, unavailable, open = NO_END }: Options = {}) {
   home ??= await createHome();
   const { host, clock, reach: store } = home;
   const broker = createScriptedBroker(options);
@@ -84,7 +90,7 @@ async function setUp({ env = READY, broker: options, home, unavailable }: Option
     clock,
     log,
   });
-  reach.serve(() => ({ write: () => true, end() {}, destroy() {} }));
+  reach.serve(open);
   if (!unavailable) await secureLink.become('available');
   onTestFinished(async () => {
     await reach.stop();
@@ -359,6 +365,30 @@ describe('contract 08 §6.4: route credentials', () => {
     ]);
     expect(await store.getKeys()).toEqual([]);
     expect(await reach.routeCredential(session)).toBeUndefined();
+  });
+
+  it('are revoked once open streams have sent what they have, and within a second (4401 goes before)', async () => {
+    const ports: StreamPort[] = [];
+    const { reach, pair, sessions, requests, broker, clock } = await setUp({
+      broker: { flow: { version: 1, window: 1000 } },
+      open(port) {
+        ports.push(port);
+        return { write: () => true, end() {}, destroy() {} };
+      },
+    });
+    const streamId = broker.last.open();
+    for (const hasCredit of [true, false]) {
+      const { session } = await pair();
+      await reach.routeCredential(session);
+      const before = requests('revoke').length;
+      ports[0]?.send([new Uint8Array(2000)], () => {});
+      await sessions.revoke(session);
+      await clock.advanceAsync(500);
+      expect(requests('revoke')).toHaveLength(before);
+      if (hasCredit) broker.last.bytes(windowFrame(streamId, 2000));
+      await clock.advanceAsync(hasCredit ? 100 : 500);
+      expect(requests('revoke')).toHaveLength(before + 1);
+    }
   });
 
   it('are revoked when their session expires, or gets another token', async () => {

@@ -584,6 +584,26 @@ describe('pinned routes (08 §2.5, §7.9)', () => {
     expect(log.lines).toHaveLength(1);
   });
 
+  it('unpair at once when their session is revoked, because the broker lets a revoked device through no more', async () => {
+    for (const endpoint of [REACH, SECURE_LINK]) {
+      const { link, sockets, store, admit, log, clock } = setup({ pairing: { ...PAIRING, endpoints: [endpoint] } });
+      link.start();
+      (await admit({ session_token: 'new' }, KEY)).end({ code: 4401, reason: 'session revoked' });
+      await settle();
+      expect([link.state, store.pairing()]).toEqual([{ name: 'unpaired', reason: 'session revoked' }, null]);
+      expect(log.lines.join('\n')).toContain('the relay has ended the session of this device: session revoked');
+      await clock.advanceAsync(600_000);
+      expect(sockets).toHaveLength(1);
+    }
+  });
+
+  it('reconnect when their session has expired: the refresh token may still be valid', async () => {
+    const { link, store, admit } = setup({ pairing: { ...PAIRING, endpoints: [REACH] } });
+    link.start();
+    (await admit({}, KEY)).end({ code: 4401, reason: 'session expired' });
+    expect([link.state.name, store.pairing()?.refresh_token]).toEqual(['waiting', 'refresh-1']);
+  });
+
   it('pair over Reach: the credential of auth.ok is stored with the session, and used from then on', async () => {
     const { link, socket, written, clock, admit } = setup({ pairing: null, parts: { offer } });
     link.start();

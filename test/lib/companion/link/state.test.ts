@@ -13,7 +13,7 @@ import {
   STEADY_AFTER,
   transition,
 } from '../../../../lib/companion/link/state.ts';
-import { PAIRING } from './support.ts';
+import { PAIRING, REACH } from './support.ts';
 
 const unit = fc.double({ min: 0, max: 1, maxExcluded: true, noNaN: true });
 const [KEY, OTHER_KEY] = ['a'.repeat(64), 'b'.repeat(64)];
@@ -22,6 +22,8 @@ const OFFER = { code: 'ABC123', endpoints: PAIRING.endpoints };
 const relay = { serverVersion: '1', expiresAt: null, grants: {} };
 const session = { ...relay, sessionToken: 'token-2', refreshToken: 'refresh-2' };
 const end = { code: 1006, reason: '' };
+
+const REVOKED: LinkEvent = { name: 'closed', end: { code: 4401, reason: 'session revoked' } };
 
 const EVENTS: LinkEvent[] = [
   { name: 'start' },
@@ -37,7 +39,7 @@ const EVENTS: LinkEvent[] = [
   { name: 'store-failed', reason: 'no space left' },
   { name: 'forgotten' },
   { name: 'closed', end },
-  { name: 'closed', end: { code: 4401, reason: 'session revoked' } },
+  REVOKED,
   { name: 'closed', end: { ...end, status: 429 } },
   { name: 'silent', reason: 'nothing was heard for 75 s' },
   { name: 'timeout' },
@@ -148,6 +150,7 @@ function play(
 const STARTS = [
   { offer: null, pairing: PINNED },
   { offer: null, pairing: PAIRING },
+  { offer: null, pairing: { ...PAIRING, endpoints: [...PAIRING.endpoints, REACH] } },
   { offer: null, pairing: null },
   { offer: OFFER, pairing: null },
   { offer: OFFER, pairing: PINNED },
@@ -256,12 +259,15 @@ describe('the life cycle, whatever happens', () => {
   it('never gives up a pairing that the relay has not refused', () => {
     always(({ event, before, after, effects, world }) => {
       if (named(effects, 'forget').length > 0) {
-        expect([event, before.offer]).toEqual([{ name: 'auth-fail', reason: 'Invalid session token' }, null]);
+        const { state } = before;
+        if (state.name === 'online') {
+          expect([event, state.endpoint.pinned]).toEqual([REVOKED, REACH.pinned]);
+        } else expect([event, before.offer]).toEqual([{ name: 'auth-fail', reason: 'Invalid session token' }, null]);
       }
       // Ways into `unpaired`: a refusal, or a start without anything to connect with.
       if (after.state.name === 'unpaired' && before.state.name !== 'unpaired') {
         const isRefused = event.name === 'forgotten' || event.name === 'auth-fail';
-        if (isRefused) expect(after.state.reason).toBe('Invalid session token');
+        if (isRefused) expect(after.state.reason).toMatch(/^(Invalid session token|session revoked)$/);
         else expect([world.pairing, after.offer]).toEqual([null, null]);
       }
     });

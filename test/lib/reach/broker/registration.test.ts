@@ -239,6 +239,21 @@ describe('control §7.4', () => {
     expect(world.register({ token })).toMatchObject(refused('unauthorized'));
   });
 
+  it('lets a client whose route is revoked take what its host had sent before', () => {
+    const world = new World();
+    const host = world.host();
+    const { client, id } = world.match(host, world.route(host, 'gone'));
+    client.isFast = false;
+    for (let index = 0; index < 10; index++) world.send(host, dataFrame(id, new Uint8Array(100_000).fill(index)));
+    world.send(host, encodeMessage({ type: 'revoke', credential_kind: 'route', credential_id: 'gone' }));
+    expect(host.frames).toEqual([{ type: 'close', streamId: id }]);
+    expect(client.closed).toBeUndefined();
+    world.send(client, new Uint8Array(10));
+    world.take(client);
+    expect([client.received.length, client.received.at(-1), client.closed]).toEqual([1_000_000, 9, 1000]);
+    expect(host.frames).toHaveLength(1);
+  });
+
   it('refuses what is invalid, in the past or too far ahead, and closes the host', () => {
     const bad = (change: object) => {
       const world = new World();
