@@ -10,7 +10,7 @@ import type { Device, EndReason, Session, TransportHint } from './session.ts';
 import { createSessionIndex, type SessionIndex } from './session-index.ts';
 import { createSessionRecords, type SessionRecords } from './session-records.ts';
 
-/** Sessions kept at once. Every one took a host-approved pairing, so this only bounds memory. */
+/** Sessions beyond which no device pairs. Every one took a host-approved pairing, so this only bounds memory. */
 const MAX_SESSIONS = 4096;
 /** Characters of a token that are public: they name its session in logs and URLs. */
 const PREFIX_LENGTH = 8;
@@ -82,6 +82,8 @@ export class Sessions {
   readonly #reduceListeners = new Set<(session: Session) => void>();
   /** Keyed by family: the latest use of a refresh token that is not answered yet. */
   readonly #refreshes = new Map<string, Promise<Issued | undefined>>();
+  /** Pairings that are being stored. */
+  #creating = 0;
   #cancelSaveSeen: Cancel | undefined;
 
   constructor({ clock, log, saveSeenAfter }: SessionsParts, index: SessionIndex, records: SessionRecords) {
@@ -92,18 +94,18 @@ export class Sessions {
     this.#records = records;
   }
 
-  /** Takes up the stored sessions that are still alive: the latest `MAX_SESSIONS` of them. */
+  /** Takes up the stored sessions that are still alive, however many there are. */
   async load(): Promise<void> {
     const at = this.#now();
     const loaded = await this.#records.load();
     const living = loaded.filter(({ expiresAt }) => !isPast(expiresAt, at)).sort((a, b) => a.lastSeen - b.lastSeen);
-    const kept = living.slice(-MAX_SESSIONS);
-    if (kept.length < living.length) {
-      this.#log.warn(`${living.length} sessions are stored: keeping the ${MAX_SESSIONS} that were seen last`);
+    if (living.length > MAX_SESSIONS) {
+      this.#log.warn(`${living.length} sessions are stored: no device pairs while there are ${MAX_SESSIONS} or more`);
     }
-    for (const session of kept) this.#index.add(session);
-    const isKept = new Set(kept);
-    await Promise.all(loaded.filter((session) => !isKept.has(session)).map((session) => this.#records.remove(session)));
+    for (const session of living) this.#index.add(session);
+    const isLiving = new Set(living);
+    const over = loaded.filter((session) => !isLiving.has(session));
+    await Promise.all(over.map((session) => this.#records.remove(session)));
   }
 
   /** Calls back when a session is over, before its record is gone from disk. */
@@ -197,12 +199,14 @@ export class Sessions {
   /**
    * Makes the session of a fresh pairing. Other sessions of the same device end with it (contract 01 §6.6), in the
    * same transaction: a crash leaves the device either the new session or the old ones.
-   * @throws RelayError `unavailable` when that cannot be stored: the old ones go on.
+   * @throws RelayError `unavailable` when that cannot be stored: the old ones go on. Likewise when there are too many
+   * sessions of other devices, none of which gives way.
    */
   async create({ device, policy, transportHint, keyThumbprint }: NewSession): Promise<Issued> {
     const key = isDeviceId(device.id) ? `device:${device.id.toLowerCase()}` : undefined;
     const others = () => this.#index.ofDevice(device).map(({ family }) => family);
     while (this.#replacement(key, ...others())) await this.#replacement(key, ...others());
+    const replaced = this.#replacedBy(device);
     const at = this.#now();
     const token = this.#newToken();
     const family = bytesToHex(randomBytes(16));
@@ -221,18 +225,20 @@ export class Sessions {
       refresh: rotated(null, sha256(refreshToken), at),
       ...(keyThumbprint !== undefined && { keyThumbprint }),
     };
-    const replaced = new Set(this.#index.ofDevice(device));
-    const surplus = this.#surplusBeside(replaced);
-    const ending = surplus ? [...replaced, surplus] : [...replaced];
-    const over = ending.map((other) => other.family);
+    const over = replaced.map((other) => other.family);
+    this.#creating++;
     const isStored = await this.#records.replace({ session, over, key }, () => {
+      this.#creating--;
       this.#index.add(session);
-      for (const other of ending.filter(({ ended }) => !ended)) {
+      for (const other of replaced.filter(({ ended }) => !ended)) {
         this.#drop(other, 'replaced');
         this.#announceEnd(other, 'replaced');
       }
     });
-    if (!isStored) throw notStored();
+    if (!isStored) {
+      this.#creating--;
+      throw notStored();
+    }
     this.#log.info(`session ${session.prefix} created for ${device.name} (${device.id})`);
     return { session, token, refreshToken };
   }
@@ -466,15 +472,13 @@ export class Sessions {
     await this.#end(session, 'revoked');
   }
 
-  /** The session that must end because one more is too many even without `replaced`: the one not seen for longest. */
-  #surplusBeside(replaced: ReadonlySet<Session>): Session | undefined {
-    if (this.#index.size - replaced.size < MAX_SESSIONS) return undefined;
-    for (const session of this.#index.all()) {
-      if (replaced.has(session)) continue;
-      this.#log.warn(`more than ${MAX_SESSIONS} sessions: ending the one not seen for longest (${session.prefix})`);
-      return session;
-    }
-    return undefined;
+  /** The sessions that end when a device pairs. @throws RelayError `unavailable` when there are too many beside them. */
+  #replacedBy(device: Device): Session[] {
+    this.#endExpired();
+    const replaced = this.#index.ofDevice(device);
+    if (this.#index.size + this.#creating - replaced.length < MAX_SESSIONS) return replaced;
+    this.#log.warn(`${device.name} (${device.id}) cannot pair: there are ${this.#index.size} sessions; revoke some`);
+    throw new RelayError('unavailable', `This relay has ${MAX_SESSIONS} paired devices: remove one, then pair again`);
   }
 
   #newToken(): string {

@@ -118,7 +118,8 @@ export type Proved = string | false | undefined;
  * session that is bound to no key is bound to `proved`. Synchronous for a session token that changes nothing, the usual
  * case.
  * @throws RelayError `unauthorized` with the reason when the session is bound to a key and there is no proof.
- * @throws RelayError `unavailable` when a pairing or refresh cannot be stored; no failure is counted then.
+ * @throws RelayError `unavailable` when a pairing or refresh cannot be stored, or there is no room for another
+ * session; no failure is counted then.
  */
 export function authenticate(
   parts: AuthParts,

@@ -1,6 +1,7 @@
-import { expect, it } from 'vitest';
+import { expect, it, vi } from 'vitest';
+import { RelayError } from '../../lib/errors.ts';
 import { connect } from '../support/client.ts';
-import { authenticate, bearer, describeMatrix, pair, registerCode } from '../support/relay.ts';
+import { authenticate, bearer, describeMatrix, pair, randomCode, registerCode } from '../support/relay.ts';
 
 const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/;
 
@@ -60,6 +61,24 @@ describeMatrix('first frame (contract 01 §3.3-3.6)', (start) => {
       payload: { reason: 'Invalid pairing code or session token' },
     });
     expect(await second.client.closed()).toEqual({ code: 1008, reason: 'Invalid pairing code or session token' });
+  });
+
+  it('a good code that the relay has no room for is refused in words, and counts as no failed attempt', async ({
+    skip,
+  }) => {
+    const target = await start();
+    if (!target.relay) return skip('the sessions of an object are not within reach');
+    const reason = 'This relay has 4096 paired devices: remove one, then pair again';
+    const create = vi.spyOn(target.relay.sessions, 'create').mockRejectedValue(new RelayError('unavailable', reason));
+    for (let attempt = 0; attempt < 20; attempt++) {
+      const code = randomCode();
+      await registerCode(target, code, {});
+      const { client, frame } = await authenticate(target, { pairing_code: code });
+      expect(frame).toMatchObject({ type: 'auth.fail', payload: { reason } });
+      expect(await client.closed()).toEqual({ code: 1008, reason });
+    }
+    create.mockRestore();
+    await pair(target);
   });
 
   it('a session token is answered with the same token and no new refresh token', async () => {

@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { createStorage, type Driver, type Storage } from 'unstorage';
 import memoryDriver from 'unstorage/drivers/memory';
 import { afterEach, describe, expect, it, vi } from 'vitest';
+import type { Session } from '../../../lib/sessions/session.ts';
 import { createStores } from '../../../storage/index.ts';
 import { openStateFile } from '../../../storage/node.ts';
 import type { SessionRecord } from '../../../storage/schema.ts';
@@ -112,7 +113,7 @@ describe('restart (01 §6.7)', () => {
 });
 
 describe('more records than MAX_SESSIONS', () => {
-  it('loads the 4096 seen last and removes the others', async () => {
+  it('loads every one of them, and pairs no further device (issue 23 §2.10)', async () => {
     const { store, clock, pair } = await setup();
     const { session } = await pair();
     const record = (await store.getItem(session.family)) as SessionRecord;
@@ -121,18 +122,17 @@ describe('more records than MAX_SESSIONS', () => {
     for (let at = 0; at < 4099; at++) {
       const prefix = at.toString(16).padStart(8, '0');
       const token_sha256 = at.toString(16).padStart(64, '0');
-      // The three not seen for longest are in the middle.
-      const last_seen = at >= 2000 && at < 2003 ? 1 : 2;
-      await store.setItem(family(at), { ...record, family: family(at), token_prefix: prefix, token_sha256, last_seen });
+      await store.setItem(family(at), { ...record, family: family(at), token_prefix: prefix, token_sha256 });
     }
-    const { sessions, log } = await setup(store, clock);
-    expect(sessions.count()).toBe(4096);
-    const keys = new Set(await store.getKeys());
-    expect(keys.size).toBe(4096);
-    expect([1999, 2000, 2001, 2002, 2003].filter((at) => keys.has(family(at)))).toEqual([1999, 2003]);
+    const { sessions, log, pair: pairMore } = await setup(store, clock);
+    expect([sessions.count(), (await store.getKeys()).length]).toEqual([4099, 4099]);
     expect(log.lines.filter((line) => line.includes('[WARNING]'))).toEqual([
-      expect.stringMatching(/4099 sessions are stored: keeping the 4096 that were seen last/),
+      expect.stringMatching(/4099 sessions are stored: no device pairs while there are 4096 or more/),
     ]);
+    await expect(pairMore({ id: 'new' })).rejects.toMatchObject({ kind: 'unavailable' });
+    for (let left = 4; left > 0; left--) await sessions.revoke(sessions.list()[0] as Session);
+    await pairMore({ id: 'new' });
+    expect([sessions.count(), (await store.getKeys()).length]).toEqual([4096, 4096]);
   });
 });
 

@@ -166,19 +166,21 @@ describe('last seen', () => {
 });
 
 describe('the number of sessions', () => {
-  it('is limited to 4096: a pairing beyond that ends the session not seen for longest', async () => {
-    const { sessions, clock, ended, pair } = await setup();
-    const first = await pair({ id: 'first' });
-    const second = await pair({ id: 'second' });
-    for (let at = 2; at < 4096; at++) await pair({ id: `device-${at}` });
+  it('is limited to 4096: a pairing beyond that is refused, and no session ends for it (issue 23 §2.10)', async () => {
+    const { sessions, clock, ended, pair, log } = await setup();
+    const first = await pair({ id: 'first' }, { ttlSeconds: 3600 });
+    for (let at = 1; at < 4096; at++) await pair({ id: `device-${at}` });
     clock.advance(1_000);
-    sessions.authenticate(first.token);
+    // A device that pairs anew replaces its own session.
     await pair({ id: 'device-7' });
     expect([sessions.count(), ended.length]).toEqual([4096, 1]);
+    const refusal = { kind: 'unavailable', message: expect.stringContaining('4096 paired devices: remove one') };
+    await expect(pair({ id: 'one more' })).rejects.toMatchObject(refusal);
+    expect(log.lines.at(-1)).toContain('(one more) cannot pair: there are 4096 sessions');
+    expect([sessions.count(), ended.length, sessions.isAlive(first.session)]).toEqual([4096, 1, true]);
+    clock.advance(3_600_000);
     await pair({ id: 'one more' });
-    expect(sessions.count()).toBe(4096);
-    expect(ended.at(-1)).toEqual([second.session.prefix, 'replaced']);
-    expect(sessions.authenticate(first.token)).toBe(first.session);
+    expect([sessions.count(), sessions.isAlive(first.session)]).toEqual([4096, false]);
   });
 });
 
