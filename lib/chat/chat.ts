@@ -8,6 +8,7 @@ import type { Payload } from '../socket/envelope.ts';
 import { type AgentEvent, initialState, readEvent, type StreamState } from './events.ts';
 import { legacy } from './legacy.ts';
 import { createPauseSwitch } from './pause-switch.ts';
+import { type SilenceWatch, watchSilence } from './silence.ts';
 import { createSseReader } from './sse.ts';
 import { typed } from './typed.ts';
 import { createAgentApi } from './upstream.ts';
@@ -143,7 +144,14 @@ export function createChat({ config, upstream, clock, log }: ChatParts): Chat {
     }
     const emitter = createEmitter(client, initialState(sessionId), reply);
     task.cancelled = () => emitter.emit({ kind: 'cancelled' });
-    await pump(client, await api.stream({ sessionId, message, profile }, signal), emitter, task.controller);
+    const silence = watchSilence(clock, (seconds) => emitter.emit({ kind: 'waiting', seconds }));
+    silence.start();
+    try {
+      const body = await api.stream({ sessionId, message, profile }, signal);
+      await pump(client, body, emitter, silence, task.controller);
+    } finally {
+      silence.stop();
+    }
     log.debug(`chat: the stream of session ${sessionId} ended`);
   }
 
@@ -166,6 +174,7 @@ export function createChat({ config, upstream, clock, log }: ChatParts): Chat {
     client: ChatClient,
     body: AsyncIterable<Uint8Array>,
     { emit, isFinal }: Emitter,
+    silence: SilenceWatch,
     controller: AbortController,
   ): Promise<void> {
     const { signal } = controller;
@@ -177,11 +186,24 @@ export function createChat({ config, upstream, clock, log }: ChatParts): Chat {
     const reader = createSseReader((sse) => {
       const event = readEvent(sse);
       if (!event) return;
+      silence.heard();
       emit(event);
       if (isLast(event)) linger ??= clock.after(LINGER_TIMEOUT, finish);
     });
     const { pause, resume, resumed } = createPauseSwitch();
-    const unfollow = client.follow({ high: HIGH_WATER_MARK, low: LOW_WATER_MARK, pause, resume });
+    const unfollow = client.follow({
+      high: HIGH_WATER_MARK,
+      low: LOW_WATER_MARK,
+      // While the client is behind, nobody listens to the agent.
+      pause() {
+        pause();
+        silence.stop();
+      },
+      resume() {
+        resume();
+        silence.start();
+      },
+    });
     signal.addEventListener('abort', resume);
     try {
       for await (const bytes of body) {

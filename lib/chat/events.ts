@@ -2,12 +2,13 @@ import { isObject, parseObject } from '../kit/json.ts';
 import type { Payload } from '../socket/envelope.ts';
 import type { SseEvent } from './sse.ts';
 
-/** An event of the agent's stream, its `[DONE]` mark, its clean end, or its end by the client. */
+/** An event of the agent's stream, its `[DONE]` mark, its clean end, its end by the client, or its silence. */
 export type AgentEvent =
   | { kind: 'event'; type?: string; data: Payload }
   | { kind: 'mark' }
   | { kind: 'end' }
-  | { kind: 'cancelled' };
+  | { kind: 'cancelled' }
+  | { kind: 'waiting'; seconds: number };
 
 /** State of one `chat.send` while its stream runs. */
 export interface StreamState {

@@ -76,7 +76,10 @@ const TABLE: [type: string, shape: Shape, upstream: string[]][] = [
 const TERMINAL = new Set(['chat.completed', 'chat.error']);
 const BY_UPSTREAM = new Map(TABLE.flatMap(([type, shape, names]) => names.map((name) => [name, { type, shape }])));
 
-/** Envelopes for clients without typed events (contract 02 §5.6). Only the first terminal event is sent. */
+/**
+ * Envelopes for clients without typed events (contract 02 §5.6), which have none for a silent agent. Only the first
+ * terminal event is sent.
+ */
 export const legacy: Dialect = (state, event, _now) => {
   const isEnd = event.kind === 'end' || event.kind === 'cancelled';
   const name = event.kind === 'event' ? event.type : isEnd ? 'done' : undefined;

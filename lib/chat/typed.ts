@@ -31,6 +31,9 @@ export const typed: Dialect = (state, event, now) => {
   if (event.kind === 'cancelled') {
     return state.final ? { state } : step(state, 'done', {}, { state: 'final', cancelled: true }, now);
   }
+  if (event.kind === 'waiting') {
+    return state.final ? { state } : step(state, 'relay.waiting', {}, { seconds: event.seconds }, now);
+  }
   const name = event.type ?? 'assistant.delta';
   const payload = { ...event.data };
   for (const field of ENVELOPE_FIELDS) delete payload[field];

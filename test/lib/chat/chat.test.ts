@@ -117,10 +117,11 @@ describe('timeouts (contract 02 §5.2)', () => {
     }
     await clock.advanceAsync(30 * MINUTE - 1);
     await settled();
-    expect([sent, chat.running()]).toEqual([[], 1]);
+    const others = () => sent.filter(({ payload }) => payload.event !== 'relay.waiting');
+    expect([others(), chat.running()]).toEqual([[], 1]);
     await clock.advanceAsync(1);
     await settled();
-    expect(sent).toMatchObject([
+    expect(others()).toMatchObject([
       {
         type: 'chat.error',
         payload: { message: 'The API server sent nothing for 30 minutes', error: 'upstream_error' },
@@ -144,6 +145,70 @@ describe('timeouts (contract 02 §5.2)', () => {
       expect(requests[0]?.signal.aborted).toBe(true);
       expect([chat.running(), clock.pending]).toEqual([0, 0]);
     }
+  });
+});
+
+describe('a silent agent (issue 23 §2.9)', () => {
+  const waits = (sent: { payload: Record<string, unknown> }[]) =>
+    sent.filter(({ payload }) => payload.event === 'relay.waiting').map(({ payload }) => payload.payload);
+
+  it.each([true, false])(
+    'is reported each 30 s to a client that reads typed events (answered: %s)',
+    async (answers) => {
+      const { chat, client, clock, bodies, sent } = setUp({ answers });
+      chat.send(client, 'c1', TURN);
+      await settled();
+      await clock.advanceAsync(29_999);
+      expect(sent).toEqual([]);
+      await clock.advanceAsync(1);
+      expect(sent).toMatchObject([
+        {
+          channel: 'chat',
+          type: 'stream.event',
+          id: 'c1',
+          payload: { type: 'stream.event', schema_version: 1, session_id: 's1', run_id: null, seq: 1 },
+        },
+      ]);
+      await clock.advanceAsync(65_000);
+      expect(waits(sent)).toEqual([{ seconds: 30 }, { seconds: 60 }, { seconds: 90 }]);
+      if (answers) {
+        // A comment keeps the connection alive, and says nothing to the client.
+        bodies[0]?.raw(': still here\n');
+        bodies[0]?.event({ type: 'assistant.delta', delta: 'Hm', seq: 2 });
+        await settled();
+        await clock.advanceAsync(29_999);
+        expect(sent.at(-1)?.payload).toMatchObject({ event: 'assistant.delta', seq: 4 });
+        await clock.advanceAsync(1);
+        expect(sent.at(-1)?.payload).toMatchObject({ event: 'relay.waiting', seq: 5, payload: { seconds: 30 } });
+        bodies[0]?.raw('data: [DONE]\n\n');
+        await settled();
+        await clock.advanceAsync(29_999);
+        expect([sent.at(-1)?.payload.event, waits(sent).length]).toEqual(['done', 4]);
+      }
+      chat.drop(client);
+      await settled();
+      expect(clock.pending).toBe(0);
+    },
+  );
+
+  it('is not reported to any other client, nor while the client is behind', async () => {
+    const legacy = setUp({ typedStream: false });
+    legacy.chat.send(legacy.client, 'c1', TURN);
+    await legacy.clock.advanceAsync(20 * MINUTE);
+    expect(legacy.sent).toEqual([]);
+    for (const limits of legacy.marks) limits.resume();
+    await legacy.clock.advanceAsync(5 * MINUTE);
+    expect(legacy.sent).toEqual([]);
+
+    const { chat, client, clock, sent, marks } = setUp();
+    chat.send(client, 'c1', TURN);
+    await settled();
+    for (const limits of marks) limits.pause();
+    await clock.advanceAsync(5 * MINUTE);
+    expect(sent).toEqual([]);
+    for (const limits of marks) limits.resume();
+    await clock.advanceAsync(30_000);
+    expect(waits(sent)).toEqual([{ seconds: 30 }]);
   });
 });
 

@@ -1,0 +1,46 @@
+import type { Cancel, Clock } from '../kit/clock.ts';
+
+/** Milliseconds of an agent's silence between two reports of it. */
+const REPORT_EVERY = 30_000;
+
+/** Reports how long nothing has been heard, time and again. */
+export interface SilenceWatch {
+  /** Begins to count, or counts anew. */
+  start(): void;
+  /** Something was heard. */
+  heard(): void;
+  stop(): void;
+}
+
+/** Calls `onSilence` with the seconds of silence: 30, 60, 90 and so on. One timer for any number of `heard`. */
+export function watchSilence(clock: Clock, onSilence: (seconds: number) => void): SilenceWatch {
+  let since = 0;
+  let reports = 0;
+  let cancel: Cancel = () => {};
+
+  function heard(): void {
+    since = clock.monotonic();
+    reports = 0;
+  }
+
+  function arm(): void {
+    const due = since + (reports + 1) * REPORT_EVERY;
+    cancel = clock.after(due - clock.monotonic(), () => {
+      if (clock.monotonic() >= since + (reports + 1) * REPORT_EVERY) {
+        reports++;
+        onSilence((reports * REPORT_EVERY) / 1000);
+      }
+      arm();
+    });
+  }
+
+  return {
+    start() {
+      cancel();
+      heard();
+      arm();
+    },
+    heard,
+    stop: () => cancel(),
+  };
+}
