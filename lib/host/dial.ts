@@ -5,9 +5,14 @@ export interface SocketEnd {
   reason: string;
   /** HTTP status of a refused upgrade. */
   status?: number;
+  /** Nothing listens there, or behind the broker: see `NotListening`. */
+  isRefused?: true;
   /** The peer is another one than the pinned origin: see `OtherPeer`. */
   isOtherPeer?: true;
 }
+
+/** The broker is there, and its host is not; or the broker is away itself. */
+export class NotListening extends Error {}
 
 /** The server at a pinned origin has another key or certificate. Nothing but the handshake was sent. */
 export class OtherPeer extends Error {}
@@ -56,6 +61,8 @@ export interface TunnelRequest {
   hello(): string;
   /** Why the tunnel is refused after the server's first message, or null. */
   refuse(answer: string): string | null;
+  /** Whether that refusal says that the host is not connected. */
+  isOffline?(answer: string): boolean;
 }
 
 /** How a pinned origin is reached: directly, or through a tunnel of its own for every connection. */

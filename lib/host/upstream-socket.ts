@@ -43,14 +43,17 @@ export interface UpstreamSocketRequest {
 export class UpstreamSocketError extends Error {
   /** HTTP status of a refused upgrade. */
   readonly status?: number;
+  /** Nothing listens there. */
+  readonly isRefused: boolean;
 
-  constructor(message: string, status?: number) {
+  constructor(message: string, { status, isRefused = false }: { status?: number; isRefused?: boolean } = {}) {
     super(message);
     this.name = 'UpstreamSocketError';
     this.status = status;
+    this.isRefused = isRefused;
   }
 
-  static refused = (status: number) => new UpstreamSocketError(`HTTP ${status}`, status);
+  static refused = (status: number) => new UpstreamSocketError(`HTTP ${status}`, { status });
 }
 
 /**

@@ -1,13 +1,13 @@
 import type { DialBroker } from '../host/broker-socket.ts';
 import { type Cancel, type Clock, seconds, systemClock } from '../kit/clock.ts';
+import { type Attempts, type Ending, NO_ATTEMPTS, nextAttempt, type Pace } from '../kit/reconnect.ts';
 import { withTimeout } from '../kit/timeouts.ts';
 import type { Log } from '../log.ts';
 import { type BrokerRequest, BrokerRequestError, HostLink } from './host-link.ts';
 import type { OpenLocalEnd } from './host-streams.ts';
 
-const MAX_DELAY = 60_000;
-/** Milliseconds for which a connection has to live to count as a success. */
-const STABLE = 30_000;
+/** 1, 2, 4, ... 60 s, and up to a second more (contract 08 §6.1). */
+export const PACE: Pace = { max: 60_000, jitter: (wait) => Math.min(1000, wait / 4) };
 /** Milliseconds for the broker's close frame when the relay stops. */
 const CLOSE_TIMEOUT = 2_000;
 /** Milliseconds that streams get to end by themselves when the relay stops. */
@@ -42,21 +42,12 @@ export interface ConnectorParts {
   onConnected(): void;
 }
 
-/**
- * Milliseconds until the next attempt after so many failures in a row: 1, 2, 4, ... 60 s, and up to a second more so that
- * hosts do not return in step (contract 08 §6.1).
- */
-export function retryDelay(failures: number, random: number): number {
-  const delay = Math.min(MAX_DELAY, 1000 * 2 ** Math.min(failures - 1, 16));
-  return delay + random * Math.min(1000, delay / 4);
-}
-
 /** Keeps this host connected to its broker: one connection at a time, with growing pauses between attempts. */
 export class Connector {
   readonly #parts: ConnectorParts;
   #state: ConnectorState = 'stopped';
   #link: HostLink | undefined;
-  #failures = 0;
+  #retries: Attempts = NO_ATTEMPTS;
   #attempts = 0;
   #completed = 0;
   #connectedAt: number | null = null;
@@ -134,7 +125,7 @@ export class Connector {
       completed: () => {
         this.#completed++;
       },
-      ended: (reason) => this.#ended(link, reason),
+      ended: (reason, ending) => this.#ended(link, reason, ending),
     });
     this.#link = link;
     link.start();
@@ -150,21 +141,22 @@ export class Connector {
     onConnected();
   }
 
-  #ended(link: HostLink, reason: string): void {
+  #ended(link: HostLink, reason: string, ending: Ending): void {
     if (this.#link !== link) return;
     const { clock, log, token, random = Math.random } = this.#parts;
-    const wasStable = this.isConnected && clock.monotonic() - this.#connectedSince >= STABLE;
-    this.#failures = wasStable ? 1 : this.#failures + 1;
+    const now = clock.monotonic();
+    const lasted = this.isConnected ? now - this.#connectedSince : null;
+    const { attempts, wait } = nextAttempt(this.#retries, { ending, lasted }, { now, random: random() }, PACE);
+    this.#retries = attempts;
     this.#link = undefined;
     this.#state = 'backoff';
     this.#connectedAt = null;
     // A broker chooses some of these words, and must not have the token appear in them.
     const error = reason.replaceAll(token, '***').slice(0, MAX_ERROR);
-    const delay = retryDelay(this.#failures, random());
-    const line = `no connection to the broker: ${error}; trying again in ${Math.round(delay / 1000)} s`;
+    const line = `no connection to the broker: ${error}; trying again in ${Math.ceil(wait / 1000)} s`;
     if (error === this.#lastError) log.debug(line);
     else log.warn(line);
     this.#lastError = error;
-    this.#cancelRetry = clock.after(delay, () => this.#connect());
+    this.#cancelRetry = clock.after(wait, () => this.#connect());
   }
 }

@@ -1,6 +1,8 @@
 import { describeError } from '../errors.ts';
 import type { BrokerSocket, DialBroker } from '../host/broker-socket.ts';
+import { UpstreamSocketError } from '../host/upstream-socket.ts';
 import type { Cancel, Clock } from '../kit/clock.ts';
+import { type Ending, endingOf } from '../kit/reconnect.ts';
 import { visibleLine } from '../kit/text.ts';
 import { decodeFrame, MAX_FRAME } from './frames.ts';
 import { HostStreams, type OpenLocalEnd, WINDOW } from './host-streams.ts';
@@ -10,7 +12,8 @@ import { type BrokerMessage, encodeMessage, type HostMessage, parseBrokerMessage
 /** Milliseconds for the answer to the registration, and for that to a request. */
 const REGISTER_TIMEOUT = 10_000;
 const REQUEST_TIMEOUT = 10_000;
-const PING_INTERVAL = 30_000;
+/** A broker that answers none is given up after two of them. */
+const PING_INTERVAL = 7_000;
 /** Unanswered requests of one connection. */
 const MAX_PENDING = 1024;
 const SHUTTING_DOWN = 1001;
@@ -42,7 +45,7 @@ export interface HostLinkParts {
   /** A stream is over. */
   completed(): void;
   /** The attempt failed or the connection ended, with the reason; called once, and not after `close`. */
-  ended(reason: string): void;
+  ended(reason: string, ending: Ending): void;
 }
 
 interface PendingRequest {
@@ -149,7 +152,8 @@ export class HostLink {
         bytes: (bytes) => this.#receiveBytes(bytes),
         closed: ({ code, reason }) => {
           this.#socket = undefined;
-          this.#end(`the broker closed the connection (${code}${reason && `: ${visibleLine(reason)}`})`);
+          const why = `${code}${reason && `: ${visibleLine(reason)}`}`;
+          this.#end(`the broker closed the connection (${why})`, endingOf({ code }));
           this.#onClosed();
         },
       });
@@ -157,7 +161,8 @@ export class HostLink {
       if (this.#state === 'over') socket.terminate();
       else this.#register(socket);
     } catch (error) {
-      this.#end(describeError(error));
+      const { status, isRefused } = error instanceof UpstreamSocketError ? error : {};
+      this.#end(describeError(error), endingOf({ code: 1006, status, isRefused }));
     }
   }
 
@@ -237,15 +242,15 @@ export class HostLink {
 
   /** Ends the connection from this side. */
   #fail(reason: string, code?: string): void {
-    this.#end(reason, code);
+    this.#end(reason, 'other', code);
     this.#abort.abort();
     this.#socket?.terminate();
   }
 
-  #end(reason: string, code?: string): void {
+  #end(reason: string, ending: Ending, code?: string): void {
     if (this.#state === 'over') return;
     this.#finish(code);
-    this.#parts.ended(reason);
+    this.#parts.ended(reason, ending);
   }
 
   /** Frees everything but the socket. Requests that wait fail with `code`. */

@@ -41,3 +41,40 @@ it('asks nobody why a connection failed that the page itself closed while it was
   await vi.waitFor(() => expect(ends).toMatchObject([{ code: 1006 }]));
   expect(fetched).not.toHaveBeenCalled();
 });
+
+it.each<[string, Response | Error, Partial<SocketEnd>, number[]]>([
+  ['nothing answers at all', new TypeError('Failed to fetch'), { code: 1006, isRefused: true }, []],
+  [
+    'a proxy answers whose relay is away',
+    new Response(null, { status: 503, headers: { 'retry-after': '9' } }),
+    { status: 503 },
+    [],
+  ],
+  [
+    'the relay answers otherwise',
+    new Response(null, { status: 426 }),
+    { reason: 'the relay refused the connection' },
+    [],
+  ],
+  [
+    'there were too many attempts',
+    new Response(null, { status: 429, headers: { 'retry-after': '9' } }),
+    { status: 429 },
+    [9],
+  ],
+])('tells a relay that restarts from one that refuses (issue 23 §2.4): %s', async (_, answer, expected, waits) => {
+  vi.stubGlobal('WebSocket', BrowserSocket);
+  onTestFinished(() => void vi.unstubAllGlobals());
+  const fetched = vi.spyOn(globalThis, 'fetch').mockImplementation(async () => {
+    if (answer instanceof Error) throw answer;
+    return answer;
+  });
+  onTestFinished(() => fetched.mockRestore());
+  const limited: number[] = [];
+  const end = await new Promise<SocketEnd>((resolve) => {
+    const url = 'ws://127.0.0.1:1/ws';
+    createBrowserDial((seconds) => limited.push(seconds))(url, { open() {}, message() {}, alive() {}, close: resolve });
+  });
+  expect(end).toMatchObject(expected);
+  expect([end.isRefused ?? false, limited]).toEqual([expected.isRefused ?? false, waits]);
+});

@@ -75,7 +75,7 @@ describeInBrowser('the app without a relay (issue 17)', ({ open }) => {
     allow(/WebSocket|Failed to load resource|ERR_/);
     await page.goto(`http://localhost:${proxy.port}/app/#code=${await newCode(relay)}`);
     await connected(page);
-    // A connection that lasted a second is made again at once.
+    // A connection that lasted a second is made again soon.
     await page.waitForFunction(() => performance.now() > 2500);
     await page.evaluate(() => {
       const header = document.querySelector('header') as Element;

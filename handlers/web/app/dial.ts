@@ -1,4 +1,4 @@
-import type { Dial } from '../../../lib/host/dial.ts';
+import type { Dial, SocketEnd } from '../../../lib/host/dial.ts';
 
 /** Milliseconds for the question why an upgrade was refused. */
 const ASK_TIMEOUT = 5000;
@@ -20,19 +20,21 @@ export const createBrowserDial = (onLimited: OnLimited): Dial => {
     let isOver = false;
     let whenClosed = () => {};
 
-    function end(code: number, reason: string, status?: number): void {
+    function end(code: number, reason: string, more: Pick<SocketEnd, 'status' | 'isRefused'> = {}): void {
       if (isOver) return;
       isOver = true;
-      events.close({ code, reason, ...(status !== undefined && { status }) });
+      events.close({ code, reason, ...more });
       whenClosed();
     }
 
     async function explainRefusal(): Promise<void> {
-      const wait = await retryAfter(url);
-      if (wait === null) return end(NO_CLOSE, 'the relay does not answer');
-      if (wait === 0) return end(NO_CLOSE, 'the relay refused the connection');
+      const answer = await askWhy(url);
+      if (answer === 'silent') return end(NO_CLOSE, 'the relay does not answer');
+      if (answer === 'unreachable') return end(NO_CLOSE, 'the relay does not answer', { isRefused: true });
+      const { status, wait } = answer;
+      if (status !== 429) return end(NO_CLOSE, 'the relay refused the connection', awayStatus(status));
       onLimited(wait);
-      end(NO_CLOSE, '', 429);
+      end(NO_CLOSE, '', { status });
     }
 
     socket.onopen = () => {
@@ -68,16 +70,20 @@ export const createBrowserDial = (onLimited: OnLimited): Dial => {
   };
 };
 
-/** Seconds until the relay accepts another upgrade from here: 0 for at once, null when nothing answers. */
-async function retryAfter(socketUrl: string): Promise<number | null> {
+/**
+ * Asks why an upgrade was refused: the status of a plain request, and the seconds until the relay accepts another upgrade
+ * from here. A browser does not say why there is no answer, but a connection that cannot be made fails at once.
+ */
+async function askWhy(socketUrl: string): Promise<{ status: number; wait: number } | 'unreachable' | 'silent'> {
+  const signal = AbortSignal.timeout(ASK_TIMEOUT);
   try {
-    const response = await fetch(socketUrl.replace(/^ws/, 'http'), {
-      signal: AbortSignal.timeout(ASK_TIMEOUT),
-      cache: 'no-store',
-      credentials: 'omit',
-    });
-    return Number(response.headers.get('retry-after')) || 0;
+    const url = socketUrl.replace(/^ws/, 'http');
+    const { status, headers } = await fetch(url, { signal, cache: 'no-store', credentials: 'omit' });
+    return { status, wait: Number(headers.get('retry-after')) || 0 };
   } catch {
-    return null;
+    return signal.aborted ? 'silent' : 'unreachable';
   }
 }
+
+/** Of a proxy whose relay is away. */
+const awayStatus = (status: number) => (status === 502 || status === 503 ? { status } : {});

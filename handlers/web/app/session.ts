@@ -25,8 +25,6 @@ const ECHO_TIMEOUT = 10_000;
 const FIRST_ECHO_TIMEOUT = 4_000;
 /** Without a proof for this long, a connection is never shown as good (contract 09 §2). */
 export const PROOF_LIFE = 45_000;
-/** A connection that lasted this long is made again at once when it breaks. */
-const WORTH_A_RETRY = 1_000;
 /** For new credentials after a 401. */
 const RENEW_TIMEOUT = 10_000;
 
@@ -80,7 +78,6 @@ export function createSession({ store, base, deviceName }: SessionParts) {
   const log = createLog('ERROR', () => {});
   const prover = createProver(base);
   let link = makeLink();
-  let onlineSince = 0;
   let limitedFor = 0;
 
   /** A session that a backup holds too stays without a key: its other browser has none. So does one that was signed out. */
@@ -113,17 +110,11 @@ export function createSession({ store, base, deviceName }: SessionParts) {
   }
 
   function report(next: LinkState): void {
-    const lasted = state.value.name === 'online' ? systemClock.monotonic() - onlineSince : 0;
-    if (next.name === 'online') onlineSince = systemClock.monotonic();
     state.value = next;
     if (next.name === 'online') profiles.value = readProfiles(next.relay.profiles);
     if (next.name === 'unpaired') profiles.value = [];
     // Another tab has renewed the credentials that the relay has refused here.
     if (next.name === 'unpaired' && store.current.value) queueMicrotask(() => link.start());
-    // A connection that worked is made again at once; the relay's own waits are for those that do not.
-    if (next.name === 'waiting' && lasted > WORTH_A_RETRY && !next.rateLimited && isUsed()) {
-      queueMicrotask(() => link.start());
-    }
   }
 
   /** Starts with a new link: the old connection is given up whatever state it is in. */
@@ -293,9 +284,6 @@ export function createSession({ store, base, deviceName }: SessionParts) {
 }
 
 export type { Pairing };
-
-/** Whether somebody may be looking at the page. */
-const isUsed = (): boolean => document.visibilityState === 'visible' && navigator.onLine;
 
 /** The socket beside the pages, which lie in `app/`. */
 function socketUrl(base: string): string {

@@ -83,6 +83,10 @@ const tunnelTo = ({ url, hostId }: Broker, kind: 'bootstrap' | 'route', token: s
     if (!answer) return 'the broker answered with what is no answer';
     return answer.type === 'matched' ? null : refusalText(answer.code);
   },
+  isOffline(text) {
+    const answer = parseClientAnswer(text);
+    return answer?.type === 'error' && answer.code === 'host_offline';
+  },
 });
 
 const REFUSALS: Record<string, string> = {

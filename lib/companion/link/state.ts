@@ -1,4 +1,13 @@
 import type { PeerKey, SocketEnd } from '../../host/dial.ts';
+import {
+  type Attempts,
+  type Ending,
+  endingOf,
+  NO_ATTEMPTS,
+  nextAttempt,
+  type Outcome,
+  type Pace,
+} from '../../kit/reconnect.ts';
 import type { Credentials, IssuedSession, RelayInfo } from './auth.ts';
 import {
   attemptOrder,
@@ -21,11 +30,13 @@ const REACH_TIMEOUT = 35_000;
 /** For other routes while this device is where only Reach works. */
 const BEFORE_REACH_TIMEOUT = 5000;
 const AUTH_TIMEOUT = 20_000;
-const FIRST_BACKOFF = 1000;
-const MAX_BACKOFF = 30_000;
 const RATE_LIMIT_BACKOFF = 300_000;
-/** A connection that is lost sooner than this does not reset the backoff. */
-export const STEADY_AFTER = 30_000;
+/** 1 s doubling to 30 s (contract 02 §8), less up to a fifth; a person may be looking at a link that breaks. */
+export const PACE = {
+  max: 30_000,
+  afterBreak: { min: 200, max: 600 },
+  jitter: (wait: number) => -wait / 5,
+} satisfies Pace;
 
 export type LinkState =
   /** No credentials, or the relay has refused them. Nothing happens until `start`. */
@@ -95,8 +106,11 @@ export interface LinkMachine {
   /** The endpoints of the current round, and the index of the one being tried. */
   readonly round: readonly Endpoint[];
   readonly index: number;
-  /** Failed rounds since the link was last steady. */
-  readonly failures: number;
+  /** The endpoint on which the link was last online: its ID. */
+  readonly lastOnline: string | null;
+  /** How the attempt at that endpoint ended in the current round. */
+  readonly ending: Ending;
+  readonly attempts: Attempts;
 }
 
 /** Inputs of a transition besides machine and event. */
@@ -122,7 +136,9 @@ export const initialMachine = (offer: PairingOffer | null = null): LinkMachine =
   offer,
   round: [],
   index: 0,
-  failures: 0,
+  lastOnline: null,
+  ending: 'other',
+  attempts: NO_ATTEMPTS,
 });
 
 /**
@@ -179,9 +195,8 @@ export function transition(machine: LinkMachine, event: LinkEvent, facts: LinkFa
       if (event.name === 'closed' && isRevoked(event.end, state.endpoint)) {
         return revoked(machine, state.endpoint, event.end.reason, facts);
       }
-      if (event.name === 'closed') return lost(machine, state.since, 'ended', describeEnd(event.end), facts);
       if (event.name === 'better') return goBack(machine, event.endpoint, facts);
-      return event.name === 'silent' ? lost(machine, state.since, 'terminate', event.reason, facts) : ignored;
+      return event.name === 'closed' || event.name === 'silent' ? lost(machine, state.since, event, facts) : ignored;
   }
 }
 
@@ -210,7 +225,7 @@ function opened(machine: LinkMachine, { endpoint, pins }: Connecting, spki: Peer
 /** Another route may still be tried, but not without a word: somebody may want exactly that. */
 function notConnected(machine: LinkMachine, { endpoint }: Connecting, end: SocketEnd, facts: LinkFacts): Step {
   if (end.status === 429) return rateLimited(machine, facts);
-  const { machine: next, effects } = tryNext(machine, 'ended', describeEnd(end), facts);
+  const { machine: next, effects } = tryNext(withEnding(machine, endpoint, end), 'ended', describeEnd(end), facts);
   if (!end.isOtherPeer) return { machine: next, effects };
   const text = aboutKey(`${authority(endpoint.url)}: ${end.reason}`);
   return { machine: next, effects: [{ name: 'log', level: 'error', text }, ...effects] };
@@ -238,7 +253,7 @@ function authenticating(machine: LinkMachine, state: Authenticating, event: Link
       case 'auth-fail':
         return refused(machine, endpoint, event.reason, during, facts);
       case 'closed':
-        return tryNext(machine, 'ended', describeEnd(event.end), facts);
+        return tryNext(withEnding(machine, endpoint, event.end), 'ended', describeEnd(event.end), facts);
       case 'timeout': {
         const reason = `no answer to the authentication within ${AUTH_TIMEOUT / 1000} s`;
         return tryNext(machine, 'terminate', reason, facts);
@@ -253,8 +268,8 @@ function authenticating(machine: LinkMachine, state: Authenticating, event: Link
   switch (event.name) {
     case 'stored': {
       // The code of an offer works once: from now on, the stored session is used.
-      const redeemed = { ...machine, offer: null };
-      if (step.end) return tryNext(redeemed, 'ended', describeEnd(step.end), facts);
+      const redeemed = { ...machine, offer: null, lastOnline: endpointId(endpoint) };
+      if (step.end) return tryNext(withEnding(redeemed, endpoint, step.end), 'ended', describeEnd(step.end), facts);
       const online: LinkState = { name: 'online', endpoint, since: facts.now, relay: event.relay };
       return enter(redeemed, online, { timer: null, start: { name: 'go-online' } });
     }
@@ -355,7 +370,7 @@ function startRound(machine: LinkMachine, { pairing, epoch }: LinkFacts): Step {
   const round = usable.length > 0 ? usable : all;
   const [endpoint] = round;
   if (!endpoint) return enter(initialMachine(offer), { name: 'unpaired' }, { timer: null });
-  return connect({ ...machine, round, index: 0 }, endpoint, pairing, {});
+  return connect({ ...machine, round, index: 0, ending: 'other' }, endpoint, pairing, {});
 }
 
 /** Tries the better endpoint, and then all others: what answers a probe may still refuse the socket. */
@@ -365,7 +380,7 @@ function goBack(machine: LinkMachine, better: Endpoint, { pairing, epoch }: Link
     (endpoint) => endpointId(endpoint) !== endpointId(better) && isUsable(endpoint, pairing, epoch),
   );
   const round = [better, ...usable];
-  return connect({ ...machine, round, index: 0 }, better, pairing, { disconnect: 'close' });
+  return connect({ ...machine, round, index: 0, ending: 'other' }, better, pairing, { disconnect: 'close' });
 }
 
 function connectTimeout({ offer }: LinkMachine, { broker }: Endpoint, pairing: Pairing | null): number {
@@ -395,30 +410,40 @@ function connect(
   return enter(machine, state, { disconnect, timer, start: { name: 'dial', endpoint } });
 }
 
-function lost(machine: LinkMachine, since: number, disconnect: Disconnect, reason: string, facts: LinkFacts): Step {
-  const failures = facts.now - since >= STEADY_AFTER ? 0 : machine.failures;
-  return backOff({ ...machine, failures }, disconnect, reason, facts);
+/** What another endpoint does says nothing about the relay that was there a moment ago. */
+const withEnding = (machine: LinkMachine, endpoint: Endpoint, end: SocketEnd): LinkMachine =>
+  endpointId(endpoint) === machine.lastOnline ? { ...machine, ending: endingOf(end) } : machine;
+
+function lost(
+  machine: LinkMachine,
+  since: number,
+  event: Extract<LinkEvent, { name: 'closed' | 'silent' }>,
+  facts: LinkFacts,
+): Step {
+  const outcome = {
+    ending: event.name === 'closed' ? endingOf(event.end) : 'broken',
+    lasted: facts.now - since,
+  } as const;
+  if (event.name === 'silent') return backOff(machine, 'terminate', event.reason, facts, outcome);
+  return backOff(machine, 'ended', describeEnd(event.end), facts, outcome);
 }
 
-function backOff(machine: LinkMachine, disconnect: Disconnect, reason: string, { random }: LinkFacts): Step {
-  const wait = backoff(machine.failures, random);
-  const next = { ...machine, failures: machine.failures + 1 };
-  return enter(next, { name: 'waiting', reason, wait, rateLimited: false }, { disconnect, timer: wait });
+function backOff(
+  machine: LinkMachine,
+  disconnect: Disconnect,
+  reason: string,
+  facts: LinkFacts,
+  outcome: Outcome = { ending: machine.ending, lasted: null },
+): Step {
+  const { attempts, wait } = nextAttempt(machine.attempts, outcome, facts, PACE);
+  const state: LinkState = { name: 'waiting', reason, wait, rateLimited: false };
+  return enter({ ...machine, attempts }, state, { disconnect, timer: wait });
 }
 
 function rateLimited(machine: LinkMachine, { random }: LinkFacts): Step {
   const reason = 'the relay answers 429: too many failed attempts from here';
   const wait = rateLimitBackoff(random);
   return enter(machine, { name: 'waiting', reason, wait, rateLimited: true }, { disconnect: 'ended', timer: wait });
-}
-
-/**
- * Wait after `failures` failed rounds, ms: 1 s doubling to 30 s, less a random part of up to a fifth, so that devices
- * that lost the same relay do not all return at once. `random` is from [0, 1).
- */
-export function backoff(failures: number, random: number): number {
-  const full = Math.min(FIRST_BACKOFF * 2 ** Math.min(Math.max(failures, 0), 10), MAX_BACKOFF);
-  return Math.round(full * (1 - 0.2 * random));
 }
 
 /** Wait after a 429, ms: five minutes (contract 01 §3.1) plus a random part of up to a tenth. */

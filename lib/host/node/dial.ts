@@ -1,7 +1,7 @@
 import { createHash, X509Certificate } from 'node:crypto';
 import { TLSSocket } from 'node:tls';
 import { WebSocket } from 'ws';
-import { type Dial, type DialedSocket, OtherPeer, type PinnedRoute, type SocketEvents } from '../dial.ts';
+import { type Dial, type DialedSocket, NotListening, OtherPeer, type PinnedRoute, type SocketEvents } from '../dial.ts';
 import { explain } from './explain.ts';
 import { createPinnedConnector, type PinnedConnector } from './pinned.ts';
 
@@ -56,6 +56,7 @@ function dialWith(url: string, events: SocketEvents, { ended, ...connect }: Conn
   let status: number | undefined;
   let failure = '';
   let isOtherPeer = false;
+  let isRefused = false;
   socket.on('upgrade', (response) => {
     if (response.socket instanceof TLSSocket) spki = fingerprint(response.socket);
   });
@@ -73,10 +74,12 @@ function dialWith(url: string, events: SocketEvents, { ended, ...connect }: Conn
   socket.on('error', (error: NodeJS.ErrnoException) => {
     failure = explain(error);
     isOtherPeer = error instanceof OtherPeer;
+    isRefused = error instanceof NotListening || error.code === 'ECONNREFUSED';
   });
   socket.on('close', (code, reason) => {
     ended?.abort();
-    events.close({ code, reason: String(reason) || failure, status, ...(isOtherPeer && { isOtherPeer }) });
+    const kind = { ...(isOtherPeer && { isOtherPeer }), ...(isRefused && { isRefused }) };
+    events.close({ code, reason: String(reason) || failure, status, ...kind });
   });
   return {
     send(text) {

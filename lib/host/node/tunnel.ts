@@ -1,6 +1,6 @@
 import { Duplex } from 'node:stream';
 import { WebSocket } from 'ws';
-import type { TunnelRequest } from '../dial.ts';
+import { NotListening, type TunnelRequest } from '../dial.ts';
 import { upstreamReason } from '../upstream.ts';
 import type { Trust } from './trust.ts';
 
@@ -45,19 +45,21 @@ export function openTunnel(request: TunnelRequest, { trust, signal, answerTimeou
       socket.off('close', closed);
       socket.off('error', failed);
     };
-    const fail = (message: string) => {
+    const fail = (message: string, isAway = false) => {
       settle();
       // An abort during the handshake is reported as an error, which must have a listener.
       socket.on('error', () => {});
       socket.terminate();
-      reject(new Error(message));
+      reject(isAway ? new NotListening(message) : new Error(message));
     };
     const abort = () => fail('aborted');
     const closed = () => fail('the broker closed the connection');
-    const failed = (error: Error) => fail(`broker: ${upstreamReason(error)}`);
+    const failed = (error: NodeJS.ErrnoException) =>
+      fail(`broker: ${upstreamReason(error)}`, error.code === 'ECONNREFUSED');
     function answered(data: WebSocket.RawData, isBinary: boolean): void {
-      const refusal = isBinary ? 'the broker answered with what is no answer' : request.refuse(String(data));
-      if (refusal !== null) fail(refusal);
+      const text = String(data);
+      const refusal = isBinary ? 'the broker answered with what is no answer' : request.refuse(text);
+      if (refusal !== null) fail(refusal, !isBinary && request.isOffline?.(text));
       else {
         settle();
         resolve(streamOf(socket));

@@ -65,6 +65,7 @@ function createDial(
       });
       let isOpen = false;
       let isTooLarge = false;
+      let isRefused = false;
       let status: number | undefined;
       let failure = '';
       let pings: Pings | undefined;
@@ -93,6 +94,7 @@ function createDial(
         socket.terminate();
       });
       socket.on('error', (error: NodeJS.ErrnoException) => {
+        isRefused = error.code === 'ECONNREFUSED';
         isTooLarge = error.code === 'WS_ERR_UNSUPPORTED_MESSAGE_LENGTH';
         failure ||= error.message === 'Opening handshake has timed out' ? TIMED_OUT : upstreamReason(error);
       });
@@ -101,7 +103,7 @@ function createDial(
         pings?.stop();
         if (isOpen) events.closed({ code: isTooLarge ? 1009 : code, reason: String(reason) || failure });
         else if (status !== undefined) reject(UpstreamSocketError.refused(status));
-        else reject(new UpstreamSocketError(failure));
+        else reject(new UpstreamSocketError(failure, { isRefused }));
       });
       if (signal.aborted) abort();
     });

@@ -1,13 +1,14 @@
 import fc from 'fast-check';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { backoff } from '../../../lib/kit/reconnect.ts';
 import { createLog } from '../../../lib/log.ts';
-import { Connector, retryDelay } from '../../../lib/reach/connector.ts';
+import { Connector, PACE } from '../../../lib/reach/connector.ts';
 import { closeFrame, dataFrame } from '../../../lib/reach/frames.ts';
 import type { BrokerRequest } from '../../../lib/reach/host-link.ts';
 import type { StreamPort } from '../../../lib/reach/host-streams.ts';
 import { digestOf, newId } from '../../../lib/reach/ids.ts';
 import { createTestClock, type TestClock } from '../../support/clock.ts';
-import { createScriptedBroker, HOST_TOKEN, type ScriptedBrokerOptions } from './scripted-broker.ts';
+import { createScriptedBroker, HOST_TOKEN, REFUSED, type ScriptedBrokerOptions } from './scripted-broker.ts';
 
 const settled = () => new Promise((resolve) => setImmediate(resolve));
 
@@ -90,10 +91,10 @@ describe('contract 08 §6.1: states', () => {
 
   it('adds up to a second or a quarter of the delay, whichever is less', () => {
     fc.assert(
-      fc.property(fc.integer({ min: 1, max: 5000 }), fc.double({ min: 0, max: 1, noNaN: true }), (failures, random) => {
-        const delay = retryDelay(failures, random);
-        const base = Math.min(60_000, 1000 * 2 ** (failures - 1));
-        return delay >= base && delay <= base + Math.min(1000, base / 4);
+      fc.property(fc.nat(5000), fc.double({ min: 0, max: 1, noNaN: true }), (failures, random) => {
+        const wait = backoff(failures, random, PACE);
+        const base = Math.min(60_000, 1000 * 2 ** failures);
+        return wait >= base && wait <= base + Math.min(1000, base / 4);
       }),
     );
   });
@@ -116,6 +117,25 @@ describe('contract 08 §6.1: states', () => {
     });
     await clock.advanceAsync(1000);
     expect(connector.status).toMatchObject({ state: 'connected', lastError: null });
+  });
+
+  it('is back within two seconds of a restart, however often (issue 23 §2.4), and later slows down', async () => {
+    const { broker, connector } = await setUp();
+    for (let round = 0; round < 10; round++) {
+      broker.last.close(round % 2 === 0 ? 1001 : 1012);
+      const { length } = broker.urls;
+      await clock.advanceAsync(499);
+      expect([connector.status.state, broker.urls.length]).toEqual(['backoff', length]);
+      await clock.advanceAsync(1);
+      expect(connector.status.state).toBe('connected');
+    }
+    broker.refuse(REFUSED);
+    broker.last.close(1001);
+    const { length } = broker.urls;
+    await clock.advanceAsync(15_000);
+    expect(broker.urls.length - length).toBe(30);
+    await clock.advanceAsync(15_000);
+    expect(broker.urls.length - length).toBe(34);
   });
 
   it('gives the registration ten seconds', async () => {

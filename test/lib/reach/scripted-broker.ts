@@ -6,6 +6,9 @@ import { type HostMessage, parseHostMessage, parseRegister } from '../../../lib/
 
 export const HOST_TOKEN = 'host-token-of-the-tests-0123456789abcdef';
 
+/** The reason of a broker that nothing listens for. */
+export const REFUSED = 'connection refused';
+
 /** One connection of the connector, seen from the broker. */
 export interface Accepted {
   readonly connectionId: string;
@@ -52,8 +55,8 @@ export function createScriptedBroker(options: ScriptedBrokerOptions = {}) {
   const dial: DialBroker = async (request, events) => {
     urls.push(request.url);
     if (request.maxMessage !== 1024 * 1024 + 18) problems.push(`receive limit ${request.maxMessage}`);
-    if (request.pingInterval !== 30_000) problems.push(`ping interval ${request.pingInterval}`);
-    if (refusal !== undefined) throw new UpstreamSocketError(refusal);
+    if (request.pingInterval !== 7_000) problems.push(`ping interval ${request.pingInterval}`);
+    if (refusal !== undefined) throw new UpstreamSocketError(refusal, { isRefused: refusal === REFUSED });
     if (isHanging) {
       await new Promise((resolve) => request.signal.addEventListener('abort', resolve));
       throw new UpstreamSocketError('aborted');

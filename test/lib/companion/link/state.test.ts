@@ -3,16 +3,16 @@ import { describe, expect, it } from 'vitest';
 import { authority, isSecure } from '../../../../lib/companion/link/endpoints.ts';
 import type { Pairing } from '../../../../lib/companion/link/settings.ts';
 import {
-  backoff,
   initialMachine,
   type LinkEffect,
   type LinkEvent,
   type LinkMachine,
   type LinkState,
+  PACE,
   rateLimitBackoff,
-  STEADY_AFTER,
   transition,
 } from '../../../../lib/companion/link/state.ts';
+import { backoff, endingOf, QUICK_WAIT } from '../../../../lib/kit/reconnect.ts';
 import { PAIRING, REACH } from './support.ts';
 
 const unit = fc.double({ min: 0, max: 1, maxExcluded: true, noNaN: true });
@@ -39,9 +39,11 @@ const EVENTS: LinkEvent[] = [
   { name: 'store-failed', reason: 'no space left' },
   { name: 'forgotten' },
   { name: 'closed', end },
+  { name: 'closed', end: { ...end, isRefused: true } },
+  { name: 'closed', end: { code: 1001, reason: 'server shutting down' } },
   REVOKED,
   { name: 'closed', end: { ...end, status: 429 } },
-  { name: 'silent', reason: 'nothing was heard for 75 s' },
+  { name: 'silent', reason: 'nothing was heard for 14 s' },
   { name: 'timeout' },
 ];
 
@@ -381,21 +383,64 @@ describe('rounds and waits', () => {
     });
   });
 
-  it('waits longer after each failed round, and from the start again only after a steady connection', () => {
+  it('waits as the reconnect policy says: for the end of a connection, and of the attempt at the same endpoint', () => {
     always(({ event, before, after, now }) => {
       if (after.state.name !== 'waiting' || before.state.name === 'waiting') return;
       if (after.state.rateLimited) {
         expect([event.name, before.state.name]).toEqual(['closed', 'connecting']);
         expect(after.state.wait).toBeGreaterThanOrEqual(300_000);
-        expect(after.failures).toBe(before.failures);
+        expect(after.attempts).toEqual(before.attempts);
         return;
       }
-      const isSteady = before.state.name === 'online' && now - before.state.since >= STEADY_AFTER;
-      expect(after.failures).toBe((isSteady ? 0 : before.failures) + 1);
-      const full = backoff(after.failures - 1, 0);
-      expect(after.state.wait).toBeLessThanOrEqual(full);
-      expect(after.state.wait).toBeGreaterThanOrEqual(full * 0.8 - 1);
+      const lasted = before.state.name === 'online' ? now - before.state.since : null;
+      const isQuick = after.attempts.failures === before.attempts.failures || after.attempts.failures === 0;
+      if (isQuick) {
+        const isBroken = event.name === 'silent' || (event.name === 'closed' && endingOf(event.end) === 'broken');
+        const { min, max } = lasted !== null && isBroken ? PACE.afterBreak : QUICK_WAIT;
+        expect(now).toBeLessThan(after.attempts.quickUntil);
+        expect(after.state.wait).toBeGreaterThanOrEqual(min);
+        expect(after.state.wait).toBeLessThanOrEqual(max);
+        if (lasted === null) expect(['restarting', 'refused']).toContain(after.ending);
+      } else {
+        const full = backoff(after.attempts.failures - 1, 0, PACE);
+        expect(after.state.wait).toBeLessThanOrEqual(full);
+        expect(after.state.wait).toBeGreaterThanOrEqual(full * 0.8 - 1);
+      }
     });
+  });
+
+  it('hurries for the endpoint that it was online on, and for no other', () => {
+    let now = 0;
+    let machine = initialMachine();
+    const take = (event: LinkEvent) => {
+      machine = transition(machine, event, { now, epoch: 0, random: 0.5, pairing: PINNED }).machine;
+    };
+    const wait = () => (machine.state.name === 'waiting' ? machine.state.wait : machine.state.name);
+    const refused: LinkEvent = { name: 'closed', end: { ...end, isRefused: true } };
+    take({ name: 'start' });
+    take(refused);
+    take(refused);
+    // Nothing has answered yet.
+    expect(wait()).toBe(900);
+    take({ name: 'timeout' });
+    take({ name: 'opened', spki: undefined });
+    take({ name: 'auth-ok', session });
+    take({ name: 'stored', relay });
+    take({ name: 'closed', end: { code: 1001, reason: '' } });
+    expect(wait()).toBe(1250);
+    take({ name: 'timeout' });
+    take(refused);
+    take({ name: 'closed', end });
+    expect(wait()).toBe(1250);
+    take({ name: 'timeout' });
+    take({ name: 'timeout' });
+    take(refused);
+    expect(wait()).toBe(900);
+    now += 15_000;
+    take({ name: 'timeout' });
+    take(refused);
+    take(refused);
+    expect(wait()).toBe(1800);
   });
 
   it('without a pairing there is nothing to start', () => {
@@ -404,13 +449,13 @@ describe('rounds and waits', () => {
   });
 
   it('a backoff is 1 s doubling to 30 s, shortened by at most a fifth', () => {
-    expect([0, 1, 2, 3, 4, 5, 6, 1000].map((failures) => backoff(failures, 0))).toEqual([
+    expect([0, 1, 2, 3, 4, 5, 6, 1000].map((failures) => backoff(failures, 0, PACE))).toEqual([
       1000, 2000, 4000, 8000, 16_000, 30_000, 30_000, 30_000,
     ]);
     fc.assert(
       fc.property(fc.nat(2000), unit, (failures, random) => {
-        const full = backoff(failures, 0);
-        const wait = backoff(failures, random);
+        const full = backoff(failures, 0, PACE);
+        const wait = backoff(failures, random, PACE);
         expect(wait).toBeLessThanOrEqual(full);
         expect(wait).toBeGreaterThanOrEqual(full * 0.8 - 1);
       }),

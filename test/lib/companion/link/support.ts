@@ -20,6 +20,8 @@ export interface FakeSocket {
   route?: PinnedRoute;
   /** Messages that the companion sent. */
   sent: Frame[];
+  /** Whether it answers pings of the companion at once, as a relay does. */
+  answersPings: boolean;
   /** `terminated`, or the code it was closed with. */
   letGo: 'terminated' | number | null;
   open(spki?: string): void;
@@ -38,6 +40,7 @@ export function createFakeDial() {
       url,
       route,
       sent: [],
+      answersPings: true,
       letGo: null,
       open: (spki) => events.open(spki),
       push: (channel, type, payload = {}, id = 'r1') => events.message(JSON.stringify({ channel, type, id, payload })),
@@ -52,7 +55,11 @@ export function createFakeDial() {
     };
     sockets.push(socket);
     return {
-      send: (text) => socket.sent.push(JSON.parse(text)),
+      send(text) {
+        const frame: Frame = JSON.parse(text);
+        socket.sent.push(frame);
+        if (frame.type === 'ping' && socket.answersPings) socket.push('system', 'pong', frame.payload, frame.id);
+      },
       close(code = 1000, _reason, after) {
         socket.letGo = code;
         done = after ?? done;

@@ -6,6 +6,7 @@ import { WebSocketServer } from 'ws';
 import type { Dial, PeerKey, SocketEnd } from '../../../../lib/host/dial.ts';
 import { dial, dialVerified } from '../../../../lib/host/node/dial.ts';
 import { selfSigned } from '../../../support/certificate.ts';
+import { closedPort } from '../../../support/closed-port.ts';
 import { temporaryDirectory } from '../../../support/temp.ts';
 
 /** A WebSocket server with a self-signed certificate, and what it was sent. */
@@ -56,4 +57,9 @@ it('dialVerified takes none, and sends nothing', async (context) => {
 
 it.each([dial, dialVerified])('reports what is no address without throwing', async (open) => {
   expect((await opened(open, 'no url')).end).toEqual({ code: 1006, reason: 'this is not the address of a relay' });
+});
+
+it('says that nothing listens there, which a restart looks like (issue 23 §2.4)', async () => {
+  const { end } = await opened(dial, `ws://127.0.0.1:${await closedPort()}/ws`);
+  expect(end).toEqual({ code: 1006, reason: 'nothing is listening there', isRefused: true });
 });

@@ -6,7 +6,7 @@ import type { Duplex } from 'node:stream';
 import type { TLSSocket } from 'node:tls';
 import { describe, expect, it, onTestFinished, type TestContext, vi } from 'vitest';
 import { routeTo } from '../../../../lib/companion/link/reach.ts';
-import type { PinnedRoute } from '../../../../lib/host/dial.ts';
+import { NotListening, type PinnedRoute, type TunnelRequest } from '../../../../lib/host/dial.ts';
 import { createPinnedConnector } from '../../../../lib/host/node/pinned.ts';
 import { createCallRelay } from '../../../../lib/host/node/relay-call.ts';
 import { createTrust } from '../../../../lib/host/node/trust.ts';
@@ -14,6 +14,7 @@ import { openTunnel } from '../../../../lib/host/node/tunnel.ts';
 import { newId, newToken } from '../../../../lib/reach/ids.ts';
 import { encodeMessage } from '../../../../lib/reach/messages.ts';
 import { makeIdentity } from '../../../support/certificate.ts';
+import { closedPort } from '../../../support/closed-port.ts';
 import { startFakeBroker } from '../../../support/fake-broker.ts';
 
 const MIB = 1024 * 1024;
@@ -141,6 +142,18 @@ describe('a tunnel through a broker (08 §7.9)', () => {
     broker.behave((client) => client.send(answer));
     await expect(connect()).rejects.toThrow(reason);
     expect(broker.registered).toHaveLength(1);
+  });
+
+  it('tells a relay or a broker that is away from any other refusal (issue 23 §2.4)', async (context) => {
+    const { broker, connect, route, trust } = await setup(context);
+    const failure = (attempt: Promise<unknown>) => attempt.catch((error) => error);
+    broker.behave((client) => client.send(encodeMessage({ type: 'error', code: 'host_offline' })));
+    expect(await failure(connect())).toBeInstanceOf(NotListening);
+    broker.behave((client) => client.send(encodeMessage({ type: 'error', code: 'unauthorized' })));
+    expect(await failure(connect())).not.toBeInstanceOf(NotListening);
+    const away = { ...(route.tunnel as TunnelRequest), url: `wss://127.0.0.1:${await closedPort()}/v1/connect` };
+    const { signal } = new AbortController();
+    expect(await failure(openTunnel(away, { trust, signal }))).toBeInstanceOf(NotListening);
   });
 
   it('a broker that closes, refuses the upgrade, or stalls fails in time', async (context) => {

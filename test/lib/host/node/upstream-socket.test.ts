@@ -94,7 +94,11 @@ describe('a socket to a server behind the relay', () => {
   });
 
   it('rejects what cannot be reached, without an address', async () => {
-    await expect(open('ws://127.0.0.1:1/')).rejects.toMatchObject({ message: 'connection refused', status: undefined });
+    await expect(open('ws://127.0.0.1:1/')).rejects.toMatchObject({
+      message: 'connection refused',
+      status: undefined,
+      isRefused: true,
+    });
     const secret = 'this is not the URL of a WebSocket';
     await expect(open('ftp://secret.example')).rejects.toMatchObject({ message: secret });
     await expect(open('nonsense')).rejects.toMatchObject({ message: secret });

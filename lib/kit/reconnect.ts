@@ -1,0 +1,97 @@
+/** Milliseconds of the first wait; each further one is twice as long. */
+const FIRST_WAIT = 1_000;
+/** A connection that lasted this long was good: the waits begin anew. */
+export const STEADY_AFTER = 30_000;
+/** A connection that breaks sooner than this was not worth much: the waits go on growing. */
+const USEFUL_AFTER = 1_000;
+/** For this long after a connection has ended, a host that is about to be back is asked often. */
+export const QUICK_FOR = 15_000;
+export const QUICK_WAIT = { min: 500, max: 2_000 };
+/** Connections that end in a row without having been steady, after which there are no quick attempts. */
+export const MAX_INTERRUPTIONS = 20;
+
+/**
+ * How a connection or an attempt to make one ended. `restarting`: the other side said that it goes away for a moment
+ * (close 1001 or 1012). `refused`: nothing listens there. `broken`: the connection ended without a word.
+ */
+export type Ending = 'restarting' | 'refused' | 'broken' | 'other';
+
+/** The waits of a client, in milliseconds. */
+export interface Pace {
+  /** The longest one. */
+  max: number;
+  /** Before the first attempt after a useful connection has broken. Without it, that wait is as any other. */
+  afterBreak?: { min: number; max: number };
+  /** Added to a wait after multiplication with a random number from [0, 1). May be negative. */
+  jitter(wait: number): number;
+}
+
+/** What a client remembers between attempts. */
+export interface Attempts {
+  /** Failures since the waits began anew. */
+  readonly failures: number;
+  readonly interruptions: number;
+  /** Monotonic milliseconds. */
+  readonly quickUntil: number;
+}
+
+export const NO_ATTEMPTS: Attempts = { failures: 0, interruptions: 0, quickUntil: Number.NEGATIVE_INFINITY };
+
+/** One end of a connection; `lasted` is in milliseconds, null when it was not made. */
+export interface Outcome {
+  ending: Ending;
+  lasted: number | null;
+}
+
+export interface Retry {
+  attempts: Attempts;
+  /** Milliseconds until the next attempt. */
+  wait: number;
+}
+
+/**
+ * The reconnect policy of every client (issue 23 §2.4): after a restart of the other side, or while nothing listens at a
+ * host that has just answered, every 0.5 to 2 s for the first 15 s; else 1 s doubling to the longest wait. Both have
+ * jitter, so that clients that lost the same host do not all return at once.
+ * @param random from [0, 1)
+ */
+export function nextAttempt(
+  before: Attempts,
+  { ending, lasted }: Outcome,
+  { now, random }: { now: number; random: number },
+  pace: Pace,
+): Retry {
+  const attempts = lasted === null ? before : afterConnection(before, ending, lasted, now);
+  if ((ending === 'restarting' || ending === 'refused') && now < attempts.quickUntil) {
+    return { attempts, wait: between(QUICK_WAIT, random) };
+  }
+  const { failures } = attempts;
+  // After too many interruptions there is no such window.
+  const isUseful = lasted !== null && lasted >= USEFUL_AFTER && now < attempts.quickUntil;
+  if (pace.afterBreak && ending === 'broken' && isUseful) return { attempts, wait: between(pace.afterBreak, random) };
+  return { attempts: { ...attempts, failures: failures + 1 }, wait: backoff(failures, random, pace) };
+}
+
+function afterConnection(before: Attempts, ending: Ending, lasted: number, now: number): Attempts {
+  const isSteady = lasted >= STEADY_AFTER;
+  const interruptions = isSteady ? 0 : before.interruptions + 1;
+  if (interruptions > MAX_INTERRUPTIONS) return { ...before, interruptions, quickUntil: NO_ATTEMPTS.quickUntil };
+  const isAnew = isSteady || ending === 'restarting' || (ending === 'broken' && lasted >= USEFUL_AFTER);
+  return { failures: isAnew ? 0 : before.failures, interruptions, quickUntil: now + QUICK_FOR };
+}
+
+const between = ({ min, max }: { min: number; max: number }, random: number): number =>
+  Math.round(min + random * (max - min));
+
+/** Milliseconds to wait after so many failures. */
+export function backoff(failures: number, random: number, { max, jitter }: Pace): number {
+  const wait = Math.min(max, FIRST_WAIT * 2 ** Math.min(failures, 16));
+  return Math.round(wait + random * jitter(wait));
+}
+
+/** Classifies the end of a WebSocket, or of an attempt to open one. A proxy whose server is away answers 502 or 503. */
+export function endingOf({ code, status, isRefused }: { code: number; status?: number; isRefused?: boolean }): Ending {
+  if (isRefused || status === 502 || status === 503) return 'refused';
+  if (code === 1001 || code === 1012) return 'restarting';
+  return code === 1006 && status === undefined ? 'broken' : 'other';
+}
