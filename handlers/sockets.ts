@@ -2,6 +2,7 @@ import { Router } from 'itty-router';
 import { offeredProtocols } from '../lib/access/bearer.ts';
 import { isSecureTransport, type Peer, peerKey } from '../lib/access/peer.ts';
 import type { Relay } from '../lib/relay.ts';
+import type { Refusal } from '../lib/socket/sockets.ts';
 import type { Caller, SocketEvents, Transport } from '../lib/socket/transport.ts';
 import { errorResponse } from '../lib/web/json.ts';
 import { errorFor, failureResponse } from './errors.ts';
@@ -48,10 +49,11 @@ export const sockets: readonly SocketRow[] = [
 
 /**
  * `GET` of a socket's path without upgrade headers. `Retry-After` says that an upgrade would be refused now, and until
- * when: a page cannot read the status of its own.
+ * when: a page cannot read the status of its own. While the relay stops, this is 503.
  */
 export const upgradeRequired: Handler = (request, relay) => {
   const refusal = relay.sockets.refusal(callerOf(request, relay).key);
+  if (refusal?.stopping) return refuse(refusal);
   return errorFor(request, 426, 'connect to this path with a WebSocket', {
     upgrade: 'websocket',
     // Whatever is said of the connection here replaces what the runtime would say.
@@ -69,11 +71,14 @@ const asksToClose = ({ headers, httpVersion }: RelayRequest): boolean => {
 /** A block after failed attempts, and the limits on sockets that have not authenticated (contract 01 §3.1). */
 function mayConnect(request: RelayRequest, relay: Relay): Response | undefined {
   const refusal = relay.sockets.refusal(callerOf(request, relay).key);
-  if (!refusal) return undefined;
-  const sentence = refusal.blocked
-    ? 'too many failed attempts, try again later'
-    : 'too many connections, try again soon';
-  return errorResponse(429, sentence, { 'retry-after': String(refusal.retryAfter) });
+  return refusal && refuse(refusal);
+}
+
+function refuse({ stopping, blocked, retryAfter }: Refusal): Response {
+  const headers = { 'retry-after': String(retryAfter) };
+  if (stopping) return errorResponse(503, 'the relay is stopping', headers);
+  const sentence = blocked ? 'too many failed attempts, try again later' : 'too many connections, try again soon';
+  return errorResponse(429, sentence, headers);
 }
 
 function callerOf({ peer, headers }: RelayRequest, relay: Relay): Caller {

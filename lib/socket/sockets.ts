@@ -23,6 +23,16 @@ import type { Caller, SocketEvents, Transport } from './transport.ts';
 const PING_PERIOD = 30_000;
 const PONG_WAIT = 15_000;
 const BUSY_RETRY = 5;
+/** Another process may listen in a moment. */
+const STOPPING_RETRY = 1;
+
+export interface Refusal {
+  /** For failed attempts; otherwise the relay has no room, or is stopping. */
+  blocked: boolean;
+  stopping: boolean;
+  /** Seconds. */
+  retryAfter: number;
+}
 
 export interface SocketsParts {
   /** The channel table; first called when a socket opens. */
@@ -193,10 +203,12 @@ export function createSockets(parts: SocketsParts) {
       (bySession.get(session)?.connections ?? []).map((connection) => connection.describe()),
 
     /** Why a peer may not upgrade, and the seconds after which to try again; undefined when it may (contract 01 §3.1). */
-    refusal(key: string): { blocked: boolean; retryAfter: number } | undefined {
+    refusal(key: string): Refusal | undefined {
+      // Before the limits: clients stay away for five minutes after a 429.
+      if (stopping) return { blocked: false, stopping, retryAfter: STOPPING_RETRY };
       const blocked = limiter.blockedFor(key);
-      if (blocked > 0) return { blocked: true, retryAfter: blocked };
-      return stopping || !pending.hasRoomFor(key) ? { blocked: false, retryAfter: BUSY_RETRY } : undefined;
+      if (blocked > 0) return { blocked: true, stopping, retryAfter: blocked };
+      return pending.hasRoomFor(key) ? undefined : { blocked: false, stopping, retryAfter: BUSY_RETRY };
     },
 
     /** Takes over a new socket: authenticates its first frame, then dispatches messages (contract 01 §3.3-3.7). */

@@ -58,7 +58,7 @@ it.each<[string, Response | Error, Partial<SocketEnd>, number[]]>([
   ],
   [
     'there were too many attempts',
-    new Response(null, { status: 429, headers: { 'retry-after': '9' } }),
+    new Response(null, { status: 426, headers: { 'retry-after': '9' } }),
     { status: 429 },
     [9],
   ],

@@ -32,9 +32,10 @@ export const createBrowserDial = (onLimited: OnLimited): Dial => {
       if (answer === 'silent') return end(NO_CLOSE, 'the relay does not answer');
       if (answer === 'unreachable') return end(NO_CLOSE, 'the relay does not answer', { isRefused: true });
       const { status, wait } = answer;
-      if (status !== 429) return end(NO_CLOSE, 'the relay refused the connection', awayStatus(status));
+      if (status === 502 || status === 503) return end(NO_CLOSE, '', { status });
+      if (wait === 0) return end(NO_CLOSE, 'the relay refused the connection');
       onLimited(wait);
-      end(NO_CLOSE, '', { status });
+      end(NO_CLOSE, '', { status: 429 });
     }
 
     socket.onopen = () => {
@@ -72,7 +73,8 @@ export const createBrowserDial = (onLimited: OnLimited): Dial => {
 
 /**
  * Asks why an upgrade was refused: the status of a plain request, and the seconds until the relay accepts another upgrade
- * from here. A browser does not say why there is no answer, but a connection that cannot be made fails at once.
+ * from here. A browser does not say why there is no answer, but a connection that cannot be made fails at once. A relay
+ * that stops, or a proxy whose relay is away, answers 503 or 502.
  */
 async function askWhy(socketUrl: string): Promise<{ status: number; wait: number } | 'unreachable' | 'silent'> {
   const signal = AbortSignal.timeout(ASK_TIMEOUT);
@@ -84,6 +86,3 @@ async function askWhy(socketUrl: string): Promise<{ status: number; wait: number
     return signal.aborted ? 'silent' : 'unreachable';
   }
 }
-
-/** Of a proxy whose relay is away. */
-const awayStatus = (status: number) => (status === 502 || status === 503 ? { status } : {});
