@@ -65,6 +65,29 @@ it('08 §7.3: a host that answers no ping for 15 s gives way, and one that answe
   expect(alive.socket.readyState).toBe(WebSocket.OPEN);
 });
 
+it('08 §7.3: a host that comes back over another link waits for its dead one for 5 s only (issue 23 §2.4)', async () => {
+  const { clock, host } = await start();
+  const dead = await host({ autoPong: false });
+  const pinged = once(dead.socket, 'ping');
+  const closed = once(dead.socket, 'close');
+  expect((await host()).answer).toBe('host_busy');
+  await pinged;
+  await clock.advanceAsync(3_000);
+  expect((await host()).answer).toBe('host_busy');
+  await clock.advanceAsync(3_000);
+  expect((await closed)[0]).toBe(1006);
+  const alive = await host();
+  expect(alive.answer).toBe('registered');
+  const asked = once(alive.socket, 'ping');
+  expect((await host()).answer).toBe('host_busy');
+  await asked;
+  const answered = once(alive.socket, 'pong');
+  alive.socket.ping();
+  await answered;
+  await clock.advanceAsync(7_000);
+  expect(alive.socket.readyState).toBe(WebSocket.OPEN);
+});
+
 it('08 §7.3: a socket that sends nothing is refused after 10 s', async () => {
   const { clock, port } = await start();
   const socket = new WebSocket(`ws://127.0.0.1:${port}/v1/connect`);

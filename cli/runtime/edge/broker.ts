@@ -165,7 +165,7 @@ export class BrokerObject extends DurableObject<BrokerEnv> {
         this.#unsent.delete(effect.socket);
         quietly(() => effect.socket.close(effect.code, ''));
       }
-      // Pausing has no effect here: a stream ends when its queue is full.
+      // Pausing has no effect here: a stream ends when its queue is full. Nor has probing: see `REPLACE_AFTER`.
     }
     this.#schedule();
   }

@@ -31,6 +31,8 @@ const PRUNE_EVERY = 60_000;
 /** Milliseconds of silence after which a socket is pinged, and until its answer is missed (contract 08 §7.3). */
 const PING_AFTER = 30_000;
 const PONG_WITHIN = 15_000;
+/** The same for a host that has tried to register again. */
+const PROBE_WITHIN = 5_000;
 /** Milliseconds for which a closed socket may still take what was sent before. */
 const CLOSE_TIMEOUT = 10_000;
 /** Milliseconds that clients get to answer the close of a stopping broker. */
@@ -76,6 +78,8 @@ interface Connection {
   read: number;
   heardAt: number;
   pingedAt: number | null;
+  /** Milliseconds that it has for an answer. */
+  pongWithin: number;
   guard: (() => void) | undefined;
 }
 
@@ -252,6 +256,7 @@ class BrokerAdapter {
       read: tcp.bytesRead,
       heardAt,
       pingedAt: null,
+      pongWithin: PONG_WITHIN,
       guard: undefined,
     };
     this.#connections.add(connection);
@@ -301,6 +306,7 @@ class BrokerAdapter {
       else if (effect.do === 'save') void this.#save(effect);
       else if (effect.do === 'send') this.#send(effect.socket, effect.data);
       else if (effect.do === 'close') this.#close(effect.socket, effect.code);
+      else if (effect.do === 'probe') this.#probe(effect.socket);
       else this.#setPaused(effect.socket, effect.do === 'pause');
     }
   }
@@ -344,18 +350,26 @@ class BrokerAdapter {
 
   /** Pings a silent socket, and drops one that does not answer. A paused one is not read, so it is not asked. */
   #checkLife(connection: Connection): void {
-    const { socket, tcp, isPaused, isOver, pingedAt } = connection;
+    const { socket, tcp, isPaused, isOver, pingedAt, pongWithin } = connection;
     if (isOver || isPaused) return;
     const now = this.#clock.monotonic();
     if (tcp.bytesRead !== connection.read) {
       connection.read = tcp.bytesRead;
       connection.heardAt = now;
       connection.pingedAt = null;
-    } else if (pingedAt !== null && now - pingedAt >= PONG_WITHIN) socket.terminate();
-    else if (pingedAt === null && now - connection.heardAt >= PING_AFTER) {
-      connection.pingedAt = now;
-      socket.ping();
-    }
+    } else if (pingedAt !== null && now - pingedAt >= pongWithin) socket.terminate();
+    else if (pingedAt === null && now - connection.heardAt >= PING_AFTER) this.#ping(connection, PONG_WITHIN);
+  }
+
+  #ping(connection: Connection, pongWithin: number): void {
+    Object.assign(connection, { read: connection.tcp.bytesRead, pingedAt: this.#clock.monotonic(), pongWithin });
+    connection.socket.ping();
+  }
+
+  /** Further attempts to register do not prolong it. */
+  #probe(connection: Connection): void {
+    if (connection.isOver || connection.isPaused) return;
+    if (connection.pingedAt === null || connection.pongWithin > PROBE_WITHIN) this.#ping(connection, PROBE_WITHIN);
   }
 
   async stop(): Promise<void> {

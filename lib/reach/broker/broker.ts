@@ -312,7 +312,12 @@ export class Broker<S> {
     if (this.#seen.has(connection_id)) return 'replayed';
     const online = this.#online.get(host_id);
     const { replaceAfter = Number.POSITIVE_INFINITY, clock } = this.#parts;
-    if (online) return clock.monotonic() - online.since < replaceAfter ? 'host_busy' : { digest };
+    if (online && clock.monotonic() - online.since < replaceAfter) {
+      // The same host may have lost the link of its first registration.
+      online.link.probe();
+      return 'host_busy';
+    }
+    if (online) return { digest };
     return this.#online.size >= MAX_HOSTS ? 'host_busy' : { digest };
   }
 

@@ -6,6 +6,8 @@ export type Effect<S> =
   | { do: 'send'; socket: S; data: string | Uint8Array }
   /** Close after what was sent before, with this code and an empty reason. No event of the socket counts any more. */
   | { do: 'close'; socket: S; code: number }
+  /** Find out soon whether the other side is still there. */
+  | { do: 'probe'; socket: S }
   /** Stop reading from a socket, or go on. */
   | { do: 'pause' | 'resume'; socket: S }
   /** Store these changes in one transaction and then call `saved` with the same number. */
@@ -36,6 +38,10 @@ export class Link<S> {
     if (!this.isOpen) return;
     this.isOpen = false;
     this.#effects.push({ do: 'close', socket: this.socket, code });
+  }
+
+  probe(): void {
+    if (this.isOpen) this.#effects.push({ do: 'probe', socket: this.socket });
   }
 
   setPaused(paused: boolean): void {

@@ -47,7 +47,10 @@ describe('registration §7.3', () => {
     const world = new World();
     const first = world.host();
     expect(world.host()).toMatchObject(refused('host_busy'));
-    expect(first.closed).toBeUndefined();
+    expect([first.closed, first.probes]).toEqual([undefined, 1]);
+    // Nobody else can have it probed.
+    world.host({ token: newToken() });
+    expect(first.probes).toBe(1);
     world.drop(first);
     expect(world.host().closed).toBeUndefined();
   });

@@ -13,6 +13,7 @@ export class WorldSocket {
   readonly waiting: number[] = [];
   closed: number | undefined;
   isPaused = false;
+  probes = 0;
   /** Takes every message at once. */
   isFast = true;
 
@@ -73,6 +74,7 @@ export class World {
         socket.waiting.push(effect.data.length);
         if (socket.isFast) this.take(socket);
       } else if (effect.do === 'close') socket.closed = effect.code;
+      else if (effect.do === 'probe') socket.probes++;
       else if (socket.isPaused === (effect.do === 'pause')) throw new Error(`${effect.do} twice`);
       else socket.isPaused = effect.do === 'pause';
     }
