@@ -227,18 +227,17 @@ export class Sessions {
     };
     const over = replaced.map((other) => other.family);
     this.#creating++;
-    const isStored = await this.#records.replace({ session, over, key }, () => {
-      this.#creating--;
+    const storing = this.#records.replace({ session, over, key }, () => {
       this.#index.add(session);
       for (const other of replaced.filter(({ ended }) => !ended)) {
         this.#drop(other, 'replaced');
         this.#announceEnd(other, 'replaced');
       }
     });
-    if (!isStored) {
+    const isStored = await storing.finally(() => {
       this.#creating--;
-      throw notStored();
-    }
+    });
+    if (!isStored) throw notStored();
     this.#log.info(`session ${session.prefix} created for ${device.name} (${device.id})`);
     return { session, token, refreshToken };
   }

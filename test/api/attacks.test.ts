@@ -386,13 +386,16 @@ const FOREIGN: [name: string, headers: Record<string, string>][] = [
   ['a proxy header in capitals', { 'X-FORWARDED-FOR': '127.0.0.1' }],
 ];
 
-itOnNode.each(FOREIGN)('contract 01 §1.3: %s makes a caller a stranger on every operator route', async (_name, headers) => {
-  const target = await startHost();
-  // A browser under a name of somebody else gets no further than that (contract 01 §9.1a).
-  const isRebound = 'host' in headers && 'origin' in headers && headers.host.startsWith('evil.example');
-  const ask = (route: OperatorRoute) => exchange(target.port, operatorRequest(route, headers), route.method);
-  await attackOperatorRoutes(target, ask, isRebound ? 421 : undefined);
-});
+itOnNode.each(FOREIGN)(
+  'contract 01 §1.3: %s makes a caller a stranger on every operator route',
+  async (_name, headers) => {
+    const target = await startHost();
+    // A browser under a name of somebody else gets no further than that (contract 01 §9.1a).
+    const isRebound = 'host' in headers && 'origin' in headers && headers.host.startsWith('evil.example');
+    const ask = (route: OperatorRoute) => exchange(target.port, operatorRequest(route, headers), route.method);
+    await attackOperatorRoutes(target, ask, isRebound ? 421 : undefined);
+  },
+);
 
 itOnNode.each<[string, (line: string) => string]>([
   ['HTTP/1.0', (line) => line.replace('HTTP/1.1', 'HTTP/1.0')],
