@@ -65,10 +65,9 @@ export function failureResponse(error: unknown, request: Refused, what: string, 
     log.error(`${what} failed: ${describeError(error)}`);
     return errorFor(request, 500, 'internal error');
   }
-  // Callers are told no more than the sentence.
-  if (error.kind === 'internal' && error.cause !== undefined) {
-    log.warn(`${what} failed: ${error.message}: ${errnoOf(error.cause) || describeError(error.cause)}`);
-  }
+  // Callers are told no more than the sentence. Of its cause only the code is logged: the text of a provider may hold a key.
+  const code = error.kind === 'internal' ? errnoOf(error.cause) : '';
+  if (code) log.warn(`${what} failed: ${error.message}: ${code}`);
   const headers: Record<string, string> = {};
   if (error.kind === 'unauthorized') headers['www-authenticate'] = 'Bearer';
   if (error.nonce !== undefined) {

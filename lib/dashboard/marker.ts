@@ -118,23 +118,22 @@ export function createIngressMarker(source: MarkerSource, host?: MarkerStarts & 
     deriving ??= markerSecret(source);
     const secret = await deriving;
     const forwarded: Peer = { address: peer.address, tls: peer.tls, via: 'ingress', transportHint: 'unknown' };
-    if (secret === null) {
-      // Lets the next call try again.
-      deriving = undefined;
-      return forwarded;
-    }
-    const isShared = timingSafeEqual(given, secret);
-    if (!host) return isShared ? peerBehind(peer, headers) : peer;
+    // Lets the next call try again.
+    if (secret === null) deriving = undefined;
+    const isShared = secret !== null && timingSafeEqual(given, secret);
+    /** Without the shared secret nobody can say that the request was not forwarded. */
+    const unmarked = secret === null ? forwarded : peer;
+    if (!host) return isShared ? peerBehind(peer, headers) : unmarked;
     const trusted = [host.users.own, ROOT, ...host.operatorUids];
     const owner = await ownerOf(peer, host.users);
     const users = owner === 'untold' ? trusted : typeof owner === 'number' ? [owner] : [];
     const isOf = (start: string) => users.some((user) => timingSafeEqual(given, markerOfStart(start, user)));
     if (host.start === undefined) {
-      if (!isShared) return peer;
+      if (!isShared) return unmarked;
       return users.some((user) => trusted.includes(user)) ? peerBehind(peer, headers) : forwarded;
     }
     if (isOf(host.start)) return peerBehind(peer, headers);
-    if (isShared) return forwarded;
+    if (isShared || secret === null) return forwarded;
     try {
       const isStale = (await readStarts(host.files, host.agentHome)).some(isOf);
       return isStale ? forwarded : peer;

@@ -1,6 +1,4 @@
-import { once } from 'node:events';
-import { connect as connectTcp } from 'node:net';
-import { expect, it, vi } from 'vitest';
+import { expect, it } from 'vitest';
 import { cleanups, clockedTargets } from '../support/built-relay.ts';
 import { startFlakyProxy } from '../support/flaky-proxy.ts';
 import { bearer, describeMatrix, type Paired, pair, post, type Target } from '../support/relay.ts';
@@ -76,22 +74,6 @@ describeMatrix('leases of replies (contract 04 §5.4a)', (start) => {
     expect((await target.fetch('/phone/replies/ack', { ...init, headers: bearer('wrong') })).status).toBe(401);
     phone.client.close();
   });
-});
-
-it('§5.4a: without a lease, replies are taken only when the whole response has been written', async () => {
-  const { target } = await clocked();
-  const phone = await pair(target);
-  // More than the buffers of a connection take.
-  for (let n = 1; n <= 14; n++) await reply(phone, `r${n}`, 'x'.repeat(1_000_000));
-  const reader = connectTcp({ port: target.port, host: '127.0.0.1' });
-  pending.push(() => reader.destroy());
-  reader.write('GET /phone/replies?timeout=0 HTTP/1.1\r\nHost: localhost\r\n\r\n');
-  // It has begun, and is read no further.
-  await once(reader, 'readable');
-  expect(await read(target, 'timeout=0'), 'they have a reader').toEqual({ replies: [] });
-  reader.destroy();
-  await vi.waitFor(async () => expect((await read(target, 'timeout=0')).replies).toHaveLength(14));
-  expect(await read(target, 'timeout=0')).toEqual({ replies: [] });
 });
 
 it('§5.4a: a response that is lost on the way costs no reply with a lease', async () => {

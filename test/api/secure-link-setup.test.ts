@@ -19,6 +19,8 @@ async function startLinked(env: Record<string, string> = {}) {
   const settings = { RELAY_SECURE_LINK_ENABLED: '1', RELAY_SECURE_LINK_HOST: HOST, ...env };
   const target = await startBuiltTarget({ env: settings });
   onTestFinished(target.stop);
+  // Where it listens for this machine alone, no code names the network's route.
+  target.relay.listener = { ...target.relay.listener, host: '0.0.0.0' };
   expect(await target.relay.secureLink?.prepare()).not.toBeNull();
   target.relay.secureLink?.listening(9443);
   return target;

@@ -31,7 +31,7 @@ describe('commands with --relay (contract 01 §12)', () => {
 
   test('svc pair: one command from nothing to a paired phone, with a QR code', async () => {
     const words = ['pair', '--relay', url, '--ttl', '7d', '--only', 'chat', '--no-wait'];
-    const { code, stdout, stderr } = await run(words, { env, tty: true, columns: 100, rows: 60 });
+    const { code, stdout, stderr } = await run(words, { env, tty: true, columns: 100, rows: 60, portTaken: true });
     expect([code, stderr]).toEqual([0, '']);
     expect(stdout).toMatch(/[▀▄█]{10}/);
     const payload = linkOf(stdout);

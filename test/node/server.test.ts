@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { createServer } from 'node:http';
-import type { AddressInfo } from 'node:net';
-import { expect, it } from 'vitest';
+import { type AddressInfo, connect } from 'node:net';
+import { expect, it, vi } from 'vitest';
 import { createRelayServer } from '../../cli/runtime/node/server.ts';
 import type { SocketTable } from '../../handlers/sockets.ts';
 import { createLog } from '../../lib/log.ts';
@@ -30,4 +30,33 @@ it('an upgrade that fails costs one connection, and one line of the log', async 
   await raw.ended();
   expect(log).toEqual([expect.stringMatching(/\[ERROR\].*upgrade failed: .*no reason/)]);
   expect((await exchange(port, request('GET', '/', { connection: 'close' }))).body).toBe('fine');
+});
+
+it('04 §5.4a: says whether a whole response was handed to the system', async () => {
+  const told: boolean[] = [];
+  // More than any buffer of a connection takes.
+  const long = 'x'.repeat(64 * 1024 * 1024);
+  const server = createRelayServer({
+    log: createLog('DEBUG', () => {}),
+    fetch: async ({ url }) => {
+      const response = new WebResponse(url.endsWith('/long') ? long : 'short');
+      response.sent = (isWhole) => told.push(isWhole);
+      return response;
+    },
+    sockets: { upgrade: () => Promise.reject(new Error('none')), rowOf: () => undefined },
+  });
+  const listener = createServer(server.handler).listen(0, '127.0.0.1');
+  await once(listener, 'listening');
+  server.serve(listener);
+  pending.push(() => server.close());
+  const { port } = listener.address() as AddressInfo;
+  for (const path of ['/short', '/long']) {
+    await (await fetch(`http://127.0.0.1:${port}${path}`)).text();
+  }
+  const unread = connect(port, '127.0.0.1');
+  unread.write(request('GET', '/long'));
+  await once(unread, 'readable');
+  expect(told).toEqual([true, true]);
+  unread.destroy();
+  await vi.waitFor(() => expect(told).toEqual([true, true, false]));
 });

@@ -27,3 +27,6 @@ export async function pairPage(
   await page.goto(`${app}#code=${await webCode(relay, policy)}`);
   await connected(page);
 }
+
+/** Variables of a relay that a browser may reach as `relay.test` or `relay.localhost`, over plain HTTP and not as this machine. */
+export const PLAIN = { RELAY_HOSTS: 'relay.test,relay.localhost' };

@@ -1,6 +1,6 @@
 import type { BrowserContext, Page } from 'playwright-core';
 import { afterAll, beforeAll, expect, it, onTestFinished } from 'vitest';
-import { connected, webCode } from '../support/app.ts';
+import { connected, PLAIN, webCode } from '../support/app.ts';
 import { describeInBrowser, expectAccessible, smallTargets } from '../support/browser.ts';
 import { startFlakyProxy } from '../support/flaky-proxy.ts';
 import { type Knock, type PushService, type Subscription, startPushService } from '../support/push-service.ts';
@@ -216,7 +216,7 @@ describeInBrowser(
   'notifications in an insecure page (contract 09 §5)',
   ({ open }) => {
     it('§5: the settings name the one step to notifications', async () => {
-      const relay = await startNodeTarget();
+      const relay = await startNodeTarget({ env: PLAIN });
       onTestFinished(() => relay.stop());
       const { page, allow } = await open();
       allow(/Cross-Origin-Opener-Policy/);

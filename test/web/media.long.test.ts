@@ -4,7 +4,7 @@ import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import type { Page, Request } from 'playwright-core';
 import { afterAll, beforeAll, expect, it, onTestFinished } from 'vitest';
-import { connected, pairPage, webCode } from '../support/app.ts';
+import { connected, PLAIN, pairPage, webCode } from '../support/app.ts';
 import { describeInBrowser, expectAccessible, smallTargets } from '../support/browser.ts';
 import { sentToken } from '../support/browser-storage.ts';
 import { registered } from '../support/media.ts';
@@ -40,7 +40,7 @@ describeInBrowser(
     let relay: Target;
     const sound = wav();
     beforeAll(async () => {
-      relay = await startNodeTarget({ env: { RELAY_TERMINAL_TMUX: '0' } });
+      relay = await startNodeTarget({ env: { ...PLAIN, RELAY_TERMINAL_TMUX: '0' } });
     });
     afterAll(() => relay?.stop());
 

@@ -81,7 +81,8 @@ describeInBrowser('screens of the app under More', ({ open }) => {
     const usage = { rolling: { percent: 12.5 }, weekly: { percent: 96, resetsAt } };
     provider.onAny((exchange) => exchange.answer(200, { usage }));
     const { page, allow } = await openScreen('usage', { device: 'desktop' });
-    allow(/WebSocket|ERR_/);
+    // A proof of the former relay is challenged once.
+    allow(/WebSocket|ERR_|status of 401/);
     await page.getByText('No provider is set up').waitFor();
     await put(relay, { '.env': `OPENCODE_GO_API_KEY=5ecret\nOPENCODE_GO_BASE_URL=${provider.url}\n` });
     // It answers from memory for 30 seconds.

@@ -2,7 +2,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { connected } from '../support/app.ts';
+import { connected, PLAIN } from '../support/app.ts';
 import { describeInBrowser, expectAccessible, smallTargets } from '../support/browser.ts';
 import { qrVideo } from '../support/qr-video.ts';
 import {
@@ -36,7 +36,7 @@ describeInBrowser(
   ({ open }) => {
     let relay: Target;
     beforeAll(async () => {
-      relay = await startNodeTarget();
+      relay = await startNodeTarget({ env: PLAIN });
     });
     afterAll(() => relay?.stop());
 

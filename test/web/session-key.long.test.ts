@@ -1,5 +1,6 @@
 import type { Page } from 'playwright-core';
 import { afterAll, beforeAll, expect, it } from 'vitest';
+import { PLAIN } from '../support/app.ts';
 import { describeInBrowser } from '../support/browser.ts';
 import { stored } from '../support/browser-storage.ts';
 import { connect } from '../support/client.ts';
@@ -34,7 +35,7 @@ describeInBrowser(
   ({ open }) => {
     let relay: Target;
     beforeAll(async () => {
-      relay = await startNodeTarget();
+      relay = await startNodeTarget({ env: PLAIN });
     });
     afterAll(() => relay?.stop());
 

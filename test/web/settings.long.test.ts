@@ -1,7 +1,7 @@
 import { readFile } from 'node:fs/promises';
 import type { Page } from 'playwright-core';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { connected, webCode } from '../support/app.ts';
+import { connected, PLAIN, webCode } from '../support/app.ts';
 import { describeInBrowser, expectAccessible, type PageOptions, smallTargets } from '../support/browser.ts';
 import { type FakeApi, startFakeApi } from '../support/fake-api-server.ts';
 import { startNodeTarget, type Target } from '../support/relay.ts';
@@ -16,7 +16,9 @@ describeInBrowser(
     const ends: (() => void)[] = [];
     beforeAll(async () => {
       api = await startFakeApi((end) => ends.push(end));
-      relay = await startNodeTarget({ env: { RELAY_WEBAPI_URL: api.url, RELAY_PROVIDER_USAGE_ENABLED: '1' } });
+      relay = await startNodeTarget({
+        env: { ...PLAIN, RELAY_WEBAPI_URL: api.url, RELAY_PROVIDER_USAGE_ENABLED: '1' },
+      });
     });
     afterAll(async () => {
       await relay?.stop();

@@ -1,6 +1,6 @@
 import { writeFile } from 'node:fs/promises';
 import { afterAll, beforeAll, expect, it, onTestFinished } from 'vitest';
-import { connected, webCode } from '../support/app.ts';
+import { connected, PLAIN, webCode } from '../support/app.ts';
 import { describeInBrowser, expectAccessible, type PageOptions, smallTargets } from '../support/browser.ts';
 import { type FakeApi, startFakeApi } from '../support/fake-api-server.ts';
 import { startNodeTarget, type Target } from '../support/relay.ts';
@@ -25,7 +25,7 @@ describeInBrowser(
     beforeAll(async () => {
       agent = await startFakeApi((end) => ends.push(end));
       provider = await startProvider((end) => ends.push(end));
-      relay = await startNodeTarget({ env: { RELAY_WEBAPI_URL: agent.url } });
+      relay = await startNodeTarget({ env: { ...PLAIN, RELAY_WEBAPI_URL: agent.url } });
       await configure(relay);
     });
 

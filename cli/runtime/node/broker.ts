@@ -109,6 +109,7 @@ export async function startNodeBroker(options: NodeBrokerOptions): Promise<NodeB
     };
     if (canonicalAddress(options.host) === null) others = await holdLoopbacks(front.address() as AddressInfo, accept);
   } catch (error) {
+    front.close();
     server.close();
     store.close();
     throw error;

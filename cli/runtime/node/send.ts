@@ -19,7 +19,7 @@ const LINGER_IDLE = 1_000;
  */
 export function send(req: IncomingMessage, res: ServerResponse, response: Response): void | Promise<void> {
   const content = response instanceof WebResponse ? response.content : response.body;
-  if (response instanceof WebResponse && response.sent) whenSent(res, response.sent);
+  if (response instanceof WebResponse && response.sent) whenSent(req, res, response.sent);
   const isWhole = content === null || typeof content === 'string' || content instanceof Uint8Array;
   if (isWhole || req.method === 'HEAD' || res.destroyed) {
     if (!isWhole) discard(content);
@@ -39,10 +39,24 @@ export function send(req: IncomingMessage, res: ServerResponse, response: Respon
   else return pipeline(Readable.fromWeb(content as NodeReadableStream), res).catch(() => {});
 }
 
-/** The response may wait behind others on its connection, or in a buffer that its client does not empty. */
-function whenSent(res: ServerResponse, sent: (isWhole: boolean) => void): void {
-  if (res.closed || res.destroyed) sent(false);
-  else res.once('close', () => sent(res.writableFinished));
+/**
+ * Tells whether the whole response was handed to the system. It may wait behind others on its connection, and is told
+ * nothing of the end of that then; and it says that it has finished although the connection was destroyed before.
+ */
+function whenSent({ socket }: IncomingMessage, res: ServerResponse, sent: (isWhole: boolean) => void): void {
+  if (socket.destroyed) {
+    sent(false);
+    return;
+  }
+  const lost = () => end(false);
+  const finished = () => end(!socket.destroyed);
+  const end = (isWhole: boolean) => {
+    socket.off('close', lost);
+    res.off('finish', finished);
+    sent(isWhole);
+  };
+  socket.once('close', lost);
+  res.once('finish', finished);
 }
 
 function discard(content: PipedBody | ReadableStream): void {

@@ -44,7 +44,10 @@ export function createAgents({ guard, connectTimeout, idle = {} }: AgentsParts) 
   /** Opens a connection with `create`, Node's own way of it. */
   function open(create: Create, { secure, guarded }: AgentChoice, options: ConnectOptions): Promise<Socket> {
     const at = async (host?: string) => checked(await connected(create({ ...options, host }), secure), guarded);
-    return options.host?.toLowerCase() === 'localhost' ? viaLiteral(Number(options.port), at) : at(options.host);
+    // A caller's own lookup decides where the call may go.
+    return options.host?.toLowerCase() === 'localhost' && !options.lookup
+      ? viaLiteral(Number(options.port), at)
+      : at(options.host);
   }
 
   async function checked(socket: Socket, guarded: boolean): Promise<Socket> {
@@ -113,5 +116,6 @@ export function createAgents({ guard, connectTimeout, idle = {} }: AgentsParts) 
 interface ConnectOptions {
   host?: string;
   port?: number | string;
+  lookup?: unknown;
 }
 type Create = (options: ConnectOptions) => Socket;

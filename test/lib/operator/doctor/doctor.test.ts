@@ -137,11 +137,11 @@ describe('addresses of the services', () => {
     expect(apiBase('http://a//', env)).toEqual({ url: 'http://a', source: '--api-url' });
     expect(apiBase(undefined, env)).toEqual({ url: 'http://b', source: 'RELAY_WEBAPI_URL' });
     expect(apiBase(undefined, { WEBAPI_URL: 'http://c/v2/' })).toEqual({ url: 'http://c/v2', source: 'WEBAPI_URL' });
-    expect(apiBase(undefined, {})).toEqual({ url: 'http://localhost:8642', source: null });
+    expect(apiBase(undefined, {})).toEqual({ url: 'http://127.0.0.1:8642', source: null });
     expect(dashboardBase(undefined, { DASHBOARD_URL: 'x', SVC_WEB_URL: 'ftp://y' })).toEqual({
       url: '',
       source: 'SVC_WEB_URL',
     });
-    expect(dashboardBase(undefined, {})).toEqual({ url: 'http://localhost:9119', source: null });
+    expect(dashboardBase(undefined, {})).toEqual({ url: 'http://127.0.0.1:9119', source: null });
   });
 });
