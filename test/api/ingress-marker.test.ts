@@ -159,14 +159,18 @@ describe('the marker of a relay without a configured secret (contract 01 §9.1a)
     // Without ends, the account is taken for one of those that are trusted.
     const peer: Peer = { address: '127.0.0.1', tls: false, via: 'direct' };
     expect(await marker.peerOf(peer, new Headers(after))).toMatchObject({ via: 'ingress', address: '192.0.2.7' });
-    expect(await marker.peerOf(peer, new Headers(before))).toMatchObject({ ...peer, via: 'ingress' });
+    expect(await marker.peerOf(peer, new Headers(before))).toEqual({
+      ...peer,
+      via: 'ingress',
+      transportHint: 'unknown',
+    });
     // The relay that runs learns of the one that has started beside it.
     expect((await send(target, 'GET', '/relay/security', after)).status).toBe(403);
     expect(refusals(target)).toEqual([expect.stringContaining('from 127.0.0.1 to')]);
     // A file that cannot be read is no reason to take anybody for local.
     const failing = { ...host.files, readText: () => Promise.reject(new Error('EMFILE')) };
     const blind = createIngressMarker(source, { ...parts, files: failing, start: 'A'.repeat(43) });
-    expect(await blind.peerOf(peer, new Headers(after))).toEqual({ ...peer, via: 'ingress' });
+    expect(await blind.peerOf(peer, new Headers(after))).toEqual({ ...peer, via: 'ingress', transportHint: 'unknown' });
   });
 
   it.skipIf(!canBeNobody)('is worth nothing from another user', async () => {
