@@ -1,5 +1,6 @@
 import type { Peer } from '../lib/access/peer.ts';
 import { RelayError } from '../lib/errors.ts';
+import type { ReadBudgets } from '../lib/kit/byte-budget.ts';
 import type { Listener } from '../lib/pairing/mint.ts';
 import type { Relay } from '../lib/relay.ts';
 import type { Session } from '../lib/sessions/session.ts';
@@ -26,6 +27,8 @@ export type RelayRequest = Request & {
    * better than `body`. Its reader also takes over the time limit of the body.
    */
   chunks?(): AsyncIterable<Uint8Array>;
+  /** What limits the memory of long bodies. */
+  budgets?: ReadBudgets;
 };
 
 export type Handler = (request: RelayRequest, relay: Relay) => Response | Promise<Response>;

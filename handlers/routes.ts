@@ -193,7 +193,7 @@ export function createFetch(relay: Relay): Fetch {
   }
 
   return async (incoming, peer) => {
-    const request = Object.assign(incoming as RelayRequest, { peer });
+    const request = Object.assign(incoming as RelayRequest, { peer, budgets: relay.budgets });
     try {
       const judged = relay.ingressMarker.peerOf(peer, request.headers);
       if (judged !== peer) request.peer = await judged;

@@ -494,6 +494,12 @@ export const variables = {
     'command that starts the TUI gateway: a JSON array of strings, or a command line',
     'command',
   ),
+  readBudgetMb: integer(
+    'RELAY_READ_BUDGET_MB',
+    256,
+    'memory for messages and JSON bodies over 256 KiB while they are read, of all clients together, in MiB; what does not fit waits for its turn (at the edge: bodies only)',
+    1,
+  ),
   mediaMaxSizeMb: integer('RELAY_MEDIA_MAX_SIZE_MB', 100, 'largest file to serve or accept, in MiB', 1),
   mediaTtlSeconds: integer('RELAY_MEDIA_TTL_SECONDS', 86_400, 'lifetime of a media token', 1),
   mediaLruCap: integer(

@@ -20,6 +20,7 @@ import type { DialBroker } from './host/broker-socket.ts';
 import type { Host } from './host/index.ts';
 import type { Upstream } from './host/upstream.ts';
 import type { DialUpstream } from './host/upstream-socket.ts';
+import { createReadBudgets } from './kit/byte-budget.ts';
 import { type Clock, every } from './kit/clock.ts';
 import type { Log } from './log.ts';
 import { openHostMedia } from './media/host-media.ts';
@@ -163,7 +164,9 @@ async function createDomains(parts: DomainParts, late: Late) {
     clock,
     log: log.named('access'),
   });
+  const budgets = createReadBudgets(config.readBudgetMb * 1024 * 1024, clock);
   const sockets = createSockets({
+    budgets,
     channels: late.channels,
     sessions,
     codes,
@@ -224,6 +227,8 @@ async function createDomains(parts: DomainParts, late: Late) {
   });
 
   return {
+    /** Of the memory that clients may take by what they send. */
+    budgets,
     events,
     refusals: createRefusals({ clock, log }),
     sessions,

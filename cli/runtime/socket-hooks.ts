@@ -3,7 +3,7 @@ import type { Accepted, SocketRow } from '../../handlers/sockets.ts';
 import { describeError } from '../../lib/errors.ts';
 import type { Log } from '../../lib/log.ts';
 import { isLongerThan } from '../../lib/socket/envelope.ts';
-import { type TextFrame, textOfFrame } from '../../lib/socket/envelope-head.ts';
+import { releaseFrame, type TextFrame, textOfFrame } from '../../lib/socket/envelope-head.ts';
 import type { SocketEvents } from '../../lib/socket/transport.ts';
 
 /** An open socket: its row of the socket table, and the object that takes its events. */
@@ -58,7 +58,8 @@ export function createSocketHooks(runtime: SocketRuntime, log: Log) {
     if (socket) guarded(peer, socket.row.path, () => action(socket));
   }
 
-  function take(peer: Peer, { row, events }: OpenSocket, data: TextFrame, isBinary: boolean): void {
+  /** Returns whether the row has taken over the release of a long frame. */
+  function take(peer: Peer, { row, events }: OpenSocket, data: TextFrame, isBinary: boolean): boolean {
     if (runtime.heard) {
       runtime.heard(peer);
       events.drained();
@@ -70,13 +71,21 @@ export function createSocketHooks(runtime: SocketRuntime, log: Log) {
     } else if (typeof data === 'string') events.message(data);
     else if (isBinary) {
       if (row.binary) events.bytes?.(data);
-    } else if (events.longMessage) events.longMessage(data);
-    else events.message(textOfFrame(data));
+    } else if (events.longMessage) {
+      events.longMessage(data);
+      return true;
+    } else events.message(textOfFrame(data));
+    return false;
   }
 
   /** Delivers a message: text as a string, or as the bytes of a long one, or a binary message. */
-  const receive = (peer: Peer, data: TextFrame, isBinary: boolean): void =>
-    deliver(peer, (socket) => take(peer, socket, data, isBinary));
+  function receive(peer: Peer, data: TextFrame, isBinary: boolean): void {
+    let isTaken = false;
+    deliver(peer, (socket) => {
+      isTaken = take(peer, socket, data, isBinary);
+    });
+    if (!isTaken) releaseFrame(data);
+  }
 
   const hooks: SocketHooks = {
     open(peer) {

@@ -124,7 +124,8 @@ export function createProofs(clock: Clock) {
       // The nonce may have become stale meanwhile.
       const window = windowOf(nonce);
       if (!window) return STALE;
-      if (window.used.has(jti)) return WRONG;
+      // A browser sends a request again by itself when its connection breaks: the page makes another proof then.
+      if (window.used.has(jti)) return STALE;
       window.used.add(jti);
       return { kind: 'proved', thumbprint };
     },

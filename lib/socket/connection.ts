@@ -1,4 +1,5 @@
 import { describeError } from '../errors.ts';
+import { type ByteBudget, RELEASED_LATE, type Reservation } from '../kit/byte-budget.ts';
 import { type Clock, nextTurn } from '../kit/clock.ts';
 import { isDeeperThan } from '../kit/json.ts';
 import { MAX_DEPTH, MAX_UNCOUNTED, readLongJson } from '../kit/long-json.ts';
@@ -10,7 +11,15 @@ import type { Sessions } from '../sessions/sessions.ts';
 import type { Channel, ChannelTable, Connection } from './channel.ts';
 import type { Indexed } from './dense-set.ts';
 import { encodeEnvelope, isLongerThan, type Message, type Payload, parseEnvelope } from './envelope.ts';
-import { type EnvelopeHead, isShort, KEEPING_BOM, readHead, type TextFrame, textOfFrame } from './envelope-head.ts';
+import {
+  type EnvelopeHead,
+  isShort,
+  KEEPING_BOM,
+  readHead,
+  releaseFrame,
+  type TextFrame,
+  textOfFrame,
+} from './envelope-head.ts';
 import { Inbox } from './inbox.ts';
 import type { Probes } from './probes.ts';
 import { SerialQueue } from './serial-queue.ts';
@@ -59,6 +68,8 @@ export interface ConnectionParts {
   clock: Clock;
   log: Log;
   probes: Probes;
+  /** Limits the long messages of all sockets that are parsed at once. */
+  parsing: ByteBudget;
   /** Called once, when the connection has ended. */
   onClosed(connection: SocketConnection): void;
 }
@@ -181,7 +192,10 @@ export class SocketConnection implements Connection, Indexed {
 
   /** One text frame from the client. */
   receive(frame: TextFrame): void {
-    if (!this.#open) return;
+    if (!this.#open) {
+      releaseFrame(frame);
+      return;
+    }
     this.#lastMessage = this.#lastProof = this.#parts.clock.now();
     if (this.#probe) this.#heardWhileProbed(this.#probe);
     this.#inbox.receive(frame);
@@ -190,37 +204,47 @@ export class SocketConnection implements Connection, Indexed {
   get #inbox(): Inbox {
     this.#lazyInbox ??= new Inbox(this.#transport, (frame) => {
       try {
-        this.#handle(frame);
+        if (!this.#handle(frame)) releaseFrame(frame);
       } catch (error) {
+        releaseFrame(frame);
         this.#broken(error);
       }
     });
     return this.#lazyInbox;
   }
 
-  /** Judges a message before it is parsed, except one that is no longer than its head (contract 02 §1.1). */
-  #handle(frame: TextFrame): void {
-    if (!this.#open) return;
+  /**
+   * Judges a message before it is parsed, except one that is no longer than its head (contract 02 §1.1). Returns false for
+   * one that is not dispatched.
+   */
+  #handle(frame: TextFrame): boolean {
+    if (!this.#open) return false;
     const head = isShort(frame) ? parseEnvelope(frame) : readHead(frame);
     if (!head) {
       this.#invalid(frame);
-      return;
+      return false;
     }
     const { channels, sessions } = this.#parts;
-    if (!sessions.isAlive(this.session)) return;
+    if (!sessions.isAlive(this.session)) return false;
     sessions.touch(this.session);
     const { byName } = channels;
     const channel = Object.hasOwn(byName, head.channel) ? byName[head.channel] : undefined;
     if (!channel) {
       this.sendError(`Unknown channel: ${head.channel.slice(0, 64)}`, 'unknown_channel', head.id);
-      return;
+      return false;
     }
     const mayBeLarge = channel.large && channel.needsGrant?.(head) !== false;
     if (!mayBeLarge && isLongerThan(frame, MAX_MESSAGE)) {
       this.#tooLarge(head);
-      return;
+      return false;
     }
-    this.#queueOf(head.channel).push(() => this.#dispatch(channel, head, frame), frame.length);
+    this.#queueOf(head.channel).push(() => {
+      const pending = this.#dispatch(channel, head, frame);
+      if (typeof frame === 'string' || !frame.handled) return pending;
+      if (pending) return pending.finally(frame.handled);
+      frame.handled();
+    }, frame.length);
+    return true;
   }
 
   /** A failure outside of a handler closes this socket, and must not end the process, or others. */
@@ -258,9 +282,11 @@ export class SocketConnection implements Connection, Indexed {
       if ('payload' in head) return this.#deliver(channel, head, frame as string);
       if (isLongerThan(frame, MAX_UNCOUNTED)) {
         // Nothing refers to the bytes while the text is parsed: each is up to 40 MiB.
-        return readLongJson(frame, KEEPING_BOM)
+        const turn = this.#parts.parsing.acquire(frame.length, RELEASED_LATE);
+        return readInTurn(turn, frame)
           .then((text) => this.#dispatchLong(channel, head, text))
-          .catch((error) => this.#broken(error));
+          .catch((error) => this.#broken(error))
+          .finally(() => turn.then(({ release }) => release()));
       }
       const text = textOfFrame(frame);
       const message = this.#parse(head, text);
@@ -487,6 +513,10 @@ export class SocketConnection implements Connection, Indexed {
     return false;
   }
 }
+
+/** A function of its own, as the others of a chain would hold the bytes too. */
+const readInTurn = (turn: Promise<Reservation>, frame: TextFrame): Promise<string | null> =>
+  turn.then(() => readLongJson(frame, KEEPING_BOM));
 
 /**
  * Whether a payload is too deep to be written as JSON again, which recurses: in the list of phones, say, where one such

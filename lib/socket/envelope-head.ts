@@ -10,7 +10,15 @@ export interface EnvelopeHead {
 }
 
 /** A text frame: its text, or its UTF-8 bytes where a long one has not been decoded. */
-export type TextFrame = string | Uint8Array;
+export type TextFrame = string | LongFrame;
+
+/** The bytes of a long frame, with what gives its memory back to the budget once it has been handled or dropped. */
+export type LongFrame = Uint8Array & { handled?(): void };
+
+/** Gives the memory of a frame back to the budget. Idempotent. */
+export function releaseFrame(frame: TextFrame): void {
+  if (typeof frame !== 'string') frame.handled?.();
+}
 
 /** Whether a text is all head. Counts characters, so that non-ASCII texts of a few KiB more are, too. */
 export const isShort = (frame: TextFrame): frame is string => typeof frame === 'string' && frame.length <= HEAD_BYTES;

@@ -1,5 +1,5 @@
 import { nextTurn } from '../kit/clock.ts';
-import type { TextFrame } from './envelope-head.ts';
+import { releaseFrame, type TextFrame } from './envelope-head.ts';
 import type { Transport } from './transport.ts';
 
 /** Messages of one socket that are handled in one turn of the event loop: 64 KiB may hold 9,000. */
@@ -72,7 +72,7 @@ export class Inbox {
   /** The socket is closing. Reads on, for the client's half of the closing handshake. */
   end(): void {
     this.#ended = true;
-    this.#held = [];
+    for (const frame of this.#held.splice(0)) releaseFrame(frame);
     if (this.#pauses > 0) this.#transport.resume();
   }
 }

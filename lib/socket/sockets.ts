@@ -2,6 +2,7 @@ import type { Store } from '../../storage/schema.ts';
 import type { Limiter } from '../access/limiter.ts';
 import type { Proofs } from '../access/proofs.ts';
 import { describeError } from '../errors.ts';
+import type { ReadBudgets } from '../kit/byte-budget.ts';
 import { type Cancel, type Clock, every, seconds } from '../kit/clock.ts';
 import type { Log } from '../log.ts';
 import type { PairingCodes } from '../pairing/codes.ts';
@@ -13,7 +14,7 @@ import { type Channels, type ChannelTable, createChannelTable } from './channel.
 import { type ConnectionParts, type ConnectionRow, SocketConnection } from './connection.ts';
 import { DenseSet } from './dense-set.ts';
 import { encodeEnvelope, encodeEnvelopeAround, type Payload } from './envelope.ts';
-import { textOfFrame } from './envelope-head.ts';
+import { type LongFrame, releaseFrame, textOfFrame } from './envelope-head.ts';
 import { Handshake, type HandshakeParts } from './handshake.ts';
 import { PendingSockets } from './pending-sockets.ts';
 import { Probes } from './probes.ts';
@@ -43,6 +44,7 @@ export interface SocketsParts {
   proofs: Proofs;
   clock: Clock;
   log: Log;
+  budgets: ReadBudgets;
   /** A device has opened or closed a socket. */
   changed?(session: Session, change: 'connected' | 'disconnected'): void;
   version: string;
@@ -64,9 +66,10 @@ class SocketDispatcher implements SocketEvents {
     else this.handshake?.message(text);
   }
 
-  longMessage(bytes: Uint8Array): void {
+  longMessage(bytes: LongFrame): void {
     // Before it has authenticated, a client cannot send as much.
-    this.connection?.receive(bytes);
+    if (this.connection) this.connection.receive(bytes);
+    else releaseFrame(bytes);
   }
 
   drained(): void {
@@ -132,6 +135,7 @@ export function createSockets(parts: SocketsParts) {
     clock,
     log,
     probes,
+    parsing: parts.budgets.parsing,
     onClosed(connection) {
       const { session, caller } = connection;
       connections.remove(connection);

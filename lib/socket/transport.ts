@@ -1,5 +1,6 @@
 import type { Peer } from '../access/peer.ts';
 import type { TransportHint } from '../sessions/session.ts';
+import type { LongFrame } from './envelope-head.ts';
 
 /** A socket as the runtime provides it. */
 export interface Transport {
@@ -24,8 +25,11 @@ export interface Transport {
    */
   pause(): boolean;
   resume(): void;
-  /** Bytes received so far, as a sign of life. Undefined where the runtime keeps sockets alive itself. */
-  received?(): number;
+  /**
+   * Bytes received so far, as a sign of life. Undefined where the runtime keeps sockets alive itself, and while the client
+   * is not read because others use up the budget.
+   */
+  received?(): number | undefined;
   /** Sends a protocol ping, whose answer repeats `data`. Absent where the runtime hides pings (edge). */
   ping?(data?: string): void;
   /** The client has authenticated: lifts its pre-auth byte budget. */
@@ -37,9 +41,9 @@ export interface SocketEvents {
   message(text: string): void;
   /**
    * A text message over 256 KiB as UTF-8 bytes, on a runtime that has not decoded it, which takes up to 0.2 s. Without
-   * this, `message` gets its text.
+   * this, `message` gets its text. Takes over the release of the frame.
    */
-  longMessage?(bytes: Uint8Array): void;
+  longMessage?(bytes: LongFrame): void;
   /** A binary message, on paths that take them. */
   bytes?(bytes: Uint8Array): void;
   /** What was sent has left, or, at the edge, may have. */

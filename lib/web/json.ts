@@ -1,4 +1,5 @@
 import { RelayError } from '../errors.ts';
+import { RELEASED_LATE, type ReadBudgets, type Reservation } from '../kit/byte-budget.ts';
 import { concatBytes } from '../kit/bytes.ts';
 import { nextTurn, systemClock } from '../kit/clock.ts';
 import { isObject, parseJson, parseObject } from '../kit/json.ts';
@@ -46,16 +47,67 @@ const tooLarge = (limit: number) => new RelayError('too-large', `body is larger 
 
 /**
  * Reads a whole body of at most `limit` bytes. Leaves the rest of a larger one unread.
- * @throws RelayError `too-large`; `timeout` when it takes longer than a minute; `invalid` when the client hangs up.
+ * @throws RelayError `too-large`; `timeout` when it takes longer than a minute, `unavailable` when it only waited for
+ * memory; `invalid` when the client hangs up.
  */
-export async function readBody(request: Request, limit: number): Promise<Uint8Array> {
+async function readBody(request: Request, limit: number, hold: BodyHold): Promise<Uint8Array> {
   let isLate = false;
   return inTime(
-    collect(request, limit, () => isLate),
+    collect(request, limit, hold, () => isLate),
     () => {
       isLate = true;
+      if (hold.isWaiting) throw new RelayError('unavailable', 'other long bodies are being read, try again later');
     },
   );
+}
+
+/** A request, and the budgets that its long body counts towards. */
+type Source = Request & { budgets?: ReadBudgets };
+
+/** Holds the memory of a body while it is read and parsed, if it is long. */
+class BodyHold {
+  readonly #budgets: ReadBudgets | undefined;
+  readonly #held: Reservation[] = [];
+  #isOver = false;
+  /** Whether the body is not read because others use up the budget. */
+  isWaiting = false;
+
+  constructor({ budgets }: Source) {
+    this.#budgets = budgets;
+  }
+
+  /** Resolves when there is memory for the bytes. */
+  async toRead(size: number): Promise<void> {
+    if (!this.#budgets || size <= MAX_UNCOUNTED || this.#held.length > 0) return;
+    this.isWaiting = true;
+    this.#add(await this.#budgets.reading.acquire(size));
+    this.isWaiting = false;
+  }
+
+  /** Resolves when the bytes may be parsed. */
+  async toParse(size: number): Promise<void> {
+    if (this.#budgets) this.#add(await this.#budgets.parsing.acquire(size, RELEASED_LATE));
+  }
+
+  release(): void {
+    this.#isOver = true;
+    for (const reservation of this.#held) reservation.release();
+  }
+
+  #add(reservation: Reservation): void {
+    if (this.#isOver) reservation.release();
+    else this.#held.push(reservation);
+  }
+}
+
+/** Reads and parses a body, which counts towards the budget until then. */
+async function reading<T>(request: Source, read: (hold: BodyHold) => Promise<T>): Promise<T> {
+  const hold = new BodyHold(request);
+  try {
+    return await read(hold);
+  } finally {
+    hold.release();
+  }
 }
 
 /** The bytes of a body that arrive within a minute. @throws RelayError `timeout` after `late` was called */
@@ -70,10 +122,17 @@ function inTime(body: Promise<Uint8Array>, late = () => {}): Promise<Uint8Array>
  * Puts a body together, in place if its length was announced: a large one would take twice the memory otherwise. Does not
  * cancel a refused body: on Node, that would reset the connection before the response is sent.
  */
-async function collect({ headers, body }: Request, limit: number, isLate: () => boolean): Promise<Uint8Array> {
+async function collect(
+  { headers, body }: Request,
+  limit: number,
+  hold: BodyHold,
+  isLate: () => boolean,
+): Promise<Uint8Array> {
   const length = Number(headers.get('content-length'));
   if (length > limit) throw tooLarge(limit);
   if (!body) return new Uint8Array();
+  if (length > 0) await hold.toRead(length);
+  if (isLate()) return new Uint8Array();
   const reader = body.getReader();
   const whole = length > 0 ? new Uint8Array(length) : undefined;
   const chunks: Uint8Array[] = [];
@@ -85,6 +144,8 @@ async function collect({ headers, body }: Request, limit: number, isLate: () => 
     if (whole) whole.set(value, size);
     else chunks.push(value);
     size += value.byteLength;
+    // Without a length, it may become as long as it is allowed to be.
+    if (!whole && size > MAX_UNCOUNTED) await hold.toRead(limit);
   }
   if (whole) return whole.subarray(0, size);
   return chunks.length === 1 ? (chunks[0] as Uint8Array) : concatBytes(...chunks);
@@ -94,12 +155,12 @@ async function collect({ headers, body }: Request, limit: number, isLate: () => 
  * Like `readBody`, but reads a short body whose length was announced in one call, which spares it the reader.
  * @throws RelayError as `readBody`
  */
-async function readAnnounced(request: Request, limit: number): Promise<Uint8Array> {
+async function readAnnounced(request: Request, limit: number, hold: BodyHold): Promise<Uint8Array> {
   const length = request.headers.get('content-length');
-  if (length === null) return readBody(request, limit);
+  if (length === null) return readBody(request, limit, hold);
   const isShort = Number(length) <= Math.min(MAX_UNCOUNTED, limit);
   const whole = () => request.arrayBuffer().then((buffer) => new Uint8Array(buffer), cutOff);
-  const bytes = await (isShort ? inTime(whole()) : readBody(request, limit));
+  const bytes = await (isShort ? inTime(whole()) : readBody(request, limit, hold));
   // On Node, the body of a connection that has ended reads as empty, which would mean `{}` here.
   return bytes.byteLength === Number(length) ? bytes : cutOff();
 }
@@ -108,8 +169,8 @@ async function readAnnounced(request: Request, limit: number): Promise<Uint8Arra
  * Reads a body of at most `limit` bytes as text; invalid UTF-8 becomes U+FFFD.
  * @throws RelayError as `readAnnounced`
  */
-export const readText = async (request: Request, limit: number): Promise<string> =>
-  decodeUtf8(await readAnnounced(request, limit));
+export const readText = (request: Request, limit: number): Promise<string> =>
+  reading(request, async (hold) => decodeUtf8(await readAnnounced(request, limit, hold)));
 
 /** A JSON object and its original text, which is forwarded unchanged. */
 export interface JsonText {
@@ -127,11 +188,13 @@ export async function readJsonText(
   limit: number,
   empty: () => JsonText = () => ({ text: '{}', value: {} }),
 ): Promise<JsonText> {
-  const text = await decodeJson(await readAnnounced(request, limit), false);
-  if (text === '') return empty();
-  const value = parseObject(text);
-  if (!value) throw new RelayError('invalid', 'body must be a JSON object');
-  return { text, value };
+  return reading(request, async (hold) => {
+    const text = await decodeJson(await readAnnounced(request, limit, hold), false, hold);
+    if (text === '') return empty();
+    const value = parseObject(text);
+    if (!value) throw new RelayError('invalid', 'body must be a JSON object');
+    return { text, value };
+  });
 }
 
 /**
@@ -139,18 +202,22 @@ export async function readJsonText(
  * block the process (contract 02 §1.1).
  * @throws RelayError `too-large`, `invalid`
  */
-function decodeJson(bytes: Uint8Array, fatal: boolean): string | Promise<string> {
+function decodeJson(bytes: Uint8Array, fatal: boolean, hold: BodyHold): string | Promise<string> {
   if (bytes.byteLength <= MAX_UNCOUNTED) {
     const text = fatal ? decodeUtf8Strict(bytes) : decodeUtf8(bytes);
     if (text === null) throw invalidJson();
     return text;
   }
   // Not awaited: this function would hold the bytes while the text is joined.
-  return readLongJson(bytes, { fatal }).then(
+  return readInTurn(bytes, fatal, hold).then(
     (text) => text ?? Promise.reject(new RelayError('too-large', 'the JSON of the body has too many parts or levels')),
     () => Promise.reject(invalidJson()),
   );
 }
+
+/** A function of its own, as the others of a chain would hold the bytes too. */
+const readInTurn = (bytes: Uint8Array, fatal: boolean, hold: BodyHold): Promise<string | null> =>
+  hold.toParse(bytes.byteLength).then(() => readLongJson(bytes, { fatal }));
 
 const invalidJson = () => new RelayError('invalid', 'invalid JSON body');
 
@@ -172,14 +239,16 @@ export async function readJson(
 
 /** Reads any JSON value, within the bounds of `readJson`. */
 export async function readJsonValue(request: Request, limit: number, empty = false): Promise<unknown> {
-  const text = await decodeJson(await readAnnounced(request, limit), true);
-  if (empty && text === '') return {};
-  const value = parseJson(text);
-  if (value === undefined) throw invalidJson();
-  // As long as parsing.
-  if (text.length > MAX_UNCOUNTED) await nextTurn();
-  if (typeof value === 'object' && value !== null) checkTree(value);
-  return value;
+  return reading(request, async (hold) => {
+    const text = await decodeJson(await readAnnounced(request, limit, hold), true, hold);
+    if (empty && text === '') return {};
+    const value = parseJson(text);
+    if (value === undefined) throw invalidJson();
+    // As long as parsing.
+    if (text.length > MAX_UNCOUNTED) await nextTurn();
+    if (typeof value === 'object' && value !== null) checkTree(value);
+    return value;
+  });
 }
 
 /** Walks without recursion, since the client chooses the depth. `1e999` parses to infinity, which JSON cannot express. */

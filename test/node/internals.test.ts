@@ -13,6 +13,7 @@ import {
   responseOn,
   takeEndListener,
   takeMessageListener,
+  takeReservation,
   webSocketOf,
 } from '../../cli/runtime/node/internals.ts';
 import { cleanups } from '../support/built-relay.ts';
@@ -192,6 +193,56 @@ it('gatherOnArrival: a large frame is joined and unmasked while it arrives, and 
   expect(texts).toEqual(['one', large + large, 'two', large]);
   expect(gathered).toEqual([size, size, size]);
   expect(receiver?.whole).toBeUndefined();
+});
+
+it('gatherOnArrival: a long message is reserved before it is read, and the connection is paused until then', async () => {
+  const asked: { size: number; read: () => void }[] = [];
+  const taken: [length: number, size: number | undefined][] = [];
+  let socket: Socket | undefined;
+  const server = createServer();
+  const { handleUpgrade } = nodeAdapter({
+    hooks: {
+      open(peer) {
+        const webSocket = webSocketOf(peer);
+        gatherOnArrival(webSocket, (size, read) => {
+          asked.push({ size, read });
+          return Object.assign({ isGranted: false }, { size });
+        });
+        webSocket.on('message', (data: Buffer) => {
+          const reservation = takeReservation(webSocket) as { size: number } | undefined;
+          taken.push([data.length, reservation?.size]);
+        });
+      },
+    },
+    serverOptions: { maxPayload: 5_000_000 },
+  });
+  server.on('upgrade', (req: IncomingMessage, connection: Socket, head: Buffer) => {
+    socket = connection;
+    void handleUpgrade(req, connection, head);
+  });
+  const raw = await listen(server);
+  raw.write(request('GET', '/', handshakeHeaders()));
+  await raw.head();
+  const [short, long] = ['x'.repeat(256 * 1024), 'x'.repeat(3_000_000)];
+  raw.write(
+    Buffer.concat([frame({ payload: short }), frame({ payload: long }), frame({ payload: short, fin: false })]),
+  );
+  raw.write(Buffer.concat([frame({ payload: long, opcode: 0 }), frame({ payload: short })]));
+  await expect.poll(() => asked.map(({ size }) => size)).toEqual([long.length]);
+  expect([taken, socket?.isPaused()]).toEqual([[[short.length, undefined]], true]);
+  // Node and the receiver have taken a chunk each beyond the one that waits.
+  expect(socket?.bytesRead).toBeLessThan(short.length + 500_000);
+  asked[0]?.read();
+  await expect.poll(() => asked.map(({ size }) => size)).toEqual([long.length, 5_000_000]);
+  asked[1]?.read();
+  const both = short.length + long.length;
+  const all = [
+    [short.length, undefined],
+    [long.length, long.length],
+    [both, 5_000_000],
+    [short.length, undefined],
+  ];
+  await expect.poll(() => taken).toEqual(all);
 });
 
 it('allowMissingHost: a server that listens answers requests without Host', async () => {

@@ -4,6 +4,8 @@ import { type AddressInfo, connect } from 'node:net';
 import { expect, it, vi } from 'vitest';
 import { createRelayServer } from '../../cli/runtime/node/server.ts';
 import type { SocketTable } from '../../handlers/sockets.ts';
+import { ByteBudget } from '../../lib/kit/byte-budget.ts';
+import { systemClock } from '../../lib/kit/clock.ts';
 import { createLog } from '../../lib/log.ts';
 import { WebResponse } from '../../lib/web/response.ts';
 import { cleanups } from '../support/built-relay.ts';
@@ -18,6 +20,7 @@ it('an upgrade that fails costs one connection, and one line of the log', async 
     log: createLog('DEBUG', (line) => log.push(line)),
     fetch: async () => new WebResponse('fine'),
     sockets,
+    reading: new ByteBudget(1, systemClock),
   });
   const listener = createServer(server.handler).listen(0, '127.0.0.1');
   await once(listener, 'listening');
@@ -43,6 +46,7 @@ it('04 §5.4a: says whether a whole response was handed to the system', async ()
       response.sent = (isWhole) => told.push(isWhole);
       return response;
     },
+    reading: new ByteBudget(1, systemClock),
     sockets: { upgrade: () => Promise.reject(new Error('none')), rowOf: () => undefined },
   });
   const listener = createServer(server.handler).listen(0, '127.0.0.1');

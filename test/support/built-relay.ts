@@ -76,6 +76,7 @@ export async function startBuiltTarget(options: BuiltOptions = {}) {
     log: relay.log,
     fetch: createFetch(relay),
     sockets: createSocketTable(relay, [...sockets, ...rows]),
+    reading: relay.budgets.reading,
     stallTimeout: options.stallTimeout,
   });
   const listener = createServer(server.handler).listen(0, '127.0.0.1');

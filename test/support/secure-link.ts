@@ -78,7 +78,13 @@ export async function startSecureLink({
     api: new URL(upstreams?.api ?? `http://${HOST}:${api.port}`),
     dashboard: new URL(upstreams?.dashboard ?? `http://${HOST}:${dashboard.port}`),
   };
-  const main = { fetch: createFetch(relay), sockets: createSocketTable(relay), log: relay.log, guard };
+  const main = {
+    fetch: createFetch(relay),
+    sockets: createSocketTable(relay),
+    log: relay.log,
+    reading: relay.budgets.reading,
+    guard,
+  };
   const listener = await openSecureLink(relay, plan, main, limits);
   onTestFinished(listener.close);
   const { port } = listener;

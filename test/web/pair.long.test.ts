@@ -77,8 +77,12 @@ describeInBrowser(
       const { page, allow } = await open();
       allow(/WebSocket|Failed to load resource/);
       for (let attempt = 0; attempt < 10; attempt++) {
-        const { client } = await authenticate(relay, { pairing_code: 'WRONG1' });
-        client.terminate();
+        // The browser may take either address for `localhost`.
+        for (const host of ['127.0.0.1', '[::1]']) {
+          const wsUrl = relay.wsUrl.replace('127.0.0.1', host);
+          const { client } = await authenticate({ ...relay, wsUrl }, { pairing_code: 'WRONG1' });
+          client.terminate();
+        }
       }
       await page.clock.install();
       await page.goto(app());

@@ -3,6 +3,7 @@ import { type Server as HttpServer, type IncomingMessage, ServerResponse } from 
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import type { Peer } from 'crossws';
+import { MAX_UNCOUNTED } from '../../../lib/kit/long-json.ts';
 
 // Everything that relies on undocumented parts of Node. test/node/internals.test.ts and listen.test.ts fail
 // when one of them changes.
@@ -74,8 +75,12 @@ export function releaseChunk(webSocket: unknown): void {
 /** The part of the `ws` receiver that takes what a client sends. */
 interface Receiver {
   _state: number;
-  /** Bytes of the payload of the current frame. */
+  /** Bytes of the payload of the current frame, and of all frames of its message so far. */
   _payloadLength: number;
+  _totalPayloadLength: number;
+  _maxPayload: number;
+  /** The opcode of a message in several frames; 0 for one in a single frame. */
+  _fragmented: number;
   _mask?: Uint8Array;
   /** Received data that has not been taken yet: chunks, and their bytes. */
   _buffers: Buffer[];
@@ -83,6 +88,9 @@ interface Receiver {
   /** Ours: whether what has been received of a large payload is unmasked, and where it is joined once an eighth is there. */
   isUnmasked?: boolean;
   whole?: Buffer;
+  /** Ours: how memory is asked for, and what the current message got. */
+  reserve?: ReserveMessage;
+  reservation?: MessageReservation;
   startLoop(done: Done): void;
   _write(chunk: Buffer, encoding: string, done: Done): void;
 }
@@ -92,14 +100,56 @@ type Done = (error?: Error) => void;
 /** The state of a receiver that waits for the rest of a payload. */
 const WAITS_FOR_PAYLOAD = 4;
 const MIN_GATHERED = 1024 * 1024;
+/** Bytes of the longest message that is read without a reservation. */
+const MAX_UNRESERVED = MAX_UNCOUNTED;
 const NO_MASK = new Uint8Array(4);
 
 /**
  * Has a socket of crossws unmask and join a large frame while it arrives. Its `ws` does it when the frame is whole, which
  * blocks the event loop for 85 ms at 39 MiB, and takes twice the memory (2026-11).
  */
-export function gatherOnArrival(webSocket: unknown): void {
-  (webSocket as { _receiver: Receiver })._receiver._write = writeGathered;
+export function gatherOnArrival(webSocket: unknown, reserve?: ReserveMessage): void {
+  const { _receiver: receiver } = webSocket as { _receiver: Receiver };
+  receiver.reserve = reserve;
+  receiver._write = writeReserved;
+}
+
+/** The memory of one long message. */
+export interface MessageReservation {
+  readonly isGranted: boolean;
+}
+
+/**
+ * Asks for the memory of a long message. Unless it is granted at once, calls `read` when it is, or the socket has closed.
+ * Undefined for a socket that has closed already.
+ */
+export type ReserveMessage = (size: number, read: () => void) => MessageReservation | undefined;
+
+/** The reservation of the message that a socket of crossws is receiving, if it is long. */
+export const reservationOf = (webSocket: unknown): MessageReservation | undefined =>
+  (webSocket as { _receiver?: Receiver })._receiver?.reservation;
+
+/** Takes over the reservation of the message that a socket of crossws has just received. */
+export function takeReservation(webSocket: unknown): MessageReservation | undefined {
+  const { _receiver: receiver } = webSocket as { _receiver: Receiver };
+  const { reservation } = receiver;
+  receiver.reservation = undefined;
+  return reservation;
+}
+
+/**
+ * Reserves a message when it turns out to be long, before more of it is read: a receiver that is not `done` with a chunk
+ * has its `ws` pause the connection. Of a message in several frames the length is not known, only the limit.
+ */
+function writeReserved(this: Receiver, chunk: Buffer, encoding: string, done: Done): void {
+  if (this._totalPayloadLength <= MAX_UNRESERVED || this.reservation || !this.reserve) {
+    writeGathered.call(this, chunk, encoding, done);
+    return;
+  }
+  const size = this._fragmented ? this._maxPayload : this._totalPayloadLength;
+  const read = () => writeGathered.call(this, chunk, encoding, done);
+  this.reservation = this.reserve(size, read);
+  if (this.reservation?.isGranted !== false) read();
 }
 
 function writeGathered(this: Receiver, chunk: Buffer, encoding: string, done: Done): void {

@@ -87,7 +87,8 @@ export async function startNodeRelay({ version, config, log, env, noTls }: NodeR
       pages: loadPages,
     });
     if (config.pairingCode !== undefined) await relay.codes.register(config.pairingCode, {});
-    const main: MainParts = { log, fetch: createFetch(relay), sockets: createSocketTable(relay) };
+    const { reading } = relay.budgets;
+    const main: MainParts = { log, fetch: createFetch(relay), sockets: createSocketTable(relay), reading };
     const server = createRelayServer(main);
     let listening: Listening;
     try {

@@ -3,6 +3,7 @@ import type { Socket } from 'node:net';
 import type { Fetch } from '../../../handlers/routes.ts';
 import type { SocketTable } from '../../../handlers/sockets.ts';
 import { describeError } from '../../../lib/errors.ts';
+import type { ByteBudget } from '../../../lib/kit/byte-budget.ts';
 import type { Log } from '../../../lib/log.ts';
 import { createAdapter, peerOf, requestOf } from './adapter.ts';
 import { send } from './send.ts';
@@ -17,6 +18,8 @@ export interface RelayEndpointOptions {
   log: Log;
   fetch: Fetch;
   sockets: SocketTable;
+  /** Limits the long messages of all sockets. */
+  reading: ByteBudget;
   /** Milliseconds in which a client that is not read must take something of what is sent: 45 s unless set. */
   stallTimeout?: number;
 }
@@ -38,8 +41,9 @@ export interface RelayServer {
 }
 
 /** Answers requests and handshakes with the relay's own tables. The peer is that of `peerOf`. */
-export function createRelayEndpoint({ log, fetch, sockets, stallTimeout }: RelayEndpointOptions): RelayEndpoint {
-  const nodeSockets = createNodeSockets(log, stallTimeout);
+export function createRelayEndpoint(options: RelayEndpointOptions): RelayEndpoint {
+  const { log, fetch, sockets } = options;
+  const nodeSockets = createNodeSockets(options);
   return {
     handler: createAdapter(fetch, log),
 

@@ -4,12 +4,23 @@ import { Socket } from 'node:net';
 import type { Peer } from 'crossws';
 import nodeAdapter from 'crossws/adapters/node';
 import type { Accepted } from '../../../handlers/sockets.ts';
+import type { ByteBudget, Reservation } from '../../../lib/kit/byte-budget.ts';
 import { MAX_UNCOUNTED } from '../../../lib/kit/long-json.ts';
 import type { Log } from '../../../lib/log.ts';
+import type { LongFrame } from '../../../lib/socket/envelope-head.ts';
 import type { Transport } from '../../../lib/socket/transport.ts';
 import { createSocketHooks, type OpenSocket } from '../socket-hooks.ts';
 import { WEBSOCKET_VERSION } from './handshake.ts';
-import { gatherOnArrival, releaseChunk, takeEndListener, takeMessageListener, webSocketOf } from './internals.ts';
+import {
+  gatherOnArrival,
+  type MessageReservation,
+  releaseChunk,
+  reservationOf,
+  takeEndListener,
+  takeMessageListener,
+  takeReservation,
+  webSocketOf,
+} from './internals.ts';
 
 /** Milliseconds for which a client that does not answer a closing handshake keeps its connection. */
 export const CLOSE_TIMEOUT = 2_000;
@@ -46,8 +57,16 @@ export interface NodeSockets {
   accept(accepted: Accepted, req: IncomingMessage, socket: Socket, head: Buffer): Promise<void>;
 }
 
+export interface NodeSocketsOptions {
+  log: Log;
+  /** Limits the long messages of all sockets. */
+  reading: ByteBudget;
+  /** Milliseconds in which a client that is not read must take something of what is sent: 45 s unless set. */
+  stallTimeout?: number;
+}
+
 /** Carries the sockets of the table over crossws. */
-export function createNodeSockets(log: Log, stallTimeout = STALL_TIMEOUT): NodeSockets {
+export function createNodeSockets({ log, reading, stallTimeout = STALL_TIMEOUT }: NodeSocketsOptions): NodeSockets {
   const { hooks, receive } = createSocketHooks(
     {
       take(peer) {
@@ -78,12 +97,16 @@ export function createNodeSockets(log: Log, stallTimeout = STALL_TIMEOUT): NodeS
   /** Takes messages as bytes, before crossws makes them text: 40 MiB take it up to 0.2 s. */
   function takeMessages(peer: Peer): void {
     const webSocket = webSocketOf(peer) as WebSocketPart;
-    gatherOnArrival(webSocket);
+    const { socket } = contextOf(peer);
+    gatherOnArrival(webSocket, (size, read) =>
+      socket.destroyed ? undefined : new LongMessage(reading, size, peer, socket, read),
+    );
     // crossws listens as soon as it has announced the socket.
     queueMicrotask(() => {
       takeMessageListener(webSocket);
       webSocket.on('message', (data: Buffer, isBinary: boolean) => {
-        receive(peer, isBinary || data.length > MAX_UNCOUNTED ? data : data.toString(), isBinary);
+        if (data.length > MAX_UNCOUNTED) receive(peer, withRelease(data, webSocket), isBinary);
+        else receive(peer, isBinary ? data : data.toString(), isBinary);
         releaseChunk(webSocket);
       });
     });
@@ -136,6 +159,54 @@ const handshakeOf = ({ headers }: IncomingMessage, { protocol }: Accepted) => ({
     ...(protocol !== undefined && { 'sec-websocket-protocol': protocol }),
   },
 });
+
+/** A long message that has been received, with the release of its reservation. */
+function withRelease(data: Buffer, webSocket: EventEmitter): LongFrame {
+  const reserved = takeReservation(webSocket) as LongMessage | undefined;
+  return reserved ? Object.assign(data, { handled: reserved.received() }) : data;
+}
+
+/**
+ * A long message that is being received, within the budget of all. One that hardly comes while others wait costs its
+ * client the connection; one that takes long to handle is no longer counted then.
+ */
+class LongMessage implements MessageReservation {
+  readonly #reservation: Reservation;
+  readonly #socket: Socket;
+  readonly #read: () => void;
+  #isWhole = false;
+
+  constructor(reading: ByteBudget, size: number, peer: Peer, socket: Socket, read: () => void) {
+    this.#socket = socket;
+    this.#read = read;
+    this.#reservation = reading.reserve(size, read, {
+      received: () => socket.bytesRead,
+      stalled: ({ release }) => {
+        if (this.#isWhole) release();
+        else peer.close(1013, 'too slow while others wait');
+      },
+    });
+    socket.once('close', this.#closed);
+  }
+
+  get isGranted(): boolean {
+    return this.#reservation.isGranted;
+  }
+
+  /** The message is whole. Returns the function that releases it. */
+  received(): () => void {
+    this.#isWhole = true;
+    this.#socket.off('close', this.#closed);
+    return this.#reservation.release;
+  }
+
+  readonly #closed = (): void => {
+    const { isGranted, release } = this.#reservation;
+    release();
+    // Otherwise `ws` would wait for this chunk before it reports the end of the socket.
+    if (!isGranted) this.#read();
+  };
+}
 
 /** Where the listener is kept that `ws` had for the end of a connection. */
 const SHUT_DOWN = Symbol('shut down');
@@ -272,8 +343,8 @@ class NodeTransport implements Transport {
     else this.#socket.once('timeout', this.#stalled);
   };
 
-  received(): number {
-    return this.#socket.bytesRead;
+  received(): number | undefined {
+    return reservationOf(this.#webSocket)?.isGranted === false ? undefined : this.#socket.bytesRead;
   }
 
   ping(data?: string): void {

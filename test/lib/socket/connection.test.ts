@@ -1,4 +1,5 @@
 import { expect, it } from 'vitest';
+import { ByteBudget } from '../../../lib/kit/byte-budget.ts';
 import { createLog } from '../../../lib/log.ts';
 import type { Session } from '../../../lib/sessions/session.ts';
 import { createChannelTable } from '../../../lib/socket/channel.ts';
@@ -30,6 +31,7 @@ function connect(since?: number) {
     clock,
     log: createLog('ERROR', () => {}),
     probes: new Probes(clock),
+    parsing: new ByteBudget(1, clock),
     onClosed() {},
   };
   const session = { device: { surface: 'android' }, grants: {} } as unknown as Session;

@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import type { Peer } from '../../../lib/access/peer.ts';
 import { createProofs } from '../../../lib/access/proofs.ts';
+import { createReadBudgets } from '../../../lib/kit/byte-budget.ts';
 import { createLog } from '../../../lib/log.ts';
 import { openSessions } from '../../../lib/sessions/sessions.ts';
 import { createSockets, type SocketsParts } from '../../../lib/socket/sockets.ts';
@@ -24,6 +25,7 @@ async function setUp(routeCredential: SocketsParts['routeCredential']) {
     proofs: createProofs(clock),
     clock,
     log,
+    budgets: createReadBudgets(1024, clock),
     version: '1.0.0',
     profiles: () => [],
     routeCredential,

@@ -8,6 +8,7 @@ import type { SocketTable } from '../../../../handlers/sockets.ts';
 import type { LoopbackGuard } from '../../../../lib/host/node/loopback-guard.ts';
 import { createNodeUpstream } from '../../../../lib/host/node/upstream.ts';
 import { canonicalAddress, plainAddress, splitUrl } from '../../../../lib/kit/addresses.ts';
+import type { ByteBudget } from '../../../../lib/kit/byte-budget.ts';
 import { systemClock } from '../../../../lib/kit/clock.ts';
 import type { Log } from '../../../../lib/log.ts';
 import type { Relay } from '../../../../lib/relay.ts';
@@ -59,6 +60,8 @@ export interface MainParts {
   log: Log;
   /** Judges connections to the servers behind `/api` and `/dashboard`. Default: all may be used. */
   guard?: LoopbackGuard;
+  /** Limits the long messages of all sockets. */
+  reading: ByteBudget;
 }
 
 export interface SecureLinkListener {
@@ -77,12 +80,12 @@ export interface SecureLinkListener {
 export async function openSecureLink(
   relay: Relay,
   plan: SecureLinkPlan,
-  { fetch, sockets, log: all, guard }: MainParts,
+  { fetch, sockets, log: all, guard, reading }: MainParts,
   given: Partial<SecureLinkLimits> = {},
 ): Promise<SecureLinkListener> {
   const limits = { ...LIMITS, ...given };
   const log = all.named('secure-link');
-  const endpoint = createRelayEndpoint({ log, fetch, sockets });
+  const endpoint = createRelayEndpoint({ log, fetch, sockets, reading });
   const gate = createGate({ ...plan, upstream: createNodeUpstream({ guard }), clock: systemClock });
   const proxy = createProxy({ plan, gate, log, limits: limits.http, guard });
   const proxySockets = createProxySockets({ space: proxy.dashboard, gate, log, limits: limits.sockets });

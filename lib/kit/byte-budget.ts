@@ -1,0 +1,142 @@
+import type { Cancel, Clock } from './clock.ts';
+
+/** Milliseconds between looks at what makes progress, while somebody waits. */
+const PERIOD = 15_000;
+/** Bytes that a reservation must receive in a period while others wait: 70 KB/s. */
+const MIN_PROGRESS = 1024 * 1024;
+
+/** How far a reservation is, for those that wait for its bytes. */
+export interface Progress {
+  /** Bytes received so far. */
+  received(): number;
+  /** Too little came in 15 to 30 s while others waited. Has the reservation released, now or soon: it is not asked again. */
+  stalled(reservation: Reservation): void;
+}
+
+/** A part of a budget, which may have to be waited for. */
+export interface Reservation {
+  readonly isGranted: boolean;
+  /** Gives the bytes back, or leaves the line. Idempotent. */
+  release(): void;
+}
+
+/** Of work that takes no time of its own: others need not wait for it any longer. */
+export const RELEASED_LATE: Progress = { received: () => 0, stalled: ({ release }) => release() };
+
+interface Entry extends Reservation {
+  isGranted: boolean;
+  size: number;
+  granted(): void;
+  progress?: Progress;
+  /** What had been received at the last look; undefined before the first. */
+  seen?: number;
+}
+
+/**
+ * A number of bytes that many share, first come, first served: nobody overtakes, so nobody waits for ever. One that asks
+ * for more than there is gets it when nobody else holds any.
+ */
+export class ByteBudget {
+  readonly #total: number;
+  readonly #clock: Clock;
+  readonly #holders = new Set<Entry>();
+  readonly #line = new Set<Entry>();
+  #used = 0;
+  #cancel: Cancel | undefined;
+
+  constructor(total: number, clock: Clock) {
+    this.#total = total;
+    this.#clock = clock;
+  }
+
+  /** Bytes that are held. */
+  get used(): number {
+    return this.#used;
+  }
+
+  /** How many wait. */
+  get waiting(): number {
+    return this.#line.size;
+  }
+
+  /** Reserves `size` bytes; calls `granted` later if they are not there yet. Without `progress`, nobody asks for it. */
+  reserve(size: number, granted: () => void, progress?: Progress): Reservation {
+    const entry: Entry = { size, granted, progress, isGranted: false, release: () => this.#release(entry) };
+    if (this.#line.size === 0 && this.#fits(size)) this.#grant(entry);
+    else {
+      this.#line.add(entry);
+      this.#cancel ??= this.#clock.after(PERIOD, this.#look);
+    }
+    return entry;
+  }
+
+  /** Like `reserve`, for a caller that can wait. */
+  async acquire(size: number, progress?: Progress): Promise<Reservation> {
+    let wake = () => {};
+    const turn = new Promise<void>((resolve) => {
+      wake = resolve;
+    });
+    const reservation = this.reserve(size, wake, progress);
+    if (!reservation.isGranted) await turn;
+    return reservation;
+  }
+
+  #fits(size: number): boolean {
+    return this.#used === 0 || this.#used + size <= this.#total;
+  }
+
+  #grant(entry: Entry): void {
+    entry.isGranted = true;
+    this.#used += entry.size;
+    this.#holders.add(entry);
+  }
+
+  #release(entry: Entry): void {
+    if (this.#holders.delete(entry)) this.#used -= entry.size;
+    else if (!this.#line.delete(entry)) return;
+    this.#serve();
+  }
+
+  /** Grants what fits, in turn. A callback may release or reserve again: the line is looked at anew each time. */
+  #serve(): void {
+    for (let [next] = this.#line; next && this.#fits(next.size); [next] = this.#line) {
+      this.#line.delete(next);
+      this.#grant(next);
+      next.granted();
+    }
+    if (this.#line.size > 0 || !this.#cancel) return;
+    this.#cancel();
+    this.#cancel = undefined;
+    for (const holder of this.#holders) holder.seen = undefined;
+  }
+
+  /** Tells those that hold bytes and receive next to nothing, while others wait for theirs. */
+  readonly #look = (): void => {
+    this.#cancel = this.#clock.after(PERIOD, this.#look);
+    for (const holder of [...this.#holders]) {
+      const { progress, seen } = holder;
+      if (!progress) continue;
+      const received = progress.received();
+      holder.seen = received;
+      if (seen === undefined || received - seen >= MIN_PROGRESS) continue;
+      holder.progress = undefined;
+      progress.stalled(holder);
+    }
+  };
+}
+
+/** Bytes of JSON that are parsed at once: the text and its values take twice as much of the heap, or four times. */
+const MAX_PARSING = 40 * 1024 * 1024;
+
+/** What limits the memory of long messages and JSON bodies, of all clients together. */
+export interface ReadBudgets {
+  /** Held from the first bytes until the message has been handled. */
+  readonly reading: ByteBudget;
+  /** Held in addition while the text is decoded, parsed and handled. */
+  readonly parsing: ByteBudget;
+}
+
+export const createReadBudgets = (total: number, clock: Clock): ReadBudgets => ({
+  reading: new ByteBudget(total, clock),
+  parsing: new ByteBudget(MAX_PARSING, clock),
+});
