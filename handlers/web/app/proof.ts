@@ -1,5 +1,5 @@
 import { base64url, utf8ToBytes } from '../../../lib/kit/bytes.ts';
-import { asObject, parseObject } from '../../../lib/kit/json.ts';
+import { asObject } from '../../../lib/kit/json.ts';
 
 /**
  * The key that the session is bound to. Nothing reads its private half, not even this page: the browser signs with it. The
@@ -101,10 +101,10 @@ export function createProver(base: string) {
     proveSocket: (token: string, key: ProofKey, challenge?: string): Promise<string> =>
       sign({ method: 'GET', path: 'ws', token, key }, challenge ?? nonce),
 
-    /** After a 401: whether it was for the nonce of the `used` proof, and another attempt has a better one. */
+    /** After a 401: whether another proof may help. The nonce was old, or the browser had sent the `used` proof twice. */
     take(response: Response, used: string | undefined): boolean {
       const next = response.headers.get('dpop-nonce');
-      if (next === null || used === undefined || nonceIn(used) === next) return false;
+      if (next === null || used === undefined) return false;
       if (nonce !== next) {
         nonce = next;
         usedFrom = Date.now();
@@ -113,10 +113,4 @@ export function createProver(base: string) {
       return true;
     },
   };
-}
-
-/** The nonce of a proof that was made here. */
-function nonceIn(proof: string): unknown {
-  const claims = proof.split('.')[1] ?? '';
-  return parseObject(atob(claims.replaceAll('-', '+').replaceAll('_', '/')))?.nonce;
 }

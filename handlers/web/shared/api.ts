@@ -78,7 +78,12 @@ export function createApi({ base, credentials, renew }: ApiParts) {
     for (let renewals = 0; ; renewals++) {
       const used = await credentials(caller);
       const response = await send(path, request, used);
-      if (response.status !== 401 || renewals === MAX_RENEWALS || !(await renew?.(used, response))) return response;
+      if (response.status !== 401) return response;
+      // Proofs that arrive twice: the connection breaks, and the browser sends the request again by itself.
+      if (renewals === MAX_RENEWALS && response.headers.has('dpop-nonce')) {
+        throw new ApiError('The relay does not answer.', 0);
+      }
+      if (renewals === MAX_RENEWALS || !(await renew?.(used, response))) return response;
     }
   }
 
