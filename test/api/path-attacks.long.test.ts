@@ -169,7 +169,7 @@ describe.each(['strict', 'container'] as const)('files of a host, %s (contract 0
           expectPublic(await ask('GET', `/media/${JSON.parse(answer.body).token}`, headers));
         },
       ),
-      fuzzRuns(100),
+      fuzzRuns(300),
     );
     expect(served).toBeGreaterThan(0);
     expect(refused).toBeGreaterThan(3);
