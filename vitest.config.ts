@@ -12,6 +12,9 @@ const BOTH = readdirSync('test/api')
   .filter((path) => /(?<!\.long)\.test\.ts$/.test(path))
   .filter((path) => /describeMatrix\(|AtEdge\(|runtimes\(/.test(readFileSync(path, 'utf8')));
 
+/** Their matrix has Node alone. */
+const NODE_ONLY = ['http-early', 'profiles-write'].map((name) => `test/api/${name}.test.ts`);
+
 /** Where the edge has code of its own. Guards, validation and domains are the same on both, so the rest is in the long suite. */
 const EDGE = ['events', 'http', 'media-uploads', 'operator', 'pairing', 'sockets'].map(
   (name) => `test/api/${name}.test.ts`,
@@ -33,7 +36,7 @@ export default defineConfig({
       project('edge', ['edge'], { include: [...EDGE, 'test/edge/**/*.test.ts'], exclude: [LONG], isolate: false }),
       // `npm run test:long`
       project('long', ['node', 'edge'], { include: [LONG], ...SLOW }),
-      project('long-edge', ['edge'], { include: BOTH, exclude: EDGE, isolate: false, ...SLOW }),
+      project('long-edge', ['edge'], { include: BOTH, exclude: [...EDGE, ...NODE_ONLY], isolate: false, ...SLOW }),
     ],
     globalSetup: ['test/support/edge-bundle.ts'],
     setupFiles: ['test/support/patience.ts'],
