@@ -135,7 +135,7 @@ it('counts bytes waiting for stdin, and reports lost ones', async () => {
 
 it('tolerates a child that closes its input', async () => {
   const { child, output, ended } = await start(
-    `require('fs').closeSync(0); console.log('up'); process.on('SIGTERM', () => process.exit(9)); setInterval(() => {}, 1000)`,
+    `require('fs').closeSync(0); process.on('SIGTERM', () => process.exit(9)); console.log('up'); setInterval(() => {}, 1000)`,
   );
   await firstLine(output);
   const lost = vi.fn();
