@@ -119,7 +119,7 @@ async function run(given: Options, context: CommandContext): Promise<number | vo
       : apiOnly(options, api, await createQrSecret({ host, store: createStorage(), log }).read());
   const withPage = (pairing: Pairing): Pairing => {
     if (!options.web || !relay) return pairing;
-    // What the relay says counts: it may have been started with another RELAY_HOST.
+    // The relay's own answer counts: it may have been started with another RELAY_HOST.
     const listener = pairing.listenerHost ?? config.host;
     const isLocal = !remote && isLoopbackName(listener) && options.publicUrl === undefined;
     return { ...pairing, page: pageLink(pairing.payload, { local: isLocal ? relay : undefined }) };

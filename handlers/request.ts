@@ -27,7 +27,7 @@ export type RelayRequest = Request & {
    * better than `body`. Its reader also takes over the time limit of the body.
    */
   chunks?(): AsyncIterable<Uint8Array>;
-  /** What limits the memory of long bodies. */
+  /** Limits the memory of long bodies. */
   budgets?: ReadBudgets;
 };
 

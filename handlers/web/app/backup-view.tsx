@@ -30,7 +30,7 @@ export function BackupCard() {
   const save = () =>
     attempt(async () => {
       if (session.pairing.value) {
-        // A key cannot leave this browser. Whoever restores the file must be able to do without it.
+        // The key cannot leave this browser, so a restored session has to work without it.
         const prefix = session.token()?.slice(0, 8);
         if (session.pairing.value.bound) await api.call(`sessions/${prefix}/key`, { method: 'DELETE' });
         await session.share();

@@ -11,7 +11,7 @@ export interface ProofKey {
   y: string;
 }
 
-/** What a proof is made for. */
+/** The request that a proof belongs to. */
 export interface ProofTarget {
   method: string;
   /** Relative to the relay's address. */

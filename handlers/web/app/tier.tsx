@@ -87,7 +87,7 @@ export function TierNotice() {
   );
 }
 
-/** Whether a copy of the token is of use to anybody, as a sentence. */
+/** Says in a sentence if a copied token works elsewhere. */
 function aboutKey({ bound, shared }: Pairing): string {
   if (bound) return 'This session is bound to a key of this browser: a copy of its token is of no use elsewhere.';
   if (shared) {

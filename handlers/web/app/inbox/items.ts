@@ -82,7 +82,7 @@ export function itemOfCopy(payload: Payload): Item | undefined {
 const PROGRESS: Readonly<Record<Item['state'], number>> = {
   queued: 0,
   waiting: 0,
-  // One that may not have arrived is queued again.
+  // The relay queues a message again if it may not have arrived.
   sent: 0,
   taken: 1,
   shown: 2,
