@@ -18,6 +18,7 @@ const STATUS: Record<ErrorKind, number> = {
   precondition: 412,
   'too-large': 413,
   'unsupported-media': 415,
+  locked: 423,
   'rate-limited': 429,
   internal: 500,
   unsupported: 501,

@@ -7,6 +7,7 @@ export type ErrorKind =
   | 'conflict'
   | 'gone'
   | 'precondition'
+  | 'locked'
   | 'timeout'
   | 'too-large'
   | 'unsupported-media'
@@ -44,6 +45,12 @@ export class RelayError extends Error {
 /** What a client asked for did not reach the disk, and was not done (contract 01 §6.7). */
 export const notStored = (cause?: unknown): RelayError =>
   new RelayError('unavailable', 'could not be stored: try again later', { cause });
+
+/** What a client asked for is in effect, but could not be stored yet (contract 01 §6.7). `what` is a sentence. */
+export const appliedOnly = (what: string): RelayError =>
+  new RelayError('unavailable', `${what}, but that could not be stored: it is tried again until it is`, {
+    extra: { applied: true, stored: false },
+  });
 
 /** A short text for logs. Never a stack, which may contain paths. */
 export function describeError(error: unknown): string {

@@ -16,6 +16,7 @@ export const PLACES: Record<StoreName, { node: 'disk' | 'memory'; edge: 'object'
   'pairing-codes': { node: 'memory', edge: 'object' },
   limiter: { node: 'memory', edge: 'object' },
   switches: { node: 'memory', edge: 'object' },
+  freeze: { node: 'disk', edge: 'object' },
   sockets: { node: 'memory', edge: 'object' },
   bridge: { node: 'memory', edge: 'object' },
   'bridge-activity': { node: 'memory', edge: 'object' },

@@ -10,6 +10,7 @@ export interface StoreSchema {
   'pairing-codes': PairingCodeRecord;
   limiter: LimiterRecord;
   switches: SwitchRecord;
+  freeze: FreezeRecord;
   sockets: SocketRecord;
   bridge: BridgeDeviceRecord | BridgeSupersededRecord | BridgeSelectionRecord;
   'bridge-activity': RingRecord;
@@ -123,6 +124,15 @@ export type LimiterRecord =
 export interface SwitchRecord {
   value: boolean;
   configured: boolean;
+}
+
+/** The freeze that is in effect, keyed `freeze` (contract 09 §3). `since` is epoch seconds. */
+export interface FreezeRecord {
+  frozen: true;
+  since: number;
+  /** Name of a device, or `operator`. */
+  by: string;
+  reason: string | null;
 }
 
 /** One entry of a ring, keyed by its slot. */

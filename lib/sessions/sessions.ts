@@ -1,5 +1,5 @@
 import type { Store } from '../../storage/schema.ts';
-import { notStored, RelayError } from '../errors.ts';
+import { appliedOnly, notStored, RelayError } from '../errors.ts';
 import { bytesToHex, randomBytes, sha256, timingSafeEqual } from '../kit/bytes.ts';
 import { type Cancel, type Clock, seconds } from '../kit/clock.ts';
 import type { Log } from '../log.ts';
@@ -487,12 +487,6 @@ export class Sessions {
     }
   }
 }
-
-/** The answer to what is in effect, but could not be stored yet (contract 01 §6.7). */
-const appliedOnly = (what: string): RelayError =>
-  new RelayError('unavailable', `${what}, but that could not be stored: it is tried again until it is`, {
-    extra: { applied: true, stored: false },
-  });
 
 /**
  * A session's policy after a reduction at `now` (contract 01 §6.4).

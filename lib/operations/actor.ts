@@ -1,0 +1,31 @@
+import type { Session } from '../sessions/session.ts';
+
+/** Whoever an operation is carried out for (contract 09 §9). */
+export type Actor =
+  | { kind: 'operator' }
+  | { kind: 'session'; session: Session; runId?: string }
+  /** An agent that speaks MCP, and the name that it gives itself. */
+  | { kind: 'mcp'; session: Session; client?: string; runId?: string }
+  /** A run of the realtime voice agent. */
+  | { kind: 'voice'; session: Session; runId: string };
+
+/** The actor as activity records, events and log lines show it (contract 09 §9). Contains no secrets. */
+export interface ActorRecord {
+  kind: Actor['kind'];
+  /** Name of the device, or, over MCP, of the program. */
+  name: string;
+  /** Of the session, so that its owner can revoke it. */
+  prefix?: string;
+  run_id?: string;
+}
+
+export function recordOf(actor: Actor): ActorRecord {
+  if (actor.kind === 'operator') return { kind: 'operator', name: 'operator' };
+  const { prefix, device } = actor.session;
+  const name = (actor.kind === 'mcp' && actor.client) || device.name;
+  return { kind: actor.kind, name, prefix, ...(actor.runId !== undefined && { run_id: actor.runId }) };
+}
+
+/** The actor in a line of the log: `mcp codex 1a2b3c4d`. */
+export const describeActor = ({ kind, name, prefix }: ActorRecord): string =>
+  [kind, kind === 'operator' ? '' : name, prefix ?? ''].filter(Boolean).join(' ');

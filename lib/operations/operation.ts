@@ -1,0 +1,48 @@
+import type { GenericSchema } from 'valibot';
+import type { Session } from '../sessions/session.ts';
+import type { Actor } from './actor.ts';
+
+/** What a caller may expect of an operation; MCP shows it as annotations (contract 09 §7). */
+export interface Hints {
+  /** It may undo or overwrite something, or cannot be taken back. */
+  destructive?: true;
+  /** A repetition changes nothing more. */
+  idempotent?: true;
+  /** It reaches people or services beyond the owner's own devices. */
+  openWorld?: true;
+}
+
+/** What every door needs to know of an operation (contract 09 §9). */
+export interface OperationRow {
+  /** `phone_send`; names an MCP tool, and the operation in errors. */
+  readonly name: string;
+  /** A few words for people. */
+  readonly title: string;
+  /** One or two sentences for a model: what it does, and what it returns. */
+  readonly description: string;
+  /** The grant that a session needs; null for any session. */
+  readonly grant: string | null;
+  readonly effect: 'read' | 'act';
+  readonly hints?: Hints;
+  /** It goes on while the relay is frozen (contract 09 §3). */
+  readonly ignoresFreeze?: true;
+  /** An object schema. Doors with typed input (MCP, the companion) parse by it. */
+  readonly input: GenericSchema;
+}
+
+/** The call of an operation. */
+export interface Call {
+  actor: Actor;
+  /** Aborted when the caller leaves. */
+  signal: AbortSignal;
+  /** Tells a caller that waits that the call goes on. */
+  progress?(message: string): void;
+}
+
+/** A row that can be carried out. `Input` is the output of its schema. */
+export interface Operation<Input = unknown, Output = unknown> extends OperationRow {
+  /** Whether it can be offered now, to this session: its device is connected, for example. */
+  isAvailable?(session: Session): boolean;
+  /** @throws RelayError */
+  run(input: Input, call: Call): Promise<Output>;
+}
