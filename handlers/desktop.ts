@@ -1,15 +1,14 @@
 import { refusal } from '../lib/desktop/refusal.ts';
 import { isToolName } from '../lib/desktop/tools.ts';
 import { type ErrorKind, RelayError } from '../lib/errors.ts';
-import { visible } from '../lib/kit/text.ts';
 import type { Session } from '../lib/sessions/session.ts';
 import { errorResponse, type JsonText, json, jsonText, readJsonText } from '../lib/web/json.ts';
+import { actorOf, label, RUN_ID } from './actor.ts';
 import { paired, pairedWithHint } from './guards.ts';
 import { type Guard, type Handler, lastOf, type RelayRequest } from './request.ts';
 
 /** Bytes of the arguments of a tool (contract 07 §2.3). */
 const LIMIT = 32 * 1024 * 1024;
-const MAX_LABEL = 256;
 /** The tool that the relay itself answers. */
 const HEALTH = 'desktop_health';
 const ALLOW = 'DELETE, GET, HEAD, PATCH, POST, PUT';
@@ -48,10 +47,11 @@ export const callTool: Handler = async (request, relay) => {
     session: request.session as Session,
     run: {
       chatSession: label(request, 'x-svc-relay-chat-session'),
-      runId: label(request, 'x-svc-relay-run-id'),
+      runId: label(request, RUN_ID),
       profile: label(request, 'x-svc-relay-profile'),
     },
     signal: request.signal,
+    actor: actorOf(request),
   });
   return jsonText(reply);
 };
@@ -70,10 +70,3 @@ async function readArguments(request: RelayRequest, query: Record<string, string
     throw code === undefined ? error : refusal((error as RelayError).kind, code, (error as RelayError).message);
   }
 }
-
-/** At most 256 printable characters of a header; undefined when it has none (contract 07 §2.4). */
-const label = ({ headers }: RelayRequest, name: string): string | undefined =>
-  visible(headers.get(name) ?? '')
-    .trim()
-    .slice(0, MAX_LABEL)
-    .toWellFormed() || undefined;

@@ -1,6 +1,7 @@
 import { DEVICE_ROUTES, deviceRoutes } from '../lib/bridge/device-routes.ts';
 import { RelayError } from '../lib/errors.ts';
 import { errorResponse, jsonText, readJsonText } from '../lib/web/json.ts';
+import { actorOf } from './actor.ts';
 import { paired } from './guards.ts';
 import { type Guard, type Handler, lastOf, type RelayRequest } from './request.ts';
 
@@ -35,6 +36,12 @@ export const controlDevice: Handler = async (request, relay) => {
   if (!route) throw new RelayError('not-found', 'not found');
   const body = route.method === 'POST' ? await readJsonText(request, LIMIT) : undefined;
   const { signal } = request;
-  const reply = await relay.bridge.command({ route, query: lastOf(request.query), body, signal });
+  const reply = await relay.bridge.command({
+    route,
+    query: lastOf(request.query),
+    body,
+    signal,
+    actor: actorOf(request),
+  });
   return jsonText(EMPTY.has(reply.status) ? null : reply.body, reply.status, HEADERS);
 };

@@ -29,7 +29,8 @@ export const health: Handler = (request, relay) =>
   new WebResponse(
     `{"status":"ok","version":${JSON.stringify(relay.version)},"clients":${relay.sockets.count()},` +
       `"sessions":${relay.sessions.count()},"readiness":{${READINESS[relay.state]},` +
-      `"checks":{"session_store":"${relay.storeState()}"}},${secureMembers(request, relay)}}`,
+      `"checks":{"session_store":"${relay.storeState()}"}},${relay.gate.state() ? '"frozen":true,' : ''}` +
+      `${secureMembers(request, relay)}}`,
     ANSWER,
   );
 

@@ -9,6 +9,7 @@ import { callTool, desktopHealth, mayCallTool, mayUseDesktop, pingDesktop } from
 import { controlDevice, DEVICE_PATHS, mayControl } from './device-control.ts';
 import { errorFor, failureResponse } from './errors.ts';
 import { relayEvents, relayLog } from './events.ts';
+import { freezeRelay, thawRelay } from './freeze.ts';
 import {
   loopbackOrPaired,
   misdirected,
@@ -120,6 +121,8 @@ export const routes: readonly Route[] = [
   ['GET', '/api/profiles/:name/avatar', paired('profiles'), getProfileAvatar],
   ['PUT', '/api/skills/toggle', paired('profiles'), toggleSkill],
   ['GET', '/relay/info', loopbackOrPaired, relayInfo],
+  ['POST', '/relay/freeze', operatorOrPaired(), freezeRelay],
+  ['DELETE', '/relay/freeze', operatorOrPaired('bridge'), thawRelay],
   ['GET', '/relay/events', operator, relayEvents],
   ['GET', '/relay/log', operator, relayLog],
   ['GET', '/relay/devices', operator, relayDevices],

@@ -29,6 +29,7 @@ import { openObjectMedia } from './media/object-media.ts';
 import type { ObjectStore } from './media/objects.ts';
 import { createModelCapabilities } from './models/capabilities.ts';
 import { openNotifications } from './notifications/notifications.ts';
+import { openGate } from './operations/gate.ts';
 import type { Diagnosis } from './operator/doctor/doctor.ts';
 import { createDoctor } from './operator/doctor/report.ts';
 import { createEvents } from './operator/events.ts';
@@ -116,6 +117,7 @@ async function createDomains(parts: DomainParts, late: Late) {
   const dialUpstream = parts.dialUpstream ?? dialByFetch;
   const events = createEvents(clock);
   log.tail?.onLine((line) => events.publish('log', () => line));
+  const gate = await openGate({ store: stores.open('freeze'), clock, log: log.named('gate') });
   const sessions = await openSessions({
     store: stores.open('sessions'),
     clock,
@@ -178,7 +180,13 @@ async function createDomains(parts: DomainParts, late: Late) {
     version,
     profiles: profiles.rows,
     routeCredential: reach && ((session) => reach.routeCredential(session)),
+    greeting: () => gate.state() && { type: 'frozen', payload: { ...gate.state() } },
     store: parts.socketsOutliveMemory ? stores.open('sockets') : undefined,
+  });
+  gate.onChange((freeze) => {
+    const state = freeze ? { ...freeze } : { frozen: false };
+    sockets.broadcast(null, 'system', 'frozen', state);
+    events.publish('freeze', () => state);
   });
   const threads = await openPhoneThreads({
     host,
@@ -230,6 +238,7 @@ async function createDomains(parts: DomainParts, late: Late) {
     /** Of the memory that clients may take by what they send. */
     budgets,
     events,
+    gate,
     refusals: createRefusals({ clock, log }),
     sessions,
     proofs,
@@ -244,6 +253,7 @@ async function createDomains(parts: DomainParts, late: Late) {
       clock,
       log: log.named('bridge'),
       activity: stores.open('bridge-activity'),
+      gate,
       changed: (record) => events.publish('bridge', () => record),
       registry: parts.socketsOutliveMemory ? stores.open('bridge') : undefined,
     }),
@@ -252,6 +262,8 @@ async function createDomains(parts: DomainParts, late: Late) {
       clock,
       log: log.named('desktop'),
       activity: stores.open('desktop-activity'),
+      gate,
+      changed: (record) => events.publish('desktop', () => record),
       registry: parts.socketsOutliveMemory ? stores.open('desktop') : undefined,
     }),
     chat: createChat({ config, upstream, clock, log: log.named('chat') }),

@@ -1,6 +1,6 @@
 import type { Store } from '../../storage/schema.ts';
-import { openActivity } from '../dispatch/activity.ts';
-import { createCommands, type Outcome, OWNER_TIMEOUT } from '../dispatch/commands.ts';
+import { OWNER_TIMEOUT } from '../dispatch/commands.ts';
+import { openDispatcher, type Rules } from '../dispatch/dispatcher.ts';
 import { withoutMembers } from '../dispatch/json-text.ts';
 import type { Link } from '../dispatch/link.ts';
 import { startOf } from '../dispatch/recorder.ts';
@@ -8,9 +8,11 @@ import { RelayError } from '../errors.ts';
 import type { Clock } from '../kit/clock.ts';
 import { isObject } from '../kit/json.ts';
 import type { Log } from '../log.ts';
+import type { Actor } from '../operations/actor.ts';
+import type { Gate } from '../operations/gate.ts';
 import { isGranted } from '../sessions/grants.ts';
 import type { Sessions } from '../sessions/sessions.ts';
-import { encodeEnvelope, type Payload } from '../socket/envelope.ts';
+import type { Payload } from '../socket/envelope.ts';
 import type { JsonText } from '../web/json.ts';
 import type { ActivityRecord } from './activity.ts';
 import { type DeviceRoute, deviceRoutes } from './device-routes.ts';
@@ -32,7 +34,8 @@ export interface BridgeParts {
   clock: Clock;
   log: Log;
   activity: Store<'bridge-activity'>;
-  /** A command was sent, or has ended. */
+  gate: Gate;
+  /** A command was sent, has ended, or was refused. */
   changed?(record: ActivityRecord): void;
   /** Where the registry is stored; absent where the process lives as long as its sockets. */
   registry?: Store<'bridge'>;
@@ -47,6 +50,7 @@ export interface Call {
   body?: Readonly<JsonText>;
   /** The caller's own end. */
   signal?: AbortSignal;
+  actor: Actor;
 }
 
 export type Bridge = Awaited<ReturnType<typeof openBridge>>;
@@ -63,18 +67,7 @@ export async function openBridge(parts: BridgeParts) {
     departedChanged: (key) => persistence?.departedChanged(key, registry),
   });
   const persistence = parts.registry && (await openPersistence({ store: parts.registry, clock, log }));
-  const commands = createCommands<Link, PhoneResponse>(
-    clock,
-    () => new RelayError('rate-limited', 'too many commands are under way on this phone', { retryAfter: 1 }),
-  );
-  const activity = await openActivity<ActivityRecord>({
-    store: parts.activity,
-    clock,
-    log,
-    name: 'the bridge activity',
-  });
-  /** Commands whose phone said that it asks its owner. */
-  const asked = new WeakSet<ActivityRecord>();
+  const dispatcher = await openDispatcher<ActivityRecord, boolean, PhoneResponse, Reply>(parts, rules);
   /** When a socket last answered a command. */
   const answers = new WeakMap<Link, number>();
   let stopping = false;
@@ -84,7 +77,7 @@ export async function openBridge(parts: BridgeParts) {
     const device = registry.remove(link);
     if (device || registry.supersededOn(link) !== undefined) persistence?.socketChanged(link, registry);
     if (!device) return;
-    commands.failAllOf(link, reason(device));
+    dispatcher.failAllOf(link, reason(device));
     log.info(`phone ${device.id} disconnected`);
   }
 
@@ -103,71 +96,21 @@ export async function openBridge(parts: BridgeParts) {
 
   const isActive = (device: Device): boolean => registry.selection.active === keyOf(device);
 
-  /** Records how a command ended; returns the caller's reply or rejection. */
-  function conclude(record: ActivityRecord, outcome: Outcome<PhoneResponse>, isPrivate: boolean): Reply | RelayError {
-    const failed = (error: string) => {
-      record.decision = 'error';
-      record.error = startOf(error, MAX_ERROR);
-      return new RelayError('bad-gateway', error);
-    };
-    switch (outcome.kind) {
-      case 'answered':
-        return concludeAnswered(record, outcome.response, isPrivate);
-      case 'timeout':
-        record.decision = 'timeout';
-        return new RelayError(
-          'gateway-timeout',
-          asked.has(record)
-            ? `The owner of the phone did not decide within ${OWNER_TIMEOUT / 1000}s`
-            : 'Phone did not respond within 30s: its owner may still be asked there',
-        );
-      case 'unsent':
-        return failed(`Failed to send command to phone: ${outcome.error}`);
-      case 'failed':
-        return failed(outcome.error);
-      case 'abandoned':
-        return failed('caller disconnected');
-    }
-  }
-
-  function concludeAnswered(record: ActivityRecord, response: PhoneResponse, isPrivate: boolean): Reply | RelayError {
-    record.decision = decide(response);
-    record.response_status = response.status;
-    const error = errorOf(response);
-    record.error = error === null ? null : startOf(error, MAX_ERROR);
-    record.result_summary = summarise(response.result, isPrivate);
-    return replyTo(response) ?? new RelayError('bad-gateway', 'invalid status from phone');
-  }
-
   /** Restores a socket after a sleep, with its device and the commands that were under way on it. */
   function restore(link: Link): void {
     persistence?.restore(link, registry);
-    for (const { record, timeLeft, save, extend } of activity.takeInterrupted(link.id)) {
-      const { request_id: id, method, path } = record;
-      const route = deviceRoutes(path).find((other) => other.method === method);
-      commands.open({
-        id,
-        owner: link,
-        frame: undefined,
-        timeout: timeLeft,
-        ownerAsked: () => extend(OWNER_TIMEOUT),
-        settled(outcome) {
-          conclude(record, outcome, route?.isPrivate ?? true);
-          save();
-        },
-      });
-    }
+    dispatcher.restore(link, isPrivate);
   }
 
   return {
     /** How many commands wait for a response. */
-    pendingCount: commands.count,
+    pendingCount: dispatcher.pendingCount,
 
     /** Commands under way on a socket, and the milliseconds since it last answered one; null before the first. */
     describe(link: Link): { in_flight: number; last_answer_ms: number | null } {
       const answeredAt = answers.get(link);
       return {
-        in_flight: commands.countOf(link),
+        in_flight: dispatcher.countOf(link),
         last_answer_ms: answeredAt === undefined ? null : Math.max(0, clock.now() - answeredAt),
       };
     },
@@ -188,29 +131,19 @@ export async function openBridge(parts: BridgeParts) {
       persistence?.socketChanged(link, registry);
       if (replaced) {
         persistence?.socketChanged(replaced.link, registry);
-        commands.failAllOf(replaced.link, `Bridge device ${device.name} reconnected`);
+        dispatcher.failAllOf(replaced.link, `Bridge device ${device.name} reconnected`);
       }
       if (isNew) log.info(`phone ${device.id} connected`);
     },
 
     /** `bridge.response` in the frame `text`. Ignored unless it answers a pending command of this socket. */
     answered(link: Link, payload: Payload, text: string): void {
-      const { request_id: id } = payload;
-      if (typeof id !== 'string') return;
-      if (!commands.answer(id, link, () => readResponse(payload, text))) return;
+      if (!dispatcher.answered(link, payload, () => readResponse(payload, text))) return;
       answers.set(link, clock.now());
       registry.seen(link);
     },
 
-    /**
-     * `command.waiting` `{request_id, for:"owner"}`: the phone asks its owner before it acts, so the command has 150 s from
-     * its start. Is confirmed with `timeout_ms`, so that the phone knows a relay that waits.
-     */
-    waiting(link: Link, { request_id: id, for: whom }: Payload): void {
-      if (typeof id !== 'string' || whom !== 'owner' || !commands.wait(id, link)) return;
-      const confirmed = { request_id: id, for: whom, timeout_ms: OWNER_TIMEOUT };
-      link.sendFrame(encodeEnvelope('bridge', 'command.waiting', confirmed, crypto.randomUUID()));
-    },
+    waiting: dispatcher.waiting,
 
     /** The socket has authenticated, or, when `slept`, was restored with a process that slept (edge). */
     opened(link: Link, slept: boolean): void {
@@ -221,10 +154,7 @@ export async function openBridge(parts: BridgeParts) {
     /** Every socket that outlived the sleep is back: what was sent to another one gets no answer any more. */
     restored(): void {
       persistence?.restored(registry);
-      for (const { record, save } of activity.takeInterrupted()) {
-        conclude(record, { kind: 'failed', error: 'Phone disconnected' }, true);
-        save();
-      }
+      dispatcher.restored(() => 'Phone disconnected', isPrivate);
     },
 
     /** The socket is gone. */
@@ -242,57 +172,43 @@ export async function openBridge(parts: BridgeParts) {
      * @throws RelayError `invalid`, `not-found`, `conflict`, `unavailable`, `forbidden`, `rate-limited` when nothing
      * was sent; `bad-gateway` and `gateway-timeout` when it was sent and no usable response came.
      */
-    command({ route, query, body, signal }: Call): Promise<Reply> {
+    async command({ route, query, body, signal, actor }: Call): Promise<Reply> {
       if (stopping) throw new RelayError('unavailable', 'Relay is shutting down');
-      const { method, path, isPrivate = false } = route;
+      const { method, path } = route;
+      const recordFor = (device?: Device, selector?: string): ActivityRecord => ({
+        request_id: crypto.randomUUID(),
+        method,
+        path,
+        params: redact(withoutSelectorKeys({ ...query, ...body?.value })),
+        sent_at: clock.now(),
+        response_status: null,
+        result_summary: null,
+        error: null,
+        decision: 'pending',
+        device_id: device?.id ?? null,
+        device_name: device?.name ?? null,
+        alias_used: selector ?? null,
+      });
+      if (!route.ignoresFreeze) dispatcher.requireThawed(actor, recordFor);
       const selector = readSelector(query, body?.value);
       const device = deviceFor(selector, route);
-      const id = crypto.randomUUID();
+      const { link } = device;
+      dispatcher.requireRoom(link);
       const params = paramsText(query);
       const bodyText = body ? withoutSelectors(body) : params;
-      const { link } = device;
-      commands.requireRoom(link);
-
-      return new Promise((resolve, reject) => {
-        const sentAt = clock.now();
-        const record: ActivityRecord = {
-          request_id: id,
-          method,
-          path,
-          params: redact(withoutSelectorKeys({ ...query, ...body?.value })),
-          sent_at: sentAt,
-          response_status: null,
-          result_summary: null,
-          error: null,
-          decision: 'pending',
-          device_id: device.id,
-          device_name: device.name,
-          alias_used: selector ?? null,
-        };
-        const { save, extend } = activity.add(record, { socket: link.id, timeout: COMMAND_TIMEOUT });
-        parts.changed?.(record);
-        commands.open({
-          id,
-          owner: link,
-          frame:
-            `{"channel":"bridge","type":"bridge.command","id":"${id}","payload":{"request_id":"${id}",` +
-            `"method":"${method}","path":"${path}","params":${params},"body":${bodyText}}}`,
-          timeout: COMMAND_TIMEOUT,
-          signal,
-          ownerAsked() {
-            asked.add(record);
-            return extend(OWNER_TIMEOUT);
-          },
-          settled(outcome) {
-            const reply = conclude(record, outcome, isPrivate);
-            save();
-            parts.changed?.(record);
-            const status = record.response_status ?? '-';
-            log.debug(`${method} ${path} on ${device.id}: ${record.decision} ${status} in ${clock.now() - sentAt} ms`);
-            if (reply instanceof RelayError) reject(reply);
-            else resolve(reply);
-          },
-        });
+      const record = recordFor(device, selector);
+      const { request_id: id } = record;
+      return dispatcher.send({
+        record,
+        actor,
+        target: route.isPrivate ?? false,
+        link,
+        frame:
+          `{"channel":"bridge","type":"bridge.command","id":"${id}","payload":{"request_id":"${id}",` +
+          `"method":"${method}","path":"${path}","params":${params},"body":${bodyText}}}`,
+        timeout: COMMAND_TIMEOUT,
+        signal,
+        ignoresFreeze: route.ignoresFreeze,
       });
     },
 
@@ -327,15 +243,46 @@ export async function openBridge(parts: BridgeParts) {
       };
     },
 
-    activity: activity.list,
+    activity: dispatcher.list,
 
     /** Fails what is pending, and refuses new commands. */
     stop(): void {
       stopping = true;
-      commands.failAll('Relay is shutting down');
+      dispatcher.stop();
     },
   };
 }
+
+/** Whether the result of a command is private, for one that is known by its record alone. */
+const isPrivate = ({ path, method }: ActivityRecord): boolean =>
+  deviceRoutes(path).find((route) => route.method === method)?.isPrivate ?? true;
+
+const rules: Rules<ActivityRecord, boolean, PhoneResponse, Reply> = {
+  channel: 'bridge',
+  full: () => new RelayError('rate-limited', 'too many commands are under way on this phone', { retryAfter: 1 }),
+
+  answered(record, response, isPrivate) {
+    record.decision = decide(response);
+    record.response_status = response.status;
+    const error = errorOf(response);
+    record.error = error === null ? null : startOf(error, MAX_ERROR);
+    record.result_summary = summarise(response.result, isPrivate);
+    return replyTo(response) ?? new RelayError('bad-gateway', 'invalid status from phone');
+  },
+
+  timeout: (_record, _isPrivate, isOwnerAsked) =>
+    new RelayError(
+      'gateway-timeout',
+      isOwnerAsked
+        ? `The owner of the phone did not decide within ${OWNER_TIMEOUT / 1000}s`
+        : 'Phone did not respond within 30s: its owner may still be asked there',
+    ),
+
+  unsent: (cause) => `Failed to send command to phone: ${cause}`,
+  lost: (error) => new RelayError('bad-gateway', error),
+  describe: ({ method, path, device_id: id, decision, response_status: status }) =>
+    `${method} ${path} on ${id}: ${decision} ${status ?? '-'}`,
+};
 
 /** The query as sent to the phone. */
 function paramsText(query: Readonly<Record<string, string>>): string {

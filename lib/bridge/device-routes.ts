@@ -6,11 +6,13 @@ export interface DeviceRoute {
   readonly onStoreBuild?: true;
   /** Its results are private: only names and counts are recorded (contract 03 §6). */
   readonly isPrivate?: true;
+  /** It is answered while the relay is frozen (contract 09 §3). */
+  readonly ignoresFreeze?: true;
 }
 
 /** THE table of Device Control (contract 03 §5): 34 paths, 35 pairs. */
 export const DEVICE_ROUTES: readonly DeviceRoute[] = [
-  { method: 'GET', path: '/ping', onStoreBuild: true },
+  { method: 'GET', path: '/ping', onStoreBuild: true, ignoresFreeze: true },
   { method: 'POST', path: '/setup', onStoreBuild: true },
   { method: 'GET', path: '/current_app' },
 

@@ -1,16 +1,11 @@
+import type { CommandRecord } from '../dispatch/dispatcher.ts';
 import type { Payload } from '../socket/envelope.ts';
 import type { Decision } from './response.ts';
 
 /** One command, as `GET /desktop/health` shows it (contract 07 §2.3). Contains no secrets. */
-export interface ActivityRecord {
-  request_id: string;
+export interface ActivityRecord extends CommandRecord<Decision> {
   tool: string;
-  device_id: string;
+  /** Null for a call that was refused before a desktop was chosen. */
+  device_id: string | null;
   args: Payload;
-  /** Epoch milliseconds. */
-  sent_at: number;
-  response_status: number | null;
-  result_summary: string | null;
-  error: string | null;
-  decision: Decision;
 }

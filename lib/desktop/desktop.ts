@@ -1,12 +1,13 @@
 import type { Store } from '../../storage/schema.ts';
-import { openActivity } from '../dispatch/activity.ts';
-import { createCommands, type Outcome, OWNER_TIMEOUT } from '../dispatch/commands.ts';
+import { OWNER_TIMEOUT } from '../dispatch/commands.ts';
+import { openDispatcher, type Rules } from '../dispatch/dispatcher.ts';
 import { textOf, withoutMembers } from '../dispatch/json-text.ts';
 import type { Link } from '../dispatch/link.ts';
 import { startOf } from '../dispatch/recorder.ts';
-import { RelayError } from '../errors.ts';
 import type { Clock } from '../kit/clock.ts';
 import type { Log } from '../log.ts';
+import type { Actor } from '../operations/actor.ts';
+import type { Gate } from '../operations/gate.ts';
 import { isDeviceId } from '../sessions/device.ts';
 import { isGranted } from '../sessions/grants.ts';
 import type { Session } from '../sessions/session.ts';
@@ -38,6 +39,9 @@ export interface DesktopParts {
   clock: Clock;
   log: Log;
   activity: Store<'desktop-activity'>;
+  gate: Gate;
+  /** A command was sent, has ended, or was refused. */
+  changed?(record: ActivityRecord): void;
   /** Where the registry is stored; absent where the process lives as long as its sockets. */
   registry?: Store<'desktop'>;
 }
@@ -54,6 +58,7 @@ export interface ToolCall {
   run: { chatSession?: string; runId?: string; profile?: string };
   /** The caller's own end. */
   signal?: AbortSignal;
+  actor: Actor;
 }
 
 export type Desktop = Awaited<ReturnType<typeof openDesktop>>;
@@ -66,22 +71,13 @@ export async function openDesktop(parts: DesktopParts) {
   const isForeign = sessions.isDeviceOfAnother;
   const registry = createDesktopRegistry({ now: clock.now, isEligible: mayBeUsed, isForeign });
   const persistence = parts.registry && (await openPersistence({ store: parts.registry, clock, log }));
-  const busy = () => refusal('unavailable', 'busy', 'too many commands are under way on this desktop');
-  const commands = createCommands<Link, DesktopResponse>(clock, busy);
-  const activity = await openActivity<ActivityRecord>({
-    store: parts.activity,
-    clock,
-    log,
-    name: 'the desktop activity',
-  });
+  const dispatcher = await openDispatcher<ActivityRecord, Target, DesktopResponse, string>(parts, rules);
   const control = createControlSessions({
     clock,
     ended: (link, payload) =>
       link.sendFrame(encodeEnvelope('desktop', 'desktop.control_session_end', payload, crypto.randomUUID())),
     changed: (link) => persistence?.controlChanged(link, control),
   });
-  /** Commands whose desktop said that it asks its owner. */
-  const asked = new WeakSet<ActivityRecord>();
   let stopping = false;
 
   sessions.onEnd(({ family }) => control.endWhere((other) => other.family === family, 'requester session ended'));
@@ -100,19 +96,7 @@ export async function openDesktop(parts: DesktopParts) {
       session.link === link && sessions.byFamily(session.family) === undefined;
     control.endWhere(isOver, 'requester session ended');
     const device = registry.of(link);
-    for (const { record, timeLeft, save, extend } of activity.takeInterrupted(link.id)) {
-      commands.open({
-        id: record.request_id,
-        owner: link,
-        frame: undefined,
-        timeout: timeLeft,
-        ownerAsked: () => extend(OWNER_TIMEOUT),
-        settled(outcome) {
-          conclude(record, outcome, device ?? { id: record.device_id, name: record.device_id });
-          save();
-        },
-      });
-    }
+    dispatcher.restore(link, (record) => device ?? targetOf(record));
   }
 
   /** The requester of a control session; undefined where the caller does not say enough (contract 07 §2.4). */
@@ -130,45 +114,6 @@ export async function openDesktop(parts: DesktopParts) {
       `{"channel":"desktop","type":"desktop.command","id":"${requestId}","payload":{"request_id":"${requestId}",` +
       `"tool":"${call.tool}","args":${args},${rest.slice(1)}}`
     );
-  }
-
-  /** Records how a command ended; returns the caller's reply or rejection. */
-  function conclude(
-    record: ActivityRecord,
-    outcome: Outcome<DesktopResponse>,
-    { id, name }: Pick<Device, 'id' | 'name'>,
-  ): string | RelayError {
-    const failed = (error: string) => {
-      record.decision = 'error';
-      record.error = error;
-      return refusal('bad-gateway', 'desktop_disconnected', error);
-    };
-    switch (outcome.kind) {
-      case 'answered': {
-        const { response } = outcome;
-        record.decision = decide(response);
-        record.response_status = statusOf(response);
-        const error = errorOf(response);
-        record.error = error === null ? null : startOf(error, MAX_ERROR);
-        record.result_summary = summaryOf(record.tool, response);
-        return replyTo(response, { device_id: id, device_name: name });
-      }
-      case 'timeout':
-        record.decision = 'timeout';
-        return refusal(
-          'gateway-timeout',
-          'timeout',
-          asked.has(record)
-            ? `the owner of ${name} did not decide within ${Math.max(OWNER_TIMEOUT, timeoutOf(record.tool)) / 1000} s`
-            : `${name} did not answer within ${timeoutOf(record.tool) / 1000} s: its owner may still be asked there`,
-        );
-      case 'unsent':
-        return failed(`the command could not be sent: ${outcome.error}`);
-      case 'failed':
-        return failed(outcome.error);
-      case 'abandoned':
-        return failed('caller disconnected');
-    }
   }
 
   return {
@@ -193,17 +138,11 @@ export async function openDesktop(parts: DesktopParts) {
 
     /** `desktop.response` in the frame `frame`. Ignored unless it answers a pending command of this socket. */
     answered(link: Link, payload: Payload, frame: string): void {
-      const { request_id: id } = payload;
       registry.seen(link);
-      if (typeof id === 'string') commands.answer(id, link, () => readResponse(payload, frame));
+      dispatcher.answered(link, payload, () => readResponse(payload, frame));
     },
 
-    /** `command.waiting`: the desktop asks its owner before it acts. As `Bridge.waiting`. */
-    waiting(link: Link, { request_id: id, for: whom }: Payload): void {
-      if (typeof id !== 'string' || whom !== 'owner' || !commands.wait(id, link)) return;
-      const confirmed = { request_id: id, for: whom, timeout_ms: OWNER_TIMEOUT };
-      link.sendFrame(encodeEnvelope('desktop', 'command.waiting', confirmed, crypto.randomUUID()));
-    },
+    waiting: dispatcher.waiting,
 
     /** The socket has authenticated, or, when `slept`, was restored with a process that slept (edge). */
     opened(link: Link, slept: boolean): void {
@@ -213,11 +152,7 @@ export async function openDesktop(parts: DesktopParts) {
     /** Every socket that outlived the sleep is back: what was sent to another one gets no answer any more. */
     restored(): void {
       persistence?.restored();
-      for (const { record, save } of activity.takeInterrupted()) {
-        const { device_id: id } = record;
-        conclude(record, { kind: 'failed', error: `${id} disconnected` }, { id, name: id });
-        save();
-      }
+      dispatcher.restored(({ device_id: id }) => `${id} disconnected`, targetOf);
     },
 
     /** The socket is gone: its commands fail at once. */
@@ -228,7 +163,7 @@ export async function openDesktop(parts: DesktopParts) {
       persistence?.socketChanged(link, registry);
       persistence?.controlChanged(link, control);
       if (!device) return;
-      commands.failAllOf(link, `${device.name} disconnected`);
+      dispatcher.failAllOf(link, `${device.name} disconnected`);
       log.info(`desktop ${device.id} disconnected`);
     },
 
@@ -237,56 +172,39 @@ export async function openDesktop(parts: DesktopParts) {
       const device = registry.of(link);
       if (!device) return;
       control.endWhere((session) => session.link === link, 'desktop grant ended');
-      commands.failAllOf(link, `the desktop grant of ${device.name} ended`);
+      dispatcher.failAllOf(link, `the desktop grant of ${device.name} ended`);
     },
 
     /**
      * Carries one call to a desktop; resolves with the JSON of its response.
      * @throws RelayError with the `error_code` of contract 07 §2.3.
      */
-    call(call: ToolCall): Promise<string> {
+    async call(call: ToolCall): Promise<string> {
       if (stopping) throw refusal('bad-gateway', 'desktop_disconnected', 'Relay is shutting down');
-      const { tool, query, signal } = call;
+      const { tool, query, signal, actor } = call;
       const { text, value } = call.args;
-      const selector = readSelector(value) ?? readSelector(query);
-      const device = choose(registry.list(), { selector, tool, isForeign });
-      const { link } = device;
-      commands.requireRoom(link);
-      const id = crypto.randomUUID();
-      // Scans the text only when there is something to remove.
-      const args = Object.keys(value).some(isNoArgument) ? withoutMembers(text, isNoArgument) : text;
-      const record: ActivityRecord = {
-        request_id: id,
+      const recordFor = (device?: Device): ActivityRecord => ({
+        request_id: crypto.randomUUID(),
         tool,
-        device_id: device.id,
+        device_id: device?.id ?? null,
         args: redact(Object.fromEntries(Object.entries(value).filter(([key]) => !isNoArgument(key)))),
         sent_at: clock.now(),
         response_status: null,
         result_summary: null,
         error: null,
         decision: 'pending',
-      };
-      let settled!: (outcome: Outcome<DesktopResponse>) => void;
-      // Captures live as long as the command: not the arguments, which may be many MiB.
-      const reply = new Promise<string>((resolve, reject) => {
-        settled = (outcome) => {
-          const reply = conclude(record, outcome, device);
-          save();
-          const took = clock.now() - record.sent_at;
-          log.debug(`${tool} on ${device.id}: ${record.decision} in ${took} ms, args ${summarise(record.args)}`);
-          if (reply instanceof RelayError) reject(reply);
-          else resolve(reply);
-        };
       });
-      const frame = frameOf(id, call, args, device);
-      const timeout = timeoutOf(tool);
-      const { save, extend } = activity.add(record, { socket: link.id, timeout });
-      const ownerAsked = () => {
-        asked.add(record);
-        return extend(OWNER_TIMEOUT);
-      };
-      commands.open({ id, owner: link, frame, timeout, signal, ownerAsked, settled });
-      return reply;
+      dispatcher.requireThawed(actor, recordFor);
+      const selector = readSelector(value) ?? readSelector(query);
+      const device = choose(registry.list(), { selector, tool, isForeign });
+      const { link } = device;
+      dispatcher.requireRoom(link);
+      // Scans the text only when there is something to remove.
+      const args = Object.keys(value).some(isNoArgument) ? withoutMembers(text, isNoArgument) : text;
+      const record = recordFor(device);
+      const frame = frameOf(record.request_id, call, args, device);
+      const target = { id: device.id, name: device.name };
+      return dispatcher.send({ record, actor, target, link, frame, timeout: timeoutOf(tool), signal });
     },
 
     /** Whether a desktop is connected, and offers the tool if one is named; else the reason (contract 07 §2.3). */
@@ -299,13 +217,46 @@ export async function openDesktop(parts: DesktopParts) {
     },
 
     /** `GET /desktop/health` (contract 07 §2.3). */
-    health: (): Payload => healthOf(registry.list(), commands.count(), activity.list(SHOWN_COMMANDS)),
+    health: (): Payload => healthOf(registry.list(), dispatcher.pendingCount(), dispatcher.list(SHOWN_COMMANDS)),
 
     /** Fails what is pending, and refuses new commands. */
     stop(): void {
       stopping = true;
       control.stop();
-      commands.failAll('Relay is shutting down');
+      dispatcher.stop();
     },
   };
 }
+
+/** The desktop of a command, in its errors and its reply. */
+type Target = Pick<Device, 'id' | 'name'>;
+
+/** The desktop of a command that is known by its record alone. */
+const targetOf = ({ device_id: id }: ActivityRecord): Target => ({ id: id ?? '', name: id ?? 'the desktop' });
+
+const rules: Rules<ActivityRecord, Target, DesktopResponse, string> = {
+  channel: 'desktop',
+  full: () => refusal('unavailable', 'busy', 'too many commands are under way on this desktop'),
+
+  answered(record, response, { id, name }) {
+    record.decision = decide(response);
+    record.response_status = statusOf(response);
+    const error = errorOf(response);
+    record.error = error === null ? null : startOf(error, MAX_ERROR);
+    record.result_summary = summaryOf(record.tool, response);
+    return replyTo(response, { device_id: id, device_name: name });
+  },
+
+  timeout: ({ tool }, { name }, isOwnerAsked) =>
+    refusal(
+      'gateway-timeout',
+      'timeout',
+      isOwnerAsked
+        ? `the owner of ${name} did not decide within ${Math.max(OWNER_TIMEOUT, timeoutOf(tool)) / 1000} s`
+        : `${name} did not answer within ${timeoutOf(tool) / 1000} s: its owner may still be asked there`,
+    ),
+
+  unsent: (cause) => `the command could not be sent: ${cause}`,
+  lost: (error) => refusal('bad-gateway', 'desktop_disconnected', error),
+  describe: ({ tool, device_id: id, decision, args }) => `${tool} on ${id}: ${decision}, args ${summarise(args)}`,
+};

@@ -15,6 +15,8 @@ export type Outcome<Response> =
   | { kind: 'unsent'; error: string }
   /** The device that should answer it is gone. */
   | { kind: 'failed'; error: string }
+  /** The relay was frozen (contract 09 §3). */
+  | { kind: 'frozen'; why: RelayError }
   /** The caller is gone. */
   | { kind: 'abandoned' };
 
@@ -132,6 +134,13 @@ export function createCommands<Owner extends Sendable, Response>(clock: Clock, f
       if (command?.owner !== owner) return false;
       command.wait();
       return true;
+    },
+
+    /** The relay is frozen. False when the command is no longer pending. */
+    freeze(id: string, why: RelayError): boolean {
+      const isPending = pending.has(id);
+      settle(id, { kind: 'frozen', why });
+      return isPending;
     },
 
     /** The socket can no longer answer. */

@@ -100,7 +100,12 @@ export async function openGate({ store, clock, log }: GateParts) {
     async freeze(by: string, reason: string): Promise<Freeze> {
       if (freeze) return freeze;
       const shown = visibleLine(reason).trim().slice(0, MAX_REASON).toWellFormed();
-      const begun: Freeze = { frozen: true, since: seconds(clock), by, reason: shown === '' ? null : shown };
+      const begun: Freeze = {
+        frozen: true,
+        since: Math.floor(seconds(clock)),
+        by,
+        reason: shown === '' ? null : shown,
+      };
       freeze = begun;
       const why = error(begun);
       const stopped = [...leases];

@@ -1,6 +1,6 @@
 import type { Clock } from '../kit/clock.ts';
 
-export type EventName = 'device' | 'bridge' | 'queue' | 'media' | 'pairing' | 'log' | 'security' | 'freeze';
+export type EventName = 'device' | 'bridge' | 'desktop' | 'queue' | 'media' | 'pairing' | 'log' | 'security' | 'freeze';
 
 export interface RelayEvent {
   id: number;

@@ -52,6 +52,8 @@ export interface SocketsParts {
   profiles(): unknown[];
   /** See `HandshakeParts`. Absent without Reach. */
   routeCredential?: HandshakeParts['routeCredential'];
+  /** A `system` message that follows `auth.ok`, where there is one. */
+  greeting?(): { type: string; payload: Payload } | undefined;
   /** Where open sockets are stored; absent where the process lives as long as its sockets. */
   store?: Store<'sockets'>;
 }
@@ -189,6 +191,8 @@ export function createSockets(parts: SocketsParts) {
       (session.keyThumbprint === undefined ? '' : '"bound":true,') +
       `"server_version":${version},${socketsOf(session).text},"profiles":${profilesText(session)}}`;
     transport.send(encodeEnvelopeAround('system', 'auth.ok', payload));
+    const greeting = parts.greeting?.();
+    if (greeting) transport.send(encodeEnvelope('system', greeting.type, greeting.payload, crypto.randomUUID()));
     const connection = connect(transport, caller, session, { typedStream });
     void connection.opened(false);
     const { family } = session;
@@ -250,11 +254,11 @@ export function createSockets(parts: SocketsParts) {
       for (const id of (await store?.getKeys()) ?? []) if (!open.has(id)) written(store?.removeItem(id));
     },
 
-    /** Sends one envelope to every socket whose session has the grant. A failure of one does not affect the others. */
-    broadcast(grant: string, channel: string, type: string, payload: Payload, extra?: Payload): void {
+    /** Sends one envelope to every socket whose session has the grant, null for any. No failure affects the others. */
+    broadcast(grant: string | null, channel: string, type: string, payload: Payload, extra?: Payload): void {
       const frame = encodeEnvelope(channel, type, payload, crypto.randomUUID(), extra);
       for (const connection of connections.snapshot()) {
-        if (!hasGrant(connection.session, grant)) continue;
+        if (grant !== null && !hasGrant(connection.session, grant)) continue;
         try {
           connection.sendFrame(frame);
         } catch (error) {

@@ -7,7 +7,7 @@ const routeOf = (method: string, path: string): DeviceRoute =>
 
 /** Starts a bridge command whose caller does not outlive the eviction. */
 function command(object: EvictedRelay, path = '/ping'): void {
-  object.relay.bridge.command({ route: routeOf('GET', path), query: {} }).catch(() => {});
+  object.relay.bridge.command({ route: routeOf('GET', path), query: {}, actor: { kind: 'operator' } }).catch(() => {});
 }
 
 async function phoneOf(object: EvictedRelay, id = 'phone-1'): Promise<LocalClient> {
@@ -89,7 +89,9 @@ describe('contract 00: a desktop command under way when the object is evicted', 
     const session = object.relay.sessions.authenticate(token);
     if (!session) throw new Error('no session');
     const args = { text: '{"a":1}', value: { a: 1 } };
-    object.relay.desktop.call({ tool: 'desktop_adb_shell', args, query: {}, session, run: {} }).catch(() => {});
+    object.relay.desktop
+      .call({ tool: 'desktop_adb_shell', args, query: {}, session, run: {}, actor: { kind: 'operator' } })
+      .catch(() => {});
   }
 
   const rows = (object: EvictedRelay) => object.relay.desktop.health().recent_commands;

@@ -1,0 +1,20 @@
+import { visible } from '../lib/kit/text.ts';
+import type { Actor } from '../lib/operations/actor.ts';
+import type { RelayRequest } from './request.ts';
+
+const MAX_LABEL = 256;
+/** Names the run of an agent that a call belongs to (contract 07 §2.4, 09 §9). */
+export const RUN_ID = 'x-svc-relay-run-id';
+
+/** At most 256 printable characters of a header; undefined when it has none (contract 07 §2.4). */
+export const label = ({ headers }: RelayRequest, name: string): string | undefined =>
+  visible(headers.get(name) ?? '')
+    .trim()
+    .slice(0, MAX_LABEL)
+    .toWellFormed() || undefined;
+
+/** Who a guarded request acts for (contract 09 §9). */
+export function actorOf(request: RelayRequest): Actor {
+  const { session } = request;
+  return session ? { kind: 'session', session, runId: label(request, RUN_ID) } : { kind: 'operator' };
+}

@@ -1,0 +1,19 @@
+import { RelayError } from '../lib/errors.ts';
+import { json, readJson } from '../lib/web/json.ts';
+import type { Handler, RelayRequest } from './request.ts';
+
+/** The caller, as the others are told: an owner recognises it among the names of their devices. */
+const nameOf = ({ session }: RelayRequest): string => session?.device.name ?? 'operator';
+
+/** `POST /relay/freeze` `{reason?}`: stops what agents do to devices (contract 09 §3). */
+export const freezeRelay: Handler = async (request, relay) => {
+  const { reason = '' } = await readJson(request, { empty: true });
+  if (typeof reason !== 'string') throw new RelayError('invalid', 'reason must be a string');
+  return json(await relay.gate.freeze(nameOf(request), reason));
+};
+
+/** `DELETE /relay/freeze` (contract 09 §3). */
+export const thawRelay: Handler = async (request, relay) => {
+  await relay.gate.thaw(nameOf(request));
+  return json({ frozen: false });
+};

@@ -1,0 +1,226 @@
+import type { Store } from '../../storage/schema.ts';
+import { RelayError } from '../errors.ts';
+import type { Clock } from '../kit/clock.ts';
+import type { Log } from '../log.ts';
+import { type Actor, type ActorRecord, describeActor, recordOf } from '../operations/actor.ts';
+import type { Gate } from '../operations/gate.ts';
+import { encodeEnvelope, type Payload } from '../socket/envelope.ts';
+import { openActivity } from './activity.ts';
+import { createCommands, type Outcome, OWNER_TIMEOUT } from './commands.ts';
+import type { Link } from './link.ts';
+import { startOf } from './recorder.ts';
+
+const MAX_ERROR = 500;
+
+/** What the activity of every room says about a command (contract 03 §6, 07 §2.3, 09 §9). */
+export interface CommandRecord<Decision extends string = string> {
+  request_id: string;
+  /** Epoch milliseconds. */
+  sent_at: number;
+  response_status: number | null;
+  result_summary: string | null;
+  error: string | null;
+  decision: Decision | 'pending' | 'timeout' | 'error' | 'frozen';
+  /** Absent in records of older versions. */
+  actor?: ActorRecord;
+}
+
+/** What differs between rooms. `Target` is what the outcome of a command needs to know beside its record. */
+export interface Rules<R extends CommandRecord, Target, Response, Reply> {
+  channel: 'bridge' | 'desktop';
+  /** The refusal of one command too many on a socket. */
+  full(): RelayError;
+  /** Writes a response into the record; returns the reply for the caller. */
+  answered(record: R, response: Response, target: Target): Reply | RelayError;
+  timeout(record: R, target: Target, isOwnerAsked: boolean): RelayError;
+  /** The sentence for a command that could not be sent. */
+  unsent(cause: string): string;
+  /** No answer can come any more. */
+  lost(error: string): RelayError;
+  /** The command in a line of the log. */
+  describe(record: R): string;
+}
+
+export interface DispatcherParts<R extends CommandRecord> {
+  activity: Store<'bridge-activity'> | Store<'desktop-activity'>;
+  gate: Gate;
+  clock: Clock;
+  log: Log;
+  /** A command was sent, has ended, or was refused. */
+  changed?(record: R): void;
+}
+
+export interface Dispatch<R, Target> {
+  /** Its actor is filled in. */
+  record: R;
+  actor: Actor;
+  target: Target;
+  /** The socket that it is sent to. */
+  link: Link;
+  frame: string;
+  /** Milliseconds for the response. */
+  timeout: number;
+  /** The caller's own end. */
+  signal?: AbortSignal;
+  ignoresFreeze?: boolean;
+}
+
+/**
+ * Sends commands to devices and records them: what the bridge and desktop tools share (contract 03 §1.4, 07 §2.3). A
+ * freeze ends what is under way, tells the device, and refuses what comes (contract 09 §3).
+ */
+export async function openDispatcher<R extends CommandRecord, Target, Response, Reply>(
+  { activity: store, gate, clock, log, changed }: DispatcherParts<R>,
+  rules: Rules<R, Target, Response, Reply>,
+) {
+  const { channel } = rules;
+  const commands = createCommands<Link, Response>(clock, rules.full);
+  const activity = await openActivity<R>({ store, clock, log, name: `the ${channel} activity` });
+  /** Commands whose device said that it asks its owner. */
+  const asked = new WeakSet<R>();
+
+  /** Writes into the record how a command ended; returns the caller's reply or rejection. */
+  function conclude(record: R, outcome: Outcome<Response>, target: Target): Reply | RelayError {
+    const failed = (error: string) => {
+      record.decision = 'error';
+      record.error = startOf(error, MAX_ERROR);
+      return rules.lost(error);
+    };
+    switch (outcome.kind) {
+      case 'answered':
+        return rules.answered(record, outcome.response, target);
+      case 'timeout':
+        record.decision = 'timeout';
+        return rules.timeout(record, target, asked.has(record));
+      case 'frozen':
+        record.decision = 'frozen';
+        record.error = startOf(outcome.why.message, MAX_ERROR);
+        return outcome.why;
+      case 'unsent':
+        return failed(rules.unsent(outcome.error));
+      case 'failed':
+        return failed(outcome.error);
+      case 'abandoned':
+        return failed('caller disconnected');
+    }
+  }
+
+  /** Ends a command because of a freeze. A device that does not know the message ignores it. */
+  function cancel(id: string, link: Link, why: RelayError): void {
+    if (!commands.freeze(id, why) || !link.isOpen) return;
+    link.sendFrame(
+      encodeEnvelope(channel, `${channel}.cancel`, { request_id: id, reason: 'frozen' }, crypto.randomUUID()),
+    );
+  }
+
+  return {
+    pendingCount: commands.count,
+    /** Commands under way on one socket. */
+    countOf: commands.countOf,
+    /** @throws what `full` makes, when too many commands are under way on this socket. */
+    requireRoom: commands.requireRoom,
+    failAllOf: commands.failAllOf,
+    /** At most `limit` records, newest first. */
+    list: activity.list,
+
+    /**
+     * Refuses a command while the relay is frozen; `record` is the one that the refusal leaves.
+     * @throws RelayError `locked`
+     */
+    requireThawed(actor: Actor, record: () => R): void {
+      try {
+        gate.requireThawed();
+      } catch (error) {
+        const refused = record();
+        refused.actor = recordOf(actor);
+        conclude(refused, { kind: 'frozen', why: error as RelayError }, undefined as Target);
+        activity.add(refused, { socket: '', timeout: 0 });
+        changed?.(refused);
+        throw error;
+      }
+    },
+
+    /**
+     * Sends a command; resolves with the reply for its caller.
+     * @throws RelayError of the room's rules.
+     */
+    send({ record, actor, target, link, frame, timeout, signal, ignoresFreeze }: Dispatch<R, Target>): Promise<Reply> {
+      const { request_id: id } = record;
+      record.actor = recordOf(actor);
+      // Captures live as long as the command: not the frame, which may be many MiB.
+      let settled!: (outcome: Outcome<Response>) => void;
+      const reply = new Promise<Reply>((resolve, reject) => {
+        settled = (outcome) => {
+          lease?.end();
+          const reply = conclude(record, outcome, target);
+          save();
+          changed?.(record);
+          log.debug(`${rules.describe(record)} in ${clock.now() - record.sent_at} ms${forActor(record)}`);
+          if (reply instanceof RelayError) reject(reply);
+          else resolve(reply);
+        };
+      });
+      const lease = ignoresFreeze ? undefined : gate.enter((why) => cancel(id, link, why));
+      const { save, extend } = activity.add(record, { socket: link.id, timeout });
+      changed?.(record);
+      const ownerAsked = () => {
+        asked.add(record);
+        return extend(OWNER_TIMEOUT);
+      };
+      commands.open({ id, owner: link, frame, timeout, signal, ownerAsked, settled });
+      return reply;
+    },
+
+    /** A response came. False unless it is from the socket that the command went to, which still waits for it. */
+    answered(link: Link, { request_id: id }: Payload, read: () => Response): boolean {
+      return typeof id === 'string' && commands.answer(id, link, read);
+    },
+
+    /**
+     * `command.waiting` `{request_id, for:"owner"}`: the device asks its owner before it acts, so the command has 150 s from
+     * its start. Is confirmed with `timeout_ms`, so that the device knows a relay that waits.
+     */
+    waiting(link: Link, { request_id: id, for: whom }: Payload): void {
+      if (typeof id !== 'string' || whom !== 'owner' || !commands.wait(id, link)) return;
+      const confirmed = { request_id: id, for: whom, timeout_ms: OWNER_TIMEOUT };
+      link.sendFrame(encodeEnvelope(channel, 'command.waiting', confirmed, crypto.randomUUID()));
+    },
+
+    /** Takes up the commands that were under way on a socket which outlived a sleep (edge). */
+    restore(link: Link, targetOf: (record: R) => Target): void {
+      for (const { record, timeLeft, save, extend } of activity.takeInterrupted(link.id)) {
+        const { request_id: id } = record;
+        const lease = gate.state() ? undefined : gate.enter((why) => cancel(id, link, why));
+        commands.open({
+          id,
+          owner: link,
+          frame: undefined,
+          timeout: timeLeft,
+          ownerAsked() {
+            asked.add(record);
+            return extend(OWNER_TIMEOUT);
+          },
+          settled(outcome) {
+            lease?.end();
+            conclude(record, outcome, targetOf(record));
+            save();
+            changed?.(record);
+          },
+        });
+      }
+    },
+
+    /** Every socket that outlived the sleep is back: what was sent to another one gets no answer any more. */
+    restored(error: (record: R) => string, targetOf: (record: R) => Target): void {
+      for (const { record, save } of activity.takeInterrupted()) {
+        conclude(record, { kind: 'failed', error: error(record) }, targetOf(record));
+        save();
+      }
+    },
+
+    /** Fails what is pending. */
+    stop: () => commands.failAll('Relay is shutting down'),
+  };
+}
+
+const forActor = ({ actor }: CommandRecord): string => (actor ? ` for ${describeActor(actor)}` : '');
