@@ -279,7 +279,7 @@ async function createDomains(parts: DomainParts, late: Late) {
     context: createInjectedContext({ host, config, log: log.named('context') }),
     usage: host && createUsage({ host, config, clock, log: log.named('usage'), upstream, bases: parts.usageBases }),
     tui: createTui({ host, config, clock, log: log.named('tui') }),
-    terminals: createTerminals({ host, config, sessions, clock, log: log.named('terminal') }),
+    terminals: createTerminals({ host, config, sessions, gate, clock, log: log.named('terminal') }),
     mint: createMint({
       config,
       host,
@@ -315,6 +315,7 @@ async function createDomains(parts: DomainParts, late: Late) {
     voice: await createVoice({
       ...parts,
       log: log.named('voice'),
+      gate,
       upstream,
       dialUpstream,
       sessions,

@@ -82,9 +82,10 @@ async function attach(terminals: Terminals, connection: Connection, message: Mes
       'invalid_request',
     );
   const shell = typeof payload.shell === 'string' ? payload.shell : undefined;
+  const runId = typeof payload.run_id === 'string' && payload.run_id !== '' ? payload.run_id : undefined;
   const hasTmux = await terminals.hasTmux();
   const viewer = createViewer(connection, { id, name, hasTmux });
-  const result = await terminals.attach(connection, { name, shell, size, window }, viewer);
+  const result = await terminals.attach(connection, { name, shell, size, window, runId }, viewer);
   const refuse = (text: string, error?: string) => fail(connection, message, text, error, { session_name: name });
   switch (result.kind) {
     case 'attached':
@@ -95,6 +96,8 @@ async function attach(terminals: Terminals, connection: Connection, message: Mes
       const where = result.of === 'socket' ? 'Detach an existing session first.' : 'This relay has no room for more.';
       return refuse(`Session cap reached (${result.limit}). ${where}`, 'session_limit');
     }
+    case 'frozen':
+      return refuse(result.message, 'frozen');
     case 'no-shell':
       return refuse('No executable shell found on this host');
     case 'failed':

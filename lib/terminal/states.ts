@@ -17,12 +17,21 @@ export type Event =
   | 'lost'
   | 'grant-lost'
   | 'write-failed'
+  /** A freeze ends what an agent's run opened (contract 09 §3). */
+  | 'frozen'
   | 'shutdown'
   /** The grace time of a parked shell is over, or another shell needs its place. */
   | 'expired';
 
 /** Reason sent to the client (contract 02 §3.6). */
-export type Reason = 'client detach' | 'client kill' | 'eof' | 'write failed' | 'grant expired' | 'server shutdown';
+export type Reason =
+  | 'client detach'
+  | 'client kill'
+  | 'eof'
+  | 'write failed'
+  | 'grant expired'
+  | 'frozen'
+  | 'server shutdown';
 
 export interface Step {
   state: State;
@@ -38,6 +47,7 @@ const REASONS: Partial<Record<Event, Reason>> = {
   kill: 'client kill',
   'grant-lost': 'grant expired',
   'write-failed': 'write failed',
+  frozen: 'frozen',
   shutdown: 'server shutdown',
 };
 

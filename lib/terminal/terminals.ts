@@ -1,9 +1,10 @@
 import type { Config } from '../config.ts';
-import { describeError } from '../errors.ts';
+import { describeError, RelayError } from '../errors.ts';
 import type { Host } from '../host/index.ts';
 import type { Clock } from '../kit/clock.ts';
 import { withTimeout } from '../kit/timeouts.ts';
 import type { Log } from '../log.ts';
+import type { Gate } from '../operations/gate.ts';
 import type { Session as PairedSession } from '../sessions/session.ts';
 import type { Sessions } from '../sessions/sessions.ts';
 import type { Connection } from '../socket/channel.ts';
@@ -13,6 +14,7 @@ import { type Size, tmuxName } from './names.ts';
 import { ownerOf } from './owner.ts';
 import { createParking } from './parking.ts';
 import { endShells } from './revocation.ts';
+import { createRunShells } from './run-shells.ts';
 import type { Replay } from './screen.ts';
 import type { Session, Viewer } from './session.ts';
 import type { Tmux } from './tmux.ts';
@@ -30,6 +32,7 @@ export interface TerminalsParts {
   host?: Host;
   config: Pick<Config, 'terminalShell' | 'terminalTmux' | 'terminalGraceSeconds'>;
   sessions: Pick<Sessions, 'byFamily' | 'list' | 'onEnd' | 'onReduce'>;
+  gate: Pick<Gate, 'requireThawed' | 'onChange'>;
   clock: Clock;
   log: Log;
 }
@@ -43,6 +46,8 @@ export type AttachResult =
   | { kind: 'gone' }
   | { kind: 'full'; limit: number; of: 'socket' | 'relay' }
   | { kind: 'no-shell' }
+  /** The relay is frozen, and a run of an agent asks (contract 09 §3). */
+  | { kind: 'frozen'; message: string }
   | { kind: 'failed' }
   | Unavailable;
 
@@ -54,6 +59,8 @@ export type KillResult =
 export interface AttachRequest extends LaunchRequest {
   /** Characters that the client takes without having rendered them; absent for a client that does not acknowledge. */
   window?: number;
+  /** The agent's run that opens the shell; absent for the owner's own hands (contract 09 §3). */
+  runId?: string;
 }
 
 /** Sessions of one connection, in the order in which they were attached. */
@@ -75,7 +82,7 @@ export type Terminals = ReturnType<typeof createTerminals>;
  * name. Parked shells count towards the limit, and make room for new ones. Live sockets of one device have shells of
  * their own under equal names (contract 02 §3.2); a socket that only seems open gives its shell back to the device.
  */
-export function createTerminals({ host, config, sessions, clock, log }: TerminalsParts) {
+export function createTerminals({ host, config, sessions, gate, clock, log }: TerminalsParts) {
   const byConnection = new Map<Connection, Attachments>();
   /** Session family of every session that is not closed. */
   const families = new Map<Session, string>();
@@ -84,6 +91,7 @@ export function createTerminals({ host, config, sessions, clock, log }: Terminal
   /** Shells of revoked devices that are being ended. */
   const endings = new Set<Promise<void>>();
   const parking = createParking({ sessions, graceSeconds: config.terminalGraceSeconds, clock });
+  const runShells = createRunShells();
   const launcher = host && createLauncher({ host, config, clock, log });
   let launching = 0;
   let isStopping = false;
@@ -195,6 +203,30 @@ export function createTerminals({ host, config, sessions, clock, log }: Terminal
     return (clients.length > 0 && (await tmux.kill(target))) || killed;
   }
 
+  /** Ends the shells that runs of agents opened, and the attachments of runs to others. */
+  async function endRunShells(): Promise<void> {
+    for (const session of running.keys()) if (runShells.isOfRun(session)) session.dispatch('frozen');
+    const names = runShells.take();
+    const tmux = await launcher?.tmux();
+    if (tmux) await Promise.all(names.map((name) => killTmux(tmux, tmuxName(name))));
+  }
+
+  gate.onChange((freeze) => {
+    if (!freeze) return;
+    endRunShells().catch((error) => log.error(`shells of an agent's run may go on: ${describeError(error)}`));
+  });
+
+  /** Why a run of an agent may not open a shell. */
+  function frozen(): Extract<AttachResult, { kind: 'frozen' }> | undefined {
+    try {
+      gate.requireThawed();
+      return undefined;
+    } catch (error) {
+      if (error instanceof RelayError) return { kind: 'frozen', message: error.message };
+      throw error;
+    }
+  }
+
   return {
     /** Whether tmux keeps the shells of this relay. */
     hasTmux: async (): Promise<boolean> => (await launcher?.tmux()) !== undefined,
@@ -204,7 +236,9 @@ export function createTerminals({ host, config, sessions, clock, log }: Terminal
       if (!host) return { kind: 'no-host' };
       if (!host.terminals) return { kind: 'no-pty' };
       const attachments = attachmentsOf(connection);
-      const { name, window } = request;
+      const { name, window, runId } = request;
+      const isFrozen = runId === undefined ? undefined : frozen();
+      if (isFrozen) return isFrozen;
       const own = attachments.sessions.get(name);
       if (own) {
         own.resize(request.size);
@@ -222,7 +256,10 @@ export function createTerminals({ host, config, sessions, clock, log }: Terminal
         if (opened.kind !== 'started') return opened;
         const { kind: _, session, ...shown } = opened;
         attachments.sessions.set(name, session);
+        runShells.opened(session, { name, runId, reattach: shown.reattach });
         session.open(viewer, { window, ...shown });
+        // It may have been frozen while the shell was started.
+        if (runId !== undefined && frozen()) await endRunShells();
         return { kind: 'attached' };
       } finally {
         attachments.attempt = undefined;

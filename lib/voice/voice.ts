@@ -10,6 +10,7 @@ import type { Clock } from '../kit/clock.ts';
 import type { JsonObject } from '../kit/json.ts';
 import type { Log } from '../log.ts';
 import { createDenyList, secretPlaces } from '../media/deny-list.ts';
+import type { Gate } from '../operations/gate.ts';
 import type { Security } from '../operator/security.ts';
 import { readApiServer } from '../pairing/api-server.ts';
 import type { ProfileFiles } from '../profiles/profile-files.ts';
@@ -45,6 +46,7 @@ export interface VoiceParts {
   security: Security;
   localOperator: LocalOperator;
   stores: Stores;
+  gate: Gate;
   /** Absent at the edge. */
   profileFiles?: ProfileFiles;
   /** Pushes a message to the phone, as `POST /phone/message` does (contract 04 §5.3). */
@@ -116,7 +118,7 @@ export async function createVoice(parts: VoiceParts) {
     pushMessage: parts.pushMessage,
     providers: createProviders({ dialUpstream, clock, credentials }),
     renderSpeech: createSpeechRenderer(streaming.adapters),
-    openSession: (session) => new AgentSession(session),
+    openSession: (session) => new AgentSession({ ...session, gate: parts.gate }),
   });
 
   return {

@@ -276,6 +276,7 @@ describeMatrix('desktop tools over HTTP (contract 07 §2.3)', (start, runtime) =
         result_summary: null,
         error: null,
         decision: 'pending',
+        actor: { kind: 'session', name: 'Phone', prefix: expect.any(String) },
       },
     ]);
     expect(body.recent_commands[0].sent_at).toBeGreaterThan(1_700_000_000_000);

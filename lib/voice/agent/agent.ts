@@ -52,7 +52,7 @@ export interface RealtimeAgentParts extends VoiceSessionsParts<AgentSettings> {
   providers(id: string): ConnectProvider | undefined;
   /** Reads a text aloud without the provider's conversation (contract 06 §7.3). */
   renderSpeech: RenderSpeech;
-  openSession(session: AgentSessionParts<AgentSettings>): TableSession;
+  openSession(session: Omit<AgentSessionParts<AgentSettings>, 'gate'>): TableSession;
 }
 
 /** The realtime agent: sessions in which a provider hears and speaks, and the agent does the work (contract 06). */

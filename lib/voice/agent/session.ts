@@ -1,6 +1,7 @@
 import { describeError, RelayError } from '../../errors.ts';
 import type { Cancel } from '../../kit/clock.ts';
 import type { JsonObject } from '../../kit/json.ts';
+import type { Gate, Lease } from '../../operations/gate.ts';
 import type { SocketEvents, Transport } from '../../socket/transport.ts';
 import type { Effective } from '../config.ts';
 
@@ -48,6 +49,8 @@ export interface AgentSessionParts<S extends StreamingSettings = StreamingSettin
   /** Description of the profile for the provider. */
   profileBlock: string;
   upstream: AgentUpstream;
+  /** Ends runs, and lets none begin, while the relay is frozen (contract 09 §3). */
+  gate: Pick<Gate, 'enter'>;
   connectProvider: ConnectProvider;
   /** Further options of the provider's connection. */
   providerOptions?: Pick<ProviderOptions, 'headers' | 'oauthPath'>;
@@ -361,10 +364,20 @@ export class AgentSession implements TableSession {
   }
 
   async #run({ key, task, sessionId, isExternal }: Extract<Effect, { type: 'startRun' }>): Promise<void> {
-    const { upstream, clock } = this.#parts;
+    const { upstream, clock, gate } = this.#parts;
     const abort = new AbortController();
-    this.#runs.set(key, abort);
     const { signal } = abort;
+    const frozen = ({ message }: RelayError) => {
+      abort.abort();
+      this.#post({ type: 'run', key, event: { type: 'frozen', message } });
+    };
+    let lease: Lease;
+    try {
+      lease = gate.enter(frozen);
+    } catch (error) {
+      return frozen(error as RelayError);
+    }
+    this.#runs.set(key, abort);
     const request = {
       ...(sessionId !== null && { sessionId }),
       external: isExternal,
@@ -382,6 +395,7 @@ export class AgentSession implements TableSession {
       this.#parts.log.error(`a run failed unexpectedly: ${describeError(error)}`);
       this.#post({ type: 'run', key, event: { type: 'error', message: 'internal error' } });
     } finally {
+      lease.end();
       this.#runs.delete(key);
     }
   }

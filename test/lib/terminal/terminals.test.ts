@@ -96,6 +96,7 @@ describe('terminal sessions', () => {
       host: host(),
       config: { terminalShell: undefined, terminalTmux: false, terminalGraceSeconds: 600 },
       sessions: { byFamily: () => session, onEnd() {}, onReduce() {} } as never,
+      gate: { requireThawed() {}, onChange: () => () => {} },
       clock,
       log: createTestLog(),
       ...parts,

@@ -218,6 +218,9 @@ function slotEvent(step: Step, run: Run, event: RunEvent): void {
     case 'error':
       failed(step, run, event);
       break;
+    case 'frozen':
+      frozen(step, run, event.message);
+      break;
     default:
       svcEvent(step, run, event as JsonObject & { type: string });
   }
@@ -310,6 +313,20 @@ function failed(step: Step, run: Run, { message, code }: { message: string; code
   // The client ends the session at this error: there is nobody to deliver to.
   if (code !== undefined) step.error(error, { error_code: code, call_id: callId });
   else deliver(step, result);
+}
+
+/** The relay was frozen: ends the run and what waits for it, and has that said once. */
+function frozen(step: Step, run: Run, message: string): void {
+  const isBackground = run.phase === 'background';
+  const { callId } = run.task;
+  step.state.run.queue = [];
+  step.clearTimer('queue');
+  const result = resultOf(run, message, false, isBackground);
+  step.emitSvc({ type: 'svc.run.cancelled', run_id: run.runId });
+  release(step, run, 'cancelled');
+  if (isBackground) emitBackgroundCompleted(step, run, message);
+  else step.do({ type: 'toolResult', callId, toolName: 'svc_run_task', outcome: outcomeOf(result, false) });
+  deliver(step, result);
 }
 
 /** A background run has taken as long as one may. */

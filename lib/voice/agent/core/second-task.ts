@@ -56,6 +56,11 @@ export function fastEvent(step: Step, fast: FastRun, event: RunEvent): void {
     step.mark('voice.svc_fast_lane.error', { call_id: fast.task.callId });
     endFast(step);
     enqueue(step, fast.task);
+  } else if (event.type === 'frozen') {
+    const { callId, localId: runId } = fast.task;
+    endFast(step);
+    const outcome = { type: 'failed' as const, error: event.message, runId };
+    step.do({ type: 'toolResult', callId, toolName: 'svc_run_task', outcome });
   } else if (event.type === 'svc.session.bound') {
     run.fastSessionId = textIn((event as JsonObject).session_id) || run.fastSessionId;
   } else if (event.type === 'svc.tool.started') {

@@ -303,7 +303,9 @@ export type RunEvent =
   | { type: `svc.${string}` }
   | { type: 'answer'; text: string }
   | { type: 'end'; text: string }
-  | { type: 'error'; message: string; code?: string };
+  | { type: 'error'; message: string; code?: string }
+  /** The relay was frozen, or is: nothing more comes (contract 09 §3). */
+  | { type: 'frozen'; message: string };
 
 /** Playback on the phone of the audio that it was sent. */
 export interface Playback {

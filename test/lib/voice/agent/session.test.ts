@@ -118,6 +118,7 @@ function setUp(config: Partial<AgentConfig> = {}, overrides: Partial<AgentSessio
     context: [{ role: 'user', content: 'I have a cat' }],
     profileBlock: '',
     upstream,
+    gate: { enter: () => ({ end() {} }) },
     connectProvider: async (options, report) => {
       const provider = new FakeProvider(options, report);
       providers.push(provider);
@@ -222,6 +223,34 @@ describe('a session of the realtime agent (contract 06 §4)', () => {
     expect(Math.max(...bytes)).toBe(128 * 1024);
     expect(phone.types().slice(-2)).toEqual(['voice.output_audio.done', 'voice.response.done']);
     expect(setting.provider.names().at(-1)).toBe('resume');
+  });
+
+  it('ends its runs when the relay is frozen, begins none, and says so once (09 §3)', async () => {
+    const leases: ((why: RelayError) => void)[] = [];
+    let isFrozen = false;
+    const why = new RelayError('locked', 'frozen by Pixel: lost', { extra: { error_code: 'frozen' } });
+    const enter = (stop: (why: RelayError) => void) => {
+      if (isFrozen) throw why;
+      leases.push(stop);
+      return { end() {} };
+    };
+    const setting = setUp({}, { gate: { enter } });
+    const phone = await setting.open('a');
+    await setting.startRun(phone, { mode: 'background' });
+    expect(setting.requests).toHaveLength(1);
+    isFrozen = true;
+    for (const stop of leases) stop(why);
+    await setting.settle();
+    expect(setting.requests[0]?.signal.aborted).toBe(true);
+    expect(of(phone, 'svc.run.cancelled')).toHaveLength(1);
+    expect(of(phone, 'svc.run.background_completed')).toMatchObject([{ ok: false, error: 'frozen by Pixel: lost' }]);
+
+    const next = setUp({}, { gate: { enter } });
+    const other = await next.open('a');
+    await next.startRun(other);
+    expect(next.requests).toEqual([]);
+    expect(of(other, 'svc.run.cancelled')).toHaveLength(1);
+    expect(JSON.stringify(next.provider.sent)).toContain('frozen by Pixel: lost');
   });
 
   it('stays attachable when the provider cannot be reached', async () => {

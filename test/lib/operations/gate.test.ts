@@ -1,0 +1,97 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import type { RelayError } from '../../../lib/errors.ts';
+import { openGate } from '../../../lib/operations/gate.ts';
+import { createStores } from '../../../storage/index.ts';
+import type { Store } from '../../../storage/schema.ts';
+import { createTestClock } from '../../support/clock.ts';
+import { createTestLog } from '../../support/log.ts';
+
+async function setUp(store: Store<'freeze'> = createStores('node').open('freeze')) {
+  const clock = createTestClock();
+  const gate = await openGate({ store, clock, log: createTestLog() });
+  return { clock, gate, store, again: () => openGate({ store, clock, log: createTestLog() }) };
+}
+
+/** A store whose next writes fail. */
+function failing() {
+  const store = createStores('node').open('freeze');
+  const state = { isBroken: false };
+  const fails = () => {
+    if (state.isBroken) throw new Error('EIO');
+  };
+  const broken = {
+    ...store,
+    async setItem(...args: Parameters<typeof store.setItem>) {
+      fails();
+      return store.setItem(...args);
+    },
+    async removeItem(...args: Parameters<typeof store.removeItem>) {
+      fails();
+      return store.removeItem(...args);
+    },
+  } as Store<'freeze'>;
+  return { store: broken, state };
+}
+
+describe('the gate (contract 09 §3)', () => {
+  it('stops what is under way before anything is awaited, each once, and refuses what comes', async () => {
+    const { gate } = await setUp();
+    const stopped: string[] = [];
+    gate.enter(({ message }) => void stopped.push(`a ${message}`));
+    gate.enter(() => void stopped.push('b')).end();
+    gate.enter(() => {
+      throw new Error('must not keep the others');
+    });
+    gate.enter(({ kind, extra }) => void stopped.push(`c ${kind} ${extra?.error_code}`));
+    const saved = gate.freeze('Pixel', 'x');
+    expect(stopped).toEqual(['a frozen by Pixel: x', 'c locked frozen']);
+    expect(() => gate.enter(() => {})).toThrow('frozen by Pixel: x');
+    await saved;
+    await gate.freeze('other', 'y');
+    expect(gate.state()).toMatchObject({ by: 'Pixel', reason: 'x' });
+    expect(stopped).toHaveLength(2);
+  });
+
+  it('is in effect although it cannot be stored, says so, and is stored later', async () => {
+    const { store, state } = failing();
+    const { gate, clock, again } = await setUp(store);
+    state.isBroken = true;
+    const error = (await gate.freeze('operator', '').catch((reason) => reason)) as RelayError;
+    expect(error).toMatchObject({ kind: 'unavailable', extra: { applied: true, stored: false } });
+    expect(gate.state()).toMatchObject({ frozen: true, reason: null });
+    await clock.advanceAsync(5_000);
+    expect((await again()).state()).toBeUndefined();
+    state.isBroken = false;
+    await clock.advanceAsync(5_000);
+    expect((await again()).state()).toEqual(gate.state());
+  });
+
+  it('stays while its end cannot be stored', async () => {
+    const { store, state } = failing();
+    const { gate, again } = await setUp(store);
+    await gate.freeze('operator', '');
+    state.isBroken = true;
+    await expect(gate.thaw('operator')).rejects.toMatchObject({ kind: 'unavailable' });
+    expect(gate.state()).toBeDefined();
+    expect((await again()).state()).toBeDefined();
+  });
+
+  it('whatever comes in whatever order, memory and store agree in the end', async () => {
+    const step = fc.constantFrom('freeze', 'thaw', 'wait');
+    await fc.assert(
+      fc.asyncProperty(fc.array(step, { maxLength: 12 }), async (steps) => {
+        const { gate, again } = await setUp();
+        const calls: Promise<unknown>[] = [];
+        for (const name of steps) {
+          if (name === 'freeze') calls.push(gate.freeze('a', ''));
+          else if (name === 'thaw') calls.push(gate.thaw('b'));
+          else await Promise.all(calls);
+        }
+        await Promise.all(calls);
+        expect((await again()).state()).toEqual(gate.state());
+      }),
+      { numRuns: 50 },
+    );
+  });
+});
