@@ -306,7 +306,8 @@ export function lostWhileSpeaking(step: Step): void {
 /** The results that nobody has received. */
 export function undelivered({ state: { delivery, isAttached } }: Step): readonly Result[] {
   const { current, backlog, unreceived } = delivery;
-  const isUnsaid = current && current.label !== 'respeak' && (!isAttached || !isHeard(current));
+  const isReceived = current && isHeard(current) && (isAttached || current.isShown);
+  const isUnsaid = current && current.label !== 'respeak' && !isReceived;
   return [...unreceived, ...(isUnsaid ? [current.result] : []), ...backlog];
 }
 

@@ -23,6 +23,7 @@ export const newDelivery = (step: Step, result: Result): Delivery => ({
   isRepeated: false,
   isFloorDue: false,
   hasProgress: false,
+  isShown: false,
 });
 
 export function stopWaiting(step: Step): void {
@@ -83,6 +84,7 @@ function startRendering(step: Step, current: Delivery): void {
   }
   current.phase = 'fallback';
   current.hasAudio = false;
+  current.isShown = state.isAttached;
   state.floor.speaker = 'relay_tts';
   const labels = { ...SVC, delivery: label };
   step.emit(startedEvent(step, idOf(current), labels));
@@ -155,7 +157,8 @@ export function settle(step: Step): void {
   const { current } = delivery;
   for (const name of ['confirm', 'floor', 'quiet', 'render']) step.clearTimer(name);
   releaseFloor(step, 'relay_tts');
-  if (!isAttached && current && current.label !== 'respeak') noteUnreceived(delivery, current.result);
+  if (!isAttached && current && !current.isShown && current.label !== 'respeak')
+    noteUnreceived(delivery, current.result);
   delivery.current = null;
 }
 

@@ -210,6 +210,8 @@ export interface Delivery {
   isFloorDue: boolean;
   /** Whether anything came since the confirm timer was set. */
   hasProgress: boolean;
+  /** The phone was there when it was sent the whole text. */
+  isShown: boolean;
 }
 
 /** Region R: the run slot, its queue and the fast lane. */

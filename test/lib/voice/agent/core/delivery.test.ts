@@ -373,6 +373,17 @@ describe('a background result', () => {
     expect(agent.did('phoneMessage')).toHaveLength(1);
   });
 
+  it('becomes none when the provider was lost, and the phone left after it had the whole text', () => {
+    const agent = new TestAgent();
+    agent.startBackgroundRun();
+    agent.run(end);
+    agent.provider({ type: 'closed', idle: false });
+    expect(deltas(agent).at(-1)).toEqual(['fallback', ANSWER]);
+    agent.post({ type: 'detached' });
+    expect(agent.state.phase).toBe('closed');
+    expect(agent.did('phoneMessage')).toEqual([]);
+  });
+
   it('of which the phone finds the events after a resume becomes none', () => {
     const agent = finished();
     agent.pass(CONFIG.inputQuiet);
