@@ -338,6 +338,13 @@ const STATES: State[] = [
     },
   },
   {
+    name: 'freeze',
+    async put(target) {
+      await target.operator('/relay/freeze', post({ reason: 'lost' }));
+      return async () => (await (await target.fetch('/health')).json()).frozen === true;
+    },
+  },
+  {
     name: 'API bearer found valid',
     api: remembering,
     isBrief: true,

@@ -91,9 +91,9 @@ export type Attachment = Awaited<ReturnType<typeof attach>>;
 export async function attach(
   client: Client,
   name: string,
-  options: { cols?: number; rows?: number; shell?: string; window?: number } = {},
+  options: { cols?: number; rows?: number; shell?: string; window?: number; runId?: string } = {},
 ) {
-  const { cols = 80, rows = 24, window } = options;
+  const { cols = 80, rows = 24, window, runId } = options;
   const id = crypto.randomUUID();
   const screen = createScreen(cols, rows);
   let text = '';
@@ -116,7 +116,7 @@ export async function attach(
     if (frame.type === 'terminal.detached') detached = frame;
   };
   client.socket.on('message', listen);
-  client.send('terminal', 'terminal.attach', { session_name: name, cols, rows, window }, id);
+  client.send('terminal', 'terminal.attach', { session_name: name, cols, rows, window, run_id: runId }, id);
   const { payload } = await client.next({ type: 'terminal.attached', id });
   return {
     name,

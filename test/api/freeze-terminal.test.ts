@@ -1,0 +1,40 @@
+import { expect, test, vi } from 'vitest';
+import { cleanups } from '../support/built-relay.ts';
+import { bearer, describeOnNode, post } from '../support/relay.ts';
+import { attach, exists, hasProgram, pairTerminal, shellsOf, startTerminalRelay } from '../support/terminal.ts';
+
+const cleanup = cleanups();
+
+describeOnNode.each(hasProgram('tmux') ? [false, true] : [false])(
+  'shells while frozen, tmux: %s (contract 09 §3)',
+  (tmux) => {
+    test("those of an agent's run end, also one that it left; the owner's go on, and can be opened", async () => {
+      const target = await startTerminalRelay({ tmux });
+      cleanup.push(() => target.stop());
+      const { client, token } = await pairTerminal(target);
+      const own = await attach(client, 'own');
+      await own.shows('ready>');
+      const ofRun = await attach(client, 'of-run', { runId: 'run-1' });
+      await ofRun.shows('ready>');
+      const left = await attach(client, 'left', { runId: 'run-1' });
+      await left.shows('ready>');
+      client.send('terminal', 'terminal.detach', { session_name: 'left' });
+      await vi.waitFor(() => expect(left.detached).toBeDefined());
+
+      const begun = await fetch(`${target.url}/relay/freeze`, { ...post({}), headers: bearer(token) });
+      expect(begun.status).toBe(200);
+      await vi.waitFor(() => expect(ofRun.detached?.payload.reason).toBe('frozen'));
+      await vi.waitFor(() => expect(shellsOf('left')).toEqual([]));
+      expect(shellsOf('of-run')).toEqual([]);
+      expect(exists(own.facts.pid)).toBe(true);
+      own.type('echo still $((40 + 2))\r');
+      await own.shows('still 42');
+
+      client.send('terminal', 'terminal.attach', { session_name: 'next', cols: 80, rows: 24, run_id: 'run-2' }, 'next');
+      const refused = await client.next({ channel: 'terminal', id: 'next' });
+      expect(refused).toMatchObject({ type: 'terminal.error', payload: { error: 'frozen', session_name: 'next' } });
+      const more = await attach(client, 'more');
+      await more.shows('ready>');
+    });
+  },
+);
