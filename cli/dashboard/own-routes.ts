@@ -73,7 +73,7 @@ export function createOwnRoutes({ link, relay, env, activeCredential, log }: Own
 
   return {
     answer: routes.answer,
-    /** Ends the threads of the host. */
+    /** Ends what the host still reads. */
     close(): void {
       host.databases.close();
       host.yaml.close();

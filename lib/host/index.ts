@@ -188,7 +188,7 @@ export interface HostYaml {
   parseMapping(text: string): Promise<ParsedMapping>;
   /** Changes values in place: comments, key order and everything else stay. */
   edit(text: string, changes: YamlChange[]): Promise<EditedText>;
-  /** Ends the thread. A later call works again. */
+  /** Ends what waits for its answer. A later call works again. */
   close(): void;
 }
 

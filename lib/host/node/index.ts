@@ -11,7 +11,7 @@ import { createNetwork } from './network.ts';
 import { createProcesses } from './processes.ts';
 import { createTerminals } from './terminals.ts';
 import { createUsers } from './users.ts';
-import { createYamlThread } from './yaml.ts';
+import { commonYamlThread } from './yaml.ts';
 
 export interface NodeHostOptions {
   /** Absolute path; it need not exist yet. */
@@ -35,7 +35,7 @@ export function createNodeHost({ agentHome, env = process.env, log }: NodeHostOp
     users: createUsers(),
     children: createChildren(env),
     databases: createDatabases(),
-    yaml: createYamlThread({ log }),
+    yaml: commonYamlThread.share(log),
     terminals: createTerminals(log),
   };
 }

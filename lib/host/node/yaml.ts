@@ -10,7 +10,11 @@ export interface YamlThreadOptions {
   timeout?: number;
   /** Milliseconds without a text after which the thread ends. */
   idle?: number;
-  log?: Log;
+}
+
+export interface YamlThread extends HostYaml {
+  /** For a host that is not the only one of the thread: its `close` ends only what that host waits for. */
+  share(log?: Log): HostYaml;
 }
 
 const TIMEOUT = 10_000;
@@ -23,7 +27,13 @@ type Problem = { ok: false; problem: string };
 /** One text on its way to the thread: a method of `Yaml` and its arguments. */
 type Call = { [Method in keyof Yaml]: [Method, ...Parameters<Yaml[Method]>] }[keyof Yaml];
 
+/** A host that uses the thread. */
+interface User {
+  log?: Log | undefined;
+}
+
 interface Pending {
+  user: User;
   call: Call;
   settle(result: unknown): void;
 }
@@ -47,7 +57,7 @@ parentPort.on('message', ([method, ...rest]) => {
  * thread starts with the first text, and ends after a while without one, or when a text takes too long or too much
  * memory.
  */
-export function createYamlThread({ timeout = TIMEOUT, idle = IDLE, log }: YamlThreadOptions = {}): HostYaml {
+export function createYamlThread({ timeout = TIMEOUT, idle = IDLE }: YamlThreadOptions = {}): YamlThread {
   let worker: Worker | undefined;
   let timer: NodeJS.Timeout | undefined;
   /** The first of them is in the thread. */
@@ -72,11 +82,16 @@ export function createYamlThread({ timeout = TIMEOUT, idle = IDLE, log }: YamlTh
     return started;
   }
 
+  /** Without a text, a later one starts the thread again. */
+  function end(): void {
+    clearTimeout(timer);
+    void worker?.terminate();
+    worker = undefined;
+  }
+
   /** Ends the thread, and settles what is in it. */
   function giveUp(problem: string): void {
-    const ended = worker;
-    worker = undefined;
-    void ended?.terminate();
+    end();
     finish({ ok: false, problem } satisfies Problem);
   }
 
@@ -88,46 +103,64 @@ export function createYamlThread({ timeout = TIMEOUT, idle = IDLE, log }: YamlTh
   }
 
   function send(): void {
+    const first = queue[0] as Pending;
     try {
       worker ??= start();
     } catch (error) {
-      log?.error(`the YAML thread could not be started: ${describeError(error)}`);
+      first.user.log?.error(`the YAML thread could not be started: ${describeError(error)}`);
       finish({ ok: false, problem: 'not read: no thread could be started' } satisfies Problem);
       return;
     }
     // A command that waits for a result must not exit before it.
     worker.ref();
     timer = setTimeout(() => giveUp('not valid YAML (it takes too long)'), timeout);
-    worker.postMessage((queue[0] as Pending).call);
+    worker.postMessage(first.call);
   }
 
   /** Without a text, the thread keeps no process alive. */
   function rest(): void {
     worker?.unref();
-    timer = setTimeout(close, idle).unref();
+    timer = setTimeout(end, idle).unref();
   }
 
-  function close(): void {
-    clearTimeout(timer);
-    const [ended, waiting] = [worker, queue];
-    worker = undefined;
-    queue = [];
-    void ended?.terminate();
+  /** Settles what a host waits for. The thread goes on with the texts of the others. */
+  function leave(user: User): void {
+    const waiting = queue.filter((pending) => pending.user === user);
+    const isInThread = queue[0]?.user === user;
+    queue = queue.filter((pending) => pending.user !== user);
+    if (isInThread) end();
     for (const { settle } of waiting) settle({ ok: false, problem: 'not read: the relay stops' } satisfies Problem);
+    if (isInThread && queue.length > 0) send();
   }
 
-  const run = <T>(...call: Call): Promise<T | Problem> =>
+  const run = <T>(user: User, ...call: Call): Promise<T | Problem> =>
     new Promise((resolve) => {
       if (queue.length >= MAX_PENDING) return resolve({ ok: false, problem: 'not read: too many texts are waiting' });
-      queue.push({ call, settle: resolve as Pending['settle'] });
+      queue.push({ user, call, settle: resolve as Pending['settle'] });
       if (queue.length > 1) return;
       clearTimeout(timer);
       send();
     });
 
+  const share = (log?: Log): HostYaml => {
+    const user: User = { log };
+    return {
+      parseMapping: (text) => run(user, 'parseMapping', text),
+      edit: (text, changes) => run(user, 'edit', text, changes),
+      close: () => leave(user),
+    };
+  };
+
+  const own = share();
   return {
-    parseMapping: (text) => run('parseMapping', text),
-    edit: (text, changes) => run('edit', text, changes),
-    close,
+    ...own,
+    share,
+    close() {
+      own.close();
+      if (queue.length === 0) end();
+    },
   };
 }
+
+/** The thread of all hosts of this process, as one takes a tenth of a second and some megabytes to start. */
+export const commonYamlThread = createYamlThread();

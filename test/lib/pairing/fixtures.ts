@@ -10,7 +10,7 @@ import { createIdentities } from '../../../lib/host/node/identity.ts';
 import { createMachine } from '../../../lib/host/node/machine.ts';
 import { createMediaFiles } from '../../../lib/host/node/media.ts';
 import { createNetwork } from '../../../lib/host/node/network.ts';
-import { createYamlThread } from '../../../lib/host/node/yaml.ts';
+import { commonYamlThread } from '../../../lib/host/node/yaml.ts';
 import type { Clock } from '../../../lib/kit/clock.ts';
 import { createLog } from '../../../lib/log.ts';
 
@@ -76,7 +76,7 @@ export async function fakeHost(options: FakeHostOptions = {}): Promise<Host> {
     },
     env: {},
     databases: { read: async () => null, close() {} },
-    yaml: createYamlThread(),
+    yaml: commonYamlThread.share(),
     children: { find: nothingRuns, run: nothingRuns, spawn: nothingRuns },
   };
 }

@@ -46,6 +46,19 @@ describe('YAML in a thread (contract 02 §1.1: nothing that one peer sends stall
     expect(await Promise.all(waiting)).toEqual(Array(2).fill({ ok: false, problem: 'not read: the relay stops' }));
     expect(await thread.parseMapping('a: 1')).toEqual({ ok: true, mapping: { a: 1 } });
   });
+
+  it('goes on with the texts of a host when another one that shares it is closed', async () => {
+    const thread = createYamlThread();
+    onTestFinished(() => thread.close());
+    const [leaving, staying] = [thread.share(), thread.share()];
+    const ended = [leaving.parseMapping('a: 1'), leaving.parseMapping('a: 2')];
+    const kept = [staying.parseMapping('b: 1'), staying.parseMapping('b: 2')];
+    leaving.close();
+    expect(await Promise.all(ended)).toEqual(Array(2).fill({ ok: false, problem: 'not read: the relay stops' }));
+    expect(await Promise.all(kept)).toEqual([1, 2].map((b) => ({ ok: true, mapping: { b } })));
+    staying.close();
+    expect(await thread.parseMapping('a: 1')).toEqual({ ok: true, mapping: { a: 1 } });
+  });
 });
 
 describe('editing YAML (contract 05 §10)', () => {
