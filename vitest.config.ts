@@ -20,10 +20,16 @@ const EDGE = ['events', 'freeze', 'http', 'media-uploads', 'operator', 'pairing'
   (name) => `test/api/${name}.test.ts`,
 );
 
+/** Files with properties that have few runs in the fast suite (`test/support/runs.ts`). */
+const PROPERTIES = readdirSync('test', { recursive: true, encoding: 'utf8' })
+  .map((name) => `test/${name}`)
+  .filter((path) => /(?<!\.long)\.test\.ts$/.test(path))
+  .filter((path) => /\/support\/runs\.ts'/.test(readFileSync(path, 'utf8')));
+
 type Runtimes = ('node' | 'edge')[];
 const project = (name: string, runtimes: Runtimes, test: ProjectConfig['test']) => ({
   extends: true as const,
-  test: { name, provide: { runtimes }, ...test },
+  test: { name, provide: { runtimes, isLong: name.startsWith('long') }, ...test },
 });
 /** Files of the long suite take whole cores. */
 const SLOW = { maxWorkers: 2, sequence: { groupOrder: 1 } };
@@ -36,6 +42,7 @@ export default defineConfig({
       project('edge', ['edge'], { include: [...EDGE, 'test/edge/**/*.test.ts'], exclude: [LONG], isolate: false }),
       // `npm run test:long`
       project('long', ['node', 'edge'], { include: [LONG], ...SLOW }),
+      project('long-properties', ['node'], { include: PROPERTIES, isolate: false, ...SLOW }),
       project('long-edge', ['edge'], { include: BOTH, exclude: [...EDGE, ...NODE_ONLY], isolate: false, ...SLOW }),
     ],
     globalSetup: ['test/support/edge-bundle.ts'],

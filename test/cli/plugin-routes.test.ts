@@ -3,6 +3,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { createPluginRoutes, type PluginRoute } from '../../cli/dashboard/plugin-routes.ts';
 import { createLog } from '../../lib/log.ts';
+import { runs } from '../support/runs.ts';
 
 function routesOf() {
   const reached: string[] = [];
@@ -60,7 +61,7 @@ describe("the plugin's own routes (contract 07 §4)", () => {
         const { id } = JSON.parse((reached[0] as string).replace(/^\S+ \S+ /, ''));
         if (id !== undefined) expect(isName(id)).toBe(true);
       }),
-      { numRuns: 5_000 },
+      { numRuns: runs(5_000) },
     );
   });
 

@@ -9,6 +9,7 @@ declare module 'vitest' {
     edgeBundle: string;
     brokerBundle: string;
     runtimes: ('node' | 'edge')[];
+    isLong: boolean;
   }
 }
 

@@ -2,6 +2,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { redact, summarise } from '../../../lib/bridge/redact.ts';
 import { TIMED } from '../../support/limits.ts';
+import { runs } from '../../support/runs.ts';
 
 describe('redaction (contract 03 §6)', () => {
   it('private content is counted, not kept, however deep it lies', () => {
@@ -49,6 +50,7 @@ describe('redaction (contract 03 §6)', () => {
         expect(JSON.stringify(value).length > 0).toBe(true);
         if (summary.length < 500) JSON.parse(summary);
       }),
+      { numRuns: runs(100) },
     );
   });
 

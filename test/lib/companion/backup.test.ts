@@ -2,6 +2,7 @@ import * as fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { type Backup, MAX_BACKUP, openBackup, readSealed, sealBackup } from '../../../lib/companion/backup.ts';
 import { base64, fromBase64 } from '../../../lib/kit/bytes.ts';
+import { runs } from '../../support/runs.ts';
 
 const BACKUP: Backup = {
   settings: { blocklist: ['org.example.app'], theme: 'dark' },
@@ -39,7 +40,7 @@ describe('backups behind a passphrase (specification 2.1)', () => {
         },
       ),
       // Each opening costs the 600,000 rounds that it costs an attacker.
-      { numRuns: 8 },
+      { numRuns: runs(8) },
     );
   });
 

@@ -6,6 +6,7 @@ import {
   ingressSockets,
   matchIngressSocket,
 } from '../../../lib/dashboard/ingress-routes.ts';
+import { runs } from '../../support/runs.ts';
 
 const match = createIngressMatcher();
 const METHODS = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS', 'TRACE', 'get', '__proto__'];
@@ -121,7 +122,7 @@ describe('the allowlist (contract 07 §4.3)', () => {
         expect(matched.path.split('/').length).toBe(decoded.split('/').length);
         expect(matched.path).toMatch(/^[\w\-.~!*'()%/]+$/);
       }),
-      { numRuns: 20_000 },
+      { numRuns: runs(20_000) },
     );
   });
 });

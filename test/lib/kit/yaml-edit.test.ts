@@ -2,6 +2,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import * as library from 'yaml';
 import { createYaml, type YamlChange } from '../../../lib/kit/yaml.ts';
+import { runs } from '../../support/runs.ts';
 
 const { edit, parseMapping } = createYaml(library);
 
@@ -141,7 +142,7 @@ describe('editing YAML in place (contract 05 §10)', () => {
         expect(edited(after, change)).toBe(after);
         if (text.includes('\r\n')) expect(after.replaceAll('\r\n', '')).not.toContain('\n');
       }),
-      { numRuns: 1500 },
+      { numRuns: runs(1500) },
     );
   });
 
@@ -150,7 +151,7 @@ describe('editing YAML in place (contract 05 §10)', () => {
       fc.property(documents, fc.array(changes, { maxLength: 5 }), (text, list) => {
         expect(edited(text, ...list)).toBe(list.reduce((before, change) => edited(before, change), text));
       }),
-      { numRuns: 300 },
+      { numRuns: runs(300) },
     );
   });
 

@@ -1,6 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { boundaryOf, createFilePartReader } from '../../../lib/media/multipart.ts';
+import { runs } from '../../support/runs.ts';
 
 const text = (bytes: Uint8Array) => Buffer.from(bytes).toString('latin1');
 
@@ -78,7 +79,7 @@ describe('multipart (contract 04 §3.5)', () => {
           expect(found).toMatchObject({ content, ended: true, complete: true });
         },
       ),
-      { numRuns: 2000 },
+      { numRuns: runs(2000) },
     );
   });
 

@@ -2,6 +2,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { parse, stringify } from 'yaml';
 import { enableInText } from '../../../lib/operator/enable-text.ts';
+import { runs } from '../../support/runs.ts';
 
 const enabled = (text: string): string => {
   const result = enableInText(text);
@@ -104,7 +105,7 @@ z: 'quoted'
         if (Array.isArray(after.plugins.disabled)) expect(after.plugins.disabled).not.toContain('svc-relay');
         expect([after.model, after.rest]).toEqual([before.model, before.rest].map((part) => readBack(part)));
       }),
-      { numRuns: 60 },
+      { numRuns: runs(60) },
     );
   });
 });

@@ -9,6 +9,7 @@ import type { Session } from '../../../lib/sessions/session.ts';
 import type { PhoneHistoryItem, QueuedMessage, Reply, StoredReply } from '../../../storage/schema.ts';
 import { createTestClock } from '../../support/clock.ts';
 import { createTestLog } from '../../support/log.ts';
+import { runs } from '../../support/runs.ts';
 
 /** The message id, or the count of a backlog. */
 type Seen = [type: string, detail: unknown];
@@ -467,6 +468,6 @@ it('behaves like a simple sequential model, over restarts', { timeout: 60_000 },
         expect(all.filter(([link]) => link === number).flatMap(([, link]) => link.seen)).toEqual(seen);
       }
     }),
-    { numRuns: 150 },
+    { numRuns: runs(150) },
   );
 });

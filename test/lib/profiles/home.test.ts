@@ -3,6 +3,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { isMatch, memoryFilenameFault } from '../../../lib/profiles/documents.ts';
 import { defaultHome, profileHome } from '../../../lib/profiles/home.ts';
+import { runs } from '../../support/runs.ts';
 import { agent } from './support.ts';
 
 describe('profileHome (contract 07 §1.5)', () => {
@@ -29,7 +30,7 @@ describe('profileHome (contract 07 §1.5)', () => {
           expect(await realpath(place?.home ?? '')).toBe(`${profiles}/work`);
         else expect(place).toBeNull();
       }),
-      { numRuns: 300 },
+      { numRuns: runs(300) },
     );
   });
 

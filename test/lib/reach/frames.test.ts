@@ -2,6 +2,7 @@ import fc from 'fast-check';
 import { expect, it } from 'vitest';
 import { closeFrame, dataFrame, decodeFrame, MAX_FRAME, MAX_PAYLOAD, windowFrame } from '../../../lib/reach/frames.ts';
 import { bytesOfId, digestOf, idOfBytes, isDigest, isId, isToken, newId, newToken } from '../../../lib/reach/ids.ts';
+import { runs } from '../../support/runs.ts';
 
 const anId = fc.uint8Array({ minLength: 16, maxLength: 16 }).map(idOfBytes);
 
@@ -79,7 +80,7 @@ it('§6.4: any bytes are a frame that encodes to the same bytes, or are refused'
       }[frame.type]();
       expect([...again]).toEqual([...bytes]);
     }),
-    { numRuns: 2000 },
+    { numRuns: runs(2000) },
   );
 });
 

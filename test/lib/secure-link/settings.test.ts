@@ -2,6 +2,7 @@ import { isIP } from 'node:net';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { parseHost, parsePort, readSettings, readUpstream } from '../../../lib/secure-link/settings.ts';
+import { runs } from '../../support/runs.ts';
 import { configOf } from '../pairing/fixtures.ts';
 
 describe('parseHost (contract 08 §5)', () => {
@@ -68,7 +69,7 @@ describe('parseHost (contract 08 §5)', () => {
           '/',
         ]);
       }),
-      { numRuns: 2000 },
+      { numRuns: runs(2000) },
     );
   });
 

@@ -2,6 +2,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { ingressRoutes } from '../../../lib/dashboard/ingress-routes.ts';
 import { createTargets, mountedRoutes, mountedSockets } from '../../../lib/secure-link/targets.ts';
+import { runs } from '../../support/runs.ts';
 
 const targetOf = createTargets();
 const statusOf = (method: string, target: string) => {
@@ -210,7 +211,7 @@ describe('nothing outside the table is reached', () => {
           }
         },
       ),
-      { numRuns: 5_000 },
+      { numRuns: runs(5_000) },
     );
   });
 });

@@ -4,6 +4,7 @@ import { isDeviceId } from '../../../lib/sessions/device.ts';
 import { hashesOf } from '../../../lib/sessions/refresh.ts';
 import type { Refresh, Session } from '../../../lib/sessions/session.ts';
 import { createSessionIndex, type SessionIndex } from '../../../lib/sessions/session-index.ts';
+import { runs } from '../../support/runs.ts';
 import { PHONE } from './setup.ts';
 
 const HASHES = ['h0', 'h1', 'h2', 'h3', 'h4', 'h5'];
@@ -104,7 +105,7 @@ describe('the index of sessions (design 4)', () => {
           expect(byPrefix(index.startingWith(start))).toEqual(byPrefix(named));
         }
       }),
-      { numRuns: 300 },
+      { numRuns: runs(300) },
     );
   });
 

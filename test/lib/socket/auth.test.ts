@@ -5,6 +5,7 @@ import { openSessions } from '../../../lib/sessions/sessions.ts';
 import { type AuthRequest, authenticate, readFirstFrame, refusalReason } from '../../../lib/socket/auth.ts';
 import { createStores } from '../../../storage/index.ts';
 import { createTestClock } from '../../support/clock.ts';
+import { runs } from '../../support/runs.ts';
 import { codesOf, limiterOf } from '../../support/states.ts';
 
 const auth = (payload: unknown): string => JSON.stringify({ channel: 'system', type: 'auth', id: '1', payload });
@@ -126,7 +127,7 @@ it('contract 01 §3.3: any first frame gives a request with clean strings or one
       expect(device.id).not.toBe('');
       for (const credential of [pairingCode, sessionToken, refreshToken]) expect(credential).not.toBe('');
     }),
-    { numRuns: 1000 },
+    { numRuns: runs(1000) },
   );
 });
 

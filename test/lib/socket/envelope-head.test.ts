@@ -2,6 +2,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { parseEnvelope } from '../../../lib/socket/envelope.ts';
 import { readHead } from '../../../lib/socket/envelope-head.ts';
+import { runs } from '../../support/runs.ts';
 
 const KiB = 1024;
 const bytes = (text: string): Uint8Array => new TextEncoder().encode(text);
@@ -80,7 +81,7 @@ describe('the head of a message (contract 02 §1.1)', () => {
           else expect(head).toEqual(expected);
         }
       }),
-      { numRuns: 3000 },
+      { numRuns: runs(3000) },
     );
     expect(envelopes).toBeGreaterThan(200);
   });

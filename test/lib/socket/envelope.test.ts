@@ -1,6 +1,7 @@
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
 import { encodeEnvelope, isLongerThan, parseEnvelope } from '../../../lib/socket/envelope.ts';
+import { runs } from '../../support/runs.ts';
 
 const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/;
 const isObject = (value: unknown): boolean => typeof value === 'object' && value !== null && !Array.isArray(value);
@@ -75,7 +76,7 @@ it('contract 02 §1.2: any text gives an envelope of the right types or null, ne
       expect(message.id.length).toBeLessThanOrEqual(256);
       expect(isObject(message.payload)).toBe(true);
     }),
-    { numRuns: 1000 },
+    { numRuns: runs(1000) },
   );
 });
 
@@ -115,7 +116,7 @@ it('contract 01 §3.1: lengths are UTF-8 bytes', () => {
     fc.property(fc.string({ unit: 'binary', maxLength: 40 }), fc.nat(130), (text, limit) => {
       expect(isLongerThan(text, limit)).toBe(Buffer.byteLength(text) > limit);
     }),
-    { numRuns: 1000 },
+    { numRuns: runs(1000) },
   );
   expect(isLongerThan('\ud800', 2)).toBe(true);
   expect(isLongerThan('\ud800', 3)).toBe(false);

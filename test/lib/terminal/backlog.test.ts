@@ -1,6 +1,7 @@
 import * as fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { createBacklog } from '../../../lib/terminal/backlog.ts';
+import { runs } from '../../support/runs.ts';
 import { createScreen } from '../../support/terminal.ts';
 
 const SCROLLBACK = 10;
@@ -97,7 +98,7 @@ describe('backlog', () => {
           expect(await trimmed.cursor()).toEqual(await whole.cursor());
         },
       ),
-      { numRuns: 300 },
+      { numRuns: runs(300) },
     );
   });
 

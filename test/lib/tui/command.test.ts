@@ -5,6 +5,7 @@ import { describe, expect, it } from 'vitest';
 import type { Host } from '../../../lib/host/index.ts';
 import { createNodeHost } from '../../../lib/host/node/index.ts';
 import { type AttachPayload, clampEdge, parseCommand, planCommand } from '../../../lib/tui/command.ts';
+import { runs } from '../../support/runs.ts';
 import { temporaryDirectory } from '../../support/temp.ts';
 
 interface Setup {
@@ -226,6 +227,7 @@ describe('contract 02 §4.2.1: RELAY_TUI_COMMAND', () => {
           parseCommand(line),
         );
       }),
+      { numRuns: runs(100) },
     );
   });
 

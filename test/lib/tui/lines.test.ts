@@ -1,6 +1,7 @@
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
 import { createLines } from '../../../lib/tui/lines.ts';
+import { runs } from '../../support/runs.ts';
 
 const bytes = (text: string) => Buffer.from(text, 'latin1');
 
@@ -53,7 +54,7 @@ it('contract 02 §4.5: the lines do not depend on the chunks', () => {
       chunks.push(bytes(text.slice(at)));
       expect(split(limit, chunks)).toEqual(model(limit, text));
     }),
-    { numRuns: 500 },
+    { numRuns: runs(500) },
   );
 });
 

@@ -7,6 +7,7 @@ import { createNodeHost } from '../../../lib/host/node/index.ts';
 import { createVoiceConfig } from '../../../lib/voice/config.ts';
 import { createVoiceScopes } from '../../../lib/voice/scope.ts';
 import { createTestLog } from '../../support/log.ts';
+import { runs } from '../../support/runs.ts';
 import { temporaryDirectory, writeFiles } from '../../support/temp.ts';
 
 interface Options {
@@ -145,7 +146,7 @@ describe('which file applies (contract 05 §4)', () => {
         expect([output.configScope, output.fallbackToGlobal, output.settings.voice]).toEqual(['relay', true, 'eve']);
         await expect(voice.changeOutput(name, { voice: 'x' })).rejects.toMatchObject({ kind: 'not-found' });
       }),
-      { numRuns: 150 },
+      { numRuns: runs(150) },
     );
     expect(await readFile(join(home, 'config.yaml'), 'utf8')).toBe(secret);
   });
@@ -251,7 +252,7 @@ describe('settings of voice output (contract 05 §4)', () => {
           ...flat,
         });
       }),
-      { numRuns: 100 },
+      { numRuns: runs(100) },
     );
   });
 

@@ -2,6 +2,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { closeFrame, dataFrame, windowFrame } from '../../../../lib/reach/frames.ts';
 import { newId } from '../../../../lib/reach/ids.ts';
+import { runs } from '../../../support/runs.ts';
 import { World, type WorldSocket } from './world.ts';
 
 const MiB = 1024 * 1024;
@@ -372,7 +373,7 @@ it('§7.5: random histories lose, double and swap nothing, and leave nothing beh
       expect(world.broker.counts().active_streams).toBe(0);
       expect(world.broker.isBusy()).toBe(false);
     }),
-    { numRuns: 60 },
+    { numRuns: runs(60) },
   );
 });
 
@@ -402,6 +403,6 @@ it('§7.5: hostile messages of hosts and clients throw nothing and disturb nobod
       for (const [, message] of messages) world.send(host, message);
       expect([undefined, 1008]).toContain(host.closed);
     }),
-    { numRuns: 100 },
+    { numRuns: runs(100) },
   );
 });

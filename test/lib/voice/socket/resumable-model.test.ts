@@ -2,6 +2,7 @@ import fc from 'fast-check';
 import { expect, it } from 'vitest';
 import type { JsonObject } from '../../../../lib/kit/json.ts';
 import { AGENT_RULES, LAB_RULES, OUTPUT_RULES } from '../../../../lib/voice/socket/rules.ts';
+import { runs } from '../../../support/runs.ts';
 import { createTestSession, TOKEN, TTL } from './support.ts';
 
 /** Small enough that a short history fills it. */
@@ -206,7 +207,7 @@ it('lets a phone that follows the contract hear every sample once and in order, 
       const ids = world.ids();
       expect(ids).toEqual(Array.from(ids, (_, at) => at + 1));
     }),
-    { numRuns: 400 },
+    { numRuns: runs(400) },
   );
 });
 
@@ -273,6 +274,6 @@ it.each([
         expect(types.every((type) => type === 'voice.error' || type === 'voice.session.resume_failed')).toBe(true);
       }
     }),
-    { numRuns: 300 },
+    { numRuns: runs(300) },
   );
 });

@@ -1,6 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { createSseMap, type MappedEvent } from '../../../../../lib/voice/agent/upstream/sse-map.ts';
+import { runs } from '../../../../support/runs.ts';
 
 const encode = (text: string) => new TextEncoder().encode(text);
 
@@ -300,7 +301,7 @@ describe('stream (contract 06 §5.3)', () => {
         expect(mapped.filter(({ type }) => type === 'end' || type === 'error')).toHaveLength(1);
         expect(mapped.every((event) => JSON.stringify(event).length < 100_000)).toBe(true);
       }),
-      { numRuns: 300 },
+      { numRuns: runs(300) },
     );
   });
 
@@ -327,6 +328,6 @@ describe('stream (contract 06 §5.3)', () => {
       expect(mapBytes(chunks)).toEqual(whole);
       expect(mapBytes(Array.from(bytes, (byte) => Uint8Array.of(byte)))).toEqual(whole);
     });
-    fc.assert(property, { numRuns: 200 });
+    fc.assert(property, { numRuns: runs(200) });
   });
 });
