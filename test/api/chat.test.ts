@@ -1,56 +1,12 @@
 import { expect, it, vi } from 'vitest';
+import { eventsUntil, KEY, send, setUp, TYPED } from '../support/chat.ts';
 import type { Client } from '../support/client.ts';
 import { closedPort } from '../support/closed-port.ts';
 import { type Exchange, type FakeApi, startFakeApi } from '../support/fake-api-server.ts';
-import { bearer, describeMatrix, type Paired, pair, post, type Target, type TargetOptions } from '../support/relay.ts';
+import { bearer, describeMatrix, pair, post } from '../support/relay.ts';
 
-const KEY = 'api-key-7c1f';
-const TYPED = { supports: { typed_stream_events: true, event_schema_version: 1 } };
 const LEGACY = {};
 const MiB = 1024 * 1024;
-
-interface Setup {
-  api: FakeApi;
-  target: Target;
-  device: Paired;
-  client: Client;
-}
-
-type Start = (options?: TargetOptions) => Promise<Target>;
-
-async function setUp(
-  start: Start,
-  device: object = TYPED,
-  options: { policy?: object; url?: string } = {},
-): Promise<Setup> {
-  const api = await startFakeApi();
-  const target = await start({ env: { RELAY_WEBAPI_URL: options.url ?? `${api.url}/`, API_SERVER_KEY: KEY } });
-  const paired = await pair(target, { device: device as Record<string, unknown>, policy: { ...options.policy } });
-  return { api, target, device: paired, client: paired.client };
-}
-
-const send = (client: Client, id: string, payload: unknown = { message: 'hi', session_id: 's9' }) =>
-  client.send('chat', 'chat.send', payload, id);
-
-/** Payload of a `stream.event`. */
-interface StreamEvent {
-  seq: number;
-  event: string;
-  session_id: string;
-  run_id: string | null;
-  payload: Record<string, unknown>;
-}
-
-/** The next typed events of a request, up to and including the named one. */
-async function eventsUntil(client: Client, id: string, last: string): Promise<StreamEvent[]> {
-  const events: StreamEvent[] = [];
-  while (events.at(-1)?.event !== last) {
-    const frame = await client.next({ channel: 'chat', id });
-    expect(frame.type).toBe('stream.event');
-    events.push(frame.payload as unknown as StreamEvent);
-  }
-  return events;
-}
 
 /** Resolves once everything that was on its way to the client has arrived. */
 async function settle(client: Client): Promise<void> {
@@ -542,36 +498,6 @@ describeMatrix('chat.cancel (contract 09 §1)', (start) => {
 describeMatrix(
   'chat on a host (contract 02 §1)',
   (start) => {
-    it('§1.7: a slow client pauses the upstream and loses nothing', async () => {
-      const { api, client } = await setUp(start);
-      const total = 1024;
-      const delta = 'x'.repeat(64 * 1024);
-      let written = 0;
-      api.onStream(async (exchange) => {
-        exchange.open();
-        for (; written < total && !exchange.abandoned; written++)
-          await exchange.event({ type: 'assistant.delta', delta });
-        exchange.end();
-      });
-      client.socket.pause();
-      send(client, 'c1');
-      // It is paused when it has not moved for a second.
-      let last = -1;
-      await vi.waitFor(
-        () => {
-          const moved = written !== last || written === 0;
-          last = written;
-          expect(moved).toBe(false);
-        },
-        { interval: 1000 },
-      );
-      // Of 64 MiB only what fits into the kernel's buffers and the relay's 1 MiB.
-      expect(written).toBeLessThan(400);
-      client.socket.resume();
-      const events = await eventsUntil(client, 'c1', 'done');
-      expect(events.map(({ seq }) => seq)).toEqual(Array.from({ length: total + 1 }, (_, index) => index + 1));
-    });
-
     it('§1.8: a client that leaves while the upstream is paused frees it', async () => {
       const { api, target, client } = await setUp(start);
       const delta = 'x'.repeat(64 * 1024);

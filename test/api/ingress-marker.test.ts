@@ -3,57 +3,20 @@ import type { IncomingMessage } from 'node:http';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { createMarker } from '../../cli/dashboard/marker.ts';
-import { DEVICE_PATHS } from '../../handlers/device-control.ts';
 import { operator } from '../../handlers/guards.ts';
 import { routes } from '../../handlers/routes.ts';
 import type { Peer } from '../../lib/access/peer.ts';
-import { DEVICE_ROUTES } from '../../lib/bridge/device-routes.ts';
 import { createIngressMarker, markerHeaders, markerSecret, openIngressMarker } from '../../lib/dashboard/marker.ts';
 import { createFiles } from '../../lib/host/node/files.ts';
 import { base64url } from '../../lib/kit/bytes.ts';
 import { createLog } from '../../lib/log.ts';
-import { type BuiltTarget, cleanups, startBuiltTarget } from '../support/built-relay.ts';
+import type { BuiltTarget } from '../support/built-relay.ts';
 import { connect } from '../support/client.ts';
-import { attackOperatorRoutes, OPERATOR_ROUTES, operatorRequest } from '../support/operator-routes.ts';
+import { asObject, fill, marked, SHARED, send, start } from '../support/ingress-marker.ts';
 import { canBeNobody, forwardAsNobody, NOBODY } from '../support/other-user.ts';
-import { exchange, request } from '../support/raw-socket.ts';
 import { bearer, pair, randomCode, registerCode } from '../support/relay.ts';
 
-const pending = cleanups();
-const SHARED = { SVC_RELAY_DASHBOARD_PROXY_SECRET: 'shared by both' };
-
-async function start(env: Record<string, string> = SHARED): Promise<BuiltTarget> {
-  const target = await startBuiltTarget({ env });
-  pending.push(target.stop);
-  return target;
-}
-
-/** The headers of a request that the ingress forwards for a client. */
-async function marked(address = '192.0.2.7', isSecure = true, configured = SHARED.SVC_RELAY_DASHBOARD_PROXY_SECRET) {
-  const secret = await markerSecret({ configured, signingSecret: async () => null });
-  return asObject(markerHeaders(secret as string, address, isSecure));
-}
-
-const asObject = (list: string[]): Record<string, string> =>
-  Object.fromEntries(list.flatMap((name, index) => (index % 2 === 0 ? [[name, list[index + 1] as string]] : [])));
-
-/** A path of the route table with every parameter filled in. */
-const fill = (path: string): string => path.replace(/\(\?!.*\)(?=:)/, '').replace(/:\w+/g, 'A'.repeat(32));
-
-const send = ({ port }: BuiltTarget, method: string, path: string, headers: Record<string, string>, body = '') =>
-  exchange(port, request(method, path, { 'content-length': String(body.length), ...headers }, body), method);
-
 describe('a marked request is never local (contract 07 §4.3)', () => {
-  it('is refused on every route that does more for the operator, for any client address', async () => {
-    const target = await start();
-    for (const address of ['192.0.2.7', '127.0.0.1', '::1', '', 'localhost']) {
-      const headers = await marked(address);
-      await attackOperatorRoutes(target, (route) =>
-        exchange(target.port, operatorRequest(route, headers), route.method),
-      );
-    }
-  });
-
   it('is refused on every operator route of the table, by every method, even with the operator key', async () => {
     const target = await start();
     const key = await readFile(join(target.agentHome, 'svc-relay/operator-key'), 'utf8');
@@ -68,26 +31,6 @@ describe('a marked request is never local (contract 07 §4.3)', () => {
       // The path may be written in another way.
       expect((await send(target, method, `/x/..${filled}`, headers)).status).toBe(403);
     }
-  });
-
-  it('is served nothing without a bearer on any route but the open ones', async () => {
-    const target = await start();
-    const headers = { ...(await marked()), 'x-svc-operator': '1' };
-    const served: string[] = [];
-    const asked = [
-      ...routes.filter(([, path]) => path !== DEVICE_PATHS).map(([method, path]) => [method, fill(path)]),
-      ...DEVICE_ROUTES.map(({ method, path }) => [method, path]),
-    ] as [string, string][];
-    for (const [method, path] of asked) {
-      const sent = method === 'ALL' ? 'POST' : method;
-      const { status } = await send(target, sent, path, headers, sent === 'GET' ? '' : '{}');
-      if (status < 400) served.push(`${sent} ${path}`);
-      // Public files, of which there is none by this name.
-      else if (path.startsWith('/app/')) expect(status).toBe(404);
-      else expect([401, 403, 426]).toContain(status);
-    }
-    // Nothing of what is posted to the app is read.
-    expect(served.sort()).toEqual(['GET /health', 'GET /sessions/nonce', 'POST /app/share', 'POST /pairing']);
   });
 
   it('gets the health that a remote caller gets', async () => {
@@ -187,22 +130,6 @@ describe('the marker of a relay without a configured secret (contract 01 §9.1a)
 });
 
 describe('without a valid secret the marker means nothing (contract 07 §4.3)', () => {
-  it('a local caller stays the operator, on every route', async () => {
-    const target = await start();
-    const wrong = { ...(await marked('192.0.2.7', true, 'another secret')) };
-    for (const headers of [
-      wrong,
-      { ...wrong, 'x-svc-dashboard-proxy-secret': '' },
-      { 'x-svc-proxy-peer': '192.0.2.7' },
-    ]) {
-      for (const route of OPERATOR_ROUTES) {
-        target.relay.limiter.clear();
-        const { status } = await exchange(target.port, operatorRequest(route, headers), route.method);
-        expect({ path: route.path, status }).toEqual({ path: route.path, status: route.operator });
-      }
-    }
-  });
-
   it('sets neither the address nor the transport of a socket', async () => {
     const target = await start();
     const code = randomCode();

@@ -1,28 +1,12 @@
 import { execFileSync } from 'node:child_process';
 import { mkdir, rename, rm, stat, symlink, truncate, utimes, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
-import { describe, expect, it } from 'vitest';
-import { cleanups, startBuiltTarget } from '../support/built-relay.ts';
+import { describe, expect, it, onTestFinished } from 'vitest';
+import { startBuiltTarget } from '../support/built-relay.ts';
 import { createTestClock } from '../support/clock.ts';
-import { mediaDevice, PNG, register, registered, statusOf } from '../support/media.ts';
+import { PNG, register, registered, statusOf } from '../support/media.ts';
+import { setup } from '../support/media-home.ts';
 import { temporaryDirectory } from '../support/temp.ts';
-
-const pending = cleanups();
-
-/** A relay with its own temporary directory, and a directory outside every root. */
-async function setup(env: Record<string, string> = {}) {
-  const relay = await startBuiltTarget({
-    env,
-    hostEnv: (home) => ({ PATH: process.env.PATH ?? '', HOME: home, TMPDIR: join(home, 'tmp') }),
-  });
-  pending.push(() => relay.stop());
-  const [tmp, workspace] = [join(relay.agentHome, 'tmp'), join(relay.agentHome, 'workspace')];
-  await Promise.all([mkdir(tmp), mkdir(workspace)]);
-  const outside = await temporaryDirectory({ 'a.txt': 'outside' });
-  const device = await mediaDevice(relay);
-  const byPath = (path: string, more = '') => device.get(`/media/by-path?path=${encodeURIComponent(path)}${more}`);
-  return { relay, device, tmp, workspace, outside, byPath };
-}
 
 const errorOf = async (response: Promise<Response>) => {
   const answer = await response;
@@ -294,40 +278,6 @@ describe('GET /media/by-path (contract 04 §3.7)', () => {
   });
 });
 
-it('§3.6: a link that is swapped constantly never yields a byte from outside, by token or by path', {
-  timeout: 60_000,
-}, async () => {
-  const { relay, device, workspace, outside, byPath } = await setup({ RELAY_MEDIA_STRICT_SANDBOX: '1' });
-  await writeFile(join(outside, 'a.txt'), 'SECRET');
-  const at = (name: string) => join(workspace, name);
-  await mkdir(at('dir'));
-  await writeFile(at('dir/a.txt'), 'inside');
-  const token = await registered(relay, at('dir/a.txt'));
-  await rename(at('dir'), at('kept'));
-  await symlink(outside, at('link'));
-  let over = false;
-  const swapping = (async () => {
-    while (!over) {
-      await rename(at('kept'), at('dir'));
-      await rename(at('dir'), at('kept'));
-      await rename(at('link'), at('dir'));
-      await rename(at('dir'), at('link'));
-    }
-  })();
-  const seen = new Map<string, number>();
-  for (let round = 0; round < 150; round++) {
-    const asked = [1, 2, 3, 4].flatMap(() => [device.get(`/media/${token}`), byPath(at('dir/a.txt'))]);
-    for (const response of await Promise.all(asked)) {
-      const text = await response.text();
-      const outcome = response.status === 200 ? text : String(response.status);
-      seen.set(outcome, (seen.get(outcome) ?? 0) + 1);
-    }
-  }
-  over = true;
-  await swapping;
-  expect([...seen.keys()].filter((outcome) => !['inside', '403', '404'].includes(outcome))).toEqual([]);
-});
-
 it('§1.3: neither file names nor tokens are logged', async () => {
   const { relay, device, byPath, workspace } = await setup();
   await writeFile(join(workspace, 'private-name.txt'), 'x');
@@ -350,7 +300,7 @@ it('§3.1: uploads left by an earlier run are removed once their tokens have exp
   for (const name of names) await writeFile(join(old.tmp, name), 'x');
   for (const name of [names[0], names[2]]) await utimes(join(old.tmp, name as string), new Date(0), new Date(0));
   const relay = await startBuiltTarget({ hostEnv: () => ({ PATH: '', HOME: old.relay.agentHome, TMPDIR: old.tmp }) });
-  pending.push(() => relay.stop());
+  onTestFinished(() => relay.stop());
   await expect
     .poll(() =>
       stat(join(old.tmp, names[0] as string)).then(
@@ -368,7 +318,7 @@ it('uploads and temporary files of killed relays are removed while another one r
     clock,
     hostEnv: (home) => ({ PATH: '', HOME: home, TMPDIR: join(home, 'tmp') }),
   });
-  pending.push(() => relay.stop());
+  onTestFinished(() => relay.stop());
   // No process has so large an id.
   const nameOf = (pid: number) => `svc-relay-upload-${pid.toString(36).padStart(6, '0')}zz${'a'.repeat(16)}.png`;
   const [dead, living] = [2 ** 22 + 1, process.ppid];

@@ -1,57 +1,10 @@
-import { createServer, type Socket } from 'node:net';
-import { afterEach, describe, expect, it, onTestFinished } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { createNodeUpstream } from '../../lib/host/node/upstream.ts';
 import { fetchUpstream } from '../../lib/web/upstream.ts';
-import { startBuiltTarget } from '../support/built-relay.ts';
-import { type Exchange, startFakeApi } from '../support/fake-api-server.ts';
-import { TIMED } from '../support/limits.ts';
+import type { Exchange } from '../support/fake-api-server.ts';
+import { PATH, setUp } from '../support/probes.ts';
 import { post } from '../support/relay.ts';
-import { rerouted } from '../support/rerouted.ts';
 import { writeFiles } from '../support/temp.ts';
-
-const PATH = '/relay/model-capabilities';
-const ends: (() => Promise<void>)[] = [];
-afterEach(async () => {
-  for (const end of ends.splice(0)) await end();
-});
-
-/** A relay with these files in its agent home. Every provider is rerouted to one fake server. */
-async function setUp(files: Record<string, string>, { upstream = createNodeUpstream() } = {}) {
-  const api = await startFakeApi();
-  const hosts = [
-    'https://ollama.com',
-    'https://api.githubcopilot.com',
-    'https://api.github.com',
-    'https://chatgpt.com',
-  ];
-  const origins = Object.fromEntries([...hosts, 'https://account.example'].map((host) => [host, api.url]));
-  const route = rerouted(origins, upstream);
-  const target = await startBuiltTarget({ upstream: route });
-  ends.push(() => target.stop());
-  const named = Object.entries({ 'config.yaml': '', ...files }).map(([name, text]) => [
-    name,
-    text.replaceAll('<api>', api.url),
-  ]);
-  await writeFiles(target.agentHome, Object.fromEntries(named));
-  return {
-    api,
-    target,
-    called: route.called,
-    /** Asks for models named `provider/model`. Returns source and efforts, or `?` for unknown models. */
-    async ask(...pairs: string[]) {
-      const models = pairs.map((pair) => ({
-        provider: pair.split('/', 1)[0],
-        model: pair.slice(pair.indexOf('/') + 1),
-      }));
-      const response = await target.operator(PATH, post({ models }));
-      expect(response.status).toBe(200);
-      const { capabilities } = await response.json();
-      return capabilities.map((row: { source: string; reasoning_efforts: string[] }) =>
-        row.source === 'canonical-fallback' ? '?' : `${row.source} ${row.reasoning_efforts}`,
-      );
-    },
-  };
-}
 
 const callOf = ({ method, path, query, headers, body }: Exchange) => ({
   call: `${method} ${path}${query.size ? `?${query}` : ''}`,
@@ -262,36 +215,4 @@ describe.each([
     api.onAny((exchange) => exchange.answer(200, filled(4 * 1024 * 1024)));
     expect(await ask('lmstudio/a')).toEqual(['provider-catalog ']);
   });
-
-  it('slow providers delay an answer by 1.25 s at most, also when bytes trickle', TIMED, async () => {
-    const { api, ask } = await setUp({ '.env': 'LM_BASE_URL=<api>/v1\nOLLAMA_BASE_URL=<api>/v1\n' }, { upstream });
-    const trickles: NodeJS.Timeout[] = [];
-    onTestFinished(() => trickles.forEach(clearInterval));
-    api.onAny((exchange) => {
-      if (exchange.path === '/api/show') return;
-      exchange.open();
-      trickles.push(setInterval(() => void exchange.write(' '), 50));
-    });
-    const began = performance.now();
-    expect(await ask('lmstudio/a', 'ollama/b', 'zai/glm-5.2')).toEqual(['?', '?', 'provider-adapter none,high,max']);
-    const took = performance.now() - began;
-    expect(took).toBeGreaterThan(1200);
-    expect(took).toBeLessThan(4000);
-    for (const request of api.requests) await expect.poll(() => request.abandoned).toBe(true);
-  });
-});
-
-it('contract 07 §3: an unreachable or silent provider yields an unknown row', async () => {
-  const sockets: Socket[] = [];
-  const deaf = createServer((socket) => sockets.push(socket.resume()));
-  await new Promise<void>((resolve) => deaf.listen(0, '127.0.0.1', resolve));
-  onTestFinished(() => {
-    for (const socket of sockets) socket.destroy();
-    deaf.close();
-  });
-  const { port } = deaf.address() as { port: number };
-  const env = `LM_BASE_URL=https://127.0.0.1:${port}/v1\nOLLAMA_BASE_URL=http://127.0.0.1:1/v1\n`;
-  const { ask } = await setUp({ '.env': env });
-  expect(await ask('lmstudio/a', 'ollama/b')).toEqual(['?', '?']);
-  await expect.poll(() => sockets.every((socket) => socket.destroyed)).toBe(true);
 });

@@ -1,24 +1,8 @@
-import { expect, it, vi } from 'vitest';
+import { expect, it, onTestFinished, vi } from 'vitest';
 import type { Channel, Connection } from '../../lib/socket/channel.ts';
-import { cleanups, startBuiltTarget } from '../support/built-relay.ts';
+import { KiB, MiB, start } from '../support/backpressure.ts';
 import { openAuthenticated, textFrame } from '../support/raw-socket.ts';
 import { pair } from '../support/relay.ts';
-
-const KiB = 1024;
-const MiB = 1024 * KiB;
-const pending = cleanups();
-
-/** A relay with a test channel, and a paired device. */
-async function start(probe: Channel) {
-  const target = await startBuiltTarget({ channels: { probe } });
-  pending.push(target.stop);
-  const join = async () => {
-    const { client } = await pair(target);
-    pending.push(() => client.terminate());
-    return client;
-  };
-  return { target, join };
-}
 
 /** A channel that exposes the connections that called it. */
 function catcher() {
@@ -112,9 +96,9 @@ it('contract 02 §1.8: a client that half-closes without a close frame still get
   const { probe, caught } = catcher();
   const { target } = await start(probe);
   const { client: honest, token } = await pair(target);
-  pending.push(() => honest.terminate());
+  onTestFinished(() => honest.terminate());
   const raw = await openAuthenticated(target.port, { session_token: token });
-  pending.push(raw.destroy);
+  onTestFinished(raw.destroy);
   raw.write(textFrame('probe', 'follow'));
   const connection = await caught();
   raw.socket.pause();
@@ -132,38 +116,6 @@ it('contract 02 §1.8: a client that half-closes without a close frame still get
   await vi.waitFor(() => expect(target.relay.sockets.count()).toBe(1));
   honest.send('system', 'ping', {}, 'honest');
   expect((await honest.next({ id: 'honest' })).type).toBe('pong');
-});
-
-it('contract 02 §1.6: more than 256 queued messages pause reading of that socket only, and none is lost', async () => {
-  const order: number[] = [];
-  const waiting: (() => void)[] = [];
-  let released = false;
-  const probe: Channel = {
-    async message(_connection, { payload }) {
-      if (payload.index === undefined) return;
-      if (!released) await new Promise<void>((resolve) => waiting.push(resolve));
-      order.push(payload.index as number);
-    },
-  };
-  const { join } = await start(probe);
-  const client = await join();
-  const other = await join();
-  const filler = 'x'.repeat(32 * KiB);
-  const total = 2000;
-  for (let index = 0; index < total; index++) client.send('probe', 'work', { index, filler });
-  await vi.waitFor(() => expect(waiting).toHaveLength(1));
-  // 64 MB exceed the kernel's buffers: they stay with the client, while others are served.
-  for (let round = 0; round < 20; round++) {
-    other.send('system', 'ping', {}, `o${round}`);
-    await other.next({ id: `o${round}` });
-  }
-  expect(client.socket.bufferedAmount).toBeGreaterThan(16 * MiB);
-  released = true;
-  waiting[0]?.();
-  await vi.waitFor(() => expect(order).toHaveLength(total));
-  expect(order).toEqual(Array.from({ length: total }, (_, index) => index));
-  client.send('system', 'ping', {}, 'after');
-  await client.next({ id: 'after' });
 });
 
 it('contract 02 §1.6: a slow message delays only its own channel on its own socket', async () => {

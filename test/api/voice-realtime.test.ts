@@ -1,30 +1,25 @@
 import { readdir, readFile, stat } from 'node:fs/promises';
 import { basename, dirname } from 'node:path';
-import { expect, it, vi } from 'vitest';
-import { bearer, describeMatrix, pair, post, type Target, type TargetOptions } from '../support/relay.ts';
-import { audioOf, connectVoice, refusedVoice, type VoiceClient } from '../support/voice/client.ts';
-import { type Provider, startProvider } from '../support/voice/provider.ts';
+import { expect, it } from 'vitest';
+import { bearer, describeMatrix, pair } from '../support/relay.ts';
+import { audioOf, connectVoice, refusedVoice } from '../support/voice/client.ts';
+import {
+  attached,
+  create,
+  created,
+  DONE,
+  delta,
+  environment,
+  render,
+  SECRET,
+  untilComplete,
+} from '../support/voice/lab.ts';
+import { startProvider } from '../support/voice/provider.ts';
 import type { ProviderSocket } from '../support/voice/provider-socket.ts';
-import { canSpeak, heard, spoken } from '../support/voice/speech.ts';
 
-const SECRET = 'sk-live-0123456789abcdef';
 /** In the form of a session token, so that no API server is asked about it. */
 const DEAD_TOKEN = '00000000-0000-4000-8000-000000000000';
 const PCM = Buffer.from(Uint8Array.from({ length: 10_001 }, (_, at) => (at * 7) & 0xff));
-const DONE = { type: 'response.done' };
-const delta = (bytes: Uint8Array) => ({
-  type: 'response.output_audio.delta',
-  delta: Buffer.from(bytes).toString('base64'),
-});
-
-const environment = (provider: Provider): TargetOptions => ({
-  env: {
-    OPENAI_API_KEY: SECRET,
-    OPENAI_BASE_URL: `${provider.url}/v1`,
-    XAI_API_KEY: SECRET,
-    XAI_BASE_URL: `${provider.url}/v1`,
-  },
-});
 
 /** Waits for the three messages of a render, then sends `events`. */
 const answering =
@@ -33,44 +28,6 @@ const answering =
     await socket.message(2);
     for (const event of events) await socket.send(event);
   };
-
-interface Session {
-  session_id: string;
-  websocket_path: string;
-  event_log_path: string;
-  [member: string]: unknown;
-}
-
-const create = (target: Target, token: string, body: unknown = { provider: 'stub' }) =>
-  target.fetch('/voice/realtime/session', {
-    ...post(body),
-    headers: { ...bearer(token), 'content-type': 'application/json' },
-  });
-
-async function created(target: Target, token: string, body?: unknown): Promise<Session> {
-  const response = await create(target, token, body);
-  expect(response.status).toBe(200);
-  return response.json();
-}
-
-/** A paired device attached to a new session, past its first `ready`. */
-async function attached(target: Target, body?: unknown) {
-  const { token } = await pair(target);
-  const session = await created(target, token, body);
-  const client = await connectVoice(target, session.websocket_path, token);
-  const ready = await client.next('voice.session.ready');
-  return { token, session, client, ready };
-}
-
-/** One render: every event of it, up to its end. */
-function render(client: VoiceClient, message: Record<string, unknown> = {}) {
-  client.send({ type: 'response.create', text: 'Hello there.', ...message });
-  return client.through('voice.response.done');
-}
-
-/** Waits for the header of a recording, which is written behind, as the log of its session is, in no order between files. */
-const untilComplete = (path: string, bytes: number) =>
-  expect.poll(async () => (await readFile(path)).readUInt32LE(40)).toBe(bytes);
 
 describeMatrix('the realtime lab', (start, runtime) => {
   it('05 §14: creates a session, without resume fields', async () => {
@@ -405,28 +362,6 @@ describeMatrix('the realtime lab', (start, runtime) => {
     expect(await refusedVoice(target, session.websocket_path, token)).toMatchObject({ status: 410 });
   });
 
-  it.runIf(runtime === 'node')('05 §12: a client that does not read slows the provider down', async () => {
-    const provider = await startProvider();
-    const part = Buffer.alloc(96 * 1024, 7);
-    const parts = 500;
-    let sent = 0;
-    provider.onSocket(async (socket) => {
-      await socket.message(2);
-      for (; sent < parts && !socket.isOver; sent++) await socket.send(delta(part));
-      await socket.send(DONE);
-    });
-    const { client } = await attached(await start(environment(provider)), { provider: 'openai_realtime' });
-    client.send({ type: 'response.create', text: 'x' });
-    await client.next('voice.audio.delta');
-    client.socket.pause();
-    const seen: number[] = [];
-    await vi.waitFor(() => expect(seen.push(sent) > 1 && seen.at(-2) === sent).toBe(true), { interval: 500 });
-    expect(sent).toBeLessThan(parts);
-    client.socket.resume();
-    await client.next('voice.response.done');
-    expect(audioOf(client.events).length).toBe(part.length * parts);
-  });
-
   it('05 §12, §14: session.close closes with 1000, and the session is gone', async () => {
     const target = await start();
     const { client, session, token } = await attached(target);
@@ -496,30 +431,6 @@ describeMatrix('the realtime lab', (start, runtime) => {
       const everything = await Promise.all(names.map((file) => readFile(`${dirname(log)}/${file}`)));
       expect(String(Buffer.concat(everything))).not.toContain('PRIVATE');
       expect(target.log.join('\n')).not.toContain('PRIVATE');
-    },
-  );
-
-  it.runIf(runtime === 'node' && canSpeak())(
-    'real speech arrives sample by sample, and sox reads its WAV',
-    async () => {
-      const sentence = 'Every sample of this turn arrives exactly once.';
-      const speech = await spoken(sentence, 24_000);
-      const provider = await startProvider();
-      provider.onSocket(async (socket) => {
-        await socket.message(2);
-        for (let at = 0; at < speech.length; at += 1777) await socket.send(delta(speech.subarray(at, at + 1777)));
-        await socket.send({ type: 'response.audio_transcript.delta', delta: sentence });
-        await socket.send(DONE);
-      });
-      const { client } = await attached(await start(environment(provider)), { provider: 'openai_realtime' });
-      const events = await render(client, { text: sentence, render_mode: 'verbatim' });
-      expect(audioOf(events).equals(speech)).toBe(true);
-      client.send({ type: 'session.close' });
-      await client.closed();
-      const path = String(events.at(-1)?.audio_path);
-      await untilComplete(path, speech.length);
-      const wav = await heard(path);
-      expect(wav).toEqual({ rate: 24_000, channels: 1, bits: 16, samples: speech.length / 2, pcm: speech });
     },
   );
 

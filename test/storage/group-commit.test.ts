@@ -1,29 +1,15 @@
 import { copyFileSync, existsSync, statSync } from 'node:fs';
-import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import { build } from 'esbuild';
 import fc from 'fast-check';
-import { Log, LogLevel, Miniflare } from 'miniflare';
 import { afterAll, afterEach, describe, expect, it, vi } from 'vitest';
 import { createStores } from '../../storage/index.ts';
 import { openStateFile } from '../../storage/node.ts';
 import type { SqlExecutor } from '../../storage/sql-driver.ts';
-import {
-  FAILURE,
-  type Operation,
-  openLoose,
-  POISON,
-  poisonable,
-  type Result,
-  runTurn,
-  STORES,
-} from '../support/store-turns.ts';
+import { FAILURE, openLoose, POISON, poisonable, runTurn } from '../support/store-turns.ts';
+import { cleanups, compare, directory, turnsOf } from './commits.ts';
 
-const directory = await mkdtemp(join(tmpdir(), 'svc-relay-group-'));
 afterAll(() => rm(directory, { recursive: true, force: true }));
-
-const cleanups: (() => unknown)[] = [];
 afterEach(async () => {
   for (const cleanup of cleanups.splice(0).reverse()) await cleanup();
 });
@@ -54,69 +40,6 @@ function openFile(path: string) {
   return { path, stores, counted, executor, close };
 }
 
-/** The state as it should be: writes between two reads succeed or fail as one. */
-class Model {
-  #state = Object.fromEntries(STORES.map((store) => [store, new Map<string, number>()]));
-
-  run(operations: readonly Operation[]): Result[] {
-    const results: Result[] = [];
-    let from = 0;
-    for (const [at, { do: kind }] of operations.entries()) {
-      if (kind !== 'get' && kind !== 'has' && kind !== 'keys') continue;
-      results.push(...this.#commit(operations.slice(from, at)), this.#read(operations[at] as Operation));
-      from = at + 1;
-    }
-    return [...results, ...this.#commit(operations.slice(from))];
-  }
-
-  #read(operation: Operation): Result {
-    const store = this.#state[operation.store] as Map<string, number>;
-    if (operation.do === 'keys') return [...store.keys()].sort();
-    const value = 'key' in operation ? store.get(operation.key) : undefined;
-    if (operation.do === 'has') return value !== undefined;
-    return value === undefined ? null : { n: value };
-  }
-
-  #commit(writes: readonly Operation[]): Result[] {
-    if (writes.some((write) => 'key' in write && write.key === POISON)) return writes.map(() => FAILURE);
-    for (const write of writes) {
-      const store = this.#state[write.store] as Map<string, number>;
-      if (write.do === 'set') store.set(write.key, write.value);
-      else if (write.do === 'remove') store.delete(write.key);
-      else store.clear();
-    }
-    return writes.map(() => 'written');
-  }
-}
-
-const operation = (keys: string[]): fc.Arbitrary<Operation> => {
-  const key = fc.constantFrom(...keys);
-  const store = fc.constantFrom(...STORES);
-  return fc.oneof(
-    { weight: 6, arbitrary: fc.record({ do: fc.constant('set' as const), store, key, value: fc.nat() }) },
-    { weight: 3, arbitrary: fc.record({ do: fc.constant('remove' as const), store, key }) },
-    { weight: 1, arbitrary: fc.record({ do: fc.constant('clear' as const), store }) },
-    { weight: 1, arbitrary: fc.record({ do: fc.constant('get' as const), store, key }) },
-    { weight: 1, arbitrary: fc.record({ do: fc.constant('has' as const), store, key }) },
-    { weight: 1, arbitrary: fc.record({ do: fc.constant('keys' as const), store }) },
-  );
-};
-const turnsOf = (keys: string[]) => fc.array(fc.array(operation(keys), { maxLength: 12 }), { maxLength: 8 });
-
-const EVERYTHING = STORES.flatMap((store): Operation[] => [
-  { do: 'keys', store },
-  ...['a', 'b', 'c', POISON].map((key): Operation => ({ do: 'get', store, key })),
-]);
-
-/** Runs turns against a fresh model, and looks at everything after each of them. */
-async function compare(turns: Operation[][], run: (turn: Operation[]) => Promise<Result[]>): Promise<void> {
-  const model = new Model();
-  for (const turn of turns) {
-    expect(await run(turn)).toEqual(model.run(turn));
-    expect(await run(EVERYTHING)).toEqual(model.run(EVERYTHING));
-  }
-}
-
 describe('turns of writes and reads agree with a model that commits them one after another (design 4)', () => {
   it('in memory', async () => {
     await fc.assert(
@@ -143,42 +66,6 @@ describe('turns of writes and reads agree with a model that commits them one aft
           return results;
         });
         file.close();
-      }),
-      { numRuns: 40 },
-    );
-  });
-
-  it('in a Durable Object, with transactions that fail', async () => {
-    const scriptPath = join(directory, 'worker.mjs');
-    await build({
-      entryPoints: ['test/support/store-worker.ts'],
-      outfile: scriptPath,
-      bundle: true,
-      format: 'esm',
-      target: 'es2023',
-      conditions: ['workerd', 'worker', 'browser'],
-      external: ['cloudflare:*', 'node:*'],
-      logLevel: 'error',
-    });
-    const miniflare = new Miniflare({
-      modules: true,
-      scriptPath,
-      modulesRoot: directory,
-      modulesRules: [{ type: 'ESModule', include: ['**/*.mjs'] }],
-      compatibilityDate: '2026-03-01',
-      cf: false,
-      log: new Log(LogLevel.ERROR),
-      durableObjects: { STORES: { className: 'StoreObject', useSQLite: true } },
-    });
-    cleanups.push(() => miniflare.dispose());
-    let objects = 0;
-    await fc.assert(
-      fc.asyncProperty(turnsOf(['a', 'b', 'c', POISON]), async (turns) => {
-        const url = `http://stores.test/${objects++}`;
-        await compare(turns, async (turn) => {
-          const response = await miniflare.dispatchFetch(url, { method: 'POST', body: JSON.stringify(turn) });
-          return (await response.json()) as Result[];
-        });
       }),
       { numRuns: 40 },
     );

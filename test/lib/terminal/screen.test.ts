@@ -1,19 +1,8 @@
 import { describe, expect, test, vi } from 'vitest';
-import { systemClock } from '../../../lib/kit/clock.ts';
-import { createScreen, type Replay } from '../../../lib/terminal/screen.ts';
+import type { Replay } from '../../../lib/terminal/screen.ts';
 import { TIMED } from '../../support/limits.ts';
 import { createScreen as createReference } from '../../support/terminal.ts';
-
-const SIZE = { cols: 80, rows: 24 };
-const start = (onPressure = (_: boolean) => {}) =>
-  createScreen({
-    size: SIZE,
-    clock: systemClock,
-    onPressure,
-    onFailure: (error) => {
-      throw error;
-    },
-  });
+import { SIZE, start } from './support.ts';
 
 /** Screen of a terminal after it received the text, in the form of a replay. */
 async function shown(text: string, { cols, rows } = SIZE): Promise<string> {
@@ -96,17 +85,6 @@ describe('a flood', () => {
     expect(performance.now() - began).toBeLessThan(5_000);
     expect(pressure).not.toHaveBeenCalled();
     expect(await shown((await screen.replay())?.replay ?? '')).toBe(await shown(lines));
-    screen.close();
-  });
-
-  test('of colours pauses the program, and resumes it later', async () => {
-    const pressure = vi.fn();
-    const screen = start(pressure);
-    for (let line = 0; line < 40_000; line++)
-      screen.write(`\x1b[3${line % 8}mcolour ${line} of many colours\x1b[0m\r\n`);
-    expect(pressure.mock.calls).toEqual([[true]]);
-    await vi.waitFor(() => expect(pressure.mock.calls).toEqual([[true], [false]]));
-    expect((await screen.replay())?.replay).toContain('colour 39999');
     screen.close();
   });
 

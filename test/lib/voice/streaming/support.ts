@@ -76,3 +76,11 @@ export async function startAdapters(clock: Clock = systemClock) {
 /** Bytes that differ from each other, so that a lost or doubled one shows. */
 export const audioBytes = (length: number): Buffer =>
   Buffer.from(Uint8Array.from({ length }, (_, at) => (at * 7 + (at >> 8)) & 0xff));
+
+export const REALTIME = ['openai_realtime', 'xai_realtime'];
+
+export const audioDelta = (bytes: Uint8Array) => ({
+  type: 'response.output_audio.delta',
+  delta: Buffer.from(bytes).toString('base64'),
+});
+export const DONE = { type: 'response.done', response: { status: 'completed' } };
