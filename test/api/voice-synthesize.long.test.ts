@@ -1,7 +1,7 @@
 import { readdir } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
 import { expect, it } from 'vitest';
 import { describeMatrix } from '../support/relay.ts';
+import { leftClips } from '../support/voice/clips.ts';
 import type { ProviderCall } from '../support/voice/provider.ts';
 import { clipForm, PROVIDER_KEY, startVoice } from '../support/voice/relay.ts';
 
@@ -12,8 +12,6 @@ describeMatrix(
       const { provider, speak, transcribe } = await startVoice(start);
       const clip = clipForm(new Uint8Array(200_000));
       const descriptors = async () => (await readdir('/proc/self/fd')).length;
-      const clips = async () =>
-        (await readdir(tmpdir())).filter((name) => name.startsWith(`svc-relay-voice-${process.pid}-`));
       const faults: Record<string, (call: ProviderCall) => void | Promise<void>> = {
         hang: () => {},
         drip: async (call) => {
@@ -47,7 +45,7 @@ describeMatrix(
       const before = await descriptors();
       for (const name of [...Object.keys(faults), ...Object.keys(faults)]) await round(name);
       await expect.poll(() => provider.calls.filter(({ isAbandoned }) => isAbandoned).length).toBeGreaterThan(0);
-      await expect.poll(clips).toEqual([]);
+      await expect.poll(leftClips).toEqual([]);
       // Each fault twice more: anything that leaks would add four.
       await expect.poll(descriptors).toBeLessThan(before + 4);
     });

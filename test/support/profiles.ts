@@ -1,3 +1,4 @@
+import { createHash } from 'node:crypto';
 import { mkdir, writeFile } from 'node:fs/promises';
 import { request } from 'node:http';
 import { dirname, join } from 'node:path';
@@ -57,3 +58,5 @@ export function getRaw(target: Target, path: string, token: string): Promise<{ s
     call.end();
   });
 }
+
+export const etagOf = (content: string) => `"${createHash('sha256').update(content).digest('hex')}"`;

@@ -3,7 +3,7 @@ import { chmod, symlink } from 'node:fs/promises';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { MAX_SOUL, soulText } from '../../../lib/profiles/row.ts';
-import { MAX_DEPTH, MAX_SKILLS } from '../../../lib/profiles/skills.ts';
+import { MAX_DEPTH } from '../../../lib/profiles/skills.ts';
 import { agent } from './support.ts';
 
 const bytes = (text: string) => new TextEncoder().encode(text);
@@ -173,13 +173,6 @@ describe('skill_count (contract 07 §1.5)', () => {
     await symlink('../../elsewhere/one/SKILL.md', `${home}/skills/other/SKILL.md`);
     await profiles.rescan();
     expect(row().skill_count).toBe(3);
-  });
-
-  it('stops at 2000', async () => {
-    const skills = Array.from({ length: MAX_SKILLS + 1 }, (_, index) => [`skills/c/${index}/SKILL.md`, '']);
-    const { profiles, row } = await agent({ 'config.yaml': '', ...Object.fromEntries(skills) });
-    await profiles.rescan();
-    expect(row().skill_count).toBe(MAX_SKILLS);
   });
 
   it('skips directories that it may not read', async () => {
