@@ -12,7 +12,6 @@ import { createFetch } from '../../handlers/routes.ts';
 import { createSocketTable, type SocketRow, sockets } from '../../handlers/sockets.ts';
 import { readConfig } from '../../lib/config.ts';
 import type { Host } from '../../lib/host/index.ts';
-import { createNodeHost } from '../../lib/host/node/index.ts';
 import { createNodeUpstream } from '../../lib/host/node/upstream.ts';
 import { createNodeDialBroker, createNodeDialUpstream } from '../../lib/host/node/upstream-socket.ts';
 import type { Upstream } from '../../lib/host/upstream.ts';
@@ -23,6 +22,7 @@ import type { Channels } from '../../lib/socket/channel.ts';
 import { createStores } from '../../storage/index.ts';
 import type { Stores } from '../../storage/schema.ts';
 import { createTestClock, type TestClock } from './clock.ts';
+import { createTestHost } from './host.ts';
 import type { Target } from './relay.ts';
 
 export interface BuiltTarget extends Target {
@@ -66,7 +66,7 @@ export async function startBuiltTarget(options: BuiltOptions = {}) {
     clock,
     log: createLog('DEBUG', (line) => log.push(line)),
     channels: (relay) => ({ ...createChannels(relay), ...channels }),
-    host: withHost(createNodeHost({ agentHome, env: hostEnv?.(agentHome) })),
+    host: withHost(createTestHost({ agentHome, env: hostEnv?.(agentHome) })),
     upstream,
     dialUpstream: createNodeDialUpstream({}),
     dialBroker: createNodeDialBroker({}),

@@ -8,8 +8,8 @@ import type { ProgramName } from '../../cli/commands.ts';
 import { main } from '../../cli/main.ts';
 import { type OwnPackage, ownPackage } from '../../cli/own-package.ts';
 import type { Tailnet } from '../../lib/host/index.ts';
-import { createNodeHost } from '../../lib/host/node/index.ts';
 import { createNetwork } from '../../lib/host/node/network.ts';
+import { createTestHost } from './host.ts';
 
 export interface Result {
   code: number;
@@ -61,7 +61,7 @@ export async function run(argv: string[], setting: Setting = {}): Promise<Result
     ownPackage: setting.ownPackage ?? ownPackage(),
     env: setting.env ?? { SVC_HOME: agentHome(), RELAY_PORT: '1' },
     createHost: (home) => ({
-      ...createNodeHost({ agentHome: home, env: { ...process.env, ...setting.env } }),
+      ...createTestHost({ agentHome: home, env: { ...process.env, ...setting.env } }),
       network: {
         ...createNetwork(),
         lanAddress: async () => lanAddress,

@@ -2,8 +2,8 @@ import { EventEmitter } from 'node:events';
 import { PassThrough } from 'node:stream';
 import { onTestFinished } from 'vitest';
 import { main } from '../../cli/main.ts';
-import { createNodeHost } from '../../lib/host/node/index.ts';
 import { agentHome } from './cli.ts';
+import { createTestHost } from './host.ts';
 import { PATIENCE } from './limits.ts';
 import { randomCode } from './relay.ts';
 
@@ -53,7 +53,7 @@ export function begin(
     stderr: writer('stderr'),
     env: { SVC_HOME: home, RELAY_PORT: '1', NO_COLOR: '1', ...env },
     stop: stop.signal,
-    createHost: (agentHome) => createNodeHost({ agentHome }),
+    createHost: (agentHome) => createTestHost({ agentHome }),
   }).then((result) => {
     code = result;
     wake();

@@ -8,6 +8,7 @@ import { createLog } from '../../lib/log.ts';
 import type { Relay } from '../../lib/relay.ts';
 import { type Client, connect, type Frame } from './client.ts';
 import { startEdgeTarget } from './edge.ts';
+import { sharedYaml } from './host.ts';
 
 /** A running relay under test, on either runtime. */
 export interface Target {
@@ -51,6 +52,7 @@ export async function startNodeTarget({ env = {}, port = 0 }: TargetOptions = {}
   const start = async () => {
     const { config } = readConfig({ RELAY_HOST: '127.0.0.1', ...env }, { home: agentHome, agentHome });
     const running = await startNodeRelay({
+      yaml: sharedYaml,
       version: '1.0.0',
       config: { ...config, port },
       env: { ...process.env, ...env },

@@ -14,6 +14,7 @@ import { createLoopbackGuard, type LoopbackGuard } from '../../../lib/host/node/
 import { readTrust } from '../../../lib/host/node/trust.ts';
 import { createNodeUpstream } from '../../../lib/host/node/upstream.ts';
 import { createNodeDialBroker, createNodeDialUpstream } from '../../../lib/host/node/upstream-socket.ts';
+import type { YamlThread } from '../../../lib/host/node/yaml.ts';
 import { urlHost } from '../../../lib/kit/addresses.ts';
 import { systemClock } from '../../../lib/kit/clock.ts';
 import type { Log } from '../../../lib/log.ts';
@@ -42,6 +43,8 @@ export interface NodeRelayOptions {
   env?: Record<string, string | undefined>;
   /** Serve plain HTTP although a certificate is configured. */
   noTls?: boolean;
+  /** The YAML thread of several relays; one of its own by default. */
+  yaml?: YamlThread;
 }
 
 export interface NodeRelay {
@@ -59,7 +62,7 @@ export class CertificateError extends Error {}
  * Starts a relay on this machine: state, host, domain, listener.
  * @throws StateInUseError, CertificateError, or Node's listening error; nothing stays open then.
  */
-export async function startNodeRelay({ version, config, log, env, noTls }: NodeRelayOptions): Promise<NodeRelay> {
+export async function startNodeRelay({ version, config, log, env, noTls, yaml }: NodeRelayOptions): Promise<NodeRelay> {
   const tls = noTls ? undefined : await readCertificate(config);
   const trust = await readTrust(config, log.named('host').warn);
   const state = log.named('state');
@@ -69,7 +72,7 @@ export async function startNodeRelay({ version, config, log, env, noTls }: NodeR
     config.stateFile === null ? undefined : openStateFile(config.stateFile, (message) => state.warn(message)),
   );
   try {
-    const host = createNodeHost({ agentHome: config.agentHome, env, log: log.named('host') });
+    const host = createNodeHost({ agentHome: config.agentHome, env, log: log.named('host'), yaml });
     const { users } = host;
     const guard = createLoopbackGuard({ users, operatorUids: config.operatorUids, log: log.named('access') });
     const relay: Relay = await createRelay({

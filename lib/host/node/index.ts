@@ -11,17 +11,19 @@ import { createNetwork } from './network.ts';
 import { createProcesses } from './processes.ts';
 import { createTerminals } from './terminals.ts';
 import { createUsers } from './users.ts';
-import { commonYamlThread } from './yaml.ts';
+import { createYamlThread, type YamlThread } from './yaml.ts';
 
 export interface NodeHostOptions {
   /** Absolute path; it need not exist yet. */
   agentHome: string;
   env?: Record<string, string | undefined>;
   log?: Log;
+  /** The thread of several hosts; one of its own by default. */
+  yaml?: YamlThread | undefined;
 }
 
 /** The host machine of a Node process. */
-export function createNodeHost({ agentHome, env = process.env, log }: NodeHostOptions): Host {
+export function createNodeHost({ agentHome, env = process.env, log, yaml }: NodeHostOptions): Host {
   return {
     agentHome,
     env,
@@ -35,7 +37,7 @@ export function createNodeHost({ agentHome, env = process.env, log }: NodeHostOp
     users: createUsers(),
     children: createChildren(env),
     databases: createDatabases(),
-    yaml: commonYamlThread.share(log),
+    yaml: (yaml ?? createYamlThread()).share(log),
     terminals: createTerminals(log),
   };
 }

@@ -161,6 +161,3 @@ export function createYamlThread({ timeout = TIMEOUT, idle = IDLE }: YamlThreadO
     },
   };
 }
-
-/** The thread of all hosts of this process, as one takes a tenth of a second and some megabytes to start. */
-export const commonYamlThread = createYamlThread();

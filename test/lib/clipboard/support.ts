@@ -1,8 +1,8 @@
 import { join } from 'node:path';
 import { createClipboardInbox } from '../../../lib/clipboard/inbox.ts';
 import type { HostFiles } from '../../../lib/host/index.ts';
-import { createNodeHost } from '../../../lib/host/node/index.ts';
 import { createTestClock } from '../../support/clock.ts';
+import { createTestHost } from '../../support/host.ts';
 import { createTestLog } from '../../support/log.ts';
 import { temporaryDirectory } from '../../support/temp.ts';
 
@@ -11,7 +11,7 @@ export const PNG = Buffer.from('\x89PNG\r\n\x1a\nrest', 'latin1');
 export async function setup(overrides: Partial<HostFiles> = {}) {
   const home = await temporaryDirectory();
   const clock = createTestClock(Date.now());
-  const host = createNodeHost({ agentHome: home });
+  const host = createTestHost({ agentHome: home });
   const log = createTestLog();
   return {
     home,

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { readConfig } from '../../../lib/config.ts';
 import { createInjectedContext } from '../../../lib/context/injected.ts';
-import { createNodeHost } from '../../../lib/host/node/index.ts';
+import { createTestHost } from '../../support/host.ts';
 import { createTestLog } from '../../support/log.ts';
 import { temporaryDirectory } from '../../support/temp.ts';
 
@@ -17,7 +17,7 @@ describe('flags of injected context (contract 04 §8)', () => {
     return {
       home,
       log,
-      context: createInjectedContext({ host: createNodeHost({ agentHome: home, env }), config, log }),
+      context: createInjectedContext({ host: createTestHost({ agentHome: home, env }), config, log }),
     };
   }
 

@@ -1,13 +1,13 @@
 import { mkdir, symlink } from 'node:fs/promises';
 import { describe, expect, it } from 'vitest';
 import { readConfig } from '../../../lib/config.ts';
-import { createNodeHost } from '../../../lib/host/node/index.ts';
 import { containerMounts, translate } from '../../../lib/media/containers.ts';
+import { createTestHost } from '../../support/host.ts';
 import { temporaryDirectory } from '../../support/temp.ts';
 
 async function setup(env: Record<string, string> = {}) {
   const root = await temporaryDirectory();
-  const host = createNodeHost({ agentHome: `${root}/agent`, env: { HOME: root } });
+  const host = createTestHost({ agentHome: `${root}/agent`, env: { HOME: root } });
   const { config } = readConfig({ TERMINAL_ENV: 'Docker', ...env }, { home: root, agentHome: `${root}/agent` });
   for (const name of ['cache/images', 'images', 'sandboxes/docker/default/workspace']) {
     await mkdir(`${root}/agent/${name}`, { recursive: true });

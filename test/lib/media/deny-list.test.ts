@@ -3,9 +3,9 @@ import { dirname } from 'node:path';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import type { Host } from '../../../lib/host/index.ts';
-import { createNodeHost } from '../../../lib/host/node/index.ts';
 import { createDenyList } from '../../../lib/media/deny-list.ts';
 import { isUnder, spelledUnder } from '../../../lib/media/paths.ts';
+import { createTestHost } from '../../support/host.ts';
 import { temporaryDirectory } from '../../support/temp.ts';
 
 /** A user's home with one agent home in it and one elsewhere. */
@@ -14,7 +14,7 @@ async function setup(ignoresCase?: boolean) {
   const home = `${root}/home`;
   await mkdir(`${home}/.svc/profiles/work`, { recursive: true });
   await mkdir(`${root}/agent/profiles/work`, { recursive: true });
-  const node = createNodeHost({ agentHome: `${root}/agent`, env: { HOME: home } });
+  const node = createTestHost({ agentHome: `${root}/agent`, env: { HOME: home } });
   const host: Host = ignoresCase === undefined ? node : { ...node, media: { ...node.media, ignoresCase } };
   const places = {
     agentHomes: [`${home}/.svc`, `${root}/agent`],
@@ -68,7 +68,7 @@ describe('the deny list (contract 04 §2.1)', () => {
   it('a system location that is the user’s home is servable, its secrets are not', async () => {
     const { root } = await setup();
     const at = (HOME: string) => {
-      const host = createNodeHost({ agentHome: `${root}/agent`, env: { HOME } });
+      const host = createTestHost({ agentHome: `${root}/agent`, env: { HOME } });
       const places = { agentHomes: [`${HOME}/.svc`], relayHome: `${HOME}/.svc-relay`, files: [] };
       return createDenyList(host, places);
     };
@@ -120,7 +120,7 @@ describe('the deny list (contract 04 §2.1)', () => {
       const { root, home, agent, put } = await setup();
       await put(`${root}/vault/id`);
       await symlink(`${root}/vault`, `${home}/.ssh`);
-      const node = createNodeHost({ agentHome: agent, env: { HOME: home } });
+      const node = createTestHost({ agentHome: agent, env: { HOME: home } });
       let isFailing = true;
       const list = async (path: string) => {
         if (isFailing && path === home) throw Object.assign(new Error(code), { code });
@@ -139,7 +139,7 @@ describe('the deny list (contract 04 §2.1)', () => {
     const { root, home, agent, put } = await setup();
     await put(`${root}/vault/id`);
     await symlink(`${root}/vault`, `${home}/.ssh`);
-    const node = createNodeHost({ agentHome: agent, env: { HOME: home } });
+    const node = createTestHost({ agentHome: agent, env: { HOME: home } });
     const list = async (path: string) => {
       if (path === home) throw Object.assign(new Error('EACCES'), { code: 'EACCES' });
       return node.files.list(path);
@@ -202,7 +202,7 @@ describe('the deny list (contract 04 §2.1)', () => {
     // Simulates a case-insensitive file system: both spellings are the same directory.
     const { root, agent, put } = await setup();
     await put(`${agent}/.env`);
-    const node = createNodeHost({ agentHome: agent, env: { HOME: `${root}/home` } });
+    const node = createTestHost({ agentHome: agent, env: { HOME: `${root}/home` } });
     const lower = (path: string) => path.toLowerCase().replace(root.toLowerCase(), root);
     const host: Host = {
       ...node,

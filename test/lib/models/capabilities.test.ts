@@ -1,8 +1,8 @@
 import { writeFile } from 'node:fs/promises';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { createNodeHost } from '../../../lib/host/node/index.ts';
 import { EFFORTS, type Effort } from '../../../lib/models/efforts.ts';
+import { createTestHost } from '../../support/host.ts';
 import { temporaryDirectory } from '../../support/temp.ts';
 import { createTestModels, lmCatalog, settle } from './support.ts';
 
@@ -198,7 +198,7 @@ describe('model capabilities: cache (contract 07 §3)', () => {
 describe('model capabilities: profiles', () => {
   async function agentHome(files: Record<string, string>) {
     const home = await temporaryDirectory({ 'config.yaml': '', ...files });
-    const host = createNodeHost({ agentHome: home, env: {} });
+    const host = createTestHost({ agentHome: home, env: {} });
     return { home, host, test: createTestModels({ host, agentConfig: `${home}/config.yaml` }) };
   }
 

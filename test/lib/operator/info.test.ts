@@ -4,11 +4,11 @@ import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { readConfig } from '../../../lib/config.ts';
 import type { HostFiles } from '../../../lib/host/index.ts';
-import { createNodeHost } from '../../../lib/host/node/index.ts';
 import { readEnablement } from '../../../lib/operator/enablement.ts';
 import { createRelayInfo } from '../../../lib/operator/info.ts';
 import { capabilities } from '../../../lib/relay.ts';
 import { createTestClock } from '../../support/clock.ts';
+import { createTestHost } from '../../support/host.ts';
 import { createTestLog } from '../../support/log.ts';
 import { temporaryDirectory } from '../../support/temp.ts';
 
@@ -42,7 +42,7 @@ describe('enablement (07 §5.5)', () => {
       'profiles/.hidden/config.yaml': ENABLED,
       'profiles/file': 'no directory',
     });
-    const rows = await readEnablement(createNodeHost({ agentHome: home }), configOf(home));
+    const rows = await readEnablement(createTestHost({ agentHome: home }), configOf(home));
     expect(rows.map(({ profile, state, error }) => [profile, state, error !== undefined])).toEqual([
       ['(default)', 'enabled', false],
       ['a', 'enabled', false],
@@ -60,7 +60,7 @@ describe('enablement (07 §5.5)', () => {
     const home = await temporaryDirectory({ 'profiles/real/config.yaml': ENABLED });
     await symlink(elsewhere, join(home, 'profiles/outside'));
     await symlink(join(home, 'profiles/real'), join(home, 'profiles/inside'));
-    const rows = await readEnablement(createNodeHost({ agentHome: home }), configOf(home));
+    const rows = await readEnablement(createTestHost({ agentHome: home }), configOf(home));
     expect(rows.map(({ profile }) => profile)).toEqual(['inside', 'real']);
   });
 
@@ -70,7 +70,7 @@ describe('enablement (07 §5.5)', () => {
       'config.yaml': bomb,
       'profiles/big/config.yaml': `${ENABLED}# ${'x'.repeat(1024 * 1024)}`,
     });
-    const rows = await readEnablement(createNodeHost({ agentHome: home }), configOf(home));
+    const rows = await readEnablement(createTestHost({ agentHome: home }), configOf(home));
     expect(rows.map(({ state, error }) => [state, error !== undefined])).toEqual([
       ['absent', true],
       ['absent', true],
@@ -103,7 +103,7 @@ describe('relay info (01 §8.1)', () => {
     const seen = (clock.now() - 7000) / 1000;
     await utimes(join(home, 'state/gateway.heartbeat'), seen, seen);
     const info = createRelayInfo({
-      host: createNodeHost({ agentHome: home }),
+      host: createTestHost({ agentHome: home }),
       config: configOf(home),
       clock,
       log: createTestLog(),
@@ -123,7 +123,7 @@ describe('relay info (01 §8.1)', () => {
       await mkdir(join(home, path), { recursive: true });
     }
     const info = createRelayInfo({
-      host: createNodeHost({ agentHome: home }),
+      host: createTestHost({ agentHome: home }),
       config: configOf(home),
       clock: createTestClock(),
       log: createTestLog(),
@@ -138,7 +138,7 @@ describe('relay info (01 §8.1)', () => {
   it('reads once for concurrent callers, and again for the next one', async () => {
     const home = await temporaryDirectory({ 'config.yaml': '{}' });
     let reads = 0;
-    const plain = createNodeHost({ agentHome: home });
+    const plain = createTestHost({ agentHome: home });
     const list: HostFiles['list'] = (path) => {
       reads++;
       return plain.files.list(path);

@@ -2,7 +2,6 @@ import { createServer, type RequestListener } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { readConfig } from '../../../lib/config.ts';
-import { createNodeHost } from '../../../lib/host/node/index.ts';
 import {
   checkForUpdate,
   compareVersions,
@@ -11,6 +10,7 @@ import {
   type UpdateCheckParts,
 } from '../../../lib/operator/update-check.ts';
 import { createTestClock } from '../../support/clock.ts';
+import { createTestHost } from '../../support/host.ts';
 import { temporaryDirectory } from '../../support/temp.ts';
 
 const partsOf = (feed: string | undefined, home = '/nowhere', version = '1.0.0'): UpdateCheckParts => ({
@@ -80,7 +80,7 @@ describe('checkForUpdate (01 §8.3)', () => {
   it('names the shim if it exists', async () => {
     const feed = await serveFeed([release('server-v1.1.0')]);
     const home = await temporaryDirectory({ '.local/bin/svc-relay-update': '#!/bin/sh\n' });
-    const result = await checkForUpdate({ ...partsOf(feed, home), host: createNodeHost({ agentHome: home }) });
+    const result = await checkForUpdate({ ...partsOf(feed, home), host: createTestHost({ agentHome: home }) });
     expect(result.update_command).toBe('svc-relay-update');
   });
 

@@ -10,9 +10,9 @@ import { createIdentities } from '../../../lib/host/node/identity.ts';
 import { createMachine } from '../../../lib/host/node/machine.ts';
 import { createMediaFiles } from '../../../lib/host/node/media.ts';
 import { createNetwork } from '../../../lib/host/node/network.ts';
-import { commonYamlThread } from '../../../lib/host/node/yaml.ts';
 import type { Clock } from '../../../lib/kit/clock.ts';
 import { createLog } from '../../../lib/log.ts';
+import { sharedYaml } from '../../support/host.ts';
 
 /** Whole seconds, so that ends are easy to name. */
 export const START = 1_790_000_000;
@@ -76,7 +76,7 @@ export async function fakeHost(options: FakeHostOptions = {}): Promise<Host> {
     },
     env: {},
     databases: { read: async () => null, close() {} },
-    yaml: commonYamlThread.share(),
+    yaml: sharedYaml.share(),
     children: { find: nothingRuns, run: nothingRuns, spawn: nothingRuns },
   };
 }

@@ -4,10 +4,10 @@ import { type AddressInfo, createServer } from 'node:net';
 import fc from 'fast-check';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import type { Host } from '../../../lib/host/index.ts';
-import { createNodeHost } from '../../../lib/host/node/index.ts';
 import { isGatewayRunning, parsePidFile } from '../../../lib/profiles/liveness.ts';
+import { createTestHost } from '../../support/host.ts';
 
-const host = createNodeHost({ agentHome: '/nowhere' });
+const host = createTestHost({ agentHome: '/nowhere' });
 
 /** A real process whose command line contains `word`. */
 async function processNamed(word: string) {

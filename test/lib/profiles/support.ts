@@ -3,10 +3,10 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { onTestFinished } from 'vitest';
 import type { Host } from '../../../lib/host/index.ts';
-import { createNodeHost } from '../../../lib/host/node/index.ts';
 import type { Cancel, Clock } from '../../../lib/kit/clock.ts';
 import type { Log } from '../../../lib/log.ts';
 import { createProfiles, type ProfileRow, type ProfilesParts } from '../../../lib/profiles/profiles.ts';
+import { createTestHost } from '../../support/host.ts';
 
 /** A stopped clock. */
 export function handClock() {
@@ -53,7 +53,7 @@ interface Changes {
 /** Profiles over an agent home in a temporary directory, which is removed when the test ends. */
 export async function agent(files: Record<string, string | Uint8Array> = {}, changes: Changes = {}) {
   const home = await mkdtemp(join(tmpdir(), 'relay-profiles-'));
-  const real = createNodeHost({ agentHome: home });
+  const real = createTestHost({ agentHome: home });
   const host = changes.host?.(real) ?? real;
   const clock = handClock();
   const { log, warnings } = listLog();

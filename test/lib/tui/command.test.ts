@@ -3,8 +3,8 @@ import { join } from 'node:path';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import type { Host } from '../../../lib/host/index.ts';
-import { createNodeHost } from '../../../lib/host/node/index.ts';
 import { type AttachPayload, clampEdge, parseCommand, planCommand } from '../../../lib/tui/command.ts';
+import { createTestHost } from '../../support/host.ts';
 import { runs } from '../../support/runs.ts';
 import { temporaryDirectory } from '../../support/temp.ts';
 
@@ -19,7 +19,7 @@ interface Setup {
 async function plan({ files = {}, env = {}, tuiCommand, payload = {} }: Setup) {
   const home = await temporaryDirectory(files);
   const inPlace = Object.fromEntries(Object.entries(env).map(([name, value]) => [name, value?.replaceAll('$', home)]));
-  const real = createNodeHost({ agentHome: join(home, 'agent'), env: { HOME: home, ...inPlace } });
+  const real = createTestHost({ agentHome: join(home, 'agent'), env: { HOME: home, ...inPlace } });
   const host: Host = { ...real, children: { ...real.children, find: async (file) => file } };
   const planned = await planCommand({ host, config: { tuiCommand, home: '/elsewhere' } }, payload);
   return JSON.parse(JSON.stringify(planned).replaceAll(home, '$')) as typeof planned;
@@ -112,7 +112,7 @@ describe('contract 02 §4.2: program', () => {
   it('reports a missing program', async () => {
     const home = await temporaryDirectory();
     await mkdir(join(home, 'svc-agent'));
-    const host = createNodeHost({ agentHome: home, env: { PATH: home } });
+    const host = createTestHost({ agentHome: home, env: { PATH: home } });
     expect(await planCommand({ host, config: { home } }, {})).toEqual({
       kind: 'failed',
       reason: 'the program was not found or is not executable',

@@ -2,7 +2,6 @@ import { mkdir, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { describe, expect, it, vi } from 'vitest';
 import { readConfig } from '../../../lib/config.ts';
-import { createNodeHost } from '../../../lib/host/node/index.ts';
 import { createNodeUpstream } from '../../../lib/host/node/upstream.ts';
 import { sha256 } from '../../../lib/kit/bytes.ts';
 import { usagePrefix } from '../../../lib/usage/openai-codex.ts';
@@ -10,6 +9,7 @@ import type { ProviderUsage } from '../../../lib/usage/provider.ts';
 import { createUsage } from '../../../lib/usage/usage.ts';
 import { createTestClock } from '../../support/clock.ts';
 import { type Exchange, startFakeApi } from '../../support/fake-api-server.ts';
+import { createTestHost } from '../../support/host.ts';
 import { createTestLog } from '../../support/log.ts';
 import { temporaryDirectory } from '../../support/temp.ts';
 
@@ -95,7 +95,7 @@ async function setup({ files = {}, env = {} }: { files?: Record<string, unknown>
   const log = createTestLog();
   const { config } = readConfig({}, { home, agentHome: home });
   const usage = createUsage({
-    host: createNodeHost({ agentHome: home, env }),
+    host: createTestHost({ agentHome: home, env }),
     config,
     clock,
     log,

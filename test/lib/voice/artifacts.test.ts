@@ -3,14 +3,14 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import type { Host } from '../../../lib/host/index.ts';
-import { createNodeHost } from '../../../lib/host/node/index.ts';
 import { createArtifacts } from '../../../lib/voice/artifacts.ts';
 import { createTestClock } from '../../support/clock.ts';
+import { createTestHost } from '../../support/host.ts';
 import { createTestLog } from '../../support/log.ts';
 
 const START = new Date(2026, 0, 2, 3, 4, 5).getTime();
 const DAY = 86_400_000;
-const host = createNodeHost({ agentHome: '/nowhere' });
+const host = createTestHost({ agentHome: '/nowhere' });
 let home: string;
 
 beforeEach(async () => {

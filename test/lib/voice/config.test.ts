@@ -3,9 +3,9 @@ import { join } from 'node:path';
 import fc from 'fast-check';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { readConfig } from '../../../lib/config.ts';
-import { createNodeHost } from '../../../lib/host/node/index.ts';
 import { createVoiceConfig } from '../../../lib/voice/config.ts';
 import { createVoiceScopes } from '../../../lib/voice/scope.ts';
+import { createTestHost } from '../../support/host.ts';
 import { createTestLog } from '../../support/log.ts';
 import { runs } from '../../support/runs.ts';
 import { temporaryDirectory, writeFiles } from '../../support/temp.ts';
@@ -23,7 +23,7 @@ async function setUp({ files = {}, env = {} }: Options = {}) {
   const log = createTestLog();
   const start = (more: Record<string, string> = {}) => {
     const { config } = readConfig({ SVC_RELAY_HOME: join(home, 'relay'), ...env, ...more }, { home, agentHome });
-    const host = createNodeHost({ agentHome, env: {} });
+    const host = createTestHost({ agentHome, env: {} });
     onTestFinished(() => host.yaml.close());
     return createVoiceConfig({ host, config, scopes: createVoiceScopes(host, config), log });
   };

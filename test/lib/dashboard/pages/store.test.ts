@@ -6,14 +6,14 @@ import { describe, expect, it } from 'vitest';
 import { MAX_DOCUMENT } from '../../../../lib/dashboard/pages/document.ts';
 import { readDraft } from '../../../../lib/dashboard/pages/entry.ts';
 import { createPageStore } from '../../../../lib/dashboard/pages/store.ts';
-import { createNodeHost } from '../../../../lib/host/node/index.ts';
 import { systemClock } from '../../../../lib/kit/clock.ts';
+import { createTestHost } from '../../../support/host.ts';
 import { temporaryDirectory } from '../../../support/temp.ts';
 import { documentOf, draftOf } from './support.ts';
 
 async function openStore() {
   const agentHome = await temporaryDirectory();
-  const store = createPageStore({ host: createNodeHost({ agentHome }), clock: systemClock });
+  const store = createPageStore({ host: createTestHost({ agentHome }), clock: systemClock });
   const folder = join(agentHome, 'mobile-plugins');
   return { agentHome, folder, store, file: (id: string) => join(folder, `${id}.json`) };
 }
@@ -44,7 +44,7 @@ describe('the page store (contract 07 §4.4)', () => {
   it('lists by id, after a restart too', async () => {
     const { agentHome, store } = await openStore();
     for (const id of ['c', 'a', 'b.1', 'b-1']) await store.draft(id, draft());
-    const again = createPageStore({ host: createNodeHost({ agentHome }), clock: systemClock });
+    const again = createPageStore({ host: createTestHost({ agentHome }), clock: systemClock });
     expect((await again.list()).map(({ id }) => id)).toEqual(['a', 'b-1', 'b.1', 'c']);
   });
 
@@ -174,7 +174,7 @@ describe('the page store (contract 07 §4.4)', () => {
     const link = `${agentHome}/home`;
     await mkdir(`${agentHome}/real`);
     await symlink(`${agentHome}/real`, link);
-    const store = createPageStore({ host: createNodeHost({ agentHome: link }), clock: systemClock });
+    const store = createPageStore({ host: createTestHost({ agentHome: link }), clock: systemClock });
     await store.draft('a', draft());
     expect(await readdir(`${agentHome}/real/mobile-plugins`)).toEqual(['a.json']);
   });

@@ -1,16 +1,16 @@
 import { describe, expect, it } from 'vitest';
 import type { Host, HostFiles } from '../../../../lib/host/index.ts';
-import { createNodeHost } from '../../../../lib/host/node/index.ts';
 import { apiBase, dashboardBase } from '../../../../lib/operator/doctor/check.ts';
 import { componentHealth } from '../../../../lib/operator/doctor/dashboard.ts';
 import { type DoctorParts, diagnose, hasProblems } from '../../../../lib/operator/doctor/doctor.ts';
 import { createTestClock } from '../../../support/clock.ts';
+import { createTestHost } from '../../../support/host.ts';
 import { temporaryDirectory } from '../../../support/temp.ts';
 
 const never = () => new Promise<never>(() => {});
 
 async function parts(given: Partial<DoctorParts> = {}): Promise<DoctorParts> {
-  const host = given.host ?? createNodeHost({ agentHome: await temporaryDirectory(), env: {} });
+  const host = given.host ?? createTestHost({ agentHome: await temporaryDirectory(), env: {} });
   return {
     version: '1.0.0',
     host,
@@ -35,7 +35,7 @@ describe('diagnose (07 §5.2)', () => {
   it('never exceeds its timeout, whatever hangs: services, modules, files, systemd', async () => {
     const files = new Proxy({} as HostFiles, { get: () => never });
     const host = {
-      ...createNodeHost({ agentHome: '/h', env: {} }),
+      ...createTestHost({ agentHome: '/h', env: {} }),
       files,
       children: { find: never, run: never, spawn: never },
     };

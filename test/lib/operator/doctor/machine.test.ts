@@ -3,7 +3,6 @@ import { join } from 'node:path';
 import { describe, expect, it, type TestContext } from 'vitest';
 import { readConfig } from '../../../../lib/config.ts';
 import type { Host } from '../../../../lib/host/index.ts';
-import { createNodeHost } from '../../../../lib/host/node/index.ts';
 import type { ProbeResult } from '../../../../lib/host/probe.ts';
 import { type Check, ok } from '../../../../lib/operator/doctor/check.ts';
 import {
@@ -14,6 +13,7 @@ import {
   serviceCheck,
 } from '../../../../lib/operator/doctor/machine.ts';
 import { makeIdentity } from '../../../support/certificate.ts';
+import { createTestHost } from '../../../support/host.ts';
 import { temporaryDirectory } from '../../../support/temp.ts';
 
 const answer = (status: number | null, json?: unknown): ProbeResult => ({
@@ -33,7 +33,7 @@ async function look(
   const agentHome = await temporaryDirectory();
   const { config } = readConfig(env, { home: agentHome, agentHome });
   const checks = machineChecks({
-    host: { ...createNodeHost({ agentHome, env: { PATH: '' } }), ...host },
+    host: { ...createTestHost({ agentHome, env: { PATH: '' } }), ...host },
     config,
     now: Date.now(),
     relay: { port: 8767, tls: false },
@@ -110,7 +110,7 @@ describe('relay-tls', () => {
 describe('relay-address', () => {
   const at = (lan: string | null, answers: boolean) => ({
     network: {
-      ...createNodeHost({ agentHome: '/' }).network,
+      ...createTestHost({ agentHome: '/' }).network,
       lanAddress: async () => lan,
       canConnect: async () => answers,
     },
@@ -161,7 +161,7 @@ describe('relay-descriptors', () => {
   const with_ = (limit: number, open: number) => ({
     host: {
       machine: {
-        ...createNodeHost({ agentHome: '/' }).machine,
+        ...createTestHost({ agentHome: '/' }).machine,
         descriptors: async () => ({ limit, open }),
       },
     },
@@ -177,7 +177,7 @@ describe('relay-descriptors', () => {
   });
 
   it('counts those of a process, and says when it cannot', async () => {
-    const { machine } = createNodeHost({ agentHome: '/' });
+    const { machine } = createTestHost({ agentHome: '/' });
     const own = await machine.descriptors(process.pid);
     expect(own?.open).toBeGreaterThan(3);
     expect(own?.limit).toBeGreaterThanOrEqual(own?.open ?? 0);
@@ -190,7 +190,7 @@ describe('relay-descriptors', () => {
 });
 
 it('relay-disk: free space and a folder that can be written', async () => {
-  const { machine, files } = createNodeHost({ agentHome: '/' });
+  const { machine, files } = createTestHost({ agentHome: '/' });
   const folder = await temporaryDirectory();
   const env = { RELAY_STATE_FILE: join(folder, 'state.db') };
   const space = (free: number) => ({ machine: { ...machine, space: async () => ({ free, total: 1e12 }) } });
@@ -215,7 +215,7 @@ it('relay-disk: free space and a folder that can be written', async () => {
 
 it('relay-tmux: installed, missing, or off', async () => {
   const children = (path: string | null) => ({
-    children: { ...createNodeHost({ agentHome: '/' }).children, find: async () => path },
+    children: { ...createTestHost({ agentHome: '/' }).children, find: async () => path },
   });
   expect(await look('relay-tmux', { host: children('/bin/tmux') })).toMatchObject({ status: 'ok' });
   expect(await look('relay-tmux', { host: children(null) })).toMatchObject({

@@ -5,8 +5,8 @@ import { expect, it, onTestFinished } from 'vitest';
 import { readConfig } from '../../../../lib/config.ts';
 import type { IdentityFacts } from '../../../../lib/host/identity.ts';
 import { createIdentities } from '../../../../lib/host/node/identity.ts';
-import { createNodeHost } from '../../../../lib/host/node/index.ts';
 import { readSecureLink, type SecureLinkFacts, secureLinkChecks } from '../../../../lib/operator/doctor/secure-link.ts';
+import { createTestHost } from '../../../support/host.ts';
 
 const NOW = Date.UTC(2026, 10, 22);
 const identities = createIdentities();
@@ -74,7 +74,7 @@ it('each check sees its own fault', async () => {
 it('a Secure Link that only the flags of the running relay enable is examined too', async () => {
   const agentHome = await mkdtemp(join(tmpdir(), 'svc-relay-test-'));
   onTestFinished(() => rm(agentHome, { recursive: true, force: true }));
-  const host = createNodeHost({ agentHome });
+  const host = createTestHost({ agentHome });
   const { health } = await factsWith();
   const of = (enabled: boolean, env: Record<string, string> = {}) =>
     readSecureLink({

@@ -2,10 +2,10 @@ import { mkdir, readFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { readConfig } from '../../../../lib/config.ts';
-import { createNodeHost } from '../../../../lib/host/node/index.ts';
 import { extraHeaders, keepsAudio, realtimeAgent } from '../../../../lib/voice/agent/settings.ts';
 import { createVoiceConfig } from '../../../../lib/voice/config.ts';
 import { createVoiceScopes } from '../../../../lib/voice/scope.ts';
+import { createTestHost } from '../../../support/host.ts';
 import { createTestLog } from '../../../support/log.ts';
 import { temporaryDirectory } from '../../../support/temp.ts';
 
@@ -16,7 +16,7 @@ async function setUp(files: Record<string, string> = {}, env: Record<string, str
   await mkdir(agentHome, { recursive: true });
   const log = createTestLog();
   const { config } = readConfig({ SVC_RELAY_HOME: join(home, 'relay'), ...env }, { home, agentHome });
-  const host = createNodeHost({ agentHome, env: {} });
+  const host = createTestHost({ agentHome, env: {} });
   onTestFinished(() => host.yaml.close());
   const voice = createVoiceConfig({ host, config, scopes: createVoiceScopes(host, config), log });
   return { home, log, voice, read: (name: string) => readFile(join(home, name), 'utf8') };

@@ -2,7 +2,6 @@ import { mkdtemp, readdir, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { onTestFinished } from 'vitest';
-import { createNodeHost } from '../../../../lib/host/node/index.ts';
 import { createNodeUpstream } from '../../../../lib/host/node/upstream.ts';
 import type { Clock } from '../../../../lib/kit/clock.ts';
 import { systemClock } from '../../../../lib/kit/clock.ts';
@@ -14,6 +13,7 @@ import { createVoiceCredentials } from '../../../../lib/voice/credentials.ts';
 import type { OauthStore } from '../../../../lib/voice/oauth-store.ts';
 import type { VoicePrincipal } from '../../../../lib/voice/principal.ts';
 import { mappingOf } from '../../../../lib/voice/section.ts';
+import { createTestHost } from '../../../support/host.ts';
 
 const BOUNDARY = 'clip-boundary';
 
@@ -35,7 +35,7 @@ export async function basicVoice(options: VoiceOptions = {}) {
   const { env = {}, config = {}, profiles = {}, clock = systemClock, oauth, hasHost = true } = options;
   const home = await mkdtemp(join(tmpdir(), 'svc-relay-test-'));
   const log: string[] = [];
-  const host = createNodeHost({ agentHome: home, env: { PATH: process.env.PATH ?? '', TMPDIR: home, ...env } });
+  const host = createTestHost({ agentHome: home, env: { PATH: process.env.PATH ?? '', TMPDIR: home, ...env } });
   const voice = createBasicVoice({
     host: hasHost ? host : undefined,
     config: { agentConfig: `${home}/config.yaml` },

@@ -1,10 +1,10 @@
 import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { createNodeHost } from '../../../../../lib/host/node/index.ts';
 import { systemClock } from '../../../../../lib/kit/clock.ts';
 import { createProfileFiles } from '../../../../../lib/profiles/profile-files.ts';
 import { readProfileBlock } from '../../../../../lib/voice/agent/text/profile-block.ts';
+import { createTestHost } from '../../../../support/host.ts';
 import { createTestLog } from '../../../../support/log.ts';
 import { temporaryDirectory } from '../../../../support/temp.ts';
 
@@ -13,7 +13,7 @@ async function blockOf(files: Record<string, string>, profile: string | null = n
   for (const name of directories) await mkdir(join(agentHome, name));
   const log = createTestLog();
   const config = { agentConfig: join(agentHome, 'config.yaml'), mediaMaxSizeMb: 1, relayHome: `${agentHome}/relay` };
-  const host = createNodeHost({ agentHome, env: {} });
+  const host = createTestHost({ agentHome, env: {} });
   onTestFinished(() => host.yaml.close());
   const profileFiles = createProfileFiles({ host, config, clock: systemClock, log, onWritten: () => {} });
   return { block: await readProfileBlock(profileFiles, profile, log), log };
