@@ -57,20 +57,21 @@ export const unbindSession: Handler = async (request, relay) => {
 
 /**
  * `DELETE /sessions/{prefix}`: itself, or any other with the grant `devices` (contract 01 §6.4). Ends the device's shells
- * too, unless `keep_shells=1` (02 §1.5); a device that revokes another one is answered when they have ended.
+ * too, unless `keep_shells=1` (02 §1.5); a device that revokes another one is answered when they have ended, and how many.
  */
 export const revokeSession: Handler = async (request, relay) => {
   const session = sessionByPrefix(prefixOf(request), request, relay);
   const isOwn = session === request.session;
   const ended = isYes(lastOf(request.query).keep_shells) ? undefined : relay.terminals.endShells(session);
   await relay.sessions.revoke(session, { answerFirst: isOwn });
-  if (!isOwn) await ended;
-  return json({ ok: true, revoked: session.prefix, revoked_self: isOwn });
+  const answer = { ok: true, revoked: session.prefix, revoked_self: isOwn };
+  return json(isOwn || !ended ? answer : { ...answer, shells_ended: await ended });
 };
 
 /**
  * `PATCH /sessions/{prefix}`: reduces a device's own rights; a host tool reduces those of any device (contract 01 §6.4,
- * checks in that order; 09 §1).
+ * checks in that order; 09 §1). One that takes the grant `terminal` away is answered when the device's shells have ended,
+ * and how many.
  */
 export const reduceSession: Handler = async (request, relay) => {
   const prefix = prefixOf(request);
@@ -78,8 +79,9 @@ export const reduceSession: Handler = async (request, relay) => {
   const session = sessionByPrefix(prefix, request, relay);
   if (request.session && session !== request.session) throw anotherSession();
   await relay.sessions.reduce(session, reduction);
+  const shells_ended = await relay.terminals.afterReduction(session);
   const { prefix: token_prefix, expiresAt: expires_at, grants } = session;
-  return json({ ok: true, token_prefix, expires_at, grants });
+  return json({ ok: true, token_prefix, expires_at, grants, shells_ended });
 };
 
 function prefixOf(request: RelayRequest): string {

@@ -65,6 +65,8 @@ export interface SessionRecord {
   refresh: RefreshRecord | null;
   /** Thumbprint of the key without which the session's credentials are no good (RFC 7638). */
   key_thumbprint?: string;
+  /** The `terminal` grant was reduced: the device's shells end with it, and have not ended yet (contract 01 §6.4). */
+  terminal_reduced?: boolean;
 }
 
 /** A session's refresh credential (contract 01 §6.5). */

@@ -26,7 +26,7 @@ export async function revoke(device: string | undefined, options: Options, conte
     .call({ method: 'DELETE', path: `/sessions/${found.prefix}${query}` })
     .catch((error) => Promise.reject(explainUnstored(error, `Revoked ${nameOf(found)}`, context)));
   if (flag(options, '--json')) return printJson(context.stdout, { ...answer, keep_shells: keepsShells });
-  line(context.stdout, `Revoked ${nameOf(found)}.`);
+  line(context.stdout, `Revoked ${nameOf(found)}.${shellsEnded(answer)}`);
 }
 
 /** `svc devices reduce <device>`: shortens its session or its grants; nothing is ever extended (contract 09 §1). */
@@ -46,9 +46,15 @@ export async function reduce(device: string | undefined, options: Options, conte
   if (flag(options, '--json')) return printJson(context.stdout, answer);
   const now = Date.now() / 1000;
   const left = { grants: (answer.grants ?? {}) as Record<string, unknown>, expiresAt: expiryOf(answer) };
-  line(context.stdout, `Reduced ${nameOf(found)}.`);
+  line(context.stdout, `Reduced ${nameOf(found)}.${shellsEnded(answer)}`);
   line(context.stdout, `  Ends    ${left.expiresAt === null ? 'never' : `in ${duration(left.expiresAt - now)}`}`);
   line(context.stdout, `  Grants  ${grantsLeft(left, now)}`);
+}
+
+/** How many shells ended with a change; empty for none. */
+function shellsEnded({ shells_ended: count }: Record<string, unknown>): string {
+  if (typeof count !== 'number' || count === 0) return '';
+  return count === 1 ? ' 1 shell ended.' : ` ${count} shells ended.`;
 }
 
 const expiryOf = ({ expires_at: expiry }: Record<string, unknown>): number | null =>

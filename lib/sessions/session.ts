@@ -53,6 +53,8 @@ export interface Session {
    * (handlers/web/README.md).
    */
   keyThumbprint?: string;
+  /** The `terminal` grant was reduced: the device's shells end with it as on a revoke, and have not ended yet. */
+  terminalReduced?: boolean;
   /** Set once, when the session ends: connections that hold the session check it. */
   ended?: EndReason;
 }
@@ -102,6 +104,7 @@ const Stored: v.GenericSchema<unknown, SessionRecord> = v.object({
     null,
   ),
   key_thumbprint: thumbprint,
+  terminal_reduced: v.optional(v.boolean()),
 });
 
 /** The stored form of a session: hashes only. */
@@ -132,6 +135,7 @@ export function toStored(session: Session): SessionRecord {
       expires_at: refresh.expiresAt,
     },
     ...(session.keyThumbprint !== undefined && { key_thumbprint: session.keyThumbprint }),
+    ...(session.terminalReduced && { terminal_reduced: true }),
   };
 }
 
@@ -170,5 +174,6 @@ export function fromStored(value: unknown): Session | null {
       expiresAt: stored.refresh.expires_at,
     },
     ...(stored.key_thumbprint !== undefined && { keyThumbprint: stored.key_thumbprint }),
+    ...(stored.terminal_reduced && { terminalReduced: true }),
   };
 }

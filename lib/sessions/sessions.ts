@@ -84,6 +84,7 @@ export class Sessions {
   readonly #refreshes = new Map<string, Promise<Issued | undefined>>();
   /** Pairings that are being stored. */
   #creating = 0;
+  #expiredWhileDown: Session[] = [];
   #cancelSaveSeen: Cancel | undefined;
 
   constructor({ clock, log, saveSeenAfter }: SessionsParts, index: SessionIndex, records: SessionRecords) {
@@ -105,7 +106,13 @@ export class Sessions {
     for (const session of living) this.#index.add(session);
     const isLiving = new Set(living);
     const over = loaded.filter((session) => !isLiving.has(session));
+    this.#expiredWhileDown = over.filter(({ terminalReduced }) => terminalReduced);
     await Promise.all(over.map((session) => this.#records.remove(session)));
+  }
+
+  /** Sessions that expired while no relay ran, and whose shells have yet to end. The first caller gets them. */
+  takeExpiredWhileDown(): Session[] {
+    return this.#expiredWhileDown.splice(0);
   }
 
   /** Calls back when a session is over, before its record is gone from disk. */
@@ -291,7 +298,8 @@ export class Sessions {
       if (old.ended) return;
       isApplied = true;
       // It may have been reduced while this was stored; the reduction is written next.
-      Object.assign(session, { expiresAt: old.expiresAt, grants: old.grants });
+      const { expiresAt, grants, terminalReduced } = old;
+      Object.assign(session, { expiresAt, grants, terminalReduced });
       this.#drop(old, 'replaced');
       this.#announceEnd(old, 'replaced');
       this.#index.add(session);
@@ -394,6 +402,13 @@ export class Sessions {
     if (!(await this.#records.save(session))) throw appliedOnly('the session is reduced');
   }
 
+  /** The shells of a device have ended with its reduced `terminal` grant: after a restart, nobody need look for them. */
+  async shellsEnded(session: Session): Promise<void> {
+    if (!session.terminalReduced) return;
+    session.terminalReduced = undefined;
+    await this.#records.save(session);
+  }
+
   /**
    * Ends expired sessions, saves `lastSeen`, and tries again what could not be saved. Called every 30 s, and at the
    * edge whenever the alarm wakes the object.
@@ -492,7 +507,11 @@ export class Sessions {
  * A session's policy after a reduction at `now` (contract 01 §6.4).
  * @throws RelayError `invalid` for a grant the session has not, `forbidden` for anything that would extend it.
  */
-function reducedPolicy(session: Session, reduction: Reduction, now: number): Pick<Session, 'expiresAt' | 'grants'> {
+function reducedPolicy(
+  session: Session,
+  reduction: Reduction,
+  now: number,
+): Pick<Session, 'expiresAt' | 'grants' | 'terminalReduced'> {
   const wanted = Object.entries(reduction.grants ?? {});
   if (wanted.some(([channel]) => !Object.hasOwn(session.grants, channel))) {
     throw new RelayError('invalid', 'grants names a channel this session does not have');
@@ -509,7 +528,10 @@ function reducedPolicy(session: Session, reduction: Reduction, now: number): Pic
       throw new RelayError('forbidden', 'operator approval required to extend a grant');
     }
   }
-  return { expiresAt, grants: clamp({ ...session.grants, ...changes }, expiresAt) };
+  const grants = clamp({ ...session.grants, ...changes }, expiresAt);
+  const { terminal: before } = session.grants;
+  const isTerminalReduced = before !== undefined && endsLater(before, grants.terminal as Expiry);
+  return { expiresAt, grants, terminalReduced: session.terminalReduced || isTerminalReduced || undefined };
 }
 
 /** Sorts in place, from an order that is usually the reverse. */

@@ -17,9 +17,9 @@ export interface RevocationParts {
 
 /**
  * Ends the shells that only a revoked device ever attached, and everything that runs in them (contract 02 §1.5). Looks at
- * `running` before its first await: sockets of the device may close at any time after.
+ * `running` before its first await: sockets of the device may close at any time after. Returns how many shells ended.
  */
-export async function endShells(parts: RevocationParts, revoked: PairedSession): Promise<void> {
+export async function endShells(parts: RevocationParts, revoked: PairedSession): Promise<number> {
   const { host, log, running } = parts;
   const own = [...running].filter(([, { family }]) => family === revoked.family).map(([session]) => session);
   const bare = own.filter(({ tmuxName }) => tmuxName === undefined);
@@ -27,16 +27,18 @@ export async function endShells(parts: RevocationParts, revoked: PairedSession):
   const tmux = await parts.tmux;
   const shells = tmux ? await ownShells(tmux, parts, { revoked, own }) : [];
   if (tmux) origins.push(...(await originsOf(tmux, shells)));
-  if (origins.length === 0) return;
+  if (origins.length === 0) return 0;
 
   const first = await host.processes.endAll(joined(origins));
   for (const { id } of shells) await tmux?.end(id);
   // Processes that a shell's own traps have started, or its last windows.
   const rest = await host.processes.endAll({ leaders: [], marks: joined(origins).marks });
   const ended = `shells: ${origins.length}, processes: ${first.ended + rest.ended}`;
-  log.info(`session ${revoked.prefix} of ${revoked.device.name} is revoked, and its shells have ended (${ended})`);
+  const why = revoked.ended === 'revoked' ? 'is revoked' : 'has no terminal grant any more';
+  log.info(`session ${revoked.prefix} of ${revoked.device.name} ${why}, and its shells have ended (${ended})`);
   const left = Math.max(first.left, rest.left);
   if (left > 0) log.warn(`${left} processes of session ${revoked.prefix} could not be ended`);
+  return origins.length;
 }
 
 /** The tmux sessions that no device but the revoked one ever attached. */

@@ -13,10 +13,10 @@ import { listRows, type Row } from './list.ts';
 import { type Size, tmuxName } from './names.ts';
 import { ownerOf } from './owner.ts';
 import { createParking } from './parking.ts';
-import { endShells } from './revocation.ts';
 import { createRunShells } from './run-shells.ts';
 import type { Replay } from './screen.ts';
 import type { Session, Viewer } from './session.ts';
+import { createShellEnds } from './shell-ends.ts';
 import type { Tmux } from './tmux.ts';
 
 const MAX_PER_SOCKET = 4;
@@ -24,14 +24,12 @@ const MAX_SESSIONS = 64;
 /** Milliseconds that a socket has to show a sign of life when its device asks for a shell of that socket. */
 const ANSWER_TIMEOUT = 2_000;
 const SHUTDOWN_TIMEOUT = 3_000;
-/** Milliseconds that the end of a device's shells may delay the answer to its revocation. */
-const END_TIMEOUT = 3_000;
 
 export interface TerminalsParts {
   /** Absent at the edge, where no program can be started. */
   host?: Host;
   config: Pick<Config, 'terminalShell' | 'terminalTmux' | 'terminalGraceSeconds'>;
-  sessions: Pick<Sessions, 'byFamily' | 'list' | 'onEnd' | 'onReduce'>;
+  sessions: Pick<Sessions, 'byFamily' | 'list' | 'onEnd' | 'onReduce' | 'shellsEnded' | 'takeExpiredWhileDown'>;
   gate: Pick<Gate, 'requireThawed' | 'onChange'>;
   clock: Clock;
   log: Log;
@@ -88,11 +86,10 @@ export function createTerminals({ host, config, sessions, gate, clock, log }: Te
   const families = new Map<Session, string>();
   /** Paired session behind every session whose program has not been reaped. */
   const running = new Map<Session, PairedSession>();
-  /** Shells of revoked devices that are being ended. */
-  const endings = new Set<Promise<void>>();
   const parking = createParking({ sessions, graceSeconds: config.terminalGraceSeconds, clock });
   const runShells = createRunShells();
   const launcher = host && createLauncher({ host, config, clock, log });
+  const shellEnds = host && createShellEnds({ host, running, sessions, clock, log, tmux: () => launcher?.tmux() });
   let launching = 0;
   let isStopping = false;
 
@@ -320,31 +317,24 @@ export function createTerminals({ host, config, sessions, gate, clock, log }: Te
     release(connection: Connection, why: 'lost' | 'grant-lost'): void {
       const attachments = byConnection.get(connection);
       if (!attachments) return;
+      shellEnds?.check(connection.session);
       if (attachments.attempt) attachments.attempt.cancelled = true;
       for (const session of [...attachments.sessions.values()]) session.dispatch(why);
       if (why === 'lost') byConnection.delete(connection);
       else parking.recheck(connection.session.family);
     },
 
-    /**
-     * Ends the shells of a device that is revoked, with what runs in them (contract 02 §1.5): bare ones, and those in
-     * tmux that no other device has attached. To be called before the revocation; resolves when they have ended, after
-     * three seconds at the latest, and never rejects.
-     */
-    async endShells(revoked: PairedSession): Promise<void> {
-      if (!host) return;
-      const ending: Promise<void> = endShells({ host, running, sessions, log, tmux: launcher?.tmux() }, revoked)
-        .catch((error) => log.error(`the shells of session ${revoked.prefix} may go on: ${describeError(error)}`))
-        .finally(() => endings.delete(ending));
-      endings.add(ending);
-      await withTimeout({ clock, timeout: END_TIMEOUT }, ending, () => {});
-    },
+    /** Ends the shells of a device that is revoked: see `ShellEnds.end`. */
+    endShells: async (revoked: PairedSession): Promise<number> => (await shellEnds?.end(revoked)) ?? 0,
+
+    /** How many shells end with a reduction (contract 01 §6.4): see `ShellEnds.afterReduction`. */
+    afterReduction: async (reduced: PairedSession): Promise<number> => (await shellEnds?.afterReduction(reduced)) ?? 0,
 
     /** Tells every viewer `server shutdown` and ends every program except shells in tmux. */
     async stop(): Promise<void> {
       isStopping = true;
       for (const session of [...families.keys()]) session.dispatch('shutdown');
-      const exits = Promise.all([...[...running.keys()].map((session) => session.exited), ...endings]);
+      const exits = Promise.all([...[...running.keys()].map((session) => session.exited), shellEnds?.stop()]);
       await withTimeout({ clock, timeout: SHUTDOWN_TIMEOUT }, exits, () => {});
     },
   };

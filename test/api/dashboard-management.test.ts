@@ -66,7 +66,7 @@ describe('management proxies of the dashboard plugin (contract 07 §4.1)', () =>
     expect(await ask('GET', '/media')).toMatchObject({ status: 200, body: { media: [] } });
     expect(await ask('DELETE', `/sessions/${phone.prefix}`)).toMatchObject({
       status: 200,
-      body: { ok: true, revoked: phone.prefix, revoked_self: false },
+      body: { ok: true, revoked: phone.prefix, revoked_self: false, shells_ended: 0 },
     });
     expect(await ask('DELETE', `/sessions/${phone.prefix}`)).toMatchObject({
       status: 404,

@@ -62,7 +62,7 @@ describeMatrix('sessions over HTTP (contract 01 §6.3-6.4)', (start, runtime) =>
     const began = Date.now();
     const response = await target.fetch(`/sessions/${lost.prefix}`, { method: 'DELETE', headers: bearer(mine.token) });
     expect(response.status).toBe(200);
-    expect(await response.json()).toEqual({ ok: true, revoked: lost.prefix, revoked_self: false });
+    expect(await response.json()).toEqual({ ok: true, revoked: lost.prefix, revoked_self: false, shells_ended: 0 });
     expect(await lost.client.closed()).toEqual({ code: 4401, reason: 'session revoked' });
     expect(Date.now() - began).toBeLessThan(1000);
     expect((await target.fetch('/sessions', { headers: bearer(lost.token) })).status).toBe(401);
@@ -241,7 +241,7 @@ describeMatrix('sessions over HTTP (contract 01 §6.3-6.4)', (start, runtime) =>
     expect(refused.status).toBe(401);
 
     const revoked = await target.operator(`/sessions/${prefix}`, { method: 'DELETE', headers: tool });
-    expect(await revoked.json()).toEqual({ ok: true, revoked: prefix, revoked_self: false });
+    expect(await revoked.json()).toEqual({ ok: true, revoked: prefix, revoked_self: false, shells_ended: 0 });
     expect((await client.closed()).code).toBe(4401);
   });
 

@@ -77,7 +77,7 @@ describe.each(withTmux)('a revoked device, tmux: %s (contract 02 §1.5)', (tmux)
     const answer = await revoke(target, device);
     expect([answer.status, await answer.json()]).toEqual([
       200,
-      { ok: true, revoked: device.prefix, revoked_self: false },
+      { ok: true, revoked: device.prefix, revoked_self: false, shells_ended: 2 },
     ]);
     expect([...running(), ...runningDetached()]).toEqual([]);
     expect(await device.client.closed()).toMatchObject({ code: 4401 });
@@ -124,6 +124,45 @@ describe.each(withTmux)('a revoked device, tmux: %s (contract 02 §1.5)', (tmux)
     const prefix = String(frame.payload.session_token).slice(0, 8);
     expect((await revoke(target, { ...device, prefix })).status).toBe(200);
     expect(running()).toEqual([]);
+  });
+});
+
+describe.each(withTmux)('a device that loses its terminal grant, tmux: %s (contract 01 §6.4, 02 §1.5)', (tmux) => {
+  const reduce = async (target: Target, { prefix }: Paired, body: object) => {
+    const request = { method: 'PATCH', headers: { 'x-svc-operator': '1' }, body: JSON.stringify(body) };
+    const answer = await target.operator(`/sessions/${prefix}`, request);
+    return { status: answer.status, body: await answer.json() };
+  };
+
+  test.each([
+    ['its grant', { grants: { terminal: 1 } }],
+    ['its session', { ttl_seconds: 1 }],
+  ])('leaves nothing running when a reduction ends %s', async (_, body) => {
+    const target = await start({ tmux });
+    const device = await pairTerminal(target);
+    const running = await startLasting(await attach(device.client, 'main'));
+    expect(await reduce(target, device, body)).toMatchObject({ status: 200, body: { ok: true, shells_ended: 1 } });
+    expect(running()).toEqual([]);
+    if (tmux) expect(() => target.tmuxRun('list-sessions')).toThrow();
+  });
+
+  test('leaves nothing running when a shorter grant runs out', async () => {
+    const target = await start({ tmux });
+    const device = await pairTerminal(target);
+    const running = await startLasting(await attach(device.client, 'main'));
+    const answer = await reduce(target, device, { grants: { terminal: 2 } });
+    expect(answer).toMatchObject({ status: 200, body: { shells_ended: 0 } });
+    expect(running()).toHaveLength(LASTING_COUNT);
+    await vi.waitFor(() => expect(running()).toEqual([]));
+  });
+
+  test('keeps its shells when another grant is reduced', async () => {
+    const target = await start({ tmux });
+    const device = await pairTerminal(target);
+    const running = await startLasting(await attach(device.client, 'main'));
+    const answer = await reduce(target, device, { grants: { bridge: 1 } });
+    expect(answer).toMatchObject({ status: 200, body: { shells_ended: 0 } });
+    expect(running()).toHaveLength(LASTING_COUNT);
   });
 });
 

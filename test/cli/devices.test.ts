@@ -60,7 +60,7 @@ describe('svc devices (contract 09 §2)', () => {
     const { code, stdout } = await svcDevices('revoke', third.prefix.slice(0, 6), '--yes', '--json');
     expect([code, JSON.parse(stdout)]).toEqual([
       0,
-      { ok: true, revoked: third.prefix, revoked_self: false, keep_shells: false },
+      { ok: true, revoked: third.prefix, revoked_self: false, shells_ended: 0, keep_shells: false },
     ]);
     expect(names()).toEqual(['Tablet']);
   });
@@ -100,6 +100,21 @@ describe('svc devices (contract 09 §2)', () => {
     });
     expect((await svcDevices('revoke', device.prefix, '--yes', ...(keeps ? ['--keep-shells'] : []))).code).toBe(0);
     expect(processesWith('MARK', mark)).toHaveLength(keeps ? 1 : 0);
+  });
+
+  it('says how many shells a change has ended', async () => {
+    const device = await pairTerminal(relay);
+    await attach(device.client, 'one');
+    await attach(device.client, 'two');
+    const reduced = await svcDevices('reduce', device.prefix, '--grants', 'terminal=1s');
+    expect([reduced.code, reduced.stdout.split('\n')[0]]).toEqual([
+      0,
+      expect.stringMatching(/^Reduced .*\. 2 shells ended\.$/),
+    ]);
+    const other = await pairTerminal(relay);
+    await attach(other.client, 'three');
+    const revoked = await svcDevices('revoke', other.prefix, '--yes');
+    expect([revoked.code, revoked.stdout]).toEqual([0, expect.stringMatching(/^Revoked .*\. 1 shell ended\.\n$/)]);
   });
 
   it('says what is wrong, and what to do: exit 1 or 2', async () => {

@@ -95,7 +95,13 @@ describe('terminal sessions', () => {
     createTerminals({
       host: host(),
       config: { terminalShell: undefined, terminalTmux: false, terminalGraceSeconds: 600 },
-      sessions: { byFamily: () => session, onEnd() {}, onReduce() {} } as never,
+      sessions: {
+        byFamily: () => session,
+        onEnd() {},
+        onReduce() {},
+        list: () => [],
+        takeExpiredWhileDown: () => [],
+      } as never,
       gate: { requireThawed() {}, onChange: () => () => {} },
       clock,
       log: createTestLog(),
