@@ -46,14 +46,17 @@ export class Refused extends CommandError {
   /** The relay's error sentence, safe for a terminal. */
   readonly reason: string;
 
-  /** Whether what was asked for is in effect, but not stored (contract 01 §6.7). */
+  /** Whether what was asked for is in effect, but not stored, or not all of it (contract 01 §6.7). */
   readonly isApplied: boolean;
+  /** Whether shells of the device that it was about may go on. */
+  readonly hasShellsLeft: boolean;
 
-  constructor(message: string, next: string, status: number, reason: string, isApplied = false) {
+  constructor(message: string, next: string, status: number, reason: string, body?: Record<string, unknown>) {
     super(message, next);
     this.status = status;
     this.reason = reason;
-    this.isApplied = isApplied;
+    this.isApplied = body?.applied === true;
+    this.hasShellsLeft = body?.shells_left === true;
   }
 }
 
@@ -91,7 +94,7 @@ export async function openOperatorRelay(options: Options, context: CommandContex
           (answer.status === 404 ? 'It may be of another version. Restart it.' : "The relay's log says more."),
         answer.status,
         reason,
-        body?.applied === true,
+        body ?? undefined,
       );
     },
   };

@@ -3,6 +3,7 @@ import { isObject } from '../lib/kit/json.ts';
 import type { Relay } from '../lib/relay.ts';
 import type { Session } from '../lib/sessions/session.ts';
 import type { Reduction } from '../lib/sessions/sessions.ts';
+import type { ShellsGone } from '../lib/terminal/shell-ends.ts';
 import { json, readJson } from '../lib/web/json.ts';
 import { hasGrant } from './guards.ts';
 import { type Handler, isYes, lastOf, pathParam, type RelayRequest } from './request.ts';
@@ -65,7 +66,7 @@ export const revokeSession: Handler = async (request, relay) => {
   const ended = isYes(lastOf(request.query).keep_shells) ? undefined : relay.terminals.endShells(session);
   await relay.sessions.revoke(session, { answerFirst: isOwn });
   const answer = { ok: true, revoked: session.prefix, revoked_self: isOwn };
-  return json(isOwn || !ended ? answer : { ...answer, shells_ended: await ended });
+  return json(isOwn || !ended ? answer : { ...answer, shells_ended: countOf(await ended, 'the session is revoked') });
 };
 
 /**
@@ -79,10 +80,22 @@ export const reduceSession: Handler = async (request, relay) => {
   const session = sessionByPrefix(prefix, request, relay);
   if (request.session && session !== request.session) throw anotherSession();
   await relay.sessions.reduce(session, reduction);
-  const shells_ended = await relay.terminals.afterReduction(session);
+  const shells_ended = countOf(await relay.terminals.afterReduction(session), 'the session is reduced');
   const { prefix: token_prefix, expiresAt: expires_at, grants } = session;
   return json({ ok: true, token_prefix, expires_at, grants, shells_ended });
 };
+
+/**
+ * How many shells ended with a change.
+ * @throws RelayError `unavailable` when some may go on: like what could not be stored, the change is in effect all the same
+ * (contract 01 §6.7).
+ */
+function countOf({ count, isLeft }: ShellsGone, change: string): number {
+  if (!isLeft) return count;
+  throw new RelayError('unavailable', `${change}, but its shells may go on: it is tried again until they have ended`, {
+    extra: { applied: true, shells_ended: count, shells_left: true },
+  });
+}
 
 function prefixOf(request: RelayRequest): string {
   const prefix = pathParam(request, 'prefix');

@@ -76,9 +76,15 @@ function expand(grants: Record<string, number>, { grants: held, name }: Device):
   );
 }
 
-/** A change that is in effect, but that a crash of the relay would undo (contract 01 §6.7). */
+/** A change that is in effect, but that a crash of the relay would undo, or that left shells (contract 01 §6.7). */
 function explainUnstored(error: unknown, done: string, { program }: CommandContext): unknown {
   if (!(error instanceof Refused) || !error.isApplied) return error;
+  if (error.hasShellsLeft) {
+    return new CommandError(
+      `${done}, but its shells may go on: the relay tries again until they have ended`,
+      `See why, and whether they have ended by now, with: ${program} logs`,
+    );
+  }
   return new CommandError(
     `${done}, but the relay could not store that: a crash would undo it; it is tried again until it is stored`,
     `See why, and whether it is stored by now, with: ${program} status`,

@@ -45,22 +45,32 @@ export type Launcher = ReturnType<typeof createLauncher>;
 
 /** Starts the programs of terminal sessions: a tmux client where tmux is available, otherwise a bare login shell. */
 export function createLauncher({ host, config, clock, log }: LauncherParts) {
-  const tmuxReady = detectTmux();
+  let detecting: Promise<Tmux | undefined> | undefined;
 
-  async function detectTmux(): Promise<Tmux | undefined> {
-    if (!config.terminalTmux) return undefined;
-    try {
-      const file = await host.children.find('tmux');
-      return file === null ? undefined : createTmux(file, { host, agentHome: host.agentHome, log });
-    } catch (error) {
+  /** @throws Error when that cannot be told; the next call tries again. */
+  function detectTmux(): Promise<Tmux | undefined> {
+    detecting ??= find().catch((error) => {
+      detecting = undefined;
       log.warn(`tmux cannot be used: ${describeError(error)}`);
-      return undefined;
-    }
+      throw error;
+    });
+    return detecting;
   }
+
+  async function find(): Promise<Tmux | undefined> {
+    if (!config.terminalTmux) return undefined;
+    const file = await host.children.find('tmux');
+    return file === null ? undefined : createTmux(file, { host, agentHome: host.agentHome, log });
+  }
+
+  const usableTmux = (): Promise<Tmux | undefined> => detectTmux().catch(() => undefined);
+  void usableTmux();
 
   return {
     /** tmux, or undefined without it. */
-    tmux: (): Promise<Tmux | undefined> => tmuxReady,
+    tmux: usableTmux,
+
+    detectTmux,
 
     /** The shell of sessions whose client names none. */
     defaultShell: (): Promise<string | undefined> =>
@@ -71,7 +81,7 @@ export function createLauncher({ host, config, clock, log }: LauncherParts) {
       { name, shell: wanted, size }: LaunchRequest,
       { isGone, owner, onStart, onChange }: LaunchOptions,
     ): Promise<LaunchResult> {
-      const tmux = await tmuxReady;
+      const tmux = await usableTmux();
       const shell = await resolveShell(host.children, [wanted, config.terminalShell, host.env.SHELL]);
       if (shell === undefined) return { kind: 'no-shell' };
       const target = tmux && tmuxName(name);

@@ -1,3 +1,4 @@
+import { describeError } from '../errors.ts';
 import type { Host, ProcessOrigin } from '../host/index.ts';
 import type { Log } from '../log.ts';
 import type { Session as PairedSession } from '../sessions/session.ts';
@@ -12,33 +13,58 @@ export interface RevocationParts {
   running: ReadonlyMap<Session, PairedSession>;
   sessions: Pick<Sessions, 'list'>;
   log: Log;
-  tmux: Promise<Tmux | undefined> | undefined;
+  /** Rejects when nobody knows whether there is one. */
+  tmux(): Promise<Tmux | undefined> | undefined;
+}
+
+/** What has come of an attempt to end a device's shells. */
+export interface ShellsEnded {
+  /** How many shells ended. */
+  count: number;
+  /** Why shells may go on; absent when none do. */
+  failure?: string;
+  /** Marks of the processes that the attempt was about, for the next one. */
+  marks: readonly string[];
 }
 
 /**
- * Ends the shells that only a revoked device ever attached, and everything that runs in them (contract 02 §1.5). Looks at
- * `running` before its first await: sockets of the device may close at any time after. Returns how many shells ended.
+ * Ends the shells that only a revoked device ever attached, and everything that runs in them (contract 02 §1.5), with what
+ * bears the `marks` of an earlier attempt. Looks at `running` before its first await: sockets of the device may close at
+ * any time after. Never rejects.
  */
-export async function endShells(parts: RevocationParts, revoked: PairedSession): Promise<number> {
+export async function endShells(
+  parts: RevocationParts,
+  revoked: PairedSession,
+  marks: readonly string[] = [],
+): Promise<ShellsEnded> {
   const { host, log, running } = parts;
   const own = [...running].filter(([, { family }]) => family === revoked.family).map(([session]) => session);
   const bare = own.filter(({ tmuxName }) => tmuxName === undefined);
   const origins: ProcessOrigin[] = bare.map(({ pid, mark }) => ({ leaders: [pid], marks: [mark] }));
-  const tmux = await parts.tmux;
-  const shells = tmux ? await ownShells(tmux, parts, { revoked, own }) : [];
-  if (tmux) origins.push(...(await originsOf(tmux, shells)));
-  if (origins.length === 0) return 0;
+  const failures: string[] = [];
+  const failed = (error: unknown) => void failures.push(describeError(error));
+  let shells: { tmux: Tmux; id: string }[] = [];
+  try {
+    const tmux = await parts.tmux();
+    const found = tmux ? await ownShells(tmux, parts, { revoked, own }) : [];
+    if (tmux) origins.push(...(await originsOf(tmux, found)));
+    shells = found.flatMap(({ id }) => (tmux ? [{ tmux, id }] : []));
+  } catch (error) {
+    failed(error);
+  }
+  const all = joined([...origins, { leaders: [], marks: [...marks] }]);
+  if (all.marks.length === 0) return { count: 0, marks: [], ...(failures[0] && { failure: failures[0] }) };
 
-  const first = await host.processes.endAll(joined(origins));
-  for (const { id } of shells) await tmux?.end(id);
+  const first = await host.processes.endAll(all);
+  for (const { tmux, id } of shells) await tmux.end(id).catch(failed);
   // Processes that a shell's own traps have started, or its last windows.
-  const rest = await host.processes.endAll({ leaders: [], marks: joined(origins).marks });
+  const rest = await host.processes.endAll({ leaders: [], marks: all.marks });
   const ended = `shells: ${origins.length}, processes: ${first.ended + rest.ended}`;
   const why = revoked.ended === 'revoked' ? 'is revoked' : 'has no terminal grant any more';
   log.info(`session ${revoked.prefix} of ${revoked.device.name} ${why}, and its shells have ended (${ended})`);
   const left = Math.max(first.left, rest.left);
-  if (left > 0) log.warn(`${left} processes of session ${revoked.prefix} could not be ended`);
-  return origins.length;
+  if (left > 0) failures.push(`${left} processes could not be ended`);
+  return { count: origins.length, marks: all.marks, ...(failures[0] && { failure: failures.join('; ') }) };
 }
 
 /** The tmux sessions that no device but the revoked one ever attached. */
@@ -68,5 +94,5 @@ const originsOf = async (tmux: Tmux, shells: readonly TmuxShell[]): Promise<Proc
 
 const joined = (origins: readonly ProcessOrigin[]): ProcessOrigin => ({
   leaders: origins.flatMap(({ leaders }) => leaders),
-  marks: origins.flatMap(({ marks }) => marks),
+  marks: [...new Set(origins.flatMap(({ marks }) => marks))],
 });

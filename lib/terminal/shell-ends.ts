@@ -1,58 +1,92 @@
-import { describeError } from '../errors.ts';
-import type { Host } from '../host/index.ts';
 import { type Cancel, type Clock, seconds } from '../kit/clock.ts';
 import { withTimeout } from '../kit/timeouts.ts';
-import type { Log } from '../log.ts';
 import type { Session as PairedSession } from '../sessions/session.ts';
 import type { Sessions } from '../sessions/sessions.ts';
-import { endShells } from './revocation.ts';
-import type { Session } from './session.ts';
-import type { Tmux } from './tmux.ts';
+import { endShells, type RevocationParts, type ShellsEnded } from './revocation.ts';
 
 /** Milliseconds that the end of a device's shells may delay an answer. */
 const END_TIMEOUT = 5_000;
 /** Seconds that the smallest reduction leaves (contract 01 §6.4). */
 const SMALLEST = 1;
 
-export interface ShellEndsParts {
-  host: Pick<Host, 'processes'>;
-  /** Paired session behind every session whose program runs. */
-  running: ReadonlyMap<Session, PairedSession>;
+const MIN_RETRY_DELAY = 1_000;
+const MAX_RETRY_DELAY = 60_000;
+/** Devices whose shells are tried again: as many as may be paired. */
+const MAX_UNFINISHED = 4096;
+
+export interface ShellEndsParts extends RevocationParts {
   sessions: Pick<Sessions, 'byFamily' | 'list' | 'onEnd' | 'onReduce' | 'shellsEnded' | 'takeExpiredWhileDown'>;
   clock: Clock;
-  log: Log;
-  tmux(): Promise<Tmux | undefined> | undefined;
 }
+
+/** What an answer says about the shells of a device. */
+export interface ShellsGone {
+  /** How many have ended. */
+  count: number;
+  /** Whether others may still go on. */
+  isLeft: boolean;
+}
+
+export const NO_SHELLS: ShellsGone = { count: 0, isLeft: false };
 
 export type ShellEnds = ReturnType<typeof createShellEnds>;
 
 /**
  * Ends the shells of devices that are revoked, and of those whose `terminal` grant was reduced once it is over, also when
- * that happens while no relay runs (contract 01 §6.4, 02 §1.5).
+ * that happens while no relay runs (contract 01 §6.4, 02 §1.5). Those that cannot be ended, or looked for, are tried again
+ * while the relay runs: after a second, then less and less often.
  */
 export function createShellEnds({ host, running, sessions, clock, log, tmux }: ShellEndsParts) {
-  const endings = new Set<Promise<number>>();
+  const endings = new Set<Promise<ShellsEnded>>();
   /** Families whose reduced grant is over, and whose shells are being ended for that. */
   const overdue = new Set<string>();
   /** Keyed by family: when the reduced grant ends. One per session at most. */
   const timers = new Map<string, Cancel>();
+  /** Keyed by family: devices whose shells may go on, and the marks of these. */
+  const unfinished = new Map<string, { session: PairedSession; marks: readonly string[] }>();
+  let cancelRetry: Cancel | undefined;
+  let retryDelay = MIN_RETRY_DELAY;
+  let isStopping = false;
 
-  function begin(session: PairedSession): Promise<number> {
-    const ending: Promise<number> = endShells({ host, running, sessions, log, tmux: tmux() }, session)
-      .catch((error) => {
-        log.error(`the shells of session ${session.prefix} may go on: ${describeError(error)}`);
-        return 0;
-      })
-      .finally(() => endings.delete(ending));
+  function begin(session: PairedSession): Promise<ShellsEnded> {
+    const earlier = unfinished.get(session.family);
+    const parts = { host, running, sessions, log, tmux };
+    const ending: Promise<ShellsEnded> = endShells(parts, session, earlier?.marks).then(async (outcome) => {
+      endings.delete(ending);
+      if (outcome.failure !== undefined) remember(session, outcome);
+      else {
+        // Another attempt may have failed meanwhile, at shells that this one did not look for.
+        if (unfinished.get(session.family) === earlier) unfinished.delete(session.family);
+        if (left(session) <= 0) await sessions.shellsEnded(session);
+      }
+      return outcome;
+    });
     endings.add(ending);
     return ending;
+  }
+
+  function remember(session: PairedSession, { failure, marks }: ShellsEnded): void {
+    const { family, prefix } = session;
+    const isNew = !unfinished.has(family);
+    if (isNew) log.error(`the shells of session ${prefix} may go on, which is tried again: ${failure}`);
+    if (isNew && unfinished.size >= MAX_UNFINISHED) return;
+    unfinished.set(family, { session, marks });
+    if (!isStopping) cancelRetry ??= clock.after(retryDelay, () => void retry());
+  }
+
+  async function retry(): Promise<void> {
+    retryDelay = Math.min(retryDelay * 2, MAX_RETRY_DELAY);
+    // One after the other: each looks at every process.
+    for (const { session } of [...unfinished.values()]) if (!isStopping) await begin(session);
+    cancelRetry = undefined;
+    if (unfinished.size === 0) retryDelay = MIN_RETRY_DELAY;
+    else if (!isStopping) cancelRetry = clock.after(retryDelay, () => void retry());
   }
 
   async function finish(session: PairedSession): Promise<void> {
     if (overdue.has(session.family)) return;
     overdue.add(session.family);
     await begin(session);
-    await sessions.shellsEnded(session);
     overdue.delete(session.family);
   }
 
@@ -61,16 +95,16 @@ export function createShellEnds({ host, running, sessions, clock, log, tmux }: S
     timers.delete(family);
   }
 
-  /** Seconds that the reduced grant has left; undefined when it was not reduced. */
-  function left({ terminalReduced, grants: { terminal } }: PairedSession): number | undefined {
-    return terminalReduced && terminal != null ? terminal - seconds(clock) : undefined;
+  /** Seconds that the reduced grant has left; never over when it was not reduced. */
+  function left({ terminalReduced, grants: { terminal } }: PairedSession): number {
+    return terminalReduced && terminal != null ? terminal - seconds(clock) : Number.POSITIVE_INFINITY;
   }
 
   /** Ends the shells if the grant was reduced and is over; otherwise sets a timer for its end. */
   function check(session: PairedSession): void {
     const { family } = session;
     const rest = left(session);
-    if (rest === undefined) return;
+    if (rest === Number.POSITIVE_INFINITY) return;
     disarm(family);
     if (rest <= 0) return void finish(session);
     const end = clock.after(Math.ceil(rest * 1000), () => check(session));
@@ -94,23 +128,28 @@ export function createShellEnds({ host, running, sessions, clock, log, tmux }: S
 
     /**
      * Ends the shells of a device, with what runs in them: bare ones, and those in tmux that no other device has attached.
-     * To be called before its session ends. Resolves with their number when they have ended, after five seconds at the
-     * latest, and never rejects.
+     * To be called before its session ends. Resolves when they have ended, after five seconds at the latest, and never
+     * rejects.
      */
-    end: (session: PairedSession): Promise<number> =>
-      withTimeout({ clock, timeout: END_TIMEOUT }, begin(session), () => 0),
+    end: (session: PairedSession): Promise<ShellsGone> =>
+      withTimeout(
+        { clock, timeout: END_TIMEOUT },
+        begin(session).then(({ count, failure }) => ({ count, isLeft: failure !== undefined })),
+        () => ({ count: 0, isLeft: true }),
+      ),
 
     /**
      * After a reduction that takes the grant `terminal` away, down to its last second: ends the shells like `end`. What is
-     * started in that second ends after it. Otherwise 0: they end with the grant.
+     * started in that second ends after it. Otherwise none yet: they end with the grant.
      */
-    async afterReduction(session: PairedSession): Promise<number> {
-      const rest = left(session);
-      return rest === undefined || rest > SMALLEST ? 0 : this.end(session);
+    async afterReduction(session: PairedSession): Promise<ShellsGone> {
+      return left(session) > SMALLEST ? NO_SHELLS : this.end(session);
     },
 
     /** Resolves when the shells that are being ended have ended. */
     async stop(): Promise<void> {
+      isStopping = true;
+      cancelRetry?.();
       for (const family of [...timers.keys()]) disarm(family);
       await Promise.all(endings);
     },

@@ -16,7 +16,7 @@ import { createParking } from './parking.ts';
 import { createRunShells } from './run-shells.ts';
 import type { Replay } from './screen.ts';
 import type { Session, Viewer } from './session.ts';
-import { createShellEnds } from './shell-ends.ts';
+import { createShellEnds, NO_SHELLS, type ShellsGone } from './shell-ends.ts';
 import type { Tmux } from './tmux.ts';
 
 const MAX_PER_SOCKET = 4;
@@ -89,7 +89,8 @@ export function createTerminals({ host, config, sessions, gate, clock, log }: Te
   const parking = createParking({ sessions, graceSeconds: config.terminalGraceSeconds, clock });
   const runShells = createRunShells();
   const launcher = host && createLauncher({ host, config, clock, log });
-  const shellEnds = host && createShellEnds({ host, running, sessions, clock, log, tmux: () => launcher?.tmux() });
+  const shellEnds =
+    host && createShellEnds({ host, running, sessions, clock, log, tmux: () => launcher?.detectTmux() });
   let launching = 0;
   let isStopping = false;
 
@@ -325,10 +326,11 @@ export function createTerminals({ host, config, sessions, gate, clock, log }: Te
     },
 
     /** Ends the shells of a device that is revoked: see `ShellEnds.end`. */
-    endShells: async (revoked: PairedSession): Promise<number> => (await shellEnds?.end(revoked)) ?? 0,
+    endShells: async (revoked: PairedSession): Promise<ShellsGone> => (await shellEnds?.end(revoked)) ?? NO_SHELLS,
 
     /** How many shells end with a reduction (contract 01 §6.4): see `ShellEnds.afterReduction`. */
-    afterReduction: async (reduced: PairedSession): Promise<number> => (await shellEnds?.afterReduction(reduced)) ?? 0,
+    afterReduction: async (reduced: PairedSession): Promise<ShellsGone> =>
+      (await shellEnds?.afterReduction(reduced)) ?? NO_SHELLS,
 
     /** Tells every viewer `server shutdown` and ends every program except shells in tmux. */
     async stop(): Promise<void> {

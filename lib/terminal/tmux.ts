@@ -1,3 +1,5 @@
+import { describeError } from '../errors.ts';
+import { unlessUnreadable } from '../host/errors.ts';
 import type { Host, ProcessOrigin } from '../host/index.ts';
 import type { HostUsers } from '../host/users.ts';
 import { sha256 } from '../kit/bytes.ts';
@@ -67,7 +69,10 @@ export function createTmux(file: string, { host, agentHome, log }: TmuxParts) {
 
   /** Arguments before every tmux command. The first use writes the configuration and resets the server. */
   function common(): Promise<string[]> {
-    ready ??= prepare();
+    ready ??= prepare().catch((error) => {
+      ready = undefined;
+      throw error;
+    });
     return ready;
   }
 
@@ -102,14 +107,30 @@ export function createTmux(file: string, { host, agentHome, log }: TmuxParts) {
     log.warn(`shells of an earlier version stay on a tmux server of their own (tmux -L ${SOCKET} attach): ${shown}`);
   }
 
-  async function run(args: string[]): Promise<{ ok: boolean; stdout: string }> {
-    return execute([...(await common()), ...args]);
+  /** Runs a command whose failure may count as "no such session" (contract 02 §3.5). */
+  async function run(args: string[]): Promise<Outcome> {
+    try {
+      return await execute([...(await common()), ...args]);
+    } catch (error) {
+      return { ok: false, stdout: '', stderr: describeError(error) };
+    }
   }
 
-  async function execute(args: string[]): Promise<{ ok: boolean; stdout: string }> {
+  async function execute(args: string[]): Promise<Outcome> {
     const command = { file, args, env: childEnvironment(host.env), cwd: '/' };
-    const { code, stdout } = await host.children.run(command, HELPER_TIMEOUT);
-    return { ok: code === 0, stdout };
+    const { code, stdout, stderr } = await host.children.run(command, HELPER_TIMEOUT);
+    return { ok: code === 0, stdout, stderr };
+  }
+
+  /**
+   * Output of a command; undefined when tmux says that there is no such session, or no server.
+   * @throws Error on every other failure: nobody knows what runs then.
+   */
+  async function ask(args: string[]): Promise<string | undefined> {
+    const { ok, stdout, stderr } = await run(args);
+    if (ok) return stdout;
+    if (ABSENT.test(firstLine(stderr))) return undefined;
+    throw new Error(`tmux ${args[0]} failed: ${firstLine(stderr) || 'it did not run'}`);
   }
 
   /** Sets the server's escape-time after any running change, if it is still wanted by then. */
@@ -118,7 +139,7 @@ export function createTmux(file: string, { host, agentHome, log }: TmuxParts) {
   }
 
   async function ownersOf(id: string): Promise<Owner[]> {
-    const { stdout } = await run(['show-options', '-t', id]);
+    const stdout = (await ask(['show-options', '-t', id])) ?? '';
     return stdout.split('\n').flatMap((line) => {
       const [, family, device = ''] = OWNER_LINE.exec(line) ?? [];
       return family === undefined ? [] : [{ family, device: device === '-' ? '' : device }];
@@ -157,10 +178,9 @@ export function createTmux(file: string, { host, agentHome, log }: TmuxParts) {
     /** Ends a session. False when there is none of this name. */
     kill: async (tmuxName: string): Promise<boolean> => (await run(['kill-session', '-t', target(tmuxName)])).ok,
 
-    /** Every session of the server with the devices that have attached it. */
+    /** Every session of the server with the devices that have attached it. @throws Error when that cannot be told. */
     async shells(): Promise<TmuxShell[]> {
-      const { ok, stdout } = await run(['list-sessions', '-F', '#{session_id} #{session_name}']);
-      if (!ok) return [];
+      const stdout = (await ask(['list-sessions', '-F', '#{session_id} #{session_name}'])) ?? '';
       const found = stdout.split('\n').flatMap((line) => {
         const [, id, name] = /^(\$\d+) (.+)$/.exec(line) ?? [];
         return id === undefined || name === undefined ? [] : [{ id, name: unescaped(name) }];
@@ -168,20 +188,20 @@ export function createTmux(file: string, { host, agentHome, log }: TmuxParts) {
       return Promise.all(found.map(async (shell) => ({ ...shell, owners: await ownersOf(shell.id) })));
     },
 
-    /** Where the programs of a session come from; undefined when it is gone. */
+    /** Where the programs of a session come from; undefined when it is gone. @throws Error when that cannot be told. */
     async origin(id: string): Promise<ProcessOrigin | undefined> {
       const format = '#{pane_pid} #{pid} #{socket_path}';
-      const { ok, stdout } = await run(['list-panes', '-s', '-t', id, '-F', format]);
+      const stdout = (await ask(['list-panes', '-s', '-t', id, '-F', format])) ?? '';
       const rows = stdout.split('\n').flatMap((line) => {
         const [, pane, server, path] = /^(\d+) (\d+) (.+)$/.exec(line) ?? [];
         return pane === undefined ? [] : [{ pane: Number(pane), mark: `TMUX=${path},${server},${id.slice(1)}` }];
       });
-      if (!ok || rows.length === 0) return undefined;
+      if (rows.length === 0) return undefined;
       return { leaders: rows.map(({ pane }) => pane), marks: [...new Set(rows.map(({ mark }) => mark))] };
     },
 
-    /** Ends a session by its id. */
-    end: async (id: string): Promise<boolean> => (await run(['kill-session', '-t', id])).ok,
+    /** Ends a session by its id, if it is there. @throws Error when it may go on. */
+    end: async (id: string): Promise<void> => void (await ask(['kill-session', '-t', id])),
 
     /** Recent text of a session: the screen and up to 200 lines above, without escape codes. Empty without a session. */
     async capture(tmuxName: string): Promise<string> {
@@ -212,13 +232,26 @@ export function createTmux(file: string, { host, agentHome, log }: TmuxParts) {
   };
 }
 
+interface Outcome {
+  ok: boolean;
+  stdout: string;
+  stderr: string;
+}
+
+/** tmux on a session that is gone, a server that has ended, and a socket that was never there (seen with 3.3a). */
+const ABSENT =
+  /^(no such session: |can't find session: |no server running on |error connecting to .+ \(No such file or directory\)$)/;
+
 const OWNER_LINE = new RegExp(`^${OWNER_OPTION}([0-9a-f]{16}) ([0-9a-f]{16}|-)$`);
 
 const firstLine = (text: string): string => text.split('\n', 1)[0] as string;
 
-/** Name of the tmux server's socket: two relays of one user share no shells (contract 02 §3.5). */
+/**
+ * Name of the tmux server's socket: two relays of one user share no shells (contract 02 §3.5).
+ * @throws Error when the real path of the home cannot be told: another name would mean another server, without shells.
+ */
 export async function socketOf({ env, files, users }: TmuxParts['host'], agentHome: string): Promise<string> {
-  const real = async (path: string): Promise<string> => (await files.realPath(path).catch(() => null)) ?? path;
+  const real = async (path: string): Promise<string> => (await unlessUnreadable(files.realPath(path))) ?? path;
   const home = await real(agentHome);
   // Not `HOME`: two relays of one account that differ in it alone would share a server.
   const own = users ? users.home : env.HOME;

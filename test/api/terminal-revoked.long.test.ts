@@ -1,4 +1,5 @@
-import { mkdtemp, rm } from 'node:fs/promises';
+import { execFileSync } from 'node:child_process';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, test, vi } from 'vitest';
@@ -230,6 +231,45 @@ describe.skipIf(!hasProgram('tmux'))('a revoked device with shells in tmux (cont
       expect((await revoke(target, device)).status).toBe(200);
     }
     await vi.waitFor(() => expect(processesWith('HOME', target.agentHome)).toEqual([]));
+  });
+});
+
+describe.skipIf(!hasProgram('tmux'))('a tmux that fails (contract 01 §6.7, 02 §1.5)', () => {
+  /** A relay whose tmux works until `fail()`, and again after `mend()`. */
+  async function startBreakable() {
+    const programs = await mkdtemp(join(tmpdir(), 'svc-relay-programs-'));
+    cleanup.push(() => rm(programs, { recursive: true, force: true }));
+    const real = execFileSync('which', ['tmux'], { encoding: 'utf8' }).trim();
+    const tmux = (text: string) => writeFile(join(programs, 'tmux'), `#!/bin/sh\n${text}\n`, { mode: 0o755 });
+    const mend = () => tmux(`exec ${real} "$@"`);
+    await mend();
+    return { target: await start({ tmux: true, programs }), mend, fail: () => tmux('exit 1') };
+  }
+
+  test.each([
+    ['DELETE', undefined],
+    ['PATCH', { grants: { terminal: 1 } }],
+  ])('%s says that shells may go on, and the relay ends them as soon as it can', async (method, body) => {
+    const { target, mend, fail } = await startBreakable();
+    const device = await pairTerminal(target);
+    const running = await startLasting(await attach(device.client, 'main'));
+    await fail();
+    const request = { method, headers: { 'x-svc-operator': '1' }, ...(body && { body: JSON.stringify(body) }) };
+    const answer = await target.operator(`/sessions/${device.prefix}`, request);
+    expect([answer.status, await answer.json()]).toEqual([
+      503,
+      {
+        ok: false,
+        error: expect.stringContaining('its shells may go on'),
+        applied: true,
+        shells_ended: 0,
+        shells_left: true,
+      },
+    ]);
+    expect(running()).toHaveLength(LASTING_COUNT);
+    await mend();
+    await vi.waitFor(() => expect(running()).toEqual([]));
+    expect(() => target.tmuxRun('list-sessions')).toThrow();
   });
 });
 

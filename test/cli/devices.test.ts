@@ -117,6 +117,19 @@ describe('svc devices (contract 09 §2)', () => {
     expect([revoked.code, revoked.stdout]).toEqual([0, expect.stringMatching(/^Revoked .*\. 1 shell ended\.\n$/)]);
   });
 
+  it('says that shells may go on when the relay cannot end them', async () => {
+    const { prefix } = await phone('Pixel 9');
+    const { terminals } = relay.relay;
+    const { endShells } = terminals;
+    pending.push(() => Object.assign(terminals, { endShells }));
+    Object.assign(terminals, { endShells: async () => ({ count: 0, isLeft: true }) });
+    const { code, stdout, stderr } = await svcDevices('revoke', 'Pixel 9', '--yes');
+    expect([code, stdout]).toEqual([1, '']);
+    expect(stderr).toContain(`Revoked Pixel 9 (android, session ${prefix}), but its shells may go on`);
+    expect(stderr).toContain('svc logs');
+    expect(names()).toEqual([]);
+  });
+
   it('says what is wrong, and what to do: exit 1 or 2', async () => {
     const [one, two] = [await phone('Pixel'), await phone('Pixel')];
     const several = await svcDevices('revoke', 'Pixel', '--yes');

@@ -31,14 +31,17 @@ export async function startTerminalRelay({
   tmux = false,
   env = {},
   tmuxFolder,
+  programs,
 }: {
   tmux?: boolean;
   env?: Record<string, string>;
   /** Where tmux has its sockets; by default in the agent home. */
   tmuxFolder?: string;
+  /** Searched for programs before the path of this process. */
+  programs?: string;
 } = {}) {
   const hostEnv = (home: string) => ({
-    PATH: process.env.PATH ?? '/usr/bin:/bin',
+    PATH: `${programs ? `${programs}:` : ''}${process.env.PATH ?? '/usr/bin:/bin'}`,
     HOME: home,
     SHELL: '/bin/bash',
     LANG: 'C.UTF-8',

@@ -2,26 +2,36 @@ import { describe, expect, test } from 'vitest';
 import type { ProcessOrigin } from '../../../lib/host/index.ts';
 import type { Session as PairedSession } from '../../../lib/sessions/session.ts';
 import type { Session } from '../../../lib/terminal/session.ts';
-import { createShellEnds, type ShellEndsParts } from '../../../lib/terminal/shell-ends.ts';
+import { createShellEnds, NO_SHELLS, type ShellEndsParts } from '../../../lib/terminal/shell-ends.ts';
 import { PHONE, setup } from '../sessions/setup.ts';
 
 /** Paired sessions, and programs that run until they are ended. */
 async function stage(given?: Awaited<ReturnType<typeof setup>>) {
+  const faults = { tmux: false, isHanging: false, left: 0 };
   const paired = given ?? (await setup());
   const { clock, log, sessions } = paired;
   const running = new Map<Session, PairedSession>();
   const ended: string[] = [];
+  const asked: (readonly string[])[] = [];
   const endAll = async ({ marks }: ProcessOrigin) => {
     const own = [...running.keys()].filter(({ mark }) => marks.includes(mark));
     for (const session of own) running.delete(session);
     ended.push(...own.map(({ mark }) => mark));
-    return { ended: own.length, left: 0 };
+    asked.push(marks);
+    return { ended: own.length, left: faults.left };
   };
   const host = { processes: { endAll } } as unknown as ShellEndsParts['host'];
-  const shellEnds = createShellEnds({ host, running, sessions, clock, log, tmux: () => undefined });
+  const tmux = async () => {
+    if (faults.isHanging) await new Promise(() => {});
+    if (faults.tmux) throw new Error('tmux list-sessions failed');
+    return undefined;
+  };
+  const shellEnds = createShellEnds({ host, running, sessions, clock, log, tmux });
   return {
     ...paired,
     shellEnds,
+    faults,
+    asked,
     ended,
     open: (session: PairedSession, mark: string) =>
       void running.set({ mark, pid: 1, tmuxName: undefined } as unknown as Session, session),
@@ -58,7 +68,7 @@ describe('shells of a device whose terminal grant is reduced (contract 01 §6.4,
     open(session, 'one');
     open(session, 'two');
     await sessions.reduce(session, { grants: { terminal: 1 } });
-    expect(await shellEnds.afterReduction(session)).toBe(2);
+    expect(await shellEnds.afterReduction(session)).toEqual({ count: 2, isLeft: false });
     open(session, 'late');
     await clock.advanceAsync(1_000);
     expect(ended).toEqual(['one', 'two', 'late']);
@@ -69,7 +79,7 @@ describe('shells of a device whose terminal grant is reduced (contract 01 §6.4,
     const { session } = await pair({}, { grants: { terminal: 60 } });
     open(session, 'own');
     await sessions.reduce(session, { grants: { bridge: 1 } });
-    expect(await shellEnds.afterReduction(session)).toBe(0);
+    expect(await shellEnds.afterReduction(session)).toEqual(NO_SHELLS);
     await clock.advanceAsync(120_000);
     expect(ended).toEqual([]);
   });
@@ -111,5 +121,72 @@ describe('shells of a device whose terminal grant is reduced (contract 01 §6.4,
     open(session, 'kept');
     await clock.advanceAsync(120_000);
     expect(ended).toEqual([]);
+  });
+});
+
+describe('shells that cannot be ended (contract 01 §6.7, 02 §1.5)', () => {
+  test('are said to be left when tmux fails, bare ones end all the same, and tmux is asked again until it answers', async () => {
+    const { sessions, shellEnds, pair, clock, log, ended, faults, open } = await stage();
+    const { session } = await pair();
+    open(session, 'bare');
+    faults.tmux = true;
+    const ending = shellEnds.end(session);
+    await sessions.revoke(session);
+    expect(await ending).toEqual({ count: 1, isLeft: true });
+    expect(ended).toEqual(['bare']);
+    const failures = () => log.lines.filter((line) => line.includes('may go on'));
+    expect(failures()).toHaveLength(1);
+    await clock.advanceAsync(600_000);
+    expect(clock.pending).toBe(1);
+    faults.tmux = false;
+    await clock.advanceAsync(60_000);
+    expect(clock.pending).toBe(0);
+    expect(failures()).toHaveLength(1);
+  });
+
+  test('are tried again by what marks them, not by numbers that others may have by then', async () => {
+    const { shellEnds, pair, clock, faults, asked, open } = await stage();
+    const { session } = await pair();
+    open(session, 'stubborn');
+    faults.left = 1;
+    expect(await shellEnds.end(session)).toEqual({ count: 1, isLeft: true });
+    asked.length = 0;
+    faults.left = 0;
+    await clock.advanceAsync(1_000);
+    expect(asked).toEqual([['stubborn'], ['stubborn']]);
+    await clock.advanceAsync(600_000);
+    expect(asked).toHaveLength(2);
+  });
+
+  test('are said to be left when nothing is known after five seconds', async () => {
+    const { shellEnds, pair, clock, faults } = await stage();
+    const { session } = await pair();
+    faults.isHanging = true;
+    const ending = shellEnds.end(session);
+    await clock.advanceAsync(5_000);
+    expect(await ending).toEqual({ count: 0, isLeft: true });
+  });
+
+  test('of a reduced grant are ended after a restart, too', async () => {
+    const before = await stage();
+    const { session } = await before.pair();
+    before.faults.tmux = true;
+    await before.sessions.reduce(session, { grants: { terminal: 1 } });
+    await before.clock.advanceAsync(10_000);
+    await before.shellEnds.stop();
+    const paired = await before.restart();
+    expect(paired.sessions.list()[0]?.terminalReduced).toBe(true);
+    await stage(paired);
+    await paired.clock.advanceAsync(0);
+    expect(paired.sessions.list()[0]?.terminalReduced).toBeUndefined();
+  });
+
+  test('are left alone by a relay that stops', async () => {
+    const { shellEnds, pair, clock, faults } = await stage();
+    const { session } = await pair();
+    faults.tmux = true;
+    await shellEnds.end(session);
+    await shellEnds.stop();
+    expect(clock.pending).toBe(0);
   });
 });

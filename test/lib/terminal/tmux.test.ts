@@ -3,7 +3,7 @@ import type { Command, Host } from '../../../lib/host/index.ts';
 import { childEnvironment, resolveShell, workingDirectory } from '../../../lib/terminal/environment.ts';
 import { listRows } from '../../../lib/terminal/list.ts';
 import type { Session } from '../../../lib/terminal/session.ts';
-import { createTmux } from '../../../lib/terminal/tmux.ts';
+import { createTmux, type Tmux } from '../../../lib/terminal/tmux.ts';
 import { createTestLog } from '../../support/log.ts';
 
 const OWNER = { family: 'f'.repeat(16), device: 'd'.repeat(16) };
@@ -11,7 +11,10 @@ const OWNER = { family: 'f'.repeat(16), device: 'd'.repeat(16) };
 interface FakeHostOptions {
   writable?: boolean;
   stdout?: string;
+  stderr?: string;
   code?: number | null;
+  /** Errno of every look at a real path. */
+  unresolved?: string;
   /** Whether the first command is recorded, too. */
   showsFirst?: boolean;
   home?: string;
@@ -20,7 +23,8 @@ interface FakeHostOptions {
 }
 
 function fakeHost(options: FakeHostOptions = {}) {
-  const { writable = true, stdout = '', code = 0, showsFirst = false, home = '/home/a/.svc', config = null } = options;
+  const { writable = true, stdout = '', stderr = '', code = 0, showsFirst = false } = options;
+  const { home = '/home/a/.svc', config = null, unresolved } = options;
   const log = createTestLog();
   const commands: Command[] = [];
   const written: { path: string; text: string; mode: number }[] = [];
@@ -28,7 +32,10 @@ function fakeHost(options: FakeHostOptions = {}) {
     env: { PATH: '/bin', TMUX: '/tmp/other,1,0', SECRET: 'x', HOME: '/home/a' },
     files: {
       readText: async () => config,
-      realPath: async (path: string) => path,
+      realPath: async (path: string) => {
+        if (unresolved) throw Object.assign(new Error(`${unresolved}: injected`), { code: unresolved });
+        return path;
+      },
       writeAtomic: async (path: string, bytes: Uint8Array, mode: number) => {
         if (!writable) throw new Error('EROFS');
         written.push({ path, text: new TextDecoder().decode(bytes), mode });
@@ -37,9 +44,10 @@ function fakeHost(options: FakeHostOptions = {}) {
     children: {
       run: async (command: Command) => {
         // Every use begins with this call, which has a test of its own.
-        if (!showsFirst && command.args.includes('escape-time')) return { code: 1, stdout: '' };
+        if (!showsFirst && command.args.includes('escape-time'))
+          return { code: 1, stdout: '', stderr: 'no server running on /tmp/tmux-0/svc-relay' };
         commands.push(command);
-        return { code, stdout };
+        return { code, stdout, stderr };
       },
     },
   } as unknown as Host;
@@ -51,6 +59,56 @@ async function configOf(home: string): Promise<string> {
   await tmux.list();
   return written[0]?.text ?? '';
 }
+
+describe('what a revoke must know of tmux (contract 02 §1.5)', () => {
+  const questions = [
+    ['shells', (tmux: Tmux) => tmux.shells()],
+    ['origin', (tmux: Tmux) => tmux.origin('$3')],
+    ['end', (tmux: Tmux) => tmux.end('$3')],
+  ] as const;
+
+  test.each([
+    ['no server', 'no server running on /tmp/tmux-0/svc-relay\n'],
+    ['no socket', 'error connecting to /tmp/tmux-0/svc-relay (No such file or directory)\n'],
+    ['no session', "can't find session: $3\n"],
+    ['no session of the options', 'no such session: $3\n'],
+  ])('%s: no shells', async (_, stderr) => {
+    for (const [name, ask] of questions) {
+      const nothing = name === 'shells' ? [] : undefined;
+      expect(await ask(fakeHost({ code: 1, stderr }).tmux), name).toEqual(nothing);
+    }
+  });
+
+  test.each<[string, FakeHostOptions]>([
+    ['tmux did not run', { code: null }],
+    ['tmux failed', { code: 1 }],
+    ['the socket is refused', { code: 1, stderr: 'error connecting to /tmp/tmux-0/x (Permission denied)\n' }],
+    ['the server was lost', { code: 1, stderr: 'server exited unexpectedly\n' }],
+    ['no descriptors are left for the path of the home', { unresolved: 'EMFILE' }],
+    ['the disk fails under the home', { unresolved: 'EIO' }],
+  ])('%s: nobody knows, which throws', async (_, options) => {
+    for (const [name, ask] of questions) await expect(ask(fakeHost(options).tmux), name).rejects.toThrow('tmux');
+  });
+
+  test('owners that cannot be read throw: the shell is not taken for nobody\u2019s', async () => {
+    const { host, log } = fakeHost({ stdout: '$3 svc-a\n' });
+    const run = host.children.run;
+    host.children.run = async (command, timeout) =>
+      command.args.includes('show-options') ? { code: null, stdout: '', stderr: '' } : run(command, timeout);
+    const tmux = createTmux('/usr/bin/tmux', { host, agentHome: '/home/a/.svc', log });
+    await expect(tmux.shells()).rejects.toThrow('show-options');
+  });
+
+  test('a home whose path could not be told is looked up again', async () => {
+    const { host, log } = fakeHost({ stdout: '' });
+    const { realPath } = host.files;
+    host.files.realPath = async () => Promise.reject(Object.assign(new Error('EMFILE'), { code: 'EMFILE' }));
+    const tmux = createTmux('/usr/bin/tmux', { host, agentHome: '/home/a/.svc', log });
+    await expect(tmux.shells()).rejects.toThrow('EMFILE');
+    host.files.realPath = realPath;
+    expect(await tmux.shells()).toEqual([]);
+  });
+});
 
 describe('tmux commands (contract 02 §3.5)', () => {
   test('name their target exactly, on a server of their own', async () => {
@@ -175,7 +233,7 @@ describe('tmux commands (contract 02 §3.5)', () => {
     expect(listing.commands[1]?.args.slice(-3)).toEqual(['show-options', '-t', '$3']);
     const { tmux } = fakeHost({ stdout: '77 9 /tmp/tmux-0/svc relay\n78 9 /tmp/tmux-0/svc relay\n' });
     expect(await tmux.origin('$3')).toEqual({ leaders: [77, 78], marks: ['TMUX=/tmp/tmux-0/svc relay,9,3'] });
-    expect(await fakeHost({ code: 1 }).tmux.origin('$3')).toBeUndefined();
+    expect(await fakeHost({ code: 1, stderr: "can't find session: $3\n" }).tmux.origin('$3')).toBeUndefined();
   });
 
   test('list sessions with any characters in their names', async () => {
