@@ -1,4 +1,4 @@
-import { rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, rmSync, utimesSync, writeFileSync } from 'node:fs';
 import { mkdir, readdir, readFile, stat, symlink } from 'node:fs/promises';
 import { request as httpRequest } from 'node:http';
 import { join } from 'node:path';
@@ -6,13 +6,20 @@ import { afterEach, describe, expect, it, vi } from 'vitest';
 import { routes } from '../../handlers/routes.ts';
 import { openLimiter } from '../../lib/access/limiter.ts';
 import { openOperatorKey } from '../../lib/access/operator-key.ts';
-import type { Host } from '../../lib/host/index.ts';
+import type { Command, Host } from '../../lib/host/index.ts';
 import { createNodeHost } from '../../lib/host/node/index.ts';
 import { createUsers } from '../../lib/host/node/users.ts';
 import { createLog } from '../../lib/log.ts';
 import { openSecurity } from '../../lib/operator/security.ts';
 import { createQrSecret } from '../../lib/pairing/secret.ts';
 import { findIdentity, openIdentity } from '../../lib/secure-link/identity.ts';
+import type { Session } from '../../lib/sessions/session.ts';
+import { openSessions } from '../../lib/sessions/sessions.ts';
+import { resolveShell } from '../../lib/terminal/environment.ts';
+import { ownerOf } from '../../lib/terminal/owner.ts';
+import { createShellEnds } from '../../lib/terminal/shell-ends.ts';
+import { createTmux } from '../../lib/terminal/tmux.ts';
+import { createArtifacts } from '../../lib/voice/artifacts.ts';
 import { createStores } from '../../storage/index.ts';
 import type { StoreName, Stores } from '../../storage/schema.ts';
 import { type BuiltOptions, type BuiltTarget, cleanups, startBuiltTarget } from '../support/built-relay.ts';
@@ -333,5 +340,203 @@ describe('secrets of the relay itself', () => {
         ),
       (allow, fault) => expect({ fault, allow }).not.toEqual({ fault, allow: true }),
     );
+  });
+});
+
+describe('what has been taken away', () => {
+  const log = createLog('ERROR', () => {});
+  const MONTH = 30 * 24 * 3600;
+
+  it('stays away when the stored sessions cannot all be read: the relay does not start, or has just those', async () => {
+    const stores = createStores('node');
+    const clock = createTestClock();
+    const open = (store = stores.open('sessions')) => openSessions({ store, clock, log });
+    const before = await open();
+    const make = async (id: string, ttlSeconds = 0) => {
+      const device = { name: id, id, model: '', platform: '', surface: 'web', formFactor: 'phone' } as const;
+      return (await before.create({ device, policy: { ttlSeconds }, transportHint: 'ws' })).session;
+    };
+    const [kept, reduced, revoked, expired, overdue] = await Promise.all([
+      ...['kept', 'reduced', 'revoked'].map((id) => make(id)),
+      ...['expired', 'overdue'].map((id) => make(id, MONTH)),
+    ]);
+    await before.reduce(reduced as Session, { grants: { terminal: 1 } });
+    await before.reduce(overdue as Session, { ttlSeconds: 1 });
+    await before.revoke(revoked as Session);
+    clock.advance((MONTH + 1) * 1000);
+    const families = (sessions: readonly Session[]) => sessions.map(({ family }) => family).sort();
+    const alive = families([kept, reduced] as Session[]);
+    const records = new Map(
+      await Promise.all(
+        (await stores.open('sessions').getKeys()).map(
+          async (key) => [key, await stores.open('sessions').getItem(key)] as const,
+        ),
+      ),
+    );
+
+    const calls = await withEveryFault(
+      async () => {
+        // What an earlier round has removed is there again.
+        await Promise.all([...records].map(([key, record]) => stores.open('sessions').setItem(key, record as never)));
+        return open(faults.wrap('sessions', stores.open('sessions'))).catch(() => null);
+      },
+      async (sessions, fault) => {
+        if (!sessions) return;
+        const listed = sessions.list();
+        expect({ fault, alive: families(listed) }).toEqual({ fault, alive });
+        const terminal = listed.find(({ family }) => family === reduced?.family)?.grants.terminal as number;
+        expect({ fault, isOver: terminal < clock.now() / 1000 }).toEqual({ fault, isOver: true });
+        expect({ fault, shells: families(sessions.takeExpiredWhileDown()) }).toEqual({
+          fault,
+          shells: [overdue?.family],
+        });
+        await sessions.flush();
+        expect({ fault, stored: (await stores.open('sessions').getKeys()).sort() }).toEqual({ fault, stored: alive });
+      },
+    );
+    expect(calls).toBeGreaterThan(records.size);
+    expect(families([expired, revoked] as Session[]).some((family) => alive.includes(family))).toBe(false);
+  });
+
+  it('leaves no shell that nobody is told of, whichever call of tmux or the disk fails', async () => {
+    const agentHome = await temporaryDirectory();
+    const { users, ...node } = createNodeHost({ agentHome, env: { HOME: agentHome, PATH: '' } });
+    const { sessions, pairs } = await (async () => {
+      const sessions = await openSessions({
+        store: createStores('node').open('sessions'),
+        clock: createTestClock(),
+        log,
+      });
+      const device = (id: string) =>
+        ({ name: id, id, model: '', platform: '', surface: 'web', formFactor: 'phone' }) as const;
+      const make = async (id: string) =>
+        (await sessions.create({ device: device(id), policy: {}, transportHint: 'ws' })).session;
+      return { sessions, pairs: [await make('own'), await make('other')] as [Session, Session] };
+    })();
+    const [own, other] = pairs;
+    const ABSENT = { code: 1, stdout: '', stderr: "can't find session: $9\n" };
+    const owners = new Map<string, Session[]>();
+    /** A tmux server with the sessions of `owners`. */
+    const answer = (args: readonly string[]) => {
+      const id = args[args.indexOf('-t') + 1] ?? '';
+      const found = owners.get(id);
+      const ok = (stdout: string) => ({ code: 0, stdout, stderr: '' });
+      if (args.includes('list-sessions'))
+        return ok([...owners.keys()].map((id) => `${id} svc-x${id.slice(1)}\n`).join(''));
+      if (!found) return args.includes('-t') ? ABSENT : ok('');
+      if (args.includes('show-options')) {
+        const lines = found
+          .map((session) => ownerOf(session))
+          .map(({ family, device }) => `@svc-device-${family} ${device}`);
+        return ok(lines.join('\n'));
+      }
+      if (args.includes('list-panes')) return ok(`4194304 9 /tmp/tmux-0/svc-relay\n`);
+      owners.delete(id);
+      return ok('');
+    };
+    const DID_NOT_RUN = { code: null, stdout: '', stderr: '' };
+    const faulty = faults.wrap('children', { run: async ({ args }: Command) => answer(args) });
+    const host = {
+      ...node,
+      children: { ...node.children, run: (command: Command) => faulty.run(command).catch(() => DID_NOT_RUN) },
+      processes: { ...node.processes, endAll: async () => ({ ended: 1, left: 0 }) },
+    };
+
+    const calls = await withEveryFault(
+      async () => {
+        owners.clear();
+        for (const [id, by] of [
+          ['$1', [own]],
+          ['$2', [own, other]],
+          ['$3', [other]],
+          ['$4', [own]],
+        ] as const) {
+          owners.set(id, [...by]);
+        }
+        const clock = createTestClock();
+        const tmux = createTmux('/usr/bin/tmux', { host: { ...host, users }, agentHome, log });
+        const parts = { host, running: new Map(), sessions, clock, log, tmux: async () => tmux };
+        const shellEnds = createShellEnds(parts);
+        const { isLeft } = await shellEnds.end(own);
+        const left = [...owners.keys()];
+        faults.disarm();
+        await clock.advanceAsync(1_000);
+        await shellEnds.stop();
+        return { isLeft, left, afterwards: [...owners.keys()] };
+      },
+      ({ isLeft, left, afterwards }, fault) => {
+        const isHidden = !isLeft && (left.includes('$1') || left.includes('$4'));
+        expect({ fault, isHidden, left }).toMatchObject({ fault, isHidden: false });
+        expect({ fault, afterwards }).toEqual({ fault, afterwards: ['$2', '$3'] });
+      },
+    );
+    expect(calls).toBeGreaterThan(8);
+  });
+});
+
+describe('programs and recordings', () => {
+  const log = createLog('ERROR', () => {});
+
+  it('a shell that cannot be looked at is not replaced by one with fewer restrictions', async () => {
+    const { find } = createNodeHost({ agentHome: await temporaryDirectory(), env: { PATH: '' } }).children;
+    const wanted = '/bin/sh';
+    expect(await resolveShell({ find }, [wanted, '/bin/bash'])).toBe(wanted);
+    const calls = await withEveryFault(
+      () => resolveShell({ find }, [wanted, '/bin/bash']).catch(() => null),
+      (shell, fault) =>
+        expect({ fault, isOther: shell !== null && shell !== wanted }).toEqual({ fault, isOther: false }),
+    );
+    expect(calls).toBeGreaterThan(0);
+  });
+
+  it('no recording is named that is not there as a whole; each is private; what is no recording, or young, stays', async () => {
+    const DAY = 24 * 3600 * 1000;
+    const pcm = new Uint8Array(960).fill(7);
+    const OLD = 'realtime-20200101-000000-abc.wav';
+    const YOUNG = 'realtime-20200102-000000-abc.wav';
+    const THERE = [OLD, YOUNG, 'diary.wav', 'notes.jsonl'];
+    const agentHome = await temporaryDirectory();
+    const host = createNodeHost({ agentHome, env: { HOME: agentHome, PATH: '' } });
+    let round = 0;
+    const calls = await withEveryFault(
+      async () => {
+        // Not by `temporaryDirectory`, whose calls would fail, too.
+        const runDir = mkdtempSync(join(agentHome, 'run-'));
+        for (const name of THERE) writeFileSync(join(runDir, name), name);
+        const clock = createTestClock(Date.now());
+        for (const name of [OLD, 'diary.wav', 'notes.jsonl']) {
+          const then = new Date(clock.now() - 100 * DAY);
+          utimesSync(join(runDir, name), then, then);
+        }
+        const artifacts = createArtifacts({ host, clock, log });
+        const scope = { runDir, section: {} };
+        const session = artifacts.open({ prefix: 'realtime', sessionId: `round${round++}`, scope });
+        session.record({ type: 'begun' });
+        const path = session.startAudio(24_000);
+        session.audio(pcm);
+        const saved = await session.savedAudio(path);
+        session.recordEnd({ type: 'ended' });
+        await session.settled();
+        artifacts.stop();
+        return { runDir, path, saved };
+      },
+      async ({ runDir, path, saved }, fault) => {
+        expect({ fault, isKnown: ['', path].includes(saved) }).toEqual({ fault, isKnown: true });
+        if (saved !== '') {
+          const bytes = await readFile(saved);
+          const found = { fault, length: bytes.length, size: bytes.readUInt32LE(40) };
+          expect(found).toEqual({ fault, length: 44 + pcm.length, size: pcm.length });
+        }
+        for (const name of [YOUNG, 'diary.wav', 'notes.jsonl']) {
+          expect({ fault, name, stays: (await stat(join(runDir, name))).isFile() }).toMatchObject({ stays: true });
+        }
+        const own = (await readdir(runDir)).filter((name) => !THERE.includes(name));
+        for (const name of own) {
+          const mode = (await stat(join(runDir, name))).mode & 0o777;
+          expect({ fault, name, mode }).toEqual({ fault, name, mode: 0o600 });
+        }
+      },
+    );
+    expect(calls).toBeGreaterThan(3);
   });
 });
