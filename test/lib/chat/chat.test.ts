@@ -1,4 +1,6 @@
-import { describe, expect, it } from 'vitest';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
+import { describe, expect, it, vi } from 'vitest';
 import { type ChatClient, createChat } from '../../../lib/chat/chat.ts';
 import type { Upstream, UpstreamRequest } from '../../../lib/host/upstream.ts';
 import type { WatermarkLimits } from '../../../lib/socket/watermark.ts';
@@ -277,6 +279,55 @@ describe('limits and cancellation', () => {
       ['system', 'error', 'c2'],
     ]);
     expect([chat.running(), clock.pending]).toEqual([0, 0]);
+  });
+
+  it('the end of one request leaves the others of its client to be cancelled and counted', async () => {
+    const { chat, client, requests, bodies } = setUp();
+    chat.send(client, 'c1', TURN);
+    chat.send(client, 'c2', TURN);
+    await settled();
+    bodies[0]?.end();
+    await vi.waitFor(() => expect(chat.streamsOf(client)).toBe(1));
+    expect(chat.running()).toBe(1);
+    chat.drop(client);
+    expect(requests[1]?.signal.aborted).toBe(true);
+    expect(chat.running()).toBe(0);
+  });
+
+  it('requests that end after their client was dropped do not take its new ones with them', async () => {
+    const { chat, client, requests } = setUp({ answers: false });
+    chat.send(client, 'c1', TURN);
+    chat.drop(client);
+    chat.send(client, 'c2', TURN);
+    await settled();
+    expect(chat.streamsOf(client)).toBe(1);
+    chat.drop(client);
+    expect(requests[1]?.signal.aborted).toBe(true);
+  });
+
+  it('a client whose requests have ended is forgotten', async () => {
+    setFlagsFromString('--expose-gc');
+    const collect = runInNewContext('gc') as () => void;
+    const { chat, client, requests, bodies } = setUp();
+    const seen = await (async () => {
+      const own = { ...client };
+      chat.send(own, 'c1', TURN);
+      await settled();
+      bodies[0]?.end();
+      await vi.waitFor(() => expect(chat.streamsOf(own)).toBe(0));
+      return new WeakRef(own);
+    })();
+    // The fake upstream's own way to the client.
+    requests.length = 0;
+    bodies.length = 0;
+    let isKept = true;
+    for (let round = 0; isKept && round < 20; round++) {
+      // A reference that was looked up stays alive until the end of its turn.
+      await settled();
+      collect();
+      isKept = seen.deref() !== undefined;
+    }
+    expect(isKept).toBe(false);
   });
 
   it('stop ends all requests of all clients', async () => {

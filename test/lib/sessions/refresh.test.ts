@@ -236,3 +236,31 @@ describe('a dead refresh token that is shown again (01 §6.5)', () => {
     expect(next?.refreshToken?.slice(22)).not.toBe(refreshToken.slice(22));
   });
 });
+
+describe('a refresh and the key of the device (handlers/web/README.md)', () => {
+  const KEY = 'k'.repeat(43);
+  const OTHER = 'o'.repeat(43);
+
+  it('binds a session that is bound to no key: a copy of its new credentials is worth nothing, also after a restart', async () => {
+    const first = await setup();
+    const { refreshToken = '' } = await first.pair();
+    const { session, token, refreshToken: next = '' } = (await first.sessions.refresh(refreshToken, PHONE, KEY)) ?? {};
+    expect(session?.keyThumbprint).toBe(KEY);
+    for (const { sessions } of [first, await first.restart()]) {
+      for (const proved of [undefined, OTHER]) {
+        expect(sessions.authenticate(token ?? '', proved)).toBeUndefined();
+        expect(await sessions.refresh(next, PHONE, proved)).toBeUndefined();
+      }
+      expect(sessions.authenticate(token ?? '', KEY)?.family).toBe(session?.family);
+    }
+    expect((await first.sessions.refresh(next, PHONE, KEY))?.session.keyThumbprint).toBe(KEY);
+  });
+
+  it('leaves one unbound that comes without a proof', async () => {
+    const { sessions, pair } = await setup();
+    const { refreshToken = '' } = await pair();
+    const next = await sessions.refresh(refreshToken, PHONE);
+    expect(next?.session.keyThumbprint).toBeUndefined();
+    expect(sessions.authenticate(next?.token ?? '')).toBe(next?.session);
+  });
+});
