@@ -201,7 +201,7 @@ function descriptionOf(item: unknown): string | undefined {
   return found.find((text) => text !== undefined)?.replace(/\.$/, '');
 }
 
-/** `Rex - confident, clear`: the name of a voice, and its short description where there is one (contract 05 §11). */
+/** `Rex - confident, clear`: the name of a voice, and the provider's short description where it gives one (contract 05 §11). */
 export function voiceLabel({ id, label = capitalized(id), description }: Listed): string {
   return description === undefined || label.includes(' - ') ? label : `${label} - ${description}`;
 }

@@ -15,14 +15,6 @@ const XAI_VOICES =
     ' ',
   );
 const XAI_MODELS = ['xai-tts', 'grok-voice-latest', 'grok-voice-think-fast-1.0'];
-/** From xAI's documentation (2026-11), for lists without descriptions. */
-const XAI_DESCRIPTIONS: ReadonlyMap<string, string> = new Map([
-  ['ara', 'warm, friendly'],
-  ['eve', 'energetic, upbeat'],
-  ['leo', 'authoritative, strong'],
-  ['rex', 'confident, clear'],
-  ['sal', 'smooth, balanced'],
-]);
 const XAI_RECOMMENDED = ['eve', 'ara', 'sal'];
 const OPENAI_RECOMMENDED = ['marin', 'cedar', 'coral'];
 const OPENAI_OLD_VOICES = 'alloy ash coral echo fable onyx nova sage shimmer'.split(' ');
@@ -244,10 +236,7 @@ const xai: Discovery = {
   discover: discoverXai,
   parts(_, discovered) {
     const listed = discovered?.voices ?? [];
-    const builtin = (listed.length > 0 ? listed : XAI_VOICES.map((id): Listed => ({ id }))).map((voice) => ({
-      ...voice,
-      description: voice.description ?? XAI_DESCRIPTIONS.get(voice.id),
-    }));
+    const builtin = listed.length > 0 ? listed : XAI_VOICES.map((id): Listed => ({ id }));
     const custom = discovered?.customVoices ?? [];
     const [ids, customIds] = [idsOf(builtin), idsOf(custom)];
     const recommended = XAI_RECOMMENDED.filter((id) => ids.includes(id));

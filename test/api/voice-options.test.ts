@@ -26,7 +26,8 @@ async function startLists() {
   provider.onCall((call) => {
     const key = call.headers.authorization ?? `Bearer ${call.headers['xi-api-key']}`;
     if (key !== `Bearer ${SECRET}`) return call.answer(401, `wrong key ${key}`);
-    if (call.path === '/x/v1/tts/voices') return call.answer(200, { voices: [{ voice_id: 'eve', name: 'Eve' }] });
+    if (call.path === '/x/v1/tts/voices')
+      return call.answer(200, { voices: [{ voice_id: 'eve', name: 'Eve', description: 'Energetic' }] });
     if (call.path === '/x/v1/custom-voices') {
       const isFirst = !call.query.has('pagination_token');
       const page = { custom_voices: [{ voice_id: isFirst ? 'mine' : 'voice/9' }] };
@@ -62,7 +63,7 @@ describeMatrix('provider options and validation (contract 05 §11)', (start) => 
         name: 'xAI Grok TTS',
         models: ['xai-tts'],
         voices: ['eve', 'ara', 'rex', 'sal', 'leo', 'mine', 'voice/9'],
-        voice_labels: { eve: 'Eve - energetic, upbeat', mine: 'Mine (custom)' },
+        voice_labels: { eve: 'Eve - Energetic', mine: 'Mine (custom)' },
         requires_manual_id: false,
       },
       default_provider: 'stub',

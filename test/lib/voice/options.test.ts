@@ -66,7 +66,16 @@ const paths = (calls: UpstreamRequest[]) => calls.map(({ url }) => new URL(url).
 
 const XAI: Answers = ({ pathname }) =>
   pathname.endsWith('/tts/voices')
-    ? { voices: [{ voice_id: 'eve', name: 'Eve' }, { id: 'nova' }, 'ara', { voice: 'sal', name: 'Sal - warm' }, {}, 7] }
+    ? {
+        voices: [
+          { voice_id: 'eve', name: 'Eve', description: 'energetic, upbeat.' },
+          { id: 'nova' },
+          'ara',
+          { voice: 'sal', name: 'Sal - warm' },
+          {},
+          7,
+        ],
+      }
     : { custom_voices: [{ voice_id: 'c1', name: 'Mine' }, { voice_id: 'c2' }] };
 
 const ELEVENLABS: Answers = ({ pathname }) =>
@@ -151,8 +160,8 @@ describe('options without discovery (contract 05 §11)', () => {
     expect(xai.voice_groups[0]?.values).toHaveLength(26);
     expect(xai.voices.slice(0, 7)).toEqual(['eve', 'ara', 'rex', 'sal', 'leo', 'carina', 'zagan']);
     expect(xai.voices).toHaveLength(26);
-    expect(xai.voice_labels).toMatchObject({ zenith: 'Zenith', rex: 'Rex - confident, clear' });
-    expect(xai.voice_metadata.rex).toMatchObject({ label: 'Rex - confident, clear' });
+    expect(xai.voice_labels).toMatchObject({ zenith: 'Zenith', rex: 'Rex', eve: 'Eve' });
+    expect(xai.voice_metadata.rex).toMatchObject({ label: 'Rex' });
     expect(Object.keys(xai.model_voice_compatibility)).toEqual([
       'xai-tts',
       'grok-voice-latest',
@@ -189,7 +198,8 @@ describe('discovery (contract 05 §11)', () => {
     expect(xai.voice_labels).toEqual({
       eve: 'Eve - energetic, upbeat',
       nova: 'Nova',
-      ara: 'Ara - warm, friendly',
+      // No text of its own, so none is added.
+      ara: 'Ara',
       sal: 'Sal - warm',
       c1: 'Mine (custom)',
       c2: 'C2 (custom)',
