@@ -161,7 +161,11 @@ export function createTerminalView(parts: TerminalViewParts): TerminalView {
       stamped(style.bold(`? ${printable(question.title)}`), ...rows);
     },
     answered: (question, outcome) => stamped(`  ${printable(question.title)}: ${outcomeText(question, outcome)}`),
-    message: (message, surface) => stamped(messageText(message, surface, style)),
+    message(message, surface) {
+      stamped(messageText(message, surface, style));
+      // Text that goes into a file or another program is seen by nobody yet.
+      return live && !closed;
+    },
     backlog: (count) =>
       stamped(style.dim(`${count === 1 ? '1 queued message' : `${count} queued messages`} received.`)),
     replied: ({ text }) => stamped(style.dim(`The relay received your reply: ${printable(text).slice(0, 60)}`)),

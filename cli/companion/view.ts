@@ -20,7 +20,8 @@ export interface View {
   command(row: CommandRow): void;
   asked(question: OpenQuestion): void;
   answered(question: Question, outcome: QuestionOutcome): void;
-  message(message: ReceivedMessage, surface: Surface): void;
+  /** Whether somebody sees it now. */
+  message(message: ReceivedMessage, surface: Surface): boolean;
   /** All queued messages have arrived. */
   backlog(count: number): void;
   /** The relay has acknowledged a reply. */
@@ -58,7 +59,7 @@ export function createJsonView(context: CommandContext, clock: Clock): View {
     asked: ({ requestId, verb, title, detail, about, timeoutMs }) =>
       put('confirm', { request_id: requestId, verb, title, detail, ...about, timeout_ms: timeoutMs }),
     answered: ({ requestId }, outcome) => put('confirmed', { request_id: requestId, answer: outcome }),
-    message: ({ messageId, chatId, title, text, surfacing, replyTo, sentAt, queued }, surface) =>
+    message({ messageId, chatId, title, text, surfacing, replyTo, sentAt, queued }, surface) {
       put('message', {
         message_id: messageId,
         chat_id: chatId,
@@ -69,7 +70,10 @@ export function createJsonView(context: CommandContext, clock: Clock): View {
         sent_at: sentAt,
         queued,
         surface,
-      }),
+      });
+      // Nobody knows what the reader does with it.
+      return false;
+    },
     backlog: (count) => put('backlog', { count }),
     replied: ({ message_id, chat_id, reply_to }) => put('reply', { message_id, chat_id, reply_to, state: 'received' }),
     subscribed: (isSubscribed) => put('messages', { subscribed: isSubscribed }),

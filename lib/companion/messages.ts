@@ -53,7 +53,8 @@ export interface MessagesParts {
   settings: Pick<SettingsStore, 'get' | 'onChange'>;
   clock: Clock;
   log: Log;
-  onMessage(message: ReceivedMessage, surface: Surface): void;
+  /** Whether the owner sees it now. */
+  onMessage(message: ReceivedMessage, surface: Surface): boolean;
   /** All queued messages have arrived. */
   onBacklog(count: number): void;
   /** The relay has acknowledged a reply. */
@@ -110,7 +111,10 @@ export function createMessages(parts: MessagesParts): Messages {
           const message = readMessage(payload);
           if (!message) return log.warn('the relay sent a malformed message');
           // Kept before it is shown; a duplicate is shown once.
-          if (cache.add(message)) parts.onMessage(message, surfaceOf(message, isThreadOpen));
+          const isNew = cache.add(message);
+          if (isNew && parts.onMessage(message, surfaceOf(message, isThreadOpen))) cache.shown(message);
+          // One that comes again: its receipt may be lost (contract 09 §1).
+          if (cache.isShown(message)) send?.('proactive.shown', { message_id: message.messageId });
         } else if (type === 'proactive.backlog.complete') {
           if (typeof payload.count === 'number') parts.onBacklog(payload.count);
         } else if (type === 'proactive.reply.ack') {
@@ -174,19 +178,22 @@ function surfaceOf({ surfacing }: ReceivedMessage, isThreadOpen: boolean): Surfa
 /** The 100 newest messages (contract 04 §5.3), each once: a relay that cannot know whether one arrived sends it again. */
 function createMessageCache() {
   let messages: readonly ReceivedMessage[] = [];
-  /** Oldest first. */
-  const known = new Set<string>();
+  /** Whether each was shown, oldest first. */
+  const known = new Map<string, boolean>();
   const get = (messageId: string) => messages.find((message) => message.messageId === messageId);
   return {
     /** False for a duplicate. */
     add(message: ReceivedMessage): boolean {
-      const isDuplicate = known.delete(message.messageId);
-      known.add(message.messageId);
-      if (isDuplicate) return false;
-      if (known.size > MAX_KNOWN) known.delete(known.values().next().value as string);
+      const wasShown = known.get(message.messageId);
+      known.delete(message.messageId);
+      known.set(message.messageId, wasShown ?? false);
+      if (wasShown !== undefined) return false;
+      if (known.size > MAX_KNOWN) known.delete(known.keys().next().value as string);
       messages = [message, ...messages].slice(0, MAX_MESSAGES);
       return true;
     },
+    shown: ({ messageId }: ReceivedMessage): void => void known.set(messageId, true),
+    isShown: ({ messageId }: ReceivedMessage): boolean => known.get(messageId) === true,
     list: () => messages,
     get,
   };

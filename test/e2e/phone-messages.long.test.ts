@@ -127,7 +127,10 @@ it.each<[number, FaultKind[]]>([
       settings: store,
       clock: systemClock,
       log,
-      onMessage: ({ messageId }) => got.push(messageId),
+      onMessage({ messageId }) {
+        got.push(messageId);
+        return false;
+      },
       onBacklog: () => {},
       onAcknowledged: ({ text }) => acknowledged.add(text),
       onSubscribed: () => {},

@@ -5,7 +5,7 @@ import { createTestLog } from '../../support/log.ts';
 
 type Sent = [type: string, payload: Record<string, unknown>];
 
-function setup({ enabled = true } = {}) {
+function setup({ enabled = true, isSeen = false } = {}) {
   const listeners = new Set<(settings: { messagesEnabled: boolean }) => void>();
   const told: unknown[][] = [];
   let settings = { messagesEnabled: enabled };
@@ -19,7 +19,10 @@ function setup({ enabled = true } = {}) {
     } as never,
     clock: createTestClock(),
     log: createTestLog(),
-    onMessage: ({ messageId }, surface) => told.push([messageId, surface]),
+    onMessage({ messageId }, surface) {
+      told.push([messageId, surface]);
+      return isSeen;
+    },
     onBacklog: (count) => told.push(['backlog', count]),
     onAcknowledged: ({ message_id: id }) => told.push(['acknowledged', id]),
     onSubscribed: (isSubscribed) => told.push(['subscribed', isSubscribed]),
@@ -65,6 +68,29 @@ describe('messages on the companion (contract 04 §5)', () => {
     ]);
     phone.messages.close();
     expect(phone.listeners.size).toBe(0);
+  });
+
+  it('says what its owner has seen, again when the message comes again, and nothing else (contract 09 §1)', () => {
+    const phone = setup({ isSeen: true });
+    const end = phone.online();
+    phone.gets('phone.message', message('m1'));
+    phone.gets('phone.message', { message_id: '', text: 'malformed' });
+    end();
+    phone.gets('phone.message', message('m2'));
+    phone.online();
+    phone.gets('phone.message', message('m2'));
+    expect(phone.sent.filter(([type]) => type === 'proactive.shown')).toEqual([
+      ['proactive.shown', { message_id: 'm1' }],
+      ['proactive.shown', { message_id: 'm2' }],
+    ]);
+    expect(phone.told).toEqual([
+      ['m1', 'notification'],
+      ['m2', 'notification'],
+    ]);
+    const unseen = setup();
+    unseen.online();
+    unseen.gets('phone.message', message('m1'));
+    expect(unseen.sent.map(([type]) => type)).toEqual(['proactive.subscribe']);
   });
 
   it.each([
