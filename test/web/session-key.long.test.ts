@@ -190,6 +190,41 @@ describeInBrowser(
       expect(await statusOf((await keptIn(page)).session_token)).toBe(200);
     });
 
+    it('a session is bound only to a key that is stored: one that cannot be leaves it unbound, and the next visit works', async () => {
+      const { page } = await open();
+      await page.goto(`${app()}#code=${await newCode()}`);
+      await connected(page);
+      await page.getByText(BOUND).waitFor();
+      const { session_token: first } = await keptIn(page);
+      // The page has the key in memory; another tab has removed it, and from now on the browser stores none.
+      await page.evaluate(async () => {
+        const opening = indexedDB.open('svc');
+        const database = await new Promise<IDBDatabase>((resolve) => {
+          opening.onsuccess = () => resolve(opening.result);
+        });
+        const transaction = database.transaction('keep', 'readwrite');
+        transaction.objectStore('keep').delete('key /');
+        await new Promise((resolve) => {
+          transaction.oncomplete = resolve;
+        });
+        database.close();
+        const { put } = IDBObjectStore.prototype;
+        IDBObjectStore.prototype.put = function (this: IDBObjectStore, value, key) {
+          if (value?.privateKey) throw new DOMException('keys cannot be cloned', 'DataCloneError');
+          return put.call(this, value, key);
+        };
+      });
+      await page.goto(`${app()}#code=${await newCode()}`);
+      await expect.poll(async () => (await keptIn(page)).session_token).not.toBe(first);
+      await page.goto(`${app()}#/home`);
+      await page.getByText(UNBOUND).waitFor();
+      const { session_token } = await keptIn(page);
+      expect(await statusOf(session_token)).toBe(200);
+      await page.reload();
+      await connected(page);
+      expect((await keptIn(page)).session_token).toBe(session_token);
+    });
+
     it('plain http has no key, and says so', async () => {
       const { page, allow } = await open();
       allow(/Cross-Origin-Opener-Policy/);

@@ -55,16 +55,13 @@ export default function Pair({ code, isKept }: AppShellProps) {
         };
         break;
       case 'limited':
-        attempt.value = {
-          name: 'failed',
-          text: t('Too many wrong codes came from here.'),
-          until: Date.now() + result.seconds * 1000,
-        };
-        break;
       case 'restricted':
         attempt.value = {
           name: 'failed',
-          text: t('Others have tried many wrong codes. Open or scan a new link of: svc pair --web'),
+          text:
+            result.kind === 'limited'
+              ? t('Too many wrong codes came from here.')
+              : t('Others have tried many wrong codes. Open or scan a new link of: svc pair --web'),
           until: Date.now() + result.seconds * 1000,
         };
         break;

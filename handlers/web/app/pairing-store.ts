@@ -11,8 +11,10 @@ export interface BrowserPairingStore extends PairingStore {
   readonly current: ReadonlySignal<Pairing | null>;
   /** False where this browser keeps nothing: the pairing is over with the page. */
   readonly isKept: boolean;
-  /** The key to bind the session to: as stored, else a new one. Null where the browser makes or stores none. */
+  /** The key of the session: as stored, else a new one. Null where the browser makes or stores none. */
   key(): Promise<ProofKey | null>;
+  /** The same for a session that is to be bound to it: the key is in the database now, so that the next visit has it, too. */
+  keyToBind(): Promise<ProofKey | null>;
   /** Takes over the pairing of a backup with its device id, the only one for which the relay renews the tokens. */
   restorePairing(pairing: Pairing, id: string | null): Promise<void>;
   /** Forgets the pairing, even one made in another tab, which `removePairing` keeps. */
@@ -70,7 +72,7 @@ export async function openPairingStore(base: string): Promise<BrowserPairingStor
     if (!isKept || !isSecureContext) return null;
     const stored = await get<ProofKey>(proofKeyName(base), database);
     if (stored) return stored;
-    const made = await makeKey();
+    const made = ownKey ?? (await makeKey());
     let kept = made;
     await update<ProofKey>(
       proofKeyName(base),
@@ -81,6 +83,19 @@ export async function openPairingStore(base: string): Promise<BrowserPairingStor
       database,
     );
     return kept;
+  }
+
+  async function keyToBind(): Promise<ProofKey | null> {
+    findingKey ??= findKey()
+      // A browser may store no keys. What it has without one is what every page over plain http has.
+      .catch(() => null)
+      .finally(() => {
+        findingKey = undefined;
+      });
+    const found = await findingKey;
+    // The session that there is may be bound to one that is no longer stored.
+    ownKey = found ?? ownKey;
+    return found;
   }
 
   async function dropKey(): Promise<void> {
@@ -109,17 +124,8 @@ export async function openPairingStore(base: string): Promise<BrowserPairingStor
     },
     current,
     pairing: () => current.value,
-    async key() {
-      if (ownKey) return ownKey;
-      findingKey ??= findKey()
-        // A browser may store no keys. What it has without one is what every page over plain http has.
-        .catch(() => null)
-        .finally(() => {
-          findingKey = undefined;
-        });
-      ownKey = await findingKey;
-      return ownKey;
-    },
+    key: async () => ownKey ?? keyToBind(),
+    keyToBind,
     async replacePairing(pairing) {
       // Another tab may have signed out meanwhile.
       if (pairing.bound && ownKey && isKept) await set(proofKeyName(base), ownKey, database).catch(() => {});

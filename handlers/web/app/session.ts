@@ -84,7 +84,8 @@ export function createSession({ store, base, deviceName }: SessionParts) {
   async function prove(credential: string, isPairing: boolean, nonce?: string): Promise<string | undefined> {
     const pairing = store.current.value;
     if (!isPairing && (!pairing || pairing.shared)) return undefined;
-    const key = await store.key();
+    const isBinding = isPairing || !pairing?.bound;
+    const key = isBinding ? await store.keyToBind() : await store.key();
     return key ? prover.proveSocket(credential, key, nonce) : undefined;
   }
 
