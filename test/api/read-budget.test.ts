@@ -1,7 +1,7 @@
 import { expect, it, vi } from 'vitest';
 import { type BuiltOptions, cleanups, startBuiltTarget } from '../support/built-relay.ts';
 import { createTestClock } from '../support/clock.ts';
-import { frame, OPCODE, openAuthenticated } from '../support/raw-socket.ts';
+import { frame, OPCODE, openAuthenticated, type RawConnection } from '../support/raw-socket.ts';
 import { bearer, pair } from '../support/relay.ts';
 
 const KiB = 1024;
@@ -21,6 +21,9 @@ async function start(options: BuiltOptions = {}) {
   const { client, token } = await pair(target);
   pending.push(() => client.terminate());
   const { reading, parsing } = target.relay.budgets;
+  /** Waits until so many bytes are reserved, and so many messages wait. */
+  const state = (used: number, waiting: number) =>
+    vi.waitFor(() => expect([reading.used, reading.waiting]).toEqual([used, waiting]));
   return {
     target,
     token,
@@ -31,9 +34,17 @@ async function start(options: BuiltOptions = {}) {
       pending.push(raw.destroy);
       return raw;
     },
-    /** Waits until so many bytes are reserved, and so many messages wait. */
-    state: (used: number, waiting: number) =>
-      vi.waitFor(() => expect([reading.used, reading.waiting]).toEqual([used, waiting])),
+    state,
+    /** Sends the beginning of a long message, which reserves its memory. */
+    async hold(raw: RawConnection): Promise<void> {
+      raw.write(LONG.subarray(0, MOST));
+      await state(TEXT.length, 0);
+    },
+    /** Sends a long message, which waits for memory as the `nth`. */
+    async queue(raw: RawConnection, nth: number): Promise<void> {
+      raw.write(LONG);
+      await state(TEXT.length, nth);
+    },
     /** Everything has been given back. */
     idle: () =>
       vi.waitFor(() => expect([reading.used, reading.waiting, parsing.used, parsing.waiting]).toEqual([0, 0, 0, 0])),
@@ -43,14 +54,11 @@ async function start(options: BuiltOptions = {}) {
 const ANSWER = { channel: 'tui', type: 'tui.error', id: 'long' };
 
 it('a message for which there is no memory is read when there is, in turn; short ones are not held up', async () => {
-  const { open, state, idle, client } = await start();
+  const { open, hold, queue, idle, client } = await start();
   const [first, second, third] = [await open(), await open(), await open()];
-  first.write(LONG.subarray(0, MOST));
-  await state(TEXT.length, 0);
-  second.write(LONG);
-  await state(TEXT.length, 1);
-  third.write(LONG);
-  await state(TEXT.length, 2);
+  await hold(first);
+  await queue(second, 1);
+  await queue(third, 2);
   client.send('system', 'ping', {}, 'short');
   expect((await client.next({ id: 'short' })).type).toBe('pong');
   expect([second.unread(), third.unread()]).toEqual([0, 0]);
@@ -60,23 +68,18 @@ it('a message for which there is no memory is read when there is, in turn; short
 });
 
 it('a client that goes, and one that is dropped, leave nothing reserved', async () => {
-  const { open, state, idle, target, token } = await start();
+  const { open, hold, queue, idle, target, token } = await start();
   const [first, second, third] = [await open(), await open(), await open()];
-  first.write(LONG.subarray(0, MOST));
-  await state(TEXT.length, 0);
-  second.write(LONG);
-  await state(TEXT.length, 1);
-  third.write(LONG);
-  await state(TEXT.length, 2);
+  await hold(first);
+  await queue(second, 1);
+  await queue(third, 2);
   second.destroy();
   first.destroy();
   expect(await third.envelope()).toMatchObject(ANSWER);
   await idle();
   const [holder, waiter] = [await open(), await open()];
-  holder.write(LONG.subarray(0, MOST));
-  await state(TEXT.length, 0);
-  waiter.write(LONG);
-  await state(TEXT.length, 1);
+  await hold(holder);
+  await queue(waiter, 1);
   await target.fetch(`/sessions/${token.slice(0, 8)}`, { method: 'DELETE', headers: bearer(token) });
   expect(await waiter.closing()).toMatchObject({ code: 4401 });
   await idle();
@@ -97,13 +100,11 @@ it('a message in several frames counts as the longest that is allowed, once it i
 
 it('a message that does not come while others wait is given up after 30 s, and who waits is not taken for dead', async () => {
   const clock = createTestClock();
-  const { open, state, idle } = await start({ clock });
+  const { open, hold, queue, idle } = await start({ clock });
   const [holder, waiter] = [await open(), await open()];
   await clock.advanceAsync(16_000);
-  holder.write(LONG.subarray(0, MOST));
-  await state(TEXT.length, 0);
-  waiter.write(LONG);
-  await state(TEXT.length, 1);
+  await hold(holder);
+  await queue(waiter, 1);
   await clock.advanceAsync(30_000);
   expect(await holder.closing()).toEqual({ code: 1013, reason: 'too slow while others wait' });
   // By now the keep-alive has asked twice.
@@ -113,11 +114,10 @@ it('a message that does not come while others wait is given up after 30 s, and w
 });
 
 it('JSON bodies wait for the same memory, with a length and without', async () => {
-  const { open, state, idle, target, token } = await start();
+  const { open, hold, state, idle, target, token } = await start();
   for (const body of [TEXT, new Blob([TEXT]).stream()]) {
     const holder = await open();
-    holder.write(LONG.subarray(0, MOST));
-    await state(TEXT.length, 0);
+    await hold(holder);
     let isAnswered = false;
     const init = { method: 'POST', body, headers: bearer(token), duplex: 'half' } as RequestInit;
     const answer = target.fetch('/desktop/desktop_terminal', init).finally(() => {

@@ -30,6 +30,14 @@ async function connect(target: Pick<Target, 'url'>, path: string, token: string)
   return client;
 }
 
+/** A session whose client has asked for speech, and the call that the relay makes for it. */
+async function asked(target: Target, token: string, provider: Provider) {
+  const session = await createOutput(target, token, OPENAI);
+  const client = await connect(target, session.websocket_path, token);
+  client.send(CREATE);
+  return { session, client, call: await provider.call(0) };
+}
+
 /** A phone whose provider has begun to answer. */
 async function speaking(start: Parameters<typeof withProvider>[0]) {
   const { provider, target, token } = await withProvider(start);
@@ -102,10 +110,7 @@ describeMatrix('a phone that loses its network in the middle of a sentence (cont
 
   it('aborts the call to the provider when its session is closed', async () => {
     const { provider, target, token } = await withProvider(start);
-    const session = await createOutput(target, token, OPENAI);
-    const client = await connect(target, session.websocket_path, token);
-    client.send(CREATE);
-    const call = await provider.call(0);
+    const { client, call } = await asked(target, token, provider);
     call.begin();
     await call.write(sinePcm(0.2, 24_000));
     await client.next('voice.audio.delta');
@@ -142,10 +147,7 @@ describeMatrix(
     it('stays where the ring is full until the phone is back', async () => {
       const { provider, target, token } = await withProvider(start);
       const pcm = Buffer.from(sinePcm(400, 24_000));
-      const session = await createOutput(target, token, OPENAI);
-      const first = await connect(target, session.websocket_path, token);
-      first.send(CREATE);
-      const call = await provider.call(0);
+      const { session, client: first, call } = await asked(target, token, provider);
       call.begin();
       await call.write(pcm.subarray(0, 4096 * 2));
       await first.next('voice.audio.delta');
@@ -202,6 +204,16 @@ async function clocked(env: Record<string, string> = {}) {
     return { answer, attach, status };
   };
   return { clock, target, token, session };
+}
+
+/** The same with a provider. */
+async function clockedProvider() {
+  const provider = await startProvider();
+  const clock = createTestClock();
+  const target = await startBuiltTarget({ clock, hostEnv: () => envFor(provider) });
+  onTestFinished(() => target.stop());
+  const { token } = await pair(target);
+  return { provider, clock, target, token };
 }
 
 describeOnNode('time (contract 05 §12)', () => {
@@ -262,15 +274,8 @@ describeOnNode('time (contract 05 §12)', () => {
   });
 
   it('fails a render without audio after 12 s, and lets go of the provider', async () => {
-    const provider = await startProvider();
-    const clock = createTestClock();
-    const target = await startBuiltTarget({ clock, hostEnv: () => envFor(provider) });
-    onTestFinished(() => target.stop());
-    const { token } = await pair(target);
-    const session = await createOutput(target, token, OPENAI);
-    const client = await connect(target, session.websocket_path, token);
-    client.send(CREATE);
-    const call = await provider.call(0);
+    const { clock, target, token, provider } = await clockedProvider();
+    const { client, call } = await asked(target, token, provider);
     await clock.advanceAsync(12_000);
     expect(await client.next('voice.error')).toMatchObject({ message: 'no audio within 12 s', provider: 'openai_tts' });
     await vi.waitFor(() => expect(call.isAbandoned).toBe(true));
@@ -307,15 +312,9 @@ describeOnNode('time (contract 05 §12)', () => {
 
 describeOnNode('a relay that stops (contract 05 §15)', () => {
   it('closes voice sockets 1001, aborts calls, completes the logs, and leaves no timer', async () => {
-    const provider = await startProvider();
-    const clock = createTestClock();
-    const target = await startBuiltTarget({ clock, hostEnv: () => envFor(provider) });
-    const { token } = await pair(target);
+    const { clock, target, token, provider } = await clockedProvider();
     const before = clock.pending;
-    const session = await createOutput(target, token, OPENAI);
-    const client = await connect(target, session.websocket_path, token);
-    client.send(CREATE);
-    const call = await provider.call(0);
+    const { session, client, call } = await asked(target, token, provider);
     call.begin();
     await call.write(sinePcm(0.2, 24_000));
     await client.next('voice.audio.delta');
@@ -326,7 +325,6 @@ describeOnNode('a relay that stops (contract 05 §15)', () => {
     expect(await readFile(session.event_log_path, 'utf8')).toMatch(/"reason":"shutdown".*\n$/);
     const wav = await readFile(session.event_log_path.replace('.jsonl', '.wav'));
     expect(wav.readUInt32LE(40)).toBe(wav.length - 44);
-    await target.stop();
   });
 });
 

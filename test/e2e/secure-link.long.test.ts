@@ -42,17 +42,18 @@ async function start() {
     return { status: response.statusCode, headers: response.headers, body: text };
   }
 
-  await expect
-    .poll(
-      () =>
-        ask('/relay/health').then(
-          ({ status }) => status,
-          () => 0,
-        ),
-      { timeout: PATIENCE, interval: POLL },
-    )
-    .toBe(200);
-  return { relay, demo, port, origin, ask, certificate };
+  /** Waits until the relay answers through Secure Link. */
+  async function listens(): Promise<void> {
+    const status = () =>
+      ask('/relay/health').then(
+        ({ status }) => status,
+        () => 0,
+      );
+    await expect.poll(status, { timeout: PATIENCE, interval: POLL }).toBe(200);
+  }
+
+  await listens();
+  return { relay, demo, port, origin, ask, certificate, listens };
 }
 
 /** The first message of a socket, as JSON. */
@@ -115,19 +116,10 @@ describe('Secure Link between real processes (contract 08)', () => {
   });
 
   it('keeps its identity over a restart, and never keeps the relay from starting', async () => {
-    const { relay, port, ask, certificate } = await start();
+    const { relay, port, certificate, listens } = await start();
     const before = await certificate();
     await relay.restart();
-    await expect
-      .poll(
-        () =>
-          ask('/relay/health').then(
-            ({ status }) => status,
-            () => 0,
-          ),
-        { timeout: PATIENCE, interval: POLL },
-      )
-      .toBe(200);
+    await listens();
     expect(await certificate()).toBe(before);
     await relay.kill('SIGTERM');
     const squatter = createServer((socket) => socket.destroy()).listen(port, '127.0.0.1');
