@@ -286,10 +286,9 @@ export const variables = {
     true,
     'let the app for browsers start without a network; off removes its service worker from every browser that comes',
   ),
-  requireOperatorKey: bool(
+  requireOperatorKey: optionalBool(
     'RELAY_REQUIRE_OPERATOR_KEY',
-    false,
-    'require the operator key of every caller of an operator route, whatever user it is',
+    'whether every caller of an operator route needs the operator key, whatever user it is; unset, only while a published name leads to a proxy on this machine',
   ),
   operatorUids: uids(
     'RELAY_OPERATOR_UIDS',

@@ -19,7 +19,7 @@ export interface LocalOperatorParts {
   host?: Host;
   config: Pick<Config, 'requireOperatorKey' | 'operatorUids'>;
   log: Log;
-  /** Whether a proxy on this machine forwards to the relay, so that everybody needs the key. */
+  /** Whether a proxy on this machine forwards to the relay: everybody needs the key then, unless the owner has decided. */
   isBehindProxy?(): Promise<boolean>;
 }
 
@@ -50,7 +50,7 @@ export async function openLocalOperator({ host, config, log, isBehindProxy }: Lo
       if (!isStrictLoopback(caller)) return 'remote';
       const given = caller.headers.get(OPERATOR_KEY_HEADER);
       if (given !== null && key !== null && timingSafeEqual(given.trim(), key)) return undefined;
-      if (config.requireOperatorKey || (await isBehindProxy?.())) return 'no-key';
+      if (config.requireOperatorKey ?? (await isBehindProxy?.())) return 'no-key';
       const owner = await ownerOf(caller.peer);
       return owner === 'untold' || (owner !== 'unknown' && trusted.has(owner)) ? undefined : 'other-user';
     },

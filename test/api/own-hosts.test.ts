@@ -112,6 +112,14 @@ describe('a name that leads to a proxy on this machine (contract 01 §1.3 rule 6
     expect(await again.isBehindProxy()).toBe(true);
   });
 
+  it('requires no key where the owner has said so, whatever name is published', async () => {
+    const target = await start({ RELAY_REQUIRE_OPERATOR_KEY: '0', RELAY_PUBLIC_URL: 'https://localhost:444' });
+    expect((await mint(target, 'wss://localhost/relay')).status).toBe(200);
+    expect((await target.operator('/relay/security')).status).toBe(200);
+    const unset = await start({ RELAY_PUBLIC_URL: 'https://localhost:444' });
+    expect((await unset.operator('/relay/security')).status).toBe(403);
+  });
+
   it('changes nothing for the relay’s own port, another machine, and an address', async () => {
     const target = await start({ RELAY_PORT: '8767' });
     for (const url of ['wss://localhost:8767', 'wss://no-such-host.invalid/relay', 'wss://127.0.0.1:444/relay']) {

@@ -7,8 +7,8 @@ import { type Check, MORE_TIME, notKnown, ok, warn } from './check.ts';
 
 /** Settings that decide who operates the relay, as far as this command knows them (contract 01 §1.3 rule 6). */
 export interface OperatorSettings {
-  /** `RELAY_REQUIRE_OPERATOR_KEY`. */
-  requireKey: boolean;
+  /** `RELAY_REQUIRE_OPERATOR_KEY`; undefined leaves it to the relay. */
+  requireKey: boolean | undefined;
   /** `RELAY_OPERATOR_UIDS`. */
   uids: readonly number[];
   /** Whether this user can read the operator key. */

@@ -105,6 +105,14 @@ describe('relay-operator: which rule holds here (contract 01 §1.3 rule 6)', () 
       /RELAY_REQUIRE_OPERATOR_KEY=1/,
     ],
     [
+      'such a proxy where the relay decides',
+      { requireKey: undefined, proxies: [{ pid: 12, program: 'nginx', ports: [80] }] },
+      answer(200),
+      'warn',
+      /^nginx \(process 12, listens on 80\) calls the relay/,
+      /RELAY_REQUIRE_OPERATOR_KEY=1/,
+    ],
+    [
       'such a proxy where the key is required',
       { requireKey: true, proxies: [{ pid: 12, program: 'nginx', ports: [80] }] },
       answer(200),
