@@ -288,7 +288,7 @@ export const variables = {
   ),
   requireOperatorKey: optionalBool(
     'RELAY_REQUIRE_OPERATOR_KEY',
-    'whether every caller of an operator route needs the operator key, whatever user it is; unset, only while a published name leads to a proxy on this machine',
+    'whether every caller of an operator route needs the operator key, whatever user it is; unset, only while a published URL leads to a proxy on this machine',
   ),
   operatorUids: uids(
     'RELAY_OPERATOR_UIDS',

@@ -162,7 +162,8 @@ async function createDomains(parts: DomainParts, late: Late) {
   const ownHosts = createOwnHosts({
     config,
     host,
-    urls: async () => [host && (await readPinnedUrl(host)).url, secureLink?.advertised?.url],
+    urls: async () => [host && (await readPinnedUrl(host)).url],
+    secureLink: () => secureLink?.advertised?.url,
     clock,
     log: log.named('access'),
   });

@@ -1,7 +1,15 @@
 import type { Config } from '../config.ts';
 import { describeError } from '../errors.ts';
 import type { Host } from '../host/index.ts';
-import { canonicalAddress, defaultPort, isHost, splitUrl, unbracket } from '../kit/addresses.ts';
+import {
+  canonicalAddress,
+  defaultPort,
+  isHost,
+  isLoopbackName,
+  splitUrl,
+  unbracket,
+  urlHost,
+} from '../kit/addresses.ts';
 import type { Clock } from '../kit/clock.ts';
 import type { Log } from '../log.ts';
 import type { HeaderReader, Peer } from './peer.ts';
@@ -20,6 +28,8 @@ export interface OwnHostsParts {
   host?: Host;
   /** URLs under which this relay can be reached beside those of the configuration. */
   urls(): Promise<(string | null | undefined)[]>;
+  /** The URL of its Secure Link, while there is one. */
+  secureLink?(): string | undefined;
   clock: Clock;
   log: Log;
 }
@@ -30,7 +40,7 @@ export type OwnHosts = ReturnType<typeof createOwnHosts>;
  * The names by which browsers may call this relay (contract 01 §9.1a): any address literal, `localhost`, and the names
  * that it knows. A page that rebinds its own name to the address of the relay is a stranger under any other.
  */
-export function createOwnHosts({ config, host, urls, clock, log }: OwnHostsParts) {
+export function createOwnHosts({ config, host, urls, secureLink, clock, log }: OwnHostsParts) {
   const configured = new Set(
     [config.host, config.publicUrl && hostOf(config.publicUrl), ...(config.relayHosts?.keys() ?? [])].flatMap((name) =>
       name ? [nameOf(name)] : [],
@@ -51,7 +61,7 @@ export function createOwnHosts({ config, host, urls, clock, log }: OwnHostsParts
   async function look(): Promise<ReadonlySet<string>> {
     const found = await Promise.all([
       advertised().then((lines) => lines.map((line) => hostOf(`http://${line}`))),
-      urls().then((list) => list.flatMap((url) => (url ? [hostOf(url)] : []))),
+      urls().then((list) => [...list, secureLink?.()].flatMap((url) => (url ? [hostOf(url)] : []))),
       host?.network.tailnet().then((tailnet) => (tailnet?.name ? [tailnet.name] : [])) ?? [],
     ]).catch((error: unknown) => {
       log.debug(`the names of this relay cannot be read: ${describeError(error)}`);
@@ -68,12 +78,19 @@ export function createOwnHosts({ config, host, urls, clock, log }: OwnHostsParts
     return looking;
   }
 
+  /** Whether what listens on an address of this machine is the relay itself. */
+  function isOwn(address: string, port: number): boolean {
+    const link = splitUrl(secureLink?.() ?? '');
+    if (link?.port === port) return true;
+    return port === config.port && (!isLoopbackName(config.host) || isLoopbackName(address));
+  }
+
   /** Whether an authority leads to this machine, and there to another program than the relay. */
   async function isProxy(authority: string, of: Host): Promise<boolean> {
-    const { host: name = '', port } = splitUrl(`http://${authority}`) ?? {};
-    if (port === config.port) return false;
+    const { host: name = '', port = 0 } = splitUrl(`http://${authority}`) ?? {};
+    const addresses = canonicalAddress(name) === null ? await of.network.resolve(name, RESOLVE_TIMEOUT) : [name];
     const own = new Set(of.network.addresses().map((address) => canonicalAddress(address)));
-    return (await of.network.resolve(name, RESOLVE_TIMEOUT)).some((address) => own.has(canonicalAddress(address)));
+    return addresses.some((address) => own.has(canonicalAddress(address)) && !isOwn(address, port));
   }
 
   /** A failure counts as a proxy: the operator key is then asked for once too often. */
@@ -118,9 +135,13 @@ export function createOwnHosts({ config, host, urls, clock, log }: OwnHostsParts
       return known().then((names) => !names.has(name));
     },
 
-    /** Remembers the hosts of addresses that the operator gives to devices. Never rejects. */
-    async advertise(given: readonly string[]): Promise<void> {
-      const names = given.flatMap((url) => authorityOf(url) ?? []);
+    /**
+     * Remembers the hosts of URLs that the operator gives to devices: names, and of `published`, which lead here through
+     * something else, addresses too. Never rejects.
+     */
+    async advertise(given: readonly string[], published: readonly string[] = []): Promise<void> {
+      const named = given.filter((url) => canonicalAddress(hostOf(url)) === null);
+      const names = [...named, ...published].flatMap((url) => authorityOf(url) ?? []);
       if (!host || !path || names.length === 0) return;
       try {
         const before = await advertised();
@@ -142,10 +163,11 @@ export function createOwnHosts({ config, host, urls, clock, log }: OwnHostsParts
 const isFromBrowser = (headers: HeaderReader): boolean =>
   headers.get('origin') !== null || headers.get('sec-fetch-site') !== null;
 
-/** Host and port of a URL by name, `home.test:443`; undefined for an address literal. */
+/** Host and port of a URL, `home.test:443`; undefined for an address that only this machine has. */
 function authorityOf(url: string): string | undefined {
   const { scheme = '', host = '', port = defaultPort(scheme) } = splitUrl(url) ?? {};
-  return isHost(host) && canonicalAddress(host) === null ? `${nameOf(host)}:${port}` : undefined;
+  if (!isHost(host) || (canonicalAddress(host) !== null && isLoopbackName(host))) return undefined;
+  return `${urlHost(nameOf(host))}:${port}`;
 }
 
 const hostOf = (url: string): string => splitUrl(url)?.host ?? '';

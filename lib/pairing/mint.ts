@@ -35,8 +35,8 @@ export interface MintParts {
   routes?(expiresAt: number): Promise<Candidate[]>;
   /** The URL under which the operator has said that this relay is published; none by default. */
   publicUrl?(): Promise<string | null>;
-  /** Gets the URLs of the relay that a code names, before it is made. */
-  advertised?(urls: string[]): Promise<void>;
+  /** Gets the URLs of the relay that a code names, and those of them that the operator publishes, before it is made. */
+  advertised?(urls: string[], published: string[]): Promise<void>;
   log: Log;
 }
 
@@ -73,6 +73,9 @@ const withoutLan = (candidates: Candidate[] | undefined): Candidate[] | undefine
   const others = candidates?.filter(({ role }) => String(role).toLowerCase() !== 'lan');
   return others?.length === 0 ? undefined : others;
 };
+
+const urlsOf = (candidates: Candidate[] = []): string[] =>
+  candidates.map(({ relay }) => asObject(relay)?.url).filter((url) => typeof url === 'string');
 
 /** Makes signed QR payloads, each with a new pairing code (contract 01 §5.3, §5.4). */
 export function createMint({ config, host, codes, store, routes, publicUrl, advertised, log }: MintParts) {
@@ -124,8 +127,8 @@ export function createMint({ config, host, codes, store, routes, publicUrl, adve
         secret.read(),
       ]);
 
-      const urls = [url, ...(given ?? []).map((endpoint) => asObject(endpoint.relay)?.url)];
-      await advertised?.(urls.filter((each) => typeof each === 'string'));
+      const published = urlsOf(given?.filter(({ role }) => String(role).toLowerCase() === 'public'));
+      await advertised?.([url, ...urlsOf(given)], published);
       const { code, secret: codeSecret, expiresAt } = await codes.mint(policy);
       const own = (await routes?.(expiresAt)) ?? [];
       const endpoints = own.length > 0 ? orderCandidates([...(given ?? []), ...own]) : given;

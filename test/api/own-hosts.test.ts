@@ -120,8 +120,53 @@ describe('a name that leads to a proxy on this machine (contract 01 §1.3 rule 6
     expect((await unset.operator('/relay/security')).status).toBe(403);
   });
 
-  it('changes nothing for the relay’s own port, another machine, and an address', async () => {
-    const target = await start({ RELAY_PORT: '8767' });
+  /** A look that sees nothing of this machine but this address, and no name but one of it. */
+  async function judge(url: string, listen: string, secureLink?: string): Promise<boolean> {
+    const { relay } = await start();
+    const { host, config, clock, log } = relay as Required<typeof relay>;
+    const network = {
+      ...host.network,
+      addresses: () => ['192.168.1.5', '127.0.0.1'],
+      resolve: async () => ['192.168.1.5'],
+    };
+    const hosts = createOwnHosts({
+      config: { ...config, host: listen, port: 8767 },
+      host: { ...host, network },
+      ...{ clock, log, urls: async () => [], secureLink: () => secureLink },
+    });
+    await hosts.advertise([], [url]);
+    return hosts.isBehindProxy();
+  }
+
+  it.each<[url: string, listen: string, isProxy: boolean, secureLink?: string]>([
+    ['wss://home.test/relay', '0.0.0.0', true],
+    ['ws://home.test:8767', '0.0.0.0', false],
+    ['ws://home.test:8767', '127.0.0.1', true],
+    ['https://home.test:9443', '0.0.0.0', true],
+    ['https://home.test:9443', '0.0.0.0', false, 'https://home.test:9443'],
+    ['ws://192.168.1.5:8080', '0.0.0.0', true],
+    ['ws://192.168.1.5:8767', '0.0.0.0', false],
+    ['ws://192.168.1.5:8767', '127.0.0.1', true],
+    ['ws://192.168.1.6:8080', '0.0.0.0', false],
+    ['wss://127.0.0.1:444', '0.0.0.0', false],
+  ])('%s, while the relay listens on %s: %s', async (url, listen, isProxy, secureLink) => {
+    expect(await judge(url, listen, secureLink)).toBe(isProxy);
+  });
+
+  it('of an address, asks only about what the operator publishes', async () => {
+    const target = await start();
+    const addresses = () => ['192.168.1.5'];
+    Object.assign(target.relay.host?.network ?? {}, { addresses });
+    const lan = { role: 'lan', relay: { url: 'ws://192.168.1.5:8080' } };
+    const named = (endpoints: unknown[]) => target.operator('/pairing/mint', post({ host: '192.168.1.5', endpoints }));
+    expect((await named([lan])).status).toBe(200);
+    expect((await target.operator('/relay/security')).status).toBe(200);
+    expect((await named([{ ...lan, role: 'Public' }])).status).toBe(200);
+    expect((await target.operator('/relay/security')).status).toBe(403);
+  });
+
+  it('changes nothing for the relay’s own port, another machine, and an address of loopback', async () => {
+    const target = await start({ RELAY_HOST: '0.0.0.0', RELAY_PORT: '8767' });
     for (const url of ['wss://localhost:8767', 'wss://no-such-host.invalid/relay', 'wss://127.0.0.1:444/relay']) {
       expect((await mint(target, url)).status).toBe(200);
       expect([url, (await target.operator('/relay/security')).status]).toEqual([url, 200]);
