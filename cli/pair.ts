@@ -115,7 +115,7 @@ async function run(given: Options, context: CommandContext): Promise<number | vo
   await removeOldPngs(places.agentHome);
   const make = async () =>
     relay
-      ? withPage(await mint(options, relay, api, host, context))
+      ? withPage(await mint(options, relay, api, host, { context, operatorUids: config.operatorUids }))
       : apiOnly(options, api, await createQrSecret({ host, store: createStorage(), log }).read());
   const withPage = (pairing: Pairing): Pairing => {
     if (!options.web || !relay) return pairing;

@@ -9,6 +9,7 @@ import { resolveApiTarget } from '../../lib/pairing/api-target.ts';
 import { buildCandidates } from '../../lib/pairing/build-candidates.ts';
 import { GRANTS } from '../../lib/sessions/grants.ts';
 import { keepAlive } from '../keep-alive.ts';
+import { strangerOn } from '../operator-key.ts';
 import { type OperatorRelay, openOperatorRelay } from '../operator-relay.ts';
 import type { Options } from '../options.ts';
 import { type CommandContext, createStyle, hung, line, printable, printJson, sentence } from '../output.ts';
@@ -191,11 +192,19 @@ async function checkApiKey(config: Config, host: Host, options: PairOptions, isR
   if (!api) return skipped(id, 'the API server is disabled: a device reaches the relay only');
   const { probe } = await import('../../lib/host/node/probe.ts');
   const url = `${api.tls ? 'https' : 'http'}://${urlHost(api.host)}:${api.port}`;
-  const headers = api.key === '' ? undefined : { authorization: `Bearer ${api.key}` };
+  const stranger = api.key === '' ? undefined : await strangerOn(api, host, config.operatorUids);
+  const headers = api.key === '' || stranger !== undefined ? undefined : { authorization: `Bearer ${api.key}` };
   const { status, error } = await probe('GET', `${url}/v1/models`, ROUTE_TIMEOUT, headers);
   if (status === null) {
     const why = `not known: ${url} does not answer (${error}); a device pairs, and cannot chat`;
     return warning(id, why, 'Start the agent, and see how it is with: svc relay doctor');
+  }
+  if (stranger !== undefined) {
+    return failed(
+      id,
+      `${url} is served by ${stranger}, so the key is not sent there`,
+      'Stop that program if it is not yours; else name its user in RELAY_OPERATOR_UIDS.',
+    );
   }
   if (status === 401 || status === 403) {
     const what = api.key === '' ? 'requires a key, and none was found' : 'refuses the key that was found';

@@ -5,6 +5,7 @@ import { asObject, parseObject } from '../../lib/kit/json.ts';
 import { type BuiltCandidate, preferRole } from '../../lib/pairing/build-candidates.ts';
 import { hostCandidates } from '../../lib/pairing/host-candidates.ts';
 import type { ApiTarget } from '../../lib/pairing/payload.ts';
+import { strangerOn } from '../operator-key.ts';
 import { type CommandContext, CommandError, printWarning } from '../output.ts';
 import {
   addressText,
@@ -39,12 +40,22 @@ export async function mint(
   relay: RelayAddress,
   api: ApiTarget | null,
   host: Host,
-  context: CommandContext,
+  { context, operatorUids }: { context: CommandContext; operatorUids: readonly number[] },
 ): Promise<Pairing> {
   const endpoints = relay.url === undefined ? await candidates(options, relay, api, host, context) : [];
+  const stranger = relay.url === undefined ? await strangerOn(relay, host, operatorUids) : undefined;
+  if (stranger !== undefined) {
+    const its = api?.key ? ', so it does not get the key of the API server' : '';
+    printWarning(context, `what answers on ${addressText(relay)} belongs to ${stranger}${its}`);
+  }
   const body = {
     // A key that this command cannot find may still be known to the relay, so an empty one is not sent.
-    ...(api && { host: api.host, port: api.port, tls: api.tls, api_key: api.key || undefined }),
+    ...(api && {
+      host: api.host,
+      port: api.port,
+      tls: api.tls,
+      api_key: (stranger === undefined && api.key) || undefined,
+    }),
     transport_hint: options.hint ?? (relay.tls ? 'wss' : 'ws'),
     ttl_seconds: options.ttl,
     grants: options.grants,

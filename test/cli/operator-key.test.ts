@@ -1,12 +1,11 @@
-import { spawn } from 'node:child_process';
-import { once } from 'node:events';
 import { chmodSync, mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { operatorHeaders } from '../../cli/operator-key.ts';
+import { startBuiltTarget } from '../support/built-relay.ts';
 import { agentHome, fakeRelay, run } from '../support/cli.ts';
 import { closedPort } from '../support/closed-port.ts';
-import { canBeNobody, NOBODY } from '../support/other-user.ts';
+import { canBeNobody, NOBODY, squatAsNobody } from '../support/other-user.ts';
 
 const KEY = 'k'.repeat(43);
 
@@ -68,15 +67,43 @@ test('a key that this user cannot read is not sent', async () => {
   expect(await operatorHeaders(homeWithKey(), await closedPort())).toEqual({});
 });
 
-test.runIf(canBeNobody)('another user that has taken the port of the relay does not get the key', async () => {
-  const script =
-    "require('net').createServer().listen(0, '127.0.0.1', function () { console.log(this.address().port) })";
-  const child = spawn(process.execPath, ['-e', script], { uid: NOBODY, gid: NOBODY, cwd: '/' });
-  const closed = once(child, 'close');
-  onTestFinished(async () => {
-    child.kill('SIGKILL');
-    await closed;
+describe.runIf(canBeNobody)('a program of another user on 127.0.0.1 (contract 01 §9.1a)', () => {
+  const API_KEY = 'key-of-the-api-server';
+  const MINTED = { status: 'ok', ok: true, qr_payload: '{}', pairing_url: 'svc-relay://pair?payload=e30' };
+
+  test('does not get the operator key in the place of the relay', async () => {
+    const { port } = await squatAsNobody('127.0.0.1');
+    expect(await operatorHeaders(homeWithKey(), port)).toEqual({});
   });
-  const [printed] = await once(child.stdout, 'data');
-  expect(await operatorHeaders(homeWithKey(), Number(String(printed)))).toEqual({});
+
+  test('does not get the key of the API server in the place of the relay, and svc pair says whose it is', async () => {
+    const { port, heard } = await squatAsNobody('127.0.0.1', 0, MINTED);
+    const env = { SVC_HOME: homeWithKey(), RELAY_PORT: String(port), API_SERVER_KEY: API_KEY };
+    const { stderr } = await run(['pair', '--no-qr'], { env });
+    expect(stderr.replace(/\s+/g, ' ')).toContain(
+      `what answers on 127.0.0.1:${port} belongs to user ${NOBODY}, so it does not get the key of the API server`,
+    );
+    expect(heard()).toContain('POST /pairing/mint');
+    expect(heard()).not.toContain(API_KEY);
+    const trusted = await run(['pair', '--no-qr'], { env: { ...env, RELAY_OPERATOR_UIDS: String(NOBODY) } });
+    expect(trusted.stderr).not.toContain('belongs to');
+    expect(heard()).toContain(API_KEY);
+  });
+
+  test('does not get the key of the API server in its place, and svc pair --check fails', async () => {
+    const { port, heard } = await squatAsNobody('127.0.0.1');
+    const target = await startBuiltTarget();
+    onTestFinished(target.stop);
+    const env = { SVC_HOME: homeWithKey(), RELAY_PORT: String(target.port), API_SERVER_KEY: API_KEY };
+    const words = ['pair', '--check', '--json', '--host', '127.0.0.1', '--port', String(port)];
+    const { stdout } = await run(words, { env, lanAddress: '127.0.0.1' });
+    expect(JSON.parse(stdout).steps).toContainEqual(
+      expect.objectContaining({
+        id: 'api-key',
+        status: 'failed',
+        summary: `http://127.0.0.1:${port} is served by user ${NOBODY}, so the key is not sent there`,
+      }),
+    );
+    expect(heard()).not.toContain(API_KEY);
+  });
 });

@@ -58,7 +58,8 @@ const SQUATTER = `
     socket.on('error', () => {});
     socket.on('data', (data) => {
       process.stdout.write(data);
-      socket.end('HTTP/1.1 200 OK\\r\\ncontent-length: 2\\r\\nconnection: close\\r\\n\\r\\n{}');
+      const body = process.argv[3];
+      socket.end('HTTP/1.1 200 OK\\r\\ncontent-length: ' + body.length + '\\r\\nconnection: close\\r\\n\\r\\n' + body);
     });
   });
   server.on('error', (error) => { console.error(error.message); process.exit(1); });
@@ -72,9 +73,9 @@ export interface Squatter {
   heard(): string;
 }
 
-/** Starts a process of another account that listens on an address and answers every request. Ends with the test. */
-export async function squatAsNobody(host: string, port = 0): Promise<Squatter> {
-  const child = spawn(process.execPath, ['-e', SQUATTER, host, String(port)], {
+/** Starts a process of another account that listens on an address and answers every request with JSON. Ends with the test. */
+export async function squatAsNobody(host: string, port = 0, answer: object = {}): Promise<Squatter> {
+  const child = spawn(process.execPath, ['-e', SQUATTER, host, String(port), JSON.stringify(answer)], {
     uid: NOBODY,
     gid: NOBODY,
     cwd: '/',
