@@ -194,7 +194,7 @@ export async function fill(path: string, bytes: Uint8Array, mode: number): Promi
  * Creates a directory and its missing parents, mode 0700. Returns the first one that it created, undefined when all
  * exist. Node's own recursion never ends below `/proc`, where nothing can be created and the parent exists (20.20.2).
  */
-export async function makeDirectory(path: string): Promise<string | undefined> {
+export async function makeDirectory(path: string, isSecond = false): Promise<string | undefined> {
   try {
     await mkdir(path, 0o700);
     return path;
@@ -202,9 +202,10 @@ export async function makeDirectory(path: string): Promise<string | undefined> {
     const code = errnoOf(error);
     if (code === 'EEXIST' && (await isDirectory(path))) return undefined;
     const parent = dirname(path);
-    if (code !== 'ENOENT' || parent === path || (await isDirectory(parent))) throw error;
-    const first = await makeDirectory(parent);
-    const own = await makeDirectory(path);
+    if (code !== 'ENOENT' || parent === path || isSecond) throw error;
+    // A parent that is there may have been made by somebody else in between.
+    const first = (await isDirectory(parent)) ? undefined : await makeDirectory(parent);
+    const own = await makeDirectory(path, true);
     return first ?? own;
   }
 }

@@ -110,6 +110,14 @@ describe('reading', () => {
 });
 
 describe('writing', () => {
+  it('makes the directories of files that come at once', async () => {
+    for (let round = 0; round < 50; round++) {
+      const paths = Array.from({ length: 6 }, (_, at) => `${home}/${round}/a/b/${at}`);
+      await Promise.all(paths.map((path) => files.append(path, text('x'))));
+      expect((await readdir(`${home}/${round}/a/b`)).length).toBe(6);
+    }
+  });
+
   it('replaces a file with the given mode and leaves nothing else', async () => {
     await files.writeAtomic(`${home}/file`, text('one'), 0o600);
     await files.writeAtomic(`${home}/file`, text('two'), 0o666);
