@@ -1,5 +1,5 @@
-import { DEVICE_ROUTES, deviceRoutes } from '../lib/bridge/device-routes.ts';
 import { RelayError } from '../lib/errors.ts';
+import { DEVICE_ROWS, deviceRoutes } from '../lib/operations/device.ts';
 import { errorResponse, jsonText, readJsonText } from '../lib/web/json.ts';
 import { actorOf } from './actor.ts';
 import { paired } from './guards.ts';
@@ -12,7 +12,7 @@ const HEADERS = { 'content-type': 'application/json; charset=utf-8' };
 const EMPTY = new Set([204, 205, 304]);
 
 /** All paths of Device Control, as one row of the route table. */
-export const DEVICE_PATHS = `/(?<command>${[...new Set(DEVICE_ROUTES.map(({ path }) => path.slice(1)))].join('|')})`;
+export const DEVICE_PATHS = `/(?<command>${[...new Set(DEVICE_ROWS.map(({ path }) => path.slice(1)))].join('|')})`;
 
 /** The path without the trailing slash that the router allows. */
 const pathOf = (request: RelayRequest): string => `/${request.params.command ?? ''}`;

@@ -1,4 +1,4 @@
-import { DEVICE_ROUTES } from '../lib/bridge/device-routes.ts';
+import { DEVICE_ROWS } from '../lib/operations/device.ts';
 import { DEVICE_PATHS } from './device-control.ts';
 import type { RelayRequest, Route } from './request.ts';
 
@@ -17,7 +17,7 @@ export function indexRoutes(routes: readonly Route[]): ReadonlyMap<string, Index
   for (const route of routes) {
     const [method, path] = route;
     if (path === DEVICE_PATHS) {
-      for (const device of DEVICE_ROUTES) {
+      for (const device of DEVICE_ROWS) {
         index.set(`${device.method} ${device.path}`, { route, params: { command: device.path.slice(1) } });
       }
     } else if (method !== 'ALL' && /^[\w/-]*$/.test(path)) index.set(`${method} ${path}`, { route, params: {} });

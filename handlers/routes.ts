@@ -1,6 +1,6 @@
 import { Router } from 'itty-router';
 import type { Peer } from '../lib/access/peer.ts';
-import { DEVICE_ROUTES } from '../lib/bridge/device-routes.ts';
+import { DEVICE_ROWS } from '../lib/operations/device.ts';
 import type { Relay } from '../lib/relay.ts';
 import { bridgeActivity, bridgeDevices, bridgeStatus, selectActive } from './bridge.ts';
 import { postClipboard } from './clipboard.ts';
@@ -221,7 +221,7 @@ function routersOf(rows: readonly Route[]): Map<string, SegmentRouter> {
   };
   for (const row of rows) {
     const [method, path] = row;
-    const segments = path === DEVICE_PATHS ? DEVICE_ROUTES.map((route) => route.path) : [path];
+    const segments = path === DEVICE_PATHS ? DEVICE_ROWS.map((route) => route.path) : [path];
     for (const segment of new Set(segments.map(segmentOf))) {
       add(segment, method, row);
       // `HEAD` works wherever `GET` does; the runtimes leave its body out.

@@ -9,13 +9,13 @@ import type { Clock } from '../kit/clock.ts';
 import { isObject } from '../kit/json.ts';
 import type { Log } from '../log.ts';
 import type { Actor } from '../operations/actor.ts';
+import { type DeviceRow, deviceRoutes } from '../operations/device.ts';
 import type { Gate } from '../operations/gate.ts';
 import { isGranted } from '../sessions/grants.ts';
 import type { Sessions } from '../sessions/sessions.ts';
 import type { Payload } from '../socket/envelope.ts';
 import type { JsonText } from '../web/json.ts';
 import type { ActivityRecord } from './activity.ts';
-import { type DeviceRoute, deviceRoutes } from './device-routes.ts';
 import { openPersistence } from './persistence.ts';
 import { redact, summarise } from './redact.ts';
 import { createPhoneRegistry, type Device, keyOf } from './registry.ts';
@@ -43,7 +43,7 @@ export interface BridgeParts {
 
 /** A call (contract 03 §4.1). */
 export interface Call {
-  route: DeviceRoute;
+  route: DeviceRow;
   /** The query, one value for each name. */
   query: Readonly<Record<string, string>>;
   /** The body of a POST: its text, which goes to the phone as it is, and the same read. */
@@ -82,7 +82,7 @@ export async function openBridge(parts: BridgeParts) {
   }
 
   /** The device for a call. */
-  function deviceFor(selector: string | undefined, { onStoreBuild }: DeviceRoute): Device {
+  function deviceFor(selector: string | undefined, { onStoreBuild }: DeviceRow): Device {
     const device = registry.choose(selector);
     if (!device) throw new RelayError('unavailable', 'No phone connected: open the app and turn the bridge on');
     const { bridge } = device.status;

@@ -1,14 +1,14 @@
 import { expect, it } from 'vitest';
-import { DEVICE_ROUTES } from '../../lib/bridge/device-routes.ts';
+import { DEVICE_ROWS } from '../../lib/operations/device.ts';
 import { devices, named } from '../support/device-control.ts';
 import { loseGrant, type Phone, reconnect, startPhone } from '../support/phone.ts';
 import { bearer, describeMatrix, describeOnNode, pair, post, type Target } from '../support/relay.ts';
 
 describeOnNode('table of device routes (contract 03 §5)', () => {
   it('has 34 paths and 35 pairs of method and path', () => {
-    expect(DEVICE_ROUTES).toHaveLength(35);
-    expect(new Set(DEVICE_ROUTES.map(({ path }) => path)).size).toBe(34);
-    expect(new Set(DEVICE_ROUTES.map(({ method, path }) => method + path)).size).toBe(35);
+    expect(DEVICE_ROWS).toHaveLength(35);
+    expect(new Set(DEVICE_ROWS.map(({ path }) => path)).size).toBe(34);
+    expect(new Set(DEVICE_ROWS.map(({ method, path }) => method + path)).size).toBe(35);
   });
 });
 
@@ -18,7 +18,7 @@ describeMatrix('Device Control over HTTP (contract 03 §2, 4)', (start) => {
     const phone = await startPhone(target);
     const { token } = await pair(target, { device: { device_name: 'Host tool' } });
     const body = { a: 1, nested: { list: [null, 1.5, 'ü\u2028😀', {}], token: 'for the phone' }, empty: '' };
-    for (const { method, path } of DEVICE_ROUTES) {
+    for (const { method, path } of DEVICE_ROWS) {
       const query = '?limit=5&limit=6&text=a%20b&n=';
       const params = { limit: '6', text: 'a b', n: '' };
       const init = method === 'GET' ? { method } : { method, body: JSON.stringify(body) };
@@ -48,8 +48,8 @@ describeMatrix('Device Control over HTTP (contract 03 §2, 4)', (start) => {
     const phone = await startPhone(target);
     const ungranted = await pair(target);
     await loseGrant(target, ungranted);
-    for (const { path } of DEVICE_ROUTES) {
-      const allow = DEVICE_ROUTES.filter((route) => route.path === path).map(({ method }) => method);
+    for (const { path } of DEVICE_ROWS) {
+      const allow = DEVICE_ROWS.filter((route) => route.path === path).map(({ method }) => method);
       for (const method of ['HEAD', 'PUT', 'DELETE', 'PATCH', 'OPTIONS', 'GET', 'POST']) {
         if (allow.includes(method as 'GET')) continue;
         const response = await target.fetch(path, { method });

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { DEVICE_PATHS } from '../../handlers/device-control.ts';
 import { routes } from '../../handlers/routes.ts';
-import { DEVICE_ROUTES } from '../../lib/bridge/device-routes.ts';
+import { DEVICE_ROWS } from '../../lib/operations/device.ts';
 import { fill, marked, send, start } from '../support/ingress-marker.ts';
 import { attackOperatorRoutes, OPERATOR_ROUTES, operatorRequest } from '../support/operator-routes.ts';
 import { exchange } from '../support/raw-socket.ts';
@@ -23,7 +23,7 @@ describe('a marked request is never local (contract 07 §4.3)', () => {
     const served: string[] = [];
     const asked = [
       ...routes.filter(([, path]) => path !== DEVICE_PATHS).map(([method, path]) => [method, fill(path)]),
-      ...DEVICE_ROUTES.map(({ method, path }) => [method, path]),
+      ...DEVICE_ROWS.map(({ method, path }) => [method, path]),
     ] as [string, string][];
     for (const [method, path] of asked) {
       const sent = method === 'ALL' ? 'POST' : method;

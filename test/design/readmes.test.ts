@@ -8,8 +8,8 @@ import { parseCommandLine } from '../../cli/options.ts';
 import { DEVICE_PATHS } from '../../handlers/device-control.ts';
 import { routes } from '../../handlers/routes.ts';
 import { type SocketRow, sockets } from '../../handlers/sockets.ts';
-import { DEVICE_ROUTES } from '../../lib/bridge/device-routes.ts';
 import { variables } from '../../lib/config.ts';
+import { DEVICE_ROWS } from '../../lib/operations/device.ts';
 
 const ROOMS = ['handlers', 'lib', 'storage', 'cli', 'test'];
 const DOCUMENTS = [
@@ -103,7 +103,7 @@ it('cli/README.md lists every variable of lib/config.ts', async () => {
 it('handlers/README.md lists exactly the rows of the route table', async () => {
   const expected = routes.flatMap(([method, path]) =>
     path === DEVICE_PATHS
-      ? DEVICE_ROUTES.map((route) => `${route.method} ${route.path}`)
+      ? DEVICE_ROWS.map((route) => `${route.method} ${route.path}`)
       : [`${method} ${documentedPath(path)}`],
   );
   const documented = documentedRoutes(section(await read('handlers/README.md'), 'routes').join('\n'));

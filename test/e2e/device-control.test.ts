@@ -1,7 +1,7 @@
 import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest';
-import { DEVICE_ROUTES } from '../../lib/bridge/device-routes.ts';
 import { ROUTES } from '../../lib/companion/commands/index.ts';
 import { PERMANENT, TIMED } from '../../lib/companion/safety-settings.ts';
+import { DEVICE_ROWS } from '../../lib/operations/device.ts';
 import { ALLOWED, BANK, DENIAL } from '../lib/companion/support.ts';
 import { type BuiltTarget, startBuiltTarget } from '../support/built-relay.ts';
 import { type Companion, startCompanion, type TestPhone } from '../support/companion.ts';
@@ -315,7 +315,7 @@ const TABLE: Record<string, Row> = {
   }),
 };
 
-const PAIRS = DEVICE_ROUTES.map(({ method, path }) => ({ method, path, pair: `${method} ${path}` }));
+const PAIRS = DEVICE_ROWS.map(({ method, path }) => ({ method, path, pair: `${method} ${path}` }));
 /** Routes that always ask, rather than because of a word in their arguments. */
 const ALWAYS_ASK = ['POST /call', 'POST /send_sms', 'POST /share_media', 'POST /send_mms'];
 

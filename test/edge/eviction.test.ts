@@ -1,9 +1,9 @@
 import { describe, expect, it } from 'vitest';
-import { type DeviceRoute, deviceRoutes } from '../../lib/bridge/device-routes.ts';
+import { type DeviceRow, deviceRoutes } from '../../lib/operations/device.ts';
 import { type EvictedRelay, type LocalClient, startEvictedRelay } from '../support/evicted-relay.ts';
 
-const routeOf = (method: string, path: string): DeviceRoute =>
-  deviceRoutes(path).find((route) => route.method === method) as DeviceRoute;
+const routeOf = (method: string, path: string): DeviceRow =>
+  deviceRoutes(path).find((route) => route.method === method) as DeviceRow;
 
 /** Starts a bridge command whose caller does not outlive the eviction. */
 function command(object: EvictedRelay, path = '/ping'): void {

@@ -1,0 +1,136 @@
+import * as v from 'valibot';
+import { isObject, type JsonObject } from '../kit/json.ts';
+
+/**
+ * The vocabulary of input schemas. Each schema describes a member for a model, and has the sentence for a caller who got
+ * it wrong. The types are strict; `inputOf` reads what arrives as text, such as a query.
+ */
+
+/** An object schema, whose members can be looked at. */
+export type InputSchema = v.GenericSchema & { readonly entries: v.ObjectEntries };
+
+/** What `inputOf` needs to know of an operation. */
+export interface InputRow {
+  readonly input: InputSchema;
+  /** Other names of members, each with the name that the schema has. */
+  readonly aliases?: Readonly<Record<string, string>>;
+}
+
+/** The arguments of an operation. `missing` is the sentence when a member is absent, `missing <name>` by default. */
+export const input = <const Entries extends v.ObjectEntries>(entries: Entries, missing?: string) =>
+  v.object(
+    entries,
+    ({ path }) => missing ?? (path ? `missing ${String(path[0]?.key)}` : 'arguments must be an object'),
+  );
+
+/** A rule about several members: returns the sentence for arguments that break it. */
+export const rule = <Value>(problemOf: (value: Value) => string | undefined) =>
+  v.rawCheck<Value>(({ dataset, addIssue }) => {
+    const message = dataset.typed ? problemOf(dataset.value) : undefined;
+    if (message !== undefined) addIssue({ message });
+  });
+
+const string = (name: string) => v.string(`${name} must be a string`);
+
+/** Any text, the empty one too. */
+export const text = (name: string, description: string) => v.pipe(string(name), v.description(description));
+
+/** Text that is not empty. */
+export const filledText = (name: string, description: string) =>
+  v.pipe(string(name), v.nonEmpty(`missing ${name}`), v.description(description));
+
+/** Text that is not blank. */
+export const requiredText = (name: string, description: string) =>
+  v.pipe(
+    filledText(name, description),
+    v.check((value) => value.trim() !== '', `missing ${name}`),
+  );
+
+/** Text, or undefined where it is absent or blank. Is trimmed. */
+export const optionalText = (name: string, description: string) =>
+  v.optional(
+    v.pipe(
+      text(name, description),
+      v.trim(),
+      v.transform((value) => value || undefined),
+    ),
+  );
+
+/** One of some words. `problem` is the sentence for any other. */
+export const oneOf = <const Words extends readonly string[]>(
+  name: string,
+  words: Words,
+  description: string,
+  problem = `${name} must be one of ${words.join(', ')}`,
+) =>
+  v.pipe(
+    v.picklist(words, ({ input }) => {
+      if (typeof input !== 'string') return `${name} must be a string`;
+      return input.trim() === '' ? `missing ${name}` : problem;
+    }),
+    v.description(description),
+  );
+
+/** An integer that JSON carries exactly. */
+export const integer = (name: string, description: string) => {
+  const problem = `${name} must be an integer`;
+  return v.pipe(v.number(problem), v.integer(problem), v.safeInteger(problem), v.description(description));
+};
+
+/** An integer that must be in a range. `called` is its name in the sentence. */
+export const integerWithin = (name: string, low: number, high: number, description: string, called = name) => {
+  const problem = `${called} must be ${low} to ${high}`;
+  return v.pipe(integer(name, description), v.minValue(low, problem), v.maxValue(high, problem));
+};
+
+/** An integer that counts as the nearest one of a range. */
+export const clamped = (name: string, low: number, high: number, description: string) =>
+  v.pipe(integer(name, `${description}; ${low} to ${high}`), v.toMinValue(low), v.toMaxValue(high));
+
+export const flag = (name: string, description: string) =>
+  v.pipe(v.boolean(`${name} must be true or false`), v.description(description));
+
+/**
+ * Arguments as the schema of a row names and types them: aliases resolved, null counted as absent, numbers and booleans
+ * read from text (a query is text, contract 03 §4.1), words of a list trimmed and in lower case. What cannot be read
+ * stays as it is, for the schema to refuse. Members unknown to the schema are kept.
+ */
+export function inputOf({ input: { entries }, aliases = {} }: InputRow, raw: JsonObject): JsonObject {
+  const given = withoutNulls(raw);
+  for (const [alias, name] of Object.entries(aliases)) {
+    if (!Object.hasOwn(given, alias)) continue;
+    if (!Object.hasOwn(given, name)) given[name] = given[alias];
+    delete given[alias];
+  }
+  for (const [name, schema] of Object.entries(entries)) {
+    if (!Object.hasOwn(given, name)) continue;
+    const value = readAs(schema, given[name]);
+    if (value === undefined) delete given[name];
+    else given[name] = value;
+  }
+  return given;
+}
+
+const withoutNulls = (values: JsonObject): JsonObject =>
+  Object.fromEntries(Object.entries(values).filter(([, value]) => value !== null));
+
+/** undefined for empty text in place of a number or boolean, which counts as absent. */
+function readAs(schema: v.ObjectEntries[string], value: unknown): unknown {
+  if (Array.isArray(value)) return value.map((item) => (isObject(item) ? withoutNulls(item) : item));
+  if (typeof value !== 'string') return value;
+  const isOptional = 'wrapped' in schema;
+  const { type } = isOptional ? (schema.wrapped as v.GenericSchema) : schema;
+  const word = value.trim().toLowerCase();
+  if (type === 'picklist') return word;
+  if (type === 'number') {
+    if (word === '') return undefined;
+    return /^[+-]?\d{1,16}$/.test(word) ? Number(word) : value;
+  }
+  // A boolean that a call must have is no text (contract 03 §5, `/events/stream`).
+  if (type === 'boolean' && isOptional) {
+    if (word === '') return undefined;
+    if (word === 'true') return true;
+    if (word === 'false') return false;
+  }
+  return value;
+}
