@@ -290,8 +290,8 @@ export const device = {
     isPrivate: true,
     untrusted: true,
     input: args({
-      text: v.optional(text('text', 'part of the text or description, in any case'), ''),
-      class_name: v.optional(text('class_name', 'the exact class, such as android.widget.Button'), ''),
+      text: v.optional(text('text', 'part of the text or description, in any case')),
+      class_name: v.optional(text('class_name', 'the exact class, such as android.widget.Button')),
       clickable: v.optional(flag('clickable', 'whether it can be clicked')),
       limit: v.optional(clamped('limit', 1, 512, 'how many to return at most'), 20),
     }),
@@ -459,8 +459,8 @@ export const device = {
     input: args({
       ms: v.optional(clamped('ms', 0, MAX_WAIT, 'how long, in ms')),
       timeoutMs: v.optional(clamped('timeoutMs', 0, MAX_WAIT, 'how long to wait for the element, in ms')),
-      text: v.optional(text('text', 'part of its text or description, in any case'), ''),
-      className: v.optional(text('className', 'its exact class'), ''),
+      text: v.optional(text('text', 'part of its text or description, in any case')),
+      className: v.optional(text('className', 'its exact class')),
     }),
   }),
   openApp: post('/open_app', {

@@ -1,9 +1,8 @@
+import type { device } from '../../operations/device.ts';
 import type { Intent } from '../device.ts';
 import { type CommandCall, CommandFailure, type Handler, Refused } from '../gates/gate.ts';
 import { isBlocked } from '../gates/standing.ts';
-import { type Args, badRequest, required, stringMap, text } from './args.ts';
-
-const COMPONENT = /^([^/\s]+)\/[^/\s]+$/;
+import { type ArgsOf, badRequest, type HandlerOf } from './args.ts';
 
 /** @throws Refused when a target package is on the blocklist (contract 03 §8.1, gate 10). */
 function refuseBlockedTargets({ env }: CommandCall, packages: (string | null)[]): void {
@@ -13,8 +12,7 @@ function refuseBlockedTargets({ env }: CommandCall, packages: (string | null)[])
   }
 }
 
-export const openApp: Handler = async (call) => {
-  const name = required(call.args, 'package').trim();
+export const openApp: HandlerOf<typeof device.openApp> = async (call, { package: name }) => {
   refuseBlockedTargets(call, [name]);
   if (!(await call.env.device.launch(name))) throw new CommandFailure(404, `no launch intent for ${name}`);
   return { ok: true, package: name };
@@ -27,24 +25,16 @@ export const returnToHermes: Handler = async ({ env }) => {
   return { ok: true, package: applicationId };
 };
 
-function intentOf(args: Args): Intent {
-  const component = text(args, 'component') ?? '';
-  if (component !== '' && !COMPONENT.test(component)) throw badRequest('component must be package/class');
-  return {
-    action: required(args, 'action'),
-    data: text(args, 'data') ?? '',
-    package: text(args, 'package') ?? '',
-    component,
-    category: text(args, 'category') ?? '',
-    extras: stringMap(args, 'extras'),
-  };
-}
+type IntentArgs = ArgsOf<typeof device.sendIntent>;
 
-const componentPackage = (intent: Intent): string | null => COMPONENT.exec(intent.component)?.[1] ?? null;
+const intentOf = ({ device: _, ...intent }: IntentArgs): Intent => intent;
 
-export const sendIntent: Handler = async (call) => {
+/** The package part of `package/class`. */
+const componentPackage = ({ component }: Intent): string => component.split('/')[0] as string;
+
+export const sendIntent: HandlerOf<typeof device.sendIntent> = async (call, args) => {
   const { device } = call.env;
-  const intent = intentOf(call.args);
+  const intent = intentOf(args);
   refuseBlockedTargets(call, [intent.package, componentPackage(intent)]);
   const target = await device.resolve(intent);
   // An implicit intent names no package, so check the one it resolves to.
@@ -54,8 +44,8 @@ export const sendIntent: Handler = async (call) => {
   return { action, package: intent.package, component: intent.component, data };
 };
 
-export const broadcast: Handler = async (call) => {
-  const intent = intentOf(call.args);
+export const broadcast: HandlerOf<typeof device.broadcast> = async (call, args) => {
+  const intent = intentOf(args);
   refuseBlockedTargets(call, [intent.package, componentPackage(intent)]);
   await call.env.device.broadcast(intent);
   return { action: intent.action, package: intent.package, data: intent.data };

@@ -1,11 +1,11 @@
 import { sleep } from '../../kit/timeouts.ts';
+import type { device } from '../../operations/device.ts';
 import { type CommandCall, firstRefusal, type Handler, throwIfRefused } from '../gates/gate.ts';
 import { checkCapability, STANDING_GATES } from '../gates/standing.ts';
 import { readScreen } from '../tree.ts';
-import { badRequest, clamp, integer, pick, text } from './args.ts';
+import type { HandlerOf } from './args.ts';
 import { matchingNodes, type NodeFilter, nodeJson } from './nodes.ts';
 
-const MAX_WAIT_MS = 15_000;
 const POLL_INTERVAL_MS = 200;
 
 export const ping: Handler = ({ env }) => ({ pong: true, ts: env.clock.now() });
@@ -21,21 +21,17 @@ export const currentApp: Handler = ({ env }) => ({ package: env.device.info().fo
  * Sleeps for `ms`, or until an element appears but no longer than `timeoutMs`; both at most 15 s. The route needs no
  * capability, so the node itself is returned only to callers that may inspect the screen.
  */
-export const wait: Handler = async (call) => {
-  const { args, env } = call;
-  const filter = {
-    text: text(args, 'text') || undefined,
-    className: text(args, 'className', 'class_name') || undefined,
-  };
-  const timeout = integer(args, 'timeoutMs', 'timeout_ms');
+export const wait: HandlerOf<typeof device.wait> = async (call, args) => {
+  const { env } = call;
+  const filter = { text: args.text || undefined, className: args.className || undefined };
+  const { timeoutMs: timeout, ms = timeout ?? 0 } = args;
   const started = env.clock.monotonic();
   const slept = () => Math.round(env.clock.monotonic() - started);
   if (timeout === undefined || (filter.text === undefined && filter.className === undefined)) {
-    const ms = clamp(integer(args, 'ms') ?? timeout ?? 0, 0, MAX_WAIT_MS);
     await sleep({ clock: env.clock, timeout: ms, signal: env.closed });
     return { slept_ms: slept() };
   }
-  return waitForNode(call, filter, clamp(timeout, 0, MAX_WAIT_MS), slept);
+  return waitForNode(call, filter, timeout, slept);
 };
 
 async function waitForNode(call: CommandCall, filter: NodeFilter, timeout: number, slept: () => number) {
@@ -52,15 +48,12 @@ async function waitForNode(call: CommandCall, filter: NodeFilter, timeout: numbe
   }
 }
 
-export const events: Handler = ({ args, env }) => {
-  const limit = clamp(integer(args, 'limit') ?? 50, 1, 500);
-  const entries = env.events.read(integer(args, 'since') ?? 0, limit);
+export const events: HandlerOf<typeof device.events> = ({ env }, { since, limit }) => {
+  const entries = env.events.read(since, limit);
   return { entries, count: entries.length, streaming: env.events.streaming };
 };
 
-export const streamEvents: Handler = ({ args, env }) => {
-  const enabled = pick(args, 'enabled');
-  if (typeof enabled !== 'boolean') throw badRequest('enabled must be true or false');
+export const streamEvents: HandlerOf<typeof device.eventStream> = ({ env }, { enabled }) => {
   env.events.stream(enabled);
   return { streaming: enabled, buffer_cleared: true };
 };

@@ -1,41 +1,68 @@
-import type { CommandRoute, Handler } from '../gates/gate.ts';
+import type { JsonObject } from '../../kit/json.ts';
+import { type DeviceRow, device } from '../../operations/device.ts';
+import type { CommandCall, CommandFailure, CommandRoute } from '../gates/gate.ts';
 import type { Refusal } from '../gates/refusals.ts';
 import type { Capability } from '../safety-settings.ts';
 import type { PhoneCommand } from '../types.ts';
 import * as apps from './apps.ts';
-import type { Args } from './args.ts';
+import { type ArgsOf, badRequest, type HandlerOf, type Problem, readArgs } from './args.ts';
 import * as core from './core.ts';
 import * as input from './input.ts';
-import { addressedText, typedText } from './nodes.ts';
+import { addressedText } from './nodes.ts';
 import * as personal from './personal.ts';
 import * as read from './read.ts';
-import { sendMms, shareMedia } from './share.ts';
+import { badShare, sendMms, shareMedia } from './share.ts';
 import * as touch from './touch.ts';
 
-type Traits = Omit<CommandRoute, 'method' | 'path' | 'capability' | 'run'>;
+type Traits = Omit<CommandRoute, 'method' | 'path' | 'capability' | 'run' | 'destructiveText'>;
 
-const row = (
-  method: CommandRoute['method'],
-  path: string,
+interface TraitsOf<Row extends DeviceRow> extends Traits {
+  /** The text checked by the destructive gate, or null if there is none. */
+  destructiveText?: (call: CommandCall, args: ArgsOf<Row>) => Promise<string | null>;
+  /** The failure of malformed arguments, where it is more than a 400 with the sentence of the schema. */
+  malformed?: (problem: Problem) => CommandFailure;
+}
+
+const row = <Row extends DeviceRow>(
+  of: Row,
   capability: Capability | null,
-  run: Handler,
-  traits: Traits = {},
-): CommandRoute => ({ method, path, capability, run, ...traits });
+  run: HandlerOf<Row>,
+  { destructiveText, malformed = ({ message }) => badRequest(message), ...traits }: TraitsOf<Row> = {},
+): CommandRoute => ({
+  method: of.method,
+  path: of.path,
+  capability,
+  ...traits,
+  run(call) {
+    const { args, problem } = readArgs(of, call.args);
+    if (problem) throw malformed(problem);
+    return run(call, args);
+  },
+  ...(destructiveText && {
+    async destructiveText(call: CommandCall) {
+      const { args } = readArgs(of, call.args);
+      if (args) return destructiveText(call, args);
+      // The handler refuses these, but this gate comes first (contract 03 §8.1).
+      const { text } = call.args;
+      return typeof text === 'string' ? text : null;
+    },
+  }),
+});
 
 const show = (value: unknown): string => (typeof value === 'string' || typeof value === 'number' ? String(value) : '');
-const nodeId = (args: Args): string => show(args.nodeId ?? args.node_id);
+const nodeId = (args: JsonObject): string => show(args.nodeId ?? args.node_id);
 
 /** Summaries for the activity log. They never contain text that was typed, copied or sent. */
 const summary = {
   node: nodeId,
   argument:
     (name: string) =>
-    (args: Args): string =>
+    (args: JsonObject): string =>
       Object.hasOwn(args, name) ? show(args[name]) : '',
-  place: (args: Args): string => nodeId(args) || [show(args.x), show(args.y)].filter(Boolean).join(', '),
-  label: (args: Args): string => (typeof args.text === 'string' ? `"${args.text}"` : ''),
-  length: (args: Args): string => (typeof args.text === 'string' ? `${args.text.length} characters` : ''),
-  stroke: (args: Args): string =>
+  place: (args: JsonObject): string => nodeId(args) || [show(args.x), show(args.y)].filter(Boolean).join(', '),
+  label: (args: JsonObject): string => (typeof args.text === 'string' ? `"${args.text}"` : ''),
+  length: (args: JsonObject): string => (typeof args.text === 'string' ? `${args.text.length} characters` : ''),
+  stroke: (args: JsonObject): string =>
     show(args.direction) || [args.start_x, args.start_y, args.end_x, args.end_y].map(show).filter(Boolean).join(', '),
 };
 
@@ -44,51 +71,62 @@ const quiet: Traits = { readOnly: true, quiet: true };
 const INSPECT = 'screen_inspection';
 const CONTROL = 'screen_control';
 
-/** THE command table: 34 paths, 35 pairs of method and path, each with its capability (contract 03 §5, §8.1). */
+/** THE command table: what this phone does for each call of Device Control, and its capability (contract 03 §5, §8.1). */
 export const ROUTES: readonly CommandRoute[] = [
-  row('GET', '/ping', null, core.ping, { ...quiet, ungated: true }),
-  row('POST', '/setup', null, core.setup, { ...quiet, ungated: true }),
-  row('GET', '/current_app', 'device_info', core.currentApp, { ...quiet, bypassesMaster: true }),
+  row(device.ping, null, core.ping, { ...quiet, ungated: true }),
+  row(device.setup, null, core.setup, { ...quiet, ungated: true }),
+  row(device.currentApp, 'device_info', core.currentApp, { ...quiet, bypassesMaster: true }),
 
-  row('GET', '/screen', INSPECT, read.screen, readOnly),
-  row('GET', '/screen_hash', INSPECT, read.screenHash, quiet),
-  row('POST', '/diff_screen', INSPECT, read.diffScreen, readOnly),
-  row('POST', '/find_nodes', INSPECT, read.findNodes, readOnly),
-  row('POST', '/describe_node', INSPECT, read.describeNode, { ...readOnly, summary: summary.node }),
-  row('GET', '/screenshot', INSPECT, read.screenshot, readOnly),
-  row('GET', '/get_apps', 'device_info', read.getApps, readOnly),
-  row('GET', '/apps', 'device_info', read.getApps, readOnly),
+  row(device.screen, INSPECT, read.screen, readOnly),
+  row(device.screenHash, INSPECT, read.screenHash, quiet),
+  row(device.diffScreen, INSPECT, read.diffScreen, readOnly),
+  row(device.findNodes, INSPECT, read.findNodes, readOnly),
+  row(device.describeNode, INSPECT, read.describeNode, { ...readOnly, summary: summary.node }),
+  row(device.screenshot, INSPECT, read.screenshot, readOnly),
+  row(device.getApps, 'device_info', read.getApps, readOnly),
+  row(device.apps, 'device_info', read.getApps, readOnly),
 
-  row('POST', '/tap', CONTROL, touch.tap, { destructiveText: addressedText, summary: summary.place }),
-  row('POST', '/tap_text', CONTROL, touch.tapText, { destructiveText: touch.tapTextLabels, summary: summary.label }),
-  row('POST', '/long_press', CONTROL, touch.longPress, { destructiveText: addressedText, summary: summary.place }),
-  row('POST', '/drag', CONTROL, touch.drag, { summary: summary.stroke }),
-  row('POST', '/type', CONTROL, input.type, { destructiveText: typedText, summary: summary.length }),
-  row('POST', '/swipe', CONTROL, touch.swipe, { summary: summary.stroke }),
-  row('POST', '/scroll', CONTROL, touch.scroll, { summary: summary.argument('direction') }),
-  row('POST', '/press_key', CONTROL, input.pressKey, { summary: summary.argument('key') }),
-  row('POST', '/wait', null, core.wait, readOnly),
-  row('POST', '/open_app', CONTROL, apps.openApp, { leaves: true, summary: summary.argument('package') }),
-  row('POST', '/return_to_hermes', CONTROL, apps.returnToHermes, {
+  row(device.tap, CONTROL, touch.tap, { destructiveText: addressedText, summary: summary.place }),
+  row(device.tapText, CONTROL, touch.tapText, { destructiveText: touch.tapTextLabels, summary: summary.label }),
+  row(device.longPress, CONTROL, touch.longPress, { destructiveText: addressedText, summary: summary.place }),
+  row(device.drag, CONTROL, touch.drag, { summary: summary.stroke }),
+  row(device.type, CONTROL, input.type, { destructiveText: async (_, { text }) => text, summary: summary.length }),
+  row(device.swipe, CONTROL, touch.swipe, { summary: summary.stroke }),
+  row(device.scroll, CONTROL, touch.scroll, { summary: summary.argument('direction') }),
+  row(device.pressKey, CONTROL, input.pressKey, { summary: summary.argument('key') }),
+  row(device.wait, null, core.wait, readOnly),
+  row(device.openApp, CONTROL, apps.openApp, { leaves: true, summary: summary.argument('package') }),
+  row(device.returnToHermes, CONTROL, apps.returnToHermes, {
     ...readOnly,
     bypassesMaster: true,
     bypassesBlocklist: true,
   }),
-  row('GET', '/clipboard', 'clipboard_read', input.readClipboard),
-  row('POST', '/clipboard', 'clipboard_write', input.writeClipboard, { summary: summary.length }),
-  row('POST', '/media', 'media_control', input.media, { summary: summary.argument('action') }),
-  row('POST', '/send_intent', CONTROL, apps.sendIntent, { leaves: true, summary: summary.argument('action') }),
-  row('POST', '/broadcast', CONTROL, apps.broadcast, { summary: summary.argument('action') }),
+  row(device.readClipboard, 'clipboard_read', input.readClipboard),
+  row(device.writeClipboard, 'clipboard_write', input.writeClipboard, { summary: summary.length }),
+  row(device.media, 'media_control', input.media, { summary: summary.argument('action') }),
+  row(device.sendIntent, CONTROL, apps.sendIntent, { leaves: true, summary: summary.argument('action') }),
+  row(device.broadcast, CONTROL, apps.broadcast, { summary: summary.argument('action') }),
 
-  row('GET', '/events', INSPECT, core.events, quiet),
-  row('POST', '/events/stream', INSPECT, core.streamEvents, quiet),
+  row(device.events, INSPECT, core.events, quiet),
+  row(device.eventStream, INSPECT, core.streamEvents, quiet),
 
-  row('GET', '/location', 'location_read', personal.location, readOnly),
-  row('POST', '/search_contacts', 'contacts_read', personal.searchContacts, readOnly),
-  row('POST', '/call', 'communications', personal.placeCall, { summary: summary.argument('number') }),
-  row('POST', '/send_sms', 'communications', personal.sendSms, { summary: summary.argument('to') }),
-  row('POST', '/share_media', 'outbound_sharing', shareMedia, { leaves: true, summary: summary.argument('package') }),
-  row('POST', '/send_mms', 'outbound_sharing', sendMms, { leaves: true, summary: summary.argument('to') }),
+  row(device.location, 'location_read', personal.location, readOnly),
+  row(device.searchContacts, 'contacts_read', personal.searchContacts, readOnly),
+  row(device.call, 'communications', personal.placeCall, { summary: summary.argument('number') }),
+  row(device.sendSms, 'communications', personal.sendSms, {
+    malformed: personal.badSms,
+    summary: summary.argument('to'),
+  }),
+  row(device.shareMedia, 'outbound_sharing', shareMedia, {
+    malformed: badShare,
+    leaves: true,
+    summary: summary.argument('package'),
+  }),
+  row(device.sendMms, 'outbound_sharing', sendMms, {
+    malformed: badShare,
+    leaves: true,
+    summary: summary.argument('to'),
+  }),
 ];
 
 /** Gate 1: the route of a command. The table is closed, so anything else does not exist (contract 03 §8.1). */

@@ -1,8 +1,9 @@
+import type { device } from '../../operations/device.ts';
 import type { Rect } from '../device.ts';
 import { type CommandCall, CommandFailure } from '../gates/gate.ts';
 import { isBlank } from '../text.ts';
 import { type ListedNode, labelOf, nodeAt, readScreen, type Screen } from '../tree.ts';
-import { type Args, integer, text } from './args.ts';
+import type { ArgsOf } from './args.ts';
 
 const ZERO: Rect = { left: 0, top: 0, right: 0, bottom: 0 };
 
@@ -33,15 +34,15 @@ export async function currentScreen({ env }: CommandCall): Promise<Screen> {
   return screen;
 }
 
+const findNode = ({ listed }: Screen, nodeId: string): ListedNode | undefined =>
+  listed.find((node) => node.nodeId === nodeId);
+
 /** The node with that id on the current screen. @throws CommandFailure 404 when there is none. */
 export function nodeById(screen: Screen, nodeId: string): ListedNode {
-  const found = screen.listed.find((listed) => listed.nodeId === nodeId);
+  const found = findNode(screen, nodeId);
   if (!found) throw new CommandFailure(404, 'node not found');
   return found;
 }
-
-/** The `nodeId` (or `node_id`) argument; blank counts as absent. */
-export const nodeIdOf = (args: Args): string | undefined => text(args, 'nodeId', 'node_id')?.trim() || undefined;
 
 export interface NodeFilter {
   text?: string;
@@ -63,23 +64,20 @@ export function matchingNodes(screen: Screen, { text, className, clickable }: No
 
 /**
  * The destructive text of `/tap` and `/long_press`: the label of the addressed node, and the hint `text` if given
- * (contract 03 §8.3). The hint can add a question but never remove one. null when the arguments address nothing; the
- * handler then refuses them.
+ * (contract 03 §8.3). The hint can add a question but never remove one. null when there is no such node; the handler then
+ * refuses it.
  */
-export async function addressedText(call: CommandCall): Promise<string | null> {
-  const { args, env } = call;
-  try {
-    const hint = text(args, 'text') ?? '';
-    const nodeId = nodeIdOf(args);
-    const [x, y] = [integer(args, 'x'), integer(args, 'y')];
-    const screen = await readScreen(env.device);
-    if (nodeId !== undefined) return withLabels(hint, [labelOf(nodeById(screen, nodeId).node)]);
-    const node = x === undefined || y === undefined ? null : nodeAt(screen, x, y);
-    return withLabels(hint, node ? [labelOf(node)] : []);
-  } catch (error) {
-    if (error instanceof CommandFailure) return null;
-    throw error;
+export async function addressedText(
+  { env }: CommandCall,
+  { nodeId, x, y, text: hint = '' }: ArgsOf<typeof device.tap>,
+): Promise<string | null> {
+  const screen = await readScreen(env.device);
+  if (nodeId !== undefined) {
+    const found = findNode(screen, nodeId);
+    return found ? withLabels(hint, [labelOf(found.node)]) : null;
   }
+  const node = x === undefined || y === undefined ? null : nodeAt(screen, x, y);
+  return withLabels(hint, node ? [labelOf(node)] : []);
 }
 
 /** The caller's text, followed by those labels on the screen that differ from it. */
@@ -89,7 +87,3 @@ export function withLabels(given: string, labels: (string | null)[]): string {
   if (given === '' || others.size === 0) return [given, ...others].join('');
   return `${given} (${[...others].join(', ')})`;
 }
-
-/** The destructive text of `/type`. */
-export const typedText = async ({ args }: CommandCall): Promise<string | null> =>
-  typeof args.text === 'string' ? args.text : null;

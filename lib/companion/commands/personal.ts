@@ -1,15 +1,12 @@
 import { withTimeout } from '../../kit/timeouts.ts';
+import type { device } from '../../operations/device.ts';
 import { DeviceFailure } from '../device.ts';
 import { alwaysAsk } from '../gates/consent.ts';
 import { type CommandCall, CommandFailure, type Handler, throwIfRefused } from '../gates/gate.ts';
-import { isBlank } from '../text.ts';
-import { badRequest, clamp, integer, pick, required } from './args.ts';
+import { badRequest, type HandlerOf, type Problem } from './args.ts';
 
 const STALE_MS = 5 * 60_000;
 const CARRIER_TIMEOUT_MS = 15_000;
-const CALLABLE = /^[+0-9 ()\-.,*#pPwW]{2,}$/;
-/** A number that can receive text messages. */
-export const RECIPIENT = /^[+0-9 ()\-.]{2,}$/;
 
 export const location: Handler = async ({ env }) => {
   const fix = await env.device.location();
@@ -36,9 +33,7 @@ function phoneRank({ type, label }: { type: string; label: string }): number {
   return index === -1 ? PHONE_TYPES.length : index;
 }
 
-export const searchContacts: Handler = async ({ args, env }) => {
-  const query = required(args, 'query');
-  const limit = clamp(integer(args, 'limit') ?? 20, 1, 100);
+export const searchContacts: HandlerOf<typeof device.searchContacts> = async ({ env }, { query, limit }) => {
   const found = (await env.device.contacts(query, limit)).slice(0, limit);
   const contacts = found.map(({ id, name, phones }) => ({
     id,
@@ -50,9 +45,7 @@ export const searchContacts: Handler = async ({ args, env }) => {
   return { count: contacts.length, query, contacts };
 };
 
-export const placeCall: Handler = async (call) => {
-  const number = required(call.args, 'number');
-  if (!CALLABLE.test(number)) throw badRequest('number cannot be called');
+export const placeCall: HandlerOf<typeof device.call> = async (call, { number }) => {
   throwIfRefused(await alwaysAsk(call, 'Place a call?', `Call to ${number}`));
   const mode = await call.env.device.call(number);
   if (mode === 'auto_dial') return { number, mode };
@@ -62,13 +55,14 @@ export const placeCall: Handler = async (call) => {
 const smsFailure = (reason: string, error: string, more: Record<string, unknown> = {}) =>
   new CommandFailure(400, error, { status: 'failed', reason, ...more });
 
-export const sendSms: Handler = async (call) => {
-  const [to, body] = [pick(call.args, 'to'), pick(call.args, 'body')];
-  if (typeof to !== 'string' || isBlank(to) || typeof body !== 'string' || body === '') {
-    const expected_schema = { to: 'string, a phone number', body: 'string, not empty' };
-    throw smsFailure('invalid_schema', 'send_sms needs to and body', { expected_schema });
-  }
-  if (!RECIPIENT.test(to)) throw smsFailure('invalid_recipient', 'to is not a phone number');
+/** The failure of malformed arguments of `/send_sms` (contract 03 §5). */
+export function badSms({ type, message }: Problem): CommandFailure {
+  if (type === 'regex') return smsFailure('invalid_recipient', message);
+  const expected_schema = { to: 'string, a phone number', body: 'string, not empty' };
+  return smsFailure('invalid_schema', 'send_sms needs to and body', { expected_schema });
+}
+
+export const sendSms: HandlerOf<typeof device.sendSms> = async (call, { to, body }) => {
   throwIfRefused(await alwaysAsk(call, 'Send a text message?', `SMS to ${to}: ${body}`));
   const parts = smsParts(body);
   const result = await sendThroughCarrier(call, to, body);

@@ -1,15 +1,15 @@
 import { describeError } from '../../errors.ts';
 import { withTimeout } from '../../kit/timeouts.ts';
+import type { device } from '../../operations/device.ts';
 import type { Device } from '../device.ts';
 import { checkDeadline } from '../gates/consent.ts';
 import { type CommandCall, CommandFailure, type Handler, throwIfRefused } from '../gates/gate.ts';
 import { hashScreen } from '../tree.ts';
 import type { Upload } from '../types.ts';
-import { badRequest, clamp, flag, integer, required, text } from './args.ts';
-import { boundsJson, currentScreen, matchingNodes, nodeById, nodeIdOf, nodeJson } from './nodes.ts';
+import type { HandlerOf } from './args.ts';
+import { boundsJson, currentScreen, matchingNodes, nodeById, nodeJson } from './nodes.ts';
 
-export const screen: Handler = async (call) => {
-  const includeBounds = flag(call.args, 'include_bounds', 'bounds') ?? true;
+export const screen: HandlerOf<typeof device.screen> = async (call, { include_bounds: includeBounds }) => {
   const { packageName, rootBounds, listed, truncated } = await currentScreen(call);
   const nodes = listed.map((node) => nodeJson(node, includeBounds));
   return { packageName, rootBounds: boundsJson(rootBounds), nodes, truncated, nodeCount: nodes.length };
@@ -20,31 +20,22 @@ export const screenHash: Handler = async (call) => {
   return { hash: await hashScreen(current), node_count: current.listed.length, truncated: current.truncated };
 };
 
-export const diffScreen: Handler = async (call) => {
-  const previous = required(call.args, 'previous_hash');
+export const diffScreen: HandlerOf<typeof device.diffScreen> = async (call, { previous_hash: previous }) => {
   const current = await currentScreen(call);
   const hash = await hashScreen(current);
   const changed = hash !== previous.trim().toLowerCase();
   return { changed, hash, node_count: current.listed.length, truncated: current.truncated };
 };
 
-export const findNodes: Handler = async (call) => {
-  const { args } = call;
-  const filter = {
-    text: text(args, 'text') || undefined,
-    className: text(args, 'class_name') || undefined,
-    clickable: flag(args, 'clickable'),
-  };
-  const limit = clamp(integer(args, 'limit') ?? 20, 1, 512);
+export const findNodes: HandlerOf<typeof device.findNodes> = async (call, { limit, clickable, ...args }) => {
+  const filter = { text: args.text || undefined, className: args.class_name || undefined, clickable };
   const matches = matchingNodes(await currentScreen(call), filter)
     .slice(0, limit)
     .map((node) => nodeJson(node));
   return { matches, count: matches.length };
 };
 
-export const describeNode: Handler = async (call) => {
-  const nodeId = nodeIdOf(call.args);
-  if (nodeId === undefined) throw badRequest('missing nodeId');
+export const describeNode: HandlerOf<typeof device.describeNode> = async (call, { nodeId }) => {
   const { node, text, description } = nodeById(await currentScreen(call), nodeId);
   const { left, top, right, bottom } = node.bounds;
   return {

@@ -1,12 +1,9 @@
+import type { device } from '../../operations/device.ts';
 import type { Gesture, Rect } from '../device.ts';
-import type { CommandCall, Handler } from '../gates/gate.ts';
-import { isBlank } from '../text.ts';
+import type { CommandCall } from '../gates/gate.ts';
 import { centre, isEmpty, type ListedNode, readScreen, type Screen } from '../tree.ts';
-import { badRequest, clamp, coordinate, flag, integer, lookUp, pick, required } from './args.ts';
-import { currentScreen, nodeById, nodeIdOf, withLabels } from './nodes.ts';
-
-/** The longest gesture that Android dispatches. */
-const MAX_GESTURE_MS = 60_000;
+import { type ArgsOf, badRequest, type HandlerOf } from './args.ts';
+import { currentScreen, nodeById, withLabels } from './nodes.ts';
 
 type Point = { x: number; y: number };
 
@@ -16,35 +13,23 @@ async function stroke({ env }: CommandCall, from: Point, to: Point, durationMs: 
   if (!(await env.device.gesture(gesture))) throw badRequest('the gesture was cancelled');
 }
 
-const hasCoordinates = (call: CommandCall) => pick(call.args, 'x', 'y') !== undefined;
-const pointOf = ({ args }: CommandCall): Point => ({ x: coordinate(args, 'x'), y: coordinate(args, 'y') });
-
 function visibleCentre(bounds: Rect): Point {
   if (isEmpty(bounds)) throw badRequest('the node has no visible area');
   return centre(bounds);
 }
 
-function positiveDuration(call: CommandCall, fallback: number): number {
-  const duration = integer(call.args, 'duration_ms', 'duration') ?? fallback;
-  if (duration < 1 || duration > MAX_GESTURE_MS) throw badRequest(`duration_ms must be 1 to ${MAX_GESTURE_MS}`);
-  return duration;
-}
+/** The schema requires both where there is no node. */
+const pointOf = ({ x = 0, y = 0 }: Partial<Point>): Point => ({ x, y });
 
-export const tap: Handler = async (call) => {
-  const duration_ms = positiveDuration(call, 100);
-  const nodeId = nodeIdOf(call.args);
+export const tap: HandlerOf<typeof device.tap> = async (call, { nodeId, duration_ms, ...args }) => {
   const target =
-    nodeId === undefined ? pointOf(call) : visibleCentre(nodeById(await currentScreen(call), nodeId).node.bounds);
+    nodeId === undefined ? pointOf(args) : visibleCentre(nodeById(await currentScreen(call), nodeId).node.bounds);
   await stroke(call, target, target, duration_ms);
   return { ...target, duration_ms };
 };
 
-export const longPress: Handler = async (call) => {
-  const duration_ms = integer(call.args, 'duration_ms', 'duration') ?? 500;
-  if (duration_ms < 100 || duration_ms > 3000) throw badRequest('duration must be 100 to 3000');
-  const nodeId = nodeIdOf(call.args);
-  if ((nodeId !== undefined) === hasCoordinates(call)) throw badRequest('give either x and y or nodeId');
-  if (nodeId === undefined) return pressAt(call, pointOf(call), duration_ms);
+export const longPress: HandlerOf<typeof device.longPress> = async (call, { nodeId, duration_ms, ...args }) => {
+  if (nodeId === undefined) return pressAt(call, pointOf(args), duration_ms);
   const { node } = nodeById(await currentScreen(call), nodeId);
   if (node.longClickable && (await call.env.device.longClick(node))) {
     return { node_id: nodeId, mode: 'action_long_click' };
@@ -57,26 +42,24 @@ async function pressAt(call: CommandCall, target: Point, duration_ms: number) {
   return { ...target, duration_ms, mode: 'gesture' };
 }
 
-const endsOf = ({ args }: CommandCall) => ({
-  start_x: coordinate(args, 'start_x'),
-  start_y: coordinate(args, 'start_y'),
-  end_x: coordinate(args, 'end_x'),
-  end_y: coordinate(args, 'end_y'),
-});
-
-type Ends = ReturnType<typeof endsOf>;
+interface Ends {
+  start_x: number;
+  start_y: number;
+  end_x: number;
+  end_y: number;
+}
 
 async function move(call: CommandCall, ends: Ends, duration_ms: number) {
   await stroke(call, { x: ends.start_x, y: ends.start_y }, { x: ends.end_x, y: ends.end_y }, duration_ms);
   return { ...ends, duration_ms };
 }
 
-export const drag: Handler = (call) => {
-  const duration = clamp(integer(call.args, 'duration_ms', 'duration') ?? 500, 100, 3000);
-  return move(call, endsOf(call), duration);
-};
+export const drag: HandlerOf<typeof device.drag> = (call, { device: _, duration_ms, ...ends }) =>
+  move(call, ends, duration_ms);
 
-const DIRECTIONS: Record<string, Point> = {
+type SwipeArgs = ArgsOf<typeof device.swipe>;
+
+const DIRECTIONS: Record<NonNullable<SwipeArgs['direction']>, Point> = {
   up: { x: 0, y: -1 },
   down: { x: 0, y: 1 },
   left: { x: -1, y: 0 },
@@ -84,13 +67,7 @@ const DIRECTIONS: Record<string, Point> = {
 };
 
 /** Swipe distance to each side of the centre, as a fraction of the window's side. */
-const DISTANCES: Record<string, number> = { short: 0.1, medium: 0.25, long: 0.4 };
-
-function directionOf({ args }: CommandCall): Point {
-  const direction = lookUp(DIRECTIONS, required(args, 'direction'));
-  if (!direction) throw badRequest('direction must be up, down, left or right');
-  return direction;
-}
+const DISTANCES: Record<SwipeArgs['distance'], number> = { short: 0.1, medium: 0.25, long: 0.4 };
 
 /** A line through the centre of `area` in `direction`, reaching `fraction` of the side to each side of the centre. */
 function lineAcross(area: Rect, direction: Point, fraction: number): Ends {
@@ -106,22 +83,20 @@ function lineAcross(area: Rect, direction: Point, fraction: number): Ends {
   };
 }
 
-export const swipe: Handler = async (call) => {
-  const { args } = call;
-  const duration = positiveDuration(call, 400);
+export const swipe: HandlerOf<typeof device.swipe> = async (call, { direction, distance, duration_ms, ...args }) => {
+  const { start_x, start_y = 0, end_x = 0, end_y = 0 } = args;
   // Agent tools send both forms because older phones only know one. The coordinates are exact, so they win.
-  if (pick(args, 'start_x', 'start_y', 'end_x', 'end_y') !== undefined) return move(call, endsOf(call), duration);
-  if (pick(args, 'direction') === undefined) throw badRequest('give start_x, start_y, end_x and end_y, or direction');
-  const direction = directionOf(call);
-  const fraction = lookUp(DISTANCES, pick(args, 'distance') === undefined ? 'medium' : required(args, 'distance'));
-  if (fraction === undefined) throw badRequest('distance must be short, medium or long');
-  return move(call, lineAcross((await currentScreen(call)).rootBounds, direction, fraction), duration);
+  if (start_x !== undefined || direction === undefined) {
+    // The schema requires all four then.
+    return move(call, { start_x: start_x ?? 0, start_y, end_x, end_y }, duration_ms);
+  }
+  const { rootBounds } = await currentScreen(call);
+  return move(call, lineAcross(rootBounds, DIRECTIONS[direction], DISTANCES[distance]), duration_ms);
 };
 
-export const scroll: Handler = async (call) => {
-  const { x, y } = directionOf(call);
+export const scroll: HandlerOf<typeof device.scroll> = async (call, { direction, nodeId }) => {
+  const { x, y } = DIRECTIONS[direction];
   const screen = await currentScreen(call);
-  const nodeId = nodeIdOf(call.args);
   const area = nodeId === undefined ? screen.rootBounds : nodeById(screen, nodeId).node.bounds;
   // `0 - x` instead of `-x`: -0 would be sent as 0 but does not equal it.
   return move(call, lineAcross(area, { x: 0 - x, y: 0 - y }, 0.25), 400);
@@ -148,11 +123,11 @@ function candidateGroups({ listed }: Screen, needle: string, exactOnly: boolean)
  * The destructive text of `/tap_text`: the given text and the full labels it may match, because `Bu` also taps "Buy now"
  * (contract 03 §8.3 names the text alone).
  */
-export async function tapTextLabels({ args, env }: CommandCall): Promise<string | null> {
-  const { text } = args;
-  if (typeof text !== 'string' || isBlank(text)) return null;
-  const exactOnly = args.exact === true || args.exact === 'true';
-  const candidates = candidateGroups(await readScreen(env.device), text, exactOnly).flat();
+export async function tapTextLabels(
+  { env }: CommandCall,
+  { text, exact }: ArgsOf<typeof device.tapText>,
+): Promise<string> {
+  const candidates = candidateGroups(await readScreen(env.device), text, exact).flat();
   return withLabels(
     text,
     candidates.flatMap((node) => [node.text, node.description]),
@@ -180,10 +155,8 @@ async function clickAncestor({ env }: CommandCall, candidates: ListedNode[]) {
 }
 
 /** Exact label, clickable ancestor, substring, then the centre of the best match (contract 03 §5, `/tap_text`). */
-export const tapText: Handler = async (call) => {
-  const needle = required(call.args, 'text');
-  const exactOnly = flag(call.args, 'exact') ?? false;
-  const groups = candidateGroups(await currentScreen(call), needle, exactOnly);
+export const tapText: HandlerOf<typeof device.tapText> = async (call, { text: needle, exact }) => {
+  const groups = candidateGroups(await currentScreen(call), needle, exact);
 
   for (const candidates of groups) {
     const clicked = (await clickNode(call, candidates)) ?? (await clickAncestor(call, candidates));
