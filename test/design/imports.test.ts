@@ -78,6 +78,7 @@ const forbidden: [string, string][] = [
   ['handlers/web/app/x.ts', '../../../lib/sessions/sessions.ts'],
   ['handlers/web/console/x.ts', '../../../cli/main.ts'],
   ['handlers/web/shared/x.ts', '../../../storage/schema.ts'],
+  ['handlers/web/app/x.ts', '../../../lib/simulated/device.ts'],
   ['handlers/web/shared/x.ts', 'node:fs'],
   // The same code runs at the edge: no Node modules, in either spelling, and no packages that need Node.
   ...['lib/x.ts', 'lib/a/x.ts', 'lib/host/x.ts', 'handlers/x.ts', 'handlers/channels/x.ts', 'storage/x.ts'].flatMap(

@@ -2,8 +2,8 @@ import type { Device, Rect, UiNode, UiWindow } from '../../../lib/companion/devi
 import { createPhone, type PhoneParts } from '../../../lib/companion/phone.ts';
 import type { SafetySettings, SettingsStore } from '../../../lib/companion/safety-settings.ts';
 import { defaultSettings, PERMANENT, TIMED } from '../../../lib/companion/safety-settings.ts';
-import { createSimulatedDevice } from '../../../lib/companion/simulated/device.ts';
 import type { Decision, PhoneAnswer, Question } from '../../../lib/companion/types.ts';
+import { createSimulatedDevice } from '../../../lib/simulated/device.ts';
 import { createTestClock } from '../../support/clock.ts';
 import { createTestLog } from '../../support/log.ts';
 

@@ -1,4 +1,4 @@
-import type { GlobalAction, Intent, UiEvent, UiEventType } from '../device.ts';
+import type { GlobalAction, Intent, UiEvent, UiEventType } from '../companion/device.ts';
 import { type App, type AppHost, MAIN, type Page } from './app.ts';
 import { LAUNCHER } from './apps/system.ts';
 import { layOut, type PlacedView, type ViewState, type WindowLayout } from './layout.ts';

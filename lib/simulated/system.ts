@@ -1,5 +1,5 @@
-import type { Clock } from '../../kit/clock.ts';
-import type { Contact, Fix, Intent, ShareRequest, SmsResult } from '../device.ts';
+import type { Contact, Fix, Intent, ShareRequest, SmsResult } from '../companion/device.ts';
+import type { Clock } from '../kit/clock.ts';
 
 export interface Message {
   from: 'me' | 'them';

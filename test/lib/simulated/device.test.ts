@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { APPS } from '../../../lib/companion/simulated/apps/index.ts';
-import { createTestPhone } from './support.ts';
+import { APPS } from '../../../lib/simulated/apps/index.ts';
+import { createTestPhone } from '../companion/support.ts';
 
 type Entry = { event_type: string; package_name?: string; text?: string; class_name?: string };
 type Node = { nodeId: string; text: string | null; clickable: boolean; bounds: Record<string, number> };

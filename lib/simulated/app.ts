@@ -1,4 +1,4 @@
-import type { Intent } from '../device.ts';
+import type { Intent } from '../companion/device.ts';
 import type { System } from './system.ts';
 import type { View } from './view.ts';
 

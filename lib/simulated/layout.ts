@@ -1,6 +1,6 @@
-import type { GreyPicture } from '../../kit/png.ts';
-import type { Rect, UiNode } from '../device.ts';
-import { isEmpty } from '../tree.ts';
+import type { Rect, UiNode } from '../companion/device.ts';
+import { isEmpty } from '../companion/tree.ts';
+import type { GreyPicture } from '../kit/png.ts';
 import type { View } from './view.ts';
 
 export const SCREEN: Rect = { left: 0, top: 0, right: 1080, bottom: 2340 };

@@ -1,5 +1,5 @@
-import type { Gesture, UiNode } from '../device.ts';
-import { contains } from '../tree.ts';
+import type { Gesture, UiNode } from '../companion/device.ts';
+import { contains } from '../companion/tree.ts';
 import { type PlacedView, SCREEN } from './layout.ts';
 import type { Shell, ShellWindow } from './shell.ts';
 import type { System } from './system.ts';

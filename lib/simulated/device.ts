@@ -1,7 +1,7 @@
-import type { Clock } from '../../kit/clock.ts';
-import { encodePng } from '../../kit/png.ts';
-import { type Device, DeviceFailure, type UiEvent } from '../device.ts';
-import type { PostedNotification } from '../triggers.ts';
+import { type Device, DeviceFailure, type UiEvent } from '../companion/device.ts';
+import type { PostedNotification } from '../companion/triggers.ts';
+import type { Clock } from '../kit/clock.ts';
+import { encodePng } from '../kit/png.ts';
 import type { App } from './app.ts';
 import { APPS } from './apps/index.ts';
 import { COMPANION } from './apps/system.ts';
