@@ -316,7 +316,7 @@ export const device = {
   }),
   getApps: get('/get_apps', {
     name: 'android_apps',
-    title: 'List apps',
+    title: 'List apps, as /apps does',
     description: 'The same as android_get_apps.',
     effect: 'read',
     untrusted: true,
@@ -334,7 +334,7 @@ export const device = {
 
   tap: post('/tap', {
     name: 'android_tap',
-    title: 'Tap',
+    title: 'Tap an element or a point',
     description: 'Taps an element, or a point of the screen. Returns the point.',
     effect: 'act',
     hints: ANYTHING,
@@ -351,7 +351,7 @@ export const device = {
   }),
   tapText: post('/tap_text', {
     name: 'android_tap_text',
-    title: 'Tap a text',
+    title: 'Tap the element with a text',
     description:
       'Taps the element with that text: the exact label first, then a part of one. Returns how it was tapped.',
     effect: 'act',
@@ -363,7 +363,7 @@ export const device = {
   }),
   longPress: post('/long_press', {
     name: 'android_long_press',
-    title: 'Press long',
+    title: 'Press an element or a point long',
     description: 'Presses an element or a point of the screen for a while. Give either nodeId or x and y.',
     effect: 'act',
     hints: ANYTHING,
@@ -384,7 +384,7 @@ export const device = {
   }),
   drag: post('/drag', {
     name: 'android_drag',
-    title: 'Drag',
+    title: 'Drag from point to point',
     description: 'Moves a finger from one point of the screen to another.',
     effect: 'act',
     hints: ANYTHING,
@@ -393,7 +393,7 @@ export const device = {
   }),
   type: post('/type', {
     name: 'android_type',
-    title: 'Type text',
+    title: 'Type into the focused field',
     description: 'Replaces the content of the field that has the focus; tap the field first.',
     effect: 'act',
     hints: { destructive: true },
@@ -405,7 +405,7 @@ export const device = {
   }),
   swipe: post('/swipe', {
     name: 'android_swipe',
-    title: 'Swipe',
+    title: 'Swipe across the screen',
     description:
       'Swipes between two points, or in a direction through the middle of the screen. Older phones only know points.',
     effect: 'act',
@@ -433,7 +433,7 @@ export const device = {
   }),
   scroll: post('/scroll', {
     name: 'android_scroll',
-    title: 'Scroll',
+    title: 'Scroll the screen or an element',
     description: 'Scrolls the screen, or an element of it, by half of its size.',
     effect: 'act',
     aliases: NODE_ID,
@@ -441,7 +441,7 @@ export const device = {
   }),
   pressKey: post('/press_key', {
     name: 'android_press_key',
-    title: 'Press a system key',
+    title: 'Press home, back or another system key',
     description:
       'Goes home or back, or opens recent apps, notifications, quick settings or the power dialog, or locks.',
     effect: 'act',
@@ -449,7 +449,7 @@ export const device = {
   }),
   wait: post('/wait', {
     name: 'android_wait',
-    title: 'Wait',
+    title: 'Wait for a time or an element',
     description:
       'Waits for some time (ms), or until an element appears (text or className, for timeoutMs at most). Returns how ' +
       'long, and whether it was found. Older phones only know ms.',

@@ -9,7 +9,8 @@ import { DEVICE_PATHS } from '../../handlers/device-control.ts';
 import { routes } from '../../handlers/routes.ts';
 import { type SocketRow, sockets } from '../../handlers/sockets.ts';
 import { variables } from '../../lib/config.ts';
-import { DEVICE_ROWS } from '../../lib/operations/device.ts';
+import { DEVICE_ROWS, type DeviceRow } from '../../lib/operations/device.ts';
+import type { OperationRow } from '../../lib/operations/operation.ts';
 
 const ROOMS = ['handlers', 'lib', 'storage', 'cli', 'test'];
 const DOCUMENTS = [
@@ -89,15 +90,57 @@ it('cli/README.md lists every command', async () => {
   }
 });
 
-/** `npx vitest run test/design -u` writes the table. */
+/** Rows of the table "MCP tools": the operations that every relay has. Further ones of `lib/operations/` belong here. */
+const TOOLS: readonly OperationRow[] = DEVICE_ROWS.filter(({ isAlias }) => !isAlias);
+
+const cell = (text: string): string => text.replaceAll('|', '\\|');
+
+const toolRow = ({ name, title, effect, grant }: OperationRow): string =>
+  `| \`${name}\` | ${cell(title)} | ${effect} | ${grant === null ? 'any session' : `\`${grant}\``} |`;
+
+function deviceRow({ method, path, title, input: { entries } }: DeviceRow): string {
+  const names = Object.entries(entries)
+    .filter(([name]) => name !== 'device')
+    .map(([name, { type }]) => `\`${name}${type === 'optional' ? '?' : ''}\``);
+  return `| \`${method}\` | \`${path}\` | ${names.join(', ') || '-'} | ${cell(title)} |`;
+}
+
+interface Table {
+  columns: readonly string[];
+  rows: readonly string[];
+}
+
+/**
+ * Compares what stands between `<!-- name -->` and `<!-- /name -->` with tables, by name. `npx vitest run test/design -u`
+ * writes them; all tables of a document go into one call.
+ */
+async function expectTables(document: string, tables: Record<string, Table>): Promise<void> {
+  let text = await read(document);
+  for (const [name, { columns, rows }] of Object.entries(tables)) {
+    const place = new RegExp(`(?<=^<!-- ${name} -->\n).*(?=^<!-- /${name} -->$)`, 'ms');
+    expect(text).toMatch(place);
+    const lines = [`| ${columns.join(' | ')} |`, `|${'---|'.repeat(columns.length)}`, ...rows];
+    // A comment ends a table, so empty lines part them.
+    text = text.replace(place, () => `\n${lines.join('\n')}\n\n`);
+  }
+  await expect(text).toMatchFileSnapshot(`../../${document}`);
+}
+
 it('cli/README.md lists every variable of lib/config.ts', async () => {
   const row = ({ name, fallback, meaning }: { name: string; fallback: string; meaning: string }) =>
-    `| \`${name}\` | ${fallback === 'unset' ? 'unset' : `\`${fallback}\``} | ${meaning.replaceAll('|', '\\|')} |`;
+    `| \`${name}\` | ${fallback === 'unset' ? 'unset' : `\`${fallback}\``} | ${cell(meaning)} |`;
   const rows = Object.values(variables).map(row);
-  const text = await read('cli/README.md');
-  const table = /(?<=^<!-- variables -->\n).*(?=^<!-- \/variables -->$)/ms;
-  expect(text).toMatch(table);
-  await expect(text.replace(table, () => `${rows.join('\n')}\n`)).toMatchFileSnapshot('../../cli/README.md');
+  await expectTables('cli/README.md', { variables: { columns: ['Variable', 'Default', 'Meaning'], rows } });
+});
+
+it('handlers/README.md lists the rows of Device Control, and the tools of MCP', async () => {
+  await expectTables('handlers/README.md', {
+    'device-control': {
+      columns: ['Method', 'Path', 'Arguments', 'What it does'],
+      rows: DEVICE_ROWS.map(deviceRow),
+    },
+    tools: { columns: ['Tool', 'What it does', 'Effect', 'Grant'], rows: TOOLS.map(toolRow) },
+  });
 });
 
 it('handlers/README.md lists exactly the rows of the route table', async () => {
