@@ -77,9 +77,14 @@ export const listOutbound: Handler = (_request, relay) => {
   return json({ queued: messages.length, messages });
 };
 
-/** `DELETE /phone/outbound?message_id=`: cancels one queued message, or all without an id (contract 04 §5.6). */
-export const cancelOutbound: Handler = async (request, relay) =>
-  json({ cancelled: await relay.phone.cancel(lastOf(request.query).message_id) });
+/**
+ * `DELETE /phone/outbound?message_id=`: cancels one message, or all queued ones without an id (contract 04 §5.6). With the
+ * id of a question that a phone has already, it withdraws the question unless that is answered (09 §7).
+ */
+export const cancelOutbound: Handler = async (request, relay) => {
+  const { message_id: id } = lastOf(request.query);
+  return json({ cancelled: await (id === undefined ? relay.phone.cancel() : relay.phone.withdraw(id)) });
+};
 
 /** `GET /phone/history?since=&limit=`: the last messages and replies, with what became of them (contract 09 §1). */
 export const phoneHistory: Handler = (request, relay) => {

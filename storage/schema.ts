@@ -275,6 +275,8 @@ export type Reply = {
   metadata: Metadata;
   /** Epoch milliseconds, the phone's own time if it sent one. */
   ts: number;
+  /** Which of the message's answers this is, from 0 (contract 09 §10). */
+  answer_index?: number;
 };
 
 /** A message or a reply, and what became of it (contract 09 §1). `ts` is epoch milliseconds. */
@@ -288,8 +290,22 @@ export type PhoneHistoryItem = {
   reply_to: string | null;
   ts: number;
 } & (
-  | { kind: 'message'; state: 'queued' | 'sent' | 'shown' | 'answered' | 'expired' | 'cancelled' | 'dropped' }
-  | { kind: 'reply'; state: 'waiting' | 'taken' }
+  | {
+      kind: 'message';
+      state: 'queued' | 'sent' | 'shown' | 'answered' | 'expired' | 'cancelled' | 'dropped';
+      /** It waits for an answer, with these to choose from (contract 09 §10). */
+      question?: true;
+      answers?: string[];
+      /** The caller that asked waited for the answer: no later one counts, and the question ends with the process. */
+      asked?: true;
+    }
+  | {
+      kind: 'reply';
+      state: 'waiting' | 'taken';
+      answer_index?: number;
+      /** It came when its question was closed already (contract 09 §7). */
+      late?: 'answered' | 'withdrawn' | 'expired';
+    }
 );
 
 /** An unread reply. `arrived` is epoch milliseconds. */
@@ -325,6 +341,8 @@ export interface PushKnockRecord {
   /** The first 120 characters. */
   text: string;
   question: boolean;
+  /** Answers to choose from (contract 09 §10); absent without any. */
+  answers?: string[];
   /** `read`: the message was seen, and devices that were told of it take their notification away. */
   kind: 'message' | 'read';
   /** When devices are told, unless the message was shown. */

@@ -2,6 +2,7 @@ import type { PhoneHistoryItem, PhoneMessage, Reply, Store } from '../../storage
 import { describeError } from '../errors.ts';
 import { isObject } from '../kit/json.ts';
 import type { Log } from '../log.ts';
+import { answersOf, isAnswerAt, isQuestion } from './question.ts';
 
 const MAX_ITEMS = 500;
 /** Characters of text in all items: one reply may have a million. */
@@ -19,6 +20,24 @@ const BEFORE: Readonly<Record<Exclude<MessageState, 'queued'>, readonly MessageS
   cancelled: ['queued'],
   dropped: ['queued'],
 };
+
+/** States of a question that is still open. */
+const OPEN: readonly MessageState[] = ['queued', 'sent', 'shown'];
+
+export type MessageItem = Extract<PhoneHistoryItem, { kind: 'message' }>;
+
+/** Why no answer to a question counts any more (contract 09 §7). */
+export type Closed = 'answered' | 'withdrawn' | 'expired';
+
+const CLOSED: Readonly<Partial<Record<MessageState, Closed>>> = {
+  answered: 'answered',
+  cancelled: 'withdrawn',
+  expired: 'expired',
+};
+
+/** Why a question is closed; undefined for one that is open, and for what is no question. */
+export const closedBy = ({ question, state }: MessageItem): Closed | undefined =>
+  question ? CLOSED[state] : undefined;
 
 export interface HistoryPage {
   items: PhoneHistoryItem[];
@@ -85,6 +104,11 @@ export async function openHistory({ store, log, changed: notify }: HistoryParts)
   const find = (kind: PhoneHistoryItem['kind'], id: string): PhoneHistoryItem | undefined =>
     items.get(seqs[kind].get(id) ?? 0);
 
+  function findMessage(id: string | null): MessageItem | undefined {
+    const item = id === null ? undefined : find('message', id);
+    return item?.kind === 'message' ? item : undefined;
+  }
+
   for (const key of await store.getKeys()) {
     const item = readItem(await store.getItem(key));
     if (item) items.set(item.seq, item);
@@ -96,12 +120,62 @@ export async function openHistory({ store, log, changed: notify }: HistoryParts)
   prune();
 
   return {
-    /** A message has been accepted. One that replaces a queued message takes its item. */
-    message({ message_id, chat_id, title, text, reply_to, sent_at: ts }: PhoneMessage): void {
-      const content = { kind: 'message', message_id, chat_id, title, text, reply_to, ts, state: 'queued' } as const;
-      const queued = find('message', message_id);
+    /**
+     * A message has been accepted; `isAsked` when a caller waits for its answer. One that replaces a queued message takes
+     * its item.
+     */
+    message(message: PhoneMessage, isAsked = false): void {
+      const { message_id, chat_id, title, text, reply_to, sent_at: ts, metadata } = message;
+      const answers = answersOf(metadata);
+      const content: Omit<MessageItem, 'seq'> = {
+        kind: 'message',
+        message_id,
+        chat_id,
+        title,
+        text,
+        reply_to,
+        ts,
+        state: 'queued',
+        ...(isQuestion(metadata) && { question: true }),
+        ...(isQuestion(metadata) && answers.length > 0 && { answers: [...answers] }),
+        ...(isAsked && { asked: true }),
+      };
+      const queued = findMessage(message_id);
       if (queued?.state === 'queued') replace({ seq: queued.seq, ...content });
       else add({ seq: latest + 1, ...content });
+    },
+
+    /** The newest message of an id. */
+    findMessage,
+
+    /** Questions with which callers waited in a process that has ended. */
+    abandoned: (): MessageItem[] =>
+      [...items.values()].filter(
+        (item): item is MessageItem => item.kind === 'message' && item.asked === true && OPEN.includes(item.state),
+      ),
+
+    /** Closes an open question, also one that a phone shows. Returns false for anything else. */
+    withdraw(messageId: string): boolean {
+      const item = findMessage(messageId);
+      if (!item?.question || !OPEN.includes(item.state)) return false;
+      replace({ ...item, state: 'cancelled' });
+      return true;
+    },
+
+    /** A reply without an `answer_index` that does not name the answer in its text (contract 09 §10). */
+    checked(reply: Reply): Reply {
+      const { answer_index: index, ...others } = reply;
+      if (index === undefined || isAnswerAt(findMessage(reply.reply_to)?.answers ?? [], index, reply.text))
+        return reply;
+      return others;
+    },
+
+    /** Whether another reply came first to the same message. */
+    isSecond({ message_id, reply_to }: Reply): boolean {
+      for (const item of items.values()) {
+        if (item.kind === 'reply' && item.reply_to === reply_to) return item.message_id !== message_id;
+      }
+      return false;
     },
 
     /** A message gets into a state, unless it is past it. Ignores unknown ids. */
@@ -125,8 +199,8 @@ export async function openHistory({ store, log, changed: notify }: HistoryParts)
       }
     },
 
-    /** A new reply has arrived. */
-    reply({ message_id, chat_id, text, reply_to, ts }: Reply): void {
+    /** A new reply has arrived; `late` when its question was closed before. */
+    reply({ message_id, chat_id, text, reply_to, ts, answer_index }: Reply, late?: Closed): void {
       const content = {
         kind: 'reply',
         message_id,
@@ -136,6 +210,8 @@ export async function openHistory({ store, log, changed: notify }: HistoryParts)
         reply_to,
         ts,
         state: 'waiting',
+        ...(answer_index !== undefined && { answer_index }),
+        ...(late && { late }),
       } as const;
       add({ seq: latest + 1, ...content });
       if (reply_to !== null) this.became(reply_to, 'answered');

@@ -2,6 +2,7 @@ import type { PhoneMessage } from '../../storage/schema.ts';
 import { RelayError } from '../errors.ts';
 import { bytesToHex, randomBytes } from '../kit/bytes.ts';
 import { sanitizeMetadata } from './metadata.ts';
+import { readAnswers, withAnswers } from './question.ts';
 
 const MAX_TEXT = 16_384;
 const MAX_LABEL = 256;
@@ -11,7 +12,8 @@ const MAX_ID = 128;
 export const newMessageId = (): string => bytesToHex(randomBytes(6));
 
 /**
- * Reads the body of `POST /phone/message` (contract 04 §5.3). `now` is epoch milliseconds.
+ * Reads the body of `POST /phone/message` (contract 04 §5.3), with its answers in the metadata (09 §10). `now` is epoch
+ * milliseconds.
  * @throws RelayError `invalid` naming the field.
  */
 export function readMessage(body: Readonly<Record<string, unknown>>, now: number): PhoneMessage {
@@ -27,7 +29,7 @@ export function readMessage(body: Readonly<Record<string, unknown>>, now: number
     text,
     surfacing: label(body, 'surfacing'),
     reply_to: label(body, 'reply_to'),
-    metadata: sanitizeMetadata(body.metadata),
+    metadata: withAnswers(text, sanitizeMetadata(body.metadata), readAnswers(body.answers)),
     sent_at: Math.trunc(now),
   };
 }

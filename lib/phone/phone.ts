@@ -1,12 +1,13 @@
-import type { PhoneHistoryItem, PhoneMessage, QueuedMessage, Store } from '../../storage/schema.ts';
+import type { PhoneHistoryItem, PhoneMessage, QueuedMessage, Reply, Store } from '../../storage/schema.ts';
 import { describeError, RelayError } from '../errors.ts';
-import { type Clock, seconds } from '../kit/clock.ts';
+import { type Cancel, type Clock, seconds } from '../kit/clock.ts';
 import { isObject } from '../kit/json.ts';
 import type { Log } from '../log.ts';
 import { isGranted } from '../sessions/grants.ts';
 import type { Session } from '../sessions/session.ts';
 import type { Sessions } from '../sessions/sessions.ts';
 import type { Payload } from '../socket/envelope.ts';
+import { createAsks } from './asks.ts';
 import {
   type Delivery,
   type Effect,
@@ -17,10 +18,11 @@ import {
   type Step,
   transition,
 } from './delivery.ts';
-import { type HistoryPage, openHistory } from './history.ts';
+import { type Closed, closedBy, type HistoryPage, openHistory } from './history.ts';
 import { readMessage } from './message.ts';
+import { isQuestion } from './question.ts';
 import { createReplies, type Handout, type Poll } from './replies.ts';
-import { readStoredReply } from './reply.ts';
+import { readReply, readStoredReply } from './reply.ts';
 import { openRows, saveLater } from './rows.ts';
 import { openSubscribers } from './subscribers.ts';
 import type { SeenChat } from './threads.ts';
@@ -61,6 +63,8 @@ export type Pushed = { messageId: string; delivered: true } | { messageId: strin
 const CHANNEL = 'proactive';
 /** States of a message to which nobody has to be called. */
 const SETTLED: ReadonlySet<string> = new Set(['shown', 'answered', 'cancelled', 'expired', 'dropped']);
+/** Closed questions of which phones that connect again are told. */
+const MAX_CLOSED = 50;
 /** Needed for messages, replies and notifications, on routes and channels alike (contract 01 §6.2). */
 export const PHONE_GRANT = 'phone';
 
@@ -93,18 +97,41 @@ export async function openPhoneMessaging(parts: PhoneParts) {
   const mirrors = new Set<PhoneLink>();
   /** Sockets whose phones are asked whether their messages have arrived. */
   const probed = new Set<PhoneLink>();
+  /** Questions that were withdrawn after a phone had got them, oldest first: it may have been away. */
+  const closed = new Set<string>();
   const events: Event<PhoneLink>[] = [];
   let isDispatching = false;
+  /** When the oldest queued question expires, epoch milliseconds. */
+  let expiry: { at: number | null; cancel: Cancel } = { at: null, cancel() {} };
+  const asks = createAsks({ clock, log, push: (body) => push(body, true), withdraw });
 
   /** Tells the sockets that get copies what has become of messages and replies, and others what changed. */
   function announce(items: readonly PhoneHistoryItem[], latest: number): void {
-    for (const { seq, kind, message_id, state } of items) {
+    for (const item of items) {
+      const { seq, kind, message_id, state } = item;
       if (kind === 'message' && SETTLED.has(state)) parts.settled?.(message_id);
       for (const link of [...mirrors]) {
         if (mayGet(link)) link.send(CHANNEL, 'proactive.history', { seq, kind, message_id, state });
       }
+      if (kind === 'message') announceEnd(message_id, closedBy(item));
     }
+    asks.changed(items);
     parts.changed?.(state.queue.length, latest);
+  }
+
+  /** Has every device close a question to which no answer counts any more (contract 09 §7). */
+  function announceEnd(messageId: string, reason: Closed | undefined): void {
+    if (reason === undefined || reason === 'answered') return;
+    for (const link of new Set([...state.subscribers, ...mirrors])) sendEnd(link, messageId, reason);
+  }
+
+  function sendEnd(link: PhoneLink, messageId: string, reason: Exclude<Closed, 'answered'>): void {
+    if (mayGet(link)) link.send(CHANNEL, 'phone.message.cancelled', { message_id: messageId, reason });
+  }
+
+  /** A phone that was away may still show questions that were withdrawn meanwhile. */
+  function sendEnds(link: PhoneLink): void {
+    for (const messageId of closed) sendEnd(link, messageId, 'withdrawn');
   }
 
   /** Handles an event completely. One raised meanwhile (a socket closes while it is written to) is handled after it. */
@@ -118,11 +145,26 @@ export async function openPhoneMessaging(parts: PhoneParts) {
       isDispatching = false;
     }
     for (const { to } of state.custody) if (!probed.has(to)) probe(to);
+    scheduleExpiry();
     // While sockets are restored one by one, the stored order must stay complete.
     if (event.name !== 'restore') saveSubscriptions();
   }
 
   const saveSubscriptions = () => subscribers?.save({ targets: state.subscribers, mirrors, custody: state.custody });
+
+  /** Closes queued questions in time: devices that get copies show them. Other messages expire when somebody looks. */
+  function scheduleExpiry(): void {
+    const times = state.queue.flatMap(({ message }) => (isQuestion(message.metadata) ? message.sent_at : []));
+    const next = times.length === 0 ? null : Math.min(...times) + RETENTION + 1;
+    if (next === expiry.at) return;
+    expiry.cancel();
+    const expire = () => {
+      expiry = { at: null, cancel() {} };
+      dispatch({ name: 'expire' });
+      void saveQueue();
+    };
+    expiry = { at: next, cancel: next === null ? () => {} : clock.after(Math.max(0, next - clock.now()), expire) };
+  }
 
   /** Asks a phone whether what was written to it has arrived (contract 04 §5.4a). What is written meanwhile comes next. */
   function probe(link: PhoneLink): void {
@@ -143,6 +185,21 @@ export async function openPhoneMessaging(parts: PhoneParts) {
   /** A device has shown or answered a message, so it has arrived. */
   const arrivedById = (messageId: string): void =>
     arrived(state.custody.filter(({ entry }) => entry.message.message_id === messageId));
+
+  /**
+   * Why a reply to a question comes too late, undefined when it does not. What the owner writes is the agent's to read all
+   * the same; a tap is void (`isVoid`) when nobody waits for it any more, so no reader gets it.
+   */
+  function latenessOf(reply: Reply): { reason: Closed; isVoid: boolean } | undefined {
+    const question = history.findMessage(reply.reply_to);
+    const reason = question && closedBy(question);
+    if (!question || !reason) return undefined;
+    const isTap = reply.answer_index !== undefined;
+    if (reason !== 'answered') return { reason, isVoid: isTap };
+    // To a question that nobody waits with, further words are conversation.
+    const isLate = (isTap || question.asked === true) && history.isSecond(reply);
+    return isLate ? { reason, isVoid: isTap && question.asked === true } : undefined;
+  }
 
   /** What a crash must not lose. */
   const undelivered = (): QueuedMessage[] => [...state.custody.map(({ entry }) => entry), ...state.queue];
@@ -216,11 +273,71 @@ export async function openPhoneMessaging(parts: PhoneParts) {
     return saveLater(queueRows, undelivered(), log);
   };
 
+  async function push(body: Readonly<Record<string, unknown>>, isAsked: boolean): Promise<Pushed> {
+    const message = readMessage(body, clock.now());
+    const { message_id: messageId, chat_id: chatId, title } = message;
+    const isQueued = () => state.queue.some((queued) => queued.message === message);
+    // A queued message of the same id that has expired keeps its own item.
+    dispatch({ name: 'expire' });
+    history.message(message, isAsked);
+    dispatch({ name: 'push', entry: { seq: queueRows.next(), message } });
+    const copies = [...mirrors].filter((link) => send(link, { ...message, mirrored: true }));
+    parts.accepted?.(message, !isQueued() || copies.length > 0);
+    const buffered = isQueued() ? state.queue.length : 0;
+    const stored = queueRows.save(undelivered());
+    const recorded = history.save();
+    try {
+      await stored;
+    } catch (error) {
+      log.error(`the queue of messages could not be saved: ${describeError(error)}`);
+      if (isQueued()) {
+        dispatch({ name: 'cancel', messageId });
+        parts.settled?.(messageId);
+        void saveQueue();
+        throw new RelayError('unavailable', 'the message could not be stored: try again later');
+      }
+    }
+    await recorded;
+    const outcome = buffered > 0 ? `queued as one of ${buffered}` : 'delivered';
+    log.info(`message ${messageId} of ${message.text.length} characters for chat ${chatId ?? '-'}: ${outcome}`);
+    parts.seen?.({ chatId, title, messageId, at: message.sent_at });
+    return buffered > 0 ? { messageId, delivered: false, buffered } : { messageId, delivered: true };
+  }
+
+  async function cancel(messageId?: string): Promise<number> {
+    dispatch({ name: 'expire' });
+    const before = state.queue.length;
+    dispatch({ name: 'cancel', messageId });
+    const cancelled = before - state.queue.length;
+    if (cancelled > 0) log.info(`${cancelled} queued messages cancelled`);
+    await saveQueue();
+    return cancelled;
+  }
+
+  async function withdraw(messageId: string): Promise<number> {
+    const cancelled = cancel(messageId);
+    const isDelivered = history.withdraw(messageId);
+    if (isDelivered) {
+      unclaimed = unclaimed.filter(({ message }) => message.message_id !== messageId);
+      arrivedById(messageId);
+      closed.add(messageId);
+      if (closed.size > MAX_CLOSED) closed.delete(closed.values().next().value as string);
+      log.info(`question ${messageId} withdrawn`);
+    }
+    await history.save();
+    return Math.max(await cancelled, isDelivered ? 1 : 0);
+  }
+
+  // Nobody waits any more for what the last process asked.
+  for (const { message_id } of history.abandoned()) void withdraw(message_id);
+  scheduleExpiry();
+
   return {
     /** `proactive.subscribe`: makes the socket the target and sends it the queue. */
     subscribe(link: PhoneLink, id: string): void {
       mirrors.delete(link);
       dispatch({ name: 'subscribe', link, id });
+      sendEnds(link);
       void saveQueue();
     },
 
@@ -275,6 +392,7 @@ export async function openPhoneMessaging(parts: PhoneParts) {
       unclaimed = unclaimed.filter((entry) => !claimed.includes(entry));
       const held = claimed.map((entry) => ({ entry, to: link }));
       dispatch({ name: 'restore', links: subscribers.restore(state.subscribers, link), held });
+      if (state.subscribers.includes(link)) sendEnds(link);
     },
 
     /** Every socket that outlived a sleep is back: forgets the others, and queues again what was written to them. */
@@ -291,36 +409,13 @@ export async function openPhoneMessaging(parts: PhoneParts) {
      * A message to the phone: sent, or stored until one subscribes (contract 04 §5.3, 5.4).
      * @throws RelayError `invalid` for a bad field; `unavailable` when it had to wait and could not be stored.
      */
-    async push(body: Readonly<Record<string, unknown>>): Promise<Pushed> {
-      const message = readMessage(body, clock.now());
-      const { message_id: messageId, chat_id: chatId, title } = message;
-      const isQueued = () => state.queue.some((queued) => queued.message === message);
-      // A queued message of the same id that has expired keeps its own item.
-      dispatch({ name: 'expire' });
-      history.message(message);
-      dispatch({ name: 'push', entry: { seq: queueRows.next(), message } });
-      const copies = [...mirrors].filter((link) => send(link, { ...message, mirrored: true }));
-      parts.accepted?.(message, !isQueued() || copies.length > 0);
-      const buffered = isQueued() ? state.queue.length : 0;
-      const stored = queueRows.save(undelivered());
-      const recorded = history.save();
-      try {
-        await stored;
-      } catch (error) {
-        log.error(`the queue of messages could not be saved: ${describeError(error)}`);
-        if (isQueued()) {
-          dispatch({ name: 'cancel', messageId });
-          parts.settled?.(messageId);
-          void saveQueue();
-          throw new RelayError('unavailable', 'the message could not be stored: try again later');
-        }
-      }
-      await recorded;
-      const outcome = buffered > 0 ? `queued as one of ${buffered}` : 'delivered';
-      log.info(`message ${messageId} of ${message.text.length} characters for chat ${chatId ?? '-'}: ${outcome}`);
-      parts.seen?.({ chatId, title, messageId, at: message.sent_at });
-      return buffered > 0 ? { messageId, delivered: false, buffered } : { messageId, delivered: true };
-    },
+    push: (body: Readonly<Record<string, unknown>>): Promise<Pushed> => push(body, false),
+
+    /** Asks a question and waits for the answer. */
+    ask: asks.ask,
+
+    /** How many connected devices get messages or copies of them now. */
+    listening: (): number => [...state.subscribers, ...mirrors].filter(mayGet).length,
 
     /** The queued messages, first in first out. */
     queued(): PhoneMessage[] {
@@ -329,25 +424,39 @@ export async function openPhoneMessaging(parts: PhoneParts) {
     },
 
     /** Cancels a queued message, or without an id all of them. Resolves with their number once that is stored. */
-    async cancel(messageId?: string): Promise<number> {
-      dispatch({ name: 'expire' });
-      const before = state.queue.length;
-      dispatch({ name: 'cancel', messageId });
-      const cancelled = before - state.queue.length;
-      if (cancelled > 0) log.info(`${cancelled} queued messages cancelled`);
-      await saveQueue();
-      return cancelled;
-    },
+    cancel,
 
-    /** `proactive.reply`: acknowledged once it is stored, ignored without a text. Rejects when it cannot be stored. */
+    /**
+     * Cancels a message of this id: one that is queued, or a question that nobody has answered, which devices then close
+     * (contract 09 §7). Resolves with their number once that is stored.
+     */
+    withdraw,
+
+    /**
+     * `proactive.reply`: acknowledged once it is stored, ignored without a text. Rejects when it cannot be stored. `late`
+     * in the acknowledgement says that the question was closed before (contract 09 §7).
+     */
     async reply(link: PhoneLink, payload: Payload, id: string): Promise<void> {
-      const reply = await replies.add(payload);
-      if (!reply) return log.debug(`ignored a reply without text from session ${link.session.prefix}`);
+      const read = readReply(payload, clock.now());
+      if (!read) return log.debug(`ignored a reply without text from session ${link.session.prefix}`);
+      const reply = history.checked(read);
       const { message_id: messageId, chat_id: chatId, text, reply_to: replyTo } = reply;
+      const isRepeated = history.hasReply(reply);
+      const answer = isRepeated ? undefined : asks.claim(reply, link.session);
+      const late = answer ? undefined : latenessOf(reply);
+      if (answer || (late?.isVoid && !isRepeated)) {
+        history.reply(reply, late?.reason);
+        history.taken(messageId);
+        await history.save();
+        // A phone that was away needs no question that has its answer.
+        if (answer && replyTo !== null) await cancel(replyTo);
+      } else await replies.add(reply, late?.reason);
+      answer?.();
       if (replyTo !== null) arrivedById(replyTo);
       const ts = Math.trunc(clock.now());
-      link.send(CHANNEL, 'proactive.reply.ack', { client_msg_id: messageId, status: 'received', ts }, id);
-      log.info(`reply ${messageId} of ${text.length} characters in chat ${chatId ?? '-'}`);
+      const acknowledgement = { client_msg_id: messageId, status: 'received', ts, ...(late && { late: late.reason }) };
+      link.send(CHANNEL, 'proactive.reply.ack', acknowledgement, id);
+      log.info(`reply ${messageId} of ${text.length} characters in chat ${chatId ?? '-'}${late ? ', too late' : ''}`);
       parts.seen?.({ chatId, title: null, messageId, at: ts });
     },
 
@@ -362,6 +471,8 @@ export async function openPhoneMessaging(parts: PhoneParts) {
 
     /** Answers waiting polls; resolves when everything is stored. */
     async stop(): Promise<void> {
+      await asks.stop();
+      expiry.cancel();
       await Promise.all([replies.stop(), saveQueue(), history.save()]);
     },
   };

@@ -1,13 +1,79 @@
 import type { Metadata } from '../../storage/schema.ts';
+import { RelayError } from '../errors.ts';
+import { endsAsking, MAX_OPTIONS, optionsIn } from './options.ts';
 
-/** Longer than any run of closing marks; the rest of a text does not matter. */
-const TAIL = 8;
+export const MAX_ANSWERS = MAX_OPTIONS;
+export const MAX_ANSWER = 40;
+/** Answers to a message that asks and lists no options (contract 09 §10). */
+const YES_NO: readonly string[] = ['Yes', 'No'];
+/** Keys of other metadata that fit beside `question` and `answers` (contract 04 §5.5). */
+const MAX_OTHERS = 22;
+/** Control characters, line ends, and marks that make a text read in another order. */
+const CONTROLS = /[\p{Cc}\p{Zl}\p{Zp}\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/u;
+
+/** Whether a message waits for an answer. Its metadata says so: the relay fills it in. */
+export const isQuestion = ({ question }: Metadata): boolean => question === true;
+
+/** The answers that a message offers, as its metadata names them. None where they break the limits. */
+export const answersOf = ({ answers }: { readonly answers?: unknown }): readonly string[] =>
+  areFit(answers) ? answers : [];
 
 /**
- * Whether a message waits for an answer: its metadata says so (`question`, true or false), or else its text ends with a
- * question mark. The contract does not mark questions (04 §5.2), and agents write them as plain text.
+ * Reads `answers` of `POST /phone/message` (contract 09 §10): trimmed, undefined when there are none.
+ * @throws RelayError `invalid`
  */
-export function isQuestion({ text, metadata = {} }: { text: string; metadata?: Metadata }): boolean {
-  if (typeof metadata.question === 'boolean') return metadata.question;
-  return /[?？؟]\p{P}*$/u.test(text.trimEnd().slice(-TAIL));
+export function readAnswers(value: unknown): string[] | undefined {
+  if (value === undefined || value === null) return undefined;
+  if (!Array.isArray(value) || value.length < 1 || value.length > MAX_ANSWERS) {
+    throw new RelayError('invalid', `answers must be an array of 1 to ${MAX_ANSWERS} strings`);
+  }
+  if (!value.every(isFit)) {
+    throw new RelayError(
+      'invalid',
+      `each of answers must be a string of 1 to ${MAX_ANSWER} characters, not blank, without control characters`,
+    );
+  }
+  const answers = value.map((answer) => answer.trim());
+  if (!areDistinct(answers)) throw new RelayError('invalid', 'no two answers may be the same');
+  return answers;
 }
+
+/**
+ * Metadata with `question` and `answers` where the message is a question (contract 09 §10): the answers that were given,
+ * those that the metadata has already, the options that the text lists, or Yes and No. `question: false` in the metadata
+ * says that the text only looks like a question. Applied to its own result, it changes nothing.
+ */
+export function withAnswers(text: string, metadata: Metadata, given?: readonly string[]): Metadata {
+  const { question, answers, ...others } = metadata;
+  const asked = given ? { answers: given } : readQuestion(text, metadata);
+  if (!asked) return answers === undefined ? metadata : { ...others, ...(question !== undefined && { question }) };
+  const kept = Object.fromEntries(Object.entries(others).slice(0, MAX_OTHERS));
+  return { ...kept, question: true, ...(asked.answers.length > 0 && { answers: [...asked.answers] }) };
+}
+
+/** The answers of a question, none where only free text will do; undefined for what is no question. */
+function readQuestion(text: string, metadata: Metadata): { answers: readonly string[] } | undefined {
+  if (metadata.question === false) return undefined;
+  const stated = answersOf(metadata);
+  if (stated.length > 0) return { answers: stated };
+  const options = optionsIn(text);
+  if (options.kind === 'options') return { answers: areFit(options.options) ? options.options : [] };
+  if (endsAsking(text)) return { answers: options.kind === 'none' ? YES_NO : [] };
+  return isQuestion(metadata) ? { answers: [] } : undefined;
+}
+
+const isFit = (value: unknown): value is string =>
+  typeof value === 'string' &&
+  value.length <= MAX_ANSWER &&
+  value.trim() !== '' &&
+  value.isWellFormed() &&
+  !CONTROLS.test(value);
+
+const areDistinct = (answers: readonly string[]): boolean => new Set(answers).size === answers.length;
+
+const areFit = (value: unknown): value is string[] =>
+  Array.isArray(value) && value.length >= 1 && value.length <= MAX_ANSWERS && value.every(isFit) && areDistinct(value);
+
+/** Whether an `answer_index` of a reply names the answer that its text gives. */
+export const isAnswerAt = (answers: readonly string[], index: number | undefined, text: string): index is number =>
+  index !== undefined && answers[index] === text.trim();

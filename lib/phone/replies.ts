@@ -3,9 +3,8 @@ import { describeError, RelayError } from '../errors.ts';
 import { bytesToHex, randomBytes } from '../kit/bytes.ts';
 import type { Cancel, Clock } from '../kit/clock.ts';
 import type { Log } from '../log.ts';
-import type { Payload } from '../socket/envelope.ts';
-import type { PhoneHistory } from './history.ts';
-import { readReply, sizeOf } from './reply.ts';
+import type { Closed, PhoneHistory } from './history.ts';
+import { sizeOf } from './reply.ts';
 import { type Rows, saveLater } from './rows.ts';
 
 const MAX_RECORDS = 100;
@@ -156,20 +155,18 @@ export function createReplies({ rows, clock, log, history }: RepliesParts) {
 
   return {
     /**
-     * Keeps a `proactive.reply`. Resolves with it once it is stored, or with undefined when it has no text; a repeated id
-     * is kept once, also when a reader has taken it already. Rejects, and keeps nothing, when it cannot be stored.
+     * Keeps a `proactive.reply`. Resolves once it is stored; a repeated id is kept once, also when a reader has taken it
+     * already. `late` is for the history. Rejects, and keeps nothing, when it cannot be stored.
      */
-    async add(payload: Payload): Promise<Reply | undefined> {
-      const reply = readReply(payload, clock.now());
-      if (!reply) return undefined;
+    async add(reply: Reply, late?: Closed): Promise<void> {
       prune();
-      if (records.some((record) => record.reply.message_id === reply.message_id)) return reply;
-      if (history.hasReply(reply)) return reply;
+      if (records.some((record) => record.reply.message_id === reply.message_id)) return;
+      if (history.hasReply(reply)) return;
       const record: StoredReply = { seq: rows.next(), reply, arrived: clock.now(), bytes: sizeOf(reply) };
       records = [...records, record];
       prune();
       const stored = rows.save(records);
-      history.reply(reply);
+      history.reply(reply, late);
       const recorded = history.save();
       try {
         await stored;
@@ -180,7 +177,6 @@ export function createReplies({ rows, clock, log, history }: RepliesParts) {
       }
       await recorded;
       serve();
-      return reply;
     },
 
     /** The wanted replies in order of arrival: at once if there are any, else the first one within the timeout. */

@@ -4,13 +4,17 @@ import { isObject } from '../kit/json.ts';
 import type { Payload } from '../socket/envelope.ts';
 import { newMessageId } from './message.ts';
 import { sanitizeMetadata } from './metadata.ts';
+import { MAX_ANSWERS } from './question.ts';
 
 const MAX_TEXT = 1024 * 1024;
 const MAX_LABEL = 256;
 
-/** Reads `proactive.reply`, its text cut to 1 MiB of UTF-8; undefined without a text. */
+/**
+ * Reads `proactive.reply`, its text cut to 1 MiB of UTF-8; undefined without a text. Its `answer_index` still has to be
+ * compared with the answers of the message.
+ */
 export function readReply(payload: Payload, now: number): Reply | undefined {
-  const { text, message_id: id, ts } = payload;
+  const { text, message_id: id, ts, answer_index: index } = payload;
   if (typeof text !== 'string' || text.trim() === '') return undefined;
   const messageId = typeof id === 'number' ? String(id) : id;
   const isUsable = typeof messageId === 'string' && messageId !== '' && messageId.length <= MAX_LABEL;
@@ -21,8 +25,12 @@ export function readReply(payload: Payload, now: number): Reply | undefined {
     message_id: isUsable ? messageId : newMessageId(),
     metadata: sanitizeMetadata(payload.metadata),
     ts: Math.trunc(typeof ts === 'number' && Number.isFinite(ts) ? ts : now),
+    ...(isIndex(index) && { answer_index: index }),
   };
 }
+
+const isIndex = (value: unknown): value is number =>
+  Number.isInteger(value) && (value as number) >= 0 && (value as number) < MAX_ANSWERS;
 
 const label = (value: unknown): string | null => (typeof value === 'string' ? value.slice(0, MAX_LABEL) : null);
 

@@ -9,5 +9,7 @@ export type PushPayload =
       sent_at: number;
       title?: string | null;
       text?: string;
+      /** Answers to choose from (contract 09 §10). */
+      answers?: string[];
     }
   | { type: 'read'; message_id: string };

@@ -9,7 +9,7 @@ import { visibleLine, visibleName } from '../kit/text.ts';
 import { withDeadline } from '../kit/timeouts.ts';
 import type { Log } from '../log.ts';
 import { RETENTION } from '../phone/delivery.ts';
-import { isQuestion } from '../phone/question.ts';
+import { answersOf, isQuestion } from '../phone/question.ts';
 import type { Session } from '../sessions/session.ts';
 import type { Sessions } from '../sessions/sessions.ts';
 import { encryptMessage } from './encrypt.ts';
@@ -128,13 +128,15 @@ export async function openPush({ store, config, sessions, upstream, clock, log, 
      */
     accepted(message: PhoneMessage, isHeard: boolean): void {
       if (message.surfacing === 'inbox' || subscriptions.keys().length === 0) return;
-      const { message_id, chat_id, title, text, sent_at } = message;
+      const { message_id, chat_id, title, text, sent_at, metadata } = message;
+      const answers = answersOf(metadata);
       knocks.add({
         message_id,
         chat_id,
         title: title === null ? null : visibleName(title),
         text: visibleLine(text.slice(0, MAX_TEXT)).toWellFormed(),
-        question: isQuestion(message),
+        question: isQuestion(metadata),
+        ...(answers.length > 0 && { answers: [...answers] }),
         due: clock.now() + (isHeard ? SHOW_TIMEOUT : 0),
         until: sent_at + RETENTION,
       });
@@ -151,9 +153,9 @@ export async function openPush({ store, config, sessions, upstream, clock, log, 
 
 function payloadOf({ kind, ...knock }: PushKnockRecord, hasContent: boolean): PushPayload {
   if (kind === 'read') return { type: 'read', message_id: knock.message_id };
-  const { message_id, chat_id, question, title, text, until } = knock;
+  const { message_id, chat_id, question, title, text, answers, until } = knock;
   const call = { type: 'message', message_id, chat_id, question, sent_at: until - RETENTION } as const;
-  return hasContent ? { ...call, title, text } : call;
+  return hasContent ? { ...call, title, text, ...(answers && { answers }) } : call;
 }
 
 /** Outcome of a push service's status (RFC 8030 §5, §7.3). Redirects are not followed: they count as a refusal. */

@@ -43,7 +43,7 @@ describeMatrix('web push (contract 09 §6)', (start) => {
     const [[knock], [withContent]] = [await service.knocksOf(plain, 1), await service.knocksOf(wordy, 1)];
     const payload = { type: 'message', message_id: 'm1', chat_id: 't-1', question: true, sent_at: expect.any(Number) };
     expect(knock?.payload).toEqual(payload);
-    expect(withContent?.payload).toEqual({ ...payload, title: 'Agent', text: 'Deploy now?' });
+    expect(withContent?.payload).toEqual({ ...payload, title: 'Agent', answers: ['Yes', 'No'], text: 'Deploy now?' });
     expect(knock?.headers).toMatchObject({ urgency: 'high', 'content-encoding': 'aes128gcm' });
     expect(Number(knock?.headers.ttl)).toBeGreaterThan(86_000);
     expect(knock?.key).toBe(key);

@@ -4,9 +4,9 @@ import memoryDriver from 'unstorage/drivers/memory';
 import { expect, it } from 'vitest';
 import { openHistory } from '../../../lib/phone/history.ts';
 import { createReplies, type Handout } from '../../../lib/phone/replies.ts';
-import { readStoredReply } from '../../../lib/phone/reply.ts';
+import { readReply, readStoredReply } from '../../../lib/phone/reply.ts';
 import { openRows } from '../../../lib/phone/rows.ts';
-import type { PhoneHistoryItem, StoredReply } from '../../../storage/schema.ts';
+import type { PhoneHistoryItem, Reply, StoredReply } from '../../../storage/schema.ts';
 import { createTestClock, type TestClock } from '../../support/clock.ts';
 import { createTestLog } from '../../support/log.ts';
 
@@ -15,6 +15,8 @@ async function open(store: Storage<StoredReply>, clock: TestClock) {
   const history = await openHistory({ store: createStorage<PhoneHistoryItem>(), log });
   return createReplies({ rows: await openRows({ store, log, read: readStoredReply }), clock, log, history });
 }
+
+const reply = (members: object): Reply => readReply({ text: 'x', ...members }, 0) as Reply;
 
 const CHATS = ['a', 'b', 'c'];
 const chat = fc.constantFrom(...CHATS);
@@ -77,11 +79,11 @@ it('every reply has one reader at a time, until it is taken (contract 04 §5.4a,
         if (step.do === 'reply') {
           const id = `r${added.length}`;
           added.push(id);
-          await replies.add({ text: 'x', message_id: id, chat_id: step.chat });
+          await replies.add(reply({ message_id: id, chat_id: step.chat }));
         } else if (step.do === 'again') {
           // A duplicate is recognised only until the reply is read.
           const id = added[step.number];
-          if (id !== undefined && !taken.includes(id)) await replies.add({ text: 'x', message_id: id });
+          if (id !== undefined && !taken.includes(id)) await replies.add(reply({ message_id: id }));
         } else if (step.do === 'poll') {
           const abort = new AbortController();
           const poll = { abort, hungUp: false, result: Promise.resolve<Handout>({ replies: [], sent() {} }) };

@@ -113,7 +113,7 @@ it('§6: TTL is the rest of the message, a question is urgent, and content needs
   const [[knock], [wordyKnock]] = [await service.knocksOf(plain, 1), await service.knocksOf(wordy, 1)];
   const payload = { type: 'message', message_id: 'q', chat_id: 't-1', question: true, sent_at: relay.clock.now() };
   expect(knock?.payload).toEqual(payload);
-  expect(wordyKnock?.payload).toEqual({ ...payload, title: 'Agent', text: text.slice(0, 120) });
+  expect(wordyKnock?.payload).toEqual({ ...payload, title: 'Agent', answers: ['Yes', 'No'], text: text.slice(0, 120) });
   expect(knock?.headers).toMatchObject({ ttl: '86400', urgency: 'high', 'content-encoding': 'aes128gcm' });
   await say('no question');
   await say('told?', { metadata: { question: false } });

@@ -1,0 +1,197 @@
+import type { Metadata, PhoneHistoryItem, Reply } from '../../storage/schema.ts';
+import { describeError, RelayError } from '../errors.ts';
+import type { Cancel, Clock } from '../kit/clock.ts';
+import type { Log } from '../log.ts';
+import type { Session } from '../sessions/session.ts';
+import { newMessageId } from './message.ts';
+
+/** Callers that wait for an answer at one time. */
+const MAX_ASKS = 256;
+/** Milliseconds. As long as a message waits for a phone. */
+const MAX_TIMEOUT = 86_400_000;
+
+/** `low` is silent, `high` raises a notification even while the chat is open on the phone (contract 04 §5.3). */
+export type Urgency = 'low' | 'normal' | 'high';
+export const URGENCIES = ['low', 'normal', 'high'] as const satisfies readonly Urgency[];
+
+const SURFACING: Readonly<Record<Urgency, string | null>> = { low: 'inbox', normal: null, high: 'notification' };
+
+/** The `surfacing` of a message for how urgent it is. */
+export const surfacingOf = (urgency: Urgency | undefined): string | null => SURFACING[urgency ?? 'normal'];
+
+/** What has become of a question that nobody has answered yet. */
+export type AskProgress = 'queued' | 'sent' | 'shown';
+
+export interface Ask {
+  text: string;
+  title?: string | null;
+  /** 1 to 4 answers to choose from; without them, those that follow from the text (contract 09 §10). */
+  answers?: readonly string[];
+  chat_id?: string | null;
+  urgency?: Urgency;
+  metadata?: Metadata;
+  /** Milliseconds until the question is withdrawn, at most a day. */
+  timeoutMs: number;
+  /** Withdraws the question. */
+  signal?: AbortSignal;
+  /** Called with every new state of the question. */
+  onProgress?(state: AskProgress): void;
+}
+
+/** `answer_index` for one of the offered answers, from 0; absent for free text. `by` is the device's name. */
+export interface Answered {
+  answer: string;
+  answer_index?: number;
+  by: string;
+  after_s: number;
+}
+
+/** `gone`: withdrawn by somebody else, dropped from a full queue, expired, or the relay stops. */
+export interface Unanswered {
+  answer: null;
+  no_answer: true;
+  reason: 'timeout' | 'aborted' | 'gone';
+}
+
+export type AskResult = Answered | Unanswered;
+
+export interface AsksParts {
+  clock: Clock;
+  log: Log;
+  /** Sends the question, in which the relay fills in `metadata.answers`. */
+  push(body: Readonly<Record<string, unknown>>): Promise<unknown>;
+  /** Takes the question away from phones. */
+  withdraw(messageId: string): Promise<unknown>;
+}
+
+interface Pending {
+  startedAt: number;
+  progress: AskProgress | null;
+  onProgress(state: AskProgress): void;
+  settle(result: AskResult): void;
+}
+
+const unanswered = (reason: Unanswered['reason']): Unanswered => ({ answer: null, no_answer: true, reason });
+
+export type Asks = ReturnType<typeof createAsks>;
+
+/** Questions with callers that wait for the answer (contract 09 §7). */
+export function createAsks({ clock, log, push, withdraw }: AsksParts) {
+  const open = new Map<string, Pending>();
+  let isStopped = false;
+
+  async function withdrawn(messageId: string): Promise<void> {
+    await withdraw(messageId).catch((error) => {
+      log.warn(`a question could not be withdrawn: ${describeError(error)}`);
+    });
+  }
+
+  return {
+    /**
+     * Sends a question to the phone and waits for its answer. The first reply that names the question in `reply_to` is the
+     * answer, whichever device it comes from. It is taken: `GET /phone/replies` does not hand it out, the history shows it.
+     * A question without an answer is withdrawn when its time is up, when `signal` aborts and when the relay stops; an
+     * answer after that changes nothing, and its device is told so.
+     * @throws RelayError `invalid` for a bad field, `rate-limited` when too many callers wait, `unavailable` when the
+     * question could not be stored.
+     */
+    async ask(ask: Ask): Promise<AskResult> {
+      const { text, title, answers, chat_id, urgency, metadata, signal } = ask;
+      if (isStopped) return unanswered('gone');
+      if (signal?.aborted) return unanswered('aborted');
+      if (!(ask.timeoutMs > 0)) throw new RelayError('invalid', 'the time for an answer must be longer than nothing');
+      if (open.size >= MAX_ASKS) {
+        throw new RelayError('rate-limited', 'too many questions wait for an answer: try again later', {
+          retryAfter: 5,
+        });
+      }
+      const messageId = newMessageId();
+      const result = new Promise<AskResult>((resolve) => {
+        let cancel: Cancel = () => {};
+        const end = (reason: Unanswered['reason']) => {
+          // An answer that is being stored counts already.
+          if (open.get(messageId) === pending) pending.settle(unanswered(reason));
+        };
+        const onAbort = () => end('aborted');
+        const pending: Pending = {
+          startedAt: clock.monotonic(),
+          progress: null,
+          onProgress: (state) => ask.onProgress?.(state),
+          settle(result) {
+            if (open.get(messageId) === pending) open.delete(messageId);
+            cancel();
+            signal?.removeEventListener('abort', onAbort);
+            resolve(result);
+          },
+        };
+        cancel = clock.after(Math.min(ask.timeoutMs, MAX_TIMEOUT), () => end('timeout'));
+        signal?.addEventListener('abort', onAbort);
+        // Before the question is sent: the answer may come while it is still being stored.
+        open.set(messageId, pending);
+      });
+      const end = result.then(async (outcome) => {
+        if (outcome.answer === null) await withdrawn(messageId);
+        return outcome;
+      });
+      try {
+        await push({
+          message_id: messageId,
+          text,
+          title,
+          answers,
+          chat_id,
+          surfacing: surfacingOf(urgency),
+          metadata: { ...metadata, question: true },
+        });
+      } catch (error) {
+        open.get(messageId)?.settle(unanswered('gone'));
+        await end;
+        throw error;
+      }
+      return end;
+    },
+
+    /**
+     * Claims a reply that answers a question which a caller waits with. Later ones are not claimed. Returns a function that
+     * gives the caller its answer, to be called once the reply is stored; undefined for any other reply.
+     */
+    claim({ reply_to: messageId, text, answer_index }: Reply, session: Session): (() => void) | undefined {
+      const pending = messageId === null ? undefined : open.get(messageId);
+      if (!pending || messageId === null) return undefined;
+      open.delete(messageId);
+      const by = session.device.name || 'a device without a name';
+      const after_s = Math.round((clock.monotonic() - pending.startedAt) / 100) / 10;
+      return () => pending.settle({ answer: text, ...(answer_index !== undefined && { answer_index }), by, after_s });
+    },
+
+    /** Messages have changed their state. */
+    changed(items: readonly PhoneHistoryItem[]): void {
+      if (open.size === 0) return;
+      for (const item of items) {
+        const pending = item.kind === 'message' ? open.get(item.message_id) : undefined;
+        if (!pending || item.kind !== 'message' || item.state === 'answered') continue;
+        if (item.state !== 'queued' && item.state !== 'sent' && item.state !== 'shown') {
+          pending.settle(unanswered('gone'));
+        } else if (item.state !== pending.progress) {
+          pending.progress = item.state;
+          try {
+            pending.onProgress(item.state);
+          } catch (error) {
+            log.warn(`progress of a question could not be reported: ${describeError(error)}`);
+          }
+        }
+      }
+    },
+
+    /** How many callers wait. */
+    waiting: (): number => open.size,
+
+    /** Ends every wait and withdraws the questions. */
+    async stop(): Promise<void> {
+      isStopped = true;
+      const ids = [...open.keys()];
+      for (const pending of [...open.values()]) pending.settle(unanswered('gone'));
+      await Promise.all(ids.map(withdrawn));
+    },
+  };
+}
