@@ -92,7 +92,7 @@ describeInBrowser('the inbox in a browser (contract 09 §1, §6)', ({ open }) =>
     await page.getByText('Sent, not read yet').waitFor();
     await page.getByText('Answered').waitFor();
     expect(await page.getByRole('button', { name: 'Yes' }).count()).toBe(0);
-    expect(await repliesTo('c2', 0)).toMatchObject([{ text: 'Yes', reply_to: 'c2-m1' }]);
+    expect(await repliesTo('c2', 0)).toMatchObject([{ text: 'Yes', reply_to: 'c2-m1', answer_index: 0 }]);
     await page.getByText('Read by the agent').waitFor();
     await page.getByLabel('Reply').fill('And tell me when it is done.');
     await page.keyboard.press('Enter');
@@ -104,6 +104,37 @@ describeInBrowser('the inbox in a browser (contract 09 §1, §6)', ({ open }) =>
     await page.getByLabel('Search messages').fill('tell ME');
     await page.getByRole('link', { name: /You: And tell me/ }).click();
     await page.locator('.bubble.found').waitFor();
+  });
+
+  it('09 §10: shows the answers that the relay names, closes a question that is withdrawn, and says what came too late', async () => {
+    const { page } = await openInbox();
+    const buttons = () => page.getByRole('group', { name: 'Answers' }).getByRole('button').allTextContents();
+    await say({
+      text: 'Which?',
+      answers: ['red', 'blue', 'green'],
+      chat_id: 'c9',
+      title: 'Colours',
+      message_id: 'c9-m1',
+    });
+    await page.getByRole('link', { name: /Colours/ }).click();
+    await expect.poll(buttons).toEqual(['red', 'blue', 'green']);
+    await expectAccessible(page);
+    expect(await smallTargets(page)).toEqual([]);
+    // What was read from the history shows the same.
+    await page.reload();
+    await expect.poll(buttons).toEqual(['red', 'blue', 'green']);
+    await page.getByRole('button', { name: 'blue' }).click();
+    await expect.poll(buttons).toEqual([]);
+    expect(await repliesTo('c9', 20)).toMatchObject([{ text: 'blue', reply_to: 'c9-m1', answer_index: 1 }]);
+    await say({ text: 'Pick one: 1. now 2. later', chat_id: 'c9', message_id: 'c9-m2' });
+    await expect.poll(buttons).toEqual(['now', 'later']);
+    await relay.operator('/phone/outbound?message_id=c9-m2', { method: 'DELETE', headers: asTool });
+    await expect.poll(buttons).toEqual([]);
+    await page.getByText('Cancelled').waitFor();
+    await page.getByLabel('Reply').fill('Why not?');
+    await page.getByRole('button', { name: 'Send' }).click();
+    await page.getByText('Too late: the question was withdrawn').waitFor();
+    await expectAccessible(page);
   });
 
   /** A way to the relay that can be broken. */

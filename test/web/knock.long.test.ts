@@ -118,21 +118,44 @@ describeInBrowser('notifications in a browser (contract 09 §6)', ({ open }) => 
   const repliesTo = async (chatId: string) =>
     (await (await relay.operator(`/phone/replies?chat_id=${chatId}&timeout=20`)).json()).replies;
 
-  it('§6: calls to a question, which is answered from the notification without a page', async () => {
-    const { subscription, leave, shown, tap } = await subscribed();
+  it('§6, §10: calls to a question; with its words, it is answered from the notification without a page', async () => {
+    const { page, subscription, leave, shown, tap } = await subscribed();
+    const words = page.getByRole('switch', { name: 'Show the words' });
+    await words.click();
+    await expect.poll(() => words.isChecked()).toBe(true);
     const deliver = await leave();
-    await say({ text: 'Shall I deploy?', chat_id: 'k1', title: 'Deploy', message_id: 'k1-m1' });
+    const answers = ['Deploy', 'Wait', 'Never'];
+    await say({ text: 'Shall I?', chat_id: 'k1', title: 'Deploy', message_id: 'k1-m1', answers });
     const [knock] = await service.knocksOf(subscription, 1);
     await deliver(knock as Knock);
     await expect
       .poll(shown)
-      .toEqual([
-        { title: 'Your agent', body: 'There is a question for you.', tag: 'k1', id: 'k1-m1', actions: ['Yes', 'No'] },
-      ]);
-    await tap('yes');
-    expect(await repliesTo('k1')).toMatchObject([{ text: 'Yes', reply_to: 'k1-m1', chat_id: 'k1' }]);
+      .toEqual([{ title: 'Deploy', body: 'Shall I?', tag: 'k1', id: 'k1-m1', actions: ['Deploy', 'Wait'] }]);
+    await tap('answer-1');
+    expect(await repliesTo('k1')).toMatchObject([{ text: 'Wait', reply_to: 'k1-m1', chat_id: 'k1', answer_index: 1 }]);
     await expect.poll(shown).toEqual([]);
+
+    // A question that is withdrawn before the tap: the owner is told that the answer does not count.
+    await say({ text: 'Again?', chat_id: 'k1', title: 'Deploy', message_id: 'k1-m2' });
+    // Between the two, devices are told that the first one was answered.
+    const knocks = await service.knocksOf(subscription, 3);
+    await deliver(knocks[2] as Knock);
+    await expect.poll(shown).toMatchObject([{ id: 'k1-m2', actions: ['Yes', 'No'] }]);
+    await relay.operator('/phone/outbound?message_id=k1-m2', { method: 'DELETE', headers: asTool });
+    await tap('answer-0');
+    await expect.poll(shown).toMatchObject([{ body: 'Your answer came too late: it does not count.', actions: [] }]);
     expect(service.faults).toEqual([]);
+  });
+
+  it('§6, §10: without its words a question has no buttons', async () => {
+    const { subscription, leave, shown } = await subscribed();
+    const deliver = await leave();
+    await say({ text: 'Shall I deploy?', chat_id: 'k5', title: 'Deploy', message_id: 'k5-m1' });
+    const [knock] = await service.knocksOf(subscription, 1);
+    await deliver(knock as Knock);
+    await expect
+      .poll(shown)
+      .toEqual([{ title: 'Your agent', body: 'There is a question for you.', tag: 'k5', id: 'k5-m1', actions: [] }]);
   });
 
   it('§6: a notification of a thread gives way to its next message, and goes when that was read elsewhere', async () => {
@@ -181,6 +204,9 @@ describeInBrowser('notifications in a browser (contract 09 §6)', ({ open }) => 
     closings.unshift(proxy.close);
     const { page, subscription, leave, shown, tap, allow } = await subscribed(proxy.port);
     allow(/WebSocket|ERR_/);
+    const words = page.getByRole('switch', { name: 'Show the words' });
+    await words.click();
+    await expect.poll(() => words.isChecked()).toBe(true);
     const deliver = await leave();
     await say({ text: 'Ready?', chat_id: 'k4', message_id: 'k4-m1' });
     const [knock] = await service.knocksOf(subscription, 1);
@@ -188,11 +214,11 @@ describeInBrowser('notifications in a browser (contract 09 §6)', ({ open }) => 
     await expect.poll(shown).toMatchObject([{ id: 'k4-m1' }]);
     proxy.plan(['reset']);
     proxy.strike('reset');
-    await tap('no');
+    await tap('answer-1');
     await expect.poll(shown).toMatchObject([{ body: expect.stringContaining('waits for the network'), actions: [] }]);
     proxy.plan(['none']);
     await page.goto(`${originOf(proxy.port)}/app/#/inbox/k4`);
-    expect(await repliesTo('k4')).toMatchObject([{ text: 'No', reply_to: 'k4-m1' }]);
+    expect(await repliesTo('k4')).toMatchObject([{ text: 'No', reply_to: 'k4-m1', answer_index: 1 }]);
     await page.getByText('Answered').waitFor();
     await expect.poll(shown).toEqual([]);
   });

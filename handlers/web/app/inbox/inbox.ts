@@ -9,6 +9,7 @@ import {
   type HistoryRow,
   type Item,
   inOrder,
+  isTooLate,
   isUnread,
   itemOfCopy,
   itemOfRow,
@@ -136,6 +137,13 @@ export function createInbox({ session, api, base, keep, onSeen }: InboxParts) {
     } else if (type === 'proactive.reply.ack') {
       if (typeof payload.client_msg_id === 'string') void settle(new Set([payload.client_msg_id]));
     } else if (type === 'proactive.history') changed(payload as unknown as HistoryRow);
+    else if (type === 'phone.message.cancelled') closed(payload);
+  }
+
+  /** A question was withdrawn or has expired: nobody waits for its answer (contract 09 §7). */
+  function closed({ message_id: id, reason }: Message['payload']): void {
+    const item = typeof id === 'string' ? items.value.get(keyOf({ kind: 'message', id })) : undefined;
+    if (item) put([{ ...item, state: reason === 'expired' ? 'expired' : 'cancelled' }]);
   }
 
   /** The relay says what has become of an item. */
@@ -190,7 +198,8 @@ export function createInbox({ session, api, base, keep, onSeen }: InboxParts) {
 
   function seen(id: string): Item | undefined {
     const item = items.value.get(keyOf({ kind: 'message', id }));
-    return item && isUnread(item) ? { ...item, state: 'shown' } : undefined;
+    if (!item || !isUnread(item)) return undefined;
+    return isTooLate(item) ? { ...item, isSeen: true } : { ...item, state: 'shown' };
   }
 
   const stops: Cancel[] = [];
@@ -199,7 +208,8 @@ export function createInbox({ session, api, base, keep, onSeen }: InboxParts) {
     const kept = await keep.read<{ known: number; items: Item[] }>('items');
     if (kept) {
       known = kept.known;
-      items.value = new Map(kept.items.map((item) => [keyOf(item), item]));
+      // Items of an older version have no answers.
+      items.value = new Map(kept.items.map((item) => [keyOf(item), { ...item, answers: item.answers ?? [] }]));
       isLoaded.value = items.value.size > 0;
     }
     drafts.value = (await keep.read<Record<string, string>>('drafts')) ?? {};
@@ -238,9 +248,10 @@ export function createInbox({ session, api, base, keep, onSeen }: InboxParts) {
     show(ids: readonly string[]): void {
       const fresh = ids.flatMap((id) => seen(id) ?? []);
       if (fresh.length === 0) return;
-      for (const { id } of fresh) {
+      for (const item of fresh) {
+        if (isTooLate(item)) continue;
         // An unsent receipt leaves the message unread on the relay; it is sent again when the message is next seen.
-        if (!port.send('proactive.shown', { message_id: id })) return;
+        if (!port.send('proactive.shown', { message_id: item.id })) return;
       }
       put(fresh);
       const shown = fresh.map(({ id }) => id);

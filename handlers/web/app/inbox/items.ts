@@ -1,4 +1,5 @@
-import { isQuestion } from '../../../../lib/phone/question.ts';
+import { isObject } from '../../../../lib/kit/json.ts';
+import { answersOf } from '../../../../lib/phone/question.ts';
 import type { Payload } from '../../../../lib/socket/envelope.ts';
 
 type MessageState = 'queued' | 'sent' | 'shown' | 'answered' | 'expired' | 'cancelled' | 'dropped';
@@ -18,8 +19,16 @@ export interface Item {
   state: MessageState | 'waiting' | 'taken';
   /** Its place in the relay's history; absent until that is known. */
   seq?: number;
-  isQuestion: boolean;
+  /** To choose from, as the relay names them (contract 09 §10). */
+  answers: readonly string[];
+  /** Why a reply came too late to its question. */
+  late?: Late;
+  /** A message that came too late was seen in this browser: the relay has no state for that. */
+  isSeen?: boolean;
 }
+
+/** `withdrawn` by the agent, or `answered` on another device (contract 09 §7). */
+export type Late = 'answered' | 'withdrawn' | 'expired';
 
 /** One row of `GET /phone/history` (contract 09 §1). */
 export interface HistoryRow {
@@ -32,6 +41,8 @@ export interface HistoryRow {
   reply_to: string | null;
   ts: number;
   state: Item['state'];
+  answers?: string[];
+  late?: Late;
 }
 
 /** The thread of messages that name no chat (contract 04 §5.7). */
@@ -55,7 +66,8 @@ export const itemOfRow = (row: HistoryRow): Item => ({
   ts: row.ts,
   state: row.state,
   seq: row.seq,
-  isQuestion: row.kind === 'message' && isQuestion({ text: row.text }),
+  answers: answersOf(row),
+  late: row.late,
 });
 
 /** A copy of a message that has just arrived (contract 09 §1); undefined for one that cannot be read. */
@@ -75,7 +87,7 @@ export function itemOfCopy(payload: Payload): Item | undefined {
     ts: typeof ts === 'number' ? ts : Date.now(),
     // The history tells its state right after it.
     state: 'queued',
-    isQuestion: isQuestion({ text, metadata: metadata as never }),
+    answers: isObject(metadata) ? answersOf(metadata) : [],
   };
 }
 
@@ -100,8 +112,7 @@ export function merged(known: Item | undefined, next: Item): Item {
     ...next,
     seq: next.seq ?? known.seq,
     state: isFurther ? next.state : known.state,
-    // The history leaves out that the metadata marked a question.
-    isQuestion: next.isQuestion || known.isQuestion,
+    isSeen: next.isSeen ?? known.isSeen,
   };
 }
 
@@ -111,9 +122,15 @@ export const inOrder = (items: Iterable<Item>): Item[] =>
     .sort((a, b) => (a.seq ?? Number.MAX_SAFE_INTEGER) - (b.seq ?? Number.MAX_SAFE_INTEGER) || a.ts - b.ts)
     .slice(-MAX_ITEMS);
 
-/** Whether nobody has seen a message yet. */
-export const isUnread = ({ kind, state }: Item): boolean =>
-  kind === 'message' && (state === 'queued' || state === 'sent');
+/** States of a message after which nobody needs to look at it (contract 09 §10). */
+const READ: ReadonlySet<Item['state']> = new Set(['shown', 'answered', 'cancelled']);
+
+/** Whether nobody has seen a message yet, also one that never reached a phone in time. */
+export const isUnread = ({ kind, state, isSeen }: Item): boolean =>
+  kind === 'message' && !READ.has(state) && isSeen !== true;
+
+/** States of messages that never reached a phone. */
+export const isTooLate = ({ state }: Item): boolean => state === 'expired' || state === 'dropped';
 
 export interface Thread {
   id: string;

@@ -9,11 +9,13 @@ export interface WaitingReply {
   text: string;
   chat_id: string | null;
   reply_to: string | null;
+  /** Which of the offered answers it is, from 0 (contract 09 §10). */
+  answer_index?: number;
   /** Epoch ms. */
   ts: number;
 }
 
-export type NewReply = Pick<WaitingReply, 'text' | 'chat_id' | 'reply_to'>;
+export type NewReply = Pick<WaitingReply, 'text' | 'chat_id' | 'reply_to' | 'answer_index'>;
 
 const NAME = 'outbox';
 const MAX_WAITING = 100;
@@ -27,12 +29,13 @@ export const createOutbox = (keep: Keep) => ({
   list: async (): Promise<readonly WaitingReply[]> => (await keep.read<WaitingReply[]>(NAME)) ?? [],
 
   /** @throws Error in words for people, when too many wait. */
-  async add({ text, chat_id, reply_to }: NewReply): Promise<WaitingReply> {
+  async add({ text, chat_id, reply_to, answer_index }: NewReply): Promise<WaitingReply> {
     const reply = {
       message_id: bytesToHex(randomBytes(6)),
       text: text.slice(0, MAX_TEXT).toWellFormed(),
       chat_id,
       reply_to,
+      ...(answer_index !== undefined && { answer_index }),
       ts: Date.now(),
     };
     const waiting = await keep.change<WaitingReply[]>(NAME, (replies = []) =>

@@ -8,7 +8,7 @@ import { messageOf } from '../../shared/load.tsx';
 import { hrefOf, useRouter } from '../../shared/router.ts';
 import { useApp } from '../context.ts';
 import { TextWithMedia } from '../media/text.tsx';
-import { HOME_THREAD, type Item, isUnread } from './items.ts';
+import { HOME_THREAD, type Item, isUnread, type Late } from './items.ts';
 import { useThreadName } from './names.ts';
 import type { WaitingReply } from './outbox.ts';
 
@@ -49,7 +49,7 @@ export function ThreadView({ thread }: { thread: string }) {
             item={item}
             title={item.title === row?.title ? null : item.title}
             original={quoted(items, at)}
-            isOpenQuestion={item.isQuestion && !answered.has(item.id) && isAnswerable(item)}
+            isOpen={!answered.has(item.id) && isAnswerable(item)}
           />
         ))}
         {waiting.map((reply) => (
@@ -85,11 +85,18 @@ const STATES: Readonly<Record<Item['state'], string>> = {
   sent: 'Sent to the phone',
   shown: 'Seen',
   answered: 'Answered',
-  expired: 'Expired',
+  expired: 'Came too late: no phone connected in a day',
   cancelled: 'Cancelled',
-  dropped: 'Dropped, as too many waited',
+  dropped: 'Came too late: too many messages waited',
   waiting: 'Sent, not read yet',
   taken: 'Read by the agent',
+};
+
+/** Why an answer does not count, for people. */
+const TOO_LATE: Readonly<Record<Late, string>> = {
+  answered: 'Too late: there was an answer already',
+  withdrawn: 'Too late: the question was withdrawn',
+  expired: 'Too late: the question has expired',
 };
 
 interface BubbleProps {
@@ -98,17 +105,20 @@ interface BubbleProps {
   title: string | null;
   /** The message that a reply answers. */
   original?: Item;
-  isOpenQuestion: boolean;
+  /** Whether an answer still counts. */
+  isOpen: boolean;
 }
 
-function Bubble({ item, title, original, isOpenQuestion }: BubbleProps) {
+function Bubble({ item, title, original, isOpen }: BubbleProps) {
   const { t, language } = useI18n();
   const { inbox } = useApp();
   const toast = useToast();
   const { place } = useRouter();
   const isFound = place.value.query.get('at') === item.id;
-  const answer = (text: string) =>
-    void inbox.reply({ text, chat_id: item.chatId, reply_to: item.id }).catch((error) => toast(t(messageOf(error))));
+  const answer = (text: string, index: number) =>
+    void inbox
+      .reply({ text, chat_id: item.chatId, reply_to: item.id, answer_index: index })
+      .catch((error) => toast(t(messageOf(error))));
   return (
     <li
       class={`bubble ${item.kind === 'reply' ? 'own' : ''} ${isFound ? 'found' : ''}`}
@@ -125,16 +135,18 @@ function Bubble({ item, title, original, isOpenQuestion }: BubbleProps) {
           </p>
         )}
       </TextWithMedia>
-      {isOpenQuestion && (
-        <div class="row">
-          <Button kind="primary" onClick={() => answer(t('Yes'))}>
-            {t('Yes')}
-          </Button>
-          <Button onClick={() => answer(t('No'))}>{t('No')}</Button>
-        </div>
+      {isOpen && item.answers.length > 0 && (
+        <fieldset class="row answers" aria-label={t('Answers')}>
+          {item.answers.map((text, at) => (
+            <Button key={text} kind={at === 0 ? 'primary' : undefined} onClick={() => answer(text, at)}>
+              <span dir="auto">{text}</span>
+            </Button>
+          ))}
+        </fieldset>
       )}
       <span class="small soft">
-        <time dateTime={new Date(item.ts).toISOString()}>{timeText(item.ts, language)}</time> · {t(STATES[item.state])}
+        <time dateTime={new Date(item.ts).toISOString()}>{timeText(item.ts, language)}</time> ·{' '}
+        {t(item.late ? TOO_LATE[item.late] : STATES[item.state])}
       </span>
     </li>
   );

@@ -6,22 +6,28 @@ import type { Caller } from './caller.ts';
 /** A worker is ended soon after its event: milliseconds for everything. */
 const TIMEOUT = 20_000;
 
+/** Ids of the replies that the relay acknowledged, and of those among them that came too late (contract 09 §7). */
+export interface Delivered {
+  acknowledged: ReadonlySet<string>;
+  late: ReadonlySet<string>;
+}
+
 /**
- * Sends replies over a socket of its own, for a worker without a page. Resolves with the ids that the relay acknowledged.
- * It takes no new credentials: those are the page's.
+ * Sends replies over a socket of its own, for a worker without a page. Resolves with what the relay acknowledged. It takes no new credentials: those are the page's.
  */
 export function deliver(
   base: string,
   stored: StoredPairing,
   replies: readonly WaitingReply[],
   caller: Pick<Caller, 'socketProof'>,
-): Promise<Set<string>> {
+): Promise<Delivered> {
   const url = new URL('ws', base);
   url.protocol = url.protocol === 'https:' ? 'wss:' : 'ws:';
   const missing = new Set(replies.map(({ message_id }) => message_id));
   const acknowledged = new Set<string>();
+  const late = new Set<string>();
   const { pairing, deviceId } = stored;
-  if (!pairing || missing.size === 0) return Promise.resolve(acknowledged);
+  if (!pairing || missing.size === 0) return Promise.resolve({ acknowledged, late });
 
   return new Promise((resolve) => {
     const socket = new WebSocket(url);
@@ -30,7 +36,7 @@ export function deliver(
     const end = () => {
       clearTimeout(timer);
       socket.close();
-      resolve(acknowledged);
+      resolve({ acknowledged, late });
     };
     const timer = setTimeout(end, TIMEOUT);
     socket.onclose = end;
@@ -45,7 +51,7 @@ export function deliver(
     socket.onmessage = ({ data }) => {
       const { type, payload } = JSON.parse(String(data)) as {
         type: string;
-        payload: { client_msg_id?: string; nonce?: string };
+        payload: { client_msg_id?: string; late?: string; nonce?: string };
       };
       if (type === 'auth.challenge') void authenticate(payload.nonce);
       if (type === 'auth.fail') end();
@@ -54,6 +60,7 @@ export function deliver(
       }
       if (type !== 'proactive.reply.ack' || payload.client_msg_id === undefined) return;
       acknowledged.add(payload.client_msg_id);
+      if (payload.late !== undefined) late.add(payload.client_msg_id);
       missing.delete(payload.client_msg_id);
       if (missing.size === 0) end();
     };

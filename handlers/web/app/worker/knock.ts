@@ -1,4 +1,5 @@
 import { isObject } from '../../../../lib/kit/json.ts';
+import { answersOf } from '../../../../lib/phone/question.ts';
 import type { PushPayload } from '../../../../lib/push/payload.ts';
 import type { InboxNews } from '../inbox/inbox.ts';
 import { threadOf } from '../inbox/items.ts';
@@ -14,7 +15,12 @@ export interface KnockData {
   messageId: string;
   chatId: string | null;
   thread: string;
+  /** As the buttons show them (contract 09 §10). */
+  answers: readonly string[];
 }
+
+/** Name of the button of an answer. */
+const ACTION = /^answer-([0-3])$/;
 
 /**
  * Reads what was sent. Anything that is no knock calls to the inbox all the same: browsers punish a push that shows
@@ -44,6 +50,9 @@ export type OpenThread = { name: 'open-thread'; thread: string };
 /** For background sync, where browsers have it. */
 const SYNC = 'outbox';
 
+/** How many buttons a notification shows here; browsers that do not say so leave out the others themselves. */
+const maxActions = (): number | undefined => (Notification as { maxActions?: number }).maxActions;
+
 /** Shows the relay's knocks as notifications, and answers from them. `app` is the address of the page. */
 export function serveKnocks(scope: WorkerScope, app: string, caller: Caller): void {
   const base = new URL('../', app).href;
@@ -51,12 +60,14 @@ export function serveKnocks(scope: WorkerScope, app: string, caller: Caller): vo
   const outbox = createOutbox(keep);
 
   async function words(): Promise<KnockWords> {
-    return (await keep.read<KnockWords>(KNOCK_WORDS)) ?? ENGLISH;
+    // Those of an older version may lack a sentence.
+    return { ...ENGLISH, ...(await keep.read<KnockWords>(KNOCK_WORDS)) };
   }
 
   async function knocked(knock: PushPayload): Promise<void> {
     if (knock.type === 'read') return close((data) => data.messageId === knock.message_id);
-    const { title, message, question, yes, no } = await words();
+    const { title, message, question } = await words();
+    const answers = answersOf(knock);
     const thread = threadOf(knock.chat_id);
     const options: FullNotificationOptions = {
       body: knock.text ?? (knock.question ? question : message),
@@ -64,13 +75,8 @@ export function serveKnocks(scope: WorkerScope, app: string, caller: Caller): vo
       tag: thread,
       renotify: true,
       timestamp: knock.sent_at,
-      data: { messageId: knock.message_id, chatId: knock.chat_id, thread } satisfies KnockData,
-      actions: knock.question
-        ? [
-            { action: 'yes', title: yes },
-            { action: 'no', title: no },
-          ]
-        : [],
+      data: { messageId: knock.message_id, chatId: knock.chat_id, thread, answers } satisfies KnockData,
+      actions: answers.slice(0, maxActions()).map((title, at) => ({ action: `answer-${at}`, title })),
     };
     await scope.registration.showNotification(knock.title || title, options);
   }
@@ -81,29 +87,43 @@ export function serveKnocks(scope: WorkerScope, app: string, caller: Caller): vo
     }
   }
 
-  /** A page that is open sends the reply; without one, the worker does. What fails waits for the page. */
-  async function answer(text: string, { messageId, chatId, thread }: KnockData): Promise<void> {
-    await outbox.add({ text, chat_id: chatId, reply_to: messageId });
-    if (await empty()) return;
-    const { title, waits } = await words();
-    await scope.registration.showNotification(title, { body: waits, tag: thread, data: { messageId, chatId, thread } });
+  /**
+   * A page that is open sends the reply; without one, the worker does, with the key of the session. What fails waits for
+   * the page.
+   */
+  async function answer(index: number, data: KnockData): Promise<void> {
+    const { messageId, chatId, thread } = data;
+    const text = data.answers[index];
+    if (text === undefined) return open(thread);
+    const added = await outbox.add({ text, chat_id: chatId, reply_to: messageId, answer_index: index });
+    const { isEmpty, late } = await empty();
+    const { title, ...other } = await words();
+    const isLate = late.has(added.message_id);
+    if (isEmpty && !isLate) return;
+    await scope.registration.showNotification(title, {
+      body: isLate ? other.late : other.waits,
+      tag: thread,
+      data: { ...data, answers: [] } satisfies KnockData,
+    });
     const { sync } = scope.registration as { sync?: { register(tag: string): Promise<void> } };
-    await sync?.register(SYNC).catch(() => {});
+    if (!isEmpty) await sync?.register(SYNC).catch(() => {});
   }
 
-  /** Sends what waits in the outbox. Resolves with whether nothing is left. */
-  async function empty(): Promise<boolean> {
+  /** Sends what waits in the outbox: whether nothing is left, and the replies that came too late. */
+  async function empty(): Promise<{ isEmpty: boolean; late: ReadonlySet<string> }> {
     const channel = inboxChannel(base);
     channel.postMessage({ name: 'outbox' } satisfies InboxNews);
     const waiting = await outbox.list();
     const stored = await caller.stored();
+    let late: ReadonlySet<string> = new Set();
     if (stored) {
       const sent = await deliver(base, stored, waiting, caller);
-      if (sent.size > 0) await outbox.remove(sent);
+      late = sent.late;
+      if (sent.acknowledged.size > 0) await outbox.remove(sent.acknowledged);
       channel.postMessage({ name: 'outbox' } satisfies InboxNews);
     }
     channel.close();
-    return (await outbox.list()).length === 0;
+    return { isEmpty: (await outbox.list()).length === 0, late };
   }
 
   /** Shows the thread in a page that is open, or in a new one. */
@@ -127,9 +147,8 @@ export function serveKnocks(scope: WorkerScope, app: string, caller: Caller): vo
     const { action, notification } = event;
     const data = notification.data as KnockData;
     notification.close();
-    event.waitUntil(
-      action === '' ? open(data.thread) : words().then(({ yes, no }) => answer(action === 'yes' ? yes : no, data)),
-    );
+    const [, index] = ACTION.exec(action) ?? [];
+    event.waitUntil(index === undefined ? open(data.thread) : answer(Number(index), data));
   });
   scope.addEventListener('sync', (event) => {
     if (event.tag === SYNC) event.waitUntil(empty());

@@ -5,9 +5,8 @@ export interface KnockWords {
   title: string;
   message: string;
   question: string;
-  yes: string;
-  no: string;
   waits: string;
+  late: string;
 }
 
 /** Under this name, beside the inbox. */
@@ -21,8 +20,7 @@ export function knockWords(t: I18n['t']): KnockWords {
     title: t('Your agent'),
     message: t('There is a message for you.'),
     question: t('There is a question for you.'),
-    yes: t('Yes'),
-    no: t('No'),
+    late: t('Your answer came too late: it does not count.'),
     waits: t('Your answer waits for the network. It is sent when you open the app.'),
   };
 }

@@ -120,10 +120,21 @@ const STATES: Readonly<Record<string, readonly [string, Tone | undefined]>> = {
   taken: ['Read by the agent', 'good'],
 };
 
+/** States of a question that can be withdrawn. */
+const OPEN: ReadonlySet<string> = new Set(['queued', 'sent', 'shown']);
+
 function Item({ item }: { item: HistoryItem }) {
   const { t, language } = useI18n();
-  const { isAway } = useConsole();
-  const [word, tone] = STATES[item.state] ?? [item.state, undefined];
+  const { relay, isAway } = useConsole();
+  const { isBusy, run } = useAction();
+  const [word, tone] = item.late ? (['Too late', 'warn'] as const) : (STATES[item.state] ?? [item.state, undefined]);
+
+  async function withdraw(): Promise<void> {
+    const query = `?message_id=${encodeURIComponent(item.message_id)}`;
+    await run(`phone/outbound${query}`, { method: 'DELETE' }, t('The question was withdrawn.'));
+    void relay.history.refresh().then(restoreFocus);
+  }
+
   return (
     <div class="item">
       <span class="text">
@@ -131,11 +142,29 @@ function Item({ item }: { item: HistoryItem }) {
         <span class="clamp" dir="auto">
           {item.text}
         </span>
+        {item.answers && (
+          <span class="row small">
+            <span class="off-screen">{t('Answers')}</span>
+            {item.answers.map((answer) => (
+              <Chip key={answer}>
+                <span dir="auto">{answer}</span>
+              </Chip>
+            ))}
+          </span>
+        )}
         <span class="small soft">
           {t(item.kind === 'reply' ? 'Reply from the phone' : 'Message')} · {timeText(item.ts, language)}
         </span>
       </span>
       <Chip tone={isAway.value ? undefined : tone}>{t(word)}</Chip>
+      {item.question && OPEN.has(item.state) && (
+        <Button
+          icon="close"
+          label={t('Withdraw this question')}
+          disabled={isBusy || isAway.value}
+          onClick={() => void withdraw()}
+        />
+      )}
     </div>
   );
 }

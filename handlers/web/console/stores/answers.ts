@@ -131,6 +131,11 @@ export interface HistoryItem {
   text: string;
   ts: number;
   state: string;
+  /** It asks, with these answers to choose from (contract 09 §10). */
+  question?: true;
+  answers?: string[];
+  /** A reply that came too late to its question. */
+  late?: string;
 }
 
 /** A row of `GET /media/inspect` (contract 04 §3.10). Times are epoch seconds. */

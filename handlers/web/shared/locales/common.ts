@@ -8,6 +8,7 @@ export default {
   App: ['App', 'Aplicación', 'アプリ', 'Aplicativo', '应用'],
   'As of {time}': ['Stand {time}', 'A las {time}', '{time} 現在', 'Às {time}', '截至 {time}'],
   Cancel: ['Abbrechen', 'Cancelar', 'キャンセル', 'Cancelar', '取消'],
+  Answers: ['Antworten', 'Respuestas', '回答', 'Respostas', '回答'],
   Cancelled: ['Zurückgezogen', 'Cancelado', '取り消し', 'Cancelada', '已取消'],
   Close: ['Schließen', 'Cerrar', '閉じる', 'Fechar', '关闭'],
   Connecting: ['Verbindet', 'Conectando', '接続中', 'Conectando', '正在连接'],

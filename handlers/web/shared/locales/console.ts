@@ -59,6 +59,21 @@ export default {
     'Cancelar esta mensagem',
     '取消此消息',
   ],
+  'Withdraw this question': [
+    'Diese Frage zurückziehen',
+    'Retirar esta pregunta',
+    'この質問を取り下げる',
+    'Retirar esta pergunta',
+    '撤回此问题',
+  ],
+  'The question was withdrawn.': [
+    'Die Frage wurde zurückgezogen.',
+    'La pregunta fue retirada.',
+    '質問を取り下げました。',
+    'A pergunta foi retirada.',
+    '问题已撤回。',
+  ],
+  'Too late': ['Zu spät', 'Demasiado tarde', '間に合いませんでした', 'Tarde demais', '太晚'],
   'Cancel {n} messages?': [
     '{n} Nachrichten abbrechen?',
     '¿Cancelar {n} mensajes?',
