@@ -121,6 +121,11 @@ const phoneCommands: CommandEntry[] = [
     summary: 'send a message to the phone, or queue it for 24 hours; - reads the text from stdin',
     load: () => import('./phone/send.ts'),
   },
+  {
+    usage: 'ask <text>',
+    summary: 'ask a question and print the answer; the exit code says which one it was',
+    load: () => import('./phone/ask.ts'),
+  },
   { usage: 'list', summary: 'show the queued messages', load: () => import('./phone/list.ts') },
   {
     usage: 'history',
@@ -129,7 +134,7 @@ const phoneCommands: CommandEntry[] = [
   },
   {
     usage: 'cancel [id]',
-    summary: 'cancel a queued message, or all of them with --all',
+    summary: 'cancel a queued message or an open question, or all queued ones with --all',
     load: () => import('./phone/cancel.ts'),
   },
 ];
@@ -237,7 +242,7 @@ export const nestedPrograms: Record<string, Program> = {
   phone: {
     summary: 'send messages to the phone, and manage those still queued',
     commands: phoneCommands,
-    examples: ['svc phone send "Dinner is ready"', 'svc phone list'],
+    examples: ['svc phone send "Dinner is ready"', 'svc phone ask "Deploy now?" --answers yes,no', 'svc phone list'],
   },
   voice: {
     summary: "try the relay's voice without a phone",

@@ -26,6 +26,7 @@ const HELP = [
   '  y n a    answer the question: allow, deny, allow and stop asking about this until you quit',
   '  v        show the screen of the simulated phone',
   '  t        messages toggle: while it is on, the agent can write to you',
+  '  1 to 4   answer the question of the agent that stands at the bottom; x leaves it for later',
   '  w i      reply to the newest message; show the last messages',
   '  s        let the phone receive a text message: type it',
   '  e        list the notification triggers, and what they did last',
@@ -89,6 +90,18 @@ export function readKeys(parts: KeyParts): () => void {
     });
   }
 
+  /** The agent's question while it is the one at the bottom: a question of the phone comes first. */
+  const asked = () => (questions.open().length > 0 ? undefined : messages.question());
+
+  function answerAgent({ messageId: replyTo, answers }: ReceivedMessage, answerIndex: number): void {
+    try {
+      messages.reply({ replyTo, answerIndex });
+      view.print(`  you: ${printable(answers[answerIndex] ?? '')}`);
+    } catch (error) {
+      view.print(`! ${describeError(error)}`);
+    }
+  }
+
   function flipKillSwitch(): void {
     const isOn = !settings.get().triggers.notification_triggers_kill_switch;
     update({ triggers: { notification_triggers_kill_switch: isOn } });
@@ -97,8 +110,13 @@ export function readKeys(parts: KeyParts): () => void {
 
   function press(key: string): void {
     const digit = DIGITS.indexOf(key);
+    const question = asked();
     if (prompt.isOpen) prompt.key(key);
-    else if (key === 'q' || key === '\u0003' || key === '\u0004') quit();
+    else if (question && digit >= 0 && digit < question.answers.length) answerAgent(question, digit);
+    else if (question && key === 'x') {
+      messages.putAside(question.messageId);
+      view.refresh();
+    } else if (key === 'q' || key === '\u0003' || key === '\u0004') quit();
     else if (key === 'm') {
       const masterEnabled = !settings.get().masterEnabled;
       update({ masterEnabled });

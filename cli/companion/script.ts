@@ -28,8 +28,8 @@ export interface ScriptParts {
  * `{"request_id":"…","allow":true,"dont_ask_again":false}` answers a question, `{"master":true}` and
  * `{"messages":true}` set the toggles, `{"grant":"screen_control=30m"}` replaces all grants (`""` revokes them),
  * `{"settings":{"blocklist":[]}}` sets what a backup may hold, by the same keys, at once, `{"notification":{…}}` lets the
- * phone show a notification, `{"reply":{"text":"…"}}` replies to the newest message, or to `reply_to` or `chat_id`, and
- * `{"quit":true}` ends.
+ * phone show a notification, `{"reply":{"text":"…"}}` replies to the newest message, or to `reply_to` or `chat_id`, where
+ * `answer_index` in place of the text chooses one of its answers, and `{"quit":true}` ends.
  * The end of the input ends nothing. Returns a function that stops reading.
  */
 export function readScript({
@@ -103,11 +103,17 @@ function readNotification(value: unknown): PostedNotification {
 
 /** @throws RelayError `invalid` for a malformed reply, and as `Messages.reply`. */
 function reply(value: unknown, messages: Messages): void {
-  const { text, chat_id: chatId, reply_to: replyTo } = asObject(value) ?? {};
+  const { text, answer_index: answerIndex, chat_id: chatId, reply_to: replyTo } = asObject(value) ?? {};
   const isOptionalText = (member: unknown): member is string | undefined =>
     member === undefined || typeof member === 'string';
-  if (typeof text !== 'string' || !isOptionalText(chatId) || !isOptionalText(replyTo)) {
-    throw new RelayError('invalid', 'a reply needs a text; chat_id and reply_to must be strings');
+  if (!isOptionalText(text) || !isOptionalText(chatId) || !isOptionalText(replyTo)) {
+    throw new RelayError('invalid', 'text, chat_id and reply_to of a reply must be strings');
   }
-  messages.reply({ text, chatId, replyTo });
+  if (answerIndex !== undefined && typeof answerIndex !== 'number') {
+    throw new RelayError('invalid', 'answer_index of a reply must be a number');
+  }
+  if (text === undefined && answerIndex === undefined) {
+    throw new RelayError('invalid', 'a reply needs a text or an answer_index');
+  }
+  messages.reply({ text, answerIndex, chatId, replyTo });
 }

@@ -1,7 +1,7 @@
 import type { DeviceFacts } from '../../lib/companion/link/auth.ts';
 import { createLink } from '../../lib/companion/link/link.ts';
 import { createMediaClient } from '../../lib/companion/link/media.ts';
-import { createMessages } from '../../lib/companion/messages.ts';
+import { createMessages, type ReceivedMessage } from '../../lib/companion/messages.ts';
 import type { SettingsChange } from '../../lib/companion/safety-settings.ts';
 import { createTriggerRunner } from '../../lib/companion/trigger-runner.ts';
 import { describeError } from '../../lib/errors.ts';
@@ -52,6 +52,7 @@ export async function serve({ options, companion, context, device }: ServeParts)
   });
   // The view draws its status line at once, before the prompt that it shows exists.
   let promptLine: () => string | null = () => null;
+  let agentQuestion: () => ReceivedMessage | undefined = () => undefined;
   const terminal = options.json
     ? null
     : createTerminalView({
@@ -61,6 +62,7 @@ export async function serve({ options, companion, context, device }: ServeParts)
         open: questions.open,
         settings: settings.get,
         prompt: () => promptLine(),
+        question: () => agentQuestion(),
       });
   const view: View = terminal ?? createJsonView(context, clock);
   const notice = (text: string) => view.notice(text);
@@ -71,9 +73,11 @@ export async function serve({ options, companion, context, device }: ServeParts)
     log,
     onMessage: (message, surface) => view.message(message, surface),
     onBacklog: (count) => view.backlog(count),
-    onAcknowledged: (reply) => triggers.acknowledged(reply.message_id) || view.replied(reply),
+    onAcknowledged: (reply, late) => triggers.acknowledged(reply.message_id) || view.replied(reply, late),
+    onClosed: (message, reason) => view.closed(message, reason),
     onSubscribed: (isSubscribed) => view.subscribed(isSubscribed),
   });
+  agentQuestion = messages.question;
   const prompt = createLinePrompt(() => terminal?.refresh());
   promptLine = prompt.line;
   const media = createMediaClient({ callRelay, store: settings, clock });

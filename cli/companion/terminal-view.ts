@@ -37,6 +37,8 @@ export interface TerminalViewParts {
   settings(): SafetySettings;
   /** The reply being written; null if there is none. */
   prompt?(): string | null;
+  /** The agent's question whose answers the number keys choose; undefined if there is none. */
+  question?(): ReceivedMessage | undefined;
 }
 
 export interface TerminalView extends View {
@@ -49,7 +51,7 @@ export interface TerminalView extends View {
 
 /** The view for people: events as scrolling lines, and on a terminal a status line below them. */
 export function createTerminalView(parts: TerminalViewParts): TerminalView {
-  const { context, clock, live, open, settings, prompt } = parts;
+  const { context, clock, live, open, settings, prompt, question: agentQuestion } = parts;
   const { stdout } = context;
   const style = createStyle(stdout, context.env);
   let state = 'starting';
@@ -94,7 +96,11 @@ export function createTerminalView(parts: TerminalViewParts): TerminalView {
     }
     const reply = prompt?.() ?? null;
     // Show the end of a long reply, where it is being written.
-    return reply === null ? [] : [reply, `…${reply.slice(1 - room())}`];
+    if (reply !== null) return [reply, `…${reply.slice(1 - room())}`];
+    const asked = agentQuestion?.();
+    if (!asked) return [];
+    const keys = `${answerKeys(asked)}  x later`;
+    return [`? ${printable(asked.text)}  ${keys}`, `? ${keys}`];
   }
 
   /** Forms of the status line, longest first. Each names the route. */
@@ -125,7 +131,7 @@ export function createTerminalView(parts: TerminalViewParts): TerminalView {
   function draw(): void {
     if (!live || closed) return;
     const asks = promptLine();
-    const paint = open().length > 0 ? style.bold : (text: string) => text;
+    const paint = open().length > 0 || agentQuestion?.() ? style.bold : (text: string) => text;
     const prompts = asks.length > 0 ? [fitting(asks)] : [];
     const rows = [...prompts.map(paint), style.dim(fitting(statusLine()))];
     stdout.write(`${erase()}${NO_WRAP}${rows.join('\r\n')}${WRAP}\r`);
@@ -168,7 +174,12 @@ export function createTerminalView(parts: TerminalViewParts): TerminalView {
     },
     backlog: (count) =>
       stamped(style.dim(`${count === 1 ? '1 queued message' : `${count} queued messages`} received.`)),
-    replied: ({ text }) => stamped(style.dim(`The relay received your reply: ${printable(text).slice(0, 60)}`)),
+    replied: ({ text }, late) =>
+      late === null
+        ? stamped(style.dim(`The relay received your reply: ${printable(text).slice(0, 60)}`))
+        : stamped(style.yellow(`! ${printable(text).slice(0, 60)}: too late. ${LATE[late] ?? 'It does not count.'}`)),
+    closed: ({ text }, reason) =>
+      stamped(style.dim(`${reason === 'expired' ? 'Expired' : 'Withdrawn'}: ${printable(text).slice(0, 60)}`)),
     triggered: (row) => stamped(triggerText(row)),
     subscribed: (isSubscribed) => stamped(`Messages are ${isSubscribed ? 'now' : 'no longer'} delivered here.`),
     settings: () => draw(),
@@ -274,10 +285,22 @@ const OUTCOMES: Record<QuestionOutcome, string> = {
 const outcomeText = ({ about }: Question, outcome: QuestionOutcome): string =>
   outcome === 'gone' && about && 'rule' in about ? 'dropped: the trigger was stopped' : OUTCOMES[outcome];
 
+/** Why an answer counts no more. */
+const LATE: Readonly<Record<string, string>> = {
+  answered: 'Another answer came first.',
+  withdrawn: 'The question was withdrawn.',
+  expired: 'The question has expired.',
+};
+
+/** `1 yes  2 no`. */
+const answerKeys = ({ answers }: ReceivedMessage): string =>
+  answers.map((answer, at) => `${at + 1} ${printable(answer)}`).join('  ');
+
 /** `Message from Kitchen: Dinner is ready`; dimmed if it only goes to the inbox. */
 function messageText(message: ReceivedMessage, surface: Surface, style: Style): string {
   const from = message.title ? ` from ${printable(message.title)}` : '';
   const queued = message.queued ? ' (queued)' : '';
-  const text = `Message${from}${queued}: ${printable(message.text)}`;
+  const answers = message.answers.length > 0 ? `  [${answerKeys(message)}]` : '';
+  const text = `Message${from}${queued}: ${printable(message.text)}${answers}`;
   return surface === 'silent' ? style.dim(text) : style.bold(text);
 }

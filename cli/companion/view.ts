@@ -24,8 +24,10 @@ export interface View {
   message(message: ReceivedMessage, surface: Surface): boolean;
   /** All queued messages have arrived. */
   backlog(count: number): void;
-  /** The relay has acknowledged a reply. */
-  replied(reply: OutgoingReply): void;
+  /** The relay has acknowledged a reply; `late` says why it counts no more. */
+  replied(reply: OutgoingReply, late: string | null): void;
+  /** A question of the agent was withdrawn or has expired. */
+  closed(message: ReceivedMessage, reason: string): void;
   subscribed(isSubscribed: boolean): void;
   /** Outcome of a notification trigger. */
   triggered(row: TriggerActivity): void;
@@ -59,7 +61,7 @@ export function createJsonView(context: CommandContext, clock: Clock): View {
     asked: ({ requestId, verb, title, detail, about, timeoutMs }) =>
       put('confirm', { request_id: requestId, verb, title, detail, ...about, timeout_ms: timeoutMs }),
     answered: ({ requestId }, outcome) => put('confirmed', { request_id: requestId, answer: outcome }),
-    message({ messageId, chatId, title, text, surfacing, replyTo, sentAt, queued }, surface) {
+    message({ messageId, chatId, title, text, surfacing, replyTo, sentAt, queued, answers }, surface) {
       put('message', {
         message_id: messageId,
         chat_id: chatId,
@@ -70,12 +72,22 @@ export function createJsonView(context: CommandContext, clock: Clock): View {
         sent_at: sentAt,
         queued,
         surface,
+        ...(answers.length > 0 && { answers }),
       });
       // Nobody knows what the reader does with it.
       return false;
     },
     backlog: (count) => put('backlog', { count }),
-    replied: ({ message_id, chat_id, reply_to }) => put('reply', { message_id, chat_id, reply_to, state: 'received' }),
+    replied: ({ message_id, chat_id, reply_to, answer_index }, late) =>
+      put('reply', {
+        message_id,
+        chat_id,
+        reply_to,
+        ...(answer_index !== undefined && { answer_index }),
+        state: 'received',
+        ...(late !== null && { late }),
+      }),
+    closed: ({ messageId }, reason) => put('closed', { message_id: messageId, reason }),
     subscribed: (isSubscribed) => put('messages', { subscribed: isSubscribed }),
     triggered: ({ at: _, ...row }) => put('trigger', row),
     settings: ({ masterEnabled, messagesEnabled, policy, capabilities, triggers }) =>

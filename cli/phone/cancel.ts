@@ -4,7 +4,7 @@ import { flag, type Options } from '../options.ts';
 import { type CommandContext, CommandError, printable, printJson, sentence, UsageError } from '../output.ts';
 import { RELAY_OPTION } from '../remote-relay.ts';
 
-/** `svc phone cancel`: removes messages from the queue before a phone receives them. */
+/** `svc phone cancel`: removes messages from the queue before a phone receives them, and withdraws open questions. */
 export function define(command: Command): void {
   command
     .option('--all', 'every queued message')
@@ -31,7 +31,7 @@ async function run(id: string | undefined, options: Options, context: CommandCon
   else if (all) sentence(context.stdout, 'Nothing was waiting.');
   if (id !== undefined && cancelled === 0) {
     throw new CommandError(
-      `no message '${printable(id)}' waits; a delivered one cannot be cancelled`,
+      `no message '${printable(id)}' waits; of those delivered, only a question without an answer can be withdrawn`,
       `List the queue with: ${context.program} list`,
     );
   }

@@ -1,14 +1,12 @@
 import type { Command } from 'cac';
-import { describeError, RelayError } from '../../lib/errors.ts';
 import { bytesToHex, randomBytes } from '../../lib/kit/bytes.ts';
-import { parseDuration } from '../../lib/pairing/duration.ts';
-import { newMessageId, readMessage } from '../../lib/phone/message.ts';
-import { type OperatorRelay, openOperatorRelay } from '../operator-relay.ts';
+import { newMessageId } from '../../lib/phone/message.ts';
+import { openOperatorRelay } from '../operator-relay.ts';
 import { asChoice, asText, flag, type Options, option } from '../options.ts';
-import { type CommandContext, CommandError, line, printableLines, printJson, sentence, UsageError } from '../output.ts';
+import { type CommandContext, CommandError, line, printableLines, printJson, sentence } from '../output.ts';
 import { RELAY_OPTION } from '../remote-relay.ts';
-import { readAll } from '../stdin.ts';
-import { createTracker, type Tracker } from './track.ts';
+import { asAnswers, check, explain, GONE, post, progress, type Sent, seconds, textOf } from './outgoing.ts';
+import { createTracker } from './track.ts';
 import { type PhoneReply, startWaiting } from './wait.ts';
 
 /** Seconds. */
@@ -17,21 +15,12 @@ const DEFAULT_WAIT = 300;
 const SHOWN_WAIT = 2000;
 const SURFACINGS = ['default', 'notification', 'inbox', 'session'] as const;
 
-interface Sent {
-  message_id: string;
-  chat_id: string | null;
-  delivered: boolean;
-  /** Queued messages including this one; 0 when it was delivered. */
-  buffered: number;
-  /** The last state that was seen, as in `GET /phone/history`; null where the relay does not tell. */
-  state: string | null;
-}
-
 /** `svc phone send`: lets people and scripts on this machine reach the phone as the agent does. */
 export function define(command: Command): void {
   command
     .option('--title <title>', 'title of the notification')
     .option('--chat <id>', 'the chat it belongs to (default: none, or a new one with --wait)')
+    .option('--answers <list>', '1 to 4 answers to choose from, such as yes,no')
     .option('--surfacing <how>', 'default, notification, inbox (silent) or session (into the open chat)')
     .option(
       '--wait [duration]',
@@ -42,6 +31,7 @@ export function define(command: Command): void {
     .example((name) => `${name} send "Dinner is ready" --title Kitchen`)
     .example((name) => `make 2>&1 | tail -1 | ${name} send - --surfacing inbox`)
     .example((name) => `answer=$(${name} send "Deploy now?" --wait 10m)   # only the reply goes to stdout`)
+    .example((name) => `${name} send "Which one?" --answers red,blue,none --wait`)
     .example((name) => `${name} send --wait -- "5 minutes left, go on?"    # after -- everything is text`)
     .action(run);
 }
@@ -55,6 +45,7 @@ async function run(given: string, options: Options, context: CommandContext): Pr
     title: option(options, '--title', asText),
     chat_id: option(options, '--chat', asText) ?? ownChat,
     surfacing: option(options, '--surfacing', asChoice(...SURFACINGS)),
+    answers: option(options, '--answers', asAnswers),
     message_id: newMessageId(),
   };
   check(message);
@@ -90,39 +81,6 @@ async function run(given: string, options: Options, context: CommandContext): Pr
   }
 }
 
-/** Validates a message as the relay does, before the relay is called. */
-function check(message: Record<string, unknown>): void {
-  try {
-    readMessage(message, 0);
-  } catch (error) {
-    throw new UsageError(describeError(error));
-  }
-}
-
-function seconds(text: string): number {
-  const value = parseDuration(text);
-  if (value === 0) throw new RelayError('invalid', 'must have an end, such as 90 or 10m');
-  return value;
-}
-
-async function textOf(given: string, { stdin }: CommandContext): Promise<string> {
-  const text = given === '-' ? (await readAll(stdin, 'stdin is too long for a message')).trimEnd() : given;
-  if (text.trim() === '') throw new UsageError('the text is empty');
-  return text;
-}
-
-async function post(relay: OperatorRelay, body: { message_id: string; chat_id?: string }): Promise<Sent> {
-  const answer = await relay.call({ method: 'POST', path: '/phone/message', body });
-  const { message_id: id, delivered, buffered } = answer;
-  return {
-    message_id: typeof id === 'string' ? id : body.message_id,
-    chat_id: body.chat_id ?? null,
-    delivered: delivered === true,
-    buffered: typeof buffered === 'number' ? buffered : 0,
-    state: null,
-  };
-}
-
 function report(sent: Sent, options: Options, context: CommandContext): void {
   const { delivered, buffered, message_id: id, state } = sent;
   if (flag(options, '--json')) printJson(context.stdout, sent);
@@ -139,39 +97,6 @@ function report(sent: Sent, options: Options, context: CommandContext): void {
     sentence(context.stdout, `Cancel it with: ${context.program} cancel ${id}`);
   }
 }
-
-/** Reports on stderr, because stdout is for the reply. */
-function explain({ delivered, buffered }: Sent, context: CommandContext, next: string): void {
-  const state = delivered ? 'Delivered.' : `No phone is listening: queued (${buffered} waiting).`;
-  line(context.stderr, `${state} ${next}`);
-}
-
-/** Reports on stderr what becomes of the message while its reply is awaited. */
-function progress(
-  tracker: Tracker,
-  { delivered }: Sent,
-  signal: AbortSignal,
-  options: Options,
-  context: CommandContext,
-): void {
-  if (flag(options, '--json')) return;
-  const words: Record<string, string> = {
-    queued: 'The phone did not confirm it: queued again.',
-    sent: 'Delivered: a phone has connected.',
-    shown: 'The phone shows it.',
-    ...GONE,
-  };
-  const print = (state: string) => {
-    if (words[state] !== undefined) line(context.stderr, words[state]);
-  };
-  void tracker.follow(delivered ? 'sent' : 'queued', print, signal);
-}
-
-const GONE: Record<string, string> = {
-  expired: 'It has expired: no phone connected in time.',
-  cancelled: 'It was cancelled.',
-  dropped: 'It was dropped: too many messages waited.',
-};
 
 /** Next step without a reply, by the last state that was seen. */
 function afterSilence({ state, delivered }: Sent, { program }: CommandContext): string {

@@ -14,6 +14,8 @@ const RETRY_DELAY = 1000;
 
 export interface PhoneReply extends Record<string, unknown> {
   text: string;
+  /** Which of the offered answers it is, from 0 (contract 09 §10). */
+  answer_index?: number;
 }
 
 /** The replies that came, none when time is up. */
@@ -25,7 +27,8 @@ export interface Waited {
 
 export interface WaitParts {
   relay: OperatorRelay;
-  chatId: string;
+  /** Any reply in this chat counts too, when it comes after this call. */
+  chatId?: string;
   messageId: string;
   seconds: number;
   stop?: AbortSignal;
@@ -33,7 +36,7 @@ export interface WaitParts {
 
 /**
  * Starts to wait for the reply to a message before it is sent, so that an agent that reads every reply does not get it
- * first. Takes only new replies in this chat or to this message from the relay; all others stay for their readers.
+ * first. Takes only replies to this message, or new ones in its chat, from the relay; all others stay for their readers.
  * Survives a restart of the relay. `replies` is empty when time is up.
  */
 export function startWaiting(parts: WaitParts): { replies: Promise<Waited>; end(): void } {
@@ -47,8 +50,11 @@ export function startWaiting(parts: WaitParts): { replies: Promise<Waited>; end(
 }
 
 async function poll({ relay, chatId, messageId, seconds }: WaitParts, signal: AbortSignal): Promise<Waited> {
-  const since = String(Date.now());
-  const wanted = new URLSearchParams({ chat_id: chatId, reply_to: messageId, since, lease: String(LEASE) });
+  const wanted = new URLSearchParams({ reply_to: messageId, lease: String(LEASE) });
+  if (chatId !== undefined) {
+    wanted.set('chat_id', chatId);
+    wanted.set('since', String(Date.now()));
+  }
   const deadline = performance.now() + seconds * 1000;
   for (let left = seconds; left > 0 && !signal.aborted; left = (deadline - performance.now()) / 1000) {
     const timeout = Math.min(left, POLL_WINDOW);

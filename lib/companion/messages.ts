@@ -1,7 +1,9 @@
 import { RelayError } from '../errors.ts';
 import { bytesToHex, randomBytes } from '../kit/bytes.ts';
 import type { Cancel, Clock } from '../kit/clock.ts';
+import { isObject } from '../kit/json.ts';
 import type { Log } from '../log.ts';
+import { answersOf } from '../phone/question.ts';
 import type { Payload } from '../socket/envelope.ts';
 import type { LinkChannel, SendOnChannel } from './link/link.ts';
 import type { SettingsStore } from './safety-settings.ts';
@@ -11,6 +13,7 @@ const MAX_MESSAGES = 100;
 /** Ids of messages that are known when they come again (contract 04 §5.4a). */
 const MAX_KNOWN = 1000;
 const MAX_PENDING_REPLIES = 100;
+const MAX_REASON = 40;
 
 /** A message from the agent, as kept on this phone (contract 04 §5.2). */
 export interface ReceivedMessage {
@@ -24,6 +27,8 @@ export interface ReceivedMessage {
   sentAt: number | null;
   /** It was queued on the relay until this phone subscribed. */
   queued: boolean;
+  /** Answers to choose from (contract 09 §10). */
+  answers: readonly string[];
 }
 
 /** Where a message is shown: as a notification, only in its thread, or in the open thread. */
@@ -35,6 +40,8 @@ export interface OutgoingReply {
   chat_id: string | null;
   reply_to: string | null;
   message_id: string;
+  /** Which of the message's answers it is, from 0 (contract 09 §10). */
+  answer_index?: number;
   /** Epoch ms. */
   ts: number;
   /** For programs, such as where the words come from (contract 04 §5.5). */
@@ -43,7 +50,10 @@ export interface OutgoingReply {
 
 /** A reply to a message (`replyTo`) or into a chat; with neither, to the newest message. */
 export interface ReplyDraft {
-  text: string;
+  /** Not needed for one of the message's answers. */
+  text?: string;
+  /** One of the message's answers, from 0. */
+  answerIndex?: number;
   chatId?: string | null;
   replyTo?: string;
   metadata?: Record<string, string>;
@@ -57,8 +67,10 @@ export interface MessagesParts {
   onMessage(message: ReceivedMessage, surface: Surface): boolean;
   /** All queued messages have arrived. */
   onBacklog(count: number): void;
-  /** The relay has acknowledged a reply. */
-  onAcknowledged(reply: OutgoingReply): void;
+  /** The relay has acknowledged a reply; `late` says why it counts no more (contract 09 §7). */
+  onAcknowledged(reply: OutgoingReply, late: string | null): void;
+  /** A question was closed without an answer: `withdrawn` or `expired`. */
+  onClosed(message: ReceivedMessage, reason: string): void;
   /** The subscription has started or ended. */
   onSubscribed(isSubscribed: boolean): void;
 }
@@ -70,9 +82,13 @@ export interface Messages {
   list(): readonly ReceivedMessage[];
   /**
    * Sends a reply, now or as soon as the link is online.
-   * @throws RelayError `invalid` for blank text, `conflict` when there is nothing to reply to or the outbox is full.
+   * @throws RelayError `invalid` for blank text or an answer that the message does not offer, `conflict` when there is nothing to reply to or the outbox is full.
    */
   reply(draft: ReplyDraft): OutgoingReply;
+  /** The newest question with answers to choose from that is still open; undefined without any. */
+  question(): ReceivedMessage | undefined;
+  /** Leaves a question for later: it is no longer offered, and a reply answers it all the same. */
+  putAside(messageId: string): void;
   /** Tells whether a thread is open on the screen, for the surfacing rules. */
   setThreadOpen(isOpen: boolean): void;
   close(): void;
@@ -119,27 +135,39 @@ export function createMessages(parts: MessagesParts): Messages {
           if (typeof payload.count === 'number') parts.onBacklog(payload.count);
         } else if (type === 'proactive.reply.ack') {
           const reply = outbox.acknowledge(payload);
-          if (reply) parts.onAcknowledged(reply);
+          if (reply) parts.onAcknowledged(reply, typeof payload.late === 'string' ? payload.late : null);
+        } else if (type === 'phone.message.cancelled') {
+          const message = cache.close(payload.message_id);
+          if (message) parts.onClosed(message, String(payload.reason ?? 'withdrawn').slice(0, MAX_REASON));
         } else if (type === 'proactive.subscribed' && isWanted) parts.onSubscribed(true);
       },
     },
     list: cache.list,
-    reply({ text, chatId, replyTo, metadata }) {
-      if (text.trim() === '') throw new RelayError('invalid', 'the reply is empty');
+    question: cache.question,
+    putAside: (messageId) => void cache.close(messageId),
+    reply({ text: written, answerIndex, chatId, replyTo, metadata }) {
       const newest = chatId === undefined && replyTo === undefined ? cache.list()[0] : undefined;
       const original = replyTo === undefined ? newest : cache.get(replyTo);
       if (chatId === undefined && replyTo === undefined && !original) {
         throw new RelayError('conflict', 'there is no message to reply to');
       }
+      const answer = answerIndex === undefined ? undefined : original?.answers[answerIndex];
+      if (answerIndex !== undefined && answer === undefined) {
+        throw new RelayError('invalid', 'the message does not offer this answer');
+      }
+      const text = answer ?? written ?? '';
+      if (text.trim() === '') throw new RelayError('invalid', 'the reply is empty');
       const reply: OutgoingReply = {
         text,
         chat_id: chatId ?? original?.chatId ?? null,
         reply_to: replyTo ?? original?.messageId ?? null,
         message_id: bytesToHex(randomBytes(6)),
         ts: clock.now(),
+        ...(answerIndex !== undefined && { answer_index: answerIndex }),
         ...(metadata && { metadata }),
       };
       if (!outbox.add(reply)) throw new RelayError('conflict', 'too many replies are waiting for the relay');
+      if (reply.reply_to !== null) cache.close(reply.reply_to);
       send?.('proactive.reply', { ...reply });
       return reply;
     },
@@ -166,6 +194,7 @@ function readMessage(payload: Payload): ReceivedMessage | null {
     replyTo: replyTo ?? null,
     sentAt: Number.isSafeInteger(sentAt) ? (sentAt as number) : null,
     queued: payload.queued_delivery === true,
+    answers: isObject(payload.metadata) ? answersOf(payload.metadata) : [],
   };
 }
 
@@ -180,6 +209,8 @@ function createMessageCache() {
   let messages: readonly ReceivedMessage[] = [];
   /** Whether each was shown, oldest first. */
   const known = new Map<string, boolean>();
+  /** Ids of questions with answers that nobody has chosen from. */
+  const open = new Set<string>();
   const get = (messageId: string) => messages.find((message) => message.messageId === messageId);
   return {
     /** False for a duplicate. */
@@ -190,12 +221,19 @@ function createMessageCache() {
       if (wasShown !== undefined) return false;
       if (known.size > MAX_KNOWN) known.delete(known.keys().next().value as string);
       messages = [message, ...messages].slice(0, MAX_MESSAGES);
+      if (message.answers.length > 0) open.add(message.messageId);
+      const oldest = open.values().next().value;
+      if (oldest !== undefined && !get(oldest)) open.delete(oldest);
       return true;
     },
     shown: ({ messageId }: ReceivedMessage): void => void known.set(messageId, true),
     isShown: ({ messageId }: ReceivedMessage): boolean => known.get(messageId) === true,
     list: () => messages,
     get,
+    question: () => messages.find(({ messageId }) => open.has(messageId)),
+    /** Returns the question of this id if it was open. */
+    close: (messageId: unknown) =>
+      typeof messageId === 'string' && open.delete(messageId) ? get(messageId) : undefined,
   };
 }
 

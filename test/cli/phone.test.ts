@@ -183,7 +183,159 @@ describe('svc phone', () => {
   });
 });
 
+describe('svc phone ask (contract 09 §7, §10)', () => {
+  const ask = (words: string[]) => begin(['phone', 'ask', ...words], { env: env() });
+  async function listen() {
+    const device = await pair(relay);
+    device.client.send('proactive', 'proactive.subscribe');
+    await device.client.next({ type: 'proactive.subscribed' });
+    const reply = (to: string, payload: Record<string, unknown>) =>
+      device.client.send('proactive', 'proactive.reply', { reply_to: to, ...payload });
+    return { ...device, reply };
+  }
+  const leftover = async () => (await (await relay.operator('/phone/replies?timeout=0')).json()).replies;
+
+  it('prints the answer, and its exit code says which one it was', async () => {
+    const device = await listen();
+    const cases: [Record<string, unknown>, string, number][] = [
+      [{ text: 'yes', answer_index: 0 }, 'yes\n', 0],
+      [{ text: 'no', answer_index: 1 }, 'no\n', 11],
+      [{ text: 'not sure', answer_index: 2 }, 'not sure\n', 12],
+      [{ text: 'No ' }, 'No \n', 11],
+      [{ text: 'ask again\nat eight' }, 'ask again\nat eight\n', 3],
+    ];
+    for (const [reply, stdout, code] of cases) {
+      const asking = ask(['Deploy now?', '--answers', 'yes, no,not sure', '--timeout', '20', '--title', 'Release']);
+      const { id, payload } = await device.client.next({ type: 'phone.message' });
+      expect(payload).toMatchObject({
+        title: 'Release',
+        metadata: { question: true, answers: ['yes', 'no', 'not sure'] },
+      });
+      device.reply(id, reply);
+      expect(await asking.ended).toMatchObject({ code, stdout });
+      expect(asking.stderr).toMatch(/^Delivered\. Waiting 20 s for the answer\.\n/);
+    }
+    const asking = ask(['Which? 1. red 2. blue', '--json', '--timeout=20']);
+    const { id } = await device.client.next({ type: 'phone.message' });
+    device.reply(id, { text: 'blue', answer_index: 1 });
+    const { code, stdout } = await asking.ended;
+    expect([code, JSON.parse(stdout)]).toEqual([
+      11,
+      { message_id: id, chat_id: expect.any(String), answer: 'blue', answer_index: 1, after_s: expect.any(Number) },
+    ]);
+    expect(await leftover()).toEqual([]);
+  });
+
+  it('without an answer the question is withdrawn, also on Ctrl-C: exit 4, and the last line says what to do', async () => {
+    const device = await listen();
+    const silent = ask(['Deploy now?', '--timeout', '1']);
+    const first = await device.client.next({ type: 'phone.message' });
+    expect(await silent.ended).toMatchObject({ code: 4, stdout: '' });
+    expect(silent.stderr).toMatch(
+      /no answer came within 1 s\nThe question was withdrawn\.\nA phone received it\..*svc phone history\n$/,
+    );
+    const withdrawn = await device.client.next({ type: 'phone.message.cancelled' });
+    expect(withdrawn.payload).toEqual({ message_id: first.id, reason: 'withdrawn' });
+
+    const stopped = ask(['Deploy now?', '--json']);
+    const second = await device.client.next({ type: 'phone.message' });
+    stopped.stop();
+    const { code, stdout } = await stopped.ended;
+    expect([code, JSON.parse(stdout)]).toMatchObject([4, { answer: null, no_answer: true, message_id: second.id }]);
+    expect((await device.client.next({ type: 'phone.message.cancelled' })).payload.message_id).toBe(second.id);
+    expect(stopped.stderr).toMatch(/stopped before an answer came/);
+
+    // Somebody else withdraws it.
+    const cancelled = ask(['Deploy now?']);
+    const third = await device.client.next({ type: 'phone.message' });
+    await cancelled.prints(/Waiting 300 s/);
+    expect(await phone(['cancel', third.id])).toMatchObject({ code: 0, stdout: 'Cancelled 1 message.\n' });
+    expect(await cancelled.ended).toMatchObject({ code: 4 });
+    device.client.close();
+    await expect.poll(() => relay.relay.phone.listening()).toBe(0);
+    const nobody = await phone(['ask', 'Anybody?', '--timeout', '1']);
+    expect(nobody).toMatchObject({ code: 4 });
+    expect(nobody.stderr).toMatch(/No phone received it\. Open the app on a phone, then ask again\.\n$/);
+    expect((await phone(['list'])).stdout).toBe('Nothing waits for a phone.\n');
+    expect(await leftover()).toEqual([]);
+  });
+
+  it('refuses bad answers and times before the relay is asked: exit 2', async () => {
+    for (const words of [
+      ['Deploy?', '--answers', 'yes,yes'],
+      ['Deploy?', '--answers', 'a,b,c,d,e'],
+      ['Deploy?', '--answers', ''],
+      ['Deploy?', '--answers', 'x'.repeat(41)],
+      ['Deploy?', '--timeout', '2d'],
+      ['Deploy?', '--timeout', '0'],
+      [' '],
+    ]) {
+      const { code, stdout } = await phone(['ask', ...words]);
+      expect([code, stdout], words.join(' ')).toEqual([2, '']);
+    }
+    expect((await phone(['send', 'Deploy?', '--answers', 'yes,yes'])).code).toBe(2);
+    expect((await phone(['ask', '--help'])).stdout).toMatch(
+      /--answers <list>[\s\S]*Examples:[\s\S]*exits 0 for red, 11 for blue/,
+    );
+  });
+
+  it('send --answers --wait prints the answer', async () => {
+    const device = await listen();
+    const asking = begin(['phone', 'send', 'Go?', '--answers', 'now,later', '--wait=20', '--json'], { env: env() });
+    const { id, payload } = await device.client.next({ type: 'phone.message' });
+    expect(payload.metadata).toEqual({ question: true, answers: ['now', 'later'] });
+    device.reply(id, { text: 'later', answer_index: 1 });
+    expect(JSON.parse((await asking.ended).stdout)).toMatchObject({ reply: { text: 'later', answer_index: 1 } });
+  });
+});
+
 describe('the companion and messages', () => {
+  it('09 §10: number keys answer on a terminal, where a question is closed and a late answer told aloud', async () => {
+    const home = await paired(relay.port);
+    const companion = begin(['companion', 'run', '--messages', 'on'], { home, tty: true });
+    await companion.prints(/Messages are now delivered here/);
+    const asking = begin(['phone', 'ask', 'Deploy?', '--answers', 'yes,no', '--timeout', '20'], { env: env() });
+    await companion.prints(/Message: Deploy\? {2}\[1 yes {2}2 no\]/);
+    await companion.prints(/\? Deploy\? {2}1 yes {2}2 no {2}x later/);
+    companion.type('2');
+    expect(await asking.ended).toMatchObject({ code: 11, stdout: 'no\n' });
+    await companion.prints(/you: no/);
+    await companion.prints(/The relay received your reply: no/);
+    // It is answered, so the key switches a grant again.
+    companion.type('1');
+    await companion.prints(/screen_inspection: /);
+    const message = { text: 'Now?', message_id: 'q2' };
+    await relay.operator('/phone/message', post(message));
+    await companion.prints(/\? Now\? {2}1 Yes {2}2 No/);
+    await relay.relay.phone.withdraw('q2');
+    await companion.prints(/Withdrawn: Now\?/);
+    const mirror = await pair(relay);
+    mirror.client.send('proactive', 'proactive.subscribe', { mirror: true });
+    await mirror.client.next({ type: 'proactive.subscribed' });
+    await relay.operator('/phone/message', post({ text: 'Third?', message_id: 'q3' }));
+    await companion.prints(/\? Third\? {2}1 Yes/);
+    mirror.client.send('proactive', 'proactive.reply', { text: 'No', answer_index: 1, reply_to: 'q3' }, 'r');
+    await mirror.client.next({ id: 'r' });
+    companion.type('1');
+    await companion.prints(/! Yes: too late\. Another answer came first\./);
+  });
+
+  it('09 §10: a script answers by the index', async () => {
+    const home = await paired(relay.port);
+    const companion = begin(['companion', 'run', '--json', '--messages', 'on'], { home });
+    await companion.prints(/"subscribed":true/);
+    const asking = begin(['phone', 'ask', 'Deploy?', '--answers', 'yes,no', '--timeout', '20'], { env: env() });
+    await companion.prints(/"event":"message"/);
+    expect(companion.events('message')).toMatchObject([{ text: 'Deploy?', answers: ['yes', 'no'] }]);
+    companion.type('{"reply":{"answer_index":0}}\n');
+    expect(await asking.ended).toMatchObject({ code: 0, stdout: 'yes\n' });
+    await expect.poll(() => companion.events('reply')).toMatchObject([{ answer_index: 0, state: 'received' }]);
+    await relay.operator('/phone/message', post({ text: 'Now?', message_id: 'q2' }));
+    await expect.poll(() => companion.events('message').length).toBe(2);
+    await relay.relay.phone.withdraw('q2');
+    await expect.poll(() => companion.events('closed')).toMatchObject([{ message_id: 'q2', reason: 'withdrawn' }]);
+  });
+
   it('a script turns messages on, receives each, and replies', async () => {
     const home = await paired(relay.port);
     await relay.operator('/phone/message', post({ text: 'waited', message_id: 'm1', chat_id: 'c1', title: 'T' }));

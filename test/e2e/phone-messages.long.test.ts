@@ -133,6 +133,7 @@ it.each<[number, FaultKind[]]>([
       },
       onBacklog: () => {},
       onAcknowledged: ({ text }) => acknowledged.add(text),
+      onClosed: () => {},
       onSubscribed: () => {},
     });
     const online = async (parts: Partial<LinkParts>) => {

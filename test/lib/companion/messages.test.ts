@@ -24,7 +24,8 @@ function setup({ enabled = true, isSeen = false } = {}) {
       return isSeen;
     },
     onBacklog: (count) => told.push(['backlog', count]),
-    onAcknowledged: ({ message_id: id }) => told.push(['acknowledged', id]),
+    onAcknowledged: ({ message_id: id }, late) => told.push(['acknowledged', id, ...(late === null ? [] : [late])]),
+    onClosed: ({ messageId }, reason) => told.push(['closed', messageId, reason]),
     onSubscribed: (isSubscribed) => told.push(['subscribed', isSubscribed]),
   });
   const sent: Sent[] = [];
@@ -163,5 +164,34 @@ describe('messages on the companion (contract 04 §5)', () => {
     expect(() => phone.messages.reply({ text: ' ' })).toThrow(/empty/);
     for (let n = 1; n < 100; n++) phone.messages.reply({ text: 'x' });
     expect(() => phone.messages.reply({ text: 'x' })).toThrow(/too many/);
+  });
+
+  it('09 §10: the newest open question is offered until it is answered, closed or put aside', () => {
+    const phone = setup();
+    phone.online();
+    const ask = (id: string, answers: unknown) => phone.gets('phone.message', message(id, { metadata: { answers } }));
+    const question = () => phone.messages.question()?.messageId;
+    ask('m', undefined);
+    ask('bad', ['a', 'a']);
+    expect(question()).toBeUndefined();
+    for (const id of ['q1', 'q2', 'q3', 'q4']) ask(id, ['yes', 'no']);
+    expect(question()).toBe('q4');
+    expect(phone.messages.reply({ replyTo: 'q4', answerIndex: 1 })).toMatchObject({
+      text: 'no',
+      reply_to: 'q4',
+      answer_index: 1,
+    });
+    expect(() => phone.messages.reply({ replyTo: 'q3', answerIndex: 2 })).toThrow(/does not offer/);
+    expect(() => phone.messages.reply({ replyTo: 'q3' })).toThrow(/empty/);
+    phone.messages.putAside('q3');
+    phone.gets('phone.message.cancelled', { message_id: 'q2', reason: 'withdrawn' });
+    phone.gets('phone.message.cancelled', { message_id: 'q2', reason: 'withdrawn' });
+    phone.gets('phone.message.cancelled', { message_id: 5 });
+    expect(question()).toBe('q1');
+    expect(phone.told.filter(([what]) => what === 'closed')).toEqual([['closed', 'q2', 'withdrawn']]);
+    const { message_id: id } = phone.messages.reply({ replyTo: 'q1', text: 'later' });
+    expect(question()).toBeUndefined();
+    phone.gets('proactive.reply.ack', { client_msg_id: id, late: 'answered' });
+    expect(phone.told.at(-1)).toEqual(['acknowledged', id, 'answered']);
   });
 });

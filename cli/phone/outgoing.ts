@@ -1,0 +1,97 @@
+import { describeError, RelayError } from '../../lib/errors.ts';
+import { parseDuration } from '../../lib/pairing/duration.ts';
+import { readMessage } from '../../lib/phone/message.ts';
+import type { PhoneMessage } from '../../storage/schema.ts';
+import type { OperatorRelay } from '../operator-relay.ts';
+import { flag, type Options } from '../options.ts';
+import { type CommandContext, line, UsageError } from '../output.ts';
+import { readAll } from '../stdin.ts';
+import type { Tracker } from './track.ts';
+
+export interface Sent {
+  message_id: string;
+  chat_id: string | null;
+  delivered: boolean;
+  /** Queued messages including this one; 0 when it was delivered. */
+  buffered: number;
+  /** The last state that was seen, as in `GET /phone/history`; null where the relay does not tell. */
+  state: string | null;
+}
+
+/** Separates `yes,no`. */
+export const asAnswers = (text: string): string[] => text.split(',').map((answer) => answer.trim());
+
+/** The message as the relay reads it. @throws UsageError before the relay is called. */
+export function check(message: Record<string, unknown>): PhoneMessage {
+  try {
+    return readMessage(message, 0);
+  } catch (error) {
+    throw new UsageError(describeError(error));
+  }
+}
+
+/** A time to wait that ends. */
+export function seconds(text: string): number {
+  const value = parseDuration(text);
+  if (value === 0) throw new RelayError('invalid', 'must have an end, such as 90 or 10m');
+  return value;
+}
+
+/** The text of a message, from stdin for `-`. */
+export async function textOf(given: string, { stdin }: CommandContext): Promise<string> {
+  const text = given === '-' ? (await readAll(stdin, 'stdin is too long for a message')).trimEnd() : given;
+  if (text.trim() === '') throw new UsageError('the text is empty');
+  return text;
+}
+
+export async function post(
+  relay: OperatorRelay,
+  body: { message_id: string; chat_id?: string; answers?: string[] },
+): Promise<Sent> {
+  const answer = await relay.call({ method: 'POST', path: '/phone/message', body });
+  const { message_id: id, delivered, buffered } = answer;
+  return {
+    message_id: typeof id === 'string' ? id : body.message_id,
+    chat_id: body.chat_id ?? null,
+    delivered: delivered === true,
+    buffered: typeof buffered === 'number' ? buffered : 0,
+    state: null,
+  };
+}
+
+/** Reports on stderr, because stdout is for the reply. */
+export function explain({ delivered, buffered }: Sent, context: CommandContext, next: string): void {
+  const state = delivered ? 'Delivered.' : `No phone is listening: queued (${buffered} waiting).`;
+  line(context.stderr, `${state} ${next}`);
+}
+
+/** Reports on stderr what becomes of the message while its reply is awaited. `onState` is called with every new state. */
+export function progress(
+  tracker: Tracker,
+  { delivered }: Sent,
+  signal: AbortSignal,
+  options: Options,
+  context: CommandContext,
+  onState?: (state: string) => void,
+): void {
+  const isQuiet = flag(options, '--json');
+  if (isQuiet && !onState) return;
+  const words: Record<string, string> = {
+    queued: 'The phone did not confirm it: queued again.',
+    sent: 'Delivered: a phone has connected.',
+    shown: 'The phone shows it.',
+    ...GONE,
+  };
+  const report = (state: string) => {
+    if (words[state] !== undefined && !isQuiet) line(context.stderr, words[state]);
+    onState?.(state);
+  };
+  void tracker.follow(delivered ? 'sent' : 'queued', report, signal);
+}
+
+/** Why a message reaches no phone any more, by its state. */
+export const GONE: Record<string, string> = {
+  expired: 'It has expired: no phone connected in time.',
+  cancelled: 'It was cancelled.',
+  dropped: 'It was dropped: too many messages waited.',
+};
