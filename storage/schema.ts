@@ -296,8 +296,10 @@ export type PhoneHistoryItem = {
       /** It waits for an answer, with these to choose from (contract 09 §10). */
       question?: true;
       answers?: string[];
-      /** The caller that asked waited for the answer: no later one counts, and the question ends with the process. */
+      /** A caller waits for the answer: only the first one counts, and a restart withdraws the question. */
       asked?: true;
+      /** It was cancelled after a phone had got it. */
+      withdrawn?: true;
     }
   | {
       kind: 'reply';

@@ -41,7 +41,7 @@ async function run(options: Options, context: CommandContext): Promise<void> {
   const rows = items.map((row) => [
     typeof row.ts === 'number' ? `${age(now - row.ts)} ago` : '-',
     row.kind === 'reply' ? 'from phone' : 'to phone',
-    cell(row.state, MAX_LABEL),
+    typeof row.late === 'string' ? 'too late' : cell(row.state, MAX_LABEL),
     cell(row.message_id, MAX_LABEL),
     cell(row.chat_id, MAX_LABEL),
     cell(row.text, MAX_TEXT),

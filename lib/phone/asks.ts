@@ -5,7 +5,7 @@ import type { Log } from '../log.ts';
 import type { Session } from '../sessions/session.ts';
 import { newMessageId } from './message.ts';
 
-/** Callers that wait for an answer at one time. */
+/** Questions that may be open at once. */
 const MAX_ASKS = 256;
 /** Milliseconds. As long as a message waits for a phone. */
 const MAX_TIMEOUT = 86_400_000;
@@ -19,7 +19,7 @@ const SURFACING: Readonly<Record<Urgency, string | null>> = { low: 'inbox', norm
 /** The `surfacing` of a message for how urgent it is. */
 export const surfacingOf = (urgency: Urgency | undefined): string | null => SURFACING[urgency ?? 'normal'];
 
-/** What has become of a question that nobody has answered yet. */
+/** State of a question without an answer. */
 export type AskProgress = 'queued' | 'sent' | 'shown';
 
 export interface Ask {
@@ -75,7 +75,7 @@ const unanswered = (reason: Unanswered['reason']): Unanswered => ({ answer: null
 
 export type Asks = ReturnType<typeof createAsks>;
 
-/** Questions with callers that wait for the answer (contract 09 §7). */
+/** Open questions whose callers wait for the answer (contract 09 §7). */
 export function createAsks({ clock, log, push, withdraw }: AsksParts) {
   const open = new Map<string, Pending>();
   let isStopped = false;
@@ -152,8 +152,8 @@ export function createAsks({ clock, log, push, withdraw }: AsksParts) {
     },
 
     /**
-     * Claims a reply that answers a question which a caller waits with. Later ones are not claimed. Returns a function that
-     * gives the caller its answer, to be called once the reply is stored; undefined for any other reply.
+     * Claims the first reply to an open question. Returns a function that hands the answer to the caller, to be called once
+     * the reply is stored; undefined for every other reply.
      */
     claim({ reply_to: messageId, text, answer_index }: Reply, session: Session): (() => void) | undefined {
       const pending = messageId === null ? undefined : open.get(messageId);

@@ -148,17 +148,23 @@ export async function openHistory({ store, log, changed: notify }: HistoryParts)
     /** The newest message of an id. */
     findMessage,
 
-    /** Questions with which callers waited in a process that has ended. */
+    /** Open questions whose callers ended with an earlier process. */
     abandoned: (): MessageItem[] =>
       [...items.values()].filter(
         (item): item is MessageItem => item.kind === 'message' && item.asked === true && OPEN.includes(item.state),
+      ),
+
+    /** Ids of questions that were withdrawn after delivery and are no older than `since` (epoch ms), oldest first. */
+    withdrawnSince: (since: number): string[] =>
+      [...items.values()].flatMap((item) =>
+        item.kind === 'message' && item.withdrawn && item.ts >= since ? item.message_id : [],
       ),
 
     /** Closes an open question, also one that a phone shows. Returns false for anything else. */
     withdraw(messageId: string): boolean {
       const item = findMessage(messageId);
       if (!item?.question || !OPEN.includes(item.state)) return false;
-      replace({ ...item, state: 'cancelled' });
+      replace({ ...item, state: 'cancelled', withdrawn: true });
       return true;
     },
 

@@ -63,7 +63,7 @@ export type Pushed = { messageId: string; delivered: true } | { messageId: strin
 const CHANNEL = 'proactive';
 /** States of a message to which nobody has to be called. */
 const SETTLED: ReadonlySet<string> = new Set(['shown', 'answered', 'cancelled', 'expired', 'dropped']);
-/** Closed questions of which phones that connect again are told. */
+/** Withdrawn questions remembered for phones that reconnect. */
 const MAX_CLOSED = 50;
 /** Needed for messages, replies and notifications, on routes and channels alike (contract 01 §6.2). */
 export const PHONE_GRANT = 'phone';
@@ -97,8 +97,10 @@ export async function openPhoneMessaging(parts: PhoneParts) {
   const mirrors = new Set<PhoneLink>();
   /** Sockets whose phones are asked whether their messages have arrived. */
   const probed = new Set<PhoneLink>();
-  /** Questions that were withdrawn after a phone had got them, oldest first: it may have been away. */
-  const closed = new Set<string>();
+  /** Ids of questions that were withdrawn after delivery, oldest first, for phones that reconnect. */
+  const closed = new Set(history.withdrawnSince(clock.now() - RETENTION).slice(-MAX_CLOSED));
+  /** Ids of questions whose callers ended with the last process. */
+  const abandoned = history.abandoned().map(({ message_id }) => message_id);
   const events: Event<PhoneLink>[] = [];
   let isDispatching = false;
   /** When the oldest queued question expires, epoch milliseconds. */
@@ -119,7 +121,7 @@ export async function openPhoneMessaging(parts: PhoneParts) {
     parts.changed?.(state.queue.length, latest);
   }
 
-  /** Has every device close a question to which no answer counts any more (contract 09 §7). */
+  /** Tells every device to close a question that was withdrawn or has expired (contract 09 §7). */
   function announceEnd(messageId: string, reason: Closed | undefined): void {
     if (reason === undefined || reason === 'answered') return;
     for (const link of new Set([...state.subscribers, ...mirrors])) sendEnd(link, messageId, reason);
@@ -127,11 +129,6 @@ export async function openPhoneMessaging(parts: PhoneParts) {
 
   function sendEnd(link: PhoneLink, messageId: string, reason: Exclude<Closed, 'answered'>): void {
     if (mayGet(link)) link.send(CHANNEL, 'phone.message.cancelled', { message_id: messageId, reason });
-  }
-
-  /** A phone that was away may still show questions that were withdrawn meanwhile. */
-  function sendEnds(link: PhoneLink): void {
-    for (const messageId of closed) sendEnd(link, messageId, 'withdrawn');
   }
 
   /** Handles an event completely. One raised meanwhile (a socket closes while it is written to) is handled after it. */
@@ -152,7 +149,9 @@ export async function openPhoneMessaging(parts: PhoneParts) {
 
   const saveSubscriptions = () => subscribers?.save({ targets: state.subscribers, mirrors, custody: state.custody });
 
-  /** Closes queued questions in time: devices that get copies show them. Other messages expire when somebody looks. */
+  /**
+   * Expires queued questions on time, because mirrors show them as open. Other messages expire when the queue is next used.
+   */
   function scheduleExpiry(): void {
     const times = state.queue.flatMap(({ message }) => (isQuestion(message.metadata) ? message.sent_at : []));
     const next = times.length === 0 ? null : Math.min(...times) + RETENTION + 1;
@@ -328,8 +327,7 @@ export async function openPhoneMessaging(parts: PhoneParts) {
     return Math.max(await cancelled, isDelivered ? 1 : 0);
   }
 
-  // Nobody waits any more for what the last process asked.
-  for (const { message_id } of history.abandoned()) void withdraw(message_id);
+  for (const messageId of abandoned) void withdraw(messageId);
   scheduleExpiry();
 
   return {
@@ -337,7 +335,8 @@ export async function openPhoneMessaging(parts: PhoneParts) {
     subscribe(link: PhoneLink, id: string): void {
       mirrors.delete(link);
       dispatch({ name: 'subscribe', link, id });
-      sendEnds(link);
+      // A phone that reconnects may still show them.
+      for (const messageId of closed) sendEnd(link, messageId, 'withdrawn');
       void saveQueue();
     },
 
@@ -392,7 +391,7 @@ export async function openPhoneMessaging(parts: PhoneParts) {
       unclaimed = unclaimed.filter((entry) => !claimed.includes(entry));
       const held = claimed.map((entry) => ({ entry, to: link }));
       dispatch({ name: 'restore', links: subscribers.restore(state.subscribers, link), held });
-      if (state.subscribers.includes(link)) sendEnds(link);
+      for (const messageId of abandoned) sendEnd(link, messageId, 'withdrawn');
     },
 
     /** Every socket that outlived a sleep is back: forgets the others, and queues again what was written to them. */
@@ -448,7 +447,7 @@ export async function openPhoneMessaging(parts: PhoneParts) {
         history.reply(reply, late?.reason);
         history.taken(messageId);
         await history.save();
-        // A phone that was away needs no question that has its answer.
+        // A copy was answered while the question waited for its phone.
         if (answer && replyTo !== null) await cancel(replyTo);
       } else await replies.add(reply, late?.reason);
       answer?.();

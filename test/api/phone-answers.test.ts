@@ -115,7 +115,8 @@ describeMatrix('answers to a question (contract 09 §10)', (start) => {
       ['r2', 'taken', 'withdrawn'],
     ]);
     phone.client.close();
-    // A phone that was away is told when it is back.
+    // A phone that was away is told when it is back, also after a restart.
+    await target.restart();
     const back = await pair(target);
     back.client.send('proactive', 'proactive.subscribe');
     expect((await back.client.next({ type: 'phone.message.cancelled' })).payload.message_id).toBe('q');

@@ -237,12 +237,15 @@ describe('svc phone ask (contract 09 §7, §10)', () => {
     const withdrawn = await device.client.next({ type: 'phone.message.cancelled' });
     expect(withdrawn.payload).toEqual({ message_id: first.id, reason: 'withdrawn' });
 
-    const stopped = ask(['Deploy now?', '--json']);
+    const stopped = ask(['Deploy now?', '--answers', 'yes,no', '--json']);
     const second = await device.client.next({ type: 'phone.message' });
     stopped.stop();
     const { code, stdout } = await stopped.ended;
     expect([code, JSON.parse(stdout)]).toMatchObject([4, { answer: null, no_answer: true, message_id: second.id }]);
     expect((await device.client.next({ type: 'phone.message.cancelled' })).payload.message_id).toBe(second.id);
+    device.client.send('proactive', 'proactive.reply', { reply_to: second.id, text: 'yes', answer_index: 0 }, 'late');
+    await device.client.next({ id: 'late' });
+    expect((await phone(['history', '-n', '1'])).stdout).toMatch(/from phone +too late +/);
     expect(stopped.stderr).toMatch(/stopped before an answer came/);
 
     // Somebody else withdraws it.

@@ -133,12 +133,13 @@ it('§6: the largest message fits into what push services accept', async () => {
     title: '語'.repeat(256),
     chat_id: lone.repeat(256),
     message_id: lone.repeat(128),
+    answers: ['一', '二', '三', '四'].map((digit) => digit.repeat(40)),
   };
   await relay.relay.phone.push(wide);
   await pass(0);
   const [knock] = await service.knocksOf(device, 1);
   expect(knock?.size).toBeLessThanOrEqual(4096);
-  expect(knock?.payload).toMatchObject({ chat_id: wide.chat_id, message_id: wide.message_id });
+  expect(knock?.payload).toMatchObject({ chat_id: wide.chat_id, message_id: wide.message_id, answers: wide.answers });
 });
 
 it('RFC 8030 §5, §7.3: 429 and 5xx are tried again after what they ask for, at most five times; 404 and 410 end it', async () => {
