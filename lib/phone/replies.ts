@@ -69,8 +69,7 @@ export function createReplies({ rows, clock, log, history }: RepliesParts) {
   /** Serves the polls that wait when the first lease ends: one timer for all. */
   let cancelEnd: Cancel = () => {};
 
-  function prune(): void {
-    const now = clock.now();
+  function prune(now: number): void {
     let kept = records.filter(({ arrived }) => now - arrived <= RETENTION).slice(-MAX_RECORDS);
     let bytes = kept.reduce((sum, record) => sum + record.bytes, 0);
     while (bytes > MAX_BYTES) {
@@ -81,9 +80,11 @@ export function createReplies({ rows, clock, log, history }: RepliesParts) {
   }
 
   /** Hands out the replies that a reader wants and nobody else has; undefined without any. */
-  function take({ wanted, lease }: Pick<Poll, 'wanted' | 'lease'>): Handout | Promise<Handout> | undefined {
-    prune();
-    const now = clock.now();
+  function take(
+    { wanted, lease }: Pick<Poll, 'wanted' | 'lease'>,
+    now: number,
+  ): Handout | Promise<Handout> | undefined {
+    prune(now);
     const isFree = (record: StoredReply) => !leaving.has(record.seq) && !(record.lease && record.lease.until > now);
     const taken = records.filter((record) => isFree(record) && isWanted(record, wanted));
     if (taken.length === 0) return undefined;
@@ -110,7 +111,7 @@ export function createReplies({ rows, clock, log, history }: RepliesParts) {
   async function lend(taken: readonly StoredReply[], until: number): Promise<Handout> {
     const id = bytesToHex(randomBytes(16));
     records = records.map((record) => (taken.includes(record) ? { ...record, lease: { id, until } } : record));
-    awaitEnds();
+    awaitEnds(clock.now());
     await saveLater(rows, records, log);
     return {
       replies: taken.map(({ reply }) => reply),
@@ -138,17 +139,20 @@ export function createReplies({ rows, clock, log, history }: RepliesParts) {
 
   /** Hands replies to waiting polls: those with a filter first. */
   function serve(): void {
+    const now = clock.now();
     for (const waiter of [...waiters].sort((a, b) => Number(!a.wanted) - Number(!b.wanted))) {
-      const handout = waiter.mayRead?.() === false ? NOTHING : take(waiter);
+      const handout = waiter.mayRead?.() === false ? NOTHING : take(waiter, now);
       if (handout) waiter.settle(handout);
     }
-    awaitEnds();
+    awaitEnds(now);
   }
 
-  /** Replies come again after their lease, also to polls that wait already. */
-  function awaitEnds(): void {
+  /**
+   * Replies come again after their lease, also to polls that wait already. `now` is when the polls looked for replies: a
+   * lease that has ended since must not be missed.
+   */
+  function awaitEnds(now: number): void {
     cancelEnd();
-    const now = clock.now();
     const ends = records.flatMap(({ lease }) => (lease && lease.until > now ? lease.until : []));
     if (waiters.size > 0 && ends.length > 0) cancelEnd = clock.after(Math.min(...ends) - now, serve);
   }
@@ -159,12 +163,12 @@ export function createReplies({ rows, clock, log, history }: RepliesParts) {
      * already. `late` is for the history. Rejects, and keeps nothing, when it cannot be stored.
      */
     async add(reply: Reply, late?: Closed): Promise<void> {
-      prune();
+      prune(clock.now());
       if (records.some((record) => record.reply.message_id === reply.message_id)) return;
       if (history.hasReply(reply)) return;
       const record: StoredReply = { seq: rows.next(), reply, arrived: clock.now(), bytes: sizeOf(reply) };
       records = [...records, record];
-      prune();
+      prune(clock.now());
       const stored = rows.save(records);
       history.reply(reply, late);
       const recorded = history.save();
@@ -182,7 +186,8 @@ export function createReplies({ rows, clock, log, history }: RepliesParts) {
     /** The wanted replies in order of arrival: at once if there are any, else the first one within the timeout. */
     async poll({ timeout, signal, wanted, lease, mayRead }: Poll): Promise<Handout> {
       if (signal?.aborted) return NOTHING;
-      const present = take({ wanted, lease });
+      const now = clock.now();
+      const present = take({ wanted, lease }, now);
       if (present || timeout <= 0 || stopped) return present ?? NOTHING;
       return new Promise((resolve) => {
         let cancel: Cancel = () => {};
@@ -202,7 +207,7 @@ export function createReplies({ rows, clock, log, history }: RepliesParts) {
         signal?.addEventListener('abort', abandon);
         waiters.add(waiter);
         if (waiters.size > MAX_POLLS) waiters.values().next().value?.settle(NOTHING);
-        awaitEnds();
+        awaitEnds(now);
       });
     },
 

@@ -132,3 +132,20 @@ it('every reply has one reader at a time, until it is taken (contract 04 §5.4a,
     { numRuns: 200 },
   );
 });
+
+it('04 §5.4a: a timer that fires early does not make a poll miss the end of a lease', async () => {
+  const clock = createTestClock();
+  // Reads the time a moment before the end of the lease first, and the end itself next.
+  const times: number[] = [];
+  const unsteady = { ...clock, now: () => times.shift() ?? clock.now(), advance: clock.advance };
+  const replies = await open(createStorage<StoredReply>({ driver: memoryDriver() }), unsteady as TestClock);
+  await replies.add(reply({ message_id: 'r' }));
+  const lent = await replies.poll({ timeout: 0, lease: 1000 });
+  lent.sent(true);
+  const waiting = replies.poll({ timeout: 10_000 });
+  times.push(clock.now() + 999, clock.now() + 999, clock.now() + 1000);
+  clock.advance(1000);
+  times.length = 0;
+  clock.advance(1);
+  expect((await waiting).replies).toHaveLength(1);
+});
