@@ -101,7 +101,7 @@ export async function startBuiltTarget(options: BuiltOptions = {}) {
     async stop() {
       await relay.stop();
       await server.close();
-      await rm(agentHome, { recursive: true, force: true });
+      await rm(agentHome, { recursive: true, force: true, maxRetries: 5 });
     },
   };
   return target;

@@ -80,7 +80,7 @@ export async function startNodeTarget({ env = {}, port = 0 }: TargetOptions = {}
     },
     async stop() {
       await running.stop();
-      await rm(agentHome, { recursive: true, force: true });
+      await rm(agentHome, { recursive: true, force: true, maxRetries: 5 });
     },
   };
   return target;
