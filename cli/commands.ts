@@ -106,6 +106,12 @@ const daily: CommandEntry[] = [
   },
   { usage: 'logs', summary: "show the relay's log, and follow it with -f", load: () => import('./logs.ts') },
   { usage: 'stop', summary: 'stop the relay of this machine', load: () => import('./stop.ts') },
+  {
+    usage: 'freeze [...reason]',
+    summary: 'stop the agent on every device at once, until you unfreeze',
+    load: () => import('./freeze.ts'),
+  },
+  { usage: 'unfreeze', summary: 'let the agent act on devices again', load: () => import('./unfreeze.ts') },
 ];
 
 const completion: CommandEntry = {

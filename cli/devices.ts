@@ -4,6 +4,7 @@ import { reduce, revoke } from './devices/change.ts';
 import { devicesOf } from './devices/rows.ts';
 import { deviceLines } from './devices/table.ts';
 import { watch } from './devices/watch.ts';
+import { freezeOf, printFreeze } from './freeze-text.ts';
 import { openOperatorRelay } from './operator-relay.ts';
 import { actionOf, flag, isGiven, type Options } from './options.ts';
 import { type CommandContext, createStyle, line, printJson, sentence, UsageError } from './output.ts';
@@ -45,8 +46,12 @@ async function run(
   if (device !== undefined) throw new UsageError(`unexpected argument '${device}'`);
   if (action === 'watch') return watch(options, context);
   const relay = await openOperatorRelay(options, context);
-  const answer = await relay.call({ method: 'GET', path: '/relay/devices' });
-  if (flag(options, '--json')) return printJson(context.stdout, answer);
+  const [answer, frozen] = await Promise.all([
+    relay.call({ method: 'GET', path: '/relay/devices' }),
+    freezeOf(relay).catch(() => null),
+  ]);
+  if (flag(options, '--json')) return printJson(context.stdout, { ...answer, frozen });
+  printFreeze(frozen, context);
   const now = Date.now() / 1000;
   const devices = devicesOf(answer, now);
   if (devices.length === 0) {

@@ -5,6 +5,7 @@ import { groupChecks } from '../lib/operator/doctor/groups.ts';
 import { reportOf } from '../lib/operator/doctor/report.ts';
 import { printGroups } from './checks.ts';
 import { type Environment, loadEnvironment } from './environment.ts';
+import { printFreeze } from './freeze-text.ts';
 import { keepAlive } from './keep-alive.ts';
 import { operatorHeaders } from './operator-key.ts';
 import { asHttpUrl, asPort, asTimeout, flag, type Options, option } from './options.ts';
@@ -74,7 +75,8 @@ const hasCertificate = (env: Record<string, string | undefined>): boolean =>
   Boolean(env.RELAY_SSL_CERT?.trim() && env.RELAY_SSL_KEY?.trim());
 
 function print(diagnosis: Diagnosis, context: CommandContext): void {
-  const { plugin, standard, relay } = diagnosis;
+  const { plugin, standard, relay, frozen } = diagnosis;
+  printFreeze(frozen, context);
   line(context.stdout, createStyle(context.stdout, context.env).bold(`svc-relay ${plugin.version}`));
   const header: [string, string][] = [
     ['Installed in', printable(plugin.layout.plugin_dir ?? 'unknown')],

@@ -2,11 +2,13 @@ import type { Command } from 'cac';
 import { readConfig } from '../lib/config.ts';
 import { describeError } from '../lib/errors.ts';
 import { asObject } from '../lib/kit/json.ts';
+import { type FreezeState, readFreeze } from '../lib/operations/freeze-state.ts';
 import { apiBase, dashboardBase, outcome } from '../lib/operator/doctor/check.ts';
 import { serviceStatus } from '../lib/operator/service/service.ts';
 import { UNIT } from '../lib/operator/service/unit.ts';
 import { devicesOf, duration } from './devices/rows.ts';
 import { loadEnvironment } from './environment.ts';
+import { printFreeze } from './freeze-text.ts';
 import { type OperatorRelay, openOperatorRelay, Unreachable } from './operator-relay.ts';
 import { flag, type Options } from './options.ts';
 import { type CommandContext, createStyle, hung, line, printable, printJson, type Style } from './output.ts';
@@ -17,6 +19,20 @@ import { serviceParts } from './service.ts';
 /** Milliseconds for each thing that is asked. */
 const TIMEOUT = 2000;
 const LABEL_WIDTH = 11;
+const MAX_COMMANDS = 5;
+
+/** A record of `GET /bridge/activity` (contract 03 §6). */
+interface CommandFacts {
+  request_id: string;
+  /** Epoch milliseconds. */
+  sent_at: number;
+  method: string;
+  path: string;
+  device_name: string | null;
+  decision: string;
+  /** Whoever sent it (contract 09 §9); null in records of older versions. */
+  actor: { kind: string; name: string; prefix?: string; run_id?: string } | null;
+}
 
 interface Reachable {
   url: string;
@@ -28,6 +44,8 @@ interface Reachable {
 /** The JSON document. What could not be found out is null. */
 interface Status {
   ok: boolean;
+  /** The freeze in effect. */
+  frozen: FreezeState | null;
   relay: {
     running: boolean;
     ready: boolean;
@@ -46,6 +64,8 @@ interface Status {
   dashboard: Reachable | null;
   devices: { connected: number; stale: number; offline: number } | null;
   queued: number | null;
+  /** The last commands to phones, newest first. */
+  commands: CommandFacts[] | null;
   service: { installed: boolean; active: string | null } | null;
   next: string;
 }
@@ -78,14 +98,16 @@ async function look(options: Options, context: CommandContext): Promise<Status> 
     ask(relay, '/relay/info'),
     ask(relay, '/relay/devices'),
     ask(relay, '/phone/outbound'),
+    ask(relay, `/bridge/activity?limit=${MAX_COMMANDS}`),
   ]);
   const local = isRemote ? undefined : await lookAround(config, environment, context);
-  const [health, info, devices, queue] = await asked;
+  const [health, info, devices, queue, activity] = await asked;
   const isRelay = Boolean(asObject(health.body?.readiness));
   const states = devices.body && devicesOf(devices.body, Date.now() / 1000).map(({ state }) => state);
   const count = (state: string) => states?.filter((other) => other === state).length ?? 0;
   const status: Status = {
     ok: false,
+    frozen: readFreeze(info.body?.freeze),
     relay: {
       running: isRelay,
       ready: asObject(health.body?.readiness)?.ready === true,
@@ -102,12 +124,30 @@ async function look(options: Options, context: CommandContext): Promise<Status> 
     dashboard: local?.dashboard ?? null,
     devices: states ? { connected: count('connected'), stale: count('stale'), offline: count('offline') } : null,
     queued: typeof queue.body?.queued === 'number' ? queue.body.queued : null,
+    commands: commandsOf(activity.body),
     service: local?.service ?? null,
     next: '',
   };
   status.ok = status.relay.ready;
   status.next = nextStep(status, devices.next, isRemote);
   return status;
+}
+
+function commandsOf(answer: Record<string, unknown> | undefined): CommandFacts[] | null {
+  if (!Array.isArray(answer?.activity)) return null;
+  return answer.activity.map((row) => {
+    const record = (asObject(row) ?? {}) as Partial<CommandFacts>;
+    const {
+      request_id = '',
+      sent_at = 0,
+      method = '',
+      path = '',
+      device_name = null,
+      decision = '',
+      actor = null,
+    } = record;
+    return { request_id, sent_at, method, path, device_name, decision, actor };
+  });
 }
 
 /** The stores that a relay cannot write, by the `/relay/info` of its operator. */
@@ -178,8 +218,10 @@ function nextStep({ relay, devices, agent, service }: Status, refusal: string | 
   return 'Nothing to do. Follow the devices with: svc devices watch';
 }
 
-function print({ relay, devices, queued, agent, dashboard, service, next }: Status, context: CommandContext): void {
+function print(status: Status, context: CommandContext): void {
+  const { relay, devices, queued, commands, agent, dashboard, service, next } = status;
   const style = createStyle(context.stdout, context.env);
+  printFreeze(status.frozen, context);
   const { bold, green, red, yellow } = style;
   const columns = context.stdout.isTTY ? context.stdout.columns : undefined;
   const row = (label: string, value: string) => {
@@ -203,12 +245,26 @@ function print({ relay, devices, queued, agent, dashboard, service, next }: Stat
   if (dashboard) row('Dashboard', reachableText(dashboard, style));
   if (relay.running) row('Devices', devices ? devicesText(devices, style) : yellow('unknown: the relay refused'));
   if (queued !== null) row('Queue', queued === 0 ? 'empty' : `${queued} message${queued === 1 ? '' : 's'} wait`);
+  const [last] = commands ?? [];
+  if (last) row('Last call', commandText(last));
   if (service) row('Service', service.installed ? printable(service.active ?? 'installed') : 'not installed');
   for (const text of hung(next, { indent: 0, columns })) line(context.stdout, text);
 }
 
 const reachableText = ({ url, reachable, error }: Reachable, { green, yellow }: Style): string =>
   `${url || 'not a URL'} ${reachable ? green('answers') : yellow(`does not answer: ${error}`)}`;
+
+/** `POST /tap_text by codex (mcp, session 1a2b3c4d), 12 min ago: executed`. */
+function commandText({ method, path, actor, sent_at: at, decision }: CommandFacts): string {
+  const by = actor ? ` by ${actorText(actor)}` : '';
+  return printable(`${method} ${path}${by}, ${duration((Date.now() - at) / 1000)} ago: ${decision}`);
+}
+
+function actorText({ kind, name, prefix }: NonNullable<CommandFacts['actor']>): string {
+  if (kind === 'operator') return kind;
+  const facts = [kind === 'session' ? '' : kind, prefix === undefined ? '' : `session ${prefix}`].filter(Boolean);
+  return facts.length === 0 ? name : `${name} (${facts.join(', ')})`;
+}
 
 function devicesText({ connected, stale, offline }: NonNullable<Status['devices']>, style: Style): string {
   if (connected + stale + offline === 0) return 'none is paired';

@@ -6,11 +6,15 @@ import { rowOf } from './sessions.ts';
 
 const PROTOCOL_VERSION = 1;
 
-/** `GET /relay/info` (contract 01 §8.1, 07 §3.1). The operator is told which stores fail, and why (01 §6.7). */
+/**
+ * `GET /relay/info` (contract 01 §8.1, 07 §3.1), with the freeze in effect (09 §3). The operator is told which stores fail,
+ * and why (01 §6.7).
+ */
 export const relayInfo: Handler = async (request, relay) => {
   const [agent, capabilities] = await Promise.all([relay.info.agent(), relay.info.capabilities()]);
   const sessions = relay.sessions.count();
   const failing = request.session ? [] : relay.failingStores();
+  const freeze = relay.gate.state();
   const body = {
     version: relay.version,
     plugin_version: relay.version,
@@ -26,6 +30,7 @@ export const relayInfo: Handler = async (request, relay) => {
     gateway_heartbeat: agent.gateway_heartbeat,
     gateway_prior_exit: agent.gateway_prior_exit,
     ...(failing.length > 0 ? { failing_stores: failing } : {}),
+    ...(freeze && { freeze }),
   };
   return json(body);
 };

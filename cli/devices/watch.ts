@@ -1,3 +1,5 @@
+import type { FreezeState } from '../../lib/operations/freeze-state.ts';
+import { freezeOf, freezeText } from '../freeze-text.ts';
 import { type OperatorRelay, openOperatorRelay } from '../operator-relay.ts';
 import { flag, type Options } from '../options.ts';
 import { type CommandContext, createStyle, line, printJson, type Style } from '../output.ts';
@@ -14,9 +16,14 @@ const LEAVE = '\u001b[?25h\u001b[?1049l';
 
 type Change = 'paired' | 'revoked' | 'connected' | 'stale' | 'offline' | 'reduced';
 
+interface State {
+  devices: Device[];
+  frozen: FreezeState | null;
+}
+
 /** Shows the devices as they are now, again and again. */
 interface View {
-  show(devices: Device[]): void;
+  show(state: State): void;
   /** The relay does not answer. */
   lost(reason: string): void;
   close(): void;
@@ -32,14 +39,14 @@ export async function watch(options: Options, context: CommandContext): Promise<
   const release = onSignals(() => over.abort(), context);
   const { stdout, env } = context;
   // Before the screen is touched: a relay that cannot be asked is an error like any other.
-  const first = await relay.call({ method: 'GET', path: '/relay/devices', signal: over.signal });
+  const first = await read(relay, over.signal);
   const view = flag(options, '--json')
     ? jsonView(context)
     : stdout.isTTY && env.TERM !== 'dumb'
       ? screenView(relay, context)
       : lineView(context);
   try {
-    view.show(devicesOf(first, Date.now() / 1000));
+    view.show(first);
     await follow(relay, view, over);
   } finally {
     over.abort();
@@ -48,7 +55,15 @@ export async function watch(options: Options, context: CommandContext): Promise<
   }
 }
 
-/** Looks again at every event about a device, and every few seconds. */
+async function read(relay: OperatorRelay, signal: AbortSignal): Promise<State> {
+  const [answer, frozen] = await Promise.all([
+    relay.call({ method: 'GET', path: '/relay/devices', signal }),
+    freezeOf(relay, signal),
+  ]);
+  return { devices: devicesOf(answer, Date.now() / 1000), frozen };
+}
+
+/** Looks again at every event about a device or a freeze, and every few seconds. */
 async function follow(relay: OperatorRelay, view: View, over: AbortController): Promise<void> {
   const { signal } = over;
   let wake = new AbortController();
@@ -60,9 +75,9 @@ async function follow(relay: OperatorRelay, view: View, over: AbortController): 
     while (!signal.aborted) {
       wake = new AbortController();
       try {
-        const answer = await relay.call({ method: 'GET', path: '/relay/devices', signal });
+        const state = await read(relay, signal);
         isLost = false;
-        if (!signal.aborted) view.show(devicesOf(answer, Date.now() / 1000));
+        if (!signal.aborted) view.show(state);
       } catch (error) {
         if (signal.aborted) return;
         if (!mayRecover(error)) throw error;
@@ -77,7 +92,7 @@ async function follow(relay: OperatorRelay, view: View, over: AbortController): 
     relay,
     signal,
     onEvent(event) {
-      if (event === 'device' || event === 'reset') look();
+      if (event === 'device' || event === 'freeze' || event === 'reset') look();
     },
     onLost: look,
   });
@@ -95,6 +110,7 @@ function screenView(relay: OperatorRelay, context: CommandContext): View {
   const { stdout, env } = context;
   const style = createStyle(stdout, env);
   let devices: Device[] = [];
+  let frozen: FreezeState | null = null;
   let trouble = '';
 
   function draw(): void {
@@ -106,10 +122,18 @@ function screenView(relay: OperatorRelay, context: CommandContext): View {
       devices.length === 0
         ? [`No device is paired. Pair one with: ${context.program} pair`]
         : deviceLines(devices, now.getTime() / 1000, style, stdout);
-    const room = Math.max(1, height - 4);
+    const banner = frozen ? [style.red(`${freezeText(frozen, now.getTime() / 1000)}. End it with: svc unfreeze`)] : [];
+    const room = Math.max(1, height - 4 - banner.length);
     const shown =
       body.length > room ? [...body.slice(0, room - 1), style.dim(`… ${body.length - room + 1} more lines`)] : body;
-    const lines = [`${style.bold(`Devices of ${relay.name}`)}  ${status}`, '', ...shown, '', style.dim('Ctrl-C ends.')];
+    const lines = [
+      ...banner,
+      `${style.bold(`Devices of ${relay.name}`)}  ${status}`,
+      '',
+      ...shown,
+      '',
+      style.dim('Ctrl-C ends.'),
+    ];
     stdout.write(`\u001b[H${lines.map((text) => `${cutLine(text, width)}\u001b[K`).join('\r\n')}\u001b[J`);
   }
 
@@ -117,7 +141,7 @@ function screenView(relay: OperatorRelay, context: CommandContext): View {
   stdout.on?.('resize', draw);
   return {
     show(next) {
-      devices = next;
+      ({ devices, frozen } = next);
       trouble = '';
       draw();
     },
@@ -166,6 +190,7 @@ function lineView(context: CommandContext): View {
   const stamped = (text: string) => line(stdout, `${new Date().toLocaleTimeString('sv')}  ${text}`);
   const trip = ({ roundTrip }: Device) => (roundTrip === null ? '' : `, round trip ${Math.round(roundTrip)} ms`);
   let isLost = false;
+  let shownFreeze: FreezeState | null = null;
   const changes = changeView({
     first(devices) {
       if (devices.length === 0) stamped('No device is paired.');
@@ -174,9 +199,13 @@ function lineView(context: CommandContext): View {
     change: (change, device) => stamped(`${nameOf(device)}: ${change}${trip(device)}`),
   });
   return {
-    show(devices) {
+    show({ devices, frozen }) {
       if (isLost) stamped('The relay answers again.');
       isLost = false;
+      if (frozen?.since !== shownFreeze?.since) {
+        stamped(frozen ? style.red(freezeText(frozen, Date.now() / 1000)) : 'No longer frozen.');
+      }
+      shownFreeze = frozen;
       changes(devices);
     },
     lost(reason) {
@@ -187,19 +216,22 @@ function lineView(context: CommandContext): View {
   };
 }
 
-/** One JSON object per line: `devices` first, then each change by its name, `lost` and `back`. */
+/** One JSON object per line: `devices` first, then each change by its name, `freeze`, `lost` and `back`. */
 function jsonView({ stdout }: CommandContext): View {
   const put = (event: string, rest: object) => printJson(stdout, { event, ts: Date.now() / 1000, ...rest });
   let isLost = false;
+  let shownFreeze: FreezeState | null = null;
   const changes = changeView({
     first: (devices) => put('devices', { devices: devices.map(({ raw }) => raw) }),
     change: (change, { raw }) => put(change, { device: raw }),
   });
   return {
-    show(devices) {
+    show({ devices, frozen }) {
       if (isLost) put('back', {});
       isLost = false;
       changes(devices);
+      if (frozen?.since !== shownFreeze?.since) put('freeze', frozen ? { frozen: true, ...frozen } : { frozen: false });
+      shownFreeze = frozen;
     },
     lost(error) {
       isLost = true;

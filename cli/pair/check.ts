@@ -78,7 +78,13 @@ async function walk(parts: CheckParts, signal: AbortSignal): Promise<Step[]> {
   const steps: Step[] = [
     readiness?.ready === false
       ? failed('relay', `the relay is ${readiness.state}`, 'Wait a moment, then type again: svc pair --check')
-      : ok('relay', `svc-relay ${body.version} answers on ${addressText(address)}`),
+      : body.frozen === true
+        ? warning(
+            'relay',
+            `svc-relay ${body.version} answers on ${addressText(address)}, frozen: the agent cannot act on devices`,
+            `End the freeze with: svc unfreeze${remote ? ` --relay ${remote.url}` : ''}`,
+          )
+        : ok('relay', `svc-relay ${body.version} answers on ${addressText(address)}`),
     checkState(asObject(readiness?.checks)?.session_store, remote ? null : config.stateFile),
   ];
   if (remote) steps.push(ok('public-url', `${remote.url} answers`));

@@ -3,6 +3,8 @@ import type { Host } from '../../host/index.ts';
 import { type Probe, type ProbeMethod, type ProbeResult, unanswered } from '../../host/probe.ts';
 import type { Clock } from '../../kit/clock.ts';
 import { withTimeout } from '../../kit/timeouts.ts';
+import { isMapping } from '../../kit/yaml.ts';
+import { type FreezeState, readFreeze } from '../../operations/freeze-state.ts';
 import { type CompatParts, type CompatStatus, compatEntry, compatStatus } from '../compat.ts';
 import { type Heartbeat, type PriorExit, readHeartbeat, readPriorExit } from '../gateway.ts';
 import type { ServiceParts } from '../service/service.ts';
@@ -65,6 +67,8 @@ export interface Diagnosis {
   gateway_prior_exit: PriorExit;
   bootstrap: Bootstrap;
   lifecycle: Lifecycle;
+  /** The freeze in effect; null when there is none, or the relay did not say (contract 09 §3). */
+  frozen: FreezeState | null;
   checks: Check[];
 }
 
@@ -211,6 +215,7 @@ export async function diagnose(parts: DoctorParts): Promise<Diagnosis> {
     gateway_prior_exit,
     bootstrap,
     lifecycle,
+    frozen: info.ok && isMapping(info.json) ? readFreeze(info.json.freeze) : null,
     checks: [
       ...(late.plugin === undefined ? pluginChecks(plugin) : unknownPlugin(late.plugin)),
       ...apiChecks(apiFacts, api),

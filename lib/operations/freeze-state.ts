@@ -1,0 +1,21 @@
+import { asObject } from '../kit/json.ts';
+
+/** The freeze in effect, as clients know it. */
+export interface FreezeState {
+  /** Epoch seconds. */
+  since: number;
+  /** Name of the device that froze the relay, or `operator`. */
+  by: string;
+  reason: string | null;
+}
+
+/** Reads `{frozen, since, by, reason}` of the relay (contract 09 §3). Null when it is not frozen. */
+export function readFreeze(value: unknown): FreezeState | null {
+  const { frozen, since, by, reason } = asObject(value) ?? {};
+  if (frozen !== true) return null;
+  return {
+    since: typeof since === 'number' && Number.isFinite(since) ? since : 0,
+    by: typeof by === 'string' ? by : '',
+    reason: typeof reason === 'string' && reason !== '' ? reason : null,
+  };
+}
