@@ -1,3 +1,4 @@
+import type { FreezeSwitch } from '../../lib/companion/link/freeze.ts';
 import type { Messages, ReceivedMessage } from '../../lib/companion/messages.ts';
 import type { SettingsStore } from '../../lib/companion/safety-settings.ts';
 import { describeError } from '../../lib/errors.ts';
@@ -31,6 +32,7 @@ const HELP = [
   '  s        let the phone receive a text message: type it',
   '  e        list the notification triggers, and what they did last',
   '  k        kill switch of the notification triggers: while it is on, none of them asks',
+  '  f        freeze the relay: the agent can act on no device; while it is frozen, f and then Enter ends that',
   '  r        reconnect now instead of waiting',
   '  ?        this help',
   '  q        quit (so does Ctrl-C)',
@@ -43,6 +45,7 @@ export interface KeyParts {
   settings: SettingsStore;
   messages: Messages;
   prompt: LinePrompt;
+  freeze: FreezeSwitch;
   clock: Clock;
   /** Prints the screen of the phone. */
   showScreen(): void;
@@ -55,8 +58,10 @@ export interface KeyParts {
 
 /** Reads single keys from a terminal. Returns a function that stops and restores the terminal. */
 export function readKeys(parts: KeyParts): () => void {
-  const { input, view, questions, settings, messages, prompt, clock } = parts;
+  const { input, view, questions, settings, messages, prompt, freeze, clock } = parts;
   const { showScreen, receiveSms, reconnect, quit, onFailure } = parts;
+  /** `f` was pressed while the relay is frozen: Enter ends the freeze, every other key leaves it. */
+  let isEnding = false;
   const update = (change: Parameters<SettingsStore['update']>[0]) => void settings.update(change).catch(onFailure);
 
   function listGrants(): void {
@@ -108,10 +113,28 @@ export function readKeys(parts: KeyParts): () => void {
     view.print(`Kill switch of the notification triggers is ${isOn ? 'ON: none of them asks' : 'off'}.`);
   }
 
+  /** Freezes at once. Pressed again, in a hurry or not, it does not end the freeze by itself. */
+  function pressFreeze(): void {
+    if (freeze.state()) {
+      isEnding = true;
+      view.print('End the freeze? Enter ends it; any other key leaves it.');
+      return;
+    }
+    freeze.freeze().catch((error) => view.print(`! cannot freeze the relay: ${printable(describeError(error))}`));
+  }
+
+  function endFreeze(): void {
+    freeze.end().catch((error) => view.print(`! cannot end the freeze: ${printable(describeError(error))}`));
+  }
+
   function press(key: string): void {
     const digit = DIGITS.indexOf(key);
     const question = asked();
+    const wasEnding = isEnding;
+    isEnding = false;
     if (prompt.isOpen) prompt.key(key);
+    else if (key === 'f') pressFreeze();
+    else if (wasEnding && (key === '\r' || key === '\n')) endFreeze();
     else if (question && digit >= 0 && digit < question.answers.length) answerAgent(question, digit);
     else if (question && key === 'x') {
       messages.putAside(question.messageId);

@@ -85,13 +85,13 @@ function trackRows(phone: Phone, onOwnRow: (row: CommandRow) => void) {
   });
   return {
     stop,
-    rowOf({ command, answer, durationMs }: AnsweredCommand): CommandRow {
+    rowOf({ command, answer, durationMs, isCancelled }: AnsweredCommand): CommandRow {
       const { requestId, method, path } = command;
       const entry = entries.get(requestId);
       entries.delete(requestId);
       const code = asObject(answer.result)?.error_code;
       const fallback = typeof code === 'string' ? code : answer.status < 400 ? 'executed' : 'error';
-      const decision = entry?.decision ?? fallback;
+      const decision = isCancelled && answer.status >= 400 ? 'cancelled' : (entry?.decision ?? fallback);
       return { requestId, method, path, summary: entry?.summary ?? '', decision, status: answer.status, durationMs };
     },
   };

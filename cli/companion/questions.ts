@@ -8,8 +8,11 @@ export interface OpenQuestion extends Question {
   deadline: number;
 }
 
-/** How a question ended. `nobody`: there was nobody to ask. `gone`: its command has lost its caller. */
-export type QuestionOutcome = 'allowed' | 'denied' | 'timeout' | 'nobody' | 'gone';
+/**
+ * How a question ended. `nobody`: there was nobody to ask. `gone`: its command has lost its caller. `frozen`: the relay was
+ * frozen.
+ */
+export type QuestionOutcome = 'allowed' | 'denied' | 'timeout' | 'nobody' | 'gone' | 'frozen';
 
 export interface QuestionsParts {
   approve: ApprovalMode;
@@ -58,7 +61,9 @@ export function createQuestions({ approve, attended, clock, onAsked, onAnswered 
         },
       };
       cancel = clock.after(question.timeoutMs, () => entry.settle(false, 'timeout'));
-      question.gone?.addEventListener('abort', () => entry.settle(false, 'gone'), { once: true });
+      const { gone } = question;
+      const drop = () => entry.settle(false, gone?.reason === 'frozen' ? 'frozen' : 'gone');
+      gone?.addEventListener('abort', drop, { once: true });
       entries.push(entry);
       onAsked(entry.question);
     });

@@ -17,9 +17,7 @@ export function define(command: Command): void {
     .option('--name <name>', 'device name shown by the relay')
     .option(...SETTINGS_OPTION)
     .option('--json', 'print one JSON object per line; read answers as JSON lines from stdin')
-    .example(
-      (name) => `${name} run                              # keys: m master, g grants, t messages, ? help, q quit`,
-    )
+    .example((name) => `${name} run                              # keys: m master, g grants, f freeze, ? help, q quit`)
     .example((name) => `${name} run --master on --grant all --approve ask`)
     .example((name) => `${name} run --json --approve never`)
     .example((name) => `${name} run --messages on                # then, elsewhere: svc phone send "Hello" --wait`)

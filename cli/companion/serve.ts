@@ -1,4 +1,5 @@
 import type { DeviceFacts } from '../../lib/companion/link/auth.ts';
+import { createFreezeSwitch } from '../../lib/companion/link/freeze.ts';
 import { createLink } from '../../lib/companion/link/link.ts';
 import { createMediaClient } from '../../lib/companion/link/media.ts';
 import { createMessages, type ReceivedMessage } from '../../lib/companion/messages.ts';
@@ -99,6 +100,7 @@ export async function serve({ options, companion, context, device }: ServeParts)
     log,
     onActivity: (row) => view.triggered(row),
   });
+  const freeze = createFreezeSwitch({ callRelay, store: settings, clock, onChange: (state) => view.frozen(state) });
   const rows = simulated.trackRows((row) => view.command(row));
   const link = createLink({
     dial,
@@ -108,7 +110,7 @@ export async function serve({ options, companion, context, device }: ServeParts)
     log,
     device,
     phone,
-    channels: { proactive: messages.channel },
+    channels: { proactive: messages.channel, system: freeze.channel },
     onState(state) {
       view.state(state);
       if (state.name === 'unpaired') finish(state.reason ?? 'no reason given');
@@ -138,7 +140,7 @@ export async function serve({ options, companion, context, device }: ServeParts)
     if (live && terminal) {
       const reconnect = () => link.start();
       const onFailure = (error: unknown) => notice(`cannot store the settings: ${describeError(error)}`);
-      const keys = { input, view: terminal, questions, settings, messages, prompt, clock };
+      const keys = { input, view: terminal, questions, settings, messages, prompt, freeze, clock };
       const onResize = () => terminal.refresh();
       context.stdout.on?.('resize', onResize);
       cleanups.push(readKeys({ ...keys, showScreen, receiveSms, reconnect, quit, onFailure }), () =>

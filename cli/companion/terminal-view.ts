@@ -5,6 +5,8 @@ import type { SafetySettings } from '../../lib/companion/safety-settings.ts';
 import { areActive } from '../../lib/companion/triggers.ts';
 import type { Question } from '../../lib/companion/types.ts';
 import type { Clock } from '../../lib/kit/clock.ts';
+import type { FreezeState } from '../../lib/operations/freeze-state.ts';
+import { freezeText } from '../freeze-text.ts';
 import {
   type CommandContext,
   clean,
@@ -58,6 +60,7 @@ export function createTerminalView(parts: TerminalViewParts): TerminalView {
   /** The same in a word or two: the route while there is one. */
   let shortState = state;
   let closed = false;
+  let frozen: FreezeState | null = null;
   /** Link states printed since it was last online, so that a relay that is down is not reported every half minute. */
   const printed = new Set<string>();
 
@@ -121,6 +124,13 @@ export function createTerminalView(parts: TerminalViewParts): TerminalView {
     ];
   }
 
+  /** Forms of the line above all others while the relay is frozen. */
+  function freezeLine(): string[] {
+    if (!frozen) return [];
+    const text = freezeText(frozen, clock.now() / 1000);
+    return [`${text} | f ends it`, `${text.slice(0, Math.max(6, room() - 12))} | f ends it`];
+  }
+
   const fitting = (forms: string[]): string =>
     (forms.find((form) => form.length <= room()) ?? forms.at(-1) ?? '').slice(0, room());
 
@@ -133,9 +143,10 @@ export function createTerminalView(parts: TerminalViewParts): TerminalView {
     const asks = promptLine();
     const paint = open().length > 0 || agentQuestion?.() ? style.bold : (text: string) => text;
     const prompts = asks.length > 0 ? [fitting(asks)] : [];
-    const rows = [...prompts.map(paint), style.dim(fitting(statusLine()))];
+    const banner = frozen ? [fitting(freezeLine())] : [];
+    const rows = [...banner.map(style.red), ...prompts.map(paint), style.dim(fitting(statusLine()))];
     stdout.write(`${erase()}${NO_WRAP}${rows.join('\r\n')}${WRAP}\r`);
-    above = prompts.map((text) => text.length);
+    above = [...banner, ...prompts].map((text) => text.length);
   }
 
   // Counts down questions and leases.
@@ -182,6 +193,11 @@ export function createTerminalView(parts: TerminalViewParts): TerminalView {
       stamped(style.dim(`${reason === 'expired' ? 'Expired' : 'Withdrawn'}: ${printable(text).slice(0, 60)}`)),
     triggered: (row) => stamped(triggerText(row)),
     subscribed: (isSubscribed) => stamped(`Messages are ${isSubscribed ? 'now' : 'no longer'} delivered here.`),
+    frozen(freeze) {
+      frozen = freeze;
+      const now = clock.now() / 1000;
+      stamped(freeze ? style.red(`${freezeText(freeze, now)}.`) : 'The relay is no longer frozen.');
+    },
     settings: () => draw(),
     refresh: draw,
     notice: (text) => stamped(style.yellow(`! ${printable(text)}`)),
@@ -279,6 +295,7 @@ const OUTCOMES: Record<QuestionOutcome, string> = {
   denied: 'denied',
   timeout: 'denied: no answer in time',
   gone: 'dropped: the connection was lost, so the command has failed',
+  frozen: 'dropped: the relay is frozen, so the command has failed',
   nobody: 'denied: no terminal to ask on (--approve always allows without asking; with --json, a script can answer)',
 };
 

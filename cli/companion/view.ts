@@ -4,6 +4,7 @@ import type { SafetySettings } from '../../lib/companion/safety-settings.ts';
 import type { TriggerActivity } from '../../lib/companion/triggers.ts';
 import type { ActivityEntry, Question } from '../../lib/companion/types.ts';
 import type { Clock } from '../../lib/kit/clock.ts';
+import type { FreezeState } from '../../lib/operations/freeze-state.ts';
 import { type CommandContext, printJson } from '../output.ts';
 import type { OpenQuestion, QuestionOutcome } from './questions.ts';
 import { routeFacts } from './routes.ts';
@@ -32,6 +33,8 @@ export interface View {
   /** Outcome of a notification trigger. */
   triggered(row: TriggerActivity): void;
   settings(settings: SafetySettings): void;
+  /** A freeze of the relay has begun (null: ended). */
+  frozen(freeze: FreezeState | null): void;
   notice(text: string): void;
   /** Restores the terminal. */
   close(): void;
@@ -99,6 +102,7 @@ export function createJsonView(context: CommandContext, clock: Clock): View {
         notification_triggers_enabled: triggers.notification_triggers_enabled,
         notification_triggers_kill_switch: triggers.notification_triggers_kill_switch,
       }),
+    frozen: (freeze) => put('frozen', freeze ? { frozen: true, ...freeze } : { frozen: false }),
     notice: (text) => put('notice', { message: text }),
     close() {},
   };

@@ -6,7 +6,10 @@ export interface PhoneCommand {
   params: Record<string, unknown>;
   /** The arguments, for GET too: query values arrive here as strings (contract 03 §4.1). */
   body: Record<string, unknown>;
-  /** Aborted when the command's socket ends: its caller has been told that it failed, so it must not act any more. */
+  /**
+   * Aborted when the command's socket ends, or with the reason of `bridge.cancel`: its caller has been told that it failed,
+   * so it must not act any more.
+   */
   gone?: AbortSignal;
   /**
    * Tells the relay that the owner is asked. Resolves with the milliseconds from the arrival of the command in which the

@@ -91,6 +91,16 @@ describe('the status line', () => {
   });
 });
 
+it('09 §3: shows a freeze in its first line until it ends', () => {
+  const { view, footer, written } = createView(100);
+  view.frozen({ since: 0, by: 'Pixel\u001b[2J 9', reason: 'lost' });
+  expect(footer()[0]).toMatch(/^Frozen by Pixel\[2J 9 for .*: lost \| f ends it$/);
+  expect(footer()).toHaveLength(2);
+  view.frozen(null);
+  expect(footer()).toHaveLength(1);
+  expect(written()).toContain('The relay is no longer frozen.');
+});
+
 it('shows an auto-return, and marks it as one', async () => {
   const clock = createTestClock();
   const rows: CommandRow[] = [];

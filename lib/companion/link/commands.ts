@@ -10,11 +10,13 @@ const MAX_IN_FLIGHT = 64;
 /** The relay closes the socket on a larger frame (contract 03 §1.1). */
 const MAX_ANSWER_BYTES = 4 * 1024 * 1024 - 4096;
 
-/** A command with the answer that was sent. */
+/** A command with its answer. */
 export interface AnsweredCommand {
   command: PhoneCommand;
   answer: PhoneAnswer;
   durationMs: number;
+  /** Its caller has been told that it failed, so the answer was not sent. */
+  isCancelled?: boolean;
 }
 
 export interface CommandRunnerParts {
@@ -38,15 +40,15 @@ export function readCommand(payload: Payload): PhoneCommand | null {
   };
 }
 
-/** Runs commands concurrently. Each one gets exactly one answer. */
+/** Runs commands concurrently. Each one gets exactly one answer, unless the relay cancels it. */
 export function createCommandRunner({ handle, clock, onCommand, onAnswer }: CommandRunnerParts) {
-  const running = new Set<string>();
+  const running = new Map<string, AbortController>();
 
-  async function answer(command: PhoneCommand): Promise<PhoneAnswer> {
+  async function answer(command: PhoneCommand, cancelled: AbortController): Promise<PhoneAnswer> {
     if (running.size >= MAX_IN_FLIGHT) return { status: 429, result: { error: 'too many commands at once' } };
-    running.add(command.requestId);
+    running.set(command.requestId, cancelled);
     try {
-      return await handle(command);
+      return await handle({ ...command, gone: cancelled.signal });
     } catch (error) {
       return { status: 500, result: { error: describeError(error) } };
     } finally {
@@ -54,14 +56,28 @@ export function createCommandRunner({ handle, clock, onCommand, onAnswer }: Comm
     }
   }
 
-  /** Passes the payload of `bridge.response` to `reply`. A command with the id of a running one is dropped. */
-  return async function run(command: PhoneCommand, reply: (payload: Payload) => void): Promise<void> {
-    if (running.has(command.requestId)) return;
-    const startedAt = clock.monotonic();
-    onCommand?.(command);
-    const sent = sendable(command.requestId, await answer(command));
-    reply(sent.payload);
-    onAnswer?.({ command, answer: sent.answer, durationMs: clock.monotonic() - startedAt });
+  return {
+    /** Passes the payload of `bridge.response` to `reply`. A command with the id of a running one is dropped. */
+    async run(command: PhoneCommand, reply: (payload: Payload) => void): Promise<void> {
+      if (running.has(command.requestId)) return;
+      const startedAt = clock.monotonic();
+      onCommand?.(command);
+      const cancelled = new AbortController();
+      const sent = sendable(command.requestId, await answer(command, cancelled));
+      const { aborted: isCancelled } = cancelled.signal;
+      if (!isCancelled) reply(sent.payload);
+      onAnswer?.({ command, answer: sent.answer, durationMs: clock.monotonic() - startedAt, isCancelled });
+    },
+
+    /** `bridge.cancel`: the command ends where it still can, and is not answered any more (contract 09 §3). */
+    cancel({ request_id: id, reason }: Payload): void {
+      if (typeof id === 'string') running.get(id)?.abort(reason);
+    },
+
+    /** The connection is lost, and every command with it. */
+    cancelAll(): void {
+      for (const cancelled of running.values()) cancelled.abort();
+    },
   };
 }
 

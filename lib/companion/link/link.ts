@@ -69,7 +69,8 @@ export function createLink(parts: LinkParts): Link {
   const { onCommand, onAnswer } = parts;
   const log = parts.log.named('link');
   const waits = createOwnerWaits(clock);
-  const run = phone && createCommandRunner({ handle: (command) => phone.handle(command), clock, onCommand, onAnswer });
+  const commands =
+    phone && createCommandRunner({ handle: (command) => phone.handle(command), clock, onCommand, onAnswer });
   const { callRelay } = parts;
   const watchBetterRoutes =
     callRelay &&
@@ -91,6 +92,8 @@ export function createLink(parts: LinkParts): Link {
   let cancelTimer: Cancel = () => {};
   let goOffline: Cancel = () => {};
   let disconnected = Promise.resolve();
+  /** `system/frozen`, which follows `auth.ok`, until the credentials are stored. */
+  let greeting: Message | null = null;
   /** The last notice: an expired grant is repeated after every status report. */
   let notice = '';
 
@@ -144,6 +147,7 @@ export function createLink(parts: LinkParts): Link {
 
   function connect(endpoint: Endpoint): void {
     notice = '';
+    greeting = null;
     connection = openConnection({
       dial,
       url: endpoint.url,
@@ -212,16 +216,22 @@ export function createLink(parts: LinkParts): Link {
     );
     const stopWatching = machine.state.name === 'online' ? watchBetterRoutes?.(machine.state.endpoint) : undefined;
     goOffline = () => {
+      commands?.cancelAll();
       stopHeartbeat();
       stopWatching?.();
       for (const leave of leaveChannels) leave();
     };
+    const early = greeting;
+    greeting = null;
+    if (early && connection === current) receive(early);
   }
 
   function receive(message: Message): void {
     const { channel, type, payload } = message;
     if (machine.state.name === 'online') receiveOnline(message);
+    else if (channel === 'system' && type === 'frozen') greeting = message;
     else if (channel === 'system' && type === 'auth.ok') {
+      greeting = null;
       dispatch({ name: 'auth-ok', session: readIssuedSession(payload) });
     } else if (channel === 'system' && type === 'auth.challenge' && credentials) {
       if (typeof payload.nonce === 'string') void authenticate(credentials, payload.nonce);
@@ -244,14 +254,14 @@ export function createLink(parts: LinkParts): Link {
       channels.system?.message(message);
     } else if (channel === 'bridge' && type === 'bridge.command') {
       const command = readCommand(payload);
-      if (!command || !run) return;
+      if (!command || !commands) return;
       // The answer belongs to the connection that the command came on.
       inFlight++;
       const ownerAsked = () => waits.ask(current, command.requestId);
-      void run({ ...command, gone: current.gone, ownerAsked }, (answer) =>
-        current.send('bridge', 'bridge.response', answer),
-      ).finally(() => inFlight--);
-    } else if (channel === 'bridge' && type === 'command.waiting') waits.confirmed(payload);
+      const call = { ...command, ownerAsked };
+      void commands.run(call, (answer) => current.send('bridge', 'bridge.response', answer)).finally(() => inFlight--);
+    } else if (channel === 'bridge' && type === 'bridge.cancel') commands?.cancel(payload);
+    else if (channel === 'bridge' && type === 'command.waiting') waits.confirmed(payload);
     else if (Object.hasOwn(channels, channel)) channels[channel]?.message(message);
   }
 

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import type { PhoneAnswer } from '../../../../lib/companion/types.ts';
+import type { Message } from '../../../../lib/socket/envelope.ts';
 import { BROKER, PAIRING, REACH, SECURE_LINK, sentOf, settle, setup } from './support.ts';
 
 const OFFER = { code: 'ABC123', endpoints: PAIRING.endpoints };
@@ -515,6 +516,69 @@ describe('the bridge (03 §1)', () => {
     done({ status: 200 });
     await settle();
     expect([sentOf(old, 'bridge.response'), sentOf(current, 'bridge.response')]).toEqual([[], []]);
+  });
+
+  it('09 §3: `bridge.cancel` aborts a command with its reason, and a late answer is not sent', async () => {
+    const open = new Map<string, { gone?: AbortSignal; done(answer: PhoneAnswer): void }>();
+    const answered: [string, boolean | undefined][] = [];
+    const { link, admit } = setup({
+      handle: ({ requestId, gone }) => new Promise((done) => void open.set(requestId, { gone, done })),
+      parts: { onAnswer: ({ command, isCancelled }) => void answered.push([command.requestId, isCancelled]) },
+    });
+    link.start();
+    const current = await admit();
+    for (const id of ['a', 'b']) current.push('bridge', 'bridge.command', command(id));
+    for (const request_id of ['a', 'unknown', 7]) {
+      current.push('bridge', 'bridge.cancel', { request_id, reason: 'frozen' });
+    }
+    expect([open.get('a')?.gone?.reason, open.get('b')?.gone?.aborted]).toEqual(['frozen', false]);
+    for (const { done } of open.values()) done({ status: 200 });
+    await settle();
+    expect(sentOf(current, 'bridge.response').map(({ payload }) => payload.request_id)).toEqual(['b']);
+    expect(answered).toEqual([
+      ['a', true],
+      ['b', false],
+    ]);
+    // Its id is free again.
+    current.push('bridge', 'bridge.command', command('a'));
+    open.get('a')?.done({ status: 200 });
+    await settle();
+    expect(sentOf(current, 'bridge.response')).toHaveLength(2);
+  });
+
+  it('09 §3: `system/frozen` that follows `auth.ok` is not lost while the credentials are stored', async () => {
+    const heard: unknown[] = [];
+    const system = {
+      online: () => {
+        heard.push('online');
+        return () => heard.push('offline');
+      },
+      message: ({ type, payload }: Message) => void heard.push([type, payload]),
+    };
+    const { link, socket, clock, control } = setup({ parts: { channels: { system } } });
+    let stored = () => {};
+    control.gate = new Promise((resolve) => {
+      stored = resolve;
+    });
+    link.start();
+    socket().open();
+    socket().push('system', 'frozen', { frozen: 'before auth.ok' });
+    socket().push('system', 'auth.ok', { session_token: 'token-1', server_version: '1.0.0' });
+    socket().push('system', 'frozen', { frozen: true, by: 'operator' });
+    expect(heard).toEqual([]);
+    stored();
+    await settle();
+    expect(heard).toEqual(['online', ['frozen', { frozen: true, by: 'operator' }]]);
+    socket().push('system', 'frozen', { frozen: false });
+    expect(heard.at(-1)).toEqual(['frozen', { frozen: false }]);
+    socket().end();
+    clock.advance(1000);
+    control.gate = Promise.resolve();
+    heard.length = 0;
+    socket().open();
+    socket().push('system', 'auth.ok', { session_token: 'token-1', server_version: '1.0.0' });
+    await settle();
+    expect(heard).toEqual(['online']);
   });
 
   it("answers the relay's ping with the same id and ts, and passes on its notices", async () => {
