@@ -58,7 +58,10 @@ async function run(options: Options, context: CommandContext): Promise<number> {
   });
   const diagnosis = await keepAlive(diagnose(parts));
   if (flag(options, '--json')) printJson(context.stdout, reportOf(diagnosis), 2);
-  else print(diagnosis, context);
+  else {
+    printFreeze(diagnosis.frozen, options, context);
+    print(diagnosis, context);
+  }
   return hasProblems(diagnosis.checks, strict) ? 1 : 0;
 }
 
@@ -75,8 +78,7 @@ const hasCertificate = (env: Record<string, string | undefined>): boolean =>
   Boolean(env.RELAY_SSL_CERT?.trim() && env.RELAY_SSL_KEY?.trim());
 
 function print(diagnosis: Diagnosis, context: CommandContext): void {
-  const { plugin, standard, relay, frozen } = diagnosis;
-  printFreeze(frozen, context);
+  const { plugin, standard, relay } = diagnosis;
   line(context.stdout, createStyle(context.stdout, context.env).bold(`svc-relay ${plugin.version}`));
   const header: [string, string][] = [
     ['Installed in', printable(plugin.layout.plugin_dir ?? 'unknown')],

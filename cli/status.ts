@@ -84,7 +84,10 @@ export function define(command: Command): void {
 async function run(options: Options, context: CommandContext): Promise<number> {
   const status = await look(options, context);
   if (flag(options, '--json')) printJson(context.stdout, status, 2);
-  else print(status, context);
+  else {
+    printFreeze(status.frozen, options, context);
+    print(status, context);
+  }
   return status.ok ? 0 : 1;
 }
 
@@ -221,7 +224,6 @@ function nextStep({ relay, devices, agent, service }: Status, refusal: string | 
 function print(status: Status, context: CommandContext): void {
   const { relay, devices, queued, commands, agent, dashboard, service, next } = status;
   const style = createStyle(context.stdout, context.env);
-  printFreeze(status.frozen, context);
   const { bold, green, red, yellow } = style;
   const columns = context.stdout.isTTY ? context.stdout.columns : undefined;
   const row = (label: string, value: string) => {

@@ -1,5 +1,5 @@
 import type { FreezeState } from '../../lib/operations/freeze-state.ts';
-import { freezeOf, freezeText } from '../freeze-text.ts';
+import { freezeOf, freezeText, unfreezeCommand } from '../freeze-text.ts';
 import { type OperatorRelay, openOperatorRelay } from '../operator-relay.ts';
 import { flag, type Options } from '../options.ts';
 import { type CommandContext, createStyle, line, printJson, type Style } from '../output.ts';
@@ -43,7 +43,7 @@ export async function watch(options: Options, context: CommandContext): Promise<
   const view = flag(options, '--json')
     ? jsonView(context)
     : stdout.isTTY && env.TERM !== 'dumb'
-      ? screenView(relay, context)
+      ? screenView(relay, options, context)
       : lineView(context);
   try {
     view.show(first);
@@ -106,7 +106,7 @@ async function follow(relay: OperatorRelay, view: View, over: AbortController): 
 }
 
 /** The table on a screen of its own, which leaves the text above the command as it was. */
-function screenView(relay: OperatorRelay, context: CommandContext): View {
+function screenView(relay: OperatorRelay, options: Options, context: CommandContext): View {
   const { stdout, env } = context;
   const style = createStyle(stdout, env);
   let devices: Device[] = [];
@@ -122,7 +122,9 @@ function screenView(relay: OperatorRelay, context: CommandContext): View {
       devices.length === 0
         ? [`No device is paired. Pair one with: ${context.program} pair`]
         : deviceLines(devices, now.getTime() / 1000, style, stdout);
-    const banner = frozen ? [style.red(`${freezeText(frozen, now.getTime() / 1000)}. End it with: svc unfreeze`)] : [];
+    const banner = frozen
+      ? [style.red(`${freezeText(frozen, now.getTime() / 1000)}. End it with: ${unfreezeCommand(options)}`)]
+      : [];
     const room = Math.max(1, height - 4 - banner.length);
     const shown =
       body.length > room ? [...body.slice(0, room - 1), style.dim(`… ${body.length - room + 1} more lines`)] : body;

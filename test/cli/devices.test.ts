@@ -173,7 +173,7 @@ describe('svc devices (contract 09 §2)', () => {
     expect(shown.stdout).toMatch(/\nNice\[2J +/);
     const json = await run(['devices', '--json'], { env: { RELAY_PORT: String(older.port) } });
     expect(json.stdout).toMatch(/^[\x20-\x7e]+\n$/);
-    expect(JSON.parse(json.stdout)).toEqual({ devices });
+    expect(JSON.parse(json.stdout)).toEqual({ devices, frozen: null });
     const odd = await fakeRelay(() => ({ body: { devices: [null, { token_prefix: 5 }] } }));
     expect((await run(['devices'], { env: { RELAY_PORT: String(odd.port) } })).code).toBe(0);
   });
