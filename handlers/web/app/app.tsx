@@ -1,8 +1,10 @@
 import { type Signal, useSignal } from '@preact/signals';
 import type { ComponentType } from 'preact';
 import { useEffect } from 'preact/hooks';
+import { isGranted } from '../../../lib/sessions/grants.ts';
 import { useNow } from '../shared/ages.ts';
 import { Button, Loading, Notice, ToastList } from '../shared/components.tsx';
+import { FreezeBanner, FreezeButton } from '../shared/freeze.tsx';
 import { useT } from '../shared/i18n.ts';
 import { hrefOf, useRouter } from '../shared/router.ts';
 import { Shell } from '../shared/shell.tsx';
@@ -40,11 +42,29 @@ export function AppShell({ code, isKept }: AppShellProps) {
   return (
     <Shell
       screens={offered(screens, session, now.value)}
-      status={<ConnectionChip />}
+      banner={<Freeze />}
+      status={
+        <>
+          <ConnectionChip />
+          <FreezeSwitch />
+        </>
+      }
       notices={<PageNotices />}
       badges={{ inbox: inbox.unread }}
     />
   );
+}
+
+function FreezeSwitch() {
+  const { session, api } = useApp();
+  return <FreezeButton api={api} freeze={session.freeze.value} isAway={!session.isOnline.value} />;
+}
+
+/** While the relay is frozen. Only a session with the grant `bridge` may end it. */
+function Freeze() {
+  const { session, api } = useApp();
+  const mayEnd = isGranted(session.grants.value, 'bridge', Date.now() / 1000);
+  return <FreezeBanner {...{ api, mayEnd }} freeze={session.freeze.value} isAway={!session.isOnline.value} />;
 }
 
 const loadLock = () => import('./lock/page.tsx');

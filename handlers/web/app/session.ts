@@ -7,6 +7,7 @@ import type { Pairing } from '../../../lib/companion/link/settings.ts';
 import type { LinkState } from '../../../lib/companion/link/state.ts';
 import { type Cancel, every, systemClock } from '../../../lib/kit/clock.ts';
 import { createLog } from '../../../lib/log.ts';
+import { type FreezeState, readFreeze } from '../../../lib/operations/freeze-state.ts';
 import type { Message, Payload } from '../../../lib/socket/envelope.ts';
 import { createBrowserDial } from './dial.ts';
 import type { LinkCode } from './launch.ts';
@@ -71,6 +72,8 @@ export function createSession({ store, base, deviceName }: SessionParts) {
   const proof = signal<Proof | null>(null);
   /** The last message of the relay for people, such as an expired grant. */
   const notice = signal('');
+  /** The relay's freeze, as last heard. */
+  const freeze = signal<FreezeState | null>(null);
   const profiles = signal<readonly ProfileRow[]>([]);
   const ports = new Map(CHANNELS.map((name) => [name, createPort()]));
   const endpoint: Endpoint = { role: 'web', url: socketUrl(base), priority: 0 };
@@ -113,7 +116,10 @@ export function createSession({ store, base, deviceName }: SessionParts) {
   function report(next: LinkState): void {
     state.value = next;
     if (next.name === 'online') profiles.value = readProfiles(next.relay.profiles);
-    if (next.name === 'unpaired') profiles.value = [];
+    if (next.name === 'unpaired') {
+      profiles.value = [];
+      freeze.value = null;
+    }
     // Another tab has renewed the credentials that the relay has refused here.
     if (next.name === 'unpaired' && store.current.value) queueMicrotask(() => link.start());
   }
@@ -129,6 +135,13 @@ export function createSession({ store, base, deviceName }: SessionParts) {
   const system = ports.get('system') as ReturnType<typeof createPort>;
   ports.get('pairing')?.onMessage(({ type, payload }) => {
     if (type === 'profiles.updated') profiles.value = readProfiles(payload.profiles);
+  });
+  // While a freeze lasts, the relay says so after every `auth.ok`.
+  system.onOnline(() => {
+    freeze.value = null;
+  });
+  system.onMessage(({ type, payload }) => {
+    if (type === 'frozen') freeze.value = readFreeze(payload);
   });
   const stopEchoes = watchEchoes(system, proof, () => reconnect());
 
@@ -162,6 +175,7 @@ export function createSession({ store, base, deviceName }: SessionParts) {
     state: state as ReadonlySignal<LinkState>,
     proof: proof as ReadonlySignal<Proof | null>,
     notice: notice as ReadonlySignal<string>,
+    freeze: freeze as ReadonlySignal<FreezeState | null>,
     dismissNotice(): void {
       notice.value = '';
     },

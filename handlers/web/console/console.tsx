@@ -2,23 +2,38 @@ import { useComputed, useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { ageText, useNow } from '../shared/ages.ts';
 import { Button, Chip, Field, Notice } from '../shared/components.tsx';
+import { FreezeBanner, FreezeButton } from '../shared/freeze.tsx';
 import { useT } from '../shared/i18n.ts';
 import { Shell } from '../shared/shell.tsx';
 import { VersionNotice } from '../shared/version-notice.tsx';
 import { useConsole } from './context.ts';
+import { useFreeze } from './parts.tsx';
 import { screens } from './screens.ts';
 
 /** The whole page: screens with the state of the relay above them. */
 export function ConsoleShell() {
   const { relay, isAway } = useConsole();
-  const { pending, health } = relay;
+  const { pending, health, freeze } = relay;
   useEffect(() => pending.watch(), [pending]);
   useEffect(() => health.watch(), [health]);
+  useEffect(() => freeze.watch(), [freeze]);
   const waiting = useComputed(() => pending.state.value.value?.requests.length ?? 0);
   const refusal = useRefusal();
+  const frozen = useFreeze();
   return (
     <div class={refusal !== undefined ? 'locked' : isAway.value ? 'away' : undefined}>
-      <Shell screens={screens} status={<FeedChip />} notices={<Notices />} badges={{ pair: waiting }} />
+      <Shell
+        screens={screens}
+        banner={<FreezeBanner {...frozen} mayEnd />}
+        status={
+          <>
+            <FeedChip />
+            {refusal === undefined && <FreezeButton {...frozen} />}
+          </>
+        }
+        notices={<Notices />}
+        badges={{ pair: waiting }}
+      />
     </div>
   );
 }

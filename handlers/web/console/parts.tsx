@@ -58,6 +58,13 @@ export function useRefresh(resource: Resource<unknown>, period: number): void {
 /** A call that changes something: says what was done, or why not. One at a time. */
 export const useAction = () => useCall(useConsole().api);
 
+/** The relay's freeze, for the button that begins it and the one that ends it. */
+export function useFreeze() {
+  const { api, relay, isAway } = useConsole();
+  const freeze = relay.freeze.state.value.value ?? null;
+  return { api, freeze, isAway: isAway.value, onDone: () => void relay.freeze.refresh() };
+}
+
 /** Where what had the focus has gone, keyboards and screen readers go on from the title of the screen. */
 export function restoreFocus(): void {
   requestAnimationFrame(() => {

@@ -148,9 +148,9 @@ export function DeviceFactList({ row, children }: { row: DeviceFacts; children?:
   );
 }
 
-interface DialogProps {
+interface DialogProps<Row = DeviceFacts> {
   api: Api;
-  row: DeviceFacts;
+  row: Row;
   /** Whether the relay does not answer, so that nothing can be changed. */
   isAway?: boolean;
   onClose(): void;
@@ -159,7 +159,14 @@ interface DialogProps {
 }
 
 /** Ends the session of a device, and its shells unless they are to stay (contract 01 §6.4, 02 §1.5). */
-export function RevokeDialog({ api, row, isAway, onClose, onDone, own = false }: DialogProps & { own?: boolean }) {
+export function RevokeDialog({
+  api,
+  row,
+  isAway,
+  onClose,
+  onDone,
+  own = false,
+}: DialogProps<Pick<DeviceFacts, 'token_prefix' | 'device_name'>> & { own?: boolean }) {
   const t = useT();
   const keep = useSignal(false);
   const { isBusy, run } = useCall(api);

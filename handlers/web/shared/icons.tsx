@@ -28,6 +28,7 @@ const PATHS = {
   warning: 'M12 4l9 16H3zM12 10v5M12 17.500v.01',
   offline: 'M4 4l16 16M8 8a10 10 0 00-4 3M12 6a12 12 0 018 5M8.5 14.500a5 5 0 016 0M12 19h.01',
   lock: 'M6 11h12v9H6zM8 11V8a4 4 0 018 0v3',
+  freeze: 'M12 3v18M4 7.500l16 9M20 7.500l-16 9',
   copy: 'M9 9h11v11H9zM5 15H4V4h11v1',
   paste: 'M8 5H5v16h14V5h-3M9 3h6v4H9z',
   trash: 'M4 7h16M9 7V4h6v3M6 7l1 13h10l1-13',

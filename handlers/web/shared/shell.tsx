@@ -25,6 +25,8 @@ export interface Screen {
 
 export interface ShellProps {
   screens: readonly Screen[];
+  /** The first line of every screen, for what must not be overlooked. */
+  banner?: ComponentChildren;
   /** At the right of the title: the state of the connection. */
   status: ComponentChildren;
   /** Above the screen: what concerns the whole page. */
@@ -34,7 +36,7 @@ export interface ShellProps {
 }
 
 /** The frame of a page: title, state, navigation, and the screen that the address names. */
-export function Shell({ screens, status, notices, badges = {} }: ShellProps) {
+export function Shell({ screens, banner, status, notices, badges = {} }: ShellProps) {
   const t = useT();
   const { screen: name } = useRouter().place.value;
   const current = screens.find(({ path }) => path === name) ?? screens[0];
@@ -52,6 +54,7 @@ export function Shell({ screens, status, notices, badges = {} }: ShellProps) {
   return (
     <div class="shell">
       <header>
+        {banner}
         <h1 ref={heading} tabIndex={-1}>
           {title}
         </h1>

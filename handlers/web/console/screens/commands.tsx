@@ -1,15 +1,18 @@
+import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { timeText } from '../../shared/ages.ts';
 import { Button, Chip, Empty, type Tone } from '../../shared/components.tsx';
+import { RevokeDialog } from '../../shared/devices.tsx';
 import { useI18n, useT } from '../../shared/i18n.ts';
 import { useConsole } from '../context.ts';
-import { ResourceView, useAction } from '../parts.tsx';
-import type { Activity, BridgeDevices } from '../stores/answers.ts';
+import { ResourceView, restoreFocus, useAction } from '../parts.tsx';
+import type { Activity, ActorRecord, BridgeDevices } from '../stores/answers.ts';
 
 /** The agent's commands to phones, live. */
 export default function Commands() {
   const t = useT();
   const { relay } = useConsole();
+  useEffect(() => relay.devices.watch(), [relay]);
   return (
     <div class="screen">
       <ResourceView of={relay.bridges}>{(bridges) => <Phones bridges={bridges} />}</ResourceView>
@@ -42,7 +45,6 @@ function Phones({ bridges: { devices } }: { bridges: BridgeDevices }) {
   const t = useT();
   const { relay, isAway } = useConsole();
   const { isBusy, run } = useAction();
-  useEffect(() => relay.devices.watch(), [relay]);
   if (devices.length === 0) return <p class="soft">{t('No phone takes commands now.')}</p>;
   return (
     <section aria-labelledby="phones">
@@ -80,17 +82,18 @@ const DECISIONS: Readonly<Record<Activity['decision'], readonly [string, Tone | 
   blocked: ['Refused', 'warn'],
   timeout: ['No answer', 'bad'],
   error: ['Failed', 'bad'],
+  frozen: ['Frozen', 'warn'],
 };
 
 function Command({ record }: { record: Activity }) {
   const { t, language } = useI18n();
   const { isAway } = useConsole();
-  const { method, path, params, decision, device_name: device, sent_at: at, response_status: status } = record;
+  const { method, path, params, decision, device_name: device, sent_at: at, response_status: status, actor } = record;
   const [word, tone] = DECISIONS[decision] ?? [decision, undefined];
   const details = Object.keys(params).length > 0 ? JSON.stringify(params) : '';
   const outcome = record.error ?? (record.result_summary === '{}' ? null : record.result_summary);
   return (
-    <div class="item">
+    <div class="item wraps">
       <span class="text">
         <span>
           <code>
@@ -104,8 +107,57 @@ function Command({ record }: { record: Activity }) {
             .filter(Boolean)
             .join(' · ')}
         </span>
+        {actor && <Actor actor={actor} />}
       </span>
       <Chip tone={isAway.value ? undefined : tone}>{t(word)}</Chip>
+      {record.actor?.prefix !== undefined && <RevokeActor actor={record.actor} prefix={record.actor.prefix} />}
     </div>
+  );
+}
+
+const KINDS: Readonly<Record<string, string>> = {
+  session: 'Device',
+  mcp: 'MCP',
+  voice: 'Voice',
+};
+
+/** Whoever sent a command (contract 09 §9). */
+function Actor({ actor: { kind, name } }: { actor: ActorRecord }) {
+  const t = useT();
+  const text =
+    kind === 'operator' ? t('by the operator') : t('by {name} ({kind})', { name, kind: t(KINDS[kind] ?? kind) });
+  return <span class="small">{text}</span>;
+}
+
+/** Ends the session of whoever sent a command, while there is one. */
+function RevokeActor({ actor: { name }, prefix }: { actor: ActorRecord; prefix: string }) {
+  const t = useT();
+  const { api, relay, isAway } = useConsole();
+  const isOpen = useSignal(false);
+  const close = () => {
+    isOpen.value = false;
+  };
+  const isPaired = relay.devices.state.value.value?.some((row) => row.token_prefix === prefix);
+  if (!isPaired) return null;
+  return (
+    <>
+      <Button
+        disabled={isAway.value}
+        onClick={() => {
+          isOpen.value = true;
+        }}
+      >
+        {t('Revoke this one')}
+      </Button>
+      {isOpen.value && (
+        <RevokeDialog
+          api={api}
+          row={{ token_prefix: prefix, device_name: name }}
+          isAway={isAway.value}
+          onClose={close}
+          onDone={() => void relay.devices.refresh().then(restoreFocus)}
+        />
+      )}
+    </>
   );
 }

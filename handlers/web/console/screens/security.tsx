@@ -1,8 +1,8 @@
 import { Button, Notice, SwitchRow } from '../../shared/components.tsx';
+import { FreezeButton } from '../../shared/freeze.tsx';
 import { useT } from '../../shared/i18n.ts';
-import { hrefOf } from '../../shared/router.ts';
 import { useConsole } from '../context.ts';
-import { ResourceView, useAction } from '../parts.tsx';
+import { ResourceView, useAction, useFreeze } from '../parts.tsx';
 import type { Security as Switches, Update } from '../stores/answers.ts';
 
 /** Settings of the operator for the whole relay. */
@@ -36,16 +36,23 @@ export default function Security() {
       </section>
       <section class="card" aria-labelledby="freeze">
         <h2 id="freeze">{t('Freeze')}</h2>
-        <p>
-          {t('This version cannot stop the agent on every device at once. To stop it on one, take its grants away.')}
-        </p>
-        <p>
-          <a class="link" href={hrefOf('devices')}>
-            {t('Show devices')}
-          </a>
-        </p>
+        <FreezeState />
       </section>
     </div>
+  );
+}
+
+function FreezeState() {
+  const t = useT();
+  const freeze = useFreeze();
+  if (freeze.freeze) return <p>{t('The agent can act on no device.')}</p>;
+  return (
+    <>
+      <p>{t('Stops the agent on every phone and desktop at once. Your own shells, chats and messages go on.')}</p>
+      <div class="actions">
+        <FreezeButton {...freeze} withText />
+      </div>
+    </>
   );
 }
 

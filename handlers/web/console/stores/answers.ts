@@ -16,6 +16,8 @@ export interface Info {
   profiles: { name: string; relay_state: string }[];
   uptime_seconds: number;
   gateway_heartbeat: { status: string; supported: boolean; age_seconds?: number };
+  /** While the relay is frozen (contract 09 §3). */
+  freeze?: unknown;
 }
 
 /** A connection of a device (contract 09 §2). `since` is epoch seconds. */
@@ -94,6 +96,14 @@ export interface Minted {
   endpoints?: RouteRow[];
 }
 
+/** Whoever an operation was carried out for (contract 09 §9). */
+export interface ActorRecord {
+  kind: 'operator' | 'session' | 'mcp' | 'voice';
+  name: string;
+  /** Of the session. */
+  prefix?: string;
+}
+
 /** A command for a phone (contract 03 §6). `sent_at` is epoch milliseconds. */
 export interface Activity {
   request_id: string;
@@ -104,9 +114,11 @@ export interface Activity {
   response_status: number | null;
   result_summary: string | null;
   error: string | null;
-  decision: 'pending' | 'executed' | 'blocked' | 'confirmed' | 'timeout' | 'error';
+  decision: 'pending' | 'executed' | 'blocked' | 'confirmed' | 'timeout' | 'error' | 'frozen';
   device_name: string | null;
   device_id: string | null;
+  /** Whoever sent it (contract 09 §9); absent in records of older versions. */
+  actor?: ActorRecord;
 }
 
 /** `GET /bridge/devices` (contract 03 §6). */

@@ -1,6 +1,7 @@
 import { type ReadonlySignal, signal } from '@preact/signals';
 import type { Clock } from '../../../../lib/kit/clock.ts';
 import { parseJson } from '../../../../lib/kit/json.ts';
+import { readFreeze } from '../../../../lib/operations/freeze-state.ts';
 import type { Api } from '../../shared/api.ts';
 import type {
   Activity,
@@ -49,6 +50,7 @@ export function createRelayStore({ api, clock }: RelayStoreParts) {
   const all = {
     health: resource<Health>('health'),
     info: resource<Info>('relay/info'),
+    freeze: resource('relay/info', ({ freeze }: Info) => readFreeze(freeze)),
     devices: resource('relay/devices', ({ devices }: { devices: DeviceRow[] }) => devices),
     pending: resource<Pending>('pairing/pending'),
     routes: resource<PairingRoutes>('pairing/routes'),
@@ -84,6 +86,7 @@ export function createRelayStore({ api, clock }: RelayStoreParts) {
     media: [all.media],
     pairing: [all.pending, all.devices],
     security: [all.security],
+    freeze: [all.freeze],
     reset: Object.values<Resource<unknown>>(all),
   };
 

@@ -50,6 +50,13 @@ export default {
   'Behind a proxy': ['Hinter einem Proxy', 'Detrás de un proxy', 'プロキシの背後', 'Atrás de um proxy', '位于代理之后'],
   Blur: ['Weichzeichnen', 'Difuminar', 'ぼかす', 'Desfocar', '模糊'],
   Browser: ['Browser', 'Navegador', 'ブラウザー', 'Navegador', '浏览器'],
+  'by {name} ({kind})': [
+    'von {name} ({kind})',
+    'por {name} ({kind})',
+    '{name}（{kind}）による',
+    'por {name} ({kind})',
+    '由 {name}（{kind}）',
+  ],
   'Cancel all': ['Alle abbrechen', 'Cancelar todos', 'すべて取り消す', 'Cancelar todas', '全部取消'],
   'Cancel them': ['Abbrechen', 'Cancelarlos', '取り消す', 'Cancelá-las', '取消它们'],
   'Cancel this message': [
@@ -128,6 +135,7 @@ export default {
   ],
   'Copy the link': ['Link kopieren', 'Copiar el enlace', 'リンクをコピー', 'Copiar o link', '复制链接'],
   Dashboard: ['Dashboard', 'Panel', 'ダッシュボード', 'Painel', '仪表板'],
+  Device: ['Gerät', 'Dispositivo', 'デバイス', 'Dispositivo', '设备'],
   'Devices blur {name} now until it is tapped.': [
     'Geräte zeigen {name} jetzt weichgezeichnet, bis darauf getippt wird.',
     'Los dispositivos difuminan {name} hasta que se toca.',
@@ -168,6 +176,7 @@ export default {
     '供开发使用。中继重启后失效。',
   ],
   Freeze: ['Einfrieren', 'Congelar', '凍結', 'Congelar', '冻结'],
+  Frozen: ['Eingefroren', 'Congelado', '凍結', 'Congelado', '已冻结'],
   'Gets commands that name no phone': [
     'Erhält Befehle, die kein Telefon nennen',
     'Recibe las órdenes que no nombran ningún teléfono',
@@ -217,6 +226,7 @@ export default {
   Log: ['Protokoll', 'Registro', 'ログ', 'Registro', '日志'],
   'Look again': ['Erneut nachsehen', 'Volver a mirar', 'もう一度確認', 'Olhar de novo', '重新检查'],
   'Make active': ['Aktiv machen', 'Activar', '有効にする', 'Tornar ativo', '设为活动'],
+  MCP: ['MCP', 'MCP', 'MCP', 'MCP', 'MCP'],
   Media: ['Medien', 'Archivos', 'メディア', 'Mídia', '媒体'],
   'Messages for the phone: {n}': [
     'Nachrichten für das Telefon: {n}',
@@ -315,6 +325,7 @@ export default {
     '完整的码只显示在中继的日志中，以免误准他人。',
   ],
   'Open the log': ['Protokoll öffnen', 'Abrir el registro', 'ログを開く', 'Abrir o registro', '打开日志'],
+  'by the operator': ['vom Betreiber', 'por el operador', 'オペレーターによる', 'pelo operador', '由操作员'],
   'Operator token or key': [
     'Operator-Token oder -Schlüssel',
     'Token o clave de operador',
@@ -414,6 +425,7 @@ export default {
     'Pedidos de pareamento: {n}',
     '配对请求：{n}',
   ],
+  'Revoke this one': ['Diesem entziehen', 'Revocar este', 'これを取り消す', 'Revogar este', '撤销此项'],
   'Run again': ['Erneut prüfen', 'Repetir', '再実行', 'Executar de novo', '重新运行'],
   Running: ['Läuft', 'En marcha', '動作中', 'Em execução', '运行中'],
   'Scan this with the app. The picture holds credentials: show it to nobody else.': [
@@ -460,6 +472,13 @@ export default {
   'Start over': ['Von vorn', 'Empezar de nuevo', 'やり直す', 'Recomeçar', '重新开始'],
   Starting: ['Startet', 'Iniciando', '起動中', 'Iniciando', '正在启动'],
   Stopping: ['Wird beendet', 'Deteniéndose', '停止中', 'Parando', '正在停止'],
+  'Stops the agent on every phone and desktop at once. Your own shells, chats and messages go on.': [
+    'Hält den Agenten auf jedem Telefon und Desktop sofort an. Deine eigenen Shells, Chats und Nachrichten laufen weiter.',
+    'Detiene al agente de inmediato en todos los teléfonos y ordenadores. Tus propias shells, chats y mensajes continúan.',
+    'すべてのスマートフォンとデスクトップでエージェントをすぐに止めます。あなた自身のシェル、チャット、メッセージは続きます。',
+    'Para o agente de imediato em todos os telefones e desktops. Seus próprios shells, chats e mensagens continuam.',
+    '立即在所有手机和电脑上停止智能体。你自己的 shell、聊天和消息不受影响。',
+  ],
   Tailnet: ['Tailnet', 'Tailnet', 'テールネット', 'Tailnet', 'Tailnet'],
   'The API key is accepted now.': [
     'Der API-Schlüssel wird jetzt angenommen.',
@@ -595,13 +614,6 @@ export default {
     'Este relay roda sem host, então não há nada a examinar.',
     '此中继在没有主机的环境中运行，因此无需检查。',
   ],
-  'This version cannot stop the agent on every device at once. To stop it on one, take its grants away.': [
-    'Diese Version kann den Agenten nicht auf allen Geräten zugleich anhalten. Um ihn auf einem anzuhalten, entziehe dem Gerät Rechte.',
-    'Esta versión no puede detener al agente en todos los dispositivos a la vez. Para detenerlo en uno, quítale permisos.',
-    'このバージョンでは、すべてのデバイスで一度にエージェントを止めることはできません。1台で止めるには、その権限を外してください。',
-    'Esta versão não consegue parar o agente em todos os dispositivos de uma vez. Para pará-lo em um, retire as permissões dele.',
-    '此版本无法在所有设备上同时停止智能体。要在某一台设备上停止，请收回该设备的权限。',
-  ],
   'Try now': ['Jetzt versuchen', 'Probar ahora', '今すぐ試す', 'Tentar agora', '立即尝试'],
   'Type the six letters and digits of the code that begins with {start}.': [
     'Gib die sechs Buchstaben und Ziffern des Codes ein, der mit {start} beginnt.',
@@ -619,6 +631,7 @@ export default {
   ],
   'Under way': ['Läuft', 'En curso', '実行中', 'Em andamento', '进行中'],
   Unlock: ['Entsperren', 'Desbloquear', 'ロック解除', 'Desbloquear', '解锁'],
+  Voice: ['Sprache', 'Voz', '音声', 'Voz', '语音'],
   'Voice over plain http': [
     'Sprache über unverschlüsseltes http',
     'Voz por http sin cifrar',
