@@ -223,6 +223,26 @@ it('events bring up to date what is watched, and nothing else; a reset everythin
   relay.feed.stop();
 });
 
+it('contract 09 §3: a freeze is read when the page opens, and again with each event about it', async () => {
+  const clock = createTestClock();
+  const answers: Record<string, object> = { 'relay/info': { version: '1.0.0' } };
+  const { api, streams } = createAnswers(answers);
+  const relay = createRelayStore({ api, clock });
+  relay.freeze.watch();
+  relay.feed.start();
+  await settle();
+  expect(relay.freeze.state.value.value).toBeNull();
+  clock.advance(250);
+  answers['relay/info'] = { version: '1.0.0', freeze: { frozen: true, since: 5, by: 'Pixel 9', reason: null } };
+  streams.opened[0]?.put('id: 1\nevent: freeze\ndata: {"frozen":true}\n\n');
+  await expect.poll(() => relay.freeze.state.value.value).toEqual({ since: 5, by: 'Pixel 9', reason: null });
+  clock.advance(250);
+  answers['relay/info'] = { version: '1.0.0' };
+  streams.opened[0]?.put('id: 2\nevent: freeze\ndata: {"frozen":false}\n\n');
+  await expect.poll(() => relay.freeze.state.value.value).toBeNull();
+  relay.feed.stop();
+});
+
 it('the doctor runs once at a time, and may be absent', async () => {
   const report = { checks: [{ id: 'relay-loopback', status: 'ok', summary: 'answers' }] };
   const answers: Record<string, unknown> = { 'relay/doctor': report };

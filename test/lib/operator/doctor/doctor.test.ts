@@ -82,6 +82,17 @@ describe('diagnose (07 §5.2)', () => {
     });
   });
 
+  it('09 §3: reports the freeze that the relay names', async () => {
+    const probe =
+      (freeze?: unknown, ok = true): DoctorParts['probe'] =>
+      async (method, url) => ({ ok, exists: true, status: 200, method, url, json: { version: '1.0.0', freeze } });
+    const freeze = { frozen: true, since: 5, by: 'Pixel 9', reason: 'lost' };
+    const frozenIn = async (answer: DoctorParts['probe']) => (await diagnose(await parts({ probe: answer }))).frozen;
+    expect(await frozenIn(probe(freeze))).toEqual({ since: 5, by: 'Pixel 9', reason: 'lost' });
+    expect(await frozenIn(probe())).toBeNull();
+    expect(await frozenIn(probe(freeze, false))).toBeNull();
+  });
+
   it('probes over https when the relay has a certificate', async () => {
     const asked: string[] = [];
     const probe: DoctorParts['probe'] = async (method, url) => {
