@@ -76,6 +76,7 @@ describe('doctor on a healthy stack (07 §5.2)', () => {
     const { report: found } = await report(stack);
     expect(found).toEqual({
       schema_version: 1,
+      frozen: null,
       plugin: {
         name: 'svc-relay',
         version: '1.0.0',
