@@ -315,7 +315,8 @@ describeInBrowser(
 
     it('says that a relay that has started anew does not know the conversation, and frees everything', async () => {
       const { page, allow } = await openLive({ hum: false });
-      allow(/WebSocket|net::ERR|status of (?:401|426)/);
+      // A relay that stops answers 503.
+      allow(/WebSocket|net::ERR|status of (?:401|426|503)/);
       await relay.restart();
       await page.getByText('The relay no longer has this conversation. Start again.').waitFor();
       await expect.poll(() => heldBy(page)).toEqual({ contexts: 0, tracks: 0, sockets: 0 });
