@@ -9,5 +9,6 @@ export const ACTIONS = {
   trusted: ['list', 'add', 'remove'],
   blocklist: ['list', 'add', 'remove', 'reset'],
   triggers: ['list', 'add', 'remove', 'enable', 'disable', 'clear', 'on', 'off', 'kill', 'resume'],
+  mcp: ['serve', 'pair', 'install', 'list', 'revoke'],
   completion: ['bash', 'zsh', 'fish'],
 } as const;

@@ -93,6 +93,14 @@ const devices: CommandEntry = {
   load: () => import('./devices.ts'),
 };
 
+const mcp: CommandEntry = {
+  usage: 'mcp [action] [name]',
+  actions: ACTIONS.mcp,
+  summary:
+    'let coding agents and other programs reach the phone: pair, install, list, revoke; alone, speaks MCP on stdin',
+  load: () => import('./mcp.ts'),
+};
+
 const daily: CommandEntry[] = [
   {
     usage: 'status',
@@ -137,6 +145,11 @@ const phoneCommands: CommandEntry[] = [
     usage: 'history',
     summary: 'show the last messages and replies, and what became of them',
     load: () => import('./phone/history.ts'),
+  },
+  {
+    usage: 'approve',
+    summary: "answer a coding agent's permission hook from the phone; reads its JSON on stdin",
+    load: () => import('./phone/approve.ts'),
   },
   {
     usage: 'cancel [id]',
@@ -271,7 +284,7 @@ export const nestedPrograms: Record<string, Program> = {
 export const programs = {
   svc: {
     summary: 'pair devices and manage the relay',
-    commands: [...daily, pair, devices, completion],
+    commands: [...daily, pair, devices, mcp, completion],
     examples: ['svc relay start', 'svc pair', 'svc status'],
   },
   'svc-relay': {

@@ -22,6 +22,7 @@ import {
 } from './guards.ts';
 import { health } from './health.ts';
 import { imageActivity } from './image-activity.ts';
+import { mcp, mcpClient } from './mcp.ts';
 import { getByPath, getMedia, inspectMedia, MEDIA_TOKEN, markSensitive, registerMedia, uploadMedia } from './media.ts';
 import { modelCapabilities } from './model-capabilities.ts';
 import { recentNotifications } from './notifications.ts';
@@ -120,6 +121,9 @@ export const routes: readonly Route[] = [
   ['PUT', '/api/profiles/:name/memory/:filename', paired('profiles'), putProfileMemory],
   ['GET', '/api/profiles/:name/avatar', paired('profiles'), getProfileAvatar],
   ['PUT', '/api/skills/toggle', paired('profiles'), toggleSkill],
+  ['POST', '/mcp', mcpClient, mcp],
+  ['GET', '/mcp', mcpClient, mcp],
+  ['DELETE', '/mcp', mcpClient, mcp],
   ['GET', '/relay/info', loopbackOrPaired, relayInfo],
   ['POST', '/relay/freeze', operatorOrPaired(), freezeRelay],
   ['DELETE', '/relay/freeze', operatorOrPaired('bridge'), thawRelay],

@@ -23,6 +23,7 @@ import type { DialUpstream } from './host/upstream-socket.ts';
 import { createReadBudgets } from './kit/byte-budget.ts';
 import { type Clock, every } from './kit/clock.ts';
 import type { Log } from './log.ts';
+import { openMcp } from './mcp/mcp.ts';
 import { openHostMedia } from './media/host-media.ts';
 import type { Media, MediaChange } from './media/media.ts';
 import { openObjectMedia } from './media/object-media.ts';
@@ -30,6 +31,7 @@ import type { ObjectStore } from './media/objects.ts';
 import { createModelCapabilities } from './models/capabilities.ts';
 import { openNotifications } from './notifications/notifications.ts';
 import { openGate } from './operations/gate.ts';
+import { createOperations } from './operations/table.ts';
 import type { Diagnosis } from './operator/doctor/doctor.ts';
 import { createDoctor } from './operator/doctor/report.ts';
 import { createEvents } from './operator/events.ts';
@@ -235,6 +237,38 @@ async function createDomains(parts: DomainParts, late: Late) {
     subscribers: parts.socketsOutliveMemory ? stores.open('phone-subscribers') : undefined,
   });
 
+  const bridge = await openBridge({
+    sessions,
+    clock,
+    log: log.named('bridge'),
+    activity: stores.open('bridge-activity'),
+    gate,
+    changed: (record) => events.publish('bridge', () => record),
+    devicesChanged: () => mcp.devicesChanged(),
+    registry: parts.socketsOutliveMemory ? stores.open('bridge') : undefined,
+  });
+  const desktop = await openDesktop({
+    sessions,
+    clock,
+    log: log.named('desktop'),
+    activity: stores.open('desktop-activity'),
+    gate,
+    changed: (record) => events.publish('desktop', () => record),
+    devicesChanged: () => mcp.devicesChanged(),
+    registry: parts.socketsOutliveMemory ? stores.open('desktop') : undefined,
+  });
+  const operations = createOperations({ phone, bridge, desktop, sessions, sockets, gate, clock });
+  const mcp = await openMcp({
+    version,
+    operations,
+    sessions,
+    gate,
+    media,
+    store: stores.open('mcp-sessions'),
+    clock,
+    log: log.named('mcp'),
+  });
+
   return {
     /** Of the memory that clients may take by what they send. */
     budgets,
@@ -249,24 +283,11 @@ async function createDomains(parts: DomainParts, late: Late) {
     sockets,
     profiles,
     profileFiles,
-    bridge: await openBridge({
-      sessions,
-      clock,
-      log: log.named('bridge'),
-      activity: stores.open('bridge-activity'),
-      gate,
-      changed: (record) => events.publish('bridge', () => record),
-      registry: parts.socketsOutliveMemory ? stores.open('bridge') : undefined,
-    }),
-    desktop: await openDesktop({
-      sessions,
-      clock,
-      log: log.named('desktop'),
-      activity: stores.open('desktop-activity'),
-      gate,
-      changed: (record) => events.publish('desktop', () => record),
-      registry: parts.socketsOutliveMemory ? stores.open('desktop') : undefined,
-    }),
+    bridge,
+    desktop,
+    operations,
+    /** Agents of others. */
+    mcp,
     chat: createChat({ config, upstream, clock, log: log.named('chat') }),
     models: createModelCapabilities({ host, config, upstream, clock, log: log.named('models'), version, env }),
     notifications: await openNotifications({

@@ -32,6 +32,7 @@ export const PLACES: Record<StoreName, { node: 'disk' | 'memory'; edge: 'object'
   notifications: { node: 'memory', edge: 'object' },
   'voice-callers': { node: 'memory', edge: 'object' },
   reach: { node: 'disk', edge: 'memory' },
+  'mcp-sessions': { node: 'disk', edge: 'object' },
 };
 
 /** The stores of a relay on `runtime`: the durable ones behind `executor`, or without one all in memory. */

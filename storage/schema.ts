@@ -27,6 +27,7 @@ export interface StoreSchema {
   notifications: RingRecord;
   'voice-callers': VoiceCallerRecord;
   reach: ReachRecord;
+  'mcp-sessions': McpSessionRecord;
 }
 
 export type StoreName = keyof StoreSchema;
@@ -126,6 +127,16 @@ export type LimiterRecord =
 export interface SwitchRecord {
   value: boolean;
   configured: boolean;
+}
+
+/** A session of MCP, keyed by its id (contract 09 §7). */
+export interface McpSessionRecord {
+  /** Of the paired session. */
+  family: string;
+  /** Parameters of its `initialize`, as JSON text. */
+  params: string;
+  /** When it began or was last taken up from here, epoch seconds. */
+  at: number;
 }
 
 /** The freeze that is in effect, keyed `freeze` (contract 09 §3). `since` is epoch seconds. */

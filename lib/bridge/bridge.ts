@@ -12,6 +12,7 @@ import type { Actor } from '../operations/actor.ts';
 import { type DeviceRow, deviceRoutes } from '../operations/device.ts';
 import type { Gate } from '../operations/gate.ts';
 import { isGranted } from '../sessions/grants.ts';
+import type { Session } from '../sessions/session.ts';
 import type { Sessions } from '../sessions/sessions.ts';
 import type { Payload } from '../socket/envelope.ts';
 import type { JsonText } from '../web/json.ts';
@@ -37,6 +38,8 @@ export interface BridgeParts {
   gate: Gate;
   /** A command was sent, has ended, or was refused. */
   changed?(record: ActivityRecord): void;
+  /** Phones have come or gone, or have sent a status. */
+  devicesChanged?(): void;
   /** Where the registry is stored; absent where the process lives as long as its sockets. */
   registry?: Store<'bridge'>;
 }
@@ -78,6 +81,7 @@ export async function openBridge(parts: BridgeParts) {
     if (device || registry.supersededOn(link) !== undefined) persistence?.socketChanged(link, registry);
     if (!device) return;
     dispatcher.failAllOf(link, reason(device));
+    parts.devicesChanged?.();
     log.info(`phone ${device.id} disconnected`);
   }
 
@@ -85,13 +89,17 @@ export async function openBridge(parts: BridgeParts) {
   function deviceFor(selector: string | undefined, { onStoreBuild }: DeviceRow): Device {
     const device = registry.choose(selector);
     if (!device) throw new RelayError('unavailable', 'No phone connected: open the app and turn the bridge on');
-    const { bridge } = device.status;
-    if (!onStoreBuild && isObject(bridge) && bridge.device_control_supported === false) {
+    if (!onStoreBuild && isStoreBuild(device)) {
       throw new RelayError('forbidden', 'this phone runs the store build, which has no device control', {
         extra: { error_code: 'device_control_sideload_only' },
       });
     }
     return device;
+  }
+
+  /** Store builds of the app have no device control (contract 03 §3). */
+  function isStoreBuild({ status: { bridge } }: Device): boolean {
+    return isObject(bridge) && bridge.device_control_supported === false;
   }
 
   const isActive = (device: Device): boolean => registry.selection.active === keyOf(device);
@@ -133,6 +141,7 @@ export async function openBridge(parts: BridgeParts) {
         persistence?.socketChanged(replaced.link, registry);
         dispatcher.failAllOf(replaced.link, `Bridge device ${device.name} reconnected`);
       }
+      parts.devicesChanged?.();
       if (isNew) log.info(`phone ${device.id} connected`);
     },
 
@@ -148,8 +157,18 @@ export async function openBridge(parts: BridgeParts) {
     /** The socket has authenticated, or, when `slept`, was restored with a process that slept (edge). */
     opened(link: Link, slept: boolean): void {
       if (slept) restore(link);
-      else if (mayBeUsed(link) && registry.welcome(link)) persistence?.socketChanged(link, registry);
+      else if (mayBeUsed(link) && registry.welcome(link)) {
+        persistence?.socketChanged(link, registry);
+        parts.devicesChanged?.();
+      }
     },
+
+    /** Whether a phone is connected that a call of this route can reach. */
+    isOffered: ({ onStoreBuild }: Pick<DeviceRow, 'onStoreBuild'>): boolean =>
+      registry.list().some((device) => onStoreBuild || !isStoreBuild(device)),
+
+    /** Whether a session is that of a connected phone. */
+    hasPhone: (session: Session): boolean => registry.list().some(({ link }) => link.session === session),
 
     /** Every socket that outlived the sleep is back: what was sent to another one gets no answer any more. */
     restored(): void {

@@ -5,8 +5,10 @@ import { textOf, withoutMembers } from '../dispatch/json-text.ts';
 import type { Link } from '../dispatch/link.ts';
 import { startOf } from '../dispatch/recorder.ts';
 import type { Clock } from '../kit/clock.ts';
+import { parseJson } from '../kit/json.ts';
 import type { Log } from '../log.ts';
 import type { Actor } from '../operations/actor.ts';
+import type { AdvertisedTool } from '../operations/desktop.ts';
 import type { Gate } from '../operations/gate.ts';
 import { isDeviceId } from '../sessions/device.ts';
 import { isGranted } from '../sessions/grants.ts';
@@ -19,11 +21,11 @@ import { createControlSessions, type Requester } from './control.ts';
 import { openPersistence } from './persistence.ts';
 import { redact, summarise } from './redact.ts';
 import { refusal } from './refusal.ts';
-import { createDesktopRegistry, type Device, type Hint } from './registry.ts';
+import { createDesktopRegistry, type Device, describedTools, type Hint } from './registry.ts';
 import { type DesktopResponse, decide, errorOf, readResponse, replyTo, statusOf, summaryOf } from './response.ts';
 import { choose, named, offers, readSelector, SELECTOR_KEYS } from './selection.ts';
 import { healthOf } from './status.ts';
-import { isComputerTool, timeoutOf } from './tools.ts';
+import { isComputerTool, isToolName, timeoutOf } from './tools.ts';
 
 /** Largest status, workspace or editor description that is kept (contract 07 §2.2). */
 const MAX_DESCRIPTION = 64 * 1024;
@@ -42,6 +44,8 @@ export interface DesktopParts {
   gate: Gate;
   /** A command was sent, has ended, or was refused. */
   changed?(record: ActivityRecord): void;
+  /** Desktops have come or gone, or have sent a status. */
+  devicesChanged?(): void;
   /** Where the registry is stored; absent where the process lives as long as its sockets. */
   registry?: Store<'desktop'>;
 }
@@ -126,6 +130,7 @@ export async function openDesktop(parts: DesktopParts) {
       const isNew = registry.of(link) === undefined;
       const { id } = registry.report(link, status);
       persistence?.socketChanged(link, registry);
+      parts.devicesChanged?.();
       if (isNew) log.info(`desktop ${id} connected`);
     },
 
@@ -164,6 +169,7 @@ export async function openDesktop(parts: DesktopParts) {
       persistence?.controlChanged(link, control);
       if (!device) return;
       dispatcher.failAllOf(link, `${device.name} disconnected`);
+      parts.devicesChanged?.();
       log.info(`desktop ${device.id} disconnected`);
     },
 
@@ -173,6 +179,24 @@ export async function openDesktop(parts: DesktopParts) {
       if (!device) return;
       control.endWhere((session) => session.link === link, 'desktop grant ended');
       dispatcher.failAllOf(link, `the desktop grant of ${device.name} ended`);
+      parts.devicesChanged?.();
+    },
+
+    isTool: isToolName,
+
+    /** Whether an answer says that the desktop did not do what was asked. It may be many MiB, so it is not parsed. */
+    isRefused(json: string): boolean {
+      const member = (name: string): unknown => parseJson(textOf(json, name) ?? '');
+      return decide({ payload: { ok: member('ok'), status: member('status') }, text: json }) === 'error';
+    },
+
+    /** The tools that connected desktops advertise, each once; of two desktops, the one heard last describes it. */
+    offered(): AdvertisedTool[] {
+      const tools = new Map<string, AdvertisedTool>();
+      for (const { status } of registry.list()) {
+        for (const tool of describedTools(status)) if (!tools.has(tool.name)) tools.set(tool.name, tool);
+      }
+      return [...tools.values()];
     },
 
     /**

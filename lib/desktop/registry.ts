@@ -1,9 +1,12 @@
 import type { DesktopDeviceRecord } from '../../storage/schema.ts';
 import { firstText } from '../dispatch/first-text.ts';
 import type { Link } from '../dispatch/link.ts';
-import { parseObject } from '../kit/json.ts';
+import { isObject, parseObject } from '../kit/json.ts';
+import { visible } from '../kit/text.ts';
+import type { AdvertisedTool } from '../operations/desktop.ts';
 import type { Payload } from '../socket/envelope.ts';
 import { idOf, nameOf } from './identity.ts';
+import { isToolName } from './tools.ts';
 
 /** Descriptions that a desktop sends besides its status: where it works, and what its owner edits. */
 export const HINTS = ['workspace', 'active_editor'] as const;
@@ -38,8 +41,29 @@ export interface RegistryParts {
 
 export type DesktopRegistry = ReturnType<typeof createDesktopRegistry>;
 
+const MAX_TOOL_DESCRIPTION = 1024;
+
+/** The tools in a status, by name or described (contract 09 §7), without those that cannot be called by their name. */
+export function describedTools({ advertised_tools: tools }: Payload): AdvertisedTool[] {
+  return Array.isArray(tools) ? tools.map(describedTool).filter(({ name }) => isToolName(name)) : [];
+}
+
+function describedTool(tool: unknown): AdvertisedTool {
+  if (!isObject(tool)) return { name: typeof tool === 'string' ? tool : '' };
+  const { name, description, input_schema: schema } = tool;
+  return {
+    name: typeof name === 'string' ? name : '',
+    ...(typeof description === 'string' && {
+      description: visible(description).slice(0, MAX_TOOL_DESCRIPTION).toWellFormed(),
+    }),
+    ...(isObject(schema) && schema.type === 'object' && { inputSchema: schema }),
+  };
+}
+
 const toolsIn = ({ advertised_tools: tools }: Payload): Set<string> | undefined =>
-  Array.isArray(tools) ? new Set(tools.filter((tool) => typeof tool === 'string' && tool !== '')) : undefined;
+  Array.isArray(tools)
+    ? new Set(tools.map((tool) => describedTool(tool).name).filter((name) => name !== ''))
+    : undefined;
 
 const isDevice = (state: SocketState | undefined): state is Device => state?.status !== undefined;
 

@@ -26,6 +26,10 @@ export interface OperationRow {
   readonly hints?: Hints;
   /** It goes on while the relay is frozen (contract 09 §3). */
   readonly ignoresFreeze?: true;
+  /** What it calls refuses and ends it while the relay is frozen, and records that: no other gate is needed. */
+  readonly isGated?: true;
+  /** The answer contains text that others wrote: of a screen, a notification, a page (contract 09 §7). */
+  readonly untrusted?: true;
   /** An object schema. Doors with typed input (MCP, the companion) parse by it. */
   readonly input: GenericSchema;
 }
@@ -39,10 +43,20 @@ export interface Call {
   progress?(message: string): void;
 }
 
+/** What came of a call. */
+export interface Outcome {
+  /** The answer, an object, as JSON text. */
+  json: string;
+  /** The device answered that it, or its owner, refused or failed. */
+  failed?: true;
+}
+
 /** A row that can be carried out. `Input` is the output of its schema. */
-export interface Operation<Input = unknown, Output = unknown> extends OperationRow {
+export interface Operation<Input = unknown> extends OperationRow {
+  /** The JSON schema that a device advertises for a tool of its own, in place of `input`. */
+  readonly advertised?: Readonly<Record<string, unknown>>;
   /** Whether it can be offered now, to this session: its device is connected, for example. */
   isAvailable?(session: Session): boolean;
   /** @throws RelayError */
-  run(input: Input, call: Call): Promise<Output>;
+  run(input: Input, call: Call): Promise<Outcome>;
 }

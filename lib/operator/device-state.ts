@@ -1,7 +1,5 @@
 import { asObject } from '../kit/json.ts';
-
-/** Milliseconds without proof of life after which nothing is called connected (contract 09 §2). */
-export const STALE_AFTER = 45_000;
+import { STALE_AFTER } from '../socket/stale.ts';
 
 export type DeviceState = 'connected' | 'stale' | 'offline';
 

@@ -4,7 +4,6 @@ import { type Clock, nextTurn } from '../kit/clock.ts';
 import { isDeeperThan } from '../kit/json.ts';
 import { MAX_DEPTH, MAX_UNCOUNTED, readLongJson } from '../kit/long-json.ts';
 import type { Log } from '../log.ts';
-import { STALE_AFTER } from '../operator/device-state.ts';
 import { isGranted } from '../sessions/grants.ts';
 import type { Session } from '../sessions/session.ts';
 import type { Sessions } from '../sessions/sessions.ts';
@@ -23,6 +22,7 @@ import {
 import { Inbox } from './inbox.ts';
 import type { Probes } from './probes.ts';
 import { SerialQueue } from './serial-queue.ts';
+import { STALE_AFTER } from './stale.ts';
 import type { Caller, Transport } from './transport.ts';
 import { Watermark, type WatermarkLimits } from './watermark.ts';
 

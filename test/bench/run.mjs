@@ -21,6 +21,7 @@ import connect from './benches/connect.mjs';
 import health from './benches/health.mjs';
 import ingress from './benches/ingress.mjs';
 import manySessions from './benches/many-sessions.mjs';
+import mcp from './benches/mcp.mjs';
 import media from './benches/media.mjs';
 import mediaMemory from './benches/media-memory.mjs';
 import memory from './benches/memory.mjs';
@@ -55,6 +56,7 @@ const benches = [
   connect,
   bridge,
   bridgeP50,
+  ...mcp,
   terminal,
   terminalTmux,
   terminalEcho,

@@ -11,6 +11,7 @@ import { type SocketRow, sockets } from '../../handlers/sockets.ts';
 import { variables } from '../../lib/config.ts';
 import { DEVICE_ROWS, type DeviceRow } from '../../lib/operations/device.ts';
 import type { OperationRow } from '../../lib/operations/operation.ts';
+import { createOperations, type OperationParts } from '../../lib/operations/table.ts';
 
 const ROOMS = ['handlers', 'lib', 'storage', 'cli', 'test'];
 const DOCUMENTS = [
@@ -90,8 +91,8 @@ it('cli/README.md lists every command', async () => {
   }
 });
 
-/** Rows of the table "MCP tools": the operations that every relay has. Further ones of `lib/operations/` belong here. */
-const TOOLS: readonly OperationRow[] = DEVICE_ROWS.filter(({ isAlias }) => !isAlias);
+/** Rows of the table "MCP tools": the operations that every relay has. They need no domain to be listed. */
+const TOOLS = createOperations({} as OperationParts).rows();
 
 const cell = (text: string): string => text.replaceAll('|', '\\|');
 

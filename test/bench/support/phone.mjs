@@ -5,7 +5,7 @@ const envelope = (type, payload) => JSON.stringify({ channel: 'bridge', type, id
 const RESULT = { x: 540, y: 1200, duration_ms: 100 };
 
 /** A phone that answers every command immediately. `end()` disconnects it. */
-async function startPhone(port, token) {
+export async function startPhone(port, token) {
   const socket = await openSocket(port, authFrame({ session_token: token }));
   let frames = [];
   socket.listen({
@@ -47,4 +47,4 @@ export async function prepareTaps(stage, call) {
   return { relay: () => measure(relay), bare: () => measure(bare) };
 }
 
-const TAP = { method: 'POST', path: '/tap', body: JSON.stringify({ x: 540, y: 1200, duration_ms: 100 }) };
+export const TAP = { method: 'POST', path: '/tap', body: JSON.stringify({ x: 540, y: 1200, duration_ms: 100 }) };

@@ -1,0 +1,50 @@
+import { request as httpRequest } from 'node:http';
+import { request as httpsRequest } from 'node:https';
+import { Readable } from 'node:stream';
+import { readConfig } from '../../lib/config.ts';
+import { isLoopbackName, urlHost } from '../../lib/kit/addresses.ts';
+import { loadEnvironment } from '../environment.ts';
+import type { CommandContext } from '../output.ts';
+import { findRelay } from '../pair/mint.ts';
+import { configured, type RelayAddress } from '../relay-client.ts';
+import type { McpPairing } from './pairings.ts';
+
+/** Where the relay of a pairing is. A relay of this machine is looked for, as it may speak TLS or not. */
+export async function addressOf({ url }: McpPairing, context: CommandContext): Promise<RelayAddress> {
+  if (url !== undefined) {
+    const { hostname, port, protocol } = new URL(url);
+    const tls = protocol === 'https:';
+    return { host: hostname, port: Number(port) || (tls ? 443 : 80), tls, url };
+  }
+  const { env, places } = loadEnvironment(context.env);
+  const { config } = readConfig(env, places);
+  return (await findRelay(config)) ?? configured(config);
+}
+
+export const endpointOf = ({ host, port, tls, url }: RelayAddress): URL =>
+  new URL('/mcp', url ?? `${tls ? 'https' : 'http'}://${urlHost(host)}:${port}`);
+
+/**
+ * `fetch` over Node's own client: without a limit of time between two pieces of a stream, and for the self-signed
+ * certificate of a relay on this machine.
+ */
+export const fetchRelay: typeof fetch = (input, init = {}) =>
+  new Promise((resolve, reject) => {
+    const url = new URL(input instanceof Request ? input.url : input);
+    const request = (url.protocol === 'https:' ? httpsRequest : httpRequest)(url, {
+      method: init.method ?? 'GET',
+      headers: Object.fromEntries(new Headers(init.headers)),
+      rejectUnauthorized: !isLoopbackName(url.hostname),
+      signal: init.signal ?? undefined,
+    });
+    request.on('error', reject);
+    request.on('response', (response) => {
+      const { statusCode: status = 502 } = response;
+      const headers = new Headers();
+      for (const [name, value] of Object.entries(response.headers)) headers.set(name, [value].flat().join(', '));
+      const isEmpty = status === 204 || status === 205 || status === 304;
+      if (isEmpty) response.resume();
+      resolve(new Response(isEmpty ? null : (Readable.toWeb(response) as ReadableStream), { status, headers }));
+    });
+    request.end(typeof init.body === 'string' ? init.body : undefined);
+  });

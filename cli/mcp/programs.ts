@@ -1,0 +1,86 @@
+import { join } from 'node:path';
+import { isObject, parseJson } from '../../lib/kit/json.ts';
+
+/** The name of the server in configurations. */
+export const SERVER = 'svc-relay';
+/** A question may wait for an hour (contract 09 §7). */
+const TIMEOUT = 3_700;
+
+/** How a program starts the pipe. */
+export interface Pipe {
+  command: string;
+  args: string[];
+}
+
+export interface AgentProgram {
+  title: string;
+  /** Its configuration. */
+  file(places: { home: string; cwd: string }): string;
+  /** The lines to add to it. */
+  lines(pipe: Pipe): string;
+  /** The file with the lines added; the same text when they are there already, undefined when it cannot be read. */
+  merge(text: string, pipe: Pipe): string | undefined;
+  /** Where it takes skills from, if it does. */
+  skill?(places: { home: string }): string;
+  /** What else its user should know. */
+  note?: string;
+}
+
+/** A program whose configuration is JSON, with its servers under `key`. */
+function jsonProgram(key: string, entryOf: (pipe: Pipe) => object): Pick<AgentProgram, 'lines' | 'merge'> {
+  const write = (value: unknown): string => `${JSON.stringify(value, null, 2)}\n`;
+  return {
+    lines: (pipe) => write({ [key]: { [SERVER]: entryOf(pipe) } }),
+    merge(text, pipe) {
+      const config = text.trim() === '' ? {} : parseJson(text);
+      if (!isObject(config)) return undefined;
+      const servers = config[key] ?? {};
+      if (!isObject(servers)) return undefined;
+      if (JSON.stringify(servers[SERVER]) === JSON.stringify(entryOf(pipe))) return text;
+      return write({ ...config, [key]: { ...servers, [SERVER]: entryOf(pipe) } });
+    },
+  };
+}
+
+const quoted = (text: string): string => JSON.stringify(text);
+
+/** Programs whose agents speak MCP, by the word of `svc mcp install`. */
+export const PROGRAMS: Readonly<Record<string, AgentProgram>> = {
+  claude: {
+    title: 'Claude Code',
+    file: ({ cwd }) => join(cwd, '.mcp.json'),
+    ...jsonProgram('mcpServers', ({ command, args }) => ({ type: 'stdio', command, args })),
+    skill: ({ home }) => join(home, '.claude', 'skills', 'reach-owner', 'SKILL.md'),
+    note:
+      'For every project: claude mcp add --scope user svc-relay -- svc mcp\n' +
+      `Let questions wait for the phone: MCP_TOOL_TIMEOUT=${TIMEOUT}000 claude\n` +
+      'Permission prompts on the phone: claude -p --permission-prompt-tool mcp__svc-relay__phone_approve "..."',
+  },
+  codex: {
+    title: 'Codex',
+    file: ({ home }) => join(home, '.codex', 'config.toml'),
+    lines: ({ command, args }) =>
+      `[mcp_servers.${SERVER}]\ncommand = ${quoted(command)}\nargs = [${args.map(quoted).join(', ')}]\ntool_timeout_sec = ${TIMEOUT}\n`,
+    merge(text, pipe) {
+      if (new RegExp(`^\\s*\\[mcp_servers\\.(?:"?)${SERVER}(?:"?)\\]`, 'm').test(text)) return text;
+      const before = text === '' || text.endsWith('\n') ? text : `${text}\n`;
+      return `${before}${before === '' ? '' : '\n'}${this.lines(pipe)}`;
+    },
+    skill: ({ home }) => join(home, '.codex', 'skills', 'reach-owner', 'SKILL.md'),
+  },
+  cursor: {
+    title: 'Cursor',
+    file: ({ home }) => join(home, '.cursor', 'mcp.json'),
+    ...jsonProgram('mcpServers', ({ command, args }) => ({ command, args })),
+  },
+  gemini: {
+    title: 'Gemini CLI',
+    file: ({ home }) => join(home, '.gemini', 'settings.json'),
+    ...jsonProgram('mcpServers', ({ command, args }) => ({ command, args, timeout: TIMEOUT * 1000 })),
+  },
+  vscode: {
+    title: 'VS Code',
+    file: ({ cwd }) => join(cwd, '.vscode', 'mcp.json'),
+    ...jsonProgram('servers', ({ command, args }) => ({ type: 'stdio', command, args })),
+  },
+};

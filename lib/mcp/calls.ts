@@ -1,0 +1,113 @@
+import type { CallToolResult } from '@modelcontextprotocol/server';
+import { RelayError } from '../errors.ts';
+import type { Clock } from '../kit/clock.ts';
+import { isObject, type JsonObject } from '../kit/json.ts';
+import { visibleName } from '../kit/text.ts';
+import type { Media } from '../media/media.ts';
+import type { Actor } from '../operations/actor.ts';
+import type { Operation } from '../operations/operation.ts';
+import type { Operations } from '../operations/table.ts';
+import type { Session } from '../sessions/session.ts';
+import { errorResult, resultOf } from './results.ts';
+
+/** Milliseconds between signs of life while a call goes on: clients give up on one that is silent. */
+const PROGRESS_PERIOD = 15_000;
+
+/** On whose behalf calls are made. */
+export interface Caller {
+  /** The paired session. @throws RelayError `unauthorized` when it has ended. */
+  session(): Session;
+  /** Names the run of the agent in records (contract 09 §9). */
+  runId(): string;
+  /** Takes a place for a call. @throws RelayError `rate-limited` when too many are under way. */
+  begin(): () => void;
+}
+
+/** A call that has begun. */
+export interface StartedCall {
+  /** Never rejects with a RelayError: a refusal is a result. */
+  readonly result: Promise<CallToolResult>;
+  abort(): void;
+  /** Where signs of life go from now on; the last one that nobody has heard comes at once. */
+  follow(report: (message: string) => void): void;
+}
+
+export interface CallParts {
+  operations: Operations;
+  media: Media | undefined;
+  clock: Clock;
+}
+
+/** Begins a call of a tool. `client` is the name that the program gives itself. */
+export function startCall(
+  { operations, media, clock }: CallParts,
+  operation: Operation,
+  { args, caller, client }: { args: unknown; caller: Caller; client: string | undefined },
+): StartedCall {
+  const end = new AbortController();
+  let last: string | undefined;
+  let heard = (message: string): void => {
+    last = message;
+  };
+  const since = clock.monotonic();
+  let cancelAlive = (): void => {};
+  const alive = (): void => {
+    cancelAlive = clock.after(PROGRESS_PERIOD, () => {
+      heard(`waiting for ${Math.round((clock.monotonic() - since) / 1000)} s`);
+      alive();
+    });
+  };
+
+  async function run(): Promise<CallToolResult> {
+    let leave = (): void => {};
+    try {
+      leave = caller.begin();
+      alive();
+      const actor: Actor = {
+        kind: 'mcp',
+        session: caller.session(),
+        client: visibleName(client) || undefined,
+        runId: caller.runId(),
+      };
+      const outcome = await operations.call(operation, args, actor, end.signal, (message) => heard(message));
+      return await resultOf(operation, outcome, media);
+    } catch (error) {
+      if (error instanceof RelayError) return errorResult(error);
+      throw error;
+    } finally {
+      cancelAlive();
+      leave();
+    }
+  }
+
+  const result = run();
+  // Whoever waits for it gets its failure too.
+  result.catch(() => {});
+  return {
+    result,
+    abort: () => end.abort(),
+    follow(report) {
+      heard = report;
+      if (last !== undefined) report(last);
+    },
+  };
+}
+
+export type CallId = string | number;
+
+/** The call in a body that is one `tools/call` and no more; undefined for any other. */
+export function readCall(body: unknown): { id: CallId; name: string; args: unknown } | undefined {
+  if (!isObject(body) || body.jsonrpc !== '2.0' || body.method !== 'tools/call' || !isObject(body.params))
+    return undefined;
+  const { id, params } = body;
+  const { name, arguments: args = {} } = params;
+  const isId = typeof id === 'string' || Number.isSafeInteger(id);
+  return isId && typeof name === 'string' && isObject(args) ? { id: id as CallId, name, args } : undefined;
+}
+
+/** The id of the call that a body cancels. */
+export function readCancellation(body: unknown): CallId | undefined {
+  if (!isObject(body) || body.method !== 'notifications/cancelled') return undefined;
+  const id = (body.params as JsonObject | undefined)?.requestId;
+  return typeof id === 'string' || typeof id === 'number' ? id : undefined;
+}

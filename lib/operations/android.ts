@@ -1,0 +1,52 @@
+import type { JsonObject } from '../kit/json.ts';
+import type { JsonText } from '../web/json.ts';
+import type { Actor } from './actor.ts';
+import { DEVICE_ROWS, type DeviceRow } from './device.ts';
+import type { Operation } from './operation.ts';
+
+/** Statuses from which on a phone's answer is a refusal or a failure. */
+const FAILED = 400;
+
+/** The bridge, as far as operations need it: it reads their rows. */
+export interface PhoneControl {
+  /** Whether a phone is connected that a call of this row can reach. */
+  isOffered(row: DeviceRow): boolean;
+  command(call: {
+    route: DeviceRow;
+    query: Readonly<Record<string, string>>;
+    body?: Readonly<JsonText>;
+    signal?: AbortSignal;
+    actor: Actor;
+  }): Promise<{ status: number; body: string }>;
+}
+
+/** Device Control as operations: the rows of the routes, each once (contract 09 §7). */
+export const androidOperations = (bridge: PhoneControl): Operation[] =>
+  DEVICE_ROWS.filter(({ isAlias }) => !isAlias).map((row) => operationOf(row, bridge));
+
+function operationOf(row: DeviceRow, bridge: PhoneControl): Operation {
+  const operation: Operation<JsonObject> = {
+    ...row,
+    isGated: true,
+    isAvailable: () => bridge.isOffered(row),
+    async run({ device, ...args }, { actor, signal }) {
+      const selector: Record<string, string> = typeof device === 'string' ? { device } : {};
+      const isGet = row.method === 'GET';
+      const { status, body } = await bridge.command({
+        route: row,
+        query: isGet ? { ...textsOf(args), ...selector } : selector,
+        body: isGet ? undefined : { text: JSON.stringify(args), value: args },
+        signal,
+        actor,
+      });
+      return status < FAILED ? { json: body } : { json: body, failed: true };
+    },
+  };
+  return operation as Operation;
+}
+
+/** Arguments as a query has them. */
+const textsOf = (args: JsonObject): Record<string, string> =>
+  Object.fromEntries(
+    Object.entries(args).flatMap(([key, value]) => (value === undefined ? [] : [[key, String(value)]])),
+  );

@@ -1,0 +1,138 @@
+import * as v from 'valibot';
+import { RelayError } from '../errors.ts';
+import type { Cancel, Clock } from '../kit/clock.ts';
+import type { Answered } from '../phone/asks.ts';
+import { PHONE_GRANT, type PhoneMessaging } from '../phone/phone.ts';
+import type { Gate } from './gate.ts';
+import { filledText, input } from './input.ts';
+import type { Operation } from './operation.ts';
+import { shownCall, shownName } from './shown-call.ts';
+
+/** Milliseconds in which a question has to leave for a phone: without one, the caller is denied within 5 s (contract 09 §7). */
+const PHONE_WITHIN = 4_000;
+/** Seconds. */
+const DEFAULT_TIMEOUT = 300;
+const MAX_TIMEOUT = 3600;
+const ANSWERS = ['Allow', 'Deny', 'Deny and stop'] as const;
+const MAX_MESSAGE = 2_000;
+
+/** How long a question waits for its answer; a longer time counts as the longest (contract 09 §7). */
+export const seconds = v.optional(
+  v.pipe(
+    v.number('timeout_s must be a number'),
+    v.minValue(1, 'timeout_s must be at least 1'),
+    v.transform((given) => Math.min(given, MAX_TIMEOUT)),
+    v.description(`seconds to wait for the answer; ${DEFAULT_TIMEOUT} by default, at most ${MAX_TIMEOUT}`),
+  ),
+  DEFAULT_TIMEOUT,
+);
+
+const Input = input({
+  tool_name: filledText('tool_name', 'the tool that the agent wants to use'),
+  input: v.optional(
+    v.pipe(v.record(v.string(), v.unknown(), 'input must be an object'), v.description('its input')),
+    {},
+  ),
+  tool_use_id: v.optional(v.string('tool_use_id must be a string')),
+  timeout_s: seconds,
+});
+
+/** The answer in the form of a permission prompt of Claude Code. */
+export type Verdict = { behavior: 'allow'; updatedInput: Record<string, unknown> } | Denial;
+
+interface Denial {
+  behavior: 'deny';
+  message: string;
+  /** The agent shall stop and wait for its owner. */
+  interrupt?: true;
+}
+
+export interface ApprovalParts {
+  phone: Pick<PhoneMessaging, 'ask'>;
+  gate: Gate;
+  clock: Clock;
+}
+
+const deny = (message: string): Denial => ({ behavior: 'deny', message });
+
+/** `phone_approve`: a permission prompt that the owner answers on the phone. Everything but a plain "Allow" denies. */
+export function createApproval({ phone, gate, clock }: ApprovalParts): Operation<v.InferOutput<typeof Input>> {
+  return {
+    name: 'phone_approve',
+    title: 'Ask the owner for permission',
+    description:
+      "For permission prompts of coding agents (Claude Code: --permission-prompt-tool). Shows the owner's phone what would " +
+      'be run and waits. Answers {"behavior":"allow","updatedInput":…} or {"behavior":"deny","message":…}; no answer in ' +
+      'time, no phone and a frozen relay deny. Not for questions: use phone_ask.',
+    grant: PHONE_GRANT,
+    effect: 'act',
+    hints: { openWorld: true },
+    ignoresFreeze: true,
+    input: Input,
+    async run({ tool_name: tool, input: args, timeout_s: timeout }, { signal, progress }) {
+      const verdict = await decide({ tool, args, timeout }, signal, progress);
+      return { json: JSON.stringify(verdict) };
+    },
+  };
+
+  async function decide(
+    { tool, args, timeout }: { tool: string; args: Record<string, unknown>; timeout: number },
+    signal: AbortSignal,
+    progress?: (message: string) => void,
+  ): Promise<Verdict> {
+    const end = new AbortController();
+    let why: string | undefined;
+    const stop = (reason: string) => {
+      why ??= reason;
+      end.abort();
+    };
+    let cancelAlone: Cancel = () => {};
+    const awaitPhone = () => {
+      cancelAlone();
+      cancelAlone = clock.after(PHONE_WITHIN, () => stop('no phone is connected, so nobody could be asked'));
+    };
+    try {
+      const lease = gate.enter(({ message }) => stop(message));
+      awaitPhone();
+      try {
+        const result = await phone.ask({
+          title: `Allow ${shownName(tool)}?`,
+          text: shownCall(tool, args),
+          answers: ANSWERS,
+          urgency: 'high',
+          timeoutMs: timeout * 1000,
+          signal: AbortSignal.any([signal, end.signal]),
+          onProgress(state) {
+            if (state === 'queued') return awaitPhone();
+            cancelAlone();
+            progress?.(state === 'shown' ? 'the phone shows the request' : 'the request was sent to the phone');
+          },
+        });
+        if (result.answer !== null && why === undefined) return verdictOf(result, args);
+        return deny(
+          why ?? (signal.aborted ? 'the request was cancelled' : `the owner did not answer within ${timeout} s`),
+        );
+      } finally {
+        lease.end();
+        cancelAlone();
+      }
+    } catch (error) {
+      if (error instanceof RelayError) return deny(error.message);
+      throw error;
+    }
+  }
+}
+
+function verdictOf({ answer, by }: Answered, args: Record<string, unknown>): Verdict {
+  const text = answer.trim();
+  switch (ANSWERS.find((one) => one.toLowerCase() === text.toLowerCase())) {
+    case 'Allow':
+      return { behavior: 'allow', updatedInput: args };
+    case 'Deny':
+      return deny(`the owner denied this on ${by}`);
+    case 'Deny and stop':
+      return { ...deny(`the owner denied this on ${by}, and wants you to stop`), interrupt: true };
+    default:
+      return deny(text.slice(0, MAX_MESSAGE).toWellFormed());
+  }
+}

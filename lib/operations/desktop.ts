@@ -1,0 +1,106 @@
+import * as v from 'valibot';
+import { RelayError } from '../errors.ts';
+import type { Session } from '../sessions/session.ts';
+import type { JsonText } from '../web/json.ts';
+import type { Actor } from './actor.ts';
+import type { Operation } from './operation.ts';
+
+/** Tools in one list: desktops decide how many they advertise. */
+const MAX_TOOLS = 200;
+const Input = v.record(v.string(), v.unknown());
+/** Of the relay's own answer about desktops, no desktop's tool. */
+const HEALTH = 'desktop_health';
+/** What a tool of this name only reads. */
+const READS = /_(?:read|get|list|search|screenshot|status|info|health)(?:_|$)/;
+
+/** A tool as its desktop advertises it. */
+export interface AdvertisedTool {
+  name: string;
+  description?: string;
+  /** JSON schema of an object. */
+  inputSchema?: Readonly<Record<string, unknown>>;
+}
+
+/** Desktops, as far as operations need them. */
+export interface DesktopControl {
+  offered(): AdvertisedTool[];
+  /** Whether a tool may have this name. */
+  isTool(name: string): boolean;
+  /** Whether an answer says that the desktop did not do what was asked. */
+  isRefused(json: string): boolean;
+  call(call: {
+    tool: string;
+    args: Readonly<JsonText>;
+    query: Readonly<Record<string, string>>;
+    session: Session;
+    run: { runId?: string };
+    signal?: AbortSignal;
+    actor: Actor;
+  }): Promise<string>;
+}
+
+export interface DesktopOperationParts {
+  desktop: DesktopControl;
+}
+
+/** The tools that connected desktops advertise, as operations (contract 09 §7). */
+export function desktopOperations({ desktop }: DesktopOperationParts) {
+  const operationOf = (tool: {
+    name: string;
+    description?: string;
+    inputSchema?: Readonly<Record<string, unknown>>;
+  }) => {
+    const { name, description, inputSchema } = tool;
+    const isRead = READS.test(name);
+    const operation: Operation<Record<string, unknown>> = {
+      name,
+      title: titleOf(name),
+      description: `${description ?? 'A tool of a connected desktop.'} \`device\` names the desktop where several are connected.`,
+      grant: 'desktop',
+      effect: isRead ? 'read' : 'act',
+      hints: isRead ? {} : { destructive: true, openWorld: true },
+      isGated: true,
+      untrusted: true,
+      input: Input,
+      advertised: inputSchema ?? ANY_OBJECT,
+      async run(args, { actor, signal }) {
+        const { session, runId } = callerOf(actor);
+        const text = JSON.stringify(args);
+        const json = await desktop.call({
+          tool: name,
+          args: { text, value: args },
+          query: {},
+          session,
+          run: { runId },
+          signal,
+          actor,
+        });
+        return desktop.isRefused(json) ? { json, failed: true } : { json };
+      },
+    };
+    return operation as Operation;
+  };
+
+  return {
+    list: (): Operation[] => desktop.offered().slice(0, MAX_TOOLS).map(operationOf),
+
+    /** The operation of a tool, advertised or not: whoever calls it is told which. */
+    get(name: string): Operation | undefined {
+      if (!desktop.isTool(name) || name === HEALTH) return undefined;
+      return operationOf(desktop.offered().find((tool) => tool.name === name) ?? { name });
+    },
+  };
+}
+
+const ANY_OBJECT = { type: 'object', additionalProperties: true };
+
+function titleOf(name: string): string {
+  const words = name.slice('desktop_'.length).replaceAll('_', ' ');
+  return `Desktop: ${words}`;
+}
+
+/** A desktop answers to one session. */
+function callerOf(actor: Actor) {
+  if (actor.kind === 'operator') throw new RelayError('unauthorized', 'desktop tools need a session');
+  return actor;
+}

@@ -1,0 +1,119 @@
+import { beforeEach, describe, expect, it } from 'vitest';
+import { createLog } from '../../../lib/log.ts';
+import { type Mcp, openMcp } from '../../../lib/mcp/mcp.ts';
+import { openGate } from '../../../lib/operations/gate.ts';
+import type { Operation } from '../../../lib/operations/operation.ts';
+import { createOperations, type OperationParts } from '../../../lib/operations/table.ts';
+import type { Session } from '../../../lib/sessions/session.ts';
+import type { Sessions } from '../../../lib/sessions/sessions.ts';
+import { createStores } from '../../../storage/index.ts';
+import type { Stores } from '../../../storage/schema.ts';
+import { createTestClock, type TestClock } from '../../support/clock.ts';
+import { initialize } from '../../support/mcp.ts';
+
+const MINUTE = 60_000;
+
+let clock: TestClock;
+let stores: Stores;
+let ends: ((session: Session) => void)[];
+let living: Map<string, Session>;
+let offered: Operation[];
+
+beforeEach(() => {
+  clock = createTestClock();
+  stores = createStores('node');
+  ends = [];
+  living = new Map();
+  offered = createOperations({ bridge: { isOffered: () => true } } as unknown as OperationParts).rows() as Operation[];
+  for (const family of ['a', 'b']) living.set(family, { family, device: { name: family } } as Session);
+});
+
+async function open(): Promise<Mcp> {
+  const log = createLog('ERROR', () => {});
+  const sessions = {
+    byFamily: (family: string) => living.get(family),
+    onEnd: (listener: (session: Session) => void) => void ends.push(listener),
+    onReduce: () => {},
+  } as unknown as Sessions;
+  return openMcp({
+    version: '1',
+    operations: { list: () => offered, rows: () => [], get: () => undefined, call: () => Promise.reject() },
+    sessions,
+    gate: await openGate({ store: stores.open('freeze'), clock, log }),
+    media: undefined,
+    store: stores.open('mcp-sessions'),
+    clock,
+    log,
+  });
+}
+
+/** Sends a message; resolves with the head of the answer, whose body is read to its end. */
+async function send(mcp: Mcp, body: unknown, id?: string, family = 'a', signal?: AbortSignal) {
+  const headers: Record<string, string> = {
+    accept: 'application/json, text/event-stream',
+    'content-type': 'application/json',
+  };
+  if (id !== undefined) headers['mcp-session-id'] = id;
+  const request = new Request('http://relay/mcp', { method: body ? 'POST' : 'GET', headers, signal });
+  const response = await mcp.handle({ request, session: living.get(family) as Session, body });
+  if (body) {
+    await response.text();
+    response.sent?.(true);
+  }
+  return response;
+}
+
+const begin = async (mcp: Mcp): Promise<string> =>
+  (await send(mcp, initialize())).headers.get('mcp-session-id') as string;
+const LIST = { jsonrpc: '2.0', id: 2, method: 'tools/list' };
+
+describe('sessions of MCP', () => {
+  it('leave the memory when idle and come back unnoticed, until a day has passed', async () => {
+    const mcp = await open();
+    const id = await begin(mcp);
+    expect(mcp.count()).toBe(1);
+    await clock.advanceAsync(16 * MINUTE);
+    expect(mcp.count()).toBe(0);
+    expect(clock.pending).toBe(0);
+    expect((await send(mcp, LIST, id)).status).toBe(200);
+    expect(mcp.count()).toBe(1);
+    await clock.advanceAsync(25 * 60 * MINUTE);
+    await expect(send(mcp, LIST, id)).rejects.toMatchObject({ kind: 'not-found' });
+  });
+
+  it('come back after a restart, and not for another paired session', async () => {
+    const mcp = await open();
+    const id = await begin(mcp);
+    mcp.stop();
+    await expect(send(mcp, LIST, id)).rejects.toMatchObject({ kind: 'unavailable' });
+    const next = await open();
+    await expect(send(next, LIST, id, 'b')).rejects.toMatchObject({ kind: 'not-found' });
+    expect((await send(next, LIST, id)).status).toBe(200);
+    living.delete('a');
+    for (const end of ends) end({ family: 'a' } as Session);
+    expect(next.count()).toBe(0);
+    expect(await stores.open('mcp-sessions').getKeys()).toEqual([]);
+  });
+
+  it('are told when the list of tools is another one, once for many changes', async () => {
+    const mcp = await open();
+    const id = await begin(mcp);
+    const leave = new AbortController();
+    const listening = await send(mcp, undefined, id, 'a', leave.signal);
+    const reader = (listening.content as ReadableStream<Uint8Array>).getReader();
+    const read = async () => new TextDecoder().decode((await reader.read()).value);
+    expect(await read()).toBe(': \n\n');
+    mcp.devicesChanged();
+    await clock.advanceAsync(200);
+    offered = offered.slice(1);
+    for (let change = 0; change < 5; change++) mcp.devicesChanged();
+    await clock.advanceAsync(200);
+    const text = await read();
+    expect(text.match(/list_changed/g)).toHaveLength(1);
+    await clock.advanceAsync(30 * MINUTE);
+    expect(mcp.count()).toBe(1);
+    await reader.cancel();
+    await clock.advanceAsync(30 * MINUTE);
+    expect(mcp.count()).toBe(0);
+  });
+});
