@@ -34,6 +34,10 @@ export async function openGate({ store, clock, log }: GateParts) {
   const leases = new Set<(why: RelayError) => void>();
   const listeners = new Set<(freeze: Freeze | undefined) => void>();
   let freeze: Freeze | undefined = (await store.getItem(KEY)) ?? undefined;
+  /** What the store has, as far as is known. */
+  let stored = freeze;
+  /** An end that is being stored. */
+  let ending: Promise<void> | undefined;
   let cancelRetry: (() => void) | undefined;
   if (freeze) log.warn(`still ${frozenText(freeze)}`);
 
@@ -46,14 +50,14 @@ export async function openGate({ store, clock, log }: GateParts) {
 
   async function save(): Promise<boolean> {
     const wanted = freeze;
-    if (!wanted) return true;
     try {
-      await store.setItem(KEY, wanted);
+      if (wanted) await store.setItem(KEY, wanted);
+      stored = wanted;
+      // It may have ended in the meantime, before this was stored.
+      if (!freeze) await store.removeItem(KEY);
     } catch {
       return false;
     }
-    // It may have ended in the meantime, before this was stored.
-    if (!freeze) await store.removeItem(KEY);
     return true;
   }
 
@@ -65,6 +69,44 @@ export async function openGate({ store, clock, log }: GateParts) {
     if (!(await save())) return;
     cancelRetry?.();
     cancelRetry = undefined;
+  }
+
+  function begin(by: string, reason: string): Freeze {
+    const shown = visibleLine(reason).trim().slice(0, MAX_REASON).toWellFormed();
+    const begun: Freeze = {
+      frozen: true,
+      since: Math.floor(seconds(clock)),
+      by,
+      reason: shown === '' ? null : shown,
+    };
+    freeze = begun;
+    const why = error(begun);
+    const stopped = [...leases];
+    leases.clear();
+    for (const stop of stopped) {
+      try {
+        stop(why);
+      } catch (failure) {
+        log.error(`a call could not be stopped: ${describeError(failure)}`);
+      }
+    }
+    log.warn(`${frozenText(begun)}; stopped ${stopped.length}`);
+    announce();
+    return begun;
+  }
+
+  async function end(by: string): Promise<void> {
+    try {
+      await store.removeItem(KEY);
+    } catch (cause) {
+      throw notStored(cause);
+    }
+    cancelRetry?.();
+    cancelRetry = undefined;
+    freeze = undefined;
+    stored = undefined;
+    log.warn(`no longer frozen, by ${by}`);
+    announce();
   }
 
   return {
@@ -94,51 +136,26 @@ export async function openGate({ store, clock, log }: GateParts) {
     },
 
     /**
-     * Freezes the relay; a second call changes nothing. `by` is the name of a device, or `operator`.
+     * Freezes the relay; a second call changes nothing. `by` is the name of a device, or `operator`. Resolves once it is
+     * stored, whichever call has begun it.
      * @throws RelayError `unavailable` when it is in effect, but could not be stored (contract 01 §6.7).
      */
     async freeze(by: string, reason: string): Promise<Freeze> {
-      if (freeze) return freeze;
-      const shown = visibleLine(reason).trim().slice(0, MAX_REASON).toWellFormed();
-      const begun: Freeze = {
-        frozen: true,
-        since: Math.floor(seconds(clock)),
-        by,
-        reason: shown === '' ? null : shown,
-      };
-      freeze = begun;
-      const why = error(begun);
-      const stopped = [...leases];
-      leases.clear();
-      for (const stop of stopped) {
-        try {
-          stop(why);
-        } catch (failure) {
-          log.error(`a call could not be stopped: ${describeError(failure)}`);
-        }
-      }
-      log.warn(`${frozenText(begun)}; stopped ${stopped.length}`);
-      announce();
-      if (await save()) return begun;
+      // An end that was asked for before must not undo this.
+      while (ending) await ending.catch(() => {});
+      const begun = freeze ?? begin(by, reason);
+      if (stored === begun || (await save())) return begun;
       retry();
       throw appliedOnly('the relay is frozen');
     },
 
     /** Ends the freeze. @throws RelayError `unavailable` when that cannot be stored: the relay stays frozen. */
     async thaw(by: string): Promise<void> {
-      const ended = freeze;
-      if (!ended) return;
-      try {
-        await store.removeItem(KEY);
-      } catch (cause) {
-        throw notStored(cause);
-      }
-      if (freeze !== ended) return;
-      cancelRetry?.();
-      cancelRetry = undefined;
-      freeze = undefined;
-      log.warn(`no longer frozen, by ${by}`);
-      announce();
+      if (!freeze) return;
+      ending ??= end(by).finally(() => {
+        ending = undefined;
+      });
+      await ending;
     },
 
     stop(): void {

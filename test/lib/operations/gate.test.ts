@@ -77,6 +77,54 @@ describe('the gate (contract 09 §3)', () => {
     expect((await again()).state()).toBeDefined();
   });
 
+  it('tells nobody that it is frozen for good before that is stored', async () => {
+    const { store, state } = failing();
+    const { gate, again } = await setUp(store);
+    state.isBroken = true;
+    await expect(gate.freeze('Pixel', 'x')).rejects.toMatchObject({ kind: 'unavailable' });
+    await expect(gate.freeze('operator', '')).rejects.toMatchObject({ kind: 'unavailable' });
+    state.isBroken = false;
+    await gate.freeze('operator', '');
+    expect((await again()).state()).toMatchObject({ by: 'Pixel' });
+  });
+
+  it('is frozen after an end and a freeze that come at once, in this order', async () => {
+    const { gate, again } = await setUp();
+    await gate.freeze('Pixel', 'x');
+    const thawed = gate.thaw('tablet');
+    const frozen = gate.freeze('watch', 'y');
+    await Promise.all([thawed, frozen]);
+    expect(gate.state()).toMatchObject({ by: 'watch', reason: 'y' });
+    expect((await again()).state()).toEqual(gate.state());
+  });
+
+  it('is not frozen again by a restart when the record of an ended freeze could not be removed at first', async () => {
+    const { store } = failing();
+    let removals = 0;
+    let release = () => {};
+    const slow = {
+      ...store,
+      async setItem(...args: Parameters<typeof store.setItem>) {
+        await new Promise<void>((resolve) => {
+          release = resolve;
+        });
+        return store.setItem(...args);
+      },
+      async removeItem(...args: Parameters<typeof store.removeItem>) {
+        if (++removals === 2) throw new Error('EIO');
+        return store.removeItem(...args);
+      },
+    } as Store<'freeze'>;
+    const { gate, clock, again } = await setUp(slow);
+    const freezing = gate.freeze('Pixel', '').catch((error) => error);
+    await gate.thaw('Pixel');
+    release();
+    await freezing;
+    await clock.advanceAsync(5_000);
+    expect(gate.state()).toBeUndefined();
+    expect((await again()).state()).toBeUndefined();
+  });
+
   it('whatever comes in whatever order, memory and store agree in the end', async () => {
     const step = fc.constantFrom('freeze', 'thaw', 'wait');
     await fc.assert(
