@@ -1,5 +1,6 @@
 import type { Metadata } from '../../storage/schema.ts';
 import { RelayError } from '../errors.ts';
+import { visible } from '../kit/text.ts';
 import { endsAsking, MAX_OPTIONS, optionsIn } from './options.ts';
 
 export const MAX_ANSWERS = MAX_OPTIONS;
@@ -14,9 +15,9 @@ const CONTROLS = /[\p{Cc}\p{Zl}\p{Zp}\u061c\u200e\u200f\u202a-\u202e\u2066-\u206
 /** Whether a message waits for an answer. Its metadata says so: the relay fills it in. */
 export const isQuestion = ({ question }: Metadata): boolean => question === true;
 
-/** The answers that a message offers, as its metadata names them. None where they break the limits. */
+/** The answers that a message offers, as its metadata names them, trimmed. None where they break the limits. */
 export const answersOf = ({ answers }: { readonly answers?: unknown }): readonly string[] =>
-  areFit(answers) ? answers : [];
+  areFit(answers) ? answers.map((answer) => answer.trim()) : [];
 
 /**
  * Reads `answers` of `POST /phone/message` (contract 09 §10): trimmed, undefined when there are none.
@@ -65,11 +66,14 @@ function readQuestion(text: string, metadata: Metadata): { answers: readonly str
 const isFit = (value: unknown): value is string =>
   typeof value === 'string' &&
   value.length <= MAX_ANSWER &&
-  value.trim() !== '' &&
+  appearanceOf(value) !== '' &&
   value.isWellFormed() &&
   !CONTROLS.test(value);
 
-const areDistinct = (answers: readonly string[]): boolean => new Set(answers).size === answers.length;
+/** What an owner sees of an answer: two that differ in an invisible character alone look the same. */
+const appearanceOf = (answer: string): string => visible(answer).normalize('NFC').replaceAll(/\s+/g, ' ').trim();
+
+const areDistinct = (answers: readonly string[]): boolean => new Set(answers.map(appearanceOf)).size === answers.length;
 
 const areFit = (value: unknown): value is string[] =>
   Array.isArray(value) && value.length >= 1 && value.length <= MAX_ANSWERS && value.every(isFit) && areDistinct(value);

@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { optionsIn } from '../../../lib/phone/options.ts';
-import { answersOf, isQuestion, readAnswers, withAnswers } from '../../../lib/phone/question.ts';
+import { answersOf, isAnswerAt, isQuestion, readAnswers, withAnswers } from '../../../lib/phone/question.ts';
 import type { Metadata } from '../../../storage/schema.ts';
 
 const YES_NO = { question: true, answers: ['Yes', 'No'] };
@@ -101,8 +101,26 @@ describe('09 §10: answers of a request', () => {
     [[null]],
     [['a', 'a']],
     [['a', ' a']],
+    [['Yes', 'Ye\u200bs']],
+    [['Yes', 'Yes\u2060']],
+    [['caf\u00e9', 'cafe\u0301']],
+    [['go on', 'go\u00a0 on']],
+    [['\u200b']],
+    [['\u3164', 'No']],
   ])('%o are refused', (given) => {
     expect(() => readAnswers(given)).toThrow(/answers/);
+  });
+});
+
+describe('09 §10: answers that the metadata names', () => {
+  it('are trimmed, so that a tap names the one that was shown', () => {
+    const { answers } = withAnswers('Go?', { answers: [' Yes', 'No '] }) as { answers: string[] };
+    expect(answers).toEqual(['Yes', 'No']);
+    expect(isAnswerAt(answers, 1, 'No')).toBe(true);
+  });
+
+  it.each([[['Yes', ' Yes']], [['Yes', 'Ye\u200ds']]])('%o do not count', (answers) => {
+    expect(withAnswers('Report.', { answers })).toEqual({});
   });
 });
 
