@@ -23,6 +23,8 @@ export interface LaunchRequest {
   /** Shell that the client prefers. */
   shell?: string;
   size: Size;
+  /** The agent's run that opens the shell; absent for the owner's own hands (contract 09 §3). */
+  runId?: string;
 }
 
 export interface LaunchOptions {
@@ -78,7 +80,7 @@ export function createLauncher({ host, config, clock, log }: LauncherParts) {
 
     /** Attaches to a tmux session, or starts a shell. */
     async launch(
-      { name, shell: wanted, size }: LaunchRequest,
+      { name, shell: wanted, size, runId }: LaunchRequest,
       { isGone, owner, onStart, onChange }: LaunchOptions,
     ): Promise<LaunchResult> {
       const tmux = await usableTmux();
@@ -88,7 +90,8 @@ export function createLauncher({ host, config, clock, log }: LauncherParts) {
       const reattach = target !== undefined && (await tmux?.exists(target)) === true;
       const replay = reattach ? await tmux?.capture(target) : undefined;
       const file = target === undefined ? shell : tmux?.file;
-      const args = target === undefined ? ['-l'] : await tmux?.attachArguments(target, name, shell, owner);
+      const ofRun = runId !== undefined && !reattach;
+      const args = target === undefined ? ['-l'] : await tmux?.attachArguments(target, { name, shell, owner, ofRun });
       const env = childEnvironment(host.env, name);
       const mark = bytesToHex(randomBytes(16));
       // Not for a tmux client: the server that it may start would pass the mark on to the shells of other devices.

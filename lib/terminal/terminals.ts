@@ -57,8 +57,6 @@ export type KillResult =
 export interface AttachRequest extends LaunchRequest {
   /** Characters that the client takes without having rendered them; absent for a client that does not acknowledge. */
   window?: number;
-  /** The agent's run that opens the shell; absent for the owner's own hands (contract 09 §3). */
-  runId?: string;
 }
 
 /** Sessions of one connection, in the order in which they were attached. */
@@ -206,13 +204,21 @@ export function createTerminals({ host, config, sessions, gate, clock, log }: Te
     for (const session of running.keys()) if (runShells.isOfRun(session)) session.dispatch('frozen');
     const names = runShells.take();
     const tmux = await launcher?.tmux();
-    if (tmux) await Promise.all(names.map((name) => killTmux(tmux, tmuxName(name))));
+    if (!tmux) return;
+    await Promise.all(names.map((name) => killTmux(tmux, tmuxName(name))));
+    // Those of an earlier process, and others that are not remembered.
+    await Promise.all((await tmux.ofRuns()).map((id) => tmux.end(id)));
+  }
+
+  function stopRuns(): void {
+    endRunShells().catch((error) => log.error(`shells of an agent's run may go on: ${describeError(error)}`));
   }
 
   gate.onChange((freeze) => {
-    if (!freeze) return;
-    endRunShells().catch((error) => log.error(`shells of an agent's run may go on: ${describeError(error)}`));
+    if (freeze) stopRuns();
   });
+  // The last process may have ended before it had ended them.
+  if (frozen()) stopRuns();
 
   /** Why a run of an agent may not open a shell. */
   function frozen(): Extract<AttachResult, { kind: 'frozen' }> | undefined {

@@ -18,6 +18,8 @@ const MAX_REPLAY = 65_536;
 
 /** Option of a tmux session for each device that has attached it: it is kept exactly as long as the shell. */
 const OWNER_OPTION = '@svc-device-';
+/** Option of a tmux session that a run of an agent has opened. */
+const RUN_OPTION = '@svc-run';
 
 const configuration = (
   socket: string,
@@ -164,13 +166,20 @@ export function createTmux(file: string, { host, agentHome, log }: TmuxParts) {
       },
     },
 
-    /** Arguments of a client that attaches to a session, or creates it with a login shell; the session notes its device. */
-    async attachArguments(tmuxName: string, name: string, shell: string, owner: Owner): Promise<string[]> {
+    /**
+     * Arguments of a client that attaches to a session, or creates it with a login shell; the session notes its device, and
+     * whether it is `ofRun`.
+     */
+    async attachArguments(
+      tmuxName: string,
+      { name, shell, owner, ofRun }: { name: string; shell: string; owner: Owner; ofRun: boolean },
+    ): Promise<string[]> {
       // tmux expands formats in `-s`. Nothing of it is a shell string: env and the shell get their arguments as they are.
       const session = argument(tmuxName.replaceAll('#', '##'));
       const words = ['env', argument(`${SESSION_VARIABLE}=${name}`), argument(shell), '-l'];
       const note = ['set-option', OWNER_OPTION + owner.family, owner.device || '-'];
-      return [...(await common()), 'new-session', '-A', '-s', session, ...words, ';', ...note];
+      const mark = ofRun ? [';', 'set-option', RUN_OPTION, '1'] : [];
+      return [...(await common()), 'new-session', '-A', '-s', session, ...words, ';', ...note, ...mark];
     },
 
     exists: async (tmuxName: string): Promise<boolean> => (await run(['has-session', '-t', target(tmuxName)])).ok,
@@ -186,6 +195,12 @@ export function createTmux(file: string, { host, agentHome, log }: TmuxParts) {
         return id === undefined || name === undefined ? [] : [{ id, name: unescaped(name) }];
       });
       return Promise.all(found.map(async (shell) => ({ ...shell, owners: await ownersOf(shell.id) })));
+    },
+
+    /** Ids of the sessions that runs of agents have opened. @throws Error when that cannot be told. */
+    async ofRuns(): Promise<string[]> {
+      const stdout = (await ask(['list-sessions', '-F', `#{session_id} #{${RUN_OPTION}}`])) ?? '';
+      return stdout.split('\n').flatMap((line) => /^(\$\d+) 1$/.exec(line)?.[1] ?? []);
     },
 
     /** Where the programs of a session come from; undefined when it is gone. @throws Error when that cannot be told. */

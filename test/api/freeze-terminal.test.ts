@@ -1,5 +1,11 @@
 import { expect, test, vi } from 'vitest';
+import { RelayError } from '../../lib/errors.ts';
+import { systemClock } from '../../lib/kit/clock.ts';
+import { createTerminals } from '../../lib/terminal/terminals.ts';
 import { cleanups } from '../support/built-relay.ts';
+import { createTestHost } from '../support/host.ts';
+import { PATIENCE } from '../support/limits.ts';
+import { createTestLog } from '../support/log.ts';
 import { bearer, describeOnNode, post } from '../support/relay.ts';
 import { attach, exists, hasProgram, pairTerminal, shellsOf, startTerminalRelay } from '../support/terminal.ts';
 
@@ -38,3 +44,38 @@ describeOnNode.each(hasProgram('tmux') ? [false, true] : [false])(
     });
   },
 );
+
+describeOnNode('shells of the process before (contract 09 §3)', () => {
+  test.skipIf(!hasProgram('tmux'))(
+    "those of an agent's run end when the relay starts frozen; the owner's go on",
+    async () => {
+      const target = await startTerminalRelay({ tmux: true });
+      cleanup.push(() => target.stop());
+      const { client } = await pairTerminal(target);
+      const own = await attach(client, 'own-before');
+      await own.shows('ready>');
+      await attach(client, 'own-before', { runId: 'run-1' });
+      const ofRun = await attach(client, 'run-before', { runId: 'run-1' });
+      await ofRun.shows('ready>');
+
+      const { agentHome } = target;
+      const env = { PATH: process.env.PATH ?? '', HOME: agentHome, SHELL: '/bin/bash', TMUX_TMPDIR: agentHome };
+      const next = createTerminals({
+        host: createTestHost({ agentHome, env }),
+        config: { terminalShell: undefined, terminalTmux: true, terminalGraceSeconds: 0 },
+        sessions: target.relay.sessions,
+        gate: {
+          requireThawed() {
+            throw new RelayError('locked', 'frozen by operator');
+          },
+          onChange: () => () => {},
+        },
+        clock: systemClock,
+        log: createTestLog(),
+      });
+      cleanup.push(() => next.stop());
+      await vi.waitFor(() => expect(shellsOf('run-before')).toEqual([]), { timeout: PATIENCE });
+      expect(shellsOf('own-before')).not.toEqual([]);
+    },
+  );
+});

@@ -161,7 +161,12 @@ describe('tmux commands (contract 02 §3.5)', () => {
 
   test('escape names that would end a command or be a format', async () => {
     const { tmux } = fakeHost();
-    const args = await tmux.attachArguments('svc-#(id);', '#(id);', '/bin/bash', OWNER);
+    const args = await tmux.attachArguments('svc-#(id);', {
+      name: '#(id);',
+      shell: '/bin/bash',
+      owner: OWNER,
+      ofRun: false,
+    });
     expect(args.slice(5)).toEqual([
       'new-session',
       '-A',
