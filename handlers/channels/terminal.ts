@@ -82,7 +82,9 @@ async function attach(terminals: Terminals, connection: Connection, message: Mes
       'invalid_request',
     );
   const shell = typeof payload.shell === 'string' ? payload.shell : undefined;
-  const runId = typeof payload.run_id === 'string' && payload.run_id !== '' ? payload.run_id : undefined;
+  const { run_id: run = '' } = payload;
+  // An id of the wrong type is an agent's all the same: only without one are these its owner's hands.
+  const runId = run === null || run === '' ? undefined : typeof run === 'string' ? run : 'unnamed';
   const hasTmux = await terminals.hasTmux();
   const viewer = createViewer(connection, { id, name, hasTmux });
   const result = await terminals.attach(connection, { name, shell, size, window, runId }, viewer);

@@ -255,6 +255,10 @@ export function createTerminals({ host, config, sessions, gate, clock, log }: Te
       if (attachments.sessions.size >= MAX_PER_SOCKET) return { kind: 'full', limit: MAX_PER_SOCKET, of: 'socket' };
       const attempt = { cancelled: false };
       attachments.attempt = attempt;
+      let wasFrozen = false;
+      const unfollow = gate.onChange((freeze) => {
+        wasFrozen ||= freeze !== undefined;
+      });
       try {
         const opened = await open(connection, request, () => attempt.cancelled || isStopping || !connection.isOpen);
         if (opened.kind !== 'started') return opened;
@@ -262,10 +266,11 @@ export function createTerminals({ host, config, sessions, gate, clock, log }: Te
         attachments.sessions.set(name, session);
         runShells.opened(session, { name, runId, reattach: shown.reattach });
         session.open(viewer, { window, ...shown });
-        // It may have been frozen while the shell was started.
-        if (runId !== undefined && frozen()) await endRunShells();
+        // A freeze while the shell was started has missed it, also one that is over.
+        if (runId !== undefined && wasFrozen) await endRunShells();
         return { kind: 'attached' };
       } finally {
+        unfollow();
         attachments.attempt = undefined;
       }
     },

@@ -39,6 +39,11 @@ describeOnNode.each(hasProgram('tmux') ? [false, true] : [false])(
       client.send('terminal', 'terminal.attach', { session_name: 'next', cols: 80, rows: 24, run_id: 'run-2' }, 'next');
       const refused = await client.next({ channel: 'terminal', id: 'next' });
       expect(refused).toMatchObject({ type: 'terminal.error', payload: { error: 'frozen', session_name: 'next' } });
+      for (const run_id of [7, ['run-2'], false]) {
+        client.send('terminal', 'terminal.attach', { session_name: 'next', cols: 80, rows: 24, run_id }, 'odd');
+        const odd = await client.next({ channel: 'terminal', id: 'odd' });
+        expect(odd).toMatchObject({ type: 'terminal.error', payload: { error: 'frozen' } });
+      }
       const more = await attach(client, 'more');
       await more.shows('ready>');
     });

@@ -135,6 +135,27 @@ describe('terminal sessions', () => {
     );
   });
 
+  test("a freeze that is over before a run's shell has started ends it all the same (contract 09 §3)", async () => {
+    const listeners = new Set<Parameters<TerminalsParts['gate']['onChange']>[0]>();
+    const onChange = (listener: Parameters<TerminalsParts['gate']['onChange']>[0]) => {
+      listeners.add(listener);
+      return () => void listeners.delete(listener);
+    };
+    const terminals = create({ gate: { requireThawed() {}, onChange } });
+    const ofRun = createViewer();
+    const own = createViewer();
+    const attaching = [
+      terminals.attach(connect(), { name: 'a', size: SIZE, runId: 'run-1' }, ofRun.viewer),
+      terminals.attach(connect(), { name: 'b', size: SIZE }, own.viewer),
+    ];
+    for (const listener of listeners) listener({ frozen: true, since: 1, by: 'operator', reason: null });
+    for (const listener of listeners) listener(undefined);
+    await Promise.all(attaching);
+    expect(ofRun.seen.at(-1)).toMatch(/^detached: frozen/);
+    expect(own.seen).toEqual([expect.stringMatching(/^attached/)]);
+    expect(listeners.size).toBe(1);
+  });
+
   test('keeps characters whole across reads, and replaces invalid bytes', async () => {
     const terminals = create();
     const { viewer, seen } = createViewer();
