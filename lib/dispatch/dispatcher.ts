@@ -3,7 +3,7 @@ import { RelayError } from '../errors.ts';
 import type { Clock } from '../kit/clock.ts';
 import type { Log } from '../log.ts';
 import { type Actor, type ActorRecord, describeActor, recordOf } from '../operations/actor.ts';
-import type { Gate } from '../operations/gate.ts';
+import type { Gate, Lease } from '../operations/gate.ts';
 import { encodeEnvelope, type Payload } from '../socket/envelope.ts';
 import { openActivity } from './activity.ts';
 import { createCommands, type Outcome, OWNER_TIMEOUT } from './commands.ts';
@@ -186,11 +186,14 @@ export async function openDispatcher<R extends CommandRecord, Target, Response, 
       link.sendFrame(encodeEnvelope(channel, 'command.waiting', confirmed, crypto.randomUUID()));
     },
 
-    /** Takes up the commands that were under way on a socket which outlived a sleep (edge). */
+    /**
+     * Takes up the commands that were under way on a socket which outlived a sleep (edge). Those that a freeze ended right
+     * before it, so that their records were not stored, end now.
+     */
     restore(link: Link, targetOf: (record: R) => Target): void {
       for (const { record, timeLeft, save, extend } of activity.takeInterrupted(link.id)) {
         const { request_id: id } = record;
-        const lease = gate.state() ? undefined : gate.enter((why) => cancel(id, link, why));
+        let lease: Lease | undefined;
         commands.open({
           id,
           owner: link,
@@ -207,6 +210,11 @@ export async function openDispatcher<R extends CommandRecord, Target, Response, 
             changed?.(record);
           },
         });
+        try {
+          lease = gate.enter((why) => cancel(id, link, why));
+        } catch (error) {
+          cancel(id, link, error as RelayError);
+        }
       }
     },
 

@@ -45,6 +45,25 @@ describe('contract 00: a bridge command under way when the object is evicted', (
     expect(object.relay.bridge.pendingCount()).toBe(0);
   });
 
+  it.each(['before', 'after'])('ends with a freeze that comes right %s it (contract 09 §3)', async (when) => {
+    const object = await startEvictedRelay();
+    const phone = await phoneOf(object);
+    command(object, '/clipboard');
+    const reason = { frozen: true, since: 1, by: 'operator', reason: null } as const;
+    // Stored by a process that ended before it had stored the record of the command.
+    if (when === 'before') await object.stores.open('freeze').setItem('freeze', reason);
+    await object.evict();
+    if (when === 'after') await object.relay.gate.freeze('operator', '');
+    const request_id = requestId(phone, 'bridge.command');
+    expect(phone.received('bridge.cancel')).toEqual([{ request_id, reason: 'frozen' }]);
+    phone.send('bridge', 'bridge.response', { request_id, status: 200, result: {} });
+    expect(object.relay.bridge.pendingCount()).toBe(0);
+    const ended = [{ decision: 'frozen', error: 'frozen by operator', response_status: null }];
+    expect(object.relay.bridge.activity(9)).toMatchObject(ended);
+    await object.evict();
+    expect(object.relay.bridge.activity(9)).toMatchObject(ended);
+  });
+
   it('times out at its time', async () => {
     const object = await startEvictedRelay();
     await phoneOf(object);
