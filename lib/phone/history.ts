@@ -224,9 +224,9 @@ export async function openHistory({ store, log, changed: notify }: HistoryParts)
     },
 
     /** Whether this very reply has arrived before: the phone sends it again when it has missed the acknowledgement. */
-    hasReply({ message_id, chat_id, text }: Reply): boolean {
+    hasReply({ message_id, chat_id, reply_to, text }: Reply): boolean {
       const item = find('reply', message_id);
-      return item !== undefined && item.text === text && item.chat_id === chat_id;
+      return item?.text === text && item.chat_id === chat_id && item.reply_to === reply_to;
     },
 
     /** A reply could not be stored after all. */

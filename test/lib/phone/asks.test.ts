@@ -120,6 +120,37 @@ it('09 §10: free text is an answer without an index, and so is a tap that does 
   }
 });
 
+it('09 §7: a phone that numbers its replies from 1 again answers the next question, too', async () => {
+  const { phone, connect, ask } = await setup();
+  const link = connect('Pixel');
+  for (let question = 1; question <= 2; question++) {
+    const answered = ask();
+    const { message_id: replyTo } = link.question;
+    await phone.reply(link, { text: 'yes', message_id: 1, reply_to: replyTo, answer_index: 0 }, 'r');
+    expect(phone.listening()).toBe(1);
+    expect(await answered).toMatchObject({ answer: 'yes', answer_index: 0 });
+  }
+});
+
+it('09 §7: nothing stays of many questions, answered or left by their phone', async () => {
+  const { phone, clock, connect, ask } = await setup();
+  const link = connect('Pixel');
+  for (let question = 1; question <= 500; question++) {
+    const answered = ask();
+    const { message_id: replyTo } = link.question;
+    await phone.reply(link, { text: 'yes', message_id: `r${question}`, reply_to: replyTo, answer_index: 0 }, 'r');
+    expect((await answered).answer).toBe('yes');
+  }
+  const open = Array.from({ length: 256 }, () => ask());
+  await expect(ask()).rejects.toMatchObject({ kind: 'rate-limited' });
+  phone.ended(link);
+  await clock.advanceAsync(60_000);
+  expect(new Set((await Promise.all(open)).map((result) => 'reason' in result && result.reason))).toEqual(
+    new Set(['timeout']),
+  );
+  expect(phone.queued()).toEqual([]);
+});
+
 it('09 §7: other replies are nobody else’s answer', async () => {
   const { phone, clock, connect, ask, unread } = await setup();
   const pixel = connect('Pixel 9');
