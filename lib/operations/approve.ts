@@ -55,7 +55,7 @@ export interface ApprovalParts {
 
 const deny = (message: string): Denial => ({ behavior: 'deny', message });
 
-/** `phone_approve`: a permission prompt that the owner answers on the phone. Everything but a plain "Allow" denies. */
+/** `phone_approve`: a permission prompt that the owner answers on the phone. Everything but a tap on "Allow" denies. */
 export function createApproval({ phone, gate, clock }: ApprovalParts): Operation<v.InferOutput<typeof Input>> {
   return {
     name: 'phone_approve',
@@ -123,9 +123,9 @@ export function createApproval({ phone, gate, clock }: ApprovalParts): Operation
   }
 }
 
-function verdictOf({ answer, by }: Answered, args: Record<string, unknown>): Verdict {
-  const text = answer.trim();
-  switch (ANSWERS.find((one) => one.toLowerCase() === text.toLowerCase())) {
+/** Only a tapped answer counts: a text that the owner typed denies, and tells the agent what to do instead. */
+function verdictOf({ answer, answer_index: index, by }: Answered, args: Record<string, unknown>): Verdict {
+  switch (index === undefined ? undefined : ANSWERS[index]) {
     case 'Allow':
       return { behavior: 'allow', updatedInput: args };
     case 'Deny':
@@ -133,6 +133,6 @@ function verdictOf({ answer, by }: Answered, args: Record<string, unknown>): Ver
     case 'Deny and stop':
       return { ...deny(`the owner denied this on ${by}, and wants you to stop`), interrupt: true };
     default:
-      return deny(text.slice(0, MAX_MESSAGE).toWellFormed());
+      return deny(answer.trim().slice(0, MAX_MESSAGE).toWellFormed());
   }
 }

@@ -9,7 +9,6 @@ import type { Operation, Outcome } from './operation.ts';
 
 /** Milliseconds for which a message that was delivered may still turn out to be shown. */
 const SHOWN_WITHIN = 2_000;
-const SHOWN_PERIOD = 200;
 /** Replies in one answer, and characters of each. */
 const MAX_REPLIES = 50;
 const MAX_REPLY = 16_384;
@@ -71,20 +70,10 @@ export function phoneOperations({ phone, gate, clock }: PhoneOperationParts): Op
     async run({ urgency, ...message }, { signal }) {
       const pushed = await phone.push({ ...message, surfacing: surfacingOf(urgency) });
       const { messageId, delivered } = pushed;
-      const state = delivered ? await settledState(messageId, signal) : 'queued';
+      const state = delivered ? ((await phone.stateWithin(messageId, SHOWN_WITHIN, signal)) ?? 'sent') : 'queued';
       return answer({ message_id: messageId, delivered, state });
     },
   };
-
-  /** The state of a message, as soon as it is shown or a moment has passed. */
-  async function settledState(messageId: string, signal: AbortSignal): Promise<string> {
-    for (let waited = 0; ; waited += SHOWN_PERIOD) {
-      const { items } = phone.history({ since: 0, limit: Number.POSITIVE_INFINITY });
-      const state = items.findLast((item) => item.kind === 'message' && item.message_id === messageId)?.state ?? 'sent';
-      if (state !== 'sent' || waited >= SHOWN_WITHIN || signal.aborted) return state;
-      await new Promise<void>((resolve) => void clock.after(SHOWN_PERIOD, resolve));
-    }
-  }
 
   const ask: Operation<v.InferOutput<typeof AskInput>> = {
     name: 'phone_ask',

@@ -223,6 +223,12 @@ export async function openHistory({ store, log, changed: notify }: HistoryParts)
       if (reply_to !== null) this.became(reply_to, 'answered');
     },
 
+    /** What has become of a message; undefined for one that is not known any more. */
+    stateOf(messageId: string): MessageState | undefined {
+      const item = find('message', messageId);
+      return item?.kind === 'message' ? item.state : undefined;
+    },
+
     /** Whether this very reply has arrived before: the phone sends it again when it has missed the acknowledgement. */
     hasReply({ message_id, chat_id, reply_to, text }: Reply): boolean {
       const item = find('reply', message_id);

@@ -2,6 +2,7 @@ import type { PhoneHistoryItem, PhoneMessage, QueuedMessage, Reply, Store } from
 import { describeError, RelayError } from '../errors.ts';
 import { type Cancel, type Clock, seconds } from '../kit/clock.ts';
 import { isObject } from '../kit/json.ts';
+import { withTimeout } from '../kit/timeouts.ts';
 import type { Log } from '../log.ts';
 import { isGranted } from '../sessions/grants.ts';
 import type { Session } from '../sessions/session.ts';
@@ -18,7 +19,7 @@ import {
   type Step,
   transition,
 } from './delivery.ts';
-import { type Closed, closedBy, type HistoryPage, openHistory } from './history.ts';
+import { type Closed, closedBy, type HistoryPage, type MessageState, openHistory } from './history.ts';
 import { readMessage } from './message.ts';
 import { isQuestion } from './question.ts';
 import { createReplies, type Handout, type Poll } from './replies.ts';
@@ -105,6 +106,8 @@ export async function openPhoneMessaging(parts: PhoneParts) {
   let isDispatching = false;
   /** When the oldest queued question expires, epoch milliseconds. */
   let expiry: { at: number | null; cancel: Cancel } = { at: null, cancel() {} };
+  /** Called with each message whose state changes. */
+  const watchers = new Set<(messageId: string) => void>();
   const asks = createAsks({ clock, log, push: (body) => push(body, true), withdraw });
 
   /** Tells the sockets that get copies what has become of messages and replies, and others what changed. */
@@ -115,7 +118,10 @@ export async function openPhoneMessaging(parts: PhoneParts) {
       for (const link of [...mirrors]) {
         if (mayGet(link)) link.send(CHANNEL, 'proactive.history', { seq, kind, message_id, state });
       }
-      if (kind === 'message') announceEnd(message_id, closedBy(item));
+      if (kind === 'message') {
+        announceEnd(message_id, closedBy(item));
+        for (const watcher of [...watchers]) watcher(message_id);
+      }
     }
     asks.changed(items);
     parts.changed?.(state.queue.length, latest);
@@ -412,6 +418,25 @@ export async function openPhoneMessaging(parts: PhoneParts) {
 
     /** Asks a question and waits for the answer. */
     ask: asks.ask,
+
+    /**
+     * The state of a message once it is no longer merely sent, or after `within` milliseconds, or when `signal` aborts.
+     * Undefined for one that the history does not have.
+     */
+    async stateWithin(messageId: string, within: number, signal?: AbortSignal): Promise<MessageState | undefined> {
+      const stateNow = () => history.stateOf(messageId);
+      if (stateNow() !== 'sent') return stateNow();
+      let watcher: (changed: string) => void = () => {};
+      const changed = new Promise<void>((resolve) => {
+        watcher = (id) => {
+          if (id === messageId && stateNow() !== 'sent') resolve();
+        };
+        watchers.add(watcher);
+      });
+      await withTimeout({ clock, timeout: within, signal }, changed, () => {});
+      watchers.delete(watcher);
+      return stateNow();
+    },
 
     /** How many connected devices get messages or copies of them now. */
     listening: (): number => [...state.subscribers, ...mirrors].filter(mayGet).length,

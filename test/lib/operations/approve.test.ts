@@ -42,18 +42,18 @@ describe('phone_approve (contract 09 §7)', () => {
     expect(await verdict).toEqual({ behavior: 'deny', message: expect.stringMatching(/no phone/) });
   });
 
-  it('waits for a phone that has it, and allows only "Allow"', async () => {
-    for (const [answer, behavior] of [
-      ['Allow', 'allow'],
-      ['allow ', 'allow'],
-      ['Allow it', 'deny'],
-      ['yes', 'deny'],
-      ['Deny', 'deny'],
+  it('waits for a phone that has it, and allows only a tap on "Allow"', async () => {
+    for (const [answer, answer_index, behavior] of [
+      ['Allow', 0, 'allow'],
+      ['Allow', undefined, 'deny'],
+      ['Allow it', undefined, 'deny'],
+      ['Deny', 1, 'deny'],
+      ['Deny and stop', 2, 'deny'],
     ] as const) {
       const { clock, decide, settle } = await setup('shown');
       const verdict = decide({ a: 1 });
       await clock.advanceAsync(60_000);
-      settle({ answer, by: 'Pixel', after_s: 1 });
+      settle({ answer, answer_index, by: 'Pixel', after_s: 1 });
       expect((await verdict).behavior, answer).toBe(behavior);
     }
   });
@@ -61,7 +61,7 @@ describe('phone_approve (contract 09 §7)', () => {
   it('denies at once while frozen, and what waits when a freeze begins, even if the answer comes with it', async () => {
     const { gate, decide, asked, settle } = await setup('shown');
     const verdict = decide();
-    settle({ answer: 'Allow', by: 'Pixel', after_s: 1 });
+    settle({ answer: 'Allow', answer_index: 0, by: 'Pixel', after_s: 1 });
     await gate.freeze('operator', 'stop');
     expect((await verdict).behavior).toBe('deny');
     expect(await decide()).toEqual({ behavior: 'deny', message: 'frozen by operator: stop' });
