@@ -16,7 +16,7 @@ const BOTH = readdirSync('test/api')
 const NODE_ONLY = ['http-early', 'profiles-write'].map((name) => `test/api/${name}.test.ts`);
 
 /** Where the edge has code of its own. Guards, validation and domains are the same on both, so the rest is in the long suite. */
-const EDGE = ['events', 'freeze', 'http', 'mcp', 'media-uploads', 'operator', 'pairing', 'sockets'].map(
+const EDGE = ['events', 'http', 'sockets'].map(
   (name) => `test/api/${name}.test.ts`,
 );
 

@@ -96,8 +96,7 @@ const devices: CommandEntry = {
 const mcp: CommandEntry = {
   usage: 'mcp [action] [name]',
   actions: ACTIONS.mcp,
-  summary:
-    'let coding agents and other programs reach the phone: pair, install, list, revoke; alone, speaks MCP on stdin',
+  summary: 'let other agents reach the phone: pair, install, list, revoke; alone, speaks MCP on stdin',
   load: () => import('./mcp.ts'),
 };
 

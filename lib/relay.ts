@@ -265,6 +265,7 @@ async function createDomains(parts: DomainParts, late: Late) {
     gate,
     media,
     store: stores.open('mcp-sessions'),
+    sleeps: parts.socketsOutliveMemory === true,
     clock,
     log: log.named('mcp'),
   });

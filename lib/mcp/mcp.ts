@@ -45,6 +45,8 @@ export interface McpParts {
   gate: Gate;
   media: Media | undefined;
   store: Store<'mcp-sessions'>;
+  /** The process sleeps when it is idle, which a timer would prevent: an alarm sweeps instead (edge). */
+  sleeps: boolean;
   clock: Clock;
   log: Log;
 }
@@ -95,7 +97,7 @@ export type Mcp = Awaited<ReturnType<typeof openMcp>>;
 
 /** The relay as an MCP server (contract 09 §7): operations as tools, for agents of others. */
 export async function openMcp(parts: McpParts) {
-  const { version, operations, sessions, gate, media, store, clock, log } = parts;
+  const { version, operations, sessions, gate, media, store, sleeps, clock, log } = parts;
   const peers = new Map<string, Peer>();
   /** Keyed by id: sessions that a client may come back to, whether they are in memory or not. */
   const stored = new Map<string, McpSessionRecord>();
@@ -136,7 +138,8 @@ export async function openMcp(parts: McpParts) {
       peer = { family, sessions: new Map(), runId, calls: 0, responses: 0, tools: '' };
       peer.tools = toolsOf(peer);
       peers.set(family, peer);
-      cancelSweep ??= every(clock, SWEEP_PERIOD, sweep, (error) => log.error(`MCP: ${describeError(error)}`));
+      if (!sleeps)
+        cancelSweep ??= every(clock, SWEEP_PERIOD, sweep, (error) => log.error(`MCP: ${describeError(error)}`));
     }
     return peer;
   }

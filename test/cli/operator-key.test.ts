@@ -83,11 +83,12 @@ describe.runIf(canBeNobody)('a program of another user on 127.0.0.1 (contract 01
     expect(stderr.replace(/\s+/g, ' ')).toContain(
       `what answers on 127.0.0.1:${port} belongs to user ${NOBODY}, so it does not get the key of the API server`,
     );
-    expect(heard()).toContain('POST /pairing/mint');
+    // What the other process has heard arrives on a pipe.
+    await expect.poll(heard).toContain('POST /pairing/mint');
     expect(heard()).not.toContain(API_KEY);
     const trusted = await run(['pair', '--no-qr'], { env: { ...env, RELAY_OPERATOR_UIDS: String(NOBODY) } });
     expect(trusted.stderr).not.toContain('belongs to');
-    expect(heard()).toContain(API_KEY);
+    await expect.poll(heard).toContain(API_KEY);
   });
 
   test('does not get the key of the API server in its place, and svc pair --check fails', async () => {

@@ -18,6 +18,7 @@ import { type Client, connect } from '../support/client.ts';
 import { call, health, startDesktop } from '../support/desktop.ts';
 import { startEdgeTarget } from '../support/edge.ts';
 import { PATIENCE } from '../support/limits.ts';
+import { initialize, message } from '../support/mcp.ts';
 import { mediaDevice, PNG } from '../support/media.ts';
 import { startPhone } from '../support/phone.ts';
 import { freePort } from '../support/process.ts';
@@ -335,6 +336,25 @@ const STATES: State[] = [
       const init = { ...post({ allow_insecure_api_bearer: true }), method: 'PATCH' };
       await target.operator('/relay/security', init);
       return async () => (await (await target.operator('/relay/security')).json()).allow_insecure_api_bearer;
+    },
+  },
+  {
+    name: 'session of MCP',
+    async put(target) {
+      const { token, client } = await pair(target);
+      client.terminate();
+      const begun = await target.fetch('/mcp', message(token, initialize()));
+      await begun.text();
+      const headers = {
+        'mcp-session-id': begun.headers.get('mcp-session-id') ?? '',
+        'mcp-protocol-version': '2025-11-25',
+      };
+      return async () => {
+        const ping = message(token, { jsonrpc: '2.0', id: 2, method: 'ping' }, headers);
+        const answer = await target.fetch('/mcp', ping);
+        await answer.text();
+        return answer.status === 200;
+      };
     },
   },
   {

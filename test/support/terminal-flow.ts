@@ -1,9 +1,10 @@
 import { onTestFinished } from 'vitest';
-import type { Client } from './client.ts';
-import { pairTerminal, startTerminalRelay } from './terminal.ts';
+import type { Client, Frame } from './client.ts';
+import { hasProgram, pairTerminal, startTerminalRelay } from './terminal.ts';
 
-export async function start() {
-  const target = await startTerminalRelay();
+/** A relay and a paired client, for one case. */
+export async function start(options: { tmux?: boolean; env?: Record<string, string> } = {}) {
+  const target = await startTerminalRelay(options);
   onTestFinished(() => target.stop());
   return { target, ...(await pairTerminal(target)) };
 }
@@ -14,3 +15,14 @@ export async function roundTrip(client: Client): Promise<number> {
   await client.next({ id: 'p' });
   return performance.now() - began;
 }
+
+/** Sends a message of the channel; resolves with its answer. */
+export const ask = async (client: Client, type: string, payload: Record<string, unknown> = {}): Promise<Frame> => {
+  const id = crypto.randomUUID();
+  client.send('terminal', `terminal.${type}`, payload, id);
+  return client.next({ channel: 'terminal', id });
+};
+
+/** For cases with and without tmux. */
+export const withTmux = hasProgram('tmux') ? [false, true] : [false];
+if (!hasProgram('tmux')) process.stderr.write('SKIPPED: no tmux here, terminal sessions are only tested without it\n');

@@ -42,6 +42,7 @@ async function open(): Promise<Mcp> {
     gate: await openGate({ store: stores.open('freeze'), clock, log }),
     media: undefined,
     store: stores.open('mcp-sessions'),
+    sleeps: false,
     clock,
     log,
   });
