@@ -16,9 +16,7 @@ const BOTH = readdirSync('test/api')
 const NODE_ONLY = ['http-early', 'profiles-write'].map((name) => `test/api/${name}.test.ts`);
 
 /** Where the edge has code of its own. Guards, validation and domains are the same on both, so the rest is in the long suite. */
-const EDGE = ['events', 'http', 'sockets'].map(
-  (name) => `test/api/${name}.test.ts`,
-);
+const EDGE = ['events', 'http', 'sockets'].map((name) => `test/api/${name}.test.ts`);
 
 /** Files with properties that have few runs in the fast suite (`test/support/runs.ts`). */
 const PROPERTIES = readdirSync('test', { recursive: true, encoding: 'utf8' })
