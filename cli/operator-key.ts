@@ -40,11 +40,7 @@ export async function strangerOn(
   const isLoopback = isLoopbackName(host);
   const isOwn = network.addresses().some((own) => canonicalAddress(own) === address);
   if (!isLoopback && !isOwn) return undefined;
-  const relayUser = await stat(operatorKeyPath(agentHome)).then(
-    ({ uid }) => [uid],
-    () => [],
-  );
-  const trusted = [...relayUser, ...operatorUids];
+  const trusted = await trustedUids(agentHome, operatorUids);
   try {
     if (isLoopback) return await strangerAmong(users, port, trusted);
     const listeners = (await users.listeners(port))?.filter(
@@ -60,6 +56,15 @@ export async function strangerOn(
   } catch {
     return UNKNOWN;
   }
+}
+
+/** Users that may have a credential of this machine's agent, beside this user and root: those of the relay and the owner's. */
+export async function trustedUids(agentHome: string, operatorUids: readonly number[]): Promise<number[]> {
+  const relayUser = await stat(operatorKeyPath(agentHome)).then(
+    ({ uid }) => [uid],
+    () => [],
+  );
+  return [...relayUser, ...operatorUids];
 }
 
 async function strangerAmong(users: HostUsers, port: number, trusted: readonly number[]): Promise<string | undefined> {

@@ -1,13 +1,19 @@
-import { request as httpRequest } from 'node:http';
+import { type Agent, request as httpRequest } from 'node:http';
 import { request as httpsRequest } from 'node:https';
 import { Readable } from 'node:stream';
 import { readConfig } from '../../lib/config.ts';
+import { createAgents } from '../../lib/host/node/agents.ts';
+import { createLoopbackGuard } from '../../lib/host/node/loopback-guard.ts';
 import { isLoopbackName, urlHost } from '../../lib/kit/addresses.ts';
+import { createLog } from '../../lib/log.ts';
 import { loadEnvironment } from '../environment.ts';
+import { trustedUids } from '../operator-key.ts';
 import type { CommandContext } from '../output.ts';
 import { findRelay } from '../pair/mint.ts';
 import { configured, type RelayAddress } from '../relay-client.ts';
 import type { McpPairing } from './pairings.ts';
+
+const CONNECT_TIMEOUT = 10_000;
 
 /** Where the relay of a pairing is. A relay of this machine is looked for, as it may speak TLS or not. */
 export async function addressOf({ url }: McpPairing, context: CommandContext): Promise<RelayAddress> {
@@ -26,12 +32,26 @@ export const endpointOf = ({ host, port, tls, url }: RelayAddress): URL =>
 
 /**
  * `fetch` over Node's own client: without a limit of time between two pieces of a stream, and for the self-signed
- * certificate of a relay on this machine.
+ * certificate of a relay on this machine. Looks at who serves each connection before the token is sent over it: another
+ * user may have taken the port of a stopped relay (contract 01 §9.1a).
  */
-export const fetchRelay: typeof fetch = (input, init = {}) =>
-  new Promise((resolve, reject) => {
+export async function createRelayFetch(context: CommandContext): Promise<typeof fetch> {
+  const { env, places } = loadEnvironment(context.env);
+  const { config } = readConfig(env, places);
+  const { users } = await context.createHost(places.agentHome);
+  const operatorUids = await trustedUids(places.agentHome, config.operatorUids);
+  const guard = createLoopbackGuard({ users, operatorUids, log: createLog('ERROR', () => {}) });
+  const agents = createAgents({ guard, connectTimeout: CONNECT_TIMEOUT });
+  return (input, init = {}) => {
     const url = new URL(input instanceof Request ? input.url : input);
+    return send(url, init, agents.pick({ secure: url.protocol === 'https:', kept: false, guarded: true }));
+  };
+}
+
+function send(url: URL, init: RequestInit, agent: Agent): Promise<Response> {
+  return new Promise((resolve, reject) => {
     const request = (url.protocol === 'https:' ? httpsRequest : httpRequest)(url, {
+      agent,
       method: init.method ?? 'GET',
       headers: Object.fromEntries(new Headers(init.headers)),
       rejectUnauthorized: !isLoopbackName(url.hostname),
@@ -48,3 +68,4 @@ export const fetchRelay: typeof fetch = (input, init = {}) =>
     });
     request.end(typeof init.body === 'string' ? init.body : undefined);
   });
+}

@@ -4,12 +4,11 @@ import { GRANTS } from '../../lib/sessions/grants.ts';
 import { confirm } from '../confirm.ts';
 import { loadEnvironment } from '../environment.ts';
 import { asText, flag, type Options, option } from '../options.ts';
-import { type CommandContext, CommandError, line, printable, printJson, sentence } from '../output.ts';
+import { type CommandContext, CommandError, line, printable, printJson, printWarning, sentence } from '../output.ts';
 import { findRelay } from '../pair/mint.ts';
 import { createToolSession } from '../pair/token.ts';
-import { callRelay, isSuccess } from '../relay-client.ts';
 import { remoteRelay } from '../remote-relay.ts';
-import { addressOf } from './connection.ts';
+import { addressOf, createRelayFetch, endpointOf } from './connection.ts';
 import { DEFAULT_NAME, type McpPairing, openPairings, type Pairings, prefixOf } from './pairings.ts';
 
 /** What tools of MCP need: an agent gets no shell, no chat and no voice. */
@@ -55,7 +54,12 @@ export async function pair(options: Options, context: CommandContext): Promise<n
     created_at: Math.floor(Date.now() / 1000),
   });
   // Only now: without a new session, the old one stays.
-  if (old) await revokeSession(old, context).catch(() => {});
+  if (old) {
+    await revokeSession(old, context).catch(() => {
+      const prefix = prefixOf(old);
+      printWarning(context, `the old session ${prefix} could not be ended. End it with: svc devices revoke ${prefix}`);
+    });
+  }
   const prefix = prefixOf({ token });
   if (flag(options, '--json'))
     return printJson(context.stdout, { paired: true, name, session: prefix, grants: only, path: pairings.path });
@@ -95,13 +99,17 @@ export async function revoke(
 }
 
 const call = async (pairing: McpPairing, method: 'GET' | 'DELETE', path: string, context: CommandContext) => {
-  const { authorize: _, ...address } = await addressOf(pairing, context);
-  return callRelay(address, { method, path, timeout: TIMEOUT, headers: { authorization: `Bearer ${pairing.token}` } });
+  const url = new URL(path, endpointOf(await addressOf(pairing, context)));
+  const relayFetch = await createRelayFetch(context);
+  const headers = { authorization: `Bearer ${pairing.token}` };
+  const answer = await relayFetch(url, { method, headers, signal: AbortSignal.timeout(TIMEOUT) });
+  await answer.body?.cancel();
+  return answer;
 };
 
 async function revokeSession(pairing: McpPairing, context: CommandContext): Promise<'revoked' | 'ended'> {
   const answer = await call(pairing, 'DELETE', `/sessions/${encodeURIComponent(prefixOf(pairing))}`, context);
-  if (isSuccess(answer)) return 'revoked';
+  if (answer.ok) return 'revoked';
   if (answer.status === 401 || answer.status === 404) return 'ended';
   throw new Error(`HTTP ${answer.status}`);
 }
@@ -114,7 +122,7 @@ export async function list(options: Options, context: CommandContext): Promise<v
     pairings.all().map(async (pairing) => {
       const { name, url, created_at } = pairing;
       const answer = await call(pairing, 'GET', '/sessions', context).catch(() => undefined);
-      const state = !answer ? 'unreachable' : isSuccess(answer) ? 'works' : 'ended';
+      const state = !answer ? 'unreachable' : answer.ok ? 'works' : 'ended';
       return { name, session: prefixOf(pairing), relay: url ?? 'this machine', state, created_at };
     }),
   );

@@ -3,7 +3,7 @@ import { describeError } from '../../lib/errors.ts';
 import { keepAlive } from '../keep-alive.ts';
 import { type CommandContext, printable } from '../output.ts';
 import { onSignals } from '../signals.ts';
-import { addressOf, endpointOf, fetchRelay } from './connection.ts';
+import { addressOf, createRelayFetch, endpointOf } from './connection.ts';
 import type { McpPairing } from './pairings.ts';
 
 const INTERNAL_ERROR = -32603;
@@ -25,7 +25,7 @@ export async function pipe(pairing: McpPairing, context: CommandContext): Promis
   const { stdin, stdout, stderr } = context;
   const http = new StreamableHTTPClientTransport(endpointOf(await addressOf(pairing, context)), {
     requestInit: { headers: { authorization: `Bearer ${pairing.token}` } },
-    fetch: fetchRelay,
+    fetch: await createRelayFetch(context),
     reconnectionOptions: RECONNECTION,
   });
   const warn = (text: string): void => void stderr.write(`svc mcp: ${printable(text)}\n`);

@@ -5,7 +5,7 @@ import type { Verdict } from '../../lib/operations/approve.ts';
 import { parseDuration } from '../../lib/pairing/duration.ts';
 import { loadEnvironment } from '../environment.ts';
 import { keepAlive } from '../keep-alive.ts';
-import { addressOf, endpointOf, fetchRelay } from '../mcp/connection.ts';
+import { addressOf, createRelayFetch, endpointOf } from '../mcp/connection.ts';
 import { type McpPairing, openPairings } from '../mcp/pairings.ts';
 import { asText, type Options, option } from '../options.ts';
 import { type CommandContext, line, UsageError } from '../output.ts';
@@ -83,7 +83,7 @@ async function callTool(
   const { Client, StreamableHTTPClientTransport } = await import('@modelcontextprotocol/client');
   const transport = new StreamableHTTPClientTransport(endpointOf(await addressOf(pairing, context)), {
     requestInit: { headers: { authorization: `Bearer ${pairing.token}` } },
-    fetch: fetchRelay,
+    fetch: await createRelayFetch(context),
   });
   const client = new Client({ name: 'svc phone approve', version: context.ownPackage.version });
   try {

@@ -91,6 +91,20 @@ describe.runIf(canBeNobody)('a program of another user on 127.0.0.1 (contract 01
     await expect.poll(heard).toContain(API_KEY);
   });
 
+  test('does not get the token of an agent in the place of the relay: svc mcp list and svc mcp revoke', async () => {
+    const { port, heard } = await squatAsNobody('127.0.0.1', 0, MINTED);
+    const home = homeWithKey();
+    const token = 'token-of-an-agent';
+    const pairings = [{ name: 'mcp', token, created_at: 1 }];
+    writeFileSync(join(home, 'svc-relay/mcp.json'), JSON.stringify({ version: 1, pairings }));
+    const env = { SVC_HOME: home, RELAY_PORT: String(port) };
+    const { stdout } = await run(['mcp', 'list', '--json'], { env });
+    expect(JSON.parse(stdout).pairings).toMatchObject([{ name: 'mcp', state: 'unreachable' }]);
+    expect((await run(['mcp', 'revoke', '--yes'], { env })).stderr).toContain(`is served by user ${NOBODY}`);
+    await expect.poll(heard).toContain('GET /health');
+    expect(heard()).not.toContain(token);
+  });
+
   test('does not get the key of the API server in its place, and svc pair --check fails', async () => {
     const { port, heard } = await squatAsNobody('127.0.0.1');
     const target = await startBuiltTarget();
