@@ -2,6 +2,7 @@ import { RelayError } from '../lib/errors.ts';
 import type { Host } from '../lib/host/index.ts';
 import { MIN_DESCRIPTORS } from '../lib/host/machine.ts';
 import { isPrintable, visible, visibleJson } from '../lib/kit/text.ts';
+import type { createSimulatedPhone } from './companion/phone.ts';
 import type { OwnPackage } from './own-package.ts';
 
 /** Where a command writes, such as `process.stdout`. */
@@ -40,6 +41,8 @@ export interface CommandContext {
   ownPackage: OwnPackage;
   /** Access to this machine. */
   createHost(agentHome: string): Host | Promise<Host>;
+  /** The phone of `svc companion run`, where it is not the simulated one. */
+  createPhone?: typeof createSimulatedPhone;
 }
 
 /** The command line is wrong: exit 2. The message is one line; `main` adds how to get help. */

@@ -8,12 +8,17 @@ import { asObject } from '../../lib/kit/json.ts';
 import type { Log } from '../../lib/log.ts';
 import { createSimulatedDevice } from '../../lib/simulated/device.ts';
 import { drawScreen } from './screen.ts';
-import type { CommandRow } from './view.ts';
 
 const MAX_PENDING_ENTRIES = 100;
 
 /** Sends the text messages that the person at the terminal types. */
 export const SENDER = { name: 'Ada Lovelace', number: '+15550101' };
+
+/** A command that was answered, as it is shown. */
+export type CommandRow = Pick<
+  ActivityEntry,
+  'requestId' | 'method' | 'path' | 'summary' | 'decision' | 'status' | 'durationMs'
+>;
 
 export interface SimulatedPhoneParts {
   settings: SettingsStore;

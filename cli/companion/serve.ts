@@ -82,7 +82,7 @@ export async function serve({ options, companion, context, device }: ServeParts)
   const prompt = createLinePrompt(() => terminal?.refresh());
   promptLine = prompt.line;
   const media = createMediaClient({ callRelay, store: settings, clock });
-  const simulated = createSimulatedPhone({
+  const simulated = (context.createPhone ?? createSimulatedPhone)({
     settings,
     confirm: questions.confirm,
     clock,

@@ -18,10 +18,11 @@ import {
   type Writer,
 } from '../output.ts';
 import { CAPABILITIES, liveGrants } from './grants.ts';
+import type { CommandRow } from './phone.ts';
 import type { OpenQuestion, QuestionOutcome } from './questions.ts';
 import { routeText } from './routes.ts';
 import { triggerText } from './trigger-lines.ts';
-import type { CommandRow, View } from './view.ts';
+import type { View } from './view.ts';
 
 /** Whether the terminal continues long lines in the next row. */
 const NO_WRAP = '\u001b[?7l';

@@ -2,18 +2,13 @@ import type { LinkState } from '../../lib/companion/link/state.ts';
 import type { OutgoingReply, ReceivedMessage, Surface } from '../../lib/companion/messages.ts';
 import type { SafetySettings } from '../../lib/companion/safety-settings.ts';
 import type { TriggerActivity } from '../../lib/companion/triggers.ts';
-import type { ActivityEntry, Question } from '../../lib/companion/types.ts';
+import type { Question } from '../../lib/companion/types.ts';
 import type { Clock } from '../../lib/kit/clock.ts';
 import type { FreezeState } from '../../lib/operations/freeze-state.ts';
 import { type CommandContext, printJson } from '../output.ts';
+import type { CommandRow } from './phone.ts';
 import type { OpenQuestion, QuestionOutcome } from './questions.ts';
 import { routeFacts } from './routes.ts';
-
-/** A command that was answered, as it is shown. */
-export type CommandRow = Pick<
-  ActivityEntry,
-  'requestId' | 'method' | 'path' | 'summary' | 'decision' | 'status' | 'durationMs'
->;
 
 /** Output of `svc companion run`: for people in `terminal-view.ts`, for scripts below. */
 export interface View {

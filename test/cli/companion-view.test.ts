@@ -1,8 +1,7 @@
 import { describe, expect, it } from 'vitest';
-import { createSimulatedPhone } from '../../cli/companion/phone.ts';
+import { type CommandRow, createSimulatedPhone } from '../../cli/companion/phone.ts';
 import type { OpenQuestion } from '../../cli/companion/questions.ts';
 import { createTerminalView } from '../../cli/companion/terminal-view.ts';
-import type { CommandRow } from '../../cli/companion/view.ts';
 import type { CommandContext } from '../../cli/output.ts';
 import { ALLOWED, createMemorySettings } from '../lib/companion/support.ts';
 import { createTestClock } from '../support/clock.ts';

@@ -1,56 +1,47 @@
 import { readFile, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { beforeEach, describe, expect, it, vi } from 'vitest';
-import type { SettingsStore } from '../../lib/companion/safety-settings.ts';
-import type { Confirm, Phone, PhoneAnswer, PhoneCommand } from '../../lib/companion/types.ts';
+import type { CommandRow, SimulatedPhoneParts } from '../../cli/companion/phone.ts';
+import type { CommandContext } from '../../cli/output.ts';
+import type { AnsweredCommand } from '../../lib/companion/link/commands.ts';
+import type { Phone, PhoneAnswer, PhoneCommand } from '../../lib/companion/types.ts';
 import { base64url, utf8ToBytes } from '../../lib/kit/bytes.ts';
 import { type BuiltTarget, cleanups, startBuiltTarget } from '../support/built-relay.ts';
 import { agentHome, fakeRelay } from '../support/cli.ts';
 import { closedPort } from '../support/closed-port.ts';
-import { begin, paired, payloadFor, run } from '../support/companion-cli.ts';
+import { begin, paired, payloadFor, run, type Setting } from '../support/companion-cli.ts';
 
-/** A stand-in for the phone: it asks before `/call` and records the commands. */
-const phones = vi.hoisted(() => ({ last: null as null | { confirm: Confirm; handled: string[] } }));
-vi.mock('../../cli/companion/phone.ts', () => ({
-  SENDER: { name: 'Ada', number: '1' },
-  createSimulatedPhone({ settings, confirm }: { settings: SettingsStore; confirm: Confirm }) {
-    const last = { confirm, handled: [] as string[] };
-    phones.last = last;
-    const phone = {
-      async handle({ requestId, path }: PhoneCommand): Promise<PhoneAnswer> {
-        last.handled.push(path);
-        if (!settings.get().masterEnabled && path !== '/ping') {
-          return { status: 403, result: { error_code: 'bridge_disabled' }, blocked: true };
-        }
-        if (path !== '/call') return { status: 200, result: { ok: true } };
-        const question = { requestId, verb: 'call', title: 'Call \u001b[31m555?', detail: 'Ann', timeoutMs: 20_000 };
-        const decision = await confirm(question);
-        const allowed = typeof decision === 'boolean' ? decision : decision.allowed;
-        return allowed ? { status: 200, result: { decision } } : { status: 403, result: { error_code: 'user_denied' } };
-      },
-      status: () => ({ device: { name: 'mock' }, bridge: { master_enabled: settings.get().masterEnabled } }),
-      onStatusChange: (listener: () => void) => settings.onChange(listener),
-      close() {},
-    } as unknown as Phone;
-    const rowOf = ({
-      command,
-      answer,
-      durationMs,
-    }: {
-      command: PhoneCommand;
-      answer: PhoneAnswer;
-      durationMs: number;
-    }) => ({
-      ...command,
-      summary: 'summary',
-      decision: answer.status < 400 ? 'executed' : 'refused',
-      status: answer.status,
-      durationMs,
-    });
-    const notifications = { onNotification: () => () => {}, post() {}, receiveSms() {}, appName: async () => '' };
-    return { phone, trackRows: () => ({ rowOf, stop() {} }), screen: async () => [], ...notifications };
-  },
-}));
+/** A stand-in for the phone: it asks before `/call`. */
+const createPhone = (({ settings, confirm }: Pick<SimulatedPhoneParts, 'settings' | 'confirm'>) => {
+  const phone = {
+    async handle({ requestId, path }: PhoneCommand): Promise<PhoneAnswer> {
+      if (!settings.get().masterEnabled && path !== '/ping') {
+        return { status: 403, result: { error_code: 'bridge_disabled' }, blocked: true };
+      }
+      if (path !== '/call') return { status: 200, result: { ok: true } };
+      const question = { requestId, verb: 'call', title: 'Call \u001b[31m555?', detail: 'Ann', timeoutMs: 20_000 };
+      const decision = await confirm(question);
+      const allowed = typeof decision === 'boolean' ? decision : decision.allowed;
+      return allowed ? { status: 200, result: { decision } } : { status: 403, result: { error_code: 'user_denied' } };
+    },
+    status: () => ({ device: { name: 'mock' }, bridge: { master_enabled: settings.get().masterEnabled } }),
+    onStatusChange: (listener: () => void) => settings.onChange(listener),
+    close() {},
+  } as unknown as Phone;
+  const rowOf = ({ command, answer, durationMs }: AnsweredCommand): CommandRow => ({
+    ...command,
+    summary: 'summary',
+    decision: answer.status < 400 ? 'executed' : 'refused',
+    status: answer.status,
+    durationMs,
+  });
+  const notifications = { onNotification: () => () => {}, post() {}, receiveSms() {}, appName: async () => '' };
+  return { phone, trackRows: () => ({ rowOf, stop() {} }), screen: async () => [], ...notifications };
+}) as unknown as NonNullable<CommandContext['createPhone']>;
+
+/** Starts `svc companion run` with that phone. */
+const runCompanion = (words: string[], setting: Setting) =>
+  begin(['companion', 'run', ...words], { createPhone, ...setting });
 
 const pending = cleanups();
 let relay: BuiltTarget;
@@ -271,7 +262,7 @@ describe('svc companion run', () => {
   it('appears on the relay, answers, shows each command as a line, and disconnects when stopped', async () => {
     const home = await paired(relay.port);
     const token = await toolToken();
-    const companion = begin(['companion', 'run', '--name', 'Test phone'], { home });
+    const companion = runCompanion(['--name', 'Test phone'], { home });
     await companion.prints(/online: 127\.0\.0\.1:\d+ \(direct, no TLS\)/);
     const devices = await (await relay.fetch('/bridge/devices')).json();
     expect(devices).toMatchObject({ count: 1, devices: [{ device_name: 'Test phone' }] });
@@ -288,7 +279,7 @@ describe('svc companion run', () => {
   it('denies without a terminal to ask on, and reports it', async () => {
     const home = await paired(relay.port);
     const token = await toolToken();
-    const companion = begin(['companion', 'run', '--master', 'on'], { home });
+    const companion = runCompanion(['--master', 'on'], { home });
     await companion.prints(/online/);
     expect((await call('/call', token, { number: '555' })).status).toBe(403);
     await companion.prints(/no terminal to ask on/);
@@ -301,7 +292,7 @@ describe('svc companion run', () => {
   ])('--approve %s answers %d without asking', async (approve, status) => {
     const home = await paired(relay.port);
     const token = await toolToken();
-    const companion = begin(['companion', 'run', '--json', '--master', 'on', '--approve', approve], { home });
+    const companion = runCompanion(['--json', '--master', 'on', '--approve', approve], { home });
     await companion.prints(/"state":"online"/);
     expect((await call('/call', token, { number: '555' })).status).toBe(status);
     expect(companion.events('confirm')).toEqual([]);
@@ -311,7 +302,7 @@ describe('svc companion run', () => {
   it('--json writes events to stdout and reads answers and settings from stdin', async () => {
     const home = await paired(relay.port);
     const token = await toolToken();
-    const companion = begin(['companion', 'run', '--json'], { home });
+    const companion = runCompanion(['--json'], { home });
     await companion.prints(/"state":"online"/);
     companion.type('{"master":true}\n{"grant":"screen_control=30m,device_info"}\nnonsense\n{"allow":true}\n');
     await companion.prints(/no such question/);
@@ -346,7 +337,7 @@ describe('svc companion run', () => {
   it('reads keys for master, grants and answers on a terminal, and restores it', async () => {
     const home = await paired(relay.port);
     const token = await toolToken();
-    const companion = begin(['companion', 'run'], { home, tty: true });
+    const companion = runCompanion([], { home, tty: true });
     await companion.prints(/online: [^|]*\| master off \| grants 0\/10/);
     expect(companion.raw).toEqual([true]);
     companion.type('m');
@@ -387,7 +378,7 @@ describe('svc companion run', () => {
 
   it('locks the settings while it runs, and ignores the lock of a killed process', async () => {
     const home = await paired(relay.port);
-    const companion = begin(['companion', 'run'], { home });
+    const companion = runCompanion([], { home });
     await companion.prints(/online/);
     const { payload } = await payloadFor(relay.port);
     for (const words of [['run'], ['unpair'], ['pair', '-']]) {
@@ -408,7 +399,7 @@ describe('svc companion run', () => {
 
   it('ends when the reader of its output goes away', async () => {
     const home = await paired(relay.port);
-    const companion = begin(['companion', 'run', '--json'], { home });
+    const companion = runCompanion(['--json'], { home });
     await companion.prints(/"state":"online"/);
     companion.breakPipe();
     expect((await companion.ended).code).toBe(0);
@@ -416,7 +407,7 @@ describe('svc companion run', () => {
 
   it('exits with 1 and the next step when the device is revoked, and unpairs', async () => {
     const home = await paired(relay.port);
-    const companion = begin(['companion', 'run'], { home });
+    const companion = runCompanion([], { home });
     await companion.prints(/online/);
     const { pairing } = await settingsOf(home);
     const path = `/sessions/${pairing.session_token.slice(0, 8)}`;

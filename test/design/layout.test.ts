@@ -37,6 +37,9 @@ function strangers(files: TestFile[]): string[] {
     .map(({ path }) => path);
 }
 
+/** In a shared process, a module keeps what it imported for the file before: whether a mock takes hold is chance. */
+const replacesModule = ({ text }: TestFile): boolean => /\bvi\.(do)?mock\(/i.test(text);
+
 it('design 1: every folder of test/lib has its counterpart in lib', async () => {
   const folders = new Set((await filesBelow('test/lib')).map(({ path }) => dirname(path).replace(/^test\//, '')));
   expect(folders.size).toBeGreaterThan(10);
@@ -54,4 +57,15 @@ it('design 1: the search for misplaced files finds one', () => {
   const helped = file('test/lib/a/y.test.ts', './support.ts');
   const wrong = file('test/lib/b/x.test.ts', '../../../lib/a/x.ts');
   expect(strangers([right, helper, helped, wrong])).toEqual([wrong.path]);
+});
+
+it('design 8: no file that shares its process with others replaces a module', async () => {
+  const files = (await filesBelow('test')).filter(({ path }) => /(?<!\.long)\.test\.ts$/.test(path));
+  expect(files.filter(replacesModule).map(({ path }) => path)).toEqual([]);
+});
+
+it('design 8: the search for replaced modules finds one', () => {
+  const path = 'test/x.test.ts';
+  expect(replacesModule({ path, text: `vi.${'doMock'}('./a.ts');` })).toBe(true);
+  expect(replacesModule({ path, text: 'vi.fn();' })).toBe(false);
 });

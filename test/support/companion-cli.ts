@@ -2,6 +2,7 @@ import { EventEmitter } from 'node:events';
 import { PassThrough } from 'node:stream';
 import { onTestFinished } from 'vitest';
 import { main } from '../../cli/main.ts';
+import type { CommandContext } from '../../cli/output.ts';
 import { agentHome } from './cli.ts';
 import { createTestHost } from './host.ts';
 import { PATIENCE } from './limits.ts';
@@ -13,6 +14,8 @@ export interface Setting {
   /** The whole of stdin. Without it, stdin stays open for `type`. */
   input?: string;
   tty?: boolean;
+  /** The phone of `companion run`. */
+  createPhone?: CommandContext['createPhone'];
   /** Size of the terminal. */
   columns?: number;
   rows?: number;
@@ -23,7 +26,7 @@ export type Running = ReturnType<typeof begin>;
 /** Starts a command line through `main` in this process, to be typed to, watched and stopped. */
 export function begin(
   argv: string[],
-  { home = agentHome(), env = {}, input, tty = false, columns = 100, rows = 60 }: Setting = {},
+  { home = agentHome(), env = {}, input, tty = false, columns = 100, rows = 60, createPhone }: Setting = {},
 ) {
   const printed = { stdout: '', stderr: '' };
   const waiters = new Set<() => void>();
@@ -54,6 +57,7 @@ export function begin(
     env: { SVC_HOME: home, RELAY_PORT: '1', NO_COLOR: '1', ...env },
     stop: stop.signal,
     createHost: (agentHome) => createTestHost({ agentHome }),
+    createPhone,
   }).then((result) => {
     code = result;
     wake();
