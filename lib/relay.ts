@@ -9,6 +9,7 @@ import { createSessionBearers } from './access/session-bearers.ts';
 import { openBridge } from './bridge/bridge.ts';
 import { createChat } from './chat/chat.ts';
 import { createReachability } from './chat/reachable.ts';
+import { openChatTurns } from './chat/turn-runner.ts';
 import { createClipboardInbox } from './clipboard/inbox.ts';
 import type { Config } from './config.ts';
 import { createInjectedContext } from './context/injected.ts';
@@ -290,6 +291,15 @@ async function createDomains(parts: DomainParts, late: Late) {
     /** Agents of others. */
     mcp,
     chat: createChat({ config, upstream, clock, log: log.named('chat') }),
+    chatTurns: await openChatTurns({
+      config,
+      upstream,
+      store: stores.open('chat-turns'),
+      sessions,
+      clock,
+      log: log.named('chat'),
+      sleeps: parts.socketsOutliveMemory === true,
+    }),
     models: createModelCapabilities({ host, config, upstream, clock, log: log.named('models'), version, env }),
     notifications: await openNotifications({
       store: stores.open('notifications'),

@@ -33,6 +33,7 @@ export const PLACES: Record<StoreName, { node: 'disk' | 'memory'; edge: 'object'
   'voice-callers': { node: 'memory', edge: 'object' },
   reach: { node: 'disk', edge: 'memory' },
   'mcp-sessions': { node: 'disk', edge: 'object' },
+  'chat-turns': { node: 'disk', edge: 'object' },
 };
 
 /** The stores of a relay on `runtime`: the durable ones behind `executor`, or without one all in memory. */

@@ -28,6 +28,7 @@ export interface StoreSchema {
   'voice-callers': VoiceCallerRecord;
   reach: ReachRecord;
   'mcp-sessions': McpSessionRecord;
+  'chat-turns': ChatTurnRecord;
 }
 
 export type StoreName = keyof StoreSchema;
@@ -138,6 +139,59 @@ export interface McpSessionRecord {
   /** When it began or was last taken up from here, epoch seconds. */
   at: number;
 }
+
+export type ChatTurnState = 'running' | 'done' | 'cancelled' | 'failed' | 'interrupted';
+
+/**
+ * A chat turn that outlives its socket, without its texts, keyed `turn:<id>` (contract 10 §1). Times are epoch seconds with
+ * a fraction.
+ */
+export interface ChatTurnHead {
+  id: string;
+  /** Family of the session that asked. */
+  family: string;
+  client_turn_id: string | null;
+  /** Null before the agent has made one. */
+  session_id: string | null;
+  profile: string | null;
+  state: ChatTurnState;
+  started_at: number;
+  /** When it got the state that it has now; null while it runs. */
+  ended_at: number | null;
+  seq: number;
+  /** The beginning of the answer, on one line. */
+  preview: string;
+  /** UTF-8 bytes of its records, about. */
+  bytes: number;
+  /** Number of its records of text and of tools. */
+  texts: number;
+  tools: number;
+  usage?: Record<string, unknown>;
+  error?: string;
+  truncated?: true;
+  recovered?: true;
+  /** The agent's history has yet to be asked for the rest of it. */
+  unasked?: true;
+}
+
+/** A call of a tool in a chat turn; `preview` holds its arguments, then its result. */
+export interface ChatTool {
+  id: string;
+  name: string;
+  state: 'running' | 'done' | 'failed';
+  preview: string;
+}
+
+/**
+ * Beside the head of a turn: `question:<id>`, the answer in blocks of 32,768 characters (`text:<id>:<n>`), and its tools in
+ * blocks of 16 (`tools:<id>:<n>`). Keyed `followers`: sockets that are told of the turns of their family (edge).
+ */
+export type ChatTurnRecord =
+  | { turn: ChatTurnHead }
+  | { question: string }
+  | { text: string }
+  | { tools: ChatTool[] }
+  | { sockets: string[] };
 
 /** The freeze that is in effect, keyed `freeze` (contract 09 §3). `since` is epoch seconds. */
 export interface FreezeRecord {
@@ -358,6 +412,8 @@ export interface PushKnockRecord {
   answers?: string[];
   /** `read`: the message was seen, and devices that were told of it take their notification away. */
   kind: 'message' | 'read';
+  /** It calls to the answer of a chat turn, whose id is `message_id`: the devices of this family only. */
+  answer?: { family: string; session_id: string | null; state: ChatTurnState };
   /** When devices are told, unless the message was shown. */
   due: number;
   /** When nobody needs to be told any more. */

@@ -9,16 +9,21 @@ const GRANT = { name: 'chat', label: 'Chat' };
 const MAX_SHOWN_TYPE = 256;
 
 /**
- * `chat`: a turn with the agent's API server (contract 02 §5). Requests run concurrently and only start in order, so
- * nothing here awaits them.
+ * `chat`: turns with the agent's API server (contract 02 §5, 10 §1). Requests run concurrently and only start in order,
+ * so nothing here awaits them; a snapshot is awaited, as it is large.
  */
-export function createChatChannel({ chat }: Relay): Channel {
+export function createChatChannel({ chat, chatTurns }: Relay): Channel {
   return {
     grant: GRANT,
     message(connection, { type, id, payload }) {
       try {
-        if (type === 'chat.send') chat.send(connection, id, turnOf(payload));
-        else if (type === 'chat.sessions.list') chat.listSessions(connection, id, profileOf(payload));
+        if (type === 'chat.send' && payload.keep === true) {
+          chatTurns.send(connection, id, turnOf(payload), clientTurnIdOf(payload));
+        } else if (type === 'chat.send') chat.send(connection, id, turnOf(payload));
+        else if (type === 'chat.follow') chatTurns.follow(connection, id, numberOf(payload, 'since'));
+        else if (type === 'chat.resume') {
+          return chatTurns.resume(connection, id, turnIdOf(payload), numberOf(payload, 'after'));
+        } else if (type === 'chat.sessions.list') chat.listSessions(connection, id, profileOf(payload));
         else if (type === 'chat.cancel') cancel(connection, payload);
         else throw new RelayError('invalid', `Unknown chat message type: ${type.slice(0, MAX_SHOWN_TYPE)}`);
       } catch (error) {
@@ -30,14 +35,48 @@ export function createChatChannel({ chat }: Relay): Channel {
       sendChatError(connection, id, 'payload must be a JSON object', 'invalid_request'),
     failed: (connection, { id }) => sendChatError(connection, id, 'internal error', 'internal_error'),
     denied: (connection, { id }, text) => sendChatError(connection, id, text, 'permission_denied'),
-    grantLost: (connection) => chat.revoke(connection, `${GRANT.label} grant expired for this device`),
-    describe: (connection) => ({ streams: chat.streamsOf(connection) }),
-    closed: (connection) => chat.drop(connection),
+    grantLost(connection) {
+      const text = `${GRANT.label} grant expired for this device`;
+      chat.revoke(connection, text);
+      chatTurns.revoke(connection, text);
+    },
+    describe: (connection) => ({ streams: chat.streamsOf(connection) + chatTurns.viewsOf(connection) }),
+    opened(connection, slept) {
+      if (slept) chatTurns.restore(connection);
+    },
+    closed(connection) {
+      chat.drop(connection);
+      chatTurns.drop(connection);
+    },
   };
 
-  function cancel(connection: Connection, { request_id: id }: Payload): void {
-    if (typeof id === 'string') chat.cancel(connection, id);
+  function cancel(connection: Connection, { request_id: id, turn_id: turnId }: Payload): void {
+    if (typeof turnId === 'string') chatTurns.cancel(connection, turnId);
+    if (typeof id !== 'string') return;
+    chat.cancel(connection, id);
+    chatTurns.cancelRequest(connection, id);
   }
+}
+
+/** Contract 10 §1. */
+const CLIENT_TURN_ID = /^[A-Za-z0-9_-]{1,64}$/;
+
+function clientTurnIdOf({ client_turn_id: id }: Payload): string | undefined {
+  if (id === undefined || id === null) return undefined;
+  if (typeof id === 'string' && CLIENT_TURN_ID.test(id)) return id;
+  throw new RelayError('invalid', 'Invalid client_turn_id');
+}
+
+function turnIdOf({ turn_id: id }: Payload): string {
+  if (typeof id === 'string' && id !== '') return id;
+  throw new RelayError('invalid', 'Invalid turn_id');
+}
+
+function numberOf(payload: Payload, name: string): number | undefined {
+  const value = payload[name];
+  if (value === undefined || value === null) return undefined;
+  if (typeof value === 'number') return value;
+  throw new RelayError('invalid', `Invalid ${name}`);
 }
 
 const isAbsent = (value: unknown): boolean => value === undefined || value === null || value === '';

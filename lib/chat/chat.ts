@@ -82,7 +82,7 @@ export function sendChatError(client: Pick<ChatClient, 'send'>, id: string, mess
 }
 
 /** A turn for the log, without its text. */
-const describeTurn = ({ message, sessionId, profile }: Turn): string =>
+export const describeTurn = ({ message, sessionId, profile }: Turn): string =>
   `${message.length} characters to ${sessionId ?? 'a new session'}${profile === undefined ? '' : ` of ${profile}`}`;
 
 export function createChat({ config, upstream, clock, log }: ChatParts): Chat {

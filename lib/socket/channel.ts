@@ -34,7 +34,7 @@ export interface Connection {
   answers(ms: number): Promise<boolean>;
   /**
    * Pings the client, and calls back once its answer proves that everything sent before has arrived. A client that stays
-   * silent for 10 s is dropped (contract 04 §5.4a). One at a time.
+   * silent for 10 s is dropped (contract 04 §5.4a). While one ping waits for its answer, others share the next one.
    */
   probe(answered: () => void): void;
   /** The client answered a ping; `data` is what it repeats. */

@@ -97,6 +97,8 @@ export class SocketConnection implements Connection, Indexed {
   #pingedAt: number | undefined;
   #roundTrip: number | null = null;
   #probe: Probe | undefined;
+  /** They wait for a probe of their own: what was sent after a ping is not proved by its answer. */
+  #nextProbe: (() => void)[] | undefined;
   /** Data of the last ping of a probe, which its answer repeats. */
   #lastMark = 0;
   #hasAnswered = false;
@@ -388,6 +390,7 @@ export class SocketConnection implements Connection, Indexed {
     this.#watermarks?.clear();
     this.#lazyInbox?.end();
     this.#probe = undefined;
+    this.#nextProbe = undefined;
     this.#parts.probes.remove(this);
     for (const [name, channel] of this.#parts.channels.withClosed) this.#cleanUp(name, channel);
     this.#parts.onClosed(this);
@@ -418,7 +421,12 @@ export class SocketConnection implements Connection, Indexed {
   }
 
   probe(answered: () => void): void {
-    if (!this.#open || this.#probe) return;
+    if (!this.#open) return;
+    if (this.#probe) {
+      this.#nextProbe ??= [];
+      this.#nextProbe.push(answered);
+      return;
+    }
     const now = this.#parts.clock.now();
     const mark = Math.max(Math.trunc(now), this.#lastMark + 1);
     this.#lastMark = mark;
@@ -461,7 +469,14 @@ export class SocketConnection implements Connection, Indexed {
   #probeAnswered({ answered }: Probe): void {
     this.#probe = undefined;
     this.#parts.probes.remove(this);
+    const next = this.#nextProbe;
+    this.#nextProbe = undefined;
     answered();
+    if (next) {
+      this.probe(() => {
+        for (const each of next) each();
+      });
+    }
   }
 
   /** The client pinged. */

@@ -15,8 +15,10 @@ import type { Reach } from '../../lib/reach/reach.ts';
 import type { Session } from '../../lib/sessions/session.ts';
 import { PLACES } from '../../storage/index.ts';
 import { type Client, connect } from '../support/client.ts';
+import { follow, keep, nextTurn } from '../support/chat-turns.ts';
 import { call, health, startDesktop } from '../support/desktop.ts';
 import { startEdgeTarget } from '../support/edge.ts';
+import { type FakeApi, startFakeApi } from '../support/fake-api-server.ts';
 import { PATIENCE } from '../support/limits.ts';
 import { initialize, message } from '../support/mcp.ts';
 import { mediaDevice, PNG } from '../support/media.ts';
@@ -166,9 +168,16 @@ const reachBrokers = [new ReachBroker(), new ReachBroker(), new ReachBroker()] a
 const [keeping, forgetful, simple] = reachBrokers;
 const [remembering, counting] = [new ApiServer(), new ApiServer()];
 let pushService: PushService;
+let agent: FakeApi;
 const servers: (() => unknown)[] = [remembering, counting, ...reachBrokers].map(({ stop }) => stop);
 beforeAll(async () => {
   pushService = await startPushService((stop) => servers.push(stop));
+  agent = await startFakeApi((stop) => servers.push(stop));
+  agent.onStream(async (exchange) => {
+    exchange.open();
+    await exchange.event({ type: 'assistant.delta', delta: 'answer' });
+    if (!exchange.path.includes('endless')) exchange.end();
+  });
 });
 afterAll(() => Promise.all(servers.map((stop) => stop())));
 
@@ -354,6 +363,50 @@ const STATES: State[] = [
         const answer = await target.fetch('/mcp', ping);
         await answer.text();
         return answer.status === 200;
+      };
+    },
+  },
+  {
+    name: 'chat turn that has ended',
+    api: { start: async () => ({ RELAY_WEBAPI_URL: agent.url }) },
+    async put(target) {
+      const { client, token } = await pair(target);
+      await follow(client);
+      keep(client, 'c1');
+      for (let state: unknown = 'running'; state === 'running'; ) ({ state } = await nextTurn(client));
+      client.terminate();
+      return async () => {
+        const { client } = await authenticate(target, { session_token: token });
+        return (await follow(client)).some(({ state, preview }) => state === 'done' && preview === 'answer');
+      };
+    },
+  },
+  {
+    name: 'chat turn that runs',
+    keepsAwake: true,
+    api: { start: async () => ({ RELAY_WEBAPI_URL: agent.url }) },
+    async put(target) {
+      const { client, token } = await pair(target);
+      keep(client, 'c1', { session_id: 'endless' });
+      await client.next({ channel: 'chat', id: 'c1' });
+      client.terminate();
+      return async () => {
+        const { client } = await authenticate(target, { session_token: token });
+        return (await follow(client)).some(({ state }) => state === 'running');
+      };
+    },
+  },
+  {
+    name: 'socket that follows chat turns',
+    api: { start: async () => ({ RELAY_WEBAPI_URL: agent.url }) },
+    async put(target) {
+      const { client, token } = await pair(target);
+      await follow(client);
+      return async () => {
+        const { client: other } = await authenticate(target, { session_token: token });
+        keep(other, 'c1');
+        await other.next({ channel: 'chat', id: 'c1' });
+        return client.frames.some(({ type }) => type === 'chat.turn');
       };
     },
   },

@@ -1,0 +1,288 @@
+import type { ChatTool, ChatTurnHead, ChatTurnRecord, Store } from '../../storage/schema.ts';
+import { describeError, notStored, RelayError } from '../errors.ts';
+import { isObject } from '../kit/json.ts';
+import { utf8Length } from '../kit/text.ts';
+import type { Log } from '../log.ts';
+import type { Answer } from './turns.ts';
+
+/** Limits of what is stored (contract 10 §1). */
+export const MAX_PER_FAMILY = 100;
+export const MAX_BYTES = 32 * 1024 * 1024;
+/** Seconds. */
+export const RETENTION = 7 * 86_400;
+/** Bytes that a turn counts for beside its texts. */
+const OVERHEAD = 1024;
+/** Only the last block of an answer is written again as it grows. */
+const TEXT_BLOCK = 32 * 1024;
+const TOOL_BLOCK = 16;
+
+/** What was said in a turn. */
+export interface TurnTexts {
+  question: string;
+  text: string;
+  tools: readonly ChatTool[];
+}
+
+interface Entry {
+  head: ChatTurnHead;
+  /** How much of the answer has been written. */
+  text: number;
+  tools: readonly ChatTool[];
+  /** UTF-8 bytes of the question and of the text that has been written, and of the tools. */
+  bytes: number;
+  toolBytes: number;
+}
+
+export interface TurnStoreParts {
+  store: Store<'chat-turns'>;
+  log: Log;
+}
+
+export type TurnStore = Awaited<ReturnType<typeof openTurnStore>>;
+
+/**
+ * Chat turns by family: their heads in memory, their texts on disk only, read when a client asks. Changes take effect in
+ * memory at once; a promise resolves when they are durable. Beyond the limits the turn that ended first is removed; one
+ * that runs never is.
+ */
+export async function openTurnStore({ store, log }: TurnStoreParts) {
+  const entries = new Map<string, Entry>();
+  /** Those that have ended, the earliest first. */
+  const ended = new Map<string, Entry>();
+  /** In the order in which they started. */
+  const families = new Map<string, Map<string, Entry>>();
+  const byClientId = new Map<string, Entry>();
+  let total = 0;
+
+  const clientKey = (family: string, clientTurnId: string) => `${family} ${clientTurnId}`;
+
+  function index(entry: Entry): void {
+    const { id, family, client_turn_id, ended_at, bytes } = entry.head;
+    entries.set(id, entry);
+    const own = families.get(family) ?? new Map<string, Entry>();
+    families.set(family, own.set(id, entry));
+    if (client_turn_id !== null) byClientId.set(clientKey(family, client_turn_id), entry);
+    if (ended_at !== null) ended.set(id, entry);
+    total += bytes;
+  }
+
+  function forget({ head: { id, family, client_turn_id, bytes } }: Entry): void {
+    entries.delete(id);
+    ended.delete(id);
+    const own = families.get(family);
+    own?.delete(id);
+    if (own?.size === 0) families.delete(family);
+    if (client_turn_id !== null) byClientId.delete(clientKey(family, client_turn_id));
+    total -= bytes;
+  }
+
+  const written = (write: Promise<unknown>): void =>
+    void write.catch((error) => log.warn(`chat turns could not be saved: ${describeError(error)}`));
+
+  /** Removes turns with all of their records. */
+  function remove(gone: readonly Entry[]): void {
+    for (const entry of gone) {
+      forget(entry);
+      for (const key of keysOf(entry.head)) written(store.removeItem(key));
+    }
+  }
+
+  /** Removes what ended first until the rest fits; `isOver` says whether it does not. */
+  function trim(candidates: ReadonlyMap<string, Entry>, isOver: () => boolean): void {
+    for (const entry of candidates.values()) {
+      if (!isOver()) return;
+      if (entry.head.ended_at !== null) remove([entry]);
+    }
+  }
+
+  const isFull = () => total >= MAX_BYTES;
+
+  const keys = await store.getKeys();
+  const known = new Set<string>();
+  for (const key of keys.filter((key) => key.startsWith('turn:'))) {
+    const head = readHead(await store.getItem(key));
+    if (!head || `turn:${head.id}` !== key) continue;
+    const entry: Entry = { head, text: 0, tools: [], bytes: head.bytes, toolBytes: 0 };
+    for (const own of keysOf(head)) known.add(own);
+    entries.set(head.id, entry);
+  }
+  const loaded = [...entries.values()].sort((a, b) => endOf(a) - endOf(b));
+  entries.clear();
+  for (const entry of [...loaded].sort((a, b) => a.head.started_at - b.head.started_at)) index(entry);
+  ended.clear();
+  for (const entry of loaded) if (entry.head.ended_at !== null) ended.set(entry.head.id, entry);
+  for (const key of keys.filter((key) => key !== 'followers' && !known.has(key))) {
+    if (key.startsWith('turn:')) log.warn('removed a stored chat turn that cannot be read');
+    written(store.removeItem(key));
+  }
+
+  return {
+    /** A turn by its id. */
+    find: (id: string): ChatTurnHead | undefined => entries.get(id)?.head,
+
+    /** The turn that a family's client has named so. */
+    byClientId: (family: string, clientTurnId: string): ChatTurnHead | undefined =>
+      byClientId.get(clientKey(family, clientTurnId))?.head,
+
+    /** Turns of a family in the order in which they started. */
+    ofFamily: (family: string): ChatTurnHead[] => [...(families.get(family)?.values() ?? [])].map(({ head }) => head),
+
+    /** Every turn. */
+    all: (): ChatTurnHead[] => [...entries.values()].map(({ head }) => head),
+
+    /** Whether there is no room for more text, not even by removing turns that have ended. */
+    isFull: (): boolean => isFull() && ended.size === 0,
+
+    /**
+     * Adds a turn. Resolves when it is durable.
+     * @throws RelayError `unavailable` when it cannot be stored: it is forgotten then.
+     */
+    async create(head: ChatTurnHead, question: string): Promise<void> {
+      const bytes = utf8Length(question) + OVERHEAD;
+      const own = families.get(head.family);
+      if (own) trim(own, () => own.size >= MAX_PER_FAMILY);
+      trim(ended, () => total + bytes > MAX_BYTES);
+      if (total + bytes > MAX_BYTES) throw new RelayError('unavailable', 'there is no room for another turn');
+      const entry: Entry = { head: { ...head, bytes }, text: 0, tools: [], bytes, toolBytes: 0 };
+      index(entry);
+      const writes = [
+        store.setItem(`turn:${head.id}`, { turn: entry.head }),
+        store.setItem(`question:${head.id}`, { question }),
+      ];
+      try {
+        await Promise.all(writes);
+      } catch (error) {
+        if (entries.get(head.id) === entry) forget(entry);
+        throw notStored(error);
+      }
+    },
+
+    /**
+     * Writes a turn, and what has changed of its answer: a `replaced` one is written anew. Resolves when it is durable;
+     * rejects when it could not be written, and the next call writes it all again. Does nothing for a turn that was
+     * removed.
+     */
+    async save(head: ChatTurnHead, answer?: Answer, replaced = false): Promise<void> {
+      const entry = entries.get(head.id);
+      if (!entry) return;
+      const before = { text: entry.text, tools: entry.tools };
+      const writes: [key: string, value: ChatTurnRecord | null][] = [];
+      let { texts, tools } = entry.head;
+      if (answer) {
+        const from = replaced ? 0 : entry.text;
+        // The bytes of a text that is replaced are not known any more: it counts until its turn is removed.
+        entry.bytes += utf8Length(answer.text.slice(from));
+        texts = Math.ceil(answer.text.length / TEXT_BLOCK);
+        const firstText = answer.text.length > from ? Math.floor(from / TEXT_BLOCK) : texts;
+        for (let at = firstText; at < texts; at++) {
+          writes.push([`text:${head.id}:${at}`, { text: answer.text.slice(at * TEXT_BLOCK, (at + 1) * TEXT_BLOCK) }]);
+        }
+        for (let at = texts; at < entry.head.texts; at++) writes.push([`text:${head.id}:${at}`, null]);
+        tools = Math.ceil(answer.tools.length / TOOL_BLOCK);
+        for (let at = 0; at < tools; at++) {
+          const block = answer.tools.slice(at * TOOL_BLOCK, (at + 1) * TOOL_BLOCK);
+          const isSame = block.every((tool, index) => entry.tools[at * TOOL_BLOCK + index] === tool);
+          if (!isSame) writes.push([`tools:${head.id}:${at}`, { tools: block }]);
+        }
+        if (answer.tools !== entry.tools) entry.toolBytes = toolBytes(answer.tools);
+        entry.text = answer.text.length;
+        entry.tools = answer.tools;
+      }
+      const wasEnded = entry.head.ended_at;
+      total -= entry.head.bytes;
+      entry.head = { ...head, texts, tools, bytes: entry.bytes + entry.toolBytes };
+      total += entry.head.bytes;
+      if (head.ended_at !== wasEnded) ended.delete(head.id);
+      if (head.ended_at !== null) ended.set(head.id, entry);
+      trim(ended, () => total > MAX_BYTES);
+      if (!entries.has(head.id)) return;
+      writes.push([`turn:${head.id}`, { turn: entry.head }]);
+      try {
+        await Promise.all(
+          writes.map(([key, value]) => (value === null ? store.removeItem(key) : store.setItem(key, value))),
+        );
+      } catch (error) {
+        entry.text = Math.min(entry.text, before.text);
+        entry.tools = [];
+        throw notStored(error);
+      }
+    },
+
+    /** What was said in a turn, as it was stored last; undefined when it is gone. */
+    async read(id: string): Promise<TurnTexts | undefined> {
+      const head = entries.get(id)?.head;
+      if (!head) return undefined;
+      const parts = <K extends string>(kind: string, count: number, member: K) =>
+        Promise.all(
+          Array.from({ length: count }, async (_, at) => {
+            const record: unknown = await store.getItem(`${kind}:${id}:${at}`);
+            return isObject(record) ? record[member] : undefined;
+          }),
+        );
+      const [question, texts, tools] = await Promise.all([
+        store.getItem(`question:${id}`) as Promise<unknown>,
+        parts('text', head.texts, 'text'),
+        parts('tools', head.tools, 'tools'),
+      ]);
+      if (!entries.has(id)) return undefined;
+      return {
+        question: isObject(question) && typeof question.question === 'string' ? question.question : '',
+        text: texts.filter((text) => typeof text === 'string').join(''),
+        tools: tools.flatMap((block) => (Array.isArray(block) ? (block as ChatTool[]) : [])),
+      };
+    },
+
+    /** Removes the turns of a family. */
+    removeFamily(family: string): void {
+      remove([...(families.get(family)?.values() ?? [])]);
+    },
+
+    /** Removes turns that ended too long ago. `now` is epoch seconds. Returns when the next one is due, if any. */
+    sweep(now: number): number | undefined {
+      for (const entry of [...ended.values()]) {
+        if (endOf(entry) + RETENTION > now) return endOf(entry) + RETENTION;
+        remove([entry]);
+      }
+      return undefined;
+    },
+
+    /** The sockets that were told of their family's turns when the process went to sleep. */
+    async followers(): Promise<ReadonlySet<string>> {
+      const record: unknown = await store.getItem('followers');
+      const sockets = isObject(record) && Array.isArray(record.sockets) ? record.sockets : [];
+      return new Set(sockets.filter((id) => typeof id === 'string'));
+    },
+
+    saveFollowers(sockets: string[]): void {
+      written(store.setItem('followers', { sockets }));
+    },
+  };
+}
+
+const endOf = ({ head }: Entry): number => head.ended_at ?? head.started_at;
+
+const toolBytes = (tools: readonly ChatTool[]): number =>
+  tools.reduce((sum, { id, name, preview }) => sum + utf8Length(id) + utf8Length(name) + utf8Length(preview) + 64, 0);
+
+/** Every key of a turn. */
+function keysOf({ id, texts, tools }: ChatTurnHead): string[] {
+  const blocks = (kind: string, count: number) => Array.from({ length: count }, (_, at) => `${kind}:${id}:${at}`);
+  return [`turn:${id}`, `question:${id}`, ...blocks('text', texts), ...blocks('tools', tools)];
+}
+
+const STATES: ReadonlySet<unknown> = new Set(['running', 'done', 'cancelled', 'failed', 'interrupted']);
+
+function readHead(value: unknown): ChatTurnHead | undefined {
+  if (!isObject(value) || !isObject(value.turn)) return undefined;
+  const head = value.turn;
+  const areNumbers = [head.started_at, head.seq, head.bytes, head.texts, head.tools].every(
+    (number) => typeof number === 'number' && Number.isFinite(number),
+  );
+  const areTexts = [head.id, head.family, head.preview].every((text) => typeof text === 'string');
+  const areNullable =
+    [head.client_turn_id, head.session_id, head.profile].every((text) => text === null || typeof text === 'string') &&
+    (head.ended_at === null || typeof head.ended_at === 'number');
+  const isBounded = Number(head.texts) <= 64 && Number(head.tools) <= 64;
+  const isWhole = areNumbers && areTexts && areNullable && isBounded && STATES.has(head.state);
+  return isWhole ? (head as unknown as ChatTurnHead) : undefined;
+}
