@@ -21,12 +21,13 @@ const TIMEOUT = 2000;
 const LABEL_WIDTH = 11;
 const MAX_COMMANDS = 5;
 
-/** A record of `GET /bridge/activity` (contract 03 §6). */
+/** A record of `GET /bridge/activity` (contract 03 §6), or of `GET /desktop/activity`. */
 interface CommandFacts {
   request_id: string;
   /** Epoch milliseconds. */
   sent_at: number;
   method: string;
+  /** Of a desktop tool, `/desktop/<tool>`. */
   path: string;
   device_name: string | null;
   decision: string;
@@ -64,7 +65,7 @@ interface Status {
   dashboard: Reachable | null;
   devices: { connected: number; stale: number; offline: number } | null;
   queued: number | null;
-  /** The last commands to phones, newest first. */
+  /** The last commands to phones and desktops, newest first. */
   commands: CommandFacts[] | null;
   service: { installed: boolean; active: string | null } | null;
   next: string;
@@ -102,9 +103,10 @@ async function look(options: Options, context: CommandContext): Promise<Status> 
     ask(relay, '/relay/devices'),
     ask(relay, '/phone/outbound'),
     ask(relay, `/bridge/activity?limit=${MAX_COMMANDS}`),
+    ask(relay, `/desktop/activity?limit=${MAX_COMMANDS}`),
   ]);
   const local = isRemote ? undefined : await lookAround(config, environment, context);
-  const [health, info, devices, queue, activity] = await asked;
+  const [health, info, devices, queue, phones, desktops] = await asked;
   const isRelay = Boolean(asObject(health.body?.readiness));
   const states = devices.body && devicesOf(devices.body, Date.now() / 1000).map(({ state }) => state);
   const count = (state: string) => states?.filter((other) => other === state).length ?? 0;
@@ -127,7 +129,7 @@ async function look(options: Options, context: CommandContext): Promise<Status> 
     dashboard: local?.dashboard ?? null,
     devices: states ? { connected: count('connected'), stale: count('stale'), offline: count('offline') } : null,
     queued: typeof queue.body?.queued === 'number' ? queue.body.queued : null,
-    commands: commandsOf(activity.body),
+    commands: lastCommands(phones.body, desktops.body),
     service: local?.service ?? null,
     next: '',
   };
@@ -136,21 +138,19 @@ async function look(options: Options, context: CommandContext): Promise<Status> 
   return status;
 }
 
-function commandsOf(answer: Record<string, unknown> | undefined): CommandFacts[] | null {
-  if (!Array.isArray(answer?.activity)) return null;
-  return answer.activity.map((row) => {
-    const record = (asObject(row) ?? {}) as Partial<CommandFacts>;
-    const {
-      request_id = '',
-      sent_at = 0,
-      method = '',
-      path = '',
-      device_name = null,
-      decision = '',
-      actor = null,
-    } = record;
-    return { request_id, sent_at, method, path, device_name, decision, actor };
-  });
+/** Null where the relay tells of neither phones nor desktops: one of an older version tells of phones alone. */
+function lastCommands(...answers: (Record<string, unknown> | undefined)[]): CommandFacts[] | null {
+  const lists = answers.map((answer) => answer?.activity).filter(Array.isArray);
+  if (lists.length === 0) return null;
+  const commands = lists.flat().map(commandOf);
+  return commands.sort((one, other) => other.sent_at - one.sent_at).slice(0, MAX_COMMANDS);
+}
+
+function commandOf(row: unknown): CommandFacts {
+  const record = (asObject(row) ?? {}) as Partial<CommandFacts> & { tool?: string };
+  const { request_id = '', sent_at = 0, tool, device_name = null, decision = '', actor = null } = record;
+  const { method = '', path = '' } = tool === undefined ? record : { method: 'POST', path: `/desktop/${tool}` };
+  return { request_id, sent_at, method, path, device_name, decision, actor };
 }
 
 /** The stores that a relay cannot write, by the `/relay/info` of its operator. */

@@ -1,5 +1,6 @@
 import { visible } from '../lib/kit/text.ts';
 import type { Actor } from '../lib/operations/actor.ts';
+import type { Relay } from '../lib/relay.ts';
 import type { RelayRequest } from './request.ts';
 
 const MAX_LABEL = 256;
@@ -13,8 +14,14 @@ export const label = ({ headers }: RelayRequest, name: string): string | undefin
     .slice(0, MAX_LABEL)
     .toWellFormed() || undefined;
 
-/** Who a guarded request acts for (contract 09 §9). */
-export function actorOf(request: RelayRequest): Actor {
+/**
+ * Who a guarded request acts for (contract 09 §9). An agent that carries out a run of realtime voice names it; the session
+ * is the agent's own, so that revoking it ends what the run does.
+ */
+export function actorOf(request: RelayRequest, relay: Relay): Actor {
   const { session } = request;
-  return session ? { kind: 'session', session, runId: label(request, RUN_ID) } : { kind: 'operator' };
+  if (!session) return { kind: 'operator' };
+  const runId = label(request, RUN_ID);
+  if (runId !== undefined && relay.voice.isRun(runId)) return { kind: 'voice', session, runId };
+  return { kind: 'session', session, runId };
 }

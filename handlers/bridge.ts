@@ -2,7 +2,7 @@ import { SELECTOR_KEYS } from '../lib/bridge/selection.ts';
 import { RelayError } from '../lib/errors.ts';
 import { isObject, parseJson } from '../lib/kit/json.ts';
 import { json, readText } from '../lib/web/json.ts';
-import { type Handler, lastOf } from './request.ts';
+import { type Handler, lastOf, type RelayRequest } from './request.ts';
 
 const LIMIT = 64 * 1024;
 const MAX_RECORDS = 500;
@@ -20,12 +20,19 @@ export const bridgeStatus: Handler = (request, relay) => {
 export const bridgeDevices: Handler = (_request, relay) => json(relay.bridge.devices());
 
 /** `GET /bridge/activity?limit=` (contract 03 §6). */
-export const bridgeActivity: Handler = (request, relay) => {
+export const bridgeActivity: Handler = (request, relay) =>
+  json({ activity: relay.bridge.activity(recordsOf(request)) });
+
+/** `GET /desktop/activity?limit=`: the same of desktop tools (contract 09 §9). */
+export const desktopActivity: Handler = (request, relay) =>
+  json({ activity: relay.desktop.activity(recordsOf(request)) });
+
+/** How many records are asked for. */
+function recordsOf(request: RelayRequest): number {
   const given = lastOf(request.query).limit?.trim() ?? '';
   const limit = /^\+?\d+$/.test(given) ? Number(given) : 0;
-  const activity = relay.bridge.activity(limit < 1 ? DEFAULT_RECORDS : Math.min(limit, MAX_RECORDS));
-  return json({ activity });
-};
+  return limit < 1 ? DEFAULT_RECORDS : Math.min(limit, MAX_RECORDS);
+}
 
 /** `POST /bridge/select-active` (contract 03 §6). */
 export const selectActive: Handler = async (request, relay) => {

@@ -51,7 +51,7 @@ export const callTool: Handler = async (request, relay) => {
       profile: label(request, 'x-svc-relay-profile'),
     },
     signal: request.signal,
-    actor: actorOf(request),
+    actor: actorOf(request, relay),
   });
   return jsonText(reply);
 };

@@ -41,7 +41,7 @@ export const controlDevice: Handler = async (request, relay) => {
     query: lastOf(request.query),
     body,
     signal,
-    actor: actorOf(request),
+    actor: actorOf(request, relay),
   });
   return jsonText(EMPTY.has(reply.status) ? null : reply.body, reply.status, HEADERS);
 };

@@ -1,6 +1,8 @@
 import { RelayError } from '../lib/errors.ts';
+import { actorText } from '../lib/operations/actor.ts';
 import { PHONE_GRANT } from '../lib/phone/phone.ts';
 import { BODY_LIMIT, json, readJson } from '../lib/web/json.ts';
+import { actorOf } from './actor.ts';
 import { hasGrant } from './guards.ts';
 import { type Handler, integerOf, lastOf } from './request.ts';
 
@@ -21,7 +23,7 @@ const MAX_PREVIEW = 200;
 
 /** `POST /phone/message` and its alias `POST /phone/outbound` (contract 04 §5.3, 5.6). */
 export const postMessage: Handler = async (request, relay) => {
-  const pushed = await relay.phone.push(await readJson(request, { limit: LIMIT }));
+  const pushed = await relay.phone.push(await readJson(request, { limit: LIMIT }), actorText(actorOf(request, relay)));
   const { delivered, messageId } = pushed;
   if (delivered) return json({ delivered, message_id: messageId });
   return json({ delivered, queued: true, message_id: messageId, buffered: pushed.buffered });
@@ -83,7 +85,10 @@ export const listOutbound: Handler = (_request, relay) => {
  */
 export const cancelOutbound: Handler = async (request, relay) => {
   const { message_id: id } = lastOf(request.query);
-  return json({ cancelled: await (id === undefined ? relay.phone.cancel() : relay.phone.withdraw(id)) });
+  const by = actorText(actorOf(request, relay));
+  return json({
+    cancelled: await (id === undefined ? relay.phone.cancel(id, by) : relay.phone.withdraw(id, by)),
+  });
 };
 
 /** `GET /phone/history?since=&limit=`: the last messages and replies, with what became of them (contract 09 §1). */

@@ -2,7 +2,7 @@ import { Router } from 'itty-router';
 import type { Peer } from '../lib/access/peer.ts';
 import { DEVICE_ROWS } from '../lib/operations/device.ts';
 import type { Relay } from '../lib/relay.ts';
-import { bridgeActivity, bridgeDevices, bridgeStatus, selectActive } from './bridge.ts';
+import { bridgeActivity, bridgeDevices, bridgeStatus, desktopActivity, selectActive } from './bridge.ts';
 import { postClipboard } from './clipboard.ts';
 import { injectedContext } from './context.ts';
 import { callTool, desktopHealth, mayCallTool, mayUseDesktop, pingDesktop } from './desktop.ts';
@@ -78,6 +78,7 @@ export const routes: readonly Route[] = [
   ['ALL', DEVICE_PATHS, mayControl, controlDevice],
   ['GET', '/desktop/_ping', mayUseDesktop, pingDesktop],
   ['GET', '/desktop/health', mayUseDesktop, desktopHealth],
+  ['GET', '/desktop/activity', operator, desktopActivity],
   ['ALL', '/desktop/:tool', mayCallTool, callTool],
   ['POST', '/pairing', open, createCode],
   ['POST', '/pairing/register', operator, registerCode],

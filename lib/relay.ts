@@ -356,7 +356,7 @@ async function createDomains(parts: DomainParts, late: Late) {
       security,
       localOperator,
       profileFiles,
-      pushMessage: (message) => phone.push(message),
+      pushMessage: phone.push,
     }),
     pages: createPages(parts.pages ?? (async () => [])),
     operatorTokens: createOperatorTokens(config.operatorPublicKey, clock, log.named('access')),

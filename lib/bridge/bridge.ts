@@ -1,19 +1,13 @@
 import type { Store } from '../../storage/schema.ts';
 import { OWNER_TIMEOUT } from '../dispatch/commands.ts';
-import { openDispatcher, type Rules } from '../dispatch/dispatcher.ts';
+import { newRecord, openDispatcher, type RoomParts, type Rules } from '../dispatch/dispatcher.ts';
 import { withoutMembers } from '../dispatch/json-text.ts';
-import type { Link } from '../dispatch/link.ts';
-import { startOf } from '../dispatch/recorder.ts';
+import { createUseCheck, type Link } from '../dispatch/link.ts';
 import { RelayError } from '../errors.ts';
-import type { Clock } from '../kit/clock.ts';
 import { isObject } from '../kit/json.ts';
-import type { Log } from '../log.ts';
 import type { Actor } from '../operations/actor.ts';
 import { type DeviceRow, deviceRoutes } from '../operations/device.ts';
-import type { Gate } from '../operations/gate.ts';
-import { isGranted } from '../sessions/grants.ts';
 import type { Session } from '../sessions/session.ts';
-import type { Sessions } from '../sessions/sessions.ts';
 import type { Payload } from '../socket/envelope.ts';
 import type { JsonText } from '../web/json.ts';
 import type { ActivityRecord } from './activity.ts';
@@ -28,18 +22,8 @@ import { departedStatus, statusOf } from './status.ts';
 const COMMAND_TIMEOUT = 30_000;
 /** Longer reports are ignored: the relay keeps the last one of every phone. */
 const MAX_REPORT = 256 * 1024;
-const MAX_ERROR = 500;
 
-export interface BridgeParts {
-  sessions: Sessions;
-  clock: Clock;
-  log: Log;
-  activity: Store<'bridge-activity'>;
-  gate: Gate;
-  /** A command was sent, has ended, or was refused. */
-  changed?(record: ActivityRecord): void;
-  /** Phones have come or gone, or have sent a status. */
-  devicesChanged?(): void;
+export interface BridgeParts extends RoomParts<ActivityRecord> {
   /** Where the registry is stored; absent where the process lives as long as its sockets. */
   registry?: Store<'bridge'>;
 }
@@ -61,8 +45,7 @@ export type Bridge = Awaited<ReturnType<typeof openBridge>>;
 /** The relay's side of the bridge: the connected phones, and the commands sent to them (contract 03 §1-6). */
 export async function openBridge(parts: BridgeParts) {
   const { sessions, clock, log } = parts;
-  const mayBeUsed = ({ isOpen, session }: Link): boolean =>
-    isOpen && sessions.isAlive(session) && isGranted(session.grants, 'bridge', clock.now() / 1000);
+  const mayBeUsed = createUseCheck('bridge', parts);
   const registry = createPhoneRegistry({
     now: clock.now,
     isEligible: mayBeUsed,
@@ -195,15 +178,10 @@ export async function openBridge(parts: BridgeParts) {
       if (stopping) throw new RelayError('unavailable', 'Relay is shutting down');
       const { method, path } = route;
       const recordFor = (device?: Device, selector?: string): ActivityRecord => ({
-        request_id: crypto.randomUUID(),
+        ...newRecord(clock.now()),
         method,
         path,
         params: redact(withoutSelectorKeys({ ...query, ...body?.value })),
-        sent_at: clock.now(),
-        response_status: null,
-        result_summary: null,
-        error: null,
-        decision: 'pending',
         device_id: device?.id ?? null,
         device_name: device?.name ?? null,
         alias_used: selector ?? null,
@@ -272,9 +250,15 @@ export async function openBridge(parts: BridgeParts) {
   };
 }
 
-/** Whether the result of a command is private, for one that is known by its record alone. */
-const isPrivate = ({ path, method }: ActivityRecord): boolean =>
-  deviceRoutes(path).find((route) => route.method === method)?.isPrivate ?? true;
+/** The row of a command that is known by its record alone. */
+const rowOf = ({ path, method }: ActivityRecord): DeviceRow | undefined =>
+  deviceRoutes(path).find((route) => route.method === method);
+
+/** Whether the result of a command is private. */
+function isPrivate(record: ActivityRecord): boolean {
+  const row = rowOf(record);
+  return row === undefined || row.isPrivate === true;
+}
 
 const rules: Rules<ActivityRecord, boolean, PhoneResponse, Reply> = {
   channel: 'bridge',
@@ -283,8 +267,7 @@ const rules: Rules<ActivityRecord, boolean, PhoneResponse, Reply> = {
   answered(record, response, isPrivate) {
     record.decision = decide(response);
     record.response_status = response.status;
-    const error = errorOf(response);
-    record.error = error === null ? null : startOf(error, MAX_ERROR);
+    record.error = errorOf(response);
     record.result_summary = summarise(response.result, isPrivate);
     return replyTo(response) ?? new RelayError('bad-gateway', 'invalid status from phone');
   },
@@ -300,7 +283,8 @@ const rules: Rules<ActivityRecord, boolean, PhoneResponse, Reply> = {
   unsent: (cause) => `Failed to send command to phone: ${cause}`,
   lost: (error) => new RelayError('bad-gateway', error),
   describe: ({ method, path, device_id: id, decision, response_status: status }) =>
-    `${method} ${path} on ${id}: ${decision} ${status ?? '-'}`,
+    `${method} ${path} on ${id ?? 'no phone'}: ${decision} ${status ?? '-'}`,
+  isRead: (record) => rowOf(record)?.effect === 'read',
 };
 
 /** The query as sent to the phone. */

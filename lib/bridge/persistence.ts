@@ -1,9 +1,9 @@
 import type { BridgeDeviceRecord, BridgeSelectionRecord, Store } from '../../storage/schema.ts';
 import type { Link } from '../dispatch/link.ts';
+import { openSocketStore } from '../dispatch/socket-store.ts';
 import { sha256 } from '../kit/bytes.ts';
 import type { Clock } from '../kit/clock.ts';
 import { isObject, type JsonObject, parseObject } from '../kit/json.ts';
-import { createWriteBehind, loadAll } from '../kit/write-behind.ts';
 import type { Log } from '../log.ts';
 import type { Payload } from '../socket/envelope.ts';
 import { aliasesOf } from './identity.ts';
@@ -23,27 +23,15 @@ export interface PersistenceParts {
 
 export type Persistence = Awaited<ReturnType<typeof openPersistence>>;
 
-/**
- * Stores the registry for an object that is evicted while its sockets stay open (edge): written behind, because a lost
- * write costs no more than the phone's next report brings back.
- */
+/** Stores the registry for an object that is evicted while its sockets stay open (edge). */
 export async function openPersistence(parts: PersistenceParts) {
-  const { log } = parts;
-  const behind = createWriteBehind({ ...parts, name: 'the bridge registry' });
-  const loaded = new Map(await loadAll(parts.store, log, (value) => (isObject(value) ? value : undefined)));
+  const stored = await openSocketStore({ ...parts, name: 'the bridge registry' });
   let selection = '';
-
-  /** Removes a record from what was loaded, and returns it. */
-  function take(key: string): JsonObject | undefined {
-    const record = loaded.get(key);
-    loaded.delete(key);
-    return record;
-  }
 
   return {
     /** The device on a socket, or the socket's place in the registry, has changed. */
     socketChanged(link: Link, registry: PhoneRegistry): void {
-      behind.save(socketKey(link.id), () => {
+      stored.save(socketKey(link.id), () => {
         const device = registry.of(link);
         const id = registry.supersededOn(link);
         if (device) return toRecord(device, device.connectedAt);
@@ -53,19 +41,19 @@ export async function openPersistence(parts: PersistenceParts) {
       const key = JSON.stringify([active, recent]);
       if (key === selection) return;
       selection = key;
-      behind.save(SELECTION, () => ({ ...registry.selection }));
+      stored.save(SELECTION, () => ({ ...registry.selection }));
     },
 
     /** The device of this key has departed, or is back. */
     departedChanged(key: string, registry: PhoneRegistry): void {
       const record = (known: KnownDevice | undefined) => (known ? toRecord(known, null) : null);
-      behind.save(departedKey(key), () => record(registry.departed(key)));
-      behind.save(NEWEST, () => record(registry.newest()));
+      stored.save(departedKey(key), () => record(registry.departed(key)));
+      stored.save(NEWEST, () => record(registry.newest()));
     },
 
     /** Restores the device of a socket that outlived the memory of the process. */
     restore(link: Link, registry: PhoneRegistry): void {
-      const record = take(socketKey(link.id));
+      const record = stored.take(socketKey(link.id));
       if (!record) return;
       if (typeof record.superseded === 'string') registry.supersede(link, record.superseded);
       const known = fromRecord(record);
@@ -75,14 +63,13 @@ export async function openPersistence(parts: PersistenceParts) {
 
     /** Every socket is back: restores the rest. Devices whose sockets are not back have departed. */
     restored(registry: PhoneRegistry): void {
-      const saved = take(SELECTION) as BridgeSelectionRecord | undefined;
-      const rest = [...loaded].map(([key, record]) => ({ key, known: fromRecord(record) }));
-      loaded.clear();
+      const saved = stored.take(SELECTION) as BridgeSelectionRecord | undefined;
+      const rest = stored.takeRest().map(([key, record]) => ({ key, known: fromRecord(record) }));
       for (const { key, known } of rest.sort((a, b) => (a.known?.lastSeenAt ?? 0) - (b.known?.lastSeenAt ?? 0))) {
         if (known) registry.restoreDeparted(known);
         // Earlier versions kept departed devices under a key of their id alone.
         if (key === NEWEST || (known && key === departedKey(keyOf(known)))) continue;
-        behind.save(key, () => null);
+        stored.save(key, () => null);
         if (known) this.departedChanged(keyOf(known), registry);
       }
       if (saved) registry.restoreSelection(saved);

@@ -1,4 +1,4 @@
-import type { Link } from '../dispatch/link.ts';
+import { type IsForeign, type Link, mayClaim } from '../dispatch/link.ts';
 import type { Payload } from '../socket/envelope.ts';
 import { type Identity, identify } from './identity.ts';
 import { onlyMatch } from './selection.ts';
@@ -32,7 +32,7 @@ export interface RegistryParts {
   /** Whether the socket's session may be sent commands now. */
   isEligible(link: Link): boolean;
   /** Whether an id is that of a device of another session. */
-  isForeign?(id: string, family: string): boolean;
+  isForeign?: IsForeign;
   /** The device of this key is departed now, or not any more. */
   departedChanged?(key: string): void;
 }
@@ -71,12 +71,6 @@ export function createPhoneRegistry(parts: RegistryParts) {
   const list = (): Device[] =>
     [...devices.values()].filter(({ link }) => isEligible(link)).sort((a, b) => b.lastSeenAt - a.lastSeenAt);
 
-  /** An id that only a payload gives must not be that of another session's device, nor look like a socket's. */
-  const mayClaim = (id: string, { session: { family } }: Link): boolean =>
-    !id.startsWith('ws-') &&
-    !isForeign(id, family) &&
-    ![...devices.values()].some((device) => device.id === id && device.family !== family);
-
   function unindex(device: Device): void {
     byLink.delete(device.link);
     if (devices.get(keyOf(device)) === device) devices.delete(keyOf(device));
@@ -96,7 +90,9 @@ export function createPhoneRegistry(parts: RegistryParts) {
 
   function register(link: Link, status: Payload, seenAt: number): { device: Device; replaced?: Device } | undefined {
     const { device: sessionDevice, family, prefix } = link.session;
-    const identity = identify(sessionDevice, status, link.id, (id) => mayClaim(id, link));
+    const identity = identify(sessionDevice, status, link.id, (id) =>
+      mayClaim(id, link, { devices: devices.values(), isForeign }),
+    );
     const key = keyOf({ family, id: identity.id });
     const present = devices.get(key);
     const replaced = present && present.link !== link ? present : undefined;

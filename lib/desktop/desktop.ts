@@ -1,25 +1,19 @@
 import type { Store } from '../../storage/schema.ts';
 import { OWNER_TIMEOUT } from '../dispatch/commands.ts';
-import { openDispatcher, type Rules } from '../dispatch/dispatcher.ts';
+import { newRecord, openDispatcher, type RoomParts, type Rules } from '../dispatch/dispatcher.ts';
 import { textOf, withoutMembers } from '../dispatch/json-text.ts';
-import type { Link } from '../dispatch/link.ts';
-import { startOf } from '../dispatch/recorder.ts';
-import type { Clock } from '../kit/clock.ts';
+import { createUseCheck, type Link } from '../dispatch/link.ts';
 import { parseJson } from '../kit/json.ts';
-import type { Log } from '../log.ts';
 import type { Actor } from '../operations/actor.ts';
-import type { AdvertisedTool } from '../operations/desktop.ts';
-import type { Gate } from '../operations/gate.ts';
+import { type AdvertisedTool, isReadTool } from '../operations/desktop.ts';
 import { isDeviceId } from '../sessions/device.ts';
-import { isGranted } from '../sessions/grants.ts';
 import type { Session } from '../sessions/session.ts';
-import type { Sessions } from '../sessions/sessions.ts';
 import { encodeEnvelope, isLongerThan, type Payload } from '../socket/envelope.ts';
 import type { JsonText } from '../web/json.ts';
 import type { ActivityRecord } from './activity.ts';
 import { createControlSessions, type Requester } from './control.ts';
 import { openPersistence } from './persistence.ts';
-import { redact, summarise } from './redact.ts';
+import { redact } from './redact.ts';
 import { refusal } from './refusal.ts';
 import { createDesktopRegistry, type Device, describedTools, type Hint } from './registry.ts';
 import { type DesktopResponse, decide, errorOf, readResponse, replyTo, statusOf, summaryOf } from './response.ts';
@@ -29,23 +23,13 @@ import { isComputerTool, isToolName, timeoutOf } from './tools.ts';
 
 /** Largest status, workspace or editor description that is kept (contract 07 §2.2). */
 const MAX_DESCRIPTION = 64 * 1024;
-const MAX_ERROR = 500;
 const SHOWN_COMMANDS = 20;
 
 /** Removed from a tool's arguments: the relay chooses the desktop and the control session. */
 const NOT_ARGUMENTS: ReadonlySet<string> = new Set([...SELECTOR_KEYS, 'control_session', 'control_context']);
 const isNoArgument = (key: string): boolean => NOT_ARGUMENTS.has(key);
 
-export interface DesktopParts {
-  sessions: Sessions;
-  clock: Clock;
-  log: Log;
-  activity: Store<'desktop-activity'>;
-  gate: Gate;
-  /** A command was sent, has ended, or was refused. */
-  changed?(record: ActivityRecord): void;
-  /** Desktops have come or gone, or have sent a status. */
-  devicesChanged?(): void;
+export interface DesktopParts extends RoomParts<ActivityRecord> {
   /** Where the registry is stored; absent where the process lives as long as its sockets. */
   registry?: Store<'desktop'>;
 }
@@ -70,8 +54,7 @@ export type Desktop = Awaited<ReturnType<typeof openDesktop>>;
 /** The relay's side of desktop tools: the connected desktops, and the commands sent to them (contract 07 §2). */
 export async function openDesktop(parts: DesktopParts) {
   const { sessions, clock, log } = parts;
-  const mayBeUsed = ({ isOpen, session }: Link): boolean =>
-    isOpen && sessions.isAlive(session) && isGranted(session.grants, 'desktop', clock.now() / 1000);
+  const mayBeUsed = createUseCheck('desktop', parts);
   const isForeign = sessions.isDeviceOfAnother;
   const registry = createDesktopRegistry({ now: clock.now, isEligible: mayBeUsed, isForeign });
   const persistence = parts.registry && (await openPersistence({ store: parts.registry, clock, log }));
@@ -208,15 +191,11 @@ export async function openDesktop(parts: DesktopParts) {
       const { tool, query, signal, actor } = call;
       const { text, value } = call.args;
       const recordFor = (device?: Device): ActivityRecord => ({
-        request_id: crypto.randomUUID(),
+        ...newRecord(clock.now()),
         tool,
         device_id: device?.id ?? null,
+        device_name: device?.name ?? null,
         args: redact(Object.fromEntries(Object.entries(value).filter(([key]) => !isNoArgument(key)))),
-        sent_at: clock.now(),
-        response_status: null,
-        result_summary: null,
-        error: null,
-        decision: 'pending',
       });
       dispatcher.requireThawed(actor, recordFor);
       const selector = readSelector(value) ?? readSelector(query);
@@ -243,6 +222,8 @@ export async function openDesktop(parts: DesktopParts) {
     /** `GET /desktop/health` (contract 07 §2.3). */
     health: (): Payload => healthOf(registry.list(), dispatcher.pendingCount(), dispatcher.list(SHOWN_COMMANDS)),
 
+    activity: dispatcher.list,
+
     /** Fails what is pending, and refuses new commands. */
     stop(): void {
       stopping = true;
@@ -265,8 +246,7 @@ const rules: Rules<ActivityRecord, Target, DesktopResponse, string> = {
   answered(record, response, { id, name }) {
     record.decision = decide(response);
     record.response_status = statusOf(response);
-    const error = errorOf(response);
-    record.error = error === null ? null : startOf(error, MAX_ERROR);
+    record.error = errorOf(response);
     record.result_summary = summaryOf(record.tool, response);
     return replyTo(response, { device_id: id, device_name: name });
   },
@@ -282,5 +262,8 @@ const rules: Rules<ActivityRecord, Target, DesktopResponse, string> = {
 
   unsent: (cause) => `the command could not be sent: ${cause}`,
   lost: (error) => refusal('bad-gateway', 'desktop_disconnected', error),
-  describe: ({ tool, device_id: id, decision, args }) => `${tool} on ${id}: ${decision}, args ${summarise(args)}`,
+  // Not its arguments: they are in the activity, and texts in them belong into no file.
+  describe: ({ tool, device_id: id, decision, response_status: status }) =>
+    `${tool} on ${id ?? 'no desktop'}: ${decision} ${status ?? '-'}`,
+  isRead: ({ tool }) => isReadTool(tool),
 };

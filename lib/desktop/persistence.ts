@@ -1,8 +1,8 @@
 import type { DesktopControlRecord, DesktopDeviceRecord, Store } from '../../storage/schema.ts';
 import type { Link } from '../dispatch/link.ts';
+import { openSocketStore } from '../dispatch/socket-store.ts';
 import type { Clock } from '../kit/clock.ts';
 import { isObject, type JsonObject } from '../kit/json.ts';
-import { createWriteBehind, loadAll } from '../kit/write-behind.ts';
 import type { Log } from '../log.ts';
 import type { ControlSessions } from './control.ts';
 import type { DesktopRegistry } from './registry.ts';
@@ -18,30 +18,19 @@ export interface PersistenceParts {
 
 export type Persistence = Awaited<ReturnType<typeof openPersistence>>;
 
-/**
- * Stores the registry and the control sessions for an object that is evicted while its sockets stay open (edge):
- * written behind, because a lost write costs no more than the desktop's next status brings back.
- */
+/** Stores the registry and the control sessions for an object that is evicted while its sockets stay open (edge). */
 export async function openPersistence(parts: PersistenceParts) {
-  const behind = createWriteBehind({ ...parts, name: 'the desktop registry' });
-  const loaded = new Map(await loadAll(parts.store, parts.log, (value) => (isObject(value) ? value : undefined)));
-
-  /** Removes a record from what was loaded, and returns it. */
-  function take(key: string): JsonObject | undefined {
-    const record = loaded.get(key);
-    loaded.delete(key);
-    return record;
-  }
+  const stored = await openSocketStore({ ...parts, name: 'the desktop registry' });
 
   return {
     /** The state that a socket reported has changed, or the socket is gone. */
     socketChanged(link: Link, registry: DesktopRegistry): void {
-      behind.save(socketKey(link), () => registry.record(link) ?? null);
+      stored.save(socketKey(link), () => registry.record(link) ?? null);
     },
 
     /** The control sessions of a target have changed. */
     controlChanged(link: Link, control: ControlSessions): void {
-      behind.save(controlKey(link), () => {
+      stored.save(controlKey(link), () => {
         const sessions = control.records(link);
         return sessions.length > 0 ? { sessions } : null;
       });
@@ -49,8 +38,8 @@ export async function openPersistence(parts: PersistenceParts) {
 
     /** Restores the device and control sessions of a socket that outlived the memory of the process. */
     restore(link: Link, { registry, control }: { registry: DesktopRegistry; control: ControlSessions }): void {
-      const device = take(socketKey(link));
-      const sessions = take(controlKey(link))?.sessions;
+      const device = stored.take(socketKey(link));
+      const sessions = stored.take(controlKey(link))?.sessions;
       if (!isDeviceRecord(device)) return;
       registry.restore(link, device);
       if (Array.isArray(sessions)) control.restore(link, sessions.filter(isControlRecord));
@@ -58,8 +47,7 @@ export async function openPersistence(parts: PersistenceParts) {
 
     /** Every socket is back: drops what belongs to others. */
     restored(): void {
-      for (const key of loaded.keys()) behind.save(key, () => null);
-      loaded.clear();
+      for (const [key] of stored.takeRest()) stored.save(key, () => null);
     },
   };
 }

@@ -1,6 +1,6 @@
 import type { DesktopDeviceRecord } from '../../storage/schema.ts';
 import { firstText } from '../dispatch/first-text.ts';
-import type { Link } from '../dispatch/link.ts';
+import { type IsForeign, type Link, mayClaim } from '../dispatch/link.ts';
 import { isObject, parseObject } from '../kit/json.ts';
 import { visible } from '../kit/text.ts';
 import type { AdvertisedTool } from '../operations/desktop.ts';
@@ -36,7 +36,7 @@ export interface RegistryParts {
   /** Whether the socket's session may be sent commands now. */
   isEligible(link: Link): boolean;
   /** Whether an id is that of a device of another session. */
-  isForeign(id: string, family: string): boolean;
+  isForeign: IsForeign;
 }
 
 export type DesktopRegistry = ReturnType<typeof createDesktopRegistry>;
@@ -86,19 +86,15 @@ export function createDesktopRegistry({ now, isEligible, isForeign }: RegistryPa
     return isDevice(state) ? state : undefined;
   }
 
-  /** An id that only a status gives must not be that of another session's device, nor look like a socket's. */
-  const mayClaim = (id: string, { session: { family } }: Link): boolean =>
-    !id.startsWith('ws-') &&
-    !isForeign(id, family) &&
-    ![...sockets.values()].some((state) => state.id === id && state.link.session.family !== family);
-
   return {
     /** A status came: its sender is a device from the first one on. */
     report(link: Link, status: Payload): Device {
       const state = stateOf(link);
       if (!state.status) {
         state.connectedAt = state.lastSeenAt;
-        state.id = idOf(link.session.device, status, link.id, (id) => mayClaim(id, link));
+        state.id = idOf(link.session.device, status, link.id, (id) =>
+          mayClaim(id, link, { devices: sockets.values(), isForeign }),
+        );
       }
       state.name = nameOf(link.session.device, status, state.id);
       state.tools = toolsIn(status) ?? state.tools;

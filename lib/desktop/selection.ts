@@ -1,3 +1,4 @@
+import type { IsForeign } from '../dispatch/link.ts';
 import { isNamed } from './identity.ts';
 import { refusal } from './refusal.ts';
 import { type Device, namesOf } from './registry.ts';
@@ -17,9 +18,6 @@ export function readSelector(values: Readonly<Record<string, unknown>>): string 
   }
   return undefined;
 }
-
-/** Whether an id is that of a device of another session. */
-export type IsForeign = (id: string, family: string) => boolean;
 
 /**
  * The devices that a selector matches; all of them without one. A device that has the id of another one for a name is

@@ -4,6 +4,7 @@ import type { Clock } from '../kit/clock.ts';
 import type { Log } from '../log.ts';
 import { type Actor, type ActorRecord, describeActor, recordOf } from '../operations/actor.ts';
 import type { Gate, Lease } from '../operations/gate.ts';
+import type { Sessions } from '../sessions/sessions.ts';
 import { encodeEnvelope, type Payload } from '../socket/envelope.ts';
 import { openActivity } from './activity.ts';
 import { createCommands, type Outcome, OWNER_TIMEOUT } from './commands.ts';
@@ -25,20 +26,33 @@ export interface CommandRecord<Decision extends string = string> {
   actor?: ActorRecord;
 }
 
+/** The record of a command that begins at `now`, epoch milliseconds. */
+export const newRecord = (now: number) =>
+  ({
+    request_id: crypto.randomUUID(),
+    sent_at: now,
+    response_status: null,
+    result_summary: null,
+    error: null,
+    decision: 'pending' as const,
+  }) satisfies CommandRecord;
+
 /** What differs between rooms. `Target` is what the outcome of a command needs to know beside its record. */
 export interface Rules<R extends CommandRecord, Target, Response, Reply> {
   channel: 'bridge' | 'desktop';
   /** The refusal of one command too many on a socket. */
   full(): RelayError;
-  /** Writes a response into the record; returns the reply for the caller. */
+  /** Writes a response into the record, its error in full length; returns the reply for the caller. */
   answered(record: R, response: Response, target: Target): Reply | RelayError;
   timeout(record: R, target: Target, isOwnerAsked: boolean): RelayError;
   /** The sentence for a command that could not be sent. */
   unsent(cause: string): string;
   /** No answer can come any more. */
   lost(error: string): RelayError;
-  /** The command in a line of the log. */
+  /** The command and its outcome in a line of the log. */
   describe(record: R): string;
+  /** Whether the command only reads: it is then logged for debugging alone. */
+  isRead(record: R): boolean;
 }
 
 export interface DispatcherParts<R extends CommandRecord> {
@@ -48,6 +62,13 @@ export interface DispatcherParts<R extends CommandRecord> {
   log: Log;
   /** A command was sent, has ended, or was refused. */
   changed?(record: R): void;
+}
+
+/** What bridge and desktop tools are made of. */
+export interface RoomParts<R extends CommandRecord> extends DispatcherParts<R> {
+  sessions: Sessions;
+  /** Devices have come or gone, or have sent a status. */
+  devicesChanged?(): void;
 }
 
 export interface Dispatch<R, Target> {
@@ -87,8 +108,11 @@ export async function openDispatcher<R extends CommandRecord, Target, Response, 
       return rules.lost(error);
     };
     switch (outcome.kind) {
-      case 'answered':
-        return rules.answered(record, outcome.response, target);
+      case 'answered': {
+        const reply = rules.answered(record, outcome.response, target);
+        if (record.error !== null) record.error = startOf(record.error, MAX_ERROR);
+        return reply;
+      }
       case 'timeout':
         record.decision = 'timeout';
         return rules.timeout(record, target, asked.has(record));
@@ -103,6 +127,16 @@ export async function openDispatcher<R extends CommandRecord, Target, Response, 
       case 'abandoned':
         return failed('caller disconnected');
     }
+  }
+
+  /** Everybody who follows the activity learns of a command that has ended. */
+  function ended(record: R): void {
+    changed?.(record);
+    const { actor, sent_at: sentAt } = record;
+    const who = actor ? ` for ${describeActor(actor)}` : '';
+    const line = `${rules.describe(record)} in ${clock.now() - sentAt} ms${who}`;
+    if (rules.isRead(record)) log.debug(line);
+    else log.info(line);
   }
 
   /** Ends a command because of a freeze. A device that does not know the message ignores it. */
@@ -135,7 +169,7 @@ export async function openDispatcher<R extends CommandRecord, Target, Response, 
         refused.actor = recordOf(actor);
         conclude(refused, { kind: 'frozen', why: error as RelayError }, undefined as Target);
         activity.add(refused, { socket: '', timeout: 0 });
-        changed?.(refused);
+        ended(refused);
         throw error;
       }
     },
@@ -154,8 +188,7 @@ export async function openDispatcher<R extends CommandRecord, Target, Response, 
           lease?.end();
           const reply = conclude(record, outcome, target);
           save();
-          changed?.(record);
-          log.debug(`${rules.describe(record)} in ${clock.now() - record.sent_at} ms${forActor(record)}`);
+          ended(record);
           if (reply instanceof RelayError) reject(reply);
           else resolve(reply);
         };
@@ -207,7 +240,7 @@ export async function openDispatcher<R extends CommandRecord, Target, Response, 
             lease?.end();
             conclude(record, outcome, targetOf(record));
             save();
-            changed?.(record);
+            ended(record);
           },
         });
         try {
@@ -230,5 +263,3 @@ export async function openDispatcher<R extends CommandRecord, Target, Response, 
     stop: () => commands.failAll('Relay is shutting down'),
   };
 }
-
-const forActor = ({ actor }: CommandRecord): string => (actor ? ` for ${describeActor(actor)}` : '');

@@ -1,4 +1,7 @@
+import type { Clock } from '../kit/clock.ts';
+import { isGranted } from '../sessions/grants.ts';
 import type { Session } from '../sessions/session.ts';
+import type { Sessions } from '../sessions/sessions.ts';
 
 /** The socket of a client that is sent commands. */
 export interface Link {
@@ -6,4 +9,27 @@ export interface Link {
   readonly session: Session;
   readonly isOpen: boolean;
   sendFrame(frame: string): void;
+}
+
+/** Returns the check whether a socket may be sent commands now: it is open, and its session has this grant. */
+export const createUseCheck =
+  (grant: string, { sessions, clock }: { sessions: Sessions; clock: Clock }) =>
+  ({ isOpen, session }: Link): boolean =>
+    isOpen && sessions.isAlive(session) && isGranted(session.grants, grant, clock.now() / 1000);
+
+/** Whether an id is that of a device of another session. */
+export type IsForeign = (id: string, family: string) => boolean;
+
+/**
+ * Whether a device may take an id that only its report gives (contract 03 §1.2, 07 §2.2): it must not be that of another
+ * session's device, connected or not, nor look like a socket's.
+ */
+export function mayClaim(
+  id: string,
+  { session: { family } }: Link,
+  { devices, isForeign }: { devices: Iterable<{ id: string; link: Link }>; isForeign: IsForeign },
+): boolean {
+  if (id.startsWith('ws-') || isForeign(id, family)) return false;
+  for (const { id: other, link } of devices) if (other === id && link.session.family !== family) return false;
+  return true;
 }

@@ -29,3 +29,6 @@ export function recordOf(actor: Actor): ActorRecord {
 /** The actor in a line of the log: `mcp codex 1a2b3c4d`. */
 export const describeActor = ({ kind, name, prefix }: ActorRecord): string =>
   [kind, kind === 'operator' ? '' : name, prefix ?? ''].filter(Boolean).join(' ');
+
+/** The same of an actor. */
+export const actorText = (actor: Actor): string => describeActor(recordOf(actor));

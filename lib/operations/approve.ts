@@ -3,9 +3,10 @@ import { RelayError } from '../errors.ts';
 import type { Cancel, Clock } from '../kit/clock.ts';
 import type { Answered } from '../phone/asks.ts';
 import { PHONE_GRANT, type PhoneMessaging } from '../phone/phone.ts';
+import { actorText } from './actor.ts';
 import type { Gate } from './gate.ts';
 import { filledText, input } from './input.ts';
-import type { Operation } from './operation.ts';
+import type { Call, Operation } from './operation.ts';
 import { shownCall, shownName } from './shown-call.ts';
 
 /** Milliseconds in which a question has to leave for a phone: without one, the caller is denied within 5 s (contract 09 §7). */
@@ -69,16 +70,15 @@ export function createApproval({ phone, gate, clock }: ApprovalParts): Operation
     hints: { openWorld: true },
     ignoresFreeze: true,
     input: Input,
-    async run({ tool_name: tool, input: args, timeout_s: timeout }, { signal, progress }) {
-      const verdict = await decide({ tool, args, timeout }, signal, progress);
+    async run({ tool_name: tool, input: args, timeout_s: timeout }, call) {
+      const verdict = await decide({ tool, args, timeout }, call);
       return { json: JSON.stringify(verdict) };
     },
   };
 
   async function decide(
     { tool, args, timeout }: { tool: string; args: Record<string, unknown>; timeout: number },
-    signal: AbortSignal,
-    progress?: (message: string) => void,
+    { actor, signal, progress }: Call,
   ): Promise<Verdict> {
     const end = new AbortController();
     let why: string | undefined;
@@ -100,6 +100,7 @@ export function createApproval({ phone, gate, clock }: ApprovalParts): Operation
           text: shownCall(tool, args),
           answers: ANSWERS,
           urgency: 'high',
+          by: actorText(actor),
           timeoutMs: timeout * 1000,
           signal: AbortSignal.any([signal, end.signal]),
           onProgress(state) {

@@ -10,8 +10,10 @@ const MAX_TOOLS = 200;
 const Input = v.record(v.string(), v.unknown());
 /** Of the relay's own answer about desktops, no desktop's tool. */
 const HEALTH = 'desktop_health';
-/** What a tool of this name only reads. */
 const READS = /_(?:read|get|list|search|screenshot|status|info|health)(?:_|$)/;
+
+/** Whether a tool only reads, by its name. */
+export const isReadTool = (name: string): boolean => READS.test(name);
 
 /** A tool as its desktop advertises it. */
 export interface AdvertisedTool {
@@ -51,7 +53,7 @@ export function desktopOperations({ desktop }: DesktopOperationParts) {
     inputSchema?: Readonly<Record<string, unknown>>;
   }) => {
     const { name, description, inputSchema } = tool;
-    const isRead = READS.test(name);
+    const isRead = isReadTool(name);
     const operation: Operation<Record<string, unknown>> = {
       name,
       title: titleOf(name),

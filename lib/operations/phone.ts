@@ -2,6 +2,7 @@ import * as v from 'valibot';
 import type { Clock } from '../kit/clock.ts';
 import { surfacingOf, URGENCIES } from '../phone/asks.ts';
 import { PHONE_GRANT, type PhoneMessaging } from '../phone/phone.ts';
+import { actorText } from './actor.ts';
 import { createApproval, seconds } from './approve.ts';
 import type { Gate } from './gate.ts';
 import { input, oneOf, requiredText, text } from './input.ts';
@@ -67,8 +68,8 @@ export function phoneOperations({ phone, gate, clock }: PhoneOperationParts): Op
     hints: { openWorld: true },
     ignoresFreeze: true,
     input: SendInput,
-    async run({ urgency, ...message }, { signal }) {
-      const pushed = await phone.push({ ...message, surfacing: surfacingOf(urgency) });
+    async run({ urgency, ...message }, { actor, signal }) {
+      const pushed = await phone.push({ ...message, surfacing: surfacingOf(urgency) }, actorText(actor));
       const { messageId, delivered } = pushed;
       const state = delivered ? ((await phone.stateWithin(messageId, SHOWN_WITHIN, signal)) ?? 'sent') : 'queued';
       return answer({ message_id: messageId, delivered, state });
@@ -86,9 +87,10 @@ export function phoneOperations({ phone, gate, clock }: PhoneOperationParts): Op
     hints: { openWorld: true },
     ignoresFreeze: true,
     input: AskInput,
-    async run({ timeout_s: timeout, ...question }, { signal, progress }) {
+    async run({ timeout_s: timeout, ...question }, { actor, signal, progress }) {
       const result = await phone.ask({
         ...question,
+        by: actorText(actor),
         timeoutMs: timeout * 1000,
         signal,
         onProgress: (state) => progress?.(PROGRESS[state]),

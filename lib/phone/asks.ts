@@ -30,6 +30,8 @@ export interface Ask {
   chat_id?: string | null;
   urgency?: Urgency;
   metadata?: Metadata;
+  /** On whose behalf, for the log. */
+  by?: string;
   /** Milliseconds until the question is withdrawn, at most a day. */
   timeoutMs: number;
   /** Withdraws the question. */
@@ -59,7 +61,7 @@ export interface AsksParts {
   clock: Clock;
   log: Log;
   /** Sends the question, in which the relay fills in `metadata.answers`. */
-  push(body: Readonly<Record<string, unknown>>): Promise<unknown>;
+  push(body: Readonly<Record<string, unknown>>, by: string | undefined): Promise<unknown>;
   /** Takes the question away from phones. */
   withdraw(messageId: string): Promise<unknown>;
 }
@@ -134,15 +136,9 @@ export function createAsks({ clock, log, push, withdraw }: AsksParts) {
         return outcome;
       });
       try {
-        await push({
-          message_id: messageId,
-          text,
-          title,
-          answers,
-          chat_id,
-          surfacing: surfacingOf(urgency),
-          metadata: { ...metadata, question: true },
-        });
+        const surfacing = surfacingOf(urgency);
+        const message = { message_id: messageId, text, title, answers, chat_id, surfacing };
+        await push({ ...message, metadata: { ...metadata, question: true } }, ask.by);
       } catch (error) {
         open.get(messageId)?.settle(unanswered('gone'));
         await end;

@@ -108,7 +108,7 @@ export async function openPhoneMessaging(parts: PhoneParts) {
   let expiry: { at: number | null; cancel: Cancel } = { at: null, cancel() {} };
   /** Called with each message whose state changes. */
   const watchers = new Set<(messageId: string) => void>();
-  const asks = createAsks({ clock, log, push: (body) => push(body, true), withdraw });
+  const asks = createAsks({ clock, log, push: (body, by) => push(body, { by, isAsked: true }), withdraw });
 
   /** Tells the sockets that get copies what has become of messages and replies, and others what changed. */
   function announce(items: readonly PhoneHistoryItem[], latest: number): void {
@@ -278,7 +278,10 @@ export async function openPhoneMessaging(parts: PhoneParts) {
     return saveLater(queueRows, undelivered(), log);
   };
 
-  async function push(body: Readonly<Record<string, unknown>>, isAsked: boolean): Promise<Pushed> {
+  async function push(
+    body: Readonly<Record<string, unknown>>,
+    { by, isAsked }: { by: string | undefined; isAsked: boolean },
+  ): Promise<Pushed> {
     const message = readMessage(body, clock.now());
     const { message_id: messageId, chat_id: chatId, title } = message;
     const isQueued = () => state.queue.some((queued) => queued.message === message);
@@ -304,30 +307,31 @@ export async function openPhoneMessaging(parts: PhoneParts) {
     }
     await recorded;
     const outcome = buffered > 0 ? `queued as one of ${buffered}` : 'delivered';
-    log.info(`message ${messageId} of ${message.text.length} characters for chat ${chatId ?? '-'}: ${outcome}`);
+    const { length } = message.text;
+    log.info(`message ${messageId} of ${length} characters for chat ${chatId ?? '-'}${forWhom(by)}: ${outcome}`);
     parts.seen?.({ chatId, title, messageId, at: message.sent_at });
     return buffered > 0 ? { messageId, delivered: false, buffered } : { messageId, delivered: true };
   }
 
-  async function cancel(messageId?: string): Promise<number> {
+  async function cancel(messageId?: string, by?: string): Promise<number> {
     dispatch({ name: 'expire' });
     const before = state.queue.length;
     dispatch({ name: 'cancel', messageId });
     const cancelled = before - state.queue.length;
-    if (cancelled > 0) log.info(`${cancelled} queued messages cancelled`);
+    if (cancelled > 0) log.info(`${cancelled} queued messages cancelled${forWhom(by)}`);
     await saveQueue();
     return cancelled;
   }
 
-  async function withdraw(messageId: string): Promise<number> {
-    const cancelled = cancel(messageId);
+  async function withdraw(messageId: string, by?: string): Promise<number> {
+    const cancelled = cancel(messageId, by);
     const isDelivered = history.withdraw(messageId);
     if (isDelivered) {
       unclaimed = unclaimed.filter(({ message }) => message.message_id !== messageId);
       arrivedById(messageId);
       closed.add(messageId);
       if (closed.size > MAX_CLOSED) closed.delete(closed.values().next().value as string);
-      log.info(`question ${messageId} withdrawn`);
+      log.info(`question ${messageId} withdrawn${forWhom(by)}`);
     }
     await history.save();
     return Math.max(await cancelled, isDelivered ? 1 : 0);
@@ -411,10 +415,11 @@ export async function openPhoneMessaging(parts: PhoneParts) {
     isSubscribed: (link: PhoneLink): boolean => state.subscribers.includes(link),
 
     /**
-     * A message to the phone: sent, or stored until one subscribes (contract 04 §5.3, 5.4).
+     * A message to the phone: sent, or stored until one subscribes (contract 04 §5.3, 5.4). The log says on whose behalf
+     * (`by`, contract 09 §9).
      * @throws RelayError `invalid` for a bad field; `unavailable` when it had to wait and could not be stored.
      */
-    push: (body: Readonly<Record<string, unknown>>): Promise<Pushed> => push(body, false),
+    push: (body: Readonly<Record<string, unknown>>, by?: string): Promise<Pushed> => push(body, { by, isAsked: false }),
 
     /** Asks a question and waits for the answer. */
     ask: asks.ask,
@@ -501,6 +506,8 @@ export async function openPhoneMessaging(parts: PhoneParts) {
     },
   };
 }
+
+const forWhom = (by: string | undefined): string => (by === undefined ? '' : ` for ${by}`);
 
 /** Reads a stored message; undefined if it is not one. */
 function readQueued(value: unknown): QueuedMessage | undefined {

@@ -50,7 +50,7 @@ export interface VoiceParts {
   /** Absent at the edge. */
   profileFiles?: ProfileFiles;
   /** Pushes a message to the phone, as `POST /phone/message` does (contract 04 §5.3). */
-  pushMessage(message: JsonObject): Promise<unknown>;
+  pushMessage(message: JsonObject, by: string | undefined): Promise<unknown>;
 }
 
 /** Milliseconds for which the host's API key is not read again: a stranger decides how often it is needed. */
@@ -108,6 +108,7 @@ export async function createVoice(parts: VoiceParts) {
     scope: settings.realtime,
     onPrincipalEnded: (principal, ended) => callers.onPrincipalEnded(principal, 'voice:realtime', ended),
   });
+  const runIds = new Set<string>();
   const agent = createRealtimeAgent({
     ...streaming,
     scope: settings.agent,
@@ -118,7 +119,7 @@ export async function createVoice(parts: VoiceParts) {
     pushMessage: parts.pushMessage,
     providers: createProviders({ dialUpstream, clock, credentials }),
     renderSpeech: createSpeechRenderer(streaming.adapters),
-    openSession: (session) => new AgentSession({ ...session, gate: parts.gate }),
+    openSession: (session) => new AgentSession({ ...session, gate: parts.gate, runIds }),
   });
 
   return {
@@ -131,6 +132,8 @@ export async function createVoice(parts: VoiceParts) {
     output,
     lab,
     agent,
+    /** Whether a run of the realtime agent is under way. */
+    isRun: (runId: string): boolean => runIds.has(runId),
 
     start() {
       basic.start();

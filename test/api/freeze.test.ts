@@ -1,7 +1,10 @@
 import { expect, it } from 'vitest';
+import { eventsUntil, send as sendChat, setUp as setUpChat } from '../support/chat.ts';
 import { call, refusalOf, silent as silentDesktop, startDesktop } from '../support/desktop.ts';
 import { loseGrant, silent, startPhone } from '../support/phone.ts';
 import { authenticate, bearer, describeMatrix, pair, post, type Target } from '../support/relay.ts';
+import { openAgent, runTask, saidIn } from '../support/voice/agent.ts';
+import { holdRuns } from '../support/voice/agent-api.ts';
 
 const freeze = (target: Target, reason?: unknown): Promise<Response> =>
   target.operator('/relay/freeze', post(reason === undefined ? {} : { reason }));
@@ -9,6 +12,16 @@ const thaw = (target: Target): Promise<Response> => target.operator('/relay/free
 const bodyOf = async (response: Response) => (await response.json()) as Record<string, unknown>;
 const activityOf = async (target: Target) =>
   (await bodyOf(await target.operator('/bridge/activity'))).activity as Record<string, unknown>[];
+
+/** The text of a stream up to something in it; the rest is not read. */
+async function readUntil(response: Response, wanted: RegExp): Promise<string> {
+  let text = '';
+  for await (const chunk of response.body as ReadableStream<Uint8Array>) {
+    text += new TextDecoder().decode(chunk);
+    if (wanted.test(text)) break;
+  }
+  return text;
+}
 
 describeMatrix('freeze (contract 09 §3)', (start) => {
   it('is begun by the operator or any device, and ended by the operator or one that may drive phones', async () => {
@@ -120,6 +133,40 @@ describeMatrix('freeze (contract 09 §3)', (start) => {
     expect(cancel.payload).toEqual({ request_id: command.request_id, reason: 'frozen' });
   });
 
+  it('ends a run of realtime voice in the background, has that said in one sentence, and lets none begin', async () => {
+    const sentence = 'frozen by operator: stop';
+    const { target, api, client } = await openAgent(start, {
+      turns: [
+        runTask('first', { mode: 'background' }),
+        { text: 'I have begun.' },
+        { text: sentence },
+        runTask('second'),
+        { text: sentence },
+      ],
+    });
+    holdRuns(api, 'never heard');
+    client.send({ type: 'response.create', text: 'Do it' });
+    expect(saidIn(await client.through('voice.response.done'))).toBe('I have begun.');
+    await expect.poll(() => api.runs).toHaveLength(1);
+    await freeze(target, 'stop');
+    const ended = await client.through('voice.response.done');
+    expect(ended.map(({ type }) => type)).toContain('svc.run.cancelled');
+    expect(saidIn(ended)).toBe(sentence);
+
+    client.send({ type: 'response.create', text: 'Again' });
+    expect(saidIn(await client.through('voice.response.done'))).toBe(sentence);
+    expect(api.runs).toHaveLength(1);
+  });
+
+  it('stops no chat that the owner types', async () => {
+    const { api, target, client } = await setUpChat(start);
+    await freeze(target);
+    await client.next({ channel: 'system', type: 'frozen' });
+    sendChat(client, 'c1', { message: 'hi', session_id: 's1' });
+    expect((await eventsUntil(client, 'c1', 'done')).at(-1)?.payload).toMatchObject({ state: 'final' });
+    expect(api.requests).toHaveLength(1);
+  });
+
   it('is told to every socket, to later ones after auth.ok, and to followers of the events', async () => {
     const target = await start();
     const watch = await pair(target);
@@ -136,6 +183,42 @@ describeMatrix('freeze (contract 09 §3)', (start) => {
     const later = await authenticate(target, { session_token: watch.token });
     later.client.send('system', 'ping', {}, 'p');
     expect((await later.client.next()).type).toBe('pong');
+  });
+
+  it('§9: activity, events and log name who acted, also of desktops and runs of voice', async () => {
+    const { target, api, client } = await openAgent(start, { turns: [runTask('it')] });
+    holdRuns(api, 'never heard');
+    client.send({ type: 'response.create', text: 'Do it' });
+    await client.next('svc.run.started');
+    const phone = await startPhone(target);
+    await startDesktop(target);
+    const { token, prefix } = await pair(target, { device: { device_name: 'the agent' } });
+    const events = await target.operator('/relay/events');
+    const headers = { ...bearer(token), 'x-svc-relay-run-id': 'run-1' };
+    expect((await target.fetch('/tap', { ...post({ x: 1, y: 2 }), headers })).status).toBe(200);
+    expect((await target.fetch('/desktop/desktop_terminal', { ...post({}), headers: bearer(token) })).status).toBe(200);
+    await target.operator('/phone/message', post({ text: 'done', message_id: 'm1' }));
+
+    const actor = { kind: 'voice', name: 'the agent', prefix, run_id: 'run-1' };
+    expect(await activityOf(target)).toMatchObject([{ path: '/tap', device_name: 'Phone', actor }]);
+    const { activity } = await bodyOf(await target.operator('/desktop/activity?limit=5'));
+    const tool = { tool: 'desktop_terminal', device_name: 'PC', actor: { kind: 'session', name: 'the agent', prefix } };
+    expect(activity).toMatchObject([tool]);
+    expect(await readUntil(events, /event: desktop\ndata: .*"decision":"executed"/)).toMatch(
+      /event: bridge\ndata: .*"actor":\{"kind":"voice","name":"the agent"/,
+    );
+    const { lines } = (await bodyOf(await target.operator('/relay/log'))) as {
+      lines: { level: string; text: string }[];
+    };
+    const infos = lines.filter(({ level }) => level === 'INFO').map(({ text }) => text);
+    expect(infos).toContainEqual(
+      expect.stringMatching(`^POST /tap on .+: executed 200 in \\d+ ms for voice the agent ${prefix}$`),
+    );
+    expect(infos).toContainEqual(
+      expect.stringMatching(`^desktop_terminal on .+: executed 200 in \\d+ ms for session the agent ${prefix}$`),
+    );
+    expect(infos).toContainEqual('message m1 of 4 characters for chat - for operator: queued as one of 1');
+    expect(phone.commands).toHaveLength(1);
   });
 
   it('outlives a restart, and so does its end', async () => {

@@ -2,7 +2,7 @@ import { beforeEach, describe, expect, it } from 'vitest';
 import { type BuiltTarget, cleanups, startBuiltTarget } from '../support/built-relay.ts';
 import { fakeRelay } from '../support/cli.ts';
 import { begin, run } from '../support/companion-cli.ts';
-import { bearer, pair } from '../support/relay.ts';
+import { bearer, pair, post } from '../support/relay.ts';
 
 /** Neither an agent nor a dashboard answers. */
 const NOBODY = { SVC_API_URL: 'http://127.0.0.1:1', SVC_DASHBOARD_URL: 'http://127.0.0.1:1' };
@@ -91,5 +91,21 @@ describe('svc freeze and unfreeze (contract 09 §3)', () => {
       new RegExp(` {2}Last call +GET /screen by codex \\(session ${prefix}\\), \\d+ s ago: frozen\\n`),
     );
     expect((await svc('logs')).stdout).toMatch(/\[WARNING\] gate: frozen by operator/);
+
+    const headers = bearer(token);
+    expect((await relay.fetch('/tap', { ...post({ x: 1, y: 2 }), headers })).status).toBe(423);
+    expect((await relay.fetch('/desktop/desktop_terminal', { ...post({}), headers })).status).toBe(423);
+    expect((await json('status')).commands).toMatchObject([
+      { method: 'POST', path: '/desktop/desktop_terminal', device_name: null, decision: 'frozen', actor },
+      { path: '/tap', actor },
+      { path: '/screen', actor },
+    ]);
+    const { stdout } = await svc('logs');
+    expect(stdout).toMatch(
+      new RegExp(`\\[INFO\\] bridge: POST /tap on no phone: frozen - in \\d+ ms for session codex ${prefix}\\n`),
+    );
+    expect(stdout).toMatch(
+      new RegExp(`desktop: desktop_terminal on no desktop: frozen .* for session codex ${prefix}\\n`),
+    );
   });
 });

@@ -33,6 +33,7 @@ export const OPERATOR_ROUTES: OperatorRoute[] = [
   { method: 'GET', path: '/relay/devices', operator: 200, stranger: 403 },
   { method: 'GET', path: '/pairing/routes', operator: 200, stranger: 403 },
   { method: 'GET', path: '/push/status', operator: 200, stranger: 403 },
+  { method: 'GET', path: '/desktop/activity', operator: 200, stranger: 403 },
   { method: 'GET', path: '/relay/log', operator: 200, stranger: 403 },
   { method: 'GET', path: '/relay/info', operator: 200, stranger: 403 },
   { method: 'GET', path: '/relay/update-check', operator: 200, stranger: 403 },

@@ -71,8 +71,14 @@ describeInBrowser('freeze in the pages (contract 09 §3)', ({ open }) => {
     const row = page.getByRole('listitem').filter({ hasText: 'GET /screen' });
     await row.getByText('by codex (Device)').waitFor();
     await row.getByText('Frozen', { exact: true }).waitFor();
+    const desktopCall = { ...post({}), headers: bearer(token) };
+    expect((await relay.fetch('/desktop/desktop_terminal', desktopCall)).status).toBe(423);
+    const ofDesktop = page.getByRole('listitem').filter({ hasText: 'desktop_terminal' });
+    await ofDesktop.getByText('by codex (Device)').waitFor();
+    await page.reload();
+    await ofDesktop.getByText('by codex (Device)').waitFor();
     await expectAccessible(page);
-    await button(page, 'Revoke this one').click();
+    await row.getByRole('button', { name: 'Revoke this one' }).click();
     await page.getByRole('dialog').getByRole('button', { name: 'Revoke', exact: true }).click();
     expect(await client.closed()).toMatchObject({ code: 4401 });
     await button(page, 'Revoke this one').waitFor({ state: 'detached' });

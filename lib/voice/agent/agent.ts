@@ -3,8 +3,10 @@ import type { Config } from '../../config.ts';
 import { describeError, RelayError } from '../../errors.ts';
 import type { Upstream } from '../../host/upstream.ts';
 import type { JsonObject } from '../../kit/json.ts';
+import { actorText } from '../../operations/actor.ts';
 import type { ProfileFiles } from '../../profiles/profile-files.ts';
 import type { Effective } from '../config.ts';
+import type { VoicePrincipal } from '../principal.ts';
 import {
   createVoiceSessions,
   type NewSession,
@@ -47,12 +49,12 @@ export interface RealtimeAgentParts extends VoiceSessionsParts<AgentSettings> {
   /** Absent at the edge. */
   profileFiles?: Pick<ProfileFiles, 'config' | 'soul' | 'memory'>;
   /** Pushes a message to the phone, as `POST /phone/message` does (contract 04 §5.3). */
-  pushMessage(message: JsonObject): Promise<unknown>;
+  pushMessage(message: JsonObject, by: string | undefined): Promise<unknown>;
   /** The providers, by their ids (contract 06 §9). */
   providers(id: string): ConnectProvider | undefined;
   /** Reads a text aloud without the provider's conversation (contract 06 §7.3). */
   renderSpeech: RenderSpeech;
-  openSession(session: Omit<AgentSessionParts<AgentSettings>, 'gate'>): TableSession;
+  openSession(session: Omit<AgentSessionParts<AgentSettings>, 'gate' | 'runIds'>): TableSession;
 }
 
 /** The realtime agent: sessions in which a provider hears and speaks, and the agent does the work (contract 06). */
@@ -62,11 +64,13 @@ export function createRealtimeAgent(parts: RealtimeAgentParts) {
   /** Messages that are not stored yet. */
   const pushing = new Set<Promise<void>>();
 
-  function handOver({ text, runId, chatSessionId }: UnreceivedAnswer): void {
+  function handOver({ text, runId, chatSessionId }: UnreceivedAnswer, principal: VoicePrincipal): void {
     const metadata = { source: 'realtime_agent', run_id: runId, chat_session_id: chatSessionId };
     const beginning = text.slice(0, MAX_MESSAGE).toWellFormed();
     const message = { title: 'Background task finished', text: beginning, metadata };
-    const pushed = pushMessage({ ...message, surfacing: 'notification' }).then(
+    const by =
+      principal.kind === 'session' ? actorText({ kind: 'voice', session: principal.session, runId }) : undefined;
+    const pushed = pushMessage({ ...message, surfacing: 'notification' }, by).then(
       () => {},
       (error) => log.warn(`the result of a background run could not be kept for the phone: ${describeError(error)}`),
     );
@@ -111,7 +115,8 @@ export function createRealtimeAgent(parts: RealtimeAgentParts) {
         const { context, profileBlock, upstream } = request;
         return openSession({
           ...session,
-          ...{ context, profileBlock, upstream, connectProvider, handOver },
+          ...{ context, profileBlock, upstream, connectProvider },
+          handOver: (answer) => handOver(answer, session.principal),
           config: agentConfig(session, request, config),
           unattachedTtl: config.voiceUnattachedTtlMs,
           providerOptions: { headers, oauthPath: scope.oauthPath },

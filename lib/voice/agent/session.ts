@@ -51,6 +51,8 @@ export interface AgentSessionParts<S extends StreamingSettings = StreamingSettin
   upstream: AgentUpstream;
   /** Ends runs, and lets none begin, while the relay is frozen (contract 09 §3). */
   gate: Pick<Gate, 'enter'>;
+  /** Ids of the runs under way, of all sessions. */
+  runIds: Set<string>;
   connectProvider: ConnectProvider;
   /** Further options of the provider's connection. */
   providerOptions?: Pick<ProviderOptions, 'headers' | 'oauthPath'>;
@@ -364,7 +366,8 @@ export class AgentSession implements TableSession {
   }
 
   async #run({ key, task, sessionId, isExternal }: Extract<Effect, { type: 'startRun' }>): Promise<void> {
-    const { upstream, clock, gate } = this.#parts;
+    const { upstream, clock, gate, runIds } = this.#parts;
+    let runId: string | undefined;
     const abort = new AbortController();
     const { signal } = abort;
     const frozen = ({ message }: RelayError) => {
@@ -389,6 +392,10 @@ export class AgentSession implements TableSession {
     try {
       for await (const event of upstream.run(request)) {
         if (signal.aborted) break;
+        if (event.type === 'svc.run.started' && event.run_id !== undefined) {
+          runId = event.run_id;
+          runIds.add(runId);
+        }
         this.#post({ type: 'run', key, event });
       }
     } catch (error) {
@@ -396,6 +403,7 @@ export class AgentSession implements TableSession {
       this.#post({ type: 'run', key, event: { type: 'error', message: 'internal error' } });
     } finally {
       lease.end();
+      if (runId !== undefined) runIds.delete(runId);
       this.#runs.delete(key);
     }
   }

@@ -8,7 +8,7 @@ import { useConsole } from '../context.ts';
 import { ResourceView, restoreFocus, useAction } from '../parts.tsx';
 import type { Activity, ActorRecord, BridgeDevices } from '../stores/answers.ts';
 
-/** The agent's commands to phones, live. */
+/** The commands of agents to phones and desktops, live. */
 export default function Commands() {
   const t = useT();
   const { relay } = useConsole();
@@ -22,7 +22,7 @@ export default function Commands() {
           {(records) =>
             records.length === 0 ? (
               <Empty icon="phone">
-                {t('No command has been sent to a phone yet. They appear here as they happen.')}
+                {t('No command has been sent to a device yet. They appear here as they happen.')}
               </Empty>
             ) : (
               <ul class="list">
@@ -88,7 +88,7 @@ const DECISIONS: Readonly<Record<Activity['decision'], readonly [string, Tone | 
 function Command({ record }: { record: Activity }) {
   const { t, language } = useI18n();
   const { isAway } = useConsole();
-  const { method, path, params, decision, device_name: device, sent_at: at, response_status: status, actor } = record;
+  const { what, params, decision, device_name: device, sent_at: at, response_status: status, actor } = record;
   const [word, tone] = DECISIONS[decision] ?? [decision, undefined];
   const details = Object.keys(params).length > 0 ? JSON.stringify(params) : '';
   const outcome = record.error ?? (record.result_summary === '{}' ? null : record.result_summary);
@@ -96,14 +96,12 @@ function Command({ record }: { record: Activity }) {
     <div class="item wraps">
       <span class="text">
         <span>
-          <code>
-            {method} {path}
-          </code>
+          <code>{what}</code>
         </span>
         {details !== '' && <code class="small soft">{details}</code>}
         {outcome && <span class={`small ${record.error ? 'bad' : 'soft'}`}>{outcome}</span>}
         <span class="small soft">
-          {[device ?? t('no phone'), timeText(at, language), status === null ? '' : String(status)]
+          {[device ?? t('no device'), timeText(at, language), status === null ? '' : String(status)]
             .filter(Boolean)
             .join(' · ')}
         </span>

@@ -104,11 +104,11 @@ export interface ActorRecord {
   prefix?: string;
 }
 
-/** A command for a phone (contract 03 §6). `sent_at` is epoch milliseconds. */
+/** A command for a phone, or a call of a desktop's tool. `sent_at` is epoch milliseconds. */
 export interface Activity {
   request_id: string;
-  method: string;
-  path: string;
+  /** `POST /tap`, or the name of a tool. */
+  what: string;
   params: Record<string, unknown>;
   sent_at: number;
   response_status: number | null;
@@ -120,6 +120,14 @@ export interface Activity {
   /** Whoever sent it (contract 09 §9); absent in records of older versions. */
   actor?: ActorRecord;
 }
+
+type Outcome = Omit<Activity, 'what' | 'params'>;
+
+/** A record of `GET /bridge/activity` (contract 03 §6). */
+export type PhoneCommand = Outcome & { method: string; path: string; params: Record<string, unknown> };
+
+/** A record of `GET /desktop/activity` (contract 09 §9). */
+export type DesktopCommand = Outcome & { tool: string; args: Record<string, unknown> };
 
 /** `GET /bridge/devices` (contract 03 §6). */
 export interface BridgeDevices {

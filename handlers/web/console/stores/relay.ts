@@ -6,6 +6,7 @@ import type { Api } from '../../shared/api.ts';
 import type {
   Activity,
   BridgeDevices,
+  DesktopCommand,
   DeviceRow,
   DoctorReport,
   Health,
@@ -16,12 +17,13 @@ import type {
   Outbound,
   PairingRoutes,
   Pending,
+  PhoneCommand,
   Security,
   Update,
 } from './answers.ts';
 import { createFeed, isRefusal } from './feed.ts';
 import { createResource, type Resource } from './resource.ts';
-import { createTail, type Tail } from './tail.ts';
+import { createTail } from './tail.ts';
 
 const MAX_ACTIVITY = 200;
 const MAX_LINES = 500;
@@ -61,9 +63,14 @@ export function createRelayStore({ api, clock }: RelayStoreParts) {
     security: resource<Security>('relay/security'),
     update: resource<Update>('relay/update-check'),
     activity: createTail<Activity>({
-      // The relay lists the newest first.
-      load: async () =>
-        (await api.call<{ activity: Activity[] }>(`bridge/activity?limit=${MAX_ACTIVITY}`)).activity.toReversed(),
+      async load() {
+        const of = async <T>(room: string): Promise<T[]> =>
+          (await api.call<{ activity: T[] }>(`${room}/activity?limit=${MAX_ACTIVITY}`)).activity;
+        const [phones, desktops] = await Promise.all([of<PhoneCommand>('bridge'), of<DesktopCommand>('desktop')]);
+        // The relay lists the newest first.
+        const all = [...phones.map(ofPhone), ...desktops.map(ofDesktop)].toReversed();
+        return all.sort((one, other) => one.sent_at - other.sent_at);
+      },
       keyOf: ({ request_id: id }) => id,
       inPlace: true,
       max: MAX_ACTIVITY,
@@ -94,8 +101,9 @@ export function createRelayStore({ api, clock }: RelayStoreParts) {
     api,
     clock,
     onEvent(event, data) {
-      if (event === 'bridge') addTo(all.activity, data);
-      else if (event === 'log') addTo(all.log, data);
+      if (event === 'bridge') addTo<PhoneCommand>(data, (record) => all.activity.add(ofPhone(record)));
+      else if (event === 'desktop') addTo<DesktopCommand>(data, (record) => all.activity.add(ofDesktop(record)));
+      else if (event === 'log') addTo<LogLine>(data, all.log.add);
       else for (const one of affected[event] ?? []) one.invalidate();
     },
   });
@@ -115,9 +123,13 @@ export function createRelayStore({ api, clock }: RelayStoreParts) {
   };
 }
 
-function addTo<T>(tail: Tail<T>, data: string): void {
+const ofPhone = ({ method, path, ...rest }: PhoneCommand): Activity => ({ ...rest, what: `${method} ${path}` });
+
+const ofDesktop = ({ tool, args, ...rest }: DesktopCommand): Activity => ({ ...rest, what: tool, params: args });
+
+function addTo<T>(data: string, add: (item: T) => void): void {
   const item = parseJson(data);
-  if (item !== undefined) tail.add(item as T);
+  if (item !== undefined) add(item as T);
 }
 
 export interface DoctorState {

@@ -239,12 +239,12 @@ export default {
   'Name or session': ['Name oder Sitzung', 'Nombre o sesión', '名前またはセッション', 'Nome ou sessão', '名称或会话'],
   'New lines: {n}': ['Neue Zeilen: {n}', 'Líneas nuevas: {n}', '新しい行：{n}', 'Linhas novas: {n}', '新行：{n}'],
   'No answer': ['Keine Antwort', 'Sin respuesta', '応答なし', 'Sem resposta', '无响应'],
-  'No command has been sent to a phone yet. They appear here as they happen.': [
-    'Noch wurde kein Befehl an ein Telefon gesendet. Befehle erscheinen hier, sobald es sie gibt.',
-    'Aún no se ha enviado ninguna orden a un teléfono. Aparecen aquí en cuanto ocurren.',
-    'まだコマンドは送られていません。送られるとすぐにここに表示されます。',
-    'Nenhum comando foi enviado a um telefone ainda. Eles aparecem aqui na hora.',
-    '尚未向手机发送命令。命令发出后会立即显示在此。',
+  'No command has been sent to a device yet. They appear here as they happen.': [
+    'Noch wurde kein Befehl an ein Gerät gesendet. Sie erscheinen hier, sobald es geschieht.',
+    'Todavía no se ha enviado ninguna orden a un dispositivo. Aparecen aquí en cuanto ocurren.',
+    'デバイスに送られたコマンドはまだありません。送られるとここに表示されます。',
+    'Nenhum comando foi enviado a um dispositivo ainda. Eles aparecem aqui à medida que acontecem.',
+    '还没有向设备发送过命令。命令发出后会显示在这里。',
   ],
   'No device is paired.': [
     'Kein Gerät ist gekoppelt.',
@@ -732,7 +732,7 @@ export default {
     '{age}前有响应',
   ],
   'never fetched': ['nie abgerufen', 'nunca descargado', '未取得', 'nunca buscado', '从未获取'],
-  'no phone': ['kein Telefon', 'ningún teléfono', 'スマートフォンなし', 'nenhum telefone', '没有手机'],
+  'no device': ['kein Gerät', 'ningún dispositivo', 'デバイスなし', 'nenhum dispositivo', '没有设备'],
   'round trip {n} ms': [
     'Antwortzeit {n} ms',
     'ida y vuelta {n} ms',

@@ -20,7 +20,7 @@ function setUp({
 } = {}) {
   const clock = createTestClock();
   const log = createTestLog();
-  const made: Omit<AgentSessionParts<AgentSettings>, 'gate'>[] = [];
+  const made: Omit<AgentSessionParts<AgentSettings>, 'gate' | 'runIds'>[] = [];
   const closed: unknown[][] = [];
   const calls: { url: string; headers: Record<string, string> }[] = [];
   const ends: ((reason: string) => void)[] = [];

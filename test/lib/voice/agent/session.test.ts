@@ -119,6 +119,7 @@ function setUp(config: Partial<AgentConfig> = {}, overrides: Partial<AgentSessio
     profileBlock: '',
     upstream,
     gate: { enter: () => ({ end() {} }) },
+    runIds: new Set<string>(),
     connectProvider: async (options, report) => {
       const provider = new FakeProvider(options, report);
       providers.push(provider);
