@@ -7,7 +7,9 @@
  * others name, such as `dist/cli/svc.js`, only load it and are replaced by a rename each. So `dist` is never without a
  * build, builds may race, and a running relay keeps the files that it has not loaded yet.
  */
+import { spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
+import { existsSync } from 'node:fs';
 import {
   chmod,
   mkdir,
@@ -51,6 +53,8 @@ const isFixed = (path) => FIXED.some((file) => file.path === path);
 const DASHBOARD = join(ROOT, 'dashboard');
 
 const MANIFEST = 'build.json';
+/** Says which build it is, for `svc status`. */
+const ABOUT = 'about.json';
 const BUILD = /^[0-9a-f]{16}$/;
 const STAGING = /^\.new-/;
 /** Earlier builds to keep for relays that still run them. */
@@ -149,13 +153,21 @@ async function writeDashboard(id) {
 
 const isCurrent = async (id) => (await isFixedFor(id)) && (await isIntact(id)) && (await hasDashboard(id));
 
+/** Which build it is: the fingerprint, the commit of a checkout, and epoch seconds. */
+function about(id) {
+  const isCheckout = existsSync(join(ROOT, '.git'));
+  const git = isCheckout && spawnSync('git', ['-C', ROOT, 'rev-parse', '--short', 'HEAD'], { encoding: 'utf8' });
+  return { id, commit: git && git.status === 0 ? git.stdout.trim() : null, built_at: Math.floor(Date.now() / 1000) };
+}
+
 /** Bundles into a new folder and returns its path. */
-async function stage() {
+async function stage(id) {
   const folder = join(DIST, `.new-${process.pid}-${Date.now()}`);
   // Before the work, to fail at once where nothing can be written.
   await mkdir(folder, { recursive: true });
   try {
     await bundle(ROOT, folder);
+    await writeFile(join(folder, ABOUT), `${JSON.stringify(about(id))}\n`);
     const files = (await readdir(folder)).filter((file) => file !== REPLACEABLE);
     const hashes = await Promise.all(files.map(async (file) => [file, sha256(await readFile(join(folder, file)))]));
     await writeFile(join(folder, MANIFEST), JSON.stringify(Object.fromEntries(hashes), null, 1));
@@ -218,7 +230,7 @@ const remove = (path) => rm(join(DIST, path), { recursive: true, force: true });
 async function update(id) {
   for (let attempt = 1; ; attempt++) {
     if (!(await isIntact(id))) {
-      const folder = await stage();
+      const folder = await stage(id);
       const now = await fingerprint();
       if (now !== id) {
         await rm(folder, { recursive: true, force: true });

@@ -114,6 +114,11 @@ const daily: CommandEntry[] = [
   { usage: 'logs', summary: "show the relay's log, and follow it with -f", load: () => import('./logs.ts') },
   { usage: 'stop', summary: 'stop the relay of this machine', load: () => import('./stop.ts') },
   {
+    usage: 'use [url]',
+    summary: 'choose the relay that commands mean without --relay, or that of this machine with --here',
+    load: () => import('./use.ts'),
+  },
+  {
     usage: 'freeze [...reason]',
     summary: 'stop the agent on every device at once, until you unfreeze',
     load: () => import('./freeze.ts'),

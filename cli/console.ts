@@ -1,14 +1,12 @@
 import { isIP } from 'node:net';
 import { userInfo } from 'node:os';
 import type { Command } from 'cac';
-import { readConfig } from '../lib/config.ts';
 import { describeError } from '../lib/errors.ts';
-import { loadEnvironment } from './environment.ts';
 import { openInBrowser } from './open-in-browser.ts';
 import { openOperatorRelay } from './operator-relay.ts';
 import { flag, type Options } from './options.ts';
 import { aligned, type CommandContext, createStyle, line, printable, printJson, printWarning } from './output.ts';
-import { RELAY_OPTION, remoteRelay } from './remote-relay.ts';
+import { RELAY_OPTION } from './remote-relay.ts';
 
 /** `svc console`: where the operator's page is, and how to get there from another machine (contract 09 §5). */
 export function define(command: Command): void {
@@ -22,14 +20,12 @@ export function define(command: Command): void {
 }
 
 async function run(options: Options, context: CommandContext): Promise<void> {
-  const { env, places } = loadEnvironment(context.env);
-  const remote = await remoteRelay(options, places.agentHome);
   const relay = await openOperatorRelay(options, context);
   // A page that nobody serves is no answer.
   await relay.call({ method: 'GET', path: '/relay/info' });
-  const { port } = remote ?? readConfig(env, places).config;
-  const url = `${remote?.url ?? `${relay.tls ? 'https' : 'http'}://127.0.0.1:${port}`}/console/`;
-  const ssh = remote ? null : tunnel(port, context.env);
+  const { url: remote, port } = relay;
+  const url = `${remote ?? `${relay.tls ? 'https' : 'http'}://127.0.0.1:${port}`}/console/`;
+  const ssh = remote === undefined ? tunnel(port, context.env) : null;
   if (flag(options, '--open')) {
     openInBrowser(url, context.env, (error) =>
       printWarning(context, `no browser could be opened: ${describeError(error)}`),
@@ -38,7 +34,7 @@ async function run(options: Options, context: CommandContext): Promise<void> {
   if (flag(options, '--json')) return printJson(context.stdout, { url, ssh });
   const { bold } = createStyle(context.stdout, context.env);
   const rows: [string, string][] = [['Console', bold(url)]];
-  if (remote) rows.push(['Token', `svc relay operator-token --relay ${remote.url}`]);
+  if (remote) rows.push(['Token', `svc relay operator-token --relay ${remote}`]);
   for (const text of aligned(rows)) line(context.stdout, text);
   if (remote) line(context.stdout, 'Open it in any browser, and paste a new token there.');
   else if (ssh === null) line(context.stdout, 'Open it in a browser of this machine.');

@@ -19,7 +19,7 @@ export function define(command: Command): void {
   command
     .option('--api-url <url>', "the agent's API server (default SVC_API_URL, RELAY_WEBAPI_URL, WEBAPI_URL, port 8642)")
     .option('--dashboard-url <url>', 'its dashboard (default SVC_DASHBOARD_URL, SVC_WEB_URL, DASHBOARD_URL, port 9119)')
-    .option('--relay-port <n>', `port of the relay (default RELAY_PORT, else ${DEFAULT_PORT})`)
+    .option('--relay-port <n>', `port of the relay (default: that of the running relay, RELAY_PORT, ${DEFAULT_PORT})`)
     .option(...RELAY_OPTION)
     .option('--timeout <seconds>', 'limit for all probes together (default 2)')
     .option('--strict', 'exit 1 for warnings too')
@@ -38,10 +38,10 @@ async function run(options: Options, context: CommandContext): Promise<number> {
   const strict = flag(options, '--strict');
   const environment = loadEnvironment(context.env);
   const { env, places } = environment;
-  const remote = await remoteRelay(options, places.agentHome);
+  const remote = await remoteRelay(options, environment);
   if (remote && givenPort !== undefined) throw new UsageError('--relay and --relay-port exclude each other');
   const { doctorParts } = await import('./doctor-parts.ts');
-  const port = givenPort ?? relayPort(env, context);
+  const port = givenPort ?? relayPort(environment, context);
   const headers = await (remote?.authorize ? remote.authorize() : operatorHeaders(places.agentHome, port));
   const config = validConfig(environment);
   const parts = await doctorParts(environment, context, {

@@ -33,7 +33,7 @@ export function programHelp(program: CAC, examples: string[], nested: Row[], col
     ...section('Usage', [`  ${program.name} <command> [options]`]),
     ...section('Commands', table(all, width, columns)),
     ...section('Options', table(COMMON, width, columns)),
-    ...section('Examples', indented(examples)),
+    ...section('Examples', folded(examples, columns)),
     ...hung(`Run '${program.name} <command> --help' for the options of a command.`, { indent: 0, columns }),
     '',
   ].join('\n');
@@ -50,8 +50,25 @@ export function commandHelp(program: CAC, command: Command, columns?: number): s
     ...section('Usage', [`  ${program.name} ${command.rawName} [options]`]),
     ...section('Aliases', command.aliasNames.length === 0 ? [] : [`  ${command.aliasNames.join(', ')}`]),
     ...section('Options', table(options, width, columns)),
-    ...section('Examples', indented(examples)),
+    ...section('Examples', folded(examples, columns)),
   ].join('\n');
 }
 
-const indented = (lines: string[]) => lines.map((text) => (text === '' ? '' : `  ${text}`));
+/** Examples that can be copied: a long one goes on in the next line before an option, its comment stands below. */
+function folded(examples: string[], columns = Number.POSITIVE_INFINITY): string[] {
+  return examples.flatMap((example) => {
+    if (example.length + 2 <= columns) return example === '' ? '' : `  ${example}`;
+    const [command = '', ...comment] = example.split(/\s+#\s/);
+    const rows: string[] = [];
+    for (const part of command.split(/ (?=--[a-z])/)) {
+      const last = rows.at(-1);
+      const isRoom = last !== undefined && last.length + 1 + part.length + 2 <= columns;
+      if (isRoom) rows[rows.length - 1] = `${last} ${part}`;
+      else rows.push(last === undefined ? `  ${part}` : `      ${part}`);
+    }
+    const lines = rows.map((row, at) => (at < rows.length - 1 ? `${row} \\` : row));
+    return [...lines, ...hung(comment.length > 0 ? `# ${comment.join(' # ')}` : '', { indent: 6, columns })].filter(
+      (row) => row.trim() !== '',
+    );
+  });
+}

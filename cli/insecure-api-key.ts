@@ -15,7 +15,7 @@ const STATES = { status: undefined, on: true, enable: true, off: false, disable:
 export function define(command: Command): void {
   command
     .option('--host <host>', 'host of the relay (default 127.0.0.1)')
-    .option('--port <port>', `port of the relay (default RELAY_PORT, else ${DEFAULT_PORT})`)
+    .option('--port <port>', `port of the relay (default: that of the running relay, RELAY_PORT, ${DEFAULT_PORT})`)
     .option('--json', "print the relay's answer as JSON")
     .example((name) => `${name} insecure-api-key            # status`)
     .example((name) => `${name} insecure-api-key on         # until the relay restarts`)
@@ -28,8 +28,9 @@ async function run(state: string | undefined, options: Options, context: Command
   const json = flag(options, '--json');
   const given = option(options, '--port', asPort);
   const host = option(options, '--host', asHost) ?? '127.0.0.1';
-  const { env, places } = loadEnvironment(context.env);
-  const port = given ?? relayPort(env, context);
+  const environment = loadEnvironment(context.env);
+  const { env, places } = environment;
+  const port = given ?? relayPort(environment, context);
   const address: RelayAddress = {
     host,
     port,

@@ -21,6 +21,9 @@ import { ownPackage } from './own-package.ts';
 /** Milliseconds that open handles of a finished command may hold the process. An unanswered DNS look-up holds it long. */
 const EXIT_GRACE = 50;
 
+/** Columns of a help text that goes into a file or a pipe. */
+const HELP_WIDTH = 80;
+
 /** Runs the command line of this process and sets its exit code. */
 export async function runProgram(name: ProgramName): Promise<void> {
   // A reader that went away (`| head`) is no reason for a stack trace.
@@ -93,7 +96,7 @@ async function run(cli: CAC, program: Program, words: string[], context: Command
   const name = words[0]?.startsWith('-') ? undefined : words[0];
   const command = name === undefined ? undefined : find(cli, name);
   if (name !== undefined && !command) throw new UsageError(unknownCommand(cli, name));
-  const columns = context.stdout.isTTY ? context.stdout.columns : undefined;
+  const columns = (context.stdout.isTTY && context.stdout.columns) || HELP_WIDTH;
   const wantsHelp = flags.includes('--help') || flags.includes('-h');
   if (!wantsHelp && (flags.includes('--version') || flags.includes('-v'))) {
     line(context.stdout, `svc-relay ${context.ownPackage.version}`);

@@ -1,5 +1,4 @@
 import { readConfig } from '../lib/config.ts';
-import { describeError } from '../lib/errors.ts';
 import { asObject } from '../lib/kit/json.ts';
 import { loadEnvironment } from './environment.ts';
 import type { Options } from './options.ts';
@@ -7,13 +6,13 @@ import { type CommandContext, CommandError, printable } from './output.ts';
 import {
   addressText,
   callRelay,
-  configured,
   isSuccess,
+  localRelay,
   nextAfterRefusal,
-  nextAfterSilence,
   type RelayAddress,
   type RelayCall,
   refusal,
+  silence,
 } from './relay-client.ts';
 import { remoteRelay } from './remote-relay.ts';
 
@@ -27,6 +26,9 @@ export type OperatorCall = Omit<RelayCall, 'timeout'> & { timeout?: number };
 export interface OperatorRelay {
   /** Where the relay is, for messages. */
   readonly name: string;
+  /** The origin of a relay elsewhere; undefined for the one of this machine. */
+  readonly url: string | undefined;
+  readonly port: number;
   /** Whether it speaks TLS, as far as it was called. */
   readonly tls: boolean;
   /**
@@ -61,12 +63,16 @@ export class Refused extends CommandError {
 }
 
 export async function openOperatorRelay(options: Options, context: CommandContext): Promise<OperatorRelay> {
-  const { env, places } = loadEnvironment(context.env);
-  const remote = await remoteRelay(options, places.agentHome);
-  let address: RelayAddress = remote ?? configured(readConfig(env, places).config);
+  const environment = loadEnvironment(context.env);
+  const remote = await remoteRelay(options, environment);
+  let address: RelayAddress = remote ?? localRelay(readConfig(environment.env, environment.places).config);
   return {
     get name() {
       return addressText(address);
+    },
+    url: remote?.url,
+    get port() {
+      return address.port;
     },
     get tls() {
       return address.tls;
@@ -78,11 +84,7 @@ export async function openOperatorRelay(options: Options, context: CommandContex
         ...call,
         headers: { 'x-svc-operator': '1', ...call.headers },
       }).catch((error) => {
-        const why = `no relay answers on ${addressText(address)}: ${describeError(error)}`;
-        throw new Unreachable(
-          why,
-          remote ? nextAfterSilence(remote) : "Start it with 'svc relay start', or set RELAY_PORT to its port.",
-        );
+        throw new Unreachable(...silence(address, error));
       });
       address = answer.address;
       const body = asObject(answer.body);

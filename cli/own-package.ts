@@ -1,11 +1,14 @@
 import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
+import type { RelayBuild } from '../lib/host/node/relay-lock.ts';
 
 /** Relative to this module. */
 const CANDIDATES = ['../', '../../'];
 
 export interface OwnPackage {
   version: string;
+  /** The build that runs; null in the source tree. */
+  build?: RelayBuild | null;
   /** Absolute path of the package's directory, without a trailing slash; null when package.json is not found. */
   directory: string | null;
 }
@@ -17,11 +20,20 @@ export function ownPackage(): OwnPackage {
     try {
       const content = JSON.parse(readFileSync(new URL('package.json', directory), 'utf8'));
       if (content?.name === 'svc-relay' && typeof content.version === 'string') {
-        return { version: content.version, directory: fileURLToPath(directory).replace(/\/$/, '') };
+        return { version: content.version, build: ownBuild(), directory: fileURLToPath(directory).replace(/\/$/, '') };
       }
     } catch {
       // Try the next one.
     }
   }
-  return { version: '0.0.0', directory: null };
+  return { version: '0.0.0', build: ownBuild(), directory: null };
+}
+
+/** `cli/build.mjs` writes it into the folder of each build. */
+function ownBuild(): RelayBuild | null {
+  try {
+    return JSON.parse(readFileSync(new URL('about.json', import.meta.url), 'utf8')) as RelayBuild;
+  } catch {
+    return null;
+  }
 }

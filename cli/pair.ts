@@ -2,7 +2,7 @@ import { rm } from 'node:fs/promises';
 import type { Command } from 'cac';
 import { createStorage } from 'unstorage';
 import { readConfig } from '../lib/config.ts';
-import { isLoopbackName } from '../lib/kit/addresses.ts';
+import { isLoopbackName, isWildcard, splitUrl } from '../lib/kit/addresses.ts';
 import { systemClock } from '../lib/kit/clock.ts';
 import { asObject } from '../lib/kit/json.ts';
 import { createLog } from '../lib/log.ts';
@@ -18,17 +18,14 @@ import type { Options } from './options.ts';
 import { type CommandContext, CommandError, createStyle, line, printWarning, sentence } from './output.ts';
 import { apiProblem, findApiState } from './pair/api-state.ts';
 import { findRelay, mint } from './pair/mint.ts';
-import { type PairOptions, readPairOptions } from './pair/options.ts';
-import { type Notice, type Pairing, printPairing, printPairingJson, timeOfDay } from './pair/print.ts';
+import { checkRemote, type PairOptions, readPairOptions } from './pair/options.ts';
+import { type Pairing, printPairing, printPairingJson, timeOfDay } from './pair/print.ts';
 import { removeOldPngs } from './pair/qr.ts';
 import { registerCode } from './pair/register.ts';
 import { routeProblems } from './pair/route-problems.ts';
 import { createWaitScreen } from './pair/screen.ts';
 import { type PairingWatch, watchPairings } from './pair/wait.ts';
-import { addressText, configured } from './relay-client.ts';
 import { RELAY_OPTION, remoteRelay } from './remote-relay.ts';
-
-const START = 'Start it with: svc relay start';
 
 /** `svc pair` (contract 01 §9.4). */
 export function define(command: Command): void {
@@ -50,7 +47,8 @@ export function define(command: Command): void {
     .option('--check', 'take every step of a phone, and name the first that fails; leaves nothing behind')
     .option('--json', 'print one JSON document, and leave; it holds credentials')
     .option(...RELAY_OPTION)
-    .option('--no-relay', 'pair with the API server only')
+    .option('--api-only', 'pair with the API server alone, without the relay')
+    .option('--no-relay', 'the older name of --api-only')
     .option('--register-code <code>', 'register the code that a phone shows, and exit')
     .option('--transport-hint <hint>', 'ws or wss (default: what the relay speaks)')
     .option('--show-key', 'print the API key in full')
@@ -70,9 +68,11 @@ export function define(command: Command): void {
 
 async function run(given: Options, context: CommandContext): Promise<number | void> {
   const options = readPairOptions(given);
-  const { env, places } = loadEnvironment(context.env);
+  const environment = loadEnvironment(context.env);
+  const { env, places } = environment;
   const { config } = readConfig(env, places);
-  const remote = await remoteRelay(given, places.agentHome);
+  const remote = options.relay ? await remoteRelay(given, environment) : undefined;
+  if (remote) checkRemote(given);
   const find = async () => remote ?? (await findRelay(config));
   if (options.code !== undefined) return registerCode(options.code, options, await find(), context);
   if (options.token) return (await import('./pair/token.ts')).pairTool(options, await find(), context);
@@ -83,26 +83,8 @@ async function run(given: Options, context: CommandContext): Promise<number | vo
     return checkPairing({ given, options, config, host, remote, context });
   }
   const log = createLog('WARNING', (text) => line(context.stderr, text));
+  // A code without a relay would pair nothing (contract 11 §1).
   const relay = options.relay ? await find() : null;
-  const notices: Notice[] = [];
-  if (options.without && !relay) {
-    throw new CommandError('the relay is not running, and only its sessions have grants', START);
-  }
-  // Only the relay knows the broker's routes, so a code without them would mislead (contract 08 §6.2).
-  if (
-    options.relay &&
-    !relay &&
-    config.reachEnabled &&
-    (config.secureLinkBrokerUrl ?? config.secureLinkBrokerHostToken)
-  ) {
-    throw new CommandError('the relay is not running, and only it can offer the route by Reach', START);
-  }
-  if (options.relay && !relay) {
-    notices.push({
-      text: `the relay is not running on ${addressText(configured(config))}: this pairs with the API server only`,
-      next: START,
-    });
-  }
   // The key of this machine's API server goes to a relay elsewhere only together with an address given for it.
   // A browser reaches the relay alone.
   const api =
@@ -115,7 +97,7 @@ async function run(given: Options, context: CommandContext): Promise<number | vo
   await removeOldPngs(places.agentHome);
   const make = async () =>
     relay
-      ? withPage(await mint(options, relay, api, host, { context, operatorUids: config.operatorUids }))
+      ? withPage(usable(await mint(options, relay, api, host, { context, operatorUids: config.operatorUids })))
       : apiOnly(options, api, await createQrSecret({ host, store: createStorage(), log }).read());
   const withPage = (pairing: Pairing): Pairing => {
     if (!options.web || !relay) return pairing;
@@ -133,11 +115,12 @@ async function run(given: Options, context: CommandContext): Promise<number | vo
     const payload = asObject(JSON.parse(pairing.payload)) ?? {};
     const [state, routes] = await Promise.all([
       findApiState(payload, host.network),
-      relay && !options.web ? routeProblems(payload, pairing.listenerHost, host.network) : [],
+      relay ? routeProblems(payload, pairing.listenerHost, host.network) : [],
     ]);
     const problem = options.web ? undefined : apiProblem(payload, state);
     const parts = { options, directory: places.agentHome, api: state, context, waits };
-    const all = [...notices, ...(problem ? [problem] : []), ...routes];
+    // The page's own address is the only route of a browser.
+    const all = [...(problem ? [problem] : []), ...routes.filter(({ isFirst }) => isFirst || !options.web)];
     return (options.json ? printPairingJson : printPairing)(pairing, { ...parts, notices: all });
   };
   const waits = relay !== null && options.wait && !options.json && context.stdout.isTTY === true;
@@ -197,13 +180,25 @@ async function waitForDevice(watch: PairingWatch, { make, show, context }: Waiti
   }
 }
 
+/** @throws CommandError for a code that names no address but a wildcard, which no device could use (contract 11 §1). */
+function usable(pairing: Pairing): Pairing {
+  const payload = asObject(JSON.parse(pairing.payload)) ?? {};
+  const endpoints = Array.isArray(payload.endpoints) ? payload.endpoints.map(asObject) : [];
+  // The relay's own address is for devices of older versions, which know no routes.
+  if (endpoints.length > 0) return pairing;
+  const address = splitUrl(String(asObject(payload.relay)?.url ?? ''));
+  if (!address || !isWildcard(address.host)) return pairing;
+  throw new CommandError(
+    'this machine has no address that a device could reach, so no code is shown',
+    'Connect it to a network, or name where it is published with: svc pair --mode public --public-url URL',
+  );
+}
+
 function apiOnly(options: PairOptions, api: ApiTarget | null, secret: Uint8Array | null): Pairing {
   if (!api) {
     throw new CommandError(
-      'there is nothing to pair with: the API server is disabled, and there is no relay',
-      options.relay
-        ? 'Start the relay with: svc relay start'
-        : 'Leave --no-relay out, or name the API server with --host.',
+      'there is nothing to pair with: the API server is disabled',
+      'Leave --api-only out, or name the API server with --host.',
     );
   }
   const payload = JSON.stringify(buildApiPayload(api, options.dashboardUrl, secret));

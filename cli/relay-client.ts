@@ -2,11 +2,13 @@ import { request as httpRequest } from 'node:http';
 import { request as httpsRequest } from 'node:https';
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
-import type { Config } from '../lib/config.ts';
+import { type Config, variables } from '../lib/config.ts';
 import { describeError } from '../lib/errors.ts';
+import { readRelayLock } from '../lib/host/node/relay-lock.ts';
 import { isLoopbackName, unbracket, urlHost } from '../lib/kit/addresses.ts';
 import { asObject, parseJson } from '../lib/kit/json.ts';
 import type { FormBody } from '../lib/web/form-data.ts';
+import { type Environment, readVariable } from './environment.ts';
 import { operatorHeaders } from './operator-key.ts';
 import { asPort } from './options.ts';
 import { type CommandContext, CommandError, printWarning } from './output.ts';
@@ -18,6 +20,8 @@ export interface RelayAddress {
   tls: boolean;
   /** The origin of a relay elsewhere (`remote-relay.ts`). */
   url?: string;
+  /** Why this address, for a relay of this machine: `no relay holds <state file>`. */
+  tried?: string;
   /** The headers by which the relay knows its operator, new for each call. */
   authorize?(): Promise<Record<string, string>>;
 }
@@ -54,19 +58,42 @@ export const DEFAULT_PORT = 8767;
 const MAX_ANSWER = 1024 * 1024;
 const MAX_LINE = 512;
 
-/** The relay as the configuration says it listens. A relay on another address also listens on 127.0.0.1. */
-export const configured = ({ host, port, sslCert, sslKey, agentHome }: Config): RelayAddress => ({
-  host: isLoopbackName(host) ? unbracket(host) : '127.0.0.1',
-  port,
-  tls: Boolean(sslCert && sslKey),
-  authorize: () => operatorHeaders(agentHome, port),
-});
+/** How to start the relay of this machine. */
+export const START = 'Start it with: svc relay start';
 
 /**
- * The port in `RELAY_PORT`. Here, unlike for the listener itself, an invalid value is only worth a warning, because a
- * flag may name the port.
+ * The relay of this machine: where the one that runs on this state listens, however it was started, and without one where
+ * the configuration says (contract 11 §1). A relay on another address also listens on 127.0.0.1.
  */
-export function relayPort(env: Record<string, string | undefined>, context: CommandContext): number {
+export function localRelay(config: Config): RelayAddress {
+  const { stateFile, agentHome } = config;
+  const lock = stateFile === null ? null : readRelayLock(stateFile);
+  const { host, port } = lock ?? config;
+  return {
+    host: isLoopbackName(host) ? unbracket(host) : '127.0.0.1',
+    port,
+    tls: lock ? lock.tls : Boolean(config.sslCert && config.sslKey),
+    tried: lock
+      ? `process ${lock.pid} holds ${stateFile}`
+      : stateFile === null
+        ? 'RELAY_STATE_FILE is empty, so only the configured port was tried'
+        : `no relay holds ${stateFile}`,
+    authorize: () => operatorHeaders(agentHome, port),
+  };
+}
+
+/**
+ * The port of the relay of this machine, like `localRelay`. An invalid configuration is only worth a warning here, unlike
+ * for the listener itself.
+ */
+export function relayPort(environment: Environment, context: CommandContext): number {
+  const stateFile = readVariable(variables.stateFile, environment);
+  const lock = stateFile === null ? null : readRelayLock(stateFile);
+  return lock?.port ?? configuredPort(environment.env, context);
+}
+
+/** The port in `RELAY_PORT`, on which a relay will listen. An invalid value is only worth a warning here. */
+export function configuredPort(env: Record<string, string | undefined>, context: CommandContext): number {
   const value = env.RELAY_PORT?.trim();
   if (!value) return DEFAULT_PORT;
   try {
@@ -102,10 +129,7 @@ export async function callRelay(address: RelayAddress, call: RelayCall): Promise
  */
 export async function requireAnswer(address: RelayAddress, call: RelayCall, next?: string): Promise<RelayAnswer> {
   const answer = await callRelay(address, call).catch((error) => {
-    throw new CommandError(
-      `cannot reach the relay on ${addressText(address)}: ${describeError(error)}`,
-      'Is it running? Start it with: svc relay start',
-    );
+    throw silent(address, error);
   });
   if (isSuccess(answer)) return answer;
   throw new CommandError(
@@ -212,6 +236,20 @@ export function nextAfterRefusal({ status, address }: RelayAnswer): string | und
   if (status === 404) return 'That address serves something else, or a relay of another version.';
   if (status >= 300 && status < 400) return 'Use the address that it redirects to, with https://.';
   return undefined;
+}
+
+/** No relay answers: what was tried, why there, and how to start it (contract 11 §1). */
+export const silent = (address: RelayAddress, error: unknown): CommandError =>
+  new CommandError(...silence(address, error));
+
+/** The same as message and next step. */
+export function silence(address: RelayAddress, error: unknown): [message: string, next: string] {
+  const { url, tried } = address;
+  const why = tried === undefined ? '' : `; ${tried}`;
+  return [
+    `no relay answers on ${addressText(address)}: ${describeError(error)}${why}`,
+    url === undefined ? START : nextAfterSilence(address),
+  ];
 }
 
 /** Advice for a relay that did not answer. */

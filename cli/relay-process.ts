@@ -1,5 +1,6 @@
 import { readFile } from 'node:fs/promises';
 import type { Config } from '../lib/config.ts';
+import { lockHolder } from '../lib/host/node/relay-lock.ts';
 import { UNIT } from '../lib/operator/service/unit.ts';
 
 export interface RelayProcess {
@@ -16,13 +17,9 @@ export async function relayProcess({
   stateFile,
   port,
 }: Pick<Config, 'stateFile' | 'port'>): Promise<RelayProcess | null> {
-  const pid = stateFile === null ? await byPort(port) : await byLock(stateFile);
+  const pid = stateFile === null ? await byPort(port) : lockHolder(stateFile);
   return pid === undefined ? null : { pid, isService: await isService(pid) };
 }
-
-/** Loaded on demand, and an installation whose database does not load can still be asked. */
-const byLock = async (stateFile: string): Promise<number | undefined> =>
-  (await import('../storage/node.ts').catch(() => undefined))?.holderOf(stateFile);
 
 async function byPort(port: number): Promise<number | undefined> {
   const { portHolder } = await import('../lib/host/node/port-holder.ts');

@@ -1,7 +1,13 @@
+import { readFileSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
+import { variables } from '../lib/config.ts';
 import { RelayError } from '../lib/errors.ts';
+import { createFiles } from '../lib/host/node/files.ts';
 import { defaultPort, mayCarryCredentials, unbracket } from '../lib/kit/addresses.ts';
+import { type Environment, readVariable } from './environment.ts';
 import { openOperatorSigner } from './operator-signer.ts';
 import { asHttpUrl, type Options, option } from './options.ts';
+import { printable, UsageError } from './output.ts';
 import type { RelayAddress } from './relay-client.ts';
 
 /** Seconds. Each call gets a token of its own. */
@@ -13,17 +19,23 @@ export const RELAY_OPTION = [
   'a relay at the edge, by its public URL: signs as its operator with the key of this machine',
 ] as const;
 
-/** The relay that `--relay` names, called as its operator; undefined without the option (contract 01 §12). */
-export async function remoteRelay(options: Options, agentHome: string): Promise<RelayAddress | undefined> {
-  const url = option(options, '--relay', asRelayUrl);
-  if (!url) return undefined;
-  const signer = await openOperatorSigner(agentHome);
+/**
+ * The relay that `--relay` names, else `SVC_RELAY`, else `svc use` (contract 11 §1), called as its operator; undefined for
+ * the relay of this machine (contract 01 §12), which options such as `--no-relay` and `--relay-port` choose.
+ */
+export async function remoteRelay(options: Options, environment: Environment): Promise<RelayAddress | undefined> {
+  const isChosen = options.relay !== undefined || options.relayPort !== undefined;
+  const chosen = isChosen ? option(options, '--relay', asRelayUrl) : defaultRelay(environment);
+  if (!chosen) return undefined;
+  const { url, tried } = chosen instanceof URL ? { url: chosen } : chosen;
+  const signer = await openOperatorSigner(environment.places.agentHome);
   const tls = url.protocol === 'https:';
   return {
     host: unbracket(url.hostname),
     port: Number(url.port) || defaultPort(tls ? 'https' : 'http'),
     tls,
     url: url.origin,
+    ...(tried !== undefined && { tried }),
     async authorize() {
       const { token } = await signer.sign(url.origin, TOKEN_TTL);
       return { authorization: `Bearer ${token}` };
@@ -31,11 +43,59 @@ export async function remoteRelay(options: Options, agentHome: string): Promise<
   };
 }
 
-function asRelayUrl(text: string): URL {
+/** @throws RelayError for what is not the https:// URL of a relay. */
+export function asRelayUrl(text: string): URL {
   const url = new URL(asHttpUrl(text));
   if (!mayCarryCredentials(url))
     throw new RelayError('invalid', 'must be an https:// URL: the call carries a credential');
   if (url.pathname !== '/' || url.search || url.hash)
     throw new RelayError('invalid', 'must not contain a path or query');
   return url;
+}
+
+interface DefaultRelay {
+  url: URL;
+  /** Who chose it. */
+  tried: string;
+}
+
+const usedFile = (environment: Environment): string => join(readVariable(variables.relayHome, environment), 'use');
+
+/**
+ * The relay elsewhere that is the default of this shell or user.
+ * @throws UsageError for a URL that is none.
+ */
+export function defaultRelay(environment: Environment): DefaultRelay | undefined {
+  const shell = environment.env.SVC_RELAY?.trim();
+  if (shell) return named(shell, 'SVC_RELAY names it', 'SVC_RELAY');
+  const used = readUsed(environment);
+  return used === null
+    ? undefined
+    : named(used, "it is that of 'svc use', which 'svc use --here' ends", usedFile(environment));
+}
+
+function named(text: string, tried: string, where: string): DefaultRelay {
+  try {
+    return { url: asRelayUrl(text), tried };
+  } catch (error) {
+    if (!(error instanceof RelayError)) throw error;
+    throw new UsageError(`${where}: '${printable(text)}' ${error.message}`);
+  }
+}
+
+/** The URL that `svc use` stored; null for none. */
+function readUsed(environment: Environment): string | null {
+  try {
+    return readFileSync(usedFile(environment), 'utf8').trim() || null;
+  } catch (error) {
+    if (['ENOENT', 'ENOTDIR'].includes((error as NodeJS.ErrnoException).code ?? '')) return null;
+    throw error;
+  }
+}
+
+/** Makes a relay elsewhere the default of this user, or the one of this machine with null. */
+export async function writeUsed(url: URL | null, environment: Environment): Promise<void> {
+  const path = usedFile(environment);
+  if (url === null) rmSync(path, { force: true });
+  else await createFiles().writeAtomic(path, new TextEncoder().encode(`${url.origin}\n`), 0o600);
 }

@@ -29,7 +29,7 @@ import {
   sentence,
   UsageError,
 } from './output.ts';
-import { addressText, configured, requireAnswer } from './relay-client.ts';
+import { addressText, localRelay, requireAnswer } from './relay-client.ts';
 
 /** Milliseconds for the report, which may take ten seconds. */
 const REPORT_TIMEOUT = 15_000;
@@ -88,7 +88,7 @@ async function run(word: string | undefined, options: Options, context: CommandC
 async function askRelay({ config, proposal }: Setting): Promise<PreflightReport> {
   const query = new URLSearchParams(Object.entries(proposal).filter(([, value]) => value !== undefined));
   const path = `/secure-link/preflight${query.size === 0 ? '' : `?${query}`}`;
-  const address = configured(config);
+  const address = localRelay(config);
   const call = { method: 'GET', path, timeout: REPORT_TIMEOUT } as const;
   const answer = await requireAnswer(address, call, 'It may be older than this command: restart it.');
   const report = asObject(answer.body);

@@ -24,7 +24,7 @@ import {
   sentence,
   UsageError,
 } from './output.ts';
-import { relayPort } from './relay-client.ts';
+import { configuredPort } from './relay-client.ts';
 
 /** `svc relay service [status|install|remove]`: the relay as a systemd user unit. Never needs root. */
 export function define(command: Command): void {
@@ -49,7 +49,7 @@ async function run(word: string | undefined, options: Options, context: CommandC
     throw new UsageError(`${change.force ? '--force' : '--dry-run'} is of use with install and remove only`);
   }
   const environment = loadEnvironment(context.env);
-  const parts = await serviceParts(environment, context, relayPort(environment.env, context));
+  const parts = await serviceParts(environment, context, configuredPort(environment.env, context));
   const print = <T>(result: T, text: (result: T, context: CommandContext) => void) =>
     json ? printJson(context.stdout, result, 2) : text(result, context);
   try {

@@ -6,6 +6,7 @@ import { describeError, RelayError } from '../lib/errors.ts';
 import { errnoOf } from '../lib/host/errors.ts';
 import { MIN_DESCRIPTORS } from '../lib/host/machine.ts';
 import { createMachine } from '../lib/host/node/machine.ts';
+import { lockHolder, writeRelayLock } from '../lib/host/node/relay-lock.ts';
 import { isWildcard, urlHost } from '../lib/kit/addresses.ts';
 import { createLog, type Log } from '../lib/log.ts';
 import { loadEnvironment } from './environment.ts';
@@ -90,7 +91,9 @@ async function run(options: Options, context: CommandContext): Promise<void> {
     throw error;
   });
   // Signals first: the relay already answers while its addresses are looked up.
-  await Promise.all([stopped(running, log), showAddresses()]);
+  const ended = stopped(running, log);
+  const unlock = await announceLock(running, context, log);
+  await Promise.all([ended.finally(unlock), showAddresses()]);
 
   async function showAddresses(): Promise<void> {
     const addresses = await announce(running, context, log);
@@ -100,6 +103,17 @@ async function run(options: Options, context: CommandContext): Promise<void> {
         log.warn(`no browser could be opened: ${describeError(error)}`),
       );
   }
+}
+
+/** Lets the commands of this machine find the relay (contract 11 §1). One that they cannot find still serves its devices. */
+async function announceLock({ relay }: NodeRelay, context: CommandContext, log: Log): Promise<() => void> {
+  const { config, listener, version } = relay;
+  const { stateFile, agentHome, relayHome } = config;
+  const lock = { ...listener, pid: process.pid, version, build: context.ownPackage.build ?? null };
+  return writeRelayLock({ ...lock, state_file: stateFile, agent_home: agentHome }, relayHome).catch((error) => {
+    log.warn(`commands look for the relay on its configured port only: ${describeError(error)}`);
+    return () => {};
+  });
 }
 
 /** @throws CommandError when this process may not open the files that the relay needs. Only Linux tells. */
@@ -172,7 +186,7 @@ async function launch(config: Config, log: Log, options: { version: string; noTl
   } catch (error) {
     if (error instanceof RelayError) throw error;
     if (error instanceof StateInUseError) {
-      const { pid } = error;
+      const pid = config.stateFile === null ? undefined : lockHolder(config.stateFile);
       const { listeningPorts } = await import('../lib/host/node/port-holder.ts');
       const ports = pid === undefined ? [] : await listeningPorts(pid);
       const where = ports.length === 0 ? '' : `, port ${ports.join(' and ')}`;

@@ -1,17 +1,32 @@
 import type { Command } from 'cac';
-import { readConfig } from '../lib/config.ts';
+import { readConfig, variables } from '../lib/config.ts';
 import { describeError } from '../lib/errors.ts';
+import { listRelayLocks, type RelayBuild, readRelayLock } from '../lib/host/node/relay-lock.ts';
+import { urlHost } from '../lib/kit/addresses.ts';
 import { asObject } from '../lib/kit/json.ts';
 import { type FreezeState, readFreeze } from '../lib/operations/freeze-state.ts';
 import { apiBase, dashboardBase, outcome } from '../lib/operator/doctor/check.ts';
 import { serviceStatus } from '../lib/operator/service/service.ts';
 import { UNIT } from '../lib/operator/service/unit.ts';
+import { buildText, isOlder } from './builds.ts';
 import { devicesOf, duration } from './devices/rows.ts';
-import { loadEnvironment } from './environment.ts';
+import { loadEnvironment, readVariable } from './environment.ts';
 import { printFreeze } from './freeze-text.ts';
 import { type OperatorRelay, openOperatorRelay, Unreachable } from './operator-relay.ts';
-import { flag, type Options } from './options.ts';
-import { type CommandContext, createStyle, hung, line, printable, printJson, type Style } from './output.ts';
+import { flag, isGiven, type Options } from './options.ts';
+import {
+  type CommandContext,
+  columns,
+  createStyle,
+  hung,
+  line,
+  printable,
+  printJson,
+  type Style,
+  sentence,
+  UsageError,
+} from './output.ts';
+import { START } from './relay-client.ts';
 import { relayProcess } from './relay-process.ts';
 import { RELAY_OPTION } from './remote-relay.ts';
 import { serviceParts } from './service.ts';
@@ -53,6 +68,8 @@ interface Status {
     address: string;
     tls: boolean;
     version: string | null;
+    /** The build of a relay of this machine; null when it runs from the sources. */
+    build: RelayBuild | null;
     uptime_seconds: number | null;
     pid: number | null;
     state_file: string | null;
@@ -60,6 +77,10 @@ interface Status {
     failing_stores: { store: string; error: string }[];
     error: string | null;
   };
+  /** This program. */
+  command: { version: string; build: RelayBuild | null };
+  /** Whether the relay is older than this program. */
+  outdated: boolean;
   /** Agent, dashboard and service belong to this machine: null for a relay elsewhere. */
   agent: Reachable | null;
   dashboard: Reachable | null;
@@ -74,6 +95,7 @@ interface Status {
 /** `svc status`: one screen that says whether everything works, and what to do next (contract 09 §2). */
 export function define(command: Command): void {
   command
+    .option('--all', 'every running relay of this user, in any agent home')
     .option(...RELAY_OPTION)
     .option('--json', 'print one JSON document')
     .example((name) => `${name} status`)
@@ -83,6 +105,7 @@ export function define(command: Command): void {
 
 /** Exits with 1 when no relay is ready. */
 async function run(options: Options, context: CommandContext): Promise<number> {
+  if (flag(options, '--all')) return listAll(options, context);
   const status = await look(options, context);
   if (flag(options, '--json')) printJson(context.stdout, status, 2);
   else {
@@ -92,9 +115,27 @@ async function run(options: Options, context: CommandContext): Promise<number> {
   return status.ok ? 0 : 1;
 }
 
+/** `svc status --all`: the relays of this user, each by its own lock (contract 11 §1). Exits with 1 when none runs. */
+function listAll(options: Options, context: CommandContext): number {
+  if (isGiven(options, '--relay')) throw new UsageError('--all and --relay exclude each other');
+  const relays = listRelayLocks(readVariable(variables.relayHome, loadEnvironment(context.env)));
+  if (flag(options, '--json')) printJson(context.stdout, { ok: relays.length > 0, relays }, 2);
+  else if (relays.length === 0) sentence(context.stdout, `No relay of this user is running. ${START}`);
+  else {
+    const rows = relays.map((relay) => [
+      `${urlHost(relay.host)}:${relay.port}${relay.tls ? ', TLS' : ''}`,
+      `process ${relay.pid}`,
+      printable(buildText(relay.version, relay.build)),
+      printable(relay.agent_home),
+    ]);
+    for (const text of columns([['Address', 'Process', 'Version', 'Agent home'], ...rows])) line(context.stdout, text);
+  }
+  return relays.length > 0 ? 0 : 1;
+}
+
 async function look(options: Options, context: CommandContext): Promise<Status> {
-  const isRemote = typeof options.relay === 'string';
   const relay = await openOperatorRelay(options, context);
+  const isRemote = relay.url !== undefined;
   const environment = loadEnvironment(context.env);
   const { config } = readConfig(environment.env, environment.places);
   const asked = Promise.all([
@@ -118,6 +159,7 @@ async function look(options: Options, context: CommandContext): Promise<Status> 
       ready: asObject(health.body?.readiness)?.ready === true,
       address: relay.name,
       tls: relay.tls,
+      build: local?.lock?.build ?? null,
       version: isRelay ? printable(String(health.body?.version)) : null,
       uptime_seconds: typeof info.body?.uptime_seconds === 'number' ? info.body.uptime_seconds : null,
       pid: local?.pid ?? null,
@@ -125,6 +167,8 @@ async function look(options: Options, context: CommandContext): Promise<Status> 
       failing_stores: failingStores(info.body),
       error: isRelay ? null : (health.error ?? 'the answer is not that of a relay'),
     },
+    command: { version: context.ownPackage.version, build: context.ownPackage.build ?? null },
+    outdated: false,
     agent: local?.agent ?? null,
     dashboard: local?.dashboard ?? null,
     devices: states ? { connected: count('connected'), stale: count('stale'), offline: count('offline') } : null,
@@ -134,6 +178,7 @@ async function look(options: Options, context: CommandContext): Promise<Status> 
     next: '',
   };
   status.ok = status.relay.ready;
+  status.outdated = isRelay && isOlder(status.relay, status.command);
   status.next = nextStep(status, devices.next, isRemote);
   return status;
 }
@@ -199,22 +244,28 @@ async function lookAround(
   ]);
   return {
     pid: process?.pid ?? null,
+    lock: config.stateFile === null ? null : readRelayLock(config.stateFile),
     agent,
     dashboard,
     service: service && { installed: service.installed, active: service.active },
   };
 }
 
-function nextStep({ relay, devices, agent, service }: Status, refusal: string | undefined, isRemote: boolean): string {
+function nextStep(
+  { relay, outdated, devices, agent, service }: Status,
+  refusal: string | undefined,
+  isRemote: boolean,
+): string {
   if (!relay.running && isRemote) return "Check the URL, and that 'wrangler deploy' has published the relay there.";
   if (!relay.running && service?.active === 'failed') return `Find out why with: journalctl --user -u ${UNIT} -n 20`;
   if (!relay.running && service?.installed) return `Start it with: systemctl --user start ${UNIT}`;
-  if (!relay.running) return 'Start it with: svc relay start';
+  if (!relay.running) return START;
   if (!relay.ready) return 'It starts or stops just now. Look again in a few seconds, or with: svc logs -f';
   if (relay.failing_stores.length > 0) {
     const where = relay.state_file === null ? 'its storage' : `the disk of ${printable(relay.state_file)}`;
     return `Look at ${where}: a crash undoes what is not stored. Then type again: svc status`;
   }
+  if (outdated && !isRemote) return 'The relay is older than this command. Restart it: svc stop, then svc relay start';
   if (!devices) return refusal ?? 'Find out more with: svc relay doctor';
   if (devices.connected + devices.stale + devices.offline === 0) return 'Pair a phone with: svc pair';
   if (agent && !agent.reachable) return 'Start the agent, or find out more with: svc relay doctor';
@@ -222,7 +273,7 @@ function nextStep({ relay, devices, agent, service }: Status, refusal: string | 
 }
 
 function print(status: Status, context: CommandContext): void {
-  const { relay, devices, queued, commands, agent, dashboard, service, next } = status;
+  const { relay, command, devices, queued, commands, agent, dashboard, service, next } = status;
   const style = createStyle(context.stdout, context.env);
   const { bold, green, red, yellow } = style;
   const columns = context.stdout.isTTY ? context.stdout.columns : undefined;
@@ -234,12 +285,16 @@ function print(status: Status, context: CommandContext): void {
   const state = relay.ready ? green('running') : relay.running ? yellow('not ready') : red('not running');
   const facts = [
     state,
-    ...(relay.version === null ? [] : [`version ${relay.version}`]),
+    ...(relay.version === null ? [] : [`version ${printable(buildText(relay.version, relay.build))}`]),
     ...(relay.uptime_seconds === null ? [] : [`up ${duration(relay.uptime_seconds)}`]),
     ...(relay.pid === null ? [] : [`process ${relay.pid}`]),
   ];
   row('Relay', facts.join(', '));
   row('Address', `${relay.address}, ${relay.tls ? 'TLS' : 'no TLS'}`);
+  row(
+    'Command',
+    `version ${buildText(command.version, command.build)}${status.outdated ? yellow(' (newer than the relay)') : ''}`,
+  );
   if (relay.error !== null) row('Error', printable(relay.error));
   if (relay.state_file !== null) row('State', printable(relay.state_file));
   for (const { store, error } of relay.failing_stores) row('Storage', red(`cannot store ${store}: ${error}`));

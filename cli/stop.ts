@@ -6,7 +6,7 @@ import { loadEnvironment } from './environment.ts';
 import { flag, type Options } from './options.ts';
 import { type CommandContext, CommandError, line, printJson, sentence } from './output.ts';
 import { pause } from './pause.ts';
-import { callRelay, configured } from './relay-client.ts';
+import { callRelay, localRelay } from './relay-client.ts';
 import { relayProcess } from './relay-process.ts';
 
 /** Milliseconds that a relay may take to stop; it ends by itself after 5 s. */
@@ -48,7 +48,7 @@ async function stop(context: CommandContext): Promise<Stopped> {
   const { config } = readConfig(env, places);
   const found = await relayProcess(config);
   if (found === null) {
-    const answer = await callRelay(configured(config), {
+    const answer = await callRelay(localRelay(config), {
       method: 'GET',
       path: '/health',
       timeout: ANSWER_TIMEOUT,

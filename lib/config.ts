@@ -227,7 +227,7 @@ export const variables = {
     '0.0.0.0',
     'address to listen on; `svc pair` looks for the relay there when it is a loopback address',
   ),
-  port: port('RELAY_PORT', 8767, 'port to listen on, and the one where `svc pair` looks for the relay'),
+  port: port('RELAY_PORT', 8767, 'port to listen on, and where commands look while no relay holds the state'),
   sslCert: path('RELAY_SSL_CERT', 'TLS certificate (PEM); requires RELAY_SSL_KEY'),
   sslKey: path('RELAY_SSL_KEY', 'TLS private key (PEM); requires RELAY_SSL_CERT'),
   webapiUrl: {

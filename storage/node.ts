@@ -5,10 +5,7 @@ import {
   copyFileSync,
   existsSync,
   mkdirSync,
-  readdirSync,
   readFileSync,
-  readlinkSync,
-  realpathSync,
   renameSync,
   rmSync,
   statSync,
@@ -21,12 +18,8 @@ import { isDamagedLog } from './wal.ts';
 
 /** Another relay has the state database open. */
 export class StateInUseError extends Error {
-  /** Its process, where the system tells: on Linux, unless it is hidden in another container. */
-  readonly pid: number | undefined;
-
-  constructor(pid: number | undefined) {
-    super(`the state database is in use by another relay${pid === undefined ? '' : ` (process ${pid})`}`);
-    this.pid = pid;
+  constructor() {
+    super('the state database is in use by another relay');
   }
 }
 
@@ -157,42 +150,9 @@ function open(path: string, emptied: boolean): SqlExecutor {
   } catch (error) {
     database.close();
     if (codeOf(error).startsWith('SQLITE_BUSY') || codeOf(error) === 'SQLITE_LOCKED') {
-      throw new StateInUseError(holderOf(path));
+      throw new StateInUseError();
     }
     throw error;
-  }
-}
-
-/** The process that holds a lock on a state database, from the kernel's list of locks (Linux). */
-export function holderOf(path: string): number | undefined {
-  try {
-    const inode = String(statSync(path, { bigint: true }).ino);
-    // `1: POSIX  ADVISORY  WRITE 4711 fe:00:2146513 1073741824 1073742335`
-    for (const line of readFileSync('/proc/locks', 'utf8').split('\n')) {
-      const [, pid, locked] = /\sWRITE\s+(\d+)\s+\w+:\w+:(\d+)\s/.exec(line) ?? [];
-      if (pid !== undefined && locked === inode && mayHaveOpen(pid, path)) return Number(pid);
-    }
-  } catch {
-    // No such list on this system.
-  }
-  return undefined;
-}
-
-/** Whether a process has a file open, or hides its files: numbers of inodes are unique within one file system only. */
-function mayHaveOpen(pid: string, path: string): boolean {
-  try {
-    const real = realpathSync(path);
-    const files = readdirSync(`/proc/${pid}/fd`);
-    return files.some((file) => {
-      try {
-        return readlinkSync(`/proc/${pid}/fd/${file}`) === real;
-      } catch {
-        // Closed meanwhile.
-        return false;
-      }
-    });
-  } catch {
-    return true;
   }
 }
 

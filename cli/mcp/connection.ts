@@ -10,7 +10,7 @@ import { loadEnvironment } from '../environment.ts';
 import { trustedUids } from '../operator-key.ts';
 import type { CommandContext } from '../output.ts';
 import { findRelay } from '../pair/mint.ts';
-import { configured, type RelayAddress } from '../relay-client.ts';
+import { localRelay, type RelayAddress } from '../relay-client.ts';
 import type { McpPairing } from './pairings.ts';
 
 const CONNECT_TIMEOUT = 10_000;
@@ -24,7 +24,7 @@ export async function addressOf({ url }: McpPairing, context: CommandContext): P
   }
   const { env, places } = loadEnvironment(context.env);
   const { config } = readConfig(env, places);
-  return (await findRelay(config)) ?? configured(config);
+  return await findRelay(config).catch(() => localRelay(config));
 }
 
 export const endpointOf = ({ host, port, tls, url }: RelayAddress): URL =>

@@ -21,7 +21,8 @@ const TIMEOUT = 5_000;
 export async function pair(options: Options, context: CommandContext): Promise<number | void> {
   const name = option(options, '--name', asText) ?? DEFAULT_NAME;
   const only = option(options, '--only', parseGrantNames) ?? USEFUL;
-  const { env, places } = loadEnvironment(context.env);
+  const environment = loadEnvironment(context.env);
+  const { env, places } = environment;
   const pairings = await openPairings(places.agentHome, context);
   const old = pairings.find(name);
   if (old && !flag(options, '--yes')) {
@@ -36,7 +37,7 @@ export async function pair(options: Options, context: CommandContext): Promise<n
       return 1;
     }
   }
-  const remote = await remoteRelay(options, places.agentHome);
+  const remote = await remoteRelay(options, environment);
   const { token, relay } = await createToolSession(
     {
       ttl: TTL,

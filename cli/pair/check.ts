@@ -13,7 +13,7 @@ import { strangerOn } from '../operator-key.ts';
 import { type OperatorRelay, openOperatorRelay } from '../operator-relay.ts';
 import type { Options } from '../options.ts';
 import { type CommandContext, createStyle, hung, line, printable, printJson, sentence } from '../output.ts';
-import { addressText, callRelay, configured, type RelayAddress } from '../relay-client.ts';
+import { addressText, callRelay, localRelay, type RelayAddress, START } from '../relay-client.ts';
 import { onSignals } from '../signals.ts';
 import { checkClock, checkRoutes, checkSecureLink, checkState, checkTls, ROUTE_TIMEOUT } from './check-routes.ts';
 import { failed, judgeRoutes, ok, type Step, type StepStatus, skipped, warning } from './check-step.ts';
@@ -59,18 +59,14 @@ export async function checkPairing(parts: CheckParts): Promise<number> {
 
 async function walk(parts: CheckParts, signal: AbortSignal): Promise<Step[]> {
   const { config, host, remote, given, context, options } = parts;
-  const named = remote ?? configured(config);
+  const named = remote ?? localRelay(config);
   const answer = await callRelay(named, { method: 'GET', path: '/health', timeout: ROUTE_TIMEOUT }).catch(() => null);
   const body = asObject(answer?.body);
   if (!answer || body?.status !== 'ok') {
-    const why = answer ? `something else answers on ${addressText(named)}` : `nothing answers on ${addressText(named)}`;
-    return [
-      failed(
-        'relay',
-        why,
-        remote ? 'Check the URL, and deploy it with: npx wrangler deploy' : 'Start it with: svc relay start',
-      ),
-    ];
+    const why = answer
+      ? `something else answers on ${addressText(named)}`
+      : `nothing answers on ${addressText(named)}${named.tried === undefined ? '' : ` (${named.tried})`}`;
+    return [failed('relay', why, remote ? 'Check the URL, and deploy it with: npx wrangler deploy' : START)];
   }
   const address = answer.address;
   const readiness = asObject(body.readiness);

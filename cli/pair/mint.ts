@@ -10,12 +10,13 @@ import { type CommandContext, CommandError, printWarning } from '../output.ts';
 import {
   addressText,
   callRelay,
-  configured,
   isSuccess,
+  localRelay,
   nextAfterRefusal,
   nextAfterSilence,
   type RelayAddress,
   refusal,
+  silent,
 } from '../relay-client.ts';
 import type { PairOptions } from './options.ts';
 import type { Pairing } from './print.ts';
@@ -24,11 +25,19 @@ const PROBE_TIMEOUT = 1000;
 /** A mint may wait for the broker twice. */
 const CALL_TIMEOUT = 30_000;
 
-/** Address of the running relay, or null when nothing there answers like one. */
-export async function findRelay(config: Config): Promise<RelayAddress | null> {
+/**
+ * Address of the running relay of this machine.
+ * @throws CommandError when nothing answers where it should be, or something else does.
+ */
+export async function findRelay(config: Config): Promise<RelayAddress> {
+  const address = localRelay(config);
   const call = { method: 'GET', path: '/health', timeout: PROBE_TIMEOUT } as const;
-  const answer = await callRelay(configured(config), call).catch(() => null);
-  return answer && isSuccess(answer) && asObject(answer.body)?.status === 'ok' ? answer.address : null;
+  const answer = await callRelay(address, call).catch((error) => Promise.reject(silent(address, error)));
+  if (isSuccess(answer) && asObject(answer.body)?.status === 'ok') return answer.address;
+  throw new CommandError(
+    `what answers on ${addressText(address)} is no relay (HTTP ${answer.status})`,
+    'Stop that program, or start the relay on another port with: svc relay start --port N',
+  );
 }
 
 /**

@@ -63,6 +63,9 @@ export function readPairOptions(options: Options): PairOptions {
   const without = option(options, '--without', parseGrantNames);
   const withheld = web ? NOT_FOR_BROWSERS.filter((name) => !Object.hasOwn(grants ?? {}, name)) : [];
   const reduced = [...new Set([...(without ?? []), ...withheld])];
+  // The older name of --api-only.
+  const apiOnly = flag(options, '--api-only') || negated(options, '--relay');
+  if (apiOnly && typeof options.relay === 'string') throw new UsageError('--relay and --api-only exclude each other');
   const read: PairOptions = {
     ttl: option(options, '--ttl', parseDuration),
     grants,
@@ -74,7 +77,7 @@ export function readPairOptions(options: Options): PairOptions {
     mode: option(options, '--mode', asChoice('auto', 'lan', 'tailscale', 'public')) ?? 'auto',
     publicUrl: option(options, '--public-url', asPublicUrl),
     prefer: option(options, '--prefer', asText),
-    relay: !negated(options, '--relay'),
+    relay: !apiOnly,
     picture: flag(options, '--png') ? 'file' : negated(options, '--qr') ? 'none' : 'auto',
     code: option(options, '--register-code', asCode),
     hint: option(options, '--transport-hint', asChoice('ws', 'wss')),
@@ -91,23 +94,19 @@ export function readPairOptions(options: Options): PairOptions {
     throw new UsageError('--png and --no-qr exclude each other');
   }
   if (read.code !== undefined && !read.relay) {
-    throw new UsageError('--register-code and --no-relay exclude each other');
+    throw new UsageError('--register-code and --api-only exclude each other');
   }
   if (web && (read.token || read.code !== undefined || !read.relay || read.check)) {
-    throw new UsageError('--web excludes --token, --register-code, --no-relay and --check');
+    throw new UsageError('--web excludes --token, --register-code, --api-only and --check');
   }
   checkGrants(read, options);
-  if (typeof options.relay === 'string') {
-    const local = (['--mode', '--public-url', '--prefer'] as const).find((name) => option(options, name, asText));
-    if (local) throw new UsageError(`${local} and --relay exclude each other: the relay at the edge has one address`);
-    if (read.port !== undefined && read.host === undefined) throw new UsageError('with --relay, --port needs --host');
-  }
+  if (typeof options.relay === 'string') checkRemote(options);
   if (read.name !== undefined && !read.token) throw new UsageError('--name needs --token');
   if (read.token && (read.code !== undefined || !read.relay || read.picture === 'file')) {
-    throw new UsageError('--token excludes --register-code, --no-relay and --png');
+    throw new UsageError('--token excludes --register-code, --api-only and --png');
   }
   if (read.check && (read.token || read.code !== undefined || !read.relay || read.picture === 'file')) {
-    throw new UsageError('--check excludes --token, --register-code, --no-relay and --png');
+    throw new UsageError('--check excludes --token, --register-code, --api-only and --png');
   }
   if (read.json && read.token)
     throw new UsageError('--json and --token exclude each other: the token is printed alone');
@@ -115,11 +114,23 @@ export function readPairOptions(options: Options): PairOptions {
   return read;
 }
 
+/**
+ * The options that a relay elsewhere has no use for, also when `svc use` chose it.
+ * @throws UsageError naming the option.
+ */
+export function checkRemote(options: Options): void {
+  const local = (['--mode', '--public-url', '--prefer'] as const).find((name) => option(options, name, asText));
+  if (local) throw new UsageError(`${local} and --relay exclude each other: the relay at the edge has one address`);
+  if (options.port !== undefined && options.host === undefined) {
+    throw new UsageError('with --relay, --port needs --host');
+  }
+}
+
 function checkGrants({ grants = {}, only, without, relay }: PairOptions, options: Options): void {
   if (!without) return;
   const flag = only ? '--only' : '--without';
   if (only && options.without !== undefined) throw new UsageError('--only and --without exclude each other');
-  if (!relay) throw new UsageError(`${flag} and --no-relay exclude each other`);
+  if (!relay) throw new UsageError(`${flag} and --api-only exclude each other`);
   const contradicted = Object.keys(grants).find((name) => (only ? !only.includes(name) : without.includes(name)));
   if (contradicted) throw new UsageError(`--grants names ${contradicted}, which ${flag} takes away`);
 }

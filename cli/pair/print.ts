@@ -51,6 +51,8 @@ export interface Pairing {
 export interface Notice {
   text: string;
   next: string;
+  /** Said before everything else instead. */
+  isFirst?: boolean;
 }
 
 export interface PrintParts {
@@ -87,6 +89,11 @@ export async function printPairing(pairing: Pairing, parts: PrintParts): Promise
     ['Relay', aligned(relayRows(payload, options), undefined, columns)],
     ['Link', [`  ${printable(page ?? (folds ? fold(pairingUrl) : pairingUrl))}`]],
   ];
+  for (const { text, next } of notices.filter(({ isFirst }) => isFirst)) {
+    sentence(context.stdout, yellow(text.charAt(0).toUpperCase() + text.slice(1)));
+    sentence(context.stdout, next);
+    line(context.stdout);
+  }
   for (const [title, rows] of sections) {
     if (rows.length === 0) continue;
     line(context.stdout, bold(title));
@@ -105,7 +112,7 @@ export async function printPairing(pairing: Pairing, parts: PrintParts): Promise
       : `Next: scan the code in the app, or open the link on the device${relay ? ', within 10 minutes' : ''}.`,
   );
   const png = await printPicture(pairing, drawing, parts);
-  for (const { text, next } of notices) {
+  for (const { text, next } of notices.filter(({ isFirst }) => !isFirst)) {
     printWarning(context, text);
     sentence(context.stderr, next);
   }
@@ -180,7 +187,7 @@ function draw(payload: string, { options, notices, waits, context }: PrintParts)
   const { columns = 80, rows: height = 24 } = context.stdout;
   const width = rows[0]?.length ?? 0;
   // Below the code: each problem with its next step, and the status line or prompt.
-  const below = notices.flatMap(({ text, next }) => [`warning: ${text}`, next]);
+  const below = notices.filter(({ isFirst }) => !isFirst).flatMap(({ text, next }) => [`warning: ${text}`, next]);
   const needed = rows.length + below.flatMap((text) => hung(text, { indent: 0, columns })).length + 1;
   if (width <= columns && needed <= height) {
     return { rows: terminalQr(payload, { colour: !context.env.NO_COLOR }), file: false };
@@ -250,7 +257,9 @@ export async function printPairingJson(pairing: Pairing, parts: PrintParts): Pro
     })),
     pairing_url: pairing.pairingUrl,
     ...(pairing.page !== undefined && { page_url: pairing.page }),
-    qr_payload: pairing.payload,
+    ...(options.showKey && { qr_payload: pairing.payload }),
+    // The link has the key of the API server in it, when it has one.
+    contains_api_key: typeof payload.key === 'string' && payload.key !== '',
     png: png ?? null,
     problems: notices.map(({ text, next }) => ({ text, next })),
   });

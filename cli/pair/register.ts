@@ -27,8 +27,7 @@ interface Registration {
  * Registers a pairing code at the running relay, with the relay's own transport as the default hint.
  * @throws CommandError when the relay is not running or refuses.
  */
-export async function registerAt(relay: RelayAddress | null, { code, ttl, grants, without, hint }: Registration) {
-  if (!relay) throw new CommandError('the relay is not running', 'Start it with: svc relay start');
+export async function registerAt(relay: RelayAddress, { code, ttl, grants, without, hint }: Registration) {
   const transport = hint ?? (relay.tls ? 'wss' : 'ws');
   const answer = await callRelay(relay, {
     method: 'POST',
@@ -50,7 +49,7 @@ export async function registerAt(relay: RelayAddress | null, { code, ttl, grants
 export async function registerCode(
   code: string,
   options: PairOptions,
-  address: RelayAddress | null,
+  address: RelayAddress,
   context: CommandContext,
 ): Promise<void> {
   const { ttl, grants, without, hint } = options;

@@ -30,8 +30,9 @@ export async function routeProblems(
   const isLocal = listenerHost !== undefined && isLoopbackName(listenerHost);
   const isForHere = isLocal && answers.length > 0 && answers.every(({ host }) => isLoopbackName(host));
   const here: Notice = {
-    text: `the relay listens for this machine alone, so this code is no use to another one: ${answers[0]?.url}`,
+    text: `only programs on this machine can use this code: the relay listens on loopback alone (${answers[0]?.url})`,
     next: LISTEN_EVERYWHERE,
+    isFirst: true,
   };
   const closed = answers.filter(({ isOpen }) => !isOpen).map(({ url }) => url);
   const silent: Notice = {

@@ -17,7 +17,7 @@ const DAY = 86_400;
  * `svc pair --token`: creates a session for a tool on this machine, such as the `ANDROID_BRIDGE_TOKEN` of an agent, and
  * prints only the token on stdout.
  */
-export async function pairTool(options: PairOptions, address: RelayAddress | null, context: CommandContext) {
+export async function pairTool(options: PairOptions, address: RelayAddress, context: CommandContext) {
   const { ttl = DAY, grants, without, name = 'Host tool', hint } = options;
   const { token, relay } = await createToolSession({ ttl, grants, without, name, hint }, address, context);
   line(context.stdout, token);
@@ -43,7 +43,7 @@ export interface ToolSession extends Pick<PairOptions, 'grants' | 'without' | 'h
  */
 export async function createToolSession(
   { ttl, grants, without, name, hint }: ToolSession,
-  address: RelayAddress | null,
+  address: RelayAddress,
   context: CommandContext,
 ): Promise<{ token: string; relay: RelayAddress }> {
   const code = randomString('ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789', 6);

@@ -26,7 +26,7 @@ export function define(command: Command): void {
 async function run(options: Options, context: CommandContext): Promise<number> {
   const broker = option(options, '--broker', asBroker);
   const timeout = option(options, '--timeout', asTimeout) ?? TIMEOUT;
-  const port = option(options, '--port', asPort) ?? relayPort(loadEnvironment(context.env).env, context);
+  const port = option(options, '--port', asPort) ?? relayPort(loadEnvironment(context.env), context);
   const address = broker ?? { host: '127.0.0.1', port, tls: false };
   const body = await askHealth(address, timeout);
   const json = flag(options, '--json');

@@ -11,14 +11,16 @@ import { createToolSession } from '../pair/token.ts';
 import {
   addressText,
   callRelay,
-  configured,
   isSuccess,
+  localRelay,
   nextAfterRefusal,
   nextAfterSilence,
   type RelayAddress,
   type RelayAnswer,
   type RelayCall,
   refusal,
+  START,
+  silent,
 } from '../relay-client.ts';
 import { remoteRelay } from '../remote-relay.ts';
 import { onSignals } from '../signals.ts';
@@ -94,19 +96,16 @@ export function profileOption(options: Options): string | undefined {
 
 /** The address at which the relay answers, with the transport that it speaks. */
 async function findRelay(options: Options, context: CommandContext): Promise<RelayAddress> {
-  const { env, places } = loadEnvironment(context.env);
-  const remote = await remoteRelay(options, places.agentHome);
-  const address = remote ?? configured(readConfig(env, places).config);
+  const environment = loadEnvironment(context.env);
+  const remote = await remoteRelay(options, environment);
+  const address = remote ?? localRelay(readConfig(environment.env, environment.places).config);
   const probe = await callRelay(address, { method: 'GET', path: '/health', timeout: PROBE_TIMEOUT }).catch((error) => {
-    throw new CommandError(
-      `no relay answers on ${addressText(address)}: ${describeError(error)}`,
-      remote ? nextAfterSilence(remote) : "Start it with 'svc relay start', or set RELAY_PORT to its port.",
-    );
+    throw silent(address, error);
   });
   if (isSuccess(probe) && asObject(probe.body)?.status === 'ok') return probe.address;
   throw new CommandError(
     `the server on ${addressText(address)} is not a relay (HTTP ${probe.status})`,
-    nextAfterRefusal(probe) ?? "Start the relay with 'svc relay start', or set RELAY_PORT to its port.",
+    nextAfterRefusal(probe) ?? START,
   );
 }
 

@@ -236,7 +236,7 @@ describe('svc pair --token', () => {
     [['--token', '--no-relay'], 2, /--token excludes/],
     [['--name', 'x'], 2, /--name needs --token/],
     [['--token', '--ttl', 'soon'], 2, /--ttl/],
-    [['--token'], 1, /relay is not running/],
+    [['--token'], 1, /no relay answers/],
   ] as const)('%j: exit %d', async (words, code, message) => {
     const result = await run(['pair', ...words]);
     expect([result.code, result.stdout]).toEqual([code, '']);

@@ -23,7 +23,7 @@ describe('svc status, logs and stop (contract 09 §2)', () => {
     const fresh = await run(['status'], { env });
     expect([fresh.code, fresh.stderr]).toEqual([0, '']);
     expect(fresh.stdout).toMatch(
-      new RegExp(`^ {2}Relay +running, version [\\d.]+, up \\d+ s, process ${relay.child.pid}\\n`),
+      new RegExp(`^ {2}Relay +running, version [\\d.]+( \\([\\w-]+\\))?, up \\d+ s, process ${relay.child.pid}\\n`),
     );
     expect(fresh.stdout).toMatch(/Agent +http:\/\/127\.0\.0\.1:1 does not answer: connection refused\n/);
     expect(fresh.stdout).toMatch(

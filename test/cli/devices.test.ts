@@ -299,7 +299,11 @@ describe('svc devices watch', () => {
 
   it('is an error like any other where no relay answers, or it refuses', async () => {
     const nobody = await run(['devices', 'watch'], { env: { RELAY_PORT: String(await closedPort()) }, tty: true });
-    expect(nobody).toMatchObject({ code: 1, stdout: '', stderr: expect.stringMatching(/no relay answers.*\n.*start/) });
+    expect(nobody).toMatchObject({
+      code: 1,
+      stdout: '',
+      stderr: expect.stringMatching(/no relay answers[\s\S]*\n.*start/),
+    });
     const strict = await fakeRelay(() => ({ status: 403, body: { error: 'no' } }));
     const refused = await run(['devices', 'watch'], { env: { RELAY_PORT: String(strict.port) }, tty: true });
     expect(refused).toMatchObject({ code: 1, stdout: '' });

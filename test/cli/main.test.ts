@@ -78,7 +78,7 @@ describe('help and version', () => {
     const { code, stdout, stderr } = await run([...argv], { program });
     expect([code, stderr]).toEqual([0, '']);
     for (const text of texts) expect(stdout).toContain(text);
-    expect(stdout.split('\n').every((row) => row.length <= 120)).toBe(true);
+    expect(stdout.split('\n').every((row) => row.length <= 80)).toBe(true);
   });
 
   test('--version works everywhere', async () => {

@@ -8,16 +8,17 @@ const payloadOf = (stdout: string): { relay: { url: string }; endpoints?: { role
 
 describe('a relay that listens on loopback alone (contract 01 §9.4)', () => {
   it('gives codes for this machine, with one line about it, and the companion here pairs with them', async () => {
-    // Started by a flag, which the other commands do not see.
+    // Started by a flag: the other commands find it by its lock, and not by the port that their shell names.
     const relay = await startRelayProcess();
-    const env = { RELAY_PORT: String(relay.port) };
+    const env = { RELAY_PORT: '1' };
     const paired = await runSvc(['pair', '--no-qr'], { home: relay.home, env });
     expect(paired.code).toBe(0);
     const { relay: direct, endpoints = [] } = payloadOf(paired.stdout);
     expect(direct.url).toBe(`ws://127.0.0.1:${relay.port}`);
     expect(endpoints.filter(({ role }) => role === 'lan')).toEqual([]);
-    const lines = paired.stderr.split('\n').filter((line) => line.includes('listens for this machine alone'));
-    expect(lines).toEqual([expect.stringContaining(`ws://127.0.0.1:${relay.port}`)]);
+    const [first] = paired.stdout.split('\n');
+    expect(first).toMatch(/^Only programs on this machine can use this code/);
+    expect(first).toContain(`ws://127.0.0.1:${relay.port}`);
 
     // Standard input of the child is empty, so the link is an argument here.
     const [link = ''] = /svc-relay:\S+/.exec(paired.stdout) ?? [];

@@ -190,7 +190,7 @@ describe('with a running relay', () => {
     const env = { SVC_HOME: agentHome(), RELAY_PORT: String(await closedPort()), API_SERVER_KEY: KEY };
     const { code, stdout, stderr } = await run(['pair', ...words.split(' ')], { env });
     expect([code, stdout]).toEqual([1, '']);
-    expect(stderr).toMatch(/the relay is not running/);
+    expect(stderr).toMatch(/^error: no relay answers on .*\nStart it with: svc relay start\n$/);
   });
 
   test.each<[words: string, without: string[] | undefined]>([
@@ -287,12 +287,11 @@ describe('with a running relay', () => {
 });
 
 describe('without a relay', () => {
-  test.each([['pair'], ['pair --no-relay']])('%s: the API server only, marker 1, signed', async (words) => {
+  test.each([['pair --api-only'], ['pair --no-relay']])('%s: the API server only, marker 1, signed', async (words) => {
     const home = agentHome();
     const env = { SVC_HOME: home, RELAY_PORT: String(await closedPort()), API_SERVER_KEY: KEY };
     const { code, stdout, stderr } = await run([...words.split(' '), '--dashboard-url', 'https://d.example'], { env });
-    expect(code).toBe(0);
-    expect(stderr.includes('svc relay start')).toBe(words === 'pair');
+    expect([code, stderr]).toEqual([0, '']);
     const payload = payloadOf(stdout);
     expect(payload).toMatchObject({
       svc: 1,
@@ -308,6 +307,41 @@ describe('without a relay', () => {
     expect(stdout).not.toContain('one-shot');
   });
 
+  test('11 §1: without --api-only no code is made: exit 1 with what was tried', async () => {
+    const home = agentHome();
+    const port = await closedPort();
+    const env = { SVC_HOME: home, RELAY_PORT: String(port), API_SERVER_KEY: KEY };
+    for (const words of [['pair'], ['pair', '--web'], ['pair', '--token'], ['pair', '--register-code', 'ABC123']]) {
+      const { code, stdout, stderr } = await run(words, { env });
+      expect([code, stdout], words.join(' ')).toEqual([1, '']);
+      expect(stderr).toContain(`no relay answers on 127.0.0.1:${port}`);
+      expect(stderr).toContain(`no relay holds ${home}/svc-relay/state.db`);
+      expect(stderr).toContain('Start it with: svc');
+    }
+  });
+
+  test('11 §1: a relay whose only address is a wildcard: exit 1, no code', async () => {
+    const payload = JSON.stringify({ svc: 3, relay: { url: 'ws://0.0.0.0:8767', code: 'ABC123' } });
+    const relay = await relayAnswering(() => ({ body: { qr_payload: payload, pairing_url: linkTo(payload) } }));
+    const { code, stdout, stderr } = await run(['pair'], { ...relay, lanAddress: null });
+    expect([code, stdout]).toEqual([1, '']);
+    expect(stderr).toContain('no address that a device could reach');
+  });
+
+  test('11 §1: a code of a relay on loopback says so first, and in problems', async () => {
+    const payload = JSON.stringify({ svc: 3, relay: { url: 'ws://127.0.0.1:8767', code: 'ABC123' } });
+    const listener = { host: '127.0.0.1', port: 8767 };
+    const relay = await relayAnswering(() => ({
+      body: { qr_payload: payload, pairing_url: linkTo(payload), listener },
+    }));
+    const { code, stdout } = await run(['pair'], { ...relay, lanAddress: null });
+    expect(code).toBe(0);
+    expect(stdout).toMatch(/^Only programs on this machine can use this code: .*ws:\/\/127\.0\.0\.1:8767/);
+    expect(stdout.match(/on this machine can use/g)).toHaveLength(1);
+    const json = JSON.parse((await run(['pair', '--json'], { ...relay, lanAddress: null })).stdout);
+    expect(json.problems[0].text).toContain('only programs on this machine');
+  });
+
   test('--no-relay calls no relay', async () => {
     const relay = await relayAnswering();
     expect((await run(['pair', '--no-relay'], relay)).code).toBe(0);
@@ -318,8 +352,8 @@ describe('without a relay', () => {
     const other = await fakeRelay(() => ({ body: { hello: 'world' } }));
     const env = { SVC_HOME: agentHome(), RELAY_PORT: String(other.port) };
     const { code, stderr } = await run(['pair'], { env });
-    expect(code).toBe(0);
-    expect(stderr).toContain('not running');
+    expect(code).toBe(1);
+    expect(stderr).toContain('is no relay');
     expect(other.seen.map(({ path }) => path)).toEqual(['/health']);
   });
 
@@ -332,7 +366,7 @@ describe('without a relay', () => {
 
   test('nothing to pair with: exit 1', async () => {
     const env = { SVC_HOME: agentHome(), RELAY_PORT: String(await closedPort()), API_SERVER_ENABLED: 'off' };
-    expect(await run(['pair'], { env })).toMatchObject({ code: 1, stdout: '' });
+    expect(await run(['pair', '--api-only'], { env })).toMatchObject({ code: 1, stdout: '' });
   });
 });
 
@@ -395,7 +429,13 @@ describe('--json', () => {
       api_state: 'silent',
       png: null,
     });
-    expect(answer.pairing_url).toBe(linkTo(answer.qr_payload));
+    // 11: the whole key is in the link that was asked for, and nowhere else without --show-key.
+    expect(answer).toMatchObject({ contains_api_key: true });
+    expect(answer).not.toHaveProperty('qr_payload');
+    expect(stdout).not.toContain(KEY);
+    const shown = JSON.parse((await run(['pair', '--json', '--show-key'], relay)).stdout);
+    expect(shown.pairing_url).toBe(linkTo(shown.qr_payload));
+    expect(answer.pairing_url).toBe(shown.pairing_url);
     expect(answer.routes).toEqual([{ role: 'lan', url: `ws://192.168.1.20:${relay.port}` }]);
     expect(answer.problems[0].text).toContain('does not answer');
   });

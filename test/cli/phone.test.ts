@@ -99,7 +99,7 @@ describe('svc phone', () => {
   it('help shows every command with examples', async () => {
     expect((await phone(['--help'])).stdout).toMatch(/send <text>[\s\S]*list[\s\S]*cancel \[id\]/);
     expect((await phone(['send', '--help'])).stdout).toMatch(
-      /--wait \[duration\].*Leaves other replies alone[\s\S]*Examples:/,
+      /--wait \[duration\][\s\S]*Leaves other replies alone[\s\S]*Examples:/,
     );
     expect((await run(['--help'])).stdout).toMatch(/phone <command>/);
   });

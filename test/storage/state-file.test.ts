@@ -7,6 +7,7 @@ import { dirname, join } from 'node:path';
 import Database from 'libsql';
 import type { Storage } from 'unstorage';
 import { afterEach, describe, expect, it } from 'vitest';
+import { lockHolder } from '../../lib/host/node/relay-lock.ts';
 import { createStores } from '../../storage/index.ts';
 import { openStateFile, StateInUseError } from '../../storage/node.ts';
 import type { Stores } from '../../storage/schema.ts';
@@ -152,12 +153,15 @@ describe('one relay at a time (design 4)', () => {
   it.runIf(process.platform === 'linux')('names the process that holds the state', async () => {
     const path = await temporaryPath();
     (await filled(path, 3)).close();
-    const inUse = (pid: number) =>
-      expect.objectContaining({ pid, message: expect.stringContaining(`in use by another relay (process ${pid})`) });
+    const expectInUse = (name: string, pid: number) => {
+      expect(() => open(name)).toThrow('in use by another relay');
+      expect(lockHolder(name)).toBe(pid);
+    };
 
     const own = open(path);
-    expect(() => open(path)).toThrow(inUse(process.pid));
+    expectInUse(path, process.pid);
     own.stores.close();
+    expect(lockHolder(path)).toBeUndefined();
 
     const script =
       "import Database from 'libsql'; const db = new Database(process.argv[1], { timeout: 0 });" +
@@ -169,7 +173,7 @@ describe('one relay at a time (design 4)', () => {
     await once(holder.stdout, 'data');
     const link = join(dirname(path), 'link.db');
     await symlink(path, link);
-    for (const name of [path, link]) expect(() => open(name)).toThrow(inUse(holder.pid as number));
+    for (const name of [path, link]) expectInUse(name, holder.pid as number);
     holder.kill('SIGKILL');
     await once(holder, 'exit');
     expect(await records(open(path).stores).getKeys()).toHaveLength(3);

@@ -1,0 +1,22 @@
+import type { RelayBuild } from '../lib/host/node/relay-lock.ts';
+import { compareVersions } from '../lib/operator/update-check.ts';
+
+/** A program of this package: the relay, or the command that calls it. */
+export interface Build {
+  version: string | null;
+  build: RelayBuild | null;
+}
+
+/** `1.0.0 (249eabe)`, or with the day of a build that was made outside a repository. */
+export function buildText(version: string, build: RelayBuild | null): string {
+  if (!build) return version;
+  return `${version} (${build.commit ?? new Date(build.built_at * 1000).toISOString().slice(0, 10)})`;
+}
+
+/** Whether the relay is of an older version than the command, or of an older build of the same one (contract 11 §1). */
+export function isOlder(relay: Build, command: Build): boolean {
+  if (relay.version === null || command.version === null) return false;
+  if (relay.version !== command.version) return compareVersions(command.version, relay.version) > 0;
+  if (!relay.build || !command.build) return false;
+  return relay.build.id !== command.build.id && relay.build.built_at < command.build.built_at;
+}

@@ -1,0 +1,163 @@
+import { createHash } from 'node:crypto';
+import { existsSync, readdirSync, readFileSync, readlinkSync, realpathSync, rmSync, statSync } from 'node:fs';
+import { join } from 'node:path';
+import { asObject, parseJson } from '../../kit/json.ts';
+import { createFiles } from './files.ts';
+
+/** Where a running relay listens, as it wrote it beside its state (contract 11 §1). */
+export interface RelayLock {
+  pid: number;
+  /** The address that it listens on, such as `0.0.0.0`. */
+  host: string;
+  port: number;
+  tls: boolean;
+  version: string;
+  /** The build that it runs; null when it runs from the sources. */
+  build: RelayBuild | null;
+  /** Null for a relay that keeps its state in memory. */
+  state_file: string | null;
+  agent_home: string;
+}
+
+export interface RelayBuild {
+  /** The fingerprint of its sources. */
+  id: string;
+  /** The commit that it was made from; null outside a repository. */
+  commit: string | null;
+  /** Epoch seconds. */
+  built_at: number;
+}
+
+const MAX_LOCK = 4096;
+/** Relays of one user that are listed at most. */
+const MAX_RELAYS = 256;
+const KERNEL_LOCKS = '/proc/locks';
+const RECORD = /^[0-9a-f]{16}\.json$/;
+
+const lockPath = (stateFile: string): string => `${stateFile}.lock`;
+const folderOf = (relayHome: string): string => join(relayHome, 'relays');
+
+/** The process that holds a lock on a state database, from the kernel's list of locks (Linux). */
+export function lockHolder(stateFile: string): number | undefined {
+  try {
+    const inode = String(statSync(stateFile, { bigint: true }).ino);
+    // `1: POSIX  ADVISORY  WRITE 4711 fe:00:2146513 1073741824 1073742335`
+    for (const line of readFileSync(KERNEL_LOCKS, 'utf8').split('\n')) {
+      const [, pid, locked] = /\sWRITE\s+(\d+)\s+\w+:\w+:(\d+)\s/.exec(line) ?? [];
+      if (pid !== undefined && locked === inode && mayHaveOpen(pid, stateFile)) return Number(pid);
+    }
+  } catch {
+    // No such list on this system.
+  }
+  return undefined;
+}
+
+/** Whether a process has a file open, or hides its files: numbers of inodes are unique within one file system only. */
+function mayHaveOpen(pid: string, path: string): boolean {
+  try {
+    const real = realpathSync(path);
+    const files = readdirSync(`/proc/${pid}/fd`);
+    return files.some((file) => {
+      try {
+        return readlinkSync(`/proc/${pid}/fd/${file}`) === real;
+      } catch {
+        // Closed meanwhile.
+        return false;
+      }
+    });
+  } catch {
+    return true;
+  }
+}
+
+/**
+ * Where the relay on this state listens; null when none runs. The file of a relay that was killed counts for nothing: the
+ * process that it names has to hold the database.
+ */
+export function readRelayLock(stateFile: string): RelayLock | null {
+  const lock = readRecord(lockPath(stateFile));
+  return lock && holdsState(lock.pid, stateFile) ? lock : null;
+}
+
+/** Every running relay of this user, by the records in its relay home. Removes records of relays that are gone. */
+export function listRelayLocks(relayHome: string): RelayLock[] {
+  const folder = folderOf(relayHome);
+  let names: string[] = [];
+  try {
+    names = readdirSync(folder).filter((name) => RECORD.test(name));
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error;
+  }
+  return names.slice(0, MAX_RELAYS).flatMap((name) => {
+    const path = join(folder, name);
+    const record = readRecord(path);
+    if (record && (record.state_file === null ? isAlive(record.pid) : holdsState(record.pid, record.state_file))) {
+      return [record];
+    }
+    rmSync(path, { force: true });
+    return [];
+  });
+}
+
+/** Writes where this relay listens: beside its state, and into the list of this user. Returns what removes both. */
+export async function writeRelayLock(lock: RelayLock, relayHome: string): Promise<() => void> {
+  const files = createFiles();
+  const bytes = new TextEncoder().encode(`${JSON.stringify(lock)}\n`);
+  const key = createHash('sha256').update(lock.state_file ?? `memory ${lock.pid} ${lock.port}`);
+  const paths = [
+    ...(lock.state_file === null ? [] : [lockPath(lock.state_file)]),
+    join(folderOf(relayHome), `${key.digest('hex').slice(0, 16)}.json`),
+  ];
+  await Promise.all(paths.map((path) => files.writeAtomic(path, bytes, 0o600)));
+  return () => {
+    for (const path of paths) if (readRecord(path)?.pid === lock.pid) rmSync(path, { force: true });
+  };
+}
+
+function readRecord(path: string): RelayLock | null {
+  let text: string;
+  try {
+    if (statSync(path).size > MAX_LOCK) return null;
+    text = readFileSync(path, 'utf8');
+  } catch (error) {
+    const { code = '' } = error as NodeJS.ErrnoException;
+    // A command of another user asks the configured port, as before.
+    if (['ENOENT', 'ENOTDIR', 'EACCES', 'EPERM'].includes(code)) return null;
+    throw error;
+  }
+  const record = asObject(parseJson(text));
+  const { pid, host, port, tls, version, build, state_file, agent_home } = record ?? {};
+  if (!isCount(pid) || typeof host !== 'string' || !isCount(port) || port > 65_535) return null;
+  return {
+    pid,
+    host,
+    port,
+    tls: tls === true,
+    version: typeof version === 'string' ? version : '',
+    build: readBuild(build),
+    state_file: typeof state_file === 'string' ? state_file : null,
+    agent_home: typeof agent_home === 'string' ? agent_home : '',
+  };
+}
+
+function readBuild(value: unknown): RelayBuild | null {
+  const { id, commit, built_at } = asObject(value) ?? {};
+  if (typeof id !== 'string' || typeof built_at !== 'number') return null;
+  return { id, commit: typeof commit === 'string' ? commit : null, built_at };
+}
+
+const isCount = (value: unknown): value is number => Number.isInteger(value) && (value as number) > 0;
+
+/** Where the kernel does not list locks, a process that is alive is taken to hold the state. */
+function holdsState(pid: number, stateFile: string): boolean {
+  const holder = lockHolder(stateFile);
+  return holder === undefined && !existsSync(KERNEL_LOCKS) ? isAlive(pid) : holder === pid;
+}
+
+function isAlive(pid: number): boolean {
+  try {
+    return process.kill(pid, 0);
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code === 'EPERM';
+  }
+}
