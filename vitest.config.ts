@@ -44,7 +44,7 @@ export default defineConfig({
       project('long-edge', ['edge'], { include: BOTH, exclude: [...EDGE, ...NODE_ONLY], isolate: false, ...SLOW }),
     ],
     globalSetup: ['test/support/edge-bundle.ts'],
-    setupFiles: ['test/support/patience.ts'],
+    setupFiles: ['test/support/patience.ts', 'test/support/sizes.ts'],
     reporters: ['default', 'test/support/budget.ts'],
     // The default is one worker less than cores, though most cases wait for sockets and children.
     maxWorkers: 4,

@@ -212,8 +212,8 @@ export function createReplies({ rows, clock, log, history }: RepliesParts) {
     },
 
     /**
-     * The reader has the replies of a lease: takes those that nobody else was given since. Resolves with their number once
-     * that is stored. Rejects with `unavailable` when it cannot be.
+     * The reader has the replies of a lease: takes those that nobody else has taken or leased since. Resolves with their
+     * number once that is stored. Rejects with `unavailable` when it cannot be.
      */
     async acknowledge(leaseId: string): Promise<number> {
       try {

@@ -269,6 +269,20 @@ describe('the entries of the list are resolved once (issue 11 §3)', () => {
     await rm(`${home}/.ssh`);
     expect(await vault('second/id')).toBe(false);
   });
+
+  it('is read again while the last change is too young to tell another one from it', async () => {
+    const one = await setup();
+    const { root, home, denied, readings, clock } = one;
+    await settled(one);
+    await symlink(`${root}/vault`, `${home}/.ssh`);
+    const isRead = async (ahead: number) => {
+      clock.ahead = ahead;
+      await denied('/srv/film.mp4');
+      return readings().includes(home);
+    };
+    expect([await isRead(0), await isRead(0)]).toEqual([true, true]);
+    expect([await isRead(3_000), await isRead(3_000)]).toEqual([true, false]);
+  });
 });
 
 describe('paths by component', () => {

@@ -9,6 +9,7 @@ import { openRows } from '../../../lib/phone/rows.ts';
 import type { PhoneHistoryItem, Reply, StoredReply } from '../../../storage/schema.ts';
 import { createTestClock, type TestClock } from '../../support/clock.ts';
 import { createTestLog } from '../../support/log.ts';
+import { runs } from '../../support/runs.ts';
 
 async function open(store: Storage<StoredReply>, clock: TestClock) {
   const log = createTestLog();
@@ -64,10 +65,11 @@ it('every reply has one reader at a time, until it is taken (contract 04 §5.4a,
           const order = all.map((id) => added.indexOf(id));
           expect(order).toEqual([...order].sort((a, b) => a - b));
           expect(all.filter((id) => taken.includes(id) || (leased.get(id)?.until ?? 0) > clock.now())).toEqual([]);
-          for (const id of all) leased.delete(id);
           const { leaseId } = handout;
           expect(leaseId !== undefined).toBe(lease !== null && all.length > 0);
           const isWhole = !poll.hungUp && !isLost;
+          // The reader before may still acknowledge what a reader without a lease did not get as a whole.
+          if (isWhole || leaseId !== undefined) for (const id of all) leased.delete(id);
           if (isWhole && leaseId !== undefined && lease !== null) {
             leases.push(leaseId);
             for (const id of all) leased.set(id, { id: leaseId, until: clock.now() + lease * 1000 });
@@ -109,6 +111,8 @@ it('every reply has one reader at a time, until it is taken (contract 04 §5.4a,
         } else if (step.do === 'acknowledge') {
           const lease = leases[step.number];
           if (lease === undefined) continue;
+          // Replies whose lease has ended may be on their way to another reader, of which the model learns when they arrive.
+          await clock.advanceAsync(0);
           const ended = [...leased].filter(([, { id }]) => id === lease).map(([id]) => id);
           for (const id of ended) leased.delete(id);
           taken.push(...ended);
@@ -129,7 +133,7 @@ it('every reply has one reader at a time, until it is taken (contract 04 §5.4a,
       expect(new Set(taken).size).toBe(taken.length);
       expect(left).toEqual(added.filter((id) => !taken.includes(id)));
     }),
-    { numRuns: 200 },
+    { numRuns: runs(200) },
   );
 });
 

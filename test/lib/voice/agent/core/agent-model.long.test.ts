@@ -82,7 +82,8 @@ class World {
         this.#endRender(effect.id);
         break;
       case 'close':
-        this.#receive();
+        // A phone that is away cannot come back for the rest.
+        if (this.agent.state.isAttached) this.#receive();
         this.isOver = true;
         break;
     }
