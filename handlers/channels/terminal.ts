@@ -3,8 +3,8 @@ import type { Channel, Connection } from '../../lib/socket/channel.ts';
 import { isLongerThan, type Message, type Payload } from '../../lib/socket/envelope.ts';
 import { freshName, isName, sizeOf } from '../../lib/terminal/names.ts';
 import { isWindow, MAX_WINDOW, MIN_WINDOW } from '../../lib/terminal/pacing.ts';
-import type { Viewer } from '../../lib/terminal/session.ts';
 import type { Terminals } from '../../lib/terminal/terminals.ts';
+import type { Viewer } from '../../lib/terminal/viewer.ts';
 
 /** Bytes of one `terminal.input`. */
 const MAX_INPUT = 1024 * 1024;
@@ -81,13 +81,19 @@ async function attach(terminals: Terminals, connection: Connection, message: Mes
       `window must be an integer from ${MIN_WINDOW} to ${MAX_WINDOW}`,
       'invalid_request',
     );
+  const { mode = null } = payload;
+  if (mode !== null && mode !== 'watch') return fail(connection, message, 'mode must be watch', 'invalid_request');
   const shell = typeof payload.shell === 'string' ? payload.shell : undefined;
   const { run_id: run = '' } = payload;
   // An id of the wrong type is an agent's all the same: only without one are these its owner's hands.
   const runId = run === null || run === '' ? undefined : typeof run === 'string' ? run : 'unnamed';
   const hasTmux = await terminals.hasTmux();
   const viewer = createViewer(connection, { id, name, hasTmux });
-  const result = await terminals.attach(connection, { name, shell, size, window, runId }, viewer);
+  const result = await terminals.attach(
+    connection,
+    { name, shell, size, window, runId, isWatch: mode !== null },
+    viewer,
+  );
   const refuse = (text: string, error?: string) => fail(connection, message, text, error, { session_name: name });
   switch (result.kind) {
     case 'attached':
@@ -100,6 +106,10 @@ async function attach(terminals: Terminals, connection: Connection, message: Mes
     }
     case 'frozen':
       return refuse(result.message, 'frozen');
+    case 'no-session':
+      return refuse(`no terminal session named ${name} to watch`);
+    case 'taken':
+      return refuse(`This socket is attached to ${name} already. Detach it first.`, 'invalid_request');
     case 'no-shell':
       return refuse('No executable shell found on this host');
     case 'failed':
@@ -124,6 +134,7 @@ function createViewer(
       send('terminal.attached', { pid, shell, cols, rows, tmux_available: hasTmux, reattach, ...shown }, id);
     },
     output: (data) => send('terminal.output', { data }),
+    resized: ({ cols, rows }) => send('terminal.resized', { cols, rows }),
     detached: (reason, { exitCode, id }) =>
       send('terminal.detached', { reason, ...(exitCode === undefined ? {} : { exit_code: exitCode }) }, id),
     follow: (limits) => connection.follow(limits),

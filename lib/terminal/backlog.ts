@@ -118,6 +118,9 @@ export function createBacklog(scrollback: number, size: Size) {
       length -= text.length;
       return text === '' ? undefined : text;
     },
+    /** All of the waiting text, which stays. */
+    peek: (): string =>
+      items.map((item) => (item.kind === 'run' ? item.pieces.join('') : item.kind === 'raw' ? item.text : '')).join(''),
     clear(): void {
       items.length = 0;
       length = 0;

@@ -25,6 +25,8 @@ export interface LaunchRequest {
   size: Size;
   /** The agent's run that opens the shell; absent for the owner's own hands (contract 09 §3). */
   runId?: string;
+  /** Whether to see a shell that is there, and no more (contract 09 §1). */
+  isWatch?: boolean;
 }
 
 export interface LaunchOptions {
@@ -40,6 +42,8 @@ export interface LaunchOptions {
 export type LaunchResult =
   | { kind: 'started'; session: Session; reattach: boolean; replay?: string }
   | { kind: 'gone' }
+  /** There is nothing to watch. */
+  | { kind: 'no-session' }
   | { kind: 'no-shell' }
   | { kind: 'failed' };
 
@@ -62,7 +66,7 @@ export function createLauncher({ host, config, clock, log }: LauncherParts) {
   async function find(): Promise<Tmux | undefined> {
     if (!config.terminalTmux) return undefined;
     const file = await host.children.find('tmux');
-    return file === null ? undefined : createTmux(file, { host, agentHome: host.agentHome, log });
+    return file === null ? undefined : createTmux(file, { host, agentHome: host.agentHome, clock, log });
   }
 
   const usableTmux = (): Promise<Tmux | undefined> => detectTmux().catch(() => undefined);
@@ -80,7 +84,7 @@ export function createLauncher({ host, config, clock, log }: LauncherParts) {
 
     /** Attaches to a tmux session, or starts a shell. */
     async launch(
-      { name, shell: wanted, size, runId }: LaunchRequest,
+      { name, shell: wanted, size: asked, runId, isWatch = false }: LaunchRequest,
       { isGone, owner, onStart, onChange }: LaunchOptions,
     ): Promise<LaunchResult> {
       const tmux = await usableTmux();
@@ -91,7 +95,15 @@ export function createLauncher({ host, config, clock, log }: LauncherParts) {
       const replay = reattach ? await tmux?.capture(target) : undefined;
       const file = target === undefined ? shell : tmux?.file;
       const ofRun = runId !== undefined && !reattach;
-      const args = target === undefined ? ['-l'] : await tmux?.attachArguments(target, { name, shell, owner, ofRun });
+      // A client of another size would see a part of the window, or make it smaller where it is the only one.
+      const size = isWatch ? target && (await tmux?.size(target)) : asked;
+      if (!size || (isWatch && !reattach)) return { kind: 'no-session' };
+      const args =
+        target === undefined
+          ? ['-l']
+          : isWatch
+            ? await tmux?.watchArguments(target)
+            : await tmux?.attachArguments(target, { name, shell, owner, ofRun });
       const env = childEnvironment(host.env, name);
       const mark = bytesToHex(randomBytes(16));
       // Not for a tmux client: the server that it may start would pass the mark on to the shells of other devices.
@@ -106,6 +118,7 @@ export function createLauncher({ host, config, clock, log }: LauncherParts) {
           mark: `${SHELL_VARIABLE}=${mark}`,
           paste: tmux?.paste,
           size,
+          isWatch,
           clock,
           log,
           terminal: (host.terminals as NonNullable<Host['terminals']>).open({ file, args, env, cwd }, size),

@@ -12,8 +12,6 @@ export interface Output {
   hurry(): void;
   /** Sends the pending text. */
   flush(): void;
-  /** Discards the pending text. */
-  drop(): void;
 }
 
 /**
@@ -53,9 +51,5 @@ export function createOutput(clock: Pick<Clock, 'after' | 'monotonic'>, send: (t
       lastSent = Number.NEGATIVE_INFINITY;
     },
     flush,
-    drop() {
-      waiting = '';
-      size = 0;
-    },
   };
 }

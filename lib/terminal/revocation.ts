@@ -83,8 +83,8 @@ async function ownShells(
   const unknown = shells.filter(({ owners }) => owners.length === 0).length;
   if (unknown > 0) log.info(`${unknown} tmux sessions stay: nothing says which device attached them`);
   const startedBy = (name: string): Owner[] =>
-    [...running].flatMap(([{ tmuxName, state }, paired]) =>
-      tmuxName === name && state !== 'closed' ? [ownerOf(paired)] : [],
+    [...running].flatMap(([{ tmuxName, state, isWatch }, paired]) =>
+      tmuxName === name && state !== 'closed' && !isWatch ? [ownerOf(paired)] : [],
     );
   return shells.filter(({ name, owners }) => isOwn([...owners, ...startedBy(name)]));
 }

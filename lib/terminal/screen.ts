@@ -51,6 +51,8 @@ export function createScreen({ size, clock, onPressure, onFailure }: ScreenParts
   let isClosed = false;
   let lastWrite = 0;
   let idle: Cancel | undefined;
+  /** Glances that wait for the end of a slice. */
+  let glances: { isWhole: boolean; answer(text: string | undefined): void }[] = [];
 
   function relieve(): void {
     if (isPressed && backlog.length < LOW_WATER) {
@@ -62,15 +64,22 @@ export function createScreen({ size, clock, onPressure, onFailure }: ScreenParts
   /** Parses the backlog in slices, and yields to other work between them. */
   async function feed(): Promise<void> {
     engine ??= loadEngine(size);
-    const { terminal } = await engine;
+    const { terminal, serialize } = await engine;
     while (!isClosed) {
       if (backlog.length > SLICE) backlog.trim();
+      if (glances.length > 0) answerGlances(serialize);
       const next = backlog.take(SLICE);
       if (next === undefined) return;
       if (typeof next === 'string') await new Promise<void>((resolve) => terminal.write(next, resolve));
       else terminal.resize(next.cols, next.rows);
       relieve();
     }
+  }
+
+  function answerGlances(serialize: Engine['serialize']): void {
+    const rest = backlog.peek();
+    for (const { isWhole, answer } of glances) answer(CLEAR + (isWhole ? withinLimit(serialize) : serialize(0)) + rest);
+    glances = [];
   }
 
   function settle(): Promise<void> {
@@ -81,6 +90,7 @@ export function createScreen({ size, clock, onPressure, onFailure }: ScreenParts
       })
       .finally(() => {
         feeding = undefined;
+        if (glances.length > 0) void settle();
       });
     return feeding;
   }
@@ -89,6 +99,8 @@ export function createScreen({ size, clock, onPressure, onFailure }: ScreenParts
     isClosed = true;
     backlog.clear();
     idle?.();
+    for (const { answer } of glances) answer(undefined);
+    glances = [];
     engine?.then(({ terminal }) => terminal.dispose()).catch(() => {});
     relieve();
   }
@@ -130,17 +142,34 @@ export function createScreen({ size, clock, onPressure, onFailure }: ScreenParts
       while (!backlog.isEmpty && !isClosed);
       if (isClosed || !engine) return undefined;
       const { serialize } = await engine;
-      let lines = MAX_SCROLLBACK;
-      let text = serialize(lines);
-      while (text.length > MAX_REPLAY && lines > 0) {
-        lines = lines > 10 ? lines >> 1 : 0;
-        text = serialize(lines);
-      }
-      return { replay: text, redraw: CLEAR + serialize(0) };
+      return { replay: withinLimit(serialize), redraw: CLEAR + serialize(0) };
+    },
+
+    /**
+     * A text that shows the screen on a terminal in any state, with the lines above it if `isWhole`, for somebody who looks
+     * on while the program prints: it waits for no quiet moment, and text that is not parsed yet follows as it is.
+     */
+    glance(isWhole: boolean): Promise<string | undefined> {
+      if (isClosed) return Promise.resolve(undefined);
+      return new Promise((answer) => {
+        glances.push({ isWhole, answer });
+        void settle();
+      });
     },
 
     close,
   };
+}
+
+/** As many of the lines above the screen as a replay may have. */
+function withinLimit(serialize: Engine['serialize']): string {
+  let lines = MAX_SCROLLBACK;
+  let text = serialize(lines);
+  while (text.length > MAX_REPLAY && lines > 0) {
+    lines = lines > 10 ? lines >> 1 : 0;
+    text = serialize(lines);
+  }
+  return text;
 }
 
 interface Engine {

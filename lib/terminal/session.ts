@@ -4,11 +4,14 @@ import type { Cancel, Clock } from '../kit/clock.ts';
 import { withTimeout } from '../kit/timeouts.ts';
 import type { Log } from '../log.ts';
 import { createInput, type InputParts } from './input.ts';
+import { createLastLine } from './last-line.ts';
 import type { Size } from './names.ts';
 import { createOutput } from './output.ts';
 import { createPacing, type Pacing } from './pacing.ts';
 import { createScreen, type Replay } from './screen.ts';
 import { type Event, type Reason, type State, step } from './states.ts';
+import type { Attached, Viewer } from './viewer.ts';
+import { createWatchers, type Watch } from './watchers.ts';
 
 /** Unsent bytes above which a terminal is paused, and below which it is resumed (contract 02 §1.7). */
 const HIGH_WATER = 1024 * 1024;
@@ -21,25 +24,6 @@ const DRAW_TIMEOUT = 5_000;
 const PARKED_ALLOWANCE = 256 * 1024;
 const PARKED_PERIOD = 100;
 
-/** One attach of one socket to a session. */
-export interface Viewer {
-  /** Called before anything else. */
-  attached(facts: Attached): void;
-  output(text: string): void;
-  /** The last call. `exitCode` comes with `eof`; `id` is that of the message that ended the session. */
-  detached(reason: Reason, end: { exitCode?: number; id?: string }): void;
-  /** Subscribes to the client's backpressure; returns the unsubscribe function. */
-  follow(limits: { high: number; low: number; pause(): void; resume(): void }): () => void;
-}
-
-export interface Attached {
-  pid: number;
-  shell: string;
-  size: Size;
-  reattach: boolean;
-  replay?: string;
-}
-
 export interface SessionParts {
   name: string;
   shell: string;
@@ -49,6 +33,8 @@ export interface SessionParts {
   mark: string;
   size: Size;
   terminal: Terminal;
+  /** Whether the client only watches. That of tmux then leaves size and input to others. */
+  isWatch?: boolean;
   clock: Clock;
   log: Log;
   paste?: InputParts['paste'];
@@ -76,6 +62,10 @@ export function createSession(parts: SessionParts) {
   const exit = deferred();
   const firstOutput = deferred();
   const output = createOutput(clock, send);
+  const watchers = createWatchers();
+  /** Under tmux, what a client prints is no line of the program's. */
+  const lastLine = tmuxName === undefined ? createLastLine() : undefined;
+  const createdAt = clock.now();
   const screen =
     parts.parks && tmuxName === undefined
       ? createScreen({
@@ -102,6 +92,7 @@ export function createSession(parts: SessionParts) {
   let ending: Promise<void> | undefined;
   let isReading = false;
   let printed = 0;
+  let activeAt = createdAt;
 
   terminal.onExit((how) => {
     if (state !== 'closed') take(decoder.decode(), 0);
@@ -117,6 +108,7 @@ export function createSession(parts: SessionParts) {
 
   function received(bytes: Uint8Array): void {
     printed += bytes.length;
+    activeAt = clock.now();
     firstOutput.resolve();
     if (state === 'closed') return;
     take(decoder.decode(bytes, { stream: true }), bytes.length);
@@ -126,10 +118,17 @@ export function createSession(parts: SessionParts) {
   function take(text: string, bytes: number): void {
     if (text === '') return;
     screen?.write(text);
-    if (viewer) output.push(text, bytes);
+    lastLine?.push(text);
+    if (viewer || watchers.size > 0) output.push(text, bytes);
   }
 
   function send(text: string): void {
+    show(text);
+    watchers.push(text);
+  }
+
+  /** Sends a text to the viewer alone. */
+  function show(text: string): void {
     if (pacing) sendPaced(pacing.push(text));
     else viewer?.output(text);
   }
@@ -146,7 +145,7 @@ export function createSession(parts: SessionParts) {
     const held = pacing?.rest() ?? '';
     pacing = window === undefined ? undefined : createPacing(window);
     flow.resume('window');
-    if (held !== '') send(held);
+    if (held !== '') show(held);
   }
 
   function startReading(): void {
@@ -163,6 +162,7 @@ export function createSession(parts: SessionParts) {
     if (next.state === 'closed' || next.state === 'parked') dropViewer(next.reason, end);
     if (next.state === 'closed') {
       log.info(`terminal ${name} (pid ${pid}, ${shell}) closed: ${next.reason ?? event}`);
+      watchers.end(event === 'shutdown' ? 'server shutdown' : 'eof', end.exitCode);
       screen?.close();
     }
     if (next.end) void finish();
@@ -174,12 +174,12 @@ export function createSession(parts: SessionParts) {
   function dropViewer(reason: Reason | undefined, { silent, ...end }: End) {
     const last = viewer;
     if (reason === 'grant expired') {
-      output.drop();
+      viewer = undefined;
       pacing = undefined;
-    } else if (last) output.flush();
+    }
+    output.flush();
     // The end does not wait for the client to render.
     setWindow(undefined);
-    output.drop();
     viewer = undefined;
     unfollow();
     flow.resume('client');
@@ -222,6 +222,15 @@ export function createSession(parts: SessionParts) {
     size = next;
     terminal.resize(next);
     screen?.resize(next);
+    watchers.resized(next);
+    if (parts.isWatch) viewer?.resized?.(next);
+  }
+
+  /** The screen as it is now, without what waits to be sent: that has gone out then. */
+  async function glance(isWhole: boolean): Promise<string | undefined> {
+    const shown = await screen?.glance(isWhole);
+    output.flush();
+    return shown;
   }
 
   return {
@@ -230,6 +239,21 @@ export function createSession(parts: SessionParts) {
     mark: parts.mark,
     pid,
     shell,
+    isWatch: parts.isWatch === true,
+    /** Epoch milliseconds. */
+    createdAt,
+    /** Epoch milliseconds of its last output. */
+    get activeAt() {
+      return activeAt;
+    },
+    /** The last line with text; empty without one, and under tmux. */
+    get lastLine() {
+      return lastLine?.text ?? '';
+    },
+    /** Sockets that see it. */
+    get attached() {
+      return (viewer ? 1 : 0) + watchers.size;
+    },
     get state() {
       return state;
     },
@@ -256,9 +280,22 @@ export function createSession(parts: SessionParts) {
         resume: () => flow.resume('client'),
       });
       // As a tmux client does, for the same reason: not every client shows `replay`.
-      if (redraw) send(redraw);
+      if (redraw) show(redraw);
       startReading();
     },
+
+    glance,
+
+    /** Lets another socket see a bare shell, from the screen of a `glance` in this turn on. Undefined when too many do. */
+    watch: (viewer: Viewer, shown: string | undefined, window?: number): Watch | undefined =>
+      watchers.add({
+        viewer,
+        window,
+        facts: { pid, shell, size, reattach: true },
+        shown,
+        redraw: () => glance(false),
+        limits: { high: HIGH_WATER, low: LOW_WATER },
+      }),
 
     /** Unparks the shell and returns a replay of its screen at a new size. Output waits for `open`. */
     async unpark(next: Size): Promise<Partial<Replay>> {

@@ -33,6 +33,9 @@ export type Reason =
   | 'frozen'
   | 'server shutdown';
 
+/** What a client is told of the end of its attach; undefined for one that cannot be told. */
+export const reasonOf = (event: Event): Reason | undefined => REASONS[event];
+
 export interface Step {
   state: State;
   /** Sent to the client, once per attach. */

@@ -11,13 +11,16 @@ import type { Connection } from '../socket/channel.ts';
 import { createLauncher, type LaunchRequest, type LaunchResult } from './launcher.ts';
 import { listRows, type Row } from './list.ts';
 import { type Size, tmuxName } from './names.ts';
-import { ownerOf } from './owner.ts';
+import { familyHash, ownerOf } from './owner.ts';
 import { createParking } from './parking.ts';
 import { createRunShells } from './run-shells.ts';
 import type { Replay } from './screen.ts';
-import type { Session, Viewer } from './session.ts';
+import type { Session } from './session.ts';
 import { createShellEnds, NO_SHELLS, type ShellsGone } from './shell-ends.ts';
 import type { Tmux } from './tmux.ts';
+import type { Viewer } from './viewer.ts';
+import { MAX_WATCHERS, type Watch } from './watchers.ts';
+import { createWindowSizes } from './window-sizes.ts';
 
 const MAX_PER_SOCKET = 4;
 const MAX_SESSIONS = 64;
@@ -43,6 +46,10 @@ export type AttachResult =
   /** The socket, the grant or the relay ended during the start. */
   | { kind: 'gone' }
   | { kind: 'full'; limit: number; of: 'socket' | 'relay' }
+  /** There is no such shell to watch. */
+  | { kind: 'no-session' }
+  /** This socket has the name already: as its own shell where it wants to watch, or the other way round. */
+  | { kind: 'taken' }
   | { kind: 'no-shell' }
   /** The relay is frozen, and a run of an agent asks (contract 09 §3). */
   | { kind: 'frozen'; message: string }
@@ -59,9 +66,18 @@ export interface AttachRequest extends LaunchRequest {
   window?: number;
 }
 
+/** What a connection has under a name: a session of its own, or the sight of one. */
+interface Held {
+  session: Session;
+  /** Present for a watcher. Under tmux, the session is a client of the watcher alone. */
+  watch?: Watch;
+  /** Whether a run of an agent watches. */
+  ofRun?: boolean;
+}
+
 /** Sessions of one connection, in the order in which they were attached. */
 interface Attachments {
-  sessions: Map<string, Session>;
+  sessions: Map<string, Held>;
   /** A running attach; the channel's queue allows only one. */
   attempt?: { cancelled: boolean };
 }
@@ -89,6 +105,7 @@ export function createTerminals({ host, config, sessions, gate, clock, log }: Te
   const launcher = host && createLauncher({ host, config, clock, log });
   const shellEnds =
     host && createShellEnds({ host, running, sessions, clock, log, tmux: () => launcher?.detectTmux() });
+  const windowSizes = createWindowSizes({ live: () => families.keys(), tmux: () => launcher?.tmux(), clock });
   let launching = 0;
   let isStopping = false;
 
@@ -102,17 +119,39 @@ export function createTerminals({ host, config, sessions, gate, clock, log }: Te
     return attachments;
   }
 
-  /** The session of a name, or without one the session attached last. */
-  const find = (connection: Connection, name: string | undefined): Session | undefined => {
+  /** What a connection has under a name, or without one what it attached last. */
+  const find = (connection: Connection, name: string | undefined): Held | undefined => {
     const attached = byConnection.get(connection)?.sessions;
     return name === undefined ? [...(attached?.values() ?? [])].at(-1) : attached?.get(name);
   };
 
+  /** The session of a name that the connection has for itself. */
+  const findOwn = (connection: Connection, name: string | undefined): Session | undefined => {
+    const held = find(connection, name);
+    return held?.watch ? undefined : held?.session;
+  };
+
+  /** Takes a session from its connection; one that has closed, also from those that watch it. */
   function detach(session: Session): void {
     parking.remove(session);
     for (const { sessions } of byConnection.values()) {
-      if (sessions.get(session.name) === session) sessions.delete(session.name);
+      const held = sessions.get(session.name);
+      if (held?.session === session && (session.state === 'closed' || !held.watch)) sessions.delete(session.name);
     }
+  }
+
+  /** Ends what a connection has under a name. Its own session has its states; a watcher goes without a trace. */
+  function leave(
+    connection: Connection,
+    name: string,
+    event: 'detach' | 'lost' | 'grant-lost' | 'frozen',
+    id?: string,
+  ) {
+    const attached = byConnection.get(connection)?.sessions;
+    const held = attached?.get(name);
+    if (held?.watch === undefined) return void held?.session.dispatch(event, { id });
+    attached?.delete(name);
+    held.watch.end(event, { id });
   }
 
   /**
@@ -123,9 +162,10 @@ export function createTerminals({ host, config, sessions, gate, clock, log }: Te
     const { family } = connection.session;
     if (config.terminalGraceSeconds === 0 || parking.find(family, name)) return;
     const held = [...byConnection].flatMap(([other, { sessions }]) => {
-      const session = sessions.get(name);
-      const isBareShell = other !== connection && other.session.family === family && session?.tmuxName === undefined;
-      return session && isBareShell ? [{ other, session }] : [];
+      const held = sessions.get(name);
+      const isBareShell =
+        other !== connection && other.session.family === family && held?.session.tmuxName === undefined;
+      return held && !held.watch && isBareShell ? [{ other, session: held.session }] : [];
     });
     const answers = await Promise.all(held.map(({ other }) => other.answers(ANSWER_TIMEOUT)));
     held.findLast((_, at) => !answers[at])?.session.dispatch('detach');
@@ -165,7 +205,10 @@ export function createTerminals({ host, config, sessions, gate, clock, log }: Te
           },
           onChange(session, state) {
             if (state === 'closed' || state === 'parked') detach(session);
-            if (state === 'closed') families.delete(session);
+            if (state === 'closed') {
+              families.delete(session);
+              windowSizes.mayChange(session.tmuxName);
+            }
             if (state === 'parked') parking.park(session, family);
           },
         })) ?? { kind: 'failed' }
@@ -181,12 +224,33 @@ export function createTerminals({ host, config, sessions, gate, clock, log }: Te
     request: LaunchRequest,
     isGone: () => boolean,
   ): Promise<Started | Exclude<AttachResult, { kind: 'attached' }>> {
-    await reclaim(connection, request.name);
-    const parked = await unpark(connection, request, isGone);
-    if (parked) return parked;
+    if (!request.isWatch) {
+      await reclaim(connection, request.name);
+      const parked = await unpark(connection, request, isGone);
+      if (parked) return parked;
+    }
     const hasRoom = families.size + launching < MAX_SESSIONS || parking.evictOldest();
     if (!hasRoom) return { kind: 'full', limit: MAX_SESSIONS, of: 'relay' };
     return launch(connection, request, isGone);
+  }
+
+  /** The bare shell that a device sees under a name: one of its own, else the one that was started last. */
+  function bareShell(connection: Connection, name: string): Session | undefined {
+    const found = [...families].filter(([session]) => session.tmuxName === undefined && session.name === name);
+    const own = found.filter(([, family]) => family === connection.session.family);
+    return (own.at(-1) ?? found.at(-1))?.[0];
+  }
+
+  /** The bare shell that a connection wants to watch, with its screen. */
+  async function watchBare(
+    connection: Connection,
+    { name }: AttachRequest,
+    isGone: () => boolean,
+  ): Promise<{ kind: 'watching'; session: Session; shown?: string } | { kind: 'gone' | 'no-session' }> {
+    const session = bareShell(connection, name);
+    const shown = await session?.glance(true);
+    if (isGone()) return { kind: 'gone' };
+    return session && session.state !== 'closed' ? { kind: 'watching', session, shown } : { kind: 'no-session' };
   }
 
   /** Kills a tmux session, even one that a client is about to create. False when there was none. */
@@ -202,6 +266,8 @@ export function createTerminals({ host, config, sessions, gate, clock, log }: Te
   /** Ends the shells that runs of agents opened, and the attachments of runs to others. */
   async function endRunShells(): Promise<void> {
     for (const session of running.keys()) if (runShells.isOfRun(session)) session.dispatch('frozen');
+    for (const [connection, { sessions }] of byConnection)
+      for (const [name, { ofRun }] of [...sessions]) if (ofRun) leave(connection, name, 'frozen');
     const names = runShells.take();
     const tmux = await launcher?.tmux();
     if (!tmux) return;
@@ -240,16 +306,20 @@ export function createTerminals({ host, config, sessions, gate, clock, log }: Te
       if (!host) return { kind: 'no-host' };
       if (!host.terminals) return { kind: 'no-pty' };
       const attachments = attachmentsOf(connection);
-      const { name, window, runId } = request;
+      const { name, window, runId, isWatch = false } = request;
       const isFrozen = runId === undefined ? undefined : frozen();
       if (isFrozen) return isFrozen;
-      const own = attachments.sessions.get(name);
-      if (own) {
-        own.resize(request.size);
+      const held = attachments.sessions.get(name);
+      if (held && isWatch !== (held.watch !== undefined)) return { kind: 'taken' };
+      if (held?.watch) leave(connection, name, 'lost');
+      else if (held) {
+        const { session } = held;
+        session.resize(request.size);
+        windowSizes.mayChange(session.tmuxName);
         attachments.sessions.delete(name);
-        attachments.sessions.set(name, own);
-        viewer.attached({ pid: own.pid, shell: own.shell, size: request.size, reattach: true });
-        own.reopen(window);
+        attachments.sessions.set(name, held);
+        viewer.attached({ pid: session.pid, shell: session.shell, size: request.size, reattach: true });
+        session.reopen(window);
         return { kind: 'attached' };
       }
       if (attachments.sessions.size >= MAX_PER_SOCKET) return { kind: 'full', limit: MAX_PER_SOCKET, of: 'socket' };
@@ -259,13 +329,21 @@ export function createTerminals({ host, config, sessions, gate, clock, log }: Te
       const unfollow = gate.onChange((freeze) => {
         wasFrozen ||= freeze !== undefined;
       });
+      const isGone = () => attempt.cancelled || isStopping || !connection.isOpen;
       try {
-        const opened = await open(connection, request, () => attempt.cancelled || isStopping || !connection.isOpen);
-        if (opened.kind !== 'started') return opened;
-        const { kind: _, session, ...shown } = opened;
-        attachments.sessions.set(name, session);
-        runShells.opened(session, { name, runId, reattach: shown.reattach });
-        session.open(viewer, { window, ...shown });
+        const isBare = isWatch && !(await launcher?.tmux());
+        const opened = await (isBare ? watchBare : open)(connection, request, isGone);
+        if (opened.kind === 'watching') {
+          const watch = opened.session.watch(viewer, opened.shown, window);
+          if (!watch) return { kind: 'full', limit: MAX_WATCHERS, of: 'relay' };
+          attachments.sessions.set(name, { session: opened.session, watch, ofRun: runId !== undefined });
+        } else if (opened.kind === 'started') {
+          const { kind: _, session, ...shown } = opened;
+          attachments.sessions.set(name, { session, ...(isWatch && { watch: watchOf(session) }) });
+          runShells.opened(session, { name, runId, reattach: shown.reattach });
+          session.open(viewer, { window, ...shown });
+          windowSizes.mayChange(session.tmuxName);
+        } else return opened;
         // A freeze while the shell was started has missed it, also one that is over.
         if (runId !== undefined && wasFrozen) await endRunShells();
         return { kind: 'attached' };
@@ -280,18 +358,25 @@ export function createTerminals({ host, config, sessions, gate, clock, log }: Te
 
     /** Types text into a session. False when too much input waits for its program; unknown sessions swallow it. */
     input: (connection: Connection, name: string | undefined, text: string): boolean =>
-      find(connection, name)?.write(text) ?? true,
+      findOwn(connection, name)?.write(text) ?? true,
 
     /** The client has rendered this many characters of a session since it attached (contract 09 §1). */
-    acknowledge: (connection: Connection, name: string | undefined, chars: unknown): void =>
-      find(connection, name)?.acknowledge(chars),
+    acknowledge(connection: Connection, name: string | undefined, chars: unknown): void {
+      const held = find(connection, name);
+      (held?.watch ?? held?.session)?.acknowledge(chars);
+    },
 
-    resize: (connection: Connection, name: string | undefined, size: Size): void =>
-      find(connection, name)?.resize(size),
+    resize(connection: Connection, name: string | undefined, size: Size): void {
+      const session = findOwn(connection, name);
+      session?.resize(size);
+      windowSizes.mayChange(session?.tmuxName);
+    },
 
     /** Detaches from a session and tells its viewer, with the id of the message. tmux or the parking keep the shell. */
-    detach: (connection: Connection, name: string | undefined, id: string): void =>
-      void find(connection, name)?.dispatch('detach', { id }),
+    detach(connection: Connection, name: string | undefined, id: string): void {
+      const held = find(connection, name);
+      if (held) leave(connection, held.session.name, 'detach', id);
+    },
 
     /**
      * Kills a session and its shell: one of this connection, any tmux session of the relay, or a parked shell of this
@@ -299,7 +384,7 @@ export function createTerminals({ host, config, sessions, gate, clock, log }: Te
      */
     async kill(connection: Connection, name: string | undefined): Promise<KillResult> {
       if (!host) return { kind: 'no-host' };
-      const own = find(connection, name);
+      const own = findOwn(connection, name);
       const wanted = own?.name ?? name;
       const tmux = await launcher?.tmux();
       if (wanted === undefined) return { kind: 'unknown', tmux: tmux !== undefined };
@@ -319,9 +404,18 @@ export function createTerminals({ host, config, sessions, gate, clock, log }: Te
       const tmux = await launcher.tmux();
       const shell = await launcher.defaultShell();
       const listed = tmux ? await tmux.list() : undefined;
-      const own = new Set(byConnection.get(connection)?.sessions.values());
+      const held = [...(byConnection.get(connection)?.sessions.values() ?? [])];
+      const own = new Set(held.flatMap(({ session, watch }) => (watch ? [] : [session])));
       const parked = parking.ofFamily(connection.session.family);
-      const rows = listRows({ listed, live: [...families.keys()], own, parked, shell: shell ?? '' });
+      const nameOf = (family = '') => sessions.byFamily(family)?.device.name;
+      let hashes: Map<string, string> | undefined;
+      const deviceOfFamily = (hash: string) => {
+        hashes ??= new Map(sessions.list().map(({ family }) => [familyHash(family), family]));
+        return nameOf(hashes.get(hash));
+      };
+      const deviceOf = (session: Session) => nameOf(families.get(session));
+      const live = [...families.keys()];
+      const rows = listRows({ listed, live, own, parked, shell: shell ?? '', deviceOf, deviceOfFamily });
       return { kind: 'listed', rows, tmux: tmux !== undefined };
     },
 
@@ -331,7 +425,7 @@ export function createTerminals({ host, config, sessions, gate, clock, log }: Te
       if (!attachments) return;
       shellEnds?.check(connection.session);
       if (attachments.attempt) attachments.attempt.cancelled = true;
-      for (const session of [...attachments.sessions.values()]) session.dispatch(why);
+      for (const name of [...attachments.sessions.keys()]) leave(connection, name, why);
       if (why === 'lost') byConnection.delete(connection);
       else parking.recheck(connection.session.family);
     },
@@ -346,9 +440,16 @@ export function createTerminals({ host, config, sessions, gate, clock, log }: Te
     /** Tells every viewer `server shutdown` and ends every program except shells in tmux. */
     async stop(): Promise<void> {
       isStopping = true;
+      windowSizes.stop();
       for (const session of [...families.keys()]) session.dispatch('shutdown');
       const exits = Promise.all([...[...running.keys()].map((session) => session.exited), shellEnds?.stop()]);
       await withTimeout({ clock, timeout: SHUTDOWN_TIMEOUT }, exits, () => {});
     },
   };
 }
+
+/** The watcher behind a tmux client of its own. */
+const watchOf = (session: Session): Watch => ({
+  acknowledge: session.acknowledge,
+  end: (event, end) => void session.dispatch(event, end),
+});

@@ -2,10 +2,12 @@ import { describeError } from '../errors.ts';
 import { unlessUnreadable } from '../host/errors.ts';
 import type { Host, ProcessOrigin } from '../host/index.ts';
 import type { HostUsers } from '../host/users.ts';
-import { sha256 } from '../kit/bytes.ts';
+import { bytesToHex, randomBytes, sha256 } from '../kit/bytes.ts';
+import type { Clock } from '../kit/clock.ts';
 import type { Log } from '../log.ts';
 import { childEnvironment, SESSION_VARIABLE } from './environment.ts';
-import { clientName } from './names.ts';
+import { lastLineOf } from './last-line.ts';
+import { clientName, type Size, sizeOf } from './names.ts';
 import type { Owner } from './owner.ts';
 
 /** Name of the server's socket for the default agent home; other homes have a server each. */
@@ -15,9 +17,13 @@ const HELPER_TIMEOUT = 5_000;
 const PASTE_ESCAPE_TIME = 500;
 const MAX_REPLAY_LINES = 200;
 const MAX_REPLAY = 65_536;
+/** Screens that one list looks at, the newest first. */
+const MAX_SCREENS = 32;
 
 /** Option of a tmux session for each device that has attached it: it is kept exactly as long as the shell. */
 const OWNER_OPTION = '@svc-device-';
+/** Option of a tmux session: family of the device that attached it last. */
+const LAST_OPTION = '@svc-last';
 /** Option of a tmux session that a run of an agent has opened. */
 const RUN_OPTION = '@svc-run';
 
@@ -53,6 +59,12 @@ export interface TmuxSession {
   windows: number;
   /** Epoch seconds. */
   createdAt: number;
+  /** Epoch seconds of its last output. */
+  activeAt: number;
+  /** Hash of the family of the device that attached last; empty when none is known. */
+  last: string;
+  /** The last line with text; empty when it is not known. */
+  lastLine: string;
 }
 
 export type Tmux = ReturnType<typeof createTmux>;
@@ -60,14 +72,17 @@ export type Tmux = ReturnType<typeof createTmux>;
 export interface TmuxParts {
   host: Pick<Host, 'env' | 'files' | 'children'> & { users?: Pick<HostUsers, 'home'> };
   agentHome: string;
+  clock: Pick<Clock, 'monotonic'>;
   log: Log;
 }
 
 /** Runs tmux: on a server of its own, with exact targets, without a shell (contract 02 §3.5). `file` is its path. */
-export function createTmux(file: string, { host, agentHome, log }: TmuxParts) {
+export function createTmux(file: string, { host, agentHome, clock, log }: TmuxParts) {
   let ready: Promise<string[]> | undefined;
   let pastes = 0;
   let settingEscapeTime: Promise<unknown> = Promise.resolve();
+  /** Keyed by name: what the last list has seen. */
+  let lastLines = new Map<string, SeenLine>();
 
   /** Arguments before every tmux command. The first use writes the configuration and resets the server. */
   function common(): Promise<string[]> {
@@ -178,8 +193,26 @@ export function createTmux(file: string, { host, agentHome, log }: TmuxParts) {
       const session = argument(tmuxName.replaceAll('#', '##'));
       const words = ['env', argument(`${SESSION_VARIABLE}=${name}`), argument(shell), '-l'];
       const note = ['set-option', OWNER_OPTION + owner.family, owner.device || '-'];
+      const last = ['set-option', LAST_OPTION, owner.family];
       const mark = ofRun ? [';', 'set-option', RUN_OPTION, '1'] : [];
-      return [...(await common()), 'new-session', '-A', '-s', session, ...words, ';', ...note, ...mark];
+      return [...(await common()), 'new-session', '-A', '-s', session, ...words, ';', ...note, ';', ...last, ...mark];
+    },
+
+    /** Arguments of a client that shows a session, takes no input, and has no say in its size. Notes no device. */
+    watchArguments: async (tmuxName: string): Promise<string[]> => [
+      ...(await common()),
+      'attach-session',
+      '-r',
+      '-t',
+      target(tmuxName),
+    ],
+
+    /** The size of a session's window; undefined when there is no such session. */
+    async size(tmuxName: string): Promise<Size | undefined> {
+      const format = '#{window_width} #{window_height}';
+      const { ok, stdout } = await run(['display-message', '-p', '-t', `${target(tmuxName)}:`, format]);
+      const [, cols, rows] = (ok && /^(\d+) (\d+)$/.exec(stdout.trim())) || [];
+      return cols === undefined ? undefined : sizeOf(Number(cols), Number(rows));
     },
 
     exists: async (tmuxName: string): Promise<boolean> => (await run(['has-session', '-t', target(tmuxName)])).ok,
@@ -233,18 +266,64 @@ export function createTmux(file: string, { host, agentHome, log }: TmuxParts) {
 
     /** Every session of the relay's server. */
     async list(): Promise<TmuxSession[]> {
-      const format = '#{session_attached} #{session_windows} #{session_created} #{session_name}';
-      const { ok, stdout } = await run(['list-sessions', '-F', format]);
+      const counts = '#{session_attached} #{session_windows} #{session_created} #{window_activity}';
+      const { ok, stdout } = await run(['list-sessions', '-F', `${counts} #{${LAST_OPTION}} #{session_name}`]);
       if (!ok) return [];
-      return stdout.split('\n').flatMap((line) => {
-        const [, attached, windows, createdAt, name] = /^(\d+) (\d+) (\d+) (.+)$/.exec(line) ?? [];
+      const found = stdout.split('\n').flatMap((line) => {
+        const [, attached, windows, createdAt, activeAt, last = '', name] = LISTED.exec(line) ?? [];
         if (name === undefined) return [];
-        return [
-          { name: unescaped(name), attached: Number(attached), windows: Number(windows), createdAt: Number(createdAt) },
-        ];
+        const times = { createdAt: Number(createdAt), activeAt: Number(activeAt) };
+        return [{ name: unescaped(name), attached: Number(attached), windows: Number(windows), ...times, last }];
       });
+      const lines = await lastLinesOf(found);
+      return found.map((session) => ({ ...session, lastLine: lines.get(session.name)?.line ?? '' }));
     },
   };
+
+  /** The last lines of sessions. Screens that have not changed since the last list are not looked at again. */
+  async function lastLinesOf(sessions: Omit<TmuxSession, 'lastLine'>[]): Promise<typeof lastLines> {
+    const now = clock.monotonic();
+    const lines: typeof lastLines = new Map();
+    const changed: typeof sessions = [];
+    for (const session of sessions) {
+      const known = lastLines.get(session.name);
+      if (known?.createdAt === session.createdAt) lines.set(session.name, known);
+      // Its time of activity counts whole seconds: a look within the same one may have missed something.
+      const isSame = known?.createdAt === session.createdAt && known.activeAt === session.activeAt;
+      if (!isSame || known.seen - known.since < 1_000) changed.push(session);
+    }
+    const looked = changed.sort((a, b) => b.activeAt - a.activeAt).slice(0, MAX_SCREENS);
+    const screens = looked.length === 0 ? [] : await screensOf(looked.map(({ name }) => name));
+    for (const [at, screen] of screens.entries()) {
+      const { name, createdAt, activeAt } = looked[at] as (typeof looked)[number];
+      const known = lines.get(name);
+      const since = known?.activeAt === activeAt ? known.since : now;
+      lines.set(name, { line: lastLineOf(screen), createdAt, activeAt, since, seen: now });
+    }
+    lastLines = lines;
+    return lines;
+  }
+
+  /** The screens of sessions, by one command. It ends at a session that has gone meanwhile: then there are fewer. */
+  async function screensOf(names: string[]): Promise<string[]> {
+    const mark = bytesToHex(randomBytes(16));
+    const commands = names.flatMap((name, at) => {
+      const end = ['display-message', '-p', mark];
+      return [...(at === 0 ? [] : [';']), 'capture-pane', '-p', '-t', `${target(name)}:`, ';', ...end];
+    });
+    return (await run(commands)).stdout.split(`${mark}\n`).slice(0, -1);
+  }
+}
+
+/** The last line of a session, as a list has found it. */
+interface SeenLine {
+  line: string;
+  /** As of `TmuxSession`. */
+  createdAt: number;
+  activeAt: number;
+  /** Milliseconds (monotonic) of the first and the last look since that activity. */
+  since: number;
+  seen: number;
 }
 
 interface Outcome {
@@ -256,6 +335,8 @@ interface Outcome {
 /** tmux on a session that is gone, a server that has ended, and a socket that was never there (seen with 3.3a). */
 const ABSENT =
   /^(no such session: |can't find session: |no server running on |error connecting to .+ \(No such file or directory\)$)/;
+
+const LISTED = /^(\d+) (\d+) (\d+) (\d+) ([0-9a-f]*) (.+)$/;
 
 const OWNER_LINE = new RegExp(`^${OWNER_OPTION}([0-9a-f]{16}) ([0-9a-f]{16}|-)$`);
 

@@ -9,6 +9,7 @@ import { openOperatorKey } from '../../lib/access/operator-key.ts';
 import type { Command, Host } from '../../lib/host/index.ts';
 import { createNodeHost } from '../../lib/host/node/index.ts';
 import { createUsers } from '../../lib/host/node/users.ts';
+import { systemClock } from '../../lib/kit/clock.ts';
 import { createLog } from '../../lib/log.ts';
 import { openSecurity } from '../../lib/operator/security.ts';
 import { createQrSecret } from '../../lib/pairing/secret.ts';
@@ -454,7 +455,7 @@ describe('what has been taken away', () => {
           owners.set(id, [...by]);
         }
         const clock = createTestClock();
-        const tmux = createTmux('/usr/bin/tmux', { host: { ...host, users }, agentHome, log });
+        const tmux = createTmux('/usr/bin/tmux', { host: { ...host, users }, agentHome, clock: systemClock, log });
         const parts = { host, running: new Map(), sessions, clock, log, tmux: async () => tmux };
         const shellEnds = createShellEnds(parts);
         const { isLeft } = await shellEnds.end(own);

@@ -109,7 +109,15 @@ describe('a parked shell (contract 02 §3.9)', () => {
       payload: { session_name: 'a', reason: 'client detach' },
     });
     const rows = (await ask(client, 'list')).payload.sessions;
-    expect(rows).toEqual([{ name: 'a', shell: '/bin/bash', live: false, owned_by_client: false }]);
+    const known = {
+      device: 'Phone',
+      created_at: expect.any(Number),
+      active_at: expect.any(Number),
+      last_line: 'ready>',
+    };
+    expect(rows).toEqual([
+      { name: 'a', shell: '/bin/bash', live: false, owned_by_client: false, attached: 0, ...known },
+    ]);
 
     // Not to another device.
     const other = await pair(target);

@@ -223,13 +223,19 @@ describeOnNode.each(withTmux)('terminal, tmux: %s (contract 02 §3)', (tmux) => 
     expect(own.tmux_available).toBe(tmux);
     const { pid } = shell.facts;
     const row = { name: 'my tab', pid, shell: '/bin/bash', live: true, owned_by_client: true };
+    const known = {
+      created_at: expect.any(Number),
+      active_at: expect.any(Number),
+      device: 'Phone',
+      last_line: 'ready>',
+    };
     if (!tmux) {
-      expect(own.sessions).toEqual([row]);
+      expect(own.sessions).toEqual([{ ...row, ...known, attached: 1 }]);
       const other = await reconnect(target, token);
       expect((await ask(other, 'list')).payload.sessions).toEqual([]);
       return;
     }
-    const server = { tmux_name: 'svc-my_tab', attached: 1, windows: 1, created_at: expect.any(Number) };
+    const server = { tmux_name: 'svc-my_tab', attached: 1, windows: 1, ...known };
     expect(own.sessions).toEqual([{ ...row, ...server }]);
     target.tmuxRun('new-session', '-d', '-s', 'private');
     const other = await reconnect(target, token);

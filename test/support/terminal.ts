@@ -94,9 +94,9 @@ export type Attachment = Awaited<ReturnType<typeof attach>>;
 export async function attach(
   client: Client,
   name: string,
-  options: { cols?: number; rows?: number; shell?: string; window?: number; runId?: string } = {},
+  options: { cols?: number; rows?: number; shell?: string; window?: number; runId?: string; mode?: 'watch' } = {},
 ) {
-  const { cols = 80, rows = 24, window, runId } = options;
+  const { cols = 80, rows = 24, window, runId, mode } = options;
   const id = crypto.randomUUID();
   const screen = createScreen(cols, rows);
   let text = '';
@@ -119,7 +119,7 @@ export async function attach(
     if (frame.type === 'terminal.detached') detached = frame;
   };
   client.socket.on('message', listen);
-  client.send('terminal', 'terminal.attach', { session_name: name, cols, rows, window, run_id: runId }, id);
+  client.send('terminal', 'terminal.attach', { session_name: name, cols, rows, window, run_id: runId, mode }, id);
   const { payload } = await client.next({ type: 'terminal.attached', id });
   return {
     name,

@@ -52,13 +52,4 @@ describe('output batches (contract 02 §3.6)', () => {
     push('b');
     expect(sent).toEqual(['a', 'b']);
   });
-
-  test('never sends dropped text', () => {
-    push('a');
-    push('b');
-    output.drop();
-    clock.advance(100);
-    output.flush();
-    expect(sent).toEqual(['a']);
-  });
 });

@@ -1,8 +1,8 @@
 import { beforeEach, describe, expect, test } from 'vitest';
 import type { Exit, Host, Terminal } from '../../../lib/host/index.ts';
 import type { Connection } from '../../../lib/socket/channel.ts';
-import type { Viewer } from '../../../lib/terminal/session.ts';
 import { createTerminals, type TerminalsParts } from '../../../lib/terminal/terminals.ts';
+import type { Viewer } from '../../../lib/terminal/viewer.ts';
 import { createTestClock } from '../../support/clock.ts';
 import { createTestLog } from '../../support/log.ts';
 

@@ -4,8 +4,10 @@ import { childEnvironment, resolveShell, workingDirectory } from '../../../lib/t
 import { listRows } from '../../../lib/terminal/list.ts';
 import type { Session } from '../../../lib/terminal/session.ts';
 import { createTmux, type Tmux } from '../../../lib/terminal/tmux.ts';
+import { createTestClock } from '../../support/clock.ts';
 import { createTestLog } from '../../support/log.ts';
 
+const clock = createTestClock();
 const OWNER = { family: 'f'.repeat(16), device: 'd'.repeat(16) };
 
 interface FakeHostOptions {
@@ -51,7 +53,7 @@ function fakeHost(options: FakeHostOptions = {}) {
       },
     },
   } as unknown as Host;
-  return { host, log, commands, written, tmux: createTmux('/usr/bin/tmux', { host, agentHome: home, log }) };
+  return { host, log, commands, written, tmux: createTmux('/usr/bin/tmux', { host, agentHome: home, clock, log }) };
 }
 
 async function configOf(home: string): Promise<string> {
@@ -95,7 +97,7 @@ describe('what a revoke must know of tmux (contract 02 §1.5)', () => {
     const run = host.children.run;
     host.children.run = async (command, timeout) =>
       command.args.includes('show-options') ? { code: null, stdout: '', stderr: '' } : run(command, timeout);
-    const tmux = createTmux('/usr/bin/tmux', { host, agentHome: '/home/a/.svc', log });
+    const tmux = createTmux('/usr/bin/tmux', { host, agentHome: '/home/a/.svc', clock, log });
     await expect(tmux.shells()).rejects.toThrow('show-options');
   });
 
@@ -103,7 +105,7 @@ describe('what a revoke must know of tmux (contract 02 §1.5)', () => {
     const { host, log } = fakeHost({ stdout: '' });
     const { realPath } = host.files;
     host.files.realPath = async () => Promise.reject(Object.assign(new Error('EMFILE'), { code: 'EMFILE' }));
-    const tmux = createTmux('/usr/bin/tmux', { host, agentHome: '/home/a/.svc', log });
+    const tmux = createTmux('/usr/bin/tmux', { host, agentHome: '/home/a/.svc', clock, log });
     await expect(tmux.shells()).rejects.toThrow('EMFILE');
     host.files.realPath = realPath;
     expect(await tmux.shells()).toEqual([]);
@@ -180,6 +182,10 @@ describe('tmux commands (contract 02 §3.5)', () => {
       'set-option',
       `@svc-device-${OWNER.family}`,
       OWNER.device,
+      ';',
+      'set-option',
+      '@svc-last',
+      OWNER.family,
     ]);
   });
 
@@ -203,6 +209,7 @@ describe('tmux commands (contract 02 §3.5)', () => {
       const tmux = createTmux('/usr/bin/tmux', {
         host: { ...host, users, env: { HOME: '/srv/b' } },
         agentHome: home,
+        clock,
         log,
       });
       await tmux.exists('svc-a');
@@ -242,11 +249,56 @@ describe('tmux commands (contract 02 §3.5)', () => {
   });
 
   test('list sessions with any characters in their names', async () => {
-    const { tmux } = fakeHost({ stdout: '1 2 1700000000 svc-a b\n0 1 5 svc-x\\\\y\\$z\nnonsense\n' });
+    const { tmux } = fakeHost({
+      stdout: `1 2 1700000000 1700000009 ${OWNER.family} svc-a b\n0 1 5 6  svc-x\\\\y\\$z\nnonsense\n`,
+    });
+    const known = { lastLine: '' };
     expect(await tmux.list()).toEqual([
-      { name: 'svc-a b', attached: 1, windows: 2, createdAt: 1_700_000_000 },
-      { name: 'svc-x\\y$z', attached: 0, windows: 1, createdAt: 5 },
+      {
+        name: 'svc-a b',
+        attached: 1,
+        windows: 2,
+        createdAt: 1_700_000_000,
+        activeAt: 1_700_000_009,
+        last: OWNER.family,
+        ...known,
+      },
+      { name: 'svc-x\\y$z', attached: 0, windows: 1, createdAt: 5, activeAt: 6, last: '', ...known },
     ]);
+  });
+
+  test('list looks at a screen once more after its last output, and then no more', async () => {
+    const { host, log } = fakeHost();
+    const sessions = [
+      { name: 'svc-a', activeAt: 10, screen: '$ make\n\x07done\n\n\n' },
+      { name: 'svc-b', activeAt: 5, screen: '\n' },
+    ];
+    const captured: string[][] = [];
+    host.children.run = async ({ args }) => {
+      if (args.includes('list-sessions')) {
+        const rows = sessions.map(({ name, activeAt }) => `0 1 1 ${activeAt}  ${name}\n`);
+        return { code: 0, stdout: rows.join(''), stderr: '' };
+      }
+      if (!args.includes('capture-pane')) return { code: 0, stdout: '', stderr: '' };
+      const asked = args.flatMap((arg) => /^=(.+):$/.exec(arg)?.[1] ?? []);
+      captured.push(asked);
+      const mark = args[args.indexOf('display-message') + 2];
+      // The second of them has ended meanwhile, and with it the command.
+      const screens = asked.slice(0, 1).map((name) => sessions.find((session) => session.name === name)?.screen);
+      return { code: 1, stdout: screens.map((screen) => `${screen}${mark}\n`).join(''), stderr: '' };
+    };
+    const tmux = createTmux('/usr/bin/tmux', { host, agentHome: '/home/a/.svc', clock, log });
+    const lines = async () => (await tmux.list()).map(({ lastLine }) => lastLine);
+    expect(await lines()).toEqual(['done', '']);
+    clock.advance(1_000);
+    expect(await lines()).toEqual(['done', '']);
+    clock.advance(1_000);
+    expect(await lines()).toEqual(['done', '']);
+    clock.advance(1_000);
+    await lines();
+    expect(captured).toEqual([['svc-a', 'svc-b'], ['svc-a', 'svc-b'], ['svc-b'], ['svc-b']]);
+    sessions[0] = { name: 'svc-a', activeAt: 11, screen: 'new\n' };
+    expect(await lines()).toEqual(['new', '']);
   });
 
   test('return an empty list and no replay on failure', async () => {
@@ -313,37 +365,65 @@ describe('listing (contract 02 §3.8)', () => {
     const mine = session('my tab', 1, 'svc-my_tab');
     const alias = session('my_tab', 2, 'svc-my_tab');
     const starting = session('soon', 3, 'svc-soon');
-    const listed = ['svc-zz', 'svc-my_tab', 'private'].map((name) => ({ name, attached: 1, windows: 1, createdAt: 7 }));
+    const facts = { attached: 1, windows: 1, createdAt: 7, activeAt: 8 };
+    const listed = ['svc-zz', 'svc-my_tab', 'private'].map((name) => ({
+      name,
+      ...facts,
+      last: name === 'svc-zz' ? 'gone' : 'hash',
+      lastLine: name === 'svc-zz' ? '' : 'make: done',
+    }));
     const rows = listRows({
       listed,
       live: [alias, mine, starting],
       own: new Set([mine]),
       parked: new Set(),
       shell: '/bin/sh',
+      deviceOf: () => 'Laptop',
+      deviceOfFamily: (hash) => (hash === 'hash' ? 'Pixel' : undefined),
     });
-    const tmux = { attached: 1, windows: 1, created_at: 7 };
+    const tmux = { attached: 1, windows: 1, created_at: 7, active_at: 8 };
     expect(rows).toEqual([
       {
         name: 'my tab',
         tmux_name: 'svc-my_tab',
         ...tmux,
+        device: 'Pixel',
+        last_line: 'make: done',
         pid: 1,
         shell: '/bin/bash',
         live: true,
         owned_by_client: true,
       },
-      { name: 'soon', tmux_name: 'svc-soon', pid: 3, shell: '/bin/bash', live: true, owned_by_client: false },
+      {
+        name: 'soon',
+        tmux_name: 'svc-soon',
+        device: 'Laptop',
+        pid: 3,
+        shell: '/bin/bash',
+        live: true,
+        owned_by_client: false,
+      },
       { name: 'zz', tmux_name: 'svc-zz', ...tmux, shell: '/bin/sh', live: false, owned_by_client: false },
     ]);
   });
 
   test('without tmux: sessions of the socket, and parked ones of its device', () => {
-    const own = session('b', 1);
-    const parked = session('a', 2);
+    const times = { createdAt: 7_900, activeAt: 8_900 };
+    const own = Object.assign(session('b', 1), { ...times, attached: 2, lastLine: 'make: done' });
+    const parked = Object.assign(session('a', 2), { ...times, attached: 0, lastLine: '' });
     const live = [own, parked, session('other', 3)];
-    expect(listRows({ live, own: new Set([own]), parked: new Set([parked]), shell: '' })).toEqual([
-      { name: 'a', shell: '/bin/bash', live: false, owned_by_client: false },
-      { name: 'b', pid: 1, shell: '/bin/bash', live: true, owned_by_client: true },
+    const rows = listRows({
+      live,
+      own: new Set([own]),
+      parked: new Set([parked]),
+      shell: '',
+      deviceOf: () => 'Pixel',
+      deviceOfFamily: () => undefined,
+    });
+    const row = { shell: '/bin/bash', created_at: 7, active_at: 8, device: 'Pixel' };
+    expect(rows).toEqual([
+      { ...row, name: 'a', attached: 0, live: false, owned_by_client: false },
+      { ...row, name: 'b', pid: 1, attached: 2, last_line: 'make: done', live: true, owned_by_client: true },
     ]);
   });
 });
