@@ -1,4 +1,5 @@
 import { RelayError } from '../lib/errors.ts';
+import type { FolderEntry } from '../lib/media/folders.ts';
 import { isToken, type Media } from '../lib/media/media.ts';
 import type { MediaEntry } from '../lib/media/media-index.ts';
 import { baseName, mediaType } from '../lib/media/names.ts';
@@ -12,7 +13,7 @@ import { type Handler, isYes, lastOf, pathParam, type RelayRequest } from './req
 const BODY_LIMIT = 2 * 1024 * 1024;
 
 /** A media token in a path of the route table. Excludes the fixed names at the same place. */
-export const MEDIA_TOKEN = '(?!(register|upload|by-path|inspect)(/|$)):token';
+export const MEDIA_TOKEN = '(?!(register|upload|by-path|folder|recent|inspect)(/|$)):token';
 
 function mediaOf({ media }: Relay): Media {
   if (media) return media;
@@ -84,6 +85,29 @@ export const getByPath: Handler = async (request, relay) => {
   const found = await media.openPath(path.trim(), mediaType(hint));
   return answerMedia(request, { ...found, sensitive: flagOf(sensitive) });
 };
+
+/**
+ * `GET /media/folder`: the folders that media settings allow, or with `path` what is in one of them. Not in the contract;
+ * checks and statuses are those of `/media/by-path`.
+ */
+export const getFolder: Handler = async (request, relay) => {
+  const path = (queryOf(request).path ?? '').trim();
+  const folder = await mediaOf(relay).folder(path === '' ? null : path);
+  const place = folder.path === null ? {} : { path: folder.path, parent: folder.parent, truncated: folder.isCut };
+  return json({ ok: true, ...place, entries: folder.entries.map(entryRow) });
+};
+
+/** `GET /media/recent`: the newest files below the agent's workspace and the folders that the owner has allowed. */
+export const getRecent: Handler = async (_request, relay) =>
+  json({ ok: true, entries: (await mediaOf(relay).recent()).map(entryRow) });
+
+const entryRow = ({ name, path, kind, size, modified }: FolderEntry) => ({
+  name,
+  path,
+  kind,
+  ...(kind === 'file' && { size }),
+  modified_at: modified / 1000,
+});
 
 /** `GET /media/inspect` (contract 04 §3.10). */
 export const inspectMedia: Handler = (request, relay) => {

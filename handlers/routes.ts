@@ -23,7 +23,17 @@ import {
 import { health } from './health.ts';
 import { imageActivity } from './image-activity.ts';
 import { mcp, mcpClient } from './mcp.ts';
-import { getByPath, getMedia, inspectMedia, MEDIA_TOKEN, markSensitive, registerMedia, uploadMedia } from './media.ts';
+import {
+  getByPath,
+  getFolder,
+  getMedia,
+  getRecent,
+  inspectMedia,
+  MEDIA_TOKEN,
+  markSensitive,
+  registerMedia,
+  uploadMedia,
+} from './media.ts';
 import { modelCapabilities } from './model-capabilities.ts';
 import { recentNotifications } from './notifications.ts';
 import { getSecurity, patchSecurity, relayDevices, relayInfo, runDoctor, updateCheck } from './operator.ts';
@@ -90,6 +100,8 @@ export const routes: readonly Route[] = [
   ['POST', '/media/register', operator, registerMedia],
   ['POST', '/media/upload', paired('files'), uploadMedia],
   ['GET', '/media/by-path', paired('files'), getByPath],
+  ['GET', '/media/folder', paired('files'), getFolder],
+  ['GET', '/media/recent', paired('files'), getRecent],
   ['GET', '/media/inspect', operator, inspectMedia],
   ['GET', `/media/${MEDIA_TOKEN}`, paired('files'), getMedia],
   ['POST', `/media/${MEDIA_TOKEN}/sensitive`, operator, markSensitive],

@@ -26,6 +26,15 @@ export interface OpenBytes {
 /** Why a file cannot be opened. `missing` also when it has moved since its path was resolved. */
 export type OpenFailure = 'missing' | 'irregular' | 'unreadable';
 
+/** What a name in a folder stands for; a link is not followed. */
+export interface FolderItem {
+  name: string;
+  kind: 'file' | 'directory' | 'link' | 'other';
+  size: number;
+  /** Epoch milliseconds. */
+  modified: number;
+}
+
 /** A file being written. Either `finish` or `discard` ends it. */
 export interface NewBytes {
   /** May keep the bytes until a later call: they must not change. */
@@ -63,6 +72,13 @@ export interface HostMedia {
    * file is the one that the path names: after a swapped directory it is `missing`.
    */
   open(realPath: string): Promise<OpenBytes | OpenFailure>;
+  /**
+   * At most `limit` names of a directory by a path without links. Opened once and verified as `open` does; names that
+   * vanish meanwhile are left out. `isCut`: there are more.
+   */
+  folder(realPath: string, limit: number): Promise<{ items: FolderItem[]; isCut: boolean } | OpenFailure>;
+  /** What a path without links names; null when there is nothing that this account can see. */
+  facts(realPath: string): Promise<Omit<FolderItem, 'name'> | null>;
   /** Creates a file that must not exist yet, with mode 0600. Throws with an errno. */
   create(path: string): Promise<NewBytes>;
   /** Regular files of this user that are directly in a directory and begin with `prefix`. */

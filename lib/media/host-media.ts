@@ -9,6 +9,7 @@ import type { Log } from '../log.ts';
 import { containerMounts, translate } from './containers.ts';
 import { guessType, typeOf } from './content-types.ts';
 import { createDenyList, secretPlaces } from './deny-list.ts';
+import { createFolders } from './folders.ts';
 import { type Media, type MediaChange, openSharedMedia } from './media.ts';
 import { baseName } from './names.ts';
 import { openPath, type PathRefusal, REFUSAL_TEXT } from './validate.ts';
@@ -50,6 +51,7 @@ export async function openHostMedia({ host, store, config, clock, log, changed }
   const temporary = host.media.temporaryDirectory;
   const writer = `${host.processes.own.toString(36).padStart(6, '0')}zz`;
   const isDenied = createDenyList(host, secretPlaces(host, config));
+  const folders = createFolders({ host, isDenied, roots });
   const shared = await openSharedMedia({
     store,
     config,
@@ -152,6 +154,23 @@ export async function openHostMedia({ host, store, config, clock, log, changed }
       const contentType = await typeOf(found.file, hint ?? guessType(found.path));
       return { bytes: found.file, contentType, fileName: baseName(found.path) };
     },
+
+    async folder(given) {
+      if (given === null) return { path: null, entries: await checked(folders.top) };
+      const found = await checked(async () =>
+        folders.open(await translate(given, await containerMounts(host, config), host)),
+      );
+      if (typeof found !== 'string') return found;
+      const text = found === 'irregular' ? 'path is not a folder' : REFUSAL_TEXT[found].replace('file', 'folder');
+      throw new RelayError(KIND[found], text);
+    },
+
+    // Not those of the temporary directory, which are of any program.
+    recent: () =>
+      checked(async () => {
+        const named = [config.workspace, ...config.mediaAllowedRoots];
+        return folders.recent(await Promise.all(named.map((root) => host.media.resolve(root))));
+      }),
 
     start() {
       const failed = (error: unknown) => log.warn(`media sweep failed: ${codeOf(error)}`);

@@ -5,6 +5,7 @@ import type { NewBytes, OpenBytes } from '../host/media.ts';
 import type { Clock } from '../kit/clock.ts';
 import type { Log } from '../log.ts';
 import { typeOf } from './content-types.ts';
+import type { Folder, FolderEntry } from './folders.ts';
 import { openMediaIndex } from './media-index.ts';
 import { plainSuffix } from './names.ts';
 import { createUploads, type UploadBody } from './uploads.ts';
@@ -51,6 +52,12 @@ export interface Media {
    * @throws RelayError `forbidden`, `not-found`; `unavailable` when the disk does not tell; `unsupported` without a host.
    */
   openPath(path: string, hint: string | null): Promise<Omit<ServedMedia, 'sensitive'>>;
+  /**
+   * A folder of those that media settings allow, or without a path these. `recent` are the newest files of the agent.
+   * @throws RelayError as `openPath`.
+   */
+  folder(path: string | null): Promise<Folder | { path: null; entries: FolderEntry[] }>;
+  recent(): Promise<FolderEntry[]>;
   /** Entries, newest first. */
   list(includeExpired: boolean): (MediaEntry & { isExpired: boolean })[];
   /** How many live entries there are. */

@@ -60,6 +60,8 @@ export async function openObjectMedia({ objects, prefix, ...parts }: ObjectMedia
     ...shared,
     register: () => Promise.reject(hostOnly()),
     openPath: () => Promise.reject(hostOnly()),
+    folder: () => Promise.reject(hostOnly()),
+    recent: () => Promise.reject(hostOnly()),
 
     async upload(body) {
       const entry = await shared.upload(body);

@@ -42,17 +42,28 @@ const refused = (refusal: PathRefusal): Validated => ({ ok: false, refusal });
  * THE path validator: opens the file of an untrusted path, such that the checked real path is that of the open file. The
  * first failed check decides; location is checked before existence, so that a refusal does not reveal what exists.
  */
-export async function openPath(path: unknown, { host, isDenied, roots, cap }: PathRules): Promise<Validated> {
-  if (typeof path !== 'string' || path === '') return refused('invalid');
-  if (path.includes('\0') || !path.startsWith('/')) return refused('relative');
-  const real = await host.media.resolve(path);
-  if (await isDenied(real)) return refused('protected');
-  if (roots && !roots.some((root) => isUnder(real, root))) return refused('outside');
-  const file = await host.media.open(real);
+export async function openPath(path: unknown, rules: PathRules): Promise<Validated> {
+  const { host, cap } = rules;
+  const located = await locate(path, rules);
+  if (typeof located === 'string') return refused(located);
+  const file = await host.media.open(located.path);
   if (typeof file === 'string') return refused(file);
   if (cap !== undefined && file.size > cap) {
     await file.close();
     return refused('too-large');
   }
-  return { ok: true, path: real, file };
+  return { ok: true, path: located.path, file };
+}
+
+/** The real path of an untrusted one, if its location may be served; it need not exist. Else the check that failed. */
+export async function locate(
+  path: unknown,
+  { host, isDenied, roots }: Pick<PathRules, 'isDenied' | 'roots'> & { host: Pick<Host, 'media'> },
+): Promise<{ path: string } | PathRefusal> {
+  if (typeof path !== 'string' || path === '') return 'invalid';
+  if (path.includes('\0') || !path.startsWith('/')) return 'relative';
+  const real = await host.media.resolve(path);
+  if (await isDenied(real)) return 'protected';
+  if (roots && !roots.some((root) => isUnder(real, root))) return 'outside';
+  return { path: real };
 }

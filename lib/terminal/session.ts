@@ -10,7 +10,7 @@ import { createOutput } from './output.ts';
 import { createPacing, type Pacing } from './pacing.ts';
 import { createScreen, type Replay } from './screen.ts';
 import { type Event, type Reason, type State, step } from './states.ts';
-import type { Attached, Viewer } from './viewer.ts';
+import type { Viewer } from './viewer.ts';
 import { createWatchers, type Watch } from './watchers.ts';
 
 /** Unsent bytes above which a terminal is paused, and below which it is resumed (contract 02 §1.7). */

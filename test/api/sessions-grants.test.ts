@@ -16,6 +16,8 @@ interface Call {
 const CALLS: Call[] = [
   { grant: 'files', method: 'POST', path: '/media/upload' },
   { grant: 'files', method: 'GET', path: '/media/by-path?path=/tmp/none.png' },
+  { grant: 'files', method: 'GET', path: '/media/folder' },
+  { grant: 'files', method: 'GET', path: '/media/recent' },
   { grant: 'files', method: 'GET', path: '/media/AAAAAAAAAAAAAAAAAAAAAA' },
   { grant: 'files', method: 'HEAD', path: '/media/AAAAAAAAAAAAAAAAAAAAAA' },
   { grant: 'files', method: 'POST', path: '/clipboard/inbox', body: {} },

@@ -2,7 +2,7 @@ import { type FileHandle, lstat, open, readdir, readlink, realpath, stat, unlink
 import { homedir, tmpdir } from 'node:os';
 import { unlessMissing, unlessUnreadable } from '../errors.ts';
 import type { HostMedia, NewBytes } from '../media.ts';
-import { createOpener, type DescriptorPath } from './open-exact.ts';
+import { createFolderReader, createOpener, type DescriptorPath, factsOf } from './open-exact.ts';
 import { recordedHome } from './users.ts';
 
 const MAX_LINKS = 40;
@@ -21,6 +21,8 @@ export function createMediaFiles({ env, descriptorPath }: NodeMediaOptions): Hos
     userHomes: () => [...new Set([env.HOME || homedir(), recordedHome() ?? ''].filter((home) => home.startsWith('/')))],
     ignoresCase: process.platform === 'darwin' || process.platform === 'win32',
     open: createOpener(descriptorPath),
+    folder: createFolderReader(descriptorPath),
+    facts: factsOf,
     create,
     async resolve(path) {
       return (await unlessUnreadable(realpath(path))) ?? resolveByName(path);

@@ -1,9 +1,9 @@
 import { constants } from 'node:fs';
-import { type FileHandle, lstat, open, readlink } from 'node:fs/promises';
+import { type FileHandle, lstat, open, opendir, readlink } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { errnoOf, unlessUnreadable } from '../errors.ts';
-import type { OpenBytes, OpenFailure } from '../media.ts';
+import type { FolderItem, OpenBytes, OpenFailure } from '../media.ts';
 import { FileBody } from './file-body.ts';
 
 /** O_NONBLOCK: opening a FIFO must not wait for a writer. */
@@ -33,6 +33,53 @@ export function createOpener(descriptorPath: DescriptorPath = procDescriptorPath
       return failureOf(error);
     }
   };
+}
+
+/** Names of a folder whose facts are read at a time. */
+const BATCH = 64;
+
+/** Implements `HostMedia.folder`. */
+export function createFolderReader(descriptorPath: DescriptorPath = procDescriptorPath) {
+  return async (path: string, limit: number): Promise<{ items: FolderItem[]; isCut: boolean } | OpenFailure> => {
+    try {
+      const folder = await open(path, FLAGS | constants.O_DIRECTORY);
+      try {
+        const info = await folder.stat({ bigint: true });
+        const known = await descriptorPath(folder.fd);
+        if (known !== null) return known === path ? await readFolder(`/proc/self/fd/${folder.fd}`, limit) : 'missing';
+        // Read by its name, where the system has none for a descriptor: before and after, that is this folder.
+        if (!(await isStill(path, info))) return 'missing';
+        const read = await readFolder(path, limit);
+        return (await isStill(path, info)) ? read : 'missing';
+      } finally {
+        await folder.close();
+      }
+    } catch (error) {
+      return errnoOf(error) === 'ENOTDIR' ? 'irregular' : failureOf(error);
+    }
+  };
+}
+
+async function readFolder(path: string, limit: number): Promise<{ items: FolderItem[]; isCut: boolean }> {
+  const names: string[] = [];
+  // Breaking off closes it.
+  for await (const { name } of await opendir(path)) if (names.push(name) > limit) break;
+  const isCut = names.length > limit;
+  const items: FolderItem[] = [];
+  for (let at = 0; at < Math.min(names.length, limit); at += BATCH) {
+    const batch = names.slice(at, Math.min(at + BATCH, limit));
+    const found = await Promise.all(batch.map(async (name) => ({ name, facts: await factsOf(`${path}/${name}`) })));
+    items.push(...found.flatMap(({ name, facts }) => (facts ? [{ name, ...facts }] : [])));
+  }
+  return { items, isCut };
+}
+
+/** Implements `HostMedia.facts`. */
+export async function factsOf(path: string): Promise<Omit<FolderItem, 'name'> | null> {
+  const info = await unlessUnreadable(lstat(path));
+  if (!info) return null;
+  const kind = info.isFile() ? 'file' : info.isDirectory() ? 'directory' : info.isSymbolicLink() ? 'link' : 'other';
+  return { kind, size: info.size, modified: info.mtimeMs };
 }
 
 async function openAt(path: string, descriptorPath: DescriptorPath): Promise<OpenBytes | OpenFailure | null> {
