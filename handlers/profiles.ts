@@ -5,7 +5,7 @@ import type { Relay } from '../lib/relay.ts';
 import { json, readJson } from '../lib/web/json.ts';
 import { isKnown } from '../lib/web/ranges.ts';
 import { WebResponse } from '../lib/web/response.ts';
-import { type Handler, pathSegment, type RelayRequest } from './request.ts';
+import { type Handler, lastOf, pathSegment, type RelayRequest } from './request.ts';
 
 /** Bytes of a body in which every character of the document is escaped. */
 const BODY_LIMIT = 8 * 1024 * 1024;
@@ -73,9 +73,20 @@ export const getProfileMemory: Handler = async (request, relay) => {
   return json({ profile, memories_dir: 'memories', entries, total: entries.length });
 };
 
-/** `GET /api/profiles/{name}/avatar` (contract 07 §1.5). */
+/**
+ * `GET /api/profiles/{name}/avatar` (contract 07 §1.5). With `?missing=204`, a profile without a picture is 204: browsers
+ * report every 404 as an error of the page.
+ */
 export const getProfileAvatar: Handler = async (request, relay) => {
-  const { filename, type, bytes, etag } = await filesOf(relay).avatar(profileOf(request));
+  const avatar = await filesOf(relay)
+    .avatar(profileOf(request))
+    .catch((error) => {
+      const isMissing = error instanceof RelayError && error.message === 'profile_avatar_not_found';
+      if (isMissing && lastOf(request.query).missing === '204') return null;
+      throw error;
+    });
+  if (avatar === null) return new WebResponse(null, { status: 204 });
+  const { filename, type, bytes, etag } = avatar;
   const headers = {
     'content-type': type,
     // One of a few ASCII names, so there is nothing to escape.

@@ -117,6 +117,7 @@ export async function serve({ options, companion, context, device }: ServeParts)
     },
     onAnswer: (answered) => view.command(rows.rowOf(answered)),
     onNotice: notice,
+    isAttended: () => live,
   });
 
   const showScreen = () =>

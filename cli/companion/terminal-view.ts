@@ -57,9 +57,9 @@ export function createTerminalView(parts: TerminalViewParts): TerminalView {
   const { context, clock, live, open, settings, prompt, question: agentQuestion } = parts;
   const { stdout } = context;
   const style = createStyle(stdout, context.env);
-  let state = 'starting';
-  /** The same in a word or two: the route while there is one. */
-  let shortState = state;
+  let link: LinkState | null = null;
+  /** When the link tries again, monotonic ms. */
+  let retryAt = 0;
   let closed = false;
   let frozen: FreezeState | null = null;
   /** Link states printed since it was last online, so that a relay that is down is not reported every half minute. */
@@ -115,6 +115,9 @@ export function createTerminalView(parts: TerminalViewParts): TerminalView {
     const messages = messagesEnabled ? ' | messages ON' : '';
     const asking = areActive(triggers) ? ' | triggers ON' : '';
     const safety = `${master} | grants ${count}${messages}${asking}`;
+    const left = Math.max(0, retryAt - clock.monotonic());
+    const state = link ? stateText(link, left) : 'starting';
+    const shortState = link ? shortStateText(link, left) : state;
     return [
       `${state} | ${safety} | m master  g grants  v screen  ? help  q quit`,
       `${state} | ${safety} | ? help  q quit`,
@@ -164,8 +167,9 @@ export function createTerminalView(parts: TerminalViewParts): TerminalView {
     },
     control: (sequence) => void stdout.write(sequence),
     state(next) {
-      state = stateText(next);
-      shortState = shortStateText(next);
+      link = next;
+      if (next.name === 'waiting') retryAt = clock.monotonic() + next.wait;
+      const state = stateText(next);
       // The time of the next attempt is not news.
       const news = next.name === 'waiting' ? `${next.name} ${next.reason}` : state;
       if (next.name === 'online') printed.clear();
@@ -247,8 +251,8 @@ function timeOfDay(epoch: number): string {
   return `${twoDigits(date.getHours())}:${twoDigits(date.getMinutes())}:${twoDigits(date.getSeconds())}`;
 }
 
-/** The state of the link in one short line. */
-function stateText(state: LinkState): string {
+/** The state of the link in one short line. `left` counts down to the next attempt, ms, where a key cuts it short. */
+function stateText(state: LinkState, left?: number): string {
   switch (state.name) {
     case 'unpaired':
       return `not paired${state.reason === undefined ? '' : `: the relay says "${printable(state.reason)}"`}`;
@@ -261,19 +265,23 @@ function stateText(state: LinkState): string {
       const security = pinned ? 'pinned TLS' : isSecure(url) ? 'TLS' : 'no TLS';
       return `online: ${authority(url)} (${routeWords(state.endpoint)}, ${security})`;
     }
-    case 'waiting': {
-      const time =
-        state.wait >= 60_000 ? `${Math.round(state.wait / 60_000)} min` : `${Math.ceil(state.wait / 1000)} s`;
-      return `offline: ${printable(state.reason)}; retrying in ${time}`;
-    }
+    case 'waiting':
+      return `offline: ${printable(state.reason)}; retrying in ${waitText(left ?? state.wait)}${left === undefined ? '' : ', r now'}`;
     case 'stopped':
       return 'stopped';
   }
 }
 
-/** `lan`, `Secure Link`, `offline`. */
-const shortStateText = (state: LinkState): string =>
-  state.name === 'online' ? printable(routeName(state.endpoint)) : state.name === 'waiting' ? 'offline' : state.name;
+const waitText = (wait: number): string =>
+  wait >= 60_000 ? `${Math.round(wait / 60_000)} min` : `${Math.ceil(wait / 1000)} s`;
+
+/** `lan`, `Secure Link`, `offline, 12 s`. */
+const shortStateText = (state: LinkState, left: number): string =>
+  state.name === 'online'
+    ? printable(routeName(state.endpoint))
+    : state.name === 'waiting'
+      ? `offline, r retries (${waitText(left)})`
+      : state.name;
 
 const routeWords = (endpoint: Endpoint): string =>
   endpoint.broker ? routeText(endpoint) : printable(routeName(endpoint));

@@ -1,6 +1,7 @@
 import { isLocalCaller, namesLoopbackAddress } from '../../lib/access/loopback.ts';
+import { isSecureTransport } from '../../lib/access/peer.ts';
 import type { Config } from '../../lib/config.ts';
-import { isHost } from '../../lib/kit/addresses.ts';
+import { isHost, isLoopbackName, splitUrl } from '../../lib/kit/addresses.ts';
 import { acceptedEncoding, type Encoding, type Page, type Pages } from '../../lib/web/pages.ts';
 import { isKnown } from '../../lib/web/ranges.ts';
 import { WebResponse } from '../../lib/web/response.ts';
@@ -30,9 +31,10 @@ const policy = (styleElements: string): string =>
 const COMMON = {
   'x-content-type-options': 'nosniff',
   'referrer-policy': 'no-referrer',
-  'cross-origin-opener-policy': 'same-origin',
   'cross-origin-resource-policy': 'same-origin',
 };
+/** Browsers ignore it over plain http, and report that as an error of the page. */
+const OPENER = { 'cross-origin-opener-policy': 'same-origin' };
 
 /** The headers of everything below each page. */
 const HEADERS: Readonly<Record<string, Record<string, string>>> = {
@@ -57,6 +59,8 @@ export interface PageParts {
   config: Pick<Config, 'serviceWorker'>;
   /** The client's `Accept-Encoding`, where a platform has replaced the header. */
   accepted?: string | null;
+  /** Whether the browser sees no secure context: plain http under a name that is not this machine's own. */
+  isPlain?: boolean;
 }
 
 /** The service worker of the app, and what removes it where it is turned off. */
@@ -66,7 +70,7 @@ const NO_WORKER = 'app/sw-off.js';
 /** The answer to a `GET` below a page; undefined for a path that is no file of it. */
 export async function pageResponse(
   request: Request,
-  { pages, config, accepted = request.headers.get('accept-encoding') }: PageParts,
+  { pages, config, accepted = request.headers.get('accept-encoding'), isPlain = false }: PageParts,
 ): Promise<Response | undefined> {
   const [path = ''] = pathOf(request.url).slice(1).split(/[?#]/, 1);
   const headers = HEADERS[path.split('/', 1)[0] ?? ''];
@@ -74,7 +78,7 @@ export async function pageResponse(
   // Without the slash, the relative addresses in the document would miss the page.
   if (!path.includes('/')) return redirect(`${path}/`);
   const page = await pages.find(path === WORKER && !config.serviceWorker ? NO_WORKER : path);
-  return page && fileResponse(request, page, acceptedEncoding(accepted), headers);
+  return page && fileResponse(request, page, acceptedEncoding(accepted), { ...headers, ...(!isPlain && OPENER) });
 }
 
 async function fileResponse(
@@ -128,8 +132,15 @@ export const serveApp: Handler = async (request, relay) => {
     const port = /:(\d+)$/.exec(host)?.[1];
     return redirect(`${protocol}//localhost${port ? `:${port}` : ''}${pathOf(request.url)}`);
   }
-  return (await pageResponse(request, relay)) ?? notFound(request);
+  return (await pageResponse(request, { ...relay, isPlain: isPlain(request) })) ?? notFound(request);
 };
+
+/** Whether the browser got here over plain http under a name that is not this machine's own. */
+function isPlain({ headers, peer }: RelayRequest): boolean {
+  // A proxy here may announce https to a relay that is not told to trust it otherwise.
+  if (peer.via !== 'direct' || isSecureTransport(peer, headers, true)) return false;
+  return !isLoopbackName(splitUrl(`http://${headers.get('host') ?? ''}`)?.host ?? '');
+}
 
 /** `GET /console/…`: the operator's page, for browsers on this host alone. */
 export const serveConsole: Handler = async (request, relay) => {

@@ -9,6 +9,8 @@ export const QUICK_FOR = 15_000;
 export const QUICK_WAIT = { min: 500, max: 2_000 };
 /** Connections that end in a row without having been steady, after which there are no quick attempts. */
 export const MAX_INTERRUPTIONS = 20;
+/** Quick attempts after the first 15 s while a person waits for the connection: about twelve minutes of them. */
+export const MAX_ATTENDED = 600;
 
 /**
  * How a connection or an attempt to make one ended. `restarting`: the other side said that it goes away for a moment
@@ -33,9 +35,16 @@ export interface Attempts {
   readonly interruptions: number;
   /** Monotonic milliseconds. */
   readonly quickUntil: number;
+  /** Quick attempts since the last connection because somebody waits. */
+  readonly attended: number;
 }
 
-export const NO_ATTEMPTS: Attempts = { failures: 0, interruptions: 0, quickUntil: Number.NEGATIVE_INFINITY };
+export const NO_ATTEMPTS: Attempts = {
+  failures: 0,
+  interruptions: 0,
+  quickUntil: Number.NEGATIVE_INFINITY,
+  attended: 0,
+};
 
 /** One end of a connection; `lasted` is in milliseconds, null when it was not made. */
 export interface Outcome {
@@ -52,20 +61,24 @@ export interface Retry {
 /**
  * The reconnect policy of every client (issue 23 §2.4): after a restart of the other side, or while nothing listens at a
  * host that has just answered, every 0.5 to 2 s for the first 15 s; else 1 s doubling to the longest wait. Both have
- * jitter, so that clients that lost the same host do not all return at once.
+ * jitter, so that clients that lost the same host do not all return at once. While a person looks at the client
+ * (`isAttended`) and nothing listens at the host, it goes on asking as often, so that it is back within 2 s.
  * @param random from [0, 1)
  */
 export function nextAttempt(
   before: Attempts,
   { ending, lasted }: Outcome,
-  { now, random }: { now: number; random: number },
+  { now, random, isAttended = false }: { now: number; random: number; isAttended?: boolean },
   pace: Pace,
 ): Retry {
   const attempts = lasted === null ? before : afterConnection(before, ending, lasted, now);
   if ((ending === 'restarting' || ending === 'refused') && now < attempts.quickUntil) {
     return { attempts, wait: between(QUICK_WAIT, random) };
   }
-  const { failures } = attempts;
+  const { failures, interruptions, attended } = attempts;
+  if (isAttended && ending === 'refused' && interruptions <= MAX_INTERRUPTIONS && attended < MAX_ATTENDED) {
+    return { attempts: { ...attempts, attended: attended + 1 }, wait: between(QUICK_WAIT, random) };
+  }
   // After too many interruptions there is no such window.
   const isUseful = lasted !== null && lasted >= USEFUL_AFTER && now < attempts.quickUntil;
   if (pace.afterBreak && ending === 'broken' && isUseful) return { attempts, wait: between(pace.afterBreak, random) };
@@ -75,9 +88,11 @@ export function nextAttempt(
 function afterConnection(before: Attempts, ending: Ending, lasted: number, now: number): Attempts {
   const isSteady = lasted >= STEADY_AFTER;
   const interruptions = isSteady ? 0 : before.interruptions + 1;
-  if (interruptions > MAX_INTERRUPTIONS) return { ...before, interruptions, quickUntil: NO_ATTEMPTS.quickUntil };
+  if (interruptions > MAX_INTERRUPTIONS) {
+    return { ...before, interruptions, quickUntil: NO_ATTEMPTS.quickUntil, attended: 0 };
+  }
   const isAnew = isSteady || ending === 'restarting' || (ending === 'broken' && lasted >= USEFUL_AFTER);
-  return { failures: isAnew ? 0 : before.failures, interruptions, quickUntil: now + QUICK_FOR };
+  return { failures: isAnew ? 0 : before.failures, interruptions, quickUntil: now + QUICK_FOR, attended: 0 };
 }
 
 const between = ({ min, max }: { min: number; max: number }, random: number): number =>

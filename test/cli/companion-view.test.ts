@@ -31,7 +31,7 @@ function createView(columns: number, questions: OpenQuestion[] = []) {
     const drawn = written.split('\u001b[J').at(-1) ?? '';
     return (drawn.split('[?7l')[1] ?? '').replace('\u001b[?7h\r', '').split('\r\n');
   };
-  return { view, footer, statusLine: () => footer().at(-1), written: () => written };
+  return { view, clock, footer, statusLine: () => footer().at(-1), written: () => written };
 }
 
 const question = (clock = createTestClock()): OpenQuestion => ({
@@ -58,6 +58,17 @@ describe('the status line', () => {
     [20, 'lan | master ON | 1'],
   ])('fits into a terminal of %i columns and shows what matters most', (columns, text) => {
     expect(createView(columns).statusLine()).toBe(text);
+  });
+
+  it.each([
+    [120, 'offline: nothing listens; retrying in 16 s, r now', 'offline: nothing listens; retrying in 4 s, r now'],
+    [60, 'offline, r retries (16 s)', 'offline, r retries (4 s)'],
+  ])('counts down to the next attempt on %i columns, which a key cuts short', (columns, first, later) => {
+    const { view, clock, statusLine } = createView(columns);
+    view.state({ name: 'waiting', reason: 'nothing listens', wait: 16_000, rateLimited: false });
+    expect(statusLine()).toContain(first);
+    clock.advance(12_000);
+    expect(statusLine()).toContain(later);
   });
 
   it.each([

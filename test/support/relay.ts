@@ -22,8 +22,11 @@ export interface Target {
   fetch(path: string, init?: RequestInit): Promise<Response>;
   /** Sends a request as the operator: from strict loopback on Node, with an operator token at the edge. */
   operator(path: string, init?: RequestInit): Promise<Response>;
-  /** Stops the relay and starts it again on the same state; at the edge without a shutdown. */
-  restart(): Promise<void>;
+  /**
+   * Stops the relay and starts it again on the same state; at the edge without a shutdown. `whileAway` runs while nothing
+   * listens (Node only).
+   */
+  restart(whileAway?: () => Promise<void>): Promise<void>;
   stop(): Promise<void>;
   /** A token of its operator (edge only). */
   operatorToken?: string;
@@ -71,8 +74,9 @@ export async function startNodeTarget({ env = {}, port = 0 }: TargetOptions = {}
     relay: running.relay,
     fetch: (path, init) => fetch(target.url + path, init),
     operator: (path, init) => fetch(target.url + path, init),
-    async restart() {
+    async restart(whileAway) {
       await running.stop();
+      await whileAway?.();
       running = await start();
       target.relay = running.relay;
       // `fetch` may still hold a connection to the stopped relay: spend its failure here.

@@ -261,8 +261,7 @@ describeInBrowser(
     it('§5: the settings name the one step to notifications', async () => {
       const relay = await startNodeTarget({ env: PLAIN });
       onTestFinished(() => relay.stop());
-      const { page, allow } = await open();
-      allow(/Cross-Origin-Opener-Policy/);
+      const { page } = await open();
       const code = randomCode();
       await registerCode(relay, code);
       await page.goto(`http://relay.test:${new URL(relay.url).port}/app/#code=${code}`);

@@ -222,8 +222,7 @@ describeInBrowser(
     });
 
     it('loads a file whole where there is no service worker, up to the limit', async () => {
-      const { page, allow } = await open();
-      allow(/Cross-Origin-Opener-Policy/);
+      const { page } = await open();
       const app = `http://relay.test:${port()}/app/`;
       await page.goto(`${app}#code=${await webCode(relay)}`);
       await page.getByLabel('I am testing on this machine').check();

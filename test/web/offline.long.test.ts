@@ -1,6 +1,7 @@
+import type { Page } from 'playwright-core';
 import { expect, it, onTestFinished } from 'vitest';
 import { connected, webCode } from '../support/app.ts';
-import { describeInBrowser, expectAccessible } from '../support/browser.ts';
+import { describeInBrowser, expectAccessible, smallTargets } from '../support/browser.ts';
 import { startFlakyProxy } from '../support/flaky-proxy.ts';
 import { TIMED } from '../support/limits.ts';
 import { startNodeTarget, type Target } from '../support/relay.ts';
@@ -94,5 +95,100 @@ describeInBrowser('the app without a relay (issue 17)', ({ open }) => {
     });
     const { lostAt, backAt } = (await times.jsonValue()) as { lostAt: number; backAt: number };
     expect(backAt - lostAt).toBeLessThan(1000);
+  });
+
+  /** Text of the chip in the header. */
+  const chip = (page: Page) => page.locator('header .chip-button').innerText();
+
+  it('issue 25 §3.7: knows at once that the browser is offline, and no screen says the opposite', async () => {
+    const { relay, port } = await start();
+    const proxy = await startFlakyProxy({ port, seed: 17, faults: ['none'] });
+    onTestFinished(() => proxy.close());
+    const { page, allow } = await open();
+    allow(/WebSocket|Failed to load resource|ERR_/);
+    await page.goto(`http://localhost:${proxy.port}/app/#code=${await newCode(relay)}`);
+    await connected(page);
+    await page.getByText('Running for').waitFor();
+    // The socket breaks without a word, as in a tunnel.
+    proxy.plan(['stall']);
+    proxy.strike('stall');
+    await page.evaluate(() => {
+      const seen: { atOnce?: string; lostAfter?: number } = {};
+      Object.assign(globalThis, { seen });
+      const header = document.querySelector('header .chip-button') as Element;
+      addEventListener('offline', () => {
+        const offlineAt = performance.now();
+        setTimeout(() => {
+          seen.atOnce = header.textContent;
+        });
+        new MutationObserver(() => {
+          if (/^Offline/.test(header.textContent)) seen.lostAfter ??= performance.now() - offlineAt;
+        }).observe(header, { subtree: true, childList: true, characterData: true });
+      });
+    });
+    await page.context().setOffline(true);
+    const seen = await page.waitForFunction(() => {
+      const { seen } = globalThis as unknown as { seen: { lostAfter?: number } };
+      return seen.lostAfter !== undefined && seen;
+    });
+    const { atOnce, lostAfter } = (await seen.jsonValue()) as { atOnce: string; lostAfter: number };
+    expect(atOnce).toBe('No answer yet');
+    expect(lostAfter).toBeLessThan(2_500);
+    await page.getByText(/Offline\. What you see is from/).waitFor();
+    expect(await page.getByText(/^Connected/).count()).toBe(0);
+    await expectAccessible(page);
+    expect(await smallTargets(page)).toEqual([]);
+  });
+
+  it('issue 25 §3.7: counts from the loss, and is back within two seconds of the return, however long it was away', async () => {
+    const { relay, app } = await start();
+    const { page, allow } = await open();
+    allow(/WebSocket|Failed to load resource|ERR_/);
+    await page.clock.install();
+    await page.goto(`${app}#code=${await newCode(relay)}`);
+    await connected(page);
+    const pass = async (seconds: number) => {
+      for (let passed = 0; passed < seconds; passed++) await page.clock.runFor(1_000);
+    };
+    // The last echo is as old as it can be.
+    await pass(14);
+    await relay.restart(async () => {
+      await expect.poll(() => chip(page)).toMatch(/^Offline for [012] s/);
+      await pass(90);
+      expect(await chip(page)).toMatch(/^Offline for (1|2) min/);
+    });
+    await page.clock.runFor(2_000);
+    await connected(page);
+  });
+
+  it('issue 25 §3.7: counts down to the next attempt where that is far off, which a tap cuts short', async () => {
+    const { relay, port } = await start();
+    const proxy = await startFlakyProxy({ port, seed: 17, faults: ['none'] });
+    onTestFinished(() => proxy.close());
+    const { page, allow } = await open();
+    allow(/WebSocket|Failed to load resource|ERR_/);
+    await page.clock.install();
+    await page.goto(`http://localhost:${proxy.port}/app/#code=${await newCode(relay)}`);
+    await connected(page);
+    // Something listens, so that the page does not ask as often as after a refusal.
+    proxy.plan(['cut']);
+    proxy.strike('cut');
+    await expect
+      .poll(async () => {
+        await page.clock.runFor(1_000);
+        return chip(page);
+      })
+      .toMatch(/Next try in (\d\d|[6-9]) s/);
+    const left = async () => Number(/in (\d+) s/.exec(await chip(page))?.[1]);
+    const before = await left();
+    await expect
+      .poll(async () => {
+        await page.clock.runFor(1_000);
+        return left();
+      })
+      .toBeLessThan(before);
+    proxy.plan(['none']);
+    await page.getByRole('button', { name: /^Offline/ }).click();
+    await connected(page);
   });
 });

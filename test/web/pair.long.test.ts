@@ -103,9 +103,7 @@ describeInBrowser(
     });
 
     it('asks over plain http once why that is in order, before the code of a link is used', async () => {
-      const { page, allow } = await open();
-      // Such an address gets no isolation, which the browser says each time.
-      allow(/Cross-Origin-Opener-Policy/);
+      const { page } = await open();
       await page.goto(`${app('relay.test')}#code=${await newCode()}`);
       await page.getByText('This page is not encrypted').waitFor();
       expect(page.url()).toBe(app('relay.test'));

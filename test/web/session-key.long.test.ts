@@ -226,8 +226,7 @@ describeInBrowser(
     });
 
     it('plain http has no key, and says so', async () => {
-      const { page, allow } = await open();
-      allow(/Cross-Origin-Opener-Policy/);
+      const { page } = await open();
       await page.goto(`${app('relay.test')}#code=${await newCode()}`);
       await page.getByLabel('I am connected through a VPN').check();
       await page.getByRole('button', { name: 'Continue without encryption' }).click();

@@ -228,8 +228,7 @@ describeInBrowser(
     });
 
     it('§8: over plain http without a VPN, 7 days are preselected; the consent can be taken back', async () => {
-      const { page, allow } = await open();
-      allow(/Cross-Origin-Opener-Policy/);
+      const { page } = await open();
       await page.goto(`${app('relay.test')}#code=${await newCode()}`);
       await page.getByLabel('I am at home, in my own network').check();
       await page.getByRole('button', { name: 'Continue without encryption' }).click();

@@ -41,9 +41,7 @@ describeInBrowser(
     });
 
     async function openVoice(host = 'localhost', options: PageOptions = {}, target = relay) {
-      const { page, allow } = await open(options);
-      // Over plain http, browsers say that they ignore the header.
-      allow(/Cross-Origin-Opener-Policy/);
+      const { page } = await open(options);
       const app = `${target.url.replace('127.0.0.1', host)}/app/`;
       const code = await webCode(target);
       await page.goto(`${app}#code=${code}`);

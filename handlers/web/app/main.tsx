@@ -60,6 +60,7 @@ async function main(): Promise<void> {
     },
     renew: ({ authorization, dpop }, response) =>
       session.renew(authorization?.slice('Bearer '.length) ?? null, { response, proof: dpop }),
+    onSilence: () => session.suspect(),
   });
   renewForWorker((used) => session.renew(used));
   const worker = registerWorker();

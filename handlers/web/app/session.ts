@@ -26,6 +26,12 @@ const ECHO_TIMEOUT = 10_000;
 const FIRST_ECHO_TIMEOUT = 4_000;
 /** Without a proof for this long, a connection is never shown as good (contract 09 §2). */
 export const PROOF_LIFE = 45_000;
+/** For an echo after the browser has said that it is offline, which says nothing about a relay on this machine. */
+const DOUBT_TIMEOUT = 1_000;
+/** A live connection is heard from more often than this: after a longer silence, it was lost when the silence began. */
+const MAX_SILENCE = 10_000;
+/** A tap or a key does not cut a shorter wait than this. */
+const SHORT_WAIT = 1_000;
 /** For new credentials after a 401. */
 const RENEW_TIMEOUT = 10_000;
 
@@ -70,6 +76,15 @@ export type Session = ReturnType<typeof createSession>;
 export function createSession({ store, base, deviceName }: SessionParts) {
   const state = signal<LinkState>({ name: 'unpaired' });
   const proof = signal<Proof | null>(null);
+  /** Since when there is no connection, epoch ms; null before the first one, and while there is one. */
+  const lostAt = signal<number | null>(null);
+  /** Whether an attempt has failed, or a connection was lost, until there is one again. */
+  const isAway = signal(false);
+  /** When the next attempt begins, epoch ms; of meaning in the state `waiting` alone. */
+  const retryAt = signal(0);
+  /** Whether the browser has said that it is offline, and the relay nothing since. */
+  const isDoubted = signal(false);
+  let heardAt = 0;
   /** The last message of the relay for people, such as an expired grant. */
   const notice = signal('');
   /** The relay's freeze, as last heard. */
@@ -109,11 +124,22 @@ export function createSession({ store, base, deviceName }: SessionParts) {
       onNotice: (text) => {
         notice.value = text;
       },
+      isAttended: () => document.visibilityState === 'visible',
     });
     return made;
   }
 
   function report(next: LinkState): void {
+    const before = state.peek().name;
+    if (next.name === 'online') {
+      heardAt = Date.now();
+      lostAt.value = null;
+      isDoubted.value = false;
+    } else if (before === 'online') lost();
+    if (next.name === 'waiting') {
+      retryAt.value = Date.now() + next.wait;
+      isAway.value = true;
+    } else if (next.name !== 'connecting' && next.name !== 'authenticating') isAway.value = false;
     state.value = next;
     if (next.name === 'online') profiles.value = readProfiles(next.relay.profiles);
     if (next.name === 'unpaired') {
@@ -124,10 +150,18 @@ export function createSession({ store, base, deviceName }: SessionParts) {
     if (next.name === 'unpaired' && store.current.value) queueMicrotask(() => link.start());
   }
 
+  function lost(): void {
+    const now = Date.now();
+    lostAt.value = now - heardAt > MAX_SILENCE || isDoubted.peek() ? heardAt : now;
+    isDoubted.value = false;
+    isAway.value = true;
+  }
+
   /** Starts with a new link: the old connection is given up whatever state it is in. */
   function reconnect(): void {
     const old = link;
     link = makeLink();
+    if (state.peek().name === 'online') lost();
     void old.stop();
     link.start();
   }
@@ -143,11 +177,28 @@ export function createSession({ store, base, deviceName }: SessionParts) {
   system.onMessage(({ type, payload }) => {
     if (type === 'frozen') freeze.value = readFreeze(payload);
   });
+  for (const port of ports.values()) {
+    port.onMessage(() => {
+      heardAt = Date.now();
+      isDoubted.value = false;
+    });
+  }
   const stopEchoes = watchEchoes(system, proof, () => reconnect());
 
   function resume(): void {
     if (state.value.name === 'waiting') link.start();
     else if (state.value.name === 'online') system.wake();
+  }
+  /** The browser knows that there is no network before any echo is missed. */
+  function doubt(): void {
+    if (state.value.name !== 'online') return;
+    isDoubted.value = true;
+    system.wake(DOUBT_TIMEOUT);
+  }
+  /** Somebody is here, and waits: any key or tap cuts a wait short, unless the relay has asked for it. */
+  function hurry(): void {
+    const now = state.value;
+    if (now.name === 'waiting' && !now.rateLimited && retryAt.value - Date.now() > SHORT_WAIT) link.start();
   }
   const onShown = () => {
     if (document.visibilityState === 'visible') resume();
@@ -158,6 +209,9 @@ export function createSession({ store, base, deviceName }: SessionParts) {
     if (pairing && pairing !== found && state.peek().name === 'unpaired') queueMicrotask(() => link.start());
   });
   addEventListener('online', resume);
+  addEventListener('offline', doubt);
+  addEventListener('pointerdown', hurry);
+  addEventListener('keydown', hurry);
   document.addEventListener('visibilitychange', onShown);
 
   /** Resolves when the link has settled: online, or not to be so for now. */
@@ -192,7 +246,14 @@ export function createSession({ store, base, deviceName }: SessionParts) {
     relayVersion: computed(() => store.current.value?.server_version),
     /** The agent's profiles, as the relay last listed them (contract 07 §1.2). */
     profiles: profiles as ReadonlySignal<readonly ProfileRow[]>,
-    isOnline: computed(() => state.value.name === 'online'),
+    isOnline: computed(() => state.value.name === 'online' && !isDoubted.value),
+    isAway: isAway as ReadonlySignal<boolean>,
+    lostAt: lostAt as ReadonlySignal<number | null>,
+    retryAt: retryAt as ReadonlySignal<number>,
+    /** After a request that got no answer: asks for an echo at once. */
+    suspect(): void {
+      if (state.value.name === 'online') system.wake();
+    },
     port: (name: ChannelName): Port => ports.get(name) as Port,
     token: (): string | null => store.current.value?.session_token ?? null,
 
@@ -229,6 +290,7 @@ export function createSession({ store, base, deviceName }: SessionParts) {
       if (end.name === 'online') return { kind: 'paired' };
       void link.stop();
       link = makeLink();
+      isAway.value = false;
       state.value = { name: 'unpaired' };
       // A bad code says nothing about the pairing that there was.
       if (store.current.value) link.start();
@@ -284,11 +346,15 @@ export function createSession({ store, base, deviceName }: SessionParts) {
       link = makeLink();
       void old.stop();
       await store.clear();
+      isAway.value = false;
       state.value = { name: 'unpaired' };
     },
 
     close(): void {
       removeEventListener('online', resume);
+      removeEventListener('offline', doubt);
+      removeEventListener('pointerdown', hurry);
+      removeEventListener('keydown', hurry);
       document.removeEventListener('visibilitychange', onShown);
       stopEchoes();
       stopFollowing();
@@ -339,8 +405,8 @@ function createPort() {
 
   return {
     channel,
-    /** Asks for an echo now. */
-    wake: () => {},
+    /** Asks for an echo now, with `timeout` ms for it. */
+    wake: (_timeout?: number) => {},
     send(type: string, payload: Payload, id?: string): boolean {
       sendNow?.(type, payload, id);
       return sendNow !== null;
@@ -398,10 +464,10 @@ function watchEchoes(port: ReturnType<typeof createPort>, proof: { value: Proof 
       pending = '';
     };
   });
-  port.wake = () => {
+  port.wake = (timeout = FIRST_ECHO_TIMEOUT) => {
     cancelTimeout();
     pending = '';
-    ask(FIRST_ECHO_TIMEOUT);
+    ask(timeout);
   };
   return () => {
     stopMessages();

@@ -4,25 +4,39 @@ import { useT } from '../shared/i18n.ts';
 import { useApp } from './context.ts';
 import { PROOF_LIFE } from './session.ts';
 
-/** Whether the relay answers, and how fast: good only with an echo of the last 45 seconds. */
+/** Whether the relay answers, and how fast. A tap asks it now, whatever the link waits for. */
 export function ConnectionChip() {
   const t = useT();
   const { session } = useApp();
-  const now = useNow();
+  return (
+    <button type="button" class="chip-button" title={t('Ask the relay now')} onClick={session.retry}>
+      <ConnectionState />
+    </button>
+  );
+}
+
+/** Good only with an echo of the last 45 seconds (contract 09 §2). Offline counts from the loss of the connection. */
+function ConnectionState() {
+  const t = useT();
+  const { session } = useApp();
+  const now = useNow().value;
   const state = session.state.value;
   const proof = session.proof.value;
-  switch (state.name) {
-    case 'online': {
-      if (!proof || now.value - proof.at > PROOF_LIFE) return <Chip tone="warn">{t('No answer yet')}</Chip>;
-      return <Chip tone="good">{t('Connected · {n} ms', { n: proof.roundTrip })}</Chip>;
-    }
-    case 'connecting':
-    case 'authenticating':
-      return <Chip>{t('Connecting')}</Chip>;
-    case 'waiting':
-      if (!proof) return <Chip tone="bad">{t('Offline')}</Chip>;
-      return <Chip tone="bad">{t('Offline for {age}', { age: ageText(now.value - proof.at, t) })}</Chip>;
-    default:
-      return <Chip>{t('Not paired')}</Chip>;
+  const lostAt = session.lostAt.value;
+  if (state.name === 'online') {
+    const isGood = session.isOnline.value && proof !== null && now - proof.at <= PROOF_LIFE;
+    if (!isGood) return <Chip tone="warn">{t('No answer yet')}</Chip>;
+    return <Chip tone="good">{t('Connected · {n} ms', { n: proof.roundTrip })}</Chip>;
   }
+  if (state.name === 'unpaired' || state.name === 'stopped') return <Chip>{t('Not paired')}</Chip>;
+  if (!session.isAway.value) return <Chip>{t('Connecting')}</Chip>;
+  const left = state.name === 'waiting' ? session.retryAt.value - now : 0;
+  return (
+    <>
+      <Chip tone="bad">
+        {lostAt === null ? t('Offline') : t('Offline for {age}', { age: ageText(now - lostAt, t) })}
+      </Chip>
+      {left > 2000 && <span class="small soft">{t('Next try in {age}', { age: ageText(left, t) })}</span>}
+    </>
+  );
 }

@@ -11,13 +11,17 @@ export function ageText(milliseconds: number, t: I18n['t']): string {
   return t('{n} d', { n: Math.round(seconds / 86_400) });
 }
 
-/** A moment for people: the time of today, else with its date. */
+/** A moment for people: the time of today, else with its date, and with the year unless that is this one. */
 export function timeText(epochMs: number, language: string, now = Date.now()): string {
-  const isToday = new Date(epochMs).toDateString() === new Date(now).toDateString();
-  const time = { hour: '2-digit', minute: '2-digit' } as const;
-  return new Intl.DateTimeFormat(language, isToday ? time : { ...time, day: 'numeric', month: 'short' }).format(
-    epochMs,
-  );
+  const [then, today] = [new Date(epochMs), new Date(now)];
+  const isToday = then.toDateString() === today.toDateString();
+  const isThisYear = then.getFullYear() === today.getFullYear();
+  return new Intl.DateTimeFormat(language, {
+    hour: '2-digit',
+    minute: '2-digit',
+    ...(!isToday && { day: 'numeric', month: 'short' }),
+    ...(!isThisYear && { year: 'numeric' }),
+  }).format(then);
 }
 
 /** Bytes in the unit that fits. */

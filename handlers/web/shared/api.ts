@@ -42,12 +42,14 @@ export interface ApiParts {
   credentials(request: CallerRequest): Record<string, string> | Promise<Record<string, string>>;
   /** Called after a 401 with the headers that were sent. True when there are new ones, with which it is sent again. */
   renew?(used: Record<string, string>, response: Response): Promise<boolean>;
+  /** A request got no answer. */
+  onSilence?(): void;
 }
 
 export type Api = ReturnType<typeof createApi>;
 
 /** Calls the relay's routes. Paths are relative to its address: `sessions`, not `/sessions`. */
-export function createApi({ base, credentials, renew }: ApiParts) {
+export function createApi({ base, credentials, renew, onSilence }: ApiParts) {
   async function send(
     path: string,
     { method = 'GET', body, raw, headers, signal, onProgress }: ApiRequest,
@@ -68,6 +70,7 @@ export function createApi({ base, credentials, renew }: ApiParts) {
       return await (onProgress ? upload(url, init, onProgress) : fetch(url, init));
     } catch (error) {
       if (signal?.aborted) throw error;
+      onSilence?.();
       throw new ApiError('The relay does not answer.', 0);
     }
   }

@@ -1,4 +1,5 @@
 import { type ReadonlySignal, signal } from '@preact/signals';
+import { useEffect } from 'preact/hooks';
 import { createRequired } from './context.ts';
 
 /** Where the page is: `#/chat/abc?tools=off` is screen `chat`, argument `abc`. */
@@ -14,6 +15,8 @@ export type Router = ReturnType<typeof createRouter>;
 /** The place in the fragment of the address: pages lie below any path, and their server never sees a fragment. */
 export function createRouter(home: string) {
   const place = signal(read());
+  /** Name of what the screen shows, such as that of a thread. */
+  const title = signal('');
 
   function read(): Place {
     const [path = '', query = ''] = location.hash.replace(/^#\/?/, '').split('?', 2) as [string, string?];
@@ -27,6 +30,7 @@ export function createRouter(home: string) {
 
   return {
     place: place as ReadonlySignal<Place>,
+    title,
     /** Goes to a screen; `replace` leaves no entry to go back to. */
     go(screen: string, argument = '', { replace = false } = {}): void {
       const target = hrefOf(screen, argument);
@@ -50,3 +54,14 @@ function decode(text: string): string {
 }
 
 export const [ProvideRouter, useRouter] = createRequired<Router>('The router');
+
+/** Names in the title of the page what a screen shows, while it does. */
+export function useTitle(name: string): void {
+  const { title } = useRouter();
+  useEffect(() => {
+    title.value = name;
+    return () => {
+      title.value = '';
+    };
+  }, [title, name]);
+}

@@ -1,7 +1,8 @@
 import { type ReadonlySignal, useSignal } from '@preact/signals';
 import type { ComponentChildren, ComponentType } from 'preact';
-import { useEffect, useRef } from 'preact/hooks';
+import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
 import { Button, Empty, Loading, ToastList } from './components.tsx';
+import { keepFocus } from './focus.ts';
 import { useT } from './i18n.ts';
 import { Icon, type IconName } from './icons.tsx';
 import { hrefOf, useRouter } from './router.ts';
@@ -38,27 +39,46 @@ export interface ShellProps {
 /** The frame of a page: title, state, navigation, and the screen that the address names. */
 export function Shell({ screens, banner, status, notices, badges = {} }: ShellProps) {
   const t = useT();
-  const { screen: name } = useRouter().place.value;
+  const router = useRouter();
+  const { screen: name, argument } = router.place.value;
   const current = screens.find(({ path }) => path === name) ?? screens[0];
+  const shell = useRef<HTMLDivElement>(null);
   const heading = useRef<HTMLHeadingElement>(null);
-  const isFirst = useRef(true);
+  /** The place before this one. */
+  const left = useRef<Record<'path' | 'argument', string>>(undefined);
   const title = current ? t(current.title) : '';
+  const path = current?.path ?? '';
+  const shown = router.title.value;
 
-  // Keyboards and screen readers go on where the new screen begins.
   useEffect(() => {
-    document.title = `${title} · svc`;
-    if (!isFirst.current) heading.current?.focus();
-    isFirst.current = false;
-  }, [title]);
+    document.title = [shown, title, 'svc'].filter((part) => part !== '').join(' · ');
+  }, [shown, title]);
+
+  // Keyboards and screen readers go on where the new screen begins, and after a way back at the row that led there.
+  useLayoutEffect(() => {
+    if (left.current && left.current.path !== path) heading.current?.focus();
+    return () => {
+      left.current = { path, argument };
+    };
+  }, [path, argument]);
+  useEffect(() => {
+    const root = shell.current;
+    if (!root) return undefined;
+    return keepFocus(root, () => {
+      const row = left.current && `main a[href="${hrefOf(left.current.path, left.current.argument)}"]`;
+      return (row !== undefined && root.querySelector<HTMLElement>(row)) || heading.current;
+    });
+  }, []);
 
   return (
-    <div class="shell">
+    <div class="shell" ref={shell}>
       <header>
         {banner}
         <h1 ref={heading} tabIndex={-1}>
           {title}
         </h1>
         {status}
+        <ToastList />
       </header>
       <nav aria-label={t('Screens')}>
         {screens
@@ -84,7 +104,6 @@ export function Shell({ screens, banner, status, notices, badges = {} }: ShellPr
         {notices}
         {current && <Lazy key={current.path} screen={current} />}
       </main>
-      <ToastList />
     </div>
   );
 }

@@ -48,6 +48,8 @@ export interface LinkParts {
   offer?: PairingOffer;
   /** From [0, 1), for jitter. */
   random?: () => number;
+  /** Whether a person waits for the relay, which is then asked every two seconds while nothing listens there. */
+  isAttended?(): boolean;
   onState?(state: LinkState): void;
   onCommand?(command: PhoneCommand): void;
   onAnswer?(answered: AnsweredCommand): void;
@@ -98,7 +100,13 @@ export function createLink(parts: LinkParts): Link {
   let notice = '';
 
   function dispatch(event: LinkEvent): void {
-    const facts = { now: clock.monotonic(), epoch: seconds(clock), random: random(), pairing: store.pairing() };
+    const facts = {
+      now: clock.monotonic(),
+      epoch: seconds(clock),
+      random: random(),
+      pairing: store.pairing(),
+      isAttended: parts.isAttended?.(),
+    };
     const step = transition(machine, event, facts);
     machine = step.machine;
     for (const effect of step.effects) {

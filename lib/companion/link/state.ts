@@ -123,6 +123,8 @@ export interface LinkFacts {
   random: number;
   /** As stored now. */
   pairing: Pairing | null;
+  /** Whether a person looks at this device, and waits for the relay. */
+  isAttended?: boolean;
 }
 
 export interface Step {
@@ -411,8 +413,11 @@ function connect(
 }
 
 /** What another endpoint does says nothing about the relay that was there a moment ago. */
-const withEnding = (machine: LinkMachine, endpoint: Endpoint, end: SocketEnd): LinkMachine =>
-  endpointId(endpoint) === machine.lastOnline ? { ...machine, ending: endingOf(end) } : machine;
+function withEnding(machine: LinkMachine, endpoint: Endpoint, end: SocketEnd): LinkMachine {
+  const { lastOnline, round } = machine;
+  const isTheRelay = lastOnline === null ? round.length === 1 : endpointId(endpoint) === lastOnline;
+  return isTheRelay ? { ...machine, ending: endingOf(end) } : machine;
+}
 
 function lost(
   machine: LinkMachine,

@@ -5,6 +5,7 @@ import {
   backoff,
   type Ending,
   endingOf,
+  MAX_ATTENDED,
   MAX_INTERRUPTIONS,
   NO_ATTEMPTS,
   nextAttempt,
@@ -22,7 +23,7 @@ const ending = fc.constantFrom<Ending>('restarting', 'refused', 'broken', 'other
 /** A server that is up or down, and a client that keeps connecting to it: when the client was online. */
 function simulate(
   isUp: (at: number) => boolean,
-  { until, lost, random }: { until: number; lost: Ending; random(): number },
+  { until, lost, random, isAttended }: { until: number; lost: Ending; random(): number; isAttended?: boolean },
 ) {
   const clock = createTestClock();
   const start = clock.monotonic();
@@ -32,7 +33,8 @@ function simulate(
   let attempts: Attempts = NO_ATTEMPTS;
   let since: number | null = null;
   const plan = (ending: Ending, lasted: number | null) => {
-    const next = nextAttempt(attempts, { ending, lasted }, { now: clock.monotonic(), random: random() }, PACE);
+    const facts = { now: clock.monotonic(), random: random(), isAttended };
+    const next = nextAttempt(attempts, { ending, lasted }, facts, PACE);
     attempts = next.attempts;
     clock.after(next.wait, dial);
   };
@@ -93,6 +95,25 @@ describe('the reconnect policy (issue 23 §2.4)', () => {
     expect(quick.length).toBe(29);
     const waits = after.slice(quick.length).map((at, index, all) => at - (all[index - 1] ?? Number.NaN));
     expect(waits.slice(1, 7)).toEqual([1_000, 2_000, 4_000, 8_000, 16_000, 30_000]);
+  });
+
+  it('issue 25 §3.7: is back within two seconds of the return while somebody waits, and not for ever so quick', () => {
+    const down = { from: 60_000, to: 400_000 };
+    const isUp = (at: number) => at < down.from || at >= down.to;
+    const run = (isAttended: boolean) =>
+      simulate(isUp, { until: 450_000, lost: 'broken', random: () => 0.999, isAttended });
+    const back = ({ online }: { online: number[] }) => (online.find((at) => at >= down.to) ?? 0) - down.to;
+    expect(back(run(true))).toBeLessThanOrEqual(QUICK_WAIT.max);
+    expect(back(run(false))).toBeGreaterThan(QUICK_WAIT.max);
+    const { tries } = simulate((at) => at < 60_000, {
+      until: 3_600_000,
+      lost: 'broken',
+      random: () => 0.999,
+      isAttended: true,
+    });
+    const waits = tries.map((at, index) => at - (tries[index - 1] ?? 0));
+    expect(Math.max(...waits.slice(3, MAX_ATTENDED))).toBeLessThanOrEqual(QUICK_WAIT.max);
+    expect(waits.at(-1)).toBeGreaterThan(20_000);
   });
 
   it('never waits outside its bounds, and quickly only for a restart or a refusal within 15 s of a connection', () => {

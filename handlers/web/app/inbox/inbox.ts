@@ -84,9 +84,12 @@ export function createInbox({ session, api, base, keep, onSeen }: InboxParts) {
     const arrived = new Set(changes.filter(({ kind }) => kind === 'reply').map(({ id }) => id));
     if (waiting.value.some(({ message_id }) => arrived.has(message_id))) void settle(arrived);
     cancelKeep();
-    cancelKeep = systemClock.after(KEEP_AFTER, () => {
-      void keep.change('items', () => ({ known, items: ordered.value }));
-    });
+    cancelKeep = systemClock.after(KEEP_AFTER, keepItems);
+  }
+
+  function keepItems(): void {
+    cancelKeep();
+    void keep.change('items', () => ({ known, items: ordered.value }));
   }
 
   /** Reads the history from where it was left. Calls while it runs make it run once more. */
@@ -254,6 +257,8 @@ export function createInbox({ session, api, base, keep, onSeen }: InboxParts) {
         if (!port.send('proactive.shown', { message_id: item.id })) return;
       }
       put(fresh);
+      // Nobody else knows that they were seen, and the page may be closed now.
+      if (fresh.some(isTooLate)) keepItems();
       const shown = fresh.map(({ id }) => id);
       channel.postMessage({ name: 'shown', ids: shown } satisfies InboxNews);
     },

@@ -5,7 +5,7 @@ import { Button, Empty, useToast } from '../../shared/components.tsx';
 import { useI18n } from '../../shared/i18n.ts';
 import { Icon } from '../../shared/icons.tsx';
 import { messageOf } from '../../shared/load.tsx';
-import { hrefOf, useRouter } from '../../shared/router.ts';
+import { hrefOf, useRouter, useTitle } from '../../shared/router.ts';
 import { useApp } from '../context.ts';
 import { TextWithMedia } from '../media/text.tsx';
 import { HOME_THREAD, type Item, isUnread, type Late } from './items.ts';
@@ -31,6 +31,8 @@ export function ThreadView({ thread }: { thread: string }) {
   const answered = useMemo(() => new Set(inbox.waiting.value.map(({ reply_to }) => reply_to)), [inbox.waiting.value]);
   const chatId = items.findLast((item) => item.chatId !== null)?.chatId ?? (thread === HOME_THREAD ? null : thread);
   const list = useRef<HTMLOListElement>(null);
+  const name = nameOf(row ?? { id: thread, title: null });
+  useTitle(name);
   useSight(list, items);
   useScroll(list, items.length + waiting.length);
   return (
@@ -39,7 +41,7 @@ export function ThreadView({ thread }: { thread: string }) {
         <a class="button plain icon-only" href={hrefOf('inbox')} aria-label={t('All threads')}>
           <Icon name="back" />
         </a>
-        <h2 class="cut">{nameOf(row ?? { id: thread, title: null })}</h2>
+        <h2 class="cut">{name}</h2>
       </div>
       {items.length + waiting.length === 0 && <Empty icon="chat">{t('Nothing was said here yet.')}</Empty>}
       <ol class="bubbles" ref={list} aria-label={t('Messages')} aria-live="polite" aria-relevant="additions">

@@ -1,11 +1,15 @@
 import { Icon } from '../../shared/icons.tsx';
+import { useTitle } from '../../shared/router.ts';
 
-/** The title of a place below the list, with the way back. */
-export const BackLink = ({ href, label, title }: { href: string; label: string; title: string }) => (
-  <div class="row line">
-    <a class="button plain icon-only" href={href} aria-label={label} title={label}>
-      <Icon name="back" />
-    </a>
-    <h2 class="grow">{title}</h2>
-  </div>
-);
+/** The title of a place below the list, which that of the page names too, with the way back. */
+export function BackLink({ href, label, title }: { href: string; label: string; title: string }) {
+  useTitle(title);
+  return (
+    <div class="row line">
+      <a class="button plain icon-only" href={href} aria-label={label} title={label}>
+        <Icon name="back" />
+      </a>
+      <h2 class="grow">{title}</h2>
+    </div>
+  );
+}

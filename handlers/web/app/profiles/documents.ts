@@ -85,8 +85,8 @@ function documentsOf(api: Api, keep: Keep) {
 
     /** The picture of a profile; null where it has none. */
     async avatar(profile: string, signal?: AbortSignal): Promise<Blob | null> {
-      const response = await api.fetchRaw(`${pathOf(profile)}/avatar`, { signal });
-      return response.ok ? response.blob() : null;
+      const response = await api.fetchRaw(`${pathOf(profile)}/avatar?missing=204`, { signal });
+      return response.status === 200 ? response.blob() : null;
     },
 
     /**

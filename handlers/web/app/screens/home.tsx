@@ -8,7 +8,6 @@ import { useApp } from '../context.ts';
 import { offered } from '../offered.ts';
 import { createOverview, type Overview } from '../overview.ts';
 import { screens } from '../screens.ts';
-import { ConnectionChip } from '../status.tsx';
 import { TierNotice } from '../tier.tsx';
 
 /** The state of the connection, and what waits. */
@@ -23,7 +22,7 @@ export default function Home() {
   return (
     <div class="screen">
       <Introduction />
-      {session.state.value.name === 'waiting' && (
+      {session.isAway.value && (
         <Notice
           tone="bad"
           action={
@@ -37,10 +36,11 @@ export default function Home() {
             : t('The relay does not answer.')}
         </Notice>
       )}
-      <div class="row">
-        <ConnectionChip />
-        {isOnline && state && <AgentChip state={state} />}
-      </div>
+      {isOnline && state && (
+        <div class="row">
+          <AgentChip state={state} />
+        </div>
+      )}
       {state ? <Counts state={state} /> : isOnline && <Loading />}
       {state && (
         <section class="card" aria-labelledby="about-relay">

@@ -59,7 +59,7 @@ function ThreadList() {
             <ThreadRow key={thread.id} thread={thread} />
           ))}
         </ul>
-      ) : !inbox.isLoaded.value && session.state.value.name !== 'waiting' ? (
+      ) : !inbox.isLoaded.value && !session.isAway.value ? (
         <Loading />
       ) : (
         <Empty

@@ -10,6 +10,13 @@ export default {
     '配对码由六个字母和数字组成。',
   ],
   Appearance: ['Darstellung', 'Apariencia', '表示', 'Aparência', '外观'],
+  'Ask the relay now': [
+    'Das Relay jetzt fragen',
+    'Preguntar ahora al relay',
+    '今すぐリレーに確認',
+    'Perguntar ao relay agora',
+    '立即询问中继',
+  ],
   'As the browser': ['Wie der Browser', 'Como el navegador', 'ブラウザーに合わせる', 'Como o navegador', '跟随浏览器'],
   'As the system': ['Wie das System', 'Como el sistema', 'システムに合わせる', 'Como o sistema', '跟随系统'],
   'Connected · {n} ms': [
@@ -66,6 +73,13 @@ export default {
     '次の試行まで {time}。',
     'Próxima tentativa em {time}.',
     '{time}后再次尝试。',
+  ],
+  'Next try in {age}': [
+    'Nächster Versuch in {age}',
+    'Próximo intento en {age}',
+    '{age}後に再試行',
+    'Próxima tentativa em {age}',
+    '{age}后重试',
   ],
   'No answer yet': [
     'Noch keine Antwort',

@@ -1,0 +1,171 @@
+import type { Page } from 'playwright-core';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { appOf, pairPage } from '../support/app.ts';
+import { describeInBrowser, expectUsable } from '../support/browser.ts';
+import { put } from '../support/profiles.ts';
+import { pair, post, startNodeTarget, type Target } from '../support/relay.ts';
+
+const asTool = { 'x-svc-operator': '1' };
+
+/** What was found in the pages outside chat and terminal (issue 25 §3). */
+describeInBrowser('findings in the pages (issue 25 §3)', ({ open }) => {
+  let relay: Target;
+  beforeAll(async () => {
+    relay = await startNodeTarget();
+    await put(relay, { 'config.yaml': 'description: The one at home\n', 'SOUL.md': 'Kind and brief.\n' });
+    // Profiles are looked for at a start.
+    await relay.restart();
+  });
+  afterAll(() => relay?.stop());
+
+  const say = async (body: Record<string, unknown>) => {
+    const response = await relay.operator('/phone/message', { ...post(body), headers: asTool });
+    expect(response.status).toBe(200);
+  };
+
+  it('4: a message that came too late is unread until it is seen here, and says so', async () => {
+    // Nobody is there to take them, and the queue holds fifty.
+    for (let n = 0; n <= 50; n++) await say({ text: `n${n}`, chat_id: n === 0 ? 'late' : 'crowd' });
+    const { page } = await open();
+    await pairPage(page, relay);
+    await page.getByRole('link', { name: /unread messages/ }).click();
+    await page.getByRole('link', { name: /late/ }).getByText('unread').waitFor({ state: 'attached' });
+    await page.getByRole('link', { name: /late/ }).click();
+    await page.getByText('Came too late').waitFor();
+    await page.getByRole('link', { name: 'All threads' }).click();
+    await expect.poll(() => page.getByRole('link', { name: /late/ }).getByText('unread').count()).toBe(0);
+    // It stays read after a reload, though the relay knows of no such state.
+    await page.reload();
+    await page.getByRole('link', { name: /late/ }).waitFor();
+    expect(await page.getByRole('link', { name: /late/ }).getByText('unread').count()).toBe(0);
+  });
+
+  it('6: the focus never falls to the body, and the title names what is shown', async () => {
+    const { page } = await open({ device: 'desktop' });
+    await pairPage(page, relay);
+    const away = await pair(relay, { device: { device_name: 'Old phone', client_surface: 'android' } });
+    away.client.terminate();
+    const lost = () =>
+      page.evaluate(() => [document.body, null].includes(document.activeElement as HTMLElement | null));
+    const press = async (name: string | RegExp, role: 'link' | 'button' = 'link') => {
+      const target = page.getByRole(role, { name }).first();
+      await target.focus();
+      await page.keyboard.press('Enter');
+    };
+    const title = (text: string) => expect.poll(() => page.title()).toBe(text);
+
+    await press('Got it', 'button');
+    await expect.poll(() => page.getByRole('button', { name: 'Got it' }).count()).toBe(0);
+    await expect.poll(lost).toBe(false);
+    await say({ text: 'Shall I?', answers: ['Yes', 'No'], chat_id: 'focus', title: 'Permission' });
+    await press(/^Inbox/);
+    await title('Inbox · svc');
+    await press(/Permission/);
+    await title('Permission · Inbox · svc');
+    await expect.poll(lost).toBe(false);
+    await press('Yes', 'button');
+    await expect.poll(() => page.getByRole('button', { name: 'Yes' }).count()).toBe(0);
+    await expect.poll(lost).toBe(false);
+    await press('All threads');
+    await title('Inbox · svc');
+    await expect.poll(() => page.evaluate(() => document.activeElement?.textContent)).toContain('Permission');
+    await page.getByLabel('Search messages').fill('Shall');
+    await press(/Shall I/);
+    await title('Permission · Inbox · svc');
+    await expect.poll(lost).toBe(false);
+
+    await press('Profiles');
+    await press(/default/);
+    await title('default · Profiles · svc');
+    await press(/SOUL/);
+    await title('SOUL.md · Profiles · svc');
+    await expect.poll(lost).toBe(false);
+    await page.getByRole('textbox').fill('Kind, brief and awake.');
+    await press('Save', 'button');
+    await page.getByText('Saved.').waitFor();
+    await expect.poll(lost).toBe(false);
+
+    await press('Devices');
+    await page.getByRole('article', { name: 'Old phone' }).getByRole('button', { name: 'Revoke' }).focus();
+    await page.keyboard.press('Enter');
+    await page.getByRole('dialog').getByRole('button', { name: 'Revoke' }).focus();
+    await page.keyboard.press('Enter');
+    await expect.poll(() => page.getByRole('article', { name: 'Old phone' }).count()).toBe(0);
+    await expect.poll(lost).toBe(false);
+    await press('Freeze the agent on every device', 'button');
+    await page.getByText('Frozen: the agent can act on no device.').waitFor();
+    await expect.poll(lost).toBe(false);
+    await relay.operator('/relay/freeze', { method: 'DELETE', headers: asTool });
+  });
+
+  it('8: a toast covers neither what is typed in nor what is tapped', async () => {
+    for (const device of ['phone', 'desktop'] as const) {
+      const { page } = await open({ device });
+      await pairPage(page, relay);
+      await say({ text: 'Good morning', chat_id: device });
+      await page.goto(`${appOf(relay)}#/inbox/${device}`);
+      await page.locator('.bubble').waitFor();
+      await page.getByRole('button', { name: 'Freeze the agent' }).click();
+      const toast = page.locator('.toasts > *').first();
+      await toast.waitFor();
+      const box = async (locator: ReturnType<Page['locator']>) => {
+        const found = await locator.boundingBox();
+        if (!found) throw new Error('it is not shown');
+        return found;
+      };
+      const { y, height } = await box(toast);
+      for (const covered of [page.locator('.composer'), page.getByRole('navigation'), page.locator('.bubble').last()]) {
+        const other = await box(covered);
+        const isApart = y >= other.y + other.height || y + height <= other.y;
+        const isBeside = device === 'desktop' && other.x + other.width <= (await box(toast)).x;
+        expect(isApart || isBeside).toBe(true);
+      }
+      await relay.operator('/relay/freeze', { method: 'DELETE', headers: asTool });
+    }
+  });
+
+  it('8: an old message has its year, and one of this year none', async () => {
+    const { page } = await open();
+    await pairPage(page, relay, { policy: { ttl_seconds: 0 } });
+    await say({ text: 'An old one', chat_id: 'old' });
+    await page.goto(`${appOf(relay)}#/inbox/old`);
+    const time = page.locator('.bubble time').first();
+    await time.waitFor();
+    const year = String(new Date().getFullYear());
+    expect(await time.textContent()).not.toContain(year);
+    await page.clock.install({ time: Date.now() + 400 * 86_400_000 });
+    await page.reload();
+    await expect.poll(() => time.textContent()).toContain(year);
+  });
+
+  it('8: the header fits into 195 pixels', async () => {
+    const { page } = await open({ context: { viewport: { width: 195, height: 420 } } });
+    await pairPage(page, relay);
+    for (const screen of ['home', 'notifications', 'inbox/phone', 'settings']) {
+      await page.goto(`${appOf(relay)}#/${screen}`);
+      await page.locator('main .screen').waitFor();
+      const found = await page.evaluate(() => {
+        const header = document.querySelector('.shell > header') as HTMLElement;
+        const parts = [...header.querySelectorAll('h1, button')].map((element) => element.getBoundingClientRect());
+        return {
+          excess: document.documentElement.scrollWidth - innerWidth,
+          cut: parts.filter(({ left, right }) => left < 0 || right > innerWidth).length,
+          // Words of the title in one piece.
+          title: (header.querySelector('h1') as HTMLElement).scrollWidth > (parts[0]?.width ?? 0) + 1,
+          height: header.offsetHeight,
+        };
+      });
+      expect(found).toMatchObject({ excess: 0, cut: 0, title: false });
+      expect(found.height).toBeLessThanOrEqual(110);
+    }
+  });
+
+  it('8: a profile without a picture is no error of the page', async () => {
+    const { page } = await open();
+    await pairPage(page, relay);
+    const answered = page.waitForResponse(/avatar/);
+    await page.goto(`${appOf(relay)}#/profiles`);
+    expect((await answered).status()).toBe(204);
+    await expectUsable(page);
+  });
+});
