@@ -8,8 +8,8 @@ import { createRefusals } from './access/refusals.ts';
 import { createSessionBearers } from './access/session-bearers.ts';
 import { openBridge } from './bridge/bridge.ts';
 import { createChat } from './chat/chat.ts';
+import { openChatTurns } from './chat/chat-turns.ts';
 import { createReachability } from './chat/reachable.ts';
-import { openChatTurns } from './chat/turn-runner.ts';
 import { createClipboardInbox } from './clipboard/inbox.ts';
 import type { Config } from './config.ts';
 import { createInjectedContext } from './context/injected.ts';
@@ -298,6 +298,7 @@ async function createDomains(parts: DomainParts, late: Late) {
       sessions,
       clock,
       log: log.named('chat'),
+      calls: push.turns,
       sleeps: parts.socketsOutliveMemory === true,
     }),
     models: createModelCapabilities({ host, config, upstream, clock, log: log.named('models'), version, env }),

@@ -413,7 +413,7 @@ export interface PushKnockRecord {
   /** `read`: the message was seen, and devices that were told of it take their notification away. */
   kind: 'message' | 'read';
   /** It calls to the answer of a chat turn, whose id is `message_id`: the devices of this family only. */
-  answer?: { family: string; session_id: string | null; state: ChatTurnState };
+  answer?: { family: string; session_id: string | null; state: Exclude<ChatTurnState, 'running'> };
   /** When devices are told, unless the message was shown. */
   due: number;
   /** When nobody needs to be told any more. */

@@ -87,11 +87,11 @@ export async function openTurnStore({ store, log }: TurnStoreParts) {
     }
   }
 
-  /** Removes what ended first until the rest fits; `isOver` says whether it does not. */
-  function trim(candidates: ReadonlyMap<string, Entry>, isOver: () => boolean): void {
-    for (const entry of candidates.values()) {
+  /** Removes what ended first, but for one, until the rest fits; `isOver` says whether it does not. */
+  function trim(candidates: Iterable<Entry>, isOver: () => boolean, except?: Entry): void {
+    for (const entry of candidates) {
       if (!isOver()) return;
-      if (entry.head.ended_at !== null) remove([entry]);
+      if (entry !== except) remove([entry]);
     }
   }
 
@@ -140,8 +140,11 @@ export async function openTurnStore({ store, log }: TurnStoreParts) {
     async create(head: ChatTurnHead, question: string): Promise<void> {
       const bytes = utf8Length(question) + OVERHEAD;
       const own = families.get(head.family);
-      if (own) trim(own, () => own.size >= MAX_PER_FAMILY);
-      trim(ended, () => total + bytes > MAX_BYTES);
+      if (own && own.size >= MAX_PER_FAMILY) {
+        const over = [...own.values()].filter(({ head }) => head.ended_at !== null).sort((a, b) => endOf(a) - endOf(b));
+        trim(over, () => own.size >= MAX_PER_FAMILY);
+      }
+      trim(ended.values(), () => total + bytes > MAX_BYTES);
       if (total + bytes > MAX_BYTES) throw new RelayError('unavailable', 'there is no room for another turn');
       const entry: Entry = { head: { ...head, bytes }, text: 0, tools: [], bytes, toolBytes: 0 };
       index(entry);
@@ -159,13 +162,13 @@ export async function openTurnStore({ store, log }: TurnStoreParts) {
 
     /**
      * Writes a turn, and what has changed of its answer: a `replaced` one is written anew. Resolves when it is durable;
-     * rejects when it could not be written, and the next call writes it all again. Does nothing for a turn that was
-     * removed.
+     * with false when it could not be written, and the next call writes that part again. Does nothing for a turn that
+     * was removed.
      */
-    async save(head: ChatTurnHead, answer?: Answer, replaced = false): Promise<void> {
+    async save(head: ChatTurnHead, answer?: Answer, replaced = false): Promise<boolean> {
       const entry = entries.get(head.id);
-      if (!entry) return;
-      const before = { text: entry.text, tools: entry.tools };
+      if (!entry) return true;
+      const before = entry.text;
       const writes: [key: string, value: ChatTurnRecord | null][] = [];
       let { texts, tools } = entry.head;
       if (answer) {
@@ -194,18 +197,19 @@ export async function openTurnStore({ store, log }: TurnStoreParts) {
       total += entry.head.bytes;
       if (head.ended_at !== wasEnded) ended.delete(head.id);
       if (head.ended_at !== null) ended.set(head.id, entry);
-      trim(ended, () => total > MAX_BYTES);
-      if (!entries.has(head.id)) return;
+      trim(ended.values(), () => total > MAX_BYTES, entry);
       writes.push([`turn:${head.id}`, { turn: entry.head }]);
       try {
         await Promise.all(
           writes.map(([key, value]) => (value === null ? store.removeItem(key) : store.setItem(key, value))),
         );
       } catch (error) {
-        entry.text = Math.min(entry.text, before.text);
+        entry.text = Math.min(entry.text, before);
         entry.tools = [];
-        throw notStored(error);
+        log.warn(`a chat turn could not be saved: ${describeError(error)}`);
+        return false;
       }
+      return true;
     },
 
     /** What was said in a turn, as it was stored last; undefined when it is gone. */
@@ -240,7 +244,9 @@ export async function openTurnStore({ store, log }: TurnStoreParts) {
     /** Removes turns that ended too long ago. `now` is epoch seconds. Returns when the next one is due, if any. */
     sweep(now: number): number | undefined {
       for (const entry of [...ended.values()]) {
-        if (endOf(entry) + RETENTION > now) return endOf(entry) + RETENTION;
+        const due = endOf(entry) + RETENTION;
+        // Times are fractions, whose sums are not exact.
+        if (due - now > 0.0005) return due;
         remove([entry]);
       }
       return undefined;

@@ -1,7 +1,8 @@
-import type { ChatTool } from '../../storage/schema.ts';
+import type { ChatTool, ChatTurnHead } from '../../storage/schema.ts';
 import { isObject } from '../kit/json.ts';
 import { visibleLine } from '../kit/text.ts';
 import type { Payload } from '../socket/envelope.ts';
+import type { Turn } from './chat.ts';
 import { type AgentEvent, initialState } from './events.ts';
 import { legacy } from './legacy.ts';
 import { cutText, preview, previewObject } from './preview.ts';
@@ -130,3 +131,56 @@ function textOf(value: unknown): string {
   const isEmpty = shown === undefined || shown === null || (isObject(shown) && Object.keys(shown).length === 0);
   return isEmpty ? '' : cutText(JSON.stringify(shown));
 }
+
+/** A turn that starts. `at` is epoch seconds. */
+export const newHead = (family: string, turn: Turn, clientTurnId: string | undefined, at: number): ChatTurnHead => ({
+  id: crypto.randomUUID(),
+  family,
+  client_turn_id: clientTurnId ?? null,
+  session_id: turn.sessionId ?? null,
+  profile: turn.profile ?? null,
+  state: 'running',
+  started_at: at,
+  ended_at: null,
+  seq: 0,
+  preview: '',
+  bytes: 0,
+  texts: 0,
+  tools: 0,
+});
+
+const marksOf = ({ recovered, truncated }: ChatTurnHead) => ({
+  ...(recovered && { recovered }),
+  ...(truncated && { truncated }),
+});
+
+/** Payload of `chat.turn` (contract 10 §1). */
+export const rowOf = (head: ChatTurnHead): Payload => ({
+  turn_id: head.id,
+  client_turn_id: head.client_turn_id,
+  session_id: head.session_id,
+  profile: head.profile,
+  state: head.state,
+  started_at: head.started_at,
+  ...(head.ended_at !== null && { ended_at: head.ended_at }),
+  seq: head.seq,
+  preview: head.preview,
+  ...marksOf(head),
+});
+
+/** Payload of `chat.snapshot` (contract 10 §1). */
+export const snapshotOf = (
+  head: ChatTurnHead,
+  { question, text, tools }: { question: string; text: string; tools: readonly ChatTool[] },
+): Payload => ({
+  turn_id: head.id,
+  session_id: head.session_id,
+  state: head.state,
+  question,
+  text,
+  tools,
+  ...(head.usage && { usage: head.usage }),
+  ...(head.error !== undefined && { error: head.error }),
+  seq: head.seq,
+  ...marksOf(head),
+});

@@ -30,12 +30,15 @@ export interface KnocksParts {
   store: Store<'push'>;
   clock: Clock;
   log: Log;
-  subscriptions: Pick<Subscriptions, 'find' | 'keys' | 'gone'>;
+  subscriptions: Pick<Subscriptions, 'find' | 'keys' | 'of' | 'gone'>;
   /** Sends one knock. Rejects without an answer from the push service. */
   send(knock: PushKnockRecord, to: PushSubscriptionRecord, signal: AbortSignal): Promise<Outcome>;
   /** Whether a device may be told that a message was read, which shows nothing. */
   acceptsRead(to: PushSubscriptionRecord): boolean;
 }
+
+/** The grant without which a device is told of no answer. */
+const CHAT_GRANT = 'chat';
 
 /** A knock without the fields that are filled in later. */
 export type NewKnock = Omit<PushKnockRecord, 'seq' | 'kind' | 'pending' | 'told'>;
@@ -112,9 +115,14 @@ export async function openKnocks(parts: KnocksParts) {
     };
   }
 
+  /** A subscription that may be told. */
+  const findFor = ({ answer }: PushKnockRecord, key: string) =>
+    answer ? subscriptions.find(key, CHAT_GRANT) : subscriptions.find(key);
+
   function advance(knock: PushKnockRecord, now: number): void {
     if (knock.pending === null) {
-      knock.pending = subscriptions.keys().map((subscription) => ({ subscription, attempts: 0, at: now }));
+      const keys = knock.answer ? subscriptions.of(knock.answer) : subscriptions.keys();
+      knock.pending = keys.map((subscription) => ({ subscription, attempts: 0, at: now }));
       save(knock);
     }
     for (const { subscription, at } of [...knock.pending]) {
@@ -125,7 +133,7 @@ export async function openKnocks(parts: KnocksParts) {
   }
 
   async function tell(knock: PushKnockRecord, subscription: string): Promise<void> {
-    const to = subscriptions.find(subscription);
+    const to = findFor(knock, subscription);
     if (!to) return settle(knock, subscription);
     const { kind } = knock;
     busy.set(subscription, knock);
@@ -170,7 +178,7 @@ export async function openKnocks(parts: KnocksParts) {
   function takeBack(knock: PushKnockRecord): void {
     const at = clock.now();
     const told = knock.told.filter((subscription) => {
-      const to = subscriptions.find(subscription);
+      const to = findFor(knock, subscription);
       return to !== undefined && parts.acceptsRead(to);
     });
     knock.told = [];
@@ -214,6 +222,9 @@ export async function openKnocks(parts: KnocksParts) {
       if (knocks.has(messageId)) save(knock);
       run();
     },
+
+    /** Whether devices are told of this, or will be. */
+    isWaiting: (messageId: string): boolean => knocks.get(messageId)?.kind === 'message',
 
     /** How many are stored. */
     size: (): number => knocks.size,

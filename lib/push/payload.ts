@@ -13,3 +13,21 @@ export type PushPayload =
       answers?: string[];
     }
   | { type: 'read'; message_id: string };
+
+/**
+ * Calls to the end of a chat turn (contract 10 §1). `message_id` is the id of the turn, by which `read` takes the
+ * notification away.
+ */
+export interface AnswerPayload {
+  type: 'answer';
+  message_id: string;
+  turn_id: string;
+  session_id: string | null;
+  state: 'done' | 'cancelled' | 'failed' | 'interrupted';
+  /** Epoch milliseconds. */
+  sent_at: number;
+  /** The beginning of the question. */
+  title?: string | null;
+  /** The beginning of the answer. */
+  text?: string;
+}

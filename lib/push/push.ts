@@ -1,4 +1,5 @@
 import type { PhoneMessage, PushKnockRecord, PushSubscriptionRecord, Store } from '../../storage/schema.ts';
+import type { EndedTurn } from '../chat/chat-turns.ts';
 import type { Config } from '../config.ts';
 import { describeError } from '../errors.ts';
 import type { Upstream } from '../host/upstream.ts';
@@ -15,7 +16,7 @@ import type { Sessions } from '../sessions/sessions.ts';
 import { encryptMessage } from './encrypt.ts';
 import { acceptsSilence, createEndpointPolicy } from './endpoint.ts';
 import { type Outcome, openKnocks } from './knocks.ts';
-import type { PushPayload } from './payload.ts';
+import type { AnswerPayload, PushPayload } from './payload.ts';
 import { openServices } from './services.ts';
 import { openSubscriptions, receiverKeys } from './subscriptions.ts';
 import { createVapid } from './vapid.ts';
@@ -142,6 +143,29 @@ export async function openPush({ store, config, sessions, upstream, clock, log, 
       });
     },
 
+    /** Chat turns whose end nobody gets in time (contract 10 §1): devices of the family are called to them. */
+    turns: {
+      ended({ turnId, family, sessionId, state, question, text }: EndedTurn): void {
+        if (state === 'running' || subscriptions.of({ family }).length === 0) return;
+        const line = (words: string) => visibleLine(words.slice(0, MAX_TEXT)).toWellFormed();
+        const now = clock.now();
+        knocks.add({
+          message_id: turnId,
+          chat_id: null,
+          title: line(question),
+          text: line(text),
+          question: false,
+          answer: { family, session_id: sessionId, state },
+          due: now + SHOW_TIMEOUT,
+          until: now + RETENTION,
+        });
+      },
+
+      seen: (turnId: string): void => knocks.settled(turnId, []),
+
+      isWaiting: knocks.isWaiting,
+    },
+
     /** A message was shown (by the device of this session), answered or cancelled: nobody is called to it any more. */
     settled(messageId: string, session?: Pick<Session, 'family'>): void {
       knocks.settled(messageId, session ? subscriptions.of(session) : []);
@@ -151,11 +175,28 @@ export async function openPush({ store, config, sessions, upstream, clock, log, 
   };
 }
 
-function payloadOf({ kind, ...knock }: PushKnockRecord, hasContent: boolean): PushPayload {
+function payloadOf({ kind, ...knock }: PushKnockRecord, hasContent: boolean): PushPayload | AnswerPayload {
   if (kind === 'read') return { type: 'read', message_id: knock.message_id };
+  if (knock.answer) return answerPayloadOf(knock, knock.answer, hasContent);
   const { message_id, chat_id, question, title, text, answers, until } = knock;
   const call = { type: 'message', message_id, chat_id, question, sent_at: until - RETENTION } as const;
   return hasContent ? { ...call, title, text, ...(answers && { answers }) } : call;
+}
+
+function answerPayloadOf(
+  { message_id, title, text, until }: Omit<PushKnockRecord, 'kind'>,
+  { session_id, state }: NonNullable<PushKnockRecord['answer']>,
+  hasContent: boolean,
+): AnswerPayload {
+  const call = {
+    type: 'answer',
+    message_id,
+    turn_id: message_id,
+    session_id,
+    state,
+    sent_at: until - RETENTION,
+  } as const;
+  return hasContent ? { ...call, title, text } : call;
 }
 
 /** Outcome of a push service's status (RFC 8030 §5, §7.3). Redirects are not followed: they count as a refusal. */

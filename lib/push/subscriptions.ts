@@ -106,11 +106,12 @@ export async function openSubscriptions({ store, sessions, policy, grant, now, l
       removeSafely([key]);
     },
 
-    /** A subscription whose device may be told of messages now. */
-    find(key: string): PushSubscriptionRecord | undefined {
+    /** A subscription whose device may be told of messages now, and has a further grant that they need. */
+    find(key: string, further = grant): PushSubscriptionRecord | undefined {
       const record = records.get(key);
       const session = record && sessions.byFamily(record.family);
-      return session && isGranted(session.grants, grant, now()) ? record : undefined;
+      const isAllowed = session && [grant, further].every((name) => isGranted(session.grants, name, now()));
+      return isAllowed ? record : undefined;
     },
 
     keys: (): string[] => [...records.keys()],

@@ -4,39 +4,12 @@ import { describe, expect, it, vi } from 'vitest';
 import { type ChatClient, createChat } from '../../../lib/chat/chat.ts';
 import type { Upstream, UpstreamRequest } from '../../../lib/host/upstream.ts';
 import type { WatermarkLimits } from '../../../lib/socket/watermark.ts';
+import { createBody } from '../../support/agent-body.ts';
 import { createTestClock } from '../../support/clock.ts';
 import { createTestLog } from '../../support/log.ts';
 
 const MINUTE = 60_000;
-const encode = (text: string) => new TextEncoder().encode(text);
 const settled = () => new Promise<void>((resolve) => setImmediate(resolve));
-
-/** A response body that is fed by the test and broken by an abort. */
-function createBody(signal: AbortSignal) {
-  const stream = new TransformStream<Uint8Array, Uint8Array>(undefined, { highWaterMark: 100 }, { highWaterMark: 0 });
-  const writer = stream.writable.getWriter();
-  writer.closed.catch(() => {});
-  signal.addEventListener('abort', () => void writer.abort(new Error('aborted')).catch(() => {}));
-  let pulled = 0;
-  async function* chunks(): AsyncGenerator<Uint8Array> {
-    const reader = stream.readable.getReader();
-    for (;;) {
-      const { done, value } = await reader.read();
-      if (done) return;
-      pulled++;
-      yield value;
-    }
-  }
-  return {
-    chunks: chunks(),
-    event: (data: unknown) => void writer.write(encode(`data: ${JSON.stringify(data)}\n\n`)).catch(() => {}),
-    raw: (text: string) => void writer.write(encode(text)).catch(() => {}),
-    end: () => void writer.close().catch(() => {}),
-    get pulled() {
-      return pulled;
-    },
-  };
-}
 
 function setUp({ answers = true, typedStream = true }: { answers?: boolean; typedStream?: boolean } = {}) {
   const clock = createTestClock();
