@@ -50,15 +50,19 @@ export async function install(word: string | undefined, options: Options, contex
     sentence(context.stderr, `Or let this command add them: ${context.program} mcp install ${word} --write`);
   } else {
     const { files } = await context.createHost(places.agentHome);
-    const text = (await files.readText(file, MAX_FILE)) ?? '';
-    const merged = program.merge(text, pipe);
-    if (merged === undefined) {
-      throw new CommandError(
-        `${printable(file)} is not plain JSON, so nothing was changed`,
+    const byHand = (problem: string) =>
+      new CommandError(
+        `${printable(file)} ${problem}, so nothing was changed`,
         `Add these lines by hand: ${context.program} mcp install ${word}`,
       );
-    }
-    if (merged !== text) await files.writeAtomic(file, utf8ToBytes(merged), 0o600);
+    // A link stays one, and others who may read the file still may.
+    const place = (await files.realPath(file)) ?? file;
+    const facts = await files.stat(place);
+    if (facts && facts.size > MAX_FILE) throw byHand('is larger than 4 MiB');
+    const text = (await files.readText(place, MAX_FILE)) ?? '';
+    const merged = program.merge(text, pipe);
+    if (merged === undefined) throw byHand('is not plain JSON');
+    if (merged !== text) await files.writeAtomic(place, utf8ToBytes(merged), facts?.mode ?? 0o600);
     if (skill !== undefined) await files.writeAtomic(skill, utf8ToBytes(SKILL), 0o600);
     if (isJson)
       return printJson(context.stdout, { program: word, file, skill: skill ?? null, written: merged !== text });

@@ -43,6 +43,18 @@ function jsonProgram(key: string, entryOf: (pipe: Pipe) => object): Pick<AgentPr
 }
 
 const quoted = (text: string): string => JSON.stringify(text);
+const listed = (texts: readonly string[]): string => `[${texts.map(quoted).join(', ')}]`;
+
+/** A TOML text in which the table whose body begins at `start` has this command; its other keys stay. */
+function withCommand(text: string, start: number, { command, args }: Pipe): string {
+  const length = text.slice(start).search(/^[ \t]*\[/m);
+  const end = length < 0 ? text.length : start + length;
+  const own = text.slice(start, end);
+  const rest = own.replace(/^[ \t]*command[ \t]*=.*\n?/m, '').replace(/^[ \t]*args[ \t]*=[ \t]*\[[^\]]*\].*\n?/m, '');
+  const lines = `command = ${quoted(command)}\nargs = ${listed(args)}\n`;
+  const before = text.slice(0, start);
+  return `${before}${before.endsWith('\n') ? '' : '\n'}${lines}${rest}${text.slice(end)}`;
+}
 
 /** Programs whose agents speak MCP, by the word of `svc mcp install`. */
 export const PROGRAMS: Readonly<Record<string, AgentProgram>> = {
@@ -60,9 +72,10 @@ export const PROGRAMS: Readonly<Record<string, AgentProgram>> = {
     title: 'Codex',
     file: ({ home }) => join(home, '.codex', 'config.toml'),
     lines: ({ command, args }) =>
-      `[mcp_servers.${SERVER}]\ncommand = ${quoted(command)}\nargs = [${args.map(quoted).join(', ')}]\ntool_timeout_sec = ${TIMEOUT}\n`,
+      `[mcp_servers.${SERVER}]\ncommand = ${quoted(command)}\nargs = ${listed(args)}\ntool_timeout_sec = ${TIMEOUT}\n`,
     merge(text, pipe) {
-      if (new RegExp(`^\\s*\\[mcp_servers\\.(?:"?)${SERVER}(?:"?)\\]`, 'm').test(text)) return text;
+      const table = new RegExp(`^[ \\t]*\\[mcp_servers\\."?${SERVER}"?\\].*\\n?`, 'm').exec(text);
+      if (table) return withCommand(text, table.index + table[0].length, pipe);
       const before = text === '' || text.endsWith('\n') ? text : `${text}\n`;
       return `${before}${before === '' ? '' : '\n'}${this.lines(pipe)}`;
     },

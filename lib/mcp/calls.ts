@@ -63,14 +63,15 @@ export function startCall(
     try {
       leave = caller.begin();
       alive();
+      const session = caller.session();
       const actor: Actor = {
         kind: 'mcp',
-        session: caller.session(),
+        session,
         client: visibleName(client) || undefined,
         runId: caller.runId(),
       };
       const outcome = await operations.call(operation, args, actor, end.signal, (message) => heard(message));
-      return await resultOf(operation, outcome, media);
+      return await resultOf(operation, outcome, { media, owner: session.family });
     } catch (error) {
       if (error instanceof RelayError) return errorResult(error);
       throw error;

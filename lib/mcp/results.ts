@@ -1,15 +1,10 @@
 import type { CallToolResult, ContentBlock } from '@modelcontextprotocol/server';
 import type { ErrorKind, RelayError } from '../errors.ts';
-import { base64, bytesToHex, randomBytes } from '../kit/bytes.ts';
+import { bytesToHex, randomBytes } from '../kit/bytes.ts';
 import { parseObject } from '../kit/json.ts';
-import type { Media } from '../media/media.ts';
 import type { Operation, Outcome } from '../operations/operation.ts';
+import { type ImageParts, imageIn } from './images.ts';
 
-/** Bytes of an image that is part of an answer; larger ones become links (contract 09 §7). */
-const MAX_IMAGE = 1024 * 1024;
-const MARKER = /^MEDIA:svc-relay:\/\/([A-Za-z0-9_-]{16,128})$/;
-/** Longer answers hold no marker. */
-const MAX_MARKER_ANSWER = 4096;
 const MAX_ERROR = 500;
 
 /** Whose refusal a call met, and whether asking again can help (contract 09 §7). */
@@ -119,15 +114,13 @@ function refusalOf(body: Readonly<Record<string, unknown>>): Refusal | undefined
 export async function resultOf(
   { name, untrusted }: Pick<Operation, 'name' | 'untrusted'>,
   { json, failed }: Outcome,
-  media: Media | undefined,
+  parts: ImageParts,
 ): Promise<CallToolResult> {
   if (failed) return refusalResult(parseObject(json) ?? {}, FAILED);
-  const token = markerIn(json);
-  if (token !== undefined) {
-    const image = await imageOf(token, json, media);
-    if (image) return { content: image };
-  }
-  return { content: [untrusted ? untrustedText(name, json) : textResult(json)] };
+  const found = await imageIn(name, json, parts);
+  const rest = found?.json ?? json;
+  const text = untrusted ? untrustedText(name, rest) : textResult(rest);
+  return { content: found ? [found.image, text] : [text] };
 }
 
 /**
@@ -144,37 +137,4 @@ function untrustedText(source: string, text: string): ContentBlock {
     annotations: { audience: ['assistant'] },
     _meta: { 'svc-relay/untrusted': true },
   };
-}
-
-function markerIn(json: string): string | undefined {
-  if (json.length > MAX_MARKER_ANSWER || !json.includes('MEDIA:svc-relay://')) return undefined;
-  const { media } = parseObject(json) ?? {};
-  return typeof media === 'string' ? MARKER.exec(media)?.[1] : undefined;
-}
-
-/** An uploaded image as content, beside its marker; a link to one that is too large. Undefined for any other media. */
-async function imageOf(token: string, json: string, media: Media | undefined): Promise<ContentBlock[] | undefined> {
-  const served = await media?.open(token).catch(() => undefined);
-  if (!served) return undefined;
-  const { bytes, contentType, fileName } = served;
-  try {
-    if (served.sensitive || !contentType.startsWith('image/')) return undefined;
-    if (bytes.size <= MAX_IMAGE) {
-      const data = base64(await bytes.head(bytes.size));
-      return [{ type: 'image', data, mimeType: contentType }, textResult(json)];
-    }
-    return [
-      {
-        type: 'resource_link',
-        uri: `svc-relay://${token}`,
-        name: fileName ?? 'screenshot',
-        mimeType: contentType,
-        size: bytes.size,
-        description: `GET /media/${token} of this relay, with the bearer of a session that has the files grant.`,
-      },
-      textResult(json),
-    ];
-  } finally {
-    await bytes.close();
-  }
 }

@@ -43,6 +43,15 @@ async function startMessenger(target: Target, answer: (payload: Record<string, u
   return { ...phone, cancelled, messages };
 }
 
+/** The smallest PNG, and the same with more than 1 MiB behind its end. */
+const PNG = Uint8Array.from(
+  Buffer.from(
+    'iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==',
+    'base64',
+  ),
+);
+const BIG_PNG = Uint8Array.from([...PNG, ...new Uint8Array(1024 * 1024)]);
+
 describeMatrix('MCP (contract 09 §7)', (start) => {
   it('§7: lists tools with title, description, schema and hints, calls them, and names the agent in the activity', async () => {
     const target = await start();
@@ -240,22 +249,58 @@ describeMatrix('MCP (contract 09 §7)', (start) => {
     await mcp.close();
   });
 
-  it('§7: screenshots are images', async () => {
+  it('§7: screenshots are images up to 1 MiB, else links to a media token', async () => {
     const target = await start();
-    const mcp = await connectMcp(target, (await agentOf(target)).token);
+    const agent = await agentOf(target);
+    const mcp = await connectMcp(target, agent.token);
     const phone = await startPhone(target);
-    const png = Buffer.from(
-      'iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==',
-      'base64',
-    );
-    const form = new FormData();
-    form.append('file', new Blob([png], { type: 'image/png' }), 'svc-screenshot-1.png');
-    const uploaded = await target.fetch('/media/upload', { method: 'POST', body: form, headers: bearer(phone.token) });
-    if (uploaded.status === 501 || uploaded.status === 503) return;
-    const { token } = await uploaded.json();
-    phone.script = () => ({ status: 200, result: { media: `MEDIA:svc-relay://${token}` } });
-    const { content } = (await call(mcp, 'android_screenshot')) as { content: Record<string, unknown>[] };
-    expect(content[0]).toEqual({ type: 'image', mimeType: 'image/png', data: png.toString('base64') });
+    const firstOf = async (tool: string) =>
+      ((await call(mcp, tool)) as { content: Record<string, unknown>[] }).content[0] ?? {};
+    const upload = async (png: Uint8Array<ArrayBuffer>) => {
+      const form = new FormData();
+      form.append('file', new Blob([png], { type: 'image/png' }), 'svc-screenshot-1.png');
+      const answer = await target.fetch('/media/upload', { method: 'POST', body: form, headers: bearer(phone.token) });
+      const { token } = await answer.json();
+      phone.script = () => ({ status: 200, result: { media: `MEDIA:svc-relay://${token}` } });
+      return token;
+    };
+    await upload(PNG);
+    const image = { type: 'image', mimeType: 'image/png', data: Buffer.from(PNG).toString('base64') };
+    expect(await firstOf('android_screenshot')).toEqual(image);
+    const token = await upload(BIG_PNG);
+    const link = { type: 'resource_link', mimeType: 'image/png', size: BIG_PNG.length };
+    expect(await firstOf('android_screenshot')).toMatchObject({ ...link, uri: `svc-relay://${token}` });
+    await mcp.close();
+  });
+
+  it('§7: likewise base64 in the answer of a desktop, and of an older phone', async () => {
+    const target = await start();
+    const agent = await agentOf(target);
+    const mcp = await connectMcp(target, agent.token);
+    const phone = await startPhone(target);
+    const desktop = await startDesktop(target, { status: { advertised_tools: ['desktop_screenshot'] } });
+    const data = Buffer.from(PNG).toString('base64');
+    const image = { type: 'image', mimeType: 'image/png', data };
+    phone.script = () => ({ status: 200, result: { data: { image: data, width: 1 } } });
+    const ofPhone = (await call(mcp, 'android_screenshot')) as { content: Record<string, unknown>[] };
+    expect(ofPhone.content[0]).toEqual(image);
+    expect(textOf(ofPhone)).toContain('"width":1');
+
+    desktop.script = () => ({ ok: true, result: { image: `data:image/png;base64,${data}`, title: 'a page' } });
+    const ofDesktop = (await call(mcp, 'desktop_screenshot')) as { content: Record<string, unknown>[] };
+    expect(ofDesktop.content[0]).toEqual(image);
+    expect(textOf(ofDesktop)).toMatch(/<untrusted-content source="desktop_screenshot".*\n.*"title":"a page"/);
+    expect(textOf(ofDesktop)).not.toContain(data);
+
+    desktop.script = () => ({ ok: true, result: { image: Buffer.from(BIG_PNG).toString('base64') } });
+    const { content } = (await call(mcp, 'desktop_screenshot')) as { content: Record<string, unknown>[] };
+    const token = /^svc-relay:\/\/([\w-]+)$/.exec(String(content[0]?.uri))?.[1];
+    expect(content[0]).toMatchObject({ type: 'resource_link', mimeType: 'image/png', size: BIG_PNG.length });
+    const served = await target.fetch(`/media/${token}`, { headers: bearer(agent.token) });
+    expect(Buffer.from(await served.arrayBuffer()).equals(BIG_PNG)).toBe(true);
+
+    desktop.script = () => ({ ok: true, result: { image: `iVBORw0KGgo${'!'.repeat(80)}` } });
+    expect(refusalOf(await call(mcp, 'desktop_screenshot'))).toMatchObject({ refusal: 'failed' });
     await mcp.close();
   });
 

@@ -1,5 +1,5 @@
 import { readFileSync, statSync, writeFileSync } from 'node:fs';
-import { mkdir } from 'node:fs/promises';
+import { mkdir, rm, symlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import { beforeEach, describe, expect, it } from 'vitest';
 import { PROGRAMS } from '../../cli/mcp/programs.ts';
@@ -139,7 +139,24 @@ describe('svc mcp (contract 09 §7)', () => {
     expect(toml).toContain('[mcp_servers.svc-relay]\ncommand = "svc"\nargs = ["mcp"]');
     await svc(['mcp', 'install', 'codex', '--write']);
     expect(readFileSync(join(home, '.codex/config.toml'), 'utf8')).toBe(toml);
+    const other = `model = "x"\n\n[mcp_servers.svc-relay]\nargs = [\n  "mcp",\n]\nenabled = true\n\n[tui]\na = 1\n`;
+    const pipe = { command: 'svc', args: ['mcp', '--name', 'work'] };
+    const edited = PROGRAMS.codex?.merge(other, pipe) ?? '';
+    expect(edited).toBe(
+      'model = "x"\n\n[mcp_servers.svc-relay]\ncommand = "svc"\nargs = ["mcp", "--name", "work"]\nenabled = true\n\n[tui]\na = 1\n',
+    );
+    expect(PROGRAMS.codex?.merge(edited, pipe)).toBe(edited);
+    expect(PROGRAMS.codex?.merge('[mcp_servers.svc-relay]', pipe)).toMatch(/^\[mcp_servers\.svc-relay\]\ncommand = /);
     expect(readFileSync(join(home, '.codex/skills/reach-owner/SKILL.md'), 'utf8')).toMatch(/^---\nname: reach-owner\n/);
+    // A link to a file that others may read stays both.
+    const linked = join(home, 'dotfiles.json');
+    writeFileSync(linked, '{"a":1}', { mode: 0o644 });
+    await rm(join(home, '.cursor/mcp.json'));
+    await symlink(linked, join(home, '.cursor/mcp.json'));
+    expect((await svc(['mcp', 'install', 'cursor', '--write'])).code).toBe(0);
+    expect(JSON.parse(readFileSync(linked, 'utf8'))).toMatchObject({ a: 1, mcpServers: { 'svc-relay': {} } });
+    expect(statSync(linked).mode & 0o777).toBe(0o644);
+
     writeFileSync(join(home, '.cursor/mcp.json'), '{ // comment\n}');
     const refused = await svc(['mcp', 'install', 'cursor', '--write']);
     expect([refused.code, refused.stderr]).toEqual([1, expect.stringMatching(/svc mcp install cursor\n$/)]);
