@@ -1,7 +1,7 @@
 import { RelayError } from '../../errors.ts';
 import type { CallRelay } from '../../host/dial.ts';
 import { utf8ToBytes } from '../../kit/bytes.ts';
-import { type Clock, seconds } from '../../kit/clock.ts';
+import { type Cancel, type Clock, seconds } from '../../kit/clock.ts';
 import { parseObject } from '../../kit/json.ts';
 import { decodeUtf8 } from '../../kit/text.ts';
 import { type FreezeState, readFreeze } from '../../operations/freeze-state.ts';
@@ -11,6 +11,8 @@ import { routeTo } from './reach.ts';
 import type { PairingStore } from './settings.ts';
 
 const MAX_ANSWER_BYTES = 64 * 1024;
+/** Milliseconds after `auth.ok` in which a relay that is still frozen says so. */
+const GREETING = 1_000;
 
 export interface FreezeParts {
   callRelay: CallRelay;
@@ -25,6 +27,7 @@ export type FreezeSwitch = ReturnType<typeof createFreezeSwitch>;
 /** The relay's freeze: what `system/frozen` says of it, and calls that begin and end it (contract 09 §3). */
 export function createFreezeSwitch({ callRelay, store, clock, onChange }: FreezeParts) {
   let freeze: FreezeState | null = null;
+  let cancelEnd: Cancel = () => {};
 
   function set(next: FreezeState | null): void {
     const isNews = next?.since !== freeze?.since || next?.by !== freeze?.by;
@@ -58,12 +61,14 @@ export function createFreezeSwitch({ callRelay, store, clock, onChange }: Freeze
 
   const channel: LinkChannel = {
     online() {
-      // While a freeze lasts, the relay says so after every `auth.ok`.
-      set(null);
-      return () => {};
+      cancelEnd();
+      cancelEnd = clock.after(GREETING, () => set(null));
+      return cancelEnd;
     },
     message({ type, payload }) {
-      if (type === 'frozen') set(readFreeze(payload));
+      if (type !== 'frozen') return;
+      cancelEnd();
+      set(readFreeze(payload));
     },
   };
 

@@ -13,20 +13,21 @@ const frozen = (payload: Record<string, unknown>) =>
 function setup(answer: { status: number; body: unknown } = { status: 200, body: FROZEN }, pairing?: null) {
   const calls: RelayCall[] = [];
   const changes: unknown[] = [];
+  const clock = createTestClock();
   const freeze = createFreezeSwitch({
     async callRelay(call) {
       calls.push(call);
       return { status: answer.status, headers: {}, bytes: utf8ToBytes(JSON.stringify(answer.body)) };
     },
     store: createFakeStore(pairing).store,
-    clock: createTestClock(),
+    clock,
     onChange: (state) => changes.push(state),
   });
-  return { freeze, calls, changes };
+  return { freeze, calls, changes, clock };
 }
 
 it('09 §3: follows `system/frozen`, and reports each change once', () => {
-  const { freeze, changes } = setup();
+  const { freeze, changes, clock } = setup();
   freeze.channel.message(frozen(FROZEN));
   freeze.channel.message(frozen(FROZEN));
   expect([freeze.state(), changes]).toEqual([STATE, [STATE]]);
@@ -34,9 +35,18 @@ it('09 §3: follows `system/frozen`, and reports each change once', () => {
   freeze.channel.message(frozen({ frozen: false }));
   expect([freeze.state(), changes.at(-1)]).toEqual([null, null]);
   freeze.channel.message(frozen(FROZEN));
-  // A relay that is frozen says so after `auth.ok`.
+  // A relay that is still frozen says so after `auth.ok`: then nothing has changed.
+  const before = changes.length;
   freeze.channel.online(() => {});
-  expect(freeze.state()).toBeNull();
+  freeze.channel.message(frozen(FROZEN));
+  clock.advance(60_000);
+  expect([freeze.state(), changes.length]).toEqual([STATE, before]);
+  freeze.channel.online(() => {})();
+  clock.advance(60_000);
+  expect(freeze.state()).toEqual(STATE);
+  freeze.channel.online(() => {});
+  clock.advance(1_000);
+  expect([freeze.state(), changes.at(-1)]).toEqual([null, null]);
 });
 
 it('09 §3: freezes and ends it with the bearer of the pairing', async () => {
