@@ -1,8 +1,8 @@
 import { type ReadonlySignal, signal } from '@preact/signals';
 import { every, systemClock } from '../../../lib/kit/clock.ts';
-import { newUuid } from '../../../lib/kit/uuid.ts';
 import { isGranted } from '../../../lib/sessions/grants.ts';
 import type { App } from './context.ts';
+import { listShells } from './terminal/list.ts';
 
 /** Facts about the relay for the home screen. A fact is null if this session may not know it or asking failed. */
 export interface Overview {
@@ -12,7 +12,7 @@ export interface Overview {
   uptimeSeconds: number;
   /** Of the heartbeat of the agent's gateway: `fresh`, `stale`, `missing`, … (contract 01 §8.1). */
   agent: string;
-  /** Shells of this device. */
+  /** Shells that this device may attach to. */
   shells: number | null;
   /** Files that the relay holds. */
   files: number;
@@ -26,7 +26,6 @@ interface Info {
 }
 
 const REFRESH_EVERY = 30_000;
-const SHELLS_TIMEOUT = 5_000;
 
 /** Keeps the overview fresh while the page is connected and shown, and stored for when it is not. */
 export function createOverview({ session, api, keep }: App) {
@@ -42,21 +41,10 @@ export function createOverview({ session, api, keep }: App) {
 
   async function shells(): Promise<number | null> {
     if (!may('terminal')) return null;
-    const id = newUuid();
-    return new Promise((resolve) => {
-      const settle = (count: number | null) => {
-        stop();
-        cancel();
-        resolve(count);
-      };
-      const stop = port.onMessage((message) => {
-        if (message.id !== id) return;
-        const { sessions } = message.payload;
-        settle(message.type === 'terminal.sessions' && Array.isArray(sessions) ? sessions.length : null);
-      });
-      const cancel = systemClock.after(SHELLS_TIMEOUT, () => settle(null));
-      port.send('terminal.list', {}, id);
-    });
+    return listShells(port).then(
+      ({ length }) => length,
+      () => null,
+    );
   }
 
   async function refresh(): Promise<void> {

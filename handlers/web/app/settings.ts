@@ -36,6 +36,8 @@ export const DEFAULTS = {
   voice_live: false,
   /** Size of the terminal's text in pixels. */
   terminal_font_size: 14,
+  /** Own keys of the terminal's key row, as `terminal/keys.ts` reads them. */
+  terminal_keys: '',
   /** Whether the terminal keeps its text for screen readers. */
   terminal_screen_reader: false,
   /** Minutes out of sight after which a page with a passkey lock is locked. */

@@ -3,6 +3,7 @@ import {
   type KeyName,
   type ModifierName,
   NO_MODIFIERS,
+  parseKeys,
   pressKey,
   tapModifier,
   typeText,
@@ -91,5 +92,45 @@ describe('the key row of the terminal (contract 09 §1)', () => {
     expect(type('c', 'ctrl', 'alt')).toBe('\x1b\x03');
     expect(type('\x7f', 'alt')).toBe('\x1b\x7f');
     expect(type('plain')).toBe('plain');
+  });
+});
+
+describe('function keys', () => {
+  test.each([
+    ['F1', '\x1bOP', '\x1b[1;5P'],
+    ['F4', '\x1bOS', '\x1b[1;5S'],
+    ['F5', '\x1b[15~', '\x1b[15;5~'],
+    ['F12', '\x1b[24~', '\x1b[24;5~'],
+  ] as const)('%s', (key, plain, controlled) => {
+    expect(pressKey(NO_MODIFIERS, key).data).toBe(plain);
+    expect(pressKey({ ...NO_MODIFIERS, ctrl: 'once' }, key).data).toBe(controlled);
+  });
+});
+
+describe('own keys', () => {
+  const strikes = (text: string) => parseKeys(text).map(({ strike }) => strike);
+  const ctrl = { ...NO_MODIFIERS, ctrl: 'once' };
+
+  test('are named, with modifiers, or a text with Enter and spaces', () => {
+    expect(strikes('  Ctrl-R f5 Shift-Tab :wq\\n git\\sstatus\\n a\\\\b ')).toEqual([
+      { type: 'R', modifiers: ctrl },
+      { key: 'F5', modifiers: NO_MODIFIERS },
+      { key: 'Tab', modifiers: { ...NO_MODIFIERS, shift: 'once' } },
+      { type: ':wq\r', modifiers: NO_MODIFIERS },
+      { type: 'git status\r', modifiers: NO_MODIFIERS },
+      { type: 'a\\b', modifiers: NO_MODIFIERS },
+    ]);
+    expect(parseKeys('Ctrl-alt-DEL')).toEqual([
+      { text: 'Ctrl-alt-DEL', strike: { key: 'Delete', modifiers: { ...ctrl, alt: 'once' } } },
+    ]);
+    expect(strikes('Ctrl- -')).toEqual([
+      { type: 'Ctrl-', modifiers: NO_MODIFIERS },
+      { type: '-', modifiers: NO_MODIFIERS },
+    ]);
+  });
+
+  test('are few', () => {
+    expect(parseKeys('')).toEqual([]);
+    expect(parseKeys('x '.repeat(128))).toHaveLength(16);
   });
 });

@@ -2,7 +2,7 @@ import { describe, expect, test } from 'vitest';
 import { createShell, WINDOW } from '../../../handlers/web/app/terminal/shell.ts';
 
 /** A shell on a screen that draws when it is told to. */
-function create() {
+function create({ isWatch = false } = {}) {
   const sent: [type: string, payload: Record<string, unknown>][] = [];
   const problems: string[] = [];
   const written: string[] = [];
@@ -10,8 +10,10 @@ function create() {
   const shell = createShell({
     port: { send: (type, payload) => sent.push([type, payload]) > 0 },
     name: 'a',
+    isWatch,
     view: {
       size: { cols: 80, rows: 24 },
+      fix: ({ cols, rows }) => written.push(`fixed ${cols}x${rows}`),
       write(text, done) {
         written.push(text);
         if (done) drawing.push(done);
@@ -112,5 +114,20 @@ describe('a shell of the page (contract 02 §3, 09 §1)', () => {
     expect(pieces.length).toBeGreaterThan(2);
     expect(pieces.join('')).toBe(text);
     for (const piece of pieces) expect(piece.isWellFormed()).toBe(true);
+  });
+
+  test('only watched, it takes no input and its own size', () => {
+    const { shell, sent, receive, written } = create({ isWatch: true });
+    shell.attach();
+    expect(sent).toEqual([['terminal.attach', expect.objectContaining({ session_name: 'a', mode: 'watch' })]]);
+    receive('attached', { cols: 200, rows: 50 });
+    receive('resized', { cols: 100, rows: 30 });
+    expect(written.filter((text) => text.startsWith('fixed'))).toEqual(['fixed 200x50', 'fixed 100x30']);
+    sent.length = 0;
+    shell.type('x');
+    shell.resize({ cols: 40, rows: 10 });
+    expect(sent).toEqual([]);
+    shell.detach();
+    expect(sent).toEqual([['terminal.detach', { session_name: 'a' }]]);
   });
 });

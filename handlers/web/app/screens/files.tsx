@@ -4,7 +4,9 @@ import { Button, Dialog, Empty, Field, Notice } from '../../shared/components.ts
 import { useI18n } from '../../shared/i18n.ts';
 import { LoadedView, useLoad } from '../../shared/load.tsx';
 import { useApp } from '../context.ts';
+import { Folders, RecentFiles } from '../files/browse.tsx';
 import { createFiles, type Files, type Transfer } from '../files/files.ts';
+import { FileName } from '../files/name.tsx';
 import { Pick } from '../files/pick.tsx';
 import { createMedia, type MediaPlace } from '../media/media.ts';
 import { MediaView } from '../media/view.tsx';
@@ -25,6 +27,9 @@ export default function FilesScreen() {
   const send = (chosen: readonly File[]) => {
     for (const file of chosen) files.send(file);
   };
+  const openPath = ({ path, name }: { path: string; name: string }) => {
+    opened.value = { place: { path }, name };
+  };
   return (
     <div class="screen">
       <div class="row">
@@ -43,7 +48,7 @@ export default function FilesScreen() {
             {kept.map(({ token, name, size, at, expiresAt }) => (
               <li key={token} class="item">
                 <span class="text">
-                  <span>{name}</span>
+                  <FileName name={name} />
                   <span class="small soft">
                     {sizeText(size)} · {timeText(at, language)} ·{' '}
                     {t('kept until {time}', { time: timeText(expiresAt, language) })}
@@ -66,6 +71,8 @@ export default function FilesScreen() {
           </ul>
         )}
       </section>
+      <RecentFiles onFile={openPath} />
+      <Folders onFile={openPath} />
       <form
         class="card"
         onSubmit={(event) => {

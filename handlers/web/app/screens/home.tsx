@@ -93,6 +93,7 @@ function Counts({ state }: { state: Overview }) {
       {state.shells !== null && (
         <Count
           screen={paths.includes('terminal') ? 'terminal' : undefined}
+          argument="shells"
           icon="terminal"
           text={t('Open shells')}
           count={state.shells}
@@ -116,12 +117,13 @@ function unreadText(count: number, t: I18n['t']): string {
 interface CountProps {
   /** Where it leads. */
   screen?: string;
+  argument?: string;
   icon: IconName;
   text: string;
   count?: number;
 }
 
-function Count({ screen, icon, text, count }: CountProps) {
+function Count({ screen, argument, icon, text, count }: CountProps) {
   const content = (
     <>
       <Icon name={icon} />
@@ -133,7 +135,7 @@ function Count({ screen, icon, text, count }: CountProps) {
   return (
     <li class="card slim">
       {screen ? (
-        <a class="item" href={hrefOf(screen)}>
+        <a class="item" href={hrefOf(screen, argument)}>
           {content}
         </a>
       ) : (

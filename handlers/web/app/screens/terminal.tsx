@@ -1,14 +1,16 @@
-import { useSignal } from '@preact/signals';
+import { useSignal, useSignalEffect } from '@preact/signals';
 import type { ComponentChildren } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
 import { Button, Dialog, SwitchRow, useToast } from '../../shared/components.tsx';
 import { useT } from '../../shared/i18n.ts';
+import { useLoad } from '../../shared/load.tsx';
+import { useRouter } from '../../shared/router.ts';
 import { useApp } from '../context.ts';
 import { copyText, readClipboard } from '../terminal/clipboard.ts';
 import { KeyRow } from '../terminal/key-row.tsx';
 import { NO_MODIFIERS } from '../terminal/keys.ts';
 import { useLook } from '../terminal/look.ts';
-import { type Pane, TerminalPane } from '../terminal/pane.tsx';
+import { type Pane, shellName, TerminalPane } from '../terminal/pane.tsx';
 import { SearchBar } from '../terminal/search-bar.tsx';
 import { MAX_FONT, MIN_FONT } from '../terminal/view.ts';
 import { useVisibleHeight } from '../terminal/viewport.ts';
@@ -17,18 +19,34 @@ import { useVisibleHeight } from '../terminal/viewport.ts';
 const TABS = [1, 2, 3, 4] as const;
 type Tab = (typeof TABS)[number];
 
+/** The shell of a tab. */
+interface TabShell {
+  name: string;
+  isWatch: boolean;
+}
+/** Argument of the screen's address that shows the list of shells. */
+const SHELLS = 'shells';
+
 /** Shells at home, in four tabs. */
 export default function TerminalScreen() {
   const t = useT();
   const toast = useToast();
   const { session, settings, shares } = useApp();
   const look = useLook();
+  const router = useRouter();
+  const isChoosing = router.place.value.argument === SHELLS;
   const active = useSignal<Tab>(1);
-  const started = useSignal<ReadonlySet<Tab>>(new Set([1]));
+  const started = useSignal<ReadonlySet<Tab>>(new Set(isChoosing ? [] : [1]));
+  const ownShells = TABS.map((tab) => ({ name: shellName(session.deviceId, tab), isWatch: false }));
+  const shells = useSignal<readonly TabShell[]>(ownShells);
   const modifiers = useSignal(NO_MODIFIERS);
   const selection = useSignal('');
   const shared = useSignal(shares.forTerminal.peek());
-  const open = useSignal<'menu' | 'kill' | 'paste' | 'search' | undefined>(shared.value === '' ? undefined : 'paste');
+  const open = useSignal<'menu' | 'kill' | 'paste' | 'search' | 'shells' | 'keys' | undefined>(
+    shared.value === '' ? undefined : 'paste',
+  );
+  // Apart, so that a shell is on the screen sooner.
+  const { data: dialogs } = useLoad(() => import('../terminal/dialogs.tsx')).state.value;
   const panes = useRef(new Map<Tab, Pane>());
   const tabButtons = useRef(new Map<Tab, HTMLButtonElement>());
   useVisibleHeight();
@@ -37,7 +55,12 @@ export default function TerminalScreen() {
     shares.forTerminal.value = '';
   }, [shares]);
 
+  useSignalEffect(() => {
+    if (router.place.value.argument === SHELLS) open.value = 'shells';
+  });
+
   const current = (): Pane | undefined => panes.current.get(active.value);
+  const shellOf = (tab: Tab): TabShell => shells.value[tab - 1] as TabShell;
   const isOnline = () => session.isOnline.value;
 
   useEffect(() => {
@@ -68,6 +91,15 @@ export default function TerminalScreen() {
     selection.value = panes.current.get(tab)?.view.selection ?? '';
   }
 
+  /** Shows a shell of the host in the tab that has it, else in one without a shell, else in the one that is shown. */
+  function choose(name: string, isWatch: boolean): void {
+    const free = TABS.find((tab) => !started.value.has(tab));
+    const tab = TABS.find((tab) => started.value.has(tab) && shellOf(tab).name === name) ?? free ?? active.value;
+    shells.value = shells.value.with(tab - 1, { name, isWatch });
+    show(tab);
+    close();
+  }
+
   /** Arrow keys go from tab to tab, as in any list of tabs. */
   function onTabKey(event: KeyboardEvent): void {
     const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
@@ -96,6 +128,8 @@ export default function TerminalScreen() {
   function close(): void {
     open.value = undefined;
     shared.value = '';
+    if (router.place.value.argument !== '') router.go('terminal', '', { replace: true });
+    if (started.value.size === 0) show(1);
     current()?.view.focus();
   }
 
@@ -129,6 +163,15 @@ export default function TerminalScreen() {
         </div>
         <Button
           kind="plain"
+          icon="queue"
+          label={t('Shells at home')}
+          aria-haspopup="dialog"
+          onClick={() => {
+            open.value = 'shells';
+          }}
+        />
+        <Button
+          kind="plain"
           icon="search"
           label={t('Search')}
           aria-expanded={open.value === 'search'}
@@ -149,11 +192,20 @@ export default function TerminalScreen() {
       {open.value === 'search' && (
         <SearchBar find={(text, direction) => current()?.view.find(text, direction) ?? false} onClose={close} />
       )}
+      {started.value.has(active.value) && shellOf(active.value).isWatch && (
+        <div class="watch-bar">
+          <span class="text small">
+            {t('You watch {name}. Nothing you type reaches it.', { name: shellOf(active.value).name })}
+          </span>
+          <Button onClick={() => choose(shellOf(active.value).name, false)}>{t('Attach')}</Button>
+        </div>
+      )}
       <div class="panes">
         {TABS.filter((tab) => started.value.has(tab)).map((tab) => (
           <TerminalPane
             key={tab}
             tab={tab}
+            {...shellOf(tab)}
             isActive={active.value === tab}
             look={look}
             modifiers={modifiers}
@@ -182,10 +234,42 @@ export default function TerminalScreen() {
       </div>
       <KeyRow
         modifiers={modifiers}
-        onPress={(key) => current()?.view.input.press(key)}
-        onType={(text) => current()?.view.input.type(text)}
+        own={settings.values.terminal_keys.value}
+        onStrike={(stroke) => current()?.view.input.strike(stroke)}
         onPaste={() => void paste()}
+        onEdit={() => {
+          open.value = 'keys';
+        }}
       />
+      {open.value === 'shells' && dialogs && (
+        <dialogs.ShellsDialog
+          nameOf={(name) => {
+            const at = ownShells.findIndex((own) => own.name === name);
+            return at < 0 ? undefined : t('Shell {n} of this browser', { n: at + 1 });
+          }}
+          onAttach={(name) => choose(name, false)}
+          onWatch={(name) => choose(name, true)}
+          onNew={
+            started.value.size === TABS.length
+              ? undefined
+              : () => {
+                  const tab = TABS.find((tab) => !started.value.has(tab)) ?? active.value;
+                  choose(shellName(session.deviceId, tab), false);
+                }
+          }
+          onClose={close}
+        />
+      )}
+      {open.value === 'keys' && dialogs && (
+        <dialogs.KeysDialog
+          keys={settings.values.terminal_keys.value}
+          onClose={close}
+          onSave={(keys) => {
+            settings.set('terminal_keys', keys);
+            close();
+          }}
+        />
+      )}
       {open.value === 'menu' && (
         <Dialog title={t('Shell {n}', { n: active.value })} cancelText={t('Close')} onClose={close}>
           <ul class="list">
@@ -257,8 +341,8 @@ export default function TerminalScreen() {
           <p>{t('Everything that runs in it ends, too, also where another device shows it.')}</p>
         </Dialog>
       )}
-      {open.value === 'paste' && (
-        <PasteDialog
+      {open.value === 'paste' && dialogs && (
+        <dialogs.PasteDialog
           shared={shared.value}
           onClose={close}
           onPaste={(text) => {
@@ -268,46 +352,6 @@ export default function TerminalScreen() {
         />
       )}
     </div>
-  );
-}
-
-interface PasteProps {
-  /** Text of another app, to be looked at first. */
-  shared: string;
-  onPaste(text: string): void;
-  onClose(): void;
-}
-
-/** For shared text, and where the page may not read the clipboard. */
-function PasteDialog({ shared, onPaste, onClose }: PasteProps) {
-  const t = useT();
-  const text = useSignal(shared);
-  return (
-    <Dialog
-      title={t('Paste')}
-      onClose={onClose}
-      onSubmit={() => onPaste(text.value)}
-      actions={
-        <Button type="submit" kind="primary">
-          {t('Paste')}
-        </Button>
-      }
-    >
-      <label for="paste-text">
-        {shared === ''
-          ? t('This browser does not show the clipboard to the page. Paste the text here.')
-          : t('Another app has shared this text. A shell may run each of its lines.')}
-      </label>
-      <textarea
-        id="paste-text"
-        class="input"
-        rows={5}
-        value={text.value}
-        onInput={(event) => {
-          text.value = event.currentTarget.value;
-        }}
-      />
-    </Dialog>
   );
 }
 

@@ -1,6 +1,6 @@
 import type { Terminal } from '@xterm/xterm';
 import { type Change, createComposer, PADDING } from './compose.ts';
-import { isModified, type KeyName, type Modifiers, pressKey, typeText } from './keys.ts';
+import { isModified, type KeyName, type Modifiers, pressKey, type Stroke, typeText } from './keys.ts';
 
 /** The modifiers of the key row, which also apply to what is typed. */
 export interface ModifierState {
@@ -142,11 +142,14 @@ export function createInput({ terminal, field, root, modifiers, onPreview, onLea
   });
 
   return {
-    press,
-    /** Types text of the key row, such as `|`. */
-    type(text: string): void {
-      restart();
-      apply({ text, reset: false });
+    /** Strikes a key of the row. */
+    strike(stroke: Stroke): void {
+      if (stroke.modifiers) modifiers.value = stroke.modifiers;
+      if ('key' in stroke) press(stroke.key);
+      else {
+        restart();
+        apply({ text: stroke.type, reset: false });
+      }
     },
     paste(text: string): void {
       restart();

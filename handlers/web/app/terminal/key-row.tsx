@@ -1,71 +1,156 @@
 import type { Signal } from '@preact/signals';
+import { useEffect, useRef } from 'preact/hooks';
+import { Button } from '../../shared/components.tsx';
 import { useT } from '../../shared/i18n.ts';
 import { Icon } from '../../shared/icons.tsx';
-import { type Hold, type KeyName, type ModifierName, type Modifiers, tapModifier } from './keys.ts';
+import {
+  FUNCTION_KEYS,
+  type Hold,
+  type KeyName,
+  type ModifierName,
+  type Modifiers,
+  NO_MODIFIERS,
+  parseKeys,
+  type Stroke,
+  tapModifier,
+} from './keys.ts';
 
-/** A key: a name to press, a modifier to hold, or a text to type. `label` is the name of a picture. */
-type Key = { text: string; label?: string } & ({ press: KeyName } | { hold: ModifierName } | { type: string });
+/** A key: something to strike, or a modifier to hold. `label` says what a picture means. */
+type Key = { text: string; label?: string } & ({ strike: Stroke } | { hold: ModifierName });
 
-const KEYS: readonly Key[] = [
-  { text: 'Esc', press: 'Escape' },
-  { text: 'Tab', press: 'Tab' },
-  { text: 'Shift', hold: 'shift' },
+const press = (text: string, key: KeyName): Key => ({ text, strike: { key } });
+const type = (text: string): Key => ({ text, strike: { type: text } });
+
+const FIRST: readonly Key[] = [
+  press('Esc', 'Escape'),
+  press('Tab', 'Tab'),
+  { text: 'Ctrl-C', strike: { type: 'c', modifiers: { ...NO_MODIFIERS, ctrl: 'once' } } },
   { text: 'Ctrl', hold: 'ctrl' },
   { text: 'Alt', hold: 'alt' },
-  { text: '←', label: 'Left arrow', press: 'ArrowLeft' },
-  { text: '↑', label: 'Up arrow', press: 'ArrowUp' },
-  { text: '↓', label: 'Down arrow', press: 'ArrowDown' },
-  { text: '→', label: 'Right arrow', press: 'ArrowRight' },
-  { text: '|', type: '|' },
-  { text: '/', type: '/' },
-  { text: '-', type: '-' },
-  { text: '~', type: '~' },
-  { text: 'Home', press: 'Home' },
-  { text: 'End', press: 'End' },
-  { text: 'PgUp', press: 'PageUp' },
-  { text: 'PgDn', press: 'PageDown' },
+  { text: 'Shift', hold: 'shift' },
 ];
+const LAST: readonly Key[] = [
+  type('|'),
+  type('/'),
+  type('-'),
+  type('~'),
+  press('Home', 'Home'),
+  press('End', 'End'),
+  press('PgUp', 'PageUp'),
+  press('PgDn', 'PageDown'),
+  ...FUNCTION_KEYS.map((key) => press(key, key)),
+];
+const ARROWS: readonly Key[] = [
+  { ...press('←', 'ArrowLeft'), label: 'Left arrow' },
+  { ...press('↑', 'ArrowUp'), label: 'Up arrow' },
+  { ...press('↓', 'ArrowDown'), label: 'Down arrow' },
+  { ...press('→', 'ArrowRight'), label: 'Right arrow' },
+];
+
+/** Milliseconds after which an arrow that is held down repeats, and between two repetitions. */
+const REPEAT_AFTER = 400;
+const REPEAT_EVERY = 60;
 
 interface KeyRowProps {
   modifiers: Signal<Modifiers>;
-  onPress(key: KeyName): void;
-  onType(text: string): void;
+  /** The person's own keys, as `parseKeys` reads them. */
+  own: string;
+  onStrike(stroke: Stroke): void;
   onPaste(): void;
+  onEdit(): void;
 }
 
-/** The keys that an on-screen keyboard lacks. They leave the focus, and so the keyboard, where it is. */
-export function KeyRow({ modifiers, onPress, onType, onPaste }: KeyRowProps) {
+/**
+ * The keys that an on-screen keyboard lacks, in one row that scrolls, with the arrows at its end. They leave the focus, and
+ * so the keyboard, where it is.
+ */
+export function KeyRow({ modifiers, own, onStrike, onPaste, onEdit }: KeyRowProps) {
   const t = useT();
   const held: Record<Hold, string> = { off: '', once: t('for one key'), locked: t('locked') };
 
-  function press(key: Key): void {
-    if ('press' in key) onPress(key.press);
-    else if ('type' in key) onType(key.type);
-    else modifiers.value = tapModifier(modifiers.value, key.hold);
+  function keyButton(key: Key, id: string) {
+    const hold = 'hold' in key ? modifiers.value[key.hold] : undefined;
+    const name = hold && hold !== 'off' ? `${key.text}, ${held[hold]}` : undefined;
+    return (
+      <button
+        key={id}
+        type="button"
+        class={`button key ${hold ?? ''}`}
+        aria-label={name}
+        aria-pressed={hold && hold !== 'off'}
+        onClick={() => {
+          if ('hold' in key) modifiers.value = tapModifier(modifiers.value, key.hold);
+          else onStrike(key.strike);
+        }}
+      >
+        {key.text}
+      </button>
+    );
   }
 
   return (
     // biome-ignore lint/a11y/noStaticElementInteractions: it keeps the focus from moving, and takes no input itself
     <div class="keys" onMouseDown={(event) => event.preventDefault()}>
-      {KEYS.map((key) => {
-        const hold = 'hold' in key ? modifiers.value[key.hold] : undefined;
-        const name = key.label ? t(key.label) : hold && hold !== 'off' ? `${key.text}, ${held[hold]}` : undefined;
-        return (
-          <button
+      <div class="key-strip">
+        {FIRST.map((key) => keyButton(key, key.text))}
+        {parseKeys(own).map(({ text, strike }, at) => keyButton({ text, strike }, `own ${at}`))}
+        {LAST.map((key) => keyButton(key, key.text))}
+        <button type="button" class="button key" aria-label={t('Paste')} title={t('Paste')} onClick={onPaste}>
+          <Icon name="paste" />
+        </button>
+        <Button icon="plus" label={t('Own keys')} onClick={onEdit} />
+      </div>
+      {/* biome-ignore lint/a11y/useSemanticElements: a fieldset has borders and a minimum width of its own */}
+      <div class="arrow-pad" role="group" aria-label={t('Arrow keys')}>
+        {ARROWS.map((key) => (
+          <ArrowKey
             key={key.text}
-            type="button"
-            class={`button key ${hold ?? ''}`}
-            aria-label={name}
-            aria-pressed={hold && hold !== 'off'}
-            onClick={() => press(key)}
-          >
-            {key.text}
-          </button>
-        );
-      })}
-      <button type="button" class="button key" aria-label={t('Paste')} title={t('Paste')} onClick={onPaste}>
-        <Icon name="paste" />
-      </button>
+            text={key.text}
+            label={t(key.label ?? '')}
+            onPress={() => 'strike' in key && onStrike(key.strike)}
+          />
+        ))}
+      </div>
     </div>
+  );
+}
+
+/** A key that repeats while it is held down. */
+function ArrowKey({ text, label, onPress }: { text: string; label: string; onPress(): void }) {
+  const timer = useRef<ReturnType<typeof setTimeout>>(undefined);
+  const repeated = useRef(false);
+  const latest = useRef(onPress);
+  latest.current = onPress;
+  const stop = () => clearTimeout(timer.current);
+  useEffect(() => stop, []);
+
+  function repeat(): void {
+    repeated.current = true;
+    latest.current();
+    timer.current = setTimeout(repeat, REPEAT_EVERY);
+  }
+
+  return (
+    <button
+      type="button"
+      class="button key"
+      aria-label={label}
+      onPointerDown={() => {
+        stop();
+        repeated.current = false;
+        timer.current = setTimeout(repeat, REPEAT_AFTER);
+      }}
+      onPointerUp={stop}
+      onPointerCancel={stop}
+      onPointerLeave={stop}
+      onContextMenu={(event) => event.preventDefault()}
+      onClick={() => {
+        stop();
+        if (!repeated.current) onPress();
+        repeated.current = false;
+      }}
+    >
+      {text}
+    </button>
   );
 }

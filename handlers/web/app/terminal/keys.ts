@@ -1,3 +1,6 @@
+/** F1 to F12. */
+export const FUNCTION_KEYS = ['F1', 'F2', 'F3', 'F4', 'F5', 'F6', 'F7', 'F8', 'F9', 'F10', 'F11', 'F12'] as const;
+
 /** Keys of the row above the on-screen keyboard that print nothing. */
 export type KeyName =
   | 'Escape'
@@ -12,7 +15,8 @@ export type KeyName =
   | 'Home'
   | 'End'
   | 'PageUp'
-  | 'PageDown';
+  | 'PageDown'
+  | (typeof FUNCTION_KEYS)[number];
 
 export type ModifierName = 'shift' | 'ctrl' | 'alt';
 /** `once`: for the next key. `locked`: until it is tapped again. */
@@ -48,7 +52,21 @@ const CURSOR: Partial<Record<KeyName, string>> = {
   End: 'F',
 };
 /** Number of a key that ends with `~`. */
-const NUMBERED: Partial<Record<KeyName, number>> = { Delete: 3, PageUp: 5, PageDown: 6 };
+const NUMBERED: Partial<Record<KeyName, number>> = {
+  Delete: 3,
+  PageUp: 5,
+  PageDown: 6,
+  F5: 15,
+  F6: 17,
+  F7: 18,
+  F8: 19,
+  F9: 20,
+  F10: 21,
+  F11: 23,
+  F12: 24,
+};
+/** Final byte of a key that follows `ESC O`, with modifiers `ESC [`. */
+const APPLICATION: Partial<Record<KeyName, string>> = { F1: 'P', F2: 'Q', F3: 'R', F4: 'S' };
 
 /** Encodes a key as xterm does. */
 export function pressKey(modifiers: Modifiers, key: KeyName, { applicationCursor = false } = {}): Pressed {
@@ -62,6 +80,8 @@ function encode({ shift, ctrl, alt }: Modifiers, key: KeyName, applicationCursor
     if (code > 1) return `\x1b[1;${code}${cursor}`;
     return `\x1b${applicationCursor ? 'O' : '['}${cursor}`;
   }
+  const final = APPLICATION[key];
+  if (final !== undefined) return code > 1 ? `\x1b[1;${code}${final}` : `\x1bO${final}`;
   const number = NUMBERED[key];
   if (number !== undefined) return code > 1 ? `\x1b[${number};${code}~` : `\x1b[${number}~`;
   return (alt === 'off' ? '' : '\x1b') + encodeControl(key, shift !== 'off', ctrl !== 'off');
@@ -138,3 +158,50 @@ const spend = (modifiers: Modifiers): Modifiers => ({
   ctrl: modifiers.ctrl === 'once' ? 'off' : modifiers.ctrl,
   alt: modifiers.alt === 'once' ? 'off' : modifiers.alt,
 });
+
+/** What a key of the row does: a key or a text, with modifiers of its own; without them those that are held count. */
+export type Stroke = { modifiers?: Modifiers } & ({ key: KeyName } | { type: string });
+
+/** Names that people give to keys, in small letters. */
+const NAMES: Record<string, KeyName> = {
+  esc: 'Escape',
+  escape: 'Escape',
+  tab: 'Tab',
+  enter: 'Enter',
+  backspace: 'Backspace',
+  del: 'Delete',
+  delete: 'Delete',
+  up: 'ArrowUp',
+  down: 'ArrowDown',
+  left: 'ArrowLeft',
+  right: 'ArrowRight',
+  home: 'Home',
+  end: 'End',
+  pgup: 'PageUp',
+  pgdn: 'PageDown',
+  ...Object.fromEntries(FUNCTION_KEYS.map((key) => [key.toLowerCase(), key])),
+};
+const MODIFIED = /^(ctrl|alt|shift)-(?=.)/i;
+const ESCAPES: Record<string, string> = { n: '\r', t: '\t', s: ' ', '\\': '\\' };
+const MAX_KEYS = 16;
+
+/**
+ * A person's own keys, separated by spaces: `Ctrl-R`, `Alt-.`, `F5`, or a text, in which `\n` is Enter, `\t` Tab and `\s` a
+ * space.
+ */
+export function parseKeys(text: string): { text: string; strike: Stroke }[] {
+  const words = text.split(/\s+/).filter((word) => word !== '');
+  return words.slice(0, MAX_KEYS).map((word) => {
+    const held = { ...NO_MODIFIERS };
+    let rest = word;
+    for (let match = MODIFIED.exec(rest); match; match = MODIFIED.exec(rest)) {
+      held[match[1]?.toLowerCase() as ModifierName] = 'once';
+      rest = rest.slice(match[0].length);
+    }
+    const key = NAMES[rest.toLowerCase()];
+    const modifiers: Modifiers = held;
+    if (key) return { text: word, strike: { key, modifiers } };
+    const typed = rest.replace(/\\([nts\\])/g, (_, letter: string) => ESCAPES[letter] as string);
+    return { text: word, strike: { type: typed, modifiers } };
+  });
+}

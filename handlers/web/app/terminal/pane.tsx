@@ -17,6 +17,9 @@ export interface Pane {
 interface TerminalPaneProps {
   /** From 1. */
   tab: number;
+  /** Name of its shell. */
+  name: string;
+  isWatch: boolean;
   isActive: boolean;
   look: ReadonlySignal<Look>;
   modifiers: Signal<Modifiers>;
@@ -27,8 +30,11 @@ interface TerminalPaneProps {
   onLeave(): void;
 }
 
+/** Name of the shell that a tab of this browser opens. */
+export const shellName = (deviceId: string, tab: number): string => `web-${deviceId.slice(0, 8)}-tab${tab}`;
+
 /** One tab of the terminal. The shell is left running at home when the tab goes. */
-export function TerminalPane({ tab, isActive, look, modifiers, onPane, ...events }: TerminalPaneProps) {
+export function TerminalPane({ tab, name, isWatch, isActive, look, modifiers, onPane, ...events }: TerminalPaneProps) {
   const t = useT();
   const toast = useToast();
   const { session } = useApp();
@@ -38,7 +44,6 @@ export function TerminalPane({ tab, isActive, look, modifiers, onPane, ...events
   latest.current = events;
 
   useEffect(() => {
-    const name = `web-${session.deviceId.slice(0, 8)}-tab${tab}`;
     const view = createView({
       host: host.current as HTMLDivElement,
       look: look.value,
@@ -50,7 +55,7 @@ export function TerminalPane({ tab, isActive, look, modifiers, onPane, ...events
       onSelection: (text) => latest.current.onSelection(text),
       onLeave: () => latest.current.onLeave(),
     });
-    const shell = createShell({ port: session.port('terminal'), name, view, onProblem: toast });
+    const shell = createShell({ port: session.port('terminal'), name, isWatch, view, onProblem: toast });
     view.fill();
     pane.value = { view, shell };
     onPane(pane.value);
@@ -59,7 +64,7 @@ export function TerminalPane({ tab, isActive, look, modifiers, onPane, ...events
       if (shell.state.value.name === 'attached') shell.detach();
       view.dispose();
     };
-  }, [tab]);
+  }, [name, isWatch]);
 
   useSignalEffect(() => pane.value?.view.setLook(look.value));
   useEffect(() => {
@@ -116,9 +121,11 @@ function PaneNotice({ shell, view }: Pane) {
       return (
         <Notice
           action={
-            <Button icon={isLeft ? 'link' : 'plus'} onClick={again}>
-              {isLeft ? t('Attach again') : t('New shell')}
-            </Button>
+            (isLeft || !shell.isWatch) && (
+              <Button icon={isLeft ? 'link' : 'plus'} onClick={again}>
+                {isLeft ? t('Attach again') : t('New shell')}
+              </Button>
+            )
           }
         >
           {isLeft ? t('Detached. The shell goes on at home.') : endOf(state.reason, t)}

@@ -22,6 +22,8 @@ export type ShellState =
 /** The screen of a shell. */
 export interface ShellView {
   readonly size: { cols: number; rows: number };
+  /** Shows a screen of this size, whatever room there is: that of a shell which is only watched. */
+  fix(size: { cols: number; rows: number }): void;
   write(text: string, done?: () => void): void;
 }
 
@@ -29,6 +31,8 @@ export interface ShellParts {
   port: Pick<Port, 'send'>;
   /** Name of the session. */
   name: string;
+  /** Whether it is only watched: nothing that is typed reaches it, and its size stays (contract 09 §1). */
+  isWatch?: boolean;
   view: ShellView;
   /** Something went wrong that does not end the shell. */
   onProblem(message: string): void;
@@ -40,7 +44,7 @@ export type Shell = ReturnType<typeof createShell>;
  * A shell at home on a screen of the page: attached when there is a connection and again after each loss, paced by what
  * the screen has drawn, until it ends (contract 02 §3, 09 §1).
  */
-export function createShell({ port, name, view, onProblem }: ShellParts) {
+export function createShell({ port, name, isWatch = false, view, onProblem }: ShellParts) {
   const state = signal<ShellState>({ name: 'waiting' });
   let isFirst = true;
   /** Counts the attaches, since what was written for one is drawn during another. */
@@ -62,25 +66,31 @@ export function createShell({ port, name, view, onProblem }: ShellParts) {
     });
   }
 
-  function attached({ replay, tmux_available: isTmux }: Message['payload']): void {
+  function attached({ replay, tmux_available: isTmux, cols, rows }: Message['payload']): void {
     attach++;
+    resized({ cols, rows });
     drawn = acknowledged = 0;
     view.write(CANCEL);
     // On a screen that has shown this shell before, the lines of the replay are already there.
     if (isFirst && typeof replay === 'string') view.write(isTmux ? `${replay.replaceAll('\n', '\r\n')}\r\n` : replay);
     isFirst = false;
     state.value = { name: 'attached' };
-    send('resize', view.size);
+    if (!isWatch) send('resize', view.size);
+  }
+
+  function resized({ cols, rows }: Message['payload']): void {
+    if (isWatch && typeof cols === 'number' && typeof rows === 'number') view.fix({ cols, rows });
   }
 
   return {
     name,
+    isWatch,
     state: state as ReadonlySignal<ShellState>,
 
     /** Attaches, or begins a new shell. Does nothing while there is no connection: call it again with the next one. */
     attach(): void {
       state.value = { name: 'waiting' };
-      send('attach', { ...view.size, window: WINDOW });
+      send('attach', { ...view.size, window: WINDOW, ...(isWatch && { mode: 'watch' }) });
     },
 
     /** The connection is gone. */
@@ -97,6 +107,9 @@ export function createShell({ port, name, view, onProblem }: ShellParts) {
         case 'terminal.output':
           if (typeof payload.data === 'string') print(payload.data);
           return;
+        case 'terminal.resized':
+          resized(payload);
+          return;
         case 'terminal.detached': {
           const exitCode = typeof payload.exit_code === 'number' ? payload.exit_code : undefined;
           state.value = { name: 'ended', reason: String(payload.reason), exitCode };
@@ -110,12 +123,12 @@ export function createShell({ port, name, view, onProblem }: ShellParts) {
 
     /** Types text. What is typed while nothing is attached is lost, as it would be on a screen that is off. */
     type(data: string): void {
-      if (state.value.name !== 'attached') return;
+      if (state.value.name !== 'attached' || isWatch) return;
       for (const piece of piecesOf(data)) send('input', { data: piece });
     },
 
     resize(size: { cols: number; rows: number }): void {
-      if (state.value.name === 'attached') send('resize', size);
+      if (state.value.name === 'attached' && !isWatch) send('resize', size);
     },
 
     /** Leaves the shell running at home. */

@@ -8,6 +8,8 @@ import { findText, type Match, wordAt } from './search.ts';
 
 export const MIN_FONT = 8;
 export const MAX_FONT = 32;
+/** Of a screen that is shown whole. */
+const SMALLEST_FONT = 4;
 /** Lines above the screen. */
 const SCROLLBACK = 5_000;
 /** Lines of a finger for a turn of the wheel: programs scroll several lines with each. */
@@ -81,10 +83,23 @@ export function createView({ host, look, modifiers, label, ...events }: ViewPart
   let scrolled = 0;
   let anchor: { column: number; row: number; length: number } | undefined;
   let match: Match | undefined;
+  /** Size of a screen that others have chosen. */
+  let fixed: { cols: number; rows: number } | undefined;
 
   function fill(): void {
     // Hidden, it has no size.
-    if (host.clientWidth > 0 && host.clientHeight > 0) fitting.fit();
+    if (host.clientWidth === 0 || host.clientHeight === 0) return;
+    if (fixed) shrink(fixed);
+    else fitting.fit();
+  }
+
+  /** Makes the text as small as the whole screen needs. */
+  function shrink({ cols, rows }: { cols: number; rows: number }): void {
+    terminal.options.fontSize = fontSize;
+    const room = fitting.proposeDimensions();
+    const scale = room ? Math.min(1, room.cols / cols, room.rows / rows) : 1;
+    terminal.options.fontSize = Math.max(SMALLEST_FONT, Math.floor(fontSize * scale * 4) / 4);
+    if (terminal.cols !== cols || terminal.rows !== rows) terminal.resize(cols, rows);
   }
 
   function showPreview(text: string): void {
@@ -158,6 +173,11 @@ export function createView({ host, look, modifiers, label, ...events }: ViewPart
       return { cols: terminal.cols, rows: terminal.rows };
     },
     fill,
+
+    fix(size: { cols: number; rows: number }): void {
+      fixed = size;
+      fill();
+    },
 
     setLook(next: Look): void {
       fontSize = next.fontSize;

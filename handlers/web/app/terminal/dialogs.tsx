@@ -1,0 +1,189 @@
+import { useSignal } from '@preact/signals';
+import { useEffect } from 'preact/hooks';
+import { ageText, useNow } from '../../shared/ages.ts';
+import { Button, Chip, Dialog, Empty, Field } from '../../shared/components.tsx';
+import { useT } from '../../shared/i18n.ts';
+import { LoadedView, useLoad } from '../../shared/load.tsx';
+import { useApp } from '../context.ts';
+import { listShells, type ShellRow } from './list.ts';
+
+/** Milliseconds after which the list is asked for again. */
+const REFRESH = 5_000;
+
+interface ShellsProps {
+  /** How a shell of this device's own tabs is called here; undefined for any other. */
+  nameOf(name: string): string | undefined;
+  onAttach(name: string): void;
+  onWatch(name: string): void;
+  /** Absent when every tab has a shell. */
+  onNew?(): void;
+  onClose(): void;
+}
+
+/** Chooses one of the shells that run at home, to work in it or to see it. */
+export function ShellsDialog({ nameOf, onAttach, onWatch, onNew, onClose }: ShellsProps) {
+  const t = useT();
+  const { session } = useApp();
+  const isOnline = session.isOnline.value;
+  const now = useNow();
+  const loaded = useLoad((signal) => listShells(session.port('terminal'), signal), [isOnline]);
+  useEffect(() => {
+    const timer = setInterval(loaded.reload, REFRESH);
+    return () => clearInterval(timer);
+  }, []);
+  return (
+    <Dialog
+      title={t('Shells at home')}
+      cancelText={t('Close')}
+      isAway={!isOnline}
+      onClose={onClose}
+      actions={
+        onNew && (
+          <Button icon="plus" disabled={!isOnline} onClick={onNew}>
+            {t('New shell')}
+          </Button>
+        )
+      }
+    >
+      <LoadedView {...loaded}>
+        {(rows) =>
+          rows.length === 0 ? (
+            <Empty icon="terminal">{t('No shell is open at home.')}</Empty>
+          ) : (
+            <ul class="list shells">
+              {newestFirst(rows).map((row) => {
+                const name = nameOf(row.name) ?? row.name;
+                return (
+                  <li key={row.name} class="item shell-row">
+                    <span class="text">
+                      <span class="shell-name">{name}</span>
+                      <span class="small soft">{aboutShell(row, now.value, t)}</span>
+                      {row.last_line && <code class="small last-line">{row.last_line}</code>}
+                    </span>
+                    {(row.attached ?? 0) > 0 && <Chip>{t('{n} attached', { n: row.attached ?? 0 })}</Chip>}
+                    <span class="row">
+                      <Button
+                        kind="primary"
+                        disabled={!isOnline}
+                        aria-label={t('Attach {name}', { name })}
+                        onClick={() => onAttach(row.name)}
+                      >
+                        {row.owned_by_client ? t('Show') : t('Attach')}
+                      </Button>
+                      {!row.owned_by_client && (
+                        <Button
+                          disabled={!isOnline}
+                          aria-label={t('Watch {name}', { name })}
+                          onClick={() => onWatch(row.name)}
+                        >
+                          {t('Watch')}
+                        </Button>
+                      )}
+                    </span>
+                  </li>
+                );
+              })}
+            </ul>
+          )
+        }
+      </LoadedView>
+    </Dialog>
+  );
+}
+
+const newestFirst = (rows: readonly ShellRow[]): ShellRow[] =>
+  rows.toSorted((a, b) => (b.active_at ?? 0) - (a.active_at ?? 0));
+
+/** Who used it, how old it is, and when it last printed. */
+function aboutShell(
+  { device, created_at: created, active_at: active }: ShellRow,
+  now: number,
+  t: ReturnType<typeof useT>,
+) {
+  const age = (seconds: number) => ageText(now - seconds * 1000, t);
+  return [
+    device,
+    created === undefined ? undefined : t('open for {age}', { age: age(created) }),
+    active === undefined ? undefined : t('last output {age} ago', { age: age(active) }),
+  ]
+    .filter((part) => part !== undefined)
+    .join(' · ');
+}
+
+/** A person's own keys for the row, which this browser keeps. */
+export function KeysDialog({ keys, onSave, onClose }: { keys: string; onSave(keys: string): void; onClose(): void }) {
+  const t = useT();
+  const text = useSignal(keys);
+  return (
+    <Dialog
+      title={t('Own keys')}
+      onClose={onClose}
+      onSubmit={() => onSave(text.value.trim())}
+      actions={
+        <Button type="submit" kind="primary">
+          {t('Save')}
+        </Button>
+      }
+    >
+      <Field
+        label={t('Keys, with spaces between them')}
+        hint={t('Such as Ctrl-R, Alt-., F5, or a text like :wq\\n, where \\n is Enter and \\s a space.')}
+      >
+        {(control) => (
+          <input
+            {...control}
+            class="input"
+            value={text.value}
+            maxLength={256}
+            autocapitalize="off"
+            autocorrect="off"
+            spellcheck={false}
+            onInput={(event) => {
+              text.value = event.currentTarget.value;
+            }}
+          />
+        )}
+      </Field>
+    </Dialog>
+  );
+}
+
+interface PasteProps {
+  /** Text of another app, to be looked at first. */
+  shared: string;
+  onPaste(text: string): void;
+  onClose(): void;
+}
+
+/** For shared text, and where the page may not read the clipboard. */
+export function PasteDialog({ shared, onPaste, onClose }: PasteProps) {
+  const t = useT();
+  const text = useSignal(shared);
+  return (
+    <Dialog
+      title={t('Paste')}
+      onClose={onClose}
+      onSubmit={() => onPaste(text.value)}
+      actions={
+        <Button type="submit" kind="primary">
+          {t('Paste')}
+        </Button>
+      }
+    >
+      <label for="paste-text">
+        {shared === ''
+          ? t('This browser does not show the clipboard to the page. Paste the text here.')
+          : t('Another app has shared this text. A shell may run each of its lines.')}
+      </label>
+      <textarea
+        id="paste-text"
+        class="input"
+        rows={5}
+        value={text.value}
+        onInput={(event) => {
+          text.value = event.currentTarget.value;
+        }}
+      />
+    </Dialog>
+  );
+}
