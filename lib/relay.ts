@@ -208,6 +208,7 @@ async function createDomains(parts: DomainParts, late: Late) {
   const localOperator = await openLocalOperator({
     host,
     config,
+    clock,
     log: log.named('access'),
     isBehindProxy: ownHosts.isBehindProxy,
   });

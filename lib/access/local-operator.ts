@@ -1,12 +1,19 @@
 import type { Config } from '../config.ts';
 import { describeError } from '../errors.ts';
 import type { Host } from '../host/index.ts';
-import type { Owner } from '../host/users.ts';
+import type { LocalProxy, Owner } from '../host/users.ts';
 import { timingSafeEqual } from '../kit/bytes.ts';
+import type { Clock } from '../kit/clock.ts';
+import { withTimeout } from '../kit/timeouts.ts';
 import type { Log } from '../log.ts';
 import { type CallerFacts, isStrictLoopback } from './loopback.ts';
 import { OPERATOR_KEY_HEADER, openOperatorKey, operatorKeyPath } from './operator-key.ts';
 import type { Peer } from './peer.ts';
+
+/** Milliseconds between two searches for programs that forward calls, and for one of them. */
+const SEARCH_PERIOD = 60_000;
+const SEARCH_TIMEOUT = 1_000;
+const MAX_FORWARDERS = 16;
 
 /**
  * Why a caller is not the operator: `remote` breaks one of the rules 1 to 5 and 7, `other-user` is another account of
@@ -17,10 +24,19 @@ export type Refusal = 'remote' | 'other-user' | 'no-key';
 export interface LocalOperatorParts {
   /** Absent at the edge, where nobody is local. */
   host?: Host;
-  config: Pick<Config, 'requireOperatorKey' | 'operatorUids'>;
+  config: Pick<Config, 'port' | 'requireOperatorKey' | 'operatorUids'>;
+  clock: Clock;
   log: Log;
   /** Whether a proxy on this machine forwards to the relay: everybody needs the key then, unless the owner has decided. */
   isBehindProxy?(): Promise<boolean>;
+}
+
+/** Who is taken for the operator now, for the doctor. */
+export interface OperatorState {
+  /** Whether every caller needs the operator key. */
+  keyRequired: boolean;
+  /** Programs that called as the relay's own user without the key, and listen on ports themselves: a proxy is one. */
+  forwarders: readonly LocalProxy[];
 }
 
 export type LocalOperator = Awaited<ReturnType<typeof openLocalOperator>>;
@@ -29,7 +45,7 @@ export type LocalOperator = Awaited<ReturnType<typeof openLocalOperator>>;
  * Tells the operator from every other caller on this host, by the one rule for every area (contract 01 §1.3). Makes the
  * operator key at the first start; without one, no key is right.
  */
-export async function openLocalOperator({ host, config, log, isBehindProxy }: LocalOperatorParts) {
+export async function openLocalOperator({ host, config, clock, log, isBehindProxy }: LocalOperatorParts) {
   const users = host?.users;
   const trusted = new Set([...(users?.own == null ? [] : [users.own]), ...config.operatorUids]);
   const key = host ? await readKey(host, log) : null;
@@ -44,16 +60,43 @@ export async function openLocalOperator({ host, config, log, isBehindProxy }: Lo
     return owner;
   }
 
+  const isKeyRequired = async (): Promise<boolean> => config.requireOperatorKey ?? (await isBehindProxy?.()) ?? false;
+
+  /** Keyed by program and ports. */
+  const forwarders = new Map<string, LocalProxy>();
+  let searchAgain = Number.NEGATIVE_INFINITY;
+
+  /** Looks for forwarders while a call is under way: most proxies hold a connection only as long as that. Never rejects. */
+  async function searchForwarders(): Promise<void> {
+    if (users?.own == null || clock.monotonic() < searchAgain) return;
+    searchAgain = clock.monotonic() + SEARCH_PERIOD;
+    const search = users.proxies(config.port, users.own, []).catch(() => []);
+    for (const found of await withTimeout({ clock, timeout: SEARCH_TIMEOUT }, search, () => [])) {
+      const key = `${found.program} ${found.ports}`;
+      forwarders.delete(key);
+      forwarders.set(key, found);
+      if (forwarders.size > MAX_FORWARDERS) forwarders.delete(forwarders.keys().next().value as string);
+    }
+  }
+
   return {
     /** Why the caller is not the operator; undefined when it is. */
     async refusal(caller: CallerFacts): Promise<Refusal | undefined> {
       if (!isStrictLoopback(caller)) return 'remote';
       const given = caller.headers.get(OPERATOR_KEY_HEADER);
       if (given !== null && key !== null && timingSafeEqual(given.trim(), key)) return undefined;
-      if (config.requireOperatorKey ?? (await isBehindProxy?.())) return 'no-key';
+      if (await isKeyRequired()) return 'no-key';
       const owner = await ownerOf(caller.peer);
-      return owner === 'untold' || (owner !== 'unknown' && trusted.has(owner)) ? undefined : 'other-user';
+      if (owner === 'untold') return undefined;
+      if (owner === 'unknown' || !trusted.has(owner)) return 'other-user';
+      if (owner === users?.own) await searchForwarders();
+      return undefined;
     },
+
+    state: async (): Promise<OperatorState> => ({
+      keyRequired: await isKeyRequired(),
+      forwarders: [...forwarders.values()],
+    }),
 
     /** The account at the other end of a connection that was asked for an operator route, for the log. */
     async describe(peer: Peer): Promise<string> {

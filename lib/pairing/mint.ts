@@ -77,6 +77,20 @@ const withoutLan = (candidates: Candidate[] | undefined): Candidate[] | undefine
 const urlsOf = (candidates: Candidate[] = []): string[] =>
   candidates.map(({ relay }) => asObject(relay)?.url).filter((url) => typeof url === 'string');
 
+/**
+ * The addresses that public candidates name for the relay, and for the API server: a proxy that stands before the one may
+ * stand before the other. `apiPort` is that of the API server itself, where no proxy listens.
+ */
+function publishedUrls(candidates: Candidate[] = [], apiPort?: number): string[] {
+  const published = candidates.filter(({ role }) => String(role).toLowerCase() === 'public');
+  const apis = published.flatMap(({ api }) => {
+    const { host, port, tls } = asObject(api) ?? {};
+    if (typeof host !== 'string' || typeof port !== 'number' || port === apiPort) return [];
+    return joinUrl({ scheme: tls === true ? 'https' : 'http', host, port, rest: '' });
+  });
+  return [...urlsOf(published), ...apis];
+}
+
 /** Makes signed QR payloads, each with a new pairing code (contract 01 §5.3, §5.4). */
 export function createMint({ config, host, codes, store, routes, publicUrl, advertised, log }: MintParts) {
   const secret = createQrSecret({ host, store, log });
@@ -127,8 +141,7 @@ export function createMint({ config, host, codes, store, routes, publicUrl, adve
         secret.read(),
       ]);
 
-      const published = urlsOf(given?.filter(({ role }) => String(role).toLowerCase() === 'public'));
-      await advertised?.([url, ...urlsOf(given)], published);
+      await advertised?.([url, ...urlsOf(given)], publishedUrls(given, api?.port));
       const { code, secret: codeSecret, expiresAt } = await codes.mint(policy);
       const own = (await routes?.(expiresAt)) ?? [];
       const endpoints = own.length > 0 ? orderCandidates([...(given ?? []), ...own]) : given;

@@ -38,7 +38,7 @@ export interface VoiceCallersParts {
   sessions: Sessions;
   sessionBearers: SessionBearers;
   security: Security;
-  localOperator: LocalOperator;
+  localOperator: Pick<LocalOperator, 'refusal'>;
   /** The host's own API key, empty without one. */
   apiKey(): Promise<string>;
   store: Storage<VoiceCallerRecord>;

@@ -165,6 +165,19 @@ describe('a name that leads to a proxy on this machine (contract 01 §1.3 rule 6
     expect((await target.operator('/relay/security')).status).toBe(403);
   });
 
+  it('asks about the API server beside the relay too, but not at its own port', async () => {
+    const target = await start();
+    const named = async (port: number) => {
+      const endpoints = [
+        { role: 'public', api: { host: 'localhost', port, tls: false }, relay: { url: 'ws://192.0.2.7:8767' } },
+      ];
+      expect((await target.operator('/pairing/mint', post({ host: '192.168.1.5', endpoints }))).status).toBe(200);
+      return (await target.operator('/relay/security')).status;
+    };
+    expect(await named(8642)).toBe(200);
+    expect(await named(8080)).toBe(403);
+  });
+
   it('changes nothing for the relay’s own port, another machine, and an address of loopback', async () => {
     const target = await start({ RELAY_HOST: '0.0.0.0', RELAY_PORT: '8767' });
     for (const url of ['wss://localhost:8767', 'wss://no-such-host.invalid/relay', 'wss://127.0.0.1:444/relay']) {

@@ -24,7 +24,7 @@ async function setup(env: Record<string, string> = {}) {
   const store = createStorage<PairingRecord>();
   const mint = createMint({ config, host, codes, store, log });
   const operatorTokens = { verify: async (token: string | null) => token === 'operator' };
-  const localOperator = await openLocalOperator({ host, config, log: fakeLog().log });
+  const localOperator = await openLocalOperator({ host, config, clock, log: fakeLog().log });
   const tokens = { localOperator, operatorTokens };
   const parts: Partial<Relay> = { config, clock, log, host, codes, limiter, mint, listener, ...tokens };
   return { relay: parts as Relay, advance, lines };

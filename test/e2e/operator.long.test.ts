@@ -37,10 +37,10 @@ describe.runIf(canBeNobody)('a relay that root does not run (contract 01 §1.3 r
     expect(stranger.stderr).toContain('Run this as the user that runs the relay');
     expect(relay.output).not.toContain(key);
 
-    const doctor = await runSvc(['relay', 'doctor'], { env });
+    const doctor = await runSvc(['relay', 'doctor', '--timeout', '20'], { env });
     expect(doctor.stdout).toContain('[WARN] relay-operator: the relay refuses this command');
     expect(doctor.stdout).toContain(`Fix: Run this as user ${NOBODY}, or name this user in RELAY_OPERATOR_UIDS`);
-    const allowed = await runSvc(['relay', 'doctor'], { home, env });
+    const allowed = await runSvc(['relay', 'doctor', '--timeout', '20'], { home, env });
     expect(allowed.stdout).toContain(`[OK] relay-operator: only user ${NOBODY} may operate the relay`);
   });
 
@@ -66,7 +66,7 @@ it('contract 01 §1.3: the commands work where the key is required of everybody,
   ]) {
     expect(await runSvc(words, setting), words.join(' ')).toMatchObject({ code: 0 });
   }
-  const doctor = await runSvc(['relay', 'doctor'], setting);
+  const doctor = await runSvc(['relay', 'doctor', '--timeout', '20'], setting);
   expect(doctor.stdout).toContain('[OK] relay-operator: every caller needs the operator key');
   expect(doctor.stdout).toContain(
     '[OK] relay-host-tools: other tools of this machine are let in with X-Svc-Operator: 1',
@@ -80,13 +80,13 @@ async function documented(language: string, port: number): Promise<string> {
   return block.replaceAll('127.0.0.1:8767', `127.0.0.1:${port}`);
 }
 
-async function startProxy(program: string, args: string[], listen: number): Promise<string> {
-  const child = launch(
-    program,
-    args,
-    { PATH: process.env.PATH ?? '', HOME: '/nonexistent' },
-    canBeNobody ? NOBODY : own,
-  );
+async function startProxy(
+  program: string,
+  args: string[],
+  listen: number,
+  uid = canBeNobody ? NOBODY : own,
+): Promise<string> {
+  const child = launch(program, args, { PATH: process.env.PATH ?? '', HOME: '/nonexistent' }, uid);
   const url = `http://127.0.0.1:${listen}`;
   await expect
     .poll(
@@ -100,9 +100,9 @@ async function startProxy(program: string, args: string[], listen: number): Prom
   return url;
 }
 
-/** Starts nginx as another user with this `location`, in front of a relay. Returns its URL. */
-async function startNginx(location: string): Promise<string> {
-  const directory = canBeNobody ? await homeOf(NOBODY) : await temporaryHome();
+/** Starts nginx with this `location`, in front of a relay; as another user where it can. Returns its URL. */
+async function startNginx(location: string, uid = canBeNobody ? NOBODY : own): Promise<string> {
+  const directory = canBeNobody ? await homeOf(uid ?? NOBODY) : await temporaryHome();
   const listen = await freePort();
   const paths = ['client_body', 'proxy', 'fastcgi', 'uwsgi', 'scgi'].map((name) => `${name}_temp_path ${directory}/t;`);
   const config = `
@@ -119,7 +119,7 @@ async function startNginx(location: string): Promise<string> {
   await mkdir(join(directory, 't'));
   chmodSync(join(directory, 't'), 0o777);
   await writeFile(join(directory, 'nginx.conf'), config);
-  return startProxy('nginx', ['-c', join(directory, 'nginx.conf'), '-e', 'stderr'], listen);
+  return startProxy('nginx', ['-c', join(directory, 'nginx.conf'), '-e', 'stderr'], listen, uid);
 }
 
 async function startCaddy(site: string): Promise<string> {
@@ -207,6 +207,55 @@ describe.runIf(isNginx)('behind nginx, run by another user (contract 01 §1.3)',
     expect((await ask(`${url}/pairing/mint`, { method: 'POST', body: {}, headers })).status).toBe(403);
     await relay.child.prints(/refused an operator call from 127\.0\.0\.1.* to \/pairing\/mint/);
     expect(relay.output).not.toContain('203.0.113.9');
+  });
+});
+
+// Nothing tells these requests from those of the operator.
+describe.runIf(isNginx)("nginx as the relay's own user (contract 01 §1.3 rule 6; issue 23, 1.10)", () => {
+  const location = (port: number) =>
+    `location / { proxy_http_version 1.1; proxy_set_header Connection ""; proxy_pass http://127.0.0.1:${port}; }`;
+  const register = (url: string) =>
+    ask(`${url}/pairing/register`, { method: 'POST', body: { code: randomCode() } }).then(({ status }) => status);
+  const setting = ({ home, port }: { home: string; port: number }) => ({ home, env: { RELAY_PORT: String(port) } });
+  const user = process.geteuid?.();
+
+  it('is named by the doctor with the variable to set, although it keeps no connection', async () => {
+    const relay = await startRelayProcess();
+    const url = await startNginx(location(relay.port), user);
+    const before = await runSvc(['relay', 'doctor', '--timeout', '20'], setting(relay));
+    expect(before.stdout).toContain('[OK] relay-operator: only user');
+    expect(await register(url)).toBe(200);
+    const { stdout } = await runSvc(['relay', 'doctor', '--timeout', '20'], setting(relay));
+    expect(stdout).toMatch(
+      /\[WARN\] relay-operator: nginx \(process \d+, listens on \d+\) calls the relay as the relay's own/,
+    );
+    expect(stdout).toContain('Fix: Set RELAY_REQUIRE_OPERATOR_KEY=1 and restart the relay.');
+  });
+
+  it('forwards nothing of the operator where the key is required, nor once a code names its address', async () => {
+    const required = await startRelayProcess({ env: { RELAY_REQUIRE_OPERATOR_KEY: '1' } });
+    expect(await register(await startNginx(location(required.port), user))).toBe(403);
+
+    const relay = await startRelayProcess();
+    const url = await startNginx(location(relay.port), user);
+    expect(await register(url)).toBe(200);
+    const published = ['pair', '--no-wait', '--public-url', url.replace('127.0.0.1', 'localhost')];
+    expect(await runSvc(published, setting(relay))).toMatchObject({ code: 0 });
+    expect(await register(url)).toBe(403);
+    const { stdout } = await runSvc(['relay', 'doctor', '--timeout', '20'], setting(relay));
+    expect(stdout).toContain('[OK] relay-operator: every caller needs the operator key: a URL');
+    expect(stdout).toContain('are let in with X-Svc-Operator: 1 and the operator key');
+    expect(await runSvc(['devices'], setting(relay))).toMatchObject({ code: 0 });
+  });
+
+  it('forwards them again where the owner says so, and the doctor goes on to warn', async () => {
+    const relay = await startRelayProcess({ env: { RELAY_REQUIRE_OPERATOR_KEY: '0' } });
+    const url = await startNginx(location(relay.port), user);
+    const published = ['pair', '--no-wait', '--public-url', url.replace('127.0.0.1', 'localhost')];
+    expect(await runSvc(published, setting(relay))).toMatchObject({ code: 0 });
+    expect(await register(url)).toBe(200);
+    const { stdout } = await runSvc(['relay', 'doctor', '--timeout', '20'], setting(relay));
+    expect(stdout).toContain('[WARN] relay-operator: nginx');
   });
 });
 

@@ -1,3 +1,4 @@
+import type { OperatorState } from '../../access/local-operator.ts';
 import type { Host } from '../../host/index.ts';
 import type { ProbeResult } from '../../host/probe.ts';
 import type { LocalProxy, PortListener } from '../../host/users.ts';
@@ -35,6 +36,8 @@ export interface OperatorFacts extends OperatorSettings {
   servers?: readonly ServerFacts[];
   /** Programs of the relay's user that call it and listen elsewhere, except for those servers. */
   proxies?: readonly LocalProxy[];
+  /** Processes of the relay and of those servers. */
+  known?: readonly number[];
 }
 
 /** Reads who listens on the relay's port and on those of the servers behind it, given by name and URL. */
@@ -61,7 +64,7 @@ export async function readOperator(
   });
   const owner = places?.[0]?.uid;
   const proxies = owner === undefined ? [] : await users.proxies(port, owner, known);
-  return { ...settings, own: users.own, listeners, places, servers, proxies };
+  return { ...settings, own: users.own, listeners, places, servers, proxies, known };
 }
 
 const REQUIRE =
@@ -86,15 +89,22 @@ export function operatorCheck(facts: OperatorFacts, info: ProbeResult): Check {
       `Run this as ${who}, or name this user in RELAY_OPERATOR_UIDS of the relay.`,
     );
   }
+  const running = runningOperator(info);
+  if (running?.keyRequired ?? (requireKey && (hasKey || !info.ok))) {
+    const why = requireKey ? '' : ': a URL under which the relay is published leads to a proxy on this machine';
+    return ok(ID, `every caller needs the operator key${why}`);
+  }
   if (requireKey) {
-    return hasKey || !info.ok
-      ? ok(ID, 'every caller needs the operator key')
-      : warn(ID, 'the operator key is required here, but the running relay does not ask for it', 'Restart the relay.');
+    return warn(
+      ID,
+      'the operator key is required here, but the running relay does not ask for it',
+      'Restart the relay.',
+    );
   }
   if (listeners === 'untold') {
     return warn(ID, 'this system does not tell which user calls: any user of it can operate the relay', REQUIRE);
   }
-  const { places, servers = [], proxies = [] } = facts;
+  const { places, servers = [], proxies = [], known = [] } = facts;
   const trusted: unknown[] = [own, ROOT, ...uids];
   for (const { name, listeners: found } of servers) {
     const foreign = found.find(({ uid }) => !trusted.includes(uid) && !listeners.includes(uid));
@@ -105,7 +115,8 @@ export function operatorCheck(facts: OperatorFacts, info: ProbeResult): Check {
       `Stop that program if it is not yours; else set RELAY_OPERATOR_UIDS=${[...uids, foreign.uid].join(',')} for the relay.`,
     );
   }
-  const [proxy] = proxies;
+  const seen = running?.forwarders.filter(({ pid }) => !known.includes(pid)) ?? [];
+  const [proxy] = [...proxies, ...seen];
   if (proxy) {
     const { program, pid, ports } = proxy;
     return warn(
@@ -120,6 +131,20 @@ export function operatorCheck(facts: OperatorFacts, info: ProbeResult): Check {
   const where = places && places.length > 0 ? `; it listens on ${placesOf(places)}` : '';
   return ok(ID, `only user ${users} may operate the relay; any other needs the operator key${where}`);
 }
+
+/** What the running relay says of its operator; undefined for an older one, and without an answer. */
+function runningOperator({ ok: isAnswer, json }: ProbeResult): OperatorState | undefined {
+  if (!isAnswer || !isMapping(json) || !isMapping(json.operator)) return undefined;
+  const { key_required: keyRequired, forwarders } = json.operator;
+  return { keyRequired: keyRequired === true, forwarders: Array.isArray(forwarders) ? forwarders.filter(isProxy) : [] };
+}
+
+const isProxy = (value: unknown): value is LocalProxy =>
+  isMapping(value) &&
+  typeof value.pid === 'number' &&
+  typeof value.program === 'string' &&
+  Array.isArray(value.ports) &&
+  value.ports.every((port) => typeof port === 'number');
 
 /** `127.0.0.1 (node svc.js, user 1000) and [::1] (...)`. */
 const placesOf = (places: readonly PortListener[]): string =>
@@ -143,8 +168,9 @@ export function toolsCheck(
   const id = 'relay-host-tools';
   const token = `desktop tools need DESKTOP_RELAY_TOKEN, which is ${hasDesktopToken ? '' : 'not '}set here`;
   if (!info.ok) return notKnown(id, `the relay does not admit this command; ${token}`);
+  const isRequired = runningOperator(info)?.keyRequired ?? requireKey;
   const isNamed = errorOf(sessions).includes('X-Svc-Operator') && errorOf(desktop).includes('DESKTOP_RELAY_TOKEN');
-  const sent = requireKey ? 'X-Svc-Operator: 1 and the operator key' : 'X-Svc-Operator: 1';
+  const sent = isRequired ? 'X-Svc-Operator: 1 and the operator key' : 'X-Svc-Operator: 1';
   return isNamed
     ? ok(id, `other tools of this machine are let in with ${sent}; ${token}`)
     : warn(id, 'the relay does not say what tools of this machine have to send', 'Restart the relay: it may be older.');

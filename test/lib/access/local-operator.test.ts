@@ -1,10 +1,11 @@
-import { expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { openLocalOperator } from '../../../lib/access/local-operator.ts';
 import type { CallerFacts } from '../../../lib/access/loopback.ts';
 import type { Peer } from '../../../lib/access/peer.ts';
 import { createNodeHost } from '../../../lib/host/node/index.ts';
-import type { Owner } from '../../../lib/host/users.ts';
+import type { LocalProxy, Owner } from '../../../lib/host/users.ts';
 import { createLog } from '../../../lib/log.ts';
+import { createTestClock } from '../../support/clock.ts';
 import { temporaryDirectory } from '../../support/temp.ts';
 
 const OWN = 1000;
@@ -16,23 +17,27 @@ interface Setting {
   own?: number | null;
   requireOperatorKey?: boolean;
   operatorUids?: number[];
+  /** What a search for programs that forward calls finds. */
+  proxies?(): Promise<LocalProxy[]>;
 }
 
-async function setup({ owner = 'untold', own = OWN, ...config }: Setting = {}) {
+async function setup({ owner = 'untold', own = OWN, proxies = async () => [], ...config }: Setting = {}) {
   const agentHome = await temporaryDirectory();
   const host = createNodeHost({ agentHome });
   await host.files.createExclusive(`${agentHome}/svc-relay/operator-key`, new TextEncoder().encode(KEY), 0o600);
+  const clock = createTestClock();
   let asked = 0;
   const ofConnection = async () => {
     asked++;
     return owner;
   };
   const operator = await openLocalOperator({
-    host: { ...host, users: { ...host.users, own, ofConnection } },
-    config: { requireOperatorKey: false, operatorUids: [], ...config },
+    host: { ...host, users: { ...host.users, own, ofConnection, proxies } },
+    config: { port: 8767, requireOperatorKey: false, operatorUids: [], ...config },
+    clock,
     log: createLog('ERROR', () => {}),
   });
-  return { operator, asked: () => asked };
+  return { operator, clock, asked: () => asked };
 }
 
 const peer = (): Peer => ({
@@ -107,12 +112,65 @@ it('a connection whose ends are not known is that of a stranger', async () => {
   expect(await operator.refusal(caller(without))).toBe('other-user');
 });
 
+describe('programs that may forward calls as the own user (contract 01 §1.3 rule 6)', () => {
+  const NGINX = { pid: 12, program: 'nginx', ports: [80, 443] };
+
+  it('are searched for while such a call waits, once a minute, and are remembered', async () => {
+    let searches = 0;
+    const proxies = async () => (++searches === 1 ? [NGINX] : []);
+    const { operator, clock } = await setup({ owner: OWN, proxies });
+    expect(await operator.state()).toEqual({ keyRequired: false, forwarders: [] });
+    expect(await operator.refusal(caller(peer()))).toBeUndefined();
+    expect((await operator.state()).forwarders).toEqual([NGINX]);
+    clock.advance(59_999);
+    await operator.refusal(caller(peer()));
+    expect(searches).toBe(1);
+    clock.advance(1);
+    await operator.refusal(caller(peer()));
+    expect(searches).toBe(2);
+    expect((await operator.state()).forwarders).toEqual([NGINX]);
+  });
+
+  it.each<[string, Setting, Record<string, string>]>([
+    ['the key', { owner: OWN }, { 'x-svc-operator-key': KEY }],
+    ['another user', { owner: 7 }, {}],
+    ['a named user', { owner: 7, operatorUids: [7] }, {}],
+    ['the key required', { owner: OWN, requireOperatorKey: true }, {}],
+    ['a header of a proxy', { owner: OWN }, { via: '1.1 nginx' }],
+  ])('are not searched for with %s', async (_name, setting, headers) => {
+    const proxies = () => Promise.reject(new Error('searched'));
+    const { operator } = await setup({ ...setting, proxies });
+    await operator.refusal(caller(peer(), headers));
+    expect((await operator.state()).forwarders).toEqual([]);
+  });
+
+  it('delay a call by a second at most, and a failed search does not end it', async () => {
+    const endless = await setup({ owner: OWN, proxies: () => new Promise(() => {}) });
+    const refusal = endless.operator.refusal(caller(peer()));
+    await endless.clock.advanceAsync(1_000);
+    expect(await refusal).toBeUndefined();
+    const failing = await setup({ owner: OWN, proxies: () => Promise.reject(new Error('EMFILE')) });
+    expect(await failing.operator.refusal(caller(peer()))).toBeUndefined();
+  });
+
+  it('are at most sixteen, of which each is named once', async () => {
+    const found = Array.from({ length: 20 }, (_, pid) => ({ pid, program: 'nginx', ports: [pid] }));
+    const { operator, clock } = await setup({ owner: OWN, proxies: async () => found });
+    for (let count = 0; count < 2; count++) {
+      await operator.refusal(caller(peer()));
+      clock.advance(60_000);
+    }
+    expect((await operator.state()).forwarders).toEqual(found.slice(4));
+  });
+});
+
 it('without a key file no key is right, and the relay says why', async () => {
   const agentHome = await temporaryDirectory({ 'svc-relay': 'in the way' });
   const lines: string[] = [];
   const operator = await openLocalOperator({
     host: createNodeHost({ agentHome }),
-    config: { requireOperatorKey: true, operatorUids: [] },
+    config: { port: 8767, requireOperatorKey: true, operatorUids: [] },
+    clock: createTestClock(),
     log: createLog('DEBUG', (line) => lines.push(line)),
   });
   expect(lines).toEqual([expect.stringContaining('can be neither read nor made, so none is accepted')]);
@@ -123,7 +181,8 @@ it('without a key file no key is right, and the relay says why', async () => {
 
 it('without a host nobody is local', async () => {
   const operator = await openLocalOperator({
-    config: { requireOperatorKey: false, operatorUids: [] },
+    config: { port: 8767, requireOperatorKey: false, operatorUids: [] },
+    clock: createTestClock(),
     log: createLog('ERROR', () => {}),
   });
   expect(await operator.refusal(caller({ ...peer(), via: 'edge' }))).toBe('remote');

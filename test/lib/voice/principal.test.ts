@@ -33,7 +33,7 @@ async function setup({ config = {}, local = 'remote' as Refusal | null, ownKey =
     sessions,
     sessionBearers: createSessionBearers({ sessions, proofs: createProofs(clock) }),
     security: security as never,
-    localOperator: { refusal: async () => local ?? undefined, describe: async () => 'a test' },
+    localOperator: { refusal: async () => local ?? undefined },
     apiKey: async () => ownKey,
     store: memoryStores().open('voice-callers'),
     clock,

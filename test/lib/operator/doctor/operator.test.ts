@@ -29,6 +29,13 @@ const answer = (status: number | null, error?: string): ProbeResult => ({
   json: error === undefined ? undefined : { ok: false, error },
 });
 
+const NGINX = { pid: 12, program: 'nginx', ports: [80] };
+/** The answer of a relay that says who operates it. */
+const says = (keyRequired: boolean, forwarders: unknown[] = []): ProbeResult => ({
+  ...answer(200),
+  json: { operator: { key_required: keyRequired, forwarders } },
+});
+
 describe('relay-operator: which rule holds here (contract 01 §1.3 rule 6)', () => {
   it.each<[string, Partial<OperatorFacts>, ProbeResult, string, RegExp, RegExp?]>([
     ['the own user', {}, answer(200), 'ok', /^only user 1000 may operate the relay; any other needs the operator key$/],
@@ -119,6 +126,32 @@ describe('relay-operator: which rule holds here (contract 01 §1.3 rule 6)', () 
       'ok',
       /every caller needs/,
     ],
+    [
+      'one that the relay has seen, and that holds no connection now',
+      {},
+      says(false, [NGINX]),
+      'warn',
+      /^nginx \(process 12, listens on 80\) calls the relay/,
+      /RELAY_REQUIRE_OPERATOR_KEY=1/,
+    ],
+    ['a server behind the relay that the relay has seen', { known: [12] }, says(false, [NGINX]), 'ok', /^only user/],
+    ['nonsense in place of programs', {}, says(false, [null, {}, { ...NGINX, ports: '80' }]), 'ok', /^only user/],
+    [
+      'a relay that asks for the key by itself',
+      { requireKey: undefined },
+      says(true, [NGINX]),
+      'ok',
+      /^every caller needs the operator key: a URL .* leads to a proxy on this machine$/,
+    ],
+    ['a relay that asks for the key as it is told', { requireKey: true }, says(true), 'ok', /the operator key$/],
+    [
+      'the key required by a variable, and a relay that says that it does not ask',
+      { requireKey: true },
+      says(false),
+      'warn',
+      /does not ask for it/,
+      /Restart/,
+    ],
   ])('%s', (_name, facts, info, status, summary, next) => {
     const check = operatorCheck({ ...FACTS, ...facts }, info);
     expect(check).toMatchObject({ id: 'relay-operator', status, summary: expect.stringMatching(summary) });
@@ -141,6 +174,7 @@ describe('relay-host-tools: what tools of this machine send', () => {
   it('names the operator key where the relay requires it', () => {
     expect(toolsCheck(FACTS, all).summary).not.toContain('operator key');
     expect(toolsCheck({ ...FACTS, requireKey: true }, all).summary).toContain('X-Svc-Operator: 1 and the operator key');
+    expect(toolsCheck(FACTS, { ...all, info: says(true) }).summary).toContain('1 and the operator key');
   });
 
   it('looks for DESKTOP_RELAY_TOKEN in the environment', () => {
