@@ -55,6 +55,12 @@ it('issue 17: the terminal is at most 110 KB', async () => {
   expect(total(await chunkOf('terminal-screen'))).toBeLessThan(110 * KB);
 });
 
+it('contract 10 §3: Markdown is loaded with the chat, and takes about 15 KB of it', async () => {
+  const chat = await chunkOf('blockquote');
+  expect(total(chat)).toBeGreaterThan(15 * KB);
+  expect(total(chat)).toBeLessThan(32 * KB);
+});
+
 it('issue 17: the reader of QR codes is at most 16 KB', () => {
   const reader = named('app', /\/qr-reader-/);
   expect(reader).toHaveLength(1);

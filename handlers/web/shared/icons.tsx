@@ -31,6 +31,7 @@ const PATHS = {
   freeze: 'M12 3v18M4 7.500l16 9M20 7.500l-16 9',
   copy: 'M9 9h11v11H9zM5 15H4V4h11v1',
   paste: 'M8 5H5v16h14V5h-3M9 3h6v4H9z',
+  wrap: 'M4 6h16M4 12h13a3 3 0 010 6h-5M14 15l-3 3 3 3M4 18h4',
   trash: 'M4 7h16M9 7V4h6v3M6 7l1 13h10l1-13',
   upload: 'M12 16V4M7 9l5-5 5 5M4 20h16',
   download: 'M12 4v12M7 11l5 5 5-5M4 20h16',

@@ -3,7 +3,8 @@ import { asObject } from '../../../../lib/kit/json.ts';
 import { newUuid } from '../../../../lib/kit/uuid.ts';
 import { type AnswerTimer, createAnalytics } from '../analytics.ts';
 import type { App } from '../context.ts';
-import { advance, agentTurn, broken, personTurn, type Turn } from './turns.ts';
+import { createFrameQueue } from '../frames.ts';
+import { advance, agentTurn, broken, personTurn, type Step, type Turn } from './turns.ts';
 
 /** A conversation of the agent. */
 export interface ChatSession {
@@ -70,6 +71,15 @@ export function createChats(app: App) {
     if (id.value !== null) await keep.change(keyOf(id.value), () => turns.value.slice(-MAX_TURNS));
   }
 
+  /** Messages that came since the last frame: drawing each of them would cost more than the frame has. */
+  const steps = createFrameQueue<{ request: string } & Step>((all) => {
+    for (const request of new Set(all.map((step) => step.request))) {
+      const conversation = running.get(request)?.conversation;
+      const own = all.filter((step) => step.request === request);
+      if (conversation) change(conversation, request, (turn) => own.reduce(advance, turn));
+    }
+  });
+
   const stopMessages = port.onMessage(({ type, id, payload }) => {
     const listed = waiting.get(id);
     if (listed && type === 'chat.sessions') return listed({ sessions: sessionsOf(payload.sessions) });
@@ -80,9 +90,10 @@ export function createChats(app: App) {
       conversation.id.value = payload.session_id;
       conversation.title.value = typeof payload.title === 'string' ? payload.title : '';
       conversations.set(payload.session_id, conversation);
-    } else change(conversation, id, (turn) => advance(turn, { type, payload }));
+    } else steps.add({ request: id, type, payload });
   });
   const stopOnline = port.onOnline(() => () => {
+    steps.flush();
     for (const [request, { conversation }] of [...running]) {
       change(conversation, request, (turn) =>
         broken(turn, 'The connection broke. The agent has stopped; what it had said is here.'),
@@ -164,6 +175,7 @@ export function createChats(app: App) {
     close(): void {
       // Leaving the port marks what is under way as broken, which must not be kept.
       running.clear();
+      steps.close();
       stopMessages();
       stopOnline();
     },

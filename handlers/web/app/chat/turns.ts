@@ -58,7 +58,8 @@ export const agentTurn = (request: string, at: number): Turn => ({
   state: 'streaming',
 });
 
-type Step = Pick<Message, 'type' | 'payload'>;
+/** A message of a stream. */
+export type Step = Pick<Message, 'type' | 'payload'>;
 
 /** The answer after a message of its stream (contract 02 §5.5); the same turn for one that says nothing of it. */
 export function advance(turn: Turn, step: Step): Turn {

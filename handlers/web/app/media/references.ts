@@ -21,33 +21,40 @@ const SENSITIVE = /\b(?:nsfw|sensitive|spoiler)\b/i;
 const TOKEN = /^[A-Za-z0-9_-]{16,128}$/;
 const PICTURE_DATA = /^data:image\/(?:png|jpeg|gif|webp);base64,/;
 
+/** A reference with its place in the text. */
+export interface Found {
+  index: number;
+  length: number;
+  reference: Reference;
+}
+
 /**
- * Splits a text at the files that it refers to: `MEDIA:svc-relay://<token>`, `MEDIA:/path`, `![name](either)`, and pictures
- * as `data:` addresses. Code stays text, and so do addresses of other origins, from which pages load nothing. A marker at
+ * Finds the files that a text refers to: `MEDIA:svc-relay://<token>`, `MEDIA:/path`, `![name](either)`, and pictures as
+ * `data:` addresses. Code holds none, and neither do addresses of other origins, from which pages load nothing. A marker at
  * the very end is a reference only when the text `isWhole`: the rest of it may not have arrived.
  */
+export function findReferences(text: string, isWhole: boolean): Found[] {
+  const all: Found[] = [];
+  let start = 0;
+  for (const [index, block] of text.split(FENCED).entries()) {
+    for (const match of index % 2 === 1 ? [] : block.matchAll(REFERENCE)) {
+      const found = referenceOf(match, isWhole ? Number.POSITIVE_INFINITY : block.length);
+      if (found) all.push({ ...found, index: start + match.index });
+    }
+    start += block.length;
+  }
+  return all;
+}
+
+/** Splits a text at the files that it refers to. */
 export function splitAtReferences(text: string, isWhole: boolean): (string | Reference)[] {
   const pieces: (string | Reference)[] = [];
-  const addText = (more: string) => {
-    const last = pieces.at(-1);
-    if (typeof last === 'string') pieces[pieces.length - 1] = last + more;
-    else pieces.push(more);
-  };
-  for (const [index, block] of text.split(FENCED).entries()) {
-    if (index % 2 === 1) {
-      addText(block);
-      continue;
-    }
-    let end = 0;
-    for (const match of block.matchAll(REFERENCE)) {
-      const found = referenceOf(match, isWhole ? Number.POSITIVE_INFINITY : block.length);
-      if (!found) continue;
-      addText(block.slice(end, match.index));
-      pieces.push(found.reference);
-      end = match.index + found.length;
-    }
-    addText(block.slice(end));
+  let end = 0;
+  for (const { index, length, reference } of findReferences(text, isWhole)) {
+    pieces.push(text.slice(end, index), reference);
+    end = index + length;
   }
+  pieces.push(text.slice(end));
   return pieces.filter((piece) => typeof piece !== 'string' || piece.trim() !== '');
 }
 

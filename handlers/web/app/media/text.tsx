@@ -36,7 +36,7 @@ export function TextWithMedia({ text, isWhole = true, children }: TextProps) {
   );
 }
 
-function ReferenceView({ reference }: { reference: Reference }) {
+export function ReferenceView({ reference }: { reference: Reference }) {
   const t = useT();
   const { session, kept } = useApp();
   const media = kept(createMedia);

@@ -1,22 +1,21 @@
 import { useSignalEffect } from '@preact/signals';
-import { useEffect, useRef } from 'preact/hooks';
+import { useRef } from 'preact/hooks';
 import { timeText } from '../../shared/ages.ts';
 import { Empty, Notice } from '../../shared/components.tsx';
 import { useI18n } from '../../shared/i18n.ts';
 import { Icon } from '../../shared/icons.tsx';
 import { LoadedView, useLoad } from '../../shared/load.tsx';
-import { Prose } from '../../shared/prose.tsx';
 import { hrefOf, useRouter } from '../../shared/router.ts';
 import { tokensText } from '../analytics-view.tsx';
 import { type Conversation, createChats } from '../chat/chats.ts';
 import { Composer } from '../chat/composer.tsx';
+import { useFollow } from '../chat/follow.ts';
 import type { ToolCall, Turn } from '../chat/turns.ts';
 import { useApp } from '../context.ts';
+import { MarkdownText } from '../markdown/view.tsx';
 import { TextWithMedia } from '../media/text.tsx';
 
 const NEW = 'new';
-/** Pixels from the end within which a growing text is followed. */
-const NEAR_END = 80;
 
 /** The agent's conversations: the list, or one of them. */
 export default function Chat() {
@@ -104,37 +103,27 @@ function Talk({ id }: { id: string | null }) {
   );
 }
 
-/** The messages of a conversation. Keeps scrolling to the end while that is in sight. */
+/** The messages of a conversation. */
 function Log({ turns, isKnown }: { turns: readonly Turn[]; isKnown: boolean }) {
   const { t } = useI18n();
   const scroller = useRef<HTMLDivElement>(null);
-  const isAtEnd = useRef(true);
-  useEffect(() => {
-    const { current } = scroller;
-    if (current && isAtEnd.current) current.scrollTop = current.scrollHeight;
-  }, [turns]);
+  const content = useRef<HTMLDivElement>(null);
+  useFollow(scroller, content);
   return (
-    <div
-      ref={scroller}
-      class="log"
-      role="log"
-      aria-label={t('Conversation')}
-      // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reachable by keyboard
-      tabIndex={0}
-      onScroll={({ currentTarget: { scrollTop, scrollHeight, clientHeight } }) => {
-        isAtEnd.current = scrollHeight - scrollTop - clientHeight < NEAR_END;
-      }}
-    >
-      {turns.length === 0 && (
-        <Empty icon="chat">
-          {isKnown
-            ? t('This browser has not seen what was said before. The agent knows it: go on below.')
-            : t('Ask the agent something.')}
-        </Empty>
-      )}
-      {turns.map((turn) => (
-        <TurnView key={`${turn.request} ${turn.from}`} turn={turn} />
-      ))}
+    // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reachable by keyboard
+    <div ref={scroller} class="log" role="log" aria-label={t('Conversation')} tabIndex={0}>
+      <div ref={content} class="turns">
+        {turns.length === 0 && (
+          <Empty icon="chat">
+            {isKnown
+              ? t('This browser has not seen what was said before. The agent knows it: go on below.')
+              : t('Ask the agent something.')}
+          </Empty>
+        )}
+        {turns.map((turn) => (
+          <TurnView key={`${turn.request} ${turn.from}`} turn={turn} />
+        ))}
+      </div>
     </div>
   );
 }
@@ -153,9 +142,11 @@ function TurnView({ turn }: { turn: Turn }) {
       )}
       {tool_display.value !== 'off' &&
         tools.map((tool, index) => <ToolView key={index} tool={tool} isDetailed={tool_display.value === 'detailed'} />)}
-      <TextWithMedia text={text} isWhole={state !== 'streaming'}>
-        {(part) => (from === 'person' ? <p class="written">{part.trim()}</p> : <Prose text={part} />)}
-      </TextWithMedia>
+      {from === 'person' ? (
+        <TextWithMedia text={text}>{(part) => <p class="written">{part.trim()}</p>}</TextWithMedia>
+      ) : (
+        <MarkdownText text={text} isWhole={state !== 'streaming'} />
+      )}
       {state === 'streaming' && (
         <p class="row small soft">
           <span class="spinner small" /> {t('The agent is at work')}

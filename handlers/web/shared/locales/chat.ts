@@ -11,7 +11,9 @@ export default {
     '向智能体提问吧。',
   ],
   Chat: ['Chat', 'Chat', 'チャット', 'Chat', '聊天'],
+  Code: ['Code', 'Código', 'コード', 'Código', '代码'],
   Conversation: ['Gespräch', 'Conversación', '会話', 'Conversa', '对话'],
+  'Copy the code': ['Code kopieren', 'Copiar el código', 'コードをコピー', 'Copiar o código', '复制代码'],
   'New conversation': ['Neues Gespräch', 'Nueva conversación', '新しい会話', 'Nova conversa', '新对话'],
   'Not sent: the relay does not answer. Your words stay here.': [
     'Nicht gesendet: Das Relay antwortet nicht. Dein Text bleibt hier.',
@@ -23,6 +25,7 @@ export default {
   Reasoning: ['Überlegungen', 'Razonamiento', '思考', 'Raciocínio', '推理过程'],
   Stop: ['Stopp', 'Detener', '停止', 'Parar', '停止'],
   'Stopped.': ['Angehalten.', 'Detenido.', '停止しました。', 'Parado.', '已停止。'],
+  Table: ['Tabelle', 'Tabla', '表', 'Tabela', '表格'],
   'The agent does not answer.': [
     'Der Agent antwortet nicht.',
     'El agente no responde.',
@@ -65,8 +68,16 @@ export default {
     'Este navegador não viu o que foi dito antes. O agente sabe: continue abaixo.',
     '此浏览器中没有之前的对话内容，但智能体还记得：请在下方继续。',
   ],
+  'Wrap long lines': [
+    'Lange Zeilen umbrechen',
+    'Ajustar líneas largas',
+    '長い行を折り返す',
+    'Quebrar linhas longas',
+    '长行自动换行',
+  ],
   You: ['Du', 'Tú', 'あなた', 'Você', '你'],
   done: ['fertig', 'hecho', '完了', 'concluído', '完成'],
   failed: ['gescheitert', 'falló', '失敗', 'falhou', '失败'],
+  'to do': ['offen', 'pendiente', '未完了', 'pendente', '待办'],
   running: ['läuft', 'en curso', '実行中', 'em execução', '运行中'],
 } satisfies Table;
