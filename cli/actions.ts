@@ -1,6 +1,6 @@
 /** Words that a command takes as its first argument; the first one is meant where none is given. */
 export const ACTIONS = {
-  devices: ['list', 'revoke', 'reduce', 'watch'],
+  devices: ['list', 'watch', 'rename', 'extend', 'reduce', 'revoke'],
   service: ['status', 'install', 'remove'],
   'secure-link': ['status', 'enable', 'disable', 'rotate'],
   profiles: ['list', 'enable'],

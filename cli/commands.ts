@@ -87,9 +87,9 @@ const pair: CommandEntry = {
 };
 
 const devices: CommandEntry = {
-  usage: 'devices [action] [device]',
+  usage: 'devices [action] [device] [name]',
   actions: ACTIONS.devices,
-  summary: 'show the paired devices; list, watch, reduce or revoke one by its name or session',
+  summary: 'show the paired devices; watch them, or rename, extend, reduce or revoke one',
   load: () => import('./devices.ts'),
 };
 

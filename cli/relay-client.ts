@@ -27,7 +27,7 @@ export interface RelayAddress {
 }
 
 export interface RelayCall {
-  method: 'GET' | 'POST' | 'PATCH' | 'DELETE';
+  method: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
   path: string;
   /** Sent as JSON. */
   body?: object;

@@ -25,3 +25,6 @@ export function actorOf(request: RelayRequest, relay: Relay): Actor {
   if (runId !== undefined && relay.voice.isRun(runId)) return { kind: 'voice', session, runId };
   return { kind: 'session', session, runId };
 }
+
+/** Name of the caller as others see it: an owner recognises it among the names of their devices. */
+export const nameOf = ({ session }: RelayRequest): string => session?.device.name ?? 'operator';

@@ -1,9 +1,7 @@
 import { RelayError } from '../lib/errors.ts';
 import { json, readJson } from '../lib/web/json.ts';
-import type { Handler, RelayRequest } from './request.ts';
-
-/** The caller, as the others are told: an owner recognises it among the names of their devices. */
-const nameOf = ({ session }: RelayRequest): string => session?.device.name ?? 'operator';
+import { nameOf } from './actor.ts';
+import type { Handler } from './request.ts';
 
 /** `POST /relay/freeze` `{reason?}`: stops what agents do to devices (contract 09 §3). */
 export const freezeRelay: Handler = async (request, relay) => {

@@ -82,8 +82,9 @@ function sessionOf(request: RelayRequest, relay: Relay, refusal = NO_BEARER): Se
   const token = bearerOf(request.headers.get('authorization'));
   const found = token === null ? undefined : relay.sessionBearers.sessionOf(token, request);
   const checked = (session: Session | undefined): Session => {
-    if (!session) throw new RelayError('unauthorized', refusal);
-    return session;
+    if (session) return session;
+    const over = token === null ? undefined : relay.sessions.endedSentence({ token });
+    throw new RelayError('unauthorized', over ?? refusal);
   };
   return found instanceof Promise ? found.then(checked) : checked(found);
 }

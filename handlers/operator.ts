@@ -1,4 +1,5 @@
 import { RelayError } from '../lib/errors.ts';
+import { seconds } from '../lib/kit/clock.ts';
 import type { Relay } from '../lib/relay.ts';
 import { json, readJson } from '../lib/web/json.ts';
 import { type Handler, isYes } from './request.ts';
@@ -43,7 +44,7 @@ export const relayInfo: Handler = async (request, relay) => {
  */
 export const relayDevices: Handler = (_request, relay) => {
   const rows = relay.sessions.list().map((session) => ({
-    ...rowOf(session, false),
+    ...rowOf(session, false, seconds(relay.clock)),
     connections: relay.sockets.describe(session),
   }));
   return json({ devices: rows, count: rows.length });

@@ -54,7 +54,16 @@ import { pushKey, pushStatus, subscribePush, unsubscribePush } from './push.ts';
 import { pathOf, type RelayRequest, type Route } from './request.ts';
 import { indexRoutes, readQuery } from './route-index.ts';
 import { secureLinkPreflight } from './secure-link/preflight.ts';
-import { listSessions, reduceSession, revokeSession, sessionNonce, unbindSession } from './sessions.ts';
+import {
+  extendSession,
+  listEndedSessions,
+  listSessions,
+  reduceSession,
+  renameSession,
+  revokeSession,
+  sessionNonce,
+  unbindSession,
+} from './sessions.ts';
 import { type SocketRow, sockets, upgradeRequired } from './sockets.ts';
 import { providerUsage } from './usage.ts';
 import { getAgentConfig, getAgentOptions, patchAgentConfig, validateAgent } from './voice/agent.ts';
@@ -85,6 +94,9 @@ export const routes: readonly Route[] = [
   ['DELETE', '/sessions/:prefix', pairedOrHostTool(), revokeSession],
   ['PATCH', '/sessions/:prefix', pairedOrHostTool(), reduceSession],
   ['DELETE', '/sessions/:prefix/key', paired(), unbindSession],
+  ['GET', '/sessions/ended', operator, listEndedSessions],
+  ['POST', '/sessions/:prefix/extend', operator, extendSession],
+  ['PUT', '/sessions/:prefix/name', operator, renameSession],
   ['ALL', DEVICE_PATHS, mayControl, controlDevice],
   ['GET', '/desktop/_ping', mayUseDesktop, pingDesktop],
   ['GET', '/desktop/health', mayUseDesktop, desktopHealth],

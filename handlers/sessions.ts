@@ -1,17 +1,20 @@
 import { RelayError } from '../lib/errors.ts';
+import { seconds } from '../lib/kit/clock.ts';
 import { isObject } from '../lib/kit/json.ts';
 import type { Relay } from '../lib/relay.ts';
-import type { Session } from '../lib/sessions/session.ts';
-import type { Reduction } from '../lib/sessions/sessions.ts';
+import { endsSoon } from '../lib/sessions/ends-soon.ts';
+import type { Reduction } from '../lib/sessions/policy-change.ts';
+import { ownerNameOf, type Session } from '../lib/sessions/session.ts';
 import type { ShellsGone } from '../lib/terminal/shell-ends.ts';
 import { json, readJson } from '../lib/web/json.ts';
+import { nameOf } from './actor.ts';
 import { hasGrant } from './guards.ts';
 import { type Handler, isYes, lastOf, pathParam, type RelayRequest } from './request.ts';
 
 const MIN_PREFIX = 4;
 
 /** One row of `GET /sessions` (contract 01 §6.1). Built field by field so that no secret can slip in. */
-export const rowOf = (session: Session, isCurrent: boolean) => ({
+export const rowOf = (session: Session, isCurrent: boolean, now: number) => ({
   token_prefix: session.prefix,
   device_name: session.device.name,
   device_id: session.device.id,
@@ -27,6 +30,7 @@ export const rowOf = (session: Session, isCurrent: boolean) => ({
   device_platform: session.device.platform,
   is_current: isCurrent,
   ...(session.keyThumbprint !== undefined && { bound: true }),
+  ...(endsSoon(session, now) && { ends_soon: true }),
 });
 
 /**
@@ -36,7 +40,35 @@ export const rowOf = (session: Session, isCurrent: boolean) => ({
 export const listSessions: Handler = (request, relay) => {
   const own = request.session;
   const sessions = own && !hasGrant(request, relay, 'devices') ? [own] : relay.sessions.list();
-  return json({ sessions: sessions.map((session) => rowOf(session, session === own)) });
+  const now = seconds(relay.clock);
+  return json({ sessions: sessions.map((session) => rowOf(session, session === own, now)) });
+};
+
+/** `GET /sessions/ended`: the sessions that ended last, with why (contract 11 §2). */
+export const listEndedSessions: Handler = (_request, relay) => json({ sessions: relay.sessions.ended() });
+
+/**
+ * `POST /sessions/{prefix}/extend` `{ttl_seconds?}`: gives a session its policy anew, counted from now (contract 11 §2). The
+ * operator only: no device extends itself (01 §6.4).
+ */
+export const extendSession: Handler = async (request, relay) => {
+  const prefix = prefixOf(request);
+  const { ttl_seconds: ttl } = await readJson(request, { empty: true });
+  if (ttl !== undefined && ttl !== null) requireTtl(ttl);
+  const session = sessionByPrefix(prefix, request, relay);
+  await relay.sessions.extend(session, (ttl as number | null) ?? undefined);
+  return json({ ok: true, token_prefix: session.prefix, expires_at: session.expiresAt, grants: session.grants });
+};
+
+/** `PUT /sessions/{prefix}/name` `{name}`: the owner's name of a device (contract 11 §2). */
+export const renameSession: Handler = async (request, relay) => {
+  const prefix = prefixOf(request);
+  const { name } = await readJson(request);
+  const shown = typeof name === 'string' ? ownerNameOf(name) : '';
+  if (shown === '') throw new RelayError('invalid', 'name must be text with a visible character');
+  const session = sessionByPrefix(prefix, request, relay);
+  await relay.sessions.rename(session, shown);
+  return json({ ok: true, token_prefix: session.prefix, device_name: shown });
 };
 
 /** `GET /sessions/nonce`: the nonce for proofs of a key (README of `web`). Says nothing about any session. */
@@ -64,7 +96,7 @@ export const revokeSession: Handler = async (request, relay) => {
   const session = sessionByPrefix(prefixOf(request), request, relay);
   const isOwn = session === request.session;
   const ended = isYes(lastOf(request.query).keep_shells) ? undefined : relay.terminals.endShells(session);
-  await relay.sessions.revoke(session, { answerFirst: isOwn });
+  await relay.sessions.revoke(session, { answerFirst: isOwn, by: nameOf(request) });
   const answer = { ok: true, revoked: session.prefix, revoked_self: isOwn };
   return json(isOwn || !ended ? answer : { ...answer, shells_ended: countOf(await ended, 'the session is revoked') });
 };
@@ -122,15 +154,26 @@ const anotherSession = () => new RelayError('forbidden', 'cannot modify another 
 
 const isDuration = (value: unknown): value is number => typeof value === 'number' && value >= 0;
 
-function reductionOf({ ttl_seconds, grants }: Record<string, unknown>): Reduction {
+function requireTtl(ttl: unknown): asserts ttl is number {
+  if (isDuration(ttl) && Number.isInteger(ttl)) return;
+  throw new RelayError('invalid', 'ttl_seconds must be an integer of at least 0');
+}
+
+function reductionOf({ ttl_seconds, grants, without }: Record<string, unknown>): Reduction {
   const reduction: Reduction = {};
   const absent = (value: unknown) => value === undefined || value === null;
-  if (absent(ttl_seconds) && absent(grants)) throw new RelayError('invalid', 'ttl_seconds or grants must be given');
+  if (absent(ttl_seconds) && absent(grants) && absent(without)) {
+    throw new RelayError('invalid', 'ttl_seconds, grants or without must be given');
+  }
   if (!absent(ttl_seconds)) {
-    if (!isDuration(ttl_seconds) || !Number.isInteger(ttl_seconds)) {
-      throw new RelayError('invalid', 'ttl_seconds must be an integer of at least 0');
-    }
+    requireTtl(ttl_seconds);
     reduction.ttlSeconds = ttl_seconds;
+  }
+  if (!absent(without)) {
+    if (!Array.isArray(without) || !without.every((name) => typeof name === 'string')) {
+      throw new RelayError('invalid', 'without must be a list of grants');
+    }
+    reduction.without = without;
   }
   if (!absent(grants)) {
     if (!isObject(grants) || !Object.values(grants).every(isDuration)) {

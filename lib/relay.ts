@@ -50,10 +50,12 @@ import { openPush } from './push/push.ts';
 import { openReach, type Reach } from './reach/reach.ts';
 import { brokerCandidate, linkCandidate } from './secure-link/candidate.ts';
 import { createSecureLink, type SecureLink } from './secure-link/secure-link.ts';
+import { createEndNotices } from './sessions/end-notices.ts';
 import type { Session } from './sessions/session.ts';
 import { openSessions } from './sessions/sessions.ts';
 import type { Channels } from './socket/channel.ts';
 import { createSockets } from './socket/sockets.ts';
+import { openSteadyClock, type SteadyClock, trustedClock } from './steady-clock.ts';
 import { createTerminals } from './terminal/terminals.ts';
 import { createTui } from './tui/tui.ts';
 import type { ProviderBases } from './usage/provider.ts';
@@ -114,7 +116,7 @@ export type Readiness = 'starting' | 'ready' | 'stopping';
  * order; in one that sleeps (edge), `restored()` once the sockets that outlived the sleep are back, and `sweep()` when an
  * alarm fires. All four are optional.
  */
-async function createDomains(parts: DomainParts, late: Late) {
+async function createDomains(parts: DomainParts & { clock: SteadyClock }, late: Late) {
   const { version, config, clock, log, host, stores, env } = parts;
   const upstream = parts.upstream ?? fetchUpstream();
   const dialUpstream = parts.dialUpstream ?? dialByFetch;
@@ -123,7 +125,9 @@ async function createDomains(parts: DomainParts, late: Late) {
   const gate = await openGate({ store: stores.open('freeze'), clock, log: log.named('gate') });
   const sessions = await openSessions({
     store: stores.open('sessions'),
+    ended: stores.open('ended-sessions'),
     clock,
+    jump: clock.jump(),
     log: log.named('sessions'),
     saveSeenAfter: parts.socketsOutliveMemory ? SAVE_SEEN_AFTER : undefined,
   });
@@ -132,7 +136,18 @@ async function createDomains(parts: DomainParts, late: Late) {
   const deviceChanged = ({ prefix, device }: Session, change: string): void =>
     events.publish('device', () => ({ token_prefix: prefix, device_name: device.name, change }));
   sessions.onEnd((session, reason) => deviceChanged(session, reason));
-  sessions.onReduce((session) => deviceChanged(session, 'reduced'));
+  sessions.onChange(deviceChanged);
+  const endNotices = createEndNotices({
+    sessions,
+    clock,
+    publish: ({ prefix, device, expiresAt }) =>
+      events.publish('device', () => ({
+        token_prefix: prefix,
+        device_name: device.name,
+        change: 'ends_soon',
+        expires_at: expiresAt,
+      })),
+  });
   const codes = await openPairingCodes({
     store: stores.open('pairing-codes'),
     clock,
@@ -279,6 +294,7 @@ async function createDomains(parts: DomainParts, late: Late) {
     gate,
     refusals: createRefusals({ clock, log }),
     sessions,
+    endNotices,
     proofs,
     sessionBearers,
     codes,
@@ -444,8 +460,12 @@ export interface Relay extends Domains {
 
 /** Puts a relay together. Two relays in one process share nothing. */
 export async function createRelay(parts: RelayParts): Promise<Relay> {
-  const { version, config, clock, log, host, stores } = parts;
-  const domains = await createDomains(parts, { channels: () => channels });
+  const { version, config, log, host, stores } = parts;
+  // An object at the edge has no clock of its own to be wrong.
+  const clock = parts.socketsOutliveMemory
+    ? trustedClock(parts.clock)
+    : await openSteadyClock({ clock: parts.clock, store: stores.open('clock'), log: log.named('clock') });
+  const domains = await createDomains({ ...parts, clock }, { channels: () => channels });
   const { sessions } = domains;
   const inOrder = Object.values(domains);
   let cancelSweeps = () => {};
@@ -475,9 +495,11 @@ export async function createRelay(parts: RelayParts): Promise<Relay> {
       const failed = (error: unknown) => log.error(`periodic work failed: ${describeError(error)}`);
       const sweep = () => {
         domains.refusals.sweep();
+        domains.endNotices.sweep();
         return sessions.sweep();
       };
       cancelSweeps = every(clock, SWEEP_PERIOD, sweep, failed);
+      clock.start();
       for (const domain of inOrder) if (domain && 'start' in domain) domain.start();
     },
 
@@ -503,6 +525,7 @@ export async function createRelay(parts: RelayParts): Promise<Relay> {
       const stopping = inOrder.toReversed().map((domain) => end(() => domain && 'stop' in domain && domain.stop()));
       await Promise.all([...stopping, end(() => host?.databases.close()), end(() => host?.yaml.close())]);
       await sessions.flush();
+      await clock.stop();
     },
   };
   const channels = parts.channels(relay);

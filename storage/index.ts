@@ -12,6 +12,8 @@ export type Runtime = 'node' | 'edge';
  */
 export const PLACES: Record<StoreName, { node: 'disk' | 'memory'; edge: 'object' | 'memory' }> = {
   sessions: { node: 'disk', edge: 'object' },
+  'ended-sessions': { node: 'disk', edge: 'object' },
+  clock: { node: 'disk', edge: 'memory' },
   pairing: { node: 'memory', edge: 'object' },
   'pairing-codes': { node: 'memory', edge: 'object' },
   limiter: { node: 'memory', edge: 'object' },

@@ -6,6 +6,8 @@ import type { Storage } from 'unstorage';
  */
 export interface StoreSchema {
   sessions: SessionRecord;
+  'ended-sessions': EndedSessionRecord;
+  clock: ClockRecord;
   pairing: PairingRecord;
   'pairing-codes': PairingCodeRecord;
   limiter: LimiterRecord;
@@ -69,6 +71,34 @@ export interface SessionRecord {
   key_thumbprint?: string;
   /** The `terminal` grant was reduced: the device's shells end with it, and have not ended yet (contract 01 §6.4). */
   terminal_reduced?: boolean;
+  /** Durations that the operator chose, in seconds, counted from `granted_at`; older records lack both. */
+  policy?: { ttl_seconds?: number; grants?: Record<string, number>; without?: string[] };
+  granted_at?: number;
+  /** The owner's name for the device (contract 11 §2). */
+  owner_name?: string;
+  /** The expiry of which the device was notified by a push. */
+  noticed_expiry?: number;
+}
+
+/** A session that is over, keyed by its family (contract 11 §2). `ended_at` is epoch seconds. */
+export interface EndedSessionRecord {
+  token_prefix: string;
+  token_sha256: string;
+  device_name: string;
+  device_id: string;
+  client_surface: SessionRecord['client_surface'];
+  ended_at: number;
+  /** `expired`, `replaced` or `revoked by ...`. */
+  reason: string;
+}
+
+/**
+ * The last moment at which the relay is known to have run, keyed `clock`, epoch seconds. `jump`: a start so long after it
+ * that the clock may be wrong (contract 11 §2).
+ */
+export interface ClockRecord {
+  at: number;
+  jump?: { from: number; at: number };
 }
 
 /** A session's refresh credential (contract 01 §6.5). */

@@ -2,7 +2,7 @@ import { parseDuration, parseGrants } from '../../lib/pairing/duration.ts';
 import { confirm } from '../confirm.ts';
 import { didYouMean } from '../nearest.ts';
 import { type OperatorRelay, openOperatorRelay, Refused } from '../operator-relay.ts';
-import { flag, type Options, option } from '../options.ts';
+import { asText, flag, type Options, option } from '../options.ts';
 import { type CommandContext, CommandError, line, printable, printJson, UsageError } from '../output.ts';
 import { type Device, devicesOf, duration, grantsLeft, nameOf } from './rows.ts';
 
@@ -29,24 +29,76 @@ export async function revoke(device: string | undefined, options: Options, conte
   line(context.stdout, `Revoked ${nameOf(found)}.${shellsEnded(answer)}`);
 }
 
+/** `svc devices rename <device> <name>`: the owner's name for it, which wins over the one that it sends (contract 11 §2). */
+export async function rename(
+  device: string | undefined,
+  name: string | undefined,
+  options: Options,
+  context: CommandContext,
+): Promise<void> {
+  const wanted = required(device);
+  if (name === undefined || name.trim() === '') throw new UsageError('missing <name>: give the new name of the device');
+  const relay = await openOperatorRelay(options, context);
+  const found = await find(relay, wanted, context);
+  const answer = await relay
+    .call({ method: 'PUT', path: `/sessions/${found.prefix}/name`, body: { name } })
+    .catch((error) => Promise.reject(explainUnstored(error, `Renamed ${nameOf(found)}`, context)));
+  if (flag(options, '--json')) return printJson(context.stdout, answer);
+  line(context.stdout, `Renamed ${nameOf(found)} to ${printable(String(answer.device_name))}.`);
+}
+
+/** `svc devices extend <device> [--ttl]`: its pairing's durations anew, counted from now (contract 11 §2). */
+export async function extend(device: string | undefined, options: Options, context: CommandContext): Promise<void> {
+  const wanted = required(device);
+  const ttl = option(options, '--ttl', parseDuration);
+  const relay = await openOperatorRelay(options, context);
+  const found = await find(relay, wanted, context);
+  const answer = await relay.call({
+    method: 'POST',
+    path: `/sessions/${found.prefix}/extend`,
+    body: ttl === undefined ? {} : { ttl_seconds: ttl },
+  });
+  if (flag(options, '--json')) return printJson(context.stdout, answer);
+  line(context.stdout, `Extended ${nameOf(found)}.`);
+  printLeft(answer, context);
+}
+
 /** `svc devices reduce <device>`: shortens its session or its grants; nothing is ever extended (contract 09 §1). */
 export async function reduce(device: string | undefined, options: Options, context: CommandContext): Promise<void> {
   const wanted = required(device);
   const ttl = option(options, '--ttl', parseDuration);
   const grants = option(options, '--grants', parseGrants);
-  if (ttl === undefined && grants === undefined) {
-    throw new UsageError('nothing to reduce: give --ttl, --grants or both');
+  const without = option(options, '--without', asText)
+    ?.split(',')
+    .map((grant) => grant.trim());
+  if (ttl === undefined && grants === undefined && without === undefined) {
+    throw new UsageError('nothing to reduce: give --ttl, --grants or --without');
   }
   const relay = await openOperatorRelay(options, context);
   const found = await find(relay, wanted, context);
-  const body = { ttl_seconds: ttl, grants: grants && expand(grants, found) };
+  const body = {
+    ttl_seconds: ttl,
+    grants: grants && Object.fromEntries(expand('--grants', Object.entries(grants), found)),
+    without:
+      without &&
+      expand(
+        '--without',
+        without.map((name) => [name, 0]),
+        found,
+      ).map(([name]) => name),
+  };
   const answer = await relay
     .call({ method: 'PATCH', path: `/sessions/${found.prefix}`, body })
     .catch((error) => Promise.reject(explain(error, found, context)));
   if (flag(options, '--json')) return printJson(context.stdout, answer);
+  line(context.stdout, `Reduced ${nameOf(found)}.${shellsEnded(answer)}`);
+  printLeft(answer, context);
+}
+
+/** What is left of a session after a change. */
+function printLeft(answer: Record<string, unknown>, context: CommandContext): void {
   const now = Date.now() / 1000;
   const left = { grants: (answer.grants ?? {}) as Record<string, unknown>, expiresAt: expiryOf(answer) };
-  line(context.stdout, `Reduced ${nameOf(found)}.${shellsEnded(answer)}`);
   line(context.stdout, `  Ends    ${left.expiresAt === null ? 'never' : `in ${duration(left.expiresAt - now)}`}`);
   line(context.stdout, `  Grants  ${grantsLeft(left, now)}`);
 }
@@ -64,16 +116,14 @@ const expiryOf = ({ expires_at: expiry }: Record<string, unknown>): number | nul
  * `voice` names every grant of voice, as the list shows it.
  * @throws UsageError for a grant that the device does not have.
  */
-function expand(grants: Record<string, number>, { grants: held, name }: Device): Record<string, number> {
-  return Object.fromEntries(
-    Object.entries(grants).flatMap(([grant, seconds]) => {
-      const names = Object.keys(held).filter((own) => own === grant || (grant === 'voice' && own.startsWith('voice:')));
-      if (names.length > 0) return names.map((own) => [own, seconds]);
-      const own = Object.keys(held).map((text) => printable(text).replace(/^voice:.*/, 'voice'));
-      const has = own.length > 0 ? `it has ${[...new Set(own)].join(', ')}` : 'it has none';
-      throw new UsageError(`--grants: ${name} has no grant '${grant}'; ${has}`);
-    }),
-  );
+function expand(flag: string, grants: [string, number][], { grants: held, name }: Device): [string, number][] {
+  return grants.flatMap(([grant, seconds]) => {
+    const names = Object.keys(held).filter((own) => own === grant || (grant === 'voice' && own.startsWith('voice:')));
+    if (names.length > 0) return names.map((own): [string, number] => [own, seconds]);
+    const own = Object.keys(held).map((text) => printable(text).replace(/^voice:.*/, 'voice'));
+    const has = own.length > 0 ? `it has ${[...new Set(own)].join(', ')}` : 'it has none';
+    throw new UsageError(`${flag}: ${name} has no grant '${printable(grant)}'; ${has}`);
+  });
 }
 
 /** A change that is in effect, but that a crash of the relay would undo, or that left shells (contract 01 §6.7). */
@@ -99,13 +149,19 @@ function explain(error: unknown, device: Device, context: CommandContext): unkno
   const end = device.expiresAt === null ? 'never' : `in ${duration(device.expiresAt - Date.now() / 1000)}`;
   return new CommandError(
     `${nameOf(device)} ends ${end}, and can only be reduced; nothing was changed`,
-    `See what is left with '${program} devices'. To give more, pair it again with: ${program} pair`,
+    `See what is left with '${program} devices'. To give more: ${program} devices extend "${device.name}"`,
   );
 }
 
 function required(device: string | undefined): string {
   if (device === undefined) throw new UsageError('missing <device>: give its name, or the prefix of its session');
   return device;
+}
+
+/** One of several devices of the same name: `3f9c2a10 (Pixel 9, connected over reach, seen 3 min ago)`. */
+function described({ prefix, name, state, age, route }: Device): string {
+  const how = route === '' ? state : `${state} over ${route.replaceAll('_', ' ')}`;
+  return `${prefix} (${name}, ${how}, seen ${duration(age)} ago)`;
 }
 
 /** The one device of a name (in any case), or of a session's prefix. */
@@ -128,7 +184,7 @@ async function find(relay: OperatorRelay, device: string, context: CommandContex
     );
   }
   if (second) {
-    const which = found.map(({ prefix, name }) => `${prefix} (${name})`).join(', ');
+    const which = found.map(described).join(', ');
     throw new CommandError(
       `'${printable(device)}' names several devices: ${which}`,
       'Give the session of one of them.',

@@ -11,6 +11,10 @@ export interface Device extends Liveness {
   /** Epoch seconds; null for never. */
   expiresAt: number | null;
   grants: Record<string, unknown>;
+  /** Whether its session ends so soon that the relay warns about it. */
+  endsSoon: boolean;
+  /** How it is connected, such as `direct`; empty when it is not. */
+  route: string;
   /** The row as the relay sent it. */
   raw: Record<string, unknown>;
 }
@@ -28,6 +32,11 @@ export const devicesOf = ({ devices }: Record<string, unknown>, now: number): De
     ...livenessOf(raw, now),
     expiresAt: number(raw.expires_at),
     grants: asObject(raw.grants) ?? {},
+    endsSoon: raw.ends_soon === true,
+    route:
+      objects(raw.connections)
+        .map(({ route }) => text(route))
+        .find((route) => route !== '') ?? '',
     raw,
   }));
 

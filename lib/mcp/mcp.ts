@@ -336,7 +336,7 @@ export async function openMcp(parts: McpParts) {
     if (peer) close(peer);
     for (const [id, record] of stored) if (record.family === family) write(id, undefined);
   });
-  sessions.onReduce(changed);
+  sessions.onChange(changed);
   gate.onChange(changed);
 
   function toolsOf({ family }: Peer): string {

@@ -61,6 +61,16 @@ export function applyPolicy(policy: Policy, now: number): { expiresAt: Expiry; g
   return { expiresAt, grants: clamp(grants, expiresAt) };
 }
 
+/** The policy of a session that was stored without it: the durations that give its ends, counted from `since`. */
+export function policyOf(expiresAt: Expiry, grants: Grants, since: number): Policy {
+  const lasting = (expiry: Expiry) => (expiry === null ? 0 : Math.max(1, Math.round(expiry - since)));
+  return {
+    ttlSeconds: lasting(expiresAt),
+    grants: Object.fromEntries(Object.entries(grants).map(([name, expiry]) => [name, lasting(expiry)])),
+    without: GRANTS.filter((name) => !Object.hasOwn(grants, name)),
+  };
+}
+
 /** Grants that end no later than their session. */
 export function clamp(grants: Grants, expiresAt: Expiry): Grants {
   return Object.fromEntries(Object.entries(grants).map(([channel, expiry]) => [channel, earlier(expiry, expiresAt)]));

@@ -1,7 +1,7 @@
 import * as v from 'valibot';
 import type { SessionRecord } from '../../storage/schema.ts';
 import { visibleName } from '../kit/text.ts';
-import { clamp, type Expiry, type Grants, inherit } from './grants.ts';
+import { clamp, type Expiry, type Grants, inherit, type Policy, policyOf } from './grants.ts';
 
 /** How a device describes itself. Untrusted. */
 export interface Device {
@@ -26,8 +26,8 @@ export interface Refresh {
 }
 
 /**
- * One paired device's living session. Its policy (`expiresAt`, `grants`) is also the ceiling of its refresh
- * credential: it only ever shrinks, so the two can never differ.
+ * One paired device's living session. Its ends (`expiresAt`, `grants`) are also the ceiling of its refresh credential:
+ * only the operator moves them back, so the two can never differ.
  */
 export interface Session {
   /**
@@ -47,6 +47,14 @@ export interface Session {
   lastSeen: number;
   expiresAt: Expiry;
   grants: Grants;
+  /** Durations that the operator chose, counted from `grantedAt`: what `extend` gives anew (contract 11 §2). */
+  policy: Policy;
+  /** When the policy took effect, epoch seconds. */
+  grantedAt: number;
+  /** The owner's name for the device: it wins over the one that the device sends (contract 11 §2). */
+  ownerName?: string;
+  /** The expiry of which the device was notified by a push. */
+  noticedExpiry?: number;
   refresh: Refresh | null;
   /**
    * Thumbprint (RFC 7638) of the key that the session is bound to: its credentials are no good without a proof of it
@@ -61,7 +69,11 @@ export interface Session {
 
 export type EndReason = 'revoked' | 'replaced' | 'expired';
 
+/** A name as the relay shows it everywhere: at most 64 visible characters. Empty when nothing visible is left. */
+export const ownerNameOf = (text: string): string => visibleName(text).trim();
+
 const seconds = v.pipe(v.number(), v.finite());
+const duration = v.pipe(seconds, v.minValue(0));
 const expiry = v.nullable(seconds);
 const hash = v.pipe(v.string(), v.regex(/^[0-9a-f]{64}$/));
 const text = v.optional(v.string(), '');
@@ -105,6 +117,19 @@ const Stored: v.GenericSchema<unknown, SessionRecord> = v.object({
   ),
   key_thumbprint: thumbprint,
   terminal_reduced: v.optional(v.boolean()),
+  policy: v.fallback(
+    v.optional(
+      v.object({
+        ttl_seconds: v.optional(duration),
+        grants: v.optional(v.record(v.string(), duration)),
+        without: v.optional(v.array(v.string())),
+      }),
+    ),
+    undefined,
+  ),
+  granted_at: v.fallback(v.optional(seconds), undefined),
+  owner_name: v.fallback(v.optional(v.string()), undefined),
+  noticed_expiry: v.fallback(v.optional(seconds), undefined),
 });
 
 /** The stored form of a session: hashes only. */
@@ -136,14 +161,28 @@ export function toStored(session: Session): SessionRecord {
     },
     ...(session.keyThumbprint !== undefined && { key_thumbprint: session.keyThumbprint }),
     ...(session.terminalReduced && { terminal_reduced: true }),
+    policy: storedPolicy(session.policy),
+    granted_at: session.grantedAt,
+    ...(session.ownerName !== undefined && { owner_name: session.ownerName }),
+    ...(session.noticedExpiry !== undefined && { noticed_expiry: session.noticedExpiry }),
   };
 }
+
+const storedPolicy = ({ ttlSeconds, grants, without }: Policy): SessionRecord['policy'] => ({
+  ...(ttlSeconds !== undefined && { ttl_seconds: ttlSeconds }),
+  ...(grants && { grants }),
+  ...(without && { without }),
+});
 
 /** The session of a stored record, or null if the record is malformed. */
 export function fromStored(value: unknown): Session | null {
   const parsed = v.safeParse(Stored, value);
   if (!parsed.success) return null;
   const stored = parsed.output;
+  const expiresAt = stored.expires_at;
+  const grants =
+    (stored.version ?? 1) < ALL_GRANTS ? inherit(stored.grants, expiresAt) : clamp(stored.grants, expiresAt);
+  const { ttl_seconds: ttlSeconds, ...overrides } = stored.policy ?? {};
   return {
     family: stored.family,
     tokenHash: stored.token_sha256,
@@ -161,11 +200,12 @@ export function fromStored(value: unknown): Session | null {
     createdAt: stored.created_at,
     firstSeen: stored.first_seen,
     lastSeen: stored.last_seen,
-    expiresAt: stored.expires_at,
-    grants:
-      (stored.version ?? 1) < ALL_GRANTS
-        ? inherit(stored.grants, stored.expires_at)
-        : clamp(stored.grants, stored.expires_at),
+    expiresAt,
+    grants,
+    policy: stored.policy ? { ttlSeconds, ...overrides } : policyOf(expiresAt, grants, stored.created_at),
+    grantedAt: stored.granted_at ?? stored.created_at,
+    ...(stored.owner_name !== undefined && { ownerName: visibleName(stored.owner_name) }),
+    ...(stored.noticed_expiry !== undefined && { noticedExpiry: stored.noticed_expiry }),
     refresh: stored.refresh && {
       hash: stored.refresh.sha256,
       replaced: stored.refresh.replaced.map(({ sha256, until }) => ({ hash: sha256, until })),

@@ -1,10 +1,14 @@
-import type { Store } from '../../storage/schema.ts';
+import type { EndedSessionRecord, Store } from '../../storage/schema.ts';
 import { appliedOnly, notStored, RelayError } from '../errors.ts';
 import { bytesToHex, randomBytes, sha256, timingSafeEqual } from '../kit/bytes.ts';
 import { type Cancel, type Clock, seconds } from '../kit/clock.ts';
 import type { Log } from '../log.ts';
+import type { ClockJump } from '../steady-clock.ts';
 import { isDeviceId, isSameDevice, mergeDevice } from './device.ts';
-import { applyPolicy, clamp, type Expiry, endsLater, fromNow, type Grants, isPast, type Policy } from './grants.ts';
+import { type EndedSessions, openEndedSessions } from './ended.ts';
+import { endsSoon, needsNotice } from './ends-soon.ts';
+import { applyPolicy, isPast, type Policy } from './grants.ts';
+import { extendedPolicy, type Reduction, reducedPolicy } from './policy-change.ts';
 import { familyOf, isGood, newRefreshToken, rotated, withoutOlder } from './refresh.ts';
 import type { Device, EndReason, Session, TransportHint } from './session.ts';
 import { createSessionIndex, type SessionIndex } from './session-index.ts';
@@ -30,21 +34,24 @@ export interface Issued {
   refreshToken?: string;
 }
 
+/** What became of a session that goes on. */
+export type SessionChange = 'reduced' | 'extended' | 'renamed';
+
+/** An ended session as it is listed. `ended_at` is epoch seconds. */
+export type ListedEnd = Omit<EndedSessionRecord, 'token_sha256'>;
+
 /** Result of a device's return. */
 export interface Resumed {
   /** Settles when the change is on disk, or failed to get there: the refresh token that was issued, if any. */
   saved?: Promise<string | undefined>;
 }
 
-/** Body of a `PATCH /sessions/{prefix}`: durations in seconds from now, 0 = never. */
-export interface Reduction {
-  ttlSeconds?: number;
-  grants?: Record<string, number>;
-}
-
 export interface SessionsParts {
   store: Store<'sessions'>;
+  ended: Store<'ended-sessions'>;
   clock: Clock;
+  /** A start so long after the last write that the clock may be wrong. */
+  jump?: ClockJump;
   log: Log;
   /**
    * Milliseconds until `lastSeen` is saved where nothing sweeps and memory may go at any time (edge). Absent on Node,
@@ -67,7 +74,8 @@ export async function openSessions(parts: SessionsParts): Promise<Sessions> {
     clock: parts.clock,
     living: index.ofFamily,
   });
-  const sessions = new Sessions(parts, index, records);
+  const ended = await openEndedSessions({ store: parts.ended, clock: parts.clock, log: parts.log });
+  const sessions = new Sessions(parts, index, records, ended);
   await sessions.load();
   return sessions;
 }
@@ -77,17 +85,28 @@ export class Sessions {
   readonly #log: Log;
   readonly #index: SessionIndex;
   readonly #records: SessionRecords;
+  readonly #ended: EndedSessions;
+  readonly #jump: ClockJump | undefined;
   readonly #saveSeenAfter: number | undefined;
   readonly #endListeners = new Set<(session: Session, reason: EndReason) => void>();
-  readonly #reduceListeners = new Set<(session: Session) => void>();
+  readonly #changeListeners = new Set<(session: Session, change: SessionChange) => unknown>();
   /** Keyed by family: the latest use of a refresh token that is not answered yet. */
   readonly #refreshes = new Map<string, Promise<Issued | undefined>>();
   /** Pairings that are being stored. */
   #creating = 0;
   #expiredWhileDown: Session[] = [];
+  /** Expired by a clock that may be wrong: their records stay (contract 11 §2). */
+  #aside: Session[] = [];
   #cancelSaveSeen: Cancel | undefined;
 
-  constructor({ clock, log, saveSeenAfter }: SessionsParts, index: SessionIndex, records: SessionRecords) {
+  constructor(
+    { clock, log, saveSeenAfter, jump }: SessionsParts,
+    index: SessionIndex,
+    records: SessionRecords,
+    ended: EndedSessions,
+  ) {
+    this.#ended = ended;
+    this.#jump = jump;
     this.#clock = clock;
     this.#log = log;
     this.#saveSeenAfter = saveSeenAfter;
@@ -105,8 +124,38 @@ export class Sessions {
     }
     for (const session of living) this.#index.add(session);
     const isLiving = new Set(living);
-    const over = loaded.filter((session) => !isLiving.has(session));
+    const expired = loaded.filter((session) => !isLiving.has(session));
+    const from = this.#jump?.from;
+    this.#aside = from === undefined ? [] : expired.filter(({ expiresAt }) => !isPast(expiresAt, from));
+    if (this.#aside.length > 0) {
+      this.#log.warn(`${this.#aside.length} sessions have ended by a clock that may be wrong: kept aside for a day`);
+    }
+    const isAside = new Set(this.#aside);
+    const over = expired.filter((session) => !isAside.has(session));
     this.#expiredWhileDown = over.filter(({ terminalReduced }) => terminalReduced);
+    await this.#removeExpired(over);
+    await this.#settleJump();
+  }
+
+  /** Takes back what was kept aside once the clock has returned, or ends it once the clock has proved right. */
+  async #settleJump(): Promise<void> {
+    const state = this.#jump?.state() ?? 'ahead';
+    if (state === 'ahead') return;
+    this.#jump?.settle();
+    const aside = this.#aside.splice(0);
+    const at = this.#now();
+    const [back, over]: [Session[], Session[]] = [[], []];
+    for (const session of aside) {
+      (state === 'returned' && !isPast(session.expiresAt, at) ? back : over).push(session);
+    }
+    for (const session of back) this.#index.add(session);
+    if (back.length > 0)
+      this.#log.warn(`the clock was set back: ${back.length} sessions that were kept aside are back`);
+    await this.#removeExpired(over);
+  }
+
+  async #removeExpired(over: readonly Session[]): Promise<void> {
+    for (const session of over) this.#ended.add(session, 'expired');
     await Promise.all(over.map((session) => this.#records.remove(session)));
   }
 
@@ -120,9 +169,47 @@ export class Sessions {
     this.#endListeners.add(listener);
   }
 
+  /** Calls back when the operator or the device changed a session. */
+  onChange(listener: (session: Session, change: SessionChange) => unknown): void {
+    this.#changeListeners.add(listener);
+  }
+
   /** Calls back when a session's policy shrank. */
   onReduce(listener: (session: Session) => void): void {
-    this.#reduceListeners.add(listener);
+    this.onChange((session, change) => change === 'reduced' && listener(session));
+  }
+
+  /** Ended sessions, the one that ended last first; before them those that ended by a clock that may be wrong. */
+  ended(): ListedEnd[] {
+    const aside = this.#aside.map(({ prefix, device, expiresAt }) => ({
+      token_prefix: prefix,
+      device_name: device.name,
+      device_id: device.id,
+      client_surface: device.surface,
+      ended_at: expiresAt as number,
+      reason: 'clock?',
+    }));
+    return [...aside, ...this.#ended.list().map(({ token_sha256: _, ...listed }) => listed)];
+  }
+
+  /** What the holder of the credential of an ended session is told; undefined for any other credential. */
+  endedSentence = (credential: { token?: string; refreshToken?: string }): string | undefined =>
+    this.#ended.sentenceFor(credential);
+
+  /** Live sessions that end so soon that their owner is warned (contract 11 §2). */
+  endingSoon(): Session[] {
+    return this.list().filter((session) => endsSoon(session, this.#now()));
+  }
+
+  /**
+   * The sessions whose devices are to get their one push about the end. Each is returned once: it is marked, and that is
+   * stored.
+   */
+  async takeNotices(): Promise<Session[]> {
+    const due = this.list().filter((session) => needsNotice(session, this.#now()));
+    for (const session of due) session.noticedExpiry = session.expiresAt ?? undefined;
+    await Promise.all(due.map((session) => this.#records.save(session)));
+    return due.filter(({ ended }) => ended === undefined);
   }
 
   storeState(): 'ok' | 'degraded' {
@@ -229,14 +316,21 @@ export class Sessions {
       firstSeen: at,
       lastSeen: at,
       ...applyPolicy(policy, at),
+      policy: { ttlSeconds: policy.ttlSeconds, grants: policy.grants, without: policy.without },
+      grantedAt: at,
       refresh: rotated(null, sha256(refreshToken), at),
       ...(keyThumbprint !== undefined && { keyThumbprint }),
     };
-    const over = replaced.map((other) => other.family);
+    const id = device.id.toLowerCase();
+    const aside = this.#aside.filter((other) => isDeviceId(id) && other.device.id.toLowerCase() === id);
+    const over = [...replaced, ...aside].map((other) => other.family);
     this.#creating++;
     const storing = this.#records.replace({ session, over, key }, () => {
       this.#index.add(session);
+      this.#aside = this.#aside.filter((other) => !aside.includes(other));
+      for (const other of aside) this.#ended.add(other, 'replaced');
       for (const other of replaced.filter(({ ended }) => !ended)) {
+        this.#ended.add(other, 'replaced');
         this.#drop(other, 'replaced');
         this.#announceEnd(other, 'replaced');
       }
@@ -298,8 +392,9 @@ export class Sessions {
       if (old.ended) return;
       isApplied = true;
       // It may have been reduced while this was stored; the reduction is written next.
-      const { expiresAt, grants, terminalReduced } = old;
-      Object.assign(session, { expiresAt, grants, terminalReduced });
+      const { expiresAt, grants, terminalReduced, policy, grantedAt, ownerName, noticedExpiry } = old;
+      Object.assign(session, { expiresAt, grants, terminalReduced, policy, grantedAt, ownerName, noticedExpiry });
+      if (ownerName !== undefined) session.device = { ...session.device, name: ownerName };
       this.#drop(old, 'replaced');
       this.#announceEnd(old, 'replaced');
       this.#index.add(session);
@@ -375,12 +470,16 @@ export class Sessions {
 
   /**
    * Ends a session for good, its refresh credential with it. With `answerFirst` it is over at once too, but listeners
-   * are told only after whoever awaits this has been answered (contract 01 §6.4).
+   * are told only after whoever awaits this has been answered (contract 01 §6.4). `by` names who ended it.
    * @throws RelayError `unavailable` when it is over, but that could not be stored (contract 01 §6.7).
    */
-  async revoke(session: Session, { answerFirst = false } = {}): Promise<void> {
+  async revoke(
+    session: Session,
+    { answerFirst = false, by }: { answerFirst?: boolean; by?: string } = {},
+  ): Promise<void> {
     if (session.ended) return;
     this.#log.info(`session ${named(session)} revoked`);
+    this.#ended.add(session, 'revoked', by);
     this.#drop(session, 'revoked');
     if (!answerFirst) this.#announceEnd(session, 'revoked');
     const isStored = await this.#records.remove(session);
@@ -397,9 +496,50 @@ export class Sessions {
     if (session.ended) throw new RelayError('not-found', 'this session is over');
     Object.assign(session, reducedPolicy(session, reduction, this.#now()));
     this.#index.expiryChanged(session);
-    for (const listener of [...this.#reduceListeners]) listener(session);
+    this.#announceChange(session, 'reduced');
     this.#log.info(`session ${named(session)} reduced`);
     if (!(await this.#records.save(session))) throw appliedOnly('the session is reduced');
+  }
+
+  /**
+   * Gives a session its policy anew, counted from now, with the lifetime `ttlSeconds` where it is given (contract 11 §2).
+   * The token stays. In effect once it is stored. For the operator only: no session gains by itself (01 §6.4).
+   * @throws RelayError `invalid` when it would end earlier, `conflict` when it was changed meanwhile, `unavailable` when it
+   * cannot be stored.
+   */
+  async extend(session: Session, ttlSeconds?: number): Promise<void> {
+    while (this.#replacement(session.family)) await this.#replacement(session.family);
+    if (!this.isAlive(session)) throw new RelayError('not-found', 'this session is over');
+    const { expiresAt, grants } = session;
+    const extended = extendedPolicy(session, ttlSeconds, this.#now());
+    let isApplied = false;
+    const isStored = await this.#records.replace({ session: { ...session, ...extended } }, () => {
+      isApplied = !session.ended && session.expiresAt === expiresAt && session.grants === grants;
+      if (!isApplied) return;
+      Object.assign(session, extended);
+      this.#index.expiryChanged(session);
+    });
+    if (!isStored) throw notStored();
+    if (!isApplied) {
+      if (session.ended) await this.#records.remove(session);
+      else await this.#records.save(session);
+      throw new RelayError('conflict', 'the session was changed meanwhile: nothing was extended');
+    }
+    this.#announceChange(session, 'extended');
+    this.#log.info(`session ${named(session)} extended`);
+  }
+
+  /**
+   * Sets the owner's name of a device, which wins over the one that the device sends (contract 11 §2).
+   * @throws RelayError `unavailable` when it is in effect, but could not be stored.
+   */
+  async rename(session: Session, name: string): Promise<void> {
+    if (session.ended) throw new RelayError('not-found', 'this session is over');
+    this.#log.info(`session ${named(session)} renamed to ${name}`);
+    session.ownerName = name;
+    this.#index.setDevice(session, { ...session.device, name });
+    this.#announceChange(session, 'renamed');
+    if (!(await this.#records.save(session))) throw appliedOnly('the device is renamed');
   }
 
   /** The shells of a device have ended with its reduced `terminal` grant: after a restart, nobody need look for them. */
@@ -415,6 +555,8 @@ export class Sessions {
    */
   sweep(): void {
     this.#endExpired();
+    this.#ended.sweep();
+    if (this.#jump && this.#jump.state() !== 'ahead') void this.#settleJump();
     void this.#records.retry();
     void this.#records.saveSeen();
   }
@@ -456,7 +598,12 @@ export class Sessions {
     for (const listener of [...this.#endListeners]) listener(session, reason);
   }
 
-  #end(session: Session, reason: EndReason): Promise<boolean> {
+  #announceChange(session: Session, change: SessionChange): void {
+    for (const listener of [...this.#changeListeners]) listener(session, change);
+  }
+
+  #end(session: Session, reason: EndReason, by?: string): Promise<boolean> {
+    this.#ended.add(session, reason, by);
     this.#drop(session, reason);
     this.#announceEnd(session, reason);
     return this.#records.remove(session);
@@ -471,7 +618,8 @@ export class Sessions {
     if (isTaken || (isDeviceId(presented.id) && presented.id !== merged.id)) {
       this.#log.warn(`session ${named(session)} presented another device id (${presented.id}), which is ignored`);
     }
-    return isTaken ? { ...merged, id } : merged;
+    const name = session.ownerName ?? merged.name;
+    return { ...merged, name, ...(isTaken && { id }) };
   }
 
   /**
@@ -483,7 +631,7 @@ export class Sessions {
     // The current token, if it is no longer good, has only expired.
     if (!session?.refresh || session.refresh.hash === hash) return;
     this.#log.warn(`session ${named(session)} ended: a replaced refresh token was shown again, a sign of theft`);
-    await this.#end(session, 'revoked');
+    await this.#end(session, 'revoked', 'the relay: a replaced refresh token was shown again');
   }
 
   /** The sessions that end when a device pairs. @throws RelayError `unavailable` when there are too many beside them. */
@@ -501,37 +649,6 @@ export class Sessions {
       if (!this.#index.ofPrefix(token.slice(0, PREFIX_LENGTH))) return token;
     }
   }
-}
-
-/**
- * A session's policy after a reduction at `now` (contract 01 §6.4).
- * @throws RelayError `invalid` for a grant the session has not, `forbidden` for anything that would extend it.
- */
-function reducedPolicy(
-  session: Session,
-  reduction: Reduction,
-  now: number,
-): Pick<Session, 'expiresAt' | 'grants' | 'terminalReduced'> {
-  const wanted = Object.entries(reduction.grants ?? {});
-  if (wanted.some(([channel]) => !Object.hasOwn(session.grants, channel))) {
-    throw new RelayError('invalid', 'grants names a channel this session does not have');
-  }
-  const { ttlSeconds } = reduction;
-  const expiresAt: Expiry = ttlSeconds === undefined ? session.expiresAt : fromNow(ttlSeconds, now);
-  if (endsLater(expiresAt, session.expiresAt)) {
-    throw new RelayError('forbidden', 'operator approval required to extend session');
-  }
-  const changes: Grants = {};
-  for (const [channel, duration] of wanted) {
-    changes[channel] = fromNow(duration, now);
-    if (endsLater(changes[channel], session.grants[channel] as Expiry)) {
-      throw new RelayError('forbidden', 'operator approval required to extend a grant');
-    }
-  }
-  const grants = clamp({ ...session.grants, ...changes }, expiresAt);
-  const { terminal: before } = session.grants;
-  const isTerminalReduced = before !== undefined && endsLater(before, grants.terminal as Expiry);
-  return { expiresAt, grants, terminalReduced: session.terminalReduced || isTerminalReduced || undefined };
 }
 
 /** Sorts in place, from an order that is usually the reverse. */

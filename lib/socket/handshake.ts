@@ -152,20 +152,27 @@ export class Handshake implements Indexed {
     const isExpected = error instanceof RelayError && (error.kind === 'unavailable' || error.kind === 'unauthorized');
     if (!isExpected) this.#parts.log.error(`authentication failed unexpectedly: ${describeError(error)}`);
     if (this.#state !== 'authenticating') return;
-    this.#fail(isExpected ? error.message : refusalReason(request, this.#restrictedFor));
+    this.#fail(isExpected ? error.message : this.#refusalOf(request));
   }
 
   #settle(request: AuthRequest, admitted: Admitted | undefined): void {
     // The socket may have closed, or the relay begun to stop, while the session was being saved.
     if (this.#state !== 'authenticating') return;
     if (!admitted) {
-      this.#fail(refusalReason(request, this.#restrictedFor));
+      this.#fail(this.#refusalOf(request));
       return;
     }
     const backlog = this.#backlog;
     this.closed();
     const connection = this.#admit(admitted, request.typedStream);
     for (const text of backlog ?? []) connection.receive(text);
+  }
+
+  /** A device with the credentials of a session that is over is told since when (contract 11 §2). */
+  #refusalOf(request: AuthRequest): string {
+    const { sessionToken: token, refreshToken, pairingCode } = request;
+    const over = pairingCode === undefined ? this.#parts.sessions.endedSentence({ token, refreshToken }) : undefined;
+    return over ?? refusalReason(request, this.#restrictedFor);
   }
 
   #fail(reason: string): void {

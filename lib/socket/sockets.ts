@@ -106,7 +106,7 @@ export function createSockets(parts: SocketsParts) {
   let stopping = false;
   let cancelKeepAlive: Cancel = () => {};
 
-  sessions.onReduce((session) => bySession.get(session)?.policyChanged());
+  sessions.onChange((session) => bySession.get(session)?.policyChanged());
   sessions.onEnd((session, reason) => {
     bySession.get(session)?.end(4401, reason === 'expired' ? 'session expired' : 'session revoked');
     bySession.delete(session);

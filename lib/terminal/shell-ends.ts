@@ -95,9 +95,10 @@ export function createShellEnds({ host, running, sessions, clock, log, tmux }: S
     timers.delete(family);
   }
 
-  /** Seconds that the reduced grant has left; never over when it was not reduced. */
+  /** Seconds that the reduced grant has left: none when it was taken away whole, never over when it was not reduced. */
   function left({ terminalReduced, grants: { terminal } }: PairedSession): number {
-    return terminalReduced && terminal != null ? terminal - seconds(clock) : Number.POSITIVE_INFINITY;
+    if (!terminalReduced || terminal === null) return Number.POSITIVE_INFINITY;
+    return terminal === undefined ? 0 : terminal - seconds(clock);
   }
 
   /** Ends the shells if the grant was reduced and is over; otherwise sets a timer for its end. */

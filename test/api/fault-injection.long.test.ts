@@ -28,6 +28,7 @@ import { createTestClock } from '../support/clock.ts';
 import { faults, withEveryFault } from '../support/faults.ts';
 import { PNG } from '../support/media.ts';
 import { bearer, pair } from '../support/relay.ts';
+import { sessionStores } from '../support/states.ts';
 import { temporaryDirectory, writeFiles } from '../support/temp.ts';
 
 vi.mock('node:fs/promises', async (original) =>
@@ -351,7 +352,8 @@ describe('what has been taken away', () => {
   it('stays away when the stored sessions cannot all be read: the relay does not start, or has just those', async () => {
     const stores = createStores('node');
     const clock = createTestClock();
-    const open = (store = stores.open('sessions')) => openSessions({ store, clock, log });
+    const open = (store = stores.open('sessions')) =>
+      openSessions({ store, ended: stores.open('ended-sessions'), clock, log });
     const before = await open();
     const make = async (id: string, ttlSeconds = 0) => {
       const device = { name: id, id, model: '', platform: '', surface: 'web', formFactor: 'phone' } as const;
@@ -404,7 +406,7 @@ describe('what has been taken away', () => {
     const { users, ...node } = createNodeHost({ agentHome, env: { HOME: agentHome, PATH: '' } });
     const { sessions, pairs } = await (async () => {
       const sessions = await openSessions({
-        store: createStores('node').open('sessions'),
+        ...sessionStores(),
         clock: createTestClock(),
         log,
       });

@@ -65,6 +65,49 @@ describe('svc devices (contract 09 §2)', () => {
     expect(names()).toEqual(['Tablet']);
   });
 
+  it('renames, extends, reduces by whole grants, and lists what has ended (11 §2)', async () => {
+    const { prefix, client } = await phone('Pixel 9');
+    const renamed = await svcDevices('rename', 'pixel 9', 'Phone of Ada');
+    expect(renamed).toMatchObject({
+      code: 0,
+      stdout: `Renamed Pixel 9 (android, session ${prefix}) to Phone of Ada.\n`,
+    });
+    expect(names()).toEqual(['Phone of Ada']);
+    const reduced = await svcDevices('reduce', prefix, '--without', 'terminal,voice', '--ttl', '1h');
+    expect(reduced.stdout).not.toMatch(/terminal|voice/);
+    const extended = await svcDevices('extend', 'Phone of Ada', '--json');
+    const { expires_at, grants } = JSON.parse(extended.stdout);
+    expect(expires_at - Date.now() / 1000).toBeGreaterThan(29 * 86_400);
+    expect(grants).not.toHaveProperty('terminal');
+    expect((await svcDevices('extend', prefix, '--ttl', '1h')).stderr).toContain('would end earlier');
+    expect((await svcDevices('extend', prefix, '--ttl', '90d')).stdout).toMatch(/Ends +in (90|89) d/);
+    expect((await svcDevices('reduce', prefix, '--without', 'flying')).code).toBe(2);
+    expect((await svcDevices('rename', prefix)).code).toBe(2);
+    expect((await svcDevices('extend', prefix, '--without', 'chat')).code).toBe(2);
+
+    await svcDevices('revoke', prefix, '--yes');
+    expect(await client.closed()).toMatchObject({ code: 4401 });
+    expect((await svcDevices('--ended')).stdout).toMatch(
+      new RegExp(`^NAME .*\\nPhone of Ada +${prefix} +\\d{4}-\\d\\d-\\d\\d .* revoked by operator\\n$`),
+    );
+  });
+
+  it('two devices of one name are told apart by route and last seen, and one that ends soon is named (11 §2)', async () => {
+    const first = await phone('Pixel 9');
+    const second = await phone('Pixel 9');
+    second.client.terminate();
+    await expect.poll(() => relay.relay.sockets.count()).toBe(1);
+    const { code, stderr } = await svcDevices('extend', 'Pixel 9');
+    expect(code).toBe(1);
+    const text = stderr.replace(/\s+/g, ' ');
+    expect(text).toMatch(new RegExp(`${first.prefix} \\(Pixel 9, connected over direct, seen \\d+ s ago\\)`));
+    expect(text).toMatch(new RegExp(`${second.prefix} \\(Pixel 9, offline, seen \\d+ s ago\\)`));
+    const [session] = relay.relay.sessions.find(first.prefix);
+    if (session)
+      Object.assign(session, { grantedAt: session.grantedAt - 25 * 86_400, expiresAt: session.grantedAt + 86_400 });
+    expect((await svcDevices()).stdout).toContain('Extend it with: svc devices extend "Pixel 9"');
+  });
+
   it('asks on a terminal first, and without one needs --yes', async () => {
     const { prefix } = await phone('Pixel 9');
     for (const answer of ['n\n', '\n', 'yep\n', 'no\n']) {
@@ -197,7 +240,9 @@ describe('svc devices (contract 09 §2)', () => {
     ]) {
       const refused = await svcDevices('reduce', prefix, ...words);
       expect([refused.code, refused.stdout], words.join(' ')).toEqual([1, '']);
-      expect(refused.stderr).toMatch(/can only be reduced; nothing was changed\n.*pair it again with: svc pair\n$/);
+      expect(refused.stderr).toMatch(
+        /can only be reduced; nothing was changed\n.*To give more: svc devices extend "Pixel 9"\n$/,
+      );
     }
     const unknown = await svcDevices('reduce', prefix, '--grants', 'dance=1h');
     expect([unknown.code, unknown.stderr]).toEqual([2, expect.stringMatching(/no grant 'dance'; it has .*terminal/)]);

@@ -5,6 +5,8 @@ export interface TestClock extends Clock {
   advance(ms: number): void;
   /** Like `advance`, but lets promises and I/O continue after every timer, for work that sets its next timer later. */
   advanceAsync(ms: number): Promise<void>;
+  /** Sets the wall time, as an administrator does: timers and monotonic time go on. */
+  set(now: number): void;
   /** Number of pending timers. */
   readonly pending: number;
 }
@@ -19,6 +21,7 @@ const settle = () => new Promise<void>((resolve) => setImmediate(resolve));
 /** A clock that only moves when a test moves it. `start` is in epoch milliseconds. */
 export function createTestClock(start = 1_790_000_000_000): TestClock {
   let elapsed = 0;
+  let origin = start;
   const timers = new Set<Timer>();
 
   /** The timer that is due first. Of timers due at the same time, the one set first. */
@@ -35,7 +38,7 @@ export function createTestClock(start = 1_790_000_000_000): TestClock {
   }
 
   return {
-    now: () => start + elapsed,
+    now: () => origin + elapsed,
     monotonic: () => elapsed,
     after(delay, run) {
       const timer = { due: elapsed + Math.max(0, delay), run };
@@ -55,6 +58,9 @@ export function createTestClock(start = 1_790_000_000_000): TestClock {
         await settle();
       }
       elapsed = Math.max(elapsed, until);
+    },
+    set(now) {
+      origin = now - elapsed;
     },
     get pending() {
       return timers.size;

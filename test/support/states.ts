@@ -15,3 +15,9 @@ export const limiterOf = (clock: Clock, stores = memoryStores(), log = noLog): P
 
 export const codesOf = (clock: Clock, log: Log, stores = memoryStores()): Promise<PairingCodes> =>
   openPairingCodes({ clock, store: stores.open('pairing-codes'), log });
+
+/** The stores of sessions. */
+export const sessionStores = (stores = memoryStores()) => ({
+  store: stores.open('sessions'),
+  ended: stores.open('ended-sessions'),
+});

@@ -7,14 +7,15 @@ import type { Limiter } from '../../../lib/access/limiter.ts';
 import { sha256 } from '../../../lib/kit/bytes.ts';
 import type { PairingCodes } from '../../../lib/pairing/codes.ts';
 import type { Policy } from '../../../lib/sessions/grants.ts';
-import { openSessions, type Reduction } from '../../../lib/sessions/sessions.ts';
+import type { Reduction } from '../../../lib/sessions/policy-change.ts';
+import { openSessions } from '../../../lib/sessions/sessions.ts';
 import { type AuthRequest, authenticate } from '../../../lib/socket/auth.ts';
 import { createStores } from '../../../storage/index.ts';
 import { openStateFile } from '../../../storage/node.ts';
 import type { Stores } from '../../../storage/schema.ts';
 import { createTestClock } from '../../support/clock.ts';
 import { createTestLog } from '../../support/log.ts';
-import { codesOf, limiterOf } from '../../support/states.ts';
+import { codesOf, limiterOf, sessionStores } from '../../support/states.ts';
 
 const DAY = 86_400;
 const CHANNELS = ['chat', 'terminal', 'bridge', 'tui', 'desktop', 'voice:config', 'voice:stt', 'voice:tts'];
@@ -94,7 +95,7 @@ class Real {
       openStateFile(this.#path(), (message) => this.log.warn(message)),
     );
     this.sessions = await openSessions({
-      store: this.#stores.open('sessions'),
+      ...sessionStores(this.#stores),
       clock: this.clock,
       log: this.log,
     });

@@ -27,6 +27,8 @@ const sessionOf = (id: number, device: string, expiresAt: number | null): Sessio
   device: { ...PHONE, id: device },
   transportHint: 'ws',
   createdAt: 0,
+  policy: {},
+  grantedAt: 0,
   firstSeen: 0,
   lastSeen: 0,
   expiresAt,

@@ -6,6 +6,7 @@ import { openSessions, type SessionsParts } from '../../../lib/sessions/sessions
 import type { SessionRecord } from '../../../storage/schema.ts';
 import { createTestClock } from '../../support/clock.ts';
 import { createTestLog } from '../../support/log.ts';
+import { memoryStores } from '../../support/states.ts';
 
 export const DAY = 86_400;
 
@@ -25,7 +26,7 @@ export async function setup(
   parts: Partial<SessionsParts> = {},
 ) {
   const log = createTestLog();
-  const sessions = await openSessions({ store, clock, log, ...parts });
+  const sessions = await openSessions({ store, ended: memoryStores().open('ended-sessions'), clock, log, ...parts });
   const ended: [string, EndReason][] = [];
   const reduced: Session[] = [];
   sessions.onEnd((session, reason) => ended.push([session.prefix, reason]));

@@ -6,7 +6,7 @@ import { type AuthRequest, authenticate, readFirstFrame, refusalReason } from '.
 import { createStores } from '../../../storage/index.ts';
 import { createTestClock } from '../../support/clock.ts';
 import { runs } from '../../support/runs.ts';
-import { codesOf, limiterOf } from '../../support/states.ts';
+import { codesOf, limiterOf, sessionStores } from '../../support/states.ts';
 
 const auth = (payload: unknown): string => JSON.stringify({ channel: 'system', type: 'auth', id: '1', payload });
 
@@ -147,7 +147,7 @@ it.each([
 async function createParts() {
   const clock = createTestClock();
   const log = createLog('ERROR', () => {});
-  const sessions = await openSessions({ store: createStores('node').open('sessions'), clock, log });
+  const sessions = await openSessions({ ...sessionStores(), clock, log });
   return { clock, log, sessions, codes: await codesOf(clock, log), limiter: await limiterOf(clock) };
 }
 

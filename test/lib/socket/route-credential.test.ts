@@ -7,7 +7,7 @@ import { openSessions } from '../../../lib/sessions/sessions.ts';
 import { createSockets, type SocketsParts } from '../../../lib/socket/sockets.ts';
 import { createStores } from '../../../storage/index.ts';
 import { createTestClock } from '../../support/clock.ts';
-import { codesOf, limiterOf } from '../../support/states.ts';
+import { codesOf, limiterOf, sessionStores } from '../../support/states.ts';
 
 const CREDENTIAL = { kind: 'broker_route', token: 'a route token' };
 const settled = () => new Promise((resolve) => setImmediate(resolve));
@@ -15,7 +15,7 @@ const settled = () => new Promise((resolve) => setImmediate(resolve));
 async function setUp(routeCredential: SocketsParts['routeCredential']) {
   const clock = createTestClock();
   const log = createLog('ERROR', () => {});
-  const sessions = await openSessions({ store: createStores('node').open('sessions'), clock, log });
+  const sessions = await openSessions({ ...sessionStores(), clock, log });
   const codes = await codesOf(clock, log);
   const sockets = createSockets({
     channels: () => ({}),

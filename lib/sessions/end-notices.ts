@@ -1,0 +1,25 @@
+import type { Clock } from '../kit/clock.ts';
+import type { Session } from './session.ts';
+import type { Sessions } from './sessions.ts';
+
+/** Milliseconds between two warnings about the same session. */
+const PERIOD = 24 * 3_600_000;
+
+export interface EndNoticesParts {
+  sessions: Pick<Sessions, 'endingSoon'>;
+  clock: Clock;
+  /** Publishes that a session ends soon. */
+  publish(session: Session): void;
+}
+
+/** Warns about sessions that end soon, with the first sweep after a start, and once a day after that (contract 11 §2). */
+export function createEndNotices({ sessions, clock, publish }: EndNoticesParts) {
+  let warnedAt: number | undefined;
+  return {
+    sweep(): void {
+      if (warnedAt !== undefined && clock.monotonic() - warnedAt < PERIOD) return;
+      warnedAt = clock.monotonic();
+      for (const session of sessions.endingSoon()) publish(session);
+    },
+  };
+}

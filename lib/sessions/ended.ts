@@ -1,0 +1,102 @@
+import type { EndedSessionRecord, Store } from '../../storage/schema.ts';
+import { describeError } from '../errors.ts';
+import { sha256 } from '../kit/bytes.ts';
+import { type Clock, seconds } from '../kit/clock.ts';
+import type { Log } from '../log.ts';
+import { DAY } from './grants.ts';
+import { familyOf } from './refresh.ts';
+import type { EndReason, Session } from './session.ts';
+
+/** Ended sessions that stay listed, and for how long, in seconds (contract 11 §2). */
+const MAX_ENDED = 50;
+const LISTED_FOR = 30 * DAY;
+
+export interface EndedParts {
+  store: Store<'ended-sessions'>;
+  clock: Clock;
+  log: Log;
+}
+
+export type EndedSessions = Awaited<ReturnType<typeof openEndedSessions>>;
+
+/** `revoked by <name>` for a session that somebody ended. */
+const reasonOf = (reason: EndReason, by: string | undefined): string =>
+  reason === 'revoked' ? `revoked by ${by ?? 'operator'}` : reason;
+
+/**
+ * The last sessions that ended, with why. A record that cannot be written is logged: that a session is over is never
+ * held back for it.
+ */
+export async function openEndedSessions({ store, clock, log }: EndedParts) {
+  /** Keyed by family, the one that ended first first. */
+  const ended = new Map<string, EndedSessionRecord>();
+  const byToken = new Map<string, string>();
+
+  const failed = (error: unknown) => log.warn(`the list of ended sessions could not be saved: ${describeError(error)}`);
+  const put = (family: string, record: EndedSessionRecord) => {
+    ended.set(family, record);
+    byToken.set(record.token_sha256, family);
+  };
+
+  function forget(family: string): void {
+    const record = ended.get(family);
+    if (record) byToken.delete(record.token_sha256);
+    ended.delete(family);
+    void store.removeItem(family).catch(failed);
+  }
+
+  function sweep(): void {
+    const before = seconds(clock) - LISTED_FOR;
+    for (const [family, { ended_at }] of ended) {
+      if (ended.size <= MAX_ENDED && ended_at > before) break;
+      forget(family);
+    }
+  }
+
+  const stored: [string, EndedSessionRecord][] = [];
+  for (const family of await store.getKeys()) {
+    const record = await store.getItem(family);
+    if (record && typeof record.ended_at === 'number' && typeof record.token_sha256 === 'string') {
+      stored.push([family, record]);
+    } else log.warn('skipped a record of an ended session that cannot be read');
+  }
+  for (const [family, record] of stored.sort(([, a], [, b]) => a.ended_at - b.ended_at)) put(family, record);
+  sweep();
+
+  const sentence = (record: EndedSessionRecord): string =>
+    `session ended on ${new Date(record.ended_at * 1000).toISOString().slice(0, 10)}: pair again`;
+
+  return {
+    /** Adds a session that has just ended. `by` names who revoked it. */
+    add({ family, prefix, tokenHash, device }: Session, reason: EndReason, by?: string): void {
+      put(family, {
+        token_prefix: prefix,
+        token_sha256: tokenHash,
+        device_name: device.name,
+        device_id: device.id,
+        client_surface: device.surface,
+        ended_at: seconds(clock),
+        reason: reasonOf(reason, by),
+      });
+      const record = ended.get(family) as EndedSessionRecord;
+      void store.setItem(family, record).catch(failed);
+      sweep();
+    },
+
+    /** The one that ended last first. */
+    list(): EndedSessionRecord[] {
+      sweep();
+      return [...ended.values()].reverse();
+    },
+
+    /** What the holder of a dead token is told; undefined when it names no session that is listed here. */
+    sentenceFor({ token, refreshToken }: { token?: string; refreshToken?: string }): string | undefined {
+      if (ended.size === 0) return undefined;
+      const family = token === undefined ? undefined : byToken.get(sha256(token));
+      const record = ended.get(family ?? (refreshToken === undefined ? '' : (familyOf(refreshToken) ?? '')));
+      return record && sentence(record);
+    },
+
+    sweep,
+  };
+}

@@ -1,0 +1,25 @@
+import { DAY } from './grants.ts';
+import type { Session } from './session.ts';
+
+/** Seconds before its end at which a session is warned about, and at which its device gets a push (contract 11 §2). */
+const WARN_BEFORE = 7 * DAY;
+const PUSH_BEFORE = 3 * DAY;
+/** A session that lasts less than two weeks is warned about in its last quarter. */
+const SHORT = 14 * DAY;
+
+type Ends = Pick<Session, 'expiresAt' | 'grantedAt'>;
+
+function warnedFor({ expiresAt, grantedAt }: Ends): number {
+  const life = expiresAt === null ? Number.POSITIVE_INFINITY : expiresAt - grantedAt;
+  return life < SHORT ? life / 4 : WARN_BEFORE;
+}
+
+/** Whether a session ends so soon that its owner is warned. `now` is epoch seconds. */
+export const endsSoon = (session: Ends, now: number): boolean =>
+  session.expiresAt !== null && session.expiresAt - now <= warnedFor(session);
+
+/** Whether the device of a session is to get its one push about the end. */
+export const needsNotice = (session: Ends & Pick<Session, 'noticedExpiry'>, now: number): boolean =>
+  session.expiresAt !== null &&
+  session.noticedExpiry !== session.expiresAt &&
+  session.expiresAt - now <= Math.min(PUSH_BEFORE, warnedFor(session));

@@ -1,0 +1,131 @@
+import type { ClockRecord, Store } from '../storage/schema.ts';
+import { describeError } from './errors.ts';
+import { type Clock, every, seconds } from './kit/clock.ts';
+import type { Log } from './log.ts';
+
+/** Seconds after the last write from which a start means that the clock may be wrong (contract 11 §2). */
+const JUMP = 26 * 3600;
+/** Seconds for which what such a start found expired is kept aside. */
+const ASIDE = 24 * 3600;
+/** Seconds by which a clock goes back when it is set right, and not only adjusted. */
+const RETURN = 3600;
+/** Milliseconds between two records of the time. */
+const PERIOD = 15 * 60_000;
+
+/**
+ * `ahead`: the clock may be wrong. `returned`: it has been set back. `over`: it has stayed where it was for a day, so it is
+ * right.
+ */
+export type JumpState = 'ahead' | 'returned' | 'over';
+
+/** A start long after the last write. */
+export interface ClockJump {
+  /** The last write before it, epoch seconds: what ended later may not be over. */
+  readonly from: number;
+  state(): JumpState;
+  /** The jump is dealt with: the time counts from `from` on again when the clock has returned. */
+  settle(): void;
+}
+
+export interface SteadyClock extends Clock {
+  /** The jump that is not settled yet, if there was one. */
+  jump(): ClockJump | undefined;
+  start(): void;
+  stop(): Promise<void>;
+}
+
+export interface SteadyClockParts {
+  clock: Clock;
+  store: Store<'clock'>;
+  log: Log;
+}
+
+/** A clock that is never wrong: that of an object at the edge. */
+export const trustedClock = (clock: Clock): SteadyClock => ({
+  now: () => clock.now(),
+  monotonic: () => clock.monotonic(),
+  after: (delay, run) => clock.after(delay, run),
+  jump: () => undefined,
+  start() {},
+  async stop() {},
+});
+
+/**
+ * The host's clock, but never before the last moment at which the relay is known to have run: a clock that was set back
+ * revives nothing. A clock that leaps ahead is reported by `jump`, so that nothing is lost to one that is wrong
+ * (contract 11 §2).
+ */
+export async function openSteadyClock({ clock, store, log }: SteadyClockParts): Promise<SteadyClock> {
+  const started = seconds(clock);
+  const stored = await readRecord(store);
+  let record: ClockRecord = stored ?? { at: started };
+  let isAhead = false;
+
+  if (record.jump) {
+    isAhead = true;
+  } else if (started > record.at + JUMP) {
+    record = { at: record.at, jump: { from: record.at, at: started } };
+    isAhead = true;
+    log.warn(
+      `the clock is ${hours(started - record.at)} hours after the last write: if it is wrong, set it right within a day, ` +
+        'and devices whose session has ended meanwhile are back',
+    );
+  } else if (started < record.at) {
+    log.warn(
+      `the clock is at ${iso(started)}, before the last write: ${iso(record.at)} counts until it has passed that`,
+    );
+  }
+
+  const floor = () => record.jump?.from ?? record.at;
+  const now = () => Math.max(clock.now(), floor() * 1000);
+
+  function save(): Promise<void> {
+    if (!isAhead) record = { at: now() / 1000 };
+    return store.setItem('clock', record).catch((error) => {
+      log.warn(`the time of the last write could not be saved: ${describeError(error)}`);
+    });
+  }
+
+  const jump: ClockJump = {
+    get from() {
+      return record.jump?.from ?? record.at;
+    },
+    state() {
+      const { at = started } = record.jump ?? {};
+      const read = seconds(clock);
+      if (read < at - RETURN) return 'returned';
+      return read >= at + ASIDE ? 'over' : 'ahead';
+    },
+    settle() {
+      if (!record.jump) return;
+      isAhead = false;
+      record = { at: record.jump.from };
+      void save();
+    },
+  };
+  await save();
+  let cancel = () => {};
+  return {
+    now,
+    monotonic: () => clock.monotonic(),
+    after: (delay, run) => clock.after(delay, run),
+    jump: () => (record.jump ? jump : undefined),
+    start() {
+      cancel = every(clock, PERIOD, save, (error) => log.error(`saving the time failed: ${describeError(error)}`));
+    },
+    async stop() {
+      cancel();
+      await save();
+    },
+  };
+}
+
+async function readRecord(store: Store<'clock'>): Promise<ClockRecord | undefined> {
+  const record = await store.getItem('clock');
+  if (!record || !Number.isFinite(record.at)) return undefined;
+  const { at, jump } = record;
+  return jump && Number.isFinite(jump.from) && Number.isFinite(jump.at) ? { at, jump } : { at };
+}
+
+const hours = (duration: number) => Math.round(duration / 3600);
+const iso = (at: number) => new Date(at * 1000).toISOString();
