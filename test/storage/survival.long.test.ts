@@ -205,6 +205,18 @@ const STATES: State[] = [
     },
   },
   {
+    name: 'list of ended sessions',
+    async put(target) {
+      const { client, prefix, token } = await pair(target);
+      client.terminate();
+      await target.fetch(`/sessions/${prefix}`, { method: 'DELETE', headers: bearer(token) });
+      return async () => {
+        const { sessions } = await (await target.operator('/sessions/ended')).json();
+        return sessions.some((row: { token_prefix: string }) => row.token_prefix === prefix);
+      };
+    },
+  },
+  {
     name: 'grants, reduced',
     async put(target) {
       const { token, prefix, client } = await pair(target);

@@ -33,7 +33,7 @@ async function open(): Promise<Mcp> {
   const sessions = {
     byFamily: (family: string) => living.get(family),
     onEnd: (listener: (session: Session) => void) => void ends.push(listener),
-    onReduce: () => {},
+    onChange: () => {},
   } as unknown as Sessions;
   return openMcp({
     version: '1',
