@@ -3,7 +3,6 @@ import { expect, it, vi } from 'vitest';
 import { createLog } from '../../../lib/log.ts';
 import { openSessions } from '../../../lib/sessions/sessions.ts';
 import { type AuthRequest, authenticate, readFirstFrame, refusalReason } from '../../../lib/socket/auth.ts';
-import { createStores } from '../../../storage/index.ts';
 import { createTestClock } from '../../support/clock.ts';
 import { runs } from '../../support/runs.ts';
 import { codesOf, limiterOf, sessionStores } from '../../support/states.ts';

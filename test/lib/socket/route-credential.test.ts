@@ -5,7 +5,6 @@ import { createReadBudgets } from '../../../lib/kit/byte-budget.ts';
 import { createLog } from '../../../lib/log.ts';
 import { openSessions } from '../../../lib/sessions/sessions.ts';
 import { createSockets, type SocketsParts } from '../../../lib/socket/sockets.ts';
-import { createStores } from '../../../storage/index.ts';
 import { createTestClock } from '../../support/clock.ts';
 import { codesOf, limiterOf, sessionStores } from '../../support/states.ts';
 
