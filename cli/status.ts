@@ -85,6 +85,8 @@ interface Status {
   agent: Reachable | null;
   dashboard: Reachable | null;
   devices: { connected: number; stale: number; offline: number } | null;
+  /** Devices whose session ends soon (contract 11 §2). */
+  ending: { name: string; session: string; ends_at: number }[];
   queued: number | null;
   /** The last commands to phones and desktops, newest first. */
   commands: CommandFacts[] | null;
@@ -149,7 +151,8 @@ async function look(options: Options, context: CommandContext): Promise<Status> 
   const local = isRemote ? undefined : await lookAround(config, environment, context);
   const [health, info, devices, queue, phones, desktops] = await asked;
   const isRelay = Boolean(asObject(health.body?.readiness));
-  const states = devices.body && devicesOf(devices.body, Date.now() / 1000).map(({ state }) => state);
+  const rows = devices.body && devicesOf(devices.body, Date.now() / 1000);
+  const states = rows?.map(({ state }) => state);
   const count = (state: string) => states?.filter((other) => other === state).length ?? 0;
   const status: Status = {
     ok: false,
@@ -172,6 +175,9 @@ async function look(options: Options, context: CommandContext): Promise<Status> 
     agent: local?.agent ?? null,
     dashboard: local?.dashboard ?? null,
     devices: states ? { connected: count('connected'), stale: count('stale'), offline: count('offline') } : null,
+    ending: (rows ?? [])
+      .filter(({ endsSoon }) => endsSoon)
+      .map(({ name, prefix, expiresAt }) => ({ name, session: prefix, ends_at: expiresAt ?? 0 })),
     queued: typeof queue.body?.queued === 'number' ? queue.body.queued : null,
     commands: lastCommands(phones.body, desktops.body),
     service: local?.service ?? null,
@@ -252,7 +258,7 @@ async function lookAround(
 }
 
 function nextStep(
-  { relay, outdated, devices, agent, service }: Status,
+  { relay, outdated, devices, ending, agent, service }: Status,
   refusal: string | undefined,
   isRemote: boolean,
 ): string {
@@ -269,6 +275,8 @@ function nextStep(
   if (!devices) return refusal ?? 'Find out more with: svc relay doctor';
   if (devices.connected + devices.stale + devices.offline === 0) return 'Pair a phone with: svc pair';
   if (agent && !agent.reachable) return 'Start the agent, or find out more with: svc relay doctor';
+  const [first] = ending;
+  if (first) return `Give ${first.name} more time with: svc devices extend ${first.session}`;
   return 'Nothing to do. Follow the devices with: svc devices watch';
 }
 
@@ -301,6 +309,9 @@ function print(status: Status, context: CommandContext): void {
   if (agent) row('Agent', reachableText(agent, style));
   if (dashboard) row('Dashboard', reachableText(dashboard, style));
   if (relay.running) row('Devices', devices ? devicesText(devices, style) : yellow('unknown: the relay refused'));
+  for (const { name, ends_at } of status.ending) {
+    row('Ends soon', yellow(`${name}, in ${duration(ends_at - Date.now() / 1000)}`));
+  }
   if (queued !== null) row('Queue', queued === 0 ? 'empty' : `${queued} message${queued === 1 ? '' : 's'} wait`);
   const [last] = commands ?? [];
   if (last) row('Last call', commandText(last));

@@ -106,6 +106,10 @@ describe('svc devices (contract 09 §2)', () => {
     if (session)
       Object.assign(session, { grantedAt: session.grantedAt - 25 * 86_400, expiresAt: session.grantedAt + 86_400 });
     expect((await svcDevices()).stdout).toContain('Extend it with: svc devices extend "Pixel 9"');
+    const status = (...words: string[]) => run(['status', ...words], { env: env() });
+    expect((await status()).stdout).toMatch(/Ends soon +Pixel 9, in \d+ h\n/);
+    const { ending } = JSON.parse((await status('--json')).stdout);
+    expect(ending).toMatchObject([{ name: 'Pixel 9', session: first.prefix }]);
   });
 
   it('asks on a terminal first, and without one needs --yes', async () => {

@@ -114,7 +114,9 @@ export function devicesCheck(answer: ProbeResult): Check {
   if (rows.length === 0) return ok(id, 'none is paired yet: svc pair');
   const count = { connected: 0, stale: 0, offline: 0 };
   const stale: string[] = [];
+  const ending: string[] = [];
   for (const row of rows.map((item) => asObject(item) ?? {})) {
+    if (row.ends_soon === true) ending.push(String(row.device_name).slice(0, 40));
     const connections = Array.isArray(row.connections) ? row.connections.map((item) => asObject(item) ?? {}) : [];
     if (connections.length === 0) count.offline++;
     else if (connections.some((connection) => connection.stale === false)) count.connected++;
@@ -124,13 +126,20 @@ export function devicesCheck(answer: ProbeResult): Check {
     }
   }
   const summary = `${count.connected} connected, ${count.offline} offline`;
+  if (ending.length > 0) {
+    const remedy = 'Give it more time with: svc devices extend <name>';
+    return warn(id, `${summary}; the session of ${firstOf(ending)} ends soon`, remedy);
+  }
   if (count.stale === 0) return ok(id, summary);
   return warn(
     id,
-    `${summary}, no sign of life for 45 s from ${stale.slice(0, 5).join(', ')}${stale.length > 5 ? ', ...' : ''}`,
+    `${summary}, no sign of life for 45 s from ${firstOf(stale)}`,
     'They connect again by themselves when their network is back. See it with: svc devices watch',
   );
 }
+
+const firstOf = (names: readonly string[]): string =>
+  `${names.slice(0, 5).join(', ')}${names.length > 5 ? ', ...' : ''}`;
 
 async function tmuxCheck({ config, host }: MachineDoctor): Promise<Check> {
   const id = 'relay-tmux';

@@ -152,6 +152,11 @@ it('relay-devices: nothing is called connected that is stale (contract 09 §2)',
       next: expect.stringContaining('svc devices watch'),
     });
   }
+  expect(devices({ device_name: 'Pixel 9', ends_soon: true, ...connection(false) })).toMatchObject({
+    status: 'warn',
+    summary: '1 connected, 0 offline; the session of Pixel 9 ends soon',
+    next: expect.stringContaining('svc devices extend'),
+  });
   for (const none of [answer(null), answer(403, {}), answer(200, {}), answer(200, 'x')]) {
     expect(devicesCheck(none)).toMatchObject({ status: 'warn', isUnknown: true });
   }
