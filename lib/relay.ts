@@ -137,17 +137,6 @@ async function createDomains(parts: DomainParts & { clock: SteadyClock }, late: 
     events.publish('device', () => ({ token_prefix: prefix, device_name: device.name, change }));
   sessions.onEnd((session, reason) => deviceChanged(session, reason));
   sessions.onChange(deviceChanged);
-  const endNotices = createEndNotices({
-    sessions,
-    clock,
-    publish: ({ prefix, device, expiresAt }) =>
-      events.publish('device', () => ({
-        token_prefix: prefix,
-        device_name: device.name,
-        change: 'ends_soon',
-        expires_at: expiresAt,
-      })),
-  });
   const codes = await openPairingCodes({
     store: stores.open('pairing-codes'),
     clock,
@@ -285,6 +274,19 @@ async function createDomains(parts: DomainParts & { clock: SteadyClock }, late: 
     sleeps: parts.socketsOutliveMemory === true,
     clock,
     log: log.named('mcp'),
+  });
+
+  const endNotices = createEndNotices({
+    sessions,
+    clock,
+    publish: ({ prefix, device, expiresAt }) =>
+      events.publish('device', () => ({
+        token_prefix: prefix,
+        device_name: device.name,
+        change: 'ends_soon',
+        expires_at: expiresAt,
+      })),
+    push: push.endsSoon,
   });
 
   return {
@@ -495,7 +497,7 @@ export async function createRelay(parts: RelayParts): Promise<Relay> {
       const failed = (error: unknown) => log.error(`periodic work failed: ${describeError(error)}`);
       const sweep = () => {
         domains.refusals.sweep();
-        domains.endNotices.sweep();
+        void domains.endNotices.sweep();
         return sessions.sweep();
       };
       cancelSweeps = every(clock, SWEEP_PERIOD, sweep, failed);

@@ -444,6 +444,8 @@ export interface PushKnockRecord {
   kind: 'message' | 'read';
   /** It calls to the answer of a chat turn, whose id is `message_id`: the devices of this family only. */
   answer?: { family: string; session_id: string | null; state: Exclude<ChatTurnState, 'running'> };
+  /** It warns about the end of the session of this family, epoch seconds: its devices only (contract 11 §2). */
+  ends?: { family: string; ends_at: number };
   /** When devices are told, unless the message was shown. */
   due: number;
   /** When nobody needs to be told any more. */

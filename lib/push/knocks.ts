@@ -121,7 +121,8 @@ export async function openKnocks(parts: KnocksParts) {
 
   function advance(knock: PushKnockRecord, now: number): void {
     if (knock.pending === null) {
-      const keys = knock.answer ? subscriptions.of(knock.answer) : subscriptions.keys();
+      const own = knock.answer ?? knock.ends;
+      const keys = own ? subscriptions.of(own) : subscriptions.keys();
       knock.pending = keys.map((subscription) => ({ subscription, attempts: 0, at: now }));
       save(knock);
     }

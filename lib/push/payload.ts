@@ -31,3 +31,10 @@ export interface AnswerPayload {
   /** The beginning of the answer. */
   text?: string;
 }
+
+/** The device's own session ends soon (contract 11 §2). `ends_at` is epoch seconds. */
+export interface EndsPayload {
+  type: 'ends';
+  message_id: string;
+  ends_at: number;
+}

@@ -16,7 +16,7 @@ import type { Sessions } from '../sessions/sessions.ts';
 import { encryptMessage } from './encrypt.ts';
 import { acceptsSilence, createEndpointPolicy } from './endpoint.ts';
 import { type Outcome, openKnocks } from './knocks.ts';
-import type { AnswerPayload, PushPayload } from './payload.ts';
+import type { AnswerPayload, EndsPayload, PushPayload } from './payload.ts';
 import { openServices } from './services.ts';
 import { openSubscriptions, receiverKeys } from './subscriptions.ts';
 import { createVapid } from './vapid.ts';
@@ -166,6 +166,22 @@ export async function openPush({ store, config, sessions, upstream, clock, log, 
       isWaiting: knocks.isWaiting,
     },
 
+    /** A session ends soon: its devices are told, once for each end (contract 11 §2). */
+    endsSoon({ family, prefix, expiresAt }: Session): void {
+      if (expiresAt === null || subscriptions.of({ family }).length === 0) return;
+      const now = clock.now();
+      knocks.add({
+        message_id: `ends-${prefix}-${Math.round(expiresAt)}`,
+        chat_id: null,
+        title: null,
+        text: '',
+        question: false,
+        ends: { family, ends_at: expiresAt },
+        due: now,
+        until: now + RETENTION,
+      });
+    },
+
     /** A message was shown (by the device of this session), answered or cancelled: nobody is called to it any more. */
     settled(messageId: string, session?: Pick<Session, 'family'>): void {
       knocks.settled(messageId, session ? subscriptions.of(session) : []);
@@ -175,8 +191,12 @@ export async function openPush({ store, config, sessions, upstream, clock, log, 
   };
 }
 
-function payloadOf({ kind, ...knock }: PushKnockRecord, hasContent: boolean): PushPayload | AnswerPayload {
+function payloadOf(
+  { kind, ...knock }: PushKnockRecord,
+  hasContent: boolean,
+): PushPayload | AnswerPayload | EndsPayload {
   if (kind === 'read') return { type: 'read', message_id: knock.message_id };
+  if (knock.ends) return { type: 'ends', message_id: knock.message_id, ends_at: knock.ends.ends_at };
   if (knock.answer) return answerPayloadOf(knock, knock.answer, hasContent);
   const { message_id, chat_id, question, title, text, answers, until } = knock;
   const call = { type: 'message', message_id, chat_id, question, sent_at: until - RETENTION } as const;

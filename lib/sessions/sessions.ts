@@ -198,7 +198,7 @@ export class Sessions {
 
   /** Live sessions that end so soon that their owner is warned (contract 11 §2). */
   endingSoon(): Session[] {
-    return this.list().filter((session) => endsSoon(session, this.#now()));
+    return [...this.#index.all()].filter((session) => endsSoon(session, this.#now()));
   }
 
   /**
@@ -206,7 +206,7 @@ export class Sessions {
    * stored.
    */
   async takeNotices(): Promise<Session[]> {
-    const due = this.list().filter((session) => needsNotice(session, this.#now()));
+    const due = [...this.#index.all()].filter((session) => needsNotice(session, this.#now()));
     for (const session of due) session.noticedExpiry = session.expiresAt ?? undefined;
     await Promise.all(due.map((session) => this.#records.save(session)));
     return due.filter(({ ended }) => ended === undefined);

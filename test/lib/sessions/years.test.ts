@@ -167,15 +167,25 @@ describe('warnings about the end (11 §2)', () => {
     const { sessions, clock, pair } = await setup();
     const { session } = await pair({}, { ttlSeconds: 20 * DAY });
     const published: string[] = [];
-    const notices = createEndNotices({ sessions, clock, publish: ({ prefix }) => published.push(prefix) });
-    notices.sweep();
+    const pushed: string[] = [];
+    const notices = createEndNotices({
+      sessions,
+      clock,
+      publish: ({ prefix }) => published.push(prefix),
+      push: ({ prefix }) => pushed.push(prefix),
+    });
+    await notices.sweep();
     expect(published).toEqual([]);
     clock.advance(14 * DAY * 1000);
-    for (let i = 0; i < 3; i++) notices.sweep();
+    for (let i = 0; i < 3; i++) await notices.sweep();
     expect(published).toEqual([session.prefix]);
     clock.advance(DAY * 1000);
-    notices.sweep();
+    await notices.sweep();
     expect(published).toEqual([session.prefix, session.prefix]);
+    expect(pushed).toEqual([]);
+    clock.advance(2.5 * DAY * 1000);
+    for (let i = 0; i < 3; i++) await notices.sweep();
+    expect(pushed).toEqual([session.prefix]);
   });
 });
 
