@@ -14,7 +14,7 @@ const OFFERED: [line: string, words: string[]][] = [
   ['svc relay st', ['start']],
   ['svc relay insecure-api-bearer e', ['enable']],
   ['svc-relay ser', ['service']],
-  ['svc devices re', ['reduce', 'revoke']],
+  ['svc devices re', ['reduce', 'rename', 'revoke']],
   ['svc devices --json rev', ['revoke']],
   ['svc devices revoke --y', ['--yes']],
   ['svc relay start --p', ['--pairing-code', '--port']],
