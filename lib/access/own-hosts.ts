@@ -93,7 +93,7 @@ export function createOwnHosts({ config, host, urls, secureLink, clock, log }: O
     return addresses.some((address) => own.has(canonicalAddress(address)) && !isOwn(address, port));
   }
 
-  /** A failure counts as a proxy: the operator key is then asked for once too often. */
+  /** A failure counts as a proxy, for a minute: the operator key is then asked for once too often. */
   async function findProxy(of: Host): Promise<boolean> {
     try {
       const pinned = [...(await urls()), config.publicUrl].flatMap((url) => (url && authorityOf(url)) || []);
@@ -106,6 +106,7 @@ export function createOwnHosts({ config, host, urls, secureLink, clock, log }: O
       return true;
     } catch (error) {
       log.warn(`it is not known whether a proxy on this machine leads here: ${describeError(error)}`);
+      judgeAgain = clock.monotonic() + KEPT;
       return true;
     }
   }
@@ -113,13 +114,12 @@ export function createOwnHosts({ config, host, urls, secureLink, clock, log }: O
   return {
     /**
      * Whether a name under which the relay is published leads to a proxy on this machine: what that forwards may look like
-     * a call of the operator (contract 01 §1.3 rule 6). Looked up
-     * every ten minutes, and when a new name is advertised.
+     * a call of the operator (contract 01 §1.3 rule 6). Looked up every ten minutes, and when a new name is advertised.
      */
     isBehindProxy(): Promise<boolean> {
       if (!proxied || clock.monotonic() >= judgeAgain) {
-        proxied = host ? findProxy(host) : Promise.resolve(false);
         judgeAgain = clock.monotonic() + JUDGED;
+        proxied = host ? findProxy(host) : Promise.resolve(false);
       }
       return proxied;
     },

@@ -201,7 +201,10 @@ export interface HostNetwork {
   canConnect(host: string, port: number, timeout: number): Promise<boolean>;
   /** IP addresses of this machine's interfaces, loopback included, without zones. */
   addresses(): string[];
-  /** IP addresses of a host name, at most 16, or the address itself; empty when none resolves within `timeout` ms. */
+  /**
+   * IP addresses of a host name, at most 16, or the address itself; empty for a name without any. Rejects when the system
+   * does not tell: after `timeout` ms, or for want of a name server or of descriptors.
+   */
   resolve(host: string, timeout: number): Promise<string[]>;
   /** Whether an IP address and port can be listened on: listens and closes at once, without accepting a connection. */
   canListen(address: string, port: number): Promise<boolean>;

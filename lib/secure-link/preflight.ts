@@ -162,7 +162,7 @@ async function listenerCheck(host: string, port: number, parts: PreflightParts):
   const { network } = parts.host;
   const own = splitUrl(current?.link.url ?? '');
   if (own?.host === host && own.port === port) return ok('This relay already serves that origin.');
-  const resolved = await network.resolve(host, RESOLVE_TIMEOUT);
+  const resolved = await network.resolve(host, RESOLVE_TIMEOUT).catch((): string[] => []);
   if (resolved.length === 0) return blocked('The name has no address here.');
   const addresses = resolved.filter((address) => !isLoopbackName(address));
   if (addresses.length === 0) return blocked('The name leads to a loopback address only.');

@@ -10,7 +10,7 @@ const CONNECT_TIMEOUT = 1_000;
  */
 export async function loopbackLiteral(upstream: URL, network: HostNetwork): Promise<URL> {
   if (upstream.hostname !== 'localhost') return upstream;
-  const found = await network.resolve('localhost', RESOLVE_TIMEOUT);
+  const found = await network.resolve('localhost', RESOLVE_TIMEOUT).catch((): string[] => []);
   const addresses = ['127.0.0.1', '::1'].filter((address) => found.includes(address));
   const port = Number(upstream.port) || 80;
   const answers = await Promise.all(addresses.map((address) => network.canConnect(address, port, CONNECT_TIMEOUT)));

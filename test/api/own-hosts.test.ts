@@ -180,6 +180,8 @@ describe('a name that leads to a proxy on this machine (contract 01 §1.3 rule 6
 
   it('changes nothing for the relay’s own port, another machine, and an address of loopback', async () => {
     const target = await start({ RELAY_HOST: '0.0.0.0', RELAY_PORT: '8767' });
+    const resolve = async (name: string) => (name === 'localhost' ? ['127.0.0.1'] : []);
+    Object.assign(target.relay.host?.network ?? {}, { resolve });
     for (const url of ['wss://localhost:8767', 'wss://no-such-host.invalid/relay', 'wss://127.0.0.1:444/relay']) {
       expect((await mint(target, url)).status).toBe(200);
       expect([url, (await target.operator('/relay/security')).status]).toEqual([url, 200]);
@@ -192,5 +194,21 @@ describe('a name that leads to a proxy on this machine (contract 01 §1.3 rule 6
     const files = { ...host.files, readText: () => Promise.reject(new Error('EMFILE')) };
     const hosts = createOwnHosts({ config, host: { ...host, files }, clock, log, urls: async () => [] });
     expect(await hosts.isBehindProxy()).toBe(true);
+  });
+
+  it('requires it while a name cannot be looked up, and looks again a minute later', async () => {
+    const target = await start({ RELAY_PUBLIC_URL: 'https://home.test' });
+    let isDown = true;
+    const resolve = async () => {
+      if (isDown) throw Object.assign(new Error('EAI_AGAIN'), { code: 'EAI_AGAIN' });
+      return ['192.0.2.7'];
+    };
+    Object.assign(target.relay.host?.network ?? {}, { resolve });
+    const status = async () => (await target.operator('/relay/security')).status;
+    expect(await status()).toBe(403);
+    isDown = false;
+    expect(await status()).toBe(403);
+    target.clock.advance(60_000);
+    expect(await status()).toBe(200);
   });
 });

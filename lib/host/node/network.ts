@@ -4,17 +4,20 @@ import { lookup } from 'node:dns/promises';
 import { connect, createServer, isIP, isIPv4 } from 'node:net';
 import { networkInterfaces } from 'node:os';
 import { plainAddress } from '../../kit/addresses.ts';
+import { errnoOf } from '../errors.ts';
 import type { HostNetwork } from '../index.ts';
 import { readTailnet } from './tailnet.ts';
 
 /** A documentation address (RFC 5737): routed like any public one, and unused, should a packet ever leave. */
 const SOMEWHERE_PUBLIC = '192.0.2.1';
 const MAX_RESOLVED = 16;
+/** Codes of a lookup whose answer is that there is no address. */
+const NO_ADDRESS = new Set(['ENOTFOUND', 'ENODATA']);
 const CLI_TIMEOUT_MS = 5000;
 /** `status` lists every machine of the tailnet. */
 const MAX_CLI_OUTPUT = 16 * 1024 * 1024;
 
-/** The network of this machine. No method rejects. */
+/** The network of this machine. No method but `resolve` rejects. */
 export function createNetwork(): HostNetwork {
   return {
     // Contract 01 §5.3, LAN address.
@@ -84,12 +87,14 @@ async function resolveHost(host: string, timeout: number): Promise<string[]> {
   if (isIP(host)) return [host];
   let timer: NodeJS.Timeout | undefined;
   // A lookup cannot be cancelled: one that takes longer ends unheard.
-  const late = new Promise<never[]>((resolve) => {
-    timer = setTimeout(resolve, timeout, []);
+  const late = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => reject(new Error(`${host} was not resolved within ${timeout} ms`)), timeout);
   });
-  const found = lookup(host, { all: true }).catch(() => []);
-  const addresses = await Promise.race([found, late]);
-  clearTimeout(timer);
+  const found = lookup(host, { all: true }).catch((error) => {
+    if (NO_ADDRESS.has(errnoOf(error))) return [];
+    throw error;
+  });
+  const addresses = await Promise.race([found, late]).finally(() => clearTimeout(timer));
   return addresses.slice(0, MAX_RESOLVED).map(({ address }) => plainAddress(address));
 }
 
