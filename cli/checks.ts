@@ -1,4 +1,5 @@
 import type { Check, CheckStatus } from '../lib/operator/doctor/check.ts';
+import type { Finding } from '../lib/operator/doctor/groups.ts';
 import { type CommandContext, createStyle, hung, line, printable } from './output.ts';
 
 const LABELS: Record<CheckStatus, string> = { ok: '[OK]', warn: '[WARN]', error: '[ERROR]' };
@@ -11,7 +12,7 @@ const UNKNOWN = '[--]';
 /** Checks under a heading. */
 export interface CheckGroup {
   title: string;
-  checks: readonly Check[];
+  checks: readonly Finding[];
 }
 
 /** Prints the verdicts of a doctor, with the fix below each problem, and how many problems there are. */
@@ -27,12 +28,17 @@ export function printGroups(groups: readonly CheckGroup[], context: CommandConte
   /** The first check that printed each fix. One cause may fail many checks. */
   const printed = new Map<string, string>();
 
-  function printCheck({ id, status, summary, next, isUnknown }: Check): void {
+  function printCheck({ id, status, summary, next, isUnknown, covers }: Finding): void {
     const label = isUnknown ? UNKNOWN : LABELS[status];
     const shown = isUnknown ? style.dim(label) : paint[status](label);
     const [first, ...rest] = body(`${id}: ${printable(summary)}`);
     line(context.stdout, `${' '.repeat(MARGIN - label.length)}${shown} ${first?.trimStart()}`);
     for (const text of rest) line(context.stdout, text);
+    printFix(next, id);
+    if (covers) for (const text of body(`Same cause: ${covers.join(', ')}`)) line(context.stdout, style.dim(text));
+  }
+
+  function printFix(next: string | undefined, id: string): void {
     if (next === undefined) return;
     const before = printed.get(next);
     for (const text of body(`Fix: ${before === undefined ? printable(next) : `as for ${before}`}`)) {

@@ -311,6 +311,7 @@ describe('doctor names each broken part and the fix', () => {
       'api-capabilities',
       'api-toolsets',
       'dashboard-status',
+      'dashboard-component-health',
       'dashboard-manage-surface',
       'dashboard-session-prune',
       'dashboard-audio',
@@ -330,7 +331,9 @@ describe('doctor names each broken part and the fix', () => {
     expect(stdout.match(/ {10}Fix: /g)).toHaveLength(2);
     expect(stdout).toMatch(/\[WARN\] agent: it does not run: .*\n {10}Fix: Start the agent, or say where it is/);
     expect(stdout).not.toMatch(/\] (?:api-|dashboard-(?!plugin))/);
-    expect(stdout).toMatch(/\n2 warnings, \d not known\.\n$/);
+    // So is a relay that does not run, and nothing beside it is not known.
+    expect(stdout).toMatch(/\n {10}Same cause: relay-host-tools, relay-address, relay-devices, relay-push\n/);
+    expect(stdout).toMatch(/\n2 warnings\.\n$/);
   });
 
   test('wraps lines between words, on a terminal only', async () => {
@@ -408,7 +411,7 @@ describe('doctor options and variables', () => {
       ...['--api-url', url, '--dashboard-url', url, '--relay-port', String(hanging.port), '--timeout', '1'],
     );
     expect(performance.now() - started).toBeLessThan(3000);
-    expect(ids(found.checks, 'warn')).toHaveLength(12);
+    expect(ids(found.checks, 'warn')).toHaveLength(13);
     expect(found.checks.find(({ id }) => id === 'api-toolsets')?.summary).toMatch(/no whole answer within 1 s/);
     // 8, the two of `relay-host-tools`, the devices, web push, and the health that tells of Secure Link.
     expect(hanging.seen).toHaveLength(13);

@@ -244,7 +244,7 @@ it('contract 09 §3: a freeze is read when the page opens, and again with each e
 });
 
 it('the doctor runs once at a time, and may be absent', async () => {
-  const report = { checks: [{ id: 'relay-loopback', status: 'ok', summary: 'answers' }] };
+  const report = { groups: [{ title: 'Relay', checks: [{ id: 'relay-loopback', status: 'ok', summary: 'answers' }] }] };
   const answers: Record<string, unknown> = { 'relay/doctor': report };
   const { api, calls } = createAnswers(answers);
   const { doctor } = createRelayStore({ api, clock: createTestClock() });

@@ -27,7 +27,8 @@ describeInBrowser('the console in a browser (contract 09 §4, §5)', ({ open }) 
   let phone: Phone;
   beforeAll(async () => {
     // On every address, because a companion follows the one in the code.
-    relay = await startNodeTarget({ env: { RELAY_HOST: '0.0.0.0' } });
+    const noAgent = { SVC_API_URL: 'http://127.0.0.1:1', SVC_DASHBOARD_URL: 'http://127.0.0.1:1' };
+    relay = await startNodeTarget({ env: { RELAY_HOST: '0.0.0.0', ...noAgent } });
     ({ phone } = await fillRelay(relay));
   });
   afterAll(async () => {
@@ -56,6 +57,20 @@ describeInBrowser('the console in a browser (contract 09 §4, §5)', ({ open }) 
       }
     },
   );
+
+  it('the doctor prints the remedy, and an agent that does not run is one finding', async () => {
+    const { page } = await openAt('overview');
+    const doctor = page.getByRole('region', { name: 'Doctor' });
+    await doctor.getByText('As of').waitFor();
+    const finding = doctor.getByRole('listitem').filter({ has: page.getByText('agent', { exact: true }) });
+    const words = /Warning\s+agent\s+it does not run: [\s\S]*Start the agent, or say where it is[\s\S]*dashboard-audio/;
+    expect(await finding.innerText()).toMatch(words);
+    expect(await doctor.getByRole('listitem').filter({ hasText: 'dashboard-status' }).count()).toBe(1);
+    await doctor.getByText('Checks that are fine').click();
+    const fine = await doctor.locator('details li').allInnerTexts();
+    expect(fine.length).toBeGreaterThan(5);
+    for (const check of fine) expect(check).toMatch(/^Fine/);
+  });
 
   it('pairs a companion by a code of the page, which then shows it as connected', async () => {
     const { page } = await openAt('pair');

@@ -2,15 +2,18 @@ import type { ProbeResult } from '../../host/probe.ts';
 
 export type CheckStatus = 'ok' | 'warn' | 'error';
 
-/** One verdict of the doctor. `next` advises on whatever is not `ok`, and is not part of the JSON. */
+/** One verdict of the doctor. The JSON's `checks` have the first three members only; its `groups` have more. */
 export interface Check {
   id: string;
   status: CheckStatus;
   /** One line. May quote a probed service: make it printable before it goes to a terminal. */
   summary: string;
+  /** Advice on whatever is not `ok`. */
   next?: string;
-  /** Too little is known to call it fine or a problem. Not part of the JSON either. */
+  /** Too little is known to call it fine or a problem. */
   isUnknown?: true;
+  /** Id of another check that explains this one when both are not fine. */
+  cause?: string;
 }
 
 /** Advice for checks that ran out of time. */
@@ -20,9 +23,10 @@ export const ok = (id: string, summary: string): Check => ({ id, status: 'ok', s
 /** A check that the contract counts as `ok`, although nothing was found out. */
 export const unknown = (id: string, summary: string): Check => ({ id, status: 'ok', summary, isUnknown: true });
 /** Too little was found out for a verdict, which is a warning to scripts. */
-export const notKnown = (id: string, summary: string): Check => ({
+export const notKnown = (id: string, summary: string, cause?: string): Check => ({
   ...{ id, status: 'warn', summary: `not known: ${summary}` },
   isUnknown: true,
+  ...(cause !== undefined && { cause }),
 });
 export const warn = (id: string, summary: string, next: string): Check => ({ id, status: 'warn', summary, next });
 export const fail = (id: string, summary: string, next: string): Check => ({ id, status: 'error', summary, next });

@@ -1,6 +1,6 @@
 import type { ProbeResult } from '../../host/probe.ts';
 import { isMapping } from '../../kit/yaml.ts';
-import { adviceFor, type Base, type Check, ok, outcome, unknown, warn } from './check.ts';
+import { adviceFor, type Base, type Check, notKnown, ok, outcome, unknown, warn } from './check.ts';
 
 /** Probes of the dashboard's address. */
 export interface DashboardProbes {
@@ -72,9 +72,8 @@ function statusAdvice(result: ProbeResult, base: Base): string {
 
 function healthCheck({ supported, components }: ComponentHealth, { ok: isKnown }: ProbeResult): Check {
   const id = 'dashboard-component-health';
-  if (!supported) {
-    return unknown(id, isKnown ? 'the dashboard does not report components' : 'not known without the status above');
-  }
+  if (!isKnown) return notKnown(id, 'the dashboard does not say');
+  if (!supported) return unknown(id, 'the dashboard does not report components');
   const ill = components.filter(({ healthy }) => !healthy).map(({ name, status }) => `${name} is ${status}`);
   if (ill.length === 0) return ok(id, `all ${components.length} components are healthy`);
   return warn(id, ill.join(', '), "Restart these components, or check the dashboard's own log.");

@@ -58,7 +58,7 @@ export interface DoctorParts {
   timeout: number;
 }
 
-/** The findings (contract 07 §5.2). Serialized without `next`, they are the JSON of the command. */
+/** The findings (contract 07 §5.2). `reportOf` makes the JSON of the command of them. */
 export interface Diagnosis {
   plugin: PluginFacts;
   standard: { api_url: string; dashboard_url: string; api: ApiFacts; dashboard: DashboardFacts };
@@ -228,7 +228,7 @@ export async function diagnose(parts: DoctorParts): Promise<Diagnosis> {
             loopbackCheck(info, version, relay.port),
             typeof operator === 'string' ? unknownOperator(operator) : operatorCheck(operator, info),
             toolsCheck(parts.operator, { info, sessions, desktop }),
-            ...(secureLink === undefined ? [] : linkChecks(secureLink)),
+            ...(secureLink === undefined ? [] : linkChecks(secureLink, dashboard.url)),
           ]
         : [remoteCheck(info, version)]),
       ...storesChecks(info),
@@ -238,8 +238,8 @@ export async function diagnose(parts: DoctorParts): Promise<Diagnosis> {
   };
 }
 
-const linkChecks = (facts: SecureLinkFacts | string): Check[] =>
-  typeof facts === 'string' ? unknownSecureLink(facts) : secureLinkChecks(facts);
+const linkChecks = (facts: SecureLinkFacts | string, dashboardUrl: string): Check[] =>
+  typeof facts === 'string' ? unknownSecureLink(facts) : secureLinkChecks(facts, dashboardUrl);
 
 /** Whether the diagnosis is a failure: an error, or with `strict` a warning. */
 export const hasProblems = (checks: Check[], strict: boolean): boolean =>

@@ -1,47 +1,115 @@
 import { type Check, warn } from './check.ts';
 import type { Diagnosis } from './doctor.ts';
 
+/** A check as people read it: one for each cause. */
+export interface Finding extends Check {
+  /** Ids of the checks that have failed, or found nothing out, for the same cause. */
+  covers?: string[];
+}
+
 export interface CheckGroup {
   title: 'Relay' | 'Agent' | 'Dashboard';
-  checks: Check[];
+  checks: Finding[];
 }
 
 const isOfApi = ({ id }: Check): boolean => id.startsWith('api-');
 /** `dashboard-plugin` is about the files of this installation. */
 const isOfDashboard = ({ id }: Check): boolean => id.startsWith('dashboard-') && id !== 'dashboard-plugin';
+const isOfGateway = ({ id }: Check): boolean => id.startsWith('gateway-');
 const isOfAgent = (check: Check): boolean =>
-  isOfApi(check) || check.id.startsWith('gateway-') || check.id === 'legacy-bootstrap';
+  isOfApi(check) || isOfGateway(check) || check.id === 'agent' || check.id === 'legacy-bootstrap';
+
+const isFine = ({ status, isUnknown }: Check): boolean => status === 'ok' && !isUnknown;
 
 /**
- * The checks as people read them: by part, and one line for a part that does not answer at all instead of one for each of
- * its routes. Scripts get every check, in the order of the contract (07 §5.2).
+ * The checks as people read them: by part, and one finding for each cause, such as a dashboard that does not run. Scripts
+ * get every check, in the order of the contract (07 §5.2).
  */
-export function groupChecks({ checks, standard }: Diagnosis): CheckGroup[] {
-  const { api, dashboard, api_url: apiUrl, dashboard_url: dashboardUrl } = standard;
-  const apiSilent = api.capabilities.status === null && api.toolsets.status === null;
-  const dashboardSilent = dashboard.manage_surface.kind === 'unreachable';
-  const relay = checks.filter((check) => !isOfAgent(check) && !isOfDashboard(check));
-  const agent = checks.filter((check) => isOfAgent(check) && !(apiSilent && isOfApi(check)));
-  const pages = dashboardSilent ? [] : checks.filter(isOfDashboard);
-
-  if (apiSilent && dashboardSilent && apiUrl !== '' && dashboardUrl !== '') {
-    agent.unshift(
-      warn(
-        'agent',
-        `it does not run: neither its API server (${apiUrl}) nor its dashboard (${dashboardUrl}) answers`,
-        'Start the agent, or say where it is with --api-url and --dashboard-url (SVC_API_URL, SVC_DASHBOARD_URL).',
-      ),
-    );
-  } else {
-    if (apiSilent) agent.unshift(...oneOf(checks, 'api-capabilities'));
-    if (dashboardSilent) pages.push(...oneOf(checks, 'dashboard-status'));
-  }
+export function groupChecks(diagnosis: Diagnosis): CheckGroup[] {
+  const findings = findingsOf(diagnosis);
   const groups: CheckGroup[] = [
-    { title: 'Relay', checks: relay },
-    { title: 'Agent', checks: agent },
-    { title: 'Dashboard', checks: pages },
+    { title: 'Relay', checks: findings.filter((check) => !isOfAgent(check) && !isOfDashboard(check)) },
+    { title: 'Agent', checks: findings.filter(isOfAgent) },
+    { title: 'Dashboard', checks: findings.filter(isOfDashboard) },
   ];
   return groups.filter((group) => group.checks.length > 0);
 }
 
-const oneOf = (checks: readonly Check[], id: string): Check[] => checks.filter((check) => check.id === id);
+function findingsOf(diagnosis: Diagnosis): Finding[] {
+  const all = [...agentChecks(diagnosis), ...diagnosis.checks];
+  const byId = new Map(all.map((check) => [check.id, check]));
+  const causes = causesOf(diagnosis, all);
+
+  /** The first cause of a check that is not fine. */
+  function rootOf(check: Check, seen = new Set<string>()): Check {
+    const cause = byId.get(causes.get(check.id) ?? '');
+    if (!cause || isFine(check) || isFine(cause) || seen.has(cause.id)) return check;
+    return rootOf(cause, seen.add(cause.id));
+  }
+
+  const findings = new Map<string, Finding>();
+  for (const check of all) if (rootOf(check) === check) findings.set(check.id, { ...check });
+  for (const check of all) {
+    const finding = findings.get(rootOf(check).id);
+    if (finding && finding.id !== check.id) finding.covers = [...(finding.covers ?? []), check.id];
+  }
+  return [...findings.values()];
+}
+
+const isApiSilent = ({ standard: { api } }: Diagnosis): boolean =>
+  api.capabilities.status === null && api.toolsets.status === null;
+
+/** A check of the agent as a whole, when neither of its servers answers. */
+function agentChecks(diagnosis: Diagnosis): Check[] {
+  const { dashboard, api_url: apiUrl, dashboard_url: dashboardUrl } = diagnosis.standard;
+  const isSilent = isApiSilent(diagnosis) && dashboard.manage_surface.kind === 'unreachable';
+  if (!isSilent || apiUrl === '' || dashboardUrl === '') return [];
+  return [
+    warn(
+      'agent',
+      `it does not run: neither its API server (${apiUrl}) nor its dashboard (${dashboardUrl}) answers`,
+      'Start the agent, or say where it is with --api-url and --dashboard-url (SVC_API_URL, SVC_DASHBOARD_URL).',
+    ),
+  ];
+}
+
+/** For the id of a check, that of another whose failure explains its own. */
+function causesOf(diagnosis: Diagnosis, checks: readonly Check[]): Map<string, string> {
+  const causes = new Map(checks.flatMap(({ id, cause }) => (cause === undefined ? [] : [[id, cause]])));
+  const blame = (cause: string | undefined, affected: readonly Check[]): void => {
+    if (cause === undefined) return;
+    for (const { id } of affected) if (id !== cause) causes.set(id, cause);
+  };
+  const named = (...ids: string[]) => checks.filter(({ id }) => ids.includes(id));
+
+  blame(
+    relayCause(diagnosis, checks),
+    named('relay-loopback', 'relay-host-tools', 'relay-devices', 'relay-push', 'relay-address', 'secure-link-listener'),
+  );
+  blame(dashboardCause(diagnosis), checks.filter(isOfDashboard));
+  if (isApiSilent(diagnosis)) {
+    // A gateway that has ended unexpectedly is news of its own.
+    const quiet = named('gateway-heartbeat').filter(() =>
+      ['missing', 'stale'].includes(diagnosis.gateway_heartbeat.status),
+    );
+    const unknown = named('gateway-prior-exit').filter(({ isUnknown }) => isUnknown);
+    blame('api-capabilities', [...named('api-toolsets'), ...quiet, ...unknown]);
+  }
+  if (checks.some(({ id }) => id === 'agent')) blame('agent', named('api-capabilities', 'dashboard-status'));
+  return causes;
+}
+
+/** The check that says why the relay tells nothing of itself. */
+function relayCause({ relay: { info } }: Diagnosis, checks: readonly Check[]): string | undefined {
+  if (info.ok) return undefined;
+  if (checks.some(({ id }) => id === 'relay-edge')) return 'relay-edge';
+  return info.status === 401 || info.status === 403 ? 'relay-operator' : 'relay-loopback';
+}
+
+/** The check that says best why there is no dashboard at its address. */
+function dashboardCause({ standard: { dashboard } }: Diagnosis): string | undefined {
+  const { status, manage_surface: surface } = dashboard;
+  if (status.ok) return undefined;
+  const isOther = surface.kind === 'api-server' || (surface.kind === 'unknown' && status.status === 404);
+  return isOther ? 'dashboard-manage-surface' : 'dashboard-status';
+}

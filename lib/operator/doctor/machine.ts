@@ -84,7 +84,7 @@ async function tlsCheck({ config, host, now }: MachineDoctor): Promise<Check> {
 /** Whether the relay answers on the address by which the network knows this machine. */
 async function addressCheck({ config, host, relay, info, timeout }: MachineDoctor): Promise<Check> {
   const id = 'relay-address';
-  if (!config) return notKnown(id, INVALID);
+  if (!config) return notKnown(id, INVALID, 'relay-tls');
   if (isLoopbackName(config.host)) {
     return ok(id, `for this machine alone (${config.host}): phones need Secure Link, Reach, a VPN or a proxy`);
   }
@@ -178,7 +178,7 @@ export function nodeCheck(version: string): Check {
 
 async function diskCheck({ config, host }: MachineDoctor): Promise<Check> {
   const id = 'relay-disk';
-  if (!config) return notKnown(id, INVALID);
+  if (!config) return notKnown(id, INVALID, 'relay-tls');
   if (config.stateFile === null) return ok(id, 'the state is in memory only: pairings end with the relay');
   const folder = config.stateFile.replace(/\/[^/]*$/, '') || '/';
   const [{ free }, exists] = await Promise.all([host.machine.space(folder), host.files.stat(folder)]);

@@ -1,7 +1,7 @@
 import type { Host } from '../../host/index.ts';
 import { byCodePoint } from '../../kit/text.ts';
 import { PLUGIN } from '../enablement.ts';
-import { type Check, fail, MORE_TIME, ok, warn } from './check.ts';
+import { type Check, fail, MORE_TIME, notKnown, ok, warn } from './check.ts';
 
 const MAX_MANIFEST = 64 * 1024;
 const MAX_PLUGINS = 256;
@@ -70,7 +70,10 @@ export async function readPlugin(host: Host, version: string, directory: string 
 
 /** Verdicts when the installation was not read in time. */
 export const unknownPlugin = (reason: string): Check[] =>
-  ['plugin-root', 'dashboard-plugin', 'plugin-name-unique'].map((id) => warn(id, `not known: ${reason}`, MORE_TIME));
+  ['plugin-root', 'dashboard-plugin', 'plugin-name-unique'].map((id) => ({
+    ...notKnown(id, reason, 'plugin-root'),
+    next: MORE_TIME,
+  }));
 
 export function pluginChecks({ layout, duplicate_dirs, plugins_dir }: PluginFacts): Check[] {
   const where = layout.plugin_dir ?? 'the program';

@@ -1,13 +1,31 @@
 import type { Diagnosis } from './doctor.ts';
+import { groupChecks } from './groups.ts';
 
-/** The JSON of the doctor (contract 07 §5.2). */
+/** The JSON of the command: every check, in the order of the contract (07 §5.2). */
 export const reportOf = ({ checks, ...facts }: Diagnosis) => ({
   schema_version: 1,
   ...facts,
   checks: checks.map(({ id, status, summary }) => ({ id, status, summary })),
 });
 
-export type DoctorReport = ReturnType<typeof reportOf>;
+/**
+ * What a running relay answers: the JSON of the command, and the `groups` that its text shows, with one finding for each
+ * cause, the remedy in `next`, and `unknown` where nothing was found out.
+ */
+const groupedReportOf = (diagnosis: Diagnosis) => ({
+  ...reportOf(diagnosis),
+  groups: groupChecks(diagnosis).map(({ title, checks }) => ({
+    title,
+    checks: checks.map(({ id, status, summary, next, isUnknown, covers }) => ({
+      ...{ id, status, summary },
+      ...(next !== undefined && { next }),
+      ...(isUnknown && { unknown: true as const }),
+      ...(covers && { covers }),
+    })),
+  })),
+});
+
+export type DoctorReport = ReturnType<typeof groupedReportOf>;
 
 export interface Doctor {
   /** Examines this host now. Callers during a run share it (contract 09 §4). */
@@ -20,7 +38,7 @@ export function createDoctor(diagnose: () => Promise<Diagnosis>): Doctor {
   return {
     report() {
       running ??= diagnose()
-        .then(reportOf)
+        .then(groupedReportOf)
         .finally(() => {
           running = undefined;
         });

@@ -62,9 +62,18 @@ export const unknownSecureLink = (reason: string): Check[] => [
   warn('secure-link-listener', `the state of Secure Link is not known: ${reason}`, MORE_TIME),
 ];
 
-/** The checks of Secure Link, which is enabled here or in the running relay (contract 08). */
-export function secureLinkChecks(facts: SecureLinkFacts): Check[] {
-  return [identityCheck(facts), listenerCheck(facts), ...pinCheck(facts), dashboardCheck(facts), ...reachCheck(facts)];
+/**
+ * The checks of Secure Link, which is enabled here or in the running relay (contract 08). `dashboardUrl` is where the doctor
+ * looks for the dashboard.
+ */
+export function secureLinkChecks(facts: SecureLinkFacts, dashboardUrl: string): Check[] {
+  const gate = dashboardCheck(facts);
+  const isSame = facts.gate?.url === `${dashboardUrl}/api/health` && facts.gate.status === null;
+  return [
+    ...[identityCheck(facts), listenerCheck(facts), ...pinCheck(facts)],
+    isSame ? { ...gate, cause: 'dashboard-status' } : gate,
+    ...reachCheck(facts),
+  ];
 }
 
 const ROTATE = 'Make a new one with: svc relay secure-link rotate. Then restart the relay and pair every device again.';

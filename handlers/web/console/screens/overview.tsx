@@ -7,7 +7,7 @@ import { useI18n, useT } from '../../shared/i18n.ts';
 import { hrefOf } from '../../shared/router.ts';
 import { useConsole } from '../context.ts';
 import { ResourceView, useRefresh } from '../parts.tsx';
-import type { DeviceRow, DoctorReport, Health, Info } from '../stores/answers.ts';
+import type { DeviceRow, DoctorReport, Finding, Health, Info } from '../stores/answers.ts';
 
 /** Milliseconds between looks at what no event tells of. */
 const PERIOD = 15_000;
@@ -202,35 +202,34 @@ function Doctor() {
   );
 }
 
-function Checks({ report: { checks } }: { report: DoctorReport }) {
+/** What needs somebody first, then what is not known, then what is fine. */
+function Checks({ report: { groups } }: { report: DoctorReport }) {
   const t = useT();
   const { isAway } = useConsole();
-  const list = (shown: DoctorReport['checks']) => (
+  const findings = groups.flatMap(({ checks }) => checks);
+  const known = (status: Finding['status']) => findings.filter((check) => check.status === status && !check.unknown);
+  const shown = [...known('error'), ...known('warn'), ...findings.filter(({ unknown }) => unknown)];
+  const fine = known('ok');
+  const list = (checks: Finding[]) => (
     <ul class="checks">
-      {shown.map(({ id, status, summary }) => (
+      {checks.map(({ id, status, summary, next, unknown, covers }) => (
         <li key={id}>
-          <Chip tone={isAway.value ? undefined : TONES[status]}>{t(WORDS[status])}</Chip>
+          <Chip tone={isAway.value || unknown ? undefined : TONES[status]}>
+            {unknown ? t('Not known') : t(WORDS[status])}
+          </Chip>
           <span class="lead">
             <code>{id}</code>
             <span>{summary}</span>
+            {next !== undefined && <strong>{next}</strong>}
+            {covers && <span class="small soft">{t('Same cause: {list}', { list: covers.join(', ') })}</span>}
           </span>
         </li>
       ))}
     </ul>
   );
-  const fine = checks.filter(({ status }) => status === 'ok');
-  const problems = [
-    ...checks.filter(({ status }) => status === 'error'),
-    ...checks.filter(({ status }) => status === 'warn'),
-  ];
   return (
     <>
-      {problems.length > 0 && list(problems)}
-      {problems.length > 0 && (
-        <p class="small soft">
-          {t('On the machine of the relay, this says how to fix each:')} <code>svc relay doctor</code>
-        </p>
-      )}
+      {shown.length > 0 && list(shown)}
       <details>
         <summary>{t('Checks that are fine: {n}', { n: fine.length })}</summary>
         {list(fine)}

@@ -194,5 +194,18 @@ export interface Update {
 
 /** `POST /relay/doctor` (contract 07 §5.2), as far as it is shown. */
 export interface DoctorReport {
-  checks: { id: string; status: 'ok' | 'warn' | 'error'; summary: string }[];
+  groups: { title: string; checks: Finding[] }[];
+}
+
+/** A check, for every cause one. Texts are in English, as the command prints them. */
+export interface Finding {
+  id: string;
+  status: 'ok' | 'warn' | 'error';
+  summary: string;
+  /** How to put it right. */
+  next?: string;
+  /** Nothing was found out. */
+  unknown?: true;
+  /** Checks that have the same cause. */
+  covers?: string[];
 }

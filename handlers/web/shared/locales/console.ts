@@ -310,13 +310,6 @@ export default {
     'Nada espera: o que é enviado chega na hora ou espera aqui por um telefone por 24 horas.',
     '没有等待的消息：发送后会立即送达，或在此等待手机 24 小时。',
   ],
-  'On the machine of the relay, this says how to fix each:': [
-    'Dieser Befehl zeigt auf dem Rechner des Relays, wie sich jedes Problem beheben lässt:',
-    'En la máquina del relay, esto dice cómo arreglar cada uno:',
-    'リレーのマシンで次を実行すると、直し方がわかります：',
-    'Na máquina do relay, isto diz como corrigir cada um:',
-    '在中继所在的机器上运行此命令，可查看每一项的解决方法：',
-  ],
   'Only the log of the relay shows the whole code, so that nobody is admitted by mistake.': [
     'Nur das Protokoll des Relays zeigt den ganzen Code, damit niemand versehentlich zugelassen wird.',
     'Solo el registro del relay muestra el código entero, para que no se admita a nadie por error.',
@@ -428,6 +421,13 @@ export default {
   'Revoke this one': ['Diesem entziehen', 'Revocar este', 'これを取り消す', 'Revogar este', '撤销此项'],
   'Run again': ['Erneut prüfen', 'Repetir', '再実行', 'Executar de novo', '重新运行'],
   Running: ['Läuft', 'En marcha', '動作中', 'Em execução', '运行中'],
+  'Same cause: {list}': [
+    'Gleiche Ursache: {list}',
+    'Misma causa: {list}',
+    '同じ原因：{list}',
+    'Mesma causa: {list}',
+    '同一原因：{list}',
+  ],
   'Scan this with the app. The picture holds credentials: show it to nobody else.': [
     'Scanne dies mit der App. Das Bild enthält Zugangsdaten: Zeige es sonst niemandem.',
     'Escanea esto con la aplicación. La imagen contiene credenciales: no se la muestres a nadie más.',

@@ -41,10 +41,12 @@ async function factsWith(more: Partial<SecureLinkFacts> = {}, link: object = {})
 }
 
 const statuses = (facts: SecureLinkFacts) =>
-  Object.fromEntries(secureLinkChecks(facts).map(({ id, status }) => [id.replace('secure-link-', ''), status]));
+  Object.fromEntries(
+    secureLinkChecks(facts, 'http://dashboard').map(({ id, status }) => [id.replace('secure-link-', ''), status]),
+  );
 
 it('the checks of a healthy Secure Link are ok (contract 08)', async () => {
-  const checks = secureLinkChecks(await factsWith());
+  const checks = secureLinkChecks(await factsWith(), 'http://dashboard');
   expect(checks.filter(({ status }) => status !== 'ok')).toEqual([]);
   expect(checks.map(({ id }) => id.replace('secure-link-', ''))).toEqual([
     'identity',
